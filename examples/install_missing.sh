@@ -1,0 +1,59 @@
+# Sourced: install_missing build|tests installs what is missing with apt, and touches no package when nothing is.
+#   build   a C++20 compiler, CMake >= 3.25, make
+#   tests   those, and Catch2
+
+has_cxx20() {
+    command -v "${CXX:-c++}" >/dev/null &&
+        echo '#include <span>
+              int main() {}' | "${CXX:-c++}" -std=c++20 -fsyntax-only -x c++ - 2>/dev/null
+}
+
+has_cmake() {
+    command -v cmake >/dev/null &&
+        [ "$(printf '3.25\n%s\n' "$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')" | sort -V | head -n 1)" = 3.25 ]
+}
+
+has_catch2() {
+    dpkg -s catch2 2>/dev/null | grep -q '^Status: install ok installed' || [ -d "${Catch2_DIR:-}" ]
+}
+
+install_missing() {
+    local packages="" sudo=""
+    has_cxx20 || packages="$packages g++"
+    has_cmake || packages="$packages cmake"
+    command -v make >/dev/null || packages="$packages make"
+    [ "$1" = tests ] && { has_catch2 || packages="$packages catch2"; }
+    [ -z "$packages" ] && return 0
+
+    if ! command -v apt-get >/dev/null; then
+        echo "Missing:$packages. This script installs with apt-get, which is not here: please install them yourself." >&2
+        return 1
+    fi
+    if [ "$(id -u)" != 0 ]; then
+        sudo=sudo
+        if ! command -v sudo >/dev/null; then
+            echo "Missing:$packages. Installing them needs root: run as root, or install them yourself." >&2
+            return 1
+        fi
+    fi
+    echo "Installing$packages"
+    # shellcheck disable=SC2086  # $packages is a list of words
+    if ! { $sudo apt-get update -qq &&
+        $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null; }; then
+        echo "apt-get could not install$packages" >&2
+        return 1
+    fi
+    if ! has_cxx20 || ! has_cmake || { [ "$1" = tests ] && ! has_catch2; }; then
+        echo "The system's packages are too old: needed are a C++20 compiler, CMake >= 3.25 and, for tests, Catch2" >&2
+        return 1
+    fi
+}
+
+# The CMake argument that builds for the visible GPU alone; nothing where there is none.
+cuda_architecture_argument() {
+    local capability
+    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -cd 0-9)
+    [ -n "$capability" ] || return 0
+    [ "$capability" = 90 ] && capability=90a # sm_90's tensor core instructions
+    echo "-DCMAKE_CUDA_ARCHITECTURES=$capability-real"
+}

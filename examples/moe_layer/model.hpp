@@ -1,0 +1,37 @@
+// The MoE layer's weights and tokens as the file holds them, and the layer in double precision to compare with.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "../common/safetensors.h"
+
+struct Model {
+    explicit Model(const std::string& path);
+
+    safetensors::File file;
+    int64_t experts, tokens, width, hidden;               // width: of a token; hidden: between `up` and `down`
+    std::vector<int32_t> ends;                            // expert e has the tokens from ends[e - 1] up to ends[e]
+    const uint8_t *token_data, *up_weight, *down_weight;  // BF16
+    std::vector<float> up_bias, down_bias;
+
+    int expert_of(int64_t token) const;
+};
+
+struct Reference {
+    std::vector<double> up;      // (tokens, hidden): the output of `up`, bias included
+    std::vector<double> output;  // (tokens, width): the output of the layer
+};
+
+Reference reference_layer(const Model& model);
+
+// Adds each token's expert's bias to a product.
+std::vector<double> add_bias(const Model& model, std::span<const float> product, std::span<const float> bias);
+
+double gelu(double x);
+
+// Signal-to-quantization-noise ratio in dB: 10 log10 of the reference's energy over the energy of the difference.
+double sqnr_db(std::span<const double> reference, std::span<const double> result);
+double largest_error(std::span<const double> reference, std::span<const double> result);

@@ -1,0 +1,363 @@
+/* libmxq: microscaling formats (quantize, dequantize, swizzle, block-scaled grouped GEMM) behind a C ABI.
+ *
+ * This header is the whole interface and its manual. It is C99 and needs no CUDA header.
+ *
+ * A program in short: create a context for a device, describe tensors, set their pointers, call verbs.
+ *
+ *     mxq_context* ctx = NULL;  mxq_tensor *x = NULL, *xq = NULL;
+ *     mxq_context_create(MXQ_DEVICE_CPU, 0, NULL, &ctx);
+ *     mxq_tensor_create_2d(MXQ_FORMAT_F32, rows, cols, &x);
+ *     mxq_tensor_create_2d(MXQ_FORMAT_MXFP8_E4M3, rows, cols, &xq);
+ *     mxq_tensor_required_bytes(xq, MXQ_PART_ROWWISE, &code_bytes, &scale_bytes);
+ *     mxq_tensor_set_data(x, values, value_bytes);
+ *     mxq_tensor_set_part(xq, MXQ_PART_ROWWISE, codes, code_bytes, scales, scale_bytes);
+ *     if (mxq_quantize(ctx, NULL, x, xq, NULL, 0, NULL)) puts(mxq_last_error());
+ *
+ * RULES THAT HOLD EVERYWHERE
+ *
+ *   Errors        Every function that can fail returns an mxq_status; 0 is success. mxq_last_error() then tells which
+ *                 argument, what was expected, what came, and what to do. A refused call has written nothing, and the
+ *                 context stays usable. The library never aborts, prints or exits.
+ *   Memory        The library owns no tensor memory. Pointers given to a CUDA context are device pointers of its
+ *                 device (or memory that the device can read), those given to a CPU context are host pointers. The
+ *                 buffers of one call may not overlap.
+ *   Threads       A context may be used from many threads at once. A descriptor or options object may be read by
+ *                 many calls at once, but not while a setter changes it.
+ *   Streams       `stream` is a cudaStream_t on a CUDA context (NULL: the legacy default stream) and must be NULL on a
+ *                 CPU context, whose calls are synchronous. CUDA calls enqueue and return: they do not synchronise,
+ *                 allocate device memory or read it from the host, and may be captured in a CUDA graph, the first
+ *                 call of the process included. The calling thread's current device is left as it was.
+ *   Lifetime      Descriptors and options are read during the call and not kept. They may be destroyed, or given new
+ *                 pointers, as soon as the call returns. The memory that they point to must stay until the work is done.
+ *   Bits          Quantize, dequantize and (un)swizzle give the same bytes on every device, for any number of
+ *                 threads. Products are the same from run to run on one device and stay inside the bound that stands
+ *                 at mxq_gemm.
+ *   Growth        New options arrive as new setters. No number changes its meaning, no struct is exposed.
+ *
+ * All functions are available since 0.1.0. Version 0.x: the ABI may still change; the promise of stability starts with 1.0.
+ */
+#ifndef MXQ_MXQ_H
+#define MXQ_MXQ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define MXQ_API __attribute__((visibility("default")))
+#else
+#define MXQ_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version ------------------------------------------------------------------------------------------------------ */
+
+#define MXQ_VERSION_MAJOR 0
+#define MXQ_VERSION_MINOR 1
+#define MXQ_VERSION_PATCH 0
+
+/* Version of the loaded library as major * 10000 + minor * 100 + patch (0.1.0 is 100). */
+MXQ_API int32_t mxq_version(void);
+
+/* The same as text, "0.1.0". Static storage. */
+MXQ_API const char* mxq_version_string(void);
+
+/* ---- Status and messages ------------------------------------------------------------------------------------------ */
+
+typedef int32_t mxq_status;
+
+#define MXQ_STATUS_OK 0
+#define MXQ_STATUS_INVALID_ARGUMENT 1 /* NULL handle, unknown value, negative size, stream on a CPU context, overlapping buffers */
+#define MXQ_STATUS_SHAPE_MISMATCH 2   /* shapes of the tensors do not fit together */
+#define MXQ_STATUS_MISSING_BUFFER 3   /* a pointer is NULL, or a part was not set, that this call needs */
+#define MXQ_STATUS_BUFFER_TOO_SMALL 4 /* a byte extent is shorter than mxq_tensor_required_bytes, or the workspace too small */
+#define MXQ_STATUS_MISALIGNED 5       /* a pointer is not a multiple of its element's size */
+#define MXQ_STATUS_UNSUPPORTED 6      /* no implementation takes this; the message says why each one declined */
+#define MXQ_STATUS_NO_DEVICE 7        /* no such device, no driver, or the library was built without CUDA */
+#define MXQ_STATUS_OUT_OF_MEMORY 8    /* host memory */
+#define MXQ_STATUS_CUDA_ERROR 9       /* CUDA refused a launch or reports an earlier failure; the message has its words */
+#define MXQ_STATUS_INTERNAL_ERROR 10  /* a fault of the library: please report it with the message */
+
+/* Name of a status, "MXQ_STATUS_SHAPE_MISMATCH"; "unknown status" for other numbers. Static storage, never NULL. */
+MXQ_API const char* mxq_status_name(mxq_status status);
+
+/* Message of the last call of this thread that failed; "" before the first. Valid until this thread's next failure. */
+MXQ_API const char* mxq_last_error(void);
+
+/* Value of any constant of this header by its name, for languages that cannot read a C header:
+ * mxq_constant("MXQ_FORMAT_BF16", &value). INVALID_ARGUMENT for an unknown name or NULL. */
+MXQ_API mxq_status mxq_constant(const char* name, int64_t* value);
+
+/* Name of constant number `index`, from 0; NULL past the last. Static storage. */
+MXQ_API const char* mxq_constant_name(int32_t index);
+
+/* ---- Formats ------------------------------------------------------------------------------------------------------ */
+
+/* A format says how elements and their scales are stored. 0 is "unset". */
+#define MXQ_FORMAT_F32 1
+#define MXQ_FORMAT_F16 2
+#define MXQ_FORMAT_BF16 3
+#define MXQ_FORMAT_MXFP8_E4M3 4 /* OCP MX: FP8 E4M3 codes (max 448, NaN 0x7F), one E8M0 scale per block of 32 */
+#define MXQ_FORMAT_MXFP8_E5M2 5 /* OCP MX: FP8 E5M2 codes (max 57344, has Inf), one E8M0 scale per block of 32 */
+
+/* Which elements share a scale. E8M0: value 2^(byte - 127), 255 is NaN. */
+#define MXQ_SCALING_NONE 0  /* F32, F16, BF16 */
+#define MXQ_SCALING_1X32 1  /* 32 neighbours along the part's contraction; the default of MX formats */
+#define MXQ_SCALING_32X32 2 /* square tiles: the rowwise and the columnwise part have the same values and scales */
+
+/* Properties of a format. */
+#define MXQ_PROPERTY_ELEMENT_BITS 1 /* bits of one element or code */
+#define MXQ_PROPERTY_BLOCK 2        /* elements that share a scale along the contraction; 1 for F32, F16, BF16 */
+#define MXQ_PROPERTY_QUANTIZED 3    /* 1: codes and scales, made by mxq_quantize; 0: plain numbers */
+
+/* Name of a format, "mxfp8_e4m3"; NULL for an unknown one. Static storage. */
+MXQ_API const char* mxq_format_name(int32_t format);
+
+/* A property of a format. INVALID_ARGUMENT for an unknown format or property. */
+MXQ_API mxq_status mxq_format_property(int32_t format, int32_t property, int64_t* value);
+
+/* ---- Context ------------------------------------------------------------------------------------------------------ */
+
+typedef struct mxq_context_s mxq_context;
+typedef struct mxq_context_options_s mxq_context_options;
+
+/* Device types; the numbers are DLPack's. */
+#define MXQ_DEVICE_CPU 1
+#define MXQ_DEVICE_CUDA 2
+
+MXQ_API mxq_status mxq_context_options_create(mxq_context_options** out);
+MXQ_API void mxq_context_options_destroy(mxq_context_options* options);
+
+/* Threads of the CPU backend, the calling one included: 1 to 1024, or 0 (default) for one per core that the process may
+ * use. */
+MXQ_API mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads);
+
+/* A context for one device: MXQ_DEVICE_CPU with ordinal 0, or MXQ_DEVICE_CUDA with a CUDA ordinal. options may be NULL.
+ * It loads all that a later call under graph capture must not load, so create it outside of capture. On failure *out is
+ * NULL. NO_DEVICE: the message says whether the build has no CUDA, the driver is missing, there is no such device, or it
+ * is older than compute capability 8.0. */
+MXQ_API mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_context_options* options,
+                                      mxq_context** out);
+
+/* NULL does nothing. No call may be using the context; work that it enqueued may still be running. */
+MXQ_API void mxq_context_destroy(mxq_context* context);
+
+/* One line about the device, such as "CPU, 8 threads, avx2" or "CUDA 0, NVIDIA H200, sm_90". Lives as long as the context;
+ * "" for NULL. */
+MXQ_API const char* mxq_context_description(const mxq_context* context);
+
+/* ---- Tensors ------------------------------------------------------------------------------------------------------ */
+
+/* A descriptor: format, shape, and where the bytes are. It owns no memory.
+ *
+ * Plain tensors (F32, F16, BF16) are row-major: rows x cols elements, or experts x rows x cols, each row starting
+ * row_stride elements after the one before, experts one after another (expert e starts at row e * rows).
+ *
+ * Quantized tensors have one or two parts, each with codes (one byte an element) and scales:
+ *
+ *     part         codes, contiguous    scales 1X32, compact        blocks run
+ *     rowwise      (rows, cols)         (rows, ceil(cols / 32))     along a row:    the contraction is cols
+ *     columnwise   (cols, rows)         (cols, ceil(rows / 32))     down a column:  the contraction is rows
+ *
+ * so columnwise codes are stored transposed. With experts, each expert's matrices follow one another, codes
+ * (experts, cols, rows) for the columnwise part. A partial last block uses the elements that exist.
+ *
+ *   32X32, compact: one byte a tile, (ceil(rows / 32), ceil(cols / 32)); columnwise that matrix transposed.
+ *   swizzled: the layout that block-scaled tensor cores read. The scales of an (R, C) matrix of codes, seen as an
+ *     (R, ceil(C / 32)) matrix of bytes (32X32: each tile's byte at all of its 32 rows), in tiles of 128 x 4: scale (i, j)
+ *     is byte ((i / 128) * ceil(ceil(C / 32) / 4) + j / 4) * 512 + (i % 32) * 16 + (i % 128) / 32 * 4 + j % 4.
+ *     Bytes that no scale has are zero. With experts, each expert's matrix is padded by itself. */
+typedef struct mxq_tensor_s mxq_tensor;
+
+#define MXQ_PART_ROWWISE 1
+#define MXQ_PART_COLUMNWISE 2
+
+/* Integer types of arrays that the caller keeps. */
+#define MXQ_TYPE_INT32 1
+#define MXQ_TYPE_INT64 2
+
+#define MXQ_MAX_DIM 2147483647  /* largest rows, cols, experts; rows x cols x experts may reach 2^48 */
+#define MXQ_MAX_GROUPS 4096     /* largest number of groups */
+
+/* A descriptor for rows x cols; each may be 0. On failure *out is NULL. */
+MXQ_API mxq_status mxq_tensor_create_2d(int32_t format, int64_t rows, int64_t cols, mxq_tensor** out);
+
+/* A descriptor for experts x rows x cols; each may be 0. On failure *out is NULL. */
+MXQ_API mxq_status mxq_tensor_create_3d(int32_t format, int64_t experts, int64_t rows, int64_t cols, mxq_tensor** out);
+
+MXQ_API void mxq_tensor_destroy(mxq_tensor* tensor);
+
+/* MXQ_SCALING_1X32 (default) or MXQ_SCALING_32X32, for quantized tensors. */
+MXQ_API mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, int32_t scaling);
+
+/* 1: the scales of every part are swizzled; 0 (default): compact. For quantized tensors. */
+MXQ_API mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled);
+
+/* Elements from one row to the next, at least cols (default cols). For plain tensors. */
+MXQ_API mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements);
+
+/* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 takes the pointer back. */
+MXQ_API mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t bytes);
+
+/* Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
+ * into this tensor writes it. Declaring both makes both from one read of the input. NULL pointers declare a part for
+ * sizes and queries, which need no memory. While no part is declared, a query assumes the one that it needs (rowwise
+ * where either would do). */
+MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, int32_t part, void* codes, uint64_t code_bytes, void* scales,
+                                       uint64_t scale_bytes);
+
+/* Takes a declared part back. */
+MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part);
+
+/* Groups of rows, such as the tokens of each expert, for mxq_grouped_gemm. `ends` holds `count` integers of type
+ * MXQ_TYPE_INT32 or MXQ_TYPE_INT64 in the memory of the context's device: ends[g] is one past the last row of group g,
+ * never decreasing, at most rows. Empty groups are allowed; rows past the last end belong to no group: they are not read
+ * and what they would produce is not written. On CUDA the host never reads `ends` (values out of order are clamped, so
+ * that nothing outside the buffers is touched); on a CPU context they are checked. 2-D tensors only. count 0 with NULL
+ * takes the groups back; ends NULL with a count serves queries and sizes.
+ *
+ * The contraction of a columnwise part runs along the rows, where a block may not straddle groups: there group g starts
+ * at P[g] = sum over h < g of 32 * ceil(m_h / 32), m_h being the rows of group h, the bytes between hold codes 0 with
+ * scale 0 (or what zero rows quantize to), and the part is (cols, Mc) with Mc = 32 * floor((rows + 31 * min(count, rows)) / 32),
+ * the most that any ends need. Rowwise parts are not padded: group g starts at row ends[g - 1].
+ * Swizzled scales start every group at a fresh tile: of 128 rows (rowwise) or of 4 scales (columnwise). */
+MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, int32_t ends_type, int32_t count);
+
+/* Bytes that a part needs; codes and scales apart. For a plain tensor ask MXQ_PART_ROWWISE: *code_bytes is the data's,
+ * *scale_bytes is 0. With groups, the bound that holds for any ends. Either output may be NULL. */
+MXQ_API mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* code_bytes,
+                                             uint64_t* scale_bytes);
+
+/* ---- Options ------------------------------------------------------------------------------------------------------ */
+
+/* Options of quantize, dequantize, swizzle_scales and unswizzle_scales. NULL means defaults everywhere. The last three
+ * refuse the scale rounding and the non-finite policy, which mean nothing to them. */
+typedef struct mxq_quantize_options_s mxq_quantize_options;
+
+/* How a block's largest magnitude a becomes its power-of-two scale; max and emax are those of the element type. */
+#define MXQ_SCALE_ROUNDING_FLOOR 1 /* floor(log2 a) - emax: OCP MX 1.0; the largest elements may saturate */
+#define MXQ_SCALE_ROUNDING_CEIL 2  /* ceil(log2 a) - emax */
+#define MXQ_SCALE_ROUNDING_EVEN 3  /* FLOOR after rounding a to the element's mantissa */
+#define MXQ_SCALE_ROUNDING_RCEIL 4 /* default: ceil(log2(a / max)); nothing saturates */
+
+/* What a NaN or an infinity in a block does. */
+#define MXQ_NONFINITE_PROPAGATE 1 /* default: scale 255 and NaN codes for the whole block */
+#define MXQ_NONFINITE_SATURATE 2  /* NaN: a NaN code, else ignored; infinities saturate under scale 0xFE */
+
+MXQ_API mxq_status mxq_quantize_options_create(mxq_quantize_options** out);
+MXQ_API void mxq_quantize_options_destroy(mxq_quantize_options* options);
+MXQ_API mxq_status mxq_quantize_options_set_scale_rounding(mxq_quantize_options* options, int32_t rounding);
+MXQ_API mxq_status mxq_quantize_options_set_nonfinite(mxq_quantize_options* options, int32_t policy);
+
+/* Take the implementation of this name or fail; NULL or "": the best (default). Names are those that queries give. */
+MXQ_API mxq_status mxq_quantize_options_set_implementation(mxq_quantize_options* options, const char* name);
+
+/* Options of gemm and grouped_gemm. NULL means defaults: A as it is, B transposed (the forward pass). */
+typedef struct mxq_gemm_options_s mxq_gemm_options;
+
+#define MXQ_TRANSPOSE_N 1 /* as it is */
+#define MXQ_TRANSPOSE_T 2 /* transposed */
+
+MXQ_API mxq_status mxq_gemm_options_create(mxq_gemm_options** out);
+MXQ_API void mxq_gemm_options_destroy(mxq_gemm_options* options);
+MXQ_API mxq_status mxq_gemm_options_set_transpose(mxq_gemm_options* options, int32_t a, int32_t b);
+
+/* 1: D += op(A) op(B), for an F32 D; 0 (default): D = op(A) op(B). */
+MXQ_API mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, int32_t accumulate);
+
+/* As for quantize. */
+MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name);
+
+/* ---- Plans: the answer of a query --------------------------------------------------------------------------------- */
+
+/* Every verb has a query with the same arguments, without workspace and stream. It checks shapes, formats and options as
+ * the verb does, and pointers where they are set. MXQ_STATUS_OK: the verb would run, and *plan tells how. Otherwise the
+ * verb's status; for UNSUPPORTED the message tells why each implementation declined. `plan` may be NULL. */
+typedef struct mxq_plan_s mxq_plan;
+
+/* Name of the implementation that would run; also the name of its source file. Lives as long as the plan. */
+MXQ_API const char* mxq_plan_implementation(const mxq_plan* plan);
+
+/* Bytes of workspace that the verb needs, at an address that is a multiple of 256. Its content is free before and after. */
+MXQ_API uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan);
+
+MXQ_API void mxq_plan_destroy(mxq_plan* plan);
+
+/* ---- Quantize and dequantize -------------------------------------------------------------------------------------- */
+
+/* in (F32, F16, BF16) to out (quantized): every declared part of out, same shape as in, without groups.
+ * MISSING_BUFFER if out declares no part. Nothing is launched for zero elements (swizzled scales of an (R, 0) or (0, C)
+ * matrix have no bytes).
+ *
+ * For each block: a = largest magnitude, s = the scale byte by the scale rounding, code = nearest value to x * 2^(127 - s),
+ * ties to even, saturated to +-max, the sign of zero kept. A zero block has s = 0. */
+MXQ_API mxq_status mxq_quantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_quantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                      const mxq_tensor* out, mxq_plan** plan);
+
+/* in (quantized; its rowwise part if declared, else its columnwise one) to out (F32, F16, BF16) of the same shape.
+ * Each value is code * 2^(s - 127), rounded once to fp32 and once to out's type, to nearest even; beyond its range Inf;
+ * NaN is written as 0x7FFFFFFF (F32) or 0x7FFF. */
+MXQ_API mxq_status mxq_dequantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                  const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_dequantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                        const mxq_tensor* out, mxq_plan** plan);
+
+/* ---- Scale layouts ------------------------------------------------------------------------------------------------ */
+
+/* The scales of in (compact) to out (swizzled), or back. Same format, scaling and shape; the same parts declared on both.
+ * Codes are neither read nor written, so their pointers may be NULL. Every byte of out is written, padding as zero. */
+MXQ_API mxq_status mxq_swizzle_scales(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                      const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_swizzle_scales_query(mxq_context* context, const mxq_quantize_options* options,
+                                            const mxq_tensor* in, const mxq_tensor* out, mxq_plan** plan);
+MXQ_API mxq_status mxq_unswizzle_scales(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                        const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_quantize_options* options,
+                                              const mxq_tensor* in, const mxq_tensor* out, mxq_plan** plan);
+
+/* ---- Products ----------------------------------------------------------------------------------------------------- */
+
+/* D = op(A) op(B), or D += op(A) op(B). A and B are MXFP8 (E4M3 or E5M2 each, 1X32 or 32X32 each, compact or swizzled
+ * each), D is F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transpose:
+ *
+ *     case     A           part read     B           part read      use
+ *     (N,T)    (M, K)      rowwise       (N, K)      rowwise        forward:          y  = x w^T
+ *     (N,N)    (M, K)      rowwise       (K, N)      columnwise     input gradient:   dx = dy w
+ *     (T,N)    (K, M)      columnwise    (K, N)      columnwise     weight gradient:  dw = dy^T x
+ *
+ * (T,T) works too, A columnwise and B rowwise. Products of codes and scales are exact; sums are fp32.
+ * Bound for every element: |err| <= c 2^-24 sum_k |a_k||b_k| + u max(|D|, N) + 2^-134 sum_k (|a_k| + |b_k|), with u = 2^-24
+ * (F32), 2^-11 (F16), 2^-8 (BF16), N the smallest normal of D's type, and c of the implementation: K + 1 for `cpu`,
+ * K / 4 + 32 for `mma_bf16`. A NaN operand gives NaN in its row or column of D and nowhere else, as long as
+ * sum_k |a_k||b_k| < 2^128 and no operand is infinite. K = 0 gives D = 0. */
+MXQ_API mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
+                            const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
+                            void* stream);
+MXQ_API mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
+                                  const mxq_tensor* b, const mxq_tensor* d, mxq_plan** plan);
+
+/* One product per group, sizes read from A's groups on the device:
+ *
+ *     case     A                        B                        D
+ *     (N,T)    (M, K), groups of rows   (G, N, K)                (M, N): D[rows of g] = A[rows of g] B[g]^T
+ *     (N,N)    (M, K), groups of rows   (G, K, N)                (M, N): D[rows of g] = A[rows of g] B[g]
+ *     (T,N)    (M, K), groups of rows   (M, N), the same groups  (G, K, N): D[g] = A[rows of g]^T B[rows of g]
+ *
+ * In (T,N) both operands have groups (B's must be the same array of ends) and their columnwise parts are padded as
+ * mxq_tensor_set_groups says; an empty group gives D[g] = 0 (or leaves it, with accumulate). In the first two, rows of D
+ * past the last end are not written. */
+MXQ_API mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
+                                    const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
+                                    void* stream);
+MXQ_API mxq_status mxq_grouped_gemm_query(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
+                                          const mxq_tensor* b, const mxq_tensor* d, mxq_plan** plan);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MXQ_MXQ_H */

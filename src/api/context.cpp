@@ -1,0 +1,47 @@
+#include "core/context.h"
+
+#include "api/guard.h"
+#include "core/options.h"
+#include "cpu/backend.h"
+#include "cuda/backend.h"
+
+using namespace mxq;
+
+mxq_status mxq_context_options_create(mxq_context_options** out) {
+    return guard_create("mxq_context_options_create", out, [] { return new mxq_context_options_s; });
+}
+
+void mxq_context_options_destroy(mxq_context_options* options) { delete options; }
+
+mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads) {
+    return guard("mxq_context_options_set_threads", [&] {
+        constexpr int32_t most = 1024;
+        require_handle(options, "options");
+        if (threads < 0 || threads > most)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "threads is %d, expected 0 (one per core) to %d", threads, most);
+        options->threads = threads;
+    });
+}
+
+mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_context_options* options, mxq_context** out) {
+    return guard_create("mxq_context_create", out, [&] {
+        const bool is_cpu = device_type == MXQ_DEVICE_CPU;
+        if (!is_cpu && device_type != MXQ_DEVICE_CUDA)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "device_type is %d, expected MXQ_DEVICE_CPU (1) or MXQ_DEVICE_CUDA (2)",
+                 device_type);
+        if (ordinal < 0 || (is_cpu && ordinal != 0))
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "ordinal is %d, expected 0%s", ordinal, is_cpu ? " for the CPU" : " or more");
+        auto context = std::make_unique<mxq_context_s>();
+        context->device_type = device_type;
+        context->ordinal = ordinal;
+        if (is_cpu)
+            cpu::open(*context, options ? options->threads : 0);
+        else
+            cuda::open(*context, ordinal);
+        return context.release();
+    });
+}
+
+void mxq_context_destroy(mxq_context* context) { delete context; }
+
+const char* mxq_context_description(const mxq_context* context) { return context ? context->description.c_str() : ""; }

@@ -1,0 +1,24 @@
+#include "api/guard.h"
+#include "api/verb.h"
+
+using namespace mxq;
+
+mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a, const mxq_tensor* b,
+                            const mxq_tensor* d, void* workspace, uint64_t workspace_bytes, void* stream) {
+    return guard("mxq_grouped_gemm", [&] {
+        validate_call(context, stream);
+        const auto problem = validate_grouped_gemm(options, a, b, d, Check::Execute);
+        run_verb(gemm_implementations, *context, problem, d->elements() == 0, wanted(options), workspace, workspace_bytes,
+                 stream);
+    });
+}
+
+mxq_status mxq_grouped_gemm_query(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
+                                  const mxq_tensor* b, const mxq_tensor* d, mxq_plan** plan) {
+    if (plan) *plan = nullptr;
+    return guard("mxq_grouped_gemm_query", [&] {
+        validate_call(context, nullptr);
+        const auto problem = validate_grouped_gemm(options, a, b, d, Check::Query);
+        query_verb(gemm_implementations, *context, problem, wanted(options), plan);
+    });
+}

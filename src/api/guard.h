@@ -1,0 +1,45 @@
+// Every exported function that can fail is guard("its name", [&] { ... }): exceptions become a status and a message.
+#pragma once
+#include <new>
+
+#include "core/error.h"
+
+namespace mxq {
+
+template <class Body>
+mxq_status guard(const char* function, const Body& body) noexcept {
+    try {
+        body();
+        return MXQ_STATUS_OK;
+    } catch (const Error& error) {
+        set_last_error(function, error.what());
+        return error.status();
+    } catch (const std::bad_alloc&) {
+        set_last_error(function, "out of host memory; free some and call again");
+        return MXQ_STATUS_OUT_OF_MEMORY;
+    } catch (const std::exception& error) {
+        set_last_error(function, error.what());
+        return MXQ_STATUS_INTERNAL_ERROR;
+    } catch (...) {
+        set_last_error(function, "unknown failure");
+        return MXQ_STATUS_INTERNAL_ERROR;
+    }
+}
+
+// *out = a new T, or NULL where `make` throws.
+template <class T, class Make>
+mxq_status guard_create(const char* function, T** out, const Make& make) noexcept {
+    if (out) *out = nullptr;
+    return guard(function, [&] {
+        if (!out) fail(MXQ_STATUS_INVALID_ARGUMENT, "out is NULL, expected the address of a handle");
+        *out = make();
+    });
+}
+
+template <class T>
+T& require_handle(T* handle, const char* name) {
+    if (!handle) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected a handle from its create function", name);
+    return *handle;
+}
+
+}  // namespace mxq

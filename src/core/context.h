@@ -1,0 +1,28 @@
+// The context behind mxq_context: one device and what belongs to it. Never changes after its creation.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "mxq/mxq.h"
+
+namespace mxq::cpu {
+class Engine;  // cpu/engine.h: threads and the instruction set
+}
+namespace mxq::cuda {
+class Device;  // cuda/device.h
+}
+
+struct mxq_context_s {
+    int32_t device_type = 0;
+    int32_t ordinal = 0;
+    std::string description;
+    std::shared_ptr<mxq::cpu::Engine> cpu;     // on a CPU context
+    std::shared_ptr<mxq::cuda::Device> cuda;   // on a CUDA context
+
+    bool is_cpu() const { return device_type == MXQ_DEVICE_CPU; }
+    bool is_cuda() const { return device_type == MXQ_DEVICE_CUDA; }
+};
+
+namespace mxq {
+using Context = mxq_context_s;
+}

@@ -1,0 +1,29 @@
+// Failures inside the library are exceptions that carry a status; api/guard.h turns them into a return value and the
+// thread's message.
+#pragma once
+#include <exception>
+#include <string>
+
+#include "mxq/mxq.h"
+
+namespace mxq {
+
+class Error : public std::exception {
+public:
+    Error(mxq_status status, std::string message) : status_(status), message_(std::move(message)) {}
+    mxq_status status() const { return status_; }
+    const char* what() const noexcept override { return message_.c_str(); }
+
+private:
+    mxq_status status_;
+    std::string message_;
+};
+
+[[gnu::format(printf, 1, 2)]] std::string format_text(const char* format, ...);
+[[noreturn, gnu::format(printf, 2, 3)]] void fail(mxq_status status, const char* format, ...);
+
+// The calling thread's message, "function: text". Never fails: a long text is cut.
+void set_last_error(const char* function, const char* text) noexcept;
+const char* last_error() noexcept;
+
+}  // namespace mxq

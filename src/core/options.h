@@ -1,0 +1,31 @@
+// Option objects behind the C handles. `*_set` remembers what the caller chose, so that a verb can refuse what means
+// nothing to it.
+#pragma once
+#include <string>
+
+#include "mxq/mxq.h"
+#include "numerics/e8m0.h"
+
+struct mxq_context_options_s {
+    int32_t threads = 0;
+};
+
+struct mxq_quantize_options_s {
+    mxq::ScaleRounding scale_rounding = mxq::ScaleRounding::Rceil;
+    mxq::Nonfinite nonfinite = mxq::Nonfinite::Propagate;
+    bool scale_rounding_set = false;
+    bool nonfinite_set = false;
+    std::string implementation;
+};
+
+struct mxq_gemm_options_s {
+    int32_t transpose_a = MXQ_TRANSPOSE_N;
+    int32_t transpose_b = MXQ_TRANSPOSE_T;
+    bool accumulate = false;
+    std::string implementation;
+};
+
+struct mxq_plan_s {
+    std::string implementation;
+    uint64_t workspace_bytes = 0;
+};

@@ -1,0 +1,68 @@
+#include "cpu/engine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace mxq::cpu {
+namespace {
+
+struct Candidate {
+    const char* name;
+    bool (*runs_here)();  // the machine has it and the system keeps its registers
+    InstructionSet build;
+};
+
+#if defined(__x86_64__)
+bool has_avx2() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+#define MXQ_X86_BUILD(isa) {&isa##_kernels, &isa##_gemm_kernels}
+#else
+bool has_avx2() { return false; }
+bool has_avx512() { return false; }
+#define MXQ_X86_BUILD(isa) {nullptr, nullptr}
+#endif
+
+// Plainest first.
+const Candidate candidates[] = {
+    {"scalar", [] { return true; }, {&scalar_kernels, &scalar_gemm_kernels}},
+    {"avx2", has_avx2, MXQ_X86_BUILD(avx2)},
+    {"avx512", has_avx512, MXQ_X86_BUILD(avx512)},
+};
+
+const Candidate* cap_of_environment() {
+    const char* cap = std::getenv("MXQ_CPU_ISA");
+    if (!cap || !*cap) return std::end(candidates) - 1;
+    for (const Candidate& candidate : candidates)
+        if (std::strcmp(cap, candidate.name) == 0) return &candidate;
+    fail(MXQ_STATUS_INVALID_ARGUMENT,
+         "the environment variable MXQ_CPU_ISA is \"%.32s\", expected scalar, avx2 or avx512; or leave it unset", cap);
+}
+
+InstructionSet best_instruction_set() {
+    const Candidate* candidate = cap_of_environment();
+    while (!candidate->runs_here()) candidate--;
+    return candidate->build;
+}
+
+int usable_cores() {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    return std::max(1u, std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
+Engine::Engine(int threads)
+    : instruction_set_(best_instruction_set()), pool_(threads > 0 ? threads : usable_cores()) {}
+
+}  // namespace mxq::cpu

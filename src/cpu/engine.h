@@ -1,0 +1,30 @@
+// What a CPU context owns: its threads and the kernels of the best instruction set that the machine has.
+#pragma once
+#include "cpu/gemm_kernels.h"
+#include "cpu/kernels.h"
+#include "cpu/thread_pool.h"
+
+namespace mxq::cpu {
+
+// The builds of one instruction set.
+struct InstructionSet {
+    const Kernels* kernels;
+    const GemmKernels* gemm_kernels;
+};
+
+class Engine {
+public:
+    // threads 0: one per core that the process may use. The environment variable MXQ_CPU_ISA (scalar, avx2, avx512) caps
+    // the instruction set; the bytes are the same for each.
+    explicit Engine(int threads);
+
+    ThreadPool& pool() const { return pool_; }
+    const Kernels& kernels() const { return *instruction_set_.kernels; }
+    const GemmKernels& gemm_kernels() const { return *instruction_set_.gemm_kernels; }
+
+private:
+    const InstructionSet instruction_set_;
+    mutable ThreadPool pool_;
+};
+
+}  // namespace mxq::cpu

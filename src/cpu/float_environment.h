@@ -1,0 +1,34 @@
+// Round to nearest, subnormals kept, for as long as it lives; then what was there before.
+#pragma once
+#if defined(__x86_64__)
+#include <immintrin.h>
+#else
+#include <cfenv>
+#endif
+
+namespace mxq::cpu {
+
+class FloatEnvironment {
+public:
+    FloatEnvironment(const FloatEnvironment&) = delete;
+    FloatEnvironment& operator=(const FloatEnvironment&) = delete;
+
+#if defined(__x86_64__)
+    FloatEnvironment() : before_(_mm_getcsr()) { _mm_setcsr(0x1F80); }  // all exceptions masked
+    ~FloatEnvironment() { _mm_setcsr(before_); }
+
+private:
+    unsigned before_;
+#else
+    FloatEnvironment() {
+        std::fegetenv(&before_);
+        std::fesetenv(FE_DFL_ENV);
+    }
+    ~FloatEnvironment() { std::fesetenv(&before_); }
+
+private:
+    std::fenv_t before_;
+#endif
+};
+
+}  // namespace mxq::cpu

@@ -1,0 +1,64 @@
+// The inner loops of the CPU product, compiled once per instruction set from gemm_kernels.cpp. All give the same bits.
+#pragma once
+#include <cstdint>
+
+#include "core/layout.h"
+
+namespace mxq::cpu {
+
+// Codes of the contraction that are decoded and multiplied at a time. Part of what fixes the bits of a product: sums of
+// kGemmDepth products, each in order from +0, are added in order.
+constexpr int64_t kGemmDepth = 256;
+
+// Lines [first, first + count) of one product's A or B.
+struct OperandLines {
+    const uint8_t* codes;   // of line 0
+    const uint8_t* scales;  // of the matrix that `layout` describes
+    int64_t stride;         // codes from one line to the next
+    ScaleLayout layout;
+    int64_t first, count;
+
+    OperandLines part(int64_t from, int64_t lines) const {
+        OperandLines result = *this;
+        result.first += from;
+        result.count = lines;
+        return result;
+    }
+};
+
+// Decodes codes [k, k + depth) of the lines to fp32 and fills up with zero lines; depth is at most kGemmDepth, k a multiple
+// of 32. Sets extreme[i] for a line with a nonzero code under an extreme scale: one whose products with another such line
+// may be out of fp32's normal range, thus inexact. Returns whether any line of this call is extreme.
+using DecodeLines = bool (*)(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme);
+
+struct DecodeKernels {
+    DecodeLines rows;     // out[line][kGemmDepth], to a multiple of GemmKernels::rows lines
+    DecodeLines columns;  // out[line / columns][depth][columns], to a multiple of GemmKernels::columns lines
+};
+
+// A block of D: sums[row][stride], whole register tiles.
+struct GemmBlock {
+    const float* rows;     // of A, as decoded
+    const float* columns;  // of B, as decoded
+    float* sums;
+    int64_t row_count, column_count, stride;
+};
+
+struct GemmKernels {
+    int64_t rows, columns;  // of D that a register tile holds
+    DecodeKernels e4m3, e5m2;
+
+    // sums = (first) or += products over `depth`. exact: no line is extreme.
+    void (*multiply)(const GemmBlock& block, int64_t depth, bool first, bool exact);
+
+    // One row of sums to D (MXQ_FORMAT_F32, _F16 or _BF16), or added to an F32 one.
+    void (*store)(const float* sums, int64_t count, int32_t format, bool accumulate, void* d);
+};
+
+extern const GemmKernels scalar_gemm_kernels;
+#if defined(__x86_64__)
+extern const GemmKernels avx2_gemm_kernels;
+extern const GemmKernels avx512_gemm_kernels;
+#endif
+
+}  // namespace mxq::cpu

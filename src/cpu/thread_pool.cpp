@@ -1,0 +1,109 @@
+#include "cpu/thread_pool.h"
+
+#include <csignal>
+
+#include "cpu/float_environment.h"
+
+namespace mxq::cpu {
+
+struct ThreadPool::Job {
+    const void* body;
+    Function function;
+    int64_t chunks;
+    std::atomic<int64_t> next{0};
+    std::atomic<int> worker{0};         // numbers given out
+    int helpers = 0;                    // workers inside; under mutex_
+    std::condition_variable finished;   // helpers became 0
+    Job* below = nullptr;
+
+    void drain() {
+        const FloatEnvironment environment;
+        const int number = worker.fetch_add(1);
+        for (int64_t chunk; (chunk = next.fetch_add(1)) < chunks;) function(body, chunk, number);
+    }
+    bool has_chunks() const { return next.load() < chunks; }
+};
+
+namespace {
+
+// The host's signals are the host's business.
+class BlockedSignals {
+public:
+    BlockedSignals() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+private:
+    sigset_t before_;
+};
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) : threads_(threads) {
+    const BlockedSignals blocked;
+    try {
+        for (int i = 1; i < threads; i++) workers_.emplace_back([this] { work(); });
+    } catch (...) {
+        stop();
+        throw;
+    }
+}
+
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        wake_.wait(lock, [this] { return stopping_ || jobs_; });
+        if (stopping_) return;
+        Job* job = jobs_;
+        if (!job->has_chunks()) {
+            jobs_ = job->below;
+            continue;
+        }
+        job->helpers++;
+        lock.unlock();
+        job->drain();
+        lock.lock();
+        if (--job->helpers == 0) job->finished.notify_all();
+    }
+}
+
+void ThreadPool::run_job(int64_t chunks, const void* body, Function function) {
+    Job job{};
+    job.body = body;
+    job.function = function;
+    job.chunks = chunks;
+    const bool share = chunks > 1 && !workers_.empty();
+    if (share) {
+        {
+            const std::lock_guard lock(mutex_);
+            job.below = jobs_;
+            jobs_ = &job;
+        }
+        chunks > 2 ? wake_.notify_all() : wake_.notify_one();
+    }
+    job.drain();
+    if (!share) return;
+    std::unique_lock lock(mutex_);
+    for (Job** link = &jobs_; *link; link = &(*link)->below)
+        if (*link == &job) {
+            *link = job.below;
+            break;
+        }
+    job.finished.wait(lock, [&] { return job.helpers == 0; });
+}
+
+}  // namespace mxq::cpu

@@ -1,0 +1,126 @@
+#include "cuda/device.h"
+
+#include <cuda.h>
+
+#include "cuda/backend.h"
+
+namespace mxq::cuda {
+namespace {
+
+constexpr int kOldestCapability = 80;
+
+// The few driver calls that the runtime does not offer, found at run time: the library links no libcuda.
+struct Driver {
+    decltype(&cuDevicePrimaryCtxRetain) primary_retain;
+    decltype(&cuDevicePrimaryCtxRelease) primary_release;
+    decltype(&cuCtxGetCurrent) get_current;
+    decltype(&cuCtxPushCurrent) push_current;
+    decltype(&cuCtxPopCurrent) pop_current;
+    decltype(&cuGetErrorString) error_string;
+};
+
+void* driver_entry(const char* symbol) {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    check(cudaGetDriverEntryPointByVersion(symbol, &entry, 12000, cudaEnableDefault, &result), symbol);
+    if (!entry) fail(MXQ_STATUS_NO_DEVICE, "the CUDA driver has no %s; install a driver for CUDA 12 or later", symbol);
+    return entry;
+}
+
+const Driver& driver() {
+    static const Driver entries = [] {
+        Driver d;
+        d.primary_retain = reinterpret_cast<decltype(d.primary_retain)>(driver_entry("cuDevicePrimaryCtxRetain"));
+        d.primary_release = reinterpret_cast<decltype(d.primary_release)>(driver_entry("cuDevicePrimaryCtxRelease"));
+        d.get_current = reinterpret_cast<decltype(d.get_current)>(driver_entry("cuCtxGetCurrent"));
+        d.push_current = reinterpret_cast<decltype(d.push_current)>(driver_entry("cuCtxPushCurrent"));
+        d.pop_current = reinterpret_cast<decltype(d.pop_current)>(driver_entry("cuCtxPopCurrent"));
+        d.error_string = reinterpret_cast<decltype(d.error_string)>(driver_entry("cuGetErrorString"));
+        return d;
+    }();
+    return entries;
+}
+
+void check_driver(CUresult result, const char* what) {
+    if (result == CUDA_SUCCESS) return;
+    const char* words = nullptr;
+    driver().error_string(result, &words);
+    fail(MXQ_STATUS_CUDA_ERROR, "%s failed: CUDA says \"%s\" (driver error %d)", what, words ? words : "unknown", int(result));
+}
+
+void load_all_kernels() {
+    load_quantize_rowwise();
+    load_quantize_tile();
+    load_dequantize_rowwise();
+    load_dequantize_columnwise();
+    load_swizzle_scales();
+    load_mma_bf16();
+}
+
+}  // namespace
+
+Device::Device(int ordinal) : ordinal_(ordinal) {
+    int count = 0;
+    const cudaError_t counted = cudaGetDeviceCount(&count);
+    if (counted != cudaSuccess || count == 0)
+        fail(MXQ_STATUS_NO_DEVICE, "no CUDA device: CUDA says \"%s\"; use MXQ_DEVICE_CPU, or install a driver",
+             counted == cudaSuccess ? "0 devices" : cudaGetErrorString(counted));
+    if (ordinal >= count)
+        fail(MXQ_STATUS_NO_DEVICE, "ordinal is %d, expected less than %d, the number of CUDA devices", ordinal, count);
+
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
+    name = properties.name;
+    sm_count = properties.multiProcessorCount;
+    compute_capability = properties.major * 10 + properties.minor;
+    if (compute_capability < kOldestCapability)
+        fail(MXQ_STATUS_NO_DEVICE, "CUDA device %d (%s) has compute capability %d.%d, expected at least 8.0", ordinal,
+             properties.name, properties.major, properties.minor);
+
+    CUcontext primary = nullptr;
+    check_driver(driver().primary_retain(&primary, ordinal), "cuDevicePrimaryCtxRetain");
+    driver_context_ = primary;
+    try {
+        const CurrentDevice current(*this);
+        load_all_kernels();
+    } catch (...) {
+        driver().primary_release(ordinal_);
+        throw;
+    }
+}
+
+Device::~Device() { driver().primary_release(ordinal_); }
+
+CurrentDevice::CurrentDevice(const Device& device) {
+    CUcontext current = nullptr;
+    check_driver(driver().get_current(&current), "cuCtxGetCurrent");
+    if (current == device.driver_context_) return;
+    check_driver(driver().push_current(static_cast<CUcontext>(device.driver_context_)), "cuCtxPushCurrent");
+    pushed_ = true;
+}
+
+CurrentDevice::~CurrentDevice() {
+    CUcontext popped;
+    if (pushed_) driver().pop_current(&popped);
+}
+
+void check(cudaError_t status, const char* what) {
+    if (status == cudaSuccess) return;
+    fail(MXQ_STATUS_CUDA_ERROR, "%s failed: CUDA says \"%s\" (error %d)", what, cudaGetErrorString(status), int(status));
+}
+
+void load_kernel(const void* kernel, size_t shared_bytes) {
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, kernel), "loading a kernel");
+    if (shared_bytes > 0)
+        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)),
+              "reserving shared memory");
+}
+
+void open(Context& context, int ordinal) {
+    context.cuda = std::make_shared<Device>(ordinal);
+    context.description = format_text("CUDA %d, %s, sm_%d", ordinal, context.cuda->name.c_str(),
+                                      context.cuda->compute_capability);
+}
+
+}  // namespace mxq::cuda

@@ -1,0 +1,74 @@
+// What a CUDA context owns: its device's primary driver context, and every kernel loaded beforehand, so that nothing is
+// loaded under graph capture.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <string>
+
+#include "core/context.h"
+#include "core/error.h"
+
+namespace mxq::cuda {
+
+class Device {
+public:
+    explicit Device(int ordinal);
+    ~Device();
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+
+    std::string name;
+    int sm_count = 0;
+    int compute_capability = 0;  // 90 for 9.0
+
+private:
+    friend class CurrentDevice;
+    int ordinal_ = 0;
+    void* driver_context_ = nullptr;  // CUcontext
+};
+
+// Makes a device current for the calling thread while it lives, through the driver: the caller's runtime, and what it has
+// made current, stay as they were.
+class CurrentDevice {
+public:
+    explicit CurrentDevice(const Device& device);
+    ~CurrentDevice();
+    CurrentDevice(const CurrentDevice&) = delete;
+    CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+private:
+    bool pushed_ = false;
+};
+
+// CUDA_ERROR with CUDA's own words.
+void check(cudaError_t status, const char* what);
+
+// Launches `kernel(arguments...)`; the argument types are the kernel's own.
+template <class... Parameters>
+void launch(const Context& context, void (*kernel)(Parameters...), const char* name, dim3 grid, dim3 block,
+            size_t shared_bytes, void* stream, const Parameters&... arguments) {
+    const CurrentDevice current(*context.cuda);
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
+    check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared_bytes,
+                           static_cast<cudaStream_t>(stream)),
+          name);
+}
+
+// The reason of an implementation that needs a CUDA context; empty on one.
+inline std::string needs_cuda(const Context& context) {
+    return context.is_cuda() ? "" : "needs a CUDA context, found a CPU one";
+}
+
+// Loads one kernel and allows it this much dynamic shared memory.
+void load_kernel(const void* kernel, size_t shared_bytes);
+
+// Each .cu file loads its kernels here; device.cpp calls all of them when a context is created.
+void load_quantize_rowwise();
+void load_quantize_tile();
+void load_dequantize_rowwise();
+void load_dequantize_columnwise();
+void load_swizzle_scales();
+void load_mma_bf16();
+
+}  // namespace mxq::cuda

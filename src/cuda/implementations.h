@@ -1,0 +1,15 @@
+// The CUDA backend as the dispatch lists see it: an implementation, its kernel and its file have one name. In a build
+// without CUDA, unavailable.cpp stands in for all of them.
+#pragma once
+#include "dispatch/implementation.h"
+
+namespace mxq::cuda {
+
+extern const QuantizeImplementation quantize_rowwise;           // quantize_rowwise.cu
+extern const QuantizeImplementation quantize_tile;              // quantize_tile.cu
+extern const DequantizeImplementation dequantize_rowwise;       // dequantize_rowwise.cu
+extern const DequantizeImplementation dequantize_columnwise;    // dequantize_columnwise.cu
+extern const SwizzleImplementation swizzle_scales;              // swizzle_scales.cu
+extern const GemmImplementation mma_bf16;                       // mma_bf16.cu
+
+}  // namespace mxq::cuda

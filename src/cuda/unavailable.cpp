@@ -1,0 +1,32 @@
+// The CUDA backend of a build without CUDA: no context can be opened, every implementation declines.
+#include "cuda/backend.h"
+#include "cuda/implementations.h"
+
+namespace mxq::cuda {
+namespace {
+
+template <class Problem>
+std::string declines(const Context&, const Problem&) {
+    return "this library was built without CUDA";
+}
+
+template <class Problem>
+constexpr Implementation<Problem> unavailable(const char* name) {
+    return {name, declines<Problem>, nullptr, nullptr};
+}
+
+}  // namespace
+
+constinit const QuantizeImplementation quantize_rowwise = unavailable<QuantizeProblem>("quantize_rowwise");
+constinit const QuantizeImplementation quantize_tile = unavailable<QuantizeProblem>("quantize_tile");
+constinit const DequantizeImplementation dequantize_rowwise = unavailable<DequantizeProblem>("dequantize_rowwise");
+constinit const DequantizeImplementation dequantize_columnwise = unavailable<DequantizeProblem>("dequantize_columnwise");
+constinit const SwizzleImplementation swizzle_scales = unavailable<SwizzleProblem>("swizzle_scales");
+constinit const GemmImplementation mma_bf16 = unavailable<GemmProblem>("mma_bf16");
+
+void open(Context&, int) {
+    fail(MXQ_STATUS_NO_DEVICE,
+         "this libmxq was built without CUDA; use MXQ_DEVICE_CPU, or build it where a CUDA compiler is found (MXQ_CUDA=ON)");
+}
+
+}  // namespace mxq::cuda

@@ -1,0 +1,53 @@
+// Bit-level helpers that host and device share. Everything in src/numerics is forced inline: the CPU kernels are compiled
+// once per instruction set, and an out-of-line copy made for AVX-512 must never be the one that an older CPU calls.
+#pragma once
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define MXQ_HD __host__ __device__ __forceinline__
+#else
+#define MXQ_HD inline __attribute__((always_inline))
+#endif
+
+namespace mxq {
+
+MXQ_HD uint32_t float_bits(float value) {
+#if defined(__CUDA_ARCH__)
+    return __float_as_uint(value);
+#else
+    return __builtin_bit_cast(uint32_t, value);
+#endif
+}
+
+MXQ_HD float bits_float(uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+    return __uint_as_float(bits);
+#else
+    return __builtin_bit_cast(float, bits);
+#endif
+}
+
+// One rounding each, never fused with a neighbour (the host side is compiled with -ffp-contract=off).
+MXQ_HD float multiply_rn(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+MXQ_HD float add_rn(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    return __fadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
+
+constexpr uint32_t kMagnitudeMask = 0x7FFFFFFFu;
+constexpr uint32_t kInfinityBits = 0x7F800000u;
+constexpr uint32_t kNanBits = 0x7FFFFFFFu;  // the one NaN that the library writes
+
+MXQ_HD bool is_nan_bits(uint32_t bits) { return (bits & kMagnitudeMask) > kInfinityBits; }
+
+}  // namespace mxq

@@ -1,0 +1,56 @@
+// Plain 16-bit types from and to fp32. To 16 bits: nearest even, beyond the range Inf, NaN as 0x7FFF.
+#pragma once
+#include "numerics/bits.h"
+
+namespace mxq {
+
+// Storage of one plain element as a C++ type of its own, so that a kernel's input type says what the bits mean.
+struct Bf16 {
+    uint16_t bits;
+};
+struct F16 {
+    uint16_t bits;
+};
+
+MXQ_HD float to_float(float value) { return value; }
+
+MXQ_HD float to_float(Bf16 value) { return bits_float(uint32_t(value.bits) << 16); }
+
+MXQ_HD float to_float(F16 value) {
+    const uint32_t magnitude = value.bits & 0x7FFFu;
+    const float normal = bits_float((magnitude << 13) + (112u << 23));
+    // A subnormal read as a normal of exponent 0 is 2^-15 (1 + m/1024); this takes the 1 away without an fp32 subnormal.
+    const float subnormal = multiply_rn(add_rn(normal, -3.0517578125e-05f), 2.0f);
+    uint32_t bits = float_bits(magnitude < 0x0400u ? subnormal : normal);
+    bits = magnitude >= 0x7C00u ? (magnitude << 13) | kInfinityBits : bits;
+    return bits_float(bits | (uint32_t(value.bits & 0x8000u) << 16));
+}
+
+template <class T>
+MXQ_HD T from_float(float value);
+
+template <>
+MXQ_HD float from_float<float>(float value) {
+    return is_nan_bits(float_bits(value)) ? bits_float(kNanBits) : value;
+}
+
+template <>
+MXQ_HD Bf16 from_float<Bf16>(float value) {
+    const uint32_t bits = float_bits(value);
+    const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+    return Bf16{uint16_t(is_nan_bits(bits) ? 0x7FFF : rounded)};
+}
+
+template <>
+MXQ_HD F16 from_float<F16>(float value) {
+    const uint32_t bits = float_bits(value);
+    const uint32_t magnitude = bits & kMagnitudeMask;
+    const uint32_t clamped = magnitude < 0x47800000u ? magnitude : 0x47800000u;  // 65536 rounds to Inf by itself
+    const uint32_t normal = ((clamped + 0xFFF + ((clamped >> 13) & 1)) >> 13) - (112u << 10);
+    const uint32_t magic = uint32_t(127 - 14 - 10 + 23) << 23;
+    const uint32_t subnormal = float_bits(add_rn(bits_float(clamped), bits_float(magic))) - magic;
+    const uint32_t code = (clamped < 0x38800000u ? subnormal : normal) | (bits >> 31 << 15);
+    return F16{uint16_t(magnitude > kInfinityBits ? 0x7FFF : code)};
+}
+
+}  // namespace mxq

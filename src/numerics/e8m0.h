@@ -1,0 +1,73 @@
+// E8M0 scales: one byte, value 2^(byte - 127), 255 is NaN.
+#pragma once
+#include "numerics/bits.h"
+#include "numerics/element.h"
+
+namespace mxq {
+
+enum class ScaleRounding : int32_t { Floor = 1, Ceil = 2, Even = 3, Rceil = 4 };  // values of MXQ_SCALE_ROUNDING_*
+enum class Nonfinite : int32_t { Propagate = 1, Saturate = 2 };                    // values of MXQ_NONFINITE_*
+
+constexpr uint32_t kScaleNan = 255;
+
+// What an element adds to the block's maximum, as magnitude bits: maxima of floats are maxima of these integers, with NaN
+// above Inf above every number.
+template <Nonfinite policy>
+MXQ_HD uint32_t amax_bits(float value) {
+    const uint32_t magnitude = float_bits(value) & kMagnitudeMask;
+    return policy == Nonfinite::Saturate && magnitude > kInfinityBits ? 0 : magnitude;
+}
+
+// The scale byte for finite magnitude bits, up to 255. FLOOR, CEIL and EVEN are defined on the bits: arithmetic with
+// 2^-emax would differ at 0x047FFFFF.
+template <class E, ScaleRounding rounding>
+MXQ_HD uint32_t scale_of_finite(uint32_t amax) {
+    if constexpr (rounding == ScaleRounding::Rceil) {
+        const uint32_t d = float_bits(multiply_rn(bits_float(amax), 1.0f / E::max));
+        const uint32_t exponent = d >> 23, mantissa = d & 0x7FFFFF;
+        return exponent + (exponent == 0 ? mantissa > 0x400000 : mantissa != 0);
+    } else {
+        uint32_t bits = amax;
+        if constexpr (rounding == ScaleRounding::Ceil) bits += 0x7FFFFF;
+        if constexpr (rounding == ScaleRounding::Even) bits += 1u << (22 - E::mantissa_bits);
+        const uint32_t exponent = bits >> 23;
+        const uint32_t scale = exponent > uint32_t(E::emax) ? exponent - E::emax : 0;
+        return rounding == ScaleRounding::Even && exponent == 255 ? kScaleNan : scale;
+    }
+}
+
+// The scale byte of a block whose largest magnitude has these bits.
+template <class E, ScaleRounding rounding, Nonfinite policy>
+MXQ_HD uint32_t scale_of(uint32_t amax) {
+    const uint32_t scale = amax >= kInfinityBits ? kScaleNan : scale_of_finite<E, rounding>(amax);
+    return policy == Nonfinite::Saturate && scale == kScaleNan ? 0xFE : scale;
+}
+
+// 2^(127 - scale), exact: what elements are multiplied by. Scale 254 gives the subnormal 2^-127, 255 NaN.
+MXQ_HD float scale_reciprocal(uint32_t scale) {
+    const uint32_t normal = (254 - scale) << 23;
+    const uint32_t special = scale == 254 ? 0x00400000u : kNanBits;
+    return bits_float(scale < 254 ? normal : special);
+}
+
+// 2^(scale - 127), exact: what codes are multiplied by. Scale 0 gives the subnormal 2^-127, 255 NaN.
+MXQ_HD float scale_value(uint32_t scale) {
+    const uint32_t normal = scale << 23;
+    const uint32_t special = scale == 0 ? 0x00400000u : kNanBits;
+    return bits_float(scale != 0 && scale != 255 ? normal : special);
+}
+
+// The code of one element under a scale's reciprocal.
+template <class E>
+MXQ_HD uint32_t quantize_element(float value, float reciprocal) {
+    return encode<E>(multiply_rn(value, reciprocal));
+}
+
+// The fp32 value of a code under a scale's value: one rounding, and the library's NaN.
+template <class E>
+MXQ_HD float dequantize_element(uint32_t code, float scale) {
+    const float value = multiply_rn(decode<E>(code), scale);
+    return is_nan_bits(float_bits(value)) ? bits_float(kNanBits) : value;
+}
+
+}  // namespace mxq

@@ -1,0 +1,133 @@
+#include "operands.h"
+
+#include <algorithm>
+#include <bit>
+#include <random>
+#include <stdexcept>
+
+using namespace mxq_handles;
+
+namespace {
+
+uint16_t f16_of(float x) {  // truncating, for values of moderate size
+    const uint32_t bits = std::bit_cast<uint32_t>(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
+    if (magnitude < 0x38800000) return uint16_t(sign);
+    return uint16_t(sign | ((magnitude - 0x38000000) >> 13));
+}
+
+template <class T, class Convert>
+std::vector<uint8_t> random_bytes(Convert convert) {
+    std::mt19937 random(12345);
+    std::normal_distribution<float> normal;
+    std::vector<uint8_t> bytes((size_t(8) << 20) / sizeof(T) * sizeof(T));
+    T* values = reinterpret_cast<T*>(bytes.data());
+    for (size_t i = 0; i < bytes.size() / sizeof(T); ++i) values[i] = convert(normal(random));
+    return bytes;
+}
+
+// 8 MiB of random numbers; tensors repeat them.
+const std::vector<uint8_t>& random_pool(int32_t format) {
+    static const auto f32 = random_bytes<float>([](float x) { return x; });
+    static const auto f16 = random_bytes<uint16_t>(f16_of);
+    static const auto bf16 =
+        random_bytes<uint16_t>([](float x) { return uint16_t((std::bit_cast<uint32_t>(x) + 0x8000) >> 16); });
+    return format == MXQ_FORMAT_F32 ? f32 : format == MXQ_FORMAT_F16 ? f16 : bf16;
+}
+
+Tensor describe(int32_t format, Shape shape) {
+    return shape.experts ? tensor(format, shape.experts, shape.rows, shape.cols)
+                         : tensor(format, shape.rows, shape.cols);
+}
+
+void add_part(Backend& backend, Operand& operand, int32_t part) {
+    const PartBytes bytes = required_bytes(operand.tensor, part);
+    auto codes = backend.allocate(bytes.codes), scales = backend.allocate(bytes.scales);
+    check(mxq_tensor_set_part(operand.get(), part, codes.get(), bytes.codes, scales.get(), bytes.scales));
+    operand.memory.push_back(codes);
+    operand.memory.push_back(scales);
+    operand.bytes += double(bytes.codes) + double(bytes.scales);
+}
+
+void quantize(Backend& backend, const Operand& in, const Operand& out) {
+    check(mxq_quantize(backend.context(), nullptr, in.get(), out.get(), nullptr, 0, backend.stream()));
+    backend.wait();
+}
+
+}  // namespace
+
+Operand empty_plain(Backend& backend, int32_t format, Shape shape) {
+    Operand out{describe(format, shape), {}};
+    const uint64_t bytes = required_bytes(out.tensor).codes;
+    out.memory.push_back(backend.allocate(bytes));
+    out.bytes = double(bytes);
+    check(mxq_tensor_set_data(out.get(), out.memory[0].get(), bytes));
+    return out;
+}
+
+Operand random_plain(Backend& backend, int32_t format, Shape shape) {
+    Operand out = empty_plain(backend, format, shape);
+    const auto& pool = random_pool(format);
+    for (size_t at = 0; at < size_t(out.bytes); at += pool.size())
+        backend.upload(static_cast<char*>(out.memory[0].get()) + at, pool.data(),
+                       std::min(pool.size(), size_t(out.bytes) - at));
+    return out;
+}
+
+Operand empty_quantized(Backend& backend, const Quantization& quantization, Shape shape) {
+    Operand out{describe(quantization.format, shape), {}};
+    check(mxq_tensor_set_scaling(out.get(), quantization.scaling));
+    check(mxq_tensor_set_swizzled(out.get(), quantization.swizzled));
+    for (int32_t part : quantization.parts) add_part(backend, out, part);
+    return out;
+}
+
+Operand random_quantized(Backend& backend, const Quantization& quantization, Shape shape) {
+    Operand in = random_plain(backend, MXQ_FORMAT_BF16, shape);
+    Operand out = empty_quantized(backend, quantization, shape);
+    quantize(backend, in, out);
+    return out;
+}
+
+std::vector<int32_t> ragged_ends(int64_t rows, int groups) {
+    std::mt19937 random(2024);
+    std::vector<double> weight(groups);
+    double total = 0;
+    for (double& w : weight) total += w = 0.5 + double(random() - random.min()) / double(random.max());
+    std::vector<int32_t> ends;
+    double sum = 0;
+    for (double w : weight) ends.push_back(int32_t(double(rows) * (sum += w) / total));
+    ends.back() = int32_t(rows);
+    return ends;
+}
+
+Operand random_grouped(Backend& backend, int32_t part, Shape shape, const std::vector<int32_t>& ends,
+                       std::shared_ptr<void> device_ends) {
+    Operand out{describe(MXQ_FORMAT_MXFP8_E4M3, shape), {std::move(device_ends)}};
+    check(mxq_tensor_set_groups(out.get(), out.memory[0].get(), MXQ_TYPE_INT32, int32_t(ends.size())));
+    add_part(backend, out, part);
+
+    // Quantize takes no groups: lay the rows out as the part stores them, and quantize them as one matrix.
+    const bool padded = part == MXQ_PART_COLUMNWISE;
+    const int64_t stored_rows = padded ? int64_t(required_bytes(out.tensor, part).codes) / shape.cols : shape.rows;
+    Operand in = random_plain(backend, MXQ_FORMAT_BF16, {stored_rows, shape.cols});
+    if (padded) {
+        const auto zero_rows = [&](int64_t begin, int64_t end) {
+            const std::vector<uint8_t> zeros(2 * (end - begin) * shape.cols);
+            backend.upload(static_cast<char*>(in.memory[0].get()) + 2 * begin * shape.cols, zeros.data(), zeros.size());
+        };
+        int64_t begin = 0, start = 0;
+        for (int64_t end : ends) {
+            const int64_t next = start + (end - begin + 31) / 32 * 32;
+            zero_rows(start + end - begin, next);
+            begin = end, start = next;
+        }
+        zero_rows(start, stored_rows);
+    }
+    Operand whole{tensor(MXQ_FORMAT_MXFP8_E4M3, stored_rows, shape.cols), {}};
+    const PartBytes bytes = required_bytes(whole.tensor, part);
+    if (double(bytes.codes + bytes.scales) != out.bytes)
+        throw std::logic_error("the grouped operand is laid out otherwise");
+    check(mxq_tensor_set_part(whole.get(), part, out.memory[1].get(), bytes.codes, out.memory[2].get(), bytes.scales));
+    quantize(backend, in, whole);
+    return out;
+}

@@ -1,0 +1,9 @@
+#pragma once
+
+#include "backend.h"
+#include "report.h"
+
+void bench_quantize(Backend& backend, const Arguments& arguments, Report& report);
+void bench_dequantize(Backend& backend, const Arguments& arguments, Report& report);
+void bench_swizzle(Backend& backend, const Arguments& arguments, Report& report);
+void bench_gemm(Backend& backend, const Arguments& arguments, Report& report);

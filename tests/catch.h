@@ -1,0 +1,25 @@
+// Catch2 2.13 and 3 behind one header, and a way to skip a running case that both show alike.
+#ifndef MXQ_TESTS_CATCH_H
+#define MXQ_TESTS_CATCH_H
+
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+#define MXQ_CATCH_VERSION 3
+#else
+#include <catch2/catch.hpp>
+#define MXQ_CATCH_VERSION 2
+#endif
+
+#include <string>
+
+namespace testing {
+inline std::string skip_reason;  // of the running case; empty: not skipped
+}
+
+#define MXQ_SKIP(reason)                \
+    do {                                \
+        ::testing::skip_reason = reason; \
+        return;                         \
+    } while (0)
+
+#endif

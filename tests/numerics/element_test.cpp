@@ -1,0 +1,102 @@
+// Codes and 16-bit types: every value there is, against the oracle's tables.
+#include "../catch.h"
+#include "../oracle.h"
+#include "numerics/convert.h"
+#include "numerics/e8m0.h"
+#include "numerics/element.h"
+
+namespace {
+
+template <class E>
+constexpr int32_t format_of = std::is_same_v<E, mxq::E4M3> ? MXQ_FORMAT_MXFP8_E4M3 : MXQ_FORMAT_MXFP8_E5M2;
+
+// Equal bits, any NaN equal to any other.
+bool same(float a, double b) {
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+    return oracle::bits_of(a) == oracle::bits_of(static_cast<float>(b));
+}
+
+template <class E>
+void check_decode() {
+    int ran = 0;
+    for (uint32_t code = 0; code < 256; ++code, ++ran)
+        if (!same(mxq::decode<E>(code), oracle::decode_element(format_of<E>, static_cast<uint8_t>(code)))) FAIL("code " << code);
+    CHECK(ran == 256);
+}
+
+// Every value of `next`, a generator of fp32 bits, as a code.
+template <class E>
+bool encodes(uint32_t bits) {
+    float x = oracle::float_of(bits);
+    return mxq::encode<E>(x) == oracle::encode_element(format_of<E>, x);
+}
+
+template <class E>
+void check_encode() {
+    int64_t ran = 0;
+    auto check = [&](uint32_t bits) {
+        ++ran;
+        if (!encodes<E>(bits)) FAIL("fp32 bits " << std::hex << bits);
+    };
+    for (uint32_t half = 0; half < 0x10000; ++half) {
+        check(half << 16);
+        check(oracle::bits_of(oracle::from_f16(static_cast<uint16_t>(half))));
+    }
+    for (uint64_t bits = 0; bits < 0x100000000u; bits += 4093) check(static_cast<uint32_t>(bits));
+    // Every midpoint between codes, and its neighbours.
+    const auto& values = oracle::table(oracle::element_type(format_of<E>));
+    for (size_t i = 0; i + 1 < values.size(); ++i)
+        for (uint32_t sign : {0u, 0x80000000u}) {
+            uint32_t middle = oracle::bits_of(static_cast<float>((values[i] + values[i + 1]) / 2)) | sign;
+            for (uint32_t bits : {middle - 1, middle, middle + 1}) check(bits);
+        }
+    CHECK(ran == 2 * 0x10000 + (0x100000000 + 4092) / 4093 + 6 * static_cast<int64_t>(values.size() - 1));
+}
+
+}  // namespace
+
+TEST_CASE("element: every code decodes to the oracle's value") {
+    check_decode<mxq::E4M3>();
+    check_decode<mxq::E5M2>();
+}
+
+TEST_CASE("element: every 16-bit value, every midpoint and a stride of fp32 encode to the oracle's code") {
+    check_encode<mxq::E4M3>();
+    check_encode<mxq::E5M2>();
+}
+
+TEST_CASE("element: every code comes back from its own value") {
+    for (uint32_t code = 0; code < 256; ++code) {
+        if ((code & 0x7F) < 0x7F) CHECK(mxq::encode<mxq::E4M3>(mxq::decode<mxq::E4M3>(code)) == code);
+        if ((code & 0x7F) < 0x7C) CHECK(mxq::encode<mxq::E5M2>(mxq::decode<mxq::E5M2>(code)) == code);
+    }
+}
+
+TEST_CASE("convert: every 16-bit value to fp32") {
+    int ran = 0;
+    for (uint32_t half = 0; half < 0x10000; ++half, ++ran) {
+        auto bits = static_cast<uint16_t>(half);
+        if (!same(mxq::to_float(mxq::Bf16{bits}), oracle::from_bf16(bits))) FAIL("bf16 " << half);
+        if (!same(mxq::to_float(mxq::F16{bits}), oracle::from_f16(bits))) FAIL("f16 " << half);
+    }
+    CHECK(ran == 0x10000);
+}
+
+TEST_CASE("convert: fp32 to 16 bits at every value, every midpoint, beside both, and by a stride") {
+    int64_t ran = 0;
+    auto check = [&](uint32_t bits) {
+        ++ran;
+        float x = oracle::float_of(bits);
+        if (mxq::from_float<mxq::Bf16>(x).bits != oracle::to_bf16(x)) FAIL("to bf16: " << std::hex << bits);
+        if (mxq::from_float<mxq::F16>(x).bits != oracle::to_f16(x)) FAIL("to f16: " << std::hex << bits);
+    };
+    for (uint32_t half = 0; half < 0x10000; ++half)
+        for (uint32_t low : {0u, 1u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) check(half << 16 | low);
+    const auto& values = oracle::table(oracle::f16);
+    for (size_t i = 0; i + 1 < values.size(); ++i) {
+        uint32_t middle = oracle::bits_of(static_cast<float>((values[i] + values[i + 1]) / 2));
+        for (uint32_t bits : {middle - 1, middle, middle + 1}) check(bits);
+    }
+    for (uint64_t bits = 0; bits < 0x100000000u; bits += 40961) check(static_cast<uint32_t>(bits));
+    CHECK(ran == 6 * 0x10000 + 3 * static_cast<int64_t>(values.size() - 1) + (0x100000000 + 40960) / 40961);
+}

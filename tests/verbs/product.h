@@ -1,0 +1,128 @@
+// What the tests of gemm and grouped_gemm share: operands, D with its gaps, and a run checked against the bound.
+#ifndef MXQ_TESTS_PRODUCT_H
+#define MXQ_TESTS_PRODUCT_H
+
+#include "../api.h"
+#include "../cases.h"
+#include "../oracle_product.h"
+
+namespace testing {
+
+struct Transposes {
+    int32_t a, b;
+};
+inline constexpr Transposes all_transposes[] = {{MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T},
+                                                {MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N},
+                                                {MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N},
+                                                {MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_T}};
+
+// How the values of an operand are spread.
+enum class Spread {
+    normal,     // quantized normal values
+    raw,        // any finite code, scales over 60 powers of two
+    nan,        // as raw, with some NaN codes and some scales of 255
+    huge,       // scales up to 254, magnitudes below 1
+    tiny,       // scales from 0 up: subnormal values
+    count
+};
+
+// An operand of a product as a matrix of (rows, k) codes with its scales compact; `values` are what it decodes to.
+struct Operand {
+    oracle::Part compact;
+    oracle::Floats values;
+};
+
+inline Operand make_operand(const oracle::Spec& spec, int64_t rows, int64_t k, Spread spread, uint64_t seed) {
+    Operand out;
+    cases::Random random(seed);
+    auto count = static_cast<size_t>(rows * k);
+    if (spread == Spread::normal) {
+        out.compact = oracle::quantize_rowwise(spec, cases::values(cases::Values::normal, count, seed).data(), rows, k);
+    } else {
+        bool e4m3 = spec.format == MXQ_FORMAT_MXFP8_E4M3;
+        int64_t codes = spread == Spread::huge ? (e4m3 ? 0x38 : 0x3C) : e4m3 ? 0x7F : 0x7C;
+        for (size_t i = 0; i < count; ++i)
+            out.compact.codes.push_back(static_cast<uint8_t>(random.below(codes) | (random.bits() & 0x80)));
+        auto scales = oracle::compact_scale_rows(spec.scaling, rows) * oracle::ceil_div(k, 32);
+        int64_t first = spread == Spread::huge ? 195 : spread == Spread::tiny ? 0 : 97;
+        for (int64_t i = 0; i < scales; ++i) out.compact.scales.push_back(static_cast<uint8_t>(first + random.below(60)));
+        if (spread == Spread::nan && rows && k) {
+            for (int i = 0; i < 2; ++i) out.compact.codes[static_cast<size_t>(random.below(rows * k))] = 0x7F;
+            if (rows > 4) out.compact.scales[static_cast<size_t>(random.below(scales))] = 255;
+        }
+    }
+    out.values = oracle::dequantize_rowwise(spec.format, spec.scaling, out.compact.codes.data(), out.compact.scales.data(), rows, k);
+    return out;
+}
+
+// D on a device with gaps between its rows, all poison at first or with given values in place.
+class Output {
+public:
+    Output(Device& device, int32_t format, Dims dims, int64_t gap, const oracle::Floats* previous = nullptr, size_t offset = 0)
+        : tensor(make_tensor(format, dims)), format_(format), dims_(dims), gap_(gap) {
+        ok(mxq_tensor_set_row_stride(tensor, dims.cols + gap));
+        uint64_t bytes = 0;
+        ok(mxq_tensor_required_bytes(tensor, MXQ_PART_ROWWISE, &bytes, nullptr));
+        image_ = Bytes(static_cast<size_t>(bytes), poison);
+        if (previous) place(oracle::store(format, *previous));
+        buffer_ = std::make_unique<Buffer>(device, image_, offset * static_cast<size_t>(oracle::plain_bytes(format)));
+        ok(mxq_tensor_set_data(tensor, buffer_->data(), buffer_->bytes()));
+    }
+
+    // D's values, dense. Throws where a gap was written, or a row that `written` (all rows if NULL) does not have.
+    oracle::Floats values(const std::vector<bool>* written = nullptr) const {
+        Bytes now = buffer_->read(), dense;
+        auto shape = dims_.shape();
+        auto row = static_cast<size_t>(shape.cols * oracle::plain_bytes(format_)), stride = row + gap_bytes();
+        for (size_t i = 0; i < static_cast<size_t>(shape.experts * shape.rows); ++i) {
+            bool is_written = !written || (*written)[i];
+            size_t rows_end = i * stride + row, gap_end = std::min(now.size(), (i + 1) * stride);
+            for (size_t at = is_written ? rows_end : i * stride; at < gap_end; ++at)
+                if (now[at] != image_[at]) throw std::runtime_error("row " + std::to_string(i) + ": a byte was written that is not D's");
+            dense.insert(dense.end(), now.begin() + static_cast<std::ptrdiff_t>(i * stride),
+                         now.begin() + static_cast<std::ptrdiff_t>(rows_end));
+        }
+        return oracle::load(format_, dense.data(), shape.count());
+    }
+    Bytes bytes() const { return buffer_->read(); }
+
+    Tensor tensor;
+
+private:
+    size_t gap_bytes() const { return static_cast<size_t>(gap_ * oracle::plain_bytes(format_)); }
+    void place(const Bytes& dense) {
+        auto shape = dims_.shape();
+        auto row = static_cast<size_t>(shape.cols * oracle::plain_bytes(format_));
+        for (size_t i = 0; row && i < static_cast<size_t>(shape.experts * shape.rows); ++i)
+            std::memcpy(&image_[i * (row + gap_bytes())], &dense[i * row], row);
+    }
+
+    int32_t format_;
+    Dims dims_;
+    int64_t gap_;
+    Bytes image_;
+    std::unique_ptr<Buffer> buffer_;
+};
+
+using ProductVerb = decltype(&mxq_gemm);
+using ProductQuery = decltype(&mxq_gemm_query);
+
+// Queries, checks the name, gives the workspace that the plan asks for, and runs. Returns the implementation's name.
+inline std::string run_product(Device& device, ProductVerb verb, ProductQuery query, mxq_gemm_options* options, mxq_tensor* a,
+                               mxq_tensor* b, mxq_tensor* d) {
+    Plan plan;
+    ok(query(device.context, options, a, b, d, plan.out()));
+    Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
+    ok(verb(device.context, options, a, b, d, workspace.bytes() ? workspace.data() : nullptr, workspace.bytes(), nullptr));
+    workspace.read();
+    return mxq_plan_implementation(plan);
+}
+
+// The implementations of products that a device must have, by name.
+inline std::vector<std::string> product_implementations(const Device& device) {
+    return {device.is_cpu() ? "cpu" : "mma_bf16"};
+}
+
+}  // namespace testing
+
+#endif
