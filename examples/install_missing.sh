@@ -55,5 +55,5 @@ cuda_architecture_argument() {
     capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -cd 0-9)
     [ -n "$capability" ] || return 0
     [ "$capability" = 90 ] && capability=90a # sm_90's tensor core instructions
-    echo "-DCMAKE_CUDA_ARCHITECTURES=$capability-real"
+    echo "-DMXQ_CUDA_ARCHITECTURES=$capability-real"
 }

@@ -332,7 +332,7 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  * (T,T) works too, A columnwise and B rowwise. Products of codes and scales are exact; sums are fp32.
  * Bound for every element: |err| <= c 2^-24 sum_k |a_k||b_k| + u max(|D|, N) + 2^-134 sum_k (|a_k| + |b_k|), with u = 2^-24
  * (F32), 2^-11 (F16), 2^-8 (BF16), N the smallest normal of D's type, and c of the implementation: K + 1 for `cpu`,
- * K / 4 + 32 for `mma_bf16`. A NaN operand gives NaN in its row or column of D and nowhere else, as long as
+ * 5 K / 4 + 32 for `mma_bf16`. A NaN operand gives NaN in its row or column of D and nowhere else, as long as
  * sum_k |a_k||b_k| < 2^128 and no operand is infinite. K = 0 gives D = 0. */
 MXQ_API mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                             const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,

@@ -38,8 +38,8 @@ struct DecodeKernels {
 
 // A block of D: sums[row][stride], whole register tiles.
 struct GemmBlock {
-    const float* rows;     // of A, as decoded
-    const float* columns;  // of B, as decoded
+    float* rows;     // of A, as decoded
+    float* columns;  // of B, as decoded
     float* sums;
     int64_t row_count, column_count, stride;
 };

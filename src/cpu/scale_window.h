@@ -29,15 +29,16 @@ struct ScaleWindow {
     }
     MXQ_HD int64_t slab_bytes() const { return kSwizzleRows * round_up(columns, kSwizzleColumns); }
 
-    MXQ_HD void load(int64_t line, int64_t count, uint8_t* to) const {
+    // `count` scales of a line from column `begin` on, a multiple of 4.
+    MXQ_HD void load(int64_t line, int64_t begin, int64_t count, uint8_t* to) const {
         if (!swizzled) {
-            memcpy(to, compact(line), size_t(count));
+            memcpy(to, compact(line) + begin, size_t(count));
             return;
         }
-        int64_t column = 0;
-        for (; column + kSwizzleColumns <= count; column += kSwizzleColumns)
-            memcpy(to + column, word(line, column), kSwizzleColumns);
-        for (; column < count; column++) to[column] = word(line, column)[column % kSwizzleColumns];
+        int64_t i = 0;
+        for (; i + kSwizzleColumns <= count; i += kSwizzleColumns)
+            memcpy(to + i, word(line, begin + i), kSwizzleColumns);
+        if (i < count) memcpy(to + i, word(line, begin + i), size_t(count - i));
     }
 
     // Writes whole words: zeros where the last one has no scales.

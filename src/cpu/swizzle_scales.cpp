@@ -17,7 +17,7 @@ void move_scales(const SwizzleProblem::Scales& part, const Rectangle& piece) {
     const ScaleWindow<uint8_t> out(part.out, part.out_layout, piece.matrix, piece.row, piece.col);
     uint8_t scales[kRectangleCols];
     for (int64_t line = 0; line < piece.rows; line++) {
-        in.load(line, piece.cols, scales);
+        in.load(line, 0, piece.cols, scales);
         out.store(line, piece.cols, scales);
     }
     out.clear(piece.rows, round_up(piece.rows, kSwizzleRows), piece.cols);

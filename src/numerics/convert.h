@@ -1,6 +1,10 @@
 // Plain 16-bit types from and to fp32. To 16 bits: nearest even, beyond the range Inf, NaN as 0x7FFF.
 #pragma once
 #include "numerics/bits.h"
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
 
 namespace mxq {
 
@@ -16,7 +20,11 @@ MXQ_HD float to_float(float value) { return value; }
 
 MXQ_HD float to_float(Bf16 value) { return bits_float(uint32_t(value.bits) << 16); }
 
+// On the device the hardware's conversions give the same bits.
 MXQ_HD float to_float(F16 value) {
+#if defined(__CUDA_ARCH__)
+    return __half2float(__ushort_as_half(value.bits));
+#else
     const uint32_t magnitude = value.bits & 0x7FFFu;
     const float normal = bits_float((magnitude << 13) + (112u << 23));
     // A subnormal read as a normal of exponent 0 is 2^-15 (1 + m/1024); this takes the 1 away without an fp32 subnormal.
@@ -24,6 +32,7 @@ MXQ_HD float to_float(F16 value) {
     uint32_t bits = float_bits(magnitude < 0x0400u ? subnormal : normal);
     bits = magnitude >= 0x7C00u ? (magnitude << 13) | kInfinityBits : bits;
     return bits_float(bits | (uint32_t(value.bits & 0x8000u) << 16));
+#endif
 }
 
 template <class T>
@@ -36,13 +45,20 @@ MXQ_HD float from_float<float>(float value) {
 
 template <>
 MXQ_HD Bf16 from_float<Bf16>(float value) {
+#if defined(__CUDA_ARCH__)
+    return Bf16{__bfloat16_as_ushort(__float2bfloat16_rn(value))};
+#else
     const uint32_t bits = float_bits(value);
     const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
     return Bf16{uint16_t(is_nan_bits(bits) ? 0x7FFF : rounded)};
+#endif
 }
 
 template <>
 MXQ_HD F16 from_float<F16>(float value) {
+#if defined(__CUDA_ARCH__)
+    return F16{__half_as_ushort(__float2half_rn(value))};
+#else
     const uint32_t bits = float_bits(value);
     const uint32_t magnitude = bits & kMagnitudeMask;
     const uint32_t clamped = magnitude < 0x47800000u ? magnitude : 0x47800000u;  // 65536 rounds to Inf by itself
@@ -51,6 +67,7 @@ MXQ_HD F16 from_float<F16>(float value) {
     const uint32_t subnormal = float_bits(add_rn(bits_float(clamped), bits_float(magic))) - magic;
     const uint32_t code = (clamped < 0x38800000u ? subnormal : normal) | (bits >> 31 << 15);
     return F16{uint16_t(magnitude > kInfinityBits ? 0x7FFF : code)};
+#endif
 }
 
 }  // namespace mxq

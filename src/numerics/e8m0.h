@@ -1,6 +1,7 @@
 // E8M0 scales: one byte, value 2^(byte - 127), 255 is NaN.
 #pragma once
 #include "numerics/bits.h"
+#include "numerics/convert.h"
 #include "numerics/element.h"
 
 namespace mxq {
@@ -69,5 +70,15 @@ MXQ_HD float dequantize_element(uint32_t code, float scale) {
     const float value = multiply_rn(decode<E>(code), scale);
     return is_nan_bits(float_bits(value)) ? bits_float(kNanBits) : value;
 }
+
+#if defined(__CUDACC__)
+// Two of them, the first code in the low byte.
+template <class E>
+__device__ __forceinline__ float2 dequantize_pair(uint32_t codes, float first_scale, float second_scale) {
+    const float2 decoded = decode_pair<E>(codes);
+    const float first = multiply_rn(decoded.x, first_scale), second = multiply_rn(decoded.y, second_scale);
+    return make_float2(from_float<float>(first), from_float<float>(second));
+}
+#endif
 
 }  // namespace mxq

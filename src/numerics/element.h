@@ -2,6 +2,8 @@
 //
 // An element type is a sign, `exponent_bits` and `mantissa_bits`; everything else follows from its bias and largest value.
 #pragma once
+#include <bit>
+
 #include "numerics/bits.h"
 #if defined(__CUDACC__)
 #include <cuda_fp8.h>
@@ -29,7 +31,7 @@ struct E5M2 {
 template <class E>
 struct ElementBits {
     static constexpr int shift = 23 - E::mantissa_bits;
-    static constexpr uint32_t max = __builtin_bit_cast(uint32_t, E::max);
+    static constexpr uint32_t max = std::bit_cast<uint32_t>(E::max);
     static constexpr uint32_t min_normal = uint32_t(127 - E::bias + 1) << 23;
     static constexpr uint32_t rebias = uint32_t(127 - E::bias) << E::mantissa_bits;
     // Adding this float leaves a subnormal code in its lowest bits, rounded to nearest even by the addition itself.
@@ -78,6 +80,17 @@ __device__ __forceinline__ uint32_t encode_pair(float first, float second) {
     return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, kind);
 #else
     return encode<E>(first) | (encode<E>(second) << 8);
+#endif
+}
+
+// The values of two codes, the first in the low byte; every one is exact in F16.
+template <class E>
+__device__ __forceinline__ float2 decode_pair(uint32_t codes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    constexpr __nv_fp8_interpretation_t kind = E::mantissa_bits == 3 ? __NV_E4M3 : __NV_E5M2;
+    return __half22float2(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), kind));
+#else
+    return make_float2(decode<E>(codes & 0xFF), decode<E>(codes >> 8 & 0xFF));
 #endif
 }
 #endif

@@ -1,5 +1,6 @@
 // Every constant of the header can be asked for by name, and every name that the library gives is right.
 #include "../api.h"
+#include "../paths.h"
 
 #include <fstream>
 #include <regex>
@@ -9,7 +10,7 @@ namespace {
 
 // The #defines with a number, as the header's text has them.
 std::map<std::string, int64_t> header_constants() {
-    std::ifstream in(MXQ_TEST_HEADER);
+    std::ifstream in(testing::header_path());
     REQUIRE(in);
     std::map<std::string, int64_t> out;
     std::regex pattern(R"(^#define\s+(MXQ_[A-Z0-9_]+)\s+(-?[0-9]+)\b.*)");

@@ -1,15 +1,23 @@
-// mxq_bench [--device cpu|cuda] [--verb quantize|dequantize|swizzle|gemm|all] [--threads N] [--rows R --cols C] [--json
-// FILE]
+// mxq_bench [--device cpu|cuda] [--verb quantize|dequantize|swizzle|gemm|all] [--threads N]
+//           [--rows R --cols C] [--json FILE]
 //
 // Rates count bytes read and written, or 2 m n k operations. Each figure is a median, taken in turns with the copy or
 // product that it is compared with, on random numbers, with caches that have seen other data in between.
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <stdexcept>
 
 #include "report.h"
 #include "verbs.h"
 
 namespace {
+
+const struct {
+    const char* name;
+    void (*bench)(Backend&, const Arguments&, Report&);
+} verbs[] = {
+    {"quantize", bench_quantize}, {"dequantize", bench_dequantize}, {"swizzle", bench_swizzle}, {"gemm", bench_gemm}};
 
 Arguments parse(int argc, char** argv) {
     Arguments a;
@@ -27,6 +35,9 @@ Arguments parse(int argc, char** argv) {
     }
     if (a.device != "cpu" && a.device != "cuda")
         throw std::runtime_error("--device takes cpu or cuda, got " + a.device);
+    const auto named = [&](const auto& verb) { return a.verb == verb.name; };
+    if (a.verb != "all" && std::none_of(std::begin(verbs), std::end(verbs), named))
+        throw std::runtime_error("--verb takes quantize, dequantize, swizzle, gemm or all, got " + a.verb);
     if (a.threads < 0) throw std::runtime_error("--threads takes 0 (one per core) or more");
     if ((a.rows > 0) != (a.cols > 0)) throw std::runtime_error("--rows and --cols come together");
     if (a.threads == 0) a.threads = usable_cores();
@@ -38,23 +49,10 @@ int run(int argc, char** argv) {
     std::string command = "mxq_bench";
     for (int i = 1; i < argc; ++i) command += std::string(" ") + argv[i];
 
-    const struct {
-        const char* name;
-        void (*bench)(Backend&, const Arguments&, Report&);
-    } verbs[] = {{"quantize", bench_quantize},
-                 {"dequantize", bench_dequantize},
-                 {"swizzle", bench_swizzle},
-                 {"gemm", bench_gemm}};
     auto backend = arguments.device == "cuda" ? cuda_backend() : cpu_backend(arguments.threads);
     Report report(command, backend->machine());
-    bool found = false;
-    for (const auto& verb : verbs) {
-        if (arguments.verb != "all" && arguments.verb != verb.name) continue;
-        verb.bench(*backend, arguments, report);
-        found = true;
-    }
-    if (!found)
-        throw std::runtime_error("--verb takes quantize, dequantize, swizzle, gemm or all, got " + arguments.verb);
+    for (const auto& verb : verbs)
+        if (arguments.verb == "all" || arguments.verb == verb.name) verb.bench(*backend, arguments, report);
     if (!arguments.json.empty()) report.write_json(arguments.json);
     return 0;
 }

@@ -4,6 +4,7 @@
 
 #include "../../examples/common/safetensors.h"
 #include "../oracle.h"
+#include "../paths.h"
 
 #include <string>
 
@@ -11,7 +12,7 @@ namespace golden {
 
 inline const safetensors::File& file(const std::string& name) {
     static std::map<std::string, safetensors::File> files;
-    return files.try_emplace(name, std::string(MXQ_TEST_DATA_DIR) + "/golden/" + name + ".safetensors").first->second;
+    return files.try_emplace(name, testing::data_dir() + "/golden/" + name + ".safetensors").first->second;
 }
 
 inline oracle::Bytes bytes(const safetensors::Tensor& tensor) { return {tensor.data, tensor.data + tensor.bytes}; }

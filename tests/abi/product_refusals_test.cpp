@@ -1,0 +1,181 @@
+// gemm and grouped_gemm: each bad input gets its status and its words, D stays as it was, and the same context then works.
+#include "../oracle_groups.h"
+#include "../verbs/product.h"
+#include "says.h"
+
+using testing::Buffer;
+using testing::ok;
+
+namespace {
+
+const int64_t m = 40, n = 50, k = 70;
+
+// A good product (N,T) of tensors without groups.
+struct Dense {
+    explicit Dense(testing::Device& device)
+        : device(device),
+          a(testing::make_quantized({}, {std::nullopt, m, k}, false)),
+          b(testing::make_quantized({}, {std::nullopt, n, k}, false)),
+          a_part(device, a, MXQ_PART_ROWWISE, testing::make_operand({}, m, k, testing::Spread::normal, 1).compact),
+          b_part(device, b, MXQ_PART_ROWWISE, testing::make_operand({}, n, k, testing::Spread::normal, 2).compact),
+          d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0) {}
+    mxq_status run(mxq_tensor* a, mxq_tensor* b, mxq_tensor* d, mxq_gemm_options* options = nullptr) {
+        return mxq_gemm(device.context, options, a, b, d, nullptr, 0, nullptr);
+    }
+    bool untouched() const { return d.bytes() == testing::Bytes(m * n * 4, testing::poison); }
+
+    testing::Device& device;
+    testing::Tensor a, b;
+    testing::PartBuffers a_part, b_part;
+    testing::Output d;
+};
+
+// A good grouped product (N,T): two groups of 15 and 25 rows.
+struct Grouped {
+    explicit Grouped(testing::Device& device, const std::vector<int32_t>& ends_values = {15, 40})
+        : device(device),
+          groups(static_cast<int32_t>(ends_values.size())),
+          a(testing::make_quantized({}, {std::nullopt, m, k}, false)),
+          b(testing::make_quantized({}, {groups, n, k}, false)),
+          ends(device, bytes(ends_values)),
+          a_part(device, a, MXQ_PART_ROWWISE, testing::make_operand({}, m, k, testing::Spread::normal, 1).compact),
+          b_part(device, b, MXQ_PART_ROWWISE, testing::make_operand({}, groups * n, k, testing::Spread::normal, 2).compact),
+          d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0) {
+        ok(mxq_tensor_set_groups(a, ends.data(), MXQ_TYPE_INT32, groups));
+    }
+    static testing::Bytes bytes(const std::vector<int32_t>& ends) {
+        auto* first = reinterpret_cast<const uint8_t*>(ends.data());
+        return {first, first + 4 * ends.size()};
+    }
+    mxq_status run(mxq_tensor* a, mxq_tensor* b, mxq_tensor* d, mxq_gemm_options* options = nullptr) {
+        return mxq_grouped_gemm(device.context, options, a, b, d, nullptr, 0, nullptr);
+    }
+    bool untouched() const { return d.bytes() == testing::Bytes(m * n * 4, testing::poison); }
+
+    testing::Device& device;
+    int32_t groups;
+    testing::Tensor a, b;
+    Buffer ends;
+    testing::PartBuffers a_part, b_part;
+    testing::Output d;
+};
+
+}  // namespace
+
+MXQ_EACH_DEVICE("refusals: gemm") {
+    Dense f(device);
+    auto shaped = [](int64_t rows, int64_t cols) { return testing::make_quantized({}, {std::nullopt, rows, cols}, false); };
+    auto f32 = [](testing::Dims dims) { return testing::make_tensor(MXQ_FORMAT_F32, dims); };
+
+    MXQ_REFUSED(mxq_gemm(nullptr, nullptr, f.a, f.b, f.d.tensor, nullptr, 0, nullptr), MXQ_STATUS_INVALID_ARGUMENT, "context is NULL");
+    MXQ_REFUSED(f.run(nullptr, f.b, f.d.tensor), MXQ_STATUS_INVALID_ARGUMENT, "a is NULL");
+    MXQ_REFUSED(f.run(f.a, nullptr, f.d.tensor), MXQ_STATUS_INVALID_ARGUMENT, "b is NULL");
+    MXQ_REFUSED(f.run(f.a, f.b, nullptr), MXQ_STATUS_INVALID_ARGUMENT, "d is NULL");
+    if (device.is_cpu())
+        MXQ_REFUSED(mxq_gemm(device.context, nullptr, f.a, f.b, f.d.tensor, nullptr, 0, &f), MXQ_STATUS_INVALID_ARGUMENT, "stream");
+
+    auto plain = f32({std::nullopt, m, k});
+    MXQ_REFUSED(f.run(plain, f.b, f.d.tensor), MXQ_STATUS_UNSUPPORTED, "a is f32", "expected mxfp8");
+    MXQ_REFUSED(f.run(f.a, plain, f.d.tensor), MXQ_STATUS_UNSUPPORTED, "b is f32");
+    MXQ_REFUSED(f.run(f.a, f.b, f.a), MXQ_STATUS_UNSUPPORTED, "d is mxfp8_e4m3", "expected f32");
+    MXQ_REFUSED(f.run(shaped(m, k + 1), f.b, f.d.tensor), MXQ_STATUS_SHAPE_MISMATCH, "71", "70", "transposes");
+    MXQ_REFUSED(f.run(shaped(m + 1, k), f.b, f.d.tensor), MXQ_STATUS_SHAPE_MISMATCH, "d is 40 x 50", "41 x 50");
+    MXQ_REFUSED(f.run(f.a, f.b, f32({std::nullopt, n, m})), MXQ_STATUS_SHAPE_MISMATCH, "d is 50 x 40", "40 x 50");
+    auto experts = testing::make_quantized({}, {1, n, k}, false);
+    MXQ_REFUSED(f.run(f.a, experts, f.d.tensor), MXQ_STATUS_SHAPE_MISMATCH, "b is 1 x 50 x 70", "2 dimensions", "grouped_gemm");
+    MXQ_REFUSED(f.run(f.a, f.b, f32({1, m, n})), MXQ_STATUS_SHAPE_MISMATCH, "d is 1 x 40 x 50", "2 dimensions");
+
+    auto transposed = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_T);
+    auto turned = shaped(k, m);  // the right shape for (T,T), but its columnwise part is missing
+    ok(mxq_tensor_set_part(turned, MXQ_PART_ROWWISE, f.a_part.codes->data(), f.a_part.codes->bytes(), f.a_part.scales->data(), f.a_part.scales->bytes()));
+    MXQ_REFUSED(f.run(turned, f.b, f.d.tensor, transposed), MXQ_STATUS_MISSING_BUFFER, "a declares no columnwise part", "transpose");
+    MXQ_REFUSED(f.run(shaped(m, k), f.b, f.d.tensor), MXQ_STATUS_MISSING_BUFFER, "a declares no rowwise part");
+
+    auto short_codes = shaped(m, k), short_scales = shaped(m, k), overlapping = f32({std::nullopt, m, n}), misaligned = f32({std::nullopt, m, n});
+    ok(mxq_tensor_set_part(short_codes, MXQ_PART_ROWWISE, f.a_part.codes->data(), 2799, f.a_part.scales->data(), 120));
+    MXQ_REFUSED(f.run(short_codes, f.b, f.d.tensor), MXQ_STATUS_BUFFER_TOO_SMALL, "a.rowwise.codes", "2799", "2800", "mxq_tensor_required_bytes");
+    ok(mxq_tensor_set_part(short_scales, MXQ_PART_ROWWISE, f.a_part.codes->data(), 2800, f.a_part.scales->data(), 119));
+    MXQ_REFUSED(f.run(short_scales, f.b, f.d.tensor), MXQ_STATUS_BUFFER_TOO_SMALL, "a.rowwise.scales", "119", "120");
+    ok(mxq_tensor_set_data(overlapping, f.a_part.codes->data(), m * n * 4));
+    MXQ_REFUSED(f.run(f.a, f.b, overlapping), MXQ_STATUS_INVALID_ARGUMENT, "d.data", "overlaps");
+    ok(mxq_tensor_set_data(misaligned, static_cast<uint8_t*>(f.a_part.codes->data()) + 1, m * n * 4));
+    MXQ_REFUSED(f.run(f.a, f.b, misaligned), MXQ_STATUS_MISALIGNED, "d.data", "multiple of 4");
+
+    auto accumulate = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 1);
+    auto bf16 = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, m, n});
+    MXQ_REFUSED(f.run(f.a, f.b, bf16, accumulate), MXQ_STATUS_INVALID_ARGUMENT, "d is bf16", "accumulate", "f32");
+    auto unknown = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, "no such thing");
+    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, unknown), MXQ_STATUS_UNSUPPORTED, "no such thing", "cpu", "mma_bf16");
+    auto other_device = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, device.is_cpu() ? "mma_bf16" : "cpu");
+    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, other_device), MXQ_STATUS_UNSUPPORTED, device.is_cpu() ? "mma_bf16" : "cpu");
+    ok(mxq_tensor_set_groups(f.a, f.b_part.codes->data(), MXQ_TYPE_INT32, 1));
+    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor), MXQ_STATUS_UNSUPPORTED, "a has groups", "grouped_gemm");
+    ok(mxq_tensor_set_groups(f.a, nullptr, 0, 0));
+
+    CHECK(f.untouched());
+    testing::Plan plan;
+    MXQ_REFUSED(mxq_gemm_query(device.context, nullptr, f.a, plain, f.d.tensor, plan.out()), MXQ_STATUS_UNSUPPORTED, "mxq_gemm_query", "b is f32");
+    CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, f.a, f.b, f.d.tensor) == testing::product_implementations(device)[0]);
+    CHECK(!f.untouched());
+}
+
+MXQ_EACH_DEVICE("refusals: grouped_gemm") {
+    Grouped f(device);
+    auto f32 = [](testing::Dims dims) { return testing::make_tensor(MXQ_FORMAT_F32, dims); };
+    auto quantized = [](testing::Dims dims) { return testing::make_quantized({}, dims, false); };
+
+    MXQ_REFUSED(mxq_grouped_gemm(nullptr, nullptr, f.a, f.b, f.d.tensor, nullptr, 0, nullptr), MXQ_STATUS_INVALID_ARGUMENT, "context is NULL");
+    MXQ_REFUSED(f.run(nullptr, f.b, f.d.tensor), MXQ_STATUS_INVALID_ARGUMENT, "a is NULL");
+    MXQ_REFUSED(f.run(quantized({std::nullopt, m, k}), f.b, f.d.tensor), MXQ_STATUS_INVALID_ARGUMENT, "a has no groups", "mxq_tensor_set_groups");
+    MXQ_REFUSED(f.run(f.a, quantized({3, n, k}), f.d.tensor), MXQ_STATUS_SHAPE_MISMATCH, "b is 3 x 50 x 70", "2 groups");
+    MXQ_REFUSED(f.run(f.a, quantized({std::nullopt, n, k}), f.d.tensor), MXQ_STATUS_SHAPE_MISMATCH, "b is 50 x 70", "3 dimensions");
+    MXQ_REFUSED(f.run(f.a, f.b, f32({2, m, n})), MXQ_STATUS_SHAPE_MISMATCH, "d is 2 x 40 x 50");
+    MXQ_REFUSED(f.run(f.a, quantized({2, n, k + 1}), f.d.tensor), MXQ_STATUS_SHAPE_MISMATCH, "70", "71");
+    MXQ_REFUSED(f.run(f.a, f.b, f32({std::nullopt, m, n + 1})), MXQ_STATUS_SHAPE_MISMATCH, "d is 40 x 51", "40 x 50");
+    ok(mxq_tensor_set_groups(f.a, nullptr, MXQ_TYPE_INT32, 2));
+    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor), MXQ_STATUS_MISSING_BUFFER, "a.ends", "NULL", "mxq_tensor_set_groups");
+    ok(mxq_tensor_set_groups(f.a, static_cast<uint8_t*>(f.ends.data()) + 1, MXQ_TYPE_INT32, 2));
+    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor), MXQ_STATUS_MISALIGNED, "a.ends", "multiple of 4");
+    ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));
+
+    // (T,N): the same groups on both, D with a matrix for each.
+    auto contraction = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N), both = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_T);
+    auto y = quantized({std::nullopt, m, n}), d = f32({2, k, n});
+    MXQ_REFUSED(f.run(f.a, y, d, both), MXQ_STATUS_UNSUPPORTED, "(T,T)", "(T,N)");
+    MXQ_REFUSED(f.run(f.a, y, d, contraction), MXQ_STATUS_INVALID_ARGUMENT, "b has no groups");
+    ok(mxq_tensor_set_groups(y, f.ends.data(), MXQ_TYPE_INT32, 1));
+    MXQ_REFUSED(f.run(f.a, y, d, contraction), MXQ_STATUS_SHAPE_MISMATCH, "b has other groups than a");
+    ok(mxq_tensor_set_groups(y, f.ends.data(), MXQ_TYPE_INT32, 2));
+    MXQ_REFUSED(f.run(f.a, y, f32({3, k, n}), contraction), MXQ_STATUS_SHAPE_MISMATCH, "d is 3 x 70 x 50", "2 groups");
+    MXQ_REFUSED(f.run(f.a, y, d, contraction), MXQ_STATUS_MISSING_BUFFER, "a declares no columnwise part");
+
+    CHECK(f.untouched());
+    CHECK(testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, nullptr, f.a, f.b, f.d.tensor) == testing::product_implementations(device)[0]);
+    CHECK(!f.untouched());
+}
+
+TEST_CASE("refusals: ends that are out of order on a CPU context", "[cpu]") {
+    int ran = 0;
+    for (const auto& [ends, word] : std::vector<std::pair<std::vector<int32_t>, std::string>>{{{15, 14}, "14"}, {{-1, 40}, "-1"}, {{15, 41}, "41"}, {{0, 20, 19}, "19"}}) {
+        Grouped f(testing::cpu(), ends);
+        MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor), MXQ_STATUS_INVALID_ARGUMENT, "ends", word);
+        CHECK(f.untouched());
+        ++ran;
+    }
+    CHECK(ran == 4);
+    Grouped good(testing::cpu());
+    CHECK(good.run(good.a, good.b, good.d.tensor) == MXQ_STATUS_OK);
+}
+
+// On CUDA the host never reads ends: whatever they are, no byte outside D is touched and the device stays sound.
+TEST_CASE("grouped_gemm: ends that are out of order on a CUDA context touch nothing outside", "[cuda]") {
+    if (!testing::cuda()) MXQ_SKIP("no CUDA device, or a build without CUDA");
+    int ran = 0;
+    for (const auto& ends : std::vector<std::vector<int32_t>>{{15, 14}, {-1, 40}, {15, 1000000}, {INT32_MAX, INT32_MIN}, {40, -40, 80}, {-5, -4}}) {
+        Grouped f(*testing::cuda(), ends);
+        testing::run_product(*testing::cuda(), mxq_grouped_gemm, mxq_grouped_gemm_query, nullptr, f.a, f.b, f.d.tensor);
+        f.d.bytes();  // checks the canaries
+        ++ran;
+    }
+    CHECK(ran == 6);
+}

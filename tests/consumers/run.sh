@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# ./tests/consumers/run.sh build-dir
+# Uses the library as its users do: installed, by pkg-config, embedded, from Python; and looks at what the file exports.
+set -u
+build=$(cd "${1:?the build directory}" && pwd) || exit 1
+here=$(cd "$(dirname "$0")" && pwd)
+source=$(cd "$here/../.." && pwd)
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0 skipped=0
+
+check() { # name command...: passes if the command does; its output is shown if not
+    local name=$1
+    shift
+    if "$@" >"$work/log" 2>&1; then
+        echo "pass  $name"
+        passed=$((passed + 1))
+    else
+        echo "FAIL  $name"
+        sed 's/^/      /' "$work/log" | tail -n 30
+        failed=$((failed + 1))
+    fi
+}
+skip() {
+    echo "skip  $1: $2"
+    skipped=$((skipped + 1))
+}
+
+if ! command -v cmake >/dev/null || ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$source" "$build/CMakeCache.txt" 2>/dev/null; then
+    skip "consumers" "the build directory was made elsewhere, so it cannot install"
+    echo "$passed passed, $failed failed, $skipped skipped"
+    exit 0
+fi
+
+prefix=$work/prefix
+check "cmake --install" cmake --install "$build" --prefix "$prefix"
+library=$(find "$prefix" -name libmxq.so.0 | head -n 1)
+library_dir=$(dirname "${library:-$prefix/none}")
+
+find_package() {
+    cmake -S "$here/program" -B "$work/package" -DCMAKE_PREFIX_PATH="$prefix" && cmake --build "$work/package" &&
+        "$work/package/consumer"
+}
+check "a C program through find_package(mxq)" find_package
+
+with_pkg_config() {
+    export PKG_CONFIG_PATH=$library_dir/pkgconfig
+    local flags
+    flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs libmxq) &&
+        "${CC:-cc}" -std=c99 -Wall -Wextra -pedantic -Werror "$here/program/main.c" -o "$work/pc" $flags &&
+        LD_LIBRARY_PATH=$library_dir "$work/pc"
+}
+if command -v pkg-config >/dev/null; then
+    check "a C program through pkg-config" with_pkg_config
+else
+    skip "a C program through pkg-config" "pkg-config is not here"
+fi
+
+embedded() {
+    cmake -S "$here/embed" -B "$work/embed" -DMXQ_SOURCE="$source" -DCMAKE_BUILD_TYPE=Release &&
+        cmake --build "$work/embed" --parallel && "$work/embed/consumer"
+}
+check "embedded with add_subdirectory" embedded
+nothing_installed() { cmake --install "$work/embed" --prefix "$work/none" && [ -z "$(find "$work/none" -type f 2>/dev/null)" ]; }
+check "embedded, it installs nothing" nothing_installed
+
+if command -v python3 >/dev/null && python3 -c 'import ctypes' 2>/dev/null; then
+    if ldd "$library" 2>/dev/null | grep -q 'lib[atu][a-z]*san'; then
+        skip "a Python program through ctypes" "a sanitizer's library cannot be loaded late"
+    else
+        check "a Python program through ctypes" python3 "$here/program.py" "$library"
+    fi
+else
+    skip "a Python program through ctypes" "python3 is not here"
+fi
+
+soname() { readelf -d "$library" | grep -q 'SONAME.*\[libmxq\.so\.0\]'; }
+check "SONAME is libmxq.so.0" soname
+needs_no_nvidia() { ! readelf -d "$library" | grep NEEDED | grep -iE 'cuda|cublas|nv|\bstub'; }
+check "needs no NVIDIA library" needs_no_nvidia
+
+exported() { nm -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort; }
+listed() { # the names of the version script
+    sed 's:/\*.*\*/::; s:#.*::' "$source/src/libmxq.map" | tr -s ' \t{};' '\n' | grep -E '^mxq_[a-z0-9_]+$' | sort
+}
+same_names() {
+    exported >"$work/exported" && listed >"$work/listed" && [ -s "$work/listed" ] && diff "$work/listed" "$work/exported"
+}
+check "exports exactly the names of src/libmxq.map" same_names
+only_ours() { ! grep -v '^mxq_' "$work/exported"; }
+check "every exported name starts with mxq_" only_ours
+# Functions stand in the header as MXQ_API declarations, some of them on two lines.
+header_names() {
+    tr '\n' ' ' <"$source/include/mxq/mxq.h" | grep -oE 'MXQ_API [^;]*\(' | grep -oE '\bmxq_[a-z0-9_]+\(' | tr -d '(' | sort -u >"$work/header" &&
+        diff "$work/header" "$work/exported"
+}
+check "exports exactly the functions of mxq.h" header_names
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]

@@ -1,0 +1,173 @@
+// Memory runs out at every place where it can: each allocation of each call fails once. Then the call says OUT_OF_MEMORY,
+// has written and leaked nothing, and the same call works once there is memory again.
+#include "../abi/says.h"
+#include "../verbs/product.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <new>
+
+namespace {
+
+std::atomic<bool> armed{false};
+std::atomic<long> until_failure{0}, live{0};
+
+void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
+    if (armed && until_failure-- == 0) return nullptr;
+    void* block = alignment ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment) : std::malloc(bytes ? bytes : 1);
+    if (block) ++live;
+    return block;
+}
+void* allocate_or_throw(std::size_t bytes, std::size_t alignment) {
+    if (void* block = allocate(bytes, alignment)) return block;
+    throw std::bad_alloc();
+}
+void release(void* block) noexcept {
+    if (block) --live;
+    std::free(block);
+}
+
+}  // namespace
+
+void* operator new(std::size_t n) { return allocate_or_throw(n, 0); }
+void* operator new[](std::size_t n) { return allocate_or_throw(n, 0); }
+void* operator new(std::size_t n, std::align_val_t a) { return allocate_or_throw(n, static_cast<std::size_t>(a)); }
+void* operator new[](std::size_t n, std::align_val_t a) { return allocate_or_throw(n, static_cast<std::size_t>(a)); }
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return allocate(n, 0); }
+void* operator new[](std::size_t n, const std::nothrow_t&) noexcept { return allocate(n, 0); }
+void operator delete(void* p) noexcept { release(p); }
+void operator delete[](void* p) noexcept { release(p); }
+void operator delete(void* p, std::size_t) noexcept { release(p); }
+void operator delete[](void* p, std::size_t) noexcept { release(p); }
+void operator delete(void* p, std::align_val_t) noexcept { release(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { release(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { release(p); }
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { release(p); }
+void operator delete(void* p, const std::nothrow_t&) noexcept { release(p); }
+void operator delete[](void* p, const std::nothrow_t&) noexcept { release(p); }
+
+namespace {
+
+using testing::ok;
+
+// Fails allocation 0, 1, 2, ... of the call until it succeeds. Returns how many there were. A call that makes something
+// has it destroyed by `undo`, so that what stays allocated is a leak.
+int fail_each_allocation(const std::function<mxq_status()>& call, const std::function<bool()>& untouched, const std::function<void()>& undo) {
+    for (int n = 0; n < 10000; ++n) {
+        const long before = live;
+        until_failure = n;
+        armed = true;
+        mxq_status status = call();
+        armed = false;
+        if (status == MXQ_STATUS_OK) {
+            undo();
+            CHECK(live == before);
+            return n;
+        }
+        const long after = live;
+        CHECK(after == before);
+        CHECK(status == MXQ_STATUS_OUT_OF_MEMORY);
+        CHECK(std::string(mxq_last_error()).find("memory") != std::string::npos);
+        CHECK(untouched());
+    }
+    FAIL("no number of allocations is enough");
+    return -1;
+}
+int fail_each_allocation(const std::function<mxq_status()>& call, const std::function<bool()>& untouched) {
+    return fail_each_allocation(call, untouched, [] {});
+}
+
+template <class T, class Create, class Destroy>
+int fail_creation(Create create, Destroy destroy) {
+    T* handle = nullptr;
+    return fail_each_allocation([&] { return create(&handle); }, [&] { return handle == nullptr; },
+                                [&] {
+                                    destroy(handle);
+                                    handle = nullptr;
+                                });
+}
+
+}  // namespace
+
+TEST_CASE("out of memory: every creation") {
+    CHECK(fail_creation<mxq_tensor>([](mxq_tensor** out) { return mxq_tensor_create_2d(MXQ_FORMAT_F32, 3, 3, out); }, mxq_tensor_destroy) >= 1);
+    CHECK(fail_creation<mxq_tensor>([](mxq_tensor** out) { return mxq_tensor_create_3d(MXQ_FORMAT_MXFP8_E5M2, 2, 3, 3, out); }, mxq_tensor_destroy) >= 1);
+    CHECK(fail_creation<mxq_quantize_options>(mxq_quantize_options_create, mxq_quantize_options_destroy) >= 1);
+    CHECK(fail_creation<mxq_gemm_options>(mxq_gemm_options_create, mxq_gemm_options_destroy) >= 1);
+    CHECK(fail_creation<mxq_context_options>(mxq_context_options_create, mxq_context_options_destroy) >= 1);
+
+    testing::Handle<mxq_context_options, mxq_context_options_destroy> options;
+    ok(mxq_context_options_create(options.out()));
+    ok(mxq_context_options_set_threads(options, 4));
+    CHECK(fail_creation<mxq_context>([&](mxq_context** out) { return mxq_context_create(MXQ_DEVICE_CPU, 0, options, out); }, mxq_context_destroy) >= 4);
+
+    auto gemm = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
+    CHECK(fail_each_allocation([&] { return mxq_gemm_options_set_implementation(gemm, "a name that is too long to stand inside a string object"); },
+                               [] { return true; }, [&] { gemm = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T); }) >= 1);
+}
+
+TEST_CASE("out of memory: every verb and query") {
+    testing::Device device(MXQ_DEVICE_CPU, std::exchange(*testing::cpu_context(3).out(), nullptr));
+    const int64_t rows = 200, cols = 300;
+    const testing::Dims dims{std::nullopt, rows, cols};
+    auto run = [&](const std::function<mxq_status()>& call, const std::vector<testing::Buffer*>& written) {
+        auto untouched = [&] {
+            for (auto* buffer : written)
+                if (!buffer->untouched()) return false;
+            return true;
+        };
+        fail_each_allocation(call, untouched);
+        for (auto* buffer : written) CHECK(!buffer->untouched());
+    };
+
+    auto x = testing::make_tensor(MXQ_FORMAT_F32, dims), back = testing::make_tensor(MXQ_FORMAT_F32, dims);
+    auto quantized = testing::make_quantized({}, dims, false), swizzled = testing::make_quantized({}, dims, true), again = testing::make_quantized({}, dims, false);
+    testing::Buffer data(device, cases::plain_values(MXQ_FORMAT_F32, cases::Values::normal, rows * cols, 1)), values(device, rows * cols * 4);
+    testing::PartBuffers row(device, quantized, MXQ_PART_ROWWISE), column(device, quantized, MXQ_PART_COLUMNWISE);
+    ok(mxq_tensor_set_data(x, data.data(), data.bytes()));
+    ok(mxq_tensor_set_data(back, values.data(), values.bytes()));
+    run([&] { return mxq_quantize(device.context, nullptr, x, quantized, nullptr, 0, nullptr); },
+        {row.codes.get(), row.scales.get(), column.codes.get(), column.scales.get()});
+    run([&] { return mxq_dequantize(device.context, nullptr, quantized, back, nullptr, 0, nullptr); }, {&values});
+    ok(mxq_tensor_clear_part(quantized, MXQ_PART_COLUMNWISE));
+    {
+        testing::PartBuffers to(device, swizzled, MXQ_PART_ROWWISE), from(device, again, MXQ_PART_ROWWISE);
+        run([&] { return mxq_swizzle_scales(device.context, nullptr, quantized, swizzled, nullptr, 0, nullptr); }, {to.scales.get()});
+        run([&] { return mxq_unswizzle_scales(device.context, nullptr, swizzled, again, nullptr, 0, nullptr); }, {from.scales.get()});
+    }
+    testing::Buffer product(device, rows * rows * 4), grouped(device, rows * rows * 4), ends(device, testing::Bytes{90, 0, 0, 0, 200, 0, 0, 0});
+    auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, rows});
+    ok(mxq_tensor_set_data(d, product.data(), product.bytes()));
+    run([&] { return mxq_gemm(device.context, nullptr, quantized, quantized, d, nullptr, 0, nullptr); }, {&product});
+
+    auto experts = testing::make_quantized({}, {2, rows, cols}, false);
+    testing::PartBuffers weights(device, experts, MXQ_PART_ROWWISE, testing::make_operand({}, 2 * rows, cols, testing::Spread::normal, 3).compact);
+    ok(mxq_tensor_set_data(d, grouped.data(), grouped.bytes()));
+    ok(mxq_tensor_set_groups(quantized, ends.data(), MXQ_TYPE_INT32, 2));
+    run([&] { return mxq_grouped_gemm(device.context, nullptr, quantized, experts, d, nullptr, 0, nullptr); }, {&grouped});
+
+    CHECK(fail_creation<mxq_plan>([&](mxq_plan** out) { return mxq_grouped_gemm_query(device.context, nullptr, quantized, experts, d, out); }, mxq_plan_destroy) >= 1);
+    ok(mxq_tensor_set_groups(quantized, nullptr, 0, 0));
+    CHECK(fail_creation<mxq_plan>([&](mxq_plan** out) { return mxq_gemm_query(device.context, nullptr, quantized, quantized, d, out); }, mxq_plan_destroy) >= 1);
+    CHECK(fail_creation<mxq_plan>([&](mxq_plan** out) { return mxq_quantize_query(device.context, nullptr, x, quantized, out); }, mxq_plan_destroy) >= 1);
+}
+
+// A refusal whose message finds no memory is still a status, not a crash.
+TEST_CASE("out of memory: while refusing") {
+    mxq_tensor* tensor = nullptr;
+    int refused = 0;
+    for (int n = 0; n < 20; ++n) {
+        const long before = live;
+        until_failure = n;
+        armed = true;
+        mxq_status status = mxq_tensor_create_2d(MXQ_FORMAT_F32, -1, 1, &tensor);
+        armed = false;
+        const long after = live;
+        CHECK(after == before);
+        CHECK((status == MXQ_STATUS_OUT_OF_MEMORY || status == MXQ_STATUS_INVALID_ARGUMENT));
+        CHECK(tensor == nullptr);
+        ++refused;
+    }
+    CHECK(refused == 20);
+}

@@ -1,0 +1,34 @@
+// api/guard.h turns every exception into a status and a message: nothing leaves the library.
+#include "../catch.h"
+#include "api/guard.h"
+
+#include <mxq/mxq.h>
+
+#include <stdexcept>
+
+TEST_CASE("guard: what is thrown, and what the caller gets") {
+    auto message = [] { return std::string(mxq_last_error()); };
+    CHECK(mxq::guard("f", [] {}) == MXQ_STATUS_OK);
+    CHECK(mxq::guard("f", [] { throw mxq::Error(MXQ_STATUS_SHAPE_MISMATCH, "text"); }) == MXQ_STATUS_SHAPE_MISMATCH);
+    CHECK(message() == "f: text");
+    CHECK(mxq::guard("g", [] { throw std::bad_alloc(); }) == MXQ_STATUS_OUT_OF_MEMORY);
+    CHECK(message().find("g: out of host memory") == 0);
+    CHECK(mxq::guard("h", [] { throw std::logic_error("a fault"); }) == MXQ_STATUS_INTERNAL_ERROR);
+    CHECK(message().find("a fault") != std::string::npos);
+    CHECK(mxq::guard("h", [] { throw 42; }) == MXQ_STATUS_INTERNAL_ERROR);
+    CHECK(message().find("h: ") == 0);
+}
+
+TEST_CASE("guard: a long message is cut, not overrun") {
+    std::string text(100000, 'x');
+    CHECK(mxq::guard("f", [&] { throw mxq::Error(MXQ_STATUS_UNSUPPORTED, text); }) == MXQ_STATUS_UNSUPPORTED);
+    CHECK(std::string(mxq_last_error()).size() < text.size());
+    CHECK(std::string(mxq_last_error()).rfind("f: xxx", 0) == 0);
+}
+
+TEST_CASE("guard: a creation that fails leaves NULL") {
+    int value = 0, *out = &value;
+    CHECK(mxq::guard_create("f", &out, []() -> int* { throw std::bad_alloc(); }) == MXQ_STATUS_OUT_OF_MEMORY);
+    CHECK(out == nullptr);
+    CHECK(mxq::guard_create("f", static_cast<int**>(nullptr), [&] { return &value; }) == MXQ_STATUS_INVALID_ARGUMENT);
+}
