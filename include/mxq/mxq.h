@@ -74,7 +74,7 @@ typedef int32_t mxq_status;
 #define MXQ_STATUS_MISSING_BUFFER 3   /* a pointer is NULL, or a part was not set, that this call needs */
 #define MXQ_STATUS_BUFFER_TOO_SMALL 4 /* a byte extent is shorter than mxq_tensor_required_bytes, or the workspace too small */
 #define MXQ_STATUS_MISALIGNED 5       /* a pointer is not a multiple of its element's size */
-#define MXQ_STATUS_UNSUPPORTED 6      /* no implementation takes this; the message says why each one declined */
+#define MXQ_STATUS_UNSUPPORTED 6      /* a format or feature that this verb does not take, or no implementation takes it here */
 #define MXQ_STATUS_NO_DEVICE 7        /* no such device, no driver, or the library was built without CUDA */
 #define MXQ_STATUS_OUT_OF_MEMORY 8    /* host memory */
 #define MXQ_STATUS_CUDA_ERROR 9       /* CUDA refused a launch or reports an earlier failure; the message has its words */
@@ -222,7 +222,8 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part);
  * at P[g] = sum over h < g of 32 * ceil(m_h / 32), m_h being the rows of group h, the bytes between hold codes 0 with
  * scale 0 (or what zero rows quantize to), and the part is (cols, Mc) with Mc = 32 * floor((rows + 31 * min(count, rows)) / 32),
  * the most that any ends need. Rowwise parts are not padded: group g starts at row ends[g - 1].
- * Swizzled scales start every group at a fresh tile: of 128 rows (rowwise) or of 4 scales (columnwise). */
+ * Compact 32X32 scales start a fresh row of tiles at every group. Swizzled scales start every group at a fresh tile: of 128
+ * rows (rowwise) or of 4 scales (columnwise). */
 MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, int32_t ends_type, int32_t count);
 
 /* Bytes that a part needs; codes and scales apart. For a plain tensor ask MXQ_PART_ROWWISE: *code_bytes is the data's,
@@ -333,7 +334,8 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  * Bound for every element: |err| <= c 2^-24 sum_k |a_k||b_k| + u max(|D|, N) + 2^-134 sum_k (|a_k| + |b_k|), with u = 2^-24
  * (F32), 2^-11 (F16), 2^-8 (BF16), N the smallest normal of D's type, and c of the implementation: K + 1 for `cpu`,
  * 5 K / 4 + 32 for `mma_bf16`. A NaN operand gives NaN in its row or column of D and nowhere else, as long as
- * sum_k |a_k||b_k| < 2^128 and no operand is infinite. K = 0 gives D = 0. */
+ * sum_k |a_k||b_k| < 2^128 and no operand is infinite. K = 0 gives D = 0. With accumulate, the D of before counts as one
+ * more term of the sums and c as one more. */
 MXQ_API mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                             const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
                             void* stream);
@@ -349,7 +351,7 @@ MXQ_API mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* 
  *
  * In (T,N) both operands have groups (B's must be the same array of ends) and their columnwise parts are padded as
  * mxq_tensor_set_groups says; an empty group gives D[g] = 0 (or leaves it, with accumulate). In the first two, rows of D
- * past the last end are not written. */
+ * past the last end are not written. (T,T) is UNSUPPORTED. */
 MXQ_API mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                                     const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
                                     void* stream);

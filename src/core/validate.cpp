@@ -34,8 +34,8 @@ void require_quantized(const mxq_tensor& t, const char* name) {
 void require_no_groups(const mxq_tensor& t, const char* name) {
     if (t.groups.set)
         fail(MXQ_STATUS_UNSUPPORTED,
-             "%s has groups, which only grouped_gemm takes in this version; use a descriptor without groups (rowwise codes "
-             "and compact 1X32 scales are the same bytes)",
+             "%s has groups, which only grouped_gemm's a (and b under (T,N)) takes in this version; use a descriptor without "
+             "groups (rowwise codes and compact 1X32 scales are the same bytes)",
              name);
 }
 

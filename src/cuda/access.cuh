@@ -28,10 +28,14 @@ __device__ __forceinline__ int64_t block_index() { return int64_t(blockIdx.y) * 
 
 inline bool is_aligned(const void* pointer, int64_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
 
+template <class T>
+using StoredBits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+
 // 16 bytes of a row.
 template <class T>
 struct Chunk {
     static constexpr int count = 16 / sizeof(T);
+    static constexpr int in_word = 4 / sizeof(T), element_bits = 8 * sizeof(T);
     uint32_t words[4];
 
     __device__ __forceinline__ float operator[](int i) const {
@@ -66,17 +70,18 @@ __device__ __forceinline__ Chunk<T> load_chunk_wide(const T* from, bool exists) 
 
 template <class T>
 __device__ __forceinline__ Chunk<T> load_chunk_narrow(const T* from, int valid) {
-    using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+    const auto* bits = reinterpret_cast<const StoredBits<T>*>(from);
     Chunk<T> chunk{};
 #pragma unroll
     for (int i = 0; i < Chunk<T>::count; i++)
-        if (i < valid) chunk.words[i * sizeof(T) / 4] |= uint32_t(reinterpret_cast<const Bits*>(from)[i]) << (i * sizeof(T) % 4 * 8);
+        if (i < valid) chunk.words[i / chunk.in_word] |= uint32_t(bits[i]) << (i % chunk.in_word * chunk.element_bits);
     return chunk;
 }
 
 // All loads are issued before the first is needed.
 template <class T, int n, class Place>
-__device__ __forceinline__ void load_chunks(Chunk<T> (&chunks)[n], bool wide, const T* from, int64_t stride, const Place& place) {
+__device__ __forceinline__ void load_chunks(Chunk<T> (&chunks)[n], bool wide, const T* from, int64_t stride,
+                                            const Place& place) {
     if (wide) {
 #pragma unroll
         for (int i = 0; i < n; i++) chunks[i] = load_chunk_wide(from + place.offset(i, stride), place.exists(i));
@@ -98,16 +103,19 @@ __device__ __forceinline__ Chunk<T> round_chunk(const float (&values)[Chunk<T>::
 }
 
 template <class T, class Place>
-__device__ __forceinline__ void store_chunk(const Chunk<T>& chunk, bool wide, T* to, int64_t stride, const Place& place, int i) {
-    using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+__device__ __forceinline__ void store_chunk(const Chunk<T>& chunk, bool wide, T* to, int64_t stride, const Place& place,
+                                            int i) {
     to += place.offset(i, stride);
     if (wide) {
-        if (place.exists(i)) *reinterpret_cast<uint4*>(to) = {chunk.words[0], chunk.words[1], chunk.words[2], chunk.words[3]};
+        const uint4 v = {chunk.words[0], chunk.words[1], chunk.words[2], chunk.words[3]};
+        if (place.exists(i)) *reinterpret_cast<uint4*>(to) = v;
         return;
     }
+    auto* bits = reinterpret_cast<StoredBits<T>*>(to);
 #pragma unroll
     for (int j = 0; j < Chunk<T>::count; j++)
-        if (j < place.valid(i)) reinterpret_cast<Bits*>(to)[j] = Bits(chunk.words[j * sizeof(T) / 4] >> (j * sizeof(T) % 4 * 8));
+        if (j < place.valid(i))
+            bits[j] = StoredBits<T>(chunk.words[j / chunk.in_word] >> (j % chunk.in_word * chunk.element_bits));
 }
 
 // ---- Magnitudes ------------------------------------------------------------------------------------------------------
@@ -187,7 +195,8 @@ struct Codes {
 };
 
 template <int count, class Place>
-__device__ __forceinline__ Codes<count> load_codes(bool wide, const uint8_t* from, int64_t stride, const Place& place, int i) {
+__device__ __forceinline__ Codes<count> load_codes(bool wide, const uint8_t* from, int64_t stride, const Place& place,
+                                                   int i) {
     Codes<count> codes{};
     from += place.offset(i, stride);
     if (wide) {
@@ -206,7 +215,8 @@ __device__ __forceinline__ Codes<count> load_codes(bool wide, const uint8_t* fro
 }
 
 template <int count, class Place>
-__device__ __forceinline__ void store_codes(const Codes<count>& codes, bool wide, uint8_t* to, int64_t stride, const Place& place, int i) {
+__device__ __forceinline__ void store_codes(const Codes<count>& codes, bool wide, uint8_t* to, int64_t stride,
+                                            const Place& place, int i) {
     to += place.offset(i, stride);
     if (wide) {
         if (!place.exists(i)) return;

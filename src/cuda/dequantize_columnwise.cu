@@ -93,7 +93,8 @@ __global__ void __launch_bounds__(Patch<T>::threads)
             values[v] = pair.x;
             values[v + 1] = pair.y;
         }
-        store_chunk(round_chunk<T>(values), a.wide_out, static_cast<T*>(a.problem.out.data), a.problem.out.row_stride, patch, i);
+        const PlainMatrix& out = a.problem.out;
+        store_chunk(round_chunk<T>(values), a.wide_out, static_cast<T*>(out.data), out.row_stride, patch, i);
     }
 }
 
@@ -110,7 +111,8 @@ void run_types(const Context& context, const DequantizeProblem& problem, const L
 }
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
-    with_types(problem.out.format, problem.format, [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
+    with_types(problem.out.format, problem.format,
+               [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
 }
 
 }  // namespace

@@ -81,7 +81,8 @@ void run_types(const Context& context, const DequantizeProblem& problem, const L
 }
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
-    with_types(problem.out.format, problem.format, [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
+    with_types(problem.out.format, problem.format,
+               [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
 }
 
 }  // namespace

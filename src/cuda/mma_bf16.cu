@@ -7,8 +7,8 @@
 //     shared, two buffers        line L: 8 x 16 bytes of BF16, the j-th at j ^ (L % 8): neither stores nor ldmatrix conflict
 //     8 warps, 2 x 4             64 x 64 of D each: 32 mma.m16n8k16 for every 16 of K, fed by 8 ldmatrix.x4
 //
-// Per step a block reads 24 KB of codes and moves 176 KB through shared memory: 1400 cycles at 128 bytes each. Its 1024 mma
-// take 1640 cycles at 5/8 of the tensor cores' peak, which is what mma.sync reaches on Hopper and the bound here; a scheduler
+// Per step a block reads 24 KB of codes and moves 176 KB through shared memory: 1400 cycles at 128 bytes each. Its 1024
+// mma take 1640 cycles at 5/8 of the tensor cores' peak, what mma.sync reaches on Hopper and the bound here; a scheduler
 // issues 1200 instructions, 500 of them on the ALU at half rate. Smaller tiles convert more often and converting at the
 // fragment converts four times: both take more instructions than the tensor cores leave. Conversion is spread over the
 // step; its last quarter computes while the next step's first fragments load; one barrier a step.
@@ -285,7 +285,8 @@ __device__ __forceinline__ void store_half(const Bf16Rule& rule, const Chunk& ch
 
 // Reads and converts this thread's part of a step again, whatever the codes and scales are.
 template <bool kAligned>
-__device__ __forceinline__ void convert_exactly(const Arguments& args, const Reader& reader, uint8_t* buffer, uint32_t first) {
+__device__ __forceinline__ void convert_exactly(const Arguments& args, const Reader& reader, uint8_t* buffer,
+                                                uint32_t first) {
 #pragma unroll 1
     for (int c = 0; c < kChunks; c++) {
         Chunk chunk = load_chunk<kAligned>(args, reader, c);

@@ -94,7 +94,8 @@ void run_types(const Context& context, const QuantizeProblem& problem, const Lau
 }
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    with_types(problem.in.format, problem.format, [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
+    with_types(problem.in.format, problem.format,
+               [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
 }
 
 }  // namespace

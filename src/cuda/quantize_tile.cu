@@ -27,6 +27,17 @@ struct Arguments {
     bool wide_in, wide_rowwise, wide_columnwise;
 };
 
+// Threads that share an SM: what 64 registers of data leave room for. Below sm_89 codes are rounded in software, which
+// takes more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+constexpr int kSmThreads = 384;
+#else
+constexpr int kSmThreads = 512;
+#endif
+
+template <class T>
+constexpr int kSmBlocks = (kSmThreads + Patch<T>::threads - 1) / Patch<T>::threads;
+
 template <class T>
 using PatchChunks = Chunk<T>[Patch<T>::rows];
 
@@ -115,9 +126,11 @@ template <class E, class T>
 __device__ __forceinline__ uint4 quantize_piece(const PatchChunks<T>& chunks, int column, float reciprocal) {
     uint32_t words[4] = {};
 #pragma unroll
-    for (int i = 0; i < kPieceCodes; i += 2)
-        words[i / 4] |= encode_pair<E>(multiply_rn(chunks[i][column], reciprocal), multiply_rn(chunks[i + 1][column], reciprocal))
-                        << (i % 4 * 8);
+    for (int i = 0; i < kPieceCodes; i += 2) {
+        const float first = multiply_rn(chunks[i][column], reciprocal);
+        const float second = multiply_rn(chunks[i + 1][column], reciprocal);
+        words[i / 4] |= encode_pair<E>(first, second) << (i % 4 * 8);
+    }
     return {words[0], words[1], words[2], words[3]};
 }
 
@@ -145,8 +158,8 @@ __device__ __forceinline__ void store_pieces(const Arguments& a, const Tile& til
 #pragma unroll
         for (int j = 0; j < kTile * kLinePieces / Patch<T>::threads; j++) {
             const int i = j * Patch<T>::threads + threadIdx.x, line = i / kLinePieces, piece = i % kLinePieces;
-            if (line < lines && piece * kPieceCodes < length)
-                *reinterpret_cast<uint4*>(to + line * part.length + piece * kPieceCodes) = shared.pieces[piece_slot<T>(line, piece)];
+            auto* at = reinterpret_cast<uint4*>(to + line * part.length + piece * kPieceCodes);
+            if (line < lines && piece * kPieceCodes < length) *at = shared.pieces[piece_slot<T>(line, piece)];
         }
         return;
     }
@@ -159,7 +172,7 @@ __device__ __forceinline__ void store_pieces(const Arguments& a, const Tile& til
 }
 
 template <class T, class E>
-__global__ void __launch_bounds__(Patch<T>::threads, 512 / Patch<T>::threads)
+__global__ void __launch_bounds__(Patch<T>::threads, kSmBlocks<T>)
     quantize_tile_kernel(const __grid_constant__ Arguments a) {
     __shared__ Shared shared;
     const QuantizeProblem& problem = a.problem;
@@ -197,11 +210,13 @@ void run_types(const Context& context, const QuantizeProblem& problem, const Lau
     const Arguments a{problem, Tiles(problem.in), is_wide<T>(problem.in),
                       problem.has_rowwise && is_wide(problem.rowwise, Chunk<T>::count),
                       problem.has_columnwise && is_wide(problem.columnwise, kPieceCodes)};
-    launch(context, quantize_tile_kernel<T, E>, "quantize_tile", a.tiles.grid(), dim3(Patch<T>::threads), 0, call.stream, a);
+    launch(context, quantize_tile_kernel<T, E>, "quantize_tile", a.tiles.grid(), dim3(Patch<T>::threads), 0, call.stream,
+           a);
 }
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    with_types(problem.in.format, problem.format, [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
+    with_types(problem.in.format, problem.format,
+               [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
 }
 
 }  // namespace

@@ -54,8 +54,10 @@ __device__ __forceinline__ void load_compact(Square& s, const SwizzleProblem::Sc
             s.words[i][0] = v.x, s.words[i][1] = v.y, s.words[i][2] = v.z, s.words[i][3] = v.w;
         } else {
 #pragma unroll
-            for (int j = 0; j < kSide; j++)
-                s.words[i][j] = load_scale_word(from + j * 4, readable_scales(part.in_layout, part.lines, line, s.column + j * 4));
+            for (int j = 0; j < kSide; j++) {
+                const int64_t count = readable_scales(part.in_layout, part.lines, line, s.column + j * 4);
+                s.words[i][j] = load_scale_word(from + j * 4, count);
+            }
         }
     }
 }
@@ -70,8 +72,10 @@ __device__ __forceinline__ void store_compact(const Square& s, const SwizzleProb
                 *reinterpret_cast<uint4*>(to) = {s.words[i][0], s.words[i][1], s.words[i][2], s.words[i][3]};
         } else {
 #pragma unroll
-            for (int j = 0; j < kSide; j++)
-                store_scale_word(to + j * 4, s.words[i][j], stored_scales(part.out_layout, part.lines, line, s.column + j * 4));
+            for (int j = 0; j < kSide; j++) {
+                const int64_t count = stored_scales(part.out_layout, part.lines, line, s.column + j * 4);
+                store_scale_word(to + j * 4, s.words[i][j], count);
+            }
         }
     }
 }

@@ -30,7 +30,8 @@ struct Bf16Rule {
 template <class E>
 MXQ_HD constexpr Bf16Rule bf16_rule() {
     constexpr uint32_t shift = 7 - E::mantissa_bits;
-    return {1u << shift, 8 - shift, (0x7Fu << shift) * 0x00010001u, (0x80u - E::first_special) * 0x01010101u, 127u - E::bias};
+    return {1u << shift, 8 - shift, (0x7Fu << shift) * 0x00010001u, (0x80u - E::first_special) * 0x01010101u,
+            127u - E::bias};
 }
 
 // Both halves; each product rounded once, subnormals in and out.
