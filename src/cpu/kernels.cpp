@@ -1,6 +1,6 @@
 // Quantize and dequantize, built once per instruction set (MXQ_ISA: scalar, avx2, avx512); the compiler vectorises.
 //
-// Work goes in patches that stay in L1: 4096 elements as fp32, converted from the input once, then one short loop per step:
+// Work goes in patches that stay in L1: 4096 elements as fp32, converted once, then one short loop per step:
 //
 //     quantize       input -> values -> maxima of 32 -> scales, reciprocals -> codes -> lines of the output
 //
@@ -14,7 +14,7 @@
 //
 // Each step is a loop over whole blocks: a partial one is filled with zeros, which change no maximum. Steps are picked by
 // pointer (input type, policy, rounding, element type), so none of them multiplies the others' code.
-// Bytes per element: input + 1 + 1/32 (quantize, per part). Bound by memory where the vectors are 32 bytes and more.
+// Bytes per element: input + 1 + 1/32 (quantize, per part). With 32-byte vectors bound by arithmetic: rounding to codes first.
 // Large outputs are written past the caches: half of a store's traffic is otherwise reading what it overwrites.
 #include "cpu/kernels.h"
 

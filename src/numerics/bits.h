@@ -48,6 +48,20 @@ constexpr uint32_t kMagnitudeMask = 0x7FFFFFFFu;
 constexpr uint32_t kInfinityBits = 0x7F800000u;
 constexpr uint32_t kNanBits = 0x7FFFFFFFu;  // the one NaN that the library writes
 
+MXQ_HD bool is_nan(float value) { return value != value; }
 MXQ_HD bool is_nan_bits(uint32_t bits) { return (bits & kMagnitudeMask) > kInfinityBits; }
+
+// Code without sign, to nearest even, of an fp32 magnitude no larger than the type's largest (or the power of two after it).
+template <int mantissa_bits, int bias>
+MXQ_HD uint32_t round_magnitude(uint32_t magnitude) {
+    constexpr int shift = 23 - mantissa_bits;
+    constexpr uint32_t min_normal = uint32_t(127 - bias + 1) << 23;
+    const uint32_t field = magnitude & kInfinityBits;
+    const uint32_t exponent = field > min_normal ? field : min_normal;
+    // The last place of a float of this exponent is that of the code: the addition rounds.
+    const uint32_t magic = exponent + (uint32_t(shift) << 23);
+    const uint32_t significand = float_bits(add_rn(bits_float(magnitude), bits_float(magic))) - magic;
+    return significand + ((exponent - min_normal) >> shift);
+}
 
 }  // namespace mxq

@@ -40,7 +40,7 @@ MXQ_HD T from_float(float value);
 
 template <>
 MXQ_HD float from_float<float>(float value) {
-    return is_nan_bits(float_bits(value)) ? bits_float(kNanBits) : value;
+    return is_nan(value) ? bits_float(kNanBits) : value;
 }
 
 template <>
@@ -50,7 +50,7 @@ MXQ_HD Bf16 from_float<Bf16>(float value) {
 #else
     const uint32_t bits = float_bits(value);
     const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-    return Bf16{uint16_t(is_nan_bits(bits) ? 0x7FFF : rounded)};
+    return Bf16{uint16_t(is_nan(value) ? 0x7FFF : rounded)};
 #endif
 }
 
@@ -62,11 +62,8 @@ MXQ_HD F16 from_float<F16>(float value) {
     const uint32_t bits = float_bits(value);
     const uint32_t magnitude = bits & kMagnitudeMask;
     const uint32_t clamped = magnitude < 0x47800000u ? magnitude : 0x47800000u;  // 65536 rounds to Inf by itself
-    const uint32_t normal = ((clamped + 0xFFF + ((clamped >> 13) & 1)) >> 13) - (112u << 10);
-    const uint32_t magic = uint32_t(127 - 14 - 10 + 23) << 23;
-    const uint32_t subnormal = float_bits(add_rn(bits_float(clamped), bits_float(magic))) - magic;
-    const uint32_t code = (clamped < 0x38800000u ? subnormal : normal) | (bits >> 31 << 15);
-    return F16{uint16_t(magnitude > kInfinityBits ? 0x7FFF : code)};
+    const uint32_t code = round_magnitude<10, 15>(clamped) | (bits >> 31 << 15);
+    return F16{uint16_t(is_nan(value) ? 0x7FFF : code)};
 #endif
 }
 

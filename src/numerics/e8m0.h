@@ -67,8 +67,13 @@ MXQ_HD uint32_t quantize_element(float value, float reciprocal) {
 // The fp32 value of a code under a scale's value: one rounding, and the library's NaN.
 template <class E>
 MXQ_HD float dequantize_element(uint32_t code, float scale) {
-    const float value = multiply_rn(decode<E>(code), scale);
-    return is_nan_bits(float_bits(value)) ? bits_float(kNanBits) : value;
+    return from_float<float>(multiply_rn(decode<E>(code), scale));
+}
+
+// The same, rounded once more, to a plain type.
+template <class E, class T>
+MXQ_HD T dequantize_to(uint32_t code, float scale) {
+    return from_float<T>(multiply_rn(decode<E>(code), scale));
 }
 
 #if defined(__CUDACC__)

@@ -32,10 +32,6 @@ template <class E>
 struct ElementBits {
     static constexpr int shift = 23 - E::mantissa_bits;
     static constexpr uint32_t max = std::bit_cast<uint32_t>(E::max);
-    static constexpr uint32_t min_normal = uint32_t(127 - E::bias + 1) << 23;
-    static constexpr uint32_t rebias = uint32_t(127 - E::bias) << E::mantissa_bits;
-    // Adding this float leaves a subnormal code in its lowest bits, rounded to nearest even by the addition itself.
-    static constexpr uint32_t subnormal_magic = uint32_t(127 - E::bias + 1 - E::mantissa_bits + 23) << 23;
     // Value of code 0 when its exponent field is read as a normal one.
     static constexpr uint32_t zero_as_normal = uint32_t(127 - E::bias) << 23;
     static constexpr uint32_t sign = 1u << (E::bits - 1);
@@ -48,12 +44,8 @@ MXQ_HD uint32_t encode(float value) {
     const uint32_t bits = float_bits(value);
     const uint32_t magnitude = bits & kMagnitudeMask;
     const uint32_t clamped = magnitude < B::max ? magnitude : B::max;
-    const uint32_t tie_to_even = (clamped >> B::shift) & 1;
-    const uint32_t normal = ((clamped + ((1u << (B::shift - 1)) - 1) + tie_to_even) >> B::shift) - B::rebias;
-    const uint32_t subnormal =
-        float_bits(add_rn(bits_float(clamped), bits_float(B::subnormal_magic))) - B::subnormal_magic;
-    const uint32_t code = clamped < B::min_normal ? subnormal : normal;
-    return magnitude > kInfinityBits ? E::nan_code : code | ((bits >> 31) * B::sign);
+    const uint32_t code = round_magnitude<E::mantissa_bits, E::bias>(clamped);
+    return is_nan(value) ? E::nan_code : code | ((bits >> 31) * B::sign);
 }
 
 // Exact value of a code. Never passes through fp32 subnormals, which some CPUs handle slowly.
