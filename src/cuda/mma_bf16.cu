@@ -272,14 +272,22 @@ __device__ __forceinline__ uint32_t half_offset(uint32_t first, int c, int h) {
     return (first ^ (16 * h)) + c * kChunkLines * kLineBytes;
 }
 
-// Converts half h of a chunk. Sets bits of kSpecialCodes in `special` where that was not right.
-__device__ __forceinline__ void store_half(const Bf16Rule& rule, const Chunk& chunk, int h, uint8_t* to, uint32_t& special) {
+// Below this scale a code may be under 2^-63, and the product of two such codes under 2^-126.
+constexpr uint32_t kTinyScale = 127 - 63 + 16;
+
+// Converts half h of a chunk. Sets bits of kSpecialCodes in `special` where that was not right, and `tiny` where a code is.
+__device__ __forceinline__ void store_half(const Bf16Rule& rule, const Chunk& chunk, int h, uint8_t* to, uint32_t& special,
+                                           bool& tiny) {
     const uint32_t first = h == 0 ? chunk.codes.x : chunk.codes.z, second = h == 0 ? chunk.codes.y : chunk.codes.w;
     const uint32_t multiplier = bf16_multiplier(rule, chunk.scale);
     const Bf16Pairs low = to_bf16_pairs(rule, first, multiplier), high = to_bf16_pairs(rule, second, multiplier);
     *reinterpret_cast<uint4*>(to) = {low.even, low.odd, high.even, high.odd};
     special |= special_codes(rule, first) | special_codes(rule, second);
-    if (h == 0 && is_special_scale(rule, chunk.scale)) special = ~0u;
+    if (h == 0 && (chunk.scale < kTinyScale || is_special_scale(rule, chunk.scale))) {
+        const uint32_t codes = (chunk.codes.x | chunk.codes.y | chunk.codes.z | chunk.codes.w) & ~kSpecialCodes;
+        if (chunk.scale >= kTinyScale) special = ~0u;
+        else if (codes != 0) tiny = true;
+    }
     keep(special);
 }
 
@@ -337,6 +345,27 @@ __device__ __forceinline__ void store_row(T* to, const float (&values)[8], int64
     }
 }
 
+__device__ __forceinline__ double decode_one(const GemmOperand& operand, const uint8_t* codes, const uint8_t* scales,
+                                             const ScaleLayout& layout, int64_t line, int64_t k) {
+    const uint32_t code = codes[line * operand.length + k];
+    const float scale = scale_value(scales[scale_line(layout, line) + layout.offset(0, 0, k / kMxBlock)]);
+    return operand.format == MXQ_FORMAT_MXFP8_E4M3 ? dequantize_element<E4M3>(code, scale)
+                                                   : dequantize_element<E5M2>(code, scale);
+}
+
+// Makes the tiny ones of eight neighbouring sums again, in double.
+__device__ __noinline__ void repair_row(const Arguments& args, const Tile& tile, int64_t row, int64_t column, float* sums) {
+    const GemmProblem& p = args.problem;
+    for (int64_t i = 0; i < 8 && column + i < p.n; i++) {
+        if (!(fabsf(sums[i]) < 0x1p-100f)) continue;
+        double sum = 0;
+        for (int64_t k = 0; k < tile.k; k++)
+            sum += decode_one(p.a, tile.a_codes, tile.a_scales, tile.a_layout, row, k) *
+                   decode_one(p.b, tile.b_codes, tile.b_scales, tile.b_layout, column + i, k);
+        sums[i] = float(sum);
+    }
+}
+
 __device__ __forceinline__ void write_row(const Arguments& args, int64_t row, int64_t column, float (&values)[8]) {
     const PlainMatrix& d = args.problem.d;
     const int64_t at = row * d.row_stride + column, count = args.problem.n - column;
@@ -354,7 +383,7 @@ __device__ __forceinline__ void write_row(const Arguments& args, int64_t row, in
 // A warp's 64 x 64 sums to D, 32 rows at a time through its own piece of shared memory.
 constexpr int kPitch = 72;  // floats from row to row: neither stores nor loads of a warp conflict
 
-__device__ __forceinline__ void write_sums(const Arguments& args, const Tile& tile, const float (&sums)[4][8][4],
+__device__ __forceinline__ void write_sums(const Arguments& args, const Tile& tile, const float (&sums)[4][8][4], bool tiny,
                                            uint8_t* shared) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float* const piece = reinterpret_cast<float*>(shared) + warp * 32 * kPitch;
@@ -374,8 +403,9 @@ __device__ __forceinline__ void write_sums(const Arguments& args, const Tile& ti
         for (int r = lane / 8; r < 32; r += 4) {
             const int64_t line = row + part * 32 + r;
             if (line >= tile.m || column >= args.problem.n) continue;
-            const float4* const from = reinterpret_cast<const float4*>(piece + r * kPitch + lane % 8 * 8);
-            const float4 low = from[0], high = from[1];
+            float* const from = piece + r * kPitch + lane % 8 * 8;
+            if (tiny) repair_row(args, tile, line, column, from);
+            const float4 low = reinterpret_cast<const float4*>(from)[0], high = reinterpret_cast<const float4*>(from)[1];
             float values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
             write_row(args, tile.first_row + line, column, values);
         }
@@ -410,11 +440,13 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
     uint32_t a[4][4], b[4][4];
     Chunk chunks[kChunks];
     uint32_t special = 0;
+    bool tiny = false;
 
     // Converts half n of the 12 in this thread's chunks; a chunk makes room for its successor.
     const auto fill = [&](uint32_t buffer, int n) {
         const int c = n / 2, h = n % 2;
-        store_half(c < 2 ? args.a.rule : args.b.rule, chunks[c], h, shared + buffer + half_offset(first, c, h), special);
+        uint8_t* const to = shared + buffer + half_offset(first, c, h);
+        store_half(c < 2 ? args.a.rule : args.b.rule, chunks[c], h, to, special, tiny);
         if (h == 1) chunks[c] = load_chunk<kAligned>(args, reader, c);
     };
     uint32_t current = 0, next = kBufferBytes;
@@ -460,8 +492,8 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
         }
     }
 
-    __syncthreads();
-    write_sums(args, kept, sums, shared);
+    tiny = __syncthreads_or(tiny) && args.problem.d.format == MXQ_FORMAT_F32;
+    write_sums(args, kept, sums, tiny, shared);
 }
 
 // ---- The implementation --------------------------------------------------------------------------------------------------
