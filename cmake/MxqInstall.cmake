@@ -15,8 +15,15 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/mxqConfigVersion.cmake CO
 install(FILES ${PROJECT_BINARY_DIR}/mxqConfig.cmake ${PROJECT_BINARY_DIR}/mxqConfigVersion.cmake
         DESTINATION ${package_dir})
 
-# pkg-config: an absolute libdir stays as it is, a relative one hangs on the prefix.
+# The pkg-config file finds the prefix from where it lies itself. An absolute libdir stays as it is.
+set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+  set(prefix_for_pc ${CMAKE_INSTALL_PREFIX})
+else()
+  file(RELATIVE_PATH up /prefix/${pc_dir} /prefix)
+  string(REGEX REPLACE "/$" "" prefix_for_pc "\${pcfiledir}/${up}")
+endif()
 cmake_path(APPEND libdir_for_pc "\${prefix}" "${CMAKE_INSTALL_LIBDIR}")
 cmake_path(APPEND includedir_for_pc "\${prefix}" "${CMAKE_INSTALL_INCLUDEDIR}")
 configure_file(${PROJECT_SOURCE_DIR}/libmxq.pc.in ${PROJECT_BINARY_DIR}/libmxq.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/libmxq.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/libmxq.pc DESTINATION ${pc_dir})

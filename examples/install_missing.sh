@@ -1,11 +1,15 @@
 # Sourced: install_missing build|tests installs what is missing with apt, and touches no package when nothing is.
-#   build   a C++20 compiler, CMake >= 3.25, make
+#   build   GCC >= 12 or Clang, CMake >= 3.25, make
 #   tests   those, and Catch2
 
-has_cxx20() {
-    command -v "${CXX:-c++}" >/dev/null &&
-        echo '#include <span>
-              int main() {}' | "${CXX:-c++}" -std=c++20 -fsyntax-only -x c++ - 2>/dev/null
+compiles() { # C++20 source
+    command -v "${CXX:-c++}" >/dev/null && echo "$1" | "${CXX:-c++}" -std=c++20 -fsyntax-only -x c++ - 2>/dev/null
+}
+
+has_compiler() { # C++20, and what GCC has from 12
+    compiles '#include <span>
+              typedef int Four __attribute__((vector_size(16)));
+              Four turned(Four x) { return __builtin_shufflevector(x, x, 3, 2, 1, 0); }'
 }
 
 has_cmake() {
@@ -14,12 +18,13 @@ has_cmake() {
 }
 
 has_catch2() {
-    dpkg -s catch2 2>/dev/null | grep -q '^Status: install ok installed' || [ -d "${Catch2_DIR:-}" ]
+    dpkg -s catch2 2>/dev/null | grep -q '^Status: install ok installed' || [ -d "${Catch2_DIR:-}" ] ||
+        compiles '#include <catch2/catch_all.hpp>' || compiles '#include <catch2/catch.hpp>'
 }
 
 install_missing() {
     local packages="" sudo=""
-    has_cxx20 || packages="$packages g++"
+    has_compiler || packages="$packages g++"
     has_cmake || packages="$packages cmake"
     command -v make >/dev/null || packages="$packages make"
     [ "$1" = tests ] && { has_catch2 || packages="$packages catch2"; }
@@ -43,8 +48,8 @@ install_missing() {
         echo "apt-get could not install$packages" >&2
         return 1
     fi
-    if ! has_cxx20 || ! has_cmake || { [ "$1" = tests ] && ! has_catch2; }; then
-        echo "The system's packages are too old: needed are a C++20 compiler, CMake >= 3.25 and, for tests, Catch2" >&2
+    if ! has_compiler || ! has_cmake || { [ "$1" = tests ] && ! has_catch2; }; then
+        echo "The system's packages are too old: needed are GCC >= 12 or Clang, CMake >= 3.25 and, for tests, Catch2" >&2
         return 1
     fi
 }

@@ -18,15 +18,19 @@
  *   Errors        Every function that can fail returns an mxq_status; 0 is success. mxq_last_error() then tells which
  *                 argument, what was expected, what came, and what to do. A refused call has written nothing, and the
  *                 context stays usable. The library never aborts, prints or exits.
- *   Memory        The library owns no tensor memory. Pointers given to a CUDA context are device pointers of its
- *                 device (or memory that the device can read), those given to a CPU context are host pointers. The
- *                 buffers of one call may not overlap.
+ *   Memory        The library owns no tensor memory. Pointers given to a CUDA context are memory of its device's primary
+ *                 CUDA context (what the runtime and the frameworks allocate), or other memory that this can access;
+ *                 this is not checked, and an address that the device cannot access is an error of CUDA's that ends its
+ *                 context. Those given to a CPU context are host pointers. A written buffer may not overlap another
+ *                 buffer of the call.
  *   Threads       A context may be used from many threads at once. A descriptor or options object may be read by
  *                 many calls at once, but not while a setter changes it.
  *   Streams       `stream` is a cudaStream_t on a CUDA context (NULL: the legacy default stream) and must be NULL on a
  *                 CPU context, whose calls are synchronous. CUDA calls enqueue and return: they do not synchronise,
  *                 allocate device memory or read it from the host, and may be captured in a CUDA graph, the first
  *                 call of the process included. The calling thread's current device is left as it was.
+ *   Handles       create functions set *out to NULL on failure; destroy functions, and those that read a plan or a
+ *                 context, take NULL. After a fork, the child may use and destroy a CPU context, not a CUDA one.
  *   Lifetime      Descriptors and options are read during the call and not kept. They may be destroyed, or given new
  *                 pointers, as soon as the call returns. The memory that they point to must stay until the work is done.
  *   Bits          Quantize, dequantize and (un)swizzle give the same bytes on every device, for any number of
@@ -131,7 +135,8 @@ MXQ_API mxq_status mxq_context_options_create(mxq_context_options** out);
 MXQ_API void mxq_context_options_destroy(mxq_context_options* options);
 
 /* Threads of the CPU backend, the calling one included: 1 to 1024, or 0 (default) for one per core that the process may
- * use. */
+ * use. (The instruction set is the best that the CPU has; the environment variable MXQ_CPU_ISA caps it when a context is
+ * created: scalar, avx2 or avx512. The bytes are the same.) */
 MXQ_API mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads);
 
 /* A context for one device: MXQ_DEVICE_CPU with ordinal 0, or MXQ_DEVICE_CUDA with a CUDA ordinal. options may be NULL.
@@ -141,7 +146,7 @@ MXQ_API mxq_status mxq_context_options_set_threads(mxq_context_options* options,
 MXQ_API mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_context_options* options,
                                       mxq_context** out);
 
-/* NULL does nothing. No call may be using the context; work that it enqueued may still be running. */
+/* No call may be using the context; work that it enqueued may still be running. */
 MXQ_API void mxq_context_destroy(mxq_context* context);
 
 /* One line about the device, such as "CPU, 8 threads, avx2" or "CUDA 0, NVIDIA H200, sm_90". Lives as long as the context;
@@ -219,8 +224,8 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part);
  * takes the groups back; ends NULL with a count serves queries and sizes.
  *
  * The contraction of a columnwise part runs along the rows, where a block may not straddle groups: there group g starts
- * at P[g] = sum over h < g of 32 * ceil(m_h / 32), m_h being the rows of group h, the bytes between hold codes 0 with
- * scale 0 (or what zero rows quantize to), and the part is (cols, Mc) with Mc = 32 * floor((rows + 31 * min(count, rows)) / 32),
+ * at P[g] = sum over h < g of 32 * ceil(m_h / 32), m_h being the rows of group h, the codes between must be 0
+ * (quantize zero rows: scale 0), and the part is (cols, Mc) with Mc = 32 * floor((rows + 31 * min(count, rows)) / 32),
  * the most that any ends need. Rowwise parts are not padded: group g starts at row ends[g - 1].
  * Compact 32X32 scales start a fresh row of tiles at every group. Swizzled scales start every group at a fresh tile: of 128
  * rows (rowwise) or of 4 scales (columnwise). */
@@ -278,10 +283,12 @@ MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options
  * verb's status; for UNSUPPORTED the message tells why each implementation declined. `plan` may be NULL. */
 typedef struct mxq_plan_s mxq_plan;
 
-/* Name of the implementation that would run; also the name of its source file. Lives as long as the plan. */
+/* Name of the implementation that would run, on CUDA also that of its kernel and source file. Lives as long as the plan;
+ * "" for NULL. */
 MXQ_API const char* mxq_plan_implementation(const mxq_plan* plan);
 
-/* Bytes of workspace that the verb needs, at an address that is a multiple of 256. Its content is free before and after. */
+/* Bytes of workspace that the verb needs, at an address that is a multiple of 256. Its content is free before and after.
+ * 0 for NULL, and for every implementation of this version. */
 MXQ_API uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan);
 
 MXQ_API void mxq_plan_destroy(mxq_plan* plan);

@@ -38,7 +38,7 @@ static_assert(constants[first_status + MXQ_STATUS_INTERNAL_ERROR].value == MXQ_S
 
 mxq_status mxq_constant(const char* name, int64_t* value) {
     return mxq::guard("mxq_constant", [&] {
-        mxq::require_handle(value, "value");
+        mxq::require_output(value, "value");
         for (const Constant& constant : constants)
             if (name && std::strcmp(name, constant.name) == 0) {
                 *value = constant.value;

@@ -33,7 +33,6 @@ mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_co
             fail(MXQ_STATUS_INVALID_ARGUMENT, "ordinal is %d, expected 0%s", ordinal, is_cpu ? " for the CPU" : " or more");
         auto context = std::make_unique<mxq_context_s>();
         context->device_type = device_type;
-        context->ordinal = ordinal;
         if (is_cpu)
             cpu::open(*context, options ? options->threads : 0);
         else

@@ -9,7 +9,7 @@ const char* mxq_format_name(int32_t format) {
 
 mxq_status mxq_format_property(int32_t format, int32_t property, int64_t* value) {
     return mxq::guard("mxq_format_property", [&] {
-        mxq::require_handle(value, "value");
+        mxq::require_output(value, "value");
         const mxq::Format* found = mxq::find_format(format);
         if (!found)
             mxq::fail(MXQ_STATUS_INVALID_ARGUMENT, "format is %d, expected one of MXQ_FORMAT_*", format);

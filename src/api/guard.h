@@ -18,10 +18,10 @@ mxq_status guard(const char* function, const Body& body) noexcept {
         set_last_error(function, "out of host memory; free some and call again");
         return MXQ_STATUS_OUT_OF_MEMORY;
     } catch (const std::exception& error) {
-        set_last_error(function, error.what());
+        set_last_error(function, error.what(), "; this is a fault of libmxq: please report it");
         return MXQ_STATUS_INTERNAL_ERROR;
     } catch (...) {
-        set_last_error(function, "unknown failure");
+        set_last_error(function, "unknown failure", "; this is a fault of libmxq: please report it");
         return MXQ_STATUS_INTERNAL_ERROR;
     }
 }
@@ -34,6 +34,11 @@ mxq_status guard_create(const char* function, T** out, const Make& make) noexcep
         if (!out) fail(MXQ_STATUS_INVALID_ARGUMENT, "out is NULL, expected the address of a handle");
         *out = make();
     });
+}
+
+template <class T>
+void require_output(T* output, const char* name) {
+    if (!output) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected the address of a number to write", name);
 }
 
 template <class T>

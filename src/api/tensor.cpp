@@ -152,6 +152,11 @@ mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, int32_t part, uin
                 fail(MXQ_STATUS_INVALID_ARGUMENT, "part is MXQ_PART_COLUMNWISE, expected MXQ_PART_ROWWISE for %s",
                      tensor->format->name);
             codes = tensor->data_bytes();
+            if (codes < 0)
+                fail(MXQ_STATUS_INVALID_ARGUMENT,
+                     "tensor has row stride %lld, with which it is 2^63 bytes or more; use a smaller "
+                     "row stride",
+                     (long long)tensor->row_stride);
         }
         if (code_bytes) *code_bytes = uint64_t(codes);
         if (scale_bytes) *scale_bytes = uint64_t(scales);

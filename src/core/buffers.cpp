@@ -17,11 +17,13 @@ void Buffers::add(const std::string& name, const void* pointer, uint64_t have, u
              name.c_str(), (unsigned long long)have, (unsigned long long)need);
     const auto begin = reinterpret_cast<uintptr_t>(pointer);
     if (begin % alignment != 0)
-        fail(MXQ_STATUS_MISALIGNED, "%s is at %p, expected a multiple of %llu bytes, the size of its elements", name.c_str(),
-             pointer, (unsigned long long)alignment);
+        fail(MXQ_STATUS_MISALIGNED,
+             "%s is at %p, expected a multiple of %llu bytes, the size of its elements; move it, or check its format",
+             name.c_str(), pointer, (unsigned long long)alignment);
     if (begin + need < begin)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is at %p with %llu bytes, which runs past the end of the address space",
-             name.c_str(), pointer, (unsigned long long)need);
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s is at %p with %llu bytes, which runs past the end of the address space; check the pointer", name.c_str(),
+             pointer, (unsigned long long)need);
     ranges_.push_back({name, begin, begin + need, access});
 }
 

@@ -14,7 +14,6 @@ class Device;  // cuda/device.h
 
 struct mxq_context_s {
     int32_t device_type = 0;
-    int32_t ordinal = 0;
     std::string description;
     std::shared_ptr<mxq::cpu::Engine> cpu;     // on a CPU context
     std::shared_ptr<mxq::cuda::Device> cuda;   // on a CUDA context

@@ -32,8 +32,8 @@ void fail(mxq_status status, const char* format, ...) {
     throw Error(status, std::move(text));
 }
 
-void set_last_error(const char* function, const char* text) noexcept {
-    snprintf(message, sizeof message, "%s: %s", function, text);
+void set_last_error(const char* function, const char* text, const char* more) noexcept {
+    snprintf(message, sizeof message, "%s: %s%s", function, text, more);
 }
 
 const char* last_error() noexcept { return message; }

@@ -22,8 +22,8 @@ private:
 [[gnu::format(printf, 1, 2)]] std::string format_text(const char* format, ...);
 [[noreturn, gnu::format(printf, 2, 3)]] void fail(mxq_status status, const char* format, ...);
 
-// The calling thread's message, "function: text". Never fails: a long text is cut.
-void set_last_error(const char* function, const char* text) noexcept;
+// The calling thread's message, "function: text", with more behind it. Never fails: a long text is cut.
+void set_last_error(const char* function, const char* text, const char* more = "") noexcept;
 const char* last_error() noexcept;
 
 }  // namespace mxq

@@ -18,10 +18,8 @@ constexpr Format table[] = {
 
 }  // namespace
 
-FormatTable formats() { return {table, table + sizeof table / sizeof table[0]}; }
-
 const Format* find_format(int32_t id) {
-    for (const Format& format : formats())
+    for (const Format& format : table)
         if (format.id == id) return &format;
     return nullptr;
 }

@@ -17,13 +17,4 @@ struct Format {
 // NULL for an unknown id.
 const Format* find_format(int32_t id);
 
-// All rows, for messages and walks.
-struct FormatTable {
-    const Format* first;
-    const Format* last;
-    const Format* begin() const { return first; }
-    const Format* end() const { return last; }
-};
-FormatTable formats();
-
 }  // namespace mxq

@@ -1,13 +1,14 @@
 #include "core/tensor.h"
 
-#include "core/checked.h"
-
 using namespace mxq;
 
 int64_t mxq_tensor_s::data_bytes() const {
     if (elements() == 0) return 0;
-    const int64_t stride_elements = checked_multiply(experts * rows - 1, row_stride);
-    return checked_multiply(checked_add(stride_elements, cols), format->bytes());
+    int64_t elements_spanned, bytes;
+    const bool overflows = __builtin_mul_overflow(experts * rows - 1, row_stride, &elements_spanned) ||
+                           __builtin_add_overflow(elements_spanned, cols, &elements_spanned) ||
+                           __builtin_mul_overflow(elements_spanned, format->bytes(), &bytes);
+    return overflows ? -1 : bytes;
 }
 
 Storage mxq_tensor_s::storage(int32_t which) const {
@@ -30,6 +31,6 @@ Storage mxq_tensor_s::storage(int32_t which) const {
     s.scales.matrix_bytes = swizzled ? swizzled_scale_bytes(scale_lines, scale_columns)
                                      : compact_scale_bytes(scale_lines, scale_columns, s.scales.tile_rows);
     s.code_bytes = experts * s.lines * s.length * format->bytes();
-    s.scale_bytes = checked_multiply(experts, s.scales.matrix_bytes);
+    s.scale_bytes = experts * s.scales.matrix_bytes;
     return s;
 }

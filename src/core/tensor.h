@@ -48,7 +48,7 @@ struct mxq_tensor_s {
     const mxq::Part& part(int32_t which) const { return which == MXQ_PART_ROWWISE ? rowwise : columnwise; }
     mxq::Part& part(int32_t which) { return which == MXQ_PART_ROWWISE ? rowwise : columnwise; }
 
-    // Bytes that a plain tensor spans.
+    // Bytes that a plain tensor spans; -1 where that is 2^63 or more.
     int64_t data_bytes() const;
 
     // Of a quantized tensor.

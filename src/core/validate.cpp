@@ -23,12 +23,13 @@ const mxq_tensor& require(const mxq_tensor* tensor, const char* name) {
 
 void require_plain(const mxq_tensor& t, const char* name) {
     if (t.format->quantized)
-        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected f32, f16 or bf16", name, t.format->name);
+        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected f32, f16 or bf16; create it with another format", name,
+             t.format->name);
 }
 
 void require_quantized(const mxq_tensor& t, const char* name) {
     if (!t.format->quantized)
-        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected mxfp8_e4m3 or mxfp8_e5m2", name, t.format->name);
+        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected mxfp8_e4m3 or mxfp8_e5m2; quantize it first", name, t.format->name);
 }
 
 void require_no_groups(const mxq_tensor& t, const char* name) {
@@ -41,7 +42,8 @@ void require_no_groups(const mxq_tensor& t, const char* name) {
 
 void require_same_shape(const mxq_tensor& in, const mxq_tensor& out) {
     if (in.is_3d != out.is_3d || in.experts != out.experts || in.rows != out.rows || in.cols != out.cols)
-        fail(MXQ_STATUS_SHAPE_MISMATCH, "out is %s, expected in's shape %s", shape_text(out).c_str(), shape_text(in).c_str());
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "out is %s, expected in's shape %s; create it with that", shape_text(out).c_str(),
+             shape_text(in).c_str());
 }
 
 void refuse_rounding_options(const mxq_quantize_options* options) {
@@ -51,12 +53,19 @@ void refuse_rounding_options(const mxq_quantize_options* options) {
         fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets a non-finite policy, which only quantize has; use other options");
 }
 
+const char* scaling_text(const mxq_tensor& t) { return t.scaling == MXQ_SCALING_32X32 ? "32x32" : "1x32"; }
+
 const char* part_name(int32_t part) { return part == MXQ_PART_ROWWISE ? "rowwise" : "columnwise"; }
 
 PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
     const Part& part = t.rowwise;
-    buffers.add(std::string(name) + ".data", part.codes, part.code_bytes, uint64_t(t.data_bytes()),
-                uint64_t(t.format->bytes()), access, "mxq_tensor_set_data");
+    const int64_t bytes = t.data_bytes();
+    if (bytes < 0)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s is %s with row stride %lld, which is 2^63 bytes or more; use a smaller row stride", name,
+             shape_text(t).c_str(), (long long)t.row_stride);
+    buffers.add(std::string(name) + ".data", part.codes, part.code_bytes, uint64_t(bytes), uint64_t(t.format->bytes()),
+                access, "mxq_tensor_set_data");
     return {part.codes, t.format->id, t.experts, t.rows, t.cols, t.row_stride};
 }
 
@@ -67,14 +76,16 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t which, const char* name, Bu
     const std::string prefix = std::string(name) + "." + part_name(which);
     if (codes)
         buffers.add(prefix + ".codes", part.codes, part.code_bytes, uint64_t(s.code_bytes), 1, access, "mxq_tensor_set_part");
-    buffers.add(prefix + ".scales", part.scales, part.scale_bytes, uint64_t(s.scale_bytes), 1, access, "mxq_tensor_set_part");
+    const std::string scales = prefix + (t.swizzled ? ".scales (swizzled)" : ".scales (compact)");
+    buffers.add(scales, part.scales, part.scale_bytes, uint64_t(s.scale_bytes), 1, access, "mxq_tensor_set_part");
     return {static_cast<uint8_t*>(part.codes), static_cast<uint8_t*>(part.scales), t.experts, s.lines, s.length, s.scales};
 }
 
+bool declares_none(const mxq_tensor& t) { return !t.rowwise.declared && !t.columnwise.declared; }
+
 // Whether the call uses this part: a declared one, or in a query of a tensor that declares none, rowwise.
 bool uses_part(const mxq_tensor& t, int32_t which, Check check) {
-    const bool none = !t.rowwise.declared && !t.columnwise.declared;
-    return t.part(which).declared || (none && check == Check::Query && which == MXQ_PART_ROWWISE);
+    return t.part(which).declared || (declares_none(t) && check == Check::Query && which == MXQ_PART_ROWWISE);
 }
 
 void require_any_part(const mxq_tensor& t, const char* name, Check check) {
@@ -84,8 +95,7 @@ void require_any_part(const mxq_tensor& t, const char* name, Check check) {
 }
 
 GemmOperand gemm_operand(const mxq_tensor& t, int32_t which, const char* name, Buffers& buffers, Check check) {
-    const bool none = !t.rowwise.declared && !t.columnwise.declared;
-    if (!t.part(which).declared && !(none && check == Check::Query))
+    if (!t.part(which).declared && !(declares_none(t) && check == Check::Query))
         fail(MXQ_STATUS_MISSING_BUFFER,
              "%s declares no %s part, which this transpose reads; quantize one (blocks along the contraction) or set another "
              "transpose",
@@ -101,7 +111,8 @@ void require_2d(const mxq_tensor& t, const char* name, const char* remedy) {
 
 void require_3d(const mxq_tensor& t, const char* name, int64_t matrices) {
     if (!t.is_3d || t.experts != matrices)
-        fail(MXQ_STATUS_SHAPE_MISMATCH, "%s is %s, expected 3 dimensions with a matrix for each of a's %lld groups", name,
+        fail(MXQ_STATUS_SHAPE_MISMATCH,
+             "%s is %s, expected 3 dimensions with a matrix for each of a's %lld groups; use mxq_tensor_create_3d", name,
              shape_text(t).c_str(), (long long)matrices);
 }
 
@@ -112,7 +123,8 @@ void require_product_shapes(const mxq_tensor& a, const mxq_tensor& b, const mxq_
              "op(a) contracts over %lld and op(b) over %lld, expected the same (a is %s, b is %s); check the transposes",
              (long long)a_k, (long long)b_k, shape_text(a).c_str(), shape_text(b).c_str());
     if (d.rows != m || d.cols != n)
-        fail(MXQ_STATUS_SHAPE_MISMATCH, "d is %s, expected %lld x %lld", shape_text(d).c_str(), (long long)m, (long long)n);
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "d is %s, expected %lld x %lld; create it so, or check the transposes",
+             shape_text(d).c_str(), (long long)m, (long long)n);
 }
 
 struct Transposes {
@@ -128,7 +140,8 @@ void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, 
     require_quantized(b, "b");
     require_plain(d, "d");
     if (options.accumulate && d.format->id != MXQ_FORMAT_F32)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "d is %s, expected f32, the only one that accumulate adds into", d.format->name);
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "d is %s, expected f32, the only one that accumulate adds into; use one, or unset it", d.format->name);
 }
 
 // Everything that dense and grouped products share once the shapes are known to fit.
@@ -223,8 +236,8 @@ SwizzleProblem validate_swizzle(const mxq_quantize_options* options, const mxq_t
     require_quantized(in, "in");
     require_quantized(out, "out");
     if (in.format != out.format || in.scaling != out.scaling)
-        fail(MXQ_STATUS_SHAPE_MISMATCH, "out is %s with scaling %d, expected in's %s with scaling %d", out.format->name,
-             out.scaling, in.format->name, in.scaling);
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "out is %s with scaling %s, expected in's %s with scaling %s; make them alike",
+             out.format->name, scaling_text(out), in.format->name, scaling_text(in));
     require_same_shape(in, out);
     require_no_groups(in, "in");
     require_no_groups(out, "out");
@@ -232,15 +245,20 @@ SwizzleProblem validate_swizzle(const mxq_quantize_options* options, const mxq_t
         fail(MXQ_STATUS_INVALID_ARGUMENT, "in is %s and out is %s, expected %s; call mxq_tensor_set_swizzled",
              in.swizzled ? "swizzled" : "compact", out.swizzled ? "swizzled" : "compact",
              to_swizzled ? "compact to swizzled" : "swizzled to compact");
-    require_any_part(in, "in", check);
+    // In a query, a side that declares no part takes the other's.
+    const mxq_tensor& in_parts = check == Check::Query && declares_none(in) ? out : in;
+    const mxq_tensor& out_parts = check == Check::Query && declares_none(out) ? in : out;
+    require_any_part(in_parts, "in", check);
 
     Buffers buffers(check);
     SwizzleProblem p{};
     for (const int32_t which : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
-        if (uses_part(in, which, check) != uses_part(out, which, check))
-            fail(MXQ_STATUS_MISSING_BUFFER, "the %s part is declared on only one of in and out, expected the same parts on both",
+        if (uses_part(in_parts, which, check) != uses_part(out_parts, which, check))
+            fail(MXQ_STATUS_MISSING_BUFFER,
+                 "the %s part is declared on only one of in and out, expected the same parts on both; call "
+                 "mxq_tensor_set_part",
                  part_name(which));
-        if (!uses_part(in, which, check)) continue;
+        if (!uses_part(in_parts, which, check)) continue;
         const QuantizedPart from = part_view(in, which, "in", buffers, Access::Read, false);
         const QuantizedPart to = part_view(out, which, "out", buffers, Access::Write, false);
         p.parts[p.count++] = {from.scales, to.scales, from.matrices, from.lines, from.layout, to.layout};
@@ -291,7 +309,8 @@ GemmProblem validate_grouped_gemm(const mxq_gemm_options* given, const mxq_tenso
              "options sets the transposes (T,T), expected (N,T), (N,N) or (T,N); groups along the contraction need b as it is");
     require_groups(b, "b", buffers);
     if (b.groups.ends != a.groups.ends || b.groups.type != a.groups.type || b.groups.count != a.groups.count)
-        fail(MXQ_STATUS_SHAPE_MISMATCH, "b has other groups than a, expected the same array of ends, type and count");
+        fail(MXQ_STATUS_SHAPE_MISMATCH,
+             "b has other groups than a, expected the same array of ends, type and count; set a's groups on b too");
     require_3d(d, "d", a.groups.count);
     require_product_shapes(a, b, d, a.rows, b.rows, a.cols, b.cols);
     return gemm_problem(options, a, b, d, Grouping::Contraction, buffers, check);

@@ -14,7 +14,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     const Engine& engine = *context.cpu;
     const PlainMatrix& out = problem.out;
     const bool stream = out.matrices * out.rows * out.cols * find_format(out.format)->bytes() >= kStreamBytes;
-    const Grid grid{out.matrices, out.rows, out.cols, kRectangleRows, kRectangleCols};
+    const Grid grid = grid_of(out, problem.columnwise);
     for_each_rectangle(engine.pool(), grid,
                        [&](const Rectangle& piece) { engine.kernels().dequantize(problem, piece, stream); });
 }

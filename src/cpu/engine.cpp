@@ -63,6 +63,7 @@ int usable_cores() {
 }  // namespace
 
 Engine::Engine(int threads)
-    : instruction_set_(best_instruction_set()), pool_(threads > 0 ? threads : usable_cores()) {}
+    : instruction_set_(best_instruction_set()),
+      pool_(new ThreadPool(threads > 0 ? threads : usable_cores()), ThreadPool::release) {}
 
 }  // namespace mxq::cpu

@@ -1,5 +1,7 @@
 // What a CPU context owns: its threads and the kernels of the best instruction set that the machine has.
 #pragma once
+#include <memory>
+
 #include "cpu/gemm_kernels.h"
 #include "cpu/kernels.h"
 #include "cpu/thread_pool.h"
@@ -18,13 +20,13 @@ public:
     // the instruction set; the bytes are the same for each.
     explicit Engine(int threads);
 
-    ThreadPool& pool() const { return pool_; }
+    ThreadPool& pool() const { return *pool_; }
     const Kernels& kernels() const { return *instruction_set_.kernels; }
     const GemmKernels& gemm_kernels() const { return *instruction_set_.gemm_kernels; }
 
 private:
     const InstructionSet instruction_set_;
-    mutable ThreadPool pool_;
+    const std::shared_ptr<ThreadPool> pool_;
 };
 
 }  // namespace mxq::cpu

@@ -18,7 +18,7 @@ struct OperandLines {
     ScaleLayout layout;
     int64_t first, count;
 
-    OperandLines part(int64_t from, int64_t lines) const {
+    MXQ_HD OperandLines part(int64_t from, int64_t lines) const {
         OperandLines result = *this;
         result.first += from;
         result.count = lines;

@@ -22,8 +22,14 @@ struct Grid {
     }
 };
 
-constexpr int64_t kRectangleRows = 128;
-constexpr int64_t kRectangleCols = 2048;
+// Rectangles for work along rows, and for work that transposes: taller, so that what it moves of a column is longer.
+constexpr int64_t kRectangleRows = 128, kRectangleCols = 2048;
+constexpr int64_t kTallRectangleRows = 256, kTallRectangleCols = 1024;
+
+inline Grid grid_of(const PlainMatrix& matrix, bool transposes) {
+    return {matrix.matrices, matrix.rows, matrix.cols, transposes ? kTallRectangleRows : kRectangleRows,
+            transposes ? kTallRectangleCols : kRectangleCols};
+}
 
 // Outputs from this size on are written past the caches.
 constexpr int64_t kStreamBytes = 16 << 20;

@@ -17,7 +17,7 @@ int64_t code_bytes(const QuantizeProblem& problem) {
 void run(const Context& context, const QuantizeProblem& problem, const Launch&) {
     const Engine& engine = *context.cpu;
     const bool stream = code_bytes(problem) >= kStreamBytes;
-    const Grid grid{problem.in.matrices, problem.in.rows, problem.in.cols, kRectangleRows, kRectangleCols};
+    const Grid grid = grid_of(problem.in, problem.has_columnwise || problem.square_tiles);
     for_each_rectangle(engine.pool(), grid,
                        [&](const Rectangle& piece) { engine.kernels().quantize(problem, piece, stream); });
 }

@@ -1,7 +1,11 @@
 #include "cpu/thread_pool.h"
 
-#include <csignal>
+#include <unistd.h>
 
+#include <csignal>
+#include <system_error>
+
+#include "core/error.h"
 #include "cpu/float_environment.h"
 
 namespace mxq::cpu {
@@ -42,14 +46,26 @@ private:
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : threads_(threads) {
+ThreadPool::ThreadPool(int threads) : threads_(threads), process_(getpid()) {
     const BlockedSignals blocked;
     try {
         for (int i = 1; i < threads; i++) workers_.emplace_back([this] { work(); });
+    } catch (const std::system_error& error) {
+        const size_t started = workers_.size() + 1;
+        stop();
+        fail(MXQ_STATUS_OUT_OF_MEMORY,
+             "only %zu of %d threads could be started (%s); ask for fewer with mxq_context_options_set_threads", started,
+             threads, error.what());
     } catch (...) {
         stop();
         throw;
     }
+}
+
+bool ThreadPool::is_forked() const { return process_ != getpid(); }
+
+void ThreadPool::release(ThreadPool* pool) {
+    if (pool && !pool->is_forked()) delete pool;
 }
 
 ThreadPool::~ThreadPool() { stop(); }

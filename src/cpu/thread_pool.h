@@ -1,5 +1,5 @@
 // Threads that share out the chunks of a call. Any number of callers may run at once; each also works on its own call, so
-// a call ends even when every worker is busy elsewhere (or gone, after a fork).
+// a call ends even when every worker is busy elsewhere, or gone: in a forked child there are none, and calls run alone.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -16,6 +16,10 @@ public:
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
+
+    // Destroys a pool. In a forked child it leaks instead: there is nobody to join, and no way to destroy what the lost
+    // threads were waiting on.
+    static void release(ThreadPool* pool);
 
     int threads() const { return threads_; }
 
@@ -37,12 +41,16 @@ private:
     void work();
     void stop();
 
+    // Whether this is a forked child, where the workers do not exist and must not be waited for.
+    bool is_forked() const;
+
     const int threads_;
     std::mutex mutex_;
     std::condition_variable wake_;
     Job* jobs_ = nullptr;  // those with chunks left, newest first
     bool stopping_ = false;
     std::vector<std::thread> workers_;
+    const int64_t process_;  // that started the workers
 };
 
 }  // namespace mxq::cpu

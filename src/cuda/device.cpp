@@ -48,6 +48,18 @@ void check_driver(CUresult result, const char* what) {
     fail(MXQ_STATUS_CUDA_ERROR, "%s failed: CUDA says \"%s\" (driver error %d)", what, words ? words : "unknown", int(result));
 }
 
+void require_driver() {
+    int version = 0;
+    if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
+        fail(MXQ_STATUS_NO_DEVICE,
+             "no NVIDIA driver is installed, expected one for CUDA %d.0; install it, or use MXQ_DEVICE_CPU",
+             CUDART_VERSION / 1000);
+    if (version / 1000 < CUDART_VERSION / 1000)
+        fail(MXQ_STATUS_NO_DEVICE,
+             "the NVIDIA driver is for CUDA %d.%d, expected %d.0 or later; update it, or use MXQ_DEVICE_CPU", version / 1000,
+             version % 1000 / 10, CUDART_VERSION / 1000);
+}
+
 void load_all_kernels() {
     load_quantize_rowwise();
     load_quantize_tile();
@@ -60,10 +72,11 @@ void load_all_kernels() {
 }  // namespace
 
 Device::Device(int ordinal) : ordinal_(ordinal) {
+    require_driver();
     int count = 0;
     const cudaError_t counted = cudaGetDeviceCount(&count);
     if (counted != cudaSuccess || count == 0)
-        fail(MXQ_STATUS_NO_DEVICE, "no CUDA device: CUDA says \"%s\"; use MXQ_DEVICE_CPU, or install a driver",
+        fail(MXQ_STATUS_NO_DEVICE, "there is no CUDA device (CUDA says \"%s\"), expected one; use MXQ_DEVICE_CPU",
              counted == cudaSuccess ? "0 devices" : cudaGetErrorString(counted));
     if (ordinal >= count)
         fail(MXQ_STATUS_NO_DEVICE, "ordinal is %d, expected less than %d, the number of CUDA devices", ordinal, count);
@@ -71,7 +84,6 @@ Device::Device(int ordinal) : ordinal_(ordinal) {
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
     name = properties.name;
-    sm_count = properties.multiProcessorCount;
     compute_capability = properties.major * 10 + properties.minor;
     if (compute_capability < kOldestCapability)
         fail(MXQ_STATUS_NO_DEVICE, "CUDA device %d (%s) has compute capability %d.%d, expected at least 8.0", ordinal,

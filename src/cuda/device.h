@@ -19,7 +19,6 @@ public:
     Device& operator=(const Device&) = delete;
 
     std::string name;
-    int sm_count = 0;
     int compute_capability = 0;  // 90 for 9.0
 
 private:

@@ -53,7 +53,8 @@ const Implementation<Problem>& choose(const ImplementationList<Problem>& list, c
         if (reason.empty()) return candidate;
         reasons += std::string(reasons.empty() ? "" : "; ") + candidate.name + ": " + reason;
     }
-    if (!reasons.empty()) throw Error(MXQ_STATUS_UNSUPPORTED, "no implementation takes this (" + reasons + ")");
+    if (!reasons.empty())
+        throw Error(MXQ_STATUS_UNSUPPORTED, "no implementation takes this (" + reasons + "); change what they name");
     std::string names;
     for (size_t i = 0; i < list.count; i++) names += std::string(i == 0 ? "" : ", ") + list.first[i]->name;
     throw Error(MXQ_STATUS_UNSUPPORTED,

@@ -101,6 +101,11 @@ MXQ_EACH_DEVICE("refusals: gemm") {
     ok(mxq_tensor_set_data(misaligned, static_cast<uint8_t*>(f.a_part.codes->data()) + 1, m * n * 4));
     MXQ_REFUSED(f.run(f.a, f.b, misaligned), MXQ_STATUS_MISALIGNED, "d.data", "multiple of 4");
 
+    auto far_rows = f32({std::nullopt, 8193, 1});
+    ok(mxq_tensor_set_row_stride(far_rows, int64_t(1) << 48));
+    MXQ_REFUSED(mxq_gemm_query(device.context, nullptr, shaped(8193, k), shaped(1, k), far_rows, nullptr), MXQ_STATUS_INVALID_ARGUMENT,
+                "d is 8193 x 1", "row stride", "2^63", "smaller");
+
     auto accumulate = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 1);
     auto bf16 = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, m, n});
     MXQ_REFUSED(f.run(f.a, f.b, bf16, accumulate), MXQ_STATUS_INVALID_ARGUMENT, "d is bf16", "accumulate", "f32");
@@ -152,6 +157,17 @@ MXQ_EACH_DEVICE("refusals: grouped_gemm") {
     CHECK(f.untouched());
     CHECK(testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, nullptr, f.a, f.b, f.d.tensor) == testing::product_implementations(device)[0]);
     CHECK(!f.untouched());
+}
+
+TEST_CASE("refusals: a D of more tiles than a CUDA grid has blocks", "[cuda]") {
+    if (!testing::cuda()) MXQ_SKIP("no CUDA device, or a build without CUDA");
+    const int64_t wide = int64_t(1) << 17;  // 2^24 x 2^9 tiles of 128 x 256
+    auto query = [&](int64_t rows) {
+        auto a = testing::make_quantized({}, {std::nullopt, rows, 1}, false), b = testing::make_quantized({}, {std::nullopt, wide, 1}, false);
+        return mxq_gemm_query(testing::cuda()->context, nullptr, a, b, testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, wide}), nullptr);
+    };
+    MXQ_REFUSED(query(MXQ_MAX_DIM), MXQ_STATUS_UNSUPPORTED, "mma_bf16", "at most 2^31 - 1 tiles", "8589934592");
+    CHECK(query(int64_t(1) << 28) == MXQ_STATUS_OK);
 }
 
 TEST_CASE("refusals: ends that are out of order on a CPU context", "[cpu]") {

@@ -95,8 +95,14 @@ const std::vector<Refusal>& quantize_refusals() {
          [](F& f) { ok(mxq_tensor_set_part(f.quantized, MXQ_PART_COLUMNWISE, f.columnwise.codes->data(), 2800, f.rowwise.scales->data(), 140)); }},
         {MXQ_STATUS_INVALID_ARGUMENT, {"in.data", "address space"}, true,
          [](F& f) { ok(mxq_tensor_set_data(f.plain, reinterpret_cast<void*>(UINTPTR_MAX - 15), 11200)); }},
-        {MXQ_STATUS_INVALID_ARGUMENT, {"overflows"}, true,
-         [](F& f) { ok(mxq_tensor_set_row_stride(f.plain, int64_t(1) << 48)), ok(mxq_tensor_set_data(f.plain, f.x.data(), UINT64_MAX)); }},
+        {MXQ_STATUS_INVALID_ARGUMENT, {"in is 8193 x 1", "row stride", "2^63", "smaller"}, true,
+         [](F& f) {
+             f.plain = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 8193, 1});
+             f.quantized = testing::make_quantized({}, {std::nullopt, 8193, 1}, false);
+             f.rowwise.set(f.quantized, MXQ_PART_ROWWISE);
+             ok(mxq_tensor_set_data(f.plain, f.x.data(), UINT64_MAX));
+             ok(mxq_tensor_set_row_stride(f.plain, int64_t(1) << 48));
+         }},
     };
     return all;
 }
@@ -175,6 +181,11 @@ MXQ_EACH_DEVICE("refusals: dequantize") {
     MXQ_REFUSED(run(f.quantized, other), MXQ_STATUS_SHAPE_MISMATCH, "out is 70 x 40", "40 x 70");
     ok(mxq_tensor_set_data(f.plain, back.data(), 3));
     MXQ_REFUSED(run(f.quantized, f.plain), MXQ_STATUS_BUFFER_TOO_SMALL, "out.data", "3 bytes", "11200");
+    auto far_rows = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 8193, 1});
+    ok(mxq_tensor_set_row_stride(far_rows, int64_t(1) << 48));
+    MXQ_REFUSED(mxq_tensor_required_bytes(far_rows, MXQ_PART_ROWWISE, nullptr, nullptr), MXQ_STATUS_INVALID_ARGUMENT, "row stride", "2^63", "smaller");
+    MXQ_REFUSED(mxq_dequantize_query(context, nullptr, testing::make_quantized({}, {std::nullopt, 8193, 1}, false), far_rows, nullptr),
+                MXQ_STATUS_INVALID_ARGUMENT, "out is 8193 x 1", "row stride", "2^63", "smaller");
     ok(mxq_tensor_set_data(f.plain, back.data(), back.bytes()));
 
     ok(mxq_quantize_options_set_scale_rounding(f.options, MXQ_SCALE_ROUNDING_FLOOR));
@@ -226,6 +237,14 @@ MXQ_EACH_DEVICE("refusals: swizzle and unswizzle") {
     ok(mxq_quantize_options_set_scale_rounding(options, MXQ_SCALE_ROUNDING_CEIL));
     for (auto verb : {mxq_swizzle_scales, mxq_unswizzle_scales})
         MXQ_REFUSED(verb(device.context, options, compact, swizzled, nullptr, 0, nullptr), MXQ_STATUS_INVALID_ARGUMENT, "scale rounding");
+
+    // A query of a tensor that declares nothing takes the other one's parts, whichever they are.
+    auto columnwise = testing::make_quantized({}, dims, true), bare = testing::make_quantized({}, dims, false);
+    ok(mxq_tensor_set_part(columnwise, MXQ_PART_COLUMNWISE, nullptr, 0, nullptr, 0));
+    CHECK(mxq_swizzle_scales_query(device.context, nullptr, bare, columnwise, nullptr) == MXQ_STATUS_OK);
+    CHECK(mxq_unswizzle_scales_query(device.context, nullptr, columnwise, bare, nullptr) == MXQ_STATUS_OK);
+    CHECK(mxq_swizzle_scales_query(device.context, nullptr, bare, undeclared, nullptr) == MXQ_STATUS_OK);
+    MXQ_REFUSED(mxq_swizzle_scales_query(device.context, nullptr, compact, columnwise, nullptr), MXQ_STATUS_MISSING_BUFFER, "only one");
 
     CHECK(to.untouched());
     CHECK(from.untouched());

@@ -43,10 +43,20 @@ find_package() {
 }
 check "a C program through find_package(mxq)" find_package
 
+# The first program of README.md prints what README.md says that it prints.
+readme() {
+    local says
+    says=$(sed -n 's/^It prints `\([^`]*\)`.*/\1/p' "$source/README.md") && [ -n "$says" ] &&
+        awk '/^```/ { if (inside) exit; inside = $0 == "```c"; next } inside' "$source/README.md" >"$work/readme.c" &&
+        "${CC:-cc}" -std=c99 -Wall -pedantic -Werror "$work/readme.c" -o "$work/readme" -I"$prefix/include" -L"$library_dir" -lmxq &&
+        LD_LIBRARY_PATH=$library_dir "$work/readme" >"$work/printed" && cat "$work/printed" && [ "$(cat "$work/printed")" = "$says" ]
+}
+check "the first program of README.md" readme
+
 with_pkg_config() {
     export PKG_CONFIG_PATH=$library_dir/pkgconfig
     local flags
-    flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs libmxq) &&
+    flags=$(pkg-config --cflags --libs libmxq) &&
         "${CC:-cc}" -std=c99 -Wall -Wextra -pedantic -Werror "$here/program/main.c" -o "$work/pc" $flags &&
         LD_LIBRARY_PATH=$library_dir "$work/pc"
 }
@@ -64,14 +74,18 @@ check "embedded with add_subdirectory" embedded
 nothing_installed() { cmake --install "$work/embed" --prefix "$work/none" && [ -z "$(find "$work/none" -type f 2>/dev/null)" ]; }
 check "embedded, it installs nothing" nothing_installed
 
+python() {
+    python3 "$source/examples/python/quantize.py" "$library" >"$work/python" && cat "$work/python" &&
+        grep -qx "row 0, block 0: scale 124 = 2^-3; first codes 50 D8 5C; first values 1 -2 3, was 1 -2 3" "$work/python"
+}
 if command -v python3 >/dev/null && python3 -c 'import ctypes' 2>/dev/null; then
     if ldd "$library" 2>/dev/null | grep -q 'lib[atu][a-z]*san'; then
-        skip "a Python program through ctypes" "a sanitizer's library cannot be loaded late"
+        skip "the Python example through ctypes" "a sanitizer's library cannot be loaded late"
     else
-        check "a Python program through ctypes" python3 "$here/program.py" "$library"
+        check "the Python example through ctypes" python
     fi
 else
-    skip "a Python program through ctypes" "python3 is not here"
+    skip "the Python example through ctypes" "python3 is not here"
 fi
 
 soname() { readelf -d "$library" | grep -q 'SONAME.*\[libmxq\.so\.0\]'; }

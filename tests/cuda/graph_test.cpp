@@ -1,5 +1,5 @@
-// Every verb inside a CUDA graph. In this executable the first call of the library after the context's creation happens
-// under capture.
+// Every verb inside a CUDA graph. In this executable every kernel's first call, in each of its instances, happens under
+// capture: what a context does not load at its creation would show.
 #include "../catch.h"
 
 #ifndef MXQ_TESTS_CUDA
@@ -9,6 +9,10 @@ TEST_CASE("graph: every verb captured and replayed", "[cuda]") { MXQ_SKIP("a bui
 #include "../oracle_groups.h"
 #include "../verbs/product.h"
 
+#include <functional>
+#include <iterator>
+
+using testing::Bytes;
 using testing::ok;
 
 namespace {
@@ -37,6 +41,11 @@ public:
         }
         cuda_ok(cudaStreamEndCapture(stream.handle, &graph_));
         cuda_ok(cudaGraphInstantiate(&executable_, graph_, 0));
+    }
+    size_t nodes() const {
+        size_t count = 0;
+        cuda_ok(cudaGraphGetNodes(graph_, nullptr, &count));
+        return count;
     }
     ~Graph() {
         cudaGraphExecDestroy(executable_);
@@ -131,6 +140,169 @@ TEST_CASE("graph: every verb captured and replayed, the first call of the proces
     CHECK(replays == 3);
 }
 
+namespace {
+
+// One call of a verb on a device, in memory of its own, whose inputs are the same on every device.
+class Call {
+public:
+    // `offset` 1 takes codes and scales the alignment that the widest loads need.
+    Call(testing::Device& device, std::string name, size_t offset = 0) : name(std::move(name)), device_(device), offset_(offset) {}
+
+    mxq_tensor* plain(int32_t format, testing::Dims dims, bool is_output) {
+        mxq_tensor* tensor = keep(testing::make_tensor(format, dims));
+        const size_t count = dims.shape().count(), bytes = count * static_cast<size_t>(oracle::plain_bytes(format));
+        const auto& data = buffer(is_output ? Bytes(bytes, testing::poison) : cases::plain_values(format, cases::Values::specials, count, 1), is_output);
+        ok(mxq_tensor_set_data(tensor, data.data(), data.bytes()));
+        return tensor;
+    }
+    mxq_tensor* quantized(int32_t format, testing::Dims dims, int32_t part, bool is_output, bool swizzled = false, const testing::Buffer* ends = nullptr) {
+        mxq_tensor* tensor = keep(testing::make_quantized({format}, dims, swizzled));
+        if (ends) ok(mxq_tensor_set_groups(tensor, ends->data(), MXQ_TYPE_INT32, static_cast<int32_t>(ends->bytes() / 4)));
+        uint64_t code_bytes = 0, scale_bytes = 0;
+        ok(mxq_tensor_required_bytes(tensor, part, &code_bytes, &scale_bytes));
+        const auto &codes = buffer(codes_or_scales(code_bytes, is_output), is_output, offset_), &scales = buffer(codes_or_scales(scale_bytes, is_output), is_output, offset_);
+        ok(mxq_tensor_set_part(tensor, part, codes.data(), codes.bytes(), scales.data(), scales.bytes()));
+        return tensor;
+    }
+    const testing::Buffer& buffer(const Bytes& content, bool is_output, size_t offset = 0) {
+        buffers_.push_back(std::make_unique<testing::Buffer>(device_, content, offset));
+        if (is_output) outputs_.push_back(buffers_.back().get());
+        return *buffers_.back();
+    }
+    mxq_gemm_options* transposes(int32_t a, int32_t b) {
+        options_ = testing::gemm_options(a, b);
+        return options_;
+    }
+
+    bool untouched() const {
+        return std::all_of(outputs_.begin(), outputs_.end(), [](auto* output) { return output->untouched(); });
+    }
+    Bytes result() const {
+        Bytes all;
+        for (auto* output : outputs_) {
+            const Bytes one = output->read();
+            all.insert(all.end(), one.begin(), one.end());
+        }
+        return all;
+    }
+
+    std::string name;
+    std::function<mxq_status(mxq_context*, void* stream)> run;
+
+private:
+    mxq_tensor* keep(testing::Tensor tensor) {
+        tensors_.push_back(std::move(tensor));
+        return tensors_.back();
+    }
+    static Bytes codes_or_scales(uint64_t count, bool is_output) {
+        Bytes out(count, testing::poison);
+        cases::Random random(count);
+        for (auto& byte : out)
+            if (!is_output) byte = static_cast<uint8_t>(random.below(124));  // finite in both formats
+        return out;
+    }
+
+    testing::Device& device_;
+    size_t offset_;
+    std::vector<testing::Tensor> tensors_;
+    std::vector<std::unique_ptr<testing::Buffer>> buffers_;
+    std::vector<const testing::Buffer*> outputs_;
+    testing::GemmOptions options_;
+};
+
+// Every verb but the products: each kernel in each of its instances.
+std::vector<Call> conversions(testing::Device& device) {
+    const testing::Dims dims{std::nullopt, 150, 100};
+    std::vector<Call> calls;
+    for (int32_t plain : cases::plain_formats)
+        for (int32_t format : cases::formats)
+            for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+                const std::string names = std::string(mxq_format_name(plain)) + ", " + mxq_format_name(format) + ", part " + std::to_string(part);
+                Call to(device, "quantize " + names), from(device, "dequantize " + names);
+                auto *x = to.plain(plain, dims, false), *q = to.quantized(format, dims, part, true);
+                to.run = [=](mxq_context* context, void* stream) { return mxq_quantize(context, nullptr, x, q, nullptr, 0, stream); };
+                auto *p = from.quantized(format, dims, part, false), *y = from.plain(plain, dims, true);
+                from.run = [=](mxq_context* context, void* stream) { return mxq_dequantize(context, nullptr, p, y, nullptr, 0, stream); };
+                calls.push_back(std::move(to)), calls.push_back(std::move(from));
+            }
+    for (bool to_swizzled : {true, false}) {
+        Call call(device, to_swizzled ? "swizzle_scales" : "unswizzle_scales");
+        auto verb = to_swizzled ? mxq_swizzle_scales : mxq_unswizzle_scales;
+        auto *in = call.quantized(MXQ_FORMAT_MXFP8_E4M3, dims, MXQ_PART_ROWWISE, false, !to_swizzled),
+             *out = call.quantized(MXQ_FORMAT_MXFP8_E4M3, dims, MXQ_PART_ROWWISE, true, to_swizzled);
+        call.run = [=](mxq_context* context, void* stream) { return verb(context, nullptr, in, out, nullptr, 0, stream); };
+        calls.push_back(std::move(call));
+    }
+    return calls;
+}
+
+// Products without groups, along rows and along the contraction; aligned, and with a K that is no multiple of 16 and pointers
+// that are none either.
+std::vector<Call> products(testing::Device& device) {
+    const int64_t m = 150, n = 70;
+    const int32_t e4m3 = MXQ_FORMAT_MXFP8_E4M3, e5m2 = MXQ_FORMAT_MXFP8_E5M2, row = MXQ_PART_ROWWISE, column = MXQ_PART_COLUMNWISE;
+    const Bytes ends{32, 0, 0, 0, 128, 0, 0, 0};
+    std::vector<Call> calls;
+    auto add = [&](Call call, testing::ProductVerb verb, mxq_gemm_options* options, mxq_tensor* a, mxq_tensor* b, mxq_tensor* d) {
+        call.run = [=](mxq_context* context, void* stream) { return verb(context, options, a, b, d, nullptr, 0, stream); };
+        calls.push_back(std::move(call));
+    };
+    for (bool aligned : {true, false}) {
+        const int64_t k = aligned ? 96 : 100;
+        const size_t offset = aligned ? 0 : 1;
+        const std::string suffix = aligned ? ", aligned" : ", unaligned";
+        Call dense(device, "gemm" + suffix, offset), rows(device, "groups of rows" + suffix, offset), contraction(device, "groups of the contraction" + suffix, offset);
+        auto *a = dense.quantized(e4m3, {std::nullopt, m, k}, row, false), *b = dense.quantized(e5m2, {std::nullopt, n, k}, row, false),
+             *d = dense.plain(MXQ_FORMAT_F32, {std::nullopt, m, n}, true);
+        add(std::move(dense), mxq_gemm, nullptr, a, b, d);
+
+        const auto* of_rows = &rows.buffer(ends, false);
+        a = rows.quantized(e5m2, {std::nullopt, m, k}, row, false, false, of_rows), b = rows.quantized(e4m3, {2, n, k}, row, false);
+        d = rows.plain(MXQ_FORMAT_F32, {std::nullopt, m, n}, true);
+        add(std::move(rows), mxq_grouped_gemm, nullptr, a, b, d);
+
+        const auto* of_both = &contraction.buffer(ends, false);
+        a = contraction.quantized(e4m3, {std::nullopt, m, k}, column, false, true, of_both), b = contraction.quantized(e4m3, {std::nullopt, m, n}, column, false, true, of_both);
+        d = contraction.plain(MXQ_FORMAT_F32, {2, k, n}, true);
+        auto* options = contraction.transposes(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N);
+        add(std::move(contraction), mxq_grouped_gemm, options, a, b, d);
+    }
+    return calls;
+}
+
+}  // namespace
+
+TEST_CASE("graph: every instance of every kernel, its first call captured", "[cuda]") {
+    if (!testing::cuda()) MXQ_SKIP("no CUDA device");
+    testing::Device& device = *testing::cuda();
+    Stream stream;
+    auto calls = conversions(device), captured_products = products(device);
+    std::move(captured_products.begin(), captured_products.end(), std::back_inserter(calls));
+    int captured = 0;
+    Graph graph(stream, [&] {
+        for (Call& call : calls) {
+            ok(call.run(device.context, stream.handle));
+            ++captured;
+        }
+    });
+    CHECK(captured == 3 * 2 * 2 * 2 + 2 + 6);
+    CHECK(graph.nodes() >= calls.size());
+    for (const Call& call : calls) CHECK(call.untouched());
+    cuda_ok(cudaDeviceSynchronize());
+    graph.replay();
+
+    auto expected = conversions(testing::cpu()), eager = products(device);
+    for (Call& call : expected) ok(call.run(testing::cpu().context, nullptr));
+    for (Call& call : eager) ok(call.run(device.context, nullptr));
+    std::move(eager.begin(), eager.end(), std::back_inserter(expected));
+    REQUIRE(expected.size() == calls.size());
+    for (size_t i = 0; i < calls.size(); ++i) {
+        INFO(calls[i].name);
+        CHECK(testing::difference(calls[i].result(), expected[i].result()) == "");
+        CHECK(!calls[i].untouched());
+    }
+}
+
 // Nothing to launch must not break a capture either.
 TEST_CASE("graph: tensors without elements under capture", "[cuda]") {
     if (!testing::cuda()) MXQ_SKIP("no CUDA device");
@@ -142,16 +314,24 @@ TEST_CASE("graph: tensors without elements under capture", "[cuda]") {
         auto x = testing::make_tensor(MXQ_FORMAT_F32, dims), q = testing::make_quantized({}, dims, false), q_swizzled = testing::make_quantized({}, dims, true);
         ok(mxq_tensor_set_part(q, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0));
         ok(mxq_tensor_set_part(q_swizzled, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0));
-        testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, rows, rows}, 0);
+        testing::Buffer ends(device, Bytes{static_cast<uint8_t>(rows), 0, 0, 0});
+        auto grouped_q = testing::make_quantized({}, dims, false), expert = testing::make_quantized({}, {1, rows, cols}, false);
+        ok(mxq_tensor_set_groups(grouped_q, ends.data(), MXQ_TYPE_INT32, 1));
+        ok(mxq_tensor_set_part(grouped_q, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0));
+        ok(mxq_tensor_set_part(expert, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0));
+        testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, rows, rows}, 0), grouped_d(device, MXQ_FORMAT_F32, {std::nullopt, rows, rows}, 0);
         Graph graph(stream, [&] {
             ok(mxq_quantize(device.context, nullptr, x, q, nullptr, 0, stream.handle));
             ok(mxq_dequantize(device.context, nullptr, q, x, nullptr, 0, stream.handle));
             ok(mxq_swizzle_scales(device.context, nullptr, q, q_swizzled, nullptr, 0, stream.handle));
             ok(mxq_unswizzle_scales(device.context, nullptr, q_swizzled, q, nullptr, 0, stream.handle));
             ok(mxq_gemm(device.context, nullptr, q, q, d.tensor, nullptr, 0, stream.handle));
+            ok(mxq_grouped_gemm(device.context, nullptr, grouped_q, expert, grouped_d.tensor, nullptr, 0, stream.handle));
         });
+        cuda_ok(cudaDeviceSynchronize());
         graph.replay();
         for (float value : d.values()) CHECK(value == 0);  // K = 0 gives zeros
+        for (float value : grouped_d.values()) CHECK(value == 0);
         ++ran;
     }
     CHECK(ran == 3);

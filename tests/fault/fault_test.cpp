@@ -1,9 +1,13 @@
-// Memory runs out at every place where it can: each allocation of each call fails once. Then the call says OUT_OF_MEMORY,
-// has written and leaked nothing, and the same call works once there is memory again.
+// Memory runs out at every place where it can: each allocation of each call, and each start of a thread, fails once. Then the
+// call says OUT_OF_MEMORY, has written and leaked nothing, and the same call works once there is memory again.
 #include "../abi/says.h"
 #include "../verbs/product.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
+
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <functional>
 #include <new>
@@ -11,7 +15,7 @@
 namespace {
 
 std::atomic<bool> armed{false};
-std::atomic<long> until_failure{0}, live{0};
+std::atomic<long> until_failure{0}, live{0}, until_no_thread{-1};
 
 void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if (armed && until_failure-- == 0) return nullptr;
@@ -46,6 +50,13 @@ void operator delete(void* p, std::size_t, std::align_val_t) noexcept { release(
 void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { release(p); }
 void operator delete(void* p, const std::nothrow_t&) noexcept { release(p); }
 void operator delete[](void* p, const std::nothrow_t&) noexcept { release(p); }
+
+// Stands before the C library's, for std::thread too.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) {
+    static const auto next = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+    if (until_no_thread >= 0 && until_no_thread-- == 0) return EAGAIN;
+    return next(thread, attributes, start, argument);
+}
 
 namespace {
 
@@ -111,14 +122,20 @@ TEST_CASE("out of memory: every verb and query") {
     testing::Device device(MXQ_DEVICE_CPU, std::exchange(*testing::cpu_context(3).out(), nullptr));
     const int64_t rows = 200, cols = 300;
     const testing::Dims dims{std::nullopt, rows, cols};
+    int verbs = 0, queries = 0;
     auto run = [&](const std::function<mxq_status()>& call, const std::vector<testing::Buffer*>& written) {
         auto untouched = [&] {
             for (auto* buffer : written)
                 if (!buffer->untouched()) return false;
             return true;
         };
-        fail_each_allocation(call, untouched);
+        CHECK(fail_each_allocation(call, untouched) >= 1);
         for (auto* buffer : written) CHECK(!buffer->untouched());
+        ++verbs;
+    };
+    auto query = [&](const auto& call) {
+        CHECK(fail_creation<mxq_plan>(call, mxq_plan_destroy) >= 1);
+        ++queries;
     };
 
     auto x = testing::make_tensor(MXQ_FORMAT_F32, dims), back = testing::make_tensor(MXQ_FORMAT_F32, dims);
@@ -135,6 +152,8 @@ TEST_CASE("out of memory: every verb and query") {
         testing::PartBuffers to(device, swizzled, MXQ_PART_ROWWISE), from(device, again, MXQ_PART_ROWWISE);
         run([&] { return mxq_swizzle_scales(device.context, nullptr, quantized, swizzled, nullptr, 0, nullptr); }, {to.scales.get()});
         run([&] { return mxq_unswizzle_scales(device.context, nullptr, swizzled, again, nullptr, 0, nullptr); }, {from.scales.get()});
+        query([&](mxq_plan** out) { return mxq_swizzle_scales_query(device.context, nullptr, quantized, swizzled, out); });
+        query([&](mxq_plan** out) { return mxq_unswizzle_scales_query(device.context, nullptr, swizzled, again, out); });
     }
     testing::Buffer product(device, rows * rows * 4), grouped(device, rows * rows * 4), ends(device, testing::Bytes{90, 0, 0, 0, 200, 0, 0, 0});
     auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, rows});
@@ -147,10 +166,40 @@ TEST_CASE("out of memory: every verb and query") {
     ok(mxq_tensor_set_groups(quantized, ends.data(), MXQ_TYPE_INT32, 2));
     run([&] { return mxq_grouped_gemm(device.context, nullptr, quantized, experts, d, nullptr, 0, nullptr); }, {&grouped});
 
-    CHECK(fail_creation<mxq_plan>([&](mxq_plan** out) { return mxq_grouped_gemm_query(device.context, nullptr, quantized, experts, d, out); }, mxq_plan_destroy) >= 1);
+    query([&](mxq_plan** out) { return mxq_grouped_gemm_query(device.context, nullptr, quantized, experts, d, out); });
     ok(mxq_tensor_set_groups(quantized, nullptr, 0, 0));
-    CHECK(fail_creation<mxq_plan>([&](mxq_plan** out) { return mxq_gemm_query(device.context, nullptr, quantized, quantized, d, out); }, mxq_plan_destroy) >= 1);
-    CHECK(fail_creation<mxq_plan>([&](mxq_plan** out) { return mxq_quantize_query(device.context, nullptr, x, quantized, out); }, mxq_plan_destroy) >= 1);
+    query([&](mxq_plan** out) { return mxq_gemm_query(device.context, nullptr, quantized, quantized, d, out); });
+    query([&](mxq_plan** out) { return mxq_quantize_query(device.context, nullptr, x, quantized, out); });
+    query([&](mxq_plan** out) { return mxq_dequantize_query(device.context, nullptr, quantized, back, out); });
+    CHECK(verbs == 6);
+    CHECK(queries == 6);
+}
+
+// 4 threads are the caller and three more: creation 0, 1 and 2 fail in turn, then none.
+TEST_CASE("threads that do not start: the context is refused and says what to do") {
+    testing::Handle<mxq_context_options, mxq_context_options_destroy> options;
+    ok(mxq_context_options_create(options.out()));
+    ok(mxq_context_options_set_threads(options, 4));
+    auto create = [&](int first_refused, mxq_context** context) {
+        until_no_thread = first_refused;
+        mxq_status status = mxq_context_create(MXQ_DEVICE_CPU, 0, options, context);
+        until_no_thread = -1;
+        return status;
+    };
+    int refused = 0;
+    for (int n = 0; n < 3; ++n) {
+        const long before = live;
+        auto* context = reinterpret_cast<mxq_context*>(&refused);  // anything but NULL
+        mxq_status status = create(n, &context);
+        const long after = live;
+        CHECK(after == before);
+        CHECK(context == nullptr);
+        MXQ_REFUSED(status, MXQ_STATUS_OUT_OF_MEMORY, "mxq_context_create", std::to_string(n + 1) + " of 4 threads", "mxq_context_options_set_threads");
+        ++refused;
+    }
+    CHECK(refused == 3);
+    testing::Context context;
+    CHECK(create(3, context.out()) == MXQ_STATUS_OK);
 }
 
 // A refusal whose message finds no memory is still a status, not a crash.

@@ -2,6 +2,8 @@
 #include "../api.h"
 #include "../cases.h"
 
+#include <array>
+
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -214,6 +216,35 @@ MXQ_EACH_DEVICE("quantize: the contract's check cases") {
                                                    {0x1F800000, 63},  {0x1F800001, 64},  {0x3F800000, 127}, {0x3F800001, 128},
                                                    {0x7F000000, 254}, {0x7F000001, 255}, {0x7F800000, 255}, {0x7FC00000, 255}};
     for (auto [d, byte] : rceil_of_d) CHECK(oracle::rceil_byte(oracle::float_of(d)) == byte);
+}
+
+// All 65536 inputs of a 16-bit type, 31 to a block behind a leader: 0 leaves the scale to them, 1 and the largest number set
+// it for all that are smaller. Infinities and NaNs saturate, so that they do not hide the rest of their block.
+MXQ_EACH_DEVICE("quantize: every 16-bit input, rowwise and columnwise") {
+    const int64_t blocks = (65536 + 30) / 31;
+    int ran = 0;
+    for (int32_t input : {MXQ_FORMAT_F16, MXQ_FORMAT_BF16})
+        for (uint16_t leader : input == MXQ_FORMAT_F16 ? std::array<uint16_t, 3>{0, 0x3C00, 0x7BFF} : std::array<uint16_t, 3>{0, 0x3F80, 0x7F7F}) {
+            std::vector<uint16_t> down, across(static_cast<size_t>(blocks * 32));  // a block in a row, in a column
+            for (int64_t block = 0; block < blocks; ++block)
+                for (int64_t i = 0; i < 32; ++i) {
+                    down.push_back(i == 0 ? leader : static_cast<uint16_t>(std::min<int64_t>(block * 31 + i - 1, 65535)));
+                    across[static_cast<size_t>(i * blocks + block)] = down.back();
+                }
+            for (int32_t format : cases::formats)
+                for (int32_t rounding : cases::roundings)
+                    for (bool columnwise : {false, true}) {
+                        Case c;
+                        c.input = input;
+                        c.spec = {format, MXQ_SCALING_1X32, rounding, MXQ_NONFINITE_SATURATE};
+                        c.rowwise = !columnwise, c.columnwise = columnwise;
+                        c.dims = {std::nullopt, columnwise ? 32 : blocks, columnwise ? blocks : 32};
+                        auto* first = reinterpret_cast<const uint8_t*>((columnwise ? across : down).data());
+                        ++ran;
+                        if (auto text = compare(device, c, {first, first + blocks * 64}); !text.empty()) FAIL(c.describe() << ", leader " << leader << ": " << text);
+                    }
+        }
+    CHECK(ran == 2 * 3 * 2 * 4 * 2);
 }
 
 // Scaling every value by a power of two moves the scales by that power and leaves the codes, where nothing underflows.

@@ -1,0 +1,115 @@
+// Bytes between L1 and the output. Part of kernels.cpp.
+#pragma once
+#include <cstring>
+
+#include "core/problem.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace mxq::cpu {
+namespace {
+
+// A tile of codes as it is transposed. Each row of it becomes part of a row there, each column part of one here.
+constexpr int64_t kTile = 128;      // columns
+constexpr int64_t kTileRows = 256;  // more than columns: a longer part of each line of columnwise codes
+constexpr int64_t kPatchCols = 1024;  // of a row, at a time
+constexpr int64_t kTileBlocks = kTileRows / kMxBlock;
+
+MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+MXQ_HD uint8_t* line_of(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t first) {
+    return part.codes + (matrix * part.lines + line) * part.length + first;
+}
+
+// Bytes that come soon: rows far apart are no stream to the hardware's prefetcher.
+MXQ_HD void prefetch(const void* from, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
+}
+
+// Less than a cache line, without a call.
+MXQ_HD void copy_part(char* to, const char* from, int64_t bytes) {
+    for (int64_t size = 32; size > 0; size /= 2)
+        if (bytes & size) {
+            __builtin_memcpy(to, from, size_t(size));
+            to += size;
+            from += size;
+        }
+}
+
+// From L1 to the output. Streamed in whole cache lines: a part of one costs more than it saves.
+inline void store_line(void* to, const void* from, int64_t bytes, [[maybe_unused]] bool stream) {
+#if defined(__AVX__)
+    if (stream) {
+        auto* target = static_cast<char*>(to);
+        auto* source = static_cast<const char*>(from);
+        const int64_t head = least(bytes, int64_t(-reinterpret_cast<uintptr_t>(to) & 63));
+        copy_part(target, source, head);
+        int64_t i = head;
+        for (; i + 64 <= bytes; i += 64)
+            for (int64_t j = i; j < i + 64; j += 32)
+                _mm256_stream_si256(reinterpret_cast<__m256i*>(target + j),
+                                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + j)));
+        copy_part(target + i, source + i, bytes - i);
+        return;
+    }
+#endif
+    memcpy(to, from, size_t(bytes));
+}
+
+// Streamed stores are not ordered with those that tell another thread that a piece is done.
+void finish_stores() {
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+}
+
+#if defined(__F16C__)
+typedef uint16_t Words __attribute__((vector_size(32)));
+typedef uint32_t Bits __attribute__((vector_size(32)));
+typedef float Floats __attribute__((vector_size(32)));
+
+template <class V>
+MXQ_HD V read(const void* from) {
+    V vector;
+    memcpy(&vector, from, sizeof vector);
+    return vector;
+}
+
+MXQ_HD Floats all(float value) { return value - Floats{}; }
+
+// Elements 0, 2, .. 14 and 1, 3, .. 15 of sixteen.
+MXQ_HD Floats even_of(const float* from) {
+    return __builtin_shufflevector(read<Floats>(from), read<Floats>(from + 8), 0, 2, 4, 6, 8, 10, 12, 14);
+}
+MXQ_HD Floats odd_of(const float* from) {
+    return __builtin_shufflevector(read<Floats>(from), read<Floats>(from + 8), 1, 3, 5, 7, 9, 11, 13, 15);
+}
+#endif
+
+typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+
+// 16 x 16 bytes: four perfect shuffles of the rows.
+MXQ_HD void transpose_16(const uint8_t* from, int64_t from_pitch, uint8_t* to, int64_t to_pitch) {
+    Bytes16 rows[2][16];
+    for (int i = 0; i < 16; i++) memcpy(&rows[0][i], from + i * from_pitch, 16);
+    for (int stage = 0; stage < 4; stage++)
+        for (int i = 0; i < 8; i++) {
+            const Bytes16 a = rows[stage % 2][i], b = rows[stage % 2][i + 8];
+            rows[1 - stage % 2][2 * i] =
+                __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            rows[1 - stage % 2][2 * i + 1] =
+                __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        }
+    for (int i = 0; i < 16; i++) memcpy(to + i * to_pitch, &rows[0][i], 16);
+}
+
+// The first rows x cols, rounded up to 16.
+template <int64_t height, int64_t width>
+void transpose_tile(const uint8_t (&from)[height][width], int64_t rows, int64_t cols, uint8_t (&to)[width][height]) {
+    for (int64_t row = 0; row < rows; row += 16)
+        for (int64_t col = 0; col < cols; col += 16) transpose_16(&from[row][col], width, &to[col][row], height);
+}
+
+}  // namespace
+}  // namespace mxq::cpu
