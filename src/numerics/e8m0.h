@@ -70,19 +70,12 @@ MXQ_HD float dequantize_element(uint32_t code, float scale) {
     return from_float<float>(multiply_rn(decode<E>(code), scale));
 }
 
-// The same, rounded once more, to a plain type.
-template <class E, class T>
-MXQ_HD T dequantize_to(uint32_t code, float scale) {
-    return from_float<T>(multiply_rn(decode<E>(code), scale));
-}
-
 #if defined(__CUDACC__)
-// Two of them, the first code in the low byte.
+// Two of them, the first code in the low byte; what rounds them to the output's type gives NaN the library's bits.
 template <class E>
 __device__ __forceinline__ float2 dequantize_pair(uint32_t codes, float first_scale, float second_scale) {
     const float2 decoded = decode_pair<E>(codes);
-    const float first = multiply_rn(decoded.x, first_scale), second = multiply_rn(decoded.y, second_scale);
-    return make_float2(from_float<float>(first), from_float<float>(second));
+    return make_float2(multiply_rn(decoded.x, first_scale), multiply_rn(decoded.y, second_scale));
 }
 #endif
 
