@@ -8,8 +8,8 @@
 //     8 warps, 2 x 4             64 x 64 of D each: 32 mma.m16n8k16 for every 16 of K, fed by 8 ldmatrix.x4
 //
 // Per step a block reads 24 KB of codes and moves 176 KB through shared memory: 1400 cycles at 128 bytes each. Its 1024
-// mma take 1640 cycles at 5/8 of the tensor cores' peak, what mma.sync reaches on Hopper and the bound here; a scheduler
-// issues 1200 instructions, 500 of them on the ALU at half rate. Smaller tiles convert more often and converting at the
+// mma take 1640 cycles at 5/8 of the tensor cores' peak, what mma.sync reaches on Hopper and the bound here; each scheduler
+// has 1200 instructions, 500 of them on the ALU at half rate. Smaller tiles convert more often and converting at the
 // fragment converts four times: both take more instructions than the tensor cores leave. Conversion is spread over the
 // step; its last quarter computes while the next step's first fragments load; one barrier a step.
 //
