@@ -10,7 +10,7 @@
 
 namespace golden {
 
-inline const safetensors::File& file(const std::string& name) {
+inline const safetensors::File& file(const char* name) {
     static std::map<std::string, safetensors::File> files;
     return files.try_emplace(name, testing::data_dir() + "/golden/" + name + ".safetensors").first->second;
 }
