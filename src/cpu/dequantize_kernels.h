@@ -1,5 +1,6 @@
 // Dequantize. Part of kernels.cpp.
 #pragma once
+#include "cpu/decode.h"
 #include "cpu/kernels.h"
 #include "cpu/moves.h"
 #include "cpu/scale_window.h"
@@ -24,21 +25,12 @@ MXQ_HD void from_word(uint32_t word, T& out) { out.bits = uint16_t(word); }
 
 // The values of a block, but for the bits of a NaN.
 #if defined(__F16C__)
-// Every code is a half: E5M2 its upper byte, E4M3 (smaller exponent bias) one with its exponent off by 8.
 template <class E>
 MXQ_HD void decode_codes(const uint8_t* codes, float* values) {
     for (int64_t i = 0; i < kMxBlock; i += 16) {
-        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i));
-        __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
-        if constexpr (__is_same(E, E4M3)) {
-            const __m256i top = _mm256_set1_epi16(0x7F00), infinity = _mm256_set1_epi16(0x7C00);
-            const __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(halves, top), top);
-            halves = _mm256_and_si256(_mm256_srai_epi16(halves, 1), _mm256_set1_epi16(int16_t(0xBFFF)));
-            halves = _mm256_or_si256(halves, _mm256_and_si256(nan, infinity));
-        }
-        const __m256 rebias = _mm256_set1_ps(float(1 << (15 - E::bias)));
-        _mm256_storeu_ps(values + i, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), rebias));
-        _mm256_storeu_ps(values + i + 8, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), rebias));
+        const SixteenFloats decoded = decode_16<E>(codes + i);
+        _mm256_storeu_ps(values + i, decoded.low);
+        _mm256_storeu_ps(values + i + 8, decoded.high);
     }
 }
 #else

@@ -21,6 +21,7 @@
 #include <immintrin.h>
 #endif
 
+#include "cpu/decode.h"
 #include "mxq/mxq.h"
 #include "numerics/convert.h"
 #include "numerics/e8m0.h"
@@ -65,25 +66,13 @@ MXQ_HD const uint8_t* whole_block(const uint8_t* codes, int64_t count, uint8_t (
     return copy;
 }
 
-// out = codes * scales, 16 of each, the scales as two halves. E fits into an F16 of another bias, and F16 to fp32 is one
-// instruction that is quick for subnormals too; all is exact but the last multiplication, as in dequantize_element.
+// out = codes * scales, 16 of each; dequantize_element but for the bits of a NaN.
 template <class E>
-MXQ_HD void decode_16(const uint8_t* codes, const float* scales, float* out) {
+MXQ_HD void dequantize_16(const uint8_t* codes, const float* scales, float* out) {
 #if defined(__AVX2__)
-    constexpr int sign = int(0xFFFF8000), magnitude = 0x7FFF & (0x7F << (10 - E::mantissa_bits));
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes));
-    const __m256i high = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
-    __m256i halves = _mm256_and_si256(_mm256_srai_epi16(high, E::mantissa_bits - 2), _mm256_set1_epi16(short(sign | magnitude)));
-    if constexpr (E::first_special == E::nan_code) {  // all ones is NaN, but in an F16 a number
-        const __m256i specials = _mm256_set1_epi16(short(magnitude));
-        const __m256i special = _mm256_cmpeq_epi16(_mm256_and_si256(halves, specials), specials);
-        halves = _mm256_or_si256(halves, special);
-    }
-    const __m256 rebias = _mm256_set1_ps(float(1 << (15 - E::bias)));
-    __m256 low_values = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
-    __m256 high_values = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
-    _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_mul_ps(low_values, rebias), _mm256_loadu_ps(scales)));
-    _mm256_storeu_ps(out + 8, _mm256_mul_ps(_mm256_mul_ps(high_values, rebias), _mm256_loadu_ps(scales + 8)));
+    const SixteenFloats values = decode_16<E>(codes);
+    _mm256_storeu_ps(out, _mm256_mul_ps(values.low, _mm256_loadu_ps(scales)));
+    _mm256_storeu_ps(out + 8, _mm256_mul_ps(values.high, _mm256_loadu_ps(scales + 8)));
 #else
     for (int i = 0; i < 16; i++) out[i] = multiply_rn(decode<E>(codes[i]), scales[i]);
 #endif
@@ -119,8 +108,8 @@ bool decode_rows(const OperandLines& lines, int64_t k, int64_t depth, float* out
             const uint32_t scale = scales[offsets.at[at / kMxBlock]];
             float values[16];
             for (float& value : values) value = scale_value(scale);
-            decode_16<E>(block, values, out + at);
-            decode_16<E>(block + 16, values, out + at + 16);
+            dequantize_16<E>(block, values, out + at);
+            dequantize_16<E>(block + 16, values, out + at + 16);
             if (is_extreme_scale<E>(scale) && has_nonzero<E>(block, kMxBlock)) extreme[line] = any = true;
         }
     }
@@ -187,7 +176,7 @@ bool decode_panel(const OperandLines& lines, const ScaleOffsets& offsets, int64_
             transpose(blocks, reinterpret_cast<uint8_t (*)[kColumns]>(&transposed[0][j]));
         }
         for (int64_t i = 0; i < count; i++, out += kColumns)
-            for (int64_t j = 0; j < kColumns; j += 16) decode_16<E>(&transposed[i][j], values + j, out + j);
+            for (int64_t j = 0; j < kColumns; j += 16) dequantize_16<E>(&transposed[i][j], values + j, out + j);
     }
     return any;
 }
