@@ -1,313 +1,234 @@
 // The numerics contract once more, written from its text alone: nearest value by table search, double precision, one
 // element at a time. Formats, roundings and the like are the numbers of mxq.h.
+//
+//     oracle_types.h    small floating-point types, fl(), plain formats
+//     oracle_layout.h   Spec, Part, Shape; where codes and scales lie; swizzle, unswizzle
+//     oracle_random.h   Philox, stochastic rounding, Hadamard
+//     oracle_mx.h, oracle_nvfp4.h, oracle_fp8.h    one block of each family
+//     oracle_groups.h, oracle_product.h            groups of rows; products (not included here)
+//
+// This file has the tensors:
+//
+//     quantize(spec, x, shape, part, swizzled)             a part as the library stores it, experts one after another
+//     quantize_rowwise(spec, x, rows, cols)                the same for the rowwise part of one matrix, compact
+//     dequantize(spec, stored, shape, part, swizzled)      values (experts, rows, cols) as fp32; store() rounds them on
+//     dequantize_rowwise(spec or format and scaling, ...)  of one matrix, compact
+//     lines(spec, stored, shape, part, swizzled)           values as they are stored: (experts, cols, rows) if columnwise
+//     requantize(...)                                      dequantize, then quantize
+//     amax(spec, x, shape, part)                           one, or one an expert; of a transformed part its own
+//     swizzle, unswizzle(spec, stored, shape, part)        scales of whole parts
 #ifndef MXQ_TESTS_ORACLE_H
 #define MXQ_TESTS_ORACLE_H
 
-#include <mxq/mxq.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <stdexcept>
-#include <vector>
+#include "oracle_fp8.h"
+#include "oracle_mx.h"
+#include "oracle_nvfp4.h"
 
 namespace oracle {
 
-using Bytes = std::vector<uint8_t>;
-using Floats = std::vector<float>;
+// ---- One matrix of lines -----------------------------------------------------------------------------------------------
 
-inline uint32_t bits_of(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, 4);
-    return bits;
-}
-inline float float_of(uint32_t bits) {
-    float value;
-    std::memcpy(&value, &bits, 4);
-    return value;
-}
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// ---- Small floating-point types: sign, exponent_bits, mantissa_bits ------------------------------------------------
-
-struct Type {
-    int exponent_bits, mantissa_bits;
-    bool infinity;  // false: E4M3 "fn", whose largest exponent holds numbers, and one NaN of all ones
-
-    int bias() const { return (1 << (exponent_bits - 1)) - 1; }
-    int width() const { return 1 + exponent_bits + mantissa_bits; }
-    uint32_t magnitudes() const { return 1u << (width() - 1); }
-
-    double magnitude(uint32_t code) const {
-        uint32_t exponent = code >> mantissa_bits, mantissa = code & ((1u << mantissa_bits) - 1);
-        uint32_t last = (1u << exponent_bits) - 1;
-        if (infinity && exponent == last) return mantissa ? NAN : INFINITY;
-        if (!infinity && code == magnitudes() - 1) return NAN;
-        double fraction = exponent ? mantissa + std::ldexp(1.0, mantissa_bits) : mantissa;
-        return std::ldexp(fraction, std::max<int>(static_cast<int>(exponent), 1) - bias() - mantissa_bits);
-    }
-    double decode(uint32_t code) const {
-        double value = magnitude(code & (magnitudes() - 1));
-        return code & magnitudes() ? -value : value;
-    }
-};
-
-inline const Type e4m3{4, 3, false}, e5m2{5, 2, true}, f16{5, 10, true}, bf16{8, 7, true};
-
-inline const Type& element_type(int32_t format) { return format == MXQ_FORMAT_MXFP8_E4M3 ? e4m3 : e5m2; }
-
-// All finite magnitudes of a type in order; the index is the code.
-inline std::vector<double> finite_magnitudes(const Type& type) {
-    std::vector<double> values;
-    for (uint32_t code = 0; code < type.magnitudes() && std::isfinite(type.magnitude(code)); ++code)
-        values.push_back(type.magnitude(code));
-    return values;
-}
-inline const std::vector<double>& table(const Type& type) {
-    static const std::vector<double> of_e4m3 = finite_magnitudes(e4m3), of_e5m2 = finite_magnitudes(e5m2),
-                                     of_f16 = finite_magnitudes(f16), of_bf16 = finite_magnitudes(bf16);
-    return &type == &e4m3 ? of_e4m3 : &type == &e5m2 ? of_e5m2 : &type == &f16 ? of_f16 : of_bf16;
-}
-
-// Index of the value nearest to `magnitude`, ties to the even index, never past the last.
-inline uint32_t nearest(const std::vector<double>& values, double magnitude) {
-    auto above = std::upper_bound(values.begin(), values.end(), magnitude);
-    if (above == values.end()) return static_cast<uint32_t>(values.size() - 1);
-    auto high = static_cast<uint32_t>(above - values.begin()), low = high - 1;
-    double middle = (values[low] + values[high]) / 2;
-    if (magnitude != middle) return magnitude < middle ? low : high;
-    return low % 2 ? high : low;
-}
-
-// RNE_sat: to the nearest code, saturating; NaN loses its sign.
-inline uint8_t encode_element(int32_t format, double value) {
-    const Type& type = element_type(format);
-    if (std::isnan(value)) return 0x7F;
-    uint32_t code = nearest(table(type), std::fabs(value));
-    return static_cast<uint8_t>(code | (std::signbit(value) ? 0x80u : 0u));
-}
-inline double decode_element(int32_t format, uint8_t code) { return element_type(format).decode(code); }
-
-// To a 16-bit type: nearest, ties to even, beyond the range to Inf, NaN to 0x7FFF.
-inline uint16_t encode_16(const Type& type, double value) {
-    if (std::isnan(value)) return 0x7FFF;
-    const auto& values = table(type);
-    double past_last = values.back() + (values.back() - values[values.size() - 2]);  // what Inf stands for in a tie
-    uint32_t code = std::fabs(value) >= (values.back() + past_last) / 2 ? static_cast<uint32_t>(values.size())
-                                                                        : nearest(values, std::fabs(value));
-    return static_cast<uint16_t>(code | (std::signbit(value) ? 0x8000u : 0u));
-}
-inline uint16_t to_f16(double value) { return encode_16(f16, value); }
-inline uint16_t to_bf16(double value) { return encode_16(bf16, value); }
-inline float from_f16(uint16_t code) { return static_cast<float>(f16.decode(code)); }
-inline float from_bf16(uint16_t code) { return float_of(static_cast<uint32_t>(code) << 16); }
-
-// ---- MX scales -------------------------------------------------------------------------------------------------------
-
-struct Spec {
-    int32_t format = MXQ_FORMAT_MXFP8_E4M3;
-    int32_t scaling = MXQ_SCALING_1X32;
-    int32_t rounding = MXQ_SCALE_ROUNDING_RCEIL;
-    int32_t nonfinite = MXQ_NONFINITE_PROPAGATE;
-};
-
-inline int biased_exponent(uint32_t bits) { return static_cast<int>(bits >> 23 & 0xFF); }
-inline uint32_t mantissa(uint32_t bits) { return bits & 0x7FFFFF; }
-
-inline int rceil_byte(float d) {
-    uint32_t bits = bits_of(d);
-    int exponent = biased_exponent(bits);
-    int up = exponent == 0 ? mantissa(bits) > 0x400000 : mantissa(bits) != 0;
-    return std::min(exponent + up, 255);
-}
-
-// Scale byte of a finite maximum a >= 0; 255 only for EVEN, where a rounds up to Inf.
-inline int scale_byte(int32_t format, int32_t rounding, float a) {
-    bool is_e4m3 = format == MXQ_FORMAT_MXFP8_E4M3;
-    int emax = is_e4m3 ? 8 : 15, mantissa_bits = is_e4m3 ? 3 : 2;
-    float max = is_e4m3 ? 448.0f : 57344.0f;
-    uint32_t bits = bits_of(a);
-    switch (rounding) {
-        case MXQ_SCALE_ROUNDING_FLOOR: return std::max(biased_exponent(bits) - emax, 0);
-        case MXQ_SCALE_ROUNDING_CEIL: return std::max(biased_exponent(bits) + (mantissa(bits) != 0) - emax, 0);
-        case MXQ_SCALE_ROUNDING_EVEN: {
-            int exponent = biased_exponent(bits + (1u << (22 - mantissa_bits)));
-            return exponent == 255 ? 255 : std::max(exponent - emax, 0);
+// The fp32 number that a whole matrix shares: NVFP4's amax, FP8 TENSOR's quantization scale; else nothing.
+inline Matrix quantize_matrix(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, Place place, float shared) {
+    Tile tile = tile_of(spec.scaling);
+    Grid grid = grid_of(tile, rows, cols);
+    Matrix out{rows, cols, Bytes(x.size()), {}, {}};
+    Bytes random = spec.stochastic ? random_bytes(spec, rows, cols, place) : Bytes{};
+    for (int64_t r = 0; r < grid.rows; ++r)
+        for (int64_t c = 0; c < grid.cols; ++c) {
+            int64_t i = r ? r * tile.height : 0, j = c ? c * tile.width : 0, first = i * cols + j;
+            Block block{x.data() + first, out.codes.data() + first, spec.stochastic ? random.data() + first : nullptr,
+                        cols, std::min(tile.height, rows - i), std::min(tile.width, cols - j)};
+            if (is_mx(spec.format)) {
+                out.scales.push_back(quantize_mx(spec, block));
+            } else if (spec.format == MXQ_FORMAT_NVFP4) {
+                out.scales.push_back(quantize_nvfp4(spec, block, shared, place.part == MXQ_PART_COLUMNWISE));
+            } else {
+                out.amax.push_back(block.amax());
+                float s = spec.scaling == MXQ_SCALING_TENSOR ? shared : fp8_scale(spec, out.amax.back());
+                out.scales.push_back(quantize_fp8(spec, block, s));
+            }
         }
-        case MXQ_SCALE_ROUNDING_RCEIL: {
-            auto reciprocal = static_cast<float>(1.0 / max);
-            return rceil_byte(static_cast<float>(static_cast<double>(a) * reciprocal));
-        }
-    }
-    throw std::logic_error("oracle: unknown scale rounding");
+    return out;
 }
 
-inline double scale_value(int scale) { return scale == 255 ? NAN : std::ldexp(1.0, scale - 127); }
+// The lines of a part of a (rows, cols) matrix, transformed where the part is.
+inline Floats lines_of(const Spec& spec, const float* x, int64_t rows, int64_t cols, int32_t part) {
+    Floats lines = part == MXQ_PART_COLUMNWISE ? transposed(x, rows, cols) : Floats(x, x + rows * cols);
+    if (spec.hadamard & part) hadamard_lines(lines, part == MXQ_PART_COLUMNWISE ? rows : cols, spec.hadamard_mask);
+    return lines;
+}
 
-// One block: elements(i) for i < count gives its values, code(i, byte) takes its codes. Returns the scale.
-template <class Elements, class Code>
-uint8_t quantize_block(const Spec& spec, int64_t count, Elements elements, Code code) {
+inline float largest(const Floats& x) {
     float a = 0;
-    bool any_nan = false, any_inf = false;
-    for (int64_t i = 0; i < count; ++i) {
-        float x = elements(i);
-        any_nan |= std::isnan(x);
-        any_inf |= std::isinf(x);
-        if (std::isfinite(x)) a = std::max(a, std::fabs(x));
+    for (float value : x)
+        if (std::fabs(value) > a) a = std::fabs(value);
+    return a;
+}
+
+// Largest magnitudes: of all matrices together, or of each.
+inline Floats amaxes(const std::vector<Floats>& matrices, bool per_matrix) {
+    Floats out(per_matrix ? matrices.size() : 1, 0.0f);
+    for (size_t e = 0; e < matrices.size(); ++e) {
+        float& a = out[per_matrix ? e : 0];
+        a = std::max(a, largest(matrices[e]));
     }
-    bool saturate = spec.nonfinite == MXQ_NONFINITE_SATURATE;
-    int scale = any_inf ? 255 : scale_byte(spec.format, spec.rounding, a);
-    if (saturate) scale = std::min(scale, 0xFE);
-    if (!saturate && any_nan) scale = 255;
-    double reciprocal = scale == 255 ? NAN : std::ldexp(1.0, 127 - scale);
-    for (int64_t i = 0; i < count; ++i)  // the product is exact in double, so the cast is its one rounding
-        code(i, encode_element(spec.format, static_cast<float>(elements(i) * reciprocal)));
-    return static_cast<uint8_t>(scale);
-}
-
-// ---- Matrices --------------------------------------------------------------------------------------------------------
-
-struct Part {
-    Bytes codes, scales;  // scales compact unless said
-};
-
-inline int64_t compact_scale_rows(int32_t scaling, int64_t rows) {
-    return scaling == MXQ_SCALING_32X32 ? ceil_div(rows, 32) : rows;
-}
-
-// Rowwise part of one rows x cols matrix, compact.
-inline Part quantize_rowwise(const Spec& spec, const float* x, int64_t rows, int64_t cols) {
-    int64_t height = spec.scaling == MXQ_SCALING_32X32 ? 32 : 1;
-    Part part{Bytes(static_cast<size_t>(rows * cols)), {}};
-    for (int64_t i0 = 0; i0 < rows; i0 += height)
-        for (int64_t j0 = 0; j0 < cols; j0 += 32) {
-            int64_t h = std::min(height, rows - i0), w = std::min<int64_t>(32, cols - j0);
-            auto at = [&](int64_t i) { return static_cast<size_t>((i0 + i / w) * cols + j0 + i % w); };
-            part.scales.push_back(quantize_block(
-                spec, h * w, [&](int64_t i) { return x[at(i)]; }, [&](int64_t i, uint8_t c) { part.codes[at(i)] = c; }));
-        }
-    return part;
-}
-
-template <class T>
-std::vector<T> transposed(const T* x, int64_t rows, int64_t cols) {
-    std::vector<T> out(static_cast<size_t>(rows * cols));
-    for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < cols; ++j) out[static_cast<size_t>(j * rows + i)] = x[i * cols + j];
     return out;
 }
 
-// Size of the swizzled scales of a (rows, cols) matrix of codes.
-inline int64_t swizzled_bytes(int64_t rows, int64_t cols) {
-    return ceil_div(rows, 128) * ceil_div(ceil_div(cols, 32), 4) * 512;
-}
-
-// Puts a (rows, blocks) matrix of 1x32 scale bytes into 128x4 tiles; padding is zero.
-inline Bytes swizzle_positions(const uint8_t* scales, int64_t rows, int64_t blocks) {
-    Bytes out(static_cast<size_t>(ceil_div(rows, 128) * ceil_div(blocks, 4) * 512), 0);
-    for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < blocks; ++j) {
-            int64_t at = ((i / 128) * ceil_div(blocks, 4) + j / 4) * 512 + (i % 32) * 16 + ((i % 128) / 32) * 4 + j % 4;
-            out[static_cast<size_t>(at)] = scales[i * blocks + j];
-        }
+// What each matrix shares, given or from the amaxes.
+inline Floats shared_numbers(const Spec& spec, const Floats& amax) {
+    if (spec.format == MXQ_FORMAT_NVFP4) return spec.amax.empty() ? amax : spec.amax;
+    if (!spec.quantization_scale.empty()) return spec.quantization_scale;
+    Floats out;
+    for (float a : amax) out.push_back(is_fp8(spec.format) ? fp8_scale(spec, a) : a);
     return out;
 }
 
-// Compact scales of a (rows, cols) matrix of codes, swizzled. A square tile's byte stands at each of its rows.
-inline Bytes swizzle(const Bytes& compact, int32_t scaling, int64_t rows, int64_t cols) {
-    int64_t blocks = ceil_div(cols, 32), height = scaling == MXQ_SCALING_32X32 ? 32 : 1;
-    Bytes positions;
-    for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < blocks; ++j) positions.push_back(compact[static_cast<size_t>(i / height * blocks + j)]);
-    return swizzle_positions(positions.data(), rows, blocks);
+// A part as large as `scales` entries and `codes` bytes, and the numbers that stand once for many matrices.
+inline Part empty_part(const Spec& spec, int64_t codes, int64_t scales, const Floats& amax, const Floats& shared) {
+    Part out{Bytes(static_cast<size_t>(codes), 0), Bytes(static_cast<size_t>(scales * scale_bytes(spec.format)), 0)};
+    if (spec.format == MXQ_FORMAT_NVFP4) out.amax = shared;
+    if (!is_fp8(spec.format)) return out;
+    out.amax = amax;
+    if (spec.scaling != MXQ_SCALING_TENSOR) out.amax.assign(static_cast<size_t>(scales), 0.0f);
+    else
+        for (size_t e = 0; e < shared.size(); ++e)
+            put_scale(spec.format, out.scales.data(), static_cast<int64_t>(e), bits_of(divide(1, shared[e])));
+    return out;
 }
 
-struct Shape {
-    int64_t experts = 1, rows = 0, cols = 0;
-    size_t count() const { return static_cast<size_t>(experts * rows * cols); }
-};
+// ---- Tensors -----------------------------------------------------------------------------------------------------------
 
-// A part as the library stores it, experts one after another.
+// A part's lines: (rows, cols) rowwise, (cols, rows) columnwise.
+inline Shape line_shape(Shape shape, int32_t part) {
+    return part == MXQ_PART_ROWWISE ? shape : Shape{shape.experts, shape.cols, shape.rows};
+}
+
+// Entries of the scales of a whole part.
+inline int64_t scale_count(const Spec& spec, Shape shape, int32_t part, bool swizzled) {
+    if (spec.scaling == MXQ_SCALING_TENSOR) return spec.per_matrix ? shape.experts : 1;
+    Shape of_lines = line_shape(shape, part);
+    return shape.experts * scale_count(spec, of_lines.rows, of_lines.cols, swizzled);
+}
+
+inline std::vector<Floats> all_lines(const Spec& spec, const Floats& x, Shape shape, int32_t part) {
+    std::vector<Floats> out;
+    for (int64_t e = 0; e < shape.experts; ++e)
+        out.push_back(lines_of(spec, x.data() + e * shape.rows * shape.cols, shape.rows, shape.cols, part));
+    return out;
+}
+
+inline Floats amax(const Spec& spec, const Floats& x, Shape shape, int32_t part) {
+    return amaxes(all_lines(spec, x, shape, part), spec.per_matrix);
+}
+
+// The library writes no ROW scales of a tensor without elements; here they are those of a maximum of 0.
 inline Part quantize(const Spec& spec, const Floats& x, Shape shape, int32_t part, bool swizzled) {
-    Part out;
-    for (int64_t e = 0; e < shape.experts; ++e) {
-        const float* matrix = x.data() + e * shape.rows * shape.cols;
-        bool columnwise = part == MXQ_PART_COLUMNWISE;
-        int64_t rows = columnwise ? shape.cols : shape.rows, cols = columnwise ? shape.rows : shape.cols;
-        Floats turned = columnwise ? transposed(matrix, shape.rows, shape.cols) : Floats(matrix, matrix + rows * cols);
-        Part one = quantize_rowwise(spec, turned.data(), rows, cols);
-        if (swizzled) one.scales = swizzle(one.scales, spec.scaling, rows, cols);
-        out.codes.insert(out.codes.end(), one.codes.begin(), one.codes.end());
-        out.scales.insert(out.scales.end(), one.scales.begin(), one.scales.end());
+    auto [experts, rows, cols] = line_shape(shape, part);
+    std::vector<Floats> matrices = all_lines(spec, x, shape, part);
+    Floats amax = amaxes(matrices, spec.per_matrix), shared = shared_numbers(spec, amax);
+    int64_t codes = experts * rows * row_bytes(spec.format, cols);
+    Part out = empty_part(spec, codes, scale_count(spec, shape, part, swizzled), amax, shared);
+    for (int64_t e = 0; e < experts; ++e) {
+        auto number = static_cast<size_t>(e);
+        float of_matrix = shared[spec.per_matrix ? number : 0];
+        Matrix matrix = quantize_matrix(spec, matrices[number], rows, cols, {part, e * rows, 0}, of_matrix);
+        put_matrix(spec, matrix, placement_of(spec, e, rows, cols, swizzled), out);
     }
     return out;
 }
 
-// code * 2^(scale - 127), exact in double, rounded once to fp32.
-inline float decode(int32_t format, uint8_t code, uint8_t scale) {
-    return static_cast<float>(decode_element(format, code) * scale_value(scale));
+inline Part quantize_rowwise(const Spec& spec, const float* x, int64_t rows, int64_t cols) {
+    return quantize(spec, Floats(x, x + rows * cols), {1, rows, cols}, MXQ_PART_ROWWISE, false);
 }
 
-// Values of one (rows, cols) matrix of codes with compact scales.
-inline Floats dequantize_rowwise(int32_t format, int32_t scaling, const uint8_t* codes, const uint8_t* scales, int64_t rows,
-                                 int64_t cols) {
-    int64_t blocks = ceil_div(cols, 32), height = scaling == MXQ_SCALING_32X32 ? 32 : 1;
+// What NVFP4 values are multiplied with: one, or one a matrix; 1 for other formats.
+inline Floats decode_scales(const Spec& spec, const Part& stored) {
+    if (spec.format != MXQ_FORMAT_NVFP4) return {1};
+    if (!stored.global_scale.empty()) return stored.global_scale;
+    Floats out;
+    for (float g : stored.amax) out.push_back(nvfp4_decode_scale(spec.nvfp4_t, g));
+    return out;
+}
+
+inline float decode(const Spec& spec, uint8_t code, uint32_t scale, float decode_scale) {
+    if (is_mx(spec.format)) return decode(spec.format, code, static_cast<uint8_t>(scale));
+    if (is_fp8(spec.format)) return decode_fp8(spec.format, code, scale);
+    return decode_nvfp4(code, static_cast<uint8_t>(scale), decode_scale);
+}
+
+// Values of a (rows, cols) matrix of codes that lies there.
+inline Floats decode_matrix(const Spec& spec, const uint8_t* codes, const uint8_t* scales, const Placement& placement,
+                            int64_t rows, int64_t cols, float decode_scale) {
     Floats out;
     out.reserve(static_cast<size_t>(rows * cols));
     for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < cols; ++j)
-            out.push_back(decode(format, codes[i * cols + j], scales[i / height * blocks + j / 32]));
+        for (int64_t j = 0; j < cols; ++j) {
+            const uint8_t* row = codes + placement.first_byte + i * placement.row_bytes;
+            uint8_t code = get_code(row, code_bits(spec.format), placement.first_code + j);
+            out.push_back(decode(spec, code, get_scale(spec.format, scales, placement.scale(i, j)), decode_scale));
+        }
     return out;
 }
 
-// Values of a whole tensor (experts, rows, cols), row-major, from a part with compact scales.
-inline Floats dequantize(const Spec& spec, const Part& stored, Shape shape, int32_t part) {
-    bool columnwise = part == MXQ_PART_COLUMNWISE;
-    int64_t rows = columnwise ? shape.cols : shape.rows, cols = columnwise ? shape.rows : shape.cols;
-    int64_t scales = compact_scale_rows(spec.scaling, rows) * ceil_div(cols, 32);
-    Floats out;
-    for (int64_t e = 0; e < shape.experts; ++e) {
-        Floats one = dequantize_rowwise(spec.format, spec.scaling, stored.codes.data() + e * rows * cols,
-                                        stored.scales.data() + e * scales, rows, cols);
-        if (columnwise) one = transposed(one.data(), rows, cols);
+inline Floats dequantize_rowwise(const Spec& spec, const uint8_t* codes, const uint8_t* scales, int64_t rows, int64_t cols,
+                                 float decode_scale = 1) {
+    return decode_matrix(spec, codes, scales, placement_of(spec, 0, rows, cols, false), rows, cols, decode_scale);
+}
+inline Floats dequantize_rowwise(int32_t format, int32_t scaling, const uint8_t* codes, const uint8_t* scales, int64_t rows,
+                                 int64_t cols) {
+    Spec spec;
+    spec.format = format, spec.scaling = scaling;
+    return dequantize_rowwise(spec, codes, scales, rows, cols);
+}
+
+inline Floats lines(const Spec& spec, const Part& stored, Shape shape, int32_t part, bool swizzled = false) {
+    auto [experts, rows, cols] = line_shape(shape, part);
+    Floats scales = decode_scales(spec, stored), out;
+    for (int64_t e = 0; e < experts; ++e) {
+        Placement placement = placement_of(spec, e, rows, cols, swizzled);
+        float decode_scale = scales[scales.size() > 1 ? static_cast<size_t>(e) : 0];
+        Floats one = decode_matrix(spec, stored.codes.data(), stored.scales.data(), placement, rows, cols, decode_scale);
         out.insert(out.end(), one.begin(), one.end());
     }
     return out;
 }
 
-// ---- Plain formats ---------------------------------------------------------------------------------------------------
-
-inline int64_t plain_bytes(int32_t format) { return format == MXQ_FORMAT_F32 ? 4 : 2; }
-
-// Values as bytes of a plain format; NaNs as the contract writes them.
-inline Bytes store(int32_t format, const Floats& values) {
-    Bytes out(values.size() * static_cast<size_t>(plain_bytes(format)));
-    for (size_t i = 0; i < values.size(); ++i) {
-        if (format == MXQ_FORMAT_F32) {
-            uint32_t bits = std::isnan(values[i]) ? 0x7FFFFFFFu : bits_of(values[i]);
-            std::memcpy(&out[i * 4], &bits, 4);
-        } else {
-            uint16_t bits = format == MXQ_FORMAT_F16 ? to_f16(values[i]) : to_bf16(values[i]);
-            std::memcpy(&out[i * 2], &bits, 2);
-        }
+inline Floats dequantize(const Spec& spec, const Part& stored, Shape shape, int32_t part, bool swizzled = false) {
+    Floats values = lines(spec, stored, shape, part, swizzled);
+    if (part == MXQ_PART_ROWWISE) return values;
+    Floats out;
+    for (int64_t e = 0; e < shape.experts; ++e) {
+        Floats one = transposed(values.data() + e * shape.rows * shape.cols, shape.cols, shape.rows);
+        out.insert(out.end(), one.begin(), one.end());
     }
     return out;
 }
 
-inline Floats load(int32_t format, const uint8_t* bytes, size_t count) {
-    Floats out(count);
-    for (size_t i = 0; i < count; ++i) {
-        uint16_t half;
-        if (format == MXQ_FORMAT_F32) {
-            std::memcpy(&out[i], bytes + i * 4, 4);
-        } else {
-            std::memcpy(&half, bytes + i * 2, 2);
-            out[i] = format == MXQ_FORMAT_F16 ? from_f16(half) : from_bf16(half);
-        }
+inline Part requantize(const Spec& from, const Part& stored, int32_t from_part, bool from_swizzled, const Spec& to, Shape shape,
+                       int32_t to_part, bool to_swizzled) {
+    return quantize(to, dequantize(from, stored, shape, from_part, from_swizzled), shape, to_part, to_swizzled);
+}
+
+// ---- Scales of whole parts -----------------------------------------------------------------------------------------------
+
+inline Bytes move_scales(const Spec& spec, const Bytes& scales, Shape shape, int32_t part, bool to_swizzled) {
+    auto [experts, rows, cols] = line_shape(shape, part);
+    if (spec.scaling == MXQ_SCALING_TENSOR) return scales;
+    Bytes out;
+    for (int64_t e = 0; e < experts; ++e) {
+        auto first = static_cast<size_t>(e * scale_count(spec, rows, cols, !to_swizzled) * scale_bytes(spec.format));
+        Bytes one = move_scales(spec, scales.data() + first, rows, cols, to_swizzled);
+        out.insert(out.end(), one.begin(), one.end());
     }
     return out;
+}
+inline Bytes swizzle(const Spec& spec, const Bytes& compact, Shape shape, int32_t part) {
+    return move_scales(spec, compact, shape, part, true);
+}
+inline Bytes unswizzle(const Spec& spec, const Bytes& swizzled, Shape shape, int32_t part) {
+    return move_scales(spec, swizzled, shape, part, false);
 }
 
 }  // namespace oracle

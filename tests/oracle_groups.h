@@ -1,4 +1,18 @@
-// Groups of rows, from the contract: where each starts, how operands are padded, and how their scales are swizzled.
+// Groups of rows, from the contract: where each starts, how operands are padded, and how their scales are laid out.
+//
+//     Ends, Groups, group_rows, padded_starts, padded_bound, columnwise_alignment
+//     GroupedPart, on_background                          a part, and which of its bytes are named ("written")
+//     quantize_groups(spec, x, rows, cols, groups, part, swizzled)
+//     dequantize_groups(spec, stored, rows, cols, groups, part, swizzled)
+//     requantize_groups(...)                              dequantize, then quantize
+//     group_amax(spec, x, rows, cols, groups, part)
+//     realign_part(spec, stored, rows, cols, from, to, part, swizzled)    pad and unpad of quantized parts
+//     move_group_scales(spec, scales, rows, cols, groups, part, to_swizzled)     swizzle and unswizzle
+//     pad_rows, unpad_rows                                of plain tensors, as bytes
+//     pad_groups                                          of values
+//     GroupLayout                                         sizes and places of all of this
+//     swizzle_row_groups, swizzle_contraction_groups      scale bytes alone
+//     quantize_groups_rowwise, quantize_groups_columnwise default alignments; bytes that are not named are untouchable
 #ifndef MXQ_TESTS_ORACLE_GROUPS_H
 #define MXQ_TESTS_ORACLE_GROUPS_H
 
@@ -23,6 +37,8 @@ inline int64_t padded_bound(int64_t rows, int64_t groups, int64_t alignment) {
     return alignment * ((rows + (alignment - 1) * std::min(groups, rows)) / alignment);
 }
 
+// ---- Rows of plain tensors ---------------------------------------------------------------------------------------------
+
 // Rows of x moved to where their padded group stands, in a matrix of `capacity` rows, zero elsewhere.
 inline Floats pad_groups(const Floats& x, int64_t cols, const Ends& ends, int64_t alignment, int64_t capacity) {
     Floats out(static_cast<size_t>(capacity * cols), 0.0f);
@@ -33,6 +49,45 @@ inline Floats pad_groups(const Floats& x, int64_t cols, const Ends& ends, int64_
     }
     return out;
 }
+
+struct Written {
+    Bytes bytes, written;  // written: 1 for a byte that is named
+};
+
+// Rows of row_bytes bytes to a matrix of padded_bound rows, padding rows zero, and back to a matrix of `rows` rows.
+inline Written pad_rows(const Bytes& rows_of_x, int64_t row_bytes, int64_t rows, const Ends& ends, int64_t alignment) {
+    auto starts = padded_starts(ends, alignment);
+    auto size = static_cast<size_t>(padded_bound(rows, static_cast<int64_t>(ends.size()), alignment) * row_bytes);
+    Written out{Bytes(size, 0), Bytes(size, 0)};
+    for (size_t g = 0; g < ends.size(); ++g) {
+        auto first = rows_of_x.begin() + (ends[g] - group_rows(ends, g)) * row_bytes;
+        std::copy(first, first + group_rows(ends, g) * row_bytes, out.bytes.begin() + starts[g] * row_bytes);
+    }
+    std::fill(out.written.begin(), out.written.begin() + starts.back() * row_bytes, uint8_t{1});
+    return out;
+}
+inline Written unpad_rows(const Bytes& padded, int64_t row_bytes, int64_t rows, const Ends& ends, int64_t alignment) {
+    auto starts = padded_starts(ends, alignment);
+    auto size = static_cast<size_t>(rows * row_bytes);
+    Written out{Bytes(size, 0), Bytes(size, 0)};
+    for (size_t g = 0; g < ends.size(); ++g) {
+        auto first = padded.begin() + starts[g] * row_bytes;
+        int64_t m = group_rows(ends, g);
+        std::copy(first, first + m * row_bytes, out.bytes.begin() + (ends[g] - m) * row_bytes);
+    }
+    if (!ends.empty()) std::fill(out.written.begin(), out.written.begin() + ends.back() * row_bytes, uint8_t{1});
+    return out;
+}
+
+// Bytes as they must be in a buffer that held `background` before.
+inline Bytes on_background(const Bytes& bytes, const Bytes& written, uint8_t background) {
+    Bytes out(bytes.size(), background);
+    for (size_t i = 0; i < bytes.size(); ++i)
+        if (written[i]) out[i] = bytes[i];
+    return out;
+}
+
+// ---- Scale bytes alone -------------------------------------------------------------------------------------------------
 
 // (rows, blocks) scale bytes whose rows are grouped: every group starts a fresh 128-row tile.
 inline Bytes swizzle_row_groups(const Bytes& scales, int64_t blocks, const Ends& ends) {
@@ -60,55 +115,288 @@ inline Bytes swizzle_contraction_groups(const uint8_t* scales, int64_t rows, int
     return out;
 }
 
+// ---- Where groups lie in a part ----------------------------------------------------------------------------------------
+
+// Alignment of the columnwise part where nothing else is said.
+inline int64_t columnwise_alignment(const Spec& spec) {
+    if (spec.format == MXQ_FORMAT_NVFP4) return 16;
+    return spec.scaling == MXQ_SCALING_1X128 || spec.scaling == MXQ_SCALING_128X128 ? 128 : 32;
+}
+
+struct Groups {
+    Ends ends;
+    int64_t rowwise = 1, columnwise = 0;  // alignments; 0: the default
+
+    int64_t count() const { return static_cast<int64_t>(ends.size()); }
+    int64_t alignment(const Spec& spec, int32_t part) const {
+        return part == MXQ_PART_ROWWISE ? rowwise : columnwise ? columnwise : columnwise_alignment(spec);
+    }
+};
+
+// A part of a grouped (rows, cols) tensor. Its lines: rowwise (padded rows, cols), columnwise (cols, padded rows).
+class GroupLayout {
+public:
+    GroupLayout(const Spec& spec, int64_t rows, int64_t cols, const Groups& groups, int32_t part, bool swizzled)
+        : spec_(spec), rows_(rows), cols_(cols), groups_(groups), columnwise_(part == MXQ_PART_COLUMNWISE), swizzled_(swizzled),
+          alignment_(groups.alignment(spec, part)), tile_(stored_tile(spec.scaling)),
+          starts_(padded_starts(groups.ends, alignment_)) {
+        if (columnwise_ && swizzled && is_fp8(spec.format) && tile_.width == 128)
+            throw std::logic_error("oracle: swizzled fp32 scales are grouped by rows only");
+        if (columnwise_ && tile_.width != whole && alignment_ % tile_.width)
+            throw std::logic_error("oracle: the columnwise alignment is not a multiple of the block");
+    }
+
+    int64_t start(size_t g) const { return starts_[g]; }                            // P[g]
+    int64_t padded(size_t g) const { return starts_[g + 1] - starts_[g]; }          // rows of a group with its padding
+    int64_t capacity() const { return padded_bound(rows_, groups_.count(), alignment_); }  // Mr or Mc
+    int64_t line_rows(size_t g) const { return columnwise_ ? cols_ : padded(g); }
+    int64_t line_cols(size_t g) const { return columnwise_ ? padded(g) : cols_; }
+
+    int64_t code_bytes() const {
+        return columnwise_ ? cols_ * row_bytes(spec_.format, capacity()) : capacity() * row_bytes(spec_.format, cols_);
+    }
+    // Entries that the scales need for any ends.
+    int64_t scales() const {
+        int64_t unit = position_width(spec_.format), groups = groups_.count();
+        if (spec_.scaling == MXQ_SCALING_TENSOR) return spec_.per_matrix ? groups : 1;
+        if (spec_.scaling == MXQ_SCALING_ROW) return columnwise_ ? groups * cols_ : capacity();
+        if (is_swizzled_bytes())
+            return columnwise_ ? 128 * ceil_div(cols_, 128) * padded_bound(rows_, groups, std::max(alignment_, 4 * unit)) / unit
+                               : 4 * ceil_div(ceil_div(cols_, unit), 4) * padded_bound(rows_, groups, 128);
+        if (columnwise_) return ceil_div(cols_, tile_.height) * columnwise_stride();
+        int64_t across = ceil_div(cols_, tile_.width);
+        if (tile_.height == 1) return capacity() * across;
+        return tile_capacity() * (swizzled_ ? 4 * ceil_div(across, 4) : across);
+    }
+
+    Placement placement(size_t g) const {
+        Placement out = scale_placement(spec_, line_rows(g), line_cols(g), swizzled_);
+        out.row_bytes = row_bytes(spec_.format, columnwise_ ? capacity() : cols_);
+        (columnwise_ ? out.first_code : out.first_byte) = columnwise_ ? start(g) : start(g) * out.row_bytes;
+        auto number = static_cast<int64_t>(g);
+        if (spec_.scaling == MXQ_SCALING_TENSOR) {
+            out.first_scale = spec_.per_matrix ? number : 0;
+        } else if (spec_.scaling == MXQ_SCALING_ROW) {
+            out.first_scale = columnwise_ ? number * cols_ : start(g);
+        } else if (out.kind == Placement::Kind::swizzled) {
+            out.first_scale = swizzled_start(g);
+        } else if (out.kind == Placement::Kind::outer_major) {
+            out.first_scale = start(g);
+            out.stride = capacity();
+        } else {
+            int64_t first = tile_.height == 1 ? start(g) / (columnwise_ ? tile_.width : 1) : tile_start(g);
+            if (columnwise_) out.stride = columnwise_stride();
+            out.first_scale = columnwise_ ? first : first * out.stride;
+            if (tile_.height > 1) (columnwise_ ? out.cols_with_scale : out.rows_with_scale) = tiles(g) * tile_.height;
+        }
+        return out;
+    }
+
+    // Which bytes of the codes and of the scales groups name: 1, else 0.
+    Bytes codes_written() const {
+        Bytes out(static_cast<size_t>(code_bytes()), 0);
+        for (size_t g = 0; g < groups_.ends.size(); ++g) {
+            Placement at = placement(g);
+            int64_t first = at.first_code * code_bits(spec_.format) / 8, bytes = row_bytes(spec_.format, line_cols(g));
+            for (int64_t i = 0; i < line_rows(g); ++i) mark(out, at.first_byte + i * at.row_bytes + first, bytes);
+        }
+        return out;
+    }
+    Bytes scales_written() const {
+        Bytes out(static_cast<size_t>(scales() * scale_bytes(spec_.format)), spec_.scaling == MXQ_SCALING_TENSOR);
+        if (rows_ == 0 || cols_ == 0) return out;  // without elements TENSOR alone has scales
+        for (size_t g = 0; g < groups_.ends.size(); ++g) mark_scales(g, out);
+        return out;
+    }
+
+private:
+    void mark_scales(size_t g, Bytes& scales) const {
+        Placement at = placement(g);
+        int64_t size = scale_bytes(spec_.format);
+        if (at.kind == Placement::Kind::swizzled) return mark(scales, at.first_scale, swizzled_start(g + 1) - at.first_scale);
+        each_scale(at, line_rows(g), line_cols(g), [&](int64_t i, int64_t j) {
+            bool to_the_end = swizzled_ && spec_.scaling == MXQ_SCALING_128X128 && j == 0;  // the padding of a row of tiles
+            mark(scales, at.scale(i, j) * size, (to_the_end ? at.stride : 1) * size);
+        });
+    }
+    bool is_swizzled_bytes() const { return swizzled_ && !is_fp8(spec_.format); }
+    int64_t tiles(size_t g) const { return ceil_div(group_rows(groups_.ends, g), tile_.height); }
+    int64_t tile_start(size_t g) const { return padded_starts(groups_.ends, tile_.height)[g] / tile_.height; }  // T[g]
+    int64_t tile_capacity() const { return padded_bound(rows_, groups_.count(), tile_.height) / tile_.height; }
+    int64_t columnwise_stride() const { return tile_.height == 1 ? capacity() / tile_.width : tile_capacity(); }
+    // First byte of the swizzled scales of group g; g = G: past the last.
+    int64_t swizzled_start(size_t g) const {
+        int64_t unit = position_width(spec_.format), tiles = 0;  // of 128 rows, or of 4 columns
+        for (size_t h = 0; h < g; ++h)
+            tiles += columnwise_ ? ceil_div(padded(h) / unit, 4) : ceil_div(group_rows(groups_.ends, h), 128);
+        return 512 * tiles * (columnwise_ ? ceil_div(cols_, 128) : ceil_div(ceil_div(cols_, unit), 4));
+    }
+    static void mark(Bytes& written, int64_t first, int64_t count) {
+        std::fill(written.begin() + first, written.begin() + first + count, uint8_t{1});
+    }
+
+    Spec spec_;
+    int64_t rows_, cols_;
+    Groups groups_;
+    bool columnwise_, swizzled_;
+    int64_t alignment_;
+    Tile tile_;
+    std::vector<int64_t> starts_;
+};
+
+// ---- Quantized parts ---------------------------------------------------------------------------------------------------
+
+// Codes and scales are as large as the bounds for any ends; bytes that are not written are 0 here. An amax that is laid
+// out like the scales is written where they are.
+struct GroupedPart {
+    Part stored;
+    Bytes codes_written, scales_written;
+
+    Part on(uint8_t background) const {
+        Part out = stored;
+        out.codes = on_background(stored.codes, codes_written, background);
+        out.scales = on_background(stored.scales, scales_written, background);
+        return out;
+    }
+};
+
+inline GroupedPart marked(const GroupLayout& layout, Part stored) {
+    return {std::move(stored), layout.codes_written(), layout.scales_written()};
+}
+
+// Rows of each group, followed by rows of +0, as lines of the part.
+inline std::vector<Floats> group_lines(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, const Groups& groups,
+                                       int32_t part) {
+    GroupLayout layout(spec, rows, cols, groups, part, false);
+    std::vector<Floats> out;
+    for (size_t g = 0; g < groups.ends.size(); ++g) {
+        int64_t m = group_rows(groups.ends, g);
+        auto first = x.begin() + (groups.ends[g] - m) * cols;
+        Floats padded(first, first + m * cols);
+        padded.resize(static_cast<size_t>(layout.padded(g) * cols), 0.0f);
+        out.push_back(lines_of(spec, padded.data(), layout.padded(g), cols, part));
+    }
+    return out;
+}
+
+inline Floats group_amax(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, const Groups& groups, int32_t part) {
+    return amaxes(group_lines(spec, x, rows, cols, groups, part), spec.per_matrix);
+}
+
+// Blocks wholly in the padding: those that start at or past row m of the group.
+inline void clear_padding(const Spec& spec, Matrix& matrix, int64_t m, int32_t part) {
+    Tile tile = tile_of(spec.scaling);
+    int64_t height = part == MXQ_PART_ROWWISE ? tile.height : tile.width;
+    if (height == whole) return;
+    for (int64_t i = 0; i < matrix.rows; ++i)
+        for (int64_t j = 0; j < matrix.cols; ++j) {
+            if ((part == MXQ_PART_ROWWISE ? i : j) / height * height < m) continue;
+            matrix.codes[static_cast<size_t>(i * matrix.cols + j)] = 0;
+            matrix.scales[tile_number(spec, matrix, i, j)] = 0;
+        }
+}
+
+inline GroupedPart quantize_groups(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, const Groups& groups,
+                                   int32_t part, bool swizzled) {
+    GroupLayout layout(spec, rows, cols, groups, part, swizzled);
+    std::vector<Floats> matrices = group_lines(spec, x, rows, cols, groups, part);
+    Floats amax = amaxes(matrices, spec.per_matrix), shared = shared_numbers(spec, amax);
+    Part out = empty_part(spec, layout.code_bytes(), layout.scales(), amax, shared);
+    for (size_t g = 0; g < groups.ends.size(); ++g) {
+        Place place = part == MXQ_PART_ROWWISE ? Place{part, layout.start(g), 0} : Place{part, 0, layout.start(g)};
+        float of_group = shared[spec.per_matrix ? g : 0];
+        Matrix matrix = quantize_matrix(spec, matrices[g], layout.line_rows(g), layout.line_cols(g), place, of_group);
+        clear_padding(spec, matrix, group_rows(groups.ends, g), part);
+        put_matrix(spec, matrix, layout.placement(g), out);
+    }
+    return marked(layout, std::move(out));
+}
+
+// Values (rows, cols), without padding; 0 in rows past the last end.
+inline Floats dequantize_groups(const Spec& spec, const Part& stored, int64_t rows, int64_t cols, const Groups& groups,
+                                int32_t part, bool swizzled) {
+    GroupLayout layout(spec, rows, cols, groups, part, swizzled);
+    Floats out(static_cast<size_t>(rows * cols), 0.0f), scales = decode_scales(spec, stored);
+    for (size_t g = 0; g < groups.ends.size(); ++g) {
+        int64_t m = group_rows(groups.ends, g);
+        bool columnwise = part == MXQ_PART_COLUMNWISE;
+        Floats one = decode_matrix(spec, stored.codes.data(), stored.scales.data(), layout.placement(g), columnwise ? cols : m,
+                                   columnwise ? m : cols, scales[scales.size() > 1 ? g : 0]);
+        if (columnwise) one = transposed(one.data(), cols, m);
+        std::copy(one.begin(), one.end(), out.begin() + (groups.ends[g] - m) * cols);
+    }
+    return out;
+}
+
+inline GroupedPart requantize_groups(const Spec& from, const Part& stored, int32_t from_part, bool from_swizzled,
+                                     const Groups& from_groups, const Spec& to, int64_t rows, int64_t cols,
+                                     const Groups& to_groups, int32_t to_part, bool to_swizzled) {
+    Floats x = dequantize_groups(from, stored, rows, cols, from_groups, from_part, from_swizzled);
+    return quantize_groups(to, x, rows, cols, to_groups, to_part, to_swizzled);
+}
+
+// ---- Pad and unpad of quantized parts ----------------------------------------------------------------------------------
+
+// The matrix cut or followed by zeros.
+inline Matrix resized(const Spec& spec, const Matrix& matrix, int64_t rows, int64_t cols) {
+    Grid grid = grid_of(tile_of(spec.scaling), rows, cols), old = grid_of(tile_of(spec.scaling), matrix.rows, matrix.cols);
+    Matrix out{rows, cols, Bytes(static_cast<size_t>(rows * cols), 0), {}, {}};
+    out.scales.assign(static_cast<size_t>(grid.rows * grid.cols), 0);
+    for (int64_t i = 0; i < std::min(rows, matrix.rows); ++i)
+        for (int64_t j = 0; j < std::min(cols, matrix.cols); ++j)
+            out.codes[static_cast<size_t>(i * cols + j)] = matrix.codes[static_cast<size_t>(i * matrix.cols + j)];
+    for (int64_t r = 0; r < std::min(grid.rows, old.rows); ++r)
+        for (int64_t c = 0; c < std::min(grid.cols, old.cols); ++c)
+            out.scales[static_cast<size_t>(r * grid.cols + c)] = matrix.scales[static_cast<size_t>(r * old.cols + c)];
+    return out;
+}
+
+// The same groups with other alignments: codes and scales move, new blocks have scale 0, new codes are 0.
+inline GroupedPart realign_part(const Spec& spec, const Part& stored, int64_t rows, int64_t cols, const Groups& from,
+                                const Groups& to, int32_t part, bool swizzled) {
+    GroupLayout source(spec, rows, cols, from, part, swizzled), target(spec, rows, cols, to, part, swizzled);
+    Part out{Bytes(static_cast<size_t>(target.code_bytes()), 0), {}, {}, stored.global_scale};
+    out.scales.assign(static_cast<size_t>(target.scales() * scale_bytes(spec.format)), 0);
+    if (spec.scaling == MXQ_SCALING_TENSOR) out.scales = stored.scales;
+    if (spec.scaling == MXQ_SCALING_TENSOR || spec.format == MXQ_FORMAT_NVFP4) out.amax = stored.amax;
+    for (size_t g = 0; g < from.ends.size(); ++g) {
+        Matrix matrix = get_matrix(spec, stored, source.placement(g), source.line_rows(g), source.line_cols(g));
+        put_matrix(spec, resized(spec, matrix, target.line_rows(g), target.line_cols(g)), target.placement(g), out);
+    }
+    return marked(target, std::move(out));
+}
+
+// Scales of all groups from one layout to the other.
+inline Written move_group_scales(const Spec& spec, const Bytes& scales, int64_t rows, int64_t cols, const Groups& groups,
+                                 int32_t part, bool to_swizzled) {
+    GroupLayout source(spec, rows, cols, groups, part, !to_swizzled), target(spec, rows, cols, groups, part, to_swizzled);
+    if (spec.scaling == MXQ_SCALING_TENSOR) return {scales, target.scales_written()};
+    Written out{Bytes(static_cast<size_t>(target.scales() * scale_bytes(spec.format)), 0), target.scales_written()};
+    for (size_t g = 0; g < groups.ends.size(); ++g) {
+        Placement from = source.placement(g), to = target.placement(g);
+        each_scale(to, target.line_rows(g), target.line_cols(g), [&](int64_t i, int64_t j) {
+            if (!from.has_scale(i, j)) return;
+            put_scale(spec.format, out.bytes.data(), to.scale(i, j), get_scale(spec.format, scales.data(), from.scale(i, j)));
+        });
+    }
+    return out;
+}
+
 // ---- Operands of grouped products, as the library stores them --------------------------------------------------------
 
 // A byte that is a NaN as a code and as a scale: what stands where nothing may be read.
 inline constexpr uint8_t untouchable = 0xFF;
 
 // Rowwise part of a grouped (rows, cols) matrix: codes unpadded, tiles and swizzled tiles restart at each group.
-// Codes and scales are as large as the bound for any ends, the rest untouchable.
 inline Part quantize_groups_rowwise(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, const Ends& ends,
                                     bool swizzled) {
-    Part out{Bytes(static_cast<size_t>(rows * cols), untouchable), {}};
-    int64_t blocks = ceil_div(cols, 32), groups = static_cast<int64_t>(ends.size());
-    for (size_t g = 0; g < ends.size(); ++g) {
-        int64_t m = group_rows(ends, g), first = ends[g] - m;
-        Part one = quantize_rowwise(spec, x.data() + first * cols, m, cols);
-        if (swizzled) one.scales = swizzle(one.scales, spec.scaling, m, cols);
-        std::copy(one.codes.begin(), one.codes.end(), out.codes.begin() + first * cols);
-        out.scales.insert(out.scales.end(), one.scales.begin(), one.scales.end());
-    }
-    int64_t bound = swizzled                                ? 4 * ceil_div(blocks, 4) * padded_bound(rows, groups, 128)
-                    : spec.scaling == MXQ_SCALING_32X32 ? padded_bound(rows, groups, 32) / 32 * blocks
-                                                            : rows * blocks;
-    out.scales.resize(static_cast<size_t>(bound), untouchable);
-    return out;
+    return quantize_groups(spec, x, rows, cols, {ends}, MXQ_PART_ROWWISE, swizzled).on(untouchable);
 }
 
-// Columnwise part of a grouped (rows, cols) matrix: (cols, Mc) codes, every group padded to 32 with zero rows.
+// Columnwise part of a grouped (rows, cols) matrix: (cols, Mc) codes, every group padded to whole blocks with zero rows.
 inline Part quantize_groups_columnwise(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, const Ends& ends,
                                        bool swizzled) {
-    int64_t groups = static_cast<int64_t>(ends.size()), capacity = padded_bound(rows, groups, 32);
-    auto starts = padded_starts(ends, 32);
-    Floats padded = pad_groups(x, cols, ends, 32, capacity);
-    Floats turned = transposed(padded.data(), capacity, cols);
-    Part out = quantize_rowwise(spec, turned.data(), cols, capacity);
-    int64_t height = spec.scaling == MXQ_SCALING_32X32 ? 32 : 1, blocks = capacity / 32;
-    for (int64_t j = 0; j < cols; ++j) {
-        for (int64_t i = starts.back(); i < capacity; ++i) out.codes[static_cast<size_t>(j * capacity + i)] = untouchable;
-        for (int64_t b = starts.back() / 32; b < blocks; ++b)
-            out.scales[static_cast<size_t>(j / height * blocks + b)] = untouchable;
-    }
-    if (!swizzled) return out;
-
-    Bytes positions;
-    for (int64_t j = 0; j < cols; ++j)
-        for (int64_t b = 0; b < blocks; ++b) positions.push_back(out.scales[static_cast<size_t>(j / height * blocks + b)]);
-    Ends block_ends;
-    for (size_t g = 0; g < ends.size(); ++g) block_ends.push_back(starts[g + 1] / 32);
-    out.scales = swizzle_contraction_groups(positions.data(), cols, blocks, block_ends);
-    out.scales.resize(static_cast<size_t>(128 * ceil_div(cols, 128) * padded_bound(rows, groups, 128) / 32), untouchable);
-    return out;
+    return quantize_groups(spec, x, rows, cols, {ends}, MXQ_PART_COLUMNWISE, swizzled).on(untouchable);
 }
 
 }  // namespace oracle

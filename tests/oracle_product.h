@@ -1,4 +1,9 @@
 // Products in double precision and the contract's bound for every element.
+//
+//     operand_lines(spec, stored, shape, part, swizzled)    fp32 values of an operand of any format, along its contraction
+//     product(a, a_stride, b, b_stride, m, n, k, previous)   every element of D, with what its bound needs
+//     check_product(expected, d, d_format, c)
+//     bound_factor(implementation, k)                        c
 #ifndef MXQ_TESTS_ORACLE_PRODUCT_H
 #define MXQ_TESTS_ORACLE_PRODUCT_H
 
@@ -8,6 +13,19 @@
 #include <string>
 
 namespace oracle {
+
+// (experts, rows, cols) rowwise, (experts, cols, rows) columnwise. A plain tensor's rows stand in stored.codes.
+inline Floats operand_lines(const Spec& spec, const Part& stored, Shape shape, int32_t part, bool swizzled = false) {
+    bool plain = spec.format <= MXQ_FORMAT_BF16;
+    if (!plain) return lines(spec, stored, shape, part, swizzled);
+    Floats values = load(spec.format, stored.codes.data(), shape.count()), out;
+    if (part == MXQ_PART_ROWWISE) return values;
+    for (int64_t e = 0; e < shape.experts; ++e) {
+        Floats one = transposed(values.data() + e * shape.rows * shape.cols, shape.rows, shape.cols);
+        out.insert(out.end(), one.begin(), one.end());
+    }
+    return out;
+}
 
 // What is known of one element of D before it is rounded to D's type.
 struct Element {
@@ -56,10 +74,11 @@ inline std::string check_product(const std::vector<Element>& expected, const Flo
         double got = d[i];
         double before_rounding = c * 0x1p-24 * e.magnitude + 0x1p-134 * e.operands;
         double bound = before_rounding + unit * std::max(std::fabs(got), smallest_normal);
+        double becomes_inf = largest * (1 + unit / 2) * (1 - 0x1p-40);
         bool good;
         if (e.nan) good = std::isnan(got);
         else if (!e.promised) good = true;
-        else if (std::isinf(got)) good = std::fabs(e.value) + before_rounding >= largest * (1 + unit / 2) * (1 - 0x1p-40) && (got > 0) == (e.value > 0);
+        else if (std::isinf(got)) good = std::fabs(e.value) + before_rounding >= becomes_inf && (got > 0) == (e.value > 0);
         else good = !std::isnan(got) && std::fabs(got - e.value) <= bound;
         if (!good) {
             char text[160];

@@ -10,23 +10,32 @@ namespace {
 
 struct Row {
     Setting setting;
-    const char *weights, *rounding, *element;
+    const char *weights, *activations, *rounding;
     double up_db, layer_db;  // what an exact implementation gives; 0: not asserted
 };
 
 constexpr int32_t floor_ = MXQ_SCALE_ROUNDING_FLOOR, rceil = MXQ_SCALE_ROUNDING_RCEIL;
-constexpr int32_t e4m3 = MXQ_FORMAT_MXFP8_E4M3, e5m2 = MXQ_FORMAT_MXFP8_E5M2;
-constexpr int32_t row32 = MXQ_SCALING_1X32, tile32 = MXQ_SCALING_32X32;
+constexpr Storage e4m3{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32}, e4m3_tile{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_32X32};
+constexpr Storage e4m3_128{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128}, e4m3_128_tile{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128};
+constexpr Storage e5m2{MXQ_FORMAT_MXFP8_E5M2, MXQ_SCALING_1X32}, e5m2_tile{MXQ_FORMAT_MXFP8_E5M2, MXQ_SCALING_32X32};
+constexpr Storage fp4{MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32}, nvfp4{MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16};
+constexpr Storage bf16{MXQ_FORMAT_BF16, MXQ_SCALING_NONE};
 
 const Row rows[] = {
-    {{e4m3, rceil, row32}, "1x32", "RCEIL", "E4M3", 32.32, 34.41},
-    {{e4m3, rceil, tile32}, "32x32", "RCEIL", "E4M3", 32.32, 34.41},
-    {{e4m3, floor_, row32}, "1x32", "FLOOR", "E4M3", 29.86, 28.02},
-    {{e4m3, floor_, tile32}, "32x32", "FLOOR", "E4M3", 30.26, 28.16},
-    {{e5m2, rceil, row32}, "1x32", "RCEIL", "E5M2", 26.08, 20.03},
-    {{e5m2, rceil, tile32}, "32x32", "RCEIL", "E5M2", 0, 0},
-    {{e5m2, floor_, row32}, "1x32", "FLOOR", "E5M2", 25.56, 17.77},
-    {{e5m2, floor_, tile32}, "32x32", "FLOOR", "E5M2", 0, 0},
+    {{e4m3, e4m3, rceil}, "MXFP8 E4M3 1x32", "the same", "RCEIL", 32.32, 34.41},
+    {{e4m3_tile, e4m3, rceil}, "MXFP8 E4M3 32x32", "1x32", "RCEIL", 32.32, 34.41},
+    {{e4m3_128_tile, e4m3_128, rceil}, "MXFP8 E4M3 128x128", "1x128", "RCEIL", 32.32, 34.41},
+    {{e4m3, e4m3, floor_}, "MXFP8 E4M3 1x32", "the same", "FLOOR", 29.86, 28.02},
+    {{e4m3_tile, e4m3, floor_}, "MXFP8 E4M3 32x32", "1x32", "FLOOR", 30.26, 28.16},
+    {{e4m3_128_tile, e4m3_128, floor_}, "MXFP8 E4M3 128x128", "1x128", "FLOOR", 30.66, 28.35},
+    {{e5m2, e5m2, rceil}, "MXFP8 E5M2 1x32", "the same", "RCEIL", 26.08, 20.03},
+    {{e5m2_tile, e5m2, rceil}, "MXFP8 E5M2 32x32", "1x32", "RCEIL", 0, 0},
+    {{e5m2, e5m2, floor_}, "MXFP8 E5M2 1x32", "the same", "FLOOR", 25.56, 17.77},
+    {{e4m3, bf16, rceil}, "MXFP8 E4M3 1x32", "BF16", "RCEIL", 34.89, 36.00},
+    {{fp4, e4m3, rceil}, "MXFP4", "MXFP8 E4M3", "RCEIL", 21.23, 16.96},
+    {{fp4, bf16, rceil}, "MXFP4", "BF16", "RCEIL", 21.38, 17.48},
+    {{nvfp4, bf16, rceil}, "NVFP4", "BF16", "", 23.61, 26.47},
+    {{nvfp4, nvfp4, rceil}, "NVFP4", "NVFP4", "", 20.86, 23.30},
 };
 constexpr double tolerance_db = 0.05;
 
@@ -67,15 +76,16 @@ void print_introduction(const Model& m, const Device& device, const std::string&
     const double weights = 2.0 * m.experts * m.hidden * m.width;
     std::printf(
         R"(
-A mixture-of-experts feed-forward layer with its numbers in MXFP8
-=================================================================
+A mixture-of-experts feed-forward layer with its numbers in microscaling formats
+================================================================================
 The layer holds %d experts. Each token goes to one expert, is multiplied with that expert's `up` matrix (%d -> %d),
 passes GELU, and is multiplied with its `down` matrix (%d -> %d). The weights and the %d tokens are real ones, from
 a small sentence encoder (%s).
 
-MXFP8 stores 8 bits a number instead of the 16 of BF16, in blocks of 32 numbers that share one power-of-two scale.
-Here weights, tokens and hidden activations are quantized to it, and both products are taken by libmxq's grouped
-GEMM over the experts' unequal groups of tokens:)",
+MXFP8 stores 8 bits a number instead of the 16 of BF16, in blocks of 32 numbers that share one power-of-two scale;
+MXFP4 stores 4; NVFP4 stores 4 in blocks of 16, whose scales are FP8 numbers below one amax for each expert. Here
+weights, and tokens and hidden activations where they do not stay in BF16, are quantized so, and both products are
+taken by libmxq's grouped GEMM over the experts' unequal groups of tokens:)",
         int(m.experts), int(m.width), int(m.hidden), int(m.hidden), int(m.width), int(m.tokens), data.c_str());
     int32_t begin = 0;
     for (int32_t end : m.ends) std::printf(" %d", end - begin), begin = end;
@@ -87,9 +97,9 @@ exact result (the same layer in double precision) over the energy of the differe
 30 dB one of 3%%, 40 dB one of 1%%; more is better. `up` is the result after the first matrix, `layer` that of the
 whole layer; `max err` is the largest single difference.
 
-  weights   numbers that share a scale: 32 along a row, or a square of 32 x 32 (tokens are always 1x32)
-  scale     how the shared scale is chosen: RCEIL leaves room for the largest number, FLOOR may clip it
-  element   what the 8 bits are: E4M3 has 3 bits of mantissa, E5M2 has 2 and a wider range
+  weights   format, and the numbers that share a scale: some along a row, or a square. E4M3 has 3 bits of mantissa,
+            E5M2 has 2 and a wider range
+  scale     how a power-of-two scale is chosen: RCEIL leaves room for the largest number, FLOOR may clip it
   size      weights with their scales, as a share of the %.1f MB that BF16 takes
   time      weights: quantize both weights, once a model. activ.: quantize tokens and hidden activations, every step.
             GEMM: both products, every step. Median of 5 calls, as the host sees them.
@@ -106,16 +116,19 @@ struct Figures {
 Figures print_row(const Model& model, const Reference& reference, const Row& row, const QuantizedRun& run) {
     const double bf16_bytes = 4.0 * model.experts * model.hidden * model.width;
     const Figures figures = {sqnr_db(reference.up, run.up), sqnr_db(reference.output, run.output)};
-    std::printf("%-7s %-6s %-7s | %8.2f %8.3f | %8.2f %8.3f | %6.2f%% | %8.3f %8.3f %8.3f\n", row.weights, row.rounding,
-                row.element, figures.up_db, largest_error(reference.up, run.up), figures.layer_db,
+    std::printf("%-18s %-10s %-5s | %8.2f %8.3f | %8.2f %8.3f | %6.2f%% | %8.3f %8.3f %8.3f\n", row.weights,
+                row.activations, row.rounding, figures.up_db, largest_error(reference.up, run.up), figures.layer_db,
                 largest_error(reference.output, run.output), 100 * run.weight_bytes / bf16_bytes, run.weight_ms,
                 run.activation_ms, run.product_ms);
     return figures;
 }
 
-// The rows compared: E4M3 RCEIL 1x32 with its 32x32, FLOOR and E5M2 siblings.
+// Rows of the table that the text below compares.
+enum : size_t { kBest = 0, kTile = 1, kFloor = 3, kWide = 6, kFour = 11, kNvidiaFour = 12 };
+
 void print_conclusion(const std::vector<Figures>& f) {
-    const Figures &best = f[0], &tile = f[1], &floor = f[2], &wide = f[4];
+    const Figures &best = f[kBest], &tile = f[kTile], &floor = f[kFloor], &wide = f[kWide], &four = f[kFour],
+                  &nvidia_four = f[kNvidiaFour];
     const auto percent = [](double db) { return 100 * std::pow(10, -db / 20); };
     std::printf(
         R"(
@@ -123,11 +136,12 @@ What to conclude: with E4M3 and RCEIL, libmxq's default, half the bytes of BF16 
 %.1f%% in the layer. FLOOR clips the largest numbers of a block, and tokens have outliers: it loses %.1f dB and %.1f dB.
 E5M2 spends a bit on range that the shared scale already gives: it loses %.1f dB and %.1f dB. Squares of 32 x 32 for
 the weights change the figures by %.2f dB and %.2f dB, and give a matrix and its transpose the same quantized values,
-which a product and its gradient then share.
+which a product and its gradient then share. With activations in BF16, weights of 4 bits cost %.1f%% of the layer in
+MXFP4 and %.1f%% in NVFP4, whose smaller blocks and finer scales are worth their half bit.
 )",
         percent(best.up_db), percent(best.layer_db), best.up_db - floor.up_db, best.layer_db - floor.layer_db,
         best.up_db - wide.up_db, best.layer_db - wide.layer_db, std::abs(best.up_db - tile.up_db),
-        std::abs(best.layer_db - tile.layer_db));
+        std::abs(best.layer_db - tile.layer_db), percent(four.layer_db), percent(nvidia_four.layer_db));
 }
 
 // How many rows differ from what an exact implementation gives.
@@ -138,7 +152,7 @@ int check_figures(const std::vector<Figures>& figures) {
         ++asserted;
         if (std::abs(db - expected) <= tolerance_db) return;
         ++wrong;
-        std::printf("check: %s %s %s, %s: %.3f dB, expected %.2f\n", row.weights, row.rounding, row.element, what, db,
+        std::printf("check: %s, %s %s, %s: %.3f dB, expected %.2f\n", row.weights, row.activations, row.rounding, what, db,
                     expected);
     };
     for (size_t i = 0; i < std::size(rows); ++i) {
@@ -158,9 +172,9 @@ int run(const Arguments& arguments) {
     const Reference reference = reference_layer(model);
 
     std::fputs(R"(
-                       |        up         |       layer       |         |         time (ms)
-weights scale  element |  SQNR dB  max err |  SQNR dB  max err |    size |  weights  activ.     GEMM
------------------------+-------------------+-------------------+---------+---------------------------
+                                    |        up         |       layer       |         |         time (ms)
+weights            activations scale |  SQNR dB  max err |  SQNR dB  max err |    size |  weights  activ.     GEMM
+------------------------------------+-------------------+-------------------+---------+---------------------------
 )",
                stdout);
     std::vector<Figures> figures;

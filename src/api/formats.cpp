@@ -15,8 +15,8 @@ mxq_status mxq_format_property(int32_t format, int32_t property, int64_t* value)
             mxq::fail(MXQ_STATUS_INVALID_ARGUMENT, "format is %d, expected one of MXQ_FORMAT_*", format);
         switch (property) {
             case MXQ_PROPERTY_ELEMENT_BITS: *value = found->bits; return;
-            case MXQ_PROPERTY_BLOCK: *value = found->block; return;
-            case MXQ_PROPERTY_QUANTIZED: *value = found->quantized; return;
+            case MXQ_PROPERTY_BLOCK: *value = mxq::scaling_of(found->scaling).length; return;
+            case MXQ_PROPERTY_QUANTIZED: *value = found->quantized(); return;
         }
         mxq::fail(MXQ_STATUS_INVALID_ARGUMENT, "property is %d, expected one of MXQ_PROPERTY_*", property);
     });

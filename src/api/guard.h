@@ -41,6 +41,10 @@ void require_output(T* output, const char* name) {
     if (!output) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected the address of a number to write", name);
 }
 
+inline void require_flag(int32_t value, const char* name) {
+    if (value != 0 && value != 1) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is %d, expected 0 or 1", name, value);
+}
+
 template <class T>
 T& require_handle(T* handle, const char* name) {
     if (!handle) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected a handle from its create function", name);

@@ -1,5 +1,7 @@
 #include "core/options.h"
 
+#include <cfloat>
+
 #include "api/guard.h"
 
 using namespace mxq;
@@ -30,6 +32,57 @@ mxq_status mxq_quantize_options_set_nonfinite(mxq_quantize_options* options, int
     });
 }
 
+mxq_status mxq_quantize_options_set_four_over_six(mxq_quantize_options* options, int32_t mode) {
+    return guard("mxq_quantize_options_set_four_over_six", [&] {
+        require_handle(options, "options");
+        if (mode < MXQ_FOUR_OVER_SIX_NONE || mode > MXQ_FOUR_OVER_SIX_MSE)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "mode is %d, expected MXQ_FOUR_OVER_SIX_NONE (0), MAE (1) or MSE (2)", mode);
+        options->four_over_six = FourOverSix(mode);
+    });
+}
+
+mxq_status mxq_quantize_options_set_hadamard(mxq_quantize_options* options, int32_t parts, int32_t mask) {
+    return guard("mxq_quantize_options_set_hadamard", [&] {
+        require_handle(options, "options");
+        if (parts < 0 || parts > (MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE))
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "parts is %d, expected 0 or MXQ_PART_ROWWISE (1), COLUMNWISE (2) or both (3)",
+                 parts);
+        if (mask < 0 || mask > 0xFFFF)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "mask is %d, expected 16 bits, one for each element that changes its sign", mask);
+        options->hadamard = {(parts & MXQ_PART_ROWWISE) != 0, (parts & MXQ_PART_COLUMNWISE) != 0, uint32_t(mask)};
+    });
+}
+
+mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* options, const uint64_t* seed_offset) {
+    return guard("mxq_quantize_options_set_stochastic_rounding",
+                 [&] { require_handle(options, "options").seed_offset = seed_offset; });
+}
+
+mxq_status mxq_quantize_options_set_compute_amax(mxq_quantize_options* options, int32_t compute) {
+    return guard("mxq_quantize_options_set_compute_amax", [&] {
+        require_handle(options, "options");
+        require_flag(compute, "compute");
+        options->compute_amax = compute == 1;
+    });
+}
+
+mxq_status mxq_quantize_options_set_power_of_two_scales(mxq_quantize_options* options, int32_t power_of_two) {
+    return guard("mxq_quantize_options_set_power_of_two_scales", [&] {
+        require_handle(options, "options");
+        require_flag(power_of_two, "power_of_two");
+        options->power_of_two = power_of_two == 1;
+    });
+}
+
+mxq_status mxq_quantize_options_set_amax_epsilon(mxq_quantize_options* options, float epsilon) {
+    return guard("mxq_quantize_options_set_amax_epsilon", [&] {
+        require_handle(options, "options");
+        if (!(epsilon >= 0 && epsilon <= FLT_MAX))
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "epsilon is %g, expected a finite number, 0 or more", double(epsilon));
+        options->epsilon = epsilon;
+    });
+}
+
 mxq_status mxq_quantize_options_set_implementation(mxq_quantize_options* options, const char* name) {
     return guard("mxq_quantize_options_set_implementation", [&] {
         require_handle(options, "options").implementation = name ? name : "";
@@ -57,8 +110,7 @@ mxq_status mxq_gemm_options_set_transpose(mxq_gemm_options* options, int32_t a, 
 mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, int32_t accumulate) {
     return guard("mxq_gemm_options_set_accumulate", [&] {
         require_handle(options, "options");
-        if (accumulate != 0 && accumulate != 1)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "accumulate is %d, expected 0 or 1", accumulate);
+        require_flag(accumulate, "accumulate");
         options->accumulate = accumulate == 1;
     });
 }

@@ -3,13 +3,13 @@
 
 using namespace mxq;
 
-mxq_status mxq_quantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
-                        const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream) {
+mxq_status mxq_quantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
+                        void* workspace, uint64_t workspace_bytes, void* stream) {
     return guard("mxq_quantize", [&] {
         validate_call(context, stream);
         const auto problem = validate_quantize(options, in, out, Check::Execute);
-        run_verb(quantize_implementations, *context, problem, in->elements() == 0, wanted(options), workspace,
-                 workspace_bytes, stream);
+        run_verb(quantize_implementations, *context, problem, is_nothing(problem), wanted(options), workspace, workspace_bytes,
+                 stream);
     });
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "api/guard.h"
+#include "core/views.h"
 
 using namespace mxq;
 
@@ -28,7 +29,7 @@ mxq_tensor* create_tensor(int32_t format, bool is_3d, int64_t experts, int64_t r
 
     auto tensor = std::make_unique<mxq_tensor_s>();
     tensor->format = found;
-    tensor->scaling = found->quantized ? MXQ_SCALING_1X32 : MXQ_SCALING_NONE;
+    tensor->scaling = found->scaling;
     tensor->is_3d = is_3d;
     tensor->experts = experts;
     tensor->rows = rows;
@@ -37,15 +38,32 @@ mxq_tensor* create_tensor(int32_t format, bool is_3d, int64_t experts, int64_t r
     return tensor.release();
 }
 
-void require_quantized(const mxq_tensor& tensor, const char* what) {
-    if (!tensor.format->quantized)
+void require_scaled(const mxq_tensor& tensor, const char* what) {
+    if (!tensor.format->quantized())
         fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no %s; expected a quantized format", tensor.format->name,
              what);
 }
 
 void require_plain(const mxq_tensor& tensor, const char* what, const char* remedy) {
-    if (tensor.format->quantized)
+    if (tensor.format->quantized())
         fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no %s; %s", tensor.format->name, what, remedy);
+}
+
+// As their constants are called.
+std::string scalings_text(const Format& format) {
+    std::string text;
+    for (int32_t id = MXQ_SCALING_NONE; id <= MXQ_SCALING_TENSOR; id++) {
+        if (!format.takes(id)) continue;
+        std::string name = scaling_of(id).name;
+        for (char& letter : name) letter = letter >= 'a' && letter <= 'z' ? char(letter - 'a' + 'A') : letter;
+        text += format_text(" MXQ_SCALING_%s (%d)", name.c_str(), id);
+    }
+    return text;
+}
+
+void require_nvfp4(const mxq_tensor& tensor, const char* what) {
+    if (!tensor.format->is_nvfp4())
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4, the only format with %s", tensor.format->name, what);
 }
 
 void require_part(int32_t part) {
@@ -67,17 +85,17 @@ void mxq_tensor_destroy(mxq_tensor* tensor) { delete tensor; }
 
 mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, int32_t scaling) {
     return guard("mxq_tensor_set_scaling", [&] {
-        require_quantized(require_handle(tensor, "tensor"), "scales");
-        if (scaling != MXQ_SCALING_1X32 && scaling != MXQ_SCALING_32X32)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "scaling is %d, expected MXQ_SCALING_1X32 (1) or MXQ_SCALING_32X32 (2) for %s",
-                 scaling, tensor->format->name);
+        require_scaled(require_handle(tensor, "tensor"), "scales");
+        if (!tensor->format->takes(scaling))
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "scaling is %d, expected one of%s for %s", scaling,
+                 scalings_text(*tensor->format).c_str(), tensor->format->name);
         tensor->scaling = scaling;
     });
 }
 
 mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled) {
     return guard("mxq_tensor_set_swizzled", [&] {
-        require_quantized(require_handle(tensor, "tensor"), "scales");
+        require_scaled(require_handle(tensor, "tensor"), "scales");
         if (swizzled != 0 && swizzled != 1)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "swizzled is %d, expected 0 (compact) or 1 (swizzled)", swizzled);
         tensor->swizzled = swizzled == 1;
@@ -97,7 +115,7 @@ mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements) {
 mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t bytes) {
     return guard("mxq_tensor_set_data", [&] {
         require_plain(require_handle(tensor, "tensor"), "single data buffer", "use mxq_tensor_set_part");
-        tensor->rowwise = {true, data, bytes, nullptr, 0};
+        tensor->rowwise = {true, {data, bytes}, {}, {}, {}, tensor->rowwise.starts, tensor->rowwise.ends};
     });
 }
 
@@ -105,17 +123,20 @@ mxq_status mxq_tensor_set_part(mxq_tensor* tensor, int32_t part, void* codes, ui
                                uint64_t scale_bytes) {
     return guard("mxq_tensor_set_part", [&] {
         require_handle(tensor, "tensor");
-        if (!tensor->format->quantized)
+        if (!tensor->format->quantized())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; use mxq_tensor_set_data",
                  tensor->format->name);
         require_part(part);
-        tensor->part(part) = {true, codes, code_bytes, scales, scale_bytes};
+        Part& target = tensor->part(part);
+        target.declared = true;
+        target.codes = {codes, code_bytes};
+        target.scales = {scales, scale_bytes};
     });
 }
 
 mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part) {
     return guard("mxq_tensor_clear_part", [&] {
-        require_quantized(require_handle(tensor, "tensor"), "parts");
+        require_scaled(require_handle(tensor, "tensor"), "parts");
         require_part(part);
         tensor->part(part) = {};
     });
@@ -123,7 +144,7 @@ mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part) {
 
 mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, int32_t ends_type, int32_t count) {
     return guard("mxq_tensor_set_groups", [&] {
-        require_quantized(require_handle(tensor, "tensor"), "groups in this version");
+        require_handle(tensor, "tensor");
         if (count == 0 && !ends) {
             tensor->groups = {};
             return;
@@ -138,15 +159,100 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, int32_t e
     });
 }
 
+mxq_status mxq_tensor_set_group_alignment(mxq_tensor* tensor, int32_t rowwise, int32_t columnwise) {
+    return guard("mxq_tensor_set_group_alignment", [&] {
+        require_handle(tensor, "tensor");
+        const auto known = [](int32_t a) { return a >= 1 && a <= 128 && (a & (a - 1)) == 0; };
+        if (!known(rowwise))
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "rowwise is %d, expected a power of two from 1 to 128", rowwise);
+        if (columnwise != 0 && !known(columnwise))
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "columnwise is %d, expected 0 (the default) or a power of two up to 128",
+                 columnwise);
+        tensor->rowwise_alignment = rowwise;
+        tensor->columnwise_alignment = columnwise;
+    });
+}
+
+mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, int32_t part, void* starts, uint64_t start_bytes, void* ends,
+                                        uint64_t end_bytes) {
+    return guard("mxq_tensor_set_padded_groups", [&] {
+        require_handle(tensor, "tensor");
+        require_part(part);
+        tensor->part(part).starts = {starts, start_bytes};
+        tensor->part(part).ends = {ends, end_bytes};
+    });
+}
+
+mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, int32_t part, float* amax, uint64_t bytes) {
+    return guard("mxq_tensor_set_amax", [&] {
+        require_handle(tensor, "tensor");
+        require_part(part);
+        if (!tensor->format->is_nvfp4() && !tensor->format->is_fp8())
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4 or fp8, the formats with an amax",
+                 tensor->format->name);
+        tensor->part(part).amax = {amax, bytes};
+    });
+}
+
+mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, int32_t part, const float* scale, uint64_t bytes) {
+    return guard("mxq_tensor_set_decode_scale", [&] {
+        require_nvfp4(require_handle(tensor, "tensor"), "a decode scale");
+        require_part(part);
+        tensor->part(part).decode_scale = {const_cast<float*>(scale), bytes};
+    });
+}
+
+mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max) {
+    return guard("mxq_tensor_set_scale_max", [&] {
+        require_nvfp4(require_handle(tensor, "tensor"), "a largest block scale");
+        if (scale_max != 448 && scale_max != 256)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "scale_max is %d, expected 448 or 256", scale_max);
+        tensor->scale_max = scale_max;
+    });
+}
+
+mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes) {
+    return guard("mxq_tensor_set_quantization_scale", [&] {
+        if (!require_handle(tensor, "tensor").format->is_fp8())
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected fp8, the formats with a quantization scale",
+                 tensor->format->name);
+        tensor->quantization_scale = {const_cast<float*>(scale), bytes};
+    });
+}
+
+mxq_status mxq_tensor_set_scope(mxq_tensor* tensor, int32_t scope) {
+    return guard("mxq_tensor_set_scope", [&] {
+        require_handle(tensor, "tensor");
+        if (!tensor->format->is_nvfp4() && !tensor->format->is_fp8())
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4 or fp8, which share something above blocks",
+                 tensor->format->name);
+        if (scope != MXQ_SCOPE_TENSOR && scope != MXQ_SCOPE_EXPERT)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "scope is %d, expected MXQ_SCOPE_TENSOR (1) or MXQ_SCOPE_EXPERT (2)", scope);
+        tensor->per_expert = scope == MXQ_SCOPE_EXPERT;
+    });
+}
+
+mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* bytes) {
+    return guard("mxq_tensor_required_amax_bytes", [&] {
+        require_handle(tensor, "tensor");
+        require_part(part);
+        require_output(bytes, "bytes");
+        require_storage(*tensor, part, "tensor");
+        const bool has_amax = tensor->format->is_nvfp4() || tensor->format->is_fp8();
+        *bytes = has_amax ? uint64_t(tensor->storage(part).amax_count) * sizeof(float) : 0;
+    });
+}
+
 mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* code_bytes, uint64_t* scale_bytes) {
     return guard("mxq_tensor_required_bytes", [&] {
         require_handle(tensor, "tensor");
         require_part(part);
         int64_t codes = 0, scales = 0;
-        if (tensor->format->quantized) {
+        if (tensor->format->quantized()) {
+            require_storage(*tensor, part, "tensor");
             const Storage storage = tensor->storage(part);
             codes = storage.code_bytes;
-            scales = storage.scale_bytes;
+            scales = storage.scale_bytes();
         } else {
             if (part != MXQ_PART_ROWWISE)
                 fail(MXQ_STATUS_INVALID_ARGUMENT, "part is MXQ_PART_COLUMNWISE, expected MXQ_PART_ROWWISE for %s",

@@ -1,4 +1,4 @@
-// Where scales lie: the only arithmetic of layouts, for host and device.
+// Where codes and scales lie: the only arithmetic of layouts, for host and device.
 #pragma once
 #include <cstdint>
 
@@ -7,6 +7,8 @@
 namespace mxq {
 
 constexpr int64_t kMxBlock = 32;          // elements that share an E8M0 scale
+constexpr int64_t kNvBlock = 16;          // elements that share an E4M3 scale
+constexpr int64_t kWideBlock = 128;       // elements of a coarse MX tile, or of an FP8 block
 constexpr int64_t kSwizzleRows = 128;     // a swizzled tile is 128 rows x 4 scales, 512 bytes
 constexpr int64_t kSwizzleColumns = 4;
 constexpr int64_t kSwizzleBytes = kSwizzleRows * kSwizzleColumns;
@@ -23,24 +25,29 @@ MXQ_HD int64_t swizzle_in_tile(int64_t row, int64_t column) {
     return (row % 32) * 16 + (row % kSwizzleRows) / 32 * 4 + column % kSwizzleColumns;
 }
 
-// Where the scales of a quantized matrix lie. Rows are lines of codes, `columns` the blocks along one line.
+// Where the scales of a quantized matrix lie, in scales of `bytes` bytes each. The code at position k of line i has scale
+// (i, k / block). Swizzled tiles repeat a coarse tile's scale at every position that it covers; all else stores a scale once.
 struct ScaleLayout {
-    int64_t columns;       // ceil(codes in a line / 32)
-    int64_t matrix_bytes;  // from one expert's scales to the next's
-    int32_t tile_rows;     // lines that share a compact scale: 1, or 32 for 32x32 tiles
-    int32_t swizzled;
+    int64_t columns;         // ceil(codes in a line / block)
+    int64_t matrix_scales;   // from one expert's scales to the next's
+    int64_t line_stride;     // from a row of scales to the next; not in swizzled tiles
+    int64_t column_stride;   // from a column to the next; not in swizzled tiles
+    int32_t block;           // codes of a line that share a column; of ROW and TENSOR, more than a line has
+    int32_t tile_rows;       // lines that share a row of scales; not in swizzled tiles
+    int32_t swizzled;        // in 128 x 4 tiles (fp32 scales never are: their "swizzled" is a matter of strides)
+    int32_t bytes;           // of a scale: 1 or 4
+    int32_t repeat;          // swizzled columns that a coarse tile's scale fills: 1 or 4
+    // Groups: group g starts at scale sums / group_rows * group_stride + g * group_index_stride, `sums` being GroupStart's.
+    int32_t group_rows;
+    int64_t group_stride, group_index_stride;
 
     MXQ_HD int64_t offset(int64_t matrix, int64_t row, int64_t column) const {
-        const int64_t base = matrix * matrix_bytes;
-        if (!swizzled) return base + (tile_rows == 1 ? row : row / tile_rows) * columns + column;
+        const int64_t base = matrix * matrix_scales;
+        if (!swizzled) return base + (tile_rows == 1 ? row : row / tile_rows) * line_stride + column * column_stride;
         const int64_t tile = row / kSwizzleRows * ceil_div(columns, kSwizzleColumns) + column / kSwizzleColumns;
         return base + tile * kSwizzleBytes + swizzle_in_tile(row, column);
     }
 };
-
-MXQ_HD int64_t compact_scale_bytes(int64_t rows, int64_t columns, int64_t tile_rows) {
-    return ceil_div(rows, tile_rows) * columns;
-}
 
 MXQ_HD int64_t swizzled_scale_bytes(int64_t rows, int64_t columns) {
     return round_up(rows, kSwizzleRows) * round_up(columns, kSwizzleColumns);
@@ -52,30 +59,29 @@ MXQ_HD int64_t padded_rows_bound(int64_t rows, int64_t count, int64_t alignment)
     return (rows + (alignment - 1) * nonempty) / alignment * alignment;
 }
 
-// What comes before a group: the three sums over the groups h < g that every grouped layout is made of.
-struct GroupStart {
-    int64_t row;    // m_h:             rowwise codes and 1x32 scales
-    int64_t tiles;  // ceil(m_h / 32):  32x32 tile rows; columnwise blocks
-    int64_t slabs;  // ceil(m_h / 128): swizzled tiles
+// What the rows of each group are rounded up to in a part: among its codes, and among its scales. Powers of two up to 512.
+struct GroupUnits {
+    int32_t codes = 1, scales = 1;
+};
 
-    MXQ_HD void skip(int64_t group_rows) {
+// Where a group starts in a part.
+struct GroupStart {
+    int64_t index;   // of the group
+    int64_t row;     // sum of m_h over the groups h before it: rows as the caller counts them
+    int64_t codes;   // sum of m_h rounded up to units.codes: its first row (rowwise) or column (columnwise) of codes
+    int64_t scales;  // sum of m_h rounded up to units.scales
+
+    MXQ_HD void skip(const GroupUnits& units, int64_t group_rows) {
+        index++;
         row += group_rows;
-        tiles += ceil_div(group_rows, kMxBlock);
-        slabs += ceil_div(group_rows, kSwizzleRows);
+        codes += round_up(group_rows, units.codes);
+        scales += round_up(group_rows, units.scales);
     }
 };
 
-// First scale byte of a group of rows.
-MXQ_HD int64_t group_of_rows_offset(const ScaleLayout& layout, const GroupStart& start) {
-    if (layout.swizzled) return start.slabs * kSwizzleRows * round_up(layout.columns, kSwizzleColumns);
-    return (layout.tile_rows == 1 ? start.row : start.tiles) * layout.columns;
-}
-
-// First scale byte of a group along the contraction of `lines` lines. A compact group keeps the whole matrix's line
-// stride; a swizzled one is a matrix of its own, as wide as the group.
-MXQ_HD int64_t group_of_contraction_offset(const ScaleLayout& layout, int64_t lines, const GroupStart& start) {
-    if (layout.swizzled) return start.slabs * kSwizzleColumns * round_up(lines, kSwizzleRows);
-    return start.tiles;
+// First scale of a group.
+MXQ_HD int64_t group_scale_offset(const ScaleLayout& layout, const GroupStart& start) {
+    return start.scales / layout.group_rows * layout.group_stride + start.index * layout.group_index_stride;
 }
 
 }  // namespace mxq

@@ -1,10 +1,10 @@
-// Option objects behind the C handles. `*_set` remembers what the caller chose, so that a verb can refuse what means
-// nothing to it.
+// Option objects behind the C handles. `*_set` remembers what the caller chose, so that a verb or a format can refuse what
+// means nothing to it.
 #pragma once
 #include <string>
 
+#include "core/problem.h"
 #include "mxq/mxq.h"
-#include "numerics/e8m0.h"
 
 struct mxq_context_options_s {
     int32_t threads = 0;
@@ -15,6 +15,12 @@ struct mxq_quantize_options_s {
     mxq::Nonfinite nonfinite = mxq::Nonfinite::Propagate;
     bool scale_rounding_set = false;
     bool nonfinite_set = false;
+    mxq::FourOverSix four_over_six = mxq::FourOverSix::None;
+    mxq::Hadamard hadamard{};
+    const uint64_t* seed_offset = nullptr;
+    bool compute_amax = false;
+    bool power_of_two = false;
+    float epsilon = 0;
     std::string implementation;
 };
 

@@ -9,67 +9,146 @@
 
 namespace mxq {
 
-// F32, F16 or BF16: `matrices` experts of rows x cols, expert e starting at row e * rows.
+// F32, F16 or BF16: `matrices` experts of rows x cols, expert e starting at row e * rows. With groups, each group's rows
+// start at the sum of those before it rounded up to group_unit, and `rows` counts them without padding.
 struct PlainMatrix {
     void* data;
     int32_t format;  // MXQ_FORMAT_*
     int64_t matrices, rows, cols;
     int64_t row_stride;  // elements
+    int32_t group_unit;  // 1 without groups
 };
 
 // One part of a quantized tensor as stored: `matrices` x `lines` lines of `length` codes, contiguous along the contraction.
-// A rowwise part of (M, K) has M lines of K, a columnwise one K lines of M.
+// A rowwise part of (M, K) has M lines of K, a columnwise one K lines of M; with groups M is the padded capacity.
 struct QuantizedPart {
     uint8_t* codes;
     uint8_t* scales;
     int64_t matrices, lines, length;
+    int64_t line_bytes;  // from a line to the next
     ScaleLayout layout;
+    GroupUnits units;
+    Element element;
+    int32_t bits;  // of a code
+    ScaleType scale_type;
+    bool columnwise;
+    // NVFP4, and the amax of FP8 (laid out like the scales; NULL: not wanted).
+    float* amax;
+    const float* decode_scale;
+    int32_t scale_max;     // T
+    int32_t scope_stride;  // NVFP4: 1 with an amax for each expert or group, 0 with one for all
+
+    MXQ_HD uint8_t* line(int64_t matrix, int64_t index) const { return codes + (matrix * lines + index) * line_bytes; }
 };
 
+// The groups of a call: `ends` on the device's side, in rows without padding, and how many rows they divide.
+struct GroupedRows {
+    Groups groups;
+    int64_t rows;
+    bool set() const { return groups.set; }
+};
+
+enum class FourOverSix : int32_t { None = 0, Mae = 1, Mse = 2 };  // values of MXQ_FOUR_OVER_SIX_*
+
+// What a random Hadamard transform does to a part.
+struct Hadamard {
+    bool rowwise, columnwise;
+    uint32_t mask;
+};
+
+// `in` to the parts of out; of a requantize, `from` to them (`in` then gives the shape alone).
 struct QuantizeProblem {
     PlainMatrix in;
-    int32_t format;  // of the codes
+    bool requantizes;
+    QuantizedPart from;
+    const Format* format;  // of out
+    Scaling tile;          // what shares a scale
+    bool square_tiles;     // tile.lines > 1: both parts have the same values
     bool has_rowwise, has_columnwise;
-    bool square_tiles;  // 32x32; else 1x32
     QuantizedPart rowwise, columnwise;
-    ScaleRounding scale_rounding;
-    Nonfinite nonfinite;
+    GroupedRows grouped;
+
+    ScaleRounding scale_rounding;  // MX
+    Nonfinite nonfinite;           // MX
+    Hadamard hadamard;             // NVFP4 1x16, MXFP4
+    FourOverSix four_over_six;     // NVFP4
+    const uint64_t* seed_offset;   // stochastic rounding of E2M1; NULL: to nearest
+    bool compute_amax;             // NVFP4: into the parts' amax, before all else
+    bool power_of_two;             // FP8
+    float epsilon;                 // FP8
+    const float* quantization_scale;  // FP8 TENSOR, delayed; NULL: from the amax
+};
+
+// Nothing to write: no elements, and no amax or scale that stands for all of them.
+inline bool is_nothing(const QuantizeProblem& p) {
+    return p.in.matrices * p.in.rows * p.in.cols == 0 && !p.compute_amax && p.tile.lines != 0;
+}
+
+// The amax of `in` for each part of out that has a place for it.
+struct AmaxProblem {
+    QuantizeProblem quantize;
 };
 
 struct DequantizeProblem {
-    int32_t format;
+    const Format* format;
     bool columnwise;  // which part `in` is
     QuantizedPart in;
     PlainMatrix out;
+    GroupedRows grouped;
 };
 
-// Scales from one layout to another, part by part. in_layout and out_layout differ in `swizzled` only.
+// Scales from one layout to another, part by part.
 struct SwizzleProblem {
     struct Scales {
         const uint8_t* in;
         uint8_t* out;
-        int64_t matrices, lines;
+        int64_t matrices, lines, length;
         ScaleLayout in_layout, out_layout;
+        GroupUnits in_units, out_units;
+        bool columnwise;
     };
     int32_t count;
     Scales parts[2];
+    GroupedRows grouped;
+};
+
+// Groups of rows from one padding to another; pad_groups and unpad_groups differ in what they accept. A plain tensor is one
+// rowwise part without scales. Rowwise: a row of a group is a line of `line_bytes` bytes. Columnwise: a group is some columns
+// of every one of `lines` lines, `bits` each.
+struct PadProblem {
+    struct Side {
+        uint8_t* codes;
+        int64_t line_stride;  // bytes
+        uint8_t* scales;      // NULL: a plain tensor
+        ScaleLayout layout;
+        GroupUnits units;
+    };
+    struct Part {
+        Side in, out;
+        bool columnwise;
+        int64_t lines;       // columnwise
+        int64_t line_bytes;  // rowwise
+        int32_t bits;
+        void *starts, *ends;  // NULL: not wanted; integers of the groups' type
+        int32_t tile_lines;   // that share a scale, as in Scaling
+    };
+    int32_t count;
+    Part parts[2];
+    GroupedRows grouped;
 };
 
 enum class Grouping { None, Rows, Contraction };
 
-struct GemmOperand {
-    const uint8_t* codes;
-    const uint8_t* scales;
+// Codes and scales, or with ScaleType::None plain elements.
+struct GemmOperand : QuantizedPart {
     int32_t format;
-    int64_t matrices, lines, length;  // length: the contraction as stored
-    ScaleLayout layout;
 };
 
 // D (m x n) = A B^T per product, A being m lines and B n lines of k codes: every transpose case looks like this once the
 // part is picked.
 //   None:         one product
-//   Rows:         A's lines are the rows of all groups, B has a matrix per group, D one row per line of A
-//   Contraction:  a group is the codes from 32 * start.tiles on in every line of A and of B; D has a matrix per group
+//   Rows:         A's lines are the rows of all groups, B has a matrix per group, D one row per row of A
+//   Contraction:  a group is the codes from its start on in every line of A and of B; D has a matrix per group
 struct GemmProblem {
     GemmOperand a, b;
     PlainMatrix d;

@@ -1,36 +1,108 @@
 #include "core/tensor.h"
 
+#include <algorithm>
+
 using namespace mxq;
+
+int32_t mxq_tensor_s::least_alignment(int32_t which) const {
+    if (which == MXQ_PART_ROWWISE || !format->quantized()) return 1;
+    return tile().length == 0 ? int32_t(kNvBlock) : tile().length;
+}
+
+int32_t mxq_tensor_s::alignment(int32_t which) const {
+    if (which == MXQ_PART_ROWWISE) return rowwise_alignment;
+    if (columnwise_alignment != 0) return columnwise_alignment;
+    return tile().length == 0 ? int32_t(kMxBlock) : tile().length;
+}
 
 int64_t mxq_tensor_s::data_bytes() const {
     if (elements() == 0) return 0;
+    const int64_t stored_rows = groups.set ? padded_rows_bound(rows, groups.count, rowwise_alignment) : experts * rows;
+    if (stored_rows == 0) return 0;
     int64_t elements_spanned, bytes;
-    const bool overflows = __builtin_mul_overflow(experts * rows - 1, row_stride, &elements_spanned) ||
+    const bool overflows = __builtin_mul_overflow(stored_rows - 1, row_stride, &elements_spanned) ||
                            __builtin_add_overflow(elements_spanned, cols, &elements_spanned) ||
-                           __builtin_mul_overflow(elements_spanned, format->bytes(), &bytes);
+                           __builtin_mul_overflow(elements_spanned, format->bits / 8, &bytes);
     return overflows ? -1 : bytes;
 }
 
+namespace {
+
+// One scale a line, or one for all lines: no blocks.
+void lay_out_whole_lines(const mxq_tensor_s& t, bool columnwise, Storage& s) {
+    ScaleLayout& layout = s.scales;
+    const bool row = t.scaling == MXQ_SCALING_ROW;
+    layout.block = MXQ_MAX_DIM;
+    layout.columns = 1;
+    layout.line_stride = row ? 1 : 0;
+    layout.column_stride = 0;
+    layout.matrix_scales = row ? s.lines : t.per_expert ? 1 : 0;
+    layout.group_index_stride = !row ? (t.per_expert ? 1 : 0) : columnwise ? s.lines : 0;
+    layout.group_stride = row && !columnwise ? 1 : 0;
+    s.units.scales = s.units.codes;
+    const bool row_per_group = row && columnwise && t.groups.set;
+    s.scale_count = !row ? t.scope_count() : row_per_group ? t.groups.count * s.lines : t.experts * s.lines;
+}
+
+void lay_out_swizzled_bytes(const mxq_tensor_s& t, bool columnwise, Storage& s) {
+    ScaleLayout& layout = s.scales;
+    layout.swizzled = 1;
+    layout.block = t.format->is_nvfp4() ? kNvBlock : kMxBlock;
+    layout.repeat = std::max(t.tile().length / layout.block, 1);
+    layout.columns = ceil_div(s.length, layout.block);
+    const int32_t slab = kSwizzleColumns * layout.block;
+    s.units.scales = columnwise ? std::max(s.units.codes, slab) : int32_t(kSwizzleRows);
+    layout.group_rows = columnwise ? layout.block : 1;
+    layout.group_stride = columnwise ? round_up(s.lines, kSwizzleRows) : round_up(layout.columns, kSwizzleColumns);
+    int64_t lines = s.lines, columns = layout.columns;
+    if (t.groups.set && !columnwise) lines = padded_rows_bound(t.rows, t.groups.count, s.units.scales);
+    if (t.groups.set && columnwise) columns = padded_rows_bound(t.rows, t.groups.count, s.units.scales) / layout.block;
+    layout.matrix_scales = swizzled_scale_bytes(lines, columns);
+    s.scale_count = t.experts * layout.matrix_scales;
+}
+
+// Compact scales, and fp32 block scales in either layout. Compact 16x16 ones are stored as 1x16.
+void lay_out_blocks(const mxq_tensor_s& t, bool columnwise, Storage& s) {
+    ScaleLayout& layout = s.scales;
+    const int32_t block = t.tile().length;
+    const bool square = t.tile().is_square() && !t.format->is_nvfp4();
+    layout.block = block;
+    layout.tile_rows = square ? block : 1;
+    s.units.scales = square ? block : s.units.codes;
+
+    const bool restarts = t.groups.set && square;  // at each group
+    const int64_t capacity = restarts ? padded_rows_bound(t.rows, t.groups.count, block) / block : 0;
+    layout.columns = restarts && columnwise ? capacity : ceil_div(s.length, block);
+    const int64_t scale_rows = restarts && !columnwise ? capacity : ceil_div(s.lines, layout.tile_rows);
+    layout.column_stride = 1;
+    layout.line_stride = layout.columns;
+    if (t.swizzled && square) layout.line_stride = round_up(layout.columns, 4);
+    if (t.swizzled && !square) layout.line_stride = 1, layout.column_stride = s.lines;
+    layout.group_rows = columnwise || square ? block : 1;
+    layout.group_stride = columnwise ? layout.column_stride : layout.line_stride;
+    layout.matrix_scales = t.swizzled && !square ? layout.columns * s.lines : scale_rows * layout.line_stride;
+    s.scale_count = t.experts * layout.matrix_scales;
+}
+
+}  // namespace
+
 Storage mxq_tensor_s::storage(int32_t which) const {
     const bool columnwise_part = which == MXQ_PART_COLUMNWISE;
-    const int64_t contraction = columnwise_part && groups.set ? padded_rows_bound(rows, groups.count, kMxBlock)
-                                : columnwise_part             ? rows
-                                                              : cols;
-    Storage s;
-    s.lines = columnwise_part ? cols : rows;
-    s.length = contraction;
-    s.scales.columns = ceil_div(s.length, format->block);
-    s.scales.tile_rows = scaling == MXQ_SCALING_32X32 ? 32 : 1;
-    s.scales.swizzled = swizzled;
-
-    int64_t scale_lines = s.lines, scale_columns = s.scales.columns;
-    if (groups.set && !columnwise_part && (swizzled || s.scales.tile_rows > 1))
-        scale_lines = padded_rows_bound(rows, groups.count, swizzled ? kSwizzleRows : s.scales.tile_rows);
-    if (groups.set && columnwise_part && swizzled)
-        scale_columns = padded_rows_bound(rows, groups.count, kSwizzleRows) / kMxBlock;
-    s.scales.matrix_bytes = swizzled ? swizzled_scale_bytes(scale_lines, scale_columns)
-                                     : compact_scale_bytes(scale_lines, scale_columns, s.scales.tile_rows);
-    s.code_bytes = experts * s.lines * s.length * format->bytes();
-    s.scale_bytes = experts * s.scales.matrix_bytes;
+    const int64_t stored_rows = groups.set ? padded_rows_bound(rows, groups.count, alignment(which)) : rows;
+    Storage s{};
+    s.lines = columnwise_part ? cols : stored_rows;
+    s.length = columnwise_part ? stored_rows : cols;
+    s.line_bytes = format->bytes_of(s.length);
+    s.units.codes = groups.set ? alignment(which) : 1;
+    s.code_bytes = experts * s.lines * s.line_bytes;
+    s.scales.tile_rows = s.scales.group_rows = s.scales.repeat = 1;
+    s.scales.bytes = int32_t(format->scale_bytes());
+    if (tile().length == 0)
+        lay_out_whole_lines(*this, columnwise_part, s);
+    else if (swizzled && !format->is_fp8())
+        lay_out_swizzled_bytes(*this, columnwise_part, s);
+    else
+        lay_out_blocks(*this, columnwise_part, s);
+    s.amax_count = format->is_nvfp4() ? scope_count() : s.scale_count;
     return s;
 }

@@ -11,10 +11,15 @@ enum class Check { Execute, Query };
 
 QuantizeProblem validate_quantize(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
                                   Check check);
+QuantizeProblem validate_requantize(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
+                                    Check check);
+AmaxProblem validate_amax(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out, Check check);
 DequantizeProblem validate_dequantize(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
                                       Check check);
 SwizzleProblem validate_swizzle(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
                                 bool to_swizzled, Check check);
+PadProblem validate_pad(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out, bool pads,
+                        Check check);
 GemmProblem validate_gemm(const mxq_gemm_options* options, const mxq_tensor* a, const mxq_tensor* b, const mxq_tensor* d,
                           Check check);
 GemmProblem validate_grouped_gemm(const mxq_gemm_options* options, const mxq_tensor* a, const mxq_tensor* b,

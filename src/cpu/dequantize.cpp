@@ -1,22 +1,63 @@
+#include <cstring>
+
 #include "core/context.h"
 #include "cpu/engine.h"
+#include "cpu/group_parts.h"
+#include "cpu/groups.h"
 #include "cpu/implementations.h"
-#include "cpu/partition.h"
+#include "cpu/jobs.h"
 
 namespace mxq::cpu {
 namespace {
+
+using Jobs = std::vector<Job<DequantizeProblem>>;
 
 std::string declines(const Context& context, const DequantizeProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 
+int64_t element_bytes(const PlainMatrix& matrix) { return find_format(matrix.format)->bits / 8; }
+
+// Experts, or one group.
+void add(Jobs& jobs, const DequantizeProblem& problem) { add_job(jobs, problem, grid_of(problem.out, problem.columnwise)); }
+
+Jobs jobs_of(const DequantizeProblem& problem) {
+    Jobs jobs;
+    if (!problem.grouped.set()) {
+        add(jobs, problem);
+        return jobs;
+    }
+    const std::vector<Group> groups = read_groups(problem.grouped, "in");
+    const std::vector<GroupStart> in = group_starts(groups, problem.in.units);
+    const std::vector<GroupStart> out = group_starts(groups, {problem.out.group_unit, 1});
+    jobs.reserve(groups.size());
+    for (size_t g = 0; g < groups.size(); g++) {
+        if (groups[g].rows == 0) continue;
+        DequantizeProblem one = problem;
+        one.in = part_of_group(problem.in, in[g], groups[g].rows);
+        one.out = rows_of(problem.out, out[g].codes, groups[g].rows);
+        add(jobs, one);
+    }
+    return jobs;
+}
+
+// Below the rows of a group.
+void clear_padding(const PlainMatrix& out) {
+    const int64_t bytes = element_bytes(out);
+    for (int64_t row = out.rows; row < round_up(out.rows, out.group_unit); row++)
+        std::memset(static_cast<char*>(out.data) + row * out.row_stride * bytes, 0, size_t(out.cols * bytes));
+}
+
 void run(const Context& context, const DequantizeProblem& problem, const Launch&) {
     const Engine& engine = *context.cpu;
     const PlainMatrix& out = problem.out;
-    const bool stream = out.matrices * out.rows * out.cols * find_format(out.format)->bytes() >= kStreamBytes;
-    const Grid grid = grid_of(out, problem.columnwise);
-    for_each_rectangle(engine.pool(), grid,
-                       [&](const Rectangle& piece) { engine.kernels().dequantize(problem, piece, stream); });
+    const bool stream = out.matrices * out.rows * out.cols * element_bytes(out) >= kStreamBytes;
+    const Jobs jobs = jobs_of(problem);
+    if (problem.grouped.set())
+        for (const auto& job : jobs) clear_padding(job.work.out);
+    for_each_rectangle(engine.pool(), jobs, [&](const DequantizeProblem& one, const Rectangle& piece) {
+        engine.kernels().dequantize(one, piece, stream);
+    });
 }
 
 }  // namespace

@@ -1,74 +1,72 @@
 // Dequantize. Part of kernels.cpp.
 #pragma once
-#include "cpu/decode.h"
+#include "cpu/decode_lines.h"
 #include "cpu/kernels.h"
 #include "cpu/moves.h"
-#include "cpu/scale_window.h"
 #include "numerics/convert.h"
-#include "numerics/e8m0.h"
 #include "numerics/halves.h"
 
 namespace mxq::cpu {
 namespace {
 
-void scale_values(const uint8_t* scales, int64_t count, float* values) {
-    for (int64_t i = 0; i < count; i++) values[i] = scale_value(scales[i]);
+constexpr int64_t kTileSixteens = kTileRows / kSixteen;
+
+// ---- Values to the output's type, in whole sixteens -----------------------------------------------------------------
+
+// As in quantize, words before bytes.
+template <class T>
+MXQ_HD void convert_16(const float* values, T* out) {
+    uint32_t words[kSixteen];
+    for (int64_t i = 0; i < kSixteen; i++) words[i] = from_float<T>(values[i]).bits;
+    for (int64_t i = 0; i < kSixteen; i++) out[i].bits = uint16_t(words[i]);
 }
-
-MXQ_HD uint32_t to_word(float value) { return float_bits(value); }
-template <class T>
-MXQ_HD uint32_t to_word(T value) { return value.bits; }
-
-MXQ_HD void from_word(uint32_t word, float& out) { out = bits_float(word); }
-template <class T>
-MXQ_HD void from_word(uint32_t word, T& out) { out.bits = uint16_t(word); }
-
-// The values of a block, but for the bits of a NaN.
+MXQ_HD void convert_16(const float* values, float* out) {
+    for (int64_t i = 0; i < kSixteen; i++) out[i] = from_float<float>(values[i]);
+}
 #if defined(__F16C__)
-template <class E>
-MXQ_HD void decode_codes(const uint8_t* codes, float* values) {
-    for (int64_t i = 0; i < kMxBlock; i += 16) {
-        const SixteenFloats decoded = decode_16<E>(codes + i);
-        _mm256_storeu_ps(values + i, decoded.low);
-        _mm256_storeu_ps(values + i + 8, decoded.high);
-    }
+// The vectoriser does not find this instruction. It gives from_float's bits, but for those of a NaN.
+MXQ_HD __m128i halves_of_8(const float* values) {
+    const __m256 floats = _mm256_loadu_ps(values);
+    const __m256i is_nan = __m256i(_mm256_cmp_ps(floats, floats, _CMP_UNORD_Q));
+    const __m128i nan = _mm_packs_epi32(_mm256_castsi256_si128(is_nan), _mm256_extracti128_si256(is_nan, 1));
+    return _mm_blendv_epi8(_mm256_cvtps_ph(floats, _MM_FROUND_TO_NEAREST_INT), _mm_set1_epi16(0x7FFF), nan);
 }
-#else
-template <class E>
-MXQ_HD void decode_codes(const uint8_t* codes, float* values) {
-    alignas(64) uint32_t words[kMxBlock];
-    for (int64_t i = 0; i < kMxBlock; i++) words[i] = codes[i];
-    for (int64_t i = 0; i < kMxBlock; i++) values[i] = decode<E>(words[i]);
+MXQ_HD void convert_16(const float* values, F16* out) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), halves_of_8(values));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 8), halves_of_8(values + 8));
 }
 #endif
 
-// A block, with a scale for all or for each element: dequantize_element to T. As in quantize, words before bytes.
-template <class E, class T, class Scale>
-MXQ_HD void decode_block(const uint8_t* codes, const Scale& scale, T* out) {
-    alignas(64) float values[kMxBlock];
-    alignas(64) uint32_t words[kMxBlock];
-    decode_codes<E>(codes, values);
-    for (int64_t i = 0; i < kMxBlock; i++) words[i] = to_word(from_float<T>(multiply_rn(values[i], scale(i))));
-    for (int64_t i = 0; i < kMxBlock; i++) from_word(words[i], out[i]);
+template <class T>
+void convert_sixteens(const float* values, int64_t count, void* out) {
+    for (int64_t i = 0; i < count; i += kSixteen) convert_16(values + i, static_cast<T*>(out) + i);
 }
 
-template <class E, class T>
-void decode_blocks(const uint8_t* codes, int64_t blocks, const float* scales, void* out) {
-    for (int64_t block = 0; block < blocks; block++) {
-        const float scale = scales[block];
-        decode_block<E>(codes + block * kMxBlock, [&](int64_t) { return scale; },
-                        static_cast<T*>(out) + block * kMxBlock);
+// ---- Codes one a byte, from and to a tile ----------------------------------------------------------------------------
+
+template <int bits>
+void unpack_codes(const uint8_t* codes, int64_t count, uint8_t* to) {
+    if constexpr (bits == 8) {
+        memcpy(to, codes, size_t(count));
+        return;
+    }
+    for (int64_t i = 0; i < count; i += kSixteen) {
+        uint8_t copy[kSixteen];
+        unpack_stored_16<bits>(whole_sixteen<bits>(codes + i * bits / 8, count - i, copy), to + i);
     }
 }
 
-// Blocks of codes that have a scale each.
-template <class E, class T>
-void decode_columns(const uint8_t* codes, int64_t blocks, const float* scales, void* out) {
-    for (int64_t first = 0; first < blocks * kMxBlock; first += kMxBlock)
-        decode_block<E>(codes + first, [&](int64_t i) { return scales[first + i]; }, static_cast<T*>(out) + first);
+// Codes that have a factor each.
+template <class E, bool has_global>
+void decode_columns(const uint8_t* codes, int64_t count, const float* factors, float global, float* out) {
+    for (int64_t i = 0; i < count; i += kSixteen) {
+        SixteenFloats values = times(decode_bytes_16<E>(codes + i), load_sixteen(factors + i));
+        if constexpr (has_global) values = times(values, sixteen_of(global));
+        store_sixteen(values, out + i);
+    }
 }
 
-// ---- The same by way of halves (numerics/halves.h), without rounding: for codes and scales that it serves ----------
+// ---- MXFP8 by way of halves (numerics/halves.h), without rounding: for codes and scales that it serves ----------------
 
 #if defined(__F16C__)
 // Neither Inf nor NaN.
@@ -116,125 +114,137 @@ MXQ_HD void decode_32(const uint8_t* codes, const Floats (&even)[2], const Float
              Floats(_mm256_cvtph_ps(_mm256_extracti128_si256(odds, 1))) * odd[1], out + 16);
 }
 
+// Scales for halves, made of factors; false if one is not plain.
 template <class E>
-bool make_half_scales(const uint8_t* scales, int64_t count, float* factors) {
+bool make_half_scales(const float* factors, int64_t count, float* scales) {
     uint32_t rare = 0;
     for (int64_t i = 0; i < count; i++) {
-        factors[i] = half_scale<E>(scales[i]);
-        rare |= uint32_t(!is_plain_scale(scales[i]));
+        const uint32_t scale = float_bits(factors[i]) >> 23;
+        scales[i] = half_scale<E>(scale);
+        rare |= uint32_t(!is_plain_scale(scale));
     }
     return rare == 0;
 }
 
-// decode_blocks, or false.
+// Whole blocks of a line, with a factor for every sixteen codes, or false.
 template <class E, class T>
-bool decode_plain_blocks(const uint8_t* codes, int64_t blocks, const uint8_t* scales, void* out) {
-    float factors[kPatchCols / kMxBlock];
-    if (!make_half_scales<E>(scales, blocks, factors) || !are_plain_codes<E>(codes, blocks * kMxBlock)) return false;
-    for (int64_t i = 0; i < blocks; i++) {
-        const Floats factor[] = {all(factors[i]), all(factors[i])};
-        decode_32<E>(codes + i * kMxBlock, factor, factor, static_cast<T*>(out) + i * kMxBlock);
+bool decode_plain_blocks(const uint8_t* codes, int64_t count, const float* factors, void* out) {
+    float scales[kLineSixteens];
+    if (!make_half_scales<E>(factors, count / kSixteen, scales) || !are_plain_codes<E>(codes, count)) return false;
+    for (int64_t i = 0; i < count; i += kMxBlock) {
+        const Floats scale[] = {all(scales[i / kSixteen]), all(scales[i / kSixteen])};
+        decode_32<E>(codes + i, scale, scale, static_cast<T*>(out) + i);
     }
     return true;
 }
 
-// The columns of up to 32 rows of a tile, or false.
+// The columns of up to 16 rows of a tile, with a factor each, or false.
 template <class E, class T>
-bool decode_plain_columns(const uint8_t (*codes)[kTile], int64_t rows, int64_t blocks, const uint8_t* scales,
+bool decode_plain_columns(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors,
                           uint8_t (*out)[kTile * sizeof(float)]) {
-    alignas(64) float factors[kTile];
-    if (!make_half_scales<E>(scales, blocks * kMxBlock, factors)) return false;
+    alignas(64) float scales[kTile];
+    if (!make_half_scales<E>(factors, cols, scales)) return false;
     if (!are_plain_codes<E>(codes[0], rows * kTile)) return false;
-    for (int64_t first = 0; first < blocks * kMxBlock; first += kMxBlock) {
-        const Floats even[] = {even_of(factors + first), even_of(factors + first + 16)};
-        const Floats odd[] = {odd_of(factors + first), odd_of(factors + first + 16)};
+    for (int64_t first = 0; first < cols; first += kMxBlock) {
+        const Floats even[] = {even_of(scales + first), even_of(scales + first + 16)};
+        const Floats odd[] = {odd_of(scales + first), odd_of(scales + first + 16)};
         for (int64_t row = 0; row < rows; row++)
             decode_32<E>(codes[row] + first, even, odd, reinterpret_cast<T*>(out[row]) + first);
     }
     return true;
 }
-#else
-template <class E, class T>
-bool decode_plain_blocks(const uint8_t*, int64_t, const uint8_t*, void*) {
-    return false;
-}
-template <class E, class T>
-bool decode_plain_columns(const uint8_t (*)[kTile], int64_t, int64_t, const uint8_t*, uint8_t (*)[kTile * sizeof(float)]) {
-    return false;
-}
 #endif
+
+// ---- A rectangle -------------------------------------------------------------------------------------------------------
 
 struct DequantizeSteps {
     int64_t bytes;  // of an output element
-    decltype(&decode_plain_blocks<E4M3, float>) plain_blocks;
-    decltype(&decode_plain_columns<E4M3, float>) plain_columns;
-    decltype(&decode_blocks<E4M3, float>) blocks, columns;
+    // NULL: there are none.
+    bool (*plain_blocks)(const uint8_t* codes, int64_t count, const float* factors, void* out);
+    bool (*plain_columns)(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors,
+                          uint8_t (*out)[kTile * sizeof(float)]);
+    decltype(&unpack_codes<8>) unpack;
+    decltype(&decode_columns<E4M3, false>) columns;
+    decltype(&convert_sixteens<float>) convert;
 };
 
 template <class E, class T>
-DequantizeSteps steps_of() {
-    return {sizeof(T), decode_plain_blocks<E, T>, decode_plain_columns<E, T>, decode_blocks<E, T>, decode_columns<E, T>};
+DequantizeSteps steps_of(ScaleType scale) {
+    DequantizeSteps steps{};
+    steps.bytes = sizeof(T);
+#if defined(__F16C__)
+    if constexpr (E::bits == 8)
+        if (scale == ScaleType::E8M0) {
+            steps.plain_blocks = decode_plain_blocks<E, T>;
+            steps.plain_columns = decode_plain_columns<E, T>;
+        }
+#endif
+    steps.unpack = unpack_codes<E::bits>;
+    steps.columns = scale == ScaleType::E4M3 ? decode_columns<E, true> : decode_columns<E, false>;
+    steps.convert = convert_sixteens<T>;
+    return steps;
 }
 
-template <class E>
-DequantizeSteps steps_of(int32_t out_format) {
-    switch (out_format) {
-        case MXQ_FORMAT_F32: return steps_of<E, float>();
-        case MXQ_FORMAT_F16: return steps_of<E, F16>();
-        default: return steps_of<E, Bf16>();
+template <class T>
+DequantizeSteps steps_of(const QuantizedPart& in) {
+    switch (in.element) {
+        case Element::E4M3: return steps_of<E4M3, T>(in.scale_type);
+        case Element::E5M2: return steps_of<E5M2, T>(in.scale_type);
+        case Element::E2M3: return steps_of<E2M3, T>(in.scale_type);
+        case Element::E3M2: return steps_of<E3M2, T>(in.scale_type);
+        default: return steps_of<E2M1, T>(in.scale_type);
     }
 }
 
 DequantizeSteps steps_of(const DequantizeProblem& problem) {
-    return problem.format == MXQ_FORMAT_MXFP8_E4M3 ? steps_of<E4M3>(problem.out.format)
-                                                   : steps_of<E5M2>(problem.out.format);
+    switch (problem.out.format) {
+        case MXQ_FORMAT_F32: return steps_of<float>(problem.in);
+        case MXQ_FORMAT_F16: return steps_of<F16>(problem.in);
+        default: return steps_of<Bf16>(problem.in);
+    }
 }
 
 struct Reader {
     const DequantizeProblem& problem;
+    const QuantizedPart& in;
     const DequantizeSteps steps;
+    const LineDecoder decoder;
     const bool stream;
 
     alignas(64) uint8_t tile[kTile][kTileRows] = {}, transposed[kTileRows][kTile] = {};
-    alignas(64) uint8_t scales[kPatchCols / kMxBlock];
-    alignas(64) uint8_t tile_scales[kTileBlocks][kTile] = {};
-    alignas(64) float values[kTile];  // of scales
-    alignas(64) uint8_t out[kMxBlock][kTile * sizeof(float)];  // rows of a tile, or one row
+    alignas(64) float factors[kTileSixteens][kTile] = {};
+    alignas(64) float values[kPatchCols];
+    alignas(64) uint8_t out[kSixteen][kTile * sizeof(float)];  // rows of a tile, or one row
 
     Reader(const DequantizeProblem& problem, bool stream)
-        : problem(problem), steps(steps_of(problem)), stream(stream) {}
+        : problem(problem), in(problem.in), steps(steps_of(problem)), decoder(problem.in), stream(stream) {}
 
     void store(int64_t matrix, int64_t row, int64_t col, int64_t count, const uint8_t* from) {
         const PlainMatrix& to = problem.out;
         store_line(static_cast<uint8_t*>(to.data) + ((matrix * to.rows + row) * to.row_stride + col) * steps.bytes, from,
                    count * steps.bytes, stream);
     }
+    const uint8_t* codes(int64_t matrix, int64_t line, int64_t first) const {
+        return in.line(matrix, line) + first * in.bits / 8;
+    }
 
     void rows(const Rectangle& piece) {
-        const ScaleWindow<const uint8_t> window(problem.in.scales, problem.in.layout, piece.matrix, piece.row,
-                                                piece.col / kMxBlock);
-        for (int64_t row = 0; row < piece.rows; row++)
-            for (int64_t col = 0; col < piece.cols; col += kPatchCols) {
-                const int64_t count = least(kPatchCols, piece.cols - col);
-                window.load(row, col / kMxBlock, ceil_div(count, kMxBlock), scales);
-                read_row(line_of(problem.in, piece.matrix, piece.row + row, piece.col + col), count);
-                store(piece.matrix, piece.row + row, piece.col + col, count, out[0]);
+        for (int64_t row = piece.row; row < piece.row + piece.rows; row++)
+            for (int64_t col = piece.col; col < piece.col + piece.cols; col += kPatchCols) {
+                const int64_t count = least(kPatchCols, piece.col + piece.cols - col);
+                read_row(piece.matrix, row, col, count);
+                store(piece.matrix, row, col, count, out[0]);
             }
     }
 
-    void read_row(const uint8_t* codes, int64_t count) {
-        const int64_t whole = count / kMxBlock, rest = count % kMxBlock;
-        read_blocks(codes, whole, scales, out[0]);
-        if (rest == 0) return;
-        uint8_t last[kMxBlock] = {};
-        memcpy(last, codes + whole * kMxBlock, size_t(rest));
-        read_blocks(last, 1, scales + whole, out[0] + whole * kMxBlock * steps.bytes);
-    }
-
-    void read_blocks(const uint8_t* codes, int64_t blocks, const uint8_t* scales, uint8_t* to) {
-        if (steps.plain_blocks(codes, blocks, scales, to)) return;
-        scale_values(scales, blocks, values);
-        steps.blocks(codes, blocks, values, to);
+    void read_row(int64_t matrix, int64_t row, int64_t col, int64_t count) {
+        float sixteenths[kLineSixteens];
+        load_sixteenths(in, matrix, row, col, count, sixteenths);
+        const uint8_t* from = codes(matrix, row, col);
+        const int64_t whole = count / kMxBlock * kMxBlock;
+        const int64_t done = steps.plain_blocks && steps.plain_blocks(from, whole, sixteenths, out[0]) ? whole : 0;
+        decoder.decode(from + done * in.bits / 8, count - done, sixteenths + done / kSixteen, global_factor(in, matrix), values);
+        steps.convert(values, count - done, out[0] + done * steps.bytes);
     }
 
     void columns(const Rectangle& piece) {
@@ -243,30 +253,35 @@ struct Reader {
     }
 
     void read_tile(const Rectangle& at) {
-        const ScaleWindow<const uint8_t> window(problem.in.scales, problem.in.layout, at.matrix, at.col,
-                                                at.row / kMxBlock);
-        const int64_t blocks = ceil_div(at.rows, kMxBlock);
-        for (int64_t col = 0; col < at.cols; col++) {
-            memcpy(tile[col], line_of(problem.in, at.matrix, at.col + col, at.row), size_t(at.rows));
-            window.load(col, 0, blocks, scales);
-            for (int64_t i = 0; i < blocks; i++) tile_scales[i][col] = scales[i];
-        }
+        load_tile(at);
         transpose_tile(tile, at.cols, at.rows, transposed);
-        for (int64_t row = 0; row < at.rows; row += kMxBlock) {
-            const int64_t rows = least(kMxBlock, at.rows - row);
-            read_columns(transposed + row, rows, ceil_div(at.cols, kMxBlock), tile_scales[row / kMxBlock]);
+        for (int64_t row = 0; row < at.rows; row += kSixteen) {
+            const int64_t rows = least(kSixteen, at.rows - row);
+            read_columns(at.matrix, transposed + row, rows, at.cols, factors[row / kSixteen]);
             for (int64_t i = 0; i < rows; i++) {
                 if (row + i < kTile && at.col + kTile + row + i < problem.out.cols)
-                    prefetch(line_of(problem.in, at.matrix, at.col + kTile + row + i, at.row), at.rows);
+                    prefetch(codes(at.matrix, at.col + kTile + row + i, at.row), at.rows * in.bits / 8);
                 store(at.matrix, at.row + row + i, at.col, at.cols, out[i]);
             }
         }
     }
 
-    void read_columns(const uint8_t (*codes)[kTile], int64_t rows, int64_t blocks, const uint8_t* scales) {
-        if (steps.plain_columns(codes, rows, blocks, scales, out)) return;
-        scale_values(scales, blocks * kMxBlock, values);
-        for (int64_t row = 0; row < rows; row++) steps.columns(codes[row], blocks, values, out[row]);
+    void load_tile(const Rectangle& at) {
+        for (int64_t col = 0; col < at.cols; col++) {
+            steps.unpack(codes(at.matrix, at.col + col, at.row), at.rows, tile[col]);
+            float sixteenths[kLineSixteens];
+            load_sixteenths(in, at.matrix, at.col + col, at.row, at.rows, sixteenths);
+            for (int64_t i = 0; i * kSixteen < at.rows; i++) factors[i][col] = sixteenths[i];
+        }
+    }
+
+    void read_columns(int64_t matrix, const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors) {
+        if (steps.plain_columns && steps.plain_columns(codes, rows, cols, factors, out)) return;
+        const float global = global_factor(in, matrix);
+        for (int64_t row = 0; row < rows; row++) {
+            steps.columns(codes[row], cols, factors, global, values);
+            steps.convert(values, cols, out[row]);
+        }
     }
 };
 

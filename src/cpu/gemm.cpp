@@ -11,6 +11,7 @@
 // a sum that came out tiny, the sum is made again in double precision, where it has no rounding that matters.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <vector>
@@ -18,8 +19,9 @@
 #include "core/error.h"
 #include "cpu/engine.h"
 #include "cpu/gemm_kernels.h"
+#include "cpu/group_parts.h"
+#include "cpu/groups.h"
 #include "cpu/implementations.h"
-#include "numerics/e8m0.h"
 
 namespace mxq::cpu {
 namespace {
@@ -41,78 +43,54 @@ struct Tiling {
     int64_t column_tiles, tiles;
 };
 
-int64_t read_end(const Groups& groups, int64_t index) {
-    return groups.type == MXQ_TYPE_INT32 ? static_cast<const int32_t*>(groups.ends)[index]
-                                         : static_cast<const int64_t*>(groups.ends)[index];
+OperandLines all_lines(const QuantizedPart& part) { return {part, 0, part.lines}; }
+
+OperandLines matrix_of(const GemmOperand& operand, int64_t matrix) { return all_lines(part_of_matrix(operand, matrix)); }
+
+// A's rows of a group, with the group's matrix of B.
+Product product_of_rows(const GemmProblem& problem, const GroupStart& a, int64_t rows, int64_t d_row) {
+    return {all_lines(part_of_group(problem.a, a, rows)), matrix_of(problem.b, a.index), problem.k, d_row};
 }
 
-void check_ends(const GemmProblem& problem) {
-    int64_t before = 0;
-    for (int64_t g = 0; g < problem.groups.count; g++) {
-        const int64_t end = read_end(problem.groups, g);
-        if (end < before)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "a.ends[%lld] is %lld, expected at least %lld (ends may not decrease)",
-                 (long long)g, (long long)end, (long long)before);
-        if (end > problem.group_rows)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "a.ends[%lld] is %lld, expected at most %lld (a's rows)", (long long)g,
-                 (long long)end, (long long)problem.group_rows);
-        before = end;
-    }
+// As far as both operands have the group. Padding is zeros, but what a Hadamard transform made of it belongs to the sum.
+Product product_of_contraction(const GemmProblem& problem, const GroupStart& a, const GroupStart& b, int64_t rows) {
+    const int64_t k = std::min(round_up(rows, problem.a.units.codes), round_up(rows, problem.b.units.codes));
+    return {all_lines(part_of_group(problem.a, a, k)), all_lines(part_of_group(problem.b, b, k)), k, a.index * problem.m};
 }
 
-OperandLines lines_of(const GemmOperand& operand, int64_t count) {
-    return {operand.codes, operand.scales, operand.length, operand.layout, 0, count};
-}
-
-OperandLines matrix_of(const GemmOperand& operand, int64_t matrix, int64_t count) {
-    OperandLines lines = lines_of(operand, count);
-    lines.codes += matrix * operand.lines * operand.length;
-    lines.scales += matrix * operand.layout.matrix_bytes;
-    return lines;
-}
-
-OperandLines group_of_rows(const GemmOperand& operand, const GroupStart& start, int64_t count) {
-    OperandLines lines = lines_of(operand, count);
-    lines.codes += start.row * operand.length;
-    lines.scales += group_of_rows_offset(operand.layout, start);
-    return lines;
-}
-
-OperandLines group_of_contraction(const GemmOperand& operand, const GroupStart& start, int64_t k) {
-    OperandLines lines = lines_of(operand, operand.lines);
-    lines.codes += start.tiles * kMxBlock;
-    lines.scales += group_of_contraction_offset(operand.layout, operand.lines, start);
-    if (lines.layout.swizzled) lines.layout.columns = ceil_div(k, kMxBlock);
-    return lines;
-}
-
-Product product_of_group(const GemmProblem& problem, int64_t g, const GroupStart& start, int64_t rows) {
-    if (problem.grouping == Grouping::Rows)
-        return {group_of_rows(problem.a, start, rows), matrix_of(problem.b, g, problem.n), problem.k, start.row};
-    return {group_of_contraction(problem.a, start, rows), group_of_contraction(problem.b, start, rows), rows,
-            g * problem.m};
+bool changes_d(const GemmProblem& problem, const Product& p) {
+    const bool nothing_to_add = problem.accumulate && p.k == 0;
+    return p.a.count > 0 && p.b.count > 0 && !nothing_to_add;
 }
 
 // Those that change D.
-std::vector<Product> products_of(const GemmProblem& problem) {
+std::vector<Product> products_of(const GemmProblem& problem, const std::vector<Group>& groups) {
     std::vector<Product> products;
     const auto add = [&](const Product& p) {
-        const bool nothing_to_add = problem.accumulate && p.k == 0;
-        if (p.a.count > 0 && p.b.count > 0 && !nothing_to_add) products.push_back(p);
+        if (changes_d(problem, p)) products.push_back(p);
     };
     if (problem.grouping == Grouping::None) {
-        add({matrix_of(problem.a, 0, problem.m), matrix_of(problem.b, 0, problem.n), problem.k, 0});
+        add({matrix_of(problem.a, 0), matrix_of(problem.b, 0), problem.k, 0});
         return products;
     }
-    check_ends(problem);
-    products.reserve(problem.groups.count);
-    GroupStart start{};
-    for (int64_t g = 0; g < problem.groups.count; g++) {
-        const int64_t rows = read_end(problem.groups, g) - start.row;
-        add(product_of_group(problem, g, start, rows));
-        start.skip(rows);
-    }
+    const std::vector<GroupStart> a = group_starts(groups, problem.a.units), b = group_starts(groups, problem.b.units);
+    const std::vector<GroupStart> d = group_starts(groups, {problem.d.group_unit, 1});
+    products.reserve(groups.size());
+    for (size_t g = 0; g < groups.size(); g++)
+        add(problem.grouping == Grouping::Rows ? product_of_rows(problem, a[g], groups[g].rows, d[g].codes)
+                                               : product_of_contraction(problem, a[g], b[g], groups[g].rows));
     return products;
+}
+
+// The padding of groups in D is zeros, to which zeros may be added.
+void clear_padding(const GemmProblem& problem, const std::vector<Group>& groups) {
+    const PlainMatrix& d = problem.d;
+    if (problem.grouping != Grouping::Rows || problem.accumulate) return;
+    const int64_t bytes = find_format(d.format)->bits / 8;
+    const std::vector<GroupStart> starts = group_starts(groups, {d.group_unit, 1});
+    for (size_t g = 0; g < groups.size(); g++)
+        for (int64_t row = starts[g].codes + groups[g].rows; row < starts[g + 1].codes; row++)
+            std::memset(static_cast<char*>(d.data) + row * d.row_stride * bytes, 0, size_t(d.cols * bytes));
 }
 
 int64_t count_tiles(Tiling& tiling, int64_t n, int64_t multiple) {
@@ -185,11 +163,10 @@ private:
     std::unique_ptr<char, Free> memory_;
 };
 
-float decode_one(const OperandLines& lines, int32_t format, int64_t line, int64_t k) {
-    const int64_t row = lines.first + line;
-    const uint32_t code = lines.codes[row * lines.stride + k];
-    const float scale = scale_value(lines.scales[lines.layout.offset(0, row, k / kMxBlock)]);
-    return format == MXQ_FORMAT_MXFP8_E4M3 ? dequantize_element<E4M3>(code, scale) : dequantize_element<E5M2>(code, scale);
+// How many significant bits values have: products of 24 and fewer are exact in fp32.
+int significant_bits(const QuantizedPart& part) {
+    constexpr int of_codes = E4M3::mantissa_bits + 1, of_bf16 = 8, of_fp32 = 24;
+    return part.scale_type == ScaleType::E8M0 ? of_codes : part.scale_type == ScaleType::None ? of_bf16 : of_fp32;
 }
 
 // To fp32 for a later rounding to 16 bits, which then rounds as if from the double: inexact values get an odd last bit.
@@ -210,8 +187,8 @@ public:
                                                        [](int64_t i, const Product& q) { return i < q.first_tile; }));
         const int64_t row = (index - p.first_tile) % p.row_tiles * p.tile_rows;
         const int64_t column = (index - p.first_tile) / p.row_tiles * tiling_.columns;
-        const OperandLines a = p.a.part(row, std::min(p.tile_rows, p.a.count - row));
-        const OperandLines b = p.b.part(column, std::min(tiling_.columns, p.b.count - column));
+        const OperandLines a = p.a.some(row, std::min(p.tile_rows, p.a.count - row));
+        const OperandLines b = p.b.some(column, std::min(tiling_.columns, p.b.count - column));
 
         const GemmBlock block = scratch_.block(worker);
         uint8_t* extreme = scratch_.extreme(worker);
@@ -226,18 +203,15 @@ private:
         block.column_count = round_up(b.count, kernels_.columns);
         std::fill_n(extreme, block.row_count + block.column_count, uint8_t(0));
         if (k == 0) std::fill_n(block.sums, block.row_count * block.stride, 0.0f);
+        const bool exact = significant_bits(a.part) + significant_bits(b.part) <= 24;
         bool any = false;
         for (int64_t at = 0; at < k; at += kGemmDepth) {
             const int64_t depth = std::min(kGemmDepth, k - at);
-            any |= decoder(problem_.a).rows(a, at, depth, block.rows, extreme);
-            any |= decoder(problem_.b).columns(b, at, depth, block.columns, extreme + block.row_count);
-            kernels_.multiply(block, depth, at == 0, !any);
+            any |= kernels_.decode_rows(a, at, depth, block.rows, extreme);
+            any |= kernels_.decode_columns(b, at, depth, block.columns, extreme + block.row_count);
+            kernels_.multiply(block, depth, at == 0, exact && !any);
         }
         return any;
-    }
-
-    const DecodeKernels& decoder(const GemmOperand& operand) const {
-        return operand.format == MXQ_FORMAT_MXFP8_E4M3 ? kernels_.e4m3 : kernels_.e5m2;
     }
 
     // Makes tiny sums of extreme lines again. At 2^-90 and above the bound's (K + 1) 2^-24 |a||b| covers the roundings at
@@ -248,19 +222,25 @@ private:
         for (int64_t i = 0; i < a.count; i++)
             for (int64_t j = 0; j < b.count; j++) {
                 float& sum = block.sums[i * block.stride + j];
-                if ((extreme[i] || extreme_columns[j]) && std::abs(sum) < 0x1p-90f) sum = sum_again(a, i, b, j, k);
+                if ((extreme[i] || extreme_columns[j]) && std::abs(sum) < 0x1p-90f) sum = sum_again(a.some(i, 1), b.some(j, 1), k, block);
             }
     }
 
-    float sum_again(const OperandLines& a, int64_t i, const OperandLines& b, int64_t j, int64_t k) const {
+    // Of one line of each, in the block's room for values.
+    float sum_again(const OperandLines& a, const OperandLines& b, int64_t k, const GemmBlock& block) const {
         double sum = 0;
-        for (int64_t l = 0; l < k; l++)
-            sum += double(decode_one(a, problem_.a.format, i, l)) * double(decode_one(b, problem_.b.format, j, l));
+        for (int64_t at = 0; at < k; at += kGemmDepth) {
+            const int64_t depth = std::min(kGemmDepth, k - at);
+            uint8_t extreme;
+            kernels_.decode_rows(a, at, depth, block.rows, &extreme);
+            kernels_.decode_rows(b, at, depth, block.columns, &extreme);
+            for (int64_t l = 0; l < depth; l++) sum += double(block.rows[l]) * double(block.columns[l]);
+        }
         return problem_.d.format == MXQ_FORMAT_F32 ? float(sum) : round_to_odd(sum);
     }
 
     void write(const GemmBlock& block, int64_t rows, int64_t columns, int64_t d_row, int64_t d_column) const {
-        const int64_t element_bytes = find_format(problem_.d.format)->bytes();
+        const int64_t element_bytes = find_format(problem_.d.format)->bits / 8;
         for (int64_t i = 0; i < rows; i++) {
             const int64_t at = (d_row + i) * problem_.d.row_stride + d_column;
             kernels_.store(block.sums + i * block.stride, columns, problem_.d.format, problem_.accumulate,
@@ -279,14 +259,17 @@ std::string declines(const Context& context, const GemmProblem&) {
 }
 
 void run(const Context& context, const GemmProblem& problem, const Launch&) {
-    std::vector<Product> products = products_of(problem);
-    if (products.empty()) return;
+    std::vector<Group> groups;
+    if (problem.grouping != Grouping::None) groups = read_groups({problem.groups, problem.group_rows}, "a");
+    std::vector<Product> products = products_of(problem, groups);
+    if (products.empty()) return clear_padding(problem, groups);
     const GemmKernels& kernels = context.cpu->gemm_kernels();
     ThreadPool& pool = context.cpu->pool();
     const int64_t threads = useful_threads(products, problem.n, pool.threads());
     const Tiling tiling = cut(std::move(products), problem.n, threads, kernels);
     const Scratch scratch(threads == 1 ? 1 : pool.threads(), tiling.rows, tiling.columns);
     const Run job(problem, kernels, tiling, scratch);
+    clear_padding(problem, groups);
     if (threads > 1)
         pool.run(tiling.tiles, [&](int64_t tile, int worker) { job.tile(tile, worker); });
     else

@@ -1,19 +1,19 @@
 // Products of decoded panels, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512).
 //
-//     A block: rows as they lie              B block: panels of `columns` lines, transposed as bytes, then decoded
+//     A block: rows as they lie              B block: panels of `columns` lines, decoded, then transposed
 //       line 0  k0 k1 k2 ... k255              k0    line 0 | line 1 | ... | line columns - 1
 //       line 1  k0 k1 ...                      k1    line 0 | ...
 //
 //     register tile: kRows x kVectors vectors of sums; per k it loads kVectors vectors of B and broadcasts kRows values of A
 //
-// Vectors run across N only, so every output is summed in the same order whatever the width. A product of two codes has at
-// most 8 significant bits: unless a scale is extreme it is exact, and a fused multiply-add gives the bits of a multiply and an
-// add. Blocks with extreme lines use the two apart, so that the bits do not depend on the machine having FMA.
+// Vectors run across N only, so every output is summed in the same order whatever the width. A product of two MX values or of
+// BF16 ones has at most 16 significant bits: unless a line is extreme it is exact, and a fused multiply-add gives the bits of a
+// multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales: their products, and those of extreme lines, take
+// the two apart, so that the bits do not depend on the machine having FMA.
 //
 // Bound by the multiply-adds (100 GFLOP/s of a register tile on one Zen 3 core): a panel of columns stays in L1 while the
-// rows stream past it from L2. Per element of an operand 33/32 bytes are read and 4 written to scratch, at
-// 0.2 ns, once for every tile of D that the line meets; few rows are bound by that. Nothing here has external linkage but
-// the table at the end.
+// rows stream past it from L2. Codes are read, and values written to scratch, once for every tile of D that the line meets; few
+// rows are bound by that. Nothing here has external linkage but the table at the end.
 #include "cpu/gemm_kernels.h"
 
 #include <cstring>
@@ -21,7 +21,7 @@
 #include <immintrin.h>
 #endif
 
-#include "cpu/decode.h"
+#include "cpu/decode_lines.h"
 #include "mxq/mxq.h"
 #include "numerics/convert.h"
 #include "numerics/e8m0.h"
@@ -37,157 +37,125 @@ constexpr int kLanes = 8, kRows = 6, kVectors = 2;
 constexpr int kLanes = 4, kRows = 2, kVectors = 4;
 #endif
 constexpr int kColumns = kVectors * kLanes;
-constexpr int kGroup = 8;  // lines that are transposed together
 
 typedef float Vector __attribute__((vector_size(kLanes * 4)));
 typedef float VectorInMemory __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
-typedef uint8_t Bytes __attribute__((vector_size(16)));
+typedef float Four __attribute__((vector_size(16)));
 
-// Whether nonzero values under this scale may leave [2^-74, 2^64): within, products are exact and finite.
+constexpr uint32_t power_of_two(int exponent) { return uint32_t(127 + exponent) << 23; }
+
+// Within [2^lowest, 2^64) values of a type have exact products, and inexact ones that are normal: of MX types all are multiples
+// of 2^-74 then.
+constexpr int lowest_of(ScaleType type) { return type == ScaleType::E8M0 ? -71 : -63; }
+
+// Magnitudes of factors under which all nonzero values are in that range.
+struct Plain {
+    float low, high;
+};
+
 template <class E>
-MXQ_HD bool is_extreme_scale(uint32_t scale) {
+Plain plain_factors(ScaleType type) {
     constexpr int smallest = 1 - E::bias - E::mantissa_bits;  // exponent of the smallest code
-    constexpr uint32_t lowest = 127 - 74 - smallest, highest = 127 + 63 - E::emax;
-    return scale - lowest > highest - lowest && scale != kScaleNan;
+    const int low = (type == ScaleType::E8M0 ? -74 : -62) - smallest;
+    return {bits_float(power_of_two(low)), bits_float(power_of_two(62 - E::emax))};
 }
 
-template <class E>
-bool has_nonzero(const uint8_t* codes, int64_t count) {
-    uint32_t magnitude = 0;
-    for (int64_t i = 0; i < count; i++) magnitude |= codes[i] & (ElementBits<E>::sign - 1);
-    return magnitude != 0;
+Plain plain_factors(const QuantizedPart& part) {
+    switch (part.element) {
+        case Element::E4M3: return plain_factors<E4M3>(part.scale_type);
+        case Element::E5M2: return plain_factors<E5M2>(part.scale_type);
+        case Element::E2M3: return plain_factors<E2M3>(part.scale_type);
+        case Element::E3M2: return plain_factors<E3M2>(part.scale_type);
+        default: return plain_factors<E2M1>(part.scale_type);
+    }
 }
 
-// A block of which `count` codes exist: where it lies if whole, else a copy with zeros behind.
-MXQ_HD const uint8_t* whole_block(const uint8_t* codes, int64_t count, uint8_t (&copy)[kMxBlock]) {
-    if (count >= kMxBlock) return codes;
-    memset(copy, 0, kMxBlock);
-    memcpy(copy, codes, count);
-    return copy;
+// Whether a nonzero value is out of [2^lowest, 2^64).
+bool leaves_range(const float* values, int64_t count, int lowest) {
+    const uint32_t first = power_of_two(lowest), span = power_of_two(64) - 1 - first;
+    uint32_t any = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t magnitude = float_bits(values[i]) & kMagnitudeMask;
+        any |= uint32_t(magnitude - first > span) & uint32_t(magnitude != 0);
+    }
+    return any != 0;
 }
 
-// out = codes * scales, 16 of each; dequantize_element but for the bits of a NaN.
-template <class E>
-MXQ_HD void dequantize_16(const uint8_t* codes, const float* scales, float* out) {
-#if defined(__AVX2__)
-    const SixteenFloats values = decode_16<E>(codes);
-    _mm256_storeu_ps(out, _mm256_mul_ps(values.low, _mm256_loadu_ps(scales)));
-    _mm256_storeu_ps(out + 8, _mm256_mul_ps(values.high, _mm256_loadu_ps(scales + 8)));
-#else
-    for (int i = 0; i < 16; i++) out[i] = multiply_rn(decode<E>(codes[i]), scales[i]);
-#endif
-}
+// The values of one operand's lines.
+struct OperandReader {
+    const QuantizedPart& part;
+    const DecodeSixteens decode;
+    const Plain plain;
+    const float global;
 
-// Where the blocks of a line's codes [k, k + depth) have their scales, from line_scales on.
-struct ScaleOffsets {
-    int64_t at[kGemmDepth / kMxBlock];
+    explicit OperandReader(const QuantizedPart& part)
+        : part(part), decode(decode_sixteens_of(part)), plain(plain_factors(part)), global(global_factor(part, 0)) {}
 
-    MXQ_HD ScaleOffsets(const OperandLines& lines, int64_t k, int64_t depth) {
-        for (int64_t i = 0; i < ceil_div(depth, kMxBlock); i++) at[i] = lines.layout.offset(0, 0, k / kMxBlock + i);
+    // Codes [k, k + depth) of a line. Returns whether it is extreme.
+    bool read(int64_t line, int64_t k, int64_t depth, float* out) const {
+        const uint8_t* codes = part.line(0, line) + k * part.bits / 8;
+        if (part.scale_type == ScaleType::None) {
+            for (int64_t i = 0; i < depth; i++) out[i] = to_float(Bf16{load_word(codes + i * 2)});
+            return leaves_range(out, depth, lowest_of(ScaleType::None));
+        }
+        float factors[kGemmDepth / kSixteen];
+        load_sixteenths(part, 0, line, k, depth, factors);
+        decode(codes, depth, factors, global, out);
+        return !are_plain(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part.scale_type));
+    }
+
+private:
+    static uint16_t load_word(const uint8_t* from) {
+        uint16_t word;
+        memcpy(&word, from, sizeof word);
+        return word;
+    }
+    bool are_plain(const float* factors, int64_t count) const {
+        bool all = true;
+        for (int64_t i = 0; i < count; i++) {
+            const float magnitude = bits_float(float_bits(multiply_rn(factors[i], global)) & kMagnitudeMask);
+            all &= magnitude >= plain.low && magnitude <= plain.high;
+        }
+        return all;
     }
 };
 
-MXQ_HD const uint8_t* line_scales(const OperandLines& lines, int64_t line) {
-    return lines.scales + lines.layout.offset(0, lines.first + line, 0);
-}
-
-MXQ_HD const uint8_t* line_codes(const OperandLines& lines, int64_t line, int64_t k) {
-    return lines.codes + (lines.first + line) * lines.stride + k;
-}
-
-template <class E>
 bool decode_rows(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
-    const ScaleOffsets offsets(lines, k, depth);
+    const OperandReader reader(lines.part);
     bool any = false;
-    for (int64_t line = 0; line < lines.count; line++, out += kGemmDepth) {
-        const uint8_t* scales = line_scales(lines, line);
-        const uint8_t* codes = line_codes(lines, line, k);
-        for (int64_t at = 0; at < depth; at += kMxBlock) {
-            uint8_t copy[kMxBlock];
-            const uint8_t* block = whole_block(codes + at, depth - at, copy);
-            const uint32_t scale = scales[offsets.at[at / kMxBlock]];
-            float values[16];
-            for (float& value : values) value = scale_value(scale);
-            dequantize_16<E>(block, values, out + at);
-            dequantize_16<E>(block + 16, values, out + at + 16);
-            if (is_extreme_scale<E>(scale) && has_nonzero<E>(block, kMxBlock)) extreme[line] = any = true;
-        }
-    }
-    memset(out, 0, (round_up(lines.count, kRows) - lines.count) * kGemmDepth * sizeof(float));
+    for (int64_t line = 0; line < lines.count; line++, out += kGemmDepth)
+        if (reader.read(lines.first + line, k, depth, out)) extreme[line] = any = true;
+    memset(out, 0, size_t(round_up(lines.count, kRows) - lines.count) * kGemmDepth * sizeof(float));
     return any;
 }
 
-MXQ_HD Bytes interleave_low(Bytes a, Bytes b) {
-    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+// 4 x 4 values: two rounds of interleaving.
+MXQ_HD void transpose_4(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+    Four a, b, c, d;
+    memcpy(&a, from, sizeof a);
+    memcpy(&b, from + from_stride, sizeof b);
+    memcpy(&c, from + 2 * from_stride, sizeof c);
+    memcpy(&d, from + 3 * from_stride, sizeof d);
+    const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const Four columns[] = {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+                            __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+                            __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+    for (int i = 0; i < 4; i++) memcpy(to + i * to_stride, &columns[i], sizeof columns[i]);
 }
 
-MXQ_HD Bytes interleave_high(Bytes a, Bytes b) {
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-}
-
-// out[k][line] = lines[line][k] for 8 lines of 32 codes: three rounds of interleaving bytes.
-MXQ_HD void transpose(const uint8_t* const (&lines)[kGroup], uint8_t (*out)[kColumns]) {
-    for (int half = 0; half < 2; half++, out += 16) {
-        Bytes now[kGroup], next[kGroup];
-#pragma GCC unroll 8
-        for (int i = 0; i < kGroup; i++) memcpy(&now[i], lines[i] + 16 * half, 16);
-#pragma GCC unroll 8
-        for (int round = 0; round < 3; round++) {
-#pragma GCC unroll 8
-            for (int i = 0; i < kGroup / 2; i++) {
-                next[2 * i] = interleave_low(now[i], now[i + 4]);
-                next[2 * i + 1] = interleave_high(now[i], now[i + 4]);
-            }
-#pragma GCC unroll 8
-            for (int i = 0; i < kGroup; i++) now[i] = next[i];
-        }
-#pragma GCC unroll 8
-        for (int i = 0; i < kGroup; i++) {
-            memcpy(out[2 * i], &now[i], kGroup);
-            memcpy(out[2 * i + 1], reinterpret_cast<const uint8_t*>(&now[i]) + kGroup, kGroup);
-        }
-    }
-}
-
-// One panel of at most kColumns lines: out[depth][kColumns]. The last line stands in for those that do not exist.
-template <class E>
-bool decode_panel(const OperandLines& lines, const ScaleOffsets& offsets, int64_t k, int64_t depth, float* out,
-                  uint8_t* extreme) {
-    const uint8_t *codes[kColumns], *scales[kColumns];
-    for (int64_t j = 0; j < kColumns; j++) {
-        const int64_t line = j < lines.count ? j : lines.count - 1;
-        codes[j] = line_codes(lines, line, k);
-        scales[j] = line_scales(lines, line);
-    }
-    bool any = false;
-    for (int64_t at = 0; at < depth; at += kMxBlock) {
-        const int64_t count = depth - at < kMxBlock ? depth - at : kMxBlock;
-        alignas(64) float values[kColumns];
-        for (int64_t j = 0; j < kColumns; j++) {
-            const uint32_t scale = scales[j][offsets.at[at / kMxBlock]];
-            values[j] = scale_value(scale);
-            if (is_extreme_scale<E>(scale) && has_nonzero<E>(codes[j] + at, count)) extreme[j] = any = true;
-        }
-        alignas(64) uint8_t transposed[kMxBlock][kColumns];
-        for (int64_t j = 0; j < kColumns; j += kGroup) {
-            uint8_t copies[kGroup][kMxBlock];
-            const uint8_t* blocks[kGroup];
-            for (int64_t i = 0; i < kGroup; i++) blocks[i] = whole_block(codes[j + i] + at, count, copies[i]);
-            transpose(blocks, reinterpret_cast<uint8_t (*)[kColumns]>(&transposed[0][j]));
-        }
-        for (int64_t i = 0; i < count; i++, out += kColumns)
-            for (int64_t j = 0; j < kColumns; j += 16) dequantize_16<E>(&transposed[i][j], values + j, out + j);
-    }
-    return any;
-}
-
-template <class E>
+// Panels of kColumns lines; their depth is rounded up to 4, which the next panel, or nobody, minds.
 bool decode_columns(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
-    const ScaleOffsets offsets(lines, k, depth);
+    const OperandReader reader(lines.part);
+    alignas(64) float panel[kColumns][kGemmDepth] = {};
     bool any = false;
-    for (int64_t line = 0; line < lines.count; line += kColumns, out += kColumns * depth) {
-        const int64_t count = lines.count - line < kColumns ? lines.count - line : kColumns;
-        any |= decode_panel<E>(lines.part(line, count), offsets, k, depth, out, extreme + line);
+    for (int64_t first = 0; first < lines.count; first += kColumns, out += kColumns * depth) {
+        const int64_t count = lines.count - first < kColumns ? lines.count - first : kColumns;
+        for (int64_t i = 0; i < count; i++)
+            if (reader.read(lines.first + first + i, k, depth, panel[i])) extreme[first + i] = any = true;
+        for (int64_t at = 0; at < depth; at += 4)
+            for (int64_t i = 0; i < kColumns; i += 4)
+                transpose_4(&panel[i][at], kGemmDepth, out + at * kColumns + i, kColumns);
     }
     return any;
 }
@@ -261,8 +229,7 @@ void store_sums(const float* sums, int64_t count, int32_t format, bool accumulat
 #define MXQ_TABLE(isa) MXQ_JOIN(isa, _gemm_kernels)
 
 const GemmKernels MXQ_TABLE(MXQ_ISA) = {
-    kRows,    kColumns, {decode_rows<E4M3>, decode_columns<E4M3>}, {decode_rows<E5M2>, decode_columns<E5M2>},
-    multiply, store_sums,
+    kRows, kColumns, decode_rows, decode_columns, multiply, store_sums,
 };
 
 }  // namespace mxq::cpu

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "core/layout.h"
+#include "core/problem.h"
 
 namespace mxq::cpu {
 
@@ -10,15 +10,12 @@ namespace mxq::cpu {
 // kGemmDepth products, each in order from +0, are added in order.
 constexpr int64_t kGemmDepth = 256;
 
-// Lines [first, first + count) of one product's A or B.
+// Lines [first, first + count) of one product's A or B, a part of one matrix.
 struct OperandLines {
-    const uint8_t* codes;   // of line 0
-    const uint8_t* scales;  // of the matrix that `layout` describes
-    int64_t stride;         // codes from one line to the next
-    ScaleLayout layout;
+    QuantizedPart part;
     int64_t first, count;
 
-    MXQ_HD OperandLines part(int64_t from, int64_t lines) const {
+    OperandLines some(int64_t from, int64_t lines) const {
         OperandLines result = *this;
         result.first += from;
         result.count = lines;
@@ -27,14 +24,9 @@ struct OperandLines {
 };
 
 // Decodes codes [k, k + depth) of the lines to fp32 and fills up with zero lines; depth is at most kGemmDepth, k a multiple
-// of 32. Sets extreme[i] for a line with a nonzero code under an extreme scale: one whose products with another such line
-// may be out of fp32's normal range, thus inexact. Returns whether any line of this call is extreme.
+// of it. Sets extreme[i] for a line with a nonzero value out of the range in which products are exact, or rounded to normal
+// numbers. Returns whether any line of this call is extreme.
 using DecodeLines = bool (*)(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme);
-
-struct DecodeKernels {
-    DecodeLines rows;     // out[line][kGemmDepth], to a multiple of GemmKernels::rows lines
-    DecodeLines columns;  // out[line / columns][depth][columns], to a multiple of GemmKernels::columns lines
-};
 
 // A block of D: sums[row][stride], whole register tiles.
 struct GemmBlock {
@@ -46,9 +38,10 @@ struct GemmBlock {
 
 struct GemmKernels {
     int64_t rows, columns;  // of D that a register tile holds
-    DecodeKernels e4m3, e5m2;
+    DecodeLines decode_rows;     // out[line][kGemmDepth], to a multiple of `rows` lines
+    DecodeLines decode_columns;  // out[line / columns][depth][columns], to a multiple of `columns` lines
 
-    // sums = (first) or += products over `depth`. exact: no line is extreme.
+    // sums = (first) or += products over `depth`. exact: all of them are, and in fp32's range.
     void (*multiply)(const GemmBlock& block, int64_t depth, bool first, bool exact);
 
     // One row of sums to D (MXQ_FORMAT_F32, _F16 or _BF16), or added to an F32 one.

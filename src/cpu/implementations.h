@@ -4,8 +4,11 @@
 
 namespace mxq::cpu {
 
-extern const QuantizeImplementation quantize;         // quantize.cpp
+extern const QuantizeImplementation quantize;         // quantize.cpp: in is plain
+extern const QuantizeImplementation requantize;       // quantize.cpp: in is a quantized part
+extern const AmaxImplementation amax;                 // amax.cpp
 extern const DequantizeImplementation dequantize;     // dequantize.cpp
+extern const PadImplementation pad_groups;            // pad_groups.cpp
 extern const SwizzleImplementation swizzle_scales;    // swizzle_scales.cpp
 extern const GemmImplementation gemm;                 // gemm.cpp
 

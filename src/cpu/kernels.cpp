@@ -18,6 +18,7 @@
 // element type), so none of them multiplies the others' code. Bytes per element: input + 1 + 1/32 (quantize, per part).
 // Large outputs are written past the caches: half of a store's traffic is otherwise reading what it overwrites.
 #include "cpu/dequantize_kernels.h"
+#include "cpu/gather_kernels.h"
 #include "cpu/quantize_kernels.h"
 
 namespace mxq::cpu {
@@ -27,6 +28,7 @@ namespace mxq::cpu {
 #define MXQ_JOIN_OF(isa, name) isa##name
 #define MXQ_JOIN(isa, name) MXQ_JOIN_OF(isa, name)
 
-extern const Kernels MXQ_JOIN(MXQ_ISA, _kernels) = {MXQ_TEXT(MXQ_ISA), quantize_rectangle, dequantize_rectangle};
+extern const Kernels MXQ_JOIN(MXQ_ISA, _kernels) = {MXQ_TEXT(MXQ_ISA), quantize_rectangle, gather_rectangle,
+                                                     dequantize_rectangle};
 
 }  // namespace mxq::cpu

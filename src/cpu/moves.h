@@ -16,10 +16,14 @@ constexpr int64_t kTileRows = 256;  // more than columns: a longer part of each 
 constexpr int64_t kPatchCols = 1024;  // of a row, at a time
 constexpr int64_t kTileBlocks = kTileRows / kMxBlock;
 
+// Values that quantize has in L1 at a time; blocks of 128 rows need more, from L2.
+constexpr int64_t kRowPatch = 4096;
+constexpr int64_t kPatch = kWideBlock * kTile;
+
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 MXQ_HD uint8_t* line_of(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t first) {
-    return part.codes + (matrix * part.lines + line) * part.length + first;
+    return part.line(matrix, line) + first * part.bits / 8;
 }
 
 // Bytes that come soon: rows far apart are no stream to the hardware's prefetcher.

@@ -26,27 +26,34 @@ struct Grid {
 constexpr int64_t kRectangleRows = 128, kRectangleCols = 2048;
 constexpr int64_t kTallRectangleRows = 256, kTallRectangleCols = 1024;
 
-inline Grid grid_of(const PlainMatrix& matrix, bool transposes) {
-    return {matrix.matrices, matrix.rows, matrix.cols, transposes ? kTallRectangleRows : kRectangleRows,
+inline Grid grid_of(int64_t matrices, int64_t rows, int64_t cols, bool transposes) {
+    return {matrices, rows, cols, transposes ? kTallRectangleRows : kRectangleRows,
             transposes ? kTallRectangleCols : kRectangleCols};
+}
+inline Grid grid_of(const PlainMatrix& matrix, bool transposes) {
+    return grid_of(matrix.matrices, matrix.rows, matrix.cols, transposes);
 }
 
 // Outputs from this size on are written past the caches.
 constexpr int64_t kStreamBytes = 16 << 20;
 
-// Calls body(rectangle) for each. No thread is woken for less than this many elements.
+// Calls body(index) for each of `count` pieces of work of together so many elements. No thread is woken for less than this.
 constexpr int64_t kElementsPerChunk = 64 * 1024;
 
 template <class Body>
-void for_each_rectangle(ThreadPool& pool, const Grid& grid, const Body& body) {
-    const int64_t elements = grid.matrices * grid.rows * grid.cols;
-    const int64_t count = grid.count();
+void for_each_index(ThreadPool& pool, int64_t count, int64_t elements, const Body& body) {
+    if (count == 0) return;
     const int64_t wanted = std::clamp(elements / kElementsPerChunk, int64_t(1), count);
     const int64_t each = ceil_div(count, wanted);
     pool.run(ceil_div(count, each), [&](int64_t chunk, int) {
         const int64_t last = std::min(count, (chunk + 1) * each);
-        for (int64_t index = chunk * each; index < last; index++) body(grid.at(index));
+        for (int64_t index = chunk * each; index < last; index++) body(index);
     });
+}
+
+template <class Body>
+void for_each_rectangle(ThreadPool& pool, const Grid& grid, const Body& body) {
+    for_each_index(pool, grid.count(), grid.matrices * grid.rows * grid.cols, [&](int64_t index) { body(grid.at(index)); });
 }
 
 }  // namespace mxq::cpu

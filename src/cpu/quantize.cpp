@@ -1,7 +1,14 @@
+// Quantize and requantize: the maxima that stand for more than blocks first, then everything in one pass.
+//
+//     FP8, whole lines   maxima gathered in the place of the scales -> codes -> scales made of them
+//     NVFP4              maxima gathered if asked for               -> codes and block scales
+//     else                                                             codes and block scales
 #include "core/context.h"
 #include "cpu/engine.h"
+#include "cpu/float_environment.h"
 #include "cpu/implementations.h"
-#include "cpu/partition.h"
+#include "cpu/quantize_slices.h"
+#include "numerics/fp8_scale.h"
 
 namespace mxq::cpu {
 namespace {
@@ -11,19 +18,47 @@ std::string declines(const Context& context, const QuantizeProblem&) {
 }
 
 int64_t code_bytes(const QuantizeProblem& problem) {
-    return problem.in.matrices * problem.in.rows * problem.in.cols * (problem.has_rowwise + problem.has_columnwise);
+    const int64_t elements = problem.in.matrices * problem.in.rows * problem.in.cols;
+    return elements * problem.format->bits / 8 * (problem.has_rowwise + problem.has_columnwise);
+}
+
+// Scales of whole lines, in place of the maxima that they were made of.
+void store_whole_scales(const QuantizeProblem& problem, const QuantizedPart& part, int64_t count) {
+    const Fp8Rule rule = {problem.format->element == Element::E4M3 ? E4M3::max : E5M2::max, problem.epsilon,
+                          problem.power_of_two};
+    const FloatEnvironment environment;
+    auto* const scales = reinterpret_cast<float*>(part.scales);
+    for (int64_t i = 0; i < count; i++) {
+        if (part.amax && !problem.quantization_scale) part.amax[i] = scales[i];
+        scales[i] = fp8_stored_scale(problem.quantization_scale ? problem.quantization_scale[i]
+                                                                : fp8_quantization_scale(scales[i], rule));
+    }
 }
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch&) {
     const Engine& engine = *context.cpu;
+    const Slices slices(problem, maxima_for_quantize);
+    bool gathers = false;
+    for_each_part(problem, [&](const QuantizedPart& part) {
+        const Maxima maxima = maxima_for_quantize(problem, part);
+        if (!maxima.first) return;
+        std::fill_n(maxima.first, slices.maxima_count(part), 0.0f);
+        gathers = true;
+    });
+    if (gathers) slices.for_each(engine.pool(), engine.kernels().gather_maxima);
     const bool stream = code_bytes(problem) >= kStreamBytes;
-    const Grid grid = grid_of(problem.in, problem.has_columnwise || problem.square_tiles);
-    for_each_rectangle(engine.pool(), grid,
-                       [&](const Rectangle& piece) { engine.kernels().quantize(problem, piece, stream); });
+    slices.for_each(engine.pool(), [&](const QuantizeSlice& slice, const Rectangle& piece) {
+        engine.kernels().quantize(slice, piece, stream);
+    });
+    if (has_whole_lines(problem))
+        for_each_part(problem, [&](const QuantizedPart& part) {
+            store_whole_scales(problem, part, slices.maxima_count(part));
+        });
 }
 
 }  // namespace
 
 const QuantizeImplementation quantize = {"cpu", declines, nullptr, run};
+const QuantizeImplementation requantize = {"cpu", declines, nullptr, run};
 
 }  // namespace mxq::cpu

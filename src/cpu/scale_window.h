@@ -1,4 +1,4 @@
-// Scales of a few lines, read or written a line at a time in either layout. Forced inline, like all that kernels.cpp uses.
+// Scales of a few lines, a line at a time in either layout. Forced inline, like all that kernels.cpp uses.
 #pragma once
 #include <cstring>
 
@@ -6,23 +6,26 @@
 
 namespace mxq::cpu {
 
-// Starts where a swizzled tile starts: at a line that is a multiple of 128 and a column that is one of 4.
+// Bytes. Starts where a swizzled tile starts: at a line that is a multiple of 128 and a column that is one of 4.
 //
 //     swizzled: line l of the window is a 4-byte word in each of its tiles, 512 bytes apart
-//     compact:  line l is contiguous; with 32x32 tiles, lines 32i to 32i + 31 are one
+//     compact:  line l is contiguous; of square tiles as many lines as a tile has are one
 template <class Byte>
 struct ScaleWindow {
     Byte* first;
     int64_t columns;  // of the whole matrix
-    bool square_tiles, swizzled;
+    int64_t line_stride;
+    int32_t tile_rows;
+    bool swizzled;
 
     MXQ_HD ScaleWindow(Byte* scales, const ScaleLayout& layout, int64_t matrix, int64_t line, int64_t column)
         : first(scales + layout.offset(matrix, line, column)),
           columns(layout.columns),
-          square_tiles(layout.tile_rows != 1),
+          line_stride(layout.line_stride),
+          tile_rows(layout.tile_rows),
           swizzled(layout.swizzled) {}
 
-    MXQ_HD Byte* compact(int64_t line) const { return first + (square_tiles ? line / kMxBlock : line) * columns; }
+    MXQ_HD Byte* compact(int64_t line) const { return first + (tile_rows == 1 ? line : line / tile_rows) * line_stride; }
     MXQ_HD Byte* word(int64_t line, int64_t column) const {
         return first + column / kSwizzleColumns * kSwizzleBytes + line / kSwizzleRows * slab_bytes() +
                swizzle_in_tile(line, 0);
@@ -44,7 +47,7 @@ struct ScaleWindow {
     // Writes whole words: zeros where the last one has no scales.
     MXQ_HD void store(int64_t line, int64_t count, const uint8_t* from) const {
         if (!swizzled) {
-            if (!square_tiles || line % kMxBlock == 0) memcpy(compact(line), from, size_t(count));
+            if (tile_rows == 1 || line % tile_rows == 0) memcpy(compact(line), from, size_t(count));
             return;
         }
         int64_t column = 0;
@@ -64,5 +67,17 @@ struct ScaleWindow {
                 memset(word(line, column), 0, kSwizzleColumns);
     }
 };
+
+// Fp32 block scales, or their maxima, of one line: `count` from `column` on. What pads a line, beyond `columns` up to its
+// stride, is zero.
+MXQ_HD void store_floats(float* to, const ScaleLayout& layout, bool has_padding, int64_t matrix, int64_t line, int64_t column,
+                         int64_t count, const void* from) {
+    if (layout.tile_rows != 1 && line % layout.tile_rows != 0) return;
+    float* const first = to + layout.offset(matrix, line, column);
+    for (int64_t i = 0; i < count; i++)
+        memcpy(first + i * layout.column_stride, static_cast<const char*>(from) + i * int64_t(sizeof(float)), sizeof(float));
+    if (has_padding && column + count == layout.columns)
+        for (int64_t i = layout.columns; i < layout.line_stride; i++) first[i - column] = 0;
+}
 
 }  // namespace mxq::cpu

@@ -120,16 +120,29 @@ __device__ __forceinline__ void store_chunk(const Chunk<T>& chunk, bool wide, T*
 
 // ---- Magnitudes ------------------------------------------------------------------------------------------------------
 
-// The magnitudes in one 32-bit word of a chunk, as integers packed like the elements. Integer order is float order, NaN
-// above Inf; SATURATE takes a NaN for zero.
+// Magnitudes are kept packed like the elements, as bits without sign, which are ordered like the values. Maxima by
+// PROPAGATE hand on a NaN, whose bits are above Inf's; by SATURATE they ignore it.
+// The largest of magnitudes that are no NaN and of the elements of a word of a chunk.
 template <class T, Nonfinite policy>
-__device__ __forceinline__ uint32_t magnitudes(uint32_t word) {
+__device__ __forceinline__ uint32_t larger_magnitudes(uint32_t largest, uint32_t word) {
     if constexpr (std::is_same_v<T, float>) {
-        return amax_bits<policy>(bits_float(word));
+        const float a = bits_float(largest), b = fabsf(bits_float(word));
+        if constexpr (policy == Nonfinite::Saturate) return float_bits(fmaxf(a, b));
+        float max;
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(max) : "f"(a), "f"(b));
+        return float_bits(max);
     } else {
-        constexpr uint32_t infinities = std::is_same_v<T, Bf16> ? 0x7F807F80u : 0x7C007C00u;
-        const uint32_t magnitude = word & 0x7FFF7FFFu;
-        return policy == Nonfinite::Saturate ? magnitude & ~__vcmpgtu2(magnitude, infinities) : magnitude;
+        uint32_t magnitude, max;
+        if constexpr (std::is_same_v<T, Bf16>) {
+            asm("abs.bf16x2 %0, %1;" : "=r"(magnitude) : "r"(word));
+            if constexpr (policy == Nonfinite::Saturate) asm("max.bf16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
+            else asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
+        } else {
+            asm("abs.f16x2 %0, %1;" : "=r"(magnitude) : "r"(word));
+            if constexpr (policy == Nonfinite::Saturate) asm("max.f16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
+            else asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
+        }
+        return max;
     }
 }
 
@@ -155,10 +168,9 @@ __device__ __forceinline__ uint32_t largest_bits(uint32_t word) {
 
 // The largest magnitude of a chunk, still packed.
 template <class T, Nonfinite policy>
-__device__ __forceinline__ uint32_t chunk_magnitudes(const Chunk<T>& chunk) {
-    uint32_t largest = magnitudes<T, policy>(chunk.words[0]);
+__device__ __forceinline__ uint32_t chunk_magnitudes(const Chunk<T>& chunk, uint32_t largest = 0) {
 #pragma unroll
-    for (int i = 1; i < 4; i++) largest = larger<T>(largest, magnitudes<T, policy>(chunk.words[i]));
+    for (int i = 0; i < 4; i++) largest = larger_magnitudes<T, policy>(largest, chunk.words[i]);
     return largest;
 }
 

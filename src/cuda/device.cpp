@@ -63,6 +63,10 @@ void require_driver() {
 void load_all_kernels() {
     load_quantize_rowwise();
     load_quantize_tile();
+    load_quantize_fp4();
+    load_requantize_tile();
+    load_amax();
+    load_pad_groups();
     load_dequantize_rowwise();
     load_dequantize_columnwise();
     load_swizzle_scales();

@@ -65,6 +65,10 @@ void load_kernel(const void* kernel, size_t shared_bytes);
 // Each .cu file loads its kernels here; device.cpp calls all of them when a context is created.
 void load_quantize_rowwise();
 void load_quantize_tile();
+void load_quantize_fp4();
+void load_requantize_tile();
+void load_amax();
+void load_pad_groups();
 void load_dequantize_rowwise();
 void load_dequantize_columnwise();
 void load_swizzle_scales();

@@ -7,8 +7,12 @@ namespace mxq::cuda {
 
 extern const QuantizeImplementation quantize_rowwise;           // quantize_rowwise.cu
 extern const QuantizeImplementation quantize_tile;              // quantize_tile.cu
+extern const QuantizeImplementation quantize_fp4;               // quantize_fp4.cu
+extern const QuantizeImplementation requantize_tile;            // requantize_tile.cu
+extern const AmaxImplementation amax;                           // amax.cu
 extern const DequantizeImplementation dequantize_rowwise;       // dequantize_rowwise.cu
 extern const DequantizeImplementation dequantize_columnwise;    // dequantize_columnwise.cu
+extern const PadImplementation pad_groups;                      // pad_groups.cu
 extern const SwizzleImplementation swizzle_scales;              // swizzle_scales.cu
 extern const GemmImplementation mma_bf16;                       // mma_bf16.cu
 

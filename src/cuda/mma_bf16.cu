@@ -25,6 +25,7 @@
 // Sums: sm_80 adds 8 products and the sum at once, each cut at 2^-24 of the largest, the result cut to fp32: an error of at
 // most (8 + 2) 2^-24 sum |a||b| for every 8 of K, hence c = 5 K / 4 + 32. Later chips cut later and less often.
 #include "cuda/device.h"
+#include "cuda/groups.cuh"
 #include "cuda/implementations.h"
 #include "cuda/mma.cuh"
 #include "numerics/bf16_pairs.h"
@@ -33,7 +34,7 @@
 namespace mxq::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kThreads = 256;
 constexpr int kTileRows = 128, kTileColumns = 256, kStep = 64;
 constexpr int kChunks = 6;                  // of 16 codes, per thread and step
 constexpr int kChunkLines = kThreads / 4;   // from a thread's line to its next
@@ -41,7 +42,7 @@ constexpr int kLineBytes = 2 * kStep;
 constexpr int kBufferBytes = (kTileRows + kTileColumns) * kLineBytes;
 constexpr int kSharedBytes = 2 * kBufferBytes;
 constexpr int kPanel = 16;                  // row tiles that run together, so that both operands come from L2
-static_assert(kTileRows == kSwizzleRows, "GroupStart::slabs counts row tiles");
+static_assert(kTileRows == kSwizzleRows, "Group::slab counts row tiles");
 
 // What the loop needs of an operand, the same in every group.
 struct Side {
@@ -60,12 +61,6 @@ struct Arguments {
 
 // ---- Which tile ----------------------------------------------------------------------------------------------------------
 
-struct Group {
-    GroupStart start;
-    int64_t rows;
-    int64_t index;
-};
-
 // One tile of one product. a and b are the product's own first lines, codes and scales.
 struct Tile {
     const uint8_t *a_codes, *a_scales, *b_codes, *b_scales;
@@ -75,84 +70,27 @@ struct Tile {
     int64_t first_row;      // of the product in D
 };
 
-__device__ int64_t clamped_end(const GemmProblem& p, int64_t group) {
-    const int64_t end = p.groups.type == MXQ_TYPE_INT32 ? static_cast<const int32_t*>(p.groups.ends)[group]
-                                                        : static_cast<const int64_t*>(p.groups.ends)[group];
-    return end < 0 ? 0 : end < p.group_rows ? end : p.group_rows;
-}
-
-// What the block's threads before this one have, combined.
-template <class Combine>
-__device__ uint64_t exclusive_scan(uint64_t value, Combine combine) {
-    __shared__ uint64_t totals[kWarps];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll 1
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const uint64_t other = __shfl_up_sync(~0u, value, distance);
-        if (lane >= distance) value = combine(value, other);
-    }
-    if (lane == 31) totals[warp] = value;
-    uint64_t before = __shfl_up_sync(~0u, value, 1);
-    if (lane == 0) before = 0;
-    __syncthreads();
-    for (int w = 0; w < warp; w++) before = combine(before, totals[w]);
-    __syncthreads();
-    return before;
-}
-
-// Under Grouping::Rows the group that holds row tile `wanted` (without rows where there is none), else group `wanted`. Each
-// thread walks its share of the ends three times: for the largest end before it, for its sums, and to look.
-__device__ Group find_group(const GemmProblem& p, int64_t wanted) {
-    __shared__ Group found;
-    const int32_t share = int32_t(ceil_div(p.groups.count, kThreads));
-    const int32_t first = min(int32_t(threadIdx.x) * share, p.groups.count), last = min(first + share, p.groups.count);
-    const auto rows_of = [&](const GroupStart& start, int32_t g) { return max(clamped_end(p, g) - start.row, int64_t(0)); };
-    if (threadIdx.x == 0) found = Group{};
-
-    uint64_t highest = 0;
-#pragma unroll 1
-    for (int32_t g = first; g < last; g++) highest = max(highest, uint64_t(clamped_end(p, g)));
-    const int64_t row = exclusive_scan(highest, [](uint64_t a, uint64_t b) { return max(a, b); });
-
-    GroupStart own{row, 0, 0};
-#pragma unroll 1
-    for (int32_t g = first; g < last; g++) own.skip(rows_of(own, g));
-    const uint64_t before = exclusive_scan(uint64_t(own.slabs) << 32 | uint64_t(own.tiles),
-                                           [](uint64_t a, uint64_t b) { return a + b; });
-
-    GroupStart start{row, int64_t(before & 0xFFFFFFFFu), int64_t(before >> 32)};
-#pragma unroll 1
-    for (int32_t g = first; g < last; g++) {
-        const int64_t rows = rows_of(start, g);
-        const bool holds = start.slabs <= wanted && wanted < start.slabs + ceil_div(rows, kTileRows);
-        if (p.grouping == Grouping::Rows ? holds : g == wanted) found = {start, rows, g};
-        start.skip(rows);
-    }
-    __syncthreads();
-    return found;
-}
-
 // A's rows in the group, and the group's B.
 __device__ void enter_group_of_rows(const GemmProblem& p, const Group& group, int64_t row_tile, Tile& tile) {
     tile.m = group.rows;
-    tile.row = (row_tile - group.start.slabs) * kTileRows;
-    tile.first_row = group.start.row;
-    tile.a_codes += group.start.row * p.a.length;
-    tile.a_scales += group_of_rows_offset(p.a.layout, group.start);
-    tile.b_codes += group.index * p.b.lines * p.b.length;
-    tile.b_scales += group.index * p.b.layout.matrix_bytes;
+    tile.row = (row_tile - group.slab) * kTileRows;
+    tile.first_row = group.second.codes;
+    tile.a_codes += group.first.codes * p.a.length;
+    tile.a_scales += group_scale_offset(p.a.layout, group.first);
+    tile.b_codes += group.first.index * p.b.lines * p.b.length;
+    tile.b_scales += group.first.index * p.b.layout.matrix_scales;
 }
 
 // The group's part of every line of A and of B, and its D.
 __device__ void enter_group_of_contraction(const GemmProblem& p, const Group& group, Tile& tile) {
     tile.k = group.rows;
-    tile.first_row = group.index * p.m;
-    tile.a_codes += group.start.tiles * kMxBlock;
-    tile.b_codes += group.start.tiles * kMxBlock;
-    tile.a_scales += group_of_contraction_offset(p.a.layout, p.a.lines, group.start);
-    tile.b_scales += group_of_contraction_offset(p.b.layout, p.b.lines, group.start);
-    if (p.a.layout.swizzled) tile.a_layout.columns = ceil_div(group.rows, kMxBlock);
-    if (p.b.layout.swizzled) tile.b_layout.columns = ceil_div(group.rows, kMxBlock);
+    tile.first_row = group.first.index * p.m;
+    tile.a_codes += group.first.codes;
+    tile.b_codes += group.second.codes;
+    tile.a_scales += group_scale_offset(p.a.layout, group.first);
+    tile.b_scales += group_scale_offset(p.b.layout, group.second);
+    if (p.a.layout.swizzled) tile.a_layout.columns = ceil_div(round_up(group.rows, p.a.units.codes), kMxBlock);
+    if (p.b.layout.swizzled) tile.b_layout.columns = ceil_div(round_up(group.rows, p.b.units.codes), kMxBlock);
 }
 
 // False: nothing to do for this block.
@@ -169,8 +107,10 @@ __device__ bool find_tile(const Arguments& args, Tile& tile) {
             row_tile * kTileRows, int64_t(in_panel / panel_rows) * kTileColumns, 0};
     if (p.grouping != Grouping::None) {
         const bool by_rows = p.grouping == Grouping::Rows;
-        const Group group = find_group(p, by_rows ? row_tile : matrix);
-        if (by_rows && group.rows == 0) return false;
+        const GroupedRows grouped{p.groups, p.group_rows};
+        const Group group = by_rows ? group_of_slab(grouped, p.a.units, {p.d.group_unit, 1}, row_tile)
+                                    : group_of_index(grouped, p.a.units, p.b.units, matrix);
+        if (!group.exists()) return false;
         by_rows ? enter_group_of_rows(p, group, row_tile, tile) : enter_group_of_contraction(p, group, tile);
     }
     return tile.k > 0 || !p.accumulate;
@@ -532,6 +472,9 @@ Side side(const GemmOperand& operand) {
 
 std::string declines(const Context& context, const GemmProblem& p) {
     if (!context.is_cuda()) return needs_cuda(context);
+    for (const GemmOperand* operand : {&p.a, &p.b})
+        if (operand->bits != 8 || operand->scale_type != ScaleType::E8M0 || operand->layout.block != kMxBlock)
+            return "needs MXFP8 in blocks of 32, found another format";
     const double tiles = double(row_tiles(p)) * double(column_tiles(p)) * double(matrices(p));
     if (tiles > 2147483647.0) return format_text("needs at most 2^31 - 1 tiles of 128 x 256 in D, found %.0f", tiles);
     return "";

@@ -65,10 +65,20 @@ struct Patch {
         existing_columns = int(min(max(tiles.cols - first_column, int64_t(0)), int64_t(columns)));
         existing = existing_columns == 0 ? 0 : int(min(max(tiles.rows - tile.row - row, int64_t(0)), int64_t(rows)));
     }
+    // Places inside of a tile of so many rows and columns.
+    __device__ __forceinline__ Patch(int tile_rows, int tile_columns)
+        : row(threadIdx.x / 32 % kTileBlocks * kMxBlock + threadIdx.x % 32 / 16 * rows),
+          column(threadIdx.x / kTile * 16 * columns + threadIdx.x % 16 * columns), first(row), first_column(column) {
+        existing_columns = min(max(tile_columns - column, 0), columns);
+        existing = existing_columns == 0 ? 0 : min(max(tile_rows - row, 0), rows);
+    }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ int valid(int i) const { return exists(i) ? existing_columns : 0; }
     __device__ __forceinline__ int64_t offset(int i, int64_t stride) const { return (first + i) * stride + first_column; }
 };
+
+template <class T>
+using PatchChunks = Chunk<T>[Patch<T>::rows];
 
 // Where a piece lies in shared memory: moved within its line so that eight lanes meet eight different bank groups, both
 // when they hold one piece of every `columns`-th line and when they hold the pieces of one line.

@@ -1,28 +1,38 @@
 // From format numbers to the types that kernels are compiled for, and from options known at run time to numerics.
 #pragma once
-#include "mxq/mxq.h"
+#include "core/formats.h"
 #include "numerics/convert.h"
 #include "numerics/e8m0.h"
 
 namespace mxq::cuda {
 
-// Calls body(plain, element) with a value of each format's type.
+constexpr Element kElements[] = {Element::E4M3, Element::E5M2, Element::E2M3, Element::E3M2, Element::E2M1};
+
+// Calls body(element) with a value of its type.
 template <class Body>
-void with_types(int32_t plain_format, int32_t format, const Body& body) {
-    const auto with_element = [&](auto plain) {
-        if (format == MXQ_FORMAT_MXFP8_E4M3) body(plain, E4M3{});
-        if (format == MXQ_FORMAT_MXFP8_E5M2) body(plain, E5M2{});
-    };
-    if (plain_format == MXQ_FORMAT_F32) with_element(float{});
-    if (plain_format == MXQ_FORMAT_F16) with_element(F16{});
-    if (plain_format == MXQ_FORMAT_BF16) with_element(Bf16{});
+void with_element(Element element, const Body& body) {
+    if (element == Element::E4M3) body(E4M3{});
+    if (element == Element::E5M2) body(E5M2{});
+    if (element == Element::E2M3) body(E2M3{});
+    if (element == Element::E3M2) body(E3M2{});
+    if (element == Element::E2M1) body(E2M1{});
+}
+
+// Calls body(plain, element) with a value of each type.
+template <class Body>
+void with_types(int32_t plain_format, Element element, const Body& body) {
+    with_element(element, [&](auto code) {
+        if (plain_format == MXQ_FORMAT_F32) body(float{}, code);
+        if (plain_format == MXQ_FORMAT_F16) body(F16{}, code);
+        if (plain_format == MXQ_FORMAT_BF16) body(Bf16{}, code);
+    });
 }
 
 // Calls body(plain, element) for every pair that with_types knows.
 template <class Body>
 void with_all_types(const Body& body) {
     for (int32_t plain : {MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16})
-        for (int32_t format : {MXQ_FORMAT_MXFP8_E4M3, MXQ_FORMAT_MXFP8_E5M2}) with_types(plain, format, body);
+        for (Element element : kElements) with_types(plain, element, body);
 }
 
 template <class E, ScaleRounding rounding, int count>

@@ -26,6 +26,8 @@ struct Implementation {
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;
 using DequantizeImplementation = Implementation<DequantizeProblem>;
+using AmaxImplementation = Implementation<AmaxProblem>;
+using PadImplementation = Implementation<PadProblem>;
 using SwizzleImplementation = Implementation<SwizzleProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
 
@@ -37,6 +39,9 @@ struct ImplementationList {
 
 // The policy: best first.
 extern const ImplementationList<QuantizeProblem> quantize_implementations;
+extern const ImplementationList<QuantizeProblem> requantize_implementations;
+extern const ImplementationList<AmaxProblem> amax_implementations;
+extern const ImplementationList<PadProblem> pad_implementations;
 extern const ImplementationList<DequantizeProblem> dequantize_implementations;
 extern const ImplementationList<SwizzleProblem> swizzle_implementations;
 extern const ImplementationList<GemmProblem> gemm_implementations;

@@ -7,9 +7,25 @@ namespace mxq {
 namespace {
 
 const QuantizeImplementation* const quantize_list[] = {
-    &cuda::quantize_rowwise,  // rowwise 1x32 alone: streams, no shared memory
-    &cuda::quantize_tile,     // columnwise, both, 32x32: 128x128 tiles through shared memory
+    &cuda::quantize_rowwise,  // rowwise alone in blocks of a line: streams, no shared memory
+    &cuda::quantize_tile,     // columnwise, both, square tiles, groups: 128x128 tiles through shared memory
+    &cuda::quantize_fp4,      // Hadamard transform, stochastic rounding, four-over-six
     &cpu::quantize,
+};
+
+const QuantizeImplementation* const requantize_list[] = {
+    &cuda::requantize_tile,
+    &cpu::requantize,
+};
+
+const AmaxImplementation* const amax_list[] = {
+    &cuda::amax,
+    &cpu::amax,
+};
+
+const PadImplementation* const pad_list[] = {
+    &cuda::pad_groups,
+    &cpu::pad_groups,
 };
 
 const DequantizeImplementation* const dequantize_list[] = {
@@ -36,6 +52,9 @@ constexpr ImplementationList<Problem> as_list(const Implementation<Problem>* con
 }  // namespace
 
 const ImplementationList<QuantizeProblem> quantize_implementations = as_list(quantize_list);
+const ImplementationList<QuantizeProblem> requantize_implementations = as_list(requantize_list);
+const ImplementationList<AmaxProblem> amax_implementations = as_list(amax_list);
+const ImplementationList<PadProblem> pad_implementations = as_list(pad_list);
 const ImplementationList<DequantizeProblem> dequantize_implementations = as_list(dequantize_list);
 const ImplementationList<SwizzleProblem> swizzle_implementations = as_list(swizzle_list);
 const ImplementationList<GemmProblem> gemm_implementations = as_list(gemm_list);

@@ -44,12 +44,53 @@ MXQ_HD float add_rn(float a, float b) {
 #endif
 }
 
+MXQ_HD float divide_rn(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    return __fdiv_rn(a, b);
+#else
+    return a / b;
+#endif
+}
+
+MXQ_HD float reciprocal_rn(float a) {
+#if defined(__CUDA_ARCH__)
+    return __frcp_rn(a);  // the bits of 1 / a
+#else
+    return 1.0f / a;
+#endif
+}
+
+constexpr float kFloatMax = 0x1.fffffep+127f;
+
+// min(value, FLT_MAX), where the minimum of NaN and y is y.
+MXQ_HD float at_most_float_max(float value) { return value < kFloatMax ? value : kFloatMax; }
+
 constexpr uint32_t kMagnitudeMask = 0x7FFFFFFFu;
 constexpr uint32_t kInfinityBits = 0x7F800000u;
 constexpr uint32_t kNanBits = 0x7FFFFFFFu;  // the one NaN that the library writes
 
 MXQ_HD bool is_nan(float value) { return value != value; }
 MXQ_HD bool is_nan_bits(uint32_t bits) { return (bits & kMagnitudeMask) > kInfinityBits; }
+
+#if defined(__CUDA_ARCH__)
+// Each nibble of the selector names a byte, of `high` from 4 on; its top bit takes that byte's sign instead, eight times.
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+    uint32_t bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selector));
+    return bytes;
+}
+#endif
+
+// Bits of `ones` where the mask has a one, of `zeros` elsewhere. (As one instruction: compilers narrow masks and use two.)
+MXQ_HD uint32_t select_bits(uint32_t mask, uint32_t ones, uint32_t zeros) {
+#if defined(__CUDA_ARCH__)
+    uint32_t bits;
+    asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(bits) : "r"(mask), "r"(ones), "r"(zeros));
+    return bits;
+#else
+    return (mask & ones) | (~mask & zeros);
+#endif
+}
 
 // Code without sign, to nearest even, of an fp32 magnitude no larger than the type's largest (or the power of two after it).
 template <int mantissa_bits, int bias>

@@ -58,10 +58,19 @@ MXQ_HD float scale_value(uint32_t scale) {
     return bits_float(scale != 0 && scale != 255 ? normal : special);
 }
 
-// The code of one element under a scale's reciprocal.
+// The bits that codes of a block may have, in every byte and for stored codes alike. Under scale 255 a type without NaN has
+// codes 0, which a product with NaN does not give: kernels that build words of encode<E> or encode_pair<E> mask them.
+template <class E>
+MXQ_HD uint32_t code_mask(uint32_t scale) {
+    return !has_nan<E> && scale == kScaleNan ? 0 : ~0u;
+}
+
+// The code of one element under a scale's reciprocal, masked already. Where the scale is no NaN, NaN gives the type's NaN or
+// its largest value.
 template <class E>
 MXQ_HD uint32_t quantize_element(float value, float reciprocal) {
-    return encode<E>(multiply_rn(value, reciprocal));
+    const uint32_t code = encode<E>(multiply_rn(value, reciprocal));
+    return !has_nan<E> && is_nan(reciprocal) ? 0 : code;
 }
 
 // The fp32 value of a code under a scale's value: one rounding, and the library's NaN.

@@ -27,6 +27,32 @@ struct E5M2 {
     static constexpr uint32_t first_special = 0x7C;    // 0x7C is Inf
 };
 
+// Types of less than a byte have neither Inf nor NaN: NaN becomes their largest value. A code takes a byte of its own here,
+// upper bits zero; numerics/packing.h stores it.
+struct E3M2 {
+    static constexpr int bits = 6, exponent_bits = 3, mantissa_bits = 2, bias = 3;
+    static constexpr int emax = 4;
+    static constexpr float max = 28.0f;
+    static constexpr uint32_t nan_code = 0x1F;
+    static constexpr uint32_t first_special = 0x20;    // past all codes: none is special
+};
+
+struct E2M3 {
+    static constexpr int bits = 6, exponent_bits = 2, mantissa_bits = 3, bias = 1;
+    static constexpr int emax = 2;
+    static constexpr float max = 7.5f;
+    static constexpr uint32_t nan_code = 0x1F;
+    static constexpr uint32_t first_special = 0x20;
+};
+
+struct E2M1 {
+    static constexpr int bits = 4, exponent_bits = 2, mantissa_bits = 1, bias = 1;
+    static constexpr int emax = 2;
+    static constexpr float max = 6.0f;
+    static constexpr uint32_t nan_code = 0x7;
+    static constexpr uint32_t first_special = 0x8;
+};
+
 // Constants of the fp32 representation of E.
 template <class E>
 struct ElementBits {
@@ -36,6 +62,9 @@ struct ElementBits {
     static constexpr uint32_t zero_as_normal = uint32_t(127 - E::bias) << 23;
     static constexpr uint32_t sign = 1u << (E::bits - 1);
 };
+
+template <class E>
+constexpr bool has_nan = E::first_special < ElementBits<E>::sign;
 
 // RNE_sat: nearest code, ties to even, beyond max (Inf too) to +-max, NaN to nan_code without sign.
 template <class E>
@@ -56,7 +85,7 @@ MXQ_HD float decode(uint32_t code) {
     const float normal = bits_float((magnitude << B::shift) + B::zero_as_normal);
     const float subnormal = multiply_rn(add_rn(normal, -bits_float(B::zero_as_normal)), 2.0f);
     uint32_t bits = float_bits(magnitude < (1u << E::mantissa_bits) ? subnormal : normal);
-    if constexpr (E::first_special < B::sign) {
+    if constexpr (has_nan<E>) {
         const uint32_t special = E::first_special == E::nan_code || magnitude != E::first_special ? kNanBits : kInfinityBits;
         bits = magnitude >= E::first_special ? special : bits;
     }
@@ -64,23 +93,85 @@ MXQ_HD float decode(uint32_t code) {
 }
 
 #if defined(__CUDACC__)
-// Two codes at once, the first in the low byte: the hardware conversion where there is one gives the same bits.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+// The 8-bit type of E's mantissa bits. A six-bit magnitude is a magnitude of that type too, of 2^(bias - wide bias) times
+// the value, subnormals among subnormals, and rounds there as it does in its own type.
+template <class E>
+struct WideType {
+    static constexpr bool is_e4m3 = E::mantissa_bits == 3;
+    static constexpr __nv_fp8_interpretation_t kind = is_e4m3 ? __NV_E4M3 : __NV_E5M2;
+    static constexpr int exponent = (is_e4m3 ? E4M3::bias : E5M2::bias) - E::bias;
+    static constexpr float to_wide = 1.0f / float(1 << exponent);
+    static constexpr uint32_t from_wide = uint32_t(15 + exponent) << 10 | uint32_t(15 + exponent) << 26;  // as two halves
+};
+
+__device__ __forceinline__ __half2 halves(uint32_t bits) { return __half2(__builtin_bit_cast(__half2_raw, bits)); }
+
+template <class E>
+__device__ __forceinline__ uint32_t encode_six_bit_pair(float first, float second) {
+    using W = WideType<E>;
+    const auto wide = [](float value) { return multiply_rn(fmaxf(fminf(value, E::max), -E::max), W::to_wide); };  // NaN: max
+    const uint32_t codes = __nv_cvt_float2_to_fp8x2(make_float2(wide(first), wide(second)), __NV_SATFINITE, W::kind);
+    return (codes & 0x1F1F) | ((codes >> 2) & 0x2020);
+}
+
+template <class E>
+__device__ __forceinline__ float2 decode_six_bit_pair(uint32_t codes) {
+    using W = WideType<E>;
+    const uint32_t wide = codes + 3 * (codes & 0x2020);  // the sign two places up
+    const __half2 shrunk(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(wide), W::kind));
+    return __half22float2(__hmul2(shrunk, halves(W::from_wide)));  // exact
+}
+
+// Low two bytes: the code without sign plus 0x2A, then 1. round_magnitude's sum holds the significand in its lowest bits and
+// twice its exponent field, of 149 and up, from bit 22.
+__device__ __forceinline__ uint32_t round_e2m1(float value) {
+    constexpr uint32_t one = 127u << 23, shift = 22u << 23;
+    const float magnitude = fminf(fabsf(value), E2M1::max);  // NaN: max
+    const uint32_t magic = __viaddmax_u32(float_bits(magnitude), shift, one + shift) & kInfinityBits;
+    const uint32_t sum = float_bits(add_rn(magnitude, bits_float(magic)));
+    return sum + (sum >> 22);
+}
+
+__device__ __forceinline__ uint32_t encode_e2m1_pair(float first, float second) {
+    const uint32_t magnitudes = permute_bytes(round_e2m1(first), round_e2m1(second), 0x1140) - 0x01012A2Au;
+    const uint32_t signs = permute_bytes(float_bits(first), float_bits(second), 0x00FB);  // of their top bytes, eight times
+    return magnitudes | (signs & 0x0808);
+}
+
+// The upper bytes of the eight magnitudes as halves, whose lower bytes are zero.
+__device__ __forceinline__ float2 decode_e2m1_pair(uint32_t codes) {
+    const uint32_t magnitudes = permute_bytes(0x3E3C3800u, 0x46444240u, (codes << 4) & 0x7070);
+    return __half22float2(halves(magnitudes | ((codes * 0x00101000u) & 0x80008000u)));
+}
+#endif
+
+// Two codes at once, the first in the low byte, the second in the next: the bits of encode<E>, but that a NaN must be one
+// that arithmetic made (the device's have no sign).
 template <class E>
 __device__ __forceinline__ uint32_t encode_pair(float first, float second) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    constexpr __nv_fp8_interpretation_t kind = E::mantissa_bits == 3 ? __NV_E4M3 : __NV_E5M2;
-    return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, kind);
+    if constexpr (E::bits == 8)
+        return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, WideType<E>::kind);
+    else if constexpr (E::bits == 6)
+        return encode_six_bit_pair<E>(first, second);
+    else
+        return encode_e2m1_pair(first, second);
 #else
     return encode<E>(first) | (encode<E>(second) << 8);
 #endif
 }
 
-// The values of two codes, the first in the low byte; every one is exact in F16.
+// The values of two codes, the first in the low byte, the second in the next; every one is exact in F16.
 template <class E>
 __device__ __forceinline__ float2 decode_pair(uint32_t codes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    constexpr __nv_fp8_interpretation_t kind = E::mantissa_bits == 3 ? __NV_E4M3 : __NV_E5M2;
-    return __half22float2(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), kind));
+    if constexpr (E::bits == 8)
+        return __half22float2(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), WideType<E>::kind));
+    else if constexpr (E::bits == 6)
+        return decode_six_bit_pair<E>(codes);
+    else
+        return decode_e2m1_pair(codes);
 #else
     return make_float2(decode<E>(codes & 0xFF), decode<E>(codes >> 8 & 0xFF));
 #endif

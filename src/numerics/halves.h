@@ -1,4 +1,4 @@
-// MXFP8 by way of F16, whose exponent field becomes that of the code: 16-bit operations serve twice the elements.
+// MX elements by way of F16, whose exponent field becomes that of the code: 16-bit operations serve twice the elements.
 //
 // To codes: all inputs shortened to BF16, scaled, converted to F16, rounded as integers.
 //
@@ -6,7 +6,7 @@
 // value of up to six significant bits as the number it came from, so that scales and codes come out the same.
 //
 // Then F16 holds 2^(bias - 15) times the value, so that its exponent field is that of the code, subnormal codes being
-// subnormal halves. The eight bits of a word are exact there, or smaller than 2^-10 of E4M3's half a place but for one case:
+// subnormal halves. The eight bits of a word are exact there, or smaller than 2^-10 of half a place but for one case:
 // a word that is above the tie of 0 and the smallest code by half a place of F16. Multiplying by 1 + 2^-20 sends it up.
 //
 // This holds where no product with anything but zero codes leaves fp32's normal range: is_odd_bf16_scale, or a block of zeros.
@@ -46,7 +46,7 @@ MXQ_HD uint32_t quantize_odd_bf16(uint32_t word, float factor) {
     const uint32_t half = from_float<F16>(multiply_rn(to_float(Bf16{uint16_t(word)}), factor)).bits;
     const uint32_t magnitude = half & 0x7FFF;
     const uint32_t code = (magnitude + R::below_half + ((magnitude >> R::shift) & 1)) >> R::shift;
-    return (code < R::max_code ? code : R::max_code) | ((half >> 8) & 0x80);
+    return (code < R::max_code ? code : R::max_code) | ((half >> (16 - E::bits)) & ElementBits<E>::sign);
 }
 
 // From codes: a code that is neither Inf nor NaN, moved up, is the half 2^(bias - 15) times its value. Under a plain scale

@@ -24,7 +24,7 @@ std::map<std::string, int64_t> header_constants() {
 
 TEST_CASE("constants: every #define of the header, by name, with its value") {
     auto constants = header_constants();
-    CHECK(constants.size() == 41);
+    CHECK(constants.size() == 58);
     for (const auto& [name, value] : constants) {
         INFO(name);
         int64_t got = -1;
@@ -74,7 +74,13 @@ TEST_CASE("constants: version, formats and their properties") {
                                 {MXQ_FORMAT_F16, "f16", 16, 1, 0},
                                 {MXQ_FORMAT_BF16, "bf16", 16, 1, 0},
                                 {MXQ_FORMAT_MXFP8_E4M3, "mxfp8_e4m3", 8, 32, 1},
-                                {MXQ_FORMAT_MXFP8_E5M2, "mxfp8_e5m2", 8, 32, 1}};
+                                {MXQ_FORMAT_MXFP8_E5M2, "mxfp8_e5m2", 8, 32, 1},
+                                {MXQ_FORMAT_MXFP6_E2M3, "mxfp6_e2m3", 6, 32, 1},
+                                {MXQ_FORMAT_MXFP6_E3M2, "mxfp6_e3m2", 6, 32, 1},
+                                {MXQ_FORMAT_MXFP4, "mxfp4", 4, 32, 1},
+                                {MXQ_FORMAT_NVFP4, "nvfp4", 4, 16, 1},
+                                {MXQ_FORMAT_FP8_E4M3, "fp8_e4m3", 8, 0, 1},
+                                {MXQ_FORMAT_FP8_E5M2, "fp8_e5m2", 8, 0, 1}};
     for (const Expected& expected : formats) {
         auto property = [&](int32_t which) {
             int64_t value = -1;
@@ -87,7 +93,7 @@ TEST_CASE("constants: version, formats and their properties") {
         CHECK(property(MXQ_PROPERTY_QUANTIZED) == expected.quantized);
     }
     int64_t value = 17;
-    for (int32_t format : {-1, 0, 6, 99}) {
+    for (int32_t format : {-1, 0, 12, 99}) {
         CHECK(mxq_format_name(format) == nullptr);
         CHECK(mxq_format_property(format, MXQ_PROPERTY_BLOCK, &value) == MXQ_STATUS_INVALID_ARGUMENT);
     }

@@ -75,7 +75,7 @@ MXQ_EACH_DEVICE("refusals: gemm") {
         MXQ_REFUSED(mxq_gemm(device.context, nullptr, f.a, f.b, f.d.tensor, nullptr, 0, &f), MXQ_STATUS_INVALID_ARGUMENT, "stream");
 
     auto plain = f32({std::nullopt, m, k});
-    MXQ_REFUSED(f.run(plain, f.b, f.d.tensor), MXQ_STATUS_UNSUPPORTED, "a is f32", "expected mxfp8");
+    MXQ_REFUSED(f.run(plain, f.b, f.d.tensor), MXQ_STATUS_UNSUPPORTED, "a is f32", "expected bf16 or a quantized format");
     MXQ_REFUSED(f.run(f.a, plain, f.d.tensor), MXQ_STATUS_UNSUPPORTED, "b is f32");
     MXQ_REFUSED(f.run(f.a, f.b, f.a), MXQ_STATUS_UNSUPPORTED, "d is mxfp8_e4m3", "expected f32");
     MXQ_REFUSED(f.run(shaped(m, k + 1), f.b, f.d.tensor), MXQ_STATUS_SHAPE_MISMATCH, "71", "70", "transposes");

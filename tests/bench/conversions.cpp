@@ -32,15 +32,86 @@ using Query = mxq_status (*)(mxq_context*, const mxq_quantize_options*, const mx
                              mxq_plan**);
 
 void measure_verb(Backend& backend, Report& report, Measurement m, double bytes, Verb verb, Query query,
-                  const Operand& in, const Operand& out) {
-    Plan plan = make<Plan>(query, backend.context(), nullptr, in.get(), out.get());
+                  const Operand& in, const Operand& out, const mxq_quantize_options* options = nullptr) {
+    Plan plan = make<Plan>(query, backend.context(), options, in.get(), out.get());
     const uint64_t workspace_bytes = mxq_plan_workspace_bytes(plan.get());
     auto workspace = backend.allocate(workspace_bytes);
     m.implementation = mxq_plan_implementation(plan.get());
     measure(backend, report, m, bytes, [&] {
         check(
-            verb(backend.context(), nullptr, in.get(), out.get(), workspace.get(), workspace_bytes, backend.stream()));
+            verb(backend.context(), options, in.get(), out.get(), workspace.get(), workspace_bytes, backend.stream()));
     });
+}
+
+// Every format, as it comes and with its other scalings.
+struct Format {
+    const char* name;
+    Quantization to;
+};
+
+const Format formats[] = {
+    {"MXFP8 E4M3", {.format = MXQ_FORMAT_MXFP8_E4M3}},
+    {"MXFP8 E5M2", {.format = MXQ_FORMAT_MXFP8_E5M2}},
+    {"MXFP8 E4M3 32x32", {.format = MXQ_FORMAT_MXFP8_E4M3, .scaling = MXQ_SCALING_32X32}},
+    {"MXFP8 E4M3 1x128", {.format = MXQ_FORMAT_MXFP8_E4M3, .scaling = MXQ_SCALING_1X128}},
+    {"MXFP8 E4M3 128x128", {.format = MXQ_FORMAT_MXFP8_E4M3, .scaling = MXQ_SCALING_128X128}},
+    {"MXFP6 E2M3", {.format = MXQ_FORMAT_MXFP6_E2M3}},
+    {"MXFP6 E3M2", {.format = MXQ_FORMAT_MXFP6_E3M2}},
+    {"MXFP4", {.format = MXQ_FORMAT_MXFP4}},
+    {"NVFP4 1x16", {.format = MXQ_FORMAT_NVFP4}},
+    {"NVFP4 16x16", {.format = MXQ_FORMAT_NVFP4, .scaling = MXQ_SCALING_16X16}},
+    {"FP8 E4M3 tensor, delayed", {.format = MXQ_FORMAT_FP8_E4M3, .delayed = true}},
+    {"FP8 E4M3 tensor, current", {.format = MXQ_FORMAT_FP8_E4M3}},
+    {"FP8 E4M3 row", {.format = MXQ_FORMAT_FP8_E4M3, .scaling = MXQ_SCALING_ROW}},
+    {"FP8 E4M3 1x128", {.format = MXQ_FORMAT_FP8_E4M3, .scaling = MXQ_SCALING_1X128}},
+    {"FP8 E4M3 128x128", {.format = MXQ_FORMAT_FP8_E4M3, .scaling = MXQ_SCALING_128X128}},
+};
+
+struct Parts {
+    const char* name;
+    std::vector<int32_t> parts;
+};
+const Parts all_parts[] = {{"rowwise", {MXQ_PART_ROWWISE}},
+                           {"columnwise", {MXQ_PART_COLUMNWISE}},
+                           {"both", {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}}};
+
+// NVFP4's and MXFP4's slow options.
+void bench_options(Backend& backend, Report& report, const Operand& in, Shape shape) {
+    const uint64_t seed_offset[] = {1234, 5678};
+    auto numbers = backend.allocate(sizeof seed_offset);
+    backend.upload(numbers.get(), seed_offset, sizeof seed_offset);
+    for (const Parts& parts : all_parts)
+        for (int choice = 0; choice < 4; ++choice) {
+            auto options = make<QuantizeOptions>(mxq_quantize_options_create);
+            const char* name = choice == 0 ? "stochastic" : choice == 1 ? "Hadamard" : choice == 2 ? "4/6 MAE" : "4/6 MSE";
+            if (choice == 0)
+                check(mxq_quantize_options_set_stochastic_rounding(options.get(), static_cast<uint64_t*>(numbers.get())));
+            if (choice == 1)
+                check(mxq_quantize_options_set_hadamard(options.get(), MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE, 0xD7E8));
+            if (choice >= 2) check(mxq_quantize_options_set_four_over_six(options.get(), choice - 1));
+            const Operand out = empty_quantized(backend, {.format = MXQ_FORMAT_NVFP4, .parts = parts.parts}, shape);
+            measure_verb(backend, report, {"quantize", std::string("NVFP4 ") + name + " " + parts.name, text(shape)},
+                         in.bytes + out.bytes, mxq_quantize, mxq_quantize_query, in, out, options.get());
+        }
+}
+
+void bench_requantize(Backend& backend, Report& report, Shape shape) {
+    const struct {
+        const char* name;
+        Quantization from, to;
+    } cases[] = {
+        {"MXFP8 1x32 to columnwise", {}, {.parts = {MXQ_PART_COLUMNWISE}}},
+        {"MXFP8 columnwise to rowwise", {.parts = {MXQ_PART_COLUMNWISE}}, {}},
+        {"MXFP8 1x32 to 128x128", {}, {.scaling = MXQ_SCALING_128X128}},
+        {"MXFP8 to MXFP4", {}, {.format = MXQ_FORMAT_MXFP4}},
+        {"NVFP4 to MXFP8 columnwise", {.format = MXQ_FORMAT_NVFP4}, {.parts = {MXQ_PART_COLUMNWISE}}},
+    };
+    for (const auto& c : cases) {
+        const Operand in = random_quantized(backend, c.from, shape);
+        const Operand out = empty_quantized(backend, c.to, shape);
+        measure_verb(backend, report, {"requantize", c.name, text(shape)}, in.bytes + out.bytes, mxq_requantize,
+                     mxq_requantize_query, in, out);
+    }
 }
 
 }  // namespace
@@ -107,5 +178,56 @@ void bench_swizzle(Backend& backend, const Arguments& arguments, Report& report)
                      mxq_swizzle_scales_query, compact, swizzled);
         measure_verb(backend, report, {"unswizzle", "scales rowwise", text(shape)}, bytes, mxq_unswizzle_scales,
                      mxq_unswizzle_scales_query, swizzled, compact);
+    }
+}
+
+// Every format through quantize, dequantize, requantize and amax.
+void bench_formats(Backend& backend, const Arguments& arguments, Report& report) {
+    const Shape shape = shapes(arguments)[0];
+    const Operand in = random_plain(backend, MXQ_FORMAT_BF16, shape), back = empty_plain(backend, MXQ_FORMAT_BF16, shape);
+    for (const Format& format : formats)
+        for (const Parts& parts : all_parts) {
+            Quantization to = format.to;
+            to.parts = parts.parts;
+            const std::string name = std::string(format.name) + " " + parts.name;
+            const Operand out = empty_quantized(backend, to, shape);
+            measure_verb(backend, report, {"quantize", name, text(shape)}, in.bytes + out.bytes, mxq_quantize,
+                         mxq_quantize_query, in, out);
+            if (parts.parts.size() > 1) continue;
+            const Operand from = random_quantized(backend, to, shape);
+            measure_verb(backend, report, {"dequantize", name, text(shape)}, from.bytes + back.bytes, mxq_dequantize,
+                         mxq_dequantize_query, from, back);
+        }
+    bench_options(backend, report, in, shape);
+    bench_requantize(backend, report, shape);
+    const Operand amax = empty_quantized(backend, {.format = MXQ_FORMAT_NVFP4}, shape);
+    measure_verb(backend, report, {"amax", "BF16", text(shape)}, in.bytes, mxq_amax, mxq_amax_query, in, amax);
+}
+
+// Eight ragged groups: padded by a verb of its own, and in the same pass as quantize.
+void bench_groups(Backend& backend, const Arguments& arguments, Report& report) {
+    for (Shape shape : shapes(arguments)) {
+        const auto ends = ragged_ends(shape.rows, 8);
+        auto device_ends = backend.allocate(ends.size() * sizeof ends[0]);
+        backend.upload(device_ends.get(), ends.data(), ends.size() * sizeof ends[0]);
+        const Operand in = random_plain(backend, MXQ_FORMAT_BF16, shape);
+        set_groups(in, ends, device_ends);
+        Operand padded{tensor(MXQ_FORMAT_BF16, shape.rows, shape.cols), {}};
+        set_groups(padded, ends, device_ends);
+        check(mxq_tensor_set_group_alignment(padded.get(), 128, 0));
+        const uint64_t bytes = required_bytes(padded.tensor).codes;
+        padded.memory.push_back(backend.allocate(bytes));
+        check(mxq_tensor_set_data(padded.get(), padded.memory[0].get(), bytes));
+        measure_verb(backend, report, {"pad_groups", "BF16, 8 groups to 128", text(shape)}, 2 * in.bytes, mxq_pad_groups,
+                     mxq_pad_groups_query, in, padded);
+        measure_verb(backend, report, {"unpad", "BF16, 8 groups from 128", text(shape)}, 2 * in.bytes, mxq_unpad_groups,
+                     mxq_unpad_groups_query, padded, in);
+        for (const Parts& parts : all_parts)
+            for (bool swizzled : {false, true}) {
+                const Operand out = random_grouped(backend, {.parts = parts.parts, .swizzled = swizzled}, shape, ends, device_ends);
+                const std::string name = std::string("BF16 to E4M3, 8 groups, ") + parts.name + (swizzled ? ", swizzled" : "");
+                measure_verb(backend, report, {"quantize", name, text(shape)}, in.bytes + out.bytes, mxq_quantize,
+                             mxq_quantize_query, in, out);
+            }
     }
 }

@@ -1,4 +1,4 @@
-// mxq_bench [--device cpu|cuda] [--verb quantize|dequantize|swizzle|gemm|all] [--threads N]
+// mxq_bench [--device cpu|cuda] [--verb quantize|dequantize|swizzle|formats|groups|gemm|all] [--threads N]
 //           [--rows R --cols C] [--json FILE]
 //
 // Rates count bytes read and written, or 2 m n k operations. Each figure is a median, taken in turns with the copy or
@@ -17,7 +17,8 @@ const struct {
     const char* name;
     void (*bench)(Backend&, const Arguments&, Report&);
 } verbs[] = {
-    {"quantize", bench_quantize}, {"dequantize", bench_dequantize}, {"swizzle", bench_swizzle}, {"gemm", bench_gemm}};
+    {"quantize", bench_quantize}, {"dequantize", bench_dequantize}, {"swizzle", bench_swizzle},
+    {"formats", bench_formats},   {"groups", bench_groups},         {"gemm", bench_gemm}};
 
 Arguments parse(int argc, char** argv) {
     Arguments a;
@@ -37,7 +38,7 @@ Arguments parse(int argc, char** argv) {
         throw std::runtime_error("--device takes cpu or cuda, got " + a.device);
     const auto named = [&](const auto& verb) { return a.verb == verb.name; };
     if (a.verb != "all" && std::none_of(std::begin(verbs), std::end(verbs), named))
-        throw std::runtime_error("--verb takes quantize, dequantize, swizzle, gemm or all, got " + a.verb);
+        throw std::runtime_error("--verb takes quantize, dequantize, swizzle, formats, groups, gemm or all, got " + a.verb);
     if (a.threads < 0) throw std::runtime_error("--threads takes 0 (one per core) or more");
     if ((a.rows > 0) != (a.cols > 0)) throw std::runtime_error("--rows and --cols come together");
     if (a.threads == 0) a.threads = usable_cores();

@@ -48,8 +48,18 @@ void add_part(Backend& backend, Operand& operand, int32_t part) {
     operand.bytes += double(bytes.codes) + double(bytes.scales);
 }
 
+// One fp32 number in the backend's memory, which the operand keeps.
+float* add_number(Backend& backend, Operand& operand, float value) {
+    operand.memory.push_back(backend.allocate(sizeof value));
+    backend.upload(operand.memory.back().get(), &value, sizeof value);
+    return static_cast<float*>(operand.memory.back().get());
+}
+
 void quantize(Backend& backend, const Operand& in, const Operand& out) {
-    check(mxq_quantize(backend.context(), nullptr, in.get(), out.get(), nullptr, 0, backend.stream()));
+    Plan plan = make<Plan>(mxq_quantize_query, backend.context(), nullptr, in.get(), out.get());
+    const uint64_t bytes = mxq_plan_workspace_bytes(plan.get());
+    auto workspace = backend.allocate(bytes);
+    check(mxq_quantize(backend.context(), nullptr, in.get(), out.get(), workspace.get(), bytes, backend.stream()));
     backend.wait();
 }
 
@@ -74,10 +84,16 @@ Operand random_plain(Backend& backend, int32_t format, Shape shape) {
 }
 
 Operand empty_quantized(Backend& backend, const Quantization& quantization, Shape shape) {
+    constexpr float largest = 6;  // more than any of the random numbers
     Operand out{describe(quantization.format, shape), {}};
-    check(mxq_tensor_set_scaling(out.get(), quantization.scaling));
+    if (quantization.scaling != MXQ_SCALING_NONE) check(mxq_tensor_set_scaling(out.get(), quantization.scaling));
     check(mxq_tensor_set_swizzled(out.get(), quantization.swizzled));
     for (int32_t part : quantization.parts) add_part(backend, out, part);
+    if (quantization.format == MXQ_FORMAT_NVFP4)
+        for (int32_t part : quantization.parts)
+            check(mxq_tensor_set_amax(out.get(), part, add_number(backend, out, largest), sizeof(float)));
+    if (quantization.delayed)
+        check(mxq_tensor_set_quantization_scale(out.get(), add_number(backend, out, 448 / largest), sizeof(float)));
     return out;
 }
 
@@ -100,34 +116,17 @@ std::vector<int32_t> ragged_ends(int64_t rows, int groups) {
     return ends;
 }
 
-Operand random_grouped(Backend& backend, int32_t part, Shape shape, const std::vector<int32_t>& ends,
-                       std::shared_ptr<void> device_ends) {
-    Operand out{describe(MXQ_FORMAT_MXFP8_E4M3, shape), {std::move(device_ends)}};
-    check(mxq_tensor_set_groups(out.get(), out.memory[0].get(), MXQ_TYPE_INT32, int32_t(ends.size())));
-    add_part(backend, out, part);
+void set_groups(const Operand& operand, const std::vector<int32_t>& ends, const std::shared_ptr<void>& device_ends) {
+    check(mxq_tensor_set_groups(operand.get(), device_ends.get(), MXQ_TYPE_INT32, int32_t(ends.size())));
+}
 
-    // Quantize takes no groups: lay the rows out as the part stores them, and quantize them as one matrix.
-    const bool padded = part == MXQ_PART_COLUMNWISE;
-    const int64_t stored_rows = padded ? int64_t(required_bytes(out.tensor, part).codes) / shape.cols : shape.rows;
-    Operand in = random_plain(backend, MXQ_FORMAT_BF16, {stored_rows, shape.cols});
-    if (padded) {
-        const auto zero_rows = [&](int64_t begin, int64_t end) {
-            const std::vector<uint8_t> zeros(2 * (end - begin) * shape.cols);
-            backend.upload(static_cast<char*>(in.memory[0].get()) + 2 * begin * shape.cols, zeros.data(), zeros.size());
-        };
-        int64_t begin = 0, start = 0;
-        for (int64_t end : ends) {
-            const int64_t next = start + (end - begin + 31) / 32 * 32;
-            zero_rows(start + end - begin, next);
-            begin = end, start = next;
-        }
-        zero_rows(start, stored_rows);
-    }
-    Operand whole{tensor(MXQ_FORMAT_MXFP8_E4M3, stored_rows, shape.cols), {}};
-    const PartBytes bytes = required_bytes(whole.tensor, part);
-    if (double(bytes.codes + bytes.scales) != out.bytes)
-        throw std::logic_error("the grouped operand is laid out otherwise");
-    check(mxq_tensor_set_part(whole.get(), part, out.memory[1].get(), bytes.codes, out.memory[2].get(), bytes.scales));
-    quantize(backend, in, whole);
+Operand random_grouped(Backend& backend, const Quantization& quantization, Shape shape, const std::vector<int32_t>& ends,
+                       const std::shared_ptr<void>& device_ends) {
+    Operand in = random_plain(backend, MXQ_FORMAT_BF16, shape);
+    Operand out = empty_quantized(backend, {quantization.format, {}, quantization.scaling, quantization.swizzled}, shape);
+    out.memory.push_back(device_ends);
+    set_groups(out, ends, device_ends);
+    for (int32_t part : quantization.parts) add_part(backend, out, part);
+    quantize(backend, in, out);
     return out;
 }

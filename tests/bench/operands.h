@@ -20,20 +20,24 @@ struct Operand {
 struct Quantization {
     int32_t format = MXQ_FORMAT_MXFP8_E4M3;
     std::vector<int32_t> parts = {MXQ_PART_ROWWISE};
-    int32_t scaling = MXQ_SCALING_1X32;
+    int32_t scaling = MXQ_SCALING_NONE;  // the format's own
     bool swizzled = false;
+    bool delayed = false;  // FP8 with TENSOR scales: the scale is given
 };
 
 // Normal random numbers (never zeros: they flatter tensor cores and caches alike).
 Operand random_plain(Backend& backend, int32_t format, Shape shape);
 Operand empty_plain(Backend& backend, int32_t format, Shape shape);
+// NVFP4 has its amax: that of the random numbers, or more.
 Operand empty_quantized(Backend& backend, const Quantization& quantization, Shape shape);
 Operand random_quantized(Backend& backend, const Quantization& quantization, Shape shape);
 
 // Ragged groups over `rows` rows, sizes between half and one and a half of the mean.
 std::vector<int32_t> ragged_ends(int64_t rows, int groups);
 
-// A (rows, cols) operand with groups of rows. Columnwise, its groups stand in the padded layout of
-// mxq_tensor_set_groups.
-Operand random_grouped(Backend& backend, int32_t part, Shape shape, const std::vector<int32_t>& ends,
-                       std::shared_ptr<void> device_ends);
+// Makes it a tensor with groups of rows.
+void set_groups(const Operand& operand, const std::vector<int32_t>& ends, const std::shared_ptr<void>& device_ends);
+
+// A (rows, cols) operand with groups of rows.
+Operand random_grouped(Backend& backend, const Quantization& quantization, Shape shape, const std::vector<int32_t>& ends,
+                       const std::shared_ptr<void>& device_ends);

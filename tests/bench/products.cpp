@@ -50,14 +50,40 @@ Operands grouped_operands(Backend& backend, const Case& c, const Size& s) {
     auto device_ends = backend.allocate(ends.size() * sizeof ends[0]);
     backend.upload(device_ends.get(), ends.data(), ends.size() * sizeof ends[0]);
     if (c.transpose_a == T)
-        return {random_grouped(backend, MXQ_PART_COLUMNWISE, {s.m, s.k}, ends, device_ends),
-                random_grouped(backend, MXQ_PART_COLUMNWISE, {s.m, s.n}, ends, device_ends),
+        return {random_grouped(backend, {.parts = {MXQ_PART_COLUMNWISE}}, {s.m, s.k}, ends, device_ends),
+                random_grouped(backend, {.parts = {MXQ_PART_COLUMNWISE}}, {s.m, s.n}, ends, device_ends),
                 empty_plain(backend, MXQ_FORMAT_F32, {s.k, s.n, s.groups})};
     const bool b_t = c.transpose_b == T;
     const Shape b = b_t ? Shape{s.n, s.k, s.groups} : Shape{s.k, s.n, s.groups};
-    return {random_grouped(backend, MXQ_PART_ROWWISE, {s.m, s.k}, ends, device_ends),
+    return {random_grouped(backend, {}, {s.m, s.k}, ends, device_ends),
             random_quantized(backend, {.parts = {part_of(!b_t)}}, b),
             empty_plain(backend, MXQ_FORMAT_BF16, {s.m, s.n})};
+}
+
+// Forward products of other formats.
+struct Pair {
+    const char* name;
+    Quantization a, b;
+};
+
+const Pair pairs[] = {
+    {"MXFP8 x MXFP4", {}, {.format = MXQ_FORMAT_MXFP4}},
+    {"BF16 x MXFP4", {.format = MXQ_FORMAT_BF16}, {.format = MXQ_FORMAT_MXFP4}},
+    {"BF16 x MXFP8", {.format = MXQ_FORMAT_BF16}, {}},
+    {"MXFP4 x MXFP4", {.format = MXQ_FORMAT_MXFP4}, {.format = MXQ_FORMAT_MXFP4}},
+    {"MXFP6 E2M3 x MXFP6 E3M2", {.format = MXQ_FORMAT_MXFP6_E2M3}, {.format = MXQ_FORMAT_MXFP6_E3M2}},
+    {"NVFP4 x NVFP4", {.format = MXQ_FORMAT_NVFP4}, {.format = MXQ_FORMAT_NVFP4}},
+    {"BF16 x NVFP4", {.format = MXQ_FORMAT_BF16}, {.format = MXQ_FORMAT_NVFP4}},
+    {"FP8 tensor x FP8 tensor", {.format = MXQ_FORMAT_FP8_E4M3}, {.format = MXQ_FORMAT_FP8_E4M3}},
+    {"FP8 1x128 x FP8 128x128",
+     {.format = MXQ_FORMAT_FP8_E4M3, .scaling = MXQ_SCALING_1X128},
+     {.format = MXQ_FORMAT_FP8_E4M3, .scaling = MXQ_SCALING_128X128}},
+    {"BF16 x BF16", {.format = MXQ_FORMAT_BF16}, {.format = MXQ_FORMAT_BF16}},
+};
+
+Operand random_operand(Backend& backend, const Quantization& quantization, Shape shape) {
+    return quantization.format == MXQ_FORMAT_BF16 ? random_plain(backend, MXQ_FORMAT_BF16, shape)
+                                                  : random_quantized(backend, quantization, shape);
 }
 
 // sgemm of the same m, n, k on random numbers; a call that does nothing where OpenBLAS is missing.
@@ -70,9 +96,8 @@ std::function<void()> sgemm_call(Backend& backend, const Sgemm* sgemm, const Siz
     return [=] { (*sgemm)(int(s.m), int(s.n), int(s.k), data(*a), data(*b), data(*c)); };
 }
 
-void measure(Backend& backend, Report& report, const Sgemm* sgemm, const Case& c, const Size& s) {
+void measure(Backend& backend, Report& report, const Sgemm* sgemm, const Case& c, const Size& s, const Operands& o) {
     const bool grouped = s.groups > 0;
-    const Operands o = grouped ? grouped_operands(backend, c, s) : plain_operands(backend, c, s);
     auto options = make<GemmOptions>(mxq_gemm_options_create);
     check(mxq_gemm_options_set_transpose(options.get(), c.transpose_a, c.transpose_b));
     Plan plan = make<Plan>(grouped ? mxq_grouped_gemm_query : mxq_gemm_query, backend.context(), options.get(),
@@ -111,7 +136,15 @@ void bench_gemm(Backend& backend, const Arguments& arguments, Report& report) {
     const std::vector<Size> grouped =
         on_cpu ? std::vector<Size>{{2048, 1024, 1024, 4}}
                : std::vector<Size>{{32768, 2048, 7168, 8}, {32768, 2048, 7168, 4}, {32768, 8192, 5120, 8}};
-    for (const Case& c : {forward, input_gradient, weight_gradient}) measure(backend, report, sgemm.get(), c, whole);
+    for (const Case& c : {forward, input_gradient, weight_gradient})
+        measure(backend, report, sgemm.get(), c, whole, plain_operands(backend, c, whole));
     for (const Size& size : grouped)
-        for (const Case& c : {forward, input_gradient, weight_gradient}) measure(backend, report, sgemm.get(), c, size);
+        for (const Case& c : {forward, input_gradient, weight_gradient})
+            measure(backend, report, sgemm.get(), c, size, grouped_operands(backend, c, size));
+    for (const Pair& pair : pairs) {
+        const Case c = {pair.name, N, T};
+        measure(backend, report, sgemm.get(), c, whole,
+                {random_operand(backend, pair.a, {whole.m, whole.k}), random_operand(backend, pair.b, {whole.n, whole.k}),
+                 empty_plain(backend, MXQ_FORMAT_BF16, {whole.m, whole.n})});
+    }
 }

@@ -31,11 +31,34 @@ struct Name {
     const char* text;
     int32_t value;
 };
-inline const Name formats[] = {{"e4m3", MXQ_FORMAT_MXFP8_E4M3}, {"e5m2", MXQ_FORMAT_MXFP8_E5M2}};
+inline const Name formats[] = {{"e4m3", MXQ_FORMAT_MXFP8_E4M3}, {"e5m2", MXQ_FORMAT_MXFP8_E5M2}};  // of layout
+inline const Name mx_formats[] = {{"e4m3", MXQ_FORMAT_MXFP8_E4M3},
+                                  {"e5m2", MXQ_FORMAT_MXFP8_E5M2},
+                                  {"e3m2", MXQ_FORMAT_MXFP6_E3M2},
+                                  {"e2m3", MXQ_FORMAT_MXFP6_E2M3},
+                                  {"e2m1", MXQ_FORMAT_MXFP4}};
+inline const Name fp8_formats[] = {{"e4m3", MXQ_FORMAT_FP8_E4M3}, {"e5m2", MXQ_FORMAT_FP8_E5M2}};
+inline const Name nvfp4_scalings[] = {{"1x16", MXQ_SCALING_1X16}, {"16x16", MXQ_SCALING_16X16}};
+inline const Name fp8_scalings[] = {{"tensor", MXQ_SCALING_TENSOR},
+                                    {"row", MXQ_SCALING_ROW},
+                                    {"1x128", MXQ_SCALING_1X128},
+                                    {"128x128", MXQ_SCALING_128X128}};
 inline const Name roundings[] = {{"floor", MXQ_SCALE_ROUNDING_FLOOR},
                                  {"ceil", MXQ_SCALE_ROUNDING_CEIL},
                                  {"even", MXQ_SCALE_ROUNDING_EVEN},
                                  {"rceil", MXQ_SCALE_ROUNDING_RCEIL}};
+
+// The ways of the nvfp4 vectors, and the T of each.
+struct FourOverSix {
+    const char* text;
+    int32_t value;
+    float t;
+};
+inline const FourOverSix four_over_six[] = {{"plain", MXQ_FOUR_OVER_SIX_NONE, 448},
+                                            {"map4_mae_448", MXQ_FOUR_OVER_SIX_MAE, 448},
+                                            {"map4_mse_448", MXQ_FOUR_OVER_SIX_MSE, 448},
+                                            {"map4_mae_256", MXQ_FOUR_OVER_SIX_MAE, 256},
+                                            {"map4_mse_256", MXQ_FOUR_OVER_SIX_MSE, 256}};
 inline const Name parts[] = {{"rowwise", MXQ_PART_ROWWISE}, {"columnwise", MXQ_PART_COLUMNWISE}};
 
 }  // namespace golden

@@ -5,10 +5,9 @@
 #include "numerics/e8m0.h"
 #include "numerics/element.h"
 
-namespace {
+#include "formats.h"
 
-template <class E>
-constexpr int32_t format_of = std::is_same_v<E, mxq::E4M3> ? MXQ_FORMAT_MXFP8_E4M3 : MXQ_FORMAT_MXFP8_E5M2;
+namespace {
 
 // Equal bits, any NaN equal to any other.
 bool same(float a, double b) {
@@ -18,10 +17,12 @@ bool same(float a, double b) {
 
 template <class E>
 void check_decode() {
-    int ran = 0;
-    for (uint32_t code = 0; code < 256; ++code, ++ran)
-        if (!same(mxq::decode<E>(code), oracle::decode_element(format_of<E>, static_cast<uint8_t>(code)))) FAIL("code " << code);
-    CHECK(ran == 256);
+    uint32_t ran = 0;
+    for (uint32_t code = 0; code < 1u << E::bits; ++code, ++ran) {
+        const double expected = oracle::decode_element(format_of<E>, static_cast<uint8_t>(code));
+        if (!same(mxq::decode<E>(code), expected)) FAIL("code " << code);
+    }
+    CHECK(ran == 1u << E::bits);
 }
 
 // Every value of `next`, a generator of fp32 bits, as a code.
@@ -43,33 +44,57 @@ void check_encode() {
         check(oracle::bits_of(oracle::from_f16(static_cast<uint16_t>(half))));
     }
     for (uint64_t bits = 0; bits < 0x100000000u; bits += 4093) check(static_cast<uint32_t>(bits));
-    // Every midpoint between codes, and its neighbours.
-    const auto& values = oracle::table(oracle::element_type(format_of<E>));
+    // Every value and every midpoint between two, and their neighbours; the largest value too, and the tie past it.
+    auto values = oracle::table(oracle::element_type(format_of<E>));
+    const auto codes = static_cast<int64_t>(values.size());
+    values.push_back(2 * values.back() - values[values.size() - 2]);
     for (size_t i = 0; i + 1 < values.size(); ++i)
-        for (uint32_t sign : {0u, 0x80000000u}) {
-            uint32_t middle = oracle::bits_of(static_cast<float>((values[i] + values[i + 1]) / 2)) | sign;
-            for (uint32_t bits : {middle - 1, middle, middle + 1}) check(bits);
-        }
-    CHECK(ran == 2 * 0x10000 + (0x100000000 + 4092) / 4093 + 6 * static_cast<int64_t>(values.size() - 1));
+        for (double place : {values[i], (values[i] + values[i + 1]) / 2})
+            for (uint32_t sign : {0u, 0x80000000u}) {
+                uint32_t bits = oracle::bits_of(static_cast<float>(place)) | sign;
+                for (uint32_t beside : {bits - 1, bits, bits + 1}) check(beside);
+            }
+    CHECK(ran == 2 * 0x10000 + (0x100000000 + 4092) / 4093 + 12 * codes);
+}
+
+template <class E>
+void check_round_trip() {
+    uint32_t ran = 0;
+    for (uint32_t code = 0; code < 1u << E::bits; ++code) {
+        if ((code & (mxq::ElementBits<E>::sign - 1)) >= E::first_special) continue;
+        ++ran;
+        if (mxq::encode<E>(mxq::decode<E>(code)) != code) FAIL("code " << code);
+    }
+    CHECK(ran == 2 * E::first_special);
 }
 
 }  // namespace
 
 TEST_CASE("element: every code decodes to the oracle's value") {
-    check_decode<mxq::E4M3>();
-    check_decode<mxq::E5M2>();
+    for_each_element([](auto e) { check_decode<decltype(e)>(); });
 }
 
 TEST_CASE("element: every 16-bit value, every midpoint and a stride of fp32 encode to the oracle's code") {
-    check_encode<mxq::E4M3>();
-    check_encode<mxq::E5M2>();
+    for_each_element([](auto e) { check_encode<decltype(e)>(); });
 }
 
 TEST_CASE("element: every code comes back from its own value") {
-    for (uint32_t code = 0; code < 256; ++code) {
-        if ((code & 0x7F) < 0x7F) CHECK(mxq::encode<mxq::E4M3>(mxq::decode<mxq::E4M3>(code)) == code);
-        if ((code & 0x7F) < 0x7C) CHECK(mxq::encode<mxq::E5M2>(mxq::decode<mxq::E5M2>(code)) == code);
-    }
+    for_each_element([](auto e) { check_round_trip<decltype(e)>(); });
+}
+
+TEST_CASE("element: Inf, NaN and the largest values") {
+    const float inf = std::numeric_limits<float>::infinity();
+    auto codes = [&](auto e) {
+        using E = decltype(e);
+        return std::vector<uint32_t>{mxq::encode<E>(inf), mxq::encode<E>(-inf), mxq::encode<E>(NAN), mxq::encode<E>(-NAN),
+                                     mxq::encode<E>(E::max), mxq::encode<E>(-E::max), mxq::encode<E>(-0.0f)};
+    };
+    using Codes = std::vector<uint32_t>;
+    CHECK(codes(mxq::E4M3()) == Codes{0x7E, 0xFE, 0x7F, 0x7F, 0x7E, 0xFE, 0x80});
+    CHECK(codes(mxq::E5M2()) == Codes{0x7B, 0xFB, 0x7F, 0x7F, 0x7B, 0xFB, 0x80});
+    CHECK(codes(mxq::E3M2()) == Codes{0x1F, 0x3F, 0x1F, 0x1F, 0x1F, 0x3F, 0x20});
+    CHECK(codes(mxq::E2M3()) == Codes{0x1F, 0x3F, 0x1F, 0x1F, 0x1F, 0x3F, 0x20});
+    CHECK(codes(mxq::E2M1()) == Codes{0x7, 0xF, 0x7, 0x7, 0x7, 0xF, 0x8});
 }
 
 TEST_CASE("convert: every 16-bit value to fp32") {

@@ -1,8 +1,10 @@
 // The long tier: every fp32 there is. Run with --long.
 #include "../catch.h"
 #include "../oracle.h"
+#include "formats.h"
 #include "numerics/e8m0.h"
 #include "numerics/element.h"
+#include "numerics/philox.h"
 
 #include <atomic>
 #include <thread>
@@ -100,8 +102,58 @@ void check_scales() {
 
 }  // namespace
 
-TEST_CASE("exhaustive: every non-negative fp32 into the scale of E4M3, in each rounding and policy", "[.long]") { check_scales<mxq::E4M3>(); }
-TEST_CASE("exhaustive: every non-negative fp32 into the scale of E5M2, in each rounding and policy", "[.long]") { check_scales<mxq::E5M2>(); }
+TEST_CASE("exhaustive: every maximum into E4M3's scale, in each rounding and policy", "[.long]") { check_scales<mxq::E4M3>(); }
+TEST_CASE("exhaustive: every maximum into E5M2's scale, in each rounding and policy", "[.long]") { check_scales<mxq::E5M2>(); }
+TEST_CASE("exhaustive: every maximum into E3M2's scale, in each rounding and policy", "[.long]") { check_scales<mxq::E3M2>(); }
+TEST_CASE("exhaustive: every maximum into E2M3's scale, in each rounding and policy", "[.long]") { check_scales<mxq::E2M3>(); }
+TEST_CASE("exhaustive: every maximum into E2M1's scale, in each rounding and policy", "[.long]") { check_scales<mxq::E2M1>(); }
+
+namespace {
+// The magnitudes of each code are those from the tie below it to the tie above it; a tie is the even code's.
+template <class E>
+void check_small_encode() {
+    const auto& values = oracle::table(oracle::element_type(format_of<E>));
+    uint64_t ran = 0, first = 0;
+    auto check = [&](uint64_t end, uint32_t code, uint32_t negative_code) {
+        const auto start = static_cast<uint32_t>(first);
+        Outcome outcome = for_all_bits(end - first, [=](uint32_t offset) {
+            return mxq::encode<E>(oracle::float_of(start + offset)) != code ||
+                   mxq::encode<E>(oracle::float_of((start + offset) | 0x80000000u)) != negative_code;
+        });
+        CHECK(outcome.first_wrong == ~0ull);
+        ran += 2 * outcome.ran;
+        first = end;
+    };
+    for (uint32_t code = 0; code < values.size(); ++code) {
+        const bool is_last = code + 1 == values.size();  // with Inf
+        const double tie = is_last ? 0 : (values[code] + values[code + 1]) / 2;
+        const uint64_t end = is_last ? 0x7F800001u : oracle::bits_of(static_cast<float>(tie)) + (code % 2 == 0);
+        check(end, code, code | mxq::ElementBits<E>::sign);
+    }
+    check(0x80000000u, E::nan_code, E::nan_code);
+    CHECK(ran == 0x100000000u);
+}
+}  // namespace
+TEST_CASE("exhaustive: all 2^32 fp32 into E3M2", "[.long]") { check_small_encode<mxq::E3M2>(); }
+TEST_CASE("exhaustive: all 2^32 fp32 into E2M3", "[.long]") { check_small_encode<mxq::E2M3>(); }
+TEST_CASE("exhaustive: all 2^32 fp32 into E2M1", "[.long]") { check_small_encode<mxq::E2M1>(); }
+
+TEST_CASE("exhaustive: all 2^32 fp32 stochastically into E2M1, for three bytes", "[.long]") {
+    for (uint32_t r : {0u, 128u, 255u}) {
+        Outcome outcome = for_all_bits(0x100000000u, [=](uint32_t bits) {
+            const float x = oracle::float_of(bits);
+            const double v = std::fabs(x);
+            const double step = v < 2 ? 0.5 : v < 4 ? 1 : 2;
+            const double low = std::floor(v / step), up = 256 * (v / step - low) > r + 0.5;
+            auto expected = static_cast<uint32_t>(v < 6 ? low + up + (v < 2 ? 0 : v < 4 ? 2 : 4) : 7);
+            if (std::signbit(x)) expected |= 8;
+            if (std::isnan(x)) expected = 7;
+            return mxq::stochastic_e2m1(x, r) != expected;
+        });
+        CHECK(outcome.first_wrong == ~0ull);
+        CHECK(outcome.ran == 0x100000000u);
+    }
+}
 
 #ifdef MXQ_HAVE_CUDA_FP8
 namespace {

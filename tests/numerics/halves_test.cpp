@@ -1,5 +1,6 @@
 // numerics/halves.h gives the bits of e8m0.h and element.h wherever it says that it may be used.
 #include "../catch.h"
+#include "formats.h"
 #include "numerics/halves.h"
 
 #include <cstdint>
@@ -27,8 +28,9 @@ int64_t check_scales(uint64_t step) {
 
 template <class E, Nonfinite policy>
 void check_all_scales(uint64_t step) {
-    for (int64_t usable : {check_scales<E, ScaleRounding::Floor, policy>(step), check_scales<E, ScaleRounding::Ceil, policy>(step),
-                           check_scales<E, ScaleRounding::Even, policy>(step), check_scales<E, ScaleRounding::Rceil, policy>(step)})
+    for (int64_t usable :
+         {check_scales<E, ScaleRounding::Floor, policy>(step), check_scales<E, ScaleRounding::Ceil, policy>(step),
+          check_scales<E, ScaleRounding::Even, policy>(step), check_scales<E, ScaleRounding::Rceil, policy>(step)})
         CHECK(usable > int64_t(207 * 0x00800000ull / step) - 0x01000000);  // 207 scales, a binade each
 }
 
@@ -36,7 +38,7 @@ void check_all_scales(uint64_t step) {
 template <class E>
 void check_codes(uint32_t scale, uint64_t step) {
     const float reciprocal = scale_reciprocal(scale), factor = half_factor<E>(scale);
-    const float beyond = E::mantissa_bits == 3 ? 512.0f : 65536.0f;
+    const float beyond = float(2 << E::emax);
     int64_t values = 0, wrong = 0;
     for (uint64_t bits = 0; bits < kInfinityBits; bits += step) {
         const float value = bits_float(uint32_t(bits));
@@ -46,7 +48,7 @@ void check_codes(uint32_t scale, uint64_t step) {
             wrong += quantize_element<E>(signed_value, reciprocal) != quantize_odd_bf16<E>(to_odd_bf16(signed_value), factor);
         }
     }
-    INFO("scale " << scale << ", mantissa bits " << E::mantissa_bits);
+    INFO("scale " << scale << ", format " << format_of<E>);
     CHECK(wrong == 0);
     CHECK(values > int64_t(scale * 0x00800000ull / step));  // at least a binade for each step of the scale, twice
 }
@@ -63,9 +65,10 @@ void check_decoding() {
     int compared = 0, wrong = 0;
     for (uint32_t scale = 0; scale < 256; scale++) {
         if (!is_plain_scale(scale)) continue;
-        for (uint32_t code = 0; code < 256; code++) {
-            if ((code & 0x7F) >= E::first_special) continue;
-            const uint16_t half = uint16_t((code & 0x80) << 8 | (code & 0x7F) << (10 - E::mantissa_bits));
+        for (uint32_t code = 0; code < 1u << E::bits; code++) {
+            const uint32_t magnitude = code & (ElementBits<E>::sign - 1);
+            if (magnitude >= E::first_special) continue;
+            const uint16_t half = uint16_t((code ^ magnitude) << (16 - E::bits) | magnitude << (10 - E::mantissa_bits));
             const float product = multiply_rn(to_float(F16{half}), half_scale<E>(scale));
             const float value = dequantize_element<E>(code, scale_value(scale));
             compared++;
@@ -79,27 +82,21 @@ void check_decoding() {
 }  // namespace
 
 TEST_CASE("halves: the codes and scales of the exact way, by a stride") {
-    constexpr uint64_t step = 4099;  // odd, so that every last place is met
-    check_all_scales<E4M3, Nonfinite::Propagate>(step);
-    check_all_scales<E5M2, Nonfinite::Propagate>(step);
-    check_all_scales<E4M3, Nonfinite::Saturate>(step);
-    check_all_scales<E5M2, Nonfinite::Saturate>(step);
-    check_every_scale<E4M3>(16381);
-    check_every_scale<E5M2>(16381);
+    for_each_element([](auto e) {  // odd strides, so that every last place is met
+        check_all_scales<decltype(e), Nonfinite::Propagate>(4099);
+        check_all_scales<decltype(e), Nonfinite::Saturate>(4099);
+        check_every_scale<decltype(e)>(40961);
+    });
 }
 
 TEST_CASE("halves: codes moved up and scaled are the values") {
-    check_decoding<E4M3>();
-    check_decoding<E5M2>();
+    for_each_element([](auto e) { check_decoding<decltype(e)>(); });
 }
 
 TEST_CASE("halves: the codes and scales of the exact way, every fp32 value", "[.long]") {
-    check_all_scales<E4M3, Nonfinite::Propagate>(1);
-    check_all_scales<E5M2, Nonfinite::Propagate>(1);
-    check_all_scales<E4M3, Nonfinite::Saturate>(1);
-    check_all_scales<E5M2, Nonfinite::Saturate>(1);
-    for (uint32_t scale : {24u, 127u, 230u}) {
-        check_codes<E4M3>(scale, 1);
-        check_codes<E5M2>(scale, 1);
-    }
+    for_each_element([](auto e) {
+        check_all_scales<decltype(e), Nonfinite::Propagate>(1);
+        check_all_scales<decltype(e), Nonfinite::Saturate>(1);
+        for (uint32_t scale : {24u, 127u, 230u}) check_codes<decltype(e)>(scale, 1);
+    });
 }

@@ -1,6 +1,7 @@
 // E8M0 scales: the byte of a maximum, and the values of bytes.
 #include "../catch.h"
 #include "../oracle.h"
+#include "formats.h"
 #include "numerics/e8m0.h"
 
 namespace {
@@ -10,10 +11,9 @@ using mxq::ScaleRounding;
 
 template <class E, ScaleRounding rounding>
 bool gives_oracle_scale(uint32_t bits) {
-    int32_t format = std::is_same_v<E, mxq::E4M3> ? MXQ_FORMAT_MXFP8_E4M3 : MXQ_FORMAT_MXFP8_E5M2;
     int propagate = 255, saturate = 254;
     if (bits < 0x7F800000u) {
-        propagate = oracle::scale_byte(format, static_cast<int32_t>(rounding), oracle::float_of(bits));
+        propagate = oracle::scale_byte(format_of<E>, static_cast<int32_t>(rounding), oracle::float_of(bits));
         saturate = std::min(propagate, 254);
     }
     return mxq::scale_of<E, rounding, Nonfinite::Propagate>(bits) == static_cast<uint32_t>(propagate) &&
@@ -32,7 +32,10 @@ TEST_CASE("scale: a stride of maxima and every exponent's edges, in each roundin
     int64_t ran = 0;
     auto check = [&](uint32_t bits) {
         ++ran;
-        if (!gives_oracle_scales<mxq::E4M3>(bits) || !gives_oracle_scales<mxq::E5M2>(bits)) FAIL("maximum " << std::hex << bits);
+        for_each_element([&](auto e) {
+            using E = decltype(e);
+            if (!gives_oracle_scales<E>(bits)) FAIL("maximum " << std::hex << bits << ", format " << format_of<E>);
+        });
     };
     for (uint32_t exponent = 0; exponent < 255; ++exponent)  // and around 1.75 and 2 - half a unit, where a byte changes
         for (uint32_t mantissa : {0u, 0x400000u, 0x600000u, 0x700000u, 0x780000u, 0x7FFFFEu})
@@ -53,4 +56,24 @@ TEST_CASE("scale: the values of all bytes") {
     CHECK(std::isnan(mxq::scale_value(255)));
     CHECK(std::isnan(mxq::scale_reciprocal(255)));
     CHECK(ran == 255);
+}
+
+TEST_CASE("scale: under the scale NaN every code is NaN, or 0 where the type has none") {
+    const float inf = std::numeric_limits<float>::infinity(), nan_scale = mxq::scale_reciprocal(255);
+    int ran = 0;
+    for_each_element([&](auto e) {
+        using E = decltype(e);
+        const uint32_t expected = E::bits == 8 ? 0x7F : 0;
+        for (float x : {0.0f, -0.0f, 1.0f, -1.0f, inf, -inf, NAN, -NAN}) {
+            CHECK(mxq::quantize_element<E>(x, nan_scale) == expected);
+            CHECK((mxq::encode<E>(mxq::multiply_rn(x, nan_scale)) & mxq::code_mask<E>(255)) == expected);
+            ++ran;
+        }
+        for (uint32_t scale = 0; scale < 255; ++scale) {
+            CHECK(mxq::code_mask<E>(scale) == 0xFFFFFFFFu);
+            CHECK(mxq::quantize_element<E>(NAN, mxq::scale_reciprocal(scale)) == E::nan_code);
+            ++ran;
+        }
+    });
+    CHECK(ran == 5 * (8 + 255));
 }

@@ -85,6 +85,8 @@ public:
         return oracle::load(format_, dense.data(), shape.count());
     }
     Bytes bytes() const { return buffer_->read(); }
+    void* data() const { return buffer_->data(); }
+    uint64_t size() const { return buffer_->bytes(); }
 
     Tensor tensor;
 

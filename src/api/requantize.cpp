@@ -1,0 +1,24 @@
+#include "api/guard.h"
+#include "api/verb.h"
+
+using namespace mxq;
+
+mxq_status mxq_requantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                          const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream) {
+    return guard("mxq_requantize", [&] {
+        validate_call(context, stream);
+        const auto problem = validate_requantize(options, in, out, Check::Execute);
+        run_verb(requantize_implementations, *context, problem, is_nothing(problem), wanted(options), workspace,
+                 workspace_bytes, stream);
+    });
+}
+
+mxq_status mxq_requantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                const mxq_tensor* out, mxq_plan** plan) {
+    if (plan) *plan = nullptr;
+    return guard("mxq_requantize_query", [&] {
+        validate_call(context, nullptr);
+        const auto problem = validate_requantize(options, in, out, Check::Query);
+        query_verb(requantize_implementations, *context, problem, wanted(options), plan);
+    });
+}

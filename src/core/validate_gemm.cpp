@@ -1,0 +1,175 @@
+// gemm, grouped_gemm.
+#include "core/validate.h"
+#include "core/views.h"
+
+namespace mxq {
+namespace {
+
+// A plain operand, whose rows must be lines of the contraction.
+GemmOperand plain_operand(const mxq_tensor& t, int32_t which, const char* name, Buffers& buffers) {
+    if (which != MXQ_PART_ROWWISE)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "%s is %s and this transpose contracts over its rows, expected a contraction over its columns; quantize it, or "
+             "store its transpose",
+             name, t.format->name);
+    const PlainMatrix plain = plain_view(t, name, buffers, Access::Read);
+    GemmOperand operand{};
+    operand.codes = static_cast<uint8_t*>(plain.data);
+    operand.matrices = plain.matrices;
+    operand.lines = t.groups.set ? padded_rows_bound(t.rows, t.groups.count, plain.group_unit) : plain.rows;
+    operand.length = plain.cols;
+    operand.line_bytes = plain.row_stride * (t.format->bits / 8);
+    operand.units = {plain.group_unit, 1};
+    operand.element = t.format->element;
+    operand.bits = t.format->bits;
+    operand.scale_type = ScaleType::None;
+    operand.layout.block = MXQ_MAX_DIM;
+    operand.layout.tile_rows = operand.layout.group_rows = 1;
+    operand.format = t.format->id;
+    return operand;
+}
+
+GemmOperand gemm_operand(const mxq_tensor& t, int32_t which, const char* name, Buffers& buffers, Check check) {
+    if (!t.format->quantized()) return plain_operand(t, which, name, buffers);
+    if (!t.part(which).declared && !(declares_none(t) && check == Check::Query))
+        fail(MXQ_STATUS_MISSING_BUFFER,
+             "%s declares no %s part, which this transpose reads; quantize one (blocks along the contraction) or set another "
+             "transpose",
+             name, part_name(which));
+    const QuantizedPart part = part_view(t, which, name, buffers, Access::Read);
+    add_global_scale(t, which, name, buffers);
+    return {part, t.format->id};
+}
+
+void require_2d(const mxq_tensor& t, const char* name, const char* remedy) {
+    if (t.is_3d)
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "%s is %s, expected 2 dimensions; %s", name, shape_text(t).c_str(), remedy);
+}
+
+void require_3d(const mxq_tensor& t, const char* name, int64_t matrices) {
+    if (!t.is_3d || t.experts != matrices)
+        fail(MXQ_STATUS_SHAPE_MISMATCH,
+             "%s is %s, expected 3 dimensions with a matrix for each of a's %lld groups; use mxq_tensor_create_3d", name,
+             shape_text(t).c_str(), (long long)matrices);
+}
+
+void require_product_shapes(const mxq_tensor& a, const mxq_tensor& b, const mxq_tensor& d, int64_t a_k, int64_t b_k,
+                            int64_t m, int64_t n) {
+    if (a_k != b_k)
+        fail(MXQ_STATUS_SHAPE_MISMATCH,
+             "op(a) contracts over %lld and op(b) over %lld, expected the same (a is %s, b is %s); check the transposes",
+             (long long)a_k, (long long)b_k, shape_text(a).c_str(), shape_text(b).c_str());
+    if (d.rows != m || d.cols != n)
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "d is %s, expected %lld x %lld; create it so, or check the transposes",
+             shape_text(d).c_str(), (long long)m, (long long)n);
+}
+
+struct Transposes {
+    bool a, b;  // true: transposed
+};
+
+Transposes transposes(const mxq_gemm_options& options) {
+    return {options.transpose_a == MXQ_TRANSPOSE_T, options.transpose_b == MXQ_TRANSPOSE_T};
+}
+
+// Elements along the contraction that share a scale, which both operands must agree on. Plain ones go with any.
+const char* blocking(const mxq_tensor& t) {
+    if (!t.format->quantized()) return nullptr;
+    if (t.format->is_fp8()) return t.tile().length == 0 ? "all (fp8)" : "128 (fp8)";
+    return t.format->is_mx() ? "32 (MX)" : "16 (nvfp4)";
+}
+
+void require_operand_format(const mxq_tensor& t, const char* name) {
+    if (!t.format->quantized() && t.format->id != MXQ_FORMAT_BF16)
+        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected bf16 or a quantized format; create it with one of those", name,
+             t.format->name);
+}
+
+void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, const mxq_tensor& b, const mxq_tensor& d) {
+    require_operand_format(a, "a");
+    require_operand_format(b, "b");
+    const char *of_a = blocking(a), *of_b = blocking(b);
+    if (of_a && of_b && std::string(of_a) != of_b)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "a is %s with a block of %s and b is %s with one of %s, expected the same block along the contraction; requantize "
+             "one of them",
+             a.format->name, of_a, b.format->name, of_b);
+    require_plain(d, "d");
+    if (options.accumulate && d.format->id != MXQ_FORMAT_F32)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "d is %s, expected f32, the only one that accumulate adds into; use one, or unset it", d.format->name);
+}
+
+// Everything that dense and grouped products share once the shapes are known to fit.
+GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, const mxq_tensor& b, const mxq_tensor& d,
+                         Grouping grouping, Buffers& buffers, Check check) {
+    const auto [transpose_a, transpose_b] = transposes(options);
+    GemmProblem p{};
+    p.a = gemm_operand(a, transpose_a ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE, "a", buffers, check);
+    p.b = gemm_operand(b, transpose_b ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, "b", buffers, check);
+    p.d = plain_view(d, "d", buffers, Access::Write);
+    p.grouping = grouping;
+    p.groups = a.groups;
+    p.group_rows = a.rows;
+    p.m = transpose_a ? a.cols : a.rows;
+    p.n = p.b.lines;
+    p.k = p.a.length;
+    p.accumulate = options.accumulate;
+    buffers.check_overlaps();
+    return p;
+}
+
+const mxq_gemm_options default_gemm_options;
+
+}  // namespace
+
+GemmProblem validate_gemm(const mxq_gemm_options* given, const mxq_tensor* a_tensor, const mxq_tensor* b_tensor,
+                          const mxq_tensor* d_tensor, Check check) {
+    const mxq_gemm_options& options = given ? *given : default_gemm_options;
+    const mxq_tensor& a = require(a_tensor, "a");
+    const mxq_tensor& b = require(b_tensor, "b");
+    const mxq_tensor& d = require(d_tensor, "d");
+    require_gemm_formats(options, a, b, d);
+    require_2d(a, "a", "use mxq_grouped_gemm");
+    require_2d(b, "b", "use mxq_grouped_gemm");
+    require_2d(d, "d", "use mxq_grouped_gemm");
+    require_no_groups(a, "a", "use mxq_grouped_gemm");
+    require_no_groups(b, "b", "use mxq_grouped_gemm");
+    require_no_groups(d, "d", "use mxq_grouped_gemm");
+    const auto [transpose_a, transpose_b] = transposes(options);
+    require_product_shapes(a, b, d, transpose_a ? a.rows : a.cols, transpose_b ? b.cols : b.rows,
+                           transpose_a ? a.cols : a.rows, transpose_b ? b.rows : b.cols);
+    Buffers buffers(check);
+    return gemm_problem(options, a, b, d, Grouping::None, buffers, check);
+}
+
+GemmProblem validate_grouped_gemm(const mxq_gemm_options* given, const mxq_tensor* a_tensor, const mxq_tensor* b_tensor,
+                                  const mxq_tensor* d_tensor, Check check) {
+    const mxq_gemm_options& options = given ? *given : default_gemm_options;
+    const mxq_tensor& a = require(a_tensor, "a");
+    const mxq_tensor& b = require(b_tensor, "b");
+    const mxq_tensor& d = require(d_tensor, "d");
+    require_gemm_formats(options, a, b, d);
+    Buffers buffers(check);
+    require_groups(a, "a", buffers);
+
+    const auto [transpose_a, transpose_b] = transposes(options);
+    if (!transpose_a) {
+        require_no_groups(b, "b", "it has a matrix for each group");
+        if (d.groups.set) require_same_groups(a, "a", d, "d");
+        require_3d(b, "b", a.groups.count);
+        require_2d(d, "d", "its rows are the rows of a");
+        require_product_shapes(a, b, d, a.cols, transpose_b ? b.cols : b.rows, a.rows, transpose_b ? b.rows : b.cols);
+        return gemm_problem(options, a, b, d, Grouping::Rows, buffers, check);
+    }
+    if (transpose_b)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "options sets the transposes (T,T), expected (N,T), (N,N) or (T,N); groups along the contraction need b as it is");
+    require_groups(b, "b", buffers);
+    require_same_groups(a, "a", b, "b");
+    require_3d(d, "d", a.groups.count);
+    require_product_shapes(a, b, d, a.rows, b.rows, a.cols, b.cols);
+    return gemm_problem(options, a, b, d, Grouping::Contraction, buffers, check);
+}
+
+}  // namespace mxq

@@ -1,0 +1,135 @@
+// swizzle_scales, unswizzle_scales, pad_groups, unpad_groups, and what every call has.
+#include "core/validate.h"
+#include "core/views.h"
+
+namespace mxq {
+namespace {
+
+void require_alike(const mxq_tensor& in, const mxq_tensor& out) {
+    if (in.format != out.format || in.scaling != out.scaling)
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "out is %s with scaling %s, expected in's %s with scaling %s; make them alike",
+             out.format->name, out.tile().name, in.format->name, in.tile().name);
+    require_same_shape(in, out);
+}
+
+// The parts that both sides have; in a query, a side that declares none takes the other's.
+bool both_use(const mxq_tensor& in, const mxq_tensor& out, int32_t which, Check check) {
+    const mxq_tensor& in_parts = check == Check::Query && declares_none(in) ? out : in;
+    const mxq_tensor& out_parts = check == Check::Query && declares_none(out) ? in : out;
+    require_any_part(in_parts, "in", check);
+    if (uses_part(in_parts, which, check) != uses_part(out_parts, which, check))
+        fail(MXQ_STATUS_MISSING_BUFFER,
+             "the %s part is declared on only one of in and out, expected the same parts on both; call mxq_tensor_set_part",
+             part_name(which));
+    return uses_part(in_parts, which, check);
+}
+
+PadProblem::Side side_of(const QuantizedPart& part) {
+    return {part.codes, part.line_bytes, part.scales, part.layout, part.units};
+}
+
+PadProblem::Side side_of(const PlainMatrix& plain, int64_t element_bytes) {
+    return {static_cast<uint8_t*>(plain.data), plain.row_stride * element_bytes, nullptr, {}, {plain.group_unit, 1}};
+}
+
+void add_starts(const mxq_tensor& out, int32_t which, Buffers& buffers, PadProblem::Part& part) {
+    const Part& places = out.part(which);
+    const uint64_t size = out.groups.type == MXQ_TYPE_INT32 ? 4 : 8, need = size * uint64_t(out.groups.count);
+    const std::string prefix = std::string("out.") + part_name(which);
+    const char* setter = "mxq_tensor_set_padded_groups";
+    if (places.starts.pointer)
+        buffers.add(prefix + ".starts", places.starts.pointer, places.starts.bytes, need, size, Access::Write, setter);
+    if (places.ends.pointer)
+        buffers.add(prefix + ".ends", places.ends.pointer, places.ends.bytes, need, size, Access::Write, setter);
+    part.starts = places.starts.pointer;
+    part.ends = places.ends.pointer;
+}
+
+void require_direction(const mxq_tensor& in, const mxq_tensor& out, int32_t which, bool pads) {
+    const int32_t from = in.alignment(which), to = out.alignment(which);
+    if (pads ? from > to : from < to)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "in has the %s group alignment %d and out %d, expected out's to be %s; call mxq_tensor_set_group_alignment",
+             part_name(which), from, to, pads ? "as large or larger" : "as large or smaller");
+}
+
+}  // namespace
+
+void validate_call(const mxq_context* context, const void* stream) {
+    if (!context)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "context is NULL, expected a context; create one with mxq_context_create");
+    if (context->is_cpu() && stream)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "stream is %p on a CPU context, expected NULL; CPU calls are synchronous", stream);
+}
+
+SwizzleProblem validate_swizzle(const mxq_quantize_options* options, const mxq_tensor* in_tensor,
+                                const mxq_tensor* out_tensor, bool to_swizzled, Check check) {
+    const mxq_tensor& in = require(in_tensor, "in");
+    const mxq_tensor& out = require(out_tensor, "out");
+    refuse_options(options, to_swizzled ? "swizzle_scales" : "unswizzle_scales");
+    require_quantized(in, "in");
+    require_quantized(out, "out");
+    require_alike(in, out);
+    if (in.swizzled == to_swizzled || out.swizzled != to_swizzled)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "in is %s and out is %s, expected %s; call mxq_tensor_set_swizzled",
+             in.swizzled ? "swizzled" : "compact", out.swizzled ? "swizzled" : "compact",
+             to_swizzled ? "compact to swizzled" : "swizzled to compact");
+
+    Buffers buffers(check);
+    SwizzleProblem p{};
+    p.grouped = require_groups_alike(in, "in", out, "out", buffers);
+    for (const int32_t which : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        if (!both_use(in, out, which, check)) continue;
+        if (p.grouped.set() && in.alignment(which) != out.alignment(which))
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "in has the %s group alignment %d and out %d, expected the same; call mxq_tensor_set_group_alignment",
+                 part_name(which), in.alignment(which), out.alignment(which));
+        const QuantizedPart from = part_view(in, which, "in", buffers, Access::Read, Touches::Scales);
+        const QuantizedPart to = part_view(out, which, "out", buffers, Access::Write, Touches::Scales);
+        p.parts[p.count++] = {from.scales,  to.scales, from.matrices, from.lines,     from.length,
+                              from.layout, to.layout, from.units,    to.units, from.columnwise};
+    }
+    buffers.check_overlaps();
+    return p;
+}
+
+PadProblem validate_pad(const mxq_quantize_options* options, const mxq_tensor* in_tensor, const mxq_tensor* out_tensor,
+                        bool pads, Check check) {
+    const mxq_tensor& in = require(in_tensor, "in");
+    const mxq_tensor& out = require(out_tensor, "out");
+    refuse_options(options, pads ? "pad_groups" : "unpad_groups");
+    require_alike(in, out);
+    Buffers buffers(check);
+    require_groups(in, "in", buffers);
+    require_same_groups(in, "in", out, "out");
+    PadProblem p{};
+    p.grouped = {in.groups, in.rows};
+    if (!in.format->quantized()) {
+        require_direction(in, out, MXQ_PART_ROWWISE, pads);
+        const int64_t element = in.format->bits / 8;
+        const PlainMatrix from = plain_view(in, "in", buffers, Access::Read);
+        const PlainMatrix to = plain_view(out, "out", buffers, Access::Write);
+        p.parts[p.count++] = {side_of(from, element), side_of(to, element), false,   0,
+                              in.cols * element,      in.format->bits,      nullptr, nullptr, 1};
+        add_starts(out, MXQ_PART_ROWWISE, buffers, p.parts[0]);
+        buffers.check_overlaps();
+        return p;
+    }
+    if (in.swizzled != out.swizzled)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "in is %s and out is %s, expected the same; call mxq_tensor_set_swizzled",
+             in.swizzled ? "swizzled" : "compact", out.swizzled ? "swizzled" : "compact");
+    for (const int32_t which : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        if (!both_use(in, out, which, check)) continue;
+        require_direction(in, out, which, pads);
+        const QuantizedPart from = part_view(in, which, "in", buffers, Access::Read);
+        const QuantizedPart to = part_view(out, which, "out", buffers, Access::Write);
+        PadProblem::Part& part = p.parts[p.count++];
+        part = {side_of(from), side_of(to), from.columnwise, from.lines, from.line_bytes, from.bits, nullptr, nullptr,
+                in.tile().lines};
+        add_starts(out, which, buffers, part);
+    }
+    buffers.check_overlaps();
+    return p;
+}
+
+}  // namespace mxq

@@ -1,0 +1,218 @@
+// quantize, requantize, amax, dequantize.
+#include "core/validate.h"
+#include "core/views.h"
+
+namespace mxq {
+namespace {
+
+const mxq_quantize_options default_options;
+
+[[noreturn]] void refuse_option(const char* option, const char* takers, const mxq_tensor& out) {
+    fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets %s, which only %s has, and out is %s with %s scales; use other options",
+         option, takers, out.format->name, out.tile().name);
+}
+
+void require_hadamard(const mxq_quantize_options& options, const mxq_tensor& out, int32_t which) {
+    const bool takes = (out.format->is_nvfp4() || out.format->id == MXQ_FORMAT_MXFP4) && !out.tile().is_square();
+    if (!takes) refuse_option("a Hadamard transform", "nvfp4 or mxfp4 in blocks of one line", out);
+    const int64_t contraction = which == MXQ_PART_ROWWISE ? out.cols : out.groups.set ? out.alignment(which) : out.rows;
+    if (contraction % kNvBlock != 0)
+        fail(MXQ_STATUS_SHAPE_MISMATCH,
+             "options sets a Hadamard transform of the %s part, whose contraction is %lld, expected a multiple of 16; pad it",
+             part_name(which), (long long)contraction);
+    if (options.hadamard.mask > 0xFFFF)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "options has the Hadamard mask 0x%X, expected 16 bits", options.hadamard.mask);
+}
+
+// Every option means something to out's format.
+void require_options(const mxq_quantize_options& options, const mxq_tensor& out, bool has_rowwise, bool has_columnwise) {
+    const Format& format = *out.format;
+    const bool e2m1 = format.element == Element::E2M1;
+    if (options.scale_rounding_set && !format.is_mx()) refuse_option("a scale rounding", "an MX format", out);
+    if (options.nonfinite_set && !format.is_mx()) refuse_option("a non-finite policy", "an MX format", out);
+    if (options.four_over_six != FourOverSix::None && !format.is_nvfp4()) refuse_option("four-over-six", "nvfp4", out);
+    if (options.compute_amax && !format.is_nvfp4()) refuse_option("the computing of an amax", "nvfp4", out);
+    if (options.seed_offset && !e2m1) refuse_option("stochastic rounding", "nvfp4 or mxfp4", out);
+    if (options.seed_offset && options.four_over_six != FourOverSix::None)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets stochastic rounding and four-over-six, expected one of them");
+    if (options.power_of_two && !format.is_fp8()) refuse_option("power-of-two scales", "fp8", out);
+    if (options.epsilon != 0 && !format.is_fp8()) refuse_option("an amax epsilon", "fp8", out);
+    if (options.hadamard.rowwise && has_rowwise) require_hadamard(options, out, MXQ_PART_ROWWISE);
+    if (options.hadamard.columnwise && has_columnwise) require_hadamard(options, out, MXQ_PART_COLUMNWISE);
+    if (out.quantization_scale.pointer && out.scaling != MXQ_SCALING_TENSOR)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "out has a quantization scale, which only fp8 with tensor scales takes, and is %s with %s scales; set it to NULL",
+             format.name, out.tile().name);
+}
+
+void take_options(const mxq_quantize_options& options, QuantizeProblem& p) {
+    p.scale_rounding = options.scale_rounding;
+    p.nonfinite = options.nonfinite;
+    p.hadamard = options.hadamard;
+    p.hadamard.rowwise &= p.has_rowwise;
+    p.hadamard.columnwise &= p.has_columnwise;
+    p.four_over_six = options.four_over_six;
+    p.seed_offset = options.seed_offset;
+    p.compute_amax = options.compute_amax;
+    p.power_of_two = options.power_of_two;
+    p.epsilon = options.epsilon;
+}
+
+void add_part(const mxq_tensor& out, int32_t which, const mxq_quantize_options& options, Buffers& buffers,
+              QuantizeProblem& p) {
+    QuantizedPart& part = which == MXQ_PART_ROWWISE ? p.rowwise : p.columnwise;
+    part = part_view(out, which, "out", buffers, Access::Write);
+    if (out.format->is_nvfp4() && out.part(which).decode_scale.pointer)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "out.%s has a decode scale, expected an amax, which quantize needs; set it to NULL",
+             part_name(which));
+    if (out.format->is_nvfp4()) add_amax(out, which, "out", buffers, options.compute_amax ? Access::Write : Access::Read);
+    if (out.format->is_fp8() && part.amax) add_amax(out, which, "out", buffers, Access::Write);
+}
+
+// All of the problem but its input.
+QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_tensor& out, Buffers& buffers, Check check) {
+    require_any_part(out, "out", check);
+    QuantizeProblem p{};
+    p.format = out.format;
+    p.tile = out.tile();
+    p.square_tiles = p.tile.is_square();
+    p.has_rowwise = uses_part(out, MXQ_PART_ROWWISE, check);
+    p.has_columnwise = uses_part(out, MXQ_PART_COLUMNWISE, check);
+    require_options(options, out, p.has_rowwise, p.has_columnwise);
+    if (p.has_rowwise) add_part(out, MXQ_PART_ROWWISE, options, buffers, p);
+    if (p.has_columnwise) add_part(out, MXQ_PART_COLUMNWISE, options, buffers, p);
+    if (out.quantization_scale.pointer) {
+        buffers.add("out.quantization_scale", out.quantization_scale.pointer, out.quantization_scale.bytes,
+                    uint64_t(out.scope_count()) * sizeof(float), sizeof(float), Access::Read,
+                    "mxq_tensor_set_quantization_scale");
+        p.quantization_scale = static_cast<const float*>(out.quantization_scale.pointer);
+    }
+    if (options.seed_offset)
+        buffers.add("options.seed_offset", options.seed_offset, 16, 16, 8, Access::Read,
+                    "mxq_quantize_options_set_stochastic_rounding");
+    take_options(options, p);
+    return p;
+}
+
+int32_t source_part(const mxq_tensor& in, Check check) {
+    return uses_part(in, MXQ_PART_ROWWISE, check) ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+}
+
+}  // namespace
+
+void refuse_options(const mxq_quantize_options* options, const char* verb) {
+    if (!options) return;
+    const char* set = options->scale_rounding_set                          ? "a scale rounding"
+                      : options->nonfinite_set                             ? "a non-finite policy"
+                      : options->four_over_six != FourOverSix::None        ? "four-over-six"
+                      : options->hadamard.rowwise || options->hadamard.columnwise ? "a Hadamard transform"
+                      : options->seed_offset                               ? "stochastic rounding"
+                      : options->compute_amax                              ? "the computing of an amax"
+                      : options->power_of_two                              ? "power-of-two scales"
+                      : options->epsilon != 0                              ? "an amax epsilon"
+                                                                           : nullptr;
+    if (set) fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets %s, which %s does not have; use other options", set, verb);
+}
+
+QuantizeProblem validate_quantize(const mxq_quantize_options* given, const mxq_tensor* in_tensor,
+                                  const mxq_tensor* out_tensor, Check check) {
+    const mxq_quantize_options& options = given ? *given : default_options;
+    const mxq_tensor& in = require(in_tensor, "in");
+    const mxq_tensor& out = require(out_tensor, "out");
+    require_plain(in, "in");
+    require_quantized(out, "out");
+    require_same_shape(in, out);
+    Buffers buffers(check);
+    const GroupedRows grouped = require_groups_alike(in, "in", out, "out", buffers);
+    const PlainMatrix plain = plain_view(in, "in", buffers, Access::Read);
+    QuantizeProblem p = output_problem(options, out, buffers, check);
+    p.in = plain;
+    p.grouped = grouped;
+    buffers.check_overlaps();
+    return p;
+}
+
+QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq_tensor* in_tensor,
+                                    const mxq_tensor* out_tensor, Check check) {
+    const mxq_quantize_options& options = given ? *given : default_options;
+    const mxq_tensor& in = require(in_tensor, "in");
+    const mxq_tensor& out = require(out_tensor, "out");
+    require_quantized(in, "in");
+    require_quantized(out, "out");
+    require_same_shape(in, out);
+    require_any_part(in, "in", check);
+    Buffers buffers(check);
+    const GroupedRows grouped = require_groups_alike(in, "in", out, "out", buffers);
+    const int32_t which = source_part(in, check);
+    const QuantizedPart from = part_view(in, which, "in", buffers, Access::Read);
+    add_global_scale(in, which, "in", buffers);
+    QuantizeProblem p = output_problem(options, out, buffers, check);
+    p.in = {nullptr, MXQ_FORMAT_F32, in.experts, in.rows, in.cols, in.cols, 1};
+    p.requantizes = true;
+    p.from = from;
+    p.grouped = grouped;
+    buffers.check_overlaps();
+    return p;
+}
+
+AmaxProblem validate_amax(const mxq_quantize_options* given, const mxq_tensor* in_tensor, const mxq_tensor* out_tensor,
+                          Check check) {
+    const mxq_quantize_options& options = given ? *given : default_options;
+    const mxq_tensor& in = require(in_tensor, "in");
+    const mxq_tensor& out = require(out_tensor, "out");
+    require_plain(in, "in");
+    require_quantized(out, "out");
+    if (!out.format->is_nvfp4() && out.scaling != MXQ_SCALING_TENSOR)
+        fail(MXQ_STATUS_UNSUPPORTED, "out is %s with %s scales, expected nvfp4, or fp8 with tensor scales; quantize alone does",
+             out.format->name, out.tile().name);
+    require_same_shape(in, out);
+    Buffers buffers(check);
+    QuantizeProblem p{};
+    p.grouped = require_groups_alike(in, "in", out, "out", buffers);
+    p.in = plain_view(in, "in", buffers, Access::Read);
+    p.format = out.format;
+    p.tile = out.tile();
+    p.square_tiles = p.tile.is_square();
+    const bool none = !out.rowwise.amax.pointer && !out.columnwise.amax.pointer;
+    p.has_rowwise = out.rowwise.amax.pointer || (none && check == Check::Query);
+    p.has_columnwise = out.columnwise.amax.pointer;
+    if (none && check == Check::Execute)
+        fail(MXQ_STATUS_MISSING_BUFFER, "out has no place for an amax, expected one for a part; call mxq_tensor_set_amax");
+    require_options(options, out, p.has_rowwise, p.has_columnwise);
+    for (const int32_t which : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        if (!(which == MXQ_PART_ROWWISE ? p.has_rowwise : p.has_columnwise)) continue;
+        Buffers unchecked(Check::Query);  // codes and scales are not touched
+        mxq_tensor bare = out;
+        bare.part(which).codes = bare.part(which).scales = {};
+        (which == MXQ_PART_ROWWISE ? p.rowwise : p.columnwise) = part_view(bare, which, "out", unchecked, Access::Read);
+        add_amax(out, which, "out", buffers, Access::Write);
+    }
+    take_options(options, p);
+    buffers.check_overlaps();
+    return {p};
+}
+
+DequantizeProblem validate_dequantize(const mxq_quantize_options* options, const mxq_tensor* in_tensor,
+                                      const mxq_tensor* out_tensor, Check check) {
+    const mxq_tensor& in = require(in_tensor, "in");
+    const mxq_tensor& out = require(out_tensor, "out");
+    refuse_options(options, "dequantize");
+    require_quantized(in, "in");
+    require_plain(out, "out");
+    require_same_shape(in, out);
+    require_any_part(in, "in", check);
+
+    Buffers buffers(check);
+    DequantizeProblem p{};
+    p.grouped = require_groups_alike(in, "in", out, "out", buffers);
+    p.format = in.format;
+    const int32_t which = source_part(in, check);
+    p.columnwise = which == MXQ_PART_COLUMNWISE;
+    p.in = part_view(in, which, "in", buffers, Access::Read);
+    add_global_scale(in, which, "in", buffers);
+    p.out = plain_view(out, "out", buffers, Access::Write);
+    buffers.check_overlaps();
+    return p;
+}
+
+}  // namespace mxq

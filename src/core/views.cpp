@@ -1,0 +1,163 @@
+#include "core/views.h"
+
+namespace mxq {
+
+std::string shape_text(const mxq_tensor& t) {
+    const std::string matrix = std::to_string(t.rows) + " x " + std::to_string(t.cols);
+    return t.is_3d ? std::to_string(t.experts) + " x " + matrix : matrix;
+}
+
+const char* part_name(int32_t part) { return part == MXQ_PART_ROWWISE ? "rowwise" : "columnwise"; }
+
+const mxq_tensor& require(const mxq_tensor* tensor, const char* name) {
+    if (!tensor)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected a tensor; create one with mxq_tensor_create_2d", name);
+    return *tensor;
+}
+
+void require_plain(const mxq_tensor& t, const char* name) {
+    if (t.format->quantized())
+        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected f32, f16 or bf16; create it with another format", name,
+             t.format->name);
+}
+
+void require_quantized(const mxq_tensor& t, const char* name) {
+    if (!t.format->quantized())
+        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected a quantized format such as mxfp8_e4m3; quantize it first", name,
+             t.format->name);
+}
+
+void require_same_shape(const mxq_tensor& in, const mxq_tensor& out) {
+    if (in.is_3d != out.is_3d || in.experts != out.experts || in.rows != out.rows || in.cols != out.cols)
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "out is %s, expected in's shape %s; create it with that", shape_text(out).c_str(),
+             shape_text(in).c_str());
+}
+
+void require_no_groups(const mxq_tensor& t, const char* name, const char* remedy) {
+    if (t.groups.set) fail(MXQ_STATUS_UNSUPPORTED, "%s has groups, expected none; %s", name, remedy);
+}
+
+void require_groups(const mxq_tensor& t, const char* name, Buffers& buffers) {
+    if (!t.groups.set)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "%s has no groups, expected some; call mxq_tensor_set_groups", name);
+    const uint64_t bytes = t.groups.type == MXQ_TYPE_INT32 ? 4 : 8;
+    const uint64_t need = bytes * uint64_t(t.groups.count);
+    buffers.add(std::string(name) + ".ends", t.groups.ends, need, need, bytes, Access::Read, "mxq_tensor_set_groups");
+}
+
+void require_same_groups(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name) {
+    if (b.groups.ends != a.groups.ends || b.groups.type != a.groups.type || b.groups.count != a.groups.count)
+        fail(MXQ_STATUS_SHAPE_MISMATCH,
+             "%s has other groups than %s, expected the same array of ends, type and count; set the same groups on both",
+             b_name, a_name);
+}
+
+GroupedRows require_groups_alike(const mxq_tensor& in, const char* in_name, const mxq_tensor& out, const char* out_name,
+                                 Buffers& buffers) {
+    const mxq_tensor& grouped = in.groups.set ? in : out;
+    if (!grouped.groups.set) return {};
+    require_groups(grouped, in.groups.set ? in_name : out_name, buffers);
+    // A plain tensor without groups holds its rows without padding, which is what groups of alignment 1 say.
+    const mxq_tensor& other = in.groups.set ? out : in;
+    if (other.groups.set || other.format->quantized()) require_same_groups(in, in_name, out, out_name);
+    return {grouped.groups, grouped.rows};
+}
+
+void require_storage(const mxq_tensor& t, int32_t which, const char* name) {
+    if (!t.format->quantized()) return;
+    if (t.swizzled && t.tile().length == 0)
+        fail(MXQ_STATUS_UNSUPPORTED, "%s has swizzled %s scales, expected compact ones; call mxq_tensor_set_swizzled", name,
+             t.tile().name);
+    if (t.swizzled && t.format->is_fp8() && t.groups.set && which == MXQ_PART_COLUMNWISE)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "%s.columnwise has groups and swizzled fp32 scales, which exist for groups of rows only; use compact ones", name);
+    if (t.groups.set && t.alignment(which) < t.least_alignment(which))
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s has the %s group alignment %d, expected a multiple of %d: no block of %s may lie in two groups; call "
+             "mxq_tensor_set_group_alignment",
+             name, part_name(which), t.alignment(which), t.least_alignment(which), t.tile().name);
+}
+
+bool declares_none(const mxq_tensor& t) { return !t.rowwise.declared && !t.columnwise.declared; }
+
+bool uses_part(const mxq_tensor& t, int32_t which, Check check) {
+    return t.part(which).declared || (declares_none(t) && check == Check::Query && which == MXQ_PART_ROWWISE);
+}
+
+void require_any_part(const mxq_tensor& t, const char* name, Check check) {
+    if (!uses_part(t, MXQ_PART_ROWWISE, check) && !uses_part(t, MXQ_PART_COLUMNWISE, check))
+        fail(MXQ_STATUS_MISSING_BUFFER, "%s declares no part, expected rowwise, columnwise or both; call mxq_tensor_set_part",
+             name);
+}
+
+PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
+    const Buffer& data = t.rowwise.codes;
+    const int64_t bytes = t.data_bytes();
+    if (bytes < 0)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s is %s with row stride %lld, which is 2^63 bytes or more; use a smaller row stride", name,
+             shape_text(t).c_str(), (long long)t.row_stride);
+    buffers.add(std::string(name) + ".data", data.pointer, data.bytes, uint64_t(bytes), uint64_t(t.format->bits / 8), access,
+                "mxq_tensor_set_data");
+    return {data.pointer, t.format->id, t.experts, t.rows, t.cols, t.row_stride, t.groups.set ? t.rowwise_alignment : 1};
+}
+
+QuantizedPart part_view(const mxq_tensor& t, int32_t which, const char* name, Buffers& buffers, Access access,
+                        Touches touches) {
+    require_storage(t, which, name);
+    const Part& part = t.part(which);
+    const Storage s = t.storage(which);
+    const std::string prefix = std::string(name) + "." + part_name(which);
+    if (touches == Touches::CodesAndScales)
+        buffers.add(prefix + ".codes", part.codes.pointer, part.codes.bytes, uint64_t(s.code_bytes), 1, access,
+                    "mxq_tensor_set_part");
+    buffers.add(prefix + (t.swizzled ? ".scales (swizzled)" : ".scales (compact)"), part.scales.pointer, part.scales.bytes,
+                uint64_t(s.scale_bytes()), uint64_t(s.scales.bytes), access, "mxq_tensor_set_part");
+    QuantizedPart view{};
+    view.codes = static_cast<uint8_t*>(part.codes.pointer);
+    view.scales = static_cast<uint8_t*>(part.scales.pointer);
+    view.matrices = t.experts;
+    view.lines = s.lines;
+    view.length = s.length;
+    view.line_bytes = s.line_bytes;
+    view.layout = s.scales;
+    view.units = s.units;
+    view.element = t.format->element;
+    view.bits = t.format->bits;
+    view.scale_type = t.format->scale;
+    view.columnwise = which == MXQ_PART_COLUMNWISE;
+    view.amax = static_cast<float*>(part.amax.pointer);
+    view.decode_scale = static_cast<const float*>(part.decode_scale.pointer);
+    view.scale_max = t.scale_max;
+    view.scope_stride = t.per_expert ? 1 : 0;
+    return view;
+}
+
+namespace {
+
+void add_floats(const mxq_tensor& t, int32_t which, const char* name, const char* what, const Buffer& buffer,
+                Buffers& buffers, Access access, const char* setter) {
+    const uint64_t need = uint64_t(t.storage(which).amax_count) * sizeof(float);
+    buffers.add(std::string(name) + "." + part_name(which) + "." + what, buffer.pointer, buffer.bytes, need, sizeof(float),
+                access, setter);
+}
+
+}  // namespace
+
+void add_amax(const mxq_tensor& t, int32_t which, const char* name, Buffers& buffers, Access access) {
+    add_floats(t, which, name, "amax", t.part(which).amax, buffers, access, "mxq_tensor_set_amax");
+}
+
+void add_global_scale(const mxq_tensor& t, int32_t which, const char* name, Buffers& buffers) {
+    if (!t.format->is_nvfp4()) return;
+    const Part& part = t.part(which);
+    if (part.amax.pointer && part.decode_scale.pointer)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "%s.%s has an amax and a decode scale, expected one of them; set the other to NULL",
+             name, part_name(which));
+    if (part.decode_scale.pointer)
+        add_floats(t, which, name, "decode_scale", part.decode_scale, buffers, Access::Read, "mxq_tensor_set_decode_scale");
+    else
+        add_amax(t, which, name, buffers, Access::Read);
+}
+
+}  // namespace mxq

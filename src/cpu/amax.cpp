@@ -1,0 +1,27 @@
+// The amax of a tensor: quantize's first pass alone.
+#include "core/context.h"
+#include "cpu/engine.h"
+#include "cpu/implementations.h"
+#include "cpu/quantize_slices.h"
+
+namespace mxq::cpu {
+namespace {
+
+std::string declines(const Context& context, const AmaxProblem&) {
+    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
+}
+
+void run(const Context& context, const AmaxProblem& problem, const Launch&) {
+    const QuantizeProblem& quantize = problem.quantize;
+    const Slices slices(quantize, maxima_for_amax);
+    for_each_part(quantize, [&](const QuantizedPart& part) {
+        std::fill_n(part.amax, slices.maxima_count(part), 0.0f);
+    });
+    slices.for_each(context.cpu->pool(), context.cpu->kernels().gather_maxima);
+}
+
+}  // namespace
+
+const AmaxImplementation amax = {"cpu", declines, nullptr, run};
+
+}  // namespace mxq::cpu

@@ -1,0 +1,116 @@
+// Lines of codes to the fp32 values that the contract gives them, for every format and layout of scales. Part of kernels.cpp
+// and gemm_kernels.cpp.
+//
+//     scales of a line    bytes or fp32, from where the layout has them
+//     factors             one for every sixteen codes: MX 2^(s - 127), NVFP4 the value of S, FP8 the scale
+//     values              code x factor, NVFP4 x the global factor: a rounding each; the bits of a NaN are left open
+#pragma once
+#include "core/problem.h"
+#include "cpu/decode.h"
+#include "numerics/e8m0.h"
+#include "numerics/nvfp4.h"
+
+namespace mxq::cpu {
+namespace {
+
+constexpr int64_t kLineCodes = 1024;  // decoded at a time
+constexpr int64_t kLineSixteens = kLineCodes / kSixteen;
+
+// What all values of a matrix are multiplied by last.
+MXQ_HD float global_factor(const QuantizedPart& part, int64_t matrix) {
+    if (part.scale_type != ScaleType::E4M3) return 1;
+    const int64_t scope = matrix * part.scope_stride;
+    return part.decode_scale ? part.decode_scale[scope] : nvfp4_decode_scale(part.amax[scope], part.scale_max);
+}
+
+// `count` bytes of a row of scales from column `begin` on.
+MXQ_HD void load_scale_bytes(const QuantizedPart& part, int64_t matrix, int64_t row, int64_t begin, int64_t count,
+                             uint8_t* to) {
+    const ScaleLayout& layout = part.layout;
+    const uint8_t* from = part.scales + layout.offset(matrix, row, begin);
+    if (!layout.swizzled) {
+        memcpy(to, from, size_t(count));
+        return;
+    }
+    int64_t i = 0;
+    if (begin % kSwizzleColumns == 0)
+        for (; i + kSwizzleColumns <= count; i += kSwizzleColumns, from += kSwizzleBytes) memcpy(to + i, from, kSwizzleColumns);
+    for (; i < count; i++) to[i] = part.scales[layout.offset(matrix, row, begin + i)];
+}
+
+// A code's position shifted by this is its column of scales.
+MXQ_HD int block_shift(const ScaleLayout& layout) {
+    return layout.block == MXQ_MAX_DIM ? 62 : __builtin_ctz(uint32_t(layout.block));
+}
+
+// Scales of a line as factors, each once: those of columns [begin, begin + count).
+MXQ_HD void load_factors(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t begin, int64_t count, float* to) {
+    if (part.scale_type == ScaleType::F32) {
+        for (int64_t i = 0; i < count; i++)
+            memcpy(to + i, part.scales + part.layout.offset(matrix, line, begin + i) * int64_t(sizeof(float)), sizeof(float));
+        return;
+    }
+    uint8_t bytes[kLineSixteens + 1];
+    load_scale_bytes(part, matrix, line, begin, count, bytes);
+    if (part.scale_type == ScaleType::E8M0)
+        for (int64_t i = 0; i < count; i++) to[i] = scale_value(bytes[i]);
+    else
+        for (int64_t i = 0; i < count; i++) to[i] = decode<E4M3>(bytes[i]);
+}
+
+// The factors of codes [first, first + count), one for every sixteen; `first` is a multiple of 16, count at most kLineCodes.
+MXQ_HD void load_sixteenths(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t first, int64_t count, float* to) {
+    const int shift = block_shift(part.layout);
+    const int64_t begin = first >> shift, end = (first + count - 1) >> shift;
+    if (part.layout.block == kSixteen) return load_factors(part, matrix, line, begin, end + 1 - begin, to);
+    float factors[kLineSixteens + 1];
+    load_factors(part, matrix, line, begin, end + 1 - begin, factors);
+    for (int64_t i = 0; i * kSixteen < count; i++) to[i] = factors[((first + i * kSixteen) >> shift) - begin];
+}
+
+// Stored codes times a factor for every sixteen. Writes whole sixteens.
+template <class E, bool has_global>
+void decode_sixteens(const uint8_t* codes, int64_t count, const float* factors, float global, float* out) {
+    for (int64_t i = 0; i < count; i += kSixteen) {
+        uint8_t copy[kSixteen];
+        const uint8_t* from = whole_sixteen<E::bits>(codes + i * E::bits / 8, count - i, copy);
+        SixteenFloats values = times(decode_stored_16<E>(from), sixteen_of(factors[i / kSixteen]));
+        if constexpr (has_global) values = times(values, sixteen_of(global));
+        store_sixteen(values, out + i);
+    }
+}
+
+using DecodeSixteens = decltype(&decode_sixteens<E2M1, true>);
+
+inline DecodeSixteens decode_sixteens_of(const QuantizedPart& part) {
+    switch (part.element) {
+        case Element::E4M3: return decode_sixteens<E4M3, false>;
+        case Element::E5M2: return decode_sixteens<E5M2, false>;
+        case Element::E2M3: return decode_sixteens<E2M3, false>;
+        case Element::E3M2: return decode_sixteens<E3M2, false>;
+        default: return part.scale_type == ScaleType::E4M3 ? decode_sixteens<E2M1, true> : decode_sixteens<E2M1, false>;
+    }
+}
+
+// Decodes lines of a part. Matrices are experts; a group is seen as a part of its own (cpu/group_parts.h).
+struct LineDecoder {
+    const QuantizedPart& part;
+    const DecodeSixteens decode;
+
+    explicit LineDecoder(const QuantizedPart& part) : part(part), decode(decode_sixteens_of(part)) {}
+
+    // Values of codes [first, first + count) of a line; `first` is a multiple of 16. `out` has room for whole sixteens.
+    void operator()(int64_t matrix, int64_t line, int64_t first, int64_t count, float* out) const {
+        const float global = global_factor(part, matrix);
+        const uint8_t* codes = part.line(matrix, line) + first * part.bits / 8;
+        for (int64_t i = 0; i < count; i += kLineCodes) {
+            const int64_t some = count - i < kLineCodes ? count - i : kLineCodes;
+            float factors[kLineSixteens];
+            load_sixteenths(part, matrix, line, first + i, some, factors);
+            decode(codes + i * part.bits / 8, some, factors, global, out + i);
+        }
+    }
+};
+
+}  // namespace
+}  // namespace mxq::cpu

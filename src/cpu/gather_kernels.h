@@ -1,0 +1,91 @@
+// The pass before quantize where scales stand for more than blocks, and all of amax. Part of kernels.cpp.
+//
+//     patch of values -> transformed? -> maxima of 32 -> the line's, or the rectangle's and at its end the matrix's
+//
+// Rectangles run at once: a maximum is raised by compare and exchange, on the bits. That gives the same for any order.
+#pragma once
+#include "cpu/quantize_scales.h"
+#include "cpu/quantize_values.h"
+
+namespace mxq::cpu {
+namespace {
+
+MXQ_HD void raise(float* maximum, uint32_t bits) {
+    auto* const place = reinterpret_cast<uint32_t*>(maximum);
+    uint32_t before = __atomic_load_n(place, __ATOMIC_RELAXED);
+    while (before < bits && !__atomic_compare_exchange_n(place, &before, bits, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+MXQ_HD uint32_t larger_bits(uint32_t a, uint32_t b) { return a < b ? b : a; }
+
+MXQ_HD uint32_t largest_of(const uint32_t* maxima, int64_t count) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < count; i++) largest = larger_bits(largest, maxima[i]);
+    return largest;
+}
+
+struct Gatherer {
+    const QuantizeSlice& slice;
+    const QuantizeProblem& problem;
+    const LoadValues load;
+    uint32_t rowwise_total = 0, columnwise_total = 0;
+    alignas(64) float values[kRowPatch];
+    alignas(64) uint32_t maxima[kRowPatch / kMxBlock];
+
+    explicit Gatherer(const QuantizeSlice& slice) : slice(slice), problem(slice.problem), load(loader_of(problem)) {}
+
+    void gather(const Rectangle& patch, int64_t height, int64_t pitch) {
+        load(problem, patch, height, pitch, values);
+        if (slice.rowwise.first) gather_rows(patch, pitch);
+        if (!slice.columnwise.first) return;
+        if (slice.rowwise.first && problem.hadamard.rowwise) load(problem, patch, height, pitch, values);
+        gather_columns(patch, height, pitch);
+    }
+
+    void gather_rows(const Rectangle& patch, int64_t pitch) {
+        const int64_t rows = rows_within(problem.in.rows, patch), row_blocks = pitch / kMxBlock;
+        if (problem.hadamard.rowwise) transform_rows(rows * pitch, problem.hadamard.mask, values);
+        block_maxima<Nonfinite::Saturate, kMxBlock>(values, rows * row_blocks, maxima);
+        if (slice.rowwise.line_stride == 0) {
+            rowwise_total = larger_bits(rowwise_total, largest_of(maxima, rows * row_blocks));
+            return;
+        }
+        for (int64_t row = 0; row < rows; row++)
+            raise(slice.rowwise.at(patch.matrix, patch.row + row), largest_of(maxima + row * row_blocks, row_blocks));
+    }
+
+    void gather_columns(const Rectangle& patch, int64_t height, int64_t pitch) {
+        const int64_t rows = rows_within(problem.in.rows, patch);
+        // No further than the group is padded: what lies beyond is zero.
+        if (problem.hadamard.columnwise) transform_columns(round_up(rows, kNvBlock), pitch, problem.hadamard.mask, values);
+        if (slice.columnwise.line_stride == 0) {
+            block_maxima<Nonfinite::Saturate, kMxBlock>(values, height * pitch / kMxBlock, maxima);
+            columnwise_total = larger_bits(columnwise_total, largest_of(maxima, height * pitch / kMxBlock));
+            return;
+        }
+        column_maxima<Nonfinite::Saturate>(values, height, pitch, maxima);
+        for (int64_t i = 0; i < patch.cols; i++) raise(slice.columnwise.at(patch.matrix, patch.col + i), maxima[i]);
+    }
+
+    // Patches of 32 x 128 where columns are seen together, else of a few long rows.
+    void rectangle(const Rectangle& piece) {
+        const bool by_columns = problem.hadamard.columnwise || (slice.columnwise.first && slice.columnwise.line_stride != 0) ||
+                                (problem.requantizes && problem.from.columnwise);
+        const int64_t width = by_columns ? kTile : kPatchCols;
+        for (int64_t col = 0; col < piece.cols; col += width) {
+            const int64_t cols = least(width, piece.cols - col), pitch = round_up(cols, kMxBlock);
+            const int64_t height = by_columns ? kMxBlock : kRowPatch / pitch;
+            for (int64_t row = 0; row < piece.rows; row += height)
+                gather({piece.matrix, piece.row + row, piece.col + col, least(height, piece.rows - row), cols}, height, pitch);
+        }
+        if (slice.rowwise.first && slice.rowwise.line_stride == 0) raise(slice.rowwise.at(piece.matrix, 0), rowwise_total);
+        if (slice.columnwise.first && slice.columnwise.line_stride == 0)
+            raise(slice.columnwise.at(piece.matrix, 0), columnwise_total);
+    }
+};
+
+void gather_rectangle(const QuantizeSlice& slice, const Rectangle& piece) { Gatherer(slice).rectangle(piece); }
+
+}  // namespace
+}  // namespace mxq::cpu

@@ -1,0 +1,51 @@
+// Groups on the CPU: their ends are read and checked before anything is written.
+#pragma once
+#include <vector>
+
+#include "core/error.h"
+#include "core/problem.h"
+
+namespace mxq::cpu {
+
+// Rows [row, row + rows), as the caller counts them, of group `index`.
+struct Group {
+    int64_t index, row, rows;
+};
+
+inline int64_t read_end(const Groups& groups, int64_t index) {
+    return groups.type == MXQ_TYPE_INT32 ? static_cast<const int32_t*>(groups.ends)[index]
+                                         : static_cast<const int64_t*>(groups.ends)[index];
+}
+
+// Every group, empty ones too. `name` is that of the tensor in messages.
+inline std::vector<Group> read_groups(const GroupedRows& grouped, const char* name) {
+    std::vector<Group> found;
+    found.reserve(size_t(grouped.groups.count));
+    int64_t before = 0;
+    for (int64_t g = 0; g < grouped.groups.count; g++) {
+        const int64_t end = read_end(grouped.groups, g);
+        if (end < before)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "%s.ends[%lld] is %lld, expected at least %lld (ends may not decrease)", name,
+                 (long long)g, (long long)end, (long long)before);
+        if (end > grouped.rows)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "%s.ends[%lld] is %lld, expected at most %lld (its rows)", name, (long long)g,
+                 (long long)end, (long long)grouped.rows);
+        found.push_back({g, before, end - before});
+        before = end;
+    }
+    return found;
+}
+
+// Where each group starts in a part of these units; one more entry for where the last one ends.
+inline std::vector<GroupStart> group_starts(const std::vector<Group>& groups, const GroupUnits& units) {
+    std::vector<GroupStart> starts{{}};
+    starts.reserve(groups.size() + 1);
+    for (const Group& group : groups) {
+        GroupStart next = starts.back();
+        next.skip(units, group.rows);
+        starts.push_back(next);
+    }
+    return starts;
+}
+
+}  // namespace mxq::cpu

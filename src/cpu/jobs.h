@@ -1,0 +1,37 @@
+// Several pieces of work, such as groups, shared out among threads as one.
+#pragma once
+#include <vector>
+
+#include "cpu/partition.h"
+
+namespace mxq::cpu {
+
+// What is done to each rectangle of a grid.
+template <class Work>
+struct Job {
+    Work work;
+    Grid grid;
+    int64_t first;  // of its rectangles among those of all jobs
+
+    int64_t last() const { return first + grid.count(); }
+};
+
+template <class Work>
+void add_job(std::vector<Job<Work>>& jobs, const Work& work, const Grid& grid) {
+    jobs.push_back({work, grid, jobs.empty() ? 0 : jobs.back().last()});
+}
+
+// Calls body(work, rectangle) for each.
+template <class Work, class Body>
+void for_each_rectangle(ThreadPool& pool, const std::vector<Job<Work>>& jobs, const Body& body) {
+    const int64_t count = jobs.empty() ? 0 : jobs.back().last();
+    int64_t elements = 0;
+    for (const auto& job : jobs) elements += job.grid.matrices * job.grid.rows * job.grid.cols;
+    for_each_index(pool, count, elements, [&](int64_t index) {
+        const auto& job = *std::prev(std::upper_bound(jobs.begin(), jobs.end(), index,
+                                                      [](int64_t i, const Job<Work>& other) { return i < other.first; }));
+        body(job.work, job.grid.at(index - job.first));
+    });
+}
+
+}  // namespace mxq::cpu

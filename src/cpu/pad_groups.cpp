@@ -1,0 +1,202 @@
+// Groups of rows from one alignment to another. Codes are copied, with their padding as far as both sides have it, and
+// followed by zeros; scales are copied in the same way, a line at a time.
+//
+//     rowwise      a group is some lines:                columnwise   a group is some columns of every line:
+//                  in   aaa bb ccc                                    in   aaabbccc     out   aaa.bb..ccc.
+//                  out  aaa.bb..ccc.                                       aaabbccc           aaa.bb..ccc.
+#include <cstring>
+
+#include "core/context.h"
+#include "cpu/engine.h"
+#include "cpu/groups.h"
+#include "cpu/implementations.h"
+#include "cpu/jobs.h"
+
+namespace mxq::cpu {
+namespace {
+
+std::string declines(const Context& context, const PadProblem&) {
+    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
+}
+
+// A group on both sides.
+struct Place {
+    GroupStart in, out;
+    int64_t rows, in_padded, out_padded;
+};
+
+// ---- Codes ---------------------------------------------------------------------------------------------------------------
+
+// Lines of bytes, of which the first are copied and the others zero.
+struct CodeMove {
+    const uint8_t* in;
+    uint8_t* out;
+    int64_t in_stride, out_stride;
+    int64_t lines, bytes;  // copied
+};
+
+Job<CodeMove> move_of_codes(const PadProblem::Part& part, const Place& at) {
+    const int64_t both = std::min(at.in_padded, at.out_padded);
+    CodeMove move{part.in.codes, part.out.codes, part.in.line_stride, part.out.line_stride, both, part.line_bytes};
+    int64_t lines = at.out_padded, bytes = part.line_bytes;
+    if (part.columnwise) {  // every start is a whole byte
+        move.in += at.in.codes * part.bits / 8;
+        move.out += at.out.codes * part.bits / 8;
+        move.lines = lines = part.lines;
+        move.bytes = both * part.bits / 8;
+        bytes = at.out_padded * part.bits / 8;
+    } else {
+        move.in += at.in.codes * part.in.line_stride;
+        move.out += at.out.codes * part.out.line_stride;
+    }
+    return {move, {1, lines, bytes, kRectangleRows, kRectangleCols}, 0};
+}
+
+void move_codes(const CodeMove& move, const Rectangle& at) {
+    for (int64_t line = at.row; line < at.row + at.rows; line++) {
+        const int64_t copied = line < move.lines ? std::clamp(move.bytes - at.col, int64_t(0), at.cols) : 0;
+        uint8_t* to = move.out + line * move.out_stride + at.col;
+        if (copied > 0) std::memcpy(to, move.in + line * move.in_stride + at.col, size_t(copied));
+        std::memset(to + copied, 0, size_t(at.cols - copied));
+    }
+}
+
+// ---- Scales --------------------------------------------------------------------------------------------------------------
+
+struct ScaleMove {
+    const uint8_t* in;
+    uint8_t* out;
+    ScaleLayout in_layout, out_layout;
+    int64_t in_lines, out_lines;      // that have scales
+    int64_t in_columns, out_columns;  // of each
+    int64_t tile_lines;               // a line that is new in a tile has the tile's scale
+    bool rows_are_padded;             // up to the line stride
+};
+
+// fp32 scales of padding are those of zeros, 1.
+constexpr float kScaleOfZeros = 1;
+
+bool is_whole(const ScaleLayout& layout) { return layout.block == MXQ_MAX_DIM && layout.line_stride == 0; }
+
+// How many columns of scales a line of a columnwise group has.
+int64_t columns_of(const ScaleLayout& layout, int64_t rows, int64_t padded) {
+    if (layout.block == MXQ_MAX_DIM) return 1;
+    return ceil_div(layout.tile_rows == 1 ? padded : rows, layout.block);
+}
+
+Job<ScaleMove> move_of_scales(const PadProblem::Part& part, const Place& at) {
+    const ScaleLayout &from = part.in.layout, &to = part.out.layout;
+    ScaleMove move{part.in.scales + group_scale_offset(from, at.in) * from.bytes,
+                   part.out.scales + group_scale_offset(to, at.out) * to.bytes, from, to, at.in_padded, at.out_padded,
+                   from.columns, to.columns, part.tile_lines, !part.columnwise && to.bytes == 4 && to.tile_rows > 1};
+    if (part.columnwise) {
+        move.in_lines = move.out_lines = part.lines;
+        move.in_columns = columns_of(from, at.rows, at.in_padded);
+        move.out_columns = columns_of(to, at.rows, at.out_padded);
+        if (from.swizzled) move.in_layout.columns = move.in_columns;
+        if (to.swizzled) move.out_layout.columns = move.out_columns;
+    } else if (to.tile_rows > 1) {
+        move.in_lines = move.out_lines = round_up(at.rows, to.tile_rows);
+    }
+    if (is_whole(to)) move.in_lines = move.out_lines = 1;
+    const int64_t lines = to.swizzled ? round_up(move.out_lines, kSwizzleRows) : move.out_lines;
+    return {move, {1, lines, move.out_columns, kRectangleRows, kRectangleCols}, 0};
+}
+
+// Scales [first, first + count) of a line, to and from one after another.
+template <class Visit>
+void visit_line(const ScaleLayout& layout, int64_t line, int64_t first, int64_t count, const Visit& visit) {
+    const bool contiguous = !layout.swizzled && layout.column_stride == 1;
+    const int64_t each = contiguous ? count : 1;
+    for (int64_t i = 0; i < count; i += each)
+        visit(layout.offset(0, line, first + i) * layout.bytes, i * layout.bytes, size_t(each * layout.bytes));
+}
+
+void load_line(const ScaleMove& move, int64_t line, int64_t first, int64_t count, uint8_t* to) {
+    visit_line(move.in_layout, line, first, count,
+               [&](int64_t there, int64_t here, size_t bytes) { std::memcpy(to + here, move.in + there, bytes); });
+}
+
+void store_line(const ScaleMove& move, int64_t line, int64_t first, int64_t count, const uint8_t* from) {
+    visit_line(move.out_layout, line, first, count,
+               [&](int64_t there, int64_t here, size_t bytes) { std::memcpy(move.out + there, from + here, bytes); });
+}
+
+// The line of `in` that has the scales of this one, or -1.
+int64_t source_line(const ScaleMove& move, int64_t line) {
+    if (line >= move.out_lines) return -1;
+    if (line < move.in_lines) return line;
+    const int64_t first = move.tile_lines > 1 ? line / move.tile_lines * move.tile_lines : line;
+    return first < move.in_lines ? first : -1;
+}
+
+void fill(const ScaleLayout& layout, int64_t first, int64_t last, uint8_t* scales) {
+    if (layout.bytes == 1)
+        std::memset(scales + first, 0, size_t(std::max(last - first, int64_t(0))));
+    else
+        for (int64_t i = first; i < last; i++) std::memcpy(scales + i * 4, &kScaleOfZeros, 4);
+}
+
+void move_scales(const ScaleMove& move, const Rectangle& at) {
+    const ScaleLayout& to = move.out_layout;
+    // Behind a row of fp32 scales of square tiles cuBLASLt has zeros.
+    const int64_t padded = move.rows_are_padded && at.col + at.cols == move.out_columns ? to.line_stride : 0;
+    const int64_t written = to.swizzled ? round_up(at.cols, kSwizzleColumns) : at.cols;
+    uint8_t scales[kRectangleCols * sizeof(float)];
+    for (int64_t line = at.row; line < at.row + at.rows; line += to.tile_rows) {
+        const int64_t source = source_line(move, line);
+        const int64_t copied = source < 0 ? 0 : std::clamp(move.in_columns - at.col, int64_t(0), at.cols);
+        load_line(move, source, at.col, copied, scales);
+        fill(to, copied, written, scales);
+        store_line(move, line, at.col, written, scales);
+        for (int64_t i = move.out_columns; i < padded; i++) std::memset(move.out + to.offset(0, line, i) * 4, 0, 4);
+    }
+}
+
+// ---- All of a call -------------------------------------------------------------------------------------------------------
+
+template <class Integer>
+void write_bounds(const std::vector<GroupStart>& starts, void* to, size_t first) {
+    for (size_t g = 0; to && g + 1 < starts.size(); g++) static_cast<Integer*>(to)[g] = Integer(starts[g + first].codes);
+}
+
+void write_bounds(int32_t type, const std::vector<GroupStart>& starts, void* to, size_t first) {
+    type == MXQ_TYPE_INT32 ? write_bounds<int32_t>(starts, to, first) : write_bounds<int64_t>(starts, to, first);
+}
+
+template <class Move>
+void add(std::vector<Job<Move>>& jobs, const Job<Move>& job) {
+    if (job.grid.rows * job.grid.cols > 0) add_job(jobs, job.work, job.grid);
+}
+
+void pad_part(const Context& context, const PadProblem::Part& part, const GroupedRows& grouped,
+              const std::vector<Group>& groups) {
+    const std::vector<GroupStart> in = group_starts(groups, part.in.units), out = group_starts(groups, part.out.units);
+    // Without elements there is no scale but a TENSOR one.
+    const bool empty = grouped.rows == 0 || (part.columnwise ? part.lines : part.line_bytes) == 0;
+    const bool has_scales = part.out.scales && (!empty || is_whole(part.out.layout));
+    const bool one_for_all = is_whole(part.out.layout) && part.out.layout.group_index_stride == 0;
+    std::vector<Job<CodeMove>> codes;
+    std::vector<Job<ScaleMove>> scales;
+    for (size_t g = 0; g < groups.size(); g++) {
+        const Place place{in[g], out[g], groups[g].rows, in[g + 1].codes - in[g].codes, out[g + 1].codes - out[g].codes};
+        add(codes, move_of_codes(part, place));
+        if (has_scales && (g == 0 || !one_for_all)) add(scales, move_of_scales(part, place));
+    }
+    for_each_rectangle(context.cpu->pool(), codes, move_codes);
+    for_each_rectangle(context.cpu->pool(), scales, move_scales);
+    write_bounds(grouped.groups.type, out, part.starts, 0);
+    write_bounds(grouped.groups.type, out, part.ends, 1);
+}
+
+void run(const Context& context, const PadProblem& problem, const Launch&) {
+    const std::vector<Group> groups = read_groups(problem.grouped, "in");
+    for (int32_t i = 0; i < problem.count; i++)
+        pad_part(context, problem.parts[i], problem.grouped, groups);
+}
+
+}  // namespace
+
+const PadImplementation pad_groups = {"cpu", declines, nullptr, run};
+
+}  // namespace mxq::cpu

@@ -1,0 +1,192 @@
+// Values to codes, a byte each, and codes to the bytes that are stored. Part of kernels.cpp.
+//
+//     values x multiplier -> code, to nearest or by random bytes -> masked -> packed 8, 6 or 4 bits each
+#pragma once
+#include "cpu/moves.h"
+#include "cpu/quantize_scales.h"
+#include "numerics/element.h"
+#include "numerics/packing.h"
+#include "numerics/philox.h"
+
+namespace mxq::cpu {
+namespace {
+
+// Codes stand as 32-bit words before they become bytes: a compiler that sees the narrowing in the loop narrows every
+// operand of the arithmetic instead of its one result.
+template <int64_t count>
+MXQ_HD void narrow_words(const uint32_t* words, uint8_t* codes) {
+    for (int64_t i = 0; i < count; i++) codes[i] = uint8_t(words[i]);
+}
+
+// To nearest. Types of a byte have codes for all that a multiplier can make of a value: no mask.
+template <class E>
+struct Nearest {
+    struct None {
+        MXQ_HD uint32_t operator[](int64_t) const { return 0; }
+    };
+    template <int64_t count>
+    MXQ_HD static None random_of(const uint8_t*) {
+        return {};
+    }
+    MXQ_HD static uint32_t code(float scaled, uint32_t mask, uint32_t) {
+        const uint32_t code = encode<E>(scaled);
+        return E::bits == 8 ? code : code & mask;
+    }
+};
+
+// By a random byte for each element, widened in a loop of its own for the vectoriser.
+struct Stochastic {
+    template <int64_t count>
+    struct Words {
+        alignas(64) uint32_t words[count];
+        MXQ_HD uint32_t operator[](int64_t i) const { return words[i]; }
+    };
+    template <int64_t count>
+    MXQ_HD static Words<count> random_of(const uint8_t* bytes) {
+        Words<count> random;
+        for (int64_t i = 0; i < count; i++) random.words[i] = bytes[i];
+        return random;
+    }
+    MXQ_HD static uint32_t code(float scaled, uint32_t mask, uint32_t random) { return stochastic_e2m1(scaled, random) & mask; }
+};
+
+template <class Rounding, int64_t length>
+void encode_blocks(const float* values, int64_t blocks, const BlockScales& scales, const uint8_t* random, uint8_t* codes) {
+    for (int64_t block = 0; block < blocks; block++) {
+        alignas(64) uint32_t words[length];
+        const float multiplier = scales.multipliers[block];
+        const uint32_t mask = scales.masks[block];
+        const int64_t first = block * length;
+        const auto bytes = Rounding::template random_of<length>(random + first);
+        for (int64_t i = 0; i < length; i++)
+            words[i] = Rounding::code(multiply_rn(values[first + i], multiplier), mask, bytes[i]);
+        narrow_words<length>(words, codes + first);
+    }
+}
+
+// Rows whose columns have a scale each, to lines of codes `code_pitch` apart.
+template <class Rounding>
+void encode_columns(const float* values, int64_t rows, int64_t pitch, const BlockScales& scales, const uint8_t* random,
+                    uint8_t* codes, int64_t code_pitch) {
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t first = 0; first < pitch; first += kMxBlock) {
+            alignas(64) uint32_t words[kMxBlock];
+            const int64_t at = row * pitch + first;
+            const auto bytes = Rounding::template random_of<kMxBlock>(random + at);
+            for (int64_t i = 0; i < kMxBlock; i++)
+                words[i] = Rounding::code(multiply_rn(values[at + i], scales.multipliers[first + i]), scales.masks[first + i],
+                                          bytes[i]);
+            narrow_words<kMxBlock>(words, codes + row * code_pitch + first);
+        }
+}
+
+// ---- Random bytes of a patch ------------------------------------------------------------------------------------------
+
+// Where the patch stands among the codes of the part as stored.
+struct RandomPlace {
+    const uint64_t* seed_offset;
+    int64_t row, chunk;
+};
+
+MXQ_HD PhiloxWords random_words(const RandomPlace& place, int64_t row, int64_t chunk, bool columnwise) {
+    return philox(philox_key(place.seed_offset[0]),
+                  philox_counter(uint32_t(place.chunk + chunk), uint32_t(place.row + row), columnwise, place.seed_offset[1]));
+}
+
+void random_of_rows(const RandomPlace& place, int64_t rows, int64_t pitch, uint8_t* random) {
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t chunk = 0; chunk < pitch / 16; chunk++) {
+            const PhiloxWords words = random_words(place, row, chunk, false);
+            memcpy(random + row * pitch + chunk * 16, words.words, 16);
+        }
+}
+
+// A multiple of sixteen rows; columns are lines.
+void random_of_columns(const RandomPlace& place, int64_t rows, int64_t pitch, uint8_t* random) {
+    for (int64_t chunk = 0; chunk < rows / 16; chunk++)
+        for (int64_t col = 0; col < pitch; col++) {
+            const PhiloxWords words = random_words(place, col, chunk, true);
+            for (int i = 0; i < 16; i++) random[(chunk * 16 + i) * pitch + col] = uint8_t(philox_byte(words, i));
+        }
+}
+
+// ---- Packing ----------------------------------------------------------------------------------------------------------
+
+#if defined(__AVX2__)
+// Thirty-two codes, those of each half of 128 bits to its lowest 2 * bits bytes.
+template <int bits>
+MXQ_HD __m256i pack_halves(__m256i codes) {
+    const __m256i pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi16(1 | (1 << bits) << 8));
+    if constexpr (bits == 4) return _mm256_packus_epi16(pairs, pairs);
+    const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi32(1 | (1 << 2 * bits) << 16));
+    const __m256i order = _mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,  //
+                                           0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    return _mm256_shuffle_epi8(fours, order);
+}
+
+// The same as below.
+template <int bits>
+MXQ_HD int64_t pack_quickly(const uint8_t* codes, int64_t count, uint8_t* to) {
+    int64_t i = 0;
+    for (; i + 32 <= count; i += 32) {
+        const __m256i packed = pack_halves<bits>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i)));
+        const auto put = [&](__m128i half, int64_t at) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to + at * bits / 8), half); };
+        put(_mm256_castsi256_si128(packed), i);
+        put(_mm256_extracti128_si256(packed, 1), i + 16);
+    }
+    return i;
+}
+#else
+template <int bits>
+MXQ_HD int64_t pack_quickly(const uint8_t*, int64_t, uint8_t*) {
+    return 0;
+}
+#endif
+
+// `count` codes, those after them up to a multiple of 16 being 0, to whole sixteens of stored ones. `to` has room for 8 bytes
+// more.
+template <int bits>
+void pack_line(const uint8_t* codes, int64_t count, uint8_t* to) {
+    for (int64_t i = pack_quickly<bits>(codes, count, to); i < count; i += 16) {
+        uint32_t words[4], packed[bits / 2];
+        memcpy(words, codes + i, sizeof words);
+        pack_16<bits>(words, packed);
+        memcpy(to + i * bits / 8, packed, sizeof packed);
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------------------
+
+struct CodeSteps {
+    decltype(&encode_blocks<Nearest<E4M3>, 32>) blocks;
+    decltype(&encode_columns<Nearest<E4M3>>) columns;
+    decltype(&pack_line<4>) pack;  // NULL: codes are bytes
+};
+
+template <class Rounding, int bits>
+CodeSteps code_steps_of(int64_t length) {
+    CodeSteps steps{};
+    steps.columns = encode_columns<Rounding>;
+    switch (length) {
+        case 16: steps.blocks = encode_blocks<Rounding, 16>; break;
+        case 128: steps.blocks = encode_blocks<Rounding, 128>; break;
+        default: steps.blocks = encode_blocks<Rounding, 32>;
+    }
+    if constexpr (bits != 8) steps.pack = pack_line<bits>;
+    return steps;
+}
+
+inline CodeSteps code_steps_of(const QuantizeProblem& problem) {
+    const int64_t length = problem.tile.length;
+    switch (problem.format->element) {
+        case Element::E4M3: return code_steps_of<Nearest<E4M3>, 8>(length);
+        case Element::E5M2: return code_steps_of<Nearest<E5M2>, 8>(length);
+        case Element::E2M3: return code_steps_of<Nearest<E2M3>, 6>(length);
+        case Element::E3M2: return code_steps_of<Nearest<E3M2>, 6>(length);
+        default:
+            return problem.seed_offset ? code_steps_of<Stochastic, 4>(length) : code_steps_of<Nearest<E2M1>, 4>(length);
+    }
+}
+
+}  // namespace
+}  // namespace mxq::cpu

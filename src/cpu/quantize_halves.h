@@ -1,0 +1,226 @@
+// Quantize by way of halves (numerics/halves.h): MX formats of blocks of 32, from plain tensors. Part of kernels.cpp.
+//
+//     input -> words of 16 bits -> maxima of words -> scales, factors -> halves -> codes, a byte each
+//
+// Patches with a block that is not finite or near the ends of fp32 are left to the exact way.
+#pragma once
+#include "cpu/quantize_scales.h"
+#include "cpu/quantize_values.h"
+#include "numerics/halves.h"
+
+namespace mxq::cpu {
+namespace {
+
+#if defined(__F16C__)
+// to_odd_bf16 of sixteen.
+MXQ_HD void shorten_16(const float* values, uint16_t* to) {
+    const auto shorten = [](Bits bits) { return __m256i((bits | ((bits & 0xFFFF) + 0xFFFF)) >> 16); };
+    const __m256i pairs = _mm256_packus_epi32(shorten(read<Bits>(values)), shorten(read<Bits>(values + 8)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(pairs, 0xD8));
+}
+
+template <class T>
+MXQ_HD void shorten_row(const T* line, int64_t count, uint16_t* to) {
+    alignas(64) float values[kMxBlock];
+    for (int64_t i = 0; i < count; i += kMxBlock) {
+        const int64_t length = least(kMxBlock, count - i);
+        load_row(line + i, length, values);
+        if (length == kMxBlock)
+            for (int64_t j = 0; j < kMxBlock; j += 16) shorten_16(values + j, to + i + j);
+        else
+            for (int64_t j = 0; j < length; j++) to[i + j] = uint16_t(to_odd_bf16(values[j]));
+    }
+}
+template <>
+MXQ_HD void shorten_row(const Bf16* line, int64_t count, uint16_t* to) {
+    memcpy(to, line, size_t(count) * sizeof *line);
+}
+
+// load_values, shortened.
+template <class T>
+void load_words(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, uint16_t* words) {
+    const int64_t rows = rows_within(problem.in.rows, patch);
+    for (int64_t row = 0; row < rows; row++) {
+        uint16_t* to = words + row * pitch;
+        shorten_row(input_line<T>(problem.in, patch.matrix, patch.row + row, patch.col), patch.cols, to);
+        memset(to + patch.cols, 0, size_t(pitch - patch.cols) * sizeof *to);
+    }
+    memset(words + rows * pitch, 0, size_t((height - rows) * pitch) * sizeof *words);
+}
+
+MXQ_HD Words larger(Words a, Words b) { return Words(_mm256_max_epu16(__m256i(a), __m256i(b))); }
+
+// Per half of 128 bits, the maxima of a's lanes in pairs, interleaved with those of b's.
+MXQ_HD Words fold(Words a, Words b) {
+    return larger(__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 8, 24, 9, 25, 10, 26, 11, 27),
+                  __builtin_shufflevector(a, b, 4, 20, 5, 21, 6, 22, 7, 23, 12, 28, 13, 29, 14, 30, 15, 31));
+}
+
+// Of blocks in eights: the last eight may read beyond `blocks`, up to the end of the scratch.
+inline void short_block_maxima(const uint16_t* words, int64_t blocks, uint16_t* maxima) {
+    for (int64_t first = 0; first < blocks; first += 8) {
+        Words m[8];
+        for (int64_t i = 0; i < 8; i++) {
+            const uint16_t* block = words + (first + i) * kMxBlock;
+            m[i] = larger(read<Words>(block) & 0x7FFF, read<Words>(block + 16) & 0x7FFF);
+        }
+        for (int distance = 4; distance > 0; distance /= 2)
+            for (int i = 0; i < distance; i++) m[i] = fold(m[i], m[i + distance]);
+        const __m128i low = _mm256_castsi256_si128(__m256i(m[0])), high = _mm256_extracti128_si256(__m256i(m[0]), 1);
+        _mm_store_si128(reinterpret_cast<__m128i*>(maxima + first), _mm_max_epu16(low, high));
+    }
+}
+
+inline void short_column_maxima(const uint16_t* words, int64_t pitch, uint16_t* maxima) {
+    for (int64_t i = 0; i < pitch; i += 16) {
+        Words maximum{};
+        for (int64_t row = 0; row < kMxBlock; row++)
+            maximum = larger(maximum, read<Words>(words + row * pitch + i) & 0x7FFF);
+        memcpy(maxima + i, &maximum, sizeof maximum);
+    }
+}
+
+// False where a block needs the exact way.
+template <class E, ScaleRounding rounding, Nonfinite policy>
+bool make_short_scales(const uint16_t* maxima, int64_t count, BlockScales& scales) {
+    uint32_t rare = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t maximum = uint32_t(maxima[i]) << 16;
+        const uint32_t scale = scale_of<E, rounding, policy>(maximum);
+        scales.bytes[i] = uint8_t(scale);
+        scales.multipliers[i] = half_factor<E>(scale);
+        rare |= uint32_t((maximum != 0) & !is_odd_bf16_scale(scale));
+    }
+    return rare == 0;
+}
+
+// Codes of 16 words, each in 16 bits: those of even elements, then those of odd ones.
+template <class E>
+MXQ_HD Words encode_16(Words words, Floats even_factors, Floats odd_factors) {
+    using R = HalfRounding<E>;
+    const Floats even = Floats(Bits(words) << 16) * even_factors;
+    const Floats odd = Floats(Bits(words) & 0xFFFF0000) * odd_factors;
+    const Words halves = Words(_mm256_set_m128i(_mm256_cvtps_ph(__m256(odd), _MM_FROUND_TO_NEAREST_INT),
+                                                _mm256_cvtps_ph(__m256(even), _MM_FROUND_TO_NEAREST_INT)));
+    const Words magnitudes = halves & 0x7FFF;
+    const Words codes = (magnitudes + R::below_half + ((magnitudes >> R::shift) & 1)) >> R::shift;
+    const Words limited = Words(_mm256_min_epu16(__m256i(codes), _mm256_set1_epi16(R::max_code)));
+    return limited | ((halves >> (16 - E::bits)) & uint16_t(ElementBits<E>::sign));
+}
+
+// The codes of 32 neighbours, in order.
+MXQ_HD void store_32(Words first, Words second, uint8_t* codes) {
+    const __m256i bytes = _mm256_packus_epi16(__m256i(first), __m256i(second));
+    const __m128i even = _mm256_castsi256_si128(bytes), odd = _mm256_extracti128_si256(bytes, 1);
+    _mm_store_si128(reinterpret_cast<__m128i*>(codes), _mm_unpacklo_epi8(even, odd));
+    _mm_store_si128(reinterpret_cast<__m128i*>(codes + 16), _mm_unpackhi_epi8(even, odd));
+}
+
+template <class E>
+void encode_short_blocks(const uint16_t* words, int64_t blocks, const float* factors, uint8_t* codes) {
+    for (int64_t i = 0; i < blocks; i++) {
+        const Floats factor = all(factors[i]);
+        const uint16_t* block = words + i * kMxBlock;
+        store_32(encode_16<E>(read<Words>(block), factor, factor), encode_16<E>(read<Words>(block + 16), factor, factor),
+                 codes + i * kMxBlock);
+    }
+}
+
+template <class E>
+void encode_short_columns(const uint16_t* words, int64_t pitch, const float* factors, uint8_t* codes, int64_t code_pitch) {
+    for (int64_t first = 0; first < pitch; first += kMxBlock) {
+        const Floats even[] = {even_of(factors + first), even_of(factors + first + 16)};
+        const Floats odd[] = {odd_of(factors + first), odd_of(factors + first + 16)};
+        for (int64_t row = 0; row < kMxBlock; row++) {
+            const uint16_t* line = words + row * pitch + first;
+            store_32(encode_16<E>(read<Words>(line), even[0], odd[0]), encode_16<E>(read<Words>(line + 16), even[1], odd[1]),
+                     codes + row * code_pitch + first);
+        }
+    }
+}
+
+struct ShortSteps {
+    decltype(&load_words<float>) load;  // NULL: not served
+    decltype(&make_short_scales<E4M3, ScaleRounding::Floor, Nonfinite::Propagate>) scales;
+    decltype(&encode_short_blocks<E4M3>) blocks;
+    decltype(&encode_short_columns<E4M3>) columns;
+};
+
+template <class E, Nonfinite policy>
+decltype(ShortSteps::scales) short_scales_of(ScaleRounding rounding) {
+    switch (rounding) {
+        case ScaleRounding::Floor: return make_short_scales<E, ScaleRounding::Floor, policy>;
+        case ScaleRounding::Ceil: return make_short_scales<E, ScaleRounding::Ceil, policy>;
+        case ScaleRounding::Even: return make_short_scales<E, ScaleRounding::Even, policy>;
+        default: return make_short_scales<E, ScaleRounding::Rceil, policy>;
+    }
+}
+
+template <class E>
+ShortSteps short_steps_of(const QuantizeProblem& problem) {
+    ShortSteps steps{};
+    switch (problem.in.format) {
+        case MXQ_FORMAT_F32: steps.load = load_words<float>; break;
+        case MXQ_FORMAT_F16: steps.load = load_words<F16>; break;
+        default: steps.load = load_words<Bf16>;
+    }
+    steps.scales = problem.nonfinite == Nonfinite::Propagate
+                       ? short_scales_of<E, Nonfinite::Propagate>(problem.scale_rounding)
+                       : short_scales_of<E, Nonfinite::Saturate>(problem.scale_rounding);
+    steps.blocks = encode_short_blocks<E>;
+    steps.columns = encode_short_columns<E>;
+    return steps;
+}
+
+inline ShortSteps short_steps_of(const QuantizeProblem& problem) {
+    const bool served = problem.format->scale == ScaleType::E8M0 && problem.tile.length == kMxBlock && !problem.requantizes &&
+                        !problem.seed_offset && !problem.hadamard.rowwise && !problem.hadamard.columnwise;
+    if (!served) return {};
+    switch (problem.format->element) {
+        case Element::E4M3: return short_steps_of<E4M3>(problem);
+        case Element::E5M2: return short_steps_of<E5M2>(problem);
+        case Element::E2M3: return short_steps_of<E2M3>(problem);
+        case Element::E3M2: return short_steps_of<E3M2>(problem);
+        default: return short_steps_of<E2M1>(problem);
+    }
+}
+
+struct Shortened {
+    const QuantizeProblem& problem;
+    const ShortSteps steps;
+    alignas(64) uint16_t words[kRowPatch] = {};
+    alignas(64) uint16_t maxima[kRowPatch / kMxBlock];
+
+    explicit Shortened(const QuantizeProblem& problem) : problem(problem), steps(short_steps_of(problem)) {}
+
+    void load(const Rectangle& patch, int64_t height, int64_t pitch) {
+        if (steps.load) steps.load(problem, patch, height, pitch, words);
+    }
+    // False where the exact way is needed.
+    bool encode_rows(int64_t blocks, BlockScales& scales, uint8_t* codes) {
+        if (!steps.load) return false;
+        short_block_maxima(words, blocks, maxima);
+        if (!steps.scales(maxima, blocks, scales)) return false;
+        steps.blocks(words, blocks, scales.multipliers, codes);
+        return true;
+    }
+    bool encode_columns(int64_t pitch, BlockScales& scales, uint8_t* codes, int64_t code_pitch) {
+        if (!steps.load) return false;
+        short_column_maxima(words, pitch, maxima);
+        if (problem.square_tiles) spread_maxima(pitch, kMxBlock, maxima);
+        if (!steps.scales(maxima, pitch, scales)) return false;
+        steps.columns(words, pitch, scales.multipliers, codes, code_pitch);
+        return true;
+    }
+};
+#else
+struct Shortened {
+    explicit Shortened(const QuantizeProblem&) {}
+    void load(const Rectangle&, int64_t, int64_t) {}
+    bool encode_rows(int64_t, BlockScales&, uint8_t*) { return false; }
+    bool encode_columns(int64_t, BlockScales&, uint8_t*, int64_t) { return false; }
+};
+#endif
+
+}  // namespace
+}  // namespace mxq::cpu

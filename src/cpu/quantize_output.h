@@ -1,0 +1,117 @@
+// Where quantize puts scales and codes, a line at a time. Part of kernels.cpp.
+#pragma once
+#include "cpu/kernels.h"
+#include "cpu/moves.h"
+#include "cpu/quantize_scales.h"
+#include "cpu/scale_window.h"
+
+namespace mxq::cpu {
+namespace {
+
+MXQ_HD float largest_of(Element element) { return element == Element::E4M3 ? E4M3::max : E5M2::max; }
+
+// Scales of a line, and maxima as fp32 bits: bytes, or floats with maxima.
+struct LineScales {
+    const uint8_t* bytes;
+    const float* stored;
+    const uint32_t* maxima;
+};
+
+// One part of the output, and what its scales are made by.
+struct PartOutput {
+    const QuantizeProblem& problem;
+    const QuantizedPart& part;
+    const Maxima& maxima;
+    ScaleRule rule;
+
+    PartOutput(const QuantizeProblem& problem, const QuantizedPart& part, const Maxima& maxima, bool present, int64_t matrix)
+        : problem(problem), part(part), maxima(maxima), rule{} {
+        rule.fp8 = {largest_of(problem.format->element), problem.epsilon, problem.power_of_two};
+        if (present && part.scale_type == ScaleType::E4M3)
+            rule.nvfp4 = nvfp4_global(part.amax[matrix * part.scope_stride], part.scale_max);
+    }
+
+    // Of a line without blocks.
+    float multiplier(int64_t matrix, int64_t line) const {
+        if (problem.quantization_scale) return problem.quantization_scale[matrix * part.layout.matrix_scales];
+        return fp8_quantization_scale(*maxima.at(matrix, line), rule.fp8);
+    }
+
+    // From the swizzled tile on in which the line's code at `position` has its scale.
+    ScaleWindow<uint8_t> window(int64_t matrix, int64_t line, int64_t position) const {
+        return {part.scales, part.layout, matrix, line / kSwizzleRows * kSwizzleRows, position / part.layout.block};
+    }
+
+    // Those of `count` codes from `position` on. `window` is one that holds them.
+    void store(const ScaleWindow<uint8_t>& window, int64_t matrix, int64_t line, int64_t position, int64_t count,
+               const LineScales& scales) const {
+        const ScaleLayout& layout = part.layout;
+        // Square tiles that the padding of a group would begin are not stored.
+        if (layout.tile_rows != 1 && !part.columnwise && line >= problem.in.rows) return;
+        const int64_t column = position / layout.block, columns = ceil_div(count, layout.block);
+        const int64_t within = least(columns, layout.columns - column);
+        if (within <= 0) return;
+        if (layout.bytes == sizeof(float))
+            store_fp32(matrix, line, column, within, scales);
+        else if (layout.repeat == 1)
+            window.store(line % kSwizzleRows, within, scales.bytes);
+        else
+            store_repeated(window, line % kSwizzleRows, within, scales.bytes);
+    }
+
+    void store_fp32(int64_t matrix, int64_t line, int64_t column, int64_t count, const LineScales& scales) const {
+        const bool has_padding = part.layout.column_stride == 1 && !(part.columnwise && problem.grouped.groups.set);
+        store_floats(reinterpret_cast<float*>(part.scales), part.layout, has_padding, matrix, line, column, count, scales.stored);
+        if (part.amax) store_floats(part.amax, part.layout, has_padding, matrix, line, column, count, scales.maxima);
+    }
+
+    // A byte for every 32 codes that a coarse tile covers.
+    static void store_repeated(const ScaleWindow<uint8_t>& window, int64_t line, int64_t count, const uint8_t* bytes) {
+        uint8_t repeated[kPatchCols / kMxBlock];
+        for (int64_t i = 0; i < count; i++) repeated[i] = bytes[i / kSwizzleColumns];
+        window.store(line, count, repeated);
+    }
+};
+
+// Scales of a tile: those of bands of 16, 32 or 128 rows, column by column.
+struct TileScales {
+    alignas(64) uint8_t bytes[kTileRows / kNvBlock][kTile];
+    alignas(64) float stored[kTileRows / kWideBlock][kTile];
+    alignas(64) uint32_t maxima[kTileRows / kWideBlock][kTile];
+    bool are_bytes;
+
+    void keep(int64_t band, int64_t count, const BlockScales& scales) {
+        if (are_bytes) {
+            memcpy(bytes[band], scales.bytes, size_t(count));
+            return;
+        }
+        memcpy(stored[band], scales.stored, size_t(count) * sizeof(float));
+        memcpy(maxima[band], scales.maxima, size_t(count) * sizeof(uint32_t));
+    }
+};
+
+// A line of such scales: of one column, or of one band with a column in every `step`.
+struct TileLine {
+    uint8_t bytes[kTileRows / kNvBlock];
+    float stored[kTile / kNvBlock];
+    uint32_t maxima[kTile / kNvBlock];
+
+    MXQ_HD void take(const TileScales& scales, int64_t i, int64_t band, int64_t col) {
+        if (scales.are_bytes) {
+            bytes[i] = scales.bytes[band][col];
+        } else {
+            stored[i] = scales.stored[band][col];
+            maxima[i] = scales.maxima[band][col];
+        }
+    }
+    MXQ_HD void take_column(const TileScales& scales, int64_t col, int64_t bands) {
+        for (int64_t i = 0; i < bands; i++) take(scales, i, i, col);
+    }
+    MXQ_HD void take_band(const TileScales& scales, int64_t band, int64_t step, int64_t count) {
+        for (int64_t i = 0; i < count; i++) take(scales, i, band, i * step);
+    }
+    LineScales view() const { return {bytes, stored, maxima}; }
+};
+
+}  // namespace
+}  // namespace mxq::cpu

@@ -1,0 +1,145 @@
+// Maxima of blocks and the scales made from them. Part of kernels.cpp.
+//
+//     values -> maxima, one a block -> scale (stored), multiplier and code mask
+//
+// A block is `length` neighbours in a row or, in a patch of `length` rows, a column. Maxima are magnitude bits.
+#pragma once
+#include "cpu/moves.h"
+#include "numerics/e8m0.h"
+#include "numerics/fp8_scale.h"
+#include "numerics/nvfp4.h"
+
+namespace mxq::cpu {
+namespace {
+
+constexpr int64_t kPatchBlocks = kRowPatch / kNvBlock;  // most blocks of a patch: larger ones have larger blocks
+
+// What scales are made by beside the maxima.
+struct ScaleRule {
+    Nvfp4Global nvfp4;
+    Fp8Rule fp8;
+};
+
+// Of the blocks of a patch. `stored` are fp32 scales, `bytes` all others.
+struct BlockScales {
+    alignas(64) uint32_t maxima[kPatchBlocks];
+    alignas(64) float multipliers[kPatchBlocks];
+    alignas(64) uint32_t masks[kPatchBlocks];
+    alignas(64) float stored[kPatchBlocks];
+    alignas(64) uint8_t bytes[kPatchBlocks];
+};
+
+template <Nonfinite policy, int64_t length>
+void block_maxima(const float* values, int64_t blocks, uint32_t* maxima) {
+    for (int64_t block = 0; block < blocks; block++) {
+        alignas(64) uint32_t bits[length];  // in a loop of its own, or the vectoriser gives up on those that are ignored
+        for (int64_t i = 0; i < length; i++) bits[i] = amax_bits<policy>(values[block * length + i]);
+        uint32_t maximum = 0;
+        for (int64_t i = 0; i < length; i++) maximum = maximum < bits[i] ? bits[i] : maximum;
+        maxima[block] = maximum;
+    }
+}
+
+template <Nonfinite policy>
+void column_maxima(const float* values, int64_t rows, int64_t pitch, uint32_t* maxima) {
+    for (int64_t i = 0; i < pitch; i++) maxima[i] = 0;
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = 0; i < pitch; i++) {
+            const uint32_t bits = amax_bits<policy>(values[row * pitch + i]);
+            maxima[i] = maxima[i] < bits ? bits : maxima[i];
+        }
+}
+
+// `width` columns share the largest of their maxima.
+template <class Word>
+MXQ_HD void spread_maxima(int64_t pitch, int64_t width, Word* maxima) {
+    for (int64_t first = 0; first < pitch; first += width) {
+        Word maximum = 0;
+        for (int64_t i = first; i < first + width; i++) maximum = maximum < maxima[i] ? maxima[i] : maximum;
+        for (int64_t i = first; i < first + width; i++) maxima[i] = maximum;
+    }
+}
+
+template <class E, ScaleRounding rounding, Nonfinite policy>
+void make_mx_scales(const ScaleRule&, int64_t count, BlockScales& scales) {
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t scale = scale_of<E, rounding, policy>(scales.maxima[i]);
+        scales.bytes[i] = uint8_t(scale);
+        scales.multipliers[i] = scale_reciprocal(scale);
+        scales.masks[i] = code_mask<E>(scale);
+    }
+}
+
+void make_nvfp4_scales(const ScaleRule& rule, int64_t count, BlockScales& scales) {
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t scale = nvfp4_scale(bits_float(scales.maxima[i]), rule.nvfp4);
+        scales.bytes[i] = uint8_t(scale);
+        scales.multipliers[i] = nvfp4_multiplier(scale, rule.nvfp4);
+        scales.masks[i] = nvfp4_code_mask(scale);
+    }
+}
+
+void make_fp8_scales(const ScaleRule& rule, int64_t count, BlockScales& scales) {
+    for (int64_t i = 0; i < count; i++) {
+        scales.multipliers[i] = fp8_quantization_scale(bits_float(scales.maxima[i]), rule.fp8);
+        scales.stored[i] = fp8_stored_scale(scales.multipliers[i]);
+    }
+}
+
+using MakeScales = decltype(&make_nvfp4_scales);
+
+struct ScaleSteps {
+    decltype(&block_maxima<Nonfinite::Propagate, 32>) block_maxima;
+    decltype(&column_maxima<Nonfinite::Propagate>) column_maxima;
+    MakeScales make;
+};
+
+template <Nonfinite policy>
+void take_maxima(int64_t length, ScaleSteps& steps) {
+    steps.column_maxima = column_maxima<policy>;
+    switch (length) {
+        case 16: steps.block_maxima = block_maxima<policy, 16>; break;
+        case 128: steps.block_maxima = block_maxima<policy, 128>; break;
+        default: steps.block_maxima = block_maxima<policy, 32>;
+    }
+}
+
+template <class E, Nonfinite policy>
+MakeScales mx_scales_of(ScaleRounding rounding) {
+    switch (rounding) {
+        case ScaleRounding::Floor: return make_mx_scales<E, ScaleRounding::Floor, policy>;
+        case ScaleRounding::Ceil: return make_mx_scales<E, ScaleRounding::Ceil, policy>;
+        case ScaleRounding::Even: return make_mx_scales<E, ScaleRounding::Even, policy>;
+        default: return make_mx_scales<E, ScaleRounding::Rceil, policy>;
+    }
+}
+
+template <class E>
+MakeScales mx_scales_of(const QuantizeProblem& problem) {
+    return problem.nonfinite == Nonfinite::Propagate ? mx_scales_of<E, Nonfinite::Propagate>(problem.scale_rounding)
+                                                     : mx_scales_of<E, Nonfinite::Saturate>(problem.scale_rounding);
+}
+
+inline MakeScales scales_of(const QuantizeProblem& problem) {
+    if (problem.format->scale == ScaleType::E4M3) return make_nvfp4_scales;
+    if (problem.format->scale == ScaleType::F32) return make_fp8_scales;
+    switch (problem.format->element) {
+        case Element::E4M3: return mx_scales_of<E4M3>(problem);
+        case Element::E5M2: return mx_scales_of<E5M2>(problem);
+        case Element::E2M3: return mx_scales_of<E2M3>(problem);
+        case Element::E3M2: return mx_scales_of<E3M2>(problem);
+        default: return mx_scales_of<E2M1>(problem);
+    }
+}
+
+inline ScaleSteps scale_steps_of(const QuantizeProblem& problem) {
+    ScaleSteps steps{};
+    const bool propagates = problem.format->scale == ScaleType::E8M0 && problem.nonfinite == Nonfinite::Propagate;
+    propagates ? take_maxima<Nonfinite::Propagate>(problem.tile.length, steps)
+               : take_maxima<Nonfinite::Saturate>(problem.tile.length, steps);
+    steps.make = scales_of(problem);
+    return steps;
+}
+
+}  // namespace
+}  // namespace mxq::cpu

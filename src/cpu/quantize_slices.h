@@ -1,0 +1,144 @@
+// A quantize problem as slices: itself, or one for each of its groups. Kernels know no groups.
+//
+//     rows        group 0   group 1            group 3        as the caller counts them
+//     slice          0         1                  3           a matrix of its own: pointers at the group's start in the input
+//     rectangles   0 1 2      3 4                 5           and in each part, lines and lengths with that part's padding
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "cpu/group_parts.h"
+#include "cpu/groups.h"
+#include "cpu/kernels.h"
+#include "cpu/partition.h"
+
+namespace mxq::cpu {
+
+inline bool has_whole_lines(const QuantizeProblem& problem) { return problem.tile.length == 0; }
+
+// Where quantize gathers maxima before it encodes. Current FP8 scales of whole lines: in the place of the scales, which are made
+// of them in the end.
+inline Maxima maxima_for_quantize(const QuantizeProblem& problem, const QuantizedPart& part) {
+    if (problem.compute_amax) return {part.amax, part.scope_stride, 0};
+    if (!has_whole_lines(problem)) return {};
+    float* const first = problem.quantization_scale ? part.amax : reinterpret_cast<float*>(part.scales);
+    return {first, part.layout.matrix_scales, part.layout.line_stride};
+}
+
+inline Maxima maxima_for_amax(const QuantizeProblem& problem, const QuantizedPart& part) {
+    return {part.amax, has_whole_lines(problem) ? part.layout.matrix_scales : part.scope_stride, 0};
+}
+
+template <class Body>
+void for_each_part(const QuantizeProblem& problem, const Body& body) {
+    if (problem.has_rowwise) body(problem.rowwise);
+    if (problem.has_columnwise) body(problem.columnwise);
+}
+
+using MaximaOf = Maxima (*)(const QuantizeProblem&, const QuantizedPart&);
+
+class Slices {
+public:
+    Slices(const QuantizeProblem& problem, MaximaOf maxima_of) : problem_(problem), maxima_of_(maxima_of) {
+        if (!problem.grouped.set()) {
+            whole_ = slice_of(problem);
+            return;
+        }
+        groups_ = read_groups(problem.grouped, "out");
+        in_ = group_starts(groups_, {problem.in.group_unit, problem.in.group_unit});
+        from_ = group_starts(groups_, problem.from.units);
+        rowwise_ = group_starts(groups_, problem.rowwise.units);
+        columnwise_ = group_starts(groups_, problem.columnwise.units);
+        first_rectangle_.reserve(groups_.size() + 1);
+        first_rectangle_.push_back(0);
+        for (const Group& group : groups_)
+            first_rectangle_.push_back(first_rectangle_.back() + grid_of_rows(padded(group.rows)).count());
+    }
+
+    // How many maxima a part has, one after another: of whole lines, or of NVFP4.
+    int64_t maxima_count(const QuantizedPart& part) const {
+        const bool grouped = problem_.grouped.set(), whole = has_whole_lines(problem_);
+        const int64_t groups = problem_.grouped.groups.count;
+        if (whole && part.layout.line_stride != 0) {
+            if (!grouped) return part.matrices * part.lines;
+            return part.columnwise ? groups * part.lines : rowwise_.back().codes;
+        }
+        const bool has_scope = whole ? part.layout.matrix_scales != 0 : part.scope_stride != 0;
+        return !has_scope ? 1 : grouped ? groups : part.matrices;
+    }
+
+    // Calls body(slice, rectangle) for all.
+    template <class Body>
+    void for_each(ThreadPool& pool, const Body& body) const {
+        const PlainMatrix& in = problem_.in;
+        if (!problem_.grouped.set()) {
+            for_each_rectangle(pool, grid_of(in, transposes(problem_)), [&](const Rectangle& at) { body(whole_, at); });
+            return;
+        }
+        for_each_index(pool, first_rectangle_.back(), in.rows * in.cols, [&](int64_t index) {
+            const auto above = std::upper_bound(first_rectangle_.begin(), first_rectangle_.end(), index);
+            const auto g = size_t(above - first_rectangle_.begin() - 1);
+            body(slice_of(g), grid_of_rows(padded(groups_[g].rows)).at(index - first_rectangle_[g]));
+        });
+    }
+
+private:
+    Grid grid_of_rows(int64_t rows) const { return grid_of(1, rows, problem_.in.cols, transposes(problem_)); }
+
+    // Rows of the part that pads a group most.
+    int64_t padded(int64_t rows) const {
+        const int64_t rowwise = problem_.has_rowwise ? round_up(rows, problem_.rowwise.units.codes) : 0;
+        const int64_t columnwise = problem_.has_columnwise ? round_up(rows, problem_.columnwise.units.codes) : 0;
+        return std::max(rowwise, columnwise);
+    }
+
+    QuantizeSlice slice_of(const QuantizeProblem& problem) const {
+        return {problem, problem.has_rowwise ? maxima_of_(problem, problem.rowwise) : Maxima{},
+                problem.has_columnwise ? maxima_of_(problem, problem.columnwise) : Maxima{}, 0, 0};
+    }
+
+    QuantizeSlice slice_of(size_t g) const {
+        const int64_t rows = groups_[g].rows;
+        QuantizeProblem problem = problem_;
+        if (problem.requantizes)
+            problem.from = part_of_group(problem.from, from_[g], rows);
+        else
+            problem.in = rows_of(problem.in, in_[g].codes, rows);
+        problem.in.rows = rows;
+        if (problem.has_rowwise) problem.rowwise = padded_part(problem.rowwise, rowwise_[g], rows);
+        if (problem.has_columnwise) problem.columnwise = padded_part(problem.columnwise, columnwise_[g], rows);
+        const ScaleLayout& layout = problem.has_rowwise ? problem.rowwise.layout : problem.columnwise.layout;
+        if (problem.quantization_scale) problem.quantization_scale += int64_t(g) * layout.group_index_stride;
+        QuantizeSlice slice = slice_of(problem);
+        slice.first_row = rowwise_[g].codes;
+        slice.first_chunk = columnwise_[g].codes / kNvBlock;
+        return slice;
+    }
+
+    // With the padding of its codes, and with the columns of scales that are stored.
+    static QuantizedPart padded_part(const QuantizedPart& part, const GroupStart& start, int64_t rows) {
+        if (!part.codes) return bare_part(part, start);
+        QuantizedPart group = part_of_group(part, start, rows);
+        const int64_t stored = round_up(rows, part.units.codes);
+        (part.columnwise ? group.length : group.lines) = stored;
+        const bool has_tiles = !part.layout.swizzled && part.layout.tile_rows != 1;
+        if (part.columnwise) group.layout.columns = ceil_div(has_tiles ? rows : stored, part.layout.block);
+        return group;
+    }
+
+    // Of amax: without codes and scales.
+    static QuantizedPart bare_part(const QuantizedPart& part, const GroupStart& start) {
+        QuantizedPart group = part;
+        group.amax += start.index * (part.layout.block == MXQ_MAX_DIM ? part.layout.group_index_stride : part.scope_stride);
+        return group;
+    }
+
+    const QuantizeProblem& problem_;
+    const MaximaOf maxima_of_;
+    QuantizeSlice whole_{};
+    std::vector<Group> groups_;
+    std::vector<GroupStart> in_, from_, rowwise_, columnwise_;
+    std::vector<int64_t> first_rectangle_;
+};
+
+}  // namespace mxq::cpu

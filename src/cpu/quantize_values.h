@@ -1,0 +1,141 @@
+// What quantize starts from: patches of fp32 values, from a plain tensor or from codes. Part of kernels.cpp.
+//
+//     patch      `height` x `pitch` values; zeros where the input has no row or column
+//
+// and what may be done to them before all else: the Hadamard transform, along rows or down columns.
+#pragma once
+#include "cpu/decode_lines.h"
+#include "cpu/kernels.h"
+#include "cpu/moves.h"
+#include "numerics/convert.h"
+#include "numerics/hadamard.h"
+
+namespace mxq::cpu {
+namespace {
+
+template <class T>
+MXQ_HD void load_row(const T* line, int64_t count, float* to) {
+    int64_t i = 0;
+#if defined(__F16C__)
+    // The vectoriser does not find this instruction. It gives to_float's bits, but for a signaling NaN.
+    if constexpr (__is_same(T, F16))
+        for (; i + 8 <= count; i += 8)
+            _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(line + i))));
+#endif
+    for (; i < count; i++) to[i] = to_float(line[i]);
+}
+
+template <class T>
+MXQ_HD const T* input_line(const PlainMatrix& in, int64_t matrix, int64_t row, int64_t col) {
+    return static_cast<const T*>(in.data) + (matrix * in.rows + row) * in.row_stride + col;
+}
+
+// Rows of the patch that the input has.
+MXQ_HD int64_t rows_within(int64_t rows, const Rectangle& patch) {
+    const int64_t left = rows - patch.row;
+    return left < 0 ? 0 : least(left, patch.rows);
+}
+
+MXQ_HD void clear_beyond(int64_t rows, int64_t cols, int64_t height, int64_t pitch, float* values) {
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = cols; i < pitch; i++) values[row * pitch + i] = 0;
+    for (int64_t i = rows * pitch; i < height * pitch; i++) values[i] = 0;
+}
+
+template <class T>
+void load_values(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
+    const int64_t rows = rows_within(problem.in.rows, patch);
+    for (int64_t row = 0; row < rows; row++)
+        load_row(input_line<T>(problem.in, patch.matrix, patch.row + row, patch.col), patch.cols, values + row * pitch);
+    clear_beyond(rows, patch.cols, height, pitch, values);
+}
+
+void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
+    const LineDecoder decode(problem.from);
+    const int64_t rows = rows_within(problem.in.rows, patch);
+    for (int64_t row = 0; row < rows; row++)
+        decode(patch.matrix, patch.row + row, patch.col, patch.cols, values + row * pitch);
+    clear_beyond(rows, patch.cols, height, pitch, values);
+}
+
+// Lines of codes are columns of the patch; of at most kTile columns and rows.
+void decode_columnwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
+    constexpr int64_t width = 16;
+    const LineDecoder decode(problem.from);
+    const int64_t rows = rows_within(problem.in.rows, patch);
+    alignas(64) float lines[width][kTile];
+    for (int64_t col = 0; rows > 0 && col < patch.cols; col += width) {
+        const int64_t count = least(width, patch.cols - col);
+        for (int64_t i = 0; i < count; i++) decode(patch.matrix, patch.col + col + i, patch.row, rows, lines[i]);
+        for (int64_t row = 0; row < rows; row++)
+            for (int64_t i = 0; i < count; i++) values[row * pitch + col + i] = lines[i][row];
+    }
+    clear_beyond(rows, patch.cols, height, pitch, values);
+}
+
+using LoadValues = decltype(&decode_rowwise);
+
+inline LoadValues loader_of(const QuantizeProblem& problem) {
+    if (problem.requantizes) return problem.from.columnwise ? decode_columnwise : decode_rowwise;
+    switch (problem.in.format) {
+        case MXQ_FORMAT_F32: return load_values<float>;
+        case MXQ_FORMAT_F16: return load_values<F16>;
+        default: return load_values<Bf16>;
+    }
+}
+
+// ---- Hadamard transform ---------------------------------------------------------------------------------------------
+
+// By reference: without AVX, values of this type change the calling convention.
+typedef float Lanes __attribute__((vector_size(32)));
+typedef uint32_t LaneBits __attribute__((vector_size(32)));
+
+MXQ_HD void load_lanes(const float* from, const LaneBits& signs, Lanes& to) {
+    memcpy(&to, from, sizeof to);
+    to = Lanes(LaneBits(to) ^ signs);
+}
+MXQ_HD void store_lanes(const Lanes& lanes, float* to) { memcpy(to, &lanes, sizeof lanes); }
+
+// Butterflies of distance 1, 2, 4 inside of eight lanes: the partner, plus what is the lane's own, negated in upper lanes.
+MXQ_HD void inner_butterflies(Lanes& v) {
+    constexpr uint32_t n = 1u << 31;
+    constexpr LaneBits signs[] = {{0, n, 0, n, 0, n, 0, n}, {0, 0, n, n, 0, 0, n, n}, {0, 0, 0, 0, n, n, n, n}};
+    v = __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6) + Lanes(LaneBits(v) ^ signs[0]);
+    v = __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5) + Lanes(LaneBits(v) ^ signs[1]);
+    v = __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3) + Lanes(LaneBits(v) ^ signs[2]);
+}
+
+// Every sixteen neighbours.
+void transform_rows(int64_t count, uint32_t mask, float* values) {
+    LaneBits signs[2];
+    for (int i = 0; i < 16; i++) signs[i / 8][i % 8] = (mask >> i & 1) << 31;
+    for (float* v = values; v < values + count; v += 16) {
+        Lanes low, high;
+        load_lanes(v, signs[0], low);
+        load_lanes(v + 8, signs[1], high);
+        inner_butterflies(low);
+        inner_butterflies(high);
+        store_lanes((low + high) * 0.25f, v);
+        store_lanes((low - high) * 0.25f, v + 8);
+    }
+}
+
+// Every sixteen rows; a multiple of sixteen of them.
+void transform_columns(int64_t rows, int64_t pitch, uint32_t mask, float* values) {
+    for (float* first = values; first < values + rows * pitch; first += 16 * pitch)
+        for (int64_t col = 0; col < pitch; col += 8) {
+            Lanes v[16];
+            for (int i = 0; i < 16; i++) load_lanes(first + i * pitch + col, LaneBits{} + ((mask >> i & 1) << 31), v[i]);
+            for (int distance = 1; distance < 16; distance *= 2)
+                for (int pair = 0; pair < 8; pair++) {
+                    const int i = pair / distance * 2 * distance + pair % distance;
+                    const Lanes low = v[i], high = v[i + distance];
+                    v[i] = low + high;
+                    v[i + distance] = low - high;
+                }
+            for (int i = 0; i < 16; i++) store_lanes(v[i] * 0.25f, first + i * pitch + col);
+        }
+}
+
+}  // namespace
+}  // namespace mxq::cpu

@@ -1,0 +1,183 @@
+// Which tile of 128 x 128 a block of threads takes, of a matrix or of a group, and where it lies in input and outputs.
+//
+//     without groups   tile = (expert, row of tiles, column of tiles)
+//     with groups      tile = (slab, column of tiles): a slab is 128 rows of one group, and one warp finds which
+//
+// All rows of a group's last slab that the outputs have are the tile's, padding included: what is not loaded is +0.
+#pragma once
+#include "cuda/groups.cuh"
+#include "cuda/tiles.cuh"
+
+namespace mxq::cuda {
+
+// What is summed over the groups before: rows rounded up to the units of whatever a kernel reads and writes.
+enum GroupSum { kSourceCodes, kSourceScales, kRowwiseCodes, kRowwiseScales, kColumnwiseCodes, kColumnwiseScales, kGroupSums };
+
+struct GroupSumUnits {
+    uint32_t at[kGroupSums];
+};
+
+// A group, in shared memory; index -1: the slab is none of any group.
+struct TileGroup {
+    int32_t index;
+    uint32_t rows, first_slab;
+    uint32_t starts[kGroupSums];
+};
+
+// What a lane knows while it walks its share of the groups. All sums stay below 2^32: 2^31 rows and 4096 paddings.
+struct GroupWalk {
+    uint32_t row, slabs;
+    uint32_t sums[kGroupSums];
+
+    __device__ __forceinline__ uint32_t rows_of(const GroupedRows& grouped, int32_t group) const {
+        return max(uint32_t(clamped_end(grouped, group)), row) - row;
+    }
+    __device__ __forceinline__ void skip(const GroupSumUnits& units, uint32_t rows) {
+        row += rows;
+        slabs += (rows + kTile - 1) / kTile;
+#pragma unroll
+        for (int i = 0; i < kGroupSums; i++) sums[i] += (rows + units.at[i] - 1) & ~(units.at[i] - 1);
+    }
+};
+
+__device__ __forceinline__ uint32_t shift_up(uint32_t value) {
+    const uint32_t before = __shfl_up_sync(kAllLanes, value, 1);
+    return threadIdx.x % 32 == 0 ? 0 : before;
+}
+
+// The group of slab `wanted`, by one warp. Each lane walks a share of the groups, its neighbours' shares before it: first
+// for its last end (ends out of order are clamped), then for its sums; the lane whose share has the slab walks once more.
+__device__ __noinline__ void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
+                                        TileGroup& found) {
+    const int lane = threadIdx.x % 32, count = grouped.groups.count, share = (count + 31) / 32;
+    const int begin = min(lane * share, count), end = min(begin + share, count);
+    uint32_t highest = 0;
+#pragma unroll 1
+    for (int g = begin; g < end; g++) highest = max(highest, uint32_t(clamped_end(grouped, g)));
+#pragma unroll 1
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const uint32_t other = __shfl_up_sync(kAllLanes, highest, distance);
+        if (lane >= distance) highest = max(highest, other);
+    }
+    const uint32_t first_row = shift_up(highest);
+
+    GroupWalk walk{first_row, 0, {}};
+#pragma unroll 1
+    for (int g = begin; g < end; g++) walk.skip(units, walk.rows_of(grouped, g));
+    uint32_t slabs = walk.slabs;
+#pragma unroll 1
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const uint32_t other = __shfl_up_sync(kAllLanes, slabs, distance);
+        if (lane >= distance) slabs += other;
+    }
+    const uint32_t first_slab = shift_up(slabs);
+    const uint32_t passed = __ballot_sync(kAllLanes, slabs <= wanted);  // a run of ones from lane 0
+    const int owner = __popc(passed);
+    if (lane > owner) walk = {};
+    if (lane == owner) {
+        walk = {first_row, first_slab, {}};
+        int g = begin;
+        uint32_t rows = walk.rows_of(grouped, g);
+#pragma unroll 1
+        while (walk.slabs + (rows + kTile - 1) / kTile <= wanted) {
+            walk.skip(units, rows);
+            rows = walk.rows_of(grouped, ++g);
+        }
+        found.index = g;
+        found.rows = rows;
+        found.first_slab = walk.slabs;
+    }
+    if (owner == 32 && lane == 0) found.index = -1;
+#pragma unroll
+    for (int i = 0; i < kGroupSums; i++) {
+        const uint32_t sum = __reduce_add_sync(kAllLanes, walk.sums[i]);
+        if (lane == 0) found.starts[i] = sum;
+    }
+}
+
+// A tile: the expert or group that it is part of, and its first row and column there.
+struct TilePlace {
+    int64_t matrix, scope;  // expert (0 with groups); expert or group
+    int64_t row, col;
+    int64_t rows;           // of the expert or group
+
+    // Rows of the tile that a part of this unit has, the padding of the group included.
+    __device__ __forceinline__ int64_t padded_rows(const GroupUnits& units) const {
+        return (rows + units.codes - 1) & ~int64_t(units.codes - 1);
+    }
+};
+
+// All threads of the block call it; false: there is no tile for them.
+__device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows& grouped, const GroupSumUnits& units,
+                                          TileGroup& group, TilePlace& place) {
+    const int64_t index = block_index();
+    if (index >= tiles.count()) return false;
+    const int64_t line = index / tiles.across;
+    place.col = (index - line * tiles.across) * kTile;
+    place.matrix = tiles.matrices == 1 ? 0 : line / tiles.down;
+    if (!grouped.groups.set) {
+        place.scope = place.matrix;
+        place.row = (line - place.matrix * tiles.down) * kTile;
+        place.rows = tiles.rows;
+        return true;
+    }
+    if (threadIdx.x < 32) find_slab(grouped, units, uint32_t(line), group);
+    __syncthreads();
+    place.scope = group.index;
+    place.row = (line - group.first_slab) * kTile;
+    place.rows = group.rows;
+    return group.index >= 0;
+}
+
+__device__ __forceinline__ GroupStart part_start(const GroupedRows& grouped, const TileGroup& group, bool columnwise) {
+    if (!grouped.groups.set) return {};
+    const int codes = columnwise ? kColumnwiseCodes : kRowwiseCodes;
+    return {group.index, 0, group.starts[codes], group.starts[codes + 1]};
+}
+
+// A tile's codes in a part: where the first is, and how many lines and codes of each line are written.
+struct CodeTile {
+    uint8_t* codes;
+    int64_t line_bytes;
+    int lines, length;
+
+    __device__ __forceinline__ CodeTile(const QuantizedPart& part, const TilePlace& place, const GroupStart& start,
+                                        int64_t cols)
+        : line_bytes(part.line_bytes) {
+        const int rows_left = int(min(place.padded_rows(part.units) - place.row, int64_t(kTile)));
+        const int cols_left = int(min(cols - place.col, int64_t(kTile)));
+        const int64_t row = start.codes + place.row;
+        lines = part.columnwise ? cols_left : rows_left;
+        length = part.columnwise ? rows_left : cols_left;
+        codes = part.line(place.matrix, part.columnwise ? place.col : row) +
+                (part.columnwise ? row : place.col) / 8 * part.bits;
+    }
+};
+
+// A tile's scales in a part: their layout from the group's first on, the first line and column, and how many lines have some.
+struct ScaleTile {
+    ScaleLayout layout;  // `columns` are the expert's or group's
+    int64_t base, matrix, line;
+    uint32_t column;
+    int lines;
+
+    __device__ __forceinline__ ScaleTile(const QuantizedPart& part, const TilePlace& place, const GroupStart& start,
+                                         int64_t cols, bool grouped)
+        : layout(part.layout), base(grouped ? group_scale_offset(part.layout, start) : 0), matrix(place.matrix),
+          line(part.columnwise ? place.col : place.row) {
+        const uint32_t position = uint32_t(part.columnwise ? place.row : place.col), block = uint32_t(layout.block);
+        // Square tiles are stored for the rows that the group has, all else for its padding too.
+        const int64_t rows = layout.tile_rows == 1 ? place.padded_rows(part.units) : place.rows;
+        column = position / block;
+        lines = int(min(part.columnwise ? cols - place.col : rows - place.row, int64_t(kTile)));
+        if (grouped && part.columnwise) layout.columns = (uint32_t(rows) + block - 1) / block;
+    }
+    __device__ __forceinline__ int64_t offset(int in_tile, uint32_t at_column) const {
+        return base + layout.offset(matrix, line + in_tile, at_column);
+    }
+    __device__ __forceinline__ bool stores(int in_tile) const {
+        return in_tile < lines && (layout.tile_rows == 1 || (line + in_tile) % layout.tile_rows == 0);
+    }
+};
+
+}  // namespace mxq::cuda

@@ -1,0 +1,35 @@
+// The random Hadamard transform of 16 elements: signs flipped by a mask, four stages of butterflies, a quarter.
+//
+//     stage of distance d     v[i]     <- v[i] + v[i + d]
+//                             v[i + d] <- v[i] - v[i + d]        d = 1, 2, 4, 8
+#pragma once
+#include "numerics/bits.h"
+
+namespace mxq {
+
+// Element `i` before the stages.
+MXQ_HD float hadamard_sign(float value, uint32_t mask, int i) {
+    return bits_float(float_bits(value) ^ (mask >> i & 1) << 31);
+}
+
+// One end of a butterfly, for elements spread over lanes: `upper` is the end of the larger index.
+MXQ_HD float hadamard_butterfly(float own, float other, bool upper) {
+    return add_rn(other, upper ? -own : own);
+}
+
+// Element after the stages.
+MXQ_HD float hadamard_scale(float value) { return multiply_rn(value, 0.25f); }
+
+MXQ_HD void hadamard_16(float (&values)[16], uint32_t mask) {
+    for (int i = 0; i < 16; ++i) values[i] = hadamard_sign(values[i], mask, i);
+    for (int distance = 1; distance < 16; distance *= 2)
+        for (int pair = 0; pair < 8; ++pair) {
+            const int i = pair / distance * 2 * distance + pair % distance;
+            const float low = values[i], high = values[i + distance];
+            values[i] = add_rn(low, high);
+            values[i + distance] = add_rn(low, -high);
+        }
+    for (float& value : values) value = hadamard_scale(value);
+}
+
+}  // namespace mxq

@@ -1,0 +1,200 @@
+// What a format does not have is refused by name, and nothing is written.
+#include "../formats.h"
+#include "says.h"
+
+using testing::Buffer;
+using testing::ok;
+
+namespace {
+
+constexpr int32_t invalid = MXQ_STATUS_INVALID_ARGUMENT, unsupported = MXQ_STATUS_UNSUPPORTED, shape = MXQ_STATUS_SHAPE_MISMATCH;
+
+// A query of quantize from BF16 into a tensor of this format, which setters then change.
+struct Query {
+    Query(testing::Device& device, int32_t format, int32_t scaling, testing::Dims dims = {std::nullopt, 64, 96})
+        : device(device), in(testing::make_tensor(MXQ_FORMAT_BF16, dims)), out(testing::make_tensor(format, dims)) {
+        ok(mxq_tensor_set_scaling(out, scaling));
+        ok(mxq_tensor_set_part(out, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0));
+        ok(mxq_tensor_set_part(out, MXQ_PART_COLUMNWISE, nullptr, 0, nullptr, 0));
+        ok(mxq_quantize_options_create(options.out()));
+    }
+    mxq_status operator()() { return mxq_quantize_query(device.context, options, in, out, nullptr); }
+
+    testing::Device& device;
+    testing::Tensor in, out;
+    testing::QuantizeOptions options;
+};
+
+}  // namespace
+
+MXQ_EACH_DEVICE("format refusals: options that mean nothing to a format") {
+    const uint64_t* seed = reinterpret_cast<const uint64_t*>(64);
+    struct Option {
+        const char* name;
+        std::function<void(mxq_quantize_options*)> set;
+        bool mx, mxfp4, nvfp4, fp8;  // which take it
+    };
+    const Option all[] = {
+        {"a scale rounding", [](auto* o) { ok(mxq_quantize_options_set_scale_rounding(o, MXQ_SCALE_ROUNDING_FLOOR)); }, true, true, false, false},
+        {"a non-finite policy", [](auto* o) { ok(mxq_quantize_options_set_nonfinite(o, MXQ_NONFINITE_SATURATE)); }, true, true, false, false},
+        {"four-over-six", [](auto* o) { ok(mxq_quantize_options_set_four_over_six(o, MXQ_FOUR_OVER_SIX_MAE)); }, false, false, true, false},
+        {"a Hadamard transform", [](auto* o) { ok(mxq_quantize_options_set_hadamard(o, 3, 1)); }, false, true, true, false},
+        {"stochastic rounding", [&](auto* o) { ok(mxq_quantize_options_set_stochastic_rounding(o, seed)); }, false, true, true, false},
+        {"the computing of an amax", [](auto* o) { ok(mxq_quantize_options_set_compute_amax(o, 1)); }, false, false, true, false},
+        {"power-of-two scales", [](auto* o) { ok(mxq_quantize_options_set_power_of_two_scales(o, 1)); }, false, false, false, true},
+        {"an amax epsilon", [](auto* o) { ok(mxq_quantize_options_set_amax_epsilon(o, 0.5f)); }, false, false, false, true},
+    };
+    int ran = 0;
+    for (const Option& option : all)
+        for (int32_t format = MXQ_FORMAT_MXFP8_E4M3; format <= MXQ_FORMAT_FP8_E5M2; ++format) {
+            Query query(device, format, oracle::default_scaling(format));
+            option.set(query.options);
+            bool takes = oracle::is_fp8(format) ? option.fp8 : format == MXQ_FORMAT_NVFP4 ? option.nvfp4 : format == MXQ_FORMAT_MXFP4 ? option.mxfp4 : option.mx;
+            CAPTURE(option.name, format);
+            if (takes) CHECK(query() == MXQ_STATUS_OK);
+            else MXQ_REFUSED(query(), invalid, option.name, mxq_format_name(format));
+            // Nor does any other verb take it.
+            Query back(device, format, oracle::default_scaling(format));
+            MXQ_REFUSED(mxq_dequantize_query(device.context, query.options, back.out, back.in, nullptr), invalid, option.name, "dequantize does not have");
+            ++ran;
+        }
+    CHECK(ran == 8 * 8);
+}
+
+MXQ_EACH_DEVICE("format refusals: scalings, alignments and shapes") {
+    for (int32_t format = MXQ_FORMAT_F32; format <= MXQ_FORMAT_FP8_E5M2; ++format)
+        for (int32_t scaling = -1; scaling <= MXQ_SCALING_TENSOR + 1; ++scaling) {
+            auto tensor = testing::make_tensor(format, {std::nullopt, 32, 32});
+            bool takes = false;
+            for (const oracle::Spec& spec : testing::all_formats()) takes |= spec.format == format && spec.scaling == scaling;
+            CAPTURE(format, scaling);
+            if (takes) CHECK(mxq_tensor_set_scaling(tensor, scaling) == MXQ_STATUS_OK);
+            else MXQ_REFUSED(mxq_tensor_set_scaling(tensor, scaling), invalid, mxq_format_name(format));
+        }
+    for (int32_t scaling : {MXQ_SCALING_TENSOR, MXQ_SCALING_ROW}) {
+        Query query(device, MXQ_FORMAT_FP8_E4M3, scaling);
+        ok(mxq_tensor_set_swizzled(query.out, 1));
+        MXQ_REFUSED(query(), unsupported, "out has swizzled", "expected compact");
+        MXQ_REFUSED(mxq_tensor_required_bytes(query.out, MXQ_PART_ROWWISE, nullptr, nullptr), unsupported, "swizzled");
+    }
+    Query fp8(device, MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128);
+    ok(mxq_tensor_set_swizzled(fp8.out, 1));
+    CHECK(fp8() == MXQ_STATUS_OK);
+    ok(mxq_tensor_set_groups(fp8.out, nullptr, MXQ_TYPE_INT32, 3));
+    MXQ_REFUSED(fp8(), unsupported, "out.columnwise has groups", "rows only");
+
+    Query wide(device, MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128);
+    ok(mxq_tensor_set_groups(wide.out, nullptr, MXQ_TYPE_INT32, 3));
+    ok(mxq_tensor_set_group_alignment(wide.out, 1, 32));
+    MXQ_REFUSED(wide(), invalid, "columnwise group alignment 32", "multiple of 128", "mxq_tensor_set_group_alignment");
+    for (int32_t bad : {0, -1, 3, 256}) {
+        MXQ_REFUSED(mxq_tensor_set_group_alignment(wide.out, bad, 0), invalid, "rowwise", "power of two");
+        if (bad) MXQ_REFUSED(mxq_tensor_set_group_alignment(wide.out, 1, bad), invalid, "columnwise", "power of two");
+    }
+
+    Query ragged(device, MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16, {std::nullopt, 64, 90});
+    ok(mxq_quantize_options_set_hadamard(ragged.options, MXQ_PART_COLUMNWISE, 0xD7E8));
+    CHECK(ragged() == MXQ_STATUS_OK);
+    ok(mxq_quantize_options_set_hadamard(ragged.options, MXQ_PART_ROWWISE, 0xD7E8));
+    MXQ_REFUSED(ragged(), shape, "rowwise part", "is 90", "multiple of 16");
+    Query square(device, MXQ_FORMAT_NVFP4, MXQ_SCALING_16X16);
+    ok(mxq_quantize_options_set_hadamard(square.options, MXQ_PART_ROWWISE, 0xD7E8));
+    MXQ_REFUSED(square(), invalid, "Hadamard", "16x16");
+    Query both(device, MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16);
+    ok(mxq_quantize_options_set_four_over_six(both.options, MXQ_FOUR_OVER_SIX_MSE));
+    ok(mxq_quantize_options_set_stochastic_rounding(both.options, reinterpret_cast<const uint64_t*>(64)));
+    MXQ_REFUSED(both(), invalid, "stochastic rounding and four-over-six");
+}
+
+MXQ_EACH_DEVICE("format refusals: values of setters") {
+    auto nvfp4 = testing::make_tensor(MXQ_FORMAT_NVFP4, {std::nullopt, 32, 32}), mx = testing::make_tensor(MXQ_FORMAT_MXFP4, {std::nullopt, 32, 32}),
+         fp8 = testing::make_tensor(MXQ_FORMAT_FP8_E4M3, {std::nullopt, 32, 32});
+    float number = 1;
+    MXQ_REFUSED(mxq_tensor_set_amax(mx, MXQ_PART_ROWWISE, &number, 4), invalid, "mxfp4", "nvfp4 or fp8");
+    MXQ_REFUSED(mxq_tensor_set_amax(nvfp4, 3, &number, 4), invalid, "part is 3");
+    MXQ_REFUSED(mxq_tensor_set_decode_scale(fp8, MXQ_PART_ROWWISE, &number, 4), invalid, "fp8_e4m3", "nvfp4");
+    MXQ_REFUSED(mxq_tensor_set_scale_max(nvfp4, 300), invalid, "300", "448 or 256");
+    MXQ_REFUSED(mxq_tensor_set_scale_max(fp8, 448), invalid, "nvfp4");
+    MXQ_REFUSED(mxq_tensor_set_quantization_scale(nvfp4, &number, 4), invalid, "nvfp4", "fp8");
+    MXQ_REFUSED(mxq_tensor_set_scope(mx, MXQ_SCOPE_EXPERT), invalid, "mxfp4");
+    for (int32_t bad : {0, 3}) MXQ_REFUSED(mxq_tensor_set_scope(nvfp4, bad), invalid, "scope is " + std::to_string(bad));
+    testing::QuantizeOptions options;
+    ok(mxq_quantize_options_create(options.out()));
+    for (int32_t bad : {-1, 3}) MXQ_REFUSED(mxq_quantize_options_set_four_over_six(options, bad), invalid, "mode is " + std::to_string(bad));
+    for (int32_t bad : {-1, 4}) MXQ_REFUSED(mxq_quantize_options_set_hadamard(options, bad, 0), invalid, "parts is " + std::to_string(bad));
+    for (int32_t bad : {-1, 65536}) MXQ_REFUSED(mxq_quantize_options_set_hadamard(options, 1, bad), invalid, "mask is " + std::to_string(bad));
+    for (int32_t bad : {-1, 2}) {
+        MXQ_REFUSED(mxq_quantize_options_set_compute_amax(options, bad), invalid, "compute is");
+        MXQ_REFUSED(mxq_quantize_options_set_power_of_two_scales(options, bad), invalid, "power_of_two is");
+    }
+    for (float bad : {-1.0f, INFINITY, static_cast<float>(NAN)}) MXQ_REFUSED(mxq_quantize_options_set_amax_epsilon(options, bad), invalid, "epsilon");
+    CHECK(device.context != nullptr);
+}
+
+MXQ_EACH_DEVICE("format refusals: what a call needs and does not have") {
+    const testing::Dims dims{std::nullopt, 32, 64};
+    auto in = testing::make_tensor(MXQ_FORMAT_F32, dims), out = testing::make_tensor(MXQ_FORMAT_NVFP4, dims);
+    Buffer x(device, cases::plain_values(MXQ_FORMAT_F32, cases::Values::normal, 32 * 64, 1)), amax(device, 4), decode_scale(device, 4);
+    testing::PartBuffers part(device, out, MXQ_PART_ROWWISE);
+    ok(mxq_tensor_set_data(in, x.data(), x.bytes()));
+    auto quantize = [&] { return mxq_quantize(device.context, nullptr, in, out, nullptr, 0, nullptr); };
+    auto* numbers = reinterpret_cast<float*>(amax.data());
+    MXQ_REFUSED(quantize(), MXQ_STATUS_MISSING_BUFFER, "out.rowwise.amax", "NULL", "4 bytes", "mxq_tensor_set_amax");
+    ok(mxq_tensor_set_amax(out, MXQ_PART_ROWWISE, numbers, 3));
+    MXQ_REFUSED(quantize(), MXQ_STATUS_BUFFER_TOO_SMALL, "out.rowwise.amax", "3 bytes", "4");
+    ok(mxq_tensor_set_amax(out, MXQ_PART_ROWWISE, reinterpret_cast<float*>(static_cast<uint8_t*>(amax.data()) + 1), 4));
+    MXQ_REFUSED(quantize(), MXQ_STATUS_MISALIGNED, "out.rowwise.amax", "multiple of 4");
+    ok(mxq_tensor_set_amax(out, MXQ_PART_ROWWISE, numbers, 4));
+    ok(mxq_tensor_set_decode_scale(out, MXQ_PART_ROWWISE, reinterpret_cast<float*>(decode_scale.data()), 4));
+    MXQ_REFUSED(quantize(), invalid, "decode scale", "expected an amax");
+    ok(mxq_tensor_set_data(in, x.data(), x.bytes()));
+    MXQ_REFUSED(mxq_dequantize(device.context, nullptr, out, in, nullptr, 0, nullptr), invalid, "an amax and a decode scale");
+    CHECK(part.codes->untouched());
+
+    auto mx = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, dims), row = testing::make_tensor(MXQ_FORMAT_FP8_E4M3, dims);
+    MXQ_REFUSED(mxq_amax(device.context, nullptr, in, mx, nullptr, 0, nullptr), unsupported, "mxfp8_e4m3", "nvfp4");
+    MXQ_REFUSED(mxq_amax(device.context, nullptr, in, row, nullptr, 0, nullptr), MXQ_STATUS_MISSING_BUFFER, "no place for an amax");
+    ok(mxq_tensor_set_scaling(row, MXQ_SCALING_ROW));
+    MXQ_REFUSED(mxq_amax(device.context, nullptr, in, row, nullptr, 0, nullptr), unsupported, "row scales");
+    ok(mxq_tensor_set_quantization_scale(row, numbers, 4));
+    ok(mxq_tensor_set_part(row, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0));
+    MXQ_REFUSED(mxq_quantize_query(device.context, nullptr, in, row, nullptr), invalid, "quantization scale", "tensor scales");
+
+    MXQ_REFUSED(mxq_pad_groups(device.context, nullptr, in, in, nullptr, 0, nullptr), invalid, "in has no groups");
+    auto wide = testing::make_tensor(MXQ_FORMAT_F32, dims), narrow = testing::make_tensor(MXQ_FORMAT_F32, dims);
+    ok(mxq_tensor_set_groups(wide, nullptr, MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_groups(narrow, nullptr, MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_group_alignment(wide, 32, 0));
+    CHECK(mxq_pad_groups_query(device.context, nullptr, narrow, wide, nullptr) == MXQ_STATUS_OK);
+    CHECK(mxq_unpad_groups_query(device.context, nullptr, wide, narrow, nullptr) == MXQ_STATUS_OK);
+    MXQ_REFUSED(mxq_pad_groups_query(device.context, nullptr, wide, narrow, nullptr), invalid, "alignment 32 and out 1", "larger");
+    MXQ_REFUSED(mxq_unpad_groups_query(device.context, nullptr, narrow, wide, nullptr), invalid, "alignment 1 and out 32", "smaller");
+    MXQ_REFUSED(mxq_requantize_query(device.context, nullptr, in, mx, nullptr), unsupported, "in is f32");
+    MXQ_REFUSED(mxq_requantize_query(device.context, nullptr, mx, in, nullptr), unsupported, "out is f32");
+}
+
+MXQ_EACH_DEVICE("format refusals: pairs of a product with other blocks, and plain operands across their rows") {
+    auto name = [](const oracle::Spec& spec) { return std::string(mxq_format_name(spec.format)); };
+    int refused = 0, taken = 0;
+    for (const oracle::Spec& a_spec : testing::all_formats())
+        for (const oracle::Spec& b_spec : testing::all_formats()) {
+            auto a = testing::make_tensor(a_spec, {std::nullopt, 32, 128}, false), b = testing::make_tensor(b_spec, {std::nullopt, 48, 128}, false);
+            auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 32, 48});
+            auto family = [](const oracle::Spec& s) { return oracle::is_mx(s.format) ? 32 : testing::is_nvfp4(s) ? 16 : oracle::tile_of(s.scaling).width == 128 ? 128 : 0; };
+            mxq_status status = mxq_gemm_query(device.context, nullptr, a, b, d, nullptr);
+            CAPTURE(name(a_spec), a_spec.scaling, name(b_spec), b_spec.scaling);
+            const bool same = family(a_spec) == family(b_spec);
+            ++(same ? taken : refused);
+            if (same) CHECK(status == MXQ_STATUS_OK);
+            else CHECK(testing::refusal(status, unsupported, {name(a_spec), name(b_spec), "same block"}) == "");
+        }
+    CHECK(taken == 20 * 20 + 2 * 2 + 4 * 4 + 4 * 4);
+    CHECK(refused == 900 - taken);
+
+    auto x = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 64, 64}), d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 64, 64});
+    CHECK(mxq_gemm_query(device.context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T), x, x, d, nullptr) == MXQ_STATUS_OK);
+    MXQ_REFUSED(mxq_gemm_query(device.context, testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_T), x, x, d, nullptr), unsupported, "a is bf16", "over its rows");
+    MXQ_REFUSED(mxq_gemm_query(device.context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N), x, x, d, nullptr), unsupported, "b is bf16", "over its rows");
+    auto f16 = testing::make_tensor(MXQ_FORMAT_F16, {std::nullopt, 64, 64});
+    MXQ_REFUSED(mxq_gemm_query(device.context, nullptr, f16, x, d, nullptr), unsupported, "a is f16", "bf16 or a quantized format");
+}

@@ -1,0 +1,288 @@
+// What to quantize to, and where the codes and scales of a part lie. A part is seen as lines along its contraction: the rows
+// of the tensor for the rowwise part, its columns for the columnwise one.
+//
+//     Spec, Part, Shape, Place, Matrix
+//     default_scaling, is_mx, is_fp8, code_bits, row_bytes, scale_bytes, position_width
+//     Tile, tile_of, Grid, grid_of
+//     get_code, put_code, get_scale, put_scale
+//     Placement, placement_of, scale_count        one formula for every layout of scales
+//     put_matrix, get_matrix
+//     swizzle_position, swizzle_positions, swizzled_bytes, compact_scale_rows, swizzle, unswizzle
+//     transposed
+#ifndef MXQ_TESTS_ORACLE_LAYOUT_H
+#define MXQ_TESTS_ORACLE_LAYOUT_H
+
+#include "oracle_types.h"
+
+namespace oracle {
+
+struct Spec {
+    int32_t format = MXQ_FORMAT_MXFP8_E4M3;
+    int32_t scaling = MXQ_SCALING_1X32;
+    int32_t rounding = MXQ_SCALE_ROUNDING_RCEIL;      // MX
+    int32_t nonfinite = MXQ_NONFINITE_PROPAGATE;      // MX
+    bool per_matrix = false;                          // NVFP4's amax, FP8's TENSOR: for each expert or group, not one for all
+    float nvfp4_t = 448;                              // NVFP4: 448 or 256
+    int32_t four_over_six = MXQ_FOUR_OVER_SIX_NONE;   // NVFP4
+    Floats amax = {};                                 // NVFP4: of the part at hand; empty: what it is
+    Floats quantization_scale = {};                   // FP8 TENSOR: given; empty: from amax
+    float eps = 0;                                    // FP8
+    bool power_of_two = false;                        // FP8
+    bool stochastic = false;                          // E2M1
+    uint64_t seed = 0, offset = 0;                    // of its random bytes
+    int32_t hadamard = 0;                             // E2M1: the MXQ_PART_* that are transformed, added
+    uint32_t hadamard_mask = 0xD7E8;
+};
+
+struct Part {
+    Bytes codes, scales;           // as stored; scales compact unless said
+    Floats amax = {};              // NVFP4 and FP8 TENSOR: one, or one a matrix; other FP8: laid out like the scales
+    Floats global_scale = {};      // NVFP4: what decoding takes in place of amax, where not empty
+};
+
+struct Shape {
+    int64_t experts = 1, rows = 0, cols = 0;
+    size_t count() const { return static_cast<size_t>(experts * rows * cols); }
+};
+
+// One matrix of lines, quantized, before it is packed and laid out.
+struct Matrix {
+    int64_t rows = 0, cols = 0;
+    Bytes codes;                   // one a byte
+    std::vector<uint32_t> scales;  // one a tile, row-major: a byte, or the bits of an fp32 number
+    Floats amax;                   // FP8: one a tile
+};
+
+// ---- Formats ---------------------------------------------------------------------------------------------------------
+
+inline bool is_fp8(int32_t format) { return format == MXQ_FORMAT_FP8_E4M3 || format == MXQ_FORMAT_FP8_E5M2; }
+inline bool is_mx(int32_t format) { return !is_fp8(format) && format != MXQ_FORMAT_NVFP4; }
+inline int32_t default_scaling(int32_t format) {
+    return is_fp8(format) ? MXQ_SCALING_TENSOR : is_mx(format) ? MXQ_SCALING_1X32 : MXQ_SCALING_1X16;
+}
+inline int code_bits(int32_t format) { return element_type(format).width(); }
+inline int64_t row_bytes(int32_t format, int64_t cols) { return ceil_div(cols * code_bits(format), 8); }
+inline int64_t scale_bytes(int32_t format) { return is_fp8(format) ? 4 : 1; }
+inline int64_t position_width(int32_t format) { return is_mx(format) ? 32 : 16; }  // of one swizzled scale
+
+struct Tile {
+    int64_t height, width;
+};
+inline constexpr int64_t whole = int64_t{1} << 40;
+
+inline Tile tile_of(int32_t scaling) {
+    switch (scaling) {
+        case MXQ_SCALING_1X32: return {1, 32};
+        case MXQ_SCALING_32X32: return {32, 32};
+        case MXQ_SCALING_1X128: return {1, 128};
+        case MXQ_SCALING_128X128: return {128, 128};
+        case MXQ_SCALING_1X16: return {1, 16};
+        case MXQ_SCALING_16X16: return {16, 16};
+        case MXQ_SCALING_ROW: return {1, whole};
+        case MXQ_SCALING_TENSOR: return {whole, whole};
+    }
+    throw std::logic_error("oracle: unknown scaling");
+}
+// As compact scales are stored: 16x16 for each of its rows.
+inline Tile stored_tile(int32_t scaling) { return scaling == MXQ_SCALING_16X16 ? Tile{1, 16} : tile_of(scaling); }
+
+struct Grid {
+    int64_t rows, cols;
+};
+inline Grid grid_of(Tile tile, int64_t rows, int64_t cols) {
+    return {tile.height == whole ? 1 : ceil_div(rows, tile.height), tile.width == whole ? 1 : ceil_div(cols, tile.width)};
+}
+
+// ---- Codes and scales as bytes -----------------------------------------------------------------------------------------
+
+// A row of codes is one string of bits, the low bits of each byte first.
+inline uint8_t get_code(const uint8_t* row, int bits, int64_t index) {
+    int64_t at = index * bits;
+    int shift = static_cast<int>(at % 8);
+    uint32_t word = row[at / 8];
+    if (shift + bits > 8) word |= static_cast<uint32_t>(row[at / 8 + 1]) << 8;
+    return static_cast<uint8_t>(word >> shift & ((1u << bits) - 1));
+}
+inline void put_code(uint8_t* row, int bits, int64_t index, uint8_t code) {  // onto zeros
+    int64_t at = index * bits;
+    int shift = static_cast<int>(at % 8);
+    uint32_t word = static_cast<uint32_t>(code) << shift;
+    row[at / 8] = static_cast<uint8_t>(row[at / 8] | word);
+    if (shift + bits > 8) row[at / 8 + 1] = static_cast<uint8_t>(row[at / 8 + 1] | word >> 8);
+}
+
+inline uint32_t get_scale(int32_t format, const uint8_t* scales, int64_t entry) {
+    uint32_t scale = 0;
+    std::memcpy(&scale, scales + entry * scale_bytes(format), static_cast<size_t>(scale_bytes(format)));
+    return scale;
+}
+inline void put_scale(int32_t format, uint8_t* scales, int64_t entry, uint32_t scale) {
+    std::memcpy(scales + entry * scale_bytes(format), &scale, static_cast<size_t>(scale_bytes(format)));
+}
+
+// ---- Where scales lie --------------------------------------------------------------------------------------------------
+
+inline int64_t swizzle_position(int64_t i, int64_t j, int64_t blocks) {
+    return ((i / 128) * ceil_div(blocks, 4) + j / 4) * 512 + (i % 32) * 16 + ((i % 128) / 32) * 4 + j % 4;
+}
+
+// Where one matrix lies in a part: its first code, and for each code the entry that scales it.
+struct Placement {
+    enum class Kind { row_major, outer_major, swizzled };
+
+    int64_t first_byte = 0, row_bytes = 0, first_code = 0;  // code (i, j) is number first_code + j of row i
+    Kind kind = Kind::row_major;
+    Tile tile{1, 1};                                        // that an entry covers
+    int64_t first_scale = 0, stride = 0;                    // swizzled: stride is the matrix's columns of scales
+    int64_t rows_with_scale = whole, cols_with_scale = whole;
+
+    bool has_scale(int64_t i, int64_t j) const { return i < rows_with_scale && j < cols_with_scale; }
+    int64_t scale(int64_t i, int64_t j) const {
+        int64_t row = i / tile.height, col = j / tile.width;
+        if (kind == Kind::swizzled) return first_scale + swizzle_position(row, col, stride);
+        return first_scale + (kind == Kind::row_major ? row * stride + col : col * stride + row);
+    }
+};
+
+// Kind, tile and stride of the scales of a (rows, cols) matrix that stands alone.
+inline Placement scale_placement(const Spec& spec, int64_t rows, int64_t cols, bool swizzled) {
+    Placement out;
+    out.tile = stored_tile(spec.scaling);
+    out.stride = grid_of(out.tile, rows, cols).cols;
+    bool fp8 = is_fp8(spec.format);
+    if (swizzled && !fp8) {
+        out.kind = Placement::Kind::swizzled;
+        out.tile = {1, position_width(spec.format)};
+        out.stride = ceil_div(cols, out.tile.width);
+    } else if (swizzled && spec.scaling == MXQ_SCALING_1X128) {
+        out.kind = Placement::Kind::outer_major;
+        out.stride = rows;
+    } else if (swizzled && spec.scaling == MXQ_SCALING_128X128) {
+        out.stride = 4 * ceil_div(out.stride, 4);
+    }
+    return out;
+}
+
+// Entries of a (rows, cols) matrix that stands alone, padding included.
+inline int64_t scale_count(const Spec& spec, int64_t rows, int64_t cols, bool swizzled) {
+    Placement placement = scale_placement(spec, rows, cols, swizzled);
+    Grid grid = grid_of(placement.tile, rows, cols);
+    if (placement.kind == Placement::Kind::swizzled) return ceil_div(rows, 128) * ceil_div(placement.stride, 4) * 512;
+    return placement.kind == Placement::Kind::row_major ? grid.rows * placement.stride : grid.cols * placement.stride;
+}
+
+// Of expert e of a part whose lines are (experts, rows, cols).
+inline Placement placement_of(const Spec& spec, int64_t e, int64_t rows, int64_t cols, bool swizzled) {
+    Placement out = scale_placement(spec, rows, cols, swizzled);
+    out.row_bytes = row_bytes(spec.format, cols);
+    out.first_byte = e * rows * out.row_bytes;
+    bool one_for_all = spec.scaling == MXQ_SCALING_TENSOR && !spec.per_matrix;
+    out.first_scale = one_for_all ? 0 : e * scale_count(spec, rows, cols, swizzled);
+    return out;
+}
+
+// Calls visit(i, j) for the first code of every piece of the matrix that one entry scales and that has one.
+template <class Visit>
+void each_scale(const Placement& placement, int64_t rows, int64_t cols, Visit visit) {
+    Grid grid = grid_of(placement.tile, rows, cols);
+    for (int64_t r = 0; r < grid.rows; ++r)
+        for (int64_t c = 0; c < grid.cols; ++c) {
+            int64_t i = placement.tile.height == whole ? 0 : r * placement.tile.height;
+            int64_t j = placement.tile.width == whole ? 0 : c * placement.tile.width;
+            if (placement.has_scale(i, j)) visit(i, j);
+        }
+}
+
+// Number of the tile of `matrix` that code (i, j) belongs to.
+inline size_t tile_number(const Spec& spec, const Matrix& matrix, int64_t i, int64_t j) {
+    Tile tile = tile_of(spec.scaling);
+    return static_cast<size_t>(i / tile.height * grid_of(tile, matrix.rows, matrix.cols).cols + j / tile.width);
+}
+
+// Into a part that is large enough, and zero there.
+inline void put_matrix(const Spec& spec, const Matrix& matrix, const Placement& placement, Part& part) {
+    int bits = code_bits(spec.format);
+    for (int64_t i = 0; i < matrix.rows; ++i)
+        for (int64_t j = 0; j < matrix.cols; ++j)
+            put_code(&part.codes[static_cast<size_t>(placement.first_byte + i * placement.row_bytes)], bits,
+                     placement.first_code + j, matrix.codes[static_cast<size_t>(i * matrix.cols + j)]);
+    bool amax_too = !matrix.amax.empty() && spec.scaling != MXQ_SCALING_TENSOR;
+    each_scale(placement, matrix.rows, matrix.cols, [&](int64_t i, int64_t j) {
+        int64_t entry = placement.scale(i, j);
+        size_t tile = tile_number(spec, matrix, i, j);
+        put_scale(spec.format, part.scales.data(), entry, matrix.scales[tile]);
+        if (amax_too) part.amax[static_cast<size_t>(entry)] = matrix.amax[tile];
+    });
+}
+
+// Codes and scales of the (rows, cols) matrix that lies there.
+inline Matrix get_matrix(const Spec& spec, const Part& part, const Placement& placement, int64_t rows, int64_t cols) {
+    Tile tile = tile_of(spec.scaling);
+    Grid grid = grid_of(tile, rows, cols);
+    Matrix out{rows, cols, {}, std::vector<uint32_t>(static_cast<size_t>(grid.rows * grid.cols), 0), {}};
+    for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < cols; ++j)
+            out.codes.push_back(get_code(part.codes.data() + placement.first_byte + i * placement.row_bytes,
+                                         code_bits(spec.format), placement.first_code + j));
+    for (int64_t r = 0; r < grid.rows; ++r)
+        for (int64_t c = 0; c < grid.cols; ++c) {
+            int64_t i = tile.height == whole ? 0 : r * tile.height, j = tile.width == whole ? 0 : c * tile.width;
+            if (!placement.has_scale(i, j)) continue;
+            auto number = static_cast<size_t>(r * grid.cols + c);
+            out.scales[number] = get_scale(spec.format, part.scales.data(), placement.scale(i, j));
+        }
+    return out;
+}
+
+// ---- Swizzled and back, one matrix -------------------------------------------------------------------------------------
+
+// MX 1x32 and 32x32.
+inline int64_t compact_scale_rows(int32_t scaling, int64_t rows) { return ceil_div(rows, tile_of(scaling).height); }
+
+// Size of the swizzled 1x32 scales of a (rows, cols) matrix of codes.
+inline int64_t swizzled_bytes(int64_t rows, int64_t cols) {
+    return ceil_div(rows, 128) * ceil_div(ceil_div(cols, 32), 4) * 512;
+}
+
+// Puts a (rows, blocks) matrix of scale bytes into 128x4 tiles; padding is zero.
+inline Bytes swizzle_positions(const uint8_t* scales, int64_t rows, int64_t blocks) {
+    Bytes out(static_cast<size_t>(ceil_div(rows, 128) * ceil_div(blocks, 4) * 512), 0);
+    for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < blocks; ++j)
+            out[static_cast<size_t>(swizzle_position(i, j, blocks))] = scales[i * blocks + j];
+    return out;
+}
+
+// Scales of a (rows, cols) matrix of codes from one layout to the other. A coarse tile's byte stands at each position
+// that it covers.
+inline Bytes move_scales(const Spec& spec, const uint8_t* scales, int64_t rows, int64_t cols, bool to_swizzled) {
+    Bytes out(static_cast<size_t>(scale_count(spec, rows, cols, to_swizzled) * scale_bytes(spec.format)), 0);
+    Placement from = scale_placement(spec, rows, cols, !to_swizzled), to = scale_placement(spec, rows, cols, to_swizzled);
+    each_scale(to, rows, cols, [&](int64_t i, int64_t j) {
+        put_scale(spec.format, out.data(), to.scale(i, j), get_scale(spec.format, scales, from.scale(i, j)));
+    });
+    return out;
+}
+inline Bytes swizzle(const Spec& spec, const Bytes& compact, int64_t rows, int64_t cols) {
+    return move_scales(spec, compact.data(), rows, cols, true);
+}
+inline Bytes unswizzle(const Spec& spec, const Bytes& swizzled, int64_t rows, int64_t cols) {
+    return move_scales(spec, swizzled.data(), rows, cols, false);
+}
+inline Bytes swizzle(const Bytes& compact, int32_t scaling, int64_t rows, int64_t cols) {  // MX
+    Spec spec;
+    spec.scaling = scaling;
+    return swizzle(spec, compact, rows, cols);
+}
+
+template <class T>
+std::vector<T> transposed(const T* x, int64_t rows, int64_t cols) {
+    std::vector<T> out(static_cast<size_t>(rows * cols));
+    for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < cols; ++j) out[static_cast<size_t>(j * rows + i)] = x[i * cols + j];
+    return out;
+}
+
+}  // namespace oracle
+
+#endif

@@ -1,0 +1,184 @@
+// Small floating-point types by table search, fp32 arithmetic with one rounding an operation, and plain formats.
+//
+//     bits_of, float_of, ceil_div
+//     multiply, divide, add, subtract, min_number   fl() of the contract
+//     Type; e4m3, e5m2, e3m2, e2m3, e2m1, f16, bf16; table, nearest, encode, element_type
+//     encode_element, decode_element                 one code by its format
+//     to_f16, to_bf16, from_f16, from_bf16, plain_bytes, store, load
+#ifndef MXQ_TESTS_ORACLE_TYPES_H
+#define MXQ_TESTS_ORACLE_TYPES_H
+
+#include <mxq/mxq.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+namespace oracle {
+
+using Bytes = std::vector<uint8_t>;
+using Floats = std::vector<float>;
+
+inline uint32_t bits_of(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    return bits;
+}
+inline float float_of(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// ---- fl() ------------------------------------------------------------------------------------------------------------
+
+// Double has more than twice the bits of fp32, so rounding its result once more gives what one rounding gives; the cast
+// also keeps a compiler from fusing two operations.
+inline float multiply(float a, float b) { return static_cast<float>(static_cast<double>(a) * b); }
+inline float divide(float a, float b) { return static_cast<float>(static_cast<double>(a) / b); }
+inline float add(float a, float b) { return static_cast<float>(static_cast<double>(a) + b); }
+inline float subtract(float a, float b) { return static_cast<float>(static_cast<double>(a) - b); }
+
+inline constexpr float flt_max = std::numeric_limits<float>::max();
+inline float min_number(float a, float b) { return std::isnan(a) || b < a ? b : a; }  // min(NaN, y) = y
+
+// ---- Small floating-point types: sign, exponent_bits, mantissa_bits ------------------------------------------------
+
+enum class Specials {
+    none,
+    nan,               // E4M3 "fn": the largest exponent holds numbers, and one NaN of all ones
+    infinity_and_nan,  // the largest exponent holds Inf and NaNs
+};
+
+class Type {
+public:
+    Type(int exponent_bits, int mantissa_bits, Specials specials)
+        : exponent_bits(exponent_bits), mantissa_bits(mantissa_bits), specials(specials) {
+        for (uint32_t code = 0; code < magnitudes(); ++code) {
+            all.push_back(magnitude(code));
+            if (std::isfinite(all.back())) finite.push_back(all.back());
+        }
+    }
+
+    int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+    int width() const { return 1 + exponent_bits + mantissa_bits; }
+    uint32_t magnitudes() const { return 1u << (width() - 1); }
+    bool has_nan() const { return specials != Specials::none; }
+    float max() const { return static_cast<float>(finite.back()); }
+    int emax() const { return std::ilogb(finite.back()); }
+
+    double decode(uint32_t code) const {
+        double value = all[code & (magnitudes() - 1)];
+        return code & magnitudes() ? -value : value;
+    }
+
+    const int exponent_bits, mantissa_bits;
+    const Specials specials;
+    std::vector<double> all, finite;  // magnitudes in order; the index is the code
+
+private:
+    double magnitude(uint32_t code) const {
+        uint32_t exponent = code >> mantissa_bits, mantissa = code & ((1u << mantissa_bits) - 1);
+        uint32_t last = (1u << exponent_bits) - 1;
+        if (specials == Specials::infinity_and_nan && exponent == last) return mantissa ? NAN : INFINITY;
+        if (specials == Specials::nan && code == magnitudes() - 1) return NAN;
+        double fraction = exponent ? mantissa + std::ldexp(1.0, mantissa_bits) : mantissa;
+        return std::ldexp(fraction, std::max<int>(static_cast<int>(exponent), 1) - bias() - mantissa_bits);
+    }
+};
+
+inline const Type e4m3{4, 3, Specials::nan}, e5m2{5, 2, Specials::infinity_and_nan}, e3m2{3, 2, Specials::none},
+    e2m3{2, 3, Specials::none}, e2m1{2, 1, Specials::none}, f16{5, 10, Specials::infinity_and_nan},
+    bf16{8, 7, Specials::infinity_and_nan};
+
+// All finite magnitudes of a type in order; the index is the code.
+inline const std::vector<double>& table(const Type& type) { return type.finite; }
+
+inline const Type& element_type(int32_t format) {
+    switch (format) {
+        case MXQ_FORMAT_MXFP8_E4M3:
+        case MXQ_FORMAT_FP8_E4M3: return e4m3;
+        case MXQ_FORMAT_MXFP8_E5M2:
+        case MXQ_FORMAT_FP8_E5M2: return e5m2;
+        case MXQ_FORMAT_MXFP6_E3M2: return e3m2;
+        case MXQ_FORMAT_MXFP6_E2M3: return e2m3;
+        case MXQ_FORMAT_MXFP4:
+        case MXQ_FORMAT_NVFP4: return e2m1;
+    }
+    throw std::logic_error("oracle: not a quantized format");
+}
+
+// Index of the value nearest to `magnitude`, ties to the even index, never past the last.
+inline uint32_t nearest(const std::vector<double>& values, double magnitude) {
+    auto above = std::upper_bound(values.begin(), values.end(), magnitude);
+    if (above == values.end()) return static_cast<uint32_t>(values.size() - 1);
+    auto high = static_cast<uint32_t>(above - values.begin()), low = high - 1;
+    double middle = (values[low] + values[high]) / 2;
+    if (magnitude != middle) return magnitude < middle ? low : high;
+    return low % 2 ? high : low;
+}
+
+// RNE_sat: to the nearest code, saturating; NaN loses its sign, and is +max where the type has none.
+inline uint8_t encode(const Type& type, double value) {
+    if (std::isnan(value)) return static_cast<uint8_t>(type.has_nan() ? type.magnitudes() - 1 : type.finite.size() - 1);
+    uint32_t code = nearest(type.finite, std::fabs(value));
+    return static_cast<uint8_t>(code | (std::signbit(value) ? type.magnitudes() : 0u));
+}
+inline uint8_t encode_element(int32_t format, double value) { return encode(element_type(format), value); }
+inline double decode_element(int32_t format, uint8_t code) { return element_type(format).decode(code); }
+
+// ---- Plain formats ---------------------------------------------------------------------------------------------------
+
+// To a 16-bit type: nearest, ties to even, beyond the range to Inf, NaN to 0x7FFF.
+inline uint16_t encode_16(const Type& type, double value) {
+    if (std::isnan(value)) return 0x7FFF;
+    const auto& values = table(type);
+    double past_last = values.back() + (values.back() - values[values.size() - 2]);  // what Inf stands for in a tie
+    uint32_t code = std::fabs(value) >= (values.back() + past_last) / 2 ? static_cast<uint32_t>(values.size())
+                                                                        : nearest(values, std::fabs(value));
+    return static_cast<uint16_t>(code | (std::signbit(value) ? 0x8000u : 0u));
+}
+inline uint16_t to_f16(double value) { return encode_16(f16, value); }
+inline uint16_t to_bf16(double value) { return encode_16(bf16, value); }
+inline float from_f16(uint16_t code) { return static_cast<float>(f16.decode(code)); }
+inline float from_bf16(uint16_t code) { return float_of(static_cast<uint32_t>(code) << 16); }
+
+inline int64_t plain_bytes(int32_t format) { return format == MXQ_FORMAT_F32 ? 4 : 2; }
+
+// Values as bytes of a plain format; NaNs as the contract writes them.
+inline Bytes store(int32_t format, const Floats& values) {
+    Bytes out(values.size() * static_cast<size_t>(plain_bytes(format)));
+    for (size_t i = 0; i < values.size(); ++i) {
+        if (format == MXQ_FORMAT_F32) {
+            uint32_t bits = std::isnan(values[i]) ? 0x7FFFFFFFu : bits_of(values[i]);
+            std::memcpy(&out[i * 4], &bits, 4);
+        } else {
+            uint16_t bits = format == MXQ_FORMAT_F16 ? to_f16(values[i]) : to_bf16(values[i]);
+            std::memcpy(&out[i * 2], &bits, 2);
+        }
+    }
+    return out;
+}
+
+inline Floats load(int32_t format, const uint8_t* bytes, size_t count) {
+    Floats out(count);
+    for (size_t i = 0; i < count; ++i) {
+        uint16_t half;
+        if (format == MXQ_FORMAT_F32) {
+            std::memcpy(&out[i], bytes + i * 4, 4);
+        } else {
+            std::memcpy(&half, bytes + i * 2, 2);
+            out[i] = format == MXQ_FORMAT_F16 ? from_f16(half) : from_bf16(half);
+        }
+    }
+    return out;
+}
+
+}  // namespace oracle
+
+#endif

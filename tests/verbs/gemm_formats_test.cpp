@@ -1,0 +1,258 @@
+// mxq_gemm and mxq_grouped_gemm keep the bound for every pair of formats with the same blocks, and for plain operands.
+#include "../formats.h"
+#include "product.h"
+
+using testing::Buffer;
+using testing::ok;
+
+namespace {
+
+const oracle::Spec plain = testing::spec_of(MXQ_FORMAT_BF16, MXQ_SCALING_NONE);
+
+bool is_plain(const oracle::Spec& spec) { return spec.format == MXQ_FORMAT_BF16; }
+
+// Elements along the contraction that share a scale, as the header counts them: 0 for all of them.
+int64_t blocking(const oracle::Spec& spec) {
+    if (oracle::is_mx(spec.format)) return 32;
+    int64_t width = oracle::tile_of(spec.scaling).width;
+    return width == oracle::whole ? 0 : width;
+}
+
+// A and B of every pair: a representative B for each A, BF16 on either side, BF16 twice.
+std::vector<std::pair<oracle::Spec, oracle::Spec>> all_pairs() {
+    std::vector<std::pair<oracle::Spec, oracle::Spec>> out{{plain, plain}};
+    for (const oracle::Spec& a : testing::all_formats()) {
+        out.emplace_back(a, plain);
+        out.emplace_back(plain, a);
+        for (const oracle::Spec& b : testing::all_formats())
+            if (blocking(a) == blocking(b)) out.emplace_back(a, b);
+    }
+    return out;
+}
+
+oracle::Spec draw(const oracle::Spec& base, cases::Random& random) {
+    oracle::Spec spec = base;
+    if (is_plain(spec)) return spec;
+    if (testing::has_amax(spec)) spec.per_matrix = random.below(2);
+    if (testing::is_nvfp4(spec)) spec.nvfp4_t = random.below(2) ? 448.0f : 256.0f;
+    return spec;
+}
+
+// Ordinary values, sometimes with outliers, sometimes of a magnitude far from 1, sometimes with a few NaNs.
+oracle::Floats draw_values(cases::Random& random, size_t count) {
+    const int64_t kind = random.below(6);
+    const int shift = kind == 1 ? static_cast<int>(random.below(80)) - 60 : 0;
+    oracle::Floats x(count);
+    for (float& value : x) {
+        value = std::ldexp(random.normal(), shift);
+        if (kind == 2 && random.below(50) == 0) value *= 1000;
+        if (kind == 3 && random.below(400) == 0) value = NAN;
+    }
+    return x;
+}
+
+// One operand: its tensor, its buffers, and what it decodes to. A plain one has its rows along the contraction.
+struct Operand {
+    testing::Tensor tensor;
+    std::unique_ptr<testing::InputPart> part;
+    std::unique_ptr<Buffer> data;
+    oracle::Floats lines;  // (matrices, outer, k), grouped operands: see below
+};
+
+Operand make_plain(testing::Device& device, const oracle::Floats& x, testing::Dims dims, size_t offset) {
+    Operand out;
+    oracle::Bytes bytes = oracle::store(MXQ_FORMAT_BF16, x);
+    out.tensor = testing::make_tensor(MXQ_FORMAT_BF16, dims);
+    out.lines = oracle::load(MXQ_FORMAT_BF16, bytes.data(), x.size());
+    out.data = std::make_unique<Buffer>(device, bytes, offset * 2);
+    ok(mxq_tensor_set_data(out.tensor, out.data->data(), out.data->bytes()));
+    return out;
+}
+
+// `transposed`: the tensor is (k, outer) and its columnwise part is used.
+Operand make_operand(testing::Device& device, const oracle::Spec& spec, std::optional<int64_t> matrices, int64_t outer, int64_t k,
+                     bool transposed, bool swizzled, cases::Random& random, size_t offset) {
+    testing::Dims dims = transposed ? testing::Dims{matrices, k, outer} : testing::Dims{matrices, outer, k};
+    oracle::Floats x = draw_values(random, dims.shape().count());
+    if (is_plain(spec)) return make_plain(device, x, dims, offset);
+    int32_t part = transposed ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE;
+    oracle::Part stored = oracle::quantize(spec, x, dims.shape(), part, swizzled);
+    Operand out;
+    out.tensor = testing::make_tensor(spec, dims, swizzled);
+    out.lines = oracle::lines(spec, stored, dims.shape(), part, swizzled);
+    out.part = std::make_unique<testing::InputPart>(device, out.tensor, spec, part, stored, offset);
+    return out;
+}
+
+// A grouped (rows, cols) tensor; `lines` is what its rows decode to, (rows, cols) without padding.
+Operand make_grouped(testing::Device& device, const oracle::Spec& spec, int64_t rows, int64_t cols, const oracle::Groups& groups, int32_t part,
+                     bool swizzled, const testing::DeviceEnds& ends, cases::Random& random) {
+    oracle::Floats x = draw_values(random, static_cast<size_t>(rows * cols));
+    testing::Dims dims{std::nullopt, rows, cols};
+    Operand out;
+    if (is_plain(spec)) {
+        auto padded = oracle::pad_rows(oracle::store(MXQ_FORMAT_BF16, x), cols * 2, rows, groups.ends, groups.rowwise);
+        out.tensor = testing::make_tensor(MXQ_FORMAT_BF16, dims);
+        out.lines = oracle::load(MXQ_FORMAT_BF16, oracle::store(MXQ_FORMAT_BF16, x).data(), x.size());
+        out.data = std::make_unique<Buffer>(device, oracle::on_background(padded.bytes, padded.written, oracle::untouchable));
+        ok(mxq_tensor_set_data(out.tensor, out.data->data(), out.data->bytes()));
+    } else {
+        oracle::Part stored = oracle::quantize_groups(spec, x, rows, cols, groups, part, swizzled).on(oracle::untouchable);
+        out.tensor = testing::make_tensor(spec, dims, swizzled);
+        out.lines = oracle::dequantize_groups(spec, stored, rows, cols, groups, part, swizzled);
+        out.part = std::make_unique<testing::InputPart>(device, out.tensor, spec, part, stored);
+    }
+    ends.set(out.tensor, groups);
+    return out;
+}
+
+std::string check(const std::string& implementation, const std::vector<oracle::Element>& expected, const oracle::Floats& d, int32_t format,
+                  int64_t k, bool accumulate) {
+    double factor = oracle::bound_factor(implementation, k);
+    if (factor < 0) return "unknown implementation " + implementation;
+    if (d.size() != expected.size()) return "the test lost elements";
+    return oracle::check_product(expected, d, format, factor + accumulate);
+}
+
+bool draw_swizzled(const oracle::Spec& spec, cases::Random& random, bool grouped_columns = false) {
+    return !is_plain(spec) && random.below(2) && testing::can_swizzle(spec, grouped_columns);
+}
+
+std::string text(const oracle::Spec& a, const oracle::Spec& b) {
+    return (is_plain(a) ? "bf16" : testing::describe(a)) + " x " + (is_plain(b) ? "bf16" : testing::describe(b));
+}
+
+constexpr int64_t pair_count = 1 + 2 * 30 + 20 * 20 + 2 * 2 + 4 * 4 + 4 * 4;
+
+}  // namespace
+
+MXQ_EACH_DEVICE("gemm formats: the bound for every pair of formats") {
+    const int64_t sizes[] = {1, 17, 32, 64, 96, 130}, depths[] = {0, 1, 31, 32, 64, 100, 128, 257, 288, 512};
+    int64_t ran = 0;
+    for (auto& [a_base, b_base] : all_pairs()) {
+        cases::Random random(static_cast<uint64_t>(ran) + 1);
+        oracle::Spec a_spec = draw(a_base, random), b_spec = draw(b_base, random);
+        int64_t m = sizes[random.below(6)], n = sizes[random.below(6)], k = depths[random.below(10)];
+        bool transpose_a = !is_plain(a_spec) && random.below(2), transpose_b = is_plain(b_spec) || random.below(2);
+        int32_t d_format = cases::plain_formats[random.below(3)];
+        bool accumulate = d_format == MXQ_FORMAT_F32 && random.below(2);
+        auto offset = static_cast<size_t>(random.below(3) == 0);
+        bool a_swizzled = draw_swizzled(a_spec, random), b_swizzled = draw_swizzled(b_spec, random);
+        Operand a = make_operand(device, a_spec, std::nullopt, m, k, transpose_a, a_swizzled, random, offset);
+        Operand b = make_operand(device, b_spec, std::nullopt, n, k, !transpose_b, b_swizzled, random, offset);
+        auto previous = cases::values(cases::Values::normal, static_cast<size_t>(m * n), static_cast<uint64_t>(ran));
+        testing::Output d(device, d_format, {std::nullopt, m, n}, random.below(2) * 3, accumulate ? &previous : nullptr);
+        auto options = testing::gemm_options(transpose_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, accumulate);
+        auto name = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
+        auto expected = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k, accumulate ? previous.data() : nullptr);
+        ++ran;
+        if (auto complaint = check(name, expected, d.values(), d_format, k, accumulate); !complaint.empty())
+            FAIL(text(a_spec, b_spec) << ", " << m << "x" << n << "x" << k << ", transposes " << transpose_a << transpose_b << ", swizzled " << a_swizzled
+                                      << b_swizzled << ", D " << d_format << " accumulate " << accumulate << " offset " << offset << ": " << complaint);
+    }
+    CHECK(ran == pair_count);
+}
+
+MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of formats, groups of rows") {
+    int64_t ran = 0;
+    for (auto& [a_base, b_base] : all_pairs()) {
+        cases::Random random(static_cast<uint64_t>(ran) + 1000);
+        oracle::Spec a_spec = draw(a_base, random), b_spec = draw(b_base, random);
+        const int64_t depths[] = {1, 32, 64, 100, 160, 257}, widths[] = {1, 33, 64, 130};
+        int64_t count = random.below(6), rows = 1 + random.below(200), k = depths[random.below(6)], n = widths[random.below(4)];
+        bool transpose_b = is_plain(b_spec) || random.below(2), accumulate = random.below(2);
+        oracle::Groups groups = testing::draw_groups(random, is_plain(a_spec) ? b_spec : a_spec, rows, count);
+        testing::DeviceEnds ends(device, groups.ends, random.below(2));
+        Operand a = make_grouped(device, a_spec, rows, k, groups, MXQ_PART_ROWWISE, draw_swizzled(a_spec, random), ends, random);
+        Operand b = make_operand(device, b_spec, count, n, k, !transpose_b, draw_swizzled(b_spec, random), random, 0);
+        int64_t d_alignment = random.below(3) ? 0 : 32;
+        int32_t d_format = accumulate ? MXQ_FORMAT_F32 : MXQ_FORMAT_BF16;
+        int64_t d_rows = d_alignment ? oracle::padded_bound(rows, count, d_alignment) : rows;
+        auto previous = cases::values(cases::Values::normal, static_cast<size_t>(d_rows * n), static_cast<uint64_t>(ran));
+        testing::Output d(device, d_format, {std::nullopt, d_rows, n}, 0, accumulate ? &previous : nullptr);
+        testing::Tensor grouped_d = testing::make_tensor(d_format, {std::nullopt, rows, n});
+        ok(mxq_tensor_set_data(grouped_d, d.data(), d.size()));
+        if (d_alignment) ends.set(grouped_d, {{}, d_alignment});
+        auto options = testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, accumulate);
+        auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor, b.tensor, grouped_d);
+
+        std::vector<bool> written(static_cast<size_t>(d_rows), false);
+        std::vector<oracle::Element> expected;
+        auto starts = oracle::padded_starts(groups.ends, d_alignment ? d_alignment : 1);
+        for (size_t g = 0; g < groups.ends.size(); ++g) {
+            int64_t m = oracle::group_rows(groups.ends, g), first = groups.ends[g] - m;
+            auto one = oracle::product(a.lines.data() + first * k, k, b.lines.data() + static_cast<int64_t>(g) * n * k, k, m, n, k,
+                                       accumulate ? previous.data() + starts[g] * n : nullptr);
+            expected.insert(expected.end(), one.begin(), one.end());
+            std::fill(written.begin() + starts[g], written.begin() + starts[g] + m, true);
+        }
+        oracle::Floats all = d.values(&written), values;
+        for (size_t i = 0; i < written.size(); ++i)
+            if (written[i]) values.insert(values.end(), all.begin() + static_cast<int64_t>(i) * n, all.begin() + static_cast<int64_t>(i + 1) * n);
+        ++ran;
+        if (auto complaint = check(name, expected, values, d_format, k, accumulate); !complaint.empty())
+            FAIL(text(a_spec, b_spec) << ", " << count << " groups of " << rows << ", n " << n << ", k " << k << ", transpose b " << transpose_b << ", alignments "
+                                      << groups.rowwise << " in D " << d_alignment << " accumulate " << accumulate << ": " << complaint);
+    }
+    CHECK(ran == pair_count);
+}
+
+MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of quantized formats, groups along the contraction") {
+    int64_t ran = 0;
+    for (auto& [a_base, b_base] : all_pairs()) {
+        if (is_plain(a_base) || is_plain(b_base)) continue;
+        cases::Random random(static_cast<uint64_t>(ran) + 2000);
+        oracle::Spec a_spec = draw(a_base, random), b_spec = draw(b_base, random);
+        const int64_t widths[] = {1, 33, 64, 130};
+        int64_t count = random.below(6), rows = 1 + random.below(300), m = widths[random.below(4)], n = widths[random.below(4)];
+        bool accumulate = random.below(2);
+        oracle::Groups a_groups = testing::draw_groups(random, a_spec, rows, count), b_groups = testing::draw_groups(random, b_spec, rows, count);
+        b_groups.ends = a_groups.ends;
+        testing::DeviceEnds ends(device, a_groups.ends, random.below(2));
+        bool a_swizzled = draw_swizzled(a_spec, random, true), b_swizzled = draw_swizzled(b_spec, random, true);
+        Operand a = make_grouped(device, a_spec, rows, m, a_groups, MXQ_PART_COLUMNWISE, a_swizzled, ends, random);
+        Operand b = make_grouped(device, b_spec, rows, n, b_groups, MXQ_PART_COLUMNWISE, b_swizzled, ends, random);
+        auto previous = cases::values(cases::Values::normal, static_cast<size_t>(count * m * n), static_cast<uint64_t>(ran));
+        testing::Output d(device, MXQ_FORMAT_F32, {count, m, n}, 0, accumulate ? &previous : nullptr);
+        auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate);
+        auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor, b.tensor, d.tensor);
+        oracle::Floats values = d.values();
+        ++ran;
+        for (size_t g = 0; g < a_groups.ends.size(); ++g) {
+            int64_t k = oracle::group_rows(a_groups.ends, g), first = a_groups.ends[g] - k, at = static_cast<int64_t>(g) * m * n;
+            auto a_lines = oracle::transposed(a.lines.data() + first * m, k, m), b_lines = oracle::transposed(b.lines.data() + first * n, k, n);
+            auto expected = oracle::product(a_lines.data(), k, b_lines.data(), k, m, n, k, accumulate ? previous.data() + at : nullptr);
+            oracle::Floats one(values.begin() + at, values.begin() + at + m * n);
+            if (auto complaint = check(name, expected, one, MXQ_FORMAT_F32, k, accumulate); !complaint.empty())
+                FAIL(text(a_spec, b_spec) << ", group " << g << " of " << count << ", " << k << " rows, " << m << "x" << n << ", swizzled " << a_swizzled << b_swizzled
+                                          << ", alignments " << a_groups.columnwise << " " << b_groups.columnwise << ": " << complaint);
+        }
+    }
+    CHECK(ran == pair_count - 61);
+}
+
+// W4A16 and the like at a size where every loop turns: a tile of D and more in each direction.
+MXQ_EACH_DEVICE("gemm formats: the bound at a size of several tiles") {
+    const std::pair<oracle::Spec, oracle::Spec> pairs[] = {
+        {plain, testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32)},
+        {testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32), testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32)},
+        {testing::spec_of(MXQ_FORMAT_MXFP6_E3M2, MXQ_SCALING_1X32), testing::spec_of(MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X128)},
+        {testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16), testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_16X16)},
+        {testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128), testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_128X128)},
+        {testing::spec_of(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_ROW), testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR)},
+        {plain, plain},
+    };
+    const int64_t m = 272, n = 528, k = 704;
+    int ran = 0;
+    for (auto& [a_spec, b_spec] : pairs) {
+        cases::Random random(static_cast<uint64_t>(ran) + 3);
+        Operand a = make_operand(device, a_spec, std::nullopt, m, k, false, false, random, 0);
+        Operand b = make_operand(device, b_spec, std::nullopt, n, k, false, false, random, 0);
+        testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
+        auto name = testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
+        auto expected = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k);
+        ++ran;
+        if (auto complaint = check(name, expected, d.values(), MXQ_FORMAT_F32, k, false); !complaint.empty()) FAIL(text(a_spec, b_spec) << ": " << complaint);
+    }
+    CHECK(ran == 7);
+}

@@ -1,0 +1,218 @@
+// mxq_pad_groups, mxq_unpad_groups, mxq_amax, and scale layouts of every format, grouped and not.
+#include "../formats.h"
+
+using testing::Buffer;
+using testing::ok;
+
+namespace {
+
+// An array of `count` integers that the library writes.
+class Integers {
+public:
+    Integers(testing::Device& device, int64_t count, bool wide) : wide_(wide), buffer_(device, static_cast<size_t>(count) * (wide ? 8 : 4)) {}
+    void* data() const { return buffer_.data(); }
+    uint64_t bytes() const { return buffer_.bytes(); }
+    std::vector<int64_t> read() const {
+        std::vector<int64_t> out;
+        oracle::Bytes bytes = buffer_.read();
+        for (size_t i = 0; i < bytes.size(); i += wide_ ? 8 : 4) {
+            int32_t narrow = 0;
+            int64_t number = 0;
+            std::memcpy(wide_ ? static_cast<void*>(&number) : &narrow, &bytes[i], wide_ ? 8 : 4);
+            out.push_back(wide_ ? number : narrow);
+        }
+        return out;
+    }
+
+private:
+    bool wide_;
+    Buffer buffer_;
+};
+
+std::vector<int64_t> first(const std::vector<int64_t>& starts) { return {starts.begin(), starts.end() - 1}; }
+std::vector<int64_t> last(const std::vector<int64_t>& starts) { return {starts.begin() + 1, starts.end()}; }
+
+}  // namespace
+
+MXQ_EACH_DEVICE("groups: pad and unpad of plain tensors") {
+    int64_t ran = 0;
+    for (int32_t format : cases::plain_formats)
+        for (int64_t count : {0, 1, 2, 7, 40, 700})
+            for (int64_t alignment : {1, 2, 16, 32, 128})
+                for (int64_t cols : {1, 31, 64, 128, 1000}) {
+                    cases::Random random(static_cast<uint64_t>(ran) + 1);
+                    int64_t rows = random.below(300), row_bytes = cols * oracle::plain_bytes(format);
+                    oracle::Ends logical = testing::draw_ends(random, rows, count);
+                    bool wide = random.below(2);
+                    int64_t gap = random.below(2) * 3;
+                    auto offset = static_cast<size_t>(random.below(2) * oracle::plain_bytes(format));
+                    auto x = cases::plain_values(format, cases::Values::bits, static_cast<size_t>(rows * cols), static_cast<uint64_t>(ran));
+                    auto padded = oracle::pad_rows(x, row_bytes, rows, logical, alignment);
+                    auto unpadded = oracle::unpad_rows(padded.bytes, row_bytes, rows, logical, alignment);
+
+                    testing::DeviceEnds ends(device, logical, wide);
+                    auto plain = testing::make_tensor(format, {std::nullopt, rows, cols}), aligned = testing::make_tensor(format, {std::nullopt, rows, cols});
+                    ends.set(plain, {});
+                    ends.set(aligned, {{}, alignment});
+                    ok(mxq_tensor_set_row_stride(plain, cols + gap));
+                    Buffer from(device, testing::spread_rows(x, rows, row_bytes, gap * oracle::plain_bytes(format)), offset);
+                    Buffer to(device, padded.bytes.size(), offset);
+                    Integers starts(device, count, wide), padded_ends(device, count, wide);
+                    ok(mxq_tensor_set_data(plain, from.data(), from.bytes()));
+                    ok(mxq_tensor_set_data(aligned, to.data(), to.bytes()));
+                    ok(mxq_tensor_set_padded_groups(aligned, MXQ_PART_ROWWISE, starts.data(), starts.bytes(), padded_ends.data(), padded_ends.bytes()));
+                    INFO("format " << format << ", " << count << " groups, " << rows << "x" << cols << ", alignment " << alignment << ", gap " << gap);
+                    testing::run(device, mxq_pad_groups, mxq_pad_groups_query, nullptr, plain, aligned);
+                    if (count) {
+                        REQUIRE(testing::difference(to.read(), oracle::on_background(padded.bytes, padded.written, testing::poison)) == "");
+                        auto expected = oracle::padded_starts(logical, alignment);
+                        REQUIRE(starts.read() == first(expected));
+                        REQUIRE(padded_ends.read() == last(expected));
+                    }
+
+                    Buffer back(device, x.size(), offset);
+                    ok(mxq_tensor_set_row_stride(plain, cols));
+                    ok(mxq_tensor_set_data(plain, back.data(), back.bytes()));
+                    testing::run(device, mxq_unpad_groups, mxq_unpad_groups_query, nullptr, aligned, plain);
+                    REQUIRE(testing::difference(back.read(), oracle::on_background(unpadded.bytes, unpadded.written, testing::poison)) == "");
+                    ++ran;
+                }
+    CHECK(ran == 3 * 6 * 5 * 5);
+}
+
+MXQ_EACH_DEVICE("groups: pad and unpad of quantized tensors, codes and scales") {
+    int64_t ran = 0;
+    for (const oracle::Spec& base : testing::all_formats())
+        for (int64_t count : {0, 1, 3, 9, 40})
+            for (int64_t cols : {1, 31, 64, 160, 256}) {
+                cases::Random random(static_cast<uint64_t>(ran) + 23);
+                oracle::Spec spec = base;
+                if (testing::has_amax(spec)) spec.per_matrix = random.below(2);
+                int64_t rows = 1 + random.below(300), parts = 1 + random.below(3);
+                bool swizzled = random.below(2) && testing::can_swizzle(spec, parts & 2);
+                oracle::Groups small = testing::draw_groups(random, spec, rows, count), large = small;
+                large.rowwise = std::min<int64_t>(128, small.rowwise << random.below(4));
+                small.columnwise = small.alignment(spec, MXQ_PART_COLUMNWISE);
+                large.columnwise = std::min<int64_t>(128, small.columnwise << random.below(3));
+                const oracle::Groups& from = ran % 2 ? large : small;
+                const oracle::Groups& to = ran % 2 ? small : large;
+                auto x = cases::values(cases::Values::normal, static_cast<size_t>(rows * cols), static_cast<uint64_t>(ran));
+
+                testing::Dims dims{std::nullopt, rows, cols};
+                auto in = testing::make_tensor(spec, dims, swizzled), out = testing::make_tensor(spec, dims, swizzled);
+                testing::DeviceEnds ends(device, small.ends);
+                ends.set(in, from), ends.set(out, to);
+                std::vector<oracle::Part> stored;
+                std::vector<std::unique_ptr<testing::InputPart>> inputs;
+                std::vector<std::pair<int32_t, testing::OutputPart>> outputs;
+                for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+                    if (!(parts & part)) continue;
+                    stored.push_back(oracle::quantize_groups(spec, x, rows, cols, from, part, swizzled).on(oracle::untouchable));
+                    inputs.push_back(std::make_unique<testing::InputPart>(device, in, spec, part, stored.back()));
+                    outputs.emplace_back(part, testing::OutputPart(device, out, spec, part, false));
+                }
+                if (ran % 2) testing::run(device, mxq_unpad_groups, mxq_unpad_groups_query, nullptr, in, out);
+                else testing::run(device, mxq_pad_groups, mxq_pad_groups_query, nullptr, in, out);
+                ++ran;
+                size_t number = 0;
+                for (auto& [part, buffers] : outputs) {
+                    auto expected = oracle::realign_part(spec, stored[number++], rows, cols, from, to, part, swizzled);
+                    if (count == 0) expected.scales_written.assign(expected.scales_written.size(), 0);
+                    if (auto text = buffers.compare(expected, spec); !text.empty())
+                        FAIL(testing::describe(spec) << ", " << rows << "x" << cols << ", " << count << " groups, part " << part << " swizzled " << swizzled
+                                                     << ", alignments " << from.rowwise << " " << from.columnwise << " to " << to.rowwise << " "
+                                                     << to.columnwise << ": " << text);
+                }
+            }
+    CHECK(ran == 30 * 5 * 5);
+}
+
+MXQ_EACH_DEVICE("swizzle formats: there and back, grouped and not") {
+    int64_t ran = 0;
+    for (const oracle::Spec& spec : testing::all_formats())
+        for (int64_t rows : {1, 33, 128, 257})
+            for (int64_t cols : {1, 33, 128, 640})
+                for (int64_t count : {-1, 1, 4, 50}) {
+                    cases::Random random(static_cast<uint64_t>(ran) + 31);
+                    bool grouped = count >= 0;
+                    int64_t parts = 1 + random.below(3);
+                    if (!testing::can_swizzle(spec, grouped && (parts & 2))) continue;
+                    oracle::Groups groups;
+                    if (grouped) groups = testing::draw_groups(random, spec, rows, count);
+                    testing::Dims dims{grouped ? std::nullopt : random.below(2) ? std::optional<int64_t>(3) : std::nullopt, rows, cols};
+                    auto x = cases::values(cases::Values::wide, dims.shape().count(), static_cast<uint64_t>(ran));
+                    auto compact = testing::make_tensor(spec, dims, false), swizzled = testing::make_tensor(spec, dims, true);
+                    testing::DeviceEnds ends(device, groups.ends);
+                    if (grouped) ends.set(compact, groups), ends.set(swizzled, groups);
+                    for (bool to_swizzled : {true, false}) {
+                        std::vector<std::unique_ptr<Buffer>> inputs, outputs;
+                        std::vector<oracle::Bytes> expected;
+                        for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+                            if (!(parts & part)) continue;
+                            auto make = [&](bool in_tiles) {
+                                return grouped ? oracle::quantize_groups(spec, x, rows, cols, groups, part, in_tiles)
+                                               : testing::all_written(oracle::quantize(spec, x, dims.shape(), part, in_tiles));
+                            };
+                            inputs.push_back(std::make_unique<Buffer>(device, make(!to_swizzled).on(oracle::untouchable).scales));
+                            expected.push_back(make(to_swizzled).on(testing::poison).scales);
+                            outputs.push_back(std::make_unique<Buffer>(device, expected.back().size()));
+                            ok(mxq_tensor_set_part(to_swizzled ? compact : swizzled, part, nullptr, 0, inputs.back()->data(), inputs.back()->bytes()));
+                            ok(mxq_tensor_set_part(to_swizzled ? swizzled : compact, part, nullptr, 0, outputs.back()->data(), outputs.back()->bytes()));
+                        }
+                        if (to_swizzled) testing::run(device, mxq_swizzle_scales, mxq_swizzle_scales_query, nullptr, compact, swizzled);
+                        else testing::run(device, mxq_unswizzle_scales, mxq_unswizzle_scales_query, nullptr, swizzled, compact);
+                        for (size_t i = 0; i < outputs.size(); ++i)
+                            if (auto text = testing::difference(outputs[i]->read(), expected[i]); !text.empty())
+                                FAIL(testing::describe(spec) << ", " << rows << "x" << cols << ", " << count << " groups, parts " << parts << ", to swizzled "
+                                                             << to_swizzled << ", alignments " << groups.rowwise << " " << groups.columnwise << ": " << text);
+                    }
+                    ++ran;
+                }
+    CHECK(ran == 1568);
+}
+
+MXQ_EACH_DEVICE("amax: of the tensor, of each expert or group, of transformed parts") {
+    int64_t ran = 0;
+    std::vector<oracle::Spec> specs = {testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16), testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_16X16),
+                                       testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR)};
+    for (const oracle::Spec& base : specs)
+        for (int64_t count : {-1, 0, 1, 5, 300})
+            for (int64_t cols : {0, 1, 33, 64, 272})
+                for (int64_t rows : {0, 1, 160, 331}) {
+                    cases::Random random(static_cast<uint64_t>(ran) + 5);
+                    oracle::Spec spec = base;
+                    bool grouped = count >= 0;
+                    testing::Dims dims{!grouped && random.below(2) ? std::optional<int64_t>(3) : std::nullopt, rows, cols};
+                    testing::draw_options(spec, random, cols, grouped ? 16 : rows);
+                    spec.stochastic = false;
+                    spec.four_over_six = MXQ_FOUR_OVER_SIX_NONE;
+                    oracle::Groups groups;
+                    if (grouped) groups = testing::draw_groups(random, spec, rows, count);
+                    int32_t input = cases::plain_formats[random.below(3)];
+                    auto dense = cases::plain_values(input, cases::all_values[ran % 4], dims.shape().count(), static_cast<uint64_t>(ran));
+                    auto x = oracle::load(input, dense.data(), dims.shape().count());
+                    auto in = testing::make_tensor(input, dims), out = testing::make_tensor(spec, dims, false);
+                    testing::DeviceEnds ends(device, groups.ends);
+                    if (grouped) ends.set(out, groups);
+                    Buffer data(device, dense);
+                    ok(mxq_tensor_set_data(in, data.data(), data.bytes()));
+                    std::vector<std::unique_ptr<Buffer>> places;
+                    std::vector<oracle::Bytes> expected;
+                    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+                        auto amax = grouped ? oracle::group_amax(spec, x, rows, cols, groups, part) : oracle::amax(spec, x, dims.shape(), part);
+                        expected.push_back(testing::bytes_of(amax));
+                        places.push_back(std::make_unique<Buffer>(device, expected.back().size()));
+                        ok(mxq_tensor_set_amax(out, part, reinterpret_cast<float*>(places.back()->data()), places.back()->bytes()));
+                    }
+                    testing::QuantizeOptions options;
+                    ok(mxq_quantize_options_create(options.out()));
+                    ok(mxq_quantize_options_set_hadamard(options, spec.hadamard, static_cast<int32_t>(spec.hadamard_mask)));
+                    testing::run(device, mxq_amax, mxq_amax_query, options, in, out);
+                    ++ran;
+                    for (size_t i = 0; i < 2; ++i)
+                        if (auto text = testing::difference(places[i]->read(), expected[i]); !text.empty())
+                            FAIL(testing::describe(spec) << ", " << mxq_format_name(input) << " " << rows << "x" << cols << ", " << count << " groups, part " << i
+                                                         << ": " << text);
+                }
+    CHECK(ran == 3 * 5 * 5 * 4);
+}

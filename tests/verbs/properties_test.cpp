@@ -1,0 +1,174 @@
+// What holds for every format without an oracle.
+#include "../formats.h"
+
+#include <array>
+
+using testing::Buffer;
+using testing::ok;
+
+namespace {
+
+// What a quantize wrote: one part.
+struct Written {
+    oracle::Bytes codes, scales;
+    bool operator==(const Written&) const = default;
+};
+
+Written quantize(testing::Device& device, const oracle::Spec& spec, const oracle::Floats& x, testing::Dims dims, int32_t part,
+                 bool swizzled = false) {
+    auto in = testing::make_tensor(MXQ_FORMAT_F32, dims), out = testing::make_tensor(spec, dims, swizzled);
+    Buffer data(device, testing::bytes_of(x));
+    ok(mxq_tensor_set_data(in, data.data(), data.bytes()));
+    testing::PartBuffers buffers(device, out, part);
+    std::unique_ptr<Buffer> amax;
+    if (testing::is_nvfp4(spec)) {
+        amax = std::make_unique<Buffer>(device, testing::bytes_of(spec.amax.empty() ? oracle::Floats{0} : spec.amax));
+        ok(mxq_tensor_set_amax(out, part, reinterpret_cast<float*>(amax->data()), amax->bytes()));
+    }
+    testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, spec), in, out);
+    return {buffers.codes->read(), buffers.scales->read()};
+}
+
+oracle::Floats normal(size_t count, uint64_t seed) { return cases::values(cases::Values::normal, count, seed); }
+
+oracle::Floats times(oracle::Floats x, int shift) {
+    for (float& value : x) value = std::ldexp(value, shift);
+    return x;
+}
+
+}  // namespace
+
+MXQ_EACH_DEVICE("properties: columnwise is rowwise of the transpose, for every format") {
+    int ran = 0;
+    const int64_t rows = 144, cols = 208;
+    for (const oracle::Spec& base : testing::all_formats())
+        for (bool swizzled : {false, true})
+            for (int variant = 0; variant < 4; ++variant) {
+                oracle::Spec spec = base;
+                if (swizzled && !testing::can_swizzle(spec)) continue;
+                if (variant && !testing::is_e2m1(spec)) continue;
+                if (variant >= 2 && (!testing::is_nvfp4(spec) || testing::is_square(spec))) continue;
+                if (variant == 1 && testing::is_square(spec)) continue;
+                spec.hadamard = variant == 1 ? MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE : 0;
+                spec.four_over_six = variant >= 2 ? variant - 1 : 0;
+                auto x = normal(static_cast<size_t>(rows * cols), static_cast<uint64_t>(ran));
+                auto turned = oracle::transposed(x.data(), rows, cols);
+                INFO(testing::describe(spec) << " swizzled " << swizzled);
+                CHECK(quantize(device, spec, x, {std::nullopt, rows, cols}, MXQ_PART_COLUMNWISE, swizzled) ==
+                      quantize(device, spec, turned, {std::nullopt, cols, rows}, MXQ_PART_ROWWISE, swizzled));
+                ++ran;
+            }
+    CHECK(ran == 30 + 26 + 2 * (2 + 1) + 2 * 2);
+}
+
+// With everything above blocks given, rows know nothing of each other.
+MXQ_EACH_DEVICE("properties: quantize of a concatenation is the concatenation") {
+    int ran = 0;
+    const int64_t rows = 128, cols = 300;
+    for (const oracle::Spec& base : testing::all_formats()) {
+        oracle::Spec spec = base;
+        if (spec.scaling == MXQ_SCALING_TENSOR) continue;
+        if (testing::is_nvfp4(spec)) spec.amax = {6.0f};
+        auto x = normal(static_cast<size_t>(2 * rows * cols), static_cast<uint64_t>(ran));
+        auto middle = x.begin() + rows * cols;
+        Written whole = quantize(device, spec, x, {std::nullopt, 2 * rows, cols}, MXQ_PART_ROWWISE);
+        Written first = quantize(device, spec, {x.begin(), middle}, {std::nullopt, rows, cols}, MXQ_PART_ROWWISE);
+        Written second = quantize(device, spec, {middle, x.end()}, {std::nullopt, rows, cols}, MXQ_PART_ROWWISE);
+        first.codes.insert(first.codes.end(), second.codes.begin(), second.codes.end());
+        first.scales.insert(first.scales.end(), second.scales.begin(), second.scales.end());
+        INFO(testing::describe(spec));
+        CHECK(whole == first);
+        ++ran;
+    }
+    CHECK(ran == 28);
+}
+
+MXQ_EACH_DEVICE("properties: a power of two moves only what scales, for every format") {
+    int ran = 0;
+    testing::Dims dims{std::nullopt, 65, 288};
+    for (const oracle::Spec& spec : testing::all_formats())
+        for (int shift : {-20, -1, 3, 30}) {
+            auto x = normal(dims.shape().count(), 5);
+            Written before = quantize(device, spec, x, dims, MXQ_PART_ROWWISE);
+            Written after = quantize(device, spec, times(x, shift), dims, MXQ_PART_ROWWISE);
+            INFO(testing::describe(spec) << " by 2^" << shift);
+            CHECK(before.codes == after.codes);
+            for (size_t i = 0; i < before.scales.size(); i += static_cast<size_t>(oracle::scale_bytes(spec.format))) {
+                if (oracle::is_mx(spec.format)) {
+                    before.scales[i] = static_cast<uint8_t>(before.scales[i] + shift);
+                } else if (oracle::is_fp8(spec.format)) {
+                    float scale;
+                    std::memcpy(&scale, &before.scales[i], 4);
+                    scale = std::ldexp(scale, shift);
+                    std::memcpy(&before.scales[i], &scale, 4);
+                }
+            }
+            CHECK(before.scales == after.scales);  // NVFP4: the amax moved instead
+            ++ran;
+        }
+    CHECK(ran == 120);
+}
+
+MXQ_EACH_DEVICE("properties: stochastic rounding is reproducible from its seed and its offset") {
+    int ran = 0;
+    testing::Dims dims{std::nullopt, 64, 256};
+    for (int32_t format : {MXQ_FORMAT_NVFP4, MXQ_FORMAT_MXFP4})
+        for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+            oracle::Spec spec = testing::spec_of(format, oracle::default_scaling(format));
+            spec.stochastic = true, spec.seed = 1, spec.offset = 2;
+            auto x = normal(dims.shape().count(), 9);
+            Written first = quantize(device, spec, x, dims, part);
+            CHECK(first == quantize(device, spec, x, dims, part));
+            spec.seed = 3;
+            CHECK(first.codes != quantize(device, spec, x, dims, part).codes);
+            spec.seed = 1, spec.offset = uint64_t{1} << 40;
+            CHECK(first.codes != quantize(device, spec, x, dims, part).codes);
+            ++ran;
+        }
+    CHECK(ran == 4);
+}
+
+// A block that leads with 6 has scale 1: the others are their own scaled values. With p = 5/16 of the way, the contract says
+// that round-half-down(80) = 80 of 256 bytes round up.
+MXQ_EACH_DEVICE("properties: stochastic rounding hits fixed values as often as the contract says") {
+    int ran = 0;
+    const std::pair<float, float> neighbours[] = {{0, 0.5f}, {0.5f, 1}, {1, 1.5f}, {1.5f, 2}, {2, 3}, {3, 4}, {4, 6}};
+    const int64_t rows = 4096;
+    oracle::Spec spec = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32);
+    spec.stochastic = true, spec.seed = 77;
+    for (auto [low, high] : neighbours)
+        for (int sixteenths : {1, 5, 8, 15}) {
+            oracle::Floats x(static_cast<size_t>(rows * 32), low + (high - low) * static_cast<float>(sixteenths) / 16);
+            for (size_t i = 0; i < x.size(); i += 32) x[i] = 6;
+            spec.offset = static_cast<uint64_t>(ran);
+            Written out = quantize(device, spec, x, {std::nullopt, rows, 32}, MXQ_PART_ROWWISE);
+            REQUIRE(out.scales == oracle::Bytes(static_cast<size_t>(rows), 127));
+            int64_t up = 0, other = 0;
+            for (int64_t i = 0; i < rows; ++i)
+                for (int64_t j = 1; j < 32; ++j) {
+                    double value = oracle::decode_element(spec.format, oracle::get_code(&out.codes[static_cast<size_t>(i * 16)], 4, j));
+                    up += value == high, other += value != high && value != low;
+                }
+            const double count = static_cast<double>(rows * 31), p = sixteenths / 16.0;
+            CHECK(other == 0);
+            CHECK(std::fabs(static_cast<double>(up) - count * p) < 5 * std::sqrt(count * p * (1 - p)));
+            ++ran;
+        }
+    CHECK(ran == 28);
+}
+
+MXQ_EACH_DEVICE("properties: stochastic rounding is unbiased over uniform values") {
+    const int64_t rows = 8192;
+    oracle::Spec spec = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32);
+    spec.stochastic = true, spec.seed = 4242, spec.offset = 1;
+    cases::Random random(3);
+    oracle::Floats x(static_cast<size_t>(rows * 32));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = i % 32 ? 6 * random.uniform() : 6;
+    Written out = quantize(device, spec, x, {std::nullopt, rows, 32}, MXQ_PART_ROWWISE);
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+        double error = oracle::decode_element(spec.format, oracle::get_code(&out.codes[i / 32 * 16], 4, static_cast<int64_t>(i % 32))) - static_cast<double>(x[i]);
+        sum += error, squares += error * error;
+    }
+    CHECK(std::fabs(sum) < 5 * std::sqrt(squares));
+}
