@@ -90,11 +90,12 @@ inline std::string check_product(const std::vector<Element>& expected, const Flo
     return "";
 }
 
-// c of the bound, by the name that a query gives; -1 for a name that the header does not have.
-inline double bound_factor(const std::string& implementation, int64_t k) {
+// c of the bound, by the name that a query gives; -1 for a name that the header does not have. `exact`: both operands are
+// MX or BF16.
+inline double bound_factor(const std::string& implementation, int64_t k, bool exact = true) {
     auto length = static_cast<double>(k);
     if (implementation == "cpu") return length + 1;
-    if (implementation == "mma_bf16") return 5 * length / 4 + 32;
+    if (implementation == "mma_bf16") return exact ? 5 * length / 4 + 32 : 13 * length / 10 + 40;
     return -1;
 }
 

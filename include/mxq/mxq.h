@@ -72,7 +72,7 @@ MXQ_API const char* mxq_version_string(void);
 typedef int32_t mxq_status;
 
 #define MXQ_STATUS_OK 0
-#define MXQ_STATUS_INVALID_ARGUMENT 1 /* NULL handle, unknown value, negative size, stream on a CPU context, overlapping buffers */
+#define MXQ_STATUS_INVALID_ARGUMENT 1 /* NULL handle, unknown value, negative size, overlapping buffers and the like */
 #define MXQ_STATUS_SHAPE_MISMATCH 2   /* shapes of the tensors do not fit together */
 #define MXQ_STATUS_MISSING_BUFFER 3   /* a pointer is NULL, or a part was not set, that this call needs */
 #define MXQ_STATUS_BUFFER_TOO_SMALL 4 /* a byte extent is shorter than mxq_tensor_required_bytes, or the workspace too small */
@@ -476,10 +476,10 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  *
  * (T,T) works too, A columnwise and B rowwise. Products of codes and scales are exact; sums are fp32.
  * Bound for every element: |err| <= c 2^-24 sum_k |a_k||b_k| + u max(|D|, N) + 2^-134 sum_k (|a_k| + |b_k|), with u = 2^-24
- * (F32), 2^-11 (F16), 2^-8 (BF16), N the smallest normal of D's type, and c of the implementation: K + 1 for `cpu`,
- * 5 K / 4 + 32 for `mma_bf16`. A NaN operand gives NaN in its row or column of D and nowhere else, as long as
- * sum_k |a_k||b_k| < 2^128 and no operand is infinite. K = 0 gives D = 0. With accumulate, the D of before counts as one
- * more term of the sums and c as one more. */
+ * (F32), 2^-11 (F16), 2^-8 (BF16), N the smallest normal of D's type, and c of the implementation: K + 1 for `cpu`;
+ * 13 K / 10 + 40 for `mma_bf16`, 5 K / 4 + 32 where both operands are MX or BF16. A NaN operand gives NaN in its row or
+ * column of D and nowhere else, as long as sum_k |a_k||b_k| < 2^128 and no operand is infinite. K = 0 gives D = 0. With
+ * accumulate, the D of before counts as one more term of the sums and c as one more. */
 MXQ_API mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                             const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
                             void* stream);
@@ -493,7 +493,8 @@ MXQ_API mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* 
  *     (N,N)    (M, K), groups of rows   (G, K, N)                (M, N): D[rows of g] = A[rows of g] B[g]
  *     (T,N)    (M, K), groups of rows   (M, N), the same groups  (G, K, N): D[g] = A[rows of g]^T B[rows of g]
  *
- * Rows of a group lie in A by A's rowwise alignment, in D without padding or, where D has the same groups, by D's.
+ * Rows of a group lie in A by A's rowwise alignment, in D without padding or, where D has the same groups, by D's:
+ * then D's padding becomes +0 (with accumulate it is left).
  * In (T,N) both operands have groups (B's must be the same array of ends) and their columnwise parts are padded as
  * mxq_tensor_set_groups says; an empty group gives D[g] = 0 (or leaves it, with accumulate). In the first two, rows of D
  * past the last end are not written. (T,T) is UNSUPPORTED. */

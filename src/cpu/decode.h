@@ -73,7 +73,8 @@ MXQ_HD __m256i lanes_of_bytes(const uint8_t* from) {
 template <class E>
 MXQ_HD SixteenFloats floats_of_lanes(__m256i lanes) {
     constexpr int sign = int(0xFFFF8000), magnitude = 0x7FFF & ((0x7FFF >> (16 - E::bits)) << (10 - E::mantissa_bits));
-    __m256i halves = _mm256_and_si256(_mm256_srai_epi16(lanes, 5 - E::exponent_bits), _mm256_set1_epi16(short(sign | magnitude)));
+    const __m256i moved = _mm256_srai_epi16(lanes, 5 - E::exponent_bits);
+    __m256i halves = _mm256_and_si256(moved, _mm256_set1_epi16(short(sign | magnitude)));
     if constexpr (E::first_special == E::nan_code && has_nan<E>) {  // all ones is NaN, but in an F16 a number
         const __m256i specials = _mm256_set1_epi16(short(magnitude));
         const __m256i special = _mm256_cmpeq_epi16(_mm256_and_si256(halves, specials), specials);

@@ -68,15 +68,21 @@ MXQ_HD void load_sixteenths(const QuantizedPart& part, int64_t matrix, int64_t l
     for (int64_t i = 0; i * kSixteen < count; i++) to[i] = factors[((first + i * kSixteen) >> shift) - begin];
 }
 
+// The first sixteen of `count` stored codes times their factor.
+template <class E, bool has_global>
+MXQ_HD SixteenFloats decode_sixteen(const uint8_t* codes, int64_t count, float factor, float global) {
+    uint8_t copy[kSixteen];
+    const SixteenFloats elements = decode_stored_16<E>(whole_sixteen<E::bits>(codes, count, copy));
+    const SixteenFloats values = times(elements, sixteen_of(factor));
+    return has_global ? times(values, sixteen_of(global)) : values;
+}
+
 // Stored codes times a factor for every sixteen. Writes whole sixteens.
 template <class E, bool has_global>
 void decode_sixteens(const uint8_t* codes, int64_t count, const float* factors, float global, float* out) {
     for (int64_t i = 0; i < count; i += kSixteen) {
-        uint8_t copy[kSixteen];
-        const uint8_t* from = whole_sixteen<E::bits>(codes + i * E::bits / 8, count - i, copy);
-        SixteenFloats values = times(decode_stored_16<E>(from), sixteen_of(factors[i / kSixteen]));
-        if constexpr (has_global) values = times(values, sixteen_of(global));
-        store_sixteen(values, out + i);
+        const uint8_t* from = codes + i * E::bits / 8;
+        store_sixteen(decode_sixteen<E, has_global>(from, count - i, factors[i / kSixteen], global), out + i);
     }
 }
 

@@ -11,35 +11,56 @@ namespace {
 
 constexpr int64_t kTileSixteens = kTileRows / kSixteen;
 
-// ---- Values to the output's type, in whole sixteens -----------------------------------------------------------------
+// ---- Values to the output's type --------------------------------------------------------------------------------------
 
+#if defined(__F16C__) && defined(__AVX2__)
+MXQ_HD __m256i nan_mask(__m256 values) { return _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q)); }
+
+MXQ_HD void convert_16(const SixteenFloats& values, float* out) {
+    const auto convert = [](__m256 floats) {
+        return _mm256_blendv_ps(floats, _mm256_set1_ps(bits_float(kNanBits)), _mm256_castsi256_ps(nan_mask(floats)));
+    };
+    _mm256_storeu_ps(out, convert(values.low));
+    _mm256_storeu_ps(out + 8, convert(values.high));
+}
+MXQ_HD void convert_16(const SixteenFloats& values, F16* out) {
+    const auto convert = [](__m256 floats) {
+        const __m256i nan = nan_mask(floats);
+        const __m128i nan_words = _mm_packs_epi32(_mm256_castsi256_si128(nan), _mm256_extracti128_si256(nan, 1));
+        return _mm_blendv_epi8(_mm256_cvtps_ph(floats, _MM_FROUND_TO_NEAREST_INT), _mm_set1_epi16(0x7FFF), nan_words);
+    };
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), convert(values.low));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 8), convert(values.high));
+}
+MXQ_HD void convert_16(const SixteenFloats& values, Bf16* out) {
+    const auto convert = [](__m256 floats) {
+        const __m256i bits = _mm256_castps_si256(floats);
+        const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+        const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+        return _mm256_blendv_epi8(_mm256_srli_epi32(rounded, 16), _mm256_set1_epi32(0x7FFF), nan_mask(floats));
+    };
+    const __m256i pairs = _mm256_packus_epi32(convert(values.low), convert(values.high));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permute4x64_epi64(pairs, 0xD8));
+}
+#else
+MXQ_HD void convert_16(const SixteenFloats& values, float* out) {
+    for (int64_t i = 0; i < kSixteen; i++) out[i] = from_float<float>(values.values[i]);
+}
 // As in quantize, words before bytes.
 template <class T>
-MXQ_HD void convert_16(const float* values, T* out) {
+MXQ_HD void convert_16(const SixteenFloats& values, T* out) {
     uint32_t words[kSixteen];
-    for (int64_t i = 0; i < kSixteen; i++) words[i] = from_float<T>(values[i]).bits;
+    for (int64_t i = 0; i < kSixteen; i++) words[i] = from_float<T>(values.values[i]).bits;
     for (int64_t i = 0; i < kSixteen; i++) out[i].bits = uint16_t(words[i]);
-}
-MXQ_HD void convert_16(const float* values, float* out) {
-    for (int64_t i = 0; i < kSixteen; i++) out[i] = from_float<float>(values[i]);
-}
-#if defined(__F16C__)
-// The vectoriser does not find this instruction. It gives from_float's bits, but for those of a NaN.
-MXQ_HD __m128i halves_of_8(const float* values) {
-    const __m256 floats = _mm256_loadu_ps(values);
-    const __m256i is_nan = __m256i(_mm256_cmp_ps(floats, floats, _CMP_UNORD_Q));
-    const __m128i nan = _mm_packs_epi32(_mm256_castsi256_si128(is_nan), _mm256_extracti128_si256(is_nan, 1));
-    return _mm_blendv_epi8(_mm256_cvtps_ph(floats, _MM_FROUND_TO_NEAREST_INT), _mm_set1_epi16(0x7FFF), nan);
-}
-MXQ_HD void convert_16(const float* values, F16* out) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), halves_of_8(values));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 8), halves_of_8(values + 8));
 }
 #endif
 
-template <class T>
-void convert_sixteens(const float* values, int64_t count, void* out) {
-    for (int64_t i = 0; i < count; i += kSixteen) convert_16(values + i, static_cast<T*>(out) + i);
+// Stored codes with a factor for every sixteen, to whole sixteens of the output.
+template <class E, bool has_global, class T>
+void decode_line(const uint8_t* codes, int64_t count, const float* factors, float global, void* out) {
+    for (int64_t i = 0; i < count; i += kSixteen)
+        convert_16(decode_sixteen<E, has_global>(codes + i * E::bits / 8, count - i, factors[i / kSixteen], global),
+                   static_cast<T*>(out) + i);
 }
 
 // ---- Codes one a byte, from and to a tile ----------------------------------------------------------------------------
@@ -57,12 +78,12 @@ void unpack_codes(const uint8_t* codes, int64_t count, uint8_t* to) {
 }
 
 // Codes that have a factor each.
-template <class E, bool has_global>
-void decode_columns(const uint8_t* codes, int64_t count, const float* factors, float global, float* out) {
+template <class E, bool has_global, class T>
+void decode_columns(const uint8_t* codes, int64_t count, const float* factors, float global, void* out) {
     for (int64_t i = 0; i < count; i += kSixteen) {
         SixteenFloats values = times(decode_bytes_16<E>(codes + i), load_sixteen(factors + i));
         if constexpr (has_global) values = times(values, sixteen_of(global));
-        store_sixteen(values, out + i);
+        convert_16(values, static_cast<T*>(out) + i);
     }
 }
 
@@ -164,8 +185,7 @@ struct DequantizeSteps {
     bool (*plain_columns)(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors,
                           uint8_t (*out)[kTile * sizeof(float)]);
     decltype(&unpack_codes<8>) unpack;
-    decltype(&decode_columns<E4M3, false>) columns;
-    decltype(&convert_sixteens<float>) convert;
+    decltype(&decode_line<E4M3, false, float>) line, columns;
 };
 
 template <class E, class T>
@@ -180,8 +200,9 @@ DequantizeSteps steps_of(ScaleType scale) {
         }
 #endif
     steps.unpack = unpack_codes<E::bits>;
-    steps.columns = scale == ScaleType::E4M3 ? decode_columns<E, true> : decode_columns<E, false>;
-    steps.convert = convert_sixteens<T>;
+    const bool has_global = scale == ScaleType::E4M3;
+    steps.line = has_global ? decode_line<E, true, T> : decode_line<E, false, T>;
+    steps.columns = has_global ? decode_columns<E, true, T> : decode_columns<E, false, T>;
     return steps;
 }
 
@@ -208,16 +229,14 @@ struct Reader {
     const DequantizeProblem& problem;
     const QuantizedPart& in;
     const DequantizeSteps steps;
-    const LineDecoder decoder;
     const bool stream;
 
     alignas(64) uint8_t tile[kTile][kTileRows] = {}, transposed[kTileRows][kTile] = {};
     alignas(64) float factors[kTileSixteens][kTile] = {};
-    alignas(64) float values[kPatchCols];
     alignas(64) uint8_t out[kSixteen][kTile * sizeof(float)];  // rows of a tile, or one row
 
     Reader(const DequantizeProblem& problem, bool stream)
-        : problem(problem), in(problem.in), steps(steps_of(problem)), decoder(problem.in), stream(stream) {}
+        : problem(problem), in(problem.in), steps(steps_of(problem)), stream(stream) {}
 
     void store(int64_t matrix, int64_t row, int64_t col, int64_t count, const uint8_t* from) {
         const PlainMatrix& to = problem.out;
@@ -242,9 +261,10 @@ struct Reader {
         load_sixteenths(in, matrix, row, col, count, sixteenths);
         const uint8_t* from = codes(matrix, row, col);
         const int64_t whole = count / kMxBlock * kMxBlock;
-        const int64_t done = steps.plain_blocks && steps.plain_blocks(from, whole, sixteenths, out[0]) ? whole : 0;
-        decoder.decode(from + done * in.bits / 8, count - done, sixteenths + done / kSixteen, global_factor(in, matrix), values);
-        steps.convert(values, count - done, out[0] + done * steps.bytes);
+        const bool is_plain = steps.plain_blocks && steps.plain_blocks(from, whole, sixteenths, out[0]);
+        const int64_t done = is_plain ? whole : 0;
+        steps.line(from + done * in.bits / 8, count - done, sixteenths + done / kSixteen, global_factor(in, matrix),
+                   out[0] + done * steps.bytes);
     }
 
     void columns(const Rectangle& piece) {
@@ -278,10 +298,7 @@ struct Reader {
     void read_columns(int64_t matrix, const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors) {
         if (steps.plain_columns && steps.plain_columns(codes, rows, cols, factors, out)) return;
         const float global = global_factor(in, matrix);
-        for (int64_t row = 0; row < rows; row++) {
-            steps.columns(codes[row], cols, factors, global, values);
-            steps.convert(values, cols, out[row]);
-        }
+        for (int64_t row = 0; row < rows; row++) steps.columns(codes[row], cols, factors, global, out[row]);
     }
 };
 

@@ -64,7 +64,8 @@ struct Gatherer {
             columnwise_total = larger_bits(columnwise_total, largest_of(maxima, height * pitch / kMxBlock));
             return;
         }
-        column_maxima<Nonfinite::Saturate>(values, height, pitch, maxima);
+        memset(maxima, 0, size_t(pitch) * sizeof *maxima);
+        raise_column_maxima<Nonfinite::Saturate>(values, height, pitch, maxima);
         for (int64_t i = 0; i < patch.cols; i++) raise(slice.columnwise.at(patch.matrix, patch.col + i), maxima[i]);
     }
 

@@ -52,9 +52,9 @@ Product product_of_rows(const GemmProblem& problem, const GroupStart& a, int64_t
     return {all_lines(part_of_group(problem.a, a, rows)), matrix_of(problem.b, a.index), problem.k, d_row};
 }
 
-// As far as both operands have the group. Padding is zeros, but what a Hadamard transform made of it belongs to the sum.
+// Padding is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum. Every alignment has room for it.
 Product product_of_contraction(const GemmProblem& problem, const GroupStart& a, const GroupStart& b, int64_t rows) {
-    const int64_t k = std::min(round_up(rows, problem.a.units.codes), round_up(rows, problem.b.units.codes));
+    const int64_t k = round_up(rows, kNvBlock);
     return {all_lines(part_of_group(problem.a, a, k)), all_lines(part_of_group(problem.b, b, k)), k, a.index * problem.m};
 }
 
@@ -82,7 +82,7 @@ std::vector<Product> products_of(const GemmProblem& problem, const std::vector<G
     return products;
 }
 
-// The padding of groups in D is zeros, to which zeros may be added.
+// The padding of groups in D becomes zeros; accumulate adds nothing to it.
 void clear_padding(const GemmProblem& problem, const std::vector<Group>& groups) {
     const PlainMatrix& d = problem.d;
     if (problem.grouping != Grouping::Rows || problem.accumulate) return;
@@ -222,7 +222,8 @@ private:
         for (int64_t i = 0; i < a.count; i++)
             for (int64_t j = 0; j < b.count; j++) {
                 float& sum = block.sums[i * block.stride + j];
-                if ((extreme[i] || extreme_columns[j]) && std::abs(sum) < 0x1p-90f) sum = sum_again(a.some(i, 1), b.some(j, 1), k, block);
+                if ((extreme[i] || extreme_columns[j]) && std::abs(sum) < 0x1p-90f)
+                    sum = sum_again(a.some(i, 1), b.some(j, 1), k, block);
             }
     }
 

@@ -98,7 +98,7 @@ struct OperandReader {
             for (int64_t i = 0; i < depth; i++) out[i] = to_float(Bf16{load_word(codes + i * 2)});
             return leaves_range(out, depth, lowest_of(ScaleType::None));
         }
-        float factors[kGemmDepth / kSixteen];
+        float factors[kGemmDepth / kSixteen] = {};
         load_sixteenths(part, 0, line, k, depth, factors);
         decode(codes, depth, factors, global, out);
         return !are_plain(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part.scale_type));
@@ -138,9 +138,9 @@ MXQ_HD void transpose_4(const float* from, int64_t from_stride, float* to, int64
     memcpy(&d, from + 3 * from_stride, sizeof d);
     const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
     const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    const Four columns[] = {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
-                            __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
-                            __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+    const Four columns[] = {
+        __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+        __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
     for (int i = 0; i < 4; i++) memcpy(to + i * to_stride, &columns[i], sizeof columns[i]);
 }
 

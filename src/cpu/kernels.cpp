@@ -1,21 +1,25 @@
 // Quantize and dequantize, built once per instruction set (MXQ_ISA: scalar, avx2, avx512); the compiler vectorises.
 //
-// Work goes in patches that stay in L1: 4096 elements, loaded once, then one short loop per step:
+// Quantize works in patches that stay in L1 or L2, with one short loop per step:
 //
-//     quantize       input -> values -> maxima of 32 -> scales, factors -> codes -> lines of the output
+//     input -> values -> maxima of blocks -> scales, multipliers -> codes, a byte each -> packed -> lines of the output
 //
-//     rowwise        patch = a few rows x up to 1024 columns; a block is 32 neighbours
-//     columnwise     patch = 32 rows x 128 columns; a block is a column; eight patches make a tile of 256 x 128 codes,
-//                    which is transposed by bytes, so that each output line gets 256 of them at once
-//     both           one patch serves both, then the tile
-//     32x32          one maximum for 32 columns; the codes serve both parts
+//     rowwise            patch = a few rows x up to 1024 columns; a block is 16, 32 or 128 neighbours
+//     square, rowwise    patch = up to 32 rows x 512 columns; one maximum for the columns of a tile
+//     columnwise, both   patch = up to 32 rows x 128 columns, which serves both parts; a block is a column. Patches gather in
+//                        a tile of 256 x 128 codes, which is transposed by bytes: each line of the output gets 256 codes
+//     blocks of 128      four patches for the maxima, the same four once more for the codes
 //
-//     dequantize     codes (columnwise: a tile, transposed) -> times the scale, rounded -> rows of the output
+//     before     maxima that stand for whole lines or tensors, of the same patches (cpu/gather_kernels.h)
+//     values     of a plain tensor, or decoded (requantize); transformed (Hadamard)
+//     groups     each a matrix of its own (cpu/quantize_slices.h)
 //
-// Each step stands twice: with 16-bit vectors by way of F16 (numerics/halves.h; intrinsics, as no compiler finds these
+//     dequantize codes (columnwise: a tile, transposed) -> times the scale, rounded -> rows of the output
+//
+// The steps of MX stand twice: with 16-bit vectors by way of F16 (numerics/halves.h; intrinsics, as no compiler finds these
 // conversions), and from numerics alone for patches that the former does not serve and for machines without F16.
 // A partial block is filled with zeros, which change no maximum. Steps are picked by pointer (input type, policy, rounding,
-// element type), so none of them multiplies the others' code. Bytes per element: input + 1 + 1/32 (quantize, per part).
+// element type), so none of them multiplies the others' code. Bytes per element: input + code + scale / block, per part.
 // Large outputs are written past the caches: half of a store's traffic is otherwise reading what it overwrites.
 #include "cpu/dequantize_kernels.h"
 #include "cpu/gather_kernels.h"

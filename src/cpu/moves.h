@@ -14,11 +14,11 @@ namespace {
 constexpr int64_t kTile = 128;      // columns
 constexpr int64_t kTileRows = 256;  // more than columns: a longer part of each line of columnwise codes
 constexpr int64_t kPatchCols = 1024;  // of a row, at a time
-constexpr int64_t kTileBlocks = kTileRows / kMxBlock;
 
-// Values that quantize has in L1 at a time; blocks of 128 rows need more, from L2.
+// Values that quantize has at a time: of a few rows, from L1, or of up to 32 rows where columns are seen together.
 constexpr int64_t kRowPatch = 4096;
-constexpr int64_t kPatch = kWideBlock * kTile;
+constexpr int64_t kBandCols = 512;
+constexpr int64_t kPatch = kMxBlock * kBandCols;
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -73,9 +73,6 @@ struct ScaleMove {
     bool rows_are_padded;             // up to the line stride
 };
 
-// fp32 scales of padding are those of zeros, 1.
-constexpr float kScaleOfZeros = 1;
-
 bool is_whole(const ScaleLayout& layout) { return layout.block == MXQ_MAX_DIM && layout.line_stride == 0; }
 
 // How many columns of scales a line of a columnwise group has.
@@ -131,10 +128,7 @@ int64_t source_line(const ScaleMove& move, int64_t line) {
 }
 
 void fill(const ScaleLayout& layout, int64_t first, int64_t last, uint8_t* scales) {
-    if (layout.bytes == 1)
-        std::memset(scales + first, 0, size_t(std::max(last - first, int64_t(0))));
-    else
-        for (int64_t i = first; i < last; i++) std::memcpy(scales + i * 4, &kScaleOfZeros, 4);
+    if (first < last) std::memset(scales + first * layout.bytes, 0, size_t((last - first) * layout.bytes));
 }
 
 void move_scales(const ScaleMove& move, const Rectangle& at) {
@@ -169,30 +163,38 @@ void add(std::vector<Job<Move>>& jobs, const Job<Move>& job) {
     if (job.grid.rows * job.grid.cols > 0) add_job(jobs, job.work, job.grid);
 }
 
-void pad_part(const Context& context, const PadProblem::Part& part, const GroupedRows& grouped,
-              const std::vector<Group>& groups) {
-    const std::vector<GroupStart> in = group_starts(groups, part.in.units), out = group_starts(groups, part.out.units);
-    // Without elements there is no scale but a TENSOR one.
-    const bool empty = grouped.rows == 0 || (part.columnwise ? part.lines : part.line_bytes) == 0;
-    const bool has_scales = part.out.scales && (!empty || is_whole(part.out.layout));
-    const bool one_for_all = is_whole(part.out.layout) && part.out.layout.group_index_stride == 0;
+// Everything is allocated before anything is written.
+struct Plan {
     std::vector<Job<CodeMove>> codes;
     std::vector<Job<ScaleMove>> scales;
+    std::vector<GroupStart> starts[2];  // of each part in out
+};
+
+std::vector<GroupStart> add_part(const PadProblem::Part& part, int64_t rows, const std::vector<Group>& groups, Plan& plan) {
+    const std::vector<GroupStart> in = group_starts(groups, part.in.units), out = group_starts(groups, part.out.units);
+    // Without elements there is no scale but a TENSOR one.
+    const bool empty = rows == 0 || (part.columnwise ? part.lines : part.line_bytes) == 0;
+    const bool has_scales = part.out.scales && (!empty || is_whole(part.out.layout));
+    const bool one_for_all = is_whole(part.out.layout) && part.out.layout.group_index_stride == 0;
     for (size_t g = 0; g < groups.size(); g++) {
         const Place place{in[g], out[g], groups[g].rows, in[g + 1].codes - in[g].codes, out[g + 1].codes - out[g].codes};
-        add(codes, move_of_codes(part, place));
-        if (has_scales && (g == 0 || !one_for_all)) add(scales, move_of_scales(part, place));
+        add(plan.codes, move_of_codes(part, place));
+        if (has_scales && (g == 0 || !one_for_all)) add(plan.scales, move_of_scales(part, place));
     }
-    for_each_rectangle(context.cpu->pool(), codes, move_codes);
-    for_each_rectangle(context.cpu->pool(), scales, move_scales);
-    write_bounds(grouped.groups.type, out, part.starts, 0);
-    write_bounds(grouped.groups.type, out, part.ends, 1);
+    return out;
 }
 
 void run(const Context& context, const PadProblem& problem, const Launch&) {
     const std::vector<Group> groups = read_groups(problem.grouped, "in");
+    Plan plan;
     for (int32_t i = 0; i < problem.count; i++)
-        pad_part(context, problem.parts[i], problem.grouped, groups);
+        plan.starts[i] = add_part(problem.parts[i], problem.grouped.rows, groups, plan);
+    for_each_rectangle(context.cpu->pool(), plan.codes, move_codes);
+    for_each_rectangle(context.cpu->pool(), plan.scales, move_scales);
+    for (int32_t i = 0; i < problem.count; i++) {
+        write_bounds(problem.grouped.groups.type, plan.starts[i], problem.parts[i].starts, 0);
+        write_bounds(problem.grouped.groups.type, plan.starts[i], problem.parts[i].ends, 1);
+    }
 }
 
 }  // namespace

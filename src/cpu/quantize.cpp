@@ -53,6 +53,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch&) 
     if (has_whole_lines(problem))
         for_each_part(problem, [&](const QuantizedPart& part) {
             store_whole_scales(problem, part, slices.maxima_count(part));
+            slices.clear_padding(part);
         });
 }
 

@@ -13,9 +13,8 @@ namespace {
 
 // Codes stand as 32-bit words before they become bytes: a compiler that sees the narrowing in the loop narrows every
 // operand of the arithmetic instead of its one result.
-template <int64_t count>
 MXQ_HD void narrow_words(const uint32_t* words, uint8_t* codes) {
-    for (int64_t i = 0; i < count; i++) codes[i] = uint8_t(words[i]);
+    for (int64_t i = 0; i < kMxBlock; i++) codes[i] = uint8_t(words[i]);
 }
 
 // To nearest. Types of a byte have codes for all that a multiplier can make of a value: no mask.
@@ -24,7 +23,6 @@ struct Nearest {
     struct None {
         MXQ_HD uint32_t operator[](int64_t) const { return 0; }
     };
-    template <int64_t count>
     MXQ_HD static None random_of(const uint8_t*) {
         return {};
     }
@@ -36,31 +34,39 @@ struct Nearest {
 
 // By a random byte for each element, widened in a loop of its own for the vectoriser.
 struct Stochastic {
-    template <int64_t count>
     struct Words {
-        alignas(64) uint32_t words[count];
+        alignas(64) uint32_t words[kMxBlock];
         MXQ_HD uint32_t operator[](int64_t i) const { return words[i]; }
     };
-    template <int64_t count>
-    MXQ_HD static Words<count> random_of(const uint8_t* bytes) {
-        Words<count> random;
-        for (int64_t i = 0; i < count; i++) random.words[i] = bytes[i];
+    MXQ_HD static Words random_of(const uint8_t* bytes) {
+        Words random;
+        for (int64_t i = 0; i < kMxBlock; i++) random.words[i] = bytes[i];
         return random;
     }
     MXQ_HD static uint32_t code(float scaled, uint32_t mask, uint32_t random) { return stochastic_e2m1(scaled, random) & mask; }
 };
 
+// Thirty-two neighbours.
+template <class Rounding, class Multipliers, class Masks>
+MXQ_HD void encode_32(const float* values, const Multipliers& multiplier, const Masks& mask, const uint8_t* random,
+                      uint8_t* codes) {
+    alignas(64) uint32_t words[kMxBlock];
+    const auto bytes = Rounding::random_of(random);
+    for (int64_t i = 0; i < kMxBlock; i++)
+        words[i] = Rounding::code(multiply_rn(values[i], multiplier(i)), mask(i), bytes[i]);
+    narrow_words(words, codes);
+}
+
 template <class Rounding, int64_t length>
 void encode_blocks(const float* values, int64_t blocks, const BlockScales& scales, const uint8_t* random, uint8_t* codes) {
-    for (int64_t block = 0; block < blocks; block++) {
-        alignas(64) uint32_t words[length];
-        const float multiplier = scales.multipliers[block];
-        const uint32_t mask = scales.masks[block];
-        const int64_t first = block * length;
-        const auto bytes = Rounding::template random_of<length>(random + first);
-        for (int64_t i = 0; i < length; i++)
-            words[i] = Rounding::code(multiply_rn(values[first + i], multiplier), mask, bytes[i]);
-        narrow_words<length>(words, codes + first);
+    for (int64_t i = 0; i < blocks * length; i += kMxBlock) {
+        // One block of at least 32, or two of 16.
+        const int64_t first = i / length, second = (i + kNvBlock) / length;
+        const float multipliers[] = {scales.multipliers[first], scales.multipliers[second]};
+        const uint32_t masks[] = {scales.masks[first], scales.masks[second]};
+        const auto of = [](const auto& both, int64_t j) { return length >= kMxBlock || j < kNvBlock ? both[0] : both[1]; };
+        encode_32<Rounding>(values + i, [&](int64_t j) { return of(multipliers, j); }, [&](int64_t j) { return of(masks, j); },
+                            random + i, codes + i);
     }
 }
 
@@ -69,14 +75,10 @@ template <class Rounding>
 void encode_columns(const float* values, int64_t rows, int64_t pitch, const BlockScales& scales, const uint8_t* random,
                     uint8_t* codes, int64_t code_pitch) {
     for (int64_t row = 0; row < rows; row++)
-        for (int64_t first = 0; first < pitch; first += kMxBlock) {
-            alignas(64) uint32_t words[kMxBlock];
-            const int64_t at = row * pitch + first;
-            const auto bytes = Rounding::template random_of<kMxBlock>(random + at);
-            for (int64_t i = 0; i < kMxBlock; i++)
-                words[i] = Rounding::code(multiply_rn(values[at + i], scales.multipliers[first + i]), scales.masks[first + i],
-                                          bytes[i]);
-            narrow_words<kMxBlock>(words, codes + row * code_pitch + first);
+        for (int64_t col = 0; col < pitch; col += kMxBlock) {
+            const int64_t at = row * pitch + col;
+            encode_32<Rounding>(values + at, [&](int64_t i) { return scales.multipliers[col + i]; },
+                                [&](int64_t i) { return scales.masks[col + i]; }, random + at, codes + row * code_pitch + col);
         }
 }
 
@@ -130,9 +132,10 @@ MXQ_HD int64_t pack_quickly(const uint8_t* codes, int64_t count, uint8_t* to) {
     int64_t i = 0;
     for (; i + 32 <= count; i += 32) {
         const __m256i packed = pack_halves<bits>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i)));
-        const auto put = [&](__m128i half, int64_t at) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to + at * bits / 8), half); };
-        put(_mm256_castsi256_si128(packed), i);
-        put(_mm256_extracti128_si256(packed, 1), i + 16);
+        auto* const first = reinterpret_cast<__m128i*>(to + i * bits / 8);
+        auto* const second = reinterpret_cast<__m128i*>(to + (i + 16) * bits / 8);
+        _mm_storeu_si128(first, _mm256_castsi256_si128(packed));
+        _mm_storeu_si128(second, _mm256_extracti128_si256(packed, 1));
     }
     return i;
 }

@@ -1,84 +1,123 @@
 // Four over six: of two scales for each NVFP4 block the one whose codes err less. Part of kernels.cpp.
 //
-//     maxima -> two scales -> the errors of both, over the 16 elements of a row in order -> the better one
+//     maxima -> two scales -> the errors of both, over 16 elements in order -> the better one
 //
-// Blocks are 16 neighbours of a row, 16 rows of a column, or tiles of 16 x 16, whose rows' errors are added as a tree.
+// Thirty-two lines of 16 elements are judged at once, each in a lane of its own:
+//
+//     rowwise        a lane is a block, 16 neighbours of a row
+//     columnwise     a lane is a block, 16 rows of a column
+//     square tiles   a lane is a row of a tile; those of a tile are added as a tree
 #pragma once
 #include "cpu/quantize_scales.h"
 
 namespace mxq::cpu {
 namespace {
 
-// One of the two scales of a block.
-struct Candidate {
-    float multiplier, value;
+constexpr int64_t kJudged = 32;
+
+struct Lines {
+    alignas(64) float elements[kNvBlock][kJudged];
 };
 
-MXQ_HD Candidate candidate_of(uint32_t scale, const Nvfp4Global& global) {
-    return {nvfp4_multiplier(scale, global), decode<E4M3>(scale)};
-}
+// Of each lane.
+struct Judged {
+    alignas(64) uint32_t four[kJudged], six[kJudged];  // scales
+    alignas(64) float error_of_four[kJudged], error_of_six[kJudged];
 
-template <bool squared>
-MXQ_HD float candidate_error(float value, const Candidate& candidate, const Nvfp4Global& global) {
-    return nvfp4_error<squared>(value, nvfp4_code(value, candidate.multiplier), candidate.value, global);
-}
-
-// Of 16 neighbours, in order.
-template <bool squared>
-MXQ_HD float row_error(const float* values, const Candidate& candidate, const Nvfp4Global& global) {
-    alignas(64) float errors[kNvBlock];
-    for (int64_t i = 0; i < kNvBlock; i++) errors[i] = candidate_error<squared>(values[i], candidate, global);
-    float sum = 0;
-    for (int64_t i = 0; i < kNvBlock; i++) sum = add_rn(sum, errors[i]);
-    return sum;
-}
-
-template <bool squared>
-MXQ_HD float tile_error(const float* values, int64_t pitch, const Candidate& candidate, const Nvfp4Global& global) {
-    float rows[kNvBlock];
-    for (int64_t row = 0; row < kNvBlock; row++) rows[row] = row_error<squared>(values + row * pitch, candidate, global);
-    return add_errors_16(rows);
-}
-
-MXQ_HD void put_scale(uint32_t scale, const Nvfp4Global& global, int64_t block, BlockScales& scales) {
-    scales.bytes[block] = uint8_t(scale);
-    scales.multipliers[block] = nvfp4_multiplier(scale, global);
-    scales.masks[block] = nvfp4_code_mask(scale);
-}
-
-template <bool squared>
-void choose_of_rows(const float* values, int64_t, int64_t blocks, const ScaleRule& rule, BlockScales& scales) {
-    for (int64_t block = 0; block < blocks; block++) {
-        const Nvfp4Candidates both = nvfp4_candidates(bits_float(scales.maxima[block]), rule.nvfp4);
-        const float* first = values + block * kNvBlock;
-        const float four = row_error<squared>(first, candidate_of(both.four, rule.nvfp4), rule.nvfp4);
-        const float six = row_error<squared>(first, candidate_of(both.six, rule.nvfp4), rule.nvfp4);
-        put_scale(nvfp4_choice(both, four, six), rule.nvfp4, block, scales);
+    MXQ_HD uint32_t choice(int64_t lane) const {
+        return nvfp4_choice({four[lane], six[lane]}, error_of_four[lane], error_of_six[lane]);
     }
-}
+};
 
 template <bool squared>
-void choose_of_columns(const float* values, int64_t pitch, int64_t, const ScaleRule& rule, BlockScales& scales) {
-    for (int64_t col = 0; col < pitch; col++) {
-        const Nvfp4Candidates both = nvfp4_candidates(bits_float(scales.maxima[col]), rule.nvfp4);
-        const Candidate fours = candidate_of(both.four, rule.nvfp4), sixes = candidate_of(both.six, rule.nvfp4);
-        float four = 0, six = 0;
-        for (int64_t row = 0; row < kNvBlock; row++) {
-            four = add_rn(four, candidate_error<squared>(values[row * pitch + col], fours, rule.nvfp4));
-            six = add_rn(six, candidate_error<squared>(values[row * pitch + col], sixes, rule.nvfp4));
+void add_errors(const Lines& lines, const uint32_t* scales, const Nvfp4Global& global, float* errors) {
+    alignas(64) float multipliers[kJudged], values[kJudged];
+    for (int64_t i = 0; i < kJudged; i++) multipliers[i] = nvfp4_multiplier(scales[i], global);
+    for (int64_t i = 0; i < kJudged; i++) values[i] = decode<E4M3>(scales[i]);
+    for (int64_t i = 0; i < kJudged; i++) errors[i] = 0;
+    for (int64_t element = 0; element < kNvBlock; element++)
+        for (int64_t i = 0; i < kJudged; i++) {
+            const float value = lines.elements[element][i];
+            const uint32_t code = nvfp4_code(value, multipliers[i]);
+            errors[i] = add_rn(errors[i], nvfp4_error<squared>(value, code, values[i], global));
         }
-        put_scale(nvfp4_choice(both, four, six), rule.nvfp4, col, scales);
+}
+
+template <bool squared>
+void judge(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
+    for (int64_t i = 0; i < kJudged; i++) {
+        const Nvfp4Candidates both = nvfp4_candidates(bits_float(maxima[i]), global);
+        judged.four[i] = both.four;
+        judged.six[i] = both.six;
+    }
+    add_errors<squared>(lines, judged.four, global, judged.error_of_four);
+    add_errors<squared>(lines, judged.six, global, judged.error_of_six);
+}
+
+void put_scales(const uint32_t* bytes, int64_t count, const Nvfp4Global& global, int64_t first, BlockScales& scales) {
+    for (int64_t i = 0; i < count; i++) {
+        scales.bytes[first + i] = uint8_t(bytes[i]);
+        scales.multipliers[first + i] = nvfp4_multiplier(bytes[i], global);
+        scales.masks[first + i] = nvfp4_code_mask(bytes[i]);
     }
 }
 
-// All 16 columns of a tile have its maximum already.
+void put_choices(const Judged& judged, int64_t count, const Nvfp4Global& global, int64_t first, BlockScales& scales) {
+    uint32_t bytes[kJudged];
+    for (int64_t i = 0; i < count; i++) bytes[i] = judged.choice(i);
+    put_scales(bytes, count, global, first, scales);
+}
+
 template <bool squared>
-void choose_of_tiles(const float* values, int64_t pitch, int64_t, const ScaleRule& rule, BlockScales& scales) {
-    for (int64_t col = 0; col < pitch; col += kNvBlock) {
-        const Nvfp4Candidates both = nvfp4_candidates(bits_float(scales.maxima[col]), rule.nvfp4);
-        const float four = tile_error<squared>(values + col, pitch, candidate_of(both.four, rule.nvfp4), rule.nvfp4);
-        const float six = tile_error<squared>(values + col, pitch, candidate_of(both.six, rule.nvfp4), rule.nvfp4);
-        for (int64_t i = 0; i < kNvBlock; i++) put_scale(nvfp4_choice(both, four, six), rule.nvfp4, col + i, scales);
+void choose_of_rows(const float* values, int64_t, int64_t blocks, const Nvfp4Global& global, BlockScales& scales) {
+    Lines lines{};
+    Judged judged;
+    for (int64_t first = 0; first < blocks; first += kJudged) {
+        const int64_t count = least(kJudged, blocks - first);
+        const float* const from = values + first * kNvBlock;
+        for (int64_t i = 0; i < count * kNvBlock; i++) lines.elements[i % kNvBlock][i / kNvBlock] = from[i];
+        uint32_t maxima[kJudged] = {};
+        memcpy(maxima, scales.maxima + first, size_t(count) * sizeof *maxima);
+        judge<squared>(lines, maxima, global, judged);
+        put_choices(judged, count, global, first, scales);
+    }
+}
+
+template <bool squared>
+void choose_of_columns(const float* values, int64_t pitch, int64_t, const Nvfp4Global& global, BlockScales& scales) {
+    Lines lines;
+    Judged judged;
+    for (int64_t first = 0; first < pitch; first += kJudged) {
+        for (int64_t row = 0; row < kNvBlock; row++)
+            memcpy(lines.elements[row], values + row * pitch + first, sizeof lines.elements[row]);
+        judge<squared>(lines, scales.maxima + first, global, judged);
+        put_choices(judged, kJudged, global, first, scales);
+    }
+}
+
+// Errors of the rows of a tile to that of the tile, in all of its lanes.
+MXQ_HD void add_rows(float* errors) {
+    float rows[kNvBlock];
+    memcpy(rows, errors, sizeof rows);
+    const float sum = add_errors_16(rows);
+    for (int64_t i = 0; i < kNvBlock; i++) errors[i] = sum;
+}
+
+// Two tiles at a time, whose columns have their maximum already.
+template <bool squared>
+void choose_of_tiles(const float* values, int64_t pitch, int64_t, const Nvfp4Global& global, BlockScales& scales) {
+    Lines lines;
+    Judged judged;
+    for (int64_t first = 0; first < pitch; first += kJudged) {
+        for (int64_t row = 0; row < kNvBlock; row++)
+            for (int64_t i = 0; i < kJudged; i++)
+                lines.elements[i % kNvBlock][i / kNvBlock * kNvBlock + row] = values[row * pitch + first + i];
+        judge<squared>(lines, scales.maxima + first, global, judged);
+        for (int64_t tile = 0; tile < kJudged; tile += kNvBlock) {
+            add_rows(judged.error_of_four + tile);
+            add_rows(judged.error_of_six + tile);
+        }
+        put_choices(judged, kJudged, global, first, scales);
     }
 }
 

@@ -1,4 +1,4 @@
-// Quantize by way of halves (numerics/halves.h): MX formats of blocks of 32, from plain tensors. Part of kernels.cpp.
+// Quantize by way of halves (numerics/halves.h): MX formats from plain tensors. Part of kernels.cpp.
 //
 //     input -> words of 16 bits -> maxima of words -> scales, factors -> halves -> codes, a byte each
 //
@@ -42,6 +42,7 @@ void load_words(const QuantizeProblem& problem, const Rectangle& patch, int64_t 
     const int64_t rows = rows_within(problem.in.rows, patch);
     for (int64_t row = 0; row < rows; row++) {
         uint16_t* to = words + row * pitch;
+        prefetch_next<T>(problem.in, patch, row, height);
         shorten_row(input_line<T>(problem.in, patch.matrix, patch.row + row, patch.col), patch.cols, to);
         memset(to + patch.cols, 0, size_t(pitch - patch.cols) * sizeof *to);
     }
@@ -71,9 +72,19 @@ inline void short_block_maxima(const uint16_t* words, int64_t blocks, uint16_t* 
     }
 }
 
-inline void short_column_maxima(const uint16_t* words, int64_t pitch, uint16_t* maxima) {
+// `count` blocks, of so many times 32.
+MXQ_HD void merge_maxima(int64_t count, int64_t times, uint16_t* maxima) {
+    for (int64_t i = 0; times > 1 && i < count; i++) {
+        uint16_t maximum = 0;
+        for (int64_t j = i * times; j < (i + 1) * times; j++) maximum = maximum < maxima[j] ? maxima[j] : maximum;
+        maxima[i] = maximum;
+    }
+}
+
+// Maxima of 32 rows more.
+inline void raise_short_column_maxima(const uint16_t* words, int64_t pitch, uint16_t* maxima) {
     for (int64_t i = 0; i < pitch; i += 16) {
-        Words maximum{};
+        Words maximum = read<Words>(maxima + i);
         for (int64_t row = 0; row < kMxBlock; row++)
             maximum = larger(maximum, read<Words>(words + row * pitch + i) & 0x7FFF);
         memcpy(maxima + i, &maximum, sizeof maximum);
@@ -116,10 +127,12 @@ MXQ_HD void store_32(Words first, Words second, uint8_t* codes) {
     _mm_store_si128(reinterpret_cast<__m128i*>(codes + 16), _mm_unpackhi_epi8(even, odd));
 }
 
+// Thirty-two words at a time, of blocks so many times as long.
 template <class E>
-void encode_short_blocks(const uint16_t* words, int64_t blocks, const float* factors, uint8_t* codes) {
-    for (int64_t i = 0; i < blocks; i++) {
-        const Floats factor = all(factors[i]);
+void encode_short_blocks(const uint16_t* words, int64_t count, int64_t times, const float* factors, uint8_t* codes) {
+    const int shift = __builtin_ctz(uint32_t(times));
+    for (int64_t i = 0; i < count; i++) {
+        const Floats factor = all(factors[i >> shift]);
         const uint16_t* block = words + i * kMxBlock;
         store_32(encode_16<E>(read<Words>(block), factor, factor), encode_16<E>(read<Words>(block + 16), factor, factor),
                  codes + i * kMxBlock);
@@ -173,7 +186,7 @@ ShortSteps short_steps_of(const QuantizeProblem& problem) {
 }
 
 inline ShortSteps short_steps_of(const QuantizeProblem& problem) {
-    const bool served = problem.format->scale == ScaleType::E8M0 && problem.tile.length == kMxBlock && !problem.requantizes &&
+    const bool served = problem.format->scale == ScaleType::E8M0 && !problem.requantizes &&
                         !problem.seed_offset && !problem.hadamard.rowwise && !problem.hadamard.columnwise;
     if (!served) return {};
     switch (problem.format->element) {
@@ -188,37 +201,45 @@ inline ShortSteps short_steps_of(const QuantizeProblem& problem) {
 struct Shortened {
     const QuantizeProblem& problem;
     const ShortSteps steps;
-    alignas(64) uint16_t words[kRowPatch] = {};
-    alignas(64) uint16_t maxima[kRowPatch / kMxBlock];
+    const int64_t times;  // a block in thirty-twos
+    alignas(64) uint16_t words[kPatch] = {};
+    alignas(64) uint16_t maxima[kPatch / kMxBlock];
 
-    explicit Shortened(const QuantizeProblem& problem) : problem(problem), steps(short_steps_of(problem)) {}
+    explicit Shortened(const QuantizeProblem& problem)
+        : problem(problem), steps(short_steps_of(problem)), times(problem.tile.length / kMxBlock) {}
 
-    void load(const Rectangle& patch, int64_t height, int64_t pitch) {
-        if (steps.load) steps.load(problem, patch, height, pitch, words);
-    }
+    bool serves() const { return steps.load; }
+    void load(const Rectangle& patch, int64_t height, int64_t pitch) { steps.load(problem, patch, height, pitch, words); }
+
     // False where the exact way is needed.
     bool encode_rows(int64_t blocks, BlockScales& scales, uint8_t* codes) {
-        if (!steps.load) return false;
-        short_block_maxima(words, blocks, maxima);
+        short_block_maxima(words, blocks * times, maxima);
+        merge_maxima(blocks, times, maxima);
         if (!steps.scales(maxima, blocks, scales)) return false;
-        steps.blocks(words, blocks, scales.multipliers, codes);
+        steps.blocks(words, blocks * times, times, scales.multipliers, codes);
         return true;
     }
-    bool encode_columns(int64_t pitch, BlockScales& scales, uint8_t* codes, int64_t code_pitch) {
-        if (!steps.load) return false;
-        short_column_maxima(words, pitch, maxima);
-        if (problem.square_tiles) spread_maxima(pitch, kMxBlock, maxima);
-        if (!steps.scales(maxima, pitch, scales)) return false;
+
+    void clear_column_maxima(int64_t pitch) { memset(maxima, 0, size_t(pitch) * sizeof *maxima); }
+    void raise_column_maxima(int64_t pitch) { raise_short_column_maxima(words, pitch, maxima); }
+    bool make_column_scales(int64_t pitch, BlockScales& scales) {
+        if (problem.square_tiles) spread_maxima(pitch, problem.tile.length, maxima);
+        return steps.scales(maxima, pitch, scales);
+    }
+    void encode_columns(int64_t pitch, const BlockScales& scales, uint8_t* codes, int64_t code_pitch) {
         steps.columns(words, pitch, scales.multipliers, codes, code_pitch);
-        return true;
     }
 };
 #else
 struct Shortened {
     explicit Shortened(const QuantizeProblem&) {}
+    bool serves() const { return false; }
     void load(const Rectangle&, int64_t, int64_t) {}
     bool encode_rows(int64_t, BlockScales&, uint8_t*) { return false; }
-    bool encode_columns(int64_t, BlockScales&, uint8_t*, int64_t) { return false; }
+    void clear_column_maxima(int64_t) {}
+    void raise_column_maxima(int64_t) {}
+    bool make_column_scales(int64_t, BlockScales&) { return false; }
+    void encode_columns(int64_t, const BlockScales&, uint8_t*, int64_t) {}
 };
 #endif
 

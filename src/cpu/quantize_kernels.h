@@ -1,8 +1,10 @@
 // Quantize. Part of kernels.cpp.
 //
 //     rows mode    patches of a few rows, straight to the lines of the rowwise part
-//     tile mode    slabs of 32 rows (128 for blocks of 128) x 128 columns, eight or two of which make a tile of codes;
-//                  columnwise and square blocks are made in bands: a block's rows
+//     band mode    columns are seen together: bands of as many rows as a block has, in slabs of up to 32, up to 512 columns
+//                  wide. For a columnwise part 128, and bands are gathered in a tile of 256 rows
+//
+//     band of 128 rows     four slabs -> maxima of columns -> scales; the four slabs once more -> codes
 #pragma once
 #include "cpu/quantize_codes.h"
 #include "cpu/quantize_four_over_six.h"
@@ -14,6 +16,8 @@ namespace mxq::cpu {
 namespace {
 
 struct Maker {
+    enum class Held { Nothing, Input, TransformedRows, TransformedColumns };  // by `values`
+
     const QuantizeSlice& slice;
     const QuantizeProblem& problem;
     const PartOutput rowwise, columnwise;
@@ -21,14 +25,14 @@ struct Maker {
     const ScaleSteps scale_steps;
     const ChoiceSteps choice;
     const CodeSteps code_steps;
-    const bool whole;    // lines have no blocks
-    const int64_t block;  // codes that the steps take together
-    const int64_t unit;   // rows of a slab; also what the columns of a patch are rounded up to
+    const bool whole, are_bytes;  // lines have no blocks; scales are bytes
+    const int64_t block;          // codes that the steps take together
+    const int64_t slab_rows;      // at most a block's
     const bool stream;
 
-    Rectangle patch;
-    int64_t height, pitch;  // of the patch as it is filled with zeros
-    bool loaded;            // `values` are those of the patch
+    Rectangle patch{};
+    int64_t height = 0, pitch = 0;  // of the patch as it is filled with zeros
+    Held held = Held::Nothing;
 
     Shortened shortened;
     BlockScales scales;
@@ -44,28 +48,45 @@ struct Maker {
           rowwise(problem, problem.rowwise, slice.rowwise, problem.has_rowwise, matrix),
           columnwise(problem, problem.columnwise, slice.columnwise, problem.has_columnwise, matrix),
           load(loader_of(problem)), scale_steps(scale_steps_of(problem)), choice(choice_steps_of(problem)),
-          code_steps(code_steps_of(problem)), whole(problem.tile.length == 0), block(whole ? kMxBlock : problem.tile.length),
-          unit(block > kMxBlock ? block : kMxBlock), stream(stream), shortened(problem) {
-        tile_scales.are_bytes = problem.format->scale != ScaleType::F32;
+          code_steps(code_steps_of(problem)), whole(problem.tile.length == 0),
+          are_bytes(problem.format->scale != ScaleType::F32), block(whole ? kMxBlock : problem.tile.length),
+          slab_rows(least(block, kMxBlock)), stream(stream), shortened(problem) {
+        tile_scales.are_bytes = are_bytes;
     }
 
-    void begin(const Rectangle& at, int64_t rows) {
+    // ---- The patch at hand ----------------------------------------------------------------------------------------------
+
+    void move_to(const Rectangle& at, int64_t rows) {
         patch = at;
         height = rows;
-        pitch = round_up(at.cols, unit);
-        loaded = false;
-        shortened.load(patch, height, pitch);
+        pitch = round_up(at.cols, block > kMxBlock ? block : kMxBlock);
+        held = Held::Nothing;
+        if (shortened.serves()) shortened.load(patch, height, pitch);
     }
 
-    void need_values() {
-        if (!loaded) load(problem, patch, height, pitch, values);
-        loaded = true;
+    void move_to_slab(const Rectangle& band, int64_t first) {
+        const Rectangle at = {band.matrix, band.row + first, band.col, least(slab_rows, band.rows - first), band.cols};
+        if (patch.row != at.row || patch.col != at.col || patch.rows != at.rows) move_to(at, slab_rows);
     }
 
-    RandomPlace random_place(const QuantizedPart& part) const {
-        const int64_t first = patch.matrix * part.lines + (part.columnwise ? patch.col : slice.first_row + patch.row);
-        const int64_t position = part.columnwise ? patch.row : patch.col;
-        return {problem.seed_offset, first, position / 16 + (part.columnwise ? slice.first_chunk : 0)};
+    void hold(Held wanted) {
+        if (held == wanted) return;
+        load(problem, patch, height, pitch, values);
+        held = wanted;
+        // Blocks that are padding alone stay +0.
+        const int64_t rows = rows_within(problem.in.rows, patch), first = patch.row / block * block;
+        if (wanted == Held::TransformedRows) transform_rows(rows * pitch, problem.hadamard.mask, values);
+        if (wanted == Held::TransformedColumns && first < problem.in.rows)
+            transform_columns(height, pitch, problem.hadamard.mask, values);
+    }
+    void hold_for_rows() { hold(problem.hadamard.rowwise ? Held::TransformedRows : Held::Input); }
+    void hold_for_columns() { hold(problem.hadamard.columnwise ? Held::TransformedColumns : Held::Input); }
+
+    void make_random(const QuantizedPart& part, int64_t rows) {
+        if (!problem.seed_offset) return;
+        const int64_t line = patch.matrix * part.lines + (part.columnwise ? patch.col : slice.first_row + patch.row);
+        const int64_t chunk = part.columnwise ? slice.first_chunk + patch.row / kNvBlock : patch.col / kNvBlock;
+        (part.columnwise ? random_of_columns : random_of_rows)({problem.seed_offset, line, chunk}, rows, pitch, random);
     }
 
     // Followed by codes 0, where a byte holds several.
@@ -79,13 +100,13 @@ struct Maker {
         store_line(to, packed, packed_bytes(count, part.bits), stream);
     }
 
-    // ---- Rowwise, in blocks of a line ----------------------------------------------------------------------------------
+    // ---- Rowwise, in blocks of a line -----------------------------------------------------------------------------------
 
     void make_rows() {
         const int64_t rows = rows_within(problem.rowwise.lines, patch);
         if (rows == 0) return;
-        if (!shortened.encode_rows(rows * pitch / block, scales, codes)) encode_rows(rows);
         const int64_t row_blocks = pitch / block;
+        if (!shortened.serves() || !shortened.encode_rows(rows * row_blocks, scales, codes)) encode_rows(rows);
         const auto window = rowwise.window(patch.matrix, patch.row, patch.col);
         for (int64_t row = 0; row < rows; row++) {
             const int64_t first = row * row_blocks;
@@ -98,19 +119,15 @@ struct Maker {
 
     void encode_rows(int64_t rows) {
         const int64_t blocks = rows * pitch / block;
-        need_values();
-        if (problem.hadamard.rowwise) {
-            transform_rows(rows_within(problem.in.rows, patch) * pitch, problem.hadamard.mask, values);
-            loaded = false;
-        }
+        hold_for_rows();
         whole ? take_row_multipliers(rows) : make_row_scales(blocks);
-        if (problem.seed_offset) random_of_rows(random_place(problem.rowwise), rows, pitch, random);
+        make_random(problem.rowwise, rows);
         code_steps.blocks(values, blocks, scales, random, codes);
     }
 
     void make_row_scales(int64_t blocks) {
         scale_steps.block_maxima(values, blocks, scales.maxima);
-        choice.rows ? choice.rows(values, pitch, blocks, rowwise.rule, scales)
+        choice.rows ? choice.rows(values, pitch, blocks, rowwise.rule.nvfp4, scales)
                     : scale_steps.make(rowwise.rule, blocks, scales);
     }
 
@@ -122,34 +139,46 @@ struct Maker {
         }
     }
 
-    // ---- Columnwise, and square tiles of either part -------------------------------------------------------------------
+    // ---- Columnwise, and square tiles of either part --------------------------------------------------------------------
 
-    // The slab to rows of the tile from `row` on.
-    void make_columns(const PartOutput& output, int64_t row) {
-        if (problem.seed_offset)
-            (output.part.columnwise ? random_of_columns : random_of_rows)(random_place(output.part), height, pitch, random);
-        for (int64_t first = 0; first < height; first += block) {
-            uint8_t* const to = tile[row + first];
-            if (!shortened.encode_columns(pitch, scales, to, kTile)) encode_band(output, first, to);
-            if (!whole) tile_scales.keep((row + first) / block, pitch, scales);
+    // A band, to rows of the tile from `row` on. Square tiles of the rowwise part are stored at once.
+    void make_columns(const PartOutput& output, const Rectangle& band, int64_t row) {
+        const bool shortly = make_scales_shortly(band);
+        if (!shortly) make_column_scales(output, band);
+        for (int64_t first = 0; first < band.rows; first += slab_rows) {
+            move_to_slab(band, first);
+            uint8_t* const to = problem.has_columnwise ? tile[row + first] : codes;
+            const int64_t code_pitch = problem.has_columnwise ? kTile : pitch;
+            shortly ? shortened.encode_columns(pitch, scales, to, code_pitch) : encode_columns(output, to, code_pitch);
+            if (!output.part.columnwise) store_square_rows(to, code_pitch);
         }
-        if (problem.hadamard.columnwise) loaded = false;
+        if (!whole && problem.has_columnwise) tile_scales.keep(row / block, pitch, scales);
     }
 
-    void encode_band(const PartOutput& output, int64_t first, uint8_t* to) {
-        need_values();
-        float* const band = values + first * pitch;
-        // What is padding alone stays +0.
-        if (problem.hadamard.columnwise && patch.row + first < problem.in.rows)
-            transform_columns(block, pitch, problem.hadamard.mask, band);
-        whole ? take_column_multipliers(output) : make_column_scales(output, band);
-        code_steps.columns(band, block, pitch, scales, random + first * pitch, to, kTile);
+    bool make_scales_shortly(const Rectangle& band) {
+        if (!shortened.serves()) return false;
+        shortened.clear_column_maxima(kBandCols);
+        for (int64_t first = 0; first < band.rows; first += slab_rows) {
+            move_to_slab(band, first);
+            shortened.raise_column_maxima(pitch);
+        }
+        return shortened.make_column_scales(pitch, scales);
     }
 
-    void make_column_scales(const PartOutput& output, const float* band) {
-        scale_steps.column_maxima(band, block, pitch, scales.maxima);
+    void make_column_scales(const PartOutput& output, const Rectangle& band) {
+        memset(scales.maxima, 0, sizeof(uint32_t) * kBandCols);
+        for (int64_t first = 0; !whole && first < band.rows; first += slab_rows) {
+            move_to_slab(band, first);
+            hold_for_columns();
+            scale_steps.raise_column_maxima(values, height, pitch, scales.maxima);
+        }
+        if (whole) {
+            move_to_slab(band, 0);
+            take_column_multipliers(output);
+            return;
+        }
         if (problem.square_tiles) spread_maxima(pitch, block, scales.maxima);
-        choice.columns ? choice.columns(band, pitch, pitch, output.rule, scales)
+        choice.columns ? choice.columns(values, pitch, pitch, output.rule.nvfp4, scales)
                        : scale_steps.make(output.rule, pitch, scales);
     }
 
@@ -158,28 +187,32 @@ struct Maker {
         for (int64_t i = patch.cols; i < pitch; i++) scales.multipliers[i] = 0;
     }
 
-    // Both parts of square tiles have the same codes, unless those are random or relative to different maxima.
-    bool parts_share_codes() const {
-        return !problem.seed_offset && float_bits(rowwise.rule.nvfp4.amax) == float_bits(columnwise.rule.nvfp4.amax);
+    void encode_columns(const PartOutput& output, uint8_t* to, int64_t code_pitch) {
+        hold_for_columns();
+        make_random(output.part, height);
+        code_steps.columns(values, height, pitch, scales, random, to, code_pitch);
     }
 
-    void make_square(int64_t row) {
-        if (problem.has_rowwise) {
-            make_columns(rowwise, row);
-            store_square_rows(row);
-        }
-        if (problem.has_columnwise && !(problem.has_rowwise && parts_share_codes())) make_columns(columnwise, row);
-    }
-
-    void store_square_rows(int64_t row) {
+    void store_square_rows(const uint8_t* from, int64_t code_pitch) {
         const int64_t rows = rows_within(problem.rowwise.lines, patch);
         const auto window = rowwise.window(patch.matrix, patch.row, patch.col);
-        for (int64_t i = 0; i < rows; i++) {
-            TileLine line;
-            line.take_band(tile_scales, (row + i) / block, block, pitch / block);
-            store_codes(problem.rowwise, patch.row + i, patch.col, patch.cols, tile[row + i]);
-            rowwise.store(window, patch.matrix, patch.row + i, patch.col, patch.cols, line.view());
+        GatheredLine line;
+        line.take_tiles(scales, are_bytes, block, pitch / block);
+        for (int64_t row = 0; row < rows; row++) {
+            store_codes(problem.rowwise, patch.row + row, patch.col, patch.cols, from + row * code_pitch);
+            rowwise.store(window, patch.matrix, patch.row + row, patch.col, patch.cols, line.view());
         }
+    }
+
+    // Both parts of square tiles have the same codes, unless those are random or relative to different maxima.
+    bool parts_share_codes() const {
+        return problem.has_rowwise && !problem.seed_offset &&
+               float_bits(rowwise.rule.nvfp4.amax) == float_bits(columnwise.rule.nvfp4.amax);
+    }
+
+    void make_band(const Rectangle& band, int64_t row) {
+        if (problem.has_rowwise && problem.square_tiles) make_columns(rowwise, band, row);
+        if (problem.has_columnwise && !(problem.square_tiles && parts_share_codes())) make_columns(columnwise, band, row);
     }
 
     void store_columns(const Rectangle& at) {
@@ -190,7 +223,7 @@ struct Maker {
         for (int64_t col = 0; col < at.cols; col++) {
             store_codes(problem.columnwise, at.col + col, at.row, length, transposed[col]);
             if (whole) continue;
-            TileLine line;
+            GatheredLine line;
             line.take_column(tile_scales, col, ceil_div(length, block));
             columnwise.store(window, at.matrix, at.col + col, at.row, length, line.view());
         }
@@ -209,31 +242,32 @@ struct Maker {
     void rows(const Rectangle& piece) {
         for (int64_t col = 0; col < piece.cols; col += kPatchCols) {
             Rectangle at = {piece.matrix, piece.row, piece.col + col, 0, least(kPatchCols, piece.cols - col)};
-            const int64_t most = kRowPatch / round_up(at.cols, unit);
+            const int64_t most = kRowPatch / round_up(at.cols, kWideBlock);
             for (int64_t row = 0; row < piece.rows; row += at.rows) {
                 at.row = piece.row + row;
                 at.rows = least(most, piece.rows - row);
-                begin(at, at.rows);
+                move_to(at, at.rows);
                 make_rows();
             }
         }
         clear_below_rows(piece);
     }
 
-    void tiles(const Rectangle& piece) {
-        for (int64_t col = 0; col < piece.cols; col += kTile)
-            make_tile({piece.matrix, piece.row, piece.col + col, piece.rows, least(kTile, piece.cols - col)});
+    void bands(const Rectangle& piece) {
+        const int64_t width = problem.has_columnwise ? kTile : kBandCols;
+        for (int64_t col = 0; col < piece.cols; col += width)
+            make_strip({piece.matrix, piece.row, piece.col + col, piece.rows, least(width, piece.cols - col)});
     }
 
-    void make_tile(const Rectangle& at) {
-        for (int64_t row = 0; row < at.rows; row += unit) {
-            begin({at.matrix, at.row + row, at.col, least(unit, at.rows - row), at.cols}, unit);
-            if (problem.square_tiles) {
-                make_square(row);
-                continue;
+    // Up to kTileRows rows, a tile where there is a columnwise part.
+    void make_strip(const Rectangle& at) {
+        for (int64_t row = 0; row < at.rows; row += block) {
+            const Rectangle band = {at.matrix, at.row + row, at.col, least(block, at.rows - row), at.cols};
+            for (int64_t first = 0; problem.has_rowwise && !problem.square_tiles && first < band.rows; first += slab_rows) {
+                move_to_slab(band, first);
+                make_rows();
             }
-            if (problem.has_rowwise) make_rows();
-            if (problem.has_columnwise) make_columns(columnwise, row);
+            make_band(band, row);
         }
         if (problem.has_rowwise) clear_below_rows(at);
         if (problem.has_columnwise) store_columns(at);
@@ -242,7 +276,7 @@ struct Maker {
 
 void quantize_rectangle(const QuantizeSlice& slice, const Rectangle& piece, bool stream) {
     Maker maker(slice, piece.matrix, stream);
-    transposes(slice.problem) ? maker.tiles(piece) : maker.rows(piece);
+    transposes(slice.problem) ? maker.bands(piece) : maker.rows(piece);
     finish_stores();
 }
 

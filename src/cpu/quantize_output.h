@@ -17,6 +17,8 @@ struct LineScales {
     const uint32_t* maxima;
 };
 
+inline constexpr float kNoScales[kPatchCols / kWideBlock] = {};
+
 // One part of the output, and what its scales are made by.
 struct PartOutput {
     const QuantizeProblem& problem;
@@ -38,12 +40,12 @@ struct PartOutput {
     }
 
     // From the swizzled tile on in which the line's code at `position` has its scale.
-    ScaleWindow<uint8_t> window(int64_t matrix, int64_t line, int64_t position) const {
+    ScaleWindow window(int64_t matrix, int64_t line, int64_t position) const {
         return {part.scales, part.layout, matrix, line / kSwizzleRows * kSwizzleRows, position / part.layout.block};
     }
 
     // Those of `count` codes from `position` on. `window` is one that holds them.
-    void store(const ScaleWindow<uint8_t>& window, int64_t matrix, int64_t line, int64_t position, int64_t count,
+    void store(const ScaleWindow& window, int64_t matrix, int64_t line, int64_t position, int64_t count,
                const LineScales& scales) const {
         const ScaleLayout& layout = part.layout;
         // Square tiles that the padding of a group would begin are not stored.
@@ -52,21 +54,26 @@ struct PartOutput {
         const int64_t within = least(columns, layout.columns - column);
         if (within <= 0) return;
         if (layout.bytes == sizeof(float))
-            store_fp32(matrix, line, column, within, scales);
+            store_fp32(matrix, line, column, within, is_padding(line) ? LineScales{nullptr, kNoScales, scales.maxima} : scales);
         else if (layout.repeat == 1)
             window.store(line % kSwizzleRows, within, scales.bytes);
         else
             store_repeated(window, line % kSwizzleRows, within, scales.bytes);
     }
 
+    // A row that only pads its group: its fp32 scales are +0.
+    bool is_padding(int64_t line) const { return !part.columnwise && line >= problem.in.rows; }
+
     void store_fp32(int64_t matrix, int64_t line, int64_t column, int64_t count, const LineScales& scales) const {
         const bool has_padding = part.layout.column_stride == 1 && !(part.columnwise && problem.grouped.groups.set);
-        store_floats(reinterpret_cast<float*>(part.scales), part.layout, has_padding, matrix, line, column, count, scales.stored);
-        if (part.amax) store_floats(part.amax, part.layout, has_padding, matrix, line, column, count, scales.maxima);
+        auto* const to = reinterpret_cast<float*>(part.scales);
+        store_floats(to, part.layout, has_padding, matrix, line, column, count, scales.stored);
+        if (part.amax)
+            store_floats(part.amax, part.layout, has_padding, matrix, line, column, count, scales.maxima);
     }
 
     // A byte for every 32 codes that a coarse tile covers.
-    static void store_repeated(const ScaleWindow<uint8_t>& window, int64_t line, int64_t count, const uint8_t* bytes) {
+    static void store_repeated(const ScaleWindow& window, int64_t line, int64_t count, const uint8_t* bytes) {
         uint8_t repeated[kPatchCols / kMxBlock];
         for (int64_t i = 0; i < count; i++) repeated[i] = bytes[i / kSwizzleColumns];
         window.store(line, count, repeated);
@@ -90,25 +97,26 @@ struct TileScales {
     }
 };
 
-// A line of such scales: of one column, or of one band with a column in every `step`.
-struct TileLine {
-    uint8_t bytes[kTileRows / kNvBlock];
-    float stored[kTile / kNvBlock];
-    uint32_t maxima[kTile / kNvBlock];
+// A line of scales: a column of a tile's, or a row of square tiles.
+struct GatheredLine {
+    uint8_t bytes[kBandCols / kNvBlock];
+    float stored[kBandCols / kNvBlock];
+    uint32_t maxima[kBandCols / kNvBlock];
 
-    MXQ_HD void take(const TileScales& scales, int64_t i, int64_t band, int64_t col) {
-        if (scales.are_bytes) {
-            bytes[i] = scales.bytes[band][col];
-        } else {
-            stored[i] = scales.stored[band][col];
-            maxima[i] = scales.maxima[band][col];
+    MXQ_HD void take_column(const TileScales& scales, int64_t col, int64_t bands) {
+        for (int64_t i = 0; scales.are_bytes && i < bands; i++) bytes[i] = scales.bytes[i][col];
+        for (int64_t i = 0; !scales.are_bytes && i < bands; i++) {
+            stored[i] = scales.stored[i][col];
+            maxima[i] = scales.maxima[i][col];
         }
     }
-    MXQ_HD void take_column(const TileScales& scales, int64_t col, int64_t bands) {
-        for (int64_t i = 0; i < bands; i++) take(scales, i, i, col);
-    }
-    MXQ_HD void take_band(const TileScales& scales, int64_t band, int64_t step, int64_t count) {
-        for (int64_t i = 0; i < count; i++) take(scales, i, band, i * step);
+    // Of every `step` columns, which share one.
+    MXQ_HD void take_tiles(const BlockScales& scales, bool are_bytes, int64_t step, int64_t count) {
+        for (int64_t i = 0; are_bytes && i < count; i++) bytes[i] = scales.bytes[i * step];
+        for (int64_t i = 0; !are_bytes && i < count; i++) {
+            stored[i] = scales.stored[i * step];
+            maxima[i] = scales.maxima[i * step];
+        }
     }
     LineScales view() const { return {bytes, stored, maxima}; }
 };

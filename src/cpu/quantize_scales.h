@@ -2,7 +2,7 @@
 //
 //     values -> maxima, one a block -> scale (stored), multiplier and code mask
 //
-// A block is `length` neighbours in a row or, in a patch of `length` rows, a column. Maxima are magnitude bits.
+// A block is `length` neighbours in a row or, of `length` rows, a column. Maxima are magnitude bits.
 #pragma once
 #include "cpu/moves.h"
 #include "numerics/e8m0.h"
@@ -12,7 +12,7 @@
 namespace mxq::cpu {
 namespace {
 
-constexpr int64_t kPatchBlocks = kRowPatch / kNvBlock;  // most blocks of a patch: larger ones have larger blocks
+constexpr int64_t kPatchBlocks = kPatch / kNvBlock;  // most blocks of a patch
 
 // What scales are made by beside the maxima.
 struct ScaleRule {
@@ -29,20 +29,67 @@ struct BlockScales {
     alignas(64) uint8_t bytes[kPatchBlocks];
 };
 
-template <Nonfinite policy, int64_t length>
-void block_maxima(const float* values, int64_t blocks, uint32_t* maxima) {
-    for (int64_t block = 0; block < blocks; block++) {
-        alignas(64) uint32_t bits[length];  // in a loop of its own, or the vectoriser gives up on those that are ignored
-        for (int64_t i = 0; i < length; i++) bits[i] = amax_bits<policy>(values[block * length + i]);
-        uint32_t maximum = 0;
-        for (int64_t i = 0; i < length; i++) maximum = maximum < bits[i] ? bits[i] : maximum;
-        maxima[block] = maximum;
-    }
+#if defined(__AVX2__)
+// amax_bits of eight.
+template <Nonfinite policy>
+MXQ_HD __m256i magnitudes_8(const float* values) {
+    const __m256i bits = _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(values)), _mm256_set1_epi32(kMagnitudeMask));
+    if (policy == Nonfinite::Propagate) return bits;
+    return _mm256_and_si256(bits, _mm256_cmpgt_epi32(_mm256_set1_epi32(kInfinityBits + 1), bits));
 }
 
+// Per half of 128 bits, the maxima of a's lanes in pairs, interleaved with those of b's.
+MXQ_HD __m256i fold_maxima(__m256i a, __m256i b) {
+    return _mm256_max_epu32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+}
+
+// Of blocks in eights; returns how many are done.
+template <Nonfinite policy, int64_t length>
+MXQ_HD int64_t block_maxima_in_eights(const float* values, int64_t blocks, uint32_t* maxima) {
+    int64_t first = 0;
+    for (; first + 8 <= blocks; first += 8) {
+        __m256i m[8];
+        for (int64_t i = 0; i < 8; i++) {
+            const float* const block = values + (first + i) * length;
+            m[i] = magnitudes_8<policy>(block);
+            for (int64_t j = 8; j < length; j += 8) m[i] = _mm256_max_epu32(m[i], magnitudes_8<policy>(block + j));
+        }
+        __m256i fours[2];
+        for (int i = 0; i < 2; i++)
+            fours[i] = fold_maxima(fold_maxima(m[4 * i], m[4 * i + 2]), fold_maxima(m[4 * i + 1], m[4 * i + 3]));
+        const __m256i eight = _mm256_max_epu32(_mm256_permute2x128_si256(fours[0], fours[1], 0x20),
+                                               _mm256_permute2x128_si256(fours[0], fours[1], 0x31));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(maxima + first), eight);
+    }
+    return first;
+}
+#else
+template <Nonfinite policy, int64_t length>
+MXQ_HD int64_t block_maxima_in_eights(const float*, int64_t, uint32_t*) {
+    return 0;
+}
+#endif
+
+template <Nonfinite policy, int64_t length>
+MXQ_HD uint32_t block_maximum(const float* values) {
+    uint32_t maximum = 0;
+    for (int64_t i = 0; i < length; i++) {
+        const uint32_t bits = amax_bits<policy>(values[i]);
+        maximum = maximum < bits ? bits : maximum;
+    }
+    return maximum;
+}
+
+template <Nonfinite policy, int64_t length>
+void block_maxima(const float* values, int64_t blocks, uint32_t* maxima) {
+    const int64_t done = block_maxima_in_eights<policy, length>(values, blocks, maxima);
+    const float* block = values + done * length;
+    for (int64_t i = done; i < blocks; i++, block += length) maxima[i] = block_maximum<policy, length>(block);
+}
+
+// Maxima of so many rows more.
 template <Nonfinite policy>
-void column_maxima(const float* values, int64_t rows, int64_t pitch, uint32_t* maxima) {
-    for (int64_t i = 0; i < pitch; i++) maxima[i] = 0;
+void raise_column_maxima(const float* values, int64_t rows, int64_t pitch, uint32_t* maxima) {
     for (int64_t row = 0; row < rows; row++)
         for (int64_t i = 0; i < pitch; i++) {
             const uint32_t bits = amax_bits<policy>(values[row * pitch + i]);
@@ -90,13 +137,13 @@ using MakeScales = decltype(&make_nvfp4_scales);
 
 struct ScaleSteps {
     decltype(&block_maxima<Nonfinite::Propagate, 32>) block_maxima;
-    decltype(&column_maxima<Nonfinite::Propagate>) column_maxima;
+    decltype(&raise_column_maxima<Nonfinite::Propagate>) raise_column_maxima;
     MakeScales make;
 };
 
 template <Nonfinite policy>
 void take_maxima(int64_t length, ScaleSteps& steps) {
-    steps.column_maxima = column_maxima<policy>;
+    steps.raise_column_maxima = raise_column_maxima<policy>;
     switch (length) {
         case 16: steps.block_maxima = block_maxima<policy, 16>; break;
         case 128: steps.block_maxima = block_maxima<policy, 128>; break;

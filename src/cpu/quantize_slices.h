@@ -16,8 +16,8 @@ namespace mxq::cpu {
 
 inline bool has_whole_lines(const QuantizeProblem& problem) { return problem.tile.length == 0; }
 
-// Where quantize gathers maxima before it encodes. Current FP8 scales of whole lines: in the place of the scales, which are made
-// of them in the end.
+// Where quantize gathers maxima before it encodes. Current FP8 scales of whole lines: in the place of the scales, which are
+// made of them in the end.
 inline Maxima maxima_for_quantize(const QuantizeProblem& problem, const QuantizedPart& part) {
     if (problem.compute_amax) return {part.amax, part.scope_stride, 0};
     if (!has_whole_lines(problem)) return {};
@@ -65,6 +65,14 @@ public:
         }
         const bool has_scope = whole ? part.layout.matrix_scales != 0 : part.scope_stride != 0;
         return !has_scope ? 1 : grouped ? groups : part.matrices;
+    }
+
+    // Scales of lines, one each, that only pad a group are +0.
+    void clear_padding(const QuantizedPart& part) const {
+        if (part.columnwise || part.layout.line_stride == 0) return;
+        auto* const scales = reinterpret_cast<float*>(part.scales);
+        for (size_t g = 0; g < groups_.size(); g++)
+            std::fill(scales + rowwise_[g].codes + groups_[g].rows, scales + rowwise_[g + 1].codes, 0.0f);
     }
 
     // Calls body(slice, rectangle) for all.

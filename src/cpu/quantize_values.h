@@ -8,7 +8,6 @@
 #include "cpu/kernels.h"
 #include "cpu/moves.h"
 #include "numerics/convert.h"
-#include "numerics/hadamard.h"
 
 namespace mxq::cpu {
 namespace {
@@ -36,6 +35,14 @@ MXQ_HD int64_t rows_within(int64_t rows, const Rectangle& patch) {
     return left < 0 ? 0 : least(left, patch.rows);
 }
 
+// The row that stands there in the next patch: rows far apart are no stream to the hardware. Not beyond a rectangle.
+template <class T>
+MXQ_HD void prefetch_next(const PlainMatrix& in, const Rectangle& patch, int64_t row, int64_t height) {
+    const int64_t at = patch.row + row, next = at + height;
+    if (next < in.rows && next / kSwizzleRows == at / kSwizzleRows)
+        prefetch(input_line<T>(in, patch.matrix, next, patch.col), patch.cols * int64_t(sizeof(T)));
+}
+
 MXQ_HD void clear_beyond(int64_t rows, int64_t cols, int64_t height, int64_t pitch, float* values) {
     for (int64_t row = 0; row < rows; row++)
         for (int64_t i = cols; i < pitch; i++) values[row * pitch + i] = 0;
@@ -45,8 +52,10 @@ MXQ_HD void clear_beyond(int64_t rows, int64_t cols, int64_t height, int64_t pit
 template <class T>
 void load_values(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const int64_t rows = rows_within(problem.in.rows, patch);
-    for (int64_t row = 0; row < rows; row++)
+    for (int64_t row = 0; row < rows; row++) {
+        prefetch_next<T>(problem.in, patch, row, height);
         load_row(input_line<T>(problem.in, patch.matrix, patch.row + row, patch.col), patch.cols, values + row * pitch);
+    }
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
@@ -58,7 +67,7 @@ void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int6
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
-// Lines of codes are columns of the patch; of at most kTile columns and rows.
+// Lines of codes are columns of the patch, which has at most kTile rows.
 void decode_columnwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     constexpr int64_t width = 16;
     const LineDecoder decode(problem.from);
@@ -86,15 +95,15 @@ inline LoadValues loader_of(const QuantizeProblem& problem) {
 
 // ---- Hadamard transform ---------------------------------------------------------------------------------------------
 
-// By reference: without AVX, values of this type change the calling convention.
+// As in numerics/hadamard.h, eight elements or columns at once. Passed by reference: without AVX, values of this type change the calling convention.
 typedef float Lanes __attribute__((vector_size(32)));
 typedef uint32_t LaneBits __attribute__((vector_size(32)));
+typedef LaneBits StoredLanes __attribute__((aligned(4), may_alias));
 
 MXQ_HD void load_lanes(const float* from, const LaneBits& signs, Lanes& to) {
-    memcpy(&to, from, sizeof to);
-    to = Lanes(LaneBits(to) ^ signs);
+    to = Lanes(*reinterpret_cast<const StoredLanes*>(from) ^ signs);
 }
-MXQ_HD void store_lanes(const Lanes& lanes, float* to) { memcpy(to, &lanes, sizeof lanes); }
+MXQ_HD void store_lanes(const Lanes& lanes, float* to) { *reinterpret_cast<StoredLanes*>(to) = LaneBits(lanes); }
 
 // Butterflies of distance 1, 2, 4 inside of eight lanes: the partner, plus what is the lane's own, negated in upper lanes.
 MXQ_HD void inner_butterflies(Lanes& v) {
@@ -120,21 +129,28 @@ void transform_rows(int64_t count, uint32_t mask, float* values) {
     }
 }
 
+// Two stages, of `distance` and twice that, on four rows of eight lanes: more would not stay in registers.
+MXQ_HD void two_stages(float* first, int64_t distance, const uint32_t (&signs)[4], float factor) {
+    Lanes v[4];
+    for (int i = 0; i < 4; i++) load_lanes(first + i * distance, LaneBits{} + signs[i], v[i]);
+    const Lanes a = v[0] + v[1], b = v[0] - v[1], c = v[2] + v[3], d = v[2] - v[3];
+    store_lanes((a + c) * factor, first);
+    store_lanes((b + d) * factor, first + distance);
+    store_lanes((a - c) * factor, first + 2 * distance);
+    store_lanes((b - d) * factor, first + 3 * distance);
+}
+
 // Every sixteen rows; a multiple of sixteen of them.
 void transform_columns(int64_t rows, int64_t pitch, uint32_t mask, float* values) {
-    for (float* first = values; first < values + rows * pitch; first += 16 * pitch)
-        for (int64_t col = 0; col < pitch; col += 8) {
-            Lanes v[16];
-            for (int i = 0; i < 16; i++) load_lanes(first + i * pitch + col, LaneBits{} + ((mask >> i & 1) << 31), v[i]);
-            for (int distance = 1; distance < 16; distance *= 2)
-                for (int pair = 0; pair < 8; pair++) {
-                    const int i = pair / distance * 2 * distance + pair % distance;
-                    const Lanes low = v[i], high = v[i + distance];
-                    v[i] = low + high;
-                    v[i + distance] = low - high;
-                }
-            for (int i = 0; i < 16; i++) store_lanes(v[i] * 0.25f, first + i * pitch + col);
+    for (float* first = values; first < values + rows * pitch; first += 16 * pitch) {
+        for (int row = 0; row < 16; row += 4) {
+            uint32_t signs[4];
+            for (int i = 0; i < 4; i++) signs[i] = (mask >> (row + i) & 1) << 31;
+            for (int64_t col = 0; col < pitch; col += 8) two_stages(first + row * pitch + col, pitch, signs, 1.0f);
         }
+        for (int row = 0; row < 4; row++)
+            for (int64_t col = 0; col < pitch; col += 8) two_stages(first + row * pitch + col, 4 * pitch, {0, 0, 0, 0}, 0.25f);
+    }
 }
 
 }  // namespace

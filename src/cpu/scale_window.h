@@ -1,4 +1,4 @@
-// Scales of a few lines, a line at a time in either layout. Forced inline, like all that kernels.cpp uses.
+// Where quantize puts the scales of a few lines, a line at a time, in either layout. Part of kernels.cpp.
 #pragma once
 #include <cstring>
 
@@ -10,39 +10,26 @@ namespace mxq::cpu {
 //
 //     swizzled: line l of the window is a 4-byte word in each of its tiles, 512 bytes apart
 //     compact:  line l is contiguous; of square tiles as many lines as a tile has are one
-template <class Byte>
 struct ScaleWindow {
-    Byte* first;
+    uint8_t* first;
     int64_t columns;  // of the whole matrix
     int64_t line_stride;
     int32_t tile_rows;
     bool swizzled;
 
-    MXQ_HD ScaleWindow(Byte* scales, const ScaleLayout& layout, int64_t matrix, int64_t line, int64_t column)
+    MXQ_HD ScaleWindow(uint8_t* scales, const ScaleLayout& layout, int64_t matrix, int64_t line, int64_t column)
         : first(scales + layout.offset(matrix, line, column)),
           columns(layout.columns),
           line_stride(layout.line_stride),
           tile_rows(layout.tile_rows),
           swizzled(layout.swizzled) {}
 
-    MXQ_HD Byte* compact(int64_t line) const { return first + (tile_rows == 1 ? line : line / tile_rows) * line_stride; }
-    MXQ_HD Byte* word(int64_t line, int64_t column) const {
+    MXQ_HD uint8_t* compact(int64_t line) const { return first + (tile_rows == 1 ? line : line / tile_rows) * line_stride; }
+    MXQ_HD uint8_t* word(int64_t line, int64_t column) const {
         return first + column / kSwizzleColumns * kSwizzleBytes + line / kSwizzleRows * slab_bytes() +
                swizzle_in_tile(line, 0);
     }
     MXQ_HD int64_t slab_bytes() const { return kSwizzleRows * round_up(columns, kSwizzleColumns); }
-
-    // `count` scales of a line from column `begin` on, a multiple of 4.
-    MXQ_HD void load(int64_t line, int64_t begin, int64_t count, uint8_t* to) const {
-        if (!swizzled) {
-            memcpy(to, compact(line) + begin, size_t(count));
-            return;
-        }
-        int64_t i = 0;
-        for (; i + kSwizzleColumns <= count; i += kSwizzleColumns)
-            memcpy(to + i, word(line, begin + i), kSwizzleColumns);
-        if (i < count) memcpy(to + i, word(line, begin + i), size_t(count - i));
-    }
 
     // Writes whole words: zeros where the last one has no scales.
     MXQ_HD void store(int64_t line, int64_t count, const uint8_t* from) const {

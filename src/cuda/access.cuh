@@ -18,8 +18,8 @@ namespace mxq::cuda {
 // At least `blocks` blocks; kernels leave those past the end.
 inline dim3 grid_of(int64_t blocks) {
     constexpr int64_t longest = 0x7FFFFFFF;
-    const int64_t x = blocks < longest ? blocks : longest;
-    return dim3(uint32_t(x), uint32_t(ceil_div(blocks, x)));
+    const int64_t x = blocks < 1 ? 1 : blocks < longest ? blocks : longest;
+    return dim3(uint32_t(x), uint32_t(ceil_div(blocks, x) + (blocks < 1)));
 }
 
 __device__ __forceinline__ int64_t block_index() { return int64_t(blockIdx.y) * gridDim.x + blockIdx.x; }
@@ -135,12 +135,16 @@ __device__ __forceinline__ uint32_t larger_magnitudes(uint32_t largest, uint32_t
         uint32_t magnitude, max;
         if constexpr (std::is_same_v<T, Bf16>) {
             asm("abs.bf16x2 %0, %1;" : "=r"(magnitude) : "r"(word));
-            if constexpr (policy == Nonfinite::Saturate) asm("max.bf16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
-            else asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
+            if constexpr (policy == Nonfinite::Saturate)
+                asm("max.bf16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
+            else
+                asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
         } else {
             asm("abs.f16x2 %0, %1;" : "=r"(magnitude) : "r"(word));
-            if constexpr (policy == Nonfinite::Saturate) asm("max.f16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
-            else asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
+            if constexpr (policy == Nonfinite::Saturate)
+                asm("max.f16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
+            else
+                asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(max) : "r"(largest), "r"(magnitude));
         }
         return max;
     }

@@ -91,7 +91,7 @@ __device__ __forceinline__ void load_pieces_wide(const uint8_t* from, int64_t li
                                                  Shared<bits>& shared) {
     using Word = Access<bits>;
     constexpr int of_piece = bits == 6 ? 3 : 1, of_line = kLinePieces * of_piece;
-    constexpr int batch = bits == 6 ? 6 : kSide * kLinePieces / Patch<T>::threads;
+    constexpr int batch = bits == 6 ? 4 : kSide * kLinePieces / Patch<T>::threads;
     auto* slots = reinterpret_cast<Word*>(shared.pieces);
 #pragma unroll 1
     for (int first = threadIdx.x; first < kSide * of_line; first += batch * Patch<T>::threads) {

@@ -54,33 +54,33 @@ struct Requests {
     static constexpr int tile_tasks = 32 / parallel;       // down: warps of a tile
     static constexpr int row_columns = kRequests * parallel * kSegment;  // along: columns of a warp
 
-    int64_t row, column;      // of request 0
+    int row, column;          // of request 0
     int row_step, column_step;
     int filled, existing;     // requests that have codes, and places
-    int64_t cols;
+    int cols;
 
     // Along: warp `task` of `row`. Down: of the tile at (row, segment).
     __device__ __forceinline__ Requests(const Arguments& a, const Region& region, int64_t first_row, int64_t first_column,
                                         int task)
-        : cols(a.problem.out.cols) {
+        : cols(int(a.problem.out.cols)) {
         const int lane = threadIdx.x % 32, segment = lane / segment_lanes;
-        row = first_row + (a.down ? task * parallel + segment : 0);
-        column = first_column + (a.down ? 0 : segment * kSegment) + lane % segment_lanes * count;
+        row = int(first_row) + (a.down ? task * parallel + segment : 0);
+        column = int(first_column) + (a.down ? 0 : segment * kSegment) + lane % segment_lanes * count;
         row_step = a.down ? 32 : 0;
         column_step = a.down ? 0 : parallel * kSegment;
         filled = steps(region.rows);
         existing = steps(region.out_rows);
     }
     __device__ __forceinline__ int steps(int64_t rows) const {
-        const int64_t room = row_step ? (rows - row + 31) / 32 : (cols - column + column_step - 1) / column_step;
+        const int64_t room = row_step ? (rows - row + 31) / 32 : (int64_t(cols) - column + column_step - 1) / column_step;
         return row >= rows || column >= cols ? 0 : int(min(room, int64_t(kRequests)));
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ int valid(int i) const {
         return exists(i) ? int(min(cols - column_of(i), int64_t(count))) : 0;
     }
-    __device__ __forceinline__ int64_t row_of(int i) const { return row + i * row_step; }
-    __device__ __forceinline__ int64_t column_of(int i) const { return column + i * column_step; }
+    __device__ __forceinline__ int64_t row_of(int i) const { return int64_t(row) + i * row_step; }
+    __device__ __forceinline__ int64_t column_of(int i) const { return int64_t(column) + i * column_step; }
     __device__ __forceinline__ int64_t offset(int i, int64_t stride) const { return row_of(i) * stride + column_of(i); }
 };
 
@@ -103,12 +103,13 @@ struct Scales {
 
     __device__ __forceinline__ Scales(const Arguments& a, const Region& region, const Requests<count>& requests) {
         const QuantizedPart& in = a.problem.in;
+        // Of a cut block, the first lane has codes.
+        const int filled = __shfl_sync(kAllLanes, requests.filled, threadIdx.x % 32 / sharers * sharers);
 #pragma unroll
         for (int k = 0; k < kRequests / sharers; k++) {
             const int i = k * sharers + threadIdx.x % sharers;
-            values[k] = i < requests.filled ? load_scale(region.scales, in.layout, in.scale_type, 0, requests.row_of(i),
-                                                         requests.column_of(i))
-                                            : 0;
+            const int64_t row = requests.row_of(i), column = requests.column_of(i);
+            values[k] = i < filled ? load_scale(region.scales, in.layout, in.scale_type, 0, row, column) : 0;
         }
     }
     __device__ __forceinline__ float of_request(int i) const {
@@ -155,7 +156,7 @@ __device__ __forceinline__ Region region_of_group(const DequantizeProblem& p, co
 
 // A block of threads takes 128 rows of a group and kGroupSegments segments.
 template <class T, class E>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 5)
+__global__ void __launch_bounds__(kThreads, 4)
     dequantize_rowwise_groups_kernel(const __grid_constant__ Arguments a) {
     using R = Requests<Chunk<T>::count>;
     const DequantizeProblem& p = a.problem;

@@ -26,7 +26,6 @@ constexpr int kRowBytes = 1024;    // of a row that a block of threads takes
 constexpr int kLines = 512;        // columnwise
 constexpr int kFlatScales = 4096;  // that a block of threads copies
 constexpr int kSlab = int(kSwizzleRows);
-constexpr uint32_t kScaleOfZeros = 127u << 23;  // fp32 scales of padding are those of zeros, 1
 
 struct Part {
     PadProblem::Part problem;
@@ -166,10 +165,10 @@ __device__ __forceinline__ void move_bytes(const ScaleSide& in, const ScaleSide&
     store_scale_word(out.scales + out.layout.offset(0, line, column), word, out.layout.swizzled ? kSwizzleColumns : written);
 }
 
-// One number; past the columns stands the +0 that pads rows of square tiles.
+// One number; in padding, and past the columns of square tiles, +0.
 __device__ __forceinline__ void move_number(const ScaleSide& in, const ScaleSide& out, int64_t line, int64_t source,
                                             int64_t column) {
-    uint32_t bits = column < out.columns ? kScaleOfZeros : 0;
+    uint32_t bits = 0;
     if (source >= 0 && column < min(in.columns, out.columns))
         bits = reinterpret_cast<const uint32_t*>(in.scales)[in.layout.offset(0, source, column)];
     reinterpret_cast<uint32_t*>(out.scales)[out.layout.offset(0, line, column)] = bits;

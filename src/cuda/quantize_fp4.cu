@@ -1,5 +1,5 @@
-// quantize_fp4: F32, F16, BF16, or a quantized part's values, to NVFP4 or MXFP4 with a random Hadamard transform, stochastic rounding or four over six,
-// in any of their scalings and layouts.
+// quantize_fp4: F32, F16, BF16, or a quantized part's values, to NVFP4 or MXFP4 with a random Hadamard transform, stochastic
+// rounding or four over six, in any of their scalings and layouts.
 //
 // A block of threads takes a tile of 128 x 128 through shared memory; who reads what: chunk_tile.cuh. A thread holds one
 // chunk of 16 elements at a time, in fp32, since that is what a transform, a Philox counter and an NVFP4 block are:

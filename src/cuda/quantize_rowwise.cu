@@ -1,4 +1,4 @@
-// quantize_rowwise: F32, F16 or BF16 to the rowwise part alone, in 1x32 blocks.
+// quantize_rowwise: F32, F16 or BF16 to the rowwise part of MXFP8 alone, in 1x32 blocks.
 //
 // Streams: no shared memory and no barrier, every warp for itself. Which segments a warp takes: segments.cuh. A lane holds
 // four chunks of 16 bytes, all loaded before the first use:
@@ -49,12 +49,14 @@ __device__ __forceinline__ void store_scales(const Arguments& a, const Requests<
     word |= __shfl_xor_sync(kAllLanes, word, 2 * block_lanes);
     if (lane % requests.segment_lanes >= kRequests) return;
     const int64_t row = requests.row + request * requests.row_step, column = requests.first_scale(request);
-    const int64_t stored = stored_scales(a.layout, a.segments.rows, row, column);
-    store_scale_word(a.scales + a.layout.offset(requests.matrix, row, column), word, stored);
+    ScaleLayout layout = a.layout;
+    layout.tile_rows = 1, layout.column_stride = 1;  // known here
+    const int64_t stored = stored_scales(layout, a.segments.rows, row, column);
+    store_scale_word(a.scales + layout.offset(requests.matrix, row, column), word, stored);
 }
 
 template <class T, class E>
-__global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(const Arguments a) {
+__global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
     const int64_t task = block_index() * (kSegmentThreads / 32) + threadIdx.x / 32;
     if (task >= a.segments.tasks) return;
     const Requests<Chunk<T>::count> requests(a.segments, task);
@@ -79,7 +81,10 @@ __global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(co
 
 std::string declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.has_columnwise) return "needs the rowwise part alone, found a columnwise one";
-    if (problem.square_tiles) return "needs 1x32 blocks, found 32x32 tiles";
+    if (!problem.format->is_mx() || problem.format->bits != 8)
+        return std::string("needs an MX format of eight bits, found ") + problem.format->name;
+    if (problem.tile.id != MXQ_SCALING_1X32) return std::string("needs 1x32 blocks, found ") + problem.tile.name;
+    if (problem.grouped.set()) return "needs rows without groups, found groups";
     return needs_cuda(context);
 }
 
@@ -93,9 +98,17 @@ void run_types(const Context& context, const QuantizeProblem& problem, const Lau
            call.stream, a);
 }
 
+// MX formats of eight bits.
+template <class Body>
+void with_rowwise_types(int32_t plain_format, Element element, const Body& body) {
+    with_types(plain_format, element, [&]<class T, class E>(T plain, E code) {
+        if constexpr (E::bits == 8) body(plain, code);
+    });
+}
+
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    with_types(problem.in.format, problem.format,
-               [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
+    with_rowwise_types(problem.in.format, problem.format->element,
+                       [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
 }
 
 }  // namespace
@@ -103,9 +116,11 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
 const QuantizeImplementation quantize_rowwise = {"quantize_rowwise", declines, nullptr, run};
 
 void load_quantize_rowwise() {
-    with_all_types([]<class T, class E>(T, E) {
-        load_kernel(reinterpret_cast<const void*>(quantize_rowwise_kernel<T, E>), 0);
-    });
+    for (int32_t plain : {MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16})
+        for (Element element : {Element::E4M3, Element::E5M2})
+            with_rowwise_types(plain, element, []<class T, class E>(T, E) {
+                load_kernel(reinterpret_cast<const void*>(quantize_rowwise_kernel<T, E>), 0);
+            });
 }
 
 }  // namespace mxq::cuda

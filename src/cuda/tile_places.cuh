@@ -47,7 +47,7 @@ __device__ __forceinline__ uint32_t shift_up(uint32_t value) {
 
 // The group of slab `wanted`, by one warp. Each lane walks a share of the groups, its neighbours' shares before it: first
 // for its last end (ends out of order are clamped), then for its sums; the lane whose share has the slab walks once more.
-__device__ __noinline__ void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
+__device__ __noinline__ inline void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
                                         TileGroup& found) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count, share = (count + 31) / 32;
     const int begin = min(lane * share, count), end = min(begin + share, count);

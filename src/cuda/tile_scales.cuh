@@ -83,15 +83,54 @@ __device__ __forceinline__ void put_column_maxima(const PatchChunks<T>& chunks, 
         *reinterpret_cast<uint4*>(to + v) = {maxima[v], maxima[v + 1], maxima[v + 2], maxima[v + 3]};
 }
 
-// Of every row of the patch over blocks of 16 or 32 columns; each lane of a block gets a share of the rows.
-template <class E, class T, Nonfinite policy>
-__device__ __forceinline__ void put_row_maxima(const PatchChunks<T>& chunks, const Patch<T>& patch, int shift,
-                                               PartScales<E>& scales) {
-    constexpr int lanes = kNvBlock / Patch<T>::columns, count = Patch<T>::rows / lanes;
-    const int lane = threadIdx.x;
-    uint32_t maxima[Patch<T>::rows], kept[count];
+// One step of reduce_lanes, of maxima in both halves of a word: of the first n words half as many are left.
+template <int distance, int n, int size>
+__device__ __forceinline__ void halve_pairs(uint32_t (&pairs)[size]) {
+    const bool odd = threadIdx.x & distance;
 #pragma unroll
-    for (int i = 0; i < Patch<T>::rows; i++) maxima[i] = largest_bits<T>(chunk_magnitudes<T, policy>(chunks[i]));
+    for (int i = 0; i < n / 2; i++) {
+        const uint32_t mine = odd ? pairs[2 * i + 1] : pairs[2 * i], other = odd ? pairs[2 * i] : pairs[2 * i + 1];
+        pairs[i] = __vmaxu2(mine, __shfl_xor_sync(kAllLanes, other, distance));
+    }
+}
+
+// Of every row of the patch over blocks of 16 or 32 columns, two rows to a word; each lane of a block gets a share of them.
+template <class E, Nonfinite policy>
+__device__ __forceinline__ void put_row_maxima(const PatchChunks<Bf16>& chunks, const Patch<Bf16>& patch, int shift,
+                                               PartScales<E>& scales) {
+    constexpr int count = Patch<Bf16>::rows / 2;
+    uint32_t pairs[count];
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        const uint32_t first = chunk_magnitudes<Bf16, policy>(chunks[2 * i]);
+        const uint32_t second = chunk_magnitudes<Bf16, policy>(chunks[2 * i + 1]);
+        pairs[i] = larger<Bf16>(permute_bytes(first, second, 0x5410), permute_bytes(first, second, 0x7632));
+    }
+    const auto put = [&](uint32_t* to, uint32_t pair) {
+        *reinterpret_cast<uint2*>(to) = {magnitude_bits<Bf16>(pair, 0), magnitude_bits<Bf16>(pair, 1)};
+    };
+    halve_pairs<1, count>(pairs);
+    if (E::bits == 4 && shift == 4) {
+        uint32_t* to = &scales.table[patch.column >> 4][patch.row + threadIdx.x % 2 * 2];
+#pragma unroll
+        for (int i = 0; i < count / 2; i++) put(to + 4 * i, pairs[i]);
+    } else {
+        halve_pairs<2, count / 2>(pairs);
+        uint32_t* to = &scales.table[patch.column >> 5][patch.row + threadIdx.x % 4 * 2];
+#pragma unroll
+        for (int i = 0; i < count / 4; i++) put(to + 8 * i, pairs[i]);
+    }
+}
+
+// The same of floats.
+template <class E, Nonfinite policy>
+__device__ __forceinline__ void put_row_maxima(const PatchChunks<float>& chunks, const Patch<float>& patch, int shift,
+                                               PartScales<E>& scales) {
+    constexpr int rows = Patch<float>::rows, lanes = kNvBlock / Patch<float>::columns, count = rows / lanes;
+    const int lane = threadIdx.x;
+    uint32_t maxima[rows], kept[count];
+#pragma unroll
+    for (int i = 0; i < rows; i++) maxima[i] = chunk_magnitudes<float, policy>(chunks[i]);
     reduce_lanes<lanes>(maxima);
 #pragma unroll
     for (int i = 0; i < count; i++) kept[i] = maxima[i];
@@ -148,7 +187,7 @@ __device__ __forceinline__ void put_maxima(const QuantizeProblem& problem, const
         return;
     }
     if (problem.has_columnwise) put_column_maxima<E, T, policy>(chunks, patch, rule.shift, scales.parts[1]);
-    if (problem.has_rowwise) put_row_maxima<E, T, policy>(chunks, patch, rule.shift, scales.parts[0]);
+    if (problem.has_rowwise) put_row_maxima<E, policy>(chunks, patch, rule.shift, scales.parts[0]);
 }
 
 // ---- The rule --------------------------------------------------------------------------------------------------------
@@ -296,18 +335,19 @@ __device__ __forceinline__ void store_byte_scales(const QuantizedPart& part, con
     }
 }
 
-// fp32 scales, one a line or a square, and maxima beside them where there is a place. Padding columns are +0.
+// fp32 scales, one a line or a square, and maxima beside them where there is a place. Padding columns are +0, and so are lines
+// from `padding` on, which are rows that only fill up a group.
 template <class E>
-__device__ __forceinline__ void store_float_scales(const QuantizedPart& part, const ScaleTile& tile, float* amax,
+__device__ __forceinline__ void store_float_scales(const QuantizedPart& part, const ScaleTile& tile, int padding, float* amax,
                                                    const PartScales<E>& scales) {
     auto* to = reinterpret_cast<float*>(part.scales);
     for (int line = threadIdx.x; line < kTile; line += blockDim.x) {
         if (!tile.stores(line)) continue;
         const int64_t at = tile.offset(line, tile.column);
-        to[at] = fp8_stored_scale(bits_float(scales.table[0][line]));
+        to[at] = line < padding ? fp8_stored_scale(bits_float(scales.table[0][line])) : 0;
         if (amax) amax[at] = bits_float(scales.table[1][line]);
-        const bool last = tile.layout.tile_rows > 1 && tile.column + 1 == tile.layout.columns;
-        for (int64_t i = 1; last && i <= tile.layout.line_stride - tile.layout.columns; i++) {
+        const bool last = tile.layout.tile_rows > 1 && tile.column + 1 == part.layout.columns;
+        for (int64_t i = 1; last && i <= part.layout.line_stride - part.layout.columns; i++) {
             to[at + i] = 0;
             if (amax) amax[at + i] = 0;
         }
@@ -323,7 +363,8 @@ __device__ __forceinline__ void store_scales(const QuantizeProblem& problem, con
     const bool grouped = problem.grouped.groups.set;
     const ScaleTile tile(part, place, part_start(problem.grouped, group, which == 1), problem.in.cols, grouped);
     if (E::bits != 8 || part.scale_type != ScaleType::F32) store_byte_scales(part, tile, scales);
-    else store_float_scales(part, tile, rule.whole ? nullptr : part.amax, scales);
+    else store_float_scales(part, tile, which == 0 ? int(min(place.rows - place.row, int64_t(kTile))) : kTile,
+                            rule.whole ? nullptr : part.amax, scales);
 }
 
 // TENSOR scales, and ROW scales of columns: of all experts and groups, empty ones too, by all threads of the grid.

@@ -15,6 +15,7 @@ const QuantizeImplementation* const quantize_list[] = {
 
 const QuantizeImplementation* const requantize_list[] = {
     &cuda::requantize_tile,
+    &cuda::quantize_fp4,
     &cpu::requantize,
 };
 

@@ -1,12 +1,17 @@
-// MXFP8 codes to BF16 values, four codes at a time: element times scale, rounded once to nearest even. A product has at
-// most four significant bits, so that only BF16 subnormals are rounded at all.
+// Codes to BF16 values, element times block scale rounded once to nearest even. A product has at most six significant bits,
+// so that only BF16 subnormals are rounded at all.
 //
-//     word of codes     c3 c2 c1 c0
+//     four codes        c3 c2 c1 c0
 //     Bf16Pairs         even: c2, c0    odd: c3, c1      (high half, low half)
 //
 // The bits of a code, moved to where BF16 has its sign, exponent and mantissa, are the BF16 number code * 2^(bias - 127),
-// subnormals included. One multiplication by 2^(scale - 127) * 2^(127 - bias) gives the product. That serves all codes but
-// Inf and NaN, and all scales for which this power is below 2^128; to_bf16_pairs_exactly serves the rest as well.
+// subnormals included. Multiplication gives the product:
+//
+//     8 bits       by 2^(scale - 127) * 2^(127 - bias): one factor, for all scales for which it is below 2^128
+//     6, 4 bits    first by a power of two that leaves almost nothing to make up, then by the scale's: their codes are small,
+//                  and scales far above 1 are common. An E4M3 scale is a BF16 number after the same treatment.
+//
+// That serves all codes but Inf and NaN, and all scales but NaN and the largest; to_bf16_exactly serves any.
 #pragma once
 #include "numerics/convert.h"
 #include "numerics/e8m0.h"
@@ -18,27 +23,50 @@ struct Bf16Pairs {
     uint32_t even, odd;
 };
 
-// What conversion needs to know of an element type, as numbers, so that one kernel serves all of them.
+constexpr uint32_t kBothHalves = 0x00010001u;
+constexpr uint32_t kSigns = 0x80008000u;
+
+// What conversion needs to know of an element type and its scales, as numbers, so that one kernel serves all of them.
 struct Bf16Rule {
-    uint32_t even_factor;  // moves them to the left
-    uint32_t odd_shift;    // moves them to the right
-    uint32_t magnitude;    // exponent and mantissa of both halves
-    uint32_t to_special;   // added to the magnitudes of four codes, sets the top bit of Inf and NaN
-    uint32_t scale_bias;   // 127 - bias
+    uint32_t even_factor;   // moves even codes of a byte to the left
+    uint32_t odd_shift;     // moves odd ones to the right
+    uint32_t magnitude;     // exponent and mantissa of both halves
+    uint32_t to_special;    // added to the magnitudes of four codes, sets the top bit of Inf and NaN
+    uint32_t first_factor;  // 6 and 4 bits: of both halves
+    uint32_t scale_bias;    // what the scale's power of two has to make up
+    uint32_t scale_mask;    // without the sign
+    uint32_t scale_limit;   // scales above, so masked, are special
+    bool e4m3_scale;
 };
 
+// 2^exponent in both halves.
+MXQ_HD constexpr uint32_t bf16_powers(int exponent) { return uint32_t(127 + exponent) * (0x80 * kBothHalves); }
+
+// Of codes under E8M0 scales, or with none: those take the scale 127.
 template <class E>
 MXQ_HD constexpr Bf16Rule bf16_rule() {
-    constexpr uint32_t shift = 7 - E::mantissa_bits;
-    return {1u << shift, 8 - shift, (0x7Fu << shift) * 0x00010001u, (0x80u - E::first_special) * 0x01010101u,
-            127u - E::bias};
+    constexpr uint32_t shift = 7 - E::mantissa_bits, missing = 127 - E::bias;
+    constexpr uint32_t bias = E::bits == 8 ? missing : 16;
+    constexpr uint32_t to_special = E::bits == 8 ? (0x80u - E::first_special) * 0x01010101u : 0;
+    return {1u << shift, 8 - shift, (0x7Fu << shift) * kBothHalves, to_special, bf16_powers(int(missing - bias)), bias,
+            0xFF, 254 - bias, false};
+}
+
+// E2M1 codes under E4M3 scales.
+MXQ_HD constexpr Bf16Rule bf16_rule_nvfp4() {
+    Bf16Rule rule = bf16_rule<E2M1>();
+    rule.first_factor = bf16_powers(127 - E2M1::bias);
+    rule.scale_mask = 0x7F;
+    rule.scale_limit = E4M3::nan_code - 1;
+    rule.e4m3_scale = true;
+    return rule;
 }
 
 // Both halves; each product rounded once, subnormals in and out.
 MXQ_HD uint32_t multiply_bf16_pairs(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
     uint32_t product;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));  // + -0 changes nothing
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(kSigns));  // + -0 changes nothing
     return product;
 #else
     const auto half = [](uint32_t x, uint32_t y) {
@@ -48,33 +76,87 @@ MXQ_HD uint32_t multiply_bf16_pairs(uint32_t a, uint32_t b) {
 #endif
 }
 
-// What the moved bits are multiplied by, in both halves.
+// What the moved bits are multiplied by under an E8M0 scale, in both halves.
 MXQ_HD uint32_t bf16_multiplier(const Bf16Rule& rule, uint32_t scale) {
     return scale * 0x00800080u + rule.scale_bias * 0x00800080u;
 }
 
-MXQ_HD bool is_special_scale(const Bf16Rule& rule, uint32_t scale) { return scale > 254 - rule.scale_bias; }
+// The value of an E4M3 scale, in both halves.
+MXQ_HD uint32_t bf16_e4m3_multiplier(uint32_t scale) {
+    const uint32_t moved = ((scale & 0x7F) << (7 - E4M3::mantissa_bits) | (scale & 0x80) << 8) * kBothHalves;
+    return multiply_bf16_pairs(moved, bf16_powers(127 - E4M3::bias));
+}
 
-// Any of kSpecialCodes set: the word holds Inf or NaN.
+// Under either scale.
+MXQ_HD uint32_t bf16_any_multiplier(const Bf16Rule& rule, uint32_t scale) {
+    return rule.e4m3_scale ? bf16_e4m3_multiplier(scale) : bf16_multiplier(rule, scale);
+}
+
+MXQ_HD bool is_special_scale(const Bf16Rule& rule, uint32_t scale) { return (scale & rule.scale_mask) > rule.scale_limit; }
+
+// Of four codes of 8 bits. Any of kSpecialCodes set: the word holds Inf or NaN.
 constexpr uint32_t kSpecialCodes = 0x80808080u;
 MXQ_HD uint32_t special_codes(const Bf16Rule& rule, uint32_t word) { return (word & ~kSpecialCodes) + rule.to_special; }
 
-// Neither a special code nor a special scale.
-MXQ_HD Bf16Pairs to_bf16_pairs(const Bf16Rule& rule, uint32_t word, uint32_t multiplier) {
-    constexpr uint32_t signs = 0x80008000u;
-    const uint32_t even = ((word << 8) & signs) | ((word * rule.even_factor) & rule.magnitude);
-    const uint32_t odd = (word & signs) | ((word >> rule.odd_shift) & rule.magnitude);
-    return {multiply_bf16_pairs(even, multiplier), multiply_bf16_pairs(odd, multiplier)};
+// The moved bits of four codes, each a byte with its sign on top.
+MXQ_HD Bf16Pairs move_bytes(const Bf16Rule& rule, uint32_t word) {
+    const uint32_t even = ((word << 8) & kSigns) | ((word * rule.even_factor) & rule.magnitude);
+    const uint32_t odd = (word & kSigns) | ((word >> rule.odd_shift) & rule.magnitude);
+    return {even, odd};
 }
 
-// Any code, any scale.
-template <class E>
-MXQ_HD Bf16Pairs to_bf16_pairs_exactly(uint32_t word, uint32_t scale) {
-    const auto value = [=](int i) {
-        const uint32_t code = (word >> (8 * i)) & 0xFF;
-        return uint32_t(from_float<Bf16>(dequantize_element<E>(code, scale_value(scale))).bits);
-    };
-    return {value(0) | value(2) << 16, value(1) | value(3) << 16};
+MXQ_HD Bf16Pairs multiply_twice(const Bf16Pairs& pairs, uint32_t first, uint32_t second) {
+    return {multiply_bf16_pairs(multiply_bf16_pairs(pairs.even, first), second),
+            multiply_bf16_pairs(multiply_bf16_pairs(pairs.odd, first), second)};
 }
+
+// Four codes of 8 bits, neither special codes nor a special scale.
+MXQ_HD Bf16Pairs to_bf16_pairs(const Bf16Rule& rule, uint32_t word, uint32_t multiplier) {
+    const Bf16Pairs moved = move_bytes(rule, word);
+    return {multiply_bf16_pairs(moved.even, multiplier), multiply_bf16_pairs(moved.odd, multiplier)};
+}
+
+// Four codes of 6 bits, each in a byte, upper bits zero.
+MXQ_HD Bf16Pairs to_bf16_pairs_6(const Bf16Rule& rule, uint32_t word, uint32_t multiplier) {
+    const uint32_t signs_on_top = word + 3 * (word & 0x20202020u);
+    return multiply_twice(move_bytes(rule, signs_on_top), rule.first_factor, multiplier);
+}
+
+// Codes 4 half .. 4 half + 3 of the eight E2M1 codes in a word. Each half gets their byte twice:
+//
+//     upper, lower byte     c1 c0 c1 c0
+//     even                  sign at 11, magnitude at 10..8
+//     odd                   sign at 15, magnitude at  6..4
+MXQ_HD Bf16Pairs to_bf16_pairs_4(const Bf16Rule& rule, uint32_t word, int half, uint32_t multiplier) {
+#if defined(__CUDA_ARCH__)
+    const uint32_t bytes = permute_bytes(word, 0, half == 0 ? 0x1100 : 0x3322);
+#else
+    const uint32_t two = word >> (16 * half) & 0xFFFF;
+    const uint32_t bytes = (two & 0xFF) * 0x0101u | (two >> 8) * 0x01010000u;
+#endif
+    constexpr uint32_t magnitude = 0x01C0 * kBothHalves;
+    const uint32_t even = ((bytes << 4) & kSigns) | ((bytes >> 2) & magnitude);
+    const uint32_t odd = (bytes & kSigns) | ((bytes << 2) & magnitude);
+    return multiply_twice({even, odd}, rule.first_factor, multiplier);
+}
+
+// Four BF16 numbers, two in each word, in the order of the pairs.
+MXQ_HD Bf16Pairs order_bf16_pairs(uint32_t first, uint32_t second) {
+#if defined(__CUDA_ARCH__)
+    return {permute_bytes(first, second, 0x5410), permute_bytes(first, second, 0x7632)};
+#else
+    return {(first & 0xFFFF) | second << 16, first >> 16 | (second & 0xFFFF0000u)};
+#endif
+}
+
+// Of two BF16 numbers, the top bit of each that is no zero and of a magnitude below `limit`, whose bits are in both halves.
+// Other bits mean nothing.
+MXQ_HD uint32_t tiny_bf16_pairs(uint32_t pair, uint32_t limit) {
+    const uint32_t magnitudes = pair & ~kSigns;
+    return (magnitudes + 0x7FFF7FFFu) & ~(magnitudes + (0x80008000u - limit));
+}
+
+// Any decoded code, any scale's value.
+MXQ_HD uint32_t to_bf16_exactly(float element, float scale) { return from_float<Bf16>(multiply_rn(element, scale)).bits; }
 
 }  // namespace mxq

@@ -1,5 +1,5 @@
 // mxq_bench [--device cpu|cuda] [--verb quantize|dequantize|swizzle|formats|groups|gemm|all] [--threads N]
-//           [--rows R --cols C] [--json FILE]
+//           [--rows R --cols C] [--case TEXT] [--json FILE]
 //
 // Rates count bytes read and written, or 2 m n k operations. Each figure is a median, taken in turns with the copy or
 // product that it is compared with, on random numbers, with caches that have seen other data in between.
@@ -31,6 +31,7 @@ Arguments parse(int argc, char** argv) {
         else if (flag == "--threads") a.threads = std::stoi(value);
         else if (flag == "--rows") a.rows = std::stoll(value);
         else if (flag == "--cols") a.cols = std::stoll(value);
+        else if (flag == "--case") a.only = value;
         else if (flag == "--json") a.json = value;
         else throw std::runtime_error("unknown argument " + flag);
     }
@@ -51,7 +52,7 @@ int run(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) command += std::string(" ") + argv[i];
 
     auto backend = arguments.device == "cuda" ? cuda_backend() : cpu_backend(arguments.threads);
-    Report report(command, backend->machine());
+    Report report(command, backend->machine(), arguments.only);
     for (const auto& verb : verbs)
         if (arguments.verb == "all" || arguments.verb == verb.name) verb.bench(*backend, arguments, report);
     if (!arguments.json.empty()) report.write_json(arguments.json);

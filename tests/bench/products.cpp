@@ -97,6 +97,7 @@ std::function<void()> sgemm_call(Backend& backend, const Sgemm* sgemm, const Siz
 }
 
 void measure(Backend& backend, Report& report, const Sgemm* sgemm, const Case& c, const Size& s, const Operands& o) {
+    if (!report.wants(c.name)) return;
     const bool grouped = s.groups > 0;
     auto options = make<GemmOptions>(mxq_gemm_options_create);
     check(mxq_gemm_options_set_transpose(options.get(), c.transpose_a, c.transpose_b));

@@ -26,8 +26,8 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-Report::Report(std::string command, std::string machine)
-    : command_(std::move(command)), machine_(std::move(machine)), date_(utc_date()) {
+Report::Report(std::string command, std::string machine, std::string only)
+    : command_(std::move(command)), machine_(std::move(machine)), only_(std::move(only)), date_(utc_date()) {
     std::printf("command  %s\nmachine  %s\ndate     %s\nlibmxq   %s\n\n", command_.c_str(), machine_.c_str(),
                 date_.c_str(), mxq_version_string());
     std::printf("%-11s %-38s %-22s %-22s %10s %18s  %s\n", "verb", "case", "shape", "implementation", "ms", "rate",

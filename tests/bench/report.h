@@ -16,12 +16,13 @@ struct Measurement {
 
 class Report {
 public:
-    Report(std::string command, std::string machine);
+    Report(std::string command, std::string machine, std::string only);
+    bool wants(const std::string& name) const { return name.find(only_) != std::string::npos; }
     void add(const Measurement& m);
     void note(const std::string& text);
     void write_json(const std::string& path) const;
 
 private:
-    std::string command_, machine_, date_;
+    std::string command_, machine_, only_, date_;
     std::vector<Measurement> measurements_;
 };

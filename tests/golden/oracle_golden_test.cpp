@@ -207,6 +207,9 @@ namespace {
 oracle::Part quantize_one_row(const oracle::Spec& spec, const oracle::Floats& x, bool swizzled = false) {
     return oracle::quantize(spec, x, {1, 1, static_cast<int64_t>(x.size())}, MXQ_PART_ROWWISE, swizzled);
 }
+oracle::Floats fp32_scales(const oracle::Part& part) {
+    return oracle::load(MXQ_FORMAT_F32, part.scales.data(), part.scales.size() / 4);
+}
 oracle::Spec spec_of(int32_t format, int32_t scaling) {
     oracle::Spec spec;
     spec.format = format, spec.scaling = scaling;
@@ -267,19 +270,18 @@ TEST_CASE("oracle: NVFP4 at its edges") {
 }
 
 TEST_CASE("oracle: FP8 at its edges") {
-    auto scale = [](const oracle::Part& part) { return oracle::load(MXQ_FORMAT_F32, part.scales.data(), part.scales.size() / 4); };
     oracle::Spec spec = spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR);
     oracle::Part part = quantize_one_row(spec, {NAN, -224, 1});
     CHECK(part.codes == oracle::Bytes{0x7F, 0xFE, 0x40});
-    CHECK(scale(part) == oracle::Floats{0.5f});
+    CHECK(fp32_scales(part) == oracle::Floats{0.5f});
     CHECK(part.amax == oracle::Floats{224});
     part = quantize_one_row(spec, {-INFINITY, 1});
     CHECK(part.codes == oracle::Bytes{0xFE, 0x38});
-    CHECK(scale(part) == oracle::Floats{1});
+    CHECK(fp32_scales(part) == oracle::Floats{1});
     CHECK(part.amax == oracle::Floats{INFINITY});
     part = quantize_one_row(spec, {1e-40f});  // s stops at FLT_MAX, its reciprocal is subnormal
     CHECK(part.codes == oracle::Bytes{0x11});
-    CHECK(scale(part) == oracle::Floats{0x1p-128f});
+    CHECK(fp32_scales(part) == oracle::Floats{0x1p-128f});
 
     spec.eps = 448;
     part = quantize_one_row(spec, {1, 0});
@@ -288,7 +290,7 @@ TEST_CASE("oracle: FP8 at its edges") {
     spec.eps = 0, spec.power_of_two = true, spec.quantization_scale = {3};  // given: not rounded
     part = quantize_one_row(spec, {1, 1000});
     CHECK(part.codes == oracle::Bytes{0x44, 0x7E});
-    CHECK(scale(part) == oracle::Floats{1 / 3.0f});
+    CHECK(fp32_scales(part) == oracle::Floats{1 / 3.0f});
     CHECK(part.amax == oracle::Floats{1000});
 }
 
@@ -302,13 +304,37 @@ TEST_CASE("oracle: scales of coarse tiles, swizzled") {
     CHECK(mx.scales == expected);
 
     x[128] = 896;
-    auto as_floats = [](const oracle::Part& part) { return oracle::load(MXQ_FORMAT_F32, part.scales.data(), part.scales.size() / 4); };
     oracle::Floats two = x;
     two.insert(two.end(), x.begin(), x.end());
     two[0] = 448;
     oracle::Spec spec = spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128);
     float low = 1 / 448.0f;
-    CHECK(as_floats(oracle::quantize(spec, two, {1, 2, 130}, MXQ_PART_ROWWISE, true)) == oracle::Floats{1, low, 2, 2});
+    CHECK(fp32_scales(oracle::quantize(spec, two, {1, 2, 130}, MXQ_PART_ROWWISE, true)) == oracle::Floats{1, low, 2, 2});
     spec.scaling = MXQ_SCALING_128X128;
-    CHECK(as_floats(oracle::quantize(spec, two, {1, 2, 130}, MXQ_PART_ROWWISE, true)) == oracle::Floats{1, 2, 0, 0});
+    CHECK(fp32_scales(oracle::quantize(spec, two, {1, 2, 130}, MXQ_PART_ROWWISE, true)) == oracle::Floats{1, 2, 0, 0});
+}
+
+// Where one order of rounded sums gives 1 and another the next number up.
+TEST_CASE("oracle: sums in the order of the page") {
+    const float small = 0x1p-24f, above_one = 1 + 0x1p-23f;
+    oracle::Floats x(16, 0.0f);
+    x[0] = 1, x[8] = small, x[9] = small;
+    oracle::hadamard_16(x.data(), 0);
+    CHECK(x[0] == above_one / 4);  // distance 1 first: 8 and 9 meet before 0 joins them
+
+    oracle::Spec spec = spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_16X16);
+    spec.four_over_six = MXQ_FOUR_OVER_SIX_MAE;
+    oracle::Bytes codes(256, 0);
+    auto error = [&](const oracle::Floats& tile, bool columnwise) {  // codes are zeros: the sum of the magnitudes
+        return oracle::nvfp4_block_error(spec, {tile.data(), codes.data(), nullptr, 16, 16, 16}, 1, 0, columnwise);
+    };
+    oracle::Floats tile(256, 0.0f);
+    tile[0] = small, tile[1] = small, tile[2] = 1;  // along a row in order
+    CHECK(error(tile, false) == above_one);
+    CHECK(error(oracle::transposed(tile.data(), 16, 16), true) == above_one);
+    tile = oracle::Floats(256, 0.0f);
+    tile[0] = 1, tile[1 * 16] = small, tile[9 * 16] = small;  // rows 1 and 9 meet before row 0 joins them
+    CHECK(error(tile, false) == above_one);
+    CHECK(error(oracle::transposed(tile.data(), 16, 16), true) == above_one);
+    CHECK(error(tile, true) == 1);  // what lies down a column is added in order there
 }

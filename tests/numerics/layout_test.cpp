@@ -9,7 +9,10 @@ TEST_CASE("layout: a swizzled scale lies where the oracle puts it, no two in one
     int ran = 0;
     for (int64_t rows : {1, 31, 32, 127, 128, 129, 300})
         for (int64_t blocks : {1, 3, 4, 5, 9}) {
-            mxq::ScaleLayout layout{blocks, mxq::swizzled_scale_bytes(rows, blocks), 1, 1};
+            mxq::ScaleLayout layout{};
+            layout.columns = blocks;
+            layout.matrix_scales = mxq::swizzled_scale_bytes(rows, blocks);
+            layout.swizzled = 1;
             std::set<int64_t> places;
             for (int64_t i = 0; i < rows; ++i)
                 for (int64_t j = 0; j < blocks; ++j) {
@@ -24,7 +27,7 @@ TEST_CASE("layout: a swizzled scale lies where the oracle puts it, no two in one
                     places.insert(place);
                 }
             CHECK(places.size() == static_cast<size_t>(rows * blocks));
-            CHECK(layout.matrix_bytes == oracle::swizzled_bytes(rows, blocks * 32));
+            CHECK(layout.matrix_scales == oracle::swizzled_bytes(rows, blocks * 32));
             ++ran;
         }
     CHECK(ran == 35);

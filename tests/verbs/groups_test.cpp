@@ -168,7 +168,7 @@ MXQ_EACH_DEVICE("swizzle formats: there and back, grouped and not") {
                     }
                     ++ran;
                 }
-    CHECK(ran == 1568);
+    CHECK(ran == 1506);
 }
 
 MXQ_EACH_DEVICE("amax: of the tensor, of each expert or group, of transformed parts") {

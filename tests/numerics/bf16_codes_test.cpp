@@ -1,0 +1,55 @@
+// Codes of BF16 pairs against the one rounding that there is.
+#include "../catch.h"
+#include "numerics/bf16_codes.h"
+
+namespace {
+
+bool has_negative_nan(uint32_t bits) { return bits > 0xFF800000u; }
+
+}  // namespace
+
+TEST_CASE("every BF16 number has the E2M1 code that its value has, in either half", "[numerics]") {
+    int checked = 0, wrong = 0;
+    for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+        if (has_negative_nan(bits << 16)) continue;
+        const uint32_t code = mxq::encode<mxq::E2M1>(mxq::bits_float(bits << 16));
+        const uint32_t other = 0xC0A0;  // -5, a tie: 4
+        wrong += mxq::encode_e2m1_bf16(bits | other << 16) != (0x430E4300u | code);
+        wrong += mxq::encode_e2m1_bf16(other | bits << 16) != (0x4300430Eu | code << 16);
+        ++checked;
+    }
+    CHECK(checked == 0x10000 - 0x7F);
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("every fp32 value around a code has the code of encode", "[numerics]") {
+    int64_t checked = 0, wrong = 0;
+    const auto is_near = [](uint64_t magnitude) { return magnitude > 0x3E7F0000u && magnitude < 0x40E10000u; };
+    for (uint64_t bits = 0; bits <= 0xFF800000u; bits += is_near(bits & mxq::kMagnitudeMask) ? 7 : 4001) {
+        const float value = mxq::bits_float(uint32_t(bits));
+        if (mxq::is_nan(value) && bits >> 31) continue;
+        const uint32_t code = mxq::encode<mxq::E2M1>(value);
+        wrong += mxq::encode_e2m1_floats(value, 1.0f) != (0x43024300u | code);
+        wrong += mxq::encode_e2m1_floats(1.0f, value) != (0x43004302u | code << 16);
+        ++checked;
+    }
+    CHECK(checked > 12'000'000);
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("fp32 values beside a tie go the way of the value, not of its first sixteen bits", "[numerics]") {
+    for (float tie : {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f})
+        for (int away = -3; away <= 3; ++away)
+            for (uint32_t sign : {0u, 0x80000000u}) {
+                const float value = mxq::bits_float((mxq::float_bits(tie) + away) | sign);
+                CAPTURE(tie, away, sign);
+                CHECK((mxq::encode_e2m1_floats(value, 0.0f) & 0xFFFF) == (0x4300u | mxq::encode<mxq::E2M1>(value)));
+            }
+}
+
+TEST_CASE("nibbles are packed by rows and by lines", "[numerics]") {
+    uint32_t pairs[4];
+    for (uint32_t i = 0; i < 4; ++i) pairs[i] = 0x43004300u | (2 * i + 1) | (2 * i + 2) << 16;
+    CHECK(mxq::pack_nibble_pairs(pairs) == 0x87654321u);
+    CHECK(mxq::pack_nibble_lines(pairs) == 0x86427531u);
+}
