@@ -47,25 +47,21 @@ __device__ __forceinline__ uint32_t factor_mask(float factor) {
     return E::bits == 4 && factor == 0 ? ElementBits<E>::sign * 0x01010101u : ~0u;
 }
 
-// Whether elements stay packed in pairs all the way to their codes.
+// Whether elements stay packed in pairs all the way to their codes, or until they are clamped.
 template <class E, class T>
 constexpr bool packs_pairs = std::is_same_v<T, Bf16> && E::bits == 4;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 template <class E, class T>
 constexpr bool clamps_pairs = std::is_same_v<T, Bf16> && E::bits == 6;
-#else
-template <class E, class T>
-constexpr bool clamps_pairs = false;
-#endif
 
 // What the two elements of a word are multiplied by: as BF16 too, where scales are powers of two.
 struct PairFactors {
     float first, second;
     uint32_t pair;
-
-    __device__ __forceinline__ PairFactors(float a, float b)
-        : first(a), second(b), pair(permute_bytes(float_bits(a), float_bits(b), 0x7632)) {}
 };
+
+__device__ __forceinline__ PairFactors pair_factors(float first, float second) {
+    return {first, second, __byte_perm(float_bits(first), float_bits(second), 0x7632)};
+}
 
 __device__ __forceinline__ float low_value(uint32_t pair) { return bits_float(pair << 16); }
 __device__ __forceinline__ float high_value(uint32_t pair) { return bits_float(pair & 0xFFFF0000u); }
@@ -150,7 +146,7 @@ template <bool powers, class E, class T>
 __device__ __forceinline__ void put_nibble_columns(const PatchChunks<T>& chunks, const uint32_t* factors, uint32_t* to) {
 #pragma unroll
     for (int w = 0; w < 4; w++) {
-        const PairFactors pair(bits_float(factors[2 * w]), bits_float(factors[2 * w + 1]));
+        const PairFactors pair = pair_factors(bits_float(factors[2 * w]), bits_float(factors[2 * w + 1]));
         uint32_t packed[4];
 #pragma unroll
         for (int g = 0; g < 4; g++) {
@@ -161,8 +157,8 @@ __device__ __forceinline__ void put_nibble_columns(const PatchChunks<T>& chunks,
         }
         const auto store = [&](int line, uint32_t halves, float factor) {
             *reinterpret_cast<uint2*>(to + line * 4 * E::bits) = {
-                mask_nibbles<powers>(permute_bytes(packed[0], packed[1], halves), factor),
-                mask_nibbles<powers>(permute_bytes(packed[2], packed[3], halves), factor)};
+                mask_nibbles<powers>(__byte_perm(packed[0], packed[1], halves), factor),
+                mask_nibbles<powers>(__byte_perm(packed[2], packed[3], halves), factor)};
         };
         store(2 * w, 0x5410, pair.first);
         store(2 * w + 1, 0x7632, pair.second);
@@ -174,18 +170,18 @@ template <class E, class T>
 __device__ __forceinline__ void put_six_bit_columns(const PatchChunks<T>& chunks, const uint32_t* factors, uint32_t* to) {
 #pragma unroll
     for (int w = 0; w < 4; w++) {
-        const PairFactors pair(bits_float(factors[2 * w]), bits_float(factors[2 * w + 1]));
+        const PairFactors pair = pair_factors(bits_float(factors[2 * w]), bits_float(factors[2 * w + 1]));
         uint32_t first[4], second[4];
 #pragma unroll
         for (int g = 0; g < 4; g++) {
-            uint32_t wide[4];
+            uint32_t ready[4];
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                wide[i] = wide_six_bit_pair<E>(multiply_bf16_pairs(chunks[4 * g + i].words[w], pair.pair));
-            first[g] = encode_wide_six_bits<E>(low_value(wide[0]), low_value(wide[1]), low_value(wide[2]),
-                                               low_value(wide[3])) & factor_mask<E>(pair.first);
-            second[g] = encode_wide_six_bits<E>(high_value(wide[0]), high_value(wide[1]), high_value(wide[2]),
-                                                high_value(wide[3])) & factor_mask<E>(pair.second);
+                ready[i] = prepare_six_bit_pair<E>(multiply_bf16_pairs(chunks[4 * g + i].words[w], pair.pair));
+            first[g] = factor_mask<E>(pair.first) & encode_six_bits<E>(low_value(ready[0]), low_value(ready[1]),
+                                                                       low_value(ready[2]), low_value(ready[3]));
+            second[g] = factor_mask<E>(pair.second) & encode_six_bits<E>(high_value(ready[0]), high_value(ready[1]),
+                                                                         high_value(ready[2]), high_value(ready[3]));
         }
         store_piece<E::bits>(to + 2 * w * 4 * E::bits, first);
         store_piece<E::bits>(to + (2 * w + 1) * 4 * E::bits, second);
@@ -282,7 +278,7 @@ __device__ __forceinline__ void put_nibble_rows(const PatchChunks<T>& chunks, co
 #pragma unroll
     for (int i = 0; i < Patch<T>::rows; i++) {
         const float factor = bits_float(factors[i]);
-        const PairFactors pair(factor, factor);
+        const PairFactors pair = pair_factors(factor, factor);
         uint32_t pairs[4];
 #pragma unroll
         for (int w = 0; w < 4; w++) pairs[w] = quantize_e2m1_pair<powers>(chunks[i].words[w], pair);
@@ -295,14 +291,14 @@ __device__ __forceinline__ void put_nibble_rows(const PatchChunks<T>& chunks, co
 template <class E, class T>
 __device__ __forceinline__ Codes<Chunk<T>::count> quantize_small_chunk(const Chunk<T>& chunk, float factor) {
     if constexpr (clamps_pairs<E, T>) {
-        const PairFactors pair(factor, factor);
-        uint32_t wide[4];
+        const PairFactors pair = pair_factors(factor, factor);
+        uint32_t ready[4];
 #pragma unroll
-        for (int w = 0; w < 4; w++) wide[w] = wide_six_bit_pair<E>(multiply_bf16_pairs(chunk.words[w], pair.pair));
+        for (int w = 0; w < 4; w++) ready[w] = prepare_six_bit_pair<E>(multiply_bf16_pairs(chunk.words[w], pair.pair));
         const auto four = [&](uint32_t a, uint32_t b) {
-            return encode_wide_six_bits<E>(low_value(a), high_value(a), low_value(b), high_value(b));
+            return encode_six_bits<E>(low_value(a), high_value(a), low_value(b), high_value(b));
         };
-        return {{four(wide[0], wide[1]), four(wide[2], wide[3])}};
+        return {{four(ready[0], ready[1]), four(ready[2], ready[3])}};
     } else {
         return quantize_chunk<E>(chunk, factor);
     }

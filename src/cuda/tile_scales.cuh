@@ -104,7 +104,7 @@ __device__ __forceinline__ void put_row_maxima(const PatchChunks<Bf16>& chunks, 
     for (int i = 0; i < count; i++) {
         const uint32_t first = chunk_magnitudes<Bf16, policy>(chunks[2 * i]);
         const uint32_t second = chunk_magnitudes<Bf16, policy>(chunks[2 * i + 1]);
-        pairs[i] = larger<Bf16>(permute_bytes(first, second, 0x5410), permute_bytes(first, second, 0x7632));
+        pairs[i] = larger<Bf16>(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
     }
     const auto put = [&](uint32_t* to, uint32_t pair) {
         *reinterpret_cast<uint2*>(to) = {magnitude_bits<Bf16>(pair, 0), magnitude_bits<Bf16>(pair, 1)};

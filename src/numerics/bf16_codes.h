@@ -109,23 +109,32 @@ MXQ_HD uint32_t pack_nibble_lines(const uint32_t (&pairs)[4]) {
 #endif
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-// Six bits go through the 8-bit type of the same mantissa. The values of both halves there, clamped to E's range.
+#if defined(__CUDACC__)
+// Six bits go through the 8-bit type of the same mantissa, where there is one. The values of both halves as it takes them,
+// clamped to E's range.
 template <class E>
-__device__ __forceinline__ uint32_t wide_six_bit_pair(uint32_t values) {
+__device__ __forceinline__ uint32_t prepare_six_bit_pair(uint32_t values) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     uint32_t clamped;  // NaN: max
     asm("min.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(clamped) : "r"(values), "r"(bf16_twice(E::max)));
     return multiply_bf16_pairs(clamped, bf16_twice(WideType<E>::to_wide));
+#else
+    return values;
+#endif
 }
 
 // The codes of four such values, a byte each.
 template <class E>
-__device__ __forceinline__ uint32_t encode_wide_six_bits(float a, float b, float c, float d) {
+__device__ __forceinline__ uint32_t encode_six_bits(float a, float b, float c, float d) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     constexpr auto kind = WideType<E>::kind;
     const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kind);
     const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, kind);
     const uint32_t codes = low | high << 16;
     return (codes & 0x1F1F1F1Fu) | ((codes >> 2) & 0x20202020u);
+#else
+    return encode_pair<E>(a, b) | encode_pair<E>(c, d) << 16;
+#endif
 }
 #endif
 

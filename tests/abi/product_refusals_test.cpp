@@ -161,13 +161,13 @@ MXQ_EACH_DEVICE("refusals: grouped_gemm") {
 
 TEST_CASE("refusals: a D of more tiles than a CUDA grid has blocks", "[cuda]") {
     if (!testing::cuda()) MXQ_SKIP("no CUDA device, or a build without CUDA");
-    const int64_t wide = int64_t(1) << 17;  // 2^24 x 2^9 tiles of 128 x 256
+    const int64_t wide = int64_t(1) << 17;  // 2^24 x 2^10 tiles of 128 x 128, which lines of one code take
     auto query = [&](int64_t rows) {
         auto a = testing::make_quantized({}, {std::nullopt, rows, 1}, false), b = testing::make_quantized({}, {std::nullopt, wide, 1}, false);
         return mxq_gemm_query(testing::cuda()->context, nullptr, a, b, testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, wide}), nullptr);
     };
-    MXQ_REFUSED(query(MXQ_MAX_DIM), MXQ_STATUS_UNSUPPORTED, "mma_bf16", "at most 2^31 - 1 tiles", "8589934592");
-    CHECK(query(int64_t(1) << 28) == MXQ_STATUS_OK);
+    MXQ_REFUSED(query(MXQ_MAX_DIM), MXQ_STATUS_UNSUPPORTED, "mma_bf16", "at most 2^31 - 1 tiles", "17179869184");
+    CHECK(query(int64_t(1) << 27) == MXQ_STATUS_OK);
 }
 
 TEST_CASE("refusals: ends that are out of order on a CPU context", "[cpu]") {
