@@ -64,27 +64,46 @@ struct ChunkPlace {
     PartPlace from;      // of a quantized input
 };
 
-// Finds the tile of the block; false where there is none. A barrier must follow before `found` is read.
-__device__ __forceinline__ bool find_chunk_tile(const QuantizeProblem& p, const ChunkTiles& all, ChunkPlace& found) {
-    TilePlace place;
-    if (!find_tile(all.tiles, p.grouped, all.units, found.group, place)) return false;
+// Where the elements of a plain tile are, as every thread can tell by itself.
+struct PlainPlace {
+    int64_t first_row, col;
+    int rows, cols;
+
+    __device__ __forceinline__ PlainPlace(const QuantizeProblem& p, const TilePlace& place, const TileGroup& group)
+        : first_row((p.grouped.groups.set ? group.starts[kSourceCodes] : place.matrix * p.in.rows) + place.row),
+          col(place.col), rows(int(min(place.rows - place.row, int64_t(kTile)))),
+          cols(int(min(p.in.cols - place.col, int64_t(kTile)))) {}
+    __device__ __forceinline__ explicit PlainPlace(const ChunkPlace& found)
+        : first_row(found.first_row), col(found.col), rows(found.rows), cols(found.cols) {}
+};
+
+// What all threads need to know of a tile, by four of them. A barrier must follow before `found` is read.
+__device__ __forceinline__ void describe_tile(const QuantizeProblem& p, const TilePlace& place, ChunkPlace& found) {
     const bool grouped = p.grouped.groups.set;
     if (threadIdx.x == 0) {
+        const PlainPlace plain(p, place, found.group);
         found.scope = place.scope;
-        found.first_row = (grouped ? found.group.starts[kSourceCodes] : place.matrix * p.in.rows) + place.row;
-        found.col = place.col;
-        found.rows = int(min(place.rows - place.row, int64_t(kTile)));
-        found.cols = int(min(p.in.cols - place.col, int64_t(kTile)));
-        if (p.requantizes) {
-            const uint32_t* starts = &found.group.starts[kSourceCodes];
-            const GroupStart start = grouped ? GroupStart{place.scope, 0, starts[0], starts[1]} : GroupStart{};
-            found.from = PartPlace(p.from, place, start, p.in.cols, grouped);
-        }
+        found.first_row = plain.first_row;
+        found.col = plain.col;
+        found.rows = plain.rows;
+        found.cols = plain.cols;
+    }
+    if (threadIdx.x == 96 && p.requantizes) {
+        const uint32_t* starts = &found.group.starts[kSourceCodes];
+        const GroupStart start = grouped ? GroupStart{place.scope, 0, starts[0], starts[1]} : GroupStart{};
+        found.from = PartPlace(p.from, place, start, p.in.cols, grouped);
     }
     if (threadIdx.x == 32 && p.has_rowwise)
         found.parts[0] = PartPlace(p.rowwise, place, part_start(p.grouped, found.group, false), p.in.cols, grouped);
     if (threadIdx.x == 64 && p.has_columnwise)
         found.parts[1] = PartPlace(p.columnwise, place, part_start(p.grouped, found.group, true), p.in.cols, grouped);
+}
+
+// Finds the tile of the block; false where there is none. A barrier must follow before `found` is read.
+__device__ __forceinline__ bool find_chunk_tile(const QuantizeProblem& p, const ChunkTiles& all, ChunkPlace& found) {
+    TilePlace place;
+    if (!find_tile(all.tiles, p.grouped, all.units, found.group, place)) return false;
+    describe_tile(p, place, found);
     return true;
 }
 
@@ -117,9 +136,14 @@ struct ChunkTile {
 
     // Chunk `chunk` of row `line`.
     __device__ __forceinline__ void read_row(int line, int chunk, float (&values)[kChunk]) const {
+        read_row_below(line, 0, chunk, values);
+    }
+    // Chunk `chunk` of the row that lies `below` rows below row `line`, in the same band.
+    __device__ __forceinline__ void read_row_below(int line, int below, int chunk, float (&values)[kChunk]) const {
+        const uint4* from = pieces + below * line_pieces;
 #pragma unroll
         for (int j = 0; j < chunk_pieces; j++) {
-            const uint4 v = pieces[slot(line, chunk * chunk_pieces + j)];
+            const uint4 v = from[slot(line, chunk * chunk_pieces + j)];
             const Chunk<T> piece{{v.x, v.y, v.z, v.w}};
 #pragma unroll
             for (int i = 0; i < in_piece; i++) values[j * in_piece + i] = piece[i];
@@ -130,6 +154,12 @@ struct ChunkTile {
         const StoredBits<T>* from = elements() + element(chunk * kChunk, column);
 #pragma unroll
         for (int i = 0; i < kChunk; i++) values[i] = value(from[i * kTile]);
+    }
+    // The same of two neighbouring columns, the first of them even, of elements of 16 bits: a word for each row.
+    __device__ __forceinline__ void read_column_pair(int column, int chunk, uint32_t (&pairs)[kChunk]) const {
+        const auto* from = reinterpret_cast<const uint32_t*>(elements() + element(chunk * kChunk, column));
+#pragma unroll
+        for (int i = 0; i < kChunk; i++) pairs[i] = from[i * (kTile / 2)];
     }
 };
 
@@ -165,22 +195,37 @@ struct Decoded {};
 template <class Source>
 using TileElement = std::conditional_t<std::is_same_v<Source, Decoded>, float, Source>;
 
-// The tile's elements, zeros where there are none. `wide`: rows consist of whole aligned pieces. A barrier must follow.
+// The tile's elements, zeros where there are none, from rows of whole aligned pieces: on their way when this returns.
 template <class T>
-__device__ __forceinline__ void fill_plain(ChunkTile<T>& tile, const PlainMatrix& in, const ChunkPlace& place, bool wide) {
+__device__ __forceinline__ void copy_plain(ChunkTile<T>& tile, const PlainMatrix& in, const PlainPlace& place) {
     using Tile = ChunkTile<T>;
-    const T* from = static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col;
+    constexpr int step = kChunkThreads / Tile::line_pieces;  // lines at once
+    const int line = threadIdx.x / Tile::line_pieces, piece = threadIdx.x % Tile::line_pieces;
+    const int column = piece * Tile::in_piece;
+    const T* at = static_cast<const T*>(in.data) + (place.first_row + line) * in.row_stride + place.col + column;
+    uint4* const to = &tile.pieces[Tile::slot(line, piece)];
+    const int existing = column < place.cols ? place.rows - line : 0;
+    const auto slots = [](int lines) { return lines * Tile::line_pieces + lines / kChunk; };
+    if (existing + line == kTile) {
+#pragma unroll
+        for (int i = 0; i < kTile; i += step, at += step * in.row_stride) copy_piece(to + slots(i), at, true);
+    } else {
+#pragma unroll
+        for (int i = 0; i < kTile; i += step, at += step * in.row_stride)
+            copy_piece(to + slots(i), i < existing ? at : static_cast<const T*>(in.data), i < existing);
+    }
+}
+
+// The same of any. A barrier must follow.
+template <class T>
+__device__ __forceinline__ void fill_plain(ChunkTile<T>& tile, const PlainMatrix& in, const PlainPlace& place, bool wide) {
+    using Tile = ChunkTile<T>;
     if (wide) {
-#pragma unroll 8
-        for (int i = threadIdx.x; i < kTile * Tile::line_pieces; i += kChunkThreads) {
-            const int line = i / Tile::line_pieces, piece = i % Tile::line_pieces;
-            const bool exists = line < place.rows && piece * Tile::in_piece < place.cols;
-            const T* at = exists ? from + line * in.row_stride + piece * Tile::in_piece : static_cast<const T*>(in.data);
-            copy_piece(&tile.pieces[Tile::slot(line, piece)], at, exists);
-        }
+        copy_plain(tile, in, place);
         wait_for_pieces();
         return;
     }
+    const T* from = static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col;
     const auto* bits = reinterpret_cast<const StoredBits<T>*>(from);
 #pragma unroll 8
     for (int i = threadIdx.x; i < kTile * kTile; i += kChunkThreads) {
@@ -234,7 +279,7 @@ template <class Source>
 __device__ __forceinline__ void fill_tile(ChunkTile<TileElement<Source>>& tile, const QuantizeProblem& p,
                                           const ChunkPlace& place, bool wide) {
     if constexpr (!std::is_same_v<Source, Decoded>) {
-        fill_plain<Source>(tile, p.in, place, wide);
+        fill_plain<Source>(tile, p.in, PlainPlace(place), wide);
     } else {
         switch (p.from.element) {
             case Element::E4M3: return fill_decoded<E4M3>(tile, p.from, place, wide);
@@ -272,9 +317,13 @@ bool is_wide_source(const QuantizeProblem& p) {
 
 // The larger of a maximum and the magnitudes of a chunk, NaN ignored.
 __device__ __forceinline__ float larger_magnitude(float largest, const float (&values)[kChunk]) {
+    float second = 0;
 #pragma unroll
-    for (int i = 0; i < kChunk; i++) largest = fmaxf(largest, fabsf(values[i]));
-    return largest;
+    for (int i = 0; i < kChunk; i += 2) {
+        largest = fmaxf(largest, fabsf(values[i]));
+        second = fmaxf(second, fabsf(values[i + 1]));
+    }
+    return fmaxf(largest, second);
 }
 
 }  // namespace mxq::cuda

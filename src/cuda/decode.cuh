@@ -9,41 +9,11 @@
 #include "core/problem.h"
 #include "cuda/access.cuh"
 #include "cuda/groups.cuh"
+#include "cuda/types.cuh"
 #include "numerics/nvfp4.h"
 #include "numerics/packing.h"
 
 namespace mxq::cuda {
-
-// ---- Types -----------------------------------------------------------------------------------------------------------
-
-constexpr Element kCodeElements[] = {Element::E4M3, Element::E5M2, Element::E2M3, Element::E3M2, Element::E2M1};
-
-// Calls body(element) with a value of the element's type.
-template <class Body>
-void with_code_type(Element element, const Body& body) {
-    if (element == Element::E4M3) body(E4M3{});
-    if (element == Element::E5M2) body(E5M2{});
-    if (element == Element::E2M3) body(E2M3{});
-    if (element == Element::E3M2) body(E3M2{});
-    if (element == Element::E2M1) body(E2M1{});
-}
-
-// Calls body(plain, element) with a value of each type.
-template <class Body>
-void with_decoded_types(int32_t plain_format, Element element, const Body& body) {
-    with_code_type(element, [&](auto code) {
-        if (plain_format == MXQ_FORMAT_F32) body(float{}, code);
-        if (plain_format == MXQ_FORMAT_F16) body(F16{}, code);
-        if (plain_format == MXQ_FORMAT_BF16) body(Bf16{}, code);
-    });
-}
-
-// Calls body(plain, element) for every pair that with_decoded_types knows.
-template <class Body>
-void with_all_decoded_types(const Body& body) {
-    for (int32_t plain : {MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16})
-        for (const Element element : kCodeElements) with_decoded_types(plain, element, body);
-}
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 

@@ -230,7 +230,7 @@ void run_types(const Context& context, const DequantizeProblem& problem, const L
 }
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
-    with_decoded_types(problem.out.format, problem.in.element,
+    with_types(problem.out.format, problem.in.element,
                        [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
 }
 
@@ -239,7 +239,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
 const DequantizeImplementation dequantize_rowwise = {"dequantize_rowwise", declines, nullptr, run};
 
 void load_dequantize_rowwise() {
-    with_all_decoded_types([]<class T, class E>(T, E) {
+    with_all_types([]<class T, class E>(T, E) {
         load_kernel(reinterpret_cast<const void*>(dequantize_rowwise_kernel<T, E>), 0);
         load_kernel(reinterpret_cast<const void*>(dequantize_rowwise_groups_kernel<T, E>), 0);
     });

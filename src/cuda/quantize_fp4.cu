@@ -5,18 +5,19 @@
 // chunk of 16 elements at a time, in fp32, since that is what a transform, a Philox counter and an NVFP4 block are:
 //
 //     rowwise      16 elements of a row     -> transform -> maximum -> scale -> 16 codes -> 8 bytes, eight lanes 64 in a row
-//     columnwise   16 elements of a column  -> the same, from the same tile
+//     columnwise   16 elements of a column  -> the same, from the same tile (of 16-bit types, two columns at once)
 //     square       before both: the maximum (and the better scale) of every 16 x 16, by the warp that holds its 16 rows
 //     scales       as bytes through shared memory, then as words in the layout's order
 //
-// Bytes an element: 2 or 4 read once, 0.56 written for each part; bound by arithmetic: about 35 operations an element for
-// four over six, 25 for stochastic rounding, 20 for a transform.
+// Bytes an element: 2 or 4 read once, 0.56 written for each part; bound by arithmetic: about 20 operations an element for
+// stochastic rounding or a transform, 30 for four over six, whose scales are chosen by estimates where those are enough.
 #include "cuda/amax.h"
 #include "cuda/chunk_tile.cuh"
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize_fp4.h"
 #include "cuda/types.cuh"
+#include "numerics/bf16_codes.h"
 #include "numerics/four_over_six.h"
 #include "numerics/hadamard.h"
 #include "numerics/nvfp4.h"
@@ -28,9 +29,13 @@ namespace {
 
 constexpr int kCells = kSideChunks * kSideChunks;  // 16 x 16 squares of a tile
 
+// What a kernel is compiled for. With each, parts may be transformed.
+enum class Way { Nearest, Stochastic, FourOverSix };
+
 struct Arguments {
     QuantizeProblem problem;
     ChunkTiles tiles;
+    HadamardSigns signs;
     bool nvfp4;
     bool wide_in, wide[2];  // parts: rowwise, columnwise
 };
@@ -47,21 +52,45 @@ struct Shared {
 // What holds for all chunks of a part.
 struct Rule {
     Nvfp4Global global;
+    float unit;  // of estimates, NaN where there can be none
+    bool hadamard, columnwise;
     PhiloxKey key;
     uint64_t offset;
-    uint32_t hadamard_mask;
-    bool hadamard, columnwise;
+    // Where the lane's chunk of line 0 goes, of so many bytes, and its place among all for the counter.
+    uint8_t* codes;
+    uint32_t line_bytes;
+    int rows, lines, bytes;
+    int stored_shift;  // chunks that share a stored scale, as a power of two
+    uint32_t first_line, chunk;
 };
 
 __device__ __forceinline__ Nvfp4Global load_global(const Arguments& a, const QuantizedPart& part, const ChunkPlace& place) {
     return a.nvfp4 ? nvfp4_global(part.amax[place.scope * part.scope_stride], part.scale_max) : Nvfp4Global{};
 }
 
+template <Way way>
 __device__ __forceinline__ Rule load_rule(const Arguments& a, const QuantizedPart& part, const ChunkPlace& place) {
     const QuantizeProblem& p = a.problem;
-    const uint64_t seed = p.seed_offset ? p.seed_offset[0] : 0, offset = p.seed_offset ? p.seed_offset[1] : 0;
-    const bool hadamard = part.columnwise ? p.hadamard.columnwise : p.hadamard.rowwise;
-    return {load_global(a, part, place), philox_key(seed), offset, p.hadamard.mask, hadamard, part.columnwise};
+    const PartPlace& to = place.parts[part.columnwise];
+    const int byte = chunk_of_lane() * (kChunk / 2);
+    Rule rule{load_global(a, part, place)};
+    rule.columnwise = part.columnwise;
+    rule.hadamard = part.columnwise ? p.hadamard.columnwise : p.hadamard.rowwise;
+    if constexpr (way == Way::FourOverSix)
+        rule.unit = can_estimate(rule.global) ? error_unit(rule.global) : bits_float(kNanBits);
+    if constexpr (way == Way::Stochastic) {
+        rule.key = philox_key(p.seed_offset[0]);
+        rule.offset = p.seed_offset[1];
+        rule.first_line = uint32_t(to.line);
+        rule.chunk = uint32_t(to.position / kChunk) + chunk_of_lane();
+    }
+    rule.codes = to.codes.codes + byte;
+    rule.line_bytes = uint32_t(to.codes.line_bytes);
+    rule.rows = place.rows;
+    rule.lines = to.codes.lines;
+    rule.bytes = (to.codes.length + 1) / 2 - byte;
+    rule.stored_shift = 31 - __clz(part.layout.block / kChunk);
+    return rule;
 }
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------
@@ -100,23 +129,57 @@ __device__ __forceinline__ Errors errors_of(const float (&values)[kChunk], const
             nvfp4_errors_16<squared, corrects>(values, candidates.six, global)};
 }
 
-__device__ __forceinline__ Errors chunk_errors(FourOverSix mode, const float (&values)[kChunk],
-                                               const Nvfp4Candidates& candidates, const Nvfp4Global& global) {
+struct ChunkValues {
+    float at[kChunk];
+};
+
+// Out of line, and from memory: what calls it mostly needs no errors, but all of its registers.
+__device__ __noinline__ Errors chunk_errors(FourOverSix mode, const ChunkValues& values, Nvfp4Candidates candidates,
+                                            Nvfp4Global global) {
     const bool squared = mode == FourOverSix::Mse;
     if (ErrorDivisor::serves(global.amax))
-        return squared ? errors_of<true, true>(values, candidates, global) : errors_of<false, true>(values, candidates, global);
-    return squared ? errors_of<true, false>(values, candidates, global) : errors_of<false, false>(values, candidates, global);
+        return squared ? errors_of<true, true>(values.at, candidates, global)
+                       : errors_of<false, true>(values.at, candidates, global);
+    return squared ? errors_of<true, false>(values.at, candidates, global)
+                   : errors_of<false, false>(values.at, candidates, global);
 }
 
-// The scale of the block of one line that the chunk lies in.
-__device__ __forceinline__ uint32_t line_scale(const Arguments& a, const Rule& rule, const float (&values)[kChunk]) {
+__device__ __forceinline__ Errors exact_errors(FourOverSix mode, const float (&values)[kChunk],
+                                               const Nvfp4Candidates& candidates, const Nvfp4Global& global) {
+    ChunkValues copy;
+#pragma unroll
+    for (int i = 0; i < kChunk; i++) copy.at[i] = values[i];
+    return chunk_errors(mode, copy, candidates, global);
+}
+
+// A scale, and what elements are multiplied by.
+struct BlockScale {
+    uint32_t scale;
+    float multiplier;
+};
+
+template <bool squared>
+__device__ __forceinline__ BlockScale better_scale(const float (&values)[kChunk], float amax, const Nvfp4Global& global,
+                                                   float unit) {
+    const Nvfp4Candidates candidates = nvfp4_candidates(amax, global);
+    const ErrorScale four = error_scale(candidates.four, global, unit), six = error_scale(candidates.six, global, unit);
+    Errors errors{error_estimate_16<squared>(values, four), error_estimate_16<squared>(values, six)};
+    if (!can_estimate(amax, candidates.six, four, six) || !is_clear<squared>(errors.four, errors.six, amax))
+        errors = exact_errors(squared ? FourOverSix::Mse : FourOverSix::Mae, values, candidates, global);
+    const uint32_t scale = nvfp4_choice(candidates, errors.four, errors.six);
+    return {scale, scale == candidates.four ? four.multiplier : six.multiplier};
+}
+
+// Of the block of one line that the chunk lies in.
+template <Way way>
+__device__ __forceinline__ BlockScale line_scale(const Arguments& a, const Rule& rule, const float (&values)[kChunk]) {
     const QuantizeProblem& p = a.problem;
     const uint32_t amax = block_amax(chunk_amax(a, values), p.tile.length);
-    if (!a.nvfp4) return mx_scale(p, amax);
-    if (p.four_over_six == FourOverSix::None) return nvfp4_scale(bits_float(amax), rule.global);
-    const Nvfp4Candidates candidates = nvfp4_candidates(bits_float(amax), rule.global);
-    const Errors errors = chunk_errors(p.four_over_six, values, candidates, rule.global);
-    return nvfp4_choice(candidates, errors.four, errors.six);
+    if constexpr (way == Way::FourOverSix)
+        return p.four_over_six == FourOverSix::Mse ? better_scale<true>(values, bits_float(amax), rule.global, rule.unit)
+                                                   : better_scale<false>(values, bits_float(amax), rule.global, rule.unit);
+    const uint32_t scale = a.nvfp4 ? nvfp4_scale(bits_float(amax), rule.global) : mx_scale(p, amax);
+    return {scale, a.nvfp4 ? nvfp4_multiplier(scale, rule.global) : scale_reciprocal(scale)};
 }
 
 // ---- Square tiles ----------------------------------------------------------------------------------------------------
@@ -131,7 +194,7 @@ __device__ uint32_t square_choice(const Shared<T>& shared, FourOverSix mode, flo
     for (int k = 0; k < kChunkSteps; k++) {
         float values[kChunk];
         shared.tile.read_row(row_of_step(k % 2 * 2 + k / 2), chunk_of_lane(), values);
-        const Errors errors = chunk_errors(mode, values, candidates, global);
+        const Errors errors = exact_errors(mode, values, candidates, global);
         if (k % 2 == 0) {
             first = errors;
         } else {
@@ -147,7 +210,7 @@ __device__ uint32_t square_choice(const Shared<T>& shared, FourOverSix mode, flo
     return nvfp4_choice(candidates, sum.four, sum.six);
 }
 
-template <class T>
+template <Way way, class T>
 __device__ __forceinline__ void nvfp4_cells(const Arguments& a, uint32_t amax, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
     const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
@@ -158,9 +221,8 @@ __device__ __forceinline__ void nvfp4_cells(const Arguments& a, uint32_t amax, S
         if (!(which == 0 ? p.has_rowwise : p.has_columnwise)) continue;
         const Nvfp4Global global = load_global(a, which == 0 ? p.rowwise : p.columnwise, shared.place);
         const bool done = which == 1 && p.has_rowwise && global.amax == done_amax;
-        if (!done) scale = p.four_over_six == FourOverSix::None
-                               ? nvfp4_scale(bits_float(amax), global)
-                               : square_choice(shared, p.four_over_six, bits_float(amax), global);
+        if (!done && way == Way::FourOverSix) scale = square_choice(shared, p.four_over_six, bits_float(amax), global);
+        else if (!done) scale = nvfp4_scale(bits_float(amax), global);
         done_amax = global.amax;
         if (threadIdx.x % 32 < kSideChunks) shared.cells[which][cell] = uint8_t(scale);
     }
@@ -181,7 +243,7 @@ __device__ __forceinline__ void mx_cells(const QuantizeProblem& p, uint32_t amax
 }
 
 // The scale of every 16 x 16. Ends with a barrier.
-template <class T>
+template <Way way, class T>
 __device__ __forceinline__ void square_scales(const Arguments& a, Shared<T>& shared) {
     uint32_t amax = 0;
 #pragma unroll 1
@@ -192,43 +254,56 @@ __device__ __forceinline__ void square_scales(const Arguments& a, Shared<T>& sha
     }
     amax = max(amax, __shfl_xor_sync(kAllLanes, amax, 8));
     amax = max(amax, __shfl_xor_sync(kAllLanes, amax, 16));
-    if (a.nvfp4) nvfp4_cells(a, amax, shared);
+    if (a.nvfp4) nvfp4_cells<way>(a, amax, shared);
     else mx_cells(a.problem, amax, shared);
     __syncthreads();
 }
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
-// Sixteen codes, packed, before any is masked.
-__device__ __forceinline__ uint2 nearest_codes(const float (&values)[kChunk], float multiplier) {
-    uint32_t codes[4], packed[2];
+// Eight codes each, packed, before any is masked.
+__device__ __forceinline__ uint32_t nearest_codes(const float* values, float multiplier) {
+    uint32_t pairs[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const auto pair = [&](int k) {
-            return encode_pair<E2M1>(multiply_rn(values[k], multiplier), multiply_rn(values[k + 1], multiplier));
-        };
-        codes[i] = pair(4 * i) | pair(4 * i + 2) << 16;
-    }
-    pack_16<4>(codes, packed);
-    return {packed[0], packed[1]};
+    for (int i = 0; i < 4; i++)
+        pairs[i] = encode_e2m1_floats(multiply_rn(values[2 * i], multiplier), multiply_rn(values[2 * i + 1], multiplier));
+    return pack_nibble_pairs(pairs);
 }
 
-__device__ __forceinline__ uint2 stochastic_codes(const float (&values)[kChunk], float multiplier, const Rule& rule,
-                                                  int64_t line, int64_t position) {
-    const PhiloxCounter counter =
-        philox_counter(uint32_t(position / kChunk), uint32_t(line), rule.columnwise, rule.offset);
-    const PhiloxWords random = philox(rule.key, counter);
-    uint32_t packed[2] = {};
+// Of the bytes that stochastic_e2m1_byte leaves on top, s000 0ccc, four as nibbles.
+__device__ __forceinline__ uint32_t upper_bytes(const uint32_t (&words)[4]) {
+    const uint32_t low = __byte_perm(words[0], words[1], 0x0073), high = __byte_perm(words[2], words[3], 0x0073);
+    const uint32_t bytes = __byte_perm(low, high, 0x5410);
+    return (bytes | bytes >> 4) & 0x0F0F0F0Fu;
+}
+
+__device__ __forceinline__ uint32_t stochastic_codes(const float* values, float multiplier, const uint32_t* random) {
+    uint32_t codes[2];
 #pragma unroll
-    for (int i = 0; i < kChunk; i++)
-        packed[i / 8] |= stochastic_e2m1(multiply_rn(values[i], multiplier), philox_byte(random, i)) << (i % 8 * 4);
-    return {packed[0], packed[1]};
+    for (int j = 0; j < 2; j++) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            words[i] = stochastic_e2m1_byte(multiply_rn(values[4 * j + i], multiplier), stochastic_key(~random[j], i));
+        codes[j] = upper_bytes(words);
+    }
+    return pack_nibbles(codes[0], codes[1]);
+}
+
+template <Way way>
+__device__ __forceinline__ uint2 chunk_codes(const float (&values)[kChunk], float multiplier, const Rule& rule, int line) {
+    if constexpr (way == Way::Stochastic) {
+        const PhiloxWords random =
+            philox(rule.key, philox_counter(rule.chunk, rule.first_line + line, rule.columnwise, rule.offset));
+        return {stochastic_codes(values, multiplier, random.words), stochastic_codes(values + 8, multiplier, random.words + 2)};
+    }
+    return {nearest_codes(values, multiplier), nearest_codes(values + 8, multiplier)};
 }
 
 // The first `bytes` of a chunk's eight.
 __device__ __forceinline__ void store_chunk_codes(uint8_t* to, uint2 codes, int bytes, bool wide) {
     if (wide && bytes >= 8) {
-        *reinterpret_cast<uint2*>(to) = codes;
+        __stwb(reinterpret_cast<uint2*>(to), codes);
         return;
     }
 #pragma unroll
@@ -238,54 +313,79 @@ __device__ __forceinline__ void store_chunk_codes(uint8_t* to, uint2 codes, int 
 
 // ---- Parts -----------------------------------------------------------------------------------------------------------
 
-// Chunk `chunk` of `line` of the tile as the part has it; all lanes of a warp call it. `cell` is the square that it lies in.
-template <class T>
-__device__ __forceinline__ void emit_chunk(const Arguments& a, const QuantizedPart& part, const Rule& rule,
-                                           float (&values)[kChunk], int line, int chunk, int cell, Shared<T>& shared) {
+// The lane's chunk of `line` of the tile as the part has it; all lanes of a warp call it. `cell` is the square that it lies in.
+template <Way way, class T>
+__device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule, float (&values)[kChunk], int line, int cell,
+                                           Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
-    const PartPlace& place = shared.place.parts[rule.columnwise];
-    if (rule.hadamard) hadamard_16(values, rule.hadamard_mask);
-    const uint32_t scale = p.square_tiles ? shared.cells[rule.columnwise][cell] : line_scale(a, rule, values);
-    const float multiplier = a.nvfp4 ? nvfp4_multiplier(scale, rule.global) : scale_reciprocal(scale);
-    const uint2 codes = p.seed_offset ? stochastic_codes(values, multiplier, rule, place.line + line,
-                                                         place.position + chunk * kChunk)
-                                      : nearest_codes(values, multiplier);
+    const int chunk = chunk_of_lane();
+    if (rule.hadamard) hadamard_16(values, a.signs);
+    BlockScale block;
+    if (p.square_tiles) {
+        block.scale = shared.cells[rule.columnwise][cell];
+        block.multiplier = a.nvfp4 ? nvfp4_multiplier(block.scale, rule.global) : scale_reciprocal(block.scale);
+    } else {
+        block = line_scale<way>(a, rule, values);
+    }
+    const uint2 codes = chunk_codes<way>(values, block.multiplier, rule, line);
 
     // Transformed padding may be -0, but blocks of padding alone are zero.
-    const int first = rule.columnwise ? chunk * kChunk / p.tile.length * p.tile.length : line;
-    const uint32_t mask = first >= shared.place.rows ? 0 : a.nvfp4 ? nvfp4_code_mask(scale) : code_mask<E2M1>(scale);
-    const int in_column = part.layout.block / kChunk;  // chunks that share a stored scale
-    if (chunk % in_column == 0)
-        reinterpret_cast<uint8_t*>(shared.scales[rule.columnwise][line])[chunk / in_column] = uint8_t(scale);
-    if (line < place.codes.lines)
-        store_chunk_codes(place.codes.codes + line * place.codes.line_bytes + chunk * kChunk / 2,
-                          {codes.x & mask, codes.y & mask}, (place.codes.length + 1) / 2 - chunk * kChunk / 2,
+    const int first = rule.columnwise ? chunk * kChunk & -p.tile.length : line;
+    const uint32_t mask =
+        first >= rule.rows ? 0 : a.nvfp4 ? nvfp4_code_mask(block.scale) : code_mask<E2M1>(block.scale);
+    const int column = chunk >> rule.stored_shift;
+    if (column << rule.stored_shift == chunk)
+        reinterpret_cast<uint8_t*>(shared.scales[rule.columnwise][line])[column] = uint8_t(block.scale);
+    if (line < rule.lines)
+        store_chunk_codes(rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes, {codes.x & mask, codes.y & mask}, rule.bytes,
                           a.wide[rule.columnwise]);
 }
 
-template <class T>
+template <Way way, class T>
 __device__ __forceinline__ void emit_rowwise(const Arguments& a, Shared<T>& shared) {
-    const Rule rule = load_rule(a, a.problem.rowwise, shared.place);
+    const Rule rule = load_rule<way>(a, a.problem.rowwise, shared.place);
     const int chunk = chunk_of_lane();
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
         const int line = row_of_step(i);
         float values[kChunk];
-        shared.tile.read_row(line, chunk, values);
-        emit_chunk(a, a.problem.rowwise, rule, values, line, chunk, line / kChunk * kSideChunks + chunk, shared);
+        shared.tile.read_row_below(row_of_step(0), line - row_of_step(0), chunk, values);
+        emit_chunk<way>(a, rule, values, line, line / kChunk * kSideChunks + chunk, shared);
     }
 }
 
+// The lower or upper element of a word.
 template <class T>
+__device__ __forceinline__ float half_of(uint32_t pair, int upper) {
+    if constexpr (std::is_same_v<T, Bf16>) return bits_float(__byte_perm(pair, 0, upper ? 0x3244 : 0x1044));
+    else return to_float(T{uint16_t(pair >> (16 * upper))});
+}
+
+template <Way way, class T>
 __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& shared) {
-    const Rule rule = load_rule(a, a.problem.columnwise, shared.place);
+    const Rule rule = load_rule<way>(a, a.problem.columnwise, shared.place);
     const int chunk = chunk_of_lane();
+    const auto emit = [&](float (&values)[kChunk], int line) {
+        emit_chunk<way>(a, rule, values, line, chunk * kSideChunks + line / kChunk, shared);
+    };
+    constexpr int together = sizeof(T) == 4 || way == Way::FourOverSix ? 1 : 2;  // as registers allow
 #pragma unroll 1
-    for (int i = 0; i < kChunkSteps; i++) {
+    for (int i = 0; i < kChunkSteps; i += together) {
         const int line = column_of_step<T>(i);
         float values[kChunk];
-        shared.tile.read_column(line, chunk, values);
-        emit_chunk(a, a.problem.columnwise, rule, values, line, chunk, chunk * kSideChunks + line / kChunk, shared);
+        if constexpr (together == 1) {
+            shared.tile.read_column(line, chunk, values);
+            emit(values, line);
+        } else {
+            uint32_t pairs[kChunk];
+            shared.tile.read_column_pair(line, chunk, pairs);
+#pragma unroll 1
+            for (int upper = 0; upper < 2; upper++) {
+#pragma unroll
+                for (int j = 0; j < kChunk; j++) values[j] = half_of<T>(pairs[j], upper);
+                emit(values, line + upper);
+            }
+        }
     }
 }
 
@@ -313,19 +413,35 @@ __device__ __forceinline__ void store_scales(const QuantizedPart& part, const Sc
     }
 }
 
-template <class Source>
+// The tile, and what all threads know of it. Ends with a barrier. What is copied is on its way while places are found.
+template <class Source, class T>
+__device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared<T>& shared) {
+    const QuantizeProblem& p = a.problem;
+    constexpr bool is_plain = !std::is_same_v<Source, Decoded>;
+    if constexpr (is_plain)
+        if (a.wide_in) copy_plain(shared.tile, p.in, PlainPlace(p, place, shared.place.group));
+    describe_tile(p, place, shared.place);
+    if (!is_plain || !a.wide_in) {
+        __syncthreads();
+        fill_tile<Source>(shared.tile, p, shared.place, a.wide_in);
+    } else {
+        wait_for_pieces();
+    }
+    __syncthreads();
+}
+
+template <class Source, Way way>
 __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<TileElement<Source>>)
     quantize_fp4_kernel(const __grid_constant__ Arguments a) {
     extern __shared__ uint4 memory[];
     auto& shared = *reinterpret_cast<Shared<TileElement<Source>>*>(memory);
     const QuantizeProblem& p = a.problem;
-    if (!find_chunk_tile(p, a.tiles, shared.place)) return;
-    __syncthreads();
-    fill_tile<Source>(shared.tile, p, shared.place, a.wide_in);
-    __syncthreads();
-    if (p.square_tiles) square_scales(a, shared);
-    if (p.has_rowwise) emit_rowwise(a, shared);
-    if (p.has_columnwise) emit_columnwise(a, shared);
+    TilePlace place;
+    if (!find_tile(a.tiles.tiles, p.grouped, a.tiles.units, shared.place.group, place)) return;
+    load_tile<Source>(a, place, shared);
+    if (p.square_tiles) square_scales<way>(a, shared);
+    if (p.has_rowwise) emit_rowwise<way>(a, shared);
+    if (p.has_columnwise) emit_columnwise<way>(a, shared);
     __syncthreads();
     if (p.has_rowwise) store_scales(p.rowwise, shared.place.parts[0].scales, shared.scales[0]);
     if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[1].scales, shared.scales[1]);
@@ -339,13 +455,28 @@ std::string declines(const Context& context, const QuantizeProblem& problem) {
 
 bool is_wide_part(const QuantizedPart& part) { return is_aligned(part.codes, 8) && part.line_bytes % 8 == 0; }
 
+// Calls body with a constant of what the problem asks for.
+template <class Body>
+void with_way(const QuantizeProblem& problem, const Body& body) {
+    if (problem.four_over_six != FourOverSix::None) body(std::integral_constant<Way, Way::FourOverSix>{});
+    else if (problem.seed_offset) body(std::integral_constant<Way, Way::Stochastic>{});
+    else body(std::integral_constant<Way, Way::Nearest>{});
+}
+
 template <class Source>
 void run_source(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    const Arguments a{problem, ChunkTiles(problem), problem.format->is_nvfp4(), is_wide_source<Source>(problem),
-                      {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
+    const Arguments a{problem, ChunkTiles(problem), hadamard_signs(problem.hadamard.mask), problem.format->is_nvfp4(),
+                      is_wide_source<Source>(problem), {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
     if (a.tiles.count() == 0) return;
-    launch(context, quantize_fp4_kernel<Source>, "quantize_fp4", a.tiles.tiles.grid(), dim3(kChunkThreads),
-           sizeof(Shared<TileElement<Source>>), call.stream, a);
+    with_way(problem, [&](auto way) {
+        launch(context, quantize_fp4_kernel<Source, way>, "quantize_fp4", a.tiles.tiles.grid(), dim3(kChunkThreads),
+               sizeof(Shared<TileElement<Source>>), call.stream, a);
+    });
+}
+
+template <class Source, Way... ways>
+void load_ways() {
+    (load_kernel(reinterpret_cast<const void*>(quantize_fp4_kernel<Source, ways>), sizeof(Shared<TileElement<Source>>)), ...);
 }
 
 }  // namespace
@@ -359,9 +490,7 @@ void launch_quantize_fp4(const Context& context, const QuantizeProblem& problem,
 const QuantizeImplementation quantize_fp4 = {"quantize_fp4", declines, nullptr, launch_quantize_fp4};
 
 void load_quantize_fp4() {
-    with_all_sources([]<class Source>(Source) {
-        load_kernel(reinterpret_cast<const void*>(quantize_fp4_kernel<Source>), sizeof(Shared<TileElement<Source>>));
-    });
+    with_all_sources([]<class Source>(Source) { load_ways<Source, Way::Nearest, Way::Stochastic, Way::FourOverSix>(); });
 }
 
 }  // namespace mxq::cuda

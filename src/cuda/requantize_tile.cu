@@ -243,7 +243,12 @@ __device__ __forceinline__ void requantize_patch(const TileArguments& a, const T
         if (has_part(a.problem, which)) store_scales(a.problem, a.rule, place, tile.group, which, tile.scales.parts[which]);
 }
 
-constexpr int kCodeBlocks = 5;  // that share an SM: 96 registers
+// Blocks that share an SM: 96 registers a thread. Below sm_89 codes are rounded in software, which takes more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+constexpr int kCodeBlocks = 3;
+#else
+constexpr int kCodeBlocks = 5;
+#endif
 
 template <class S, class E>
 __global__ void __launch_bounds__(CodePlace::threads, kCodeBlocks)

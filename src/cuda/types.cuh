@@ -28,6 +28,13 @@ void with_types(int32_t plain_format, Element element, const Body& body) {
     });
 }
 
+// Calls body(plain, element) for every pair that with_types knows.
+template <class Body>
+void with_all_types(const Body& body) {
+    for (int32_t plain : {MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16})
+        for (const Element element : kElements) with_types(plain, element, body);
+}
+
 template <class E, ScaleRounding rounding, int count>
 __device__ __forceinline__ void scales_of_rounding(uint32_t (&values)[count], Nonfinite policy) {
 #pragma unroll

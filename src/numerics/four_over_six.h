@@ -57,4 +57,73 @@ MXQ_HD float nvfp4_errors_16(const float (&values)[16], uint32_t scale, const Nv
     return sum;
 }
 
+// ---- Which of two, mostly without the errors --------------------------------------------------------------------------
+//
+// An error's estimate takes half the operations: the same codes, but values and differences with fewer roundings, and sums
+// in another order. Where two estimates are further apart than all that can make, the errors are in their order; else they
+// are needed.
+//
+// With u = 2^-24, a the block's maximum, D the value of 1 under its scale and e the errors: products are below 7 and
+// D <= a / 2, so that differences differ by 10 u a at most, 16 of them under two scales by 320 u a; the sums round by 15 u e
+// each, e <= 16 D. In squares, 2 |d| of each count, of which Cauchy's inequality makes 20 u (a^2 + 8 (e4 + e6)), to which the
+// roundings of squares and sums add 50 u (e4 + e6).
+
+// What is multiplied in an estimate: the contract's multiplier, and nearly its value of 1.
+struct ErrorScale {
+    float multiplier, unit;
+};
+
+// Of a scale that is not 0, under error_unit of the global maximum.
+MXQ_HD float error_unit(const Nvfp4Global& global) { return divide_rn(global.amax, global.largest); }
+
+MXQ_HD ErrorScale error_scale(uint32_t scale, const Nvfp4Global& global, float unit) {
+    return {nvfp4_multiplier(scale, global), multiply_rn(decode<E4M3>(scale), unit)};
+}
+
+// Whether estimates are what is said above: of all blocks, and of one.
+MXQ_HD bool can_estimate(const Nvfp4Global& global) { return global.amax >= 0x1p-40f && global.amax <= 0x1p+40f; }
+
+MXQ_HD bool can_estimate(float block_amax, uint32_t scale_of_six, const ErrorScale& four, const ErrorScale& six) {
+    const float larger = four.multiplier > six.multiplier ? four.multiplier : six.multiplier;
+    return scale_of_six != 0 && block_amax >= 0x1p-50f && multiply_rn(block_amax, larger) < 7;
+}
+
+MXQ_HD float fused_multiply_add(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+    return __fmaf_rn(a, b, c);
+#else
+    return __builtin_fmaf(a, b, c);
+#endif
+}
+
+template <bool squared>
+MXQ_HD float error_estimate_16(const float (&values)[16], const ErrorScale& scale) {
+    // As in round_to_e2m1, but for both signs: one and a half times a power of two.
+    constexpr uint32_t one = 127u << 23, shift = (22u << 23) + (1u << 22);
+    float sums[2] = {};
+    for (int i = 0; i < 16; ++i) {
+        const float scaled = multiply_rn(values[i], scale.multiplier);
+        const uint32_t exponent = float_bits(scaled) & kInfinityBits;
+#if defined(__CUDA_ARCH__)
+        const float magic = bits_float(__viaddmax_u32(exponent, shift, one + shift));
+#else
+        const float magic = bits_float((exponent > one ? exponent : one) + shift);
+#endif
+        const float element = add_rn(add_rn(scaled, magic), -magic);
+        const float difference = fused_multiply_add(element, scale.unit, -values[i]);
+        float& sum = sums[i % 2];
+        sum = squared ? fused_multiply_add(difference, difference, sum)
+                      : add_rn(sum, bits_float(float_bits(difference) & kMagnitudeMask));
+    }
+    return add_rn(sums[0], sums[1]);
+}
+
+// Whether estimates are far enough apart; not where one is NaN.
+template <bool squared>
+MXQ_HD bool is_clear(float four, float six, float block_amax) {
+    const float apart = bits_float(float_bits(add_rn(four, -six)) & kMagnitudeMask), both = add_rn(four, six);
+    if constexpr (!squared) return apart > multiply_rn(block_amax, 0x1p-14f);
+    return apart > add_rn(multiply_rn(multiply_rn(block_amax, block_amax), 0x1p-19f), multiply_rn(both, 0x1p-16f));
+}
+
 }  // namespace mxq

@@ -20,8 +20,19 @@ MXQ_HD float hadamard_butterfly(float own, float other, bool upper) {
 // Element after the stages.
 MXQ_HD float hadamard_scale(float value) { return multiply_rn(value, 0.25f); }
 
-MXQ_HD void hadamard_16(float (&values)[16], uint32_t mask) {
-    for (int i = 0; i < 16; ++i) values[i] = hadamard_sign(values[i], mask, i);
+// What flips the sign of each element.
+struct HadamardSigns {
+    uint32_t bits[16];
+};
+
+MXQ_HD HadamardSigns hadamard_signs(uint32_t mask) {
+    HadamardSigns signs{};
+    for (int i = 0; i < 16; ++i) signs.bits[i] = (mask >> i & 1) << 31;
+    return signs;
+}
+
+MXQ_HD void hadamard_16(float (&values)[16], const HadamardSigns& signs) {
+    for (int i = 0; i < 16; ++i) values[i] = bits_float(float_bits(values[i]) ^ signs.bits[i]);
     for (int distance = 1; distance < 16; distance *= 2)
         for (int pair = 0; pair < 8; ++pair) {
             const int i = pair / distance * 2 * distance + pair % distance;
@@ -31,5 +42,7 @@ MXQ_HD void hadamard_16(float (&values)[16], uint32_t mask) {
         }
     for (float& value : values) value = hadamard_scale(value);
 }
+
+MXQ_HD void hadamard_16(float (&values)[16], uint32_t mask) { hadamard_16(values, hadamard_signs(mask)); }
 
 }  // namespace mxq

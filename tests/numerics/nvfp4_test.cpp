@@ -286,3 +286,70 @@ TEST_CASE("four over six: a corrected product with the reciprocal is the quotien
         CHECK(6 * 448 * g < 0x1p116f);
     }
 }
+
+namespace {
+
+// A block in which nothing is as it mostly is, where `kind` says so.
+void fill_block(float (&x)[16], int kind, float unit, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    for (float& element : x) element = unit * normal(random);
+    if (kind == 1)
+        for (float& element : x) element = unit * static_cast<float>(random() % 25) / 24;          // ties
+    if (kind == 2)
+        for (float& element : x) element = unit * std::ldexp(1.0f, -static_cast<int>(random() % 9));
+    if (kind == 3)
+        for (float& element : x) element = oracle::float_of(oracle::bits_of(unit) + random() % 3);  // around one value
+    if (kind == 4) x[random() % 16] = NAN;
+    if (kind == 5) x[random() % 16] *= 1000;
+}
+
+struct Estimates {
+    int64_t ran = 0, clear = 0, usual = 0, usual_clear = 0;
+};
+
+// Where the estimates are clear apart, the errors are in their order.
+template <bool squared>
+void check_estimates(const float (&x)[16], bool usual, float g, int t, Estimates& counts) {
+    const mxq::Nvfp4Global global = mxq::nvfp4_global(g, t);
+    float a = 0;
+    for (float value : x) a = std::max(a, mxq::bits_float(mxq::amax_bits<mxq::Nonfinite::Saturate>(value)));
+    const mxq::Nvfp4Candidates candidates = mxq::nvfp4_candidates(a, global);
+    const float unit = mxq::error_unit(global);
+    const mxq::ErrorScale four = mxq::error_scale(candidates.four, global, unit);
+    const mxq::ErrorScale six = mxq::error_scale(candidates.six, global, unit);
+    const float four_estimate = mxq::error_estimate_16<squared>(x, four);
+    const float six_estimate = mxq::error_estimate_16<squared>(x, six);
+    ++counts.ran;
+    if (!mxq::can_estimate(global) || !mxq::can_estimate(a, candidates.six, four, six)) return;
+    counts.usual += usual;
+    if (!mxq::is_clear<squared>(four_estimate, six_estimate, a)) return;
+    ++counts.clear;
+    counts.usual_clear += usual;
+    const float four_error = mxq::nvfp4_errors_16<squared, false>(x, candidates.four, global);
+    const float six_error = mxq::nvfp4_errors_16<squared, false>(x, candidates.six, global);
+    if ((four_error < six_error) != (four_estimate < six_estimate)) FAIL("g " << g << ", a " << a << ", T " << t);
+}
+
+}  // namespace
+
+TEST_CASE("four over six: clear estimates are in the order of the errors, and most are clear") {
+    std::mt19937 random(23);
+    Estimates absolute, squares;
+    for (int repeat = 0; repeat < 300000; ++repeat) {
+        const int kind = repeat % 8;
+        const float g = std::ldexp(static_cast<float>(random() % 1000 + 1), static_cast<int>(random() % 100) - 60);
+        const float unit = kind == 7 ? g * std::ldexp(1.0f, -static_cast<int>(random() % 24)) : g / 6;
+        float x[16];
+        fill_block(x, kind, unit, random);
+        for (int t : {448, 256}) {
+            check_estimates<false>(x, kind == 0, g, t, absolute);
+            check_estimates<true>(x, kind == 0, g, t, squares);
+        }
+    }
+    for (const Estimates& counts : {absolute, squares}) {
+        CHECK(counts.ran == 600000);
+        CHECK(counts.clear > counts.ran / 3);
+        CHECK(counts.usual > 50000);
+        CHECK(counts.usual - counts.usual_clear < counts.usual / 500);
+    }
+}
