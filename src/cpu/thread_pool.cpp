@@ -102,7 +102,8 @@ void ThreadPool::run_job(int64_t chunks, const void* body, Function function) {
     job.body = body;
     job.function = function;
     job.chunks = chunks;
-    const bool share = chunks > 1 && !workers_.empty();
+    // In a forked child the mutex may be held for ever by a worker that the child does not have.
+    const bool share = chunks > 1 && !workers_.empty() && !is_forked();
     if (share) {
         {
             const std::lock_guard lock(mutex_);
