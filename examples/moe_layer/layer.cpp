@@ -12,6 +12,11 @@ namespace {
 struct Stored {
     Tensor tensor;
     std::vector<Buffer> buffers;
+
+    template <class... Buffers>
+    void keep(Buffers... more) {
+        (buffers.push_back(std::move(more)), ...);
+    }
 };
 
 // To nearest, ties to even.
@@ -29,27 +34,57 @@ public:
           setting_(setting),
           ends_(memory_, model.ends.data(), model.ends.size() * sizeof(int32_t)) {}
 
-    QuantizedRun run() {
-        Stored up = quantize_weight(model_.up_weight, model_.hidden, model_.width);
-        Stored down = quantize_weight(model_.down_weight, model_.width, model_.hidden);
+    // Forward: tokens and weights meet along the rows of both, so both have their blocks there (the rowwise part).
+    QuantizedRun forward() {
+        QuantizedRun run;
+        const Stored up = quantize_weight(model_.up_weight, model_.hidden, model_.width, kRows, run.weights);
+        const Stored down = quantize_weight(model_.down_weight, model_.width, model_.hidden, kRows, run.weights);
+        run.weight_bytes = total_bytes(up) + total_bytes(down);
 
-        Stored tokens = plain(tensor(MXQ_FORMAT_BF16, model_.tokens, model_.width), model_.token_data);
-        tokens = as_activations(std::move(tokens), model_.width);
-        run_.up = add_bias(model_, multiply(tokens, up, model_.hidden), model_.up_bias);
+        const Stored tokens = as_activations(bf16_rows(model_.token_data), model_.width, kRows, run.activations);
+        run.up = add_bias(model_, forward_product(tokens, up, model_.hidden, run.products), model_.up_bias);
 
-        std::vector<float> activation(run_.up.size());
-        std::transform(run_.up.begin(), run_.up.end(), activation.begin(), [](double x) { return float(gelu(x)); });
-        const Stored hidden = as_activations(hidden_activations(activation), model_.hidden);
-        run_.output = add_bias(model_, multiply(hidden, down, model_.width), model_.down_bias);
-        return std::move(run_);
+        std::vector<float> activation(run.up.size());
+        std::transform(run.up.begin(), run.up.end(), activation.begin(), [](double x) { return float(gelu(x)); });
+        const Stored hidden = as_activations(hidden_activations(activation), model_.hidden, kRows, run.activations);
+        run.output = add_bias(model_, forward_product(hidden, down, model_.width, run.products), model_.down_bias);
+        return run;
+    }
+
+    // Backward: the sums run along other dimensions than the forward pass, and so do the blocks (e is an expert):
+    //     input gradient    dx[rows of e] = dy[rows of e] down[e]    along dy's rows and down's columns
+    //     weight gradient   dw[e] = dy[rows of e]^T x[rows of e]     down the columns of both, groups padded to whole blocks
+    // dy is in both, so one call makes both of its parts.
+    GradientRun backward(const std::vector<double>& exact_hidden) {
+        GradientRun run;
+        const std::vector<float> activation(exact_hidden.begin(), exact_hidden.end());
+        const Stored down = quantize_weight(model_.down_weight, model_.width, model_.hidden, kColumns, run.quantize);
+        const Stored x = as_activations(hidden_activations(activation), model_.hidden, kColumns, run.quantize);
+        const Stored dy = as_activations(bf16_rows(model_.grad_output), model_.width, kRows | kColumns, run.quantize);
+
+        Tensor dx = tensor(MXQ_FORMAT_F32, model_.tokens, model_.hidden);
+        Tensor dw = tensor(MXQ_FORMAT_F32, model_.experts, model_.width, model_.hidden);
+        const std::vector<float> input = multiply(dy, MXQ_TRANSPOSE_N, down, MXQ_TRANSPOSE_N, std::move(dx), run.products);
+        const std::vector<float> weight = multiply(dy, MXQ_TRANSPOSE_T, x, MXQ_TRANSPOSE_N, std::move(dw), run.products);
+        run.input.assign(input.begin(), input.end());
+        run.weight.assign(weight.begin(), weight.end());
+        return run;
     }
 
 private:
+    // Where the blocks run that share a scale.
+    static constexpr int32_t kRows = MXQ_PART_ROWWISE, kColumns = MXQ_PART_COLUMNWISE;
+
     Stored plain(Tensor tensor, const void* values) {
         Buffer data(memory_, values, required_bytes(tensor).codes);
         check(mxq_tensor_set_data(tensor.get(), data.get(), data.bytes()));
-        return store(std::move(tensor), std::move(data));
+        Stored stored{std::move(tensor), {}};
+        stored.keep(std::move(data));
+        return stored;
     }
+
+    // Tokens, or gradients of the layer's output.
+    Stored bf16_rows(const uint8_t* values) { return plain(tensor(MXQ_FORMAT_BF16, model_.tokens, model_.width), values); }
 
     // In fp32 where they are quantized next, else rounded to BF16.
     Stored hidden_activations(const std::vector<float>& values) {
@@ -60,19 +95,16 @@ private:
         return plain(tensor(MXQ_FORMAT_BF16, model_.tokens, model_.hidden), rounded.data());
     }
 
-    Stored quantize_weight(const uint8_t* values, int64_t rows, int64_t cols) {
+    Stored quantize_weight(const uint8_t* values, int64_t rows, int64_t cols, int32_t parts, Calls& calls) {
         Stored in = plain(tensor(MXQ_FORMAT_BF16, model_.experts, rows, cols), values);
         Tensor out = tensor(setting_.weights.format, model_.experts, rows, cols);
         check(mxq_tensor_set_scaling(out.get(), setting_.weights.scaling));
-        Stored weight = quantize(in, std::move(out), setting_.weights.format, run_.weight_ms);
-        const PartBytes bytes = required_bytes(weight.tensor);
-        run_.weight_bytes += bytes.codes + bytes.scales;
-        return weight;
+        return quantize(in, std::move(out), setting_.weights.format, parts, calls);
     }
 
     // Tokens are sorted by expert: the groups tell the product which rows belong to which expert's weights, and NVFP4
     // which rows share an amax.
-    Stored as_activations(Stored in, int64_t cols) {
+    Stored as_activations(Stored in, int64_t cols, int32_t parts, Calls& calls) {
         if (setting_.activations.format == MXQ_FORMAT_BF16) {
             set_groups(in.tensor);
             return in;
@@ -80,7 +112,7 @@ private:
         Tensor out = tensor(setting_.activations.format, model_.tokens, cols);
         check(mxq_tensor_set_scaling(out.get(), setting_.activations.scaling));
         set_groups(out);
-        return quantize(in, std::move(out), setting_.activations.format, run_.activation_ms);
+        return quantize(in, std::move(out), setting_.activations.format, parts, calls);
     }
 
     void set_groups(const Tensor& tensor) {
@@ -95,41 +127,58 @@ private:
         return options;
     }
 
-    Stored quantize(const Stored& in, Tensor out, int32_t format, double& ms) {
-        const QuantizeOptions options = options_for(format);
-        const PartBytes bytes = required_bytes(out);
+    // Memory for the codes and scales of one part, which a quantize then writes.
+    void declare_part(Stored& stored, int32_t part, bool has_amax) {
+        mxq_tensor* out = stored.tensor.get();
+        const PartBytes bytes = required_bytes(stored.tensor, part);
         Buffer codes(memory_, bytes.codes), scales(memory_, bytes.scales), amax(memory_, model_.experts * sizeof(float));
-        check(
-            mxq_tensor_set_part(out.get(), MXQ_PART_ROWWISE, codes.get(), codes.bytes(), scales.get(), scales.bytes()));
-        if (format == MXQ_FORMAT_NVFP4) {
-            check(mxq_tensor_set_scope(out.get(), MXQ_SCOPE_EXPERT));
-            check(mxq_tensor_set_amax(out.get(), MXQ_PART_ROWWISE, static_cast<float*>(amax.get()), amax.bytes()));
+        check(mxq_tensor_set_part(out, part, codes.get(), codes.bytes(), scales.get(), scales.bytes()));
+        if (has_amax) {
+            check(mxq_tensor_set_scope(out, MXQ_SCOPE_EXPERT));
+            check(mxq_tensor_set_amax(out, part, static_cast<float*>(amax.get()), amax.bytes()));
         }
-        Plan plan = make<Plan>(mxq_quantize_query, device_.context.get(), options.get(), in.tensor.get(), out.get());
-        run_.quantize_implementation = mxq_plan_implementation(plan.get());
-        Buffer workspace(memory_, mxq_plan_workspace_bytes(plan.get()));
-        ms += time_ms([&] {
-            check(mxq_quantize(device_.context.get(), options.get(), in.tensor.get(), out.get(), workspace.get(),
-                               workspace.bytes(), memory_.stream()));
-        });
-        return store(std::move(out), std::move(codes), std::move(scales), std::move(amax));
+        stored.keep(std::move(codes), std::move(scales), std::move(amax));
     }
 
-    // product[rows of e] = a[rows of e] weight[e]^T, in fp32
-    std::vector<float> multiply(const Stored& a, const Stored& weight, int64_t cols) {
-        Tensor d = tensor(MXQ_FORMAT_F32, model_.tokens, cols);
+    Stored quantize(const Stored& in, Tensor out, int32_t format, int32_t parts, Calls& calls) {
+        Stored quantized{std::move(out), {}};
+        for (int32_t part : {kRows, kColumns})
+            if (parts & part) declare_part(quantized, part, format == MXQ_FORMAT_NVFP4);
+
+        const QuantizeOptions options = options_for(format);
+        Plan plan =
+            make<Plan>(mxq_quantize_query, device_.context.get(), options.get(), in.tensor.get(), quantized.tensor.get());
+        calls.implementation = mxq_plan_implementation(plan.get());
+        Buffer workspace(memory_, mxq_plan_workspace_bytes(plan.get()));
+        calls.ms += time_ms([&] {
+            check(mxq_quantize(device_.context.get(), options.get(), in.tensor.get(), quantized.tensor.get(),
+                               workspace.get(), workspace.bytes(), memory_.stream()));
+        });
+        return quantized;
+    }
+
+    // product[rows of e] = a[rows of e] weight[e]^T
+    std::vector<float> forward_product(const Stored& a, const Stored& weight, int64_t cols, Calls& calls) {
+        return multiply(a, MXQ_TRANSPOSE_N, weight, MXQ_TRANSPOSE_T, tensor(MXQ_FORMAT_F32, model_.tokens, cols), calls);
+    }
+
+    // d = op(a) op(b) for each expert, in fp32
+    std::vector<float> multiply(const Stored& a, int32_t transpose_a, const Stored& b, int32_t transpose_b, Tensor d,
+                                Calls& calls) {
         Buffer data(memory_, required_bytes(d).codes);
         check(mxq_tensor_set_data(d.get(), data.get(), data.bytes()));
+        auto options = make<GemmOptions>(mxq_gemm_options_create);
+        check(mxq_gemm_options_set_transpose(options.get(), transpose_a, transpose_b));
 
-        Plan plan = make<Plan>(mxq_grouped_gemm_query, device_.context.get(), nullptr, a.tensor.get(),
-                               weight.tensor.get(), d.get());
-        run_.gemm_implementation = mxq_plan_implementation(plan.get());
+        Plan plan = make<Plan>(mxq_grouped_gemm_query, device_.context.get(), options.get(), a.tensor.get(), b.tensor.get(),
+                               d.get());
+        calls.implementation = mxq_plan_implementation(plan.get());
         Buffer workspace(memory_, mxq_plan_workspace_bytes(plan.get()));
-        run_.product_ms += time_ms([&] {
-            check(mxq_grouped_gemm(device_.context.get(), nullptr, a.tensor.get(), weight.tensor.get(), d.get(),
+        calls.ms += time_ms([&] {
+            check(mxq_grouped_gemm(device_.context.get(), options.get(), a.tensor.get(), b.tensor.get(), d.get(),
                                    workspace.get(), workspace.bytes(), memory_.stream()));
         });
-        std::vector<float> product(model_.tokens * cols);
+        std::vector<float> product(data.bytes() / sizeof(float));
         memory_.download(product.data(), data.get(), data.bytes());
         return product;
     }
@@ -151,11 +200,9 @@ private:
         return times[2];
     }
 
-    template <class... Buffers>
-    static Stored store(Tensor tensor, Buffers... buffers) {
-        Stored stored{std::move(tensor), {}};
-        (stored.buffers.push_back(std::move(buffers)), ...);
-        return stored;
+    static uint64_t total_bytes(const Stored& weight) {
+        const PartBytes bytes = required_bytes(weight.tensor, kRows);
+        return bytes.codes + bytes.scales;
     }
 
     const Model& model_;
@@ -163,11 +210,14 @@ private:
     Memory& memory_;
     const Setting setting_;
     Buffer ends_;
-    QuantizedRun run_;
 };
 
 }  // namespace
 
 QuantizedRun run_layer(const Model& model, Device& device, const Setting& setting) {
-    return QuantizedLayer(model, device, setting).run();
+    return QuantizedLayer(model, device, setting).forward();
+}
+
+GradientRun run_gradients(const Model& model, Device& device, const Setting& setting, const std::vector<double>& hidden) {
+    return QuantizedLayer(model, device, setting).backward(hidden);
 }

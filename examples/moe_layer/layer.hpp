@@ -1,4 +1,4 @@
-// The layer with quantized operands, through the C API.
+// The layer and its gradients with quantized operands, through the C API.
 #pragma once
 
 #include "../common/mxq_handles.hpp"
@@ -20,13 +20,27 @@ struct Setting {
     int32_t rounding;  // MXQ_SCALE_ROUNDING_*, of MX formats
 };
 
+// Calls of one verb: the time of all together, and the implementation of the last.
+struct Calls {
+    double ms = 0;
+    std::string implementation;
+};
+
 struct QuantizedRun {
     std::vector<double> up, output;  // bias included
     uint64_t weight_bytes = 0;       // codes and scales of both weights
-    double weight_ms = 0;            // quantize both weights: once per model
-    double activation_ms = 0;        // quantize tokens and hidden activations: every step; 0 for BF16
-    double product_ms = 0;           // both grouped GEMMs: every step
-    std::string quantize_implementation, gemm_implementation;
+    Calls weights;                   // quantize both weights: once per model
+    Calls activations;               // quantize tokens and hidden activations: every step; none for BF16
+    Calls products;                  // both grouped GEMMs: every step
 };
 
 QuantizedRun run_layer(const Model& model, Device& device, const Setting& setting);
+
+struct GradientRun {
+    std::vector<double> input, weight;  // (tokens, hidden), (experts, width, hidden)
+    Calls quantize;                     // `down`, hidden activations, and the gradient of the output
+    Calls products;                     // both grouped GEMMs
+};
+
+// The gradients of `down` from that of its output, for these hidden activations. For settings that quantize activations.
+GradientRun run_gradients(const Model& model, Device& device, const Setting& setting, const std::vector<double>& hidden);

@@ -1,4 +1,5 @@
-// A feed-forward layer of a mixture-of-experts model with its operands in MXFP8, compared with double precision.
+// A feed-forward layer of a mixture-of-experts model, and two of its gradients, with their operands in microscaling formats,
+// compared with double precision.
 
 #include "layer.hpp"
 
@@ -37,6 +38,12 @@ const Row rows[] = {
     {{nvfp4, bf16, rceil}, "NVFP4", "BF16", "", 23.61, 26.47},
     {{nvfp4, nvfp4, rceil}, "NVFP4", "NVFP4", "", 20.86, 23.30},
 };
+
+// The gradients of `down`: how all operands are stored, and what an exact implementation gives.
+constexpr Setting gradient_setting = {e4m3, e4m3, rceil};
+constexpr double input_gradient_db = 29.59, weight_gradient_db = 30.58;
+constexpr double expert_gradient_db[] = {29.79, 31.56, 29.25, 32.28};
+
 constexpr double tolerance_db = 0.05;
 
 struct Arguments {
@@ -118,15 +125,52 @@ Figures print_row(const Model& model, const Reference& reference, const Row& row
     const Figures figures = {sqnr_db(reference.up, run.up), sqnr_db(reference.output, run.output)};
     std::printf("%-18s %-10s %-5s | %8.2f %8.3f | %8.2f %8.3f | %6.2f%% | %8.3f %8.3f %8.3f\n", row.weights,
                 row.activations, row.rounding, figures.up_db, largest_error(reference.up, run.up), figures.layer_db,
-                largest_error(reference.output, run.output), 100 * run.weight_bytes / bf16_bytes, run.weight_ms,
-                run.activation_ms, run.product_ms);
+                largest_error(reference.output, run.output), 100 * run.weight_bytes / bf16_bytes, run.weights.ms,
+                run.activations.ms, run.products.ms);
     return figures;
+}
+
+struct Gradient {
+    std::string name;
+    double db, largest_error, expected_db;
+};
+
+std::vector<Gradient> compare_gradients(const Model& model, const Reference& reference, const GradientRun& run) {
+    const std::span<const double> exact = reference.weight_gradient, result = run.weight;
+    std::vector<Gradient> gradients = {
+        {"the input", sqnr_db(reference.input_gradient, run.input), largest_error(reference.input_gradient, run.input),
+         input_gradient_db},
+        {"the weights", sqnr_db(exact, result), largest_error(exact, result), weight_gradient_db},
+    };
+    const size_t size = model.width * model.hidden;
+    for (size_t e = 0; e < size_t(model.experts); ++e) {
+        const auto a = exact.subspan(e * size, size), b = result.subspan(e * size, size);
+        gradients.push_back({"the weights, expert " + std::to_string(e), sqnr_db(a, b), largest_error(a, b),
+                             e < std::size(expert_gradient_db) ? expert_gradient_db[e] : 0});
+    }
+    return gradients;
+}
+
+void print_gradients(const std::vector<Gradient>& gradients, const GradientRun& run) {
+    std::fputs(R"(
+Backward: a real gradient of the layer's output, times the weights of `down`, is the gradient of its input; transposed,
+times the hidden activations, that of its weights, where the sums run over each expert's tokens. Blocks always run along
+the sums, so the weights are quantized down their columns, and each expert's tokens are padded to whole blocks of 32.
+All operands are MXFP8 E4M3 1x32 with RCEIL; the exact hidden activations are what is quantized.
+
+gradient of            |  SQNR dB    max err
+-----------------------+--------------------
+)",
+               stdout);
+    for (const Gradient& g : gradients) std::printf("%-22s | %8.2f %10.2e\n", g.name.c_str(), g.db, g.largest_error);
+    std::printf("\nTime: %.3f ms to quantize by `%s`, %.3f ms for both grouped GEMMs by `%s`.\n", run.quantize.ms,
+                run.quantize.implementation.c_str(), run.products.ms, run.products.implementation.c_str());
 }
 
 // Rows of the table that the text below compares.
 enum : size_t { kBest = 0, kTile = 1, kFloor = 3, kWide = 6, kFour = 11, kNvidiaFour = 12 };
 
-void print_conclusion(const std::vector<Figures>& f) {
+void print_conclusion(const std::vector<Figures>& f, const std::vector<Gradient>& gradients) {
     const Figures &best = f[kBest], &tile = f[kTile], &floor = f[kFloor], &wide = f[kWide], &four = f[kFour],
                   &nvidia_four = f[kNvidiaFour];
     const auto percent = [](double db) { return 100 * std::pow(10, -db / 20); };
@@ -137,28 +181,31 @@ What to conclude: with E4M3 and RCEIL, libmxq's default, half the bytes of BF16 
 E5M2 spends a bit on range that the shared scale already gives: it loses %.1f dB and %.1f dB. Squares of 32 x 32 for
 the weights change the figures by %.2f dB and %.2f dB, and give a matrix and its transpose the same quantized values,
 which a product and its gradient then share. With activations in BF16, weights of 4 bits cost %.1f%% of the layer in
-MXFP4 and %.1f%% in NVFP4, whose smaller blocks and finer scales are worth their half bit.
+MXFP4 and %.1f%% in NVFP4, whose smaller blocks and finer scales are worth their half bit. The gradients of `down`,
+with all operands in E4M3 and RCEIL, have an error of %.1f%% for its input and %.1f%% for its weights.
 )",
         percent(best.up_db), percent(best.layer_db), best.up_db - floor.up_db, best.layer_db - floor.layer_db,
         best.up_db - wide.up_db, best.layer_db - wide.layer_db, std::abs(best.up_db - tile.up_db),
-        std::abs(best.layer_db - tile.layer_db), percent(four.layer_db), percent(nvidia_four.layer_db));
+        std::abs(best.layer_db - tile.layer_db), percent(four.layer_db), percent(nvidia_four.layer_db),
+        percent(gradients[0].db), percent(gradients[1].db));
 }
 
-// How many rows differ from what an exact implementation gives.
-int check_figures(const std::vector<Figures>& figures) {
+// How many figures differ from what an exact implementation gives.
+int check_figures(const std::vector<Figures>& figures, const std::vector<Gradient>& gradients) {
     int asserted = 0, wrong = 0;
-    const auto compare = [&](const Row& row, const char* what, double db, double expected) {
+    const auto compare = [&](const std::string& what, double db, double expected) {
         if (expected == 0) return;
         ++asserted;
         if (std::abs(db - expected) <= tolerance_db) return;
         ++wrong;
-        std::printf("check: %s, %s %s, %s: %.3f dB, expected %.2f\n", row.weights, row.activations, row.rounding, what, db,
-                    expected);
+        std::printf("check: %s: %.3f dB, expected %.2f\n", what.c_str(), db, expected);
     };
     for (size_t i = 0; i < std::size(rows); ++i) {
-        compare(rows[i], "up", figures[i].up_db, rows[i].up_db);
-        compare(rows[i], "layer", figures[i].layer_db, rows[i].layer_db);
+        const std::string row = std::string(rows[i].weights) + ", " + rows[i].activations + " " + rows[i].rounding;
+        compare(row + ", up", figures[i].up_db, rows[i].up_db);
+        compare(row + ", layer", figures[i].layer_db, rows[i].layer_db);
     }
+    for (const Gradient& g : gradients) compare("gradient of " + g.name, g.db, g.expected_db);
     std::printf(
         "check: %d SQNR figures compared with those of an exact implementation, %d differ by more than %.2f dB\n",
         asserted, wrong, tolerance_db);
@@ -183,10 +230,14 @@ weights            activations scale |  SQNR dB  max err |  SQNR dB  max err |  
         last = run_layer(model, device, row.setting);
         figures.push_back(print_row(model, reference, row, last));
     }
-    std::printf("\nImplementations: quantize by `%s`, grouped GEMM by `%s`.\n", last.quantize_implementation.c_str(),
-                last.gemm_implementation.c_str());
-    print_conclusion(figures);
-    return arguments.check && check_figures(figures) ? 1 : 0;
+    std::printf("\nImplementations: quantize by `%s`, grouped GEMM by `%s`.\n", last.activations.implementation.c_str(),
+                last.products.implementation.c_str());
+
+    const GradientRun backward = run_gradients(model, device, gradient_setting, reference.hidden);
+    const std::vector<Gradient> gradients = compare_gradients(model, reference, backward);
+    print_gradients(gradients, backward);
+    print_conclusion(figures, gradients);
+    return arguments.check && check_figures(figures, gradients) ? 1 : 0;
 }
 
 }  // namespace

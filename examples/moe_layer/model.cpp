@@ -43,23 +43,44 @@ std::vector<double> linear(const Model& model, const std::vector<double>& in, co
     return out;
 }
 
+// y += factor * x
+void add_scaled(double factor, const double* x, double* y, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) y[i] += factor * x[i];
+}
+
+// For each token t of expert e, with g = grad_output[t]: input_gradient[t] = g down[e], weight_gradient[e] += g^T hidden[t]
+void add_gradients(const Model& m, const std::vector<double>& down, Reference& r) {
+    const std::vector<double> grad_output = bf16_to_double(m.grad_output, m.tokens * m.width);
+    r.input_gradient.resize(m.tokens * m.hidden);
+    r.weight_gradient.resize(m.experts * m.width * m.hidden);
+    for (int64_t t = 0; t < m.tokens; ++t)
+        for (int64_t n = 0; n < m.width; ++n) {
+            const double g = grad_output[t * m.width + n];
+            const int64_t row = (m.expert_of(t) * m.width + n) * m.hidden;
+            add_scaled(g, &down[row], &r.input_gradient[t * m.hidden], m.hidden);
+            add_scaled(g, &r.hidden[t * m.hidden], &r.weight_gradient[row], m.hidden);
+        }
+}
+
 }  // namespace
 
 Model::Model(const std::string& path) : file(path) {
     const auto& up = file.at("up.weight");
     const auto& down = file.at("down.weight");
     const auto& x = file.at("tokens");
+    const auto& grad = file.at("grad_output");
     experts = up.shape.at(0), hidden = up.shape.at(1), width = up.shape.at(2), tokens = x.shape.at(0);
-    if (up.dtype != "BF16" || down.dtype != "BF16" || x.dtype != "BF16" || x.shape.at(1) != width ||
-        down.shape != std::vector<int64_t>{experts, width, hidden})
-        throw std::runtime_error(path + ": expected BF16 tokens (T, K), up.weight (E, H, K), down.weight (E, K, H)");
+    if (up.dtype != "BF16" || down.dtype != "BF16" || x.dtype != "BF16" || grad.dtype != "BF16" || x.shape.at(1) != width ||
+        down.shape != std::vector<int64_t>{experts, width, hidden} || grad.shape != x.shape)
+        throw std::runtime_error(
+            path + ": expected BF16 tokens and grad_output (T, K), up.weight (E, H, K), down.weight (E, K, H)");
     ends = file.at("group_ends").values<int32_t>();
     up_bias = file.at("up.bias").values<float>();
     down_bias = file.at("down.bias").values<float>();
     if (int64_t(ends.size()) != experts || ends.back() != tokens || int64_t(up_bias.size()) != experts * hidden ||
         int64_t(down_bias.size()) != experts * width)
         throw std::runtime_error(path + ": group_ends, up.bias or down.bias do not fit the weights");
-    token_data = x.data, up_weight = up.data, down_weight = down.data;
+    token_data = x.data, up_weight = up.data, down_weight = down.data, grad_output = grad.data;
 }
 
 int Model::expert_of(int64_t token) const {
@@ -70,10 +91,11 @@ Reference reference_layer(const Model& m) {
     Reference r;
     r.up = linear(m, bf16_to_double(m.token_data, m.tokens * m.width),
                   bf16_to_double(m.up_weight, m.experts * m.hidden * m.width), m.up_bias, m.width, m.hidden);
-    std::vector<double> hidden(r.up.size());
-    std::transform(r.up.begin(), r.up.end(), hidden.begin(), gelu);
-    r.output = linear(m, hidden, bf16_to_double(m.down_weight, m.experts * m.width * m.hidden), m.down_bias, m.hidden,
-                      m.width);
+    r.hidden.resize(r.up.size());
+    std::transform(r.up.begin(), r.up.end(), r.hidden.begin(), gelu);
+    const std::vector<double> down = bf16_to_double(m.down_weight, m.experts * m.width * m.hidden);
+    r.output = linear(m, r.hidden, down, m.down_bias, m.hidden, m.width);
+    add_gradients(m, down, r);
     return r;
 }
 

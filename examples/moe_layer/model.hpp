@@ -1,4 +1,5 @@
-// The MoE layer's weights and tokens as the file holds them, and the layer in double precision to compare with.
+// The MoE layer's weights and tokens as the file holds them, and the layer and its gradients in double precision to compare
+// with.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ struct Model {
     int64_t experts, tokens, width, hidden;               // width: of a token; hidden: between `up` and `down`
     std::vector<int32_t> ends;                            // expert e has the tokens from ends[e - 1] up to ends[e]
     const uint8_t *token_data, *up_weight, *down_weight;  // BF16
+    const uint8_t* grad_output;                           // BF16, (tokens, width): of the layer's output
     std::vector<float> up_bias, down_bias;
 
     int expert_of(int64_t token) const;
@@ -22,7 +24,12 @@ struct Model {
 
 struct Reference {
     std::vector<double> up;      // (tokens, hidden): the output of `up`, bias included
+    std::vector<double> hidden;  // (tokens, hidden): GELU of it, the input of `down`
     std::vector<double> output;  // (tokens, width): the output of the layer
+
+    // Gradients of `down`:
+    std::vector<double> input_gradient;   // (tokens, hidden)
+    std::vector<double> weight_gradient;  // (experts, width, hidden)
 };
 
 Reference reference_layer(const Model& model);
