@@ -25,13 +25,15 @@ MXQ_HD uint32_t largest_of(const uint32_t* maxima, int64_t count) {
     return largest;
 }
 
+constexpr int64_t kGatherPatch = kMxBlock * kTile;
+
 struct Gatherer {
     const QuantizeSlice& slice;
     const QuantizeProblem& problem;
     const LoadValues load;
     uint32_t rowwise_total = 0, columnwise_total = 0;
-    alignas(64) float values[kRowPatch];
-    alignas(64) uint32_t maxima[kRowPatch / kMxBlock];
+    alignas(64) float values[kGatherPatch];
+    alignas(64) uint32_t maxima[kGatherPatch / kMxBlock];
 
     explicit Gatherer(const QuantizeSlice& slice) : slice(slice), problem(slice.problem), load(loader_of(problem)) {}
 
@@ -76,7 +78,7 @@ struct Gatherer {
         const int64_t width = by_columns ? kTile : kPatchCols;
         for (int64_t col = 0; col < piece.cols; col += width) {
             const int64_t cols = least(width, piece.cols - col), pitch = round_up(cols, kMxBlock);
-            const int64_t height = by_columns ? kMxBlock : kRowPatch / pitch;
+            const int64_t height = by_columns ? kMxBlock : kGatherPatch / pitch;
             for (int64_t row = 0; row < piece.rows; row += height)
                 gather({piece.matrix, piece.row + row, piece.col + col, least(height, piece.rows - row), cols}, height, pitch);
         }

@@ -4,8 +4,8 @@
 //
 //     input -> values -> maxima of blocks -> scales, multipliers -> codes, a byte each -> packed -> lines of the output
 //
-//     rowwise            patch = a few rows x up to 1024 columns; a block is 16, 32 or 128 neighbours
-//     square, rowwise    patch = up to 32 rows x 512 columns; one maximum for the columns of a tile
+//     rowwise            patch = a row of up to 1024 columns, or a few shorter ones; a block is 16, 32 or 128 neighbours
+//     square, rowwise    patch = 16 rows x 512 columns or 32 x 256; one maximum for the columns of a tile
 //     columnwise, both   patch = up to 32 rows x 128 columns, which serves both parts; a block is a column. Patches gather in
 //                        a tile of 256 x 128 codes, which is transposed by bytes: each line of the output gets 256 codes
 //     blocks of 128      four patches for the maxima, the same four once more for the codes
@@ -16,8 +16,8 @@
 //
 //     dequantize codes (columnwise: a tile, transposed) -> times the scale, rounded -> rows of the output
 //
-// The steps of MX stand twice: with 16-bit vectors by way of F16 (numerics/halves.h; intrinsics, as no compiler finds these
-// conversions), and from numerics alone for patches that the former does not serve and for machines without F16.
+// The steps of MX and of NVFP4 from BF16 stand twice: with 16-bit vectors (cpu/quantize_halves.h; intrinsics, as no compiler
+// finds these conversions), and from numerics alone for what the former does not serve and for machines without F16.
 // A partial block is filled with zeros, which change no maximum. Steps are picked by pointer (input type, policy, rounding,
 // element type), so none of them multiplies the others' code. Bytes per element: input + code + scale / block, per part.
 // Large outputs are written past the caches: half of a store's traffic is otherwise reading what it overwrites.

@@ -15,10 +15,10 @@ constexpr int64_t kTile = 128;      // columns
 constexpr int64_t kTileRows = 256;  // more than columns: a longer part of each line of columnwise codes
 constexpr int64_t kPatchCols = 1024;  // of a row, at a time
 
-// Values that quantize has at a time: of a few rows, from L1, or of up to 32 rows where columns are seen together.
-constexpr int64_t kRowPatch = 4096;
-constexpr int64_t kBandCols = 512;
-constexpr int64_t kPatch = kMxBlock * kBandCols;
+// Values that quantize has at a time: of a row, or of a few short ones; of 16 or 32 rows where columns are seen together.
+constexpr int64_t kRowPatch = 1024;
+constexpr int64_t kPatch = 8192;
+constexpr int64_t kBandCols = kPatch / kNvBlock;  // at most
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -1,8 +1,8 @@
 // Quantize. Part of kernels.cpp.
 //
-//     rows mode    patches of a few rows, straight to the lines of the rowwise part
-//     band mode    columns are seen together: bands of as many rows as a block has, in slabs of up to 32, up to 512 columns
-//                  wide. For a columnwise part 128, and bands are gathered in a tile of 256 rows
+//     rows mode    patches of a row or a few short ones, straight to the lines of the rowwise part
+//     band mode    columns are seen together: bands of as many rows as a block has, in slabs of up to 32, and 256 columns or,
+//                  of blocks of 16, 512. For a columnwise part 128, and bands are gathered in a tile of 256 rows
 //
 //     band of 128 rows     four slabs -> maxima of columns -> scales; the four slabs once more -> codes
 #pragma once
@@ -28,20 +28,25 @@ struct Maker {
     const bool whole, are_bytes;  // lines have no blocks; scales are bytes
     const int64_t block;          // codes that the steps take together
     const int64_t slab_rows;      // at most a block's
+    const int64_t band_cols;
     const bool stream;
 
     Rectangle patch{};
+    Rectangle next_band{};
     int64_t height = 0, pitch = 0;  // of the patch as it is filled with zeros
     Held held = Held::Nothing;
 
     Shortened shortened;
     BlockScales scales;
     TileScales tile_scales;
-    alignas(64) float values[kPatch];
+    union {
+        alignas(64) float values[kPatch];
+        alignas(64) uint8_t transposed[kTile][kTileRows];  // the tile, when its values are done with
+    };
     alignas(64) uint8_t random[kPatch];
     alignas(64) uint8_t codes[kPatch];
     alignas(64) uint8_t packed[kPatchCols];  // with room to spare: codes of a byte are not packed
-    alignas(64) uint8_t tile[kTileRows][kTile], transposed[kTile][kTileRows];
+    alignas(64) uint8_t tile[kTileRows][kTile];
 
     Maker(const QuantizeSlice& slice, int64_t matrix, bool stream)
         : slice(slice), problem(slice.problem),
@@ -50,23 +55,26 @@ struct Maker {
           load(loader_of(problem)), scale_steps(scale_steps_of(problem)), choice(choice_steps_of(problem)),
           code_steps(code_steps_of(problem)), whole(problem.tile.length == 0),
           are_bytes(problem.format->scale != ScaleType::F32), block(whole ? kMxBlock : problem.tile.length),
-          slab_rows(least(block, kMxBlock)), stream(stream), shortened(problem) {
+          slab_rows(least(block, kMxBlock)), band_cols(problem.has_columnwise ? kTile : kPatch / slab_rows), stream(stream),
+          shortened(problem) {
         tile_scales.are_bytes = are_bytes;
     }
 
     // ---- The patch at hand ----------------------------------------------------------------------------------------------
 
-    void move_to(const Rectangle& at, int64_t rows) {
+    // `next` comes after it, or has no rows.
+    void move_to(const Rectangle& at, int64_t rows, const Rectangle& next) {
         patch = at;
         height = rows;
         pitch = round_up(at.cols, block > kMxBlock ? block : kMxBlock);
         held = Held::Nothing;
-        if (shortened.serves()) shortened.load(patch, height, pitch);
+        if (shortened.serves()) shortened.load(patch, height, pitch, next);
     }
 
     void move_to_slab(const Rectangle& band, int64_t first) {
         const Rectangle at = {band.matrix, band.row + first, band.col, least(slab_rows, band.rows - first), band.cols};
-        if (patch.row != at.row || patch.col != at.col || patch.rows != at.rows) move_to(at, slab_rows);
+        if (patch.row != at.row || patch.col != at.col || patch.rows != at.rows)
+            move_to(at, slab_rows, band.rows <= slab_rows ? next_band : Rectangle{});
     }
 
     void hold(Held wanted) {
@@ -106,7 +114,7 @@ struct Maker {
         const int64_t rows = rows_within(problem.rowwise.lines, patch);
         if (rows == 0) return;
         const int64_t row_blocks = pitch / block;
-        if (!shortened.serves() || !shortened.encode_rows(rows * row_blocks, scales, codes)) encode_rows(rows);
+        if (!shortened.serves() || !shortened.encode_rows(rowwise.rule, rows * row_blocks, scales, codes)) encode_rows(rows);
         const auto window = rowwise.window(patch.matrix, patch.row, patch.col);
         for (int64_t row = 0; row < rows; row++) {
             const int64_t first = row * row_blocks;
@@ -143,7 +151,7 @@ struct Maker {
 
     // A band, to rows of the tile from `row` on. Square tiles of the rowwise part are stored at once.
     void make_columns(const PartOutput& output, const Rectangle& band, int64_t row) {
-        const bool shortly = make_scales_shortly(band);
+        const bool shortly = make_scales_shortly(output, band);
         if (!shortly) make_column_scales(output, band);
         for (int64_t first = 0; first < band.rows; first += slab_rows) {
             move_to_slab(band, first);
@@ -155,14 +163,14 @@ struct Maker {
         if (!whole && problem.has_columnwise) tile_scales.keep(row / block, pitch, scales);
     }
 
-    bool make_scales_shortly(const Rectangle& band) {
+    bool make_scales_shortly(const PartOutput& output, const Rectangle& band) {
         if (!shortened.serves()) return false;
         shortened.clear_column_maxima(kBandCols);
         for (int64_t first = 0; first < band.rows; first += slab_rows) {
             move_to_slab(band, first);
             shortened.raise_column_maxima(pitch);
         }
-        return shortened.make_column_scales(pitch, scales);
+        return shortened.make_column_scales(output.rule, pitch, scales);
     }
 
     void make_column_scales(const PartOutput& output, const Rectangle& band) {
@@ -220,6 +228,7 @@ struct Maker {
         if (length <= 0) return;
         const auto window = columnwise.window(at.matrix, at.col, at.row);
         transpose_tile(tile, length, at.cols, transposed);
+        held = Held::Nothing;
         for (int64_t col = 0; col < at.cols; col++) {
             store_codes(problem.columnwise, at.col + col, at.row, length, transposed[col]);
             if (whole) continue;
@@ -246,23 +255,32 @@ struct Maker {
             for (int64_t row = 0; row < piece.rows; row += at.rows) {
                 at.row = piece.row + row;
                 at.rows = least(most, piece.rows - row);
-                move_to(at, at.rows);
+                move_to(at, at.rows, most == 1 ? following(piece, at, kPatchCols) : Rectangle{});
                 make_rows();
             }
         }
         clear_below_rows(piece);
     }
 
+    // The patch or band that comes after one: below, or on top of the columns to the right. Without rows where the input does
+    // not have all of them.
+    Rectangle following(const Rectangle& piece, const Rectangle& at, int64_t width) const {
+        Rectangle next = {at.matrix, at.row + at.rows, at.col, at.rows, at.cols};
+        if (next.row >= piece.row + piece.rows) next.row = piece.row, next.col += width;
+        if (next.row + next.rows > problem.in.rows || next.col >= piece.col + piece.cols) next.rows = 0;
+        return next;
+    }
+
     void bands(const Rectangle& piece) {
-        const int64_t width = problem.has_columnwise ? kTile : kBandCols;
-        for (int64_t col = 0; col < piece.cols; col += width)
-            make_strip({piece.matrix, piece.row, piece.col + col, piece.rows, least(width, piece.cols - col)});
+        for (int64_t col = 0; col < piece.cols; col += band_cols)
+            make_strip(piece, {piece.matrix, piece.row, piece.col + col, piece.rows, least(band_cols, piece.cols - col)});
     }
 
     // Up to kTileRows rows, a tile where there is a columnwise part.
-    void make_strip(const Rectangle& at) {
+    void make_strip(const Rectangle& piece, const Rectangle& at) {
         for (int64_t row = 0; row < at.rows; row += block) {
             const Rectangle band = {at.matrix, at.row + row, at.col, least(block, at.rows - row), at.cols};
+            next_band = following(piece, band, band_cols);
             for (int64_t first = 0; problem.has_rowwise && !problem.square_tiles && first < band.rows; first += slab_rows) {
                 move_to_slab(band, first);
                 make_rows();

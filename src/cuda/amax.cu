@@ -250,7 +250,7 @@ __device__ __forceinline__ float tile_maximum(const TileArguments& a, const Tile
         const int line = columnwise ? column_of_step<T>(i) : row_of_step(i);
         float values[kChunk];
         if constexpr (columnwise) shared.tile.read_column(line, chunk_of_lane(), values);
-        else shared.tile.read_row(line, chunk_of_lane(), values);
+        else RowReader<T>(shared.tile, line, chunk_of_lane()).read(0, values);
         if (transformed) hadamard_16(values, a.problem.hadamard.mask);
         if (!a.lines) {
             largest = larger_magnitude(largest, values);

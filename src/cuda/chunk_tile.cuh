@@ -43,6 +43,10 @@ struct PartPlace {
     CodeTile codes;
     ScaleTile scales;
     int64_t line, position;
+    // The scale of line 0, and what leads to that of the next in compact layouts; whether all lines have whole aligned words.
+    uint8_t* scale_bytes;
+    int64_t scale_step;
+    bool whole_words;
 
     __device__ __forceinline__ PartPlace(const QuantizedPart& part, const TilePlace& place, const GroupStart& start,
                                          int64_t cols, bool grouped)
@@ -50,6 +54,12 @@ struct PartPlace {
         const int64_t row = start.codes + place.row;
         line = place.matrix * part.lines + (part.columnwise ? place.col : row);
         position = part.columnwise ? row : place.col;
+        scale_bytes = part.scales + scales.offset(0, scales.column);
+        scale_step = part.layout.line_stride;
+        const uint32_t columns = kTile / uint32_t(part.layout.block);
+        const bool aligned = (reinterpret_cast<uintptr_t>(scale_bytes) | (part.layout.swizzled ? 0 : scale_step)) % 4 == 0;
+        whole_words = part.layout.tile_rows == 1 && columns >= 4 && scales.lines >= kTile && aligned &&
+                      scales.column + columns <= uint32_t(scales.layout.columns);
     }
 };
 
@@ -134,34 +144,61 @@ struct ChunkTile {
         else return to_float(T{bits});
     }
 
-    // Chunk `chunk` of row `line`.
-    __device__ __forceinline__ void read_row(int line, int chunk, float (&values)[kChunk]) const {
-        read_row_below(line, 0, chunk, values);
-    }
-    // Chunk `chunk` of the row that lies `below` rows below row `line`, in the same band.
-    __device__ __forceinline__ void read_row_below(int line, int below, int chunk, float (&values)[kChunk]) const {
-        const uint4* from = pieces + below * line_pieces;
-#pragma unroll
-        for (int j = 0; j < chunk_pieces; j++) {
-            const uint4 v = from[slot(line, chunk * chunk_pieces + j)];
-            const Chunk<T> piece{{v.x, v.y, v.z, v.w}};
-#pragma unroll
-            for (int i = 0; i < in_piece; i++) values[j * in_piece + i] = piece[i];
-        }
-    }
     // Chunk `chunk` of a column: rows 16 * chunk on.
     __device__ __forceinline__ void read_column(int column, int chunk, float (&values)[kChunk]) const {
         const StoredBits<T>* from = elements() + element(chunk * kChunk, column);
 #pragma unroll
         for (int i = 0; i < kChunk; i++) values[i] = value(from[i * kTile]);
     }
-    // The same of two neighbouring columns, the first of them even, of elements of 16 bits: a word for each row.
-    __device__ __forceinline__ void read_column_pair(int column, int chunk, uint32_t (&pairs)[kChunk]) const {
-        const auto* from = reinterpret_cast<const uint32_t*>(elements() + element(chunk * kChunk, column));
+};
+
+// A chunk of a row of a tile, and of the rows below it in the same band.
+template <class T>
+struct RowReader {
+    static constexpr int pieces = ChunkTile<T>::chunk_pieces, words = 4 * pieces;
+    const ChunkTile<T>& tile;
+    int at[pieces];
+
+    __device__ __forceinline__ RowReader(const ChunkTile<T>& of, int line, int chunk) : tile(of) {
 #pragma unroll
-        for (int i = 0; i < kChunk; i++) pairs[i] = from[i * (kTile / 2)];
+        for (int j = 0; j < pieces; j++) {
+            at[j] = of.slot(line, chunk * pieces + j);
+            asm("" : "+r"(at[j]));  // kept: else it is made again for every row
+        }
+    }
+    __device__ __forceinline__ void read_words(int below, uint32_t (&to)[words]) const {
+#pragma unroll
+        for (int j = 0; j < pieces; j++) {
+            const uint4 v = tile.pieces[at[j] + below * tile.line_pieces];
+            to[4 * j] = v.x, to[4 * j + 1] = v.y, to[4 * j + 2] = v.z, to[4 * j + 3] = v.w;
+        }
+    }
+    __device__ __forceinline__ void read(int below, float (&values)[kChunk]) const {
+        uint32_t bits[words];
+        read_words(below, bits);
+#pragma unroll
+        for (int j = 0; j < pieces; j++) {
+            const Chunk<T> piece{{bits[4 * j], bits[4 * j + 1], bits[4 * j + 2], bits[4 * j + 3]}};
+#pragma unroll
+            for (int i = 0; i < Chunk<T>::count; i++) values[j * Chunk<T>::count + i] = piece[i];
+        }
     }
 };
+
+// Chunks of two neighbouring columns, the first of them even, of elements of 16 bits: a word for each row. `at` says where.
+template <class T>
+__device__ __forceinline__ int column_pair_place(int column, int chunk) {
+    int at = ChunkTile<T>::element(chunk * kChunk, column) / 2;
+    asm("" : "+r"(at));  // kept, as above
+    return at;
+}
+
+template <class T>
+__device__ __forceinline__ void read_column_pair(const ChunkTile<T>& tile, int at, uint32_t (&pairs)[kChunk]) {
+    const auto* from = reinterpret_cast<const uint32_t*>(tile.elements()) + at;
+#pragma unroll
+    for (int i = 0; i < kChunk; i++) pairs[i] = from[i * (kTile / 2)];
+}
 
 // Blocks that share an SM: what their tiles, and the registers of a chunk, leave room for.
 template <class T>

@@ -64,6 +64,7 @@ void load_all_kernels() {
     load_quantize_rowwise();
     load_quantize_tile();
     load_quantize_fp4();
+    load_quantize_fp4_pairs();
     load_requantize_tile();
     load_amax();
     load_pad_groups();

@@ -66,6 +66,7 @@ void load_kernel(const void* kernel, size_t shared_bytes);
 void load_quantize_rowwise();
 void load_quantize_tile();
 void load_quantize_fp4();
+void load_quantize_fp4_pairs();
 void load_requantize_tile();
 void load_amax();
 void load_pad_groups();

@@ -8,6 +8,7 @@ namespace mxq::cuda {
 extern const QuantizeImplementation quantize_rowwise;           // quantize_rowwise.cu
 extern const QuantizeImplementation quantize_tile;              // quantize_tile.cu
 extern const QuantizeImplementation quantize_fp4;               // quantize_fp4.cu
+extern const QuantizeImplementation quantize_fp4_pairs;         // quantize_fp4_pairs.cu
 extern const QuantizeImplementation requantize_tile;            // requantize_tile.cu
 extern const AmaxImplementation amax;                           // amax.cu
 extern const DequantizeImplementation dequantize_rowwise;       // dequantize_rowwise.cu

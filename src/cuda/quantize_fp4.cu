@@ -12,11 +12,10 @@
 // Bytes an element: 2 or 4 read once, 0.56 written for each part; bound by arithmetic: about 20 operations an element for
 // stochastic rounding or a transform, 30 for four over six, whose scales are chosen by estimates where those are enough.
 #include "cuda/amax.h"
-#include "cuda/chunk_tile.cuh"
 #include "cuda/device.h"
+#include "cuda/fp4_chunks.cuh"
 #include "cuda/implementations.h"
 #include "cuda/quantize_fp4.h"
-#include "cuda/types.cuh"
 #include "numerics/bf16_codes.h"
 #include "numerics/four_over_six.h"
 #include "numerics/hadamard.h"
@@ -27,15 +26,16 @@
 namespace mxq::cuda {
 namespace {
 
-constexpr int kCells = kSideChunks * kSideChunks;  // 16 x 16 squares of a tile
-
 // What a kernel is compiled for. With each, parts may be transformed.
-enum class Way { Nearest, Stochastic, FourOverSix };
+enum class Way { Nearest, Stochastic, FourOverSixMae, FourOverSixMse };
+
+MXQ_HD constexpr bool is_four_over_six(Way way) { return way == Way::FourOverSixMae || way == Way::FourOverSixMse; }
 
 struct Arguments {
     QuantizeProblem problem;
     ChunkTiles tiles;
     HadamardSigns signs;
+    ScaleSteps steps;
     bool nvfp4;
     bool wide_in, wide[2];  // parts: rowwise, columnwise
 };
@@ -44,6 +44,8 @@ template <class T>
 struct Shared {
     ChunkTile<T> tile;
     ChunkPlace place;
+    Nvfp4Tables tables;
+    alignas(16) PhiloxKeys keys;
     uint32_t maxima[kCells];              // of square tiles, as bits
     uint8_t cells[2][kCells];             // their scales, for each part
     uint32_t scales[2][kTile][2];         // scale words of each part by line
@@ -52,44 +54,39 @@ struct Shared {
 // What holds for all chunks of a part.
 struct Rule {
     Nvfp4Global global;
+    const float* multipliers;  // of scale bytes
     float unit;  // of estimates, NaN where there can be none
     bool hadamard, columnwise;
-    PhiloxKey key;
     uint64_t offset;
     // Where the lane's chunk of line 0 goes, of so many bytes, and its place among all for the counter.
     uint8_t* codes;
     uint32_t line_bytes;
     int rows, lines, bytes;
-    int stored_shift;  // chunks that share a stored scale, as a power of two
+    uint8_t* scales;  // scale_place
     uint32_t first_line, chunk;
 };
 
-__device__ __forceinline__ Nvfp4Global load_global(const Arguments& a, const QuantizedPart& part, const ChunkPlace& place) {
-    return a.nvfp4 ? nvfp4_global(part.amax[place.scope * part.scope_stride], part.scale_max) : Nvfp4Global{};
-}
-
-template <Way way>
-__device__ __forceinline__ Rule load_rule(const Arguments& a, const QuantizedPart& part, const ChunkPlace& place) {
+template <Way way, class T>
+__device__ __forceinline__ Rule load_rule(const Arguments& a, const QuantizedPart& part, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
-    const PartPlace& to = place.parts[part.columnwise];
+    const PartPlace& to = shared.place.parts[part.columnwise];
     const int byte = chunk_of_lane() * (kChunk / 2);
-    Rule rule{load_global(a, part, place)};
+    Rule rule{shared.tables.globals[part.columnwise], shared.tables.multipliers[part.columnwise]};
     rule.columnwise = part.columnwise;
     rule.hadamard = part.columnwise ? p.hadamard.columnwise : p.hadamard.rowwise;
-    if constexpr (way == Way::FourOverSix)
+    if constexpr (is_four_over_six(way))
         rule.unit = can_estimate(rule.global) ? error_unit(rule.global) : bits_float(kNanBits);
     if constexpr (way == Way::Stochastic) {
-        rule.key = philox_key(p.seed_offset[0]);
         rule.offset = p.seed_offset[1];
         rule.first_line = uint32_t(to.line);
         rule.chunk = uint32_t(to.position / kChunk) + chunk_of_lane();
     }
     rule.codes = to.codes.codes + byte;
     rule.line_bytes = uint32_t(to.codes.line_bytes);
-    rule.rows = place.rows;
+    rule.rows = shared.place.rows;
     rule.lines = to.codes.lines;
     rule.bytes = (to.codes.length + 1) / 2 - byte;
-    rule.stored_shift = 31 - __clz(part.layout.block / kChunk);
+    rule.scales = scale_place(part, shared.scales[part.columnwise]);
     return rule;
 }
 
@@ -102,19 +99,6 @@ __device__ __forceinline__ uint32_t chunk_amax(const Arguments& a, const float (
 #pragma unroll
     for (const float value : values) largest = max(largest, amax_bits<Nonfinite::Propagate>(value));
     return largest;
-}
-
-// Over the chunks of a block, which neighbouring lanes hold.
-__device__ __forceinline__ uint32_t block_amax(uint32_t largest, int length) {
-    for (int distance = 1; distance * kChunk < length; distance *= 2)
-        largest = max(largest, __shfl_xor_sync(kAllLanes, largest, distance));
-    return largest;
-}
-
-__device__ __forceinline__ uint32_t mx_scale(const QuantizeProblem& p, uint32_t amax) {
-    uint32_t scale[1] = {amax};
-    scales_of<E2M1>(scale, p.scale_rounding, p.nonfinite);
-    return scale[0];
 }
 
 // Errors of a chunk under both candidates.
@@ -134,22 +118,19 @@ struct ChunkValues {
 };
 
 // Out of line, and from memory: what calls it mostly needs no errors, but all of its registers.
-__device__ __noinline__ Errors chunk_errors(FourOverSix mode, const ChunkValues& values, Nvfp4Candidates candidates,
-                                            Nvfp4Global global) {
-    const bool squared = mode == FourOverSix::Mse;
-    if (ErrorDivisor::serves(global.amax))
-        return squared ? errors_of<true, true>(values.at, candidates, global)
-                       : errors_of<false, true>(values.at, candidates, global);
-    return squared ? errors_of<true, false>(values.at, candidates, global)
-                   : errors_of<false, false>(values.at, candidates, global);
+template <bool squared>
+__device__ __noinline__ Errors chunk_errors(const ChunkValues& values, Nvfp4Candidates candidates, Nvfp4Global global) {
+    return ErrorDivisor::serves(global.amax) ? errors_of<squared, true>(values.at, candidates, global)
+                                             : errors_of<squared, false>(values.at, candidates, global);
 }
 
-__device__ __forceinline__ Errors exact_errors(FourOverSix mode, const float (&values)[kChunk],
-                                               const Nvfp4Candidates& candidates, const Nvfp4Global& global) {
+template <bool squared>
+__device__ __forceinline__ Errors exact_errors(const float (&values)[kChunk], const Nvfp4Candidates& candidates,
+                                               const Nvfp4Global& global) {
     ChunkValues copy;
 #pragma unroll
     for (int i = 0; i < kChunk; i++) copy.at[i] = values[i];
-    return chunk_errors(mode, copy, candidates, global);
+    return chunk_errors<squared>(copy, candidates, global);
 }
 
 // A scale, and what elements are multiplied by.
@@ -159,13 +140,14 @@ struct BlockScale {
 };
 
 template <bool squared>
-__device__ __forceinline__ BlockScale better_scale(const float (&values)[kChunk], float amax, const Nvfp4Global& global,
-                                                   float unit) {
-    const Nvfp4Candidates candidates = nvfp4_candidates(amax, global);
-    const ErrorScale four = error_scale(candidates.four, global, unit), six = error_scale(candidates.six, global, unit);
+__device__ __forceinline__ BlockScale better_scale(const float (&values)[kChunk], float amax, const Rule& rule) {
+    const Nvfp4Global& global = rule.global;
+    const Nvfp4Candidates candidates = nvfp4_candidates_soon(amax, global);
+    const ErrorScale four = error_scale(candidates.four, rule.multipliers[candidates.four], rule.unit);
+    const ErrorScale six = error_scale(candidates.six, rule.multipliers[candidates.six], rule.unit);
     Errors errors{error_estimate_16<squared>(values, four), error_estimate_16<squared>(values, six)};
     if (!can_estimate(amax, candidates.six, four, six) || !is_clear<squared>(errors.four, errors.six, amax))
-        errors = exact_errors(squared ? FourOverSix::Mse : FourOverSix::Mae, values, candidates, global);
+        errors = exact_errors<squared>(values, candidates, global);
     const uint32_t scale = nvfp4_choice(candidates, errors.four, errors.six);
     return {scale, scale == candidates.four ? four.multiplier : six.multiplier};
 }
@@ -175,26 +157,25 @@ template <Way way>
 __device__ __forceinline__ BlockScale line_scale(const Arguments& a, const Rule& rule, const float (&values)[kChunk]) {
     const QuantizeProblem& p = a.problem;
     const uint32_t amax = block_amax(chunk_amax(a, values), p.tile.length);
-    if constexpr (way == Way::FourOverSix)
-        return p.four_over_six == FourOverSix::Mse ? better_scale<true>(values, bits_float(amax), rule.global, rule.unit)
-                                                   : better_scale<false>(values, bits_float(amax), rule.global, rule.unit);
-    const uint32_t scale = a.nvfp4 ? nvfp4_scale(bits_float(amax), rule.global) : mx_scale(p, amax);
-    return {scale, a.nvfp4 ? nvfp4_multiplier(scale, rule.global) : scale_reciprocal(scale)};
+    if constexpr (is_four_over_six(way)) return better_scale<way == Way::FourOverSixMse>(values, bits_float(amax), rule);
+    const uint32_t scale = a.nvfp4 ? nvfp4_scale(bits_float(amax), rule.global) : scale_of(amax, a.steps);
+    return {scale, a.nvfp4 ? rule.multipliers[scale % kScaleBytes] : scale_reciprocal(scale)};
 }
 
 // ---- Square tiles ----------------------------------------------------------------------------------------------------
 
 // The better scale of the 16 x 16 of which a lane reads rows lane / 8 + 4 i: their errors are added as a tree, i with i + 2
 // and then i + 1 in the lane, the rest across lanes.
-template <class T>
-__device__ uint32_t square_choice(const Shared<T>& shared, FourOverSix mode, float amax, const Nvfp4Global& global) {
+template <bool squared, class T>
+__device__ uint32_t square_choice(const Shared<T>& shared, float amax, const Nvfp4Global& global) {
     const Nvfp4Candidates candidates = nvfp4_candidates(amax, global);
+    const RowReader<T> rows(shared.tile, row_of_step(0), chunk_of_lane());
     Errors sum{0, 0}, first{0, 0};
 #pragma unroll 1
     for (int k = 0; k < kChunkSteps; k++) {
         float values[kChunk];
-        shared.tile.read_row(row_of_step(k % 2 * 2 + k / 2), chunk_of_lane(), values);
-        const Errors errors = exact_errors(mode, values, candidates, global);
+        rows.read(row_of_step(k % 2 * 2 + k / 2) - row_of_step(0), values);
+        const Errors errors = exact_errors<squared>(values, candidates, global);
         if (k % 2 == 0) {
             first = errors;
         } else {
@@ -219,43 +200,31 @@ __device__ __forceinline__ void nvfp4_cells(const Arguments& a, uint32_t amax, S
 #pragma unroll 1
     for (int which = 0; which < 2; which++) {
         if (!(which == 0 ? p.has_rowwise : p.has_columnwise)) continue;
-        const Nvfp4Global global = load_global(a, which == 0 ? p.rowwise : p.columnwise, shared.place);
+        const Nvfp4Global& global = shared.tables.globals[which];
         const bool done = which == 1 && p.has_rowwise && global.amax == done_amax;
-        if (!done && way == Way::FourOverSix) scale = square_choice(shared, p.four_over_six, bits_float(amax), global);
+        if (!done && is_four_over_six(way))
+            scale = square_choice<way == Way::FourOverSixMse>(shared, bits_float(amax), global);
         else if (!done) scale = nvfp4_scale(bits_float(amax), global);
         done_amax = global.amax;
         if (threadIdx.x % 32 < kSideChunks) shared.cells[which][cell] = uint8_t(scale);
     }
 }
 
-template <class T>
-__device__ __forceinline__ void mx_cells(const QuantizeProblem& p, uint32_t amax, Shared<T>& shared) {
-    const int band = threadIdx.x / 32, chunk = chunk_of_lane(), side = p.tile.length / kChunk;
-    if (threadIdx.x % 32 < kSideChunks) shared.maxima[band * kSideChunks + chunk] = amax;
-    __syncthreads();
-    uint32_t largest = 0;
-    for (int i = 0; i < side; i++)
-        for (int j = 0; j < side; j++)
-            largest = max(largest, shared.maxima[(band / side * side + i) * kSideChunks + chunk / side * side + j]);
-    const uint32_t scale = mx_scale(p, largest);
-    if (threadIdx.x % 32 < kSideChunks)
-        shared.cells[0][band * kSideChunks + chunk] = shared.cells[1][band * kSideChunks + chunk] = uint8_t(scale);
-}
-
 // The scale of every 16 x 16. Ends with a barrier.
 template <Way way, class T>
 __device__ __forceinline__ void square_scales(const Arguments& a, Shared<T>& shared) {
+    const RowReader<T> rows(shared.tile, row_of_step(0), chunk_of_lane());
     uint32_t amax = 0;
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
         float values[kChunk];
-        shared.tile.read_row(row_of_step(i), chunk_of_lane(), values);
+        rows.read(row_of_step(i) - row_of_step(0), values);
         amax = max(amax, chunk_amax(a, values));
     }
     amax = max(amax, __shfl_xor_sync(kAllLanes, amax, 8));
     amax = max(amax, __shfl_xor_sync(kAllLanes, amax, 16));
     if (a.nvfp4) nvfp4_cells<way>(a, amax, shared);
-    else mx_cells(a.problem, amax, shared);
+    else put_mx_cells(a.steps, a.problem.tile.length, amax, shared.maxima, shared.cells);
     __syncthreads();
 }
 
@@ -291,24 +260,14 @@ __device__ __forceinline__ uint32_t stochastic_codes(const float* values, float 
 }
 
 template <Way way>
-__device__ __forceinline__ uint2 chunk_codes(const float (&values)[kChunk], float multiplier, const Rule& rule, int line) {
+__device__ __forceinline__ uint2 chunk_codes(const float (&values)[kChunk], float multiplier, const Rule& rule, int line,
+                                             const PhiloxKeys& keys) {
     if constexpr (way == Way::Stochastic) {
         const PhiloxWords random =
-            philox(rule.key, philox_counter(rule.chunk, rule.first_line + line, rule.columnwise, rule.offset));
+            philox(keys, philox_counter(rule.chunk, rule.first_line + line, rule.columnwise, rule.offset));
         return {stochastic_codes(values, multiplier, random.words), stochastic_codes(values + 8, multiplier, random.words + 2)};
     }
     return {nearest_codes(values, multiplier), nearest_codes(values + 8, multiplier)};
-}
-
-// The first `bytes` of a chunk's eight.
-__device__ __forceinline__ void store_chunk_codes(uint8_t* to, uint2 codes, int bytes, bool wide) {
-    if (wide && bytes >= 8) {
-        __stwb(reinterpret_cast<uint2*>(to), codes);
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        if (i < bytes) to[i] = uint8_t((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
 }
 
 // ---- Parts -----------------------------------------------------------------------------------------------------------
@@ -323,19 +282,17 @@ __device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule,
     BlockScale block;
     if (p.square_tiles) {
         block.scale = shared.cells[rule.columnwise][cell];
-        block.multiplier = a.nvfp4 ? nvfp4_multiplier(block.scale, rule.global) : scale_reciprocal(block.scale);
+        block.multiplier = a.nvfp4 ? rule.multipliers[block.scale] : scale_reciprocal(block.scale);
     } else {
         block = line_scale<way>(a, rule, values);
     }
-    const uint2 codes = chunk_codes<way>(values, block.multiplier, rule, line);
+    const uint2 codes = chunk_codes<way>(values, block.multiplier, rule, line, shared.keys);
 
     // Transformed padding may be -0, but blocks of padding alone are zero.
     const int first = rule.columnwise ? chunk * kChunk & -p.tile.length : line;
     const uint32_t mask =
         first >= rule.rows ? 0 : a.nvfp4 ? nvfp4_code_mask(block.scale) : code_mask<E2M1>(block.scale);
-    const int column = chunk >> rule.stored_shift;
-    if (column << rule.stored_shift == chunk)
-        reinterpret_cast<uint8_t*>(shared.scales[rule.columnwise][line])[column] = uint8_t(block.scale);
+    if (rule.scales) rule.scales[line * int(sizeof(shared.scales[0][0]))] = uint8_t(block.scale);
     if (line < rule.lines)
         store_chunk_codes(rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes, {codes.x & mask, codes.y & mask}, rule.bytes,
                           a.wide[rule.columnwise]);
@@ -343,14 +300,14 @@ __device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule,
 
 template <Way way, class T>
 __device__ __forceinline__ void emit_rowwise(const Arguments& a, Shared<T>& shared) {
-    const Rule rule = load_rule<way>(a, a.problem.rowwise, shared.place);
-    const int chunk = chunk_of_lane();
+    const Rule rule = load_rule<way>(a, a.problem.rowwise, shared);
+    const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
+    const RowReader<T> rows(shared.tile, row_of_step(0), chunk_of_lane());
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
-        const int line = row_of_step(i);
         float values[kChunk];
-        shared.tile.read_row_below(row_of_step(0), line - row_of_step(0), chunk, values);
-        emit_chunk<way>(a, rule, values, line, line / kChunk * kSideChunks + chunk, shared);
+        rows.read(row_of_step(i) - row_of_step(0), values);
+        emit_chunk<way>(a, rule, values, row_of_step(i), cell, shared);
     }
 }
 
@@ -363,12 +320,12 @@ __device__ __forceinline__ float half_of(uint32_t pair, int upper) {
 
 template <Way way, class T>
 __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& shared) {
-    const Rule rule = load_rule<way>(a, a.problem.columnwise, shared.place);
+    const Rule rule = load_rule<way>(a, a.problem.columnwise, shared);
     const int chunk = chunk_of_lane();
     const auto emit = [&](float (&values)[kChunk], int line) {
         emit_chunk<way>(a, rule, values, line, chunk * kSideChunks + line / kChunk, shared);
     };
-    constexpr int together = sizeof(T) == 4 || way == Way::FourOverSix ? 1 : 2;  // as registers allow
+    constexpr int together = sizeof(T) == 4 || is_four_over_six(way) ? 1 : 2;  // as registers allow
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i += together) {
         const int line = column_of_step<T>(i);
@@ -378,7 +335,7 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& s
             emit(values, line);
         } else {
             uint32_t pairs[kChunk];
-            shared.tile.read_column_pair(line, chunk, pairs);
+            read_column_pair(shared.tile, column_pair_place<T>(line, chunk), pairs);
 #pragma unroll 1
             for (int upper = 0; upper < 2; upper++) {
 #pragma unroll
@@ -389,38 +346,20 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& s
     }
 }
 
-// The tile's scale words. What a swizzled layout has no scale for is zero.
-__device__ __forceinline__ void store_scales(const QuantizedPart& part, const ScaleTile& place,
-                                             const uint32_t (&words)[kTile][2]) {
-    const ScaleLayout& layout = place.layout;
-    const int tile_columns = kTile / layout.block, most = min(tile_columns, int(kSwizzleColumns));
-    const int line_words = tile_columns / most;
-    for (int i = threadIdx.x; i < kTile * line_words; i += kChunkThreads) {
-        const int w = layout.swizzled ? i / kTile : i % line_words;
-        const int line = layout.swizzled ? i % 4 * 32 + i % kTile / 4 : i / line_words;
-        const int64_t column = place.column + w * most;
-        const int left = int(max(min(layout.columns - column, int64_t(most)), int64_t(0)));
-        uint32_t word = words[line][w];
-        int stored = left;
-        if (layout.swizzled) {
-            const uint32_t inside = left == 4 ? ~0u : (1u << left * 8) - 1;
-            word = line < place.lines ? word & inside : 0;
-            stored = left > 0 ? 4 : 0;
-        } else if (!place.stores(line)) {
-            stored = 0;
-        }
-        if (stored > 0) store_scale_word(part.scales + place.offset(line, uint32_t(column)), word, stored);
-    }
-}
-
 // The tile, and what all threads know of it. Ends with a barrier. What is copied is on its way while places are found.
 template <class Source, class T>
 __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
     constexpr bool is_plain = !std::is_same_v<Source, Decoded>;
+    const float amax = a.nvfp4 ? table_amax(p, place.scope) : 0;
     if constexpr (is_plain)
         if (a.wide_in) copy_plain(shared.tile, p.in, PlainPlace(p, place, shared.place.group));
     describe_tile(p, place, shared.place);
+    if (a.nvfp4) put_tables(p, amax, shared.tables);
+    if (p.seed_offset && threadIdx.x < 2 * PhiloxKeys::rounds) {
+        const PhiloxKey key = philox_key(p.seed_offset[0]);
+        shared.keys.words[threadIdx.x] = PhiloxKeys::word(threadIdx.x % 2 == 0 ? key.words[0] : key.words[1], threadIdx.x);
+    }
     if (!is_plain || !a.wide_in) {
         __syncthreads();
         fill_tile<Source>(shared.tile, p, shared.place, a.wide_in);
@@ -443,8 +382,8 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<TileElement<Source
     if (p.has_rowwise) emit_rowwise<way>(a, shared);
     if (p.has_columnwise) emit_columnwise<way>(a, shared);
     __syncthreads();
-    if (p.has_rowwise) store_scales(p.rowwise, shared.place.parts[0].scales, shared.scales[0]);
-    if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[1].scales, shared.scales[1]);
+    if (p.has_rowwise) store_scales(p.rowwise, shared.place.parts[0], shared.scales[0]);
+    if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[1], shared.scales[1]);
 }
 
 std::string declines(const Context& context, const QuantizeProblem& problem) {
@@ -453,19 +392,19 @@ std::string declines(const Context& context, const QuantizeProblem& problem) {
     return needs_cuda(context);
 }
 
-bool is_wide_part(const QuantizedPart& part) { return is_aligned(part.codes, 8) && part.line_bytes % 8 == 0; }
-
 // Calls body with a constant of what the problem asks for.
 template <class Body>
 void with_way(const QuantizeProblem& problem, const Body& body) {
-    if (problem.four_over_six != FourOverSix::None) body(std::integral_constant<Way, Way::FourOverSix>{});
+    if (problem.four_over_six == FourOverSix::Mae) body(std::integral_constant<Way, Way::FourOverSixMae>{});
+    else if (problem.four_over_six == FourOverSix::Mse) body(std::integral_constant<Way, Way::FourOverSixMse>{});
     else if (problem.seed_offset) body(std::integral_constant<Way, Way::Stochastic>{});
     else body(std::integral_constant<Way, Way::Nearest>{});
 }
 
 template <class Source>
 void run_source(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    const Arguments a{problem, ChunkTiles(problem), hadamard_signs(problem.hadamard.mask), problem.format->is_nvfp4(),
+    const Arguments a{problem, ChunkTiles(problem), hadamard_signs(problem.hadamard.mask),
+                      scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite), problem.format->is_nvfp4(),
                       is_wide_source<Source>(problem), {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
     if (a.tiles.count() == 0) return;
     with_way(problem, [&](auto way) {
@@ -490,7 +429,9 @@ void launch_quantize_fp4(const Context& context, const QuantizeProblem& problem,
 const QuantizeImplementation quantize_fp4 = {"quantize_fp4", declines, nullptr, launch_quantize_fp4};
 
 void load_quantize_fp4() {
-    with_all_sources([]<class Source>(Source) { load_ways<Source, Way::Nearest, Way::Stochastic, Way::FourOverSix>(); });
+    with_all_sources([]<class Source>(Source) {
+        load_ways<Source, Way::Nearest, Way::Stochastic, Way::FourOverSixMae, Way::FourOverSixMse>();
+    });
 }
 
 }  // namespace mxq::cuda

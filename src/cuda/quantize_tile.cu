@@ -1,4 +1,4 @@
-// quantize_tile: F32, F16 or BF16 to any format, scaling and layout, the rowwise part, the columnwise one or both from one
+// quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits), the rowwise part, the columnwise one or both from one
 // read; experts and groups.
 //
 // A block of threads takes a tile of 128 x 128; who holds what: tiles.cuh; which tile: tile_places.cuh. A patch stays in
@@ -75,6 +75,8 @@ std::string declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.hadamard.rowwise || problem.hadamard.columnwise) return "needs no transform, found a Hadamard transform";
     if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
+    if (problem.in.format == MXQ_FORMAT_BF16 && problem.format->element == Element::E2M1)
+        return std::string("needs codes of 6 or 8 bits, or f32 or f16, found bf16 to ") + problem.format->name;
     return needs_cuda(context);
 }
 
@@ -89,12 +91,13 @@ void run_types(const Context& context, const QuantizeProblem& problem, const Lau
         launch(context, quantize_tile_kernel<T, E>, "quantize_tile", tile_grid(a), dim3(Patch<T>::threads), 0, call.stream, a);
 }
 
-// The kernels that there are: for BF16, and for all else as floats.
+// The kernels that there are: for BF16, and for all else as floats. BF16 to four bits is quantize_fp4_pairs'.
 template <class Body>
 void with_tile_types(int32_t plain_format, Element element, const Body& body) {
     with_element(element, [&](auto code) {
-        if (plain_format == MXQ_FORMAT_BF16) body(Bf16{}, code);
-        else body(float{}, code);
+        constexpr bool four_bits = decltype(code)::bits == 4;
+        if (plain_format != MXQ_FORMAT_BF16) body(float{}, code);
+        else if constexpr (!four_bits) body(Bf16{}, code);
     });
 }
 

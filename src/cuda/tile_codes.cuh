@@ -3,13 +3,12 @@
 //     rows, 8 bits         a chunk's 4 or 8 codes, from registers
 //     rows, 6 and 4 bits   neighbouring lanes exchange what they have of as many rows, so that each holds 16 codes of one: a
 //                          piece of 12 or 8 bytes. Four bits: from registers. Six bits: by way of shared memory
-//     rows, 4 bits, BF16   a chunk's 8 codes, a word, from registers
 //     columns              a thread has 16 codes of each of its columns: a piece, by way of shared memory
 //
 //     shared memory        lines of 8 pieces: 128, 96 or 64 bytes, which leave as contiguous segments of the lines in memory
 #pragma once
+#include "cuda/pair_factors.cuh"
 #include "cuda/tile_scales.cuh"
-#include "numerics/bf16_codes.h"
 #include "numerics/packing.h"
 
 namespace mxq::cuda {
@@ -47,38 +46,9 @@ __device__ __forceinline__ uint32_t factor_mask(float factor) {
     return E::bits == 4 && factor == 0 ? ElementBits<E>::sign * 0x01010101u : ~0u;
 }
 
-// Whether elements stay packed in pairs all the way to their codes, or until they are clamped.
-template <class E, class T>
-constexpr bool packs_pairs = std::is_same_v<T, Bf16> && E::bits == 4;
+// Whether elements stay packed in pairs until they are clamped.
 template <class E, class T>
 constexpr bool clamps_pairs = std::is_same_v<T, Bf16> && E::bits == 6;
-
-// What the two elements of a word are multiplied by: as BF16 too, where scales are powers of two.
-struct PairFactors {
-    float first, second;
-    uint32_t pair;
-};
-
-__device__ __forceinline__ PairFactors pair_factors(float first, float second) {
-    return {first, second, __byte_perm(float_bits(first), float_bits(second), 0x7632)};
-}
-
-__device__ __forceinline__ float low_value(uint32_t pair) { return bits_float(pair << 16); }
-__device__ __forceinline__ float high_value(uint32_t pair) { return bits_float(pair & 0xFFFF0000u); }
-
-// E2M1 codes of a word, as encode_e2m1_halves gives them.
-template <bool powers>
-__device__ __forceinline__ uint32_t quantize_e2m1_pair(uint32_t word, const PairFactors& factors) {
-    if constexpr (powers) return encode_e2m1_bf16(multiply_bf16_pairs(word, factors.pair));
-    else return encode_e2m1_floats(multiply_rn(low_value(word), factors.first), multiply_rn(high_value(word), factors.second));
-}
-
-// Packed codes with what factor_mask says applied. Powers of two are no zero, NVFP4's factors no NaN.
-template <bool powers>
-__device__ __forceinline__ uint32_t mask_nibbles(uint32_t codes, float factor) {
-    if constexpr (powers) return is_nan(factor) ? 0 : codes;
-    else return factor == 0 ? codes & 0x88888888u : codes;
-}
 
 // The 16 codes of one column of the patch, one a byte.
 template <class E, class T>
@@ -141,30 +111,6 @@ __device__ __forceinline__ void store_lines(const TileCodes<E>& codes, const Cod
 
 // ---- Columns ---------------------------------------------------------------------------------------------------------
 
-// Four bits, packed: each half of a word is a column's.
-template <bool powers, class E, class T>
-__device__ __forceinline__ void put_nibble_columns(const PatchChunks<T>& chunks, const uint32_t* factors, uint32_t* to) {
-#pragma unroll
-    for (int w = 0; w < 4; w++) {
-        const PairFactors pair = pair_factors(bits_float(factors[2 * w]), bits_float(factors[2 * w + 1]));
-        uint32_t packed[4];
-#pragma unroll
-        for (int g = 0; g < 4; g++) {
-            uint32_t pairs[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) pairs[i] = quantize_e2m1_pair<powers>(chunks[4 * g + i].words[w], pair);
-            packed[g] = pack_nibble_lines(pairs);
-        }
-        const auto store = [&](int line, uint32_t halves, float factor) {
-            *reinterpret_cast<uint2*>(to + line * 4 * E::bits) = {
-                mask_nibbles<powers>(__byte_perm(packed[0], packed[1], halves), factor),
-                mask_nibbles<powers>(__byte_perm(packed[2], packed[3], halves), factor)};
-        };
-        store(2 * w, 0x5410, pair.first);
-        store(2 * w + 1, 0x7632, pair.second);
-    }
-}
-
 // Six bits, clamped in pairs: two columns at a time.
 template <class E, class T>
 __device__ __forceinline__ void put_six_bit_columns(const PatchChunks<T>& chunks, const uint32_t* factors, uint32_t* to) {
@@ -188,16 +134,12 @@ __device__ __forceinline__ void put_six_bit_columns(const PatchChunks<T>& chunks
     }
 }
 
-// Blocks of 16 are NVFP4's, whose factors are no powers of two.
 template <class E, class T>
 __device__ __forceinline__ void put_columns(const PatchChunks<T>& chunks, const Patch<T>& patch, int shift,
                                             const PartScales<E>& scales, TileCodes<E>& codes) {
     const uint32_t* factors = &scales.table[patch.row >> shift][patch.column];
     uint32_t* to = &codes.words[codes.template line<Patch<T>::columns>(patch.column) + patch.row / kPieceCodes * (E::bits / 2)];
-    if constexpr (packs_pairs<E, T>) {
-        if (shift == 4) put_nibble_columns<false, E, T>(chunks, factors, to);
-        else put_nibble_columns<true, E, T>(chunks, factors, to);
-    } else if constexpr (clamps_pairs<E, T>) {
+    if constexpr (clamps_pairs<E, T>) {
         put_six_bit_columns<E, T>(chunks, factors, to);
     } else {
 #pragma unroll
@@ -270,23 +212,6 @@ __device__ __forceinline__ void put_chunk_rows(const PatchChunks<T>& chunks, con
     }
 }
 
-// Four bits, packed: a chunk's codes are a word.
-template <bool powers, class E, class T>
-__device__ __forceinline__ void put_nibble_rows(const PatchChunks<T>& chunks, const Patch<T>& patch, const uint32_t* factors,
-                                                const CodeTile& to, bool direct, TileCodes<E>& codes) {
-    const RowPlaces<E, T> places(to, codes, direct, patch.row, patch.column / 2);
-#pragma unroll
-    for (int i = 0; i < Patch<T>::rows; i++) {
-        const float factor = bits_float(factors[i]);
-        const PairFactors pair = pair_factors(factor, factor);
-        uint32_t pairs[4];
-#pragma unroll
-        for (int w = 0; w < 4; w++) pairs[w] = quantize_e2m1_pair<powers>(chunks[i].words[w], pair);
-        const uint32_t packed = mask_nibbles<powers>(pack_nibble_pairs(pairs), factor);
-        if (places.exists(i)) *places.at(i) = packed;
-    }
-}
-
 // The codes of a chunk, one a byte, upper bits zero.
 template <class E, class T>
 __device__ __forceinline__ Codes<Chunk<T>::count> quantize_small_chunk(const Chunk<T>& chunk, float factor) {
@@ -330,7 +255,7 @@ __device__ __forceinline__ void put_piece_rows(const PatchChunks<T>& chunks, con
 // Whether rows leave from registers.
 template <class E, class T>
 bool stores_rows_directly(CodeAccess access) {
-    return E::bits != 6 && access.bytes >= (E::bits == 8 ? Patch<T>::columns : packs_pairs<E, T> ? 4 : 8);
+    return E::bits != 6 && access.bytes >= (E::bits == 8 ? Patch<T>::columns : 8);
 }
 
 // Those that do not, once they are in shared memory. What is not six bits comes here where it is not aligned alone.
@@ -346,10 +271,7 @@ template <class E, class T>
 __device__ __forceinline__ void put_rows(const PatchChunks<T>& chunks, const Patch<T>& patch, int shift,
                                          const PartScales<E>& scales, const CodeTile& to, bool direct, TileCodes<E>& codes) {
     const uint32_t* factors = &scales.table[patch.column >> shift][patch.row];
-    if constexpr (packs_pairs<E, T>) {
-        if (shift == 4) put_nibble_rows<false, E, T>(chunks, patch, factors, to, direct, codes);
-        else put_nibble_rows<true, E, T>(chunks, patch, factors, to, direct, codes);
-    } else if constexpr (E::bits == 8) put_chunk_rows<E, T>(chunks, patch, factors, to, direct, codes);
+    if constexpr (E::bits == 8) put_chunk_rows<E, T>(chunks, patch, factors, to, direct, codes);
     else put_piece_rows<E, T>(chunks, patch, factors, to, E::bits == 4 && direct, codes);
 }
 

@@ -35,23 +35,12 @@ void with_all_types(const Body& body) {
         for (const Element element : kElements) with_types(plain, element, body);
 }
 
-template <class E, ScaleRounding rounding, int count>
-__device__ __forceinline__ void scales_of_rounding(uint32_t (&values)[count], Nonfinite policy) {
-#pragma unroll
-    for (int i = 0; i < count; i++)
-        values[i] = policy == Nonfinite::Saturate ? scale_of<E, rounding, Nonfinite::Saturate>(values[i])
-                                                  : scale_of<E, rounding, Nonfinite::Propagate>(values[i]);
-}
-
-// Turns block maxima (magnitude bits) into scale bytes: one uniform branch for all of them.
+// Turns block maxima (magnitude bits) into scale bytes.
 template <class E, int count>
 __device__ __forceinline__ void scales_of(uint32_t (&values)[count], ScaleRounding rounding, Nonfinite policy) {
-    switch (rounding) {
-        case ScaleRounding::Floor: return scales_of_rounding<E, ScaleRounding::Floor>(values, policy);
-        case ScaleRounding::Ceil: return scales_of_rounding<E, ScaleRounding::Ceil>(values, policy);
-        case ScaleRounding::Even: return scales_of_rounding<E, ScaleRounding::Even>(values, policy);
-        case ScaleRounding::Rceil: return scales_of_rounding<E, ScaleRounding::Rceil>(values, policy);
-    }
+    const ScaleSteps steps = scale_steps<E>(rounding, policy);
+#pragma unroll
+    for (int i = 0; i < count; i++) values[i] = scale_of(values[i], steps);
 }
 
 }  // namespace mxq::cuda

@@ -20,6 +20,7 @@ constexpr Implementation<Problem> unavailable(const char* name) {
 constinit const QuantizeImplementation quantize_rowwise = unavailable<QuantizeProblem>("quantize_rowwise");
 constinit const QuantizeImplementation quantize_tile = unavailable<QuantizeProblem>("quantize_tile");
 constinit const QuantizeImplementation quantize_fp4 = unavailable<QuantizeProblem>("quantize_fp4");
+constinit const QuantizeImplementation quantize_fp4_pairs = unavailable<QuantizeProblem>("quantize_fp4_pairs");
 constinit const QuantizeImplementation requantize_tile = unavailable<QuantizeProblem>("requantize_tile");
 constinit const AmaxImplementation amax = unavailable<AmaxProblem>("amax");
 constinit const PadImplementation pad_groups = unavailable<PadProblem>("pad_groups");

@@ -19,29 +19,40 @@ MXQ_HD uint32_t amax_bits(float value) {
     return policy == Nonfinite::Saturate && magnitude > kInfinityBits ? 0 : magnitude;
 }
 
-// The scale byte for finite magnitude bits, up to 255. FLOOR, CEIL and EVEN are defined on the bits: arithmetic with
-// 2^-emax would differ at 0x047FFFFF.
-template <class E, ScaleRounding rounding>
-MXQ_HD uint32_t scale_of_finite(uint32_t amax) {
-    if constexpr (rounding == ScaleRounding::Rceil) {
-        const uint32_t d = float_bits(multiply_rn(bits_float(amax), 1.0f / E::max));
-        const uint32_t exponent = d >> 23, mantissa = d & 0x7FFFFF;
-        return exponent + (exponent == 0 ? mantissa > 0x400000 : mantissa != 0);
-    } else {
-        uint32_t bits = amax;
-        if constexpr (rounding == ScaleRounding::Ceil) bits += 0x7FFFFF;
-        if constexpr (rounding == ScaleRounding::Even) bits += 1u << (22 - E::mantissa_bits);
-        const uint32_t exponent = bits >> 23;
-        const uint32_t scale = exponent > uint32_t(E::emax) ? exponent - E::emax : 0;
-        return rounding == ScaleRounding::Even && exponent == 255 ? kScaleNan : scale;
+// A scale rounding as numbers, so that one code serves all of them: the exponent of the maximum (RCEIL: times 1/max) after an
+// addition to its bits, less the element's largest. FLOOR, CEIL and EVEN are defined on the bits: arithmetic with 2^-emax would
+// differ at 0x047FFFFF.
+struct ScaleSteps {
+    float factor;
+    uint32_t add, add_subnormal;
+    uint32_t subtract;
+    uint32_t nan_from, nan_scale;  // maxima from these bits on have this scale
+};
+
+template <class E>
+MXQ_HD constexpr ScaleSteps scale_steps(ScaleRounding rounding, Nonfinite policy) {
+    constexpr uint32_t ones = 0x7FFFFF, half = 1u << (22 - E::mantissa_bits);
+    const uint32_t nan_scale = policy == Nonfinite::Saturate ? 0xFE : kScaleNan;
+    switch (rounding) {
+        case ScaleRounding::Rceil: return {1.0f / E::max, ones, 0x3FFFFF, 0, kInfinityBits, nan_scale};
+        case ScaleRounding::Ceil: return {1, ones, ones, E::emax, kInfinityBits, nan_scale};
+        case ScaleRounding::Even: return {1, half, half, E::emax, kInfinityBits - half, nan_scale};
+        default: return {1, 0, 0, E::emax, kInfinityBits, nan_scale};
     }
 }
 
 // The scale byte of a block whose largest magnitude has these bits.
+MXQ_HD uint32_t scale_of(uint32_t amax, const ScaleSteps& steps) {
+    const uint32_t bits = float_bits(multiply_rn(bits_float(amax), steps.factor));
+    const uint32_t exponent = (bits + (bits < 0x800000 ? steps.add_subnormal : steps.add)) >> 23;
+    const uint32_t scale = exponent > steps.subtract ? exponent - steps.subtract : 0;
+    return amax >= steps.nan_from ? steps.nan_scale : scale;
+}
+
 template <class E, ScaleRounding rounding, Nonfinite policy>
 MXQ_HD uint32_t scale_of(uint32_t amax) {
-    const uint32_t scale = amax >= kInfinityBits ? kScaleNan : scale_of_finite<E, rounding>(amax);
-    return policy == Nonfinite::Saturate && scale == kScaleNan ? 0xFE : scale;
+    constexpr ScaleSteps steps = scale_steps<E>(rounding, policy);
+    return scale_of(amax, steps);
 }
 
 // 2^(127 - scale), exact: what elements are multiplied by. Scale 254 gives the subnormal 2^-127, 255 NaN.

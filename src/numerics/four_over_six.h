@@ -21,13 +21,14 @@ MXQ_HD float round_to_e2m1(float magnitude) {
     return add_rn(add_rn(clamped, magic), -magic);
 }
 
-// Of products from 2^-99 to 2^116, or zero, the quotient by `divisor`, T * 6, is made of its reciprocal and one correction:
+// Of products from 2^-99 to 2^116, or zero, the quotient by `divisor`, T * 6 or 6, is made of its reciprocal and one correction:
 // the remainder is exact, and what it adds rounds to the bits of the division. (So it is for every fp32 significand and
-// both divisors.) That is no fused multiply-add of the contract's: no rounding of it is seen.
+// these divisors.) That is no fused multiply-add of the contract's: no rounding of it is seen.
 struct ErrorDivisor {
     float divisor, reciprocal;
 
     MXQ_HD static bool serves(float amax) { return amax == 0 || (amax >= 0x1p-80f && amax <= 0x1p+100f); }
+    MXQ_HD static bool divides(float magnitude) { return magnitude == 0 || (magnitude >= 0x1p-99f && magnitude <= 0x1p+116f); }
     MXQ_HD float divide(float product) const {
 #if defined(__CUDA_ARCH__)
         const float quotient = __fmul_rn(product, reciprocal);
@@ -37,6 +38,12 @@ struct ErrorDivisor {
 #endif
     }
 };
+
+// nvfp4_candidates, mostly without a division.
+MXQ_HD Nvfp4Candidates nvfp4_candidates_soon(float block_amax, const Nvfp4Global& global) {
+    const ErrorDivisor six{6, 1.0f / 6};
+    return nvfp4_candidates_of_sixth(six.divides(block_amax) ? six.divide(block_amax) : divide_rn(block_amax, 6.0f), global);
+}
 
 // The sum in order of the 16 errors under a candidate scale. `corrects`: ErrorDivisor serves the global maximum. (Under scale
 // 0 no element counts, whatever it rounds to.)
@@ -76,8 +83,9 @@ struct ErrorScale {
 // Of a scale that is not 0, under error_unit of the global maximum.
 MXQ_HD float error_unit(const Nvfp4Global& global) { return divide_rn(global.amax, global.largest); }
 
-MXQ_HD ErrorScale error_scale(uint32_t scale, const Nvfp4Global& global, float unit) {
-    return {nvfp4_multiplier(scale, global), multiply_rn(decode<E4M3>(scale), unit)};
+// `multiplier` is nvfp4_multiplier's.
+MXQ_HD ErrorScale error_scale(uint32_t scale, float multiplier, float unit) {
+    return {multiplier, multiply_rn(decode<E4M3>(scale), unit)};
 }
 
 // Whether estimates are what is said above: of all blocks, and of one.

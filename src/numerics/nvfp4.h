@@ -56,6 +56,29 @@ MXQ_HD float nvfp4_multiplier(uint32_t scale, const Nvfp4Global& global) {
     return scale == 0 ? 0.0f : multiplier;
 }
 
+// nvfp4_scale with its value, from one rounding: nothing is decoded.
+struct Nvfp4BlockScale {
+    uint32_t byte;
+    float value;
+};
+
+MXQ_HD Nvfp4BlockScale nvfp4_block_scale(float block_amax, const Nvfp4Global& global) {
+    constexpr uint32_t min_normal = uint32_t(127 - E4M3::bias + 1) << 23;
+    const float unrounded = multiply_rn(block_amax, global.encode_sixth);
+    const float limited = unrounded < E4M3::max ? unrounded : E4M3::max;
+    const uint32_t field = float_bits(limited) & kInfinityBits, exponent = field > min_normal ? field : min_normal;
+    const float magic = bits_float(exponent + (uint32_t(ElementBits<E4M3>::shift) << 23));  // as in round_magnitude
+    const float sum = add_rn(limited, magic);
+    const uint32_t byte = float_bits(sum) - float_bits(magic) + ((exponent - min_normal) >> ElementBits<E4M3>::shift);
+    return {byte, add_rn(sum, -magic)};
+}
+
+// nvfp4_multiplier of its value.
+MXQ_HD float nvfp4_multiplier_of_value(float value, const Nvfp4Global& global) {
+    const float multiplier = at_most_float_max(reciprocal_rn(multiply_rn(value, global.encode_inverse)));
+    return value == 0 ? 0.0f : multiplier;
+}
+
 // The bits that codes of a block may have, in every byte and for stored codes alike: a NaN of a block of scale 0 is +0.
 // Kernels that build words of encode<E2M1> or encode_pair<E2M1> mask them.
 MXQ_HD uint32_t nvfp4_code_mask(uint32_t scale) { return scale == 0 ? 0x88888888u : ~0u; }
@@ -65,6 +88,25 @@ MXQ_HD uint32_t nvfp4_code(float value, float multiplier) {
     const uint32_t code = encode<E2M1>(multiply_rn(value, multiplier));
     return multiplier == 0 ? code & ElementBits<E2M1>::sign : code;
 }
+
+// Codes from words of 16 bits: scaled values cut to BF16, the last bit set where anything was cut off (to_odd_bf16), which
+// lie on the same side of every tie as the values. From 1 on a code is the word rounded to two bits, less a constant; the two
+// steps below are counted.
+struct OddE2m1 {
+    static constexpr int shift = 6;          // from BF16's last place to the code's
+    static constexpr int16_t one = 0x3F80;   // of code 2
+    static constexpr int16_t below_half = (1 << (shift - 1)) - 1 - one;  // plus the last place kept: ties to even
+    static constexpr int16_t first = 0x3E81, second = 0x3F40;            // least words of codes 1 and 2: past 1/4, from 3/4 on
+    static constexpr int16_t most_above = E2M1::nan_code - 2;            // above code 2
+
+    // Of a word that is no NaN.
+    MXQ_HD static uint32_t code(uint32_t word) {
+        const int32_t magnitude = word & 0x7FFF, normal = magnitude < one ? one : magnitude;
+        const int32_t above = (normal + below_half + ((normal >> shift) & 1)) >> shift;
+        const int32_t limited = above < most_above ? above : most_above;
+        return uint32_t(limited + (magnitude >= first) + (magnitude >= second)) | (word >> 12 & ElementBits<E2M1>::sign);
+    }
+};
 
 // The fp32 value of a code, given as decode<E2M1>'s or decode_pair's, under decode<E4M3> of its block's scale.
 MXQ_HD float nvfp4_product(float element, float block_scale_value, float global_decode) {
@@ -82,9 +124,13 @@ struct Nvfp4Candidates {
     uint32_t four, six;  // E4M3 bytes
 };
 
-MXQ_HD Nvfp4Candidates nvfp4_candidates(float block_amax, const Nvfp4Global& global) {
-    const float base = multiply_rn(divide_rn(block_amax, 6.0f), global.encode);
+MXQ_HD Nvfp4Candidates nvfp4_candidates_of_sixth(float sixth, const Nvfp4Global& global) {
+    const float base = multiply_rn(sixth, global.encode);
     return {encode_nvfp4_scale(multiply_rn(base, 1.5f)), encode_nvfp4_scale(base)};
+}
+
+MXQ_HD Nvfp4Candidates nvfp4_candidates(float block_amax, const Nvfp4Global& global) {
+    return nvfp4_candidates_of_sixth(divide_rn(block_amax, 6.0f), global);
 }
 
 // Error of one element, squared or absolute, under decode<E4M3> of a candidate. Those of a row of a block are added in

@@ -30,21 +30,33 @@ MXQ_HD void multiply_wide(uint32_t a, uint32_t b, uint32_t& high, uint32_t& low)
 #endif
 }
 
-MXQ_HD PhiloxWords philox(PhiloxKey key, PhiloxCounter counter) {
-    uint32_t k0 = key.words[0], k1 = key.words[1];
+// The keys of all rounds: what can be made once for many counters.
+struct PhiloxKeys {
+    static constexpr int rounds = 10;
+    uint32_t words[2 * rounds];
+
+    // Word i for the key that word i % 2 of which is `key`.
+    MXQ_HD static uint32_t word(uint32_t key, int i) { return key + (i % 2 == 0 ? 0x9E3779B9u : 0xBB67AE85u) * uint32_t(i / 2); }
+};
+
+MXQ_HD PhiloxWords philox(const PhiloxKeys& keys, PhiloxCounter counter) {
     uint32_t c0 = counter.words[0], c1 = counter.words[1], c2 = counter.words[2], c3 = counter.words[3];
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < PhiloxKeys::rounds; ++round) {
         uint32_t first_high, first_low, second_high, second_low;
         multiply_wide(c0, 0xD2511F53u, first_high, first_low);
         multiply_wide(c2, 0xCD9E8D57u, second_high, second_low);
-        c0 = second_high ^ c1 ^ k0;
+        c0 = second_high ^ c1 ^ keys.words[2 * round];
         c1 = second_low;
-        c2 = first_high ^ c3 ^ k1;
+        c2 = first_high ^ c3 ^ keys.words[2 * round + 1];
         c3 = first_low;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
     }
     return {{c0, c1, c2, c3}};
+}
+
+MXQ_HD PhiloxWords philox(PhiloxKey key, PhiloxCounter counter) {
+    PhiloxKeys keys;
+    for (int i = 0; i < 2 * PhiloxKeys::rounds; ++i) keys.words[i] = PhiloxKeys::word(key.words[i % 2], i);
+    return philox(keys, counter);
 }
 
 MXQ_HD PhiloxKey philox_key(uint64_t seed) { return {{uint32_t(seed), uint32_t(seed >> 32)}}; }
@@ -78,10 +90,12 @@ MXQ_HD uint32_t e2m1_place(float magnitude) {
 
 // Of byte `i` of a word of which every bit is flipped.
 MXQ_HD uint32_t stochastic_key(uint32_t flipped, int i) {
-    constexpr uint32_t rest = 0x02007FFF;
 #if defined(__CUDA_ARCH__)
+    uint32_t rest = 0x02007FFF;
+    asm("" : "+r"(rest));  // in a register, or each of the permutations would be
     return permute_bytes(flipped, rest, 0x7054 | i << 8);
 #else
+    constexpr uint32_t rest = 0x02007FFF;
     return rest | (flipped >> i % 4 * 8 & 0xFF) << 16;
 #endif
 }

@@ -1,6 +1,7 @@
 // Codes of BF16 pairs against the one rounding that there is.
 #include "../catch.h"
 #include "numerics/bf16_codes.h"
+#include "numerics/nvfp4.h"
 
 namespace {
 
@@ -45,6 +46,54 @@ TEST_CASE("fp32 values beside a tie go the way of the value, not of its first si
                 CAPTURE(tie, away, sign);
                 CHECK((mxq::encode_e2m1_floats(value, 0.0f) & 0xFFFF) == (0x4300u | mxq::encode<mxq::E2M1>(value)));
             }
+}
+
+namespace {
+
+// Codes of all BF16 numbers by what serves instead of a multiplier; whether anything does.
+bool check_cut(float multiplier, int64_t& checked) {
+    const mxq::CutMultiplier cut = mxq::cut_multiplier(multiplier, mxq::cut_way(multiplier));
+    if (mxq::is_nan(cut.factor)) return false;
+    int64_t wrong = 0;
+    for (uint32_t bits = 0; bits < 0x7F80; ++bits, ++checked) {
+        const float value = mxq::bits_float(bits << 16), product = mxq::multiply_rn(value, cut.factor);
+        if (!(product < 7)) break;
+        const uint32_t codes = mxq::round_e2m1_floats(product, 1.0f, cut.odd ? mxq::kBothHalves : 0) & 15;
+        wrong += codes != mxq::encode<mxq::E2M1>(mxq::multiply_rn(value, multiplier));
+    }
+    CAPTURE(multiplier, cut.factor, cut.odd);
+    CHECK(wrong == 0);
+    return true;
+}
+
+}  // namespace
+
+TEST_CASE("cut products give the codes of all BF16 numbers", "[numerics]") {
+    int64_t checked = 0;
+    int served = 0, odd = 0, globals = 0;
+    for (int g = 128; g < 256; ++g)  // whatever a BF16 maximum is, halfway products are common
+        for (int t : {448, 256}) {
+            const mxq::Nvfp4Global global = mxq::nvfp4_global(float(g), t);
+            int of_global = 0;
+            for (uint32_t scale = 64; scale < 72; ++scale) {
+                const float multiplier = mxq::nvfp4_multiplier(scale, global);
+                of_global += check_cut(multiplier, checked);
+                odd += mxq::cut_way(multiplier) == mxq::CutWay::Odd;
+            }
+            served += of_global;
+            globals += of_global == 8;
+        }
+    CHECK(served == 2038);
+    CHECK(globals == 246);
+    CHECK((odd > 500 && odd < 2000));
+    for (uint32_t i = 0; i < 400; ++i) {
+        const float any = mxq::bits_float(0x3C000000u + i * 0x0003D0A7u), exact = float(1 + 2 * (i % 4)) / float(128 + i % 128);
+        check_cut(any, checked);
+        check_cut(exact, checked);
+    }
+    CHECK(checked > 46'000'000);
+    CHECK(mxq::is_nan(mxq::cut_multiplier(0x1p-126f, mxq::CutWay::Odd).factor));
+    CHECK(mxq::cut_multiplier(0, mxq::CutWay::None).factor == 0);
 }
 
 TEST_CASE("nibbles are packed by rows and by lines", "[numerics]") {

@@ -3,6 +3,7 @@
 #include "../oracle.h"
 #include "numerics/e8m0.h"
 #include "numerics/four_over_six.h"
+#include "numerics/halves.h"
 #include "numerics/nvfp4.h"
 
 #include <random>
@@ -269,7 +270,7 @@ TEST_CASE("four over six: the sum of 16 errors is that of nvfp4_error") {
 
 TEST_CASE("four over six: a corrected product with the reciprocal is the quotient, for every significand") {
     int64_t ran = 0, corrected = 0;
-    for (float divisor : {2688.0f, 1536.0f})
+    for (float divisor : {2688.0f, 1536.0f, 6.0f})
         for (uint32_t exponent : {127u - 99, 127u, 127u + 115})
             for (uint32_t significand = 0; significand < 0x800000; ++significand, ++ran) {
                 const float product = oracle::float_of(exponent << 23 | significand), reciprocal = 1 / divisor;
@@ -278,7 +279,7 @@ TEST_CASE("four over six: a corrected product with the reciprocal is the quotien
                 if (!same(right, product / divisor)) FAIL("product " << product);
                 corrected += !same(right, quotient);
             }
-    CHECK(ran == 6 * 0x800000);
+    CHECK(ran == 9 * 0x800000);
     CHECK(corrected > ran / 10);
     for (float g : {0x1p-80f, 0x1p100f}) {  // smallest and largest code times block scale
         CHECK(mxq::ErrorDivisor::serves(g));
@@ -315,8 +316,8 @@ void check_estimates(const float (&x)[16], bool usual, float g, int t, Estimates
     for (float value : x) a = std::max(a, mxq::bits_float(mxq::amax_bits<mxq::Nonfinite::Saturate>(value)));
     const mxq::Nvfp4Candidates candidates = mxq::nvfp4_candidates(a, global);
     const float unit = mxq::error_unit(global);
-    const mxq::ErrorScale four = mxq::error_scale(candidates.four, global, unit);
-    const mxq::ErrorScale six = mxq::error_scale(candidates.six, global, unit);
+    const mxq::ErrorScale four = mxq::error_scale(candidates.four, mxq::nvfp4_multiplier(candidates.four, global), unit);
+    const mxq::ErrorScale six = mxq::error_scale(candidates.six, mxq::nvfp4_multiplier(candidates.six, global), unit);
     const float four_estimate = mxq::error_estimate_16<squared>(x, four);
     const float six_estimate = mxq::error_estimate_16<squared>(x, six);
     ++counts.ran;
@@ -352,4 +353,38 @@ TEST_CASE("four over six: clear estimates are in the order of the errors, and mo
         CHECK(counts.usual > 50000);
         CHECK(counts.usual - counts.usual_clear < counts.usual / 500);
     }
+}
+
+TEST_CASE("NVFP4: a block scale and its value from one rounding") {
+    std::mt19937 random(29);
+    int64_t wrong = 0, values = 0;
+    for (float g : global_maxima())
+        for (int t : {448, 256}) {
+            const mxq::Nvfp4Global global = mxq::nvfp4_global(g, t);
+            for (float a : block_maxima(g, random)) {
+                const uint32_t scale = mxq::nvfp4_scale(a, global);
+                const mxq::Nvfp4BlockScale both = mxq::nvfp4_block_scale(a, global);
+                values++;
+                wrong += both.byte != scale || !same(both.value, mxq::decode<mxq::E4M3>(scale)) ||
+                         !same(mxq::nvfp4_multiplier_of_value(both.value, global), mxq::nvfp4_multiplier(scale, global));
+            }
+        }
+    CHECK(values == 213 * 2 * 99);
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("E2M1: the code of a value is that of its word, rounded to odd") {
+    int64_t wrong = 0, values = 0;
+    const auto check = [&](uint64_t bits) {
+        const float value = oracle::float_of(uint32_t(bits));
+        values++;
+        wrong += mxq::OddE2m1::code(mxq::to_odd_bf16(value)) != mxq::encode<mxq::E2M1>(value);
+    };
+    for (uint64_t sign : {0x00000000u, 0x80000000u}) {
+        for (uint64_t bits = 0; bits <= 0x7F800000u; bits += 61) check(sign + bits);
+        for (uint64_t tie = 0x3E000000u; tie <= 0x41000000u; tie += 0x00100000u)
+            for (uint64_t bits = tie - 70000; bits <= tie + 70000; bits++) check(sign + bits);
+    }
+    CHECK(values > 80000000);
+    CHECK(wrong == 0);
 }

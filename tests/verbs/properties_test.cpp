@@ -2,11 +2,22 @@
 #include "../formats.h"
 
 #include <array>
+#include <random>
 
 using testing::Buffer;
 using testing::ok;
 
 namespace {
+
+oracle::Bytes bf16_bytes(const oracle::Floats& x) {
+    oracle::Bytes bytes;
+    for (float value : x) {
+        const uint16_t half = oracle::to_bf16(value);
+        bytes.push_back(uint8_t(half));
+        bytes.push_back(uint8_t(half >> 8));
+    }
+    return bytes;
+}
 
 // What a quantize wrote: one part.
 struct Written {
@@ -15,9 +26,9 @@ struct Written {
 };
 
 Written quantize(testing::Device& device, const oracle::Spec& spec, const oracle::Floats& x, testing::Dims dims, int32_t part,
-                 bool swizzled = false) {
-    auto in = testing::make_tensor(MXQ_FORMAT_F32, dims), out = testing::make_tensor(spec, dims, swizzled);
-    Buffer data(device, testing::bytes_of(x));
+                 bool swizzled = false, int32_t plain = MXQ_FORMAT_F32) {
+    auto in = testing::make_tensor(plain, dims), out = testing::make_tensor(spec, dims, swizzled);
+    Buffer data(device, plain == MXQ_FORMAT_F32 ? testing::bytes_of(x) : bf16_bytes(x));
     ok(mxq_tensor_set_data(in, data.data(), data.bytes()));
     testing::PartBuffers buffers(device, out, part);
     std::unique_ptr<Buffer> amax;
@@ -59,6 +70,32 @@ MXQ_EACH_DEVICE("properties: columnwise is rowwise of the transpose, for every f
                 ++ran;
             }
     CHECK(ran == 30 + 26 + 2 * (2 + 1) + 2 * 2);
+}
+
+// Numbers of 8 significant bits come out halfway between two codes often, and for each global maximum elsewhere.
+MXQ_EACH_DEVICE("properties: four bits of BF16 numbers are those of the same numbers in F32, whatever the global maximum") {
+    int ran = 0;
+    const int64_t rows = 144, cols = 208;
+    std::mt19937 random(31);
+    for (int g = 128; g < 256; ++g)
+        for (const oracle::Spec& base : testing::all_formats()) {
+            oracle::Spec spec = base;
+            if (!testing::is_e2m1(spec) || (!testing::is_nvfp4(spec) && g % 32 != 0)) continue;
+            spec.amax = {std::ldexp(float(g), -4)};
+            spec.nvfp4_t = g % 2 ? 256 : 448;
+            oracle::Floats x(static_cast<size_t>(rows * cols));
+            for (float& value : x) {
+                value = std::ldexp(float(128 + random() % 128), -4 - static_cast<int>(random() % 7));
+                value = random() % 2 ? std::min(value, spec.amax[0]) : -std::min(value, spec.amax[0]);
+            }
+            for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+                INFO(testing::describe(spec) << " part " << part << " amax " << spec.amax[0]);
+                const testing::Dims dims{std::nullopt, rows, cols};
+                CHECK(quantize(device, spec, x, dims, part, false, MXQ_FORMAT_BF16) == quantize(device, spec, x, dims, part));
+                ++ran;
+            }
+        }
+    CHECK(ran == 2 * (128 * 2 + 4 * 4));
 }
 
 // With everything above blocks given, rows know nothing of each other.

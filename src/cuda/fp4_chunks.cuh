@@ -1,0 +1,118 @@
+// What the kernels that quantize chunks to E2M1 share: scales over more than a chunk, and the way of codes and scales to memory.
+#pragma once
+#include "cuda/chunk_tile.cuh"
+#include "cuda/types.cuh"
+#include "numerics/nvfp4.h"
+
+namespace mxq::cuda {
+
+constexpr int kCells = kSideChunks * kSideChunks;  // 16 x 16 squares of a tile
+constexpr int kScaleBytes = 128;                   // E4M3, without a sign
+
+// What NVFP4 scales stand for in each part, by their bytes: a division each for every block would be a tenth of all work.
+struct Nvfp4Tables {
+    Nvfp4Global globals[2];
+    float multipliers[2][kScaleBytes];
+};
+
+// The global maximum of the part whose table the thread has a share in; asked for early, since it takes a while to come.
+__device__ __forceinline__ float table_amax(const QuantizeProblem& p, int64_t scope) {
+    static_assert(kChunkThreads == 2 * kScaleBytes);
+    const bool columnwise = threadIdx.x >= kScaleBytes, exists = columnwise ? p.has_columnwise : p.has_rowwise;
+    const QuantizedPart& part = columnwise ? p.columnwise : p.rowwise;
+    return exists ? part.amax[scope * part.scope_stride] : 0;
+}
+
+// The tables of the parts that there are. A barrier must follow.
+__device__ __forceinline__ void put_tables(const QuantizeProblem& p, float amax, Nvfp4Tables& tables) {
+    const int which = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
+    const Nvfp4Global global = nvfp4_global(amax, (which == 0 ? p.rowwise : p.columnwise).scale_max);
+    tables.multipliers[which][scale] = nvfp4_multiplier(uint32_t(scale), global);
+    if (scale == 0) tables.globals[which] = global;
+}
+
+// Over the chunks of a block, which neighbouring lanes hold.
+__device__ __forceinline__ uint32_t block_amax(uint32_t largest, int length) {
+    for (int distance = 1; distance * kChunk < length; distance *= 2)
+        largest = max(largest, __shfl_xor_sync(kAllLanes, largest, distance));
+    return largest;
+}
+
+// The scale of every 16 x 16, of its square tile's maximum, `length` a side: `amax` is that of the 16 x 16 of the warp's band and the lane's
+// chunk. A barrier must follow.
+__device__ __forceinline__ void put_mx_cells(const ScaleSteps& steps, int length, uint32_t amax,
+                                             uint32_t (&maxima)[kCells], uint8_t (&cells)[2][kCells]) {
+    const int band = threadIdx.x / 32, chunk = chunk_of_lane(), side = length / kChunk;
+    if (threadIdx.x % 32 < kSideChunks) maxima[band * kSideChunks + chunk] = amax;
+    __syncthreads();
+    uint32_t largest = 0;
+    for (int i = 0; i < side; i++)
+        for (int j = 0; j < side; j++)
+            largest = max(largest, maxima[(band / side * side + i) * kSideChunks + chunk / side * side + j]);
+    const uint32_t scale = scale_of(largest, steps);
+    if (threadIdx.x % 32 < kSideChunks)
+        cells[0][band * kSideChunks + chunk] = cells[1][band * kSideChunks + chunk] = uint8_t(scale);
+}
+
+// The first `bytes` of a chunk's eight.
+__device__ __forceinline__ void store_chunk_codes(uint8_t* to, uint2 codes, int bytes, bool wide) {
+    if (wide && bytes >= 8) {
+        __stwb(reinterpret_cast<uint2*>(to), codes);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (i < bytes) to[i] = uint8_t((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
+}
+
+// The tile's scale words where all of them are there. Tiles of four columns that follow each other are contiguous if swizzled.
+__device__ __forceinline__ void store_whole_words(const ScaleLayout& layout, const PartPlace& place,
+                                                  const uint32_t (&words)[kTile][2]) {
+    const int line_words = layout.block == kNvBlock ? 2 : 1;
+    for (int i = threadIdx.x; i < kTile * line_words; i += kChunkThreads) {
+        const int w = layout.swizzled ? i / kTile : i % line_words;
+        const int line = layout.swizzled ? i % 4 * 32 + i % kTile / 4 : i / line_words;
+        const int64_t byte = layout.swizzled ? i * 4 : line * place.scale_step + w * 4;
+        *reinterpret_cast<uint32_t*>(place.scale_bytes + byte) = words[line][w];
+    }
+}
+
+// The same of any. What a swizzled layout has no scale for is zero.
+__device__ __forceinline__ void store_some_words(const QuantizedPart& part, const ScaleTile& place,
+                                             const uint32_t (&words)[kTile][2]) {
+    const ScaleLayout& layout = place.layout;
+    const int tile_columns = kTile / layout.block, most = min(tile_columns, int(kSwizzleColumns));
+    const int line_words = tile_columns / most;
+    for (int i = threadIdx.x; i < kTile * line_words; i += kChunkThreads) {
+        const int w = layout.swizzled ? i / kTile : i % line_words;
+        const int line = layout.swizzled ? i % 4 * 32 + i % kTile / 4 : i / line_words;
+        const int64_t column = place.column + w * most;
+        const int left = int(max(min(layout.columns - column, int64_t(most)), int64_t(0)));
+        uint32_t word = words[line][w];
+        int stored = left;
+        if (layout.swizzled) {
+            const uint32_t inside = left == 4 ? ~0u : (1u << left * 8) - 1;
+            word = line < place.lines ? word & inside : 0;
+            stored = left > 0 ? 4 : 0;
+        } else if (!place.stores(line)) {
+            stored = 0;
+        }
+        if (stored > 0) store_scale_word(part.scales + place.offset(line, uint32_t(column)), word, stored);
+    }
+}
+
+__device__ __forceinline__ void store_scales(const QuantizedPart& part, const PartPlace& place,
+                                             const uint32_t (&words)[kTile][2]) {
+    if (place.whole_words) store_whole_words(part.layout, place, words);
+    else store_some_words(part, place.scales, words);
+}
+
+// Where a lane's scale bytes go, for line 0 of the tile; NULL where another's stand for them.
+__device__ __forceinline__ uint8_t* scale_place(const QuantizedPart& part, uint32_t (&words)[kTile][2]) {
+    const int shift = 31 - __clz(part.layout.block / kChunk), chunk = chunk_of_lane(), column = chunk >> shift;
+    return column << shift == chunk ? reinterpret_cast<uint8_t*>(words[0]) + column : nullptr;
+}
+
+inline bool is_wide_part(const QuantizedPart& part) { return is_aligned(part.codes, 8) && part.line_bytes % 8 == 0; }
+
+}  // namespace mxq::cuda

@@ -1,0 +1,42 @@
+// Words of two BF16 elements, and what each of the two is multiplied by.
+#pragma once
+#include "numerics/bf16_codes.h"
+
+namespace mxq::cuda {
+
+// What the two elements of a word are multiplied by: as BF16 too, where scales are powers of two.
+struct PairFactors {
+    float first, second;
+    uint32_t pair;
+};
+
+__device__ __forceinline__ PairFactors pair_factors(float first, float second) {
+    return {first, second, __byte_perm(float_bits(first), float_bits(second), 0x7632)};
+}
+
+__device__ __forceinline__ float low_value(uint32_t pair) { return bits_float(pair << 16); }
+__device__ __forceinline__ float high_value(uint32_t pair) { return bits_float(pair & 0xFFFF0000u); }
+
+// E2M1 codes of a word, as encode_e2m1_halves gives them.
+template <bool powers>
+__device__ __forceinline__ uint32_t quantize_e2m1_pair(uint32_t word, const PairFactors& factors) {
+    if constexpr (powers) return encode_e2m1_bf16(multiply_bf16_pairs(word, factors.pair));
+    else return encode_e2m1_floats(multiply_rn(low_value(word), factors.first), multiply_rn(high_value(word), factors.second));
+}
+
+// The same without signs, of products below 7; factors that are no powers of two are CutMultiplier's, `odd` goes with them.
+template <bool powers>
+__device__ __forceinline__ uint32_t round_e2m1_pair(uint32_t word, const PairFactors& factors, uint32_t odd) {
+    if constexpr (powers) return round_e2m1_halves<128>(multiply_bf16_pairs(word & ~kSigns, factors.pair));
+    else return round_e2m1_floats(multiply_rn(fabsf(low_value(word)), factors.first),
+                                  multiply_rn(fabsf(high_value(word)), factors.second), odd);
+}
+
+// Packed codes with what factor_mask says applied. Powers of two are no zero, NVFP4's factors no NaN.
+template <bool powers>
+__device__ __forceinline__ uint32_t mask_nibbles(uint32_t codes, float factor) {
+    if constexpr (powers) return is_nan(factor) ? 0 : codes;
+    else return factor == 0 ? codes & 0x88888888u : codes;
+}
+
+}  // namespace mxq::cuda
