@@ -86,6 +86,13 @@ inline GemmOptions gemm_options(int32_t a, int32_t b, int32_t accumulate = 0, co
     return options;
 }
 
+// The same for bounds that know of sums alone. What moves scales has tests of its own.
+inline GemmOptions exact_gemm_options(int32_t a, int32_t b, int32_t accumulate, const char* implementation = nullptr) {
+    GemmOptions options = gemm_options(a, b, accumulate, implementation);
+    ok(mxq_gemm_options_set_exact_products(options, 1));
+    return options;
+}
+
 // Codes and scales of a part on a device, either as large as the tensor asks for or with given content.
 class PartBuffers {
 public:

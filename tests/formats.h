@@ -177,6 +177,16 @@ public:
         if (auto text = difference(amax_->read(), amax); !text.empty()) return "amax: " + text;
         return "";
     }
+    // Codes, scales and amax as they are now.
+    Bytes bytes() const {
+        Bytes all = codes_->read();
+        for (const Buffer* buffer : {scales_.get(), amax_.get()}) {
+            if (!buffer) continue;
+            const Bytes more = buffer->read();
+            all.insert(all.end(), more.begin(), more.end());
+        }
+        return all;
+    }
 
 private:
     std::unique_ptr<Buffer> codes_, scales_, amax_;

@@ -2,8 +2,10 @@
 //
 //     operand_lines(spec, stored, shape, part, swizzled)    fp32 values of an operand of any format, along its contraction
 //     product(a, a_stride, b, b_stride, m, n, k, previous)   every element of D, with what its bound needs
+//     with_more(sum, more, d, bias), more_of(more)           the same for alpha sum + beta D + bias, and what c grows by
 //     check_product(expected, d, d_format, c)
 //     bound_factor(implementation, k)                        c
+//     rebase_errors(...), add_rebase_errors(...)             what operands lose that are given other scales first
 #ifndef MXQ_TESTS_ORACLE_PRODUCT_H
 #define MXQ_TESTS_ORACLE_PRODUCT_H
 
@@ -34,6 +36,8 @@ struct Element {
     double operands = 0;   // sum_k |a_k| + |b_k|
     bool nan = false;      // an operand is NaN: so must D be
     bool promised = true;  // false: an operand is Inf, or the magnitude is 2^128 or more
+    double below = 0;      // for roundings below the normal range
+    double rebased = 0;    // what operands may lose that were given other scales first
 };
 
 // A is (m, k), B is (n, k), both with a row stride; previous is what an accumulating product adds to, or NULL.
@@ -64,6 +68,27 @@ inline std::vector<Element> product(const float* a, int64_t a_stride, const floa
     return out;
 }
 
+// What a product's options make of a sum.
+struct More {
+    float alpha = 1, beta = 0;
+    bool bias = false;
+};
+
+inline double more_of(const More& more) { return (more.alpha != 1) + (more.beta != 0) + more.bias; }
+
+// `previous` is D's element of before, not looked at without a beta.
+inline Element with_more(Element e, const More& more, float previous, float bias) {
+    const double alpha = more.alpha, d = more.beta != 0 ? double(more.beta) * previous : 0, b = more.bias ? bias : 0;
+    e.value = alpha * e.value + d + b;
+    e.magnitude = std::fabs(alpha) * e.magnitude + std::fabs(d) + std::fabs(b);
+    e.operands *= std::fabs(alpha);
+    e.rebased *= std::fabs(alpha);
+    e.below = more_of(more) > 0 ? (1 + std::fabs(alpha)) * 0x1p-149 : 0;
+    e.promised = e.promised && !std::isinf(d) && !std::isinf(b) && !(e.magnitude >= 0x1p128);
+    e.nan = e.nan || std::isnan(d) || std::isnan(b);
+    return e;
+}
+
 // "" if D's values (m * n, dense) keep the bound with factor c, else the first element that does not.
 inline std::string check_product(const std::vector<Element>& expected, const Floats& d, int32_t d_format, double c) {
     double unit = d_format == MXQ_FORMAT_F32 ? 0x1p-24 : d_format == MXQ_FORMAT_F16 ? 0x1p-11 : 0x1p-8;
@@ -72,7 +97,7 @@ inline std::string check_product(const std::vector<Element>& expected, const Flo
     for (size_t i = 0; i < expected.size(); ++i) {
         const Element& e = expected[i];
         double got = d[i];
-        double before_rounding = c * 0x1p-24 * e.magnitude + 0x1p-134 * e.operands;
+        double before_rounding = c * 0x1p-24 * e.magnitude + 0x1p-134 * e.operands + e.below + e.rebased;
         double bound = before_rounding + unit * std::max(std::fabs(got), smallest_normal);
         double becomes_inf = largest * (1 + unit / 2) * (1 - 0x1p-40);
         bool good;
@@ -90,12 +115,62 @@ inline std::string check_product(const std::vector<Element>& expected, const Flo
     return "";
 }
 
+// By how many powers of two E4M3's largest value is above that of a format that becomes E4M3 when its scales are moved.
+inline int rebase_headroom(int32_t format) {
+    return format == MXQ_FORMAT_MXFP4 ? 6 : format == MXQ_FORMAT_MXFP6_E2M3 ? 5 : format == MXQ_FORMAT_MXFP6_E3M2 ? 4 : 0;
+}
+
+// What each of a (lines, k) matrix of MX values may lose when tiles of tile_lines x 128 get one scale, the largest below 255
+// less the headroom.
+inline Floats rebase_errors(const Spec& spec, const Bytes& scales, const Placement& placement, const Floats& values,
+                            int64_t lines, int64_t k, int64_t tile_lines) {
+    const bool e5m2 = spec.format == MXQ_FORMAT_MXFP8_E5M2;
+    Floats out(values.size(), 0.0f);
+    for (int64_t first = 0; first < lines * k; first += tile_lines * k)
+        for (int64_t block = 0; block < k; block += 128) {
+            const int64_t end = std::min(first + tile_lines * k, lines * k), width = std::min<int64_t>(128, k - block);
+            int largest = 0;
+            for (int64_t line = first; line < end; line += k)
+                for (int64_t j = block; j < block + width; ++j) {
+                    if (!placement.has_scale(line / k, j)) continue;
+                    const uint32_t scale = get_scale(spec.format, scales.data(), placement.scale(line / k, j));
+                    if (scale != 255) largest = std::max(largest, static_cast<int>(scale));
+                }
+            largest = std::max(largest - rebase_headroom(spec.format), 1);
+            const double least_normal = std::ldexp(1.0, largest - 127 - (e5m2 ? 14 : 6));
+            for (int64_t line = first; line < end; line += k)
+                for (int64_t j = block; j < block + width; ++j) {
+                    const double value = std::fabs(values[static_cast<size_t>(line + j)]);
+                    if (value != 0 && value < least_normal)
+                        out[static_cast<size_t>(line + j)] = static_cast<float>(least_normal * (e5m2 ? 0x1p-3 : 0x1p-4));
+                }
+        }
+    return out;
+}
+
+// Adds to the bounds of product(a, ..., b, ...) what its operands may lose.
+inline void add_rebase_errors(std::vector<Element>& elements, const float* a, const float* a_errors, const float* b,
+                              const float* b_errors, int64_t m, int64_t n, int64_t k) {
+    for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j)
+            for (int64_t l = 0; l < k; ++l) {
+                const double x = a[i * k + l], y = b[j * k + l], x_error = a_errors[i * k + l], y_error = b_errors[j * k + l];
+                elements[static_cast<size_t>(i * n + j)].rebased +=
+                    x_error * std::fabs(y) + std::fabs(x) * y_error + x_error * y_error;
+            }
+}
+
 // c of the bound, by the name that a query gives; -1 for a name that the header does not have. `exact`: both operands are
 // MX or BF16.
 inline double bound_factor(const std::string& implementation, int64_t k, bool exact = true) {
     auto length = static_cast<double>(k);
     if (implementation == "cpu") return length + 1;
     if (implementation == "mma_bf16") return exact ? 5 * length / 4 + 32 : 13 * length / 10 + 40;
+    // Where FP8 tensor cores keep 14 bits: 4 instructions for every 128 codes, 33 terms each, cut at 2^-13 of the largest.
+    if (implementation == "cublaslt" || implementation == "cublaslt_grouped")
+        return 13 * length / 10 + 40 + (exact ? 0 : 4 * 33 * 2048);
+    if (implementation == "cublaslt_rebase" || implementation == "cublaslt_grouped_rebase")
+        return bound_factor("cublaslt", k, false);
     return -1;
 }
 

@@ -59,6 +59,7 @@ counted() { # name command...: the command's last line has the counts; no such l
 for name in mxq_tests mxq_unit_tests mxq_fault_test mxq_graph_test mxq_cuda_error_test; do
     counted "$name" "$build/tests/$name"
 done
+counted tools ./tests/tools/run.sh "$build"
 counted consumers ./tests/consumers/run.sh "$build"
 
 moe_layer=$(find "$build/examples" -name moe_layer -type f -perm -u+x 2>/dev/null | head -n 1)

@@ -17,7 +17,7 @@
  *
  *   Errors        Every function that can fail returns an mxq_status; 0 is success. mxq_last_error() then tells which
  *                 argument, what was expected, what came, and what to do. A refused call has written nothing, and the
- *                 context stays usable. The library never aborts, prints or exits.
+ *                 context stays usable. The library never aborts, exits or prints, but for what MXQ_LOG asks.
  *   Memory        The library owns no tensor memory. Pointers given to a CUDA context are memory of its device's primary
  *                 CUDA context (what the runtime and the frameworks allocate), or other memory that this can access;
  *                 this is not checked, and an address that the device cannot access is an error of CUDA's that ends its
@@ -35,6 +35,13 @@
  *                 pointers, as soon as the call returns. The memory that they point to must stay until the work is done.
  *   Bits          All verbs but products give the same bytes on every device, for any number of threads. Products are the
  *                 same from run to run on one device and stay inside the bound that stands at mxq_gemm.
+ *   Environment   MXQ_LOG=info: a line on stderr for each verb that runs, with its implementation and why it is that one;
+ *                 trace: also a line for each implementation that declined. Read once, by the first verb.
+ *                 MXQ_IMPL=verb:implementation[,verb:implementation...], such as grouped_gemm:mma_bf16: verbs by these
+ *                 names take these implementations or fail, on every device; an options' implementation goes before it.
+ *                 Read when a context is created, which refuses names that there are not.
+ *                 MXQ_CPU_ISA: see mxq_context_options_set_threads.
+ *                 MXQ_CUBLASLT_PATH: see mxq_context_options_set_cublaslt_path.
  *   Growth        New options arrive as new setters. No number changes its meaning, no struct is exposed.
  *
  * All functions are available since 0.1.0. Version 0.x: the ABI may still change; the promise of stability starts with 1.0.
@@ -66,6 +73,10 @@ MXQ_API int32_t mxq_version(void);
 
 /* The same as text, "0.1.0". Static storage. */
 MXQ_API const char* mxq_version_string(void);
+
+/* What the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without CUDA".
+ * Static storage. */
+MXQ_API const char* mxq_build_string(void);
 
 /* ---- Status and messages ------------------------------------------------------------------------------------------ */
 
@@ -151,6 +162,12 @@ MXQ_API void mxq_context_options_destroy(mxq_context_options* options);
  * created: scalar, avx2 or avx512. The bytes are the same.) */
 MXQ_API mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads);
 
+/* The file of cuBLASLt that a CUDA context uses, and no other, such as "/opt/cuda/lib64/libcublasLt.so.13". NULL or ""
+ * (default): the file that the environment variable MXQ_CUBLASLT_PATH names when the process first needs one, or else
+ * libcublasLt.so.13 or .12, the one that is loaded already before the one that the loader finds. Where there is none the
+ * context does without; mxq_context_cublaslt tells why. A CPU context has no use for it. */
+MXQ_API mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, const char* path);
+
 /* A context for one device: MXQ_DEVICE_CPU with ordinal 0, or MXQ_DEVICE_CUDA with a CUDA ordinal. options may be NULL.
  * It loads all that a later call under graph capture must not load, so create it outside of capture. On failure *out is
  * NULL. NO_DEVICE: the message says whether the build has no CUDA, the driver is missing, there is no such device, or it
@@ -164,6 +181,10 @@ MXQ_API void mxq_context_destroy(mxq_context* context);
 /* One line about the device, such as "CPU, 8 threads, avx2" or "CUDA 0, NVIDIA H200, sm_90". Lives as long as the context;
  * "" for NULL. */
 MXQ_API const char* mxq_context_description(const mxq_context* context);
+
+/* One line about the cuBLASLt that the context's products may use: its version and path, or why there is none. Lives as long
+ * as the context; "" for NULL. */
+MXQ_API const char* mxq_context_cublaslt(const mxq_context* context);
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------------ */
 
@@ -268,6 +289,13 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part);
  * scales (columnwise), and all bytes of the tiles of groups that have rows are written. */
 MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, int32_t ends_type, int32_t count);
 
+/* The values of `ends` in host memory as well, of the type and count that mxq_tensor_set_groups was given; that function
+ * comes first and takes earlier ones back. They are read during the call, in addition to `ends` and never in its place: by
+ * those of A, mxq_grouped_gemm on a CUDA context may take an implementation that makes a call for each group. They must ascend
+ * and end within the rows; that they are those of the device is not checked. While the stream is captured they count as not
+ * given, since a replay may have other groups; ask a query without them then. NULL takes them back. */
+MXQ_API mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends);
+
 /* The alignments of the tensor's groups: powers of two up to 128; columnwise 0: the default. */
 MXQ_API mxq_status mxq_tensor_set_group_alignment(mxq_tensor* tensor, int32_t rowwise, int32_t columnwise);
 
@@ -358,7 +386,8 @@ MXQ_API mxq_status mxq_quantize_options_set_power_of_two_scales(mxq_quantize_opt
 /* FP8: the least amax from which a scale is made; 0 by default. */
 MXQ_API mxq_status mxq_quantize_options_set_amax_epsilon(mxq_quantize_options* options, float epsilon);
 
-/* Take the implementation of this name or fail; NULL or "": the best (default). Names are those that queries give. */
+/* Take the implementation of this name or fail; NULL or "": the best (default), or that of MXQ_IMPL. Names are those that
+ * queries give. */
 MXQ_API mxq_status mxq_quantize_options_set_implementation(mxq_quantize_options* options, const char* name);
 
 /* Options of gemm and grouped_gemm. NULL means defaults: A as it is, B transposed (the forward pass). */
@@ -371,8 +400,22 @@ MXQ_API mxq_status mxq_gemm_options_create(mxq_gemm_options** out);
 MXQ_API void mxq_gemm_options_destroy(mxq_gemm_options* options);
 MXQ_API mxq_status mxq_gemm_options_set_transpose(mxq_gemm_options* options, int32_t a, int32_t b);
 
-/* 1: D += op(A) op(B), for an F32 D; 0 (default): D = op(A) op(B). */
+/* D = alpha op(A) op(B) + beta D + bias. alpha (default 1) and beta (default 0) are finite. With a beta of 0, D is not read;
+ * with another, D is read in its own type, whichever that is. */
+MXQ_API mxq_status mxq_gemm_options_set_alpha(mxq_gemm_options* options, float alpha);
+MXQ_API mxq_status mxq_gemm_options_set_beta(mxq_gemm_options* options, float beta);
+
+/* 1: as a beta of 1, for an F32 D alone, so that no sum is cut to 16 bits by mistake; 0 (default). Not with a beta. */
 MXQ_API mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, int32_t accumulate);
+
+/* One number for each column of D, added to all of its rows: N numbers of MXQ_FORMAT_F32, F16 or BF16, of any of them with
+ * any D, in memory of the context's device. With groups of rows (groups, N): each group has its own. Groups along the
+ * contraction take none (UNSUPPORTED): their D is a gradient of weights. Format 0 with NULL: none (default). */
+MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, int32_t format, const void* bias, uint64_t bytes);
+
+/* 1: every product of two values as dequantized is exact but for the rounding of sums; implementations that round operands
+ * on the way, such as from blocks of 32 to wider ones, decline. 0 (default): the best implementation. */
+MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact);
 
 /* As for quantize. */
 MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name);
@@ -387,6 +430,10 @@ typedef struct mxq_plan_s mxq_plan;
 /* Name of the implementation that would run, on CUDA also that of its kernel and source file. Lives as long as the plan;
  * "" for NULL. */
 MXQ_API const char* mxq_plan_implementation(const mxq_plan* plan);
+
+/* Why this implementation: "" for the best of all; the reason of each that is better and declined, "name: reason; name,
+ * name: reason"; or what asked for it by name. Lives as long as the plan; "" for NULL. */
+MXQ_API const char* mxq_plan_reason(const mxq_plan* plan);
 
 /* Bytes of workspace that the verb needs, at an address that is a multiple of 256. Its content is free before and after.
  * 0 for NULL. */
@@ -464,9 +511,10 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
 
 /* ---- Products ----------------------------------------------------------------------------------------------------- */
 
-/* D = op(A) op(B), or D += op(A) op(B). A and B are of any formats, scalings and scale layouts with the same block along the
- * contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW or TENSOR scales; and either or both
- * may be BF16 where their rows run along the contraction (A as it is, B transposed). Other pairs are UNSUPPORTED.
+/* D = alpha op(A) op(B) + beta D + bias; by default D = op(A) op(B). A and B are of any formats, scalings and scale layouts
+ * with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW or TENSOR
+ * scales; and either or both may be BF16 where their rows run along the contraction (A as it is, B transposed). Other pairs
+ * are UNSUPPORTED.
  * D is F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transpose:
  *
  *     case     A           part read     B           part read      use
@@ -478,8 +526,16 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  * Bound for every element: |err| <= c 2^-24 sum_k |a_k||b_k| + u max(|D|, N) + 2^-134 sum_k (|a_k| + |b_k|), with u = 2^-24
  * (F32), 2^-11 (F16), 2^-8 (BF16), N the smallest normal of D's type, and c of the implementation: K + 1 for `cpu`;
  * 13 K / 10 + 40 for `mma_bf16`, 5 K / 4 + 32 where both operands are MX or BF16. A NaN operand gives NaN in its row or
- * column of D and nowhere else, as long as sum_k |a_k||b_k| < 2^128 and no operand is infinite. K = 0 gives D = 0. With
- * accumulate, the D of before counts as one more term of the sums and c as one more. */
+ * column of D and nowhere else, as long as sum_k |a_k||b_k| < 2^128 and no operand is infinite. K = 0 gives a sum of 0.
+ * `cublaslt_rebase` and `cublaslt_grouped_rebase`, with c = 13 K / 10 + 270376, give MX operands scales of 1X128, and of
+ * 128X128 where B stands beside an A as it is: the bound gains sum_k (e_a |b_k| + |a_k| e_b + e_a e_b), where e is 0 for
+ * values of 2^-6 S or more (E5M2: 2^-14 S), else 2^-10 S (2^-17 S). S is the largest scale of the tile that is no NaN, of MXFP4
+ * 2^-6 of that, of MXFP6 2^-5 (E2M3) and 2^-4 (E3M2). It holds where the product of two tiles' scales is a normal number;
+ * mxq_gemm_options_set_exact_products has other implementations instead.
+ * With alpha, beta D or a bias, P = sum_k |a_k||b_k| becomes |alpha| P + |beta D| + |bias|, the last term is multiplied by
+ * |alpha|, c grows by 1 for each of the three, and (1 + |alpha|) 2^-149 is added to the bound. (An alpha of 1 counts as none,
+ * and so does the 2^-149 with a beta of 1 into F32 alone.) What is below 2^128 must be the new P, then, and P. With an alpha of
+ * 0 it is open whether NaN operands are noticed. */
 MXQ_API mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                             const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
                             void* stream);
@@ -494,10 +550,10 @@ MXQ_API mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* 
  *     (T,N)    (M, K), groups of rows   (M, N), the same groups  (G, K, N): D[g] = A[rows of g]^T B[rows of g]
  *
  * Rows of a group lie in A by A's rowwise alignment, in D without padding or, where D has the same groups, by D's:
- * then D's padding becomes +0 (with accumulate it is left).
+ * then D's padding becomes +0 (with a beta other than 0 it is left).
  * In (T,N) both operands have groups (B's must be the same array of ends) and their columnwise parts are padded as
- * mxq_tensor_set_groups says; an empty group gives D[g] = 0 (or leaves it, with accumulate). In the first two, rows of D
- * past the last end are not written. (T,T) is UNSUPPORTED. */
+ * mxq_tensor_set_groups says; an empty group gives D[g] = beta D[g]. In the first two, rows of D past the last end are not
+ * written. (T,T) is UNSUPPORTED. */
 MXQ_API mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                                     const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
                                     void* stream);

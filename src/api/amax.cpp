@@ -8,8 +8,8 @@ mxq_status mxq_amax(mxq_context* context, const mxq_quantize_options* options, c
     return guard("mxq_amax", [&] {
         validate_call(context, stream);
         const auto problem = validate_amax(options, in, out, Check::Execute);
-        run_verb(amax_implementations, *context, problem, false, wanted(options), workspace, workspace_bytes,
-                 stream);
+        const Call call{*context, implementation_of(options), {in, out}};
+        run_verb(verbs::amax, call, problem, false, {workspace, workspace_bytes}, stream);
     });
 }
 
@@ -19,6 +19,6 @@ mxq_status mxq_amax_query(mxq_context* context, const mxq_quantize_options* opti
     return guard("mxq_amax_query", [&] {
         validate_call(context, nullptr);
         const auto problem = validate_amax(options, in, out, Check::Query);
-        query_verb(amax_implementations, *context, problem, wanted(options), plan);
+        query_verb(verbs::amax, {*context, implementation_of(options), {in, out}}, problem, plan);
     });
 }

@@ -1,9 +1,12 @@
 #include "core/context.h"
 
+#include <cstdlib>
+
 #include "api/guard.h"
 #include "core/options.h"
 #include "cpu/backend.h"
 #include "cuda/backend.h"
+#include "dispatch/forced.h"
 
 using namespace mxq;
 
@@ -23,6 +26,11 @@ mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t
     });
 }
 
+mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, const char* path) {
+    return guard("mxq_context_options_set_cublaslt_path",
+                 [&] { require_handle(options, "options").cublaslt_path = path ? path : ""; });
+}
+
 mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_context_options* options, mxq_context** out) {
     return guard_create("mxq_context_create", out, [&] {
         const bool is_cpu = device_type == MXQ_DEVICE_CPU;
@@ -33,10 +41,13 @@ mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_co
             fail(MXQ_STATUS_INVALID_ARGUMENT, "ordinal is %d, expected 0%s", ordinal, is_cpu ? " for the CPU" : " or more");
         auto context = std::make_unique<mxq_context_s>();
         context->device_type = device_type;
+        context->forced = forced_implementations(std::getenv("MXQ_IMPL"));
         if (is_cpu)
             cpu::open(*context, options ? options->threads : 0);
         else
-            cuda::open(*context, ordinal);
+            cuda::open(*context, ordinal, options ? options->cublaslt_path : std::string());
+        if (context->cublaslt.empty())
+            context->cublaslt = is_cpu ? "not used by the CPU backend" : "not used by this build";
         return context.release();
     });
 }
@@ -44,3 +55,5 @@ mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_co
 void mxq_context_destroy(mxq_context* context) { delete context; }
 
 const char* mxq_context_description(const mxq_context* context) { return context ? context->description.c_str() : ""; }
+
+const char* mxq_context_cublaslt(const mxq_context* context) { return context ? context->cublaslt.c_str() : ""; }

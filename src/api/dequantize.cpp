@@ -8,8 +8,8 @@ mxq_status mxq_dequantize(mxq_context* context, const mxq_quantize_options* opti
     return guard("mxq_dequantize", [&] {
         validate_call(context, stream);
         const auto problem = validate_dequantize(options, in, out, Check::Execute);
-        run_verb(dequantize_implementations, *context, problem, in->elements() == 0, wanted(options), workspace,
-                 workspace_bytes, stream);
+        const Call call{*context, implementation_of(options), {in, out}};
+        run_verb(verbs::dequantize, call, problem, in->elements() == 0, {workspace, workspace_bytes}, stream);
     });
 }
 
@@ -19,6 +19,6 @@ mxq_status mxq_dequantize_query(mxq_context* context, const mxq_quantize_options
     return guard("mxq_dequantize_query", [&] {
         validate_call(context, nullptr);
         const auto problem = validate_dequantize(options, in, out, Check::Query);
-        query_verb(dequantize_implementations, *context, problem, wanted(options), plan);
+        query_verb(verbs::dequantize, {*context, implementation_of(options), {in, out}}, problem, plan);
     });
 }

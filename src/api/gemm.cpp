@@ -8,8 +8,8 @@ mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* options, const
     return guard("mxq_gemm", [&] {
         validate_call(context, stream);
         const auto problem = validate_gemm(options, a, b, d, Check::Execute);
-        run_verb(gemm_implementations, *context, problem, d->elements() == 0, wanted(options), workspace, workspace_bytes,
-                 stream);
+        const Call call{*context, implementation_of(options), {a, b, d}};
+        run_verb(verbs::gemm, call, problem, d->elements() == 0, {workspace, workspace_bytes}, stream);
     });
 }
 
@@ -19,6 +19,6 @@ mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* options,
     return guard("mxq_gemm_query", [&] {
         validate_call(context, nullptr);
         const auto problem = validate_gemm(options, a, b, d, Check::Query);
-        query_verb(gemm_implementations, *context, problem, wanted(options), plan);
+        query_verb(verbs::gemm, {*context, implementation_of(options), {a, b, d}}, problem, plan);
     });
 }

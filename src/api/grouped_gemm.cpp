@@ -1,5 +1,6 @@
 #include "api/guard.h"
 #include "api/verb.h"
+#include "cuda/backend.h"
 
 using namespace mxq;
 
@@ -7,9 +8,11 @@ mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* option
                             const mxq_tensor* d, void* workspace, uint64_t workspace_bytes, void* stream) {
     return guard("mxq_grouped_gemm", [&] {
         validate_call(context, stream);
-        const auto problem = validate_grouped_gemm(options, a, b, d, Check::Execute);
-        run_verb(gemm_implementations, *context, problem, d->elements() == 0, wanted(options), workspace, workspace_bytes,
-                 stream);
+        auto problem = validate_grouped_gemm(options, a, b, d, Check::Execute);
+        if (problem.host_ends && context->is_cuda() && cuda::is_capturing(*context, stream))
+            problem.host_ends = nullptr;  // a replay has other groups
+        const Call call{*context, implementation_of(options), {a, b, d}};
+        run_verb(verbs::grouped_gemm, call, problem, d->elements() == 0, {workspace, workspace_bytes}, stream);
     });
 }
 
@@ -19,6 +22,6 @@ mxq_status mxq_grouped_gemm_query(mxq_context* context, const mxq_gemm_options* 
     return guard("mxq_grouped_gemm_query", [&] {
         validate_call(context, nullptr);
         const auto problem = validate_grouped_gemm(options, a, b, d, Check::Query);
-        query_verb(gemm_implementations, *context, problem, wanted(options), plan);
+        query_verb(verbs::grouped_gemm, {*context, implementation_of(options), {a, b, d}}, problem, plan);
     });
 }

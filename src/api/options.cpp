@@ -115,14 +115,54 @@ mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, int32_t ac
     });
 }
 
+namespace {
+
+void require_finite(float value, const char* name) {
+    if (!(value >= -FLT_MAX && value <= FLT_MAX))
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is %g, expected a finite number", name, double(value));
+}
+
+}  // namespace
+
+mxq_status mxq_gemm_options_set_alpha(mxq_gemm_options* options, float alpha) {
+    return guard("mxq_gemm_options_set_alpha", [&] {
+        require_handle(options, "options");
+        require_finite(alpha, "alpha");
+        options->alpha = alpha;
+    });
+}
+
+mxq_status mxq_gemm_options_set_beta(mxq_gemm_options* options, float beta) {
+    return guard("mxq_gemm_options_set_beta", [&] {
+        require_handle(options, "options");
+        require_finite(beta, "beta");
+        options->beta = beta;
+    });
+}
+
+mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, int32_t format, const void* bias, uint64_t bytes) {
+    return guard("mxq_gemm_options_set_bias", [&] {
+        require_handle(options, "options");
+        const Format* known = find_format(format);
+        const bool taken_back = format == 0 && !bias;
+        if (!taken_back && (!known || known->quantized()))
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "format is %d, expected MXQ_FORMAT_F32 (1), F16 (2) or BF16 (3), or 0 with NULL for no bias", format);
+        options->bias_format = format;
+        options->bias = {const_cast<void*>(bias), bytes};
+    });
+}
+
+mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact) {
+    return guard("mxq_gemm_options_set_exact_products", [&] {
+        require_handle(options, "options");
+        require_flag(exact, "exact");
+        options->exact_products = exact == 1;
+    });
+}
+
 mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name) {
     return guard("mxq_gemm_options_set_implementation", [&] {
         require_handle(options, "options").implementation = name ? name : "";
     });
 }
-
-const char* mxq_plan_implementation(const mxq_plan* plan) { return plan ? plan->implementation.c_str() : ""; }
-
-uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan) { return plan ? plan->workspace_bytes : 0; }
-
-void mxq_plan_destroy(mxq_plan* plan) { delete plan; }

@@ -8,8 +8,8 @@ mxq_status mxq_requantize(mxq_context* context, const mxq_quantize_options* opti
     return guard("mxq_requantize", [&] {
         validate_call(context, stream);
         const auto problem = validate_requantize(options, in, out, Check::Execute);
-        run_verb(requantize_implementations, *context, problem, is_nothing(problem), wanted(options), workspace,
-                 workspace_bytes, stream);
+        const Call call{*context, implementation_of(options), {in, out}};
+        run_verb(verbs::requantize, call, problem, is_nothing(problem), {workspace, workspace_bytes}, stream);
     });
 }
 
@@ -19,6 +19,6 @@ mxq_status mxq_requantize_query(mxq_context* context, const mxq_quantize_options
     return guard("mxq_requantize_query", [&] {
         validate_call(context, nullptr);
         const auto problem = validate_requantize(options, in, out, Check::Query);
-        query_verb(requantize_implementations, *context, problem, wanted(options), plan);
+        query_verb(verbs::requantize, {*context, implementation_of(options), {in, out}}, problem, plan);
     });
 }

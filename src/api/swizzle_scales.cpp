@@ -8,8 +8,8 @@ mxq_status mxq_swizzle_scales(mxq_context* context, const mxq_quantize_options* 
     return guard("mxq_swizzle_scales", [&] {
         validate_call(context, stream);
         const auto problem = validate_swizzle(options, in, out, true, Check::Execute);
-        run_verb(swizzle_implementations, *context, problem, in->elements() == 0, wanted(options), workspace,
-                 workspace_bytes, stream);
+        const Call call{*context, implementation_of(options), {in, out}};
+        run_verb(verbs::swizzle_scales, call, problem, in->elements() == 0, {workspace, workspace_bytes}, stream);
     });
 }
 
@@ -19,6 +19,6 @@ mxq_status mxq_swizzle_scales_query(mxq_context* context, const mxq_quantize_opt
     return guard("mxq_swizzle_scales_query", [&] {
         validate_call(context, nullptr);
         const auto problem = validate_swizzle(options, in, out, true, Check::Query);
-        query_verb(swizzle_implementations, *context, problem, wanted(options), plan);
+        query_verb(verbs::swizzle_scales, {*context, implementation_of(options), {in, out}}, problem, plan);
     });
 }

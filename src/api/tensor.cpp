@@ -147,6 +147,7 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, int32_t e
         require_handle(tensor, "tensor");
         if (count == 0 && !ends) {
             tensor->groups = {};
+            tensor->host_ends = nullptr;
             return;
         }
         if (tensor->is_3d)
@@ -156,6 +157,18 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, int32_t e
         if (count < 0 || count > MXQ_MAX_GROUPS)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "count is %d, expected 0 to %d groups", count, MXQ_MAX_GROUPS);
         tensor->groups = {ends, ends_type, count, true};
+        tensor->host_ends = nullptr;  // of other groups, as far as is known
+    });
+}
+
+mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends) {
+    return guard("mxq_tensor_set_host_ends", [&] {
+        require_handle(tensor, "tensor");
+        if (ends && !tensor->groups.set)
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "tensor has no groups, expected some, whose type and count the ends on the host have; call "
+                 "mxq_tensor_set_groups first");
+        tensor->host_ends = ends;
     });
 }
 

@@ -8,8 +8,8 @@ mxq_status mxq_unpad_groups(mxq_context* context, const mxq_quantize_options* op
     return guard("mxq_unpad_groups", [&] {
         validate_call(context, stream);
         const auto problem = validate_pad(options, in, out, false, Check::Execute);
-        run_verb(pad_implementations, *context, problem, in->groups.count == 0, wanted(options), workspace,
-                 workspace_bytes, stream);
+        const Call call{*context, implementation_of(options), {in, out}};
+        run_verb(verbs::unpad_groups, call, problem, in->groups.count == 0, {workspace, workspace_bytes}, stream);
     });
 }
 
@@ -19,6 +19,6 @@ mxq_status mxq_unpad_groups_query(mxq_context* context, const mxq_quantize_optio
     return guard("mxq_unpad_groups_query", [&] {
         validate_call(context, nullptr);
         const auto problem = validate_pad(options, in, out, false, Check::Query);
-        query_verb(pad_implementations, *context, problem, wanted(options), plan);
+        query_verb(verbs::unpad_groups, {*context, implementation_of(options), {in, out}}, problem, plan);
     });
 }

@@ -1,7 +1,8 @@
 // The one way through a verb: a validated problem, the implementation that takes it, its workspace, its run.
 #pragma once
-#include <memory>
+#include <string_view>
 
+#include "core/log.h"
 #include "core/options.h"
 #include "core/validate.h"
 #include "dispatch/implementation.h"
@@ -9,23 +10,45 @@
 namespace mxq {
 
 template <class Options>
-std::string wanted(const Options* options) {
-    return options ? options->implementation : std::string();
+std::string_view implementation_of(const Options* options) {
+    return options ? std::string_view(options->implementation) : std::string_view();
+}
+
+// What all verbs are called with: the context, the options' implementation, the tensors in the order of the arguments.
+struct Call {
+    const Context& context;
+    std::string_view implementation;
+    Tensors tensors;
+};
+
+struct Workspace {
+    void* memory;
+    uint64_t bytes;
+};
+
+template <class Problem>
+void run_verb(const Verb<Problem>& verb, const Call& call, const Problem& problem, bool nothing_to_do,
+              const Workspace& workspace, void* stream) {
+    const Context& context = call.context;
+    const Wanted name = wanted(context, verb.name, call.implementation);
+    const Choice<Problem> choice = ask(verb, context, problem, name);
+    for (const Decline& decline : choice.declined)
+        log_line(LogLevel::Trace, [&] { return line_of(context, verb.name, decline); });
+    const Implementation<Problem>& chosen = require_choice(choice, verb, name);
+    check_workspace(workspace_need(chosen, context, problem), workspace.memory, workspace.bytes);
+    log_line(LogLevel::Info, [&] {
+        return line_of(context, verb.name + detail_of(problem), call.tensors, chosen.name, reason_of(name, choice.declined));
+    });
+    if (!nothing_to_do) chosen.run(context, problem, {workspace.memory, stream});
 }
 
 template <class Problem>
-void run_verb(const ImplementationList<Problem>& list, const Context& context, const Problem& problem, bool nothing_to_do,
-              const std::string& implementation, void* workspace, uint64_t workspace_bytes, void* stream) {
-    const Implementation<Problem>& chosen = choose(list, context, problem, implementation);
-    check_workspace(workspace_need(chosen, context, problem), workspace, workspace_bytes);
-    if (!nothing_to_do) chosen.run(context, problem, {workspace, stream});
-}
-
-template <class Problem>
-void query_verb(const ImplementationList<Problem>& list, const Context& context, const Problem& problem,
-                const std::string& implementation, mxq_plan** plan) {
-    const Implementation<Problem>& chosen = choose(list, context, problem, implementation);
-    if (plan) *plan = new mxq_plan_s{chosen.name, workspace_need(chosen, context, problem)};
+void query_verb(const Verb<Problem>& verb, const Call& call, const Problem& problem, mxq_plan** plan) {
+    const Wanted name = wanted(call.context, verb.name, call.implementation);
+    const Choice<Problem> choice = ask(verb, call.context, problem, name);
+    const Implementation<Problem>& chosen = require_choice(choice, verb, name);
+    if (!plan) return;
+    *plan = new mxq_plan_s{chosen.name, workspace_need(chosen, call.context, problem), reason_of(name, choice.declined)};
 }
 
 }  // namespace mxq

@@ -10,4 +10,12 @@ const char* mxq_version_string(void) {
     return MXQ_TEXT(MXQ_VERSION_MAJOR) "." MXQ_TEXT(MXQ_VERSION_MINOR) "." MXQ_TEXT(MXQ_VERSION_PATCH);
 }
 
+const char* mxq_build_string(void) {
+#if defined(__clang__)
+    return "Clang " __clang_version__ ", " MXQ_BUILD_CUDA;
+#else
+    return "GCC " __VERSION__ ", " MXQ_BUILD_CUDA;
+#endif
+}
+
 const char* mxq_last_error(void) { return mxq::last_error(); }

@@ -1,5 +1,7 @@
 // The context behind mxq_context: one device and what belongs to it. Never changes after its creation.
 #pragma once
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -15,6 +17,8 @@ class Device;  // cuda/device.h
 struct mxq_context_s {
     int32_t device_type = 0;
     std::string description;
+    std::string cublaslt;  // what mxq_context_cublaslt tells; the backend that opens cuBLASLt says it
+    std::map<std::string, std::string, std::less<>> forced;  // MXQ_IMPL: verb to implementation
     std::shared_ptr<mxq::cpu::Engine> cpu;     // on a CPU context
     std::shared_ptr<mxq::cuda::Device> cuda;   // on a CUDA context
 

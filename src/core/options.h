@@ -8,6 +8,7 @@
 
 struct mxq_context_options_s {
     int32_t threads = 0;
+    std::string cublaslt_path;  // empty: as MXQ_CUBLASLT_PATH says, or searched for
 };
 
 struct mxq_quantize_options_s {
@@ -28,10 +29,15 @@ struct mxq_gemm_options_s {
     int32_t transpose_a = MXQ_TRANSPOSE_N;
     int32_t transpose_b = MXQ_TRANSPOSE_T;
     bool accumulate = false;
+    float alpha = 1, beta = 0;
+    int32_t bias_format = 0;  // 0: none
+    mxq::Buffer bias;
+    bool exact_products = false;
     std::string implementation;
 };
 
 struct mxq_plan_s {
     std::string implementation;
     uint64_t workspace_bytes = 0;
+    std::string reason;
 };

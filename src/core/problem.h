@@ -142,10 +142,18 @@ enum class Grouping { None, Rows, Contraction };
 // Codes and scales, or with ScaleType::None plain elements.
 struct GemmOperand : QuantizedPart {
     int32_t format;
+    int32_t tile_lines;  // that share a scale, as in Scaling, however it is stored
 };
 
-// D (m x n) = A B^T per product, A being m lines and B n lines of k codes: every transpose case looks like this once the
-// part is picked.
+// One number for each column of D; of groups of rows, n of them for each group, group after group.
+struct Bias {
+    const void* values;
+    int32_t format;  // MXQ_FORMAT_*; 0: none
+    bool set() const { return format != 0; }
+};
+
+// D (m x n) = alpha A B^T + beta D + bias per product, A being m lines and B n lines of k codes: every transpose case looks
+// like this once the part is picked.
 //   None:         one product
 //   Rows:         A's lines are the rows of all groups, B has a matrix per group, D one row per row of A
 //   Contraction:  a group is the codes from its start on in every line of A and of B; D has a matrix per group
@@ -156,7 +164,16 @@ struct GemmProblem {
     Groups groups;
     int64_t group_rows;  // rows that the groups divide; ends beyond are clamped
     int64_t m, n, k;     // k: of a dense product or a group of rows; the stored length under Contraction
-    bool accumulate;
+    float alpha = 1, beta = 0;
+    Bias bias{};
+    bool exact_products;    // no operand may be rounded on the way
+    const void* host_ends;  // the values of groups.ends, in host memory; NULL: the device alone has them
+
+    bool reads_d() const { return beta != 0; }
+    // D = A B^T and no more.
+    bool is_sum_alone() const { return alpha == 1 && beta == 0 && bias.format == 0; }
+    // Whether a contraction over k codes leaves D as it is.
+    MXQ_HD bool leaves_d(int64_t depth) const { return depth == 0 && beta == 1 && bias.format == 0; }
 };
 
 }  // namespace mxq

@@ -56,6 +56,7 @@ struct mxq_tensor_s {
     mxq::Buffer quantization_scale;
     mxq::Part rowwise, columnwise;
     mxq::Groups groups;
+    const void* host_ends = nullptr;  // the values of groups.ends in host memory; NULL: not given
     int32_t rowwise_alignment = 1, columnwise_alignment = 0;  // of groups; 0: the least
 
     int64_t elements() const { return experts * rows * cols; }

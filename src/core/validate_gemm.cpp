@@ -38,7 +38,7 @@ GemmOperand gemm_operand(const mxq_tensor& t, int32_t which, const char* name, B
              name, part_name(which));
     const QuantizedPart part = part_view(t, which, name, buffers, Access::Read);
     add_global_scale(t, which, name, buffers);
-    return {part, t.format->id};
+    return {part, t.format->id, t.tile().lines};
 }
 
 void require_2d(const mxq_tensor& t, const char* name, const char* remedy) {
@@ -97,7 +97,52 @@ void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, 
     require_plain(d, "d");
     if (options.accumulate && d.format->id != MXQ_FORMAT_F32)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "d is %s, expected f32, the only one that accumulate adds into; use one, or unset it", d.format->name);
+             "d is %s, expected f32, the only one that accumulate adds into; use one, or set a beta of 1 instead",
+             d.format->name);
+    if (options.accumulate && options.beta != 0)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets accumulate and a beta of %g, expected one of them; unset accumulate",
+             double(options.beta));
+}
+
+Bias bias_view(const mxq_gemm_options& options, const GemmProblem& p, Buffers& buffers) {
+    if (options.bias_format == 0) return {};
+    if (p.grouping == Grouping::Contraction)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "options has a bias and the groups run along the contraction, expected none there, where D is a gradient; take "
+             "it back with mxq_gemm_options_set_bias");
+    const Format& format = *find_format(options.bias_format);
+    const int64_t rows = p.grouping == Grouping::Rows ? p.groups.count : 1, element = format.bits / 8;
+    const uint64_t need = uint64_t(rows * p.n * element);
+    if (options.bias.pointer && options.bias.bytes < need)
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL,
+             "options.bias holds %llu bytes, expected at least %llu: %lld x %lld numbers of %s; give as many",
+             (unsigned long long)options.bias.bytes, (unsigned long long)need, (long long)rows, (long long)p.n, format.name);
+    buffers.add("options.bias", options.bias.pointer, options.bias.bytes, need, uint64_t(element), Access::Read,
+                "mxq_gemm_options_set_bias");
+    return {options.bias.pointer, format.id};
+}
+
+int64_t end_on_host(const mxq_tensor& t, int64_t group) {
+    return t.groups.type == MXQ_TYPE_INT32 ? static_cast<const int32_t*>(t.host_ends)[group]
+                                           : static_cast<const int64_t*>(t.host_ends)[group];
+}
+
+// NULL where a has none. What they say is checked here, since the device's own are never read.
+const void* host_ends(const mxq_tensor& a, Buffers& buffers) {
+    if (!a.host_ends) return nullptr;
+    const uint64_t element = a.groups.type == MXQ_TYPE_INT32 ? 4 : 8, bytes = element * uint64_t(a.groups.count);
+    buffers.add("a.host_ends", a.host_ends, bytes, bytes, element, Access::Read, "mxq_tensor_set_host_ends");
+    int64_t before = 0;
+    for (int64_t g = 0; g < a.groups.count; g++) {
+        const int64_t end = end_on_host(a, g);
+        if (end < before || end > a.rows)
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "a.host_ends[%lld] is %lld, expected %lld (the end before) to %lld (the rows of a); give those of a.ends, or "
+                 "none",
+                 (long long)g, (long long)end, (long long)before, (long long)a.rows);
+        before = end;
+    }
+    return a.host_ends;
 }
 
 // Everything that dense and grouped products share once the shapes are known to fit.
@@ -114,7 +159,11 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     p.m = transpose_a ? a.cols : a.rows;
     p.n = p.b.lines;
     p.k = p.a.length;
-    p.accumulate = options.accumulate;
+    p.alpha = options.alpha;
+    p.beta = options.accumulate ? 1.0f : options.beta;
+    p.bias = bias_view(options, p, buffers);
+    p.exact_products = options.exact_products;
+    p.host_ends = host_ends(a, buffers);
     buffers.check_overlaps();
     return p;
 }

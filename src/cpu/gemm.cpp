@@ -34,6 +34,7 @@ constexpr int64_t kThreadProducts = 1 << 20;            // multiply-adds that ar
 struct Product {
     OperandLines a, b;
     int64_t k, d_row;
+    int64_t group = 0;  // whose bias is added
     int64_t tile_rows = 0, row_tiles = 0, first_tile = 0;
 };
 
@@ -49,7 +50,7 @@ OperandLines matrix_of(const GemmOperand& operand, int64_t matrix) { return all_
 
 // A's rows of a group, with the group's matrix of B.
 Product product_of_rows(const GemmProblem& problem, const GroupStart& a, int64_t rows, int64_t d_row) {
-    return {all_lines(part_of_group(problem.a, a, rows)), matrix_of(problem.b, a.index), problem.k, d_row};
+    return {all_lines(part_of_group(problem.a, a, rows)), matrix_of(problem.b, a.index), problem.k, d_row, a.index};
 }
 
 // Padding is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum. Every alignment has room for it.
@@ -59,8 +60,7 @@ Product product_of_contraction(const GemmProblem& problem, const GroupStart& a, 
 }
 
 bool changes_d(const GemmProblem& problem, const Product& p) {
-    const bool nothing_to_add = problem.accumulate && p.k == 0;
-    return p.a.count > 0 && p.b.count > 0 && !nothing_to_add;
+    return p.a.count > 0 && p.b.count > 0 && !problem.leaves_d(p.k);
 }
 
 // Those that change D.
@@ -82,10 +82,10 @@ std::vector<Product> products_of(const GemmProblem& problem, const std::vector<G
     return products;
 }
 
-// The padding of groups in D becomes zeros; accumulate adds nothing to it.
+// The padding of groups in D becomes zeros; what adds to D leaves it.
 void clear_padding(const GemmProblem& problem, const std::vector<Group>& groups) {
     const PlainMatrix& d = problem.d;
-    if (problem.grouping != Grouping::Rows || problem.accumulate) return;
+    if (problem.grouping != Grouping::Rows || problem.reads_d()) return;
     const int64_t bytes = find_format(d.format)->bits / 8;
     const std::vector<GroupStart> starts = group_starts(groups, {d.group_unit, 1});
     for (size_t g = 0; g < groups.size(); g++)
@@ -193,7 +193,7 @@ public:
         const GemmBlock block = scratch_.block(worker);
         uint8_t* extreme = scratch_.extreme(worker);
         if (multiply(a, b, p.k, block, extreme)) repair(a, b, p.k, block, extreme);
-        write(block, a.count, b.count, p.d_row + row, column);
+        write(block, a.count, b.count, p.d_row + row, column, p.group);
     }
 
 private:
@@ -237,17 +237,23 @@ private:
             kernels_.decode_rows(b, at, depth, block.columns, &extreme);
             for (int64_t l = 0; l < depth; l++) sum += double(block.rows[l]) * double(block.columns[l]);
         }
-        return problem_.d.format == MXQ_FORMAT_F32 ? float(sum) : round_to_odd(sum);
+        const bool rounded_next = problem_.d.format != MXQ_FORMAT_F32 && problem_.is_sum_alone();
+        return rounded_next ? round_to_odd(sum) : float(sum);
     }
 
-    void write(const GemmBlock& block, int64_t rows, int64_t columns, int64_t d_row, int64_t d_column) const {
-        const int64_t element_bytes = find_format(problem_.d.format)->bits / 8;
+    void write(const GemmBlock& block, int64_t rows, int64_t columns, int64_t d_row, int64_t d_column, int64_t group) const {
+        const PlainMatrix& d = problem_.d;
+        const Finish finish{problem_.alpha, problem_.beta, d.format, problem_.bias.format};
+        const char* bias = static_cast<const char*>(problem_.bias.values);
+        if (bias) bias += (group * problem_.n + d_column) * bytes_of(problem_.bias.format);
+        const int64_t element_bytes = bytes_of(d.format);
         for (int64_t i = 0; i < rows; i++) {
-            const int64_t at = (d_row + i) * problem_.d.row_stride + d_column;
-            kernels_.store(block.sums + i * block.stride, columns, problem_.d.format, problem_.accumulate,
-                           static_cast<char*>(problem_.d.data) + at * element_bytes);
+            char* const to = static_cast<char*>(d.data) + ((d_row + i) * d.row_stride + d_column) * element_bytes;
+            kernels_.store(block.sums + i * block.stride, columns, finish, bias, to);
         }
     }
+
+    static int64_t bytes_of(int32_t format) { return find_format(format)->bits / 8; }
 
     const GemmProblem& problem_;
     const GemmKernels& kernels_;

@@ -210,16 +210,35 @@ void store_row(const float* sums, int64_t count, T* d) {
     for (int64_t i = 0; i < count; i++) d[i] = from_float<T>(sums[i]);
 }
 
-void add_row(const float* sums, int64_t count, float* d) {
-    for (int64_t i = 0; i < count; i++) d[i] = from_float<float>(add_rn(d[i], sums[i]));
+float bias_at(const Finish& finish, const void* bias, int64_t i) {
+    switch (finish.bias_format) {
+        case MXQ_FORMAT_F16: return to_float(static_cast<const F16*>(bias)[i]);
+        case MXQ_FORMAT_BF16: return to_float(static_cast<const Bf16*>(bias)[i]);
+        default: return static_cast<const float*>(bias)[i];
+    }
 }
 
-void store_sums(const float* sums, int64_t count, int32_t format, bool accumulate, void* d) {
-    if (accumulate) return add_row(sums, count, static_cast<float*>(d));
-    switch (format) {
-        case MXQ_FORMAT_F32: return store_row(sums, count, static_cast<float*>(d));
-        case MXQ_FORMAT_F16: return store_row(sums, count, static_cast<F16*>(d));
-        case MXQ_FORMAT_BF16: return store_row(sums, count, static_cast<Bf16*>(d));
+template <class T>
+void finish_row(const float* sums, int64_t count, const Finish& finish, const void* bias, T* d) {
+    for (int64_t i = 0; i < count; i++) {
+        float value = multiply_rn(finish.alpha, sums[i]);
+        if (finish.beta != 0) value = add_rn(value, multiply_rn(finish.beta, to_float(d[i])));
+        if (finish.bias_format != 0) value = add_rn(value, bias_at(finish, bias, i));
+        d[i] = from_float<T>(value);
+    }
+}
+
+template <class T>
+void store_as(const float* sums, int64_t count, const Finish& finish, const void* bias, T* d) {
+    const bool alone = finish.alpha == 1 && finish.beta == 0 && finish.bias_format == 0;
+    alone ? store_row(sums, count, d) : finish_row(sums, count, finish, bias, d);
+}
+
+void store_sums(const float* sums, int64_t count, const Finish& finish, const void* bias, void* d) {
+    switch (finish.d_format) {
+        case MXQ_FORMAT_F32: return store_as(sums, count, finish, bias, static_cast<float*>(d));
+        case MXQ_FORMAT_F16: return store_as(sums, count, finish, bias, static_cast<F16*>(d));
+        case MXQ_FORMAT_BF16: return store_as(sums, count, finish, bias, static_cast<Bf16*>(d));
     }
 }
 

@@ -36,6 +36,12 @@ struct GemmBlock {
     int64_t row_count, column_count, stride;
 };
 
+// What becomes of a row of sums: D = alpha sums + beta D + bias, with a rounding to fp32 after each step, then to D's type.
+struct Finish {
+    float alpha, beta;
+    int32_t d_format, bias_format;  // MXQ_FORMAT_F32, _F16, _BF16; of the bias 0: none
+};
+
 struct GemmKernels {
     int64_t rows, columns;  // of D that a register tile holds
     DecodeLines decode_rows;     // out[line][kGemmDepth], to a multiple of `rows` lines
@@ -44,8 +50,8 @@ struct GemmKernels {
     // sums = (first) or += products over `depth`. exact: all of them are, and in fp32's range.
     void (*multiply)(const GemmBlock& block, int64_t depth, bool first, bool exact);
 
-    // One row of sums to D (MXQ_FORMAT_F32, _F16 or _BF16), or added to an F32 one.
-    void (*store)(const float* sums, int64_t count, int32_t format, bool accumulate, void* d);
+    // A row of sums to D; `bias` has an element for each.
+    void (*store)(const float* sums, int64_t count, const Finish& finish, const void* bias, void* d);
 };
 
 extern const GemmKernels scalar_gemm_kernels;

@@ -11,6 +11,7 @@
 #pragma once
 #include "cuda/decode.cuh"
 #include "cuda/tile_codes.cuh"
+#include "numerics/rebase.h"
 
 namespace mxq::cuda {
 
@@ -37,13 +38,6 @@ struct Source<E2M1> {
 };
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
-
-// Four codes of four bits, the lowest, a byte each: a magnitude selects one of eight bytes.
-__device__ __forceinline__ uint32_t e2m1_to_e4m3(uint32_t codes) {
-    const uint32_t twice = (codes & 0xFFFF) | codes << 8;
-    const uint32_t signs = ((twice << 4) & 0x00800080u) | ((twice << 8) & 0x80008000u);
-    return __byte_perm(0x3C383000u, 0x4C484440u, codes & 0x7777) | signs;
-}
 
 // A thread's share of a line, which is `bits` bytes: there in full or not at all.
 template <int bits>

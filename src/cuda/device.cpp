@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include "cuda/backend.h"
+#include "cuda/cublaslt_session.h"
 
 namespace mxq::cuda {
 namespace {
@@ -72,11 +73,13 @@ void load_all_kernels() {
     load_dequantize_columnwise();
     load_swizzle_scales();
     load_mma_bf16();
+    load_cublaslt_arrays();
+    load_rebase();
 }
 
 }  // namespace
 
-Device::Device(int ordinal) : ordinal_(ordinal) {
+Device::Device(int ordinal, const std::string& cublaslt_path) : ordinal_(ordinal) {
     require_driver();
     int count = 0;
     const cudaError_t counted = cudaGetDeviceCount(&count);
@@ -100,13 +103,42 @@ Device::Device(int ordinal) : ordinal_(ordinal) {
     try {
         const CurrentDevice current(*this);
         load_all_kernels();
+        open_cublaslt(cublaslt_path);
     } catch (...) {
         driver().primary_release(ordinal_);
         throw;
     }
 }
 
-Device::~Device() { driver().primary_release(ordinal_); }
+// Its handle takes device memory, which no later call may.
+void Device::open_cublaslt(const std::string& path) {
+    const lt::Library library = path.empty() ? lt::library() : lt::open_library(path.c_str(), "the path in the options");
+    cublaslt_text = cublaslt_missing = library.missing;
+    if (!cublaslt_missing.empty()) return;
+    try {
+        check(cudaStreamCreateWithFlags(&heuristic_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        cublaslt = std::make_shared<lt::Session>(
+            library.api, lt::Machine{compute_capability, library.version, library.path}, heuristic_stream_);
+        cublaslt_text = lt::description(library);
+    } catch (const Error& error) {
+        cublaslt_text = cublaslt_missing = format_text("needs a cuBLASLt that opens, found that %s", error.what());
+    }
+}
+
+void Device::close_cublaslt() noexcept {
+    try {
+        const CurrentDevice current(*this);
+        cublaslt.reset();
+        if (heuristic_stream_) cudaStreamDestroy(heuristic_stream_);
+    } catch (const Error&) {
+        // CUDA is gone already, as at the end of a process.
+    }
+}
+
+Device::~Device() {
+    close_cublaslt();
+    driver().primary_release(ordinal_);
+}
 
 CurrentDevice::CurrentDevice(const Device& device) {
     CUcontext current = nullptr;
@@ -134,10 +166,18 @@ void load_kernel(const void* kernel, size_t shared_bytes) {
               "reserving shared memory");
 }
 
-void open(Context& context, int ordinal) {
-    context.cuda = std::make_shared<Device>(ordinal);
+void open(Context& context, int ordinal, const std::string& cublaslt_path) {
+    context.cuda = std::make_shared<Device>(ordinal, cublaslt_path);
     context.description = format_text("CUDA %d, %s, sm_%d", ordinal, context.cuda->name.c_str(),
                                       context.cuda->compute_capability);
+    context.cublaslt = context.cuda->cublaslt_text;
+}
+
+bool is_capturing(const Context& context, void* stream) {
+    const CurrentDevice current(*context.cuda);
+    cudaStreamCaptureStatus status;
+    return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess ||
+           status != cudaStreamCaptureStatusNone;
 }
 
 }  // namespace mxq::cuda

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 
 #include "core/context.h"
@@ -11,9 +12,13 @@
 
 namespace mxq::cuda {
 
+namespace lt {
+class Session;  // cuda/cublaslt_session.h
+}
+
 class Device {
 public:
-    explicit Device(int ordinal);
+    Device(int ordinal, const std::string& cublaslt_path);
     ~Device();
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
@@ -21,10 +26,17 @@ public:
     std::string name;
     int compute_capability = 0;  // 90 for 9.0
 
+    std::shared_ptr<lt::Session> cublaslt;  // NULL: none, for this reason
+    std::string cublaslt_missing;
+    std::string cublaslt_text;  // what there is, or why there is none
+
 private:
     friend class CurrentDevice;
+    void open_cublaslt(const std::string& path);
+    void close_cublaslt() noexcept;
     int ordinal_ = 0;
     void* driver_context_ = nullptr;  // CUcontext
+    cudaStream_t heuristic_stream_ = nullptr;  // that the caller never captures
 };
 
 // Makes a device current for the calling thread while it lives, through the driver: the caller's runtime, and what it has
@@ -74,5 +86,7 @@ void load_dequantize_rowwise();
 void load_dequantize_columnwise();
 void load_swizzle_scales();
 void load_mma_bf16();
+void load_cublaslt_arrays();
+void load_rebase();
 
 }  // namespace mxq::cuda

@@ -15,6 +15,10 @@ extern const DequantizeImplementation dequantize_rowwise;       // dequantize_ro
 extern const DequantizeImplementation dequantize_columnwise;    // dequantize_columnwise.cu
 extern const PadImplementation pad_groups;                      // pad_groups.cu
 extern const SwizzleImplementation swizzle_scales;              // swizzle_scales.cu
+extern const GemmImplementation cublaslt_grouped;               // cublaslt_grouped.cpp
+extern const GemmImplementation cublaslt;                       // cublaslt_gemm.cpp
+extern const GemmImplementation cublaslt_grouped_rebase;        // cublaslt_rebase.cpp
+extern const GemmImplementation cublaslt_rebase;                // cublaslt_rebase.cpp
 extern const GemmImplementation mma_bf16;                       // mma_bf16.cu
 
 }  // namespace mxq::cuda

@@ -68,7 +68,7 @@ template <class K>
 __device__ __forceinline__ Repair what_to_repair(const Arguments& args, const Met& met, uint32_t met_scales) {
     bool tiny = __syncthreads_or(met.tiny & ~kSpecialCodes);
     if constexpr (!K::promotes) {
-        const bool matters = args.problem.d.format == MXQ_FORMAT_F32 || args.factored;
+        const bool matters = args.to_nearest || args.factored;
         return {tiny && matters ? 0x1p-100f : 0, args.mixed};
     } else {
         tiny |= bool(__syncthreads_or(met_scales & kMetSmallScale));
@@ -289,6 +289,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& launch_info
                          p.d.row_stride * (p.d.format == MXQ_FORMAT_F32 ? 4 : 2) % 16 == 0 &&
                              reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0,
                          factored,
+                         p.d.format == MXQ_FORMAT_F32 || !p.is_sum_alone(),
+                         !p.is_sum_alone(),
                          (is_plain(p.a) || is_plain(p.b)) && (factored || kernel.promotes)};
     const uint32_t blocks = args.row_tiles * args.column_tiles * uint32_t(matrices(p));
     if (blocks == 0) return;

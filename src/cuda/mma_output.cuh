@@ -2,7 +2,7 @@
 //
 //     registers of a warp    its part of the tile, in the order of the matrix instructions
 //     shared                 32 rows of it at a time, a piece of each warp's own
-//     8 neighbours of a row  made again where they must be, times their factors, added to D or not, rounded, stored
+//     8 neighbours of a row  made again where they must be, times their factors; alpha, beta D, bias; rounded, stored
 //
 // A sum is made again, in double, from the values of the operands, where it may have lost more than the bound allows:
 //
@@ -49,9 +49,10 @@ __device__ __noinline__ void find_zero_lines(const Arguments& args, const Tile& 
     }
 }
 
-// To nearest for an F32 D. For a later rounding to 16 bits so that this rounds as if from the double: to odd.
-__device__ __forceinline__ float round_sum(double sum, bool to_f32) {
-    if (to_f32) return __double2float_rn(sum);
+// To nearest where sums become F32 or are added to more. For a rounding to 16 bits, which then rounds as if from the double:
+// to odd.
+__device__ __forceinline__ float round_sum(double sum, bool to_nearest) {
+    if (to_nearest) return __double2float_rn(sum);
     const float cut = __double2float_rz(sum);
     return double(cut) == sum ? cut : bits_float(float_bits(cut) | 1);
 }
@@ -65,13 +66,14 @@ __device__ __forceinline__ double sum_again(const GemmProblem& p, const Tile& ti
 }
 
 // Makes those of eight neighbouring sums again that need it; returns which.
-__device__ __noinline__ uint32_t repair_row(const GemmProblem& p, const Tile& tile, int64_t row, int64_t column,
+__device__ __noinline__ uint32_t repair_row(const Arguments& args, const Tile& tile, int64_t row, int64_t column,
                                             Repair repair, const uint8_t* zero, float* sums) {
+    const GemmProblem& p = args.problem;
     uint32_t repaired = 0;
     for (int i = 0; i < 8 && column + i < p.n; i++) {
         const bool zeros = repair.tiny > 0 && (zero[row - tile.row] || zero[kTileRows + column - tile.column + i]);
         if (zeros || !needs_repair(repair, sums[i])) continue;
-        sums[i] = round_sum(sum_again(p, tile, row, column + i), p.d.format == MXQ_FORMAT_F32);
+        sums[i] = round_sum(sum_again(p, tile, row, column + i), args.to_nearest);
         repaired |= 1u << i;
     }
     return repaired;
@@ -90,9 +92,43 @@ __device__ __forceinline__ bool is_usual_factor(float factor) {
     return (float_bits(factor) & kMagnitudeMask) - (97u << 23) <= 60u << 23;
 }
 
-__device__ __forceinline__ float scale_sum(float sum, float a, float b, bool to_f32) {
+__device__ __forceinline__ float scale_sum(float sum, float a, float b, bool to_nearest) {
     if (is_usual_factor(a) && is_usual_factor(b)) return multiply_rn(multiply_rn(sum, a), b);
-    return round_sum(double(sum) * double(a) * double(b), to_f32);
+    return round_sum(double(sum) * double(a) * double(b), to_nearest);
+}
+
+// ---- More than sums ------------------------------------------------------------------------------------------------------
+
+template <class T>
+__device__ __forceinline__ void load_row(const T* from, float (&values)[8], int64_t count) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) values[i] = i < count ? to_float(from[i]) : 0.0f;
+}
+
+// Up to eight neighbouring elements of a plain matrix, from number `at` on.
+__device__ __forceinline__ void load_row(const void* data, int32_t format, int64_t at, float (&values)[8], int64_t count) {
+    if (format == MXQ_FORMAT_F32) load_row(static_cast<const float*>(data) + at, values, count);
+    else if (format == MXQ_FORMAT_F16) load_row(static_cast<const F16*>(data) + at, values, count);
+    else load_row(static_cast<const Bf16*>(data) + at, values, count);
+}
+
+// alpha values + beta D + bias, rounded after each step.
+__device__ __forceinline__ void add_to_row(const GemmProblem& p, int64_t group, int64_t row, int64_t column,
+                                           float (&values)[8]) {
+    const int64_t count = p.n - column;
+    float more[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) values[i] = multiply_rn(p.alpha, values[i]);
+    if (p.beta != 0) {
+        load_row(p.d.data, p.d.format, row * p.d.row_stride + column, more, count);
+#pragma unroll
+        for (int i = 0; i < 8; i++) values[i] = add_rn(values[i], multiply_rn(p.beta, more[i]));
+    }
+    if (p.bias.format != 0) {
+        load_row(p.bias.values, p.bias.format, group * p.n + column, more, count);
+#pragma unroll
+        for (int i = 0; i < 8; i++) values[i] = add_rn(values[i], more[i]);
+    }
 }
 
 // ---- Stores --------------------------------------------------------------------------------------------------------------
@@ -114,24 +150,18 @@ __device__ __forceinline__ void store_row(T* to, const float (&values)[8], int64
     }
 }
 
-__device__ __forceinline__ void write_row(const Arguments& args, int64_t row, int64_t column, float (&values)[8]) {
+__device__ __forceinline__ void write_row(const Arguments& args, int64_t row, int64_t column, const float (&values)[8]) {
     const PlainMatrix& d = args.problem.d;
     const int64_t at = row * d.row_stride + column, count = args.problem.n - column;
     if (d.format == MXQ_FORMAT_BF16) return store_row(static_cast<Bf16*>(d.data) + at, values, count, args.wide);
     if (d.format == MXQ_FORMAT_F16) return store_row(static_cast<F16*>(d.data) + at, values, count, args.wide);
-    float* const to = static_cast<float*>(d.data) + at;
-    if (args.problem.accumulate) {
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (i < count) values[i] = add_rn(to[i], values[i]);
-    }
-    store_row(to, values, count, args.wide);
+    store_row(static_cast<float*>(d.data) + at, values, count, args.wide);
 }
 
-// A group's padding in D is +0. Accumulation leaves it as it is.
+// A group's padding in D is +0. What adds to D leaves it as it is.
 __device__ __forceinline__ void write_padding(const Arguments& args, const Tile& tile, int64_t line, int64_t column) {
-    float zeros[8] = {};
-    if (line < tile.padded_m && !args.problem.accumulate) write_row(args, tile.first_row + line, column, zeros);
+    const float zeros[8] = {};
+    if (line < tile.padded_m && args.problem.beta == 0) write_row(args, tile.first_row + line, column, zeros);
 }
 
 // Eight neighbours of row `line` of the tile's product, whose sums are in shared memory.
@@ -139,17 +169,17 @@ __device__ __forceinline__ void finish_row(const Arguments& args, const Tile& ti
                                            const Repair& repair, const uint8_t* zero, bool factored,
                                            float* sums) {
     const uint32_t repaired = repair.tiny > 0 || repair.infinite
-                                  ? repair_row(args.problem, tile, line, column, repair, zero, sums) : 0;
+                                  ? repair_row(args, tile, line, column, repair, zero, sums) : 0;
     const float4 low = reinterpret_cast<const float4*>(sums)[0], high = reinterpret_cast<const float4*>(sums)[1];
     float values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     if (factored) {
         const float row_factor = line_factor(args.problem.a, tile.a, line);
-        const bool to_f32 = args.problem.d.format == MXQ_FORMAT_F32;
 #pragma unroll
         for (int i = 0; i < 8; i++)
             if (column + i < args.problem.n && !(repaired >> i & 1))
-                values[i] = scale_sum(values[i], row_factor, line_factor(args.problem.b, tile.b, column + i), to_f32);
+                values[i] = scale_sum(values[i], row_factor, line_factor(args.problem.b, tile.b, column + i), args.to_nearest);
     }
+    if (args.more) add_to_row(args.problem, tile.group, tile.first_row + line, column, values);
     write_row(args, tile.first_row + line, column, values);
 }
 

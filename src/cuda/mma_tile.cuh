@@ -31,6 +31,8 @@ struct Arguments {
     bool aligned;                      // lines begin and end at multiples of 16 codes and of what is loaded at once
     bool wide;                         // D takes 16-byte stores
     bool factored;                     // an operand has one fp32 factor for a line
+    bool to_nearest;                   // sums are: D is F32, or more than sums (see round_sum)
+    bool more;                         // D is more than sums
     bool mixed;                        // plain numbers times fp32 scales: sums of codes alone may leave fp32's range
 };
 
@@ -47,6 +49,7 @@ struct Tile {
     int64_t m, padded_m, k;  // padded_m: rows that D has
     int64_t row, column;     // of the tile
     int64_t first_row;       // of the product in D
+    int64_t group;           // 0 without groups
     int64_t b_far_scale;     // bytes from the scale of a line of B to that of the line kSwizzleRows further
 };
 
@@ -105,6 +108,7 @@ __device__ inline bool enter_group(const GemmProblem& p, uint32_t matrix, int64_
         tile.padded_m = round_up(group.rows, p.d.group_unit);
         tile.row = (row_tile - group.slab) * kTileRows;
         tile.first_row = group.second.codes;
+        tile.group = group.first.index;
         enter_lines(p.a, group.first, tile.a);
         enter_matrix(p.b, group.first.index, tile.b);
     } else {
@@ -130,7 +134,7 @@ __device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
     const int64_t row_tile = panel + in_panel % panel_rows;
 
     tile = {whole_operand(p.a), whole_operand(p.b), p.m, p.m, p.k, row_tile * kTileRows,
-            int64_t(in_panel / panel_rows) * kTileColumns, 0, 0};
+            int64_t(in_panel / panel_rows) * kTileColumns, 0, 0, 0};
     if (p.grouping != Grouping::None) {
         if (!enter_group(p, matrix, row_tile, tile)) return false;
     } else {
@@ -138,7 +142,7 @@ __device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
         tile.b.global = global_scale(p.b, 0);
     }
     if (args.b.scaled) tile.b_far_scale = scale_line(tile.b.layout, kSwizzleRows);
-    return tile.k > 0 || !p.accumulate;
+    return !p.leaves_d(tile.k);
 }
 
 // The compiler computes this value here and once: not where it is used, and again, and not with what comes after.

@@ -27,11 +27,17 @@ constinit const PadImplementation pad_groups = unavailable<PadProblem>("pad_grou
 constinit const DequantizeImplementation dequantize_rowwise = unavailable<DequantizeProblem>("dequantize_rowwise");
 constinit const DequantizeImplementation dequantize_columnwise = unavailable<DequantizeProblem>("dequantize_columnwise");
 constinit const SwizzleImplementation swizzle_scales = unavailable<SwizzleProblem>("swizzle_scales");
+constinit const GemmImplementation cublaslt_grouped = unavailable<GemmProblem>("cublaslt_grouped");
+constinit const GemmImplementation cublaslt = unavailable<GemmProblem>("cublaslt");
+constinit const GemmImplementation cublaslt_grouped_rebase = unavailable<GemmProblem>("cublaslt_grouped_rebase");
+constinit const GemmImplementation cublaslt_rebase = unavailable<GemmProblem>("cublaslt_rebase");
 constinit const GemmImplementation mma_bf16 = unavailable<GemmProblem>("mma_bf16");
 
-void open(Context&, int) {
+void open(Context&, int, const std::string&) {
     fail(MXQ_STATUS_NO_DEVICE,
          "this libmxq was built without CUDA; use MXQ_DEVICE_CPU, or build it where a CUDA compiler is found (MXQ_CUDA=ON)");
 }
+
+bool is_capturing(const Context&, void*) { return false; }
 
 }  // namespace mxq::cuda

@@ -2,10 +2,12 @@
 // problem runs it, and every one that declines says why.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "core/context.h"
 #include "core/error.h"
 #include "core/problem.h"
+#include "dispatch/explain.h"
 
 namespace mxq {
 
@@ -31,39 +33,64 @@ using PadImplementation = Implementation<PadProblem>;
 using SwizzleImplementation = Implementation<SwizzleProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
 
+// A verb by its name without mxq_, and what does it: the policy, best first.
 template <class Problem>
-struct ImplementationList {
+struct Verb {
+    const char* name;
     const Implementation<Problem>* const* first;
     size_t count;
 };
 
-// The policy: best first.
-extern const ImplementationList<QuantizeProblem> quantize_implementations;
-extern const ImplementationList<QuantizeProblem> requantize_implementations;
-extern const ImplementationList<AmaxProblem> amax_implementations;
-extern const ImplementationList<PadProblem> pad_implementations;
-extern const ImplementationList<DequantizeProblem> dequantize_implementations;
-extern const ImplementationList<SwizzleProblem> swizzle_implementations;
-extern const ImplementationList<GemmProblem> gemm_implementations;
+namespace verbs {
+extern const Verb<QuantizeProblem> quantize, requantize;
+extern const Verb<AmaxProblem> amax;
+extern const Verb<DequantizeProblem> dequantize;
+extern const Verb<PadProblem> pad_groups, unpad_groups;
+extern const Verb<SwizzleProblem> swizzle_scales, unswizzle_scales;
+extern const Verb<GemmProblem> gemm, grouped_gemm;
+}  // namespace verbs
 
-// The first that takes the problem, or the one called `wanted` where that is not empty. UNSUPPORTED with every reason.
+// The names in all of them.
+struct VerbNames {
+    std::string verb;
+    std::vector<std::string> implementations;
+};
+std::vector<VerbNames> verb_table();
+
 template <class Problem>
-const Implementation<Problem>& choose(const ImplementationList<Problem>& list, const Context& context,
-                                      const Problem& problem, const std::string& wanted) {
-    std::string reasons;
-    for (size_t i = 0; i < list.count; i++) {
-        const Implementation<Problem>& candidate = *list.first[i];
-        if (!wanted.empty() && wanted != candidate.name) continue;
-        const std::string reason = candidate.declines(context, problem);
-        if (reason.empty()) return candidate;
-        reasons += std::string(reasons.empty() ? "" : "; ") + candidate.name + ": " + reason;
+VerbNames names_of(const Verb<Problem>& verb) {
+    VerbNames names{verb.name, {}};
+    for (size_t i = 0; i < verb.count; i++) names.implementations.push_back(verb.first[i]->name);
+    return names;
+}
+
+// The answer to a problem: who takes it, and why those asked before do not.
+template <class Problem>
+struct Choice {
+    const Implementation<Problem>* implementation = nullptr;  // NULL: nobody
+    std::vector<Decline> declined;
+};
+
+// The first that takes the problem; where a name is wanted, only who has it is asked.
+template <class Problem>
+Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Problem& problem, const Wanted& wanted) {
+    Choice<Problem> choice;
+    for (size_t i = 0; i < verb.count && !choice.implementation; i++) {
+        const Implementation<Problem>& candidate = *verb.first[i];
+        if (!wanted.name.empty() && wanted.name != candidate.name) continue;
+        std::string reason = candidate.declines(context, problem);
+        if (reason.empty()) choice.implementation = &candidate;
+        else choice.declined.push_back({candidate.name, std::move(reason)});
     }
-    if (!reasons.empty())
-        throw Error(MXQ_STATUS_UNSUPPORTED, "no implementation takes this (" + reasons + "); change what they name");
-    std::string names;
-    for (size_t i = 0; i < list.count; i++) names += std::string(i == 0 ? "" : ", ") + list.first[i]->name;
-    throw Error(MXQ_STATUS_UNSUPPORTED,
-                "options.implementation is \"" + wanted + "\", expected one of: " + names + "; or leave it unset");
+    return choice;
+}
+
+// UNSUPPORTED with every reason where nobody takes it.
+template <class Problem>
+const Implementation<Problem>& require_choice(const Choice<Problem>& choice, const Verb<Problem>& verb, const Wanted& wanted) {
+    if (choice.implementation) return *choice.implementation;
+    if (!choice.declined.empty()) refuse_declined(wanted, choice.declined);
+    refuse_name(wanted, joined(names_of(verb).implementations));
 }
 
 template <class Problem>

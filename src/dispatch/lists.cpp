@@ -42,24 +42,46 @@ const SwizzleImplementation* const swizzle_list[] = {
 };
 
 const GemmImplementation* const gemm_list[] = {
+    &cuda::cublaslt,  // the library's tensor-core kernels, where version, chip and layout allow
+    &cuda::cublaslt_rebase,  // MX where FP8 has no E8M0 scales: a pass over each operand first
+    &cuda::mma_bf16,
+    &cpu::gemm,
+};
+
+const GemmImplementation* const grouped_gemm_list[] = {
+    &cuda::cublaslt_grouped,  // one call for all groups
+    &cuda::cublaslt,          // a call each, which needs their ends on the host
+    &cuda::cublaslt_grouped_rebase,
     &cuda::mma_bf16,
     &cpu::gemm,
 };
 
 template <class Problem, size_t count>
-constexpr ImplementationList<Problem> as_list(const Implementation<Problem>* const (&list)[count]) {
-    return {list, count};
+constexpr Verb<Problem> as_verb(const char* name, const Implementation<Problem>* const (&list)[count]) {
+    return {name, list, count};
 }
 
 }  // namespace
 
-const ImplementationList<QuantizeProblem> quantize_implementations = as_list(quantize_list);
-const ImplementationList<QuantizeProblem> requantize_implementations = as_list(requantize_list);
-const ImplementationList<AmaxProblem> amax_implementations = as_list(amax_list);
-const ImplementationList<PadProblem> pad_implementations = as_list(pad_list);
-const ImplementationList<DequantizeProblem> dequantize_implementations = as_list(dequantize_list);
-const ImplementationList<SwizzleProblem> swizzle_implementations = as_list(swizzle_list);
-const ImplementationList<GemmProblem> gemm_implementations = as_list(gemm_list);
+namespace verbs {
+constinit const Verb<QuantizeProblem> quantize = as_verb("quantize", quantize_list);
+constinit const Verb<QuantizeProblem> requantize = as_verb("requantize", requantize_list);
+constinit const Verb<AmaxProblem> amax = as_verb("amax", amax_list);
+constinit const Verb<DequantizeProblem> dequantize = as_verb("dequantize", dequantize_list);
+constinit const Verb<PadProblem> pad_groups = as_verb("pad_groups", pad_list);
+constinit const Verb<PadProblem> unpad_groups = as_verb("unpad_groups", pad_list);
+constinit const Verb<SwizzleProblem> swizzle_scales = as_verb("swizzle_scales", swizzle_list);
+constinit const Verb<SwizzleProblem> unswizzle_scales = as_verb("unswizzle_scales", swizzle_list);
+constinit const Verb<GemmProblem> gemm = as_verb("gemm", gemm_list);
+constinit const Verb<GemmProblem> grouped_gemm = as_verb("grouped_gemm", grouped_gemm_list);
+}  // namespace verbs
+
+std::vector<VerbNames> verb_table() {
+    return {names_of(verbs::quantize),       names_of(verbs::requantize),       names_of(verbs::dequantize),
+            names_of(verbs::amax),           names_of(verbs::swizzle_scales),   names_of(verbs::unswizzle_scales),
+            names_of(verbs::pad_groups),     names_of(verbs::unpad_groups),     names_of(verbs::gemm),
+            names_of(verbs::grouped_gemm)};
+}
 
 void check_workspace(uint64_t need, const void* workspace, uint64_t bytes) {
     if (need == 0) return;

@@ -54,6 +54,22 @@ TEST_CASE("context: a CUDA context that cannot be says why") {
     CHECK(context == nullptr);
 }
 
+TEST_CASE("context: a path of cuBLASLt goes before all else") {
+    testing::Handle<mxq_context_options, mxq_context_options_destroy> options;
+    ok(mxq_context_options_create(options.out()));
+    ok(mxq_context_options_set_cublaslt_path(options, "/nowhere/libcublasLt.so.13"));
+    testing::Context cpu;
+    ok(mxq_context_create(MXQ_DEVICE_CPU, 0, options, cpu.out()));
+    CHECK(mxq_context_cublaslt(cpu) == std::string("not used by the CPU backend"));
+    if (!testing::cuda()) return;
+    testing::Context none, found;
+    ok(mxq_context_create(MXQ_DEVICE_CUDA, 0, options, none.out()));
+    CHECK(std::string(mxq_context_cublaslt(none)).find("needs libcublasLt.so.13 or .12 at the path in the options, found none (") == 0);
+    ok(mxq_context_options_set_cublaslt_path(options, nullptr));
+    ok(mxq_context_create(MXQ_DEVICE_CUDA, 0, options, found.out()));
+    CHECK(mxq_context_cublaslt(found) == std::string(mxq_context_cublaslt(testing::cuda()->context)));
+}
+
 TEST_CASE("context: destroying NULL does nothing") {
     mxq_context_destroy(nullptr);
     mxq_context_options_destroy(nullptr);

@@ -114,13 +114,19 @@ TEST_CASE("handles: every function refuses a NULL one by name") {
         {"options", [] { return mxq_gemm_options_set_transpose(nullptr, MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N); }},
         {"options", [] { return mxq_gemm_options_set_accumulate(nullptr, 1); }},
         {"options", [] { return mxq_gemm_options_set_implementation(nullptr, ""); }},
+        {"options", [] { return mxq_gemm_options_set_alpha(nullptr, 1); }},
+        {"options", [] { return mxq_gemm_options_set_beta(nullptr, 0); }},
+        {"options", [] { return mxq_gemm_options_set_bias(nullptr, 0, nullptr, 0); }},
+        {"options", [] { return mxq_gemm_options_set_exact_products(nullptr, 1); }},
+        {"options", [] { return mxq_context_options_set_cublaslt_path(nullptr, ""); }},
+        {"tensor", [] { return mxq_tensor_set_host_ends(nullptr, nullptr); }},
     };
     int ran = 0;
     for (const auto& [name, call] : calls) {
         MXQ_REFUSED(call(), invalid, name, "NULL", "expected");
         ++ran;
     }
-    CHECK(ran == 17);
+    CHECK(ran == 23);
 }
 
 // Sizes by the contract's arithmetic, with and without groups.

@@ -124,6 +124,89 @@ MXQ_EACH_DEVICE("refusals: gemm") {
     CHECK(!f.untouched());
 }
 
+MXQ_EACH_DEVICE("refusals: alpha, beta, bias") {
+    Dense f(device);
+    Buffer numbers(device, n * 4);
+    auto with = [&](int32_t format, const void* bias, uint64_t bytes) {
+        auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
+        ok(mxq_gemm_options_set_bias(options, format, bias, bytes));
+        return options;
+    };
+    auto* start = static_cast<uint8_t*>(numbers.data());
+    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, with(MXQ_FORMAT_F32, nullptr, 0)), MXQ_STATUS_MISSING_BUFFER, "options.bias is NULL", "200",
+                "mxq_gemm_options_set_bias");
+    CHECK(mxq_gemm_query(device.context, with(MXQ_FORMAT_F32, nullptr, 0), f.a, f.b, f.d.tensor, nullptr) == MXQ_STATUS_OK);
+    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, with(MXQ_FORMAT_F32, start, 199)), MXQ_STATUS_BUFFER_TOO_SMALL, "options.bias holds 199 bytes", "200", "1 x 50", "f32");
+    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, with(MXQ_FORMAT_BF16, start + 1, 100)), MXQ_STATUS_MISALIGNED, "options.bias", "multiple of 2");
+    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, with(MXQ_FORMAT_F32, f.d.data(), n * 4)), MXQ_STATUS_INVALID_ARGUMENT, "d.data", "overlaps", "options.bias");
+
+    auto twice = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 1);
+    ok(mxq_gemm_options_set_beta(twice, 0.5f));
+    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, twice), MXQ_STATUS_INVALID_ARGUMENT, "accumulate", "beta of 0.5");
+    for (float bad : {INFINITY, -INFINITY, NAN}) {
+        MXQ_REFUSED(mxq_gemm_options_set_alpha(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "alpha is", "finite");
+        MXQ_REFUSED(mxq_gemm_options_set_beta(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "beta is", "finite");
+    }
+    for (int32_t bad : {-1, 0, 4, 11, 12})
+        MXQ_REFUSED(mxq_gemm_options_set_bias(twice, bad, start, n * 4), MXQ_STATUS_INVALID_ARGUMENT, "format is " + std::to_string(bad), "BF16 (3)");
+    MXQ_REFUSED(mxq_gemm_options_set_bias(twice, MXQ_FORMAT_NVFP4, nullptr, 0), MXQ_STATUS_INVALID_ARGUMENT, "format is 9");
+    for (int32_t bad : {-1, 2}) MXQ_REFUSED(mxq_gemm_options_set_exact_products(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "exact", std::to_string(bad));
+    CHECK(f.untouched());
+    CHECK(numbers.untouched());
+
+    ok(mxq_gemm_options_set_beta(twice, 0));
+    ok(mxq_gemm_options_set_accumulate(twice, 0));
+    ok(mxq_gemm_options_set_exact_products(twice, 1));
+    ok(mxq_gemm_options_set_bias(twice, MXQ_FORMAT_F32, start, 3));
+    ok(mxq_gemm_options_set_bias(twice, 0, nullptr, 0));  // taken back
+    CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, twice, f.a, f.b, f.d.tensor) == testing::product_implementations(device)[0]);
+    CHECK(!f.untouched());
+}
+
+MXQ_EACH_DEVICE("refusals: a bias of groups, ends on the host") {
+    Grouped f(device);
+    Buffer numbers(device, 2 * n * 4);
+    auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
+    ok(mxq_gemm_options_set_bias(options, MXQ_FORMAT_F32, numbers.data(), n * 4));
+    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, options), MXQ_STATUS_BUFFER_TOO_SMALL, "options.bias holds 200 bytes", "400", "2 x 50");
+    ok(mxq_gemm_options_set_bias(options, MXQ_FORMAT_F32, numbers.data(), 2 * n * 4));
+    CHECK(mxq_grouped_gemm_query(device.context, options, f.a, f.b, f.d.tensor, nullptr) == MXQ_STATUS_OK);
+
+    auto x = testing::make_quantized({}, {std::nullopt, m, k}, false), y = testing::make_quantized({}, {std::nullopt, m, n}, false);
+    ok(mxq_tensor_set_groups(x, nullptr, MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_groups(y, nullptr, MXQ_TYPE_INT32, 2));
+    auto d = testing::make_tensor(MXQ_FORMAT_F32, {2, k, n});
+    ok(mxq_gemm_options_set_transpose(options, MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N));
+    MXQ_REFUSED(mxq_grouped_gemm_query(device.context, options, x, y, d, nullptr), MXQ_STATUS_UNSUPPORTED, "options has a bias", "contraction",
+                "mxq_gemm_options_set_bias");
+    ok(mxq_gemm_options_set_bias(options, 0, nullptr, 0));
+    CHECK(mxq_grouped_gemm_query(device.context, options, x, y, d, nullptr) == MXQ_STATUS_OK);
+
+    MXQ_REFUSED(mxq_tensor_set_host_ends(f.b, numbers.data()), MXQ_STATUS_INVALID_ARGUMENT, "tensor has no groups", "mxq_tensor_set_groups first");
+    CHECK(mxq_tensor_set_host_ends(f.b, nullptr) == MXQ_STATUS_OK);
+    int ran = 0;
+    for (const auto& [ends, word] : std::vector<std::pair<std::vector<int32_t>, std::string>>{
+             {{15, 14}, "a.host_ends[1] is 14, expected 15"}, {{-1, 40}, "a.host_ends[0] is -1, expected 0"}, {{15, 41}, "a.host_ends[1] is 41, expected 15"}}) {
+        ok(mxq_tensor_set_host_ends(f.a, ends.data()));
+        MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor), MXQ_STATUS_INVALID_ARGUMENT, word, "to 40");
+        MXQ_REFUSED(mxq_grouped_gemm_query(device.context, nullptr, f.a, f.b, f.d.tensor, nullptr), MXQ_STATUS_INVALID_ARGUMENT, word);
+        ++ran;
+    }
+    CHECK(ran == 3);
+    const std::vector<int32_t> wide{0, 0, 15, 0, 40, 0};  // as 64-bit ones from the second on: 15, 40
+    ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT64, 1));
+    ok(mxq_tensor_set_host_ends(f.a, reinterpret_cast<const uint8_t*>(wide.data()) + 4));
+    MXQ_REFUSED(mxq_grouped_gemm_query(device.context, nullptr, f.a, testing::make_quantized({}, {1, n, k}, false), f.d.tensor, nullptr),
+                MXQ_STATUS_MISALIGNED, "a.host_ends", "multiple of 8");
+    ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));
+    const int32_t bad[] = {41, 41};
+    ok(mxq_tensor_set_host_ends(f.a, bad));
+    ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));  // takes them back
+    CHECK(f.untouched());
+    CHECK(testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, nullptr, f.a, f.b, f.d.tensor) == testing::product_implementations(device)[0]);
+    CHECK(!f.untouched());
+}
+
 MXQ_EACH_DEVICE("refusals: grouped_gemm") {
     Grouped f(device);
     auto f32 = [](testing::Dims dims) { return testing::make_tensor(MXQ_FORMAT_F32, dims); };

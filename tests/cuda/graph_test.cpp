@@ -170,7 +170,7 @@ public:
         return *buffers_.back();
     }
     mxq_gemm_options* transposes(int32_t a, int32_t b) {
-        options_ = testing::gemm_options(a, b);
+        options_ = testing::exact_gemm_options(a, b, 0);
         return options_;
     }
 
@@ -335,6 +335,44 @@ TEST_CASE("graph: tensors without elements under capture", "[cuda]") {
         ++ran;
     }
     CHECK(ran == 3);
+}
+
+// A replay may have other groups than those that the host knows now.
+TEST_CASE("graph: ends on the host count as not given while a stream is captured", "[cuda]") {
+    if (!testing::cuda()) MXQ_SKIP("no CUDA device");
+    testing::Device& device = *testing::cuda();
+    Stream stream;
+    const int64_t rows = 64, n = 32, k = 64;
+    const int32_t ends[] = {16, 64};
+    testing::Buffer on_device(device, Bytes{16, 0, 0, 0, 64, 0, 0, 0}),
+        x(device, cases::plain_values(MXQ_FORMAT_BF16, cases::Values::normal, rows * k, 1)),
+        w(device, cases::plain_values(MXQ_FORMAT_BF16, cases::Values::normal, 2 * n * k, 2));
+    auto a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, k}), b = testing::make_tensor(MXQ_FORMAT_BF16, {2, n, k});
+    ok(mxq_tensor_set_data(a, x.data(), x.bytes()));
+    ok(mxq_tensor_set_data(b, w.data(), w.bytes()));
+    ok(mxq_tensor_set_groups(a, on_device.data(), MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_host_ends(a, ends));
+    testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, rows, n}, 0);
+    auto by_name = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, "cublaslt");
+    const bool has_it = mxq_grouped_gemm_query(device.context, by_name, a, b, d.tensor, nullptr) == MXQ_STATUS_OK;
+    testing::Buffer workspace(device, size_t(64) << 20);
+    const auto call = [&](mxq_gemm_options* options) {
+        return mxq_grouped_gemm(device.context, options, a, b, d.tensor, workspace.data(), workspace.bytes(), stream.handle);
+    };
+    mxq_status refused = MXQ_STATUS_OK;
+    std::string message;
+    Graph graph(stream, [&] {
+        refused = call(by_name);
+        message = mxq_last_error();
+        ok(call(nullptr));
+    });
+    CHECK(refused == MXQ_STATUS_UNSUPPORTED);
+    if (has_it) CHECK(message.find("needs the ends of the groups on the host") != std::string::npos);
+    CHECK(graph.nodes() > 0);
+    graph.replay();
+    const Bytes captured = d.bytes();
+    CHECK(captured != Bytes(captured.size(), testing::poison));
+    CHECK((call(by_name) == MXQ_STATUS_OK) == has_it);  // without a capture
 }
 
 #endif

@@ -1,4 +1,4 @@
-// dispatch/implementation.h: the order of a list, the reasons of those that decline, and the workspace.
+// dispatch/: the order of a list, the reasons of those that decline, and the workspace.
 #include "../catch.h"
 #include "dispatch/implementation.h"
 
@@ -21,8 +21,12 @@ const Implementation<Problem> even{"even", [](const Context&, const Problem& p) 
                                    },
                                    [](const Context&, const Problem& p) { return uint64_t(p.size); }, nullptr};
 const Implementation<Problem>* const both[] = {&small, &even};
-const ImplementationList<Problem> list{both, 2};
+const Verb<Problem> verb{"grow", both, 2};
 const Context context;
+const Wanted any{};
+
+Wanted named(const char* name) { return {name, "MXQ_IMPL"}; }
+const Implementation<Problem>* chosen(int size, const Wanted& wanted) { return ask(verb, context, Problem{size}, wanted).implementation; }
 
 template <class Body>
 std::string failure(mxq_status status, const Body& body) {
@@ -39,21 +43,45 @@ std::string failure(mxq_status status, const Body& body) {
 }  // namespace
 
 TEST_CASE("dispatch: the first that takes it, or the one that was asked for") {
-    CHECK(&choose(list, context, Problem{4}, "") == &small);
-    CHECK(&choose(list, context, Problem{12}, "") == &even);
-    CHECK(&choose(list, context, Problem{4}, "even") == &even);
+    CHECK(chosen(4, any) == &small);
+    CHECK(chosen(12, any) == &even);
+    CHECK(chosen(4, named("even")) == &even);
+    CHECK(chosen(11, any) == nullptr);
+    CHECK(chosen(12, named("small")) == nullptr);
+    CHECK(chosen(4, named("odd")) == nullptr);
     CHECK(workspace_need(small, context, Problem{4}) == 0);
     CHECK(workspace_need(even, context, Problem{4}) == 4);
 }
 
+TEST_CASE("dispatch: why it is this one") {
+    auto reason = [](int size, const Wanted& wanted) { return reason_of(wanted, ask(verb, context, Problem{size}, wanted).declined); };
+    CHECK(reason(4, any) == "");
+    CHECK(reason(12, any) == "small: needs a size below 10");
+    CHECK(reason(12, named("even")) == "asked for by MXQ_IMPL");
+    CHECK(text_of({{"a", "x"}, {"b", "y"}, {"c", "y"}, {"d", "y"}, {"e", "x"}}) == "a: x; b, c, d: y; e: x");
+    CHECK(text_of({}) == "");
+}
+
 TEST_CASE("dispatch: a refusal has every reason") {
-    const std::string all = failure(MXQ_STATUS_UNSUPPORTED, [] { choose(list, context, Problem{11}, ""); });
-    CHECK(all.find("small: needs a size below 10; even: needs an even size") != std::string::npos);
-    const std::string one = failure(MXQ_STATUS_UNSUPPORTED, [] { choose(list, context, Problem{12}, "small"); });
-    CHECK(one.find("small: needs") != std::string::npos);
-    CHECK(one.find("even") == std::string::npos);
-    const std::string unknown = failure(MXQ_STATUS_UNSUPPORTED, [] { choose(list, context, Problem{4}, "odd"); });
-    CHECK(unknown.find("\"odd\", expected one of: small, even") != std::string::npos);
+    auto refusal = [](int size, const Wanted& wanted) {
+        return failure(MXQ_STATUS_UNSUPPORTED, [&] { require_choice(ask(verb, context, Problem{size}, wanted), verb, wanted); });
+    };
+    CHECK(refusal(11, any) == "no implementation takes this (small: needs a size below 10; even: needs an even size); change what they name");
+    CHECK(refusal(12, named("small")) ==
+          "MXQ_IMPL asks for an implementation that does not take this (small: needs a size below 10); change what it names, or "
+          "leave MXQ_IMPL unset");
+    CHECK(refusal(4, named("odd")).find("MXQ_IMPL is \"odd\", expected one of: small, even") == 0);
+}
+
+TEST_CASE("dispatch: every verb has its list, the CPU last") {
+    std::vector<std::string> verbs;
+    for (const VerbNames& row : verb_table()) {
+        verbs.push_back(row.verb);
+        REQUIRE(row.implementations.size() >= 2);
+        CHECK(row.implementations.back() == "cpu");
+    }
+    CHECK(verbs == std::vector<std::string>{"quantize", "requantize", "dequantize", "amax", "swizzle_scales", "unswizzle_scales",
+                                            "pad_groups", "unpad_groups", "gemm", "grouped_gemm"});
 }
 
 TEST_CASE("dispatch: a workspace is there, large enough and aligned") {

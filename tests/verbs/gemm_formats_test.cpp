@@ -144,7 +144,7 @@ MXQ_EACH_DEVICE("gemm formats: the bound for every pair of formats") {
         Operand b = make_operand(device, b_spec, std::nullopt, n, k, !transpose_b, b_swizzled, random, offset);
         auto previous = cases::values(cases::Values::normal, static_cast<size_t>(m * n), static_cast<uint64_t>(ran));
         testing::Output d(device, d_format, {std::nullopt, m, n}, random.below(2) * 3, accumulate ? &previous : nullptr);
-        auto options = testing::gemm_options(transpose_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, accumulate);
+        auto options = testing::exact_gemm_options(transpose_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, accumulate);
         auto name = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
         auto expected = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k, accumulate ? previous.data() : nullptr);
         ++ran;
@@ -175,7 +175,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of formats, grou
         testing::Tensor grouped_d = testing::make_tensor(d_format, {std::nullopt, rows, n});
         ok(mxq_tensor_set_data(grouped_d, d.data(), d.size()));
         if (d_alignment) ends.set(grouped_d, {{}, d_alignment});
-        auto options = testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, accumulate);
+        auto options = testing::exact_gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, accumulate);
         auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor, b.tensor, grouped_d);
 
         std::vector<bool> written(static_cast<size_t>(d_rows), false);
@@ -218,7 +218,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of quantized for
         Operand b = make_grouped(device, b_spec, rows, n, b_groups, MXQ_PART_COLUMNWISE, b_swizzled, ends, random);
         auto previous = cases::values(cases::Values::normal, static_cast<size_t>(count * m * n), static_cast<uint64_t>(ran));
         testing::Output d(device, MXQ_FORMAT_F32, {count, m, n}, 0, accumulate ? &previous : nullptr);
-        auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate);
+        auto options = testing::exact_gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate);
         auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor, b.tensor, d.tensor);
         oracle::Floats values = d.values();
         ++ran;

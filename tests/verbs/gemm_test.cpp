@@ -42,7 +42,7 @@ Run run(testing::Device& device, const Case& c, uint64_t seed) {
 
     oracle::Floats previous = cases::values(cases::Values::normal, static_cast<size_t>(c.m * c.n), seed + 2);
     testing::Output d(device, c.d_format, {std::nullopt, c.m, c.n}, c.gap, c.accumulate ? &previous : nullptr, c.offset);
-    auto options = testing::gemm_options(c.transposes.a, c.transposes.b, c.accumulate, c.implementation);
+    auto options = testing::exact_gemm_options(c.transposes.a, c.transposes.b, c.accumulate, c.implementation);
     Run out;
     out.implementation = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a_tensor, b_tensor, d.tensor);
     auto expected = oracle::product(a.values.data(), c.k, b.values.data(), c.k, c.m, c.n, c.k, c.accumulate ? previous.data() : nullptr);

@@ -67,7 +67,7 @@ struct Run {
 
 Run finish(testing::Device& device, const Case& c, mxq_tensor* a, mxq_tensor* b, const testing::Output& d,
            const std::vector<oracle::Element>& expected, const std::vector<bool>& written, int64_t k) {
-    auto options = testing::gemm_options(c.transposes.a, c.transposes.b, c.accumulate, c.implementation);
+    auto options = testing::exact_gemm_options(c.transposes.a, c.transposes.b, c.accumulate, c.implementation);
     Run out;
     out.implementation = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a, b, d.tensor);
     double factor = oracle::bound_factor(out.implementation, k) + c.accumulate;

@@ -1,0 +1,9 @@
+#include "core/options.h"
+
+const char* mxq_plan_implementation(const mxq_plan* plan) { return plan ? plan->implementation.c_str() : ""; }
+
+const char* mxq_plan_reason(const mxq_plan* plan) { return plan ? plan->reason.c_str() : ""; }
+
+uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan) { return plan ? plan->workspace_bytes : 0; }
+
+void mxq_plan_destroy(mxq_plan* plan) { delete plan; }

@@ -1,0 +1,80 @@
+// `cublaslt_grouped`: every group's product in one call of cuBLASLt, through its grouped matrix layout.
+//
+//     ends on the device -> fill_groups -> sizes, leading dimensions, pointers -> cuBLASLt
+//
+// The host knows averages alone, which the heuristic is given. What the library leaves, the padding of D and D of groups with
+// an empty contraction, is zeroed behind it.
+#include "cuda/cublaslt_products.h"
+#include "cuda/implementations.h"
+
+namespace mxq::cuda {
+namespace lt {
+namespace {
+
+Problem described(const Context& context, const GemmProblem& p, const Packed& packed) {
+    Problem theirs{};
+    const std::string reason = describe_grouped(p, context.cuda->cublaslt->machine(), packed, theirs);
+    if (!reason.empty()) fail(MXQ_STATUS_UNSUPPORTED, "cublaslt_grouped %s", reason.c_str());
+    return theirs;
+}
+
+// Where the packed scales of an operand are: in its own scales, in the workspace, or nowhere.
+const float* packed_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, const Operand& theirs,
+                           bool already, int32_t row_unit, void* to, void* stream) {
+    if (already) return reinterpret_cast<const float*>(operand.scales);
+    if (!theirs.packs) return nullptr;
+    pack_scales(context, p, operand, row_unit, static_cast<float*>(to), stream);
+    return static_cast<const float*>(to);
+}
+
+}  // namespace
+
+std::string declines_groups(const Context& context, const GemmProblem& p, const Packed& packed) {
+    std::string reason;
+    Session* const session = session_of(context, reason);
+    if (!session) return reason;
+    Problem theirs{};
+    reason = describe_grouped(p, session->machine(), packed, theirs);
+    if (!reason.empty()) return reason;
+    const Scope scope(context);
+    return session->declines(theirs);
+}
+
+uint64_t groups_workspace(const Context& context, const GemmProblem& p, const Packed& packed) {
+    return workspace_layout(p, described(context, p, packed)).bytes;
+}
+
+void run_groups(const Context& context, const GemmProblem& p, const Packed& packed, const Launch& launch) {
+    const Problem theirs = described(context, p, packed);
+    const WorkspaceLayout layout = workspace_layout(p, theirs);
+    uint8_t* const workspace = static_cast<uint8_t*>(launch.workspace);
+    const PackedScales scales{
+        packed_scales(context, p, p.a, theirs.b, packed.a, theirs.row_unit, workspace + layout.packed_a, launch.stream),
+        packed_scales(context, p, p.b, theirs.a, packed.b, theirs.row_unit, workspace + layout.packed_b, launch.stream)};
+    const GroupArrays arrays = group_arrays(workspace + layout.arrays, p.groups.count);
+    fill_group_arrays(context, p, theirs, scales, arrays, launch.stream);
+    const Factors factors{theirs.alpha == Alpha::DevicePerGroup ? static_cast<const void*>(arrays.alphas) : arrays.alpha,
+                          arrays.beta};
+    {
+        const Scope scope(context);
+        context.cuda->cublaslt->multiply(with_arrays(theirs, arrays), &arrays.sizes, factors, workspace,
+                                         static_cast<cudaStream_t>(launch.stream));
+    }
+    zero_rest(context, p, launch.stream);
+}
+
+}  // namespace lt
+
+namespace {
+
+std::string declines(const Context& context, const GemmProblem& p) { return lt::declines_groups(context, p, {}); }
+
+uint64_t workspace_bytes(const Context& context, const GemmProblem& p) { return lt::groups_workspace(context, p, {}); }
+
+void run(const Context& context, const GemmProblem& p, const Launch& launch) { lt::run_groups(context, p, {}, launch); }
+
+}  // namespace
+
+const GemmImplementation cublaslt_grouped{"cublaslt_grouped", declines, workspace_bytes, run};
+
+}  // namespace mxq::cuda

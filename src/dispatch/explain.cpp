@@ -1,0 +1,82 @@
+#include "dispatch/explain.h"
+
+#include "core/error.h"
+#include "core/views.h"
+
+namespace mxq {
+namespace {
+
+// "CUDA 0" of "CUDA 0, NVIDIA H200, sm_90".
+std::string device_of(const Context& context) { return context.description.substr(0, context.description.find(',')); }
+
+std::string text_of(const mxq_tensor& t) {
+    std::string text = std::string(t.format->name) + " " + shape_text(t);
+    if (t.groups.set) text += " in " + std::to_string(t.groups.count) + " groups";
+    if (!t.format->quantized()) return text;
+    text += std::string(" ") + t.tile().name;
+    for (const int32_t which : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+        if (t.part(which).declared) text += std::string(" ") + part_name(which);
+    return text + (t.swizzled ? " swizzled" : "");
+}
+
+}  // namespace
+
+Wanted wanted(const Context& context, const char* verb, std::string_view of_options) {
+    if (!of_options.empty()) return {of_options, "options.implementation"};
+    const auto forced = context.forced.find(std::string_view(verb));
+    if (forced != context.forced.end()) return {forced->second, "MXQ_IMPL"};
+    return {};
+}
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+    return text;
+}
+
+std::string text_of(const std::vector<Decline>& declined) {
+    std::string text;
+    for (size_t i = 0; i < declined.size(); i++) {
+        text += declined[i].name;
+        const bool shares_reason = i + 1 < declined.size() && declined[i + 1].reason == declined[i].reason;
+        if (shares_reason) text += ", ";
+        else text += ": " + declined[i].reason + (i + 1 < declined.size() ? "; " : "");
+    }
+    return text;
+}
+
+std::string reason_of(const Wanted& wanted, const std::vector<Decline>& declined) {
+    return wanted.name.empty() ? text_of(declined) : std::string("asked for by ") + wanted.by;
+}
+
+void refuse_declined(const Wanted& wanted, const std::vector<Decline>& declined) {
+    if (wanted.name.empty())
+        throw Error(MXQ_STATUS_UNSUPPORTED,
+                    "no implementation takes this (" + text_of(declined) + "); change what they name");
+    throw Error(MXQ_STATUS_UNSUPPORTED, std::string(wanted.by) + " asks for an implementation that does not take this (" +
+                                            text_of(declined) + "); change what it names, or leave " + wanted.by + " unset");
+}
+
+void refuse_name(const Wanted& wanted, const std::string& names) {
+    throw Error(MXQ_STATUS_UNSUPPORTED, std::string(wanted.by) + " is \"" + std::string(wanted.name) +
+                                            "\", expected one of: " + names + "; or leave it unset");
+}
+
+// A product's part follows from the transpose, and the other way round.
+std::string detail_of(const GemmProblem& p) {
+    return std::string(p.a.columnwise ? " (T," : " (N,") + (p.b.columnwise ? "N)" : "T)");
+}
+
+std::string line_of(const Context& context, const std::string& verb, const Tensors& tensors, const char* implementation,
+                    const std::string& reason) {
+    std::string line = device_of(context) + ": " + verb;
+    for (const mxq_tensor* tensor : tensors)
+        if (tensor) line += ", " + text_of(*tensor);
+    return line + ": " + implementation + (reason.empty() ? "" : " (" + reason + ")");
+}
+
+std::string line_of(const Context& context, const char* verb, const Decline& decline) {
+    return device_of(context) + ": " + verb + ", declined by " + decline.name + ": " + decline.reason;
+}
+
+}  // namespace mxq

@@ -1,0 +1,57 @@
+// Which implementation a call gets, in words: for plans, messages and MXQ_LOG.
+#pragma once
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/context.h"
+#include "core/problem.h"
+
+namespace mxq {
+
+// An implementation that was asked and does not take the problem.
+struct Decline {
+    const char* name;
+    std::string reason;
+};
+
+// The name that an implementation must have, and what says so; no name: any.
+struct Wanted {
+    std::string_view name;
+    const char* by;  // "options.implementation" or "MXQ_IMPL"
+};
+
+// The options' wish, else that of MXQ_IMPL.
+Wanted wanted(const Context& context, const char* verb, std::string_view of_options);
+
+// "a, b, c"
+std::string joined(const std::vector<std::string>& words);
+
+// "a: reason; b, c: reason"
+std::string text_of(const std::vector<Decline>& declined);
+
+// Why a plan has this implementation and no better one; "" for the first of its list.
+std::string reason_of(const Wanted& wanted, const std::vector<Decline>& declined);
+
+// UNSUPPORTED: all that were asked declined, or there is none of that name.
+[[noreturn]] void refuse_declined(const Wanted& wanted, const std::vector<Decline>& declined);
+[[noreturn]] void refuse_name(const Wanted& wanted, const std::string& names);
+
+// What a line of the log tells of a problem beyond its tensors.
+template <class Problem>
+std::string detail_of(const Problem&) {
+    return "";
+}
+std::string detail_of(const GemmProblem& problem);  // its transposes
+
+using Tensors = std::array<const mxq_tensor*, 3>;  // NULL behind the last
+
+// For MXQ_LOG=info: "CPU: gemm (N,T), bf16 3 x 64, ...: cpu (mma_bf16: needs ...)".
+std::string line_of(const Context& context, const std::string& verb, const Tensors& tensors, const char* implementation,
+                    const std::string& reason);
+
+// For MXQ_LOG=trace: "CPU: gemm, declined by mma_bf16: needs ...".
+std::string line_of(const Context& context, const char* verb, const Decline& decline);
+
+}  // namespace mxq

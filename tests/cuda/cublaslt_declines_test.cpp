@@ -1,0 +1,182 @@
+// What cuBLASLt is not asked for, in the words that a user reads.
+#include "../catch.h"
+#include "cublaslt_recorder.h"
+
+using namespace mxq;
+using namespace mxq::cuda::lt;
+using namespace recorder;
+
+namespace {
+
+constexpr int newest = 131000;
+
+std::string reason(const GemmProblem& p, int capability, int version = newest) {
+    Problem theirs{};
+    return describe(p, machine(capability, version), theirs);
+}
+
+std::string group_reason(const GemmProblem& p, int capability, int version = newest) {
+    Problem theirs{};
+    return describe_grouped(p, machine(capability, version), {}, theirs);
+}
+
+Case of(const oracle::Spec& a, const oracle::Spec& b, bool swizzled = true) {
+    Case c{a, b};
+    c.swizzled = swizzled;
+    return c;
+}
+
+GroupCase groups_of(const oracle::Spec& a, const oracle::Spec& b, bool swizzled = true) {
+    GroupCase c;
+    c.a = a, c.b = b, c.swizzled = swizzled;
+    return c;
+}
+
+const oracle::Spec tensor_scale = fp8(MXQ_SCALING_TENSOR), row_scale = fp8(MXQ_SCALING_ROW), lines = fp8(MXQ_SCALING_1X128),
+                   tiles = fp8(MXQ_SCALING_128X128);
+
+}  // namespace
+
+TEST_CASE("cublaslt declines: formats") {
+    using testing::spec_of;
+    const auto mxfp4 = spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), mxfp6 = spec_of(MXQ_FORMAT_MXFP6_E3M2, MXQ_SCALING_1X32);
+    CHECK(reason(dense(of(mxfp4, mxfp8())), 100) == "needs bf16, mxfp8, nvfp4 or fp8 operands, found mxfp4");
+    CHECK(reason(dense(of(mxfp8(), mxfp6)), 100) == "needs bf16, mxfp8, nvfp4 or fp8 operands, found mxfp6_e3m2");
+    CHECK(reason(dense(of(mxfp8_e5m2(), mxfp8_e5m2())), 100) == "needs e4m3 codes on one side at least, found e5m2 on both");
+    CHECK(reason(dense(of(bf16(), mxfp8())), 100) ==
+          "needs the same kind of scales on both sides, found 16-bit and mxfp8");
+    CHECK(reason(dense(of(tensor_scale, row_scale, false)), 90) ==
+          "needs the same kind of scales on both sides, found fp8 TENSOR and fp8 ROW");
+    CHECK(reason(dense(of(tiles, tiles)), 90) == "needs 1X128 scales on one side at least, found 128X128 on both");
+    Case half = of(bf16(), bf16());
+    half.d = MXQ_FORMAT_F16;
+    CHECK(reason(dense(half), 90) == "needs d in f32 or in the type of the operands, found f16");
+}
+
+TEST_CASE("cublaslt declines: chips and versions") {
+    const std::string in = " in /usr/lib/libcublasLt.so.13";
+    CHECK(reason(dense(of(mxfp8(), mxfp8())), 90) == "needs compute capability 10.0 or later for mxfp8, found 9.0");
+    CHECK(reason(dense(of(nvfp4(), nvfp4())), 89) == "needs compute capability 10.0 or later for nvfp4, found 8.9");
+    CHECK(reason(dense(of(mxfp8(), mxfp8())), 100, 120600) == "needs cuBLASLt 12.8, found 12.6" + in);
+    CHECK(reason(dense(of(lines, tiles)), 100) == "needs compute capability 9.0 for fp8 1X128, found 10.0");
+    CHECK(reason(dense(of(row_scale, row_scale, false)), 120) == "needs compute capability 9.0 for fp8 ROW, found 12.0");
+    CHECK(reason(dense(of(lines, tiles)), 90, 120800) == "needs cuBLASLt 12.9, found 12.8" + in);
+    CHECK(reason(dense(of(tensor_scale, tensor_scale, false)), 80) ==
+          "needs compute capability 8.9 or later for fp8 TENSOR, found 8.0");
+
+    const auto mx = by_rows(groups_of(mxfp8(), mxfp8())), nv = by_rows(groups_of(nvfp4(), nvfp4())),
+               plain = by_rows(groups_of(bf16(), bf16()));
+    CHECK(group_reason(mx, 100, 130100) == "needs cuBLASLt 13.3, found 13.1" + in);
+    CHECK(group_reason(mx, 100, 130300) == "");
+    CHECK(group_reason(nv, 100, 130300) == "needs cuBLASLt 13.4, found 13.3" + in);
+    CHECK(group_reason(nv, 110, 130400) == "");
+    CHECK(group_reason(plain, 100, 130100) == "needs cuBLASLt 13.2, found 13.1" + in);
+    CHECK(group_reason(plain, 100, 130200) == "");
+    CHECK(group_reason(plain, 103, 130700) == "needs cuBLASLt 13.10, found 13.7" + in);  // wrong results
+    CHECK(group_reason(plain, 90, 130100) == "needs cuBLASLt 13.7, found 13.1" + in);
+    CHECK(group_reason(plain, 90, 130601) == "needs cuBLASLt 13.7, found 13.6" + in);  // may hang
+    CHECK(group_reason(plain, 90, 130700) == "");
+    CHECK(group_reason(plain, 80) == "needs compute capability 9.0, 10.x or 11.0 for groups, found 8.0");
+    CHECK(group_reason(mx, 120) == "needs compute capability 9.0, 10.x or 11.0 for groups, found 12.0");
+    CHECK(group_reason(by_rows(groups_of(row_scale, row_scale, false)), 90) ==
+          "needs scales other than ROW for groups, found fp8 ROW");
+}
+
+TEST_CASE("cublaslt declines: layouts and alignments") {
+    CHECK(reason(dense(of(mxfp8(), mxfp8(), false)), 100) == "needs swizzled scales, found compact ones on a");
+    CHECK(reason(dense(of(nvfp4(), nvfp4(), false)), 100) == "needs swizzled scales, found compact ones on a");
+    GemmProblem p = dense(of(mxfp8(), mxfp8()));
+    p.b.layout.swizzled = 0;
+    CHECK(reason(p, 100) == "needs swizzled scales, found compact ones on b");
+    p = dense(of(mxfp8(), mxfp8()));
+    p.a.codes += 8;
+    CHECK(reason(p, 100) == "needs a at a multiple of 16 bytes, found 0x100000008");
+    p = dense(of(mxfp8(), mxfp8()));
+    p.b.scales += 4;
+    CHECK(reason(p, 100) == "needs the scales of b at a multiple of 16 bytes, found 0x240000004");
+    p = dense(of(tensor_scale, tensor_scale, false));
+    p.b.scales += 4;
+    CHECK(reason(p, 90) == "");  // one float
+    p.d.data = at(d_data + 2);
+    CHECK(reason(p, 90) == "needs d at a multiple of 16 bytes, found 0x300000002");
+    p = dense(of(mxfp8(), mxfp8()));
+    p.d.row_stride = 385;
+    CHECK(reason(p, 100) == "needs the row stride of d a multiple of 16 bytes, found 770");
+
+    Case c = of(mxfp8(), mxfp8());
+    c.sizes.n = 388;
+    CHECK(reason(dense(c), 100) == "needs rows of d a multiple of 16 bytes, found 776");
+    c.sizes = {256, 384, 496};
+    CHECK(reason(dense(c), 100) == "needs a multiple of 32 codes along the contraction, found 496");
+    c.sizes.k = 0;
+    CHECK(reason(dense(c), 100) == "needs 1 to 2^31 - 1 codes along the contraction, found 0");
+    c = of(nvfp4(), nvfp4());
+    c.sizes.k = 48;
+    CHECK(reason(dense(c), 100) == "needs a multiple of 32 codes along the contraction, found 48");
+    c = of(tensor_scale, tensor_scale, false);
+    c.sizes.k = 504;
+    CHECK(reason(dense(c), 90) == "needs a multiple of 16 codes along the contraction, found 504");
+    c = of(lines, tiles);
+    c.sizes.m = 254;
+    CHECK(reason(dense(c), 90) == "needs a multiple of 4 rows of d for scales of 128, found 254");
+}
+
+TEST_CASE("cublaslt declines: a bias, and factors of D") {
+    GemmProblem p = dense(of(tensor_scale, tensor_scale, false));
+    p.bias = {at(d_data), MXQ_FORMAT_F32};
+    CHECK(reason(p, 90) == "needs the bias in bf16, found it in f32");
+    p.bias.format = MXQ_FORMAT_BF16;
+    CHECK(reason(p, 90) == "");
+    p.bias.values = at(d_data + 2);
+    CHECK(reason(p, 90) == "needs the bias at a multiple of 16 bytes, found 0x300000002");
+    p = dense(of(bf16(), bf16()));
+    p.bias = {at(d_data), MXQ_FORMAT_F32};
+    CHECK(reason(p, 90) == "needs the bias in bf16, found it in f32");  // D's type
+    p.d.format = MXQ_FORMAT_F32;
+    CHECK(reason(p, 90) == "");
+
+    p = by_rows(groups_of(bf16(), bf16()));
+    p.beta = -0.5f;
+    CHECK(group_reason(p, 90) == "needs an f32 d where beta is set, found bf16");
+    p.d.format = MXQ_FORMAT_F32;
+    CHECK(group_reason(p, 90) == "");
+    p.bias = {at(d_data), MXQ_FORMAT_BF16};
+    CHECK(group_reason(p, 90) == "needs no bias, found one");
+    p = by_contraction(groups_of(mxfp8(), mxfp8()));
+    p.d.format = MXQ_FORMAT_F32;
+    p.beta = 1;
+    CHECK(group_reason(p, 100) == "");
+    p.beta = -0.5f;
+    CHECK(group_reason(p, 100) == "needs a beta of 0 or 1 for groups along the contraction, found -0.5");
+    CHECK(check_groups(p) == "needs a beta of 0 or 1 for groups along the contraction, found -0.5");
+}
+
+TEST_CASE("cublaslt declines: groups") {
+    CHECK(group_reason(dense(of(mxfp8(), mxfp8())), 100) == "needs a grouped product, found one without groups");
+    CHECK(reason(by_rows(groups_of(mxfp8(), mxfp8())), 100) == "needs a product without groups, found groups");
+    CHECK(group_reason(by_rows(groups_of(mxfp8(), mxfp8(), false)), 100) == "needs swizzled scales, found compact ones on a");
+    GroupCase c = groups_of(mxfp8(), mxfp8());
+    c.groups = 0;
+    CHECK(group_reason(by_rows(c), 100) == "needs a group, found none");
+    c = groups_of(bf16(), bf16());
+    c.sizes.k = 500;
+    CHECK(group_reason(by_rows(c), 100) == "needs lines of a a multiple of 16 bytes, found 1000");
+    c = groups_of(lines, tiles);
+    CHECK(group_reason(by_rows(c), 90) == "needs groups padded to 4 rows in a and d for 1X128 scales, found 1 and 1");
+    c.a_alignment = 16, c.d_alignment = 2;
+    CHECK(group_reason(by_rows(c), 90) == "needs groups padded to 4 rows in a and d for 1X128 scales, found 16 and 2");
+    c.d_alignment = 4, c.d = MXQ_FORMAT_F32, c.accumulate = true;
+    CHECK(group_reason(by_rows(c), 90) ==
+          "needs groups padded to 4 rows in a and d for 1X128 scales, found 16 and 4 and accumulation");
+    CHECK(group_reason(by_rows(groups_of(tiles, lines)), 90) == "needs 1X128 scales on the grouped side, found 128X128");
+
+    c = groups_of(mxfp8(), mxfp8());
+    c.a_columnwise = 32, c.b_columnwise = 64;
+    CHECK(group_reason(by_contraction(c), 100) ==
+          "needs the same columnwise group alignment on both sides, found 32 and 64");
+    c = groups_of(nvfp4(), nvfp4());
+    c.sizes.k = 516;  // 576 with padding: whole pieces of 16 bytes
+    CHECK(group_reason(by_contraction(c), 100) == "needs a columnwise group alignment of 32 or more, found 16");
+    CHECK(group_reason(by_contraction(groups_of(lines, tiles, false)), 90) ==
+          "needs 1X128 scales for groups along the contraction, found 128X128");
+}

@@ -1,0 +1,247 @@
+// Products that cublaslt and cublaslt_grouped take on a chip that is here, by name, against the oracle: every kind of fp32
+// scales, their layouts, transposes, ragged and empty groups, padding. Where there is no such library or chip, and on the CPU,
+// the best implementation runs the same cases.
+#include "../formats.h"
+#include "../verbs/product.h"
+
+using testing::Buffer;
+using testing::ok;
+
+namespace {
+
+const oracle::Spec bf16 = testing::spec_of(MXQ_FORMAT_BF16, MXQ_SCALING_NONE);
+
+oracle::Spec fp8(int32_t scaling, int32_t format = MXQ_FORMAT_FP8_E4M3) { return testing::spec_of(format, scaling); }
+bool is_plain(const oracle::Spec& spec) { return spec.format == MXQ_FORMAT_BF16; }
+bool is_wide(const oracle::Spec& spec) { return spec.scaling == MXQ_SCALING_1X128 || spec.scaling == MXQ_SCALING_128X128; }
+
+// The implementation that must take a case on this device; NULL: any. `least` is the library's first version that does.
+const char* expected(const testing::Device& device, const char* implementation, int least) {
+    int major = 0, minor = 0;
+    const std::string chip = mxq_context_description(device.context);
+    if (std::sscanf(mxq_context_cublaslt(device.context), "cuBLASLt %d.%d", &major, &minor) != 2) return nullptr;
+    return chip.find("sm_90") != std::string::npos && major * 100 + minor >= least ? implementation : nullptr;
+}
+
+struct Operand {
+    testing::Tensor tensor;
+    std::unique_ptr<testing::InputPart> part;
+    std::unique_ptr<Buffer> data;
+    oracle::Floats lines;
+};
+
+oracle::Floats normal_values(cases::Random& random, size_t count) {
+    oracle::Floats x(count);
+    for (float& value : x) value = random.normal();
+    return x;
+}
+
+// `transposed`: the tensor is (k, outer) and its columnwise part is used.
+Operand make_operand(testing::Device& device, const oracle::Spec& spec, std::optional<int64_t> matrices, int64_t outer,
+                     int64_t k, bool transposed, bool swizzled, cases::Random& random) {
+    const testing::Dims dims{matrices, transposed ? k : outer, transposed ? outer : k};
+    const oracle::Floats x = normal_values(random, dims.shape().count());
+    Operand out;
+    if (is_plain(spec)) {
+        const oracle::Bytes bytes = oracle::store(MXQ_FORMAT_BF16, x);
+        out.tensor = testing::make_tensor(MXQ_FORMAT_BF16, dims);
+        out.lines = oracle::load(MXQ_FORMAT_BF16, bytes.data(), x.size());
+        out.data = std::make_unique<Buffer>(device, bytes);
+        ok(mxq_tensor_set_data(out.tensor, out.data->data(), out.data->bytes()));
+        return out;
+    }
+    const int32_t part = transposed ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE;
+    const oracle::Part stored = oracle::quantize(spec, x, dims.shape(), part, swizzled);
+    out.tensor = testing::make_tensor(spec, dims, swizzled);
+    out.lines = oracle::lines(spec, stored, dims.shape(), part, swizzled);
+    out.part = std::make_unique<testing::InputPart>(device, out.tensor, spec, part, stored);
+    return out;
+}
+
+// A grouped (rows, cols) tensor; `lines` is what its rows decode to, without padding.
+Operand make_grouped(testing::Device& device, const oracle::Spec& spec, int64_t rows, int64_t cols,
+                     const oracle::Groups& groups, int32_t part, bool swizzled, const testing::DeviceEnds& ends,
+                     cases::Random& random) {
+    const oracle::Floats x = normal_values(random, static_cast<size_t>(rows * cols));
+    const testing::Dims dims{std::nullopt, rows, cols};
+    Operand out;
+    if (is_plain(spec)) {
+        const oracle::Bytes bytes = oracle::store(MXQ_FORMAT_BF16, x);
+        const auto padded = oracle::pad_rows(bytes, cols * 2, rows, groups.ends, groups.rowwise);
+        out.tensor = testing::make_tensor(MXQ_FORMAT_BF16, dims);
+        out.lines = oracle::load(MXQ_FORMAT_BF16, bytes.data(), x.size());
+        out.data = std::make_unique<Buffer>(device, oracle::on_background(padded.bytes, padded.written, oracle::untouchable));
+        ok(mxq_tensor_set_data(out.tensor, out.data->data(), out.data->bytes()));
+    } else {
+        const oracle::Part stored =
+            oracle::quantize_groups(spec, x, rows, cols, groups, part, swizzled).on(oracle::untouchable);
+        out.tensor = testing::make_tensor(spec, dims, swizzled);
+        out.lines = oracle::dequantize_groups(spec, stored, rows, cols, groups, part, swizzled);
+        out.part = std::make_unique<testing::InputPart>(device, out.tensor, spec, part, stored);
+    }
+    ends.set(out.tensor, groups);
+    return out;
+}
+
+std::string check(const std::string& name, const oracle::Spec& a, const std::vector<oracle::Element>& wanted,
+                  const oracle::Floats& d, int32_t format, int64_t k, bool accumulate) {
+    return oracle::check_product(wanted, d, format, oracle::bound_factor(name, k, is_plain(a)) + accumulate);
+}
+
+using Pair = std::pair<oracle::Spec, oracle::Spec>;
+
+std::string text(const Pair& pair) {
+    const auto one = [](const oracle::Spec& spec) { return is_plain(spec) ? "bf16" : testing::describe(spec); };
+    return one(pair.first) + " x " + one(pair.second);
+}
+
+const Pair dense_pairs[] = {
+    {bf16, bf16},
+    {fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_TENSOR)},
+    {fp8(MXQ_SCALING_TENSOR, MXQ_FORMAT_FP8_E5M2), fp8(MXQ_SCALING_TENSOR)},
+    {fp8(MXQ_SCALING_ROW), fp8(MXQ_SCALING_ROW)},
+    {fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)},
+    {fp8(MXQ_SCALING_128X128), fp8(MXQ_SCALING_1X128)},
+    {fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_1X128)},
+};
+
+}  // namespace
+
+MXQ_EACH_DEVICE("cublaslt products: every kind of scales and transpose") {
+    const int64_t sizes[][3] = {{128, 192, 512}, {36, 64, 400}, {132, 128, 288}, {8, 144, 1040}, {4, 16, 128}};
+    const char* const wanted_name = expected(device, "cublaslt", 1209);
+    int ran = 0;
+    for (const Pair& pair : dense_pairs)
+        for (const auto& [m, n, k] : sizes)
+            for (int which = 0; which < 6; ++which) {  // (N,T), (N,N), (T,N), with compact and with swizzled scales
+                const bool transpose_a = which % 3 == 2, transpose_b = which % 3 == 0;
+                const bool swizzled = which >= 3;
+                if ((is_plain(pair.first) && which > 0) || (swizzled && !is_wide(pair.first))) continue;
+                cases::Random random(static_cast<uint64_t>(ran) + 1);
+                const int32_t format = is_plain(pair.first) && ran % 3 == 1 ? MXQ_FORMAT_BF16 : cases::plain_formats[ran % 3];
+                const bool accumulate = format == MXQ_FORMAT_F32 && ran % 2;
+                Operand a = make_operand(device, pair.first, std::nullopt, m, k, transpose_a, swizzled, random);
+                Operand b = make_operand(device, pair.second, std::nullopt, n, k, !transpose_b, swizzled, random);
+                const auto previous = normal_values(random, static_cast<size_t>(m * n));
+                testing::Output d(device, format, {std::nullopt, m, n}, 16, accumulate ? &previous : nullptr);
+                auto options = testing::gemm_options(transpose_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
+                                                     transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, accumulate, wanted_name);
+                const auto name =
+                    testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
+                const auto sums = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k,
+                                                  accumulate ? previous.data() : nullptr);
+                ++ran;
+                INFO(text(pair) << ", " << m << "x" << n << "x" << k << ", case " << which << ", D " << format << ", by "
+                                << name);
+                CHECK(check(name, pair.first, sums, d.values(), format, k, accumulate) == "");
+            }
+    CHECK(ran == 5 * (1 + 3 * 3 + 3 * 6));
+}
+
+namespace {
+
+struct RowGroups {
+    Pair pair;
+    bool per_group;
+    int64_t a_alignment, d_alignment;  // 0: D has no groups
+};
+
+const RowGroups row_groups[] = {
+    {{bf16, bf16}, false, 1, 0},
+    {{bf16, bf16}, false, 16, 8},
+    {{fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_TENSOR)}, false, 1, 0},
+    {{fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_TENSOR)}, true, 1, 32},
+    {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)}, false, 4, 4},
+    {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)}, false, 128, 16},
+    {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_1X128)}, false, 8, 32},
+};
+
+const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511}, {0, 512}, {1, 2, 3, 4, 300, 301, 302, 440, 512}, {17}};
+
+}  // namespace
+
+MXQ_EACH_DEVICE("cublaslt products: groups of rows") {
+    const char* const wanted_name = expected(device, "cublaslt_grouped", 1307);
+    const int64_t rows = 512, n = 64;
+    int ran = 0;
+    for (const RowGroups& c : row_groups)
+        for (const oracle::Ends& ends_of_groups : all_ends)
+            for (int which = 0; which < 4; ++which) {
+                const bool transpose_b = which % 2 == 0, swizzled = which >= 2;
+                if ((is_plain(c.pair.first) && !transpose_b) || (swizzled && !is_wide(c.pair.first))) continue;
+                cases::Random random(static_cast<uint64_t>(ran) + 1);
+                oracle::Spec a_spec = c.pair.first, b_spec = c.pair.second;
+                a_spec.per_matrix = b_spec.per_matrix = c.per_group;
+                const int64_t k = ran % 2 ? 272 : 512, count = static_cast<int64_t>(ends_of_groups.size());
+                const int32_t format = ran % 3 ? MXQ_FORMAT_BF16 : MXQ_FORMAT_F32;
+                const oracle::Groups groups{ends_of_groups, c.a_alignment};
+                testing::DeviceEnds ends(device, groups.ends, ran % 2);
+                Operand a = make_grouped(device, a_spec, rows, k, groups, MXQ_PART_ROWWISE, swizzled, ends, random);
+                Operand b = make_operand(device, b_spec, count, n, k, !transpose_b, swizzled, random);
+                const int64_t unit = c.d_alignment ? c.d_alignment : 1;
+                const int64_t d_rows = c.d_alignment ? oracle::padded_bound(rows, count, unit) : rows;
+                testing::Output d(device, format, {std::nullopt, d_rows, n}, 0);
+                testing::Tensor grouped_d = testing::make_tensor(format, {std::nullopt, rows, n});
+                ok(mxq_tensor_set_data(grouped_d, d.data(), d.size()));
+                if (c.d_alignment) ends.set(grouped_d, {{}, unit});
+                auto options = testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, 0,
+                                                     wanted_name);
+                const auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
+                                                       b.tensor, grouped_d);
+
+                std::vector<bool> written(static_cast<size_t>(d_rows), false);
+                const auto starts = oracle::padded_starts(groups.ends, unit);
+                for (size_t g = 0; g < groups.ends.size(); ++g)
+                    std::fill(written.begin() + starts[g], written.begin() + starts[g + 1], true);
+                const oracle::Floats values = d.values(&written);
+                INFO(text(c.pair) << ", " << count << " groups, k " << k << ", alignments " << c.a_alignment << " "
+                                  << c.d_alignment << ", case " << which << ", by " << name);
+                for (size_t g = 0; g < groups.ends.size(); ++g) {
+                    const int64_t m = oracle::group_rows(groups.ends, g), first = groups.ends[g] - m;
+                    const float* const weights = b.lines.data() + static_cast<int64_t>(g) * n * k;
+                    auto sums = oracle::product(a.lines.data() + first * k, k, weights, k, m, n, k);
+                    sums.resize(static_cast<size_t>((starts[g + 1] - starts[g]) * n));  // padding is +0
+                    const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + starts[g + 1] * n);
+                    CHECK(check(name, a_spec, sums, one, format, k, false) == "");
+                }
+                ++ran;
+            }
+    CHECK(ran == 4 * (2 + 2 * 2 + 3 * 4));
+}
+
+MXQ_EACH_DEVICE("cublaslt products: groups along the contraction") {
+    const char* const wanted_name = expected(device, "cublaslt_grouped", 1307);
+    const int64_t m = 132, n = 96, rows = 512;
+    int ran = 0;
+    for (int kind = 0; kind < 3; ++kind)
+        for (const oracle::Ends& ends_of_groups : all_ends)
+            for (bool accumulate : {false, true}) {
+                cases::Random random(static_cast<uint64_t>(ran) + 1);
+                oracle::Spec spec = fp8(kind == 2 ? MXQ_SCALING_1X128 : MXQ_SCALING_TENSOR);
+                spec.per_matrix = kind == 1;
+                const int64_t count = static_cast<int64_t>(ends_of_groups.size());
+                const oracle::Groups groups{ends_of_groups};
+                testing::DeviceEnds ends(device, groups.ends, ran % 2);
+                Operand a = make_grouped(device, spec, rows, m, groups, MXQ_PART_COLUMNWISE, false, ends, random);
+                Operand b = make_grouped(device, spec, rows, n, groups, MXQ_PART_COLUMNWISE, false, ends, random);
+                const auto previous = normal_values(random, static_cast<size_t>(count * m * n));
+                testing::Output d(device, MXQ_FORMAT_F32, {count, m, n}, 0, accumulate ? &previous : nullptr);
+                auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate, wanted_name);
+                const auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
+                                                       b.tensor, d.tensor);
+                const oracle::Floats values = d.values();
+                INFO("kind " << kind << ", " << count << " groups, accumulate " << accumulate << ", by " << name);
+                for (size_t g = 0; g < groups.ends.size(); ++g) {
+                    const int64_t k = oracle::group_rows(groups.ends, g), first = groups.ends[g] - k;
+                    const int64_t at = static_cast<int64_t>(g) * m * n;
+                    const auto a_lines = oracle::transposed(a.lines.data() + first * m, k, m);
+                    const auto b_lines = oracle::transposed(b.lines.data() + first * n, k, n);
+                    const auto sums = oracle::product(a_lines.data(), k, b_lines.data(), k, m, n, k,
+                                                      accumulate ? previous.data() + at : nullptr);
+                    const oracle::Floats one(values.begin() + at, values.begin() + at + m * n);
+                    CHECK(check(name, spec, sums, one, MXQ_FORMAT_F32, k, accumulate) == "");
+                }
+                ++ran;
+            }
+    CHECK(ran == 24);
+}

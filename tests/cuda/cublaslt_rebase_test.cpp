@@ -1,0 +1,157 @@
+// What cublaslt_rebase asks of cuBLASLt: that it is nothing which the library does not take on 9.0, and that every group is
+// looked for where the pass has written it.
+#include "../catch.h"
+#include "cublaslt_recorder.h"
+#include "cuda/cublaslt_places.h"
+#include "cuda/cublaslt_rebase.h"
+
+using namespace mxq;
+using namespace mxq::cuda;
+using namespace mxq::cuda::lt;
+using namespace recorder;
+
+namespace {
+
+constexpr int newest = 131000;
+
+oracle::Spec mx(int32_t format, int32_t scaling = MXQ_SCALING_1X32) { return testing::spec_of(format, scaling); }
+
+Problem described(const GemmProblem& p, int version = newest) {
+    const RebasedProduct rebased = rebased_product(p, workspace);
+    Problem theirs{};
+    const bool grouped = p.grouping != Grouping::None;
+    CHECK((grouped ? describe_grouped(rebased.product, machine(90, version), rebased.packed, theirs)
+                   : describe(rebased.product, machine(90, version), theirs)) == "");
+    CHECK_FALSE(theirs.a.packs);  // all scales lie as the library wants them
+    CHECK_FALSE(theirs.b.packs);
+    return theirs;
+}
+
+bool in_workspace(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) >= workspace; }
+
+}  // namespace
+
+TEST_CASE("cublaslt rebase: every pair of formats, transpose and layout of scales") {
+    int ran = 0;
+    for (int32_t a : testing::mx_formats)
+        for (int32_t b : testing::mx_formats)
+            for (int which = 0; which < 8; ++which) {
+                if (a == MXQ_FORMAT_MXFP8_E5M2 && b == a) continue;
+                Case c{mx(a), mx(b)};
+                c.transpose_a = which & 1, c.transpose_b = which & 2, c.swizzled = which & 4;
+                c.sizes = {256, 384, 500};
+                const Problem theirs = described(dense(c), 130100);
+                CHECK(theirs.k == 512);
+                CHECK(theirs.a.mode == (c.transpose_a ? ScaleMode::Vec128 : ScaleMode::Block128));
+                CHECK(theirs.b.mode == ScaleMode::Vec128);
+                CHECK(theirs.a.type == (b == MXQ_FORMAT_MXFP8_E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3));
+                CHECK(theirs.d == at(d_data));
+                ++ran;
+            }
+    CHECK(ran == 24 * 8);
+}
+
+TEST_CASE("cublaslt rebase: rows of D by fours") {
+    Case c{mxfp8(), mxfp8()};
+    c.sizes = {255, 384, 512};
+    const Problem theirs = described(dense(c));
+    CHECK(theirs.n == 256);
+    CHECK(theirs.b.lines == 256);
+    CHECK(in_workspace(theirs.d));
+    GemmProblem p = dense(c);
+    const RebasedProduct rebased = rebased_product(p, workspace);
+    CHECK(rebased.moves_d);
+    CHECK(rebased.product.d.row_stride == p.n);
+    CHECK(reinterpret_cast<uintptr_t>(rebased.product.d.data) + 256 * 384 * 2 <= workspace + rebased.bytes);
+    p.beta = 1, p.d.format = MXQ_FORMAT_F32;
+    CHECK_FALSE(rebased_product(p, workspace).moves_d);
+}
+
+TEST_CASE("cublaslt rebase: scales of 128 leave the codes where they are") {
+    for (bool swizzled : {false, true}) {
+        Case c{mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128), mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128)};
+        c.swizzled = swizzled;
+        Problem theirs = described(dense(c));
+        CHECK(theirs.b.data == at(a_rows));
+        CHECK(theirs.a.data == at(b_rows));
+        CHECK(theirs.a.mode == ScaleMode::Block128);
+        CHECK(in_workspace(theirs.a.scales));
+        c.b.scaling = MXQ_SCALING_1X128;
+        CHECK(described(dense(c)).a.mode == ScaleMode::Vec128);
+        c.a.scaling = MXQ_SCALING_128X128;
+        CHECK(described(dense(c)).b.data == at(a_rows));
+        c.sizes.k = 400;  // no whole blocks
+        CHECK(in_workspace(described(dense(c)).b.data));
+        c.sizes = {254, 384, 512};  // rows of D
+        CHECK(in_workspace(described(dense(c)).b.data));
+        CHECK(described(dense(c)).a.data == at(b_rows));
+        c.sizes = {256, 384, 512}, c.a = mx(MXQ_FORMAT_MXFP6_E3M2, MXQ_SCALING_1X128);
+        CHECK(in_workspace(described(dense(c)).b.data));
+    }
+}
+
+namespace {
+
+// Where the pass writes a group, and where the library is told to look for it.
+void check_places(const GemmProblem& p, const std::vector<int64_t>& rows) {
+    const RebasedProduct rebased = rebased_product(p, workspace);
+    Problem theirs = described(p);
+    const auto floats = [](const GemmOperand& operand) { return reinterpret_cast<const float*>(operand.scales); };
+    const GroupedCall call{rebased.product,
+                           {rebased.packed.a ? floats(rebased.product.a) : nullptr,
+                            rebased.packed.b ? floats(rebased.product.b) : nullptr},
+                           theirs.row_unit,
+                           p.d.format == MXQ_FORMAT_F32 ? 4 : 2};
+    const bool by_rows = p.grouping == Grouping::Rows;
+    GroupStart first{}, second{}, from_a{}, from_b{};
+    for (size_t g = 0; g < rows.size(); ++g) {
+        const Places places = places_of_group(call, first, second, rows[g]);
+        const RebaseScope a{0, rows[g], from_a, first};
+        const RebaseScope b = by_rows ? RebaseScope{int64_t(g), 0, {}, {}} : RebaseScope{0, rows[g], from_b, second};
+        CHECK(places.b == (rebased.a.keeps_codes ? p.a.codes + first.codes * (by_rows ? p.a.line_bytes : 1)
+                                                 : rebase_codes_at(rebased.a, a, 0, 0).to));
+        CHECK(places.a == rebase_codes_at(rebased.b, b, 0, 0).to);
+        CHECK(places.b_scales == rebased_scale_at(rebased.a, a, 0, 0));
+        CHECK(places.a_scales == rebased_scale_at(rebased.b, b, 0, 0));
+        // The next block of scales: as many floats on as the library takes lines for.
+        const int64_t lines = by_rows ? round_up(rows[g], packed_unit(theirs.row_unit)) : places.n;
+        if (rows[g] > 0) CHECK(rebased_scale_at(rebased.a, a, 0, 128) == rebased_scale_at(rebased.a, a, 0, 0) + lines);
+        first.skip(rebased.a.to.units, rows[g]);
+        second.skip(second_units(call), rows[g]);
+        from_a.skip(p.a.units, rows[g]);
+        from_b.skip(p.b.units, rows[g]);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("cublaslt rebase: groups of rows") {
+    for (int alignment : {1, 2, 4, 16, 128})
+        for (int d_alignment : {0, 2, 4, 32})
+            for (bool transpose_b : {false, true})
+                for (int32_t scaling : {MXQ_SCALING_1X32, MXQ_SCALING_1X128}) {
+                    GroupCase c;
+                    c.a = mx(MXQ_FORMAT_MXFP8_E4M3, scaling), c.b = mx(MXQ_FORMAT_MXFP4);
+                    c.a_alignment = alignment, c.d_alignment = d_alignment, c.transpose_b = transpose_b;
+                    c.groups = 5, c.sizes = {1024, 384, 640};
+                    const GemmProblem p = by_rows(c);
+                    const RebasedProduct rebased = rebased_product(p, workspace);
+                    CHECK(rebased.moves_d == (d_alignment < 4));
+                    CHECK(rebased.a.keeps_codes == (scaling == MXQ_SCALING_1X128 && alignment >= 4));
+                    check_places(p, {100, 0, 133, 1, 790});
+                }
+}
+
+TEST_CASE("cublaslt rebase: groups along the contraction") {
+    for (int32_t a : {MXQ_SCALING_1X32, MXQ_SCALING_1X128})
+        for (int32_t b : {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_128X128}) {
+            GroupCase c;
+            c.a = mx(MXQ_FORMAT_MXFP8_E4M3, a), c.b = mx(MXQ_FORMAT_MXFP8_E5M2, b);
+            c.d = MXQ_FORMAT_F32;
+            c.groups = 5, c.sizes = {256, 384, 1024};
+            c.a_columnwise = a == MXQ_SCALING_1X32 ? 64 : 128;
+            const GemmProblem p = by_contraction(c);
+            CHECK(rebased_product(p, workspace).a.keeps_codes == (a == MXQ_SCALING_1X128));
+            check_places(p, {100, 0, 133, 1, 790});
+        }
+}

@@ -1,0 +1,219 @@
+// Dispatch explains itself: plans say why, MXQ_IMPL forces, MXQ_LOG tells on stderr.
+#include "../abi/says.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <thread>
+
+using testing::ok;
+
+namespace {
+
+// A context made while MXQ_IMPL has this value.
+mxq_status create_forced(const char* value, testing::Context& context, int32_t type = MXQ_DEVICE_CPU) {
+    setenv("MXQ_IMPL", value, 1);
+    const mxq_status status = mxq_context_create(type, 0, nullptr, context.out());
+    unsetenv("MXQ_IMPL");
+    return status;
+}
+
+// 2 x 32 values on the CPU, as F32, MXFP8 and a product with themselves.
+struct Small {
+    Small() {
+        ok(mxq_tensor_set_data(x, values, sizeof values));
+        ok(mxq_tensor_set_part(q, MXQ_PART_ROWWISE, codes, sizeof codes, scales, sizeof scales));
+        ok(mxq_tensor_set_data(d, sums, sizeof sums));
+    }
+    mxq_status quantize(mxq_context* context, mxq_quantize_options* options = nullptr) {
+        return mxq_quantize(context, options, x, q, nullptr, 0, nullptr);
+    }
+    mxq_status multiply(mxq_context* context, mxq_gemm_options* options = nullptr) {
+        return mxq_gemm(context, options, q, q, d, nullptr, 0, nullptr);
+    }
+    testing::Plan multiply_plan(mxq_context* context, mxq_gemm_options* options = nullptr) {
+        testing::Plan plan;
+        ok(mxq_gemm_query(context, options, q, q, d, plan.out()));
+        return plan;
+    }
+
+    float values[64] = {1, 2, 3}, sums[4] = {-1, -1, -1, -1};
+    uint8_t codes[64] = {}, scales[2] = {};
+    testing::Tensor x = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 2, 32});
+    testing::Tensor q = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, {std::nullopt, 2, 32});
+    testing::Tensor d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 2, 2});
+};
+
+std::string reason(const testing::Plan& plan) { return mxq_plan_reason(plan); }
+
+std::string this_program() {
+    char path[4096];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+    REQUIRE(length > 0);
+    return std::string(path, static_cast<size_t>(length));
+}
+
+// What the hidden case of this name says on stderr, line by line, in a process of its own with MXQ_LOG at this value.
+std::vector<std::string> log_of(const std::string& value, const std::string& tag) {
+    const std::string command = "MXQ_LOG='" + value + "' '" + this_program() + "' '[" + tag + "]' 2>&1 >/dev/null";
+    std::FILE* pipe = popen(command.c_str(), "r");
+    REQUIRE(pipe);
+    std::string all;
+    for (int c; (c = std::fgetc(pipe)) != EOF;) all += static_cast<char>(c);
+    CHECK(pclose(pipe) == 0);
+    std::vector<std::string> lines;
+    std::istringstream in(all);
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+}
+
+}  // namespace
+
+MXQ_EACH_DEVICE("explain: a plan says why it has this implementation") {
+    auto in = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 64, 64}), out = testing::make_quantized({}, {std::nullopt, 64, 64}, false);
+    ok(mxq_tensor_set_part(out, MXQ_PART_COLUMNWISE, nullptr, 0, nullptr, 0));
+    testing::Plan best, asked;
+    ok(mxq_quantize_query(device.context, nullptr, in, out, best.out()));
+    CHECK(reason(best).find("quantize_rowwise") == 0);  // the first of the list, which needs a rowwise part and a GPU
+    CHECK(reason(best).find(": ") != std::string::npos);
+    CHECK(reason(best).find(std::string(mxq_plan_implementation(best)) + ": ") == std::string::npos);
+
+    testing::QuantizeOptions options;
+    ok(mxq_quantize_options_create(options.out()));
+    ok(mxq_quantize_options_set_implementation(options, mxq_plan_implementation(best)));
+    ok(mxq_quantize_query(device.context, options, in, out, asked.out()));
+    CHECK(reason(asked) == "asked for by options.implementation");
+    CHECK(mxq_plan_reason(nullptr) == std::string());
+}
+
+MXQ_EACH_DEVICE("explain: the first of a list needs no reason") {
+    testing::Plan plan;
+    auto a = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 64, 64}), b = testing::make_quantized({}, {std::nullopt, 64, 64}, false);
+    ok(mxq_quantize_query(device.context, nullptr, a, b, plan.out()));
+    if (device.is_cpu()) CHECK(reason(plan).find("CUDA") != std::string::npos);
+    else CHECK(reason(plan) == "");
+}
+
+TEST_CASE("explain: what the library was built with, and cuBLASLt") {
+    CHECK(std::string(mxq_build_string()).find(", ") != std::string::npos);
+    CHECK(std::string(mxq_build_string()).find("CUDA") != std::string::npos);
+    CHECK(mxq_context_cublaslt(testing::cpu().context) != std::string());
+    CHECK(mxq_context_cublaslt(nullptr) == std::string());
+    if (testing::cuda()) CHECK(mxq_context_cublaslt(testing::cuda()->context) != std::string());
+}
+
+TEST_CASE("MXQ_IMPL: forces the verbs that it names, options go before it") {
+    Small small;
+    testing::Context context;
+    ok(create_forced("gemm:cpu,dequantize:cpu", context));
+    CHECK(reason(small.multiply_plan(context)) == "asked for by MXQ_IMPL");
+    testing::Plan plan;
+    ok(mxq_quantize_query(context, nullptr, small.x, small.q, plan.out()));
+    CHECK(reason(plan).find("MXQ_IMPL") == std::string::npos);
+
+    testing::Context declined;
+    ok(create_forced("gemm:mma_bf16", declined));
+    ok(small.quantize(declined));
+    MXQ_REFUSED(small.multiply(declined), MXQ_STATUS_UNSUPPORTED, "mxq_gemm: MXQ_IMPL asks for", "(mma_bf16: ", "CUDA", "unset");
+    MXQ_REFUSED(mxq_gemm_query(declined, nullptr, small.q, small.q, small.d, plan.out()), MXQ_STATUS_UNSUPPORTED, "MXQ_IMPL", "mma_bf16");
+    CHECK(small.sums[0] == -1);
+    auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, "cpu");
+    CHECK(reason(small.multiply_plan(declined, options)) == "asked for by options.implementation");
+    ok(small.multiply(declined, options));
+    CHECK(small.sums[0] == 14);
+
+    testing::Context after;
+    ok(mxq_context_create(MXQ_DEVICE_CPU, 0, nullptr, after.out()));
+    CHECK(reason(small.multiply_plan(after)).find("MXQ_IMPL") == std::string::npos);
+}
+
+MXQ_EACH_DEVICE("MXQ_IMPL: on each device, the implementation that a verb takes anyway and one of the other device") {
+    auto in = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 64, 64}), out = testing::make_quantized({}, {std::nullopt, 64, 64}, false);
+    const std::string own = device.is_cpu() ? "cpu" : "quantize_rowwise", other = device.is_cpu() ? "quantize_rowwise" : "cpu";
+    testing::Context context, mistaken;
+    testing::Plan plan;
+    ok(create_forced(("quantize:" + own).c_str(), context, device.type));
+    ok(mxq_quantize_query(context, nullptr, in, out, plan.out()));
+    CHECK(mxq_plan_implementation(plan) == own);
+    CHECK(reason(plan) == "asked for by MXQ_IMPL");
+    ok(create_forced(("quantize:" + other).c_str(), mistaken, device.type));
+    MXQ_REFUSED(mxq_quantize_query(mistaken, nullptr, in, out, nullptr), MXQ_STATUS_UNSUPPORTED, "MXQ_IMPL asks for", "(" + other + ": ");
+}
+
+TEST_CASE("MXQ_IMPL: each product by its own name") {
+    Small small;
+    testing::Context context;
+    ok(create_forced("grouped_gemm:mma_bf16", context));
+    CHECK(reason(small.multiply_plan(context)).find("MXQ_IMPL") == std::string::npos);
+    auto b = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, {1, 2, 32});
+    ok(mxq_tensor_set_groups(small.q, nullptr, MXQ_TYPE_INT32, 1));
+    MXQ_REFUSED(mxq_grouped_gemm_query(context, nullptr, small.q, b, small.d, nullptr), MXQ_STATUS_UNSUPPORTED, "mxq_grouped_gemm_query",
+                "MXQ_IMPL", "mma_bf16: ");
+}
+
+TEST_CASE("MXQ_IMPL: names that there are not are refused with those that there are") {
+    testing::Context context;
+    const auto invalid = MXQ_STATUS_INVALID_ARGUMENT;
+    MXQ_REFUSED(create_forced("gem:cpu", context), invalid, "mxq_context_create", "MXQ_IMPL", "\"gem:cpu\"", "expected a verb",
+                "quantize, ", "grouped_gemm", "unset");
+    MXQ_REFUSED(create_forced("gemm:cpus", context), invalid, "MXQ_IMPL", "\"gemm:cpus\"", "implementation of gemm", "mma_bf16", "cpu");
+    MXQ_REFUSED(create_forced("gemm:cpu,amax:no", context), invalid, "\"amax:no\"", "implementation of amax");
+    MXQ_REFUSED(create_forced("gemm", context), invalid, "\"gemm\"", "verb:implementation");
+    MXQ_REFUSED(create_forced("gemm:cpu,", context), invalid, "\"\"", "verb:implementation");
+    MXQ_REFUSED(create_forced("gemm:cpu,gemm:cpu", context), invalid, "\"gemm:cpu\"", "once");
+    MXQ_REFUSED(create_forced((std::string(5000, 'x') + ":cpu").c_str(), context), invalid, "MXQ_IMPL", "xxx", "expected a verb");
+    CHECK(context == nullptr);
+    CHECK(create_forced("", context) == MXQ_STATUS_OK);
+}
+
+// Runs alone, in a process whose MXQ_LOG is set: one call of each kind.
+TEST_CASE("MXQ_LOG: calls to be logged", "[.][log-calls]") {
+    Small small;
+    testing::Context context = testing::cpu_context(1);
+    ok(small.quantize(context));
+    ok(mxq_gemm_query(context, nullptr, small.q, small.q, small.d, nullptr));
+    ok(small.multiply(context));
+    ok(small.multiply(context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, "cpu")));
+    CHECK(small.multiply(context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, "mma_bf16")) == MXQ_STATUS_UNSUPPORTED);
+}
+
+TEST_CASE("MXQ_LOG: calls of many threads to be logged", "[.][log-threads]") {
+    testing::Context context = testing::cpu_context(1);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i)
+        threads.emplace_back([&] {
+            Small small;
+            for (int call = 0; call < 50; ++call) ok(small.quantize(context));
+        });
+    for (auto& thread : threads) thread.join();
+}
+
+TEST_CASE("MXQ_LOG: nothing unless it is info or trace") {
+    for (const char* value : {"", "0", "INFO", "debug", "info "}) CHECK(log_of(value, "log-calls").empty());
+}
+
+TEST_CASE("MXQ_LOG=info: a line for each call that runs") {
+    const auto lines = log_of("info", "log-calls");
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[0].find("mxq: CPU: quantize, f32 2 x 32, mxfp8_e4m3 2 x 32 1x32 rowwise: cpu (quantize_rowwise") == 0);
+    CHECK(lines[0].find("CUDA") != std::string::npos);
+    CHECK(lines[1].find("mxq: CPU: gemm (N,T), mxfp8_e4m3 2 x 32 1x32 rowwise, mxfp8_e4m3 2 x 32 1x32 rowwise, f32 2 x 2: cpu (") == 0);
+    CHECK(lines[2].find("f32 2 x 2: cpu (asked for by options.implementation)") != std::string::npos);
+}
+
+TEST_CASE("MXQ_LOG=trace: also a line for each that declined") {
+    std::vector<std::string> declined, calls;
+    for (const std::string& line : log_of("trace", "log-calls"))
+        (line.find(", declined by ") == std::string::npos ? calls : declined).push_back(line);
+    CHECK(calls == log_of("info", "log-calls"));
+    REQUIRE(declined.size() >= 3);
+    CHECK(declined.front().find("mxq: CPU: quantize, declined by quantize_rowwise: ") == 0);
+    CHECK(declined.back().find("mxq: CPU: gemm, declined by mma_bf16: ") == 0);  // of the call that was refused
+}
+
+TEST_CASE("MXQ_LOG: lines of threads do not mix") {
+    const auto lines = log_of("info", "log-threads");
+    CHECK(lines.size() == 400);
+    for (const std::string& line : lines) REQUIRE(line == lines[0]);
+}

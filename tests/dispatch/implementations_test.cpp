@@ -1,0 +1,401 @@
+// Every implementation of every verb, asked for by its name, on every device: what it writes is what the CPU writes, and none
+// is left out but for want of the device.
+//
+// Products multiply small integers that every format holds exactly, under scales that are powers of two: whatever the order of
+// the sums, nothing is rounded before D, so that products too have one right answer in bits.
+#include "../formats.h"
+#include "dispatch/implementation.h"
+
+#include <functional>
+#include <set>
+
+using testing::Buffer;
+using testing::Bytes;
+using testing::ok;
+
+namespace {
+
+constexpr int32_t both_parts = MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE;
+const oracle::Groups groups{{40, 40, 127, 150}};
+const int32_t host_ends[] = {40, 40, 127, 150};
+
+// All that one call needs on a device.
+struct Scene {
+    explicit Scene(testing::Device& device) : device(device) { ok(mxq_quantize_options_create(bare.out())); }
+
+    mxq_quantize_options* options() const { return of_format ? static_cast<mxq_quantize_options*>(*of_format) : bare; }
+    Buffer& keep(const Bytes& content) { return *inputs.emplace_back(std::make_unique<Buffer>(device, content)); }
+
+    // Tensors with their buffers. `group_of`: has the groups, with this rowwise alignment; 0: has none.
+    testing::Tensor plain_in(int32_t format, testing::Dims dims, const Bytes& content, int64_t group_of = 0) {
+        auto tensor = grouped(testing::make_tensor(format, dims), group_of);
+        const Buffer& data = keep(content);
+        ok(mxq_tensor_set_data(tensor, data.data(), data.bytes()));
+        return tensor;
+    }
+    testing::Tensor plain_out(int32_t format, testing::Dims dims, int64_t group_of = 0) {
+        auto tensor = grouped(testing::make_tensor(format, dims), group_of);
+        uint64_t bytes = 0;
+        ok(mxq_tensor_required_bytes(tensor, MXQ_PART_ROWWISE, &bytes, nullptr));
+        data = std::make_unique<Buffer>(device, static_cast<size_t>(bytes));
+        ok(mxq_tensor_set_data(tensor, data->data(), data->bytes()));
+        return tensor;
+    }
+    testing::Tensor quantized_in(const oracle::Spec& spec, testing::Dims dims, bool swizzled,
+                                 const std::map<int32_t, oracle::Part>& content, int64_t group_of = 0) {
+        auto tensor = grouped(testing::make_tensor(spec, dims, swizzled), group_of);
+        for (const auto& [part, stored] : content)
+            parts_in.push_back(std::make_unique<testing::InputPart>(device, tensor, spec, part, stored));
+        return tensor;
+    }
+    testing::Tensor quantized_out(const oracle::Spec& spec, testing::Dims dims, bool swizzled, int32_t parts, bool with_amax,
+                                  int64_t group_of = 0) {
+        auto tensor = grouped(testing::make_tensor(spec, dims, swizzled), group_of);
+        for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+            if (parts & part)
+                parts_out.push_back(std::make_unique<testing::OutputPart>(device, tensor, spec, part, with_amax));
+        return tensor;
+    }
+
+    Bytes written() const {
+        Bytes all = data ? data->read() : Bytes{};
+        for (const auto& part : parts_out) {
+            Bytes bytes = part->bytes();
+            all.insert(all.end(), bytes.begin(), bytes.end());
+        }
+        return all;
+    }
+
+    testing::Device& device;
+    testing::Tensor in, second, out;  // second: B of a product
+    std::unique_ptr<testing::Options> of_format;
+
+private:
+    testing::Tensor grouped(testing::Tensor tensor, int64_t alignment) {
+        if (!alignment) return tensor;
+        if (!ends) ends = std::make_unique<testing::DeviceEnds>(device, groups.ends);
+        ends->set(tensor, {groups.ends, alignment});
+        ok(mxq_tensor_set_host_ends(tensor, host_ends));
+        return tensor;
+    }
+
+    testing::QuantizeOptions bare;
+    std::unique_ptr<testing::DeviceEnds> ends;
+    std::vector<std::unique_ptr<Buffer>> inputs;
+    std::vector<std::unique_ptr<testing::InputPart>> parts_in;
+    std::vector<std::unique_ptr<testing::OutputPart>> parts_out;
+    std::unique_ptr<Buffer> data;
+};
+
+// One call: how to set it up on a device, and how to make it with an implementation's name.
+struct Problem {
+    std::string text;
+    std::function<void(Scene&)> set_up;
+    std::function<mxq_status(Scene&, const std::string&, mxq_plan**)> query;
+    std::function<mxq_status(Scene&, const std::string&, void*, uint64_t)> run;
+};
+using Problems = std::map<std::string, std::vector<Problem>>;  // by verb
+
+Problem conversion(const std::string& text, testing::Verb verb, testing::Query query, std::function<void(Scene&)> set_up) {
+    auto named = [](Scene& scene, const std::string& name) {
+        ok(mxq_quantize_options_set_implementation(scene.options(), name.c_str()));
+        return scene.options();
+    };
+    return {text, std::move(set_up),
+            [=](Scene& s, const std::string& name, mxq_plan** plan) { return query(s.device.context, named(s, name), s.in, s.out, plan); },
+            [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
+                return verb(s.device.context, named(s, name), s.in, s.out, workspace, bytes, nullptr);
+            }};
+}
+
+Problem product(const std::string& text, bool grouped, int32_t a, int32_t b, std::function<void(Scene&)> set_up) {
+    return {text, std::move(set_up),
+            [=](Scene& s, const std::string& name, mxq_plan** plan) {
+                auto options = testing::gemm_options(a, b, 0, name.c_str());
+                return (grouped ? mxq_grouped_gemm_query : mxq_gemm_query)(s.device.context, options, s.in, s.second, s.out, plan);
+            },
+            [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
+                auto options = testing::gemm_options(a, b, 0, name.c_str());
+                return (grouped ? mxq_grouped_gemm : mxq_gemm)(s.device.context, options, s.in, s.second, s.out, workspace, bytes, nullptr);
+            }};
+}
+
+// What the implementation of this name writes; its reason in `declined` where it does not take the problem.
+Bytes result(testing::Device& device, const Problem& problem, const std::string& name, std::string& declined) {
+    Scene scene(device);
+    problem.set_up(scene);
+    testing::Plan plan;
+    const mxq_status status = problem.query(scene, name, plan.out());
+    if (status == MXQ_STATUS_UNSUPPORTED) {
+        declined = mxq_last_error();
+        return {};
+    }
+    ok(status);
+    if (mxq_plan_implementation(plan) != name) throw std::runtime_error("another implementation than " + name);
+    Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
+    ok(problem.run(scene, name, workspace.bytes() ? workspace.data() : nullptr, workspace.bytes()));
+    workspace.read();
+    return scene.written();
+}
+
+// ---- Conversions ---------------------------------------------------------------------------------------------------------
+
+const testing::Dims sizes[] = {{std::nullopt, 160, 256}, {std::nullopt, 150, 99}};
+
+// A format with each option that has kernels of its own.
+std::vector<oracle::Spec> ways_of(const oracle::Spec& spec) {
+    std::vector<oracle::Spec> ways{spec};
+    if (!testing::is_e2m1(spec)) return ways;
+    ways.push_back(spec);
+    ways.back().stochastic = true;
+    ways.back().seed = 7;
+    if (testing::is_nvfp4(spec)) ways.push_back(spec), ways.back().four_over_six = MXQ_FOUR_OVER_SIX_MSE;
+    if (!testing::is_square(spec)) ways.push_back(spec), ways.back().hadamard = MXQ_PART_ROWWISE;
+    return ways;
+}
+
+oracle::Floats values_of(testing::Dims dims) { return cases::values(cases::Values::normal, dims.shape().count(), 5); }
+
+std::map<int32_t, oracle::Part> content_of(const oracle::Spec& spec, testing::Dims dims, bool swizzled, int32_t parts) {
+    std::map<int32_t, oracle::Part> content;
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+        if (parts & part) content[part] = oracle::quantize(spec, values_of(dims), dims.shape(), part, swizzled);
+    return content;
+}
+
+std::map<int32_t, oracle::Part> grouped_content_of(const oracle::Spec& spec, const oracle::Floats& x, testing::Dims dims,
+                                                   int32_t parts, int64_t alignment) {
+    std::map<int32_t, oracle::Part> content;
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+        if (parts & part)
+            content[part] = oracle::quantize_groups(spec, x, dims.rows, dims.cols, {groups.ends, alignment}, part, false).on(0);
+    return content;
+}
+
+void add_quantize(Problems& problems, const oracle::Spec& base) {
+    for (const oracle::Spec& spec : ways_of(base))
+        for (int32_t input : {MXQ_FORMAT_F32, MXQ_FORMAT_BF16})
+            for (int32_t parts = MXQ_PART_ROWWISE; parts <= both_parts; ++parts)
+                for (int64_t group_of : {0, 32})
+                    for (const testing::Dims& dims : sizes) {
+                        if (spec.hadamard && dims.cols % 16) continue;
+                        Bytes x = oracle::store(input, values_of(dims));
+                        problems["quantize"].push_back(conversion(testing::describe(spec), mxq_quantize, mxq_quantize_query, [=](Scene& s) {
+                            s.in = s.plain_in(input, dims, x);
+                            s.out = s.quantized_out(spec, dims, false, parts, testing::is_nvfp4(spec), group_of);
+                            s.of_format = std::make_unique<testing::Options>(s.device, spec);
+                        }));
+                    }
+}
+
+void add_requantize(Problems& problems, const oracle::Spec& base) {
+    const oracle::Spec from = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
+    const auto content = content_of(from, sizes[0], false, MXQ_PART_ROWWISE);
+    for (const oracle::Spec& to : ways_of(base))
+        problems["requantize"].push_back(conversion(testing::describe(to), mxq_requantize, mxq_requantize_query, [=](Scene& s) {
+            s.in = s.quantized_in(from, sizes[0], false, content);
+            s.out = s.quantized_out(to, sizes[0], false, both_parts, testing::is_nvfp4(to));
+            s.of_format = std::make_unique<testing::Options>(s.device, to);
+        }));
+}
+
+void add_dequantize(Problems& problems, const oracle::Spec& spec) {
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+        for (const testing::Dims& dims : sizes) {
+            const auto content = content_of(spec, dims, false, part);
+            const int32_t output = part == MXQ_PART_ROWWISE ? MXQ_FORMAT_BF16 : MXQ_FORMAT_F32;
+            problems["dequantize"].push_back(conversion(testing::describe(spec), mxq_dequantize, mxq_dequantize_query, [=](Scene& s) {
+                s.in = s.quantized_in(spec, dims, false, content);
+                s.out = s.plain_out(output, dims);
+            }));
+        }
+}
+
+void add_amax(Problems& problems, const oracle::Spec& spec) {
+    if (!testing::is_nvfp4(spec) && spec.scaling != MXQ_SCALING_TENSOR) return;
+    for (const testing::Dims& dims : sizes) {
+        Bytes x = oracle::store(MXQ_FORMAT_BF16, values_of(dims));
+        problems["amax"].push_back(conversion(testing::describe(spec), mxq_amax, mxq_amax_query, [=](Scene& s) {
+            s.in = s.plain_in(MXQ_FORMAT_BF16, dims, x);
+            s.out = s.quantized_out(spec, dims, false, both_parts, true);
+        }));
+    }
+}
+
+void add_swizzle(Problems& problems, const oracle::Spec& spec) {
+    if (!testing::can_swizzle(spec)) return;
+    for (bool to_swizzled : {true, false}) {
+        const auto content = content_of(spec, sizes[1], !to_swizzled, both_parts);
+        problems[to_swizzled ? "swizzle_scales" : "unswizzle_scales"].push_back(
+            conversion(testing::describe(spec), to_swizzled ? mxq_swizzle_scales : mxq_unswizzle_scales,
+                       to_swizzled ? mxq_swizzle_scales_query : mxq_unswizzle_scales_query, [=](Scene& s) {
+                           s.in = s.quantized_in(spec, sizes[1], !to_swizzled, content);
+                           s.out = s.quantized_out(spec, sizes[1], to_swizzled, both_parts, false);
+                       }));
+    }
+}
+
+void add_pad(Problems& problems, const oracle::Spec& spec) {
+    for (bool pads : {true, false}) {
+        const int64_t from = pads ? 1 : 64, to = pads ? 64 : 1;
+        const auto content = grouped_content_of(spec, values_of(sizes[0]), sizes[0], both_parts, from);
+        problems[pads ? "pad_groups" : "unpad_groups"].push_back(
+            conversion(testing::describe(spec), pads ? mxq_pad_groups : mxq_unpad_groups,
+                       pads ? mxq_pad_groups_query : mxq_unpad_groups_query, [=](Scene& s) {
+                           s.in = s.quantized_in(spec, sizes[0], false, content, from);
+                           s.out = s.quantized_out(spec, sizes[0], false, both_parts, false, to);
+                       }));
+    }
+}
+
+// ---- Products ------------------------------------------------------------------------------------------------------------
+
+// -3 .. 3, all of them among any seven neighbours of a row or a column, so that every block has a 3.
+oracle::Floats integers(testing::Dims dims) {
+    oracle::Floats out;
+    for (int64_t i = 0; i < dims.shape().experts * dims.rows; ++i)
+        for (int64_t j = 0; j < dims.cols; ++j) out.push_back(static_cast<float>((i * 3 + j * 2) % 7 - 3));
+    return out;
+}
+
+// With scales that are powers of two for such values.
+oracle::Spec exact(oracle::Spec spec) {
+    spec.power_of_two = oracle::is_fp8(spec.format);
+    if (testing::is_nvfp4(spec)) spec.amax = {6 * 448};
+    return spec;
+}
+
+const oracle::Spec bf16 = testing::spec_of(MXQ_FORMAT_BF16, MXQ_SCALING_NONE);
+bool is_plain(const oracle::Spec& spec) { return spec.format == MXQ_FORMAT_BF16; }
+
+void require_exact(const oracle::Floats& decoded, const oracle::Floats& x, size_t count) {
+    if (!std::equal(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(count), decoded.begin()))
+        throw std::logic_error("a format does not hold these integers exactly");
+}
+
+// Sets an operand up: its rowwise part, or the columnwise one of a transposed tensor.
+using Operand = std::function<testing::Tensor(Scene&)>;
+Operand operand(const oracle::Spec& spec, testing::Dims dims, int32_t part, bool swizzled) {
+    const oracle::Floats x = integers(dims);
+    if (is_plain(spec)) return [=, bytes = oracle::store(MXQ_FORMAT_BF16, x)](Scene& s) { return s.plain_in(MXQ_FORMAT_BF16, dims, bytes); };
+    const std::map<int32_t, oracle::Part> content{{part, oracle::quantize(spec, x, dims.shape(), part, swizzled)}};
+    require_exact(oracle::dequantize(spec, content.at(part), dims.shape(), part, swizzled), x, x.size());
+    return [=](Scene& s) { return s.quantized_in(spec, dims, swizzled, content); };
+}
+Operand grouped_operand(const oracle::Spec& spec, testing::Dims dims, int32_t part) {
+    const oracle::Floats x = integers(dims);
+    if (is_plain(spec)) return [=, bytes = oracle::store(MXQ_FORMAT_BF16, x)](Scene& s) { return s.plain_in(MXQ_FORMAT_BF16, dims, bytes, 1); };
+    const auto content = grouped_content_of(spec, x, dims, part, 1);
+    const auto decoded = oracle::dequantize_groups(spec, content.at(part), dims.rows, dims.cols, groups, part, false);
+    require_exact(decoded, x, static_cast<size_t>(groups.ends.back() * dims.cols));
+    return [=](Scene& s) { return s.quantized_in(spec, dims, false, content, 1); };
+}
+
+void add_gemm(Problems& problems, const oracle::Spec& a_spec, const oracle::Spec& b_spec) {
+    const int64_t shapes[][3] = {{256, 128, 256}, {37, 70, 96}};
+    int64_t number = 0;
+    for (auto [a, b] : {std::pair{MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T}, {MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N}, {MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N}})
+        for (auto [m, n, k] : shapes) {
+            if ((is_plain(a_spec) && a == MXQ_TRANSPOSE_T) || (is_plain(b_spec) && b == MXQ_TRANSPOSE_N)) continue;
+            const int32_t d = ++number % 2 ? MXQ_FORMAT_F32 : MXQ_FORMAT_BF16;
+            const bool t = a == MXQ_TRANSPOSE_T, u = b == MXQ_TRANSPOSE_T, swizzled = number % 3 == 0;
+            auto in = operand(a_spec, {std::nullopt, t ? k : m, t ? m : k}, t ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE,
+                              swizzled && !is_plain(a_spec) && testing::can_swizzle(a_spec));
+            auto second = operand(b_spec, {std::nullopt, u ? n : k, u ? k : n}, u ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, false);
+            problems["gemm"].push_back(product("", false, a, b, [=, m = m, n = n](Scene& s) {
+                s.in = in(s), s.second = second(s), s.out = s.plain_out(d, {std::nullopt, m, n});
+            }));
+        }
+}
+
+void add_grouped_gemm(Problems& problems, const oracle::Spec& a_spec, const oracle::Spec& b_spec) {
+    const auto count = std::optional<int64_t>(groups.count());
+    const int64_t rows = 160, n = 128, k = 256;
+    for (bool transpose_b : {true, false}) {
+        if (is_plain(b_spec) && !transpose_b) continue;
+        auto in = grouped_operand(a_spec, {std::nullopt, rows, k}, MXQ_PART_ROWWISE);
+        auto second = operand(b_spec, {count, transpose_b ? n : k, transpose_b ? k : n}, transpose_b ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, false);
+        problems["grouped_gemm"].push_back(product("", true, MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, [=](Scene& s) {
+            s.in = in(s), s.second = second(s), s.out = s.plain_out(MXQ_FORMAT_BF16, {std::nullopt, rows, n});
+        }));
+    }
+    if (is_plain(a_spec) || is_plain(b_spec)) return;
+    auto in = grouped_operand(a_spec, {std::nullopt, rows, k}, MXQ_PART_COLUMNWISE);
+    auto second = grouped_operand(b_spec, {std::nullopt, rows, n}, MXQ_PART_COLUMNWISE);
+    problems["grouped_gemm"].push_back(product("", true, MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, [=](Scene& s) {
+        s.in = in(s), s.second = second(s), s.out = s.plain_out(MXQ_FORMAT_F32, {count, k, n});
+    }));
+}
+
+const Problems& all_problems() {
+    static const Problems all = [] {
+        Problems problems;
+        for (const oracle::Spec& spec : testing::all_formats()) {
+            add_quantize(problems, spec);
+            add_requantize(problems, spec);
+            add_dequantize(problems, spec);
+            add_amax(problems, spec);
+            add_swizzle(problems, spec);
+            add_pad(problems, spec);
+            const oracle::Spec operand = exact(spec);
+            for (const auto& [a, b] : {std::pair{operand, operand}, {operand, bf16}, {bf16, operand}}) {
+                add_gemm(problems, a, b);
+                add_grouped_gemm(problems, a, b);
+            }
+        }
+        add_gemm(problems, bf16, bf16);
+        add_grouped_gemm(problems, bf16, bf16);
+        return problems;
+    }();
+    return all;
+}
+
+bool is_of_device(const std::string& reason) {
+    for (const char* word : {"CUDA context", "CPU context", "without CUDA", "sm_", "compute capability", "needs cuBLASLt",
+                             "needs a cuBLASLt", "needs libcublasLt"})
+        if (reason.find(word) != std::string::npos) return true;
+    return false;
+}
+
+struct Tried {
+    int64_t ran = 0, declined = 0;
+    bool lacks_device = false;  // declined something for want of the device
+};
+
+Tried try_all(testing::Device& device, const std::vector<Problem>& problems, const std::string& name) {
+    Tried tried;
+    for (const Problem& problem : problems) {
+        std::string reason;
+        const Bytes got = result(device, problem, name, reason);
+        if (!reason.empty()) {
+            ++tried.declined;
+            tried.lacks_device |= is_of_device(reason);
+            continue;
+        }
+        const Bytes expected = result(testing::cpu(), problem, "cpu", reason);
+        if (auto text = testing::difference(got, expected); !text.empty()) FAIL(name << ", " << problem.text << ": " << text);
+        ++tried.ran;
+    }
+    return tried;
+}
+
+}  // namespace
+
+MXQ_EACH_DEVICE("dispatch: every implementation that can run here runs by its name, and writes what the CPU writes") {
+    int verbs = 0, ran = 0, elsewhere = 0;
+    for (const mxq::VerbNames& verb : mxq::verb_table()) {
+        const std::vector<Problem>& problems = all_problems().at(verb.verb);
+        for (const std::string& name : verb.implementations) {
+            INFO(verb.verb << ":" << name);
+            const Tried tried = try_all(device, problems, name);
+            CHECK(tried.ran + tried.declined == static_cast<int64_t>(problems.size()));
+            CHECK((tried.ran > 0 || tried.lacks_device));
+            ++(tried.ran > 0 ? ran : elsewhere);
+        }
+        ++verbs;
+    }
+    CHECK(verbs == 10);
+    CHECK(ran >= 10);  // at least one of each verb
+    if (device.is_cpu()) CHECK(ran == 10);
+    CHECK(elsewhere >= 10);
+}
