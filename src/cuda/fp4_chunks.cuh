@@ -1,4 +1,5 @@
-// What the kernels that quantize chunks to E2M1 share: scales over more than a chunk, and the way of codes and scales to memory.
+// What the kernels that quantize chunks to E2M1 share: scales over more than a chunk, and the way of codes and scales to
+// memory.
 #pragma once
 #include "cuda/chunk_tile.cuh"
 #include "cuda/types.cuh"
@@ -38,8 +39,8 @@ __device__ __forceinline__ uint32_t block_amax(uint32_t largest, int length) {
     return largest;
 }
 
-// The scale of every 16 x 16, of its square tile's maximum, `length` a side: `amax` is that of the 16 x 16 of the warp's band and the lane's
-// chunk. A barrier must follow.
+// The scale of every 16 x 16, of its square tile's maximum, `length` a side: `amax` is that of the 16 x 16 of the warp's band and
+// the lane's chunk. A barrier must follow.
 __device__ __forceinline__ void put_mx_cells(const ScaleSteps& steps, int length, uint32_t amax,
                                              uint32_t (&maxima)[kCells], uint8_t (&cells)[2][kCells]) {
     const int band = threadIdx.x / 32, chunk = chunk_of_lane(), side = length / kChunk;

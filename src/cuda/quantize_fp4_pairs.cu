@@ -56,8 +56,8 @@ struct Rule {
     bool wide;
 
     __device__ __forceinline__ Rule(const Arguments& a, const QuantizedPart& part, Shared& shared)
-        : encode_sixth(shared.tables.globals[part.columnwise].encode_sixth), multipliers(shared.tables.multipliers[part.columnwise]),
-          which(part.columnwise), wide(a.wide[part.columnwise]) {
+        : encode_sixth(shared.tables.globals[part.columnwise].encode_sixth),
+          multipliers(shared.tables.multipliers[part.columnwise]), which(part.columnwise), wide(a.wide[part.columnwise]) {
         const CodeTile& to = shared.place.parts[which].codes;
         const int byte = chunk_of_lane() * (kChunk / 2);
         codes = to.codes + byte;
@@ -120,8 +120,8 @@ __device__ __forceinline__ uint32_t largest_pair(Nonfinite policy, const uint32_
                                          : largest_pair<Nonfinite::Propagate>(words);
 }
 
-// NVFP4's multipliers in the tables become their CutMultipliers, negative where those are not odd. Scales of one significand have
-// multipliers of one, and are cut alike: eight threads look for all. A barrier must follow.
+// NVFP4's multipliers in the tables become their CutMultipliers, negative where those are not odd. Scales of one significand
+// have multipliers of one, and are cut alike: eight threads look for all. A barrier must follow.
 __device__ __forceinline__ void cut_tables(const QuantizeProblem& p, Shared& shared) {
     const int which = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
     const bool exists = which == 0 ? p.has_rowwise : p.has_columnwise;

@@ -1,5 +1,5 @@
-// quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits), the rowwise part, the columnwise one or both from one
-// read; experts and groups.
+// quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits), the rowwise part, the columnwise one
+// or both from one read; experts and groups.
 //
 // A block of threads takes a tile of 128 x 128; who holds what: tiles.cuh; which tile: tile_places.cuh. A patch stays in
 // registers from its one read to its last use:

@@ -21,9 +21,9 @@ MXQ_HD float round_to_e2m1(float magnitude) {
     return add_rn(add_rn(clamped, magic), -magic);
 }
 
-// Of products from 2^-99 to 2^116, or zero, the quotient by `divisor`, T * 6 or 6, is made of its reciprocal and one correction:
-// the remainder is exact, and what it adds rounds to the bits of the division. (So it is for every fp32 significand and
-// these divisors.) That is no fused multiply-add of the contract's: no rounding of it is seen.
+// Of products from 2^-99 to 2^116, or zero, the quotient by `divisor`, T * 6 or 6, is made of its reciprocal and one
+// correction: the remainder is exact, and what it adds rounds to the bits of the division. (So it is for every fp32
+// significand and these divisors.) That is no fused multiply-add of the contract's: no rounding of it is seen.
 struct ErrorDivisor {
     float divisor, reciprocal;
 

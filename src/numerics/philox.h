@@ -36,7 +36,9 @@ struct PhiloxKeys {
     uint32_t words[2 * rounds];
 
     // Word i for the key that word i % 2 of which is `key`.
-    MXQ_HD static uint32_t word(uint32_t key, int i) { return key + (i % 2 == 0 ? 0x9E3779B9u : 0xBB67AE85u) * uint32_t(i / 2); }
+    MXQ_HD static uint32_t word(uint32_t key, int i) {
+        return key + (i % 2 == 0 ? 0x9E3779B9u : 0xBB67AE85u) * uint32_t(i / 2);
+    }
 };
 
 MXQ_HD PhiloxWords philox(const PhiloxKeys& keys, PhiloxCounter counter) {
