@@ -15,30 +15,13 @@ mkdir -p "$1" && folder=$(cd "$1" && pwd) || exit 1
 architecture=${2:-90a-real}
 jobs=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 toolkits=${MXQ_TOOLKITS:-installed newest 12.8}
-passed=0 failed=0 skipped=0
 includes=()
+# shellcheck source=/dev/null
+. "$source/tests/checks.sh"
 # shellcheck source=/dev/null
 . "$source/examples/install_missing.sh" # for has_catch2
 tests=OFF
 has_catch2 && tests=ON
-
-check() { # name command...: passes if the command does; its output is shown if not
-    local name=$1
-    shift
-    if "$@" >"$folder/log" 2>&1; then
-        echo "pass  $name"
-        passed=$((passed + 1))
-    else
-        echo "FAIL  $name"
-        sed 's/^/      /' "$folder/log" | tail -n 30
-        failed=$((failed + 1))
-        return 1
-    fi
-}
-skip() {
-    echo "skip  $1: $2"
-    skipped=$((skipped + 1))
-}
 
 # Once: headers with a new date would have everything built again. Wheels alone, so that nothing of theirs is run, and without
 # what they ask for beside.
@@ -175,5 +158,4 @@ for toolkit in $toolkits; do
 done
 
 echo
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ]
+finish

@@ -1,8 +1,6 @@
 // FP8 with fp32 scales. The quantization scale multiplies elements; what is stored, for decoding, is its reciprocal.
 #pragma once
 #include "numerics/bits.h"
-#include "numerics/convert.h"
-#include "numerics/element.h"
 
 namespace mxq {
 
@@ -21,16 +19,5 @@ MXQ_HD float fp8_quantization_scale(float amax, const Fp8Rule& rule) {
 }
 
 MXQ_HD float fp8_stored_scale(float quantization_scale) { return reciprocal_rn(quantization_scale); }
-
-// Codes and values are those of any scale that multiplies: NaN to 0x7F, and the library's NaN back.
-template <class E>
-MXQ_HD uint32_t fp8_code(float value, float quantization_scale) {
-    return encode<E>(multiply_rn(value, quantization_scale));
-}
-
-template <class E>
-MXQ_HD float fp8_value(uint32_t code, float stored_scale) {
-    return from_float<float>(multiply_rn(decode<E>(code), stored_scale));
-}
 
 }  // namespace mxq

@@ -12,11 +12,6 @@ MXQ_HD float hadamard_sign(float value, uint32_t mask, int i) {
     return bits_float(float_bits(value) ^ (mask >> i & 1) << 31);
 }
 
-// One end of a butterfly, for elements spread over lanes: `upper` is the end of the larger index.
-MXQ_HD float hadamard_butterfly(float own, float other, bool upper) {
-    return add_rn(other, upper ? -own : own);
-}
-
 // Element after the stages.
 MXQ_HD float hadamard_scale(float value) { return multiply_rn(value, 0.25f); }
 

@@ -113,11 +113,6 @@ MXQ_HD float nvfp4_product(float element, float block_scale_value, float global_
     return multiply_rn(multiply_rn(element, block_scale_value), global_decode);
 }
 
-// The same of a code, with the library's NaN.
-MXQ_HD float nvfp4_value(uint32_t code, float block_scale_value, float global_decode) {
-    return from_float<float>(nvfp4_product(decode<E2M1>(code), block_scale_value, global_decode));
-}
-
 // Four over six: each block takes the one of two scales that leaves the smaller error, one that sends its maximum to 4 or
 // one that sends it to 6.
 struct Nvfp4Candidates {

@@ -7,29 +7,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../.." && pwd)
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0 skipped=0
-
-check() { # name command...: passes if the command does; its output is shown if not
-    local name=$1
-    shift
-    if "$@" >"$work/log" 2>&1; then
-        echo "pass  $name"
-        passed=$((passed + 1))
-    else
-        echo "FAIL  $name"
-        sed 's/^/      /' "$work/log" | tail -n 30
-        failed=$((failed + 1))
-    fi
-}
-skip() {
-    echo "skip  $1: $2"
-    skipped=$((skipped + 1))
-}
+# shellcheck source=/dev/null
+. "$here/../checks.sh"
 
 if ! command -v cmake >/dev/null || ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$source" "$build/CMakeCache.txt" 2>/dev/null; then
     skip "consumers" "the build directory was made elsewhere, so it cannot install"
-    echo "$passed passed, $failed failed, $skipped skipped"
-    exit 0
+    finish
 fi
 
 prefix=$work/prefix
@@ -110,5 +93,4 @@ header_names() {
 }
 check "exports exactly the functions of mxq.h" header_names
 
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ]
+finish

@@ -1,6 +1,7 @@
 // fp32 scales of FP8, by hand and against the oracle.
 #include "../catch.h"
 #include "../oracle.h"
+#include "numerics/e8m0.h"
 #include "numerics/fp8_scale.h"
 
 namespace {
@@ -58,18 +59,14 @@ TEST_CASE("fp8 scale: a stride of maxima against the oracle") {
     CHECK(ran == 8 * (0x7F800000 / 10007 + 1));
 }
 
-TEST_CASE("fp8 scale: codes and values") {
-    CHECK(mxq::fp8_code<mxq::E4M3>(NAN, 1) == 0x7F);
-    CHECK(mxq::fp8_code<mxq::E4M3>(-inf, 1) == 0xFE);
-    CHECK(mxq::fp8_code<mxq::E5M2>(-inf, 1) == 0xFB);
-    CHECK(mxq::fp8_code<mxq::E4M3>(0.5f, 2) == 0x38);
+TEST_CASE("fp8 scale: values of codes") {
     int ran = 0;
     for (uint32_t code = 0; code < 256; ++code)
         for (float scale : {1.0f, 0.3f, 1e-38f, flt_max, smallest}) {
             ++ran;
             float expected = oracle::decode_fp8(MXQ_FORMAT_FP8_E5M2, static_cast<uint8_t>(code), oracle::bits_of(scale));
             if (std::isnan(expected)) expected = oracle::float_of(0x7FFFFFFF);
-            CHECK(oracle::bits_of(mxq::fp8_value<mxq::E5M2>(code, scale)) == oracle::bits_of(expected));
+            CHECK(oracle::bits_of(mxq::dequantize_element<mxq::E5M2>(code, scale)) == oracle::bits_of(expected));
         }
     CHECK(ran == 256 * 5);
 }

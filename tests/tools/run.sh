@@ -5,30 +5,12 @@ set -u
 build=$(cd "${1:?the build directory}" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0 skipped=0
-
-check() { # name command...: passes if the command does; its output is shown if not
-    local name=$1
-    shift
-    if "$@" >"$work/log" 2>&1; then
-        echo "pass  $name"
-        passed=$((passed + 1))
-    else
-        echo "FAIL  $name"
-        sed 's/^/      /' "$work/log" | tail -n 30
-        failed=$((failed + 1))
-    fi
-}
-finish() {
-    echo "$passed passed, $failed failed, $skipped skipped"
-    [ "$failed" = 0 ]
-    exit
-}
+# shellcheck source=/dev/null
+. "$(dirname "$0")/../checks.sh"
 
 info=$build/src/tools/mxq-info
 if [ ! -x "$info" ]; then
-    echo "skip  mxq-info: not in this build"
-    skipped=1
+    skip "mxq-info" "not in this build"
     finish
 fi
 
@@ -88,7 +70,6 @@ if command -v python3 >/dev/null; then
     forced() { MXQ_IMPL='gemm:mma_bf16,amax:"\' "$info" --json >"$work/json" && python3 -m json.tool "$work/json"; }
     check "mxq-info --json: quotes in the environment" forced
 else
-    echo "skip  mxq-info --json: python3 is not here"
-    skipped=$((skipped + 1))
+    skip "mxq-info --json" "python3 is not here"
 fi
 finish
