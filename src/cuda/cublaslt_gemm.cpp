@@ -2,7 +2,7 @@
 //
 // Sums are fp32: c = 13 K / 10 + 40, as for mma_bf16. Those of FP8 codes keep 14 bits inside Hopper's tensor cores and are
 // added to fp32 every 128 of the contraction, since fast accumulation is off: 4 instructions add 32 products and the sum each,
-// cut at 2^-13 of the largest, which gives c another 4 * 33 * 2^11 at worst and a hundredth of that on data without outliers.
+// cut at 2^-13 of the largest, which gives c another 4 * 33 * 2^11 at worst.
 // Scales of tensors and NVFP4's global ones are multiplied with each other first: c holds where that product is a normal
 // number.
 #include "cpu/groups.h"

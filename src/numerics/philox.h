@@ -56,9 +56,17 @@ MXQ_HD PhiloxWords philox(const PhiloxKeys& keys, PhiloxCounter counter) {
 }
 
 MXQ_HD PhiloxWords philox(PhiloxKey key, PhiloxCounter counter) {
-    PhiloxKeys keys;
-    for (int i = 0; i < 2 * PhiloxKeys::rounds; ++i) keys.words[i] = PhiloxKeys::word(key.words[i % 2], i);
-    return philox(keys, counter);
+    uint32_t c0 = counter.words[0], c1 = counter.words[1], c2 = counter.words[2], c3 = counter.words[3];
+    for (int round = 0; round < PhiloxKeys::rounds; ++round) {  // without the keys in memory: host loops become vectors
+        uint32_t first_high, first_low, second_high, second_low;
+        multiply_wide(c0, 0xD2511F53u, first_high, first_low);
+        multiply_wide(c2, 0xCD9E8D57u, second_high, second_low);
+        c0 = second_high ^ c1 ^ PhiloxKeys::word(key.words[0], 2 * round);
+        c1 = second_low;
+        c2 = first_high ^ c3 ^ PhiloxKeys::word(key.words[1], 2 * round + 1);
+        c3 = first_low;
+    }
+    return {{c0, c1, c2, c3}};
 }
 
 MXQ_HD PhiloxKey philox_key(uint64_t seed) { return {{uint32_t(seed), uint32_t(seed >> 32)}}; }
