@@ -94,9 +94,10 @@ __device__ __forceinline__ void halve_pairs(uint32_t (&pairs)[size]) {
     }
 }
 
-// Of every row of the patch over blocks of 16 or 32 columns, two rows to a word; each lane of a block gets a share of them.
+// Of every row of the patch over blocks of 32 columns, two rows to a word; each lane of a block gets a share of them. (BF16 to
+// types with blocks of 16 is quantize_fp4_pairs'.)
 template <class E, Nonfinite policy>
-__device__ __forceinline__ void put_row_maxima(const PatchChunks<Bf16>& chunks, const Patch<Bf16>& patch, int shift,
+__device__ __forceinline__ void put_row_maxima(const PatchChunks<Bf16>& chunks, const Patch<Bf16>& patch, int,
                                                PartScales<E>& scales) {
     constexpr int count = Patch<Bf16>::rows / 2;
     uint32_t pairs[count];
@@ -110,19 +111,13 @@ __device__ __forceinline__ void put_row_maxima(const PatchChunks<Bf16>& chunks, 
         *reinterpret_cast<uint2*>(to) = {magnitude_bits<Bf16>(pair, 0), magnitude_bits<Bf16>(pair, 1)};
     };
     halve_pairs<1, count>(pairs);
-    if (E::bits == 4 && shift == 4) {
-        uint32_t* to = &scales.table[patch.column >> 4][patch.row + threadIdx.x % 2 * 2];
+    halve_pairs<2, count / 2>(pairs);
+    uint32_t* to = &scales.table[patch.column >> 5][patch.row + threadIdx.x % 4 * 2];
 #pragma unroll
-        for (int i = 0; i < count / 2; i++) put(to + 4 * i, pairs[i]);
-    } else {
-        halve_pairs<2, count / 2>(pairs);
-        uint32_t* to = &scales.table[patch.column >> 5][patch.row + threadIdx.x % 4 * 2];
-#pragma unroll
-        for (int i = 0; i < count / 4; i++) put(to + 8 * i, pairs[i]);
-    }
+    for (int i = 0; i < count / 4; i++) put(to + 8 * i, pairs[i]);
 }
 
-// The same of floats.
+// The same of floats, over blocks of 16 or 32.
 template <class E, Nonfinite policy>
 __device__ __forceinline__ void put_row_maxima(const PatchChunks<float>& chunks, const Patch<float>& patch, int shift,
                                                PartScales<E>& scales) {
