@@ -103,7 +103,7 @@ __device__ __forceinline__ void describe_tile(const QuantizeProblem& p, const Ti
         const GroupStart start = grouped ? GroupStart{place.scope, 0, starts[0], starts[1]} : GroupStart{};
         found.from = PartPlace(p.from, place, start, p.in.cols, grouped);
     }
-    if (threadIdx.x == 32 && p.has_rowwise)
+    if (threadIdx.x == 224 && p.has_rowwise)
         found.parts[0] = PartPlace(p.rowwise, place, part_start(p.grouped, found.group, false), p.in.cols, grouped);
     if (threadIdx.x == 64 && p.has_columnwise)
         found.parts[1] = PartPlace(p.columnwise, place, part_start(p.grouped, found.group, true), p.in.cols, grouped);

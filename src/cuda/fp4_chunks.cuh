@@ -1,14 +1,32 @@
-// What the kernels that quantize chunks to E2M1 share: scales over more than a chunk, and the way of codes and scales to
-// memory.
+// What the kernels that quantize chunks to E2M1 share: scales over more than a chunk, exact errors of four over six, and the
+// way of codes and scales to memory.
 #pragma once
 #include "cuda/chunk_tile.cuh"
 #include "cuda/types.cuh"
+#include "numerics/bf16_codes.h"
+#include "numerics/four_over_six.h"
 #include "numerics/nvfp4.h"
+#include "numerics/packing.h"
+#include "numerics/philox.h"
 
 namespace mxq::cuda {
 
 constexpr int kCells = kSideChunks * kSideChunks;  // 16 x 16 squares of a tile
 constexpr int kScaleBytes = 128;                   // E4M3, without a sign
+
+// What a kernel is compiled for.
+enum class Way { Nearest, Stochastic, FourOverSixMae, FourOverSixMse };
+
+MXQ_HD constexpr bool is_four_over_six(Way way) { return way == Way::FourOverSixMae || way == Way::FourOverSixMse; }
+
+// On the host: calls body with a constant of what the problem asks for.
+template <class Body>
+void with_way(const QuantizeProblem& problem, const Body& body) {
+    if (problem.four_over_six == FourOverSix::Mae) body(std::integral_constant<Way, Way::FourOverSixMae>{});
+    else if (problem.four_over_six == FourOverSix::Mse) body(std::integral_constant<Way, Way::FourOverSixMse>{});
+    else if (problem.seed_offset) body(std::integral_constant<Way, Way::Stochastic>{});
+    else body(std::integral_constant<Way, Way::Nearest>{});
+}
 
 // What NVFP4 scales stand for in each part, by their bytes: a division each for every block would be a tenth of all work.
 struct Nvfp4Tables {
@@ -32,11 +50,33 @@ __device__ __forceinline__ void put_tables(const QuantizeProblem& p, float amax,
     if (scale == 0) tables.globals[which] = global;
 }
 
+// Where there is a seed. A barrier must follow.
+__device__ __forceinline__ void put_keys(const QuantizeProblem& p, PhiloxKeys& keys) {
+    if (!p.seed_offset || threadIdx.x >= 2 * PhiloxKeys::rounds) return;
+    const PhiloxKey key = philox_key(p.seed_offset[0]);
+    keys.words[threadIdx.x] = PhiloxKeys::word(threadIdx.x % 2 == 0 ? key.words[0] : key.words[1], threadIdx.x);
+}
+
 // Over the chunks of a block, which neighbouring lanes hold.
 __device__ __forceinline__ uint32_t block_amax(uint32_t largest, int length) {
     for (int distance = 1; distance * kChunk < length; distance *= 2)
         largest = max(largest, __shfl_xor_sync(kAllLanes, largest, distance));
     return largest;
+}
+
+// Errors of a chunk under both candidates.
+struct Errors {
+    float four, six;
+};
+
+template <bool squared>
+__device__ __forceinline__ Errors chunk_errors(const float (&values)[kChunk], const Nvfp4Candidates& candidates,
+                                               const Nvfp4Global& global) {
+    if (ErrorDivisor::serves(global.amax))
+        return {nvfp4_errors_16<squared, true>(values, candidates.four, global),
+                nvfp4_errors_16<squared, true>(values, candidates.six, global)};
+    return {nvfp4_errors_16<squared, false>(values, candidates.four, global),
+            nvfp4_errors_16<squared, false>(values, candidates.six, global)};
 }
 
 // The scale of every 16 x 16, of its square tile's maximum, `length` a side: `amax` is that of the 16 x 16 of the warp's band and
@@ -55,6 +95,35 @@ __device__ __forceinline__ void put_mx_cells(const ScaleSteps& steps, int length
         cells[0][band * kSideChunks + chunk] = cells[1][band * kSideChunks + chunk] = uint8_t(scale);
 }
 
+// Eight codes of any values, packed, before any is masked.
+__device__ __forceinline__ uint32_t nearest_codes(const float* values, float multiplier) {
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        pairs[i] = encode_e2m1_floats(multiply_rn(values[2 * i], multiplier), multiply_rn(values[2 * i + 1], multiplier));
+    return pack_nibble_pairs(pairs);
+}
+
+// Of the bytes that stochastic_e2m1_byte leaves on top, s000 0ccc, four as nibbles.
+__device__ __forceinline__ uint32_t upper_bytes(const uint32_t (&words)[4]) {
+    const uint32_t low = __byte_perm(words[0], words[1], 0x0073), high = __byte_perm(words[2], words[3], 0x0073);
+    const uint32_t bytes = __byte_perm(low, high, 0x5410);
+    return (bytes | bytes >> 4) & 0x0F0F0F0Fu;
+}
+
+__device__ __forceinline__ uint32_t stochastic_codes(const float* values, float multiplier, const uint32_t* random) {
+    uint32_t codes[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            words[i] = stochastic_e2m1_byte(multiply_rn(values[4 * j + i], multiplier), stochastic_key(~random[j], i));
+        codes[j] = upper_bytes(words);
+    }
+    return pack_nibbles(codes[0], codes[1]);
+}
+
 // The first `bytes` of a chunk's eight.
 __device__ __forceinline__ void store_chunk_codes(uint8_t* to, uint2 codes, int bytes, bool wide) {
     if (wide && bytes >= 8) {
@@ -66,16 +135,18 @@ __device__ __forceinline__ void store_chunk_codes(uint8_t* to, uint2 codes, int 
         if (i < bytes) to[i] = uint8_t((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
 }
 
-// The tile's scale words where all of them are there. Tiles of four columns that follow each other are contiguous if swizzled.
+// The tile's scale words where all of them are there, one or two a line. Tiles of four columns that follow each other are
+// contiguous if swizzled.
 __device__ __forceinline__ void store_whole_words(const ScaleLayout& layout, const PartPlace& place,
                                                   const uint32_t (&words)[kTile][2]) {
-    const int line_words = layout.block == kNvBlock ? 2 : 1;
-    for (int i = threadIdx.x; i < kTile * line_words; i += kChunkThreads) {
-        const int w = layout.swizzled ? i / kTile : i % line_words;
-        const int line = layout.swizzled ? i % 4 * 32 + i % kTile / 4 : i / line_words;
-        const int64_t byte = layout.swizzled ? i * 4 : line * place.scale_step + w * 4;
-        *reinterpret_cast<uint32_t*>(place.scale_bytes + byte) = words[line][w];
-    }
+    static_assert(kChunkThreads == 2 * kTile);
+    const bool two = layout.block == kNvBlock;
+    const int i = threadIdx.x;
+    if (!two && i >= kTile) return;
+    const int w = layout.swizzled ? i / kTile : two ? i % 2 : 0;
+    const int line = layout.swizzled ? i % 4 * 32 + i % kTile / 4 : two ? i / 2 : i;
+    const int64_t byte = layout.swizzled ? i * 4 : line * place.scale_step + w * 4;
+    *reinterpret_cast<uint32_t*>(place.scale_bytes + byte) = words[line][w];
 }
 
 // The same of any. What a swizzled layout has no scale for is zero.
@@ -108,10 +179,14 @@ __device__ __forceinline__ void store_scales(const QuantizedPart& part, const Pa
     else store_some_words(part, place.scales, words);
 }
 
-// Where a lane's scale bytes go, for line 0 of the tile; NULL where another's stand for them.
-__device__ __forceinline__ uint8_t* scale_place(const QuantizedPart& part, uint32_t (&words)[kTile][2]) {
-    const int shift = 31 - __clz(part.layout.block / kChunk), chunk = chunk_of_lane(), column = chunk >> shift;
-    return column << shift == chunk ? reinterpret_cast<uint8_t*>(words[0]) + column : nullptr;
+// Which byte of a line's scale words is the lane's; below 0 where another's stands for it.
+__device__ __forceinline__ int scale_byte(const QuantizedPart& part) {
+    const int shift = 31 - __clz(uint32_t(part.layout.block) / kChunk), chunk = chunk_of_lane(), column = chunk >> shift;
+    return column << shift == chunk ? column : -1;
+}
+
+__device__ __forceinline__ void put_scale(uint32_t (&words)[kTile][2], int line, int byte, uint32_t scale) {
+    if (byte >= 0) reinterpret_cast<uint8_t*>(words[line])[byte] = uint8_t(scale);
 }
 
 inline bool is_wide_part(const QuantizedPart& part) { return is_aligned(part.codes, 8) && part.line_bytes % 8 == 0; }

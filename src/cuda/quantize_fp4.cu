@@ -26,11 +26,6 @@
 namespace mxq::cuda {
 namespace {
 
-// What a kernel is compiled for. With each, parts may be transformed.
-enum class Way { Nearest, Stochastic, FourOverSixMae, FourOverSixMse };
-
-MXQ_HD constexpr bool is_four_over_six(Way way) { return way == Way::FourOverSixMae || way == Way::FourOverSixMse; }
-
 struct Arguments {
     QuantizeProblem problem;
     ChunkTiles tiles;
@@ -62,7 +57,7 @@ struct Rule {
     uint8_t* codes;
     uint32_t line_bytes;
     int rows, lines, bytes;
-    uint8_t* scales;  // scale_place
+    int scale_byte;
     uint32_t first_line, chunk;
 };
 
@@ -86,7 +81,7 @@ __device__ __forceinline__ Rule load_rule(const Arguments& a, const QuantizedPar
     rule.rows = shared.place.rows;
     rule.lines = to.codes.lines;
     rule.bytes = (to.codes.length + 1) / 2 - byte;
-    rule.scales = scale_place(part, shared.scales[part.columnwise]);
+    rule.scale_byte = scale_byte(part);
     return rule;
 }
 
@@ -101,27 +96,14 @@ __device__ __forceinline__ uint32_t chunk_amax(const Arguments& a, const float (
     return largest;
 }
 
-// Errors of a chunk under both candidates.
-struct Errors {
-    float four, six;
-};
-
-template <bool squared, bool corrects>
-__device__ __forceinline__ Errors errors_of(const float (&values)[kChunk], const Nvfp4Candidates& candidates,
-                                            const Nvfp4Global& global) {
-    return {nvfp4_errors_16<squared, corrects>(values, candidates.four, global),
-            nvfp4_errors_16<squared, corrects>(values, candidates.six, global)};
-}
-
 struct ChunkValues {
     float at[kChunk];
 };
 
 // Out of line, and from memory: what calls it mostly needs no errors, but all of its registers.
 template <bool squared>
-__device__ __noinline__ Errors chunk_errors(const ChunkValues& values, Nvfp4Candidates candidates, Nvfp4Global global) {
-    return ErrorDivisor::serves(global.amax) ? errors_of<squared, true>(values.at, candidates, global)
-                                             : errors_of<squared, false>(values.at, candidates, global);
+__device__ __noinline__ Errors errors_of(const ChunkValues& values, Nvfp4Candidates candidates, Nvfp4Global global) {
+    return chunk_errors<squared>(values.at, candidates, global);
 }
 
 template <bool squared>
@@ -130,7 +112,7 @@ __device__ __forceinline__ Errors exact_errors(const float (&values)[kChunk], co
     ChunkValues copy;
 #pragma unroll
     for (int i = 0; i < kChunk; i++) copy.at[i] = values[i];
-    return chunk_errors<squared>(copy, candidates, global);
+    return errors_of<squared>(copy, candidates, global);
 }
 
 // A scale, and what elements are multiplied by.
@@ -230,35 +212,6 @@ __device__ __forceinline__ void square_scales(const Arguments& a, Shared<T>& sha
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
-// Eight codes each, packed, before any is masked.
-__device__ __forceinline__ uint32_t nearest_codes(const float* values, float multiplier) {
-    uint32_t pairs[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        pairs[i] = encode_e2m1_floats(multiply_rn(values[2 * i], multiplier), multiply_rn(values[2 * i + 1], multiplier));
-    return pack_nibble_pairs(pairs);
-}
-
-// Of the bytes that stochastic_e2m1_byte leaves on top, s000 0ccc, four as nibbles.
-__device__ __forceinline__ uint32_t upper_bytes(const uint32_t (&words)[4]) {
-    const uint32_t low = __byte_perm(words[0], words[1], 0x0073), high = __byte_perm(words[2], words[3], 0x0073);
-    const uint32_t bytes = __byte_perm(low, high, 0x5410);
-    return (bytes | bytes >> 4) & 0x0F0F0F0Fu;
-}
-
-__device__ __forceinline__ uint32_t stochastic_codes(const float* values, float multiplier, const uint32_t* random) {
-    uint32_t codes[2];
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        uint32_t words[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            words[i] = stochastic_e2m1_byte(multiply_rn(values[4 * j + i], multiplier), stochastic_key(~random[j], i));
-        codes[j] = upper_bytes(words);
-    }
-    return pack_nibbles(codes[0], codes[1]);
-}
-
 template <Way way>
 __device__ __forceinline__ uint2 chunk_codes(const float (&values)[kChunk], float multiplier, const Rule& rule, int line,
                                              const PhiloxKeys& keys) {
@@ -292,7 +245,7 @@ __device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule,
     const int first = rule.columnwise ? chunk * kChunk & -p.tile.length : line;
     const uint32_t mask =
         first >= rule.rows ? 0 : a.nvfp4 ? nvfp4_code_mask(block.scale) : code_mask<E2M1>(block.scale);
-    if (rule.scales) rule.scales[line * int(sizeof(shared.scales[0][0]))] = uint8_t(block.scale);
+    put_scale(shared.scales[rule.columnwise], line, rule.scale_byte, block.scale);
     if (line < rule.lines)
         store_chunk_codes(rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes, {codes.x & mask, codes.y & mask}, rule.bytes,
                           a.wide[rule.columnwise]);
@@ -356,10 +309,7 @@ __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& p
         if (a.wide_in) copy_plain(shared.tile, p.in, PlainPlace(p, place, shared.place.group));
     describe_tile(p, place, shared.place);
     if (a.nvfp4) put_tables(p, amax, shared.tables);
-    if (p.seed_offset && threadIdx.x < 2 * PhiloxKeys::rounds) {
-        const PhiloxKey key = philox_key(p.seed_offset[0]);
-        shared.keys.words[threadIdx.x] = PhiloxKeys::word(threadIdx.x % 2 == 0 ? key.words[0] : key.words[1], threadIdx.x);
-    }
+    put_keys(p, shared.keys);
     if (!is_plain || !a.wide_in) {
         __syncthreads();
         fill_tile<Source>(shared.tile, p, shared.place, a.wide_in);
@@ -390,15 +340,6 @@ std::string declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.format->element != Element::E2M1)
         return std::string("needs nvfp4 or mxfp4, found ") + problem.format->name;
     return needs_cuda(context);
-}
-
-// Calls body with a constant of what the problem asks for.
-template <class Body>
-void with_way(const QuantizeProblem& problem, const Body& body) {
-    if (problem.four_over_six == FourOverSix::Mae) body(std::integral_constant<Way, Way::FourOverSixMae>{});
-    else if (problem.four_over_six == FourOverSix::Mse) body(std::integral_constant<Way, Way::FourOverSixMse>{});
-    else if (problem.seed_offset) body(std::integral_constant<Way, Way::Stochastic>{});
-    else body(std::integral_constant<Way, Way::Nearest>{});
 }
 
 template <class Source>

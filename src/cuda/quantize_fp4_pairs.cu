@@ -1,4 +1,5 @@
-// quantize_fp4_pairs: BF16 to NVFP4 or MXFP4, rounded to nearest, in any of their scalings and layouts.
+// quantize_fp4_pairs: BF16 to NVFP4 or MXFP4, rounded to nearest or stochastically, four over six among it, in any of their
+// scalings and layouts.
 //
 // A block of threads takes a tile of 128 x 128 through shared memory; who reads what: chunk_tile.cuh. Elements stay packed in
 // pairs, as they lie in memory, all the way to their codes:
@@ -9,12 +10,14 @@
 //     scales       as bytes through shared memory, then as words in the layout's order
 //
 // What is mostly so makes codes cheaper, and is asked of a warp's blocks together ("plain"): no element is NaN or comes out at
-// 7 or above, so that none is clamped; and NVFP4's products may be cut (CutMultiplier, which stands in a table of all scales).
+// 7 or above; NVFP4's products may be cut (CutMultiplier, which stands in a table of all scales); four over six can be told
+// by estimates, which few blocks then need the errors themselves for.
 //
 // Bytes an element: 2 read once, 0.53 or 0.56 written for each part. Bound by arithmetic: 8 operations an element and part for
-// MXFP4, 9 for NVFP4, and the latency of what comes before the first code. The loops are short on purpose: the same from
-// registers, unrolled, waits for instructions (a quarter slower). Blocks that take tile after tile, the next one on its way
-// while scales leave, are a tenth slower; so is a fifth block on an SM, 48 registers a thread, for NVFP4.
+// MXFP4, 9 for NVFP4, 15 for stochastic rounding, 24 for four over six, integers, bits, minima and maxima counting twice, and
+// the latency of what comes before the first code. The loops are short on purpose: the same from registers, unrolled, waits for
+// instructions (a quarter slower). Blocks that take tile after tile, the next one on its way while scales leave, are a tenth
+// slower; so is a fifth block on an SM, 48 registers a thread, for NVFP4.
 #include "cuda/amax.h"
 #include "cuda/device.h"
 #include "cuda/fp4_chunks.cuh"
@@ -34,11 +37,19 @@ struct Arguments {
     bool wide_in, wide[2];  // parts: rowwise, columnwise
 };
 
+// A multiplier, and the way in which it is cut.
+struct Cut {
+    float multiplier;
+    CutWay way;
+};
+
 struct Shared {
     ChunkTile<Bf16> tile;
     ChunkPlace place;
-    Nvfp4Tables tables;
-    CutWay ways[2][8];
+    Nvfp4Tables tables;  // mostly of CutMultipliers
+    Cut cuts[2][8];
+    ErrorScale errors[2][kScaleBytes];  // of four over six, by scale bytes
+    alignas(16) PhiloxKeys keys;
     uint32_t maxima[kCells];       // of square tiles, as bits
     uint8_t cells[2][kCells];      // their scales, for each part
     uint32_t scales[2][kTile][2];  // scale words of each part by line
@@ -46,25 +57,32 @@ struct Shared {
 
 // What holds for all chunks of a part.
 struct Rule {
-    float encode_sixth;
+    Nvfp4Global global;
     const float* multipliers;
+    const ErrorScale* errors;
+    uint32_t chunk, row;      // the lane's chunk of line 0, for counters
+    uint64_t random_offset;
     uint8_t* codes;  // of the lane's chunk of line 0, so many bytes
     uint32_t line_bytes;
     int lines, bytes;
-    uint8_t* scales;  // where the lane's go, for line 0; NULL where another's stand for them
+    int scale_byte;
     int which;
     bool wide;
 
     __device__ __forceinline__ Rule(const Arguments& a, const QuantizedPart& part, Shared& shared)
-        : encode_sixth(shared.tables.globals[part.columnwise].encode_sixth),
-          multipliers(shared.tables.multipliers[part.columnwise]), which(part.columnwise), wide(a.wide[part.columnwise]) {
+        : global(shared.tables.globals[part.columnwise]), multipliers(shared.tables.multipliers[part.columnwise]),
+          errors(shared.errors[part.columnwise]), which(part.columnwise), wide(a.wide[part.columnwise]) {
+        const PartPlace& place = shared.place.parts[which];
+        chunk = uint32_t(place.position / kChunk) + chunk_of_lane();
+        row = uint32_t(place.line);
+        random_offset = a.problem.seed_offset ? a.problem.seed_offset[1] : 0;
         const CodeTile& to = shared.place.parts[which].codes;
         const int byte = chunk_of_lane() * (kChunk / 2);
         codes = to.codes + byte;
         line_bytes = uint32_t(to.line_bytes);
         lines = to.lines;
         bytes = (to.length + 1) / 2 - byte;
-        scales = scale_place(part, shared.scales[which]);
+        scale_byte = mxq::cuda::scale_byte(part);
     }
 };
 
@@ -120,29 +138,38 @@ __device__ __forceinline__ uint32_t largest_pair(Nonfinite policy, const uint32_
                                          : largest_pair<Nonfinite::Propagate>(words);
 }
 
-// NVFP4's multipliers in the tables become their CutMultipliers, negative where those are not odd. Scales of one significand
-// have multipliers of one, and are cut alike: eight threads look for all. A barrier must follow.
-__device__ __forceinline__ void cut_tables(const QuantizeProblem& p, Shared& shared) {
+// put_tables with CutMultipliers, negative where those are not odd. Scales of one significand have multipliers of one, and are
+// cut alike: eight threads look for all. A barrier must follow.
+__device__ __forceinline__ void put_cut_tables(const QuantizeProblem& p, float amax, Shared& shared) {
     const int which = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
     const bool exists = which == 0 ? p.has_rowwise : p.has_columnwise;
     constexpr int one = 56;  // the scale 1
-    __syncthreads();
-    const float multiplier = shared.tables.multipliers[which][scale];
-    if (exists && scale >= one && scale < one + 8) shared.ways[which][scale - one] = cut_way(multiplier);
-    const int normal = scale >= 8 ? scale : scale << max(__clz(scale) - 28, 0);
-    const float same = shared.tables.multipliers[which][one + normal % 8];
+    const Nvfp4Global global = nvfp4_global(amax, (which == 0 ? p.rowwise : p.columnwise).scale_max);
+    const float multiplier = nvfp4_multiplier(uint32_t(scale), global);
+    if (exists && scale >= one && scale < one + 8) shared.cuts[which][scale - one] = {multiplier, cut_way(multiplier)};
+    if (scale == 0) shared.tables.globals[which] = global;
     __syncthreads();
     if (!exists) return;
-    const bool alike = ((float_bits(multiplier) ^ float_bits(same)) & 0x7FFFFF) == 0;
-    const CutMultiplier cut = cut_multiplier(multiplier, alike ? shared.ways[which][normal % 8] : CutWay::None);
+    const int normal = scale >= 8 ? scale : scale << max(__clz(scale) - 28, 0);
+    const Cut same = shared.cuts[which][normal % 8];
+    const bool alike = ((float_bits(multiplier) ^ float_bits(same.multiplier)) & 0x7FFFFF) == 0;
+    const CutMultiplier cut = cut_multiplier(multiplier, alike ? same.way : CutWay::None);
     shared.tables.multipliers[which][scale] = cut.odd ? cut.factor : -cut.factor;
+}
+
+// The same of ErrorScale, whose multipliers are NaN where there are no estimates. After put_cut_tables.
+__device__ __forceinline__ void put_errors(Shared& shared) {
+    const int which = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
+    const Nvfp4Global& global = shared.tables.globals[which];
+    const float multiplier = can_estimate(global) ? shared.tables.multipliers[which][scale] : bits_float(kNanBits);
+    shared.errors[which][scale] = error_scale(uint32_t(scale), multiplier, error_unit(global));
 }
 
 __device__ __forceinline__ uint32_t odd_halves(float stored) { return float_bits(stored) >> 31 ? 0 : kBothHalves; }
 
 // With the stored CutMultiplier.
 __device__ __forceinline__ Block nvfp4_block(const Rule& rule, uint32_t amax) {
-    const uint32_t scale = encode_nvfp4_scale(multiply_rn(bits_float(amax), rule.encode_sixth));
+    const uint32_t scale = encode_nvfp4_scale(multiply_rn(bits_float(amax), rule.global.encode_sixth));
     return {scale, rule.multipliers[scale % kScaleBytes]};
 }
 
@@ -156,10 +183,64 @@ __device__ __forceinline__ bool is_plain(uint32_t amax, const Block& block) {
     return fabsf(multiply_rn(bits_float(amax), block.multiplier)) < 7;
 }
 
-// Where they are not: with the multiplier itself.
-__device__ __forceinline__ Block nvfp4_exact_block(const Rule& rule, const Nvfp4Global& global, uint32_t amax) {
-    const uint32_t scale = encode_nvfp4_scale(multiply_rn(bits_float(amax), rule.encode_sixth));
-    return {scale, nvfp4_multiplier(scale, global)};
+// The elements of the lane's chunk of a row or column.
+__device__ __forceinline__ void read_chunk(const ChunkTile<Bf16>& tile, bool columnwise, int line, float (&values)[kChunk]) {
+    if (columnwise) tile.read_column(line, chunk_of_lane(), values);
+    else RowReader<Bf16>(tile, line, chunk_of_lane()).read(0, values);
+}
+
+// ---- Four over six ---------------------------------------------------------------------------------------------------
+
+// A block's candidates, and what its elements are multiplied by under each: CutMultipliers.
+struct Choice {
+    float amax;
+    uint32_t candidates;  // six, four: a byte each
+    ErrorScale four, six;
+
+    __device__ __forceinline__ Choice(const Rule& rule, uint32_t bits) : amax(bits_float(bits)) {
+        const float sixth = ErrorDivisor{6, 1.0f / 6}.divide(amax), base = multiply_rn(sixth, rule.global.encode);
+        candidates = encode_pair<E4M3>(base, multiply_rn(base, 1.5f));
+        four = rule.errors[candidates >> 8 & 0x7F];
+        six = rule.errors[candidates & 0x7F];
+    }
+    // Whether estimates serve, and the elements are plain under both: of zeros, too. (Where there are estimates multipliers
+    // are above 2^-42, so that ErrorDivisor divides what is not too large.)
+    __device__ __forceinline__ bool is_plain() const {
+        const bool below = (multiply_rn(amax, fabsf(four.multiplier)) < 7) & (multiply_rn(amax, fabsf(six.multiplier)) < 7);
+        return below & ((amax == 0) | ((amax >= 0x1p-50f) & (six.multiplier != 0)));
+    }
+};
+
+// The errors of the lane's chunk of a line. Out of line: few need them.
+template <bool squared>
+__device__ __noinline__ Errors tile_errors(const ChunkTile<Bf16>& tile, bool columnwise, int line, Nvfp4Candidates candidates,
+                                           const Nvfp4Global& global) {
+    float values[kChunk];
+    read_chunk(tile, columnwise, line, values);
+    return chunk_errors<squared>(values, candidates, global);
+}
+
+// False where an element may not be plain.
+template <bool squared>
+__device__ __forceinline__ bool better_block(const Rule& rule, const Shared& shared, const uint32_t (&words)[kPairs],
+                                                 int line, Block& block) {
+    const Choice choice(rule, largest_of_row<Nonfinite::Propagate>(words));
+    if (!__all_sync(kAllLanes, choice.is_plain())) return false;
+    const PairErrorScale four({fabsf(choice.four.multiplier), choice.four.unit});
+    const PairErrorScale six({fabsf(choice.six.multiplier), choice.six.unit});
+    float fours[2] = {}, sixes[2] = {};
+#pragma unroll
+    for (const uint32_t word : words) {
+        add_pair_errors<squared>(word, four, fours);
+        add_pair_errors<squared>(word, six, sixes);
+    }
+    Errors errors{add_rn(fours[0], fours[1]), add_rn(sixes[0], sixes[1])};
+    if (choice.amax != 0 && !is_clear<squared>(errors.four, errors.six, choice.amax))
+        errors = tile_errors<squared>(shared.tile, rule.which, line, {choice.candidates >> 8, choice.candidates & 0xFF},
+                                      shared.tables.globals[rule.which]);
+    if (errors.four < errors.six) block = {choice.candidates >> 8, choice.four.multiplier};
+    else block = {choice.candidates & 0xFF, choice.six.multiplier};
+    return true;
 }
 
 // ---- Square tiles ----------------------------------------------------------------------------------------------------
@@ -203,11 +284,16 @@ __device__ __forceinline__ bool square_scales(const Arguments& a, Shared& shared
     return a.plain;
 }
 
+// The square that the lane's chunk of a line lies in.
+__device__ __forceinline__ int cell_of(bool columnwise, int line) {
+    return columnwise ? chunk_of_lane() * kSideChunks + line / kChunk : line / kChunk * kSideChunks + chunk_of_lane();
+}
+
+// Of plain elements, if NVFP4's.
 template <bool nvfp4>
-__device__ __forceinline__ Block square_block(const Rule& rule, const Shared& shared, int cell, bool plain) {
-    const uint32_t scale = shared.cells[rule.which][cell];
-    if constexpr (!nvfp4) return {scale, scale_reciprocal(scale)};
-    return {scale, plain ? rule.multipliers[scale] : nvfp4_multiplier(scale, shared.tables.globals[rule.which])};
+__device__ __forceinline__ Block square_block(const Rule& rule, const Shared& shared, int line) {
+    const uint32_t scale = shared.cells[rule.which][cell_of(rule.which, line)];
+    return {scale, nvfp4 ? rule.multipliers[scale] : scale_reciprocal(scale)};
 }
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
@@ -221,27 +307,34 @@ __device__ __forceinline__ void four_pairs(const uint32_t* words, const PairFact
         pairs[i] = plain ? round_e2m1_pair<!nvfp4>(words[i], factors, odd) : quantize_e2m1_pair<!nvfp4>(words[i], factors);
 }
 
-// Whether codes need a mask: plain NVFP4 under scale 0 is zeros with signs by itself.
-template <bool nvfp4, bool plain>
+// Plain NVFP4 codes under scale 0 are zeros with signs by themselves.
+template <bool nvfp4>
 __device__ __forceinline__ uint32_t masked(uint32_t codes, float multiplier) {
-    return nvfp4 && plain ? codes : mask_nibbles<!nvfp4>(codes, multiplier);
+    return nvfp4 ? codes : mask_nibbles<true>(codes, multiplier);
 }
 
 template <bool nvfp4, bool plain>
 __device__ __forceinline__ uint2 row_codes(const uint32_t (&words)[kPairs], float multiplier) {
-    const float factor = nvfp4 && plain ? fabsf(multiplier) : multiplier;
+    const float factor = nvfp4 ? fabsf(multiplier) : multiplier;
     const auto eight = [&](const uint32_t* from) {
         uint32_t pairs[4];
         four_pairs<nvfp4, plain>(from, pair_factors(factor, factor), odd_halves(multiplier), pairs);
-        return masked<nvfp4, plain>(plain ? pack_nibble_pairs(pairs, from) : pack_nibble_pairs(pairs), factor);
+        return masked<nvfp4>(plain ? pack_nibble_pairs(pairs, from) : pack_nibble_pairs(pairs), factor);
     };
     return {eight(words), eight(words + 4)};
+}
+
+// A column's 16 codes, from four of each in the halves of words.
+template <bool nvfp4>
+__device__ __forceinline__ uint2 column_line(const uint32_t (&lines)[4], uint32_t halves, float factor) {
+    return {masked<nvfp4>(__byte_perm(lines[0], lines[1], halves), factor),
+            masked<nvfp4>(__byte_perm(lines[2], lines[3], halves), factor)};
 }
 
 // Of two columns.
 template <bool nvfp4, bool plain>
 __device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], float low, float high, uint2 (&codes)[2]) {
-    const float first = nvfp4 && plain ? fabsf(low) : low, second = nvfp4 && plain ? fabsf(high) : high;
+    const float first = nvfp4 ? fabsf(low) : low, second = nvfp4 ? fabsf(high) : high;
     const uint32_t odd = select_bits(0xFFFF, odd_halves(low), odd_halves(high));
     uint32_t lines[4];
 #pragma unroll
@@ -250,27 +343,136 @@ __device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], fl
         four_pairs<nvfp4, plain>(words + 4 * g, pair_factors(first, second), odd, pairs);
         lines[g] = plain ? pack_nibble_lines(pairs, words + 4 * g) : pack_nibble_lines(pairs);
     }
-    const auto line = [&](uint32_t halves, float factor) {
-        return uint2{masked<nvfp4, plain>(__byte_perm(lines[0], lines[1], halves), factor),
-                     masked<nvfp4, plain>(__byte_perm(lines[2], lines[3], halves), factor)};
+    codes[0] = column_line<nvfp4>(lines, 0x5410, first);
+    codes[1] = column_line<nvfp4>(lines, 0x7632, second);
+}
+
+// ---- Stochastic codes ------------------------------------------------------------------------------------------------
+
+// The codes of two words' elements, signs among them, in the low nibbles of the bytes: the lower half of each, then the upper
+// ones. What is added to them are bytes `low` and low + 2 of one random word, `high` and high + 2 of another.
+template <bool plain>
+__device__ __forceinline__ uint32_t stochastic_bytes(uint32_t first, uint32_t second, float low_factor, float high_factor,
+                                                     uint32_t low_random, int low, uint32_t high_random, int high) {
+    const auto code = [](float value, float factor, uint32_t random, int i) {
+        const uint32_t key = stochastic_key(~random, i);
+        return plain ? (e2m1_place(multiply_rn(fabsf(value), factor)) << 2) + key
+                     : stochastic_e2m1_byte(multiply_rn(value, factor), key);
     };
-    codes[0] = line(0x5410, first);
-    codes[1] = line(0x7632, second);
+    const uint32_t lows = __byte_perm(code(low_value(first), low_factor, low_random, low),
+                                      code(low_value(second), low_factor, low_random, low + 2), 0x0073);
+    const uint32_t highs = __byte_perm(code(high_value(first), high_factor, high_random, high),
+                                       code(high_value(second), high_factor, high_random, high + 2), 0x0073);
+    const uint32_t bytes = __byte_perm(lows, highs, 0x5410);
+    if constexpr (!plain) return (bytes | bytes >> 4) & 0x0F0F0F0Fu;
+    // Of what lies between 6 and 8, 8 counts as 6.
+    return (bytes - (bytes >> 3 & 0x01010101u)) | (sign_bytes(first, second) & 0x08080808u);
+}
+
+template <bool nvfp4, bool plain>
+__device__ __forceinline__ uint2 stochastic_row_codes(const uint32_t (&words)[kPairs], float multiplier,
+                                                      const PhiloxWords& random) {
+    uint32_t codes[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const auto four = [&](int word) {
+            const uint32_t bytes = random.words[word / 2];
+            return stochastic_bytes<plain>(words[word], words[word + 1], multiplier, multiplier, bytes, 0, bytes, 1);
+        };
+        codes[i] = masked<nvfp4>(pack_nibble_bytes(four(4 * i), four(4 * i + 2)), multiplier);
+    }
+    return {codes[0], codes[1]};
+}
+
+// Of two columns; `random` is theirs.
+template <bool nvfp4, bool plain>
+__device__ __forceinline__ void stochastic_column_codes(const uint32_t (&words)[kChunk], float low, float high,
+                                                        const PhiloxWords (&random)[2], uint2 (&codes)[2]) {
+    uint32_t lines[4];
+#pragma unroll
+    for (int g = 0; g < 4; g++) {
+        const auto rows = [&](int i) {
+            return stochastic_bytes<plain>(words[4 * g + i], words[4 * g + i + 2], low, high, random[0].words[g], i,
+                                           random[1].words[g], i);
+        };
+        lines[g] = rows(0) + rows(1) * 16;
+    }
+    codes[0] = column_line<nvfp4>(lines, 0x5410, low);
+    codes[1] = column_line<nvfp4>(lines, 0x7632, high);
 }
 
 // ---- Parts -----------------------------------------------------------------------------------------------------------
 
 // The lane's chunk of a line to memory, its scale to its word.
-__device__ __forceinline__ void put_chunk(const Rule& rule, int line, uint32_t scale, uint2 codes) {
-    if (rule.scales) rule.scales[line * int(sizeof(Shared::scales[0][0]))] = uint8_t(scale);
+__device__ __forceinline__ void put_chunk(const Rule& rule, Shared& shared, int line, uint32_t scale, uint2 codes) {
+    put_scale(shared.scales[rule.which], line, rule.scale_byte, scale);
     if (line < rule.lines)
         store_chunk_codes(rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes, codes, rule.bytes, rule.wide);
 }
 
-template <bool nvfp4>
-__device__ __forceinline__ void emit_rowwise(const Arguments& a, bool plain, Shared& shared) {
+__device__ __forceinline__ PhiloxWords line_random(const Rule& rule, const Shared& shared, int line) {
+    return philox(shared.keys, philox_counter(rule.chunk, rule.row + uint32_t(line), rule.which, rule.random_offset));
+}
+
+// Any NVFP4 chunk of a line, plain or not.
+template <Way way>
+__device__ __noinline__ void emit_any(const Arguments& a, bool columnwise, int line, Shared& shared) {
     const QuantizeProblem& p = a.problem;
-    const Rule rule(a, p.rowwise, shared);
+    const Rule rule(a, columnwise ? p.columnwise : p.rowwise, shared);
+    float values[kChunk];
+    read_chunk(shared.tile, columnwise, line, values);
+    const float amax = larger_magnitude(0, values);
+    uint32_t scale = 0;
+    if constexpr (is_four_over_six(way)) {
+        const Nvfp4Candidates candidates = nvfp4_candidates(amax, rule.global);
+        const Errors errors = chunk_errors<way == Way::FourOverSixMse>(values, candidates, rule.global);
+        scale = nvfp4_choice(candidates, errors.four, errors.six);
+    } else {
+        scale = p.square_tiles ? shared.cells[columnwise][cell_of(columnwise, line)] : nvfp4_scale(amax, rule.global);
+    }
+    const float multiplier = nvfp4_multiplier(scale, rule.global);
+    uint2 codes;
+    if constexpr (way == Way::Stochastic) {
+        const PhiloxWords random = line_random(rule, shared, line);
+        codes = {stochastic_codes(values, multiplier, random.words),
+                 stochastic_codes(values + kPairs, multiplier, random.words + 2)};
+    } else {
+        codes = {nearest_codes(values, multiplier), nearest_codes(values + kPairs, multiplier)};
+    }
+    const uint32_t mask = nvfp4_code_mask(scale);
+    put_chunk(rule, shared, line, scale, {codes.x & mask, codes.y & mask});
+}
+
+// The block that the lane's chunk of a row lies in. False where an element of NVFP4 may not be plain.
+template <bool nvfp4>
+__device__ __forceinline__ bool row_block(const Arguments& a, const Rule& rule, const Shared& shared,
+                                          const uint32_t (&words)[kPairs], int line, Block& block) {
+    const QuantizeProblem& p = a.problem;
+    if (p.square_tiles) {
+        block = square_block<nvfp4>(rule, shared, line);
+        return true;
+    } else if constexpr (nvfp4) {
+        const uint32_t amax = largest_of_row<Nonfinite::Propagate>(words);
+        block = nvfp4_block(rule, amax);
+        return __all_sync(kAllLanes, is_plain(amax, block));
+    } else {
+        block = mx_block(a, p.nonfinite == Nonfinite::Saturate ? largest_of_row<Nonfinite::Saturate>(words)
+                                                               : largest_of_row<Nonfinite::Propagate>(words));
+        return true;
+    }
+}
+
+template <bool nvfp4, bool plain, Way way>
+__device__ __forceinline__ uint2 any_row_codes(const Rule& rule, const Shared& shared, const uint32_t (&words)[kPairs],
+                                               int line, float multiplier) {
+    if constexpr (way == Way::Stochastic)
+        return stochastic_row_codes<nvfp4, plain>(words, multiplier, line_random(rule, shared, line));
+    return row_codes<nvfp4, plain>(words, multiplier);
+}
+
+template <bool nvfp4, Way way>
+__device__ __forceinline__ void emit_rowwise(const Arguments& a, bool plain, Shared& shared) {
+    const Rule rule(a, a.problem.rowwise, shared);
     const RowReader<Bf16> rows(shared.tile, row_of_step(0), chunk_of_lane());
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
@@ -278,29 +480,52 @@ __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool plain, Sha
         uint32_t words[kPairs];
         rows.read_words(line - row_of_step(0), words);
         Block block;
-        if (p.square_tiles) {
-            block = square_block<nvfp4>(rule, shared, line / kChunk * kSideChunks + chunk_of_lane(), plain);
-        } else if constexpr (nvfp4) {
-            const uint32_t amax = largest_of_row<Nonfinite::Propagate>(words);
-            block = nvfp4_block(rule, amax);
-            plain = __all_sync(kAllLanes, is_plain(amax, block));
-            if (!plain)
-                block = nvfp4_exact_block(rule, shared.tables.globals[0],
-                                          largest_of_row<Nonfinite::Saturate>(words));
-        } else {
-            block = mx_block(a, p.nonfinite == Nonfinite::Saturate ? largest_of_row<Nonfinite::Saturate>(words)
-                                                                   : largest_of_row<Nonfinite::Propagate>(words));
+        if (!row_block<nvfp4>(a, rule, shared, words, line, block) || (nvfp4 && !plain)) {
+            emit_any<way>(a, false, line, shared);
+            continue;
         }
-        const uint2 codes =
-            plain ? row_codes<nvfp4, true>(words, block.multiplier) : row_codes<nvfp4, false>(words, block.multiplier);
-        put_chunk(rule, line, block.scale, codes);
+        const uint2 codes = nvfp4 || plain ? any_row_codes<nvfp4, true, way>(rule, shared, words, line, block.multiplier)
+                                           : any_row_codes<nvfp4, false, way>(rule, shared, words, line, block.multiplier);
+        put_chunk(rule, shared, line, block.scale, codes);
     }
 }
 
+// The same of columns `line` and the next.
 template <bool nvfp4>
-__device__ __forceinline__ void emit_columnwise(const Arguments& a, bool plain, Shared& shared) {
+__device__ __forceinline__ bool column_blocks(const Arguments& a, const Rule& rule, const Shared& shared,
+                                              const uint32_t (&words)[kChunk], int line, Block (&blocks)[2]) {
     const QuantizeProblem& p = a.problem;
-    const Rule rule(a, p.columnwise, shared);
+    if (p.square_tiles) {
+        blocks[0] = blocks[1] = square_block<nvfp4>(rule, shared, line);
+        return true;
+    } else if constexpr (nvfp4) {
+        const uint32_t largest = largest_pair<Nonfinite::Propagate>(words);
+        const uint32_t first = magnitude_bits<Bf16>(largest, 0), second = magnitude_bits<Bf16>(largest, 1);
+        blocks[0] = nvfp4_block(rule, first);
+        blocks[1] = nvfp4_block(rule, second);
+        return __all_sync(kAllLanes, is_plain(first, blocks[0]) && is_plain(second, blocks[1]));
+    } else {
+        const uint32_t largest = largest_pair(p.nonfinite, words);
+        blocks[0] = mx_block(a, magnitude_bits<Bf16>(largest, 0));
+        blocks[1] = mx_block(a, magnitude_bits<Bf16>(largest, 1));
+        return true;
+    }
+}
+
+template <bool nvfp4, bool plain, Way way>
+__device__ __forceinline__ void any_column_codes(const Rule& rule, const Shared& shared, const uint32_t (&words)[kChunk],
+                                                 int line, const Block (&blocks)[2], uint2 (&codes)[2]) {
+    if constexpr (way == Way::Stochastic) {
+        const PhiloxWords random[2] = {line_random(rule, shared, line), line_random(rule, shared, line + 1)};
+        stochastic_column_codes<nvfp4, plain>(words, blocks[0].multiplier, blocks[1].multiplier, random, codes);
+    } else {
+        column_codes<nvfp4, plain>(words, blocks[0].multiplier, blocks[1].multiplier, codes);
+    }
+}
+
+template <bool nvfp4, Way way>
+__device__ __forceinline__ void emit_columnwise(const Arguments& a, bool plain, Shared& shared) {
+    const Rule rule(a, a.problem.columnwise, shared);
     static_assert(kChunkSteps == 4);
     const int first = column_pair_place<Bf16>(column_of_step<Bf16>(0), chunk_of_lane());
     const int second = column_pair_place<Bf16>(column_of_step<Bf16>(2), chunk_of_lane());
@@ -309,35 +534,65 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool plain, 
         const int line = column_of_step<Bf16>(0) + i * 4;
         uint32_t words[kChunk];
         read_column_pair(shared.tile, i == 0 ? first : second, words);
-        Block low, high;
-        if (p.square_tiles) {
-            low = high = square_block<nvfp4>(rule, shared, chunk_of_lane() * kSideChunks + line / kChunk, plain);
-        } else if constexpr (nvfp4) {
-            const uint32_t largest = largest_pair<Nonfinite::Propagate>(words);
-            const uint32_t first = magnitude_bits<Bf16>(largest, 0), second = magnitude_bits<Bf16>(largest, 1);
-            low = nvfp4_block(rule, first);
-            high = nvfp4_block(rule, second);
-            plain = __all_sync(kAllLanes, is_plain(first, low) && is_plain(second, high));
-            if (!plain) {
-                const uint32_t numbers = largest_pair<Nonfinite::Saturate>(words);
-                low = nvfp4_exact_block(rule, shared.tables.globals[1], magnitude_bits<Bf16>(numbers, 0));
-                high = nvfp4_exact_block(rule, shared.tables.globals[1], magnitude_bits<Bf16>(numbers, 1));
-            }
-        } else {
-            const uint32_t largest = largest_pair(p.nonfinite, words);
-            low = mx_block(a, magnitude_bits<Bf16>(largest, 0));
-            high = mx_block(a, magnitude_bits<Bf16>(largest, 1));
+        Block blocks[2];
+        if (!column_blocks<nvfp4>(a, rule, shared, words, line, blocks) || (nvfp4 && !plain)) {
+            emit_any<way>(a, true, line, shared);
+            emit_any<way>(a, true, line + 1, shared);
+            continue;
         }
         uint2 codes[2];
-        if (plain) column_codes<nvfp4, true>(words, low.multiplier, high.multiplier, codes);
-        else column_codes<nvfp4, false>(words, low.multiplier, high.multiplier, codes);
-        put_chunk(rule, line, low.scale, codes[0]);
-        put_chunk(rule, line + 1, high.scale, codes[1]);
+        if (nvfp4 || plain) any_column_codes<nvfp4, true, way>(rule, shared, words, line, blocks, codes);
+        else any_column_codes<nvfp4, false, way>(rule, shared, words, line, blocks, codes);
+        put_chunk(rule, shared, line, blocks[0].scale, codes[0]);
+        put_chunk(rule, shared, line + 1, blocks[1].scale, codes[1]);
+    }
+}
+
+// The lane's chunks of rows and of columns, two elements to a word: the one of step i.
+struct LineReader {
+    RowReader<Bf16> rows;
+    int columns[2];
+
+    __device__ __forceinline__ explicit LineReader(const ChunkTile<Bf16>& tile)
+        : rows(tile, row_of_step(0), chunk_of_lane()),
+          columns{column_pair_place<Bf16>(column_of_step<Bf16>(0), chunk_of_lane()),
+                  column_pair_place<Bf16>(column_of_step<Bf16>(2), chunk_of_lane())} {}
+    __device__ __forceinline__ void read(bool columnwise, int i, uint32_t (&words)[kPairs]) const {
+        if (!columnwise) return rows.read_words(row_of_step(i) - row_of_step(0), words);
+        uint32_t pairs[kChunk];
+        read_column_pair(rows.tile, i < 2 ? columns[0] : columns[1], pairs);
+        const uint32_t halves = i % 2 == 0 ? 0x5410 : 0x7632;
+#pragma unroll
+        for (int j = 0; j < kPairs; j++) words[j] = __byte_perm(pairs[2 * j], pairs[2 * j + 1], halves);
+    }
+};
+
+// Four over six, of all parts: its loop is so long that a second one for columns would push it out of the instruction cache.
+template <Way way>
+__device__ __forceinline__ void emit_better(const Arguments& a, Shared& shared) {
+    const QuantizeProblem& p = a.problem;
+    const LineReader reader(shared.tile);
+#pragma unroll 1
+    for (int which = 0; which < 2; which++) {
+        if (!(which == 0 ? p.has_rowwise : p.has_columnwise)) continue;
+        const Rule rule(a, which == 0 ? p.rowwise : p.columnwise, shared);
+        const int first = which == 0 ? row_of_step(0) : column_of_step<Bf16>(0);
+#pragma unroll 1
+        for (int i = 0; i < kChunkSteps; i++) {
+            const int line = first + (which == 0 ? i * 4 : i / 2 * 8 + i % 2);
+            uint32_t words[kPairs];
+            reader.read(which, i, words);
+            Block block;
+            if (better_block<way == Way::FourOverSixMse>(rule, shared, words, line, block))
+                put_chunk(rule, shared, line, block.scale, row_codes<true, true>(words, block.multiplier));
+            else
+                emit_any<way>(a, which, line, shared);
+        }
     }
 }
 
 // The tile, and what all threads know of it. Ends with a barrier.
-template <bool nvfp4>
+template <bool nvfp4, Way way>
 __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared& shared) {
     const QuantizeProblem& p = a.problem;
     const float amax = nvfp4 ? table_amax(p, place.scope) : 0;
@@ -345,15 +600,15 @@ __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& p
     if (a.wide_in) copy_plain(shared.tile, p.in, plain);
     else fill_plain(shared.tile, p.in, plain, false);
     describe_tile(p, place, shared.place);
-    if constexpr (nvfp4) {
-        put_tables(p, amax, shared.tables);
-        cut_tables(p, shared);
-    }
+    if constexpr (way == Way::Stochastic) put_keys(p, shared.keys);
+    if constexpr (nvfp4 && way == Way::Stochastic) put_tables(p, amax, shared.tables);
+    if constexpr (nvfp4 && way != Way::Stochastic) put_cut_tables(p, amax, shared);
+    if constexpr (is_four_over_six(way)) put_errors(shared);
     wait_for_pieces();
     __syncthreads();
 }
 
-template <bool nvfp4>
+template <bool nvfp4, Way way>
 __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     quantize_fp4_pairs_kernel(const __grid_constant__ Arguments a) {
     extern __shared__ uint4 memory[];
@@ -361,14 +616,22 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     const QuantizeProblem& p = a.problem;
     TilePlace place;
     if (!find_tile(a.tiles.tiles, p.grouped, a.tiles.units, shared.place.group, place)) return;
-    load_tile<nvfp4>(a, place, shared);
-    const bool plain = p.square_tiles ? square_scales<nvfp4>(a, shared) : a.plain;
-    if (p.has_rowwise) emit_rowwise<nvfp4>(a, plain, shared);
-    if (p.has_columnwise) emit_columnwise<nvfp4>(a, plain, shared);
+    load_tile<nvfp4, way>(a, place, shared);
+    if constexpr (is_four_over_six(way)) {
+        emit_better<way>(a, shared);
+    } else {
+        const bool plain = p.square_tiles ? square_scales<nvfp4>(a, shared) : nvfp4 || a.plain;
+        if (p.has_rowwise) emit_rowwise<nvfp4, way>(a, plain, shared);
+        if (p.has_columnwise) emit_columnwise<nvfp4, way>(a, plain, shared);
+    }
     __syncthreads();
     if (p.has_rowwise) store_scales(p.rowwise, shared.place.parts[0], shared.scales[0]);
     if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[1], shared.scales[1]);
 }
+
+// Only NVFP4 has four over six.
+template <bool nvfp4, Way way>
+constexpr bool exists = nvfp4 || !is_four_over_six(way);
 
 std::string declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.format->element != Element::E2M1)
@@ -376,8 +639,8 @@ std::string declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.in.format != MXQ_FORMAT_BF16)
         return std::string("needs bf16, found ") + find_format(problem.in.format)->name;
     if (problem.hadamard.rowwise || problem.hadamard.columnwise) return "needs no transform, found a Hadamard transform";
-    if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
-    if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
+    if (problem.four_over_six != FourOverSix::None && problem.square_tiles)
+        return "needs blocks of one line for four-over-six, found 16x16";
     return needs_cuda(context);
 }
 
@@ -389,8 +652,19 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
                       below_seven && problem.nonfinite == Nonfinite::Propagate, is_wide<Bf16>(problem.in),
                       {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
     if (a.tiles.count() == 0) return;
-    const auto kernel = problem.format->is_nvfp4() ? quantize_fp4_pairs_kernel<true> : quantize_fp4_pairs_kernel<false>;
-    launch(context, kernel, "quantize_fp4_pairs", a.tiles.tiles.grid(), dim3(kChunkThreads), sizeof(Shared), call.stream, a);
+    with_way(problem, [&](auto way) {
+        const auto run_kernel = [&](auto kernel) {
+            launch(context, kernel, "quantize_fp4_pairs", a.tiles.tiles.grid(), dim3(kChunkThreads), sizeof(Shared),
+                   call.stream, a);
+        };
+        if (problem.format->is_nvfp4()) run_kernel(quantize_fp4_pairs_kernel<true, way>);
+        else if constexpr (exists<false, way>) run_kernel(quantize_fp4_pairs_kernel<false, way>);
+    });
+}
+
+template <bool nvfp4, Way... ways>
+void load_ways() {
+    (load_kernel(reinterpret_cast<const void*>(quantize_fp4_pairs_kernel<nvfp4, ways>), sizeof(Shared)), ...);
 }
 
 }  // namespace
@@ -398,8 +672,8 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
 const QuantizeImplementation quantize_fp4_pairs = {"quantize_fp4_pairs", declines, nullptr, run};
 
 void load_quantize_fp4_pairs() {
-    load_kernel(reinterpret_cast<const void*>(quantize_fp4_pairs_kernel<true>), sizeof(Shared));
-    load_kernel(reinterpret_cast<const void*>(quantize_fp4_pairs_kernel<false>), sizeof(Shared));
+    load_ways<true, Way::Nearest, Way::Stochastic, Way::FourOverSixMae, Way::FourOverSixMse>();
+    load_ways<false, Way::Nearest, Way::Stochastic>();
 }
 
 }  // namespace mxq::cuda

@@ -44,6 +44,40 @@ MXQ_HD uint32_t min_bf16_pairs(uint32_t a, uint32_t b) {
 #endif
 }
 
+// The greater of two numbers in both halves.
+MXQ_HD uint32_t max_bf16_pairs(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+    uint32_t greatest;
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(greatest) : "r"(a), "r"(b));
+    return greatest;
+#else
+    const auto half = [](uint32_t x, uint32_t y) {
+        return to_float(Bf16{uint16_t(x)}) < to_float(Bf16{uint16_t(y)}) ? y & 0xFFFF : x & 0xFFFF;
+    };
+    return half(a, b) | half(a >> 16, b >> 16) << 16;
+#endif
+}
+
+// Of the larger magnitude in both halves, with some sign.
+MXQ_HD uint32_t farther_bf16_pairs(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860
+    uint32_t farther;
+    asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(farther) : "r"(a), "r"(b));
+    return farther;
+#else
+    return max_bf16_pairs(a & ~kSigns, b & ~kSigns);
+#endif
+}
+
+// Two fp32 values cut to BF16.
+MXQ_HD uint32_t upper_halves(float low, float high) {
+#if defined(__CUDA_ARCH__)
+    return permute_bytes(float_bits(low), float_bits(high), 0x7632);
+#else
+    return float_bits(low) >> 16 | (float_bits(high) & 0xFFFF0000u);
+#endif
+}
+
 MXQ_HD uint32_t abs_bf16_pairs(uint32_t a) {
 #if defined(__CUDA_ARCH__)
     uint32_t magnitudes;
@@ -72,13 +106,12 @@ MXQ_HD uint32_t encode_e2m1_halves(uint32_t magnitudes, uint32_t signs) {
     return add_bf16_pairs(signed_four, bf16_twice(-1), rounded);  // 128 + code, and 8 of a sign
 }
 
-// Of BF16 values. A NaN must be one that arithmetic made (the device's have no sign).
-MXQ_HD uint32_t encode_e2m1_bf16(uint32_t values) { return encode_e2m1_halves(abs_bf16_pairs(values), values); }
-
 // Of fp32 values: cut to BF16, the last bit set where anything was cut off, which rounding to five bits or less cannot tell
-// from the values.
+// from the values. A NaN must be one that arithmetic made (the device's have no sign).
 MXQ_HD uint32_t encode_e2m1_floats(float first, float second) {
-#if defined(__CUDA_ARCH__)
+#if MXQ_SMALL_FLOATS
+    return encode_e2m1_to_halves(first, second) | 0x43004300;
+#elif defined(__CUDA_ARCH__)
     const uint32_t kept = permute_bytes(float_bits(first), float_bits(second), 0x7632);
     const uint32_t rest = permute_bytes(float_bits(first), float_bits(second), 0x5410);
     return encode_e2m1_halves((kept | __vminu2(rest, kBothHalves)) & ~kSigns, kept);
@@ -86,6 +119,15 @@ MXQ_HD uint32_t encode_e2m1_floats(float first, float second) {
     const auto half = [](uint32_t bits) { return bits >> 16 | ((bits & 0xFFFF) != 0); };
     const uint32_t cut = half(float_bits(first)) | half(float_bits(second)) << 16;
     return encode_e2m1_halves(cut & ~kSigns, cut);
+#endif
+}
+
+// Of BF16 values, NaN as before.
+MXQ_HD uint32_t encode_e2m1_bf16(uint32_t values) {
+#if MXQ_SMALL_FLOATS
+    return encode_e2m1_floats(bits_float(values << 16), bits_float(values & 0xFFFF0000u));
+#else
+    return encode_e2m1_halves(abs_bf16_pairs(values), values);
 #endif
 }
 
@@ -99,7 +141,7 @@ MXQ_HD uint32_t encode_e2m1_floats(float first, float second) {
 //     exact ones, no 3 or 7  the same with the multiplier before, whose products are all less
 //     no 1 or 5 just above   cut products stay as they are: those that were halfway go to the even code
 //
-// Few multipliers fit none of these.
+// Few multipliers fit none of these. Where instructions round to E2M1, nothing is cut, and every multiplier serves as it is.
 struct CutMultiplier {
     float factor;  // NaN: none
     bool odd;
@@ -107,7 +149,9 @@ struct CutMultiplier {
 
 // Positive products below 7: codes in the low bytes of both halves. `odd` is kBothHalves or 0.
 MXQ_HD uint32_t round_e2m1_floats(float first, float second, uint32_t odd) {
-#if defined(__CUDA_ARCH__)
+#if MXQ_SMALL_FLOATS
+    return encode_e2m1_to_halves(first, second);
+#elif defined(__CUDA_ARCH__)
     uint32_t cut, line, above, code;
     asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(cut) : "f"(second), "f"(first));
     cut |= odd;
@@ -140,6 +184,9 @@ MXQ_HD bool is_on_side(float product, float cut, float halfway, bool even_above,
 enum class CutWay : uint32_t { Odd, Before, Even, None };
 
 MXQ_HD CutWay cut_way(float multiplier) {
+#if MXQ_SMALL_FLOATS
+    return CutWay::Even;
+#else
     const float significand = bits_float((float_bits(multiplier) & 0x7FFFFF) | 127u << 23);
     const float inverse = reciprocal_rn(significand);
     for (uint32_t i = 0; i < 3; ++i) {
@@ -153,6 +200,7 @@ MXQ_HD CutWay cut_way(float multiplier) {
         if (serves(1, false) && serves(3, true) && serves(5, false) && serves(7, true)) return way;
     }
     return CutWay::None;
+#endif
 }
 
 MXQ_HD CutMultiplier cut_multiplier(float multiplier, CutWay way) {
@@ -195,12 +243,14 @@ __device__ __forceinline__ uint32_t sign_bytes(uint32_t first, uint32_t second) 
     return bytes;
 }
 
+// Codes of elements 0, 2, 1, 3 in the bytes of `low`, 4, 6, 5, 7 in `high`.
+__device__ __forceinline__ uint32_t pack_nibble_bytes(uint32_t low, uint32_t high) {
+    return __byte_perm(low + (low >> 12), high + (high >> 12), 0x5410);
+}
+
 __device__ __forceinline__ uint32_t pack_nibble_pairs(const uint32_t (&pairs)[4], const uint32_t* signs) {
-    uint32_t low = __byte_perm(pairs[0], pairs[1], 0x6240) | (sign_bytes(signs[0], signs[1]) & 0x08080808u);
-    uint32_t high = __byte_perm(pairs[2], pairs[3], 0x6240) | (sign_bytes(signs[2], signs[3]) & 0x08080808u);
-    low += low >> 12;
-    high += high >> 12;
-    return __byte_perm(low, high, 0x5410);
+    return pack_nibble_bytes(__byte_perm(pairs[0], pairs[1], 0x6240) | (sign_bytes(signs[0], signs[1]) & 0x08080808u),
+                             __byte_perm(pairs[2], pairs[3], 0x6240) | (sign_bytes(signs[2], signs[3]) & 0x08080808u));
 }
 
 __device__ __forceinline__ uint32_t pack_nibble_lines(const uint32_t (&pairs)[4], const uint32_t* signs) {
@@ -208,11 +258,11 @@ __device__ __forceinline__ uint32_t pack_nibble_lines(const uint32_t (&pairs)[4]
     return pack_nibble_lines(pairs) | (select_bits(0x80808080u, odd, even) & 0x88888888u);
 }
 
-// Six bits go through the 8-bit type of the same mantissa, where there is one. The values of both halves as it takes them,
-// clamped to E's range.
+// Six bits go through the 8-bit type of the same mantissa, where there is one and no instruction of their own. The values of
+// both halves as it takes them, clamped to E's range.
 template <class E>
 __device__ __forceinline__ uint32_t prepare_six_bit_pair(uint32_t values) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
     uint32_t clamped;  // NaN: max
     asm("min.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(clamped) : "r"(values), "r"(bf16_twice(E::max)));
     return multiply_bf16_pairs(clamped, bf16_twice(WideType<E>::to_wide));
@@ -224,7 +274,7 @@ __device__ __forceinline__ uint32_t prepare_six_bit_pair(uint32_t values) {
 // The codes of four such values, a byte each.
 template <class E>
 __device__ __forceinline__ uint32_t encode_six_bits(float a, float b, float c, float d) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
     constexpr auto kind = WideType<E>::kind;
     const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kind);
     const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, kind);

@@ -9,6 +9,17 @@
 #define MXQ_HD inline __attribute__((always_inline))
 #endif
 
+// Whether the toolkit's conversions of codes below a byte and of E8M0 (cuda_fp4.h, cuda_fp6.h, cuda_fp8.h) are instructions: on
+// Blackwell's family-specific targets, such as sm_100f and sm_120f. They are taken where they give the contract's bits for all
+// that comes to them, so that they change nothing but speed. On other devices they are long programs with the same results: a
+// test has them there, to run what stands around the instructions (tests/cuda/device_numerics.cu).
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH_FAMILY_SPECIFIC__ >= 1000 || (defined(MXQ_TEST_SMALL_FLOATS) && __CUDA_ARCH__ >= 890))
+#define MXQ_SMALL_FLOATS 1
+#else
+#define MXQ_SMALL_FLOATS 0
+#endif
+
 namespace mxq {
 
 MXQ_HD uint32_t float_bits(float value) {
@@ -72,7 +83,7 @@ constexpr uint32_t kNanBits = 0x7FFFFFFFu;  // the one NaN that the library writ
 MXQ_HD bool is_nan(float value) { return value != value; }
 MXQ_HD bool is_nan_bits(uint32_t bits) { return (bits & kMagnitudeMask) > kInfinityBits; }
 
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__)
 // Each nibble of the selector names a byte, of `high` from 4 on; its top bit takes that byte's sign instead, eight times.
 __device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
     uint32_t bytes;

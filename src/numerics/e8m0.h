@@ -43,7 +43,16 @@ MXQ_HD constexpr ScaleSteps scale_steps(ScaleRounding rounding, Nonfinite policy
 
 // The scale byte of a block whose largest magnitude has these bits.
 MXQ_HD uint32_t scale_of(uint32_t amax, const ScaleSteps& steps) {
-    const uint32_t bits = float_bits(multiply_rn(bits_float(amax), steps.factor));
+    const float scaled = multiply_rn(bits_float(amax), steps.factor);
+#if MXQ_SMALL_FLOATS
+    // RCEIL's quotients are below the largest scale, or above nan_from: the instruction rounds all others up as it does, those
+    // up to 2^-127 to the least scale. CEIL's may be above the largest scale before the exponent is subtracted.
+    if (steps.add != steps.add_subnormal) {
+        const uint32_t up = __nv_cvt_float_to_e8m0(scaled, __NV_NOSAT, cudaRoundPosInf);
+        return amax >= steps.nan_from ? steps.nan_scale : up;
+    }
+#endif
+    const uint32_t bits = float_bits(scaled);
     const uint32_t exponent = (bits + (bits < 0x800000 ? steps.add_subnormal : steps.add)) >> 23;
     const uint32_t scale = exponent > steps.subtract ? exponent - steps.subtract : 0;
     return amax >= steps.nan_from ? steps.nan_scale : scale;
@@ -55,18 +64,34 @@ MXQ_HD uint32_t scale_of(uint32_t amax) {
     return scale_of(amax, steps);
 }
 
+#if MXQ_SMALL_FLOATS
+// 2^(scale - 127) of the low byte, as BF16: all of its values are there, the subnormal 2^-127 too. Of NaN these are other bits
+// than below, of which products have none.
+__device__ __forceinline__ float scale_instruction(uint32_t scale) {
+    return bits_float(uint32_t(__nv_cvt_e8m0x2_to_bf162raw(static_cast<__nv_fp8x2_storage_t>(scale)).x) << 16);
+}
+#endif
+
 // 2^(127 - scale), exact: what elements are multiplied by. Scale 254 gives the subnormal 2^-127, 255 NaN.
 MXQ_HD float scale_reciprocal(uint32_t scale) {
+#if MXQ_SMALL_FLOATS
+    return scale_instruction(254 - scale);  // of 255: of 255
+#else
     const uint32_t normal = (254 - scale) << 23;
     const uint32_t special = scale == 254 ? 0x00400000u : kNanBits;
     return bits_float(scale < 254 ? normal : special);
+#endif
 }
 
 // 2^(scale - 127), exact: what codes are multiplied by. Scale 0 gives the subnormal 2^-127, 255 NaN.
 MXQ_HD float scale_value(uint32_t scale) {
+#if MXQ_SMALL_FLOATS
+    return scale_instruction(scale);
+#else
     const uint32_t normal = scale << 23;
     const uint32_t special = scale == 0 ? 0x00400000u : kNanBits;
     return bits_float(scale != 0 && scale != 255 ? normal : special);
+#endif
 }
 
 // The bits that codes of a block may have, in every byte and for stored codes alike. Under scale 255 a type without NaN has

@@ -6,6 +6,8 @@
 
 #include "numerics/bits.h"
 #if defined(__CUDACC__)
+#include <cuda_fp4.h>
+#include <cuda_fp6.h>
 #include <cuda_fp8.h>
 #endif
 
@@ -100,6 +102,7 @@ template <class E>
 struct WideType {
     static constexpr bool is_e4m3 = E::mantissa_bits == 3;
     static constexpr __nv_fp8_interpretation_t kind = is_e4m3 ? __NV_E4M3 : __NV_E5M2;
+    static constexpr __nv_fp6_interpretation_t six_bits = is_e4m3 ? __NV_E2M3 : __NV_E3M2;
     static constexpr int exponent = (is_e4m3 ? E4M3::bias : E5M2::bias) - E::bias;
     static constexpr float to_wide = 1.0f / float(1 << exponent);
     static constexpr uint32_t from_wide = uint32_t(15 + exponent) << 10 | uint32_t(15 + exponent) << 26;  // as two halves
@@ -107,6 +110,40 @@ struct WideType {
 
 __device__ __forceinline__ __half2 halves(uint32_t bits) { return __half2(__builtin_bit_cast(__half2_raw, bits)); }
 
+#if MXQ_SMALL_FLOATS
+// Instructions that round as encode does: to nearest even, beyond the largest value (Inf too) to it, NaN to the largest value
+// without a sign; every other sign is kept, that of zero and of what becomes zero too. The values of codes are exact in F16.
+template <class E>
+__device__ __forceinline__ uint32_t encode_six_bit_pair(float first, float second) {
+    return __nv_cvt_float2_to_fp6x2(make_float2(first, second), WideType<E>::six_bits, cudaRoundNearest);
+}
+
+template <class E>
+__device__ __forceinline__ float2 decode_six_bit_pair(uint32_t codes) {
+    const auto pair = static_cast<__nv_fp6x2_storage_t>(codes);
+    return __half22float2(__half2(__nv_cvt_fp6x2_to_halfraw2(pair, WideType<E>::six_bits)));
+}
+
+// The first code in the low nibble.
+__device__ __forceinline__ uint32_t encode_e2m1_nibbles(float first, float second) {
+    return __nv_cvt_float2_to_fp4x2(make_float2(first, second), __NV_E2M1, cudaRoundNearest);
+}
+
+__device__ __forceinline__ uint32_t encode_e2m1_pair(float first, float second) {
+    const uint32_t nibbles = encode_e2m1_nibbles(first, second);
+    return (nibbles | nibbles << 4) & 0x0F0F;
+}
+
+// In the two halves of a word.
+__device__ __forceinline__ uint32_t encode_e2m1_to_halves(float first, float second) {
+    return (encode_e2m1_nibbles(first, second) * 0x1001) & 0x000F000F;
+}
+
+__device__ __forceinline__ float2 decode_e2m1_pair(uint32_t codes) {
+    const auto nibbles = static_cast<__nv_fp4x2_storage_t>(codes | codes >> 4);
+    return __half22float2(__half2(__nv_cvt_fp4x2_to_halfraw2(nibbles, __NV_E2M1)));
+}
+#else
 template <class E>
 __device__ __forceinline__ uint32_t encode_six_bit_pair(float first, float second) {
     using W = WideType<E>;
@@ -144,6 +181,7 @@ __device__ __forceinline__ float2 decode_e2m1_pair(uint32_t codes) {
     const uint32_t magnitudes = permute_bytes(0x3E3C3800u, 0x46444240u, (codes << 4) & 0x7070);
     return __half22float2(halves(magnitudes | ((codes * 0x00101000u) & 0x80008000u)));
 }
+#endif
 #endif
 
 // Two codes at once, the first in the low byte, the second in the next: the bits of encode<E>, but that a NaN must be one

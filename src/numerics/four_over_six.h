@@ -2,9 +2,19 @@
 //
 // An error has no sign, so that all of this is about magnitudes. Its rules are nvfp4.h's; here is only how to get there fast.
 #pragma once
+#include "numerics/bf16_codes.h"
 #include "numerics/nvfp4.h"
 
 namespace mxq {
+
+// On the device for operands: bits that are masked cost an instruction.
+MXQ_HD float magnitude_of(float value) {
+#if defined(__CUDA_ARCH__)
+    return fabsf(value);
+#else
+    return bits_float(float_bits(value) & kMagnitudeMask);
+#endif
+}
 
 // The value of the E2M1 code of a magnitude; NaN counts as 6.
 MXQ_HD float round_to_e2m1(float magnitude) {
@@ -53,13 +63,12 @@ MXQ_HD float nvfp4_errors_16(const float (&values)[16], uint32_t scale, const Nv
     const ErrorDivisor divisor{global.largest, reciprocal_rn(global.largest)};
     float sum = 0;
     for (int i = 0; i < 16; ++i) {
-        const float magnitude = bits_float(float_bits(values[i]) & kMagnitudeMask);
+        const float magnitude = magnitude_of(values[i]);
         const float element = round_to_e2m1(multiply_rn(magnitude, multiplier));
         const float product = nvfp4_product(element, block_scale_value, global.amax);
         const float decoded = corrects ? divisor.divide(product) : divide_rn(product, global.largest);
         const float difference = add_rn(decoded, -magnitude);
-        sum = add_rn(sum, squared ? multiply_rn(difference, difference)
-                                  : bits_float(float_bits(difference) & kMagnitudeMask));
+        sum = add_rn(sum, squared ? multiply_rn(difference, difference) : magnitude_of(difference));
     }
     return sum;
 }
@@ -92,8 +101,8 @@ MXQ_HD ErrorScale error_scale(uint32_t scale, float multiplier, float unit) {
 MXQ_HD bool can_estimate(const Nvfp4Global& global) { return global.amax >= 0x1p-40f && global.amax <= 0x1p+40f; }
 
 MXQ_HD bool can_estimate(float block_amax, uint32_t scale_of_six, const ErrorScale& four, const ErrorScale& six) {
-    const float larger = four.multiplier > six.multiplier ? four.multiplier : six.multiplier;
-    return scale_of_six != 0 && block_amax >= 0x1p-50f && multiply_rn(block_amax, larger) < 7;
+    return scale_of_six != 0 && block_amax >= 0x1p-50f && multiply_rn(block_amax, four.multiplier) < 7 &&
+           multiply_rn(block_amax, six.multiplier) < 7;
 }
 
 MXQ_HD float fused_multiply_add(float a, float b, float c) {
@@ -120,16 +129,50 @@ MXQ_HD float error_estimate_16(const float (&values)[16], const ErrorScale& scal
         const float element = add_rn(add_rn(scaled, magic), -magic);
         const float difference = fused_multiply_add(element, scale.unit, -values[i]);
         float& sum = sums[i % 2];
-        sum = squared ? fused_multiply_add(difference, difference, sum)
-                      : add_rn(sum, bits_float(float_bits(difference) & kMagnitudeMask));
+        sum = squared ? fused_multiply_add(difference, difference, sum) : add_rn(sum, magnitude_of(difference));
     }
     return add_rn(sums[0], sums[1]);
+}
+
+// The same estimate of BF16 elements, two to a word.
+//
+// With t = 2^22 v, or any number within an eighth of that, but 1.5 * 2^22 at least, t - v is rounded to the distance between
+// the codes around v, or to less where v is next to a power of two, which is a code: t less that is the code's value. So t
+// may come from a product in BF16 with a factor that is cut to BF16, and the upper half's from all of the word.
+//
+// A factor that misses by its last place (CutMultiplier) moves products by 2 u v, which adds 12 u a to each difference: 22
+// of them, 32 times, is less than the 1024 u a that is_clear asks for.
+struct PairErrorScale {
+    float multiplier, unit;
+    uint32_t steps;  // the multiplier times 2^22, cut, in both halves
+
+    MXQ_HD explicit PairErrorScale(const ErrorScale& scale)
+        : multiplier(scale.multiplier), unit(scale.unit),
+          steps(upper_halves(multiply_rn(multiplier, 0x1p22f), multiply_rn(multiplier, 0x1p22f))) {}
+};
+
+MXQ_HD float error_of_step(float magnitude, float step, const PairErrorScale& scale) {
+    const float value = add_rn(step, -fused_multiply_add(-magnitude, scale.multiplier, step));
+    return fused_multiply_add(value, scale.unit, -magnitude);
+}
+
+// Adds the errors of a word's two elements to those of lower and upper halves.
+template <bool squared>
+MXQ_HD void add_pair_errors(uint32_t word, const PairErrorScale& scale, float (&sums)[2]) {
+    const uint32_t steps = farther_bf16_pairs(multiply_bf16_pairs(word, scale.steps), bf16_twice(0x1.8p22f));
+    const float step[2] = {magnitude_of(bits_float(steps << 16)), magnitude_of(bits_float(steps))};
+    const float magnitude[2] = {magnitude_of(bits_float(word << 16)), magnitude_of(bits_float(word & 0xFFFF0000u))};
+    for (int i = 0; i < 2; ++i) {
+        const float difference = error_of_step(magnitude[i], step[i], scale);
+        sums[i] =
+            squared ? fused_multiply_add(difference, difference, sums[i]) : add_rn(sums[i], magnitude_of(difference));
+    }
 }
 
 // Whether estimates are far enough apart; not where one is NaN.
 template <bool squared>
 MXQ_HD bool is_clear(float four, float six, float block_amax) {
-    const float apart = bits_float(float_bits(add_rn(four, -six)) & kMagnitudeMask), both = add_rn(four, six);
+    const float apart = magnitude_of(add_rn(four, -six)), both = add_rn(four, six);
     if constexpr (!squared) return apart > multiply_rn(block_amax, 0x1p-14f);
     return apart > add_rn(multiply_rn(multiply_rn(block_amax, block_amax), 0x1p-19f), multiply_rn(both, 0x1p-16f));
 }

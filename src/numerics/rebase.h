@@ -9,7 +9,7 @@
 // are off by at most half a step of the subnormals.
 //
 // The way goes through F16. What is rounded there already, below 2^-24, is far below half of the least code: nothing is
-// rounded twice. E5M2 needs powers of two that F16 does not have, and takes two factors.
+// rounded twice. E5M2 reaches further down than F16's powers of two, and takes two factors where one is not enough.
 #pragma once
 #include <type_traits>
 
@@ -32,12 +32,14 @@ struct Rebase {
 // Of four scale bytes, as a tile's scale.
 template <class E>
 MXQ_HD uint32_t rebased_scale(uint32_t word) {
+    const uint32_t next = ((word & 0x7F7F7F7Fu) + 0x01010101u) ^ (word & 0x80808080u);  // each byte plus 1: 255 becomes 0
     uint32_t largest = 0;
     for (int i = 0; i < 4; i++) {
-        const uint32_t scale = word >> (8 * i) & 0xFF;
-        largest = scale != kScaleNan && scale > largest ? scale : largest;
+        const uint32_t scale = next >> (8 * i) & 0xFF;
+        largest = scale > largest ? scale : largest;
     }
-    return largest > Rebase<E>::headroom ? largest - Rebase<E>::headroom : 1;
+    const int rebased = int(largest) - int(Rebase<E>::headroom + 1);
+    return rebased > 1 ? uint32_t(rebased) : 1;
 }
 
 // Powers of two in both halves of a word, as F16.
@@ -45,37 +47,46 @@ struct RebaseFactors {
     uint32_t first, second;
 };
 
+// From 2^-24 to 2^15.
 MXQ_HD uint32_t half_powers(int exponent) {
+#if defined(__CUDA_ARCH__)
+    const float power = bits_float(uint32_t(exponent + 127) << 23);
+    return __builtin_bit_cast(uint32_t, static_cast<__half2_raw>(__floats2half2_rn(power, power)));  // exact
+#else
     const uint32_t bits = exponent < -14 ? 1u << (exponent + 24) : uint32_t(exponent + 15) << 10;
     return bits * 0x00010001u;
+#endif
 }
 
 // Of a block under `scale` in a tile whose scale becomes `of_tile`.
 template <class E>
 MXQ_HD RebaseFactors rebase_factors(uint32_t scale, uint32_t of_tile) {
-    constexpr int least = Rebase<E>::is_e5m2 ? -16 : -24;
+    constexpr int least = -24;
     const int exponent = int(scale) - int(of_tile) + Rebase<E>::exponent;
     const int first = exponent > least ? exponent : least, rest = exponent - first;
     const uint32_t nan = 0x7FFF7FFFu;
-    return {scale == kScaleNan ? nan : half_powers(first), half_powers(rest > -24 ? rest : -24)};
+    return {scale == kScaleNan ? nan : half_powers(first), half_powers(rest > least ? rest : least)};
 }
 
-// Four codes of four bits, the lowest, as E4M3: a magnitude selects one of eight bytes.
-MXQ_HD uint32_t e2m1_to_e4m3(uint32_t codes) {
+// Four codes of four bits, the lowest: each selects one of eight bytes by its magnitude, and its sign goes where `signs` is set.
+MXQ_HD uint32_t select_e2m1(uint32_t codes, uint32_t low, uint32_t high, uint32_t signs) {
 #if defined(__CUDA_ARCH__)
-    const uint32_t twice = (codes & 0xFFFF) | codes << 8;
-    const uint32_t signs = ((twice << 4) & 0x00800080u) | ((twice << 8) & 0x80008000u);
-    return __byte_perm(0x3C383000u, 0x4C484440u, codes & 0x7777) | signs;
+    const uint32_t negative = permute_bytes(0x80808080u, 0x80808080u, codes) << 7;  // of 255, and of 128 otherwise
+    return permute_bytes(low, high, codes & 0x7777) | (negative & signs);
 #else
-    constexpr uint64_t magnitudes = 0x4C4844403C383000u;
+    const uint64_t magnitudes = uint64_t(high) << 32 | low;
     uint32_t bytes = 0;
     for (int i = 0; i < 4; i++) {
         const uint32_t code = codes >> (4 * i) & 0xF;
-        bytes |= (uint32_t(magnitudes >> (8 * (code & 7)) & 0xFF) | (code & 8) << 4) << (8 * i);
+        bytes |= (uint32_t(magnitudes >> (8 * (code & 7)) & 0xFF) | ((code & 8) << 4 & signs)) << (8 * i);
     }
     return bytes;
 #endif
 }
+
+// As E4M3.
+constexpr uint32_t kE2m1Low = 0x3C383000u, kE2m1High = 0x4C484440u;
+MXQ_HD uint32_t e2m1_to_e4m3(uint32_t codes) { return select_e2m1(codes, kE2m1Low, kE2m1High, 0x80808080u); }
 
 // Four codes of six bits, a byte each: signs on top, mantissas of three bits.
 template <class E>
@@ -86,21 +97,19 @@ MXQ_HD uint32_t six_bits_to_e4m3(uint32_t codes) {
 
 // The bytes of the Inf among four E5M2 codes, as a mask.
 MXQ_HD uint32_t infinities_e5m2(uint32_t codes) {
-    uint32_t mask = 0;
-    for (int i = 0; i < 4; i++)
-        if ((codes >> (8 * i) & 0x7F) == E5M2::first_special) mask |= 0xFFu << (8 * i);
-    return mask;
+    const uint32_t differs = (codes & 0x7F7F7F7Fu) ^ (E5M2::first_special * 0x01010101u);  // 0 in the bytes of Inf
+    return ((0x80808080u - differs) >> 7 & 0x01010101u) * 0xFF;
 }
 
-// Four codes that are read as Rebase<E>::To.
-template <class E>
+// Four codes that are read as Rebase<E>::To. `twice`: by both factors.
+template <class E, bool twice>
 MXQ_HD uint32_t multiply_codes(uint32_t codes, const RebaseFactors& factors) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     constexpr auto kind = WideType<typename Rebase<E>::To>::kind;
     const auto two = [&](uint32_t pair) {
         __half2 values(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), kind));
         values = __hmul2(values, halves(factors.first));
-        if constexpr (Rebase<E>::is_e5m2) values = __hmul2(values, halves(factors.second));
+        if constexpr (twice) values = __hmul2(values, halves(factors.second));
         return uint32_t(__nv_cvt_halfraw2_to_fp8x2(values, __NV_SATFINITE, kind));
     };
     return two(codes & 0xFFFF) | two(codes >> 16) << 16;
@@ -110,7 +119,7 @@ MXQ_HD uint32_t multiply_codes(uint32_t codes, const RebaseFactors& factors) {
             return to_float(from_float<F16>(multiply_rn(value, to_float(F16{uint16_t(factor)}))));
         };
         float value = times(decode<typename Rebase<E>::To>(code), factors.first);
-        if constexpr (Rebase<E>::is_e5m2) value = times(value, factors.second);
+        if constexpr (twice) value = times(value, factors.second);
         return encode<typename Rebase<E>::To>(value);
     };
     uint32_t moved = 0;
@@ -122,12 +131,36 @@ MXQ_HD uint32_t multiply_codes(uint32_t codes, const RebaseFactors& factors) {
 // Four codes: MXFP8's as they are, the others as the two functions above give them.
 template <class E>
 MXQ_HD uint32_t rebase_codes(uint32_t codes, const RebaseFactors& factors) {
-    const uint32_t moved = multiply_codes<E>(codes, factors);
+    const uint32_t moved = multiply_codes<E, Rebase<E>::is_e5m2>(codes, factors);
     if constexpr (!Rebase<E>::is_e5m2) return moved;
+    return select_bits(factors.first == 0x7FFF7FFFu ? 0 : infinities_e5m2(codes), codes, moved);
+}
+
+// Whether E5M2 codes are Inf or NaN: the top bit of a byte.
+MXQ_HD uint32_t special_e5m2(uint32_t codes) {
     constexpr uint32_t to_special = (0x80u - E5M2::first_special) * 0x01010101u;
-    const bool special = ((codes & 0x7F7F7F7Fu) + to_special) & 0x80808080u;
-    if (!special || factors.first == 0x7FFF7FFFu) return moved;
-    return select_bits(infinities_e5m2(codes), codes, moved);
+    return ((codes & 0x7F7F7F7Fu) + to_special) & 0x80808080u;
+}
+
+// Sixteen codes of four bits of a block under `scale`: their eight magnitudes are moved instead of them. NaN has no sign.
+MXQ_HD void rebase_e2m1(const uint32_t (&packed)[2], uint32_t scale, const RebaseFactors& factors, uint32_t (&codes)[4]) {
+    const uint32_t low = rebase_codes<E2M1>(kE2m1Low, factors), high = rebase_codes<E2M1>(kE2m1High, factors);
+    const uint32_t signs = scale == kScaleNan ? 0 : 0x80808080u;
+    for (int i = 0; i < 4; i++) codes[i] = select_e2m1(packed[i / 2] >> (i % 2 * 16), low, high, signs);
+}
+
+// Sixteen codes of a block, each word as by rebase_codes. Those of E5M2 seldom need more than one multiplication.
+template <class E>
+MXQ_HD void rebase_16(uint32_t (&codes)[4], const RebaseFactors& factors) {
+    constexpr uint32_t one = 0x3C003C00u;
+    bool simple = true;
+    if constexpr (Rebase<E>::is_e5m2)
+        simple = factors.second == one &&
+                 (special_e5m2(codes[0]) | special_e5m2(codes[1]) | special_e5m2(codes[2]) | special_e5m2(codes[3])) == 0;
+    if (simple)
+        for (uint32_t& word : codes) word = multiply_codes<E, false>(word, factors);
+    else
+        for (uint32_t& word : codes) word = rebase_codes<E>(word, factors);
 }
 
 }  // namespace mxq

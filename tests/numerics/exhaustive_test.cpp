@@ -13,6 +13,11 @@
 #include <cuda_fp8.h>
 #define MXQ_HAVE_CUDA_FP8 1
 #endif
+#if __has_include(<cuda_fp4.h>)
+#include <cuda_fp4.h>
+#include <cuda_fp6.h>
+#define MXQ_HAVE_CUDA_FP4 1
+#endif
 
 namespace {
 
@@ -172,4 +177,42 @@ TEST_CASE("exhaustive: all 2^32 fp32 into E4M3 as cuda_fp8.h", "[.long]") { chec
 TEST_CASE("exhaustive: all 2^32 fp32 into E5M2 as cuda_fp8.h", "[.long]") { check_encode<mxq::E5M2>(__NV_E5M2); }
 #else
 TEST_CASE("exhaustive: all 2^32 fp32 into E4M3 and E5M2 as cuda_fp8.h", "[.long]") { MXQ_SKIP("cuda_fp8.h is not here"); }
+#endif
+
+// What Blackwell's instructions do, by the toolkit's programs for the host.
+#ifdef MXQ_HAVE_CUDA_FP4
+namespace {
+template <class E, class Convert>
+void check_small_conversion(Convert convert) {
+    Outcome outcome = for_all_bits(0x100000000u, [=](uint32_t bits) {
+        const float x = oracle::float_of(bits);
+        return mxq::encode<E>(x) != convert(x);
+    });
+    CHECK(outcome.first_wrong == ~0ull);
+    CHECK(outcome.ran == 0x100000000u);
+}
+template <class E>
+void check_scale_conversion() {
+    Outcome outcome = for_all_bits(0x80000000u, [](uint32_t bits) {
+        const float d = mxq::multiply_rn(oracle::float_of(bits), 1.0f / E::max);
+        const uint32_t scale = mxq::scale_of<E, mxq::ScaleRounding::Rceil, mxq::Nonfinite::Propagate>(bits);
+        return scale != __nv_cvt_float_to_e8m0(d, __NV_NOSAT, cudaRoundPosInf);
+    });
+    CHECK(outcome.first_wrong == ~0ull);
+    CHECK(outcome.ran == 0x80000000u);
+}
+}  // namespace
+TEST_CASE("exhaustive: all 2^32 fp32 into E2M1 as cuda_fp4.h", "[.long]") {
+    check_small_conversion<mxq::E2M1>([](float x) { return __nv_cvt_float_to_fp4(x, __NV_E2M1, cudaRoundNearest); });
+}
+TEST_CASE("exhaustive: all 2^32 fp32 into E3M2 as cuda_fp6.h", "[.long]") {
+    check_small_conversion<mxq::E3M2>([](float x) { return __nv_cvt_float_to_fp6(x, __NV_E3M2, cudaRoundNearest); });
+}
+TEST_CASE("exhaustive: all 2^32 fp32 into E2M3 as cuda_fp6.h", "[.long]") {
+    check_small_conversion<mxq::E2M3>([](float x) { return __nv_cvt_float_to_fp6(x, __NV_E2M3, cudaRoundNearest); });
+}
+TEST_CASE("exhaustive: every maximum into E4M3's scale as cuda_fp8.h", "[.long]") { check_scale_conversion<mxq::E4M3>(); }
+TEST_CASE("exhaustive: every maximum into E2M1's scale as cuda_fp8.h", "[.long]") { check_scale_conversion<mxq::E2M1>(); }
+#else
+TEST_CASE("exhaustive: small codes and scales as cuda_fp4.h", "[.long]") { MXQ_SKIP("cuda_fp4.h is not here"); }
 #endif

@@ -1,0 +1,363 @@
+// Conversions of numerics/ on the device against the same on the host: a kernel makes the results of all cases of a check, the
+// host makes each once more and compares. Whichever way a device has is run: programs, or Blackwell's instructions. Compiled
+// twice, the second time with the toolkit's conversions everywhere (MXQ_TEST_SMALL_FLOATS), so that what stands around those
+// instructions runs on every device.
+#include "device_numerics.h"
+
+#include "numerics/bf16_codes.h"
+#include "numerics/bf16_pairs.h"
+#include "numerics/e8m0.h"
+#include "numerics/element.h"
+#include "numerics/nvfp4.h"
+#include "numerics/packing.h"
+#include "numerics/philox.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace {
+
+using namespace mxq;
+
+// ---- Inputs ---------------------------------------------------------------------------------------------------------
+
+// Every upper half of an fp32 number, with lower halves at and beside every tie: those have few bits. A NaN is positive, as
+// all are that arithmetic makes.
+constexpr uint32_t kLowerHalves = 9, kFloats = kLowerHalves << 16;
+
+MXQ_HD float float_of_case(uint32_t i) {
+    constexpr uint16_t lower[kLowerHalves] = {0, 1, 2, 0x7FFF, 0x8000, 0x8001, 0xFFFD, 0xFFFE, 0xFFFF};
+    const uint32_t bits = (i & 0xFFFF) << 16 | lower[i >> 16];
+    return bits_float(is_nan_bits(bits) ? bits & kMagnitudeMask : bits);
+}
+
+// Another case's, each once.
+MXQ_HD float other_float(uint32_t i) { return float_of_case(uint32_t((i * uint64_t(40507) + 101) % kFloats)); }
+
+// All BF16 numbers in pairs of either sign, once for each i >> 15.
+struct Bf16Pair {
+    float first, second;
+};
+
+MXQ_HD Bf16Pair bf16_pair(uint32_t i) {
+    const uint32_t sign = i & 0x8000, half = i & 0x7FFF, other = (half * 40507 + 101) & 0x7FFF;
+    return {float_of_case(half | sign), float_of_case(other | (sign ^ 0x8000))};
+}
+
+MXQ_HD uint32_t word(const Bf16Pair& pair) { return float_bits(pair.first) >> 16 | float_bits(pair.second); }
+
+MXQ_HD uint32_t hash(uint64_t i) {
+    uint32_t x = uint32_t(i) * 0x9E3779B9u ^ 0x7F4A7C15u;
+    x = (x ^ x >> 15) * 0x2C1B3C6Du;
+    return x ^ x >> 13;
+}
+
+// ---- Results --------------------------------------------------------------------------------------------------------
+
+MXQ_HD uint64_t two_words(uint32_t first, uint32_t second) { return first | uint64_t(second) << 32; }
+
+// One NaN is like another: what stores them gives them their bits.
+MXQ_HD uint64_t two_values(float first, float second) {
+    return two_words(float_bits(from_float<float>(first)), float_bits(from_float<float>(second)));
+}
+
+// ---- Elements -------------------------------------------------------------------------------------------------------
+
+template <class E>
+struct Encode {
+    static constexpr uint64_t cases = kFloats;
+    __device__ static uint64_t device(uint32_t i) { return encode_pair<E>(float_of_case(i), other_float(i)); }
+    static uint64_t host(uint32_t i) { return encode<E>(float_of_case(i)) | encode<E>(other_float(i)) << 8; }
+};
+
+template <class E>
+struct Decode {
+    static constexpr uint64_t cases = 1 << 2 * E::bits;
+    MXQ_HD static uint32_t first(uint32_t i) { return i & ((1u << E::bits) - 1); }
+    MXQ_HD static uint32_t second(uint32_t i) { return i >> E::bits; }
+    __device__ static uint64_t device(uint32_t i) {
+        const float2 pair = decode_pair<E>(first(i) | second(i) << 8);
+        return two_values(pair.x, pair.y);
+    }
+    static uint64_t host(uint32_t i) { return two_values(decode<E>(first(i)), decode<E>(second(i))); }
+};
+
+// All BF16 numbers under all scales.
+template <class E>
+struct Quantize {
+    static constexpr uint64_t cases = 1 << 23;
+    __device__ static uint64_t device(uint32_t i) {
+        const Bf16Pair pair = bf16_pair(i);
+        const float factor = scale_reciprocal(i >> 15);
+        return encode_pair<E>(multiply_rn(pair.first, factor), multiply_rn(pair.second, factor)) & code_mask<E>(i >> 15);
+    }
+    static uint64_t host(uint32_t i) {
+        const Bf16Pair pair = bf16_pair(i);
+        const float factor = scale_reciprocal(i >> 15);
+        return quantize_element<E>(pair.first, factor) | quantize_element<E>(pair.second, factor) << 8;
+    }
+};
+
+// All codes under all scales, each beside another under another.
+template <class E>
+struct Dequantize {
+    static constexpr uint64_t cases = 1 << (8 + E::bits);
+    MXQ_HD static uint32_t code(uint32_t i) { return i & ((1u << E::bits) - 1); }
+    __device__ static uint64_t device(uint32_t i) {
+        const uint32_t scale = i >> E::bits;
+        const float2 pair = dequantize_pair<E>(code(i) | code(~i) << 8, scale_value(scale), scale_value(255 - scale));
+        return two_values(pair.x, pair.y);
+    }
+    static uint64_t host(uint32_t i) {
+        const uint32_t scale = i >> E::bits;
+        return two_values(dequantize_element<E>(code(i), scale_value(scale)),
+                          dequantize_element<E>(code(~i), scale_value(255 - scale)));
+    }
+};
+
+// ---- E8M0 -----------------------------------------------------------------------------------------------------------
+
+// Every upper half of a maximum's bits, Inf and NaN too, by every rule.
+template <class E>
+struct Scale {
+    static constexpr uint64_t maxima = kLowerHalves << 15, cases = 8 * maxima;
+    MXQ_HD static uint64_t both(uint32_t i) {
+        const uint32_t rule = uint32_t(i / maxima), half = i % maxima;
+        const float amax = float_of_case((half >> 15) << 16 | (half & 0x7FFF));
+        const auto rounding = static_cast<ScaleRounding>(1 + rule % 4);
+        return scale_of(float_bits(amax), scale_steps<E>(rounding, static_cast<Nonfinite>(1 + rule / 4)));
+    }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
+// RCEIL's quotients around 2^-127, from where on subnormals round up.
+template <class E>
+struct SubnormalScale {
+    static constexpr uint64_t cases = 1 << 17;
+    MXQ_HD static uint64_t both(uint32_t i) {
+        const uint32_t first = float_bits(multiply_rn(E::max, 0x1p-127f)) - uint32_t(cases / 2);
+        return scale_of(first + i, scale_steps<E>(ScaleRounding::Rceil, Nonfinite::Propagate));
+    }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
+struct ScaleValues {
+    static constexpr uint64_t cases = 256;
+    MXQ_HD static uint64_t both(uint32_t i) { return two_values(scale_value(i), scale_reciprocal(i)); }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
+// ---- In pairs -------------------------------------------------------------------------------------------------------
+
+struct EncodeFloats {
+    static constexpr uint64_t cases = kFloats;
+    __device__ static uint64_t device(uint32_t i) { return encode_e2m1_floats(float_of_case(i), other_float(i)); }
+    static uint64_t host(uint32_t i) {
+        return 0x43004300u | encode<E2M1>(float_of_case(i)) | encode<E2M1>(other_float(i)) << 16;
+    }
+};
+
+// All BF16 numbers under all scales, as words, of which six bits take two at once.
+template <class E>
+struct QuantizeSixBits {
+    static constexpr uint64_t cases = 1 << 23;
+    __device__ static uint64_t device(uint32_t i) {
+        const uint32_t scale = i >> 15, factors = (float_bits(scale_reciprocal(scale)) >> 16) * kBothHalves;
+        const uint32_t ready = prepare_six_bit_pair<E>(multiply_bf16_pairs(word(bf16_pair(i)), factors));
+        const float first = bits_float(ready << 16), second = bits_float(ready & 0xFFFF0000u);
+        return encode_six_bits<E>(first, second, second, first) & code_mask<E>(scale);
+    }
+    static uint64_t host(uint32_t i) {
+        const Bf16Pair pair = bf16_pair(i);
+        const float factor = scale_reciprocal(i >> 15);
+        const uint32_t first = quantize_element<E>(pair.first, factor), second = quantize_element<E>(pair.second, factor);
+        return first | second << 8 | second << 16 | first << 24;
+    }
+};
+
+// All BF16 numbers under all scales, as words: the codes, and below 7 those of the magnitudes.
+struct QuantizeWords {
+    static constexpr uint64_t cases = 1 << 23;
+    __device__ static uint64_t device(uint32_t i) {
+        const uint32_t scale = i >> 15, factors = (float_bits(scale_reciprocal(scale)) >> 16) * kBothHalves;
+        const uint32_t products = multiply_bf16_pairs(word(bf16_pair(i)), factors);
+        const uint32_t plain = round_e2m1_halves<128>(products & ~kSigns);
+        const bool small = is_small(bits_float(products << 16)) && is_small(bits_float(products));
+        return two_words(encode_e2m1_bf16(products) & code_mask<E2M1>(scale) & 0x00FF00FF, small ? plain & 0x00FF00FF : 0);
+    }
+    static uint64_t host(uint32_t i) {
+        const Bf16Pair pair = bf16_pair(i);
+        const float factor = scale_reciprocal(i >> 15);
+        const uint32_t codes = quantize_element<E2M1>(pair.first, factor) | quantize_element<E2M1>(pair.second, factor) << 16;
+        const bool small = is_small(multiply_rn(pair.first, factor)) && is_small(multiply_rn(pair.second, factor));
+        return two_words(codes, small ? codes & 0x00070007 : 0);
+    }
+    MXQ_HD static bool is_small(float value) { return value > -7 && value < 7; }
+};
+
+// All BF16 numbers times NVFP4's multipliers, the way of quantize_fp4_pairs: cut products where they serve, else the others.
+struct QuantizeNvfp4 {
+    static constexpr uint32_t globals = 4, scales = 64;
+    static constexpr uint64_t cases = uint64_t(globals * scales) << 15;
+    MXQ_HD static Nvfp4Global global(uint32_t i) {
+        constexpr float amax[globals] = {1.0f, 0x1.8p-9f, 3.9f, 0x1.fep20f};
+        return nvfp4_global(amax[i >> 21], i >> 22 ? 448 : 256);
+    }
+    MXQ_HD static uint32_t scale(uint32_t i) { return (i >> 15) % scales * 2 + (i >> 21) % 2; }  // half of all for each global
+    __device__ static uint64_t device(uint32_t i) {
+        const Bf16Pair pair = bf16_pair(i);
+        const float multiplier = nvfp4_multiplier(scale(i), global(i));
+        const CutMultiplier cut = cut_multiplier(multiplier, cut_way(multiplier));
+        const float low = multiply_rn(fabsf(pair.first), cut.factor), high = multiply_rn(fabsf(pair.second), cut.factor);
+        const uint32_t signs = (float_bits(pair.first) >> 31 | float_bits(pair.second) >> 31 << 16) * 8;
+        if (low < 7 && high < 7) return (round_e2m1_floats(low, high, cut.odd ? kBothHalves : 0) & 0x00FF00FF) | signs;
+        return encode_e2m1_floats(multiply_rn(pair.first, multiplier), multiply_rn(pair.second, multiplier)) & 0x00FF00FF &
+               nvfp4_code_mask(scale(i));
+    }
+    static uint64_t host(uint32_t i) {
+        const Bf16Pair pair = bf16_pair(i);
+        const float multiplier = nvfp4_multiplier(scale(i), global(i));
+        return nvfp4_code(pair.first, multiplier) | nvfp4_code(pair.second, multiplier) << 16;
+    }
+};
+
+struct Stochastic {
+    static constexpr uint64_t cases = 8 * kFloats;
+    MXQ_HD static uint64_t both(uint32_t i) { return stochastic_e2m1(float_of_case(i % kFloats), hash(i) & 0xFF); }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
+// ---- Around codes ---------------------------------------------------------------------------------------------------
+
+struct Nvfp4Scale {
+    static constexpr uint64_t cases = kFloats;
+    MXQ_HD static uint64_t both(uint32_t i) {
+        const float amax = bits_float(float_bits(float_of_case(i)) & kMagnitudeMask);
+        if (is_nan(amax)) return 0;
+        const Nvfp4BlockScale scale = nvfp4_block_scale(amax, nvfp4_global(448 * 6, 448));
+        return two_words(encode_nvfp4_scale(amax), scale.byte) ^ uint64_t(float_bits(scale.value)) << 8;
+    }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
+struct Plain16 {
+    static constexpr uint64_t cases = kFloats;
+    MXQ_HD static uint64_t both(uint32_t i) {
+        const float value = float_of_case(i);
+        const uint32_t narrow = from_float<Bf16>(value).bits | uint32_t(from_float<F16>(value).bits) << 16;
+        return two_words(narrow, float_bits(from_float<float>(to_float(F16{uint16_t(i)}))));
+    }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
+// Codes to BF16 under all scales but those that are special.
+template <class E>
+struct Bf16Values {
+    static constexpr uint64_t cases = 1 << 16;
+    MXQ_HD static uint64_t both(uint32_t i) {
+        const Bf16Rule rule = bf16_rule<E>();
+        const uint32_t scale = i >> 8, codes = (i & 0xFF) | hash(i) << 8;
+        if (is_special_scale(rule, scale)) return 0;
+        const Bf16Pairs pairs = convert(rule, codes, bf16_multiplier(rule, scale));
+        return two_words(pairs.even, pairs.odd);
+    }
+    MXQ_HD static Bf16Pairs convert(const Bf16Rule& rule, uint32_t codes, uint32_t multiplier) {
+        if constexpr (E::bits == 4) return to_bf16_pairs_4(rule, codes, int(codes >> 31), multiplier);
+        else if constexpr (E::bits == 6) return to_bf16_pairs_6(rule, codes & 0x3F3F3F3F, multiplier);
+        else return special_codes(rule, codes) & kSpecialCodes ? Bf16Pairs{} : to_bf16_pairs(rule, codes, multiplier);
+    }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
+struct Packing {
+    static constexpr uint64_t cases = 1 << 20;
+    MXQ_HD static uint64_t both(uint32_t i) {
+        uint32_t pairs[4], low, high;
+        for (uint32_t p = 0; p < 4; ++p) pairs[p] = hash(4 * i + p) & 0x000F000F;
+        unpack_nibbles(hash(i), low, high);
+        return two_words(pack_nibble_pairs(pairs) ^ pack_nibbles(low, high) ^ low, pack_nibble_lines(pairs) ^ high);
+    }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
+// ---- Running --------------------------------------------------------------------------------------------------------
+
+void check(cudaError_t error) {
+    if (error != cudaSuccess) throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(error));
+}
+
+constexpr uint32_t kBatch = 1 << 22;
+
+template <class Check>
+__global__ void run_cases(uint32_t first, uint32_t count, uint64_t* results) {
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) results[i] = Check::device(first + i);
+}
+
+struct Results {
+    Results() : host(kBatch) { check(cudaMalloc(&device, kBatch * sizeof(uint64_t))); }
+    ~Results() { cudaFree(device); }
+
+    uint64_t* device = nullptr;
+    std::vector<uint64_t> host;
+    std::vector<testing::NumericsOutcome> outcomes;
+
+    template <class Check>
+    void add(const std::string& name) {
+        static_assert(Check::cases <= 1u << 31);
+        testing::NumericsOutcome outcome{name, 0, 0, 0};
+        for (uint32_t first = 0; first < Check::cases; first += kBatch) {
+            const auto count = static_cast<uint32_t>(std::min<uint64_t>(kBatch, Check::cases - first));
+            check(cudaMemset(device, 0xCC, count * sizeof(uint64_t)));
+            run_cases<Check><<<(count + 255) / 256, 256>>>(first, count, device);
+            check(cudaGetLastError());
+            check(cudaMemcpy(host.data(), device, count * sizeof(uint64_t), cudaMemcpyDeviceToHost));
+            for (uint32_t i = 0; i < count; ++i, ++outcome.ran)
+                if (host[i] != Check::host(first + i) && outcome.wrong++ == 0) outcome.first_wrong = first + i;
+        }
+        outcomes.push_back(outcome);
+    }
+
+    template <class E>
+    void add_element(const std::string& name) {
+        add<Encode<E>>("encode " + name);
+        add<Decode<E>>("decode " + name);
+        add<Quantize<E>>("quantize " + name);
+        add<Dequantize<E>>("dequantize " + name);
+        add<Scale<E>>("scale " + name);
+        add<SubnormalScale<E>>("subnormal scale " + name);
+        add<Bf16Values<E>>("bf16 " + name);
+    }
+};
+
+}  // namespace
+
+std::vector<testing::NumericsOutcome> testing::MXQ_TEST_FUNCTION() {
+    Results results;
+    results.add_element<E4M3>("E4M3");
+    results.add_element<E5M2>("E5M2");
+    results.add_element<E3M2>("E3M2");
+    results.add_element<E2M3>("E2M3");
+    results.add_element<E2M1>("E2M1");
+    results.add<QuantizeSixBits<E3M2>>("E3M2 words");
+    results.add<QuantizeSixBits<E2M3>>("E2M3 words");
+    results.add<ScaleValues>("scale values");
+    results.add<EncodeFloats>("E2M1 floats");
+    results.add<QuantizeWords>("E2M1 words");
+    results.add<QuantizeNvfp4>("NVFP4");
+    results.add<Stochastic>("stochastic");
+    results.add<Nvfp4Scale>("NVFP4 scales");
+    results.add<Plain16>("16 bits");
+    results.add<Packing>("packing");
+    return results.outcomes;
+}
