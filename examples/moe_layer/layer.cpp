@@ -162,14 +162,20 @@ private:
         return multiply(a, MXQ_TRANSPOSE_N, weight, MXQ_TRANSPOSE_T, tensor(MXQ_FORMAT_F32, model_.tokens, cols), calls);
     }
 
+    GemmOptions product_options(int32_t transpose_a, int32_t transpose_b) {
+        auto options = make<GemmOptions>(mxq_gemm_options_create);
+        check(mxq_gemm_options_set_transpose(options.get(), transpose_a, transpose_b));
+        if (setting_.products == Products::Exact) check(mxq_gemm_options_set_exact_products(options.get(), 1));
+        else check(mxq_gemm_options_set_implementation(options.get(), "cublaslt_grouped_rebase"));
+        return options;
+    }
+
     // d = op(a) op(b) for each expert, in fp32
     std::vector<float> multiply(const Stored& a, int32_t transpose_a, const Stored& b, int32_t transpose_b, Tensor d,
                                 Calls& calls) {
         Buffer data(memory_, required_bytes(d).codes);
         check(mxq_tensor_set_data(d.get(), data.get(), data.bytes()));
-        auto options = make<GemmOptions>(mxq_gemm_options_create);
-        check(mxq_gemm_options_set_transpose(options.get(), transpose_a, transpose_b));
-
+        const GemmOptions options = product_options(transpose_a, transpose_b);
         Plan plan = make<Plan>(mxq_grouped_gemm_query, device_.context.get(), options.get(), a.tensor.get(), b.tensor.get(),
                                d.get());
         calls.implementation = mxq_plan_implementation(plan.get());

@@ -15,9 +15,13 @@ struct Storage {
     int32_t format, scaling;
 };
 
+// Exact but for the rounding of sums; or of MX operands that were rebased to FP8, where a device and library do that.
+enum class Products { Exact, Rebased };
+
 struct Setting {
     Storage weights, activations;
     int32_t rounding;  // MXQ_SCALE_ROUNDING_*, of MX formats
+    Products products = Products::Exact;
 };
 
 // Calls of one verb: the time of all together, and the implementation of the last.
@@ -34,6 +38,7 @@ struct QuantizedRun {
     Calls products;                  // both grouped GEMMs: every step
 };
 
+// Both throw mxq_handles::Error with MXQ_STATUS_UNSUPPORTED where nothing takes the products.
 QuantizedRun run_layer(const Model& model, Device& device, const Setting& setting);
 
 struct GradientRun {

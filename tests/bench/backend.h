@@ -33,6 +33,7 @@ struct Arguments {
     std::string verb = "all";
     int threads = 0;  // of the CPU backend and what it is compared with; 0: one per core
     int64_t rows = 0, cols = 0;
+    int64_t m = 0, n = 0, k = 0;  // of products; 0: the verb's own
     std::string only;  // cases whose name has this in it; empty: all
     std::string json;
 };

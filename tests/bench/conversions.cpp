@@ -214,19 +214,15 @@ void bench_groups(Backend& backend, const Arguments& arguments, Report& report) 
         backend.upload(device_ends.get(), ends.data(), ends.size() * sizeof ends[0]);
         const Operand in = random_plain(backend, MXQ_FORMAT_BF16, shape);
         set_groups(in, ends, device_ends);
-        Operand padded{tensor(MXQ_FORMAT_BF16, shape.rows, shape.cols), {}};
-        set_groups(padded, ends, device_ends);
-        check(mxq_tensor_set_group_alignment(padded.get(), 128, 0));
-        const uint64_t bytes = required_bytes(padded.tensor).codes;
-        padded.memory.push_back(backend.allocate(bytes));
-        check(mxq_tensor_set_data(padded.get(), padded.memory[0].get(), bytes));
+        const Operand padded = empty_grouped(backend, MXQ_FORMAT_BF16, shape, ends, device_ends, 128);
         measure_verb(backend, report, {"pad_groups", "BF16, 8 groups to 128", text(shape)}, 2 * in.bytes, mxq_pad_groups,
                      mxq_pad_groups_query, in, padded);
         measure_verb(backend, report, {"unpad", "BF16, 8 groups from 128", text(shape)}, 2 * in.bytes, mxq_unpad_groups,
                      mxq_unpad_groups_query, padded, in);
         for (const Parts& parts : all_parts)
             for (bool swizzled : {false, true}) {
-                const Operand out = random_grouped(backend, {.parts = parts.parts, .swizzled = swizzled}, shape, ends, device_ends);
+                const Operand out =
+                    random_grouped(backend, {.parts = parts.parts, .swizzled = swizzled}, shape, ends, device_ends);
                 const std::string name = std::string("BF16 to E4M3, 8 groups, ") + parts.name + (swizzled ? ", swizzled" : "");
                 measure_verb(backend, report, {"quantize", name, text(shape)}, in.bytes + out.bytes, mxq_quantize,
                              mxq_quantize_query, in, out);

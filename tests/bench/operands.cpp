@@ -45,7 +45,23 @@ void add_part(Backend& backend, Operand& operand, int32_t part) {
     check(mxq_tensor_set_part(operand.get(), part, codes.get(), bytes.codes, scales.get(), bytes.scales));
     operand.memory.push_back(codes);
     operand.memory.push_back(scales);
+    operand.codes = codes.get();
+    operand.scales = scales.get();
     operand.bytes += double(bytes.codes) + double(bytes.scales);
+}
+
+void add_data(Backend& backend, Operand& operand) {
+    const uint64_t bytes = required_bytes(operand.tensor).codes;
+    operand.memory.push_back(backend.allocate(bytes));
+    operand.bytes = double(bytes);
+    operand.codes = operand.memory.back().get();
+    check(mxq_tensor_set_data(operand.get(), operand.codes, bytes));
+}
+
+void fill(Backend& backend, const Operand& plain, int32_t format) {
+    const auto& pool = random_pool(format);
+    for (size_t at = 0; at < size_t(plain.bytes); at += pool.size())
+        backend.upload(static_cast<char*>(plain.codes) + at, pool.data(), std::min(pool.size(), size_t(plain.bytes) - at));
 }
 
 // One fp32 number in the backend's memory, which the operand keeps.
@@ -67,19 +83,22 @@ void quantize(Backend& backend, const Operand& in, const Operand& out) {
 
 Operand empty_plain(Backend& backend, int32_t format, Shape shape) {
     Operand out{describe(format, shape), {}};
-    const uint64_t bytes = required_bytes(out.tensor).codes;
-    out.memory.push_back(backend.allocate(bytes));
-    out.bytes = double(bytes);
-    check(mxq_tensor_set_data(out.get(), out.memory[0].get(), bytes));
+    add_data(backend, out);
+    return out;
+}
+
+Operand empty_grouped(Backend& backend, int32_t format, Shape shape, const std::vector<int32_t>& ends,
+                      const std::shared_ptr<void>& device_ends, int32_t alignment) {
+    Operand out{describe(format, shape), {device_ends}};
+    set_groups(out, ends, device_ends);
+    check(mxq_tensor_set_group_alignment(out.get(), alignment, 0));
+    add_data(backend, out);
     return out;
 }
 
 Operand random_plain(Backend& backend, int32_t format, Shape shape) {
     Operand out = empty_plain(backend, format, shape);
-    const auto& pool = random_pool(format);
-    for (size_t at = 0; at < size_t(out.bytes); at += pool.size())
-        backend.upload(static_cast<char*>(out.memory[0].get()) + at, pool.data(),
-                       std::min(pool.size(), size_t(out.bytes) - at));
+    fill(backend, out, format);
     return out;
 }
 
@@ -88,6 +107,7 @@ Operand empty_quantized(Backend& backend, const Quantization& quantization, Shap
     Operand out{describe(quantization.format, shape), {}};
     if (quantization.scaling != MXQ_SCALING_NONE) check(mxq_tensor_set_scaling(out.get(), quantization.scaling));
     check(mxq_tensor_set_swizzled(out.get(), quantization.swizzled));
+    if (quantization.per_expert) check(mxq_tensor_set_scope(out.get(), MXQ_SCOPE_EXPERT));
     for (int32_t part : quantization.parts) add_part(backend, out, part);
     if (quantization.format == MXQ_FORMAT_NVFP4)
         for (int32_t part : quantization.parts)
@@ -111,7 +131,12 @@ std::vector<int32_t> ragged_ends(int64_t rows, int groups) {
     for (double& w : weight) total += w = 0.5 + double(random() - random.min()) / double(random.max());
     std::vector<int32_t> ends;
     double sum = 0;
-    for (double w : weight) ends.push_back(int32_t(double(rows) * (sum += w) / total));
+    int64_t before = 0;
+    for (int g = 0; g < groups; ++g) {
+        const int64_t fours = int64_t(double(rows) * (sum += weight[g]) / total) / 4;
+        before = std::clamp(4 * fours + 1 + g % 2, before, rows);
+        ends.push_back(int32_t(before));
+    }
     ends.back() = int32_t(rows);
     return ends;
 }
@@ -122,10 +147,18 @@ void set_groups(const Operand& operand, const std::vector<int32_t>& ends, const 
 
 Operand random_grouped(Backend& backend, const Quantization& quantization, Shape shape, const std::vector<int32_t>& ends,
                        const std::shared_ptr<void>& device_ends) {
+    if (quantization.format == MXQ_FORMAT_BF16) {
+        Operand plain = empty_grouped(backend, MXQ_FORMAT_BF16, shape, ends, device_ends, quantization.group_alignment);
+        fill(backend, plain, MXQ_FORMAT_BF16);
+        return plain;
+    }
     Operand in = random_plain(backend, MXQ_FORMAT_BF16, shape);
-    Operand out = empty_quantized(backend, {quantization.format, {}, quantization.scaling, quantization.swizzled}, shape);
+    Quantization without_parts = quantization;  // whose sizes the groups change
+    without_parts.parts = {};
+    Operand out = empty_quantized(backend, without_parts, shape);
     out.memory.push_back(device_ends);
     set_groups(out, ends, device_ends);
+    check(mxq_tensor_set_group_alignment(out.get(), quantization.group_alignment, 0));
     for (int32_t part : quantization.parts) add_part(backend, out, part);
     quantize(backend, in, out);
     return out;

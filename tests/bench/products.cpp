@@ -1,18 +1,13 @@
 // gemm and grouped_gemm; on the CPU against OpenBLAS sgemm of the same size on the same threads, where it is installed.
 #include <cstring>
 
-#include "operands.h"
+#include "product.h"
 #include "sgemm.h"
 #include "verbs.h"
 
 using namespace mxq_handles;
 
 namespace {
-
-struct Size {
-    int64_t m, n, k;
-    int groups = 0;  // 0: one product
-};
 
 struct Case {
     const char* name;
@@ -24,17 +19,8 @@ const Case forward = {"(N,T) forward", N, T};
 const Case input_gradient = {"(N,N) input gradient", N, N};
 const Case weight_gradient = {"(T,N) weight gradient", T, N};
 
-std::string text(const Size& s) {
-    std::string out = std::to_string(s.m) + "," + std::to_string(s.n) + "," + std::to_string(s.k);
-    return s.groups ? out + "," + std::to_string(s.groups) : out;
-}
-
 // The part whose contraction is the product's, and the shape as stored: (m, k) or (k, m) for A, (k, n) or (n, k) for B.
 int32_t part_of(bool along_rows) { return along_rows ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE; }
-
-struct Operands {
-    Operand a, b, d;
-};
 
 Operands plain_operands(Backend& backend, const Case& c, const Size& s) {
     const bool a_t = c.transpose_a == T, b_t = c.transpose_b == T;
@@ -81,47 +67,20 @@ const Pair pairs[] = {
     {"BF16 x BF16", {.format = MXQ_FORMAT_BF16}, {.format = MXQ_FORMAT_BF16}},
 };
 
-Operand random_operand(Backend& backend, const Quantization& quantization, Shape shape) {
-    return quantization.format == MXQ_FORMAT_BF16 ? random_plain(backend, MXQ_FORMAT_BF16, shape)
-                                                  : random_quantized(backend, quantization, shape);
-}
-
-// sgemm of the same m, n, k on random numbers; a call that does nothing where OpenBLAS is missing.
-std::function<void()> sgemm_call(Backend& backend, const Sgemm* sgemm, const Size& s) {
-    if (!sgemm) return [] {};
+// sgemm of the same m, n, k on random numbers; none where OpenBLAS is missing.
+Peer sgemm_peer(Backend& backend, const Sgemm* sgemm, const Size& s) {
+    if (!sgemm) return {};
     auto a = std::make_shared<Operand>(random_plain(backend, MXQ_FORMAT_F32, {s.m, s.k}));
     auto b = std::make_shared<Operand>(random_plain(backend, MXQ_FORMAT_F32, {s.n, s.k}));
     auto c = std::make_shared<Operand>(empty_plain(backend, MXQ_FORMAT_F32, {s.m, s.n}));
     const auto data = [](const Operand& o) { return static_cast<float*>(o.memory[0].get()); };
-    return [=] { (*sgemm)(int(s.m), int(s.n), int(s.k), data(*a), data(*b), data(*c)); };
+    return {"OpenBLAS sgemm", [=] { (*sgemm)(int(s.m), int(s.n), int(s.k), data(*a), data(*b), data(*c)); }};
 }
 
 void measure(Backend& backend, Report& report, const Sgemm* sgemm, const Case& c, const Size& s, const Operands& o) {
     if (!report.wants(c.name)) return;
-    const bool grouped = s.groups > 0;
-    auto options = make<GemmOptions>(mxq_gemm_options_create);
-    check(mxq_gemm_options_set_transpose(options.get(), c.transpose_a, c.transpose_b));
-    Plan plan = make<Plan>(grouped ? mxq_grouped_gemm_query : mxq_gemm_query, backend.context(), options.get(),
-                           o.a.get(), o.b.get(), o.d.get());
-    const uint64_t workspace_bytes = mxq_plan_workspace_bytes(plan.get());
-    auto workspace = backend.allocate(workspace_bytes);
-    const auto verb = grouped ? mxq_grouped_gemm : mxq_gemm;
-
-    const auto ms = backend.median_ms({sgemm_call(backend, sgemm, s), [&] {
-                                           check(verb(backend.context(), options.get(), o.a.get(), o.b.get(), o.d.get(),
-                                                      workspace.get(), workspace_bytes, backend.stream()));
-                                       }});
-    const bool on_cpu = backend.stream() == nullptr;
-    const double operations = 2.0 * double(s.m) * double(s.n) * double(s.k), scale = on_cpu ? 1e-6 : 1e-9;
-    Measurement m{grouped ? "grouped" : "gemm", c.name, text(s), mxq_plan_implementation(plan.get()), ms[1]};
-    m.rate = operations / ms[1] * scale;
-    m.unit = on_cpu ? "GFLOP/s" : "TFLOP/s";
-    if (sgemm) {
-        m.peer = "OpenBLAS sgemm";
-        m.peer_rate = operations / ms[0] * scale;
-        m.ratio = m.rate / m.peer_rate;
-    }
-    report.add(m);
+    const Product product(backend, o, s.groups > 0, {.transpose_a = c.transpose_a, .transpose_b = c.transpose_b});
+    measure_product(backend, report, c.name, s, product, sgemm_peer(backend, sgemm, s));
 }
 
 }  // namespace
@@ -133,10 +92,13 @@ void bench_gemm(Backend& backend, const Arguments& arguments, Report& report) {
         sgemm = Sgemm::open(arguments.threads);
         if (!sgemm) report.note("No libopenblas.so.0 here: products stand without a peer.");
     }
-    const Size whole = on_cpu ? Size{1024, 1024, 1024} : Size{8192, 8192, 8192};
-    const std::vector<Size> grouped =
-        on_cpu ? std::vector<Size>{{2048, 1024, 1024, 4}}
-               : std::vector<Size>{{32768, 2048, 7168, 8}, {32768, 2048, 7168, 4}, {32768, 8192, 5120, 8}};
+    Size whole = on_cpu ? Size{1024, 1024, 1024} : Size{8192, 8192, 8192};
+    std::vector<Size> grouped = {{2048, 1024, 1024, 4}};
+    if (!on_cpu) grouped = {{32768, 2048, 7168, 8}, {32768, 2048, 7168, 4}, {32768, 8192, 5120, 8}};
+    if (arguments.m > 0) {
+        whole = {arguments.m, arguments.n, arguments.k};
+        grouped = {{arguments.m, arguments.n, arguments.k, 8}};
+    }
     for (const Case& c : {forward, input_gradient, weight_gradient})
         measure(backend, report, sgemm.get(), c, whole, plain_operands(backend, c, whole));
     for (const Size& size : grouped)
@@ -144,8 +106,6 @@ void bench_gemm(Backend& backend, const Arguments& arguments, Report& report) {
             measure(backend, report, sgemm.get(), c, size, grouped_operands(backend, c, size));
     for (const Pair& pair : pairs) {
         const Case c = {pair.name, N, T};
-        measure(backend, report, sgemm.get(), c, whole,
-                {random_operand(backend, pair.a, {whole.m, whole.k}), random_operand(backend, pair.b, {whole.n, whole.k}),
-                 empty_plain(backend, MXQ_FORMAT_BF16, {whole.m, whole.n})});
+        measure(backend, report, sgemm.get(), c, whole, forward_operands(backend, pair.a, pair.b, whole));
     }
 }
