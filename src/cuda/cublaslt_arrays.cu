@@ -1,7 +1,7 @@
 // The small kernels around a call of cuBLASLt: see cublaslt_arrays.h. None of them reads or writes codes.
 //
 //     fill_groups   one block walks the ends: a thread per group writes its sizes and pointers
-//     pack_scales   128 lines a block, thread t: line t % 128, every second column: 4 bytes for 128 codes, in and out
+//     pack_scales   128 lines and eight columns a block, thread t: four columns of line t % 128, all read before one is written
 //     zero_rest     a block row per group: 16 bytes a thread
 #include "cuda/cublaslt_arrays.h"
 #include "cuda/mma_tile.cuh"
@@ -56,11 +56,12 @@ __global__ void fill_factors_kernel(const __grid_constant__ GemmProblem p, float
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------------
 
+constexpr int kThreadColumns = 4, kPackColumns = kThreads / int(kSwizzleRows) * kThreadColumns;
+
 struct Pack {
     GemmOperand operand;
     GroupedRows grouped;
     Grouping grouping;  // of this operand: None for single matrices and experts
-    int32_t row_unit;
     int64_t lines;      // of one matrix, or rows of tiles
     float* to;
 };
@@ -87,7 +88,7 @@ __device__ PackedRows rows_of_matrix(const Pack& args) {
 
 __device__ bool rows_of_group(const Pack& args, PackedRows& out) {
     const ScaleLayout& layout = args.operand.layout;
-    const GroupUnits second{1, packed_unit(args.row_unit)};
+    const GroupUnits second{1, kPackedRows};
     const Group group = group_of_slab(args.grouped, args.operand.units, second, blockIdx.x);
     if (!group.exists()) return false;
     const int64_t rows = round_up(group.rows, second.scales);
@@ -113,10 +114,18 @@ __global__ void pack_scales_kernel(const __grid_constant__ Pack args) {
     const ScaleLayout& layout = args.operand.layout;
     const int64_t row = rows.first + threadIdx.x % kSwizzleRows;
     if (row >= rows.rows) return;
-    for (int64_t column = threadIdx.x / kSwizzleRows; column < rows.filled; column += kThreads / kSwizzleRows) {
-        const bool exists = row < rows.count && column < rows.columns;
-        rows.to[row * rows.line_stride + column * rows.column_stride] =
-            exists ? rows.from[row * layout.line_stride + column * layout.column_stride] : 0.0f;
+    const float* const from = rows.from + row * layout.line_stride;
+    float* const to = rows.to + row * rows.line_stride;
+    const int64_t existing = row < rows.count ? rows.columns : 0;
+    int64_t column = int64_t(blockIdx.z) * kPackColumns + threadIdx.x / kSwizzleRows * kThreadColumns;
+    for (; column < rows.filled; column += int64_t(gridDim.z) * kPackColumns) {
+        float scales[kThreadColumns];
+#pragma unroll
+        for (int i = 0; i < kThreadColumns; i++)
+            scales[i] = column + i < existing ? from[(column + i) * layout.column_stride] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < kThreadColumns; i++)
+            if (column + i < rows.filled) to[(column + i) * rows.column_stride] = scales[i];
     }
 }
 
@@ -150,19 +159,20 @@ Grouping grouping_of(const GemmProblem& p, const GemmOperand& operand) {
 
 }  // namespace
 
-void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, int32_t row_unit, float* to,
-                 void* stream) {
+void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, float* to, void* stream) {
     const GroupedRows grouped{p.groups, p.group_rows};
     const Grouping grouping = grouping_of(p, operand);
-    const Pack args{operand, grouped, grouping, row_unit, ceil_div(operand.lines, operand.layout.tile_rows), to};
+    const Pack args{operand, grouped, grouping, ceil_div(operand.lines, operand.layout.tile_rows), to};
     const int64_t slabs = grouping == Grouping::Rows ? slabs_bound(grouped) : ceil_div(args.lines, kSwizzleRows);
     const int64_t matrices = grouping == Grouping::None ? operand.matrices : grouping == Grouping::Rows ? 1 : p.groups.count;
-    launch(context, pack_scales_kernel, "pack_scales", dim3(uint32_t(slabs), uint32_t(matrices)), kThreads, 0, stream, args);
+    const int64_t parts = min(ceil_div(operand.layout.columns, kPackColumns), int64_t(65535));
+    launch(context, pack_scales_kernel, "pack_scales", dim3(uint32_t(slabs), uint32_t(matrices), uint32_t(parts)), kThreads, 0,
+           stream, args);
 }
 
-void fill_group_arrays(const Context& context, const GemmProblem& p, const Problem& theirs, const PackedScales& packed,
-                       const GroupArrays& to, void* stream) {
-    const Fill args{{p, packed, theirs.row_unit, d_bytes(p)}, to};
+void fill_group_arrays(const Context& context, const GemmProblem& p, const PackedScales& packed, const GroupArrays& to,
+                       void* stream) {
+    const Fill args{{p, packed, d_bytes(p)}, to};
     launch(context, fill_groups_kernel, "fill_groups", 1, kThreads, 0, stream, args);
 }
 

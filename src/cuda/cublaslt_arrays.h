@@ -33,15 +33,14 @@ GroupArrays group_arrays(void* base, int32_t groups);
 // The problem with these arrays for pointers; one float that serves all groups stays as it is.
 Problem with_arrays(const Problem& theirs, const GroupArrays& arrays);
 
-// A group's rows in the packed scales are rounded up to packed_unit(row_unit): theirs.b of groups of rows is a matrix of
+// A group's rows in the packed scales are rounded up to kPackedRows: theirs.b of groups of rows is a matrix of
 // (ceil(k / 128), rows) floats at float ceil(k / 128) * (sum of those before it); of groups along the contraction both are
 // (codes / 128, lines), at lines * (sum of codes before it) / 128. Experts and single products: as ScaleMode says.
-void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, int32_t row_unit, float* to,
-                 void* stream);
+void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, float* to, void* stream);
 
 // Fills every array.
-void fill_group_arrays(const Context& context, const GemmProblem& p, const Problem& theirs, const PackedScales& packed,
-                       const GroupArrays& to, void* stream);
+void fill_group_arrays(const Context& context, const GemmProblem& p, const PackedScales& packed, const GroupArrays& to,
+                       void* stream);
 
 // The factors of one NVFP4 product: alpha, then beta.
 void fill_factors(const Context& context, const GemmProblem& p, float* to, void* stream);

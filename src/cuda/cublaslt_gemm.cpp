@@ -40,7 +40,7 @@ Problem described(const Context& context, const GemmProblem& p) {
 // Copies scales where they lie otherwise.
 void pack(const Context& context, const GemmProblem& p, const GemmOperand& operand, Operand& theirs, void* to, void* stream) {
     if (!theirs.packs) return;
-    pack_scales(context, p, operand, 1, static_cast<float*>(to), stream);
+    pack_scales(context, p, operand, static_cast<float*>(to), stream);
     theirs.scales = to;
 }
 

@@ -20,10 +20,10 @@ Problem described(const Context& context, const GemmProblem& p, const Packed& pa
 
 // Where the packed scales of an operand are: in its own scales, in the workspace, or nowhere.
 const float* packed_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, const Operand& theirs,
-                           bool already, int32_t row_unit, void* to, void* stream) {
+                           bool already, void* to, void* stream) {
     if (already) return reinterpret_cast<const float*>(operand.scales);
     if (!theirs.packs) return nullptr;
-    pack_scales(context, p, operand, row_unit, static_cast<float*>(to), stream);
+    pack_scales(context, p, operand, static_cast<float*>(to), stream);
     return static_cast<const float*>(to);
 }
 
@@ -49,10 +49,10 @@ void run_groups(const Context& context, const GemmProblem& p, const Packed& pack
     const WorkspaceLayout layout = workspace_layout(p, theirs);
     uint8_t* const workspace = static_cast<uint8_t*>(launch.workspace);
     const PackedScales scales{
-        packed_scales(context, p, p.a, theirs.b, packed.a, theirs.row_unit, workspace + layout.packed_a, launch.stream),
-        packed_scales(context, p, p.b, theirs.a, packed.b, theirs.row_unit, workspace + layout.packed_b, launch.stream)};
+        packed_scales(context, p, p.a, theirs.b, packed.a, workspace + layout.packed_a, launch.stream),
+        packed_scales(context, p, p.b, theirs.a, packed.b, workspace + layout.packed_b, launch.stream)};
     const GroupArrays arrays = group_arrays(workspace + layout.arrays, p.groups.count);
-    fill_group_arrays(context, p, theirs, scales, arrays, launch.stream);
+    fill_group_arrays(context, p, scales, arrays, launch.stream);
     const Factors factors{theirs.alpha == Alpha::DevicePerGroup ? static_cast<const void*>(arrays.alphas) : arrays.alpha,
                           arrays.beta};
     {

@@ -17,7 +17,6 @@ struct PackedScales {
 struct GroupedCall {
     GemmProblem p;
     PackedScales packed;
-    int32_t row_unit;
     int32_t d_bytes;  // of an element
 };
 
@@ -29,7 +28,7 @@ struct Places {
 
 // The units in which the starts of a group are counted: in our A, and in D and the packed scales or in our B.
 MXQ_HD GroupUnits second_units(const GroupedCall& call) {
-    if (call.p.grouping == Grouping::Rows) return {call.p.d.group_unit, packed_unit(call.row_unit)};
+    if (call.p.grouping == Grouping::Rows) return {call.p.d.group_unit, kPackedRows};
     return call.p.b.units;
 }
 
@@ -55,7 +54,7 @@ MXQ_HD Places places_by_rows(const GroupedCall& call, const GroupStart& first, c
                                 : scales_at(p.a, group_scale_offset(p.a.layout, first));
     at.d = static_cast<uint8_t*>(p.d.data) + second.codes * p.d.row_stride * call.d_bytes;
     at.m = p.n;
-    at.n = round_up(rows, call.row_unit);
+    at.n = rows;
     at.k = p.k;
     return at;
 }

@@ -110,12 +110,13 @@ std::string check_machine(ScaleMode mode, const Machine& machine) {
 }
 
 // Groups came with 13.2 to 10.x and 11.0 and with 13.4 to 9.0. On 9.0 they may hang where calls share a workspace until 13.6;
-// on the others the results of 13.7 up to 13.9 may be wrong.
+// on the others the results of 13.7 up to 13.9 may be wrong. Ragged groups of 1x128, which the manual has no word of, were seen
+// to be right with 13.10 first.
 std::string check_grouped_machine(ScaleMode mode, const Machine& machine) {
-    constexpr int32_t kFaulty = 130700, kMended = 131000;
+    constexpr int32_t kFaulty = 130700, kMended = 131000, kRagged = 131000;
     const int32_t capability = machine.capability;
     if (mode == ScaleMode::OuterVec) return "needs scales other than ROW for groups, found fp8 ROW";
-    if (capability == 90) return needs_version(130700, machine);
+    if (capability == 90) return needs_version(mode == ScaleMode::Vec128 ? kRagged : 130700, machine);
     if (capability < 100 || capability >= 120) return needs_capability("9.0, 10.x or 11.0", "groups", machine);
     if (machine.version >= kFaulty && machine.version < kMended) return needs_version(kMended, machine);
     return needs_version(mode == ScaleMode::Vec16 ? 130400 : mode == ScaleMode::Vec32 ? 130300 : 130200, machine);
@@ -192,6 +193,8 @@ std::string check_depth(int64_t k, const GemmOperand& operand, ScaleMode mode) {
     return format_text("needs a multiple of %lld codes along the contraction, found %lld", (long long)unit, (long long)k);
 }
 
+// Scales of 1x128 go by fours. With another number of rows cuBLASLt 13.10 takes a single product too, and leaves D unwritten;
+// groups of rows are right with any, each group's scales padded.
 std::string check_wide_lines(const char* what, int64_t lines) {
     if (lines % kPackedRows == 0) return "";
     return format_text("needs a multiple of %d %s for scales of 128, found %lld", kPackedRows, what, (long long)lines);
@@ -227,7 +230,6 @@ void fill_rest(const GemmProblem& p, Problem& out) {
     out.n = p.m;
     out.k = p.k;
     out.reads_d = p.reads_d();
-    out.row_unit = 1;
     out.has_bias = p.bias.set();
     out.bias = p.bias.values;
     out.bias_type = d_type_of(p.bias.format);
@@ -237,19 +239,9 @@ void fill_rest(const GemmProblem& p, Problem& out) {
 
 // ---- Groups ----------------------------------------------------------------------------------------------------------------
 
-// Scales of 1x128 go by 4 rows: a group's rows are then counted with the padding that A and D both have. What adds to D must
-// leave the padding alone.
-int32_t counted_rows(const GemmProblem& p, ScaleMode a) {
-    return a == ScaleMode::Vec128 && !p.reads_d() ? std::min(p.a.units.codes, p.d.group_unit) : 1;
-}
-
-std::string check_row_groups(const GemmProblem& p, ScaleMode a, int32_t row_unit) {
+std::string check_row_groups(const GemmProblem& p, ScaleMode a) {
     if (auto reason = check_depth(p.k, p.a, a); !reason.empty()) return reason;
-    if (a == ScaleMode::Vec128 && row_unit % kPackedRows != 0)
-        return format_text("needs groups padded to %d rows in a and d for 1X128 scales, found %d and %d%s", kPackedRows,
-                           p.a.units.codes, p.d.group_unit, p.reads_d() ? " and accumulation" : "");
-    if (a == ScaleMode::Block128) return "needs 1X128 scales on the grouped side, found 128X128";
-    return "";
+    return a == ScaleMode::Block128 ? "needs 1X128 scales on the grouped side, found 128X128" : "";
 }
 
 // Both sides are padded alike. D of an empty group becomes zeros or stays.
@@ -341,8 +333,7 @@ std::string describe_grouped(const GemmProblem& p, const Machine& machine, const
         !reason.empty())
         return reason;
     const bool by_rows = p.grouping == Grouping::Rows;
-    const int32_t row_unit = by_rows ? counted_rows(p, a.mode) : 1;
-    auto reason = by_rows ? check_row_groups(p, a.mode, row_unit) : check_depth_groups(p, a.mode, b.mode);
+    auto reason = by_rows ? check_row_groups(p, a.mode) : check_depth_groups(p, a.mode, b.mode);
     if (!reason.empty()) return reason;
 
     out = {};
@@ -352,7 +343,6 @@ std::string describe_grouped(const GemmProblem& p, const Machine& machine, const
     if (a.mode == ScaleMode::Scalar && !(shares_scale(p, p.a) && shares_scale(p, p.b)))
         out.a.mode = out.b.mode = ScaleMode::GroupScalar;
     fill_rest(p, out);
-    out.row_unit = row_unit;
     int64_t& divided = by_rows ? out.n : out.k;
     divided = std::max(ceil_div(p.group_rows, p.groups.count), int64_t(1));
     return "";
@@ -386,11 +376,11 @@ GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const Gr
     return one;
 }
 
-int64_t packed_floats(const GemmProblem& p, const GemmOperand& operand, int32_t row_unit) {
+int64_t packed_floats(const GemmProblem& p, const GemmOperand& operand) {
     const ScaleLayout& layout = operand.layout;
     if (p.grouping == Grouping::Contraction) return operand.length / kWideBlock * operand.lines;
     if (p.grouping == Grouping::Rows && &operand == &p.a)
-        return layout.columns * padded_rows_bound(p.group_rows, p.groups.count, packed_unit(row_unit));
+        return layout.columns * padded_rows_bound(p.group_rows, p.groups.count, kPackedRows);
     if (layout.tile_rows == 1) return operand.matrices * layout.columns * operand.lines;
     return operand.matrices * ceil_div(operand.lines, kWideBlock) * round_up(layout.columns, kPackedColumns);
 }

@@ -53,7 +53,6 @@ struct Problem {
     int64_t ldd;
     int64_t m, n, k;     // theirs; of groups: averages, where the device alone knows better
     int32_t groups;      // 0: one product
-    int32_t row_unit;    // groups of rows: what their rows are rounded up to
     bool reads_d;
     Alpha alpha;
     bool has_bias;
@@ -79,10 +78,10 @@ GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const Gr
 bool is_nvfp4(const GemmOperand& operand);
 
 // Floats that the packed scales of an operand take; with groups, the bound that the host can know.
-int64_t packed_floats(const GemmProblem& p, const GemmOperand& operand, int32_t row_unit);
+int64_t packed_floats(const GemmProblem& p, const GemmOperand& operand);
 
-// What the rows of a group's scales of 1x128, and the columns of scales of 128x128, are rounded up to.
+// What the rows of a group's scales of 1x128, and the columns of scales of 128x128, are rounded up to; the rows of D of a
+// single product must be a multiple of the first themselves.
 constexpr int32_t kPackedRows = 4, kPackedColumns = 4;
-MXQ_HD int32_t packed_unit(int32_t row_unit) { return row_unit > kPackedRows ? row_unit : kPackedRows; }
 
 }  // namespace mxq::cuda::lt

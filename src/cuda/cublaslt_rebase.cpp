@@ -5,7 +5,7 @@
 //     B as a weight               128x128              one pass; of (N,T), (N,N)
 //     B beside a transposed A     1x128                one pass
 //     scales of 128 already       as they are          the scales alone, as floats
-//     D whose rows go by fours    in the workspace     copied to its place behind the product
+//     ragged rows of one D        in the workspace     padded to fours, copied to their place behind the product
 //
 // The workspace: codes and scales of A and of B, D, then what the product takes.
 //
@@ -14,8 +14,6 @@
 // two tiles' scales is a normal number.
 #include "cuda/cublaslt_rebase.h"
 
-#include <algorithm>
-
 #include "cuda/cublaslt_products.h"
 #include "cuda/implementations.h"
 
@@ -23,9 +21,6 @@ namespace mxq::cuda {
 namespace {
 
 constexpr int32_t kCapability = 90;
-
-// What the manual wants rows of D to be a multiple of, with scales of 1x128. With 1, nothing of D is moved.
-constexpr int32_t kRowsOfD = lt::kPackedRows;
 
 struct Workspace {
     uintptr_t at;
@@ -38,11 +33,8 @@ struct Workspace {
 
 int64_t d_bytes(const GemmProblem& p) { return p.d.format == MXQ_FORMAT_F32 ? 4 : 2; }
 
-// Whether the library writes rows of D that are not the caller's.
-bool moves_d(const GemmProblem& p) {
-    if (p.reads_d() || p.grouping == Grouping::Contraction) return false;
-    return p.grouping == Grouping::Rows ? p.d.group_unit % kRowsOfD != 0 : p.m % kRowsOfD != 0;
-}
+// Whether the library writes rows of D that are not the caller's. Groups have any number of rows.
+bool moves_d(const GemmProblem& p) { return p.grouping == Grouping::None && !p.reads_d() && p.m % lt::kPackedRows != 0; }
 
 bool has_wide_scales(const GemmOperand& operand) {
     return operand.layout.block == kWideBlock || operand.layout.repeat == kWideBlock / kMxBlock;
@@ -53,26 +45,20 @@ bool keeps_codes(const GemmProblem& p, const GemmOperand& operand, bool pads_lin
     if (operand.bits != 8 || !has_wide_scales(operand) || pads_lines) return false;
     if (reinterpret_cast<uintptr_t>(operand.codes) % 16 != 0) return false;
     if (p.grouping == Grouping::Contraction) return operand.units.codes == kWideBlock;
-    const bool by_rows = p.grouping == Grouping::Rows && &operand == &p.a;
-    return operand.length % kWideBlock == 0 && (!by_rows || operand.units.codes % kRowsOfD == 0);
+    return operand.length % kWideBlock == 0;
 }
 
-// What lines of A are padded to. Scales of groups go by fours at least, and by more where the product counts its rows so.
-int32_t line_unit(const GemmProblem& p, const RebaseCall& call) {
-    if (call.grouping != Grouping::Rows) return moves_d(p) ? kRowsOfD : 1;
-    const int32_t of_a = call.keeps_codes ? call.from.units.codes : lt::kPackedRows;
-    return lt::packed_unit(std::min(of_a, moves_d(p) ? kRowsOfD : p.d.group_unit));
-}
+// What lines of A are padded to, with their scales.
+int32_t line_unit(const GemmProblem& p) { return p.grouping == Grouping::Rows || moves_d(p) ? lt::kPackedRows : 1; }
 
 RebaseCall call_of(const GemmProblem& p, const GemmOperand& operand, bool is_weight) {
     RebaseCall call{};
     call.from = operand;
     call.grouped = {p.groups, p.group_rows};
     call.grouping = p.grouping == Grouping::Rows && &operand == &p.b ? Grouping::None : p.grouping;
-    const bool pads_lines = p.grouping == Grouping::None && &operand == &p.a && moves_d(p);
-    call.keeps_codes = keeps_codes(p, operand, pads_lines);
+    call.keeps_codes = keeps_codes(p, operand, &operand == &p.a && moves_d(p));
     const bool squares = is_weight && (!call.keeps_codes || operand.tile_lines == kWideBlock);
-    call.to = rebased_operand(call, squares ? int32_t(kWideBlock) : 1, &operand == &p.a ? line_unit(p, call) : 1);
+    call.to = rebased_operand(call, squares ? int32_t(kWideBlock) : 1, &operand == &p.a ? line_unit(p) : 1);
     return call;
 }
 
@@ -82,12 +68,9 @@ void place(RebaseCall& call, Workspace& workspace) {
 }
 
 void place_d(GemmProblem& p, Workspace& workspace) {
-    const bool by_rows = p.grouping == Grouping::Rows;
-    p.d.group_unit = by_rows ? kRowsOfD : 1;
+    p.m = p.d.rows = round_up(p.m, lt::kPackedRows);
     p.d.row_stride = p.n;
-    if (!by_rows) p.m = p.d.rows = round_up(p.m, kRowsOfD);
-    const int64_t rows = by_rows ? padded_rows_bound(p.group_rows, p.groups.count, kRowsOfD) : p.m;
-    p.d.data = workspace.take(uint64_t(rows * p.n * d_bytes(p)));
+    p.d.data = workspace.take(uint64_t(p.m * p.n * d_bytes(p)));
 }
 
 }  // namespace
@@ -138,26 +121,7 @@ uint64_t workspace_bytes(const Context& context, const GemmProblem& p) {
                                                             : lt::groups_workspace(context, steps.product, steps.packed));
 }
 
-// D of the groups without the padding that the library writes.
-void move_groups(const Context& context, const GemmProblem& p, const PlainMatrix& from, const Launch& call) {
-    const auto side = [&](const PlainMatrix& d) {
-        PadProblem::Side out{};
-        out.codes = static_cast<uint8_t*>(d.data);
-        out.line_stride = d.row_stride * d_bytes(p);
-        out.units = {d.group_unit, 1};
-        return out;
-    };
-    PadProblem pad{};
-    pad.count = 1;
-    pad.grouped = {p.groups, p.group_rows};
-    pad.parts[0].in = side(from);
-    pad.parts[0].out = side(p.d);
-    pad.parts[0].line_bytes = p.n * d_bytes(p);
-    pad.parts[0].bits = int32_t(8 * d_bytes(p));
-    pad.parts[0].tile_lines = 1;
-    pad_groups.run(context, pad, call);
-}
-
+// D without the rows that pad it.
 void move_rows(const Context& context, const GemmProblem& p, const PlainMatrix& from, const Launch& call) {
     const CurrentDevice current(*context.cuda);
     const size_t row = size_t(p.n * d_bytes(p));
@@ -173,9 +137,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const Launch product{static_cast<uint8_t*>(call.workspace) + steps.bytes, call.stream};
     if (p.grouping == Grouping::None) lt::run_product(context, steps.product, product);
     else lt::run_groups(context, steps.product, steps.packed, product);
-    if (!steps.moves_d) return;
-    if (p.grouping == Grouping::None) move_rows(context, p, steps.product.d, call);
-    else move_groups(context, p, steps.product.d, call);
+    if (steps.moves_d) move_rows(context, p, steps.product.d, call);
 }
 
 }  // namespace

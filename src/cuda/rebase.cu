@@ -1,15 +1,17 @@
 // rebase: MX codes under scales of 32 to FP8 codes under fp32 scales of 1x128 or 128x128, for products on FP8 tensor cores.
 //
-// A block of threads takes 128 lines by 128 codes, of groups of rows or along the contraction a few such tiles, since it finds
-// its group but once. Codes go from memory to registers and back, a lane holding 16 of each of four lines:
+// A block of threads takes a tile of 128 lines by 128 codes, of groups a few of them, one after another and far apart, so that
+// what all blocks take at a time is next to each other. One warp finds the first and how far it is to the next, by its group
+// where there are groups; the others take it from shared memory. Then each warp works alone on its 16 lines of every tile, from
+// memory to registers and back, a lane holding 16 codes of each of four lines:
 //
 //     lanes 0..7 of a warp     128 codes of a line, 16 bytes each in and out      } four lines a warp at once, and four such
 //     lanes 8..15, ...         of the next line                                   } accesses in flight before the first use
+//     lanes 0..15              the four scale bytes of a line each -> their largest, its fp32 scale -> by shuffles to its codes
 //
-// Scales go ahead of them. Threads 0..127 read the four bytes of a line each; their largest is the line's fp32 scale, or a
-// maximum over the block that of the tile. The bytes and the maxima meet the codes in shared memory.
+// For scales of 128x128 alone the warps meet at a tile's maximum.
 //
-// Bytes an element: 0.53 to 1.03 read, 1.03 written (1.00 for 128x128). About 7 operations an element, of 14 that the SMs issue
+// Bytes an element: 0.53 to 1.03 read, 1.03 written (1.00 for 128x128). 5 to 7 operations an element, of 14 that the SMs issue
 // while memory moves one of eight bits: bound by memory.
 #include "cuda/device.h"
 #include "cuda/rebase.h"
@@ -20,24 +22,19 @@
 namespace mxq::cuda {
 namespace {
 
-constexpr int kGroupTiles = 4;  // that a block takes of a slab of a group
-
 struct Arguments {
     RebaseCall call;
     int64_t down, across;  // tiles of a matrix; of slabs, `down` is their number
+    int64_t steps;         // blocks across: tiles from one of a block to its next
     GroupSumUnits units;
 };
 
-// Of a tile, in shared memory.
-struct RebaseScales {
-    uint32_t words[kRebaseTile];    // the scale bytes of each line
-    uint32_t largest[kRebaseTile];  // 1x128: of each line; 128x128: of the lines of each of four warps
+// A block's tiles, in shared memory.
+struct RebaseRun {
+    RebaseTile first;
+    RebaseStep step;
+    int32_t tiles, column, columns;  // of the first tile, and to the next one's
 };
-
-__device__ __forceinline__ uint32_t scale_of_tile(const RebaseScales& scales) {
-    const uint32_t* const of_warps = scales.largest;
-    return max(max(of_warps[0], of_warps[1]), max(of_warps[2], of_warps[3]));
-}
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
@@ -74,109 +71,114 @@ __device__ __forceinline__ Piece<bits> load_some(const uint8_t* from, int count)
     return piece;
 }
 
-// What does not exist is zero.
+// Of a thread's four lines, from the first one's on; what does not exist is zero. `lines` and `count`: how many lines of the
+// tile, from the thread's first on, and how many of its codes there are.
 template <class E, bool wide>
-__device__ __forceinline__ void load_codes(const Arguments& args, const RebaseCodes& at,
+__device__ __forceinline__ void load_codes(const uint8_t* from, int64_t line_bytes, int lines, int count,
                                            Piece<E::bits> (&pieces)[kRebaseShares]) {
-    const int64_t step = kShareLines * args.call.from.line_bytes;
-    const int line = rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x);
-    const uint8_t* from = at.from + line * args.call.from.line_bytes + code / 8 * E::bits;
-    const int count = min(at.length - code, kRebaseCodes), lines = count > 0 ? at.lines - line : 0;
 #pragma unroll
-    for (int i = 0; i < kRebaseShares; i++, from += step) {
+    for (int i = 0; i < kRebaseShares; i++, from += kShareLines * line_bytes) {
         pieces[i] = {};
-        if (i * kShareLines >= lines) continue;
+        if (i * kShareLines >= lines || count <= 0) continue;
         if constexpr (wide) pieces[i] = load_whole<E::bits>(from);
-        else pieces[i] = load_some<E::bits>(from, count);
+        else pieces[i] = load_some<E::bits>(from, min(count, kRebaseCodes));
     }
 }
 
-// A byte each, as rebase_codes wants them.
+// A thread's codes of a line.
 template <class E>
-__device__ __forceinline__ void unpack_piece(const Piece<E::bits>& piece, uint32_t (&codes)[4]) {
+__device__ __forceinline__ uint4 move_piece(const Piece<E::bits>& piece, uint32_t scale, uint32_t largest) {
+    const RebaseFactors factors = rebase_factors<E>(scale, largest);
+    uint32_t codes[4];
     if constexpr (E::bits == 4) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) codes[i] = e2m1_to_e4m3(piece.words[i / 2] >> (i % 2 * 16));
+        rebase_e2m1(piece.words, scale, factors, codes);
     } else {
         unpack_16<E::bits>(piece.words, codes);
         if constexpr (E::bits == 6)
 #pragma unroll
             for (uint32_t& word : codes) word = six_bits_to_e4m3<E>(word);
+        rebase_16<E>(codes, factors);
     }
+    return {codes[0], codes[1], codes[2], codes[3]};
 }
 
+// `words` and `largest` are of the lane's line of scales.
 template <class E>
-__device__ __forceinline__ void store_codes(const Arguments& args, const RebaseCodes& at,
-                                            const Piece<E::bits> (&pieces)[kRebaseShares], const RebaseScales& scales) {
-    const int code = rebase_code(threadIdx.x);
-    const bool share = args.call.to.layout.tile_rows > 1;
-    const uint32_t of_tile = share ? scale_of_tile(scales) : 0;
-    uint8_t* to = at.to + rebase_line(threadIdx.x, 0) * args.call.to.line_bytes + code;
+__device__ __forceinline__ void store_codes(uint8_t* to, int64_t line_bytes, int lines,
+                                            const Piece<E::bits> (&pieces)[kRebaseShares], uint32_t words, uint32_t largest) {
+    const uint32_t block = threadIdx.x % 8 / 2, lane = threadIdx.x % 32 / 8;
 #pragma unroll
-    for (int i = 0; i < kRebaseShares; i++, to += kShareLines * args.call.to.line_bytes) {
-        const int line = rebase_line(threadIdx.x, i);
-        if (line >= at.to_lines) continue;
-        const uint32_t scale = scales.words[line] >> (code / kMxBlock * 8) & 0xFF;
-        const RebaseFactors factors = rebase_factors<E>(scale, share ? of_tile : scales.largest[line]);
-        uint32_t codes[4];
-        unpack_piece<E>(pieces[i], codes);
-#pragma unroll
-        for (uint32_t& word : codes) word = rebase_codes<E>(word, factors);
-        *reinterpret_cast<uint4*>(to) = {codes[0], codes[1], codes[2], codes[3]};
+    for (int i = 0; i < kRebaseShares; i++, to += kShareLines * line_bytes) {
+        const uint32_t scale = __byte_perm(__shfl_sync(kAllLanes, words, lane + i * kShareLines), 0, 0x4440 | block);
+        const uint32_t of_line = __shfl_sync(kAllLanes, largest, lane + i * kShareLines);
+        const uint4 codes = move_piece<E>(pieces[i], scale, of_line);
+        if (i * kShareLines < lines) *reinterpret_cast<uint4*>(to) = codes;
     }
 }
 
 // ---- Tiles -----------------------------------------------------------------------------------------------------------
 
-// By the first four warps.
-template <class E>
-__device__ __forceinline__ void put_scales(const Arguments& args, uint32_t word, RebaseScales& scales) {
-    if (threadIdx.x >= kRebaseTile) return;
-    scales.words[threadIdx.x] = word;
-    const uint32_t largest = rebase_line_scale<E>(args.call, word);
-    const bool share = args.call.to.layout.tile_rows > 1;
-    const uint32_t of_warp = share ? __reduce_max_sync(kAllLanes, largest) : largest;
-    if (!share) scales.largest[threadIdx.x] = largest;
-    else if (threadIdx.x % 32 == 0) scales.largest[threadIdx.x / 32] = of_warp;
+__device__ __forceinline__ int64_t row_index() { return int64_t(blockIdx.z) * gridDim.y + blockIdx.y; }
+
+// Of a row of tiles: an expert and its tile of lines, or a slab of a group: 128 rows of it, or 128 codes along the contraction.
+// False: there is none. By one warp.
+__device__ __forceinline__ bool find_scope(const Arguments& args, int64_t row, TileGroup& found, RebaseScope& scope,
+                                           int64_t& place) {
+    if (args.call.grouping == Grouping::None) {
+        const int64_t matrices = args.call.from.matrices, matrix = matrices == 1 ? 0 : row / args.down;
+        scope = {matrix, 0, {}, {}};
+        place = (row - matrix * args.down) * kRebaseTile;
+        return row < args.down * matrices;
+    }
+    if (row >= args.down) return false;
+    find_slab(args.call.grouped, args.units, uint32_t(row), found);
+    __syncwarp();
+    scope = {0, found.rows, {found.index, 0, found.starts[kSourceCodes], found.starts[kSourceScales]},
+             {found.index, 0, found.starts[kRowwiseCodes], found.starts[kRowwiseScales]}};
+    place = (row - found.first_slab) * kRebaseTile;
+    return found.index >= 0;
 }
 
-__device__ __forceinline__ void store_scales(const Arguments& args, const RebaseScope& scope, int64_t line, int64_t code,
-                                             const RebaseScales& scales) {
-    const int i = threadIdx.x;
+// Blocks that follow each other take what is next to each other in lines of codes, at every step.
+__device__ __forceinline__ void find_run(const Arguments& args, TileGroup& found, RebaseRun& run) {
+    const bool down = args.call.grouping == Grouping::Contraction;
+    RebaseScope scope;
+    int64_t place;
+    bool exists = find_scope(args, down ? blockIdx.x : row_index(), found, scope, place);
+    if (threadIdx.x > 0) return;
+    const int64_t first = down ? row_index() : blockIdx.x;
+    exists = exists && first < args.steps;
+    run.tiles = exists ? int32_t((args.across - first - 1) / args.steps + 1) : 0;
+    run.column = int32_t(first);
+    run.columns = int32_t(args.steps);
+    if (!exists) return;
+    const int64_t along = first * kRebaseTile;
+    run.first = rebase_tile_at(args.call, scope, down ? along : place, down ? place : along);
+    run.step = rebase_step(args.call, scope, args.steps);
+}
+
+// A tile's largest scale, from its lines'. All threads of the block call it.
+__device__ __forceinline__ uint32_t largest_of_tile(uint32_t largest, uint32_t (&of_warps)[kRebaseThreads / 32]) {
+    const uint32_t of_warp = __reduce_max_sync(kAllLanes, largest);
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
+    __syncthreads();
+    uint32_t of_tile = 0;
+#pragma unroll
+    for (const uint32_t other : of_warps) of_tile = max(of_tile, other);
+    return of_tile;
+}
+
+__device__ __forceinline__ void store_scales(const Arguments& args, const RebaseTile& tile, int64_t code, uint32_t largest) {
+    float* const to = reinterpret_cast<float*>(args.call.to.scales) + tile.to_scales;
+    const int line = rebase_scale_line(threadIdx.x);
     if (args.call.to.layout.tile_rows > 1) {
-        if (i <= zeros_behind(args.call, code))
-            rebased_scale_at(args.call, scope, line, code)[i] = i == 0 ? scale_value(scale_of_tile(scales)) : 0.0f;
-    } else if (i < kRebaseTile && line + i < written_lines(args.call, scope)) {
-        const bool exists = line + i < lines_of_scope(args.call, scope);
-        rebased_scale_at(args.call, scope, line, code)[i] = exists ? scale_value(scales.largest[i]) : 0.0f;
+        if (int(threadIdx.x) <= zeros_behind(args.call, code)) to[threadIdx.x] = threadIdx.x == 0 ? scale_value(largest) : 0.0f;
+    } else if (threadIdx.x % 32 < kWarpLines && line < tile.to_lines) {
+        to[line] = line < tile.lines ? scale_value(largest) : 0.0f;
     }
 }
 
-template <class E, bool wide>
-__device__ __forceinline__ void rebase_tile(const Arguments& args, const RebaseScope& scope, int64_t line, int64_t code,
-                                            RebaseScales& scales) {
-    const bool moves = !args.call.keeps_codes;
-    uint32_t word = 0;
-    if (threadIdx.x < kRebaseTile) word = rebase_scale_word(args.call, scope, line + threadIdx.x, code);
-    const RebaseCodes at = rebase_codes_at(args.call, scope, line, code);
-    Piece<E::bits> pieces[kRebaseShares];
-    if (moves) load_codes<E, wide>(args, at, pieces);
-    put_scales<E>(args, word, scales);
-    __syncthreads();
-    if (moves) store_codes<E>(args, at, pieces, scales);
-    store_scales(args, scope, line, code, scales);
-}
-
-// A grid of at least `rows` rows of `across` blocks, and a block's row.
-dim3 grid_of_rows(int64_t across, int64_t rows) {
-    constexpr int64_t most = 65535;
-    const int64_t y = min(rows, most);
-    return dim3(uint32_t(across), uint32_t(y), uint32_t(ceil_div(rows, y)));
-}
-
-__device__ __forceinline__ int64_t row_index() { return int64_t(blockIdx.z) * gridDim.y + blockIdx.y; }
-
-// Blocks that share an SM where there are no groups. Below sm_89 codes are converted in software, which takes more registers.
+// Blocks that share an SM. Below sm_89 codes are converted in software, which takes more registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
 constexpr int kSmBlocks = 4;
 #else
@@ -185,37 +187,37 @@ constexpr int kSmBlocks = 5;
 
 template <class E, bool wide>
 __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks) rebase_kernel(const __grid_constant__ Arguments args) {
-    __shared__ RebaseScales scales;
-    __builtin_assume(args.call.grouping == Grouping::None);
-    const int64_t row = row_index(), matrices = args.call.from.matrices, matrix = matrices == 1 ? 0 : row / args.down;
-    if (row >= args.down * matrices) return;
-    const int64_t line = (row - matrix * args.down) * kRebaseTile, code = int64_t(blockIdx.x) * kRebaseTile;
-    rebase_tile<E, wide>(args, {matrix, 0, {}, {}}, line, code, scales);
+    __shared__ TileGroup found;
+    __shared__ RebaseRun run;
+    __shared__ uint32_t of_warps[2][kRebaseThreads / 32];  // one is read while the next is written
+    if (threadIdx.x < 32) find_run(args, found, run);
+    __syncthreads();
+    const GemmOperand &from = args.call.from, &to = args.call.to;
+    const int line = rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x), scale_line = rebase_scale_line(threadIdx.x);
+    const bool moves = !args.call.keeps_codes, share = to.layout.tile_rows > 1;
+    RebaseTile tile = run.first;
+    tile.scales += scales_of_line(from.layout, uint32_t(scale_line));
+    tile.codes += line * from.line_bytes + code / 8 * E::bits;
+    tile.to_codes += line * to.line_bytes + code;
+#pragma unroll 1
+    for (int t = 0; t < run.tiles; t++) {
+        Piece<E::bits> pieces[kRebaseShares];  // first, since scales are waited for one by one
+        if (moves) load_codes<E, wide>(from.codes + tile.codes, from.line_bytes, tile.lines - line, tile.length - code, pieces);
+        uint32_t words = 0;
+        if (scale_line < tile.lines) words = rebase_scale_word(from.layout, from.scales + tile.scales, tile.scaled);
+        uint32_t largest = rebase_line_scale<E>(args.call, words);
+        if (share) largest = largest_of_tile(largest, of_warps[t % 2]);
+        store_scales(args, tile, (run.column + int64_t(t) * run.columns) * kRebaseTile, largest);
+        if (moves) store_codes<E>(to.codes + tile.to_codes, to.line_bytes, tile.to_lines - line, pieces, words, largest);
+        advance(tile, run.step);
+    }
 }
 
-// A few tiles of a slab: 128 rows of a group, or 128 codes of one along the contraction.
-template <class E, bool wide>
-__global__ void __launch_bounds__(kRebaseThreads, kSmBlocks - 1) rebase_groups_kernel(const __grid_constant__ Arguments args) {
-    __shared__ RebaseScales scales[2];  // one is read while the next is written
-    __shared__ TileGroup found;
-    __shared__ RebaseScope scope;
-    const int64_t slab = row_index();
-    if (slab >= args.down) return;
-    if (threadIdx.x < 32) find_slab(args.call.grouped, args.units, uint32_t(slab), found);
-    __syncthreads();
-    if (found.index < 0) return;
-    if (threadIdx.x == 0)
-        scope = {0, found.rows, {found.index, 0, found.starts[kSourceCodes], found.starts[kSourceScales]},
-                 {found.index, 0, found.starts[kRowwiseCodes], found.starts[kRowwiseScales]}};
-    __syncthreads();
-    const int64_t first = int64_t(blockIdx.x) * kGroupTiles, in_group = (slab - found.first_slab) * kRebaseTile;
-    const int tiles = int(min(args.across - first, int64_t(kGroupTiles)));
-    const bool down = args.call.grouping == Grouping::Contraction;
-#pragma unroll 1
-    for (int t = 0; t < tiles; t++) {
-        const int64_t along = (first + t) * kRebaseTile;
-        rebase_tile<E, wide>(args, scope, down ? along : in_group, down ? in_group : along, scales[t % 2]);
-    }
+// A grid of at least `rows` rows of `across` blocks.
+dim3 grid_of_rows(int64_t across, int64_t rows) {
+    constexpr int64_t most = 65535;
+    const int64_t y = min(rows, most);
+    return dim3(uint32_t(across), uint32_t(y), uint32_t(ceil_div(rows, y)));
 }
 
 // Whether lines are whole pieces of 16 codes, where they can be read at once.
@@ -224,10 +226,18 @@ bool is_wide_source(const GemmOperand& from) {
     return is_aligned(from.codes, piece & -piece) && from.line_bytes % piece == 0;
 }
 
-Arguments arguments_of(const RebaseCall& call) {
-    Arguments args{call, ceil_div(call.to.lines, kRebaseTile), call.to.layout.columns, {}};
+// Groups are searched for once in so many tiles. Small operands are spread over more blocks.
+int64_t tiles_of_block(const RebaseCall& call, int64_t tiles) {
+    constexpr int64_t kManyTiles = 2048;
+    return call.grouping == Grouping::None || tiles < kManyTiles ? 1 : 2;
+}
+
+Arguments arguments_of(const RebaseCall& call, int64_t tiles) {
+    Arguments args{call, ceil_div(call.to.lines, kRebaseTile), call.to.layout.columns, 0, {}};
     if (call.grouping == Grouping::Contraction) args.across = args.down;
     if (call.grouping != Grouping::None) args.down = slabs_bound(call.grouped);
+    if (tiles == 0) tiles = tiles_of_block(call, args.down * args.across * call.from.matrices);
+    args.steps = ceil_div(args.across, tiles);
     for (uint32_t& unit : args.units.at) unit = 1;
     args.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
     args.units.at[kSourceScales] = uint32_t(call.from.units.scales);
@@ -238,28 +248,21 @@ Arguments arguments_of(const RebaseCall& call) {
 
 }  // namespace
 
-void rebase(const Context& context, const RebaseCall& call, void* stream) {
-    const Arguments args = arguments_of(call);
-    const bool grouped = call.grouping != Grouping::None, wide = is_wide_source(call.from);
-    const int64_t across = grouped ? ceil_div(args.across, int64_t(kGroupTiles)) : args.across;
-    const int64_t rows = grouped ? args.down : args.down * call.from.matrices;
-    if (across * rows == 0) return;
-    const auto start = [&](auto kernel) {
-        launch(context, kernel, "rebase", grid_of_rows(across, rows), dim3(kRebaseThreads), 0, stream, args);
-    };
+void rebase(const Context& context, const RebaseCall& call, void* stream, int32_t tiles) {
+    const Arguments args = arguments_of(call, tiles);
+    const int64_t rows = args.down * call.from.matrices;
+    if (args.steps * rows == 0) return;
+    const dim3 grid = call.grouping == Grouping::Contraction ? grid_of_rows(rows, args.steps) : grid_of_rows(args.steps, rows);
+    const auto start = [&](auto kernel) { launch(context, kernel, "rebase", grid, dim3(kRebaseThreads), 0, stream, args); };
     with_element(call.from.element, [&]<class E>(E) {
-        if (grouped) start(wide ? rebase_groups_kernel<E, true> : rebase_groups_kernel<E, false>);
-        else start(wide ? rebase_kernel<E, true> : rebase_kernel<E, false>);
+        start(is_wide_source(call.from) ? rebase_kernel<E, true> : rebase_kernel<E, false>);
     });
 }
 
 void load_rebase() {
     const auto load = [](auto... kernels) { (load_kernel(reinterpret_cast<const void*>(kernels), 0), ...); };
     for (const Element element : kElements)
-        with_element(element, [&]<class E>(E) {
-            load(rebase_kernel<E, true>, rebase_kernel<E, false>);
-            load(rebase_groups_kernel<E, true>, rebase_groups_kernel<E, false>);
-        });
+        with_element(element, [&]<class E>(E) { load(rebase_kernel<E, true>, rebase_kernel<E, false>); });
 }
 
 }  // namespace mxq::cuda

@@ -162,12 +162,15 @@ TEST_CASE("cublaslt declines: groups") {
     c.sizes.k = 500;
     CHECK(group_reason(by_rows(c), 100) == "needs lines of a a multiple of 16 bytes, found 1000");
     c = groups_of(lines, tiles);
-    CHECK(group_reason(by_rows(c), 90) == "needs groups padded to 4 rows in a and d for 1X128 scales, found 1 and 1");
+    CHECK(group_reason(by_rows(c), 90) == "");  // ragged
+    CHECK(group_reason(by_rows(c), 90, 130900) == "needs cuBLASLt 13.10, found 13.9 in /usr/lib/libcublasLt.so.13");
+    CHECK(reason(product_of_group(by_rows(c), {}, {}, 0, 28), 90) == "");
+    CHECK(reason(product_of_group(by_rows(c), {}, {}, 0, 29), 90) ==
+          "needs a multiple of 4 rows of d for scales of 128, found 29");  // one call a group
     c.a_alignment = 16, c.d_alignment = 2;
-    CHECK(group_reason(by_rows(c), 90) == "needs groups padded to 4 rows in a and d for 1X128 scales, found 16 and 2");
-    c.d_alignment = 4, c.d = MXQ_FORMAT_F32, c.accumulate = true;
-    CHECK(group_reason(by_rows(c), 90) ==
-          "needs groups padded to 4 rows in a and d for 1X128 scales, found 16 and 4 and accumulation");
+    CHECK(group_reason(by_rows(c), 90) == "");
+    c.d = MXQ_FORMAT_F32, c.accumulate = true;
+    CHECK(group_reason(by_rows(c), 90) == "");
     CHECK(group_reason(by_rows(groups_of(tiles, lines)), 90) == "needs 1X128 scales on the grouped side, found 128X128");
 
     c = groups_of(mxfp8(), mxfp8());
@@ -179,4 +182,7 @@ TEST_CASE("cublaslt declines: groups") {
     CHECK(group_reason(by_contraction(c), 100) == "needs a columnwise group alignment of 32 or more, found 16");
     CHECK(group_reason(by_contraction(groups_of(lines, tiles, false)), 90) ==
           "needs 1X128 scales for groups along the contraction, found 128X128");
+    c = groups_of(lines, lines, false);
+    c.sizes.m = 254;
+    CHECK(group_reason(by_contraction(c), 90) == "needs a multiple of 4 rows of d for scales of 128, found 254");
 }

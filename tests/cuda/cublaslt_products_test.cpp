@@ -151,12 +151,15 @@ const RowGroups row_groups[] = {
     {{bf16, bf16}, false, 16, 8},
     {{fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_TENSOR)}, false, 1, 0},
     {{fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_TENSOR)}, true, 1, 32},
+    {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)}, false, 1, 0},
     {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)}, false, 4, 4},
     {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)}, false, 128, 16},
-    {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_1X128)}, false, 8, 32},
+    {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_1X128)}, false, 1, 32},
+    {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_1X128)}, false, 8, 2},
 };
 
-const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511}, {0, 512}, {1, 2, 3, 4, 300, 301, 302, 440, 512}, {17}};
+const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511}, {0, 512}, {1, 2, 3, 4, 300, 301, 302, 440, 512}, {17},
+                                 {1, 4, 9, 136, 265, 265, 400}};  // 1, 3, 5, 127, 129, 0, 135 rows
 
 }  // namespace
 
@@ -174,39 +177,45 @@ MXQ_EACH_DEVICE("cublaslt products: groups of rows") {
                 a_spec.per_matrix = b_spec.per_matrix = c.per_group;
                 const int64_t k = ran % 2 ? 272 : 512, count = static_cast<int64_t>(ends_of_groups.size());
                 const int32_t format = ran % 3 ? MXQ_FORMAT_BF16 : MXQ_FORMAT_F32;
+                const bool accumulate = ran % 6 == 3;
                 const oracle::Groups groups{ends_of_groups, c.a_alignment};
                 testing::DeviceEnds ends(device, groups.ends, ran % 2);
                 Operand a = make_grouped(device, a_spec, rows, k, groups, MXQ_PART_ROWWISE, swizzled, ends, random);
                 Operand b = make_operand(device, b_spec, count, n, k, !transpose_b, swizzled, random);
                 const int64_t unit = c.d_alignment ? c.d_alignment : 1;
                 const int64_t d_rows = c.d_alignment ? oracle::padded_bound(rows, count, unit) : rows;
-                testing::Output d(device, format, {std::nullopt, d_rows, n}, 0);
+                const auto previous = normal_values(random, static_cast<size_t>(d_rows * n));
+                testing::Output d(device, format, {std::nullopt, d_rows, n}, 0, accumulate ? &previous : nullptr);
                 testing::Tensor grouped_d = testing::make_tensor(format, {std::nullopt, rows, n});
                 ok(mxq_tensor_set_data(grouped_d, d.data(), d.size()));
                 if (c.d_alignment) ends.set(grouped_d, {{}, unit});
-                auto options = testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, 0,
-                                                     wanted_name);
+                auto options = testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
+                                                     accumulate, wanted_name);
                 const auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
                                                        b.tensor, grouped_d);
 
                 std::vector<bool> written(static_cast<size_t>(d_rows), false);
                 const auto starts = oracle::padded_starts(groups.ends, unit);
+                const auto d_end = [&](size_t g) {  // what adds to D leaves the padding
+                    return accumulate ? starts[g] + oracle::group_rows(groups.ends, g) : starts[g + 1];
+                };
                 for (size_t g = 0; g < groups.ends.size(); ++g)
-                    std::fill(written.begin() + starts[g], written.begin() + starts[g + 1], true);
+                    std::fill(written.begin() + starts[g], written.begin() + d_end(g), true);
                 const oracle::Floats values = d.values(&written);
                 INFO(text(c.pair) << ", " << count << " groups, k " << k << ", alignments " << c.a_alignment << " "
-                                  << c.d_alignment << ", case " << which << ", by " << name);
+                                  << c.d_alignment << ", case " << which << ", accumulate " << accumulate << ", by " << name);
                 for (size_t g = 0; g < groups.ends.size(); ++g) {
                     const int64_t m = oracle::group_rows(groups.ends, g), first = groups.ends[g] - m;
                     const float* const weights = b.lines.data() + static_cast<int64_t>(g) * n * k;
-                    auto sums = oracle::product(a.lines.data() + first * k, k, weights, k, m, n, k);
-                    sums.resize(static_cast<size_t>((starts[g + 1] - starts[g]) * n));  // padding is +0
-                    const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + starts[g + 1] * n);
-                    CHECK(check(name, a_spec, sums, one, format, k, false) == "");
+                    auto sums = oracle::product(a.lines.data() + first * k, k, weights, k, m, n, k,
+                                                accumulate ? previous.data() + starts[g] * n : nullptr);
+                    sums.resize(static_cast<size_t>((d_end(g) - starts[g]) * n));  // padding is +0
+                    const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + d_end(g) * n);
+                    CHECK(check(name, a_spec, sums, one, format, k, accumulate) == "");
                 }
                 ++ran;
             }
-    CHECK(ran == 4 * (2 + 2 * 2 + 3 * 4));
+    CHECK(ran == 5 * (2 + 2 * 2 + 5 * 4));
 }
 
 MXQ_EACH_DEVICE("cublaslt products: groups along the contraction") {
@@ -243,5 +252,5 @@ MXQ_EACH_DEVICE("cublaslt products: groups along the contraction") {
                 }
                 ++ran;
             }
-    CHECK(ran == 24);
+    CHECK(ran == 30);
 }

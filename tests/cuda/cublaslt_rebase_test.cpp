@@ -51,7 +51,7 @@ TEST_CASE("cublaslt rebase: every pair of formats, transpose and layout of scale
     CHECK(ran == 24 * 8);
 }
 
-TEST_CASE("cublaslt rebase: rows of D by fours") {
+TEST_CASE("cublaslt rebase: rows of one D by fours") {
     Case c{mxfp8(), mxfp8()};
     c.sizes = {255, 384, 512};
     const Problem theirs = described(dense(c));
@@ -95,12 +95,14 @@ namespace {
 // Where the pass writes a group, and where the library is told to look for it.
 void check_places(const GemmProblem& p, const std::vector<int64_t>& rows) {
     const RebasedProduct rebased = rebased_product(p, workspace);
-    Problem theirs = described(p);
+    described(p);
     const auto floats = [](const GemmOperand& operand) { return reinterpret_cast<const float*>(operand.scales); };
+    const auto codes_at = [](const RebaseCall& pass, const RebaseScope& scope) {
+        return pass.to.codes + rebase_tile_at(pass, scope, 0, 0).to_codes;
+    };
     const GroupedCall call{rebased.product,
                            {rebased.packed.a ? floats(rebased.product.a) : nullptr,
                             rebased.packed.b ? floats(rebased.product.b) : nullptr},
-                           theirs.row_unit,
                            p.d.format == MXQ_FORMAT_F32 ? 4 : 2};
     const bool by_rows = p.grouping == Grouping::Rows;
     GroupStart first{}, second{}, from_a{}, from_b{};
@@ -109,12 +111,13 @@ void check_places(const GemmProblem& p, const std::vector<int64_t>& rows) {
         const RebaseScope a{0, rows[g], from_a, first};
         const RebaseScope b = by_rows ? RebaseScope{int64_t(g), 0, {}, {}} : RebaseScope{0, rows[g], from_b, second};
         CHECK(places.b == (rebased.a.keeps_codes ? p.a.codes + first.codes * (by_rows ? p.a.line_bytes : 1)
-                                                 : rebase_codes_at(rebased.a, a, 0, 0).to));
-        CHECK(places.a == rebase_codes_at(rebased.b, b, 0, 0).to);
-        CHECK(places.b_scales == rebased_scale_at(rebased.a, a, 0, 0));
-        CHECK(places.a_scales == rebased_scale_at(rebased.b, b, 0, 0));
+                                                 : codes_at(rebased.a, a)));
+        CHECK(places.a == codes_at(rebased.b, b));
+        CHECK(places.b_scales == floats(rebased.a.to) + rebased_scale_at(rebased.a, a, 0, 0));
+        CHECK(places.a_scales == floats(rebased.b.to) + rebased_scale_at(rebased.b, b, 0, 0));
         // The next block of scales: as many floats on as the library takes lines for.
-        const int64_t lines = by_rows ? round_up(rows[g], packed_unit(theirs.row_unit)) : places.n;
+        const int64_t lines = by_rows ? round_up(rows[g], 4) : places.n;
+        if (by_rows) CHECK(places.n == rows[g]);
         if (rows[g] > 0) CHECK(rebased_scale_at(rebased.a, a, 0, 128) == rebased_scale_at(rebased.a, a, 0, 0) + lines);
         first.skip(rebased.a.to.units, rows[g]);
         second.skip(second_units(call), rows[g]);
@@ -125,21 +128,31 @@ void check_places(const GemmProblem& p, const std::vector<int64_t>& rows) {
 
 }  // namespace
 
+// Ragged groups are multiplied as they are: D is written where it is.
 TEST_CASE("cublaslt rebase: groups of rows") {
+    int ran = 0;
     for (int alignment : {1, 2, 4, 16, 128})
         for (int d_alignment : {0, 2, 4, 32})
-            for (bool transpose_b : {false, true})
-                for (int32_t scaling : {MXQ_SCALING_1X32, MXQ_SCALING_1X128}) {
-                    GroupCase c;
-                    c.a = mx(MXQ_FORMAT_MXFP8_E4M3, scaling), c.b = mx(MXQ_FORMAT_MXFP4);
-                    c.a_alignment = alignment, c.d_alignment = d_alignment, c.transpose_b = transpose_b;
-                    c.groups = 5, c.sizes = {1024, 384, 640};
-                    const GemmProblem p = by_rows(c);
-                    const RebasedProduct rebased = rebased_product(p, workspace);
-                    CHECK(rebased.moves_d == (d_alignment < 4));
-                    CHECK(rebased.a.keeps_codes == (scaling == MXQ_SCALING_1X128 && alignment >= 4));
-                    check_places(p, {100, 0, 133, 1, 790});
-                }
+            for (int which = 0; which < 8; ++which) {
+                GroupCase c;
+                const bool wide = which & 1, accumulate = which & 4;
+                c.a = mx(MXQ_FORMAT_MXFP8_E4M3, wide ? MXQ_SCALING_1X128 : MXQ_SCALING_1X32), c.b = mx(MXQ_FORMAT_MXFP4);
+                c.a_alignment = alignment, c.d_alignment = d_alignment, c.transpose_b = which & 2;
+                c.d = accumulate ? MXQ_FORMAT_F32 : MXQ_FORMAT_BF16, c.accumulate = accumulate;
+                c.groups = 7, c.sizes = {1029, 384, 640};
+                const GemmProblem p = by_rows(c);
+                const RebasedProduct rebased = rebased_product(p, workspace);
+                CHECK_FALSE(rebased.moves_d);
+                CHECK(rebased.product.d.data == at(d_data));
+                CHECK(rebased.product.d.group_unit == p.d.group_unit);
+                CHECK(rebased.a.keeps_codes == wide);
+                const int64_t rows = 1048;  // with up to 3 behind each group
+                const uint64_t of_a = uint64_t(round_up(rows * 5 * 4, 256) + (wide ? 0 : round_up(rows * 640, 256)));
+                CHECK(rebased.bytes == of_a + uint64_t(7 * 384 * 640 + round_up(7 * 3 * 8 * 4, 256)));
+                check_places(p, {100, 0, 133, 1, 3, 5, 787});
+                ++ran;
+            }
+    CHECK(ran == 5 * 4 * 8);
 }
 
 TEST_CASE("cublaslt rebase: groups along the contraction") {

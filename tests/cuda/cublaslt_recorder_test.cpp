@@ -334,10 +334,13 @@ TEST_CASE("cublaslt recorder: groups of rows") {
             check({tensor_groups(where, 6)}, scales);
         }
         GroupCase wide = group_case(wide_groups);
-        wide.a_alignment = 16, wide.d_alignment = 4;
+        check({wide_groups}, wide);
+        wide.a_alignment = 16, wide.d_alignment = 2;
+        check({wide_groups}, wide);
+        wide.d = MXQ_FORMAT_F32, wide.accumulate = true;
         check({wide_groups}, wide);
     }
-    CHECK(ran == 14);
+    CHECK(ran == 18);
 }
 
 TEST_CASE("cublaslt recorder: groups along the contraction") {
@@ -353,6 +356,20 @@ TEST_CASE("cublaslt recorder: groups along the contraction") {
     scales.per_group = true;
     check({tensor_groups(hopper, 6)}, scales);
     check({wide_both}, group_case(wide_both));
+}
+
+// 256 rows in 4 ragged groups take 268 with their padding to fours, whatever pads A and D.
+TEST_CASE("cublaslt recorder: the room for scales of ragged groups") {
+    for (int alignment : {1, 2, 16}) {
+        GroupCase c = group_case(wide_groups);
+        c.a_alignment = c.d_alignment = alignment;
+        const GemmProblem p = by_rows(c);
+        Problem theirs{};
+        REQUIRE(describe_grouped(p, machine(hopper, newest), {}, theirs) == "");
+        CHECK(packed_floats(p, p.a) == 268 * 4);
+        const WorkspaceLayout layout = workspace_layout(p, theirs);
+        CHECK(layout.packed_b - layout.packed_a == 4352u);  // 268 * 4 floats
+    }
 }
 
 // ---- The arrays on the device ----------------------------------------------------------------------------------------------
@@ -396,7 +413,7 @@ const std::vector<int64_t> ragged{100, 100, 129, 256};  // 100, 0, 29, 127 rows
 TEST_CASE("cublaslt places: groups of rows, MXFP8") {
     GroupCase c = group_case(mx_groups);
     c.d_alignment = 8;
-    const GroupedCall call{by_rows(c), {}, 1, 2};
+    const GroupedCall call{by_rows(c), {}, 2};
     const auto groups = walk(call, ragged);
     // 512 codes and 16 scales a line: 4 tiles of 512 bytes for 128 lines. A weight: 384 lines, 3 x 4 tiles.
     const int64_t starts[] = {0, 100, 100, 129}, slabs[] = {0, 1, 1, 2};
@@ -409,20 +426,21 @@ TEST_CASE("cublaslt places: groups of rows, MXFP8") {
 
 TEST_CASE("cublaslt places: groups of rows, 1x128 by 128x128 with packed scales") {
     GroupCase c = group_case(wide_groups);
-    c.a_alignment = 8, c.d_alignment = 8;
-    const GroupedCall call{by_rows(c), {at<float>(0x600000000), nullptr}, 8, 2};
+    c.a_alignment = 2, c.d_alignment = 8;
+    const GroupedCall call{by_rows(c), {at<float>(0x600000000), nullptr}, 2};
     const auto groups = walk(call, ragged);
-    const int64_t starts[] = {0, 104, 104, 136}, rows[] = {104, 0, 32, 128};
+    const int64_t starts[] = {0, 100, 100, 130}, scales[] = {0, 100, 100, 132}, d_rows[] = {0, 104, 104, 136};
+    const int64_t rows[] = {100, 0, 29, 127};
     for (int64_t g = 0; g < 4; g++)
         check_places(places_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
                      {at(b_rows + g * 384 * 512), at(a_rows + starts[g] * 512), at(b_row_scales + g * 3 * 4 * 4),
-                      at(0x600000000 + starts[g] * 4 * 4), at(d_data + starts[g] * 384 * 2), 384, rows[g], 512});
+                      at(0x600000000 + scales[g] * 4 * 4), at(d_data + d_rows[g] * 384 * 2), 384, rows[g], 512});
 }
 
 TEST_CASE("cublaslt places: groups along the contraction, MXFP8 and NVFP4") {
     GroupCase c = group_case(mx_groups);
     c.d = MXQ_FORMAT_F32, c.sizes.k = 256;
-    const GroupedCall call{by_contraction(c), {}, 1, 4};
+    const GroupedCall call{by_contraction(c), {}, 4};
     const auto groups = walk(call, ragged);
     // Groups padded to 32: 128, 0, 32, 128 codes of every line; a tile of 4 scales each, 2 x 512 bytes for A's 256 lines.
     const int64_t starts[] = {0, 128, 128, 160}, tiles[] = {0, 1, 1, 2}, depths[] = {128, 0, 32, 128};
@@ -435,7 +453,7 @@ TEST_CASE("cublaslt places: groups along the contraction, MXFP8 and NVFP4") {
 
     GroupCase nv = group_case(nv_groups);
     nv.sizes.k = 256, nv.a_columnwise = nv.b_columnwise = 64;
-    const GroupedCall fp4{by_contraction(nv), {}, 1, 2};
+    const GroupedCall fp4{by_contraction(nv), {}, 2};
     const auto fp4_groups = walk(fp4, ragged);
     const Places last = places_of_group(fp4, fp4_groups[3].first, fp4_groups[3].second, 127);
     check_places(last, {at(b_columns + 192 / 2), at(a_columns + 192 / 2), at(b_column_scales + 3 * 3 * 512),
@@ -446,7 +464,7 @@ TEST_CASE("cublaslt places: groups along the contraction, MXFP8 and NVFP4") {
 TEST_CASE("cublaslt places: product_of_group agrees") {
     int compared = 0;
     const auto compare = [&](const GemmProblem& p, int32_t d_bytes) {
-        const GroupedCall call{p, {}, 1, d_bytes};
+        const GroupedCall call{p, {}, d_bytes};
         for (const Group& g : walk(call, ragged)) {
             if (g.rows == 0) continue;
             const Places at_device = places_of_group(call, g.first, g.second, g.rows);

@@ -211,7 +211,8 @@ MXQ_EACH_DEVICE("rebase products: coarser scales, 16-bit D, accumulation") {
 
 namespace {
 
-const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511}, {0, 512}, {1, 2, 3, 4, 300, 301, 302, 440, 512}, {17}};
+const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511}, {0, 512}, {1, 2, 3, 4, 300, 301, 302, 440, 512}, {17},
+                                 {1, 4, 9, 136, 265, 265, 400}};  // 1, 3, 5, 127, 129, 0, 135 rows
 
 }  // namespace
 
@@ -227,39 +228,47 @@ MXQ_EACH_DEVICE("rebase products: groups of rows") {
                 const int32_t a_scaling = scalings[ran % 4];
                 const int64_t k = ran % 3 ? 512 : 272, count = static_cast<int64_t>(ends_of_groups.size());
                 const int64_t unit = ran % 5 == 0 ? 1 : int64_t{1} << (ran % 5);  // D's; 1: it has no groups
-                const oracle::Groups groups{ends_of_groups, int64_t{1} << (ran % 4)};
+                const oracle::Groups groups{ends_of_groups, int64_t{1} << (ran / 4 % 4)};
                 testing::DeviceEnds ends(device, groups.ends, ran % 2);
                 const Operand a = make_grouped(device, testing::spec_of(a_format, a_scaling), all_data[ran % 3], rows, k,
                                                groups, MXQ_PART_ROWWISE, swizzled, ends, seed);
                 const Operand b = make_operand(device, blocks_of_32(b_format), Data::Normal, count, n, k,
                                                !transpose_b, swizzled, 128, seed + 1);
                 const int64_t d_rows = unit > 1 ? oracle::padded_bound(rows, count, unit) : rows;
-                testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, d_rows, n}, 0);
+                const bool accumulate = ran % 7 < 2;
+                const auto previous = make_data(Data::Normal, d_rows, n, seed + 2);
+                testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, d_rows, n}, 0, accumulate ? &previous : nullptr);
                 testing::Tensor grouped_d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, n});
                 ok(mxq_tensor_set_data(grouped_d, d.data(), d.size()));
                 if (unit > 1) ends.set(grouped_d, {{}, unit});
-                auto options =
-                    testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, 0, wanted);
+                auto options = testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
+                                                     accumulate, wanted);
                 const auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
                                                        b.tensor, grouped_d);
                 std::vector<bool> written(static_cast<size_t>(d_rows), false);
                 const auto starts = oracle::padded_starts(groups.ends, unit);
-                std::fill(written.begin(), written.begin() + starts.back(), true);
+                const auto d_end = [&](size_t g) {  // what adds to D leaves the padding
+                    return accumulate ? starts[g] + oracle::group_rows(groups.ends, g) : starts[g + 1];
+                };
+                for (size_t g = 0; g < groups.ends.size(); ++g)
+                    std::fill(written.begin() + starts[g], written.begin() + d_end(g), true);
                 const oracle::Floats values = d.values(&written);
                 Noise noise;
                 INFO("formats " << a_format << " " << b_format << ", scaling " << a_scaling << ", " << count << " groups, k "
-                                << k << ", D by " << unit << ", case " << which << ", by " << name);
+                                << k << ", D by " << unit << ", case " << which << ", accumulate " << accumulate << ", by "
+                                << name);
                 for (size_t g = 0; g < groups.ends.size(); ++g) {
                     const int64_t m = oracle::group_rows(groups.ends, g), first = (groups.ends[g] - m) * k;
                     const int64_t of_b = static_cast<int64_t>(g) * n * k;
-                    const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + starts[g + 1] * n);
+                    const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + d_end(g) * n);
                     CHECK(check(name, {a.values.data() + first, a.errors.data() + first, b.values.data() + of_b,
-                                       b.errors.data() + of_b, m, n, k}, one, MXQ_FORMAT_F32, noise) == "");
+                                       b.errors.data() + of_b, m, n, k}, one, MXQ_FORMAT_F32, noise,
+                                accumulate ? previous.data() + starts[g] * n : nullptr) == "");
                 }
                 CHECK(noise.decibels() >= 65);
                 ++ran;
             }
-    CHECK(ran == 6 * 4 * 4);
+    CHECK(ran == 6 * 5 * 4);
 }
 
 MXQ_EACH_DEVICE("rebase products: groups along the contraction") {
@@ -300,7 +309,7 @@ MXQ_EACH_DEVICE("rebase products: groups along the contraction") {
                 CHECK(noise.decibels() >= 65);
                 ++ran;
             }
-    CHECK(ran == 6 * 4 * 2);
+    CHECK(ran == 6 * 5 * 2);
 }
 
 TEST_CASE("rebase products: exact products are asked for · cuda", "[cuda]") {

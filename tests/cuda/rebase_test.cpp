@@ -15,6 +15,7 @@ using mxq::GroupStart;
 using mxq::Grouping;
 using mxq::cuda::RebaseCall;
 using mxq::cuda::RebaseScope;
+using mxq::cuda::RebaseTile;
 using testing::Buffer;
 using testing::Bytes;
 using testing::ok;
@@ -24,55 +25,65 @@ namespace {
 // ---- The kernel, without a GPU ---------------------------------------------------------------------------------------
 
 template <class E>
-void rebase_piece(const uint8_t* from, int count, const mxq::RebaseFactors& factors, uint8_t* to) {
+void rebase_piece(const uint8_t* from, int count, uint32_t scale, uint32_t largest, uint8_t* to) {
+    const mxq::RebaseFactors factors = mxq::rebase_factors<E>(scale, largest);
+    uint32_t codes[16] = {}, words[4], packed[2] = {};
+    for (int i = 0; i < count; ++i) codes[i] = mxq::load_code<E::bits>(from, i);
     for (int w = 0; w < 4; ++w) {
-        uint32_t codes[4] = {};
-        for (int i = 0; i < 4; ++i)
-            if (4 * w + i < count) codes[i] = mxq::load_code<E::bits>(from, 4 * w + i);
-        uint32_t word = codes[0] | codes[1] << 8 | codes[2] << 16 | codes[3] << 24;
-        if constexpr (E::bits == 6) word = mxq::six_bits_to_e4m3<E>(word);
-        if constexpr (E::bits == 4) word = mxq::e2m1_to_e4m3(codes[0] | codes[1] << 4 | codes[2] << 8 | codes[3] << 12);
-        word = mxq::rebase_codes<E>(word, factors);
-        std::memcpy(to + 4 * w, &word, 4);
+        const uint32_t* const four = codes + 4 * w;
+        words[w] = four[0] | four[1] << 8 | four[2] << 16 | four[3] << 24;
+        if constexpr (E::bits == 6) words[w] = mxq::six_bits_to_e4m3<E>(words[w]);
+        packed[w / 2] |= (four[0] | four[1] << 4 | four[2] << 8 | four[3] << 12) << (w % 2 * 16);
     }
+    if constexpr (E::bits == 4) mxq::rebase_e2m1(packed, scale, factors, words);
+    else mxq::rebase_16<E>(words, factors);
+    std::memcpy(to, words, sizeof words);
 }
 
+// `code`: the tile's first.
 template <class E>
-void rebase_tile(const RebaseCall& call, const RebaseScope& scope, int64_t line, int64_t code) {
+void rebase_tile(const RebaseCall& call, const RebaseTile& tile, int64_t code) {
     const bool share = call.to.layout.tile_rows > 1;
+    const mxq::ScaleLayout& layout = call.from.layout;
+    const uint8_t* const scales = call.from.scales + tile.scales;
+    float* const to_scales = reinterpret_cast<float*>(call.to.scales) + tile.to_scales;
     uint32_t words[128], largest[128], of_tile = 0;
     for (int i = 0; i < 128; ++i) {
-        words[i] = rebase_scale_word(call, scope, line + i, code);
+        const int64_t in_tile = mxq::cuda::scales_of_line(layout, static_cast<uint32_t>(i));
+        words[i] = i < tile.lines ? mxq::cuda::rebase_scale_word(layout, scales + in_tile, tile.scaled) : 0;
         largest[i] = mxq::cuda::rebase_line_scale<E>(call, words[i]);
         of_tile = std::max(of_tile, largest[i]);
     }
     if (share)
-        for (int i = 0; i <= zeros_behind(call, code); ++i)
-            rebased_scale_at(call, scope, line, code)[i] = i == 0 ? mxq::scale_value(of_tile) : 0.0f;
+        for (int i = 0; i <= zeros_behind(call, code); ++i) to_scales[i] = i == 0 ? mxq::scale_value(of_tile) : 0.0f;
     for (int i = 0; i < 128 && !share; ++i)
-        if (line + i < written_lines(call, scope))
-            rebased_scale_at(call, scope, line, code)[i] =
-                line + i < lines_of_scope(call, scope) ? mxq::scale_value(largest[i]) : 0.0f;
+        if (i < tile.to_lines) to_scales[i] = i < tile.lines ? mxq::scale_value(largest[i]) : 0.0f;
     if (call.keeps_codes) return;
-    const auto at = rebase_codes_at(call, scope, line, code);
     for (int thread = 0; thread < mxq::cuda::kRebaseThreads; ++thread)
         for (int piece = 0; piece < mxq::cuda::kRebaseShares; ++piece) {
             const int in_tile = mxq::cuda::rebase_line(thread, piece), first = mxq::cuda::rebase_code(thread);
-            if (in_tile >= at.to_lines) continue;
-            const int count = in_tile < at.lines ? std::max(std::min(at.length - first, 16), 0) : 0;
-            const auto factors =
-                mxq::rebase_factors<E>(words[in_tile] >> (first / 32 * 8) & 0xFF, share ? of_tile : largest[in_tile]);
-            rebase_piece<E>(at.from + in_tile * call.from.line_bytes + first / 8 * E::bits, count, factors,
-                            at.to + in_tile * call.to.line_bytes + first);
+            if (in_tile >= tile.to_lines) continue;
+            const int count = in_tile < tile.lines ? std::max(std::min(tile.length - first, 16), 0) : 0;
+            rebase_piece<E>(call.from.codes + tile.codes + in_tile * call.from.line_bytes + first / 8 * E::bits, count,
+                            words[in_tile] >> (first / 32 * 8) & 0xFF, share ? of_tile : largest[in_tile],
+                            call.to.codes + tile.to_codes + in_tile * call.to.line_bytes + first);
         }
 }
 
+// Tiles as the kernel takes them, every third after another, `along` being the direction that they follow each other in.
 void rebase_scope(const RebaseCall& call, const RebaseScope& scope, int64_t lines, int64_t length) {
-    for (int64_t line = 0; line < lines; line += 128)
-        for (int64_t code = 0; code < length; code += 128)
-            for_each_element([&]<class E>(E) {
-                if (format_of<E> == call.from.format) rebase_tile<E>(call, scope, line, code);
-            });
+    const bool down = call.grouping == Grouping::Contraction;
+    const int64_t most = down ? lines : length, steps = 3;
+    for (int64_t across = 0; across < (down ? length : lines); across += 128)
+        for (int64_t first = 0; first < std::min(steps * 128, most); first += 128) {
+            RebaseTile tile = rebase_tile_at(call, scope, down ? first : across, down ? across : first);
+            for (int64_t along = first; along < most; along += steps * 128) {
+                for_each_element([&]<class E>(E) {
+                    if (format_of<E> == call.from.format) rebase_tile<E>(call, tile, down ? across : along);
+                });
+                advance(tile, rebase_step(call, scope, steps));
+            }
+        }
 }
 
 void rebase_on_host(const RebaseCall& call) {
@@ -178,8 +189,9 @@ struct Operand {
     oracle::Part stored;
 };
 
-// Runs the pass and compares every byte that it may write, and every byte that it may not.
-void check_call(testing::Device& device, RebaseCall call, int32_t tile_lines, int32_t line_unit, const Expected& expected) {
+// Runs the pass and compares every byte that it may write, and every byte that it may not. `tiles`: of a block of threads.
+void check_call(testing::Device& device, RebaseCall call, int32_t tile_lines, int32_t line_unit, int32_t tiles,
+                const Expected& expected) {
     call.to = mxq::cuda::rebased_operand(call, tile_lines, line_unit);
     Buffer codes(device, expected.codes.size()), scales(device, expected.scales.size());
     if (!call.keeps_codes) {
@@ -189,7 +201,7 @@ void check_call(testing::Device& device, RebaseCall call, int32_t tile_lines, in
     REQUIRE(mxq::cuda::rebased_scale_bytes(call.to) == scales.bytes());
     call.to.scales = static_cast<uint8_t*>(scales.data());
     if (device.is_cpu()) rebase_on_host(call);
-    else mxq::cuda::rebase(*device.context, call, nullptr);
+    else mxq::cuda::rebase(*device.context, call, nullptr, tiles);
     CHECK(testing::difference(scales.read(), expected.scales) == "");
     CHECK(testing::difference(codes.read(), expected.codes) == "");
 }
@@ -255,7 +267,7 @@ MXQ_EACH_DEVICE("rebase: matrices and experts") {
                     expect_scope(source, target, keeps, expected);
                 }
                 INFO(testing::describe(spec) << ", " << experts << " x " << lines << " x " << k << ", case " << which);
-                check_call(device, call, tile_lines, line_unit, expected);
+                check_call(device, call, tile_lines, line_unit, ran % 5, expected);
             }
     CHECK(ran == 20 * 6 * 8);
 }
@@ -396,7 +408,7 @@ MXQ_EACH_DEVICE("rebase: groups of rows") {
                 }
                 INFO(testing::describe(spec) << ", " << count << " groups, k " << k << ", alignment " << alignment
                                              << ", case " << which);
-                check_call(device, call, 1, unit, expected);
+                check_call(device, call, 1, unit, ran % 5, expected);
             }
     CHECK(ran == 20 * 4 * 4);
 }
@@ -437,7 +449,7 @@ MXQ_EACH_DEVICE("rebase: groups along the contraction") {
                 }
                 INFO(testing::describe(spec) << ", " << count << " groups, lines " << lines << ", alignment " << alignment
                                              << ", case " << which);
-                check_call(device, call, 1, 1, expected);
+                check_call(device, call, 1, 1, ran % 5, expected);
             }
     CHECK(ran == 20 * 4 * 4);
 }
