@@ -98,6 +98,40 @@ MXQ_EACH_DEVICE("properties: four bits of BF16 numbers are those of the same num
     CHECK(ran == 2 * (128 * 2 + 4 * 4));
 }
 
+// The same of hundreds of thousands of blocks for each option: a choice between two scales is close in one of a thousand.
+MXQ_EACH_DEVICE("properties: so they are under stochastic rounding and four over six") {
+    int ran = 0;
+    const int64_t rows = 272, cols = 400;
+    std::mt19937 random(37);
+    std::student_t_distribution<float> heavy(3);
+    for (int g = 0; g < 24; ++g)
+        for (const oracle::Spec& base : testing::all_formats())
+            for (int option = 0; option < 3; ++option) {
+                oracle::Spec spec = base;
+                const bool choice = option > 0;
+                if (!testing::is_e2m1(spec) || (!testing::is_nvfp4(spec) && g % 8 != 0)) continue;
+                if (choice && (!testing::is_nvfp4(spec) || testing::is_square(spec))) continue;
+                spec.stochastic = !choice;
+                spec.seed = random();
+                spec.four_over_six = choice ? option : MXQ_FOUR_OVER_SIX_NONE;
+                spec.nvfp4_t = g % 2 ? 256 : 448;
+                oracle::Floats x(static_cast<size_t>(rows * cols));
+                const float unit = std::ldexp(1.0f + float(random() % 1000) / 1000, int(random() % 40) - 20);
+                for (float& value : x) value = oracle::from_bf16(oracle::to_bf16(unit * heavy(random)));
+                if (g % 4 == 3)  // what no estimate serves
+                    for (int i = 0; i < 50; ++i) x[random() % x.size()] = i % 2 ? NAN : 0x1p-100f * unit;
+                spec.amax = {0};
+                for (float value : x) spec.amax[0] = std::fmax(spec.amax[0], std::abs(value));
+                for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+                    INFO(testing::describe(spec) << " part " << part << " amax " << spec.amax[0]);
+                    const testing::Dims dims{std::nullopt, rows, cols};
+                    CHECK(quantize(device, spec, x, dims, part, false, MXQ_FORMAT_BF16) == quantize(device, spec, x, dims, part));
+                    ++ran;
+                }
+            }
+    CHECK(ran == 2 * (24 * (2 + 2) + 3 * 4));
+}
+
 // With everything above blocks given, rows know nothing of each other.
 MXQ_EACH_DEVICE("properties: quantize of a concatenation is the concatenation") {
     int ran = 0;
