@@ -1,10 +1,11 @@
 // The small kernels around a call of cuBLASLt: see cublaslt_arrays.h. None of them reads or writes codes.
 //
 //     fill_groups   one block walks the ends: a thread per group writes its sizes and pointers
-//     pack_scales   128 lines and eight columns a block, thread t: four columns of line t % 128, all read before one is written
+//     pack_scales   128 lines and 16 columns a block, thread t: eight columns of line t % 128, all read before one is written
 //     zero_rest     a block row per group: 16 bytes a thread
 #include "cuda/cublaslt_arrays.h"
 #include "cuda/mma_tile.cuh"
+#include "cuda/tile_places.cuh"
 
 namespace mxq::cuda::lt {
 namespace {
@@ -56,7 +57,7 @@ __global__ void fill_factors_kernel(const __grid_constant__ GemmProblem p, float
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------------
 
-constexpr int kThreadColumns = 4, kPackColumns = kThreads / int(kSwizzleRows) * kThreadColumns;
+constexpr int kThreadColumns = 8, kPackColumns = kThreads / int(kSwizzleRows) * kThreadColumns;
 
 struct Pack {
     GemmOperand operand;
@@ -64,6 +65,7 @@ struct Pack {
     Grouping grouping;  // of this operand: None for single matrices and experts
     int64_t lines;      // of one matrix, or rows of tiles
     float* to;
+    GroupSumUnits units;
 };
 
 // Some rows of one matrix of scales, and where they go.
@@ -87,13 +89,15 @@ __device__ PackedRows rows_of_matrix(const Pack& args) {
 }
 
 __device__ bool rows_of_group(const Pack& args, PackedRows& out) {
+    __shared__ TileGroup group;
     const ScaleLayout& layout = args.operand.layout;
-    const GroupUnits second{1, kPackedRows};
-    const Group group = group_of_slab(args.grouped, args.operand.units, second, blockIdx.x);
-    if (!group.exists()) return false;
-    const int64_t rows = round_up(group.rows, second.scales);
-    out = {floats(args.operand) + group_scale_offset(layout, group.first), args.to + layout.columns * group.second.scales,
-           (int64_t(blockIdx.x) - group.slab) * kSwizzleRows, rows, group.rows, layout.columns, layout.columns, 1, rows};
+    if (threadIdx.x < 32) find_slab(args.grouped, args.units, blockIdx.x, group);
+    __syncthreads();
+    if (group.index < 0) return false;
+    const GroupStart first{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
+    const int64_t rows = round_up(int64_t(group.rows), kPackedRows);
+    out = {floats(args.operand) + group_scale_offset(layout, first), args.to + layout.columns * group.starts[kRowwiseScales],
+           int64_t(blockIdx.x - group.first_slab) * kSwizzleRows, rows, group.rows, layout.columns, layout.columns, 1, rows};
     return true;
 }
 
@@ -162,7 +166,11 @@ Grouping grouping_of(const GemmProblem& p, const GemmOperand& operand) {
 void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, float* to, void* stream) {
     const GroupedRows grouped{p.groups, p.group_rows};
     const Grouping grouping = grouping_of(p, operand);
-    const Pack args{operand, grouped, grouping, ceil_div(operand.lines, operand.layout.tile_rows), to};
+    Pack args{operand, grouped, grouping, ceil_div(operand.lines, operand.layout.tile_rows), to, {}};
+    for (uint32_t& unit : args.units.at) unit = 1;
+    args.units.at[kSourceCodes] = uint32_t(operand.units.codes);
+    args.units.at[kSourceScales] = uint32_t(operand.units.scales);
+    args.units.at[kRowwiseScales] = kPackedRows;
     const int64_t slabs = grouping == Grouping::Rows ? slabs_bound(grouped) : ceil_div(args.lines, kSwizzleRows);
     const int64_t matrices = grouping == Grouping::None ? operand.matrices : grouping == Grouping::Rows ? 1 : p.groups.count;
     const int64_t parts = min(ceil_div(operand.layout.columns, kPackColumns), int64_t(65535));
