@@ -1,8 +1,10 @@
 // requantize_tile: a part of any format and layout to the parts of any other, by way of fp32 values in registers; experts and
 // groups.
 //
-// Two kernels, quantize_tile's with another source: one for nearly all, one for what is left.
+// Three kernels: one for what is asked for most, the others quantize_tile's with another source.
 //
+//     codes in shared      8 bits and NVFP4, lines of whole pieces of 16 bytes, to MXFP8 and MXFP4 in blocks of 32, along the
+//     memory               lines of MXFP8 to 128x128 too: short loops, two thirds of the instructions (requantize_chunks.cuh)
 //     codes in registers   8 and 4 bits, lines of whole 8 codes: the patches of 16-bit elements, as codes of a byte, decoded
 //                          whenever their values are needed (code_patch.cuh). Twice the warps of the other
 //     values in registers  the patches of floats. A thread reads the codes of its 16 rows x 4 columns, four codes of each row
@@ -13,11 +15,13 @@
 // The source's scales meet the patches in shared memory, a word for each block and line of the tile. Elements that do not
 // exist are +0, whatever their scale.
 //
-// Bytes an element: 0.53 to 1.03 read once, as much written for each part. About ten operations an element for one part.
+// Bytes an element: 0.53 to 1.03 read once, as much written for each part. Bound by instructions: about 11 an element
+// and part from shared memory, 17 from registers.
 #include "cuda/code_patch.cuh"
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize_tile.cuh"
+#include "cuda/requantize_chunks.cuh"
 
 namespace mxq::cuda {
 namespace {
@@ -265,14 +269,26 @@ __global__ void __launch_bounds__(CodePlace::threads, kCodeBlocks)
     const CodePlace lines(part.columnwise ? from.lines : rows, length);
     CodePatch patch;
     load_patch_codes<S::bits>(from, lines, patch);
-    load_source_scales(part, ScaleTile(part, place, start, a.problem.in.cols, a.problem.grouped.groups.set), length,
-                       shared.source.table);
+    ScaleTile scales(part, place, start, a.problem.in.cols, a.problem.grouped.groups.set);
+    if (!part.columnwise) scales.lines = min(scales.lines, rows);  // swizzled square tiles have NaN for a group's padding, too
+    load_source_scales(part, scales, length, shared.source.table);
     shared.source.table[SourceScales::nothing][threadIdx.x] = 0;
     if (threadIdx.x == 0) shared.source.global = global_scale(part, place.scope);
     unpack_patch<S>(patch);
     __syncthreads();
     requantize_patch<S>(a, place, lines, patch, shared);
 }
+
+// ---- From codes in shared memory -------------------------------------------------------------------------------------
+
+template <class S, class E>
+__global__ void __launch_bounds__(kRequantizeThreads, kRequantizeBlocks)
+    requantize_chunks_kernel(const __grid_constant__ ChunkArguments a) {
+    __shared__ uint4 memory[(sizeof(RequantizeShared<S>) + sizeof(uint4) - 1) / sizeof(uint4)];
+    requantize_tile_chunks<S, E>(a, *reinterpret_cast<RequantizeShared<S>*>(memory));
+}
+
+// ---- On the host -----------------------------------------------------------------------------------------------------
 
 // Whether a thread's codes of a line are all there or none, and can be read at once. A scale above the blocks' that the caller
 // gives may be anything: then no thread has lines that exist beside such that do not.
@@ -293,8 +309,6 @@ void with_code_source(Element element, const Body& body) {
     if (element == Element::E5M2) body(Source<E5M2>{});
     if (element == Element::E2M1) body(Source<E2M1>{});
 }
-
-// ---- On the host -----------------------------------------------------------------------------------------------------
 
 // Whether codes can be read as load_packed_wide and load_piece do.
 bool is_wide_source(const QuantizeProblem& problem) {
@@ -329,11 +343,24 @@ void run_codes(const Context& context, TileArguments a, const Launch& call) {
 }
 
 template <class E>
+void run_chunks(const Context& context, const TileArguments& tile, const Launch& call) {
+    const QuantizeProblem& problem = tile.problem;
+    const ChunkArguments a = chunk_arguments(problem, tile.tiles, tile.units,
+                                             scale_steps<E>(problem.scale_rounding, problem.nonfinite));
+    with_code_source(problem.from.element, [&]<class S>(S) {
+        launch(context, requantize_chunks_kernel<S, E>, "requantize_tile", chunk_grid(tile.tiles), dim3(kRequantizeThreads), 0,
+               call.stream, a);
+    });
+}
+
+template <class E>
 void run_type(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     const AmaxPlaces amax(problem, call.workspace);
     const TileArguments a = tile_arguments(problem, amax);
     prepare_amax(context, problem, a.rule, amax, call);
     if (!has_tile_work(a)) return;
+    if constexpr (E::bits != 6)
+        if (is_code_source(problem) && is_chunk_work(problem)) return run_chunks<E>(context, a, call);
     if (is_code_source(problem)) run_codes<E>(context, a, call);
     else run_general<E>(context, a, call);
 }
@@ -353,6 +380,7 @@ void load_requantize_tile() {
             for (Element from : kElements)
                 with_code_source(from, []<class S>(S) {
                     load_kernel(reinterpret_cast<const void*>(requantize_codes_kernel<S, E>), 0);
+                    if constexpr (E::bits != 6) load_kernel(reinterpret_cast<const void*>(requantize_chunks_kernel<S, E>), 0);
                 });
         });
 }

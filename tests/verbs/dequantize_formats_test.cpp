@@ -1,6 +1,8 @@
 // mxq_dequantize and mxq_requantize give the oracle's bytes for every format, scaling and layout.
 #include "../formats.h"
 
+#include <sstream>
+
 using testing::Buffer;
 using testing::ok;
 
@@ -140,49 +142,84 @@ MXQ_EACH_DEVICE("dequantize formats: groups, with and without padding in out") {
     CHECK(ran == 30 * 5 * 5);
 }
 
+namespace {
+
+struct Requantize {
+    oracle::Spec from, to;
+    std::vector<int64_t> sizes;
+    bool aligned, any_bytes;
+    uint64_t seed;
+};
+
+// One draw of shape, groups, parts and layouts; what differs.
+std::string requantize_complaint(testing::Device& device, const Requantize& c) {
+    cases::Random random(c.seed + 17);
+    bool grouped = random.below(3) == 0;
+    oracle::Spec from = draw_spec(c.from, random), to = c.to;
+    const auto size = [&] { return c.sizes[random.below(c.sizes.size())]; };
+    const std::optional<int64_t> experts = grouped || random.below(3) ? std::nullopt : std::optional<int64_t>(2);
+    const int64_t rows = size(), cols = size();
+    testing::Dims dims{experts, rows, cols};
+    testing::draw_options(to, random, dims.cols, grouped ? 16 : dims.rows);
+    int32_t from_part = draw_part(random);
+    int64_t parts = 1 + random.below(3);
+    bool from_swizzled = random.below(2) && testing::can_swizzle(from, grouped && from_part == MXQ_PART_COLUMNWISE);
+    bool to_swizzled = random.below(2) && testing::can_swizzle(to, grouped && (parts & 2));
+    auto offset = static_cast<size_t>(c.aligned ? 0 : random.below(2));
+    oracle::Groups from_groups, to_groups;
+    if (grouped) {
+        from_groups = testing::draw_groups(random, from, dims.rows, 1 + random.below(6));
+        to_groups = testing::draw_groups(random, to, dims.rows, 1);
+        to_groups.ends = from_groups.ends;
+    }
+    auto x = cases::values(c.seed % 2 ? cases::Values::normal : cases::Values::wide, dims.shape().count(), c.seed);
+    oracle::Part stored = grouped       ? oracle::quantize_groups(from, x, rows, cols, from_groups, from_part, from_swizzled).on(oracle::untouchable)
+                          : c.any_bytes ? draw_part(from, dims.shape(), from_part, from_swizzled, random)
+                                        : oracle::quantize(from, x, dims.shape(), from_part, from_swizzled);
+    auto in = testing::make_tensor(from, dims, from_swizzled), out = testing::make_tensor(to, dims, to_swizzled);
+    testing::DeviceEnds ends(device, from_groups.ends);
+    if (grouped) ends.set(in, from_groups), ends.set(out, to_groups);
+    testing::InputPart input(device, in, from, from_part, stored, offset);
+    std::vector<std::pair<int32_t, testing::OutputPart>> outputs;
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+        if (parts & part) outputs.emplace_back(part, testing::OutputPart(device, out, to, part, true, offset));
+    testing::run(device, mxq_requantize, mxq_requantize_query, testing::Options(device, to), in, out);
+    for (auto& [part, buffers] : outputs) {
+        auto expected = grouped ? oracle::requantize_groups(from, stored, from_part, from_swizzled, from_groups, to, rows, cols,
+                                                            to_groups, part, to_swizzled)
+                                : testing::all_written(oracle::requantize(from, stored, from_part, from_swizzled, to, dims.shape(), part, to_swizzled));
+        if (auto text = buffers.compare(expected, to); !text.empty()) {
+            std::ostringstream all;
+            all << testing::describe(from) << " part " << from_part << " swizzled " << from_swizzled << " to " << testing::describe(to) << " part "
+                << part << " swizzled " << to_swizzled << ", " << rows << "x" << cols << " experts " << experts.value_or(-1) << " grouped "
+                << grouped << " any bytes " << c.any_bytes << ": " << text;
+            return all.str();
+        }
+    }
+    return "";
+}
+
+}  // namespace
+
 // Every pair of formats and scalings.
 MXQ_EACH_DEVICE("requantize: the bytes of dequantize, then quantize") {
-    int64_t ran = 0;
-    const int64_t sizes[] = {1, 33, 64, 129, 160};
-    for (const oracle::Spec& from_base : testing::all_formats())
-        for (const oracle::Spec& to_base : testing::all_formats()) {
-            cases::Random random(static_cast<uint64_t>(ran) + 17);
-            bool grouped = random.below(3) == 0;
-            oracle::Spec from = draw_spec(from_base, random), to = to_base;
-            testing::Dims dims{grouped || random.below(3) ? std::nullopt : std::optional<int64_t>(2), sizes[random.below(5)], sizes[random.below(5)]};
-            testing::draw_options(to, random, dims.cols, grouped ? 16 : dims.rows);
-            int32_t from_part = draw_part(random);
-            int64_t parts = 1 + random.below(3);
-            bool from_swizzled = random.below(2) && testing::can_swizzle(from, grouped && from_part == MXQ_PART_COLUMNWISE);
-            bool to_swizzled = random.below(2) && testing::can_swizzle(to, grouped && (parts & 2));
-            auto offset = static_cast<size_t>(random.below(2));
-            oracle::Groups from_groups, to_groups;
-            if (grouped) {
-                from_groups = testing::draw_groups(random, from, dims.rows, 1 + random.below(6));
-                to_groups = testing::draw_groups(random, to, dims.rows, 1);
-                to_groups.ends = from_groups.ends;
-            }
-            auto x = cases::values(ran % 2 ? cases::Values::normal : cases::Values::wide, dims.shape().count(), static_cast<uint64_t>(ran));
-            oracle::Part stored = grouped ? oracle::quantize_groups(from, x, dims.rows, dims.cols, from_groups, from_part, from_swizzled).on(oracle::untouchable)
-                                          : oracle::quantize(from, x, dims.shape(), from_part, from_swizzled);
-            auto in = testing::make_tensor(from, dims, from_swizzled), out = testing::make_tensor(to, dims, to_swizzled);
-            testing::DeviceEnds ends(device, from_groups.ends);
-            if (grouped) ends.set(in, from_groups), ends.set(out, to_groups);
-            testing::InputPart input(device, in, from, from_part, stored, offset);
-            std::vector<std::pair<int32_t, testing::OutputPart>> outputs;
-            for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
-                if (parts & part) outputs.emplace_back(part, testing::OutputPart(device, out, to, part, true, offset));
-            testing::run(device, mxq_requantize, mxq_requantize_query, testing::Options(device, to), in, out);
-            ++ran;
-            for (auto& [part, buffers] : outputs) {
-                auto expected = grouped ? oracle::requantize_groups(from, stored, from_part, from_swizzled, from_groups, to, dims.rows, dims.cols,
-                                                                    to_groups, part, to_swizzled)
-                                        : testing::all_written(oracle::requantize(from, stored, from_part, from_swizzled, to, dims.shape(), part, to_swizzled));
-                if (auto text = buffers.compare(expected, to); !text.empty())
-                    FAIL(testing::describe(from) << " part " << from_part << " swizzled " << from_swizzled << " to " << testing::describe(to) << " part "
-                                                 << part << " swizzled " << to_swizzled << ", " << dims.rows << "x" << dims.cols << " experts "
-                                                 << dims.experts.value_or(-1) << " grouped " << grouped << ": " << text);
-            }
+    uint64_t ran = 0;
+    for (const oracle::Spec& from : testing::all_formats())
+        for (const oracle::Spec& to : testing::all_formats()) {
+            if (auto text = requantize_complaint(device, {from, to, {1, 33, 64, 129, 160}, false, false, ran++}); !text.empty()) FAIL(text);
         }
     CHECK(ran == 900);
+}
+
+// Whole tiles of aligned lines have kernels of their own.
+MXQ_EACH_DEVICE("requantize: the bytes of dequantize, then quantize, of whole tiles, and of any codes and scales") {
+    uint64_t ran = 0;
+    const auto is_left_out = [](const oracle::Spec& spec) { return oracle::is_fp8(spec.format) || oracle::code_bits(spec.format) == 6; };
+    for (const oracle::Spec& from : testing::all_formats())
+        for (const oracle::Spec& to : testing::all_formats())
+            for (bool any_bytes : {false, true}) {
+                if (is_left_out(to) || oracle::code_bits(from.format) == 6) continue;
+                if (auto text = requantize_complaint(device, {from, to, {128, 256, 272, 384}, true, any_bytes, ran++}); !text.empty()) FAIL(text);
+            }
+    CHECK(ran == 2 * 22 * 14);
 }
