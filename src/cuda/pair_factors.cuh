@@ -32,11 +32,7 @@ __device__ __forceinline__ uint32_t round_e2m1_pair(uint32_t word, const PairFac
                                   multiply_rn(fabsf(high_value(word)), factors.second), odd);
 }
 
-// Packed codes with what factor_mask says applied. Powers of two are no zero, NVFP4's factors no NaN.
-template <bool powers>
-__device__ __forceinline__ uint32_t mask_nibbles(uint32_t codes, float factor) {
-    if constexpr (powers) return is_nan(factor) ? 0 : codes;
-    else return factor == 0 ? codes & 0x88888888u : codes;
-}
+// Packed codes under a power of two as factor_mask has them: none where it is NaN.
+__device__ __forceinline__ uint32_t mask_nibbles(uint32_t codes, float factor) { return is_nan(factor) ? 0 : codes; }
 
 }  // namespace mxq::cuda

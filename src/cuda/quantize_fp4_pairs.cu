@@ -310,7 +310,7 @@ __device__ __forceinline__ void four_pairs(const uint32_t* words, const PairFact
 // Plain NVFP4 codes under scale 0 are zeros with signs by themselves.
 template <bool nvfp4>
 __device__ __forceinline__ uint32_t masked(uint32_t codes, float multiplier) {
-    return nvfp4 ? codes : mask_nibbles<true>(codes, multiplier);
+    return nvfp4 ? codes : mask_nibbles(codes, multiplier);
 }
 
 template <bool nvfp4, bool plain>

@@ -218,7 +218,7 @@ __device__ __forceinline__ ChunkCodes<E> quantize_values(const float (&values)[k
             uint32_t pairs[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) pairs[i] = encode_e2m1_floats(product(8 * w + 2 * i), product(8 * w + 2 * i + 1));
-            codes.words[w] = mask_nibbles<true>(pack_nibble_pairs(pairs), factor);
+            codes.words[w] = mask_nibbles(pack_nibble_pairs(pairs), factor);
         }
     }
     return codes;
