@@ -17,11 +17,9 @@ __device__ __forceinline__ PairFactors pair_factors(float first, float second) {
 __device__ __forceinline__ float low_value(uint32_t pair) { return bits_float(pair << 16); }
 __device__ __forceinline__ float high_value(uint32_t pair) { return bits_float(pair & 0xFFFF0000u); }
 
-// E2M1 codes of a word, as encode_e2m1_halves gives them.
-template <bool powers>
+// E2M1 codes of a word under powers of two, as encode_e2m1_halves gives them.
 __device__ __forceinline__ uint32_t quantize_e2m1_pair(uint32_t word, const PairFactors& factors) {
-    if constexpr (powers) return encode_e2m1_bf16(multiply_bf16_pairs(word, factors.pair));
-    else return encode_e2m1_floats(multiply_rn(low_value(word), factors.first), multiply_rn(high_value(word), factors.second));
+    return encode_e2m1_bf16(multiply_bf16_pairs(word, factors.pair));
 }
 
 // The same without signs, of products below 7; factors that are no powers of two are CutMultiplier's, `odd` goes with them.

@@ -304,7 +304,7 @@ __device__ __forceinline__ void four_pairs(const uint32_t* words, const PairFact
                                            uint32_t (&pairs)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        pairs[i] = plain ? round_e2m1_pair<!nvfp4>(words[i], factors, odd) : quantize_e2m1_pair<!nvfp4>(words[i], factors);
+        pairs[i] = plain ? round_e2m1_pair<!nvfp4>(words[i], factors, odd) : quantize_e2m1_pair(words[i], factors);
 }
 
 // Plain NVFP4 codes under scale 0 are zeros with signs by themselves.
