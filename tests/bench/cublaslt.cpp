@@ -17,7 +17,7 @@ Kind tensor_scales(bool grouped) {
     return {grouped ? "FP8, a scale a group" : "FP8 tensor", Scales::Tensor, fp8, fp8};
 }
 
-// Groups of x start at rows that are multiples of 4, as cuBLASLt wants them.
+// Groups of x and D start at multiples of 4 rows, where the bare call has their scales; ours makes the padding of D zero, too.
 Kind wide_scales(bool grouped, bool swizzled) {
     const Quantization x = {.format = MXQ_FORMAT_FP8_E4M3, .scaling = MXQ_SCALING_1X128, .swizzled = swizzled,
                             .group_alignment = grouped ? 4 : 1};
