@@ -127,11 +127,12 @@ __device__ __forceinline__ BlockScale better_scale(const float (&values)[kChunk]
     const Nvfp4Candidates candidates = nvfp4_candidates_soon(amax, global);
     const ErrorScale four = error_scale(candidates.four, rule.multipliers[candidates.four], rule.unit);
     const ErrorScale six = error_scale(candidates.six, rule.multipliers[candidates.six], rule.unit);
-    Errors errors{error_estimate_16<squared>(values, four), error_estimate_16<squared>(values, six)};
+    uint32_t codes[4];
+    Errors errors{error_estimate_16<squared>(values, four, codes), error_estimate_16<squared>(values, six, codes)};
     if (!can_estimate(amax, candidates.six, four, six) || !is_clear<squared>(errors.four, errors.six, amax))
         errors = exact_errors<squared>(values, candidates, global);
     const uint32_t scale = nvfp4_choice(candidates, errors.four, errors.six);
-    return {scale, scale == candidates.four ? four.multiplier : six.multiplier};
+    return {scale, rule.multipliers[scale]};
 }
 
 // Of the block of one line that the chunk lies in.

@@ -158,12 +158,13 @@ __device__ __forceinline__ void put_cut_tables(const QuantizeProblem& p, float a
     shared.tables.multipliers[which][scale] = cut.odd ? cut.factor : -cut.factor;
 }
 
-// The same of ErrorScale, whose multipliers are NaN where there are no estimates. After put_cut_tables.
-__device__ __forceinline__ void put_errors(Shared& shared) {
+// What four over six needs instead; multipliers are NaN where there are no estimates. A barrier must follow.
+__device__ __forceinline__ void put_errors(const QuantizeProblem& p, float amax, Shared& shared) {
     const int which = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
-    const Nvfp4Global& global = shared.tables.globals[which];
-    const float multiplier = can_estimate(global) ? shared.tables.multipliers[which][scale] : bits_float(kNanBits);
+    const Nvfp4Global global = nvfp4_global(amax, (which == 0 ? p.rowwise : p.columnwise).scale_max);
+    const float multiplier = can_estimate(global) ? nvfp4_multiplier(uint32_t(scale), global) : bits_float(kNanBits);
     shared.errors[which][scale] = error_scale(uint32_t(scale), multiplier, error_unit(global));
+    if (scale == 0) shared.tables.globals[which] = global;
 }
 
 __device__ __forceinline__ uint32_t odd_halves(float stored) { return float_bits(stored) >> 31 ? 0 : kBothHalves; }
@@ -192,7 +193,7 @@ __device__ __forceinline__ void read_chunk(const ChunkTile<Bf16>& tile, bool col
 
 // ---- Four over six ---------------------------------------------------------------------------------------------------
 
-// A block's candidates, and what its elements are multiplied by under each: CutMultipliers.
+// A block's candidates, and what estimates multiply by under each.
 struct Choice {
     float amax;
     uint32_t candidates;  // six, four: a byte each
@@ -204,10 +205,11 @@ struct Choice {
         four = rule.errors[candidates >> 8 & 0x7F];
         six = rule.errors[candidates & 0x7F];
     }
-    // Whether estimates serve, and the elements are plain under both: of zeros, too. (Where there are estimates multipliers
-    // are above 2^-42, so that ErrorDivisor divides what is not too large.)
-    __device__ __forceinline__ bool is_plain() const {
-        const bool below = (multiply_rn(amax, fabsf(four.multiplier)) < 7) & (multiply_rn(amax, fabsf(six.multiplier)) < 7);
+    // Whether estimates serve: of zeros, too. (Where there are any multipliers are above 2^-42, so that ErrorDivisor divides what
+    // is not too large.)
+    __device__ __forceinline__ bool can_estimate() const {
+        constexpr float seven = 7 * ErrorScale::one;
+        const bool below = (multiply_rn(amax, four.multiplier) < seven) & (multiply_rn(amax, six.multiplier) < seven);
         return below & ((amax == 0) | ((amax >= 0x1p-50f) & (six.multiplier != 0)));
     }
 };
@@ -221,26 +223,29 @@ __device__ __noinline__ Errors tile_errors(const ChunkTile<Bf16>& tile, bool col
     return chunk_errors<squared>(values, candidates, global);
 }
 
-// False where an element may not be plain.
+// The scale and codes of the lane's chunk of a line. False where an element may not be plain.
 template <bool squared>
-__device__ __forceinline__ bool better_block(const Rule& rule, const Shared& shared, const uint32_t (&words)[kPairs],
-                                                 int line, Block& block) {
+__device__ __forceinline__ bool better_codes(const Rule& rule, const Shared& shared, const uint32_t (&words)[kPairs], int line,
+                                             uint32_t& scale, uint2& codes) {
     const Choice choice(rule, largest_of_row<Nonfinite::Propagate>(words));
-    if (!__all_sync(kAllLanes, choice.is_plain())) return false;
-    const PairErrorScale four({fabsf(choice.four.multiplier), choice.four.unit});
-    const PairErrorScale six({fabsf(choice.six.multiplier), choice.six.unit});
-    float fours[2] = {}, sixes[2] = {};
+    if (!__all_sync(kAllLanes, choice.can_estimate())) return false;
+    float values[kChunk];
 #pragma unroll
-    for (const uint32_t word : words) {
-        add_pair_errors<squared>(word, four, fours);
-        add_pair_errors<squared>(word, six, sixes);
+    for (int i = 0; i < kPairs; i++) {
+        values[2 * i] = low_value(words[i]);
+        values[2 * i + 1] = high_value(words[i]);
     }
-    Errors errors{add_rn(fours[0], fours[1]), add_rn(sixes[0], sixes[1])};
+    uint32_t fours[4], sixes[4];
+    Errors errors{error_estimate_16<squared>(values, choice.four, fours), error_estimate_16<squared>(values, choice.six, sixes)};
     if (choice.amax != 0 && !is_clear<squared>(errors.four, errors.six, choice.amax))
         errors = tile_errors<squared>(shared.tile, rule.which, line, {choice.candidates >> 8, choice.candidates & 0xFF},
                                       shared.tables.globals[rule.which]);
-    if (errors.four < errors.six) block = {choice.candidates >> 8, choice.four.multiplier};
-    else block = {choice.candidates & 0xFF, choice.six.multiplier};
+    const bool is_four = errors.four < errors.six;
+    scale = is_four ? choice.candidates >> 8 : choice.candidates & 0xFF;
+    const auto eight = [&](int i) {
+        return pack_code_bytes(is_four ? fours[i] : sixes[i], is_four ? fours[i + 1] : sixes[i + 1], words + 2 * i);
+    };
+    codes = {eight(0), eight(2)};
     return true;
 }
 
@@ -577,15 +582,15 @@ __device__ __forceinline__ void emit_better(const Arguments& a, Shared& shared) 
     for (int which = 0; which < 2; which++) {
         if (!(which == 0 ? p.has_rowwise : p.has_columnwise)) continue;
         const Rule rule(a, which == 0 ? p.rowwise : p.columnwise, shared);
-        const int first = which == 0 ? row_of_step(0) : column_of_step<Bf16>(0);
+        int line = which == 0 ? row_of_step(0) : column_of_step<Bf16>(0);
 #pragma unroll 1
-        for (int i = 0; i < kChunkSteps; i++) {
-            const int line = first + (which == 0 ? i * 4 : i / 2 * 8 + i % 2);
+        for (int i = 0; i < kChunkSteps; line += which == 0 ? 4 : i % 2 == 0 ? 1 : 7, i++) {
             uint32_t words[kPairs];
             reader.read(which, i, words);
-            Block block;
-            if (better_block<way == Way::FourOverSixMse>(rule, shared, words, line, block))
-                put_chunk(rule, shared, line, block.scale, row_codes<true, true>(words, block.multiplier));
+            uint32_t scale;
+            uint2 codes;
+            if (better_codes<way == Way::FourOverSixMse>(rule, shared, words, line, scale, codes))
+                put_chunk(rule, shared, line, scale, codes);
             else
                 emit_any<way>(a, which, line, shared);
         }
@@ -603,8 +608,8 @@ __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& p
     describe_tile(p, place, shared.place);
     if constexpr (way == Way::Stochastic) put_keys(p, shared.keys);
     if constexpr (nvfp4 && way == Way::Stochastic) put_tables(p, amax, shared.tables);
-    if constexpr (nvfp4 && way != Way::Stochastic) put_cut_tables(p, amax, shared);
-    if constexpr (is_four_over_six(way)) put_errors(shared);
+    if constexpr (nvfp4 && way == Way::Nearest) put_cut_tables(p, amax, shared);
+    if constexpr (is_four_over_six(way)) put_errors(p, amax, shared);
     wait_for_pieces();
     __syncthreads();
 }

@@ -84,8 +84,15 @@ MXQ_HD float nvfp4_errors_16(const float (&values)[16], uint32_t scale, const Nv
 // each, e <= 16 D. In squares, 2 |d| of each count, of which Cauchy's inequality makes 20 u (a^2 + 8 (e4 + e6)), to which the
 // roundings of squares and sums add 50 u (e4 + e6).
 
-// What is multiplied in an estimate: the contract's multiplier, and nearly its value of 1.
+// Codes come out of an estimate, too. v being the contract's product, t = 2^22 v, but 1.5 * 2^22 at least, t - v is rounded to
+// the distance between the codes around v (or to less where v is next to a power of two, which is a code), so that t less that
+// is the code's value. Ties go to even, as they should: a v that is one has so few bits that t is even.
+//
+// All of it is 2^-14 times as large: so the bits of E5M2 and the upper ones of F16 are those of the code, moved up by one.
+
+// What is multiplied in an estimate: the contract's multiplier times 2^-14, and nearly the value of 1 times 2^14.
 struct ErrorScale {
+    static constexpr float one = 0x1p-14f;
     float multiplier, unit;
 };
 
@@ -94,15 +101,16 @@ MXQ_HD float error_unit(const Nvfp4Global& global) { return divide_rn(global.ama
 
 // `multiplier` is nvfp4_multiplier's.
 MXQ_HD ErrorScale error_scale(uint32_t scale, float multiplier, float unit) {
-    return {multiplier, multiply_rn(decode<E4M3>(scale), unit)};
+    return {multiply_rn(multiplier, ErrorScale::one), multiply_rn(decode<E4M3>(scale), multiply_rn(unit, 1 / ErrorScale::one))};
 }
 
 // Whether estimates are what is said above: of all blocks, and of one.
 MXQ_HD bool can_estimate(const Nvfp4Global& global) { return global.amax >= 0x1p-40f && global.amax <= 0x1p+40f; }
 
 MXQ_HD bool can_estimate(float block_amax, uint32_t scale_of_six, const ErrorScale& four, const ErrorScale& six) {
-    return scale_of_six != 0 && block_amax >= 0x1p-50f && multiply_rn(block_amax, four.multiplier) < 7 &&
-           multiply_rn(block_amax, six.multiplier) < 7;
+    constexpr float seven = 7 * ErrorScale::one;
+    return (multiply_rn(block_amax, four.multiplier) < seven) & (multiply_rn(block_amax, six.multiplier) < seven) &
+           (scale_of_six != 0) & (block_amax >= 0x1p-50f);
 }
 
 MXQ_HD float fused_multiply_add(float a, float b, float c) {
@@ -113,61 +121,64 @@ MXQ_HD float fused_multiply_add(float a, float b, float c) {
 #endif
 }
 
+// Adds an element's error to a sum, or begins it. The value of its code, times 2^-14, without a sign.
 template <bool squared>
-MXQ_HD float error_estimate_16(const float (&values)[16], const ErrorScale& scale) {
-    // As in round_to_e2m1, but for both signs: one and a half times a power of two.
-    constexpr uint32_t one = 127u << 23, shift = (22u << 23) + (1u << 22);
-    float sums[2] = {};
-    for (int i = 0; i < 16; ++i) {
-        const float scaled = multiply_rn(values[i], scale.multiplier);
-        const uint32_t exponent = float_bits(scaled) & kInfinityBits;
+MXQ_HD float add_error(float value, const ErrorScale& scale, bool begins, float& sum) {
+    constexpr uint32_t shift = 22u << 23, least = __builtin_bit_cast(uint32_t, 0x1.8p22f * ErrorScale::one);
+    const float magnitude = magnitude_of(value), product = multiply_rn(magnitude, scale.multiplier);
 #if defined(__CUDA_ARCH__)
-        const float magic = bits_float(__viaddmax_u32(exponent, shift, one + shift));
+    const float step = bits_float(__viaddmax_u32(float_bits(product), shift, least));
 #else
-        const float magic = bits_float((exponent > one ? exponent : one) + shift);
+    const uint32_t shifted = float_bits(product) + shift;
+    const float step = bits_float(shifted > least ? shifted : least);
 #endif
-        const float element = add_rn(add_rn(scaled, magic), -magic);
-        const float difference = fused_multiply_add(element, scale.unit, -values[i]);
-        float& sum = sums[i % 2];
-        sum = squared ? fused_multiply_add(difference, difference, sum) : add_rn(sum, magnitude_of(difference));
+    const float element = add_rn(step, -add_rn(step, -product));
+    const float difference = fused_multiply_add(element, scale.unit, -magnitude);
+    if (begins) sum = squared ? multiply_rn(difference, difference) : magnitude_of(difference);
+    else if (squared) sum = fused_multiply_add(difference, difference, sum);
+    else sum = add_rn(sum, magnitude_of(difference));
+    return element;
+}
+
+// Codes of four such values, moved up by one, a byte each.
+MXQ_HD uint32_t code_bytes(float first, float second, float third, float fourth) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    return encode_pair<E5M2>(first, second) | encode_pair<E5M2>(third, fourth) << 16;
+#elif defined(__CUDA_ARCH__)
+    uint32_t low, high;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(second), "f"(first));
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(fourth), "f"(third));
+    return permute_bytes(low, high, 0x7531);
+#else
+    return encode<E5M2>(first) | encode<E5M2>(second) << 8 | encode<E5M2>(third) << 16 | encode<E5M2>(fourth) << 24;
+#endif
+}
+
+// The estimate of 16 elements, and their codes as code_bytes has them.
+template <bool squared>
+MXQ_HD float error_estimate_16(const float (&values)[16], const ErrorScale& scale, uint32_t (&codes)[4]) {
+    float sums[2] = {};
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+    for (int i = 0; i < 4; ++i) {
+        float elements[4];
+        for (int j = 0; j < 4; ++j)
+            elements[j] = add_error<squared>(values[4 * i + j], scale, 4 * i + j < 2, sums[j % 2]);
+        codes[i] = code_bytes(elements[0], elements[1], elements[2], elements[3]);
     }
     return add_rn(sums[0], sums[1]);
 }
 
-// The same estimate of BF16 elements, two to a word.
-//
-// With t = 2^22 v, or any number within an eighth of that, but 1.5 * 2^22 at least, t - v is rounded to the distance between
-// the codes around v, or to less where v is next to a power of two, which is a code: t less that is the code's value. So t
-// may come from a product in BF16 with a factor that is cut to BF16, and the upper half's from all of the word.
-//
-// A factor that misses by its last place (CutMultiplier) moves products by 2 u v, which adds 12 u a to each difference: 22
-// of them, 32 times, is less than the 1024 u a that is_clear asks for.
-struct PairErrorScale {
-    float multiplier, unit;
-    uint32_t steps;  // the multiplier times 2^22, cut, in both halves
-
-    MXQ_HD explicit PairErrorScale(const ErrorScale& scale)
-        : multiplier(scale.multiplier), unit(scale.unit),
-          steps(upper_halves(multiply_rn(multiplier, 0x1p22f), multiply_rn(multiplier, 0x1p22f))) {}
-};
-
-MXQ_HD float error_of_step(float magnitude, float step, const PairErrorScale& scale) {
-    const float value = add_rn(step, -fused_multiply_add(-magnitude, scale.multiplier, step));
-    return fused_multiply_add(value, scale.unit, -magnitude);
+#if defined(__CUDACC__)
+// Eight codes to a word, of code_bytes and of words of 16-bit elements, which have the signs.
+__device__ __forceinline__ uint32_t pack_code_bytes(uint32_t first, uint32_t second, const uint32_t* signs) {
+    // Nibbles from bit 1 of each byte: moved up by 7 and by 3 neighbours meet in bytes 1 and 3.
+    const uint32_t low = (first | (permute_bytes(signs[0], signs[1], 0xFDB9) & 0x10101010u)) * 136;
+    const uint32_t high = (second | (permute_bytes(signs[2], signs[3], 0xFDB9) & 0x10101010u)) * 136;
+    return permute_bytes(low, high, 0x7531);
 }
-
-// Adds the errors of a word's two elements to those of lower and upper halves.
-template <bool squared>
-MXQ_HD void add_pair_errors(uint32_t word, const PairErrorScale& scale, float (&sums)[2]) {
-    const uint32_t steps = farther_bf16_pairs(multiply_bf16_pairs(word, scale.steps), bf16_twice(0x1.8p22f));
-    const float step[2] = {magnitude_of(bits_float(steps << 16)), magnitude_of(bits_float(steps))};
-    const float magnitude[2] = {magnitude_of(bits_float(word << 16)), magnitude_of(bits_float(word & 0xFFFF0000u))};
-    for (int i = 0; i < 2; ++i) {
-        const float difference = error_of_step(magnitude[i], step[i], scale);
-        sums[i] =
-            squared ? fused_multiply_add(difference, difference, sums[i]) : add_rn(sums[i], magnitude_of(difference));
-    }
-}
+#endif
 
 // Whether estimates are far enough apart; not where one is NaN.
 template <bool squared>

@@ -79,20 +79,34 @@ const Parts all_parts[] = {{"rowwise", {MXQ_PART_ROWWISE}},
 
 // NVFP4's and MXFP4's slow options.
 void bench_options(Backend& backend, Report& report, const Operand& in, Shape shape) {
+    const struct {
+        const char* name;
+        int32_t scaling;
+        bool stochastic = false, hadamard = false;
+        int32_t four_over_six = MXQ_FOUR_OVER_SIX_NONE;
+    } choices[] = {
+        {"stochastic", MXQ_SCALING_1X16, true},
+        {"Hadamard", MXQ_SCALING_1X16, false, true},
+        {"4/6 MAE", MXQ_SCALING_1X16, false, false, MXQ_FOUR_OVER_SIX_MAE},
+        {"4/6 MSE", MXQ_SCALING_1X16, false, false, MXQ_FOUR_OVER_SIX_MSE},
+        {"16x16 stochastic", MXQ_SCALING_16X16, true},
+        {"16x16 4/6 MAE", MXQ_SCALING_16X16, false, false, MXQ_FOUR_OVER_SIX_MAE},
+        {"16x16 4/6 MSE", MXQ_SCALING_16X16, false, false, MXQ_FOUR_OVER_SIX_MSE},
+    };
     const uint64_t seed_offset[] = {1234, 5678};
     auto numbers = backend.allocate(sizeof seed_offset);
     backend.upload(numbers.get(), seed_offset, sizeof seed_offset);
     for (const Parts& parts : all_parts)
-        for (int choice = 0; choice < 4; ++choice) {
+        for (const auto& choice : choices) {
             auto options = make<QuantizeOptions>(mxq_quantize_options_create);
-            const char* name = choice == 0 ? "stochastic" : choice == 1 ? "Hadamard" : choice == 2 ? "4/6 MAE" : "4/6 MSE";
-            if (choice == 0)
+            if (choice.stochastic)
                 check(mxq_quantize_options_set_stochastic_rounding(options.get(), static_cast<uint64_t*>(numbers.get())));
-            if (choice == 1)
+            if (choice.hadamard)
                 check(mxq_quantize_options_set_hadamard(options.get(), MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE, 0xD7E8));
-            if (choice >= 2) check(mxq_quantize_options_set_four_over_six(options.get(), choice - 1));
-            const Operand out = empty_quantized(backend, {.format = MXQ_FORMAT_NVFP4, .parts = parts.parts}, shape);
-            measure_verb(backend, report, {"quantize", std::string("NVFP4 ") + name + " " + parts.name, text(shape)},
+            if (choice.four_over_six) check(mxq_quantize_options_set_four_over_six(options.get(), choice.four_over_six));
+            const Operand out = empty_quantized(
+                backend, {.format = MXQ_FORMAT_NVFP4, .parts = parts.parts, .scaling = choice.scaling}, shape);
+            measure_verb(backend, report, {"quantize", std::string("NVFP4 ") + choice.name + " " + parts.name, text(shape)},
                          in.bytes + out.bytes, mxq_quantize, mxq_quantize_query, in, out, options.get());
         }
 }
