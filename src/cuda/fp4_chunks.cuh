@@ -79,6 +79,74 @@ __device__ __forceinline__ Errors chunk_errors(const float (&values)[kChunk], co
             nvfp4_errors_16<squared, false>(values, candidates.six, global)};
 }
 
+// The elements of the lane's chunk of a row or column.
+template <class T>
+__device__ __forceinline__ void read_chunk(const ChunkTile<T>& tile, bool columnwise, int line, float (&values)[kChunk]) {
+    if (columnwise) tile.read_column(line, chunk_of_lane(), values);
+    else RowReader<T>(tile, line, chunk_of_lane()).read(0, values);
+}
+
+// Its errors. Out of line: few need them.
+template <bool squared, class T>
+__device__ __noinline__ Errors tile_errors(const ChunkTile<T>& tile, bool columnwise, int line, Nvfp4Candidates candidates,
+                                           const Nvfp4Global& global) {
+    float values[kChunk];
+    read_chunk(tile, columnwise, line, values);
+    return chunk_errors<squared>(values, candidates, global);
+}
+
+// Over the lanes of a 16 x 16, of which each reads rows lane / 8 + 4 i.
+__device__ __forceinline__ void add_across_square(Errors& errors) {
+#pragma unroll
+    for (int distance = 16; distance >= 8; distance /= 2) {
+        errors.four = add_rn(errors.four, __shfl_xor_sync(kAllLanes, errors.four, distance));
+        errors.six = add_rn(errors.six, __shfl_xor_sync(kAllLanes, errors.six, distance));
+    }
+}
+
+// The errors of a 16 x 16, added as a tree: i with i + 2 and then i + 1 in the lane, the rest across lanes.
+template <bool squared, class T>
+__device__ __forceinline__ Errors square_errors(const ChunkTile<T>& tile, const Nvfp4Candidates& candidates,
+                                                const Nvfp4Global& global) {
+    Errors sum{0, 0}, first{0, 0};
+#pragma unroll 1
+    for (int k = 0; k < kChunkSteps; k++) {
+        const Errors errors = tile_errors<squared>(tile, false, row_of_step(k % 2 * 2 + k / 2), candidates, global);
+        if (k % 2 == 0) {
+            first = errors;
+        } else {
+            sum.four = add_rn(sum.four, add_rn(first.four, errors.four));
+            sum.six = add_rn(sum.six, add_rn(first.six, errors.six));
+        }
+    }
+    add_across_square(sum);
+    return sum;
+}
+
+// The better scale of the 16 x 16 that has this maximum.
+template <bool squared, class T>
+__device__ __forceinline__ uint32_t square_choice(const ChunkTile<T>& tile, float amax, const Nvfp4Global& global) {
+    const Nvfp4Candidates candidates = nvfp4_candidates_soon(amax, global);
+    const float unit = error_unit(global);
+    const ErrorScale four = error_scale(candidates.four, nvfp4_multiplier(candidates.four, global), unit);
+    const ErrorScale six = error_scale(candidates.six, nvfp4_multiplier(candidates.six, global), unit);
+    const RowReader<T> rows(tile, row_of_step(0), chunk_of_lane());
+    Errors sum{0, 0};
+#pragma unroll 1
+    for (int i = 0; i < kChunkSteps; i++) {
+        float values[kChunk];
+        rows.read(row_of_step(i) - row_of_step(0), values);
+        uint32_t codes[4];
+        sum.four = add_rn(sum.four, error_estimate_16<squared>(values, four, codes));
+        sum.six = add_rn(sum.six, error_estimate_16<squared>(values, six, codes));
+    }
+    add_across_square(sum);
+    const bool clear = can_estimate(global) && can_estimate(amax, candidates.six, four, six) &&
+                       is_clear<squared>(sum.four, sum.six, amax, kChunk);
+    if (!__all_sync(kAllLanes, clear || amax == 0)) sum = square_errors<squared>(tile, candidates, global);
+    return nvfp4_choice(candidates, sum.four, sum.six);
+}
+
 // The scale of every 16 x 16, of its square tile's maximum, `length` a side: `amax` is that of the 16 x 16 of the warp's band and
 // the lane's chunk. A barrier must follow.
 __device__ __forceinline__ void put_mx_cells(const ScaleSteps& steps, int length, uint32_t amax,

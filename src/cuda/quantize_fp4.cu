@@ -129,7 +129,7 @@ __device__ __forceinline__ BlockScale better_scale(const float (&values)[kChunk]
     const ErrorScale six = error_scale(candidates.six, rule.multipliers[candidates.six], rule.unit);
     uint32_t codes[4];
     Errors errors{error_estimate_16<squared>(values, four, codes), error_estimate_16<squared>(values, six, codes)};
-    if (!can_estimate(amax, candidates.six, four, six) || !is_clear<squared>(errors.four, errors.six, amax))
+    if (!can_estimate(amax, candidates.six, four, six) || !is_clear<squared>(errors.four, errors.six, amax, 1))
         errors = exact_errors<squared>(values, candidates, global);
     const uint32_t scale = nvfp4_choice(candidates, errors.four, errors.six);
     return {scale, rule.multipliers[scale]};
@@ -147,33 +147,6 @@ __device__ __forceinline__ BlockScale line_scale(const Arguments& a, const Rule&
 
 // ---- Square tiles ----------------------------------------------------------------------------------------------------
 
-// The better scale of the 16 x 16 of which a lane reads rows lane / 8 + 4 i: their errors are added as a tree, i with i + 2
-// and then i + 1 in the lane, the rest across lanes.
-template <bool squared, class T>
-__device__ uint32_t square_choice(const Shared<T>& shared, float amax, const Nvfp4Global& global) {
-    const Nvfp4Candidates candidates = nvfp4_candidates(amax, global);
-    const RowReader<T> rows(shared.tile, row_of_step(0), chunk_of_lane());
-    Errors sum{0, 0}, first{0, 0};
-#pragma unroll 1
-    for (int k = 0; k < kChunkSteps; k++) {
-        float values[kChunk];
-        rows.read(row_of_step(k % 2 * 2 + k / 2) - row_of_step(0), values);
-        const Errors errors = exact_errors<squared>(values, candidates, global);
-        if (k % 2 == 0) {
-            first = errors;
-        } else {
-            sum.four = add_rn(sum.four, add_rn(first.four, errors.four));
-            sum.six = add_rn(sum.six, add_rn(first.six, errors.six));
-        }
-    }
-#pragma unroll
-    for (int distance = 16; distance >= 8; distance /= 2) {
-        sum.four = add_rn(sum.four, __shfl_xor_sync(kAllLanes, sum.four, distance));
-        sum.six = add_rn(sum.six, __shfl_xor_sync(kAllLanes, sum.six, distance));
-    }
-    return nvfp4_choice(candidates, sum.four, sum.six);
-}
-
 template <Way way, class T>
 __device__ __forceinline__ void nvfp4_cells(const Arguments& a, uint32_t amax, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
@@ -186,7 +159,7 @@ __device__ __forceinline__ void nvfp4_cells(const Arguments& a, uint32_t amax, S
         const Nvfp4Global& global = shared.tables.globals[which];
         const bool done = which == 1 && p.has_rowwise && global.amax == done_amax;
         if (!done && is_four_over_six(way))
-            scale = square_choice<way == Way::FourOverSixMse>(shared, bits_float(amax), global);
+            scale = square_choice<way == Way::FourOverSixMse>(shared.tile, bits_float(amax), global);
         else if (!done) scale = nvfp4_scale(bits_float(amax), global);
         done_amax = global.amax;
         if (threadIdx.x % 32 < kSideChunks) shared.cells[which][cell] = uint8_t(scale);

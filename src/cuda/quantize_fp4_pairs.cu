@@ -185,12 +185,6 @@ __device__ __forceinline__ bool is_plain(uint32_t amax, const Block& block) {
     return fabsf(multiply_rn(bits_float(amax), block.multiplier)) < 7;
 }
 
-// The elements of the lane's chunk of a row or column.
-__device__ __forceinline__ void read_chunk(const ChunkTile<Bf16>& tile, bool columnwise, int line, float (&values)[kChunk]) {
-    if (columnwise) tile.read_column(line, chunk_of_lane(), values);
-    else RowReader<Bf16>(tile, line, chunk_of_lane()).read(0, values);
-}
-
 // ---- Four over six ---------------------------------------------------------------------------------------------------
 
 // A block's candidates, and what estimates multiply by under each.
@@ -214,15 +208,6 @@ struct Choice {
     }
 };
 
-// The errors of the lane's chunk of a line. Out of line: few need them.
-template <bool squared>
-__device__ __noinline__ Errors tile_errors(const ChunkTile<Bf16>& tile, bool columnwise, int line, Nvfp4Candidates candidates,
-                                           const Nvfp4Global& global) {
-    float values[kChunk];
-    read_chunk(tile, columnwise, line, values);
-    return chunk_errors<squared>(values, candidates, global);
-}
-
 // The scale and codes of the lane's chunk of a line. False where an element may not be plain.
 template <bool squared>
 __device__ __forceinline__ bool better_codes(const Rule& rule, const Shared& shared, const uint32_t (&words)[kPairs], int line,
@@ -237,7 +222,7 @@ __device__ __forceinline__ bool better_codes(const Rule& rule, const Shared& sha
     }
     uint32_t fours[4], sixes[4];
     Errors errors{error_estimate_16<squared>(values, choice.four, fours), error_estimate_16<squared>(values, choice.six, sixes)};
-    if (choice.amax != 0 && !is_clear<squared>(errors.four, errors.six, choice.amax))
+    if (choice.amax != 0 && !is_clear<squared>(errors.four, errors.six, choice.amax, 1))
         errors = tile_errors<squared>(shared.tile, rule.which, line, {choice.candidates >> 8, choice.candidates & 0xFF},
                                       shared.tables.globals[rule.which]);
     const bool is_four = errors.four < errors.six;
@@ -266,14 +251,22 @@ __device__ __forceinline__ uint32_t cell_amax(const Shared& shared, Nonfinite po
 }
 
 // False where an element may not be plain.
+template <Way way>
 __device__ __forceinline__ bool nvfp4_cells(const QuantizeProblem& p, Shared& shared) {
     const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
     uint32_t amax = cell_amax(shared, Nonfinite::Propagate);
     bool plain = !is_nan(bits_float(amax));
     if (__any_sync(kAllLanes, !plain)) amax = cell_amax(shared, Nonfinite::Saturate);
+    uint32_t scale = 0;
+    float done_amax = 0;
+#pragma unroll 1
     for (int which = 0; which < 2; which++) {
         if (!(which == 0 ? p.has_rowwise : p.has_columnwise)) continue;
-        const uint32_t scale = nvfp4_scale(bits_float(amax), shared.tables.globals[which]);
+        const Nvfp4Global& global = shared.tables.globals[which];
+        if constexpr (!is_four_over_six(way)) scale = nvfp4_scale(bits_float(amax), global);
+        else if (which == 0 || !p.has_rowwise || global.amax != done_amax)
+            scale = square_choice<way == Way::FourOverSixMse>(shared.tile, bits_float(amax), global);
+        done_amax = global.amax;
         plain = plain && is_plain(amax, {scale, shared.tables.multipliers[which][scale]});
         if (threadIdx.x % 32 < kSideChunks) shared.cells[which][cell] = uint8_t(scale);
     }
@@ -281,10 +274,10 @@ __device__ __forceinline__ bool nvfp4_cells(const QuantizeProblem& p, Shared& sh
 }
 
 // The scale of every 16 x 16. Ends with a barrier; false where an element may not be plain.
-template <bool nvfp4>
+template <bool nvfp4, Way way>
 __device__ __forceinline__ bool square_scales(const Arguments& a, Shared& shared) {
     const QuantizeProblem& p = a.problem;
-    if constexpr (nvfp4) return __syncthreads_and(nvfp4_cells(p, shared));
+    if constexpr (nvfp4) return __syncthreads_and(nvfp4_cells<way>(p, shared));
     put_mx_cells(a.steps, p.tile.length, cell_amax(shared, p.nonfinite), shared.maxima, shared.cells);
     __syncthreads();
     return a.plain;
@@ -429,12 +422,14 @@ __device__ __noinline__ void emit_any(const Arguments& a, bool columnwise, int l
     read_chunk(shared.tile, columnwise, line, values);
     const float amax = larger_magnitude(0, values);
     uint32_t scale = 0;
-    if constexpr (is_four_over_six(way)) {
+    if (p.square_tiles) {
+        scale = shared.cells[columnwise][cell_of(columnwise, line)];
+    } else if constexpr (is_four_over_six(way)) {
         const Nvfp4Candidates candidates = nvfp4_candidates(amax, rule.global);
         const Errors errors = chunk_errors<way == Way::FourOverSixMse>(values, candidates, rule.global);
         scale = nvfp4_choice(candidates, errors.four, errors.six);
     } else {
-        scale = p.square_tiles ? shared.cells[columnwise][cell_of(columnwise, line)] : nvfp4_scale(amax, rule.global);
+        scale = nvfp4_scale(amax, rule.global);
     }
     const float multiplier = nvfp4_multiplier(scale, rule.global);
     uint2 codes;
@@ -598,7 +593,7 @@ __device__ __forceinline__ void emit_better(const Arguments& a, Shared& shared) 
 }
 
 // The tile, and what all threads know of it. Ends with a barrier.
-template <bool nvfp4, Way way>
+template <bool nvfp4, Way way, bool by_line>
 __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared& shared) {
     const QuantizeProblem& p = a.problem;
     const float amax = nvfp4 ? table_amax(p, place.scope) : 0;
@@ -608,13 +603,14 @@ __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& p
     describe_tile(p, place, shared.place);
     if constexpr (way == Way::Stochastic) put_keys(p, shared.keys);
     if constexpr (nvfp4 && way == Way::Stochastic) put_tables(p, amax, shared.tables);
-    if constexpr (nvfp4 && way == Way::Nearest) put_cut_tables(p, amax, shared);
-    if constexpr (is_four_over_six(way)) put_errors(p, amax, shared);
+    if constexpr (nvfp4 && way != Way::Stochastic && !by_line) put_cut_tables(p, amax, shared);
+    if constexpr (by_line) put_errors(p, amax, shared);
     wait_for_pieces();
     __syncthreads();
 }
 
-template <bool nvfp4, Way way>
+// `by_line`: four over six of lines, not of squares, which are told apart here for their registers.
+template <bool nvfp4, Way way, bool by_line>
 __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     quantize_fp4_pairs_kernel(const __grid_constant__ Arguments a) {
     extern __shared__ uint4 memory[];
@@ -622,11 +618,11 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     const QuantizeProblem& p = a.problem;
     TilePlace place;
     if (!find_tile(a.tiles.tiles, p.grouped, a.tiles.units, shared.place.group, place)) return;
-    load_tile<nvfp4, way>(a, place, shared);
-    if constexpr (is_four_over_six(way)) {
+    load_tile<nvfp4, way, by_line>(a, place, shared);
+    if constexpr (by_line) {
         emit_better<way>(a, shared);
     } else {
-        const bool plain = p.square_tiles ? square_scales<nvfp4>(a, shared) : nvfp4 || a.plain;
+        const bool plain = p.square_tiles ? square_scales<nvfp4, way>(a, shared) : nvfp4 || a.plain;
         if (p.has_rowwise) emit_rowwise<nvfp4, way>(a, plain, shared);
         if (p.has_columnwise) emit_columnwise<nvfp4, way>(a, plain, shared);
     }
@@ -635,18 +631,12 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[1], shared.scales[1]);
 }
 
-// Only NVFP4 has four over six.
-template <bool nvfp4, Way way>
-constexpr bool exists = nvfp4 || !is_four_over_six(way);
-
 std::string declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.format->element != Element::E2M1)
         return std::string("needs nvfp4 or mxfp4, found ") + problem.format->name;
     if (problem.in.format != MXQ_FORMAT_BF16)
         return std::string("needs bf16, found ") + find_format(problem.in.format)->name;
     if (problem.hadamard.rowwise || problem.hadamard.columnwise) return "needs no transform, found a Hadamard transform";
-    if (problem.four_over_six != FourOverSix::None && problem.square_tiles)
-        return "needs blocks of one line for four-over-six, found 16x16";
     return needs_cuda(context);
 }
 
@@ -663,14 +653,16 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
             launch(context, kernel, "quantize_fp4_pairs", a.tiles.tiles.grid(), dim3(kChunkThreads), sizeof(Shared),
                    call.stream, a);
         };
-        if (problem.format->is_nvfp4()) run_kernel(quantize_fp4_pairs_kernel<true, way>);
-        else if constexpr (exists<false, way>) run_kernel(quantize_fp4_pairs_kernel<false, way>);
+        if constexpr (is_four_over_six(way))  // which only NVFP4 has
+            run_kernel(problem.square_tiles ? quantize_fp4_pairs_kernel<true, way, false> : quantize_fp4_pairs_kernel<true, way, true>);
+        else
+            run_kernel(problem.format->is_nvfp4() ? quantize_fp4_pairs_kernel<true, way, false> : quantize_fp4_pairs_kernel<false, way, false>);
     });
 }
 
-template <bool nvfp4, Way... ways>
+template <bool nvfp4, bool by_line, Way... ways>
 void load_ways() {
-    (load_kernel(reinterpret_cast<const void*>(quantize_fp4_pairs_kernel<nvfp4, ways>), sizeof(Shared)), ...);
+    (load_kernel(reinterpret_cast<const void*>(quantize_fp4_pairs_kernel<nvfp4, ways, by_line>), sizeof(Shared)), ...);
 }
 
 }  // namespace
@@ -678,8 +670,9 @@ void load_ways() {
 const QuantizeImplementation quantize_fp4_pairs = {"quantize_fp4_pairs", declines, nullptr, run};
 
 void load_quantize_fp4_pairs() {
-    load_ways<true, Way::Nearest, Way::Stochastic, Way::FourOverSixMae, Way::FourOverSixMse>();
-    load_ways<false, Way::Nearest, Way::Stochastic>();
+    load_ways<true, false, Way::Nearest, Way::Stochastic, Way::FourOverSixMae, Way::FourOverSixMse>();
+    load_ways<true, true, Way::FourOverSixMae, Way::FourOverSixMse>();
+    load_ways<false, false, Way::Nearest, Way::Stochastic>();
 }
 
 }  // namespace mxq::cuda

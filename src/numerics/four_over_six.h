@@ -79,11 +79,11 @@ MXQ_HD float nvfp4_errors_16(const float (&values)[16], uint32_t scale, const Nv
 // in another order. Where two estimates are further apart than all that can make, the errors are in their order; else they
 // are needed.
 //
-// With u = 2^-24, a the block's maximum, D the value of 1 under its scale and e the errors: products are below 7 and
-// D <= a / 2, so that differences differ by 10 u a at most, 16 of them under two scales by 320 u a; the sums round by 15 u e
-// each, e <= 16 D. In squares, 2 |d| of each count, of which Cauchy's inequality makes 20 u (a^2 + 8 (e4 + e6)), to which the
-// roundings of squares and sums add 50 u (e4 + e6).
-
+// With u = 2^-24, n elements, a their maximum, D the value of 1 under its scale and e the errors: products are below 7 and
+// D <= a / 2, so that differences differ by 10 u a at most, all of them under two scales by 20 n u a; the sums round by 19 u e
+// each, e <= n D: 58 n u a in all, of which is_clear allows 64. In squares, 2 |d| of each count, of which Cauchy's inequality
+// makes 20 u (n a^2 / 16 + 8 (e4 + e6)), to which the roundings of squares and sums add 60 u (e4 + e6): 32 and 256 are allowed.
+//
 // Codes come out of an estimate, too. v being the contract's product, t = 2^22 v, but 1.5 * 2^22 at least, t - v is rounded to
 // the distance between the codes around v (or to less where v is next to a power of two, which is a code), so that t less that
 // is the code's value. Ties go to even, as they should: a v that is one has so few bits that t is even.
@@ -180,12 +180,12 @@ __device__ __forceinline__ uint32_t pack_code_bytes(uint32_t first, uint32_t sec
 }
 #endif
 
-// Whether estimates are far enough apart; not where one is NaN.
+// Whether estimates of so many lines of 16 are far enough apart; not where one is NaN.
 template <bool squared>
-MXQ_HD bool is_clear(float four, float six, float block_amax) {
+MXQ_HD bool is_clear(float four, float six, float amax, int lines) {
     const float apart = magnitude_of(add_rn(four, -six)), both = add_rn(four, six);
-    if constexpr (!squared) return apart > multiply_rn(block_amax, 0x1p-14f);
-    return apart > add_rn(multiply_rn(multiply_rn(block_amax, block_amax), 0x1p-19f), multiply_rn(both, 0x1p-16f));
+    if constexpr (!squared) return apart > multiply_rn(amax, float(lines) * 0x1p-14f);
+    return apart > add_rn(multiply_rn(multiply_rn(amax, amax), float(lines) * 0x1p-19f), multiply_rn(both, 0x1p-16f));
 }
 
 }  // namespace mxq

@@ -338,7 +338,7 @@ void check_estimates(const float (&x)[16], bool usual, float g, int t, Estimates
     if (!mxq::can_estimate(global) || !mxq::can_estimate(a, candidates.six, four, six)) return;
     const float four_estimate = estimate<squared>(x, four), six_estimate = estimate<squared>(x, six);
     counts.usual += usual;
-    if (!mxq::is_clear<squared>(four_estimate, six_estimate, a)) return;
+    if (!mxq::is_clear<squared>(four_estimate, six_estimate, a, 1)) return;
     ++counts.clear;
     counts.usual_clear += usual;
     const float four_error = mxq::nvfp4_errors_16<squared, false>(x, candidates.four, global);
@@ -372,6 +372,52 @@ TEST_CASE("four over six: clear estimates are in the order of the errors, and mo
         CHECK(counts.clear > counts.ran / 3);
         CHECK(counts.usual > 50000);
         CHECK(counts.usual - counts.usual_clear < counts.usual / 500);
+    }
+}
+
+namespace {
+
+// The same of 16 rows under one scale.
+template <bool squared>
+void check_square(const float (&x)[16][16], float g, Estimates& counts) {
+    const mxq::Nvfp4Global global = mxq::nvfp4_global(g, 448);
+    float a = 0;
+    for (const auto& row : x)
+        for (float value : row) a = std::max(a, mxq::bits_float(mxq::amax_bits<mxq::Nonfinite::Saturate>(value)));
+    const mxq::Nvfp4Candidates candidates = mxq::nvfp4_candidates(a, global);
+    const float unit = mxq::error_unit(global);
+    const mxq::ErrorScale four = mxq::error_scale(candidates.four, mxq::nvfp4_multiplier(candidates.four, global), unit);
+    const mxq::ErrorScale six = mxq::error_scale(candidates.six, mxq::nvfp4_multiplier(candidates.six, global), unit);
+    if (!mxq::can_estimate(global) || !mxq::can_estimate(a, candidates.six, four, six)) return;
+    ++counts.ran;
+    float four_estimate = 0, six_estimate = 0, fours[16], sixes[16];
+    for (int i = 0; i < 16; ++i) {
+        four_estimate += estimate<squared>(x[i], four);
+        six_estimate += estimate<squared>(x[i], six);
+        fours[i] = mxq::nvfp4_errors_16<squared, false>(x[i], candidates.four, global);
+        sixes[i] = mxq::nvfp4_errors_16<squared, false>(x[i], candidates.six, global);
+    }
+    if (!mxq::is_clear<squared>(four_estimate, six_estimate, a, 16)) return;
+    ++counts.clear;
+    const bool is_four = mxq::add_errors_16(fours) < mxq::add_errors_16(sixes);
+    if (is_four != (four_estimate < six_estimate)) FAIL("g " << g << ", a " << a);
+}
+
+}  // namespace
+
+TEST_CASE("four over six: clear estimates of 16x16 are in the order of the errors, and most are clear") {
+    std::mt19937 random(31);
+    Estimates absolute, squares;
+    for (int repeat = 0; repeat < 20000; ++repeat) {
+        const float g = std::ldexp(static_cast<float>(random() % 1000 + 1), static_cast<int>(random() % 60) - 40);
+        float x[16][16];
+        for (auto& row : x) fill_block(row, repeat % 4 == 0 ? 0 : static_cast<int>(random() % 4), g / 6, random);
+        check_square<false>(x, g, absolute);
+        check_square<true>(x, g, squares);
+    }
+    for (const Estimates& counts : {absolute, squares}) {
+        CHECK(counts.ran > 15000);
+        CHECK(counts.ran - counts.clear < counts.ran / 100);
     }
 }
 
