@@ -1,8 +1,11 @@
 // The small kernels around a call of cuBLASLt: see cublaslt_arrays.h. None of them reads or writes codes.
 //
-//     fill_groups   one block walks the ends: a thread per group writes its sizes and pointers
-//     pack_scales   128 lines and 16 columns a block, thread t: eight columns of line t % 128, all read before one is written
-//     zero_rest     a block row per group: 16 bytes a thread
+//     fill   one block walks the ends: a thread per group writes its sizes and pointers
+//     pack   128 lines and 16 columns a block, thread t: eight columns of line t % 128, all read before one is written
+//     zero   some blocks a group: 16 bytes a thread
+//
+// What a grouped product needs before it is one launch, prepare_groups, whose blocks are divided among the three: one after the
+// other, each with its walk over the ends, they took 36 us on an H200.
 #include "cuda/cublaslt_arrays.h"
 #include "cuda/mma_tile.cuh"
 #include "cuda/tile_places.cuh"
@@ -43,7 +46,7 @@ __device__ void write_group(const Fill& args, const Group& group) {
     to.alphas[g] = to.alpha + g;
 }
 
-__global__ void fill_groups_kernel(const __grid_constant__ Fill args) {
+__device__ void fill(const Fill& args) {
     const GemmProblem& p = args.call.p;
     if (threadIdx.x == 0) *args.to.beta = p.beta;
     walk_groups({p.groups, p.group_rows}, p.a.units, second_units(args.call),
@@ -66,6 +69,17 @@ struct Pack {
     int64_t lines;      // of one matrix, or rows of tiles
     float* to;
     GroupSumUnits units;
+    uint32_t slabs, matrices, parts;  // blocks: 128 lines of one matrix, every so many columns
+
+    __host__ __device__ uint32_t blocks() const { return slabs * matrices * parts; }
+};
+
+// The work of one block.
+struct PackBlock {
+    uint32_t slab, matrix, part;
+
+    __device__ PackBlock(const Pack& args, uint32_t block)
+        : slab(block % args.slabs), matrix(block / args.slabs % args.matrices), part(block / args.slabs / args.matrices) {}
 };
 
 // Some rows of one matrix of scales, and where they go.
@@ -79,50 +93,50 @@ struct PackedRows {
 
 __device__ const float* floats(const GemmOperand& operand) { return reinterpret_cast<const float*>(operand.scales); }
 
-__device__ PackedRows rows_of_matrix(const Pack& args) {
+__device__ PackedRows rows_of_matrix(const Pack& args, const PackBlock& block) {
     const ScaleLayout& layout = args.operand.layout;
     const bool tiles = layout.tile_rows != 1;
     const int64_t filled = tiles ? round_up(layout.columns, kPackedColumns) : layout.columns;
-    return {floats(args.operand) + blockIdx.y * layout.matrix_scales, args.to + blockIdx.y * args.lines * filled,
-            int64_t(blockIdx.x) * kSwizzleRows, args.lines, args.lines, layout.columns, filled,
+    return {floats(args.operand) + block.matrix * layout.matrix_scales, args.to + block.matrix * args.lines * filled,
+            int64_t(block.slab) * kSwizzleRows, args.lines, args.lines, layout.columns, filled,
             tiles ? filled : 1, tiles ? 1 : args.lines};
 }
 
-__device__ bool rows_of_group(const Pack& args, PackedRows& out) {
+__device__ bool rows_of_group(const Pack& args, const PackBlock& block, PackedRows& out) {
     __shared__ TileGroup group;
     const ScaleLayout& layout = args.operand.layout;
-    if (threadIdx.x < 32) find_slab(args.grouped, args.units, blockIdx.x, group);
+    if (threadIdx.x < 32) find_slab(args.grouped, args.units, block.slab, group);
     __syncthreads();
     if (group.index < 0) return false;
     const GroupStart first{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
     const int64_t rows = round_up(int64_t(group.rows), kPackedRows);
     out = {floats(args.operand) + group_scale_offset(layout, first), args.to + layout.columns * group.starts[kRowwiseScales],
-           int64_t(blockIdx.x - group.first_slab) * kSwizzleRows, rows, group.rows, layout.columns, layout.columns, 1, rows};
+           int64_t(block.slab - group.first_slab) * kSwizzleRows, rows, group.rows, layout.columns, layout.columns, 1, rows};
     return true;
 }
 
-__device__ PackedRows lines_of_group(const Pack& args) {
+__device__ PackedRows lines_of_group(const Pack& args, const PackBlock& block) {
     const ScaleLayout& layout = args.operand.layout;
-    const Group group = group_of_index(args.grouped, args.operand.units, args.operand.units, blockIdx.y);
+    const Group group = group_of_index(args.grouped, args.operand.units, args.operand.units, block.matrix);
     const int64_t columns = ceil_div(group.rows, kWideBlock);
     return {floats(args.operand) + group_scale_offset(layout, group.first),
-            args.to + group.first.codes / kWideBlock * args.lines, int64_t(blockIdx.x) * kSwizzleRows, args.lines, args.lines,
+            args.to + group.first.codes / kWideBlock * args.lines, int64_t(block.slab) * kSwizzleRows, args.lines, args.lines,
             columns, columns, 1, args.lines};
 }
 
-__global__ void pack_scales_kernel(const __grid_constant__ Pack args) {
+__device__ void pack(const Pack& args, const PackBlock& block) {
     PackedRows rows;
-    if (args.grouping == Grouping::None) rows = rows_of_matrix(args);
-    else if (args.grouping == Grouping::Contraction) rows = lines_of_group(args);
-    else if (!rows_of_group(args, rows)) return;
+    if (args.grouping == Grouping::None) rows = rows_of_matrix(args, block);
+    else if (args.grouping == Grouping::Contraction) rows = lines_of_group(args, block);
+    else if (!rows_of_group(args, block, rows)) return;
     const ScaleLayout& layout = args.operand.layout;
     const int64_t row = rows.first + threadIdx.x % kSwizzleRows;
     if (row >= rows.rows) return;
     const float* const from = rows.from + row * layout.line_stride;
     float* const to = rows.to + row * rows.line_stride;
     const int64_t existing = row < rows.count ? rows.columns : 0;
-    int64_t column = int64_t(blockIdx.z) * kPackColumns + threadIdx.x / kSwizzleRows * kThreadColumns;
-    for (; column < rows.filled; column += int64_t(gridDim.z) * kPackColumns) {
+    int64_t column = int64_t(block.part) * kPackColumns + threadIdx.x / kSwizzleRows * kThreadColumns;
+    for (; column < rows.filled; column += int64_t(args.parts) * kPackColumns) {
         float scales[kThreadColumns];
 #pragma unroll
         for (int i = 0; i < kThreadColumns; i++)
@@ -133,26 +147,53 @@ __global__ void pack_scales_kernel(const __grid_constant__ Pack args) {
     }
 }
 
+__global__ void pack_scales_kernel(const __grid_constant__ Pack args) { pack(args, PackBlock(args, blockIdx.x)); }
+
 // ---- Zeros -----------------------------------------------------------------------------------------------------------------
+
+constexpr uint32_t kZeroBlocks = 8;  // of a group
+
+// The padding of D's groups, and D of groups with an empty contraction. Rows of D are whole multiples of 16 bytes.
+__device__ void zero(const GemmProblem& p, int32_t d_bytes, uint32_t block) {
+    const bool by_rows = p.grouping == Grouping::Rows;
+    const GroupUnits second = by_rows ? GroupUnits{p.d.group_unit, 1} : p.b.units;
+    const Group group = group_of_index({p.groups, p.group_rows}, p.a.units, second, block / kZeroBlocks);
+    const int64_t first = by_rows ? group.second.codes + group.rows : group.first.index * p.m;
+    const int64_t rows = by_rows ? round_up(group.rows, p.d.group_unit) - group.rows : group.rows == 0 ? p.m : 0;
+    const int64_t pieces = p.n * d_bytes / 16;
+    for (int64_t i = int64_t(block % kZeroBlocks) * kThreads + threadIdx.x; i < rows * pieces; i += kZeroBlocks * kThreads) {
+        uint8_t* const row = static_cast<uint8_t*>(p.d.data) + (first + i / pieces) * p.d.row_stride * d_bytes;
+        reinterpret_cast<uint4*>(row)[i % pieces] = {0, 0, 0, 0};
+    }
+}
 
 struct Zero {
     GemmProblem p;
     int32_t d_bytes;
 };
 
-// Rows of D are whole multiples of 16 bytes.
-__global__ void zero_rest_kernel(const __grid_constant__ Zero args) {
-    const GemmProblem& p = args.p;
-    const bool by_rows = p.grouping == Grouping::Rows;
-    const GroupUnits second = by_rows ? GroupUnits{p.d.group_unit, 1} : p.b.units;
-    const Group group = group_of_index({p.groups, p.group_rows}, p.a.units, second, blockIdx.x);
-    const int64_t first = by_rows ? group.second.codes + group.rows : group.first.index * p.m;
-    const int64_t rows = by_rows ? round_up(group.rows, p.d.group_unit) - group.rows : group.rows == 0 ? p.m : 0;
-    const int64_t pieces = p.n * args.d_bytes / 16;
-    for (int64_t i = int64_t(blockIdx.y) * kThreads + threadIdx.x; i < rows * pieces; i += int64_t(gridDim.y) * kThreads) {
-        uint8_t* const row = static_cast<uint8_t*>(p.d.data) + (first + i / pieces) * p.d.row_stride * args.d_bytes;
-        reinterpret_cast<uint4*>(row)[i % pieces] = {0, 0, 0, 0};
-    }
+__global__ void zero_rest_kernel(const __grid_constant__ Zero args) { zero(args.p, args.d_bytes, blockIdx.x); }
+
+uint32_t zero_blocks(const GemmProblem& p) {
+    const bool nothing = p.reads_d() || (p.grouping == Grouping::Rows && p.d.group_unit == 1);
+    return nothing ? 0 : uint32_t(p.groups.count) * kZeroBlocks;
+}
+
+// ---- All before a grouped product ------------------------------------------------------------------------------------------
+
+struct Prepare {
+    Fill fill;
+    Pack packs[2];
+    uint32_t ends[4];  // blocks that fill, which is one, then those of the packs, then of zeros
+};
+
+__global__ void prepare_groups_kernel(const __grid_constant__ Prepare args) {
+    const uint32_t block = blockIdx.x;
+    const GroupedCall& call = args.fill.call;
+    if (block < args.ends[0]) fill(args.fill);
+    else if (block < args.ends[1]) pack(args.packs[0], PackBlock(args.packs[0], block - args.ends[0]));
+    else if (block < args.ends[2]) pack(args.packs[1], PackBlock(args.packs[1], block - args.ends[1]));
+    else zero(call.p, call.d_bytes, block - args.ends[2]);
 }
 
 int32_t d_bytes(const GemmProblem& p) { return p.d.format == MXQ_FORMAT_F32 ? 4 : 2; }
@@ -161,27 +202,37 @@ Grouping grouping_of(const GemmProblem& p, const GemmOperand& operand) {
     return p.grouping == Grouping::Rows && &operand != &p.a ? Grouping::None : p.grouping;
 }
 
-}  // namespace
-
-void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, float* to, void* stream) {
+Pack pack_of(const GemmProblem& p, const GemmOperand& operand, float* to) {
     const GroupedRows grouped{p.groups, p.group_rows};
     const Grouping grouping = grouping_of(p, operand);
-    Pack args{operand, grouped, grouping, ceil_div(operand.lines, operand.layout.tile_rows), to, {}};
+    Pack args{operand, grouped, grouping, ceil_div(operand.lines, operand.layout.tile_rows), to, {}, 0, 0, 0};
     for (uint32_t& unit : args.units.at) unit = 1;
     args.units.at[kSourceCodes] = uint32_t(operand.units.codes);
     args.units.at[kSourceScales] = uint32_t(operand.units.scales);
     args.units.at[kRowwiseScales] = kPackedRows;
-    const int64_t slabs = grouping == Grouping::Rows ? slabs_bound(grouped) : ceil_div(args.lines, kSwizzleRows);
-    const int64_t matrices = grouping == Grouping::None ? operand.matrices : grouping == Grouping::Rows ? 1 : p.groups.count;
-    const int64_t parts = min(ceil_div(operand.layout.columns, kPackColumns), int64_t(65535));
-    launch(context, pack_scales_kernel, "pack_scales", dim3(uint32_t(slabs), uint32_t(matrices), uint32_t(parts)), kThreads, 0,
-           stream, args);
+    args.slabs = uint32_t(grouping == Grouping::Rows ? slabs_bound(grouped) : ceil_div(args.lines, kSwizzleRows));
+    args.matrices = uint32_t(grouping == Grouping::None ? operand.matrices : grouping == Grouping::Rows ? 1 : p.groups.count);
+    args.parts = uint32_t(min(ceil_div(operand.layout.columns, kPackColumns), int64_t(65535)));
+    return args;
 }
 
-void fill_group_arrays(const Context& context, const GemmProblem& p, const PackedScales& packed, const GroupArrays& to,
-                       void* stream) {
-    const Fill args{{p, packed, d_bytes(p)}, to};
-    launch(context, fill_groups_kernel, "fill_groups", 1, kThreads, 0, stream, args);
+}  // namespace
+
+void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, float* to, void* stream) {
+    const Pack args = pack_of(p, operand, to);
+    launch(context, pack_scales_kernel, "pack_scales", args.blocks(), kThreads, 0, stream, args);
+}
+
+void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Packing& packs,
+                    const GroupArrays& to, void* stream) {
+    Prepare args{{{p, packed, d_bytes(p)}, to}, {}, {}};
+    if (packs.a) args.packs[0] = pack_of(p, p.a, const_cast<float*>(packed.a));
+    if (packs.b) args.packs[1] = pack_of(p, p.b, const_cast<float*>(packed.b));
+    args.ends[0] = 1;
+    args.ends[1] = args.ends[0] + args.packs[0].blocks();
+    args.ends[2] = args.ends[1] + args.packs[1].blocks();
+    args.ends[3] = args.ends[2] + (p.grouping == Grouping::Rows ? zero_blocks(p) : 0);
+    launch(context, prepare_groups_kernel, "prepare_groups", args.ends[3], kThreads, 0, stream, args);
 }
 
 void fill_factors(const Context& context, const GemmProblem& p, float* to, void* stream) {
@@ -189,11 +240,8 @@ void fill_factors(const Context& context, const GemmProblem& p, float* to, void*
 }
 
 void zero_rest(const Context& context, const GemmProblem& p, void* stream) {
-    const bool by_rows = p.grouping == Grouping::Rows;
-    if (p.reads_d() || p.groups.count == 0 || (by_rows && p.d.group_unit == 1)) return;
-    const Zero args{p, d_bytes(p)};
-    constexpr uint32_t kBlocksOfGroup = 8;
-    launch(context, zero_rest_kernel, "zero_rest", dim3(uint32_t(p.groups.count), kBlocksOfGroup), kThreads, 0, stream, args);
+    if (zero_blocks(p) == 0) return;
+    launch(context, zero_rest_kernel, "zero_rest", zero_blocks(p), kThreads, 0, stream, Zero{p, d_bytes(p)});
 }
 
 }  // namespace mxq::cuda::lt
@@ -201,7 +249,7 @@ void zero_rest(const Context& context, const GemmProblem& p, void* stream) {
 namespace mxq::cuda {
 
 void load_cublaslt_arrays() {
-    load_kernel(reinterpret_cast<const void*>(lt::fill_groups_kernel), 0);
+    load_kernel(reinterpret_cast<const void*>(lt::prepare_groups_kernel), 0);
     load_kernel(reinterpret_cast<const void*>(lt::fill_factors_kernel), 0);
     load_kernel(reinterpret_cast<const void*>(lt::pack_scales_kernel), 0);
     load_kernel(reinterpret_cast<const void*>(lt::zero_rest_kernel), 0);

@@ -38,14 +38,19 @@ Problem with_arrays(const Problem& theirs, const GroupArrays& arrays);
 // (codes / 128, lines), at lines * (sum of codes before it) / 128. Experts and single products: as ScaleMode says.
 void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, float* to, void* stream);
 
-// Fills every array.
-void fill_group_arrays(const Context& context, const GemmProblem& p, const PackedScales& packed, const GroupArrays& to,
-                       void* stream);
+// Which of the operands' scales are still to be packed, to where PackedScales has them.
+struct Packing {
+    bool a, b;
+};
+
+// All before a grouped product: fills every array, packs scales, zeroes the padding of D's groups.
+void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Packing& packs,
+                    const GroupArrays& to, void* stream);
 
 // The factors of one NVFP4 product: alpha, then beta.
 void fill_factors(const Context& context, const GemmProblem& p, float* to, void* stream);
 
-// Zeroes what a grouped product leaves: the padding of D's groups, and D of groups with an empty contraction.
+// Zeroes what a grouped product leaves: D of groups with an empty contraction, the padding of D's groups of rows.
 void zero_rest(const Context& context, const GemmProblem& p, void* stream);
 
 }  // namespace mxq::cuda::lt

@@ -1,9 +1,9 @@
 // `cublaslt_grouped`: every group's product in one call of cuBLASLt, through its grouped matrix layout.
 //
-//     ends on the device -> fill_groups -> sizes, leading dimensions, pointers -> cuBLASLt
+//     ends on the device -> prepare_groups -> sizes, leading dimensions, pointers, packed scales -> cuBLASLt
 //
-// The host knows averages alone, which the heuristic is given. What the library leaves, the padding of D and D of groups with
-// an empty contraction, is zeroed behind it.
+// The host knows averages alone, which the heuristic is given. What the library leaves is zeroed: the padding of D before it, D
+// of groups with an empty contraction behind it.
 #include "cuda/cublaslt_products.h"
 #include "cuda/implementations.h"
 
@@ -19,12 +19,8 @@ Problem described(const Context& context, const GemmProblem& p, const Packed& pa
 }
 
 // Where the packed scales of an operand are: in its own scales, in the workspace, or nowhere.
-const float* packed_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, const Operand& theirs,
-                           bool already, void* to, void* stream) {
-    if (already) return reinterpret_cast<const float*>(operand.scales);
-    if (!theirs.packs) return nullptr;
-    pack_scales(context, p, operand, static_cast<float*>(to), stream);
-    return static_cast<const float*>(to);
+const float* packed_scales(const GemmOperand& operand, bool already, bool packs, const uint8_t* room) {
+    return reinterpret_cast<const float*>(already ? operand.scales : packs ? room : nullptr);
 }
 
 }  // namespace
@@ -48,11 +44,11 @@ void run_groups(const Context& context, const GemmProblem& p, const Packed& pack
     const Problem theirs = described(context, p, packed);
     const WorkspaceLayout layout = workspace_layout(p, theirs);
     uint8_t* const workspace = static_cast<uint8_t*>(launch.workspace);
-    const PackedScales scales{
-        packed_scales(context, p, p.a, theirs.b, packed.a, workspace + layout.packed_a, launch.stream),
-        packed_scales(context, p, p.b, theirs.a, packed.b, workspace + layout.packed_b, launch.stream)};
+    const Packing packs{theirs.b.packs && !packed.a, theirs.a.packs && !packed.b};
+    const PackedScales scales{packed_scales(p.a, packed.a, packs.a, workspace + layout.packed_a),
+                              packed_scales(p.b, packed.b, packs.b, workspace + layout.packed_b)};
     const GroupArrays arrays = group_arrays(workspace + layout.arrays, p.groups.count);
-    fill_group_arrays(context, p, scales, arrays, launch.stream);
+    prepare_groups(context, p, scales, packs, arrays, launch.stream);
     const Factors factors{theirs.alpha == Alpha::DevicePerGroup ? static_cast<const void*>(arrays.alphas) : arrays.alpha,
                           arrays.beta};
     {
@@ -60,7 +56,7 @@ void run_groups(const Context& context, const GemmProblem& p, const Packed& pack
         context.cuda->cublaslt->multiply(with_arrays(theirs, arrays), &arrays.sizes, factors, workspace,
                                          static_cast<cudaStream_t>(launch.stream));
     }
-    zero_rest(context, p, launch.stream);
+    if (p.grouping == Grouping::Contraction) zero_rest(context, p, launch.stream);
 }
 
 }  // namespace lt
