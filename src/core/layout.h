@@ -15,6 +15,7 @@ constexpr int64_t kSwizzleBytes = kSwizzleRows * kSwizzleColumns;
 
 MXQ_HD int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 MXQ_HD int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+MXQ_HD int64_t round_up_to_power(int64_t a, int64_t power_of_two) { return (a + power_of_two - 1) & -power_of_two; }
 
 // Byte of scale (row, column) inside its 128 x 4 tile:
 //
@@ -74,8 +75,8 @@ struct GroupStart {
     MXQ_HD void skip(const GroupUnits& units, int64_t group_rows) {
         index++;
         row += group_rows;
-        codes += round_up(group_rows, units.codes);
-        scales += round_up(group_rows, units.scales);
+        codes += round_up_to_power(group_rows, units.codes);
+        scales += round_up_to_power(group_rows, units.scales);
     }
 };
 

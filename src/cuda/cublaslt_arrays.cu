@@ -2,10 +2,11 @@
 //
 //     fill   one block walks the ends: a thread per group writes its sizes and pointers
 //     pack   128 lines and 16 columns a block, thread t: eight columns of line t % 128, all read before one is written
-//     zero   some blocks a group: 16 bytes a thread
+//     zero   16 bytes a thread: by the block that packs a group's last 128 rows, or by eight blocks a group
 //
 // What a grouped product needs before it is one launch, prepare_groups, whose blocks are divided among the three: one after the
-// other, each with its walk over the ends, they took 36 us on an H200.
+// other, each with its walk over the ends, they took 36 us on an H200. What is left is mostly latency, of fetching instructions
+// that run once among it.
 #include "cuda/cublaslt_arrays.h"
 #include "cuda/mma_tile.cuh"
 #include "cuda/tile_places.cuh"
@@ -102,17 +103,12 @@ __device__ PackedRows rows_of_matrix(const Pack& args, const PackBlock& block) {
             tiles ? filled : 1, tiles ? 1 : args.lines};
 }
 
-__device__ bool rows_of_group(const Pack& args, const PackBlock& block, PackedRows& out) {
-    __shared__ TileGroup group;
+__device__ PackedRows rows_of_group(const Pack& args, const TileGroup& group, uint32_t slab) {
     const ScaleLayout& layout = args.operand.layout;
-    if (threadIdx.x < 32) find_slab(args.grouped, args.units, block.slab, group);
-    __syncthreads();
-    if (group.index < 0) return false;
     const GroupStart first{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
     const int64_t rows = round_up(int64_t(group.rows), kPackedRows);
-    out = {floats(args.operand) + group_scale_offset(layout, first), args.to + layout.columns * group.starts[kRowwiseScales],
-           int64_t(block.slab - group.first_slab) * kSwizzleRows, rows, group.rows, layout.columns, layout.columns, 1, rows};
-    return true;
+    return {floats(args.operand) + group_scale_offset(layout, first), args.to + layout.columns * group.starts[kRowwiseScales],
+            int64_t(slab - group.first_slab) * kSwizzleRows, rows, group.rows, layout.columns, layout.columns, 1, rows};
 }
 
 __device__ PackedRows lines_of_group(const Pack& args, const PackBlock& block) {
@@ -124,18 +120,14 @@ __device__ PackedRows lines_of_group(const Pack& args, const PackBlock& block) {
             columns, columns, 1, args.lines};
 }
 
-__device__ void pack(const Pack& args, const PackBlock& block) {
-    PackedRows rows;
-    if (args.grouping == Grouping::None) rows = rows_of_matrix(args, block);
-    else if (args.grouping == Grouping::Contraction) rows = lines_of_group(args, block);
-    else if (!rows_of_group(args, block, rows)) return;
+__device__ void pack(const Pack& args, const PackedRows& rows, uint32_t part) {
     const ScaleLayout& layout = args.operand.layout;
     const int64_t row = rows.first + threadIdx.x % kSwizzleRows;
     if (row >= rows.rows) return;
     const float* const from = rows.from + row * layout.line_stride;
     float* const to = rows.to + row * rows.line_stride;
     const int64_t existing = row < rows.count ? rows.columns : 0;
-    int64_t column = int64_t(block.part) * kPackColumns + threadIdx.x / kSwizzleRows * kThreadColumns;
+    int64_t column = int64_t(part) * kPackColumns + threadIdx.x / kSwizzleRows * kThreadColumns;
     for (; column < rows.filled; column += int64_t(args.parts) * kPackColumns) {
         float scales[kThreadColumns];
 #pragma unroll
@@ -147,23 +139,24 @@ __device__ void pack(const Pack& args, const PackBlock& block) {
     }
 }
 
-__global__ void pack_scales_kernel(const __grid_constant__ Pack args) { pack(args, PackBlock(args, blockIdx.x)); }
+// Not of groups of rows.
+__device__ void pack(const Pack& args, uint32_t index) {
+    const PackBlock block(args, index);
+    pack(args, args.grouping == Grouping::None ? rows_of_matrix(args, block) : lines_of_group(args, block), block.part);
+}
+
+__global__ void pack_scales_kernel(const __grid_constant__ Pack args) { pack(args, blockIdx.x); }
 
 // ---- Zeros -----------------------------------------------------------------------------------------------------------------
 
-constexpr uint32_t kZeroBlocks = 8;  // of a group
+constexpr uint32_t kZeroBlocks = 8;  // of a group, in zero_rest
 
-// The padding of D's groups, and D of groups with an empty contraction. Rows of D are whole multiples of 16 bytes.
-__device__ void zero(const GemmProblem& p, int32_t d_bytes, uint32_t block) {
-    const bool by_rows = p.grouping == Grouping::Rows;
-    const GroupUnits second = by_rows ? GroupUnits{p.d.group_unit, 1} : p.b.units;
-    const Group group = group_of_index({p.groups, p.group_rows}, p.a.units, second, block / kZeroBlocks);
-    const int64_t first = by_rows ? group.second.codes + group.rows : group.first.index * p.m;
-    const int64_t rows = by_rows ? round_up(group.rows, p.d.group_unit) - group.rows : group.rows == 0 ? p.m : 0;
+// Rows of D are whole multiples of 16 bytes.
+__device__ void zero_rows(const GemmProblem& p, int32_t d_bytes, int64_t first, int64_t rows, uint32_t block, uint32_t blocks) {
     const int64_t pieces = p.n * d_bytes / 16;
-    for (int64_t i = int64_t(block % kZeroBlocks) * kThreads + threadIdx.x; i < rows * pieces; i += kZeroBlocks * kThreads) {
-        uint8_t* const row = static_cast<uint8_t*>(p.d.data) + (first + i / pieces) * p.d.row_stride * d_bytes;
-        reinterpret_cast<uint4*>(row)[i % pieces] = {0, 0, 0, 0};
+    for (int64_t row = 0; row < rows; row++) {
+        uint4* const to = reinterpret_cast<uint4*>(static_cast<uint8_t*>(p.d.data) + (first + row) * p.d.row_stride * d_bytes);
+        for (int64_t i = block * kThreads + threadIdx.x; i < pieces; i += blocks * kThreads) to[i] = {0, 0, 0, 0};
     }
 }
 
@@ -172,11 +165,21 @@ struct Zero {
     int32_t d_bytes;
 };
 
-__global__ void zero_rest_kernel(const __grid_constant__ Zero args) { zero(args.p, args.d_bytes, blockIdx.x); }
+// The padding of D's groups of rows, or D of groups with an empty contraction.
+__global__ void zero_rest_kernel(const __grid_constant__ Zero args) {
+    const GemmProblem& p = args.p;
+    const bool by_rows = p.grouping == Grouping::Rows;
+    const GroupUnits second = by_rows ? GroupUnits{p.d.group_unit, 1} : p.b.units;
+    const Group group = group_of_index({p.groups, p.group_rows}, p.a.units, second, blockIdx.x / kZeroBlocks);
+    const int64_t first = by_rows ? group.second.codes + group.rows : group.first.index * p.m;
+    const int64_t rows = by_rows ? round_up(group.rows, p.d.group_unit) - group.rows : group.rows == 0 ? p.m : 0;
+    zero_rows(p, args.d_bytes, first, rows, blockIdx.x % kZeroBlocks, kZeroBlocks);
+}
 
-uint32_t zero_blocks(const GemmProblem& p) {
-    const bool nothing = p.reads_d() || (p.grouping == Grouping::Rows && p.d.group_unit == 1);
-    return nothing ? 0 : uint32_t(p.groups.count) * kZeroBlocks;
+// The padding of the group of rows whose last slab this is.
+__device__ void zero_padding(const GemmProblem& p, int32_t d_bytes, const TileGroup& group, uint32_t slab) {
+    const int64_t end = int64_t(slab - group.first_slab + 1) * kSwizzleRows, padded = round_up(int64_t(group.rows), p.d.group_unit);
+    if (end >= group.rows) zero_rows(p, d_bytes, group.starts[kColumnwiseCodes] + int64_t(group.rows), padded - group.rows, 0, 1);
 }
 
 // ---- All before a grouped product ------------------------------------------------------------------------------------------
@@ -184,16 +187,28 @@ uint32_t zero_blocks(const GemmProblem& p) {
 struct Prepare {
     Fill fill;
     Pack packs[2];
-    uint32_t ends[4];  // blocks that fill, which is one, then those of the packs, then of zeros
+    bool packs_a, zeroes;  // by slabs of A
+    uint32_t ends[3];      // blocks that fill, which is one, then those of A, then of B
 };
+
+// A slab of groups of rows, of A and D.
+__device__ void prepare_slab(const Prepare& args, uint32_t index) {
+    __shared__ TileGroup group;
+    const Pack& a = args.packs[0];
+    const PackBlock block(a, index);
+    if (threadIdx.x < 32) find_slab(a.grouped, a.units, block.slab, group);
+    __syncthreads();
+    if (group.index < 0) return;
+    if (args.zeroes && block.part == 0) zero_padding(args.fill.call.p, args.fill.call.d_bytes, group, block.slab);
+    if (args.packs_a) pack(a, rows_of_group(a, group, block.slab), block.part);
+}
 
 __global__ void prepare_groups_kernel(const __grid_constant__ Prepare args) {
     const uint32_t block = blockIdx.x;
-    const GroupedCall& call = args.fill.call;
     if (block < args.ends[0]) fill(args.fill);
-    else if (block < args.ends[1]) pack(args.packs[0], PackBlock(args.packs[0], block - args.ends[0]));
-    else if (block < args.ends[2]) pack(args.packs[1], PackBlock(args.packs[1], block - args.ends[1]));
-    else zero(call.p, call.d_bytes, block - args.ends[2]);
+    else if (block >= args.ends[1]) pack(args.packs[1], block - args.ends[1]);
+    else if (args.packs[0].grouping == Grouping::Rows) prepare_slab(args, block - args.ends[0]);
+    else pack(args.packs[0], block - args.ends[0]);
 }
 
 int32_t d_bytes(const GemmProblem& p) { return p.d.format == MXQ_FORMAT_F32 ? 4 : 2; }
@@ -210,6 +225,7 @@ Pack pack_of(const GemmProblem& p, const GemmOperand& operand, float* to) {
     args.units.at[kSourceCodes] = uint32_t(operand.units.codes);
     args.units.at[kSourceScales] = uint32_t(operand.units.scales);
     args.units.at[kRowwiseScales] = kPackedRows;
+    args.units.at[kColumnwiseCodes] = uint32_t(p.d.group_unit);
     args.slabs = uint32_t(grouping == Grouping::Rows ? slabs_bound(grouped) : ceil_div(args.lines, kSwizzleRows));
     args.matrices = uint32_t(grouping == Grouping::None ? operand.matrices : grouping == Grouping::Rows ? 1 : p.groups.count);
     args.parts = uint32_t(min(ceil_div(operand.layout.columns, kPackColumns), int64_t(65535)));
@@ -225,14 +241,15 @@ void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand
 
 void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Packing& packs,
                     const GroupArrays& to, void* stream) {
-    Prepare args{{{p, packed, d_bytes(p)}, to}, {}, {}};
-    if (packs.a) args.packs[0] = pack_of(p, p.a, const_cast<float*>(packed.a));
+    const bool zeroes = p.grouping == Grouping::Rows && p.d.group_unit > 1 && !p.reads_d();
+    Prepare args{{{p, packed, d_bytes(p)}, to}, {}, packs.a, zeroes, {}};
+    if (packs.a || zeroes) args.packs[0] = pack_of(p, p.a, const_cast<float*>(packed.a));
+    if (!packs.a) args.packs[0].parts = 1;
     if (packs.b) args.packs[1] = pack_of(p, p.b, const_cast<float*>(packed.b));
     args.ends[0] = 1;
     args.ends[1] = args.ends[0] + args.packs[0].blocks();
     args.ends[2] = args.ends[1] + args.packs[1].blocks();
-    args.ends[3] = args.ends[2] + (p.grouping == Grouping::Rows ? zero_blocks(p) : 0);
-    launch(context, prepare_groups_kernel, "prepare_groups", args.ends[3], kThreads, 0, stream, args);
+    launch(context, prepare_groups_kernel, "prepare_groups", args.ends[2], kThreads, 0, stream, args);
 }
 
 void fill_factors(const Context& context, const GemmProblem& p, float* to, void* stream) {
@@ -240,8 +257,10 @@ void fill_factors(const Context& context, const GemmProblem& p, float* to, void*
 }
 
 void zero_rest(const Context& context, const GemmProblem& p, void* stream) {
-    if (zero_blocks(p) == 0) return;
-    launch(context, zero_rest_kernel, "zero_rest", zero_blocks(p), kThreads, 0, stream, Zero{p, d_bytes(p)});
+    const bool nothing = p.grouping == Grouping::Rows && p.d.group_unit == 1;
+    if (nothing || p.reads_d() || p.groups.count == 0) return;
+    launch(context, zero_rest_kernel, "zero_rest", uint32_t(p.groups.count) * kZeroBlocks, kThreads, 0, stream,
+           Zero{p, d_bytes(p)});
 }
 
 }  // namespace mxq::cuda::lt

@@ -32,10 +32,14 @@ __device__ __forceinline__ int64_t clamped_end(const GroupedRows& grouped, int64
 
 constexpr int kMaxWarps = 32;
 
-// What the block's threads before this one have, combined. All threads of the block call it, a multiple of 32.
-template <class Combine>
-__device__ int64_t exclusive_scan(int64_t value, Combine combine) {
+enum class Scan { Sum, Max };
+
+// What the block's threads before this one have, combined. All threads of the block call it, a multiple of 32. Out of line: a
+// kernel runs this once, so that its time is that of fetching its instructions.
+template <Scan scan>
+__device__ __noinline__ int64_t exclusive_scan(int64_t value) {
     __shared__ int64_t totals[kMaxWarps];
+    const auto combine = [](int64_t a, int64_t b) { return scan == Scan::Sum ? a + b : max(a, b); };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll 1
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -46,6 +50,7 @@ __device__ int64_t exclusive_scan(int64_t value, Combine combine) {
     int64_t before = __shfl_up_sync(~0u, value, 1);
     if (lane == 0) before = 0;
     __syncthreads();
+#pragma unroll 1
     for (int w = 0; w < warp; w++) before = combine(before, totals[w]);
     __syncthreads();
     return before;
@@ -58,13 +63,11 @@ __device__ void walk_groups(const GroupedRows& grouped, const GroupUnits& first_
                             const Look& look) {
     const int32_t count = grouped.groups.count, share = int32_t(ceil_div(count, int64_t(blockDim.x)));
     const int32_t begin = min(int32_t(threadIdx.x) * share, count), end = min(begin + share, count);
-    const auto larger = [](int64_t a, int64_t b) { return max(a, b); };
-    const auto sum = [](int64_t a, int64_t b) { return a + b; };
 
     int64_t highest = 0;
 #pragma unroll 1
     for (int32_t g = begin; g < end; g++) highest = max(highest, clamped_end(grouped, g));
-    const int64_t row = exclusive_scan(highest, larger);
+    const int64_t row = exclusive_scan<Scan::Max>(highest);
 
     Group group{{begin, row, 0, 0}, {begin, row, 0, 0}, 0, 0};
     const auto step = [&](int32_t g) {
@@ -78,11 +81,11 @@ __device__ void walk_groups(const GroupedRows& grouped, const GroupUnits& first_
 #pragma unroll 1
     for (int32_t g = begin; g < end; g++) step(g), skip();
     Group before{{begin, row, 0, 0}, {begin, row, 0, 0}, 0, 0};
-    before.first.codes = exclusive_scan(group.first.codes, sum);
-    before.first.scales = exclusive_scan(group.first.scales, sum);
-    before.second.codes = exclusive_scan(group.second.codes, sum);
-    before.second.scales = exclusive_scan(group.second.scales, sum);
-    before.slab = exclusive_scan(group.slab, sum);
+    before.first.codes = exclusive_scan<Scan::Sum>(group.first.codes);
+    before.first.scales = exclusive_scan<Scan::Sum>(group.first.scales);
+    before.second.codes = exclusive_scan<Scan::Sum>(group.second.codes);
+    before.second.scales = exclusive_scan<Scan::Sum>(group.second.scales);
+    before.slab = exclusive_scan<Scan::Sum>(group.slab);
     group = before;
 #pragma unroll 1
     for (int32_t g = begin; g < end; g++) {
