@@ -80,9 +80,9 @@ struct GroupStart {
     }
 };
 
-// First scale of a group.
+// First scale of a group. Padded rows are fewer than 2^32; kernels divide by 64 bits in many more steps.
 MXQ_HD int64_t group_scale_offset(const ScaleLayout& layout, const GroupStart& start) {
-    return start.scales / layout.group_rows * layout.group_stride + start.index * layout.group_index_stride;
+    return uint32_t(start.scales) / uint32_t(layout.group_rows) * layout.group_stride + start.index * layout.group_index_stride;
 }
 
 }  // namespace mxq

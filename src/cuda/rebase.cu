@@ -1,9 +1,9 @@
 // rebase: MX codes under scales of 32 to FP8 codes under fp32 scales of 1x128 or 128x128, for products on FP8 tensor cores.
 //
 // A block of threads takes a tile of 128 lines by 128 codes, of groups a few of them, one after another and far apart, so that
-// what all blocks take at a time is next to each other. One warp finds the first and how far it is to the next, by its group
-// where there are groups; the others take it from shared memory. Then each warp works alone on its 16 lines of every tile, from
-// memory to registers and back, a lane holding 16 codes of each of four lines:
+// what all blocks take at a time is next to each other. Where there are groups one warp finds the block's; where the tile lies
+// all threads find by themselves, since waiting for one that does took 37% of a warp's time. Then each warp works alone on its
+// 16 lines of every tile, from memory to registers and back, a lane holding 16 codes of each of four lines:
 //
 //     lanes 0..7 of a warp     128 codes of a line, 16 bytes each in and out      } four lines a warp at once, and four such
 //     lanes 8..15, ...         of the next line                                   } accesses in flight before the first use
@@ -24,16 +24,10 @@ namespace {
 
 struct Arguments {
     RebaseCall call;
-    int64_t down, across;  // tiles of a matrix; of slabs, `down` is their number
-    int64_t steps;         // blocks across: tiles from one of a block to its next
+    uint32_t down, across;  // tiles of a matrix; of slabs, `down` is their number
+    uint32_t steps;         // blocks across: of groups, tiles from one of a block to its next
     GroupSumUnits units;
-};
-
-// A block's tiles, in shared memory.
-struct RebaseRun {
-    RebaseTile first;
-    RebaseStep step;
-    int32_t tiles, column, columns;  // of the first tile, and to the next one's
+    RebaseGrid grid;
 };
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
@@ -118,43 +112,25 @@ __device__ __forceinline__ void store_codes(uint8_t* to, int64_t line_bytes, int
 
 // ---- Tiles -----------------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ int64_t row_index() { return int64_t(blockIdx.z) * gridDim.y + blockIdx.y; }
+__device__ __forceinline__ uint32_t row_index() { return blockIdx.z * gridDim.y + blockIdx.y; }
 
-// Of a row of tiles: an expert and its tile of lines, or a slab of a group: 128 rows of it, or 128 codes along the contraction.
-// False: there is none. By one warp.
-__device__ __forceinline__ bool find_scope(const Arguments& args, int64_t row, TileGroup& found, RebaseScope& scope,
-                                           int64_t& place) {
+// The expert, or the group of a slab, and the tile of it below or beside which the block's tiles are. False: there is none. A
+// slab is 128 rows of a group, or 128 codes along the contraction. All threads of the block call it.
+__device__ __forceinline__ bool find_scope(const Arguments& args, uint32_t row, TileGroup& group, RebaseScope& scope,
+                                           uint32_t& place) {
     if (args.call.grouping == Grouping::None) {
-        const int64_t matrices = args.call.from.matrices, matrix = matrices == 1 ? 0 : row / args.down;
+        const uint32_t matrix = args.call.from.matrices == 1 ? 0 : row / args.down;
         scope = {matrix, 0, {}, {}};
-        place = (row - matrix * args.down) * kRebaseTile;
-        return row < args.down * matrices;
+        place = row - matrix * args.down;
+        return matrix < args.call.from.matrices && place < args.down;
     }
     if (row >= args.down) return false;
-    find_slab(args.call.grouped, args.units, uint32_t(row), found);
-    __syncwarp();
-    scope = {0, found.rows, {found.index, 0, found.starts[kSourceCodes], found.starts[kSourceScales]},
-             {found.index, 0, found.starts[kRowwiseCodes], found.starts[kRowwiseScales]}};
-    place = (row - found.first_slab) * kRebaseTile;
-    return found.index >= 0;
-}
-
-// Blocks that follow each other take what is next to each other in lines of codes, at every step.
-__device__ __forceinline__ void find_run(const Arguments& args, TileGroup& found, RebaseRun& run) {
-    const bool down = args.call.grouping == Grouping::Contraction;
-    RebaseScope scope;
-    int64_t place;
-    bool exists = find_scope(args, down ? blockIdx.x : row_index(), found, scope, place);
-    if (threadIdx.x > 0) return;
-    const int64_t first = down ? row_index() : blockIdx.x;
-    exists = exists && first < args.steps;
-    run.tiles = exists ? int32_t((args.across - first - 1) / args.steps + 1) : 0;
-    run.column = int32_t(first);
-    run.columns = int32_t(args.steps);
-    if (!exists) return;
-    const int64_t along = first * kRebaseTile;
-    run.first = rebase_tile_at(args.call, scope, down ? along : place, down ? place : along);
-    run.step = rebase_step(args.call, scope, args.steps);
+    if (threadIdx.x < 32) find_slab(args.call.grouped, args.units, row, group);
+    __syncthreads();
+    scope = {0, group.rows, {group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]},
+             {group.index, 0, group.starts[kRowwiseCodes], group.starts[kRowwiseScales]}};
+    place = row - group.first_slab;
+    return group.index >= 0;
 }
 
 // A tile's largest scale, from its lines'. All threads of the block call it.
@@ -187,29 +163,35 @@ constexpr int kSmBlocks = 5;
 
 template <class E, bool wide>
 __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks) rebase_kernel(const __grid_constant__ Arguments args) {
-    __shared__ TileGroup found;
-    __shared__ RebaseRun run;
+    __shared__ TileGroup group;
     __shared__ uint32_t of_warps[2][kRebaseThreads / 32];  // one is read while the next is written
-    if (threadIdx.x < 32) find_run(args, found, run);
-    __syncthreads();
+    // Blocks that follow each other take what is next to each other in lines of codes, at every step.
+    const bool down = args.call.grouping == Grouping::Contraction;
+    const uint32_t first = down ? row_index() : blockIdx.x;
+    RebaseScope scope;
+    uint32_t place;
+    if (!find_scope(args, down ? blockIdx.x : row_index(), group, scope, place)) return;
     const GemmOperand &from = args.call.from, &to = args.call.to;
     const int line = rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x), scale_line = rebase_scale_line(threadIdx.x);
     const bool moves = !args.call.keeps_codes, share = to.layout.tile_rows > 1;
-    RebaseTile tile = run.first;
-    tile.scales += scales_of_line(from.layout, uint32_t(scale_line));
-    tile.codes += line * from.line_bytes + code / 8 * E::bits;
-    tile.to_codes += line * to.line_bytes + code;
+    const int64_t line_scales = scales_of_line(from.layout, uint32_t(scale_line));
+    const int64_t line_codes = line * from.line_bytes + code / 8 * E::bits, to_line_codes = line * to.line_bytes + code;
+    int parity = 0;
 #pragma unroll 1
-    for (int t = 0; t < run.tiles; t++) {
+    for (uint32_t index = first; index < args.across; index += args.steps, parity ^= 1) {
+        const RebaseTile tile = rebase_tile_at(args.call, args.grid, scope, down ? index : place, down ? place : index);
         Piece<E::bits> pieces[kRebaseShares];  // first, since scales are waited for one by one
-        if (moves) load_codes<E, wide>(from.codes + tile.codes, from.line_bytes, tile.lines - line, tile.length - code, pieces);
+        if (moves)
+            load_codes<E, wide>(from.codes + tile.codes + line_codes, from.line_bytes, tile.lines - line, tile.length - code,
+                                pieces);
         uint32_t words = 0;
-        if (scale_line < tile.lines) words = rebase_scale_word(from.layout, from.scales + tile.scales, tile.scaled);
+        if (scale_line < tile.lines)
+            words = rebase_scale_word(from.layout, from.scales + tile.scales + line_scales, tile.scaled);
         uint32_t largest = rebase_line_scale<E>(args.call, words);
-        if (share) largest = largest_of_tile(largest, of_warps[t % 2]);
-        store_scales(args, tile, (run.column + int64_t(t) * run.columns) * kRebaseTile, largest);
-        if (moves) store_codes<E>(to.codes + tile.to_codes, to.line_bytes, tile.to_lines - line, pieces, words, largest);
-        advance(tile, run.step);
+        if (share) largest = largest_of_tile(largest, of_warps[parity]);
+        store_scales(args, tile, int64_t(index) * kRebaseTile, largest);
+        if (moves)
+            store_codes<E>(to.codes + tile.to_codes + to_line_codes, to.line_bytes, tile.to_lines - line, pieces, words, largest);
     }
 }
 
@@ -226,18 +208,20 @@ bool is_wide_source(const GemmOperand& from) {
     return is_aligned(from.codes, piece & -piece) && from.line_bytes % piece == 0;
 }
 
-// Groups are searched for once in so many tiles. Small operands are spread over more blocks.
+// Groups are searched for once in so many tiles: two, where they are quickly moved. Small operands are spread over more blocks.
 int64_t tiles_of_block(const RebaseCall& call, int64_t tiles) {
     constexpr int64_t kManyTiles = 2048;
-    return call.grouping == Grouping::None || tiles < kManyTiles ? 1 : 2;
+    const bool by_lines = call.grouping == Grouping::Rows || call.from.layout.swizzled;  // scale words are read at once
+    return tiles < kManyTiles || (call.from.bits == 8 && by_lines) ? 1 : 2;
 }
 
 Arguments arguments_of(const RebaseCall& call, int64_t tiles) {
-    Arguments args{call, ceil_div(call.to.lines, kRebaseTile), call.to.layout.columns, 0, {}};
-    if (call.grouping == Grouping::Contraction) args.across = args.down;
-    if (call.grouping != Grouping::None) args.down = slabs_bound(call.grouped);
-    if (tiles == 0) tiles = tiles_of_block(call, args.down * args.across * call.from.matrices);
-    args.steps = ceil_div(args.across, tiles);
+    int64_t down = ceil_div(call.to.lines, kRebaseTile), across = call.to.layout.columns;
+    if (call.grouping == Grouping::Contraction) across = down;
+    if (call.grouping != Grouping::None) down = slabs_bound(call.grouped);
+    if (call.grouping == Grouping::None) tiles = 1;
+    else if (tiles == 0) tiles = tiles_of_block(call, down * across);
+    Arguments args{call, uint32_t(down), uint32_t(across), uint32_t(ceil_div(across, tiles)), {}, rebase_grid(call)};
     for (uint32_t& unit : args.units.at) unit = 1;
     args.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
     args.units.at[kSourceScales] = uint32_t(call.from.units.scales);
@@ -250,7 +234,7 @@ Arguments arguments_of(const RebaseCall& call, int64_t tiles) {
 
 void rebase(const Context& context, const RebaseCall& call, void* stream, int32_t tiles) {
     const Arguments args = arguments_of(call, tiles);
-    const int64_t rows = args.down * call.from.matrices;
+    const int64_t rows = int64_t(args.down) * call.from.matrices;
     if (args.steps * rows == 0) return;
     const dim3 grid = call.grouping == Grouping::Contraction ? grid_of_rows(rows, args.steps) : grid_of_rows(args.steps, rows);
     const auto start = [&](auto kernel) { launch(context, kernel, "rebase", grid, dim3(kRebaseThreads), 0, stream, args); };

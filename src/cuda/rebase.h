@@ -32,111 +32,106 @@ struct RebaseScope {
     GroupStart from, to;
 };
 
-// Where a tile starts, from the pointers of the call on, and what is left from there on; its first line and code, here and
-// below, count from the scope's first. A block of threads finds its first tile by this and the next ones by RebaseStep: all
-// layouts are linear in tiles.
+// Where a tile starts, from the pointers of the call on, and what is left from there on; below 0 past the end.
+static_assert(MXQ_MAX_DIM <= 0x7FFFFFFF);
 struct RebaseTile {
     int64_t codes, scales, to_codes, to_scales;  // in bytes, to_scales in floats
-    int32_t lines, length;                       // that the operand has; below 0 past the end
+    int32_t lines, length;                       // that the operand has
     int32_t scaled;                              // codes that have scales
     int32_t to_lines;                            // that are written, of codes and of scales
 };
 
+// From a tile to another one. All layouts are linear in tiles.
 struct RebaseStep {
     int64_t codes, scales, to_codes, to_scales;
     int32_t lines, length;
 };
 
-// What is left of `size` from `first` on.
-MXQ_HD int32_t rebase_left(int64_t size, int64_t first) {
-    static_assert(MXQ_MAX_DIM <= 0x7FFFFFFF);
-    return first < size ? int32_t(size - first) : 0;
-}
-
-// Units of groups are powers of two: no division.
-MXQ_HD int64_t round_up_units(int64_t rows, int32_t unit) { return (rows + unit - 1) & -int64_t(unit); }
+// Steps to the next expert, to the tile below and to the one beside.
+struct RebaseGrid {
+    RebaseStep matrix, down, across;
+};
 
 // Lines and codes of a line that the operand has in a scope.
 MXQ_HD int64_t lines_of_scope(const RebaseCall& call, const RebaseScope& scope) {
     return call.grouping == Grouping::Rows ? scope.rows : call.from.lines;
 }
 MXQ_HD int64_t length_of_scope(const RebaseCall& call, const RebaseScope& scope) {
-    return call.grouping == Grouping::Contraction ? round_up_units(scope.rows, call.from.units.codes) : call.from.length;
+    return call.grouping == Grouping::Contraction ? round_up_to_power(scope.rows, call.from.units.codes) : call.from.length;
 }
 MXQ_HD int64_t written_lines(const RebaseCall& call, const RebaseScope& scope) {
-    return call.grouping == Grouping::Rows ? round_up_units(scope.rows, call.to.units.scales) : call.to.lines;
+    return call.grouping == Grouping::Rows ? round_up_to_power(scope.rows, call.to.units.scales) : call.to.lines;
 }
 
-// Codes, from `code` on, that have a scale. Compact square tiles are there for a group's rows, all else for its padding too.
-MXQ_HD int32_t scaled_length(const RebaseCall& call, const RebaseScope& scope, int64_t code) {
+// Codes that have a scale. Compact square tiles are there for a group's rows, all else for its padding too.
+MXQ_HD int64_t scaled_length(const RebaseCall& call, const RebaseScope& scope) {
     const ScaleLayout& layout = call.from.layout;
     const int64_t length = length_of_scope(call, scope);
-    if (call.grouping != Grouping::Contraction || layout.tile_rows <= 1) return rebase_left(length, code);
-    const int64_t of_tiles = round_up_units(scope.rows, layout.block);
-    return rebase_left(length < of_tiles ? length : of_tiles, code);
+    if (call.grouping != Grouping::Contraction || layout.tile_rows <= 1) return length;
+    const int64_t of_tiles = round_up_to_power(scope.rows, layout.block);
+    return length < of_tiles ? length : of_tiles;
 }
 
-// The operand's scales in a scope: those of a group along the contraction have columns of their own.
-MXQ_HD ScaleLayout scales_of_scope(const RebaseCall& call, const RebaseScope& scope) {
-    ScaleLayout layout = call.from.layout;
-    if (call.grouping == Grouping::Contraction && layout.swizzled) layout.columns = length_of_scope(call, scope) / kMxBlock;
-    return layout;
-}
-
-// Of a code's scale: a tile of 128 has one, blocks of 32 and all that is swizzled four.
-MXQ_HD int64_t column_of(const ScaleLayout& layout, int64_t code) {
-    return layout.block == kWideBlock ? code / kWideBlock : code / kMxBlock;
-}
-
-// Where a line's or a tile's fp32 scale goes; lines of a tile are next to each other.
-MXQ_HD int64_t rebased_scale_at(const RebaseCall& call, const RebaseScope& scope, int64_t line, int64_t code) {
-    const ScaleLayout& layout = call.to.layout;
-    if (call.grouping == Grouping::None) return layout.offset(scope.matrix, line, code / kWideBlock);
-    if (call.grouping == Grouping::Rows)
-        return layout.columns * scope.to.scales + code / kWideBlock * written_lines(call, scope) + line;
-    return (scope.to.codes + code) / kWideBlock * call.to.lines + line;
-}
-
-// The tile from this line and code on.
-MXQ_HD RebaseTile rebase_tile_at(const RebaseCall& call, const RebaseScope& scope, int64_t line, int64_t code) {
+// By an expert, and by so many lines and codes, multiples of 128.
+inline RebaseStep rebase_step(const RebaseCall& call, int64_t matrix, int32_t lines, int32_t codes) {
     const GemmOperand &from = call.from, &to = call.to;
-    const bool by_rows = call.grouping == Grouping::Rows, by_codes = call.grouping == Grouping::Contraction;
-    const ScaleLayout scales = scales_of_scope(call, scope);
-    const int64_t first_scale = by_rows || by_codes ? group_scale_offset(scales, scope.from) : 0;
-    RebaseTile at;
-    at.codes = (scope.matrix * from.lines + line + (by_rows ? scope.from.codes : 0)) * from.line_bytes +
-               (code + (by_codes ? scope.from.codes : 0)) / 8 * from.bits;
-    at.scales = first_scale + scales.offset(scope.matrix, line, column_of(scales, code));
-    at.to_codes = (scope.matrix * to.lines + line + (by_rows ? scope.to.codes : 0)) * to.line_bytes + code +
-                  (by_codes ? scope.to.codes : 0);
-    at.to_scales = rebased_scale_at(call, scope, line, code);
-    at.lines = rebase_left(lines_of_scope(call, scope), line);
-    at.length = rebase_left(length_of_scope(call, scope), code);
-    at.scaled = scaled_length(call, scope, code);
-    at.to_lines = rebase_left(written_lines(call, scope), line);
-    return at;
+    // A tile of 128 has one scale, blocks of 32 and all that is swizzled four.
+    const int64_t column = from.layout.block == kWideBlock ? codes / kWideBlock : codes / kMxBlock;
+    return {(matrix * from.lines + lines) * from.line_bytes + codes / 8 * from.bits,
+            from.layout.offset(matrix, lines, column),
+            (matrix * to.lines + lines) * to.line_bytes + codes,
+            to.layout.offset(matrix, lines, codes / kWideBlock),
+            lines,
+            codes};
 }
 
-// By so many tiles: down the lines of a group along the contraction, along the codes of all else.
-MXQ_HD RebaseStep rebase_step(const RebaseCall& call, const RebaseScope& scope, int64_t tiles) {
-    const ScaleLayout scales = scales_of_scope(call, scope);
-    const int64_t by = tiles * kRebaseTile;
-    const int32_t left = by < 0x7FFFFFFF ? int32_t(by) : 0x7FFFFFFF;
-    if (call.grouping == Grouping::Contraction)
-        return {by * call.from.line_bytes, scales.offset(0, by, 0), by * call.to.line_bytes, by, left, 0};
-    return {by / 8 * call.from.bits, scales.offset(0, 0, column_of(scales, by)), by,
-            rebased_scale_at(call, scope, 0, by) - rebased_scale_at(call, scope, 0, 0), 0, left};
+inline RebaseGrid rebase_grid(const RebaseCall& call) {
+    return {rebase_step(call, 1, 0, 0), rebase_step(call, 0, kRebaseTile, 0), rebase_step(call, 0, 0, kRebaseTile)};
 }
 
-MXQ_HD void advance(RebaseTile& tile, const RebaseStep& step) {
-    tile.codes += step.codes;
-    tile.scales += step.scales;
-    tile.to_codes += step.to_codes;
-    tile.to_scales += step.to_scales;
-    tile.lines -= step.lines;
-    tile.to_lines -= step.lines;
-    tile.length -= step.length;
-    tile.scaled -= step.length;
+MXQ_HD void advance(RebaseTile& tile, const RebaseStep& step, uint32_t times) {
+    tile.codes += step.codes * times;
+    tile.scales += step.scales * times;
+    tile.to_codes += step.to_codes * times;
+    tile.to_scales += step.to_scales * times;
+    tile.lines -= step.lines * int32_t(times);
+    tile.to_lines -= step.lines * int32_t(times);
+    tile.length -= step.length * int32_t(times);
+    tile.scaled -= step.length * int32_t(times);
+}
+
+// Where a group's codes start in an operand, in bytes.
+MXQ_HD int64_t codes_of_group(const RebaseCall& call, const GemmOperand& operand, const GroupStart& start) {
+    return call.grouping == Grouping::Rows ? start.codes * operand.line_bytes
+                                           : int64_t(uint32_t(start.codes) / 8) * operand.bits;
+}
+
+// The tile below and beside so many of its scope, by a few multiplications, which every thread of the kernel makes: waiting for
+// one that does costs more. Groups differ in where they start, in their rows, and in two steps that go by those.
+MXQ_HD RebaseTile rebase_tile_at(const RebaseCall& call, const RebaseGrid& grid, const RebaseScope& scope, uint32_t down,
+                                 uint32_t across) {
+    const ScaleLayout &layout = call.from.layout, &to_layout = call.to.layout;
+    const int64_t length = length_of_scope(call, scope), to_lines = written_lines(call, scope);
+    RebaseTile tile{0, 0, 0, 0, int32_t(lines_of_scope(call, scope)), int32_t(length), int32_t(scaled_length(call, scope)),
+                    int32_t(to_lines)};
+    RebaseStep below = grid.down, beside = grid.across;
+    if (call.grouping == Grouping::None) {
+        if (scope.matrix > 0) advance(tile, grid.matrix, uint32_t(scope.matrix));
+    } else {
+        tile.codes = codes_of_group(call, call.from, scope.from);
+        tile.scales = group_scale_offset(layout, scope.from);
+        tile.to_codes = codes_of_group(call, call.to, scope.to);
+    }
+    if (call.grouping == Grouping::Rows) {
+        tile.to_scales = to_layout.columns * scope.to.scales;
+        beside.to_scales = to_lines;
+    } else if (call.grouping == Grouping::Contraction) {
+        tile.to_scales = scope.to.codes / kWideBlock * call.to.lines;
+        if (layout.swizzled) below.scales = round_up_to_power(length / kMxBlock, kSwizzleColumns) * kRebaseTile;
+    }
+    advance(tile, below, down);
+    advance(tile, beside, across);
+    return tile;
 }
 
 // From a tile's first scale to a line's.
@@ -192,7 +187,7 @@ GemmOperand rebased_operand(const RebaseCall& call, int32_t tile_lines, int32_t 
 uint64_t rebased_code_bytes(const GemmOperand& to);
 uint64_t rebased_scale_bytes(const GemmOperand& to);
 
-// Enqueues a call. `tiles`: that a block takes one after another at most; 0: what suits the call.
+// Enqueues a call. `tiles`: that a block takes one after another at most, of groups; 0: what suits the call.
 void rebase(const Context& context, const RebaseCall& call, void* stream, int32_t tiles = 0);
 
 }  // namespace mxq::cuda

@@ -44,40 +44,6 @@ MXQ_HD uint32_t min_bf16_pairs(uint32_t a, uint32_t b) {
 #endif
 }
 
-// The greater of two numbers in both halves.
-MXQ_HD uint32_t max_bf16_pairs(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__)
-    uint32_t greatest;
-    asm("max.bf16x2 %0, %1, %2;" : "=r"(greatest) : "r"(a), "r"(b));
-    return greatest;
-#else
-    const auto half = [](uint32_t x, uint32_t y) {
-        return to_float(Bf16{uint16_t(x)}) < to_float(Bf16{uint16_t(y)}) ? y & 0xFFFF : x & 0xFFFF;
-    };
-    return half(a, b) | half(a >> 16, b >> 16) << 16;
-#endif
-}
-
-// Of the larger magnitude in both halves, with some sign.
-MXQ_HD uint32_t farther_bf16_pairs(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860
-    uint32_t farther;
-    asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(farther) : "r"(a), "r"(b));
-    return farther;
-#else
-    return max_bf16_pairs(a & ~kSigns, b & ~kSigns);
-#endif
-}
-
-// Two fp32 values cut to BF16.
-MXQ_HD uint32_t upper_halves(float low, float high) {
-#if defined(__CUDA_ARCH__)
-    return permute_bytes(float_bits(low), float_bits(high), 0x7632);
-#else
-    return float_bits(low) >> 16 | (float_bits(high) & 0xFFFF0000u);
-#endif
-}
-
 MXQ_HD uint32_t abs_bf16_pairs(uint32_t a) {
 #if defined(__CUDA_ARCH__)
     uint32_t magnitudes;

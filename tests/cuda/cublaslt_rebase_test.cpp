@@ -97,8 +97,11 @@ void check_places(const GemmProblem& p, const std::vector<int64_t>& rows) {
     const RebasedProduct rebased = rebased_product(p, workspace);
     described(p);
     const auto floats = [](const GemmOperand& operand) { return reinterpret_cast<const float*>(operand.scales); };
-    const auto codes_at = [](const RebaseCall& pass, const RebaseScope& scope) {
-        return pass.to.codes + rebase_tile_at(pass, scope, 0, 0).to_codes;
+    const auto tile_at = [](const RebaseCall& pass, const RebaseScope& scope, uint32_t across) {
+        return rebase_tile_at(pass, rebase_grid(pass), scope, 0, across);
+    };
+    const auto codes_at = [&](const RebaseCall& pass, const RebaseScope& scope) {
+        return pass.to.codes + tile_at(pass, scope, 0).to_codes;
     };
     const GroupedCall call{rebased.product,
                            {rebased.packed.a ? floats(rebased.product.a) : nullptr,
@@ -113,12 +116,12 @@ void check_places(const GemmProblem& p, const std::vector<int64_t>& rows) {
         CHECK(places.b == (rebased.a.keeps_codes ? p.a.codes + first.codes * (by_rows ? p.a.line_bytes : 1)
                                                  : codes_at(rebased.a, a)));
         CHECK(places.a == codes_at(rebased.b, b));
-        CHECK(places.b_scales == floats(rebased.a.to) + rebased_scale_at(rebased.a, a, 0, 0));
-        CHECK(places.a_scales == floats(rebased.b.to) + rebased_scale_at(rebased.b, b, 0, 0));
+        CHECK(places.b_scales == floats(rebased.a.to) + tile_at(rebased.a, a, 0).to_scales);
+        CHECK(places.a_scales == floats(rebased.b.to) + tile_at(rebased.b, b, 0).to_scales);
         // The next block of scales: as many floats on as the library takes lines for.
         const int64_t lines = by_rows ? round_up(rows[g], 4) : places.n;
         if (by_rows) CHECK(places.n == rows[g]);
-        if (rows[g] > 0) CHECK(rebased_scale_at(rebased.a, a, 0, 128) == rebased_scale_at(rebased.a, a, 0, 0) + lines);
+        if (rows[g] > 0) CHECK(tile_at(rebased.a, a, 1).to_scales == tile_at(rebased.a, a, 0).to_scales + lines);
         first.skip(rebased.a.to.units, rows[g]);
         second.skip(second_units(call), rows[g]);
         from_a.skip(p.a.units, rows[g]);

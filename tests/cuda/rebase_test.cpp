@@ -70,20 +70,14 @@ void rebase_tile(const RebaseCall& call, const RebaseTile& tile, int64_t code) {
         }
 }
 
-// Tiles as the kernel takes them, every third after another, `along` being the direction that they follow each other in.
 void rebase_scope(const RebaseCall& call, const RebaseScope& scope, int64_t lines, int64_t length) {
-    const bool down = call.grouping == Grouping::Contraction;
-    const int64_t most = down ? lines : length, steps = 3;
-    for (int64_t across = 0; across < (down ? length : lines); across += 128)
-        for (int64_t first = 0; first < std::min(steps * 128, most); first += 128) {
-            RebaseTile tile = rebase_tile_at(call, scope, down ? first : across, down ? across : first);
-            for (int64_t along = first; along < most; along += steps * 128) {
-                for_each_element([&]<class E>(E) {
-                    if (format_of<E> == call.from.format) rebase_tile<E>(call, tile, down ? across : along);
-                });
-                advance(tile, rebase_step(call, scope, steps));
-            }
-        }
+    const mxq::cuda::RebaseGrid grid = rebase_grid(call);
+    for (uint32_t down = 0; down < mxq::ceil_div(lines, 128); ++down)
+        for (uint32_t across = 0; across < mxq::ceil_div(length, 128); ++across)
+            for_each_element([&]<class E>(E) {
+                if (format_of<E> == call.from.format)
+                    rebase_tile<E>(call, rebase_tile_at(call, grid, scope, down, across), int64_t{across} * 128);
+            });
 }
 
 void rebase_on_host(const RebaseCall& call) {
