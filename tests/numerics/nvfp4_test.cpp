@@ -377,19 +377,14 @@ TEST_CASE("four over six: clear estimates are in the order of the errors, and mo
 
 namespace {
 
-// The same of 16 rows under one scale.
+// The same of 16 rows under one scale. Whether 4 has the smaller error.
 template <bool squared>
-void check_square(const float (&x)[16][16], float g, Estimates& counts) {
+bool check_square(const float (&x)[16][16], float a, float g, Estimates& counts) {
     const mxq::Nvfp4Global global = mxq::nvfp4_global(g, 448);
-    float a = 0;
-    for (const auto& row : x)
-        for (float value : row) a = std::max(a, mxq::bits_float(mxq::amax_bits<mxq::Nonfinite::Saturate>(value)));
     const mxq::Nvfp4Candidates candidates = mxq::nvfp4_candidates(a, global);
     const float unit = mxq::error_unit(global);
     const mxq::ErrorScale four = mxq::error_scale(candidates.four, mxq::nvfp4_multiplier(candidates.four, global), unit);
     const mxq::ErrorScale six = mxq::error_scale(candidates.six, mxq::nvfp4_multiplier(candidates.six, global), unit);
-    if (!mxq::can_estimate(global) || !mxq::can_estimate(a, candidates.six, four, six)) return;
-    ++counts.ran;
     float four_estimate = 0, six_estimate = 0, fours[16], sixes[16];
     for (int i = 0; i < 16; ++i) {
         four_estimate += estimate<squared>(x[i], four);
@@ -397,27 +392,53 @@ void check_square(const float (&x)[16][16], float g, Estimates& counts) {
         fours[i] = mxq::nvfp4_errors_16<squared, false>(x[i], candidates.four, global);
         sixes[i] = mxq::nvfp4_errors_16<squared, false>(x[i], candidates.six, global);
     }
-    if (!mxq::is_clear<squared>(four_estimate, six_estimate, a, 16)) return;
-    ++counts.clear;
     const bool is_four = mxq::add_errors_16(fours) < mxq::add_errors_16(sixes);
+    if (!mxq::can_estimate(global) || !mxq::can_estimate(a, candidates.six, four, six)) return is_four;
+    ++counts.ran;
+    if (!mxq::is_clear<squared>(four_estimate, six_estimate, a, 16)) return is_four;
+    ++counts.clear;
     if (is_four != (four_estimate < six_estimate)) FAIL("g " << g << ", a " << a);
+    return is_four;
+}
+
+// One element is moved to where the errors are equal, past which is the other scale's turn.
+template <bool squared>
+void check_around_equal(float (&x)[16][16], float a, float g, Estimates& counts) {
+    float& element = x[3][5];
+    float lower = 0, upper = a;
+    const auto at = [&](float value) {
+        element = value;
+        return check_square<squared>(x, a, g, counts);
+    };
+    const bool below = at(lower);
+    if (at(upper) == below) return;
+    for (int i = 0; i < 24; ++i) {
+        const float middle = lower + (upper - lower) / 2;
+        (at(middle) == below ? lower : upper) = middle;
+    }
 }
 
 }  // namespace
 
 TEST_CASE("four over six: clear estimates of 16x16 are in the order of the errors, and most are clear") {
     std::mt19937 random(31);
-    Estimates absolute, squares;
-    for (int repeat = 0; repeat < 20000; ++repeat) {
+    Estimates usual[2], equal[2];
+    for (int repeat = 0; repeat < 4000; ++repeat) {
         const float g = std::ldexp(static_cast<float>(random() % 1000 + 1), static_cast<int>(random() % 60) - 40);
-        float x[16][16];
+        float x[16][16], a = 0;
         for (auto& row : x) fill_block(row, repeat % 4 == 0 ? 0 : static_cast<int>(random() % 4), g / 6, random);
-        check_square<false>(x, g, absolute);
-        check_square<true>(x, g, squares);
+        for (const auto& row : x)
+            for (float value : row) a = std::max(a, std::fabs(value));
+        check_square<false>(x, a, g, usual[0]);
+        check_square<true>(x, a, g, usual[1]);
+        check_around_equal<false>(x, a, g, equal[0]);
+        check_around_equal<true>(x, a, g, equal[1]);
     }
-    for (const Estimates& counts : {absolute, squares}) {
-        CHECK(counts.ran > 15000);
-        CHECK(counts.ran - counts.clear < counts.ran / 100);
+    for (int squared = 0; squared < 2; ++squared) {
+        CHECK(usual[squared].ran > 3000);
+        CHECK(usual[squared].ran - usual[squared].clear < usual[squared].ran / 100);
+        CHECK(equal[squared].ran - equal[squared].clear > 40);
+        CHECK(equal[squared].clear > 1000);
     }
 }
 
