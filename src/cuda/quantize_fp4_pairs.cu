@@ -11,10 +11,10 @@
 //
 // What is mostly so makes codes cheaper, and is asked of a warp's blocks together ("plain"): no element is NaN or comes out at
 // 7 or above; NVFP4's products may be cut (CutMultiplier, which stands in a table of all scales); four over six can be told
-// by estimates, which few blocks then need the errors themselves for.
+// by estimates, out of which the codes come too: few blocks then need the errors themselves. Of 16x16 the estimates come first.
 //
 // Bytes an element: 2 read once, 0.53 or 0.56 written for each part. Bound by arithmetic: in the loops, as machine code for sm_90a
-// counts them, 8 operations an element and part for MXFP4, 10 for NVFP4, 19 for stochastic rounding, 26 for four over six; half
+// counts them, 8 operations an element and part for MXFP4, 10 for NVFP4, 19 for stochastic rounding, 21 for four over six; half
 // are integers, bits, minima and maxima, which issue at half the rate. And by the latency of what comes before the first code. The
 // loops are short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower). Blocks that take tile
 // after tile, the next one on its way while scales leave, are a tenth slower; so is a fifth block on an SM, 48 registers a thread,
