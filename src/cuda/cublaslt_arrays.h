@@ -33,9 +33,7 @@ GroupArrays group_arrays(void* base, int32_t groups);
 // The problem with these arrays for pointers; one float that serves all groups stays as it is.
 Problem with_arrays(const Problem& theirs, const GroupArrays& arrays);
 
-// A group's rows in the packed scales are rounded up to kPackedRows: theirs.b of groups of rows is a matrix of
-// (ceil(k / 128), rows) floats at float ceil(k / 128) * (sum of those before it); of groups along the contraction both are
-// (codes / 128, lines), at lines * (sum of codes before it) / 128. Experts and single products: as ScaleMode says.
+// The scales of an operand of a single product, as ScaleMode says.
 void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, float* to, void* stream);
 
 // Which of the operands' scales are still to be packed, to where PackedScales has them.
@@ -44,6 +42,10 @@ struct Packing {
 };
 
 // All before a grouped product: fills every array, packs scales, zeroes the padding of D's groups.
+//
+// A group's rows in the packed scales are rounded up to kPackedRows: theirs.b of groups of rows is a matrix of
+// (ceil(k / 128), rows) floats at float ceil(k / 128) * (sum of those before it); of groups along the contraction both are
+// (codes / 128, lines), at lines * (sum of codes before it) / 128. Experts: as ScaleMode says.
 void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Packing& packs,
                     const GroupArrays& to, void* stream);
 

@@ -9,7 +9,7 @@
 
 namespace mxq::cuda::lt {
 
-// fp32 scales of 128 that pack_scales has put group after group; NULL: the operand's own are used. Ours.
+// fp32 scales of 128 that have been put group after group (cublaslt_arrays.h); NULL: the operand's own are used. Ours.
 struct PackedScales {
     const float *a, *b;
 };

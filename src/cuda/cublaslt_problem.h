@@ -60,7 +60,7 @@ struct Problem {
     const void* bias;
 };
 
-// fp32 scales of 128 that already lie group after group as pack_scales of cublaslt_arrays.h would put them.
+// fp32 scales of 128 that already lie group after group as prepare_groups of cublaslt_arrays.h would put them.
 struct Packed {
     bool a = false, b = false;  // ours
 };

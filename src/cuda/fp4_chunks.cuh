@@ -1,5 +1,5 @@
-// What the kernels that quantize chunks to E2M1 share: scales over more than a chunk, exact errors of four over six, and the
-// way of codes and scales to memory.
+// What the kernels that quantize chunks to E2M1 share: scales over more than a chunk, the errors of four over six and its choice
+// for squares, and the way of codes and scales to memory.
 #pragma once
 #include "cuda/chunk_tile.cuh"
 #include "cuda/types.cuh"

@@ -47,7 +47,7 @@ struct Cut {
 struct Shared {
     ChunkTile<Bf16> tile;
     ChunkPlace place;
-    Nvfp4Tables tables;  // mostly of CutMultipliers
+    Nvfp4Tables tables;  // multipliers: CutMultipliers, but for stochastic rounding; none where `errors` serve instead
     Cut cuts[2][8];
     ErrorScale errors[2][kScaleBytes];  // of four over six, by scale bytes
     alignas(16) PhiloxKeys keys;
@@ -654,9 +654,11 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
                    call.stream, a);
         };
         if constexpr (is_four_over_six(way))  // which only NVFP4 has
-            run_kernel(problem.square_tiles ? quantize_fp4_pairs_kernel<true, way, false> : quantize_fp4_pairs_kernel<true, way, true>);
+            run_kernel(problem.square_tiles ? quantize_fp4_pairs_kernel<true, way, false>
+                                            : quantize_fp4_pairs_kernel<true, way, true>);
         else
-            run_kernel(problem.format->is_nvfp4() ? quantize_fp4_pairs_kernel<true, way, false> : quantize_fp4_pairs_kernel<false, way, false>);
+            run_kernel(problem.format->is_nvfp4() ? quantize_fp4_pairs_kernel<true, way, false>
+                                                  : quantize_fp4_pairs_kernel<false, way, false>);
     });
 }
 

@@ -1,6 +1,6 @@
 // rebase: MX codes under scales of 32 to FP8 codes under fp32 scales of 1x128 or 128x128, for products on FP8 tensor cores.
 //
-// A block of threads takes a tile of 128 lines by 128 codes, of groups a few of them, one after another and far apart, so that
+// A block of threads takes a tile of 128 lines by 128 codes, of groups one or two, one after another and far apart, so that
 // what all blocks take at a time is next to each other. Where there are groups one warp finds the block's; where the tile lies
 // all threads find by themselves, since waiting for one that does took 37% of a warp's time. Then each warp works alone on its
 // 16 lines of every tile, from memory to registers and back, a lane holding 16 codes of each of four lines:
@@ -208,7 +208,7 @@ bool is_wide_source(const GemmOperand& from) {
     return is_aligned(from.codes, piece & -piece) && from.line_bytes % piece == 0;
 }
 
-// Groups are searched for once in so many tiles: two, where they are quickly moved. Small operands are spread over more blocks.
+// Groups are searched for once in so many tiles: two, where that is faster. Small operands are spread over more blocks.
 int64_t tiles_of_block(const RebaseCall& call, int64_t tiles) {
     constexpr int64_t kManyTiles = 2048;
     const bool by_lines = call.grouping == Grouping::Rows || call.from.layout.swizzled;  // scale words are read at once

@@ -1,4 +1,4 @@
-// Four over six, 16 elements at a time: what their codes under one candidate scale miss by, without making the codes.
+// Four over six, 16 elements at a time: what their codes under one candidate scale miss by, and the codes on the way.
 //
 // An error has no sign, so that all of this is about magnitudes. Its rules are nvfp4.h's; here is only how to get there fast.
 #pragma once
