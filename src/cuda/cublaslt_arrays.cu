@@ -4,9 +4,8 @@
 //     pack   128 lines and 16 columns a block, thread t: eight columns of line t % 128, all read before one is written
 //     zero   16 bytes a thread: by the block that packs a group's last 128 rows, or by eight blocks a group
 //
-// What a grouped product needs before it is one launch, prepare_groups, whose blocks are divided among the three: one after the
-// other, each with its walk over the ends, they took 36 us on an H200. What is left is mostly latency, of fetching instructions
-// that run once among it.
+// What a grouped product needs before it is one launch, prepare_groups, whose blocks are divided among the three: kernels of their
+// own, each with its walk over the ends, took 36 us beside a bare call (src/cuda/README.md).
 #include "cuda/cublaslt_arrays.h"
 #include "cuda/mma_tile.cuh"
 #include "cuda/tile_places.cuh"

@@ -34,8 +34,8 @@ constexpr int kMaxWarps = 32;
 
 enum class Scan { Sum, Max };
 
-// What the block's threads before this one have, combined. All threads of the block call it, a multiple of 32. Out of line: a
-// kernel runs this once, so that its time is that of fetching its instructions.
+// What the block's threads before this one have, combined. All threads of the block call it, a multiple of 32. Out of line,
+// since a walk calls it six times.
 template <Scan scan>
 __device__ __noinline__ int64_t exclusive_scan(int64_t value) {
     __shared__ int64_t totals[kMaxWarps];
