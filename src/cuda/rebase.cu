@@ -116,9 +116,10 @@ __device__ __forceinline__ uint32_t row_index() { return blockIdx.z * gridDim.y 
 
 // The expert, or the group of a slab, and the tile of it below or beside which the block's tiles are. False: there is none. A
 // slab is 128 rows of a group, or 128 codes along the contraction. All threads of the block call it.
+template <bool grouped>
 __device__ __forceinline__ bool find_scope(const Arguments& args, uint32_t row, TileGroup& group, RebaseScope& scope,
                                            uint32_t& place) {
-    if (args.call.grouping == Grouping::None) {
+    if constexpr (!grouped) {
         const uint32_t matrix = args.call.from.matrices == 1 ? 0 : row / args.down;
         scope = {matrix, 0, {}, {}};
         place = row - matrix * args.down;
@@ -161,16 +162,17 @@ constexpr int kSmBlocks = 4;
 constexpr int kSmBlocks = 5;
 #endif
 
-template <class E, bool wide>
+// Two kernels: what groups need before their first tile would cost matrices up to 5 points of a copy.
+template <class E, bool wide, bool grouped>
 __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks) rebase_kernel(const __grid_constant__ Arguments args) {
     __shared__ TileGroup group;
     __shared__ uint32_t of_warps[2][kRebaseThreads / 32];  // one is read while the next is written
     // Blocks that follow each other take what is next to each other in lines of codes, at every step.
-    const bool down = args.call.grouping == Grouping::Contraction;
+    const bool down = grouped && args.call.grouping == Grouping::Contraction;
     const uint32_t first = down ? row_index() : blockIdx.x;
     RebaseScope scope;
     uint32_t place;
-    if (!find_scope(args, down ? blockIdx.x : row_index(), group, scope, place)) return;
+    if (!find_scope<grouped>(args, down ? blockIdx.x : row_index(), group, scope, place)) return;
     const GemmOperand &from = args.call.from, &to = args.call.to;
     const int line = rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x), scale_line = rebase_scale_line(threadIdx.x);
     const bool moves = !args.call.keeps_codes, share = to.layout.tile_rows > 1;
@@ -178,8 +180,9 @@ __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks) rebase_kernel(const
     const int64_t line_codes = line * from.line_bytes + code / 8 * E::bits, to_line_codes = line * to.line_bytes + code;
     int parity = 0;
 #pragma unroll 1
-    for (uint32_t index = first; index < args.across; index += args.steps, parity ^= 1) {
-        const RebaseTile tile = rebase_tile_at(args.call, args.grid, scope, down ? index : place, down ? place : index);
+    for (uint32_t index = first; index < args.across; index += grouped ? args.steps : args.across, parity ^= 1) {
+        const RebaseTile tile = grouped ? tile_of_group(args.call, args.grid, scope, down ? index : place, down ? place : index)
+                                        : tile_of_matrix(args.call, args.grid, scope.matrix, place, index);
         Piece<E::bits> pieces[kRebaseShares];  // first, since scales are waited for one by one
         if (moves)
             load_codes<E, wide>(from.codes + tile.codes + line_codes, from.line_bytes, tile.lines - line, tile.length - code,
@@ -238,15 +241,20 @@ void rebase(const Context& context, const RebaseCall& call, void* stream, int32_
     if (args.steps * rows == 0) return;
     const dim3 grid = call.grouping == Grouping::Contraction ? grid_of_rows(rows, args.steps) : grid_of_rows(args.steps, rows);
     const auto start = [&](auto kernel) { launch(context, kernel, "rebase", grid, dim3(kRebaseThreads), 0, stream, args); };
+    const bool wide = is_wide_source(call.from);
     with_element(call.from.element, [&]<class E>(E) {
-        start(is_wide_source(call.from) ? rebase_kernel<E, true> : rebase_kernel<E, false>);
+        if (call.grouping == Grouping::None) start(wide ? rebase_kernel<E, true, false> : rebase_kernel<E, false, false>);
+        else start(wide ? rebase_kernel<E, true, true> : rebase_kernel<E, false, true>);
     });
 }
 
 void load_rebase() {
     const auto load = [](auto... kernels) { (load_kernel(reinterpret_cast<const void*>(kernels), 0), ...); };
     for (const Element element : kElements)
-        with_element(element, [&]<class E>(E) { load(rebase_kernel<E, true>, rebase_kernel<E, false>); });
+        with_element(element, [&]<class E>(E) {
+            load(rebase_kernel<E, true, false>, rebase_kernel<E, false, false>, rebase_kernel<E, true, true>,
+                 rebase_kernel<E, false, true>);
+        });
 }
 
 }  // namespace mxq::cuda

@@ -106,32 +106,42 @@ MXQ_HD int64_t codes_of_group(const RebaseCall& call, const GemmOperand& operand
                                            : int64_t(uint32_t(start.codes) / 8) * operand.bits;
 }
 
-// The tile below and beside so many of its scope, by a few multiplications, which every thread of the kernel makes: waiting for
-// one that does costs more. Groups differ in where they start, in their rows, and in two steps that go by those.
-MXQ_HD RebaseTile rebase_tile_at(const RebaseCall& call, const RebaseGrid& grid, const RebaseScope& scope, uint32_t down,
-                                 uint32_t across) {
-    const ScaleLayout &layout = call.from.layout, &to_layout = call.to.layout;
+MXQ_HD RebaseTile tile_of_matrix(const RebaseCall& call, const RebaseGrid& grid, int64_t matrix, uint32_t down, uint32_t across) {
+    RebaseTile tile{0, 0, 0, 0, int32_t(call.from.lines), int32_t(call.from.length), int32_t(call.from.length),
+                    int32_t(call.to.lines)};
+    if (matrix > 0) advance(tile, grid.matrix, uint32_t(matrix));
+    advance(tile, grid.down, down);
+    advance(tile, grid.across, across);
+    return tile;
+}
+
+// Groups differ in where they start, in their rows, and in two steps that go by those.
+MXQ_HD RebaseTile tile_of_group(const RebaseCall& call, const RebaseGrid& grid, const RebaseScope& scope, uint32_t down,
+                                uint32_t across) {
+    const bool by_rows = call.grouping == Grouping::Rows;
     const int64_t length = length_of_scope(call, scope), to_lines = written_lines(call, scope);
-    RebaseTile tile{0, 0, 0, 0, int32_t(lines_of_scope(call, scope)), int32_t(length), int32_t(scaled_length(call, scope)),
+    RebaseTile tile{codes_of_group(call, call.from, scope.from),
+                    group_scale_offset(call.from.layout, scope.from),
+                    codes_of_group(call, call.to, scope.to),
+                    by_rows ? call.to.layout.columns * scope.to.scales : scope.to.codes / kWideBlock * call.to.lines,
+                    int32_t(lines_of_scope(call, scope)),
+                    int32_t(length),
+                    int32_t(scaled_length(call, scope)),
                     int32_t(to_lines)};
     RebaseStep below = grid.down, beside = grid.across;
-    if (call.grouping == Grouping::None) {
-        if (scope.matrix > 0) advance(tile, grid.matrix, uint32_t(scope.matrix));
-    } else {
-        tile.codes = codes_of_group(call, call.from, scope.from);
-        tile.scales = group_scale_offset(layout, scope.from);
-        tile.to_codes = codes_of_group(call, call.to, scope.to);
-    }
-    if (call.grouping == Grouping::Rows) {
-        tile.to_scales = to_layout.columns * scope.to.scales;
-        beside.to_scales = to_lines;
-    } else if (call.grouping == Grouping::Contraction) {
-        tile.to_scales = scope.to.codes / kWideBlock * call.to.lines;
-        if (layout.swizzled) below.scales = round_up_to_power(length / kMxBlock, kSwizzleColumns) * kRebaseTile;
-    }
+    if (by_rows) beside.to_scales = to_lines;
+    else if (call.from.layout.swizzled) below.scales = round_up_to_power(length / kMxBlock, kSwizzleColumns) * kRebaseTile;
     advance(tile, below, down);
     advance(tile, beside, across);
     return tile;
+}
+
+// The tile below and beside so many of its scope, by a few multiplications, which every thread of the kernel makes: waiting for
+// one that does costs more.
+MXQ_HD RebaseTile rebase_tile_at(const RebaseCall& call, const RebaseGrid& grid, const RebaseScope& scope, uint32_t down,
+                                 uint32_t across) {
+    if (call.grouping == Grouping::None) return tile_of_matrix(call, grid, scope.matrix, down, across);
+    return tile_of_group(call, grid, scope, down, across);
 }
 
 // From a tile's first scale to a line's.
