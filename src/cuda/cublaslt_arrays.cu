@@ -2,7 +2,7 @@
 //
 //     fill   one block walks the ends: a thread per group writes its sizes and pointers
 //     pack   128 lines and 16 columns a block, thread t: eight columns of line t % 128, all read before one is written
-//     zero   16 bytes a thread: by the block that packs a group's last 128 rows, or by eight blocks a group
+//     zero   16 bytes a thread: by the blocks that pack a group's last 128 rows, or by eight blocks a group
 //
 // What a grouped product needs before it is one launch, prepare_groups, whose blocks are divided among the three: kernels of their
 // own, each with its walk over the ends, took 36 us beside a bare call (src/cuda/README.md).
@@ -148,7 +148,7 @@ __global__ void pack_scales_kernel(const __grid_constant__ Pack args) { pack(arg
 
 // ---- Zeros -----------------------------------------------------------------------------------------------------------------
 
-constexpr uint32_t kZeroBlocks = 8;  // of a group, in zero_rest
+constexpr uint32_t kZeroBlocks = 8;  // of a group
 
 // Rows of D are whole multiples of 16 bytes.
 __device__ void zero_rows(const GemmProblem& p, int32_t d_bytes, int64_t first, int64_t rows, uint32_t block, uint32_t blocks) {
@@ -176,9 +176,12 @@ __global__ void zero_rest_kernel(const __grid_constant__ Zero args) {
 }
 
 // The padding of the group of rows whose last slab this is.
-__device__ void zero_padding(const GemmProblem& p, int32_t d_bytes, const TileGroup& group, uint32_t slab) {
-    const int64_t end = int64_t(slab - group.first_slab + 1) * kSwizzleRows, padded = round_up(int64_t(group.rows), p.d.group_unit);
-    if (end >= group.rows) zero_rows(p, d_bytes, group.starts[kColumnwiseCodes] + int64_t(group.rows), padded - group.rows, 0, 1);
+__device__ void zero_padding(const GemmProblem& p, int32_t d_bytes, const TileGroup& group, uint32_t slab, uint32_t block,
+                             uint32_t blocks) {
+    const int64_t end = int64_t(slab - group.first_slab + 1) * kSwizzleRows;
+    const int64_t padding = round_up(int64_t(group.rows), p.d.group_unit) - group.rows;
+    if (end >= group.rows)
+        zero_rows(p, d_bytes, group.starts[kColumnwiseCodes] + int64_t(group.rows), padding, block, blocks);
 }
 
 // ---- All before a grouped product ------------------------------------------------------------------------------------------
@@ -198,7 +201,7 @@ __device__ void prepare_slab(const Prepare& args, uint32_t index) {
     if (threadIdx.x < 32) find_slab(a.grouped, a.units, block.slab, group);
     __syncthreads();
     if (group.index < 0) return;
-    if (args.zeroes && block.part == 0) zero_padding(args.fill.call.p, args.fill.call.d_bytes, group, block.slab);
+    if (args.zeroes) zero_padding(args.fill.call.p, args.fill.call.d_bytes, group, block.slab, block.part, a.parts);
     if (args.packs_a) pack(a, rows_of_group(a, group, block.slab), block.part);
 }
 
@@ -243,7 +246,7 @@ void prepare_groups(const Context& context, const GemmProblem& p, const PackedSc
     const bool zeroes = p.grouping == Grouping::Rows && p.d.group_unit > 1 && !p.reads_d();
     Prepare args{{{p, packed, d_bytes(p)}, to}, {}, packs.a, zeroes, {}};
     if (packs.a || zeroes) args.packs[0] = pack_of(p, p.a, const_cast<float*>(packed.a));
-    if (!packs.a) args.packs[0].parts = 1;
+    if (!packs.a) args.packs[0].parts = kZeroBlocks;
     if (packs.b) args.packs[1] = pack_of(p, p.b, const_cast<float*>(packed.b));
     args.ends[0] = 1;
     args.ends[1] = args.ends[0] + args.packs[0].blocks();

@@ -155,16 +155,18 @@ __device__ __forceinline__ void store_scales(const Arguments& args, const Rebase
     }
 }
 
-// Blocks that share an SM. Below sm_89 codes are converted in software, which takes more registers.
+// Blocks that share an SM. Codes of less than eight bits leave registers for one more; below sm_89 they are converted in software,
+// which takes more.
+template <int bits>
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
 constexpr int kSmBlocks = 4;
 #else
-constexpr int kSmBlocks = 5;
+constexpr int kSmBlocks = bits < 8 ? 6 : 5;
 #endif
 
 // Two kernels: what groups need before their first tile would cost matrices up to 5 points of a copy.
 template <class E, bool wide, bool grouped>
-__global__ void __launch_bounds__(kRebaseThreads, kSmBlocks) rebase_kernel(const __grid_constant__ Arguments args) {
+__global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_kernel(const __grid_constant__ Arguments args) {
     __shared__ TileGroup group;
     __shared__ uint32_t of_warps[2][kRebaseThreads / 32];  // one is read while the next is written
     // Blocks that follow each other take what is next to each other in lines of codes, at every step.
