@@ -230,7 +230,9 @@ Pack pack_of(const GemmProblem& p, const GemmOperand& operand, float* to) {
     args.units.at[kColumnwiseCodes] = uint32_t(p.d.group_unit);
     args.slabs = uint32_t(grouping == Grouping::Rows ? slabs_bound(grouped) : ceil_div(args.lines, kSwizzleRows));
     args.matrices = uint32_t(grouping == Grouping::None ? operand.matrices : grouping == Grouping::Rows ? 1 : p.groups.count);
-    args.parts = uint32_t(min(ceil_div(operand.layout.columns, kPackColumns), int64_t(65535)));
+    // Along the contraction a group has its share of the columns, or more, which its blocks take one after another.
+    const int64_t columns = ceil_div(operand.layout.columns, grouping == Grouping::Contraction ? p.groups.count : 1);
+    args.parts = uint32_t(min(ceil_div(columns, kPackColumns), int64_t(65535)));
     return args;
 }
 

@@ -141,7 +141,7 @@ __device__ __forceinline__ uint32_t square_choice(const ChunkTile<T>& tile, floa
         sum.six = add_rn(sum.six, error_estimate_16<squared>(values, six, codes));
     }
     add_across_square(sum);
-    const bool clear = can_estimate(global) && can_estimate(amax, candidates.six, four, six) &&
+    const bool clear = can_estimate(global) && can_estimate(amax, four, six) &&
                        is_clear<squared>(sum.four, sum.six, amax, kChunk);
     if (!__all_sync(kAllLanes, clear || amax == 0)) sum = square_errors<squared>(tile, candidates, global);
     return nvfp4_choice(candidates, sum.four, sum.six);

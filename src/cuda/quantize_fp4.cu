@@ -129,7 +129,7 @@ __device__ __forceinline__ BlockScale better_scale(const float (&values)[kChunk]
     const ErrorScale six = error_scale(candidates.six, rule.multipliers[candidates.six], rule.unit);
     uint32_t codes[4];
     Errors errors{error_estimate_16<squared>(values, four, codes), error_estimate_16<squared>(values, six, codes)};
-    if (!can_estimate(amax, candidates.six, four, six) || !is_clear<squared>(errors.four, errors.six, amax, 1))
+    if (!can_estimate(amax, four, six) || !is_clear<squared>(errors.four, errors.six, amax, 1))
         errors = exact_errors<squared>(values, candidates, global);
     const uint32_t scale = nvfp4_choice(candidates, errors.four, errors.six);
     return {scale, rule.multipliers[scale]};

@@ -199,13 +199,8 @@ struct Choice {
         four = rule.errors[candidates >> 8 & 0x7F];
         six = rule.errors[candidates & 0x7F];
     }
-    // Whether estimates serve: of zeros, too. (Where there are any multipliers are above 2^-42, so that ErrorDivisor divides what
-    // is not too large.)
-    __device__ __forceinline__ bool can_estimate() const {
-        constexpr float seven = 7 * ErrorScale::one;
-        const bool below = (multiply_rn(amax, four.multiplier) < seven) & (multiply_rn(amax, six.multiplier) < seven);
-        return below & ((amax == 0) | ((amax >= 0x1p-50f) & (six.multiplier != 0)));
-    }
+    // (Where there are estimates multipliers are above 2^-42, so that ErrorDivisor divides what is not too large.)
+    __device__ __forceinline__ bool can_estimate() const { return mxq::can_estimate(amax, four, six); }
 };
 
 // The scale and codes of the lane's chunk of a line. False where an element may not be plain.

@@ -117,15 +117,15 @@ __device__ __forceinline__ uint32_t row_index() { return blockIdx.z * gridDim.y 
 // The expert, or the group of a slab, and the tile of it below or beside which the block's tiles are. False: there is none. A
 // slab is 128 rows of a group, or 128 codes along the contraction. All threads of the block call it.
 template <bool grouped>
-__device__ __forceinline__ bool find_scope(const Arguments& args, uint32_t row, TileGroup& group, RebaseScope& scope,
-                                           uint32_t& place) {
+__device__ __forceinline__ bool find_scope(const Arguments& args, uint32_t row, uint32_t first, TileGroup& group,
+                                           RebaseScope& scope, uint32_t& place) {
     if constexpr (!grouped) {
         const uint32_t matrix = args.call.from.matrices == 1 ? 0 : row / args.down;
         scope = {matrix, 0, {}, {}};
         place = row - matrix * args.down;
         return matrix < args.call.from.matrices && place < args.down;
     }
-    if (row >= args.down) return false;
+    if (row >= args.down || first >= args.steps) return false;  // of a grid that is larger than the work
     if (threadIdx.x < 32) find_slab(args.call.grouped, args.units, row, group);
     __syncthreads();
     scope = {0, group.rows, {group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]},
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_ker
     const uint32_t first = down ? row_index() : blockIdx.x;
     RebaseScope scope;
     uint32_t place;
-    if (!find_scope<grouped>(args, down ? blockIdx.x : row_index(), group, scope, place)) return;
+    if (!find_scope<grouped>(args, down ? blockIdx.x : row_index(), first, group, scope, place)) return;
     const GemmOperand &from = args.call.from, &to = args.call.to;
     const int line = rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x), scale_line = rebase_scale_line(threadIdx.x);
     const bool moves = !args.call.keeps_codes, share = to.layout.tile_rows > 1;

@@ -2,7 +2,6 @@
 //
 // An error has no sign, so that all of this is about magnitudes. Its rules are nvfp4.h's; here is only how to get there fast.
 #pragma once
-#include "numerics/bf16_codes.h"
 #include "numerics/nvfp4.h"
 
 namespace mxq {
@@ -107,10 +106,11 @@ MXQ_HD ErrorScale error_scale(uint32_t scale, float multiplier, float unit) {
 // Whether estimates are what is said above: of all blocks, and of one.
 MXQ_HD bool can_estimate(const Nvfp4Global& global) { return global.amax >= 0x1p-40f && global.amax <= 0x1p+40f; }
 
-MXQ_HD bool can_estimate(float block_amax, uint32_t scale_of_six, const ErrorScale& four, const ErrorScale& six) {
+// Of zeros they are, too: 0.
+MXQ_HD bool can_estimate(float amax, const ErrorScale& four, const ErrorScale& six) {
     constexpr float seven = 7 * ErrorScale::one;
-    return (multiply_rn(block_amax, four.multiplier) < seven) & (multiply_rn(block_amax, six.multiplier) < seven) &
-           (scale_of_six != 0) & (block_amax >= 0x1p-50f);
+    const bool below = (multiply_rn(amax, four.multiplier) < seven) & (multiply_rn(amax, six.multiplier) < seven);
+    return below & ((amax == 0) | ((amax >= 0x1p-50f) & (six.multiplier != 0)));
 }
 
 MXQ_HD float fused_multiply_add(float a, float b, float c) {
@@ -140,15 +140,22 @@ MXQ_HD float add_error(float value, const ErrorScale& scale, bool begins, float&
     return element;
 }
 
+#if defined(__CUDACC__)
+// code_bytes where E5M2 has no instructions.
+__device__ __forceinline__ uint32_t code_bytes_by_halves(float first, float second, float third, float fourth) {
+    uint32_t low, high;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(second), "f"(first));
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(fourth), "f"(third));
+    return permute_bytes(low, high, 0x7531);
+}
+#endif
+
 // Codes of four such values, moved up by one, a byte each.
 MXQ_HD uint32_t code_bytes(float first, float second, float third, float fourth) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     return encode_pair<E5M2>(first, second) | encode_pair<E5M2>(third, fourth) << 16;
 #elif defined(__CUDA_ARCH__)
-    uint32_t low, high;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(second), "f"(first));
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(fourth), "f"(third));
-    return permute_bytes(low, high, 0x7531);
+    return code_bytes_by_halves(first, second, third, fourth);
 #else
     return encode<E5M2>(first) | encode<E5M2>(second) << 8 | encode<E5M2>(third) << 16 | encode<E5M2>(fourth) << 24;
 #endif

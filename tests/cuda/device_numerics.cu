@@ -8,6 +8,7 @@
 #include "numerics/bf16_pairs.h"
 #include "numerics/e8m0.h"
 #include "numerics/element.h"
+#include "numerics/four_over_six.h"
 #include "numerics/nvfp4.h"
 #include "numerics/packing.h"
 #include "numerics/philox.h"
@@ -226,6 +227,34 @@ struct QuantizeNvfp4 {
     }
 };
 
+// Codes out of estimates, of eight BF16 elements whose products lie on ties and eighths, by either conversion.
+struct EstimatedCodes {
+    static constexpr uint64_t cases = 1 << 20;
+    MXQ_HD static float multiplier(uint32_t i) { return bits_float((120 + hash(i) % 16) << 23 | (hash(i + 0x1234567) & 0x7FFFFF)); }
+    MXQ_HD static float element(uint32_t i, uint32_t k) {
+        const uint32_t random = hash(uint64_t(i) * 8 + k);
+        const float value = divide_rn(float(random % 56) / 8, multiplier(i));
+        return to_float(from_float<Bf16>(random >> 31 ? -value : value));
+    }
+    __device__ static uint64_t device(uint32_t i) {
+        const ErrorScale scale{multiply_rn(multiplier(i), ErrorScale::one), 1};
+        float values[8], sum = 0;
+        uint32_t words[4] = {};
+        for (uint32_t k = 0; k < 8; ++k) {
+            values[k] = add_error<false>(element(i, k), scale, false, sum);
+            words[k / 2] |= float_bits(element(i, k)) >> 16 << (k % 2 * 16);
+        }
+        const auto four = [&](const auto& bytes, int k) { return bytes(values[k], values[k + 1], values[k + 2], values[k + 3]); };
+        return two_words(pack_code_bytes(four(code_bytes, 0), four(code_bytes, 4), words),
+                         pack_code_bytes(four(code_bytes_by_halves, 0), four(code_bytes_by_halves, 4), words));
+    }
+    static uint64_t host(uint32_t i) {
+        uint32_t codes = 0;
+        for (uint32_t k = 0; k < 8; ++k) codes |= encode<E2M1>(multiply_rn(element(i, k), multiplier(i))) << (4 * k);
+        return two_words(codes, codes);
+    }
+};
+
 struct Stochastic {
     static constexpr uint64_t cases = 8 * kFloats;
     MXQ_HD static uint64_t both(uint32_t i) { return stochastic_e2m1(float_of_case(i % kFloats), hash(i) & 0xFF); }
@@ -355,6 +384,7 @@ std::vector<testing::NumericsOutcome> testing::MXQ_TEST_FUNCTION() {
     results.add<EncodeFloats>("E2M1 floats");
     results.add<QuantizeWords>("E2M1 words");
     results.add<QuantizeNvfp4>("NVFP4");
+    results.add<EstimatedCodes>("four over six");
     results.add<Stochastic>("stochastic");
     results.add<Nvfp4Scale>("NVFP4 scales");
     results.add<Plain16>("16 bits");

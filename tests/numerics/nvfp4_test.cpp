@@ -335,7 +335,7 @@ void check_estimates(const float (&x)[16], bool usual, float g, int t, Estimates
     const mxq::ErrorScale four = mxq::error_scale(candidates.four, mxq::nvfp4_multiplier(candidates.four, global), unit);
     const mxq::ErrorScale six = mxq::error_scale(candidates.six, mxq::nvfp4_multiplier(candidates.six, global), unit);
     ++counts.ran;
-    if (!mxq::can_estimate(global) || !mxq::can_estimate(a, candidates.six, four, six)) return;
+    if (!mxq::can_estimate(global) || !mxq::can_estimate(a, four, six)) return;
     const float four_estimate = estimate<squared>(x, four), six_estimate = estimate<squared>(x, six);
     counts.usual += usual;
     if (!mxq::is_clear<squared>(four_estimate, six_estimate, a, 1)) return;
@@ -393,7 +393,7 @@ bool check_square(const float (&x)[16][16], float a, float g, Estimates& counts)
         sixes[i] = mxq::nvfp4_errors_16<squared, false>(x[i], candidates.six, global);
     }
     const bool is_four = mxq::add_errors_16(fours) < mxq::add_errors_16(sixes);
-    if (!mxq::can_estimate(global) || !mxq::can_estimate(a, candidates.six, four, six)) return is_four;
+    if (!mxq::can_estimate(global) || !mxq::can_estimate(a, four, six)) return is_four;
     ++counts.ran;
     if (!mxq::is_clear<squared>(four_estimate, six_estimate, a, 16)) return is_four;
     ++counts.clear;
