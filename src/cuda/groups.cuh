@@ -10,9 +10,9 @@
 
 namespace mxq::cuda {
 
-// The most slabs that any ends need: what a grid must cover.
-inline int64_t slabs_bound(const GroupedRows& grouped) {
-    return padded_rows_bound(grouped.rows, grouped.groups.count, kSwizzleRows) / kSwizzleRows;
+// The most slabs, of 128 rows or another power of two, that any ends need: what a grid must cover.
+inline int64_t slabs_bound(const GroupedRows& grouped, int64_t slab = kSwizzleRows) {
+    return padded_rows_bound(grouped.rows, grouped.groups.count, slab) / slab;
 }
 
 // A group, or where there is none: rows 0 and index -1.

@@ -1,31 +1,32 @@
 // rebase: MX codes under scales of 32 to FP8 codes under fp32 scales of 1x128 or 128x128, for products on FP8 tensor cores.
 //
-// A block of threads takes a tile of 128 lines by 128 codes, of groups one or two, one after another and far apart, so that
-// what all blocks take at a time is next to each other. Where there are groups one warp finds the block's; where the tile lies
-// all threads find by themselves, since waiting for one that does took 37% of a warp's time. Then each warp works alone on its
-// 16 lines of every tile, from memory to registers and back, a lane holding 16 codes of each of four lines:
+// A block of threads takes 32 lines of four tiles of 128 x 128 that are beside each other, so that a warp reads and writes 512
+// codes of a line at once: with a tile's 128 of four lines at once memory gives 76 to 88% of what it gives to a copy, with 512
+// 91 to 92% (movement alone, 32768 x 7168, one H200). Where there are groups one warp finds the block's; where the block's tiles
+// lie all threads find by themselves, since waiting for one that does took 37% of a warp's time. Then each warp works alone on
+// its four lines, from memory to registers and back:
 //
-//     lanes 0..7 of a warp     128 codes of a line, 16 bytes each in and out      } four lines a warp at once, and four such
-//     lanes 8..15, ...         of the next line                                   } accesses in flight before the first use
-//     lanes 0..15              the four scale bytes of a line each -> their largest, its fp32 scale -> by shuffles to its codes
+//     codes    lane 0, 1, ...: 16 of a line each, half a block of 32; four lines in flight before the first use
+//     scales   a lane has two of a tile's four, of one of the lines: the tile's fp32 scale, and what moves the codes of both
+//              blocks -> shared memory -> the lanes that have those codes
 //
-// For scales of 128x128 alone the warps meet at a tile's maximum.
+// For scales of 128x128 every block reads all scales of its four tiles, and the warps meet at their maxima.
 //
-// Bytes an element: 0.53 to 1.03 read, 1.03 written (1.00 for 128x128). 8 to 10 operations an element in the loop (machine code for
-// sm_90a; E5M2 has a second way), of 14 that the SMs issue while memory moves one of eight bits: bound by memory.
+// Bytes an element: 0.53 to 1.03 read, 1.03 written (1.00 for 128x128).
 #include "cuda/device.h"
 #include "cuda/rebase.h"
 #include "cuda/tile_places.cuh"
 #include "cuda/types.cuh"
 #include "numerics/packing.h"
 
+#include <bit>
+
 namespace mxq::cuda {
 namespace {
 
 struct Arguments {
     RebaseCall call;
-    uint32_t down, across;  // tiles of a matrix; of slabs, `down` is their number
-    uint32_t steps;         // blocks across: of groups, tiles from one of a block to its next
+    uint32_t down, across;  // blocks of a matrix; of groups, how many there may be of all, and beside or below each other
     GroupSumUnits units;
     RebaseGrid grid;
 };
@@ -42,10 +43,10 @@ template <int bits>
 __device__ __forceinline__ Piece<bits> load_whole(const uint8_t* from) {
     Piece<bits> piece;
     if constexpr (bits == 8) {
-        const uint4 v = __ldcs(reinterpret_cast<const uint4*>(from));
+        const uint4 v = *reinterpret_cast<const uint4*>(from);
         piece.words[0] = v.x, piece.words[1] = v.y, piece.words[2] = v.z, piece.words[3] = v.w;
     } else if constexpr (bits == 4) {
-        const uint2 v = __ldcs(reinterpret_cast<const uint2*>(from));
+        const uint2 v = *reinterpret_cast<const uint2*>(from);
         piece.words[0] = v.x, piece.words[1] = v.y;
     } else {
 #pragma unroll
@@ -65,93 +66,127 @@ __device__ __forceinline__ Piece<bits> load_some(const uint8_t* from, int count)
     return piece;
 }
 
-// Of a thread's four lines, from the first one's on; what does not exist is zero. `lines` and `count`: how many lines of the
-// tile, from the thread's first on, and how many of its codes there are.
+// Of a warp's lines, from the first one's on; what does not exist is zero. `lines` and `count`: how many lines there are, and
+// how many of the thread's codes.
 template <class E, bool wide>
 __device__ __forceinline__ void load_codes(const uint8_t* from, int64_t line_bytes, int lines, int count,
-                                           Piece<E::bits> (&pieces)[kRebaseShares]) {
+                                           Piece<E::bits> (&pieces)[kWarpLines]) {
 #pragma unroll
-    for (int i = 0; i < kRebaseShares; i++, from += kShareLines * line_bytes) {
+    for (int i = 0; i < kWarpLines; i++, from += line_bytes) {
         pieces[i] = {};
-        if (i * kShareLines >= lines || count <= 0) continue;
+        if (i >= lines || count <= 0) continue;
         if constexpr (wide) pieces[i] = load_whole<E::bits>(from);
         else pieces[i] = load_some<E::bits>(from, min(count, kRebaseCodes));
     }
 }
 
-// A thread's codes of a line.
 template <class E>
-__device__ __forceinline__ uint4 move_piece(const Piece<E::bits>& piece, uint32_t scale, uint32_t largest) {
-    const RebaseFactors factors = rebase_factors<E>(scale, largest);
+__device__ __forceinline__ uint4 move_piece(const Piece<E::bits>& piece, const RebaseBlock<E>& block) {
     uint32_t codes[4];
     if constexpr (E::bits == 4) {
-        rebase_e2m1(piece.words, scale, factors, codes);
+        rebase_e2m1(piece.words, block, codes);
     } else {
         unpack_16<E::bits>(piece.words, codes);
         if constexpr (E::bits == 6)
 #pragma unroll
             for (uint32_t& word : codes) word = six_bits_to_e4m3<E>(word);
-        rebase_16<E>(codes, factors);
+        rebase_16<E>(codes, block);
     }
     return {codes[0], codes[1], codes[2], codes[3]};
 }
 
-// `words` and `largest` are of the lane's line of scales.
+// What moves the codes of a warp's lines, a block of 32 after another.
 template <class E>
-__device__ __forceinline__ void store_codes(uint8_t* to, int64_t line_bytes, int lines,
-                                            const Piece<E::bits> (&pieces)[kRebaseShares], uint32_t words, uint32_t largest) {
-    const uint32_t block = threadIdx.x % 8 / 2, lane = threadIdx.x % 32 / 8;
+using WarpBlocks = RebaseBlock<E>[kWarpLines][kRebaseLength / kMxBlock];
+
+template <class E>
+__device__ __forceinline__ void store_codes(uint8_t* to, int64_t line_bytes, int lines, bool exists,
+                                            const Piece<E::bits> (&pieces)[kWarpLines], const WarpBlocks<E>& blocks) {
 #pragma unroll
-    for (int i = 0; i < kRebaseShares; i++, to += kShareLines * line_bytes) {
-        const uint32_t scale = __byte_perm(__shfl_sync(kAllLanes, words, lane + i * kShareLines), 0, 0x4440 | block);
-        const uint32_t of_line = __shfl_sync(kAllLanes, largest, lane + i * kShareLines);
-        const uint4 codes = move_piece<E>(pieces[i], scale, of_line);
-        if (i * kShareLines < lines) *reinterpret_cast<uint4*>(to) = codes;
+    for (int i = 0; i < kWarpLines; i++, to += line_bytes) {
+        const uint4 codes = move_piece<E>(pieces[i], blocks[i][threadIdx.x % 32 / 2]);
+        if (exists && i < lines) *reinterpret_cast<uint4*>(to) = codes;
     }
 }
 
-// ---- Tiles -----------------------------------------------------------------------------------------------------------
+// ---- Scales ----------------------------------------------------------------------------------------------------------
+
+// A thread's place among the scales of a block: a tile, from its first one's on, and a line of it.
+struct ScalePlace {
+    int column, line;
+};
+
+// The four scales of a line of the thread's tile.
+__device__ __forceinline__ uint32_t load_scales(const RebaseCall& call, const RebaseTile& tile, const ScalePlace& place) {
+    if (place.line >= tile.lines) return 0;
+    const uint8_t* const from = call.from.scales + tile.scales + place.column * tile.next_scales;
+    return rebase_scale_word(call.from.layout, from + scales_of_line(call.from.layout, uint32_t(place.line)),
+                             tile.scaled - place.column * kRebaseTile);
+}
+
+// The largest scale of all lines of the thread's tile. All threads of the block call it.
+template <class E>
+__device__ __forceinline__ uint32_t largest_of_tile(const RebaseCall& call, const RebaseTile& tile, const ScalePlace& place) {
+    __shared__ uint32_t of_warps[kRebaseThreads / 32][kRebaseTiles];
+    uint32_t largest = 0;
+#pragma unroll
+    for (int quarter = 0; quarter < kRebaseQuarters; quarter++) {
+        const int line = quarter * kRebaseLines + place.line % kRebaseLines;
+        largest = max(largest, rebase_line_scale<E>(call, load_scales(call, tile, {place.column, line})));
+    }
+#pragma unroll
+    for (int lanes = 8; lanes < 32; lanes *= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
+    of_warps[threadIdx.x / 32][place.column] = largest;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < kRebaseThreads / 32; w++) largest = max(largest, of_warps[w][place.column]);
+    return largest;
+}
+
+// The fp32 scale of a tile or of a line of it, by the first of two threads. What pads a row of 128x128 scales to fours is +0.
+__device__ __forceinline__ void store_scale(const RebaseCall& call, const RebaseTile& tile, const ScalePlace& place,
+                                            uint32_t largest) {
+    const bool share = call.to.layout.tile_rows > 1, exists = tile.length > place.column * kRebaseTile;
+    const bool stores = share ? place.line == 0 : exists && place.line < tile.to_lines;
+    if (!stores || threadIdx.x % 2 != 0) return;
+    float* const to = reinterpret_cast<float*>(call.to.scales) + tile.to_scales + place.column * tile.next_to_scales;
+    to[share ? 0 : place.line] = exists && place.line < tile.lines ? scale_value(largest) : 0.0f;
+}
+
+// Half of a line's four blocks.
+template <class E>
+__device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, WarpBlocks<E>& blocks) {
+    RebaseBlock<E>* const mine = &blocks[threadIdx.x % 32 / 8][threadIdx.x % 8 * 2];
+    const uint32_t half = word >> (threadIdx.x % 2 * 16);
+    mine[0] = rebase_block<E>(half & 0xFF, largest);
+    mine[1] = rebase_block<E>(half >> 8 & 0xFF, largest);
+    __syncwarp();
+}
+
+// ---- Places ----------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ uint32_t row_index() { return blockIdx.z * gridDim.y + blockIdx.y; }
 
-// The expert, or the group of a slab, and the tile of it below or beside which the block's tiles are. False: there is none. A
-// slab is 128 rows of a group, or 128 codes along the contraction. All threads of the block call it.
+// Which of the blocks of its expert or group a block of threads is, down and across. False: none. All threads of the block call it.
 template <bool grouped>
-__device__ __forceinline__ bool find_scope(const Arguments& args, uint32_t row, uint32_t first, TileGroup& group,
-                                           RebaseScope& scope, uint32_t& place) {
+__device__ __forceinline__ bool find_scope(const Arguments& args, RebaseScope& scope, uint32_t& down, uint32_t& across) {
     if constexpr (!grouped) {
-        const uint32_t matrix = args.call.from.matrices == 1 ? 0 : row / args.down;
+        const uint32_t row = row_index(), matrix = args.call.from.matrices == 1 ? 0 : row / args.down;
         scope = {matrix, 0, {}, {}};
-        place = row - matrix * args.down;
-        return matrix < args.call.from.matrices && place < args.down;
-    }
-    if (row >= args.down || first >= args.steps) return false;  // of a grid that is larger than the work
-    if (threadIdx.x < 32) find_slab(args.call.grouped, args.units, row, group);
-    __syncthreads();
-    scope = {0, group.rows, {group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]},
-             {group.index, 0, group.starts[kRowwiseCodes], group.starts[kRowwiseScales]}};
-    place = row - group.first_slab;
-    return group.index >= 0;
-}
-
-// A tile's largest scale, from its lines'. All threads of the block call it.
-__device__ __forceinline__ uint32_t largest_of_tile(uint32_t largest, uint32_t (&of_warps)[kRebaseThreads / 32]) {
-    const uint32_t of_warp = __reduce_max_sync(kAllLanes, largest);
-    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = of_warp;
-    __syncthreads();
-    uint32_t of_tile = 0;
-#pragma unroll
-    for (const uint32_t other : of_warps) of_tile = max(of_tile, other);
-    return of_tile;
-}
-
-__device__ __forceinline__ void store_scales(const Arguments& args, const RebaseTile& tile, int64_t code, uint32_t largest) {
-    float* const to = reinterpret_cast<float*>(args.call.to.scales) + tile.to_scales;
-    const int line = rebase_scale_line(threadIdx.x);
-    if (args.call.to.layout.tile_rows > 1) {
-        if (int(threadIdx.x) <= zeros_behind(args.call, code)) to[threadIdx.x] = threadIdx.x == 0 ? scale_value(largest) : 0.0f;
-    } else if (threadIdx.x % 32 < kWarpLines && line < tile.to_lines) {
-        to[line] = line < tile.lines ? scale_value(largest) : 0.0f;
+        down = row - matrix * args.down, across = blockIdx.x;
+        return matrix < args.call.from.matrices && down < args.down;
+    } else {
+        __shared__ TileGroup group;
+        const bool along = args.call.grouping == Grouping::Contraction;
+        const uint32_t slab = along ? blockIdx.x : row_index(), beside = along ? row_index() : blockIdx.x;
+        if (slab >= args.down || beside >= args.across) return false;  // of a grid that is larger than the work
+        if (threadIdx.x < 32) find_slab(args.call.grouped, args.units, slab, group);
+        __syncthreads();
+        scope = {0, group.rows, {group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]},
+                 {group.index, 0, group.starts[kRowwiseCodes], group.starts[kRowwiseScales]}};
+        const uint32_t place = slab - group.first_slab;
+        down = along ? beside : place, across = along ? place : beside;
+        return group.index >= 0;
     }
 }
 
@@ -164,40 +199,33 @@ constexpr int kSmBlocks = 4;
 constexpr int kSmBlocks = bits < 8 ? 6 : 5;
 #endif
 
-// Two kernels: what groups need before their first tile would cost matrices up to 5 points of a copy.
+// Two kernels: what groups need before their first code would cost matrices up to 5 points of a copy.
 template <class E, bool wide, bool grouped>
 __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_kernel(const __grid_constant__ Arguments args) {
-    __shared__ TileGroup group;
-    __shared__ uint32_t of_warps[2][kRebaseThreads / 32];  // one is read while the next is written
-    // Blocks that follow each other take what is next to each other in lines of codes, at every step.
-    const bool down = grouped && args.call.grouping == Grouping::Contraction;
-    const uint32_t first = down ? row_index() : blockIdx.x;
+    __shared__ WarpBlocks<E> blocks[kRebaseThreads / 32];
     RebaseScope scope;
-    uint32_t place;
-    if (!find_scope<grouped>(args, down ? blockIdx.x : row_index(), first, group, scope, place)) return;
-    const GemmOperand &from = args.call.from, &to = args.call.to;
-    const int line = rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x), scale_line = rebase_scale_line(threadIdx.x);
-    const bool moves = !args.call.keeps_codes, share = to.layout.tile_rows > 1;
-    const int64_t line_scales = scales_of_line(from.layout, uint32_t(scale_line));
-    const int64_t line_codes = line * from.line_bytes + code / 8 * E::bits, to_line_codes = line * to.line_bytes + code;
-    int parity = 0;
-#pragma unroll 1
-    for (uint32_t index = first; index < args.across; index += grouped ? args.steps : args.across, parity ^= 1) {
-        const RebaseTile tile = grouped ? tile_of_group(args.call, args.grid, scope, down ? index : place, down ? place : index)
-                                        : tile_of_matrix(args.call, args.grid, scope.matrix, place, index);
-        Piece<E::bits> pieces[kRebaseShares];  // first, since scales are waited for one by one
-        if (moves)
-            load_codes<E, wide>(from.codes + tile.codes + line_codes, from.line_bytes, tile.lines - line, tile.length - code,
-                                pieces);
-        uint32_t words = 0;
-        if (scale_line < tile.lines)
-            words = rebase_scale_word(from.layout, from.scales + tile.scales + line_scales, tile.scaled);
-        uint32_t largest = rebase_line_scale<E>(args.call, words);
-        if (share) largest = largest_of_tile(largest, of_warps[parity]);
-        store_scales(args, tile, int64_t(index) * kRebaseTile, largest);
-        if (moves)
-            store_codes<E>(to.codes + tile.to_codes + to_line_codes, to.line_bytes, tile.to_lines - line, pieces, words, largest);
-    }
+    uint32_t down, across;
+    if (!find_scope<grouped>(args, scope, down, across)) return;
+    const RebaseCall& call = args.call;
+    const uint32_t tile_down = down / kRebaseQuarters, tile_across = across * kRebaseTiles;
+    const RebaseTile tile = grouped ? tile_of_group(call, args.grid, scope, tile_down, tile_across)
+                                    : tile_of_matrix(call, args.grid, scope.matrix, tile_down, tile_across);
+    const int first = down % kRebaseQuarters * kRebaseLines, line = first + rebase_line(threadIdx.x);
+    const int code = rebase_code(threadIdx.x);
+    Piece<E::bits> pieces[kWarpLines];  // first, since scales are waited for one by one
+    if (!call.keeps_codes)
+        load_codes<E, wide>(call.from.codes + tile.codes + line * call.from.line_bytes + code / 8 * E::bits, call.from.line_bytes,
+                            tile.lines - line, tile.length - code, pieces);
+    const ScalePlace place{rebase_scale_tile(threadIdx.x), first + rebase_scale_line(threadIdx.x)};
+    const uint32_t word = load_scales(call, tile, place);
+    uint32_t largest;
+    if (!grouped && call.to.layout.tile_rows > 1) largest = largest_of_tile<E>(call, tile, place);
+    else largest = rebase_line_scale<E>(call, word);
+    store_scale(call, tile, place, largest);
+    if (call.keeps_codes) return;
+    share_blocks<E>(word, largest, blocks[threadIdx.x / 32]);
+    store_codes<E>(call.to.codes + tile.to_codes + line * call.to.line_bytes + code, call.to.line_bytes, tile.to_lines - line,
+                   tile.length > code / kRebaseTile * kRebaseTile, pieces, blocks[threadIdx.x / 32]);
 }
 
 // A grid of at least `rows` rows of `across` blocks.
@@ -213,35 +241,29 @@ bool is_wide_source(const GemmOperand& from) {
     return is_aligned(from.codes, piece & -piece) && from.line_bytes % piece == 0;
 }
 
-// Groups are searched for once in so many tiles: two, where that is faster. Small operands are spread over more blocks.
-int64_t tiles_of_block(const RebaseCall& call, int64_t tiles) {
-    constexpr int64_t kManyTiles = 2048;
-    const bool by_lines = call.grouping == Grouping::Rows || call.from.layout.swizzled;  // scale words are read at once
-    return tiles < kManyTiles || (call.from.bits == 8 && by_lines) ? 1 : 2;
-}
-
-Arguments arguments_of(const RebaseCall& call, int64_t tiles) {
-    int64_t down = ceil_div(call.to.lines, kRebaseTile), across = call.to.layout.columns;
-    if (call.grouping == Grouping::Contraction) across = down;
-    if (call.grouping != Grouping::None) down = slabs_bound(call.grouped);
-    if (call.grouping == Grouping::None) tiles = 1;
-    else if (tiles == 0) tiles = tiles_of_block(call, down * across);
-    Arguments args{call, uint32_t(down), uint32_t(across), uint32_t(ceil_div(across, tiles)), {}, rebase_grid(call)};
+Arguments arguments_of(const RebaseCall& call) {
+    const int64_t lines = ceil_div(call.to.lines, kRebaseLines), lengths = ceil_div(call.to.length, kRebaseLength);
+    const bool by_codes = call.grouping == Grouping::Contraction;
+    const uint32_t slab = by_codes ? kRebaseLength : kRebaseLines;
+    const int64_t down = call.grouping == Grouping::None ? lines : slabs_bound(call.grouped, slab);
+    Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : lengths), {}, rebase_grid(call)};
     for (uint32_t& unit : args.units.at) unit = 1;
     args.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
     args.units.at[kSourceScales] = uint32_t(call.from.units.scales);
     args.units.at[kRowwiseCodes] = uint32_t(call.to.units.codes);
     args.units.at[kRowwiseScales] = uint32_t(call.to.units.scales);
+    args.units.slab_log2 = uint32_t(std::countr_zero(slab));
     return args;
 }
 
 }  // namespace
 
-void rebase(const Context& context, const RebaseCall& call, void* stream, int32_t tiles) {
-    const Arguments args = arguments_of(call, tiles);
+void rebase(const Context& context, const RebaseCall& call, void* stream) {
+    const Arguments args = arguments_of(call);
     const int64_t rows = int64_t(args.down) * call.from.matrices;
-    if (args.steps * rows == 0) return;
-    const dim3 grid = call.grouping == Grouping::Contraction ? grid_of_rows(rows, args.steps) : grid_of_rows(args.steps, rows);
+    if (args.across * rows == 0) return;
+    const bool by_codes = call.grouping == Grouping::Contraction;  // blocks that follow each other go along the codes
+    const dim3 grid = by_codes ? grid_of_rows(rows, args.across) : grid_of_rows(args.across, rows);
     const auto start = [&](auto kernel) { launch(context, kernel, "rebase", grid, dim3(kRebaseThreads), 0, stream, args); };
     const bool wide = is_wide_source(call.from);
     with_element(call.from.element, [&]<class E>(E) {

@@ -7,7 +7,7 @@
 //     contraction       all                            a group's, padded to 128
 //
 // All that is padded is zero codes (NaN in what is left of a block of scale 255), and scales of +0 where a line is no line of
-// the operand. A tile of 128 lines by 128 codes is one step of the kernel.
+// the operand.
 #pragma once
 #include "core/context.h"
 #include "core/problem.h"
@@ -39,6 +39,7 @@ struct RebaseTile {
     int32_t lines, length;                       // that the operand has
     int32_t scaled;                              // codes that have scales
     int32_t to_lines;                            // that are written, of codes and of scales
+    int64_t next_scales, next_to_scales;         // from this tile's to those of the one beside it
 };
 
 // From a tile to another one. All layouts are linear in tiles.
@@ -108,7 +109,7 @@ MXQ_HD int64_t codes_of_group(const RebaseCall& call, const GemmOperand& operand
 
 MXQ_HD RebaseTile tile_of_matrix(const RebaseCall& call, const RebaseGrid& grid, int64_t matrix, uint32_t down, uint32_t across) {
     RebaseTile tile{0, 0, 0, 0, int32_t(call.from.lines), int32_t(call.from.length), int32_t(call.from.length),
-                    int32_t(call.to.lines)};
+                    int32_t(call.to.lines), grid.across.scales, grid.across.to_scales};
     if (matrix > 0) advance(tile, grid.matrix, uint32_t(matrix));
     advance(tile, grid.down, down);
     advance(tile, grid.across, across);
@@ -127,21 +128,15 @@ MXQ_HD RebaseTile tile_of_group(const RebaseCall& call, const RebaseGrid& grid, 
                     int32_t(lines_of_scope(call, scope)),
                     int32_t(length),
                     int32_t(scaled_length(call, scope)),
-                    int32_t(to_lines)};
+                    int32_t(to_lines),
+                    grid.across.scales,
+                    by_rows ? to_lines : grid.across.to_scales};
     RebaseStep below = grid.down, beside = grid.across;
-    if (by_rows) beside.to_scales = to_lines;
-    else if (call.from.layout.swizzled) below.scales = round_up_to_power(length / kMxBlock, kSwizzleColumns) * kRebaseTile;
+    beside.to_scales = tile.next_to_scales;
+    if (!by_rows && call.from.layout.swizzled) below.scales = round_up_to_power(length / kMxBlock, kSwizzleColumns) * kRebaseTile;
     advance(tile, below, down);
     advance(tile, beside, across);
     return tile;
-}
-
-// The tile below and beside so many of its scope, by a few multiplications, which every thread of the kernel makes: waiting for
-// one that does costs more.
-MXQ_HD RebaseTile rebase_tile_at(const RebaseCall& call, const RebaseGrid& grid, const RebaseScope& scope, uint32_t down,
-                                 uint32_t across) {
-    if (call.grouping == Grouping::None) return tile_of_matrix(call, grid, scope.matrix, down, across);
-    return tile_of_group(call, grid, scope, down, across);
 }
 
 // From a tile's first scale to a line's.
@@ -170,24 +165,20 @@ MXQ_HD uint32_t rebase_line_scale(const RebaseCall& call, uint32_t word) {
     return call.keeps_codes ? word & 0xFF : rebased_scale<E>(word);
 }
 
-// 128x128: how many scales of +0 follow the tile's.
-MXQ_HD int32_t zeros_behind(const RebaseCall& call, int64_t code) {
-    const ScaleLayout& layout = call.to.layout;
-    return code / kWideBlock == layout.columns - 1 ? int32_t(layout.line_stride - layout.columns) : 0;
-}
-
-// Which codes of a tile a thread has: of each of four lines 16, which are one block's half. A warp has 16 lines.
+// A block of threads takes 32 lines of four tiles that are beside each other. Each warp has four of the lines, one after another:
 //
-//     lane 0..7    128 codes of a line      lane 8..15    of the next line      four lines at once
+//     lane 0     16 codes, half a block of 32      lane 1, ...     the next 16      512 codes of a line at once
 //
-// It has their scales too: lane t those of line t % 16.
-constexpr int kRebaseThreads = 256, kRebaseShares = 4, kRebaseCodes = 16, kShareLines = 4;
-constexpr int kWarpLines = kRebaseShares * kShareLines;
-MXQ_HD int rebase_line(uint32_t thread, int share) {
-    return int(thread / 32 * kWarpLines + share * kShareLines + thread % 32 / 8);
-}
-MXQ_HD int rebase_code(uint32_t thread) { return int(thread % 8 * kRebaseCodes); }
-MXQ_HD int rebase_scale_line(uint32_t thread) { return int(thread / 32 * kWarpLines + thread % kWarpLines); }
+// A lane has half of a tile's four scales too, of line `rebase_scale_line` and tile `rebase_scale_tile`.
+constexpr int kRebaseThreads = 256, kRebaseTiles = 4, kWarpLines = 4, kRebaseCodes = 16;
+constexpr int kRebaseLines = kRebaseThreads / 32 * kWarpLines, kRebaseLength = kRebaseTiles * kRebaseTile;
+constexpr int kRebaseQuarters = kRebaseTile / kRebaseLines;  // of a tile
+static_assert(kRebaseLength == 32 * kRebaseCodes);
+MXQ_HD int rebase_line(uint32_t thread) { return int(thread / 32 * kWarpLines); }
+MXQ_HD int rebase_code(uint32_t thread) { return int(thread % 32 * kRebaseCodes); }
+MXQ_HD int rebase_scale_line(uint32_t thread) { return rebase_line(thread) + int(thread % 32 / 8); }
+MXQ_HD int rebase_scale_tile(uint32_t thread) { return int(thread % 8 / 2); }
+MXQ_HD int rebase_scale_half(uint32_t thread) { return int(thread % 2); }
 
 // What the call writes, by its other members and without pointers: scales for one line or for 128 (`tile_lines`); lines, of a
 // group too, a multiple of `line_unit`, a power of two.
@@ -197,7 +188,7 @@ GemmOperand rebased_operand(const RebaseCall& call, int32_t tile_lines, int32_t 
 uint64_t rebased_code_bytes(const GemmOperand& to);
 uint64_t rebased_scale_bytes(const GemmOperand& to);
 
-// Enqueues a call. `tiles`: that a block takes one after another at most, of groups; 0: what suits the call.
-void rebase(const Context& context, const RebaseCall& call, void* stream, int32_t tiles = 0);
+// Enqueues a call.
+void rebase(const Context& context, const RebaseCall& call, void* stream);
 
 }  // namespace mxq::cuda

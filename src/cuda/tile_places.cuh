@@ -15,6 +15,7 @@ enum GroupSum { kSourceCodes, kSourceScales, kRowwiseCodes, kRowwiseScales, kCol
 
 struct GroupSumUnits {
     uint32_t at[kGroupSums];
+    uint32_t slab_log2 = 7;  // rows of a slab, where they are not 128
 };
 
 // A group, in shared memory; index -1: the slab is none of any group.
@@ -29,12 +30,15 @@ struct GroupWalk {
     uint32_t row, slabs;
     uint32_t sums[kGroupSums];
 
+    static __device__ __forceinline__ uint32_t slabs_of(const GroupSumUnits& units, uint32_t rows) {
+        return (rows + (1u << units.slab_log2) - 1) >> units.slab_log2;
+    }
     __device__ __forceinline__ uint32_t rows_of(const GroupedRows& grouped, int32_t group) const {
         return max(uint32_t(clamped_end(grouped, group)), row) - row;
     }
     __device__ __forceinline__ void skip(const GroupSumUnits& units, uint32_t rows) {
         row += rows;
-        slabs += (rows + kTile - 1) / kTile;
+        slabs += slabs_of(units, rows);
 #pragma unroll
         for (int i = 0; i < kGroupSums; i++) sums[i] += (rows + units.at[i] - 1) & ~(units.at[i] - 1);
     }
@@ -48,7 +52,7 @@ __device__ __forceinline__ uint32_t shift_up(uint32_t value) {
 // The group of slab `wanted`, by one warp. Each lane walks a share of the groups, its neighbours' shares before it: first
 // for its last end (ends out of order are clamped), then for its sums; the lane whose share has the slab walks once more.
 __device__ __noinline__ inline void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
-                                        TileGroup& found) {
+                                              TileGroup& found) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count, share = (count + 31) / 32;
     const int begin = min(lane * share, count), end = min(begin + share, count);
     uint32_t highest = 0;
@@ -79,7 +83,7 @@ __device__ __noinline__ inline void find_slab(const GroupedRows& grouped, const 
         int g = begin;
         uint32_t rows = walk.rows_of(grouped, g);
 #pragma unroll 1
-        while (walk.slabs + (rows + kTile - 1) / kTile <= wanted) {
+        while (walk.slabs + GroupWalk::slabs_of(units, rows) <= wanted) {
             walk.skip(units, rows);
             rows = walk.rows_of(grouped, ++g);
         }

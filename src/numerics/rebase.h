@@ -142,12 +142,30 @@ MXQ_HD uint32_t special_e5m2(uint32_t codes) {
     return ((codes & 0x7F7F7F7Fu) + to_special) & 0x80808080u;
 }
 
-// Sixteen codes of four bits of a block under `scale`: their eight magnitudes are moved instead of them. NaN has no sign.
-MXQ_HD void rebase_e2m1(const uint32_t (&packed)[2], uint32_t scale, const RebaseFactors& factors, uint32_t (&codes)[4]) {
-    const uint32_t low = rebase_codes<E2M1>(kE2m1Low, factors), high = rebase_codes<E2M1>(kE2m1High, factors);
-    const uint32_t signs = scale == kScaleNan ? 0 : 0x80808080u;
-    for (int i = 0; i < 4; i++) codes[i] = select_e2m1(packed[i / 2] >> (i % 2 * 16), low, high, signs);
+// What the eight magnitudes of E2M1 become in a block, a byte each. All are NaN under a NaN scale, which has no sign.
+struct RebaseMagnitudes {
+    uint32_t low, high;
+};
+MXQ_HD RebaseMagnitudes rebase_magnitudes(const RebaseFactors& factors) {
+    return {rebase_codes<E2M1>(kE2m1Low, factors), rebase_codes<E2M1>(kE2m1High, factors)};
 }
+
+// Sixteen codes of four bits.
+MXQ_HD void rebase_e2m1(const uint32_t (&packed)[2], const RebaseMagnitudes& magnitudes, uint32_t (&codes)[4]) {
+    const uint32_t signs = magnitudes.low == E4M3::nan_code * 0x01010101u ? 0 : 0x80808080u;
+    for (int i = 0; i < 4; i++)
+        codes[i] = select_e2m1(packed[i / 2] >> (i % 2 * 16), magnitudes.low, magnitudes.high, signs);
+}
+
+// What moves the codes of a block under `scale` in a tile whose scale becomes `of_tile`: factors, or E2M1's magnitudes.
+template <class E>
+MXQ_HD auto rebase_block(uint32_t scale, uint32_t of_tile) {
+    const RebaseFactors factors = rebase_factors<E>(scale, of_tile);
+    if constexpr (E::bits == 4) return rebase_magnitudes(factors);
+    else return factors;
+}
+template <class E>
+using RebaseBlock = std::conditional_t<E::bits == 4, RebaseMagnitudes, RebaseFactors>;
 
 // Sixteen codes of a block, each word as by rebase_codes. Those of E5M2 seldom need more than one multiplication.
 template <class E>

@@ -98,7 +98,8 @@ void check_places(const GemmProblem& p, const std::vector<int64_t>& rows) {
     described(p);
     const auto floats = [](const GemmOperand& operand) { return reinterpret_cast<const float*>(operand.scales); };
     const auto tile_at = [](const RebaseCall& pass, const RebaseScope& scope, uint32_t across) {
-        return rebase_tile_at(pass, rebase_grid(pass), scope, 0, across);
+        return pass.grouping == Grouping::None ? tile_of_matrix(pass, rebase_grid(pass), scope.matrix, 0, across)
+                                               : tile_of_group(pass, rebase_grid(pass), scope, 0, across);
     };
     const auto codes_at = [&](const RebaseCall& pass, const RebaseScope& scope) {
         return pass.to.codes + tile_at(pass, scope, 0).to_codes;

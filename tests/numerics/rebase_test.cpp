@@ -71,13 +71,13 @@ TEST_CASE("rebase: sixteen codes of a block") {
                         for (uint32_t& code : codes[w]) code &= 0xFB;  // neither Inf nor NaN
                     words[w] = bytes_of<E>(codes[w]);
                 }
-                const mxq::RebaseFactors factors = mxq::rebase_factors<E>(of_block, largest);
+                const mxq::RebaseBlock<E> block = mxq::rebase_block<E>(of_block, largest);
                 if constexpr (E::bits == 4) {
                     uint32_t packed[2] = {};
                     for (int i = 0; i < 16; ++i) packed[i / 8] |= codes[i / 4][i % 4] << (i % 8 * 4);
-                    mxq::rebase_e2m1(packed, of_block, factors, words);
+                    mxq::rebase_e2m1(packed, block, words);
                 } else {
-                    mxq::rebase_16<E>(words, factors);
+                    mxq::rebase_16<E>(words, block);
                 }
                 for (int i = 0; i < 16; ++i, ++checked)
                     wrong += (words[i / 4] >> (i % 4 * 8) & 0xFF) != expected<E>(codes[i / 4][i % 4], of_block, largest);
