@@ -34,12 +34,12 @@ struct ScaleLayout {
     int64_t line_stride;     // from a row of scales to the next; not in swizzled tiles
     int64_t column_stride;   // from a column to the next; not in swizzled tiles
     int32_t block;           // codes of a line that share a column; of ROW and TENSOR, more than a line has
-    int32_t tile_rows;       // lines that share a row of scales; not in swizzled tiles
+    int32_t tile_rows;       // lines that share a row of scales, a power of two; not in swizzled tiles
     int32_t swizzled;        // in 128 x 4 tiles (fp32 scales never are: their "swizzled" is a matter of strides)
     int32_t bytes;           // of a scale: 1 or 4
     int32_t repeat;          // swizzled columns that a coarse tile's scale fills: 1 or 4
     // Groups: group g starts at scale sums / group_rows * group_stride + g * group_index_stride, `sums` being GroupStart's.
-    int32_t group_rows;
+    int32_t group_rows;      // a power of two
     int64_t group_stride, group_index_stride;
 
     MXQ_HD int64_t offset(int64_t matrix, int64_t row, int64_t column) const {
@@ -80,9 +80,10 @@ struct GroupStart {
     }
 };
 
-// First scale of a group. Padded rows are fewer than 2^32; kernels divide by 64 bits in many more steps.
+// First scale of a group. Padded rows are fewer than 2^32.
 MXQ_HD int64_t group_scale_offset(const ScaleLayout& layout, const GroupStart& start) {
-    return uint32_t(start.scales) / uint32_t(layout.group_rows) * layout.group_stride + start.index * layout.group_index_stride;
+    const uint32_t rows = uint32_t(start.scales) >> log2_of(uint32_t(layout.group_rows));
+    return rows * layout.group_stride + start.index * layout.group_index_stride;
 }
 
 }  // namespace mxq

@@ -29,6 +29,7 @@ struct Arguments {
     uint32_t down, across;  // blocks of a matrix; of groups, how many there may be of all, and beside or below each other
     GroupSumUnits units;
     RebaseGrid grid;
+    bool words;  // scales are read by fours
 };
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
@@ -117,23 +118,27 @@ struct ScalePlace {
 };
 
 // The four scales of a line of the thread's tile.
-__device__ __forceinline__ uint32_t load_scales(const RebaseCall& call, const RebaseTile& tile, const ScalePlace& place) {
-    if (place.line >= tile.lines) return 0;
-    const uint8_t* const from = call.from.scales + tile.scales + place.column * tile.next_scales;
-    return rebase_scale_word(call.from.layout, from + scales_of_line(call.from.layout, uint32_t(place.line)),
-                             tile.scaled - place.column * kRebaseTile);
+__device__ __forceinline__ uint32_t load_scales(const Arguments& args, const RebaseTile& tile, bool words, int column, int line) {
+    const ScaleLayout& layout = args.call.from.layout;
+    if (line >= tile.lines) return 0;
+    const uint8_t* const from = args.call.from.scales + tile.scales + column * tile.next_scales;
+    return rebase_scale_word(layout, words, from + scales_of_line(layout, uint32_t(line)), tile.scaled - column * kRebaseTile);
 }
 
 // The largest scale of all lines of the thread's tile. All threads of the block call it.
 template <class E>
-__device__ __forceinline__ uint32_t largest_of_tile(const RebaseCall& call, const RebaseTile& tile, const ScalePlace& place) {
+__device__ __forceinline__ uint32_t largest_of_tile(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
     __shared__ uint32_t of_warps[kRebaseThreads / 32][kRebaseTiles];
-    uint32_t largest = 0;
+    uint32_t words[kRebaseQuarters], largest = 0;
+    const auto load = [&](bool by_words) {  // all in flight at once
 #pragma unroll
-    for (int quarter = 0; quarter < kRebaseQuarters; quarter++) {
-        const int line = quarter * kRebaseLines + place.line % kRebaseLines;
-        largest = max(largest, rebase_line_scale<E>(call, load_scales(call, tile, {place.column, line})));
-    }
+        for (int i = 0; i < kRebaseQuarters; i++)
+            words[i] = load_scales(args, tile, by_words, place.column, i * kRebaseLines + place.line % kRebaseLines);
+    };
+    if (args.words) load(true);
+    else load(false);
+#pragma unroll
+    for (const uint32_t word : words) largest = max(largest, rebase_line_scale<E>(args.call, word));
 #pragma unroll
     for (int lanes = 8; lanes < 32; lanes *= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
     of_warps[threadIdx.x / 32][place.column] = largest;
@@ -167,27 +172,44 @@ __device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, Wa
 
 __device__ __forceinline__ uint32_t row_index() { return blockIdx.z * gridDim.y + blockIdx.y; }
 
-// Which of the blocks of its expert or group a block of threads is, down and across. False: none. All threads of the block call it.
-template <bool grouped>
-__device__ __forceinline__ bool find_scope(const Arguments& args, RebaseScope& scope, uint32_t& down, uint32_t& across) {
-    if constexpr (!grouped) {
-        const uint32_t row = row_index(), matrix = args.call.from.matrices == 1 ? 0 : row / args.down;
-        scope = {matrix, 0, {}, {}};
-        down = row - matrix * args.down, across = blockIdx.x;
-        return matrix < args.call.from.matrices && down < args.down;
-    } else {
-        __shared__ TileGroup group;
-        const bool along = args.call.grouping == Grouping::Contraction;
-        const uint32_t slab = along ? blockIdx.x : row_index(), beside = along ? row_index() : blockIdx.x;
-        if (slab >= args.down || beside >= args.across) return false;  // of a grid that is larger than the work
-        if (threadIdx.x < 32) find_slab(args.call.grouped, args.units, slab, group);
-        __syncthreads();
-        scope = {0, group.rows, {group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]},
-                 {group.index, 0, group.starts[kRowwiseCodes], group.starts[kRowwiseScales]}};
-        const uint32_t place = slab - group.first_slab;
-        down = along ? beside : place, across = along ? place : beside;
-        return group.index >= 0;
+// The first tile of a block of threads and its first line there. `lines` counts the expert's or group's 32 lines.
+struct BlockPlace {
+    RebaseTile tile;
+    int line;
+};
+template <Grouping grouping>
+__device__ __forceinline__ BlockPlace place_of_block(const Arguments& args, const RebaseScope& scope, uint32_t lines,
+                                                     uint32_t across) {
+    return {rebase_tile<grouping>(args.call, args.grid, scope, lines / kRebaseQuarters, across * kRebaseTiles),
+            int(lines % kRebaseQuarters * kRebaseLines)};
+}
+
+// False: there is nothing for the block. All its threads call it.
+__device__ __forceinline__ bool find_in_matrix(const Arguments& args, BlockPlace& place) {
+    const uint32_t row = row_index(), matrix = args.call.from.matrices == 1 ? 0 : row / args.down, lines = row - matrix * args.down;
+    if (matrix >= args.call.from.matrices || lines >= args.down) return false;
+    place = place_of_block<Grouping::None>(args, {matrix, 0, {}, {}}, lines, blockIdx.x);
+    return true;
+}
+template <Grouping grouping>
+__device__ __forceinline__ bool find_in_groups(const Arguments& args, BlockPlace& place) {
+    __shared__ TileGroup group;
+    __shared__ BlockPlace found;
+    constexpr bool along = grouping == Grouping::Contraction;
+    const uint32_t slab = along ? blockIdx.x : row_index(), beside = along ? row_index() : blockIdx.x;
+    if (slab >= args.down || beside >= args.across) return false;  // of a grid that is larger than the work
+    if (threadIdx.x < 32) {
+        find_slab(args.call.grouped, args.units, slab, group);
+        __syncwarp();
+        const RebaseScope scope{0, group.rows, {group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]},
+                                {group.index, 0, group.starts[kRowwiseCodes], group.starts[kRowwiseScales]}};
+        const uint32_t in_group = slab - group.first_slab;
+        const BlockPlace of_block = place_of_block<grouping>(args, scope, along ? beside : in_group, along ? in_group : beside);
+        if (threadIdx.x == 0) found = of_block;
     }
+    __syncthreads();
+    place = found;
+    return group.index >= 0;
 }
 
 // Blocks that share an SM. Codes of less than eight bits leave registers for one more; below sm_89 they are converted in software,
@@ -199,27 +221,29 @@ constexpr int kSmBlocks = 4;
 constexpr int kSmBlocks = bits < 8 ? 6 : 5;
 #endif
 
-// Two kernels: what groups need before their first code would cost matrices up to 5 points of a copy.
-template <class E, bool wide, bool grouped>
+// A kernel for each grouping: what groups need before their first code would cost matrices up to 5 points of a copy.
+template <class E, bool wide, Grouping grouping>
 __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_kernel(const __grid_constant__ Arguments args) {
     __shared__ WarpBlocks<E> blocks[kRebaseThreads / 32];
-    RebaseScope scope;
-    uint32_t down, across;
-    if (!find_scope<grouped>(args, scope, down, across)) return;
     const RebaseCall& call = args.call;
-    const uint32_t tile_down = down / kRebaseQuarters, tile_across = across * kRebaseTiles;
-    const RebaseTile tile = grouped ? tile_of_group(call, args.grid, scope, tile_down, tile_across)
-                                    : tile_of_matrix(call, args.grid, scope.matrix, tile_down, tile_across);
-    const int first = down % kRebaseQuarters * kRebaseLines, line = first + rebase_line(threadIdx.x);
-    const int code = rebase_code(threadIdx.x);
+    constexpr bool grouped = grouping != Grouping::None;
+    BlockPlace of_block;
+    if constexpr (grouped) {
+        if (!find_in_groups<grouping>(args, of_block)) return;
+    } else {
+        if (!find_in_matrix(args, of_block)) return;
+    }
+    const auto& [tile, first] = of_block;
+    const int line = first + rebase_line(threadIdx.x), code = rebase_code(threadIdx.x);
     Piece<E::bits> pieces[kWarpLines];  // first, since scales are waited for one by one
     if (!call.keeps_codes)
         load_codes<E, wide>(call.from.codes + tile.codes + line * call.from.line_bytes + code / 8 * E::bits, call.from.line_bytes,
                             tile.lines - line, tile.length - code, pieces);
     const ScalePlace place{rebase_scale_tile(threadIdx.x), first + rebase_scale_line(threadIdx.x)};
-    const uint32_t word = load_scales(call, tile, place);
+    const uint32_t word = args.words ? load_scales(args, tile, true, place.column, place.line)
+                                     : load_scales(args, tile, false, place.column, place.line);
     uint32_t largest;
-    if (!grouped && call.to.layout.tile_rows > 1) largest = largest_of_tile<E>(call, tile, place);
+    if (!grouped && call.to.layout.tile_rows > 1) largest = largest_of_tile<E>(args, tile, place);
     else largest = rebase_line_scale<E>(call, word);
     store_scale(call, tile, place, largest);
     if (call.keeps_codes) return;
@@ -246,7 +270,7 @@ Arguments arguments_of(const RebaseCall& call) {
     const bool by_codes = call.grouping == Grouping::Contraction;
     const uint32_t slab = by_codes ? kRebaseLength : kRebaseLines;
     const int64_t down = call.grouping == Grouping::None ? lines : slabs_bound(call.grouped, slab);
-    Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : lengths), {}, rebase_grid(call)};
+    Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : lengths), {}, rebase_grid(call), has_scale_words(call)};
     for (uint32_t& unit : args.units.at) unit = 1;
     args.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
     args.units.at[kSourceScales] = uint32_t(call.from.units.scales);
@@ -254,6 +278,17 @@ Arguments arguments_of(const RebaseCall& call) {
     args.units.at[kRowwiseScales] = uint32_t(call.to.units.scales);
     args.units.slab_log2 = uint32_t(std::countr_zero(slab));
     return args;
+}
+
+// Calls `use` with the kernels for lines that can be read at once and for others.
+template <class Use>
+void with_kernel(const RebaseCall& call, const Use& use) {
+    with_element(call.from.element, [&]<class E>(E) {
+        const auto with = [&]<Grouping grouping>() { use(rebase_kernel<E, true, grouping>, rebase_kernel<E, false, grouping>); };
+        if (call.grouping == Grouping::None) with.template operator()<Grouping::None>();
+        else if (call.grouping == Grouping::Rows) with.template operator()<Grouping::Rows>();
+        else with.template operator()<Grouping::Contraction>();
+    });
 }
 
 }  // namespace
@@ -265,20 +300,17 @@ void rebase(const Context& context, const RebaseCall& call, void* stream) {
     const bool by_codes = call.grouping == Grouping::Contraction;  // blocks that follow each other go along the codes
     const dim3 grid = by_codes ? grid_of_rows(rows, args.across) : grid_of_rows(args.across, rows);
     const auto start = [&](auto kernel) { launch(context, kernel, "rebase", grid, dim3(kRebaseThreads), 0, stream, args); };
-    const bool wide = is_wide_source(call.from);
-    with_element(call.from.element, [&]<class E>(E) {
-        if (call.grouping == Grouping::None) start(wide ? rebase_kernel<E, true, false> : rebase_kernel<E, false, false>);
-        else start(wide ? rebase_kernel<E, true, true> : rebase_kernel<E, false, true>);
-    });
+    with_kernel(call, [&](auto wide, auto narrow) { start(is_wide_source(call.from) ? wide : narrow); });
 }
 
 void load_rebase() {
     const auto load = [](auto... kernels) { (load_kernel(reinterpret_cast<const void*>(kernels), 0), ...); };
+    RebaseCall call{};
     for (const Element element : kElements)
-        with_element(element, [&]<class E>(E) {
-            load(rebase_kernel<E, true, false>, rebase_kernel<E, false, false>, rebase_kernel<E, true, true>,
-                 rebase_kernel<E, false, true>);
-        });
+        for (const Grouping grouping : {Grouping::None, Grouping::Rows, Grouping::Contraction}) {
+            call.from.element = element, call.grouping = grouping;
+            with_kernel(call, load);
+        }
 }
 
 }  // namespace mxq::cuda

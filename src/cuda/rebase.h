@@ -27,8 +27,8 @@ struct RebaseCall {
 
 // The expert or group that a tile is part of.
 struct RebaseScope {
-    int64_t matrix;       // 0 with groups
-    int64_t rows;         // of the group
+    uint32_t matrix;      // 0 with groups
+    uint32_t rows;        // of the group
     GroupStart from, to;
 };
 
@@ -52,26 +52,6 @@ struct RebaseStep {
 struct RebaseGrid {
     RebaseStep matrix, down, across;
 };
-
-// Lines and codes of a line that the operand has in a scope.
-MXQ_HD int64_t lines_of_scope(const RebaseCall& call, const RebaseScope& scope) {
-    return call.grouping == Grouping::Rows ? scope.rows : call.from.lines;
-}
-MXQ_HD int64_t length_of_scope(const RebaseCall& call, const RebaseScope& scope) {
-    return call.grouping == Grouping::Contraction ? round_up_to_power(scope.rows, call.from.units.codes) : call.from.length;
-}
-MXQ_HD int64_t written_lines(const RebaseCall& call, const RebaseScope& scope) {
-    return call.grouping == Grouping::Rows ? round_up_to_power(scope.rows, call.to.units.scales) : call.to.lines;
-}
-
-// Codes that have a scale. Compact square tiles are there for a group's rows, all else for its padding too.
-MXQ_HD int64_t scaled_length(const RebaseCall& call, const RebaseScope& scope) {
-    const ScaleLayout& layout = call.from.layout;
-    const int64_t length = length_of_scope(call, scope);
-    if (call.grouping != Grouping::Contraction || layout.tile_rows <= 1) return length;
-    const int64_t of_tiles = round_up_to_power(scope.rows, layout.block);
-    return length < of_tiles ? length : of_tiles;
-}
 
 // By an expert, and by so many lines and codes, multiples of 128.
 inline RebaseStep rebase_step(const RebaseCall& call, int64_t matrix, int32_t lines, int32_t codes) {
@@ -101,39 +81,50 @@ MXQ_HD void advance(RebaseTile& tile, const RebaseStep& step, uint32_t times) {
     tile.scaled -= step.length * int32_t(times);
 }
 
-// Where a group's codes start in an operand, in bytes.
-MXQ_HD int64_t codes_of_group(const RebaseCall& call, const GemmOperand& operand, const GroupStart& start) {
-    return call.grouping == Grouping::Rows ? start.codes * operand.line_bytes
-                                           : int64_t(uint32_t(start.codes) / 8) * operand.bits;
+MXQ_HD int32_t round_up_rows(uint32_t rows, int64_t power_of_two) {
+    return int32_t((rows + uint32_t(power_of_two) - 1) & ~(uint32_t(power_of_two) - 1));
 }
 
-MXQ_HD RebaseTile tile_of_matrix(const RebaseCall& call, const RebaseGrid& grid, int64_t matrix, uint32_t down, uint32_t across) {
-    RebaseTile tile{0, 0, 0, 0, int32_t(call.from.lines), int32_t(call.from.length), int32_t(call.from.length),
-                    int32_t(call.to.lines), grid.across.scales, grid.across.to_scales};
-    if (matrix > 0) advance(tile, grid.matrix, uint32_t(matrix));
-    advance(tile, grid.down, down);
-    advance(tile, grid.across, across);
+// A scope's first tile. Groups differ in where they start and in their rows, which are lines, or codes of a line.
+template <Grouping grouping>
+MXQ_HD RebaseTile first_tile(const RebaseCall& call, const RebaseGrid& grid, const RebaseScope& scope) {
+    const GemmOperand &from = call.from, &to = call.to;
+    RebaseTile tile{0, 0, 0, 0, int32_t(from.lines), int32_t(from.length), int32_t(from.length), int32_t(to.lines),
+                    grid.across.scales, grid.across.to_scales};
+    if constexpr (grouping == Grouping::None) {
+        if (scope.matrix > 0) advance(tile, grid.matrix, scope.matrix);
+        return tile;
+    }
+    const uint32_t codes = uint32_t(scope.from.codes), to_codes = uint32_t(scope.to.codes);
+    tile.scales = group_scale_offset(from.layout, scope.from);
+    if constexpr (grouping == Grouping::Rows) {
+        tile.lines = int32_t(scope.rows);
+        tile.to_lines = round_up_rows(scope.rows, to.units.scales);
+        tile.codes = codes * from.line_bytes;
+        tile.to_codes = to_codes * to.line_bytes;
+        tile.to_scales = uint32_t(scope.to.scales) * to.layout.columns;
+        tile.next_to_scales = tile.to_lines;
+    } else {
+        tile.length = tile.scaled = round_up_rows(scope.rows, from.units.codes);
+        // Compact square tiles are there for a group's rows, all else for its padding too.
+        const int32_t of_tiles = round_up_rows(scope.rows, from.layout.block);
+        if (from.layout.tile_rows > 1 && of_tiles < tile.scaled) tile.scaled = of_tiles;
+        tile.codes = codes / 8 * int64_t(from.bits);
+        tile.to_codes = to_codes;
+        tile.to_scales = to_codes / uint32_t(kWideBlock) * to.lines;
+    }
     return tile;
 }
 
-// Groups differ in where they start, in their rows, and in two steps that go by those.
-MXQ_HD RebaseTile tile_of_group(const RebaseCall& call, const RebaseGrid& grid, const RebaseScope& scope, uint32_t down,
-                                uint32_t across) {
-    const bool by_rows = call.grouping == Grouping::Rows;
-    const int64_t length = length_of_scope(call, scope), to_lines = written_lines(call, scope);
-    RebaseTile tile{codes_of_group(call, call.from, scope.from),
-                    group_scale_offset(call.from.layout, scope.from),
-                    codes_of_group(call, call.to, scope.to),
-                    by_rows ? call.to.layout.columns * scope.to.scales : scope.to.codes / kWideBlock * call.to.lines,
-                    int32_t(lines_of_scope(call, scope)),
-                    int32_t(length),
-                    int32_t(scaled_length(call, scope)),
-                    int32_t(to_lines),
-                    grid.across.scales,
-                    by_rows ? to_lines : grid.across.to_scales};
+// The tile below and beside so many of its scope.
+template <Grouping grouping>
+MXQ_HD RebaseTile rebase_tile(const RebaseCall& call, const RebaseGrid& grid, const RebaseScope& scope, uint32_t down,
+                              uint32_t across) {
+    RebaseTile tile = first_tile<grouping>(call, grid, scope);
     RebaseStep below = grid.down, beside = grid.across;
     beside.to_scales = tile.next_to_scales;
-    if (!by_rows && call.from.layout.swizzled) below.scales = round_up_to_power(length / kMxBlock, kSwizzleColumns) * kRebaseTile;
+    if (grouping == Grouping::Contraction && call.from.layout.swizzled)
+        below.scales = round_up_rows(uint32_t(tile.length), kRebaseTile) / int32_t(kMxBlock) * int64_t(kSwizzleRows);
     advance(tile, below, down);
     advance(tile, beside, across);
     return tile;
@@ -142,21 +133,34 @@ MXQ_HD RebaseTile tile_of_group(const RebaseCall& call, const RebaseGrid& grid, 
 // From a tile's first scale to a line's.
 MXQ_HD int64_t scales_of_line(const ScaleLayout& layout, uint32_t line) {
     if (layout.swizzled) return swizzle_in_tile(line, 0);
-    return (layout.tile_rows == 1 ? line : line / uint32_t(layout.tile_rows)) * layout.line_stride;
+    return (line >> log2_of(uint32_t(layout.tile_rows))) * layout.line_stride;
 }
 
-// The bytes of a line's four blocks, from the first one's; 0 for those that it does not have.
-MXQ_HD uint32_t rebase_scale_word(const ScaleLayout& layout, const uint8_t* from, int32_t scaled) {
-    if (scaled <= 0) return 0;
-    const int32_t blocks = scaled >= kRebaseTile ? 4 : (scaled + int32_t(kMxBlock) - 1) / int32_t(kMxBlock);
-    const uint32_t existing = ~0u >> (8 * (4 - blocks));
-    if (layout.block == kWideBlock) return *from * 0x01010101u & existing;
-    if ((layout.swizzled || blocks == 4) && reinterpret_cast<uintptr_t>(from) % 4 == 0)
-        return *reinterpret_cast<const uint32_t*>(from) & existing;
+// How many of a tile's four blocks a line has, by its codes from there on, and the bytes of those in a word.
+MXQ_HD int32_t blocks_of_tile(int32_t scaled) {
+    return scaled >= kRebaseTile ? 4 : scaled <= 0 ? 0 : (scaled + int32_t(kMxBlock) - 1) / int32_t(kMxBlock);
+}
+MXQ_HD uint32_t bytes_of_blocks(int32_t blocks) { return uint32_t((uint64_t(1) << (8 * blocks)) - 1); }
+
+// Whether the four scale bytes of a line in a tile are one word of memory wherever they are.
+inline bool has_scale_words(const RebaseCall& call) {
+    const ScaleLayout& layout = call.from.layout;
+    if (reinterpret_cast<uintptr_t>(call.from.scales) % 4 != 0) return false;
+    if (layout.swizzled) return true;
+    return call.grouping != Grouping::Contraction && layout.block == kMxBlock && layout.columns % 4 == 0 &&
+           layout.line_stride % 4 == 0;
+}
+
+// The bytes of a line's four blocks, from the first one's; 0 for those that it does not have. `words`: by has_scale_words.
+MXQ_HD uint32_t rebase_scale_word(const ScaleLayout& layout, bool words, const uint8_t* from, int32_t scaled) {
+    const int32_t blocks = blocks_of_tile(scaled);
+    if (blocks == 0) return 0;
     uint32_t word = 0;
-    for (int i = 0; i < 4; i++)
-        if (i < blocks) word |= uint32_t(from[i]) << (8 * i);
-    return word;
+    if (words) word = *reinterpret_cast<const uint32_t*>(from);
+    else if (layout.block == kWideBlock) word = *from * 0x01010101u;
+    else
+        for (int i = 0; i < 4; i++) word |= uint32_t(from[i < blocks ? i : 0]) << (8 * i);  // at once: others where there is none
+    return word & bytes_of_blocks(blocks);
 }
 
 // The scale that a line by itself would get; a tile gets the largest.

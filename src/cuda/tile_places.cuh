@@ -55,13 +55,15 @@ __device__ __noinline__ inline void find_slab(const GroupedRows& grouped, const 
                                               TileGroup& found) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count, share = (count + 31) / 32;
     const int begin = min(lane * share, count), end = min(begin + share, count);
-    uint32_t highest = 0;
+    uint32_t highest = begin < end ? 0 : ~0u;  // lanes without groups come last
 #pragma unroll 1
     for (int g = begin; g < end; g++) highest = max(highest, uint32_t(clamped_end(grouped, g)));
+    if (__any_sync(kAllLanes, highest < shift_up(highest))) {
 #pragma unroll 1
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const uint32_t other = __shfl_up_sync(kAllLanes, highest, distance);
-        if (lane >= distance) highest = max(highest, other);
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const uint32_t other = __shfl_up_sync(kAllLanes, highest, distance);
+            if (lane >= distance) highest = max(highest, other);
+        }
     }
     const uint32_t first_row = shift_up(highest);
 
@@ -69,7 +71,7 @@ __device__ __noinline__ inline void find_slab(const GroupedRows& grouped, const 
 #pragma unroll 1
     for (int g = begin; g < end; g++) walk.skip(units, walk.rows_of(grouped, g));
     uint32_t slabs = walk.slabs;
-#pragma unroll 1
+#pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
         const uint32_t other = __shfl_up_sync(kAllLanes, slabs, distance);
         if (lane >= distance) slabs += other;

@@ -92,6 +92,15 @@ __device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, u
 }
 #endif
 
+// Of a power of two.
+MXQ_HD int log2_of(uint32_t power) {
+#if defined(__CUDA_ARCH__)
+    return 31 - __clz(int(power));
+#else
+    return 31 - __builtin_clz(power);
+#endif
+}
+
 // Bits of `ones` where the mask has a one, of `zeros` elsewhere. (As one instruction: compilers narrow masks and use two.)
 MXQ_HD uint32_t select_bits(uint32_t mask, uint32_t ones, uint32_t zeros) {
 #if defined(__CUDA_ARCH__)

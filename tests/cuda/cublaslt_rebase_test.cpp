@@ -98,8 +98,10 @@ void check_places(const GemmProblem& p, const std::vector<int64_t>& rows) {
     described(p);
     const auto floats = [](const GemmOperand& operand) { return reinterpret_cast<const float*>(operand.scales); };
     const auto tile_at = [](const RebaseCall& pass, const RebaseScope& scope, uint32_t across) {
-        return pass.grouping == Grouping::None ? tile_of_matrix(pass, rebase_grid(pass), scope.matrix, 0, across)
-                                               : tile_of_group(pass, rebase_grid(pass), scope, 0, across);
+        const RebaseGrid grid = rebase_grid(pass);
+        if (pass.grouping == Grouping::None) return rebase_tile<Grouping::None>(pass, grid, scope, 0, across);
+        if (pass.grouping == Grouping::Rows) return rebase_tile<Grouping::Rows>(pass, grid, scope, 0, across);
+        return rebase_tile<Grouping::Contraction>(pass, grid, scope, 0, across);
     };
     const auto codes_at = [&](const RebaseCall& pass, const RebaseScope& scope) {
         return pass.to.codes + tile_at(pass, scope, 0).to_codes;
@@ -112,8 +114,8 @@ void check_places(const GemmProblem& p, const std::vector<int64_t>& rows) {
     GroupStart first{}, second{}, from_a{}, from_b{};
     for (size_t g = 0; g < rows.size(); ++g) {
         const Places places = places_of_group(call, first, second, rows[g]);
-        const RebaseScope a{0, rows[g], from_a, first};
-        const RebaseScope b = by_rows ? RebaseScope{int64_t(g), 0, {}, {}} : RebaseScope{0, rows[g], from_b, second};
+        const RebaseScope a{0, uint32_t(rows[g]), from_a, first};
+        const RebaseScope b = by_rows ? RebaseScope{uint32_t(g), 0, {}, {}} : RebaseScope{0, uint32_t(rows[g]), from_b, second};
         CHECK(places.b == (rebased.a.keeps_codes ? p.a.codes + first.codes * (by_rows ? p.a.line_bytes : 1)
                                                  : codes_at(rebased.a, a)));
         CHECK(places.a == codes_at(rebased.b, b));

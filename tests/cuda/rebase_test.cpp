@@ -40,7 +40,8 @@ void rebase_piece(const uint8_t* from, int count, const mxq::RebaseBlock<E>& blo
 uint32_t load_scales(const RebaseCall& call, const RebaseTile& tile, int line, int column) {
     if (line >= tile.lines) return 0;
     const uint8_t* const from = call.from.scales + tile.scales + column * tile.next_scales;
-    return mxq::cuda::rebase_scale_word(call.from.layout, from + scales_of_line(call.from.layout, static_cast<uint32_t>(line)),
+    return mxq::cuda::rebase_scale_word(call.from.layout, has_scale_words(call),
+                                        from + scales_of_line(call.from.layout, static_cast<uint32_t>(line)),
                                         tile.scaled - column * kRebaseTile);
 }
 
@@ -75,14 +76,12 @@ void rebase_block_of_threads(const RebaseCall& call, const RebaseTile& tile, int
         }
 }
 
+template <Grouping grouping>
 void rebase_scope(const RebaseCall& call, const RebaseScope& scope, int64_t lines, int64_t length) {
     const mxq::cuda::RebaseGrid grid = rebase_grid(call);
     for (uint32_t down = 0; down < mxq::ceil_div(lines, kRebaseLines); ++down)
         for (uint32_t across = 0; across < mxq::ceil_div(length, kRebaseLength); ++across) {
-            const uint32_t tile_down = down / kRebaseQuarters, tile_across = across * kRebaseTiles;
-            const RebaseTile tile = call.grouping == Grouping::None
-                                        ? tile_of_matrix(call, grid, scope.matrix, tile_down, tile_across)
-                                        : tile_of_group(call, grid, scope, tile_down, tile_across);
+            const RebaseTile tile = rebase_tile<grouping>(call, grid, scope, down / kRebaseQuarters, across * kRebaseTiles);
             for_each_element([&]<class E>(E) {
                 if (format_of<E> != call.from.format) return;
                 rebase_block_of_threads<E>(call, tile, static_cast<int>(down % kRebaseQuarters) * kRebaseLines);
@@ -92,16 +91,16 @@ void rebase_scope(const RebaseCall& call, const RebaseScope& scope, int64_t line
 
 void rebase_on_host(const RebaseCall& call) {
     if (call.grouping == Grouping::None) {
-        for (int64_t e = 0; e < call.from.matrices; ++e) rebase_scope(call, {e, 0, {}, {}}, call.to.lines, call.to.length);
+        for (uint32_t e = 0; e < call.from.matrices; ++e)
+            rebase_scope<Grouping::None>(call, {e, 0, {}, {}}, call.to.lines, call.to.length);
         return;
     }
     const auto groups = mxq::cpu::read_groups(call.grouped, "a");
     const auto from = mxq::cpu::group_starts(groups, call.from.units), to = mxq::cpu::group_starts(groups, call.to.units);
     for (size_t g = 0; g < groups.size(); ++g) {
-        const int64_t rows = groups[g].rows;
-        const bool by_rows = call.grouping == Grouping::Rows;
-        rebase_scope(call, {0, rows, from[g], to[g]}, by_rows ? rows : call.from.lines,
-                     by_rows ? call.to.length : mxq::round_up(rows, 128));
+        const RebaseScope scope{0, static_cast<uint32_t>(groups[g].rows), from[g], to[g]};
+        if (call.grouping == Grouping::Rows) rebase_scope<Grouping::Rows>(call, scope, scope.rows, call.to.length);
+        else rebase_scope<Grouping::Contraction>(call, scope, call.from.lines, mxq::round_up(scope.rows, 128));
     }
 }
 
