@@ -29,7 +29,7 @@ struct Arguments {
     uint32_t down, across;  // blocks of a matrix; of groups, how many there may be of all, and beside or below each other
     GroupSumUnits units;
     RebaseGrid grid;
-    bool words;  // scales are read by fours
+    int scale_access;
 };
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ struct ScalePlace {
     int column, line;
 };
 
-// The four scales of a line of the thread's tile.
+// The four scales of a line in a tile that is so many columns beside the first one.
 __device__ __forceinline__ uint32_t load_scales(const Arguments& args, const RebaseTile& tile, bool words, int column, int line) {
     const ScaleLayout& layout = args.call.from.layout;
     if (line >= tile.lines) return 0;
@@ -125,27 +125,57 @@ __device__ __forceinline__ uint32_t load_scales(const Arguments& args, const Reb
     return rebase_scale_word(layout, words, from + scales_of_line(layout, uint32_t(line)), tile.scaled - column * kRebaseTile);
 }
 
-// The largest scale of all lines of the thread's tile. All threads of the block call it.
+// The four scales of a thread's line, and the scale that replaces them.
+struct LineScales {
+    uint32_t word, largest;
+};
+
 template <class E>
-__device__ __forceinline__ uint32_t largest_of_tile(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
-    __shared__ uint32_t of_warps[kRebaseThreads / 32][kRebaseTiles];
-    uint32_t words[kRebaseQuarters], largest = 0;
-    const auto load = [&](bool by_words) {  // all in flight at once
+__device__ __forceinline__ LineScales scales_by_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
+    const uint32_t word = args.scale_access >= 4 ? load_scales(args, tile, true, place.column, place.line)
+                                                 : load_scales(args, tile, false, place.column, place.line);
+    return {word, rebase_line_scale<E>(args.call, word)};
+}
+
+// For 128x128 thread t loads the scales of line t in all four tiles; swizzled, those of lines t % 32 + 0, 32, 64 and 96 in tile
+// t / 32, which are next to each other too.
+__device__ __forceinline__ void load_tiles_scales(const Arguments& args, const RebaseTile& tile, uint32_t (&words)[4]) {
+    const ScaleLayout& layout = args.call.from.layout;
+    const int line = layout.swizzled ? threadIdx.x % 32 : threadIdx.x, column = layout.swizzled ? threadIdx.x / 32 : 0;
+    if (args.scale_access == 16 && tile.scaled >= kRebaseLength) {
+        const int64_t from = tile.scales + column * tile.next_scales + scales_of_line(layout, uint32_t(line));
+        uint4 v{};
+        if (line < tile.lines) v = *reinterpret_cast<const uint4*>(args.call.from.scales + from);
+        words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+        for (int i = 1; i < 4; i++)
+            if (layout.swizzled && line + 32 * i >= tile.lines) words[i] = 0;
+    } else {
+        for (int i = 0; i < 4; i++)
+            words[i] = load_scales(args, tile, args.scale_access >= 4, layout.swizzled ? column : i,
+                                   layout.swizzled ? line + 32 * i : line);
+    }
+}
+
+// The scale is the same for all lines of a tile. All threads of the block call it.
+template <class E>
+__device__ __forceinline__ LineScales scales_by_tile(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
+    __shared__ uint32_t maxima[4][kRebaseTiles];  // of 32 lines
+    if (threadIdx.x < kRebaseTile) {
+        const int warp = threadIdx.x / 32;
+        uint32_t words[4];
+        load_tiles_scales(args, tile, words);
 #pragma unroll
-        for (int i = 0; i < kRebaseQuarters; i++)
-            words[i] = load_scales(args, tile, by_words, place.column, i * kRebaseLines + place.line % kRebaseLines);
-    };
-    if (args.words) load(true);
-    else load(false);
-#pragma unroll
-    for (const uint32_t word : words) largest = max(largest, rebase_line_scale<E>(args.call, word));
-#pragma unroll
-    for (int lanes = 8; lanes < 32; lanes *= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
-    of_warps[threadIdx.x / 32][place.column] = largest;
+        for (int i = 0; i < 4; i++) {
+            const uint32_t largest = __reduce_max_sync(kAllLanes, rebase_line_scale<E>(args.call, words[i]));
+            if (threadIdx.x % 32 == 0) (args.call.from.layout.swizzled ? maxima[i][warp] : maxima[warp][i]) = largest;
+        }
+    }
+    const uint32_t word = scales_by_line<E>(args, tile, place).word;
     __syncthreads();
+    uint32_t largest = 0;
 #pragma unroll
-    for (int w = 0; w < kRebaseThreads / 32; w++) largest = max(largest, of_warps[w][place.column]);
-    return largest;
+    for (int w = 0; w < 4; w++) largest = max(largest, maxima[w][place.column]);
+    return {word, largest};
 }
 
 // The fp32 scale of a tile or of a line of it, by the first of two threads. What pads a row of 128x128 scales to fours is +0.
@@ -240,11 +270,8 @@ __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_ker
         load_codes<E, wide>(call.from.codes + tile.codes + line * call.from.line_bytes + code / 8 * E::bits, call.from.line_bytes,
                             tile.lines - line, tile.length - code, pieces);
     const ScalePlace place{rebase_scale_tile(threadIdx.x), first + rebase_scale_line(threadIdx.x)};
-    const uint32_t word = args.words ? load_scales(args, tile, true, place.column, place.line)
-                                     : load_scales(args, tile, false, place.column, place.line);
-    uint32_t largest;
-    if (!grouped && call.to.layout.tile_rows > 1) largest = largest_of_tile<E>(args, tile, place);
-    else largest = rebase_line_scale<E>(call, word);
+    const auto [word, largest] = !grouped && call.to.layout.tile_rows > 1 ? scales_by_tile<E>(args, tile, place)
+                                                                          : scales_by_line<E>(args, tile, place);
     store_scale(call, tile, place, largest);
     if (call.keeps_codes) return;
     share_blocks<E>(word, largest, blocks[threadIdx.x / 32]);
@@ -270,7 +297,7 @@ Arguments arguments_of(const RebaseCall& call) {
     const bool by_codes = call.grouping == Grouping::Contraction;
     const uint32_t slab = by_codes ? kRebaseLength : kRebaseLines;
     const int64_t down = call.grouping == Grouping::None ? lines : slabs_bound(call.grouped, slab);
-    Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : lengths), {}, rebase_grid(call), has_scale_words(call)};
+    Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : lengths), {}, rebase_grid(call), scale_access(call)};
     for (uint32_t& unit : args.units.at) unit = 1;
     args.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
     args.units.at[kSourceScales] = uint32_t(call.from.units.scales);

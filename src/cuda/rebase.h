@@ -142,16 +142,18 @@ MXQ_HD int32_t blocks_of_tile(int32_t scaled) {
 }
 MXQ_HD uint32_t bytes_of_blocks(int32_t blocks) { return uint32_t((uint64_t(1) << (8 * blocks)) - 1); }
 
-// Whether the four scale bytes of a line in a tile are one word of memory wherever they are.
-inline bool has_scale_words(const RebaseCall& call) {
+// How many bytes of scales can be read at once wherever a tile is: a line's four blocks are a word. 16 are those of four tiles
+// beside each other, or of a swizzled tile's lines l, l + 32, l + 64 and l + 96.
+inline int scale_access(const RebaseCall& call) {
     const ScaleLayout& layout = call.from.layout;
-    if (reinterpret_cast<uintptr_t>(call.from.scales) % 4 != 0) return false;
-    if (layout.swizzled) return true;
-    return call.grouping != Grouping::Contraction && layout.block == kMxBlock && layout.columns % 4 == 0 &&
-           layout.line_stride % 4 == 0;
+    const uintptr_t at = reinterpret_cast<uintptr_t>(call.from.scales);
+    if (layout.swizzled) return at % 16 == 0 ? 16 : at % 4 == 0 ? 4 : 1;
+    if (call.grouping == Grouping::Contraction || layout.block != kMxBlock) return 1;
+    const uint64_t all = at | uint64_t(layout.columns) | uint64_t(layout.line_stride);
+    return all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 1;
 }
 
-// The bytes of a line's four blocks, from the first one's; 0 for those that it does not have. `words`: by has_scale_words.
+// The bytes of a line's four blocks, from the first one's; 0 for those that it does not have. `words`: they are read at once.
 MXQ_HD uint32_t rebase_scale_word(const ScaleLayout& layout, bool words, const uint8_t* from, int32_t scaled) {
     const int32_t blocks = blocks_of_tile(scaled);
     if (blocks == 0) return 0;

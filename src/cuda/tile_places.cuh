@@ -33,9 +33,7 @@ struct GroupWalk {
     static __device__ __forceinline__ uint32_t slabs_of(const GroupSumUnits& units, uint32_t rows) {
         return (rows + (1u << units.slab_log2) - 1) >> units.slab_log2;
     }
-    __device__ __forceinline__ uint32_t rows_of(const GroupedRows& grouped, int32_t group) const {
-        return max(uint32_t(clamped_end(grouped, group)), row) - row;
-    }
+    __device__ __forceinline__ uint32_t rows_up_to(uint32_t end) const { return max(end, row) - row; }
     __device__ __forceinline__ void skip(const GroupSumUnits& units, uint32_t rows) {
         row += rows;
         slabs += slabs_of(units, rows);
@@ -51,13 +49,15 @@ __device__ __forceinline__ uint32_t shift_up(uint32_t value) {
 
 // The group of slab `wanted`, by one warp. Each lane walks a share of the groups, its neighbours' shares before it: first
 // for its last end (ends out of order are clamped), then for its sums; the lane whose share has the slab walks once more.
-__device__ __noinline__ inline void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
-                                              TileGroup& found) {
+__device__ __forceinline__ void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
+                                          TileGroup& found) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count, share = (count + 31) / 32;
     const int begin = min(lane * share, count), end = min(begin + share, count);
-    uint32_t highest = begin < end ? 0 : ~0u;  // lanes without groups come last
+    const uint32_t first_end = begin < end ? uint32_t(clamped_end(grouped, begin)) : ~0u;  // lanes without groups come last
+    const auto end_of = [&](int g) { return g == begin ? first_end : uint32_t(clamped_end(grouped, g)); };
+    uint32_t highest = first_end;
 #pragma unroll 1
-    for (int g = begin; g < end; g++) highest = max(highest, uint32_t(clamped_end(grouped, g)));
+    for (int g = begin + 1; g < end; g++) highest = max(highest, end_of(g));
     if (__any_sync(kAllLanes, highest < shift_up(highest))) {
 #pragma unroll 1
         for (int distance = 1; distance < 32; distance *= 2) {
@@ -69,7 +69,7 @@ __device__ __noinline__ inline void find_slab(const GroupedRows& grouped, const 
 
     GroupWalk walk{first_row, 0, {}};
 #pragma unroll 1
-    for (int g = begin; g < end; g++) walk.skip(units, walk.rows_of(grouped, g));
+    for (int g = begin; g < end; g++) walk.skip(units, walk.rows_up_to(end_of(g)));
     uint32_t slabs = walk.slabs;
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -83,11 +83,11 @@ __device__ __noinline__ inline void find_slab(const GroupedRows& grouped, const 
     if (lane == owner) {
         walk = {first_row, first_slab, {}};
         int g = begin;
-        uint32_t rows = walk.rows_of(grouped, g);
+        uint32_t rows = walk.rows_up_to(end_of(g));
 #pragma unroll 1
         while (walk.slabs + GroupWalk::slabs_of(units, rows) <= wanted) {
             walk.skip(units, rows);
-            rows = walk.rows_of(grouped, ++g);
+            rows = walk.rows_up_to(end_of(++g));
         }
         found.index = g;
         found.rows = rows;

@@ -40,7 +40,7 @@ void rebase_piece(const uint8_t* from, int count, const mxq::RebaseBlock<E>& blo
 uint32_t load_scales(const RebaseCall& call, const RebaseTile& tile, int line, int column) {
     if (line >= tile.lines) return 0;
     const uint8_t* const from = call.from.scales + tile.scales + column * tile.next_scales;
-    return mxq::cuda::rebase_scale_word(call.from.layout, has_scale_words(call),
+    return mxq::cuda::rebase_scale_word(call.from.layout, scale_access(call) >= 4,
                                         from + scales_of_line(call.from.layout, static_cast<uint32_t>(line)),
                                         tile.scaled - column * kRebaseTile);
 }
