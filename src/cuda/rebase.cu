@@ -1,16 +1,16 @@
 // rebase: MX codes under scales of 32 to FP8 codes under fp32 scales of 1x128 or 128x128, for products on FP8 tensor cores.
 //
-// A block of threads takes 32 lines of four tiles of 128 x 128 that are beside each other, so that a warp reads and writes 512
-// codes of a line at once: with a tile's 128 of four lines at once memory gives 76 to 88% of what it gives to a copy, with 512
-// 91 to 92% (movement alone, 32768 x 7168, one H200). Where there are groups one warp finds the block's; where the block's tiles
-// lie all threads find by themselves, since waiting for one that does took 37% of a warp's time. Then each warp works alone on
-// its four lines, from memory to registers and back:
+// A block of threads takes half of two tiles of 128 x 128 that are beside each other, so that a warp reads and writes 256 codes
+// of two lines at once: with 128 codes of four lines at once memory gives 76 to 88% of what it gives to a copy, with more 91 to
+// 92% (movement alone, 32768 x 7168, one H200). Where there are groups one warp finds the block's place; else all threads do,
+// since waiting for one takes longer. Then each warp works alone on its eight lines, from memory to registers and back:
 //
-//     codes    lane 0, 1, ...: 16 of a line each, half a block of 32; four lines in flight before the first use
+//     codes    lane 0, 1, ...: 16 of a line each, half a block of 32; four accesses in flight before the first use
 //     scales   a lane has two of a tile's four, of one of the lines: the tile's fp32 scale, and what moves the codes of both
 //              blocks -> shared memory -> the lanes that have those codes
 //
-// For scales of 128x128 every block reads all scales of its four tiles, and the warps meet at their maxima.
+// For scales of 128x128 a block reads the scales of both halves of its tiles, a thread one line of one tile, and the warps meet at
+// their maxima.
 //
 // Bytes an element: 0.53 to 1.03 read, 1.03 written (1.00 for 128x128).
 #include "cuda/device.h"
@@ -29,7 +29,7 @@ struct Arguments {
     uint32_t down, across;  // blocks of a matrix; of groups, how many there may be of all, and beside or below each other
     GroupSumUnits units;
     RebaseGrid grid;
-    int scale_access;
+    bool words;  // scales are read by fours
 };
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
@@ -67,15 +67,15 @@ __device__ __forceinline__ Piece<bits> load_some(const uint8_t* from, int count)
     return piece;
 }
 
-// Of a warp's lines, from the first one's on; what does not exist is zero. `lines` and `count`: how many lines there are, and
-// how many of the thread's codes.
+// Of a thread's lines, from the first one's on; what does not exist is zero. `lines` and `count`: how many lines there are from
+// there on, and how many of the thread's codes.
 template <class E, bool wide>
 __device__ __forceinline__ void load_codes(const uint8_t* from, int64_t line_bytes, int lines, int count,
-                                           Piece<E::bits> (&pieces)[kWarpLines]) {
+                                           Piece<E::bits> (&pieces)[kRebaseAccesses]) {
 #pragma unroll
-    for (int i = 0; i < kWarpLines; i++, from += line_bytes) {
+    for (int i = 0; i < kRebaseAccesses; i++, from += kAccessLines * line_bytes) {
         pieces[i] = {};
-        if (i >= lines || count <= 0) continue;
+        if (i * kAccessLines >= lines || count <= 0) continue;
         if constexpr (wide) pieces[i] = load_whole<E::bits>(from);
         else pieces[i] = load_some<E::bits>(from, min(count, kRebaseCodes));
     }
@@ -102,11 +102,11 @@ using WarpBlocks = RebaseBlock<E>[kWarpLines][kRebaseLength / kMxBlock];
 
 template <class E>
 __device__ __forceinline__ void store_codes(uint8_t* to, int64_t line_bytes, int lines, bool exists,
-                                            const Piece<E::bits> (&pieces)[kWarpLines], const WarpBlocks<E>& blocks) {
+                                            const Piece<E::bits> (&pieces)[kRebaseAccesses], const WarpBlocks<E>& blocks) {
 #pragma unroll
-    for (int i = 0; i < kWarpLines; i++, to += line_bytes) {
-        const uint4 codes = move_piece<E>(pieces[i], blocks[i][threadIdx.x % 32 / 2]);
-        if (exists && i < lines) *reinterpret_cast<uint4*>(to) = codes;
+    for (int i = 0; i < kRebaseAccesses; i++, to += kAccessLines * line_bytes) {
+        const uint4 codes = move_piece<E>(pieces[i], blocks[rebase_line(threadIdx.x % 32, i)][threadIdx.x % kLineLanes / 2]);
+        if (exists && i * kAccessLines < lines) *reinterpret_cast<uint4*>(to) = codes;
     }
 }
 
@@ -118,11 +118,12 @@ struct ScalePlace {
 };
 
 // The four scales of a line in a tile that is so many columns beside the first one.
-__device__ __forceinline__ uint32_t load_scales(const Arguments& args, const RebaseTile& tile, bool words, int column, int line) {
+__device__ __forceinline__ uint32_t load_scales(const Arguments& args, const RebaseTile& tile, int column, int line) {
     const ScaleLayout& layout = args.call.from.layout;
     if (line >= tile.lines) return 0;
-    const uint8_t* const from = args.call.from.scales + tile.scales + column * tile.next_scales;
-    return rebase_scale_word(layout, words, from + scales_of_line(layout, uint32_t(line)), tile.scaled - column * kRebaseTile);
+    const uint8_t* const from = args.call.from.scales + tile.scales + column * tile.next_scales + scales_of_line(layout, uint32_t(line));
+    const int scaled = tile.scaled - column * kRebaseTile;
+    return args.words ? rebase_scale_word(layout, true, from, scaled) : rebase_scale_word(layout, false, from, scaled);
 }
 
 // The four scales of a thread's line, and the scale that replaces them.
@@ -132,53 +133,28 @@ struct LineScales {
 
 template <class E>
 __device__ __forceinline__ LineScales scales_by_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
-    const uint32_t word = args.scale_access >= 4 ? load_scales(args, tile, true, place.column, place.line)
-                                                 : load_scales(args, tile, false, place.column, place.line);
+    const uint32_t word = load_scales(args, tile, place.column, place.line);
     return {word, rebase_line_scale<E>(args.call, word)};
 }
 
-// For 128x128 thread t loads the scales of line t in all four tiles; swizzled, those of lines t % 32 + 0, 32, 64 and 96 in tile
-// t / 32, which are next to each other too.
-__device__ __forceinline__ void load_tiles_scales(const Arguments& args, const RebaseTile& tile, uint32_t (&words)[4]) {
-    const ScaleLayout& layout = args.call.from.layout;
-    const int line = layout.swizzled ? threadIdx.x % 32 : threadIdx.x, column = layout.swizzled ? threadIdx.x / 32 : 0;
-    if (args.scale_access == 16 && tile.scaled >= kRebaseLength) {
-        const int64_t from = tile.scales + column * tile.next_scales + scales_of_line(layout, uint32_t(line));
-        uint4 v{};
-        if (line < tile.lines) v = *reinterpret_cast<const uint4*>(args.call.from.scales + from);
-        words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
-        for (int i = 1; i < 4; i++)
-            if (layout.swizzled && line + 32 * i >= tile.lines) words[i] = 0;
-    } else {
-        for (int i = 0; i < 4; i++)
-            words[i] = load_scales(args, tile, args.scale_access >= 4, layout.swizzled ? column : i,
-                                   layout.swizzled ? line + 32 * i : line);
-    }
-}
-
-// The scale is the same for all lines of a tile. All threads of the block call it.
+// The scale is the same for all lines of a tile: thread t looks at line t / 2 of both halves. All threads of the block call it.
 template <class E>
 __device__ __forceinline__ LineScales scales_by_tile(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
-    __shared__ uint32_t maxima[4][kRebaseTiles];  // of 32 lines
-    if (threadIdx.x < kRebaseTile) {
-        const int warp = threadIdx.x / 32;
-        uint32_t words[4];
-        load_tiles_scales(args, tile, words);
+    __shared__ uint32_t words[kRebaseTile][kRebaseTiles], maxima[kRebaseThreads / 32][kRebaseTiles];
+    const int line = threadIdx.x / kRebaseTiles, column = threadIdx.x % kRebaseTiles;
+    const uint32_t loaded = words[line][column] = load_scales(args, tile, column, line);
+    uint32_t largest = rebase_line_scale<E>(args.call, loaded);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t largest = __reduce_max_sync(kAllLanes, rebase_line_scale<E>(args.call, words[i]));
-            if (threadIdx.x % 32 == 0) (args.call.from.layout.swizzled ? maxima[i][warp] : maxima[warp][i]) = largest;
-        }
-    }
-    const uint32_t word = scales_by_line<E>(args, tile, place).word;
+    for (int lanes = kRebaseTiles; lanes < 32; lanes *= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
+    if (threadIdx.x % 32 < kRebaseTiles) maxima[threadIdx.x / 32][threadIdx.x % 32] = largest;
     __syncthreads();
-    uint32_t largest = 0;
+    largest = 0;
 #pragma unroll
-    for (int w = 0; w < 4; w++) largest = max(largest, maxima[w][place.column]);
-    return {word, largest};
+    for (int w = 0; w < kRebaseThreads / 32; w++) largest = max(largest, maxima[w][place.column]);
+    return {words[place.line][place.column], largest};
 }
 
-// The fp32 scale of a tile or of a line of it, by the first of two threads. What pads a row of 128x128 scales to fours is +0.
+// The fp32 scale of a tile or of a line of it, by the first of two threads.
 __device__ __forceinline__ void store_scale(const RebaseCall& call, const RebaseTile& tile, const ScalePlace& place,
                                             uint32_t largest) {
     const bool share = call.to.layout.tile_rows > 1, exists = tile.length > place.column * kRebaseTile;
@@ -191,7 +167,7 @@ __device__ __forceinline__ void store_scale(const RebaseCall& call, const Rebase
 // Half of a line's four blocks.
 template <class E>
 __device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, WarpBlocks<E>& blocks) {
-    RebaseBlock<E>* const mine = &blocks[threadIdx.x % 32 / 8][threadIdx.x % 8 * 2];
+    RebaseBlock<E>* const mine = &blocks[rebase_scale_line(threadIdx.x % 32)][threadIdx.x % (2 * kRebaseTiles) * 2];
     const uint32_t half = word >> (threadIdx.x % 2 * 16);
     mine[0] = rebase_block<E>(half & 0xFF, largest);
     mine[1] = rebase_block<E>(half >> 8 & 0xFF, largest);
@@ -202,7 +178,7 @@ __device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, Wa
 
 __device__ __forceinline__ uint32_t row_index() { return blockIdx.z * gridDim.y + blockIdx.y; }
 
-// The first tile of a block of threads and its first line there. `lines` counts the expert's or group's 32 lines.
+// The first tile of a block of threads and its first line there. `lines` counts the halves of tiles in an expert or group.
 struct BlockPlace {
     RebaseTile tile;
     int line;
@@ -210,8 +186,8 @@ struct BlockPlace {
 template <Grouping grouping>
 __device__ __forceinline__ BlockPlace place_of_block(const Arguments& args, const RebaseScope& scope, uint32_t lines,
                                                      uint32_t across) {
-    return {rebase_tile<grouping>(args.call, args.grid, scope, lines / kRebaseQuarters, across * kRebaseTiles),
-            int(lines % kRebaseQuarters * kRebaseLines)};
+    return {rebase_tile<grouping>(args.call, args.grid, scope, lines / kRebaseHalves, across * kRebaseTiles),
+            int(lines % kRebaseHalves * kRebaseLines)};
 }
 
 // False: there is nothing for the block. All its threads call it.
@@ -264,8 +240,8 @@ __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_ker
         if (!find_in_matrix(args, of_block)) return;
     }
     const auto& [tile, first] = of_block;
-    const int line = first + rebase_line(threadIdx.x), code = rebase_code(threadIdx.x);
-    Piece<E::bits> pieces[kWarpLines];  // first, since scales are waited for one by one
+    const int line = first + rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x);
+    Piece<E::bits> pieces[kRebaseAccesses];  // first, since scales are waited for one by one
     if (!call.keeps_codes)
         load_codes<E, wide>(call.from.codes + tile.codes + line * call.from.line_bytes + code / 8 * E::bits, call.from.line_bytes,
                             tile.lines - line, tile.length - code, pieces);
@@ -293,11 +269,11 @@ bool is_wide_source(const GemmOperand& from) {
 }
 
 Arguments arguments_of(const RebaseCall& call) {
-    const int64_t lines = ceil_div(call.to.lines, kRebaseLines), lengths = ceil_div(call.to.length, kRebaseLength);
+    const int64_t lines = ceil_div(call.to.lines, kRebaseLines);
     const bool by_codes = call.grouping == Grouping::Contraction;
     const uint32_t slab = by_codes ? kRebaseLength : kRebaseLines;
     const int64_t down = call.grouping == Grouping::None ? lines : slabs_bound(call.grouped, slab);
-    Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : lengths), {}, rebase_grid(call), scale_access(call)};
+    Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : blocks_across(call)), {}, rebase_grid(call), has_scale_words(call)};
     for (uint32_t& unit : args.units.at) unit = 1;
     args.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
     args.units.at[kSourceScales] = uint32_t(call.from.units.scales);

@@ -142,15 +142,12 @@ MXQ_HD int32_t blocks_of_tile(int32_t scaled) {
 }
 MXQ_HD uint32_t bytes_of_blocks(int32_t blocks) { return uint32_t((uint64_t(1) << (8 * blocks)) - 1); }
 
-// How many bytes of scales can be read at once wherever a tile is: a line's four blocks are a word. 16 are those of four tiles
-// beside each other, or of a swizzled tile's lines l, l + 32, l + 64 and l + 96.
-inline int scale_access(const RebaseCall& call) {
+// Whether the four scale bytes of a line in a tile are one word of memory wherever they are.
+inline bool has_scale_words(const RebaseCall& call) {
     const ScaleLayout& layout = call.from.layout;
-    const uintptr_t at = reinterpret_cast<uintptr_t>(call.from.scales);
-    if (layout.swizzled) return at % 16 == 0 ? 16 : at % 4 == 0 ? 4 : 1;
-    if (call.grouping == Grouping::Contraction || layout.block != kMxBlock) return 1;
-    const uint64_t all = at | uint64_t(layout.columns) | uint64_t(layout.line_stride);
-    return all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 1;
+    if (reinterpret_cast<uintptr_t>(call.from.scales) % 4 != 0) return false;
+    if (layout.swizzled) return true;
+    return call.grouping != Grouping::Contraction && layout.block == kMxBlock && (layout.columns | layout.line_stride) % 4 == 0;
 }
 
 // The bytes of a line's four blocks, from the first one's; 0 for those that it does not have. `words`: they are read at once.
@@ -171,20 +168,28 @@ MXQ_HD uint32_t rebase_line_scale(const RebaseCall& call, uint32_t word) {
     return call.keeps_codes ? word & 0xFF : rebased_scale<E>(word);
 }
 
-// A block of threads takes 32 lines of four tiles that are beside each other. Each warp has four of the lines, one after another:
+// A block of threads takes half of two tiles that are beside each other. Each warp has eight of the lines, two at once:
 //
-//     lane 0     16 codes, half a block of 32      lane 1, ...     the next 16      512 codes of a line at once
+//     lane 0..15     256 codes of a line, 16 each: half a block of 32      lane 16..31     of the next line
 //
 // A lane has half of a tile's four scales too, of line `rebase_scale_line` and tile `rebase_scale_tile`.
-constexpr int kRebaseThreads = 256, kRebaseTiles = 4, kWarpLines = 4, kRebaseCodes = 16;
-constexpr int kRebaseLines = kRebaseThreads / 32 * kWarpLines, kRebaseLength = kRebaseTiles * kRebaseTile;
-constexpr int kRebaseQuarters = kRebaseTile / kRebaseLines;  // of a tile
-static_assert(kRebaseLength == 32 * kRebaseCodes);
-MXQ_HD int rebase_line(uint32_t thread) { return int(thread / 32 * kWarpLines); }
-MXQ_HD int rebase_code(uint32_t thread) { return int(thread % 32 * kRebaseCodes); }
-MXQ_HD int rebase_scale_line(uint32_t thread) { return rebase_line(thread) + int(thread % 32 / 8); }
-MXQ_HD int rebase_scale_tile(uint32_t thread) { return int(thread % 8 / 2); }
-MXQ_HD int rebase_scale_half(uint32_t thread) { return int(thread % 2); }
+constexpr int kRebaseThreads = 256, kRebaseTiles = 2, kRebaseCodes = 16, kRebaseAccesses = 4;
+constexpr int kRebaseLength = kRebaseTiles * kRebaseTile, kLineLanes = kRebaseLength / kRebaseCodes;
+constexpr int kAccessLines = 32 / kLineLanes, kWarpLines = kRebaseAccesses * kAccessLines;
+constexpr int kRebaseLines = kRebaseThreads / 32 * kWarpLines, kRebaseHalves = kRebaseTile / kRebaseLines;
+static_assert(kRebaseHalves == 2 && kRebaseThreads == kRebaseTile * kRebaseTiles && 32 == kWarpLines * kRebaseTiles * 2);
+MXQ_HD int rebase_line(uint32_t thread, int access) {
+    return int(thread / 32 * kWarpLines) + access * kAccessLines + int(thread % 32 / kLineLanes);
+}
+MXQ_HD int rebase_code(uint32_t thread) { return int(thread % kLineLanes * kRebaseCodes); }
+MXQ_HD int rebase_scale_line(uint32_t thread) { return int(thread / (2 * kRebaseTiles)); }
+MXQ_HD int rebase_scale_tile(uint32_t thread) { return int(thread / 2 % kRebaseTiles); }
+
+// Blocks of threads across a whole line. Rows of 128x128 scales are padded: those that follow are written too, as +0.
+inline int64_t blocks_across(const RebaseCall& call) {
+    const ScaleLayout& layout = call.to.layout;
+    return ceil_div(layout.tile_rows > 1 ? layout.line_stride : layout.columns, kRebaseTiles);
+}
 
 // What the call writes, by its other members and without pointers: scales for one line or for 128 (`tile_lines`); lines, of a
 // group too, a multiple of `line_unit`, a power of two.

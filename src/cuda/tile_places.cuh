@@ -25,78 +25,56 @@ struct TileGroup {
     uint32_t starts[kGroupSums];
 };
 
-// What a lane knows while it walks its share of the groups. All sums stay below 2^32: 2^31 rows and 4096 paddings.
-struct GroupWalk {
-    uint32_t row, slabs;
-    uint32_t sums[kGroupSums];
-
-    static __device__ __forceinline__ uint32_t slabs_of(const GroupSumUnits& units, uint32_t rows) {
-        return (rows + (1u << units.slab_log2) - 1) >> units.slab_log2;
-    }
-    __device__ __forceinline__ uint32_t rows_up_to(uint32_t end) const { return max(end, row) - row; }
-    __device__ __forceinline__ void skip(const GroupSumUnits& units, uint32_t rows) {
-        row += rows;
-        slabs += slabs_of(units, rows);
-#pragma unroll
-        for (int i = 0; i < kGroupSums; i++) sums[i] += (rows + units.at[i] - 1) & ~(units.at[i] - 1);
-    }
-};
-
-__device__ __forceinline__ uint32_t shift_up(uint32_t value) {
+__device__ __forceinline__ uint32_t shift_up(uint32_t value, uint32_t into_lane_0) {
     const uint32_t before = __shfl_up_sync(kAllLanes, value, 1);
-    return threadIdx.x % 32 == 0 ? 0 : before;
+    return threadIdx.x % 32 == 0 ? into_lane_0 : before;
 }
 
-// The group of slab `wanted`, by one warp. Each lane walks a share of the groups, its neighbours' shares before it: first
-// for its last end (ends out of order are clamped), then for its sums; the lane whose share has the slab walks once more.
+template <Scan scan>
+__device__ __forceinline__ uint32_t scan_lanes(uint32_t value) {
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        const uint32_t other = __shfl_up_sync(kAllLanes, value, distance);
+        if (threadIdx.x % 32 >= distance) value = scan == Scan::Sum ? value + other : max(value, other);
+    }
+    return value;
+}
+
+// The group of slab `wanted`, by one warp: 32 groups at a time, a lane each, until the slab is passed. Ends out of order are
+// clamped. All sums stay below 2^32: 2^31 rows and 4096 paddings.
 __device__ __forceinline__ void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
                                           TileGroup& found) {
-    const int lane = threadIdx.x % 32, count = grouped.groups.count, share = (count + 31) / 32;
-    const int begin = min(lane * share, count), end = min(begin + share, count);
-    const uint32_t first_end = begin < end ? uint32_t(clamped_end(grouped, begin)) : ~0u;  // lanes without groups come last
-    const auto end_of = [&](int g) { return g == begin ? first_end : uint32_t(clamped_end(grouped, g)); };
-    uint32_t highest = first_end;
+    const int lane = threadIdx.x % 32, count = grouped.groups.count;
+    uint32_t row = 0, slab = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
+    int base = 0, owner = 32;
 #pragma unroll 1
-    for (int g = begin + 1; g < end; g++) highest = max(highest, end_of(g));
-    if (__any_sync(kAllLanes, highest < shift_up(highest))) {
-#pragma unroll 1
-        for (int distance = 1; distance < 32; distance *= 2) {
-            const uint32_t other = __shfl_up_sync(kAllLanes, highest, distance);
-            if (lane >= distance) highest = max(highest, other);
+    for (; base < count && owner == 32; base += 32) {
+        const bool exists = base + lane < count;
+        uint32_t end = exists ? uint32_t(clamped_end(grouped, base + lane)) : 0, before = shift_up(end, row);
+        if (__any_sync(kAllLanes, exists && end < before)) {
+            end = max(scan_lanes<Scan::Max>(end), row);
+            before = shift_up(end, row);
         }
-    }
-    const uint32_t first_row = shift_up(highest);
-
-    GroupWalk walk{first_row, 0, {}};
-#pragma unroll 1
-    for (int g = begin; g < end; g++) walk.skip(units, walk.rows_up_to(end_of(g)));
-    uint32_t slabs = walk.slabs;
+        end = max(end, before);
+        const uint32_t rows = end - before;
+        const uint32_t slabs = (rows + (1u << units.slab_log2) - 1) >> units.slab_log2;
+        const uint32_t passed = slab + scan_lanes<Scan::Sum>(slabs);
+        owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // a run of ones from lane 0
+        if (lane == owner) {
+            found.index = base + lane;
+            found.rows = rows;
+            found.first_slab = passed - slabs;
+        }
 #pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const uint32_t other = __shfl_up_sync(kAllLanes, slabs, distance);
-        if (lane >= distance) slabs += other;
-    }
-    const uint32_t first_slab = shift_up(slabs);
-    const uint32_t passed = __ballot_sync(kAllLanes, slabs <= wanted);  // a run of ones from lane 0
-    const int owner = __popc(passed);
-    if (lane > owner) walk = {};
-    if (lane == owner) {
-        walk = {first_row, first_slab, {}};
-        int g = begin;
-        uint32_t rows = walk.rows_up_to(end_of(g));
-#pragma unroll 1
-        while (walk.slabs + GroupWalk::slabs_of(units, rows) <= wanted) {
-            walk.skip(units, rows);
-            rows = walk.rows_up_to(end_of(++g));
-        }
-        found.index = g;
-        found.rows = rows;
-        found.first_slab = walk.slabs;
+        for (int i = 0; i < kGroupSums; i++)
+            if (lane < owner) sums[i] += (rows + units.at[i] - 1) & ~(units.at[i] - 1);
+        row = __shfl_sync(kAllLanes, end, 31);
+        slab = __shfl_sync(kAllLanes, passed, 31);
     }
     if (owner == 32 && lane == 0) found.index = -1;
 #pragma unroll
     for (int i = 0; i < kGroupSums; i++) {
-        const uint32_t sum = __reduce_add_sync(kAllLanes, walk.sums[i]);
+        const uint32_t sum = __reduce_add_sync(kAllLanes, sums[i]);
         if (lane == 0) found.starts[i] = sum;
     }
 }

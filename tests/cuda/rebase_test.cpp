@@ -40,7 +40,7 @@ void rebase_piece(const uint8_t* from, int count, const mxq::RebaseBlock<E>& blo
 uint32_t load_scales(const RebaseCall& call, const RebaseTile& tile, int line, int column) {
     if (line >= tile.lines) return 0;
     const uint8_t* const from = call.from.scales + tile.scales + column * tile.next_scales;
-    return mxq::cuda::rebase_scale_word(call.from.layout, scale_access(call) >= 4,
+    return mxq::cuda::rebase_scale_word(call.from.layout, has_scale_words(call),
                                         from + scales_of_line(call.from.layout, static_cast<uint32_t>(line)),
                                         tile.scaled - column * kRebaseTile);
 }
@@ -64,11 +64,11 @@ void rebase_block_of_threads(const RebaseCall& call, const RebaseTile& tile, int
         if (thread % 2 == 0 && (share ? line == 0 : exists && line < tile.to_lines))
             to[share ? 0 : line] = exists && line < tile.lines ? mxq::scale_value(largest) : 0.0f;
         for (int i = 0; i < 2; ++i)
-            blocks[in_block][thread % 8 * 2 + i] = mxq::rebase_block<E>(word >> (thread % 2 * 16 + i * 8) & 0xFF, largest);
+            blocks[in_block][thread % (2 * kRebaseTiles) * 2 + i] = mxq::rebase_block<E>(word >> (thread % 2 * 16 + i * 8) & 0xFF, largest);
     }
     for (int thread = 0; thread < kRebaseThreads && !call.keeps_codes; ++thread)
-        for (int i = 0; i < kWarpLines; ++i) {
-            const int in_block = rebase_line(thread) + i, line = first + in_block, code = rebase_code(thread);
+        for (int i = 0; i < kRebaseAccesses; ++i) {
+            const int in_block = rebase_line(thread, i), line = first + in_block, code = rebase_code(thread);
             if (line >= tile.to_lines || tile.length <= code / kRebaseTile * kRebaseTile) continue;
             const int count = line < tile.lines ? std::max(std::min(tile.length - code, kRebaseCodes), 0) : 0;
             rebase_piece<E>(call.from.codes + tile.codes + line * call.from.line_bytes + code / 8 * E::bits, count,
@@ -77,14 +77,14 @@ void rebase_block_of_threads(const RebaseCall& call, const RebaseTile& tile, int
 }
 
 template <Grouping grouping>
-void rebase_scope(const RebaseCall& call, const RebaseScope& scope, int64_t lines, int64_t length) {
+void rebase_scope(const RebaseCall& call, const RebaseScope& scope, int64_t lines, int64_t blocks) {
     const mxq::cuda::RebaseGrid grid = rebase_grid(call);
     for (uint32_t down = 0; down < mxq::ceil_div(lines, kRebaseLines); ++down)
-        for (uint32_t across = 0; across < mxq::ceil_div(length, kRebaseLength); ++across) {
-            const RebaseTile tile = rebase_tile<grouping>(call, grid, scope, down / kRebaseQuarters, across * kRebaseTiles);
+        for (uint32_t across = 0; across < blocks; ++across) {
+            const RebaseTile tile = rebase_tile<grouping>(call, grid, scope, down / kRebaseHalves, across * kRebaseTiles);
             for_each_element([&]<class E>(E) {
                 if (format_of<E> != call.from.format) return;
-                rebase_block_of_threads<E>(call, tile, static_cast<int>(down % kRebaseQuarters) * kRebaseLines);
+                rebase_block_of_threads<E>(call, tile, static_cast<int>(down % kRebaseHalves) * kRebaseLines);
             });
         }
 }
@@ -92,15 +92,15 @@ void rebase_scope(const RebaseCall& call, const RebaseScope& scope, int64_t line
 void rebase_on_host(const RebaseCall& call) {
     if (call.grouping == Grouping::None) {
         for (uint32_t e = 0; e < call.from.matrices; ++e)
-            rebase_scope<Grouping::None>(call, {e, 0, {}, {}}, call.to.lines, call.to.length);
+            rebase_scope<Grouping::None>(call, {e, 0, {}, {}}, call.to.lines, blocks_across(call));
         return;
     }
     const auto groups = mxq::cpu::read_groups(call.grouped, "a");
     const auto from = mxq::cpu::group_starts(groups, call.from.units), to = mxq::cpu::group_starts(groups, call.to.units);
     for (size_t g = 0; g < groups.size(); ++g) {
         const RebaseScope scope{0, static_cast<uint32_t>(groups[g].rows), from[g], to[g]};
-        if (call.grouping == Grouping::Rows) rebase_scope<Grouping::Rows>(call, scope, scope.rows, call.to.length);
-        else rebase_scope<Grouping::Contraction>(call, scope, call.from.lines, mxq::round_up(scope.rows, 128));
+        if (call.grouping == Grouping::Rows) rebase_scope<Grouping::Rows>(call, scope, scope.rows, blocks_across(call));
+        else rebase_scope<Grouping::Contraction>(call, scope, call.from.lines, mxq::ceil_div(scope.rows, kRebaseLength));
     }
 }
 
