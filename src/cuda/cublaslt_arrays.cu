@@ -198,8 +198,7 @@ __device__ void prepare_slab(const Prepare& args, uint32_t index) {
     __shared__ TileGroup group;
     const Pack& a = args.packs[0];
     const PackBlock block(a, index);
-    if (threadIdx.x < 32) find_slab(a.grouped, a.units, block.slab, group);
-    __syncthreads();
+    find_slab(a.grouped, a.units, block.slab, group);
     if (group.index < 0) return;
     if (args.zeroes) zero_padding(args.fill.call.p, args.fill.call.d_bytes, group, block.slab, block.part, a.parts);
     if (args.packs_a) pack(a, rows_of_group(a, group, block.slab), block.part);

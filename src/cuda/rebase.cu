@@ -112,18 +112,18 @@ __device__ __forceinline__ void store_codes(uint8_t* to, int64_t line_bytes, int
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------
 
-// A thread's place among the scales of a block: a tile, from its first one's on, and a line of it.
+// A line of a tile, which is so many columns beside the block's first one.
 struct ScalePlace {
     int column, line;
 };
 
-// The four scales of a line in a tile that is so many columns beside the first one.
-__device__ __forceinline__ uint32_t load_scales(const Arguments& args, const RebaseTile& tile, int column, int line) {
+__device__ __forceinline__ int scaled_codes(const RebaseTile& tile, const ScalePlace& place) {
+    return place.line < tile.lines ? tile.scaled - place.column * kRebaseTile : 0;
+}
+__device__ __forceinline__ LoadedScales load_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place, int half) {
     const ScaleLayout& layout = args.call.from.layout;
-    if (line >= tile.lines) return 0;
-    const uint8_t* const from = args.call.from.scales + tile.scales + column * tile.next_scales + scales_of_line(layout, uint32_t(line));
-    const int scaled = tile.scaled - column * kRebaseTile;
-    return args.words ? rebase_scale_word(layout, true, from, scaled) : rebase_scale_word(layout, false, from, scaled);
+    const int64_t from = tile.scales + place.column * tile.next_scales + scales_of_line(layout, uint32_t(place.line));
+    return load_scales(layout, args.words, args.call.from.scales + from, scaled_codes(tile, place), half);
 }
 
 // The four scales of a thread's line, and the scale that replaces them.
@@ -131,9 +131,12 @@ struct LineScales {
     uint32_t word, largest;
 };
 
+// Two threads have the same line, and may have loaded a half each. All threads of a warp call it.
 template <class E>
-__device__ __forceinline__ LineScales scales_by_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
-    const uint32_t word = load_scales(args, tile, place.column, place.line);
+__device__ __forceinline__ LineScales scales_by_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place,
+                                                     const LoadedScales& loaded) {
+    uint32_t word = scale_word(loaded, args.words, scaled_codes(tile, place), threadIdx.x % 2);
+    if (!args.words) word |= __shfl_xor_sync(kAllLanes, word, 1);
     return {word, rebase_line_scale<E>(args.call, word)};
 }
 
@@ -141,8 +144,11 @@ __device__ __forceinline__ LineScales scales_by_line(const Arguments& args, cons
 template <class E>
 __device__ __forceinline__ LineScales scales_by_tile(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
     __shared__ uint32_t words[kRebaseTile][kRebaseTiles], maxima[kRebaseThreads / 32][kRebaseTiles];
-    const int line = threadIdx.x / kRebaseTiles, column = threadIdx.x % kRebaseTiles;
-    const uint32_t loaded = words[line][column] = load_scales(args, tile, column, line);
+    const ScalePlace other{int(threadIdx.x % kRebaseTiles), int(threadIdx.x / kRebaseTiles)};
+    uint32_t loaded = 0;
+    for (int half = 0; half < (args.words ? 1 : 2); half++)
+        loaded |= scale_word(load_line(args, tile, other, half), args.words, scaled_codes(tile, other), half);
+    words[other.line][other.column] = loaded;
     uint32_t largest = rebase_line_scale<E>(args.call, loaded);
 #pragma unroll
     for (int lanes = kRebaseTiles; lanes < 32; lanes *= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
@@ -199,23 +205,22 @@ __device__ __forceinline__ bool find_in_matrix(const Arguments& args, BlockPlace
 }
 template <Grouping grouping>
 __device__ __forceinline__ bool find_in_groups(const Arguments& args, BlockPlace& place) {
-    __shared__ TileGroup group;
     __shared__ BlockPlace found;
+    __shared__ bool exists;
     constexpr bool along = grouping == Grouping::Contraction;
     const uint32_t slab = along ? blockIdx.x : row_index(), beside = along ? row_index() : blockIdx.x;
     if (slab >= args.down || beside >= args.across) return false;  // of a grid that is larger than the work
     if (threadIdx.x < 32) {
-        find_slab(args.call.grouped, args.units, slab, group);
-        __syncwarp();
+        const TileGroup group = find_slab(args.call.grouped, args.units, slab);
         const RebaseScope scope{0, group.rows, {group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]},
                                 {group.index, 0, group.starts[kRowwiseCodes], group.starts[kRowwiseScales]}};
         const uint32_t in_group = slab - group.first_slab;
         const BlockPlace of_block = place_of_block<grouping>(args, scope, along ? beside : in_group, along ? in_group : beside);
-        if (threadIdx.x == 0) found = of_block;
+        if (threadIdx.x == 0) found = of_block, exists = group.index >= 0;
     }
     __syncthreads();
     place = found;
-    return group.index >= 0;
+    return exists;
 }
 
 // Blocks that share an SM. Codes of less than eight bits leave registers for one more; below sm_89 they are converted in software,
@@ -224,7 +229,7 @@ template <int bits>
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
 constexpr int kSmBlocks = 4;
 #else
-constexpr int kSmBlocks = bits < 8 ? 6 : 5;
+constexpr int kSmBlocks = bits == 4 ? 6 : 5;
 #endif
 
 // A kernel for each grouping: what groups need before their first code would cost matrices up to 5 points of a copy.
@@ -241,13 +246,15 @@ __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_ker
     }
     const auto& [tile, first] = of_block;
     const int line = first + rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x);
-    Piece<E::bits> pieces[kRebaseAccesses];  // first, since scales are waited for one by one
+    const ScalePlace place{rebase_scale_tile(threadIdx.x), first + rebase_scale_line(threadIdx.x)};
+    const bool shared = !grouped && call.to.layout.tile_rows > 1;
+    Piece<E::bits> pieces[kRebaseAccesses];
     if (!call.keeps_codes)
         load_codes<E, wide>(call.from.codes + tile.codes + line * call.from.line_bytes + code / 8 * E::bits, call.from.line_bytes,
                             tile.lines - line, tile.length - code, pieces);
-    const ScalePlace place{rebase_scale_tile(threadIdx.x), first + rebase_scale_line(threadIdx.x)};
-    const auto [word, largest] = !grouped && call.to.layout.tile_rows > 1 ? scales_by_tile<E>(args, tile, place)
-                                                                          : scales_by_line<E>(args, tile, place);
+    LoadedScales loaded{};
+    if (!shared) loaded = load_line(args, tile, place, threadIdx.x % 2);
+    const auto [word, largest] = shared ? scales_by_tile<E>(args, tile, place) : scales_by_line<E>(args, tile, place, loaded);
     store_scale(call, tile, place, largest);
     if (call.keeps_codes) return;
     share_blocks<E>(word, largest, blocks[threadIdx.x / 32]);

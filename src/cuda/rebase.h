@@ -136,12 +136,6 @@ MXQ_HD int64_t scales_of_line(const ScaleLayout& layout, uint32_t line) {
     return (line >> log2_of(uint32_t(layout.tile_rows))) * layout.line_stride;
 }
 
-// How many of a tile's four blocks a line has, by its codes from there on, and the bytes of those in a word.
-MXQ_HD int32_t blocks_of_tile(int32_t scaled) {
-    return scaled >= kRebaseTile ? 4 : scaled <= 0 ? 0 : (scaled + int32_t(kMxBlock) - 1) / int32_t(kMxBlock);
-}
-MXQ_HD uint32_t bytes_of_blocks(int32_t blocks) { return uint32_t((uint64_t(1) << (8 * blocks)) - 1); }
-
 // Whether the four scale bytes of a line in a tile are one word of memory wherever they are.
 inline bool has_scale_words(const RebaseCall& call) {
     const ScaleLayout& layout = call.from.layout;
@@ -150,16 +144,30 @@ inline bool has_scale_words(const RebaseCall& call) {
     return call.grouping != Grouping::Contraction && layout.block == kMxBlock && (layout.columns | layout.line_stride) % 4 == 0;
 }
 
-// The bytes of a line's four blocks, from the first one's; 0 for those that it does not have. `words`: they are read at once.
-MXQ_HD uint32_t rebase_scale_word(const ScaleLayout& layout, bool words, const uint8_t* from, int32_t scaled) {
-    const int32_t blocks = blocks_of_tile(scaled);
-    if (blocks == 0) return 0;
-    uint32_t word = 0;
-    if (words) word = *reinterpret_cast<const uint32_t*>(from);
-    else if (layout.block == kWideBlock) word = *from * 0x01010101u;
-    else
-        for (int i = 0; i < 4; i++) word |= uint32_t(from[i < blocks ? i : 0]) << (8 * i);  // at once: others where there is none
-    return word & bytes_of_blocks(blocks);
+// What is loaded of a line's four scales in a tile: a word of all, or two bytes that are one half of it. Nothing is done with it
+// at once, so that codes can be loaded before it is there.
+struct LoadedScales {
+    uint32_t first, second;
+};
+
+// How many of a tile's four blocks a line has, by its codes from there on.
+MXQ_HD int32_t blocks_of_tile(int32_t scaled) {
+    return scaled >= kRebaseTile ? 4 : scaled <= 0 ? 0 : (scaled + int32_t(kMxBlock) - 1) / int32_t(kMxBlock);
+}
+
+// From a line's first scale in the tile. `words`: by has_scale_words. A block that does not exist is another one.
+MXQ_HD LoadedScales load_scales(const ScaleLayout& layout, bool words, const uint8_t* from, int32_t scaled, int32_t half) {
+    const int32_t blocks = blocks_of_tile(scaled), at = layout.block == kWideBlock ? 0 : 2 * half;
+    if (blocks == 0) return {0, 0};
+    if (words) return {*reinterpret_cast<const uint32_t*>(from), 0};
+    const int32_t next = layout.block == kWideBlock ? 0 : 2 * half + 1;
+    return {from[at < blocks ? at : 0], from[next < blocks ? next : 0]};
+}
+
+// The four scales as bytes, or the half that was loaded; 0 for blocks that the line does not have.
+MXQ_HD uint32_t scale_word(const LoadedScales& loaded, bool words, int32_t scaled, int32_t half) {
+    const uint32_t existing = uint32_t((uint64_t(1) << (8 * blocks_of_tile(scaled))) - 1);
+    return (words ? loaded.first : (loaded.first | loaded.second << 8) << (16 * half)) & existing;
 }
 
 // The scale that a line by itself would get; a tile gets the largest.

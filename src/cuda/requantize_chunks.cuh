@@ -91,8 +91,7 @@ __device__ __forceinline__ bool find_requantize_tile(const ChunkArguments& a, Ti
     place.row = int64_t(line - matrix * a.down) * kTile;
     place.rows = a.problem.in.rows;
     if (!a.problem.grouped.groups.set) return true;
-    if (threadIdx.x < 32) find_slab(a.problem.grouped, a.units, line, group);
-    __syncthreads();
+    find_slab(a.problem.grouped, a.units, line, group);
     place.scope = group.index;
     place.row = int64_t(line - group.first_slab) * kTile;
     place.rows = group.rows;

@@ -18,7 +18,7 @@ struct GroupSumUnits {
     uint32_t slab_log2 = 7;  // rows of a slab, where they are not 128
 };
 
-// A group, in shared memory; index -1: the slab is none of any group.
+// A group; index -1: the slab is none of any group.
 struct TileGroup {
     int32_t index;
     uint32_t rows, first_slab;
@@ -40,13 +40,13 @@ __device__ __forceinline__ uint32_t scan_lanes(uint32_t value) {
     return value;
 }
 
-// The group of slab `wanted`, by one warp: 32 groups at a time, a lane each, until the slab is passed. Ends out of order are
-// clamped. All sums stay below 2^32: 2^31 rows and 4096 paddings.
-__device__ __forceinline__ void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
-                                          TileGroup& found) {
+// The group of slab `wanted`, for all lanes of a warp: 32 groups at a time, a lane each, until the slab is passed. Ends out of
+// order are clamped. All sums stay below 2^32: 2^31 rows and 4096 paddings.
+__device__ __forceinline__ TileGroup find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count;
     uint32_t row = 0, slab = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
     int base = 0, owner = 32;
+    TileGroup found{-1, 0, 0, {}};
 #pragma unroll 1
     for (; base < count && owner == 32; base += 32) {
         const bool exists = base + lane < count;
@@ -60,23 +60,27 @@ __device__ __forceinline__ void find_slab(const GroupedRows& grouped, const Grou
         const uint32_t slabs = (rows + (1u << units.slab_log2) - 1) >> units.slab_log2;
         const uint32_t passed = slab + scan_lanes<Scan::Sum>(slabs);
         owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // a run of ones from lane 0
-        if (lane == owner) {
-            found.index = base + lane;
-            found.rows = rows;
-            found.first_slab = passed - slabs;
-        }
+        if (owner < 32)
+            found = {base + owner, __shfl_sync(kAllLanes, rows, owner), __shfl_sync(kAllLanes, passed - slabs, owner), {}};
 #pragma unroll
         for (int i = 0; i < kGroupSums; i++)
             if (lane < owner) sums[i] += (rows + units.at[i] - 1) & ~(units.at[i] - 1);
         row = __shfl_sync(kAllLanes, end, 31);
         slab = __shfl_sync(kAllLanes, passed, 31);
     }
-    if (owner == 32 && lane == 0) found.index = -1;
 #pragma unroll
-    for (int i = 0; i < kGroupSums; i++) {
-        const uint32_t sum = __reduce_add_sync(kAllLanes, sums[i]);
-        if (lane == 0) found.starts[i] = sum;
+    for (int i = 0; i < kGroupSums; i++) found.starts[i] = __reduce_add_sync(kAllLanes, sums[i]);
+    return found;
+}
+
+// The same for a block of threads: one warp finds it. All threads of the block call it.
+__device__ __forceinline__ void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
+                                          TileGroup& shared) {
+    if (threadIdx.x < 32) {
+        const TileGroup found = find_slab(grouped, units, wanted);
+        if (threadIdx.x == 0) shared = found;
     }
+    __syncthreads();
 }
 
 // A tile: the expert or group that it is part of, and its first row and column there.
@@ -105,8 +109,7 @@ __device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows&
         place.rows = tiles.rows;
         return true;
     }
-    if (threadIdx.x < 32) find_slab(grouped, units, uint32_t(line), group);
-    __syncthreads();
+    find_slab(grouped, units, uint32_t(line), group);
     place.scope = group.index;
     place.row = (line - group.first_slab) * kTile;
     place.rows = group.rows;

@@ -42,10 +42,15 @@ MXQ_HD uint32_t rebased_scale(uint32_t word) {
     return rebased > 1 ? uint32_t(rebased) : 1;
 }
 
-// Powers of two in both halves of a word, as F16.
-struct RebaseFactors {
+// Powers of two in both halves of a word, as F16: one, or of E5M2 two.
+struct RebaseFactor {
+    uint32_t first;
+};
+struct TwoRebaseFactors {
     uint32_t first, second;
 };
+template <class E>
+using RebaseFactors = std::conditional_t<Rebase<E>::is_e5m2, TwoRebaseFactors, RebaseFactor>;
 
 // From 2^-24 to 2^15.
 MXQ_HD uint32_t half_powers(int exponent) {
@@ -60,12 +65,13 @@ MXQ_HD uint32_t half_powers(int exponent) {
 
 // Of a block under `scale` in a tile whose scale becomes `of_tile`.
 template <class E>
-MXQ_HD RebaseFactors rebase_factors(uint32_t scale, uint32_t of_tile) {
+MXQ_HD RebaseFactors<E> rebase_factors(uint32_t scale, uint32_t of_tile) {
     constexpr int least = -24;
     const int exponent = int(scale) - int(of_tile) + Rebase<E>::exponent;
     const int first = exponent > least ? exponent : least, rest = exponent - first;
-    const uint32_t nan = 0x7FFF7FFFu;
-    return {scale == kScaleNan ? nan : half_powers(first), half_powers(rest > least ? rest : least)};
+    const uint32_t factor = scale == kScaleNan ? 0x7FFF7FFFu : half_powers(first);
+    if constexpr (Rebase<E>::is_e5m2) return {factor, half_powers(rest > least ? rest : least)};
+    else return {factor};
 }
 
 // Four codes of four bits, the lowest: each selects one of eight bytes by its magnitude, and its sign goes where `signs` is set.
@@ -103,7 +109,7 @@ MXQ_HD uint32_t infinities_e5m2(uint32_t codes) {
 
 // Four codes that are read as Rebase<E>::To. `twice`: by both factors.
 template <class E, bool twice>
-MXQ_HD uint32_t multiply_codes(uint32_t codes, const RebaseFactors& factors) {
+MXQ_HD uint32_t multiply_codes(uint32_t codes, const RebaseFactors<E>& factors) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     constexpr auto kind = WideType<typename Rebase<E>::To>::kind;
     const auto two = [&](uint32_t pair) {
@@ -130,7 +136,7 @@ MXQ_HD uint32_t multiply_codes(uint32_t codes, const RebaseFactors& factors) {
 
 // Four codes: MXFP8's as they are, the others as the two functions above give them.
 template <class E>
-MXQ_HD uint32_t rebase_codes(uint32_t codes, const RebaseFactors& factors) {
+MXQ_HD uint32_t rebase_codes(uint32_t codes, const RebaseFactors<E>& factors) {
     const uint32_t moved = multiply_codes<E, Rebase<E>::is_e5m2>(codes, factors);
     if constexpr (!Rebase<E>::is_e5m2) return moved;
     return select_bits(factors.first == 0x7FFF7FFFu ? 0 : infinities_e5m2(codes), codes, moved);
@@ -146,7 +152,7 @@ MXQ_HD uint32_t special_e5m2(uint32_t codes) {
 struct RebaseMagnitudes {
     uint32_t low, high;
 };
-MXQ_HD RebaseMagnitudes rebase_magnitudes(const RebaseFactors& factors) {
+MXQ_HD RebaseMagnitudes rebase_magnitudes(const RebaseFactors<E2M1>& factors) {
     return {rebase_codes<E2M1>(kE2m1Low, factors), rebase_codes<E2M1>(kE2m1High, factors)};
 }
 
@@ -160,16 +166,16 @@ MXQ_HD void rebase_e2m1(const uint32_t (&packed)[2], const RebaseMagnitudes& mag
 // What moves the codes of a block under `scale` in a tile whose scale becomes `of_tile`: factors, or E2M1's magnitudes.
 template <class E>
 MXQ_HD auto rebase_block(uint32_t scale, uint32_t of_tile) {
-    const RebaseFactors factors = rebase_factors<E>(scale, of_tile);
+    const RebaseFactors<E> factors = rebase_factors<E>(scale, of_tile);
     if constexpr (E::bits == 4) return rebase_magnitudes(factors);
     else return factors;
 }
 template <class E>
-using RebaseBlock = std::conditional_t<E::bits == 4, RebaseMagnitudes, RebaseFactors>;
+using RebaseBlock = std::conditional_t<E::bits == 4, RebaseMagnitudes, RebaseFactors<E>>;
 
 // Sixteen codes of a block, each word as by rebase_codes. Those of E5M2 seldom need more than one multiplication.
 template <class E>
-MXQ_HD void rebase_16(uint32_t (&codes)[4], const RebaseFactors& factors) {
+MXQ_HD void rebase_16(uint32_t (&codes)[4], const RebaseFactors<E>& factors) {
     constexpr uint32_t one = 0x3C003C00u;
     bool simple = true;
     if constexpr (Rebase<E>::is_e5m2)

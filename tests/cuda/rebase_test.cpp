@@ -37,12 +37,16 @@ void rebase_piece(const uint8_t* from, int count, const mxq::RebaseBlock<E>& blo
     std::memcpy(to, words, sizeof words);
 }
 
-uint32_t load_scales(const RebaseCall& call, const RebaseTile& tile, int line, int column) {
+uint32_t scales_of(const RebaseCall& call, const RebaseTile& tile, int line, int column) {
     if (line >= tile.lines) return 0;
-    const uint8_t* const from = call.from.scales + tile.scales + column * tile.next_scales;
-    return mxq::cuda::rebase_scale_word(call.from.layout, has_scale_words(call),
-                                        from + scales_of_line(call.from.layout, static_cast<uint32_t>(line)),
-                                        tile.scaled - column * kRebaseTile);
+    const mxq::ScaleLayout& layout = call.from.layout;
+    const uint8_t* const from = call.from.scales + tile.scales + column * tile.next_scales +
+                                scales_of_line(layout, static_cast<uint32_t>(line));
+    const int scaled = tile.scaled - column * kRebaseTile;
+    const bool words = has_scale_words(call);
+    uint32_t word = 0;
+    for (int half = 0; half < 2; ++half) word |= scale_word(load_scales(layout, words, from, scaled, half), words, scaled, half);
+    return word;
 }
 
 // What a block of threads has to do: `first` is its first line in the tiles, the first of which is `tile`.
@@ -53,12 +57,12 @@ void rebase_block_of_threads(const RebaseCall& call, const RebaseTile& tile, int
     for (int column = 0; column < kRebaseTiles; ++column)
         for (int line = 0; line < kRebaseTile; ++line)
             of_tiles[column] = std::max(of_tiles[column],
-                                        mxq::cuda::rebase_line_scale<E>(call, load_scales(call, tile, line, column)));
+                                        mxq::cuda::rebase_line_scale<E>(call, scales_of(call, tile, line, column)));
     mxq::RebaseBlock<E> blocks[kRebaseLines][kRebaseLength / 32];
     for (int thread = 0; thread < kRebaseThreads; ++thread) {
         const int in_block = rebase_scale_line(thread), line = first + in_block, column = rebase_scale_tile(thread);
         const bool exists = tile.length > column * kRebaseTile;
-        const uint32_t word = load_scales(call, tile, line, column);
+        const uint32_t word = scales_of(call, tile, line, column);
         const uint32_t largest = share ? of_tiles[column] : mxq::cuda::rebase_line_scale<E>(call, word);
         float* const to = reinterpret_cast<float*>(call.to.scales) + tile.to_scales + column * tile.next_to_scales;
         if (thread % 2 == 0 && (share ? line == 0 : exists && line < tile.to_lines))

@@ -37,7 +37,7 @@ TEST_CASE("rebase: every code under every pair of scales") {
         for (uint32_t largest = 0; largest < 255; largest += 127)
             for (uint32_t scale = 0; scale < 256; ++scale) {
                 if (scale > largest + mxq::Rebase<E>::headroom && scale != 255) continue;
-                const mxq::RebaseFactors factors = mxq::rebase_factors<E>(scale, largest);
+                const auto factors = mxq::rebase_factors<E>(scale, largest);
                 for (uint32_t code = 0; code < 1u << E::bits; ++code)
                     for (int place = 0; place < 4; ++place) {
                         uint32_t codes[4];
