@@ -1,9 +1,10 @@
 // rebase: MX codes under scales of 32 to FP8 codes under fp32 scales of 1x128 or 128x128, for products on FP8 tensor cores.
 //
 // A block of threads takes half of two tiles of 128 x 128 that are beside each other, so that a warp reads and writes 256 codes
-// of two lines at once: with 128 codes of four lines at once memory gives 76 to 88% of what it gives to a copy, with more 91 to
-// 92% (movement alone, 32768 x 7168, one H200). Where there are groups one warp finds the block's place; else all threads do,
-// since waiting for one takes longer. Then each warp works alone on its eight lines, from memory to registers and back:
+// of two lines at once. With a tile's 128 codes of four lines at once memory gives 76 to 88% of what it gives to a copy, with 512
+// of one line 91 to 92% (movement alone, 32768 x 7168, one H200, 2026-11-22); of the two widths above 128 the kernel is faster
+// with 256. Where there are groups one warp finds the block's place; else all threads do, since waiting for one takes longer. Then
+// each warp works alone on its eight lines, from memory to registers and back:
 //
 //     codes    lane 0, 1, ...: 16 of a line each, half a block of 32; four accesses in flight before the first use
 //     scales   a lane has two of a tile's four, of one of the lines: the tile's fp32 scale, and what moves the codes of both
@@ -67,8 +68,8 @@ __device__ __forceinline__ Piece<bits> load_some(const uint8_t* from, int count)
     return piece;
 }
 
-// Of a thread's lines, from the first one's on; what does not exist is zero. `lines` and `count`: how many lines there are from
-// there on, and how many of the thread's codes.
+// A thread's codes, from those of its first line on; what does not exist is zero. `lines` and `count`: how many lines there are
+// from there on, and how many of the thread's codes.
 template <class E, bool wide>
 __device__ __forceinline__ void load_codes(const uint8_t* from, int64_t line_bytes, int lines, int count,
                                            Piece<E::bits> (&pieces)[kRebaseAccesses]) {
@@ -120,7 +121,8 @@ struct ScalePlace {
 __device__ __forceinline__ int scaled_codes(const RebaseTile& tile, const ScalePlace& place) {
     return place.line < tile.lines ? tile.scaled - place.column * kRebaseTile : 0;
 }
-__device__ __forceinline__ LoadedScales load_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place, int half) {
+__device__ __forceinline__ LoadedScales load_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place,
+                                                  int half) {
     const ScaleLayout& layout = args.call.from.layout;
     const int64_t from = tile.scales + place.column * tile.next_scales + scales_of_line(layout, uint32_t(place.line));
     return load_scales(layout, args.words, args.call.from.scales + from, scaled_codes(tile, place), half);
@@ -131,11 +133,11 @@ struct LineScales {
     uint32_t word, largest;
 };
 
-// Two threads have the same line, and may have loaded a half each. All threads of a warp call it.
+// Two threads have the same line, and load a half each where there are no words. All threads of a warp call it.
 template <class E>
-__device__ __forceinline__ LineScales scales_by_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place,
-                                                     const LoadedScales& loaded) {
-    uint32_t word = scale_word(loaded, args.words, scaled_codes(tile, place), threadIdx.x % 2);
+__device__ __forceinline__ LineScales scales_by_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
+    const int half = threadIdx.x % 2;
+    uint32_t word = scale_word(load_line(args, tile, place, half), args.words, scaled_codes(tile, place), half);
     if (!args.words) word |= __shfl_xor_sync(kAllLanes, word, 1);
     return {word, rebase_line_scale<E>(args.call, word)};
 }
@@ -223,8 +225,8 @@ __device__ __forceinline__ bool find_in_groups(const Arguments& args, BlockPlace
     return exists;
 }
 
-// Blocks that share an SM. Codes of less than eight bits leave registers for one more; below sm_89 they are converted in software,
-// which takes more.
+// Blocks that share an SM. Codes of four bits leave registers for one more; below sm_89 all are converted in software, which takes
+// more.
 template <int bits>
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
 constexpr int kSmBlocks = 4;
@@ -232,7 +234,7 @@ constexpr int kSmBlocks = 4;
 constexpr int kSmBlocks = bits == 4 ? 6 : 5;
 #endif
 
-// A kernel for each grouping: what groups need before their first code would cost matrices up to 5 points of a copy.
+// A kernel for each grouping: matrices, which have nothing to look for, would pay for what groups need.
 template <class E, bool wide, Grouping grouping>
 __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_kernel(const __grid_constant__ Arguments args) {
     __shared__ WarpBlocks<E> blocks[kRebaseThreads / 32];
@@ -247,14 +249,12 @@ __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_ker
     const auto& [tile, first] = of_block;
     const int line = first + rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x);
     const ScalePlace place{rebase_scale_tile(threadIdx.x), first + rebase_scale_line(threadIdx.x)};
-    const bool shared = !grouped && call.to.layout.tile_rows > 1;
     Piece<E::bits> pieces[kRebaseAccesses];
     if (!call.keeps_codes)
         load_codes<E, wide>(call.from.codes + tile.codes + line * call.from.line_bytes + code / 8 * E::bits, call.from.line_bytes,
                             tile.lines - line, tile.length - code, pieces);
-    LoadedScales loaded{};
-    if (!shared) loaded = load_line(args, tile, place, threadIdx.x % 2);
-    const auto [word, largest] = shared ? scales_by_tile<E>(args, tile, place) : scales_by_line<E>(args, tile, place, loaded);
+    const bool by_tile = !grouped && call.to.layout.tile_rows > 1;
+    const auto [word, largest] = by_tile ? scales_by_tile<E>(args, tile, place) : scales_by_line<E>(args, tile, place);
     store_scale(call, tile, place, largest);
     if (call.keeps_codes) return;
     share_blocks<E>(word, largest, blocks[threadIdx.x / 32]);
@@ -280,7 +280,8 @@ Arguments arguments_of(const RebaseCall& call) {
     const bool by_codes = call.grouping == Grouping::Contraction;
     const uint32_t slab = by_codes ? kRebaseLength : kRebaseLines;
     const int64_t down = call.grouping == Grouping::None ? lines : slabs_bound(call.grouped, slab);
-    Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : blocks_across(call)), {}, rebase_grid(call), has_scale_words(call)};
+    Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : blocks_across(call)), {}, rebase_grid(call),
+                   has_scale_words(call)};
     for (uint32_t& unit : args.units.at) unit = 1;
     args.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
     args.units.at[kSourceScales] = uint32_t(call.from.units.scales);

@@ -136,16 +136,18 @@ MXQ_HD int64_t scales_of_line(const ScaleLayout& layout, uint32_t line) {
     return (line >> log2_of(uint32_t(layout.tile_rows))) * layout.line_stride;
 }
 
-// Whether the four scale bytes of a line in a tile are one word of memory wherever they are.
+// Whether the four scale bytes of a line in a tile are one word of memory wherever they are. Groups along the contraction start
+// anywhere in a line of compact scales, but where they are padded to tiles.
 inline bool has_scale_words(const RebaseCall& call) {
     const ScaleLayout& layout = call.from.layout;
     if (reinterpret_cast<uintptr_t>(call.from.scales) % 4 != 0) return false;
     if (layout.swizzled) return true;
-    return call.grouping != Grouping::Contraction && layout.block == kMxBlock && (layout.columns | layout.line_stride) % 4 == 0;
+    if (layout.block != kMxBlock || (layout.columns | layout.line_stride) % 4 != 0) return false;
+    return call.grouping != Grouping::Contraction || (call.from.units.scales % kRebaseTile == 0 && layout.tile_rows == 1);
 }
 
-// What is loaded of a line's four scales in a tile: a word of all, or two bytes that are one half of it. Nothing is done with it
-// at once, so that codes can be loaded before it is there.
+// What is loaded of a line's four scales in a tile: a word of all, or two bytes that are one half of it. It is put together
+// later, since a branch that uses what it loads would wait for it.
 struct LoadedScales {
     uint32_t first, second;
 };

@@ -67,8 +67,10 @@ void rebase_block_of_threads(const RebaseCall& call, const RebaseTile& tile, int
         float* const to = reinterpret_cast<float*>(call.to.scales) + tile.to_scales + column * tile.next_to_scales;
         if (thread % 2 == 0 && (share ? line == 0 : exists && line < tile.to_lines))
             to[share ? 0 : line] = exists && line < tile.lines ? mxq::scale_value(largest) : 0.0f;
-        for (int i = 0; i < 2; ++i)
-            blocks[in_block][thread % (2 * kRebaseTiles) * 2 + i] = mxq::rebase_block<E>(word >> (thread % 2 * 16 + i * 8) & 0xFF, largest);
+        for (int i = 0; i < 2; ++i) {
+            const uint32_t scale = word >> (thread % 2 * 16 + i * 8) & 0xFF;
+            blocks[in_block][thread % (2 * kRebaseTiles) * 2 + i] = mxq::rebase_block<E>(scale, largest);
+        }
     }
     for (int thread = 0; thread < kRebaseThreads && !call.keeps_codes; ++thread)
         for (int i = 0; i < kRebaseAccesses; ++i) {
