@@ -159,11 +159,12 @@ MXQ_HD int32_t blocks_of_tile(int32_t scaled) {
 
 // From a line's first scale in the tile. `words`: by has_scale_words. A block that does not exist is another one.
 MXQ_HD LoadedScales load_scales(const ScaleLayout& layout, bool words, const uint8_t* from, int32_t scaled, int32_t half) {
-    const int32_t blocks = blocks_of_tile(scaled), at = layout.block == kWideBlock ? 0 : 2 * half;
+    const int32_t blocks = blocks_of_tile(scaled);
     if (blocks == 0) return {0, 0};
     if (words) return {*reinterpret_cast<const uint32_t*>(from), 0};
-    const int32_t next = layout.block == kWideBlock ? 0 : 2 * half + 1;
-    return {from[at < blocks ? at : 0], from[next < blocks ? next : 0]};
+    const bool one = layout.block == kWideBlock;  // which all blocks have
+    const int32_t first = one ? 0 : 2 * half, second = one ? 0 : 2 * half + 1;
+    return {from[first < blocks ? first : 0], from[second < blocks ? second : 0]};
 }
 
 // The four scales as bytes, or the half that was loaded; 0 for blocks that the line does not have.
