@@ -2,7 +2,7 @@
 //
 //     fill   one block walks the ends: a thread per group writes its sizes and pointers
 //     pack   128 lines and 16 columns a block, thread t: eight columns of line t % 128, all read before one is written
-//     zero   16 bytes a thread: by the blocks that pack a group's last 128 rows, or by eight blocks a group
+//     zero   16 bytes a thread: by the blocks of a group's last 128 rows, those that pack them or eight
 //
 // What a grouped product needs before it is one launch, prepare_groups, whose blocks are divided among the three: kernels of their
 // own, each with its walk over the ends, took 36 us beside a bare call (src/cuda/README.md).
@@ -148,7 +148,7 @@ __global__ void pack_scales_kernel(const __grid_constant__ Pack args) { pack(arg
 
 // ---- Zeros -----------------------------------------------------------------------------------------------------------------
 
-constexpr uint32_t kZeroBlocks = 8;  // of a group
+constexpr uint32_t kZeroBlocks = 8;  // of a group, or of 128 of its rows: all but those of the last ones leave at once
 
 // Rows of D are whole multiples of 16 bytes.
 __device__ void zero_rows(const GemmProblem& p, int32_t d_bytes, int64_t first, int64_t rows, uint32_t block, uint32_t blocks) {

@@ -21,6 +21,7 @@ namespace mxq::cuda {
 namespace {
 
 constexpr int32_t kCapability = 90;
+static_assert(kRebaseLines % lt::kPackedRows == 0);
 
 struct Workspace {
     uintptr_t at;

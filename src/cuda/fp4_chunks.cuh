@@ -249,7 +249,7 @@ __device__ __forceinline__ void store_scales(const QuantizedPart& part, const Pa
 
 // Which byte of a line's scale words is the lane's; below 0 where another's stands for it.
 __device__ __forceinline__ int scale_byte(const QuantizedPart& part) {
-    const int shift = 31 - __clz(uint32_t(part.layout.block) / kChunk), chunk = chunk_of_lane(), column = chunk >> shift;
+    const int shift = log2_of(uint32_t(part.layout.block) / kChunk), chunk = chunk_of_lane(), column = chunk >> shift;
     return column << shift == chunk ? column : -1;
 }
 

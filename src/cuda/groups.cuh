@@ -1,5 +1,6 @@
-// Groups on the device: a block of threads finds the group that its work lies in by one walk over the ends. Every group takes
-// ceil(rows / 128) slabs of 128 rows, which is what tiles of rows, swizzled scales and grids count.
+// Groups on the device. Every group takes ceil(rows / 128) slabs of 128 rows, which is what tiles of rows, swizzled scales and
+// grids count (a kernel may have slabs of its own). A block of threads finds the group that its work lies in by all its threads,
+// or by one warp (find_slab in tile_places.cuh):
 //
 //     thread t   ends of the groups t * share .. t * share + share - 1: three short walks and two scans over the threads
 //

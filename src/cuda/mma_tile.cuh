@@ -88,14 +88,14 @@ __device__ inline void enter_contraction(const GemmOperand& operand, const Group
 // First scale of a line, and from there to that of code k; without the slow divisions by what the compiler does not know to be
 // powers of two.
 __device__ __forceinline__ int64_t scale_line(ScaleLayout layout, uint32_t line) {
-    const int shift = layout.swizzled ? 0 : 31 - __clz(layout.tile_rows);
+    const int shift = layout.swizzled ? 0 : log2_of(uint32_t(layout.tile_rows));
     layout.tile_rows = 1;
     return layout.offset(0, line >> shift, 0);
 }
 
 __device__ __forceinline__ int64_t scale_in_line(ScaleLayout layout, uint32_t k) {
     layout.tile_rows = 1;
-    return layout.block == MXQ_MAX_DIM ? 0 : layout.offset(0, 0, k >> (31 - __clz(layout.block)));
+    return layout.block == MXQ_MAX_DIM ? 0 : layout.offset(0, 0, k >> log2_of(uint32_t(layout.block)));
 }
 
 // False: no such group.

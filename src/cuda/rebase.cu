@@ -1,7 +1,7 @@
 // rebase: MX codes under scales of 32 to FP8 codes under fp32 scales of 1x128 or 128x128, for products on FP8 tensor cores.
 //
 // A block of threads takes half of two tiles of 128 x 128 that are beside each other, so that a warp reads and writes 256 codes
-// of two lines at once. With a tile's 128 codes of four lines at once memory gives 76 to 88% of what it gives to a copy, with 512
+// of two lines at once. With a tile's 128 codes of four lines at once memory gives 77 to 88% of what it gives to a copy, with 512
 // of one line 91 to 92% (movement alone, 32768 x 7168, one H200, 2026-11-22); of the two widths above 128 the kernel is faster
 // with 256. Where there are groups one warp finds the block's place; else all threads do, since waiting for one takes longer. Then
 // each warp works alone on its eight lines, from memory to registers and back:
@@ -13,14 +13,12 @@
 // For scales of 128x128 a block reads the scales of both halves of its tiles, a thread one line of one tile, and the warps meet at
 // their maxima.
 //
-// Bytes an element: 0.53 to 1.03 read, 1.03 written (1.00 for 128x128).
+// Bytes an element: 0.53 to 1.03 read, 1.03 written (for 128x128 scales are read twice, and 1.00 is written).
 #include "cuda/device.h"
 #include "cuda/rebase.h"
 #include "cuda/tile_places.cuh"
 #include "cuda/types.cuh"
 #include "numerics/packing.h"
-
-#include <bit>
 
 namespace mxq::cuda {
 namespace {
@@ -172,7 +170,7 @@ __device__ __forceinline__ void store_scale(const RebaseCall& call, const Rebase
     to[share ? 0 : place.line] = exists && place.line < tile.lines ? scale_value(largest) : 0.0f;
 }
 
-// Half of a line's four blocks.
+// Half of a line's four blocks, for the other lanes. All threads of a warp call it.
 template <class E>
 __device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, WarpBlocks<E>& blocks) {
     RebaseBlock<E>* const mine = &blocks[rebase_scale_line(threadIdx.x % 32)][threadIdx.x % (2 * kRebaseTiles) * 2];
@@ -227,12 +225,13 @@ __device__ __forceinline__ bool find_in_groups(const Arguments& args, BlockPlace
 
 // Blocks that share an SM. Codes of four bits leave registers for one more; below sm_89 all are converted in software, which takes
 // more.
-template <int bits>
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-constexpr int kSmBlocks = 4;
+constexpr bool kConvertsInSoftware = true;
 #else
-constexpr int kSmBlocks = bits == 4 ? 6 : 5;
+constexpr bool kConvertsInSoftware = false;
 #endif
+template <int bits>
+constexpr int kSmBlocks = kConvertsInSoftware ? 4 : bits == 4 ? 6 : 5;
 
 // A kernel for each grouping: matrices, which have nothing to look for, would pay for what groups need.
 template <class E, bool wide, Grouping grouping>
@@ -287,7 +286,7 @@ Arguments arguments_of(const RebaseCall& call) {
     args.units.at[kSourceScales] = uint32_t(call.from.units.scales);
     args.units.at[kRowwiseCodes] = uint32_t(call.to.units.codes);
     args.units.at[kRowwiseScales] = uint32_t(call.to.units.scales);
-    args.units.slab_log2 = uint32_t(std::countr_zero(slab));
+    args.units.slab_log2 = uint32_t(log2_of(slab));
     return args;
 }
 

@@ -203,7 +203,7 @@ inline int64_t blocks_across(const RebaseCall& call) {
 }
 
 // What the call writes, by its other members and without pointers: scales for one line or for 128 (`tile_lines`); lines, of a
-// group too, a multiple of `line_unit`, a power of two.
+// group too, a multiple of `line_unit`, a power of two up to kRebaseLines: a block of threads starts where a group has rows.
 GemmOperand rebased_operand(const RebaseCall& call, int32_t tile_lines, int32_t line_unit);
 
 // Bytes of it.

@@ -2,6 +2,7 @@
 //
 //     without groups   tile = (expert, row of tiles, column of tiles)
 //     with groups      tile = (slab, column of tiles): a slab is 128 rows of one group, and one warp finds which
+//                      (other slabs where GroupSumUnits says so)
 //
 // All rows of a group's last slab that the outputs have are the tile's, padding included: what is not loaded is +0.
 #pragma once

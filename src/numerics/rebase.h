@@ -165,13 +165,13 @@ MXQ_HD void rebase_e2m1(const uint32_t (&packed)[2], const RebaseMagnitudes& mag
 
 // What moves the codes of a block under `scale` in a tile whose scale becomes `of_tile`: factors, or E2M1's magnitudes.
 template <class E>
-MXQ_HD auto rebase_block(uint32_t scale, uint32_t of_tile) {
+using RebaseBlock = std::conditional_t<E::bits == 4, RebaseMagnitudes, RebaseFactors<E>>;
+template <class E>
+MXQ_HD RebaseBlock<E> rebase_block(uint32_t scale, uint32_t of_tile) {
     const RebaseFactors<E> factors = rebase_factors<E>(scale, of_tile);
     if constexpr (E::bits == 4) return rebase_magnitudes(factors);
     else return factors;
 }
-template <class E>
-using RebaseBlock = std::conditional_t<E::bits == 4, RebaseMagnitudes, RebaseFactors<E>>;
 
 // Sixteen codes of a block, each word as by rebase_codes. Those of E5M2 seldom need more than one multiplication.
 template <class E>
