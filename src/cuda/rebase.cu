@@ -1,10 +1,10 @@
 // rebase: MX codes under scales of 32 to FP8 codes under fp32 scales of 1x128 or 128x128, for products on FP8 tensor cores.
 //
-// A block of threads takes half of two tiles of 128 x 128 that are beside each other, so that a warp reads and writes 256 codes
-// of two lines at once. With a tile's 128 codes of four lines at once memory gives 77 to 88% of what it gives to a copy, with 512
-// of one line 91 to 92% (movement alone, 32768 x 7168, one H200, 2026-11-22); of the two widths above 128 the kernel is faster
-// with 256. Where there are groups one warp finds the block's place; else all threads do, since waiting for one takes longer. Then
-// each warp works alone on its eight lines, from memory to registers and back:
+// A block of threads takes half of two tiles of 128 x 128 that are beside each other (see block_halves), so that a warp reads
+// and writes 256 codes of two lines at once. With a tile's 128 codes of four lines at once memory gives 77 to 88% of what it
+// gives to a copy, with 512 of one line 91 to 92% (movement alone, 32768 x 7168, one H200, 2026-11-22); of the two widths above
+// 128 the kernel is faster with 256. Where there are groups one warp finds the block's place; else all threads do, since
+// waiting for one takes longer. Then each warp works alone on its eight lines, from memory to registers and back:
 //
 //     codes    lane 0, 1, ...: 16 of a line each, half a block of 32; four accesses in flight before the first use
 //     scales   a lane has two of a tile's four, of one of the lines: the tile's fp32 scale, and what moves the codes of both
@@ -184,6 +184,12 @@ __device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, Wa
 
 __device__ __forceinline__ uint32_t row_index() { return blockIdx.z * gridDim.y + blockIdx.y; }
 
+// Halves of its tiles that a block takes, one after the other. Along the contraction the wait for the place is longest, and six
+// bits have the most to do behind it: one wait for both halves gives them 3 points of a copy, where MXFP8 and MXFP4 lose 2 to 3.
+MXQ_HD constexpr int block_halves(int bits, Grouping grouping) {
+    return bits == 6 && grouping == Grouping::Contraction ? kRebaseHalves : 1;
+}
+
 // The first tile of a block of threads and its first line there. `lines` counts the halves of tiles in an expert or group.
 struct BlockPlace {
     RebaseTile tile;
@@ -204,7 +210,7 @@ __device__ __forceinline__ bool find_in_matrix(const Arguments& args, BlockPlace
     return true;
 }
 template <Grouping grouping>
-__device__ __forceinline__ bool find_in_groups(const Arguments& args, BlockPlace& place) {
+__device__ __forceinline__ bool find_in_groups(const Arguments& args, int halves, BlockPlace& place) {
     __shared__ BlockPlace found;
     __shared__ bool exists;
     constexpr bool along = grouping == Grouping::Contraction;
@@ -215,7 +221,8 @@ __device__ __forceinline__ bool find_in_groups(const Arguments& args, BlockPlace
         const RebaseScope scope{0, group.rows, {group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]},
                                 {group.index, 0, group.starts[kRowwiseCodes], group.starts[kRowwiseScales]}};
         const uint32_t in_group = slab - group.first_slab;
-        const BlockPlace of_block = place_of_block<grouping>(args, scope, along ? beside : in_group, along ? in_group : beside);
+        const uint32_t lines = (along ? beside : in_group) * uint32_t(halves);
+        const BlockPlace of_block = place_of_block<grouping>(args, scope, lines, along ? in_group : beside);
         if (threadIdx.x == 0) found = of_block, exists = group.index >= 0;
     }
     __syncthreads();
@@ -233,32 +240,41 @@ constexpr bool kConvertsInSoftware = false;
 template <int bits>
 constexpr int kSmBlocks = kConvertsInSoftware ? 4 : bits == 4 ? 6 : 5;
 
-// A kernel for each grouping: matrices, which have nothing to look for, would pay for what groups need.
+// Half of the tiles, from line `first` on. All threads of the block call it.
 template <class E, bool wide, Grouping grouping>
-__global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_kernel(const __grid_constant__ Arguments args) {
-    __shared__ WarpBlocks<E> blocks[kRebaseThreads / 32];
+__device__ __forceinline__ void rebase_half(const Arguments& args, const RebaseTile& tile, int first, WarpBlocks<E>& blocks) {
     const RebaseCall& call = args.call;
-    constexpr bool grouped = grouping != Grouping::None;
-    BlockPlace of_block;
-    if constexpr (grouped) {
-        if (!find_in_groups<grouping>(args, of_block)) return;
-    } else {
-        if (!find_in_matrix(args, of_block)) return;
-    }
-    const auto& [tile, first] = of_block;
     const int line = first + rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x);
     const ScalePlace place{rebase_scale_tile(threadIdx.x), first + rebase_scale_line(threadIdx.x)};
     Piece<E::bits> pieces[kRebaseAccesses];
     if (!call.keeps_codes)
         load_codes<E, wide>(call.from.codes + tile.codes + line * call.from.line_bytes + code / 8 * E::bits, call.from.line_bytes,
                             tile.lines - line, tile.length - code, pieces);
-    const bool by_tile = !grouped && call.to.layout.tile_rows > 1;
+    const bool by_tile = grouping == Grouping::None && call.to.layout.tile_rows > 1;
     const auto [word, largest] = by_tile ? scales_by_tile<E>(args, tile, place) : scales_by_line<E>(args, tile, place);
     store_scale(call, tile, place, largest);
     if (call.keeps_codes) return;
-    share_blocks<E>(word, largest, blocks[threadIdx.x / 32]);
+    share_blocks<E>(word, largest, blocks);
     store_codes<E>(call.to.codes + tile.to_codes + line * call.to.line_bytes + code, call.to.line_bytes, tile.to_lines - line,
-                   tile.length > code / kRebaseTile * kRebaseTile, pieces, blocks[threadIdx.x / 32]);
+                   tile.length > code / kRebaseTile * kRebaseTile, pieces, blocks);
+}
+
+// A kernel for each grouping: matrices, which have nothing to look for, would pay for what groups need.
+template <class E, bool wide, Grouping grouping>
+__global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_kernel(const __grid_constant__ Arguments args) {
+    __shared__ WarpBlocks<E> blocks[kRebaseThreads / 32];
+    constexpr int halves = block_halves(E::bits, grouping);
+    BlockPlace place;
+    if constexpr (grouping == Grouping::None) {
+        if (!find_in_matrix(args, place)) return;
+    } else {
+        if (!find_in_groups<grouping>(args, halves, place)) return;
+    }
+#pragma unroll 1
+    for (int half = 0; half < halves; half++) {
+        if (half > 0) __syncwarp();  // the lanes have read the first half's blocks
+        rebase_half<E, wide, grouping>(args, place.tile, place.line + half * kRebaseLines, blocks[threadIdx.x / 32]);
+    }
 }
 
 // A grid of at least `rows` rows of `across` blocks.
@@ -275,7 +291,7 @@ bool is_wide_source(const GemmOperand& from) {
 }
 
 Arguments arguments_of(const RebaseCall& call) {
-    const int64_t lines = ceil_div(call.to.lines, kRebaseLines);
+    const int64_t lines = ceil_div(call.to.lines, block_halves(call.from.bits, call.grouping) * kRebaseLines);
     const bool by_codes = call.grouping == Grouping::Contraction;
     const uint32_t slab = by_codes ? kRebaseLength : kRebaseLines;
     const int64_t down = call.grouping == Grouping::None ? lines : slabs_bound(call.grouped, slab);

@@ -227,13 +227,19 @@ struct QuantizeNvfp4 {
     }
 };
 
-// Codes out of estimates, of eight BF16 elements whose products lie on ties and eighths, by either conversion.
+// Codes out of estimates, of eight BF16 elements, by either conversion. The multiplier is 1 / m or a neighbour of it, m odd, and
+// the elements are eighths times m: products are ties, a step of fp32 beside them, and what lies between.
 struct EstimatedCodes {
     static constexpr uint64_t cases = 1 << 20;
-    MXQ_HD static float multiplier(uint32_t i) { return bits_float((120 + hash(i) % 16) << 23 | (hash(i + 0x1234567) & 0x7FFFFF)); }
+    MXQ_HD static float power(uint32_t i) { return bits_float((117 + hash(i) % 20) << 23); }
+    MXQ_HD static float odd(uint32_t i) { return float(2 * (hash(i) >> 8) % 16 + 1); }
+    MXQ_HD static float multiplier(uint32_t i) {
+        return bits_float(float_bits(divide_rn(power(i), odd(i))) + (hash(i) >> 16) % 3 - 1);
+    }
     MXQ_HD static float element(uint32_t i, uint32_t k) {
         const uint32_t random = hash(uint64_t(i) * 8 + k);
-        const float value = divide_rn(float(random % 56) / 8, multiplier(i));
+        const float eighths = multiply_rn(float(random % 56), odd(i));
+        const float value = divide_rn(eighths, multiply_rn(power(i), 8));
         return to_float(from_float<Bf16>(random >> 31 ? -value : value));
     }
     __device__ static uint64_t device(uint32_t i) {
