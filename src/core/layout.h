@@ -44,7 +44,7 @@ struct ScaleLayout {
 
     MXQ_HD int64_t offset(int64_t matrix, int64_t row, int64_t column) const {
         const int64_t base = matrix * matrix_scales;
-        if (!swizzled) return base + (tile_rows == 1 ? row : row / tile_rows) * line_stride + column * column_stride;
+        if (!swizzled) return base + (row >> log2_of(uint32_t(tile_rows))) * line_stride + column * column_stride;
         const int64_t tile = row / kSwizzleRows * ceil_div(columns, kSwizzleColumns) + column / kSwizzleColumns;
         return base + tile * kSwizzleBytes + swizzle_in_tile(row, column);
     }

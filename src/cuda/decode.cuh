@@ -38,16 +38,16 @@ __device__ __forceinline__ Packed<bits, count> load_packed_wide(const uint8_t* l
     if constexpr (bits == 6) {
         const int bit = int(column % 16) * 6, first = bit / 32;
         const auto* words = reinterpret_cast<const uint32_t*>(line + column / 16 * 12) + first;
-        const uint32_t low = __ldcs(words), high = __ldcs(words + (first < 2 ? 1 : 0));
+        const uint32_t low = words[0], high = words[first < 2 ? 1 : 0];
         packed.words[0] = __funnelshift_r(low, high, bit);  // by bit % 32
         if constexpr (count == 8) packed.words[1] = high >> (bit % 32);
     } else if constexpr (packed.bytes == 8) {
-        const uint2 v = __ldcs(reinterpret_cast<const uint2*>(line + column * bits / 8));
+        const uint2 v = *reinterpret_cast<const uint2*>(line + column * bits / 8);
         packed.words[0] = v.x, packed.words[1] = v.y;
     } else if constexpr (packed.bytes == 4) {
-        packed.words[0] = __ldcs(reinterpret_cast<const uint32_t*>(line + column * bits / 8));
+        packed.words[0] = *reinterpret_cast<const uint32_t*>(line + column * bits / 8);
     } else {
-        packed.words[0] = __ldcs(reinterpret_cast<const uint16_t*>(line + column * bits / 8));
+        packed.words[0] = *reinterpret_cast<const uint16_t*>(line + column * bits / 8);
     }
     return packed;
 }
@@ -87,11 +87,11 @@ __device__ __forceinline__ float scale_of_byte(ScaleType type, uint32_t byte) {
     return type == ScaleType::E8M0 ? scale_value(byte) : decode_pair<E4M3>(byte).x;
 }
 
-// The value of the scale of the code at `column` of `line`.
-__device__ __forceinline__ float load_scale(const uint8_t* scales, const ScaleLayout& layout, ScaleType type, int64_t matrix,
-                                            int64_t line, int64_t column) {
-    const int64_t at = layout.offset(matrix, line, uint32_t(column) / uint32_t(layout.block));
-    return type == ScaleType::F32 ? reinterpret_cast<const float*>(scales)[at] : scale_of_byte(type, scales[at]);
+// The value of scale `at` of those of E.
+template <class E>
+__device__ __forceinline__ float load_scale(const uint8_t* scales, ScaleType type, int64_t at) {
+    if (E::bits == 8 && type == ScaleType::F32) return reinterpret_cast<const float*>(scales)[at];
+    return scale_of_byte(E::bits == 4 ? type : ScaleType::E8M0, scales[at]);
 }
 
 // What stands above the block scales of an expert or a group: NVFP4's S_dec, else 1.

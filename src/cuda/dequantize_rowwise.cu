@@ -15,10 +15,12 @@
 //
 // With groups, a block of threads takes 128 rows of one group, down, and some columns; the rows that pad the output are +0.
 //
-// Bytes an element: 0.5 to 1.06 read, 2 or 4 written, in 16-byte stores that are contiguous across a request; bound by memory.
+// Bytes an element: 0.5 to 1.06 read, 2 or 4 written, in 16-byte stores that are contiguous across a request; bound by memory
+// as long as places cost little: from request to request everything is a constant step away, and nothing is divided.
 #include "cuda/decode.cuh"
 #include "cuda/device.h"
 #include "cuda/implementations.h"
+#include "cuda/tile_places.cuh"
 
 namespace mxq::cuda {
 namespace {
@@ -31,10 +33,11 @@ constexpr int kGroupSegments = 4;   // that a block of threads takes of a group
 
 struct Arguments {
     DequantizeProblem problem;
-    int64_t in_row;     // segments of a row
-    int64_t row_tasks;  // along: warps of a row
-    int64_t tasks;      // warps; with groups, blocks of threads
-    bool down, wide_in, wide_out;
+    uint32_t lines, matrix_lines;  // rows of blocks of threads: all, and those of a matrix
+    int64_t code_step, scale_step;  // from a request to the next, in bytes and in scales
+    int32_t block_log2;            // codes of a scale's block
+    bool wide_in, wide_out;
+    GroupSumUnits units;
 };
 
 // A matrix, or a group of one: where its codes, scales and rows begin, and how many rows have codes and places.
@@ -42,57 +45,44 @@ struct Region {
     const uint8_t* codes;
     const uint8_t* scales;
     uint8_t* out;
-    int64_t rows, out_rows;
+    int32_t rows, out_rows;
     float global;
 };
 
 // The four chunks of a lane, `count` elements each; a place in the sense of access.cuh.
-template <int count>
+template <int count, bool down>
 struct Requests {
     static constexpr int segment_lanes = kSegment / count;
     static constexpr int parallel = 32 / segment_lanes;    // segments of a request
     static constexpr int tile_tasks = 32 / parallel;       // down: warps of a tile
     static constexpr int row_columns = kRequests * parallel * kSegment;  // along: columns of a warp
+    static constexpr int row_step = down ? 32 : 0, column_step = down ? 0 : parallel * kSegment;
 
     int row, column;          // of request 0
-    int row_step, column_step;
     int filled, existing;     // requests that have codes, and places
     int cols;
+    int64_t first, step;      // in the output, in elements
 
-    // Along: warp `task` of `row`. Down: of the tile at (row, segment).
-    __device__ __forceinline__ Requests(const Arguments& a, const Region& region, int64_t first_row, int64_t first_column,
-                                        int task)
-        : cols(int(a.problem.out.cols)) {
+    // Along: a warp's columns from `column` on, of one row. Down: warp `task` of the tile at (row, column).
+    __device__ __forceinline__ Requests(const PlainMatrix& out, const Region& region, int first_row, int first_column, int task)
+        : cols(int(out.cols)) {
         const int lane = threadIdx.x % 32, segment = lane / segment_lanes;
-        row = int(first_row) + (a.down ? task * parallel + segment : 0);
-        column = int(first_column) + (a.down ? 0 : segment * kSegment) + lane % segment_lanes * count;
-        row_step = a.down ? 32 : 0;
-        column_step = a.down ? 0 : parallel * kSegment;
-        filled = steps(region.rows);
-        existing = steps(region.out_rows);
+        row = first_row + (down ? task * parallel + segment : 0);
+        column = first_column + (down ? 0 : segment * kSegment) + lane % segment_lanes * count;
+        filled = requests_of(region.rows);
+        existing = requests_of(region.out_rows);
+        first = row * out.row_stride + column;
+        step = down ? row_step * out.row_stride : column_step;
     }
-    __device__ __forceinline__ int steps(int64_t rows) const {
-        const int64_t room = row_step ? (rows - row + 31) / 32 : (int64_t(cols) - column + column_step - 1) / column_step;
-        return row >= rows || column >= cols ? 0 : int(min(room, int64_t(kRequests)));
+    __device__ __forceinline__ int requests_of(int rows) const {
+        const uint32_t left = uint32_t(down ? rows - row : cols - column);
+        constexpr uint32_t each = down ? row_step : column_step;
+        return row >= rows || column >= cols ? 0 : int(min((left + each - 1) / each, uint32_t(kRequests)));
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
-    __device__ __forceinline__ int valid(int i) const {
-        return exists(i) ? int(min(cols - column_of(i), int64_t(count))) : 0;
-    }
-    __device__ __forceinline__ int64_t row_of(int i) const { return int64_t(row) + i * row_step; }
-    __device__ __forceinline__ int64_t column_of(int i) const { return int64_t(column) + i * column_step; }
-    __device__ __forceinline__ int64_t offset(int i, int64_t stride) const { return row_of(i) * stride + column_of(i); }
+    __device__ __forceinline__ int valid(int i) const { return exists(i) ? min(cols - column - i * column_step, count) : 0; }
+    __device__ __forceinline__ int64_t offset(int i, int64_t) const { return first + i * step; }
 };
-
-template <int bits, int count>
-__device__ __forceinline__ Packed<bits, count> load_request(const Arguments& a, const Region& region,
-                                                            const Requests<count>& requests, int i) {
-    if (i >= requests.filled) return {};
-    const uint8_t* line = region.codes + requests.row_of(i) * a.problem.in.line_bytes;
-    const int64_t column = requests.column_of(i);
-    return a.wide_in ? load_packed_wide<bits, count>(line, column)
-                     : load_packed_narrow<bits, count>(line, column, requests.valid(i));
-}
 
 // The scales of a lane's chunks: of the `sharers` lanes of a block, lane q loads those of requests q, q + sharers, ...
 template <class E, int count>
@@ -101,15 +91,16 @@ struct Scales {
     static constexpr int sharers = block / count < kRequests ? block / count : kRequests;
     float values[kRequests / sharers];
 
-    __device__ __forceinline__ Scales(const Arguments& a, const Region& region, const Requests<count>& requests) {
+    template <bool down>
+    __device__ __forceinline__ Scales(const Arguments& a, const Region& region, const Requests<count, down>& requests) {
         const QuantizedPart& in = a.problem.in;
         // Of a cut block, the first lane has codes.
         const int filled = __shfl_sync(kAllLanes, requests.filled, threadIdx.x % 32 / sharers * sharers);
+        const int64_t first = in.layout.offset(0, requests.row, requests.column >> a.block_log2);
 #pragma unroll
         for (int k = 0; k < kRequests / sharers; k++) {
             const int i = k * sharers + threadIdx.x % sharers;
-            const int64_t row = requests.row_of(i), column = requests.column_of(i);
-            values[k] = i < filled ? load_scale(region.scales, in.layout, in.scale_type, 0, row, column) : 0;
+            values[k] = i < filled ? load_scale<E>(region.scales, in.scale_type, first + i * a.scale_step) : 0;
         }
     }
     __device__ __forceinline__ float of_request(int i) const {
@@ -117,13 +108,19 @@ struct Scales {
     }
 };
 
-template <class T, class E>
+template <class T, class E, bool down>
 __device__ __forceinline__ void dequantize_requests(const Arguments& a, const Region& region,
-                                                    const Requests<Chunk<T>::count>& requests) {
+                                                    const Requests<Chunk<T>::count, down>& requests) {
     constexpr int count = Chunk<T>::count;
-    Packed<E::bits, count> packed[kRequests];
+    const uint8_t* const line = region.codes + requests.row * a.problem.in.line_bytes;
+    Packed<E::bits, count> packed[kRequests] = {};
 #pragma unroll
-    for (int i = 0; i < kRequests; i++) packed[i] = load_request<E::bits>(a, region, requests, i);
+    for (int i = 0; i < kRequests; i++) {
+        if (i >= requests.filled) continue;
+        const uint8_t* const from = line + i * a.code_step;
+        packed[i] = a.wide_in ? load_packed_wide<E::bits, count>(from, requests.column)
+                              : load_packed_narrow<E::bits, count>(from, requests.column, requests.valid(i));
+    }
     const Scales<E, count> scales(a, region, requests);
 #pragma unroll
     for (int i = 0; i < kRequests; i++) {
@@ -144,49 +141,62 @@ __device__ __forceinline__ void dequantize_requests(const Arguments& a, const Re
 __device__ __forceinline__ Region region_of_matrix(const DequantizeProblem& p, int64_t matrix, int64_t element_bytes) {
     const ScaleLayout& layout = p.in.layout;
     return {p.in.line(matrix, 0), p.in.scales + matrix * layout.matrix_scales * layout.bytes,
-            static_cast<uint8_t*>(p.out.data) + matrix * p.out.rows * p.out.row_stride * element_bytes, p.out.rows,
-            p.out.rows, global_scale(p.in, matrix)};
+            static_cast<uint8_t*>(p.out.data) + matrix * p.out.rows * p.out.row_stride * element_bytes, int32_t(p.out.rows),
+            int32_t(p.out.rows), global_scale(p.in, matrix)};
 }
 
-__device__ __forceinline__ Region region_of_group(const DequantizeProblem& p, const Group& group, int64_t element_bytes) {
-    return {group_codes(p.in, group.first), group_scales(p.in, group.first),
-            static_cast<uint8_t*>(p.out.data) + group.second.codes * p.out.row_stride * element_bytes, group.rows,
-            round_up(group.rows, p.out.group_unit), global_scale(p.in, group.first.index)};
+__device__ __forceinline__ Region region_of_group(const DequantizeProblem& p, const TileGroup& group, int64_t element_bytes) {
+    const GroupStart start{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
+    return {group_codes(p.in, start), group_scales(p.in, start),
+            static_cast<uint8_t*>(p.out.data) + group.starts[kRowwiseCodes] * p.out.row_stride * element_bytes,
+            int32_t(group.rows), int32_t(round_up_to_power(group.rows, p.out.group_unit)), global_scale(p.in, group.index)};
 }
 
 // A block of threads takes 128 rows of a group and kGroupSegments segments.
 template <class T, class E>
 __global__ void __launch_bounds__(kThreads, 4)
     dequantize_rowwise_groups_kernel(const __grid_constant__ Arguments a) {
-    using R = Requests<Chunk<T>::count>;
+    using R = Requests<Chunk<T>::count, true>;
+    __shared__ TileGroup group;
     const DequantizeProblem& p = a.problem;
-    const int64_t slab = block_index() / a.row_tasks, stretch = block_index() - slab * a.row_tasks;
-    if (block_index() >= a.tasks) return;
-    const Group group = group_of_slab(p.grouped, p.in.units, {p.out.group_unit, 1}, slab);
-    if (!group.exists()) return;
+    const uint32_t slab = row_of_blocks();
+    if (slab >= a.lines) return;
+    find_slab(p.grouped, a.units, slab, group);
+    if (group.index < 0) return;
     const Region region = region_of_group(p, group, sizeof(T));
-    const int64_t first_row = (slab - group.slab) * kSwizzleRows;
-    const int segments = int(min(a.in_row - stretch * kGroupSegments, int64_t(kGroupSegments)));
+    const int row = int(slab - group.first_slab) * int(kSwizzleRows), column = int(blockIdx.x) * kGroupSegments * kSegment;
 #pragma unroll 1
-    for (int task = threadIdx.x / 32; task < segments * R::tile_tasks; task += kWarps) {
-        const int64_t segment = stretch * kGroupSegments + task / R::tile_tasks;
-        dequantize_requests<T, E>(a, region, R(a, region, first_row, segment * kSegment, task % R::tile_tasks));
+    for (int task = threadIdx.x / 32; task < kGroupSegments * R::tile_tasks; task += kWarps) {
+        const int of_task = column + task / R::tile_tasks * kSegment;
+        if (of_task >= p.out.cols) break;
+        dequantize_requests<T, E>(a, region, R(p.out, region, row, of_task, task % R::tile_tasks));
     }
 }
 
-template <class T, class E>
-__global__ void __launch_bounds__(kThreads, 6) dequantize_rowwise_kernel(const __grid_constant__ Arguments a) {
-    using R = Requests<Chunk<T>::count>;
+// Blocks that share an SM: as many as it has room for hide what codes below 8 bits take, by 4 to 5 points of a copy.
+#if defined(__CUDA_ARCH__) && ((__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900) || __CUDA_ARCH__ >= 1200)
+constexpr int kSmThreads = 1536;
+#else
+constexpr int kSmThreads = 2048;
+#endif
+template <class E>
+constexpr int kSmBlocks = E::bits == 8 ? 6 : kSmThreads / kThreads;
+
+template <class T, class E, bool down>
+__global__ void __launch_bounds__(kThreads, kSmBlocks<E>) dequantize_rowwise_kernel(const __grid_constant__ Arguments a) {
+    using R = Requests<Chunk<T>::count, down>;
+    constexpr int tile_blocks = R::tile_tasks / kWarps;
     const PlainMatrix& out = a.problem.out;
-    const int64_t task = block_index() * kWarps + threadIdx.x / 32;
-    if (task >= a.tasks) return;
-    const int64_t unit = a.down ? task / R::tile_tasks : task, in_row = a.down ? a.in_row : a.row_tasks;
-    const int64_t line = unit / in_row, lines = a.down ? ceil_div(out.rows, kSwizzleRows) : out.rows;  // of tiles or rows
-    const int64_t matrix = out.matrices == 1 ? 0 : line / lines;
+    const uint32_t line = row_of_blocks(), warp = threadIdx.x / 32;
+    if (line >= a.lines) return;
+    const uint32_t matrix = out.matrices == 1 ? 0 : line / a.matrix_lines, in_matrix = line - matrix * a.matrix_lines;
     const Region region = region_of_matrix(a.problem, matrix, sizeof(T));
-    const int64_t row = (line - matrix * lines) * (a.down ? kSwizzleRows : 1);
-    const int64_t column = (unit - line * in_row) * (a.down ? kSegment : R::row_columns);
-    dequantize_requests<T, E>(a, region, R(a, region, row, column, int(task % R::tile_tasks)));
+    if constexpr (down) {
+        const uint32_t segment = blockIdx.x / tile_blocks, task = blockIdx.x % tile_blocks * kWarps + warp;
+        dequantize_requests<T, E>(a, region, R(out, region, int(in_matrix * kSwizzleRows), int(segment * kSegment), int(task)));
+    } else {
+        dequantize_requests<T, E>(a, region, R(out, region, int(in_matrix * kWarps + warp), int(blockIdx.x * R::row_columns), 0));
+    }
 }
 
 std::string declines(const Context& context, const DequantizeProblem& problem) {
@@ -194,24 +204,13 @@ std::string declines(const Context& context, const DequantizeProblem& problem) {
     return needs_cuda(context);
 }
 
-// Fills in how the matrix is divided; the number of thread blocks.
+// Whether warps go down tiles: where scales are, or where a row leaves most of a warp without work.
 template <int count>
-int64_t divide(Arguments& a) {
-    using R = Requests<count>;
-    const PlainMatrix& out = a.problem.out;
-    a.in_row = ceil_div(out.cols, kSegment);
-    if (a.problem.grouped.set()) {
-        a.down = true;
-        a.row_tasks = ceil_div(a.in_row, kGroupSegments);
-        a.tasks = slabs_bound(a.problem.grouped) * a.row_tasks;
-        return a.tasks;
-    }
-    a.row_tasks = ceil_div(out.cols, R::row_columns);
-    const int64_t along = out.matrices * out.rows * a.row_tasks;
-    const int64_t down = out.matrices * ceil_div(out.rows, kSwizzleRows) * a.in_row * R::tile_tasks;
-    a.down = a.problem.in.layout.swizzled || down < along;
-    a.tasks = a.down ? down : along;
-    return ceil_div(a.tasks, kWarps);
+bool goes_down(const DequantizeProblem& p) {
+    using R = Requests<count, true>;
+    const int64_t along = p.out.rows * ceil_div(p.out.cols, R::row_columns);
+    const int64_t down = ceil_div(p.out.rows, kSwizzleRows) * ceil_div(p.out.cols, kSegment) * R::tile_tasks;
+    return p.grouped.set() || p.in.layout.swizzled || down < along;
 }
 
 // Whether lanes can read their `count` codes in words.
@@ -221,12 +220,42 @@ bool is_wide_at(const QuantizedPart& in, int count) {
     return is_aligned(in.codes, bytes) && lines_aligned && in.length % codes == 0;
 }
 
+template <class R>
+Arguments arguments_of(const DequantizeProblem& p) {
+    const ScaleLayout& layout = p.in.layout;
+    constexpr bool down = R::row_step > 0;
+    Arguments a{p, 0, 0, 0, 0, layout.block == MXQ_MAX_DIM ? 31 : log2_of(uint32_t(layout.block)), false, false, {}};
+    a.matrix_lines = uint32_t(ceil_div(p.out.rows, down ? kSwizzleRows : kWarps));
+    a.lines = uint32_t(p.grouped.set() ? slabs_bound(p.grouped) : p.out.matrices * a.matrix_lines);
+    a.code_step = down ? R::row_step * p.in.line_bytes : R::column_step / 8 * p.in.bits;
+    if (layout.swizzled) a.scale_step = swizzle_in_tile(R::row_step, 0);
+    else if (down) a.scale_step = R::row_step / layout.tile_rows * layout.line_stride;
+    else a.scale_step = R::column_step / layout.block * layout.column_stride;
+    for (uint32_t& unit : a.units.at) unit = 1;
+    a.units.at[kSourceCodes] = uint32_t(p.in.units.codes);
+    a.units.at[kSourceScales] = uint32_t(p.in.units.scales);
+    a.units.at[kRowwiseCodes] = uint32_t(p.out.group_unit);
+    return a;
+}
+
+template <class T, class E, bool down>
+void run_kernel(const Context& context, const DequantizeProblem& problem, const Launch& call) {
+    using R = Requests<Chunk<T>::count, down>;
+    Arguments a = arguments_of<R>(problem);
+    a.wide_in = is_wide_at(problem.in, Chunk<T>::count), a.wide_out = is_wide<T>(problem.out);
+    const auto start = [&](auto kernel, int64_t across) {
+        launch(context, kernel, "dequantize_rowwise", grid_of_rows(across, a.lines), dim3(kThreads), 0, call.stream, a);
+    };
+    const int64_t cols = problem.out.cols;
+    if (problem.grouped.set()) start(dequantize_rowwise_groups_kernel<T, E>, ceil_div(cols, kGroupSegments * kSegment));
+    else if (down) start(dequantize_rowwise_kernel<T, E, down>, ceil_div(cols, kSegment) * (R::tile_tasks / kWarps));
+    else start(dequantize_rowwise_kernel<T, E, down>, ceil_div(cols, R::row_columns));
+}
+
 template <class T, class E>
 void run_types(const Context& context, const DequantizeProblem& problem, const Launch& call) {
-    Arguments a{problem, 0, 0, 0, false, is_wide_at(problem.in, Chunk<T>::count), is_wide<T>(problem.out)};
-    const int64_t blocks = divide<Chunk<T>::count>(a);
-    const auto kernel = problem.grouped.set() ? dequantize_rowwise_groups_kernel<T, E> : dequantize_rowwise_kernel<T, E>;
-    launch(context, kernel, "dequantize_rowwise", grid_of(blocks), dim3(kThreads), 0, call.stream, a);
+    const auto run = goes_down<Chunk<T>::count>(problem) ? run_kernel<T, E, true> : run_kernel<T, E, false>;
+    run(context, problem, call);
 }
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
@@ -240,7 +269,8 @@ const DequantizeImplementation dequantize_rowwise = {"dequantize_rowwise", decli
 
 void load_dequantize_rowwise() {
     with_all_types([]<class T, class E>(T, E) {
-        load_kernel(reinterpret_cast<const void*>(dequantize_rowwise_kernel<T, E>), 0);
+        load_kernel(reinterpret_cast<const void*>(dequantize_rowwise_kernel<T, E, true>), 0);
+        load_kernel(reinterpret_cast<const void*>(dequantize_rowwise_kernel<T, E, false>), 0);
         load_kernel(reinterpret_cast<const void*>(dequantize_rowwise_groups_kernel<T, E>), 0);
     });
 }

@@ -14,6 +14,7 @@
 // their maxima.
 //
 // Bytes an element: 0.53 to 1.03 read, 1.03 written (for 128x128 scales are read twice, and 1.00 is written).
+#include "cuda/access.cuh"
 #include "cuda/device.h"
 #include "cuda/rebase.h"
 #include "cuda/tile_places.cuh"
@@ -182,8 +183,6 @@ __device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, Wa
 
 // ---- Places ----------------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ uint32_t row_index() { return blockIdx.z * gridDim.y + blockIdx.y; }
-
 // Halves of its tiles that a block takes, one after the other. Along the contraction the wait for the place is longest, and six
 // bits have the most to do behind it: one wait for both halves gives them 3 points of a copy, where MXFP8 and MXFP4 lose 2 to 3.
 MXQ_HD constexpr int block_halves(int bits, Grouping grouping) {
@@ -204,7 +203,7 @@ __device__ __forceinline__ BlockPlace place_of_block(const Arguments& args, cons
 
 // False: there is nothing for the block. All its threads call it.
 __device__ __forceinline__ bool find_in_matrix(const Arguments& args, BlockPlace& place) {
-    const uint32_t row = row_index(), matrix = args.call.from.matrices == 1 ? 0 : row / args.down, lines = row - matrix * args.down;
+    const uint32_t row = row_of_blocks(), matrix = args.call.from.matrices == 1 ? 0 : row / args.down, lines = row - matrix * args.down;
     if (matrix >= args.call.from.matrices || lines >= args.down) return false;
     place = place_of_block<Grouping::None>(args, {matrix, 0, {}, {}}, lines, blockIdx.x);
     return true;
@@ -214,7 +213,7 @@ __device__ __forceinline__ bool find_in_groups(const Arguments& args, int halves
     __shared__ BlockPlace found;
     __shared__ bool exists;
     constexpr bool along = grouping == Grouping::Contraction;
-    const uint32_t slab = along ? blockIdx.x : row_index(), beside = along ? row_index() : blockIdx.x;
+    const uint32_t slab = along ? blockIdx.x : row_of_blocks(), beside = along ? row_of_blocks() : blockIdx.x;
     if (slab >= args.down || beside >= args.across) return false;  // of a grid that is larger than the work
     if (threadIdx.x < 32) {
         const TileGroup group = find_slab(args.call.grouped, args.units, slab);
@@ -275,13 +274,6 @@ __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_ker
         if (half > 0) __syncwarp();  // the lanes have read the first half's blocks
         rebase_half<E, wide, grouping>(args, place.tile, place.line + half * kRebaseLines, blocks[threadIdx.x / 32]);
     }
-}
-
-// A grid of at least `rows` rows of `across` blocks.
-dim3 grid_of_rows(int64_t across, int64_t rows) {
-    constexpr int64_t most = 65535;
-    const int64_t y = min(rows, most);
-    return dim3(uint32_t(across), uint32_t(y), uint32_t(ceil_div(rows, y)));
 }
 
 // Whether lines are whole pieces of 16 codes, where they can be read at once.
