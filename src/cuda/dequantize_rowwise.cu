@@ -33,9 +33,9 @@ constexpr int kGroupSegments = 4;   // that a block of threads takes of a group
 
 struct Arguments {
     DequantizeProblem problem;
-    uint32_t lines, matrix_lines;  // rows of blocks of threads: all, and those of a matrix
+    uint32_t lines, matrix_lines;   // rows of blocks of threads: all, and those of a matrix
     int64_t code_step, scale_step;  // from a request to the next, in bytes and in scales
-    int32_t block_log2;            // codes of a scale's block
+    int32_t block_log2;             // codes of a scale's block
     bool wide_in, wide_out;
     GroupSumUnits units;
 };

@@ -38,6 +38,31 @@ oracle::Spec draw_spec(const oracle::Spec& base, cases::Random& random) {
 
 int32_t draw_part(cases::Random& random) { return random.below(2) ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE; }
 
+// One draw of scaling, part, layout, experts and output; what differs.
+std::string dequantize_complaint(testing::Device& device, const oracle::Spec& base, int64_t rows, int64_t cols, uint64_t seed) {
+    cases::Random random(seed);
+    oracle::Spec spec = draw_spec(base, random);
+    int32_t part = draw_part(random), output = cases::plain_formats[random.below(3)];
+    bool swizzled = random.below(2) && testing::can_swizzle(spec);
+    auto offset = static_cast<size_t>(random.below(2));
+    int64_t experts = rows * cols < 20000 ? random.below(3) : 0;
+    testing::Dims dims{experts ? std::optional(2 * experts - 1) : std::nullopt, rows, cols};
+    oracle::Part stored = draw_part(spec, dims.shape(), part, swizzled, random);
+    auto in = testing::make_tensor(spec, dims, swizzled);
+    auto out = testing::make_tensor(output, dims);
+    testing::InputPart input(device, in, spec, part, stored, offset);
+    auto values = oracle::store(output, oracle::dequantize(spec, stored, dims.shape(), part, swizzled));
+    Buffer data(device, values.size(), offset * static_cast<size_t>(oracle::plain_bytes(output)));
+    ok(mxq_tensor_set_data(out, data.data(), data.bytes()));
+    testing::run(device, mxq_dequantize, mxq_dequantize_query, nullptr, in, out);
+    std::string text = testing::difference(data.read(), values);
+    if (text.empty()) return text;
+    std::ostringstream what;
+    what << testing::describe(spec) << " to " << mxq_format_name(output) << ", " << rows << "x" << cols << " experts " << experts << " part " << part
+         << " swizzled " << swizzled << " offset " << offset << ": " << text;
+    return what.str();
+}
+
 }  // namespace
 
 MXQ_EACH_DEVICE("dequantize formats: the oracle's bytes for any codes and scales") {
@@ -45,27 +70,23 @@ MXQ_EACH_DEVICE("dequantize formats: the oracle's bytes for any codes and scales
     for (const oracle::Spec& base : testing::all_formats())
         for (int64_t rows : cases::awkward_sizes)
             for (int64_t cols : cases::awkward_sizes) {
-                cases::Random random(static_cast<uint64_t>(ran) + 3);
-                oracle::Spec spec = draw_spec(base, random);
-                int32_t part = draw_part(random), output = cases::plain_formats[random.below(3)];
-                bool swizzled = random.below(2) && testing::can_swizzle(spec);
-                auto offset = static_cast<size_t>(random.below(2));
-                int64_t experts = rows * cols < 20000 ? random.below(3) : 0;
-                testing::Dims dims{experts ? std::optional(2 * experts - 1) : std::nullopt, rows, cols};
-                oracle::Part stored = draw_part(spec, dims.shape(), part, swizzled, random);
-                auto in = testing::make_tensor(spec, dims, swizzled);
-                auto out = testing::make_tensor(output, dims);
-                testing::InputPart input(device, in, spec, part, stored, offset);
-                auto values = oracle::store(output, oracle::dequantize(spec, stored, dims.shape(), part, swizzled));
-                Buffer data(device, values.size(), offset * static_cast<size_t>(oracle::plain_bytes(output)));
-                ok(mxq_tensor_set_data(out, data.data(), data.bytes()));
-                testing::run(device, mxq_dequantize, mxq_dequantize_query, nullptr, in, out);
+                if (auto text = dequantize_complaint(device, base, rows, cols, static_cast<uint64_t>(ran) + 3); !text.empty()) FAIL(text);
                 ++ran;
-                if (auto text = testing::difference(data.read(), values); !text.empty())
-                    FAIL(testing::describe(spec) << " to " << mxq_format_name(output) << ", " << rows << "x" << cols << " experts "
-                                                 << experts << " part " << part << " swizzled " << swizzled << " offset " << offset << ": " << text);
             }
     CHECK(ran == 30 * 100);
+}
+
+// Rows that several warps share, each of several steps; their ends are cut in the middle of one.
+MXQ_EACH_DEVICE("dequantize formats: rows longer than a warp takes") {
+    int64_t ran = 0;
+    for (const oracle::Spec& base : testing::all_formats())
+        for (int64_t rows : {1, 9, 40})
+            for (int64_t cols : {700, 1040, 2201, 2336}) {
+                for (uint64_t draw = 0; draw < 3; ++draw)
+                    if (auto text = dequantize_complaint(device, base, rows, cols, 3 * static_cast<uint64_t>(ran) + draw); !text.empty()) FAIL(text);
+                ++ran;
+            }
+    CHECK(ran == 30 * 3 * 4);
 }
 
 // Every code under every byte scale, and under fp32 scales of every exponent.
@@ -107,7 +128,7 @@ MXQ_EACH_DEVICE("dequantize formats: groups, with and without padding in out") {
     int64_t ran = 0;
     for (const oracle::Spec& base : testing::all_formats())
         for (int64_t count : {0, 1, 3, 8, 40})
-            for (int64_t cols : {1, 32, 67, 160, 256}) {
+            for (int64_t cols : {1, 32, 67, 160, 256, 704}) {
                 cases::Random random(static_cast<uint64_t>(ran) + 11);
                 oracle::Spec spec = draw_spec(base, random);
                 int64_t rows = 1 + random.below(300), alignment = random.below(2) ? 0 : 32;
@@ -139,7 +160,7 @@ MXQ_EACH_DEVICE("dequantize formats: groups, with and without padding in out") {
                                                  << groups.rowwise << " " << groups.columnwise << " part " << part << " swizzled " << swizzled
                                                  << " out " << alignment << ": " << text);
             }
-    CHECK(ran == 30 * 5 * 5);
+    CHECK(ran == 30 * 5 * 6);
 }
 
 namespace {
