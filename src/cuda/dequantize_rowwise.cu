@@ -204,7 +204,7 @@ std::string declines(const Context& context, const DequantizeProblem& problem) {
     return needs_cuda(context);
 }
 
-// Whether warps go down tiles: where scales are, or where a row leaves most of a warp without work.
+// Whether warps go down tiles: where scales lie in tiles, or where rows are so short that it takes fewer warps.
 template <int count>
 bool goes_down(const DequantizeProblem& p) {
     using R = Requests<count, true>;
