@@ -222,7 +222,6 @@ Pack pack_of(const GemmProblem& p, const GemmOperand& operand, float* to) {
     const GroupedRows grouped{p.groups, p.group_rows};
     const Grouping grouping = grouping_of(p, operand);
     Pack args{operand, grouped, grouping, ceil_div(operand.lines, operand.layout.tile_rows), to, {}, 0, 0, 0};
-    for (uint32_t& unit : args.units.at) unit = 1;
     args.units.at[kSourceCodes] = uint32_t(operand.units.codes);
     args.units.at[kSourceScales] = uint32_t(operand.units.scales);
     args.units.at[kRowwiseScales] = kPackedRows;

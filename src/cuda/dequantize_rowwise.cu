@@ -231,7 +231,6 @@ Arguments arguments_of(const DequantizeProblem& p) {
     if (layout.swizzled) a.scale_step = swizzle_in_tile(R::row_step, 0);
     else if (down) a.scale_step = R::row_step / layout.tile_rows * layout.line_stride;
     else a.scale_step = R::column_step / layout.block * layout.column_stride;
-    for (uint32_t& unit : a.units.at) unit = 1;
     a.units.at[kSourceCodes] = uint32_t(p.in.units.codes);
     a.units.at[kSourceScales] = uint32_t(p.in.units.scales);
     a.units.at[kRowwiseCodes] = uint32_t(p.out.group_unit);

@@ -289,7 +289,6 @@ Arguments arguments_of(const RebaseCall& call) {
     const int64_t down = call.grouping == Grouping::None ? lines : slabs_bound(call.grouped, slab);
     Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : blocks_across(call)), {}, rebase_grid(call),
                    has_scale_words(call)};
-    for (uint32_t& unit : args.units.at) unit = 1;
     args.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
     args.units.at[kSourceScales] = uint32_t(call.from.units.scales);
     args.units.at[kRowwiseCodes] = uint32_t(call.to.units.codes);

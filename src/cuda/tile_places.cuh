@@ -15,7 +15,7 @@ namespace mxq::cuda {
 enum GroupSum { kSourceCodes, kSourceScales, kRowwiseCodes, kRowwiseScales, kColumnwiseCodes, kColumnwiseScales, kGroupSums };
 
 struct GroupSumUnits {
-    uint32_t at[kGroupSums];
+    uint32_t at[kGroupSums] = {1, 1, 1, 1, 1, 1};  // powers of two
     uint32_t slab_log2 = 7;  // rows of a slab, where they are not 128
 };
 
