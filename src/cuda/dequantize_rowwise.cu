@@ -16,7 +16,7 @@
 // With groups, a block of threads takes 128 rows of one group, down, and some columns; the rows that pad the output are +0.
 //
 // Bytes an element: 0.5 to 1.06 read, 2 or 4 written, in 16-byte stores that are contiguous across a request; bound by memory
-// as long as places cost little: from request to request everything is a constant step away, and nothing is divided.
+// as long as places cost little: from request to request everything is a constant step away, and only experts take a division.
 #include "cuda/decode.cuh"
 #include "cuda/device.h"
 #include "cuda/implementations.h"

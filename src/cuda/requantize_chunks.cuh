@@ -83,7 +83,7 @@ struct RequantizeShared {
 
 // The tile of a block, of a grid of tiles across by those down in two dimensions. False: there is none.
 __device__ __forceinline__ bool find_requantize_tile(const ChunkArguments& a, TileGroup& group, TilePlace& place) {
-    const uint32_t line = blockIdx.z * gridDim.y + blockIdx.y;
+    const uint32_t line = row_of_blocks();
     if (line >= a.matrices * a.down) return false;
     place.col = int64_t(blockIdx.x) * kTile;
     const uint32_t matrix = a.matrices == 1 ? 0 : line / a.down;
@@ -687,12 +687,6 @@ inline ChunkArguments chunk_arguments(const QuantizeProblem& p, const Tiles& til
     const bool below_seven = p.scale_rounding == ScaleRounding::Rceil || p.scale_rounding == ScaleRounding::Ceil;
     return {p, uint32_t(tiles.matrices), uint32_t(tiles.down), units, steps,
             !below_seven || p.nonfinite == Nonfinite::Saturate};
-}
-
-// Tiles across by those down, of which y has no more than 65535.
-inline dim3 chunk_grid(const Tiles& tiles) {
-    const int64_t lines = tiles.matrices * tiles.down, y = lines < 65535 ? lines : 65535;
-    return dim3(uint32_t(tiles.across), uint32_t(y), uint32_t(ceil_div(lines, y)));
 }
 
 }  // namespace mxq::cuda

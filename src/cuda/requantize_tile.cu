@@ -348,8 +348,8 @@ void run_chunks(const Context& context, const TileArguments& tile, const Launch&
     const ChunkArguments a = chunk_arguments(problem, tile.tiles, tile.units,
                                              scale_steps<E>(problem.scale_rounding, problem.nonfinite));
     with_code_source(problem.from.element, [&]<class S>(S) {
-        launch(context, requantize_chunks_kernel<S, E>, "requantize_tile", chunk_grid(tile.tiles), dim3(kRequantizeThreads), 0,
-               call.stream, a);
+        const dim3 grid = grid_of_rows(tile.tiles.across, tile.tiles.matrices * tile.tiles.down);
+        launch(context, requantize_chunks_kernel<S, E>, "requantize_tile", grid, dim3(kRequantizeThreads), 0, call.stream, a);
     });
 }
 
