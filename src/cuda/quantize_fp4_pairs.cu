@@ -389,7 +389,7 @@ __device__ __forceinline__ void stochastic_column_codes(const uint32_t (&words)[
             return stochastic_bytes<plain>(words[4 * g + i], words[4 * g + i + 2], low, high, random[0].words[g], i,
                                            random[1].words[g], i);
         };
-        lines[g] = rows(0) + rows(1) * 16;
+        lines[g] = join_nibbles(rows(0), rows(1));
     }
     codes[0] = column_line<nvfp4>(lines, 0x5410, low);
     codes[1] = column_line<nvfp4>(lines, 0x7632, high);

@@ -190,10 +190,14 @@ MXQ_HD uint32_t pack_nibble_pairs(const uint32_t (&pairs)[4]) {
 #endif
 }
 
+// Puts the low nibbles of the bytes of `high` above those of `low`. What else the bytes hold is dropped: a line of NaN leaves
+// more than a nibble, and would carry into the line beside it.
+MXQ_HD uint32_t join_nibbles(uint32_t low, uint32_t high) { return select_bits(0x0F0F0F0Fu, low, high << 4); }
+
 // Four codes to each half, from four pairs of which each half belongs to a line of its own.
 MXQ_HD uint32_t pack_nibble_lines(const uint32_t (&pairs)[4]) {
 #if defined(__CUDA_ARCH__)
-    return permute_bytes(pairs[0], pairs[2], 0x6240) + permute_bytes(pairs[1], pairs[3], 0x6240) * 16;
+    return join_nibbles(permute_bytes(pairs[0], pairs[2], 0x6240), permute_bytes(pairs[1], pairs[3], 0x6240));
 #else
     uint32_t word = 0;
     for (int i = 0; i < 4; ++i) word |= (pairs[i] & 0x000F000Fu) << (4 * i);
