@@ -140,7 +140,7 @@ try_old() {
         includes+=(-isystem "$folder/12.8/nvidia/$name/include")
     done
     check "12.8: these are its headers" is_old || return
-    check "12.8: host code compiles" compile_host "$source"/src/{api,core,dispatch,cuda}/*.cpp
+    check "12.8: host code compiles" compile_host "$source"/src/{api,core,dispatch,cuda,cuda/*}/*.cpp
     if [ $tests = ON ]; then
         check "12.8: tests/cuda compile" compile_host "$source"/tests/cuda/cublaslt_{declines,recorder,session}_test.cpp
     else

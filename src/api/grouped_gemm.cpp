@@ -1,6 +1,5 @@
 #include "api/guard.h"
 #include "api/verb.h"
-#include "cuda/backend.h"
 
 using namespace mxq;
 
@@ -9,8 +8,7 @@ mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* option
     return guard("mxq_grouped_gemm", [&] {
         validate_call(context, stream);
         auto problem = validate_grouped_gemm(options, a, b, d, Check::Execute);
-        if (problem.host_ends && context->is_cuda() && cuda::is_capturing(*context, stream))
-            problem.host_ends = nullptr;  // a replay has other groups
+        if (problem.host_ends && context->is_capturing(stream)) problem.host_ends = nullptr;  // a replay has other groups
         const Call call{*context, implementation_of(options), {a, b, d}};
         run_verb(verbs::grouped_gemm, call, problem, d->elements() == 0, {workspace, workspace_bytes}, stream);
     });

@@ -22,6 +22,10 @@ struct mxq_context_s {
     std::shared_ptr<mxq::cpu::Engine> cpu;     // on a CPU context
     std::shared_ptr<mxq::cuda::Device> cuda;   // on a CUDA context
 
+    bool (*capturing)(const mxq_context_s&, void* stream) = nullptr;  // of a backend that has graphs
+
+    // Whether what is enqueued on the stream becomes part of a graph.
+    bool is_capturing(void* stream) const { return capturing && capturing(*this, stream); }
     bool is_cpu() const { return device_type == MXQ_DEVICE_CPU; }
     bool is_cuda() const { return device_type == MXQ_DEVICE_CUDA; }
 };

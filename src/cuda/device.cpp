@@ -1,53 +1,13 @@
 #include "cuda/device.h"
 
-#include <cuda.h>
-
 #include "cuda/backend.h"
-#include "cuda/cublaslt_session.h"
+#include "cuda/cublaslt/session.h"
+#include "dispatch/implementation.h"
 
 namespace mxq::cuda {
 namespace {
 
 constexpr int kOldestCapability = 80;
-
-// The few driver calls that the runtime does not offer, found at run time: the library links no libcuda.
-struct Driver {
-    decltype(&cuDevicePrimaryCtxRetain) primary_retain;
-    decltype(&cuDevicePrimaryCtxRelease) primary_release;
-    decltype(&cuCtxGetCurrent) get_current;
-    decltype(&cuCtxPushCurrent) push_current;
-    decltype(&cuCtxPopCurrent) pop_current;
-    decltype(&cuGetErrorString) error_string;
-};
-
-void* driver_entry(const char* symbol) {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    check(cudaGetDriverEntryPointByVersion(symbol, &entry, 12000, cudaEnableDefault, &result), symbol);
-    if (!entry) fail(MXQ_STATUS_NO_DEVICE, "the CUDA driver has no %s; install a driver for CUDA 12 or later", symbol);
-    return entry;
-}
-
-const Driver& driver() {
-    static const Driver entries = [] {
-        Driver d;
-        d.primary_retain = reinterpret_cast<decltype(d.primary_retain)>(driver_entry("cuDevicePrimaryCtxRetain"));
-        d.primary_release = reinterpret_cast<decltype(d.primary_release)>(driver_entry("cuDevicePrimaryCtxRelease"));
-        d.get_current = reinterpret_cast<decltype(d.get_current)>(driver_entry("cuCtxGetCurrent"));
-        d.push_current = reinterpret_cast<decltype(d.push_current)>(driver_entry("cuCtxPushCurrent"));
-        d.pop_current = reinterpret_cast<decltype(d.pop_current)>(driver_entry("cuCtxPopCurrent"));
-        d.error_string = reinterpret_cast<decltype(d.error_string)>(driver_entry("cuGetErrorString"));
-        return d;
-    }();
-    return entries;
-}
-
-void check_driver(CUresult result, const char* what) {
-    if (result == CUDA_SUCCESS) return;
-    const char* words = nullptr;
-    driver().error_string(result, &words);
-    fail(MXQ_STATUS_CUDA_ERROR, "%s failed: CUDA says \"%s\" (driver error %d)", what, words ? words : "unknown", int(result));
-}
 
 void require_driver() {
     int version = 0;
@@ -59,22 +19,6 @@ void require_driver() {
         fail(MXQ_STATUS_NO_DEVICE,
              "the NVIDIA driver is for CUDA %d.%d, expected %d.0 or later; update it, or use MXQ_DEVICE_CPU", version / 1000,
              version % 1000 / 10, CUDART_VERSION / 1000);
-}
-
-void load_all_kernels() {
-    load_quantize_rowwise();
-    load_quantize_tile();
-    load_quantize_fp4();
-    load_quantize_fp4_pairs();
-    load_requantize_tile();
-    load_amax();
-    load_pad_groups();
-    load_dequantize_rowwise();
-    load_dequantize_columnwise();
-    load_swizzle_scales();
-    load_mma_bf16();
-    load_cublaslt_arrays();
-    load_rebase();
 }
 
 }  // namespace
@@ -102,7 +46,6 @@ Device::Device(int ordinal, const std::string& cublaslt_path) : ordinal_(ordinal
     driver_context_ = primary;
     try {
         const CurrentDevice current(*this);
-        load_all_kernels();
         open_cublaslt(cublaslt_path);
     } catch (...) {
         driver().primary_release(ordinal_);
@@ -153,11 +96,6 @@ CurrentDevice::~CurrentDevice() {
     if (pushed_) driver().pop_current(&popped);
 }
 
-void check(cudaError_t status, const char* what) {
-    if (status == cudaSuccess) return;
-    fail(MXQ_STATUS_CUDA_ERROR, "%s failed: CUDA says \"%s\" (error %d)", what, cudaGetErrorString(status), int(status));
-}
-
 void load_kernel(const void* kernel, size_t shared_bytes) {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel), "loading a kernel");
@@ -166,18 +104,26 @@ void load_kernel(const void* kernel, size_t shared_bytes) {
               "reserving shared memory");
 }
 
-void open(Context& context, int ordinal, const std::string& cublaslt_path) {
-    context.cuda = std::make_shared<Device>(ordinal, cublaslt_path);
-    context.description = format_text("CUDA %d, %s, sm_%d", ordinal, context.cuda->name.c_str(),
-                                      context.cuda->compute_capability);
-    context.cublaslt = context.cuda->cublaslt_text;
-}
+namespace {
 
+// Whether what is enqueued becomes part of a graph; also where CUDA does not tell.
 bool is_capturing(const Context& context, void* stream) {
     const CurrentDevice current(*context.cuda);
     cudaStreamCaptureStatus status;
     return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess ||
            status != cudaStreamCaptureStatusNone;
+}
+
+}  // namespace
+
+void open(Context& context, int ordinal, const std::string& cublaslt_path) {
+    context.cuda = std::make_shared<Device>(ordinal, cublaslt_path);
+    context.capturing = is_capturing;
+    context.description = format_text("CUDA %d, %s, sm_%d", ordinal, context.cuda->name.c_str(),
+                                      context.cuda->compute_capability);
+    context.cublaslt = context.cuda->cublaslt_text;
+    const CurrentDevice current(*context.cuda);
+    load_implementations(context);
 }
 
 }  // namespace mxq::cuda

@@ -1,5 +1,4 @@
-// What a CUDA context owns: its device's primary driver context, and every kernel loaded beforehand, so that nothing is
-// loaded under graph capture.
+// What a CUDA context owns: its device's primary driver context and its cuBLASLt.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -9,11 +8,12 @@
 
 #include "core/context.h"
 #include "core/error.h"
+#include "cuda/driver.h"
 
 namespace mxq::cuda {
 
 namespace lt {
-class Session;  // cuda/cublaslt_session.h
+class Session;  // cuda/cublaslt/session.h
 }
 
 class Device {
@@ -52,9 +52,6 @@ private:
     bool pushed_ = false;
 };
 
-// CUDA_ERROR with CUDA's own words.
-void check(cudaError_t status, const char* what);
-
 // Launches `kernel(arguments...)`; the argument types are the kernel's own.
 template <class... Parameters>
 void launch(const Context& context, void (*kernel)(Parameters...), const char* name, dim3 grid, dim3 block,
@@ -71,22 +68,7 @@ inline std::string needs_cuda(const Context& context) {
     return context.is_cuda() ? "" : "needs a CUDA context, found a CPU one";
 }
 
-// Loads one kernel and allows it this much dynamic shared memory.
+// Loads one kernel, so that nothing is loaded under graph capture, and allows it this much dynamic shared memory.
 void load_kernel(const void* kernel, size_t shared_bytes);
-
-// Each .cu file loads its kernels here; device.cpp calls all of them when a context is created.
-void load_quantize_rowwise();
-void load_quantize_tile();
-void load_quantize_fp4();
-void load_quantize_fp4_pairs();
-void load_requantize_tile();
-void load_amax();
-void load_pad_groups();
-void load_dequantize_rowwise();
-void load_dequantize_columnwise();
-void load_swizzle_scales();
-void load_mma_bf16();
-void load_cublaslt_arrays();
-void load_rebase();
 
 }  // namespace mxq::cuda

@@ -1,4 +1,5 @@
-// The CUDA backend of a build without CUDA: no context can be opened, every implementation declines.
+// Stand-ins for the chips' folders that a build leaves out: every implementation of such a folder declines. The build sets
+// MXQ_BUILT_PORTABLE and MXQ_BUILT_SM90 to 1 for the folders that it has, to 0 for the others.
 #include "cuda/backend.h"
 #include "cuda/implementations.h"
 
@@ -6,38 +7,40 @@ namespace mxq::cuda {
 namespace {
 
 template <class Problem>
-std::string declines(const Context&, const Problem&) {
+[[maybe_unused]] std::string built_without_cuda(const Context&, const Problem&) {
     return "this library was built without CUDA";
 }
 
 template <class Problem>
-constexpr Implementation<Problem> unavailable(const char* name) {
-    return {name, declines<Problem>, nullptr, nullptr};
+[[maybe_unused]] std::string built_without_sm90(const Context&, const Problem&) {
+    return MXQ_BUILT_PORTABLE ? "this library was built without kernels for sm_90a; build it with MXQ_CUDA_ARCHITECTURES=90a-real"
+                              : "this library was built without CUDA";
 }
 
 }  // namespace
 
-constinit const QuantizeImplementation quantize_rowwise = unavailable<QuantizeProblem>("quantize_rowwise");
-constinit const QuantizeImplementation quantize_tile = unavailable<QuantizeProblem>("quantize_tile");
-constinit const QuantizeImplementation quantize_fp4 = unavailable<QuantizeProblem>("quantize_fp4");
-constinit const QuantizeImplementation quantize_fp4_pairs = unavailable<QuantizeProblem>("quantize_fp4_pairs");
-constinit const QuantizeImplementation requantize_tile = unavailable<QuantizeProblem>("requantize_tile");
-constinit const AmaxImplementation amax = unavailable<AmaxProblem>("amax");
-constinit const PadImplementation pad_groups = unavailable<PadProblem>("pad_groups");
-constinit const DequantizeImplementation dequantize_rowwise = unavailable<DequantizeProblem>("dequantize_rowwise");
-constinit const DequantizeImplementation dequantize_columnwise = unavailable<DequantizeProblem>("dequantize_columnwise");
-constinit const SwizzleImplementation swizzle_scales = unavailable<SwizzleProblem>("swizzle_scales");
-constinit const GemmImplementation cublaslt_grouped = unavailable<GemmProblem>("cublaslt_grouped");
-constinit const GemmImplementation cublaslt = unavailable<GemmProblem>("cublaslt");
-constinit const GemmImplementation cublaslt_grouped_rebase = unavailable<GemmProblem>("cublaslt_grouped_rebase");
-constinit const GemmImplementation cublaslt_rebase = unavailable<GemmProblem>("cublaslt_rebase");
-constinit const GemmImplementation mma_bf16 = unavailable<GemmProblem>("mma_bf16");
+// A row expands to its stand-in where its folder is left out, and to nothing where it is built.
+#if MXQ_BUILT_PORTABLE
+#define MXQ_STAND_IN_portable(Problem, name)
+#else
+#define MXQ_STAND_IN_portable(Problem, name) \
+    constinit const Implementation<Problem> name{#name, built_without_cuda<Problem>, nullptr, nullptr, nullptr};
+#endif
+#if MXQ_BUILT_SM90
+#define MXQ_STAND_IN_sm90(Problem, name)
+#else
+#define MXQ_STAND_IN_sm90(Problem, name) \
+    constinit const Implementation<Problem> name{#name, built_without_sm90<Problem>, nullptr, nullptr, nullptr};
+#endif
+#define MXQ_IMPLEMENTATION(chip, Problem, name) MXQ_STAND_IN_##chip(Problem, name)
+#include "cuda/implementations.def"
+#undef MXQ_IMPLEMENTATION
 
+#if !MXQ_BUILT_PORTABLE
 void open(Context&, int, const std::string&) {
     fail(MXQ_STATUS_NO_DEVICE,
          "this libmxq was built without CUDA; use MXQ_DEVICE_CPU, or build it where a CUDA compiler is found (MXQ_CUDA=ON)");
 }
-
-bool is_capturing(const Context&, void*) { return false; }
+#endif
 
 }  // namespace mxq::cuda

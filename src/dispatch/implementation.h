@@ -24,6 +24,7 @@ struct Implementation {
     std::string (*declines)(const Context&, const Problem&);
     uint64_t (*workspace_bytes)(const Context&, const Problem&);  // NULL: none
     void (*run)(const Context&, const Problem&, const Launch&);
+    void (*load)(const Context&) = nullptr;  // all that a run needs and a captured stream must not load; NULL: nothing
 };
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;
@@ -49,6 +50,9 @@ extern const Verb<PadProblem> pad_groups, unpad_groups;
 extern const Verb<SwizzleProblem> swizzle_scales, unswizzle_scales;
 extern const Verb<GemmProblem> gemm, grouped_gemm;
 }  // namespace verbs
+
+// Loads what every implementation needs on the context's device; called when the context is created.
+void load_implementations(const Context& context);
 
 // The names in all of them.
 struct VerbNames {

@@ -76,11 +76,36 @@ constinit const Verb<GemmProblem> gemm = as_verb("gemm", gemm_list);
 constinit const Verb<GemmProblem> grouped_gemm = as_verb("grouped_gemm", grouped_gemm_list);
 }  // namespace verbs
 
+namespace {
+
+// Calls `look` with every verb.
+template <class Look>
+void each_verb(const Look& look) {
+    look(verbs::quantize);
+    look(verbs::requantize);
+    look(verbs::dequantize);
+    look(verbs::amax);
+    look(verbs::swizzle_scales);
+    look(verbs::unswizzle_scales);
+    look(verbs::pad_groups);
+    look(verbs::unpad_groups);
+    look(verbs::gemm);
+    look(verbs::grouped_gemm);
+}
+
+}  // namespace
+
+void load_implementations(const Context& context) {
+    each_verb([&](const auto& verb) {
+        for (size_t i = 0; i < verb.count; i++)
+            if (verb.first[i]->load) verb.first[i]->load(context);
+    });
+}
+
 std::vector<VerbNames> verb_table() {
-    return {names_of(verbs::quantize),       names_of(verbs::requantize),       names_of(verbs::dequantize),
-            names_of(verbs::amax),           names_of(verbs::swizzle_scales),   names_of(verbs::unswizzle_scales),
-            names_of(verbs::pad_groups),     names_of(verbs::unpad_groups),     names_of(verbs::gemm),
-            names_of(verbs::grouped_gemm)};
+    std::vector<VerbNames> table;
+    each_verb([&](const auto& verb) { table.push_back(names_of(verb)); });
+    return table;
 }
 
 void check_workspace(uint64_t need, const void* workspace, uint64_t bytes) {

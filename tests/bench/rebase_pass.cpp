@@ -8,7 +8,7 @@
 //
 // The other operand of the product, 128 lines of MXFP8, is there to ask with and takes no pass here.
 #include "core/validate.h"
-#include "cuda/cublaslt_rebase.h"
+#include "cuda/cublaslt/cublaslt_rebase.h"
 #include "operands.h"
 #include "verbs.h"
 

@@ -121,6 +121,38 @@ TEST_CASE("cublaslt declines: layouts and alignments") {
     CHECK(reason(dense(c), 90) == "needs a multiple of 4 rows of d for scales of 128, found 254");
 }
 
+TEST_CASE("cublaslt declines: a bias of 16 bits before 13.10, unless all lines are whole pieces of 16 bytes") {
+    const std::string words = "needs cuBLASLt 13.10 for a bias where pointers, rows or strides of a, b or d are no multiples of "
+                              "16 bytes, found 13.1 in /usr/lib/libcublasLt.so.13";
+    const auto biased = [](int64_t m, int64_t n, int64_t k) {
+        Case c = of(bf16(), bf16());
+        c.sizes = {m, n, k};
+        GemmProblem p = dense(c);
+        p.bias = {at(d_data), MXQ_FORMAT_BF16};
+        return p;
+    };
+    CHECK(reason(biased(240, 64, 256), 90, 130100) == "");
+    for (const auto& sizes : {Sizes{240, 60, 256}, Sizes{240, 64, 257}}) {
+        GemmProblem p = biased(sizes.m, sizes.n, sizes.k);
+        CHECK(reason(p, 90, 130100) == words);
+        CHECK(reason(p, 90, 131000) == "");
+        p.bias = {};
+        CHECK(reason(p, 90, 130100) == "");
+        p.bias = {at(d_data), MXQ_FORMAT_F32};
+        p.d.format = MXQ_FORMAT_F32;
+        CHECK(reason(p, 90, 130100) == "");
+    }
+    GemmProblem p = biased(240, 64, 256);
+    p.a.codes += 2;
+    CHECK(reason(p, 90, 130100) == words);
+    p = biased(240, 64, 256);
+    p.b.line_bytes += 2;
+    CHECK(reason(p, 90, 130100) == words);
+    p = biased(240, 64, 256);
+    p.d.row_stride = 65;
+    CHECK(reason(p, 90, 130100) == words);
+}
+
 TEST_CASE("cublaslt declines: a bias, and factors of D") {
     GemmProblem p = dense(of(tensor_scale, tensor_scale, false));
     p.bias = {at(d_data), MXQ_FORMAT_F32};

@@ -2,8 +2,8 @@
 // alone, by tests/other_toolkits.sh, with the newest header.
 #include <type_traits>
 
-#include "cuda/cublaslt.h"
-#include "cuda/cublaslt_problem.h"
+#include "cuda/cublaslt/library.h"
+#include "cuda/cublaslt/problem.h"
 
 namespace lt = mxq::cuda::lt;
 

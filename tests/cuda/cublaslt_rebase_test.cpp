@@ -2,8 +2,8 @@
 // looked for where the pass has written it.
 #include "../catch.h"
 #include "cublaslt_recorder.h"
-#include "cuda/cublaslt_places.h"
-#include "cuda/cublaslt_rebase.h"
+#include "cuda/cublaslt/places.h"
+#include "cuda/cublaslt/cublaslt_rebase.h"
 
 using namespace mxq;
 using namespace mxq::cuda;

@@ -6,7 +6,7 @@
 #include "../api.h"
 #include "../formats.h"
 #include "core/validate.h"
-#include "cuda/cublaslt_session.h"
+#include "cuda/cublaslt/session.h"
 
 #include <cstring>
 #include <map>

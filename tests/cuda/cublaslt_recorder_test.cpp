@@ -6,7 +6,7 @@
 // pointers but for SCALAR_32F, alpha as an array of pointers with ALPHA_BATCH_STRIDE 1.
 #include "../catch.h"
 #include "cublaslt_recorder.h"
-#include "cuda/cublaslt_arrays.h"
+#include "cuda/cublaslt/arrays.h"
 
 using namespace mxq;
 using namespace mxq::cuda::lt;

@@ -6,7 +6,7 @@
 #include "../numerics/formats.h"
 #include "core/validate.h"
 #include "cpu/groups.h"
-#include "cuda/rebase.h"
+#include "cuda/rebase/rebase.h"
 #include "numerics/packing.h"
 
 #include <cstring>

@@ -1,0 +1,62 @@
+#include "cuda/cublaslt/arrays.h"
+
+#include "dispatch/implementation.h"
+
+namespace mxq::cuda::lt {
+namespace {
+
+template <class T>
+T* take(uintptr_t& at, int64_t count) {
+    T* const taken = reinterpret_cast<T*>(at);
+    at += uintptr_t(round_up(count * int64_t(sizeof(T)), kWorkspaceAlignment));
+    return taken;
+}
+
+// Returns where the arrays end.
+uintptr_t lay_out(uintptr_t at, int32_t groups, GroupArrays& arrays) {
+    GroupSizes& sizes = arrays.sizes;
+    for (int32_t** array : {&sizes.m, &sizes.n, &sizes.k, &sizes.a_ld, &sizes.b_ld, &sizes.d_ld})
+        *array = take<int32_t>(at, groups);
+    for (const void*** array : {&arrays.a, &arrays.b, &arrays.a_scales, &arrays.b_scales})
+        *array = take<const void*>(at, groups);
+    arrays.d = take<void*>(at, groups);
+    arrays.alphas = take<const float*>(at, groups);
+    arrays.alpha = take<float>(at, groups);
+    arrays.beta = take<float>(at, 1);
+    return at;
+}
+
+uint64_t packed_bytes(const GemmProblem& p, const GemmOperand& operand, const Operand& theirs) {
+    const int64_t bytes = theirs.packs ? packed_floats(p, operand) * int64_t(sizeof(float)) : 0;
+    return uint64_t(round_up(bytes, kWorkspaceAlignment));
+}
+
+}  // namespace
+
+GroupArrays group_arrays(void* base, int32_t groups) {
+    GroupArrays arrays{};
+    lay_out(reinterpret_cast<uintptr_t>(base), groups, arrays);
+    return arrays;
+}
+
+Problem with_arrays(const Problem& theirs, const GroupArrays& arrays) {
+    Problem out = theirs;
+    out.a.data = arrays.a;
+    out.b.data = arrays.b;
+    if (out.a.mode != ScaleMode::Scalar) out.a.scales = arrays.a_scales;
+    if (out.b.mode != ScaleMode::Scalar) out.b.scales = arrays.b_scales;
+    out.d = arrays.d;
+    return out;
+}
+
+WorkspaceLayout workspace_layout(const GemmProblem& p, const Problem& theirs) {
+    GroupArrays arrays{};
+    WorkspaceLayout out{};
+    out.arrays = kWorkspaceBytes;
+    out.packed_a = out.arrays + lay_out(0, theirs.groups, arrays);  // a single product uses the room of beta for its factors
+    out.packed_b = out.packed_a + packed_bytes(p, p.a, theirs.b);
+    out.bytes = out.packed_b + packed_bytes(p, p.b, theirs.a);
+    return out;
+}
+
+}  // namespace mxq::cuda::lt

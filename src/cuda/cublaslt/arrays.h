@@ -1,0 +1,61 @@
+// What cuBLASLt reads on the device beside the operands, in the caller's workspace:
+//
+//     0                  the library's own workspace
+//     kWorkspaceBytes    per group: sizes, leading dimensions, pointers, factor; or the two factors of one product
+//     then               fp32 scales of 128 that lie otherwise than it wants them: A's, B's (ours)
+//
+// The sizes come from the groups' ends by one small kernel, so that the host never learns them.
+#pragma once
+#include "cuda/cublaslt/places.h"
+#include "cuda/cublaslt/session.h"
+#include "cuda/device.h"
+
+namespace mxq::cuda::lt {
+
+struct GroupArrays {
+    GroupSizes sizes;
+    const void **a, **b, **a_scales, **b_scales;  // theirs
+    void** d;
+    const float** alphas;  // to alpha[g]
+    float* alpha;          // one a group, or the first for all
+    float* beta;
+};
+
+// Offsets in the workspace.
+struct WorkspaceLayout {
+    uint64_t arrays, packed_a, packed_b, bytes;  // ours
+};
+
+WorkspaceLayout workspace_layout(const GemmProblem& p, const Problem& theirs);
+
+GroupArrays group_arrays(void* base, int32_t groups);
+
+// The problem with these arrays for pointers; one float that serves all groups stays as it is.
+Problem with_arrays(const Problem& theirs, const GroupArrays& arrays);
+
+// The scales of an operand of a single product, as ScaleMode says.
+void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, float* to, void* stream);
+
+// Which of the operands' scales are still to be packed, to where PackedScales has them.
+struct Packing {
+    bool a, b;
+};
+
+// All before a grouped product: fills every array, packs scales, zeroes the padding of D's groups.
+//
+// A group's rows in the packed scales are rounded up to kPackedRows: theirs.b of groups of rows is a matrix of
+// (ceil(k / 128), rows) floats at float ceil(k / 128) * (sum of those before it); of groups along the contraction both are
+// (codes / 128, lines), at lines * (sum of codes before it) / 128. Experts: as ScaleMode says.
+void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Packing& packs,
+                    const GroupArrays& to, void* stream);
+
+// The factors of one NVFP4 product: alpha, then beta.
+void fill_factors(const Context& context, const GemmProblem& p, float* to, void* stream);
+
+// Zeroes what a grouped product leaves: D of groups with an empty contraction, the padding of D's groups of rows.
+void zero_rest(const Context& context, const GemmProblem& p, void* stream);
+
+// Loads the kernels of this file for whoever multiplies through cuBLASLt.
+void load_arrays();
+
+}  // namespace mxq::cuda::lt

@@ -1,0 +1,87 @@
+// What a product is to cuBLASLt, as plain numbers: made and explained without the library and without a GPU.
+//
+//     ours      D (m, n), row-major     = A (m, k) B (n, k)^T      lines of codes, contiguous along the contraction
+//     theirs    D (n, m), column-major  = A (k, n)^T B (k, m)      the same bytes: their A is our B, transposed
+//
+// Every quantized part is contiguous along the contraction, so that their (T,N) form, the only one that all formats have,
+// serves our (N,T), (N,N) and (T,N) alike: the transpose has picked the part before.
+#pragma once
+#include <library_types.h>
+
+#include <string>
+
+#include "core/problem.h"
+
+namespace mxq::cuda::lt {
+
+// cublasLtMatmulMatrixScale_t; of its own, since older headers lack the later ones.
+enum class ScaleMode : int32_t {
+    Scalar = 0,          // one float
+    Vec16 = 1,           // E4M3 per 16 codes, swizzled
+    Vec32 = 2,           // E8M0 per 32 codes, swizzled
+    OuterVec = 3,        // a float per line
+    Vec128 = 4,          // a float per 128 codes: (ceil(k / 128), lines)
+    Block128 = 5,        // a float per 128 x 128: (ceil(lines / 128), ceil(k / 128) rounded up to 4)
+    GroupScalar = 6,     // an array of pointers to a float per group
+    None = -1,           // plain numbers
+};
+
+// What there is to run on.
+struct Machine {
+    int32_t capability;  // 90 for 9.0
+    int32_t version;     // 130100 for 13.1.0
+    std::string path;
+};
+
+struct Operand {
+    cudaDataType type;
+    ScaleMode mode;
+    const void* data;    // of a group: an array of pointers on the device, as are the scales
+    const void* scales;
+    int64_t lines;       // their columns
+    int64_t ld;          // codes from one line to the next
+    bool packs;          // its fp32 scales lie otherwise: a kernel copies them into the workspace first
+};
+
+// Where the factors of the sums come from: those of the caller from the host, those with NVFP4's from the device.
+enum class Alpha { Host, Device, DevicePerGroup };
+
+struct Problem {
+    Operand a, b;        // theirs
+    cudaDataType d_type;
+    void* d;
+    int64_t ldd;
+    int64_t m, n, k;     // theirs; of groups: averages, where the device alone knows better
+    int32_t groups;      // 0: one product
+    bool reads_d;
+    Alpha alpha;
+    bool has_bias;
+    cudaDataType bias_type;
+    const void* bias;
+};
+
+// fp32 scales of 128 that already lie group after group as prepare_groups of arrays.h would put them.
+struct Packed {
+    bool a = false, b = false;  // ours
+};
+
+// Empty, and `out` filled; or what cuBLASLt needs and what was found.
+std::string describe(const GemmProblem& p, const Machine& machine, Problem& out);
+std::string describe_grouped(const GemmProblem& p, const Machine& machine, const Packed& packed, Problem& out);
+
+// Empty, or why the groups cannot be taken one by one.
+std::string check_groups(const GemmProblem& p);
+
+// One group as a product of its own; `a`, `b` and `d_row` are where it starts in the parts and in D.
+GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const GroupStart& b, int64_t d_row, int64_t rows);
+
+bool is_nvfp4(const GemmOperand& operand);
+
+// Floats that the packed scales of an operand take; with groups, the bound that the host can know.
+int64_t packed_floats(const GemmProblem& p, const GemmOperand& operand);
+
+// What the rows of a group's scales of 1x128, and the columns of scales of 128x128, are rounded up to; the rows of D of a
+// single product must be a multiple of the first themselves.
+constexpr int32_t kPackedRows = 4, kPackedColumns = 4;
+
+}  // namespace mxq::cuda::lt

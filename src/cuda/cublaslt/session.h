@@ -1,0 +1,73 @@
+// A context's cuBLASLt: one handle, made when the context is, and the algorithms found so far.
+//
+//     Problem (problem.h) -> descriptors -> heuristic, asked once for a problem -> matmul
+//
+// Algorithms are taken in the heuristic's order, but for those that add partial sums in 16 bits, and for those of versions
+// with known wrong results.
+#pragma once
+#include <array>
+#include <deque>
+#include <mutex>
+#include <string>
+
+#include "cuda/cublaslt/library.h"
+#include "cuda/cublaslt/problem.h"
+
+namespace mxq::cuda::lt {
+
+constexpr uint64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA recommends for 9.0 and later
+
+// Where the device finds the sizes of groups: int32_t, one a group.
+struct GroupSizes {
+    int32_t *m, *n, *k;            // theirs
+    int32_t *a_ld, *b_ld, *d_ld;
+};
+
+// Factors of the sums and of D. On the host for Alpha::Host of a product without groups; else on the device, and with
+// Alpha::DevicePerGroup `alpha` is an array of pointers.
+struct Factors {
+    const void *alpha, *beta;
+};
+
+class Session {
+public:
+    // Takes a fresh handle of the current device; `stream` is for ForStream heuristics alone and may be NULL.
+    Session(const Api& api, Machine machine, cudaStream_t stream);
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    const Machine& machine() const { return machine_; }
+
+    // Empty, or why the library has no algorithm for this. Of the problem's pointers only the alignment matters, and NULL
+    // ones count as aligned; the sizes of groups may be NULL.
+    std::string declines(const Problem& problem);
+
+    // Enqueues the product. `workspace` has kWorkspaceBytes.
+    void multiply(const Problem& problem, const GroupSizes* sizes, const Factors& factors, void* workspace,
+                  cudaStream_t stream);
+
+private:
+    // Everything that an algorithm may depend on.
+    using Key = std::array<int64_t, 24>;
+    struct Choice {
+        Key key;
+        std::string reason;  // empty: `algorithm` serves
+        cublasLtMatmulAlgo_t algorithm;
+    };
+    static constexpr size_t kMostChoices = 256;
+
+    static Key key_of(const Problem& problem);
+    Choice choose(const Problem& problem);
+    Choice ask(const Problem& problem, const Key& key, bool& lasting);
+    bool serves(const Problem& problem, const cublasLtMatmulHeuristicResult_t& result) const;
+
+    Api api_;
+    Machine machine_;
+    cudaStream_t stream_;
+    cublasLtHandle_t handle_ = nullptr;
+    std::mutex mutex_;
+    std::deque<Choice> choices_;  // oldest first
+};
+
+}  // namespace mxq::cuda::lt

@@ -1,0 +1,134 @@
+// What reading quantized parts shares: packed codes as words, scales of every type as fp32, and their products.
+//
+//     line of codes --load_packed--> packed words --unpack--> a byte per code, four to a word --decode_scaled_pair--> fp32
+//     scales --load_scale--> fp32, one for a block               amax or decode scale --global_scale--> fp32, one above them
+//
+// The element is a type, known when a kernel is compiled; the scale type and the layout are branches that all threads take
+// alike.
+#pragma once
+#include "core/problem.h"
+#include "cuda/memory/codes.cuh"
+#include "cuda/memory/elements.cuh"
+#include "cuda/memory/groups.cuh"
+#include "cuda/types.cuh"
+#include "numerics/nvfp4.h"
+#include "numerics/packing.h"
+
+namespace mxq::cuda {
+
+// ---- Codes -----------------------------------------------------------------------------------------------------------
+
+// `count` codes as stored, 4 or 8 of them, the first in the lowest bits. Bits past the last are of no meaning.
+template <int bits, int count>
+struct Packed {
+    static constexpr int bytes = bits * count / 8;
+    uint32_t words[(bytes + 3) / 4];
+};
+
+// Whether every line of a part can be read in whole words, 16 codes (bits / 2 words) at a time.
+inline bool is_word_wise(const QuantizedPart& part) {
+    const int64_t unit = part.bits == 8 ? 16 : part.bits == 4 ? 8 : 4;  // bytes
+    return is_aligned(part.codes, unit) && part.line_bytes % unit == 0 && part.length % 16 == 0;
+}
+
+// Codes at `column` of a line, a multiple of `count`. Six-bit codes lie across words: 16 of them are three words, of which a
+// lane reads the two that hold its own, its neighbours the rest.
+template <int bits, int count>
+__device__ __forceinline__ Packed<bits, count> load_packed_wide(const uint8_t* line, int64_t column) {
+    Packed<bits, count> packed;
+    if constexpr (bits == 6) {
+        const int bit = int(column % 16) * 6, first = bit / 32;
+        const auto* words = reinterpret_cast<const uint32_t*>(line + column / 16 * 12) + first;
+        const uint32_t low = words[0], high = words[first < 2 ? 1 : 0];
+        packed.words[0] = __funnelshift_r(low, high, bit);  // by bit % 32
+        if constexpr (count == 8) packed.words[1] = high >> (bit % 32);
+    } else if constexpr (packed.bytes == 8) {
+        const uint2 v = *reinterpret_cast<const uint2*>(line + column * bits / 8);
+        packed.words[0] = v.x, packed.words[1] = v.y;
+    } else if constexpr (packed.bytes == 4) {
+        packed.words[0] = *reinterpret_cast<const uint32_t*>(line + column * bits / 8);
+    } else {
+        packed.words[0] = *reinterpret_cast<const uint16_t*>(line + column * bits / 8);
+    }
+    return packed;
+}
+
+// The first `valid` of them, byte by byte; what is missing is zero.
+template <int bits, int count>
+__device__ __forceinline__ Packed<bits, count> load_packed_narrow(const uint8_t* line, int64_t column, int valid) {
+    Packed<bits, count> packed{};
+    const uint8_t* from = line + column * bits / 8;
+    const int bytes = (valid * bits + 7) / 8;
+#pragma unroll
+    for (int i = 0; i < packed.bytes; i++)
+        if (i < bytes) packed.words[i / 4] |= uint32_t(from[i]) << (i % 4 * 8);
+    return packed;
+}
+
+// A byte per code, four to a word.
+template <int bits, int count>
+__device__ __forceinline__ Codes<count> unpack(const Packed<bits, count>& packed) {
+    if constexpr (count == 4) {
+        return {{unpack_4<bits>(packed.words[0])}};
+    } else if constexpr (bits == 8) {
+        return {{packed.words[0], packed.words[1]}};
+    } else if constexpr (bits == 6) {
+        return {{unpack_4<6>(packed.words[0]), unpack_4<6>(__funnelshift_r(packed.words[0], packed.words[1], 24))}};
+    } else {
+        Codes<count> codes;
+        unpack_nibbles(packed.words[0], codes.words[0], codes.words[1]);
+        return codes;
+    }
+}
+
+// ---- Scales ----------------------------------------------------------------------------------------------------------
+
+// The value of a byte that is a block's scale.
+__device__ __forceinline__ float scale_of_byte(ScaleType type, uint32_t byte) {
+    return type == ScaleType::E8M0 ? scale_value(byte) : decode_pair<E4M3>(byte).x;
+}
+
+// The value of scale `at` of those of E.
+template <class E>
+__device__ __forceinline__ float load_scale(const uint8_t* scales, ScaleType type, int64_t at) {
+    if (E::bits == 8 && type == ScaleType::F32) return reinterpret_cast<const float*>(scales)[at];
+    return scale_of_byte(E::bits == 4 ? type : ScaleType::E8M0, scales[at]);
+}
+
+// What stands above the block scales of an expert or a group: NVFP4's S_dec, else 1.
+__device__ __forceinline__ float global_scale(const QuantizedPart& part, int64_t scope) {
+    if (part.scale_type != ScaleType::E4M3) return 1.0f;
+    const int64_t at = scope * part.scope_stride;
+    return part.decode_scale ? part.decode_scale[at] : nvfp4_decode_scale(part.amax[at], part.scale_max);
+}
+
+// ---- Values ----------------------------------------------------------------------------------------------------------
+
+// Two codes under their scales, the first in the low byte; what rounds them to the output's type gives NaN the library's
+// bits. Only codes of four bits have a scale above their blocks'.
+template <class E>
+__device__ __forceinline__ float2 decode_scaled_pair(uint32_t codes, float first_scale, float second_scale, float global) {
+    const float2 pair = dequantize_pair<E>(codes, first_scale, second_scale);
+    if constexpr (E::bits != 4) return pair;
+    else return make_float2(multiply_rn(pair.x, global), multiply_rn(pair.y, global));
+}
+
+// ---- Groups ----------------------------------------------------------------------------------------------------------
+
+// Where a group starts in a part: the bytes of its first line or column of codes, and its scales.
+__device__ __forceinline__ const uint8_t* group_codes(const QuantizedPart& part, const GroupStart& start) {
+    return part.codes + (part.columnwise ? start.codes * part.bits / 8 : start.codes * part.line_bytes);
+}
+
+__device__ __forceinline__ const uint8_t* group_scales(const QuantizedPart& part, const GroupStart& start) {
+    return part.scales + group_scale_offset(part.layout, start) * part.layout.bytes;
+}
+
+// The layout of a group's scales: those along the contraction are a matrix of as many columns as the group needs.
+__device__ __forceinline__ ScaleLayout group_layout(const QuantizedPart& part, int64_t rows) {
+    ScaleLayout layout = part.layout;
+    if (part.columnwise) layout.columns = ceil_div(layout.swizzled ? round_up(rows, part.units.codes) : rows, layout.block);
+    return layout;
+}
+
+}  // namespace mxq::cuda

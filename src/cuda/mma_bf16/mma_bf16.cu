@@ -1,0 +1,308 @@
+// D = A B^T of quantized and BF16 operands, dense or grouped, converted to BF16 on the way into shared memory.
+//
+// A block of 256 threads makes one 128 x 256 tile of D, 64 codes of the contraction a step:
+//
+//     384 lines of 64 codes      thread t: 16 codes at 16 (t % 4) of the lines t / 4 + 64 i, i = 0..5 (A: 0, 1; B: 2..5)
+//     (128 of A, 256 of B)       with their scales, in registers a step ahead; converted once, stored as 32 bytes each
+//     shared, two buffers        line L: 8 x 16 bytes of BF16, the j-th at j ^ (L % 8): neither stores nor ldmatrix conflict
+//     8 warps, 2 x 4             64 x 64 of D each: 32 mma.m16n8k16 for every 16 of K, fed by 8 ldmatrix.x4
+//
+// Per step a block reads 24 KB of codes (of 8 bits) and moves 176 KB through shared memory: 1400 cycles at 128 bytes each. Its
+// 1024 mma take 1640 cycles at 5/8 of the tensor cores' peak, what mma.sync reaches on Hopper and the bound here; each
+// scheduler has 1200 instructions, 500 of them on the ALU at half rate. Smaller tiles convert more often and converting at the
+// fragment converts four times: both take more instructions than the tensor cores leave. Conversion is spread over the
+// step; its last quarter computes while the next step's first fragments load; one barrier a step.
+//
+// Pairs of code widths that are common have a kernel of their own (see `kernels`). The rest, lines that are not aligned, and
+// scales for every 128 of the contraction, which need a second set of sums, share two that make tiles of 128 x 128 and know
+// the width at run time.
+//
+// What multiplies the codes
+//     E8M0, E4M3 scales of blocks    as they are converted: exact in BF16, six significant bits at most
+//     fp32 scales of lines, NVFP4's global ones    the sums, at the end
+//     fp32 scales of 128                           the sums of 128, in registers (promote.cuh)
+//
+// Inf, NaN and scales far above 1, which the fast conversion does not serve, are noticed at the barrier; then every thread
+// reads its codes again and converts them one by one. Sums that fp32 could not hold are made again at the end
+// (output.cuh).
+//
+// H200: 287 TFLOP/s with 8 bits, the tensor pipe 45% busy: with two warps per scheduler nobody fills the fixed-latency waits
+// (a third of all stalls). Tried: 16 warps of 64 x 32 (spills at 128 registers, 152); fences among conversions and mma (no
+// change).
+//
+// Sums: sm_80 adds 8 products and the sum at once, each cut at 2^-24 of the largest, the result cut to fp32: an error of at
+// most (8 + 2) 2^-24 sum |a||b| for every 8 of K, hence c = 5 K / 4 + 32. Later chips cut later and less often. Operands with
+// fp32 factors are values rounded to fp32, which the sums of their codes are not: 1 each, 2 for the two factors. Scales of 128:
+// 1 for their product and K / 128 for the totals. All of them stay within c = 13 K / 10 + 40.
+#include "cuda/device.h"
+#include "cuda/implementations.h"
+#include "cuda/mma_bf16/operand.cuh"
+#include "cuda/mma_bf16/output.cuh"
+#include "cuda/mma_bf16/promote.cuh"
+
+namespace mxq::cuda {
+namespace {
+
+using namespace mma;
+
+// What a kernel is compiled for.
+template <int kABits, int kBBits, int kTileColumns, bool kPromotes>
+struct Kind {
+    static constexpr int a_bits = kABits, b_bits = kBBits, columns = kTileColumns;
+    static constexpr bool promotes = kPromotes;
+    static constexpr int chunks = (kTileRows + columns) / kChunkLines;  // of 16 codes, per thread and step
+    static constexpr int halves = 2 * chunks / 4;                       // converted in a quarter of a step
+    static constexpr int warp_columns = columns / 4, fragments = warp_columns / 16;
+    static constexpr int buffer_bytes = (kTileRows + columns) * kLineBytes;
+    static constexpr int shared_bytes = 2 * buffer_bytes;
+    static_assert(!promotes || kTileRows + columns == kThreads, "a scale for each thread to load");
+};
+
+// The sums of a thread: 64 x warp_columns of its warp's.
+template <class K>
+using Sums = float[4][2 * K::fragments][4];
+
+// What to make again, once all of the block's threads know what they met. Where scales of 128 above 2^45 meet lost products of
+// plain numbers, any sum may have lost too much.
+template <class K>
+__device__ __forceinline__ Repair what_to_repair(const Arguments& args, const Met& met, uint32_t met_scales) {
+    bool tiny = __syncthreads_or(met.tiny & ~kSpecialCodes);
+    if constexpr (!K::promotes) {
+        const bool matters = args.to_nearest || args.factored;
+        return {tiny && matters ? 0x1p-100f : 0, args.mixed};
+    } else {
+        tiny |= bool(__syncthreads_or(met_scales & kMetSmallScale));
+        const bool large = __syncthreads_or(met_scales & kMetLargeScale);
+        const float limit = !args.mixed ? 0x1p-100f : large ? bits_float(kInfinityBits) : 0x1p-55f;
+        return {tiny ? limit : 0, args.mixed};
+    }
+}
+
+template <class K>
+__global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_constant__ Arguments args) {
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ Tile kept;  // for the end: registers are short
+    __shared__ uint8_t zero[kTileRows + K::columns];
+    [[maybe_unused]] __shared__ float block_scales[K::promotes ? 2 : 1][K::promotes ? kTileRows + K::columns : 1];
+    Tile tile;
+    if (!find_tile<K::columns>(args, tile)) return;
+    if (threadIdx.x == 0) kept = tile;
+    __syncthreads();
+    Reader<K> reader(args, tile);
+
+    // Fragments: lane l names line l % 16 (A) or 8 (l / 16) + l % 8 (B) of 16, and one of two neighbouring 16 bytes.
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t base = uint32_t(__cvta_generic_to_shared(shared));
+    uint32_t a_lane = base + (warp % 2 * 64 + lane % 16) * kLineBytes + ((lane / 16) ^ (lane % 8)) * 16;
+    uint32_t b_lane = base + (kTileRows + warp / 2 * K::warp_columns + lane / 16 * 8 + lane % 8) * kLineBytes +
+                      ((lane / 8 % 2) ^ (lane % 8)) * 16;
+    uint32_t first = first_offset();
+    keep(a_lane);
+    keep(b_lane);
+    keep(first);
+
+    Sums<K> sums = {};
+    [[maybe_unused]] float totals[K::promotes ? 4 : 1][2 * K::fragments][4] = {};
+    [[maybe_unused]] float block_scale = 1;
+    uint32_t met_scales = 0;
+    uint32_t a[4][4], b[K::fragments][4];
+    Chunks<K> chunks;
+    Met met{};
+
+    // Converts half n of those in this thread's chunks; a chunk makes room for its successor.
+    const auto fill = [&](uint32_t buffer, int n) {
+        const int c = n / 2, h = n % 2;
+        uint8_t* const to = shared + buffer + half_offset(first, c, h);
+        if (c < kAChunks) store_half(args.a, chunks.a[c % kAChunks], h, to, met);
+        else store_half(args.b, chunks.b[c - kAChunks], h, to, met);
+        if (h == 1) load_chunk(args, kept, reader, c, chunks);
+    };
+    uint32_t current = 0, next = K::buffer_bytes;
+
+#pragma unroll
+    for (int c = 0; c < K::chunks; c++) load_chunk(args, kept, reader, c, chunks);
+    reader.advance(args);
+#pragma unroll
+    for (int n = 0; n < 2 * K::chunks; n++) fill(current, n);
+    complete(args, kept, reader, shared + current, met, chunks);
+    reader.advance(args);
+#pragma unroll
+    for (int n = 0; n < K::halves; n++) fill(next, n);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        load_matrices(a[i], a_lane + i * 16 * kLineBytes);
+        if (i < K::fragments) load_matrices(b[i], b_lane + i * 16 * kLineBytes);
+    }
+
+#pragma unroll 1
+    for (int32_t step = 0; int64_t(step) * kStep < kept.k; step++) {
+        if constexpr (K::promotes)
+            if (step % kBlockSteps == 0) block_scale = load_block_scale(args.problem, kept, threadIdx.x, step / kBlockSteps);
+#pragma unroll
+        for (int q = 0; q < 4; q++) {  // 16 of K; each fragment makes room for its successor after its last use
+            if (q == 3) {
+                if constexpr (K::promotes) block_scales[step / kBlockSteps % 2][threadIdx.x] = block_scale;
+                complete(args, kept, reader, shared + next, met, chunks);
+                reader.advance(args);
+                const uint32_t free = current;
+                current = next;
+                next = free;
+            }
+            const uint32_t turn = (q + 1) % 4 * 32;
+#pragma unroll
+            for (int j = 0; j < K::fragments; j++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    multiply_add_bf16(sums[i][2 * j], a[i], b[j][0], b[j][1]);
+                    multiply_add_bf16(sums[i][2 * j + 1], a[i], b[j][2], b[j][3]);
+                    if (j == K::fragments - 1) load_matrices(a[i], ((a_lane + current) ^ turn) + i * 16 * kLineBytes);
+                }
+                load_matrices(b[j], ((b_lane + current) ^ turn) + j * 16 * kLineBytes);
+                if (j < K::halves) fill(next, (q + 1) % 4 * K::halves + j);
+            }
+        }
+        if constexpr (K::promotes)
+            if ((step + 1) % kBlockSteps == 0 || int64_t(step + 1) * kStep >= kept.k)
+                met_scales |= promote<K::warp_columns>(block_scales[step / kBlockSteps % 2], sums, totals);
+    }
+
+    const Repair repair = what_to_repair<K>(args, met, met_scales);
+    if (repair.tiny > 0) {
+        find_zero_lines(args, kept, kTileRows + K::columns, zero);
+        __syncthreads();
+    }
+    if constexpr (K::promotes) write_sums<K::warp_columns>(args, kept, totals, repair, zero, shared);
+    else write_sums<K::warp_columns>(args, kept, sums, repair, zero, shared);
+}
+
+// ---- The implementation --------------------------------------------------------------------------------------------------
+
+struct Kernel {
+    void (*function)(Arguments);
+    int32_t a_bits, b_bits, columns, shared_bytes;
+    bool promotes;
+};
+
+template <int kABits, int kBBits, int kTileColumns, bool kPromotes = false>
+constexpr Kernel kernel_of() {
+    using K = Kind<kABits, kBBits, kTileColumns, kPromotes>;
+    return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes};
+}
+
+// The first that takes a problem runs it.
+const Kernel kernels[] = {
+    kernel_of<8, 8, 256>(),
+    kernel_of<4, 4, 256>(),
+    kernel_of<8, 4, 256>(),
+    kernel_of<16, 4, 256>(),
+    kernel_of<16, 8, 128>(),
+    kernel_of<kAny, kAny, 128>(),
+    kernel_of<8, 8, 128, true>(),
+    kernel_of<kAnyWide, kAnyWide, 128, true>(),
+};
+
+int64_t row_tiles(const GemmProblem& p) {
+    return p.grouping == Grouping::Rows ? padded_rows_bound(p.m, p.groups.count, kTileRows) / kTileRows
+                                        : ceil_div(p.m, kTileRows);
+}
+
+int64_t column_tiles(const GemmProblem& p, const Kernel& kernel) { return ceil_div(p.n, kernel.columns); }
+
+int64_t matrices(const GemmProblem& p) { return p.grouping == Grouping::Contraction ? p.groups.count : 1; }
+
+// 16 codes are a chunk; `bytes` are loaded at once.
+bool is_aligned(const GemmOperand& operand, int64_t bytes) {
+    return operand.length % kChunkCodes == 0 && operand.line_bytes % bytes == 0 &&
+           reinterpret_cast<uintptr_t>(operand.codes) % bytes == 0;
+}
+
+bool is_plain(const GemmOperand& operand) { return operand.scale_type == ScaleType::None; }
+bool has_float_scales(const GemmOperand& operand) { return operand.scale_type == ScaleType::F32; }
+bool has_wide_blocks(const GemmOperand& operand) { return has_float_scales(operand) && operand.layout.block == kWideBlock; }
+bool has_line_factors(const GemmOperand& operand) {
+    return operand.scale_type == ScaleType::E4M3 || (has_float_scales(operand) && !has_wide_blocks(operand));
+}
+
+bool promotes(const GemmProblem& p) { return has_wide_blocks(p.a) || has_wide_blocks(p.b); }
+
+bool takes(int32_t bits, const GemmOperand& operand) {
+    return bits <= kAnyWide || (operand.bits == bits && is_aligned(operand, bits == 4 ? 8 : 16));
+}
+
+const Kernel& kernel_for(const GemmProblem& p) {
+    for (const Kernel& kernel : kernels)
+        if (kernel.promotes == promotes(p) && takes(kernel.a_bits, p.a) && takes(kernel.b_bits, p.b)) return kernel;
+    return kernels[0];  // not reached: those of any bits take all
+}
+
+Bf16Rule rule_of(const GemmOperand& operand) {
+    if (operand.scale_type == ScaleType::E4M3) return bf16_rule_nvfp4();
+    switch (operand.element) {
+        case Element::E5M2: return bf16_rule<E5M2>();
+        case Element::E2M3: return bf16_rule<E2M3>();
+        case Element::E3M2: return bf16_rule<E3M2>();
+        case Element::E2M1: return bf16_rule<E2M1>();
+        default: return bf16_rule<E4M3>();  // of plain numbers: not used, but takes the scale of one
+    }
+}
+
+// Codes under a scale of one are at least 2^-16. Below these a product may be under 2^-126.
+constexpr uint32_t kTinyScale = 127 - 63 + 16;
+constexpr uint32_t kTinyNumber = (127 - 63) * (0x80 * kBothHalves), kTinyWithCodes = (127 - 110) * (0x80 * kBothHalves);
+
+uint32_t tiny_below(const GemmOperand& operand, const GemmOperand& other) {
+    if (is_plain(operand)) return has_float_scales(other) || has_line_factors(other) ? kTinyWithCodes : kTinyNumber;
+    return operand.scale_type == ScaleType::E8M0 ? kTinyScale : 0;
+}
+
+Side side(const GemmOperand& operand, const GemmOperand& other) {
+    const ScaleLayout& layout = operand.layout;
+    const int64_t step = operand.line_bytes * kChunkLines;
+    Side s{{0, step, 2 * step, 3 * step}, {}, {}, operand.bits, !is_plain(operand) && !has_float_scales(operand),
+           tiny_below(operand, other), rule_of(operand)};
+    if (!s.scaled) return s;
+    const int64_t odd = layout.offset(0, 0, kStep / layout.block), even = layout.offset(0, 0, 2 * kStep / layout.block);
+    s.scale_steps[1] = layout.offset(0, kChunkLines, 0);
+    s.scale_advance[0] = int32_t(odd);
+    s.scale_advance[1] = int32_t(even - odd);
+    return s;
+}
+
+std::string declines(const Context& context, const GemmProblem& p) {
+    if (!context.is_cuda()) return needs_cuda(context);
+    const Kernel& kernel = kernel_for(p);
+    const double tiles = double(row_tiles(p)) * double(column_tiles(p, kernel)) * double(matrices(p));
+    if (tiles > 2147483647.0)
+        return format_text("needs at most 2^31 - 1 tiles of 128 x %d in D, found %.0f", kernel.columns, tiles);
+    return "";
+}
+
+void run(const Context& context, const GemmProblem& p, const Launch& launch_info) {
+    const Kernel& kernel = kernel_for(p);
+    const bool factored = has_line_factors(p.a) || has_line_factors(p.b);
+    const Arguments args{p,
+                         side(p.a, p.b),
+                         side(p.b, p.a),
+                         uint32_t(row_tiles(p)),
+                         uint32_t(column_tiles(p, kernel)),
+                         is_aligned(p.a, 4) && is_aligned(p.b, 4),
+                         p.d.row_stride * (p.d.format == MXQ_FORMAT_F32 ? 4 : 2) % 16 == 0 &&
+                             reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0,
+                         factored,
+                         p.d.format == MXQ_FORMAT_F32 || !p.is_sum_alone(),
+                         !p.is_sum_alone(),
+                         (is_plain(p.a) || is_plain(p.b)) && (factored || kernel.promotes)};
+    const uint32_t blocks = args.row_tiles * args.column_tiles * uint32_t(matrices(p));
+    if (blocks == 0) return;
+    launch(context, kernel.function, "mma_bf16", blocks, kThreads, kernel.shared_bytes, launch_info.stream, args);
+}
+
+void load(const Context&) {
+    for (const Kernel& kernel : kernels) load_kernel(reinterpret_cast<const void*>(kernel.function), kernel.shared_bytes);
+}
+
+}  // namespace
+
+const GemmImplementation mma_bf16{"mma_bf16", declines, nullptr, run, load};
+
+}  // namespace mxq::cuda

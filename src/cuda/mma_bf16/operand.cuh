@@ -1,0 +1,281 @@
+// Operands of mma_bf16 on their way from global memory to shared: 16 codes of a line at a time ("a chunk") in registers, then
+// as BF16 numbers in a buffer.
+//
+//     8 bits   16 bytes    one load        converted by moving bits and one multiplication
+//     4 bits    8 bytes    one load        the same with two
+//     16 bits  32 bytes    two loads       put into the order of the others
+//     any      8 words, as many as there are, or byte by byte: which it is, is known at run time (6 bits are only here)
+//
+// A buffer has kStep numbers of every line of the tile, A's lines first. Line L: 8 x 16 bytes, the j-th at j ^ (L % 8); four
+// numbers stand as 0, 2, 1, 3.
+#pragma once
+#include "cuda/mma_bf16/instructions.cuh"
+#include "cuda/mma_bf16/tile.cuh"
+
+namespace mxq::cuda::mma {
+
+constexpr int kChunkCodes = 16;
+constexpr int kChunkLines = kThreads / 4;  // from a thread's line to its next
+constexpr int kAChunks = kTileRows / kChunkLines;
+constexpr int kLineBytes = 2 * kStep;
+
+// Bits that are known at run time: all widths, or 8 and 16, which is what goes with scales of 128.
+constexpr int kAny = 0, kAnyWide = 1;
+template <int kBits>
+constexpr bool is_any = kBits <= kAnyWide;
+
+template <int kBits>
+__device__ __forceinline__ int32_t bits_of(const Side& side) {
+    return is_any<kBits> ? side.bits : kBits;
+}
+
+// The scale of operands that have none for a block.
+__device__ const uint8_t kScaleOfOne = 127;
+
+// What one thread reads of the step that it stands at.
+template <class Kind>
+struct Reader {
+    const uint8_t *a_codes, *b_codes;    // its first chunk of A and of B
+    const uint8_t *a_scales, *b_scales;  // its first scale of A and of B
+    uint32_t present;  // bit c: the line of chunk c exists
+    int32_t step;
+    int32_t left;      // codes from its first one to the end of the contraction
+
+    __device__ Reader(const Arguments& args, const Tile& tile) {
+        const GemmProblem& p = args.problem;
+        const int quarter = threadIdx.x % 4, line = threadIdx.x / 4;
+        const int64_t row = tile.row + line, column = tile.column + line;
+        a_codes = first_codes(p.a, tile.a, row, quarter);
+        b_codes = first_codes(p.b, tile.b, column, quarter);
+        a_scales = first_scale(args.a, tile.a, row, quarter);
+        b_scales = first_scale(args.b, tile.b, column, quarter);
+        present = 0;
+        for (int c = 0; c < Kind::chunks; c++) {
+            const bool exists = c < kAChunks ? row + c * kChunkLines < tile.m : column + (c - kAChunks) * kChunkLines < p.n;
+            present |= uint32_t(exists) << c;
+        }
+        keep(present);
+        step = 0;
+        left = int32_t(min(tile.k, int64_t(MXQ_MAX_DIM))) - kChunkCodes * quarter;
+    }
+
+    __device__ __forceinline__ void advance(const Arguments& args) {
+        a_codes += bits_of<Kind::a_bits>(args.a) * (kStep / 8);
+        b_codes += bits_of<Kind::b_bits>(args.b) * (kStep / 8);
+        a_scales += step % 2 ? args.a.scale_advance[1] : args.a.scale_advance[0];
+        b_scales += step % 2 ? args.b.scale_advance[1] : args.b.scale_advance[0];
+        step++;
+        left -= kStep;
+    }
+
+private:
+    __device__ static const uint8_t* first_codes(const GemmOperand& operand, const TileOperand& at, int64_t line, int quarter) {
+        return at.codes + line * operand.line_bytes + 2 * operand.bits * quarter;
+    }
+    __device__ static const uint8_t* first_scale(const Side& side, const TileOperand& at, int64_t line, int quarter) {
+        if (!side.scaled) return &kScaleOfOne;
+        return at.scales + scale_line(at.layout, line) + scale_in_line(at.layout, kChunkCodes * quarter);
+    }
+};
+
+// ---- From global memory --------------------------------------------------------------------------------------------------
+
+template <int kBits>
+struct Chunk {
+    uint32_t words[is_any<kBits> ? 8 : kBits / 2];
+    uint32_t scale;
+};
+
+template <class Kind>
+struct Chunks {
+    Chunk<Kind::a_bits> a[kAChunks];
+    Chunk<Kind::b_bits> b[Kind::chunks - kAChunks];
+};
+
+__device__ __forceinline__ uint32_t load_bytes(const uint8_t* from, int32_t count) {
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (i < count) word |= uint32_t(__ldg(from + i)) << (8 * i);
+    return word;
+}
+
+__device__ __forceinline__ void load_words(uint32_t (&words)[4], const uint8_t* from) {
+    const uint4 v = load_once(from);
+    words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+}
+
+__device__ __forceinline__ void load_words(uint32_t (&words)[2], const uint8_t* from) {
+    const uint2 v = load_once_8(from);
+    words[0] = v.x, words[1] = v.y;
+}
+
+// Both halves of a 32-byte sector, by way of the L1 cache.
+__device__ __forceinline__ void load_words(uint32_t (&words)[8], const uint8_t* from) {
+    const uint4 v = __ldg(reinterpret_cast<const uint4*>(from)), w = __ldg(reinterpret_cast<const uint4*>(from) + 1);
+    words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+    words[4] = w.x, words[5] = w.y, words[6] = w.z, words[7] = w.w;
+}
+
+// `codes`: how many there are from here on.
+__device__ __forceinline__ void load_any_words(uint32_t (&words)[8], const uint8_t* from, int32_t bits, bool aligned,
+                                               int32_t codes) {
+    const int32_t count = bits / 2, bytes = (min(codes, kChunkCodes) * bits + 7) / 8;
+    if (aligned) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (i < count) words[i] = __ldg(reinterpret_cast<const uint32_t*>(from) + i);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (i < count) words[i] = load_bytes(from + 4 * i, bytes - 4 * i);
+    }
+}
+
+template <int kBits>
+__device__ __forceinline__ Chunk<kBits> load_chunk(const Arguments& args, const Side& side, const uint8_t* codes,
+                                                   const uint8_t* scale, int32_t left) {
+    Chunk<kBits> chunk{};
+    chunk.scale = __ldg(scale);
+    if constexpr (is_any<kBits>) load_any_words(chunk.words, codes, side.bits, args.aligned, left);
+    else load_words(chunk.words, codes);
+    return chunk;
+}
+
+// Chunk c of the reader's step; zeros where there are no codes.
+template <class Kind>
+__device__ __forceinline__ void load_chunk(const Arguments& args, const Tile& tile, const Reader<Kind>& reader, int c,
+                                           Chunks<Kind>& chunks) {
+    const int i = c < kAChunks ? c : c - kAChunks;
+    const uint32_t present = reader.left > 0 ? reader.present : 0;
+    const bool exists = present & (1u << c);
+    if (c < kAChunks) {
+        Chunk<Kind::a_bits>& chunk = chunks.a[i % kAChunks];
+        chunk = {};
+        if (exists)
+            chunk = load_chunk<Kind::a_bits>(args, args.a, reader.a_codes + args.a.code_steps[i],
+                                             reader.a_scales + args.a.scale_steps[i % 2], reader.left);
+    } else {
+        Chunk<Kind::b_bits>& chunk = chunks.b[i];
+        chunk = {};
+        if (exists)
+            chunk = load_chunk<Kind::b_bits>(args, args.b, reader.b_codes + args.b.code_steps[i],
+                                             reader.b_scales + (i < 2 ? 0 : tile.b_far_scale) + args.b.scale_steps[i % 2],
+                                             reader.left);
+    }
+}
+
+// ---- BF16 into shared memory ---------------------------------------------------------------------------------------------
+
+// Where this thread's first chunk lies in a buffer; the second half of each chunk is 16 bytes before or after the first.
+__device__ __forceinline__ uint32_t first_offset() {
+    const uint32_t line = threadIdx.x / 4, quarter = threadIdx.x % 4;
+    return line * kLineBytes + ((2 * quarter) ^ (line % 8)) * 16;
+}
+
+__device__ __forceinline__ uint32_t half_offset(uint32_t first, int c, int h) {
+    return (first ^ (16 * h)) + c * kChunkLines * kLineBytes;
+}
+
+// What a thread met: bits of kSpecialCodes in `special` where a conversion was not right, and others than these in `tiny` where
+// products may be below fp32's range.
+struct Met {
+    uint32_t special, tiny;
+};
+
+__device__ __forceinline__ uint4 together(const Bf16Pairs& low, const Bf16Pairs& high) {
+    return {low.even, low.odd, high.even, high.odd};
+}
+
+__device__ __forceinline__ uint4 convert_8(const Side& side, uint32_t first, uint32_t second, uint32_t scale, Met& met) {
+    const uint32_t multiplier = bf16_multiplier(side.rule, scale);
+    met.special |= special_codes(side.rule, first) | special_codes(side.rule, second);
+    if (scale < side.tiny_below) met.tiny |= first | second;
+    return together(to_bf16_pairs(side.rule, first, multiplier), to_bf16_pairs(side.rule, second, multiplier));
+}
+
+__device__ __forceinline__ uint4 convert_6(const Side& side, uint32_t first, uint32_t second, uint32_t scale, Met& met) {
+    const uint32_t multiplier = bf16_multiplier(side.rule, scale);
+    if (scale < side.tiny_below) met.tiny |= (first | second) & 0x1F1F1F1Fu;
+    return together(to_bf16_pairs_6(side.rule, first, multiplier), to_bf16_pairs_6(side.rule, second, multiplier));
+}
+
+__device__ __forceinline__ uint4 convert_4(const Side& side, uint32_t word, uint32_t scale, Met& met) {
+    const uint32_t multiplier = bf16_any_multiplier(side.rule, scale);
+    if (scale < side.tiny_below) met.tiny |= word & 0x77777777u;
+    return together(to_bf16_pairs_4(side.rule, word, 0, multiplier), to_bf16_pairs_4(side.rule, word, 1, multiplier));
+}
+
+__device__ __forceinline__ uint4 convert_16(const Side& side, const uint32_t* words, Met& met) {
+    uint32_t tiny = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) tiny |= tiny_bf16_pairs(words[i], side.tiny_below);
+    met.tiny |= (tiny & kSigns) >> 9;
+    return together(order_bf16_pairs(words[0], words[1]), order_bf16_pairs(words[2], words[3]));
+}
+
+// Half h of a chunk.
+template <int kBits>
+__device__ __forceinline__ uint4 convert_half(const Side& side, const Chunk<kBits>& chunk, int h, Met& met) {
+    const auto& w = chunk.words;
+    if constexpr (kBits == 8) {
+        return convert_8(side, w[2 * h], w[2 * h + 1], chunk.scale, met);
+    } else if constexpr (kBits == 4) {
+        return convert_4(side, w[h], chunk.scale, met);
+    } else if constexpr (kBits == 16) {
+        return convert_16(side, w + 4 * h, met);
+    } else {
+        if (side.bits == 8) return convert_8(side, w[2 * h], w[2 * h + 1], chunk.scale, met);
+        if (kBits == kAnyWide || side.bits == 16) return convert_16(side, w + 4 * h, met);
+        if (side.bits == 4) return convert_4(side, w[h], chunk.scale, met);
+        const uint32_t first = h == 0 ? w[0] : w[1] >> 16 | w[2] << 16;
+        const uint32_t second = h == 0 ? w[0] >> 24 | w[1] << 8 : w[2] >> 8;
+        return convert_6(side, unpack_4<6>(first), unpack_4<6>(second), chunk.scale, met);
+    }
+}
+
+template <int kBits>
+__device__ __forceinline__ void store_half(const Side& side, const Chunk<kBits>& chunk, int h, uint8_t* to, Met& met) {
+    *reinterpret_cast<uint4*>(to) = convert_half<kBits>(side, chunk, h, met);
+    if (kBits != 16 && h == 0 && is_special_scale(side.rule, chunk.scale)) met.special = ~0u;
+    keep(met.special);
+}
+
+// Converts this thread's part of a step again, whatever the codes and scales are. One code at a time and all from the
+// beginning: registers are short where it stands.
+template <class Kind>
+__device__ __forceinline__ void convert_exactly(const Arguments& args, const Tile& tile, int32_t step, uint8_t* buffer) {
+#pragma unroll 1
+    for (uint32_t n = 0; n < Kind::chunks * kChunkCodes; n++) {
+        const uint32_t c = n / kChunkCodes, i = n % kChunkCodes;
+        const bool is_a = c < kAChunks;
+        const uint32_t line = uint32_t(is_a ? tile.row : tile.column - kTileRows) + threadIdx.x / 4 + c * kChunkLines;
+        const uint32_t k = step * kStep + threadIdx.x % 4 * kChunkCodes + i;
+        uint32_t value = 0;
+        if (k < tile.k && line < (is_a ? tile.m : args.problem.n)) {
+            const GemmOperand& operand = is_a ? args.problem.a : args.problem.b;
+            const TileOperand& at = is_a ? tile.a : tile.b;
+            const int32_t bits = is_a ? bits_of<Kind::a_bits>(args.a) : bits_of<Kind::b_bits>(args.b);
+            const float element = element_at(operand, bits, at, line, k);
+            value = to_bf16_exactly(element, block_scale_at(operand, bits, at, line, k));
+        }
+        const uint32_t place = (i & 4) | (i & 1) << 1 | (i >> 1 & 1);
+        reinterpret_cast<uint16_t*>(buffer + half_offset(first_offset(), c, i / 8))[place] = uint16_t(value);
+    }
+}
+
+// The barrier after which all of a buffer is there and right. It holds the step before the reader's; the chunks of the
+// reader's own are read again, so that they need no registers meanwhile.
+template <class Kind>
+__device__ __forceinline__ void complete(const Arguments& args, const Tile& tile, const Reader<Kind>& reader, uint8_t* buffer,
+                                         Met& met, Chunks<Kind>& chunks) {
+    if (__syncthreads_or(met.special & kSpecialCodes)) {
+        convert_exactly<Kind>(args, tile, reader.step - 1, buffer);
+#pragma unroll
+        for (int c = 0; c < Kind::chunks; c++) load_chunk(args, tile, reader, c, chunks);
+        __syncthreads();
+    }
+    met.special = 0;
+}
+
+}  // namespace mxq::cuda::mma

@@ -1,0 +1,407 @@
+// amax: the largest magnitudes of F32, F16 or BF16, for NVFP4 and FP8; also the pass that quantize makes before its own.
+//
+// A block of threads takes a region and every thread eight chunks of 16 bytes at a time, all loaded before the first use:
+//
+//     along  a long row (contiguous matrices and, where one maximum serves all, experts are taken for one): 32 KB of it
+//     down   a strip of up to 256 chunks of eight rows or more; with groups up to 128 rows of one group
+//
+// Maxima stay packed as they were loaded. What they are for is a type:
+//
+//     Everything  one maximum, of an expert or group or of all: over the thread, the warp, the block, then one atomic
+//     Lines       rows: over the warp, then in shared memory; columns: in the thread down the region; then an atomic each
+// Transformed parts, and values of a quantized input, are another kernel's: from a tile in shared memory (tile/shared_tile.cuh).
+//
+// Atomics take the larger of bits of non-negative floats, so that their order is of no matter. Bytes an element: 2 or 4
+// read; bound by memory.
+#include "cuda/quantize/amax.h"
+
+#include "cuda/tile/shared_tile.cuh"
+#include "cuda/device.h"
+#include "cuda/implementations.h"
+#include "numerics/hadamard.h"
+
+namespace mxq::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kLoads = 8;
+
+// ---- Maxima ----------------------------------------------------------------------------------------------------------
+
+// The larger of packed magnitudes and those of a word of elements, NaN ignored.
+template <class T>
+__device__ __forceinline__ uint32_t larger_word(uint32_t largest, uint32_t word) {
+    const uint32_t magnitude = sizeof(T) == 4 ? word & kMagnitudeMask : word & 0x7FFF7FFFu;
+    uint32_t larger;
+    if constexpr (std::is_same_v<T, float>)
+        larger = float_bits(fmaxf(bits_float(largest), bits_float(magnitude)));
+    else if constexpr (std::is_same_v<T, Bf16>)
+        asm("max.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(largest), "r"(magnitude));
+    else
+        asm("max.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(largest), "r"(magnitude));
+    return larger;
+}
+
+__device__ __forceinline__ void take_larger(float* destination, uint32_t bits) {
+    if (bits != 0) atomicMax(reinterpret_cast<uint32_t*>(destination), bits);
+}
+
+// Over the block, in its first thread. All threads call it.
+__device__ __forceinline__ uint32_t block_maximum(uint32_t bits) {
+    __shared__ uint32_t maxima[kThreads / 32];
+    bits = __reduce_max_sync(kAllLanes, bits);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) maxima[threadIdx.x / 32] = bits;
+    __syncthreads();
+    return __reduce_max_sync(kAllLanes, maxima[threadIdx.x % (kThreads / 32)]);
+}
+
+// ---- Regions ---------------------------------------------------------------------------------------------------------
+
+// How blocks divide the input, and threads a block: `lanes` of them side by side, the others in the rows below.
+struct Regions {
+    PlainMatrix in;  // contiguous rows and experts taken together where that may be
+    GroupedRows grouped;
+    int span;               // elements of a row of a region
+    int height;             // rows of it
+    int64_t down, across;   // regions; of a matrix, or slabs of groups
+    int lanes;
+    int row_step, col_step;  // from a load of a thread to its next; a step of columns is of chunks
+    GroupUnits in_units, line_units;  // of groups: of the input, and of a rowwise part
+    bool wide;
+
+    MXQ_HD int64_t count() const { return in.matrices * down * across; }
+};
+
+struct Arguments {
+    Regions regions;
+    float *rowwise, *columnwise;  // NULL: not wanted
+    int scope_stride;             // Everything: from an expert's or group's maximum to the next
+    int64_t columnwise_lines;     // Lines: from an expert's or group's maxima of columns to the next
+};
+
+// Where a region lies.
+struct Region {
+    int64_t scope;       // expert or group
+    int64_t row;         // first row among those of the input
+    int64_t line;        // and of the rowwise part
+    int64_t col;
+    int rows, cols;
+};
+
+__device__ __forceinline__ bool find_region(const Regions& r, int64_t index, Region& region) {
+    if (index >= r.count()) return false;
+    const int64_t slab = index / r.across;
+    region.col = (index - slab * r.across) * r.span;
+    region.cols = int(min(r.in.cols - region.col, int64_t(r.span)));
+    if (r.grouped.groups.set) {
+        const Group group = group_of_slab(r.grouped, r.in_units, r.line_units, slab);
+        if (!group.exists()) return false;
+        const int64_t row = (slab - group.slab) * kSwizzleRows;
+        region.scope = group.first.index;
+        region.row = group.first.codes + row, region.line = group.second.codes + row;
+        region.rows = int(min(group.rows - row, kSwizzleRows));
+    } else {
+        const int64_t row = slab % r.down * r.height;
+        region.scope = slab / r.down;
+        region.row = region.line = region.scope * r.in.rows + row;
+        region.rows = int(min(r.in.rows - row, int64_t(r.height)));
+    }
+    return true;
+}
+
+// The loads of a thread from row `row` of the region on; a place in the sense of memory/elements.cuh.
+template <class T>
+struct Loads {
+    static constexpr int count = Chunk<T>::count;
+    int rows, cols;  // that are left
+    int64_t first;   // element
+    int row_step, col_step;
+
+    __device__ __forceinline__ Loads(const Regions& r, const Region& region, int row, int column)
+        : rows(region.rows - row), cols(region.cols - column),
+          first((region.row + row) * r.in.row_stride + region.col + column), row_step(r.row_step),
+          col_step(r.col_step * count) {}
+    __device__ __forceinline__ bool exists(int i) const { return i * row_step < rows && i * col_step + count <= cols; }
+    __device__ __forceinline__ int valid(int i) const {
+        return i * row_step < rows ? min(max(cols - i * col_step, 0), count) : 0;
+    }
+    __device__ __forceinline__ int64_t offset(int i, int64_t stride) const {
+        return first + i * row_step * stride + i * col_step;
+    }
+};
+
+// Calls take(i, chunk) for every load. Wide where the region's rows consist of whole chunks.
+template <class T, class Take>
+__device__ __forceinline__ void take_chunks(const Regions& r, const Region& region, const Loads<T>& loads, const Take& take) {
+    const T* from = static_cast<const T*>(r.in.data);
+    if (r.wide && region.cols % Chunk<T>::count == 0) {
+        Chunk<T> chunks[kLoads];
+#pragma unroll
+        for (int i = 0; i < kLoads; i++)
+            chunks[i] = load_chunk_wide(from + loads.offset(i, r.in.row_stride), loads.exists(i));
+#pragma unroll
+        for (int i = 0; i < kLoads; i++) take(i, chunks[i]);
+    } else {
+#pragma unroll 2
+        for (int i = 0; i < kLoads; i++)
+            take(i, load_chunk_narrow(from + loads.offset(i, r.in.row_stride), loads.valid(i)));
+    }
+}
+
+// ---- One maximum -----------------------------------------------------------------------------------------------------
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, 4) amax_kernel(const __grid_constant__ Arguments a) {
+    const Regions& r = a.regions;
+    Region region;
+    if (!find_region(r, block_index(), region)) return;
+    const int column = int(threadIdx.x) % r.lanes * Chunk<T>::count;
+    const int step = r.row_step == 0 ? 1 : r.row_step * kLoads;
+    uint32_t largest = 0;
+#pragma unroll 1
+    for (int row = int(threadIdx.x) / r.lanes; row < region.rows; row += step) {
+        take_chunks(r, region, Loads<T>(r, region, row, column), [&](int, const Chunk<T>& chunk) {
+#pragma unroll
+            for (const uint32_t word : chunk.words) largest = larger_word<T>(largest, word);
+        });
+    }
+    const uint32_t bits = block_maximum(largest_bits<T>(largest));
+    if (threadIdx.x != 0) return;
+    const int64_t at = region.scope * a.scope_stride;
+    if (a.rowwise) take_larger(a.rowwise + at, bits);
+    if (a.columnwise) take_larger(a.columnwise + at, bits);
+}
+
+// ---- One a line ------------------------------------------------------------------------------------------------------
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, 4) amax_lines_kernel(const __grid_constant__ Arguments a) {
+    constexpr int per_word = Chunk<T>::in_word;
+    __shared__ uint32_t of_rows[kSwizzleRows];
+    const Regions& r = a.regions;
+    Region region;
+    if (!find_region(r, block_index(), region)) return;
+    for (int i = threadIdx.x; i < kSwizzleRows; i += kThreads) of_rows[i] = 0;
+    __syncthreads();
+    const int column = int(threadIdx.x) % r.lanes * Chunk<T>::count;
+    uint32_t of_columns[4] = {};
+#pragma unroll 1
+    for (int row = int(threadIdx.x) / r.lanes; row < region.rows; row += r.row_step * kLoads) {
+        take_chunks(r, region, Loads<T>(r, region, row, column), [&](int i, const Chunk<T>& chunk) {
+            uint32_t of_row = 0;
+#pragma unroll
+            for (int w = 0; w < 4; w++) {
+                of_row = larger_word<T>(of_row, chunk.words[w]);
+                of_columns[w] = larger_word<T>(of_columns[w], chunk.words[w]);
+            }
+            const uint32_t bits = __reduce_max_sync(kAllLanes, largest_bits<T>(of_row));
+            if (threadIdx.x % 32 == 0 && bits != 0) atomicMax(&of_rows[row + i * r.row_step], bits);
+        });
+    }
+    __syncthreads();
+    if (a.rowwise)
+        for (int i = threadIdx.x; i < region.rows; i += kThreads) take_larger(a.rowwise + region.line + i, of_rows[i]);
+    if (!a.columnwise) return;
+    float* to = a.columnwise + region.scope * a.columnwise_lines + region.col + column;
+#pragma unroll
+    for (int i = 0; i < Chunk<T>::count; i++)
+        if (column + i < region.cols) take_larger(to + i, magnitude_bits<T>(of_columns[i / per_word], i % per_word));
+}
+
+struct ZeroArguments {
+    GroupedRows grouped;
+    GroupUnits units;
+    float* rowwise;
+};
+
+// The rowwise lines of all groups, padding included: what lies after them is not written.
+__global__ void __launch_bounds__(kSwizzleRows) zero_lines_kernel(const __grid_constant__ ZeroArguments a) {
+    const Group group = group_of_slab(a.grouped, a.units, {}, block_index());
+    if (!group.exists()) return;
+    const int64_t row = (block_index() - group.slab) * kSwizzleRows + threadIdx.x;
+    if (row < round_up(group.rows, a.units.codes)) a.rowwise[group.first.codes + row] = 0;
+}
+
+// ---- From tiles ------------------------------------------------------------------------------------------------------
+
+struct TileArguments {
+    QuantizeProblem problem;
+    ChunkTiles tiles;
+    float* out[2];  // rowwise, columnwise; NULL: not wanted
+    int scope_stride;
+    bool lines, wide;
+};
+
+template <class T>
+struct TileShared {
+    ChunkTile<T> tile;
+    ChunkPlace place;
+};
+
+// The maxima of a part: into the places of its lines, or returned.
+template <bool columnwise, class T>
+__device__ __forceinline__ float tile_maximum(const TileArguments& a, const TileShared<T>& shared, bool transformed) {
+    const PartPlace& place = shared.place.parts[columnwise];
+    const int64_t first = columnwise ? shared.place.scope * a.problem.columnwise.lines + shared.place.col : place.line;
+    float largest = 0;
+#pragma unroll 1
+    for (int i = 0; i < kChunkSteps; i++) {
+        const int line = columnwise ? column_of_step<T>(i) : row_of_step(i);
+        float values[kChunk];
+        if constexpr (columnwise) shared.tile.read_column(line, chunk_of_lane(), values);
+        else RowReader<T>(shared.tile, line, chunk_of_lane()).read(0, values);
+        if (transformed) hadamard_16(values, a.problem.hadamard.mask);
+        if (!a.lines) {
+            largest = larger_magnitude(largest, values);
+            continue;
+        }
+        uint32_t of_line[1] = {float_bits(larger_magnitude(0.0f, values))};
+        reduce_lanes<kSideChunks>(of_line);
+        if (chunk_of_lane() == 0 && line < place.codes.lines) take_larger(a.out[columnwise] + first + line, of_line[0]);
+    }
+    return largest;
+}
+
+template <class Source>
+__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<TileElement<Source>>)
+    amax_tile_kernel(const __grid_constant__ TileArguments a) {
+    extern __shared__ uint4 memory[];
+    auto& shared = *reinterpret_cast<TileShared<TileElement<Source>>*>(memory);
+    const QuantizeProblem& p = a.problem;
+    if (!find_chunk_tile(p, a.tiles, shared.place)) return;
+    __syncthreads();
+    fill_tile<Source>(shared.tile, p, shared.place, a.wide);
+    __syncthreads();
+    const float rowwise = a.out[0] ? tile_maximum<false>(a, shared, p.hadamard.rowwise) : 0.0f;
+    const float columnwise = a.out[1] ? tile_maximum<true>(a, shared, p.hadamard.columnwise) : 0.0f;
+    if (a.lines) return;
+    const uint32_t bits[2] = {block_maximum(float_bits(rowwise)), block_maximum(float_bits(columnwise))};
+    if (threadIdx.x != 0) return;
+#pragma unroll
+    for (int which = 0; which < 2; which++)
+        if (a.out[which]) take_larger(a.out[which] + shared.place.scope * a.scope_stride, bits[which]);
+}
+
+// ---- Launches --------------------------------------------------------------------------------------------------------
+
+bool is_per_line(const QuantizeProblem& p) { return p.tile.id == MXQ_SCALING_ROW; }
+
+int scope_stride(const QuantizeProblem& p) { return (p.has_rowwise ? p.rowwise : p.columnwise).scope_stride; }
+
+int64_t scope_count(const QuantizeProblem& p) {
+    return scope_stride(p) == 0 ? 1 : p.grouped.set() ? p.grouped.groups.count : p.in.matrices;
+}
+
+// Rows and experts that follow one another without a gap and share a maximum, as one.
+PlainMatrix taken_together(const QuantizeProblem& p) {
+    PlainMatrix in = p.in;
+    if (p.grouped.set() || is_per_line(p)) return in;
+    if (scope_stride(p) == 0) in.rows *= in.matrices, in.matrices = 1;
+    if (in.row_stride == in.cols) in.cols *= in.rows, in.row_stride = in.cols, in.rows = 1;
+    return in;
+}
+
+int64_t power_of_two_from(int64_t value) {
+    int64_t power = 1;
+    while (power < value) power *= 2;
+    return power;
+}
+
+template <class T>
+Regions divide(const QuantizeProblem& p) {
+    constexpr int64_t count = Chunk<T>::count;
+    Regions r{};
+    r.in = taken_together(p);
+    r.grouped = p.grouped;
+    r.in_units.codes = p.in.group_unit;
+    r.line_units = p.rowwise.units;
+    r.wide = is_aligned(r.in.data, 16) && (r.in.matrices * r.in.rows == 1 || r.in.row_stride % count == 0);
+    const int64_t chunks = ceil_div(r.in.cols, count), fewest = is_per_line(p) ? 32 : 1;
+    r.lanes = int(std::min(std::max(power_of_two_from(chunks), fewest), int64_t(kThreads)));
+    const bool along = !p.grouped.set() && !is_per_line(p) && chunks >= kThreads * kLoads;
+    r.row_step = along ? 0 : kThreads / r.lanes;
+    r.col_step = along ? r.lanes : 0;
+    r.span = r.lanes * int(count) * (along ? kLoads : 1);
+    r.height = along ? 1 : is_per_line(p) ? int(kSwizzleRows) : r.row_step * kLoads;
+    r.down = p.grouped.set() ? slabs_bound(p.grouped) : ceil_div(r.in.rows, int64_t(r.height));
+    r.across = ceil_div(r.in.cols, int64_t(r.span));
+    return r;
+}
+
+void zero(const Context& context, float* destination, int64_t count, const Launch& call) {
+    if (!destination || count == 0) return;
+    const CurrentDevice current(*context.cuda);
+    check(cudaMemsetAsync(destination, 0, size_t(count) * sizeof(float), static_cast<cudaStream_t>(call.stream)),
+          "zeroing maxima");
+}
+
+// Zero wherever a maximum will stand.
+void zero_everything(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
+    zero(context, rowwise, scope_count(p), call);
+    if (columnwise != rowwise) zero(context, columnwise, scope_count(p), call);
+}
+
+void zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
+    zero(context, columnwise, (p.grouped.set() ? p.grouped.groups.count : p.in.matrices) * p.columnwise.lines, call);
+    if (!p.grouped.set()) return zero(context, rowwise, p.in.matrices * p.rowwise.lines, call);
+    const int64_t slabs = slabs_bound(p.grouped);
+    if (rowwise && slabs > 0)
+        launch(context, zero_lines_kernel, "amax", grid_of(slabs), dim3(kSwizzleRows), 0, call.stream,
+               ZeroArguments{p.grouped, p.rowwise.units, rowwise});
+}
+
+template <class T>
+void run_regions(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
+    const bool same = columnwise == rowwise;
+    const Arguments a{divide<T>(p), rowwise, same ? nullptr : columnwise, scope_stride(p), p.columnwise.lines};
+    if (a.regions.count() == 0) return;
+    launch(context, is_per_line(p) ? amax_lines_kernel<T> : amax_kernel<T>, "amax", grid_of(a.regions.count()),
+           dim3(kThreads), 0, call.stream, a);
+}
+
+template <class Source>
+void run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
+    const TileArguments a{p, ChunkTiles(p), {rowwise, columnwise == rowwise ? nullptr : columnwise}, scope_stride(p),
+                          is_per_line(p), is_wide_source<Source>(p)};
+    if (a.tiles.count() == 0) return;
+    launch(context, amax_tile_kernel<Source>, "amax", a.tiles.tiles.grid(), dim3(kChunkThreads),
+           sizeof(TileShared<TileElement<Source>>), call.stream, a);
+}
+
+std::string declines(const Context& context, const AmaxProblem&) { return needs_cuda(context); }
+
+void run(const Context& context, const AmaxProblem& problem, const Launch& call) {
+    const QuantizeProblem& p = problem.quantize;
+    launch_amax(context, p, p.has_rowwise ? p.rowwise.amax : nullptr, p.has_columnwise ? p.columnwise.amax : nullptr, call);
+}
+
+void load(const Context&) {
+    load_kernel(reinterpret_cast<const void*>(zero_lines_kernel), 0);
+    with_all_sources([]<class Source>(Source) {
+        load_kernel(reinterpret_cast<const void*>(amax_tile_kernel<Source>), sizeof(TileShared<TileElement<Source>>));
+        if constexpr (!std::is_same_v<Source, Decoded>) {
+            load_kernel(reinterpret_cast<const void*>(amax_kernel<Source>), 0);
+            load_kernel(reinterpret_cast<const void*>(amax_lines_kernel<Source>), 0);
+        }
+    });
+}
+
+}  // namespace
+
+void launch_amax(const Context& context, const QuantizeProblem& problem, float* rowwise_out, float* columnwise_out,
+                 const Launch& call) {
+    if (!rowwise_out && !columnwise_out) return;
+    if (is_per_line(problem)) zero_lines(context, problem, rowwise_out, columnwise_out, call);
+    else zero_everything(context, problem, rowwise_out, columnwise_out, call);
+    const bool transformed = (rowwise_out && problem.hadamard.rowwise) || (columnwise_out && problem.hadamard.columnwise);
+    with_source(problem.requantizes, problem.in.format, [&]<class Source>(Source) {
+        if constexpr (!std::is_same_v<Source, Decoded>)
+            if (!transformed) return run_regions<Source>(context, problem, rowwise_out, columnwise_out, call);
+        run_tiles<Source>(context, problem, rowwise_out, columnwise_out, call);
+    });
+}
+
+const AmaxImplementation amax = {"amax", declines, nullptr, run, load};
+
+}  // namespace mxq::cuda

@@ -1,0 +1,262 @@
+// What the kernels that quantize chunks to E2M1 share: scales over more than a chunk, the errors of four over six and its choice
+// for squares, and the way of codes and scales to memory.
+#pragma once
+#include "cuda/tile/shared_tile.cuh"
+#include "cuda/types.cuh"
+#include "numerics/bf16_codes.h"
+#include "numerics/four_over_six.h"
+#include "numerics/nvfp4.h"
+#include "numerics/packing.h"
+#include "numerics/philox.h"
+
+namespace mxq::cuda {
+
+constexpr int kCells = kSideChunks * kSideChunks;  // 16 x 16 squares of a tile
+constexpr int kScaleBytes = 128;                   // E4M3, without a sign
+
+// What a kernel is compiled for.
+enum class Way { Nearest, Stochastic, FourOverSixMae, FourOverSixMse };
+
+MXQ_HD constexpr bool is_four_over_six(Way way) { return way == Way::FourOverSixMae || way == Way::FourOverSixMse; }
+
+// On the host: calls body with a constant of what the problem asks for.
+template <class Body>
+void with_way(const QuantizeProblem& problem, const Body& body) {
+    if (problem.four_over_six == FourOverSix::Mae) body(std::integral_constant<Way, Way::FourOverSixMae>{});
+    else if (problem.four_over_six == FourOverSix::Mse) body(std::integral_constant<Way, Way::FourOverSixMse>{});
+    else if (problem.seed_offset) body(std::integral_constant<Way, Way::Stochastic>{});
+    else body(std::integral_constant<Way, Way::Nearest>{});
+}
+
+// What NVFP4 scales stand for in each part, by their bytes: a division each for every block would be a tenth of all work.
+struct Nvfp4Tables {
+    Nvfp4Global globals[2];
+    float multipliers[2][kScaleBytes];
+};
+
+// The global maximum of the part whose table the thread has a share in; asked for early, since it takes a while to come.
+__device__ __forceinline__ float table_amax(const QuantizeProblem& p, int64_t scope) {
+    static_assert(kChunkThreads == 2 * kScaleBytes);
+    const bool columnwise = threadIdx.x >= kScaleBytes, exists = columnwise ? p.has_columnwise : p.has_rowwise;
+    const QuantizedPart& part = columnwise ? p.columnwise : p.rowwise;
+    return exists ? part.amax[scope * part.scope_stride] : 0;
+}
+
+// The tables of the parts that there are. A barrier must follow.
+__device__ __forceinline__ void put_tables(const QuantizeProblem& p, float amax, Nvfp4Tables& tables) {
+    const int which = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
+    const Nvfp4Global global = nvfp4_global(amax, (which == 0 ? p.rowwise : p.columnwise).scale_max);
+    tables.multipliers[which][scale] = nvfp4_multiplier(uint32_t(scale), global);
+    if (scale == 0) tables.globals[which] = global;
+}
+
+// Where there is a seed. A barrier must follow.
+__device__ __forceinline__ void put_keys(const QuantizeProblem& p, PhiloxKeys& keys) {
+    if (!p.seed_offset || threadIdx.x >= 2 * PhiloxKeys::rounds) return;
+    const PhiloxKey key = philox_key(p.seed_offset[0]);
+    keys.words[threadIdx.x] = PhiloxKeys::word(threadIdx.x % 2 == 0 ? key.words[0] : key.words[1], threadIdx.x);
+}
+
+// Over the chunks of a block, which neighbouring lanes hold.
+__device__ __forceinline__ uint32_t block_amax(uint32_t largest, int length) {
+    for (int distance = 1; distance * kChunk < length; distance *= 2)
+        largest = max(largest, __shfl_xor_sync(kAllLanes, largest, distance));
+    return largest;
+}
+
+// Errors of a chunk under both candidates.
+struct Errors {
+    float four, six;
+};
+
+template <bool squared>
+__device__ __forceinline__ Errors chunk_errors(const float (&values)[kChunk], const Nvfp4Candidates& candidates,
+                                               const Nvfp4Global& global) {
+    if (ErrorDivisor::serves(global.amax))
+        return {nvfp4_errors_16<squared, true>(values, candidates.four, global),
+                nvfp4_errors_16<squared, true>(values, candidates.six, global)};
+    return {nvfp4_errors_16<squared, false>(values, candidates.four, global),
+            nvfp4_errors_16<squared, false>(values, candidates.six, global)};
+}
+
+// The elements of the lane's chunk of a row or column.
+template <class T>
+__device__ __forceinline__ void read_chunk(const ChunkTile<T>& tile, bool columnwise, int line, float (&values)[kChunk]) {
+    if (columnwise) tile.read_column(line, chunk_of_lane(), values);
+    else RowReader<T>(tile, line, chunk_of_lane()).read(0, values);
+}
+
+// Its errors. Out of line: few need them.
+template <bool squared, class T>
+__device__ __noinline__ Errors tile_errors(const ChunkTile<T>& tile, bool columnwise, int line, Nvfp4Candidates candidates,
+                                           const Nvfp4Global& global) {
+    float values[kChunk];
+    read_chunk(tile, columnwise, line, values);
+    return chunk_errors<squared>(values, candidates, global);
+}
+
+// Over the lanes of a 16 x 16, of which each reads rows lane / 8 + 4 i.
+__device__ __forceinline__ void add_across_square(Errors& errors) {
+#pragma unroll
+    for (int distance = 16; distance >= 8; distance /= 2) {
+        errors.four = add_rn(errors.four, __shfl_xor_sync(kAllLanes, errors.four, distance));
+        errors.six = add_rn(errors.six, __shfl_xor_sync(kAllLanes, errors.six, distance));
+    }
+}
+
+// The errors of a 16 x 16, added as a tree: i with i + 2 and then i + 1 in the lane, the rest across lanes.
+template <bool squared, class T>
+__device__ __forceinline__ Errors square_errors(const ChunkTile<T>& tile, const Nvfp4Candidates& candidates,
+                                                const Nvfp4Global& global) {
+    Errors sum{0, 0}, first{0, 0};
+#pragma unroll 1
+    for (int k = 0; k < kChunkSteps; k++) {
+        const Errors errors = tile_errors<squared>(tile, false, row_of_step(k % 2 * 2 + k / 2), candidates, global);
+        if (k % 2 == 0) {
+            first = errors;
+        } else {
+            sum.four = add_rn(sum.four, add_rn(first.four, errors.four));
+            sum.six = add_rn(sum.six, add_rn(first.six, errors.six));
+        }
+    }
+    add_across_square(sum);
+    return sum;
+}
+
+// The better scale of the 16 x 16 that has this maximum.
+template <bool squared, class T>
+__device__ __forceinline__ uint32_t square_choice(const ChunkTile<T>& tile, float amax, const Nvfp4Global& global) {
+    const Nvfp4Candidates candidates = nvfp4_candidates_soon(amax, global);
+    const float unit = error_unit(global);
+    const ErrorScale four = error_scale(candidates.four, nvfp4_multiplier(candidates.four, global), unit);
+    const ErrorScale six = error_scale(candidates.six, nvfp4_multiplier(candidates.six, global), unit);
+    const RowReader<T> rows(tile, row_of_step(0), chunk_of_lane());
+    Errors sum{0, 0};
+#pragma unroll 1
+    for (int i = 0; i < kChunkSteps; i++) {
+        float values[kChunk];
+        rows.read(row_of_step(i) - row_of_step(0), values);
+        uint32_t codes[4];
+        sum.four = add_rn(sum.four, error_estimate_16<squared>(values, four, codes));
+        sum.six = add_rn(sum.six, error_estimate_16<squared>(values, six, codes));
+    }
+    add_across_square(sum);
+    const bool clear = can_estimate(global) && can_estimate(amax, four, six) &&
+                       is_clear<squared>(sum.four, sum.six, amax, kChunk);
+    if (!__all_sync(kAllLanes, clear || amax == 0)) sum = square_errors<squared>(tile, candidates, global);
+    return nvfp4_choice(candidates, sum.four, sum.six);
+}
+
+// The scale of every 16 x 16, of its square tile's maximum, `length` a side: `amax` is that of the 16 x 16 of the warp's band and
+// the lane's chunk. A barrier must follow.
+__device__ __forceinline__ void put_mx_cells(const ScaleSteps& steps, int length, uint32_t amax,
+                                             uint32_t (&maxima)[kCells], uint8_t (&cells)[2][kCells]) {
+    const int band = threadIdx.x / 32, chunk = chunk_of_lane(), side = length / kChunk;
+    if (threadIdx.x % 32 < kSideChunks) maxima[band * kSideChunks + chunk] = amax;
+    __syncthreads();
+    uint32_t largest = 0;
+    for (int i = 0; i < side; i++)
+        for (int j = 0; j < side; j++)
+            largest = max(largest, maxima[(band / side * side + i) * kSideChunks + chunk / side * side + j]);
+    const uint32_t scale = scale_of(largest, steps);
+    if (threadIdx.x % 32 < kSideChunks)
+        cells[0][band * kSideChunks + chunk] = cells[1][band * kSideChunks + chunk] = uint8_t(scale);
+}
+
+// Eight codes of any values, packed, before any is masked.
+__device__ __forceinline__ uint32_t nearest_codes(const float* values, float multiplier) {
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        pairs[i] = encode_e2m1_floats(multiply_rn(values[2 * i], multiplier), multiply_rn(values[2 * i + 1], multiplier));
+    return pack_nibble_pairs(pairs);
+}
+
+// Of the bytes that stochastic_e2m1_byte leaves on top, s000 0ccc, four as nibbles.
+__device__ __forceinline__ uint32_t upper_bytes(const uint32_t (&words)[4]) {
+    const uint32_t low = __byte_perm(words[0], words[1], 0x0073), high = __byte_perm(words[2], words[3], 0x0073);
+    const uint32_t bytes = __byte_perm(low, high, 0x5410);
+    return (bytes | bytes >> 4) & 0x0F0F0F0Fu;
+}
+
+__device__ __forceinline__ uint32_t stochastic_codes(const float* values, float multiplier, const uint32_t* random) {
+    uint32_t codes[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            words[i] = stochastic_e2m1_byte(multiply_rn(values[4 * j + i], multiplier), stochastic_key(~random[j], i));
+        codes[j] = upper_bytes(words);
+    }
+    return pack_nibbles(codes[0], codes[1]);
+}
+
+// The first `bytes` of a chunk's eight.
+__device__ __forceinline__ void store_chunk_codes(uint8_t* to, uint2 codes, int bytes, bool wide) {
+    if (wide && bytes >= 8) {
+        __stwb(reinterpret_cast<uint2*>(to), codes);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (i < bytes) to[i] = uint8_t((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
+}
+
+// The tile's scale words where all of them are there, one or two a line. Tiles of four columns that follow each other are
+// contiguous if swizzled.
+__device__ __forceinline__ void store_whole_words(const ScaleLayout& layout, const PartPlace& place,
+                                                  const uint32_t (&words)[kTile][2]) {
+    static_assert(kChunkThreads == 2 * kTile);
+    const bool two = layout.block == kNvBlock;
+    const int i = threadIdx.x;
+    if (!two && i >= kTile) return;
+    const int w = layout.swizzled ? i / kTile : two ? i % 2 : 0;
+    const int line = layout.swizzled ? i % 4 * 32 + i % kTile / 4 : two ? i / 2 : i;
+    const int64_t byte = layout.swizzled ? i * 4 : line * place.scale_step + w * 4;
+    *reinterpret_cast<uint32_t*>(place.scale_bytes + byte) = words[line][w];
+}
+
+// The same of any. What a swizzled layout has no scale for is zero.
+__device__ __forceinline__ void store_some_words(const QuantizedPart& part, const ScaleTile& place,
+                                             const uint32_t (&words)[kTile][2]) {
+    const ScaleLayout& layout = place.layout;
+    const int tile_columns = kTile / layout.block, most = min(tile_columns, int(kSwizzleColumns));
+    const int line_words = tile_columns / most;
+    for (int i = threadIdx.x; i < kTile * line_words; i += kChunkThreads) {
+        const int w = layout.swizzled ? i / kTile : i % line_words;
+        const int line = layout.swizzled ? i % 4 * 32 + i % kTile / 4 : i / line_words;
+        const int64_t column = place.column + w * most;
+        const int left = int(max(min(layout.columns - column, int64_t(most)), int64_t(0)));
+        uint32_t word = words[line][w];
+        int stored = left;
+        if (layout.swizzled) {
+            const uint32_t inside = left == 4 ? ~0u : (1u << left * 8) - 1;
+            word = line < place.lines ? word & inside : 0;
+            stored = left > 0 ? 4 : 0;
+        } else if (!place.stores(line)) {
+            stored = 0;
+        }
+        if (stored > 0) store_scale_word(part.scales + place.offset(line, uint32_t(column)), word, stored);
+    }
+}
+
+__device__ __forceinline__ void store_scales(const QuantizedPart& part, const PartPlace& place,
+                                             const uint32_t (&words)[kTile][2]) {
+    if (place.whole_words) store_whole_words(part.layout, place, words);
+    else store_some_words(part, place.scales, words);
+}
+
+// Which byte of a line's scale words is the lane's; below 0 where another's stands for it.
+__device__ __forceinline__ int scale_byte(const QuantizedPart& part) {
+    const int shift = log2_of(uint32_t(part.layout.block) / kChunk), chunk = chunk_of_lane(), column = chunk >> shift;
+    return column << shift == chunk ? column : -1;
+}
+
+__device__ __forceinline__ void put_scale(uint32_t (&words)[kTile][2], int line, int byte, uint32_t scale) {
+    if (byte >= 0) reinterpret_cast<uint8_t*>(words[line])[byte] = uint8_t(scale);
+}
+
+inline bool is_wide_part(const QuantizedPart& part) { return is_aligned(part.codes, 8) && part.line_bytes % 8 == 0; }
+
+}  // namespace mxq::cuda

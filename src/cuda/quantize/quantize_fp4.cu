@@ -1,0 +1,352 @@
+// quantize_fp4: F32, F16, BF16, or a quantized part's values, to NVFP4 or MXFP4 with a random Hadamard transform, stochastic
+// rounding or four over six, in any of their scalings and layouts.
+//
+// A block of threads takes a tile of 128 x 128 through shared memory; who reads what: tile/shared_tile.cuh. A thread holds one
+// chunk of 16 elements at a time, in fp32, since that is what a transform, a Philox counter and an NVFP4 block are:
+//
+//     rowwise      16 elements of a row     -> transform -> maximum -> scale -> 16 codes -> 8 bytes, eight lanes 64 in a row
+//     columnwise   16 elements of a column  -> the same, from the same tile (of 16-bit types, two columns at once)
+//     square       before both: the maximum (and the better scale) of every 16 x 16, by the warp that holds its 16 rows
+//     scales       as bytes through shared memory, then as words in the layout's order
+//
+// Bytes an element: 2 or 4 read once, 0.56 written for each part; bound by arithmetic: about 20 operations an element for
+// stochastic rounding or a transform, 30 for four over six, whose scales are chosen by estimates where those are enough.
+#include "cuda/quantize/amax.h"
+#include "cuda/device.h"
+#include "cuda/quantize/fp4_chunks.cuh"
+#include "cuda/implementations.h"
+#include "cuda/quantize/quantize_fp4.h"
+#include "numerics/bf16_codes.h"
+#include "numerics/four_over_six.h"
+#include "numerics/hadamard.h"
+#include "numerics/nvfp4.h"
+#include "numerics/packing.h"
+#include "numerics/philox.h"
+
+namespace mxq::cuda {
+namespace {
+
+struct Arguments {
+    QuantizeProblem problem;
+    ChunkTiles tiles;
+    HadamardSigns signs;
+    ScaleSteps steps;
+    bool nvfp4;
+    bool wide_in, wide[2];  // parts: rowwise, columnwise
+};
+
+template <class T>
+struct Shared {
+    ChunkTile<T> tile;
+    ChunkPlace place;
+    Nvfp4Tables tables;
+    alignas(16) PhiloxKeys keys;
+    uint32_t maxima[kCells];              // of square tiles, as bits
+    uint8_t cells[2][kCells];             // their scales, for each part
+    uint32_t scales[2][kTile][2];         // scale words of each part by line
+};
+
+// What holds for all chunks of a part.
+struct Rule {
+    Nvfp4Global global;
+    const float* multipliers;  // of scale bytes
+    float unit;  // of estimates, NaN where there can be none
+    bool hadamard, columnwise;
+    uint64_t offset;
+    // Where the lane's chunk of line 0 goes, of so many bytes, and its place among all for the counter.
+    uint8_t* codes;
+    uint32_t line_bytes;
+    int rows, lines, bytes;
+    int scale_byte;
+    uint32_t first_line, chunk;
+};
+
+template <Way way, class T>
+__device__ __forceinline__ Rule load_rule(const Arguments& a, const QuantizedPart& part, Shared<T>& shared) {
+    const QuantizeProblem& p = a.problem;
+    const PartPlace& to = shared.place.parts[part.columnwise];
+    const int byte = chunk_of_lane() * (kChunk / 2);
+    Rule rule{shared.tables.globals[part.columnwise], shared.tables.multipliers[part.columnwise]};
+    rule.columnwise = part.columnwise;
+    rule.hadamard = part.columnwise ? p.hadamard.columnwise : p.hadamard.rowwise;
+    if constexpr (is_four_over_six(way))
+        rule.unit = can_estimate(rule.global) ? error_unit(rule.global) : bits_float(kNanBits);
+    if constexpr (way == Way::Stochastic) {
+        rule.offset = p.seed_offset[1];
+        rule.first_line = uint32_t(to.line);
+        rule.chunk = uint32_t(to.position / kChunk) + chunk_of_lane();
+    }
+    rule.codes = to.codes.codes + byte;
+    rule.line_bytes = uint32_t(to.codes.line_bytes);
+    rule.rows = shared.place.rows;
+    rule.lines = to.codes.lines;
+    rule.bytes = (to.codes.length + 1) / 2 - byte;
+    rule.scale_byte = scale_byte(part);
+    return rule;
+}
+
+// ---- Scales ----------------------------------------------------------------------------------------------------------
+
+// Bits of a chunk's largest magnitude. Under PROPAGATE NaN is the largest of all.
+__device__ __forceinline__ uint32_t chunk_amax(const Arguments& a, const float (&values)[kChunk]) {
+    if (a.nvfp4 || a.problem.nonfinite == Nonfinite::Saturate) return float_bits(larger_magnitude(0.0f, values));
+    uint32_t largest = 0;
+#pragma unroll
+    for (const float value : values) largest = max(largest, amax_bits<Nonfinite::Propagate>(value));
+    return largest;
+}
+
+struct ChunkValues {
+    float at[kChunk];
+};
+
+// Out of line, and from memory: what calls it mostly needs no errors, but all of its registers.
+template <bool squared>
+__device__ __noinline__ Errors errors_of(const ChunkValues& values, Nvfp4Candidates candidates, Nvfp4Global global) {
+    return chunk_errors<squared>(values.at, candidates, global);
+}
+
+template <bool squared>
+__device__ __forceinline__ Errors exact_errors(const float (&values)[kChunk], const Nvfp4Candidates& candidates,
+                                               const Nvfp4Global& global) {
+    ChunkValues copy;
+#pragma unroll
+    for (int i = 0; i < kChunk; i++) copy.at[i] = values[i];
+    return errors_of<squared>(copy, candidates, global);
+}
+
+// A scale, and what elements are multiplied by.
+struct BlockScale {
+    uint32_t scale;
+    float multiplier;
+};
+
+template <bool squared>
+__device__ __forceinline__ BlockScale better_scale(const float (&values)[kChunk], float amax, const Rule& rule) {
+    const Nvfp4Global& global = rule.global;
+    const Nvfp4Candidates candidates = nvfp4_candidates_soon(amax, global);
+    const ErrorScale four = error_scale(candidates.four, rule.multipliers[candidates.four], rule.unit);
+    const ErrorScale six = error_scale(candidates.six, rule.multipliers[candidates.six], rule.unit);
+    uint32_t codes[4];
+    Errors errors{error_estimate_16<squared>(values, four, codes), error_estimate_16<squared>(values, six, codes)};
+    if (!can_estimate(amax, four, six) || !is_clear<squared>(errors.four, errors.six, amax, 1))
+        errors = exact_errors<squared>(values, candidates, global);
+    const uint32_t scale = nvfp4_choice(candidates, errors.four, errors.six);
+    return {scale, rule.multipliers[scale]};
+}
+
+// Of the block of one line that the chunk lies in.
+template <Way way>
+__device__ __forceinline__ BlockScale line_scale(const Arguments& a, const Rule& rule, const float (&values)[kChunk]) {
+    const QuantizeProblem& p = a.problem;
+    const uint32_t amax = block_amax(chunk_amax(a, values), p.tile.length);
+    if constexpr (is_four_over_six(way)) return better_scale<way == Way::FourOverSixMse>(values, bits_float(amax), rule);
+    const uint32_t scale = a.nvfp4 ? nvfp4_scale(bits_float(amax), rule.global) : scale_of(amax, a.steps);
+    return {scale, a.nvfp4 ? rule.multipliers[scale % kScaleBytes] : scale_reciprocal(scale)};
+}
+
+// ---- Square tiles ----------------------------------------------------------------------------------------------------
+
+template <Way way, class T>
+__device__ __forceinline__ void nvfp4_cells(const Arguments& a, uint32_t amax, Shared<T>& shared) {
+    const QuantizeProblem& p = a.problem;
+    const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
+    float done_amax = 0;
+    uint32_t scale = 0;
+#pragma unroll 1
+    for (int which = 0; which < 2; which++) {
+        if (!(which == 0 ? p.has_rowwise : p.has_columnwise)) continue;
+        const Nvfp4Global& global = shared.tables.globals[which];
+        const bool done = which == 1 && p.has_rowwise && global.amax == done_amax;
+        if (!done && is_four_over_six(way))
+            scale = square_choice<way == Way::FourOverSixMse>(shared.tile, bits_float(amax), global);
+        else if (!done) scale = nvfp4_scale(bits_float(amax), global);
+        done_amax = global.amax;
+        if (threadIdx.x % 32 < kSideChunks) shared.cells[which][cell] = uint8_t(scale);
+    }
+}
+
+// The scale of every 16 x 16. Ends with a barrier.
+template <Way way, class T>
+__device__ __forceinline__ void square_scales(const Arguments& a, Shared<T>& shared) {
+    const RowReader<T> rows(shared.tile, row_of_step(0), chunk_of_lane());
+    uint32_t amax = 0;
+#pragma unroll 1
+    for (int i = 0; i < kChunkSteps; i++) {
+        float values[kChunk];
+        rows.read(row_of_step(i) - row_of_step(0), values);
+        amax = max(amax, chunk_amax(a, values));
+    }
+    amax = max(amax, __shfl_xor_sync(kAllLanes, amax, 8));
+    amax = max(amax, __shfl_xor_sync(kAllLanes, amax, 16));
+    if (a.nvfp4) nvfp4_cells<way>(a, amax, shared);
+    else put_mx_cells(a.steps, a.problem.tile.length, amax, shared.maxima, shared.cells);
+    __syncthreads();
+}
+
+// ---- Codes -----------------------------------------------------------------------------------------------------------
+
+template <Way way>
+__device__ __forceinline__ uint2 chunk_codes(const float (&values)[kChunk], float multiplier, const Rule& rule, int line,
+                                             const PhiloxKeys& keys) {
+    if constexpr (way == Way::Stochastic) {
+        const PhiloxWords random =
+            philox(keys, philox_counter(rule.chunk, rule.first_line + line, rule.columnwise, rule.offset));
+        return {stochastic_codes(values, multiplier, random.words), stochastic_codes(values + 8, multiplier, random.words + 2)};
+    }
+    return {nearest_codes(values, multiplier), nearest_codes(values + 8, multiplier)};
+}
+
+// ---- Parts -----------------------------------------------------------------------------------------------------------
+
+// The lane's chunk of `line` of the tile as the part has it; all lanes of a warp call it. `cell` is the square that it lies in.
+template <Way way, class T>
+__device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule, float (&values)[kChunk], int line, int cell,
+                                           Shared<T>& shared) {
+    const QuantizeProblem& p = a.problem;
+    const int chunk = chunk_of_lane();
+    if (rule.hadamard) hadamard_16(values, a.signs);
+    BlockScale block;
+    if (p.square_tiles) {
+        block.scale = shared.cells[rule.columnwise][cell];
+        block.multiplier = a.nvfp4 ? rule.multipliers[block.scale] : scale_reciprocal(block.scale);
+    } else {
+        block = line_scale<way>(a, rule, values);
+    }
+    const uint2 codes = chunk_codes<way>(values, block.multiplier, rule, line, shared.keys);
+
+    // Transformed padding may be -0, but blocks of padding alone are zero.
+    const int first = rule.columnwise ? chunk * kChunk & -p.tile.length : line;
+    const uint32_t mask =
+        first >= rule.rows ? 0 : a.nvfp4 ? nvfp4_code_mask(block.scale) : code_mask<E2M1>(block.scale);
+    put_scale(shared.scales[rule.columnwise], line, rule.scale_byte, block.scale);
+    if (line < rule.lines)
+        store_chunk_codes(rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes, {codes.x & mask, codes.y & mask}, rule.bytes,
+                          a.wide[rule.columnwise]);
+}
+
+template <Way way, class T>
+__device__ __forceinline__ void emit_rowwise(const Arguments& a, Shared<T>& shared) {
+    const Rule rule = load_rule<way>(a, a.problem.rowwise, shared);
+    const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
+    const RowReader<T> rows(shared.tile, row_of_step(0), chunk_of_lane());
+#pragma unroll 1
+    for (int i = 0; i < kChunkSteps; i++) {
+        float values[kChunk];
+        rows.read(row_of_step(i) - row_of_step(0), values);
+        emit_chunk<way>(a, rule, values, row_of_step(i), cell, shared);
+    }
+}
+
+// The lower or upper element of a word.
+template <class T>
+__device__ __forceinline__ float half_of(uint32_t pair, int upper) {
+    if constexpr (std::is_same_v<T, Bf16>) return bits_float(__byte_perm(pair, 0, upper ? 0x3244 : 0x1044));
+    else return to_float(T{uint16_t(pair >> (16 * upper))});
+}
+
+template <Way way, class T>
+__device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& shared) {
+    const Rule rule = load_rule<way>(a, a.problem.columnwise, shared);
+    const int chunk = chunk_of_lane();
+    const auto emit = [&](float (&values)[kChunk], int line) {
+        emit_chunk<way>(a, rule, values, line, chunk * kSideChunks + line / kChunk, shared);
+    };
+    constexpr int together = sizeof(T) == 4 || is_four_over_six(way) ? 1 : 2;  // as registers allow
+#pragma unroll 1
+    for (int i = 0; i < kChunkSteps; i += together) {
+        const int line = column_of_step<T>(i);
+        float values[kChunk];
+        if constexpr (together == 1) {
+            shared.tile.read_column(line, chunk, values);
+            emit(values, line);
+        } else {
+            uint32_t pairs[kChunk];
+            read_column_pair(shared.tile, column_pair_place<T>(line, chunk), pairs);
+#pragma unroll 1
+            for (int upper = 0; upper < 2; upper++) {
+#pragma unroll
+                for (int j = 0; j < kChunk; j++) values[j] = half_of<T>(pairs[j], upper);
+                emit(values, line + upper);
+            }
+        }
+    }
+}
+
+// The tile, and what all threads know of it. Ends with a barrier. What is copied is on its way while places are found.
+template <class Source, class T>
+__device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared<T>& shared) {
+    const QuantizeProblem& p = a.problem;
+    constexpr bool is_plain = !std::is_same_v<Source, Decoded>;
+    const float amax = a.nvfp4 ? table_amax(p, place.scope) : 0;
+    if constexpr (is_plain)
+        if (a.wide_in) copy_plain(shared.tile, p.in, PlainPlace(p, place, shared.place.group));
+    describe_tile(p, place, shared.place);
+    if (a.nvfp4) put_tables(p, amax, shared.tables);
+    put_keys(p, shared.keys);
+    if (!is_plain || !a.wide_in) {
+        __syncthreads();
+        fill_tile<Source>(shared.tile, p, shared.place, a.wide_in);
+    } else {
+        wait_for_pieces();
+    }
+    __syncthreads();
+}
+
+template <class Source, Way way>
+__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<TileElement<Source>>)
+    quantize_fp4_kernel(const __grid_constant__ Arguments a) {
+    extern __shared__ uint4 memory[];
+    auto& shared = *reinterpret_cast<Shared<TileElement<Source>>*>(memory);
+    const QuantizeProblem& p = a.problem;
+    TilePlace place;
+    if (!find_tile(a.tiles.tiles, p.grouped, a.tiles.units, shared.place.group, place)) return;
+    load_tile<Source>(a, place, shared);
+    if (p.square_tiles) square_scales<way>(a, shared);
+    if (p.has_rowwise) emit_rowwise<way>(a, shared);
+    if (p.has_columnwise) emit_columnwise<way>(a, shared);
+    __syncthreads();
+    if (p.has_rowwise) store_scales(p.rowwise, shared.place.parts[0], shared.scales[0]);
+    if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[1], shared.scales[1]);
+}
+
+std::string declines(const Context& context, const QuantizeProblem& problem) {
+    if (problem.format->element != Element::E2M1)
+        return std::string("needs nvfp4 or mxfp4, found ") + problem.format->name;
+    return needs_cuda(context);
+}
+
+template <class Source>
+void run_source(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    const Arguments a{problem, ChunkTiles(problem), hadamard_signs(problem.hadamard.mask),
+                      scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite), problem.format->is_nvfp4(),
+                      is_wide_source<Source>(problem), {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
+    if (a.tiles.count() == 0) return;
+    with_way(problem, [&](auto way) {
+        launch(context, quantize_fp4_kernel<Source, way>, "quantize_fp4", a.tiles.tiles.grid(), dim3(kChunkThreads),
+               sizeof(Shared<TileElement<Source>>), call.stream, a);
+    });
+}
+
+template <class Source, Way... ways>
+void load_ways() {
+    (load_kernel(reinterpret_cast<const void*>(quantize_fp4_kernel<Source, ways>), sizeof(Shared<TileElement<Source>>)), ...);
+}
+
+void load(const Context&) {
+    with_all_sources([]<class Source>(Source) {
+        load_ways<Source, Way::Nearest, Way::Stochastic, Way::FourOverSixMae, Way::FourOverSixMse>();
+    });
+}
+
+}  // namespace
+
+void launch_quantize_fp4(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    if (problem.compute_amax) launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call);
+    with_source(problem.requantizes, problem.in.format,
+                [&]<class Source>(Source) { run_source<Source>(context, problem, call); });
+}
+
+const QuantizeImplementation quantize_fp4 = {"quantize_fp4", declines, nullptr, launch_quantize_fp4, load};
+
+}  // namespace mxq::cuda

@@ -1,0 +1,130 @@
+// quantize_rowwise: F32, F16 or BF16 to the rowwise part of MXFP8 alone, in 1x32 blocks.
+//
+// Streams: no shared memory and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. A lane holds
+// four chunks of 16 bytes, all loaded before the first use:
+//
+//     chunk i of lanes 4b .. 4b+3 (F32: 8b .. 8b+7) = block b of request i
+//
+// The lanes of a block exchange maxima so that lane k gets that of request k: three shuffles (F32: four) instead of eight,
+// and one scale computed per lane. Each lane fetches the four scales it needs back. Two more shuffles put the bytes of
+// neighbouring blocks together to words, which neighbour each other in memory.
+//
+// Bytes an element: 2 or 4 read, 1.03 written; bound by memory. Contiguous tensors are read 2 KB a warp and 16 KB a block
+// without a gap, their codes written as whole 128-byte lines. Swizzled scales leave as whole sectors, padding included,
+// since padding is what zeros quantize to.
+#include "cuda/memory/codes.cuh"
+#include "cuda/memory/elements.cuh"
+#include "cuda/memory/grid.cuh"
+#include "cuda/memory/magnitudes.cuh"
+#include "cuda/memory/scale_words.cuh"
+#include "cuda/device.h"
+#include "cuda/implementations.h"
+#include "cuda/memory/segments.cuh"
+#include "cuda/types.cuh"
+
+namespace mxq::cuda {
+namespace {
+
+struct Arguments {
+    Segments segments;
+    const void* in;
+    int64_t row_stride;
+    uint8_t* codes;
+    uint8_t* scales;
+    ScaleLayout layout;
+    ScaleRounding scale_rounding;
+    Nonfinite nonfinite;
+    bool wide;
+};
+
+template <class T, Nonfinite policy>
+__device__ __forceinline__ void chunk_maxima(const Chunk<T> (&chunks)[kRequests], uint32_t (&maxima)[kRequests]) {
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) maxima[i] = largest_bits<T>(chunk_magnitudes<T, policy>(chunks[i]));
+}
+
+// `scale` is that of the lane's block in request lane % 4.
+template <int count>
+__device__ __forceinline__ void store_scales(const Arguments& a, const Requests<count>& requests, uint32_t scale) {
+    constexpr int block_lanes = requests.block_lanes;
+    const int lane = threadIdx.x % 32, block = lane / block_lanes % 4, request = lane % kRequests;
+    uint32_t word = scale << (block * 8);
+    word |= __shfl_xor_sync(kAllLanes, word, block_lanes);
+    word |= __shfl_xor_sync(kAllLanes, word, 2 * block_lanes);
+    if (lane % requests.segment_lanes >= kRequests) return;
+    const int64_t row = requests.row + request * requests.row_step, column = requests.first_scale(request);
+    ScaleLayout layout = a.layout;
+    layout.tile_rows = 1, layout.column_stride = 1;  // known here
+    const int64_t stored = stored_scales(layout, a.segments.rows, row, column);
+    store_scale_word(a.scales + layout.offset(requests.matrix, row, column), word, stored);
+}
+
+template <class T, class E>
+__global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
+    const int64_t task = block_index() * (kSegmentThreads / 32) + threadIdx.x / 32;
+    if (task >= a.segments.tasks) return;
+    const Requests<Chunk<T>::count> requests(a.segments, task);
+    Chunk<T> chunks[kRequests];
+    load_chunks(chunks, a.wide, static_cast<const T*>(a.in), a.row_stride, requests);
+
+    uint32_t maxima[kRequests];
+    if (a.nonfinite == Nonfinite::Saturate) chunk_maxima<T, Nonfinite::Saturate>(chunks, maxima);
+    else chunk_maxima<T, Nonfinite::Propagate>(chunks, maxima);
+    reduce_lanes<requests.block_lanes>(maxima);
+    uint32_t scale[1] = {maxima[0]};
+    scales_of<E>(scale, a.scale_rounding, a.nonfinite);
+    store_scales(a, requests, scale[0]);
+
+    const float reciprocal = scale_reciprocal(scale[0]);
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) {
+        const float of_request = __shfl_sync(kAllLanes, reciprocal, threadIdx.x % 32 / kRequests * kRequests + i);
+        store_codes(quantize_chunk<E>(chunks[i], of_request), a.wide, a.codes, a.segments.cols, requests, i);
+    }
+}
+
+std::string declines(const Context& context, const QuantizeProblem& problem) {
+    if (problem.has_columnwise) return "needs the rowwise part alone, found a columnwise one";
+    if (!problem.format->is_mx() || problem.format->bits != 8)
+        return std::string("needs an MX format of eight bits, found ") + problem.format->name;
+    if (problem.tile.id != MXQ_SCALING_1X32) return std::string("needs 1x32 blocks, found ") + problem.tile.name;
+    if (problem.grouped.set()) return "needs rows without groups, found groups";
+    return needs_cuda(context);
+}
+
+template <class T, class E>
+void run_types(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    const QuantizedPart& out = problem.rowwise;
+    Arguments a{{}, problem.in.data, problem.in.row_stride, out.codes, out.scales, out.layout, problem.scale_rounding,
+                problem.nonfinite, is_wide<T>(problem.in) && is_wide(out, Chunk<T>::count)};
+    a.segments = divide(problem.in, a.layout, Chunk<T>::count / 4);
+    launch(context, quantize_rowwise_kernel<T, E>, "quantize_rowwise", a.segments.grid(), dim3(kSegmentThreads), 0,
+           call.stream, a);
+}
+
+// MX formats of eight bits.
+template <class Body>
+void with_rowwise_types(int32_t plain_format, Element element, const Body& body) {
+    with_types(plain_format, element, [&]<class T, class E>(T plain, E code) {
+        if constexpr (E::bits == 8) body(plain, code);
+    });
+}
+
+void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    with_rowwise_types(problem.in.format, problem.format->element,
+                       [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
+}
+
+void load(const Context&) {
+    for (int32_t plain : {MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16})
+        for (Element element : {Element::E4M3, Element::E5M2})
+            with_rowwise_types(plain, element, []<class T, class E>(T, E) {
+                load_kernel(reinterpret_cast<const void*>(quantize_rowwise_kernel<T, E>), 0);
+            });
+}
+
+}  // namespace
+
+const QuantizeImplementation quantize_rowwise = {"quantize_rowwise", declines, nullptr, run, load};
+
+}  // namespace mxq::cuda

@@ -1,0 +1,171 @@
+// What kernels that quantize tiles share: what the host settles beforehand, and the way from a patch to the outputs.
+#pragma once
+#include "cuda/quantize/amax.h"
+#include "cuda/device.h"
+#include "cuda/tile/codes.cuh"
+
+namespace mxq::cuda {
+
+struct TileArguments {
+    QuantizeProblem problem;
+    Tiles tiles;
+    GroupSumUnits units;
+    ScaleRule rule;
+    CodeAccess access[2];  // rowwise, columnwise
+    bool wide_in, direct_rows;
+};
+
+template <class E>
+struct TileShared {
+    TileCodes<E> codes;
+    TileScales<E> scales;
+    TileGroup group;
+};
+
+// Threads that share an SM: what 64 registers of data leave room for. Below sm_89 codes are rounded in software, which
+// takes more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+constexpr int kSmThreads = 384;
+#else
+constexpr int kSmThreads = 512;
+#endif
+
+template <class T>
+constexpr int kSmBlocks = (kSmThreads + Patch<T>::threads - 1) / Patch<T>::threads;
+
+// ---- On the host -----------------------------------------------------------------------------------------------------
+
+inline int64_t scope_count(const QuantizeProblem& problem, const QuantizedPart& part) {
+    if (part.scope_stride == 0) return 1;
+    return problem.grouped.set() ? problem.grouped.groups.count : problem.in.matrices;
+}
+
+// Maxima of a part that has ROW or TENSOR scales.
+inline int64_t whole_count(const QuantizeProblem& problem, const QuantizedPart& part) {
+    if (problem.tile.id == MXQ_SCALING_TENSOR) return scope_count(problem, part);
+    return part.lines * (part.columnwise && problem.grouped.set() ? problem.grouped.groups.count : part.matrices);
+}
+
+// Where the maxima that scales are made from go to before they are read: places of the caller's, else workspace.
+struct AmaxPlaces {
+    bool wanted;
+    float* parts[2];
+    uint64_t workspace_bytes;
+
+    AmaxPlaces(const QuantizeProblem& problem, void* workspace) : wanted(false), parts{}, workspace_bytes(0) {
+        const bool whole = problem.tile.length == 0;
+        wanted = problem.compute_amax || (whole && !problem.quantization_scale);
+        const QuantizedPart* const of[] = {&problem.rowwise, &problem.columnwise};
+        const bool has[] = {problem.has_rowwise, problem.has_columnwise};
+        for (int i = 0; wanted && i < 2; i++) {
+            if (!has[i]) continue;
+            parts[i] = of[i]->amax;
+            if (parts[i] || !whole) continue;
+            parts[i] = reinterpret_cast<float*>(static_cast<uint8_t*>(workspace) + workspace_bytes);
+            workspace_bytes += uint64_t(round_up(whole_count(problem, *of[i]) * int64_t(sizeof(float)), 256));
+        }
+    }
+};
+
+inline ScaleRule scale_rule(const QuantizeProblem& problem, const AmaxPlaces& amax) {
+    ScaleRule rule{};
+    rule.shift = problem.tile.length == kNvBlock ? 4 : problem.tile.length == kMxBlock ? 5 : 7;
+    rule.whole = problem.tile.length == 0;
+    rule.saturates = !problem.format->is_mx() || problem.nonfinite == Nonfinite::Saturate;
+    rule.records = problem.quantization_scale && (problem.rowwise.amax || problem.columnwise.amax);
+    if (!rule.whole) return rule;
+    const bool tensor = problem.tile.id == MXQ_SCALING_TENSOR;
+    rule.maxima[0] = amax.parts[0];
+    rule.maxima[1] = amax.parts[1];
+    if (problem.has_rowwise && tensor) rule.whole_counts[0] = whole_count(problem, problem.rowwise);
+    if (problem.has_columnwise) rule.whole_counts[1] = whole_count(problem, problem.columnwise);
+    return rule;
+}
+
+inline TileArguments tile_arguments(const QuantizeProblem& problem, const AmaxPlaces& amax) {
+    TileArguments a{problem, Tiles(problem.in), {}, scale_rule(problem, amax), {}, false, false};
+    const bool grouped = problem.grouped.set();
+    if (grouped) a.tiles.down = slabs_bound(problem.grouped);
+    const auto unit = [](int32_t rows) { return uint32_t(rows > 0 ? rows : 1); };
+    const GroupUnits source = problem.requantizes ? problem.from.units : GroupUnits{problem.in.group_unit, 1};
+    a.units = {{unit(source.codes), unit(source.scales), unit(problem.rowwise.units.codes),
+                unit(problem.rowwise.units.scales), unit(problem.columnwise.units.codes),
+                unit(problem.columnwise.units.scales)}};
+    if (problem.has_rowwise) a.access[0] = code_access(problem.rowwise, grouped);
+    if (problem.has_columnwise) a.access[1] = code_access(problem.columnwise, grouped);
+    return a;
+}
+
+// Blocks of threads: one at least where scales do not depend on there being elements.
+inline dim3 tile_grid(const TileArguments& a) {
+    const int64_t blocks = a.tiles.count();
+    return grid_of(blocks > 0 ? blocks : 1);
+}
+
+inline bool has_tile_work(const TileArguments& a) {
+    return a.tiles.count() > 0 || a.rule.whole_counts[0] > 0 || a.rule.whole_counts[1] > 0;
+}
+
+// Delayed scaling collects maxima: from 0 on.
+inline void clear_recorded(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    const CurrentDevice current(*context.cuda);
+    for (const QuantizedPart* part : {&problem.rowwise, &problem.columnwise})
+        if (part->amax)
+            check(cudaMemsetAsync(part->amax, 0, size_t(scope_count(problem, *part)) * sizeof(float),
+                                  static_cast<cudaStream_t>(call.stream)),
+                  "clearing an amax");
+}
+
+// All that comes before the tiles.
+inline void prepare_amax(const Context& context, const QuantizeProblem& problem, const ScaleRule& rule,
+                         const AmaxPlaces& amax, const Launch& call) {
+    if (amax.wanted) launch_amax(context, problem, amax.parts[0], amax.parts[1], call);
+    if (rule.records) clear_recorded(context, problem, call);
+}
+
+inline uint64_t tile_workspace_bytes(const Context&, const QuantizeProblem& problem) {
+    return AmaxPlaces(problem, nullptr).workspace_bytes;
+}
+
+// ---- On the device ---------------------------------------------------------------------------------------------------
+
+// The same bits, but nothing that was computed from them: else the compiler keeps all elements' fp32 values from the rows to
+// the columns, and spills.
+template <class T>
+__device__ __forceinline__ void forget_values(PatchChunks<T>& chunks) {
+#pragma unroll
+    for (int i = 0; i < Patch<T>::rows; i++)
+#pragma unroll
+        for (int w = 0; w < 4; w++) asm volatile("" : "+r"(chunks[i].words[w]));
+}
+
+// Codes and scales of a tile whose elements are in registers, into every part. All threads of the block call it.
+template <class E, class T>
+__device__ __forceinline__ void quantize_patch(const TileArguments& a, const TilePlace& place, const Patch<T>& patch,
+                                               PatchChunks<T>& chunks, TileShared<E>& shared) {
+    const QuantizeProblem& problem = a.problem;
+    TileScales<E>& scales = shared.scales;
+    const int shift = a.rule.shift;
+    if (a.rule.saturates) put_maxima<E, T, Nonfinite::Saturate>(problem, a.rule, chunks, patch, scales);
+    else put_maxima<E, T, Nonfinite::Propagate>(problem, a.rule, chunks, patch, scales);
+    make_scales<E, T>(problem, a.rule, place, shared.group, scales);
+    if (a.rule.records) record_maximum<E, T>(problem, place, scales);
+    forget_values<T>(chunks);
+    if (problem.has_rowwise) {
+        const CodeTile to(problem.rowwise, place, part_start(problem.grouped, shared.group, false), problem.in.cols);
+        put_rows<E, T>(chunks, patch, shift, scales.parts[0], to, a.direct_rows, shared.codes);
+        if (!a.direct_rows) store_staged_rows<E, T>(shared.codes, to, a.access[0]);
+    }
+    forget_values<T>(chunks);
+    if (problem.has_columnwise) put_columns<E, T>(chunks, patch, shift, scales.parts[1], shared.codes);
+    __syncthreads();
+    if (problem.has_columnwise) {
+        const CodeTile to(problem.columnwise, place, part_start(problem.grouped, shared.group, true), problem.in.cols);
+        store_lines<E, T>(shared.codes, to, a.access[1]);
+    }
+#pragma unroll 1
+    for (int which = 0; which < 2; which++)
+        if (has_part(problem, which)) store_scales(problem, a.rule, place, shared.group, which, scales.parts[which]);
+}
+
+}  // namespace mxq::cuda

@@ -1,0 +1,336 @@
+// rebase: MX codes under scales of 32 to FP8 codes under fp32 scales of 1x128 or 128x128, for products on FP8 tensor cores.
+//
+// A block of threads takes half of two tiles of 128 x 128 that are beside each other (see block_halves), so that a warp reads
+// and writes 256 codes of two lines at once. With a tile's 128 codes of four lines at once memory gives 77 to 88% of what it
+// gives to a copy, with 512 of one line 91 to 92% (movement alone, 32768 x 7168, one H200, 2026-11-22); of the two widths above
+// 128 the kernel is faster with 256. Where there are groups one warp finds the block's place; else all threads do, since
+// waiting for one takes longer. Then each warp works alone on its eight lines, from memory to registers and back:
+//
+//     codes    lane 0, 1, ...: 16 of a line each, half a block of 32; four accesses in flight before the first use
+//     scales   a lane has two of a tile's four, of one of the lines: the tile's fp32 scale, and what moves the codes of both
+//              blocks -> shared memory -> the lanes that have those codes
+//
+// For scales of 128x128 a block reads the scales of both halves of its tiles, a thread one line of one tile, and the warps meet at
+// their maxima.
+//
+// Bytes an element: 0.53 to 1.03 read, 1.03 written (for 128x128 scales are read twice, and 1.00 is written).
+#include "cuda/memory/codes.cuh"
+#include "cuda/memory/elements.cuh"
+#include "cuda/memory/grid.cuh"
+#include "cuda/memory/magnitudes.cuh"
+#include "cuda/device.h"
+#include "cuda/rebase/rebase.h"
+#include "cuda/tile/location.cuh"
+#include "cuda/types.cuh"
+#include "numerics/packing.h"
+
+namespace mxq::cuda {
+namespace {
+
+struct Arguments {
+    RebaseCall call;
+    uint32_t down, across;  // blocks of a matrix; of groups, how many there may be of all, and beside or below each other
+    GroupSumUnits units;
+    RebaseGrid grid;
+    bool words;  // scales are read by fours
+};
+
+// ---- Codes -----------------------------------------------------------------------------------------------------------
+
+// Sixteen codes as they are stored.
+template <int bits>
+struct Piece {
+    uint32_t words[bits / 2];
+};
+
+template <int bits>
+__device__ __forceinline__ Piece<bits> load_whole(const uint8_t* from) {
+    Piece<bits> piece;
+    if constexpr (bits == 8) {
+        const uint4 v = *reinterpret_cast<const uint4*>(from);
+        piece.words[0] = v.x, piece.words[1] = v.y, piece.words[2] = v.z, piece.words[3] = v.w;
+    } else if constexpr (bits == 4) {
+        const uint2 v = *reinterpret_cast<const uint2*>(from);
+        piece.words[0] = v.x, piece.words[1] = v.y;
+    } else {
+#pragma unroll
+        for (int i = 0; i < 3; i++) piece.words[i] = reinterpret_cast<const uint32_t*>(from)[i];
+    }
+    return piece;
+}
+
+// `count` codes, the others zero.
+template <int bits>
+__device__ __forceinline__ Piece<bits> load_some(const uint8_t* from, int count) {
+    Piece<bits> piece{};
+    const int bytes = (count * bits + 7) / 8;
+#pragma unroll
+    for (int i = 0; i < 2 * bits; i++)
+        if (i < bytes) piece.words[i / 4] |= uint32_t(from[i]) << (i % 4 * 8);
+    return piece;
+}
+
+// A thread's codes, from those of its first line on; what does not exist is zero. `lines` and `count`: how many lines there are
+// from there on, and how many of the thread's codes.
+template <class E, bool wide>
+__device__ __forceinline__ void load_codes(const uint8_t* from, int64_t line_bytes, int lines, int count,
+                                           Piece<E::bits> (&pieces)[kRebaseAccesses]) {
+#pragma unroll
+    for (int i = 0; i < kRebaseAccesses; i++, from += kAccessLines * line_bytes) {
+        pieces[i] = {};
+        if (i * kAccessLines >= lines || count <= 0) continue;
+        if constexpr (wide) pieces[i] = load_whole<E::bits>(from);
+        else pieces[i] = load_some<E::bits>(from, min(count, kRebaseCodes));
+    }
+}
+
+template <class E>
+__device__ __forceinline__ uint4 move_piece(const Piece<E::bits>& piece, const RebaseBlock<E>& block) {
+    uint32_t codes[4];
+    if constexpr (E::bits == 4) {
+        rebase_e2m1(piece.words, block, codes);
+    } else {
+        unpack_16<E::bits>(piece.words, codes);
+        if constexpr (E::bits == 6)
+#pragma unroll
+            for (uint32_t& word : codes) word = six_bits_to_e4m3<E>(word);
+        rebase_16<E>(codes, block);
+    }
+    return {codes[0], codes[1], codes[2], codes[3]};
+}
+
+// What moves the codes of a warp's lines, a block of 32 after another.
+template <class E>
+using WarpBlocks = RebaseBlock<E>[kWarpLines][kRebaseLength / kMxBlock];
+
+template <class E>
+__device__ __forceinline__ void store_codes(uint8_t* to, int64_t line_bytes, int lines, bool exists,
+                                            const Piece<E::bits> (&pieces)[kRebaseAccesses], const WarpBlocks<E>& blocks) {
+#pragma unroll
+    for (int i = 0; i < kRebaseAccesses; i++, to += kAccessLines * line_bytes) {
+        const uint4 codes = move_piece<E>(pieces[i], blocks[rebase_line(threadIdx.x % 32, i)][threadIdx.x % kLineLanes / 2]);
+        if (exists && i * kAccessLines < lines) *reinterpret_cast<uint4*>(to) = codes;
+    }
+}
+
+// ---- Scales ----------------------------------------------------------------------------------------------------------
+
+// A line of a tile, which is so many columns beside the block's first one.
+struct ScalePlace {
+    int column, line;
+};
+
+__device__ __forceinline__ int scaled_codes(const RebaseTile& tile, const ScalePlace& place) {
+    return place.line < tile.lines ? tile.scaled - place.column * kRebaseTile : 0;
+}
+__device__ __forceinline__ LoadedScales load_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place,
+                                                  int half) {
+    const ScaleLayout& layout = args.call.from.layout;
+    const int64_t from = tile.scales + place.column * tile.next_scales + scales_of_line(layout, uint32_t(place.line));
+    return load_scales(layout, args.words, args.call.from.scales + from, scaled_codes(tile, place), half);
+}
+
+// The four scales of a thread's line, and the scale that replaces them.
+struct LineScales {
+    uint32_t word, largest;
+};
+
+// Two threads have the same line, and load a half each where there are no words. All threads of a warp call it.
+template <class E>
+__device__ __forceinline__ LineScales scales_by_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
+    const int half = threadIdx.x % 2;
+    uint32_t word = scale_word(load_line(args, tile, place, half), args.words, scaled_codes(tile, place), half);
+    if (!args.words) word |= __shfl_xor_sync(kAllLanes, word, 1);
+    return {word, rebase_line_scale<E>(args.call, word)};
+}
+
+// The scale is the same for all lines of a tile: thread t looks at line t / 2 of both halves. All threads of the block call it.
+template <class E>
+__device__ __forceinline__ LineScales scales_by_tile(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
+    __shared__ uint32_t words[kRebaseTile][kRebaseTiles], maxima[kRebaseThreads / 32][kRebaseTiles];
+    const ScalePlace other{int(threadIdx.x % kRebaseTiles), int(threadIdx.x / kRebaseTiles)};
+    uint32_t loaded = 0;
+    for (int half = 0; half < (args.words ? 1 : 2); half++)
+        loaded |= scale_word(load_line(args, tile, other, half), args.words, scaled_codes(tile, other), half);
+    words[other.line][other.column] = loaded;
+    uint32_t largest = rebase_line_scale<E>(args.call, loaded);
+#pragma unroll
+    for (int lanes = kRebaseTiles; lanes < 32; lanes *= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
+    if (threadIdx.x % 32 < kRebaseTiles) maxima[threadIdx.x / 32][threadIdx.x % 32] = largest;
+    __syncthreads();
+    largest = 0;
+#pragma unroll
+    for (int w = 0; w < kRebaseThreads / 32; w++) largest = max(largest, maxima[w][place.column]);
+    return {words[place.line][place.column], largest};
+}
+
+// The fp32 scale of a tile or of a line of it, by the first of two threads.
+__device__ __forceinline__ void store_scale(const RebaseCall& call, const RebaseTile& tile, const ScalePlace& place,
+                                            uint32_t largest) {
+    const bool share = call.to.layout.tile_rows > 1, exists = tile.length > place.column * kRebaseTile;
+    const bool stores = share ? place.line == 0 : exists && place.line < tile.to_lines;
+    if (!stores || threadIdx.x % 2 != 0) return;
+    float* const to = reinterpret_cast<float*>(call.to.scales) + tile.to_scales + place.column * tile.next_to_scales;
+    to[share ? 0 : place.line] = exists && place.line < tile.lines ? scale_value(largest) : 0.0f;
+}
+
+// Half of a line's four blocks, for the other lanes. All threads of a warp call it.
+template <class E>
+__device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, WarpBlocks<E>& blocks) {
+    RebaseBlock<E>* const mine = &blocks[rebase_scale_line(threadIdx.x % 32)][threadIdx.x % (2 * kRebaseTiles) * 2];
+    const uint32_t half = word >> (threadIdx.x % 2 * 16);
+    mine[0] = rebase_block<E>(half & 0xFF, largest);
+    mine[1] = rebase_block<E>(half >> 8 & 0xFF, largest);
+    __syncwarp();
+}
+
+// ---- Places ----------------------------------------------------------------------------------------------------------
+
+// Halves of its tiles that a block takes, one after the other. Along the contraction the wait for the place is longest, and six
+// bits have the most to do behind it: one wait for both halves gives them 3 points of a copy, where MXFP8 and MXFP4 lose 2 to 3.
+MXQ_HD constexpr int block_halves(int bits, Grouping grouping) {
+    return bits == 6 && grouping == Grouping::Contraction ? kRebaseHalves : 1;
+}
+
+// The first tile of a block of threads and its first line there. `lines` counts the halves of tiles in an expert or group.
+struct BlockPlace {
+    RebaseTile tile;
+    int line;
+};
+template <Grouping grouping>
+__device__ __forceinline__ BlockPlace place_of_block(const Arguments& args, const RebaseScope& scope, uint32_t lines,
+                                                     uint32_t across) {
+    return {rebase_tile<grouping>(args.call, args.grid, scope, lines / kRebaseHalves, across * kRebaseTiles),
+            int(lines % kRebaseHalves * kRebaseLines)};
+}
+
+// False: there is nothing for the block. All its threads call it.
+__device__ __forceinline__ bool find_in_matrix(const Arguments& args, BlockPlace& place) {
+    const uint32_t row = row_of_blocks(), matrix = args.call.from.matrices == 1 ? 0 : row / args.down, lines = row - matrix * args.down;
+    if (matrix >= args.call.from.matrices || lines >= args.down) return false;
+    place = place_of_block<Grouping::None>(args, {matrix, 0, {}, {}}, lines, blockIdx.x);
+    return true;
+}
+template <Grouping grouping>
+__device__ __forceinline__ bool find_in_groups(const Arguments& args, int halves, BlockPlace& place) {
+    __shared__ BlockPlace found;
+    __shared__ bool exists;
+    constexpr bool along = grouping == Grouping::Contraction;
+    const uint32_t slab = along ? blockIdx.x : row_of_blocks(), beside = along ? row_of_blocks() : blockIdx.x;
+    if (slab >= args.down || beside >= args.across) return false;  // of a grid that is larger than the work
+    if (threadIdx.x < 32) {
+        const TileGroup group = find_slab(args.call.grouped, args.units, slab);
+        const RebaseScope scope{0, group.rows, {group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]},
+                                {group.index, 0, group.starts[kRowwiseCodes], group.starts[kRowwiseScales]}};
+        const uint32_t in_group = slab - group.first_slab;
+        const uint32_t lines = (along ? beside : in_group) * uint32_t(halves);
+        const BlockPlace of_block = place_of_block<grouping>(args, scope, lines, along ? in_group : beside);
+        if (threadIdx.x == 0) found = of_block, exists = group.index >= 0;
+    }
+    __syncthreads();
+    place = found;
+    return exists;
+}
+
+// Blocks that share an SM. Codes of four bits leave registers for one more; below sm_89 all are converted in software, which takes
+// more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+constexpr bool kConvertsInSoftware = true;
+#else
+constexpr bool kConvertsInSoftware = false;
+#endif
+template <int bits>
+constexpr int kSmBlocks = kConvertsInSoftware ? 4 : bits == 4 ? 6 : 5;
+
+// Half of the tiles, from line `first` on. All threads of the block call it.
+template <class E, bool wide, Grouping grouping>
+__device__ __forceinline__ void rebase_half(const Arguments& args, const RebaseTile& tile, int first, WarpBlocks<E>& blocks) {
+    const RebaseCall& call = args.call;
+    const int line = first + rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x);
+    const ScalePlace place{rebase_scale_tile(threadIdx.x), first + rebase_scale_line(threadIdx.x)};
+    Piece<E::bits> pieces[kRebaseAccesses];
+    if (!call.keeps_codes)
+        load_codes<E, wide>(call.from.codes + tile.codes + line * call.from.line_bytes + code / 8 * E::bits, call.from.line_bytes,
+                            tile.lines - line, tile.length - code, pieces);
+    const bool by_tile = grouping == Grouping::None && call.to.layout.tile_rows > 1;
+    const auto [word, largest] = by_tile ? scales_by_tile<E>(args, tile, place) : scales_by_line<E>(args, tile, place);
+    store_scale(call, tile, place, largest);
+    if (call.keeps_codes) return;
+    share_blocks<E>(word, largest, blocks);
+    store_codes<E>(call.to.codes + tile.to_codes + line * call.to.line_bytes + code, call.to.line_bytes, tile.to_lines - line,
+                   tile.length > code / kRebaseTile * kRebaseTile, pieces, blocks);
+}
+
+// A kernel for each grouping: matrices, which have nothing to look for, would pay for what groups need.
+template <class E, bool wide, Grouping grouping>
+__global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_kernel(const __grid_constant__ Arguments args) {
+    __shared__ WarpBlocks<E> blocks[kRebaseThreads / 32];
+    constexpr int halves = block_halves(E::bits, grouping);
+    BlockPlace place;
+    if constexpr (grouping == Grouping::None) {
+        if (!find_in_matrix(args, place)) return;
+    } else {
+        if (!find_in_groups<grouping>(args, halves, place)) return;
+    }
+#pragma unroll 1
+    for (int half = 0; half < halves; half++) {
+        if (half > 0) __syncwarp();  // the lanes have read the first half's blocks
+        rebase_half<E, wide, grouping>(args, place.tile, place.line + half * kRebaseLines, blocks[threadIdx.x / 32]);
+    }
+}
+
+// Whether lines are whole pieces of 16 codes, where they can be read at once.
+bool is_wide_source(const GemmOperand& from) {
+    const int64_t piece = 2 * from.bits;
+    return is_aligned(from.codes, piece & -piece) && from.line_bytes % piece == 0;
+}
+
+Arguments arguments_of(const RebaseCall& call) {
+    const int64_t lines = ceil_div(call.to.lines, block_halves(call.from.bits, call.grouping) * kRebaseLines);
+    const bool by_codes = call.grouping == Grouping::Contraction;
+    const uint32_t slab = by_codes ? kRebaseLength : kRebaseLines;
+    const int64_t down = call.grouping == Grouping::None ? lines : slabs_bound(call.grouped, slab);
+    Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : blocks_across(call)), {}, rebase_grid(call),
+                   has_scale_words(call)};
+    args.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
+    args.units.at[kSourceScales] = uint32_t(call.from.units.scales);
+    args.units.at[kRowwiseCodes] = uint32_t(call.to.units.codes);
+    args.units.at[kRowwiseScales] = uint32_t(call.to.units.scales);
+    args.units.slab_log2 = uint32_t(log2_of(slab));
+    return args;
+}
+
+// Calls `use` with the kernels for lines that can be read at once and for others.
+template <class Use>
+void with_kernel(const RebaseCall& call, const Use& use) {
+    with_element(call.from.element, [&]<class E>(E) {
+        const auto with = [&]<Grouping grouping>() { use(rebase_kernel<E, true, grouping>, rebase_kernel<E, false, grouping>); };
+        if (call.grouping == Grouping::None) with.template operator()<Grouping::None>();
+        else if (call.grouping == Grouping::Rows) with.template operator()<Grouping::Rows>();
+        else with.template operator()<Grouping::Contraction>();
+    });
+}
+
+}  // namespace
+
+void rebase(const Context& context, const RebaseCall& call, void* stream) {
+    const Arguments args = arguments_of(call);
+    const int64_t rows = int64_t(args.down) * call.from.matrices;
+    if (args.across * rows == 0) return;
+    const bool by_codes = call.grouping == Grouping::Contraction;  // blocks that follow each other go along the codes
+    const dim3 grid = by_codes ? grid_of_rows(rows, args.across) : grid_of_rows(args.across, rows);
+    const auto start = [&](auto kernel) { launch(context, kernel, "rebase", grid, dim3(kRebaseThreads), 0, stream, args); };
+    with_kernel(call, [&](auto wide, auto narrow) { start(is_wide_source(call.from) ? wide : narrow); });
+}
+
+void load_rebase() {
+    const auto load = [](auto... kernels) { (load_kernel(reinterpret_cast<const void*>(kernels), 0), ...); };
+    RebaseCall call{};
+    for (const Element element : kElements)
+        for (const Grouping grouping : {Grouping::None, Grouping::Rows, Grouping::Contraction}) {
+            call.from.element = element, call.grouping = grouping;
+            with_kernel(call, load);
+        }
+}
+
+}  // namespace mxq::cuda

@@ -1,0 +1,279 @@
+// The codes of a tile kernel: from a thread's patch and its factors to memory.
+//
+//     rows, 8 bits         a chunk's 4 or 8 codes, from registers
+//     rows, 6 and 4 bits   neighbouring lanes exchange what they have of as many rows, so that each holds 16 codes of one: a
+//                          piece of 12 or 8 bytes. Four bits: from registers. Six bits: by way of shared memory
+//     columns              a thread has 16 codes of each of its columns: a piece, by way of shared memory
+//
+//     shared memory        lines of 8 pieces: 128, 96 or 64 bytes, which leave as contiguous segments of the lines in memory
+#pragma once
+#include "cuda/quantize/pair_factors.cuh"
+#include "cuda/memory/codes.cuh"
+#include "cuda/tile/scales.cuh"
+#include "numerics/packing.h"
+
+namespace mxq::cuda {
+
+// Lines of codes, each moved against those before so that lanes of different columns meet different banks.
+template <class E>
+struct alignas(16) TileCodes {
+    uint32_t words[kTile * 4 * E::bits + kTile];
+
+    // First word of a line, for pieces that come from `columns` columns a lane.
+    template <int columns>
+    static __device__ __forceinline__ int line(int index) {
+        return index * (4 * E::bits) + index / columns * 4;
+    }
+};
+
+// How wide each access of a line is that goes by way of shared memory, and of those that do not: all that lines are aligned to.
+struct CodeAccess {
+    int bytes;  // 16, 8, 4 or 1
+};
+
+inline CodeAccess code_access(const QuantizedPart& part, bool grouped) {
+    const int64_t group_bytes = grouped && part.columnwise ? int64_t(part.units.codes) * part.bits / 8 : 0;
+    for (int bytes : {16, 8, 4})
+        if (is_aligned(part.codes, bytes) && part.line_bytes % bytes == 0 && group_bytes % bytes == 0) return {bytes};
+    return {1};
+}
+
+// The bits that codes may have under a factor, one code a byte: types without NaN have codes 0 under NaN (scale 255), and a
+// block of NVFP4's scale 0 keeps signs alone.
+template <class E>
+__device__ __forceinline__ uint32_t factor_mask(float factor) {
+    if constexpr (E::bits == 8) return ~0u;
+    if (is_nan(factor)) return 0;
+    return E::bits == 4 && factor == 0 ? ElementBits<E>::sign * 0x01010101u : ~0u;
+}
+
+// Whether elements stay packed in pairs until they are clamped.
+template <class E, class T>
+constexpr bool clamps_pairs = std::is_same_v<T, Bf16> && E::bits == 6;
+
+// The 16 codes of one column of the patch, one a byte.
+template <class E, class T>
+__device__ __forceinline__ void quantize_column(const PatchChunks<T>& chunks, int column, float factor,
+                                                uint32_t (&codes)[4]) {
+    const uint32_t mask = factor_mask<E>(factor);
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+        uint32_t word = 0;
+#pragma unroll
+        for (int i = 4 * w; i < 4 * w + 4; i += 2) {
+            const float first = multiply_rn(chunks[i][column], factor), second = multiply_rn(chunks[i + 1][column], factor);
+            word |= encode_pair<E>(first, second) << (i % 4 * 8);
+        }
+        codes[w] = word & mask;
+    }
+}
+
+// A packed piece to shared or global memory, as wide as it is aligned.
+template <int bits>
+__device__ __forceinline__ void store_piece(uint32_t* to, const uint32_t (&codes)[4]) {
+    uint32_t packed[bits / 2];
+    pack_16<bits>(codes, packed);
+    if constexpr (bits == 8) *reinterpret_cast<uint4*>(to) = {packed[0], packed[1], packed[2], packed[3]};
+    else if constexpr (bits == 4) *reinterpret_cast<uint2*>(to) = {packed[0], packed[1]};
+    else
+#pragma unroll
+        for (int i = 0; i < bits / 2; i++) to[i] = packed[i];
+}
+
+// Lines from shared memory to a part, by all threads of the block.
+template <class Unit, class E, class T>
+__device__ __forceinline__ void copy_lines(const TileCodes<E>& codes, const CodeTile& to) {
+    constexpr int units = kTile * E::bits / 8 / sizeof(Unit), count = kTile * units / Patch<T>::threads;
+    const int bytes = (to.length * E::bits + 7) / 8;
+    const auto move = [&](int j) {
+        const int i = j * Patch<T>::threads + threadIdx.x, line = i / units, byte = i % units * int(sizeof(Unit));
+        const auto* from = reinterpret_cast<const uint8_t*>(&codes.words[codes.template line<Patch<T>::columns>(line)]);
+        if (line < to.lines && byte < bytes)
+            *reinterpret_cast<Unit*>(to.codes + line * to.line_bytes + byte) = *reinterpret_cast<const Unit*>(from + byte);
+    };
+    if constexpr (sizeof(Unit) == 16) {
+#pragma unroll
+        for (int j = 0; j < count; j++) move(j);
+    } else {
+#pragma unroll 1
+        for (int j = 0; j < count; j++) move(j);
+    }
+}
+
+template <class E, class T>
+__device__ __forceinline__ void store_lines(const TileCodes<E>& codes, const CodeTile& to, CodeAccess access) {
+    switch (access.bytes) {
+        case 16: return copy_lines<uint4, E, T>(codes, to);
+        case 8: return copy_lines<uint2, E, T>(codes, to);
+        case 4: return copy_lines<uint32_t, E, T>(codes, to);
+        default: return copy_lines<uint8_t, E, T>(codes, to);
+    }
+}
+
+// ---- Columns ---------------------------------------------------------------------------------------------------------
+
+// Six bits, clamped in pairs: two columns at a time.
+template <class E, class T>
+__device__ __forceinline__ void put_six_bit_columns(const PatchChunks<T>& chunks, const uint32_t* factors, uint32_t* to) {
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+        const PairFactors pair = pair_factors(bits_float(factors[2 * w]), bits_float(factors[2 * w + 1]));
+        uint32_t first[4], second[4];
+#pragma unroll
+        for (int g = 0; g < 4; g++) {
+            uint32_t ready[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                ready[i] = prepare_six_bit_pair<E>(multiply_bf16_pairs(chunks[4 * g + i].words[w], pair.pair));
+            first[g] = factor_mask<E>(pair.first) & encode_six_bits<E>(low_value(ready[0]), low_value(ready[1]),
+                                                                       low_value(ready[2]), low_value(ready[3]));
+            second[g] = factor_mask<E>(pair.second) & encode_six_bits<E>(high_value(ready[0]), high_value(ready[1]),
+                                                                         high_value(ready[2]), high_value(ready[3]));
+        }
+        store_piece<E::bits>(to + 2 * w * 4 * E::bits, first);
+        store_piece<E::bits>(to + (2 * w + 1) * 4 * E::bits, second);
+    }
+}
+
+template <class E, class T>
+__device__ __forceinline__ void put_columns(const PatchChunks<T>& chunks, const Patch<T>& patch, int shift,
+                                            const PartScales<E>& scales, TileCodes<E>& codes) {
+    const uint32_t* factors = &scales.table[patch.row >> shift][patch.column];
+    uint32_t* to = &codes.words[codes.template line<Patch<T>::columns>(patch.column) + patch.row / kPieceCodes * (E::bits / 2)];
+    if constexpr (clamps_pairs<E, T>) {
+        put_six_bit_columns<E, T>(chunks, factors, to);
+    } else {
+#pragma unroll
+        for (int v = 0; v < Patch<T>::columns; v++) {
+            uint32_t column[4];
+            quantize_column<E, T>(chunks, v, bits_float(factors[v]), column);
+            store_piece<E::bits>(to + v * 4 * E::bits, column);
+        }
+    }
+}
+
+// ---- Rows ------------------------------------------------------------------------------------------------------------
+
+// Of n lanes' words of n rows each, a row for every lane: n is 2 (two words a row) or 4 (one).
+template <int lanes>
+__device__ __forceinline__ void exchange_rows(uint32_t (&words)[4]) {
+    if constexpr (lanes == 4) {
+        const bool odd = threadIdx.x & 1;
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const uint32_t other = __shfl_xor_sync(kAllLanes, odd ? words[i] : words[i + 1], 1);
+            words[i] = odd ? other : words[i];
+            words[i + 1] = odd ? words[i + 1] : other;
+        }
+    }
+    const bool high = threadIdx.x & (lanes / 2);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t other = __shfl_xor_sync(kAllLanes, high ? words[i] : words[i + 2], lanes / 2);
+        words[i] = high ? other : words[i];
+        words[i + 2] = high ? words[i + 2] : other;
+    }
+}
+
+// Where a lane's rows of codes go, `bytes` into each: from registers to memory, or to the lines in shared memory. Row i,
+// counted from the lane's first, goes to at(i).
+template <class E, class T>
+struct RowPlaces {
+    uint8_t* first;
+    int64_t stride;
+    int skew;      // of every `columns` rows
+    int existing;  // rows
+
+    __device__ __forceinline__ RowPlaces(const CodeTile& to, TileCodes<E>& codes, bool direct, int row, int bytes) {
+        constexpr int columns = Patch<T>::columns;
+        auto* line = reinterpret_cast<uint8_t*>(&codes.words[codes.template line<columns>(row)]);
+        const int existing_bytes = (to.length * E::bits + 7) / 8;
+        first = (direct ? to.codes + row * to.line_bytes : line) + bytes;
+        stride = direct ? to.line_bytes : kTile * E::bits / 8;
+        skew = direct ? 0 : 16;
+        existing = !direct ? kTile : bytes < existing_bytes ? to.lines - row : 0;
+    }
+    __device__ __forceinline__ bool exists(int i) const { return i < existing; }
+    __device__ __forceinline__ uint32_t* at(int i) const {
+        return reinterpret_cast<uint32_t*>(first + i * stride + i / Patch<T>::columns * skew);
+    }
+};
+
+// Eight bits: a chunk's codes as they are quantized.
+template <class E, class T>
+__device__ __forceinline__ void put_chunk_rows(const PatchChunks<T>& chunks, const Patch<T>& patch, const uint32_t* factors,
+                                               const CodeTile& to, bool direct, TileCodes<E>& codes) {
+    const RowPlaces<E, T> places(to, codes, direct, patch.row, patch.column);
+#pragma unroll
+    for (int i = 0; i < Patch<T>::rows; i++) {
+        const auto row = quantize_chunk<E>(chunks[i], bits_float(factors[i]));
+        if (!places.exists(i)) continue;
+        if constexpr (Patch<T>::columns == 8) *reinterpret_cast<uint2*>(places.at(i)) = {row.words[0], row.words[1]};
+        else *places.at(i) = row.words[0];
+    }
+}
+
+// The codes of a chunk, one a byte, upper bits zero.
+template <class E, class T>
+__device__ __forceinline__ Codes<Chunk<T>::count> quantize_small_chunk(const Chunk<T>& chunk, float factor) {
+    if constexpr (clamps_pairs<E, T>) {
+        const PairFactors pair = pair_factors(factor, factor);
+        uint32_t ready[4];
+#pragma unroll
+        for (int w = 0; w < 4; w++) ready[w] = prepare_six_bit_pair<E>(multiply_bf16_pairs(chunk.words[w], pair.pair));
+        const auto four = [&](uint32_t a, uint32_t b) {
+            return encode_six_bits<E>(low_value(a), high_value(a), low_value(b), high_value(b));
+        };
+        return {{four(ready[0], ready[1]), four(ready[2], ready[3])}};
+    } else {
+        return quantize_chunk<E>(chunk, factor);
+    }
+}
+
+// Six and four bits: pieces of 16 codes.
+template <class E, class T>
+__device__ __forceinline__ void put_piece_rows(const PatchChunks<T>& chunks, const Patch<T>& patch, const uint32_t* factors,
+                                               const CodeTile& to, bool direct, TileCodes<E>& codes) {
+    constexpr int lanes = kPieceCodes / Patch<T>::columns, words_each = 4 / lanes;
+    const RowPlaces<E, T> places(to, codes, direct, patch.row + int(threadIdx.x) % lanes,
+                                 patch.column / kPieceCodes * (E::bits * kPieceCodes / 8));
+#pragma unroll
+    for (int i = 0; i < Patch<T>::rows; i += lanes) {
+        uint32_t words[4];
+#pragma unroll
+        for (int r = 0; r < lanes; r++) {
+            const float factor = bits_float(factors[i + r]);
+            const auto row = quantize_small_chunk<E, T>(chunks[i + r], factor);
+            const uint32_t mask = factor_mask<E>(factor);
+#pragma unroll
+            for (int w = 0; w < words_each; w++) words[r * words_each + w] = row.words[w] & mask;
+        }
+        exchange_rows<lanes>(words);
+        if (places.exists(i)) store_piece<E::bits>(places.at(i), words);
+    }
+}
+
+// Whether rows leave from registers.
+template <class E, class T>
+bool stores_rows_directly(CodeAccess access) {
+    return E::bits != 6 && access.bytes >= (E::bits == 8 ? Patch<T>::columns : 8);
+}
+
+// Those that do not, once they are in shared memory. What is not six bits comes here where it is not aligned alone.
+template <class E, class T>
+__device__ __forceinline__ void store_staged_rows(const TileCodes<E>& codes, const CodeTile& to, CodeAccess access) {
+    __syncthreads();
+    if constexpr (E::bits == 6) store_lines<E, T>(codes, to, access);
+    else copy_lines<uint8_t, E, T>(codes, to);
+    __syncthreads();
+}
+
+template <class E, class T>
+__device__ __forceinline__ void put_rows(const PatchChunks<T>& chunks, const Patch<T>& patch, int shift,
+                                         const PartScales<E>& scales, const CodeTile& to, bool direct, TileCodes<E>& codes) {
+    const uint32_t* factors = &scales.table[patch.column >> shift][patch.row];
+    if constexpr (E::bits == 8) put_chunk_rows<E, T>(chunks, patch, factors, to, direct, codes);
+    else put_piece_rows<E, T>(chunks, patch, factors, to, E::bits == 4 && direct, codes);
+}
+
+}  // namespace mxq::cuda
