@@ -23,7 +23,7 @@
 #include "cuda/device.h"
 #include "cuda/quantize/fp4_chunks.cuh"
 #include "cuda/implementations.h"
-#include "cuda/quantize/pair_factors.cuh"
+#include "cuda/tile/pair_factors.cuh"
 
 namespace mxq::cuda {
 namespace {

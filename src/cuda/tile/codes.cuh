@@ -7,7 +7,7 @@
 //
 //     shared memory        lines of 8 pieces: 128, 96 or 64 bytes, which leave as contiguous segments of the lines in memory
 #pragma once
-#include "cuda/quantize/pair_factors.cuh"
+#include "cuda/tile/pair_factors.cuh"
 #include "cuda/memory/codes.cuh"
 #include "cuda/tile/scales.cuh"
 #include "numerics/packing.h"
