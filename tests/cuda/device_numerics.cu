@@ -317,9 +317,11 @@ struct Packing {
     static constexpr uint64_t cases = 1 << 20;
     MXQ_HD static uint64_t both(uint32_t i) {
         uint32_t pairs[4], low, high;
-        for (uint32_t p = 0; p < 4; ++p) pairs[p] = hash(4 * i + p) & 0x000F000F;
+        for (uint32_t p = 0; p < 4; ++p) pairs[p] = hash(4 * i + p);
+        const uint32_t lines = pack_nibble_lines(pairs);  // one may be NaN, of which more is left than a nibble
+        for (uint32_t& pair : pairs) pair &= 0x000F000F;
         unpack_nibbles(hash(i), low, high);
-        return two_words(pack_nibble_pairs(pairs) ^ pack_nibbles(low, high) ^ low, pack_nibble_lines(pairs) ^ high);
+        return two_words(pack_nibble_pairs(pairs) ^ pack_nibbles(low, high) ^ low, lines ^ high);
     }
     __device__ static uint64_t device(uint32_t i) { return both(i); }
     static uint64_t host(uint32_t i) { return both(i); }

@@ -102,3 +102,17 @@ TEST_CASE("nibbles are packed by rows and by lines", "[numerics]") {
     CHECK(mxq::pack_nibble_pairs(pairs) == 0x87654321u);
     CHECK(mxq::pack_nibble_lines(pairs) == 0x86427531u);
 }
+
+// A line of NaN leaves more than a nibble in its bytes.
+TEST_CASE("nibbles of a line stay as they are, whatever else its neighbour's bytes hold", "[numerics]") {
+    int checked = 0;
+    for (uint32_t garbage : {0x00000010u, 0x00000080u, 0x0000FFF0u, 0xFFF00000u, 0xFFF0FFF0u}) {
+        uint32_t pairs[4];
+        for (uint32_t i = 0; i < 4; ++i) pairs[i] = garbage | (2 * i + 1) | (2 * i + 2) << 16;
+        CHECK(mxq::pack_nibble_lines(pairs) == 0x86427531u);
+        ++checked;
+    }
+    CHECK(checked == 5);
+    CHECK(mxq::join_nibbles(0x04030201u, 0x08070605u) == 0x84736251u);
+    CHECK(mxq::join_nibbles(0xF4F3FFFFu, 0x98FFFFA5u) == 0x84F3FF5Fu);
+}
