@@ -8,7 +8,8 @@ namespace {
 
 std::map<std::string, double> times_of(const std::string& path) {
     std::map<std::string, double> times;
-    for (const Json& row : read_json(path)["rows"].list)
+    const Json report = read_json(path);
+    for (const Json& row : report["rows"].list)
         if (row["us"].number > 0) times[row["reproduce"].text] = row["us"].number;
     return times;
 }

@@ -95,7 +95,7 @@ private:
 
 }  // namespace
 
-const Json& Json::operator[](const std::string& name) const {
+const Json& Json::operator[](const std::string& name) const& {
     static const Json nothing;
     const auto found = object.find(name);
     return found == object.end() ? nothing : found->second;

@@ -13,7 +13,8 @@ struct Json {
     std::map<std::string, Json> object = {};
 
     // The member of this name; Null where there is none.
-    const Json& operator[](const std::string& name) const;
+    const Json& operator[](const std::string& name) const&;
+    const Json& operator[](const std::string& name) const&& = delete;  // it would not outlive the document
 };
 
 // Throws std::runtime_error with the place of what is wrong.

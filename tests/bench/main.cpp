@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "check.h"
+#include "measure.h"
 #include "options.h"
 
 namespace {

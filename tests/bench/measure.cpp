@@ -7,18 +7,7 @@
 
 namespace {
 
-Mix nearest_mix(const Work& work) {
-    const double part = work.bytes_read / std::max(1.0, work.bytes());
-    const auto distance = [&](Mix mix) {
-        return std::pair(std::abs(part - double(mix.reads) / (mix.reads + mix.writes)), std::abs(mix.writes - work.streams_written));
-    };
-    return *std::min_element(std::begin(mixes), std::end(mixes), [&](Mix a, Mix b) { return distance(a) < distance(b); });
-}
-
-double stream_rate(Device& device, Mix mix, double us) {
-    return (mix.reads + mix.writes) * device.streamed_bytes(mix) / us * 1e-3;
-}
-double copy_rate(Device& device, double us) { return 2 * device.copied_bytes() / us * 1e-3; }
+Mix mix_of(const Work& work) { return nearest_mix(work.bytes_read, work.bytes_written, work.streams_written); }
 
 // Runs the step; where it throws, the figure says why.
 template <class Step>
@@ -58,7 +47,7 @@ std::vector<Ready> prepare_all(Device& device, const std::vector<Library>& libra
 void measure_in_turns(Device& device, Row& row, const std::vector<Ready>& ready, const Peer& peer) {
     std::vector<Call> calls;
     for (const Ready& r : ready) calls.push_back(r.prepared[0].call);
-    const Mix mix = nearest_mix(row.work);
+    const Mix mix = mix_of(row.work);
     if (peer.call) calls.push_back(peer.call);
     if (!row.c.product()) calls.insert(calls.end(), {[&] { device.copy(); }, [&] { device.stream_pass(mix); }});
     const std::vector<double> us = device.times_us(calls);
@@ -109,7 +98,7 @@ std::vector<Operands> operand_sets(Device& device, const Library& library, const
 void measure_row(Device& device, const std::vector<Library>& libraries, Row& row, int threads) {
     const std::vector<Operands> sets = operand_sets(device, libraries[0], row.c);
     row.work = work_of(libraries[0], row.c, sets[0]);
-    row.mix = text(nearest_mix(row.work));
+    row.mix = text(mix_of(row.work));
     const std::vector<Ready> ready = prepare_all(device, libraries, row, sets);
     if (ready.empty()) return;
     if (row.c.mode == Mode::Graph) return measure_graphs(device, ready);
@@ -125,18 +114,6 @@ void measure_row(Device& device, const std::vector<Library>& libraries, Row& row
 }
 
 }  // namespace
-
-Rates measure_rates(Device& device) {
-    std::vector<Call> calls = {[&] { device.copy(); }};
-    for (Mix mix : mixes) calls.push_back([&device, mix] { device.stream_pass(mix); });
-    const std::vector<double> us = device.times_us(calls);
-    Rates rates;
-    rates.copy = copy_rate(device, us[0]);
-    for (size_t i = 0; i < std::size(mixes); ++i)
-        rates.streams.emplace_back(text(mixes[i]), stream_rate(device, mixes[i], us[1 + i]));
-    if (device.stream()) rates.launch_us = device.host_times_us({[&] { device.launch_nothing(); }})[0];
-    return rates;
-}
 
 Row measure(Device& device, const std::vector<Library>& libraries, const Rates& rates, const Case& c, int threads) {
     Row row;

@@ -28,8 +28,10 @@ std::string beside(const Row& row) {
     char text[160] = "";
     if (row.c.mode == Mode::Host) {
         const Figure& f = row.last();
-        std::snprintf(text, sizeof text, "with query %.2f us; %d launches, bare %.2f us each, beyond them %.2f us",
-                      f.us_with_query, f.launches, row.launch_us, f.us - f.launches * row.launch_us);
+        int length = std::snprintf(text, sizeof text, "with query %.2f us", f.us_with_query);
+        if (row.launch_us > 0)
+            std::snprintf(text + length, sizeof text - size_t(length), "; %d launches, bare %.2f us each, beyond them %.2f us",
+                          f.launches, row.launch_us, f.us - f.launches * row.launch_us);
     } else if (row.peer_us > 0) {
         std::snprintf(text, sizeof text, "%5.1f%% of %s (%.1f us)", 100 * row.peer_us / row.last().us, row.peer.c_str(),
                       row.peer_us);
@@ -61,7 +63,7 @@ void Report::print_header() const {
     std::printf("copy     %.1f GB/s\nstreams ", rates_.copy);
     for (const auto& [mix, rate] : rates_.streams) std::printf(" %s %.1f GB/s;", mix.c_str(), rate);
     if (rates_.launch_us > 0) std::printf("\nlaunch   %.2f us of the host, of an empty kernel", rates_.launch_us);
-    std::printf("\n\n%-16s %-48s %-26s %-24s", "verb", "case", "shape", "implementation");
+    std::printf("\n\n%-16s %-52s %-26s %-24s", "verb", "case", "shape", "implementation");
     for (size_t i = 0; i < libraries_.size(); ++i)
         std::printf(" %12s", libraries_.size() == 1 ? "us" : ("us of " + std::to_string(i + 1)).c_str());
     if (libraries_.size() > 1) std::printf(" %7s", ("1/" + std::to_string(libraries_.size())).c_str());
@@ -85,7 +87,7 @@ void Report::print_figures(const Row& row) const {
 }
 
 void Report::add(const Row& row) {
-    std::printf("%-16s %-48s %-26s", row.c.verb.c_str(), row.c.name.c_str(), row.c.shape_text.c_str());
+    std::printf("%-16s %-52s %-26s", row.c.verb.c_str(), row.c.name.c_str(), row.c.shape_text.c_str());
     if (row.last().us > 0) print_figures(row);
     std::printf("\n");
     for (const Figure& figure : row.figures)

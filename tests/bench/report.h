@@ -1,7 +1,35 @@
 // A table on stdout as the measurements come, and the same as JSON.
 #pragma once
 
-#include "measure.h"
+#include "call.h"
+#include "rates.h"
+
+// One library's part of a row.
+struct Figure {
+    std::string library, implementation = {};
+    double us = 0;             // a call
+    double us_with_query = 0;  // host rows: a query, then the call
+    int launches = 0;          // host rows: what a call puts on the stream
+    std::string left_out = {}; // why there are no figures
+    bool failed = false;       // left out by an error that is no answer to a question of support
+};
+
+struct Row {
+    Case c;
+    Work work;
+    std::vector<Figure> figures;  // in the order of the libraries
+    std::string mix;              // of the bare streams that it is compared with
+    double copy_rate = 0, stream_rate = 0;
+    std::string peer;  // of a product; "": none
+    double peer_us = 0;
+    double launch_us = 0;  // host rows: of an empty kernel, in turns with the calls
+
+    const Figure& last() const { return figures.back(); }
+    double gigabytes_per_second() const { return work.bytes() / last().us * 1e-3; }
+    // What takes the time of a product are operations, of all else bytes.
+    double rate() const { return c.product() ? work.operations / last().us * 1e-6 : gigabytes_per_second(); }
+    const char* unit() const { return c.product() ? "TFLOP/s" : "GB/s"; }
+};
 
 class Report {
 public:

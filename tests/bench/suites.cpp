@@ -1,5 +1,8 @@
 #include "suites.h"
 
+#include <algorithm>
+#include <cstring>
+
 namespace {
 
 // Every format, as it comes and with its other scalings.
@@ -122,11 +125,14 @@ std::span<const SuiteLine> suite_lines() { return lines; }
 
 std::string suite_names() {
     std::string names;
-    for (const SuiteLine& line : lines)
-        if ((" " + names).find(std::string(" ") + line.suite + " ") == std::string::npos) names += std::string(line.suite) + " ";
+    const char* last = "";
+    for (const SuiteLine& line : lines) {
+        if (std::strcmp(line.suite, last) != 0) names += std::string(line.suite) + " ";
+        last = line.suite;
+    }
     return names + "all";
 }
 
 bool is_suite(const std::string& name) {
-    return !name.empty() && (" " + suite_names() + " ").find(" " + name + " ") != std::string::npos;
+    return name == "all" || std::any_of(std::begin(lines), std::end(lines), [&](const SuiteLine& line) { return name == line.suite; });
 }
