@@ -12,7 +12,8 @@ constexpr int32_t kOneScale = 0, kScale1x128 = 4, kScale128x128 = 5, kScalePerGr
 constexpr auto kAverageDepth = static_cast<cublasLtMatmulPreferenceAttributes_t>(13);
 constexpr auto kAverageRows = static_cast<cublasLtMatmulPreferenceAttributes_t>(14);
 constexpr auto kAverageColumns = static_cast<cublasLtMatmulPreferenceAttributes_t>(15);
-using GroupedLayoutCreate = cublasStatus_t(cublasLtMatrixLayout_t*, cudaDataType, int, const void*, const void*, const void*);
+using GroupedLayoutCreate = cublasStatus_t(cublasLtMatrixLayout_t*, cudaDataType, int, const void*, const void*,
+                                           const void*);
 
 struct Functions {
     decltype(&cublasLtCreate) create;
@@ -93,8 +94,10 @@ public:
         w_ = {operands.second.codes(MXQ_PART_ROWWISE), operands.second.scales(MXQ_PART_ROWWISE)};
         x_ = {operands.first.codes(MXQ_PART_ROWWISE), operands.first.scales(MXQ_PART_ROWWISE)};
         out_ = d_.get();
-        if (groups_) describe_groups();
-        else describe_matrices();
+        if (groups_)
+            describe_groups();
+        else
+            describe_matrices();
         describe_operation();
         choose();
     }

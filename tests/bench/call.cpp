@@ -46,8 +46,8 @@ Descriptions describe_conversion(const Case& c, const Groups* groups) {
 // The part whose contraction is the product's.
 int32_t part_of(bool along_rows) { return along_rows ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE; }
 
-// As stored: (m, k) or (k, m) for A, (k, n) or (n, k) for B. Grouped sizes are as for the forward pass: m tokens, k wide, to n;
-// the weight gradient contracts the tokens.
+// As stored: (m, k) or (k, m) for A, (k, n) or (n, k) for B. Grouped sizes are as for the forward pass: m tokens, k wide, to
+// n; the weight gradient contracts the tokens.
 Descriptions describe_product(const Case& c, const Groups* groups) {
     const bool a_t = c.transpose_a == MXQ_TRANSPOSE_T, b_t = c.transpose_b == MXQ_TRANSPOSE_T;
     const auto [m, n, k] = c.size;
@@ -56,8 +56,10 @@ Descriptions describe_product(const Case& c, const Groups* groups) {
     if (groups && a_t) b = {m, n}, d = {k, n, experts};
     Descriptions out = {quantized(c, c.from, a, part_of(a_t)), quantized(c, c.to, b, part_of(!b_t)), describe(c.d, d)};
     add_groups(out.first, c, groups);
-    if (a_t) add_groups(out.second, c, groups);
-    else if (c.rowwise_alignment > 1) add_groups(*out.d, c, groups);
+    if (a_t)
+        add_groups(out.second, c, groups);
+    else if (c.rowwise_alignment > 1)
+        add_groups(*out.d, c, groups);
     return out;
 }
 
@@ -130,8 +132,11 @@ Operands Operands::make(Device& device, const Library& library, const Case& c) {
     const int64_t rows = c.product() ? c.size.m : c.shape.rows;
     if (c.groups > 0) groups = std::make_shared<Groups>(ragged_groups(device, rows, c.groups));
     const Descriptions of = describe_case(c, groups.get());
-    Operands out{groups, random_operand(device, library, of.first),
-                 c.product() ? random_operand(device, library, of.second) : Operand(device, library, of.second), {}, nullptr};
+    Operands out{groups,
+                 random_operand(device, library, of.first),
+                 c.product() ? random_operand(device, library, of.second) : Operand(device, library, of.second),
+                 {},
+                 nullptr};
     if (of.d) out.d.emplace(device, library, *of.d);
     if (c.has_option("stochastic")) {
         const uint64_t seed_offset[] = {1234, 5678};

@@ -66,7 +66,8 @@ std::string default_of(const VerbRow& verb, const std::string& option, const Cho
     if (option == "parts") return name == "requantize" ? "columnwise" : "rowwise";
     if (option == "from-part") return "rowwise";
     if (option == "shape") return host ? "32x128" : "16384x7168";
-    if (option == "size") return host ? "32x128x128" : !cuda ? "1024x1024x1024" : grouped ? "32768x2048x7168" : "8192x8192x8192";
+    if (option == "size")
+        return host ? "32x128x128" : !cuda ? "1024x1024x1024" : grouped ? "32768x2048x7168" : "8192x8192x8192";
     if (option == "groups") return moves_groups || grouped ? "8" : "0";
     if (option == "alignment") return moves_groups ? "128x128" : "1x0";
     if (option == "experts") return "0";
@@ -108,13 +109,19 @@ std::string part_name(int32_t parts) { return split("rowwise columnwise both", '
 std::string name_of(const Case& c) {
     std::string out;
     const std::string from = text(c.from), parts = c.product() ? "" : part_name(c.parts);
-    if (c.verb == "quantize") out = from + " to " + text(c.to) + " " + parts;
-    else if (c.verb == "requantize") out = from + " " + part_name(c.from_parts) + " to " + text(c.to) + " " + parts;
-    else if (c.verb == "dequantize") out = from + " " + parts + " to " + text(c.to);
-    else if (c.verb == "amax") out = from + " for " + text(c.to) + " " + parts;
-    else if (c.product()) out = std::string(c.transpose_a == MXQ_TRANSPOSE_T ? "t" : "n") +
-                                (c.transpose_b == MXQ_TRANSPOSE_T ? "t " : "n ") + from + " x " + text(c.to) + " to " + text(c.d);
-    else out = c.from.format->plain() ? from : from + " " + parts;
+    if (c.verb == "quantize")
+        out = from + " to " + text(c.to) + " " + parts;
+    else if (c.verb == "requantize")
+        out = from + " " + part_name(c.from_parts) + " to " + text(c.to) + " " + parts;
+    else if (c.verb == "dequantize")
+        out = from + " " + parts + " to " + text(c.to);
+    else if (c.verb == "amax")
+        out = from + " for " + text(c.to) + " " + parts;
+    else if (c.product())
+        out = std::string(c.transpose_a == MXQ_TRANSPOSE_T ? "t" : "n") + (c.transpose_b == MXQ_TRANSPOSE_T ? "t " : "n ") +
+              from + " x " + text(c.to) + " to " + text(c.d);
+    else
+        out = c.from.format->plain() ? from : from + " " + parts;
     for (const std::string& option : c.options) out += ", " + option;
     if (c.swizzled) out += ", swizzled";
     if (c.per_expert) out += ", a scale a group";
@@ -139,7 +146,8 @@ void read_common(Case& c, const Choice& choice) {
     c.per_expert = choose("scope", value("scope"), {"tensor", "expert"}) == 1;
     c.implementation = value("implementation");
     c.groups = value("groups").empty() ? 0 : int(numbers("groups", value("groups"), 1)[0]);
-    const auto alignment = value("alignment").empty() ? std::vector<int64_t>{1, 0} : numbers("alignment", value("alignment"), 2);
+    const auto alignment =
+        value("alignment").empty() ? std::vector<int64_t>{1, 0} : numbers("alignment", value("alignment"), 2);
     c.rowwise_alignment = int32_t(alignment[0]), c.columnwise_alignment = int32_t(alignment[1]);
 }
 
@@ -152,6 +160,8 @@ void read_product(Case& c, const Choice& choice) {
     c.d = parse_quantization(choice.at("d"));
     c.peer = choice.at("peer");
     choose("peer", c.peer, {"none", "sgemm", "bf16", "cublaslt"});
+    if (c.peer != "none" && c.mode != Mode::Turns)
+        throw std::runtime_error("a --peer is measured in turns: no --graph, no --host");
     const auto size = numbers("size", choice.at("size"), 3);
     c.size = {size[0], size[1], size[2]};
     c.shape_text = choice.at("size");
@@ -159,10 +169,11 @@ void read_product(Case& c, const Choice& choice) {
 
 void read_conversion(Case& c, const Choice& choice) {
     const std::vector<std::string> parts = {"rowwise", "columnwise", "both"};
-    const std::vector<std::string> names = {"none",     "stochastic",        "hadamard",         "four_over_six_mae",
-                                            "four_over_six_mse", "compute_amax", "delayed"};
+    const std::vector<std::string> names = {
+        "none", "stochastic", "hadamard", "four_over_six_mae", "four_over_six_mse", "compute_amax", "delayed"};
     c.parts = choose("parts", choice.at("parts"), parts) + 1;
-    c.from_parts = choice.count("from-part") ? choose("from-part", choice.at("from-part"), {"rowwise", "columnwise"}) + 1 : c.parts;
+    c.from_parts =
+        choice.count("from-part") ? choose("from-part", choice.at("from-part"), {"rowwise", "columnwise"}) + 1 : c.parts;
     c.from = parse_quantization(choice.at("from"));
     if (choice.count("to")) c.to = parse_quantization(choice.at("to"));
     const auto shape = numbers("shape", choice.at("shape"), 2);
@@ -175,7 +186,8 @@ void read_conversion(Case& c, const Choice& choice) {
 // Names of formats without the scaling that is theirs anyway, so that a case has one command.
 Choice with_short_names(Choice choice) {
     for (const char* operand : {"from", "to", "a", "b", "d"})
-        if (const auto found = choice.find(operand); found != choice.end()) found->second = text(parse_quantization(found->second));
+        if (const auto found = choice.find(operand); found != choice.end())
+            found->second = text(parse_quantization(found->second));
     return choice;
 }
 
@@ -184,8 +196,10 @@ Case make_case(const VerbRow& verb, const Choice& long_names, bool cuda) {
     Case c{};
     c.verb = verb.name;
     read_common(c, choice);
-    if (c.product()) read_product(c, choice);
-    else read_conversion(c, choice);
+    if (c.product())
+        read_product(c, choice);
+    else
+        read_conversion(c, choice);
     if (c.groups > 0) c.shape_text += ", " + std::to_string(c.groups) + " groups";
     c.name = name_of(c);
     c.command = "--verb " + c.verb;
@@ -223,8 +237,8 @@ std::vector<Choice> combinations(const VerbRow& verb, const Values& values, bool
         const auto given = values.find(option);
         std::vector<Choice> next;
         for (const Choice& choice : all) {
-            for (const std::string& value : given != values.end() ? given->second
-                                                                   : std::vector<std::string>{default_of(verb, option, choice, cuda)}) {
+            for (const std::string& value :
+                 given != values.end() ? given->second : std::vector<std::string>{default_of(verb, option, choice, cuda)}) {
                 next.push_back(choice);
                 next.back()[option] = value;
             }

@@ -1,4 +1,5 @@
-// A case: one verb with its operands, as a row of the report has it. It comes from options and can be written as options again.
+// A case: one verb with its operands, as a row of the report has it. It comes from options and can be written as options
+// again.
 #pragma once
 
 #include <map>
@@ -40,8 +41,8 @@ struct Case {
 // Values of options by their names: "parts" -> {"rowwise", "both"}.
 using Values = std::map<std::string, std::vector<std::string>>;
 
-// The cases of every combination of the values; options that are not there have their defaults. Throws std::runtime_error for
-// unknown values, and for options that none of the verbs has. A scaling that a format does not take makes no case.
+// The cases of every combination of the values; options that are not there have their defaults. Throws std::runtime_error
+// for unknown values, and for options that none of the verbs has. A scaling that a format does not take makes no case.
 std::vector<Case> expand(const Values& values, bool cuda);
 
 bool has_option(const std::string& verb, const std::string& option);

@@ -31,8 +31,11 @@ bool check_against(const std::string& path, const Report& report, double percent
         if (!fell(before->second, now, percent)) continue;
         ++fallen;
         std::printf("fell     %s\n", before->first.c_str());
-        if (now > 0) std::printf("         from %.2f us to %.2f us: %+.1f%%\n", before->second, now, 100 * (before->second / now - 1));
-        else std::printf("         from %.2f us to nothing: %s\n", before->second, row.last().left_out.c_str());
+        if (now > 0)
+            std::printf("         from %.2f us to %.2f us: %+.1f%%\n", before->second, now,
+                        100 * (before->second / now - 1));
+        else
+            std::printf("         from %.2f us to nothing: %s\n", before->second, row.last().left_out.c_str());
     }
     std::printf("check    %d rows compared, %d fell\n", compared, fallen);
     return compared > 0 && fallen == 0;

@@ -92,8 +92,8 @@ public:
         const size_t words = size_t(streamed_bytes(mix)) / sizeof(uint64_t);
         const PassSlice pass = pass_of(mix);
         share(words, [&](size_t begin, size_t end) {
-            volatile uint64_t kept = pass(static_cast<uint64_t*>(from_.get()), static_cast<uint64_t*>(to_.get()), words,
-                                          begin, end);
+            volatile uint64_t kept =
+                pass(static_cast<uint64_t*>(from_.get()), static_cast<uint64_t*>(to_.get()), words, begin, end);
             (void)kept;
         });
     }

@@ -65,8 +65,7 @@ private:
 
 class CudaDevice final : public Device {
 public:
-    CudaDevice(int repeats, size_t copied)
-        : Device(repeats > 0 ? repeats : 15), copied_(copied ? copied : usual_copy) {
+    CudaDevice(int repeats, size_t copied) : Device(repeats > 0 ? repeats : 15), copied_(copied ? copied : usual_copy) {
         check_cuda(cudaSetDevice(0));
         check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
         from_ = allocate(copied_);
@@ -95,8 +94,22 @@ public:
     void wait() override { check_cuda(cudaStreamSynchronize(stream_)); }
 
     std::vector<double> times_us(const std::vector<Call>& calls) override {
-        // The flush also keeps the device busy while the host enqueues, so that no launch is waited for.
-        return timed(calls, [&](int repeat) { check_cuda(cudaMemsetAsync(flush_.get(), repeat & 0xFF, flushed, stream_)); });
+        std::vector<std::vector<double>> times(calls.size());
+        for (int repeat = -warmups; repeat < repeats_; ++repeat) {
+            std::vector<Event> starts(calls.size()), ends(calls.size());
+            for (size_t i = 0; i < calls.size(); ++i) {
+                // The flush also keeps the device busy while the host enqueues, so that no launch is waited for.
+                check_cuda(cudaMemsetAsync(flush_.get(), repeat & 0xFF, flushed, stream_));
+                starts[i].record(stream_);
+                calls[i]();
+                ends[i].record(stream_);
+            }
+            wait();
+            for (size_t i = 0; repeat >= 0 && i < calls.size(); ++i) times[i].push_back(ends[i].us_since(starts[i]));
+        }
+        std::vector<double> medians;
+        for (auto& time : times) medians.push_back(median(std::move(time)));
+        return medians;
     }
 
     std::vector<double> graph_times_us(const std::vector<std::vector<Call>>& lists) override {
@@ -106,7 +119,7 @@ public:
             replays.push_back(std::make_unique<Replay>(stream_, list));
             calls.push_back([replay = replays.back().get()] { (*replay)(); });
         }
-        std::vector<double> times = timed(calls, [](int) {});
+        std::vector<double> times = times_us(calls);
         for (size_t i = 0; i < lists.size(); ++i) times[i] /= double(lists[i].size());
         return times;
     }
@@ -123,35 +136,13 @@ public:
     }
     void launch_nothing() override { check_cuda(enqueue_nothing(stream_)); }
 
-    void copy() override {
-        check_cuda(cudaMemcpyAsync(to_.get(), from_.get(), copied_, cudaMemcpyDeviceToDevice, stream_));
-    }
+    void copy() override { check_cuda(cudaMemcpyAsync(to_.get(), from_.get(), copied_, cudaMemcpyDeviceToDevice, stream_)); }
     double copied_bytes() const override { return double(copied_); }
     void stream_pass(Mix mix) override {
         check_cuda(enqueue_stream_pass(mix, from_.get(), to_.get(), size_t(streamed_bytes(mix)), stream_));
     }
 
 private:
-    // Medians of the calls in turns, each after before(repeat), by events.
-    template <class Before>
-    std::vector<double> timed(const std::vector<Call>& calls, const Before& before) {
-        std::vector<std::vector<double>> times(calls.size());
-        for (int repeat = -warmups; repeat < repeats_; ++repeat) {
-            std::vector<Event> starts(calls.size()), ends(calls.size());
-            for (size_t i = 0; i < calls.size(); ++i) {
-                before(repeat);
-                starts[i].record(stream_);
-                calls[i]();
-                ends[i].record(stream_);
-            }
-            wait();
-            for (size_t i = 0; repeat >= 0 && i < calls.size(); ++i) times[i].push_back(ends[i].us_since(starts[i]));
-        }
-        std::vector<double> medians;
-        for (auto& time : times) medians.push_back(median(std::move(time)));
-        return medians;
-    }
-
     const size_t copied_;
     cudaStream_t stream_ = nullptr;
     std::shared_ptr<void> from_, to_, flush_;

@@ -29,8 +29,8 @@ const struct {
     int32_t id;
     const char* name;
 } scalings[] = {
-    {MXQ_SCALING_1X32, "1x32"},   {MXQ_SCALING_32X32, "32x32"}, {MXQ_SCALING_1X128, "1x128"}, {MXQ_SCALING_128X128, "128x128"},
-    {MXQ_SCALING_1X16, "1x16"},   {MXQ_SCALING_16X16, "16x16"}, {MXQ_SCALING_ROW, "row"},     {MXQ_SCALING_TENSOR, "tensor"},
+    {MXQ_SCALING_1X32, "1x32"}, {MXQ_SCALING_32X32, "32x32"}, {MXQ_SCALING_1X128, "1x128"}, {MXQ_SCALING_128X128, "128x128"},
+    {MXQ_SCALING_1X16, "1x16"}, {MXQ_SCALING_16X16, "16x16"}, {MXQ_SCALING_ROW, "row"},     {MXQ_SCALING_TENSOR, "tensor"},
 };
 
 const Format& find_format(const std::string& name) {

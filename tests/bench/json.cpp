@@ -71,7 +71,8 @@ private:
         take('"', "a string");
         for (; *at_ != '"'; ++at_) {
             if (!*at_) fail("the end of a string");
-            if (*at_ == '\\' && at_[1] != '"' && at_[1] != '\\' && at_[1] != '/') fail("no escape but those of quotes and slashes");
+            if (*at_ == '\\' && at_[1] != '"' && at_[1] != '\\' && at_[1] != '/')
+                fail("no escape but those of quotes and slashes");
             if (*at_ == '\\') ++at_;
             out += *at_;
         }

@@ -47,8 +47,8 @@ std::shared_ptr<void> numbers(Device& device, uint64_t bytes, float value) {
 
 // The descriptor without any memory.
 Handle<mxq_tensor> bare_tensor(const Library& library, const Description& d) {
-    auto tensor = d.shape.experts ? library.make(library->tensor_destroy, library->tensor_create_3d, d.format, d.shape.experts,
-                                                 d.shape.rows, d.shape.cols)
+    auto tensor = d.shape.experts ? library.make(library->tensor_destroy, library->tensor_create_3d, d.format,
+                                                 d.shape.experts, d.shape.rows, d.shape.cols)
                                   : library.make(library->tensor_destroy, library->tensor_create_2d, d.format, d.shape.rows,
                                                  d.shape.cols);
     if (!d.plain()) {
@@ -58,7 +58,8 @@ Handle<mxq_tensor> bare_tensor(const Library& library, const Description& d) {
     }
     if (d.groups) {
         const auto& ends = d.groups->ends;
-        library.check(library->tensor_set_groups(tensor.get(), d.groups->device_ends.get(), MXQ_TYPE_INT32, int32_t(ends.size())));
+        library.check(
+            library->tensor_set_groups(tensor.get(), d.groups->device_ends.get(), MXQ_TYPE_INT32, int32_t(ends.size())));
         library.check(library->tensor_set_group_alignment(tensor.get(), d.rowwise_alignment, d.columnwise_alignment));
     }
     return tensor;
@@ -67,8 +68,9 @@ Handle<mxq_tensor> bare_tensor(const Library& library, const Description& d) {
 // Rows that a part holds: those of the groups, each padded to the part's alignment.
 int64_t stored_rows(const Description& d, int32_t part) {
     if (!d.groups) return d.shape.rows;
-    const int64_t block = d.format == MXQ_FORMAT_NVFP4 ? 16
-                          : d.scaling == MXQ_SCALING_1X128 || d.scaling == MXQ_SCALING_128X128 ? 128 : 32;
+    const int64_t block = d.format == MXQ_FORMAT_NVFP4                                         ? 16
+                          : d.scaling == MXQ_SCALING_1X128 || d.scaling == MXQ_SCALING_128X128 ? 128
+                                                                                               : 32;
     const int64_t columnwise = d.columnwise_alignment ? d.columnwise_alignment : block;
     const int64_t alignment = part == MXQ_PART_ROWWISE ? d.rowwise_alignment : columnwise;
     int64_t rows = 0, before = 0;
@@ -130,7 +132,8 @@ Operand::Operand(Device& device, const Library& library, const Description& desc
     for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
         if (description.has(part)) allocate_part(device, library, tensor.get(), part);
     if (!description.delayed) return;
-    const int64_t matrices = description.groups ? int64_t(description.groups->ends.size()) : std::max<int64_t>(1, description.shape.experts);
+    const int64_t matrices =
+        description.groups ? int64_t(description.groups->ends.size()) : std::max<int64_t>(1, description.shape.experts);
     quantization_scale_bytes_ = sizeof(float) * uint64_t(description.per_expert ? matrices : 1);
     quantization_scale_ = numbers(device, quantization_scale_bytes_, 448 / largest);
 }
@@ -177,10 +180,12 @@ Operand random_operand(Device& device, const Library& library, const Description
     }
     const Operand in = random_operand(device, library, {.format = MXQ_FORMAT_BF16, .shape = description.shape});
     const auto from = in.tensor(library), to = out.tensor(library);
-    const auto plan = library.make(library->plan_destroy, library->quantize_query, library.context(), nullptr, from.get(), to.get());
+    const auto plan =
+        library.make(library->plan_destroy, library->quantize_query, library.context(), nullptr, from.get(), to.get());
     const uint64_t bytes = library->plan_workspace_bytes(plan.get());
     const auto workspace = device.allocate(bytes);
-    library.check(library->quantize(library.context(), nullptr, from.get(), to.get(), workspace.get(), bytes, device.stream()));
+    library.check(
+        library->quantize(library.context(), nullptr, from.get(), to.get(), workspace.get(), bytes, device.stream()));
     device.wait();
     return out;
 }

@@ -17,8 +17,8 @@ struct Groups {
     std::shared_ptr<void> device_ends;
 };
 
-// Ragged groups over `rows` rows, sizes between half and one and a half of the mean, and none a multiple of 4 where `rows` is
-// one. Always the same.
+// Ragged groups over `rows` rows, sizes between half and one and a half of the mean, and none a multiple of 4 where `rows`
+// is one. Always the same.
 Groups ragged_groups(Device& device, int64_t rows, int count);
 
 struct Description {
@@ -27,10 +27,10 @@ struct Description {
     int32_t scaling = MXQ_SCALING_NONE;
     int32_t parts = MXQ_PART_ROWWISE;  // MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE or both, or-ed
     bool swizzled = false;
-    bool per_expert = false;   // one amax, or scale of TENSOR, for each expert or group
-    bool delayed = false;      // FP8 with TENSOR scales: the scale is given
-    bool with_codes = true;    // false: the scales alone have memory
-    bool with_amax = false;    // FP8: has a place for its amax, which NVFP4 always has
+    bool per_expert = false;  // one amax, or scale of TENSOR, for each expert or group
+    bool delayed = false;     // FP8 with TENSOR scales: the scale is given
+    bool with_codes = true;   // false: the scales alone have memory
+    bool with_amax = false;   // FP8: has a place for its amax, which NVFP4 always has
     const Groups* groups = nullptr;
     int32_t rowwise_alignment = 1, columnwise_alignment = 0;  // of the groups
 

@@ -80,17 +80,28 @@ std::vector<std::string> values_of(const std::string& option, std::string value)
 }
 
 void set_of_run(Settings& s, const std::string& option, const std::string& value) {
-    if (option == "suite") s.suites = values_of(option, value);
-    else if (option == "case") s.only = value;
-    else if (option == "device") s.device = value;
-    else if (option == "threads") s.threads = int(whole(option, value, 0));
-    else if (option == "library") s.libraries.push_back(value);
-    else if (option == "json") s.json = value;
-    else if (option == "check") s.check = value;
-    else if (option == "tolerance") s.tolerance = double(whole(option, value, 0));
-    else if (option == "repeats") s.repeats = int(whole(option, value, 1));
-    else if (option == "copied") s.copied = size_t(whole(option, value, 1)) << 20;
-    else throw std::runtime_error("no option --" + option + "; --help has them all");
+    if (option == "suite")
+        s.suites = values_of(option, value);
+    else if (option == "case")
+        s.only = value;
+    else if (option == "device")
+        s.device = value;
+    else if (option == "threads")
+        s.threads = int(whole(option, value, 0));
+    else if (option == "library")
+        s.libraries.push_back(value);
+    else if (option == "json")
+        s.json = value;
+    else if (option == "check")
+        s.check = value;
+    else if (option == "tolerance")
+        s.tolerance = double(whole(option, value, 0));
+    else if (option == "repeats")
+        s.repeats = int(whole(option, value, 1));
+    else if (option == "copied")
+        s.copied = size_t(whole(option, value, 1)) << 20;
+    else
+        throw std::runtime_error("no option --" + option + "; --help has them all");
 }
 
 Settings parse(const std::vector<std::string>& arguments) {
@@ -100,12 +111,18 @@ Settings parse(const std::vector<std::string>& arguments) {
         if (argument.rfind("--", 0) != 0) throw std::runtime_error("expected an option, got " + argument);
         const std::string option = argument.substr(2);
         const bool valued = i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0;
-        if (option == "help") s.help = true;
-        else if (option == "print-commands") s.print_commands = true;
-        else if (is_flag(option)) s.values[option] = values_of(option, valued ? arguments[++i] : "yes");
-        else if (!valued) throw std::runtime_error(argument + " needs a value, or is unknown");
-        else if (is_case_option(option)) s.values[option] = values_of(option, arguments[i + 1]), ++i;
-        else set_of_run(s, option, arguments[++i]);
+        if (option == "help")
+            s.help = true;
+        else if (option == "print-commands")
+            s.print_commands = true;
+        else if (is_flag(option))
+            s.values[option] = values_of(option, valued ? arguments[++i] : "yes");
+        else if (!valued)
+            throw std::runtime_error(argument + " needs a value, or is unknown");
+        else if (is_case_option(option))
+            s.values[option] = values_of(option, arguments[i + 1]), ++i;
+        else
+            set_of_run(s, option, arguments[++i]);
     }
     return s;
 }

@@ -36,7 +36,9 @@ Scales scales_of(const Case& c) {
     const auto is = [](const Quantization& q, int32_t format, int32_t scaling) {
         return q.format->id == format && q.scaling == scaling;
     };
-    const auto both = [&](int32_t format, int32_t scaling) { return is(c.from, format, scaling) && is(c.to, format, scaling); };
+    const auto both = [&](int32_t format, int32_t scaling) {
+        return is(c.from, format, scaling) && is(c.to, format, scaling);
+    };
     const bool forward = c.transpose_a == MXQ_TRANSPOSE_N && c.transpose_b == MXQ_TRANSPOSE_T;
     if (forward && both(MXQ_FORMAT_BF16, MXQ_SCALING_NONE)) return Scales::None;
     if (forward && both(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR)) return Scales::Tensor;
@@ -47,6 +49,10 @@ Scales scales_of(const Case& c) {
 
 Peer cublaslt_peer(Device& device, const Library& library, const Case& c, const Operands& operands) {
     const Scales scales = scales_of(c);
+    if (c.groups > 0 && scales == Scales::Wide && c.rowwise_alignment != 4)
+        throw LeftOut("a bare call of cuBLASLt needs groups at multiples of 4 rows: --alignment 4x0");
+    if (c.groups > 0 && scales == Scales::Tensor && !c.per_expert)
+        throw LeftOut("a bare call of cuBLASLt needs a scale for each group: --scope expert");
     if (scales != Scales::Wide || c.swizzled)
         return {"a bare call", bare_cublaslt(device, library, operands, scales, c.size)};
     Case swizzled = c;  // the order that cuBLASLt wants

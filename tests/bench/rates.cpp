@@ -24,7 +24,8 @@ double stream_rate(const Device& device, Mix mix, double us) {
 Mix nearest_mix(double bytes_read, double bytes_written, int streams_written) {
     const double part = bytes_read / std::max(1.0, bytes_read + bytes_written);
     const auto distance = [&](Mix mix) {
-        return std::pair(std::abs(part - double(mix.reads) / (mix.reads + mix.writes)), std::abs(mix.writes - streams_written));
+        return std::pair(std::abs(part - double(mix.reads) / (mix.reads + mix.writes)),
+                         std::abs(mix.writes - streams_written));
     };
     return *std::min_element(std::begin(mixes), std::end(mixes), [&](Mix a, Mix b) { return distance(a) < distance(b); });
 }

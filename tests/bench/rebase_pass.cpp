@@ -1,5 +1,5 @@
-// mxq_bench_rebase: the pass of cublaslt_rebase and cublaslt_grouped_rebase over one operand, against a device copy. It is no
-// verb of its own, so this program links the insides.
+// mxq_bench_rebase: the pass of cublaslt_rebase and cublaslt_grouped_rebase over one operand, against a device copy. It is
+// no verb of its own, so this program links the insides.
 //
 //     mxq_bench_rebase [--shape RxC] [--case TEXT] [--json FILE]
 //
@@ -68,7 +68,8 @@ void describe_other(const Library& library, Product& p, const Side& side, Shape 
     const int64_t rows = side.transposes_a ? contracted : kOther, cols = side.transposes_a ? kOther : contracted;
     p.other = sizes_alone(library, MXQ_FORMAT_MXFP8_E4M3, rows, cols, side.grouped && !along_k ? count : 0);
     if (along_k)
-        library.check(library->tensor_set_groups(p.other.get(), p.groups->device_ends.get(), MXQ_TYPE_INT32, int32_t(count)));
+        library.check(
+            library->tensor_set_groups(p.other.get(), p.groups->device_ends.get(), MXQ_TYPE_INT32, int32_t(count)));
     const int64_t m = side.is_a ? lines : kOther, n = side.is_a ? kOther : lines;
     p.d = sizes_alone(library, MXQ_FORMAT_BF16, m, n, along_k ? count : 0);
 }
@@ -79,12 +80,17 @@ std::unique_ptr<Product> product_of(Device& device, const Library& library, cons
     if (side.grouped) description.groups = groups.get();
     Operand operand = random_operand(device, library, description);
     auto tensor = operand.tensor(library);
-    auto p = std::make_unique<Product>(Product{groups, std::move(operand), std::move(tensor),
-                                               {nullptr, library->tensor_destroy}, {nullptr, library->tensor_destroy},
+    auto p = std::make_unique<Product>(Product{groups,
+                                               std::move(operand),
+                                               std::move(tensor),
+                                               {nullptr, library->tensor_destroy},
+                                               {nullptr, library->tensor_destroy},
                                                library.make(library->gemm_options_destroy, library->gemm_options_create),
-                                               nullptr, nullptr});
+                                               nullptr,
+                                               nullptr});
     describe_other(library, *p, side, description.shape);
-    library.check(library->gemm_options_set_transpose(p->options.get(), side.transposes_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
+    library.check(library->gemm_options_set_transpose(p->options.get(),
+                                                      side.transposes_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
                                                       side.transposes_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N));
     return p;
 }
@@ -106,7 +112,8 @@ mxq::cuda::RebaseCall pass_of(Device& device, const Side& side, Product& p) {
 // Read and written, without any padding.
 Work work_of(const mxq::cuda::RebaseCall& call, Shape shape) {
     const double codes = double(shape.rows) * double(shape.cols);
-    return {.bytes_read = codes * (call.from.bits / 8.0 + 1.0 / 32), .bytes_written = codes * (1 + 4.0 / (128.0 * call.to.tile_lines))};
+    return {.bytes_read = codes * (call.from.bits / 8.0 + 1.0 / 32),
+            .bytes_written = codes * (1 + 4.0 / (128.0 * call.to.tile_lines))};
 }
 
 Row measure_pass(Device& device, const Library& library, const Side& side, const Description& description, Row result) {
@@ -145,10 +152,14 @@ Arguments parse(int argc, char** argv) {
     for (int i = 1; i < argc; i += 2) {
         const std::string option = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
         long long rows = 0, cols = 0;
-        if (option == "--case" && !value.empty()) arguments.only = value;
-        else if (option == "--json" && !value.empty()) arguments.json = value;
-        else if (option == "--shape" && std::sscanf(value.c_str(), "%lldx%lld", &rows, &cols) == 2) arguments.shape = {rows, cols};
-        else throw std::runtime_error("takes --shape RxC, --case TEXT and --json FILE, got " + option + " " + value);
+        if (option == "--case" && !value.empty())
+            arguments.only = value;
+        else if (option == "--json" && !value.empty())
+            arguments.json = value;
+        else if (option == "--shape" && std::sscanf(value.c_str(), "%lldx%lld", &rows, &cols) == 2)
+            arguments.shape = {rows, cols};
+        else
+            throw std::runtime_error("takes --shape RxC, --case TEXT and --json FILE, got " + option + " " + value);
     }
     return arguments;
 }

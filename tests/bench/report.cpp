@@ -30,8 +30,9 @@ std::string beside(const Row& row) {
         const Figure& f = row.last();
         int length = std::snprintf(text, sizeof text, "with query %.2f us", f.us_with_query);
         if (row.launch_us > 0)
-            std::snprintf(text + length, sizeof text - size_t(length), "; %d launches, bare %.2f us each, beyond them %.2f us",
-                          f.launches, row.launch_us, f.us - f.launches * row.launch_us);
+            std::snprintf(text + length, sizeof text - size_t(length),
+                          "; %d launches, bare %.2f us each, beyond them %.2f us", f.launches, row.launch_us,
+                          f.us - f.launches * row.launch_us);
     } else if (row.peer_us > 0) {
         std::snprintf(text, sizeof text, "%5.1f%% of %s (%.1f us)", 100 * row.peer_us / row.last().us, row.peer.c_str(),
                       row.peer_us);
@@ -45,7 +46,12 @@ std::string beside(const Row& row) {
 
 Report::Report(std::string program, std::string command, const std::string& machine, const Rates& rates,
                const std::vector<Library>& libraries)
-    : program_(std::move(program)), command_(std::move(command)), date_(utc_date()), settings_(settings()), machine_(machine), rates_(rates) {
+    : program_(std::move(program)),
+      command_(std::move(command)),
+      date_(utc_date()),
+      settings_(settings()),
+      machine_(machine),
+      rates_(rates) {
     for (const Library& library : libraries)
         libraries_.push_back({library.name(), library->version_string(), library->build_string(),
                               std::string(library->context_description(library.context())) + "; " +
@@ -67,22 +73,28 @@ void Report::print_header() const {
     for (size_t i = 0; i < libraries_.size(); ++i)
         std::printf(" %12s", libraries_.size() == 1 ? "us" : ("us of " + std::to_string(i + 1)).c_str());
     if (libraries_.size() > 1) std::printf(" %7s", ("1/" + std::to_string(libraries_.size())).c_str());
-    std::printf(" %17s %6s %6s\n", "rate", "copy", "stream");
+    std::printf(" %17s %6s %10s\n", "rate", "copy", "stream");
 }
 
 void Report::print_figures(const Row& row) const {
     std::printf(" %-24s", row.last().implementation.c_str());
     for (const Figure& figure : row.figures)
-        if (figure.us > 0) std::printf(" %12.2f", figure.us);
-        else std::printf(" %12s", "-");
+        if (figure.us > 0)
+            std::printf(" %12.2f", figure.us);
+        else
+            std::printf(" %12s", "-");
     if (row.figures.size() > 1) {
-        if (row.figures[0].us > 0) std::printf(" %7.3f", row.figures[0].us / row.last().us);
-        else std::printf(" %7s", "-");
+        if (row.figures[0].us > 0)
+            std::printf(" %7.3f", row.figures[0].us / row.last().us);
+        else
+            std::printf(" %7s", "-");
     }
-    if (row.c.mode == Mode::Host) std::printf("%33s", "");
+    if (row.c.mode == Mode::Host)
+        std::printf("%37s", "");
     else
-        std::printf(" %9.*f %-7s %5.1f%% %5.1f%%", row.c.product() ? 3 : 1, row.rate(), row.unit(),
-                    100 * row.gigabytes_per_second() / row.copy_rate, 100 * row.gigabytes_per_second() / row.stream_rate);
+        std::printf(" %9.*f %-7s %5.1f%% %5.1f%% %s", row.c.product() ? 3 : 1, row.rate(), row.unit(),
+                    100 * row.gigabytes_per_second() / row.copy_rate, 100 * row.gigabytes_per_second() / row.stream_rate,
+                    row.mix.c_str());
     std::printf("  %s", beside(row).c_str());
 }
 
@@ -92,7 +104,8 @@ void Report::add(const Row& row) {
     std::printf("\n");
     for (const Figure& figure : row.figures)
         if (!figure.left_out.empty())
-            std::printf("    %s: %s: %s\n", figure.failed ? "FAILED" : "left out", figure.library.c_str(), figure.left_out.c_str());
+            std::printf("    %s: %s: %s\n", figure.failed ? "FAILED" : "left out", figure.library.c_str(),
+                        figure.left_out.c_str());
     if (print_commands_) std::printf("    %s\n", command_of(row).c_str());
     std::fflush(stdout);
     rows_.push_back(row);

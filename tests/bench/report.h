@@ -7,11 +7,11 @@
 // One library's part of a row.
 struct Figure {
     std::string library, implementation = {};
-    double us = 0;             // a call
-    double us_with_query = 0;  // host rows: a query, then the call
-    int launches = 0;          // host rows: what a call puts on the stream
-    std::string left_out = {}; // why there are no figures
-    bool failed = false;       // left out by an error that is no answer to a question of support
+    double us = 0;              // a call
+    double us_with_query = 0;   // host rows: a query, then the call
+    int launches = 0;           // host rows: what a call puts on the stream
+    std::string left_out = {};  // why there are no figures
+    bool failed = false;        // left out by an error that is no answer to a question of support
 };
 
 struct Row {

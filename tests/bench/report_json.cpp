@@ -22,7 +22,8 @@ std::string number(double value) {
 // An object or a list, member by member.
 class Writer {
 public:
-    explicit Writer(const char* brackets, const char* separator = ", ") : end_(brackets[1]), text_(1, brackets[0]), separator_(separator) {}
+    explicit Writer(const char* brackets, const char* separator = ", ")
+        : end_(brackets[1]), text_(1, brackets[0]), separator_(separator) {}
     Writer& add(const std::string& json) {
         text_ += (text_.size() > 1 ? separator_ : "") + json;
         return *this;
@@ -53,7 +54,9 @@ std::string json_of(const Row& row, const std::string& command) {
         out.add("implementation", row.last().implementation).add("us", row.last().us);
         out.add_json("bytes", std::to_string(static_cast<long long>(row.work.bytes())));
         if (row.c.mode != Mode::Host) {
-            out.add("rate", row.rate()).add("unit", std::string(row.unit())).add("of_copy", row.gigabytes_per_second() / row.copy_rate);
+            out.add("rate", row.rate())
+                .add("unit", std::string(row.unit()))
+                .add("of_copy", row.gigabytes_per_second() / row.copy_rate);
             out.add("of_stream", row.gigabytes_per_second() / row.stream_rate).add("stream", row.mix);
         }
     }
@@ -68,7 +71,12 @@ std::string json_of(const Row& row, const std::string& command) {
 void Report::write_json(const std::string& path) const {
     Writer out("{}", ",\n "), libraries("[]"), streams("{}"), rows("[]", ",\n  ");
     for (const LibraryText& l : libraries_)
-        libraries.add(Writer("{}").add("library", l.name).add("version", l.version).add("build", l.build).add("context", l.context).done());
+        libraries.add(Writer("{}")
+                          .add("library", l.name)
+                          .add("version", l.version)
+                          .add("build", l.build)
+                          .add("context", l.context)
+                          .done());
     for (const auto& [mix, rate] : rates_.streams) streams.add(mix.c_str(), rate);
     for (const Row& row : rows_) rows.add(json_of(row, command_of(row)));
     out.add("command", command_).add("machine", machine_).add("date", date_).add("settings", settings_);

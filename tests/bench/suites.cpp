@@ -6,8 +6,8 @@
 namespace {
 
 // Every format, as it comes and with its other scalings.
-#define MXQ_BENCH_FORMATS                                                                                              \
-    "mxfp8_e4m3,mxfp8_e5m2,mxfp8_e4m3:32x32,mxfp8_e4m3:1x128,mxfp8_e4m3:128x128,mxfp6_e2m3,mxfp6_e3m2,mxfp4,"          \
+#define MXQ_BENCH_FORMATS                                                                                     \
+    "mxfp8_e4m3,mxfp8_e5m2,mxfp8_e4m3:32x32,mxfp8_e4m3:1x128,mxfp8_e4m3:128x128,mxfp6_e2m3,mxfp6_e3m2,mxfp4," \
     "nvfp4,nvfp4:16x16,fp8_e4m3,fp8_e4m3:row,fp8_e4m3:1x128,fp8_e4m3:128x128"
 // The products of a mixture of experts.
 #define MXQ_BENCH_EXPERTS "32768x2048x7168,32768x8192x5120"
@@ -23,7 +23,8 @@ const SuiteLine lines[] = {
      "--verb quantize --parts rowwise,columnwise,both --to nvfp4"
      " --option compute_amax,stochastic,hadamard,four_over_six_mae,four_over_six_mse"},
     {"formats", "",
-     "--verb quantize --parts rowwise,columnwise,both --to nvfp4:16x16 --option stochastic,four_over_six_mae,four_over_six_mse"},
+     "--verb quantize --parts rowwise,columnwise,both --to nvfp4:16x16 --option "
+     "stochastic,four_over_six_mae,four_over_six_mse"},
     {"formats", "", "--verb requantize --from mxfp8_e4m3 --to mxfp8_e4m3 --parts columnwise"},
     {"formats", "", "--verb requantize --from mxfp8_e4m3 --from-part columnwise --to mxfp8_e4m3 --parts rowwise"},
     {"formats", "", "--verb requantize --from mxfp8_e4m3 --to mxfp8_e4m3:128x128,mxfp4 --parts rowwise"},
@@ -103,20 +104,24 @@ const SuiteLine lines[] = {
     // What takes less than 50 us: replays over rotating operands.
     {"graph", "cuda", "--graph --verb quantize --to mxfp8_e4m3,nvfp4 --parts rowwise,both --shape " MXQ_BENCH_SMALL},
     {"graph", "cuda", "--graph --verb quantize --to fp8_e4m3:1x128,mxfp4 --parts rowwise --shape " MXQ_BENCH_SMALL},
-    {"graph", "cuda", "--graph --verb quantize --to mxfp8_e4m3 --parts rowwise --swizzled --groups 8 --shape 32x7168,512x7168"},
+    {"graph", "cuda",
+     "--graph --verb quantize --to mxfp8_e4m3 --parts rowwise --swizzled --groups 8 --shape 32x7168,512x7168"},
     {"graph", "cuda", "--graph --verb dequantize --from mxfp8_e4m3,nvfp4 --shape " MXQ_BENCH_SMALL},
     {"graph", "cuda", "--graph --verb requantize --parts columnwise --shape " MXQ_BENCH_SMALL},
     {"graph", "cuda", "--graph --verb amax --shape " MXQ_BENCH_SMALL},
     {"graph", "cuda", "--graph --verb pad_groups,unpad_groups --shape 32x7168,512x7168"},
     {"graph", "cuda", "--graph --verb swizzle_scales,unswizzle_scales --shape 512x7168,16384x7168"},
-    {"graph", "cuda", "--graph --verb gemm --a mxfp8_e4m3 --b mxfp8_e4m3,mxfp4 --size 1x7168x2048,16x7168x2048,128x7168x2048"},
-    {"graph", "cuda", "--graph --verb gemm --a bf16 --b mxfp8_e4m3,mxfp4,nvfp4 --size 1x7168x2048,16x7168x2048,128x7168x2048"},
+    {"graph", "cuda",
+     "--graph --verb gemm --a mxfp8_e4m3 --b mxfp8_e4m3,mxfp4 --size 1x7168x2048,16x7168x2048,128x7168x2048"},
+    {"graph", "cuda",
+     "--graph --verb gemm --a bf16 --b mxfp8_e4m3,mxfp4,nvfp4 --size 1x7168x2048,16x7168x2048,128x7168x2048"},
     {"graph", "cuda", "--graph --verb gemm --a bf16 --b bf16 --size 1x7168x2048,16x7168x2048,128x7168x2048"},
     {"graph", "cuda", "--graph --verb grouped_gemm --a mxfp8_e4m3,bf16 --b mxfp4 --size 64x2048x7168"},
 
     // What a call costs the host.
     {"host", "",
-     "--host --verb quantize,requantize,dequantize,amax,pad_groups,unpad_groups,swizzle_scales,unswizzle_scales,gemm,grouped_gemm"},
+     "--host --verb "
+     "quantize,requantize,dequantize,amax,pad_groups,unpad_groups,swizzle_scales,unswizzle_scales,gemm,grouped_gemm"},
 };
 
 }  // namespace
@@ -134,5 +139,6 @@ std::string suite_names() {
 }
 
 bool is_suite(const std::string& name) {
-    return name == "all" || std::any_of(std::begin(lines), std::end(lines), [&](const SuiteLine& line) { return name == line.suite; });
+    return name == "all" ||
+           std::any_of(std::begin(lines), std::end(lines), [&](const SuiteLine& line) { return name == line.suite; });
 }
