@@ -146,25 +146,21 @@ Operands Operands::make(Device& device, const Library& library, const Case& c) {
     return out;
 }
 
-double Operands::bytes(const Library& library) const {
-    double sum = bytes_written(library, first.description()).all() + bytes_written(library, second.description()).all();
-    if (d) sum += bytes_written(library, d->description()).all();
-    return sum;
-}
-
 Work work_of(const Library& library, const Case& c, const Operands& operands) {
     const Description &first = operands.first.description(), &second = operands.second.description();
     Work work;
     if (c.product()) {
         work.bytes_read = bytes_read(library, first).all() + bytes_read(library, second).all();
         work.bytes_written = bytes_written(library, operands.d->description()).all();
+        work.bytes_touched = work.bytes();
         work.operations = 2.0 * double(c.size.m) * double(c.size.n) * double(c.size.k);
         return work;
     }
     const Bytes in = bytes_read(library, first), out = bytes_written(library, second);
-    const bool scales_alone = !second.with_codes;
-    work.bytes_read = reads_of(c) * (scales_alone ? in.scales : in.all());
+    const double bytes_in = second.with_codes ? in.all() : in.scales;
+    work.bytes_read = reads_of(c) * bytes_in;
     work.bytes_written = c.verb == "amax" ? 0 : out.all();
+    work.bytes_touched = bytes_in + work.bytes_written;
     work.streams_written = second.has(MXQ_PART_ROWWISE) && second.has(MXQ_PART_COLUMNWISE) ? 2 : 1;
     return work;
 }

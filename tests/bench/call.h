@@ -8,6 +8,7 @@
 // What a case moves and computes, by the rule of README.md.
 struct Work {
     double bytes_read = 0, bytes_written = 0;
+    double bytes_touched = 0;  // each once
     int streams_written = 1;
     double operations = 0;  // of a product
     double bytes() const { return bytes_read + bytes_written; }
@@ -21,7 +22,6 @@ struct Operands {
 
     // Made by the library; any other can work on them.
     static Operands make(Device& device, const Library& library, const Case& c);
-    double bytes(const Library& library) const;  // of all its memory
 };
 
 Work work_of(const Library& library, const Case& c, const Operands& operands);

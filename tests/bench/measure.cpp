@@ -90,7 +90,8 @@ std::vector<Operands> operand_sets(Device& device, const Library& library, const
     std::vector<Operands> sets;
     sets.push_back(Operands::make(device, library, c));
     if (c.mode != Mode::Graph) return sets;
-    const double count = std::ceil(double(device.rotated_bytes()) / std::max(1.0, sets[0].bytes(library))) + 1;
+    const double count =
+        std::ceil(double(device.rotated_bytes()) / std::max(1.0, work_of(library, c, sets[0]).bytes_touched)) + 1;
     while (double(sets.size()) < std::min(count, most)) sets.push_back(Operands::make(device, library, c));
     return sets;
 }
