@@ -181,18 +181,22 @@ void read_conversion(Case& c, const Choice& choice) {
     c.shape_text = (c.shape.experts ? choice.at("experts") + "x" : "") + choice.at("shape");
     if (choice.count("option") && choice.at("option") != "none") c.options = split(choice.at("option"), '+');
     for (const std::string& option : c.options) choose("option", option, names);
+    if (c.verb == "dequantize" && c.parts == 3)
+        throw std::runtime_error("dequantize reads one part: --parts rowwise or columnwise");
 }
 
-// Names of formats without the scaling that is theirs anyway, so that a case has one command.
-Choice with_short_names(Choice choice) {
+// The choice as a case's one command has it: formats without the scaling that is theirs anyway, plain ones without parts.
+Choice canonical(const VerbRow& verb, Choice choice) {
     for (const char* operand : {"from", "to", "a", "b", "d"})
         if (const auto found = choice.find(operand); found != choice.end())
             found->second = text(parse_quantization(found->second));
+    if (!*verb.to && choice.count("from") && parse_quantization(choice.at("from")).format->plain())
+        choice["parts"] = "rowwise";
     return choice;
 }
 
-Case make_case(const VerbRow& verb, const Choice& long_names, bool cuda) {
-    const Choice choice = with_short_names(long_names);
+Case make_case(const VerbRow& verb, const Choice& given, bool cuda) {
+    const Choice choice = canonical(verb, given);
     Case c{};
     c.verb = verb.name;
     read_common(c, choice);

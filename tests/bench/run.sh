@@ -26,8 +26,7 @@ rows() { # count arguments...: as many rows, all of them with figures
         [ "$(grep -c '"of_copy"\|"us_with_query"' "$work/rows.json")" = "$count" ]
 }
 check "every conversion" rows 8 --verb $conversions --shape 48x160
-check "every conversion, in groups" rows 6 --shape 67x64 --groups 3 \
-    --verb quantize,requantize,dequantize,pad_groups,unpad_groups,swizzle_scales
+check "every conversion, in groups" rows 14 --verb $conversions --parts rowwise,columnwise --shape 67x64 --groups 3
 check "products, dense and grouped" rows 12 --verb gemm,grouped_gemm --transpose nt,nn,tn --size 32x64x96 --swizzled no,yes
 check "every format and option" rows 111 --suite formats --shape 64x128
 check "groups" rows 8 --suite groups --shape 70x64
@@ -48,6 +47,7 @@ check "an unknown option" refuses "no option --verbs" --verbs quantize
 check "an unknown suite" refuses "there are formats groups gemm" --suite all-of-it
 check "an unknown format" refuses "there are f32 f16" --verb quantize --to mxfp7
 check "a scaling that the format has not" refuses "nvfp4 has no scaling 1x32" --verb quantize --to nvfp4:1x32
+check "both parts to dequantize" refuses "reads one part" --verb dequantize --parts both
 check "a peer of a graph" refuses "in turns" --verb gemm --graph --peer bf16
 check "an option of another verb" refuses "--size means nothing" --verb quantize --size 1x1x1
 check "a library that is none" refuses "no/such" --verb amax --library no/such.so
@@ -56,7 +56,8 @@ check "--help" helps
 
 # A row's command alone gives the row again.
 reproduces() {
-    bench --verb $conversions,gemm,grouped_gemm --shape 16x64 --size 16x32x64 --scaling 32x32,1x16 --swizzled --host \
+    bench --verb $conversions,gemm,grouped_gemm --shape 160x64 --size 16x32x64 --scaling 32x32,1x16 --swizzled --host \
+        --parts columnwise --from-part columnwise --groups 3 --alignment 64x64 --transpose nn --d f32 \
         --json "$work/all.json" || return 1
     local commands=0 line
     while read -r line; do
