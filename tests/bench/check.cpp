@@ -6,9 +6,8 @@
 
 namespace {
 
-std::map<std::string, double> times_of(const std::string& path) {
+std::map<std::string, double> times_of(const Json& report) {
     std::map<std::string, double> times;
-    const Json report = read_json(path);
     for (const Json& row : report["rows"].list)
         if (row["us"].number > 0) times[row["reproduce"].text] = row["us"].number;
     return times;
@@ -20,9 +19,12 @@ bool fell(double before_us, double now_us, double percent) { return now_us <= 0 
 }  // namespace
 
 bool check_against(const std::string& path, const Report& report, double percent) {
-    const auto times = times_of(path);
+    const Json earlier = read_json(path);
+    const auto times = times_of(earlier);
     int compared = 0, fallen = 0;
     std::printf("\ncheck    against %s, falls of more than %g%%\n", path.c_str(), percent);
+    if (const std::string& machine = earlier["machine"].text; machine != report.machine())
+        std::printf("check    that is of another machine: %s\n", machine.c_str());
     for (const Row& row : report.rows()) {
         const auto before = times.find(report.command_of(row));
         if (before == times.end()) continue;

@@ -76,10 +76,12 @@ public:
     ~CudaDevice() override { cudaStreamDestroy(stream_); }
     std::string machine() override {
         int driver = 0, runtime = 0;
+        cudaDeviceProp properties{};
+        check_cuda(cudaGetDeviceProperties(&properties, 0));
         check_cuda(cudaDriverGetVersion(&driver));
         check_cuda(cudaRuntimeGetVersion(&runtime));
         const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
-        return "driver for CUDA " + version(driver) + ", runtime " + version(runtime);
+        return std::string(properties.name) + ", driver for CUDA " + version(driver) + ", runtime " + version(runtime);
     }
     void* stream() override { return stream_; }
     std::shared_ptr<void> allocate(size_t bytes) override {

@@ -42,12 +42,12 @@ Library::Library(std::string name, const Functions& functions, int32_t device_ty
     context_ = make(functions_.context_destroy, functions_.context_create, device_type, 0, options.get());
 }
 
-Library Library::open(const std::string& file, int32_t device_type, int threads) {
+Library Library::open(const std::string& name, const std::string& file, int32_t device_type, int threads) {
     void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);  // stays open: its contexts outlive any scope here
     if (!library) throw std::runtime_error(dlerror());
     if (!dlsym(library, "mxq_context_create"))
         throw std::runtime_error(file + " is no libmxq: it has no mxq_context_create");
-    return Library(file, functions_of(library), device_type, threads);
+    return Library(name, functions_of(library), device_type, threads);
 }
 
 void Library::check(mxq_status status) const {

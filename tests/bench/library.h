@@ -44,8 +44,8 @@ using Handle = std::unique_ptr<T, void (*)(T*)>;
 class Library {
 public:
     Library(std::string name, const Functions& functions, int32_t device_type, int threads);
-    // file: a path, or a name that the loader finds.
-    static Library open(const std::string& file, int32_t device_type, int threads);
+    // file: a path, or a name that the loader finds. name: as reports have it.
+    static Library open(const std::string& name, const std::string& file, int32_t device_type, int threads);
 
     const Functions* operator->() const { return &functions_; }
     mxq_context* context() const { return context_.get(); }

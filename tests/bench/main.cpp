@@ -1,5 +1,6 @@
 // mxq_bench: see its --help, and README.md beside this file.
 #include <cstdio>
+#include <filesystem>
 
 #include "check.h"
 #include "measure.h"
@@ -7,12 +8,20 @@
 
 namespace {
 
+// The library of this build, which lies where the build put it beside this program; else the one that the loader finds.
+std::string library_of_build() {
+    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
+    const std::filesystem::path file = program.parent_path() / MXQ_BENCH_LIBRARY;
+    return std::filesystem::exists(file) ? file : file.filename();
+}
+
 std::vector<Library> open_libraries(const Settings& settings) {
-    // Without a name, the library of this build: the loader finds it beside this program, as its run path says.
-    const std::vector<std::string> files =
-        settings.libraries.empty() ? std::vector<std::string>{"libmxq.so.0"} : settings.libraries;
     std::vector<Library> libraries;
-    for (const std::string& file : files) libraries.push_back(Library::open(file, settings.device_type(), settings.threads));
+    const auto open = [&](const std::string& name, const std::string& file) {
+        libraries.push_back(Library::open(name, file, settings.device_type(), settings.threads));
+    };
+    if (settings.libraries.empty()) open("this build", library_of_build());
+    for (const std::string& file : settings.libraries) open(file, file);
     return libraries;
 }
 

@@ -41,6 +41,7 @@ public:
     std::string command_of(const Row& row) const { return program_ + " " + row.c.command; }
     void write_json(const std::string& path) const;
     const std::vector<Row>& rows() const { return rows_; }
+    const std::string& machine() const { return machine_; }
     bool failed() const;  // whether a row has an error that is no answer to a question of support
 
 private:
