@@ -12,7 +12,8 @@ constexpr int32_t kOneScale = 0, kScale1x128 = 4, kScale128x128 = 5, kScalePerGr
 constexpr auto kAverageDepth = static_cast<cublasLtMatmulPreferenceAttributes_t>(13);
 constexpr auto kAverageRows = static_cast<cublasLtMatmulPreferenceAttributes_t>(14);
 constexpr auto kAverageColumns = static_cast<cublasLtMatmulPreferenceAttributes_t>(15);
-using GroupedLayoutCreate = cublasStatus_t(cublasLtMatrixLayout_t*, cudaDataType, int, const void*, const void*, const void*);
+using GroupedLayoutCreate = cublasStatus_t(cublasLtMatrixLayout_t*, cudaDataType, int, const void*, const void*,
+                                           const void*);
 
 struct Functions {
     decltype(&cublasLtCreate) create;
@@ -80,32 +81,34 @@ Owned<Handle> make(Create create, Destroy destroy, Arguments... arguments) {
 // D (n, m), column-major = w (k, n)^T x (k, m): the same bytes as ours, row-major.
 class BareCall {
 public:
-    BareCall(Backend& backend, const Operands& operands, Scales scales, const Size& size)
-        : backend_(backend),
+    BareCall(Device& device, const Library& library, const Operands& operands, Scales scales, const Size& size)
+        : device_(device),
           scales_(scales),
           size_(size),
           type_(scales == Scales::None ? CUDA_R_16BF : CUDA_R_8F_E4M3),
-          lt_(functions(mxq_context_cublaslt(backend.context()), size.groups > 0)),
+          groups_(operands.groups.get()),
+          lt_(functions(library->context_cublaslt(library.context()), groups_)),
           handle_(::make<cublasLtHandle_t>(lt_.create, lt_.destroy)),
-          workspace_(backend.allocate(kWorkspaceBytes)),
-          d_(backend.allocate(size_t(operands.d.bytes))) {
-        w_ = {operands.b.codes, operands.b.scales};
-        x_ = {operands.a.codes, operands.a.scales};
+          workspace_(device.allocate(kWorkspaceBytes)),
+          d_(device.allocate(size_t(bytes_written(library, operands.d->description()).all()))) {
+        w_ = {operands.second.codes(MXQ_PART_ROWWISE), operands.second.scales(MXQ_PART_ROWWISE)};
+        x_ = {operands.first.codes(MXQ_PART_ROWWISE), operands.first.scales(MXQ_PART_ROWWISE)};
         out_ = d_.get();
-        if (size.groups > 0) describe_groups();
-        else describe_matrices();
+        if (groups_)
+            describe_groups();
+        else
+            describe_matrices();
         describe_operation();
         choose();
     }
 
     void enqueue() const {
         static const float one = 1, zero = 0;
-        const bool grouped = size_.groups > 0;
-        const void* const alpha = grouped ? factors_ : &one;
-        const void* const beta = grouped ? factors_ + 1 : &zero;
+        const void* const alpha = groups_ ? factors_ : &one;
+        const void* const beta = groups_ ? factors_ + 1 : &zero;
         check(lt_.matmul(handle_.get(), operation_.get(), alpha, w_.codes, w_layout_.get(), x_.codes, x_layout_.get(), beta,
                          out_, d_layout_.get(), out_, d_layout_.get(), &algorithm_, workspace_.get(), kWorkspaceBytes,
-                         static_cast<cudaStream_t>(backend_.stream())),
+                         static_cast<cudaStream_t>(device_.stream())),
               "cublasLtMatmul");
     }
 
@@ -128,18 +131,18 @@ private:
     template <class T>
     T* on_device(const std::vector<T>& values) {
         if (values.empty()) return nullptr;
-        memory_.push_back(backend_.allocate(values.size() * sizeof(T)));
-        backend_.upload(memory_.back().get(), values.data(), values.size() * sizeof(T));
+        memory_.push_back(device_.allocate(values.size() * sizeof(T)));
+        device_.upload(memory_.back().get(), values.data(), values.size() * sizeof(T));
         return static_cast<T*>(memory_.back().get());
     }
 
     void describe_groups() {
-        const size_t count = size_t(size_.groups);
+        const size_t count = groups_->ends.size();
         const int64_t unit = scales_ == Scales::Wide ? 4 : 1;
         std::vector<int64_t> starts;
         std::vector<int32_t> rows;
         int64_t start = 0, before = 0;
-        for (int32_t end : ragged_ends(size_.m, size_.groups)) {
+        for (int32_t end : groups_->ends) {
             starts.push_back(start);
             rows.push_back(int32_t((end - before + unit - 1) / unit * unit));
             start += rows.back(), before = end;
@@ -148,7 +151,7 @@ private:
         const auto all = [&](int64_t value) { return on_device(std::vector<int32_t>(count, int32_t(value))); };
         int32_t *const m = on_device(rows), *const n = all(size_.n), *const k = all(size_.k);
         const auto layout = [&](cudaDataType type, int32_t* of_rows, int32_t* of_columns) {
-            return ::make<cublasLtMatrixLayout_t>(lt_.grouped_layout_create, lt_.layout_destroy, type, size_.groups, of_rows,
+            return ::make<cublasLtMatrixLayout_t>(lt_.grouped_layout_create, lt_.layout_destroy, type, int(count), of_rows,
                                                   of_columns, of_rows);
         };
         w_layout_ = layout(type_, k, n);
@@ -184,10 +187,10 @@ private:
     void describe_operation() {
         operation_ = ::make<cublasLtMatmulDesc_t>(lt_.desc_create, lt_.desc_destroy, CUBLAS_COMPUTE_32F, CUDA_R_32F);
         set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(CUBLAS_OP_T));
-        if (size_.groups > 0) set(CUBLASLT_MATMUL_DESC_POINTER_MODE, int32_t(CUBLASLT_POINTER_MODE_DEVICE));
+        if (groups_) set(CUBLASLT_MATMUL_DESC_POINTER_MODE, int32_t(CUBLASLT_POINTER_MODE_DEVICE));
         if (scales_ == Scales::None) return;
         const bool wide = scales_ == Scales::Wide;
-        const int32_t one = size_.groups > 0 ? kScalePerGroup : kOneScale;
+        const int32_t one = groups_ ? kScalePerGroup : kOneScale;
         set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, wide ? kScale128x128 : one);
         set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, wide ? kScale1x128 : one);
         set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, w_.scales);
@@ -201,12 +204,12 @@ private:
                   "cublasLtMatmulPreferenceSetAttribute");
         };
         prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-        if (size_.groups > 0) {
+        if (groups_) {
             for (auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
                 prefer(attribute, uint32_t(16));
             prefer(kAverageRows, size_.n);
-            prefer(kAverageColumns, size_.m / size_.groups);
+            prefer(kAverageColumns, size_.m / int64_t(groups_->ends.size()));
             prefer(kAverageDepth, size_.k);
         }
         cublasLtMatmulHeuristicResult_t result{};
@@ -218,10 +221,11 @@ private:
         algorithm_ = result.algo;
     }
 
-    Backend& backend_;
+    Device& device_;
     Scales scales_;
     Size size_;
     cudaDataType type_;
+    const Groups* groups_;
     Functions lt_;
     Owned<cublasLtHandle_t> handle_;
     std::shared_ptr<void> workspace_, d_;
@@ -236,7 +240,7 @@ private:
 
 }  // namespace
 
-Peer bare_cublaslt(Backend& backend, const Operands& operands, Scales scales, const Size& size) {
-    auto call = std::make_shared<BareCall>(backend, operands, scales, size);
-    return {"a bare call", [call] { call->enqueue(); }};
+Call bare_cublaslt(Device& device, const Library& library, const Operands& operands, Scales scales, const Size& size) {
+    auto call = std::make_shared<BareCall>(device, library, operands, scales, size);
+    return [call] { call->enqueue(); };
 }

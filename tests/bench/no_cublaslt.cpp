@@ -1,5 +1,5 @@
 #include "bare_cublaslt.h"
 
-Peer bare_cublaslt(Backend&, const Operands&, Scales, const Size&) {
+Call bare_cublaslt(Device&, const Library&, const Operands&, Scales, const Size&) {
     throw LeftOut("this benchmark was built without the CUDA toolkit");
 }

@@ -1,7 +1,7 @@
-#include "backend.h"
-
 #include <stdexcept>
 
-std::unique_ptr<Backend> cuda_backend() {
+#include "device.h"
+
+std::unique_ptr<Device> cuda_device(int, size_t) {
     throw std::runtime_error("this benchmark was built without the CUDA toolkit");
 }

@@ -1,0 +1,42 @@
+#include "device.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <thread>
+
+std::vector<double> Device::host_times_us(const std::vector<Call>& calls) {
+    constexpr int batch = 200;  // fewer launches than a stream's queue holds, beyond which the host would wait
+    using clock = std::chrono::steady_clock;
+    std::vector<std::vector<double>> times(calls.size());
+    for (int repeat = -1; repeat < repeats_; ++repeat)
+        for (size_t i = 0; i < calls.size(); ++i) {
+            const auto start = clock::now();
+            for (int n = 0; n < batch; ++n) calls[i]();
+            const double us = std::chrono::duration<double, std::micro>(clock::now() - start).count();
+            wait();
+            if (repeat >= 0) times[i].push_back(us / batch);
+        }
+    std::vector<double> medians;
+    for (auto& time : times) medians.push_back(median(std::move(time)));
+    return medians;
+}
+
+int usable_cores() {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : int(std::thread::hardware_concurrency());
+}
+
+std::vector<uint32_t> random_words(size_t bytes) {
+    std::mt19937 random(54321);
+    std::vector<uint32_t> words(bytes / sizeof(uint32_t));
+    std::generate(words.begin(), words.end(), random);
+    return words;
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}

@@ -1,0 +1,144 @@
+#include "suites.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace {
+
+// Every format, as it comes and with its other scalings.
+#define MXQ_BENCH_FORMATS                                                                                     \
+    "mxfp8_e4m3,mxfp8_e5m2,mxfp8_e4m3:32x32,mxfp8_e4m3:1x128,mxfp8_e4m3:128x128,mxfp6_e2m3,mxfp6_e3m2,mxfp4," \
+    "nvfp4,nvfp4:16x16,fp8_e4m3,fp8_e4m3:row,fp8_e4m3:1x128,fp8_e4m3:128x128"
+// The products of a mixture of experts.
+#define MXQ_BENCH_EXPERTS "32768x2048x7168,32768x8192x5120"
+// Shapes whose verbs take less than 50 us.
+#define MXQ_BENCH_SMALL "1x7168,32x7168,128x7168,512x7168,2048x7168"
+
+const SuiteLine lines[] = {
+    // Every format through quantize, dequantize, requantize and amax; the scale layouts.
+    {"formats", "", "--verb quantize --parts rowwise,columnwise,both --to " MXQ_BENCH_FORMATS},
+    {"formats", "", "--verb quantize --parts rowwise,columnwise,both --to fp8_e4m3 --option delayed"},
+    {"formats", "", "--verb dequantize --parts rowwise,columnwise --from " MXQ_BENCH_FORMATS},
+    {"formats", "",
+     "--verb quantize --parts rowwise,columnwise,both --to nvfp4"
+     " --option compute_amax,stochastic,hadamard,four_over_six_mae,four_over_six_mse"},
+    {"formats", "",
+     "--verb quantize --parts rowwise,columnwise,both --to nvfp4:16x16 --option "
+     "stochastic,four_over_six_mae,four_over_six_mse"},
+    {"formats", "", "--verb requantize --from mxfp8_e4m3 --to mxfp8_e4m3 --parts columnwise"},
+    {"formats", "", "--verb requantize --from mxfp8_e4m3 --from-part columnwise --to mxfp8_e4m3 --parts rowwise"},
+    {"formats", "", "--verb requantize --from mxfp8_e4m3 --to mxfp8_e4m3:128x128,mxfp4 --parts rowwise"},
+    {"formats", "", "--verb requantize --from nvfp4 --to mxfp8_e4m3 --parts columnwise"},
+    {"formats", "", "--verb amax --from bf16 --to nvfp4"},
+    {"formats", "", "--verb quantize --from f16,f32 --to mxfp8_e4m3 --parts rowwise"},
+    {"formats", "", "--verb dequantize --from mxfp8_e4m3 --to f32 --parts rowwise"},
+    {"formats", "", "--verb quantize --to mxfp8_e4m3 --parts rowwise,columnwise,both --swizzled"},
+    {"formats", "", "--verb swizzle_scales,unswizzle_scales --from mxfp8_e4m3"},
+
+    // Eight ragged groups: padded by a verb of its own, and in the same pass as quantize.
+    {"groups", "cuda", "--verb pad_groups,unpad_groups --shape 16384x7168,131072x7168,512x7168,4099x7171"},
+    {"groups", "cuda",
+     "--verb quantize --groups 8 --parts rowwise,columnwise,both --swizzled no,yes"
+     " --shape 16384x7168,131072x7168,512x7168,4099x7171"},
+    {"groups", "cpu", "--verb pad_groups,unpad_groups --shape 16384x7168,4099x7171"},
+    {"groups", "cpu",
+     "--verb quantize --groups 8 --parts rowwise,columnwise,both --swizzled no,yes --shape 16384x7168,4099x7171"},
+
+    // Products: the three of a training step, then forward products of other formats.
+    {"gemm", "cuda", "--verb gemm --transpose nt,nn,tn"},
+    {"gemm", "cuda", "--verb grouped_gemm --transpose nt,nn --size " MXQ_BENCH_EXPERTS},
+    {"gemm", "cuda", "--verb grouped_gemm --transpose tn --d f32 --size " MXQ_BENCH_EXPERTS},
+    {"gemm", "cuda", "--verb grouped_gemm --transpose nt,nn --groups 4 --size 32768x2048x7168"},
+    {"gemm", "cuda", "--verb grouped_gemm --transpose tn --d f32 --groups 4 --size 32768x2048x7168"},
+    {"gemm", "cuda", "--verb gemm --transpose nt,nn,tn --exact"},
+    {"gemm", "cuda", "--verb grouped_gemm --transpose nt,nn --exact --size " MXQ_BENCH_EXPERTS},
+    {"gemm", "cuda", "--verb grouped_gemm --transpose tn --d f32 --exact --size " MXQ_BENCH_EXPERTS},
+    {"gemm", "cuda", "--verb gemm --a mxfp8_e4m3 --b mxfp4"},
+    {"gemm", "cuda", "--verb gemm --a bf16 --b mxfp4,mxfp8_e4m3,nvfp4,bf16"},
+    {"gemm", "cuda", "--verb gemm --a mxfp4 --b mxfp4"},
+    {"gemm", "cuda", "--verb gemm --a mxfp6_e2m3 --b mxfp6_e3m2"},
+    {"gemm", "cuda", "--verb gemm --a nvfp4 --b nvfp4"},
+    {"gemm", "cuda", "--verb gemm --a fp8_e4m3 --b fp8_e4m3"},
+    {"gemm", "cuda", "--verb gemm --a fp8_e4m3:1x128 --b fp8_e4m3:128x128"},
+    {"gemm", "cpu", "--verb gemm --transpose nt,nn,tn --peer sgemm"},
+    {"gemm", "cpu", "--verb grouped_gemm --transpose nt,nn --groups 4 --size 2048x1024x1024 --peer sgemm"},
+    {"gemm", "cpu", "--verb grouped_gemm --transpose tn --d f32 --groups 4 --size 2048x1024x1024 --peer sgemm"},
+    {"gemm", "cpu", "--verb gemm --a mxfp8_e4m3 --b mxfp4 --peer sgemm"},
+    {"gemm", "cpu", "--verb gemm --a bf16 --b mxfp4,mxfp8_e4m3,nvfp4,bf16 --peer sgemm"},
+    {"gemm", "cpu", "--verb gemm --a nvfp4 --b nvfp4 --peer sgemm"},
+    {"gemm", "cpu", "--verb gemm --a fp8_e4m3 --b fp8_e4m3 --peer sgemm"},
+    {"gemm", "cpu", "--verb gemm --a fp8_e4m3:1x128 --b fp8_e4m3:128x128 --peer sgemm"},
+
+    // MX operands rebased to FP8, beside BF16 by the same cuBLASLt. Weights in 128x128 are kept so: no pass over them.
+    {"rebase", "cuda",
+     "--verb gemm --implementation cublaslt_rebase --peer bf16 --size " MXQ_BENCH_EXPERTS
+     " --a mxfp8_e4m3 --b mxfp8_e4m3:128x128,mxfp8_e4m3,mxfp8_e5m2,mxfp6_e2m3,mxfp4"},
+    {"rebase", "cuda",
+     "--verb gemm --implementation cublaslt_rebase --peer bf16 --size " MXQ_BENCH_EXPERTS
+     " --a mxfp8_e5m2 --b mxfp8_e4m3:128x128,mxfp8_e4m3"},
+    {"rebase", "cuda",
+     "--verb grouped_gemm --implementation cublaslt_grouped_rebase --peer bf16 --size " MXQ_BENCH_EXPERTS
+     " --a mxfp8_e4m3 --b mxfp8_e4m3:128x128,mxfp8_e4m3,mxfp8_e5m2,mxfp6_e2m3,mxfp4"},
+    {"rebase", "cuda",
+     "--verb grouped_gemm --implementation cublaslt_grouped_rebase --peer bf16 --size " MXQ_BENCH_EXPERTS
+     " --a mxfp8_e5m2 --b mxfp8_e4m3:128x128,mxfp8_e4m3"},
+
+    // What cuBLASLt takes as it is, beside a bare call of the same cuBLASLt.
+    {"cublaslt", "cuda",
+     "--verb gemm --implementation cublaslt --peer cublaslt --size 8192x8192x8192," MXQ_BENCH_EXPERTS " --a bf16 --b bf16"},
+    {"cublaslt", "cuda",
+     "--verb gemm --implementation cublaslt --peer cublaslt --size 8192x8192x8192," MXQ_BENCH_EXPERTS
+     " --a fp8_e4m3 --b fp8_e4m3"},
+    {"cublaslt", "cuda",
+     "--verb gemm --implementation cublaslt --peer cublaslt --size 8192x8192x8192," MXQ_BENCH_EXPERTS
+     " --a fp8_e4m3:1x128 --b fp8_e4m3:128x128 --swizzled yes,no"},
+    {"cublaslt", "cuda",
+     "--verb grouped_gemm --implementation cublaslt_grouped --peer cublaslt --size " MXQ_BENCH_EXPERTS " --a bf16 --b bf16"},
+    {"cublaslt", "cuda",
+     "--verb grouped_gemm --implementation cublaslt_grouped --peer cublaslt --size " MXQ_BENCH_EXPERTS
+     " --a fp8_e4m3 --b fp8_e4m3 --scope expert"},
+    {"cublaslt", "cuda",
+     "--verb grouped_gemm --implementation cublaslt_grouped --peer cublaslt --size " MXQ_BENCH_EXPERTS
+     " --a fp8_e4m3:1x128 --b fp8_e4m3:128x128 --swizzled yes,no --alignment 4x0"},
+
+    // What takes less than 50 us: replays over rotating operands.
+    {"graph", "cuda", "--graph --verb quantize --to mxfp8_e4m3,nvfp4 --parts rowwise,both --shape " MXQ_BENCH_SMALL},
+    {"graph", "cuda", "--graph --verb quantize --to fp8_e4m3:1x128,mxfp4 --parts rowwise --shape " MXQ_BENCH_SMALL},
+    {"graph", "cuda",
+     "--graph --verb quantize --to mxfp8_e4m3 --parts rowwise --swizzled --groups 8 --shape 32x7168,512x7168"},
+    {"graph", "cuda", "--graph --verb dequantize --from mxfp8_e4m3,nvfp4 --shape " MXQ_BENCH_SMALL},
+    {"graph", "cuda", "--graph --verb requantize --parts columnwise --shape " MXQ_BENCH_SMALL},
+    {"graph", "cuda", "--graph --verb amax --shape " MXQ_BENCH_SMALL},
+    {"graph", "cuda", "--graph --verb pad_groups,unpad_groups --shape 32x7168,512x7168"},
+    {"graph", "cuda", "--graph --verb swizzle_scales,unswizzle_scales --shape 512x7168,16384x7168"},
+    {"graph", "cuda",
+     "--graph --verb gemm --a mxfp8_e4m3 --b mxfp8_e4m3,mxfp4 --size 1x7168x2048,16x7168x2048,128x7168x2048"},
+    {"graph", "cuda",
+     "--graph --verb gemm --a bf16 --b mxfp8_e4m3,mxfp4,nvfp4 --size 1x7168x2048,16x7168x2048,128x7168x2048"},
+    {"graph", "cuda", "--graph --verb gemm --a bf16 --b bf16 --size 1x7168x2048,16x7168x2048,128x7168x2048"},
+    {"graph", "cuda", "--graph --verb grouped_gemm --a mxfp8_e4m3,bf16 --b mxfp4 --size 64x2048x7168"},
+
+    // What a call costs the host.
+    {"host", "",
+     "--host --verb "
+     "quantize,requantize,dequantize,amax,pad_groups,unpad_groups,swizzle_scales,unswizzle_scales,gemm,grouped_gemm"},
+};
+
+}  // namespace
+
+std::span<const SuiteLine> suite_lines() { return lines; }
+
+std::string suite_names() {
+    std::string names;
+    const char* last = "";
+    for (const SuiteLine& line : lines) {
+        if (std::strcmp(line.suite, last) != 0) names += std::string(line.suite) + " ";
+        last = line.suite;
+    }
+    return names + "all";
+}
+
+bool is_suite(const std::string& name) {
+    return name == "all" ||
+           std::any_of(std::begin(lines), std::end(lines), [&](const SuiteLine& line) { return name == line.suite; });
+}
