@@ -61,9 +61,9 @@ start() { # name command...: once fewer commands than cores are running
     run_one "$@" &
 }
 
-# Twice as many parts as cores, so that no core waits long for the last.
+# More parts than cores, so that no core waits long for the last; not many more, since each makes its contexts first.
 start_shards() { # program
-    local i count=$((2 * cores))
+    local i count=$((2 * cores < 32 ? 2 * cores : 32))
     for ((i = 1; i <= count; i++)); do
         start "$1 $i of $count" "$build/tests/$1" --shard "$i/$count" ${MXQ_SLOWEST:+-d yes}
     done
