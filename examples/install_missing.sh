@@ -54,11 +54,11 @@ install_missing() {
     fi
 }
 
-# The CMake argument that builds for the visible GPU alone; nothing where there is none.
-cuda_architecture_argument() {
+# The architecture of the visible GPU, as CMake writes it; nothing where there is none.
+gpu_architecture() {
     local capability
     capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -cd 0-9)
     [ -n "$capability" ] || return 0
     [ "$capability" = 90 ] && capability=90a # sm_90's tensor core instructions
-    echo "-DMXQ_CUDA_ARCHITECTURES=$capability-real"
+    echo "$capability-real"
 }

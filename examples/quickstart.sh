@@ -7,7 +7,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 install_missing build
 
 build=build/quickstart
-# shellcheck disable=SC2046  # no argument where there is no GPU
-cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DMXQ_CUDA=AUTO -DMXQ_EXAMPLES=ON -DMXQ_TESTS=OFF $(cuda_architecture_argument)
+architecture=$(gpu_architecture)
+if [ -n "$architecture" ]; then
+    cuda=(-DMXQ_CUDA=AUTO "-DMXQ_CUDA_ARCHITECTURES=$architecture")
+else
+    echo "No NVIDIA GPU is visible (nvidia-smi): building for the CPU alone, with MXQ_CUDA=OFF"
+    cuda=(-DMXQ_CUDA=OFF)
+fi
+cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DMXQ_EXAMPLES=ON -DMXQ_TESTS=OFF "${cuda[@]}"
 cmake --build "$build" --parallel "$(nproc)" --target moe_layer
 exec "$(find "$build" -type f -name moe_layer -perm -u+x | head -n 1)" "$@"

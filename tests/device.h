@@ -178,17 +178,24 @@ inline Device* cuda() {
 
 }  // namespace testing
 
-// A test that every device runs: one case each, with `device` in scope.
-#define MXQ_EACH_DEVICE_(function, name)                                                              \
-    static void function(testing::Device& device);                                                    \
-    TEST_CASE(name " · cpu", "[cpu]") { function(testing::cpu()); }                                   \
-    TEST_CASE(name " · cuda", "[cuda]") {                                                             \
-        if (!testing::cuda()) MXQ_SKIP("no CUDA device, or a build without CUDA");                    \
-        function(*testing::cuda());                                                                   \
-    }                                                                                                 \
+// A test of the CUDA device, with `device` in scope; skipped where there is none.
+#define MXQ_CUDA_DEVICE_(function, name)                                           \
+    static void function(testing::Device& device);                                 \
+    TEST_CASE(name " · cuda", "[cuda]") {                                          \
+        if (!testing::cuda()) MXQ_SKIP("no CUDA device, or a build without CUDA"); \
+        function(*testing::cuda());                                                \
+    }                                                                              \
     static void function([[maybe_unused]] testing::Device& device)
+
+// A test that every device runs: one case each, with `device` in scope.
+#define MXQ_EACH_DEVICE_(function, name)                            \
+    static void function(testing::Device& device);                  \
+    TEST_CASE(name " · cpu", "[cpu]") { function(testing::cpu()); } \
+    MXQ_CUDA_DEVICE_(function, name)
+
 #define MXQ_JOIN_(a, b) a##b
 #define MXQ_JOIN(a, b) MXQ_JOIN_(a, b)
+#define MXQ_CUDA_DEVICE(name) MXQ_CUDA_DEVICE_(MXQ_JOIN(cuda_device_, __LINE__), name)
 #define MXQ_EACH_DEVICE(name) MXQ_EACH_DEVICE_(MXQ_JOIN(each_device_, __LINE__), name)
 
 #endif

@@ -23,6 +23,7 @@
 #include "oracle_fp8.h"
 #include "oracle_mx.h"
 #include "oracle_nvfp4.h"
+#include "parallel.h"
 
 namespace oracle {
 
@@ -32,23 +33,27 @@ namespace oracle {
 inline Matrix quantize_matrix(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, Place place, float shared) {
     Tile tile = tile_of(spec.scaling);
     Grid grid = grid_of(tile, rows, cols);
-    Matrix out{rows, cols, Bytes(x.size()), {}, {}};
+    const auto tiles = static_cast<size_t>(grid.rows * grid.cols);
+    Matrix out{rows, cols, Bytes(x.size()), std::vector<uint32_t>(tiles), Floats(is_fp8(spec.format) ? tiles : 0)};
     Bytes random = spec.stochastic ? random_bytes(spec, rows, cols, place) : Bytes{};
-    for (int64_t r = 0; r < grid.rows; ++r)
+    const int64_t steps = 30 * cols * std::min(tile.height, rows);  // of a row of tiles
+    testing::parallel_for(grid.rows, steps, [&](int64_t r) {
         for (int64_t c = 0; c < grid.cols; ++c) {
+            const auto number = static_cast<size_t>(r * grid.cols + c);
             int64_t i = r ? r * tile.height : 0, j = c ? c * tile.width : 0, first = i * cols + j;
             Block block{x.data() + first, out.codes.data() + first, spec.stochastic ? random.data() + first : nullptr,
                         cols, std::min(tile.height, rows - i), std::min(tile.width, cols - j)};
             if (is_mx(spec.format)) {
-                out.scales.push_back(quantize_mx(spec, block));
+                out.scales[number] = quantize_mx(spec, block);
             } else if (spec.format == MXQ_FORMAT_NVFP4) {
-                out.scales.push_back(quantize_nvfp4(spec, block, shared, place.part == MXQ_PART_COLUMNWISE));
+                out.scales[number] = quantize_nvfp4(spec, block, shared, place.part == MXQ_PART_COLUMNWISE);
             } else {
-                out.amax.push_back(block.amax());
-                float s = spec.scaling == MXQ_SCALING_TENSOR ? shared : fp8_scale(spec, out.amax.back());
-                out.scales.push_back(quantize_fp8(spec, block, s));
+                out.amax[number] = block.amax();
+                float s = spec.scaling == MXQ_SCALING_TENSOR ? shared : fp8_scale(spec, out.amax[number]);
+                out.scales[number] = quantize_fp8(spec, block, s);
             }
         }
+    });
     return out;
 }
 
@@ -161,14 +166,15 @@ inline float decode(const Spec& spec, uint8_t code, uint32_t scale, float decode
 // Values of a (rows, cols) matrix of codes that lies there.
 inline Floats decode_matrix(const Spec& spec, const uint8_t* codes, const uint8_t* scales, const Placement& placement,
                             int64_t rows, int64_t cols, float decode_scale) {
-    Floats out;
-    out.reserve(static_cast<size_t>(rows * cols));
-    for (int64_t i = 0; i < rows; ++i)
+    Floats out(static_cast<size_t>(rows * cols));
+    testing::parallel_for(rows, 10 * cols, [&](int64_t i) {
+        const uint8_t* row = codes + placement.first_byte + i * placement.row_bytes;
         for (int64_t j = 0; j < cols; ++j) {
-            const uint8_t* row = codes + placement.first_byte + i * placement.row_bytes;
             uint8_t code = get_code(row, code_bits(spec.format), placement.first_code + j);
-            out.push_back(decode(spec, code, get_scale(spec.format, scales, placement.scale(i, j)), decode_scale));
+            out[static_cast<size_t>(i * cols + j)] =
+                decode(spec, code, get_scale(spec.format, scales, placement.scale(i, j)), decode_scale);
         }
+    });
     return out;
 }
 

@@ -44,7 +44,7 @@ struct Element {
 inline std::vector<Element> product(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t m, int64_t n,
                                     int64_t k, const float* previous = nullptr) {
     std::vector<Element> out(static_cast<size_t>(m * n));
-    for (int64_t i = 0; i < m; ++i)
+    testing::parallel_for(m, n * k, [&](int64_t i) {
         for (int64_t j = 0; j < n; ++j) {
             Element& e = out[static_cast<size_t>(i * n + j)];
             bool infinite = false;
@@ -65,6 +65,7 @@ inline std::vector<Element> product(const float* a, int64_t a_stride, const floa
                 e.magnitude += std::fabs(d);
             }
         }
+    });
     return out;
 }
 
@@ -151,13 +152,14 @@ inline Floats rebase_errors(const Spec& spec, const Bytes& scales, const Placeme
 // Adds to the bounds of product(a, ..., b, ...) what its operands may lose.
 inline void add_rebase_errors(std::vector<Element>& elements, const float* a, const float* a_errors, const float* b,
                               const float* b_errors, int64_t m, int64_t n, int64_t k) {
-    for (int64_t i = 0; i < m; ++i)
+    testing::parallel_for(m, n * k, [&](int64_t i) {
         for (int64_t j = 0; j < n; ++j)
             for (int64_t l = 0; l < k; ++l) {
                 const double x = a[i * k + l], y = b[j * k + l], x_error = a_errors[i * k + l], y_error = b_errors[j * k + l];
                 elements[static_cast<size_t>(i * n + j)].rebased +=
                     x_error * std::fabs(y) + std::fabs(x) * y_error + x_error * y_error;
             }
+    });
 }
 
 // c of the bound, by the name that a query gives; -1 for a name that the header does not have. `exact`: both operands are

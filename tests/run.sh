@@ -1,12 +1,24 @@
 #!/usr/bin/env bash
 # ./tests/run.sh [build-dir]
 # Installs what is missing to build (and only that), builds, runs every test, and ends with "N passed, N failed, N skipped".
-#   MXQ_BUILD_DIR=dir   take a tree that is already built: no installing, no building
-#   MXQ_CMAKE_ARGS      more arguments for cmake
+# Test programs run side by side, one for each core; the output of those that fail is shown at the end.
+#   MXQ_BUILD_DIR=dir         take a tree that is already built: no installing, no building
+#   MXQ_CMAKE_ARGS            more arguments for cmake
+#   MXQ_MORE_ARCHITECTURES    compile kernels for these too, such as 80-real
+#   MXQ_SLOWEST=N             also list the N cases that took longest
 set -u
 source=$(cd "$(dirname "$0")/.." && pwd)
 cd "$source" || exit 1
-passed=0 failed=0 skipped=0
+cores=$(nproc)
+# shellcheck source=/dev/null
+. examples/install_missing.sh
+
+# The visible GPU's architecture; where there is none, one that proves that kernels compile.
+architectures() {
+    local first
+    first=$(gpu_architecture)
+    printf '%s\n' "${first:-90a-real}" ${MXQ_MORE_ARCHITECTURES:-} | sort -u | paste -sd ';'
+}
 
 if [ -n "${MXQ_BUILD_DIR:-}" ]; then
     build=$(cd "$MXQ_BUILD_DIR" && pwd) || exit 1
@@ -15,70 +27,110 @@ if [ -n "${MXQ_BUILD_DIR:-}" ]; then
     export MXQ_TEST_DATA_DIR=$source/tests/data MXQ_TEST_HEADER=$source/include/mxq/mxq.h
 else
     build=${1:-build/tests}
-    # shellcheck source=/dev/null
-    . examples/install_missing.sh
-    architecture=$(command -v cuda_architecture_argument >/dev/null && cuda_architecture_argument)
-    # Without a GPU no kernel runs: that they compile shows on the oldest architecture and on a late one.
-    : "${architecture:=-DMXQ_CUDA_ARCHITECTURES=80-real;90a-real}"
     # shellcheck disable=SC2086  # words are meant to split
     install_missing tests &&
-        cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DMXQ_TESTS=ON -DMXQ_EXAMPLES=ON $architecture ${MXQ_CMAKE_ARGS:-} &&
-        cmake --build "$build" --parallel "$(nproc)" || {
+        cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DMXQ_TESTS=ON -DMXQ_EXAMPLES=ON \
+            "-DMXQ_CUDA_ARCHITECTURES=$(architectures)" ${MXQ_CMAKE_ARGS:-} &&
+        cmake --build "$build" --parallel "$cores" || {
         echo "The build failed."
         echo "0 passed, 1 failed, 0 skipped"
         exit 1
     }
 fi
 
-log=$(mktemp) || exit 1
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d) || exit 1
+trap 'rm -rf "$logs"' EXIT
+trap 'trap "" TERM; kill 0; exit 130' INT # what runs in the background does not hear of Ctrl-C
 
-add() { # passed failed skipped
-    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
-}
+# ---- Running ---------------------------------------------------------------------------------------------------------
 
-counted() { # name command...: the command's last line has the counts; no such line, or an exit code without a failure, is one
-    local name=$1 code line
+# Runs a command that writes what it has to say to $logs/name and its exit code to $logs/name.code.
+run_one() { # name command...
+    local name=$1 code begin=$SECONDS
     shift
-    echo "== $name"
-    "$@" 2>&1 | tee "$log"
+    "$@" >"$logs/$name" 2>&1 </dev/null
+    code=$?
+    echo "$code" >"$logs/$name.code"
+    echo "$name: $(tail -n 1 "$logs/$name") ($((SECONDS - begin)) s)"
+}
+
+names=()
+start() { # name command...: once fewer commands than cores are running
+    while [ "$(jobs -rp | wc -l)" -ge "$cores" ]; do wait -n; done
+    names+=("$1")
+    run_one "$@" &
+}
+
+# More parts than cores, so that no core waits long for the last; not many more, since each makes its contexts first.
+start_shards() { # program
+    local i count=$((2 * cores < 32 ? 2 * cores : 32))
+    for ((i = 1; i <= count; i++)); do
+        start "$1 $i of $count" "$build/tests/$1" --shard "$i/$count" ${MXQ_SLOWEST:+-d yes}
+    done
+}
+
+moe_layer() { # device
+    local program code
+    program=$(find "$build/examples" -name moe_layer -type f -perm -u+x 2>/dev/null | head -n 1)
+    if [ -z "$program" ]; then
+        echo "skip  moe_layer: not in this build"
+        echo "0 passed, 0 failed, 1 skipped"
+        return
+    fi
+    "$program" --device "$1" --data tests/data/moe.safetensors --check 2>&1 | tee "$logs/moe_layer_$1"
     code=${PIPESTATUS[0]}
-    line=$(tail -n 1 "$log")
-    if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
-        add "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" "${BASH_REMATCH[3]}"
-        if [ "$code" != 0 ] && [ "${BASH_REMATCH[2]}" = 0 ]; then
-            echo "FAIL  $name: exit code $code"
-            add 0 1 0
-        fi
+    if [ "$code" = 0 ]; then
+        echo "1 passed, 0 failed, 0 skipped"
+    elif [ "$1" = cuda ] && grep -q NO_DEVICE "$logs/moe_layer_$1"; then
+        echo "0 passed, 0 failed, 1 skipped"
     else
-        echo "FAIL  $name: exit code $code and no line of counts"
-        add 0 1 0
+        echo "0 passed, 1 failed, 0 skipped"
+        return 1
     fi
 }
 
-for name in mxq_tests mxq_unit_tests mxq_fault_test mxq_graph_test mxq_cuda_error_test; do
-    counted "$name" "$build/tests/$name"
+start consumers ./tests/consumers/run.sh "$build" # takes longest: it builds
+start_shards mxq_tests
+start_shards mxq_unit_tests
+for name in mxq_fault_test mxq_graph_test mxq_cuda_error_test; do
+    start "$name" "$build/tests/$name" ${MXQ_SLOWEST:+-d yes}
 done
-counted tools ./tests/tools/run.sh "$build"
-counted consumers ./tests/consumers/run.sh "$build"
+start tools ./tests/tools/run.sh "$build"
+[ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
+start "moe_layer on cpu" moe_layer cpu
+start "moe_layer on cuda" moe_layer cuda
+wait
 
-moe_layer=$(find "$build/examples" -name moe_layer -type f -perm -u+x 2>/dev/null | head -n 1)
-for device in cpu cuda; do
-    echo "== moe_layer --device $device --check"
-    if [ -z "$moe_layer" ]; then
-        echo "skip  moe_layer: not in this build"
-        add 0 0 1
-    elif (set -o pipefail && "$moe_layer" --device "$device" --data "$source/tests/data/moe.safetensors" --check 2>&1 | tee "$log"); then
-        add 1 0 0
-    elif [ "$device" = cuda ] && grep -q NO_DEVICE "$log"; then
-        echo "skip  moe_layer: no CUDA device"
-        add 0 0 1
+# ---- Counting --------------------------------------------------------------------------------------------------------
+
+passed=0 failed=0 skipped=0
+
+# Adds the counts of a log's last line. No such line, or an exit code without a failure, is a failure.
+count() { # name
+    local code line passes=0 failures=0 skips=0
+    code=$(cat "$logs/$1.code" 2>/dev/null)
+    line=$(tail -n 1 "$logs/$1")
+    if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
+        passes=${BASH_REMATCH[1]} failures=${BASH_REMATCH[2]} skips=${BASH_REMATCH[3]}
     else
-        echo "FAIL  moe_layer --device $device --check"
-        add 0 1 0
+        line=""
     fi
-done
+    if [ "$failures" = 0 ] && { [ "$code" != 0 ] || [ -z "$line" ]; }; then
+        failures=1
+        echo "FAIL  $1: exit code $code${line:- and no line of counts}" >>"$logs/$1"
+    fi
+    passed=$((passed + passes)) failed=$((failed + failures)) skipped=$((skipped + skips))
+    [ "$failures" = 0 ]
+}
 
+echo
+for name in "${names[@]}"; do
+    count "$name" || { echo "== $name" && cat "$logs/$name"; }
+done
+if [ -n "${MXQ_SLOWEST:-}" ]; then
+    echo "== the slowest"
+    cat "$logs"/mxq_* | grep -E '^[0-9.]+ s: ' | sort -rn | head -n "$MXQ_SLOWEST"
+fi
 echo
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

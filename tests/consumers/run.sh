@@ -20,11 +20,11 @@ check "cmake --install" cmake --install "$build" --prefix "$prefix"
 library=$(find "$prefix" -name libmxq.so.0 | head -n 1)
 library_dir=$(dirname "${library:-$prefix/none}")
 
-find_package() {
-    cmake -S "$here/program" -B "$work/package" -DCMAKE_PREFIX_PATH="$prefix" && cmake --build "$work/package" &&
+find_package() { # prefix
+    cmake --fresh -S "$here/program" -B "$work/package" -DCMAKE_PREFIX_PATH="$1" && cmake --build "$work/package" &&
         "$work/package/consumer"
 }
-check "a C program through find_package(mxq)" find_package
+check "a C program through find_package(mxq)" find_package "$prefix"
 
 # The first program of README.md prints what README.md says that it prints.
 readme() {
@@ -49,9 +49,24 @@ else
     skip "a C program through pkg-config" "pkg-config is not here"
 fi
 
-embedded() {
-    cmake -S "$here/embed" -B "$work/embed" -DMXQ_SOURCE="$source" -DCMAKE_BUILD_TYPE=Release &&
-        cmake --build "$work/embed" --parallel && "$work/embed/consumer"
+# The lines of README.md that build and install, on a machine that has no Catch2; for the CPU alone, which is faster.
+readme_installs() {
+    sed -n '/^## Building and linking/,/^CMake/s/^    cmake/cmake/p' "$source/README.md" |
+        sed -e "1s|\$| -DMXQ_CUDA=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON|" -e "s| build\b| '$work/readme-build'|" \
+            -e "s|/usr/local|'$work/readme-prefix'|" >"$work/lines" &&
+        cat "$work/lines" && [ "$(wc -l <"$work/lines")" = 3 ] && (cd "$source" && bash -e "$work/lines") &&
+        "$work/readme-prefix/bin/mxq-info" && find_package "$work/readme-prefix"
+}
+check "README.md's lines build and install without Catch2" readme_installs
+refuses_tests() { # where Catch2 is missing, and says what to do
+    ! cmake -S "$source" -B "$work/refused" -DMXQ_CUDA=OFF -DMXQ_TESTS=ON -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON 2>"$work/error" &&
+        cat "$work/error" && grep -q "MXQ_TESTS=ON, but Catch2 was not found" "$work/error" && grep -q "MXQ_TESTS=OFF" "$work/error"
+}
+check "MXQ_TESTS=ON without Catch2 is refused" refuses_tests
+
+embedded() { # in a debug build, which compiles fastest
+    cmake -S "$here/embed" -B "$work/embed" -DMXQ_SOURCE="$source" -DCMAKE_BUILD_TYPE=Debug &&
+        cmake --build "$work/embed" --parallel "$(nproc)" && "$work/embed/consumer"
 }
 check "embedded with add_subdirectory" embedded
 nothing_installed() { cmake --install "$work/embed" --prefix "$work/none" && [ -z "$(find "$work/none" -type f 2>/dev/null)" ]; }

@@ -1,6 +1,6 @@
 // Products that cublaslt and cublaslt_grouped take on a chip that is here, by name, against the oracle: every kind of fp32
-// scales, their layouts, transposes, ragged and empty groups, padding. Where there is no such library or chip, and on the CPU,
-// the best implementation runs the same cases.
+// scales, their layouts, transposes, ragged and empty groups, padding. Where there is no such library or chip, the device's best
+// implementation runs the same cases.
 #include "../formats.h"
 #include "../verbs/product.h"
 
@@ -107,7 +107,7 @@ const Pair dense_pairs[] = {
 
 }  // namespace
 
-MXQ_EACH_DEVICE("cublaslt products: every kind of scales and transpose") {
+MXQ_CUDA_DEVICE("cublaslt products: every kind of scales and transpose") {
     const int64_t sizes[][3] = {{128, 192, 512}, {36, 64, 400}, {132, 128, 288}, {8, 144, 1040}, {4, 16, 128}};
     const char* const wanted_name = expected(device, "cublaslt", 1209);
     int ran = 0;
@@ -163,7 +163,7 @@ const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511}, {0, 512}, {1, 2
 
 }  // namespace
 
-MXQ_EACH_DEVICE("cublaslt products: groups of rows") {
+MXQ_CUDA_DEVICE("cublaslt products: groups of rows") {
     const char* const wanted_name = expected(device, "cublaslt_grouped", 1307);
     const int64_t rows = 512, n = 64;
     int ran = 0;
@@ -218,7 +218,7 @@ MXQ_EACH_DEVICE("cublaslt products: groups of rows") {
     CHECK(ran == 5 * (2 + 2 * 2 + 5 * 4));
 }
 
-MXQ_EACH_DEVICE("cublaslt products: groups along the contraction") {
+MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction") {
     const char* const wanted_name = expected(device, "cublaslt_grouped", 1307);
     const int64_t m = 132, n = 96, rows = 512;
     int ran = 0;

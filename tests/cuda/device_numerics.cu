@@ -2,6 +2,7 @@
 // host makes each once more and compares. Whichever way a device has is run: programs, or Blackwell's instructions. Compiled
 // twice, the second time with the toolkit's conversions everywhere (MXQ_TEST_SMALL_FLOATS), so that what stands around those
 // instructions runs on every device.
+#include "../parallel.h"
 #include "device_numerics.h"
 
 #include "numerics/bf16_codes.h"
@@ -359,10 +360,25 @@ struct Results {
             run_cases<Check><<<(count + 255) / 256, 256>>>(first, count, device);
             check(cudaGetLastError());
             check(cudaMemcpy(host.data(), device, count * sizeof(uint64_t), cudaMemcpyDeviceToHost));
-            for (uint32_t i = 0; i < count; ++i, ++outcome.ran)
-                if (host[i] != Check::host(first + i) && outcome.wrong++ == 0) outcome.first_wrong = first + i;
+            compare<Check>(first, count, outcome);
         }
         outcomes.push_back(outcome);
+    }
+
+    template <class Check>
+    void compare(uint32_t first, uint32_t count, testing::NumericsOutcome& outcome) const {
+        constexpr uint32_t slice = 1 << 16;
+        std::mutex mutex;
+        testing::parallel_for((count + slice - 1) / slice, 10 * slice, [&](int64_t number) {
+            const uint32_t begin = uint32_t(number) * slice, end = std::min(begin + slice, count);
+            uint64_t wrong = 0, first_wrong = 0;
+            for (uint32_t i = begin; i < end; ++i)
+                if (host[i] != Check::host(first + i) && wrong++ == 0) first_wrong = first + i;
+            const std::lock_guard lock(mutex);
+            if (wrong && (!outcome.wrong || first_wrong < outcome.first_wrong)) outcome.first_wrong = first_wrong;
+            outcome.wrong += wrong;
+            outcome.ran += end - begin;
+        });
     }
 
     template <class E>

@@ -1,6 +1,6 @@
 // Products of MX operands through cublaslt_rebase and cublaslt_grouped_rebase, by name where there is such a library and chip:
-// the bound for every element, and how close D comes to the exact product on three kinds of data. Elsewhere the best
-// implementation runs the same cases.
+// the bound for every element, and how close D comes to the exact product on three kinds of data. Elsewhere the
+// device's best implementation runs the same cases.
 #include "../formats.h"
 #include "../verbs/product.h"
 
@@ -149,7 +149,7 @@ const int32_t scalings[] = {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_1X1
 
 }  // namespace
 
-MXQ_EACH_DEVICE("rebase products: the bound and the distance to the exact product") {
+MXQ_CUDA_DEVICE("rebase products: the bound and the distance to the exact product") {
     const char* const wanted = expected(device, "cublaslt_rebase", 1209);
     const int64_t sizes[][3] = {{128, 128, 1024}, {66, 80, 608}};  // the second: rows and blocks that are not whole
     int ran = 0;
@@ -180,7 +180,7 @@ MXQ_EACH_DEVICE("rebase products: the bound and the distance to the exact produc
     CHECK(ran == 3 * 6 * 2 * 3);
 }
 
-MXQ_EACH_DEVICE("rebase products: coarser scales, 16-bit D, accumulation") {
+MXQ_CUDA_DEVICE("rebase products: coarser scales, 16-bit D, accumulation") {
     const char* const wanted = expected(device, "cublaslt_rebase", 1209);
     const int64_t m = 132, n = 144, k = 512;
     int ran = 0;
@@ -216,7 +216,7 @@ const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511}, {0, 512}, {1, 2
 
 }  // namespace
 
-MXQ_EACH_DEVICE("rebase products: groups of rows") {
+MXQ_CUDA_DEVICE("rebase products: groups of rows") {
     const char* const wanted = expected(device, "cublaslt_grouped_rebase", 1307);
     const int64_t rows = 512, n = 64;
     int ran = 0;
@@ -271,7 +271,7 @@ MXQ_EACH_DEVICE("rebase products: groups of rows") {
     CHECK(ran == 6 * 5 * 4);
 }
 
-MXQ_EACH_DEVICE("rebase products: groups along the contraction") {
+MXQ_CUDA_DEVICE("rebase products: groups along the contraction") {
     const char* const wanted = expected(device, "cublaslt_grouped_rebase", 1307);
     const int64_t m = 132, n = 96, rows = 512;
     int ran = 0;
@@ -312,9 +312,7 @@ MXQ_EACH_DEVICE("rebase products: groups along the contraction") {
     CHECK(ran == 6 * 5 * 2);
 }
 
-TEST_CASE("rebase products: exact products are asked for · cuda", "[cuda]") {
-    if (!testing::cuda()) MXQ_SKIP("no CUDA device, or a build without CUDA");
-    testing::Device& device = *testing::cuda();
+MXQ_CUDA_DEVICE("rebase products: exact products are asked for") {
     const char* const wanted = expected(device, "cublaslt_rebase", 1209);
     if (!wanted) MXQ_SKIP("no chip and library that rebase");
     const auto spec = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);

@@ -116,7 +116,7 @@ TEST_CASE("MXQ_IMPL: forces the verbs that it names, options go before it") {
     ok(create_forced("gemm:mma_bf16", declined));
     ok(small.quantize(declined));
     MXQ_REFUSED(small.multiply(declined), MXQ_STATUS_UNSUPPORTED, "mxq_gemm: MXQ_IMPL asks for", "(mma_bf16: ", "CUDA", "unset");
-    MXQ_REFUSED(mxq_gemm_query(declined, nullptr, small.q, small.q, small.d, plan.out()), MXQ_STATUS_UNSUPPORTED, "MXQ_IMPL", "mma_bf16");
+    MXQ_REFUSED(mxq_gemm_query(declined, nullptr, small.q, small.q, small.d, nullptr), MXQ_STATUS_UNSUPPORTED, "MXQ_IMPL", "mma_bf16");
     CHECK(small.sums[0] == -1);
     auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, "cpu");
     CHECK(reason(small.multiply_plan(declined, options)) == "asked for by options.implementation");

@@ -144,20 +144,24 @@ MXQ_EACH_DEVICE("swizzle formats: there and back, grouped and not") {
                     auto compact = testing::make_tensor(spec, dims, false), swizzled = testing::make_tensor(spec, dims, true);
                     testing::DeviceEnds ends(device, groups.ends);
                     if (grouped) ends.set(compact, groups), ends.set(swizzled, groups);
+                    std::vector<int32_t> declared;
+                    std::vector<oracle::GroupedPart> stored[2];  // compact, swizzled
+                    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+                        if (!(parts & part)) continue;
+                        declared.push_back(part);
+                        for (bool in_tiles : {false, true})
+                            stored[in_tiles].push_back(grouped ? oracle::quantize_groups(spec, x, rows, cols, groups, part, in_tiles)
+                                                               : testing::all_written(oracle::quantize(spec, x, dims.shape(), part, in_tiles)));
+                    }
                     for (bool to_swizzled : {true, false}) {
                         std::vector<std::unique_ptr<Buffer>> inputs, outputs;
                         std::vector<oracle::Bytes> expected;
-                        for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
-                            if (!(parts & part)) continue;
-                            auto make = [&](bool in_tiles) {
-                                return grouped ? oracle::quantize_groups(spec, x, rows, cols, groups, part, in_tiles)
-                                               : testing::all_written(oracle::quantize(spec, x, dims.shape(), part, in_tiles));
-                            };
-                            inputs.push_back(std::make_unique<Buffer>(device, make(!to_swizzled).on(oracle::untouchable).scales));
-                            expected.push_back(make(to_swizzled).on(testing::poison).scales);
+                        for (size_t i = 0; i < declared.size(); ++i) {
+                            inputs.push_back(std::make_unique<Buffer>(device, stored[!to_swizzled][i].on(oracle::untouchable).scales));
+                            expected.push_back(stored[to_swizzled][i].on(testing::poison).scales);
                             outputs.push_back(std::make_unique<Buffer>(device, expected.back().size()));
-                            ok(mxq_tensor_set_part(to_swizzled ? compact : swizzled, part, nullptr, 0, inputs.back()->data(), inputs.back()->bytes()));
-                            ok(mxq_tensor_set_part(to_swizzled ? swizzled : compact, part, nullptr, 0, outputs.back()->data(), outputs.back()->bytes()));
+                            ok(mxq_tensor_set_part(to_swizzled ? compact : swizzled, declared[i], nullptr, 0, inputs.back()->data(), inputs.back()->bytes()));
+                            ok(mxq_tensor_set_part(to_swizzled ? swizzled : compact, declared[i], nullptr, 0, outputs.back()->data(), outputs.back()->bytes()));
                         }
                         if (to_swizzled) testing::run(device, mxq_swizzle_scales, mxq_swizzle_scales_query, nullptr, compact, swizzled);
                         else testing::run(device, mxq_unswizzle_scales, mxq_unswizzle_scales_query, nullptr, swizzled, compact);

@@ -247,61 +247,6 @@ MXQ_EACH_DEVICE("quantize: every 16-bit input, rowwise and columnwise") {
     CHECK(ran == 2 * 3 * 2 * 4 * 2);
 }
 
-// Scaling every value by a power of two moves the scales by that power and leaves the codes, where nothing underflows.
-MXQ_EACH_DEVICE("quantize: a power of two moves only the scale") {
-    testing::Dims dims{std::nullopt, 65, 97};
-    int ran = 0;
-    for (int32_t rounding : cases::roundings)
-        for (int shift : {-60, -1, 1, 7, 80}) {
-            oracle::Spec spec;
-            spec.rounding = rounding;
-            oracle::Floats x = cases::values(cases::Values::normal, dims.shape().count(), 11);
-            oracle::Bytes codes, scales;
-            for (int pass = 0; pass < 2; ++pass) {
-                auto in = testing::make_tensor(MXQ_FORMAT_F32, dims);
-                auto out = testing::make_quantized(spec, dims, false);
-                Buffer data(device, oracle::store(MXQ_FORMAT_F32, x));
-                testing::PartBuffers part(device, out, MXQ_PART_ROWWISE);
-                ok(mxq_tensor_set_data(in, data.data(), data.bytes()));
-                ok(mxq_quantize(device.context, testing::quantize_options(spec), in, out, nullptr, 0, nullptr));
-                if (pass == 1) {
-                    for (auto& scale : scales) scale = static_cast<uint8_t>(scale + shift);
-                    CHECK(testing::difference(part.scales->read(), scales) == "");
-                    CHECK(testing::difference(part.codes->read(), codes) == "");
-                    ++ran;
-                }
-                scales = part.scales->read();
-                codes = part.codes->read();
-                for (float& value : x) value = std::ldexp(value, shift);
-            }
-        }
-    CHECK(ran == 20);
-}
-
-// columnwise(x) is rowwise(transpose of x).
-MXQ_EACH_DEVICE("quantize: columnwise is rowwise of the transpose") {
-    int ran = 0;
-    for (int32_t scaling : cases::scalings)
-        for (bool swizzled : {false, true}) {
-            const int64_t rows = 131, cols = 71;
-            oracle::Spec spec;
-            spec.scaling = scaling;
-            oracle::Floats x = cases::values(cases::Values::wide, rows * cols, 3), turned = oracle::transposed(x.data(), rows, cols);
-            auto run = [&](const oracle::Floats& values, int64_t r, int64_t c, int32_t which) {
-                auto in = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, r, c});
-                auto out = testing::make_quantized(spec, {std::nullopt, r, c}, swizzled);
-                Buffer data(device, oracle::store(MXQ_FORMAT_F32, values));
-                testing::PartBuffers part(device, out, which);
-                ok(mxq_tensor_set_data(in, data.data(), data.bytes()));
-                ok(mxq_quantize(device.context, nullptr, in, out, nullptr, 0, nullptr));
-                return std::pair(part.codes->read(), part.scales->read());
-            };
-            CHECK(run(x, rows, cols, MXQ_PART_COLUMNWISE) == run(turned, cols, rows, MXQ_PART_ROWWISE));
-            ++ran;
-        }
-    CHECK(ran == 4);
-}
-
 #if defined(__SSE2__)
 // A host that flushes subnormals or rounds another way gets the same bytes, and its own settings back.
 TEST_CASE("quantize: the caller's floating-point environment changes nothing", "[cpu]") {

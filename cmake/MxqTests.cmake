@@ -1,0 +1,15 @@
+# Decides once whether the tests are built, and says so where it is not what was asked for.
+if(MXQ_TESTS STREQUAL "AUTO" AND NOT PROJECT_IS_TOP_LEVEL)
+  set(MXQ_TESTS OFF)
+elseif(MXQ_TESTS)
+  find_package(Catch2 QUIET)
+  if(Catch2_FOUND)
+    set(MXQ_TESTS ON)
+  elseif(MXQ_TESTS STREQUAL "AUTO")
+    set(MXQ_TESTS OFF)
+    message(STATUS "libmxq: no tests and no mxq_bench (Catch2 was not found)")
+  else()
+    message(FATAL_ERROR "libmxq: MXQ_TESTS=${MXQ_TESTS}, but Catch2 was not found. Install it (Debian and Ubuntu: catch2), "
+                        "say where it is with -DCatch2_DIR=<folder of Catch2Config.cmake>, or build with -DMXQ_TESTS=OFF")
+  endif()
+endif()
