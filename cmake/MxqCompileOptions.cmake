@@ -13,3 +13,12 @@ if(MXQ_SANITIZE)
     $<$<COMPILE_LANGUAGE:CXX,C>:-fsanitize=${MXQ_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(mxq_compile_options INTERFACE -fsanitize=${MXQ_SANITIZE})
 endif()
+
+# Kernels for one chip are written for its registers and pipelines: what ptxas reports of spills, of an ignored setmaxnreg and
+# of serialised wgmma fails the build of a target given to this.
+set(MXQ_REFUSE_SLOW_CODE ${CMAKE_CURRENT_LIST_DIR}/refuse_slow_code.sh)
+function(mxq_refuse_slow_code target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills,--warning-as-error>)
+  set_target_properties(${target} PROPERTIES
+    CUDA_COMPILER_LAUNCHER "sh;${MXQ_REFUSE_SLOW_CODE};${CMAKE_CUDA_COMPILER_LAUNCHER}")
+endfunction()

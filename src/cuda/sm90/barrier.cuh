@@ -1,0 +1,52 @@
+// Barriers in shared memory ("mbarriers"), on which the copy engine and threads meet.
+//
+// A phase of a barrier completes when as many threads have arrived as `init_barrier` said and all bytes that they expect are
+// there. The next phase then begins by itself. Who waits names the parity of the phase: 0 for the first, then 1, 0, 1, ...
+//
+//     thread 0     init_barrier, publish_barriers      arrive_expecting(bytes), load_tile ...
+//     all threads  __syncthreads                       wait(parity)                             read the tile
+#pragma once
+#include <cuda/ptx>
+
+#include <cstdint>
+
+namespace mxq::cuda::sm90 {
+
+namespace ptx = ::cuda::ptx;
+
+// An mbarrier; lives in shared memory.
+struct Barrier {
+    uint64_t state;
+};
+
+// Prepares a barrier whose phases take so many arrivals. One thread calls it, then publish_barriers.
+__device__ __forceinline__ void init_barrier(Barrier& barrier, uint32_t arrivals) {
+    ptx::mbarrier_init(&barrier.state, arrivals);
+}
+
+// Shows new barriers to the copy engine and to the blocks of a cluster. A barrier of the block or cluster must follow, before
+// anyone uses them.
+__device__ __forceinline__ void publish_barriers() {
+    ptx::fence_mbarrier_init(ptx::sem_release, ptx::scope_cluster);
+    ptx::fence_proxy_async(ptx::space_shared);
+}
+
+__device__ __forceinline__ void arrive(Barrier& barrier) { ptx::mbarrier_arrive(&barrier.state); }
+
+// Arrives, and makes the phase wait for so many bytes of loads too: those of whole boxes, also where a box reaches past its
+// matrix. One thread calls it, and starts the loads after it.
+__device__ __forceinline__ void arrive_expecting(Barrier& barrier, uint32_t bytes) {
+    ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, &barrier.state, bytes);
+}
+
+// Waits until the phase of this parity is complete. What was loaded or written before it is then visible to the caller.
+__device__ __forceinline__ void wait(Barrier& barrier, uint32_t parity) {
+    while (!ptx::mbarrier_try_wait_parity(&barrier.state, parity)) {
+    }
+}
+
+// Shows what this thread wrote to shared memory to the copy engine and to wgmma, which read past the threads' own order. Each
+// thread that wrote calls it; a barrier then tells whoever starts the store or the product.
+__device__ __forceinline__ void publish_shared_writes() { ptx::fence_proxy_async(ptx::space_shared); }
+
+}  // namespace mxq::cuda::sm90

@@ -1,0 +1,41 @@
+// Tiles by the copy engine ("TMA"): one thread starts a copy of a whole box (sm90/tensor_map.h), and nobody moves its bytes.
+//
+//     load    global --box--> shared    its bytes count on a barrier (sm90/barrier.cuh)
+//     store   shared --box--> global    its thread commits stores to groups and waits for those
+//
+// A box lies in shared memory row after row without gaps, at a multiple of 128 bytes. Under the 128-byte swizzle rows have 128
+// bytes and the box lies at a multiple of 1024: of row r, the 16 bytes number c lie at number c ^ (r % 8).
+//
+//     row 0  | 0 1 2 3 4 5 6 7 |
+//     row 1  | 1 0 3 2 5 4 7 6 |     so that 8 rows of one column lie in 8 different groups of banks
+//     row 2  | 2 3 0 1 6 7 4 5 |
+#pragma once
+#include <cuda.h>
+
+#include "cuda/sm90/barrier.cuh"
+
+namespace mxq::cuda::sm90 {
+
+// Starts a load of the box at {column, row} or {column, row, matrix}. Coordinates may be negative or past the end.
+template <int rank>
+__device__ __forceinline__ void load_tile(void* to, const CUtensorMap& map, const int32_t (&at)[rank], Barrier& barrier) {
+    ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, &barrier.state);
+}
+
+// Starts a store of the box at {column, row} or {column, row, matrix}. publish_shared_writes and a barrier come before it.
+template <int rank>
+__device__ __forceinline__ void store_tile(const CUtensorMap& map, const int32_t (&at)[rank], const void* from) {
+    ptx::cp_async_bulk_tensor(ptx::space_global, ptx::space_shared, &map, at, from);
+}
+
+// Makes one group of this thread's stores since the last.
+__device__ __forceinline__ void commit_stores() { ptx::cp_async_bulk_commit_group(); }
+
+// Waits until at most `groups` of this thread's groups still read shared memory, which the others leave free to be written. A
+// block must not end before its stores have read.
+template <int groups>
+__device__ __forceinline__ void wait_stores_read() {
+    ptx::cp_async_bulk_wait_group_read(ptx::n32_t<groups>{});
+}
+
+}  // namespace mxq::cuda::sm90

@@ -1,0 +1,104 @@
+// Products of tiles in shared memory by a warpgroup, 128 threads ("wgmma"). They run behind the threads' backs:
+//
+//     begin_products(d)        the accumulators are ready to be used
+//     multiply_...(d, ...)     once or more; all 128 threads call it
+//     commit_products()        makes a group of them
+//     wait_products<0>(d)      all groups are complete: d may be read, the tiles may be overwritten
+//
+// Operands are K-major: rows of 128 bytes along the contraction under the 128-byte swizzle, as load_tile leaves them. A is 64
+// rows, B 64 columns of the product, D = A * B^T in fp32:
+//
+//     warp w has rows 16 w .. 16 w + 15, d[4 j + 2 h + i] of lane l the element (16 w + 8 h + l / 4, 8 j + 2 (l % 4) + i)
+//
+// There are wrappers for none of this in cuda::ptx.
+#pragma once
+#include <cstdint>
+
+namespace mxq::cuda::sm90 {
+
+constexpr int kWarpgroup = 128;      // threads
+constexpr int kProductRows = 64;     // of A and D
+constexpr int kProductColumns = 64;  // rows of B, columns of D
+constexpr int kProductBytes = 32;    // of each row that one instruction takes: 32 codes or 16 BF16 elements
+constexpr int kAccumulators = kProductRows * kProductColumns / kWarpgroup;  // of a thread
+
+// A tile in shared memory, as the instruction takes it.
+struct TileDescriptor {
+    uint64_t bits;
+
+    // Returns the descriptor of the same rows, so many bytes further along the contraction: a multiple of 16 below 128.
+    // The hardware swizzles whole addresses, of which those within a row are a part, so a plain sum is right.
+    __device__ __forceinline__ TileDescriptor along(int bytes) const { return {bits + uint64_t(bytes >> 4)}; }
+};
+
+// Describes a tile of 128-byte rows under the 128-byte swizzle that lies at a multiple of 1024 bytes.
+//
+//     bits 0..13   address / 16                    bits 49..51  0: the swizzle's pattern begins at a multiple of 1024
+//     bits 16..29  not used by this layout         bits 62..63  1: swizzle of 128 bytes
+//     bits 32..45  bytes from 8 rows to the next 8, / 16
+__device__ __forceinline__ TileDescriptor describe_tile(const void* tile) {
+    constexpr uint64_t eight_rows = 8 * 128;
+    const uint64_t address = __cvta_generic_to_shared(tile);
+    return {(address >> 4 & 0x3FFF) | uint64_t(1) << 16 | (eight_rows >> 4) << 32 | uint64_t(1) << 62};
+}
+
+// Keeps the compiler from moving uses of accumulators across this point: it does not know that wgmma works on them later.
+template <int count>
+__device__ __forceinline__ void hold_accumulators(float (&d)[count]) {
+#pragma unroll
+    for (float& value : d) asm volatile("" : "+f"(value)::"memory");
+}
+
+// Orders the threads' accesses to accumulators before the products that follow.
+template <int count>
+__device__ __forceinline__ void begin_products(float (&d)[count]) {
+    hold_accumulators(d);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Waits until at most `groups` groups of products are not complete.
+template <int groups, int count>
+__device__ __forceinline__ void wait_products(float (&d)[count]) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
+    hold_accumulators(d);
+}
+
+// d = A * B^T over 32 E4M3 codes of the contraction, plus d where `adds`. Sums of FP8 products keep about 14 bits.
+__device__ __forceinline__ void multiply_e4m3(float (&d)[kAccumulators], TileDescriptor a, TileDescriptor b, bool adds) {
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.ne.b32 adds, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "%32, %33, adds, 1, 1;\n"  // neither operand is negated
+        "}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+          "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
+          "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "l"(a.bits), "l"(b.bits), "r"(int(adds)));
+}
+
+// d = A * B^T over 16 BF16 elements of the contraction, plus d where `adds`.
+__device__ __forceinline__ void multiply_bf16(float (&d)[kAccumulators], TileDescriptor a, TileDescriptor b, bool adds) {
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.ne.b32 adds, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "%32, %33, adds, 1, 1, 0, 0;\n"  // neither operand is negated or transposed
+        "}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+          "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
+          "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "l"(a.bits), "l"(b.bits), "r"(int(adds)));
+}
+
+}  // namespace mxq::cuda::sm90
