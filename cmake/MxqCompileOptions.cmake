@@ -19,6 +19,6 @@ endif()
 set(MXQ_REFUSE_SLOW_CODE ${CMAKE_CURRENT_LIST_DIR}/refuse_slow_code.sh)
 function(mxq_refuse_slow_code target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills,--warning-as-error>)
-  set_target_properties(${target} PROPERTIES
-    CUDA_COMPILER_LAUNCHER "sh;${MXQ_REFUSE_SLOW_CODE};${CMAKE_CUDA_COMPILER_LAUNCHER}")
+  set(launcher sh ${MXQ_REFUSE_SLOW_CODE} ${CMAKE_CUDA_COMPILER_LAUNCHER})
+  set_target_properties(${target} PROPERTIES CUDA_COMPILER_LAUNCHER "${launcher}")
 endfunction()
