@@ -39,16 +39,16 @@ struct Shared {
     Barrier full[kStages], free[kStages];
 };
 
-// What a thread needs of its block's place: element columns and rows of the tiles, and which B.
-struct Place {
+// Where a block's tile of D begins, and of which product it is.
+struct Origin {
     int row, col, matrix;
 };
 
-__device__ __forceinline__ void load_stage(const CUtensorMap& a, const CUtensorMap& b, const Place& place, int k,
+__device__ __forceinline__ void load_stage(const CUtensorMap& a, const CUtensorMap& b, const Origin& origin, int k,
                                            Stage& stage, Barrier& full) {
     arrive_expecting(full, sizeof(Stage));
-    load_tile(stage.a, a, {k, place.row}, full);
-    load_tile(stage.b, b, {k, place.col, place.matrix}, full);
+    load_tile(stage.a, a, {k, origin.row}, full);
+    load_tile(stage.b, b, {k, origin.col, origin.matrix}, full);
 }
 
 template <ProbeElement element>
@@ -65,14 +65,14 @@ __device__ __forceinline__ void multiply_stage(float (&d)[kAccumulators], const 
 }
 
 __device__ __forceinline__ void store_accumulators(const float (&d)[kAccumulators], const CUtensorMap& map,
-                                                   const Place& place, float (&tile)[kSide][kSide]) {
+                                                   const Origin& origin, float (&tile)[kSide][kSide]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int i = 0; i < kAccumulators; i++)
         tile[16 * warp + 8 * (i / 2 % 2) + lane / 4][8 * (i / 4) + 2 * (lane % 4) + i % 2] = d[i];
     publish_shared_writes();
     __syncthreads();
     if (threadIdx.x != 0) return;
-    store_tile(map, {place.col, place.row, place.matrix}, tile);
+    store_tile(map, {origin.col, origin.row, origin.matrix}, tile);
     commit_stores();
     wait_stores_read<0>();
 }
@@ -83,10 +83,10 @@ __global__ void __launch_bounds__(kWarpgroup)
                  const __grid_constant__ CUtensorMap d, int steps) {
     constexpr int columns = element == ProbeElement::E4M3 ? kRowBytes : kRowBytes / 2;  // of a step
     __shared__ Shared shared;
-    const Place place{int(blockIdx.y) * kSide, int(blockIdx.x) * kSide, int(blockIdx.z)};
+    const Origin origin{int(blockIdx.y) * kSide, int(blockIdx.x) * kSide, int(blockIdx.z)};
     const bool leads = threadIdx.x == 0;
     const auto load = [&](int step) {
-        load_stage(a, b, place, step * columns, shared.stages[step % kStages], shared.full[step % kStages]);
+        load_stage(a, b, origin, step * columns, shared.stages[step % kStages], shared.full[step % kStages]);
     };
     if (leads) {
         for (Barrier& barrier : shared.full) init_barrier(barrier, 1);
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kWarpgroup)
         }
     }
     __syncthreads();
-    store_accumulators(sums, d, place, shared.d);
+    store_accumulators(sums, d, origin, shared.d);
 }
 
 TileMap operand_map(const ProbeProblem& p, const void* data, int rows, int rank) {

@@ -1,41 +1,42 @@
 // pad_groups: groups of rows from one alignment to another, padded or unpadded, plain tensors and quantized parts with their
-// scales and the padded starts and ends, in one launch. The blocks of threads of a part:
-//
-//     block 0          starts and ends of all groups
-//     flat_blocks      scales that no alignment moves: one for all or for a group, one for every line of a group
-//     stretches each   128 rows of a group, rowwise: all of them and 1024 bytes of each row
-//                                           columnwise: those columns of 512 lines
+// scales and the padded starts and ends, in one launch.
 //
 //     rowwise      in   aaa bb ccc        columnwise   in   aaabbccc     out   aaa.bb..ccc.
 //                  out  aaa.bb..ccc.                        aaabbccc           aaa.bb..ccc.
 //
-// A slab of codes is a rectangle of bytes of which the part that the input has is copied and the rest is zero, eight accesses
-// in flight a thread, each as wide as alignments allow: 16 bytes where rows are aligned. Scales follow as words of four bytes
-// or as numbers. Bound by memory.
+// The blocks of threads of a part, in this order:
+//
+//     1                        starts and ends of all groups
+//     flat_blocks              scales that no alignment moves: one for all or for a group, one for every line of a group
+//     stretches a group tile   128 rows of a group; rowwise 1024 bytes of each row, columnwise those columns of 512 lines
+//
+// A stretch of codes is a rectangle of bytes. What of it the input has is copied, the rest is zero; a thread has eight accesses
+// in flight, each as wide as alignments allow: 16 bytes where rows are aligned. Its scales follow as words of four bytes or as
+// fp32 numbers. Every byte of the input is read once, every byte of the output written once; bound by memory.
+#include "cuda/device.h"
+#include "cuda/implementations.h"
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/grid.cuh"
-#include "cuda/memory/scale_words.cuh"
-#include "cuda/device.h"
 #include "cuda/memory/groups.cuh"
-#include "cuda/implementations.h"
+#include "cuda/memory/scale_words.cuh"
 
 namespace mxq::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kInFlight = 8;
-constexpr int kRowBytes = 1024;    // of a row that a block of threads takes
-constexpr int kLines = 512;        // columnwise
+constexpr int kInFlight = 8;       // accesses of a thread
+constexpr int kRowBytes = 1024;    // of each row that a block of threads takes, rowwise
+constexpr int kLines = 512;        // that a block of threads takes, columnwise
 constexpr int kFlatScales = 4096;  // that a block of threads copies
-constexpr int kSlab = int(kSwizzleRows);
+constexpr int kGroupTile = int(kSwizzleRows);  // rows of a group tile
 
 struct Part {
     PadProblem::Part problem;
     int64_t flat_scales, flat_blocks;
-    int64_t stretches;  // blocks of threads for a slab
+    int64_t stretches;  // blocks of threads for a group tile
     int64_t blocks;
     int32_t access;     // bytes
-    bool has_scales;    // that move
+    bool moves_scales;  // with the codes
 };
 
 struct Arguments {
@@ -43,17 +44,17 @@ struct Arguments {
     GroupedRows grouped;
 };
 
-// A slab of 128 rows of a group, and some bytes or lines of it.
-struct Slab {
-    Group group;               // first: in the input, second: in the output
-    int64_t row;               // of the group
-    int64_t in_rows, out_rows; // of the group, padding included
-    int64_t stretch;
+// What a block of threads moves: one stretch of a group tile.
+struct Stretch {
+    Group group;                // first: in the input, second: in the output
+    int64_t row;                // of the group
+    int64_t in_rows, out_rows;  // of the group, padding included
+    int64_t index;              // in the group tile
 };
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
-// Lines of `across` accesses each.
+// `lines` lines of `across` accesses each, of which the input has `copied_lines` and `copied_across`.
 struct Rectangle {
     const uint8_t* from;
     uint8_t* to;
@@ -61,6 +62,7 @@ struct Rectangle {
     int lines, across, copied_lines, copied_across;
 };
 
+// Copies a rectangle by accesses of one word, zeros where the input has nothing.
 template <class Word>
 __device__ __forceinline__ void move_rectangle(const Rectangle& r) {
     const int count = r.lines * r.across;
@@ -69,14 +71,14 @@ __device__ __forceinline__ void move_rectangle(const Rectangle& r) {
         Word words[kInFlight];
 #pragma unroll
         for (int k = 0; k < kInFlight; k++) {
-            const int i = first + k * kThreads, line = uint32_t(i) / uint32_t(r.across), place = i - line * r.across;
-            const bool exists = line < r.copied_lines && place < r.copied_across;
-            words[k] = exists ? __ldcs(reinterpret_cast<const Word*>(r.from + line * r.from_stride) + place) : Word{};
+            const int i = first + k * kThreads, line = uint32_t(i) / uint32_t(r.across), access = i - line * r.across;
+            const bool exists = line < r.copied_lines && access < r.copied_across;
+            words[k] = exists ? __ldcs(reinterpret_cast<const Word*>(r.from + line * r.from_stride) + access) : Word{};
         }
 #pragma unroll
         for (int k = 0; k < kInFlight; k++) {
-            const int i = first + k * kThreads, line = uint32_t(i) / uint32_t(r.across), place = i - line * r.across;
-            if (i < count) __stcs(reinterpret_cast<Word*>(r.to + line * r.to_stride) + place, words[k]);
+            const int i = first + k * kThreads, line = uint32_t(i) / uint32_t(r.across), access = i - line * r.across;
+            if (i < count) __stcs(reinterpret_cast<Word*>(r.to + line * r.to_stride) + access, words[k]);
         }
     }
 }
@@ -91,37 +93,37 @@ __device__ __forceinline__ void move_codes(const Rectangle& r, int access) {
     }
 }
 
-// How many of `most` places from `first` on lie before `end`.
+// Returns how many of `most` positions from `first` on lie before `end`.
 __device__ __forceinline__ int before(int64_t end, int64_t first, int64_t most) {
     return int(min(max(end - first, int64_t(0)), most));
 }
 
-__device__ __forceinline__ Rectangle rows_of_slab(const Part& part, const Slab& slab) {
+__device__ __forceinline__ Rectangle rows_of_stretch(const Part& part, const Stretch& stretch) {
     const PadProblem::Side &in = part.problem.in, &out = part.problem.out;
-    const int64_t byte = slab.stretch * kRowBytes;
+    const int64_t byte = stretch.index * kRowBytes;
     const int across = before(part.problem.line_bytes, byte, kRowBytes) / part.access;
-    return {in.codes + (slab.group.first.codes + slab.row) * in.line_stride + byte,
-            out.codes + (slab.group.second.codes + slab.row) * out.line_stride + byte,
+    return {in.codes + (stretch.group.first.codes + stretch.row) * in.line_stride + byte,
+            out.codes + (stretch.group.second.codes + stretch.row) * out.line_stride + byte,
             in.line_stride,
             out.line_stride,
-            before(slab.out_rows, slab.row, kSlab),
+            before(stretch.out_rows, stretch.row, kGroupTile),
             across,
-            before(slab.in_rows, slab.row, kSlab),
+            before(stretch.in_rows, stretch.row, kGroupTile),
             across};
 }
 
-__device__ __forceinline__ Rectangle columns_of_slab(const Part& part, const Slab& slab) {
+__device__ __forceinline__ Rectangle columns_of_stretch(const Part& part, const Stretch& stretch) {
     const PadProblem::Side &in = part.problem.in, &out = part.problem.out;
-    const int64_t line = slab.stretch * kLines, bits = part.problem.bits;
+    const int64_t line = stretch.index * kLines, bits = part.problem.bits;
     const int lines = before(part.problem.lines, line, kLines);
-    return {in.codes + line * in.line_stride + (slab.group.first.codes + slab.row) * bits / 8,
-            out.codes + line * out.line_stride + (slab.group.second.codes + slab.row) * bits / 8,
+    return {in.codes + line * in.line_stride + (stretch.group.first.codes + stretch.row) * bits / 8,
+            out.codes + line * out.line_stride + (stretch.group.second.codes + stretch.row) * bits / 8,
             in.line_stride,
             out.line_stride,
             lines,
-            int(before(slab.out_rows, slab.row, kSlab) * bits / 8 / part.access),
+            int(before(stretch.out_rows, stretch.row, kGroupTile) * bits / 8 / part.access),
             lines,
-            int(before(slab.in_rows, slab.row, kSlab) * bits / 8 / part.access)};
+            int(before(stretch.in_rows, stretch.row, kGroupTile) * bits / 8 / part.access)};
 }
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------
@@ -147,14 +149,15 @@ __device__ __forceinline__ ScaleSide side_of_group(const PadProblem::Part& part,
     return s;
 }
 
-// The input's line that has the scales of the output's, or -1. A line that is new in a tile has the tile's.
+// Returns the line of the input whose scales a line of the output has, or -1. Padding inside of a square tile has the scales of
+// the tile.
 __device__ __forceinline__ int64_t source_line(const ScaleSide& in, const ScaleSide& out, int64_t line, int32_t tile_lines) {
     if (line >= out.lines) return -1;
     const int64_t source = line < in.lines || tile_lines <= 1 ? line : line - line % tile_lines;
     return source < in.lines ? source : -1;
 }
 
-// Bytes `column` .. `column` + 3 of a line; in a tile all of them are written, else `written`.
+// Moves the scale bytes `column` .. `column` + 3 of a line. All of them are written in a swizzled tile, else `written`.
 __device__ __forceinline__ void move_bytes(const ScaleSide& in, const ScaleSide& out, int64_t line, int64_t source,
                                            int64_t column, int64_t written) {
     const int64_t exist = source < 0 ? 0 : min(min(in.columns, out.columns) - column, kSwizzleColumns);
@@ -167,7 +170,7 @@ __device__ __forceinline__ void move_bytes(const ScaleSide& in, const ScaleSide&
     store_scale_word(out.scales + out.layout.offset(0, line, column), word, out.layout.swizzled ? kSwizzleColumns : written);
 }
 
-// One number; in padding, and past the columns of square tiles, +0.
+// Moves one fp32 scale; it is +0 in padding and past the columns of square tiles.
 __device__ __forceinline__ void move_number(const ScaleSide& in, const ScaleSide& out, int64_t line, int64_t source,
                                             int64_t column) {
     uint32_t bits = 0;
@@ -176,8 +179,8 @@ __device__ __forceinline__ void move_number(const ScaleSide& in, const ScaleSide
     reinterpret_cast<uint32_t*>(out.scales)[out.layout.offset(0, line, column)] = bits;
 }
 
-// Lines [first_line, + lines) and columns [first_column, end_column) of the output. Neighbouring threads take what is
-// neighbouring there.
+// Moves the scales of `lines` lines from `first_line` on, in the columns [first_column, end_column) of the output. Neighbouring
+// threads take what is neighbouring in the output.
 __device__ __forceinline__ void move_scales(const ScaleSide& in, const ScaleSide& out, int32_t tile_lines, int64_t first_line,
                                             int lines, int64_t first_column, int64_t end_column) {
     const int step = out.layout.bytes == 1 ? int(kSwizzleColumns) : 1;
@@ -185,10 +188,11 @@ __device__ __forceinline__ void move_scales(const ScaleSide& in, const ScaleSide
     const bool down = out.layout.swizzled || out.layout.column_stride > 1;
 #pragma unroll 1
     for (int i = threadIdx.x; i < lines * across; i += kThreads) {
-        int in_slab = down ? i % lines : i / across;
+        int line_index = down ? i % lines : i / across;
         const int64_t column = first_column + (down ? i / lines : i % across) * step;
-        if (out.layout.swizzled) in_slab = in_slab / kSlab * kSlab + in_slab % 4 * 32 + in_slab % kSlab / 4;
-        const int64_t line = first_line + in_slab;
+        if (out.layout.swizzled)
+            line_index = line_index / kGroupTile * kGroupTile + line_index % 4 * 32 + line_index % kGroupTile / 4;
+        const int64_t line = first_line + line_index;
         if (!out.layout.swizzled && (line >= out.lines || line % out.layout.tile_rows != 0)) continue;
         const int64_t source = source_line(in, out, line, tile_lines);
         if (step == 1) move_number(in, out, line, source, column);
@@ -196,20 +200,20 @@ __device__ __forceinline__ void move_scales(const ScaleSide& in, const ScaleSide
     }
 }
 
-__device__ __forceinline__ void move_slab_scales(const Part& part, const Slab& slab) {
+__device__ __forceinline__ void move_stretch_scales(const Part& part, const Stretch& stretch) {
     const PadProblem::Part& p = part.problem;
-    const ScaleSide in = side_of_group(p, p.in, slab.group.first, slab.group.rows, slab.in_rows);
-    const ScaleSide out = side_of_group(p, p.out, slab.group.second, slab.group.rows, slab.out_rows);
+    const ScaleSide in = side_of_group(p, p.in, stretch.group.first, stretch.group.rows, stretch.in_rows);
+    const ScaleSide out = side_of_group(p, p.out, stretch.group.second, stretch.group.rows, stretch.out_rows);
     if (p.columnwise) {
-        const int64_t column = slab.row / out.layout.block, line = slab.stretch * kLines;
+        const int64_t column = stretch.row / out.layout.block, line = stretch.index * kLines;
         const int64_t lines = out.layout.swizzled ? round_up(p.lines, kSwizzleRows) : p.lines;
         move_scales(in, out, 1, line, before(lines, line, kLines), column,
-                    min(out.columns, column + max(kSlab / out.layout.block, 1)));
+                    min(out.columns, column + max(kGroupTile / out.layout.block, 1)));
     } else {
         const bool pads_rows = out.layout.bytes == 4 && out.layout.tile_rows > 1;
         const int64_t columns = pads_rows ? out.layout.line_stride : out.columns;
-        const int64_t share = round_up(ceil_div(columns, part.stretches), kSwizzleColumns), column = slab.stretch * share;
-        move_scales(in, out, p.tile_lines, slab.row, kSlab, column, min(columns, column + share));
+        const int64_t share = round_up(ceil_div(columns, part.stretches), kSwizzleColumns), column = stretch.index * share;
+        move_scales(in, out, p.tile_lines, stretch.row, kGroupTile, column, min(columns, column + share));
     }
 }
 
@@ -222,6 +226,7 @@ __device__ __forceinline__ void copy_flat_scales(const Part& part, int64_t block
 
 // ---- Starts and ends -------------------------------------------------------------------------------------------------
 
+// Writes a start or an end of a group, where the caller wants them.
 __device__ __forceinline__ void write_bound(void* to, int32_t type, int64_t group, int64_t value) {
     if (!to) return;
     if (type == MXQ_TYPE_INT32) static_cast<int32_t*>(to)[group] = int32_t(value);
@@ -239,34 +244,34 @@ __device__ __forceinline__ void write_bounds(const PadProblem::Part& part, const
 
 // ---- All of a part ---------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ void move_slab(const Part& part, const GroupedRows& grouped, int64_t block) {
+__device__ __forceinline__ void move_stretch(const Part& part, const GroupedRows& grouped, int64_t block) {
     const PadProblem::Part& p = part.problem;
-    const int64_t index = block / part.stretches;
-    __shared__ Slab slab;
-    const Group group = group_of_slab(grouped, p.in.units, p.out.units, index);
+    const int64_t group_tile = block / part.stretches;
+    __shared__ Stretch stretch;
+    const Group group = group_of_slab(grouped, p.in.units, p.out.units, group_tile);
     if (!group.exists()) return;
     if (threadIdx.x == 0)
-        slab = {group, (index - group.slab) * kSlab, round_up(group.rows, p.in.units.codes),
-                round_up(group.rows, p.out.units.codes), block - index * part.stretches};
+        stretch = {group, (group_tile - group.slab) * kGroupTile, round_up(group.rows, p.in.units.codes),
+                   round_up(group.rows, p.out.units.codes), block - group_tile * part.stretches};
     __syncthreads();
-    move_codes(p.columnwise ? columns_of_slab(part, slab) : rows_of_slab(part, slab), part.access);
-    if (part.has_scales) move_slab_scales(part, slab);
+    move_codes(p.columnwise ? columns_of_stretch(part, stretch) : rows_of_stretch(part, stretch), part.access);
+    if (part.moves_scales) move_stretch_scales(part, stretch);
 }
 
 __global__ void __launch_bounds__(kThreads, 3) pad_groups_kernel(const __grid_constant__ Arguments a) {
     int64_t block = block_index();
-    const int which = block < a.parts[0].blocks ? 0 : 1;
-    if (which == 1) block -= a.parts[0].blocks;
-    const Part& part = a.parts[which];
+    const int index = block < a.parts[0].blocks ? 0 : 1;
+    if (index == 1) block -= a.parts[0].blocks;
+    const Part& part = a.parts[index];
     if (block >= part.blocks) return;
     if (block == 0) return write_bounds(part.problem, a.grouped);
     if (block <= part.flat_blocks) return copy_flat_scales(part, block - 1);
-    move_slab(part, a.grouped, block - 1 - part.flat_blocks);
+    move_stretch(part, a.grouped, block - 1 - part.flat_blocks);
 }
 
 std::string declines(const Context& context, const PadProblem&) { return needs_cuda(context); }
 
-// Bytes of the widest access that all lines allow.
+// Returns the bytes of the widest access that all lines allow.
 int32_t widest_access(const PadProblem::Part& p) {
     const int64_t unit = p.columnwise ? kNvBlock * p.bits / 8 : p.line_bytes;  // groups of columns start at whole 16
     const uint64_t all = uint64_t(reinterpret_cast<uintptr_t>(p.in.codes) | reinterpret_cast<uintptr_t>(p.out.codes)) |
@@ -283,7 +288,7 @@ Part part_of(const PadProblem::Part& p, const GroupedRows& grouped) {
     if (p.out.scales && flat && (one || !empty))
         part.flat_scales = layout.group_index_stride == 0 ? 1 : layout.group_index_stride * grouped.groups.count;
     part.flat_blocks = ceil_div(part.flat_scales, kFlatScales);
-    part.has_scales = p.out.scales && !flat;
+    part.moves_scales = p.out.scales && !flat;
     part.stretches = p.columnwise ? ceil_div(p.lines, kLines) : ceil_div(p.line_bytes, kRowBytes);
     part.blocks = 1 + part.flat_blocks + (empty ? 0 : slabs_bound(grouped) * part.stretches);
     return part;

@@ -11,28 +11,28 @@
 //     line r + 96      word     word     word     word
 //                      16 bytes of a swizzled tile
 //
-// so both sides are 16-byte accesses, and a swizzled tile is 512 bytes in a row. Where 16 bytes are not aligned, words; where
-// words are not, bytes. A coarse tile's compact byte becomes a word of four equal ones. fp32 scales, which both layouts
-// address by strides, make squares of 128 lines x 4 numbers.
+// so both sides are 16-byte accesses, and a swizzled tile is 512 bytes in a row. Where 16 bytes are not aligned, accesses are
+// words, and where words are not, bytes. A coarse tile's compact byte becomes a word of four equal ones. fp32 scales, which
+// both layouts address by strides, make squares of 128 lines x 4 numbers.
 //
-// With groups, a block of threads takes scales of 128 rows of one group: 128 lines (rowwise), or the 4 or 8 columns of some
-// lines (columnwise). Bound by the launch: a byte read and one written for 16 elements or more.
+// With groups, a block of threads takes the scales of one group tile, 128 rows of one group: 128 lines (rowwise), or the 4 or 8
+// columns of some lines (columnwise). Bound by the launch: a byte read and one written for 16 elements or more.
 #include <utility>
 
+#include "cuda/device.h"
+#include "cuda/implementations.h"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
-#include "cuda/memory/scale_words.cuh"
-#include "cuda/device.h"
 #include "cuda/memory/groups.cuh"
-#include "cuda/implementations.h"
+#include "cuda/memory/scale_words.cuh"
 
 namespace mxq::cuda {
 namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
-constexpr int kSide = 4;
-constexpr int kGroupSquares = 2 * kWarps;  // that a block of threads takes of 128 rows of a group
+constexpr int kSide = 4;                   // of a lane's square, in words or numbers
+constexpr int kGroupSquares = 2 * kWarps;  // of a group tile that a block of threads takes
 
 // One part of the problem. Of fp32 scales `compact` is the layout of out and `swizzled` that of in, whichever they are, and
 // lines are rows of scales.
@@ -42,11 +42,12 @@ struct Part {
     int64_t matrices, lines;
     ScaleLayout compact, swizzled;
     GroupUnits compact_units, swizzled_units;
-    bool columnwise, to_swizzled, wide_compact, wide_swizzled;
+    bool columnwise, to_swizzled;
+    bool compact_in_chunks, swizzled_in_chunks;  // every access to this side is of 16 aligned bytes
     int32_t row_lines;       // lines of codes of a row of fp32 scales; 1 for bytes, whose layout divides by it
     int32_t square_columns;  // scales in a row of a square
     int64_t down, across;    // squares of a matrix
-    int64_t slab_blocks;     // blocks of threads for 128 rows of a group
+    int64_t tile_blocks;     // blocks of threads for a group tile
     int64_t blocks;
 };
 
@@ -55,13 +56,13 @@ struct Arguments {
     GroupedRows grouped;
 };
 
-// The scales of a matrix, or of a group of one: where they are and which exist.
-struct Region {
+// The scales of an expert or of a group: where they are and which exist.
+struct ScaleScope {
     const uint8_t* in;
     uint8_t* out;
     ScaleLayout compact, swizzled;
     int64_t lines;            // past them swizzled tiles are zero
-    int64_t compact_columns;  // not those of a capacity
+    int64_t compact_columns;  // that this scope has; the layout of groups counts those of the whole capacity
 };
 
 // The square of a lane: words[i][j] of line `line` + 32 i at scale column `column` + 4 j, fp32: + j.
@@ -73,58 +74,59 @@ struct Square {
 
 // ---- Bytes -----------------------------------------------------------------------------------------------------------
 
-// The word that a coarse tile's byte fills, but for columns that do not exist.
-__device__ __forceinline__ uint32_t load_coarse_word(const Region& r, int64_t line, int64_t column) {
-    const int64_t tile = column / kSwizzleColumns, existing = min(r.swizzled.columns - column, kSwizzleColumns);
-    if (line >= r.lines || tile >= r.compact_columns || existing <= 0) return 0;
-    return (r.in[r.compact.offset(0, line, tile)] * 0x01010101u) & (~0u >> (8 * int(kSwizzleColumns - existing)));
+// Returns the word that a coarse tile's byte fills, zero in columns that do not exist.
+__device__ __forceinline__ uint32_t load_coarse_word(const ScaleScope& scope, int64_t line, int64_t column) {
+    const int64_t tile = column / kSwizzleColumns, existing = min(scope.swizzled.columns - column, kSwizzleColumns);
+    if (line >= scope.lines || tile >= scope.compact_columns || existing <= 0) return 0;
+    return (scope.in[scope.compact.offset(0, line, tile)] * 0x01010101u) & (~0u >> (8 * int(kSwizzleColumns - existing)));
 }
 
-__device__ __forceinline__ void load_compact(Square& s, const Region& r, bool wide) {
+__device__ __forceinline__ void load_compact(Square& s, const ScaleScope& scope, bool in_chunks) {
 #pragma unroll
     for (int i = 0; i < kSide; i++) {
         const int64_t line = s.line + i * 32;
-        const uint8_t* from = r.in + r.compact.offset(0, line, s.column);
-        if (wide) {
-            const uint4 v = line < r.lines ? *reinterpret_cast<const uint4*>(from) : uint4{};
+        const uint8_t* from = scope.in + scope.compact.offset(0, line, s.column);
+        if (in_chunks) {
+            const uint4 v = line < scope.lines ? *reinterpret_cast<const uint4*>(from) : uint4{};
             s.words[i][0] = v.x, s.words[i][1] = v.y, s.words[i][2] = v.z, s.words[i][3] = v.w;
             continue;
         }
 #pragma unroll
         for (int j = 0; j < kSide; j++) {
             const int64_t column = s.column + j * kSwizzleColumns;
-            if (r.swizzled.repeat > 1) s.words[i][j] = load_coarse_word(r, line, column);
-            else s.words[i][j] = load_scale_word(from + j * 4, line < r.lines ? r.compact_columns - column : 0);
+            if (scope.swizzled.repeat > 1) s.words[i][j] = load_coarse_word(scope, line, column);
+            else s.words[i][j] = load_scale_word(from + j * 4, line < scope.lines ? scope.compact_columns - column : 0);
         }
     }
 }
 
-__device__ __forceinline__ void store_compact(const Square& s, const Region& r, bool wide) {
+__device__ __forceinline__ void store_compact(const Square& s, const ScaleScope& scope, bool in_chunks) {
 #pragma unroll
     for (int i = 0; i < kSide; i++) {
         const int64_t line = s.line + i * 32;
-        if (line >= r.lines || (r.compact.tile_rows > 1 && line % r.compact.tile_rows != 0)) continue;
-        if (wide) {
-            auto* to = reinterpret_cast<uint4*>(r.out + r.compact.offset(0, line, s.column));
+        if (line >= scope.lines || (scope.compact.tile_rows > 1 && line % scope.compact.tile_rows != 0)) continue;
+        if (in_chunks) {
+            auto* to = reinterpret_cast<uint4*>(scope.out + scope.compact.offset(0, line, s.column));
             *to = {s.words[i][0], s.words[i][1], s.words[i][2], s.words[i][3]};
             continue;
         }
 #pragma unroll
         for (int j = 0; j < kSide; j++) {
-            const bool coarse = r.swizzled.repeat > 1;
+            const bool coarse = scope.swizzled.repeat > 1;
             const int64_t first = s.column + j * kSwizzleColumns, column = coarse ? first / kSwizzleColumns : first;
-            const int64_t left = j < s.tiles ? r.compact_columns - column : 0;
-            store_scale_word(r.out + r.compact.offset(0, line, column), s.words[i][j], coarse ? min(left, int64_t(1)) : left);
+            const int64_t left = j < s.tiles ? scope.compact_columns - column : 0;
+            store_scale_word(scope.out + scope.compact.offset(0, line, column), s.words[i][j],
+                             coarse ? min(left, int64_t(1)) : left);
         }
     }
 }
 
-__device__ __forceinline__ void load_swizzled(Square& s, const Region& r, bool wide) {
+__device__ __forceinline__ void load_swizzled(Square& s, const ScaleScope& scope, bool in_chunks) {
 #pragma unroll
     for (int j = 0; j < kSide; j++) {
         if (j >= s.tiles) continue;
-        const uint8_t* from = r.in + r.swizzled.offset(0, s.line, s.column + j * kSwizzleColumns);
-        if (wide) {
+        const uint8_t* from = scope.in + scope.swizzled.offset(0, s.line, s.column + j * kSwizzleColumns);
+        if (in_chunks) {
             const uint4 v = *reinterpret_cast<const uint4*>(from);
             s.words[0][j] = v.x, s.words[1][j] = v.y, s.words[2][j] = v.z, s.words[3][j] = v.w;
         } else {
@@ -134,12 +136,12 @@ __device__ __forceinline__ void load_swizzled(Square& s, const Region& r, bool w
     }
 }
 
-__device__ __forceinline__ void store_swizzled(const Square& s, const Region& r, bool wide) {
+__device__ __forceinline__ void store_swizzled(const Square& s, const ScaleScope& scope, bool in_chunks) {
 #pragma unroll
     for (int j = 0; j < kSide; j++) {
         if (j >= s.tiles) continue;
-        uint8_t* to = r.out + r.swizzled.offset(0, s.line, s.column + j * kSwizzleColumns);
-        if (wide) {
+        uint8_t* to = scope.out + scope.swizzled.offset(0, s.line, s.column + j * kSwizzleColumns);
+        if (in_chunks) {
             *reinterpret_cast<uint4*>(to) = {s.words[0][j], s.words[1][j], s.words[2][j], s.words[3][j]};
         } else {
 #pragma unroll
@@ -150,107 +152,109 @@ __device__ __forceinline__ void store_swizzled(const Square& s, const Region& r,
 
 // ---- Numbers ---------------------------------------------------------------------------------------------------------
 
-// Columns of an fp32 layout, the +0 that pads its rows included.
+// Returns the columns of an fp32 layout, the +0 that pads its rows included.
 __device__ __forceinline__ int64_t padded_columns(const ScaleLayout& layout) {
     return layout.column_stride == 1 ? max(layout.line_stride, layout.columns) : layout.columns;
 }
 
-__device__ __forceinline__ void move_numbers(Square& s, const Region& r) {
-    const auto* from = reinterpret_cast<const uint32_t*>(r.in);
-    auto* to = reinterpret_cast<uint32_t*>(r.out);
+__device__ __forceinline__ void move_numbers(Square& s, const ScaleScope& scope) {
+    const auto* from = reinterpret_cast<const uint32_t*>(scope.in);
+    auto* to = reinterpret_cast<uint32_t*>(scope.out);
 #pragma unroll
     for (int i = 0; i < kSide; i++)
 #pragma unroll
         for (int j = 0; j < kSide; j++) {
             const int64_t line = s.line + i * 32, column = s.column + j;
-            const bool exists = line < r.lines && column < r.compact_columns;
-            s.words[i][j] = exists ? from[r.swizzled.offset(0, line, column)] : 0;
+            const bool exists = line < scope.lines && column < scope.compact_columns;
+            s.words[i][j] = exists ? from[scope.swizzled.offset(0, line, column)] : 0;
         }
 #pragma unroll
     for (int i = 0; i < kSide; i++)
 #pragma unroll
         for (int j = 0; j < kSide; j++) {
             const int64_t line = s.line + i * 32, column = s.column + j;
-            if (line < r.lines && column < padded_columns(r.compact)) to[r.compact.offset(0, line, column)] = s.words[i][j];
+            if (line < scope.lines && column < padded_columns(scope.compact))
+                to[scope.compact.offset(0, line, column)] = s.words[i][j];
         }
 }
 
-// ---- Regions ---------------------------------------------------------------------------------------------------------
+// ---- Squares of an expert or a group ----------------------------------------------------------------------------------
 
-__device__ __forceinline__ void move_square(const Part& part, const Region& r, Square& s) {
+__device__ __forceinline__ void move_square(const Part& part, const ScaleScope& scope, Square& s) {
     if (part.compact.bytes == 4) {
-        move_numbers(s, r);
+        move_numbers(s, scope);
     } else if (part.to_swizzled) {
-        load_compact(s, r, part.wide_compact);
-        store_swizzled(s, r, part.wide_swizzled);
+        load_compact(s, scope, part.compact_in_chunks);
+        store_swizzled(s, scope, part.swizzled_in_chunks);
     } else {
-        load_swizzled(s, r, part.wide_swizzled);
-        store_compact(s, r, part.wide_compact);
+        load_swizzled(s, scope, part.swizzled_in_chunks);
+        store_compact(s, scope, part.compact_in_chunks);
     }
 }
 
-__device__ __forceinline__ Region region_at(const Part& part, int64_t compact_start, int64_t swizzled_start) {
+__device__ __forceinline__ ScaleScope scope_at(const Part& part, int64_t compact_start, int64_t swizzled_start) {
     const int64_t compact = compact_start * part.compact.bytes, swizzled = swizzled_start * part.swizzled.bytes;
     return {part.in + (part.to_swizzled ? compact : swizzled), part.out + (part.to_swizzled ? swizzled : compact),
             part.compact, part.swizzled, part.lines, part.compact.columns};
 }
 
 // Padding rows have scales where codes do; compact tiles of more than a line stand only where a group has rows.
-__device__ __forceinline__ Region region_of_group(const Part& part, const Group& group) {
-    Region r = region_at(part, group_scale_offset(part.compact, group.first), group_scale_offset(part.swizzled, group.second));
+__device__ __forceinline__ ScaleScope scope_of_group(const Part& part, const Group& group) {
+    ScaleScope scope =
+        scope_at(part, group_scale_offset(part.compact, group.first), group_scale_offset(part.swizzled, group.second));
     const int64_t padded = round_up(group.rows, part.compact_units.codes), tile_rows = part.compact.tile_rows;
     if (part.columnwise) {
-        r.swizzled.columns = padded / part.swizzled.block;
-        r.compact_columns = ceil_div(tile_rows > 1 ? group.rows : padded, part.compact.block);
+        scope.swizzled.columns = padded / part.swizzled.block;
+        scope.compact_columns = ceil_div(tile_rows > 1 ? group.rows : padded, part.compact.block);
     } else if (part.row_lines > 1) {
-        r.lines = ceil_div(group.rows, part.row_lines);
+        scope.lines = ceil_div(group.rows, part.row_lines);
     } else {
-        r.lines = tile_rows > 1 ? min(padded, round_up(group.rows, tile_rows)) : padded;
+        scope.lines = tile_rows > 1 ? min(padded, round_up(group.rows, tile_rows)) : padded;
     }
-    return r;
+    return scope;
 }
 
-__device__ __forceinline__ Square square_at(const Part& part, const Region& r, int64_t down, int64_t across) {
+__device__ __forceinline__ Square square_at(const Part& part, const ScaleScope& scope, int64_t down, int64_t across) {
     Square s{down * kSwizzleRows + threadIdx.x % 32, across * part.square_columns, 0, {}};
-    s.tiles = int(min(ceil_div(r.swizzled.columns - s.column, kSwizzleColumns), int64_t(kSide)));
+    s.tiles = int(min(ceil_div(scope.swizzled.columns - s.column, kSwizzleColumns), int64_t(kSide)));
     return s;
 }
 
-// Some squares of 128 rows of a group.
-__device__ __forceinline__ void move_slab(const Part& part, const GroupedRows& grouped, int64_t block) {
-    const int64_t slab = block / part.slab_blocks, first = (block - slab * part.slab_blocks) * kGroupSquares;
-    const Group group = group_of_slab(grouped, part.compact_units, part.swizzled_units, slab);
+// Moves some squares of a group tile.
+__device__ __forceinline__ void move_group_squares(const Part& part, const GroupedRows& grouped, int64_t block) {
+    const int64_t group_tile = block / part.tile_blocks, first = (block - group_tile * part.tile_blocks) * kGroupSquares;
+    const Group group = group_of_slab(grouped, part.compact_units, part.swizzled_units, group_tile);
     if (!group.exists()) return;
-    Region r = region_of_group(part, group);
-    const int64_t in_group = slab - group.slab, slab_lines = kSwizzleRows / part.row_lines;
-    const int64_t slab_columns = kSwizzleRows / part.swizzled.block;
-    if (!part.columnwise) r.lines = min(r.lines, (in_group + 1) * slab_lines);
+    ScaleScope scope = scope_of_group(part, group);
+    const int64_t in_group = group_tile - group.slab, tile_lines = kSwizzleRows / part.row_lines;
+    const int64_t tile_columns = kSwizzleRows / part.swizzled.block;
+    if (!part.columnwise) scope.lines = min(scope.lines, (in_group + 1) * tile_lines);
     const int64_t end = min(first + kGroupSquares, part.columnwise ? part.down : part.across);
 #pragma unroll 1
     for (int64_t i = first + threadIdx.x / 32; i < end; i += kWarps) {
-        Square s = square_at(part, r, part.columnwise ? i : 0, part.columnwise ? 0 : i);
+        Square s = square_at(part, scope, part.columnwise ? i : 0, part.columnwise ? 0 : i);
         if (part.columnwise) {
-            s.column = in_group * slab_columns;
-            s.tiles = int(ceil_div(min(r.swizzled.columns - s.column, slab_columns), kSwizzleColumns));
+            s.column = in_group * tile_columns;
+            s.tiles = int(ceil_div(min(scope.swizzled.columns - s.column, tile_columns), kSwizzleColumns));
         } else {
-            s.line += in_group * slab_lines;
+            s.line += in_group * tile_lines;
         }
-        move_square(part, r, s);
+        move_square(part, scope, s);
     }
 }
 
 __global__ void __launch_bounds__(kThreads) swizzle_scales_kernel(const __grid_constant__ Arguments a) {
     int64_t block = block_index();
-    const int which = block < a.parts[0].blocks ? 0 : 1;
-    if (which == 1) block -= a.parts[0].blocks;
-    const Part& part = a.parts[which];
+    const int index = block < a.parts[0].blocks ? 0 : 1;
+    if (index == 1) block -= a.parts[0].blocks;
+    const Part& part = a.parts[index];
     if (block >= part.blocks) return;
-    if (a.grouped.groups.set) return move_slab(part, a.grouped, block);
+    if (a.grouped.groups.set) return move_group_squares(part, a.grouped, block);
     const int64_t task = block * kWarps + threadIdx.x / 32, line = task / part.across, matrix = line / part.down;
     if (matrix >= part.matrices) return;
-    const Region r = region_at(part, matrix * part.compact.matrix_scales, matrix * part.swizzled.matrix_scales);
-    Square s = square_at(part, r, line - matrix * part.down, task - line * part.across);
-    move_square(part, r, s);
+    const ScaleScope scope = scope_at(part, matrix * part.compact.matrix_scales, matrix * part.swizzled.matrix_scales);
+    Square s = square_at(part, scope, line - matrix * part.down, task - line * part.across);
+    move_square(part, scope, s);
 }
 
 std::string declines(const Context& context, const SwizzleProblem&) { return needs_cuda(context); }
@@ -258,8 +262,8 @@ std::string declines(const Context& context, const SwizzleProblem&) { return nee
 void divide(Part& part, const GroupedRows& grouped) {
     part.down = ceil_div(part.lines, kSwizzleRows);
     part.across = ceil_div(part.swizzled.columns, int64_t(part.square_columns));
-    part.slab_blocks = ceil_div(part.columnwise ? part.down : part.across, kGroupSquares);
-    part.blocks = grouped.set() ? slabs_bound(grouped) * part.slab_blocks
+    part.tile_blocks = ceil_div(part.columnwise ? part.down : part.across, kGroupSquares);
+    part.blocks = grouped.set() ? slabs_bound(grouped) * part.tile_blocks
                                 : ceil_div(part.matrices * part.down * part.across, kWarps);
 }
 
@@ -278,9 +282,9 @@ Part part_of(const SwizzleProblem::Scales& s, const GroupedRows& grouped) {
         part.compact.tile_rows = part.swizzled.tile_rows = 1;
     } else {
         const bool columns_stay = !grouped.set() || !s.columnwise;  // groups of columns start anywhere
-        part.wide_compact = columns_stay && part.swizzled.repeat == 1 && is_aligned(to_swizzled ? s.in : s.out, 16) &&
+        part.compact_in_chunks = columns_stay && part.swizzled.repeat == 1 && is_aligned(to_swizzled ? s.in : s.out, 16) &&
                             part.compact.columns % part.square_columns == 0;
-        part.wide_swizzled = is_aligned(to_swizzled ? s.out : s.in, 16);
+        part.swizzled_in_chunks = is_aligned(to_swizzled ? s.out : s.in, 16);
     }
     divide(part, grouped);
     return part;

@@ -22,16 +22,16 @@ constexpr int kSegmentThreads = 256;
 
 struct Segments {
     int64_t matrices, rows, cols;
-    int64_t in_row;      // ceil(cols / 128)
-    int64_t row_tasks;   // along: warps in a row
+    int64_t in_row;     // segments: ceil(cols / 128)
+    int64_t row_tasks;  // along: warps in a row
     bool down;
-    int64_t tasks;       // warps
+    int64_t tasks;  // warps
 
     dim3 grid() const { return grid_of(ceil_div(tasks, kSegmentThreads / 32)); }
 };
 
-// Segments of the plain matrix and its rowwise part, `parallel` of them in one request. What is contiguous is taken for
-// one long row, what needs no padding between experts for one matrix; `layout` follows.
+// Divides the plain matrix and its rowwise part into segments, `parallel` of them in one request. Rows that are contiguous
+// become one long row, and experts that need no padding between them one matrix; `layout` becomes theirs.
 inline Segments divide(const PlainMatrix& plain, ScaleLayout& layout, int parallel) {
     Segments s{plain.matrices, plain.rows, plain.cols};
     if (!layout.swizzled && layout.tile_rows == 1) {
@@ -52,13 +52,13 @@ inline Segments divide(const PlainMatrix& plain, ScaleLayout& layout, int parall
     return s;
 }
 
-// How many of `most` steps from `first` begin before `end`.
+// Returns how many of `most` steps from `first` on begin before `end`.
 __device__ __forceinline__ int steps_before(int64_t first, int64_t end, int step, int most) {
     const int64_t room = end - first;
     return room <= 0 ? 0 : room >= int64_t(step) * most ? most : (int(room) + step - 1) / step;
 }
 
-// The four chunks of a lane, `count` elements each; a place in the sense of memory/elements.cuh.
+// The four chunks of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh).
 template <int count>
 struct Requests {
     static constexpr int block_lanes = kMxBlock / count;         // lanes that share a block
@@ -83,13 +83,13 @@ struct Requests {
     }
 
     __device__ __forceinline__ Requests(const Segments& s, int64_t task) {
-        const int lane = threadIdx.x % 32, which = lane / segment_lanes;
+        const int lane = threadIdx.x % 32, segment = lane / segment_lanes;
         cols = s.cols;
         if (s.down) {
             constexpr int tile_tasks = 32 / parallel;
             const int64_t tile = task / tile_tasks, tile_row = tile / s.in_row, tile_rows = ceil_div(s.rows, kSwizzleRows);
             matrix = s.matrices == 1 ? 0 : tile_row / tile_rows;
-            row = (tile_row - matrix * tile_rows) * kSwizzleRows + task % tile_tasks * parallel + which;
+            row = (tile_row - matrix * tile_rows) * kSwizzleRows + task % tile_tasks * parallel + segment;
             column = (tile - tile_row * s.in_row) * kSegment;
             row_step = 32;
             column_step = 0;
@@ -97,7 +97,7 @@ struct Requests {
             const int64_t in_all = s.matrices * s.rows == 1 ? 0 : task / s.row_tasks;
             matrix = s.matrices == 1 ? 0 : in_all / s.rows;
             row = in_all - matrix * s.rows;
-            column = ((task - in_all * s.row_tasks) * kRequests * parallel + which) * kSegment;
+            column = ((task - in_all * s.row_tasks) * kRequests * parallel + segment) * kSegment;
             row_step = 0;
             column_step = parallel * kSegment;
         }

@@ -1,0 +1,65 @@
+// What the dequantize kernels share: where an expert or a group lies in memory, and tables of a kernel for each pair of types.
+#pragma once
+#include <array>
+#include <type_traits>
+
+#include "cuda/memory/decode.cuh"
+#include "cuda/memory/elements.cuh"
+
+namespace mxq::cuda {
+
+// The expert or the group that a block of threads works on: where its codes, its scales and its rows of the output begin.
+struct DequantizeScope {
+    const uint8_t* codes;
+    const uint8_t* scales;
+    uint8_t* out;
+    int32_t rows, out_rows;  // that have codes; that are written, padding included
+    float global;            // what stands above the scales of blocks
+};
+
+__device__ __forceinline__ DequantizeScope scope_of_expert(const DequantizeProblem& p, int64_t expert,
+                                                           int64_t element_bytes) {
+    const ScaleLayout& layout = p.in.layout;
+    return {p.in.line(expert, 0), p.in.scales + expert * layout.matrix_scales * layout.bytes,
+            static_cast<uint8_t*>(p.out.data) + expert * p.out.rows * p.out.row_stride * element_bytes, int32_t(p.out.rows),
+            int32_t(p.out.rows), global_scale(p.in, expert)};
+}
+
+// Returns the scope of a group of `rows` rows that starts at `start` in the input and at row `out_row` of the output.
+__device__ __forceinline__ DequantizeScope scope_of_group(const DequantizeProblem& p, const GroupStart& start,
+                                                          int64_t out_row, int64_t rows, int64_t element_bytes) {
+    return {group_codes(p.in, start), group_scales(p.in, start),
+            static_cast<uint8_t*>(p.out.data) + out_row * p.out.row_stride * element_bytes, int32_t(rows),
+            int32_t(round_up_to_power(rows, p.out.group_unit)), global_scale(p.in, start.index)};
+}
+
+// The types that a kernel is compiled for.
+struct KernelTypes {
+    int32_t out_format;
+    Element element;
+    bool operator==(const KernelTypes&) const = default;
+};
+
+template <class T, class E>
+constexpr KernelTypes types_of() {
+    constexpr int32_t format = std::is_same_v<T, float> ? MXQ_FORMAT_F32
+                               : std::is_same_v<T, F16> ? MXQ_FORMAT_F16
+                                                        : MXQ_FORMAT_BF16;
+    constexpr Element element = std::is_same_v<E, E4M3>   ? Element::E4M3
+                                : std::is_same_v<E, E5M2> ? Element::E5M2
+                                : std::is_same_v<E, E2M3> ? Element::E2M3
+                                : std::is_same_v<E, E3M2> ? Element::E3M2
+                                                          : Element::E2M1;
+    return {format, element};
+}
+
+// Returns what `make` makes of every output type and element.
+template <class Make>
+constexpr auto for_all_types(const Make& make) {
+    return std::array{
+        make(float{}, E4M3{}), make(float{}, E5M2{}), make(float{}, E2M3{}), make(float{}, E3M2{}), make(float{}, E2M1{}),
+        make(F16{}, E4M3{}),   make(F16{}, E5M2{}),   make(F16{}, E2M3{}),   make(F16{}, E3M2{}),   make(F16{}, E2M1{}),
+        make(Bf16{}, E4M3{}),  make(Bf16{}, E5M2{}),  make(Bf16{}, E2M3{}),  make(Bf16{}, E3M2{}),  make(Bf16{}, E2M1{})};
+}
+
+}  // namespace mxq::cuda
