@@ -82,6 +82,7 @@ moe_layer() { # device
     if [ "$code" = 0 ]; then
         echo "1 passed, 0 failed, 0 skipped"
     elif [ "$1" = cuda ] && grep -q NO_DEVICE "$logs/moe_layer_$1"; then
+        echo "skip  moe_layer: no CUDA device"
         echo "0 passed, 0 failed, 1 skipped"
     else
         echo "0 passed, 1 failed, 0 skipped"
@@ -107,17 +108,17 @@ passed=0 failed=0 skipped=0
 
 # Adds the counts of a log's last line. No such line, or an exit code without a failure, is a failure.
 count() { # name
-    local code line passes=0 failures=0 skips=0
+    local code passes=0 failures=0 skips=0 wrong=""
     code=$(cat "$logs/$1.code" 2>/dev/null)
-    line=$(tail -n 1 "$logs/$1")
-    if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
+    [ "$code" = 0 ] || wrong="exit code $code"
+    if [[ $(tail -n 1 "$logs/$1") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
         passes=${BASH_REMATCH[1]} failures=${BASH_REMATCH[2]} skips=${BASH_REMATCH[3]}
     else
-        line=""
+        wrong="exit code $code and no line of counts"
     fi
-    if [ "$failures" = 0 ] && { [ "$code" != 0 ] || [ -z "$line" ]; }; then
+    if [ "$failures" = 0 ] && [ -n "$wrong" ]; then
         failures=1
-        echo "FAIL  $1: exit code $code${line:- and no line of counts}" >>"$logs/$1"
+        echo "FAIL  $1: $wrong" >>"$logs/$1"
     fi
     passed=$((passed + passes)) failed=$((failed + failures)) skipped=$((skipped + skips))
     [ "$failures" = 0 ]
@@ -127,6 +128,9 @@ echo
 for name in "${names[@]}"; do
     count "$name" || { echo "== $name" && cat "$logs/$name"; }
 done
+echo "== skipped"
+cat "$logs"/* | grep '^skip  '
+cat "$logs"/* | sed -n 's/^skipped: .*: //p' | sort | uniq -c
 if [ -n "${MXQ_SLOWEST:-}" ]; then
     echo "== the slowest"
     cat "$logs"/mxq_* | grep -E '^[0-9.]+ s: ' | sort -rn | head -n "$MXQ_SLOWEST"
