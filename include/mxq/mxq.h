@@ -557,10 +557,10 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  *     EXACT_PRODUCTS     c = 13 K / 10 + 40 and R = 0. A NaN operand gives NaN in its row or column of D and nowhere else. It
  *                        holds where P < 2^128 and no operand is infinite.
  *     FP8_TENSOR_CORES   The same with c = 13 K / 10 + 270376. The fp32 scales of a and of b and their product must also be
- *                        normal numbers, and the sum of the codes' products times either scale alone, and that times alpha, must
- *                        stay below 2^128: cuBLASLt applies the two scales of ROW operands one after the other.
- *     REBASED            The same as FP8_TENSOR_CORES, and R is what small codes lose because a tile of MX blocks gets one scale,
- *                        its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in a
+ *                        normal numbers. The sum of the codes' products times either scale, and that times alpha, must stay
+ *                        below 2^128: cuBLASLt applies the two scales of ROW operands one after the other.
+ *     REBASED            The same as FP8_TENSOR_CORES, and R is what small codes lose because a tile of MX blocks gets one
+ *                        scale, its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in a
  *                        tile of B (128 columns of D by 128 of K) or of A (a row by 128 of K) can make Inf and NaN of all that
  *                        the tile meets. Of B that is 128 columns of D, in every row of the product or group. For operands with
  *                        such scales, mxq_gemm_options_set_exact_products takes another implementation.

@@ -25,7 +25,7 @@ struct Implementation {
     uint64_t (*workspace_bytes)(const Context&, const Problem&);  // NULL: none
     void (*run)(const Context&, const Problem&, const Launch&);
     void (*load)(const Context&) = nullptr;  // all that a run needs and a captured stream must not load; NULL: nothing
-    int32_t (*bound)(const Problem&) = nullptr;  // MXQ_BOUND_*, the class that its error keeps; NULL: none, for all but products
+    int32_t (*bound)(const Problem&) = nullptr;  // MXQ_BOUND_*, the class that a product's error keeps; NULL: none
 };
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;
