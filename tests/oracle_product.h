@@ -4,7 +4,7 @@
 //     product(a, a_stride, b, b_stride, m, n, k, previous)   every element of D, with what its bound needs
 //     with_more(sum, more, d, bias), more_of(more)           the same for alpha sum + beta D + bias, and what c grows by
 //     check_product(expected, d, d_format, c)
-//     bound_factor(implementation, k)                        c
+//     bound_factor(promise, k)                               c, from the class of bound that a plan names
 //     rebase_errors(...), add_rebase_errors(...)             what operands lose that are given other scales first
 #ifndef MXQ_TESTS_ORACLE_PRODUCT_H
 #define MXQ_TESTS_ORACLE_PRODUCT_H
@@ -162,18 +162,29 @@ inline void add_rebase_errors(std::vector<Element>& elements, const float* a, co
     });
 }
 
-// c of the bound, by the name that a query gives; -1 for a name that the header does not have. `exact`: both operands are
-// MX or BF16.
-inline double bound_factor(const std::string& implementation, int64_t k, bool exact = true) {
-    auto length = static_cast<double>(k);
-    if (implementation == "cpu") return length + 1;
-    if (implementation == "mma_bf16") return exact ? 5 * length / 4 + 32 : 13 * length / 10 + 40;
+// What a plan tells of a product: who makes it, and the class of bound that it keeps (MXQ_BOUND_*).
+struct Promise {
+    std::string implementation;
+    int32_t bound = MXQ_BOUND_NONE;
+};
+
+// c of a class, as docs/numerics.md has it; -1 for what is no class of products.
+inline double class_factor(int32_t bound, int64_t k) {
+    const double exact = 13 * static_cast<double>(k) / 10 + 40;
     // Where FP8 tensor cores keep 14 bits: 4 instructions for every 128 codes, 33 terms each, cut at 2^-13 of the largest.
-    if (implementation == "cublaslt" || implementation == "cublaslt_grouped")
-        return 13 * length / 10 + 40 + (exact ? 0 : 4 * 33 * 2048);
-    if (implementation == "cublaslt_rebase" || implementation == "cublaslt_grouped_rebase")
-        return bound_factor("cublaslt", k, false);
+    const double cut = 4 * 33 * 2048;
+    if (bound == MXQ_BOUND_EXACT_PRODUCTS) return exact;
+    if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_REBASED) return exact + cut;
     return -1;
+}
+
+// c of a product: that of its class, or less where docs/numerics.md has less for the implementation; -1 as above. `exact`: both
+// operands are MX or BF16.
+inline double bound_factor(const Promise& promise, int64_t k, bool exact = true) {
+    const double of_class = class_factor(promise.bound, k), length = static_cast<double>(k);
+    if (promise.implementation == "cpu") return std::min(of_class, length + 1);
+    if (promise.implementation == "mma_bf16" && exact) return std::min(of_class, 5 * length / 4 + 32);
+    return of_class;
 }
 
 }  // namespace oracle

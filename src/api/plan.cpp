@@ -6,4 +6,6 @@ const char* mxq_plan_reason(const mxq_plan* plan) { return plan ? plan->reason.c
 
 uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan) { return plan ? plan->workspace_bytes : 0; }
 
+int32_t mxq_plan_bound(const mxq_plan* plan) { return plan ? plan->bound : MXQ_BOUND_NONE; }
+
 void mxq_plan_destroy(mxq_plan* plan) { delete plan; }

@@ -48,7 +48,8 @@ void query_verb(const Verb<Problem>& verb, const Call& call, const Problem& prob
     const Choice<Problem> choice = ask(verb, call.context, problem, name);
     const Implementation<Problem>& chosen = require_choice(choice, verb, name);
     if (!plan) return;
-    *plan = new mxq_plan_s{chosen.name, workspace_need(chosen, call.context, problem), reason_of(name, choice.declined)};
+    *plan = new mxq_plan_s{chosen.name, workspace_need(chosen, call.context, problem), reason_of(name, choice.declined),
+                           bound_of(chosen, problem)};
 }
 
 }  // namespace mxq

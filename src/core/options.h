@@ -40,4 +40,5 @@ struct mxq_plan_s {
     std::string implementation;
     uint64_t workspace_bytes = 0;
     std::string reason;
+    int32_t bound = MXQ_BOUND_NONE;
 };

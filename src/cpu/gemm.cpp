@@ -285,8 +285,10 @@ void run(const Context& context, const GemmProblem& problem, const Launch&) {
         });
 }
 
+int32_t bound(const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+
 }  // namespace
 
-const GemmImplementation gemm = {"cpu", declines, nullptr, run};
+const GemmImplementation gemm = {"cpu", declines, nullptr, run, nullptr, bound};
 
 }  // namespace mxq::cpu

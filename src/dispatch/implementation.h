@@ -25,6 +25,7 @@ struct Implementation {
     uint64_t (*workspace_bytes)(const Context&, const Problem&);  // NULL: none
     void (*run)(const Context&, const Problem&, const Launch&);
     void (*load)(const Context&) = nullptr;  // all that a run needs and a captured stream must not load; NULL: nothing
+    int32_t (*bound)(const Problem&) = nullptr;  // MXQ_BOUND_*, the class that a product's error keeps; NULL: none
 };
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;
@@ -100,6 +101,11 @@ const Implementation<Problem>& require_choice(const Choice<Problem>& choice, con
 template <class Problem>
 uint64_t workspace_need(const Implementation<Problem>& chosen, const Context& context, const Problem& problem) {
     return chosen.workspace_bytes ? chosen.workspace_bytes(context, problem) : 0;
+}
+
+template <class Problem>
+int32_t bound_of(const Implementation<Problem>& chosen, const Problem& problem) {
+    return chosen.bound ? chosen.bound(problem) : MXQ_BOUND_NONE;
 }
 
 constexpr uint64_t kWorkspaceAlignment = 256;

@@ -137,6 +137,7 @@ std::string answer_json(size_t device, const Answer& answer) {
         .field("use", json::text(answer.use))
         .field("implementation", json::text(answer.implementation))
         .field("reason", json::text(answer.reason))
+        .field("bound", json::text(answer.bound))
         .field("workspace_bytes", std::to_string(answer.workspace_bytes))
         .on_one_line();
 }

@@ -46,11 +46,23 @@ Tensor swizzled(Tensor tensor) {
 const Kind f32{MXQ_FORMAT_F32, MXQ_SCALING_NONE, ""}, bf16{MXQ_FORMAT_BF16, MXQ_SCALING_NONE, ""};
 const Kind mxfp8{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32, "1x32"}, nvfp4{MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16, "1x16"};
 
+const std::string scaling_prefix = "MXQ_SCALING_", bound_prefix = "MXQ_BOUND_";
+
 // "1x32" of "MXQ_SCALING_1X32".
-std::string scaling_name(const std::string& constant) {
-    std::string name = constant.substr(sizeof "MXQ_SCALING_" - 1);
+std::string short_name(const std::string& constant, const std::string& prefix) {
+    std::string name = constant.substr(prefix.size());
     for (char& c : name) c = char(std::tolower(static_cast<unsigned char>(c)));
     return name;
+}
+
+// "exact_products" of MXQ_BOUND_EXACT_PRODUCTS; "" of MXQ_BOUND_NONE.
+std::string bound_name(int32_t bound) {
+    for (int32_t i = 0; const char* constant = mxq_constant_name(i); i++) {
+        int64_t value = MXQ_BOUND_NONE;
+        if (std::string(constant).rfind(bound_prefix, 0) != 0 || mxq_constant(constant, &value)) continue;
+        if (value == bound && value != MXQ_BOUND_NONE) return short_name(constant, bound_prefix);
+    }
+    return "";
 }
 
 // The scalings that the format takes, or none of a plain one.
@@ -61,9 +73,9 @@ std::vector<Kind> kinds_of(int32_t format) {
     const Tensor owner(tensor);
     for (int32_t i = 0; const char* constant = mxq_constant_name(i); i++) {
         int64_t scaling = 0;
-        if (std::string(constant).rfind("MXQ_SCALING_", 0) != 0 || mxq_constant(constant, &scaling)) continue;
+        if (std::string(constant).rfind(scaling_prefix, 0) != 0 || mxq_constant(constant, &scaling)) continue;
         if (mxq_tensor_set_scaling(tensor, int32_t(scaling)) == MXQ_STATUS_OK)
-            kinds.push_back({format, int32_t(scaling), scaling_name(constant)});
+            kinds.push_back({format, int32_t(scaling), short_name(constant, scaling_prefix)});
     }
     if (kinds.empty()) kinds.push_back({format, MXQ_SCALING_NONE, ""});
     return kinds;
@@ -92,9 +104,10 @@ public:
 
 private:
     void add(const Kind& kind, const char* use, mxq_status status, const Plan& plan) {
-        Answer answer{verb_, mxq_format_name(kind.format), kind.scaling_name, use, "", "", 0};
+        Answer answer{verb_, mxq_format_name(kind.format), kind.scaling_name, use, "", "", "", 0};
         answer.implementation = mxq_plan_implementation(plan.get());
         answer.reason = status == MXQ_STATUS_OK ? mxq_plan_reason(plan.get()) : last_reason();
+        answer.bound = bound_name(mxq_plan_bound(plan.get()));
         answer.workspace_bytes = mxq_plan_workspace_bytes(plan.get());
         answers_.push_back(std::move(answer));
     }

@@ -17,6 +17,7 @@ struct Answer {
     std::string use;             // "rowwise", "(N,T)", ...; "" where a verb has but one
     std::string implementation;  // "": not supported
     std::string reason;          // why this implementation, or why none
+    std::string bound;           // "exact_products", the class of bound of a product; "" for other verbs
     uint64_t workspace_bytes = 0;
 
     bool operator==(const Answer&) const = default;

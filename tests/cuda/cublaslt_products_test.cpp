@@ -83,9 +83,9 @@ Operand make_grouped(testing::Device& device, const oracle::Spec& spec, int64_t 
     return out;
 }
 
-std::string check(const std::string& name, const oracle::Spec& a, const std::vector<oracle::Element>& wanted,
+std::string check(const oracle::Promise& promise, const oracle::Spec& a, const std::vector<oracle::Element>& wanted,
                   const oracle::Floats& d, int32_t format, int64_t k, bool accumulate) {
-    return oracle::check_product(wanted, d, format, oracle::bound_factor(name, k, is_plain(a)) + accumulate);
+    return oracle::check_product(wanted, d, format, oracle::bound_factor(promise, k, is_plain(a)) + accumulate);
 }
 
 using Pair = std::pair<oracle::Spec, oracle::Spec>;
@@ -126,14 +126,14 @@ MXQ_CUDA_DEVICE("cublaslt products: every kind of scales and transpose") {
                 testing::Output d(device, format, {std::nullopt, m, n}, 16, accumulate ? &previous : nullptr);
                 auto options = testing::gemm_options(transpose_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
                                                      transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, accumulate, wanted_name);
-                const auto name =
+                const auto promise =
                     testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
                 const auto sums = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k,
                                                   accumulate ? previous.data() : nullptr);
                 ++ran;
                 INFO(text(pair) << ", " << m << "x" << n << "x" << k << ", case " << which << ", D " << format << ", by "
-                                << name);
-                CHECK(check(name, pair.first, sums, d.values(), format, k, accumulate) == "");
+                                << promise.implementation);
+                CHECK(check(promise, pair.first, sums, d.values(), format, k, accumulate) == "");
             }
     CHECK(ran == 5 * (1 + 3 * 3 + 3 * 6));
 }
@@ -191,7 +191,7 @@ MXQ_CUDA_DEVICE("cublaslt products: groups of rows") {
                 if (c.d_alignment) ends.set(grouped_d, {{}, unit});
                 auto options = testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
                                                      accumulate, wanted_name);
-                const auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
+                const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
                                                        b.tensor, grouped_d);
 
                 std::vector<bool> written(static_cast<size_t>(d_rows), false);
@@ -203,7 +203,7 @@ MXQ_CUDA_DEVICE("cublaslt products: groups of rows") {
                     std::fill(written.begin() + starts[g], written.begin() + d_end(g), true);
                 const oracle::Floats values = d.values(&written);
                 INFO(text(c.pair) << ", " << count << " groups, k " << k << ", alignments " << c.a_alignment << " "
-                                  << c.d_alignment << ", case " << which << ", accumulate " << accumulate << ", by " << name);
+                                  << c.d_alignment << ", case " << which << ", accumulate " << accumulate << ", by " << promise.implementation);
                 for (size_t g = 0; g < groups.ends.size(); ++g) {
                     const int64_t m = oracle::group_rows(groups.ends, g), first = groups.ends[g] - m;
                     const float* const weights = b.lines.data() + static_cast<int64_t>(g) * n * k;
@@ -211,7 +211,7 @@ MXQ_CUDA_DEVICE("cublaslt products: groups of rows") {
                                                 accumulate ? previous.data() + starts[g] * n : nullptr);
                     sums.resize(static_cast<size_t>((d_end(g) - starts[g]) * n));  // padding is +0
                     const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + d_end(g) * n);
-                    CHECK(check(name, a_spec, sums, one, format, k, accumulate) == "");
+                    CHECK(check(promise, a_spec, sums, one, format, k, accumulate) == "");
                 }
                 ++ran;
             }
@@ -236,10 +236,10 @@ MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction") {
                 const auto previous = normal_values(random, static_cast<size_t>(count * m * n));
                 testing::Output d(device, MXQ_FORMAT_F32, {count, m, n}, 0, accumulate ? &previous : nullptr);
                 auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate, wanted_name);
-                const auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
+                const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
                                                        b.tensor, d.tensor);
                 const oracle::Floats values = d.values();
-                INFO("kind " << kind << ", " << count << " groups, accumulate " << accumulate << ", by " << name);
+                INFO("kind " << kind << ", " << count << " groups, accumulate " << accumulate << ", by " << promise.implementation);
                 for (size_t g = 0; g < groups.ends.size(); ++g) {
                     const int64_t k = oracle::group_rows(groups.ends, g), first = groups.ends[g] - k;
                     const int64_t at = static_cast<int64_t>(g) * m * n;
@@ -248,7 +248,7 @@ MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction") {
                     const auto sums = oracle::product(a_lines.data(), k, b_lines.data(), k, m, n, k,
                                                       accumulate ? previous.data() + at : nullptr);
                     const oracle::Floats one(values.begin() + at, values.begin() + at + m * n);
-                    CHECK(check(name, spec, sums, one, MXQ_FORMAT_F32, k, accumulate) == "");
+                    CHECK(check(promise, spec, sums, one, MXQ_FORMAT_F32, k, accumulate) == "");
                 }
                 ++ran;
             }

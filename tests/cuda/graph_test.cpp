@@ -124,7 +124,7 @@ TEST_CASE("graph: every verb captured and replayed, the first call of the proces
         auto a = oracle::dequantize({}, expected, dims.shape(), MXQ_PART_ROWWISE);
         CHECK(testing::difference(back_data.read(), oracle::store(MXQ_FORMAT_F32, a)) == "");
 
-        double factor = oracle::bound_factor("mma_bf16", k);
+        double factor = oracle::bound_factor({"mma_bf16", MXQ_BOUND_EXACT_PRODUCTS}, k);
         CHECK(oracle::check_product(oracle::product(a.data(), k, w_operand.values.data(), k, m, n, k), d.values(), MXQ_FORMAT_F32, factor) == "");
         std::vector<oracle::Element> of_groups;
         for (size_t g = 0; g < 2; ++g) {

@@ -128,14 +128,14 @@ struct Matrices {
     int64_t m, n, k;
 };
 
-std::string check(const std::string& name, const Matrices& at, const oracle::Floats& d, int32_t format, Noise& noise,
+std::string check(const oracle::Promise& promise, const Matrices& at, const oracle::Floats& d, int32_t format, Noise& noise,
                   const float* previous = nullptr) {
     auto sums = oracle::product(at.a, at.k, at.b, at.k, at.m, at.n, at.k, previous);
-    if (name.find("rebase") != std::string::npos)
+    if (promise.bound == MXQ_BOUND_REBASED)
         oracle::add_rebase_errors(sums, at.a, at.a_errors, at.b, at.b_errors, at.m, at.n, at.k);
     noise.add(sums, d);
     sums.resize(d.size());  // padding is +0
-    return oracle::check_product(sums, d, format, oracle::bound_factor(name, at.k) + (previous != nullptr));
+    return oracle::check_product(sums, d, format, oracle::bound_factor(promise, at.k) + (previous != nullptr));
 }
 
 oracle::Spec blocks_of_32(int32_t format) { return testing::spec_of(format, MXQ_SCALING_1X32); }
@@ -167,12 +167,12 @@ MXQ_CUDA_DEVICE("rebase products: the bound and the distance to the exact produc
                     testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 4);
                     auto options = testing::gemm_options(transpose_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
                                                          transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, 0, wanted);
-                    const auto name =
+                    const auto promise =
                         testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
                     Noise noise;
                     INFO("data " << static_cast<int>(data) << ", formats " << a_format << " " << b_format << ", " << m << "x"
-                                 << n << "x" << k << ", case " << which << ", by " << name);
-                    CHECK(check(name, {a.values.data(), a.errors.data(), b.values.data(), b.errors.data(), m, n, k}, d.values(),
+                                 << n << "x" << k << ", case " << which << ", by " << promise.implementation);
+                    CHECK(check(promise, {a.values.data(), a.errors.data(), b.values.data(), b.errors.data(), m, n, k}, d.values(),
                                 MXQ_FORMAT_F32, noise) == "");
                     CHECK(noise.decibels() >= 65);
                     ++ran;
@@ -198,11 +198,11 @@ MXQ_CUDA_DEVICE("rebase products: coarser scales, 16-bit D, accumulation") {
                 const auto previous = make_data(Data::Normal, m, n, seed + 2);
                 testing::Output d(device, format, {std::nullopt, m, n}, 16, accumulate ? &previous : nullptr);
                 auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, accumulate, wanted);
-                const auto name = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
+                const auto promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
                 Noise noise;
                 INFO("scalings " << a_scaling << " " << b_scaling << ", swizzled " << swizzled << ", D " << format << ", by "
-                                 << name);
-                CHECK(check(name, {a.values.data(), a.errors.data(), b.values.data(), b.errors.data(), m, n, k}, d.values(),
+                                 << promise.implementation);
+                CHECK(check(promise, {a.values.data(), a.errors.data(), b.values.data(), b.errors.data(), m, n, k}, d.values(),
                             format, noise, accumulate ? previous.data() : nullptr) == "");
                 ++ran;
             }
@@ -243,7 +243,7 @@ MXQ_CUDA_DEVICE("rebase products: groups of rows") {
                 if (unit > 1) ends.set(grouped_d, {{}, unit});
                 auto options = testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
                                                      accumulate, wanted);
-                const auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
+                const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
                                                        b.tensor, grouped_d);
                 std::vector<bool> written(static_cast<size_t>(d_rows), false);
                 const auto starts = oracle::padded_starts(groups.ends, unit);
@@ -256,12 +256,12 @@ MXQ_CUDA_DEVICE("rebase products: groups of rows") {
                 Noise noise;
                 INFO("formats " << a_format << " " << b_format << ", scaling " << a_scaling << ", " << count << " groups, k "
                                 << k << ", D by " << unit << ", case " << which << ", accumulate " << accumulate << ", by "
-                                << name);
+                                << promise.implementation);
                 for (size_t g = 0; g < groups.ends.size(); ++g) {
                     const int64_t m = oracle::group_rows(groups.ends, g), first = (groups.ends[g] - m) * k;
                     const int64_t of_b = static_cast<int64_t>(g) * n * k;
                     const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + d_end(g) * n);
-                    CHECK(check(name, {a.values.data() + first, a.errors.data() + first, b.values.data() + of_b,
+                    CHECK(check(promise, {a.values.data() + first, a.errors.data() + first, b.values.data() + of_b,
                                        b.errors.data() + of_b, m, n, k}, one, MXQ_FORMAT_F32, noise,
                                 accumulate ? previous.data() + starts[g] * n : nullptr) == "");
                 }
@@ -292,17 +292,17 @@ MXQ_CUDA_DEVICE("rebase products: groups along the contraction") {
                 const auto previous = make_data(Data::Normal, count * m, n, seed + 2);
                 testing::Output d(device, MXQ_FORMAT_F32, {count, m, n}, 0, accumulate ? &previous : nullptr);
                 auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate, wanted);
-                const auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
+                const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
                                                        b.tensor, d.tensor);
                 const oracle::Floats values = d.values();
                 Noise noise;
                 INFO("formats " << a_format << " " << b_format << ", scaling " << scaling << ", " << count
-                                << " groups, accumulate " << accumulate << ", by " << name);
+                                << " groups, accumulate " << accumulate << ", by " << promise.implementation);
                 for (size_t g = 0; g < ends_of_groups.size(); ++g) {
                     const int64_t k = oracle::group_rows(ends_of_groups, g), first = ends_of_groups[g] - k;
                     const int64_t at = static_cast<int64_t>(g) * m * n;
                     const oracle::Floats one(values.begin() + at, values.begin() + at + m * n);
-                    CHECK(check(name, {a.values.data() + first * m, a.errors.data() + first * m, b.values.data() + first * n,
+                    CHECK(check(promise, {a.values.data() + first * m, a.errors.data() + first * m, b.values.data() + first * n,
                                        b.errors.data() + first * n, m, n, k}, one, MXQ_FORMAT_F32, noise,
                                 accumulate ? previous.data() + at : nullptr) == "");
                 }
@@ -320,9 +320,9 @@ MXQ_CUDA_DEVICE("rebase products: exact products are asked for") {
     const Operand b = make_operand(device, spec, Data::Normal, std::nullopt, 128, 256, false, true, 128, 2);
     testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, 128, 128}, 0);
     auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
-    CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor) == wanted);
+    CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor).implementation == wanted);
     ok(mxq_gemm_options_set_exact_products(options, 1));
-    CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor) == "mma_bf16");
+    CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor).implementation == "mma_bf16");
     ok(mxq_gemm_options_set_implementation(options, wanted));
     testing::Plan plan;
     CHECK(mxq_gemm_query(device.context, options, a.tensor, b.tensor, d.tensor, plan.out()) == MXQ_STATUS_UNSUPPORTED);

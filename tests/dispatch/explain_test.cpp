@@ -95,6 +95,20 @@ MXQ_EACH_DEVICE("explain: the first of a list needs no reason") {
     else CHECK(reason(plan) == "");
 }
 
+TEST_CASE("explain: a plan names the class of bound of a product, and none of other verbs") {
+    Small small;
+    testing::Context context = testing::cpu_context(1);
+    CHECK(mxq_plan_bound(small.multiply_plan(context)) == MXQ_BOUND_EXACT_PRODUCTS);
+    testing::Plan grouped, quantize;
+    auto a = testing::make_quantized({}, {std::nullopt, 2, 32}, false), b = testing::make_quantized({}, {1, 2, 32}, false);
+    ok(mxq_tensor_set_groups(a, nullptr, MXQ_TYPE_INT32, 1));
+    ok(mxq_grouped_gemm_query(context, nullptr, a, b, small.d, grouped.out()));
+    CHECK(mxq_plan_bound(grouped) == MXQ_BOUND_EXACT_PRODUCTS);
+    ok(mxq_quantize_query(context, nullptr, small.x, small.q, quantize.out()));
+    CHECK(mxq_plan_bound(quantize) == MXQ_BOUND_NONE);
+    CHECK(mxq_plan_bound(nullptr) == MXQ_BOUND_NONE);
+}
+
 TEST_CASE("explain: what the library was built with, and cuBLASLt") {
     CHECK(std::string(mxq_build_string()).find(", ") != std::string::npos);
     CHECK(std::string(mxq_build_string()).find("CUDA") != std::string::npos);

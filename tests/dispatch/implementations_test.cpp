@@ -1,5 +1,5 @@
 // Every implementation of every verb, asked for by its name, on every device: what it writes is what the CPU writes, and none
-// is left out but for want of the device.
+// is left out but for want of the device. A plan names a class of bound where it is a product's, and none where it is not.
 //
 // Products multiply small integers that every format holds exactly, under scales that are powers of two: whatever the order of
 // the sums, nothing is rounded before D, so that products too have one right answer in bits.
@@ -93,6 +93,7 @@ struct Problem {
     std::function<void(Scene&)> set_up;
     std::function<mxq_status(Scene&, const std::string&, mxq_plan**)> query;
     std::function<mxq_status(Scene&, const std::string&, void*, uint64_t)> run;
+    bool is_product = false;
     mutable std::optional<Bytes> by_cpu{};  // what the CPU writes, once it was asked for
 };
 using Problems = std::map<std::string, std::vector<Problem>>;  // by verb
@@ -118,7 +119,8 @@ Problem product(const std::string& text, bool grouped, int32_t a, int32_t b, std
             [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
                 auto options = testing::gemm_options(a, b, 0, name.c_str());
                 return (grouped ? mxq_grouped_gemm : mxq_gemm)(s.device.context, options, s.in, s.second, s.out, workspace, bytes, nullptr);
-            }};
+            },
+            true};
 }
 
 // What the implementation of this name writes; its reason in `declined` where it does not take the problem.
@@ -133,6 +135,7 @@ Bytes result(testing::Device& device, const Problem& problem, const std::string&
     }
     ok(status);
     if (mxq_plan_implementation(plan) != name) throw std::runtime_error("another implementation than " + name);
+    if ((mxq_plan_bound(plan) != MXQ_BOUND_NONE) != problem.is_product) throw std::runtime_error("the wrong class of bound from " + name);
     Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
     ok(problem.run(scene, name, workspace.bytes() ? workspace.data() : nullptr, workspace.bytes()));
     workspace.read();

@@ -63,6 +63,8 @@ if command -v python3 >/dev/null; then
         all(a["implementation"] or a["reason"] for a in answers)
         all(a["implementation"] in ("cpu", None) for a in ask(device=0))
         {a["implementation"] for a in ask(device=0, verb="quantize")} == {"cpu"}
+        {a["bound"] for a in ask(device=0) if a["implementation"] and "gemm" in a["verb"]} == {"exact_products"}
+        {a["bound"] for a in ask(device=0) if "gemm" not in a["verb"]} == {None}
         ask(device=0, verb="swizzle_scales", format="fp8_e5m2", scaling="1x128")[0]["implementation"] == "cpu"
         "row" in ask(device=0, verb="swizzle_scales", format="fp8_e5m2", scaling="row")[0]["reason"]
         [a["use"] for a in ask(device=0, verb="gemm", format="bf16") if a["implementation"]] == ["(N,T)"]

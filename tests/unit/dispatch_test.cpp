@@ -53,6 +53,14 @@ TEST_CASE("dispatch: the first that takes it, or the one that was asked for") {
     CHECK(workspace_need(even, context, Problem{4}) == 4);
 }
 
+TEST_CASE("dispatch: the class of bound of an implementation that names one") {
+    Implementation<Problem> product = small;
+    product.bound = [](const Problem& p) -> int32_t { return p.size < 5 ? MXQ_BOUND_EXACT_PRODUCTS : MXQ_BOUND_REBASED; };
+    CHECK(bound_of(product, Problem{4}) == MXQ_BOUND_EXACT_PRODUCTS);
+    CHECK(bound_of(product, Problem{5}) == MXQ_BOUND_REBASED);
+    CHECK(bound_of(even, Problem{4}) == MXQ_BOUND_NONE);
+}
+
 TEST_CASE("dispatch: why it is this one") {
     auto reason = [](int size, const Wanted& wanted) { return reason_of(wanted, ask(verb, context, Problem{size}, wanted).declined); };
     CHECK(reason(4, any) == "");

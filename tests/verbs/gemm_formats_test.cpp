@@ -108,10 +108,10 @@ Operand make_grouped(testing::Device& device, const oracle::Spec& spec, int64_t 
 
 bool is_exact(const oracle::Spec& spec) { return is_plain(spec) || oracle::is_mx(spec.format); }
 
-std::string check(const std::string& implementation, bool exact, const std::vector<oracle::Element>& expected, const oracle::Floats& d,
+std::string check(const oracle::Promise& promise, bool exact, const std::vector<oracle::Element>& expected, const oracle::Floats& d,
                   int32_t format, int64_t k, bool accumulate) {
-    double factor = oracle::bound_factor(implementation, k, exact);
-    if (factor < 0) return "unknown implementation " + implementation;
+    double factor = oracle::bound_factor(promise, k, exact);
+    if (factor < 0) return "no class of bound from " + promise.implementation;
     if (d.size() != expected.size()) return "the test lost elements";
     return oracle::check_product(expected, d, format, factor + accumulate);
 }
@@ -145,10 +145,10 @@ MXQ_EACH_DEVICE("gemm formats: the bound for every pair of formats") {
         auto previous = cases::values(cases::Values::normal, static_cast<size_t>(m * n), static_cast<uint64_t>(ran));
         testing::Output d(device, d_format, {std::nullopt, m, n}, random.below(2) * 3, accumulate ? &previous : nullptr);
         auto options = testing::exact_gemm_options(transpose_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, accumulate);
-        auto name = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
+        auto promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
         auto expected = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k, accumulate ? previous.data() : nullptr);
         ++ran;
-        if (auto complaint = check(name, is_exact(a_spec) && is_exact(b_spec), expected, d.values(), d_format, k, accumulate); !complaint.empty())
+        if (auto complaint = check(promise, is_exact(a_spec) && is_exact(b_spec), expected, d.values(), d_format, k, accumulate); !complaint.empty())
             FAIL(text(a_spec, b_spec) << ", " << m << "x" << n << "x" << k << ", transposes " << transpose_a << transpose_b << ", swizzled " << a_swizzled
                                       << b_swizzled << ", D " << d_format << " accumulate " << accumulate << " offset " << offset << ": " << complaint);
     }
@@ -176,7 +176,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of formats, grou
         ok(mxq_tensor_set_data(grouped_d, d.data(), d.size()));
         if (d_alignment) ends.set(grouped_d, {{}, d_alignment});
         auto options = testing::exact_gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, accumulate);
-        auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor, b.tensor, grouped_d);
+        auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor, b.tensor, grouped_d);
 
         std::vector<bool> written(static_cast<size_t>(d_rows), false);
         std::vector<oracle::Element> expected;
@@ -194,7 +194,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of formats, grou
         for (size_t i = 0; i < written.size(); ++i)
             if (written[i]) values.insert(values.end(), all.begin() + static_cast<int64_t>(i) * n, all.begin() + static_cast<int64_t>(i + 1) * n);
         ++ran;
-        if (auto complaint = check(name, is_exact(a_spec) && is_exact(b_spec), expected, values, d_format, k, accumulate); !complaint.empty())
+        if (auto complaint = check(promise, is_exact(a_spec) && is_exact(b_spec), expected, values, d_format, k, accumulate); !complaint.empty())
             FAIL(text(a_spec, b_spec) << ", " << count << " groups of " << rows << ", n " << n << ", k " << k << ", transpose b " << transpose_b << ", alignments "
                                       << groups.rowwise << " in D " << d_alignment << " accumulate " << accumulate << ": " << complaint);
     }
@@ -219,7 +219,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of quantized for
         auto previous = cases::values(cases::Values::normal, static_cast<size_t>(count * m * n), static_cast<uint64_t>(ran));
         testing::Output d(device, MXQ_FORMAT_F32, {count, m, n}, 0, accumulate ? &previous : nullptr);
         auto options = testing::exact_gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate);
-        auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor, b.tensor, d.tensor);
+        auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor, b.tensor, d.tensor);
         oracle::Floats values = d.values();
         ++ran;
         for (size_t g = 0; g < a_groups.ends.size(); ++g) {
@@ -227,7 +227,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of quantized for
             auto a_lines = oracle::transposed(a.lines.data() + first * m, k, m), b_lines = oracle::transposed(b.lines.data() + first * n, k, n);
             auto expected = oracle::product(a_lines.data(), k, b_lines.data(), k, m, n, k, accumulate ? previous.data() + at : nullptr);
             oracle::Floats one(values.begin() + at, values.begin() + at + m * n);
-            if (auto complaint = check(name, is_exact(a_spec) && is_exact(b_spec), expected, one, MXQ_FORMAT_F32, k, accumulate); !complaint.empty())
+            if (auto complaint = check(promise, is_exact(a_spec) && is_exact(b_spec), expected, one, MXQ_FORMAT_F32, k, accumulate); !complaint.empty())
                 FAIL(text(a_spec, b_spec) << ", group " << g << " of " << count << ", " << k << " rows, " << m << "x" << n << ", swizzled " << a_swizzled << b_swizzled
                                           << ", alignments " << a_groups.columnwise << " " << b_groups.columnwise << ": " << complaint);
         }
@@ -253,10 +253,10 @@ MXQ_EACH_DEVICE("gemm formats: the bound at a size of several tiles") {
         Operand a = make_operand(device, a_spec, std::nullopt, m, k, false, false, random, 0);
         Operand b = make_operand(device, b_spec, std::nullopt, n, k, false, false, random, 0);
         testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
-        auto name = testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
+        auto promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
         auto expected = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k);
         ++ran;
-        if (auto complaint = check(name, is_exact(a_spec) && is_exact(b_spec), expected, d.values(), MXQ_FORMAT_F32, k, false); !complaint.empty()) FAIL(text(a_spec, b_spec) << ": " << complaint);
+        if (auto complaint = check(promise, is_exact(a_spec) && is_exact(b_spec), expected, d.values(), MXQ_FORMAT_F32, k, false); !complaint.empty()) FAIL(text(a_spec, b_spec) << ": " << complaint);
     }
     CHECK(ran == 7);
 }

@@ -126,11 +126,11 @@ std::vector<oracle::Element> finished(std::vector<oracle::Element> sums, const O
     return sums;
 }
 
-std::string check(const std::string& name, const Pair& pair, const std::vector<oracle::Element>& wanted, const oracle::Floats& d, int32_t format,
+std::string check(const oracle::Promise& promise, const Pair& pair, const std::vector<oracle::Element>& wanted, const oracle::Floats& d, int32_t format,
                   int64_t k, const oracle::More& more) {
     if (wanted.size() != d.size()) return "the test lost elements";
     const bool exact = is_exact(pair.a) && is_exact(pair.b);
-    return oracle::check_product(wanted, d, format, oracle::bound_factor(name, k, exact) + oracle::more_of(more));
+    return oracle::check_product(wanted, d, format, oracle::bound_factor(promise, k, exact) + oracle::more_of(more));
 }
 
 std::string text(const Pair& pair, const oracle::More& more, int32_t bias, int32_t d_format, const std::string& name) {
@@ -183,11 +183,11 @@ MXQ_EACH_DEVICE("gemm options: the bound with every alpha, beta and bias") {
             Options options(device, c.more, c.bias, static_cast<size_t>(n), random, {MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T}, portable.c_str());
             const oracle::Floats previous = draw_previous(random, c.d_format, static_cast<size_t>(m * n), c.more.beta);
             testing::Output d(device, c.d_format, {std::nullopt, m, n}, random.below(2) * 8, &previous, static_cast<size_t>(random.below(2)));
-            const auto name = testing::run_product(device, mxq_gemm, mxq_gemm_query, options.handle, a.tensor, b.tensor, d.tensor);
+            const auto promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, options.handle, a.tensor, b.tensor, d.tensor);
             const auto wanted = finished(oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k), options, previous.data(), options.bias.data(), n);
             ++ran;
-            if (auto complaint = check(name, pair, wanted, d.values(), c.d_format, k, c.more); !complaint.empty())
-                FAIL(text(pair, c.more, c.bias, c.d_format, name) << ", " << m << "x" << n << "x" << k << ": " << complaint);
+            if (auto complaint = check(promise, pair, wanted, d.values(), c.d_format, k, c.more); !complaint.empty())
+                FAIL(text(pair, c.more, c.bias, c.d_format, promise.implementation) << ", " << m << "x" << n << "x" << k << ": " << complaint);
         }
     CHECK(ran == 7 * drawn_count);
 }
@@ -245,7 +245,7 @@ MXQ_EACH_DEVICE("grouped gemm options: the bound with every alpha, beta and bias
             testing::Tensor grouped_d = testing::make_tensor(c.d_format, {std::nullopt, rows, n});
             ok(mxq_tensor_set_data(grouped_d, d.data(), d.size()));
             if (alignment > 1) ends.set(grouped_d, {{}, alignment});
-            const auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options.handle, a.tensor, b.tensor, grouped_d);
+            const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options.handle, a.tensor, b.tensor, grouped_d);
 
             std::vector<bool> written(static_cast<size_t>(d_rows), false);
             const auto starts = oracle::padded_starts(groups.ends, alignment);
@@ -264,8 +264,8 @@ MXQ_EACH_DEVICE("grouped gemm options: the bound with every alpha, beta and bias
             for (size_t i = 0; i < written.size(); ++i)
                 if (written[i]) values.insert(values.end(), all.begin() + static_cast<int64_t>(i) * n, all.begin() + static_cast<int64_t>(i + 1) * n);
             ++ran;
-            if (auto complaint = check(name, pair, wanted, values, c.d_format, k, c.more); !complaint.empty())
-                FAIL(text(pair, c.more, c.bias, c.d_format, name) << ", " << count << " groups, " << rows << " rows, alignment " << alignment << ": " << complaint);
+            if (auto complaint = check(promise, pair, wanted, values, c.d_format, k, c.more); !complaint.empty())
+                FAIL(text(pair, c.more, c.bias, c.d_format, promise.implementation) << ", " << count << " groups, " << rows << " rows, alignment " << alignment << ": " << complaint);
         }
     CHECK(ran == 7 * drawn_count / 5);
 }
@@ -287,7 +287,7 @@ MXQ_EACH_DEVICE("grouped gemm options: the bound with every alpha and beta, grou
             Options options(device, c.more, 0, static_cast<size_t>(n), random, {MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N});
             const oracle::Floats previous = draw_previous(random, c.d_format, static_cast<size_t>(count * m * n), c.more.beta);
             testing::Output d(device, c.d_format, {count, m, n}, 0, &previous);
-            const auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options.handle, a.tensor, b.tensor, d.tensor);
+            const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options.handle, a.tensor, b.tensor, d.tensor);
             const oracle::Floats values = d.values();
             for (size_t g = 0; g < groups.ends.size(); ++g) {
                 const int64_t k = oracle::group_rows(groups.ends, g), first = groups.ends[g] - k, at = static_cast<int64_t>(g) * m * n;
@@ -296,8 +296,8 @@ MXQ_EACH_DEVICE("grouped gemm options: the bound with every alpha and beta, grou
                                              options.bias.data(), n);
                 const oracle::Floats one(values.begin() + at, values.begin() + at + m * n);
                 empty += k == 0;
-                if (auto complaint = check(name, pair, wanted, one, c.d_format, k, c.more); !complaint.empty())
-                    FAIL(text(pair, c.more, 0, c.d_format, name) << ", group " << g << " of " << k << " rows: " << complaint);
+                if (auto complaint = check(promise, pair, wanted, one, c.d_format, k, c.more); !complaint.empty())
+                    FAIL(text(pair, c.more, 0, c.d_format, promise.implementation) << ", group " << g << " of " << k << " rows: " << complaint);
             }
             ++ran;
         }
@@ -332,10 +332,10 @@ TEST_CASE("gemm options: cuBLASLt takes alpha, beta and a bias", "[cuda]") {
             const oracle::Floats previous = draw_previous(random, c.d_format, m * n, c.more.beta);
             testing::Output d(device, c.d_format, {std::nullopt, m, n}, 0, &previous);
             INFO(text(pair, c.more, c.bias, c.d_format, "cublaslt"));
-            const auto name = testing::run_product(device, mxq_gemm, mxq_gemm_query, options.handle, a.tensor, b.tensor, d.tensor);
-            CHECK(name == "cublaslt");
+            const auto promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, options.handle, a.tensor, b.tensor, d.tensor);
+            CHECK(promise.implementation == "cublaslt");
             const auto wanted = finished(oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k), options, previous.data(), options.bias.data(), n);
-            CHECK(check(name, pair, wanted, d.values(), c.d_format, k, c.more) == "");
+            CHECK(check(promise, pair, wanted, d.values(), c.d_format, k, c.more) == "");
             ++ran;
         }
     CHECK(ran == (20 + 5) * 2 + (20 + 5 + 5) * 2);
@@ -365,8 +365,8 @@ MXQ_EACH_DEVICE("grouped gemm options: ends on the host") {
             }
             const oracle::Floats previous = draw_previous(random, MXQ_FORMAT_F32, rows * n, 1);
             testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, rows, n}, 0, &previous);
-            const auto name = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options.handle, a.tensor, b.tensor, d.tensor);
-            if (takes) CHECK(name == "cublaslt");
+            const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options.handle, a.tensor, b.tensor, d.tensor);
+            if (takes) CHECK(promise.implementation == "cublaslt");
             std::vector<bool> written(static_cast<size_t>(rows), false);
             std::fill(written.begin(), written.begin() + 80, true);
             const oracle::Floats values = d.values(&written);
@@ -375,7 +375,7 @@ MXQ_EACH_DEVICE("grouped gemm options: ends on the host") {
                 const auto wanted = finished(oracle::product(a.lines.data() + first * k, k, b.lines.data() + at * k, k, m, n, k), options,
                                              previous.data() + first * n, options.bias.data() + at, n);
                 const oracle::Floats one(values.begin() + first * n, values.begin() + ends[g] * n);
-                CHECK(check(name, {bf16, bf16}, wanted, one, MXQ_FORMAT_F32, k, options.more) == "");
+                CHECK(check(promise, {bf16, bf16}, wanted, one, MXQ_FORMAT_F32, k, options.more) == "");
             }
             ++ran;
         }

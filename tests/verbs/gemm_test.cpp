@@ -26,7 +26,7 @@ testing::Tensor describe(const oracle::Spec& spec, int64_t outer, int64_t k, boo
 
 struct Run {
     std::string complaint;  // "" if every element keeps the bound
-    std::string implementation;
+    oracle::Promise promise;
     testing::Bytes d;
 };
 
@@ -44,10 +44,10 @@ Run run(testing::Device& device, const Case& c, uint64_t seed) {
     testing::Output d(device, c.d_format, {std::nullopt, c.m, c.n}, c.gap, c.accumulate ? &previous : nullptr, c.offset);
     auto options = testing::exact_gemm_options(c.transposes.a, c.transposes.b, c.accumulate, c.implementation);
     Run out;
-    out.implementation = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a_tensor, b_tensor, d.tensor);
+    out.promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a_tensor, b_tensor, d.tensor);
     auto expected = oracle::product(a.values.data(), c.k, b.values.data(), c.k, c.m, c.n, c.k, c.accumulate ? previous.data() : nullptr);
-    double factor = oracle::bound_factor(out.implementation, c.k) + c.accumulate;
-    out.complaint = factor < 0 ? "unknown implementation " + out.implementation
+    double factor = oracle::bound_factor(out.promise, c.k) + c.accumulate;
+    out.complaint = factor < 0 ? "no class of bound from " + out.promise.implementation
                                : oracle::check_product(expected, d.values(), c.d_format, factor);
     out.d = d.bytes();
     return out;
@@ -146,7 +146,7 @@ MXQ_EACH_DEVICE("gemm: every implementation by name gives the bound, and the sam
             Case c = combination(number, 65, 99, 333);
             c.implementation = name.c_str();
             Run first = run(device, c, 5), second = run(device, c, 5);
-            CHECK(first.implementation == name);
+            CHECK(first.promise.implementation == name);
             CHECK(first.complaint == "");
             CHECK(first.d == second.d);
             ++ran;

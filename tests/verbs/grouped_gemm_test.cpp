@@ -61,7 +61,8 @@ oracle::Floats group_values(const oracle::Spec& spec, const oracle::Floats& x, i
 }
 
 struct Run {
-    std::string complaint, implementation;
+    std::string complaint;
+    oracle::Promise promise;
     testing::Bytes d;
 };
 
@@ -69,12 +70,12 @@ Run finish(testing::Device& device, const Case& c, mxq_tensor* a, mxq_tensor* b,
            const std::vector<oracle::Element>& expected, const std::vector<bool>& written, int64_t k) {
     auto options = testing::exact_gemm_options(c.transposes.a, c.transposes.b, c.accumulate, c.implementation);
     Run out;
-    out.implementation = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a, b, d.tensor);
-    double factor = oracle::bound_factor(out.implementation, k) + c.accumulate;
+    out.promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a, b, d.tensor);
+    double factor = oracle::bound_factor(out.promise, k) + c.accumulate;
     oracle::Floats values = d.values(&written), in_groups;
     for (size_t i = 0; i < written.size(); ++i)
         if (written[i]) in_groups.insert(in_groups.end(), values.begin() + static_cast<int64_t>(i) * c.n, values.begin() + static_cast<int64_t>(i + 1) * c.n);
-    out.complaint = factor < 0                                     ? "unknown implementation " + out.implementation
+    out.complaint = factor < 0                            ? "no class of bound from " + out.promise.implementation
                     : in_groups.size() != expected.size() ? "the test lost elements"
                                                                    : oracle::check_product(expected, in_groups, c.d_format, factor);
     out.d = d.bytes();
@@ -221,7 +222,7 @@ MXQ_EACH_DEVICE("grouped_gemm: every implementation by name gives the bound, and
             Case c = combination(number, group_sizes[9], 161, 99);
             c.implementation = name.c_str();
             Run first = run(device, c, 5), second = run(device, c, 5);
-            CHECK(first.implementation == name);
+            CHECK(first.promise.implementation == name);
             CHECK(first.complaint == "");
             CHECK(first.d == second.d);
             ++ran;

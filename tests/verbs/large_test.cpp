@@ -143,13 +143,13 @@ TEST_CASE("large: more than 2^31 elements", "[cuda]") {
         const auto b_operand = testing::make_operand({}, n, cols, testing::Spread::normal, 2);
         testing::PartBuffers b_part(device, b, MXQ_PART_ROWWISE, b_operand.compact);
         testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, rows, n}, 0);
-        const auto name = testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, q, b, d.tensor);
+        const auto promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, q, b, d.tensor);
         const oracle::Floats products = d.values();
         for (const Line& line : row_lines) {
             auto first = products.begin() + line.number * n;
             CAPTURE(line.number);
             CHECK(oracle::check_product(oracle::product(line.values.data(), cols, b_operand.values.data(), cols, 1, n, cols), {first, first + n},
-                                        MXQ_FORMAT_F32, oracle::bound_factor(name, cols)) == "");
+                                        MXQ_FORMAT_F32, oracle::bound_factor(promise, cols)) == "");
         }
 
         cuda_ok(cudaMemset(x_data.data, testing::poison, x_data.bytes));

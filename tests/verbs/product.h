@@ -109,15 +109,15 @@ private:
 using ProductVerb = decltype(&mxq_gemm);
 using ProductQuery = decltype(&mxq_gemm_query);
 
-// Queries, checks the name, gives the workspace that the plan asks for, and runs. Returns the implementation's name.
-inline std::string run_product(Device& device, ProductVerb verb, ProductQuery query, mxq_gemm_options* options, mxq_tensor* a,
+// Queries, gives the workspace that the plan asks for, and runs. Returns the implementation's name and its class of bound.
+inline oracle::Promise run_product(Device& device, ProductVerb verb, ProductQuery query, mxq_gemm_options* options, mxq_tensor* a,
                                mxq_tensor* b, mxq_tensor* d) {
     Plan plan;
     ok(query(device.context, options, a, b, d, plan.out()));
     Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
     ok(verb(device.context, options, a, b, d, workspace.bytes() ? workspace.data() : nullptr, workspace.bytes(), nullptr));
     workspace.read();
-    return mxq_plan_implementation(plan);
+    return {mxq_plan_implementation(plan), mxq_plan_bound(plan)};
 }
 
 // The implementations of products that a device must have, by name.

@@ -1,10 +1,9 @@
 // `cublaslt`: D = A B^T by one call of cuBLASLt. Groups take a call each, which needs their ends on the host.
 //
-// Sums are fp32: c = 13 K / 10 + 40, as for mma_bf16. Those of FP8 codes keep 14 bits inside Hopper's tensor cores and are
-// added to fp32 every 128 of the contraction, since fast accumulation is off: 4 instructions add 32 products and the sum each,
-// cut at 2^-13 of the largest, which gives c another 4 * 33 * 2^11 at worst.
-// Scales of tensors and NVFP4's global ones are multiplied with each other first: c holds where that product is a normal
-// number.
+// Sums of 16-bit numbers are fp32, as in mma_bf16: MXQ_BOUND_EXACT_PRODUCTS. Sums of FP8 codes keep 14 bits inside Hopper's
+// tensor cores and are added to fp32 every 128 of the contraction, since fast accumulation is off: MXQ_BOUND_FP8_TENSOR_CORES.
+// The library multiplies a sum by the one scale of a line and then by the other, but multiplies scales of tensors and NVFP4's
+// global ones with each other first; docs/numerics.md says what must be a normal number for that.
 #include "cpu/groups.h"
 #include "cuda/cublaslt/products.h"
 #include "cuda/implementations.h"
@@ -45,6 +44,10 @@ void pack(const Context& context, const GemmProblem& p, const GemmOperand& opera
 }
 
 }  // namespace
+
+int32_t product_bound(const GemmProblem& p) {
+    return p.a.scale_type == ScaleType::None ? MXQ_BOUND_EXACT_PRODUCTS : MXQ_BOUND_FP8_TENSOR_CORES;
+}
 
 std::string declines_product(const Context& context, const GemmProblem& p) {
     std::string reason;
@@ -125,6 +128,6 @@ void load(const Context&) { lt::load_arrays(); }
 
 }  // namespace
 
-const GemmImplementation cublaslt{"cublaslt", declines, workspace_bytes, run, load};
+const GemmImplementation cublaslt{"cublaslt", declines, workspace_bytes, run, load, lt::product_bound};
 
 }  // namespace mxq::cuda

@@ -73,6 +73,6 @@ void load(const Context&) { lt::load_arrays(); }
 
 }  // namespace
 
-const GemmImplementation cublaslt_grouped{"cublaslt_grouped", declines, workspace_bytes, run, load};
+const GemmImplementation cublaslt_grouped{"cublaslt_grouped", declines, workspace_bytes, run, load, lt::product_bound};
 
 }  // namespace mxq::cuda

@@ -9,9 +9,7 @@
 //
 // The workspace: codes and scales of A and of B, D, then what the product takes.
 //
-// Bound: that of `cublaslt` for FP8, and sum_k (e_a |b_k| + |a_k| e_b + e_a e_b) for what the codes lose: e is 0 for those that
-// stay normal, else 2^-10 * 2^(S - 127), 2^-17 * 2^(S - 127) for E5M2, S being the tile's scale. It holds where the product of
-// two tiles' scales is a normal number.
+// The bound is MXQ_BOUND_REBASED, for operands of any tiles: docs/numerics.md has its formula and conditions.
 #include "cuda/cublaslt/cublaslt_rebase.h"
 
 #include "cuda/cublaslt/products.h"
@@ -146,9 +144,11 @@ void load(const Context&) {
     load_rebase();
 }
 
+int32_t bound(const GemmProblem&) { return MXQ_BOUND_REBASED; }
+
 }  // namespace
 
-const GemmImplementation cublaslt_rebase{"cublaslt_rebase", declines, workspace_bytes, run, load};
-const GemmImplementation cublaslt_grouped_rebase{"cublaslt_grouped_rebase", declines, workspace_bytes, run, load};
+const GemmImplementation cublaslt_rebase{"cublaslt_rebase", declines, workspace_bytes, run, load, bound};
+const GemmImplementation cublaslt_grouped_rebase{"cublaslt_grouped_rebase", declines, workspace_bytes, run, load, bound};
 
 }  // namespace mxq::cuda

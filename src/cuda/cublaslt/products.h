@@ -24,6 +24,10 @@ private:
     bool exchanged_ = false;
 };
 
+// The class of bound that products of the library keep, groups or not. Neither Blackwell's block-scaled tensor cores nor the
+// FP8 ones of 8.9 were measured: they count as Hopper's FP8 tensor cores.
+int32_t product_bound(const GemmProblem& p);
+
 // One product without groups. `run_product` may be called where `declines_product` gave "".
 std::string declines_product(const Context& context, const GemmProblem& p);
 uint64_t product_workspace(const Context& context, const GemmProblem& p);

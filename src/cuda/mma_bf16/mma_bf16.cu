@@ -301,8 +301,10 @@ void load(const Context&) {
     for (const Kernel& kernel : kernels) load_kernel(reinterpret_cast<const void*>(kernel.function), kernel.shared_bytes);
 }
 
+int32_t bound(const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+
 }  // namespace
 
-const GemmImplementation mma_bf16{"mma_bf16", declines, nullptr, run, load};
+const GemmImplementation mma_bf16{"mma_bf16", declines, nullptr, run, load, bound};
 
 }  // namespace mxq::cuda
