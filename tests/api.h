@@ -1,4 +1,4 @@
-// Handles of the C API that destroy themselves, and the few calls that most tests make.
+// Owning handles of the C API, and the few calls that most tests make.
 #ifndef MXQ_TESTS_API_H
 #define MXQ_TESTS_API_H
 
@@ -10,7 +10,7 @@
 
 namespace testing {
 
-// For calls that a test does not expect to fail.
+// Throws where a call failed that a test expects to succeed.
 inline void ok(mxq_status status) {
     if (status != MXQ_STATUS_OK) throw std::runtime_error(std::string(mxq_status_name(status)) + ": " + mxq_last_error());
 }
@@ -48,7 +48,7 @@ inline Context cpu_context(int32_t threads) {
     return context;
 }
 
-// A shape with or without experts: the API has two ways to say them.
+// A shape with or without experts, for which the API has two create functions.
 struct Dims {
     std::optional<int64_t> experts;
     int64_t rows, cols;
@@ -86,14 +86,15 @@ inline GemmOptions gemm_options(int32_t a, int32_t b, int32_t accumulate = 0, co
     return options;
 }
 
-// The same for bounds that know of sums alone. What moves scales has tests of its own.
+// Returns options that also ask for exact products, for bounds that allow errors of sums only. Implementations that move
+// scales into the codes have tests of their own.
 inline GemmOptions exact_gemm_options(int32_t a, int32_t b, int32_t accumulate, const char* implementation = nullptr) {
     GemmOptions options = gemm_options(a, b, accumulate, implementation);
     ok(mxq_gemm_options_set_exact_products(options, 1));
     return options;
 }
 
-// Codes and scales of a part on a device, either as large as the tensor asks for or with given content.
+// The codes and scales of one part in a device's memory, either of the size that the tensor requires or with given content.
 class PartBuffers {
 public:
     PartBuffers(Device& device, mxq_tensor* tensor, int32_t part, size_t offset = 0) {
@@ -115,7 +116,7 @@ public:
     std::unique_ptr<Buffer> codes, scales;
 };
 
-// Where two byte arrays first differ, in words; "" if nowhere.
+// Returns a text that says how many bytes of two arrays differ and which is the first, or "" if none do.
 inline std::string difference(const Bytes& got, const Bytes& expected) {
     if (got.size() != expected.size())
         return std::to_string(got.size()) + " bytes, expected " + std::to_string(expected.size());

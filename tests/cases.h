@@ -8,7 +8,7 @@
 
 namespace cases {
 
-// xorshift64*: the same values on every machine.
+// The xorshift64* generator, which gives the same values on every machine.
 class Random {
 public:
     explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 0x2545F4914F6CDD1Du) {}
@@ -18,13 +18,13 @@ public:
     }
     int64_t below(int64_t limit) { return bits() % limit; }
     float uniform() { return static_cast<float>(bits() >> 8) * 0x1p-23f - 1.0f; }  // [-1, 1)
-    float normal() { return uniform() + uniform() + uniform() + uniform(); }       // near enough
+    float normal() { return uniform() + uniform() + uniform() + uniform(); }       // a sum of four is close enough to normal
 
 private:
     uint64_t state_;
 };
 
-// 0, 1, the neighbours of 32 and 128, and primes.
+// Sizes at and beside block boundaries: 0, 1, the neighbours of 32 and 128, and primes.
 inline const int64_t awkward_sizes[] = {0, 1, 31, 32, 33, 67, 127, 128, 129, 257};
 
 inline const int32_t plain_formats[] = {MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16};
@@ -37,7 +37,7 @@ inline const int32_t policies[] = {MXQ_NONFINITE_PROPAGATE, MXQ_NONFINITE_SATURA
 enum class Values { bits, normal, wide, specials };
 inline const Values all_values[] = {Values::bits, Values::normal, Values::wide, Values::specials};
 
-// Every fp32 value that a rule of the contract turns on, of both signs.
+// Returns the bits of every fp32 value at which a rule of the contract changes its result, with both signs.
 inline const std::vector<uint32_t>& special_bits() {
     static const std::vector<uint32_t> all = [] {
         std::vector<uint32_t> out;
@@ -67,7 +67,7 @@ inline float value(Values kind, Random& random) {
     return 0;
 }
 
-// `count` values as bytes of a plain format. Random bits are bits of that very format.
+// Returns `count` values as bytes of a plain format. Values::bits fills that format with random bits.
 inline oracle::Bytes plain_values(int32_t format, Values kind, size_t count, uint64_t seed) {
     Random random(seed);
     oracle::Bytes out(count * static_cast<size_t>(oracle::plain_bytes(format)));
@@ -90,7 +90,7 @@ inline oracle::Floats values(Values kind, size_t count, uint64_t seed) {
     return oracle::load(MXQ_FORMAT_F32, plain_values(MXQ_FORMAT_F32, kind, count, seed).data(), count);
 }
 
-// Picks one of several choices after another: a case number seen as digits, each in the base of its choice.
+// Turns a case number into choices: each choice among n takes the next digit of the number, in base n.
 class Digits {
 public:
     explicit Digits(int64_t number) : rest_(number) {}

@@ -1,4 +1,4 @@
-// Catch2 2.13 and 3 behind one header, and a way to skip a running case that both show alike.
+// Includes Catch2 2.13 or 3, and defines a way to skip a running case that works the same with both.
 #ifndef MXQ_TESTS_CATCH_H
 #define MXQ_TESTS_CATCH_H
 
@@ -13,7 +13,7 @@
 #include <string>
 
 namespace testing {
-inline std::string skip_reason;  // of the running case; empty: not skipped
+inline std::string skip_reason;  // why the running case is skipped; empty: it is not
 }
 
 #define MXQ_SKIP(reason)                \

@@ -1,4 +1,4 @@
-// The devices that a test runs on, and memory on them that notices writes outside its extent.
+// The devices that a test runs on, and buffers in their memory that detect writes outside their bounds.
 #ifndef MXQ_TESTS_DEVICE_H
 #define MXQ_TESTS_DEVICE_H
 
@@ -99,8 +99,8 @@ private:
     std::map<size_t, std::vector<void*>> free_;
 };
 
-// Memory of a device: `bytes` of poison (or of given content) between canaries. `offset` moves the start from a 256-byte
-// boundary, since callers owe no more than an element's alignment.
+// A buffer in a device's memory: poison or given content between canaries. `offset` moves its start away from a 256-byte
+// boundary, since callers need not align buffers to more than an element.
 class Buffer {
 public:
     Buffer(Device& device, size_t bytes, size_t offset = 0) : Buffer(device, Bytes(bytes, poison), offset) {}
@@ -123,7 +123,7 @@ public:
     void* data() const { return block_ + start_; }
     uint64_t bytes() const { return bytes_; }
 
-    // The content; throws if a canary was overwritten.
+    // Returns the content. Throws if a canary was overwritten.
     Bytes read() const {
         Bytes image(total_);
         protect(false);
@@ -139,7 +139,7 @@ public:
     bool untouched() const { return read() == Bytes(bytes_, poison); }
 
 private:
-    void protect(bool on) const {  // under AddressSanitizer a read outside is found too
+    void protect(bool on) const {  // lets AddressSanitizer find reads outside the buffer too
         if (!device_.is_cpu()) return;
         if (on) {
             ASAN_POISON_MEMORY_REGION(block_, start_);
@@ -164,7 +164,7 @@ inline Device& cpu() {
     return device;
 }
 
-// NULL where there is no CUDA device (or no CUDA in the build); every other failure is one.
+// Returns the CUDA device, or NULL where there is none or the build has no CUDA. Throws on every other failure.
 inline Device* cuda() {
     static std::unique_ptr<Device> device = [] {
         mxq_context* context = nullptr;
@@ -178,7 +178,7 @@ inline Device* cuda() {
 
 }  // namespace testing
 
-// A test of the CUDA device, with `device` in scope; skipped where there is none.
+// Defines a test of the CUDA device, with `device` in scope. It is skipped where there is no CUDA device.
 #define MXQ_CUDA_DEVICE_(function, name)                                           \
     static void function(testing::Device& device);                                 \
     TEST_CASE(name " · cuda", "[cuda]") {                                          \
@@ -187,7 +187,7 @@ inline Device* cuda() {
     }                                                                              \
     static void function([[maybe_unused]] testing::Device& device)
 
-// A test that every device runs: one case each, with `device` in scope.
+// Defines a test for every device: one case for each, with `device` in scope.
 #define MXQ_EACH_DEVICE_(function, name)                            \
     static void function(testing::Device& device);                  \
     TEST_CASE(name " · cpu", "[cpu]") { function(testing::cpu()); } \

@@ -1,4 +1,4 @@
-// Every format with every scaling that it takes, and tensors made from an oracle's specification of one.
+// Every format with every scaling that it takes, and tensors that are made from the oracle's specification (Spec) of one.
 #ifndef MXQ_TESTS_FORMATS_H
 #define MXQ_TESTS_FORMATS_H
 
@@ -19,7 +19,7 @@ inline oracle::Spec spec_of(int32_t format, int32_t scaling) {
     return spec;
 }
 
-// 5 x 4 of MX, 2 of NVFP4, 2 x 4 of FP8.
+// Returns every pair of a format and a scaling: 5 x 4 of MX, 2 of NVFP4, 2 x 4 of FP8.
 inline const std::vector<oracle::Spec>& all_formats() {
     static const std::vector<oracle::Spec> all = [] {
         std::vector<oracle::Spec> out;
@@ -44,7 +44,7 @@ inline bool can_swizzle(const oracle::Spec& spec, bool grouped_columns = false) 
     return oracle::tile_of(spec.scaling).width == 128 && !grouped_columns;
 }
 
-// Options of the format, drawn at random.
+// Draws the options that the format takes. A Hadamard transform is drawn only for contractions that are multiples of 16.
 inline void draw_options(oracle::Spec& spec, cases::Random& random, int64_t rowwise_contraction, int64_t columnwise_contraction) {
     if (oracle::is_mx(spec.format)) {
         spec.rounding = cases::roundings[random.below(4)];
@@ -82,14 +82,14 @@ inline std::string describe(const oracle::Spec& s) {
     return text;
 }
 
-// Ends as an array of a device.
+// The ends of groups as an array of 32-bit or 64-bit integers in a device's memory.
 class DeviceEnds {
 public:
-    DeviceEnds(Device& device, const oracle::Ends& ends, bool wide = false) : type_(wide ? MXQ_TYPE_INT64 : MXQ_TYPE_INT32) {
-        Bytes bytes(std::max<size_t>(ends.size(), 1) * (wide ? 8 : 4));
+    DeviceEnds(Device& device, const oracle::Ends& ends, bool is_int64 = false) : type_(is_int64 ? MXQ_TYPE_INT64 : MXQ_TYPE_INT32) {
+        Bytes bytes(std::max<size_t>(ends.size(), 1) * (is_int64 ? 8 : 4));
         for (size_t g = 0; g < ends.size(); ++g) {
             auto narrow = static_cast<int32_t>(ends[g]);
-            std::memcpy(&bytes[g * (wide ? 8 : 4)], wide ? static_cast<const void*>(&ends[g]) : &narrow, wide ? 8 : 4);
+            std::memcpy(&bytes[g * (is_int64 ? 8 : 4)], is_int64 ? static_cast<const void*>(&ends[g]) : &narrow, is_int64 ? 8 : 4);
         }
         buffer_ = std::make_unique<Buffer>(device, bytes);
         count_ = static_cast<int32_t>(ends.size());
@@ -113,7 +113,7 @@ inline Tensor make_tensor(const oracle::Spec& spec, Dims dims, bool swizzled) {
     return tensor;
 }
 
-// All options of the specification; `compute_amax` for NVFP4 whose amax is not given.
+// Quantize options with everything that a specification sets, and compute_amax for NVFP4 whose amax is not given.
 class Options {
 public:
     Options(Device& device, const oracle::Spec& spec) {
@@ -147,10 +147,10 @@ inline Bytes bytes_of(const oracle::Floats& values) {
     return out;
 }
 
-// Scales may start at any of their elements.
+// Returns the byte offset to test scales at. Bytes may start anywhere, fp32 scales at a multiple of 4 bytes.
 inline size_t scale_offset(const oracle::Spec& spec, size_t offset) { return offset * (oracle::is_fp8(spec.format) ? 4 : 3); }
 
-// Codes, scales and amax of one part of an output tensor, all poison but an amax that is given.
+// The codes, scales and amax of one part of an output tensor, filled with poison except for an amax that is given.
 class OutputPart {
 public:
     OutputPart(Device& device, mxq_tensor* tensor, const oracle::Spec& spec, int32_t part, bool with_amax, size_t offset = 0) {
@@ -165,7 +165,7 @@ public:
                                   : std::make_unique<Buffer>(device, bytes_of(spec.amax), offset * 4);
         ok(mxq_tensor_set_amax(tensor, part, reinterpret_cast<float*>(amax_->data()), amax_->bytes()));
     }
-    // "" if all bytes are as expected on the poison.
+    // Returns "" if the expected bytes are written and all others are still poison, else a text that says what differs.
     std::string compare(const oracle::GroupedPart& expected, const oracle::Spec& spec) const {
         oracle::Part on = expected.on(poison);
         if (auto text = difference(scales_->read(), on.scales); !text.empty()) return "scales: " + text;
@@ -177,7 +177,7 @@ public:
         if (auto text = difference(amax_->read(), amax); !text.empty()) return "amax: " + text;
         return "";
     }
-    // Codes, scales and amax as they are now.
+    // Returns the present codes, scales and amax, one after another.
     Bytes bytes() const {
         Bytes all = codes_->read();
         for (const Buffer* buffer : {scales_.get(), amax_.get()}) {
@@ -197,7 +197,7 @@ inline oracle::GroupedPart all_written(oracle::Part part) {
     return {std::move(part), codes, scales};
 }
 
-// Codes, scales and amax (or decode scale) of one part of an input tensor.
+// The codes, scales and amax (or decode scale) of one part of an input tensor.
 class InputPart {
 public:
     InputPart(Device& device, mxq_tensor* tensor, const oracle::Spec& spec, int32_t part, const oracle::Part& content,
@@ -217,7 +217,8 @@ private:
     std::unique_ptr<Buffer> global_;
 };
 
-// Rows moved apart by `gap` elements of 0xFF bytes (a NaN in every format: a read of one shows); the last has none.
+// Returns the rows with a gap of 0xFF bytes behind each but the last, since a strided tensor ends with its last element.
+// Such bytes are a NaN in every format, so that a read of the gap shows in the result.
 inline Bytes spread_rows(const Bytes& dense, int64_t rows, int64_t row_bytes, int64_t gap_bytes) {
     Bytes out;
     for (int64_t i = 0; i < rows; ++i) {
@@ -230,17 +231,17 @@ inline Bytes spread_rows(const Bytes& dense, int64_t rows, int64_t row_bytes, in
 using Verb = mxq_status (*)(mxq_context*, const mxq_quantize_options*, const mxq_tensor*, const mxq_tensor*, void*, uint64_t, void*);
 using Query = mxq_status (*)(mxq_context*, const mxq_quantize_options*, const mxq_tensor*, const mxq_tensor*, mxq_plan**);
 
-// The verb with as much workspace as its query asks for.
+// Runs a verb with as much workspace as its query asks for.
 inline void run(Device& device, Verb verb, Query query, const mxq_quantize_options* options, const mxq_tensor* in,
                 const mxq_tensor* out) {
     Plan plan;
     ok(query(device.context, options, in, out, plan.out()));
     Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
     ok(verb(device.context, options, in, out, workspace.bytes() ? workspace.data() : nullptr, workspace.bytes(), nullptr));
-    workspace.read();  // throws if a write left it
+    workspace.read();  // throws if a write was outside the workspace
 }
 
-// Ends of `count` groups that leave some of `rows` out, with empty groups among them.
+// Draws the ends of `count` groups, some of them empty. The last end may be less than `rows`.
 inline oracle::Ends draw_ends(cases::Random& random, int64_t rows, int64_t count) {
     oracle::Ends ends;
     for (int64_t g = 0; g < count; ++g) ends.push_back(random.below(3) ? random.below(rows + 1) : ends.empty() ? 0 : ends.back());

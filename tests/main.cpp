@@ -1,7 +1,7 @@
-// Runs the cases and ends with one line that says how many passed, failed and were skipped.
+// Runs the test cases, and ends with one line that says how many passed, failed and were skipped.
 //   mxq_tests --long        runs the long tier alone
-//   mxq_tests --shard 2/5   runs the second of five parts of the cases, for processes side by side
-// Every other argument is Catch2's.
+//   mxq_tests --shard 2/5   runs the second of five parts of the cases, so that several processes can share them
+// Every other argument goes to Catch2.
 #define CATCH_CONFIG_RUNNER
 #include "catch.h"
 
@@ -44,7 +44,7 @@ struct Shard {
     size_t number = 1, count = 1;
 };
 
-// Takes --long and --shard out of the arguments; what is left is Catch2's. Returns false if the shard is not one.
+// Removes --long and --shard from the arguments and leaves the rest to Catch2. Returns false if the shard is not a valid one.
 bool read_arguments(std::vector<const char*>& arguments, Shard& shard) {
     std::vector<const char*> rest;
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -58,7 +58,7 @@ bool read_arguments(std::vector<const char*>& arguments, Shard& shard) {
     return shard.number >= 1 && shard.number <= shard.count;
 }
 
-// Returns the cases of a shard. They are shuffled before they are dealt out: cases that take long stand together.
+// Returns the cases of a shard. All cases are shuffled before they are divided, since slow ones stand side by side.
 std::vector<std::string> names_of(const Catch::Config& config, Shard shard) {
     std::vector<std::string> all, names;
     for (const auto& test : Catch::filterTests(Catch::getAllTestCasesSorted(config), config.testSpec(), config))
@@ -68,7 +68,7 @@ std::vector<std::string> names_of(const Catch::Config& config, Shard shard) {
     return names;
 }
 
-// Writes a name as a filter of Catch2's that matches it alone, with the comma that ends a filter.
+// Returns a Catch2 filter that matches this name only, with the comma that ends a filter.
 std::string filter_of(const std::string& name) {
     std::string filter;
     for (char c : name) {

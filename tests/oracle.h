@@ -1,5 +1,5 @@
-// The numerics contract once more, written from its text alone: nearest value by table search, double precision, one
-// element at a time. Formats, roundings and the like are the numbers of mxq.h.
+// A second implementation of the numerics contract, written from its text alone: nearest value by table search, double
+// precision, one element at a time. Formats, roundings and other choices are the constants of mxq.h.
 //
 //     oracle_types.h    small floating-point types, fl(), plain formats
 //     oracle_layout.h   Spec, Part, Shape; where codes and scales lie; swizzle, unswizzle
@@ -7,16 +7,17 @@
 //     oracle_mx.h, oracle_nvfp4.h, oracle_fp8.h    one block of each family
 //     oracle_groups.h, oracle_product.h            groups of rows; products (not included here)
 //
-// This file has the tensors:
+// This file has the operations on whole tensors:
 //
-//     quantize(spec, x, shape, part, swizzled)             a part as the library stores it, experts one after another
-//     quantize_rowwise(spec, x, rows, cols)                the same for the rowwise part of one matrix, compact
-//     dequantize(spec, stored, shape, part, swizzled)      values (experts, rows, cols) as fp32; store() rounds them on
-//     dequantize_rowwise(spec or format and scaling, ...)  of one matrix, compact
-//     lines(spec, stored, shape, part, swizzled)           values as they are stored: (experts, cols, rows) if columnwise
-//     requantize(...)                                      dequantize, then quantize
-//     amax(spec, x, shape, part)                           one, or one an expert; of a transformed part its own
-//     swizzle, unswizzle(spec, stored, shape, part)        scales of whole parts
+//     quantize(spec, x, shape, part, swizzled)             returns a part as the library stores it, experts one after another
+//     quantize_rowwise(spec, x, rows, cols)                returns the rowwise part of one matrix, scales compact
+//     dequantize(spec, stored, shape, part, swizzled)      returns fp32 values (experts, rows, cols); store() rounds them
+//     dequantize_rowwise(spec or format and scaling, ...)  returns the values of one matrix, scales compact
+//     lines(spec, stored, shape, part, swizzled)           returns values as stored: (experts, cols, rows) if columnwise
+//     requantize(...)                                      dequantizes, then quantizes
+//     amax(spec, x, shape, part)                           returns one amax, or one per expert, of a part's values (transformed,
+//                                                          if the specification transforms them)
+//     swizzle, unswizzle(spec, stored, shape, part)        change the layout of all scales of a part
 #ifndef MXQ_TESTS_ORACLE_H
 #define MXQ_TESTS_ORACLE_H
 
@@ -29,14 +30,15 @@ namespace oracle {
 
 // ---- One matrix of lines -----------------------------------------------------------------------------------------------
 
-// The fp32 number that a whole matrix shares: NVFP4's amax, FP8 TENSOR's quantization scale; else nothing.
-inline Matrix quantize_matrix(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, Place place, float shared) {
+// Quantizes one matrix of lines. `shared` is the number that the whole matrix shares: the amax of NVFP4, the quantization
+// scale of FP8 TENSOR; other formats ignore it.
+inline Matrix quantize_matrix(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, Origin origin, float shared) {
     Tile tile = tile_of(spec.scaling);
     Grid grid = grid_of(tile, rows, cols);
     const auto tiles = static_cast<size_t>(grid.rows * grid.cols);
     Matrix out{rows, cols, Bytes(x.size()), std::vector<uint32_t>(tiles), Floats(is_fp8(spec.format) ? tiles : 0)};
-    Bytes random = spec.stochastic ? random_bytes(spec, rows, cols, place) : Bytes{};
-    const int64_t steps = 30 * cols * std::min(tile.height, rows);  // of a row of tiles
+    Bytes random = spec.stochastic ? random_bytes(spec, rows, cols, origin) : Bytes{};
+    const int64_t steps = 30 * cols * std::min(tile.height, rows);  // the work for one row of tiles
     testing::parallel_for(grid.rows, steps, [&](int64_t r) {
         for (int64_t c = 0; c < grid.cols; ++c) {
             const auto number = static_cast<size_t>(r * grid.cols + c);
@@ -46,7 +48,7 @@ inline Matrix quantize_matrix(const Spec& spec, const Floats& x, int64_t rows, i
             if (is_mx(spec.format)) {
                 out.scales[number] = quantize_mx(spec, block);
             } else if (spec.format == MXQ_FORMAT_NVFP4) {
-                out.scales[number] = quantize_nvfp4(spec, block, shared, place.part == MXQ_PART_COLUMNWISE);
+                out.scales[number] = quantize_nvfp4(spec, block, shared, origin.part == MXQ_PART_COLUMNWISE);
             } else {
                 out.amax[number] = block.amax();
                 float s = spec.scaling == MXQ_SCALING_TENSOR ? shared : fp8_scale(spec, out.amax[number]);
@@ -57,7 +59,7 @@ inline Matrix quantize_matrix(const Spec& spec, const Floats& x, int64_t rows, i
     return out;
 }
 
-// The lines of a part of a (rows, cols) matrix, transformed where the part is.
+// Returns the lines of a part of a (rows, cols) matrix, Hadamard-transformed if the specification transforms that part.
 inline Floats lines_of(const Spec& spec, const float* x, int64_t rows, int64_t cols, int32_t part) {
     Floats lines = part == MXQ_PART_COLUMNWISE ? transposed(x, rows, cols) : Floats(x, x + rows * cols);
     if (spec.hadamard & part) hadamard_lines(lines, part == MXQ_PART_COLUMNWISE ? rows : cols, spec.hadamard_mask);
@@ -71,7 +73,7 @@ inline float largest(const Floats& x) {
     return a;
 }
 
-// Largest magnitudes: of all matrices together, or of each.
+// Returns the largest magnitude of all matrices together, or of each.
 inline Floats amaxes(const std::vector<Floats>& matrices, bool per_matrix) {
     Floats out(per_matrix ? matrices.size() : 1, 0.0f);
     for (size_t e = 0; e < matrices.size(); ++e) {
@@ -81,7 +83,7 @@ inline Floats amaxes(const std::vector<Floats>& matrices, bool per_matrix) {
     return out;
 }
 
-// What each matrix shares, given or from the amaxes.
+// Returns the number that each matrix shares (see quantize_matrix), given by the specification or computed from the amaxes.
 inline Floats shared_numbers(const Spec& spec, const Floats& amax) {
     if (spec.format == MXQ_FORMAT_NVFP4) return spec.amax.empty() ? amax : spec.amax;
     if (!spec.quantization_scale.empty()) return spec.quantization_scale;
@@ -90,7 +92,7 @@ inline Floats shared_numbers(const Spec& spec, const Floats& amax) {
     return out;
 }
 
-// A part as large as `scales` entries and `codes` bytes, and the numbers that stand once for many matrices.
+// Returns a part with room for `codes` bytes and `scales` entries, and with the numbers that whole matrices share.
 inline Part empty_part(const Spec& spec, int64_t codes, int64_t scales, const Floats& amax, const Floats& shared) {
     Part out{Bytes(static_cast<size_t>(codes), 0), Bytes(static_cast<size_t>(scales * scale_bytes(spec.format)), 0)};
     if (spec.format == MXQ_FORMAT_NVFP4) out.amax = shared;
@@ -105,12 +107,12 @@ inline Part empty_part(const Spec& spec, int64_t codes, int64_t scales, const Fl
 
 // ---- Tensors -----------------------------------------------------------------------------------------------------------
 
-// A part's lines: (rows, cols) rowwise, (cols, rows) columnwise.
+// Returns the shape of a part's lines: (rows, cols) rowwise, (cols, rows) columnwise.
 inline Shape line_shape(Shape shape, int32_t part) {
     return part == MXQ_PART_ROWWISE ? shape : Shape{shape.experts, shape.cols, shape.rows};
 }
 
-// Entries of the scales of a whole part.
+// Returns the number of scales that a whole part stores.
 inline int64_t scale_count(const Spec& spec, Shape shape, int32_t part, bool swizzled) {
     if (spec.scaling == MXQ_SCALING_TENSOR) return spec.per_matrix ? shape.experts : 1;
     Shape of_lines = line_shape(shape, part);
@@ -128,7 +130,8 @@ inline Floats amax(const Spec& spec, const Floats& x, Shape shape, int32_t part)
     return amaxes(all_lines(spec, x, shape, part), spec.per_matrix);
 }
 
-// The library writes no ROW scales of a tensor without elements; here they are those of a maximum of 0.
+// Returns a part as the library stores it. Of a tensor without elements the library writes no ROW scales; here they are the
+// scales of a maximum of 0.
 inline Part quantize(const Spec& spec, const Floats& x, Shape shape, int32_t part, bool swizzled) {
     auto [experts, rows, cols] = line_shape(shape, part);
     std::vector<Floats> matrices = all_lines(spec, x, shape, part);
@@ -148,7 +151,7 @@ inline Part quantize_rowwise(const Spec& spec, const float* x, int64_t rows, int
     return quantize(spec, Floats(x, x + rows * cols), {1, rows, cols}, MXQ_PART_ROWWISE, false);
 }
 
-// What NVFP4 values are multiplied with: one, or one a matrix; 1 for other formats.
+// Returns the factors that decoding multiplies NVFP4 values with: one, or one per matrix. They are 1 for other formats.
 inline Floats decode_scales(const Spec& spec, const Part& stored) {
     if (spec.format != MXQ_FORMAT_NVFP4) return {1};
     if (!stored.global_scale.empty()) return stored.global_scale;
@@ -163,7 +166,7 @@ inline float decode(const Spec& spec, uint8_t code, uint32_t scale, float decode
     return decode_nvfp4(code, static_cast<uint8_t>(scale), decode_scale);
 }
 
-// Values of a (rows, cols) matrix of codes that lies there.
+// Returns the values of the (rows, cols) matrix of codes at this placement.
 inline Floats decode_matrix(const Spec& spec, const uint8_t* codes, const uint8_t* scales, const Placement& placement,
                             int64_t rows, int64_t cols, float decode_scale) {
     Floats out(static_cast<size_t>(rows * cols));

@@ -1,4 +1,4 @@
-// One block or tile: the elements that share a scale.
+// One block or tile: the elements that share a scale, and their codes.
 #ifndef MXQ_TESTS_ORACLE_BLOCK_H
 #define MXQ_TESTS_ORACLE_BLOCK_H
 
@@ -6,18 +6,19 @@
 
 namespace oracle {
 
-// height x width elements of a matrix of lines, and where their codes go, one a byte.
+// A block of height x width elements of a matrix of lines, and the place of their codes, one per byte.
 struct Block {
     const float* x;
     uint8_t* codes;
-    const uint8_t* random;  // bytes of stochastic rounding; NULL: to nearest
+    const uint8_t* random;  // the bytes of stochastic rounding; NULL: round to nearest
     int64_t stride, height, width;
 
     int64_t count() const { return height * width; }
-    int64_t at(int64_t i) const { return height == 1 ? i : i / width * stride + i % width; }  // element i, row by row
+    // Returns the index of element i, counted row by row.
+    int64_t at(int64_t i) const { return height == 1 ? i : i / width * stride + i % width; }
     float value(int64_t i) const { return x[at(i)]; }
 
-    // Largest magnitude; NaNs are ignored.
+    // Returns the largest magnitude. NaNs are ignored.
     float amax() const {
         float a = 0;
         for (int64_t i = 0; i < count(); ++i) {
@@ -26,7 +27,7 @@ struct Block {
         }
         return a;
     }
-    // RNE_sat of a scaled value, or its stochastic rounding, as the code of element i.
+    // Stores RNE_sat of a scaled value, or its stochastic rounding, as the code of element i.
     void put(const Type& type, int64_t i, float scaled) const {
         codes[at(i)] = random ? stochastic_code(scaled, random[at(i)]) : encode(type, scaled);
     }

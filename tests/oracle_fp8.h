@@ -1,8 +1,8 @@
-// FP8 with fp32 scales.
+// FP8 codes with fp32 scales.
 //
-//     fp8_scale(spec, a)                   quantization scale of a maximum
-//     quantize_fp8(spec, block, s)         codes of the block; returns the bits of its stored scale
-//     decode_fp8(format, code, scale)
+//     fp8_scale(spec, a)                   returns the quantization scale for a maximum of a
+//     quantize_fp8(spec, block, s)         stores the codes of a block and returns the bits of its stored scale
+//     decode_fp8(format, code, scale)      returns the value of a code
 #ifndef MXQ_TESTS_ORACLE_FP8_H
 #define MXQ_TESTS_ORACLE_FP8_H
 

@@ -1,18 +1,19 @@
 // Groups of rows, from the contract: where each starts, how operands are padded, and how their scales are laid out.
+// A byte is "written" if the contract says what it holds; padding between groups is not.
 //
 //     Ends, Groups, group_rows, padded_starts, padded_bound, columnwise_alignment
-//     GroupedPart, on_background                          a part, and which of its bytes are named ("written")
+//     GroupLayout                                         where the codes and scales of each group lie in a part
+//     GroupedPart, on_background                          a part, and which of its bytes are written
 //     quantize_groups(spec, x, rows, cols, groups, part, swizzled)
 //     dequantize_groups(spec, stored, rows, cols, groups, part, swizzled)
-//     requantize_groups(...)                              dequantize, then quantize
+//     requantize_groups(...)                              dequantizes, then quantizes
 //     group_amax(spec, x, rows, cols, groups, part)
-//     realign_part(spec, stored, rows, cols, from, to, part, swizzled)    pad and unpad of quantized parts
-//     move_group_scales(spec, scales, rows, cols, groups, part, to_swizzled)     swizzle and unswizzle
-//     pad_rows, unpad_rows                                of plain tensors, as bytes
-//     pad_groups                                          of values
-//     GroupLayout                                         sizes and places of all of this
-//     swizzle_row_groups, swizzle_contraction_groups      scale bytes alone
-//     quantize_groups_rowwise, quantize_groups_columnwise default alignments; bytes that are not named are untouchable
+//     realign_part(spec, stored, rows, cols, from, to, part, swizzled)           pads and unpads quantized parts
+//     move_group_scales(spec, scales, rows, cols, groups, part, to_swizzled)     swizzles and unswizzles
+//     pad_rows, unpad_rows                                pad and unpad plain tensors, as bytes
+//     pad_groups                                          pads plain values
+//     swizzle_row_groups, swizzle_contraction_groups      swizzle scale bytes, without codes
+//     quantize_groups_rowwise, quantize_groups_columnwise quantize with default alignments, NaN where nothing is written
 #ifndef MXQ_TESTS_ORACLE_GROUPS_H
 #define MXQ_TESTS_ORACLE_GROUPS_H
 
@@ -24,7 +25,7 @@ using Ends = std::vector<int64_t>;
 
 inline int64_t group_rows(const Ends& ends, size_t g) { return ends[g] - (g ? ends[g - 1] : 0); }
 
-// P[0..G]: where each group starts once every group is padded to a multiple of `alignment`.
+// Returns P[0..G]: where each group starts once every group is padded to a multiple of `alignment`.
 inline std::vector<int64_t> padded_starts(const Ends& ends, int64_t alignment) {
     std::vector<int64_t> starts{0};
     for (size_t g = 0; g < ends.size(); ++g)
@@ -32,14 +33,14 @@ inline std::vector<int64_t> padded_starts(const Ends& ends, int64_t alignment) {
     return starts;
 }
 
-// The most that P[G] can be, known without the ends.
+// Returns the most that P[G] can be for any ends.
 inline int64_t padded_bound(int64_t rows, int64_t groups, int64_t alignment) {
     return alignment * ((rows + (alignment - 1) * std::min(groups, rows)) / alignment);
 }
 
 // ---- Rows of plain tensors ---------------------------------------------------------------------------------------------
 
-// Rows of x moved to where their padded group stands, in a matrix of `capacity` rows, zero elsewhere.
+// Moves the rows of x to where their padded groups stand in a matrix of `capacity` rows, which is zero elsewhere.
 inline Floats pad_groups(const Floats& x, int64_t cols, const Ends& ends, int64_t alignment, int64_t capacity) {
     Floats out(static_cast<size_t>(capacity * cols), 0.0f);
     auto starts = padded_starts(ends, alignment);
@@ -51,10 +52,10 @@ inline Floats pad_groups(const Floats& x, int64_t cols, const Ends& ends, int64_
 }
 
 struct Written {
-    Bytes bytes, written;  // written: 1 for a byte that is named
+    Bytes bytes, written;  // written: 1 for each byte that is written, else 0
 };
 
-// Rows of row_bytes bytes to a matrix of padded_bound rows, padding rows zero, and back to a matrix of `rows` rows.
+// Moves rows of row_bytes bytes into a matrix of padded_bound rows with zeros in the padding; unpad_rows moves them back.
 inline Written pad_rows(const Bytes& rows_of_x, int64_t row_bytes, int64_t rows, const Ends& ends, int64_t alignment) {
     auto starts = padded_starts(ends, alignment);
     auto size = static_cast<size_t>(padded_bound(rows, static_cast<int64_t>(ends.size()), alignment) * row_bytes);
@@ -79,7 +80,7 @@ inline Written unpad_rows(const Bytes& padded, int64_t row_bytes, int64_t rows, 
     return out;
 }
 
-// Bytes as they must be in a buffer that held `background` before.
+// Returns the bytes that a buffer must hold if it was filled with `background` before.
 inline Bytes on_background(const Bytes& bytes, const Bytes& written, uint8_t background) {
     Bytes out(bytes.size(), background);
     for (size_t i = 0; i < bytes.size(); ++i)
@@ -89,7 +90,7 @@ inline Bytes on_background(const Bytes& bytes, const Bytes& written, uint8_t bac
 
 // ---- Scale bytes alone -------------------------------------------------------------------------------------------------
 
-// (rows, blocks) scale bytes whose rows are grouped: every group starts a fresh 128-row tile.
+// Swizzles (rows, blocks) scale bytes whose rows are grouped: every group starts a new 128-row tile.
 inline Bytes swizzle_row_groups(const Bytes& scales, int64_t blocks, const Ends& ends) {
     Bytes out;
     for (size_t g = 0; g < ends.size(); ++g) {
@@ -100,8 +101,8 @@ inline Bytes swizzle_row_groups(const Bytes& scales, int64_t blocks, const Ends&
     return out;
 }
 
-// (rows, blocks) scale bytes whose columns are grouped, block_ends in blocks: every group starts a fresh 4-column tile.
-// Blocks past the last end belong to no group.
+// Swizzles (rows, blocks) scale bytes whose columns are grouped, with ends counted in blocks: every group starts a new
+// 4-column tile. Blocks past the last end belong to no group.
 inline Bytes swizzle_contraction_groups(const uint8_t* scales, int64_t rows, int64_t blocks, const Ends& block_ends) {
     Bytes out;
     for (size_t g = 0; g < block_ends.size(); ++g) {
@@ -117,7 +118,7 @@ inline Bytes swizzle_contraction_groups(const uint8_t* scales, int64_t rows, int
 
 // ---- Where groups lie in a part ----------------------------------------------------------------------------------------
 
-// Alignment of the columnwise part where nothing else is said.
+// Returns the default alignment of the columnwise part.
 inline int64_t columnwise_alignment(const Spec& spec) {
     if (spec.format == MXQ_FORMAT_NVFP4) return 16;
     return spec.scaling == MXQ_SCALING_1X128 || spec.scaling == MXQ_SCALING_128X128 ? 128 : 32;
@@ -133,7 +134,8 @@ struct Groups {
     }
 };
 
-// A part of a grouped (rows, cols) tensor. Its lines: rowwise (padded rows, cols), columnwise (cols, padded rows).
+// The layout of one part of a grouped (rows, cols) tensor. Its lines are (padded rows, cols) if it is rowwise and
+// (cols, padded rows) if it is columnwise.
 class GroupLayout {
 public:
     GroupLayout(const Spec& spec, int64_t rows, int64_t cols, const Groups& groups, int32_t part, bool swizzled)
@@ -155,7 +157,7 @@ public:
     int64_t code_bytes() const {
         return columnwise_ ? cols_ * row_bytes(spec_.format, capacity()) : capacity() * row_bytes(spec_.format, cols_);
     }
-    // Entries that the scales need for any ends.
+    // Returns the number of scales that a buffer must hold, whatever the ends are.
     int64_t scales() const {
         int64_t unit = position_width(spec_.format), groups = groups_.count();
         if (spec_.scaling == MXQ_SCALING_TENSOR) return spec_.per_matrix ? groups : 1;
@@ -192,7 +194,7 @@ public:
         return out;
     }
 
-    // Which bytes of the codes and of the scales groups name: 1, else 0.
+    // Return 1 for each byte of the codes, or of the scales, that is written, else 0.
     Bytes codes_written() const {
         Bytes out(static_cast<size_t>(code_bytes()), 0);
         for (size_t g = 0; g < groups_.ends.size(); ++g) {
@@ -204,7 +206,7 @@ public:
     }
     Bytes scales_written() const {
         Bytes out(static_cast<size_t>(scales() * scale_bytes(spec_.format)), spec_.scaling == MXQ_SCALING_TENSOR);
-        if (rows_ == 0 || cols_ == 0) return out;  // without elements TENSOR alone has scales
+        if (rows_ == 0 || cols_ == 0) return out;  // a tensor without elements has scales under TENSOR only
         for (size_t g = 0; g < groups_.ends.size(); ++g) mark_scales(g, out);
         return out;
     }
@@ -215,8 +217,8 @@ private:
         int64_t size = scale_bytes(spec_.format);
         if (at.kind == Placement::Kind::swizzled) return mark(scales, at.first_scale, swizzled_start(g + 1) - at.first_scale);
         each_scale(at, line_rows(g), line_cols(g), [&](int64_t i, int64_t j) {
-            bool to_the_end = swizzled_ && spec_.scaling == MXQ_SCALING_128X128 && j == 0;  // the padding of a row of tiles
-            mark(scales, at.scale(i, j) * size, (to_the_end ? at.stride : 1) * size);
+            bool has_padding = swizzled_ && spec_.scaling == MXQ_SCALING_128X128 && j == 0;  // behind the row of scales
+            mark(scales, at.scale(i, j) * size, (has_padding ? at.stride : 1) * size);
         });
     }
     bool is_swizzled_bytes() const { return swizzled_ && !is_fp8(spec_.format); }
@@ -224,9 +226,9 @@ private:
     int64_t tile_start(size_t g) const { return padded_starts(groups_.ends, tile_.height)[g] / tile_.height; }  // T[g]
     int64_t tile_capacity() const { return padded_bound(rows_, groups_.count(), tile_.height) / tile_.height; }
     int64_t columnwise_stride() const { return tile_.height == 1 ? capacity() / tile_.width : tile_capacity(); }
-    // First byte of the swizzled scales of group g; g = G: past the last.
+    // Returns the first byte of the swizzled scales of group g, or the end of all scales for g = G.
     int64_t swizzled_start(size_t g) const {
-        int64_t unit = position_width(spec_.format), tiles = 0;  // of 128 rows, or of 4 columns
+        int64_t unit = position_width(spec_.format), tiles = 0;  // rows of tiles, or columns of tiles if columnwise
         for (size_t h = 0; h < g; ++h)
             tiles += columnwise_ ? ceil_div(padded(h) / unit, 4) : ceil_div(group_rows(groups_.ends, h), 128);
         return 512 * tiles * (columnwise_ ? ceil_div(cols_, 128) : ceil_div(ceil_div(cols_, unit), 4));
@@ -246,8 +248,8 @@ private:
 
 // ---- Quantized parts ---------------------------------------------------------------------------------------------------
 
-// Codes and scales are as large as the bounds for any ends; bytes that are not written are 0 here. An amax that is laid
-// out like the scales is written where they are.
+// A part of a grouped tensor. Codes and scales have the size that suffices for any ends; bytes that are not written are 0.
+// An amax that is laid out like the scales is written where they are.
 struct GroupedPart {
     Part stored;
     Bytes codes_written, scales_written;
@@ -264,7 +266,7 @@ inline GroupedPart marked(const GroupLayout& layout, Part stored) {
     return {std::move(stored), layout.codes_written(), layout.scales_written()};
 }
 
-// Rows of each group, followed by rows of +0, as lines of the part.
+// Returns for each group the lines of the part: its rows, followed by padding rows of +0.
 inline std::vector<Floats> group_lines(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, const Groups& groups,
                                        int32_t part) {
     GroupLayout layout(spec, rows, cols, groups, part, false);
@@ -283,7 +285,7 @@ inline Floats group_amax(const Spec& spec, const Floats& x, int64_t rows, int64_
     return amaxes(group_lines(spec, x, rows, cols, groups, part), spec.per_matrix);
 }
 
-// Blocks wholly in the padding: those that start at or past row m of the group.
+// Sets the codes and scales to 0 in blocks that lie wholly in the padding, at or past row m of the group.
 inline void clear_padding(const Spec& spec, Matrix& matrix, int64_t m, int32_t part) {
     Tile tile = tile_of(spec.scaling);
     int64_t height = part == MXQ_PART_ROWWISE ? tile.height : tile.width;
@@ -303,16 +305,16 @@ inline GroupedPart quantize_groups(const Spec& spec, const Floats& x, int64_t ro
     Floats amax = amaxes(matrices, spec.per_matrix), shared = shared_numbers(spec, amax);
     Part out = empty_part(spec, layout.code_bytes(), layout.scales(), amax, shared);
     for (size_t g = 0; g < groups.ends.size(); ++g) {
-        Place place = part == MXQ_PART_ROWWISE ? Place{part, layout.start(g), 0} : Place{part, 0, layout.start(g)};
+        Origin origin = part == MXQ_PART_ROWWISE ? Origin{part, layout.start(g), 0} : Origin{part, 0, layout.start(g)};
         float of_group = shared[spec.per_matrix ? g : 0];
-        Matrix matrix = quantize_matrix(spec, matrices[g], layout.line_rows(g), layout.line_cols(g), place, of_group);
+        Matrix matrix = quantize_matrix(spec, matrices[g], layout.line_rows(g), layout.line_cols(g), origin, of_group);
         clear_padding(spec, matrix, group_rows(groups.ends, g), part);
         put_matrix(spec, matrix, layout.placement(g), out);
     }
     return marked(layout, std::move(out));
 }
 
-// Values (rows, cols), without padding; 0 in rows past the last end.
+// Returns the values (rows, cols) without padding; rows past the last end are 0.
 inline Floats dequantize_groups(const Spec& spec, const Part& stored, int64_t rows, int64_t cols, const Groups& groups,
                                 int32_t part, bool swizzled) {
     GroupLayout layout(spec, rows, cols, groups, part, swizzled);
@@ -337,7 +339,7 @@ inline GroupedPart requantize_groups(const Spec& from, const Part& stored, int32
 
 // ---- Pad and unpad of quantized parts ----------------------------------------------------------------------------------
 
-// The matrix cut or followed by zeros.
+// Returns the matrix with another number of rows and columns: cut off, or continued with zeros.
 inline Matrix resized(const Spec& spec, const Matrix& matrix, int64_t rows, int64_t cols) {
     Grid grid = grid_of(tile_of(spec.scaling), rows, cols), old = grid_of(tile_of(spec.scaling), matrix.rows, matrix.cols);
     Matrix out{rows, cols, Bytes(static_cast<size_t>(rows * cols), 0), {}, {}};
@@ -351,7 +353,7 @@ inline Matrix resized(const Spec& spec, const Matrix& matrix, int64_t rows, int6
     return out;
 }
 
-// The same groups with other alignments: codes and scales move, new blocks have scale 0, new codes are 0.
+// Moves the codes and scales of groups to other alignments. New codes and the scales of new blocks are 0.
 inline GroupedPart realign_part(const Spec& spec, const Part& stored, int64_t rows, int64_t cols, const Groups& from,
                                 const Groups& to, int32_t part, bool swizzled) {
     GroupLayout source(spec, rows, cols, from, part, swizzled), target(spec, rows, cols, to, part, swizzled);
@@ -366,7 +368,7 @@ inline GroupedPart realign_part(const Spec& spec, const Part& stored, int64_t ro
     return marked(target, std::move(out));
 }
 
-// Scales of all groups from one layout to the other.
+// Moves the scales of all groups from one layout to the other.
 inline Written move_group_scales(const Spec& spec, const Bytes& scales, int64_t rows, int64_t cols, const Groups& groups,
                                  int32_t part, bool to_swizzled) {
     GroupLayout source(spec, rows, cols, groups, part, !to_swizzled), target(spec, rows, cols, groups, part, to_swizzled);
@@ -384,16 +386,17 @@ inline Written move_group_scales(const Spec& spec, const Bytes& scales, int64_t 
 
 // ---- Operands of grouped products, as the library stores them --------------------------------------------------------
 
-// A byte that is a NaN as a code and as a scale: what stands where nothing may be read.
+// The byte that fills places which must not be read: it is a NaN as a code and as a scale.
 inline constexpr uint8_t untouchable = 0xFF;
 
-// Rowwise part of a grouped (rows, cols) matrix: codes unpadded, tiles and swizzled tiles restart at each group.
+// Returns the rowwise part of a grouped (rows, cols) matrix: codes without padding; each group starts new tiles of scales.
 inline Part quantize_groups_rowwise(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, const Ends& ends,
                                     bool swizzled) {
     return quantize_groups(spec, x, rows, cols, {ends}, MXQ_PART_ROWWISE, swizzled).on(untouchable);
 }
 
-// Columnwise part of a grouped (rows, cols) matrix: (cols, Mc) codes, every group padded to whole blocks with zero rows.
+// Returns the columnwise part of a grouped (rows, cols) matrix: (cols, Mc) codes, each group padded to whole blocks with
+// zero rows.
 inline Part quantize_groups_columnwise(const Spec& spec, const Floats& x, int64_t rows, int64_t cols, const Ends& ends,
                                        bool swizzled) {
     return quantize_groups(spec, x, rows, cols, {ends}, MXQ_PART_COLUMNWISE, swizzled).on(untouchable);

@@ -1,7 +1,7 @@
-// What to quantize to, and where the codes and scales of a part lie. A part is seen as lines along its contraction: the rows
-// of the tensor for the rowwise part, its columns for the columnwise one.
+// The specification of a quantization, and where the codes and scales of a part lie. A part is seen as lines along its
+// contraction: the rows of the tensor for the rowwise part, its columns for the columnwise one.
 //
-//     Spec, Part, Shape, Place, Matrix
+//     Spec, Part, Shape, Matrix
 //     default_scaling, is_mx, is_fp8, code_bits, row_bytes, scale_bytes, position_width
 //     Tile, tile_of, Grid, grid_of
 //     get_code, put_code, get_scale, put_scale
@@ -21,23 +21,23 @@ struct Spec {
     int32_t scaling = MXQ_SCALING_1X32;
     int32_t rounding = MXQ_SCALE_ROUNDING_RCEIL;      // MX
     int32_t nonfinite = MXQ_NONFINITE_PROPAGATE;      // MX
-    bool per_matrix = false;                          // NVFP4's amax, FP8's TENSOR: for each expert or group, not one for all
-    float nvfp4_t = 448;                              // NVFP4: 448 or 256
+    bool per_matrix = false;                          // an NVFP4 amax or FP8 TENSOR scale for each expert or group
+    float nvfp4_t = 448;                              // NVFP4: T, 448 or 256
     int32_t four_over_six = MXQ_FOUR_OVER_SIX_NONE;   // NVFP4
-    Floats amax = {};                                 // NVFP4: of the part at hand; empty: what it is
-    Floats quantization_scale = {};                   // FP8 TENSOR: given; empty: from amax
+    Floats amax = {};                                 // NVFP4: given for the part; empty: computed
+    Floats quantization_scale = {};                   // FP8 TENSOR: given; empty: computed from the amax
     float eps = 0;                                    // FP8
     bool power_of_two = false;                        // FP8
     bool stochastic = false;                          // E2M1
-    uint64_t seed = 0, offset = 0;                    // of its random bytes
-    int32_t hadamard = 0;                             // E2M1: the MXQ_PART_* that are transformed, added
+    uint64_t seed = 0, offset = 0;                    // of the random bytes
+    int32_t hadamard = 0;                             // E2M1: the sum of the MXQ_PART_* that are transformed
     uint32_t hadamard_mask = 0xD7E8;
 };
 
 struct Part {
-    Bytes codes, scales;           // as stored; scales compact unless said
-    Floats amax = {};              // NVFP4 and FP8 TENSOR: one, or one a matrix; other FP8: laid out like the scales
-    Floats global_scale = {};      // NVFP4: what decoding takes in place of amax, where not empty
+    Bytes codes, scales;           // as stored; scales are compact unless a function says otherwise
+    Floats amax = {};              // NVFP4 and FP8 TENSOR: one, or one per matrix; other FP8: laid out like the scales
+    Floats global_scale = {};      // NVFP4: decoding takes it in place of the amax, unless it is empty
 };
 
 struct Shape {
@@ -45,12 +45,12 @@ struct Shape {
     size_t count() const { return static_cast<size_t>(experts * rows * cols); }
 };
 
-// One matrix of lines, quantized, before it is packed and laid out.
+// One quantized matrix of lines, before its codes are packed and its scales laid out.
 struct Matrix {
     int64_t rows = 0, cols = 0;
-    Bytes codes;                   // one a byte
-    std::vector<uint32_t> scales;  // one a tile, row-major: a byte, or the bits of an fp32 number
-    Floats amax;                   // FP8: one a tile
+    Bytes codes;                   // one code per byte
+    std::vector<uint32_t> scales;  // one per tile, row-major: a byte, or the bits of an fp32 number
+    Floats amax;                   // FP8: one per tile
 };
 
 // ---- Formats ---------------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ inline int32_t default_scaling(int32_t format) {
 inline int code_bits(int32_t format) { return element_type(format).width(); }
 inline int64_t row_bytes(int32_t format, int64_t cols) { return ceil_div(cols * code_bits(format), 8); }
 inline int64_t scale_bytes(int32_t format) { return is_fp8(format) ? 4 : 1; }
-inline int64_t position_width(int32_t format) { return is_mx(format) ? 32 : 16; }  // of one swizzled scale
+inline int64_t position_width(int32_t format) { return is_mx(format) ? 32 : 16; }  // codes under one swizzled scale byte
 
 struct Tile {
     int64_t height, width;
@@ -83,7 +83,7 @@ inline Tile tile_of(int32_t scaling) {
     }
     throw std::logic_error("oracle: unknown scaling");
 }
-// As compact scales are stored: 16x16 for each of its rows.
+// Returns the tile that one stored compact scale covers: 16x16 scales are stored once for each row.
 inline Tile stored_tile(int32_t scaling) { return scaling == MXQ_SCALING_16X16 ? Tile{1, 16} : tile_of(scaling); }
 
 struct Grid {
@@ -95,7 +95,7 @@ inline Grid grid_of(Tile tile, int64_t rows, int64_t cols) {
 
 // ---- Codes and scales as bytes -----------------------------------------------------------------------------------------
 
-// A row of codes is one string of bits, the low bits of each byte first.
+// Returns a code of a row. A row of codes is one string of bits, the low bits of each byte first.
 inline uint8_t get_code(const uint8_t* row, int bits, int64_t index) {
     int64_t at = index * bits;
     int shift = static_cast<int>(at % 8);
@@ -103,7 +103,8 @@ inline uint8_t get_code(const uint8_t* row, int bits, int64_t index) {
     if (shift + bits > 8) word |= static_cast<uint32_t>(row[at / 8 + 1]) << 8;
     return static_cast<uint8_t>(word >> shift & ((1u << bits) - 1));
 }
-inline void put_code(uint8_t* row, int bits, int64_t index, uint8_t code) {  // onto zeros
+// Stores a code of a row, whose bits must be zero before.
+inline void put_code(uint8_t* row, int bits, int64_t index, uint8_t code) {
     int64_t at = index * bits;
     int shift = static_cast<int>(at % 8);
     uint32_t word = static_cast<uint32_t>(code) << shift;
@@ -126,14 +127,14 @@ inline int64_t swizzle_position(int64_t i, int64_t j, int64_t blocks) {
     return ((i / 128) * ceil_div(blocks, 4) + j / 4) * 512 + (i % 32) * 16 + ((i % 128) / 32) * 4 + j % 4;
 }
 
-// Where one matrix lies in a part: its first code, and for each code the entry that scales it.
+// Where one matrix lies in a part: its first code, and for each code the index of its scale.
 struct Placement {
     enum class Kind { row_major, outer_major, swizzled };
 
-    int64_t first_byte = 0, row_bytes = 0, first_code = 0;  // code (i, j) is number first_code + j of row i
+    int64_t first_byte = 0, row_bytes = 0, first_code = 0;  // code (i, j) is code first_code + j of stored row i
     Kind kind = Kind::row_major;
-    Tile tile{1, 1};                                        // that an entry covers
-    int64_t first_scale = 0, stride = 0;                    // swizzled: stride is the matrix's columns of scales
+    Tile tile{1, 1};                                        // the codes that one stored scale covers
+    int64_t first_scale = 0, stride = 0;                    // if swizzled, stride is the matrix's columns of scales
     int64_t rows_with_scale = whole, cols_with_scale = whole;
 
     bool has_scale(int64_t i, int64_t j) const { return i < rows_with_scale && j < cols_with_scale; }
@@ -144,7 +145,7 @@ struct Placement {
     }
 };
 
-// Kind, tile and stride of the scales of a (rows, cols) matrix that stands alone.
+// Returns the kind, tile and stride of the scales of a single (rows, cols) matrix.
 inline Placement scale_placement(const Spec& spec, int64_t rows, int64_t cols, bool swizzled) {
     Placement out;
     out.tile = stored_tile(spec.scaling);
@@ -163,7 +164,7 @@ inline Placement scale_placement(const Spec& spec, int64_t rows, int64_t cols, b
     return out;
 }
 
-// Entries of a (rows, cols) matrix that stands alone, padding included.
+// Returns the number of scales of a single (rows, cols) matrix, padding included.
 inline int64_t scale_count(const Spec& spec, int64_t rows, int64_t cols, bool swizzled) {
     Placement placement = scale_placement(spec, rows, cols, swizzled);
     Grid grid = grid_of(placement.tile, rows, cols);
@@ -171,7 +172,7 @@ inline int64_t scale_count(const Spec& spec, int64_t rows, int64_t cols, bool sw
     return placement.kind == Placement::Kind::row_major ? grid.rows * placement.stride : grid.cols * placement.stride;
 }
 
-// Of expert e of a part whose lines are (experts, rows, cols).
+// Returns the placement of expert e in a part whose lines are (experts, rows, cols).
 inline Placement placement_of(const Spec& spec, int64_t e, int64_t rows, int64_t cols, bool swizzled) {
     Placement out = scale_placement(spec, rows, cols, swizzled);
     out.row_bytes = row_bytes(spec.format, cols);
@@ -181,7 +182,7 @@ inline Placement placement_of(const Spec& spec, int64_t e, int64_t rows, int64_t
     return out;
 }
 
-// Calls visit(i, j) for the first code of every piece of the matrix that one entry scales and that has one.
+// Calls visit(i, j) once for each stored scale of the matrix, with the first code that it scales.
 template <class Visit>
 void each_scale(const Placement& placement, int64_t rows, int64_t cols, Visit visit) {
     Grid grid = grid_of(placement.tile, rows, cols);
@@ -193,13 +194,13 @@ void each_scale(const Placement& placement, int64_t rows, int64_t cols, Visit vi
         }
 }
 
-// Number of the tile of `matrix` that code (i, j) belongs to.
+// Returns the number of the tile of `matrix` that code (i, j) belongs to.
 inline size_t tile_number(const Spec& spec, const Matrix& matrix, int64_t i, int64_t j) {
     Tile tile = tile_of(spec.scaling);
     return static_cast<size_t>(i / tile.height * grid_of(tile, matrix.rows, matrix.cols).cols + j / tile.width);
 }
 
-// Into a part that is large enough, and zero there.
+// Stores a matrix in a part, whose codes and scales must be zero there.
 inline void put_matrix(const Spec& spec, const Matrix& matrix, const Placement& placement, Part& part) {
     int bits = code_bits(spec.format);
     for (int64_t i = 0; i < matrix.rows; ++i)
@@ -215,7 +216,7 @@ inline void put_matrix(const Spec& spec, const Matrix& matrix, const Placement& 
     });
 }
 
-// Codes and scales of the (rows, cols) matrix that lies there.
+// Returns the codes and scales of the (rows, cols) matrix at this placement.
 inline Matrix get_matrix(const Spec& spec, const Part& part, const Placement& placement, int64_t rows, int64_t cols) {
     Tile tile = tile_of(spec.scaling);
     Grid grid = grid_of(tile, rows, cols);
@@ -236,15 +237,15 @@ inline Matrix get_matrix(const Spec& spec, const Part& part, const Placement& pl
 
 // ---- Swizzled and back, one matrix -------------------------------------------------------------------------------------
 
-// MX 1x32 and 32x32.
+// Returns the rows of compact scales of an MX matrix with the scaling 1x32 or 32x32.
 inline int64_t compact_scale_rows(int32_t scaling, int64_t rows) { return ceil_div(rows, tile_of(scaling).height); }
 
-// Size of the swizzled 1x32 scales of a (rows, cols) matrix of codes.
+// Returns the size of the swizzled 1x32 scales of a (rows, cols) matrix of codes.
 inline int64_t swizzled_bytes(int64_t rows, int64_t cols) {
     return ceil_div(rows, 128) * ceil_div(ceil_div(cols, 32), 4) * 512;
 }
 
-// Puts a (rows, blocks) matrix of scale bytes into 128x4 tiles; padding is zero.
+// Returns a (rows, blocks) matrix of scale bytes in 128x4 tiles. Padding is zero.
 inline Bytes swizzle_positions(const uint8_t* scales, int64_t rows, int64_t blocks) {
     Bytes out(static_cast<size_t>(ceil_div(rows, 128) * ceil_div(blocks, 4) * 512), 0);
     for (int64_t i = 0; i < rows; ++i)
@@ -253,8 +254,8 @@ inline Bytes swizzle_positions(const uint8_t* scales, int64_t rows, int64_t bloc
     return out;
 }
 
-// Scales of a (rows, cols) matrix of codes from one layout to the other. A coarse tile's byte stands at each position
-// that it covers.
+// Moves the scales of a (rows, cols) matrix of codes from one layout to the other. In the swizzled layout a scale is repeated
+// at each position that it covers.
 inline Bytes move_scales(const Spec& spec, const uint8_t* scales, int64_t rows, int64_t cols, bool to_swizzled) {
     Bytes out(static_cast<size_t>(scale_count(spec, rows, cols, to_swizzled) * scale_bytes(spec.format)), 0);
     Placement from = scale_placement(spec, rows, cols, !to_swizzled), to = scale_placement(spec, rows, cols, to_swizzled);

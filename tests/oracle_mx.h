@@ -1,8 +1,8 @@
-// MX: E8M0 scales.
+// MX codes with E8M0 scales.
 //
 //     rceil_byte, scale_byte(format, rounding, a), scale_value
-//     quantize_mx(spec, block)             codes of the block; returns its scale
-//     decode(format, code, scale)
+//     quantize_mx(spec, block)             stores the codes of a block and returns its scale
+//     decode(format, code, scale)          returns the value of a code
 #ifndef MXQ_TESTS_ORACLE_MX_H
 #define MXQ_TESTS_ORACLE_MX_H
 
@@ -20,7 +20,7 @@ inline int rceil_byte(float d) {
     return std::min(exponent + up, 255);
 }
 
-// Scale byte of a finite maximum a >= 0; 255 only for EVEN, where a rounds up to Inf.
+// Returns the scale byte for a finite maximum a >= 0. It is 255 only for EVEN, where a rounds up to Inf.
 inline int scale_byte(int32_t format, int32_t rounding, float a) {
     const Type& type = element_type(format);
     int emax = type.emax();
@@ -60,7 +60,7 @@ inline uint32_t quantize_mx(const Spec& spec, const Block& block) {
     return static_cast<uint32_t>(scale);
 }
 
-// code * 2^(scale - 127), exact in double, rounded once to fp32.
+// Returns code * 2^(scale - 127), which is exact in double and rounded once, to fp32.
 inline float decode(int32_t format, uint8_t code, uint8_t scale) {
     return static_cast<float>(decode_element(format, code) * scale_value(scale));
 }

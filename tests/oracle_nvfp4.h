@@ -1,10 +1,11 @@
-// NVFP4: E4M3 scales under one fp32 amax.
+// NVFP4 codes with E4M3 block scales and one fp32 amax, g. T is the largest block scale. The names on the right are those of
+// the contract.
 //
 //     nvfp4_encode_scale(t, g), nvfp4_decode_scale(t, g)    S_enc, S_dec
 //     nvfp4_scale(t, g, a)                                  S_blk of a block, without four-over-six
 //     nvfp4_multiplier(t, g, scale)                         enc
-//     quantize_nvfp4(spec, block, g, columnwise)            codes of the block; returns its scale
-//     decode_nvfp4(code, scale, decode_scale)
+//     quantize_nvfp4(spec, block, g, columnwise)            stores the codes of a block and returns its scale
+//     decode_nvfp4(code, scale, decode_scale)               returns the value of a code
 #ifndef MXQ_TESTS_ORACLE_NVFP4_H
 #define MXQ_TESTS_ORACLE_NVFP4_H
 
@@ -27,7 +28,7 @@ inline float nvfp4_multiplier(float t, float g, uint8_t scale) {
     return min_number(divide(1, value), flt_max);
 }
 
-// Codes of the block under a given scale.
+// Stores the codes of a block under a given scale.
 inline void nvfp4_codes(const Spec& spec, const Block& block, float g, uint8_t scale) {
     float multiplier = nvfp4_multiplier(spec.nvfp4_t, g, scale);
     for (int64_t i = 0; i < block.count(); ++i) {
@@ -45,8 +46,8 @@ inline float nvfp4_error(const Spec& spec, float g, uint8_t scale, uint8_t code,
     return spec.four_over_six == MXQ_FOUR_OVER_SIX_MAE ? std::fabs(d) : multiply(d, d);
 }
 
-// Error of a block with its codes. The 16 elements of a row of the tensor are added in order, the rows of a 16x16 tile as a
-// tree; in a columnwise tile the rows of the tensor stand upright.
+// Returns the error of a block with its present codes. The errors of 16 elements in a row of the tensor are added in order,
+// and the sums of the rows of a 16x16 tile as a tree. In a columnwise tile the rows of the tensor are columns of the block.
 inline float nvfp4_block_error(const Spec& spec, const Block& block, float g, uint8_t scale, bool columnwise) {
     bool upright = columnwise && spec.scaling == MXQ_SCALING_16X16;
     int64_t rows = upright ? block.width : block.height, cols = upright ? block.height : block.width;

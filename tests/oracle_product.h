@@ -1,11 +1,11 @@
-// Products in double precision and the contract's bound for every element.
+// Products in double precision and the contract's error bound for every element. c is the factor of that bound.
 //
-//     operand_lines(spec, stored, shape, part, swizzled)    fp32 values of an operand of any format, along its contraction
-//     product(a, a_stride, b, b_stride, m, n, k, previous)   every element of D, with what its bound needs
-//     with_more(sum, more, d, bias), more_of(more)           the same for alpha sum + beta D + bias, and what c grows by
-//     check_product(expected, d, d_format, c)
-//     bound_factor(promise, k)                               c, from the class of bound that a plan names
-//     rebase_errors(...), add_rebase_errors(...)             what operands lose that are given other scales first
+//     operand_lines(spec, stored, shape, part, swizzled)    returns fp32 values of an operand of any format, line by line
+//     product(a, a_stride, b, b_stride, m, n, k, previous)   returns every element of D, with the terms of its bound
+//     with_more(sum, more, d, bias), more_of(more)           apply alpha, beta and bias; return what they add to c
+//     check_product(expected, d, d_format, c)                checks D against the bound
+//     bound_factor(promise, k)                               returns c, from the class of bound that a plan names
+//     rebase_errors(...), add_rebase_errors(...)             add the errors of operands whose scales are rebased first
 #ifndef MXQ_TESTS_ORACLE_PRODUCT_H
 #define MXQ_TESTS_ORACLE_PRODUCT_H
 
@@ -16,7 +16,8 @@
 
 namespace oracle {
 
-// (experts, rows, cols) rowwise, (experts, cols, rows) columnwise. A plain tensor's rows stand in stored.codes.
+// Returns an operand's values: (experts, rows, cols) for the rowwise part, (experts, cols, rows) for the columnwise one. The
+// rows of a plain tensor are in stored.codes.
 inline Floats operand_lines(const Spec& spec, const Part& stored, Shape shape, int32_t part, bool swizzled = false) {
     bool plain = spec.format <= MXQ_FORMAT_BF16;
     if (!plain) return lines(spec, stored, shape, part, swizzled);
@@ -29,18 +30,19 @@ inline Floats operand_lines(const Spec& spec, const Part& stored, Shape shape, i
     return out;
 }
 
-// What is known of one element of D before it is rounded to D's type.
+// One element of D before it is rounded to D's type, with the terms of its error bound.
 struct Element {
     double value = 0;      // sum_k a_k b_k
     double magnitude = 0;  // sum_k |a_k| |b_k|
     double operands = 0;   // sum_k |a_k| + |b_k|
-    bool nan = false;      // an operand is NaN: so must D be
-    bool promised = true;  // false: an operand is Inf, or the magnitude is 2^128 or more
-    double below = 0;      // for roundings below the normal range
-    double rebased = 0;    // what operands may lose that were given other scales first
+    bool nan = false;      // an operand is NaN, so that D must be NaN
+    bool promised = true;  // false: an operand is Inf or the magnitude is 2^128 or more, for which there is no bound
+    double below = 0;      // allowed error of roundings below the normal range
+    double rebased = 0;    // allowed error of operands whose scales are rebased first
 };
 
-// A is (m, k), B is (n, k), both with a row stride; previous is what an accumulating product adds to, or NULL.
+// Returns every element of A B^T. A is (m, k), B is (n, k), both with a row stride. `previous` is the D that an accumulating
+// product adds to, or NULL.
 inline std::vector<Element> product(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t m, int64_t n,
                                     int64_t k, const float* previous = nullptr) {
     std::vector<Element> out(static_cast<size_t>(m * n));
@@ -59,7 +61,7 @@ inline std::vector<Element> product(const float* a, int64_t a_stride, const floa
                 e.promised = false;
             } else if (std::isnan(e.operands)) {
                 e.nan = true;
-            } else if (previous) {  // one more term: previous * 1
+            } else if (previous) {  // accumulation is one more term of the sum: previous * 1
                 double d = previous[i * n + j];
                 e.value += d;
                 e.magnitude += std::fabs(d);
@@ -69,7 +71,7 @@ inline std::vector<Element> product(const float* a, int64_t a_stride, const floa
     return out;
 }
 
-// What a product's options make of a sum.
+// The options of a product that act on its sums.
 struct More {
     float alpha = 1, beta = 0;
     bool bias = false;
@@ -77,7 +79,8 @@ struct More {
 
 inline double more_of(const More& more) { return (more.alpha != 1) + (more.beta != 0) + more.bias; }
 
-// `previous` is D's element of before, not looked at without a beta.
+// Returns alpha * sum + beta * previous + bias, with the terms of its bound. `previous`, the old element of D, is ignored if
+// beta is 0.
 inline Element with_more(Element e, const More& more, float previous, float bias) {
     const double alpha = more.alpha, d = more.beta != 0 ? double(more.beta) * previous : 0, b = more.bias ? bias : 0;
     e.value = alpha * e.value + d + b;
@@ -90,7 +93,7 @@ inline Element with_more(Element e, const More& more, float previous, float bias
     return e;
 }
 
-// "" if D's values (m * n, dense) keep the bound with factor c, else the first element that does not.
+// Returns "" if D's values (m * n, dense) keep the bound with factor c, else a text about the first element that does not.
 inline std::string check_product(const std::vector<Element>& expected, const Floats& d, int32_t d_format, double c) {
     double unit = d_format == MXQ_FORMAT_F32 ? 0x1p-24 : d_format == MXQ_FORMAT_F16 ? 0x1p-11 : 0x1p-8;
     double smallest_normal = d_format == MXQ_FORMAT_F16 ? 0x1p-14 : 0x1p-126;
@@ -116,13 +119,14 @@ inline std::string check_product(const std::vector<Element>& expected, const Flo
     return "";
 }
 
-// By how many powers of two E4M3's largest value is above that of a format that becomes E4M3 when its scales are moved.
+// Returns how many powers of two the largest E4M3 value is above that of the format, for a format that rebasing turns into
+// E4M3.
 inline int rebase_headroom(int32_t format) {
     return format == MXQ_FORMAT_MXFP4 ? 6 : format == MXQ_FORMAT_MXFP6_E2M3 ? 5 : format == MXQ_FORMAT_MXFP6_E3M2 ? 4 : 0;
 }
 
-// What each of a (lines, k) matrix of MX values may lose when tiles of tile_lines x 128 get one scale, the largest below 255
-// less the headroom.
+// Returns the error that rebasing allows each value of a (lines, k) matrix of MX values. Each tile of tile_lines x 128 gets
+// one scale: the largest of its scales that is not 255, lowered by the headroom.
 inline Floats rebase_errors(const Spec& spec, const Bytes& scales, const Placement& placement, const Floats& values,
                             int64_t lines, int64_t k, int64_t tile_lines) {
     const bool e5m2 = spec.format == MXQ_FORMAT_MXFP8_E5M2;
@@ -149,7 +153,7 @@ inline Floats rebase_errors(const Spec& spec, const Bytes& scales, const Placeme
     return out;
 }
 
-// Adds to the bounds of product(a, ..., b, ...) what its operands may lose.
+// Adds the errors of rebased operands to the bounds of product(a, ..., b, ...).
 inline void add_rebase_errors(std::vector<Element>& elements, const float* a, const float* a_errors, const float* b,
                               const float* b_errors, int64_t m, int64_t n, int64_t k) {
     testing::parallel_for(m, n * k, [&](int64_t i) {
@@ -162,13 +166,13 @@ inline void add_rebase_errors(std::vector<Element>& elements, const float* a, co
     });
 }
 
-// What a plan tells of a product: who makes it, and the class of bound that it keeps (MXQ_BOUND_*).
+// Says of a product which implementation makes it, and which class of bound it keeps (MXQ_BOUND_*).
 struct Promise {
     std::string implementation;
     int32_t bound = MXQ_BOUND_NONE;
 };
 
-// c of a class, as docs/numerics.md has it; -1 for what is no class of products.
+// Returns the factor c of a class of bounds, as docs/numerics.md has it, or -1 where there is none.
 inline double class_factor(int32_t bound, int64_t k) {
     const double exact = 13 * static_cast<double>(k) / 10 + 40;
     // Where FP8 tensor cores keep 14 bits: 4 instructions for every 128 codes, 33 terms each, cut at 2^-13 of the largest.

@@ -1,10 +1,10 @@
 // Philox, stochastic rounding to E2M1, and the random Hadamard transform.
 //
-//     philox(counter, key)                 4 words of Philox4x32-10
-//     Place                                 where a matrix stands in the operand, which the random bytes depend on
-//     random_byte, random_bytes            the bytes r of the contract
-//     stochastic_code                      E2M1 code of a scaled value
-//     hadamard_16, hadamard_lines          the transform, in place
+//     philox(counter, key)                 returns 4 words of Philox4x32-10
+//     Origin                               where a matrix starts in the operand, which its random bytes depend on
+//     random_chunk, random_bytes           return the bytes r of the contract
+//     stochastic_code                      returns the E2M1 code of a scaled value
+//     hadamard_16, hadamard_lines          transform values in place
 #ifndef MXQ_TESTS_ORACLE_RANDOM_H
 #define MXQ_TESTS_ORACLE_RANDOM_H
 
@@ -26,13 +26,13 @@ inline Words philox(Words counter, std::array<uint32_t, 2> key) {
     return counter;
 }
 
-// A matrix of lines in the operand: line 0 is row `row` as stored, its first element stands at `position` of that row.
-struct Place {
+// Where a matrix of lines starts in the operand: its line 0 is stored row `row`, from element `position` of that row on.
+struct Origin {
     int32_t part = MXQ_PART_ROWWISE;
     int64_t row = 0, position = 0;
 };
 
-// The 16 bytes of a chunk, element by element.
+// Returns the 16 random bytes of a chunk, which is 16 elements of a row.
 inline std::array<uint8_t, 16> random_chunk(const Spec& spec, int32_t part, int64_t row, int64_t chunk) {
     uint32_t columnwise = part == MXQ_PART_COLUMNWISE ? 0x80000000u : 0;
     Words words = philox({static_cast<uint32_t>(chunk), static_cast<uint32_t>(row) | columnwise,
@@ -43,20 +43,20 @@ inline std::array<uint8_t, 16> random_chunk(const Spec& spec, int32_t part, int6
     return bytes;
 }
 
-inline Bytes random_bytes(const Spec& spec, int64_t rows, int64_t cols, Place place) {
+inline Bytes random_bytes(const Spec& spec, int64_t rows, int64_t cols, Origin origin) {
     Bytes out;
     for (int64_t i = 0; i < rows; ++i) {
         std::array<uint8_t, 16> chunk{};
         for (int64_t j = 0; j < cols; ++j) {
-            int64_t position = place.position + j;
-            if (j == 0 || position % 16 == 0) chunk = random_chunk(spec, place.part, place.row + i, position / 16);
+            int64_t position = origin.position + j;
+            if (j == 0 || position % 16 == 0) chunk = random_chunk(spec, origin.part, origin.row + i, position / 16);
             out.push_back(chunk[static_cast<size_t>(position % 16)]);
         }
     }
     return out;
 }
 
-// E2M1 code of a scaled value with the random byte r.
+// Returns the E2M1 code of a scaled value under the random byte r.
 inline uint8_t stochastic_code(float value, uint8_t r) {
     const auto& values = e2m1.finite;
     auto last = static_cast<uint32_t>(values.size() - 1);

@@ -1,4 +1,4 @@
-// Small floating-point types by table search, fp32 arithmetic with one rounding an operation, and plain formats.
+// Small floating-point types by table search, fp32 arithmetic with one rounding per operation, and plain formats.
 //
 //     bits_of, float_of, ceil_div
 //     multiply, divide, add, subtract, min_number   fl() of the contract
@@ -37,8 +37,8 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // ---- fl() ------------------------------------------------------------------------------------------------------------
 
-// Double has more than twice the bits of fp32, so rounding its result once more gives what one rounding gives; the cast
-// also keeps a compiler from fusing two operations.
+// Double has more than twice the bits of fp32, so that rounding its result to fp32 gives the same as a single rounding. The
+// cast also keeps a compiler from fusing two operations.
 inline float multiply(float a, float b) { return static_cast<float>(static_cast<double>(a) * b); }
 inline float divide(float a, float b) { return static_cast<float>(static_cast<double>(a) / b); }
 inline float add(float a, float b) { return static_cast<float>(static_cast<double>(a) + b); }
@@ -96,7 +96,7 @@ inline const Type e4m3{4, 3, Specials::nan}, e5m2{5, 2, Specials::infinity_and_n
     e2m3{2, 3, Specials::none}, e2m1{2, 1, Specials::none}, f16{5, 10, Specials::infinity_and_nan},
     bf16{8, 7, Specials::infinity_and_nan};
 
-// All finite magnitudes of a type in order; the index is the code.
+// Returns all finite magnitudes of a type in order. Their index is the code.
 inline const std::vector<double>& table(const Type& type) { return type.finite; }
 
 inline const Type& element_type(int32_t format) {
@@ -113,7 +113,7 @@ inline const Type& element_type(int32_t format) {
     throw std::logic_error("oracle: not a quantized format");
 }
 
-// Index of the value nearest to `magnitude`, ties to the even index, never past the last.
+// Returns the index of the value nearest to `magnitude`, with ties to the even index, and never past the last.
 inline uint32_t nearest(const std::vector<double>& values, double magnitude) {
     auto above = std::upper_bound(values.begin(), values.end(), magnitude);
     if (above == values.end()) return static_cast<uint32_t>(values.size() - 1);
@@ -123,7 +123,7 @@ inline uint32_t nearest(const std::vector<double>& values, double magnitude) {
     return low % 2 ? high : low;
 }
 
-// RNE_sat: to the nearest code, saturating; NaN loses its sign, and is +max where the type has none.
+// Returns RNE_sat of a value: the nearest code, saturating. NaN loses its sign, and becomes +max in a type without NaN.
 inline uint8_t encode(const Type& type, double value) {
     if (std::isnan(value)) return static_cast<uint8_t>(type.has_nan() ? type.magnitudes() - 1 : type.finite.size() - 1);
     uint32_t code = nearest(type.finite, std::fabs(value));
@@ -134,11 +134,11 @@ inline double decode_element(int32_t format, uint8_t code) { return element_type
 
 // ---- Plain formats ---------------------------------------------------------------------------------------------------
 
-// To a 16-bit type: nearest, ties to even, beyond the range to Inf, NaN to 0x7FFF.
+// Returns a value in a 16-bit type: the nearest one, ties to even, Inf beyond the range, 0x7FFF for NaN.
 inline uint16_t encode_16(const Type& type, double value) {
     if (std::isnan(value)) return 0x7FFF;
     const auto& values = table(type);
-    double past_last = values.back() + (values.back() - values[values.size() - 2]);  // what Inf stands for in a tie
+    double past_last = values.back() + (values.back() - values[values.size() - 2]);  // rounding treats Inf as this value
     uint32_t code = std::fabs(value) >= (values.back() + past_last) / 2 ? static_cast<uint32_t>(values.size())
                                                                         : nearest(values, std::fabs(value));
     return static_cast<uint16_t>(code | (std::signbit(value) ? 0x8000u : 0u));
@@ -150,7 +150,7 @@ inline float from_bf16(uint16_t code) { return float_of(static_cast<uint32_t>(co
 
 inline int64_t plain_bytes(int32_t format) { return format == MXQ_FORMAT_F32 ? 4 : 2; }
 
-// Values as bytes of a plain format; NaNs as the contract writes them.
+// Returns values as bytes of a plain format, with NaNs as the contract writes them.
 inline Bytes store(int32_t format, const Floats& values) {
     Bytes out(values.size() * static_cast<size_t>(plain_bytes(format)));
     for (size_t i = 0; i < values.size(); ++i) {

@@ -1,4 +1,5 @@
-// Work of the tests on all cores: each piece writes places of its own, so that the bytes are those of one core.
+// Spreads the work of the tests over all cores. Each call must write memory of its own, so that the result does not depend on
+// the number of cores.
 #ifndef MXQ_TESTS_PARALLEL_H
 #define MXQ_TESTS_PARALLEL_H
 
@@ -12,7 +13,7 @@
 
 namespace testing {
 
-// Fewer steps than these, each of about a nanosecond, are not worth a thread.
+// The number of steps, each of about a nanosecond, below which a thread is not worth its start.
 inline constexpr int64_t steps_of_a_thread = 2'000'000;
 
 // Calls work(i) for every i below `count`, where one call takes about `steps` steps. Rethrows what a call throws.

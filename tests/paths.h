@@ -1,4 +1,4 @@
-// Where the tests' files are: as the build knew it, or as the environment says in a tree that was built elsewhere.
+// Finds the files of the tests: where the build knew them, or where the environment says, for a tree that was built elsewhere.
 #ifndef MXQ_TESTS_PATHS_H
 #define MXQ_TESTS_PATHS_H
 

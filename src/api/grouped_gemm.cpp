@@ -8,7 +8,7 @@ mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* option
     return guard("mxq_grouped_gemm", [&] {
         validate_call(context, stream);
         auto problem = validate_grouped_gemm(options, a, b, d, Check::Execute);
-        if (problem.host_ends && context->is_capturing(stream)) problem.host_ends = nullptr;  // a replay has other groups
+        if (problem.host_ends && context->is_capturing(stream)) problem.host_ends = nullptr;  // a replay may have other ends
         const Call call{*context, implementation_of(options), {a, b, d}};
         run_verb(verbs::grouped_gemm, call, problem, d->elements() == 0, {workspace, workspace_bytes}, stream);
     });

@@ -1,4 +1,4 @@
-// Every exported function that can fail is guard("its name", [&] { ... }): exceptions become a status and a message.
+// Turns exceptions into a status and a message: every exported function that can fail is guard("its name", [&] { ... }).
 #pragma once
 #include <new>
 
@@ -26,7 +26,7 @@ mxq_status guard(const char* function, const Body& body) noexcept {
     }
 }
 
-// *out = a new T, or NULL where `make` throws.
+// Sets *out to the object that `make` returns, or to NULL where it throws.
 template <class T, class Make>
 mxq_status guard_create(const char* function, T** out, const Make& make) noexcept {
     if (out) *out = nullptr;

@@ -144,8 +144,8 @@ mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, int32_t format, 
     return guard("mxq_gemm_options_set_bias", [&] {
         require_handle(options, "options");
         const Format* known = find_format(format);
-        const bool taken_back = format == 0 && !bias;
-        if (!taken_back && (!known || known->quantized()))
+        const bool clears = format == 0 && !bias;
+        if (!clears && (!known || known->quantized()))
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "format is %d, expected MXQ_FORMAT_F32 (1), F16 (2) or BF16 (3), or 0 with NULL for no bias", format);
         options->bias_format = format;

@@ -22,7 +22,7 @@ mxq_tensor* create_tensor(int32_t format, bool is_3d, int64_t experts, int64_t r
     for (const auto& size : sizes)
         if (size.value < 0 || size.value > MXQ_MAX_DIM)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is %lld, expected 0 to %d", size.name, (long long)size.value, MXQ_MAX_DIM);
-    // The three may be 2^31 - 1 each, so the product is taken one by one.
+    // Each size may be 2^31 - 1, so that their product overflows: the limit is divided by one size after another instead.
     if (experts > 0 && rows > 0 && cols > 0 && (rows > kMaxElements / cols || experts > kMaxElements / (rows * cols)))
         fail(MXQ_STATUS_INVALID_ARGUMENT, "the shape %lld x %lld x %lld has more than 2^48 elements; split the tensor",
              (long long)experts, (long long)rows, (long long)cols);
@@ -49,7 +49,7 @@ void require_plain(const mxq_tensor& tensor, const char* what, const char* remed
         fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no %s; %s", tensor.format->name, what, remedy);
 }
 
-// As their constants are called.
+// Lists the scalings that a format takes, by the names and numbers of their constants.
 std::string scalings_text(const Format& format) {
     std::string text;
     for (int32_t id = MXQ_SCALING_NONE; id <= MXQ_SCALING_TENSOR; id++) {
@@ -157,7 +157,7 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, int32_t e
         if (count < 0 || count > MXQ_MAX_GROUPS)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "count is %d, expected 0 to %d groups", count, MXQ_MAX_GROUPS);
         tensor->groups = {ends, ends_type, count, true};
-        tensor->host_ends = nullptr;  // of other groups, as far as is known
+        tensor->host_ends = nullptr;  // they belong to the groups that were set before
     });
 }
 

@@ -1,4 +1,4 @@
-// The buffers of one call: each is there, long enough and aligned, and none that is written overlaps another.
+// Checks the buffers of one call: each is present, large enough and aligned, and none that is written overlaps another.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,10 +15,12 @@ public:
 
     explicit Buffers(Check check) : check_(check) {}
 
-    // `name` as in "out.rowwise.scales"; `setter` is the function that sets it.
+    // Checks one buffer and remembers it for check_overlaps. Messages call it `name`, such as "out.rowwise.scales", and tell
+    // the caller to set it with the API function `setter`. A query accepts NULL.
     void add(const std::string& name, const void* pointer, uint64_t have, uint64_t need, uint64_t alignment, Access access,
              const char* setter);
 
+    // Throws where a buffer that is written shares a byte with any other buffer.
     void check_overlaps() const;
 
 private:

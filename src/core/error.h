@@ -19,11 +19,16 @@ private:
     std::string message_;
 };
 
+// Formats a text as printf does. Beyond 1023 bytes it is cut.
 [[gnu::format(printf, 1, 2)]] std::string format_text(const char* format, ...);
+
+// Throws an Error with this status and a message that is formatted as by printf.
 [[noreturn, gnu::format(printf, 2, 3)]] void fail(mxq_status status, const char* format, ...);
 
-// The calling thread's message, "function: text", with more behind it. Never fails: a long text is cut.
+// Sets the calling thread's message to "function: text" followed by `more`. Never fails: a long text is cut.
 void set_last_error(const char* function, const char* text, const char* more = "") noexcept;
+
+// Returns the calling thread's message; empty before its first failure.
 const char* last_error() noexcept;
 
 }  // namespace mxq

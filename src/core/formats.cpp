@@ -5,14 +5,14 @@
 namespace mxq {
 namespace {
 
-constexpr uint32_t one_of(int32_t scaling) { return 1u << scaling; }
+constexpr uint32_t bit_of(int32_t scaling) { return 1u << scaling; }
 
-constexpr uint32_t kPlainScalings = one_of(MXQ_SCALING_NONE);
-constexpr uint32_t kMxScalings = one_of(MXQ_SCALING_1X32) | one_of(MXQ_SCALING_32X32) | one_of(MXQ_SCALING_1X128) |
-                                 one_of(MXQ_SCALING_128X128);
-constexpr uint32_t kNvScalings = one_of(MXQ_SCALING_1X16) | one_of(MXQ_SCALING_16X16);
-constexpr uint32_t kFp8Scalings = one_of(MXQ_SCALING_TENSOR) | one_of(MXQ_SCALING_ROW) | one_of(MXQ_SCALING_1X128) |
-                                  one_of(MXQ_SCALING_128X128);
+constexpr uint32_t kPlainScalings = bit_of(MXQ_SCALING_NONE);
+constexpr uint32_t kMxScalings = bit_of(MXQ_SCALING_1X32) | bit_of(MXQ_SCALING_32X32) | bit_of(MXQ_SCALING_1X128) |
+                                 bit_of(MXQ_SCALING_128X128);
+constexpr uint32_t kNvScalings = bit_of(MXQ_SCALING_1X16) | bit_of(MXQ_SCALING_16X16);
+constexpr uint32_t kFp8Scalings = bit_of(MXQ_SCALING_TENSOR) | bit_of(MXQ_SCALING_ROW) | bit_of(MXQ_SCALING_1X128) |
+                                  bit_of(MXQ_SCALING_128X128);
 
 constexpr Format formats[] = {
     // id                     name           element         bits        scale            scaling             scalings
@@ -41,7 +41,7 @@ constexpr Scaling scalings[] = {
     {MXQ_SCALING_ROW,     "row",     1,    0},
     {MXQ_SCALING_TENSOR,  "tensor",  0,    0},
 };
-static_assert(scalings[MXQ_SCALING_TENSOR].id == MXQ_SCALING_TENSOR, "scaling_of counts on the order");
+static_assert(scalings[MXQ_SCALING_TENSOR].id == MXQ_SCALING_TENSOR, "scaling_of indexes the table by id");
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The formats table and the scalings table: the only places that list what a format is.
+// The tables of formats and scalings: the only place that says what a format is.
 #pragma once
 #include <cstdint>
 
@@ -6,15 +6,16 @@
 
 namespace mxq {
 
-// What one number is stored as.
+// The data type of one stored number.
 enum class Element : int32_t { F32, F16, Bf16, E4M3, E5M2, E2M3, E3M2, E2M1 };
 
 enum class ScaleType : int32_t { None, E8M0, E4M3, F32 };
 
-// Which codes share a scale: `lines` neighbouring lines x `length` neighbours along the contraction; 0: all of them.
+// The codes that share a scale: a tile of `lines` neighbouring lines x `length` neighbouring codes along the contraction.
+// 0 stands for all lines, or all codes of a line.
 struct Scaling {
     int32_t id;        // MXQ_SCALING_*
-    const char* name;  // as in messages
+    const char* name;  // for messages
     int32_t lines, length;
 
     bool is_square() const { return lines > 1; }
@@ -22,12 +23,12 @@ struct Scaling {
 
 struct Format {
     int32_t id;          // MXQ_FORMAT_*
-    const char* name;    // what mxq_format_name gives
+    const char* name;    // returned by mxq_format_name
     Element element;
-    int32_t bits;        // of one element or code
+    int32_t bits;        // bits of one element or code
     ScaleType scale;
-    int32_t scaling;     // the default one
-    uint32_t scalings;   // bit MXQ_SCALING_* for each that it takes
+    int32_t scaling;     // the default scaling, MXQ_SCALING_*
+    uint32_t scalings;   // the scalings that the format takes: bit MXQ_SCALING_* is set for each
 
     bool quantized() const { return scale != ScaleType::None; }
     bool is_mx() const { return scale == ScaleType::E8M0; }
@@ -38,10 +39,10 @@ struct Format {
     int64_t scale_bytes() const { return scale == ScaleType::F32 ? 4 : scale == ScaleType::None ? 0 : 1; }
 };
 
-// NULL for an unknown id.
+// Returns the format with this MXQ_FORMAT_* id, or NULL for an unknown id.
 const Format* find_format(int32_t id);
 
-// Of a known id.
+// Returns the scaling with this MXQ_SCALING_* id, which must be a known one.
 const Scaling& scaling_of(int32_t id);
 
 }  // namespace mxq

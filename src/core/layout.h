@@ -1,4 +1,4 @@
-// Where codes and scales lie: the only arithmetic of layouts, for host and device.
+// Computes where codes and scales lie in memory: the only layout arithmetic of the library, for host and device.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,7 @@ namespace mxq {
 
 constexpr int64_t kMxBlock = 32;          // elements that share an E8M0 scale
 constexpr int64_t kNvBlock = 16;          // elements that share an E4M3 scale
-constexpr int64_t kWideBlock = 128;       // elements of a coarse MX tile, or of an FP8 block
+constexpr int64_t kWideBlock = 128;       // elements along the contraction that share a 1x128 or 128x128 scale
 constexpr int64_t kSwizzleRows = 128;     // a swizzled tile is 128 rows x 4 scales, 512 bytes
 constexpr int64_t kSwizzleColumns = 4;
 constexpr int64_t kSwizzleBytes = kSwizzleRows * kSwizzleColumns;
@@ -17,31 +17,33 @@ MXQ_HD int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 MXQ_HD int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 MXQ_HD int64_t round_up_to_power(int64_t a, int64_t power_of_two) { return (a + power_of_two - 1) & -power_of_two; }
 
-// Byte of scale (row, column) inside its 128 x 4 tile:
+// Returns the byte of scale (row, column) inside its 128 x 4 tile, which has 32 lines of 16 bytes:
 //
-//     row      0..31        the 32 lines of 16 bytes
-//     row / 32 0..3         a 4-byte word of the line
-//     column   0..3         a byte of the word
+//     row % 32          the line
+//     row % 128 / 32    the 4-byte word of the line
+//     column % 4        the byte of the word
 MXQ_HD int64_t swizzle_in_tile(int64_t row, int64_t column) {
     return (row % 32) * 16 + (row % kSwizzleRows) / 32 * 4 + column % kSwizzleColumns;
 }
 
-// Where the scales of a quantized matrix lie, in scales of `bytes` bytes each. The code at position k of line i has scale
-// (i, k / block). Swizzled tiles repeat a coarse tile's scale at every position that it covers; all else stores a scale once.
+// Describes where the scales of a quantized matrix lie. Distances count scales of `bytes` bytes. The code at position k of
+// line i has scale (i, k / block). In 128 x 4 tiles a scale is repeated at every (i, k / block) that it covers; all other
+// layouts store each scale once.
 struct ScaleLayout {
-    int64_t columns;         // ceil(codes in a line / block)
-    int64_t matrix_scales;   // from one expert's scales to the next's
-    int64_t line_stride;     // from a row of scales to the next; not in swizzled tiles
-    int64_t column_stride;   // from a column to the next; not in swizzled tiles
-    int32_t block;           // codes of a line that share a column; of ROW and TENSOR, more than a line has
-    int32_t tile_rows;       // lines that share a row of scales, a power of two; not in swizzled tiles
-    int32_t swizzled;        // in 128 x 4 tiles (fp32 scales never are: their "swizzled" is a matter of strides)
-    int32_t bytes;           // of a scale: 1 or 4
-    int32_t repeat;          // swizzled columns that a coarse tile's scale fills: 1 or 4
-    // Groups: group g starts at scale sums / group_rows * group_stride + g * group_index_stride, `sums` being GroupStart's.
+    int64_t columns;         // scales of a line: ceil(codes in a line / block)
+    int64_t matrix_scales;   // distance from one expert's scales to the next expert's
+    int64_t line_stride;     // distance from a row of scales to the next; unused in 128 x 4 tiles
+    int64_t column_stride;   // distance from a column of scales to the next; unused in 128 x 4 tiles
+    int32_t block;           // codes of a line that share a column; with ROW and TENSOR scalings, more than a line has
+    int32_t tile_rows;       // lines that share a row of scales, a power of two; unused in 128 x 4 tiles
+    int32_t swizzled;        // 1: in 128 x 4 tiles; fp32 scales never are, their swizzled layout being one of strides
+    int32_t bytes;           // size of a scale: 1 or 4
+    int32_t repeat;          // columns of a 128 x 4 tile that one scale fills: 4 with 1x128 and 128x128, else 1
+    // The scales of group g start at GroupStart::scales / group_rows * group_stride + g * group_index_stride.
     int32_t group_rows;      // a power of two
     int64_t group_stride, group_index_stride;
 
+    // Returns the index of the scale of block `column` of line `row`, in expert `matrix`.
     MXQ_HD int64_t offset(int64_t matrix, int64_t row, int64_t column) const {
         const int64_t base = matrix * matrix_scales;
         if (!swizzled) return base + (row >> log2_of(uint32_t(tile_rows))) * line_stride + column * column_stride;
@@ -50,28 +52,32 @@ struct ScaleLayout {
     }
 };
 
+// Returns the bytes of rows x columns one-byte scales in whole 128 x 4 tiles.
 MXQ_HD int64_t swizzled_scale_bytes(int64_t rows, int64_t columns) {
     return round_up(rows, kSwizzleRows) * round_up(columns, kSwizzleColumns);
 }
 
-// Most rows that `count` groups of together `rows` rows take, each padded to a multiple of `alignment`.
+// Returns the most rows that `count` groups can take once each is padded to a multiple of `alignment`, if they have at most
+// `rows` rows in all.
 MXQ_HD int64_t padded_rows_bound(int64_t rows, int64_t count, int64_t alignment) {
     const int64_t nonempty = count < rows ? count : rows;
     return (rows + (alignment - 1) * nonempty) / alignment * alignment;
 }
 
-// What the rows of each group are rounded up to in a part: among its codes, and among its scales. Powers of two up to 512.
+// The multiples that the rows of each group are rounded up to in a part: one for its codes and one for its scales. Both are
+// powers of two up to 512.
 struct GroupUnits {
     int32_t codes = 1, scales = 1;
 };
 
-// Where a group starts in a part.
+// The start of a group in a part. m_h is the number of rows of group h; the sums run over the groups before this one.
 struct GroupStart {
-    int64_t index;   // of the group
-    int64_t row;     // sum of m_h over the groups h before it: rows as the caller counts them
+    int64_t index;   // number of the group
+    int64_t row;     // sum of m_h: the first row as the caller counts rows, without padding
     int64_t codes;   // sum of m_h rounded up to units.codes: its first row (rowwise) or column (columnwise) of codes
     int64_t scales;  // sum of m_h rounded up to units.scales
 
+    // Moves on to the next group; `group_rows` is the number of rows of this one.
     MXQ_HD void skip(const GroupUnits& units, int64_t group_rows) {
         index++;
         row += group_rows;
@@ -80,7 +86,7 @@ struct GroupStart {
     }
 };
 
-// First scale of a group. Padded rows are fewer than 2^32.
+// Returns the index of a group's first scale. 32 bits hold the padded rows, which are fewer than 2^32.
 MXQ_HD int64_t group_scale_offset(const ScaleLayout& layout, const GroupStart& start) {
     const uint32_t rows = uint32_t(start.scales) >> log2_of(uint32_t(layout.group_rows));
     return rows * layout.group_stride + start.index * layout.group_index_stride;

@@ -17,7 +17,7 @@ LogLevel level_of(const char* value) {
 
 std::atomic<int> log_level{kLogUnread};
 
-// Threads that come here at once read and store the same.
+// Several threads may run this at once: all of them store the same value.
 LogLevel read_log_level() noexcept {
     const LogLevel level = level_of(std::getenv("MXQ_LOG"));
     log_level.store(int(level), std::memory_order_relaxed);
@@ -28,7 +28,7 @@ void write_log_line(std::string text) {
     text = "mxq: " + text + "\n";
     const char* rest = text.data();
     size_t bytes = text.size();
-    while (bytes > 0) {  // once, but where a pipe is full or a signal came
+    while (bytes > 0) {  // runs once, unless a pipe is full or a signal interrupts the write
         const ssize_t written = ::write(STDERR_FILENO, rest, bytes);
         if (written <= 0) return;
         rest += written;

@@ -1,5 +1,5 @@
-// Option objects behind the C handles. `*_set` remembers what the caller chose, so that a verb or a format can refuse what
-// means nothing to it.
+// The option objects behind the C handles. `*_set` records that the caller chose a value, so that a verb or a format can
+// refuse an option that it does not have.
 #pragma once
 #include <string>
 
@@ -8,7 +8,7 @@
 
 struct mxq_context_options_s {
     int32_t threads = 0;
-    std::string cublaslt_path;  // empty: as MXQ_CUBLASLT_PATH says, or searched for
+    std::string cublaslt_path;  // empty: MXQ_CUBLASLT_PATH, or where a search finds the library
 };
 
 struct mxq_quantize_options_s {

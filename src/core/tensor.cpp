@@ -4,13 +4,13 @@
 
 using namespace mxq;
 
-int32_t mxq_tensor_s::least_alignment(int32_t which) const {
-    if (which == MXQ_PART_ROWWISE || !format->quantized()) return 1;
+int32_t mxq_tensor_s::least_alignment(int32_t part) const {
+    if (part == MXQ_PART_ROWWISE || !format->quantized()) return 1;
     return tile().length == 0 ? int32_t(kNvBlock) : tile().length;
 }
 
-int32_t mxq_tensor_s::alignment(int32_t which) const {
-    if (which == MXQ_PART_ROWWISE) return rowwise_alignment;
+int32_t mxq_tensor_s::alignment(int32_t part) const {
+    if (part == MXQ_PART_ROWWISE) return rowwise_alignment;
     if (columnwise_alignment != 0) return columnwise_alignment;
     return tile().length == 0 ? int32_t(kMxBlock) : tile().length;
 }
@@ -28,7 +28,7 @@ int64_t mxq_tensor_s::data_bytes() const {
 
 namespace {
 
-// One scale a line, or one for all lines: no blocks.
+// Lays out the scales of ROW, one for each line, and of TENSOR, one for all lines.
 void lay_out_whole_lines(const mxq_tensor_s& t, bool columnwise, Storage& s) {
     ScaleLayout& layout = s.scales;
     const bool row = t.scaling == MXQ_SCALING_ROW;
@@ -44,14 +44,15 @@ void lay_out_whole_lines(const mxq_tensor_s& t, bool columnwise, Storage& s) {
     s.scale_count = !row ? t.scope_count() : row_per_group ? t.groups.count * s.lines : t.experts * s.lines;
 }
 
+// Lays out one-byte scales in 128 x 4 tiles.
 void lay_out_swizzled_bytes(const mxq_tensor_s& t, bool columnwise, Storage& s) {
     ScaleLayout& layout = s.scales;
     layout.swizzled = 1;
     layout.block = t.format->is_nvfp4() ? kNvBlock : kMxBlock;
     layout.repeat = std::max(t.tile().length / layout.block, 1);
     layout.columns = ceil_div(s.length, layout.block);
-    const int32_t slab = kSwizzleColumns * layout.block;
-    s.units.scales = columnwise ? std::max(s.units.codes, slab) : int32_t(kSwizzleRows);
+    const int32_t tile_codes = kSwizzleColumns * layout.block;
+    s.units.scales = columnwise ? std::max(s.units.codes, tile_codes) : int32_t(kSwizzleRows);
     layout.group_rows = columnwise ? layout.block : 1;
     layout.group_stride = columnwise ? round_up(s.lines, kSwizzleRows) : round_up(layout.columns, kSwizzleColumns);
     int64_t lines = s.lines, columns = layout.columns;
@@ -61,7 +62,7 @@ void lay_out_swizzled_bytes(const mxq_tensor_s& t, bool columnwise, Storage& s) 
     s.scale_count = t.experts * layout.matrix_scales;
 }
 
-// Compact scales, and fp32 block scales in either layout. Compact 16x16 ones are stored as 1x16.
+// Lays out compact scales, and fp32 block scales in either layout. Compact 16x16 scales are stored as 1x16, a copy per line.
 void lay_out_blocks(const mxq_tensor_s& t, bool columnwise, Storage& s) {
     ScaleLayout& layout = s.scales;
     const int32_t block = t.tile().length;
@@ -70,7 +71,7 @@ void lay_out_blocks(const mxq_tensor_s& t, bool columnwise, Storage& s) {
     layout.tile_rows = square ? block : 1;
     s.units.scales = square ? block : s.units.codes;
 
-    const bool restarts = t.groups.set && square;  // at each group
+    const bool restarts = t.groups.set && square;  // each group starts a new tile
     const int64_t capacity = restarts ? padded_rows_bound(t.rows, t.groups.count, block) / block : 0;
     layout.columns = restarts && columnwise ? capacity : ceil_div(s.length, block);
     const int64_t scale_rows = restarts && !columnwise ? capacity : ceil_div(s.lines, layout.tile_rows);
@@ -86,14 +87,14 @@ void lay_out_blocks(const mxq_tensor_s& t, bool columnwise, Storage& s) {
 
 }  // namespace
 
-Storage mxq_tensor_s::storage(int32_t which) const {
-    const bool columnwise_part = which == MXQ_PART_COLUMNWISE;
-    const int64_t stored_rows = groups.set ? padded_rows_bound(rows, groups.count, alignment(which)) : rows;
+Storage mxq_tensor_s::storage(int32_t part) const {
+    const bool columnwise_part = part == MXQ_PART_COLUMNWISE;
+    const int64_t stored_rows = groups.set ? padded_rows_bound(rows, groups.count, alignment(part)) : rows;
     Storage s{};
     s.lines = columnwise_part ? cols : stored_rows;
     s.length = columnwise_part ? stored_rows : cols;
     s.line_bytes = format->bytes_of(s.length);
-    s.units.codes = groups.set ? alignment(which) : 1;
+    s.units.codes = groups.set ? alignment(part) : 1;
     s.code_bytes = experts * s.lines * s.line_bytes;
     s.scales.tile_rows = s.scales.group_rows = s.scales.repeat = 1;
     s.scales.bytes = int32_t(format->scale_bytes());

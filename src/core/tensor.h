@@ -15,11 +15,11 @@ struct Buffer {
 
 struct Part {
     bool declared = false;
-    Buffer codes;  // of a plain tensor: its data
+    Buffer codes;  // the data of a plain tensor
     Buffer scales;
     Buffer amax;
-    Buffer decode_scale;  // NVFP4, in place of the amax
-    Buffer starts, ends;  // padded groups, written by pad_groups
+    Buffer decode_scale;  // NVFP4: decoding takes it in place of the amax
+    Buffer starts, ends;  // where padded groups start and end, written by pad_groups and unpad_groups
 };
 
 struct Groups {
@@ -29,7 +29,7 @@ struct Groups {
     bool set = false;
 };
 
-// One part of a quantized tensor as it is stored: lines of codes, contiguous along the contraction.
+// The sizes of one part of a quantized tensor, which is stored as lines of codes that are contiguous along the contraction.
 struct Storage {
     int64_t lines;
     int64_t length;
@@ -51,29 +51,31 @@ struct mxq_tensor_s {
     int64_t experts = 1, rows = 0, cols = 0;
     int64_t row_stride = 0;
     bool swizzled = false;
-    bool per_expert = false;  // amax, decode scale, scale of TENSOR: one per expert or group
-    int32_t scale_max = 448;  // NVFP4's T
+    bool per_expert = false;  // each expert or group has its own amax, decode scale or TENSOR scale
+    int32_t scale_max = 448;  // NVFP4: T, the largest block scale
     mxq::Buffer quantization_scale;
     mxq::Part rowwise, columnwise;
     mxq::Groups groups;
-    const void* host_ends = nullptr;  // the values of groups.ends in host memory; NULL: not given
-    int32_t rowwise_alignment = 1, columnwise_alignment = 0;  // of groups; 0: the least
+    const void* host_ends = nullptr;  // a copy of groups.ends in host memory; NULL: not given
+    int32_t rowwise_alignment = 1, columnwise_alignment = 0;  // of groups; 0: the default for the scaling
 
     int64_t elements() const { return experts * rows * cols; }
     const mxq::Scaling& tile() const { return mxq::scaling_of(scaling); }
-    const mxq::Part& part(int32_t which) const { return which == MXQ_PART_ROWWISE ? rowwise : columnwise; }
-    mxq::Part& part(int32_t which) { return which == MXQ_PART_ROWWISE ? rowwise : columnwise; }
+    const mxq::Part& part(int32_t part) const { return part == MXQ_PART_ROWWISE ? rowwise : columnwise; }
+    mxq::Part& part(int32_t part) { return part == MXQ_PART_ROWWISE ? rowwise : columnwise; }
 
-    // What the rows of a group are padded to in a part, and the least that its blocks allow.
-    int32_t alignment(int32_t which) const;
-    int32_t least_alignment(int32_t which) const;
+    // Returns the multiple that the rows of each group are padded to in a part.
+    int32_t alignment(int32_t part) const;
 
-    // How many amaxes, decode scales or TENSOR scales there are.
+    // Returns the smallest such multiple with which no block lies in two groups.
+    int32_t least_alignment(int32_t part) const;
+
+    // Returns the number of amaxes, decode scales or TENSOR scales of a part.
     int64_t scope_count() const { return !per_expert ? 1 : groups.set ? groups.count : experts; }
 
-    // Bytes that a plain tensor spans, padded groups included; -1 where that is 2^63 or more.
+    // Returns the bytes that a plain tensor spans, padded groups included; -1 where that is 2^63 or more.
     int64_t data_bytes() const;
 
-    // Of a quantized tensor.
-    mxq::Storage storage(int32_t which) const;
+    // Returns how a part is stored. The tensor must be quantized.
+    mxq::Storage storage(int32_t part) const;
 };

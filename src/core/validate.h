@@ -1,4 +1,5 @@
-// Checks a verb's arguments and turns descriptors into the views that kernels receive. Throws Error; touches no memory.
+// Checks a verb's arguments and turns descriptors into the views that kernels receive. Throws Error where it refuses them;
+// touches no memory of a tensor.
 #pragma once
 #include "core/context.h"
 #include "core/options.h"
@@ -6,7 +7,7 @@
 
 namespace mxq {
 
-// A query may leave pointers and parts open; what is set is checked all the same.
+// A query may leave pointers and parts unset; whatever is set is checked as for an execution.
 enum class Check { Execute, Query };
 
 QuantizeProblem validate_quantize(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
@@ -25,7 +26,7 @@ GemmProblem validate_gemm(const mxq_gemm_options* options, const mxq_tensor* a, 
 GemmProblem validate_grouped_gemm(const mxq_gemm_options* options, const mxq_tensor* a, const mxq_tensor* b,
                                   const mxq_tensor* d, Check check);
 
-// A context must be there, and only a CUDA one has streams.
+// Requires a context, and no stream on a CPU context.
 void validate_call(const mxq_context* context, const void* stream);
 
 }  // namespace mxq

@@ -1,13 +1,13 @@
-// gemm, grouped_gemm.
+// Validates gemm and grouped_gemm.
 #include "core/validate.h"
 #include "core/views.h"
 
 namespace mxq {
 namespace {
 
-// A plain operand, whose rows must be lines of the contraction.
-GemmOperand plain_operand(const mxq_tensor& t, int32_t which, const char* name, Buffers& buffers) {
-    if (which != MXQ_PART_ROWWISE)
+// Returns the view of a plain operand, whose rows must run along the contraction.
+GemmOperand plain_operand(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers) {
+    if (part != MXQ_PART_ROWWISE)
         fail(MXQ_STATUS_UNSUPPORTED,
              "%s is %s and this transpose contracts over its rows, expected a contraction over its columns; quantize it, or "
              "store its transpose",
@@ -29,16 +29,16 @@ GemmOperand plain_operand(const mxq_tensor& t, int32_t which, const char* name, 
     return operand;
 }
 
-GemmOperand gemm_operand(const mxq_tensor& t, int32_t which, const char* name, Buffers& buffers, Check check) {
-    if (!t.format->quantized()) return plain_operand(t, which, name, buffers);
-    if (!t.part(which).declared && !(declares_none(t) && check == Check::Query))
+GemmOperand gemm_operand(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Check check) {
+    if (!t.format->quantized()) return plain_operand(t, part, name, buffers);
+    if (!t.part(part).declared && !(declares_none(t) && check == Check::Query))
         fail(MXQ_STATUS_MISSING_BUFFER,
              "%s declares no %s part, which this transpose reads; quantize one (blocks along the contraction) or set another "
              "transpose",
-             name, part_name(which));
-    const QuantizedPart part = part_view(t, which, name, buffers, Access::Read);
-    add_global_scale(t, which, name, buffers);
-    return {part, t.format->id, t.tile().lines};
+             name, part_name(part));
+    const QuantizedPart view = part_view(t, part, name, buffers, Access::Read);
+    add_global_scale(t, part, name, buffers);
+    return {view, t.format->id, t.tile().lines};
 }
 
 void require_2d(const mxq_tensor& t, const char* name, const char* remedy) {
@@ -72,7 +72,8 @@ Transposes transposes(const mxq_gemm_options& options) {
     return {options.transpose_a == MXQ_TRANSPOSE_T, options.transpose_b == MXQ_TRANSPOSE_T};
 }
 
-// Elements along the contraction that share a scale, which both operands must agree on. Plain ones go with any.
+// Names how many elements along the contraction share a scale, which both operands must agree on. NULL for plain operands,
+// which go with any.
 const char* blocking(const mxq_tensor& t) {
     if (!t.format->quantized()) return nullptr;
     if (t.format->is_fp8()) return t.tile().length == 0 ? "all (fp8)" : "128 (fp8)";
@@ -127,7 +128,8 @@ int64_t end_on_host(const mxq_tensor& t, int64_t group) {
                                            : static_cast<const int64_t*>(t.host_ends)[group];
 }
 
-// NULL where a has none. What they say is checked here, since the device's own are never read.
+// Returns the ends of a's groups in host memory, or NULL where a has none. Their values are checked, since the ends on the
+// device are never read by the host.
 const void* host_ends(const mxq_tensor& a, Buffers& buffers) {
     if (!a.host_ends) return nullptr;
     const uint64_t element = a.groups.type == MXQ_TYPE_INT32 ? 4 : 8, bytes = element * uint64_t(a.groups.count);
@@ -145,7 +147,7 @@ const void* host_ends(const mxq_tensor& a, Buffers& buffers) {
     return a.host_ends;
 }
 
-// Everything that dense and grouped products share once the shapes are known to fit.
+// Returns the problem of a dense or grouped product whose shapes are known to fit.
 GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, const mxq_tensor& b, const mxq_tensor& d,
                          Grouping grouping, Buffers& buffers, Check check) {
     const auto [transpose_a, transpose_b] = transposes(options);

@@ -1,4 +1,4 @@
-// swizzle_scales, unswizzle_scales, pad_groups, unpad_groups, and what every call has.
+// Validates swizzle_scales, unswizzle_scales, pad_groups and unpad_groups, and the arguments that every call has.
 #include "core/validate.h"
 #include "core/views.h"
 
@@ -12,16 +12,16 @@ void require_alike(const mxq_tensor& in, const mxq_tensor& out) {
     require_same_shape(in, out);
 }
 
-// The parts that both sides have; in a query, a side that declares none takes the other's.
-bool both_use(const mxq_tensor& in, const mxq_tensor& out, int32_t which, Check check) {
+// Returns whether both sides use the part; throws where only one does. In a query, a side without parts takes the other's.
+bool both_use(const mxq_tensor& in, const mxq_tensor& out, int32_t part, Check check) {
     const mxq_tensor& in_parts = check == Check::Query && declares_none(in) ? out : in;
     const mxq_tensor& out_parts = check == Check::Query && declares_none(out) ? in : out;
     require_any_part(in_parts, "in", check);
-    if (uses_part(in_parts, which, check) != uses_part(out_parts, which, check))
+    if (uses_part(in_parts, part, check) != uses_part(out_parts, part, check))
         fail(MXQ_STATUS_MISSING_BUFFER,
              "the %s part is declared on only one of in and out, expected the same parts on both; call mxq_tensor_set_part",
-             part_name(which));
-    return uses_part(in_parts, which, check);
+             part_name(part));
+    return uses_part(in_parts, part, check);
 }
 
 PadProblem::Side side_of(const QuantizedPart& part) {
@@ -32,25 +32,25 @@ PadProblem::Side side_of(const PlainMatrix& plain, int64_t element_bytes) {
     return {static_cast<uint8_t*>(plain.data), plain.row_stride * element_bytes, nullptr, {}, {plain.group_unit, 1}};
 }
 
-void add_starts(const mxq_tensor& out, int32_t which, Buffers& buffers, PadProblem::Part& part) {
-    const Part& places = out.part(which);
+void add_starts(const mxq_tensor& out, int32_t part, Buffers& buffers, PadProblem::Part& padded) {
+    const Part& arrays = out.part(part);
     const uint64_t size = out.groups.type == MXQ_TYPE_INT32 ? 4 : 8, need = size * uint64_t(out.groups.count);
-    const std::string prefix = std::string("out.") + part_name(which);
+    const std::string prefix = std::string("out.") + part_name(part);
     const char* setter = "mxq_tensor_set_padded_groups";
-    if (places.starts.pointer)
-        buffers.add(prefix + ".starts", places.starts.pointer, places.starts.bytes, need, size, Access::Write, setter);
-    if (places.ends.pointer)
-        buffers.add(prefix + ".ends", places.ends.pointer, places.ends.bytes, need, size, Access::Write, setter);
-    part.starts = places.starts.pointer;
-    part.ends = places.ends.pointer;
+    if (arrays.starts.pointer)
+        buffers.add(prefix + ".starts", arrays.starts.pointer, arrays.starts.bytes, need, size, Access::Write, setter);
+    if (arrays.ends.pointer)
+        buffers.add(prefix + ".ends", arrays.ends.pointer, arrays.ends.bytes, need, size, Access::Write, setter);
+    padded.starts = arrays.starts.pointer;
+    padded.ends = arrays.ends.pointer;
 }
 
-void require_direction(const mxq_tensor& in, const mxq_tensor& out, int32_t which, bool pads) {
-    const int32_t from = in.alignment(which), to = out.alignment(which);
+void require_direction(const mxq_tensor& in, const mxq_tensor& out, int32_t part, bool pads) {
+    const int32_t from = in.alignment(part), to = out.alignment(part);
     if (pads ? from > to : from < to)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "in has the %s group alignment %d and out %d, expected out's to be %s; call mxq_tensor_set_group_alignment",
-             part_name(which), from, to, pads ? "as large or larger" : "as large or smaller");
+             part_name(part), from, to, pads ? "as large or larger" : "as large or smaller");
 }
 
 }  // namespace
@@ -78,14 +78,14 @@ SwizzleProblem validate_swizzle(const mxq_quantize_options* options, const mxq_t
     Buffers buffers(check);
     SwizzleProblem p{};
     p.grouped = require_groups_alike(in, "in", out, "out", buffers);
-    for (const int32_t which : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
-        if (!both_use(in, out, which, check)) continue;
-        if (p.grouped.set() && in.alignment(which) != out.alignment(which))
+    for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        if (!both_use(in, out, part, check)) continue;
+        if (p.grouped.set() && in.alignment(part) != out.alignment(part))
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "in has the %s group alignment %d and out %d, expected the same; call mxq_tensor_set_group_alignment",
-                 part_name(which), in.alignment(which), out.alignment(which));
-        const QuantizedPart from = part_view(in, which, "in", buffers, Access::Read, Touches::Scales);
-        const QuantizedPart to = part_view(out, which, "out", buffers, Access::Write, Touches::Scales);
+                 part_name(part), in.alignment(part), out.alignment(part));
+        const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read, Touches::Scales);
+        const QuantizedPart to = part_view(out, part, "out", buffers, Access::Write, Touches::Scales);
         p.parts[p.count++] = {from.scales,  to.scales, from.matrices, from.lines,     from.length,
                               from.layout, to.layout, from.units,    to.units, from.columnwise};
     }
@@ -118,15 +118,15 @@ PadProblem validate_pad(const mxq_quantize_options* options, const mxq_tensor* i
     if (in.swizzled != out.swizzled)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "in is %s and out is %s, expected the same; call mxq_tensor_set_swizzled",
              in.swizzled ? "swizzled" : "compact", out.swizzled ? "swizzled" : "compact");
-    for (const int32_t which : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
-        if (!both_use(in, out, which, check)) continue;
-        require_direction(in, out, which, pads);
-        const QuantizedPart from = part_view(in, which, "in", buffers, Access::Read);
-        const QuantizedPart to = part_view(out, which, "out", buffers, Access::Write);
-        PadProblem::Part& part = p.parts[p.count++];
-        part = {side_of(from), side_of(to), from.columnwise, from.lines, from.line_bytes, from.bits, nullptr, nullptr,
+    for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        if (!both_use(in, out, part, check)) continue;
+        require_direction(in, out, part, pads);
+        const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);
+        const QuantizedPart to = part_view(out, part, "out", buffers, Access::Write);
+        PadProblem::Part& padded = p.parts[p.count++];
+        padded = {side_of(from), side_of(to), from.columnwise, from.lines, from.line_bytes, from.bits, nullptr, nullptr,
                 in.tile().lines};
-        add_starts(out, which, buffers, part);
+        add_starts(out, part, buffers, padded);
     }
     buffers.check_overlaps();
     return p;

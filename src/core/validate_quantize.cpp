@@ -1,4 +1,4 @@
-// quantize, requantize, amax, dequantize.
+// Validates quantize, requantize, amax and dequantize.
 #include "core/validate.h"
 #include "core/views.h"
 
@@ -12,19 +12,19 @@ const mxq_quantize_options default_options;
          option, takers, out.format->name, out.tile().name);
 }
 
-void require_hadamard(const mxq_quantize_options& options, const mxq_tensor& out, int32_t which) {
+void require_hadamard(const mxq_quantize_options& options, const mxq_tensor& out, int32_t part) {
     const bool takes = (out.format->is_nvfp4() || out.format->id == MXQ_FORMAT_MXFP4) && !out.tile().is_square();
     if (!takes) refuse_option("a Hadamard transform", "nvfp4 or mxfp4 in blocks of one line", out);
-    const int64_t contraction = which == MXQ_PART_ROWWISE ? out.cols : out.groups.set ? out.alignment(which) : out.rows;
+    const int64_t contraction = part == MXQ_PART_ROWWISE ? out.cols : out.groups.set ? out.alignment(part) : out.rows;
     if (contraction % kNvBlock != 0)
         fail(MXQ_STATUS_SHAPE_MISMATCH,
              "options sets a Hadamard transform of the %s part, whose contraction is %lld, expected a multiple of 16; pad it",
-             part_name(which), (long long)contraction);
+             part_name(part), (long long)contraction);
     if (options.hadamard.mask > 0xFFFF)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "options has the Hadamard mask 0x%X, expected 16 bits", options.hadamard.mask);
 }
 
-// Every option means something to out's format.
+// Refuses options that mean nothing to out's format and scaling.
 void require_options(const mxq_quantize_options& options, const mxq_tensor& out, bool has_rowwise, bool has_columnwise) {
     const Format& format = *out.format;
     const bool e2m1 = format.element == Element::E2M1;
@@ -58,18 +58,18 @@ void take_options(const mxq_quantize_options& options, QuantizeProblem& p) {
     p.epsilon = options.epsilon;
 }
 
-void add_part(const mxq_tensor& out, int32_t which, const mxq_quantize_options& options, Buffers& buffers,
+void add_part(const mxq_tensor& out, int32_t part, const mxq_quantize_options& options, Buffers& buffers,
               QuantizeProblem& p) {
-    QuantizedPart& part = which == MXQ_PART_ROWWISE ? p.rowwise : p.columnwise;
-    part = part_view(out, which, "out", buffers, Access::Write);
-    if (out.format->is_nvfp4() && out.part(which).decode_scale.pointer)
+    QuantizedPart& view = part == MXQ_PART_ROWWISE ? p.rowwise : p.columnwise;
+    view = part_view(out, part, "out", buffers, Access::Write);
+    if (out.format->is_nvfp4() && out.part(part).decode_scale.pointer)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "out.%s has a decode scale, expected an amax, which quantize needs; set it to NULL",
-             part_name(which));
-    if (out.format->is_nvfp4()) add_amax(out, which, "out", buffers, options.compute_amax ? Access::Write : Access::Read);
-    if (out.format->is_fp8() && part.amax) add_amax(out, which, "out", buffers, Access::Write);
+             part_name(part));
+    if (out.format->is_nvfp4()) add_amax(out, part, "out", buffers, options.compute_amax ? Access::Write : Access::Read);
+    if (out.format->is_fp8() && view.amax) add_amax(out, part, "out", buffers, Access::Write);
 }
 
-// All of the problem but its input.
+// Returns the problem of a quantize or requantize, without its input.
 QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_tensor& out, Buffers& buffers, Check check) {
     require_any_part(out, "out", check);
     QuantizeProblem p{};
@@ -143,9 +143,9 @@ QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq
     require_any_part(in, "in", check);
     Buffers buffers(check);
     const GroupedRows grouped = require_groups_alike(in, "in", out, "out", buffers);
-    const int32_t which = source_part(in, check);
-    const QuantizedPart from = part_view(in, which, "in", buffers, Access::Read);
-    add_global_scale(in, which, "in", buffers);
+    const int32_t part = source_part(in, check);
+    const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);
+    add_global_scale(in, part, "in", buffers);
     QuantizeProblem p = output_problem(options, out, buffers, check);
     p.in = {nullptr, MXQ_FORMAT_F32, in.experts, in.rows, in.cols, in.cols, 1};
     p.requantizes = true;
@@ -179,13 +179,13 @@ AmaxProblem validate_amax(const mxq_quantize_options* given, const mxq_tensor* i
     if (none && check == Check::Execute)
         fail(MXQ_STATUS_MISSING_BUFFER, "out has no place for an amax, expected one for a part; call mxq_tensor_set_amax");
     require_options(options, out, p.has_rowwise, p.has_columnwise);
-    for (const int32_t which : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
-        if (!(which == MXQ_PART_ROWWISE ? p.has_rowwise : p.has_columnwise)) continue;
+    for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        if (!(part == MXQ_PART_ROWWISE ? p.has_rowwise : p.has_columnwise)) continue;
         Buffers unchecked(Check::Query);  // codes and scales are not touched
         mxq_tensor bare = out;
-        bare.part(which).codes = bare.part(which).scales = {};
-        (which == MXQ_PART_ROWWISE ? p.rowwise : p.columnwise) = part_view(bare, which, "out", unchecked, Access::Read);
-        add_amax(out, which, "out", buffers, Access::Write);
+        bare.part(part).codes = bare.part(part).scales = {};
+        (part == MXQ_PART_ROWWISE ? p.rowwise : p.columnwise) = part_view(bare, part, "out", unchecked, Access::Read);
+        add_amax(out, part, "out", buffers, Access::Write);
     }
     take_options(options, p);
     buffers.check_overlaps();
@@ -206,10 +206,10 @@ DequantizeProblem validate_dequantize(const mxq_quantize_options* options, const
     DequantizeProblem p{};
     p.grouped = require_groups_alike(in, "in", out, "out", buffers);
     p.format = in.format;
-    const int32_t which = source_part(in, check);
-    p.columnwise = which == MXQ_PART_COLUMNWISE;
-    p.in = part_view(in, which, "in", buffers, Access::Read);
-    add_global_scale(in, which, "in", buffers);
+    const int32_t part = source_part(in, check);
+    p.columnwise = part == MXQ_PART_COLUMNWISE;
+    p.in = part_view(in, part, "in", buffers, Access::Read);
+    add_global_scale(in, part, "in", buffers);
     p.out = plain_view(out, "out", buffers, Access::Write);
     buffers.check_overlaps();
     return p;

@@ -57,31 +57,31 @@ GroupedRows require_groups_alike(const mxq_tensor& in, const char* in_name, cons
     const mxq_tensor& grouped = in.groups.set ? in : out;
     if (!grouped.groups.set) return {};
     require_groups(grouped, in.groups.set ? in_name : out_name, buffers);
-    // A plain tensor without groups holds its rows without padding, which is what groups of alignment 1 say.
+    // A plain tensor without groups holds its rows without padding, as it would with groups of alignment 1.
     const mxq_tensor& other = in.groups.set ? out : in;
     if (other.groups.set || other.format->quantized()) require_same_groups(in, in_name, out, out_name);
     return {grouped.groups, grouped.rows};
 }
 
-void require_storage(const mxq_tensor& t, int32_t which, const char* name) {
+void require_storage(const mxq_tensor& t, int32_t part, const char* name) {
     if (!t.format->quantized()) return;
     if (t.swizzled && t.tile().length == 0)
         fail(MXQ_STATUS_UNSUPPORTED, "%s has swizzled %s scales, expected compact ones; call mxq_tensor_set_swizzled", name,
              t.tile().name);
-    if (t.swizzled && t.format->is_fp8() && t.groups.set && which == MXQ_PART_COLUMNWISE)
+    if (t.swizzled && t.format->is_fp8() && t.groups.set && part == MXQ_PART_COLUMNWISE)
         fail(MXQ_STATUS_UNSUPPORTED,
              "%s.columnwise has groups and swizzled fp32 scales, which exist for groups of rows only; use compact ones", name);
-    if (t.groups.set && t.alignment(which) < t.least_alignment(which))
+    if (t.groups.set && t.alignment(part) < t.least_alignment(part))
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "%s has the %s group alignment %d, expected a multiple of %d: no block of %s may lie in two groups; call "
              "mxq_tensor_set_group_alignment",
-             name, part_name(which), t.alignment(which), t.least_alignment(which), t.tile().name);
+             name, part_name(part), t.alignment(part), t.least_alignment(part), t.tile().name);
 }
 
 bool declares_none(const mxq_tensor& t) { return !t.rowwise.declared && !t.columnwise.declared; }
 
-bool uses_part(const mxq_tensor& t, int32_t which, Check check) {
-    return t.part(which).declared || (declares_none(t) && check == Check::Query && which == MXQ_PART_ROWWISE);
+bool uses_part(const mxq_tensor& t, int32_t part, Check check) {
+    return t.part(part).declared || (declares_none(t) && check == Check::Query && part == MXQ_PART_ROWWISE);
 }
 
 void require_any_part(const mxq_tensor& t, const char* name, Check check) {
@@ -102,20 +102,20 @@ PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, 
     return {data.pointer, t.format->id, t.experts, t.rows, t.cols, t.row_stride, t.groups.set ? t.rowwise_alignment : 1};
 }
 
-QuantizedPart part_view(const mxq_tensor& t, int32_t which, const char* name, Buffers& buffers, Access access,
+QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
                         Touches touches) {
-    require_storage(t, which, name);
-    const Part& part = t.part(which);
-    const Storage s = t.storage(which);
-    const std::string prefix = std::string(name) + "." + part_name(which);
+    require_storage(t, part, name);
+    const Part& given = t.part(part);
+    const Storage s = t.storage(part);
+    const std::string prefix = std::string(name) + "." + part_name(part);
     if (touches == Touches::CodesAndScales)
-        buffers.add(prefix + ".codes", part.codes.pointer, part.codes.bytes, uint64_t(s.code_bytes), 1, access,
+        buffers.add(prefix + ".codes", given.codes.pointer, given.codes.bytes, uint64_t(s.code_bytes), 1, access,
                     "mxq_tensor_set_part");
-    buffers.add(prefix + (t.swizzled ? ".scales (swizzled)" : ".scales (compact)"), part.scales.pointer, part.scales.bytes,
+    buffers.add(prefix + (t.swizzled ? ".scales (swizzled)" : ".scales (compact)"), given.scales.pointer, given.scales.bytes,
                 uint64_t(s.scale_bytes()), uint64_t(s.scales.bytes), access, "mxq_tensor_set_part");
     QuantizedPart view{};
-    view.codes = static_cast<uint8_t*>(part.codes.pointer);
-    view.scales = static_cast<uint8_t*>(part.scales.pointer);
+    view.codes = static_cast<uint8_t*>(given.codes.pointer);
+    view.scales = static_cast<uint8_t*>(given.scales.pointer);
     view.matrices = t.experts;
     view.lines = s.lines;
     view.length = s.length;
@@ -125,9 +125,9 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t which, const char* name, Bu
     view.element = t.format->element;
     view.bits = t.format->bits;
     view.scale_type = t.format->scale;
-    view.columnwise = which == MXQ_PART_COLUMNWISE;
-    view.amax = static_cast<float*>(part.amax.pointer);
-    view.decode_scale = static_cast<const float*>(part.decode_scale.pointer);
+    view.columnwise = part == MXQ_PART_COLUMNWISE;
+    view.amax = static_cast<float*>(given.amax.pointer);
+    view.decode_scale = static_cast<const float*>(given.decode_scale.pointer);
     view.scale_max = t.scale_max;
     view.scope_stride = t.per_expert ? 1 : 0;
     return view;
@@ -135,29 +135,29 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t which, const char* name, Bu
 
 namespace {
 
-void add_floats(const mxq_tensor& t, int32_t which, const char* name, const char* what, const Buffer& buffer,
+void add_floats(const mxq_tensor& t, int32_t part, const char* name, const char* what, const Buffer& buffer,
                 Buffers& buffers, Access access, const char* setter) {
-    const uint64_t need = uint64_t(t.storage(which).amax_count) * sizeof(float);
-    buffers.add(std::string(name) + "." + part_name(which) + "." + what, buffer.pointer, buffer.bytes, need, sizeof(float),
+    const uint64_t need = uint64_t(t.storage(part).amax_count) * sizeof(float);
+    buffers.add(std::string(name) + "." + part_name(part) + "." + what, buffer.pointer, buffer.bytes, need, sizeof(float),
                 access, setter);
 }
 
 }  // namespace
 
-void add_amax(const mxq_tensor& t, int32_t which, const char* name, Buffers& buffers, Access access) {
-    add_floats(t, which, name, "amax", t.part(which).amax, buffers, access, "mxq_tensor_set_amax");
+void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access) {
+    add_floats(t, part, name, "amax", t.part(part).amax, buffers, access, "mxq_tensor_set_amax");
 }
 
-void add_global_scale(const mxq_tensor& t, int32_t which, const char* name, Buffers& buffers) {
+void add_global_scale(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers) {
     if (!t.format->is_nvfp4()) return;
-    const Part& part = t.part(which);
-    if (part.amax.pointer && part.decode_scale.pointer)
+    const Part& given = t.part(part);
+    if (given.amax.pointer && given.decode_scale.pointer)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "%s.%s has an amax and a decode scale, expected one of them; set the other to NULL",
-             name, part_name(which));
-    if (part.decode_scale.pointer)
-        add_floats(t, which, name, "decode_scale", part.decode_scale, buffers, Access::Read, "mxq_tensor_set_decode_scale");
+             name, part_name(part));
+    if (given.decode_scale.pointer)
+        add_floats(t, part, name, "decode_scale", given.decode_scale, buffers, Access::Read, "mxq_tensor_set_decode_scale");
     else
-        add_amax(t, which, name, buffers, Access::Read);
+        add_amax(t, part, name, buffers, Access::Read);
 }
 
 }  // namespace mxq

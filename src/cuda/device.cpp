@@ -53,7 +53,7 @@ Device::Device(int ordinal, const std::string& cublaslt_path) : ordinal_(ordinal
     }
 }
 
-// Its handle takes device memory, which no later call may.
+// Opens cuBLASLt while the context is created: its handle allocates device memory, which no later call may do.
 void Device::open_cublaslt(const std::string& path) {
     const lt::Library library = path.empty() ? lt::library() : lt::open_library(path.c_str(), "the path in the options");
     cublaslt_text = cublaslt_missing = library.missing;
@@ -74,7 +74,7 @@ void Device::close_cublaslt() noexcept {
         cublaslt.reset();
         if (heuristic_stream_) cudaStreamDestroy(heuristic_stream_);
     } catch (const Error&) {
-        // CUDA is gone already, as at the end of a process.
+        // CUDA has shut down already, as it does at the end of a process.
     }
 }
 
@@ -106,7 +106,7 @@ void load_kernel(const void* kernel, size_t shared_bytes) {
 
 namespace {
 
-// Whether what is enqueued becomes part of a graph; also where CUDA does not tell.
+// Returns whether work that is enqueued becomes part of a graph; true as well where CUDA cannot tell.
 bool is_capturing(const Context& context, void* stream) {
     const CurrentDevice current(*context.cuda);
     cudaStreamCaptureStatus status;

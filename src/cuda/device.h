@@ -26,9 +26,9 @@ public:
     std::string name;
     int compute_capability = 0;  // 90 for 9.0
 
-    std::shared_ptr<lt::Session> cublaslt;  // NULL: none, for this reason
-    std::string cublaslt_missing;
-    std::string cublaslt_text;  // what there is, or why there is none
+    std::shared_ptr<lt::Session> cublaslt;  // NULL where there is none
+    std::string cublaslt_missing;           // why there is none
+    std::string cublaslt_text;              // describes the cuBLASLt in use, or says why there is none
 
 private:
     friend class CurrentDevice;
@@ -36,11 +36,11 @@ private:
     void close_cublaslt() noexcept;
     int ordinal_ = 0;
     void* driver_context_ = nullptr;  // CUcontext
-    cudaStream_t heuristic_stream_ = nullptr;  // that the caller never captures
+    cudaStream_t heuristic_stream_ = nullptr;  // a stream of the library's own, which no caller can capture
 };
 
-// Makes a device current for the calling thread while it lives, through the driver: the caller's runtime, and what it has
-// made current, stay as they were.
+// Makes a device current for the calling thread as long as the object lives. It asks the driver for this, so that the
+// caller's CUDA runtime, and the device that is current in it, stay as they were.
 class CurrentDevice {
 public:
     explicit CurrentDevice(const Device& device);
@@ -63,12 +63,12 @@ void launch(const Context& context, void (*kernel)(Parameters...), const char* n
           name);
 }
 
-// The reason of an implementation that needs a CUDA context; empty on one.
+// Returns why an implementation that needs a CUDA context declines this one; empty where it is a CUDA context.
 inline std::string needs_cuda(const Context& context) {
     return context.is_cuda() ? "" : "needs a CUDA context, found a CPU one";
 }
 
-// Loads one kernel, so that nothing is loaded under graph capture, and allows it this much dynamic shared memory.
+// Loads a kernel, so that none is loaded under graph capture, and allows it this much dynamic shared memory.
 void load_kernel(const void* kernel, size_t shared_bytes);
 
 }  // namespace mxq::cuda

@@ -5,7 +5,7 @@
 namespace mxq::cuda {
 namespace {
 
-constexpr unsigned kDriverVersion = 12000;  // whose functions are asked for
+constexpr unsigned kDriverVersion = 12000;  // the CUDA version whose driver functions are asked for
 
 template <class Function>
 void find(Function& function, const char* symbol) {

@@ -1,4 +1,4 @@
-// The driver's functions that the runtime does not offer, found at run time: the library links no libcuda.
+// Functions of the CUDA driver that the runtime does not offer. They are found at run time: the library links no libcuda.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -15,13 +15,13 @@ struct Driver {
     decltype(&cuTensorMapEncodeTiled) encode_tiled;  // describes a tensor to the copy engine of sm_90 and later
 };
 
-// The one table of the process, filled at the first call. Throws NO_DEVICE where the driver lacks a function.
+// Returns the process's table of driver functions, filled at the first call. Throws NO_DEVICE where the driver lacks one.
 const Driver& driver();
 
-// Throws CUDA_ERROR with the driver's own words.
+// Throws CUDA_ERROR with the driver's own words unless a driver call succeeded. `what` names the call.
 void check_driver(CUresult result, const char* what);
 
-// Throws CUDA_ERROR with the runtime's own words.
+// Throws CUDA_ERROR with the runtime's own words unless a runtime call succeeded. `what` names the call.
 void check(cudaError_t status, const char* what);
 
 }  // namespace mxq::cuda

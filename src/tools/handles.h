@@ -1,4 +1,4 @@
-// Handles of the C API that destroy themselves.
+// Owning handles of the C API, and the text of its last error.
 #pragma once
 #include <mxq/mxq.h>
 
@@ -20,7 +20,7 @@ using Tensor = std::unique_ptr<mxq_tensor, Destroy<mxq_tensor_destroy>>;
 using GemmOptions = std::unique_ptr<mxq_gemm_options, Destroy<mxq_gemm_options_destroy>>;
 using Plan = std::unique_ptr<mxq_plan, Destroy<mxq_plan_destroy>>;
 
-// The last message without the function's name, which it starts with.
+// Returns the last error message without the name of the function, with which it starts.
 inline std::string last_reason() {
     const std::string message = mxq_last_error();
     const size_t end = message.find(": ");

@@ -17,7 +17,7 @@ std::string quoted(const std::string& value) {
         char escaped[8];
         std::snprintf(escaped, sizeof escaped, "\\u%04x", c);
         if (c == '"' || c == '\\') out += std::string("\\") + char(c);
-        else if (c < 0x20 || c >= 0x7F) out += escaped;  // bytes of unknown encoding stay one character each
+        else if (c < 0x20 || c >= 0x7F) out += escaped;  // the encoding is unknown: each byte becomes one character
         else out += char(c);
     }
     return out + "\"";

@@ -1,4 +1,4 @@
-// JSON as text: enough to write what mxq-info tells.
+// Writes JSON: as much of it as mxq-info needs.
 #pragma once
 #include <string>
 #include <utility>
@@ -6,10 +6,13 @@
 
 namespace tools::json {
 
-std::string text(const std::string& value);                // quoted; null for ""
-std::string list(const std::vector<std::string>& values);  // of values that are JSON already, a line each
+// Returns a JSON string, or null for an empty one.
+std::string text(const std::string& value);
 
-// Fields in the order in which they are added.
+// Returns an array, one line for each of its values, which are JSON already.
+std::string list(const std::vector<std::string>& values);
+
+// A JSON object, whose fields stand in the order in which they are added.
 class Object {
 public:
     Object& field(const std::string& name, const std::string& json);

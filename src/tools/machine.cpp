@@ -9,7 +9,7 @@
 namespace tools {
 namespace {
 
-// Of the kernel module; "" where it does not say.
+// Returns the version of NVIDIA's kernel module, or "" where it is unknown.
 std::string module_version() {
     std::FILE* file = std::fopen("/sys/module/nvidia/version", "r");
     if (!file) return "";
@@ -20,7 +20,7 @@ std::string module_version() {
     return version.substr(0, version.find('\n'));
 }
 
-// A number that a function of the driver gives, 0 where it does not.
+// Calls a driver function that writes one number and returns that number, or 0 where the call fails.
 int driver_number(void* library, const char* symbol) {
     int number = 0;
     const auto function = reinterpret_cast<int (*)(int*)>(dlsym(library, symbol));
@@ -64,8 +64,8 @@ std::vector<Device> find_devices(const Driver& driver) {
     devices.push_back(open_device(MXQ_DEVICE_CPU, 0));
     for (int32_t ordinal = 0; ordinal < std::max(driver.devices, 1); ordinal++) {
         Device device = open_device(MXQ_DEVICE_CUDA, ordinal);
-        const bool again = !device.context && device.reason == devices.back().reason;  // nothing new: no CUDA here at all
-        if (!again) devices.push_back(std::move(device));
+        const bool same_refusal = !device.context && device.reason == devices.back().reason;
+        if (!same_refusal) devices.push_back(std::move(device));
     }
     return devices;
 }

@@ -1,4 +1,4 @@
-// The devices of this machine as libmxq sees them, and the driver and environment that they stand on.
+// Finds the devices of this machine as libmxq sees them, and the driver and environment variables that they depend on.
 #pragma once
 #include <string>
 #include <utility>
@@ -11,29 +11,30 @@ namespace tools {
 // The NVIDIA driver; empty where there is none.
 struct Driver {
     std::string version;  // "580.159"
-    std::string cuda;     // the newest CUDA that it serves, "13.0"
+    std::string cuda;     // the newest CUDA version that it supports, "13.0"
     int devices = 0;
 };
 Driver find_driver();
 
 struct Device {
     int32_t type, ordinal;  // MXQ_DEVICE_*
-    Context context;        // NULL: cannot be used
-    std::string reason;     // why not
+    Context context;        // NULL: the device cannot be used
+    std::string reason;     // why the device cannot be used
 
     bool is_cpu() const { return type == MXQ_DEVICE_CPU; }
     std::string description() const { return mxq_context_description(context.get()); }
 
-    // What stands in the description between the first and the last comma, and behind that: a CPU's threads and instruction
-    // set, a GPU's name and architecture.
+    // Returns what the description has between its first and its last comma: a CPU's threads, a GPU's name.
     std::string middle() const;
+
+    // Returns what the description has after its last comma: a CPU's instruction set, a GPU's architecture.
     std::string last() const;
 };
 
-// The CPU and every CUDA device; where there is none, or the library has no CUDA, one entry that says so.
+// Returns the CPU and every CUDA device. Where none can be used, one entry holds the reason.
 std::vector<Device> find_devices(const Driver& driver);
 
-// Variables that are called MXQ_*, in order.
+// Returns the environment variables named MXQ_*, sorted by name.
 std::vector<std::pair<std::string, std::string>> find_environment();
 
 }  // namespace tools

@@ -1,5 +1,5 @@
-// mxq-info [--json]: what libmxq is and does on this very machine. Version, build, devices, cuBLASLt, and for every device a
-// table of verbs and formats with the implementation that runs, or the reason why there is none.
+// mxq-info [--json] prints what libmxq can do on this machine: its version and build, the devices, cuBLASLt, and for every
+// device a table of verbs and formats with the implementation that runs, or the reason why there is none.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -19,7 +19,7 @@ constexpr const char* usage =
 struct Machine {
     Driver driver;
     std::vector<Device> devices;
-    std::vector<std::vector<Answer>> answers;  // of each device; none of one that cannot be used
+    std::vector<std::vector<Answer>> answers;  // one list for each device; empty where it cannot be used
 };
 
 Machine inspect() {
@@ -50,12 +50,13 @@ void print_machine(const Machine& machine) {
     }
 }
 
-// The answers of one verb with one format. An outcome is an implementation, or "" for all that is refused.
+// The answers of one verb with one format. Their outcome is the name of an implementation, or "" for a refusal.
 using Row = std::span<const Answer>;
 
-bool is_whole(Row row, std::string Answer::*field, const Answer& of, const std::string& outcome) {
+// Returns whether all answers of the row that have the same `field` as `other` have this outcome.
+bool all_have(Row row, std::string Answer::*field, const Answer& other, const std::string& outcome) {
     for (const Answer& answer : row)
-        if (answer.*field == of.*field && answer.implementation != outcome) return false;
+        if (answer.*field == other.*field && answer.implementation != outcome) return false;
     return true;
 }
 
@@ -63,21 +64,22 @@ void add_once(std::vector<std::string>& words, const std::string& word) {
     if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
 }
 
-// What has this outcome: uses ("rowwise") if that says it, else scalings, with a use where not all of theirs have it.
+// Names the cases with this outcome: by use ("rowwise") if every case of those uses has it; else by scaling, with the use
+// added where only some uses of that scaling have it.
 std::vector<std::string> cases_of(Row row, const std::string& outcome) {
     std::vector<std::string> uses, scalings;
     bool uses_say_it = true;
     for (const Answer& answer : row) {
         if (answer.implementation != outcome) continue;
-        uses_say_it &= is_whole(row, &Answer::use, answer, outcome);
+        uses_say_it &= all_have(row, &Answer::use, answer, outcome);
         add_once(uses, answer.use);
-        const bool whole = is_whole(row, &Answer::scaling, answer, outcome);
-        add_once(scalings, whole ? answer.scaling : answer.scaling + " " + answer.use);
+        const bool every_use = all_have(row, &Answer::scaling, answer, outcome);
+        add_once(scalings, every_use ? answer.scaling : answer.scaling + " " + answer.use);
     }
     return uses_say_it ? uses : scalings;
 }
 
-// Each outcome on a line; of several refusals, the first one's reason.
+// Prints one line for each outcome. Several refusals share a line, which gives the reason of the first.
 void print_row(Row row) {
     std::vector<std::string> outcomes;
     for (const Answer& answer : row) add_once(outcomes, answer.implementation);

@@ -7,9 +7,9 @@
 namespace tools {
 namespace {
 
-// A format in one of its scalings.
+// A format with one of its scalings.
 struct Kind {
-    int32_t format, scaling;  // MXQ_*; scaling 0 of plain formats
+    int32_t format, scaling;  // MXQ_FORMAT_*; MXQ_SCALING_*, NONE for plain formats
     std::string scaling_name;
 
     bool is_plain() const { return scaling == MXQ_SCALING_NONE; }
@@ -48,14 +48,14 @@ const Kind mxfp8{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32, "1x32"}, nvfp4{MXQ_FOR
 
 const std::string scaling_prefix = "MXQ_SCALING_", bound_prefix = "MXQ_BOUND_";
 
-// "1x32" of "MXQ_SCALING_1X32".
+// Returns "1x32" for "MXQ_SCALING_1X32" without its prefix.
 std::string short_name(const std::string& constant, const std::string& prefix) {
     std::string name = constant.substr(prefix.size());
     for (char& c : name) c = char(std::tolower(static_cast<unsigned char>(c)));
     return name;
 }
 
-// "exact_products" of MXQ_BOUND_EXACT_PRODUCTS; "" of MXQ_BOUND_NONE.
+// Returns "exact_products" for MXQ_BOUND_EXACT_PRODUCTS, and "" for MXQ_BOUND_NONE.
 std::string bound_name(int32_t bound) {
     for (int32_t i = 0; const char* constant = mxq_constant_name(i); i++) {
         int64_t value = MXQ_BOUND_NONE;
@@ -65,7 +65,7 @@ std::string bound_name(int32_t bound) {
     return "";
 }
 
-// The scalings that the format takes, or none of a plain one.
+// Returns the format with each scaling that it takes.
 std::vector<Kind> kinds_of(int32_t format) {
     std::vector<Kind> kinds;
     mxq_tensor* tensor = nullptr;
@@ -81,7 +81,7 @@ std::vector<Kind> kinds_of(int32_t format) {
     return kinds;
 }
 
-// Asks for one verb: each use of each kind becomes an answer.
+// Makes queries of one verb and collects their answers.
 class Asker {
 public:
     Asker(mxq_context* context, std::string verb, std::vector<Answer>& answers)
@@ -167,27 +167,27 @@ const Transposes transposes[] = {{"(N,T)", MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T},
                                  {"(N,N)", MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N},
                                  {"(T,N)", MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N}};
 
-GemmOptions gemm_options(const Transposes& of) {
+GemmOptions gemm_options(const Transposes& pair) {
     mxq_gemm_options* options = nullptr;
     mxq_gemm_options_create(&options);
-    mxq_gemm_options_set_transpose(options, of.a, of.b);
+    mxq_gemm_options_set_transpose(options, pair.a, pair.b);
     return GemmOptions(options);
 }
 
 // All matrices are square, so that every transpose fits.
 void ask_gemm(Asker& ask, const Kind& kind) {
-    for (const Transposes& of : transposes)
-        ask.multiply(mxq_gemm_query, kind, of.name, gemm_options(of), make(kind, 0), make(kind, 0), make(f32, 0));
+    for (const Transposes& pair : transposes)
+        ask.multiply(mxq_gemm_query, kind, pair.name, gemm_options(pair), make(kind, 0), make(kind, 0), make(f32, 0));
 }
 
 void ask_grouped_gemm(Asker& ask, const Kind& kind) {
     const Shape per_group{kGroups, kRows, kCols};
-    for (const Transposes& of : transposes) {
-        const bool contracts = of.a == MXQ_TRANSPOSE_T;  // over the groups' rows: a matrix of D for each
+    for (const Transposes& pair : transposes) {
+        const bool along_contraction = pair.a == MXQ_TRANSPOSE_T;  // the groups divide the contraction: D has a matrix for each
         const Tensor a = grouped(make(kind, 0), 1);
-        const Tensor b = contracts ? grouped(make(kind, 0), 1) : make(kind, 0, per_group);
-        const Tensor d = contracts ? make(f32, 0, per_group) : make(f32, 0);
-        ask.multiply(mxq_grouped_gemm_query, kind, of.name, gemm_options(of), a, b, d);
+        const Tensor b = along_contraction ? grouped(make(kind, 0), 1) : make(kind, 0, per_group);
+        const Tensor d = along_contraction ? make(f32, 0, per_group) : make(f32, 0);
+        ask.multiply(mxq_grouped_gemm_query, kind, pair.name, gemm_options(pair), a, b, d);
     }
 }
 
