@@ -1,4 +1,4 @@
-// dispatch/: the order of a list, the reasons of those that decline, and the workspace.
+// dispatch/ asks implementations in the order of a list, collects the reasons of those that decline, and checks workspaces.
 #include "../catch.h"
 #include "dispatch/implementation.h"
 
@@ -53,7 +53,7 @@ TEST_CASE("dispatch: the first that takes it, or the one that was asked for") {
     CHECK(workspace_need(even, context, Problem{4}) == 4);
 }
 
-TEST_CASE("dispatch: why it is this one") {
+TEST_CASE("dispatch: the reason of a choice") {
     auto reason = [](int size, const Wanted& wanted) { return reason_of(wanted, ask(verb, context, Problem{size}, wanted).declined); };
     CHECK(reason(4, any) == "");
     CHECK(reason(12, any) == "small: needs a size below 10");
