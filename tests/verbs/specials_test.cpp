@@ -1,8 +1,8 @@
 // NaN, Inf and extreme values change the block that holds them and no other, at every position in a word of packed elements.
 //
-// Such specials are placed only in rows and columns whose number is a multiple of three, at most one in each block of a line.
-// So the lines on both sides of a special are finite, and since three is coprime to the number of elements in a word, each
-// special meets every position in one.
+// Such specials are placed only in rows and columns whose number is a multiple of three, at most one in each block of a
+// line. So the lines on both sides of a special are finite, and since three is coprime to the number of elements in a word,
+// each special meets every position in one.
 #include "../formats.h"
 
 #include <array>
@@ -97,8 +97,8 @@ std::vector<uint32_t> special_values(int32_t format, bool finite) {
     return out;
 }
 
-// Returns values of very different size: each row, each column and each 32 x 32 tile has its own power of two. `tiles` is the
-// largest exponent of a tile.
+// Returns values of very different size: each row, each column and each 32 x 32 tile has its own power of two. `tiles` is
+// the largest exponent of a tile.
 oracle::Bytes finite_values(int32_t format, testing::Dims dims, int64_t tiles, cases::Random& random) {
     const auto exponents = [&](int64_t count, int64_t largest) {
         std::vector<int> out;
@@ -356,9 +356,10 @@ std::vector<oracle::Spec> sources() {
 std::vector<oracle::Spec> targets() {
     using testing::spec_of;
     return with_variants({spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32), spec_of(MXQ_FORMAT_MXFP8_E5M2, MXQ_SCALING_1X32),
-                          spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128), spec_of(MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X32),
-                          spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_128X128),
-                          spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16), spec_of(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_ROW)});
+                          spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128),
+                          spec_of(MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X32), spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32),
+                          spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_128X128), spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16),
+                          spec_of(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_ROW)});
 }
 
 }  // namespace
