@@ -227,7 +227,7 @@ MXQ_EACH_DEVICE("golden: pad_groups and swizzle_scales give every byte of groups
         uint64_t compact_bound = 0, bound = 0;
         ok(mxq_tensor_required_bytes(compact, MXQ_PART_COLUMNWISE, nullptr, &compact_bound));
         ok(mxq_tensor_required_bytes(swizzled, MXQ_PART_COLUMNWISE, nullptr, &bound));
-        // The rows of compact scales lie as far apart as the padded bound allows.
+        // The library's lines of compact scales have room for any ends, so they are longer than those of the vector.
         const int64_t stride = static_cast<int64_t>(compact_bound) / scales.shape[0];
         oracle::Bytes spread(static_cast<size_t>(compact_bound), oracle::untouchable);
         for (int64_t i = 0; i < scales.shape[0]; ++i)

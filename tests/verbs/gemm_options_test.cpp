@@ -307,7 +307,8 @@ MXQ_EACH_DEVICE("grouped gemm options: the bound with every alpha and beta, grou
     CHECK(empty > 50);
 }
 
-// cuBLASLt is asked for by name: if it declined an option, another implementation would take the case and the test would pass.
+// cuBLASLt is asked for by name. Otherwise another implementation would take the cases that it declines, and nothing would
+// show.
 TEST_CASE("gemm options: cuBLASLt takes alpha, beta and a bias", "[cuda]") {
     if (!testing::cuda() || !has_cublaslt(*testing::cuda())) MXQ_SKIP("no cuBLASLt 13 on compute capability 9.0");
     testing::Device& device = *testing::cuda();
