@@ -1,4 +1,4 @@
-# What every C++ and CUDA source of the library is compiled with. Attached to targets: no global flags.
+# Compile options of every C++ and CUDA source of the library. They are attached to targets: there are no global flags.
 #
 # -ffp-contract=off and -fmad=false: each rounding of docs/numerics.md is one operation, never fused.
 set(MXQ_SANITIZE "" CACHE STRING "Sanitizers for the whole build, such as address,undefined or thread")
@@ -14,8 +14,8 @@ if(MXQ_SANITIZE)
   target_link_options(mxq_compile_options INTERFACE -fsanitize=${MXQ_SANITIZE})
 endif()
 
-# Kernels for one chip are written for its registers and pipelines: what ptxas reports of spills, of an ignored setmaxnreg and
-# of serialised wgmma fails the build of a target given to this.
+# Fails the build of a target if ptxas reports register spills, an ignored setmaxnreg or serialised wgmma instructions. It is
+# meant for kernels that are written for the registers and pipelines of one chip.
 set(MXQ_REFUSE_SLOW_CODE ${CMAKE_CURRENT_LIST_DIR}/refuse_slow_code.sh)
 function(mxq_refuse_slow_code target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills,--warning-as-error>)

@@ -1,10 +1,10 @@
-# Decides once whether the CUDA backend is built, and says so once.
+# Decides whether the CUDA backend is built, and prints the decision.
 set(MXQ_HAVE_CUDA FALSE)
 set(MXQ_CUDA_REASON "MXQ_CUDA=OFF")
 if(NOT MXQ_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80)  # targets set their own; a value keeps CMake from asking the compiler
+    set(CMAKE_CUDA_ARCHITECTURES 80)  # any value keeps CMake from asking the compiler; targets set their own
   endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)

@@ -18,7 +18,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/mxqConfigVersion.cmake CO
 install(FILES ${PROJECT_BINARY_DIR}/mxqConfig.cmake ${PROJECT_BINARY_DIR}/mxqConfigVersion.cmake
         DESTINATION ${package_dir})
 
-# The pkg-config file finds the prefix from where it lies itself. An absolute libdir stays as it is.
+# The pkg-config file finds the prefix relative to its own folder. With an absolute libdir the prefix is written into it.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
   set(prefix_for_pc ${CMAKE_INSTALL_PREFIX})

@@ -1,4 +1,4 @@
-# Decides once whether the tests are built, and says so where it is not what was asked for.
+# Decides whether the tests are built, and prints a message if they are not because Catch2 is missing.
 if(MXQ_TESTS STREQUAL "AUTO" AND NOT PROJECT_IS_TOP_LEVEL)
   set(MXQ_TESTS OFF)
 elseif(MXQ_TESTS)

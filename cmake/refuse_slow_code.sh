@@ -1,6 +1,6 @@
 #!/bin/sh
-# refuse_slow_code.sh COMPILER ARGUMENTS...: compiles, and fails where ptxas reports that it ignored setmaxnreg, runs wgmma
-# instructions one after another or had to add waits of its own (C7500 to C7599). These are "info", which its -Werror lets pass.
+# refuse_slow_code.sh COMPILER ARGUMENTS... compiles, and fails if ptxas reports that it ignored setmaxnreg, serialised wgmma
+# instructions or added waits of its own (C7500 to C7599). ptxas calls these "info", which its --warning-as-error lets pass.
 messages=$("$@" 2>&1)
 status=$?
 [ -z "$messages" ] || printf '%s\n' "$messages" >&2

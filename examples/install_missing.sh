@@ -1,4 +1,4 @@
-# Sourced: install_missing build|tests installs what is missing with apt, and touches no package when nothing is.
+# To be sourced. `install_missing build|tests` installs missing packages with apt-get, and touches none if all are there.
 #   build   GCC >= 12 or Clang, CMake >= 3.25, make
 #   tests   those, and Catch2
 
@@ -6,7 +6,7 @@ compiles() { # C++20 source
     command -v "${CXX:-c++}" >/dev/null && echo "$1" | "${CXX:-c++}" -std=c++20 -fsyntax-only -x c++ - 2>/dev/null
 }
 
-has_compiler() { # C++20, and what GCC has from 12
+has_compiler() { # C++20, and a builtin that GCC has since version 12
     compiles '#include <span>
               typedef int Four __attribute__((vector_size(16)));
               Four turned(Four x) { return __builtin_shufflevector(x, x, 3, 2, 1, 0); }'
@@ -54,11 +54,11 @@ install_missing() {
     fi
 }
 
-# The architecture of the visible GPU, as CMake writes it; nothing where there is none.
+# Prints the architecture of the visible GPU as CMake writes it, or nothing without a GPU.
 gpu_architecture() {
     local capability
     capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -cd 0-9)
     [ -n "$capability" ] || return 0
-    [ "$capability" = 90 ] && capability=90a # sm_90's tensor core instructions
+    [ "$capability" = 90 ] && capability=90a # for the tensor core instructions of sm_90
     echo "$capability-real"
 }

@@ -34,6 +34,8 @@ inline const int32_t roundings[] = {MXQ_SCALE_ROUNDING_FLOOR, MXQ_SCALE_ROUNDING
                                     MXQ_SCALE_ROUNDING_RCEIL};
 inline const int32_t policies[] = {MXQ_NONFINITE_PROPAGATE, MXQ_NONFINITE_SATURATE};
 
+// bits: random bits; normal: close to a normal distribution; wide: normal values times 2^-140 to 2^129; specials: normal
+// values times 100, of which one in three is replaced by one of special_bits.
 enum class Values { bits, normal, wide, specials };
 inline const Values all_values[] = {Values::bits, Values::normal, Values::wide, Values::specials};
 

@@ -1,5 +1,5 @@
-// Spreads the work of the tests over all cores. Each call must write memory of its own, so that the result does not depend on
-// the number of cores.
+// Spreads the work of the tests over all cores. Each call must write memory of its own, so that the result does not depend
+// on the number of cores.
 #ifndef MXQ_TESTS_PARALLEL_H
 #define MXQ_TESTS_PARALLEL_H
 

@@ -1,4 +1,5 @@
-// Finds the files of the tests: where the build knew them, or where the environment says, for a tree that was built elsewhere.
+// Finds the files of the tests: where the build knew them, or where the environment says, for a tree that was built
+// elsewhere.
 #ifndef MXQ_TESTS_PATHS_H
 #define MXQ_TESTS_PATHS_H
 

@@ -35,7 +35,8 @@ inline void check(mxq_status status) {
     if (status != MXQ_STATUS_OK) throw Error(status);
 }
 
-// make<Tensor>(mxq_tensor_create_2d, format, rows, cols): calls a create function, or throws.
+// Returns the handle that a create function makes, as in make<Tensor>(mxq_tensor_create_2d, format, rows, cols). Throws
+// Error.
 template <class Handle, class Create, class... Arguments>
 Handle make(Create create, Arguments... arguments) {
     typename Handle::pointer raw = nullptr;

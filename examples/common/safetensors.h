@@ -17,7 +17,7 @@ namespace safetensors {
 struct Tensor {
     std::string dtype;  // "F32", "BF16", "I32", "U8", ...
     std::vector<int64_t> shape;
-    const uint8_t* data = nullptr;  // inside the File, which must outlive it; 16-byte aligned only if the file aligns it
+    const uint8_t* data = nullptr;  // inside the File, which must outlive it; aligned only as the file aligns it
     size_t bytes = 0;
 
     int64_t count() const {
@@ -26,7 +26,7 @@ struct Tensor {
         return product;
     }
 
-    // A copy as values of T, wherever the bytes lie.
+    // Returns a copy of the bytes as values of T. The bytes need no alignment.
     template <class T>
     std::vector<T> values() const {
         std::vector<T> out(bytes / sizeof(T));
@@ -45,7 +45,7 @@ inline size_t dtype_bytes(const std::string& dtype) {
     return found == bytes.end() ? 0 : found->second;
 }
 
-// The little of JSON that a header uses: objects, arrays of non-negative integers, strings.
+// Reads the parts of JSON that a header uses: objects, arrays of non-negative integers, strings.
 class Json {
 public:
     Json(const char* begin, const char* end) : at_(begin), begin_(begin), end_(end) {}
@@ -100,7 +100,7 @@ public:
         expect(']');
         return out;
     }
-    // Calls member(key) for each; it must consume the value.
+    // Calls member(key) for each member of an object. The call must read the value.
     template <class Member>
     void object(Member member) {
         expect('{');

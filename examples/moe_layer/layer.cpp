@@ -8,7 +8,7 @@ using namespace mxq_handles;
 
 namespace {
 
-// A tensor in the device's memory: its descriptor, and the buffers that the descriptor points to.
+// A tensor in the device's memory: its descriptor, and the buffers that the descriptor refers to.
 struct Stored {
     Tensor tensor;
     std::vector<Buffer> buffers;
@@ -19,7 +19,7 @@ struct Stored {
     }
 };
 
-// To nearest, ties to even.
+// Rounds a finite value to the nearest BF16 number, ties to even, and returns its bits.
 uint16_t to_bf16(float value) {
     const uint32_t bits = std::bit_cast<uint32_t>(value);
     return uint16_t((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
@@ -34,7 +34,8 @@ public:
           setting_(setting),
           ends_(memory_, model.ends.data(), model.ends.size() * sizeof(int32_t)) {}
 
-    // Forward: tokens and weights meet along the rows of both, so both have their blocks there (the rowwise part).
+    // Runs the forward pass. Its products contract over the rows of tokens and of weights, so the blocks of both run along
+    // their rows: the rowwise part.
     QuantizedRun forward() {
         QuantizedRun run;
         const Stored up = quantize_weight(model_.up_weight, model_.hidden, model_.width, kRows, run.weights);
@@ -51,10 +52,11 @@ public:
         return run;
     }
 
-    // Backward: the sums run along other dimensions than the forward pass, and so do the blocks (e is an expert):
-    //     input gradient    dx[rows of e] = dy[rows of e] down[e]    along dy's rows and down's columns
-    //     weight gradient   dw[e] = dy[rows of e]^T x[rows of e]     down the columns of both, groups padded to whole blocks
-    // dy is in both, so one call makes both of its parts.
+    // Runs the backward pass of `down`. Its products contract over other dimensions than the forward pass, and the blocks run
+    // along those (e is an expert):
+    //     input gradient    dx[rows of e] = dy[rows of e] down[e]    along the rows of dy and the columns of down
+    //     weight gradient   dw[e] = dy[rows of e]^T x[rows of e]     along the columns of both, groups padded to whole blocks
+    // Both products read dy, so one call quantizes both of its parts.
     GradientRun backward(const std::vector<double>& exact_hidden) {
         GradientRun run;
         const std::vector<float> activation(exact_hidden.begin(), exact_hidden.end());
@@ -72,7 +74,7 @@ public:
     }
 
 private:
-    // Where the blocks run that share a scale.
+    // The direction in which the blocks run that share a scale.
     static constexpr int32_t kRows = MXQ_PART_ROWWISE, kColumns = MXQ_PART_COLUMNWISE;
 
     Stored plain(Tensor tensor, const void* values) {
@@ -83,10 +85,10 @@ private:
         return stored;
     }
 
-    // Tokens, or gradients of the layer's output.
+    // Returns a plain tensor of the tokens, or of the gradients of the layer's output.
     Stored bf16_rows(const uint8_t* values) { return plain(tensor(MXQ_FORMAT_BF16, model_.tokens, model_.width), values); }
 
-    // In fp32 where they are quantized next, else rounded to BF16.
+    // Returns a plain tensor of the hidden activations: in fp32 if they are quantized next, else rounded to BF16.
     Stored hidden_activations(const std::vector<float>& values) {
         if (setting_.activations.format != MXQ_FORMAT_BF16)
             return plain(tensor(MXQ_FORMAT_F32, model_.tokens, model_.hidden), values.data());
@@ -102,8 +104,8 @@ private:
         return quantize(in, std::move(out), setting_.weights.format, parts, calls);
     }
 
-    // Tokens are sorted by expert: the groups tell the product which rows belong to which expert's weights, and NVFP4
-    // which rows share an amax.
+    // Returns activations as the setting stores them, quantized or BF16, with a group of rows for each expert. The groups tell
+    // a product which rows belong to which expert's weights, and NVFP4 which rows share an amax.
     Stored as_activations(Stored in, int64_t cols, int32_t parts, Calls& calls) {
         if (setting_.activations.format == MXQ_FORMAT_BF16) {
             set_groups(in.tensor);
@@ -119,7 +121,7 @@ private:
         check(mxq_tensor_set_groups(tensor.get(), ends_.get(), MXQ_TYPE_INT32, int32_t(model_.experts)));
     }
 
-    // MX formats have a scale rounding; NVFP4 an amax per expert or group, computed in the same call.
+    // Returns the options for a format: the scale rounding of MX formats; for NVFP4, that the call computes the amaxes too.
     QuantizeOptions options_for(int32_t format) {
         auto options = make<QuantizeOptions>(mxq_quantize_options_create);
         if (format == MXQ_FORMAT_NVFP4) check(mxq_quantize_options_set_compute_amax(options.get(), 1));
@@ -127,7 +129,7 @@ private:
         return options;
     }
 
-    // Memory for the codes and scales of one part, which a quantize then writes.
+    // Allocates the codes and scales of one part, and the amax of each expert where the format has them.
     void declare_part(Stored& stored, int32_t part, bool has_amax) {
         mxq_tensor* out = stored.tensor.get();
         const PartBytes bytes = required_bytes(stored.tensor, part);
@@ -157,7 +159,7 @@ private:
         return quantized;
     }
 
-    // product[rows of e] = a[rows of e] weight[e]^T
+    // Returns product[rows of e] = a[rows of e] weight[e]^T for each expert e.
     std::vector<float> forward_product(const Stored& a, const Stored& weight, int64_t cols, Calls& calls) {
         return multiply(a, MXQ_TRANSPOSE_N, weight, MXQ_TRANSPOSE_T, tensor(MXQ_FORMAT_F32, model_.tokens, cols), calls);
     }
@@ -170,7 +172,7 @@ private:
         return options;
     }
 
-    // d = op(a) op(b) for each expert, in fp32
+    // Returns d = op(a) op(b) for each expert, in fp32.
     std::vector<float> multiply(const Stored& a, int32_t transpose_a, const Stored& b, int32_t transpose_b, Tensor d,
                                 Calls& calls) {
         Buffer data(memory_, required_bytes(d).codes);
@@ -189,7 +191,7 @@ private:
         return product;
     }
 
-    // Median of five calls after a first one, each waited for.
+    // Returns the median time of five calls after a first one that does not count. Each call is waited for.
     template <class Call>
     double time_ms(Call call) {
         using clock = std::chrono::steady_clock;

@@ -1,4 +1,4 @@
-// The layer and its gradients with quantized operands, through the C API.
+// Computes the layer and its gradients with quantized operands, through the C API.
 #pragma once
 
 #include "../common/mxq_handles.hpp"
@@ -10,12 +10,13 @@ struct Device {
     std::unique_ptr<Memory> memory;
 };
 
-// How one side is stored: MXQ_FORMAT_* and MXQ_SCALING_*. Activations may stay in BF16.
+// How the weights or the activations are stored: MXQ_FORMAT_* and MXQ_SCALING_*. Activations may stay in BF16.
 struct Storage {
     int32_t format, scaling;
 };
 
-// Exact but for the rounding of sums; or of MX operands that were rebased to FP8, where a device and library do that.
+// Exact: products with no error but the rounding of sums. Rebased: products of MX operands that cublaslt_grouped_rebase
+// turns into FP8 first, on the devices that have it.
 enum class Products { Exact, Rebased };
 
 struct Setting {
@@ -24,7 +25,7 @@ struct Setting {
     Products products = Products::Exact;
 };
 
-// Calls of one verb: the time of all together, and the implementation of the last.
+// Several calls of one verb: their total time, and the implementation that the last one used.
 struct Calls {
     double ms = 0;
     std::string implementation;
@@ -34,11 +35,11 @@ struct QuantizedRun {
     std::vector<double> up, output;  // bias included
     uint64_t weight_bytes = 0;       // codes and scales of both weights
     Calls weights;                   // quantize both weights: once per model
-    Calls activations;               // quantize tokens and hidden activations: every step; none for BF16
+    Calls activations;               // quantize tokens and hidden activations: every step; no calls for BF16
     Calls products;                  // both grouped GEMMs: every step
 };
 
-// Both throw mxq_handles::Error with MXQ_STATUS_UNSUPPORTED where nothing takes the products.
+// Runs the forward pass. Throws mxq_handles::Error with MXQ_STATUS_UNSUPPORTED if no implementation takes the products.
 QuantizedRun run_layer(const Model& model, Device& device, const Setting& setting);
 
 struct GradientRun {
@@ -47,5 +48,6 @@ struct GradientRun {
     Calls products;                     // both grouped GEMMs
 };
 
-// The gradients of `down` from that of its output, for these hidden activations. For settings that quantize activations.
+// Computes the gradients of `down` from the gradient of its output, for the given hidden activations. The setting must
+// quantize activations. Throws like run_layer.
 GradientRun run_gradients(const Model& model, Device& device, const Setting& setting, const std::vector<double>& hidden);

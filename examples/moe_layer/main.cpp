@@ -1,5 +1,5 @@
-// A feed-forward layer of a mixture-of-experts model, and two of its gradients, with their operands in microscaling formats,
-// compared with double precision.
+// Compares a feed-forward layer of a mixture-of-experts model, and two of its gradients, computed with operands in
+// microscaling formats, with the same in double precision.
 
 #include "layer.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 struct Row {
     Setting setting;
     const char *weights, *activations, *rounding;
-    double up_db, layer_db;  // what an exact implementation gives; 0: not asserted
+    double up_db, layer_db;  // SQNR that an exact implementation gives; 0: not checked
 };
 
 constexpr int32_t floor_ = MXQ_SCALE_ROUNDING_FLOOR, rceil = MXQ_SCALE_ROUNDING_RCEIL;
@@ -40,7 +40,7 @@ const Row rows[] = {
     {{nvfp4, nvfp4, rceil}, "NVFP4", "NVFP4", "", 20.86, 23.30},
 };
 
-// The gradients of `down`: how all operands are stored, and what an exact implementation gives.
+// The gradients of `down`: how all operands are stored, and the SQNR that an exact implementation gives.
 constexpr Setting gradient_setting = {e4m3, e4m3, rceil};
 constexpr double input_gradient_db = 29.59, weight_gradient_db = 30.58;
 constexpr double expert_gradient_db[] = {29.79, 31.56, 29.25, 32.28};
@@ -133,7 +133,8 @@ Figures print_row(const Model& model, const Reference& reference, const Row& row
     return figures;
 }
 
-// Tensor cores for FP8 take no E5M2 on both sides.
+// Returns whether rebased products exist for a setting: both operands must be MX, but not both E5M2, a pair that FP8 tensor
+// cores do not take.
 bool can_be_rebased(const Setting& setting) {
     const auto is_mx = [](const Storage& s) { return s.format != MXQ_FORMAT_BF16 && s.format != MXQ_FORMAT_NVFP4; };
     const auto is_e5m2 = [](const Storage& s) { return s.format == MXQ_FORMAT_MXFP8_E5M2; };
@@ -146,13 +147,13 @@ Setting rebased(Setting setting) {
     return setting;
 }
 
-// The part of a message in brackets: which implementation declined, and why.
+// Returns the part of a message in brackets, which says which implementation declined, and why.
 std::string in_brackets(const std::string& message) {
     const size_t from = message.find('('), to = message.rfind(')');
     return from == std::string::npos || to < from ? message : message.substr(from + 1, to - from - 1);
 }
 
-// What `run` gives; or nothing, and `reason`, where no implementation takes its products.
+// Returns the result of `run`; or nothing, and sets `reason`, if no implementation takes its products.
 template <class Run>
 auto run_if_taken(const Run& run, std::string& reason) -> std::optional<decltype(run())> {
     try {
@@ -188,7 +189,7 @@ std::vector<Gradient> compare_gradients(const Model& model, const Reference& ref
 struct Table {
     std::vector<Figures> exact;                               // of each of `rows`
     std::vector<std::pair<const Row*, Figures>> rebased = {};
-    std::string why_not = {};                                 // something was not rebased
+    std::string why_not = {};                                 // why products were not rebased; empty: they were
 };
 
 Table print_table(const Model& model, Device& device, const Reference& reference) {
@@ -218,7 +219,7 @@ weights            activations scale |  SQNR dB  max err |  SQNR dB  max err |  
 
 struct Gradients {
     std::vector<Gradient> exact, rebased = {};
-    std::string why_not = {};  // they were not rebased
+    std::string why_not = {};  // why products were not rebased; empty: they were
 };
 
 void print_gradients(const std::vector<Gradient>& gradients, const char* products) {
@@ -258,12 +259,12 @@ gradient of            products |  SQNR dB    max err
     return gradients;
 }
 
-// Rows of the table that the text below compares.
-enum : size_t { kBest = 0, kTile = 1, kFloor = 3, kWide = 6, kFour = 11, kNvidiaFour = 12 };
+// The rows of the table that print_conclusion compares.
+enum : size_t { kBest = 0, kTile = 1, kFloor = 3, kE5m2 = 6, kMxfp4 = 11, kNvfp4 = 12 };
 
 void print_conclusion(const std::vector<Figures>& f, const std::vector<Gradient>& gradients) {
-    const Figures &best = f[kBest], &tile = f[kTile], &floor = f[kFloor], &wide = f[kWide], &four = f[kFour],
-                  &nvidia_four = f[kNvidiaFour];
+    const Figures &best = f[kBest], &tile = f[kTile], &floor = f[kFloor], &of_e5m2 = f[kE5m2], &of_mxfp4 = f[kMxfp4],
+                  &of_nvfp4 = f[kNvfp4];
     const auto percent = [](double db) { return 100 * std::pow(10, -db / 20); };
     std::printf(
         R"(
@@ -276,12 +277,12 @@ MXFP4 and %.1f%% in NVFP4, whose smaller blocks and finer scales are worth their
 with all operands in E4M3 and RCEIL, have an error of %.1f%% for its input and %.1f%% for its weights.
 )",
         percent(best.up_db), percent(best.layer_db), best.up_db - floor.up_db, best.layer_db - floor.layer_db,
-        best.up_db - wide.up_db, best.layer_db - wide.layer_db, std::abs(best.up_db - tile.up_db),
-        std::abs(best.layer_db - tile.layer_db), percent(four.layer_db), percent(nvidia_four.layer_db),
+        best.up_db - of_e5m2.up_db, best.layer_db - of_e5m2.layer_db, std::abs(best.up_db - tile.up_db),
+        std::abs(best.layer_db - tile.layer_db), percent(of_mxfp4.layer_db), percent(of_nvfp4.layer_db),
         percent(gradients[0].db), percent(gradients[1].db));
 }
 
-// Figures beside what an exact implementation gives.
+// Compares figures with those of an exact implementation, and counts those that differ.
 struct Check {
     int asserted = 0, wrong = 0;
 
@@ -306,7 +307,7 @@ struct Check {
     }
 };
 
-// How many figures differ.
+// Checks all figures and returns how many differ.
 int check_figures(const Table& table, const Gradients& gradients) {
     Check exact, rebased;
     for (size_t i = 0; i < std::size(rows); ++i) exact.compare(rows[i], table.exact[i], "");
@@ -314,8 +315,8 @@ int check_figures(const Table& table, const Gradients& gradients) {
     exact.print("");
     for (const auto& [row, figures] : table.rebased) {
         Row expected = *row;
-        // FLOOR clips a hidden activation just below a power of two by an eighth, one just above it not at all. The largest of
-        // these are within 0.1% of 2, so that the last bits of the first product decide half a dB of the layer.
+        // FLOOR clips a hidden activation just below a power of two by an eighth, and one just above it not at all. The largest
+        // activations are within 0.1% of 2, so that the last bits of the first product decide half a dB of the layer.
         if (row->setting.rounding == floor_) expected.layer_db = 0;
         rebased.compare(expected, figures, ", rebased");
     }

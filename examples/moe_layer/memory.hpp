@@ -1,4 +1,4 @@
-// Where the layer keeps its tensors: host memory for a CPU context, device memory for a CUDA one.
+// The memory in which the layer keeps its tensors: host memory for a CPU context, device memory for a CUDA one.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ public:
     virtual void upload(void* to, const void* from_host, size_t bytes) = 0;
     virtual void download(void* to_host, const void* from, size_t bytes) = 0;
     virtual void synchronize() = 0;
-    virtual void* stream() = 0;  // what the library's calls take
+    virtual void* stream() = 0;  // the stream to pass to the library's calls
 };
 
 std::unique_ptr<Memory> host_memory();

@@ -20,7 +20,7 @@ std::vector<double> bf16_to_double(const uint8_t* data, int64_t count) {
 }
 
 double dot(const double* a, const double* b, int64_t count) {
-    double sums[8] = {};  // independent sums, so that the compiler may vectorise
+    double sums[8] = {};  // independent sums, which let the compiler vectorise
     int64_t i = 0;
     for (; i + 8 <= count; i += 8)
         for (int j = 0; j < 8; ++j) sums[j] += a[i + j] * b[i + j];
@@ -30,7 +30,7 @@ double dot(const double* a, const double* b, int64_t count) {
     return sum;
 }
 
-// out[t] = in[t] weight[expert of t]^T + bias[expert of t]
+// Returns out[t] = in[t] weight[expert of t]^T + bias[expert of t] for each token t.
 std::vector<double> linear(const Model& model, const std::vector<double>& in, const std::vector<double>& weight,
                            const std::vector<float>& bias, int64_t in_width, int64_t out_width) {
     std::vector<double> out(model.tokens * out_width);
@@ -43,12 +43,13 @@ std::vector<double> linear(const Model& model, const std::vector<double>& in, co
     return out;
 }
 
-// y += factor * x
+// Adds factor * x to y.
 void add_scaled(double factor, const double* x, double* y, int64_t count) {
     for (int64_t i = 0; i < count; ++i) y[i] += factor * x[i];
 }
 
-// For each token t of expert e, with g = grad_output[t]: input_gradient[t] = g down[e], weight_gradient[e] += g^T hidden[t]
+// Computes the gradients of `down`. Each token t of expert e, with g = grad_output[t], contributes
+// input_gradient[t] = g down[e] and weight_gradient[e] += g^T hidden[t].
 void add_gradients(const Model& m, const std::vector<double>& down, Reference& r) {
     const std::vector<double> grad_output = bf16_to_double(m.grad_output, m.tokens * m.width);
     r.input_gradient.resize(m.tokens * m.hidden);

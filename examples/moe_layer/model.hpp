@@ -1,5 +1,5 @@
-// The MoE layer's weights and tokens as the file holds them, and the layer and its gradients in double precision to compare
-// with.
+// The MoE layer's weights and tokens as the file holds them, and the layer and its gradients in double precision, for
+// comparison.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ struct Model {
     explicit Model(const std::string& path);
 
     safetensors::File file;
-    int64_t experts, tokens, width, hidden;               // width: of a token; hidden: between `up` and `down`
+    int64_t experts, tokens, width, hidden;               // numbers per token: width outside, hidden between `up` and `down`
     std::vector<int32_t> ends;                            // expert e has the tokens from ends[e - 1] up to ends[e]
     const uint8_t *token_data, *up_weight, *down_weight;  // BF16
-    const uint8_t* grad_output;                           // BF16, (tokens, width): of the layer's output
+    const uint8_t* grad_output;                           // BF16, (tokens, width): gradient of the layer's output
     std::vector<float> up_bias, down_bias;
 
     int expert_of(int64_t token) const;
@@ -24,7 +24,7 @@ struct Model {
 
 struct Reference {
     std::vector<double> up;      // (tokens, hidden): the output of `up`, bias included
-    std::vector<double> hidden;  // (tokens, hidden): GELU of it, the input of `down`
+    std::vector<double> hidden;  // (tokens, hidden): GELU of the output of `up`, the input of `down`
     std::vector<double> output;  // (tokens, width): the output of the layer
 
     // Gradients of `down`:
@@ -34,11 +34,12 @@ struct Reference {
 
 Reference reference_layer(const Model& model);
 
-// Adds each token's expert's bias to a product.
+// Returns a product with the bias of its expert added to each token.
 std::vector<double> add_bias(const Model& model, std::span<const float> product, std::span<const float> bias);
 
 double gelu(double x);
 
-// Signal-to-quantization-noise ratio in dB: 10 log10 of the reference's energy over the energy of the difference.
+// Returns the signal-to-quantization-noise ratio in dB: 10 log10 of the reference's energy over the energy of the
+// difference.
 double sqnr_db(std::span<const double> reference, std::span<const double> result);
 double largest_error(std::span<const double> reference, std::span<const double> result);

@@ -1,4 +1,4 @@
-// What a CUDA context owns: its device's primary driver context and its cuBLASLt.
+// The state of a CUDA context: the primary driver context of its device, and its cuBLASLt.
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -31,7 +31,7 @@ struct Device {
     std::string last() const;
 };
 
-// Returns the CPU and every CUDA device. Where none can be used, one entry holds the reason.
+// Returns the CPU and every CUDA device. Where there is no CUDA device, or none can be used, an entry holds the reason.
 std::vector<Device> find_devices(const Driver& driver);
 
 // Returns the environment variables named MXQ_*, sorted by name.

@@ -1,4 +1,4 @@
-// Every constant of the header can be asked for by name, and every name that the library gives is right.
+// Every constant of the header can be looked up by name, and every name that the library returns is correct.
 #include "../api.h"
 #include "../paths.h"
 
@@ -8,7 +8,7 @@
 
 namespace {
 
-// The #defines with a number, as the header's text has them.
+// Returns every #define of a number in the text of the header, by name.
 std::map<std::string, int64_t> header_constants() {
     std::ifstream in(testing::header_path());
     REQUIRE(in);
@@ -82,9 +82,9 @@ TEST_CASE("constants: version, formats and their properties") {
                                 {MXQ_FORMAT_FP8_E4M3, "fp8_e4m3", 8, 0, 1},
                                 {MXQ_FORMAT_FP8_E5M2, "fp8_e5m2", 8, 0, 1}};
     for (const Expected& expected : formats) {
-        auto property = [&](int32_t which) {
+        auto property = [&](int32_t id) {
             int64_t value = -1;
-            CHECK(mxq_format_property(expected.format, which, &value) == MXQ_STATUS_OK);
+            CHECK(mxq_format_property(expected.format, id, &value) == MXQ_STATUS_OK);
             return value;
         };
         CHECK(mxq_format_name(expected.format) == std::string(expected.name));

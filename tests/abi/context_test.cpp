@@ -1,4 +1,4 @@
-// Contexts: which there are, and what each refusal says.
+// The creation and destruction of contexts, and what each refusal says.
 #include "says.h"
 
 using testing::ok;
@@ -81,7 +81,7 @@ TEST_CASE("context: destroying NULL does nothing") {
     CHECK(mxq_plan_workspace_bytes(nullptr) == 0);
 }
 
-// Many contexts, made and thrown away, with work on each: nothing is shared that a destruction could break.
+// Creates, uses and destroys many contexts: they share nothing that the destruction of one could break.
 TEST_CASE("context: many at once") {
     for (int round = 0; round < 3; ++round) {
         std::vector<testing::Context> contexts;

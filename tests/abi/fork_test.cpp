@@ -1,4 +1,4 @@
-// A forked child has none of the context's threads: it can still use the context and destroy it, and the parent's goes on.
+// A forked child has none of the context's threads. It can still use and destroy the context, and the parent's keeps working.
 #include "../api.h"
 #include "../cases.h"
 
@@ -9,7 +9,7 @@ using testing::ok;
 
 namespace {
 
-// A quantize large enough for every thread to have a share, in memory made before the fork.
+// A quantize in memory that is allocated before the fork, large enough for every thread to get a share.
 struct Work {
     explicit Work(mxq_context* context) : context(context) {
         values = cases::values(cases::Values::normal, dims.shape().count(), 1);
@@ -34,7 +34,7 @@ struct Work {
 int exit_code(pid_t child) {
     int status = 0;
     REQUIRE(waitpid(child, &status, 0) == child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);  // 1014: the alarm
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);  // 1014: the alarm ended a child that hung
 }
 
 }  // namespace

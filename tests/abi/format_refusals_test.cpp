@@ -1,4 +1,4 @@
-// What a format does not have is refused by name, and nothing is written.
+// Options and layouts that a format does not have are refused by name, and nothing is written.
 #include "../formats.h"
 #include "says.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int32_t invalid = MXQ_STATUS_INVALID_ARGUMENT, unsupported = MXQ_STATUS_UNSUPPORTED, shape = MXQ_STATUS_SHAPE_MISMATCH;
 
-// A query of quantize from BF16 into a tensor of this format, which setters then change.
+// A query of quantize from BF16 into a tensor of the given format, whose tensors and options a test then changes.
 struct Query {
     Query(testing::Device& device, int32_t format, int32_t scaling, testing::Dims dims = {std::nullopt, 64, 96})
         : device(device), in(testing::make_tensor(MXQ_FORMAT_BF16, dims)), out(testing::make_tensor(format, dims)) {
@@ -32,7 +32,7 @@ MXQ_EACH_DEVICE("format refusals: options that mean nothing to a format") {
     struct Option {
         const char* name;
         std::function<void(mxq_quantize_options*)> set;
-        bool mx, mxfp4, nvfp4, fp8;  // which take it
+        bool mx, mxfp4, nvfp4, fp8;  // true for the formats that take the option; mx: all but MXFP4
     };
     const Option all[] = {
         {"a scale rounding", [](auto* o) { ok(mxq_quantize_options_set_scale_rounding(o, MXQ_SCALE_ROUNDING_FLOOR)); }, true, true, false, false},
@@ -53,7 +53,7 @@ MXQ_EACH_DEVICE("format refusals: options that mean nothing to a format") {
             CAPTURE(option.name, format);
             if (takes) CHECK(query() == MXQ_STATUS_OK);
             else MXQ_REFUSED(query(), invalid, option.name, mxq_format_name(format));
-            // Nor does any other verb take it.
+            // Verbs that have no such option refuse it for every format.
             Query back(device, format, oracle::default_scaling(format));
             MXQ_REFUSED(mxq_dequantize_query(device.context, query.options, back.out, back.in, nullptr), invalid, option.name, "dequantize does not have");
             ++ran;
@@ -83,13 +83,13 @@ MXQ_EACH_DEVICE("format refusals: scalings, alignments and shapes") {
     ok(mxq_tensor_set_groups(fp8.out, nullptr, MXQ_TYPE_INT32, 3));
     MXQ_REFUSED(fp8(), unsupported, "out.columnwise has groups", "rows only");
 
-    Query wide(device, MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128);
-    ok(mxq_tensor_set_groups(wide.out, nullptr, MXQ_TYPE_INT32, 3));
-    ok(mxq_tensor_set_group_alignment(wide.out, 1, 32));
-    MXQ_REFUSED(wide(), invalid, "columnwise group alignment 32", "multiple of 128", "mxq_tensor_set_group_alignment");
+    Query columnwise_32(device, MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128);
+    ok(mxq_tensor_set_groups(columnwise_32.out, nullptr, MXQ_TYPE_INT32, 3));
+    ok(mxq_tensor_set_group_alignment(columnwise_32.out, 1, 32));
+    MXQ_REFUSED(columnwise_32(), invalid, "columnwise group alignment 32", "multiple of 128", "mxq_tensor_set_group_alignment");
     for (int32_t bad : {0, -1, 3, 256}) {
-        MXQ_REFUSED(mxq_tensor_set_group_alignment(wide.out, bad, 0), invalid, "rowwise", "power of two");
-        if (bad) MXQ_REFUSED(mxq_tensor_set_group_alignment(wide.out, 1, bad), invalid, "columnwise", "power of two");
+        MXQ_REFUSED(mxq_tensor_set_group_alignment(columnwise_32.out, bad, 0), invalid, "rowwise", "power of two");
+        if (bad) MXQ_REFUSED(mxq_tensor_set_group_alignment(columnwise_32.out, 1, bad), invalid, "columnwise", "power of two");
     }
 
     Query ragged(device, MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16, {std::nullopt, 64, 90});
@@ -161,14 +161,14 @@ MXQ_EACH_DEVICE("format refusals: what a call needs and does not have") {
     MXQ_REFUSED(mxq_quantize_query(device.context, nullptr, in, row, nullptr), invalid, "quantization scale", "tensor scales");
 
     MXQ_REFUSED(mxq_pad_groups(device.context, nullptr, in, in, nullptr, 0, nullptr), invalid, "in has no groups");
-    auto wide = testing::make_tensor(MXQ_FORMAT_F32, dims), narrow = testing::make_tensor(MXQ_FORMAT_F32, dims);
-    ok(mxq_tensor_set_groups(wide, nullptr, MXQ_TYPE_INT32, 2));
-    ok(mxq_tensor_set_groups(narrow, nullptr, MXQ_TYPE_INT32, 2));
-    ok(mxq_tensor_set_group_alignment(wide, 32, 0));
-    CHECK(mxq_pad_groups_query(device.context, nullptr, narrow, wide, nullptr) == MXQ_STATUS_OK);
-    CHECK(mxq_unpad_groups_query(device.context, nullptr, wide, narrow, nullptr) == MXQ_STATUS_OK);
-    MXQ_REFUSED(mxq_pad_groups_query(device.context, nullptr, wide, narrow, nullptr), invalid, "alignment 32 and out 1", "larger");
-    MXQ_REFUSED(mxq_unpad_groups_query(device.context, nullptr, narrow, wide, nullptr), invalid, "alignment 1 and out 32", "smaller");
+    auto padded = testing::make_tensor(MXQ_FORMAT_F32, dims), dense = testing::make_tensor(MXQ_FORMAT_F32, dims);
+    ok(mxq_tensor_set_groups(padded, nullptr, MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_groups(dense, nullptr, MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_group_alignment(padded, 32, 0));
+    CHECK(mxq_pad_groups_query(device.context, nullptr, dense, padded, nullptr) == MXQ_STATUS_OK);
+    CHECK(mxq_unpad_groups_query(device.context, nullptr, padded, dense, nullptr) == MXQ_STATUS_OK);
+    MXQ_REFUSED(mxq_pad_groups_query(device.context, nullptr, padded, dense, nullptr), invalid, "alignment 32 and out 1", "larger");
+    MXQ_REFUSED(mxq_unpad_groups_query(device.context, nullptr, dense, padded, nullptr), invalid, "alignment 1 and out 32", "smaller");
     MXQ_REFUSED(mxq_requantize_query(device.context, nullptr, in, mx, nullptr), unsupported, "in is f32");
     MXQ_REFUSED(mxq_requantize_query(device.context, nullptr, mx, in, nullptr), unsupported, "out is f32");
 }

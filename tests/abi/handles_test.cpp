@@ -1,4 +1,4 @@
-// Descriptors and options: every setter refuses what means nothing, and says so.
+// Every setter of tensors and options refuses values that mean nothing, and says so.
 #include "says.h"
 
 #include <functional>
@@ -69,7 +69,7 @@ TEST_CASE("tensor: setters refuse unknown values, and what the format has not") 
     MXQ_REFUSED(mxq_tensor_set_row_stride(quantized, 64), invalid, "mxfp8_e4m3");
     CHECK(bytes == 77);
 
-    // What was refused changed nothing.
+    // The refused calls above changed nothing.
     uint64_t codes = 0, scales = 0;
     ok(mxq_tensor_required_bytes(quantized, MXQ_PART_ROWWISE, &codes, &scales));
     CHECK(codes == 128);
@@ -129,13 +129,13 @@ TEST_CASE("handles: every function refuses a NULL one by name") {
     CHECK(ran == 23);
 }
 
-// Sizes by the contract's arithmetic, with and without groups.
+// Compares required sizes with the contract's arithmetic, with and without groups.
 TEST_CASE("tensor: required bytes") {
     struct Expected {
         int32_t scaling, swizzled, groups;
         uint64_t row_codes, row_scales, column_codes, column_scales;
     };
-    const uint64_t rows = 100, cols = 70;  // 3 blocks a row, 4 a column
+    const uint64_t rows = 100, cols = 70;  // 3 blocks in a row, 4 in a column
     const uint64_t padded = 32 * ((rows + 31 * 5) / 32), padded128 = 128 * ((rows + 127 * 5) / 128);
     const Expected all[] = {
         {MXQ_SCALING_1X32, 0, 0, rows * cols, rows * 3, rows * cols, cols * 4},
@@ -161,7 +161,7 @@ TEST_CASE("tensor: required bytes") {
         ok(mxq_tensor_required_bytes(tensor, MXQ_PART_COLUMNWISE, &codes, &scales));
         CHECK(codes == e.column_codes);
         CHECK(scales == e.column_scales);
-        ok(mxq_tensor_set_groups(tensor, nullptr, MXQ_TYPE_INT32, 0));  // takes them back
+        ok(mxq_tensor_set_groups(tensor, nullptr, MXQ_TYPE_INT32, 0));  // clears the groups
         ok(mxq_tensor_required_bytes(tensor, MXQ_PART_COLUMNWISE, &codes, nullptr));
         CHECK(codes == rows * cols);
         ++ran;

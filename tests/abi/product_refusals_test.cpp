@@ -1,4 +1,4 @@
-// gemm and grouped_gemm: each bad input gets its status and its words, D stays as it was, and the same context then works.
+// gemm and grouped_gemm refuse each bad input with its status and message and leave D as it was; the context still works.
 #include "../oracle_groups.h"
 #include "../verbs/product.h"
 #include "says.h"
@@ -10,7 +10,7 @@ namespace {
 
 const int64_t m = 40, n = 50, k = 70;
 
-// A good product (N,T) of tensors without groups.
+// A valid product (N,T) of tensors without groups.
 struct Dense {
     explicit Dense(testing::Device& device)
         : device(device),
@@ -30,7 +30,7 @@ struct Dense {
     testing::Output d;
 };
 
-// A good grouped product (N,T): two groups of 15 and 25 rows.
+// A valid grouped product (N,T) of two groups of 15 and 25 rows.
 struct Grouped {
     explicit Grouped(testing::Device& device, const std::vector<int32_t>& ends_values = {15, 40})
         : device(device),
@@ -86,9 +86,9 @@ MXQ_EACH_DEVICE("refusals: gemm") {
     MXQ_REFUSED(f.run(f.a, f.b, f32({1, m, n})), MXQ_STATUS_SHAPE_MISMATCH, "d is 1 x 40 x 50", "2 dimensions");
 
     auto transposed = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_T);
-    auto turned = shaped(k, m);  // the right shape for (T,T), but its columnwise part is missing
-    ok(mxq_tensor_set_part(turned, MXQ_PART_ROWWISE, f.a_part.codes->data(), f.a_part.codes->bytes(), f.a_part.scales->data(), f.a_part.scales->bytes()));
-    MXQ_REFUSED(f.run(turned, f.b, f.d.tensor, transposed), MXQ_STATUS_MISSING_BUFFER, "a declares no columnwise part", "transpose");
+    auto transpose_of_a = shaped(k, m);  // has the right shape for (T,T), but no columnwise part
+    ok(mxq_tensor_set_part(transpose_of_a, MXQ_PART_ROWWISE, f.a_part.codes->data(), f.a_part.codes->bytes(), f.a_part.scales->data(), f.a_part.scales->bytes()));
+    MXQ_REFUSED(f.run(transpose_of_a, f.b, f.d.tensor, transposed), MXQ_STATUS_MISSING_BUFFER, "a declares no columnwise part", "transpose");
     MXQ_REFUSED(f.run(shaped(m, k), f.b, f.d.tensor), MXQ_STATUS_MISSING_BUFFER, "a declares no rowwise part");
 
     auto short_codes = shaped(m, k), short_scales = shaped(m, k), overlapping = f32({std::nullopt, m, n}), misaligned = f32({std::nullopt, m, n});
@@ -158,7 +158,7 @@ MXQ_EACH_DEVICE("refusals: alpha, beta, bias") {
     ok(mxq_gemm_options_set_accumulate(twice, 0));
     ok(mxq_gemm_options_set_exact_products(twice, 1));
     ok(mxq_gemm_options_set_bias(twice, MXQ_FORMAT_F32, start, 3));
-    ok(mxq_gemm_options_set_bias(twice, 0, nullptr, 0));  // taken back
+    ok(mxq_gemm_options_set_bias(twice, 0, nullptr, 0));  // clears the bias
     CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, twice, f.a, f.b, f.d.tensor).implementation == testing::product_implementations(device)[0]);
     CHECK(!f.untouched());
 }
@@ -193,15 +193,15 @@ MXQ_EACH_DEVICE("refusals: a bias of groups, ends on the host") {
         ++ran;
     }
     CHECK(ran == 3);
-    const std::vector<int32_t> wide{0, 0, 15, 0, 40, 0};  // as 64-bit ones from the second on: 15, 40
+    const std::vector<int32_t> words{0, 0, 15, 0, 40, 0};  // read as 64-bit ends from the second word on
     ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT64, 1));
-    ok(mxq_tensor_set_host_ends(f.a, reinterpret_cast<const uint8_t*>(wide.data()) + 4));
+    ok(mxq_tensor_set_host_ends(f.a, reinterpret_cast<const uint8_t*>(words.data()) + 4));
     MXQ_REFUSED(mxq_grouped_gemm_query(device.context, nullptr, f.a, testing::make_quantized({}, {1, n, k}, false), f.d.tensor, nullptr),
                 MXQ_STATUS_MISALIGNED, "a.host_ends", "multiple of 8");
     ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));
     const int32_t bad[] = {41, 41};
     ok(mxq_tensor_set_host_ends(f.a, bad));
-    ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));  // takes them back
+    ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));  // clears the ends on the host
     CHECK(f.untouched());
     CHECK(testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, nullptr, f.a, f.b, f.d.tensor).implementation == testing::product_implementations(device)[0]);
     CHECK(!f.untouched());
@@ -226,7 +226,7 @@ MXQ_EACH_DEVICE("refusals: grouped_gemm") {
     MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor), MXQ_STATUS_MISALIGNED, "a.ends", "multiple of 4");
     ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));
 
-    // (T,N): the same groups on both, D with a matrix for each.
+    // (T,N) needs the same groups on a and b, and a matrix of D for each of them.
     auto contraction = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N), both = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_T);
     auto y = quantized({std::nullopt, m, n}), d = f32({2, k, n});
     MXQ_REFUSED(f.run(f.a, y, d, both), MXQ_STATUS_UNSUPPORTED, "(T,T)", "(T,N)");
@@ -244,10 +244,10 @@ MXQ_EACH_DEVICE("refusals: grouped_gemm") {
 
 TEST_CASE("refusals: a D of more tiles than a CUDA grid has blocks", "[cuda]") {
     if (!testing::cuda()) MXQ_SKIP("no CUDA device, or a build without CUDA");
-    const int64_t wide = int64_t(1) << 17;  // 2^24 x 2^10 tiles of 128 x 128, which lines of one code take
+    const int64_t cols = int64_t(1) << 17;  // with 2^31 - 1 rows D has 2^24 x 2^10 tiles of 128 x 128
     auto query = [&](int64_t rows) {
-        auto a = testing::make_quantized({}, {std::nullopt, rows, 1}, false), b = testing::make_quantized({}, {std::nullopt, wide, 1}, false);
-        return mxq_gemm_query(testing::cuda()->context, nullptr, a, b, testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, wide}), nullptr);
+        auto a = testing::make_quantized({}, {std::nullopt, rows, 1}, false), b = testing::make_quantized({}, {std::nullopt, cols, 1}, false);
+        return mxq_gemm_query(testing::cuda()->context, nullptr, a, b, testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, cols}), nullptr);
     };
     MXQ_REFUSED(query(MXQ_MAX_DIM), MXQ_STATUS_UNSUPPORTED, "mma_bf16", "at most 2^31 - 1 tiles", "17179869184");
     CHECK(query(int64_t(1) << 27) == MXQ_STATUS_OK);
@@ -266,14 +266,14 @@ TEST_CASE("refusals: ends that are out of order on a CPU context", "[cpu]") {
     CHECK(good.run(good.a, good.b, good.d.tensor) == MXQ_STATUS_OK);
 }
 
-// On CUDA the host never reads ends: whatever they are, no byte outside D is touched and the device stays sound.
+// On CUDA the host never reads the ends: whatever they are, no byte outside D is written and no CUDA error follows.
 TEST_CASE("grouped_gemm: ends that are out of order on a CUDA context touch nothing outside", "[cuda]") {
     if (!testing::cuda()) MXQ_SKIP("no CUDA device, or a build without CUDA");
     int ran = 0;
     for (const auto& ends : std::vector<std::vector<int32_t>>{{15, 14}, {-1, 40}, {15, 1000000}, {INT32_MAX, INT32_MIN}, {40, -40, 80}, {-5, -4}}) {
         Grouped f(*testing::cuda(), ends);
         testing::run_product(*testing::cuda(), mxq_grouped_gemm, mxq_grouped_gemm_query, nullptr, f.a, f.b, f.d.tensor);
-        f.d.bytes();  // checks the canaries
+        f.d.bytes();  // throws if a canary was overwritten
         ++ran;
     }
     CHECK(ran == 6);

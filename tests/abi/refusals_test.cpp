@@ -1,5 +1,5 @@
-// quantize, dequantize and the scale layouts: each bad input gets its status and its words, nothing is written, and the
-// same context then does good work.
+// quantize, dequantize, swizzle_scales and unswizzle_scales refuse each bad input with its status and message and write
+// nothing; the context still works.
 #include "../cases.h"
 #include "says.h"
 
@@ -10,7 +10,7 @@ using testing::ok;
 
 namespace {
 
-// A good call of quantize (both parts) and of dequantize, to be spoiled in one place at a time.
+// A valid call of quantize (both parts) and of dequantize, which each case makes invalid in one place.
 struct Fixture {
     explicit Fixture(testing::Device& device)
         : device(device),
@@ -43,7 +43,7 @@ struct Fixture {
 struct Refusal {
     mxq_status status;
     std::vector<std::string> words;
-    bool query_refuses;  // a query refuses it as well
+    bool query_refuses;  // true: a query refuses it too
     std::function<void(Fixture&)> spoil;
 };
 
@@ -83,9 +83,9 @@ const std::vector<Refusal>& quantize_refusals() {
          [](F& f) { ok(mxq_tensor_set_part(f.quantized, MXQ_PART_ROWWISE, f.rowwise.codes->data(), 2800, f.rowwise.scales->data(), 119)); }},
         {MXQ_STATUS_BUFFER_TOO_SMALL, {"out.columnwise.scales", "139", "140"}, true,
          [](F& f) { ok(mxq_tensor_set_part(f.quantized, MXQ_PART_COLUMNWISE, f.columnwise.codes->data(), 2800, f.columnwise.scales->data(), 139)); }},
-        {MXQ_STATUS_BUFFER_TOO_SMALL, {"out.rowwise.scales", "120", "512"}, true,  // swizzled needs more
+        {MXQ_STATUS_BUFFER_TOO_SMALL, {"out.rowwise.scales", "120", "512"}, true,  // swizzled scales need more bytes
          [](F& f) { ok(mxq_tensor_set_swizzled(f.quantized, 1)); }},
-        {MXQ_STATUS_BUFFER_TOO_SMALL, {"in.data", "11200", std::to_string((39 * 71 + 70) * 4)}, true,  // so does a row stride
+        {MXQ_STATUS_BUFFER_TOO_SMALL, {"in.data", "11200", std::to_string((39 * 71 + 70) * 4)}, true,  // a row stride needs more
          [](F& f) { ok(mxq_tensor_set_row_stride(f.plain, 71)); }},
         {MXQ_STATUS_MISALIGNED, {"in.data", "multiple of 4"}, true,
          [](F& f) { ok(mxq_tensor_set_data(f.plain, byte(f.x.data()) + 2, 11200)); }},
@@ -232,7 +232,7 @@ MXQ_EACH_DEVICE("refusals: swizzle and unswizzle") {
     for (auto verb : {mxq_swizzle_scales, mxq_unswizzle_scales})
         MXQ_REFUSED(verb(device.context, options, compact, swizzled, nullptr, 0, nullptr), MXQ_STATUS_INVALID_ARGUMENT, "scale rounding");
 
-    // A query of a tensor that declares nothing takes the other one's parts, whichever they are.
+    // In a query, a tensor that declares no part takes the parts of the other tensor.
     auto columnwise = testing::make_quantized({}, dims, true), bare = testing::make_quantized({}, dims, false);
     ok(mxq_tensor_set_part(columnwise, MXQ_PART_COLUMNWISE, nullptr, 0, nullptr, 0));
     CHECK(mxq_swizzle_scales_query(device.context, nullptr, bare, columnwise, nullptr) == MXQ_STATUS_OK);
@@ -246,7 +246,7 @@ MXQ_EACH_DEVICE("refusals: swizzle and unswizzle") {
     CHECK(!to.untouched());
 }
 
-// Queries need no memory, and tell the implementation whose name then runs the verb.
+// Queries need no memory, and return the name of an implementation that a call can then ask for.
 MXQ_EACH_DEVICE("queries: sizes alone are enough, and the name can be asked for") {
     Fixture f(device);
     ok(mxq_tensor_set_data(f.plain, nullptr, 0));

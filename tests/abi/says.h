@@ -1,4 +1,4 @@
-// Checks of a refusal: its status, and that the message has all the words that a reader needs.
+// Checks a refusal: its status, and that its message has all the words that a reader needs.
 #ifndef MXQ_TESTS_SAYS_H
 #define MXQ_TESTS_SAYS_H
 
@@ -6,7 +6,7 @@
 
 namespace testing {
 
-// "" if the call was refused with this status and a message that has every word; otherwise what happened instead.
+// Returns "" if the call was refused with this status and a message that has every word, else a text about what happened.
 inline std::string refusal(mxq_status got, mxq_status expected, std::initializer_list<std::string> words) {
     std::string message = mxq_last_error();
     if (got != expected)

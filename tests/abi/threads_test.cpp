@@ -1,4 +1,4 @@
-// One context from many threads at once, and messages that stay with their thread.
+// Many threads use one context at once, and each thread keeps its own error message.
 #include "../cases.h"
 #include "says.h"
 
@@ -17,7 +17,7 @@ MXQ_EACH_DEVICE("threads: two use one context at once, each with its own result"
             spec.rounding = thread ? MXQ_SCALE_ROUNDING_FLOOR : MXQ_SCALE_ROUNDING_RCEIL;
             oracle::Floats x = cases::values(cases::Values::wide, dims.shape().count(), thread);
             oracle::Part expected = oracle::quantize(spec, x, dims.shape(), MXQ_PART_ROWWISE, false);
-            testing::Device mine(device.type, nullptr);  // a pool of memory for this thread alone
+            testing::Device mine(device.type, nullptr);  // a pool of memory of this thread's own
             testing::Buffer data(mine, oracle::store(MXQ_FORMAT_F32, x));
             auto in = testing::make_tensor(MXQ_FORMAT_F32, dims), out = testing::make_quantized(spec, dims, false);
             auto options = testing::quantize_options(spec);
@@ -51,5 +51,5 @@ TEST_CASE("threads: the message belongs to the thread that failed") {
     CHECK(mxq_last_error() == before);
     testing::Tensor tensor;
     ok(mxq_tensor_create_2d(MXQ_FORMAT_F32, 1, 1, tensor.out()));
-    CHECK(mxq_last_error() == before);  // success leaves it
+    CHECK(mxq_last_error() == before);  // a call that succeeds leaves the message as it is
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ./tests/consumers/run.sh build-dir
-# Uses the library as its users do: installed, by pkg-config, embedded, from Python; and looks at what the file exports.
+# Uses the library as its users do: installed, through pkg-config, embedded, from Python. Checks the symbols that it exports.
 set -u
 build=$(cd "${1:?the build directory}" && pwd) || exit 1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,7 +26,7 @@ find_package() { # prefix
 }
 check "a C program through find_package(mxq)" find_package "$prefix"
 
-# The first program of README.md prints what README.md says that it prints.
+# Checks that the first program of README.md prints what README.md says.
 readme() {
     local says
     says=$(sed -n 's/^It prints `\([^`]*\)`.*/\1/p' "$source/README.md") && [ -n "$says" ] &&
@@ -49,7 +49,7 @@ else
     skip "a C program through pkg-config" "pkg-config is not here"
 fi
 
-# The lines of README.md that build and install, on a machine that has no Catch2; for the CPU alone, which is faster.
+# Runs the lines of README.md that build and install, as on a machine without Catch2, and without CUDA, which is faster.
 readme_installs() {
     sed -n '/^## Building and linking/,/^CMake/s/^    cmake/cmake/p' "$source/README.md" |
         sed -e "1s|\$| -DMXQ_CUDA=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON|" -e "s| build\b| '$work/readme-build'|" \
@@ -101,7 +101,7 @@ same_names() {
 check "exports exactly the names of src/libmxq.map" same_names
 only_ours() { ! grep -v '^mxq_' "$work/exported"; }
 check "every exported name starts with mxq_" only_ours
-# Functions stand in the header as MXQ_API declarations, some of them on two lines.
+# Lists the functions that the header declares with MXQ_API, some of them on two lines.
 header_names() {
     tr '\n' ' ' <"$source/include/mxq/mxq.h" | grep -oE 'MXQ_API [^;]*\(' | grep -oE '\bmxq_[a-z0-9_]+\(' | tr -d '(' | sort -u >"$work/header" &&
         diff "$work/header" "$work/exported"

@@ -1,4 +1,4 @@
-// The reader of .safetensors files takes good files and refuses damaged ones with words.
+// The reader of .safetensors files takes valid files and refuses damaged ones with a message.
 #include "../../examples/common/safetensors.h"
 #include "../catch.h"
 #include "../paths.h"
@@ -15,7 +15,7 @@ std::string file_of(const std::string& header, const std::string& data, int64_t 
     return out + header + data;
 }
 
-// What reading these bytes says; "" if nothing.
+// Returns the message of a reader that refuses a file of these bytes, or "" if it takes it.
 std::string complaint(const std::string& bytes) {
     std::string path = "/tmp/mxq_safetensors_" + std::to_string(getpid());
     std::ofstream(path, std::ios::binary) << bytes;

@@ -1,5 +1,5 @@
-// Memory runs out at every place where it can: each allocation of each call, and each start of a thread, fails once. Then the
-// call says OUT_OF_MEMORY, has written and leaked nothing, and the same call works once there is memory again.
+// Makes memory run out at every place where it can: each allocation of each call, and each start of a thread, fails once. The
+// call must then return OUT_OF_MEMORY, write and leak nothing, and succeed as soon as there is memory again.
 #include "../abi/says.h"
 #include "../verbs/product.h"
 
@@ -51,7 +51,7 @@ void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { releas
 void operator delete(void* p, const std::nothrow_t&) noexcept { release(p); }
 void operator delete[](void* p, const std::nothrow_t&) noexcept { release(p); }
 
-// Stands before the C library's, for std::thread too.
+// Replaces the pthread_create of the C library, also for std::thread.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) {
     static const auto next = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
     if (until_no_thread >= 0 && until_no_thread-- == 0) return EAGAIN;
@@ -62,8 +62,8 @@ namespace {
 
 using testing::ok;
 
-// Fails allocation 0, 1, 2, ... of the call until it succeeds. Returns how many there were. A call that makes something
-// has it destroyed by `undo`, so that what stays allocated is a leak.
+// Fails allocation 0, 1, 2, ... of a call, one in each run, until the call succeeds. Returns how many allocations it makes.
+// `undo` destroys what a successful call created, so that anything still allocated is a leak.
 int fail_each_allocation(const std::function<mxq_status()>& call, const std::function<bool()>& untouched, const std::function<void()>& undo) {
     for (int n = 0; n < 10000; ++n) {
         const long before = live;
@@ -175,7 +175,7 @@ TEST_CASE("out of memory: every verb and query") {
     CHECK(queries == 6);
 }
 
-// 4 threads are the caller and three more: creation 0, 1 and 2 fail in turn, then none.
+// A context of 4 threads starts three, as the caller is one of them. The first, second and third start fail in turn.
 TEST_CASE("threads that do not start: the context is refused and says what to do") {
     testing::Handle<mxq_context_options, mxq_context_options_destroy> options;
     ok(mxq_context_options_create(options.out()));
@@ -189,7 +189,7 @@ TEST_CASE("threads that do not start: the context is refused and says what to do
     int refused = 0;
     for (int n = 0; n < 3; ++n) {
         const long before = live;
-        auto* context = reinterpret_cast<mxq_context*>(&refused);  // anything but NULL
+        auto* context = reinterpret_cast<mxq_context*>(&refused);  // any address but NULL, which the call must set to NULL
         mxq_status status = create(n, &context);
         const long after = live;
         CHECK(after == before);
@@ -202,7 +202,7 @@ TEST_CASE("threads that do not start: the context is refused and says what to do
     CHECK(create(3, context.out()) == MXQ_STATUS_OK);
 }
 
-// A refusal whose message finds no memory is still a status, not a crash.
+// A refusal without memory for its message must still return a status.
 TEST_CASE("out of memory: while refusing") {
     mxq_tensor* tensor = nullptr;
     int refused = 0;

@@ -1,4 +1,4 @@
-// Every device against the golden vectors, through the public API.
+// Compares every device with the golden vectors, through the public API.
 #include "../formats.h"
 #include "golden.h"
 
@@ -27,7 +27,7 @@ oracle::Part quantize(testing::Device& device, const oracle::Spec& spec, const s
     return {buffers.codes->read(), buffers.scales->read(), oracle::load(MXQ_FORMAT_F32, amax.read().data(), amax.bytes() / 4)};
 }
 
-// Codes and scales, and the amax where the vectors have one.
+// Compares a part with the named vectors of its codes and scales, and of its amax where there is one. Returns how many.
 int compare(const safetensors::File& vectors, const oracle::Part& part, const std::string& codes, const std::string& scales,
             const std::string& amax = "") {
     CHECK(testing::difference(part.codes, bytes(vectors.at(codes))) == "");
@@ -218,7 +218,7 @@ MXQ_EACH_DEVICE("golden: pad_groups and swizzle_scales give every byte of groups
         auto block_ends = vectors.at(std::string(name) + ".block_ends").values<int32_t>();
         oracle::Ends rows;
         for (int32_t end : block_ends) rows.push_back(end * 32);
-        // The tensor's rows are whole blocks, so that a group's padded columns are its columns.
+        // All groups have whole blocks of rows, so that the columnwise part has no padding.
         testing::Dims shape{std::nullopt, scales.shape[1] * 32, scales.shape[0]};
         auto compact = testing::make_quantized({}, shape, false), swizzled = testing::make_quantized({}, shape, true);
         testing::DeviceEnds contraction(device, rows);
@@ -227,7 +227,7 @@ MXQ_EACH_DEVICE("golden: pad_groups and swizzle_scales give every byte of groups
         uint64_t compact_bound = 0, bound = 0;
         ok(mxq_tensor_required_bytes(compact, MXQ_PART_COLUMNWISE, nullptr, &compact_bound));
         ok(mxq_tensor_required_bytes(swizzled, MXQ_PART_COLUMNWISE, nullptr, &bound));
-        // Rows of the compact matrix are as far apart as its capacity.
+        // The library's lines of compact scales have room for any ends, so they are longer than those of the vector.
         const int64_t stride = static_cast<int64_t>(compact_bound) / scales.shape[0];
         oracle::Bytes spread(static_cast<size_t>(compact_bound), oracle::untouchable);
         for (int64_t i = 0; i < scales.shape[0]; ++i)

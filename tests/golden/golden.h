@@ -1,4 +1,4 @@
-// Reading the golden vectors.
+// Reads the golden vectors, and lists the names that they use for formats, scalings and options.
 #ifndef MXQ_TESTS_GOLDEN_H
 #define MXQ_TESTS_GOLDEN_H
 
@@ -21,7 +21,7 @@ inline int32_t plain_format(const safetensors::Tensor& tensor) {
     return tensor.dtype == "F32" ? MXQ_FORMAT_F32 : MXQ_FORMAT_BF16;
 }
 
-// 2-D, or 3-D with experts first.
+// Returns the shape of a vector that is 2-D, or 3-D with experts first.
 inline oracle::Shape shape(const safetensors::Tensor& tensor) {
     const auto& s = tensor.shape;
     return s.size() == 3 ? oracle::Shape{s[0], s[1], s[2]} : oracle::Shape{1, s.at(0), s.at(1)};
@@ -31,7 +31,7 @@ struct Name {
     const char* text;
     int32_t value;
 };
-inline const Name formats[] = {{"e4m3", MXQ_FORMAT_MXFP8_E4M3}, {"e5m2", MXQ_FORMAT_MXFP8_E5M2}};  // of layout
+inline const Name formats[] = {{"e4m3", MXQ_FORMAT_MXFP8_E4M3}, {"e5m2", MXQ_FORMAT_MXFP8_E5M2}};  // in layout.safetensors
 inline const Name mx_formats[] = {{"e4m3", MXQ_FORMAT_MXFP8_E4M3},
                                   {"e5m2", MXQ_FORMAT_MXFP8_E5M2},
                                   {"e3m2", MXQ_FORMAT_MXFP6_E3M2},
@@ -48,7 +48,7 @@ inline const Name roundings[] = {{"floor", MXQ_SCALE_ROUNDING_FLOOR},
                                  {"even", MXQ_SCALE_ROUNDING_EVEN},
                                  {"rceil", MXQ_SCALE_ROUNDING_RCEIL}};
 
-// The ways of the nvfp4 vectors, and the T of each.
+// The variants in the nvfp4 vectors: four-over-six with its error measure, and T.
 struct FourOverSix {
     const char* text;
     int32_t value;

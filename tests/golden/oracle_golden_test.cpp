@@ -1,4 +1,4 @@
-// The oracle against the golden vectors: what every other test trusts.
+// Compares the oracle, which every other test relies on, with the golden vectors.
 #include "../catch.h"
 #include "../oracle_groups.h"
 #include "golden.h"
@@ -87,9 +87,9 @@ TEST_CASE("golden: the oracle places groups as the vectors do") {
         const auto& scales = vectors.at(std::string(name) + ".scales");
         auto swizzled = oracle::swizzle_row_groups(bytes(scales), scales.shape[1], ends);
         auto expected = bytes(vectors.at(std::string(name) + ".swizzled"));
-        expected.resize(swizzled.size());  // the vector may stand in a larger buffer
+        expected.resize(swizzled.size());  // the vector may come from a larger buffer
         CHECK(swizzled == expected);
-        auto starts = oracle::padded_starts(ends, 128);  // in rows
+        auto starts = oracle::padded_starts(ends, 128);  // counted in rows
         auto first = vectors.at(std::string(name) + ".starts").values<int32_t>();
         CHECK(starts == std::vector<int64_t>(first.begin(), first.end()));
         compared += 2;
@@ -200,7 +200,7 @@ TEST_CASE("golden: the oracle gives every transformed value of contract") {
     CHECK(compared == 4 * 3);
 }
 
-// ---- The page by hand, where no vector pins it ---------------------------------------------------------------------------
+// ---- Rules of the contract that no golden vector covers, computed by hand ------------------------------------------------
 
 namespace {
 
@@ -220,7 +220,7 @@ oracle::Spec spec_of(int32_t format, int32_t scaling) {
 
 TEST_CASE("oracle: 6-bit rows that end inside a word, and types without NaN") {
     oracle::Spec spec = spec_of(MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X32);
-    oracle::Part part = quantize_one_row(spec, {7.5f, 1, -1, 0.125f, 4});  // 1F 08 28 01 18
+    oracle::Part part = quantize_one_row(spec, {7.5f, 1, -1, 0.125f, 4});  // codes before packing: 1F 08 28 01 18
     CHECK(part.codes == oracle::Bytes{0x1F, 0x82, 0x06, 0x18});
     CHECK(part.scales == oracle::Bytes{127});
     CHECK(oracle::dequantize(spec, part, {1, 1, 5}, MXQ_PART_ROWWISE) == oracle::Floats{7.5f, 1, -1, 0.125f, 4});
@@ -247,7 +247,7 @@ TEST_CASE("oracle: NVFP4 at its edges") {
     oracle::Part part = quantize_one_row(spec, {0x1p-12f, -0x1p-12f, NAN, -0.0f});  // S_blk = 0
     CHECK(part.codes == oracle::Bytes{0x80, 0x80});
     CHECK(part.scales == oracle::Bytes{0});
-    part = quantize_one_row(spec, {6, -3, NAN, 0.25f, 0.75f});  // S_blk = 1; ties to even
+    part = quantize_one_row(spec, {6, -3, NAN, 0.25f, 0.75f});  // S_blk = 1; 0.25 and 0.75 are ties, rounded to even
     CHECK(part.codes == oracle::Bytes{0xD7, 0x07, 0x02});
     CHECK(part.scales == oracle::Bytes{0x38});
 
@@ -261,7 +261,7 @@ TEST_CASE("oracle: NVFP4 at its edges") {
     CHECK(part.codes == oracle::Bytes{0x05});
     CHECK(part.scales == oracle::Bytes{0x31});
 
-    part = {{0x27}, {0xC0}, {}, {0.5f}};  // 6 and 1 under -2
+    part = {{0x27}, {0xC0}, {}, {0.5f}};  // codes of 6 and 1 under a block scale of -2
     oracle::Floats back = oracle::dequantize(spec, part, {1, 1, 2}, MXQ_PART_ROWWISE);
     CHECK(back == oracle::Floats{-6, -1});
     CHECK(std::isnan(oracle::decode(spec, 1, 0x7F, 0.5f)));
@@ -287,7 +287,7 @@ TEST_CASE("oracle: FP8 at its edges") {
     part = quantize_one_row(spec, {1, 0});
     CHECK(part.codes == oracle::Bytes{0x38, 0x00});
     CHECK(part.amax == oracle::Floats{1});
-    spec.eps = 0, spec.power_of_two = true, spec.quantization_scale = {3};  // given: not rounded
+    spec.eps = 0, spec.power_of_two = true, spec.quantization_scale = {3};  // a given scale is not rounded to a power of two
     part = quantize_one_row(spec, {1, 1000});
     CHECK(part.codes == oracle::Bytes{0x44, 0x7E});
     CHECK(fp32_scales(part) == oracle::Floats{1 / 3.0f});
@@ -299,7 +299,7 @@ TEST_CASE("oracle: scales of coarse tiles, swizzled") {
     x[128] = 448;
     oracle::Part mx = quantize_one_row(spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128), x, true);
     oracle::Bytes expected(1024, 0);
-    std::fill(expected.begin(), expected.begin() + 4, uint8_t{119});  // 2^-8: 1 / 448 is no power of two
+    std::fill(expected.begin(), expected.begin() + 4, uint8_t{119});  // 2^-8, the next power of two above 1 / 448
     expected[512] = 127;
     CHECK(mx.scales == expected);
 
@@ -314,27 +314,27 @@ TEST_CASE("oracle: scales of coarse tiles, swizzled") {
     CHECK(fp32_scales(oracle::quantize(spec, two, {1, 2, 130}, MXQ_PART_ROWWISE, true)) == oracle::Floats{1, 2, 0, 0});
 }
 
-// Where one order of rounded sums gives 1 and another the next number up.
-TEST_CASE("oracle: sums in the order of the page") {
+// Uses sums of which one order of rounded additions gives 1 and another the next larger number.
+TEST_CASE("oracle: sums in the order of the contract") {
     const float small = 0x1p-24f, above_one = 1 + 0x1p-23f;
     oracle::Floats x(16, 0.0f);
     x[0] = 1, x[8] = small, x[9] = small;
     oracle::hadamard_16(x.data(), 0);
-    CHECK(x[0] == above_one / 4);  // distance 1 first: 8 and 9 meet before 0 joins them
+    CHECK(x[0] == above_one / 4);  // distance 1 comes first: elements 8 and 9 are added before element 0 is
 
     oracle::Spec spec = spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_16X16);
     spec.four_over_six = MXQ_FOUR_OVER_SIX_MAE;
     oracle::Bytes codes(256, 0);
-    auto error = [&](const oracle::Floats& tile, bool columnwise) {  // codes are zeros: the sum of the magnitudes
+    auto error = [&](const oracle::Floats& tile, bool columnwise) {  // all codes are 0, so that it is the sum of magnitudes
         return oracle::nvfp4_block_error(spec, {tile.data(), codes.data(), nullptr, 16, 16, 16}, 1, 0, columnwise);
     };
     oracle::Floats tile(256, 0.0f);
-    tile[0] = small, tile[1] = small, tile[2] = 1;  // along a row in order
+    tile[0] = small, tile[1] = small, tile[2] = 1;  // the elements of a row are added in order
     CHECK(error(tile, false) == above_one);
     CHECK(error(oracle::transposed(tile.data(), 16, 16), true) == above_one);
     tile = oracle::Floats(256, 0.0f);
-    tile[0] = 1, tile[1 * 16] = small, tile[9 * 16] = small;  // rows 1 and 9 meet before row 0 joins them
+    tile[0] = 1, tile[1 * 16] = small, tile[9 * 16] = small;  // rows 1 and 9 are added before row 0 is
     CHECK(error(tile, false) == above_one);
     CHECK(error(oracle::transposed(tile.data(), 16, 16), true) == above_one);
-    CHECK(error(tile, true) == 1);  // what lies down a column is added in order there
+    CHECK(error(tile, true) == 1);  // in a columnwise tile the elements of a column are added in order
 }

@@ -32,7 +32,7 @@ check "mxq-info --json more is refused" refuses --json more
 helps() { "$info" --help | grep -q '^usage: mxq-info'; }
 check "mxq-info --help" helps
 
-# A machine whose settings are wrong still gets an answer.
+# mxq-info must answer on a machine with wrong settings, too.
 tells_of_settings() {
     MXQ_IMPL=gemm:none "$info" >"$work/text" && cat "$work/text" && grep -q '^environment *MXQ_IMPL=gemm:none$' "$work/text" &&
         grep -q '^no CPU .*MXQ_IMPL.*implementation of gemm' "$work/text"

@@ -1,4 +1,4 @@
-// dispatch/: the order of a list, the reasons of those that decline, and the workspace.
+// dispatch/ asks implementations in the order of a list, collects the reasons of those that decline, and checks workspaces.
 #include "../catch.h"
 #include "dispatch/implementation.h"
 
@@ -61,7 +61,7 @@ TEST_CASE("dispatch: the class of bound of an implementation that names one") {
     CHECK(bound_of(even, Problem{4}) == MXQ_BOUND_NONE);
 }
 
-TEST_CASE("dispatch: why it is this one") {
+TEST_CASE("dispatch: the reason of a choice") {
     auto reason = [](int size, const Wanted& wanted) { return reason_of(wanted, ask(verb, context, Problem{size}, wanted).declined); };
     CHECK(reason(4, any) == "");
     CHECK(reason(12, any) == "small: needs a size below 10");

@@ -1,4 +1,4 @@
-// api/guard.h turns every exception into a status and a message: nothing leaves the library.
+// api/guard.h turns every exception into a status and a message, so that none leaves the library.
 #include "../catch.h"
 #include "api/guard.h"
 

@@ -1,4 +1,5 @@
-// cpu/thread_pool.h: every chunk once, workers that never share a number, and arithmetic as the contract wants it.
+// cpu/thread_pool.h runs every chunk once, never gives two running workers the same number, and computes with the
+// floating-point settings that the contract needs.
 #include "../catch.h"
 #include "cpu/thread_pool.h"
 
@@ -43,10 +44,10 @@ TEST_CASE("thread pool: many callers at once") {
 }
 
 #if defined(__SSE2__)
-// The caller flushes subnormals and rounds up; the chunks must not, on any thread, and the caller gets its own back.
+// The caller flushes subnormals and rounds up. Chunks must do neither, on any thread, and the caller's settings must return.
 TEST_CASE("thread pool: rounds to nearest and keeps subnormals, whatever the caller does") {
     mxq::cpu::ThreadPool pool(2);
-    const unsigned before = _mm_getcsr(), odd = before | 0x8040 | 0x4000;  // FTZ, DAZ, round up
+    const unsigned before = _mm_getcsr(), odd = before | 0x8040 | 0x4000;  // adds FTZ, DAZ and rounding up
     std::atomic<int> wrong{0};
     _mm_setcsr(odd);
     pool.run(64, [&](int64_t, int) { wrong += (_mm_getcsr() & 0xE040) != 0; });

@@ -8,7 +8,7 @@ using testing::ok;
 
 namespace {
 
-// Any bytes: codes whose unused bits are 0, scales that are mostly ordinary.
+// Draws a part of arbitrary codes. Most scales are of ordinary size, the others are arbitrary.
 oracle::Part draw_part(const oracle::Spec& spec, oracle::Shape shape, int32_t part, bool swizzled, cases::Random& random) {
     bool columnwise = part == MXQ_PART_COLUMNWISE;
     int64_t rows = columnwise ? shape.cols : shape.rows, cols = columnwise ? shape.rows : shape.cols;
@@ -38,7 +38,7 @@ oracle::Spec draw_spec(const oracle::Spec& base, cases::Random& random) {
 
 int32_t draw_part(cases::Random& random) { return random.below(2) ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE; }
 
-// One draw of scaling, part, layout, experts and output; what differs.
+// Draws a part, layout, experts and output type from the seed, and dequantizes. Returns "" or a text that says what differs.
 std::string dequantize_complaint(testing::Device& device, const oracle::Spec& base, int64_t rows, int64_t cols, uint64_t seed) {
     cases::Random random(seed);
     oracle::Spec spec = draw_spec(base, random);
@@ -76,7 +76,7 @@ MXQ_EACH_DEVICE("dequantize formats: the oracle's bytes for any codes and scales
     CHECK(ran == 30 * 100);
 }
 
-// Rows that several warps share, each of several steps; their ends are cut in the middle of one.
+// These rows are shared by several warps, each of which takes several steps. The last step of a row is not a whole one.
 MXQ_EACH_DEVICE("dequantize formats: rows longer than a warp takes") {
     int64_t ran = 0;
     for (const oracle::Spec& base : testing::all_formats())
@@ -89,14 +89,14 @@ MXQ_EACH_DEVICE("dequantize formats: rows longer than a warp takes") {
     CHECK(ran == 30 * 3 * 4);
 }
 
-// Every code under every byte scale, and under fp32 scales of every exponent.
+// Covers every code under every one-byte scale, and under fp32 scales of every exponent.
 MXQ_EACH_DEVICE("dequantize formats: every code under every scale") {
     int ran = 0;
     for (const oracle::Spec& spec : testing::all_formats()) {
         int64_t block = oracle::tile_of(spec.scaling).width;
         if (oracle::tile_of(spec.scaling).height != 1 || block == oracle::whole) continue;
         const int codes = 1 << oracle::code_bits(spec.format);
-        const int64_t rows = 256, cols = std::max<int64_t>(codes, block);  // one scale a row
+        const int64_t rows = 256, cols = std::max<int64_t>(codes, block);  // each row gets one of 256 scales
         oracle::Part stored{oracle::Bytes(static_cast<size_t>(rows * oracle::row_bytes(spec.format, cols))), {}, {2688.0f}, {}};
         for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = 0; j < cols; ++j)
@@ -172,7 +172,7 @@ struct Requantize {
     uint64_t seed;
 };
 
-// One draw of shape, groups, parts and layouts; what differs.
+// Draws a shape, groups, parts and layouts, and requantizes. Returns "" or a text that says what differs.
 std::string requantize_complaint(testing::Device& device, const Requantize& c) {
     cases::Random random(c.seed + 17);
     bool grouped = random.below(3) == 0;
@@ -222,7 +222,7 @@ std::string requantize_complaint(testing::Device& device, const Requantize& c) {
 
 }  // namespace
 
-// Every pair of formats and scalings.
+// Covers every pair of a source and a target, each a format with a scaling.
 MXQ_EACH_DEVICE("requantize: the bytes of dequantize, then quantize") {
     uint64_t ran = 0;
     for (const oracle::Spec& from : testing::all_formats())
@@ -232,7 +232,7 @@ MXQ_EACH_DEVICE("requantize: the bytes of dequantize, then quantize") {
     CHECK(ran == 900);
 }
 
-// Whole tiles of aligned lines have kernels of their own.
+// CUDA has kernels of its own for whole tiles of aligned lines.
 MXQ_EACH_DEVICE("requantize: the bytes of dequantize, then quantize, of whole tiles, and of any codes and scales") {
     uint64_t ran = 0;
     const auto is_left_out = [](const oracle::Spec& spec) { return oracle::is_fp8(spec.format) || oracle::code_bits(spec.format) == 6; };

@@ -16,7 +16,7 @@ struct Case {
     size_t offset = 0;
 };
 
-// Codes and compact scales of any bytes at all.
+// Draws a part with arbitrary bytes as codes and as compact scales.
 oracle::Part random_part(const Case& c, uint64_t seed) {
     cases::Random random(seed);
     oracle::Shape s = c.dims.shape();
@@ -94,7 +94,7 @@ MXQ_EACH_DEVICE("dequantize: the oracle's bytes for awkward shapes and all choic
     CHECK(ran == 6039);
 }
 
-// Swizzle gives the oracle's bytes, padding included, and unswizzle gives the scales back; codes are not needed.
+// Swizzle must give the oracle's bytes, padding included, and unswizzle must restore the compact scales. Neither needs codes.
 MXQ_EACH_DEVICE("swizzle: the oracle's bytes, and unswizzle takes them back") {
     int64_t ran = 0;
     for (int64_t rows : cases::awkward_sizes)

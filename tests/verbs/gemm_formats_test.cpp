@@ -11,14 +11,14 @@ const oracle::Spec plain = testing::spec_of(MXQ_FORMAT_BF16, MXQ_SCALING_NONE);
 
 bool is_plain(const oracle::Spec& spec) { return spec.format == MXQ_FORMAT_BF16; }
 
-// Elements along the contraction that share a scale, as the header counts them: 0 for all of them.
+// Returns how many elements along the contraction share a scale, 0 for all, as the header compares the two operands.
 int64_t blocking(const oracle::Spec& spec) {
     if (oracle::is_mx(spec.format)) return 32;
     int64_t width = oracle::tile_of(spec.scaling).width;
     return width == oracle::whole ? 0 : width;
 }
 
-// A and B of every pair: a representative B for each A, BF16 on either side, BF16 twice.
+// Returns every pair of formats and scalings with the same blocks, each format with BF16 on either side, and BF16 twice.
 std::vector<std::pair<oracle::Spec, oracle::Spec>> all_pairs() {
     std::vector<std::pair<oracle::Spec, oracle::Spec>> out{{plain, plain}};
     for (const oracle::Spec& a : testing::all_formats()) {
@@ -38,7 +38,7 @@ oracle::Spec draw(const oracle::Spec& base, cases::Random& random) {
     return spec;
 }
 
-// Ordinary values, sometimes with outliers, sometimes of a magnitude far from 1, sometimes with a few NaNs.
+// Draws normal values, sometimes with outliers, sometimes of a magnitude far from 1, sometimes with a few NaNs.
 oracle::Floats draw_values(cases::Random& random, size_t count) {
     const int64_t kind = random.below(6);
     const int shift = kind == 1 ? static_cast<int>(random.below(80)) - 60 : 0;
@@ -51,12 +51,12 @@ oracle::Floats draw_values(cases::Random& random, size_t count) {
     return x;
 }
 
-// One operand: its tensor, its buffers, and what it decodes to. A plain one has its rows along the contraction.
+// An operand: its tensor, its buffers, and the values that it decodes to. The rows of a plain one run along the contraction.
 struct Operand {
     testing::Tensor tensor;
     std::unique_ptr<testing::InputPart> part;
     std::unique_ptr<Buffer> data;
-    oracle::Floats lines;  // (matrices, outer, k), grouped operands: see below
+    oracle::Floats lines;  // values, (matrices, outer, k); of a grouped operand, see make_grouped
 };
 
 Operand make_plain(testing::Device& device, const oracle::Floats& x, testing::Dims dims, size_t offset) {
@@ -69,7 +69,7 @@ Operand make_plain(testing::Device& device, const oracle::Floats& x, testing::Di
     return out;
 }
 
-// `transposed`: the tensor is (k, outer) and its columnwise part is used.
+// Makes an operand of `outer` lines of k codes. If `transposed`, the tensor is (k, outer) and its columnwise part is used.
 Operand make_operand(testing::Device& device, const oracle::Spec& spec, std::optional<int64_t> matrices, int64_t outer, int64_t k,
                      bool transposed, bool swizzled, cases::Random& random, size_t offset) {
     testing::Dims dims = transposed ? testing::Dims{matrices, k, outer} : testing::Dims{matrices, outer, k};
@@ -84,7 +84,7 @@ Operand make_operand(testing::Device& device, const oracle::Spec& spec, std::opt
     return out;
 }
 
-// A grouped (rows, cols) tensor; `lines` is what its rows decode to, (rows, cols) without padding.
+// Makes a grouped (rows, cols) operand. Its `lines` are the values of its rows, (rows, cols) without padding.
 Operand make_grouped(testing::Device& device, const oracle::Spec& spec, int64_t rows, int64_t cols, const oracle::Groups& groups, int32_t part,
                      bool swizzled, const testing::DeviceEnds& ends, cases::Random& random) {
     oracle::Floats x = draw_values(random, static_cast<size_t>(rows * cols));
@@ -186,7 +186,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of formats, grou
             auto one = oracle::product(a.lines.data() + first * k, k, b.lines.data() + static_cast<int64_t>(g) * n * k, k, m, n, k,
                                        accumulate ? previous.data() + starts[g] * n : nullptr);
             expected.insert(expected.end(), one.begin(), one.end());
-            const int64_t padding = accumulate ? 0 : starts[g + 1] - starts[g] - m;  // becomes +0
+            const int64_t padding = accumulate ? 0 : starts[g + 1] - starts[g] - m;  // padding rows of D become +0
             expected.insert(expected.end(), static_cast<size_t>(padding * n), oracle::Element{});
             std::fill(written.begin() + starts[g], written.begin() + starts[g] + m + padding, true);
         }
@@ -235,7 +235,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of quantized for
     CHECK(ran == pair_count - 61);
 }
 
-// W4A16 and the like at a size where every loop turns: a tile of D and more in each direction.
+// Covers mixed formats such as W4A16 with more than one tile of D in each direction, so that every loop repeats.
 MXQ_EACH_DEVICE("gemm formats: the bound at a size of several tiles") {
     const std::pair<oracle::Spec, oracle::Spec> pairs[] = {
         {plain, testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32)},

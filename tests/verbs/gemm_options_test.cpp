@@ -1,4 +1,5 @@
-// What the options of products make of their sums: alpha, beta, bias, in every type of D; the ends of groups on the host.
+// mxq_gemm and mxq_grouped_gemm keep the bound with every alpha, beta, bias and type of D, and with the ends of groups on the
+// host.
 #include <cstdio>
 
 #include "../formats.h"
@@ -18,7 +19,7 @@ struct Pair {
     oracle::Spec a, b;
 };
 
-// One of each way through an implementation: products that are exact, factors of lines and of tensors, of 128, mixed.
+// One pair for each way in which implementations scale: exact products, scales of blocks, of rows, of tensors and of 128.
 const Pair pairs[] = {
     {testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32), testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32)},
     {bf16, bf16},
@@ -29,7 +30,7 @@ const Pair pairs[] = {
     {testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128), testing::spec_of(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_128X128)},
 };
 
-// Which bias a case has: in what type, or none.
+// The formats of a bias; 0: no bias.
 const int32_t biases[] = {0, MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16};
 const float alphas[] = {1, 0.3f, -3e5f, 0, 1e-40f}, betas[] = {0, 1, -0.7f, 1e4f};
 
@@ -40,7 +41,7 @@ struct Operand {
     oracle::Floats lines;
 };
 
-// Ordinary values; with `tiny`, products that are subnormal.
+// Draws normal values; with `tiny`, values whose products are subnormal.
 oracle::Floats draw_values(cases::Random& random, size_t count, bool tiny) {
     oracle::Floats x(count);
     for (float& value : x) value = random.normal() * (tiny ? 0x1p-70f : 1.0f);
@@ -67,7 +68,7 @@ Operand make_operand(testing::Device& device, const oracle::Spec& spec, std::opt
     return out;
 }
 
-// Rows of groups with padding between them, or along the contraction the columnwise part.
+// Makes a grouped operand. Its `lines` are the values of its rows, (rows, cols) without padding.
 Operand make_grouped(testing::Device& device, const oracle::Spec& spec, int64_t rows, int64_t cols, const oracle::Groups& groups,
                      int32_t part, const testing::DeviceEnds& ends, cases::Random& random) {
     const oracle::Floats x = draw_values(random, static_cast<size_t>(rows * cols), false);
@@ -89,7 +90,7 @@ Operand make_grouped(testing::Device& device, const oracle::Spec& spec, int64_t 
     return out;
 }
 
-// The options of one case, with the memory of its bias.
+// The options of one case, and the memory of its bias.
 class Options {
 public:
     Options(testing::Device& device, oracle::More more, int32_t bias_format, size_t bias_count, cases::Random& random,
@@ -112,7 +113,7 @@ private:
     std::unique_ptr<Buffer> buffer_;
 };
 
-// D of before, in its own type. Without a beta NaN, which must not be read.
+// Draws what D holds before the product, rounded to D's type. If beta is 0 these are NaNs, since D must not be read.
 oracle::Floats draw_previous(cases::Random& random, int32_t format, size_t count, float beta) {
     oracle::Floats x = draw_values(random, count, false);
     if (beta == 0) std::fill(x.begin(), x.end(), NAN);
@@ -140,7 +141,7 @@ std::string text(const Pair& pair, const oracle::More& more, int32_t bias, int32
     return one(pair.a) + " x " + one(pair.b) + numbers + name;
 }
 
-// 5 alphas x 4 betas x 4 biases x 3 types of D.
+// One of 5 alphas x 4 betas x 4 biases x 3 types of D.
 struct Drawn {
     oracle::More more;
     int32_t bias, d_format;
@@ -158,10 +159,10 @@ Drawn draw(int64_t number) {
     return out;
 }
 
-// Mostly few, sometimes more than a tile has.
+// Draws the number of D's columns: mostly less than a tile has, sometimes more.
 int64_t draw_columns(cases::Random& random) { return 1 + random.below(70) + (random.below(12) ? 0 : 500); }
 
-// Whether cuBLASLt is there for a chip that this suite knows to take a case on it.
+// Returns whether the device has a cuBLASLt that takes the cases of this file: version 13 on compute capability 9.0.
 bool has_cublaslt(const testing::Device& device) {
     const std::string chip = mxq_context_description(device.context), library = mxq_context_cublaslt(device.context);
     return chip.find("sm_90") != std::string::npos && library.find("cuBLASLt 13.") == 0;
@@ -192,7 +193,7 @@ MXQ_EACH_DEVICE("gemm options: the bound with every alpha, beta and bias") {
     CHECK(ran == 7 * drawn_count);
 }
 
-// With one exact product for a sum, the order of the roundings fixes every bit of the portable implementations.
+// With a contraction of 1 each sum is one exact product, so that the order of the roundings fixes every bit of D.
 MXQ_EACH_DEVICE("gemm options: alpha, beta and bias are rounded one after another") {
     const Pair pair{bf16, bf16};
     int64_t ran = 0, differs = 0;
@@ -224,7 +225,7 @@ MXQ_EACH_DEVICE("gemm options: alpha, beta and bias are rounded one after anothe
             ++ran;
         }
     CHECK(ran == drawn_count);
-    CHECK(differs > 1000);  // the order shows
+    CHECK(differs > 1000);  // a single rounding at the end would give other bits
 }
 
 MXQ_EACH_DEVICE("grouped gemm options: the bound with every alpha, beta and bias, groups of rows") {
@@ -255,7 +256,7 @@ MXQ_EACH_DEVICE("grouped gemm options: the bound with every alpha, beta and bias
                 const auto one = finished(oracle::product(a.lines.data() + first * k, k, b.lines.data() + at * k, k, m, n, k), options,
                                           previous.data() + starts[g] * n, options.bias.data() + at, n);
                 wanted.insert(wanted.end(), one.begin(), one.end());
-                const int64_t padding = c.more.beta != 0 ? 0 : starts[g + 1] - starts[g] - m;  // becomes +0, or stays
+                const int64_t padding = c.more.beta != 0 ? 0 : starts[g + 1] - starts[g] - m;  // padding rows that become +0
                 wanted.insert(wanted.end(), static_cast<size_t>(padding * n), oracle::Element{});
                 std::fill(written.begin() + starts[g], written.begin() + starts[g] + m + padding, true);
             }
@@ -270,7 +271,7 @@ MXQ_EACH_DEVICE("grouped gemm options: the bound with every alpha, beta and bias
     CHECK(ran == 7 * drawn_count / 5);
 }
 
-// Empty groups give beta D.
+// A group without rows contributes no product: its D becomes beta D.
 MXQ_EACH_DEVICE("grouped gemm options: the bound with every alpha and beta, groups along the contraction") {
     int64_t ran = 0, empty = 0;
     for (const Pair& pair : pairs) {
@@ -306,7 +307,8 @@ MXQ_EACH_DEVICE("grouped gemm options: the bound with every alpha and beta, grou
     CHECK(empty > 50);
 }
 
-// Pinned, since an option that cuBLASLt declines would otherwise pass unseen through another implementation.
+// cuBLASLt is asked for by name. Otherwise another implementation would take the cases that it declines, and nothing would
+// show.
 TEST_CASE("gemm options: cuBLASLt takes alpha, beta and a bias", "[cuda]") {
     if (!testing::cuda() || !has_cublaslt(*testing::cuda())) MXQ_SKIP("no cuBLASLt 13 on compute capability 9.0");
     testing::Device& device = *testing::cuda();
@@ -316,7 +318,7 @@ TEST_CASE("gemm options: cuBLASLt takes alpha, beta and a bias", "[cuda]") {
     for (const Pair& pair : {Pair{bf16, bf16}, Pair{fp8, fp8}})
         for (int64_t number = 0; number < drawn_count; ++number) {
             Drawn c = draw(number);
-            if (c.more.alpha == 1e-40f) c.more.alpha = 1e-20f;  // nothing below the normal range
+            if (c.more.alpha == 1e-40f) c.more.alpha = 1e-20f;  // keeps results in the normal range
             const int32_t bias = is_plain(pair.a) ? c.d_format : c.d_format == MXQ_FORMAT_F16 ? MXQ_FORMAT_F16 : MXQ_FORMAT_BF16;
             if ((c.bias != 0 && c.bias != bias) || (is_plain(pair.a) && c.d_format == MXQ_FORMAT_F16)) continue;
             if (c.more.beta != 0 && c.d_format != MXQ_FORMAT_F32) continue;
@@ -341,21 +343,21 @@ TEST_CASE("gemm options: cuBLASLt takes alpha, beta and a bias", "[cuda]") {
     CHECK(ran == (20 + 5) * 2 + (20 + 5 + 5) * 2);
 }
 
-// Ends on the host change nothing but, on CUDA, who makes the product.
+// A copy of the ends on the host changes no result. On CUDA it lets cuBLASLt take the product.
 MXQ_EACH_DEVICE("grouped gemm options: ends on the host") {
     const int64_t rows = 96, k = 64, n = 32;
     const std::vector<int64_t> ends{32, 32, 80};
     int64_t ran = 0;
-    for (const bool wide : {false, true})
+    for (const bool is_int64 : {false, true})
         for (const bool by_name : {false, true}) {
             cases::Random random(9);
-            testing::DeviceEnds on_device(device, ends, wide);
+            testing::DeviceEnds on_device(device, ends, is_int64);
             const std::vector<int32_t> narrow(ends.begin(), ends.end());
             Operand a = make_grouped(device, bf16, rows, k, {ends}, MXQ_PART_ROWWISE, on_device, random);
             Operand b = make_operand(device, bf16, 3, n, k, random);
-            ok(mxq_tensor_set_host_ends(a.tensor, wide ? static_cast<const void*>(ends.data()) : narrow.data()));
+            ok(mxq_tensor_set_host_ends(a.tensor, is_int64 ? static_cast<const void*>(ends.data()) : narrow.data()));
             const bool takes = by_name && has_cublaslt(device);
-            const bool has_bias = by_name;  // for each group
+            const bool has_bias = by_name;  // one bias for each group
             Options options(device, {0.5f, 1, has_bias}, 0, 3 * n, random, {MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T}, takes ? "cublaslt" : nullptr);
             const oracle::Bytes bias_bytes = oracle::store(MXQ_FORMAT_F32, draw_values(random, 3 * n, false));
             const Buffer bias(device, bias_bytes);

@@ -19,13 +19,14 @@ struct Case {
     const char* implementation = nullptr;
 };
 
-// Whichever the transpose, the part that is read has (outer, k) codes; only the descriptor's shape and part differ.
+// Makes the descriptor of an operand. The part that a product reads always has (outer, k) codes; a transpose changes only the
+// shape and the part.
 testing::Tensor describe(const oracle::Spec& spec, int64_t outer, int64_t k, bool rowwise, bool swizzled) {
     return testing::make_quantized(spec, rowwise ? testing::Dims{std::nullopt, outer, k} : testing::Dims{std::nullopt, k, outer}, swizzled);
 }
 
 struct Run {
-    std::string complaint;  // "" if every element keeps the bound
+    std::string complaint;  // empty if every element keeps the bound
     oracle::Promise promise;
     testing::Bytes d;
 };
@@ -103,7 +104,7 @@ MXQ_EACH_DEVICE("gemm: the bound holds for long contractions and larger matrices
     CHECK(ran == 20);
 }
 
-// Scales up to 254 meet small ones, and tiny meets tiny: nothing overflows or flushes on the way.
+// Pairs scales up to 254 with small ones, and subnormal values with each other: nothing may overflow or be flushed to zero.
 MXQ_EACH_DEVICE("gemm: the bound holds at the ends of the range") {
     const std::pair<Spread, Spread> spreads[] = {{Spread::huge, Spread::tiny}, {Spread::tiny, Spread::huge}, {Spread::tiny, Spread::raw}, {Spread::tiny, Spread::tiny}, {Spread::raw, Spread::raw}};
     int ran = 0;
@@ -123,7 +124,7 @@ MXQ_EACH_DEVICE("gemm: the bound holds at the ends of the range") {
     CHECK(ran == 60);
 }
 
-// One NaN code, or one scale of 255, makes its row (or column) of D NaN, and nothing else.
+// One NaN code, or one scale of 255, must make its row or column of D NaN, and nothing else.
 MXQ_EACH_DEVICE("gemm: NaN stays in its row and column") {
     int ran = 0;
     for (auto transposes : testing::all_transposes)

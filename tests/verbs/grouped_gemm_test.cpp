@@ -1,5 +1,5 @@
-// mxq_grouped_gemm keeps the contract's bound for any ends, reads and writes no row that belongs to no group, on every
-// device.
+// mxq_grouped_gemm keeps the contract's bound for any ends, and neither reads nor writes rows that belong to no group, on
+// every device.
 #include "../oracle_groups.h"
 #include "product.h"
 
@@ -9,7 +9,7 @@ using testing::Spread;
 namespace {
 
 struct Case {
-    std::vector<int64_t> sizes;  // of the groups
+    std::vector<int64_t> sizes;  // rows of each group
     int64_t rows_past_end = 0;
     int64_t k, n;
     oracle::Spec a, b;
@@ -40,7 +40,7 @@ oracle::Bytes ends_bytes(const oracle::Ends& ends, int32_t type) {
     return out;
 }
 
-// Ordinary values with, now and then, a NaN: under SATURATE one NaN code, under PROPAGATE a whole block.
+// Draws values with a few NaNs. Under SATURATE each becomes one NaN code, under PROPAGATE a whole block of NaN.
 oracle::Floats operand_values(cases::Values kind, size_t count, uint64_t seed) {
     oracle::Floats x = cases::values(cases::Values::normal, count, seed);
     cases::Random random(seed);
@@ -51,7 +51,7 @@ oracle::Floats operand_values(cases::Values kind, size_t count, uint64_t seed) {
     return x;
 }
 
-// Values of rows (first, first + m) of a quantized group, as (m, cols): rowwise blocks, or (cols, m) with blocks down.
+// Returns the values of a quantized group, rows [first, first + m): as (m, cols) if its blocks are rowwise, else (cols, m).
 oracle::Floats group_values(const oracle::Spec& spec, const oracle::Floats& x, int64_t first, int64_t m, int64_t cols, bool rowwise) {
     oracle::Floats rows(x.begin() + first * cols, x.begin() + (first + m) * cols);
     if (!rowwise) rows = oracle::transposed(rows.data(), m, cols);
@@ -82,7 +82,7 @@ Run finish(testing::Device& device, const Case& c, mxq_tensor* a, mxq_tensor* b,
     return out;
 }
 
-// (N,T) and (N,N): groups of rows of A and D, one matrix of B for each.
+// Runs (N,T) or (N,N): groups divide the rows of A and D, and B has a matrix for each group.
 Run run_rows(testing::Device& device, const Case& c, uint64_t seed) {
     bool b_rowwise = c.transposes.b == MXQ_TRANSPOSE_T;
     int64_t rows = c.rows(), k = c.k, n = c.n;
@@ -94,7 +94,7 @@ Run run_rows(testing::Device& device, const Case& c, uint64_t seed) {
     testing::Buffer ends_buffer(device, ends_bytes(ends, c.ends_type));
     ok(mxq_tensor_set_groups(a, ends_buffer.data(), c.ends_type, static_cast<int32_t>(c.groups())));
     testing::PartBuffers a_part(device, a, MXQ_PART_ROWWISE, oracle::quantize_groups_rowwise(c.a, x, rows, k, ends, c.a_swizzled), c.offset);
-    // w is (G, n, k) along the contraction; columnwise codes are stored just so
+    // The lines of B, (G, n, k), run along the contraction. Columnwise codes are stored in this order too.
     testing::PartBuffers b_part(device, b, b_rowwise ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE,
                                 oracle::quantize(c.b, w, {c.groups(), n, k}, MXQ_PART_ROWWISE, c.b_swizzled), c.offset);
     auto previous = cases::values(cases::Values::normal, static_cast<size_t>(rows * n), seed + 2);
@@ -112,7 +112,7 @@ Run run_rows(testing::Device& device, const Case& c, uint64_t seed) {
     return finish(device, c, a, b, d, expected, written, k);
 }
 
-// (T,N): the contraction is grouped; D has one (K, N) matrix for each group.
+// Runs (T,N): groups divide the contraction, and D has one (K, N) matrix for each group.
 Run run_contraction(testing::Device& device, const Case& c, uint64_t seed) {
     int64_t rows = c.rows(), k = c.k, n = c.n;
     oracle::Ends ends = c.ends();

@@ -1,4 +1,4 @@
-// mxq_pad_groups, mxq_unpad_groups, mxq_amax, and scale layouts of every format, grouped and not.
+// mxq_pad_groups, mxq_unpad_groups, mxq_amax and the swizzling of scales give the oracle's bytes for every format.
 #include "../formats.h"
 
 using testing::Buffer;
@@ -6,26 +6,26 @@ using testing::ok;
 
 namespace {
 
-// An array of `count` integers that the library writes.
+// An array of `count` 32-bit or 64-bit integers that the library writes.
 class Integers {
 public:
-    Integers(testing::Device& device, int64_t count, bool wide) : wide_(wide), buffer_(device, static_cast<size_t>(count) * (wide ? 8 : 4)) {}
+    Integers(testing::Device& device, int64_t count, bool is_int64) : is_int64_(is_int64), buffer_(device, static_cast<size_t>(count) * (is_int64 ? 8 : 4)) {}
     void* data() const { return buffer_.data(); }
     uint64_t bytes() const { return buffer_.bytes(); }
     std::vector<int64_t> read() const {
         std::vector<int64_t> out;
         oracle::Bytes bytes = buffer_.read();
-        for (size_t i = 0; i < bytes.size(); i += wide_ ? 8 : 4) {
+        for (size_t i = 0; i < bytes.size(); i += is_int64_ ? 8 : 4) {
             int32_t narrow = 0;
             int64_t number = 0;
-            std::memcpy(wide_ ? static_cast<void*>(&number) : &narrow, &bytes[i], wide_ ? 8 : 4);
-            out.push_back(wide_ ? number : narrow);
+            std::memcpy(is_int64_ ? static_cast<void*>(&number) : &narrow, &bytes[i], is_int64_ ? 8 : 4);
+            out.push_back(is_int64_ ? number : narrow);
         }
         return out;
     }
 
 private:
-    bool wide_;
+    bool is_int64_;
     Buffer buffer_;
 };
 
@@ -43,21 +43,21 @@ MXQ_EACH_DEVICE("groups: pad and unpad of plain tensors") {
                     cases::Random random(static_cast<uint64_t>(ran) + 1);
                     int64_t rows = random.below(300), row_bytes = cols * oracle::plain_bytes(format);
                     oracle::Ends logical = testing::draw_ends(random, rows, count);
-                    bool wide = random.below(2);
+                    bool is_int64 = random.below(2);
                     int64_t gap = random.below(2) * 3;
                     auto offset = static_cast<size_t>(random.below(2) * oracle::plain_bytes(format));
                     auto x = cases::plain_values(format, cases::Values::bits, static_cast<size_t>(rows * cols), static_cast<uint64_t>(ran));
                     auto padded = oracle::pad_rows(x, row_bytes, rows, logical, alignment);
                     auto unpadded = oracle::unpad_rows(padded.bytes, row_bytes, rows, logical, alignment);
 
-                    testing::DeviceEnds ends(device, logical, wide);
+                    testing::DeviceEnds ends(device, logical, is_int64);
                     auto plain = testing::make_tensor(format, {std::nullopt, rows, cols}), aligned = testing::make_tensor(format, {std::nullopt, rows, cols});
                     ends.set(plain, {});
                     ends.set(aligned, {{}, alignment});
                     ok(mxq_tensor_set_row_stride(plain, cols + gap));
                     Buffer from(device, testing::spread_rows(x, rows, row_bytes, gap * oracle::plain_bytes(format)), offset);
                     Buffer to(device, padded.bytes.size(), offset);
-                    Integers starts(device, count, wide), padded_ends(device, count, wide);
+                    Integers starts(device, count, is_int64), padded_ends(device, count, is_int64);
                     ok(mxq_tensor_set_data(plain, from.data(), from.bytes()));
                     ok(mxq_tensor_set_data(aligned, to.data(), to.bytes()));
                     ok(mxq_tensor_set_padded_groups(aligned, MXQ_PART_ROWWISE, starts.data(), starts.bytes(), padded_ends.data(), padded_ends.bytes()));
@@ -140,12 +140,12 @@ MXQ_EACH_DEVICE("swizzle formats: there and back, grouped and not") {
                     oracle::Groups groups;
                     if (grouped) groups = testing::draw_groups(random, spec, rows, count);
                     testing::Dims dims{grouped ? std::nullopt : random.below(2) ? std::optional<int64_t>(3) : std::nullopt, rows, cols};
-                    auto x = cases::values(cases::Values::wide, dims.shape().count(), static_cast<uint64_t>(ran));
+                    auto x = cases::values(cases::Values::is_int64, dims.shape().count(), static_cast<uint64_t>(ran));
                     auto compact = testing::make_tensor(spec, dims, false), swizzled = testing::make_tensor(spec, dims, true);
                     testing::DeviceEnds ends(device, groups.ends);
                     if (grouped) ends.set(compact, groups), ends.set(swizzled, groups);
                     std::vector<int32_t> declared;
-                    std::vector<oracle::GroupedPart> stored[2];  // compact, swizzled
+                    std::vector<oracle::GroupedPart> stored[2];  // with compact scales, with swizzled scales
                     for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
                         if (!(parts & part)) continue;
                         declared.push_back(part);
@@ -200,13 +200,13 @@ MXQ_EACH_DEVICE("amax: of the tensor, of each expert or group, of transformed pa
                     if (grouped) ends.set(out, groups);
                     Buffer data(device, dense);
                     ok(mxq_tensor_set_data(in, data.data(), data.bytes()));
-                    std::vector<std::unique_ptr<Buffer>> places;
+                    std::vector<std::unique_ptr<Buffer>> amaxes;
                     std::vector<oracle::Bytes> expected;
                     for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
                         auto amax = grouped ? oracle::group_amax(spec, x, rows, cols, groups, part) : oracle::amax(spec, x, dims.shape(), part);
                         expected.push_back(testing::bytes_of(amax));
-                        places.push_back(std::make_unique<Buffer>(device, expected.back().size()));
-                        ok(mxq_tensor_set_amax(out, part, reinterpret_cast<float*>(places.back()->data()), places.back()->bytes()));
+                        amaxes.push_back(std::make_unique<Buffer>(device, expected.back().size()));
+                        ok(mxq_tensor_set_amax(out, part, reinterpret_cast<float*>(amaxes.back()->data()), amaxes.back()->bytes()));
                     }
                     testing::QuantizeOptions options;
                     ok(mxq_quantize_options_create(options.out()));
@@ -214,7 +214,7 @@ MXQ_EACH_DEVICE("amax: of the tensor, of each expert or group, of transformed pa
                     testing::run(device, mxq_amax, mxq_amax_query, options, in, out);
                     ++ran;
                     for (size_t i = 0; i < 2; ++i)
-                        if (auto text = testing::difference(places[i]->read(), expected[i]); !text.empty())
+                        if (auto text = testing::difference(amaxes[i]->read(), expected[i]); !text.empty())
                             FAIL(testing::describe(spec) << ", " << mxq_format_name(input) << " " << rows << "x" << cols << ", " << count << " groups, part " << i
                                                          << ": " << text);
                 }

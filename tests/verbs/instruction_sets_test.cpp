@@ -26,12 +26,12 @@ struct Operand {
         auto in = testing::make_tensor(MXQ_FORMAT_BF16, dims);
         ok(mxq_tensor_set_data(in, data.data(), data.size()));
         quantized = testing::make_quantized({}, dims, true);
-        for (int part : {0, 1}) {
-            const int32_t which = part ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE;
+        for (int i : {0, 1}) {
+            const int32_t part = i ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE;
             uint64_t code_bytes, scale_bytes;
-            ok(mxq_tensor_required_bytes(quantized, which, &code_bytes, &scale_bytes));
-            codes[part].resize(code_bytes), scales[part].resize(scale_bytes);
-            ok(mxq_tensor_set_part(quantized, which, codes[part].data(), code_bytes, scales[part].data(), scale_bytes));
+            ok(mxq_tensor_required_bytes(quantized, part, &code_bytes, &scale_bytes));
+            codes[i].resize(code_bytes), scales[i].resize(scale_bytes);
+            ok(mxq_tensor_set_part(quantized, part, codes[i].data(), code_bytes, scales[i].data(), scale_bytes));
         }
         ok(mxq_quantize(context, nullptr, in, quantized, nullptr, 0, nullptr));
         restored.resize(values.size() * 2);
@@ -46,7 +46,7 @@ struct Operand {
     Bytes data, codes[2], scales[2], restored;
 };
 
-// Everything that the verbs make of one shape, in a row.
+// Runs the verbs on one shape and returns all the bytes that they write, one result after another.
 Bytes all_bytes(mxq_context* context, int64_t m, int64_t n, int64_t k) {
     Operand a(context, m, k, 1), b(context, n, k, 2);
     Bytes d(m * n * 4), all;

@@ -1,4 +1,4 @@
-// Past 2^31 elements and 2^32 bytes: 70000 x 32768 on a CUDA device, where an index of 32 bits would wrap.
+// Tests tensors of more than 2^31 elements and 2^32 bytes, 70000 x 32768 on a CUDA device, where 32-bit indices would wrap.
 #include "product.h"
 
 #ifndef MXQ_TESTS_CUDA
@@ -10,7 +10,7 @@ using testing::ok;
 
 namespace {
 
-constexpr int64_t rows = 70000, cols = 32768, period = 67;  // rows repeat after `period`, which no tile's height divides
+constexpr int64_t rows = 70000, cols = 32768, period = 67;  // rows repeat after `period`, which is no multiple of a tile
 constexpr int64_t some_rows[] = {0, 1, 65535, 65536, rows - 2, rows - 1};    // row 65536 starts at 2^31
 constexpr int64_t some_columns[] = {0, 1, 30678, 30679, cols - 2, cols - 1};  // transposed, 2^31 lies in column 30678
 
@@ -18,7 +18,7 @@ void cuda_ok(cudaError_t error) {
     if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
 }
 
-// Too large for an image on the host: no canaries.
+// Device memory without canaries, since an image of it on the host would be too large.
 struct Memory {
     explicit Memory(uint64_t bytes) : bytes(bytes) {
         void* block = nullptr;
@@ -54,7 +54,7 @@ private:
     }
 };
 
-// A line of the input: a row, or a column from its first row to its last.
+// The input, kept as one period of rows. row() and column() return a whole line of it.
 struct Input {
     Input() : bytes(cases::plain_values(MXQ_FORMAT_BF16, cases::Values::normal, period * cols, 1)), values(oracle::load(MXQ_FORMAT_BF16, bytes.data(), period * cols)) {}
     oracle::Floats row(int64_t i) const {
@@ -66,7 +66,8 @@ struct Input {
         for (int64_t i = 0; i < rows; ++i) out.push_back(values[static_cast<size_t>(i % period * cols + j)]);
         return out;
     }
-    void fill(const Memory& x) const {  // what is there, once more behind it, until it is full
+    // Fills device memory with the period, over and over: each copy doubles what is there.
+    void fill(const Memory& x) const {
         cuda_ok(cudaMemcpy(x.data, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
         for (uint64_t have = bytes.size(), more; have < x.bytes; have += more) {
             more = std::min(have, x.bytes - have);
@@ -77,7 +78,7 @@ struct Input {
     oracle::Floats values;
 };
 
-// The lines that are looked at, each quantized by itself, and what comes back of it.
+// A line that is checked: its number, its part when it is quantized alone, and the values that this part decodes to.
 struct Line {
     int64_t number;
     oracle::Part part;
@@ -130,7 +131,7 @@ TEST_CASE("large: more than 2^31 elements", "[cuda]") {
         ok(mxq_quantize(device.context, nullptr, x, q, nullptr, 0, nullptr));
         check_lines(row, row_lines, cols, swizzled);
         check_lines(column, column_lines, rows, swizzled);
-        if (!swizzled) {  // rowwise alone is another kernel
+        if (!swizzled) {  // another kernel writes the rowwise part alone
             cuda_ok(cudaMemset(row.codes.data, testing::poison, row.codes.bytes));
             ok(mxq_tensor_clear_part(q, MXQ_PART_COLUMNWISE));
             ok(mxq_quantize(device.context, nullptr, x, q, nullptr, 0, nullptr));

@@ -1,4 +1,4 @@
-// What the tests of gemm and grouped_gemm share: operands, D with its gaps, and a run checked against the bound.
+// Shared by the tests of gemm and grouped_gemm: operands, a D with gaps between its rows, and a call with its workspace.
 #ifndef MXQ_TESTS_PRODUCT_H
 #define MXQ_TESTS_PRODUCT_H
 
@@ -16,17 +16,17 @@ inline constexpr Transposes all_transposes[] = {{MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_
                                                 {MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N},
                                                 {MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_T}};
 
-// How the values of an operand are spread.
+// The distribution of an operand's values.
 enum class Spread {
     normal,     // quantized normal values
     raw,        // any finite code, scales over 60 powers of two
-    nan,        // as raw, with some NaN codes and some scales of 255
-    huge,       // scales up to 254, magnitudes below 1
-    tiny,       // scales from 0 up: subnormal values
+    nan,        // like raw, with some NaN codes and some scales of 255
+    huge,       // scales up to 254, codes of magnitudes below 1
+    tiny,       // scales from 0 on, so that values are subnormal
     count
 };
 
-// An operand of a product as a matrix of (rows, k) codes with its scales compact; `values` are what it decodes to.
+// An operand of a product: (rows, k) codes with compact scales, and the values that they decode to.
 struct Operand {
     oracle::Part compact;
     oracle::Floats values;
@@ -55,7 +55,7 @@ inline Operand make_operand(const oracle::Spec& spec, int64_t rows, int64_t k, S
     return out;
 }
 
-// D on a device with gaps between its rows, all poison at first or with given values in place.
+// D on a device with gaps between its rows. Everything is poison at first, except values that are given.
 class Output {
 public:
     Output(Device& device, int32_t format, Dims dims, int64_t gap, const oracle::Floats* previous = nullptr, size_t offset = 0)
@@ -69,7 +69,7 @@ public:
         ok(mxq_tensor_set_data(tensor, buffer_->data(), buffer_->bytes()));
     }
 
-    // D's values, dense. Throws where a gap was written, or a row that `written` (all rows if NULL) does not have.
+    // Returns D's values without gaps. Throws if a gap was written, or a row that is false in `written`; NULL: all are true.
     oracle::Floats values(const std::vector<bool>* written = nullptr) const {
         Bytes now = buffer_->read(), dense;
         auto shape = dims_.shape();
@@ -109,7 +109,7 @@ private:
 using ProductVerb = decltype(&mxq_gemm);
 using ProductQuery = decltype(&mxq_gemm_query);
 
-// Queries, gives the workspace that the plan asks for, and runs. Returns the implementation's name and its class of bound.
+// Queries a product, and runs it with the workspace that the plan asks for. Returns the implementation's name and its class of bound.
 inline oracle::Promise run_product(Device& device, ProductVerb verb, ProductQuery query, mxq_gemm_options* options, mxq_tensor* a,
                                mxq_tensor* b, mxq_tensor* d) {
     Plan plan;
@@ -120,7 +120,7 @@ inline oracle::Promise run_product(Device& device, ProductVerb verb, ProductQuer
     return {mxq_plan_implementation(plan), mxq_plan_bound(plan)};
 }
 
-// The implementations of products that a device must have, by name.
+// Returns the names of the product implementations that every device of this kind has.
 inline std::vector<std::string> product_implementations(const Device& device) {
     return {device.is_cpu() ? "cpu" : "mma_bf16"};
 }

@@ -1,4 +1,4 @@
-// What holds for every format without an oracle.
+// Properties of the verbs that hold for every format and need no oracle.
 #include "../formats.h"
 
 #include <array>
@@ -19,7 +19,7 @@ oracle::Bytes bf16_bytes(const oracle::Floats& x) {
     return bytes;
 }
 
-// What a quantize wrote: one part.
+// One part that quantize wrote.
 struct Written {
     oracle::Bytes codes, scales;
     bool operator==(const Written&) const = default;
@@ -63,16 +63,16 @@ MXQ_EACH_DEVICE("properties: columnwise is rowwise of the transpose, for every f
                     spec.hadamard = variant == 1 ? MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE : 0;
                     spec.four_over_six = variant >= 2 ? variant - 1 : 0;
                     auto x = normal(static_cast<size_t>(rows * cols), static_cast<uint64_t>(ran));
-                    auto turned = oracle::transposed(x.data(), rows, cols);
+                    auto transpose = oracle::transposed(x.data(), rows, cols);
                     INFO(testing::describe(spec) << " swizzled " << swizzled << ", " << rows << "x" << cols);
                     CHECK(quantize(device, spec, x, {std::nullopt, rows, cols}, MXQ_PART_COLUMNWISE, swizzled) ==
-                          quantize(device, spec, turned, {std::nullopt, cols, rows}, MXQ_PART_ROWWISE, swizzled));
+                          quantize(device, spec, transpose, {std::nullopt, cols, rows}, MXQ_PART_ROWWISE, swizzled));
                     ++ran;
                 }
     CHECK(ran == 2 * (30 + 26 + 2 * 2) + 2 * (2 + 1));
 }
 
-// Numbers of 8 significant bits come out halfway between two codes often, and for each global maximum elsewhere.
+// Values of 8 significant bits often lie halfway between two codes. Each amax puts others of them there, so that many are tried.
 MXQ_EACH_DEVICE("properties: four bits of BF16 numbers are those of the same numbers in F32, whatever the global maximum") {
     int ran = 0;
     const int64_t rows = 144, cols = 208;
@@ -98,8 +98,9 @@ MXQ_EACH_DEVICE("properties: four bits of BF16 numbers are those of the same num
     CHECK(ran == 2 * (128 * 2 + 4 * 4));
 }
 
-// The same of hundreds of thousands of blocks for each option: a choice between two scales is close in one of a thousand.
-MXQ_EACH_DEVICE("properties: so they are under stochastic rounding and four over six") {
+// Hundreds of thousands of blocks are tried for each option, since four-over-six chooses between two scales by errors that
+// are close in only one block of a thousand.
+MXQ_EACH_DEVICE("properties: four bits of BF16 numbers are those of F32 under stochastic rounding and four over six") {
     int ran = 0;
     const int64_t rows = 272, cols = 400;
     std::mt19937 random(37);
@@ -118,7 +119,7 @@ MXQ_EACH_DEVICE("properties: so they are under stochastic rounding and four over
                 oracle::Floats x(static_cast<size_t>(rows * cols));
                 const float unit = std::ldexp(1.0f + float(random() % 1000) / 1000, int(random() % 40) - 20);
                 for (float& value : x) value = oracle::from_bf16(oracle::to_bf16(unit * heavy(random)));
-                if (g % 4 == 3)  // what no estimate serves
+                if (g % 4 == 3)  // NaNs and values far below the others, for which no estimate of the error is good enough
                     for (int i = 0; i < 50; ++i) x[random() % x.size()] = i % 2 ? NAN : 0x1p-100f * unit;
                 spec.amax = {0};
                 for (float value : x) spec.amax[0] = std::fmax(spec.amax[0], std::abs(value));
@@ -132,7 +133,7 @@ MXQ_EACH_DEVICE("properties: so they are under stochastic rounding and four over
     CHECK(ran == 2 * (24 * (2 + 2) + 3 * 4));
 }
 
-// With everything above blocks given, rows know nothing of each other.
+// Rows are quantized independently of each other if the amax that they share is given.
 MXQ_EACH_DEVICE("properties: quantize of a concatenation is the concatenation") {
     int ran = 0;
     const int64_t rows = 128, cols = 300;
@@ -178,7 +179,7 @@ MXQ_EACH_DEVICE("properties: a power of two moves only what scales, for every fo
                         std::memcpy(&before.scales[i], &scale, 4);
                     }
                 }
-                CHECK(before.scales == after.scales);  // NVFP4: the amax moved instead
+                CHECK(before.scales == after.scales);  // in NVFP4 the amax takes the power of two
                 ++ran;
             }
     CHECK(ran == 20 * 4 * 6 + 10 * 4);
@@ -203,8 +204,8 @@ MXQ_EACH_DEVICE("properties: stochastic rounding is reproducible from its seed a
     CHECK(ran == 4);
 }
 
-// A block that leads with 6 has scale 1: the others are their own scaled values. With p = 5/16 of the way, the contract says
-// that round-half-down(80) = 80 of 256 bytes round up.
+// The 6 at the head of each block makes its scale 1, so that the other values are their own scaled values. A value at 5/16 of
+// the way between two codes rounds up for round-half-down(80) = 80 of 256 random bytes, by the contract.
 MXQ_EACH_DEVICE("properties: stochastic rounding hits fixed values as often as the contract says") {
     int ran = 0;
     const std::pair<float, float> neighbours[] = {{0, 0.5f}, {0.5f, 1}, {1, 1.5f}, {1.5f, 2}, {2, 3}, {3, 4}, {4, 6}};

@@ -12,9 +12,9 @@ struct Case {
     testing::Dims dims{std::nullopt, 0, 0};
     int64_t row_gap = 0;
     bool rowwise = true, columnwise = false, swizzled = false, record_amax = false;
-    bool grouped = false, wide_ends = false;
+    bool grouped = false, int64_ends = false;
     oracle::Groups groups;
-    int64_t in_alignment = 0;  // grouped: 0 without groups on in
+    int64_t in_alignment = 0;  // of the groups that are set on `in`; 0: none are set
     size_t offset = 0;
 
     std::string describe() const {
@@ -31,12 +31,12 @@ struct Case {
 oracle::GroupedPart expected(const Case& c, const oracle::Spec& spec, const oracle::Floats& x, int32_t part) {
     if (c.grouped) return oracle::quantize_groups(spec, x, c.dims.rows, c.dims.cols, c.groups, part, c.swizzled);
     oracle::GroupedPart out = testing::all_written(oracle::quantize(spec, x, c.dims.shape(), part, c.swizzled));
-    const bool no_elements = x.empty();  // scales of no codes are not written, but for the one of a tensor
+    const bool no_elements = x.empty();  // then no scales are written, except that of a whole tensor
     if (no_elements && spec.scaling != MXQ_SCALING_TENSOR) out.scales_written.assign(out.scales_written.size(), 0);
     return out;
 }
 
-// "" if the device's bytes are the oracle's.
+// Returns "" if the device writes the oracle's bytes, else a text that says what differs.
 std::string compare(testing::Device& device, const Case& c, const oracle::Bytes& dense) {
     oracle::Shape shape = c.dims.shape();
     int64_t element = oracle::plain_bytes(c.input), row_bytes = shape.cols * element, rows = shape.experts * shape.rows;
@@ -45,7 +45,7 @@ std::string compare(testing::Device& device, const Case& c, const oracle::Bytes&
     oracle::Bytes stored = dense;
     std::unique_ptr<testing::DeviceEnds> ends;
     if (c.grouped) {
-        ends = std::make_unique<testing::DeviceEnds>(device, c.groups.ends, c.wide_ends);
+        ends = std::make_unique<testing::DeviceEnds>(device, c.groups.ends, c.int64_ends);
         ends->set(out, c.groups);
         if (c.in_alignment) {
             ends->set(in, {{}, c.in_alignment});
@@ -86,7 +86,7 @@ void draw_layout(Case& c, cases::Random& random) {
     c.record_amax = random.below(2);
 }
 
-// An amax or a scale from elsewhere: of other tensors, of none, or of nonsense.
+// Draws amaxes or scales as a caller may pass them: mostly ordinary, else 0, Inf or of an extreme size.
 oracle::Floats draw_numbers(cases::Random& random, int64_t count) {
     oracle::Floats out;
     const float odd[] = {0.0f, 1.0f, 0x1p-149f, 3.0e38f, INFINITY, 0x1p-100f, 448.0f, 0x1p100f};
@@ -110,7 +110,7 @@ MXQ_EACH_DEVICE("quantize formats: the oracle's bytes for awkward shapes and all
                 cases::Random random(static_cast<uint64_t>(ran) + 1);
                 Case c;
                 c.spec = spec;
-                int64_t experts = rows * cols < 20000 ? random.below(3) : 0;  // none, 1, 3
+                int64_t experts = rows * cols < 20000 ? random.below(3) : 0;  // stands for a 2-D tensor, 1 or 3 experts
                 c.dims = {experts ? std::optional(2 * experts - 1) : std::nullopt, rows, cols};
                 draw_layout(c, random);
                 testing::draw_options(c.spec, random, cols, rows);
@@ -122,7 +122,7 @@ MXQ_EACH_DEVICE("quantize formats: the oracle's bytes for awkward shapes and all
     CHECK(ran == 30 * 100);
 }
 
-// Multiples of 16, which the awkward sizes hardly have: wide accesses, Hadamard transforms of both parts.
+// Sizes that are multiples of 16, as vector loads and Hadamard transforms of both parts need. Few awkward sizes are.
 MXQ_EACH_DEVICE("quantize formats: the oracle's bytes for even shapes and all options") {
     const int64_t sizes[] = {16, 48, 64, 160, 384};
     int64_t ran = 0;
@@ -157,7 +157,7 @@ MXQ_EACH_DEVICE("quantize formats: groups are padded as the contract says, and n
                 c.grouped = true;
                 c.dims = {std::nullopt, 1 + random.below(300), cols};
                 c.groups = testing::draw_groups(random, spec, c.dims.rows, count);
-                c.wide_ends = random.below(2);
+                c.int64_ends = random.below(2);
                 const int64_t in_alignments[] = {0, 0, 1, 16, 128};
                 c.in_alignment = in_alignments[random.below(5)];
                 draw_layout(c, random);
@@ -170,7 +170,7 @@ MXQ_EACH_DEVICE("quantize formats: groups are padded as the contract says, and n
     CHECK(ran == 30 * 6 * 7);
 }
 
-// More groups than threads, most of them empty, and groups of one row each.
+// Covers more groups than a thread block has threads, most of them empty, and groups of one row each.
 MXQ_EACH_DEVICE("quantize formats: thousands of groups") {
     int ran = 0;
     for (int64_t count : {300, 4096})

@@ -1,6 +1,5 @@
 // mxq_quantize gives the oracle's bytes on every device.
-#include "../api.h"
-#include "../cases.h"
+#include "../formats.h"
 
 #include <array>
 
@@ -17,9 +16,9 @@ struct Case {
     int32_t input = MXQ_FORMAT_F32;
     oracle::Spec spec;
     testing::Dims dims{std::nullopt, 0, 0};
-    int64_t row_gap = 0;  // elements between rows
+    int64_t row_gap = 0;  // elements between one row and the next
     bool rowwise = true, columnwise = false, swizzled = false;
-    size_t offset = 0;  // of every buffer, in elements: no more alignment than is owed
+    size_t offset = 0;  // of every buffer, in elements, so that it is aligned to one element only
 
     std::string describe() const {
         char text[200];
@@ -32,24 +31,13 @@ struct Case {
     }
 };
 
-// Rows `cols` long, moved apart by `gap` elements of 0xFF bytes (a NaN in every format: a read of one shows). The last
-// row has none: the extent of a strided tensor ends with its last element.
-oracle::Bytes spread_rows(const oracle::Bytes& dense, int64_t rows, int64_t row_bytes, int64_t gap_bytes) {
-    oracle::Bytes out;
-    for (int64_t i = 0; i < rows; ++i) {
-        out.insert(out.end(), dense.begin() + i * row_bytes, dense.begin() + (i + 1) * row_bytes);
-        if (i + 1 < rows) out.insert(out.end(), static_cast<size_t>(gap_bytes), 0xFF);
-    }
-    return out;
-}
-
-// "" if the device's bytes are the oracle's.
+// Returns "" if the device writes the oracle's bytes, else a text that says what differs.
 std::string compare(testing::Device& device, const Case& c, const oracle::Bytes& dense) {
     oracle::Shape shape = c.dims.shape();
     int64_t element = oracle::plain_bytes(c.input);
     auto in = testing::make_tensor(c.input, c.dims);
     auto out = testing::make_quantized(c.spec, c.dims, c.swizzled);
-    Buffer data(device, spread_rows(dense, shape.experts * shape.rows, shape.cols * element, c.row_gap * element),
+    Buffer data(device, testing::spread_rows(dense, shape.experts * shape.rows, shape.cols * element, c.row_gap * element),
                 c.offset * static_cast<size_t>(element));
     ok(mxq_tensor_set_row_stride(in, shape.cols + c.row_gap));
     ok(mxq_tensor_set_data(in, data.data(), data.bytes()));
@@ -63,9 +51,9 @@ std::string compare(testing::Device& device, const Case& c, const oracle::Bytes&
     oracle::Floats x = oracle::load(c.input, dense.data(), shape.count());
     for (auto& [part, buffers] : parts) {
         oracle::Part expected = oracle::quantize(c.spec, x, shape, part, c.swizzled);
-        std::string which = part == MXQ_PART_ROWWISE ? "rowwise " : "columnwise ";
-        if (auto text = testing::difference(buffers.scales->read(), expected.scales); !text.empty()) return which + "scales: " + text;
-        if (auto text = testing::difference(buffers.codes->read(), expected.codes); !text.empty()) return which + "codes: " + text;
+        std::string name = part == MXQ_PART_ROWWISE ? "rowwise " : "columnwise ";
+        if (auto text = testing::difference(buffers.scales->read(), expected.scales); !text.empty()) return name + "scales: " + text;
+        if (auto text = testing::difference(buffers.codes->read(), expected.codes); !text.empty()) return name + "codes: " + text;
     }
     return "";
 }
@@ -83,7 +71,7 @@ Case combination(int64_t number, int64_t rows, int64_t cols) {
     c.spec.rounding = digits.pick(cases::roundings);
     c.spec.format = digits.pick(cases::formats);
     c.spec.nonfinite = digits.pick(cases::policies);
-    int64_t experts = digits.next(3);  // none, 1, 3
+    int64_t experts = digits.next(3);  // stands for a 2-D tensor, 1 or 3 experts
     c.dims = {experts ? std::optional(2 * experts - 1) : std::nullopt, rows, cols};
     c.row_gap = digits.flag() ? 3 : 0;
     c.offset = static_cast<size_t>(digits.next(2));
@@ -92,8 +80,8 @@ Case combination(int64_t number, int64_t rows, int64_t cols) {
 
 }  // namespace
 
-// Every pair of awkward sizes; the choices in turn, by a step that has no factor in common with their number, so that each
-// meets each. Larger shapes take longer steps.
+// Covers every pair of awkward sizes. Each walks through the combinations of choices in steps that are coprime to their
+// number, so that every choice meets every other. Larger shapes take longer steps.
 MXQ_EACH_DEVICE("quantize: the oracle's bytes for awkward shapes and all choices") {
     int64_t ran = 0, offset = 0;
     for (int64_t rows : cases::awkward_sizes)
@@ -110,7 +98,7 @@ MXQ_EACH_DEVICE("quantize: the oracle's bytes for awkward shapes and all choices
     CHECK(ran == 19680);
 }
 
-// Wide and tall enough for every loop of an implementation to turn more than once, and a size past 2^16 in each direction.
+// These sizes are long enough for every loop of an implementation to repeat, and exceed 2^16 once in each direction.
 MXQ_EACH_DEVICE("quantize: the oracle's bytes for long rows and columns") {
     const std::pair<int64_t, int64_t> sizes[] = {{3, 4133}, {4133, 3}, {1, 70001}, {70001, 1}, {300, 1030}, {515, 643}};
     int ran = 0;
@@ -129,8 +117,8 @@ MXQ_EACH_DEVICE("quantize: the oracle's bytes for long rows and columns") {
     CHECK(ran == 24);
 }
 
-// One matrix row per (special, lane): the special alone in that lane of a block of ordinary values, and of a block that is
-// small beside it; then a block of nothing but the special.
+// Every special value gets 65 rows of one block each: one of nothing but the special, and two for each lane, with the special
+// in that lane among ordinary values and among small ones.
 MXQ_EACH_DEVICE("quantize: every special value in every lane") {
     int ran = 0;
     for (int32_t input : cases::plain_formats) {
@@ -140,7 +128,7 @@ MXQ_EACH_DEVICE("quantize: every special value in every lane") {
         cases::Random random(7);
         for (uint32_t special : cases::special_bits()) {
             uint32_t bits = special;
-            if (input != MXQ_FORMAT_F32) {  // the top half where that is a BF16 number, else the number converted
+            if (input != MXQ_FORMAT_F32) {  // BF16 takes the upper half of the bits, F16 the converted number
                 uint16_t half = input == MXQ_FORMAT_BF16 ? static_cast<uint16_t>(special >> 16) : oracle::to_f16(oracle::float_of(special));
                 bits = half;
             }
@@ -169,7 +157,7 @@ MXQ_EACH_DEVICE("quantize: every special value in every lane") {
     CHECK(ran == 3 * 2 * 4 * 2);
 }
 
-// The contract's own table, for the oracle and the device: 32 equal elements, E4M3.
+// Checks the table of the contract, which gives scale and codes of 32 equal elements in E4M3.
 MXQ_EACH_DEVICE("quantize: the contract's check cases") {
     struct Check {
         uint32_t x;
@@ -218,14 +206,14 @@ MXQ_EACH_DEVICE("quantize: the contract's check cases") {
     for (auto [d, byte] : rceil_of_d) CHECK(oracle::rceil_byte(oracle::float_of(d)) == byte);
 }
 
-// All 65536 inputs of a 16-bit type, 31 to a block behind a leader: 0 leaves the scale to them, 1 and the largest number set
-// it for all that are smaller. Infinities and NaNs saturate, so that they do not hide the rest of their block.
+// Covers all 65536 inputs of a 16-bit type, 31 per block, behind a first element: a 0 leaves the scale to them; a 1 or the
+// largest number sets it for all that are smaller. Inf and NaN saturate, so that the rest of their block stays finite.
 MXQ_EACH_DEVICE("quantize: every 16-bit input, rowwise and columnwise") {
     const int64_t blocks = (65536 + 30) / 31;
     int ran = 0;
     for (int32_t input : {MXQ_FORMAT_F16, MXQ_FORMAT_BF16})
         for (uint16_t leader : input == MXQ_FORMAT_F16 ? std::array<uint16_t, 3>{0, 0x3C00, 0x7BFF} : std::array<uint16_t, 3>{0, 0x3F80, 0x7F7F}) {
-            std::vector<uint16_t> down, across(static_cast<size_t>(blocks * 32));  // a block in a row, in a column
+            std::vector<uint16_t> down, across(static_cast<size_t>(blocks * 32));  // a block in each row; in each column
             for (int64_t block = 0; block < blocks; ++block)
                 for (int64_t i = 0; i < 32; ++i) {
                     down.push_back(i == 0 ? leader : static_cast<uint16_t>(std::min<int64_t>(block * 31 + i - 1, 65535)));
@@ -248,7 +236,7 @@ MXQ_EACH_DEVICE("quantize: every 16-bit input, rowwise and columnwise") {
 }
 
 #if defined(__SSE2__)
-// A host that flushes subnormals or rounds another way gets the same bytes, and its own settings back.
+// A caller that flushes subnormals or rounds in another way must get the same bytes, and keep its own settings.
 TEST_CASE("quantize: the caller's floating-point environment changes nothing", "[cpu]") {
     Case c;
     c.dims = {std::nullopt, 200, 300};
@@ -266,7 +254,7 @@ TEST_CASE("quantize: the caller's floating-point environment changes nothing", "
 
     const unsigned before = _mm_getcsr();
     int ran = 0;
-    for (unsigned odd : {0x8040u, 0x2000u, 0x4000u, 0x6000u, 0xE040u}) {  // FTZ and DAZ; down; up; to zero; all
+    for (unsigned odd : {0x8040u, 0x2000u, 0x4000u, 0x6000u, 0xE040u}) {  // FTZ and DAZ; round down; up; to zero; all of it
         _mm_setcsr(before | odd);
         mxq_status quantized = mxq_quantize(testing::cpu().context, nullptr, in, out, nullptr, 0, nullptr);
         mxq_status dequantized = mxq_dequantize(testing::cpu().context, nullptr, out, back, nullptr, 0, nullptr);

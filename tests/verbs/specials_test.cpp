@@ -1,8 +1,8 @@
-// NaN, Inf and extremes beside finite neighbours: what they do to the block that holds them stays in that block, wherever in
-// a word of packed elements they stand.
+// NaN, Inf and extreme values change the block that holds them and no other, at every position in a word of packed elements.
 //
-// Specials stand in every third row and every third column alone, and no block of a line holds two. So the lines on both
-// sides of each are finite, and as three is prime to the size of every word, each special meets every position in one.
+// Such specials are placed only in rows and columns whose number is a multiple of three, at most one in each block of a
+// line. So the lines on both sides of a special are finite, and since three is coprime to the number of elements in a word,
+// each special meets every position in one.
 #include "../formats.h"
 
 #include <array>
@@ -13,12 +13,12 @@ using testing::ok;
 namespace {
 
 constexpr int32_t both_parts[] = {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE};
-constexpr int64_t period = 16;  // positions in a row or in a column that are told apart
+constexpr int64_t period = 16;  // positions in a row, or in a column, that count as different
 
-// Whole words and several tiles of 128; lines that end in the middle of a word.
+// `even` has whole words and several tiles of 128; the lines of `odd` end in the middle of a word.
 const testing::Dims even{std::nullopt, 192, 160}, odd{std::nullopt, 67, 131};
 
-// ---- Places ----------------------------------------------------------------------------------------------------------
+// ---- Positions -------------------------------------------------------------------------------------------------------
 
 struct Position {
     int64_t row, col;
@@ -33,8 +33,8 @@ std::vector<int64_t> multiples_of_three(int64_t first, int64_t end, cases::Rando
     return out;
 }
 
-// Returns places for specials: at most one in each block of a row or a column. Every other square tile has one, the rest
-// none.
+// Returns positions for specials: at most one in each block of a row or a column. With square tiles, every other tile gets
+// one special and the rest none.
 std::vector<Position> positions(testing::Dims dims, const oracle::Spec& spec, cases::Random& random) {
     const int64_t block = std::min<int64_t>(oracle::tile_of(spec.scaling).width, 128);
     std::vector<Position> out;
@@ -49,7 +49,7 @@ std::vector<Position> positions(testing::Dims dims, const oracle::Spec& spec, ca
     return out;
 }
 
-// Deals specials out so that each comes to stand at each position, and says whether it has.
+// Chooses specials so that each of them meets each position, and counts the pairs that have not met.
 class Dealer {
 public:
     explicit Dealer(std::vector<uint32_t> specials)
@@ -73,7 +73,7 @@ public:
 
 private:
     using Counts = std::array<int64_t, period>;
-    // Tells how often a special has met the two positions: whether at all counts first.
+    // Returns how many of the two positions the special has met, then how often it has met them, for use as a sort key.
     std::pair<int, int64_t> seen(size_t i, Position at) const {
         const int64_t row = in_rows_[i][static_cast<size_t>(at.row % period)],
                       col = in_cols_[i][static_cast<size_t>(at.col % period)];
@@ -85,8 +85,7 @@ private:
 
 // ---- Values ----------------------------------------------------------------------------------------------------------
 
-// Returns the bits of zero, the least and the largest value of a plain format and, unless all are to be finite, Inf and
-// NaNs.
+// Returns the bits of zero, of the least and of the largest value of a plain format, and unless `finite` of Inf and NaNs.
 std::vector<uint32_t> special_values(int32_t format, bool finite) {
     const uint32_t sign = format == MXQ_FORMAT_F32 ? 0x80000000u : 0x8000u;
     const uint32_t infinity = format == MXQ_FORMAT_F32 ? 0x7F800000u : format == MXQ_FORMAT_F16 ? 0x7C00u : 0x7F80u;
@@ -98,8 +97,8 @@ std::vector<uint32_t> special_values(int32_t format, bool finite) {
     return out;
 }
 
-// Returns values of very different size: each row, each column and each 32 x 32 tile has a power of two of its own. `tiles`
-// is the largest exponent of a tile.
+// Returns values of very different size: each row, each column and each 32 x 32 tile has its own power of two. `tiles` is
+// the largest exponent of a tile.
 oracle::Bytes finite_values(int32_t format, testing::Dims dims, int64_t tiles, cases::Random& random) {
     const auto exponents = [&](int64_t count, int64_t largest) {
         std::vector<int> out;
@@ -117,11 +116,12 @@ oracle::Bytes finite_values(int32_t format, testing::Dims dims, int64_t tiles, c
     return oracle::store(format, out);
 }
 
-// Puts specials among the values: any above row 128, finite ones alone below, as kernels have faster ways for finite blocks.
-void plant(oracle::Bytes& data, int32_t format, testing::Dims dims, const std::vector<Position>& places, Dealer& any,
+// Stores specials among the values: any of them in the first 128 rows, only finite ones after, since kernels have a faster
+// path for finite blocks.
+void plant(oracle::Bytes& data, int32_t format, testing::Dims dims, const std::vector<Position>& positions, Dealer& any,
            Dealer& finite) {
     const auto element = static_cast<size_t>(oracle::plain_bytes(format));
-    for (Position at : places) {
+    for (Position at : positions) {
         const uint32_t bits = (at.row < 128 ? any : finite).next(at);
         std::memcpy(&data[static_cast<size_t>(at.row * dims.cols + at.col) * element], &bits, element);
     }
@@ -129,7 +129,8 @@ void plant(oracle::Bytes& data, int32_t format, testing::Dims dims, const std::v
 
 // ---- Quantize --------------------------------------------------------------------------------------------------------
 
-// Says what differs from the oracle in each part, asked for alone and with the other; adds the compared codes to a count.
+// Runs a verb for each part alone and for both together. Returns "" or a text that says what differs from the oracle, and
+// adds the number of compared codes to `compared`.
 std::string compare_parts(testing::Device& device, testing::Verb verb, testing::Query query, const oracle::Spec& spec,
                           const mxq_tensor* in, testing::Dims dims, bool swizzled,
                           const std::map<int32_t, oracle::GroupedPart>& expected, int64_t& compared) {
@@ -158,8 +159,8 @@ std::map<int32_t, oracle::GroupedPart> quantized_parts(const oracle::Spec& spec,
     return out;
 }
 
-// Adds the ways in which E2M1 codes are made besides rounding to nearest.
-std::vector<oracle::Spec> with_ways(const std::vector<oracle::Spec>& specs) {
+// Adds to each E2M1 specification its variants with stochastic rounding, Hadamard transforms and four-over-six.
+std::vector<oracle::Spec> with_variants(const std::vector<oracle::Spec>& specs) {
     std::vector<oracle::Spec> out;
     for (const oracle::Spec& spec : specs) {
         out.push_back(spec);
@@ -189,14 +190,14 @@ std::vector<oracle::Spec> with_options(const oracle::Spec& base) {
             for (bool given : {true, false})
                 add([&](oracle::Spec& spec) {
                     spec.nvfp4_t = t;
-                    if (given) spec.amax = {100};  // which no Inf makes meaningless
+                    if (given) spec.amax = {100};  // a computed amax would be Inf
                 });
     if (oracle::is_fp8(base.format))
         for (bool power_of_two : {false, true})
             for (float eps : {0.0f, 0.01f, 0.5f, 40.0f})
                 add([&](oracle::Spec& spec) { spec.power_of_two = power_of_two, spec.eps = eps; });
     if (base.scaling == MXQ_SCALING_TENSOR) add([](oracle::Spec& spec) { spec.quantization_scale = {3}; });
-    return with_ways(out);
+    return with_variants(out);
 }
 
 }  // namespace
@@ -206,11 +207,11 @@ MXQ_EACH_DEVICE("specials: quantize gives their neighbours the oracle's bytes") 
     for (const oracle::Spec& base : testing::all_formats())
         for (int32_t input : cases::plain_formats) {
             Dealer any(special_values(input, false)), finite(special_values(input, true));
-            const bool wide =
+            const bool many_exponents =
                 oracle::is_mx(base.format) && oracle::tile_of(base.scaling).width == 32 && input != MXQ_FORMAT_F16;
             cases::Random of_values(static_cast<uint64_t>(ran) + 1);
-            const auto even_values = finite_values(input, even, wide ? 40 : 0, of_values);
-            const auto odd_values = finite_values(input, odd, wide ? 40 : 0, of_values);
+            const auto even_values = finite_values(input, even, many_exponents ? 40 : 0, of_values);
+            const auto odd_values = finite_values(input, odd, many_exponents ? 40 : 0, of_values);
             for (const oracle::Spec& spec : with_options(base))
                 for (bool is_even : {true, false}) {
                     const testing::Dims& dims = is_even ? even : odd;
@@ -234,7 +235,8 @@ MXQ_EACH_DEVICE("specials: quantize gives their neighbours the oracle's bytes") 
             if (!testing::is_square(base)) missing += any.missing() + finite.missing();
         }
     CHECK(missing == 0);
-    // Options of MX, of MXFP4's ways (Hadamard transforms, of lines alone, have no odd shapes), of NVFP4's and of FP8.
+    // In this order: the options of MX, the variants of MXFP4, those of NVFP4, and the options of FP8. Hadamard transforms
+    // exist only for blocks of one line, and not for odd shapes.
     CHECK(ran == 3 * (16 * 8 * 2 + (2 * 5 + 2 * 4) * 8 + (9 + 8) * 4 + (8 * 8 + 2) * 2));
     CHECK(compared == 3 * 4 * (int64_t{310} * 192 * 160 + 290 * 67 * 131));
 }
@@ -246,7 +248,7 @@ namespace {
 enum class Special { codes, scales, both };
 constexpr Special special_places[] = {Special::codes, Special::scales, Special::both};
 
-// Returns every code that is no number, zero, and the least and the largest code.
+// Returns zero, the least and the largest code, and every code that is Inf or NaN.
 std::vector<uint32_t> special_codes(int32_t format) {
     const oracle::Type& type = oracle::element_type(format);
     std::vector<uint32_t> out;
@@ -269,7 +271,7 @@ uint32_t ordinary_scale(const oracle::Spec& spec, cases::Random& random) {
     return oracle::bits_of(std::ldexp(random.uniform(), static_cast<int>(random.below(20) - 10)));
 }
 
-// Draws a part as it is stored: finite codes under ordinary scales but for the specials.
+// Draws a stored part: finite codes under ordinary scales, with special codes, special scales or both among them.
 oracle::Part draw_part(const oracle::Spec& spec, testing::Dims dims, int32_t part, bool swizzled, Special special,
                        Dealer& dealer, cases::Random& random) {
     const auto [experts, lines, length] = oracle::line_shape(dims.shape(), part);
@@ -285,10 +287,10 @@ oracle::Part draw_part(const oracle::Spec& spec, testing::Dims dims, int32_t par
     const auto specials = special_scales(spec);
     const oracle::Tile tile = oracle::tile_of(spec.scaling);
     const oracle::Grid grid = oracle::grid_of(tile, lines, length);
-    const int64_t first = random.below(3);  // a tensor with a single scale has a special one in a draw of three
+    const int64_t first = random.below(3);  // gives a tensor with a single scale a special one in one draw of three
     for (int64_t r = 0; r < grid.rows; ++r)
         for (int64_t c = 0; c < grid.cols; ++c) {
-            const bool spared = tile.height == 1 && (r / 32 + c) % 2;  // so that blocks across lines are finite, too
+            const bool spared = tile.height == 1 && (r / 32 + c) % 2;  // keeps some blocks across lines finite
             const bool planted = special != Special::codes && !spared && (r + c + first) % 3 == 0;
             const auto pick = static_cast<size_t>(random.below(static_cast<int64_t>(specials.size())));
             matrix.scales.push_back(planted ? specials[pick] : ordinary_scale(spec, random));
@@ -353,10 +355,11 @@ std::vector<oracle::Spec> sources() {
 
 std::vector<oracle::Spec> targets() {
     using testing::spec_of;
-    return with_ways({spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32), spec_of(MXQ_FORMAT_MXFP8_E5M2, MXQ_SCALING_1X32),
-                      spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128), spec_of(MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X32),
-                      spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_128X128),
-                      spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16), spec_of(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_ROW)});
+    return with_variants({spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32), spec_of(MXQ_FORMAT_MXFP8_E5M2, MXQ_SCALING_1X32),
+                          spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128),
+                          spec_of(MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X32), spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32),
+                          spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_128X128), spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16),
+                          spec_of(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_ROW)});
 }
 
 }  // namespace
@@ -389,6 +392,6 @@ MXQ_EACH_DEVICE("specials: requantize gives their neighbours the oracle's bytes"
         if (!testing::is_square(from)) missing += dealer.missing();
     }
     CHECK(missing == 0);
-    CHECK(ran == 12 * 2 * (9 * 2 + 6));  // targets, of which MX has two policies
+    CHECK(ran == 12 * 2 * (9 * 2 + 6));  // 12 sources, 2 parts, 9 MX targets with 2 policies each, 6 other targets
     CHECK(compared == ran * 4 * 192 * 160);
 }
