@@ -3,18 +3,17 @@
 #include <cstdint>
 
 #include "mxq/mxq.h"
+#include "numerics/convert.h"
+#include "numerics/element.h"
 
 namespace mxq {
 
-// What one number is stored as.
-enum class Element : int32_t { F32, F16, Bf16, E4M3, E5M2, E2M3, E3M2, E2M1 };
-
 enum class ScaleType : int32_t { None, E8M0, E4M3, F32 };
 
-// Which codes share a scale: `lines` neighbouring lines x `length` neighbours along the contraction; 0: all of them.
+// Tells which codes share a scale: `lines` neighbouring lines x `length` neighbours along the contraction; 0 means all of them.
 struct Scaling {
     int32_t id;        // MXQ_SCALING_*
-    const char* name;  // as in messages
+    const char* name;  // what messages call it
     int32_t lines, length;
 
     bool is_square() const { return lines > 1; }
@@ -24,10 +23,10 @@ struct Format {
     int32_t id;          // MXQ_FORMAT_*
     const char* name;    // what mxq_format_name gives
     Element element;
-    int32_t bits;        // of one element or code
-    ScaleType scale;
-    int32_t scaling;     // the default one
-    uint32_t scalings;   // bit MXQ_SCALING_* for each that it takes
+    int32_t bits;        // how many an element or a code has
+    ScaleType scale;     // what its scales are stored as
+    int32_t scaling;     // the default MXQ_SCALING_*
+    uint32_t scalings;   // a bit 1 << MXQ_SCALING_* for each scaling that it takes
 
     bool quantized() const { return scale != ScaleType::None; }
     bool is_mx() const { return scale == ScaleType::E8M0; }
@@ -38,10 +37,21 @@ struct Format {
     int64_t scale_bytes() const { return scale == ScaleType::F32 ? 4 : scale == ScaleType::None ? 0 : 1; }
 };
 
-// NULL for an unknown id.
+// Returns the row of a format, or NULL for an unknown id.
 const Format* find_format(int32_t id);
 
-// Of a known id.
+// Returns the row of a known scaling.
 const Scaling& scaling_of(int32_t id);
+
+// Returns body(value), the value being of a plain format's type. Without a call it returns an empty result for other formats.
+template <class Body>
+MXQ_HOST auto with_plain(int32_t format, const Body& body) {
+    switch (format) {
+        case MXQ_FORMAT_F32: return body(float{});
+        case MXQ_FORMAT_F16: return body(F16{});
+        case MXQ_FORMAT_BF16: return body(Bf16{});
+    }
+    return decltype(body(float{}))();
+}
 
 }  // namespace mxq

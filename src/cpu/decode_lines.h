@@ -89,13 +89,10 @@ void decode_sixteens(const uint8_t* codes, int64_t count, const float* factors, 
 using DecodeSixteens = decltype(&decode_sixteens<E2M1, true>);
 
 inline DecodeSixteens decode_sixteens_of(const QuantizedPart& part) {
-    switch (part.element) {
-        case Element::E4M3: return decode_sixteens<E4M3, false>;
-        case Element::E5M2: return decode_sixteens<E5M2, false>;
-        case Element::E2M3: return decode_sixteens<E2M3, false>;
-        case Element::E3M2: return decode_sixteens<E3M2, false>;
-        default: return part.scale_type == ScaleType::E4M3 ? decode_sixteens<E2M1, true> : decode_sixteens<E2M1, false>;
-    }
+    return with_element(part.element, [&]<class E>(E) -> DecodeSixteens {
+        if (part.scale_type == ScaleType::E4M3) return decode_sixteens<E, true>;
+        return decode_sixteens<E, false>;
+    });
 }
 
 // Decodes lines of a part. Matrices are experts; a group is seen as a part of its own (cpu/group_parts.h).

@@ -121,7 +121,7 @@ typedef int16_t SignedWords __attribute__((vector_size(32)));
 template <class E>
 MXQ_HD __m256i halves_of(Words codes) {
     constexpr int shift = 5 - E::exponent_bits;
-    return __m256i(Words(SignedWords(codes) >> shift) & uint16_t(shift ? 0xBFFF : 0xFFFF));
+    return __m256i(Words(SignedWords(codes) >> shift) & uint16_t(0x8000 | 0x7FFF >> shift));
 }
 
 // 32 neighbours, their scales as factors of the even and the odd elements of each half.
@@ -206,23 +206,10 @@ DequantizeSteps steps_of(ScaleType scale) {
     return steps;
 }
 
-template <class T>
-DequantizeSteps steps_of(const QuantizedPart& in) {
-    switch (in.element) {
-        case Element::E4M3: return steps_of<E4M3, T>(in.scale_type);
-        case Element::E5M2: return steps_of<E5M2, T>(in.scale_type);
-        case Element::E2M3: return steps_of<E2M3, T>(in.scale_type);
-        case Element::E3M2: return steps_of<E3M2, T>(in.scale_type);
-        default: return steps_of<E2M1, T>(in.scale_type);
-    }
-}
-
 DequantizeSteps steps_of(const DequantizeProblem& problem) {
-    switch (problem.out.format) {
-        case MXQ_FORMAT_F32: return steps_of<float>(problem.in);
-        case MXQ_FORMAT_F16: return steps_of<F16>(problem.in);
-        default: return steps_of<Bf16>(problem.in);
-    }
+    return with_plain(problem.out.format, [&]<class T>(T) {
+        return with_element(problem.in.element, [&]<class E>(E) { return steps_of<E, T>(problem.in.scale_type); });
+    });
 }
 
 struct Reader {

@@ -61,13 +61,7 @@ Plain plain_factors(ScaleType type) {
 }
 
 Plain plain_factors(const QuantizedPart& part) {
-    switch (part.element) {
-        case Element::E4M3: return plain_factors<E4M3>(part.scale_type);
-        case Element::E5M2: return plain_factors<E5M2>(part.scale_type);
-        case Element::E2M3: return plain_factors<E2M3>(part.scale_type);
-        case Element::E3M2: return plain_factors<E3M2>(part.scale_type);
-        default: return plain_factors<E2M1>(part.scale_type);
-    }
+    return with_element(part.element, [&]<class E>(E) { return plain_factors<E>(part.scale_type); });
 }
 
 // Whether a nonzero value is out of [2^lowest, 2^64).
@@ -211,11 +205,7 @@ void store_row(const float* sums, int64_t count, T* d) {
 }
 
 float bias_at(const Finish& finish, const void* bias, int64_t i) {
-    switch (finish.bias_format) {
-        case MXQ_FORMAT_F16: return to_float(static_cast<const F16*>(bias)[i]);
-        case MXQ_FORMAT_BF16: return to_float(static_cast<const Bf16*>(bias)[i]);
-        default: return static_cast<const float*>(bias)[i];
-    }
+    return with_plain(finish.bias_format, [&]<class T>(T) { return to_float(static_cast<const T*>(bias)[i]); });
 }
 
 template <class T>
@@ -235,11 +225,7 @@ void store_as(const float* sums, int64_t count, const Finish& finish, const void
 }
 
 void store_sums(const float* sums, int64_t count, const Finish& finish, const void* bias, void* d) {
-    switch (finish.d_format) {
-        case MXQ_FORMAT_F32: return store_as(sums, count, finish, bias, static_cast<float*>(d));
-        case MXQ_FORMAT_F16: return store_as(sums, count, finish, bias, static_cast<F16*>(d));
-        case MXQ_FORMAT_BF16: return store_as(sums, count, finish, bias, static_cast<Bf16*>(d));
-    }
+    with_plain(finish.d_format, [&]<class T>(T) { store_as(sums, count, finish, bias, static_cast<T*>(d)); });
 }
 
 }  // namespace

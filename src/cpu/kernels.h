@@ -1,6 +1,7 @@
 // The inner loops of the CPU backend, compiled once per instruction set from kernels.cpp. All give the same bits.
 #pragma once
 #include "core/problem.h"
+#include "numerics/fp8_scale.h"
 
 namespace mxq::cpu {
 
@@ -31,6 +32,16 @@ struct QuantizeSlice {
 MXQ_HD bool transposes(const QuantizeProblem& problem) {
     return problem.has_columnwise || problem.square_tiles || (problem.requantizes && problem.from.columnwise);
 }
+
+namespace {
+
+// Returns what FP8 scales are made by beside the amax.
+inline Fp8Rule fp8_rule_of(const QuantizeProblem& problem) {
+    const float max = with_element(problem.format->element, []<class E>(E) { return E::max; });
+    return {max, problem.epsilon, problem.power_of_two};
+}
+
+}  // namespace
 
 struct Kernels {
     const char* name;  // "scalar", "avx2", "avx512"

@@ -24,8 +24,7 @@ int64_t code_bytes(const QuantizeProblem& problem) {
 
 // Scales of whole lines, in place of the maxima that they were made of.
 void store_whole_scales(const QuantizeProblem& problem, const QuantizedPart& part, int64_t count) {
-    const Fp8Rule rule = {problem.format->element == Element::E4M3 ? E4M3::max : E5M2::max, problem.epsilon,
-                          problem.power_of_two};
+    const Fp8Rule rule = fp8_rule_of(problem);
     const FloatEnvironment environment;
     auto* const scales = reinterpret_cast<float*>(part.scales);
     for (int64_t i = 0; i < count; i++) {

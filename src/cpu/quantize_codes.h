@@ -182,26 +182,16 @@ struct CodeSteps {
 template <class Rounding, int bits>
 CodeSteps code_steps_of(int64_t length) {
     CodeSteps steps{};
+    steps.blocks = with_block_length(length, []<int64_t block>(BlockLength<block>) { return &encode_blocks<Rounding, block>; });
     steps.columns = encode_columns<Rounding>;
-    switch (length) {
-        case 16: steps.blocks = encode_blocks<Rounding, 16>; break;
-        case 128: steps.blocks = encode_blocks<Rounding, 128>; break;
-        default: steps.blocks = encode_blocks<Rounding, 32>;
-    }
     if constexpr (bits != 8) steps.pack = pack_line<bits>;
     return steps;
 }
 
 inline CodeSteps code_steps_of(const QuantizeProblem& problem) {
     const int64_t length = problem.tile.length;
-    switch (problem.format->element) {
-        case Element::E4M3: return code_steps_of<Nearest<E4M3>, 8>(length);
-        case Element::E5M2: return code_steps_of<Nearest<E5M2>, 8>(length);
-        case Element::E2M3: return code_steps_of<Nearest<E2M3>, 6>(length);
-        case Element::E3M2: return code_steps_of<Nearest<E3M2>, 6>(length);
-        default:
-            return problem.seed_offset ? code_steps_of<Stochastic, 4>(length) : code_steps_of<Nearest<E2M1>, 4>(length);
-    }
+    if (problem.seed_offset) return code_steps_of<Stochastic, E2M1::bits>(length);
+    return with_element(problem.format->element, [&]<class E>(E) { return code_steps_of<Nearest<E>, E::bits>(length); });
 }
 
 }  // namespace

@@ -136,10 +136,11 @@ ChoiceSteps choice_steps_of(bool square_tiles) {
 // Empty where there is no choice.
 inline ChoiceSteps choice_steps_of(const QuantizeProblem& problem) {
     switch (problem.four_over_six) {
-        case FourOverSix::None: return {};
+        case FourOverSix::None: break;
         case FourOverSix::Mae: return choice_steps_of<false>(problem.square_tiles);
-        default: return choice_steps_of<true>(problem.square_tiles);
+        case FourOverSix::Mse: return choice_steps_of<true>(problem.square_tiles);
     }
+    return {};
 }
 
 }  // namespace

@@ -183,28 +183,14 @@ struct ShortSteps {
     decltype(&encode_short_columns<E4M3>) columns;
 };
 
-template <class E, Nonfinite policy>
-decltype(ShortSteps::scales) short_scales_of(ScaleRounding rounding) {
-    switch (rounding) {
-        case ScaleRounding::Floor: return make_short_scales<E, ScaleRounding::Floor, policy>;
-        case ScaleRounding::Ceil: return make_short_scales<E, ScaleRounding::Ceil, policy>;
-        case ScaleRounding::Even: return make_short_scales<E, ScaleRounding::Even, policy>;
-        default: return make_short_scales<E, ScaleRounding::Rceil, policy>;
-    }
-}
-
 template <class E>
 ShortSteps short_steps_of(const QuantizeProblem& problem) {
     ShortSteps steps{};
-    switch (problem.in.format) {
-        case MXQ_FORMAT_F32: steps.load = load_words<float>; break;
-        case MXQ_FORMAT_F16: steps.load = load_words<F16>; break;
-        default: steps.load = load_words<Bf16>;
-    }
+    steps.load = with_plain(problem.in.format, []<class T>(T) { return &load_words<T>; });
     steps.maxima = short_block_maxima<kMxBlock>;
-    steps.scales = problem.nonfinite == Nonfinite::Propagate
-                       ? short_scales_of<E, Nonfinite::Propagate>(problem.scale_rounding)
-                       : short_scales_of<E, Nonfinite::Saturate>(problem.scale_rounding);
+    steps.scales = with_mx_rule(problem, []<ScaleRounding rounding, Nonfinite policy>(MxRule<rounding, policy>) {
+        return &make_short_scales<E, rounding, policy>;
+    });
     steps.blocks = encode_short_blocks<E>;
     steps.columns = encode_short_columns<E>;
     return steps;
@@ -221,13 +207,7 @@ inline ShortSteps short_steps_of(const QuantizeProblem& problem) {
                         !problem.hadamard.rowwise && !problem.hadamard.columnwise;
     if (!served) return {};
     if (problem.format->scale == ScaleType::E4M3) return short_nvfp4_steps_of(problem);
-    switch (problem.format->element) {
-        case Element::E4M3: return short_steps_of<E4M3>(problem);
-        case Element::E5M2: return short_steps_of<E5M2>(problem);
-        case Element::E2M3: return short_steps_of<E2M3>(problem);
-        case Element::E3M2: return short_steps_of<E3M2>(problem);
-        default: return short_steps_of<E2M1>(problem);
-    }
+    return with_element(problem.format->element, [&]<class E>(E) { return short_steps_of<E>(problem); });
 }
 
 struct Shortened {

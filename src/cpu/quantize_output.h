@@ -8,8 +8,6 @@
 namespace mxq::cpu {
 namespace {
 
-MXQ_HD float largest_of(Element element) { return element == Element::E4M3 ? E4M3::max : E5M2::max; }
-
 // Scales of a line, and maxima as fp32 bits: bytes, or floats with maxima.
 struct LineScales {
     const uint8_t* bytes;
@@ -28,7 +26,7 @@ struct PartOutput {
 
     PartOutput(const QuantizeProblem& problem, const QuantizedPart& part, const Maxima& maxima, bool present, int64_t matrix)
         : problem(problem), part(part), maxima(maxima), rule{} {
-        rule.fp8 = {largest_of(problem.format->element), problem.epsilon, problem.power_of_two};
+        rule.fp8 = fp8_rule_of(problem);
         if (present && part.scale_type == ScaleType::E4M3)
             rule.nvfp4 = nvfp4_global(part.amax[matrix * part.scope_stride], part.scale_max);
     }

@@ -14,6 +14,39 @@ namespace {
 
 constexpr int64_t kPatchBlocks = kPatch / kNvBlock;  // most blocks of a patch
 
+// The options of MX scales as a type, for which loops are compiled.
+template <ScaleRounding rounding, Nonfinite policy>
+struct MxRule {};
+
+// Returns body(rule), the rule being of the type of the problem's rounding and policy.
+template <class Body>
+auto with_mx_rule(const QuantizeProblem& problem, const Body& body) {
+    const auto with_policy = [&]<Nonfinite policy>(std::integral_constant<Nonfinite, policy>) {
+        switch (problem.scale_rounding) {
+            case ScaleRounding::Floor: return body(MxRule<ScaleRounding::Floor, policy>{});
+            case ScaleRounding::Ceil: return body(MxRule<ScaleRounding::Ceil, policy>{});
+            case ScaleRounding::Even: return body(MxRule<ScaleRounding::Even, policy>{});
+            case ScaleRounding::Rceil: break;
+        }
+        return body(MxRule<ScaleRounding::Rceil, policy>{});
+    };
+    return problem.nonfinite == Nonfinite::Propagate
+               ? with_policy(std::integral_constant<Nonfinite, Nonfinite::Propagate>{})
+               : with_policy(std::integral_constant<Nonfinite, Nonfinite::Saturate>{});
+}
+
+// How many neighbours the steps take as a block, as a type: 16, 32 or 128, and 32 for lines without blocks.
+template <int64_t length>
+struct BlockLength {};
+
+// Returns body(length), the length being of the type that serves blocks of `length`.
+template <class Body>
+auto with_block_length(int64_t length, const Body& body) {
+    if (length == kNvBlock) return body(BlockLength<kNvBlock>{});
+    if (length == kWideBlock) return body(BlockLength<kWideBlock>{});
+    return body(BlockLength<kMxBlock>{});
+}
+
 // What scales are made by beside the maxima.
 struct ScaleRule {
     Nvfp4Global nvfp4;
@@ -142,48 +175,25 @@ struct ScaleSteps {
 };
 
 template <Nonfinite policy>
-void take_maxima(int64_t length, ScaleSteps& steps) {
-    steps.raise_column_maxima = raise_column_maxima<policy>;
-    switch (length) {
-        case 16: steps.block_maxima = block_maxima<policy, 16>; break;
-        case 128: steps.block_maxima = block_maxima<policy, 128>; break;
-        default: steps.block_maxima = block_maxima<policy, 32>;
-    }
-}
-
-template <class E, Nonfinite policy>
-MakeScales mx_scales_of(ScaleRounding rounding) {
-    switch (rounding) {
-        case ScaleRounding::Floor: return make_mx_scales<E, ScaleRounding::Floor, policy>;
-        case ScaleRounding::Ceil: return make_mx_scales<E, ScaleRounding::Ceil, policy>;
-        case ScaleRounding::Even: return make_mx_scales<E, ScaleRounding::Even, policy>;
-        default: return make_mx_scales<E, ScaleRounding::Rceil, policy>;
-    }
-}
-
-template <class E>
-MakeScales mx_scales_of(const QuantizeProblem& problem) {
-    return problem.nonfinite == Nonfinite::Propagate ? mx_scales_of<E, Nonfinite::Propagate>(problem.scale_rounding)
-                                                     : mx_scales_of<E, Nonfinite::Saturate>(problem.scale_rounding);
+ScaleSteps maxima_steps_of(int64_t length) {
+    return {with_block_length(length, []<int64_t block>(BlockLength<block>) { return &block_maxima<policy, block>; }),
+            raise_column_maxima<policy>, nullptr};
 }
 
 inline MakeScales scales_of(const QuantizeProblem& problem) {
     if (problem.format->scale == ScaleType::E4M3) return make_nvfp4_scales;
     if (problem.format->scale == ScaleType::F32) return make_fp8_scales;
-    switch (problem.format->element) {
-        case Element::E4M3: return mx_scales_of<E4M3>(problem);
-        case Element::E5M2: return mx_scales_of<E5M2>(problem);
-        case Element::E2M3: return mx_scales_of<E2M3>(problem);
-        case Element::E3M2: return mx_scales_of<E3M2>(problem);
-        default: return mx_scales_of<E2M1>(problem);
-    }
+    return with_element(problem.format->element, [&]<class E>(E) {
+        return with_mx_rule(problem, []<ScaleRounding rounding, Nonfinite policy>(MxRule<rounding, policy>) -> MakeScales {
+            return make_mx_scales<E, rounding, policy>;
+        });
+    });
 }
 
 inline ScaleSteps scale_steps_of(const QuantizeProblem& problem) {
-    ScaleSteps steps{};
     const bool propagates = problem.format->scale == ScaleType::E8M0 && problem.nonfinite == Nonfinite::Propagate;
-    propagates ? take_maxima<Nonfinite::Propagate>(problem.tile.length, steps)
-               : take_maxima<Nonfinite::Saturate>(problem.tile.length, steps);
+    ScaleSteps steps = propagates ? maxima_steps_of<Nonfinite::Propagate>(problem.tile.length)
+                                  : maxima_steps_of<Nonfinite::Saturate>(problem.tile.length);
     steps.make = scales_of(problem);
     return steps;
 }

@@ -86,11 +86,7 @@ using LoadValues = decltype(&decode_rowwise);
 
 inline LoadValues loader_of(const QuantizeProblem& problem) {
     if (problem.requantizes) return problem.from.columnwise ? decode_columnwise : decode_rowwise;
-    switch (problem.in.format) {
-        case MXQ_FORMAT_F32: return load_values<float>;
-        case MXQ_FORMAT_F16: return load_values<F16>;
-        default: return load_values<Bf16>;
-    }
+    return with_plain(problem.in.format, []<class T>(T) -> LoadValues { return load_values<T>; });
 }
 
 // ---- Hadamard transform ---------------------------------------------------------------------------------------------

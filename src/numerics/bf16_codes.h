@@ -235,7 +235,7 @@ __device__ __forceinline__ uint32_t prepare_six_bit_pair(uint32_t values) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
     uint32_t clamped;  // NaN: max
     asm("min.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(clamped) : "r"(values), "r"(bf16_twice(E::max)));
-    return multiply_bf16_pairs(clamped, bf16_twice(WideType<E>::to_wide));
+    return multiply_bf16_pairs(clamped, bf16_twice(Conversion<E>::to_wide));
 #else
     return values;
 #endif
@@ -245,7 +245,7 @@ __device__ __forceinline__ uint32_t prepare_six_bit_pair(uint32_t values) {
 template <class E>
 __device__ __forceinline__ uint32_t encode_six_bits(float a, float b, float c, float d) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
-    constexpr auto kind = WideType<E>::kind;
+    constexpr auto kind = Conversion<E>::kind;
     const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kind);
     const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, kind);
     const uint32_t codes = low | high << 16;

@@ -8,6 +8,7 @@
 #else
 #define MXQ_HD inline __attribute__((always_inline))
 #endif
+#define MXQ_HOST inline __attribute__((always_inline))
 
 // Whether the toolkit's conversions of codes below a byte and of E8M0 (cuda_fp4.h, cuda_fp6.h, cuda_fp8.h) are instructions: on
 // Blackwell's family-specific targets, such as sm_100f and sm_120f. They are taken where they give the contract's bits for all

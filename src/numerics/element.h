@@ -1,8 +1,10 @@
-// Element types: their constants, and the one rounding from fp32 to a code and back.
+// Element types: their constants, the one rounding from fp32 to a code and back, and the way from an Element, which is known at
+// run time, to its type.
 //
 // An element type is a sign, `exponent_bits` and `mantissa_bits`; everything else follows from its bias and largest value.
 #pragma once
 #include <bit>
+#include <type_traits>
 
 #include "numerics/bits.h"
 #if defined(__CUDACC__)
@@ -12,6 +14,9 @@
 #endif
 
 namespace mxq {
+
+// What one number is stored as: a plain type, or codes of one of the types below.
+enum class Element : int32_t { F32, F16, Bf16, E4M3, E5M2, E2M3, E3M2, E2M1 };
 
 struct E4M3 {
     static constexpr int bits = 8, exponent_bits = 4, mantissa_bits = 3, bias = 7;
@@ -55,6 +60,26 @@ struct E2M1 {
     static constexpr uint32_t first_special = 0x8;
 };
 
+// The elements that have codes.
+constexpr Element kElements[] = {Element::E4M3, Element::E5M2, Element::E2M3, Element::E3M2, Element::E2M1};
+
+// Returns body(value), the value being of the element's type. Without a call it returns an empty result for plain elements,
+// which have no codes. There is no other way from an Element to its type.
+template <class Body>
+MXQ_HOST auto with_element(Element element, const Body& body) {
+    switch (element) {
+        case Element::F32:
+        case Element::F16:
+        case Element::Bf16: break;
+        case Element::E4M3: return body(E4M3{});
+        case Element::E5M2: return body(E5M2{});
+        case Element::E2M3: return body(E2M3{});
+        case Element::E3M2: return body(E3M2{});
+        case Element::E2M1: return body(E2M1{});
+    }
+    return decltype(body(E4M3{}))();
+}
+
 // Constants of the fp32 representation of E.
 template <class E>
 struct ElementBits {
@@ -95,19 +120,40 @@ MXQ_HD float decode(uint32_t code) {
 }
 
 #if defined(__CUDACC__)
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-// The 8-bit type of E's mantissa bits. A six-bit magnitude is a magnitude of that type too, of 2^(bias - wide bias) times
-// the value, subnormals among subnormals, and rounds there as it does in its own type.
-template <class E>
-struct WideType {
-    static constexpr bool is_e4m3 = E::mantissa_bits == 3;
-    static constexpr __nv_fp8_interpretation_t kind = is_e4m3 ? __NV_E4M3 : __NV_E5M2;
-    static constexpr __nv_fp6_interpretation_t six_bits = is_e4m3 ? __NV_E2M3 : __NV_E3M2;
-    static constexpr int exponent = (is_e4m3 ? E4M3::bias : E5M2::bias) - E::bias;
+// How the device converts E, whose codes it knows itself or as magnitudes of a wider type: one of as many mantissa bits, in
+// which a magnitude of E stands for 2^(bias - wide bias) times the value, subnormals among subnormals, and rounds as it does
+// in E.
+template <class E, class Wide>
+struct ConversionBy {
+    static_assert(std::is_same_v<Wide, E4M3> || std::is_same_v<Wide, E5M2>, "the device converts these types alone");
+    static_assert(E::mantissa_bits == Wide::mantissa_bits && E::exponent_bits <= Wide::exponent_bits);
+    static_assert(std::is_same_v<E, Wide> || !has_nan<E>, "another type's codes would be taken for NaN");
+    static constexpr bool exists = true;
+    static constexpr __nv_fp8_interpretation_t kind = std::is_same_v<Wide, E4M3> ? __NV_E4M3 : __NV_E5M2;
+    static constexpr int exponent = Wide::bias - E::bias;
     static constexpr float to_wide = 1.0f / float(1 << exponent);
-    static constexpr uint32_t from_wide = uint32_t(15 + exponent) << 10 | uint32_t(15 + exponent) << 26;  // as two halves
+    static constexpr uint32_t from_wide = uint32_t(15 + exponent) << 10 | uint32_t(15 + exponent) << 26;  // in both halves
 };
 
+// An element that has no line here is converted by encode and decode.
+template <class E>
+struct Conversion {
+    static constexpr bool exists = false;
+};
+template <>
+struct Conversion<E4M3> : ConversionBy<E4M3, E4M3> {};
+template <>
+struct Conversion<E5M2> : ConversionBy<E5M2, E5M2> {};
+template <>
+struct Conversion<E2M3> : ConversionBy<E2M3, E4M3> {
+    static constexpr __nv_fp6_interpretation_t six_bits = __NV_E2M3;
+};
+template <>
+struct Conversion<E3M2> : ConversionBy<E3M2, E5M2> {
+    static constexpr __nv_fp6_interpretation_t six_bits = __NV_E3M2;
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 __device__ __forceinline__ __half2 halves(uint32_t bits) { return __half2(__builtin_bit_cast(__half2_raw, bits)); }
 
 #if MXQ_SMALL_FLOATS
@@ -115,13 +161,13 @@ __device__ __forceinline__ __half2 halves(uint32_t bits) { return __half2(__buil
 // without a sign; every other sign is kept, that of zero and of what becomes zero too. The values of codes are exact in F16.
 template <class E>
 __device__ __forceinline__ uint32_t encode_six_bit_pair(float first, float second) {
-    return __nv_cvt_float2_to_fp6x2(make_float2(first, second), WideType<E>::six_bits, cudaRoundNearest);
+    return __nv_cvt_float2_to_fp6x2(make_float2(first, second), Conversion<E>::six_bits, cudaRoundNearest);
 }
 
 template <class E>
 __device__ __forceinline__ float2 decode_six_bit_pair(uint32_t codes) {
     const auto pair = static_cast<__nv_fp6x2_storage_t>(codes);
-    return __half22float2(__half2(__nv_cvt_fp6x2_to_halfraw2(pair, WideType<E>::six_bits)));
+    return __half22float2(__half2(__nv_cvt_fp6x2_to_halfraw2(pair, Conversion<E>::six_bits)));
 }
 
 // The first code in the low nibble.
@@ -146,7 +192,7 @@ __device__ __forceinline__ float2 decode_e2m1_pair(uint32_t codes) {
 #else
 template <class E>
 __device__ __forceinline__ uint32_t encode_six_bit_pair(float first, float second) {
-    using W = WideType<E>;
+    using W = Conversion<E>;
     const auto wide = [](float value) { return multiply_rn(fmaxf(fminf(value, E::max), -E::max), W::to_wide); };  // NaN: max
     const uint32_t codes = __nv_cvt_float2_to_fp8x2(make_float2(wide(first), wide(second)), __NV_SATFINITE, W::kind);
     return (codes & 0x1F1F) | ((codes >> 2) & 0x2020);
@@ -154,7 +200,7 @@ __device__ __forceinline__ uint32_t encode_six_bit_pair(float first, float secon
 
 template <class E>
 __device__ __forceinline__ float2 decode_six_bit_pair(uint32_t codes) {
-    using W = WideType<E>;
+    using W = Conversion<E>;
     const uint32_t wide = codes + 3 * (codes & 0x2020);  // the sign two places up
     const __half2 shrunk(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(wide), W::kind));
     return __half22float2(__hmul2(shrunk, halves(W::from_wide)));  // exact
@@ -184,35 +230,35 @@ __device__ __forceinline__ float2 decode_e2m1_pair(uint32_t codes) {
 #endif
 #endif
 
-// Two codes at once, the first in the low byte, the second in the next: the bits of encode<E>, but that a NaN must be one
-// that arithmetic made (the device's have no sign).
+// Returns two codes, the first in the low byte, the second in the next: the bits of encode<E>. A NaN must be one that arithmetic
+// made: those of the device have no sign.
 template <class E>
 __device__ __forceinline__ uint32_t encode_pair(float first, float second) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    if constexpr (E::bits == 8)
-        return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, WideType<E>::kind);
-    else if constexpr (E::bits == 6)
-        return encode_six_bit_pair<E>(first, second);
-    else
+    if constexpr (std::is_same_v<E, E2M1>)
         return encode_e2m1_pair(first, second);
-#else
-    return encode<E>(first) | (encode<E>(second) << 8);
+    else if constexpr (Conversion<E>::exists && E::bits == 6)
+        return encode_six_bit_pair<E>(first, second);
+    else if constexpr (Conversion<E>::exists)
+        return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, Conversion<E>::kind);
+    else
 #endif
+        return encode<E>(first) | (encode<E>(second) << 8);
 }
 
-// The values of two codes, the first in the low byte, the second in the next; every one is exact in F16.
+// Returns the values of two codes, the first in the low byte, the second in the next. Each is exact in F16.
 template <class E>
 __device__ __forceinline__ float2 decode_pair(uint32_t codes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    if constexpr (E::bits == 8)
-        return __half22float2(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), WideType<E>::kind));
-    else if constexpr (E::bits == 6)
-        return decode_six_bit_pair<E>(codes);
-    else
+    if constexpr (std::is_same_v<E, E2M1>)
         return decode_e2m1_pair(codes);
-#else
-    return make_float2(decode<E>(codes & 0xFF), decode<E>(codes >> 8 & 0xFF));
+    else if constexpr (Conversion<E>::exists && E::bits == 6)
+        return decode_six_bit_pair<E>(codes);
+    else if constexpr (Conversion<E>::exists)
+        return __half22float2(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), Conversion<E>::kind));
+    else
 #endif
+        return make_float2(decode<E>(codes & 0xFF), decode<E>(codes >> 8 & 0xFF));
 }
 #endif
 

@@ -78,11 +78,13 @@ MXQ_HD float f16_magnitude(uint32_t pair) {
 template <class E>
 MXQ_HD uint32_t decode_f16_pair(uint32_t codes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    return __builtin_bit_cast(uint32_t,
-                              __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), WideType<E>::kind));
-#else
-    return from_float<F16>(decode<E>(codes & 0xFF)).bits | uint32_t(from_float<F16>(decode<E>(codes >> 8 & 0xFF)).bits) << 16;
+    if constexpr (Conversion<E>::exists)
+        return __builtin_bit_cast(uint32_t,
+                                  __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), Conversion<E>::kind));
+    else
 #endif
+        return from_float<F16>(decode<E>(codes & 0xFF)).bits |
+               uint32_t(from_float<F16>(decode<E>(codes >> 8 & 0xFF)).bits) << 16;
 }
 
 // Of products that are no NaN.
@@ -90,10 +92,11 @@ template <class E>
 MXQ_HD uint32_t encode_f16_pair(uint32_t pair) {
     static_assert(E::bits == 8);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    return __nv_cvt_halfraw2_to_fp8x2(__builtin_bit_cast(__half2_raw, pair), __NV_SATFINITE, WideType<E>::kind);
-#else
-    return encode<E>(to_float(F16{uint16_t(pair)})) | encode<E>(to_float(F16{uint16_t(pair >> 16)})) << 8;
+    if constexpr (Conversion<E>::exists)
+        return __nv_cvt_halfraw2_to_fp8x2(__builtin_bit_cast(__half2_raw, pair), __NV_SATFINITE, Conversion<E>::kind);
+    else
 #endif
+        return encode<E>(to_float(F16{uint16_t(pair)})) | encode<E>(to_float(F16{uint16_t(pair >> 16)})) << 8;
 }
 
 // The lesser in both halves, of magnitudes.

@@ -18,16 +18,24 @@
 
 namespace mxq {
 
+// The type that codes of E are moved to, and how.
 template <class E>
 struct Rebase {
     static constexpr bool is_e5m2 = std::is_same_v<E, E5M2>;
     using To = std::conditional_t<is_e5m2, E5M2, E4M3>;
-    // A byte of rebase_codes is read as To, which is 2^exponent too small.
+    static_assert(E::mantissa_bits <= To::mantissa_bits && 1 - To::bias <= 1 - E::bias + To::mantissa_bits - E::mantissa_bits,
+                  "To has not all of E's values");
+    // The bytes that multiply_codes takes are read as To, which is 2^exponent too small.
     static constexpr int exponent = E::bits == 6 ? To::bias - E::bias : 0;
     // Powers of two by which To's largest value is above E's.
-    static constexpr uint32_t headroom = is_e5m2 || E::bits == 8 ? 0 : E::bits == 4 ? 6 : E::mantissa_bits == 3 ? 5 : 4;
-    static_assert(E::max * (1 << headroom) <= To::max && E::max * (2 << headroom) > To::max);
+    static constexpr uint32_t headroom = [] {
+        uint32_t powers = 0;
+        while (E::max * float(2 << powers) <= To::max) ++powers;
+        return powers;
+    }();
 };
+static_assert(Rebase<E4M3>::headroom == 0 && Rebase<E5M2>::headroom == 0 && Rebase<E2M3>::headroom == 5 &&
+              Rebase<E3M2>::headroom == 4 && Rebase<E2M1>::headroom == 6);
 
 // Of four scale bytes, as a tile's scale.
 template <class E>
@@ -111,7 +119,7 @@ MXQ_HD uint32_t infinities_e5m2(uint32_t codes) {
 template <class E, bool twice>
 MXQ_HD uint32_t multiply_codes(uint32_t codes, const RebaseFactors<E>& factors) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    constexpr auto kind = WideType<typename Rebase<E>::To>::kind;
+    constexpr auto kind = Conversion<typename Rebase<E>::To>::kind;
     const auto two = [&](uint32_t pair) {
         __half2 values(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), kind));
         values = __hmul2(values, halves(factors.first));
