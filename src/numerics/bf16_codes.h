@@ -23,10 +23,10 @@ MXQ_HD uint32_t add_bf16_pairs(uint32_t a, uint32_t factor, uint32_t addend) {
     return sum;
 #else
     const auto half = [](uint32_t x, uint32_t y, uint32_t z) {
-        const float product = multiply_rn(to_float(Bf16{uint16_t(x)}), to_float(Bf16{uint16_t(y)}));
-        return uint32_t(from_float<Bf16>(add_rn(product, to_float(Bf16{uint16_t(z)}))).bits);
+        const float product = multiply_rn(value_of_bits<Bf16>(x), value_of_bits<Bf16>(y));
+        return from_float<Bf16>(add_rn(product, value_of_bits<Bf16>(z))).bits;
     };
-    return half(a, factor, addend) | half(a >> 16, factor >> 16, addend >> 16) << 16;
+    return by_halves(half, a, factor, addend);
 #endif
 }
 
@@ -38,10 +38,9 @@ MXQ_HD uint32_t min_bf16_pairs(uint32_t a, uint32_t b) {
     return least;
 #else
     const auto half = [](uint32_t x, uint32_t y) {
-        return is_nan(to_float(Bf16{uint16_t(x)})) || to_float(Bf16{uint16_t(y)}) < to_float(Bf16{uint16_t(x)}) ? y & 0xFFFF
-                                                                                                             : x & 0xFFFF;
+        return is_nan(value_of_bits<Bf16>(x)) || value_of_bits<Bf16>(y) < value_of_bits<Bf16>(x) ? y : x;
     };
-    return half(a, b) | half(a >> 16, b >> 16) << 16;
+    return by_halves(half, a, b);
 #endif
 }
 

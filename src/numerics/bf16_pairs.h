@@ -71,10 +71,7 @@ MXQ_HD uint32_t multiply_bf16_pairs(uint32_t a, uint32_t b) {
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(kSigns));  // adding -0 changes nothing
     return product;
 #else
-    const auto half = [](uint32_t x, uint32_t y) {
-        return uint32_t(from_float<Bf16>(multiply_rn(to_float(Bf16{uint16_t(x)}), to_float(Bf16{uint16_t(y)}))).bits);
-    };
-    return half(a, b) | half(a >> 16, b >> 16) << 16;
+    return multiply_halves<Bf16>(a, b);
 #endif
 }
 

@@ -117,6 +117,12 @@ MXQ_HD uint32_t select_bits(uint32_t mask, uint32_t ones, uint32_t zeros) {
 #endif
 }
 
+// Returns what `half` makes of the low halves of words and what it makes of their high halves, in the two halves of a word.
+template <class Half, class... Words>
+MXQ_HD uint32_t by_halves(const Half& half, Words... words) {
+    return uint32_t(half((words & 0xFFFF)...)) | uint32_t(half((words >> 16)...)) << 16;
+}
+
 // Rounds an fp32 magnitude to the code of a type, without a sign, to nearest even. The magnitude must not be above the type's
 // largest value or, if that is all ones, the power of two after it.
 template <int mantissa_bits, int bias>

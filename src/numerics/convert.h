@@ -69,4 +69,17 @@ MXQ_HD F16 from_float<F16>(float value) {
 #endif
 }
 
+// Returns the value of a 16-bit number, given by its bits.
+template <class T>
+MXQ_HD float value_of_bits(uint32_t bits) {
+    return to_float(T{uint16_t(bits)});
+}
+
+// Multiplies 16-bit numbers in both halves of a word. Each product is rounded once, with subnormals in and out.
+template <class T>
+MXQ_HD uint32_t multiply_halves(uint32_t a, uint32_t b) {
+    return by_halves(
+        [](uint32_t x, uint32_t y) { return from_float<T>(multiply_rn(value_of_bits<T>(x), value_of_bits<T>(y))).bits; }, a, b);
+}
+
 }  // namespace mxq

@@ -41,10 +41,7 @@ MXQ_HD uint32_t multiply_f16_pairs(uint32_t a, uint32_t b) {
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
     return product;
 #else
-    const auto half = [](uint32_t x, uint32_t y) {
-        return uint32_t(from_float<F16>(multiply_rn(to_float(F16{uint16_t(x)}), to_float(F16{uint16_t(y)}))).bits);
-    };
-    return half(a, b) | half(a >> 16, b >> 16) << 16;
+    return multiply_halves<F16>(a, b);
 #endif
 }
 
@@ -65,8 +62,7 @@ MXQ_HD uint32_t farther_f16_pairs(uint32_t a, uint32_t b) {
         if (policy == Nonfinite::Saturate && y > infinity) return x;
         return x > y ? x : y;  // the bits of NaN are above those of numbers
     };
-    a &= ~kSigns, b &= ~kSigns;
-    return half(a & 0xFFFF, b & 0xFFFF) | half(a >> 16, b >> 16) << 16;
+    return by_halves(half, a & ~kSigns, b & ~kSigns);
 #endif
 }
 
@@ -108,8 +104,7 @@ MXQ_HD uint32_t lesser_f16_pairs(uint32_t a, uint32_t b) {
     asm("min.f16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
     return smaller;
 #else
-    const auto half = [](uint32_t x, uint32_t y) { return x < y ? x : y; };
-    return half(a & 0xFFFF, b & 0xFFFF) | half(a >> 16, b >> 16) << 16;
+    return by_halves([](uint32_t x, uint32_t y) { return x < y ? x : y; }, a, b);
 #endif
 }
 
@@ -141,14 +136,14 @@ MXQ_HD uint32_t round_e2m1_f16_pair(uint32_t magnitudes, const E2m1Factors& fact
 #else
     const auto half = [&](uint32_t bits) {
         const auto line = [&](uint32_t factor, float above) {
-            const float product = multiply_rn(to_float(F16{uint16_t(bits)}), to_float(F16{uint16_t(factor)}));
+            const float product = multiply_rn(value_of_bits<F16>(bits), value_of_bits<F16>(factor));
             return to_float(from_float<F16>(add_rn(product, above)));
         };
         const float code = line(factors.twice, 1024), once = line(factors.once, 1026), below = line(factors.half, 1028);
         const float least = code < once ? code : once;
         return uint32_t(least < below ? least : below) - 1024;
     };
-    return half(magnitudes) | half(magnitudes >> 16) << 16;
+    return by_halves(half, magnitudes);
 #endif
 }
 
