@@ -42,12 +42,13 @@ MXQ_HD Words to_odd_words(Floats even, Floats odd) {
 
 // Returns E2m1FromOddBf16::code of sixteen words, without signs.
 MXQ_HD SignedWords e2m1_magnitudes(Words words) {
+    using R = E2m1FromOddBf16;
     const auto from = [](SignedWords a, int16_t b) { return SignedWords(a > int16_t(b - 1)); };
     const auto magnitudes = SignedWords(words & 0x7FFF);
-    const auto normal = SignedWords(_mm256_max_epi16(__m256i(magnitudes), _mm256_set1_epi16(E2m1FromOddBf16::one)));
-    const auto above = (normal + E2m1FromOddBf16::below_half + ((normal >> E2m1FromOddBf16::shift) & 1)) >> E2m1FromOddBf16::shift;
-    const auto limited = SignedWords(_mm256_min_epi16(__m256i(above), _mm256_set1_epi16(E2m1FromOddBf16::most_above)));
-    return limited - from(magnitudes, E2m1FromOddBf16::first) - from(magnitudes, E2m1FromOddBf16::second);
+    const auto normal = SignedWords(_mm256_max_epi16(__m256i(magnitudes), _mm256_set1_epi16(R::one)));
+    const auto above = (normal + R::below_half + ((normal >> R::shift) & 1)) >> R::shift;
+    const auto limited = SignedWords(_mm256_min_epi16(__m256i(above), _mm256_set1_epi16(R::most_above)));
+    return limited - from(magnitudes, R::first) - from(magnitudes, R::second);
 }
 
 // Returns the codes, without signs, of sixteen BF16 elements under the factors of even and of odd ones.

@@ -109,6 +109,7 @@ MXQ_HD bool can_estimate(float amax, const ErrorScale& four, const ErrorScale& s
     return below & ((amax == 0) | ((amax >= 0x1p-50f) & (six.multiplier != 0)));
 }
 
+// Returns a * b + c with one rounding.
 MXQ_HD float fused_multiply_add(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
     return __fmaf_rn(a, b, c);
