@@ -8,9 +8,13 @@
 
 namespace testing {
 
-inline const int32_t mx_formats[] = {MXQ_FORMAT_MXFP8_E4M3, MXQ_FORMAT_MXFP8_E5M2, MXQ_FORMAT_MXFP6_E2M3, MXQ_FORMAT_MXFP6_E3M2,
-                                     MXQ_FORMAT_MXFP4};
-inline const int32_t fp8_formats[] = {MXQ_FORMAT_FP8_E4M3, MXQ_FORMAT_FP8_E5M2};
+inline std::vector<int32_t> formats_of(oracle::Family family) {
+    std::vector<int32_t> out;
+    for (const oracle::QuantizedFormat& format : oracle::quantized_formats)
+        if (format.family == family) out.push_back(format.id);
+    return out;
+}
+inline const std::vector<int32_t> mx_formats = formats_of(oracle::Family::mx), fp8_formats = formats_of(oracle::Family::fp8);
 
 inline oracle::Spec spec_of(int32_t format, int32_t scaling) {
     oracle::Spec spec;
@@ -19,7 +23,7 @@ inline oracle::Spec spec_of(int32_t format, int32_t scaling) {
     return spec;
 }
 
-// Returns every pair of a format and a scaling: 5 x 4 of MX, 2 of NVFP4, 2 x 4 of FP8.
+// Returns every quantized format with every scaling that it takes: 5 x 4 of MX, 2 of NVFP4, 2 x 4 of FP8.
 inline const std::vector<oracle::Spec>& all_formats() {
     static const std::vector<oracle::Spec> all = [] {
         std::vector<oracle::Spec> out;

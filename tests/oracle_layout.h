@@ -2,7 +2,7 @@
 // contraction: the rows of the tensor for the rowwise part, its columns for the columnwise one.
 //
 //     Spec, Part, Shape, Matrix
-//     default_scaling, is_mx, is_fp8, code_bits, row_bytes, scale_bytes, position_width
+//     default_scaling, is_mx, code_bits, row_bytes, scale_bytes, position_width
 //     Tile, tile_of, Grid, grid_of
 //     get_code, put_code, get_scale, put_scale
 //     Placement, placement_of, scale_count        one formula for every layout of scales
@@ -55,7 +55,6 @@ struct Matrix {
 
 // ---- Formats ---------------------------------------------------------------------------------------------------------
 
-inline bool is_fp8(int32_t format) { return format == MXQ_FORMAT_FP8_E4M3 || format == MXQ_FORMAT_FP8_E5M2; }
 inline bool is_mx(int32_t format) { return !is_fp8(format) && format != MXQ_FORMAT_NVFP4; }
 inline int32_t default_scaling(int32_t format) {
     return is_fp8(format) ? MXQ_SCALING_TENSOR : is_mx(format) ? MXQ_SCALING_1X32 : MXQ_SCALING_1X16;

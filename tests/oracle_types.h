@@ -2,7 +2,8 @@
 //
 //     bits_of, float_of, ceil_div
 //     multiply, divide, add, subtract, min_number   fl() of the contract
-//     Type; e4m3, e5m2, e3m2, e2m3, e2m1, f16, bf16; table, nearest, encode, element_type
+//     Type; e4m3, e5m2, e3m2, e2m3, e2m1, f16, bf16; table, nearest, encode
+//     quantized_formats, element_type, is_fp8        every quantized format, once
 //     encode_element, decode_element                 one code by its format
 //     to_f16, to_bf16, from_f16, from_bf16, plain_bytes, store, load
 #ifndef MXQ_TESTS_ORACLE_TYPES_H
@@ -99,19 +100,40 @@ inline const Type e4m3{4, 3, Specials::nan}, e5m2{5, 2, Specials::infinity_and_n
 // Returns all finite magnitudes of a type in order. Their index is the code.
 inline const std::vector<double>& table(const Type& type) { return type.finite; }
 
+// ---- Quantized formats -----------------------------------------------------------------------------------------------
+
+enum class Family { mx, nvfp4, fp8 };
+
+struct QuantizedFormat {
+    int32_t id;
+    const Type& element;
+    Family family;
+};
+
+inline const QuantizedFormat quantized_formats[] = {
+    {MXQ_FORMAT_MXFP8_E4M3, e4m3, Family::mx}, {MXQ_FORMAT_MXFP8_E5M2, e5m2, Family::mx},
+    {MXQ_FORMAT_MXFP6_E2M3, e2m3, Family::mx}, {MXQ_FORMAT_MXFP6_E3M2, e3m2, Family::mx},
+    {MXQ_FORMAT_MXFP4, e2m1, Family::mx},      {MXQ_FORMAT_NVFP4, e2m1, Family::nvfp4},
+    {MXQ_FORMAT_FP8_E4M3, e4m3, Family::fp8},  {MXQ_FORMAT_FP8_E5M2, e5m2, Family::fp8},
+};
+
+inline const QuantizedFormat* find_quantized(int32_t format) {
+    for (const QuantizedFormat& known : quantized_formats)
+        if (known.id == format) return &known;
+    return nullptr;
+}
+
 inline const Type& element_type(int32_t format) {
-    switch (format) {
-        case MXQ_FORMAT_MXFP8_E4M3:
-        case MXQ_FORMAT_FP8_E4M3: return e4m3;
-        case MXQ_FORMAT_MXFP8_E5M2:
-        case MXQ_FORMAT_FP8_E5M2: return e5m2;
-        case MXQ_FORMAT_MXFP6_E3M2: return e3m2;
-        case MXQ_FORMAT_MXFP6_E2M3: return e2m3;
-        case MXQ_FORMAT_MXFP4:
-        case MXQ_FORMAT_NVFP4: return e2m1;
-    }
+    if (const QuantizedFormat* known = find_quantized(format)) return known->element;
     throw std::logic_error("oracle: not a quantized format");
 }
+
+inline bool is_fp8(int32_t format) {
+    const QuantizedFormat* known = find_quantized(format);
+    return known && known->family == Family::fp8;
+}
+
+// ---- Codes ---------------------------------------------------------------------------------------------------------------
 
 // Returns the index of the value nearest to `magnitude`, with ties to the even index, and never past the last.
 inline uint32_t nearest(const std::vector<double>& values, double magnitude) {

@@ -1,7 +1,5 @@
 #include "core/formats.h"
 
-#include "numerics/element.h"
-
 namespace mxq {
 namespace {
 
@@ -21,10 +19,10 @@ constexpr Format formats[] = {
     {MXQ_FORMAT_BF16,        "bf16",        Element::Bf16,  16,         ScaleType::None, MXQ_SCALING_NONE,   kPlainScalings},
     {MXQ_FORMAT_MXFP8_E4M3,  "mxfp8_e4m3",  Element::E4M3,  E4M3::bits, ScaleType::E8M0, MXQ_SCALING_1X32,   kMxScalings},
     {MXQ_FORMAT_MXFP8_E5M2,  "mxfp8_e5m2",  Element::E5M2,  E5M2::bits, ScaleType::E8M0, MXQ_SCALING_1X32,   kMxScalings},
-    {MXQ_FORMAT_MXFP6_E2M3,  "mxfp6_e2m3",  Element::E2M3,  6,          ScaleType::E8M0, MXQ_SCALING_1X32,   kMxScalings},
-    {MXQ_FORMAT_MXFP6_E3M2,  "mxfp6_e3m2",  Element::E3M2,  6,          ScaleType::E8M0, MXQ_SCALING_1X32,   kMxScalings},
-    {MXQ_FORMAT_MXFP4,       "mxfp4",       Element::E2M1,  4,          ScaleType::E8M0, MXQ_SCALING_1X32,   kMxScalings},
-    {MXQ_FORMAT_NVFP4,       "nvfp4",       Element::E2M1,  4,          ScaleType::E4M3, MXQ_SCALING_1X16,   kNvScalings},
+    {MXQ_FORMAT_MXFP6_E2M3,  "mxfp6_e2m3",  Element::E2M3,  E2M3::bits, ScaleType::E8M0, MXQ_SCALING_1X32,   kMxScalings},
+    {MXQ_FORMAT_MXFP6_E3M2,  "mxfp6_e3m2",  Element::E3M2,  E3M2::bits, ScaleType::E8M0, MXQ_SCALING_1X32,   kMxScalings},
+    {MXQ_FORMAT_MXFP4,       "mxfp4",       Element::E2M1,  E2M1::bits, ScaleType::E8M0, MXQ_SCALING_1X32,   kMxScalings},
+    {MXQ_FORMAT_NVFP4,       "nvfp4",       Element::E2M1,  E2M1::bits, ScaleType::E4M3, MXQ_SCALING_1X16,   kNvScalings},
     {MXQ_FORMAT_FP8_E4M3,    "fp8_e4m3",    Element::E4M3,  E4M3::bits, ScaleType::F32,  MXQ_SCALING_TENSOR, kFp8Scalings},
     {MXQ_FORMAT_FP8_E5M2,    "fp8_e5m2",    Element::E5M2,  E5M2::bits, ScaleType::F32,  MXQ_SCALING_TENSOR, kFp8Scalings},
 };

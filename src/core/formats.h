@@ -3,11 +3,10 @@
 #include <cstdint>
 
 #include "mxq/mxq.h"
+#include "numerics/convert.h"
+#include "numerics/element.h"
 
 namespace mxq {
-
-// The data type of one stored number.
-enum class Element : int32_t { F32, F16, Bf16, E4M3, E5M2, E2M3, E3M2, E2M1 };
 
 enum class ScaleType : int32_t { None, E8M0, E4M3, F32 };
 
@@ -44,5 +43,16 @@ const Format* find_format(int32_t id);
 
 // Returns the scaling with this MXQ_SCALING_* id, which must be a known one.
 const Scaling& scaling_of(int32_t id);
+
+// Returns body(value), the value being of a plain format's type. Without a call it returns an empty result for other formats.
+template <class Body>
+MXQ_HOST auto with_plain(int32_t format, const Body& body) {
+    switch (format) {
+        case MXQ_FORMAT_F32: return body(float{});
+        case MXQ_FORMAT_F16: return body(F16{});
+        case MXQ_FORMAT_BF16: return body(Bf16{});
+    }
+    return decltype(body(float{}))();
+}
 
 }  // namespace mxq

@@ -1,4 +1,4 @@
-// The amax of a tensor: quantize's first pass alone.
+// The CPU implementation of amax, which is the first pass of quantize alone.
 #include "core/context.h"
 #include "cpu/engine.h"
 #include "cpu/implementations.h"

@@ -1,10 +1,10 @@
-// Codes to fp32, sixteen at a time, as they are stored or one a byte. With F16C by way of halves, for which GCC's vectoriser
-// does not find the instruction; else by decode().
+// Decodes sixteen codes at a time to fp32, from codes as they are stored or from a byte each. With F16C it goes by way of
+// F16, in intrinsics, because GCC's vectoriser does not find that conversion; without F16C it calls decode().
 //
 //     stored     8 bits: 16 bytes      6 bits: 12 bytes      4 bits: 8 bytes
-//     lanes      sixteen words of 16 bits, the code at the top
-//     halves     sign and magnitude where F16 has them: the value, but for a power of two
-//     floats     exact; the bits of a NaN are left open
+//     lanes      sixteen words of 16 bits, each with its code at the top
+//     F16        each word with sign and magnitude moved to where F16 has them: 2^(bias - 15) times the value
+//     floats     the exact values; a NaN has any bits
 #pragma once
 #include <cstring>
 
@@ -18,7 +18,7 @@
 namespace mxq::cpu {
 namespace {
 
-// What a scale is at least shared by, in every format.
+// The fewest codes that share a scale in any format.
 constexpr int64_t kSixteen = kNvBlock;
 
 #if defined(__F16C__) && defined(__AVX2__)
@@ -34,13 +34,15 @@ MXQ_HD void store_sixteen(const SixteenFloats& floats, float* to) {
 MXQ_HD SixteenFloats times(const SixteenFloats& a, const SixteenFloats& b) {
     return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
 }
+// Returns sixteen copies of a value.
 MXQ_HD SixteenFloats sixteen_of(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
 
-// Each pair of bytes that holds a code, low byte first, by _mm256_shuffle_epi8 in both halves of 128 bits.
+// Returns bytes picked from the same 16 bytes for both halves of 128 bits: for each lane the pair of bytes that holds its code.
 MXQ_HD __m256i shuffle_twice(__m128i bytes, __m256i order) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), order);
 }
 
+// Returns the lanes of sixteen codes as they are stored.
 template <int bits>
 MXQ_HD __m256i lanes_of_stored(const uint8_t* from) {
     if constexpr (bits == 8) {
@@ -52,30 +54,32 @@ MXQ_HD __m256i lanes_of_stored(const uint8_t* from) {
         const __m128i bytes = _mm_insert_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)), int(last), 2);
         const __m256i order = _mm256_setr_epi8(0, 1, 0, 1, 1, 2, 1, 2, 3, 4, 3, 4, 4, 5, 4, 5,  //
                                                6, 7, 6, 7, 7, 8, 7, 8, 9, 10, 9, 10, 10, 11, 10, 11);
-        const __m256i to_top = _mm256_set1_epi64x(int64_t(0x0001004000100400));  // bits 0, 6, 4 and 10 of the pairs on
+        const __m256i to_top = _mm256_set1_epi64x(int64_t(0x0001004000100400));  // codes start at bits 0, 6, 4 and 10
         return _mm256_mullo_epi16(shuffle_twice(bytes, order), to_top);
     } else {
         const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
         const __m256i order = _mm256_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3, -1,  //
                                                4, -1, 4, -1, 5, -1, 5, -1, 6, -1, 6, -1, 7, -1, 7, -1);
-        const __m256i to_top = _mm256_set1_epi32(0x01001000);  // bits 0 and 4 of the pairs on
+        const __m256i to_top = _mm256_set1_epi32(0x01001000);  // codes start at bits 0 and 4
         return _mm256_mullo_epi16(shuffle_twice(bytes, order), to_top);
     }
 }
 
+// Returns the lanes of sixteen codes that are a byte each.
 template <int bits>
 MXQ_HD __m256i lanes_of_bytes(const uint8_t* from) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
     return _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 16 - bits);
 }
 
-// E fits into an F16 of another bias, and F16 to fp32 is one instruction that is quick for subnormals too.
+// Returns the values of sixteen codes. E fits into F16 but for the bias, and the conversion from F16 to fp32 is one
+// instruction, which is fast for subnormals too.
 template <class E>
 MXQ_HD SixteenFloats floats_of_lanes(__m256i lanes) {
     constexpr int sign = int(0xFFFF8000), magnitude = 0x7FFF & ((0x7FFF >> (16 - E::bits)) << (10 - E::mantissa_bits));
     const __m256i moved = _mm256_srai_epi16(lanes, 5 - E::exponent_bits);
     __m256i halves = _mm256_and_si256(moved, _mm256_set1_epi16(short(sign | magnitude)));
-    if constexpr (E::first_special == E::nan_code && has_nan<E>) {  // all ones is NaN, but in an F16 a number
+    if constexpr (E::first_special == E::nan_code && has_nan<E>) {  // all ones is E's NaN, but would be a number as F16
         const __m256i specials = _mm256_set1_epi16(short(magnitude));
         const __m256i special = _mm256_cmpeq_epi16(_mm256_and_si256(halves, specials), specials);
         halves = _mm256_or_si256(halves, special);
@@ -85,16 +89,18 @@ MXQ_HD SixteenFloats floats_of_lanes(__m256i lanes) {
     return E::bias == 15 ? floats : times(floats, sixteen_of(float(1 << (15 - E::bias))));
 }
 
+// Decodes sixteen codes as they are stored.
 template <class E>
 MXQ_HD SixteenFloats decode_stored_16(const uint8_t* from) {
     return floats_of_lanes<E>(lanes_of_stored<E::bits>(from));
 }
+// Decodes sixteen codes that are a byte each.
 template <class E>
 MXQ_HD SixteenFloats decode_bytes_16(const uint8_t* from) {
     return floats_of_lanes<E>(lanes_of_bytes<E::bits>(from));
 }
 
-// Stored codes to bytes.
+// Unpacks sixteen codes as they are stored to a byte each.
 template <int bits>
 MXQ_HD void unpack_stored_16(const uint8_t* from, uint8_t* to) {
     const __m256i words = _mm256_srli_epi16(lanes_of_stored<bits>(from), 16 - bits);
@@ -117,12 +123,14 @@ MXQ_HD SixteenFloats times(const SixteenFloats& a, const SixteenFloats& b) {
     for (int i = 0; i < kSixteen; i++) product.values[i] = multiply_rn(a.values[i], b.values[i]);
     return product;
 }
+// Returns sixteen copies of a value.
 MXQ_HD SixteenFloats sixteen_of(float value) {
     SixteenFloats floats;
     for (float& each : floats.values) each = value;
     return floats;
 }
 
+// Unpacks sixteen codes as they are stored to a byte each.
 template <int bits>
 MXQ_HD void unpack_stored_16(const uint8_t* from, uint8_t* to) {
     uint32_t packed[bits / 2], codes[4];
@@ -131,6 +139,7 @@ MXQ_HD void unpack_stored_16(const uint8_t* from, uint8_t* to) {
     memcpy(to, codes, sizeof codes);
 }
 
+// Decodes sixteen codes that are a byte each.
 template <class E>
 MXQ_HD SixteenFloats decode_bytes_16(const uint8_t* from) {
     SixteenFloats floats;
@@ -139,6 +148,7 @@ MXQ_HD SixteenFloats decode_bytes_16(const uint8_t* from) {
     for (int i = 0; i < kSixteen; i++) floats.values[i] = decode<E>(words[i]);
     return floats;
 }
+// Decodes sixteen codes as they are stored.
 template <class E>
 MXQ_HD SixteenFloats decode_stored_16(const uint8_t* from) {
     uint8_t bytes[kSixteen];
@@ -147,7 +157,8 @@ MXQ_HD SixteenFloats decode_stored_16(const uint8_t* from) {
 }
 #endif
 
-// Up to sixteen stored codes where whole sixteens may be read: themselves, or a copy followed by codes 0.
+// Returns where sixteen stored codes may be read that begin with `count` codes of `from`: `from` itself, or a copy of the
+// codes that is filled up with codes 0.
 template <int bits>
 MXQ_HD const uint8_t* whole_sixteen(const uint8_t* from, int64_t count, uint8_t (&copy)[kSixteen]) {
     if (count >= kSixteen) return from;

@@ -1,9 +1,9 @@
-// Lines of codes to the fp32 values that the contract gives them, for every format and layout of scales. Part of kernels.cpp
-// and gemm_kernels.cpp.
+// Decodes lines of codes to the fp32 values of the contract, for every format and layout of scales. Part of kernels.cpp and
+// gemm_kernels.cpp.
 //
 //     scales of a line    bytes or fp32, from where the layout has them
 //     factors             one for every sixteen codes: MX 2^(s - 127), NVFP4 the value of S, FP8 the scale
-//     values              code x factor, NVFP4 x the global factor: a rounding each; the bits of a NaN are left open
+//     values              code x factor, for NVFP4 x global factor; each product is rounded, and a NaN has any bits
 #pragma once
 #include "core/problem.h"
 #include "cpu/decode.h"
@@ -13,17 +13,17 @@
 namespace mxq::cpu {
 namespace {
 
-constexpr int64_t kLineCodes = 1024;  // decoded at a time
+constexpr int64_t kLineCodes = 1024;  // how many are decoded at a time
 constexpr int64_t kLineSixteens = kLineCodes / kSixteen;
 
-// What all values of a matrix are multiplied by last.
+// Returns what all values of a matrix are multiplied by last: NVFP4's global decode scale, and 1 for other formats.
 MXQ_HD float global_factor(const QuantizedPart& part, int64_t matrix) {
     if (part.scale_type != ScaleType::E4M3) return 1;
     const int64_t scope = matrix * part.scope_stride;
     return part.decode_scale ? part.decode_scale[scope] : nvfp4_decode_scale(part.amax[scope], part.scale_max);
 }
 
-// `count` bytes of a row of scales from column `begin` on.
+// Loads `count` bytes of a row of scales, from column `begin` on.
 MXQ_HD void load_scale_bytes(const QuantizedPart& part, int64_t matrix, int64_t row, int64_t begin, int64_t count,
                              uint8_t* to) {
     const ScaleLayout& layout = part.layout;
@@ -38,12 +38,12 @@ MXQ_HD void load_scale_bytes(const QuantizedPart& part, int64_t matrix, int64_t 
     for (; i < count; i++) to[i] = part.scales[layout.offset(matrix, row, begin + i)];
 }
 
-// A code's position shifted by this is its column of scales.
+// Returns by how many bits a code's position in its line is shifted to get its column of scales.
 MXQ_HD int block_shift(const ScaleLayout& layout) {
     return layout.block == MXQ_MAX_DIM ? 62 : __builtin_ctz(uint32_t(layout.block));
 }
 
-// Scales of a line as factors, each once: those of columns [begin, begin + count).
+// Loads the scales of columns [begin, begin + count) of a line as factors, one for each column.
 MXQ_HD void load_factors(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t begin, int64_t count, float* to) {
     if (part.scale_type == ScaleType::F32) {
         for (int64_t i = 0; i < count; i++)
@@ -58,7 +58,8 @@ MXQ_HD void load_factors(const QuantizedPart& part, int64_t matrix, int64_t line
         for (int64_t i = 0; i < count; i++) to[i] = decode<E4M3>(bytes[i]);
 }
 
-// The factors of codes [first, first + count), one for every sixteen; `first` is a multiple of 16, count at most kLineCodes.
+// Loads the factors of codes [first, first + count) of a line, one for every sixteen codes. `first` is a multiple of 16,
+// `count` at most kLineCodes.
 MXQ_HD void load_sixteenths(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t first, int64_t count, float* to) {
     const int shift = block_shift(part.layout);
     const int64_t begin = first >> shift, end = (first + count - 1) >> shift;
@@ -68,7 +69,7 @@ MXQ_HD void load_sixteenths(const QuantizedPart& part, int64_t matrix, int64_t l
     for (int64_t i = 0; i * kSixteen < count; i++) to[i] = factors[((first + i * kSixteen) >> shift) - begin];
 }
 
-// The first sixteen of `count` stored codes times their factor.
+// Returns the values of the first sixteen of `count` stored codes, which share a factor.
 template <class E, bool has_global>
 MXQ_HD SixteenFloats decode_sixteen(const uint8_t* codes, int64_t count, float factor, float global) {
     uint8_t copy[kSixteen];
@@ -77,7 +78,7 @@ MXQ_HD SixteenFloats decode_sixteen(const uint8_t* codes, int64_t count, float f
     return has_global ? times(values, sixteen_of(global)) : values;
 }
 
-// Stored codes times a factor for every sixteen. Writes whole sixteens.
+// Stores the values of `count` stored codes, of which every sixteen have a factor. Writes whole sixteens.
 template <class E, bool has_global>
 void decode_sixteens(const uint8_t* codes, int64_t count, const float* factors, float global, float* out) {
     for (int64_t i = 0; i < count; i += kSixteen) {
@@ -88,24 +89,23 @@ void decode_sixteens(const uint8_t* codes, int64_t count, const float* factors, 
 
 using DecodeSixteens = decltype(&decode_sixteens<E2M1, true>);
 
+// Returns decode_sixteens for the part's element and kind of scales.
 inline DecodeSixteens decode_sixteens_of(const QuantizedPart& part) {
-    switch (part.element) {
-        case Element::E4M3: return decode_sixteens<E4M3, false>;
-        case Element::E5M2: return decode_sixteens<E5M2, false>;
-        case Element::E2M3: return decode_sixteens<E2M3, false>;
-        case Element::E3M2: return decode_sixteens<E3M2, false>;
-        default: return part.scale_type == ScaleType::E4M3 ? decode_sixteens<E2M1, true> : decode_sixteens<E2M1, false>;
-    }
+    return with_element(part.element, [&]<class E>(E) -> DecodeSixteens {
+        if (part.scale_type == ScaleType::E4M3) return decode_sixteens<E, true>;
+        return decode_sixteens<E, false>;
+    });
 }
 
-// Decodes lines of a part. Matrices are experts; a group is seen as a part of its own (cpu/group_parts.h).
+// Decodes lines of a part. Its matrices are experts; a group is seen as a part of its own (cpu/group_parts.h).
 struct LineDecoder {
     const QuantizedPart& part;
     const DecodeSixteens decode;
 
     explicit LineDecoder(const QuantizedPart& part) : part(part), decode(decode_sixteens_of(part)) {}
 
-    // Values of codes [first, first + count) of a line; `first` is a multiple of 16. `out` has room for whole sixteens.
+    // Stores the values of codes [first, first + count) of a line. `first` is a multiple of 16; `out` has room for whole
+    // sixteens.
     void operator()(int64_t matrix, int64_t line, int64_t first, int64_t count, float* out) const {
         const float global = global_factor(part, matrix);
         const uint8_t* codes = part.line(matrix, line) + first * part.bits / 8;

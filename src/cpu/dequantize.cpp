@@ -1,3 +1,4 @@
+// The CPU implementation of dequantize: experts as they are, or each group as a matrix of its own.
 #include <cstring>
 
 #include "core/context.h"
@@ -16,11 +17,13 @@ std::string declines(const Context& context, const DequantizeProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 
+// Returns the bytes of a plain element.
 int64_t element_bytes(const PlainMatrix& matrix) { return find_format(matrix.format)->bits / 8; }
 
-// Experts, or one group.
+// Appends the job of a problem without groups, or of one group.
 void add(Jobs& jobs, const DequantizeProblem& problem) { add_job(jobs, problem, grid_of(problem.out, problem.columnwise)); }
 
+// Returns a job for each group that has rows, or one job for all experts.
 Jobs jobs_of(const DequantizeProblem& problem) {
     Jobs jobs;
     if (!problem.grouped.set()) {
@@ -41,7 +44,7 @@ Jobs jobs_of(const DequantizeProblem& problem) {
     return jobs;
 }
 
-// Below the rows of a group.
+// Clears the output's padding below the rows of a group.
 void clear_padding(const PlainMatrix& out) {
     const int64_t bytes = element_bytes(out);
     for (int64_t row = out.rows; row < round_up(out.rows, out.group_unit); row++)

@@ -1,10 +1,22 @@
-// Dequantize. Part of kernels.cpp.
+// Dequantize: codes times their scales, rounded to the output's type. Part of kernels.cpp.
+//
+//     rowwise      stored codes of a row --------------- decode ------> values -> the row of the output
+//
+//     columnwise   tile, a line of codes per column          transposed, a row of codes per row
+//                    c0: r0 r1 r2 ... r255       bytes         r0: c0 c1 c2 ... c127
+//                    c1: r0 r1 r2 ...         ---------->      r1: c0 c1 c2 ...       -- decode --> rows of the output
+//                    ...                                       ...
+//                    a factor for every 16 codes               a factor for every column, the same for 16 rows
+//
+// Decoding goes by sixteens for any codes and scales (cpu/decode.h). MXFP8 goes by way of F16 without rounding, 32 codes at a
+// time, where numerics/mx_via_f16.h serves every scale of the line and no code is special. An element costs its code, its share
+// of a scale and the output in memory traffic, which is the bound.
 #pragma once
 #include "cpu/decode_lines.h"
 #include "cpu/kernels.h"
 #include "cpu/moves.h"
 #include "numerics/convert.h"
-#include "numerics/halves.h"
+#include "numerics/mx_via_f16.h"
 
 namespace mxq::cpu {
 namespace {
@@ -12,8 +24,10 @@ namespace {
 constexpr int64_t kTileSixteens = kTileRows / kSixteen;
 
 // ---- Values to the output's type --------------------------------------------------------------------------------------
+// convert_16 rounds sixteen values to the output's type and gives NaN the library's bits.
 
 #if defined(__F16C__) && defined(__AVX2__)
+// Returns all bits of each lane set that holds NaN.
 MXQ_HD __m256i nan_mask(__m256 values) { return _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q)); }
 
 MXQ_HD void convert_16(const SixteenFloats& values, float* out) {
@@ -46,7 +60,7 @@ MXQ_HD void convert_16(const SixteenFloats& values, Bf16* out) {
 MXQ_HD void convert_16(const SixteenFloats& values, float* out) {
     for (int64_t i = 0; i < kSixteen; i++) out[i] = from_float<float>(values.values[i]);
 }
-// As in quantize, words before bytes.
+// Words are made before they become 16 bits, for the reason that narrow_words in cpu/quantize_codes.h gives.
 template <class T>
 MXQ_HD void convert_16(const SixteenFloats& values, T* out) {
     uint32_t words[kSixteen];
@@ -55,7 +69,7 @@ MXQ_HD void convert_16(const SixteenFloats& values, T* out) {
 }
 #endif
 
-// Stored codes with a factor for every sixteen, to whole sixteens of the output.
+// Decodes stored codes, of which every sixteen have a factor, to whole sixteens of the output.
 template <class E, bool has_global, class T>
 void decode_line(const uint8_t* codes, int64_t count, const float* factors, float global, void* out) {
     for (int64_t i = 0; i < count; i += kSixteen)
@@ -63,8 +77,9 @@ void decode_line(const uint8_t* codes, int64_t count, const float* factors, floa
                    static_cast<T*>(out) + i);
 }
 
-// ---- Codes one a byte, from and to a tile ----------------------------------------------------------------------------
+// ---- Codes in a tile, a byte each -------------------------------------------------------------------------------------
 
+// Unpacks stored codes to whole sixteens of a byte each.
 template <int bits>
 void unpack_codes(const uint8_t* codes, int64_t count, uint8_t* to) {
     if constexpr (bits == 8) {
@@ -77,7 +92,7 @@ void unpack_codes(const uint8_t* codes, int64_t count, uint8_t* to) {
     }
 }
 
-// Codes that have a factor each.
+// Decodes codes that are a byte and have a factor each, to whole sixteens of the output.
 template <class E, bool has_global, class T>
 void decode_columns(const uint8_t* codes, int64_t count, const float* factors, float global, void* out) {
     for (int64_t i = 0; i < count; i += kSixteen) {
@@ -87,17 +102,18 @@ void decode_columns(const uint8_t* codes, int64_t count, const float* factors, f
     }
 }
 
-// ---- MXFP8 by way of halves (numerics/halves.h), without rounding: for codes and scales that it serves ----------------
+// ---- MXFP8 by way of F16 (numerics/mx_via_f16.h) ----------------------------------------------------------------------
 
 #if defined(__F16C__)
-// Neither Inf nor NaN.
+// Returns whether no code is Inf or NaN.
 template <class E>
-bool are_plain_codes(const uint8_t* codes, int64_t count) {
+bool are_finite(const uint8_t* codes, int64_t count) {
     uint8_t special = 0;
     for (int64_t i = 0; i < count; i++) special |= uint8_t((codes[i] & 0x7F) >= E::first_special);
     return special == 0;
 }
 
+// store_16 stores sixteen values, given as those of even and of odd elements.
 MXQ_HD void store_16(Floats even, Floats odd, Bf16* out) {
     const Bits words = (Bits(even) >> 16) | (Bits(odd) & 0xFFFF0000);
     memcpy(out, &words, sizeof words);
@@ -117,41 +133,42 @@ MXQ_HD void store_16(Floats even, Floats odd, float* out) {
 
 typedef int16_t SignedWords __attribute__((vector_size(32)));
 
-// Codes in the upper bytes.
+// Moves sixteen codes, which are the upper bytes of words, to where F16 has their bits.
 template <class E>
-MXQ_HD __m256i halves_of(Words codes) {
+MXQ_HD __m256i f16_of(Words codes) {
     constexpr int shift = 5 - E::exponent_bits;
-    return __m256i(Words(SignedWords(codes) >> shift) & uint16_t(shift ? 0xBFFF : 0xFFFF));
+    return __m256i(Words(SignedWords(codes) >> shift) & uint16_t(0x8000 | 0x7FFF >> shift));
 }
 
-// 32 neighbours, their scales as factors of the even and the odd elements of each half.
+// Decodes 32 neighbours. The factors are those of the even and of the odd elements of the first and the second sixteen.
 template <class E, class T>
 MXQ_HD void decode_32(const uint8_t* codes, const Floats (&even)[2], const Floats (&odd)[2], T* out) {
     const Words pairs = read<Words>(codes);
-    const __m256i evens = halves_of<E>(pairs << 8), odds = halves_of<E>(pairs & 0xFF00);
+    const __m256i evens = f16_of<E>(pairs << 8), odds = f16_of<E>(pairs & 0xFF00);
     store_16(Floats(_mm256_cvtph_ps(_mm256_castsi256_si128(evens))) * even[0],
              Floats(_mm256_cvtph_ps(_mm256_castsi256_si128(odds))) * odd[0], out);
     store_16(Floats(_mm256_cvtph_ps(_mm256_extracti128_si256(evens, 1))) * even[1],
              Floats(_mm256_cvtph_ps(_mm256_extracti128_si256(odds, 1))) * odd[1], out + 16);
 }
 
-// Scales for halves, made of factors; false if one is not plain.
+// Makes the factors of F16 numbers from those of codes. Returns false if a scale is not served.
 template <class E>
-bool make_half_scales(const float* factors, int64_t count, float* scales) {
+bool make_f16_factors(const float* factors, int64_t count, float* scales) {
     uint32_t rare = 0;
     for (int64_t i = 0; i < count; i++) {
         const uint32_t scale = float_bits(factors[i]) >> 23;
-        scales[i] = half_scale<E>(scale);
-        rare |= uint32_t(!is_plain_scale(scale));
+        scales[i] = decode_via_f16_factor<E>(scale);
+        rare |= uint32_t(!can_decode_via_f16(scale));
     }
     return rare == 0;
 }
 
-// Whole blocks of a line, with a factor for every sixteen codes, or false.
+// Decodes whole blocks of a line, of which every sixteen codes have a factor. Returns false, and stores nothing, if it does
+// not serve them.
 template <class E, class T>
-bool decode_plain_blocks(const uint8_t* codes, int64_t count, const float* factors, void* out) {
+bool decode_blocks_via_f16(const uint8_t* codes, int64_t count, const float* factors, void* out) {
     float scales[kLineSixteens];
-    if (!make_half_scales<E>(factors, count / kSixteen, scales) || !are_plain_codes<E>(codes, count)) return false;
+    if (!make_f16_factors<E>(factors, count / kSixteen, scales) || !are_finite<E>(codes, count)) return false;
     for (int64_t i = 0; i < count; i += kMxBlock) {
         const Floats scale[] = {all(scales[i / kSixteen]), all(scales[i / kSixteen])};
         decode_32<E>(codes + i, scale, scale, static_cast<T*>(out) + i);
@@ -159,13 +176,14 @@ bool decode_plain_blocks(const uint8_t* codes, int64_t count, const float* facto
     return true;
 }
 
-// The columns of up to 16 rows of a tile, with a factor each, or false.
+// Decodes up to 16 rows of a tile, of which every column has a factor. Returns false, and stores nothing, if it does not
+// serve them.
 template <class E, class T>
-bool decode_plain_columns(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors,
+bool decode_columns_via_f16(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors,
                           uint8_t (*out)[kTile * sizeof(float)]) {
     alignas(64) float scales[kTile];
-    if (!make_half_scales<E>(factors, cols, scales)) return false;
-    if (!are_plain_codes<E>(codes[0], rows * kTile)) return false;
+    if (!make_f16_factors<E>(factors, cols, scales)) return false;
+    if (!are_finite<E>(codes[0], rows * kTile)) return false;
     for (int64_t first = 0; first < cols; first += kMxBlock) {
         const Floats even[] = {even_of(scales + first), even_of(scales + first + 16)};
         const Floats odd[] = {odd_of(scales + first), odd_of(scales + first + 16)};
@@ -179,10 +197,10 @@ bool decode_plain_columns(const uint8_t (*codes)[kTile], int64_t rows, int64_t c
 // ---- A rectangle -------------------------------------------------------------------------------------------------------
 
 struct DequantizeSteps {
-    int64_t bytes;  // of an output element
-    // NULL: there are none.
-    bool (*plain_blocks)(const uint8_t* codes, int64_t count, const float* factors, void* out);
-    bool (*plain_columns)(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors,
+    int64_t bytes;  // the size of an output element
+    // The steps by way of F16; NULL where the format has none.
+    bool (*blocks_via_f16)(const uint8_t* codes, int64_t count, const float* factors, void* out);
+    bool (*columns_via_f16)(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors,
                           uint8_t (*out)[kTile * sizeof(float)]);
     decltype(&unpack_codes<8>) unpack;
     decltype(&decode_line<E4M3, false, float>) line, columns;
@@ -195,8 +213,8 @@ DequantizeSteps steps_of(ScaleType scale) {
 #if defined(__F16C__)
     if constexpr (E::bits == 8)
         if (scale == ScaleType::E8M0) {
-            steps.plain_blocks = decode_plain_blocks<E, T>;
-            steps.plain_columns = decode_plain_columns<E, T>;
+            steps.blocks_via_f16 = decode_blocks_via_f16<E, T>;
+            steps.columns_via_f16 = decode_columns_via_f16<E, T>;
         }
 #endif
     steps.unpack = unpack_codes<E::bits>;
@@ -206,26 +224,14 @@ DequantizeSteps steps_of(ScaleType scale) {
     return steps;
 }
 
-template <class T>
-DequantizeSteps steps_of(const QuantizedPart& in) {
-    switch (in.element) {
-        case Element::E4M3: return steps_of<E4M3, T>(in.scale_type);
-        case Element::E5M2: return steps_of<E5M2, T>(in.scale_type);
-        case Element::E2M3: return steps_of<E2M3, T>(in.scale_type);
-        case Element::E3M2: return steps_of<E3M2, T>(in.scale_type);
-        default: return steps_of<E2M1, T>(in.scale_type);
-    }
-}
-
 DequantizeSteps steps_of(const DequantizeProblem& problem) {
-    switch (problem.out.format) {
-        case MXQ_FORMAT_F32: return steps_of<float>(problem.in);
-        case MXQ_FORMAT_F16: return steps_of<F16>(problem.in);
-        default: return steps_of<Bf16>(problem.in);
-    }
+    return with_plain(problem.out.format, [&]<class T>(T) {
+        return with_element(problem.in.element, [&]<class E>(E) { return steps_of<E, T>(problem.in.scale_type); });
+    });
 }
 
-struct Reader {
+// Dequantizes rectangles of one problem.
+struct RectangleDequantizer {
     const DequantizeProblem& problem;
     const QuantizedPart& in;
     const DequantizeSteps steps;
@@ -233,20 +239,23 @@ struct Reader {
 
     alignas(64) uint8_t tile[kTile][kTileRows] = {}, transposed[kTileRows][kTile] = {};
     alignas(64) float factors[kTileSixteens][kTile] = {};
-    alignas(64) uint8_t out[kSixteen][kTile * sizeof(float)];  // rows of a tile, or one row
+    alignas(64) uint8_t out[kSixteen][kTile * sizeof(float)];  // 16 rows of a tile, or one long row
 
-    Reader(const DequantizeProblem& problem, bool stream)
+    RectangleDequantizer(const DequantizeProblem& problem, bool stream)
         : problem(problem), in(problem.in), steps(steps_of(problem)), stream(stream) {}
 
+    // Stores `count` output elements of a row.
     void store(int64_t matrix, int64_t row, int64_t col, int64_t count, const uint8_t* from) {
         const PlainMatrix& to = problem.out;
         store_line(static_cast<uint8_t*>(to.data) + ((matrix * to.rows + row) * to.row_stride + col) * steps.bytes, from,
                    count * steps.bytes, stream);
     }
+    // Returns where code `first` of a line is stored.
     const uint8_t* codes(int64_t matrix, int64_t line, int64_t first) const {
         return in.line(matrix, line) + first * in.bits / 8;
     }
 
+    // Dequantizes a rectangle of a rowwise part.
     void rows(const Rectangle& piece) {
         for (int64_t row = piece.row; row < piece.row + piece.rows; row++)
             for (int64_t col = piece.col; col < piece.col + piece.cols; col += kPatchCols) {
@@ -256,22 +265,25 @@ struct Reader {
             }
     }
 
+    // Decodes `count` codes of a row to out[0].
     void read_row(int64_t matrix, int64_t row, int64_t col, int64_t count) {
         float sixteenths[kLineSixteens];
         load_sixteenths(in, matrix, row, col, count, sixteenths);
         const uint8_t* from = codes(matrix, row, col);
         const int64_t whole = count / kMxBlock * kMxBlock;
-        const bool is_plain = steps.plain_blocks && steps.plain_blocks(from, whole, sixteenths, out[0]);
-        const int64_t done = is_plain ? whole : 0;
+        const bool served = steps.blocks_via_f16 && steps.blocks_via_f16(from, whole, sixteenths, out[0]);
+        const int64_t done = served ? whole : 0;
         steps.line(from + done * in.bits / 8, count - done, sixteenths + done / kSixteen, global_factor(in, matrix),
                    out[0] + done * steps.bytes);
     }
 
+    // Dequantizes a rectangle of a columnwise part.
     void columns(const Rectangle& piece) {
         for (int64_t col = 0; col < piece.cols; col += kTile)
             read_tile({piece.matrix, piece.row, piece.col + col, piece.rows, least(kTile, piece.cols - col)});
     }
 
+    // Dequantizes a tile, and prefetches codes of the next one.
     void read_tile(const Rectangle& at) {
         load_tile(at);
         transpose_tile(tile, at.cols, at.rows, transposed);
@@ -286,6 +298,7 @@ struct Reader {
         }
     }
 
+    // Unpacks the lines of codes of a tile, and loads their factors.
     void load_tile(const Rectangle& at) {
         for (int64_t col = 0; col < at.cols; col++) {
             steps.unpack(codes(at.matrix, at.col + col, at.row), at.rows, tile[col]);
@@ -295,16 +308,17 @@ struct Reader {
         }
     }
 
+    // Decodes up to 16 rows of a transposed tile to `out`.
     void read_columns(int64_t matrix, const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors) {
-        if (steps.plain_columns && steps.plain_columns(codes, rows, cols, factors, out)) return;
+        if (steps.columns_via_f16 && steps.columns_via_f16(codes, rows, cols, factors, out)) return;
         const float global = global_factor(in, matrix);
         for (int64_t row = 0; row < rows; row++) steps.columns(codes[row], cols, factors, global, out[row]);
     }
 };
 
 void dequantize_rectangle(const DequantizeProblem& problem, const Rectangle& piece, bool stream) {
-    Reader reader(problem, stream);
-    problem.columnwise ? reader.columns(piece) : reader.rows(piece);
+    RectangleDequantizer dequantizer(problem, stream);
+    problem.columnwise ? dequantizer.columns(piece) : dequantizer.rows(piece);
     finish_stores();
 }
 

@@ -13,14 +13,16 @@ namespace {
 
 struct Candidate {
     const char* name;
-    bool (*runs_here)();  // the machine has it and the system keeps its registers
+    bool (*runs_here)();  // whether the machine has it and the system keeps its registers
     InstructionSet build;
 };
 
 #if defined(__x86_64__)
+// Returns whether the machine has all that the avx2 build is compiled for.
 bool has_avx2() {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
+// Returns whether the machine has all that the avx512 build is compiled for.
 bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -32,13 +34,14 @@ bool has_avx512() { return false; }
 #define MXQ_X86_BUILD(isa) {nullptr, nullptr}
 #endif
 
-// Plainest first.
+// The builds, from the least to the most that they ask of a machine.
 const Candidate candidates[] = {
     {"scalar", [] { return true; }, {&scalar_kernels, &scalar_gemm_kernels}},
     {"avx2", has_avx2, MXQ_X86_BUILD(avx2)},
     {"avx512", has_avx512, MXQ_X86_BUILD(avx512)},
 };
 
+// Returns the build that MXQ_CPU_ISA names, or the last one.
 const Candidate* cap_of_environment() {
     const char* cap = std::getenv("MXQ_CPU_ISA");
     if (!cap || !*cap) return std::end(candidates) - 1;
@@ -48,12 +51,14 @@ const Candidate* cap_of_environment() {
          "the environment variable MXQ_CPU_ISA is \"%.32s\", expected scalar, avx2 or avx512; or leave it unset", cap);
 }
 
+// Returns the last build, up to that cap, that runs here.
 InstructionSet best_instruction_set() {
     const Candidate* candidate = cap_of_environment();
     while (!candidate->runs_here()) candidate--;
     return candidate->build;
 }
 
+// Returns how many cores the process may use.
 int usable_cores() {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);

@@ -8,7 +8,7 @@
 
 namespace mxq::cpu {
 
-// The builds of one instruction set.
+// The kernels as they are built for one instruction set.
 struct InstructionSet {
     const Kernels* kernels;
     const GemmKernels* gemm_kernels;
@@ -16,8 +16,8 @@ struct InstructionSet {
 
 class Engine {
 public:
-    // threads 0: one per core that the process may use. The environment variable MXQ_CPU_ISA (scalar, avx2, avx512) caps
-    // the instruction set; the bytes are the same for each.
+    // 0 threads means one for each core that the process may use. The environment variable MXQ_CPU_ISA (scalar, avx2,
+    // avx512) caps the instruction set; every instruction set gives the same bytes.
     explicit Engine(int threads);
 
     ThreadPool& pool() const { return *pool_; }

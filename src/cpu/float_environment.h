@@ -1,4 +1,4 @@
-// Round to nearest, subnormals kept, for as long as it lives; then what was there before.
+// Sets round-to-nearest without flushing of subnormals for as long as the object lives, then restores what was there before.
 #pragma once
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -14,7 +14,7 @@ public:
     FloatEnvironment& operator=(const FloatEnvironment&) = delete;
 
 #if defined(__x86_64__)
-    FloatEnvironment() : before_(_mm_getcsr()) { _mm_setcsr(0x1F80); }  // all exceptions masked
+    FloatEnvironment() : before_(_mm_getcsr()) { _mm_setcsr(0x1F80); }  // masks all exceptions
     ~FloatEnvironment() { _mm_setcsr(before_); }
 
 private:

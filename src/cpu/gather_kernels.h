@@ -1,8 +1,9 @@
-// The pass before quantize where scales stand for more than blocks, and all of amax. Part of kernels.cpp.
+// Gathers maxima that stand for more than blocks: the pass before quantize, and all that amax does. Part of kernels.cpp.
 //
-//     patch of values -> transformed? -> maxima of 32 -> the line's, or the rectangle's and at its end the matrix's
+//     patch of values -> Hadamard transform, if asked for -> maxima of 32 values -> maximum of each line
+//                                                                                -> maximum of the rectangle -> of the matrix
 //
-// Rectangles run at once: a maximum is raised by compare and exchange, on the bits. That gives the same for any order.
+// Rectangles run at the same time. A maximum is raised by compare and exchange on its bits, which gives the same for any order.
 #pragma once
 #include "cpu/quantize_scales.h"
 #include "cpu/quantize_values.h"
@@ -10,6 +11,7 @@
 namespace mxq::cpu {
 namespace {
 
+// Raises a maximum to magnitude bits, if those are larger.
 MXQ_HD void raise(float* maximum, uint32_t bits) {
     auto* const place = reinterpret_cast<uint32_t*>(maximum);
     uint32_t before = __atomic_load_n(place, __ATOMIC_RELAXED);
@@ -27,7 +29,8 @@ MXQ_HD uint32_t largest_of(const uint32_t* maxima, int64_t count) {
 
 constexpr int64_t kGatherPatch = kMxBlock * kTile;
 
-struct Gatherer {
+// Gathers the maxima of one rectangle.
+struct MaximaGatherer {
     const QuantizeSlice& slice;
     const QuantizeProblem& problem;
     const LoadValues load;
@@ -35,8 +38,9 @@ struct Gatherer {
     alignas(64) float values[kGatherPatch];
     alignas(64) uint32_t maxima[kGatherPatch / kMxBlock];
 
-    explicit Gatherer(const QuantizeSlice& slice) : slice(slice), problem(slice.problem), load(loader_of(problem)) {}
+    explicit MaximaGatherer(const QuantizeSlice& slice) : slice(slice), problem(slice.problem), load(loader_of(problem)) {}
 
+    // Gathers the maxima of a patch for both parts.
     void gather(const Rectangle& patch, int64_t height, int64_t pitch) {
         load(problem, patch, height, pitch, values);
         if (slice.rowwise.first) gather_rows(patch, pitch);
@@ -59,7 +63,7 @@ struct Gatherer {
 
     void gather_columns(const Rectangle& patch, int64_t height, int64_t pitch) {
         const int64_t rows = rows_within(problem.in.rows, patch);
-        // No further than the group is padded: what lies beyond is zero.
+        // Rows beyond the group's padding are zero and are not transformed.
         if (problem.hadamard.columnwise) transform_columns(round_up(rows, kNvBlock), pitch, problem.hadamard.mask, values);
         if (slice.columnwise.line_stride == 0) {
             block_maxima<Nonfinite::Saturate, kMxBlock>(values, height * pitch / kMxBlock, maxima);
@@ -71,7 +75,7 @@ struct Gatherer {
         for (int64_t i = 0; i < patch.cols; i++) raise(slice.columnwise.at(patch.matrix, patch.col + i), maxima[i]);
     }
 
-    // Patches of 32 x 128 where columns are seen together, else of a few long rows.
+    // Gathers the maxima of a rectangle: in patches of 32 x 128 where columns are seen together, else of a few long rows.
     void rectangle(const Rectangle& piece) {
         const bool by_columns = problem.hadamard.columnwise || (slice.columnwise.first && slice.columnwise.line_stride != 0) ||
                                 (problem.requantizes && problem.from.columnwise);
@@ -88,7 +92,7 @@ struct Gatherer {
     }
 };
 
-void gather_rectangle(const QuantizeSlice& slice, const Rectangle& piece) { Gatherer(slice).rectangle(piece); }
+void gather_rectangle(const QuantizeSlice& slice, const Rectangle& piece) { MaximaGatherer(slice).rectangle(piece); }
 
 }  // namespace
 }  // namespace mxq::cpu

@@ -11,9 +11,9 @@
 // multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales: their products, and those of extreme lines, take
 // the two apart, so that the bits do not depend on the machine having FMA.
 //
-// Bound by the multiply-adds (100 GFLOP/s of a register tile on one Zen 3 core): a panel of columns stays in L1 while the
-// rows stream past it from L2. Codes are read, and values written to scratch, once for every tile of D that the line meets; few
-// rows are bound by that. Nothing here has external linkage but the table at the end.
+// The multiply-adds are the bound (100 GFLOP/s of a register tile on one Zen 3 core): a panel of columns stays in L1 while
+// the rows stream past it from L2. Codes are read, and values written to scratch, once for every tile of D that the line
+// meets, which is the bound where there are few rows. Only the table at the end has external linkage.
 #include "cpu/gemm_kernels.h"
 
 #include <cstring>
@@ -42,35 +42,31 @@ typedef float Vector __attribute__((vector_size(kLanes * 4)));
 typedef float VectorInMemory __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
 typedef float Four __attribute__((vector_size(16)));
 
+// Returns the bits of 2^exponent.
 constexpr uint32_t power_of_two(int exponent) { return uint32_t(127 + exponent) << 23; }
 
-// Within [2^lowest, 2^64) values of a type have exact products, and inexact ones that are normal: of MX types all are multiples
-// of 2^-74 then.
+// Returns `lowest`: values in [2^lowest, 2^64) have products that are exact, or normal numbers where they are rounded. Those
+// of MX types are multiples of 2^-74 then.
 constexpr int lowest_of(ScaleType type) { return type == ScaleType::E8M0 ? -71 : -63; }
 
-// Magnitudes of factors under which all nonzero values are in that range.
-struct Plain {
+// Magnitudes of factors under which all nonzero values of an element are in that range.
+struct SafeFactors {
     float low, high;
 };
 
+// Returns the safe factors of E under a kind of scales.
 template <class E>
-Plain plain_factors(ScaleType type) {
-    constexpr int smallest = 1 - E::bias - E::mantissa_bits;  // exponent of the smallest code
+SafeFactors safe_factors(ScaleType type) {
+    constexpr int smallest = 1 - E::bias - E::mantissa_bits;  // the exponent of the smallest value
     const int low = (type == ScaleType::E8M0 ? -74 : -62) - smallest;
     return {bits_float(power_of_two(low)), bits_float(power_of_two(62 - E::emax))};
 }
 
-Plain plain_factors(const QuantizedPart& part) {
-    switch (part.element) {
-        case Element::E4M3: return plain_factors<E4M3>(part.scale_type);
-        case Element::E5M2: return plain_factors<E5M2>(part.scale_type);
-        case Element::E2M3: return plain_factors<E2M3>(part.scale_type);
-        case Element::E3M2: return plain_factors<E3M2>(part.scale_type);
-        default: return plain_factors<E2M1>(part.scale_type);
-    }
+SafeFactors safe_factors(const QuantizedPart& part) {
+    return with_element(part.element, [&]<class E>(E) { return safe_factors<E>(part.scale_type); });
 }
 
-// Whether a nonzero value is out of [2^lowest, 2^64).
+// Returns whether a nonzero value is out of [2^lowest, 2^64).
 bool leaves_range(const float* values, int64_t count, int lowest) {
     const uint32_t first = power_of_two(lowest), span = power_of_two(64) - 1 - first;
     uint32_t any = 0;
@@ -81,17 +77,18 @@ bool leaves_range(const float* values, int64_t count, int lowest) {
     return any != 0;
 }
 
-// The values of one operand's lines.
+// Decodes the lines of one operand.
 struct OperandReader {
     const QuantizedPart& part;
     const DecodeSixteens decode;
-    const Plain plain;
+    const SafeFactors safe;
     const float global;
 
     explicit OperandReader(const QuantizedPart& part)
-        : part(part), decode(decode_sixteens_of(part)), plain(plain_factors(part)), global(global_factor(part, 0)) {}
+        : part(part), decode(decode_sixteens_of(part)), safe(safe_factors(part)), global(global_factor(part, 0)) {}
 
-    // Codes [k, k + depth) of a line. Returns whether it is extreme.
+    // Stores the values of codes [k, k + depth) of a line. Returns whether the line is extreme: it has a nonzero value out
+    // of the range in which products are exact.
     bool read(int64_t line, int64_t k, int64_t depth, float* out) const {
         const uint8_t* codes = part.line(0, line) + k * part.bits / 8;
         if (part.scale_type == ScaleType::None) {
@@ -101,7 +98,7 @@ struct OperandReader {
         float factors[kGemmDepth / kSixteen] = {};
         load_sixteenths(part, 0, line, k, depth, factors);
         decode(codes, depth, factors, global, out);
-        return !are_plain(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part.scale_type));
+        return !are_safe(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part.scale_type));
     }
 
 private:
@@ -110,16 +107,17 @@ private:
         memcpy(&word, from, sizeof word);
         return word;
     }
-    bool are_plain(const float* factors, int64_t count) const {
+    bool are_safe(const float* factors, int64_t count) const {
         bool all = true;
         for (int64_t i = 0; i < count; i++) {
             const float magnitude = bits_float(float_bits(multiply_rn(factors[i], global)) & kMagnitudeMask);
-            all &= magnitude >= plain.low && magnitude <= plain.high;
+            all &= magnitude >= safe.low && magnitude <= safe.high;
         }
         return all;
     }
 };
 
+// Implements GemmKernels::decode_rows.
 bool decode_rows(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
     const OperandReader reader(lines.part);
     bool any = false;
@@ -129,7 +127,7 @@ bool decode_rows(const OperandLines& lines, int64_t k, int64_t depth, float* out
     return any;
 }
 
-// 4 x 4 values: two rounds of interleaving.
+// Transposes 4 x 4 values by two rounds of interleaving.
 MXQ_HD void transpose_4(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
     Four a, b, c, d;
     memcpy(&a, from, sizeof a);
@@ -144,7 +142,8 @@ MXQ_HD void transpose_4(const float* from, int64_t from_stride, float* to, int64
     for (int i = 0; i < 4; i++) memcpy(to + i * to_stride, &columns[i], sizeof columns[i]);
 }
 
-// Panels of kColumns lines; their depth is rounded up to 4, which the next panel, or nobody, minds.
+// Implements GemmKernels::decode_columns. A panel is written to a depth that is a multiple of 4; what is too much is
+// overwritten by the next panel, or lies in room that `out` has and nobody reads.
 bool decode_columns(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
     const OperandReader reader(lines.part);
     alignas(64) float panel[kColumns][kGemmDepth] = {};
@@ -163,6 +162,7 @@ bool decode_columns(const OperandLines& lines, int64_t k, int64_t depth, float* 
 MXQ_HD Vector load(const float* from) { return *reinterpret_cast<const VectorInMemory*>(from); }
 MXQ_HD void store(float* to, Vector value) { *reinterpret_cast<VectorInMemory*>(to) = value; }
 
+// Returns sum + a * b, with one rounding if `fused` and the instruction set has it, else with two.
 template <bool fused>
 MXQ_HD Vector multiply_add(float a, Vector b, Vector sum) {
 #if defined(__AVX512F__)
@@ -173,6 +173,7 @@ MXQ_HD Vector multiply_add(float a, Vector b, Vector sum) {
     return sum + a * b;
 }
 
+// Multiplies one register tile of kRows x kColumns over `depth`, and stores the sums or adds them to those of `out`.
 template <bool fused>
 MXQ_HD void multiply_tile(const float* a, const float* b, int64_t depth, float* out, int64_t stride, bool first) {
     Vector sums[kRows][kVectors] = {};
@@ -193,6 +194,7 @@ MXQ_HD void multiply_tile(const float* a, const float* b, int64_t depth, float* 
             store(out + j * kLanes, first ? sums[i][j] : load(out + j * kLanes) + sums[i][j]);
 }
 
+// Multiplies all register tiles of a block.
 template <bool fused>
 void multiply_block(const GemmBlock& block, int64_t depth, bool first) {
     for (int64_t column = 0; column < block.column_count; column += kColumns)
@@ -201,23 +203,23 @@ void multiply_block(const GemmBlock& block, int64_t depth, bool first) {
                                  block.sums + row * block.stride + column, block.stride, first);
 }
 
+// Implements GemmKernels::multiply.
 void multiply(const GemmBlock& block, int64_t depth, bool first, bool exact) {
     exact ? multiply_block<true>(block, depth, first) : multiply_block<false>(block, depth, first);
 }
 
+// Rounds sums to D's type.
 template <class T>
 void store_row(const float* sums, int64_t count, T* d) {
     for (int64_t i = 0; i < count; i++) d[i] = from_float<T>(sums[i]);
 }
 
+// Returns element i of the bias.
 float bias_at(const Finish& finish, const void* bias, int64_t i) {
-    switch (finish.bias_format) {
-        case MXQ_FORMAT_F16: return to_float(static_cast<const F16*>(bias)[i]);
-        case MXQ_FORMAT_BF16: return to_float(static_cast<const Bf16*>(bias)[i]);
-        default: return static_cast<const float*>(bias)[i];
-    }
+    return with_plain(finish.bias_format, [&]<class T>(T) { return to_float(static_cast<const T*>(bias)[i]); });
 }
 
+// Applies alpha, beta and the bias to sums, and rounds to D's type.
 template <class T>
 void finish_row(const float* sums, int64_t count, const Finish& finish, const void* bias, T* d) {
     for (int64_t i = 0; i < count; i++) {
@@ -234,12 +236,9 @@ void store_as(const float* sums, int64_t count, const Finish& finish, const void
     alone ? store_row(sums, count, d) : finish_row(sums, count, finish, bias, d);
 }
 
+// Implements GemmKernels::store.
 void store_sums(const float* sums, int64_t count, const Finish& finish, const void* bias, void* d) {
-    switch (finish.d_format) {
-        case MXQ_FORMAT_F32: return store_as(sums, count, finish, bias, static_cast<float*>(d));
-        case MXQ_FORMAT_F16: return store_as(sums, count, finish, bias, static_cast<F16*>(d));
-        case MXQ_FORMAT_BF16: return store_as(sums, count, finish, bias, static_cast<Bf16*>(d));
-    }
+    with_plain(finish.d_format, [&]<class T>(T) { store_as(sums, count, finish, bias, static_cast<T*>(d)); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The inner loops of the CPU product, compiled once per instruction set from gemm_kernels.cpp. All give the same bits.
+// The inner loops of the CPU product, compiled once per instruction set from gemm_kernels.cpp. Every one gives the same bits.
 #pragma once
 #include <cstdint>
 
@@ -6,15 +6,16 @@
 
 namespace mxq::cpu {
 
-// Codes of the contraction that are decoded and multiplied at a time. Part of what fixes the bits of a product: sums of
-// kGemmDepth products, each in order from +0, are added in order.
+// How many codes of the contraction are decoded and multiplied at a time. It is part of what fixes the bits of a product:
+// sums of kGemmDepth products, each summed in order from +0, are added in order.
 constexpr int64_t kGemmDepth = 256;
 
-// Lines [first, first + count) of one product's A or B, a part of one matrix.
+// Lines [first, first + count) of A or B of one product. The part has one matrix.
 struct OperandLines {
     QuantizedPart part;
     int64_t first, count;
 
+    // Returns `lines` of these lines, from line `from` on.
     OperandLines some(int64_t from, int64_t lines) const {
         OperandLines result = *this;
         result.first += from;
@@ -28,29 +29,30 @@ struct OperandLines {
 // numbers. Returns whether any line of this call is extreme.
 using DecodeLines = bool (*)(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme);
 
-// A block of D: sums[row][stride], whole register tiles.
+// A block of D in whole register tiles, with the lines that it is made of.
 struct GemmBlock {
-    float* rows;     // of A, as decoded
-    float* columns;  // of B, as decoded
-    float* sums;
+    float* rows;     // the lines of A, from decode_rows
+    float* columns;  // the lines of B, from decode_columns
+    float* sums;     // sums[row][stride]
     int64_t row_count, column_count, stride;
 };
 
 // What becomes of a row of sums: D = alpha sums + beta D + bias, with a rounding to fp32 after each step, then to D's type.
 struct Finish {
     float alpha, beta;
-    int32_t d_format, bias_format;  // MXQ_FORMAT_F32, _F16, _BF16; of the bias 0: none
+    int32_t d_format, bias_format;  // MXQ_FORMAT_F32, _F16 or _BF16; bias_format is 0 without a bias
 };
 
 struct GemmKernels {
-    int64_t rows, columns;  // of D that a register tile holds
-    DecodeLines decode_rows;     // out[line][kGemmDepth], to a multiple of `rows` lines
-    DecodeLines decode_columns;  // out[line / columns][depth][columns], to a multiple of `columns` lines
+    int64_t rows, columns;       // the size of a register tile of D
+    DecodeLines decode_rows;     // fills out[line][kGemmDepth] up to a multiple of `rows` lines
+    DecodeLines decode_columns;  // fills out[line / columns][depth][columns] up to a multiple of `columns` lines
 
-    // sums = (first) or += products over `depth`. exact: all of them are, and in fp32's range.
+    // Sets the sums to those of the products over `depth` if `first`, else adds them. `exact` tells that every product is
+    // exact and in fp32's range.
     void (*multiply)(const GemmBlock& block, int64_t depth, bool first, bool exact);
 
-    // A row of sums to D; `bias` has an element for each.
+    // Stores a row of sums to D. `bias` has an element for each column.
     void (*store)(const float* sums, int64_t count, const Finish& finish, const void* bias, void* d);
 };
 

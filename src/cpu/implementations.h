@@ -1,11 +1,11 @@
-// The CPU backend as the dispatch lists see it. Every one is called `cpu`.
+// The implementations of the CPU backend, for the dispatch lists. Each is called `cpu`.
 #pragma once
 #include "dispatch/implementation.h"
 
 namespace mxq::cpu {
 
-extern const QuantizeImplementation quantize;         // quantize.cpp: in is plain
-extern const QuantizeImplementation requantize;       // quantize.cpp: in is a quantized part
+extern const QuantizeImplementation quantize;         // quantize.cpp, from a plain tensor
+extern const QuantizeImplementation requantize;       // quantize.cpp, from a quantized part
 extern const AmaxImplementation amax;                 // amax.cpp
 extern const DequantizeImplementation dequantize;     // dequantize.cpp
 extern const PadImplementation pad_groups;            // pad_groups.cpp

@@ -1,4 +1,4 @@
-// Several pieces of work, such as groups, shared out among threads as one.
+// Shares several pieces of work, such as groups, among threads as if they were one.
 #pragma once
 #include <vector>
 
@@ -6,22 +6,23 @@
 
 namespace mxq::cpu {
 
-// What is done to each rectangle of a grid.
+// A piece of work that is done for each rectangle of a grid.
 template <class Work>
 struct Job {
     Work work;
     Grid grid;
-    int64_t first;  // of its rectangles among those of all jobs
+    int64_t first;  // index of its first rectangle among those of all jobs
 
     int64_t last() const { return first + grid.count(); }
 };
 
+// Appends a job, whose rectangles follow those of the jobs before.
 template <class Work>
 void add_job(std::vector<Job<Work>>& jobs, const Work& work, const Grid& grid) {
     jobs.push_back({work, grid, jobs.empty() ? 0 : jobs.back().last()});
 }
 
-// Calls body(work, rectangle) for each.
+// Calls body(work, rectangle) for every rectangle of every job.
 template <class Work, class Body>
 void for_each_rectangle(ThreadPool& pool, const std::vector<Job<Work>>& jobs, const Body& body) {
     const int64_t count = jobs.empty() ? 0 : jobs.back().last();

@@ -1,4 +1,4 @@
-// Quantize and dequantize, built once per instruction set (MXQ_ISA: scalar, avx2, avx512); the compiler vectorises.
+// Quantize, dequantize and the gathering of maxima, built once per instruction set (MXQ_ISA: scalar, avx2, avx512).
 //
 // Quantize works in patches that stay in L1 or L2, with one short loop per step:
 //
@@ -10,17 +10,16 @@
 //                        a tile of 256 x 128 codes, which is transposed by bytes: each line of the output gets 256 codes
 //     blocks of 128      four patches for the maxima, the same four once more for the codes
 //
-//     before     maxima that stand for whole lines or tensors, of the same patches (cpu/gather_kernels.h)
-//     values     of a plain tensor, or decoded (requantize); transformed (Hadamard)
-//     groups     each a matrix of its own (cpu/quantize_slices.h)
+// Before that, maxima that stand for whole lines or tensors are gathered from the same patches (cpu/gather_kernels.h).
+// Values come from a plain tensor, or from codes in requantize, and may be transformed (cpu/quantize_values.h). A group is a
+// matrix of its own (cpu/quantize_slices.h). cpu/dequantize_kernels.h shows how dequantize goes.
 //
-//     dequantize codes (columnwise: a tile, transposed) -> times the scale, rounded -> rows of the output
-//
-// The steps of MX and of NVFP4 from BF16 stand twice: with 16-bit vectors (cpu/quantize_halves.h; intrinsics, as no compiler
-// finds these conversions), and from numerics alone for what the former does not serve and for machines without F16.
-// A partial block is filled with zeros, which change no maximum. Steps are picked by pointer (input type, policy, rounding,
-// element type), so none of them multiplies the others' code. Bytes per element: input + code + scale / block, per part.
-// Large outputs are written past the caches: half of a store's traffic is otherwise reading what it overwrites.
+// The steps of MX, and of NVFP4 from BF16, exist twice: a fast path of 16-bit vectors (cpu/quantize_fast_path.h), in
+// intrinsics because no compiler finds these conversions; and the exact path, from numerics alone and vectorised by the
+// compiler, for what the fast path does not serve and for machines without F16C. A partial block is filled with zeros, which
+// change no maximum. Steps are picked by pointer (input type, policy, rounding, element type), so that none multiplies the
+// code of another. An element costs its input, its code and its share of a scale in memory traffic, for each part. Large
+// outputs are written past the caches, because a cached store reads what it overwrites, which is half of its traffic.
 #include "cpu/dequantize_kernels.h"
 #include "cpu/gather_kernels.h"
 #include "cpu/quantize_kernels.h"

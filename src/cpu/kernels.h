@@ -1,44 +1,59 @@
 // The inner loops of the CPU backend, compiled once per instruction set from kernels.cpp. All give the same bits.
 #pragma once
 #include "core/problem.h"
+#include "numerics/fp8_scale.h"
 
 namespace mxq::cpu {
 
-// A piece of one matrix of a plain tensor: of an expert or a group. It starts on a multiple of 128 rows and of 128 columns, so
-// that no two pieces share a swizzled tile of scales, and ends there or at the matrix's end.
+// A piece of one matrix of a plain tensor, which is an expert or a group. Its rows and columns start at multiples of 128, so
+// that no two pieces share a swizzled tile of scales, and end at multiples of 128 or at the matrix's end.
 struct Rectangle {
     int64_t matrix, row, col, rows, cols;
 };
 
-// Where the largest magnitudes of a part are gathered, as fp32: for each matrix, and each line where line_stride is not 0.
+// Where the largest magnitudes of a part are gathered, as fp32: one for each matrix or, where line_stride is not 0, for each
+// line.
 struct Maxima {
-    float* first;  // NULL: nowhere
+    float* first;  // NULL where none are gathered
     int64_t matrix_stride, line_stride;
 
     MXQ_HD float* at(int64_t matrix, int64_t line) const { return first + matrix * matrix_stride + line * line_stride; }
 };
 
-// A quantize problem without groups, or one group of it: a matrix of its own, whose pointers stand at the group's start and
-// whose `in.rows` are the group's. The parts may have more lines (rowwise) or longer ones (columnwise): padding, as if rows of
-// zeros followed.
+// A quantize problem without groups, or one group of a problem as a matrix of its own: its pointers stand at the group's
+// start, and its `in.rows` are the group's. A rowwise part may have more lines than that, and the lines of a columnwise part
+// may be longer: they are padding, made as if rows of zeros followed.
 struct QuantizeSlice {
     QuantizeProblem problem;
     Maxima rowwise, columnwise;
-    int64_t first_row, first_chunk;  // of the group among the rowwise lines, and in a columnwise line by sixteens
+    int64_t first_row;    // the group's first line in the rowwise part
+    int64_t first_chunk;  // the group's first code in a line of the columnwise part, divided by 16
 };
 
-// Work goes in tiles: columns are seen together.
+// Returns whether quantize looks at several rows together, to find maxima down columns or to transpose.
 MXQ_HD bool transposes(const QuantizeProblem& problem) {
     return problem.has_columnwise || problem.square_tiles || (problem.requantizes && problem.from.columnwise);
 }
 
+namespace {
+
+// Returns what FP8 scales are made by beside the amax.
+inline Fp8Rule fp8_rule_of(const QuantizeProblem& problem) {
+    const float max = with_element(problem.format->element, []<class E>(E) { return E::max; });
+    return {max, problem.epsilon, problem.power_of_two};
+}
+
+}  // namespace
+
 struct Kernels {
     const char* name;  // "scalar", "avx2", "avx512"
-    // Codes and scales, swizzled padding included, of what lies in the rectangle. Scales that stand for more than blocks are
-    // made from the maxima and not stored. `stream`: past the caches, for outputs that they could not hold.
+    // Stores codes and scales, swizzled padding included, of the elements in the rectangle. Scales that stand for more than
+    // a block are made from the maxima and not stored. `stream` writes past the caches, for outputs that they could not
+    // hold.
     void (*quantize)(const QuantizeSlice&, const Rectangle&, bool stream);
     // Raises the maxima to those of the rectangle.
     void (*gather_maxima)(const QuantizeSlice&, const Rectangle&);
+    // Stores the values of the rectangle, which counts rows and columns of the output. `stream` writes past the caches.
     void (*dequantize)(const DequantizeProblem&, const Rectangle&, bool stream);
 };
 

@@ -1,4 +1,4 @@
-// Bytes between L1 and the output. Part of kernels.cpp.
+// Moves bytes between L1 and the output, and transposes tiles of bytes. Part of kernels.cpp.
 #pragma once
 #include <cstring>
 
@@ -10,28 +10,33 @@
 namespace mxq::cpu {
 namespace {
 
-// A tile of codes as it is transposed. Each row of it becomes part of a row there, each column part of one here.
-constexpr int64_t kTile = 128;      // columns
-constexpr int64_t kTileRows = 256;  // more than columns: a longer part of each line of columnwise codes
-constexpr int64_t kPatchCols = 1024;  // of a row, at a time
+// A tile of codes that is transposed has kTileRows rows and kTile columns of the plain tensor. It has more rows than
+// columns, so that a line of columnwise codes gets a longer piece.
+constexpr int64_t kTile = 128;
+constexpr int64_t kTileRows = 256;
 
-// Values that quantize has at a time: of a row, or of a few short ones; of 16 or 32 rows where columns are seen together.
+// The columns of a row that are worked on together.
+constexpr int64_t kPatchCols = 1024;
+
+// The values that quantize holds: kRowPatch of one row or of a few short ones, kPatch of 16 or 32 rows where columns are seen
+// together, which then are at most kBandCols.
 constexpr int64_t kRowPatch = 1024;
 constexpr int64_t kPatch = 8192;
-constexpr int64_t kBandCols = kPatch / kNvBlock;  // at most
+constexpr int64_t kBandCols = kPatch / kNvBlock;
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+// Returns where code `first` of a line is stored.
 MXQ_HD uint8_t* line_of(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t first) {
     return part.line(matrix, line) + first * part.bits / 8;
 }
 
-// Bytes that come soon: rows far apart are no stream to the hardware's prefetcher.
+// Prefetches bytes of the next row. The hardware's prefetcher sees no stream in rows that lie far apart.
 MXQ_HD void prefetch(const void* from, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
 }
 
-// Less than a cache line, without a call.
+// Copies fewer than 64 bytes without calling memcpy.
 MXQ_HD void copy_part(char* to, const char* from, int64_t bytes) {
     for (int64_t size = 32; size > 0; size /= 2)
         if (bytes & size) {
@@ -41,7 +46,8 @@ MXQ_HD void copy_part(char* to, const char* from, int64_t bytes) {
         }
 }
 
-// From L1 to the output. Streamed in whole cache lines: a part of one costs more than it saves.
+// Copies a line from L1 to the output. With `stream` whole cache lines are written past the caches; a part of a cache line
+// is not, because that costs more than it saves.
 inline void store_line(void* to, const void* from, int64_t bytes, [[maybe_unused]] bool stream) {
 #if defined(__AVX__)
     if (stream) {
@@ -61,7 +67,7 @@ inline void store_line(void* to, const void* from, int64_t bytes, [[maybe_unused
     memcpy(to, from, size_t(bytes));
 }
 
-// Streamed stores are not ordered with those that tell another thread that a piece is done.
+// Orders streamed stores before those that tell another thread that a piece of work is done.
 void finish_stores() {
 #if defined(__x86_64__)
     _mm_sfence();
@@ -80,9 +86,10 @@ MXQ_HD V read(const void* from) {
     return vector;
 }
 
+// Returns eight copies of a value.
 MXQ_HD Floats all(float value) { return value - Floats{}; }
 
-// Elements 0, 2, .. 14 and 1, 3, .. 15 of sixteen.
+// even_of returns elements 0, 2, .. 14 of sixteen, odd_of elements 1, 3, .. 15.
 MXQ_HD Floats even_of(const float* from) {
     return __builtin_shufflevector(read<Floats>(from), read<Floats>(from + 8), 0, 2, 4, 6, 8, 10, 12, 14);
 }
@@ -93,7 +100,7 @@ MXQ_HD Floats odd_of(const float* from) {
 
 typedef uint8_t Bytes16 __attribute__((vector_size(16)));
 
-// 16 x 16 bytes: four perfect shuffles of the rows.
+// Transposes 16 x 16 bytes by four perfect shuffles of the rows.
 MXQ_HD void transpose_16(const uint8_t* from, int64_t from_pitch, uint8_t* to, int64_t to_pitch) {
     Bytes16 rows[2][16];
     for (int i = 0; i < 16; i++) memcpy(&rows[0][i], from + i * from_pitch, 16);
@@ -108,7 +115,7 @@ MXQ_HD void transpose_16(const uint8_t* from, int64_t from_pitch, uint8_t* to, i
     for (int i = 0; i < 16; i++) memcpy(to + i * to_pitch, &rows[0][i], 16);
 }
 
-// The first rows x cols, rounded up to 16.
+// Transposes the first rows x cols of a tile, each rounded up to a multiple of 16.
 template <int64_t height, int64_t width>
 void transpose_tile(const uint8_t (&from)[height][width], int64_t rows, int64_t cols, uint8_t (&to)[width][height]) {
     for (int64_t row = 0; row < rows; row += 16)

@@ -1,4 +1,4 @@
-// How a call is divided among threads.
+// Divides the work of a call among threads.
 #pragma once
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 
 namespace mxq::cpu {
 
-// Rectangles of height x width that cover `matrices` of rows x cols, row by row.
+// Rectangles of height x width that cover `matrices` matrices of rows x cols, counted row by row.
 struct Grid {
     int64_t matrices, rows, cols;
     int64_t height, width;  // multiples of 128
@@ -15,6 +15,7 @@ struct Grid {
     int64_t across() const { return ceil_div(cols, width); }
     int64_t down() const { return ceil_div(rows, height); }
     int64_t count() const { return matrices * down() * across(); }
+    // Returns the rectangle of an index; at the matrix's end it is cut.
     Rectangle at(int64_t index) const {
         const int64_t col = index % across() * width;
         const int64_t row = index / across() % down() * height;
@@ -22,10 +23,11 @@ struct Grid {
     }
 };
 
-// Rectangles for work along rows, and for work that transposes: taller, so that what it moves of a column is longer.
+// Sizes of rectangles. Those for work that transposes are taller, so that longer pieces of a column are moved.
 constexpr int64_t kRectangleRows = 128, kRectangleCols = 2048;
 constexpr int64_t kTallRectangleRows = 256, kTallRectangleCols = 1024;
 
+// Returns the grid of work on matrices; `transposes` tells whether it moves columns to lines.
 inline Grid grid_of(int64_t matrices, int64_t rows, int64_t cols, bool transposes) {
     return {matrices, rows, cols, transposes ? kTallRectangleRows : kRectangleRows,
             transposes ? kTallRectangleCols : kRectangleCols};
@@ -34,12 +36,13 @@ inline Grid grid_of(const PlainMatrix& matrix, bool transposes) {
     return grid_of(matrix.matrices, matrix.rows, matrix.cols, transposes);
 }
 
-// Outputs from this size on are written past the caches.
+// Outputs of at least so many bytes are written past the caches.
 constexpr int64_t kStreamBytes = 16 << 20;
 
-// Calls body(index) for each of `count` pieces of work of together so many elements. No thread is woken for less than this.
+// No thread is woken for fewer elements than these.
 constexpr int64_t kElementsPerChunk = 64 * 1024;
 
+// Calls body(index) for each of `count` pieces of work, which have `elements` elements together.
 template <class Body>
 void for_each_index(ThreadPool& pool, int64_t count, int64_t elements, const Body& body) {
     if (count == 0) return;
@@ -51,6 +54,7 @@ void for_each_index(ThreadPool& pool, int64_t count, int64_t elements, const Bod
     });
 }
 
+// Calls body(rectangle) for every rectangle of a grid.
 template <class Body>
 void for_each_rectangle(ThreadPool& pool, const Grid& grid, const Body& body) {
     for_each_index(pool, grid.count(), grid.matrices * grid.rows * grid.cols, [&](int64_t index) { body(grid.at(index)); });

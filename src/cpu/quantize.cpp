@@ -1,4 +1,5 @@
-// Quantize and requantize: the maxima that stand for more than blocks first, then everything in one pass.
+// The CPU implementations of quantize and requantize. Maxima that stand for more than blocks are gathered first; one pass makes
+// everything else.
 //
 //     FP8, whole lines   maxima gathered in the place of the scales -> codes -> scales made of them
 //     NVFP4              maxima gathered if asked for               -> codes and block scales
@@ -17,15 +18,15 @@ std::string declines(const Context& context, const QuantizeProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 
+// Returns the bytes of the codes of all parts.
 int64_t code_bytes(const QuantizeProblem& problem) {
     const int64_t elements = problem.in.matrices * problem.in.rows * problem.in.cols;
     return elements * problem.format->bits / 8 * (problem.has_rowwise + problem.has_columnwise);
 }
 
-// Scales of whole lines, in place of the maxima that they were made of.
+// Stores the scales of whole lines in place of the maxima that they are made from.
 void store_whole_scales(const QuantizeProblem& problem, const QuantizedPart& part, int64_t count) {
-    const Fp8Rule rule = {problem.format->element == Element::E4M3 ? E4M3::max : E5M2::max, problem.epsilon,
-                          problem.power_of_two};
+    const Fp8Rule rule = fp8_rule_of(problem);
     const FloatEnvironment environment;
     auto* const scales = reinterpret_cast<float*>(part.scales);
     for (int64_t i = 0; i < count; i++) {

@@ -1,4 +1,4 @@
-// Values to codes, a byte each, and codes to the bytes that are stored. Part of kernels.cpp.
+// Encodes values to codes of a byte each, and packs codes as they are stored. Part of kernels.cpp.
 //
 //     values x multiplier -> code, to nearest or by random bytes -> masked -> packed 8, 6 or 4 bits each
 #pragma once
@@ -11,13 +11,13 @@
 namespace mxq::cpu {
 namespace {
 
-// Codes stand as 32-bit words before they become bytes: a compiler that sees the narrowing in the loop narrows every
-// operand of the arithmetic instead of its one result.
+// Stores the low bytes of words. Codes are 32-bit words before they become bytes, because a compiler that sees the narrowing
+// in the loop of the arithmetic narrows every operand instead of the one result.
 MXQ_HD void narrow_words(const uint32_t* words, uint8_t* codes) {
     for (int64_t i = 0; i < kMxBlock; i++) codes[i] = uint8_t(words[i]);
 }
 
-// To nearest. Types of a byte have codes for all that a multiplier can make of a value: no mask.
+// Rounds to nearest. A type with NaN has a code for everything that a multiplier can make of a value, and needs no mask.
 template <class E>
 struct Nearest {
     struct None {
@@ -28,11 +28,11 @@ struct Nearest {
     }
     MXQ_HD static uint32_t code(float scaled, uint32_t mask, uint32_t) {
         const uint32_t code = encode<E>(scaled);
-        return E::bits == 8 ? code : code & mask;
+        return has_nan<E> ? code : code & mask;
     }
 };
 
-// By a random byte for each element, widened in a loop of its own for the vectoriser.
+// Rounds E2M1 by a random byte for each element. The bytes are widened in a loop of their own, for the vectoriser.
 struct Stochastic {
     struct Words {
         alignas(64) uint32_t words[kMxBlock];
@@ -46,7 +46,7 @@ struct Stochastic {
     MXQ_HD static uint32_t code(float scaled, uint32_t mask, uint32_t random) { return stochastic_e2m1(scaled, random) & mask; }
 };
 
-// Thirty-two neighbours.
+// Encodes 32 neighbours. `multiplier` and `mask` are functions of the neighbour's number.
 template <class Rounding, class Multipliers, class Masks>
 MXQ_HD void encode_32(const float* values, const Multipliers& multiplier, const Masks& mask, const uint8_t* random,
                       uint8_t* codes) {
@@ -57,10 +57,11 @@ MXQ_HD void encode_32(const float* values, const Multipliers& multiplier, const 
     narrow_words(words, codes);
 }
 
+// Encodes blocks of `length` neighbours.
 template <class Rounding, int64_t length>
 void encode_blocks(const float* values, int64_t blocks, const BlockScales& scales, const uint8_t* random, uint8_t* codes) {
     for (int64_t i = 0; i < blocks * length; i += kMxBlock) {
-        // One block of at least 32, or two of 16.
+        // These 32 neighbours are one block, a part of one, or two blocks of 16.
         const int64_t first = i / length, second = (i + kNvBlock) / length;
         const float multipliers[] = {scales.multipliers[first], scales.multipliers[second]};
         const uint32_t masks[] = {scales.masks[first], scales.masks[second]};
@@ -70,7 +71,7 @@ void encode_blocks(const float* values, int64_t blocks, const BlockScales& scale
     }
 }
 
-// Rows whose columns have a scale each, to lines of codes `code_pitch` apart.
+// Encodes rows whose columns have a scale each, to lines of codes that are `code_pitch` apart.
 template <class Rounding>
 void encode_columns(const float* values, int64_t rows, int64_t pitch, const BlockScales& scales, const uint8_t* random,
                     uint8_t* codes, int64_t code_pitch) {
@@ -84,17 +85,20 @@ void encode_columns(const float* values, int64_t rows, int64_t pitch, const Bloc
 
 // ---- Random bytes of a patch ------------------------------------------------------------------------------------------
 
-// Where the patch stands among the codes of the part as stored.
+// The seed and offset, and where the patch stands among the codes of the part as stored: its first line, and its first code
+// in a line divided by 16.
 struct RandomPlace {
     const uint64_t* seed_offset;
     int64_t row, chunk;
 };
 
+// Returns the random words of 16 codes of a line.
 MXQ_HD PhiloxWords random_words(const RandomPlace& place, int64_t row, int64_t chunk, bool columnwise) {
     return philox(philox_key(place.seed_offset[0]),
                   philox_counter(uint32_t(place.chunk + chunk), uint32_t(place.row + row), columnwise, place.seed_offset[1]));
 }
 
+// Stores a random byte for each element of a patch whose rows are lines.
 void random_of_rows(const RandomPlace& place, int64_t rows, int64_t pitch, uint8_t* random) {
     for (int64_t row = 0; row < rows; row++)
         for (int64_t chunk = 0; chunk < pitch / 16; chunk++) {
@@ -103,7 +107,7 @@ void random_of_rows(const RandomPlace& place, int64_t rows, int64_t pitch, uint8
         }
 }
 
-// A multiple of sixteen rows; columns are lines.
+// Stores a random byte for each element of a patch whose columns are lines. It has a multiple of sixteen rows.
 void random_of_columns(const RandomPlace& place, int64_t rows, int64_t pitch, uint8_t* random) {
     for (int64_t chunk = 0; chunk < rows / 16; chunk++)
         for (int64_t col = 0; col < pitch; col++) {
@@ -115,9 +119,9 @@ void random_of_columns(const RandomPlace& place, int64_t rows, int64_t pitch, ui
 // ---- Packing ----------------------------------------------------------------------------------------------------------
 
 #if defined(__AVX2__)
-// Thirty-two codes, those of each half of 128 bits to its lowest 2 * bits bytes.
+// Packs thirty-two codes: the sixteen of each half of 128 bits to its lowest 2 * bits bytes.
 template <int bits>
-MXQ_HD __m256i pack_halves(__m256i codes) {
+MXQ_HD __m256i pack_32(__m256i codes) {
     const __m256i pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi16(1 | (1 << bits) << 8));
     if constexpr (bits == 4) return _mm256_packus_epi16(pairs, pairs);
     const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi32(1 | (1 << 2 * bits) << 16));
@@ -126,8 +130,9 @@ MXQ_HD __m256i pack_halves(__m256i codes) {
     return _mm256_shuffle_epi8(fours, order);
 }
 
-// Sixty-four of four bits: in one store, which later loads of as much do not wait for.
-MXQ_HD int64_t pack_nibbles_quickly(const uint8_t* codes, int64_t count, uint8_t* to) {
+// Packs codes of four bits by sixty-fours and returns how many are done. Each sixty-four are one store, so that a later load
+// of 32 bytes need not wait for two stores.
+MXQ_HD int64_t pack_nibbles_by_vectors(const uint8_t* codes, int64_t count, uint8_t* to) {
     int64_t i = 0;
     for (; i + 64 <= count; i += 64) {
         const __m256i pair = _mm256_set1_epi16(1 | 16 << 8);
@@ -139,12 +144,12 @@ MXQ_HD int64_t pack_nibbles_quickly(const uint8_t* codes, int64_t count, uint8_t
     return i;
 }
 
-// The same as below.
+// Packs codes by vectors and returns how many are done; pack_line does the rest.
 template <int bits>
-MXQ_HD int64_t pack_quickly(const uint8_t* codes, int64_t count, uint8_t* to) {
-    int64_t i = bits == 4 ? pack_nibbles_quickly(codes, count, to) : 0;
+MXQ_HD int64_t pack_by_vectors(const uint8_t* codes, int64_t count, uint8_t* to) {
+    int64_t i = bits == 4 ? pack_nibbles_by_vectors(codes, count, to) : 0;
     for (; i + 32 <= count; i += 32) {
-        const __m256i packed = pack_halves<bits>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i)));
+        const __m256i packed = pack_32<bits>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i)));
         auto* const first = reinterpret_cast<__m128i*>(to + i * bits / 8);
         auto* const second = reinterpret_cast<__m128i*>(to + (i + 16) * bits / 8);
         _mm_storeu_si128(first, _mm256_castsi256_si128(packed));
@@ -154,16 +159,16 @@ MXQ_HD int64_t pack_quickly(const uint8_t* codes, int64_t count, uint8_t* to) {
 }
 #else
 template <int bits>
-MXQ_HD int64_t pack_quickly(const uint8_t*, int64_t, uint8_t*) {
+MXQ_HD int64_t pack_by_vectors(const uint8_t*, int64_t, uint8_t*) {
     return 0;
 }
 #endif
 
-// `count` codes, those after them up to a multiple of 16 being 0, to whole sixteens of stored ones. `to` has room for 8 bytes
-// more.
+// Packs `count` codes to whole sixteens of stored codes. The codes after them up to a multiple of 16 must be 0, and `to`
+// must have room for 8 bytes more.
 template <int bits>
 void pack_line(const uint8_t* codes, int64_t count, uint8_t* to) {
-    for (int64_t i = pack_quickly<bits>(codes, count, to); i < count; i += 16) {
+    for (int64_t i = pack_by_vectors<bits>(codes, count, to); i < count; i += 16) {
         uint32_t words[4], packed[bits / 2];
         memcpy(words, codes + i, sizeof words);
         pack_16<bits>(words, packed);
@@ -171,37 +176,27 @@ void pack_line(const uint8_t* codes, int64_t count, uint8_t* to) {
     }
 }
 
-// ------------------------------------------------------------------------------------------------------------------------
+// ---- The steps of a problem -------------------------------------------------------------------------------------------
 
 struct CodeSteps {
     decltype(&encode_blocks<Nearest<E4M3>, 32>) blocks;
     decltype(&encode_columns<Nearest<E4M3>>) columns;
-    decltype(&pack_line<4>) pack;  // NULL: codes are bytes
+    decltype(&pack_line<4>) pack;  // NULL where codes are bytes
 };
 
 template <class Rounding, int bits>
 CodeSteps code_steps_of(int64_t length) {
     CodeSteps steps{};
+    steps.blocks = with_block_length(length, []<int64_t block>(BlockLength<block>) { return &encode_blocks<Rounding, block>; });
     steps.columns = encode_columns<Rounding>;
-    switch (length) {
-        case 16: steps.blocks = encode_blocks<Rounding, 16>; break;
-        case 128: steps.blocks = encode_blocks<Rounding, 128>; break;
-        default: steps.blocks = encode_blocks<Rounding, 32>;
-    }
     if constexpr (bits != 8) steps.pack = pack_line<bits>;
     return steps;
 }
 
 inline CodeSteps code_steps_of(const QuantizeProblem& problem) {
     const int64_t length = problem.tile.length;
-    switch (problem.format->element) {
-        case Element::E4M3: return code_steps_of<Nearest<E4M3>, 8>(length);
-        case Element::E5M2: return code_steps_of<Nearest<E5M2>, 8>(length);
-        case Element::E2M3: return code_steps_of<Nearest<E2M3>, 6>(length);
-        case Element::E3M2: return code_steps_of<Nearest<E3M2>, 6>(length);
-        default:
-            return problem.seed_offset ? code_steps_of<Stochastic, 4>(length) : code_steps_of<Nearest<E2M1>, 4>(length);
-    }
+    if (problem.seed_offset) return code_steps_of<Stochastic, E2M1::bits>(length);
+    return with_element(problem.format->element, [&]<class E>(E) { return code_steps_of<Nearest<E>, E::bits>(length); });
 }
 
 }  // namespace

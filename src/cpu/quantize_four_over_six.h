@@ -1,4 +1,5 @@
-// Four over six: of two scales for each NVFP4 block the one whose codes err less. Part of kernels.cpp.
+// Four over six: makes two scales for each NVFP4 block and takes the one whose codes have the smaller error. Part of
+// kernels.cpp.
 //
 //     maxima -> two scales -> the errors of both, over 16 elements in order -> the better one
 //
@@ -6,7 +7,7 @@
 //
 //     rowwise        a lane is a block, 16 neighbours of a row
 //     columnwise     a lane is a block, 16 rows of a column
-//     square tiles   a lane is a row of a tile; those of a tile are added as a tree
+//     square tiles   a lane is a row of a tile; the errors of a tile's rows are added as a tree
 #pragma once
 #include "cpu/quantize_scales.h"
 
@@ -15,13 +16,14 @@ namespace {
 
 constexpr int64_t kJudged = 32;
 
+// Thirty-two lines of 16 elements, a column each.
 struct Lines {
     alignas(64) float elements[kNvBlock][kJudged];
 };
 
-// Of each lane.
+// The candidates of each lane and their errors.
 struct Judged {
-    alignas(64) uint32_t four[kJudged], six[kJudged];  // scales
+    alignas(64) uint32_t four[kJudged], six[kJudged];  // the scales
     alignas(64) float error_of_four[kJudged], error_of_six[kJudged];
 
     MXQ_HD uint32_t choice(int64_t lane) const {
@@ -29,6 +31,7 @@ struct Judged {
     }
 };
 
+// Stores the error of every line under its scale.
 template <bool squared>
 void add_errors(const Lines& lines, const uint32_t* scales, const Nvfp4Global& global, float* errors) {
     alignas(64) float multipliers[kJudged], values[kJudged];
@@ -43,6 +46,7 @@ void add_errors(const Lines& lines, const uint32_t* scales, const Nvfp4Global& g
         }
 }
 
+// Makes the candidates of every line from its maximum, and their errors.
 template <bool squared>
 void judge(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
     for (int64_t i = 0; i < kJudged; i++) {
@@ -54,6 +58,7 @@ void judge(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global
     add_errors<squared>(lines, judged.six, global, judged.error_of_six);
 }
 
+// Stores scale bytes, multipliers and code masks from block `first` on.
 void put_scales(const uint32_t* bytes, int64_t count, const Nvfp4Global& global, int64_t first, BlockScales& scales) {
     for (int64_t i = 0; i < count; i++) {
         scales.bytes[first + i] = uint8_t(bytes[i]);
@@ -62,14 +67,16 @@ void put_scales(const uint32_t* bytes, int64_t count, const Nvfp4Global& global,
     }
 }
 
+// Stores the scales that the lanes choose from block `first` on.
 void put_choices(const Judged& judged, int64_t count, const Nvfp4Global& global, int64_t first, BlockScales& scales) {
     uint32_t bytes[kJudged];
     for (int64_t i = 0; i < count; i++) bytes[i] = judged.choice(i);
     put_scales(bytes, count, global, first, scales);
 }
 
+// Chooses the scales of blocks that are 16 neighbours.
 template <bool squared>
-void choose_of_rows(const float* values, int64_t, int64_t blocks, const Nvfp4Global& global, BlockScales& scales) {
+void choose_for_rows(const float* values, int64_t, int64_t blocks, const Nvfp4Global& global, BlockScales& scales) {
     Lines lines{};
     Judged judged;
     for (int64_t first = 0; first < blocks; first += kJudged) {
@@ -83,8 +90,9 @@ void choose_of_rows(const float* values, int64_t, int64_t blocks, const Nvfp4Glo
     }
 }
 
+// Chooses the scales of blocks that are 16 rows of a column.
 template <bool squared>
-void choose_of_columns(const float* values, int64_t pitch, int64_t, const Nvfp4Global& global, BlockScales& scales) {
+void choose_for_columns(const float* values, int64_t pitch, int64_t, const Nvfp4Global& global, BlockScales& scales) {
     Lines lines;
     Judged judged;
     for (int64_t first = 0; first < pitch; first += kJudged) {
@@ -95,7 +103,7 @@ void choose_of_columns(const float* values, int64_t pitch, int64_t, const Nvfp4G
     }
 }
 
-// Errors of the rows of a tile to that of the tile, in all of its lanes.
+// Replaces the errors of a tile's rows by the error of the tile.
 MXQ_HD void add_rows(float* errors) {
     float rows[kNvBlock];
     memcpy(rows, errors, sizeof rows);
@@ -103,9 +111,9 @@ MXQ_HD void add_rows(float* errors) {
     for (int64_t i = 0; i < kNvBlock; i++) errors[i] = sum;
 }
 
-// Two tiles at a time, whose columns have their maximum already.
+// Chooses the scales of square tiles, two at a time. The maxima of all columns of a tile are those of the tile already.
 template <bool squared>
-void choose_of_tiles(const float* values, int64_t pitch, int64_t, const Nvfp4Global& global, BlockScales& scales) {
+void choose_for_tiles(const float* values, int64_t pitch, int64_t, const Nvfp4Global& global, BlockScales& scales) {
     Lines lines;
     Judged judged;
     for (int64_t first = 0; first < pitch; first += kJudged) {
@@ -121,25 +129,27 @@ void choose_of_tiles(const float* values, int64_t pitch, int64_t, const Nvfp4Glo
     }
 }
 
-// Of a patch `pitch` wide with so many blocks.
-using ChooseScales = decltype(&choose_of_rows<true>);
+// Chooses the scales of all blocks of a patch: values, pitch, number of blocks, global maximum, scales.
+using ChooseScales = decltype(&choose_for_rows<true>);
 
 struct ChoiceSteps {
     ChooseScales rows, columns;
 };
 
+// Returns the steps for errors of one kind.
 template <bool squared>
 ChoiceSteps choice_steps_of(bool square_tiles) {
-    return {choose_of_rows<squared>, square_tiles ? choose_of_tiles<squared> : choose_of_columns<squared>};
+    return {choose_for_rows<squared>, square_tiles ? choose_for_tiles<squared> : choose_for_columns<squared>};
 }
 
-// Empty where there is no choice.
+// Returns the steps of a problem, which are NULL where there is no choice.
 inline ChoiceSteps choice_steps_of(const QuantizeProblem& problem) {
     switch (problem.four_over_six) {
-        case FourOverSix::None: return {};
+        case FourOverSix::None: break;
         case FourOverSix::Mae: return choice_steps_of<false>(problem.square_tiles);
-        default: return choice_steps_of<true>(problem.square_tiles);
+        case FourOverSix::Mse: return choice_steps_of<true>(problem.square_tiles);
     }
+    return {};
 }
 
 }  // namespace

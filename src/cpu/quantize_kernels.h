@@ -1,22 +1,22 @@
-// Quantize. Part of kernels.cpp.
+// Quantizes rectangles, patch by patch. Part of kernels.cpp.
 //
-//     rows mode    patches of a row or a few short ones, straight to the lines of the rowwise part
-//     band mode    columns are seen together: bands of as many rows as a block has, in slabs of up to 32, and 256 columns or,
-//                  of blocks of 16, 512. For a columnwise part 128, and bands are gathered in a tile of 256 rows
+//     rows mode    patches of a row or of a few short ones go straight to the lines of the rowwise part
+//     band mode    columns are seen together. A band has as many rows as a block, in slabs of up to 32 rows, and 256 columns,
+//                  or 512 with blocks of 16. With a columnwise part it has 128, and bands are gathered in a tile of 256 rows
 //
 //     band of 128 rows     four slabs -> maxima of columns -> scales; the four slabs once more -> codes
 #pragma once
 #include "cpu/quantize_codes.h"
 #include "cpu/quantize_four_over_six.h"
-#include "cpu/quantize_halves.h"
+#include "cpu/quantize_fast_path.h"
 #include "cpu/quantize_output.h"
 #include "cpu/quantize_values.h"
 
 namespace mxq::cpu {
 namespace {
 
-struct Maker {
-    enum class Held { Nothing, Input, TransformedRows, TransformedColumns };  // by `values`
+struct PatchQuantizer {
+    enum class Held { Nothing, Input, TransformedRows, TransformedColumns };  // what `values` holds
 
     const QuantizeSlice& slice;
     const QuantizeProblem& problem;
@@ -25,30 +25,31 @@ struct Maker {
     const ScaleSteps scale_steps;
     const ChoiceSteps choice;
     const CodeSteps code_steps;
-    const bool whole, are_bytes;  // lines have no blocks; scales are bytes
-    const int64_t block;          // codes that the steps take together
-    const int64_t slab_rows;      // at most a block's
-    const int64_t band_cols;
+    const bool whole;         // whether lines have no blocks
+    const bool are_bytes;     // whether scales are bytes, not fp32
+    const int64_t block;      // how many codes the steps take together
+    const int64_t slab_rows;  // how many rows of a band are held at a time
+    const int64_t band_cols;  // how many columns a band has
     const bool stream;
 
     Rectangle patch{};
     Rectangle next_band{};
-    int64_t height = 0, pitch = 0;  // of the patch as it is filled with zeros
+    int64_t height = 0, pitch = 0;  // the rows and columns of the patch when it is filled up with zeros
     Held held = Held::Nothing;
 
-    Shortened shortened;
+    FastPath fast_path;
     BlockScales scales;
     TileScales tile_scales;
     union {
         alignas(64) float values[kPatch];
-        alignas(64) uint8_t transposed[kTile][kTileRows];  // the tile, when its values are done with
+        alignas(64) uint8_t transposed[kTile][kTileRows];  // the tile, once its values are not needed any more
     };
     alignas(64) uint8_t random[kPatch];
     alignas(64) uint8_t codes[kPatch];
-    alignas(64) uint8_t packed[kPatchCols];  // with room to spare: codes of a byte are not packed
+    alignas(64) uint8_t packed[kPatchCols];  // has room to spare, because codes of 8 bits are not packed
     alignas(64) uint8_t tile[kTileRows][kTile];
 
-    Maker(const QuantizeSlice& slice, int64_t matrix, bool stream)
+    PatchQuantizer(const QuantizeSlice& slice, int64_t matrix, bool stream)
         : slice(slice), problem(slice.problem),
           rowwise(problem, problem.rowwise, slice.rowwise, problem.has_rowwise, matrix),
           columnwise(problem, problem.columnwise, slice.columnwise, problem.has_columnwise, matrix),
@@ -56,32 +57,34 @@ struct Maker {
           code_steps(code_steps_of(problem)), whole(problem.tile.length == 0),
           are_bytes(problem.format->scale != ScaleType::F32), block(whole ? kMxBlock : problem.tile.length),
           slab_rows(least(block, kMxBlock)), band_cols(problem.has_columnwise ? kTile : kPatch / slab_rows), stream(stream),
-          shortened(problem) {
+          fast_path(problem) {
         tile_scales.are_bytes = are_bytes;
     }
 
     // ---- The patch at hand ----------------------------------------------------------------------------------------------
 
-    // `next` comes after it, or has no rows.
+    // Goes to a patch, to be filled up to `rows` rows. `next` is the patch that comes after it, or has no rows.
     void move_to(const Rectangle& at, int64_t rows, const Rectangle& next) {
         patch = at;
         height = rows;
         pitch = round_up(at.cols, block > kMxBlock ? block : kMxBlock);
         held = Held::Nothing;
-        if (shortened.serves()) shortened.load(patch, height, pitch, next);
+        if (fast_path.serves()) fast_path.load(patch, height, pitch, next);
     }
 
+    // Goes to the slab of a band that starts at row `first` of the band.
     void move_to_slab(const Rectangle& band, int64_t first) {
         const Rectangle at = {band.matrix, band.row + first, band.col, least(slab_rows, band.rows - first), band.cols};
         if (patch.row != at.row || patch.col != at.col || patch.rows != at.rows)
             move_to(at, slab_rows, band.rows <= slab_rows ? next_band : Rectangle{});
     }
 
+    // Loads `values` with what is wanted of the patch, unless they hold it.
     void hold(Held wanted) {
         if (held == wanted) return;
         load(problem, patch, height, pitch, values);
         held = wanted;
-        // Blocks that are padding alone stay +0.
+        // Blocks that are nothing but padding are not transformed and stay +0.
         const int64_t rows = rows_within(problem.in.rows, patch), first = patch.row / block * block;
         if (wanted == Held::TransformedRows) transform_rows(rows * pitch, problem.hadamard.mask, values);
         if (wanted == Held::TransformedColumns && first < problem.in.rows)
@@ -90,6 +93,7 @@ struct Maker {
     void hold_for_rows() { hold(problem.hadamard.rowwise ? Held::TransformedRows : Held::Input); }
     void hold_for_columns() { hold(problem.hadamard.columnwise ? Held::TransformedColumns : Held::Input); }
 
+    // Makes the random bytes of the patch for a part, if codes are rounded by them.
     void make_random(const QuantizedPart& part, int64_t rows) {
         if (!problem.seed_offset) return;
         const int64_t line = patch.matrix * part.lines + (part.columnwise ? patch.col : slice.first_row + patch.row);
@@ -97,7 +101,7 @@ struct Maker {
         (part.columnwise ? random_of_columns : random_of_rows)({problem.seed_offset, line, chunk}, rows, pitch, random);
     }
 
-    // Followed by codes 0, where a byte holds several.
+    // Packs and stores `count` codes of a line. Where a byte holds several, codes of 0 must follow them.
     void store_codes(const QuantizedPart& part, int64_t line, int64_t first, int64_t count, const uint8_t* from) {
         uint8_t* const to = line_of(part, patch.matrix, line, first);
         if (!code_steps.pack) {
@@ -110,11 +114,12 @@ struct Maker {
 
     // ---- Rowwise, in blocks of a line -----------------------------------------------------------------------------------
 
+    // Stores the codes and scales of the patch in the rowwise part.
     void make_rows() {
         const int64_t rows = rows_within(problem.rowwise.lines, patch);
         if (rows == 0) return;
         const int64_t row_blocks = pitch / block;
-        if (!shortened.serves() || !shortened.encode_rows(rowwise.rule, rows * row_blocks, scales, codes)) encode_rows(rows);
+        if (!fast_path.serves() || !fast_path.encode_rows(rowwise.rule, rows * row_blocks, scales, codes)) encode_rows(rows);
         const auto window = rowwise.window(patch.matrix, patch.row, patch.col);
         for (int64_t row = 0; row < rows; row++) {
             const int64_t first = row * row_blocks;
@@ -125,6 +130,7 @@ struct Maker {
         }
     }
 
+    // Encodes the patch by the exact path.
     void encode_rows(int64_t rows) {
         const int64_t blocks = rows * pitch / block;
         hold_for_rows();
@@ -133,12 +139,14 @@ struct Maker {
         code_steps.blocks(values, blocks, scales, random, codes);
     }
 
+    // Makes the scales of blocks that lie in rows.
     void make_row_scales(int64_t blocks) {
         scale_steps.block_maxima(values, blocks, scales.maxima);
         choice.rows ? choice.rows(values, pitch, blocks, rowwise.rule.nvfp4, scales)
                     : scale_steps.make(rowwise.rule, blocks, scales);
     }
 
+    // Takes the multipliers of rows without blocks from their maxima.
     void take_row_multipliers(int64_t rows) {
         const int64_t row_blocks = pitch / block;
         for (int64_t row = 0; row < rows; row++) {
@@ -149,30 +157,33 @@ struct Maker {
 
     // ---- Columnwise, and square tiles of either part --------------------------------------------------------------------
 
-    // A band, to rows of the tile from `row` on. Square tiles of the rowwise part are stored at once.
+    // Encodes a band to rows of the tile from `row` on. For the rowwise part of square tiles it stores codes and scales at
+    // once.
     void make_columns(const PartOutput& output, const Rectangle& band, int64_t row) {
-        const bool shortly = make_scales_shortly(output, band);
-        if (!shortly) make_column_scales(output, band);
+        const bool is_fast = make_fast_scales(output, band);
+        if (!is_fast) make_column_scales(output, band);
         for (int64_t first = 0; first < band.rows; first += slab_rows) {
             move_to_slab(band, first);
             uint8_t* const to = problem.has_columnwise ? tile[row + first] : codes;
             const int64_t code_pitch = problem.has_columnwise ? kTile : pitch;
-            shortly ? shortened.encode_columns(pitch, scales, to, code_pitch) : encode_columns(output, to, code_pitch);
+            is_fast ? fast_path.encode_columns(pitch, scales, to, code_pitch) : encode_columns(output, to, code_pitch);
             if (!output.part.columnwise) store_square_rows(to, code_pitch);
         }
         if (!whole && problem.has_columnwise) tile_scales.keep(row / block, pitch, scales);
     }
 
-    bool make_scales_shortly(const PartOutput& output, const Rectangle& band) {
-        if (!shortened.serves()) return false;
-        shortened.clear_column_maxima(kBandCols);
+    // Makes the scales of a band's columns by the fast path. Returns false where the exact path is needed.
+    bool make_fast_scales(const PartOutput& output, const Rectangle& band) {
+        if (!fast_path.serves()) return false;
+        fast_path.clear_column_maxima(kBandCols);
         for (int64_t first = 0; first < band.rows; first += slab_rows) {
             move_to_slab(band, first);
-            shortened.raise_column_maxima(pitch);
+            fast_path.raise_column_maxima(pitch);
         }
-        return shortened.make_column_scales(output.rule, pitch, scales);
+        return fast_path.make_column_scales(output.rule, pitch, scales);
     }
 
+    // Makes the scales of a band's columns by the exact path.
     void make_column_scales(const PartOutput& output, const Rectangle& band) {
         memset(scales.maxima, 0, sizeof(uint32_t) * kBandCols);
         for (int64_t first = 0; !whole && first < band.rows; first += slab_rows) {
@@ -190,17 +201,20 @@ struct Maker {
                        : scale_steps.make(output.rule, pitch, scales);
     }
 
+    // Takes the multipliers of columns without blocks from their maxima.
     void take_column_multipliers(const PartOutput& output) {
         for (int64_t i = 0; i < patch.cols; i++) scales.multipliers[i] = output.multiplier(patch.matrix, patch.col + i);
         for (int64_t i = patch.cols; i < pitch; i++) scales.multipliers[i] = 0;
     }
 
+    // Encodes the patch, whose columns have a scale each, by the exact path.
     void encode_columns(const PartOutput& output, uint8_t* to, int64_t code_pitch) {
         hold_for_columns();
         make_random(output.part, height);
         code_steps.columns(values, height, pitch, scales, random, to, code_pitch);
     }
 
+    // Stores the codes and scales of the patch in the rowwise part of square tiles.
     void store_square_rows(const uint8_t* from, int64_t code_pitch) {
         const int64_t rows = rows_within(problem.rowwise.lines, patch);
         const auto window = rowwise.window(patch.matrix, patch.row, patch.col);
@@ -212,17 +226,20 @@ struct Maker {
         }
     }
 
-    // Both parts of square tiles have the same codes, unless those are random or relative to different maxima.
+    // Returns whether the codes of a rowwise part of square tiles serve the columnwise part: not if they are random, or
+    // relative to different global maxima.
     bool parts_share_codes() const {
         return problem.has_rowwise && !problem.seed_offset &&
                float_bits(rowwise.rule.nvfp4.amax) == float_bits(columnwise.rule.nvfp4.amax);
     }
 
+    // Makes the codes of a band for square tiles and for the columnwise part; `row` is its first row in the tile.
     void make_band(const Rectangle& band, int64_t row) {
         if (problem.has_rowwise && problem.square_tiles) make_columns(rowwise, band, row);
         if (problem.has_columnwise && !(problem.square_tiles && parts_share_codes())) make_columns(columnwise, band, row);
     }
 
+    // Transposes the tile and stores its codes and scales in the columnwise part.
     void store_columns(const Rectangle& at) {
         const int64_t length = least(at.rows, problem.columnwise.length - at.row);
         if (length <= 0) return;
@@ -241,13 +258,14 @@ struct Maker {
 
     // ---- Rectangles -----------------------------------------------------------------------------------------------------
 
-    // Swizzled padding below the last line.
+    // Clears the swizzled padding below the last line of the rowwise part.
     void clear_below_rows(const Rectangle& piece) const {
         const int64_t rows = rows_within(problem.rowwise.lines, piece);
         rowwise.window(piece.matrix, piece.row, piece.col)
             .clear(rows, round_up(rows, kSwizzleRows), ceil_div(piece.cols, problem.rowwise.layout.block));
     }
 
+    // Quantizes a rectangle in rows mode.
     void rows(const Rectangle& piece) {
         for (int64_t col = 0; col < piece.cols; col += kPatchCols) {
             Rectangle at = {piece.matrix, piece.row, piece.col + col, 0, least(kPatchCols, piece.cols - col)};
@@ -262,8 +280,8 @@ struct Maker {
         clear_below_rows(piece);
     }
 
-    // The patch or band that comes after one: below, or on top of the columns to the right. Without rows where the input does
-    // not have all of them.
+    // Returns the patch or band that comes after `at`: the one below or, at the end, the topmost of the columns to the
+    // right. It has no rows where the input does not have all of them.
     Rectangle following(const Rectangle& piece, const Rectangle& at, int64_t width) const {
         Rectangle next = {at.matrix, at.row + at.rows, at.col, at.rows, at.cols};
         if (next.row >= piece.row + piece.rows) next.row = piece.row, next.col += width;
@@ -271,12 +289,14 @@ struct Maker {
         return next;
     }
 
+    // Quantizes a rectangle in band mode.
     void bands(const Rectangle& piece) {
         for (int64_t col = 0; col < piece.cols; col += band_cols)
             make_strip(piece, {piece.matrix, piece.row, piece.col + col, piece.rows, least(band_cols, piece.cols - col)});
     }
 
-    // Up to kTileRows rows, a tile where there is a columnwise part.
+    // Quantizes the columns of one band for all rows of a rectangle, at most kTileRows: a tile, where there is a columnwise
+    // part.
     void make_strip(const Rectangle& piece, const Rectangle& at) {
         for (int64_t row = 0; row < at.rows; row += block) {
             const Rectangle band = {at.matrix, at.row + row, at.col, least(block, at.rows - row), at.cols};
@@ -293,8 +313,8 @@ struct Maker {
 };
 
 void quantize_rectangle(const QuantizeSlice& slice, const Rectangle& piece, bool stream) {
-    Maker maker(slice, piece.matrix, stream);
-    transposes(slice.problem) ? maker.bands(piece) : maker.rows(piece);
+    PatchQuantizer quantizer(slice, piece.matrix, stream);
+    transposes(slice.problem) ? quantizer.bands(piece) : quantizer.rows(piece);
     finish_stores();
 }
 

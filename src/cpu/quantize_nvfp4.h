@@ -1,8 +1,8 @@
-// Codes of NVFP4 from BF16 values, by 16-bit vectors. Part of kernels.cpp.
+// NVFP4 codes of BF16 values by 16-bit vectors: a part of the fast path of quantize. Part of kernels.cpp.
 //
-//     sixteen words -> products of fp32, even and odd -> words again, rounded to odd -> codes, a byte each
+//     sixteen words -> products in fp32, even and odd -> words again, rounded to odd -> codes, a byte each
 //
-// Blocks with a NaN are left to the exact way.
+// Blocks with a NaN are left to the exact path.
 #pragma once
 #include "cpu/quantize_scales.h"
 #include "numerics/nvfp4.h"
@@ -10,20 +10,22 @@
 namespace mxq::cpu {
 namespace {
 
-// The input of the patch to come, of two bytes an element: asked for by 32 while this one's codes are made, as memory takes
-// its time and only so many cache lines can be on their way.
-struct Ahead {
+// Prefetches the input of the next patch, of two bytes an element, 32 elements at a time while the codes of this patch are
+// made: only so many cache lines can be on their way at once.
+struct Prefetcher {
     const uint16_t* first;
     int64_t pitch;
 
-    MXQ_HD void ask(int64_t row, int64_t col) const { __builtin_prefetch(first + row * pitch + col, 0, 2); }
+    MXQ_HD void prefetch(int64_t row, int64_t col) const { __builtin_prefetch(first + row * pitch + col, 0, 2); }
 };
 
 #if defined(__F16C__)
 typedef int16_t SignedWords __attribute__((vector_size(32)));
 
+// Returns the larger of each two words.
 MXQ_HD Words larger(Words a, Words b) { return Words(_mm256_max_epu16(__m256i(a), __m256i(b))); }
 
+// Stores the low bytes of sixteen words.
 MXQ_HD void narrow_16(const uint32_t* words, uint8_t* bytes) {
     const __m256i pairs = _mm256_packus_epi32(__m256i(read<Bits>(words)), __m256i(read<Bits>(words + 8)));
     const __m256i in_order = _mm256_permute4x64_epi64(pairs, 0xD8);
@@ -31,29 +33,31 @@ MXQ_HD void narrow_16(const uint32_t* words, uint8_t* bytes) {
     _mm_store_si128(reinterpret_cast<__m128i*>(bytes), narrowed);
 }
 
-// to_odd_bf16 of sixteen values, given as those of even and of odd lanes.
+// Returns round_to_odd_bf16 of sixteen values, given as those of even and of odd lanes.
 MXQ_HD Words to_odd_words(Floats even, Floats odd) {
     const __m256i kept = _mm256_blend_epi16(__m256i(Bits(even) >> 16), __m256i(odd), 0xAA);
     const __m256i rest = _mm256_blend_epi16(__m256i(even), __m256i(Bits(odd) << 16), 0xAA);
     return Words(kept) | Words(_mm256_min_epu16(rest, _mm256_set1_epi16(1)));
 }
 
-// OddE2m1::code, without signs.
+// Returns E2m1FromOddBf16::code of sixteen words, without signs.
 MXQ_HD SignedWords e2m1_magnitudes(Words words) {
+    using R = E2m1FromOddBf16;
     const auto from = [](SignedWords a, int16_t b) { return SignedWords(a > int16_t(b - 1)); };
     const auto magnitudes = SignedWords(words & 0x7FFF);
-    const auto normal = SignedWords(_mm256_max_epi16(__m256i(magnitudes), _mm256_set1_epi16(OddE2m1::one)));
-    const auto above = (normal + OddE2m1::below_half + ((normal >> OddE2m1::shift) & 1)) >> OddE2m1::shift;
-    const auto limited = SignedWords(_mm256_min_epi16(__m256i(above), _mm256_set1_epi16(OddE2m1::most_above)));
-    return limited - from(magnitudes, OddE2m1::first) - from(magnitudes, OddE2m1::second);
+    const auto normal = SignedWords(_mm256_max_epi16(__m256i(magnitudes), _mm256_set1_epi16(R::one)));
+    const auto above = (normal + R::below_half + ((normal >> R::shift) & 1)) >> R::shift;
+    const auto limited = SignedWords(_mm256_min_epi16(__m256i(above), _mm256_set1_epi16(R::most_above)));
+    return limited - from(magnitudes, R::first) - from(magnitudes, R::second);
 }
 
+// Returns the codes, without signs, of sixteen BF16 elements under the factors of even and of odd ones.
 MXQ_HD SignedWords nvfp4_magnitudes(Words words, Floats even_factors, Floats odd_factors) {
     return e2m1_magnitudes(
         to_odd_words(Floats(Bits(words) << 16) * even_factors, Floats(Bits(words) & 0xFFFF0000) * odd_factors));
 }
 
-// The codes of 32 neighbours of these magnitudes. The words have their signs.
+// Stores the codes of 32 neighbours, given by their magnitudes and by words that have their signs.
 MXQ_HD void store_nvfp4_32(SignedWords first, SignedWords second, Words first_words, Words second_words, uint8_t* codes) {
     const __m256i magnitudes = _mm256_packus_epi16(__m256i(first), __m256i(second));
     const __m256i saturated = _mm256_packs_epi16(__m256i(first_words), __m256i(second_words));
@@ -62,11 +66,11 @@ MXQ_HD void store_nvfp4_32(SignedWords first, SignedWords second, Words first_wo
     _mm256_store_si256(reinterpret_cast<__m256i*>(codes), halves);
 }
 
-// An even number of blocks.
-inline void encode_nvfp4_blocks(const uint16_t* words, int64_t count, int64_t, const Ahead& ahead, const float* factors,
-                                uint8_t* codes) {
+// Encodes blocks of 16 neighbours, an even number of them.
+inline void encode_nvfp4_blocks(const uint16_t* words, int64_t count, int64_t, const Prefetcher& prefetcher,
+                                const float* factors, uint8_t* codes) {
     for (int64_t i = 0; i < count; i += 2) {
-        ahead.ask(0, i * kNvBlock);
+        prefetcher.prefetch(0, i * kNvBlock);
         const Words first = read<Words>(words + i * kNvBlock), second = read<Words>(words + (i + 1) * kNvBlock);
         const Floats factor[] = {all(factors[i]), all(factors[i + 1])};
         store_nvfp4_32(nvfp4_magnitudes(first, factor[0], factor[0]), nvfp4_magnitudes(second, factor[1], factor[1]), first,
@@ -74,13 +78,14 @@ inline void encode_nvfp4_blocks(const uint16_t* words, int64_t count, int64_t, c
     }
 }
 
-inline void encode_nvfp4_columns(const uint16_t* words, int64_t pitch, const Ahead& ahead, const float* factors,
+// Encodes 16 rows whose columns have a factor each, to lines of codes that are `code_pitch` apart.
+inline void encode_nvfp4_columns(const uint16_t* words, int64_t pitch, const Prefetcher& prefetcher, const float* factors,
                                  uint8_t* codes, int64_t code_pitch) {
     for (int64_t col = 0; col < pitch; col += kMxBlock) {
         const Floats even[] = {even_of(factors + col), even_of(factors + col + 16)};
         const Floats odd[] = {odd_of(factors + col), odd_of(factors + col + 16)};
         for (int64_t row = 0; row < kNvBlock; row++) {
-            ahead.ask(row, col);
+            prefetcher.prefetch(row, col);
             const uint16_t* const line = words + row * pitch + col;
             const Words first = read<Words>(line), second = read<Words>(line + 16);
             store_nvfp4_32(nvfp4_magnitudes(first, even[0], odd[0]), nvfp4_magnitudes(second, even[1], odd[1]), first, second,
@@ -89,8 +94,9 @@ inline void encode_nvfp4_columns(const uint16_t* words, int64_t pitch, const Ahe
     }
 }
 
-// False where a block needs the exact way. Of blocks in sixteens, up to the end of the scratch.
-inline bool make_short_nvfp4_scales(const ScaleRule& rule, const uint16_t* maxima, int64_t blocks, BlockScales& scales) {
+// Makes scale bytes and multipliers, by sixteens: up to fifteen more than `blocks`, for which the scratch has room. Returns
+// false where a block needs the exact path.
+inline bool make_nvfp4_word_scales(const ScaleRule& rule, const uint16_t* maxima, int64_t blocks, BlockScales& scales) {
     const Nvfp4Global global = rule.nvfp4;
     Words largest{};
     for (int64_t first = 0; first < blocks; first += 16) {

@@ -1,4 +1,4 @@
-// Where quantize puts scales and codes, a line at a time. Part of kernels.cpp.
+// Stores the scales that quantize makes, and gathers those of tiles. Part of kernels.cpp.
 #pragma once
 #include "cpu/kernels.h"
 #include "cpu/moves.h"
@@ -8,9 +8,7 @@
 namespace mxq::cpu {
 namespace {
 
-MXQ_HD float largest_of(Element element) { return element == Element::E4M3 ? E4M3::max : E5M2::max; }
-
-// Scales of a line, and maxima as fp32 bits: bytes, or floats with maxima.
+// The scales of a line, as bytes or as fp32 with their maxima, which are fp32 bits.
 struct LineScales {
     const uint8_t* bytes;
     const float* stored;
@@ -19,7 +17,7 @@ struct LineScales {
 
 inline constexpr float kNoScales[kPatchCols / kWideBlock] = {};
 
-// One part of the output, and what its scales are made by.
+// One part of the output, and the rule of its scales.
 struct PartOutput {
     const QuantizeProblem& problem;
     const QuantizedPart& part;
@@ -28,27 +26,27 @@ struct PartOutput {
 
     PartOutput(const QuantizeProblem& problem, const QuantizedPart& part, const Maxima& maxima, bool present, int64_t matrix)
         : problem(problem), part(part), maxima(maxima), rule{} {
-        rule.fp8 = {largest_of(problem.format->element), problem.epsilon, problem.power_of_two};
+        rule.fp8 = fp8_rule_of(problem);
         if (present && part.scale_type == ScaleType::E4M3)
             rule.nvfp4 = nvfp4_global(part.amax[matrix * part.scope_stride], part.scale_max);
     }
 
-    // Of a line without blocks.
+    // Returns the multiplier of a line without blocks.
     float multiplier(int64_t matrix, int64_t line) const {
         if (problem.quantization_scale) return problem.quantization_scale[matrix * part.layout.matrix_scales];
         return fp8_quantization_scale(*maxima.at(matrix, line), rule.fp8);
     }
 
-    // From the swizzled tile on in which the line's code at `position` has its scale.
+    // Returns the window from the swizzled tile on that holds the scale of the line's code at `position`.
     ScaleWindow window(int64_t matrix, int64_t line, int64_t position) const {
         return {part.scales, part.layout, matrix, line / kSwizzleRows * kSwizzleRows, position / part.layout.block};
     }
 
-    // Those of `count` codes from `position` on. `window` is one that holds them.
+    // Stores the scales of `count` codes of a line from `position` on. `window` must hold them.
     void store(const ScaleWindow& window, int64_t matrix, int64_t line, int64_t position, int64_t count,
                const LineScales& scales) const {
         const ScaleLayout& layout = part.layout;
-        // Square tiles that the padding of a group would begin are not stored.
+        // Square tiles that would begin in the padding of a group have no scales.
         if (layout.tile_rows != 1 && !part.columnwise && line >= problem.in.rows) return;
         const int64_t column = position / layout.block, columns = ceil_div(count, layout.block);
         const int64_t within = least(columns, layout.columns - column);
@@ -61,9 +59,10 @@ struct PartOutput {
             store_repeated(window, line % kSwizzleRows, within, scales.bytes);
     }
 
-    // A row that only pads its group: its fp32 scales are +0.
+    // Returns whether a line only pads its group; its fp32 scales are +0.
     bool is_padding(int64_t line) const { return !part.columnwise && line >= problem.in.rows; }
 
+    // Stores fp32 scales, and their maxima where the part has a place for them.
     void store_fp32(int64_t matrix, int64_t line, int64_t column, int64_t count, const LineScales& scales) const {
         const bool has_padding = part.layout.column_stride == 1 && !(part.columnwise && problem.grouped.groups.set);
         auto* const to = reinterpret_cast<float*>(part.scales);
@@ -72,7 +71,7 @@ struct PartOutput {
             store_floats(part.amax, part.layout, has_padding, matrix, line, column, count, scales.maxima);
     }
 
-    // A byte for every 32 codes that a coarse tile covers.
+    // Stores swizzled scales of a coarse tile, which has a byte for every 32 codes that it covers.
     static void store_repeated(const ScaleWindow& window, int64_t line, int64_t count, const uint8_t* bytes) {
         uint8_t repeated[kPatchCols / kMxBlock];
         for (int64_t i = 0; i < count; i++) repeated[i] = bytes[i / kSwizzleColumns];
@@ -80,13 +79,14 @@ struct PartOutput {
     }
 };
 
-// Scales of a tile: those of bands of 16, 32 or 128 rows, column by column.
+// The scales of a tile: for each band of 16, 32 or 128 rows, one a column.
 struct TileScales {
     alignas(64) uint8_t bytes[kTileRows / kNvBlock][kTile];
     alignas(64) float stored[kTileRows / kWideBlock][kTile];
     alignas(64) uint32_t maxima[kTileRows / kWideBlock][kTile];
     bool are_bytes;
 
+    // Keeps the scales of a band.
     void keep(int64_t band, int64_t count, const BlockScales& scales) {
         if (are_bytes) {
             memcpy(bytes[band], scales.bytes, size_t(count));
@@ -97,12 +97,13 @@ struct TileScales {
     }
 };
 
-// A line of scales: a column of a tile's, or a row of square tiles.
+// A line of scales, gathered from a column of a tile's scales or from a row of square tiles.
 struct GatheredLine {
     uint8_t bytes[kBandCols / kNvBlock];
     float stored[kBandCols / kNvBlock];
     uint32_t maxima[kBandCols / kNvBlock];
 
+    // Takes the scales of a column of a tile, one of each band.
     MXQ_HD void take_column(const TileScales& scales, int64_t col, int64_t bands) {
         for (int64_t i = 0; scales.are_bytes && i < bands; i++) bytes[i] = scales.bytes[i][col];
         for (int64_t i = 0; !scales.are_bytes && i < bands; i++) {
@@ -110,7 +111,7 @@ struct GatheredLine {
             maxima[i] = scales.maxima[i][col];
         }
     }
-    // Of every `step` columns, which share one.
+    // Takes the scales of square tiles: `count` of them, each of which `step` columns share.
     MXQ_HD void take_tiles(const BlockScales& scales, bool are_bytes, int64_t step, int64_t count) {
         for (int64_t i = 0; are_bytes && i < count; i++) bytes[i] = scales.bytes[i * step];
         for (int64_t i = 0; !are_bytes && i < count; i++) {

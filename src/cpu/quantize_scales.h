@@ -1,8 +1,8 @@
-// Maxima of blocks and the scales made from them. Part of kernels.cpp.
+// Finds the maxima of blocks and makes scales from them. Part of kernels.cpp.
 //
 //     values -> maxima, one a block -> scale (stored), multiplier and code mask
 //
-// A block is `length` neighbours in a row or, of `length` rows, a column. Maxima are magnitude bits.
+// A block is `length` neighbours of a row, or a column of `length` rows. Maxima are magnitude bits.
 #pragma once
 #include "cpu/moves.h"
 #include "numerics/e8m0.h"
@@ -12,15 +12,48 @@
 namespace mxq::cpu {
 namespace {
 
-constexpr int64_t kPatchBlocks = kPatch / kNvBlock;  // most blocks of a patch
+constexpr int64_t kPatchBlocks = kPatch / kNvBlock;  // the most blocks that a patch has
 
-// What scales are made by beside the maxima.
+// The options of MX scales as a type, for which loops are compiled.
+template <ScaleRounding rounding, Nonfinite policy>
+struct MxRule {};
+
+// Returns body(rule), the rule being of the type of the problem's rounding and policy.
+template <class Body>
+auto with_mx_rule(const QuantizeProblem& problem, const Body& body) {
+    const auto with_policy = [&]<Nonfinite policy>(std::integral_constant<Nonfinite, policy>) {
+        switch (problem.scale_rounding) {
+            case ScaleRounding::Floor: return body(MxRule<ScaleRounding::Floor, policy>{});
+            case ScaleRounding::Ceil: return body(MxRule<ScaleRounding::Ceil, policy>{});
+            case ScaleRounding::Even: return body(MxRule<ScaleRounding::Even, policy>{});
+            case ScaleRounding::Rceil: break;
+        }
+        return body(MxRule<ScaleRounding::Rceil, policy>{});
+    };
+    return problem.nonfinite == Nonfinite::Propagate
+               ? with_policy(std::integral_constant<Nonfinite, Nonfinite::Propagate>{})
+               : with_policy(std::integral_constant<Nonfinite, Nonfinite::Saturate>{});
+}
+
+// How many neighbours the steps take as a block, as a type: 16, 32 or 128, and 32 for lines without blocks.
+template <int64_t length>
+struct BlockLength {};
+
+// Returns body(length), the length being of the type that serves blocks of `length`.
+template <class Body>
+auto with_block_length(int64_t length, const Body& body) {
+    if (length == kNvBlock) return body(BlockLength<kNvBlock>{});
+    if (length == kWideBlock) return body(BlockLength<kWideBlock>{});
+    return body(BlockLength<kMxBlock>{});
+}
+
+// What scales are made from beside the maxima.
 struct ScaleRule {
     Nvfp4Global nvfp4;
     Fp8Rule fp8;
 };
 
-// Of the blocks of a patch. `stored` are fp32 scales, `bytes` all others.
+// The maxima and scales of the blocks of a patch. fp32 scales are in `stored`, all others in `bytes`.
 struct BlockScales {
     alignas(64) uint32_t maxima[kPatchBlocks];
     alignas(64) float multipliers[kPatchBlocks];
@@ -30,7 +63,7 @@ struct BlockScales {
 };
 
 #if defined(__AVX2__)
-// amax_bits of eight.
+// Returns amax_bits of eight values.
 template <Nonfinite policy>
 MXQ_HD __m256i magnitudes_8(const float* values) {
     const __m256i bits = _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(values)), _mm256_set1_epi32(kMagnitudeMask));
@@ -38,12 +71,12 @@ MXQ_HD __m256i magnitudes_8(const float* values) {
     return _mm256_and_si256(bits, _mm256_cmpgt_epi32(_mm256_set1_epi32(kInfinityBits + 1), bits));
 }
 
-// Per half of 128 bits, the maxima of a's lanes in pairs, interleaved with those of b's.
+// Returns, for each half of 128 bits, the maxima of pairs of a's lanes, interleaved with those of b's.
 MXQ_HD __m256i fold_maxima(__m256i a, __m256i b) {
     return _mm256_max_epu32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
 }
 
-// Of blocks in eights; returns how many are done.
+// Stores the maxima of blocks by eights and returns how many are done.
 template <Nonfinite policy, int64_t length>
 MXQ_HD int64_t block_maxima_in_eights(const float* values, int64_t blocks, uint32_t* maxima) {
     int64_t first = 0;
@@ -70,6 +103,7 @@ MXQ_HD int64_t block_maxima_in_eights(const float*, int64_t, uint32_t*) {
 }
 #endif
 
+// Returns the maximum of a block.
 template <Nonfinite policy, int64_t length>
 MXQ_HD uint32_t block_maximum(const float* values) {
     uint32_t maximum = 0;
@@ -80,6 +114,7 @@ MXQ_HD uint32_t block_maximum(const float* values) {
     return maximum;
 }
 
+// Stores the maxima of blocks that lie in rows.
 template <Nonfinite policy, int64_t length>
 void block_maxima(const float* values, int64_t blocks, uint32_t* maxima) {
     const int64_t done = block_maxima_in_eights<policy, length>(values, blocks, maxima);
@@ -87,7 +122,7 @@ void block_maxima(const float* values, int64_t blocks, uint32_t* maxima) {
     for (int64_t i = done; i < blocks; i++, block += length) maxima[i] = block_maximum<policy, length>(block);
 }
 
-// Maxima of so many rows more.
+// Raises the maxima of columns to those of `rows` rows more.
 template <Nonfinite policy>
 void raise_column_maxima(const float* values, int64_t rows, int64_t pitch, uint32_t* maxima) {
     for (int64_t row = 0; row < rows; row++)
@@ -97,7 +132,7 @@ void raise_column_maxima(const float* values, int64_t rows, int64_t pitch, uint3
         }
 }
 
-// `width` columns share the largest of their maxima.
+// Replaces the maxima of each `width` columns by the largest of them.
 template <class Word>
 MXQ_HD void spread_maxima(int64_t pitch, int64_t width, Word* maxima) {
     for (int64_t first = 0; first < pitch; first += width) {
@@ -107,6 +142,7 @@ MXQ_HD void spread_maxima(int64_t pitch, int64_t width, Word* maxima) {
     }
 }
 
+// Make scale bytes, multipliers and code masks from maxima.
 template <class E, ScaleRounding rounding, Nonfinite policy>
 void make_mx_scales(const ScaleRule&, int64_t count, BlockScales& scales) {
     for (int64_t i = 0; i < count; i++) {
@@ -126,6 +162,7 @@ void make_nvfp4_scales(const ScaleRule& rule, int64_t count, BlockScales& scales
     }
 }
 
+// Makes fp32 scales and multipliers from maxima.
 void make_fp8_scales(const ScaleRule& rule, int64_t count, BlockScales& scales) {
     for (int64_t i = 0; i < count; i++) {
         scales.multipliers[i] = fp8_quantization_scale(bits_float(scales.maxima[i]), rule.fp8);
@@ -141,49 +178,28 @@ struct ScaleSteps {
     MakeScales make;
 };
 
+// Returns the steps that find the maxima of blocks.
 template <Nonfinite policy>
-void take_maxima(int64_t length, ScaleSteps& steps) {
-    steps.raise_column_maxima = raise_column_maxima<policy>;
-    switch (length) {
-        case 16: steps.block_maxima = block_maxima<policy, 16>; break;
-        case 128: steps.block_maxima = block_maxima<policy, 128>; break;
-        default: steps.block_maxima = block_maxima<policy, 32>;
-    }
+ScaleSteps maxima_steps_of(int64_t length) {
+    return {with_block_length(length, []<int64_t block>(BlockLength<block>) { return &block_maxima<policy, block>; }),
+            raise_column_maxima<policy>, nullptr};
 }
 
-template <class E, Nonfinite policy>
-MakeScales mx_scales_of(ScaleRounding rounding) {
-    switch (rounding) {
-        case ScaleRounding::Floor: return make_mx_scales<E, ScaleRounding::Floor, policy>;
-        case ScaleRounding::Ceil: return make_mx_scales<E, ScaleRounding::Ceil, policy>;
-        case ScaleRounding::Even: return make_mx_scales<E, ScaleRounding::Even, policy>;
-        default: return make_mx_scales<E, ScaleRounding::Rceil, policy>;
-    }
-}
-
-template <class E>
-MakeScales mx_scales_of(const QuantizeProblem& problem) {
-    return problem.nonfinite == Nonfinite::Propagate ? mx_scales_of<E, Nonfinite::Propagate>(problem.scale_rounding)
-                                                     : mx_scales_of<E, Nonfinite::Saturate>(problem.scale_rounding);
-}
-
+// Returns the step that makes the scales of a problem.
 inline MakeScales scales_of(const QuantizeProblem& problem) {
     if (problem.format->scale == ScaleType::E4M3) return make_nvfp4_scales;
     if (problem.format->scale == ScaleType::F32) return make_fp8_scales;
-    switch (problem.format->element) {
-        case Element::E4M3: return mx_scales_of<E4M3>(problem);
-        case Element::E5M2: return mx_scales_of<E5M2>(problem);
-        case Element::E2M3: return mx_scales_of<E2M3>(problem);
-        case Element::E3M2: return mx_scales_of<E3M2>(problem);
-        default: return mx_scales_of<E2M1>(problem);
-    }
+    return with_element(problem.format->element, [&]<class E>(E) {
+        return with_mx_rule(problem, []<ScaleRounding rounding, Nonfinite policy>(MxRule<rounding, policy>) -> MakeScales {
+            return make_mx_scales<E, rounding, policy>;
+        });
+    });
 }
 
 inline ScaleSteps scale_steps_of(const QuantizeProblem& problem) {
-    ScaleSteps steps{};
     const bool propagates = problem.format->scale == ScaleType::E8M0 && problem.nonfinite == Nonfinite::Propagate;
-    propagates ? take_maxima<Nonfinite::Propagate>(problem.tile.length, steps)
-               : take_maxima<Nonfinite::Saturate>(problem.tile.length, steps);
+    ScaleSteps steps = propagates ? maxima_steps_of<Nonfinite::Propagate>(problem.tile.length)
+                                  : maxima_steps_of<Nonfinite::Saturate>(problem.tile.length);
     steps.make = scales_of(problem);
     return steps;
 }

@@ -1,4 +1,4 @@
-// A quantize problem as slices: itself, or one for each of its groups. Kernels know no groups.
+// Divides a quantize problem into slices, which are the problem itself or one for each of its groups: kernels know no groups.
 //
 //     rows        group 0   group 1            group 3        as the caller counts them
 //     slice          0         1                  3           a matrix of its own: pointers at the group's start in the input
@@ -14,10 +14,11 @@
 
 namespace mxq::cpu {
 
+// Returns whether scales stand for whole lines, or for more.
 inline bool has_whole_lines(const QuantizeProblem& problem) { return problem.tile.length == 0; }
 
-// Where quantize gathers maxima before it encodes. Current FP8 scales of whole lines: in the place of the scales, which are
-// made of them in the end.
+// Returns where quantize gathers maxima before it encodes. For FP8 scales of whole lines from the current maxima that is the
+// place of the scales, which are made from them in the end.
 inline Maxima maxima_for_quantize(const QuantizeProblem& problem, const QuantizedPart& part) {
     if (problem.compute_amax) return {part.amax, part.scope_stride, 0};
     if (!has_whole_lines(problem)) return {};
@@ -25,10 +26,12 @@ inline Maxima maxima_for_quantize(const QuantizeProblem& problem, const Quantize
     return {first, part.layout.matrix_scales, part.layout.line_stride};
 }
 
+// Returns where amax gathers maxima.
 inline Maxima maxima_for_amax(const QuantizeProblem& problem, const QuantizedPart& part) {
     return {part.amax, has_whole_lines(problem) ? part.layout.matrix_scales : part.scope_stride, 0};
 }
 
+// Calls body(part) for the parts that the problem has.
 template <class Body>
 void for_each_part(const QuantizeProblem& problem, const Body& body) {
     if (problem.has_rowwise) body(problem.rowwise);
@@ -55,7 +58,7 @@ public:
             first_rectangle_.push_back(first_rectangle_.back() + grid_of_rows(padded(group.rows)).count());
     }
 
-    // How many maxima a part has, one after another: of whole lines, or of NVFP4.
+    // Returns how many maxima a part has, one after another: those of whole lines, or the global ones of NVFP4.
     int64_t maxima_count(const QuantizedPart& part) const {
         const bool grouped = problem_.grouped.set(), whole = has_whole_lines(problem_);
         const int64_t groups = problem_.grouped.groups.count;
@@ -67,7 +70,7 @@ public:
         return !has_scope ? 1 : grouped ? groups : part.matrices;
     }
 
-    // Scales of lines, one each, that only pad a group are +0.
+    // Sets the scales of lines that only pad a group to +0, where every line has one scale.
     void clear_padding(const QuantizedPart& part) const {
         if (part.columnwise || part.layout.line_stride == 0) return;
         auto* const scales = reinterpret_cast<float*>(part.scales);
@@ -75,7 +78,7 @@ public:
             std::fill(scales + rowwise_[g].codes + groups_[g].rows, scales + rowwise_[g + 1].codes, 0.0f);
     }
 
-    // Calls body(slice, rectangle) for all.
+    // Calls body(slice, rectangle) for every rectangle of every slice.
     template <class Body>
     void for_each(ThreadPool& pool, const Body& body) const {
         const PlainMatrix& in = problem_.in;
@@ -93,7 +96,7 @@ public:
 private:
     Grid grid_of_rows(int64_t rows) const { return grid_of(1, rows, problem_.in.cols, transposes(problem_)); }
 
-    // Rows of the part that pads a group most.
+    // Returns the rows of a group in the part that pads it most.
     int64_t padded(int64_t rows) const {
         const int64_t rowwise = problem_.has_rowwise ? round_up(rows, problem_.rowwise.units.codes) : 0;
         const int64_t columnwise = problem_.has_columnwise ? round_up(rows, problem_.columnwise.units.codes) : 0;
@@ -123,7 +126,7 @@ private:
         return slice;
     }
 
-    // With the padding of its codes, and with the columns of scales that are stored.
+    // Returns a group as a part, with the padding of its codes and with the columns of scales that are stored.
     static QuantizedPart padded_part(const QuantizedPart& part, const GroupStart& start, int64_t rows) {
         if (!part.codes) return bare_part(part, start);
         QuantizedPart group = part_of_group(part, start, rows);
@@ -134,7 +137,7 @@ private:
         return group;
     }
 
-    // Of amax: without codes and scales.
+    // Returns a group as a part that has an amax, but no codes and scales.
     static QuantizedPart bare_part(const QuantizedPart& part, const GroupStart& start) {
         QuantizedPart group = part;
         group.amax += start.index * (part.layout.block == MXQ_MAX_DIM ? part.layout.group_index_stride : part.scope_stride);

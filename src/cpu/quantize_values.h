@@ -1,8 +1,7 @@
-// What quantize starts from: patches of fp32 values, from a plain tensor or from codes. Part of kernels.cpp.
+// Loads patches of fp32 values from a plain tensor or from codes, and transforms them (Hadamard) along rows or down columns.
+// Part of kernels.cpp.
 //
 //     patch      `height` x `pitch` values; zeros where the input has no row or column
-//
-// and what may be done to them before all else: the Hadamard transform, along rows or down columns.
 #pragma once
 #include "cpu/decode_lines.h"
 #include "cpu/kernels.h"
@@ -12,11 +11,12 @@
 namespace mxq::cpu {
 namespace {
 
+// Loads `count` elements of a row.
 template <class T>
 MXQ_HD void load_row(const T* line, int64_t count, float* to) {
     int64_t i = 0;
 #if defined(__F16C__)
-    // The vectoriser does not find this instruction. It gives to_float's bits, but for a signaling NaN.
+    // The vectoriser does not find this instruction. Its bits are those of to_float but for a signaling NaN.
     if constexpr (__is_same(T, F16))
         for (; i + 8 <= count; i += 8)
             _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(line + i))));
@@ -24,18 +24,20 @@ MXQ_HD void load_row(const T* line, int64_t count, float* to) {
     for (; i < count; i++) to[i] = to_float(line[i]);
 }
 
+// Returns where an element of the input is stored.
 template <class T>
 MXQ_HD const T* input_line(const PlainMatrix& in, int64_t matrix, int64_t row, int64_t col) {
     return static_cast<const T*>(in.data) + (matrix * in.rows + row) * in.row_stride + col;
 }
 
-// Rows of the patch that the input has.
+// Returns how many rows of the patch lie within the first `rows` of the matrix.
 MXQ_HD int64_t rows_within(int64_t rows, const Rectangle& patch) {
     const int64_t left = rows - patch.row;
     return left < 0 ? 0 : least(left, patch.rows);
 }
 
-// The row that stands there in the next patch: rows far apart are no stream to the hardware. Not beyond a rectangle.
+// Prefetches the row that the next patch has in the same place, unless it is beyond the rectangle. The hardware's prefetcher
+// sees no stream in rows that lie far apart.
 template <class T>
 MXQ_HD void prefetch_next(const PlainMatrix& in, const Rectangle& patch, int64_t row, int64_t height) {
     const int64_t at = patch.row + row, next = at + height;
@@ -43,12 +45,14 @@ MXQ_HD void prefetch_next(const PlainMatrix& in, const Rectangle& patch, int64_t
         prefetch(input_line<T>(in, patch.matrix, next, patch.col), patch.cols * int64_t(sizeof(T)));
 }
 
+// Clears what a patch of rows x cols is filled up with to height x pitch.
 MXQ_HD void clear_beyond(int64_t rows, int64_t cols, int64_t height, int64_t pitch, float* values) {
     for (int64_t row = 0; row < rows; row++)
         for (int64_t i = cols; i < pitch; i++) values[row * pitch + i] = 0;
     for (int64_t i = rows * pitch; i < height * pitch; i++) values[i] = 0;
 }
 
+// Loads a patch of a plain tensor.
 template <class T>
 void load_values(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const int64_t rows = rows_within(problem.in.rows, patch);
@@ -59,6 +63,7 @@ void load_values(const QuantizeProblem& problem, const Rectangle& patch, int64_t
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
+// Decodes a patch of a rowwise part.
 void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const LineDecoder decode(problem.from);
     const int64_t rows = rows_within(problem.in.rows, patch);
@@ -67,7 +72,7 @@ void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int6
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
-// Lines of codes are columns of the patch, which has at most kTile rows.
+// Decodes a patch of a columnwise part, whose lines are columns of the patch. It has at most kTile rows.
 void decode_columnwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     constexpr int64_t width = 16;
     const LineDecoder decode(problem.from);
@@ -84,18 +89,16 @@ void decode_columnwise(const QuantizeProblem& problem, const Rectangle& patch, i
 
 using LoadValues = decltype(&decode_rowwise);
 
+// Returns the function that loads patches of a problem.
 inline LoadValues loader_of(const QuantizeProblem& problem) {
     if (problem.requantizes) return problem.from.columnwise ? decode_columnwise : decode_rowwise;
-    switch (problem.in.format) {
-        case MXQ_FORMAT_F32: return load_values<float>;
-        case MXQ_FORMAT_F16: return load_values<F16>;
-        default: return load_values<Bf16>;
-    }
+    return with_plain(problem.in.format, []<class T>(T) -> LoadValues { return load_values<T>; });
 }
 
 // ---- Hadamard transform ---------------------------------------------------------------------------------------------
 
-// As in numerics/hadamard.h, eight elements or columns at once. Passed by reference: without AVX, values of this type change the calling convention.
+// The transform of numerics/hadamard.h, eight elements or columns at once. Lanes are passed by reference, because values of
+// this type change the calling convention where there is no AVX.
 typedef float Lanes __attribute__((vector_size(32)));
 typedef uint32_t LaneBits __attribute__((vector_size(32)));
 typedef LaneBits StoredLanes __attribute__((aligned(4), may_alias));
@@ -105,7 +108,8 @@ MXQ_HD void load_lanes(const float* from, const LaneBits& signs, Lanes& to) {
 }
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) { *reinterpret_cast<StoredLanes*>(to) = LaneBits(lanes); }
 
-// Butterflies of distance 1, 2, 4 inside of eight lanes: the partner, plus what is the lane's own, negated in upper lanes.
+// Applies the butterflies of distance 1, 2 and 4 within eight lanes: each lane becomes its partner plus itself, itself being
+// negated in the upper lane of a pair.
 MXQ_HD void inner_butterflies(Lanes& v) {
     constexpr uint32_t n = 1u << 31;
     constexpr LaneBits signs[] = {{0, n, 0, n, 0, n, 0, n}, {0, 0, n, n, 0, 0, n, n}, {0, 0, 0, 0, n, n, n, n}};
@@ -114,7 +118,7 @@ MXQ_HD void inner_butterflies(Lanes& v) {
     v = __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3) + Lanes(LaneBits(v) ^ signs[2]);
 }
 
-// Every sixteen neighbours.
+// Transforms every sixteen neighbours.
 void transform_rows(int64_t count, uint32_t mask, float* values) {
     LaneBits signs[2];
     for (int i = 0; i < 16; i++) signs[i / 8][i % 8] = (mask >> i & 1) << 31;
@@ -129,7 +133,7 @@ void transform_rows(int64_t count, uint32_t mask, float* values) {
     }
 }
 
-// Two stages, of `distance` and twice that, on four rows of eight lanes: more would not stay in registers.
+// Applies two stages, of `distance` and of twice that, to four rows of eight lanes. More rows would not stay in registers.
 MXQ_HD void two_stages(float* first, int64_t distance, const uint32_t (&signs)[4], float factor) {
     Lanes v[4];
     for (int i = 0; i < 4; i++) load_lanes(first + i * distance, LaneBits{} + signs[i], v[i]);
@@ -140,7 +144,7 @@ MXQ_HD void two_stages(float* first, int64_t distance, const uint32_t (&signs)[4
     store_lanes((b - d) * factor, first + 3 * distance);
 }
 
-// Every sixteen rows; a multiple of sixteen of them.
+// Transforms every sixteen rows of each column. `rows` is a multiple of sixteen.
 void transform_columns(int64_t rows, int64_t pitch, uint32_t mask, float* values) {
     for (float* first = values; first < values + rows * pitch; first += 16 * pitch) {
         for (int row = 0; row < 16; row += 4) {

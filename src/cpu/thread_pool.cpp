@@ -15,11 +15,12 @@ struct ThreadPool::Job {
     Function function;
     int64_t chunks;
     std::atomic<int64_t> next{0};
-    std::atomic<int> worker{0};         // numbers given out
-    int helpers = 0;                    // workers inside; under mutex_
-    std::condition_variable finished;   // helpers became 0
-    Job* below = nullptr;
+    std::atomic<int> worker{0};         // the next number that is given to a thread
+    int helpers = 0;                    // pool threads that are in drain(); guarded by mutex_
+    std::condition_variable finished;   // told when helpers becomes 0
+    Job* below = nullptr;               // the next older job of the stack `jobs_`
 
+    // Runs chunks until none is left.
     void drain() {
         const FloatEnvironment environment;
         const int number = worker.fetch_add(1);
@@ -30,7 +31,8 @@ struct ThreadPool::Job {
 
 namespace {
 
-// The host's signals are the host's business.
+// Blocks all signals of this thread while it lives. Threads that are started meanwhile inherit that, so that no handler of the
+// host runs on a thread of the pool.
 class BlockedSignals {
 public:
     BlockedSignals() {

@@ -1,5 +1,5 @@
-// Threads that share out the chunks of a call. Any number of callers may run at once; each also works on its own call, so
-// a call ends even when every worker is busy elsewhere, or gone: in a forked child there are none, and calls run alone.
+// Threads that share the chunks of a call. Any number of callers may run at once. Each also works on its own call, so that a
+// call ends even if every pool thread is busy elsewhere, or gone: a forked child has none, and its calls run alone.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -17,14 +17,14 @@ public:
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
-    // Destroys a pool. In a forked child it leaks instead: there is nobody to join, and no way to destroy what the lost
-    // threads were waiting on.
+    // Destroys a pool. In a forked child it leaks the pool instead: there are no threads to join, and what the lost threads
+    // were waiting on cannot be destroyed.
     static void release(ThreadPool* pool);
 
     int threads() const { return threads_; }
 
     // Calls body(chunk, worker) once for every chunk in [0, chunks), under round-to-nearest without flushing of subnormals.
-    // No two calls of body that run at the same time for this run() have the same worker, a number in [0, threads()).
+    // `worker` is a number in [0, threads()); two calls of body that run at the same time for this run() have different ones.
     // The body must not throw.
     template <class Body>
     void run(int64_t chunks, const Body& body) {
@@ -41,16 +41,16 @@ private:
     void work();
     void stop();
 
-    // Whether this is a forked child, where the workers do not exist and must not be waited for.
+    // Returns whether this is a forked child, where the pool's threads do not exist and must not be waited for.
     bool is_forked() const;
 
     const int threads_;
     std::mutex mutex_;
     std::condition_variable wake_;
-    Job* jobs_ = nullptr;  // those with chunks left, newest first
+    Job* jobs_ = nullptr;  // a stack of the jobs that have chunks left, the newest on top
     bool stopping_ = false;
     std::vector<std::thread> workers_;
-    const int64_t process_;  // that started the workers
+    const int64_t process_;  // the id of the process that started the threads
 };
 
 }  // namespace mxq::cpu

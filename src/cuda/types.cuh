@@ -6,26 +6,10 @@
 
 namespace mxq::cuda {
 
-constexpr Element kElements[] = {Element::E4M3, Element::E5M2, Element::E2M3, Element::E3M2, Element::E2M1};
-
-// Calls body(element) with a value of its type.
-template <class Body>
-void with_element(Element element, const Body& body) {
-    if (element == Element::E4M3) body(E4M3{});
-    if (element == Element::E5M2) body(E5M2{});
-    if (element == Element::E2M3) body(E2M3{});
-    if (element == Element::E3M2) body(E3M2{});
-    if (element == Element::E2M1) body(E2M1{});
-}
-
 // Calls body(plain, element) with a value of each type.
 template <class Body>
 void with_types(int32_t plain_format, Element element, const Body& body) {
-    with_element(element, [&](auto code) {
-        if (plain_format == MXQ_FORMAT_F32) body(float{}, code);
-        if (plain_format == MXQ_FORMAT_F16) body(F16{}, code);
-        if (plain_format == MXQ_FORMAT_BF16) body(Bf16{}, code);
-    });
+    with_element(element, [&](auto code) { with_plain(plain_format, [&](auto plain) { body(plain, code); }); });
 }
 
 // Calls body(plain, element) for every pair that with_types knows.

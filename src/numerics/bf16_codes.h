@@ -1,20 +1,21 @@
-// Pairs of BF16 values to codes of less than a byte: two at a time, in the two halves of a word.
+// Encodes pairs of values, in most cases BF16 in the two halves of a word, to codes of less than a byte.
 //
-// A block's scale is a power of two, by which BF16 numbers are multiplied exactly (what underflows is far below the smallest
-// code). Of magnitudes up to 6, E2M1 is the lowest of three lines, each rounded to nearest even by the addition of a number
-// whose last place is 1:
+// An MX block's scale is a power of two, by which BF16 numbers are multiplied exactly. (What underflows is far below the
+// smallest code.) The E2M1 code of a magnitude up to 6 is the lowest of three lines, each rounded to nearest even by the
+// addition of a number whose last place is 1:
 //
 //     code    7                   . - '        2 |v|       up to 2
 //             4           . - '                |v| + 2     up to 4
 //             0     . '                        |v| / 2 + 4 beyond
 //
-// Rounding keeps order, so that the lowest of the rounded is the lowest one rounded; what the lines add is even.
+// Rounding keeps order, so that the lowest of the rounded lines is the lowest line, rounded. The constants 2 and 4 are even, so
+// that ties go to even codes.
 #pragma once
 #include "numerics/bf16_pairs.h"
 
 namespace mxq {
 
-// a * factor + addend in both halves, where the product is exact: one rounding, of the sum.
+// Returns a * factor + addend in both halves. The product must be exact; the sum is rounded once.
 MXQ_HD uint32_t add_bf16_pairs(uint32_t a, uint32_t factor, uint32_t addend) {
 #if defined(__CUDA_ARCH__)
     uint32_t sum;
@@ -22,14 +23,14 @@ MXQ_HD uint32_t add_bf16_pairs(uint32_t a, uint32_t factor, uint32_t addend) {
     return sum;
 #else
     const auto half = [](uint32_t x, uint32_t y, uint32_t z) {
-        const float product = multiply_rn(to_float(Bf16{uint16_t(x)}), to_float(Bf16{uint16_t(y)}));
-        return uint32_t(from_float<Bf16>(add_rn(product, to_float(Bf16{uint16_t(z)}))).bits);
+        const float product = multiply_rn(value_of_bits<Bf16>(x), value_of_bits<Bf16>(y));
+        return from_float<Bf16>(add_rn(product, value_of_bits<Bf16>(z))).bits;
     };
-    return half(a, factor, addend) | half(a >> 16, factor >> 16, addend >> 16) << 16;
+    return by_halves(half, a, factor, addend);
 #endif
 }
 
-// The lesser in both halves; of a NaN and a number the number.
+// Returns the smaller BF16 number in both halves; of a NaN and a number it is the number.
 MXQ_HD uint32_t min_bf16_pairs(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
     uint32_t least;
@@ -37,13 +38,13 @@ MXQ_HD uint32_t min_bf16_pairs(uint32_t a, uint32_t b) {
     return least;
 #else
     const auto half = [](uint32_t x, uint32_t y) {
-        return is_nan(to_float(Bf16{uint16_t(x)})) || to_float(Bf16{uint16_t(y)}) < to_float(Bf16{uint16_t(x)}) ? y & 0xFFFF
-                                                                                                             : x & 0xFFFF;
+        return is_nan(value_of_bits<Bf16>(x)) || value_of_bits<Bf16>(y) < value_of_bits<Bf16>(x) ? y : x;
     };
-    return half(a, b) | half(a >> 16, b >> 16) << 16;
+    return by_halves(half, a, b);
 #endif
 }
 
+// Returns the magnitudes of both halves.
 MXQ_HD uint32_t abs_bf16_pairs(uint32_t a) {
 #if defined(__CUDA_ARCH__)
     uint32_t magnitudes;
@@ -54,9 +55,10 @@ MXQ_HD uint32_t abs_bf16_pairs(uint32_t a) {
 #endif
 }
 
+// Returns a number that BF16 has, in both halves.
 MXQ_HD constexpr uint32_t bf16_twice(float value) { return (__builtin_bit_cast(uint32_t, value) >> 16) * kBothHalves; }
 
-// Of magnitudes below 7, `base` + code in both halves, `base` being even, from 128 to 246.
+// Returns `base` + code as BF16 in both halves, for magnitudes below 7. `base` is even, from 128 to 246.
 template <int base>
 MXQ_HD uint32_t round_e2m1_halves(uint32_t magnitudes) {
     const uint32_t first = add_bf16_pairs(magnitudes, bf16_twice(2), bf16_twice(base));
@@ -65,15 +67,17 @@ MXQ_HD uint32_t round_e2m1_halves(uint32_t magnitudes) {
     return min_bf16_pairs(min_bf16_pairs(first, second), third);
 }
 
-// The codes of encode<E2M1> in the low byte of each half, 0x43 in the high one, of magnitudes and signs apart.
+// Returns the codes of encode<E2M1> in the low byte of each half, and 0x43 in the high byte. Only the signs of `signs` are
+// read.
 MXQ_HD uint32_t encode_e2m1_halves(uint32_t magnitudes, uint32_t signs) {
-    const uint32_t rounded = round_e2m1_halves<132>(min_bf16_pairs(magnitudes, bf16_twice(6)));  // NaN: 6
+    const uint32_t rounded = round_e2m1_halves<132>(min_bf16_pairs(magnitudes, bf16_twice(6)));  // NaN becomes 6
     const uint32_t signed_four = select_bits(kSigns, signs, bf16_twice(4));
-    return add_bf16_pairs(signed_four, bf16_twice(-1), rounded);  // 128 + code, and 8 of a sign
+    return add_bf16_pairs(signed_four, bf16_twice(-1), rounded);  // makes 128 + code, plus 8 for a sign
 }
 
-// Of fp32 values: cut to BF16, the last bit set where anything was cut off, which rounding to five bits or less cannot tell
-// from the values. A NaN must be one that arithmetic made (the device's have no sign).
+// Encodes two fp32 values to E2M1, in the low byte of each half; the high byte is 0x43. They are rounded to odd as BF16:
+// rounding to five bits or fewer cannot tell the result from the value. A NaN must be one that arithmetic made: the device's
+// have no sign.
 MXQ_HD uint32_t encode_e2m1_floats(float first, float second) {
 #if MXQ_SMALL_FLOATS
     return encode_e2m1_to_halves(first, second) | 0x43004300;
@@ -88,7 +92,7 @@ MXQ_HD uint32_t encode_e2m1_floats(float first, float second) {
 #endif
 }
 
-// Of BF16 values, NaN as before.
+// Encodes two BF16 values to E2M1, in the low byte of each half; the high byte is 0x43. A NaN must have no sign.
 MXQ_HD uint32_t encode_e2m1_bf16(uint32_t values) {
 #if MXQ_SMALL_FLOATS
     return encode_e2m1_floats(bits_float(values << 16), bits_float(values & 0xFFFF0000u));
@@ -97,23 +101,23 @@ MXQ_HD uint32_t encode_e2m1_bf16(uint32_t values) {
 #endif
 }
 
-// NVFP4's codes of BF16 numbers, mostly without looking at all of what is cut off of their products.
+// NVFP4 codes of BF16 numbers from products that are cut to F16, in most cases without looking at what is cut off.
 //
-// A product is cut to F16. What lies halfway between two codes is 1, 3, 5 or 7 times a power of two; there 3 and 7 go up, to
-// the even code, and 1 and 5 down. A product that is halfway once it is cut is that of one BF16 number for each of the four, so
-// that a multiplier tells all about them:
+// The ties between two codes are 1, 3, 5 and 7 times a power of two: 3 and 7 go up, to the even code, 1 and 5 go down. For each
+// of the four there is at most one BF16 number whose product is a tie once it is cut, so that the multiplier alone decides what
+// serves all numbers:
 //
-//     no 1 or 5 exactly      cut products are made odd: all that are halfway, or were just above, go up
-//     exact ones, no 3 or 7  the same with the multiplier before, whose products are all less
-//     no 1 or 5 just above   cut products stay as they are: those that were halfway go to the even code
+//     no product is 1 or 5 exactly           Odd: cut products get an odd last place; ties, and what was just above, go up
+//     some are, but none is 3 or 7 exactly   Before: the same with the next smaller multiplier, whose products are all smaller
+//     no product is just above 1 or 5        Even: cut products stay as they are, and ties go to the even code
 //
-// Few multipliers fit none of these. Where instructions round to E2M1, nothing is cut, and every multiplier serves as it is.
+// Few multipliers fit none of these. Devices whose instructions round to E2M1 cut nothing and use every multiplier as it is.
 struct CutMultiplier {
-    float factor;  // NaN: none
-    bool odd;
+    float factor;  // is NaN where none serves
+    bool odd;      // whether cut products get an odd last place
 };
 
-// Positive products below 7: codes in the low bytes of both halves. `odd` is kBothHalves or 0.
+// Encodes two positive products below 7 to E2M1, in the low bytes of both halves. `odd` is kBothHalves or 0.
 MXQ_HD uint32_t round_e2m1_floats(float first, float second, uint32_t odd) {
 #if MXQ_SMALL_FLOATS
     return encode_e2m1_to_halves(first, second);
@@ -137,17 +141,19 @@ MXQ_HD uint32_t round_e2m1_floats(float first, float second, uint32_t odd) {
 #endif
 }
 
-// Whether the product that `value` gives is on the same side of `halfway` for round_e2m1_floats as for encode: `product` by the
-// multiplier, `cut` by its replacement.
+// Returns whether round_e2m1_floats puts a value on the same side of the tie `halfway` as encode does. `product` is its
+// product with the multiplier, `cut` that with the multiplier's replacement.
 MXQ_HD bool is_on_side(float product, float cut, float halfway, bool even_above, bool odd) {
     const bool above = product > halfway || (product == halfway && even_above);
-    constexpr float place = 0x1p-8f;  // the last of 5 in F16, and more than that of 1
+    constexpr float place = 0x1p-8f;  // is the last place of 5 in F16, and more than that of 1
     const float just_above = halfway == 1 ? 1 + 0x1p-10f : halfway + place;
     return above == (odd || even_above ? cut >= halfway : cut >= just_above);
 }
 
-// What serves instead of a multiplier depends on its significand alone.
+// What serves instead of a multiplier, as told above.
 enum class CutWay : uint32_t { Odd, Before, Even, None };
+
+// Returns what serves instead of a multiplier, which depends on its significand alone.
 
 MXQ_HD CutWay cut_way(float multiplier) {
 #if MXQ_SMALL_FLOATS
@@ -169,6 +175,7 @@ MXQ_HD CutWay cut_way(float multiplier) {
 #endif
 }
 
+// Returns the replacement of a multiplier whose cut_way is known.
 MXQ_HD CutMultiplier cut_multiplier(float multiplier, CutWay way) {
     const uint32_t bits = float_bits(multiplier), field = bits & kInfinityBits;
     if (multiplier == 0) return {0, true};
@@ -176,11 +183,12 @@ MXQ_HD CutMultiplier cut_multiplier(float multiplier, CutWay way) {
     return {bits_float(bits - (way == CutWay::Before)), way != CutWay::Even};
 }
 
-// Eight codes to a word, from four pairs of neighbours: elements 2i and 2i + 1 in pairs[i].
+// Packs eight codes to a word, from four pairs of neighbours: elements 2i and 2i + 1 are the low bytes of the halves of
+// pairs[i].
 MXQ_HD uint32_t pack_nibble_pairs(const uint32_t (&pairs)[4]) {
 #if defined(__CUDA_ARCH__)
     uint32_t low = permute_bytes(pairs[0], pairs[1], 0x6240), high = permute_bytes(pairs[2], pairs[3], 0x6240);
-    low += low >> 12;  // bytes 0, 2, 1, 3: the upper two meet the lower two's free nibbles
+    low += low >> 12;  // the bytes are elements 0, 2, 1, 3: the upper two move to the free nibbles of the lower two
     high += high >> 12;
     return permute_bytes(low, high, 0x5410);
 #else
@@ -194,7 +202,7 @@ MXQ_HD uint32_t pack_nibble_pairs(const uint32_t (&pairs)[4]) {
 // more than a nibble, and would carry into the line beside it.
 MXQ_HD uint32_t join_nibbles(uint32_t low, uint32_t high) { return select_bits(0x0F0F0F0Fu, low, high << 4); }
 
-// Four codes to each half, from four pairs of which each half belongs to a line of its own.
+// Packs four codes to each half, from four pairs of which the low halves belong to one line and the high halves to another.
 MXQ_HD uint32_t pack_nibble_lines(const uint32_t (&pairs)[4]) {
 #if defined(__CUDA_ARCH__)
     return join_nibbles(permute_bytes(pairs[0], pairs[2], 0x6240), permute_bytes(pairs[1], pairs[3], 0x6240));
@@ -206,46 +214,51 @@ MXQ_HD uint32_t pack_nibble_lines(const uint32_t (&pairs)[4]) {
 }
 
 #if defined(__CUDACC__)
-// The same of codes without signs: those of the words that they were made of, each copied to all bits of a byte.
+// Returns the signs of four 16-bit numbers in order, each copied to all bits of a byte.
 __device__ __forceinline__ uint32_t sign_bytes(uint32_t first, uint32_t second) {
-    uint32_t bytes;  // __byte_perm has no such selectors
+    uint32_t bytes;  // __byte_perm does not take these selectors
     asm("prmt.b32 %0, %1, %2, 0xFBD9;" : "=r"(bytes) : "r"(first), "r"(second));
     return bytes;
 }
 
-// Codes of elements 0, 2, 1, 3 in the bytes of `low`, 4, 6, 5, 7 in `high`.
+// Packs eight codes to a word: the bytes of `low` are elements 0, 2, 1, 3, those of `high` are 4, 6, 5, 7.
 __device__ __forceinline__ uint32_t pack_nibble_bytes(uint32_t low, uint32_t high) {
     return __byte_perm(low + (low >> 12), high + (high >> 12), 0x5410);
 }
 
+// Packs eight codes without signs to a word, as the function of the same name does, with the signs of the eight 16-bit
+// numbers in `signs`.
 __device__ __forceinline__ uint32_t pack_nibble_pairs(const uint32_t (&pairs)[4], const uint32_t* signs) {
     return pack_nibble_bytes(__byte_perm(pairs[0], pairs[1], 0x6240) | (sign_bytes(signs[0], signs[1]) & 0x08080808u),
                              __byte_perm(pairs[2], pairs[3], 0x6240) | (sign_bytes(signs[2], signs[3]) & 0x08080808u));
 }
 
+// Packs four codes without signs to each half, as the function of the same name does, with the signs of the 16-bit numbers in
+// `signs`.
 __device__ __forceinline__ uint32_t pack_nibble_lines(const uint32_t (&pairs)[4], const uint32_t* signs) {
     const uint32_t even = sign_bytes(signs[0], signs[2]), odd = sign_bytes(signs[1], signs[3]);
     return pack_nibble_lines(pairs) | (select_bits(0x80808080u, odd, even) & 0x88888888u);
 }
 
-// Six bits go through the 8-bit type of the same mantissa, where there is one and no instruction of their own. The values of
-// both halves as it takes them, clamped to E's range.
+// Returns two BF16 values as encode_six_bits takes them. Devices that have conversions to 8-bit types but none to six bits
+// convert to the 8-bit type of the same mantissa; the values then are clamped to E's range and scaled to that type's
+// exponents.
 template <class E>
 __device__ __forceinline__ uint32_t prepare_six_bit_pair(uint32_t values) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
-    uint32_t clamped;  // NaN: max
+    uint32_t clamped;  // NaN becomes max
     asm("min.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(clamped) : "r"(values), "r"(bf16_twice(E::max)));
-    return multiply_bf16_pairs(clamped, bf16_twice(WideType<E>::to_wide));
+    return multiply_bf16_pairs(clamped, bf16_twice(Conversion<E>::to_wide));
 #else
     return values;
 #endif
 }
 
-// The codes of four such values, a byte each.
+// Encodes four values that prepare_six_bit_pair has prepared, a byte each.
 template <class E>
 __device__ __forceinline__ uint32_t encode_six_bits(float a, float b, float c, float d) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
-    constexpr auto kind = WideType<E>::kind;
+    constexpr auto kind = Conversion<E>::kind;
     const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kind);
     const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, kind);
     const uint32_t codes = low | high << 16;

@@ -1,5 +1,5 @@
-// Codes to BF16 values, element times block scale rounded once to nearest even. A product has at most six significant bits,
-// so that only BF16 subnormals are rounded at all.
+// Decodes codes to BF16 values, four at a time: element times block scale, rounded once to nearest even. A product has at most
+// six significant bits, so that only BF16 subnormals are rounded at all.
 //
 //     four codes        c3 c2 c1 c0
 //     Bf16Pairs         even: c2, c0    odd: c3, c1      (high half, low half)
@@ -7,11 +7,11 @@
 // The bits of a code, moved to where BF16 has its sign, exponent and mantissa, are the BF16 number code * 2^(bias - 127),
 // subnormals included. Multiplication gives the product:
 //
-//     8 bits       by 2^(scale - 127) * 2^(127 - bias): one factor, for all scales for which it is below 2^128
-//     6, 4 bits    first by a power of two that leaves almost nothing to make up, then by the scale's: their codes are small,
-//                  and scales far above 1 are common. An E4M3 scale is a BF16 number after the same treatment.
+//     8 bits       by 2^(scale - 127) * 2^(127 - bias), which is one factor for all scales for which it is below 2^128
+//     6, 4 bits    by most of 2^(127 - bias), then by the rest times 2^(scale - 127): two factors, because scales far above 1
+//                  are common where codes are small. An E4M3 scale becomes a BF16 number in the same way.
 //
-// That serves all codes but Inf and NaN, and all scales but NaN and the largest; to_bf16_exactly serves any.
+// That serves all codes but Inf and NaN, and all scales but NaN and the largest. to_bf16_exactly serves any.
 #pragma once
 #include "numerics/convert.h"
 #include "numerics/e8m0.h"
@@ -19,32 +19,34 @@
 
 namespace mxq {
 
+// The BF16 values of four codes, or what becomes of them.
 struct Bf16Pairs {
     uint32_t even, odd;
 };
 
-constexpr uint32_t kBothHalves = 0x00010001u;
-constexpr uint32_t kSigns = 0x80008000u;
+constexpr uint32_t kBothHalves = 0x00010001u;  // is 1 in both halves of a word
+constexpr uint32_t kSigns = 0x80008000u;       // are the sign bits of both halves
 
-// What conversion needs to know of an element type and its scales, as numbers, so that one kernel serves all of them.
+// What decoding needs to know of an element type and its scales, as numbers, so that one kernel serves all types.
 struct Bf16Rule {
-    uint32_t even_factor;   // moves even codes of a byte to the left
-    uint32_t odd_shift;     // moves odd ones to the right
-    uint32_t magnitude;     // exponent and mantissa of both halves
-    uint32_t to_special;    // added to the magnitudes of four codes, sets the top bit of Inf and NaN
-    uint32_t first_factor;  // 6 and 4 bits: of both halves
-    uint32_t scale_bias;    // what the scale's power of two has to make up
-    uint32_t scale_mask;    // without the sign
-    uint32_t scale_limit;   // scales above, so masked, are special
+    uint32_t even_factor;   // moves the codes of even bytes to the left
+    uint32_t odd_shift;     // moves the codes of odd bytes to the right
+    uint32_t magnitude;     // masks exponent and mantissa in both halves
+    uint32_t to_special;    // sets the top bits of Inf and NaN when it is added to the magnitudes of four codes of 8 bits
+    uint32_t first_factor;  // is the first of the two factors of codes of 6 and 4 bits, in both halves
+    uint32_t scale_bias;    // is added to the exponent of the scale's power of two
+    uint32_t scale_mask;    // masks a scale without its sign
+    uint32_t scale_limit;   // is the largest masked scale that is not special
     bool e4m3_scale;
 };
 
-// 2^exponent in both halves.
+// Returns 2^exponent as BF16 in both halves of a word.
 MXQ_HD constexpr uint32_t bf16_powers(int exponent) { return uint32_t(127 + exponent) * (0x80 * kBothHalves); }
 
-// Of codes under E8M0 scales, or with none: those take the scale 127.
+// Returns the rule of E under E8M0 scales. Codes without such scales use it with the scale 127.
 template <class E>
 MXQ_HD constexpr Bf16Rule bf16_rule() {
+    static_assert(E::mantissa_bits < 7 && E::exponent_bits < 8 && (E::bits == 8 || E::bits == 6 || E::bits == 4));
     constexpr uint32_t shift = 7 - E::mantissa_bits, missing = 127 - E::bias;
     constexpr uint32_t bias = E::bits == 8 ? missing : 16;
     constexpr uint32_t to_special = E::bits == 8 ? (0x80u - E::first_special) * 0x01010101u : 0;
@@ -52,7 +54,7 @@ MXQ_HD constexpr Bf16Rule bf16_rule() {
             0xFF, 254 - bias, false};
 }
 
-// E2M1 codes under E4M3 scales.
+// Returns the rule of E2M1 under E4M3 scales.
 MXQ_HD constexpr Bf16Rule bf16_rule_nvfp4() {
     Bf16Rule rule = bf16_rule<E2M1>();
     rule.first_factor = bf16_powers(127 - E2M1::bias);
@@ -62,67 +64,67 @@ MXQ_HD constexpr Bf16Rule bf16_rule_nvfp4() {
     return rule;
 }
 
-// Both halves; each product rounded once, subnormals in and out.
+// Multiplies BF16 numbers in both halves. Each product is rounded once, with subnormals in and out.
 MXQ_HD uint32_t multiply_bf16_pairs(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
     uint32_t product;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(kSigns));  // + -0 changes nothing
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(kSigns));  // adding -0 changes nothing
     return product;
 #else
-    const auto half = [](uint32_t x, uint32_t y) {
-        return uint32_t(from_float<Bf16>(multiply_rn(to_float(Bf16{uint16_t(x)}), to_float(Bf16{uint16_t(y)}))).bits);
-    };
-    return half(a, b) | half(a >> 16, b >> 16) << 16;
+    return multiply_halves<Bf16>(a, b);
 #endif
 }
 
-// What the moved bits are multiplied by under an E8M0 scale, in both halves.
+// Returns the scale's factor under an E8M0 scale, in both halves.
 MXQ_HD uint32_t bf16_multiplier(const Bf16Rule& rule, uint32_t scale) {
     return scale * 0x00800080u + rule.scale_bias * 0x00800080u;
 }
 
-// The value of an E4M3 scale, in both halves.
+// Returns the value of an E4M3 scale, in both halves.
 MXQ_HD uint32_t bf16_e4m3_multiplier(uint32_t scale) {
     const uint32_t moved = ((scale & 0x7F) << (7 - E4M3::mantissa_bits) | (scale & 0x80) << 8) * kBothHalves;
     return multiply_bf16_pairs(moved, bf16_powers(127 - E4M3::bias));
 }
 
-// Under either scale.
+// Returns the scale's factor under the rule's kind of scale, in both halves.
 MXQ_HD uint32_t bf16_any_multiplier(const Bf16Rule& rule, uint32_t scale) {
     return rule.e4m3_scale ? bf16_e4m3_multiplier(scale) : bf16_multiplier(rule, scale);
 }
 
+// Returns whether a scale is NaN or too large for these factors.
 MXQ_HD bool is_special_scale(const Bf16Rule& rule, uint32_t scale) { return (scale & rule.scale_mask) > rule.scale_limit; }
 
-// Of four codes of 8 bits. Any of kSpecialCodes set: the word holds Inf or NaN.
+// Returns a word that has a bit of kSpecialCodes set where one of four codes of 8 bits is Inf or NaN.
 constexpr uint32_t kSpecialCodes = 0x80808080u;
 MXQ_HD uint32_t special_codes(const Bf16Rule& rule, uint32_t word) { return (word & ~kSpecialCodes) + rule.to_special; }
 
-// The moved bits of four codes, each a byte with its sign on top.
+// Moves the bits of four codes, each a byte with its sign on top, to where BF16 has them.
 MXQ_HD Bf16Pairs move_bytes(const Bf16Rule& rule, uint32_t word) {
     const uint32_t even = ((word << 8) & kSigns) | ((word * rule.even_factor) & rule.magnitude);
     const uint32_t odd = (word & kSigns) | ((word >> rule.odd_shift) & rule.magnitude);
     return {even, odd};
 }
 
+// Multiplies four BF16 numbers by two factors, one after the other.
 MXQ_HD Bf16Pairs multiply_twice(const Bf16Pairs& pairs, uint32_t first, uint32_t second) {
     return {multiply_bf16_pairs(multiply_bf16_pairs(pairs.even, first), second),
             multiply_bf16_pairs(multiply_bf16_pairs(pairs.odd, first), second)};
 }
 
-// Four codes of 8 bits, neither special codes nor a special scale.
+// Decodes four codes of 8 bits. Neither the codes nor the scale of `multiplier` may be special.
 MXQ_HD Bf16Pairs to_bf16_pairs(const Bf16Rule& rule, uint32_t word, uint32_t multiplier) {
     const Bf16Pairs moved = move_bytes(rule, word);
     return {multiply_bf16_pairs(moved.even, multiplier), multiply_bf16_pairs(moved.odd, multiplier)};
 }
 
-// Four codes of 6 bits, each in a byte, upper bits zero.
+// Decodes four codes of 6 bits, a byte each, whose upper bits are zero.
 MXQ_HD Bf16Pairs to_bf16_pairs_6(const Bf16Rule& rule, uint32_t word, uint32_t multiplier) {
     const uint32_t signs_on_top = word + 3 * (word & 0x20202020u);
     return multiply_twice(move_bytes(rule, signs_on_top), rule.first_factor, multiplier);
 }
 
-// Codes 4 half .. 4 half + 3 of the eight E2M1 codes in a word. Each half gets their byte twice:
+// Decodes codes 4 half .. 4 half + 3 of the eight E2M1 codes in a word. The byte of two codes is copied to both bytes of a
+// half:
 //
 //     upper, lower byte     c1 c0 c1 c0
 //     even                  sign at 11, magnitude at 10..8
@@ -140,7 +142,7 @@ MXQ_HD Bf16Pairs to_bf16_pairs_4(const Bf16Rule& rule, uint32_t word, int half, 
     return multiply_twice({even, odd}, rule.first_factor, multiplier);
 }
 
-// Four BF16 numbers, two in each word, in the order of the pairs.
+// Returns four BF16 numbers, given in order in two words, in the order of Bf16Pairs.
 MXQ_HD Bf16Pairs order_bf16_pairs(uint32_t first, uint32_t second) {
 #if defined(__CUDA_ARCH__)
     return {permute_bytes(first, second, 0x5410), permute_bytes(first, second, 0x7632)};
@@ -149,14 +151,14 @@ MXQ_HD Bf16Pairs order_bf16_pairs(uint32_t first, uint32_t second) {
 #endif
 }
 
-// Of two BF16 numbers, the top bit of each that is no zero and of a magnitude below `limit`, whose bits are in both halves.
-// Other bits mean nothing.
+// Sets the top bit of each half whose BF16 number is not zero and has a magnitude below `limit`, given in both halves. The
+// other bits of the result mean nothing.
 MXQ_HD uint32_t tiny_bf16_pairs(uint32_t pair, uint32_t limit) {
     const uint32_t magnitudes = pair & ~kSigns;
     return (magnitudes + 0x7FFF7FFFu) & ~(magnitudes + (0x80008000u - limit));
 }
 
-// Any decoded code, any scale's value.
+// Returns the BF16 value of any decoded element under any scale's value.
 MXQ_HD uint32_t to_bf16_exactly(float element, float scale) { return from_float<Bf16>(multiply_rn(element, scale)).bits; }
 
 }  // namespace mxq

@@ -1,5 +1,7 @@
-// Bit-level helpers that host and device share. Everything in src/numerics is forced inline: the CPU kernels are compiled
-// once per instruction set, and an out-of-line copy made for AVX-512 must never be the one that an older CPU calls.
+// Bit-level helpers that host and device share.
+//
+// MXQ_HD marks functions of both, MXQ_HOST those of the host alone. All are forced inline: the CPU kernels are compiled once
+// per instruction set, and an out-of-line copy made for AVX-512 must never be the one that an older CPU calls.
 #pragma once
 #include <cstdint>
 
@@ -8,11 +10,12 @@
 #else
 #define MXQ_HD inline __attribute__((always_inline))
 #endif
+#define MXQ_HOST inline __attribute__((always_inline))
 
 // Whether the toolkit's conversions of codes below a byte and of E8M0 (cuda_fp4.h, cuda_fp6.h, cuda_fp8.h) are instructions: on
-// Blackwell's family-specific targets, such as sm_100f and sm_120f. They are taken where they give the contract's bits for all
-// that comes to them, so that they change nothing but speed. On other devices they are long programs with the same results: a
-// test has them there, to run what stands around the instructions (tests/cuda/device_numerics.cu).
+// Blackwell's family-specific targets, such as sm_100f and sm_120f. They are used only where they give the contract's bits for
+// every input that can occur, so that they change nothing but speed. On other devices these conversions are long programs with
+// the same results; tests/cuda/device_numerics.cu runs them there, to test the code around the instructions.
 #if defined(__CUDA_ARCH__) && \
     (__CUDA_ARCH_FAMILY_SPECIFIC__ >= 1000 || (defined(MXQ_TEST_SMALL_FLOATS) && __CUDA_ARCH__ >= 890))
 #define MXQ_SMALL_FLOATS 1
@@ -38,7 +41,8 @@ MXQ_HD float bits_float(uint32_t bits) {
 #endif
 }
 
-// One rounding each, never fused with a neighbour (the host side is compiled with -ffp-contract=off).
+// multiply_rn, add_rn, divide_rn and reciprocal_rn round once, to nearest even, and are never fused with each other. (The host
+// side is compiled with -ffp-contract=off.)
 MXQ_HD float multiply_rn(float a, float b) {
 #if defined(__CUDA_ARCH__)
     return __fmul_rn(a, b);
@@ -65,7 +69,7 @@ MXQ_HD float divide_rn(float a, float b) {
 
 MXQ_HD float reciprocal_rn(float a) {
 #if defined(__CUDA_ARCH__)
-    return __frcp_rn(a);  // the bits of 1 / a
+    return __frcp_rn(a);  // has the bits of 1 / a
 #else
     return 1.0f / a;
 #endif
@@ -73,7 +77,7 @@ MXQ_HD float reciprocal_rn(float a) {
 
 constexpr float kFloatMax = 0x1.fffffep+127f;
 
-// min(value, FLT_MAX), where the minimum of NaN and y is y.
+// Returns min(value, FLT_MAX), where the minimum of NaN and y is y.
 MXQ_HD float at_most_float_max(float value) { return value < kFloatMax ? value : kFloatMax; }
 
 constexpr uint32_t kMagnitudeMask = 0x7FFFFFFFu;
@@ -81,10 +85,10 @@ constexpr uint32_t kInfinityBits = 0x7F800000u;
 constexpr uint32_t kNanBits = 0x7FFFFFFFu;  // the one NaN that the library writes
 
 MXQ_HD bool is_nan(float value) { return value != value; }
-MXQ_HD bool is_nan_bits(uint32_t bits) { return (bits & kMagnitudeMask) > kInfinityBits; }
 
 #if defined(__CUDACC__)
-// Each nibble of the selector names a byte, of `high` from 4 on; its top bit takes that byte's sign instead, eight times.
+// Returns four bytes picked by the nibbles of the selector: 0 to 3 name the bytes of `low`, 4 to 7 those of `high`. A nibble
+// with its top bit set copies the sign bit of that byte to all eight bits.
 __device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
     uint32_t bytes;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selector));
@@ -92,7 +96,7 @@ __device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, u
 }
 #endif
 
-// Of a power of two.
+// Returns the exponent of a power of two.
 MXQ_HD int log2_of(uint32_t power) {
 #if defined(__CUDA_ARCH__)
     return 31 - __clz(int(power));
@@ -101,7 +105,8 @@ MXQ_HD int log2_of(uint32_t power) {
 #endif
 }
 
-// Bits of `ones` where the mask has a one, of `zeros` elsewhere. (As one instruction: compilers narrow masks and use two.)
+// Returns the bits of `ones` where the mask has a one, those of `zeros` elsewhere. On the device it is written as one
+// instruction, because the compiler narrows masks and makes two.
 MXQ_HD uint32_t select_bits(uint32_t mask, uint32_t ones, uint32_t zeros) {
 #if defined(__CUDA_ARCH__)
     uint32_t bits;
@@ -112,14 +117,21 @@ MXQ_HD uint32_t select_bits(uint32_t mask, uint32_t ones, uint32_t zeros) {
 #endif
 }
 
-// Code without sign, to nearest even, of an fp32 magnitude no larger than the type's largest (or the power of two after it).
+// Returns what `half` makes of the low halves of words and what it makes of their high halves, in the two halves of a word.
+template <class Half, class... Words>
+MXQ_HD uint32_t by_halves(const Half& half, Words... words) {
+    return uint32_t(half((words & 0xFFFF)...)) | uint32_t(half((words >> 16)...)) << 16;
+}
+
+// Rounds an fp32 magnitude to the code of a type, without a sign, to nearest even. The magnitude must not be above the type's
+// largest value or, if that is all ones, the power of two after it.
 template <int mantissa_bits, int bias>
 MXQ_HD uint32_t round_magnitude(uint32_t magnitude) {
     constexpr int shift = 23 - mantissa_bits;
     constexpr uint32_t min_normal = uint32_t(127 - bias + 1) << 23;
     const uint32_t field = magnitude & kInfinityBits;
     const uint32_t exponent = field > min_normal ? field : min_normal;
-    // The last place of a float of this exponent is that of the code: the addition rounds.
+    // A float of this exponent has its last place where the code has it, so that the addition rounds.
     const uint32_t magic = exponent + (uint32_t(shift) << 23);
     const uint32_t significand = float_bits(add_rn(bits_float(magnitude), bits_float(magic))) - magic;
     return significand + ((exponent - min_normal) >> shift);

@@ -1,4 +1,4 @@
-// E8M0 scales: one byte, value 2^(byte - 127), 255 is NaN.
+// E8M0 scales of MX blocks: a scale is one byte of value 2^(byte - 127), and 255 is NaN.
 #pragma once
 #include "numerics/bits.h"
 #include "numerics/convert.h"
@@ -11,22 +11,22 @@ enum class Nonfinite : int32_t { Propagate = 1, Saturate = 2 };                 
 
 constexpr uint32_t kScaleNan = 255;
 
-// What an element adds to the block's maximum, as magnitude bits: maxima of floats are maxima of these integers, with NaN
-// above Inf above every number.
+// Returns an element's magnitude bits, as the block's maximum takes them: the maximum of magnitudes is the maximum of these
+// integers, with NaN above Inf above every number. SATURATE ignores NaN.
 template <Nonfinite policy>
 MXQ_HD uint32_t amax_bits(float value) {
     const uint32_t magnitude = float_bits(value) & kMagnitudeMask;
     return policy == Nonfinite::Saturate && magnitude > kInfinityBits ? 0 : magnitude;
 }
 
-// A scale rounding as numbers, so that one code serves all of them: the exponent of the maximum (RCEIL: times 1/max) after an
-// addition to its bits, less the element's largest. FLOOR, CEIL and EVEN are defined on the bits: arithmetic with 2^-emax would
-// differ at 0x047FFFFF.
+// A scale rounding as numbers, so that the same code serves all of them: the scale is the exponent of the maximum times
+// `factor` after an addition to its bits, less `subtract`. RCEIL multiplies by 1 / max; FLOOR, CEIL and EVEN subtract emax
+// instead, because they are defined on the bits, where a multiplication by 2^-emax would differ at 0x047FFFFF.
 struct ScaleSteps {
     float factor;
-    uint32_t add, add_subnormal;
+    uint32_t add, add_subnormal;   // what is added to the bits of a normal number, and of a subnormal one
     uint32_t subtract;
-    uint32_t nan_from, nan_scale;  // maxima from these bits on have this scale
+    uint32_t nan_from, nan_scale;  // maxima of bits `nan_from` or more have the scale `nan_scale`
 };
 
 template <class E>
@@ -37,16 +37,18 @@ MXQ_HD constexpr ScaleSteps scale_steps(ScaleRounding rounding, Nonfinite policy
         case ScaleRounding::Rceil: return {1.0f / E::max, ones, 0x3FFFFF, 0, kInfinityBits, nan_scale};
         case ScaleRounding::Ceil: return {1, ones, ones, E::emax, kInfinityBits, nan_scale};
         case ScaleRounding::Even: return {1, half, half, E::emax, kInfinityBits - half, nan_scale};
-        default: return {1, 0, 0, E::emax, kInfinityBits, nan_scale};
+        case ScaleRounding::Floor: break;
     }
+    return {1, 0, 0, E::emax, kInfinityBits, nan_scale};
 }
 
-// The scale byte of a block whose largest magnitude has these bits.
+// Returns the scale byte of a block whose largest magnitude has the bits `amax`.
 MXQ_HD uint32_t scale_of(uint32_t amax, const ScaleSteps& steps) {
     const float scaled = multiply_rn(bits_float(amax), steps.factor);
 #if MXQ_SMALL_FLOATS
-    // RCEIL's quotients are below the largest scale, or above nan_from: the instruction rounds all others up as it does, those
-    // up to 2^-127 to the least scale. CEIL's may be above the largest scale before the exponent is subtracted.
+    // RCEIL's products are below the largest scale unless the maximum is at least nan_from, and the instruction rounds them
+    // up as the code below does, up to 2^-127 to the least scale. CEIL cannot use it: its bits may be above the largest
+    // scale before the exponent is subtracted.
     if (steps.add != steps.add_subnormal) {
         const uint32_t up = __nv_cvt_float_to_e8m0(scaled, __NV_NOSAT, cudaRoundPosInf);
         return amax >= steps.nan_from ? steps.nan_scale : up;
@@ -65,17 +67,17 @@ MXQ_HD uint32_t scale_of(uint32_t amax) {
 }
 
 #if MXQ_SMALL_FLOATS
-// 2^(scale - 127) of the low byte, as BF16: all of its values are there, the subnormal 2^-127 too. Of NaN these are other bits
-// than below, of which products have none.
+// Returns 2^(scale - 127) for the low byte of `scale`. The instruction makes a BF16 number, which has all of these values, the
+// subnormal 2^-127 too. Its NaN has other bits than kNanBits; products with it do not show them.
 __device__ __forceinline__ float scale_instruction(uint32_t scale) {
     return bits_float(uint32_t(__nv_cvt_e8m0x2_to_bf162raw(static_cast<__nv_fp8x2_storage_t>(scale)).x) << 16);
 }
 #endif
 
-// 2^(127 - scale), exact: what elements are multiplied by. Scale 254 gives the subnormal 2^-127, 255 NaN.
+// Returns 2^(127 - scale), exact, by which elements are multiplied. Scale 254 gives the subnormal 2^-127, scale 255 NaN.
 MXQ_HD float scale_reciprocal(uint32_t scale) {
 #if MXQ_SMALL_FLOATS
-    return scale_instruction(254 - scale);  // of 255: of 255
+    return scale_instruction(254 - scale);  // the low byte for scale 255 is 255 again
 #else
     const uint32_t normal = (254 - scale) << 23;
     const uint32_t special = scale == 254 ? 0x00400000u : kNanBits;
@@ -83,7 +85,7 @@ MXQ_HD float scale_reciprocal(uint32_t scale) {
 #endif
 }
 
-// 2^(scale - 127), exact: what codes are multiplied by. Scale 0 gives the subnormal 2^-127, 255 NaN.
+// Returns 2^(scale - 127), exact, by which codes are multiplied. Scale 0 gives the subnormal 2^-127, scale 255 NaN.
 MXQ_HD float scale_value(uint32_t scale) {
 #if MXQ_SMALL_FLOATS
     return scale_instruction(scale);
@@ -94,29 +96,17 @@ MXQ_HD float scale_value(uint32_t scale) {
 #endif
 }
 
-// The bits that codes of a block may have, in every byte and for stored codes alike. Under scale 255 a type without NaN has
-// codes 0, which a product with NaN does not give: kernels that build words of encode<E> or encode_pair<E> mask them.
+// Returns the bits that codes of a block may have, the same for each byte and for stored codes. Under scale 255 the codes of
+// a type without NaN are 0, which encoding a product with NaN does not give: whoever calls encode<E> or encode_pair<E>
+// applies this mask to the codes.
 template <class E>
 MXQ_HD uint32_t code_mask(uint32_t scale) {
     return !has_nan<E> && scale == kScaleNan ? 0 : ~0u;
 }
 
-// The code of one element under a scale's reciprocal, masked already. Where the scale is no NaN, NaN gives the type's NaN or
-// its largest value.
-template <class E>
-MXQ_HD uint32_t quantize_element(float value, float reciprocal) {
-    const uint32_t code = encode<E>(multiply_rn(value, reciprocal));
-    return !has_nan<E> && is_nan(reciprocal) ? 0 : code;
-}
-
-// The fp32 value of a code under a scale's value: one rounding, and the library's NaN.
-template <class E>
-MXQ_HD float dequantize_element(uint32_t code, float scale) {
-    return from_float<float>(multiply_rn(decode<E>(code), scale));
-}
-
 #if defined(__CUDACC__)
-// Two of them, the first code in the low byte; what rounds them to the output's type gives NaN the library's bits.
+// Returns the fp32 values of two codes, the first in the low byte, under their scales' values. A NaN has any bits: rounding
+// to the output's type gives it those of the library.
 template <class E>
 __device__ __forceinline__ float2 dequantize_pair(uint32_t codes, float first_scale, float second_scale) {
     const float2 decoded = decode_pair<E>(codes);

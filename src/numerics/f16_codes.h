@@ -1,11 +1,12 @@
-// Codes of MX blocks to codes of other MX blocks by way of F16, two at a time, in the two halves of a word.
+// Requantizes MX codes to MX codes of other scales by way of F16, two at a time, in the two halves of a word.
 //
 // The values of all codes are exact in F16. A block's source scale s and new scale t are powers of two, and
 //
 //     code'  =  RNE_sat(value(code) * 2^(s - t))
 //
-// is what dequantize and quantize make, wherever value(code) * 2^(s - 127) is finite: fp32 has all of these products. In F16
-// the product by 2^(s - t) is exact, or so far below half of the least code that its sign is all that is left of it.
+// is what dequantizing and quantizing give wherever value(code) * 2^(s - 127) is finite, because fp32 has all of these
+// products. In F16 the product with 2^(s - t) is exact, or so far below half of the least code that only its sign is left of
+// it.
 #pragma once
 #include <type_traits>
 
@@ -14,8 +15,9 @@
 
 namespace mxq {
 
-// Whether codes of From may be multiplied by 2^(s - t) in F16: where F16 has it, or takes it for zero and so does To all of the
-// products. Larger ones are those of blocks of nothing but small codes. E2M1 needs twice the factor, too.
+// Returns whether codes of From may be multiplied by 2^(s - t) in F16: if F16 has the factor, or if the factor is 0 there
+// and every product is 0 in To. Factors that are too large are those of blocks of nothing but small codes. E2M1 needs twice
+// the factor too.
 template <class From, class To>
 MXQ_HD bool is_f16_factor(float factor) {
     constexpr float half_of_least = 1.0f / float(1 << (To::bias + To::mantissa_bits));
@@ -23,6 +25,7 @@ MXQ_HD bool is_f16_factor(float factor) {
     return factor <= (To::bits == 4 ? 0x1p14f : 0x1p15f) && (vanishes || factor >= 0x1p-24f);
 }
 
+// Returns a value as F16 in both halves.
 MXQ_HD uint32_t f16_pair(float value) {
 #if defined(__CUDA_ARCH__)
     return __builtin_bit_cast(uint32_t, static_cast<__half2_raw>(__floats2half2_rn(value, value)));
@@ -31,84 +34,81 @@ MXQ_HD uint32_t f16_pair(float value) {
 #endif
 }
 
-// Both halves; each product rounded once, subnormals in and out.
+// Multiplies F16 numbers in both halves. Each product is rounded once, with subnormals in and out.
 MXQ_HD uint32_t multiply_f16_pairs(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
     uint32_t product;
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
     return product;
 #else
-    const auto half = [](uint32_t x, uint32_t y) {
-        return uint32_t(from_float<F16>(multiply_rn(to_float(F16{uint16_t(x)}), to_float(F16{uint16_t(y)}))).bits);
-    };
-    return half(a, b) | half(a >> 16, b >> 16) << 16;
+    return multiply_halves<F16>(a, b);
 #endif
 }
 
-// The number of the larger magnitude in both halves, with some sign; by PROPAGATE a NaN where one is, by SATURATE one that is
-// none where there is such.
+// Returns the larger magnitude in both halves, with any sign. PROPAGATE prefers a NaN, SATURATE a number.
 template <Nonfinite policy = Nonfinite::Propagate>
 MXQ_HD uint32_t farther_f16_pairs(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860
-    uint32_t farther;
+    uint32_t larger;
     if constexpr (policy == Nonfinite::Saturate)
-        asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(farther) : "r"(a), "r"(b));
+        asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
     else
-        asm("max.NaN.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(farther) : "r"(a), "r"(b));
-    return farther;
+        asm("max.NaN.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
 #else
     constexpr uint32_t infinity = 0x7C00;
     const auto half = [](uint32_t x, uint32_t y) {
         if (policy == Nonfinite::Saturate && x > infinity) return y;
         if (policy == Nonfinite::Saturate && y > infinity) return x;
-        return x > y ? x : y;  // NaN is above all
+        return x > y ? x : y;  // the bits of NaN are above those of numbers
     };
-    a &= ~kSigns, b &= ~kSigns;
-    return half(a & 0xFFFF, b & 0xFFFF) | half(a >> 16, b >> 16) << 16;
+    return by_halves(half, a & ~kSigns, b & ~kSigns);
 #endif
 }
 
-// The larger magnitude of both halves, or NaN.
+// Returns the larger of the two magnitudes, or NaN if one is NaN.
 MXQ_HD float f16_magnitude(uint32_t pair) {
     const uint32_t low = pair & 0x7FFF, high = pair >> 16 & 0x7FFF;
     return to_float(F16{uint16_t(low > high ? low : high)});
 }
 
-// Two codes of 8 bits, the first in the low byte.
+// Decodes two codes of 8 bits, the first in the low byte, to F16.
 template <class E>
 MXQ_HD uint32_t decode_f16_pair(uint32_t codes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    return __builtin_bit_cast(uint32_t,
-                              __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), WideType<E>::kind));
-#else
-    return from_float<F16>(decode<E>(codes & 0xFF)).bits | uint32_t(from_float<F16>(decode<E>(codes >> 8 & 0xFF)).bits) << 16;
+    if constexpr (Conversion<E>::exists)
+        return __builtin_bit_cast(uint32_t,
+                                  __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), Conversion<E>::kind));
+    else
 #endif
+        return from_float<F16>(decode<E>(codes & 0xFF)).bits |
+               uint32_t(from_float<F16>(decode<E>(codes >> 8 & 0xFF)).bits) << 16;
 }
 
-// Of products that are no NaN.
+// Encodes two F16 numbers that are no NaN to codes of 8 bits, the first in the low byte.
 template <class E>
 MXQ_HD uint32_t encode_f16_pair(uint32_t pair) {
     static_assert(E::bits == 8);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    return __nv_cvt_halfraw2_to_fp8x2(__builtin_bit_cast(__half2_raw, pair), __NV_SATFINITE, WideType<E>::kind);
-#else
-    return encode<E>(to_float(F16{uint16_t(pair)})) | encode<E>(to_float(F16{uint16_t(pair >> 16)})) << 8;
+    if constexpr (Conversion<E>::exists)
+        return __nv_cvt_halfraw2_to_fp8x2(__builtin_bit_cast(__half2_raw, pair), __NV_SATFINITE, Conversion<E>::kind);
+    else
 #endif
+        return encode<E>(to_float(F16{uint16_t(pair)})) | encode<E>(to_float(F16{uint16_t(pair >> 16)})) << 8;
 }
 
-// The lesser in both halves, of magnitudes.
+// Returns the smaller magnitude in both halves; no sign may be set.
 MXQ_HD uint32_t lesser_f16_pairs(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
-    uint32_t lesser;
-    asm("min.f16x2 %0, %1, %2;" : "=r"(lesser) : "r"(a), "r"(b));
-    return lesser;
+    uint32_t smaller;
+    asm("min.f16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
+    return smaller;
 #else
-    const auto half = [](uint32_t x, uint32_t y) { return x < y ? x : y; };
-    return half(a & 0xFFFF, b & 0xFFFF) | half(a >> 16, b >> 16) << 16;
+    return by_halves([](uint32_t x, uint32_t y) { return x < y ? x : y; }, a, b);
 #endif
 }
 
-// What rounding to E2M1 multiplies magnitudes by.
+// What round_e2m1_f16_pair multiplies magnitudes by, in both halves.
 struct E2m1Factors {
     uint32_t twice, once, half;
 
@@ -116,14 +116,14 @@ struct E2m1Factors {
         : twice(f16_pair(multiply_rn(factor, 2.0f))), once(f16_pair(factor)), half(f16_pair(multiply_rn(factor, 0.5f))) {}
 };
 
-// The magnitude that a factor makes 6, or F16's largest.
+// Returns the magnitude whose product with a factor is 6, or F16's largest if that is smaller, in both halves.
 MXQ_HD uint32_t e2m1_limit(float factor) {
     const float inverse = bits_float((254u << 23) - float_bits(factor)), largest = multiply_rn(6.0f, inverse);
     return f16_pair(largest < 65504.0f ? largest : 65504.0f);
 }
 
-// E2M1 codes in the low bytes of both halves, of magnitudes that are below 7 as products: as round_e2m1_halves, from 1024 on,
-// which the upper bytes show.
+// Encodes the products of two magnitudes with a factor to E2M1, in the low bytes of both halves; the upper bytes are those
+// of 1024. Products must be below 7. They are rounded by three lines, as round_e2m1_halves does it.
 MXQ_HD uint32_t round_e2m1_f16_pair(uint32_t magnitudes, const E2m1Factors& factors) {
 #if defined(__CUDA_ARCH__)
     uint32_t line, above, code;
@@ -136,19 +136,20 @@ MXQ_HD uint32_t round_e2m1_f16_pair(uint32_t magnitudes, const E2m1Factors& fact
 #else
     const auto half = [&](uint32_t bits) {
         const auto line = [&](uint32_t factor, float above) {
-            const float product = multiply_rn(to_float(F16{uint16_t(bits)}), to_float(F16{uint16_t(factor)}));
+            const float product = multiply_rn(value_of_bits<F16>(bits), value_of_bits<F16>(factor));
             return to_float(from_float<F16>(add_rn(product, above)));
         };
         const float code = line(factors.twice, 1024), once = line(factors.once, 1026), below = line(factors.half, 1028);
         const float least = code < once ? code : once;
         return uint32_t(least < below ? least : below) - 1024;
     };
-    return half(magnitudes) | half(magnitudes >> 16) << 16;
+    return by_halves(half, magnitudes);
 #endif
 }
 
 #if defined(__CUDACC__)
-// Four E2M1 codes, elements 0, 2, 1, 3 in the bytes, of two such pairs; their signs are those of four bytes.
+// Returns four E2M1 codes, the bytes being elements 0, 2, 1, 3, from two results of round_e2m1_f16_pair and the signs of
+// four bytes.
 __device__ __forceinline__ uint32_t signed_e2m1_bytes(uint32_t first, uint32_t second, uint32_t signs) {
     return __byte_perm(first, second, 0x6240) | (__byte_perm(signs, 0, 0x3120) >> 4 & 0x08080808u);
 }

@@ -1,12 +1,19 @@
-// Four over six, 16 elements at a time: what their codes under one candidate scale miss by, and the codes on the way.
+// Four over six, 16 elements at a time: the error of their codes under a candidate scale, and the codes as a by-product. The
+// rules are those of nvfp4.h; this is the fast way to the same choice. Errors have no sign, so that all of it works on
+// magnitudes.
 //
-// An error has no sign, so that all of this is about magnitudes. Its rules are nvfp4.h's; here is only how to get there fast.
+//     16 elements, two candidate scales
+//         error_estimate_16     half the operations of the errors; gives the codes too
+//         is_clear              true: the estimates are further apart than all that they can be wrong, and they decide
+//         nvfp4_errors_16       false: the contract's errors decide
+//
+// docs/four-over-six.md derives how much an estimate can be wrong, and why the codes that come out of it are the contract's.
 #pragma once
 #include "numerics/nvfp4.h"
 
 namespace mxq {
 
-// On the device for operands: bits that are masked cost an instruction.
+// Returns the magnitude of a value. (On the device an operand's sign is dropped for free; a mask costs an instruction.)
 MXQ_HD float magnitude_of(float value) {
 #if defined(__CUDA_ARCH__)
     return fabsf(value);
@@ -15,7 +22,7 @@ MXQ_HD float magnitude_of(float value) {
 #endif
 }
 
-// The value of the E2M1 code of a magnitude; NaN counts as 6.
+// Returns the value of the E2M1 code of a magnitude; NaN counts as 6.
 MXQ_HD float round_to_e2m1(float magnitude) {
     constexpr uint32_t one = 127u << 23, shift = 22u << 23;
 #if defined(__CUDA_ARCH__)
@@ -26,17 +33,19 @@ MXQ_HD float round_to_e2m1(float magnitude) {
     const uint32_t field = float_bits(clamped) & kInfinityBits;
     const uint32_t exponent = (field > one ? field : one) + shift;
 #endif
-    const float magic = bits_float(exponent);  // its last place is that of the code: the addition rounds
+    const float magic = bits_float(exponent);  // has its last place where the code has it: the addition rounds
     return add_rn(add_rn(clamped, magic), -magic);
 }
 
-// Of products from 2^-99 to 2^116, or zero, the quotient by `divisor`, T * 6 or 6, is made of its reciprocal and one
-// correction: the remainder is exact, and what it adds rounds to the bits of the division. (So it is for every fp32
-// significand and these divisors.) That is no fused multiply-add of the contract's: no rounding of it is seen.
+// Divides by T * 6 or 6 without a division: the product with the reciprocal is corrected once by its remainder, which is
+// exact. For dividends that are 0 or from 2^-99 to 2^116 this gives the bits of the division, for every fp32 significand and
+// these divisors. The fused multiply-adds break no rule of the contract, because no rounding of theirs is seen.
 struct ErrorDivisor {
     float divisor, reciprocal;
 
+    // Returns whether the products of all elements may be divided, under this global maximum.
     MXQ_HD static bool serves(float amax) { return amax == 0 || (amax >= 0x1p-80f && amax <= 0x1p+100f); }
+    // Returns whether this magnitude may be divided.
     MXQ_HD static bool divides(float magnitude) { return magnitude == 0 || (magnitude >= 0x1p-99f && magnitude <= 0x1p+116f); }
     MXQ_HD float divide(float product) const {
 #if defined(__CUDA_ARCH__)
@@ -48,14 +57,14 @@ struct ErrorDivisor {
     }
 };
 
-// nvfp4_candidates, mostly without a division.
+// Returns nvfp4_candidates, in most cases without a division.
 MXQ_HD Nvfp4Candidates nvfp4_candidates_soon(float block_amax, const Nvfp4Global& global) {
     const ErrorDivisor six{6, 1.0f / 6};
     return nvfp4_candidates_of_sixth(six.divides(block_amax) ? six.divide(block_amax) : divide_rn(block_amax, 6.0f), global);
 }
 
-// The sum in order of the 16 errors under a candidate scale. `corrects`: ErrorDivisor serves the global maximum. (Under scale
-// 0 no element counts, whatever it rounds to.)
+// Returns the sum, in order, of the errors of 16 elements under a candidate scale. `corrects` tells that ErrorDivisor serves
+// the global maximum. Under scale 0 no element counts, whatever it rounds to.
 template <bool squared, bool corrects>
 MXQ_HD float nvfp4_errors_16(const float (&values)[16], uint32_t scale, const Nvfp4Global& global) {
     const float multiplier = nvfp4_multiplier(scale, global), block_scale_value = decode<E4M3>(scale);
@@ -72,47 +81,35 @@ MXQ_HD float nvfp4_errors_16(const float (&values)[16], uint32_t scale, const Nv
     return sum;
 }
 
-// ---- Which of two, mostly without the errors --------------------------------------------------------------------------
-//
-// An error's estimate takes half the operations: the same codes, but values and differences with fewer roundings, and sums
-// in another order. Where two estimates are further apart than all that can make, the errors are in their order; else they
-// are needed.
-//
-// With u = 2^-24, n elements, a their maximum, D the value of 1 under its scale and e the errors: products are below 7 and
-// D <= a / 2, so that differences differ by 10 u a at most, all of them under two scales by 20 n u a; the sums round by 19 u e
-// each, e <= n D: 58 n u a in all, of which is_clear allows 64. In squares, 2 |d| of each count, of which Cauchy's inequality
-// makes 20 u (n a^2 / 16 + 8 (e4 + e6)), to which the roundings of squares and sums add 60 u (e4 + e6): 32 and 256 are allowed.
-//
-// Codes come out of an estimate, too. v being the contract's product, t = 2^22 v, but 1.5 * 2^22 at least, t - v is rounded to
-// the distance between the codes around v (or to less where v is next to a power of two, which is a code), so that t less that
-// is the code's value. Ties go to even, as they should: a v that is one has so few bits that t is even.
-//
-// All of it is 2^-14 times as large: so the bits of E5M2 and the upper ones of F16 are those of the code, moved up by one.
+// ---- Estimates of errors ----------------------------------------------------------------------------------------------
 
-// What is multiplied in an estimate: the contract's multiplier times 2^-14, and nearly the value of 1 times 2^14.
+// The factors of an estimate: the contract's multiplier times 2^-14, and nearly the value of a code of 1 times 2^14. All
+// numbers of an estimate are 2^-14 times as large as the contract's, so that the bits of E5M2 and the upper bits of F16 are
+// those of the code, moved up by one.
 struct ErrorScale {
     static constexpr float one = 0x1p-14f;
     float multiplier, unit;
 };
 
-// Of a scale that is not 0, under error_unit of the global maximum.
+// Returns `unit` for error_scale, computed once for the global maximum.
 MXQ_HD float error_unit(const Nvfp4Global& global) { return divide_rn(global.amax, global.largest); }
 
-// `multiplier` is nvfp4_multiplier's.
+// Returns the factors under a scale that is not 0. `multiplier` comes from nvfp4_multiplier, `unit` from error_unit.
 MXQ_HD ErrorScale error_scale(uint32_t scale, float multiplier, float unit) {
     return {multiply_rn(multiplier, ErrorScale::one), multiply_rn(decode<E4M3>(scale), multiply_rn(unit, 1 / ErrorScale::one))};
 }
 
-// Whether estimates are what is said above: of all blocks, and of one.
+// Returns whether blocks under this global maximum may be estimated at all.
 MXQ_HD bool can_estimate(const Nvfp4Global& global) { return global.amax >= 0x1p-40f && global.amax <= 0x1p+40f; }
 
-// Of zeros they are, too: 0.
+// Returns whether a block of this maximum may be estimated under these candidates. A block of zeros may: its estimates are 0.
 MXQ_HD bool can_estimate(float amax, const ErrorScale& four, const ErrorScale& six) {
     constexpr float seven = 7 * ErrorScale::one;
     const bool below = (multiply_rn(amax, four.multiplier) < seven) & (multiply_rn(amax, six.multiplier) < seven);
     return below & ((amax == 0) | ((amax >= 0x1p-50f) & (six.multiplier != 0)));
 }
 
+// Returns a * b + c with one rounding.
 MXQ_HD float fused_multiply_add(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
     return __fmaf_rn(a, b, c);
@@ -121,7 +118,7 @@ MXQ_HD float fused_multiply_add(float a, float b, float c) {
 #endif
 }
 
-// Adds an element's error to a sum, or begins it. The value of its code, times 2^-14, without a sign.
+// Adds an element's error to a sum, or begins the sum. Returns the magnitude of its code's value, times 2^-14.
 template <bool squared>
 MXQ_HD float add_error(float value, const ErrorScale& scale, bool begins, float& sum) {
     constexpr uint32_t shift = 22u << 23, least = __builtin_bit_cast(uint32_t, 0x1.8p22f * ErrorScale::one);
@@ -141,7 +138,7 @@ MXQ_HD float add_error(float value, const ErrorScale& scale, bool begins, float&
 }
 
 #if defined(__CUDACC__)
-// code_bytes where E5M2 has no instructions.
+// Does what code_bytes does, for devices without instructions for E5M2.
 __device__ __forceinline__ uint32_t code_bytes_by_halves(float first, float second, float third, float fourth) {
     uint32_t low, high;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(second), "f"(first));
@@ -150,7 +147,7 @@ __device__ __forceinline__ uint32_t code_bytes_by_halves(float first, float seco
 }
 #endif
 
-// Codes of four such values, moved up by one, a byte each.
+// Returns the codes of four values that add_error returned, moved up by one, a byte each.
 MXQ_HD uint32_t code_bytes(float first, float second, float third, float fourth) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     return encode_pair<E5M2>(first, second) | encode_pair<E5M2>(third, fourth) << 16;
@@ -161,7 +158,7 @@ MXQ_HD uint32_t code_bytes(float first, float second, float third, float fourth)
 #endif
 }
 
-// The estimate of 16 elements, and their codes as code_bytes has them.
+// Returns the estimate of the error of 16 elements, and stores their codes as code_bytes returns them.
 template <bool squared>
 MXQ_HD float error_estimate_16(const float (&values)[16], const ErrorScale& scale, uint32_t (&codes)[4]) {
     float sums[2] = {};
@@ -178,7 +175,8 @@ MXQ_HD float error_estimate_16(const float (&values)[16], const ErrorScale& scal
 }
 
 #if defined(__CUDACC__)
-// Eight codes to a word, of code_bytes and of words of 16-bit elements, which have the signs.
+// Packs eight codes to a word. `first` and `second` come from code_bytes; the signs are those of the 16-bit elements in
+// `signs`.
 __device__ __forceinline__ uint32_t pack_code_bytes(uint32_t first, uint32_t second, const uint32_t* signs) {
     // Nibbles from bit 1 of each byte: moved up by 7 and by 3 neighbours meet in bytes 1 and 3.
     const uint32_t low = (first | (permute_bytes(signs[0], signs[1], 0xFDB9) & 0x10101010u)) * 136;
@@ -187,7 +185,7 @@ __device__ __forceinline__ uint32_t pack_code_bytes(uint32_t first, uint32_t sec
 }
 #endif
 
-// Whether estimates of so many lines of 16 are far enough apart; not where one is NaN.
+// Returns whether the estimates of `lines` lines of 16 elements are far enough apart to decide; false where one is NaN.
 template <bool squared>
 MXQ_HD bool is_clear(float four, float six, float amax, int lines) {
     const float apart = magnitude_of(add_rn(four, -six)), both = add_rn(four, six);

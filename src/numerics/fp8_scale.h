@@ -1,16 +1,16 @@
-// FP8 with fp32 scales. The quantization scale multiplies elements; what is stored, for decoding, is its reciprocal.
+// FP8 with fp32 scales: elements are multiplied by the quantization scale, and its reciprocal is stored for decoding.
 #pragma once
 #include "numerics/bits.h"
 
 namespace mxq {
 
 struct Fp8Rule {
-    float max;          // of the element type
-    float epsilon;      // smaller maxima count as this; 0 unless set
-    bool power_of_two;  // the scale loses its mantissa
+    float max;          // the element type's largest value
+    float epsilon;      // what smaller maxima are replaced by; 0 unless set
+    bool power_of_two;  // whether the mantissa of the scale is cleared
 };
 
-// The quantization scale for a maximum (which ignores NaN).
+// Returns the quantization scale for an amax, which is no NaN.
 MXQ_HD float fp8_quantization_scale(float amax, const Fp8Rule& rule) {
     const float a = amax < rule.epsilon ? rule.epsilon : amax;
     const bool usable = a != 0 && a < bits_float(kInfinityBits);
@@ -18,6 +18,7 @@ MXQ_HD float fp8_quantization_scale(float amax, const Fp8Rule& rule) {
     return rule.power_of_two ? bits_float(float_bits(scale) & kInfinityBits) : scale;
 }
 
+// Returns the scale that is stored for a quantization scale.
 MXQ_HD float fp8_stored_scale(float quantization_scale) { return reciprocal_rn(quantization_scale); }
 
 }  // namespace mxq

@@ -7,25 +7,19 @@
 
 namespace mxq {
 
-// Element `i` before the stages.
-MXQ_HD float hadamard_sign(float value, uint32_t mask, int i) {
-    return bits_float(float_bits(value) ^ (mask >> i & 1) << 31);
-}
-
-// Element after the stages.
-MXQ_HD float hadamard_scale(float value) { return multiply_rn(value, 0.25f); }
-
-// What flips the sign of each element.
+// A word for each element, which flips its sign by exclusive or.
 struct HadamardSigns {
     uint32_t bits[16];
 };
 
+// Returns the signs of a mask, of which bit i is set where element i changes its sign.
 MXQ_HD HadamardSigns hadamard_signs(uint32_t mask) {
     HadamardSigns signs{};
     for (int i = 0; i < 16; ++i) signs.bits[i] = (mask >> i & 1) << 31;
     return signs;
 }
 
+// Transforms 16 elements in place.
 MXQ_HD void hadamard_16(float (&values)[16], const HadamardSigns& signs) {
     for (int i = 0; i < 16; ++i) values[i] = bits_float(float_bits(values[i]) ^ signs.bits[i]);
     for (int distance = 1; distance < 16; distance *= 2)
@@ -35,7 +29,7 @@ MXQ_HD void hadamard_16(float (&values)[16], const HadamardSigns& signs) {
             values[i] = add_rn(low, high);
             values[i + distance] = add_rn(low, -high);
         }
-    for (float& value : values) value = hadamard_scale(value);
+    for (float& value : values) value = multiply_rn(value, 0.25f);
 }
 
 MXQ_HD void hadamard_16(float (&values)[16], uint32_t mask) { hadamard_16(values, hadamard_signs(mask)); }

@@ -1,4 +1,4 @@
-// Storage of codes: eight, six or four bits each, from and to one code per byte.
+// Packs codes of eight, six or four bits as they are stored, and unpacks them to a byte each.
 //
 //     four codes, one word    c3       c2       c1       c0          a byte each, upper bits zero
 //     8 bits                  33333333 22222222 11111111 00000000
@@ -11,9 +11,10 @@
 
 namespace mxq {
 
+// Returns how many bytes `count` codes fill.
 MXQ_HD constexpr int64_t packed_bytes(int64_t count, int bits) { return (count * bits + 7) / 8; }
 
-// Four codes to the lowest 4 * bits bits of a word whose others are zero.
+// Packs four codes, a byte each, to the lowest 4 * bits bits of a word whose other bits are zero.
 template <int bits>
 MXQ_HD uint32_t pack_4(uint32_t codes) {
     static_assert(bits == 8 || bits == 6 || bits == 4);
@@ -23,7 +24,7 @@ MXQ_HD uint32_t pack_4(uint32_t codes) {
     return select_bits(two, pairs, pairs >> (16 - 2 * bits));
 }
 
-// The inverse. Bits above the four codes are ignored.
+// Unpacks four codes from the lowest 4 * bits bits of a word to a byte each; the other bits are ignored.
 template <int bits>
 MXQ_HD uint32_t unpack_4(uint32_t packed) {
     static_assert(bits == 8 || bits == 6 || bits == 4);
@@ -33,7 +34,7 @@ MXQ_HD uint32_t unpack_4(uint32_t packed) {
     return select_bits(0x00FF00FFu, pairs, pairs << (8 - bits)) & each;
 }
 
-// Eight codes of four bits, to and from one word.
+// Packs eight codes of four bits to a word: four a byte each in `low`, the next four in `high`.
 MXQ_HD uint32_t pack_nibbles(uint32_t low, uint32_t high) {
 #if defined(__CUDA_ARCH__)
     return permute_bytes(low * 0x110, high * 0x110, 0x7531);  // bytes 1 and 3 of each product hold a pair
@@ -42,6 +43,7 @@ MXQ_HD uint32_t pack_nibbles(uint32_t low, uint32_t high) {
 #endif
 }
 
+// Unpacks a word of eight codes of four bits to a byte each: four in `low`, the next four in `high`.
 MXQ_HD void unpack_nibbles(uint32_t packed, uint32_t& low, uint32_t& high) {
 #if defined(__CUDA_ARCH__)
     const uint32_t even = packed & 0x0F0F0F0Fu, odd = packed >> 4 & 0x0F0F0F0Fu;
@@ -53,7 +55,7 @@ MXQ_HD void unpack_nibbles(uint32_t packed, uint32_t& low, uint32_t& high) {
 #endif
 }
 
-// Sixteen codes, four to a word, to whole words.
+// Packs sixteen codes, four to a word, to bits / 2 whole words.
 template <int bits>
 MXQ_HD void pack_16(const uint32_t (&codes)[4], uint32_t (&packed)[bits / 2]) {
     if constexpr (bits == 8) {
@@ -68,6 +70,7 @@ MXQ_HD void pack_16(const uint32_t (&codes)[4], uint32_t (&packed)[bits / 2]) {
     }
 }
 
+// Unpacks bits / 2 words to sixteen codes, four to a word.
 template <int bits>
 MXQ_HD void unpack_16(const uint32_t (&packed)[bits / 2], uint32_t (&codes)[4]) {
     if constexpr (bits == 8) {
@@ -82,7 +85,7 @@ MXQ_HD void unpack_16(const uint32_t (&packed)[bits / 2], uint32_t (&codes)[4]) 
     }
 }
 
-// Code `i` of a row; reads no byte but those that hold it.
+// Returns code `i` of a row. Reads no byte but those that hold it.
 template <int bits>
 MXQ_HD uint32_t load_code(const uint8_t* row, int64_t i) {
     const int64_t byte = i * bits / 8;

@@ -1,15 +1,17 @@
-// Codes under one scale for each 32 of them, moved to one for 128 or for 128 lines of 128, as FP8 tensor cores want them:
+// Rebasing moves codes that have one scale s for 32 of them to one scale S for a tile of 128, or of 128 lines of 128, which
+// is what FP8 tensor cores take:
 //
 //     S      the largest scale of the tile below 255 (0 where there is none), less the type's headroom; at least 1, so that no
 //            fp32 scale is subnormal
 //     code'  RNE_sat(value(code) * 2^(s - S)); NaN under s = 255
 //
-// E5M2 stays E5M2, and its Inf stays Inf; all others become E4M3, which has all of their values and, above MXFP6's and MXFP4's,
-// room for several times them: that much is left for small values below. A code that stays normal keeps its value; the others
-// are off by at most half a step of the subnormals.
+// E5M2 stays E5M2, and its Inf stays Inf. All other types become E4M3, which has all of their values; the headroom is the
+// power of two by which its largest value is above theirs, and it leaves room for small values below. A code that stays
+// normal keeps its value; the others are off by at most half a step of the subnormals.
 //
-// The way goes through F16. What is rounded there already, below 2^-24, is far below half of the least code: nothing is
-// rounded twice. E5M2 reaches further down than F16's powers of two, and takes two factors where one is not enough.
+// Values are multiplied in F16. Products below 2^-24 are rounded there already, but are far below half of the least code, so
+// that nothing is rounded twice. E5M2 reaches further down than F16's powers of two, and takes two factors where one is not
+// enough.
 #pragma once
 #include <type_traits>
 
@@ -18,21 +20,29 @@
 
 namespace mxq {
 
+// The type that codes of E are moved to, and how.
 template <class E>
 struct Rebase {
     static constexpr bool is_e5m2 = std::is_same_v<E, E5M2>;
     using To = std::conditional_t<is_e5m2, E5M2, E4M3>;
-    // A byte of rebase_codes is read as To, which is 2^exponent too small.
+    static_assert(E::mantissa_bits <= To::mantissa_bits && E::bias + E::mantissa_bits <= To::bias + To::mantissa_bits,
+                  "To must have all values of E");
+    // The bytes that multiply_codes takes are read as To, which is 2^exponent too small.
     static constexpr int exponent = E::bits == 6 ? To::bias - E::bias : 0;
     // Powers of two by which To's largest value is above E's.
-    static constexpr uint32_t headroom = is_e5m2 || E::bits == 8 ? 0 : E::bits == 4 ? 6 : E::mantissa_bits == 3 ? 5 : 4;
-    static_assert(E::max * (1 << headroom) <= To::max && E::max * (2 << headroom) > To::max);
+    static constexpr uint32_t headroom = [] {
+        uint32_t powers = 0;
+        while (E::max * float(2 << powers) <= To::max) ++powers;
+        return powers;
+    }();
 };
+static_assert(Rebase<E4M3>::headroom == 0 && Rebase<E5M2>::headroom == 0 && Rebase<E2M3>::headroom == 5 &&
+              Rebase<E3M2>::headroom == 4 && Rebase<E2M1>::headroom == 6);
 
-// Of four scale bytes, as a tile's scale.
+// Returns the scale of a tile that has these four scale bytes.
 template <class E>
 MXQ_HD uint32_t rebased_scale(uint32_t word) {
-    const uint32_t next = ((word & 0x7F7F7F7Fu) + 0x01010101u) ^ (word & 0x80808080u);  // each byte plus 1: 255 becomes 0
+    const uint32_t next = ((word & 0x7F7F7F7Fu) + 0x01010101u) ^ (word & 0x80808080u);  // adds 1 to each byte: 255 becomes 0
     uint32_t largest = 0;
     for (int i = 0; i < 4; i++) {
         const uint32_t scale = next >> (8 * i) & 0xFF;
@@ -42,7 +52,7 @@ MXQ_HD uint32_t rebased_scale(uint32_t word) {
     return rebased > 1 ? uint32_t(rebased) : 1;
 }
 
-// Powers of two in both halves of a word, as F16: one, or of E5M2 two.
+// What a block's codes are multiplied by: one power of two, or two of them for E5M2, each as F16 in both halves of a word.
 struct RebaseFactor {
     uint32_t first;
 };
@@ -52,7 +62,7 @@ struct TwoRebaseFactors {
 template <class E>
 using RebaseFactors = std::conditional_t<Rebase<E>::is_e5m2, TwoRebaseFactors, RebaseFactor>;
 
-// From 2^-24 to 2^15.
+// Returns 2^exponent as F16 in both halves of a word; the exponent is from -24 to 15.
 MXQ_HD uint32_t half_powers(int exponent) {
 #if defined(__CUDA_ARCH__)
     const float power = bits_float(uint32_t(exponent + 127) << 23);
@@ -63,7 +73,7 @@ MXQ_HD uint32_t half_powers(int exponent) {
 #endif
 }
 
-// Of a block under `scale` in a tile whose scale becomes `of_tile`.
+// Returns the factors of a block under `scale` in a tile whose scale becomes `of_tile`.
 template <class E>
 MXQ_HD RebaseFactors<E> rebase_factors(uint32_t scale, uint32_t of_tile) {
     constexpr int least = -24;
@@ -74,10 +84,11 @@ MXQ_HD RebaseFactors<E> rebase_factors(uint32_t scale, uint32_t of_tile) {
     else return {factor};
 }
 
-// Four codes of four bits, the lowest: each selects one of eight bytes by its magnitude, and its sign goes where `signs` is set.
+// Returns four bytes for the four lowest nibbles of `codes`: each selects one of the eight bytes of `low` and `high` by its
+// magnitude, and adds its sign where `signs` is set.
 MXQ_HD uint32_t select_e2m1(uint32_t codes, uint32_t low, uint32_t high, uint32_t signs) {
 #if defined(__CUDA_ARCH__)
-    const uint32_t negative = permute_bytes(0x80808080u, 0x80808080u, codes) << 7;  // of 255, and of 128 otherwise
+    const uint32_t negative = permute_bytes(0x80808080u, 0x80808080u, codes) << 7;  // a byte is 255 or 128 before the shift
     return permute_bytes(low, high, codes & 0x7777) | (negative & signs);
 #else
     const uint64_t magnitudes = uint64_t(high) << 32 | low;
@@ -90,32 +101,36 @@ MXQ_HD uint32_t select_e2m1(uint32_t codes, uint32_t low, uint32_t high, uint32_
 #endif
 }
 
-// As E4M3.
+// The eight magnitudes of E2M1 as E4M3 codes.
 constexpr uint32_t kE2m1Low = 0x3C383000u, kE2m1High = 0x4C484440u;
+
+// Returns the four lowest nibbles of a word, E2M1 codes, as E4M3 codes.
 MXQ_HD uint32_t e2m1_to_e4m3(uint32_t codes) { return select_e2m1(codes, kE2m1Low, kE2m1High, 0x80808080u); }
 
-// Four codes of six bits, a byte each: signs on top, mantissas of three bits.
+// Returns four codes of six bits, a byte each, with E4M3's mantissa and with signs on top: the E4M3 codes of
+// 2^-Rebase::exponent times the values.
 template <class E>
 MXQ_HD uint32_t six_bits_to_e4m3(uint32_t codes) {
+    static_assert(std::is_same_v<E, E2M3> || std::is_same_v<E, E3M2>);
     if constexpr (E::mantissa_bits == 3) return codes + 3 * (codes & 0x20202020u);
     else return 2 * (codes + (codes & 0x20202020u));
 }
 
-// The bytes of the Inf among four E5M2 codes, as a mask.
+// Returns a mask of the bytes that hold Inf among four E5M2 codes.
 MXQ_HD uint32_t infinities_e5m2(uint32_t codes) {
     const uint32_t differs = (codes & 0x7F7F7F7Fu) ^ (E5M2::first_special * 0x01010101u);  // 0 in the bytes of Inf
     return ((0x80808080u - differs) >> 7 & 0x01010101u) * 0xFF;
 }
 
-// Four codes that are read as Rebase<E>::To. `twice`: by both factors.
+// Multiplies four codes of Rebase<E>::To, by both factors if `twice`.
 template <class E, bool twice>
 MXQ_HD uint32_t multiply_codes(uint32_t codes, const RebaseFactors<E>& factors) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    constexpr auto kind = WideType<typename Rebase<E>::To>::kind;
+    constexpr auto kind = Conversion<typename Rebase<E>::To>::kind;
     const auto two = [&](uint32_t pair) {
         __half2 values(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), kind));
-        values = __hmul2(values, halves(factors.first));
-        if constexpr (twice) values = __hmul2(values, halves(factors.second));
+        values = __hmul2(values, as_half2(factors.first));
+        if constexpr (twice) values = __hmul2(values, as_half2(factors.second));
         return uint32_t(__nv_cvt_halfraw2_to_fp8x2(values, __NV_SATFINITE, kind));
     };
     return two(codes & 0xFFFF) | two(codes >> 16) << 16;
@@ -134,7 +149,7 @@ MXQ_HD uint32_t multiply_codes(uint32_t codes, const RebaseFactors<E>& factors) 
 #endif
 }
 
-// Four codes: MXFP8's as they are, the others as the two functions above give them.
+// Rebases four codes, a byte each. Codes of six and four bits must have been made E4M3's by six_bits_to_e4m3 or e2m1_to_e4m3.
 template <class E>
 MXQ_HD uint32_t rebase_codes(uint32_t codes, const RebaseFactors<E>& factors) {
     const uint32_t moved = multiply_codes<E, Rebase<E>::is_e5m2>(codes, factors);
@@ -142,30 +157,34 @@ MXQ_HD uint32_t rebase_codes(uint32_t codes, const RebaseFactors<E>& factors) {
     return select_bits(factors.first == 0x7FFF7FFFu ? 0 : infinities_e5m2(codes), codes, moved);
 }
 
-// Whether E5M2 codes are Inf or NaN: the top bit of a byte.
+// Returns the top bit of each byte set where four E5M2 codes are Inf or NaN.
 MXQ_HD uint32_t special_e5m2(uint32_t codes) {
     constexpr uint32_t to_special = (0x80u - E5M2::first_special) * 0x01010101u;
     return ((codes & 0x7F7F7F7Fu) + to_special) & 0x80808080u;
 }
 
-// What the eight magnitudes of E2M1 become in a block, a byte each. All are NaN under a NaN scale, which has no sign.
+// What the eight magnitudes of E2M1 become in a block, a byte each.
 struct RebaseMagnitudes {
     uint32_t low, high;
 };
+
+// Returns the magnitudes under a block's factors. Under a NaN scale all of them are NaN.
 MXQ_HD RebaseMagnitudes rebase_magnitudes(const RebaseFactors<E2M1>& factors) {
     return {rebase_codes<E2M1>(kE2m1Low, factors), rebase_codes<E2M1>(kE2m1High, factors)};
 }
 
-// Sixteen codes of four bits.
+// Rebases sixteen E2M1 codes, eight to a word, to E4M3 codes, four to a word. NaN has no sign.
 MXQ_HD void rebase_e2m1(const uint32_t (&packed)[2], const RebaseMagnitudes& magnitudes, uint32_t (&codes)[4]) {
     const uint32_t signs = magnitudes.low == E4M3::nan_code * 0x01010101u ? 0 : 0x80808080u;
     for (int i = 0; i < 4; i++)
         codes[i] = select_e2m1(packed[i / 2] >> (i % 2 * 16), magnitudes.low, magnitudes.high, signs);
 }
 
-// What moves the codes of a block under `scale` in a tile whose scale becomes `of_tile`: factors, or E2M1's magnitudes.
+// What rebases the codes of a block: factors, or E2M1's magnitudes.
 template <class E>
 using RebaseBlock = std::conditional_t<E::bits == 4, RebaseMagnitudes, RebaseFactors<E>>;
+
+// Returns what rebases the codes of a block under `scale` in a tile whose scale becomes `of_tile`.
 template <class E>
 MXQ_HD RebaseBlock<E> rebase_block(uint32_t scale, uint32_t of_tile) {
     const RebaseFactors<E> factors = rebase_factors<E>(scale, of_tile);
@@ -173,7 +192,7 @@ MXQ_HD RebaseBlock<E> rebase_block(uint32_t scale, uint32_t of_tile) {
     else return factors;
 }
 
-// Sixteen codes of a block, each word as by rebase_codes. Those of E5M2 seldom need more than one multiplication.
+// Rebases sixteen codes of a block in place, each word as rebase_codes does. E5M2 seldom needs more than one multiplication.
 template <class E>
 MXQ_HD void rebase_16(uint32_t (&codes)[4], const RebaseFactors<E>& factors) {
     constexpr uint32_t one = 0x3C003C00u;

@@ -5,6 +5,7 @@
 #include "../parallel.h"
 #include "device_numerics.h"
 
+#include "../numerics/one_element.h"
 #include "numerics/bf16_codes.h"
 #include "numerics/bf16_pairs.h"
 #include "numerics/e8m0.h"
@@ -32,7 +33,7 @@ constexpr uint32_t kLowerHalves = 9, kFloats = kLowerHalves << 16;
 MXQ_HD float float_of_case(uint32_t i) {
     constexpr uint16_t lower[kLowerHalves] = {0, 1, 2, 0x7FFF, 0x8000, 0x8001, 0xFFFD, 0xFFFE, 0xFFFF};
     const uint32_t bits = (i & 0xFFFF) << 16 | lower[i >> 16];
-    return bits_float(is_nan_bits(bits) ? bits & kMagnitudeMask : bits);
+    return bits_float(is_nan(bits_float(bits)) ? bits & kMagnitudeMask : bits);
 }
 
 // Another case's, each once.

@@ -1,6 +1,7 @@
 // Codes and 16-bit types: every value there is, against the oracle's tables.
 #include "../catch.h"
 #include "../oracle.h"
+#include "core/formats.h"
 #include "numerics/convert.h"
 #include "numerics/e8m0.h"
 #include "numerics/element.h"
@@ -124,4 +125,19 @@ TEST_CASE("convert: fp32 to 16 bits at every value, every midpoint, beside both,
     }
     for (uint64_t bits = 0; bits < 0x100000000u; bits += 40961) check(static_cast<uint32_t>(bits));
     CHECK(ran == 6 * 0x10000 + 3 * static_cast<int64_t>(values.size() - 1) + (0x100000000 + 40960) / 40961);
+}
+
+TEST_CASE("element: every quantized format has an element of kElements, and its number of bits") {
+    int formats = 0;
+    for (const oracle::QuantizedFormat& format : oracle::quantized_formats) {
+        const mxq::Format* row = mxq::find_format(format.id);
+        REQUIRE(row);
+        CHECK(std::count(std::begin(mxq::kElements), std::end(mxq::kElements), row->element) == 1);
+        const int bits = mxq::with_element(row->element, [](auto e) { return decltype(e)::bits; });
+        CHECK(bits == row->bits);
+        CHECK(bits == format.element.width());
+        formats++;
+    }
+    CHECK(formats == 8);
+    CHECK(mxq::with_element(mxq::Element::Bf16, [](auto) { return 1; }) == 0);
 }

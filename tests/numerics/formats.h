@@ -6,23 +6,26 @@
 
 #include "numerics/element.h"
 
-#include <type_traits>
+template <class E>
+struct FormatOf;
+template <>
+struct FormatOf<mxq::E4M3> { static constexpr int32_t id = MXQ_FORMAT_MXFP8_E4M3; };
+template <>
+struct FormatOf<mxq::E5M2> { static constexpr int32_t id = MXQ_FORMAT_MXFP8_E5M2; };
+template <>
+struct FormatOf<mxq::E3M2> { static constexpr int32_t id = MXQ_FORMAT_MXFP6_E3M2; };
+template <>
+struct FormatOf<mxq::E2M3> { static constexpr int32_t id = MXQ_FORMAT_MXFP6_E2M3; };
+template <>
+struct FormatOf<mxq::E2M1> { static constexpr int32_t id = MXQ_FORMAT_MXFP4; };
 
 template <class E>
-constexpr int32_t format_of = std::is_same_v<E, mxq::E4M3>   ? MXQ_FORMAT_MXFP8_E4M3
-                              : std::is_same_v<E, mxq::E5M2> ? MXQ_FORMAT_MXFP8_E5M2
-                              : std::is_same_v<E, mxq::E3M2> ? MXQ_FORMAT_MXFP6_E3M2
-                              : std::is_same_v<E, mxq::E2M3> ? MXQ_FORMAT_MXFP6_E2M3
-                                                             : MXQ_FORMAT_MXFP4;
+constexpr int32_t format_of = FormatOf<E>::id;
 
 // Calls f with an object of each type.
 template <class F>
 void for_each_element(F f) {
-    f(mxq::E4M3());
-    f(mxq::E5M2());
-    f(mxq::E3M2());
-    f(mxq::E2M3());
-    f(mxq::E2M1());
+    for (mxq::Element element : mxq::kElements) mxq::with_element(element, f);
 }
 
 #endif

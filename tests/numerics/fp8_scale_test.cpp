@@ -1,6 +1,7 @@
 // fp32 scales of FP8, by hand and against the oracle.
 #include "../catch.h"
 #include "../oracle.h"
+#include "one_element.h"
 #include "numerics/e8m0.h"
 #include "numerics/fp8_scale.h"
 
@@ -66,7 +67,7 @@ TEST_CASE("fp8 scale: values of codes") {
             ++ran;
             float expected = oracle::decode_fp8(MXQ_FORMAT_FP8_E5M2, static_cast<uint8_t>(code), oracle::bits_of(scale));
             if (std::isnan(expected)) expected = oracle::float_of(0x7FFFFFFF);
-            CHECK(oracle::bits_of(mxq::dequantize_element<mxq::E5M2>(code, scale)) == oracle::bits_of(expected));
+            CHECK(oracle::bits_of(dequantize_element<mxq::E5M2>(code, scale)) == oracle::bits_of(expected));
         }
     CHECK(ran == 256 * 5);
 }

@@ -2,6 +2,7 @@
 #include "../catch.h"
 #include "../oracle.h"
 #include "formats.h"
+#include "one_element.h"
 #include "numerics/e8m0.h"
 
 namespace {
@@ -65,13 +66,13 @@ TEST_CASE("scale: under the scale NaN every code is NaN, or 0 where the type has
         using E = decltype(e);
         const uint32_t expected = E::bits == 8 ? 0x7F : 0;
         for (float x : {0.0f, -0.0f, 1.0f, -1.0f, inf, -inf, NAN, -NAN}) {
-            CHECK(mxq::quantize_element<E>(x, nan_scale) == expected);
+            CHECK(quantize_element<E>(x, nan_scale) == expected);
             CHECK((mxq::encode<E>(mxq::multiply_rn(x, nan_scale)) & mxq::code_mask<E>(255)) == expected);
             ++ran;
         }
         for (uint32_t scale = 0; scale < 255; ++scale) {
             CHECK(mxq::code_mask<E>(scale) == 0xFFFFFFFFu);
-            CHECK(mxq::quantize_element<E>(NAN, mxq::scale_reciprocal(scale)) == E::nan_code);
+            CHECK(quantize_element<E>(NAN, mxq::scale_reciprocal(scale)) == E::nan_code);
             ++ran;
         }
     });

@@ -237,13 +237,8 @@ const Kernel& kernel_for(const GemmProblem& p) {
 
 Bf16Rule rule_of(const GemmOperand& operand) {
     if (operand.scale_type == ScaleType::E4M3) return bf16_rule_nvfp4();
-    switch (operand.element) {
-        case Element::E5M2: return bf16_rule<E5M2>();
-        case Element::E2M3: return bf16_rule<E2M3>();
-        case Element::E3M2: return bf16_rule<E3M2>();
-        case Element::E2M1: return bf16_rule<E2M1>();
-        default: return bf16_rule<E4M3>();  // of plain numbers: not used, but takes the scale of one
-    }
+    if (operand.scale_type == ScaleType::None) return bf16_rule<E4M3>();  // plain numbers need the scale of one alone
+    return with_element(operand.element, []<class E>(E) { return bf16_rule<E>(); });
 }
 
 // Codes under a scale of one are at least 2^-16. Below these a product may be under 2^-126.

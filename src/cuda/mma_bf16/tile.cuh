@@ -161,6 +161,7 @@ __device__ inline uint32_t without_sign(int32_t bits, uint32_t code) { return co
 
 // Of an element of so many bits.
 __device__ inline float element_value(int32_t bits, Element element, uint32_t code) {
+    static_assert(kElementCount == 5, "the elements are told apart below");
     if (bits == 4) return decode<E2M1>(code);
     if (bits == 6) return element == Element::E2M3 ? decode<E2M3>(code) : decode<E3M2>(code);
     if (bits == 8) return element == Element::E4M3 ? decode<E4M3>(code) : decode<E5M2>(code);

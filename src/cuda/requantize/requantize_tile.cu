@@ -117,8 +117,12 @@ __device__ __forceinline__ void decode_words_of(Element element, const uint32_t 
         case Element::E5M2: return decode_words<E5M2>(words, values);
         case Element::E2M3: return decode_words<E2M3>(words, values);
         case Element::E3M2: return decode_words<E3M2>(words, values);
-        default: return decode_words<E2M1>(words, values);
+        case Element::F32:
+        case Element::F16:
+        case Element::Bf16:
+        case Element::E2M1: break;
     }
+    decode_words<E2M1>(words, values);
 }
 
 __device__ __forceinline__ float scaled(uint32_t bits, float scale, float global) {
@@ -305,6 +309,7 @@ bool is_code_source(const QuantizeProblem& problem) {
 // Calls body(source) with what requantize_codes_kernel takes.
 template <class Body>
 void with_code_source(Element element, const Body& body) {
+    static_assert(kElementCount == 5, "the elements that have a Source are listed below");
     if (element == Element::E4M3) body(Source<E4M3>{});
     if (element == Element::E5M2) body(Source<E5M2>{});
     if (element == Element::E2M1) body(Source<E2M1>{});

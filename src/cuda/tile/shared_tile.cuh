@@ -326,7 +326,9 @@ __device__ __forceinline__ void fill_tile(ChunkTile<TileElement<Source>>& tile, 
             case Element::E2M3: return fill_decoded<E2M3>(tile, p.from, place, wide);
             case Element::E3M2: return fill_decoded<E3M2>(tile, p.from, place, wide);
             case Element::E2M1: return fill_decoded<E2M1>(tile, p.from, place, wide);
-            default: return;
+            case Element::F32:
+            case Element::F16:
+            case Element::Bf16: return;
         }
     }
 }

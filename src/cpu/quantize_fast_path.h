@@ -1,44 +1,47 @@
-// Quantize by way of 16 bits: MX formats from plain tensors (numerics/halves.h), NVFP4 from BF16 ones. Part of kernels.cpp.
+// The fast path of quantize, by vectors of 16-bit words: MX formats from plain tensors (numerics/mx_via_f16.h), and NVFP4
+// from BF16 tensors (cpu/quantize_nvfp4.h). Part of kernels.cpp.
 //
-//     input -> words of 16 bits -> maxima of words -> scales, factors -> MX: halves -> codes, a byte each
-//                                                                     -> NVFP4: as in cpu/quantize_nvfp4.h
+//     input -> words: BF16, rounded to odd -> maxima of words -> scales, factors -> MX: F16 -> codes, a byte each
+//                                                                                -> NVFP4: BF16 again -> codes, a byte each
 //
-// Patches with a block that is not finite or near the ends of fp32 are left to the exact way.
+// Patches with a block that has NaN or Inf, or is near the ends of fp32, are left to the exact path.
 #pragma once
 #include "cpu/quantize_nvfp4.h"
 #include "cpu/quantize_scales.h"
 #include "cpu/quantize_values.h"
-#include "numerics/halves.h"
+#include "numerics/mx_via_f16.h"
 
 namespace mxq::cpu {
 namespace {
 
 #if defined(__F16C__)
-// to_odd_bf16 of sixteen.
-MXQ_HD void shorten_16(const float* values, uint16_t* to) {
-    const auto shorten = [](Bits bits) { return __m256i((bits | ((bits & 0xFFFF) + 0xFFFF)) >> 16); };
-    const __m256i pairs = _mm256_packus_epi32(shorten(read<Bits>(values)), shorten(read<Bits>(values + 8)));
+// Stores round_to_odd_bf16 of sixteen values.
+MXQ_HD void round_16_to_words(const float* values, uint16_t* to) {
+    const auto round = [](Bits bits) { return __m256i((bits | ((bits & 0xFFFF) + 0xFFFF)) >> 16); };
+    const __m256i pairs = _mm256_packus_epi32(round(read<Bits>(values)), round(read<Bits>(values + 8)));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(pairs, 0xD8));
 }
 
+// Stores the words of `count` elements of a row.
 template <class T>
-MXQ_HD void shorten_row(const T* line, int64_t count, uint16_t* to) {
+MXQ_HD void row_to_words(const T* line, int64_t count, uint16_t* to) {
     alignas(64) float values[kMxBlock];
     for (int64_t i = 0; i < count; i += kMxBlock) {
         const int64_t length = least(kMxBlock, count - i);
         load_row(line + i, length, values);
         if (length == kMxBlock)
-            for (int64_t j = 0; j < kMxBlock; j += 16) shorten_16(values + j, to + i + j);
+            for (int64_t j = 0; j < kMxBlock; j += 16) round_16_to_words(values + j, to + i + j);
         else
-            for (int64_t j = 0; j < length; j++) to[i + j] = uint16_t(to_odd_bf16(values[j]));
+            for (int64_t j = 0; j < length; j++) to[i + j] = uint16_t(round_to_odd_bf16(values[j]));
     }
 }
 template <>
-MXQ_HD void shorten_row(const Bf16* line, int64_t count, uint16_t* to) {
+MXQ_HD void row_to_words(const Bf16* line, int64_t count, uint16_t* to) {
     memcpy(to, line, size_t(count) * sizeof *line);
 }
 
-// load_values, shortened.
+// Loads a patch as words: the rows that the input has, and zeros beside and below them. `prefetches` asks for the rows that
+// the next patch has in the same place.
 template <class T>
 void load_words(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, bool prefetches,
                 uint16_t* words) {
@@ -46,21 +49,21 @@ void load_words(const QuantizeProblem& problem, const Rectangle& patch, int64_t 
     for (int64_t row = 0; row < rows; row++) {
         uint16_t* to = words + row * pitch;
         if (prefetches) prefetch_next<T>(problem.in, patch, row, height);
-        shorten_row(input_line<T>(problem.in, patch.matrix, patch.row + row, patch.col), patch.cols, to);
+        row_to_words(input_line<T>(problem.in, patch.matrix, patch.row + row, patch.col), patch.cols, to);
         memset(to + patch.cols, 0, size_t(pitch - patch.cols) * sizeof *to);
     }
     memset(words + rows * pitch, 0, size_t((height - rows) * pitch) * sizeof *words);
 }
 
-// Per half of 128 bits, the maxima of a's lanes in pairs, interleaved with those of b's.
+// Returns, for each half of 128 bits, the maxima of pairs of a's lanes, interleaved with those of b's.
 MXQ_HD Words fold(Words a, Words b) {
     return larger(__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 8, 24, 9, 25, 10, 26, 11, 27),
                   __builtin_shufflevector(a, b, 4, 20, 5, 21, 6, 22, 7, 23, 12, 28, 13, 29, 14, 30, 15, 31));
 }
 
-// Of eight blocks.
+// Returns the maxima of eight blocks.
 template <int64_t length>
-MXQ_HD __m128i short_maxima_of_eight(const uint16_t* words) {
+MXQ_HD __m128i word_maxima_of_eight(const uint16_t* words) {
     Words m[8];
     for (int64_t i = 0; i < 8; i++) {
         m[i] = read<Words>(words + i * length) & 0x7FFF;
@@ -71,18 +74,18 @@ MXQ_HD __m128i short_maxima_of_eight(const uint16_t* words) {
     return _mm_max_epu16(_mm256_castsi256_si128(__m256i(m[0])), _mm256_extracti128_si256(__m256i(m[0]), 1));
 }
 
-// Of blocks in sixteens, in one store for what is loaded in one: the last sixteen may read beyond `blocks`, up to the end of
-// the scratch.
+// Stores the maxima of blocks by sixteens, each sixteen by one store, because they are loaded by one load. It may read and
+// write up to fifteen blocks more than `blocks`, for which the scratch has room.
 template <int64_t length>
-void short_block_maxima(const uint16_t* words, int64_t blocks, uint16_t* maxima) {
+void word_block_maxima(const uint16_t* words, int64_t blocks, uint16_t* maxima) {
     for (int64_t first = 0; first < blocks; first += 16) {
         const uint16_t* const from = words + first * length;
-        const __m128i low = short_maxima_of_eight<length>(from), high = short_maxima_of_eight<length>(from + 8 * length);
+        const __m128i low = word_maxima_of_eight<length>(from), high = word_maxima_of_eight<length>(from + 8 * length);
         _mm256_store_si256(reinterpret_cast<__m256i*>(maxima + first), _mm256_set_m128i(high, low));
     }
 }
 
-// `count` blocks, of so many times the length that the maxima have.
+// Merges each `times` maxima to one, which makes the maxima of `count` blocks.
 MXQ_HD void merge_maxima(int64_t count, int64_t times, uint16_t* maxima) {
     for (int64_t i = 0; times > 1 && i < count; i++) {
         uint16_t maximum = 0;
@@ -91,7 +94,8 @@ MXQ_HD void merge_maxima(int64_t count, int64_t times, uint16_t* maxima) {
     }
 }
 
-// Scales of tiles, bytes and multipliers, to each of their columns. From the last on: in place.
+// Copies the scale byte and the multiplier of each tile to all of its `width` columns. It works in place, from the last tile
+// on.
 MXQ_HD void spread_scales(int64_t tiles, int64_t width, BlockScales& scales) {
     for (int64_t tile = tiles - 1; tile >= 0; tile--) {
         const float multiplier = scales.multipliers[tile];
@@ -100,8 +104,8 @@ MXQ_HD void spread_scales(int64_t tiles, int64_t width, BlockScales& scales) {
     }
 }
 
-// Maxima of so many rows more.
-inline void raise_short_column_maxima(const uint16_t* words, int64_t rows, int64_t pitch, uint16_t* maxima) {
+// Raises the maxima of columns to those of `rows` rows more.
+inline void raise_word_column_maxima(const uint16_t* words, int64_t rows, int64_t pitch, uint16_t* maxima) {
     for (int64_t i = 0; i < pitch; i += 16) {
         Words maximum = read<Words>(maxima + i);
         for (int64_t row = 0; row < rows; row++)
@@ -110,24 +114,24 @@ inline void raise_short_column_maxima(const uint16_t* words, int64_t rows, int64
     }
 }
 
-// False where a block needs the exact way.
+// Makes scale bytes and factors. Returns false where a block needs the exact path.
 template <class E, ScaleRounding rounding, Nonfinite policy>
-bool make_short_scales(const ScaleRule&, const uint16_t* maxima, int64_t count, BlockScales& scales) {
+bool make_word_scales(const ScaleRule&, const uint16_t* maxima, int64_t count, BlockScales& scales) {
     uint32_t rare = 0;
     for (int64_t i = 0; i < count; i++) {
         const uint32_t maximum = uint32_t(maxima[i]) << 16;
         const uint32_t scale = scale_of<E, rounding, policy>(maximum);
         scales.bytes[i] = uint8_t(scale);
-        scales.multipliers[i] = half_factor<E>(scale);
-        rare |= uint32_t((maximum != 0) & !is_odd_bf16_scale(scale));
+        scales.multipliers[i] = encode_via_f16_factor<E>(scale);
+        rare |= uint32_t((maximum != 0) & !can_encode_via_f16(scale));
     }
     return rare == 0;
 }
 
-// Codes of 16 words, each in 16 bits: those of even elements, then those of odd ones.
+// Returns the codes of 16 words, each in 16 bits: those of the even elements, then those of the odd ones.
 template <class E>
 MXQ_HD Words encode_16(Words words, Floats even_factors, Floats odd_factors) {
-    using R = HalfRounding<E>;
+    using R = F16ToCode<E>;
     const Floats even = Floats(Bits(words) << 16) * even_factors;
     const Floats odd = Floats(Bits(words) & 0xFFFF0000) * odd_factors;
     const Words halves = Words(_mm256_set_m128i(_mm256_cvtps_ph(__m256(odd), _MM_FROUND_TO_NEAREST_INT),
@@ -138,7 +142,7 @@ MXQ_HD Words encode_16(Words words, Floats even_factors, Floats odd_factors) {
     return limited | ((halves >> (16 - E::bits)) & uint16_t(ElementBits<E>::sign));
 }
 
-// The codes of 32 neighbours, in order.
+// Stores the codes of 32 neighbours in order, from two results of encode_16.
 MXQ_HD void store_32(Words first, Words second, uint8_t* codes) {
     const __m256i bytes = _mm256_packus_epi16(__m256i(first), __m256i(second));
     const __m128i even = _mm256_castsi256_si128(bytes), odd = _mm256_extracti128_si256(bytes, 1);
@@ -146,13 +150,13 @@ MXQ_HD void store_32(Words first, Words second, uint8_t* codes) {
                        _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd)));
 }
 
-// Thirty-two words at a time, of blocks so many times as long.
+// Encodes `count` times 32 words, of which each `times` are a block.
 template <class E>
-void encode_short_blocks(const uint16_t* words, int64_t count, int64_t times, const Ahead& ahead, const float* factors,
+void encode_word_blocks(const uint16_t* words, int64_t count, int64_t times, const Prefetcher& prefetcher, const float* factors,
                          uint8_t* codes) {
     const int shift = __builtin_ctz(uint32_t(times));
     for (int64_t i = 0; i < count; i++) {
-        ahead.ask(0, i * kMxBlock);
+        prefetcher.prefetch(0, i * kMxBlock);
         const Floats factor = all(factors[i >> shift]);
         const uint16_t* block = words + i * kMxBlock;
         store_32(encode_16<E>(read<Words>(block), factor, factor), encode_16<E>(read<Words>(block + 16), factor, factor),
@@ -160,14 +164,15 @@ void encode_short_blocks(const uint16_t* words, int64_t count, int64_t times, co
     }
 }
 
+// Encodes 32 rows whose columns have a factor each, to lines of codes that are `code_pitch` apart.
 template <class E>
-void encode_short_columns(const uint16_t* words, int64_t pitch, const Ahead& ahead, const float* factors, uint8_t* codes,
-                          int64_t code_pitch) {
+void encode_word_columns(const uint16_t* words, int64_t pitch, const Prefetcher& prefetcher, const float* factors,
+                         uint8_t* codes, int64_t code_pitch) {
     for (int64_t first = 0; first < pitch; first += kMxBlock) {
         const Floats even[] = {even_of(factors + first), even_of(factors + first + 16)};
         const Floats odd[] = {odd_of(factors + first), odd_of(factors + first + 16)};
         for (int64_t row = 0; row < kMxBlock; row++) {
-            ahead.ask(row, first);
+            prefetcher.prefetch(row, first);
             const uint16_t* line = words + row * pitch + first;
             store_32(encode_16<E>(read<Words>(line), even[0], odd[0]), encode_16<E>(read<Words>(line + 16), even[1], odd[1]),
                      codes + row * code_pitch + first);
@@ -175,96 +180,84 @@ void encode_short_columns(const uint16_t* words, int64_t pitch, const Ahead& ahe
     }
 }
 
-struct ShortSteps {
-    decltype(&load_words<float>) load;  // NULL: not served
-    decltype(&short_block_maxima<kMxBlock>) maxima;
-    decltype(&make_short_scales<E4M3, ScaleRounding::Floor, Nonfinite::Propagate>) scales;
-    decltype(&encode_short_blocks<E4M3>) blocks;
-    decltype(&encode_short_columns<E4M3>) columns;
+struct FastSteps {
+    decltype(&load_words<float>) load;  // NULL where the fast path does not serve the problem
+    decltype(&word_block_maxima<kMxBlock>) maxima;
+    decltype(&make_word_scales<E4M3, ScaleRounding::Floor, Nonfinite::Propagate>) scales;
+    decltype(&encode_word_blocks<E4M3>) blocks;
+    decltype(&encode_word_columns<E4M3>) columns;
 };
 
-template <class E, Nonfinite policy>
-decltype(ShortSteps::scales) short_scales_of(ScaleRounding rounding) {
-    switch (rounding) {
-        case ScaleRounding::Floor: return make_short_scales<E, ScaleRounding::Floor, policy>;
-        case ScaleRounding::Ceil: return make_short_scales<E, ScaleRounding::Ceil, policy>;
-        case ScaleRounding::Even: return make_short_scales<E, ScaleRounding::Even, policy>;
-        default: return make_short_scales<E, ScaleRounding::Rceil, policy>;
-    }
-}
-
+// Returns the steps of MX.
 template <class E>
-ShortSteps short_steps_of(const QuantizeProblem& problem) {
-    ShortSteps steps{};
-    switch (problem.in.format) {
-        case MXQ_FORMAT_F32: steps.load = load_words<float>; break;
-        case MXQ_FORMAT_F16: steps.load = load_words<F16>; break;
-        default: steps.load = load_words<Bf16>;
-    }
-    steps.maxima = short_block_maxima<kMxBlock>;
-    steps.scales = problem.nonfinite == Nonfinite::Propagate
-                       ? short_scales_of<E, Nonfinite::Propagate>(problem.scale_rounding)
-                       : short_scales_of<E, Nonfinite::Saturate>(problem.scale_rounding);
-    steps.blocks = encode_short_blocks<E>;
-    steps.columns = encode_short_columns<E>;
+FastSteps fast_steps_of(const QuantizeProblem& problem) {
+    FastSteps steps{};
+    steps.load = with_plain(problem.in.format, []<class T>(T) { return &load_words<T>; });
+    steps.maxima = word_block_maxima<kMxBlock>;
+    steps.scales = with_mx_rule(problem, []<ScaleRounding rounding, Nonfinite policy>(MxRule<rounding, policy>) {
+        return &make_word_scales<E, rounding, policy>;
+    });
+    steps.blocks = encode_word_blocks<E>;
+    steps.columns = encode_word_columns<E>;
     return steps;
 }
 
-// Products with these scales are no BF16 numbers, so that only the inputs are short.
-inline ShortSteps short_nvfp4_steps_of(const QuantizeProblem& problem) {
+// Returns the steps of NVFP4, which serve BF16 alone: words of other types are rounded before they are multiplied by a scale
+// that is no power of two.
+inline FastSteps fast_nvfp4_steps_of(const QuantizeProblem& problem) {
     if (problem.in.format != MXQ_FORMAT_BF16 || problem.four_over_six != FourOverSix::None) return {};
-    return {load_words<Bf16>, short_block_maxima<kNvBlock>, make_short_nvfp4_scales, encode_nvfp4_blocks, encode_nvfp4_columns};
+    return {load_words<Bf16>, word_block_maxima<kNvBlock>, make_nvfp4_word_scales, encode_nvfp4_blocks, encode_nvfp4_columns};
 }
 
-inline ShortSteps short_steps_of(const QuantizeProblem& problem) {
+// Returns the steps of a problem.
+inline FastSteps fast_steps_of(const QuantizeProblem& problem) {
     const bool served = problem.format->scale != ScaleType::F32 && !problem.requantizes && !problem.seed_offset &&
                         !problem.hadamard.rowwise && !problem.hadamard.columnwise;
     if (!served) return {};
-    if (problem.format->scale == ScaleType::E4M3) return short_nvfp4_steps_of(problem);
-    switch (problem.format->element) {
-        case Element::E4M3: return short_steps_of<E4M3>(problem);
-        case Element::E5M2: return short_steps_of<E5M2>(problem);
-        case Element::E2M3: return short_steps_of<E2M3>(problem);
-        case Element::E3M2: return short_steps_of<E3M2>(problem);
-        default: return short_steps_of<E2M1>(problem);
-    }
+    if (problem.format->scale == ScaleType::E4M3) return fast_nvfp4_steps_of(problem);
+    return with_element(problem.format->element, [&]<class E>(E) { return fast_steps_of<E>(problem); });
 }
 
-struct Shortened {
+// The words of a patch, and what is made of them.
+struct FastPath {
     const QuantizeProblem& problem;
-    const ShortSteps steps;
-    const int64_t unit, times;  // what the steps take as a block, and how often one has it
-    Ahead ahead{}, ahead_of_rows{};
+    const FastSteps steps;
+    const int64_t unit, times;  // how many elements the steps take as a block, and how many such blocks a scale stands for
+    Prefetcher prefetcher{}, row_prefetcher{};
     alignas(64) uint16_t words[kPatch] = {};
     alignas(64) uint16_t maxima[kPatchBlocks] = {};
 
-    explicit Shortened(const QuantizeProblem& problem)
-        : problem(problem), steps(short_steps_of(problem)), unit(least(problem.tile.length, kMxBlock)),
+    explicit FastPath(const QuantizeProblem& problem)
+        : problem(problem), steps(fast_steps_of(problem)), unit(least(problem.tile.length, kMxBlock)),
           times(steps.load ? problem.tile.length / unit : 0) {}
 
     bool serves() const { return steps.load; }
 
-    // `next` is the patch to come, whose lines are asked for one by one; if it has no rows, what is below is, at once.
+    // Loads a patch. `next` is the patch to come, whose lines are prefetched one by one while this one is encoded; if it has
+    // no rows, the rows below this patch are prefetched at once.
     void load(const Rectangle& patch, int64_t height, int64_t pitch, const Rectangle& next) {
         const bool asks = next.rows > 0 && problem.in.format != MXQ_FORMAT_F32;
-        const Ahead at_hand = {words, 0};  // asks for nothing new
-        ahead = at_hand;
-        if (asks) ahead = {input_line<uint16_t>(problem.in, next.matrix, next.row, next.col), problem.in.row_stride};
-        ahead_of_rows = height == 1 ? ahead : at_hand;
+        const Prefetcher at_hand = {words, 0};  // prefetches what is in L1 already
+        prefetcher = at_hand;
+        if (asks) prefetcher = {input_line<uint16_t>(problem.in, next.matrix, next.row, next.col), problem.in.row_stride};
+        row_prefetcher = height == 1 ? prefetcher : at_hand;
         steps.load(problem, patch, height, pitch, !asks, words);
     }
 
-    // False where the exact way is needed.
+    // Makes the scales and codes of a patch whose blocks lie in rows. Returns false where the exact path is needed.
     bool encode_rows(const ScaleRule& rule, int64_t blocks, BlockScales& scales, uint8_t* codes) {
         steps.maxima(words, blocks * times, maxima);
         merge_maxima(blocks, times, maxima);
         if (!steps.scales(rule, maxima, blocks, scales)) return false;
-        steps.blocks(words, blocks * times, times, ahead_of_rows, scales.multipliers, codes);
+        steps.blocks(words, blocks * times, times, row_prefetcher, scales.multipliers, codes);
         return true;
     }
 
+    // Sets the maxima of columns to 0.
     void clear_column_maxima(int64_t pitch) { memset(maxima, 0, size_t(pitch) * sizeof *maxima); }
-    void raise_column_maxima(int64_t pitch) { raise_short_column_maxima(words, unit, pitch, maxima); }
+    // Raises the maxima of columns to those of the patch.
+    void raise_column_maxima(int64_t pitch) { raise_word_column_maxima(words, unit, pitch, maxima); }
+    // Makes the scales of columns. Returns false where the exact path is needed.
     bool make_column_scales(const ScaleRule& rule, int64_t pitch, BlockScales& scales) {
         if (!problem.square_tiles) return steps.scales(rule, maxima, pitch, scales);
         const int64_t length = problem.tile.length, tiles = pitch / length;
@@ -273,13 +266,15 @@ struct Shortened {
         spread_scales(tiles, length, scales);
         return true;
     }
+    // Stores the codes of a patch whose columns have a scale each.
     void encode_columns(int64_t pitch, const BlockScales& scales, uint8_t* codes, int64_t code_pitch) {
-        steps.columns(words, pitch, ahead, scales.multipliers, codes, code_pitch);
+        steps.columns(words, pitch, prefetcher, scales.multipliers, codes, code_pitch);
     }
 };
 #else
-struct Shortened {
-    explicit Shortened(const QuantizeProblem&) {}
+// Without F16C there is no fast path.
+struct FastPath {
+    explicit FastPath(const QuantizeProblem&) {}
     bool serves() const { return false; }
     void load(const Rectangle&, int64_t, int64_t, const Rectangle&) {}
     bool encode_rows(const ScaleRule&, int64_t, BlockScales&, uint8_t*) { return false; }
