@@ -2,8 +2,8 @@
 
 #include "core/context.h"
 #include "cpu/engine.h"
-#include "cpu/group_parts.h"
-#include "cpu/groups.h"
+#include "core/group_view.h"
+#include "core/groups.h"
 #include "cpu/implementations.h"
 #include "cpu/jobs.h"
 

@@ -19,8 +19,8 @@
 #include "core/error.h"
 #include "cpu/engine.h"
 #include "cpu/gemm_kernels.h"
-#include "cpu/group_parts.h"
-#include "cpu/groups.h"
+#include "core/group_view.h"
+#include "core/groups.h"
 #include "cpu/implementations.h"
 
 namespace mxq::cpu {

@@ -8,7 +8,7 @@
 
 #include "core/context.h"
 #include "cpu/engine.h"
-#include "cpu/groups.h"
+#include "core/groups.h"
 #include "cpu/implementations.h"
 #include "cpu/jobs.h"
 

@@ -366,7 +366,7 @@ TEST_CASE("cublaslt recorder: the room for scales of ragged groups") {
         const GemmProblem p = by_rows(c);
         Problem theirs{};
         REQUIRE(describe_grouped(p, machine(hopper, newest), {}, theirs) == "");
-        CHECK(packed_floats(p, p.a) == 268 * 4);
+        CHECK(packed_floats(p, Side::A) == 268 * 4);
         const WorkspaceLayout layout = workspace_layout(p, theirs);
         CHECK(layout.packed_b - layout.packed_a == 4352u);  // 268 * 4 floats
     }

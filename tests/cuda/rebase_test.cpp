@@ -5,7 +5,7 @@
 #include "../oracle_product.h"
 #include "../numerics/formats.h"
 #include "core/validate.h"
-#include "cpu/groups.h"
+#include "core/groups.h"
 #include "cuda/rebase/rebase.h"
 #include "numerics/packing.h"
 
@@ -101,8 +101,8 @@ void rebase_on_host(const RebaseCall& call) {
             rebase_scope<Grouping::None>(call, {e, 0, {}, {}}, call.to.lines, blocks_across(call));
         return;
     }
-    const auto groups = mxq::cpu::read_groups(call.grouped, "a");
-    const auto from = mxq::cpu::group_starts(groups, call.from.units), to = mxq::cpu::group_starts(groups, call.to.units);
+    const auto groups = mxq::read_groups(call.grouped, "a");
+    const auto from = mxq::group_starts(groups, call.from.units), to = mxq::group_starts(groups, call.to.units);
     for (size_t g = 0; g < groups.size(); ++g) {
         const RebaseScope scope{0, static_cast<uint32_t>(groups[g].rows), from[g], to[g]};
         if (call.grouping == Grouping::Rows) rebase_scope<Grouping::Rows>(call, scope, scope.rows, blocks_across(call));

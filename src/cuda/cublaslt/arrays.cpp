@@ -26,8 +26,8 @@ uintptr_t lay_out(uintptr_t at, int32_t groups, GroupArrays& arrays) {
     return at;
 }
 
-uint64_t packed_bytes(const GemmProblem& p, const GemmOperand& operand, const Operand& theirs) {
-    const int64_t bytes = theirs.packs ? packed_floats(p, operand) * int64_t(sizeof(float)) : 0;
+uint64_t packed_bytes(const GemmProblem& p, Side side, const Operand& theirs) {
+    const int64_t bytes = theirs.packs ? packed_floats(p, side) * int64_t(sizeof(float)) : 0;
     return uint64_t(round_up(bytes, kWorkspaceAlignment));
 }
 
@@ -54,8 +54,8 @@ WorkspaceLayout workspace_layout(const GemmProblem& p, const Problem& theirs) {
     WorkspaceLayout out{};
     out.arrays = kWorkspaceBytes;
     out.packed_a = out.arrays + lay_out(0, theirs.groups, arrays);  // a single product uses the room of beta for its factors
-    out.packed_b = out.packed_a + packed_bytes(p, p.a, theirs.b);
-    out.bytes = out.packed_b + packed_bytes(p, p.b, theirs.a);
+    out.packed_b = out.packed_a + packed_bytes(p, Side::A, theirs.b);
+    out.bytes = out.packed_b + packed_bytes(p, Side::B, theirs.a);
     return out;
 }
 

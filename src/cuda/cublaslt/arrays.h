@@ -33,8 +33,8 @@ GroupArrays group_arrays(void* base, int32_t groups);
 // The problem with these arrays for pointers; one float that serves all groups stays as it is.
 Problem with_arrays(const Problem& theirs, const GroupArrays& arrays);
 
-// The scales of an operand of a single product, as ScaleMode says.
-void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, float* to, void* stream);
+// Enqueues a copy of the scales of an operand of a single product, laid out as ScaleMode says.
+void pack_scales(const Context& context, const GemmProblem& p, Side side, float* to, void* stream);
 
 // Which of the operands' scales are still to be packed, to where PackedScales has them.
 struct Packing {

@@ -5,7 +5,7 @@
 // cut at 2^-13 of the largest, which gives c another 4 * 33 * 2^11 at worst.
 // Scales of tensors and NVFP4's global ones are multiplied with each other first: c holds where that product is a normal
 // number.
-#include "cpu/groups.h"
+#include "core/groups.h"
 #include "cuda/cublaslt/products.h"
 #include "cuda/implementations.h"
 
@@ -38,9 +38,9 @@ Problem described(const Context& context, const GemmProblem& p) {
 }
 
 // Copies scales where they lie otherwise.
-void pack(const Context& context, const GemmProblem& p, const GemmOperand& operand, Operand& theirs, void* to, void* stream) {
+void pack(const Context& context, const GemmProblem& p, Side side, Operand& theirs, void* to, void* stream) {
     if (!theirs.packs) return;
-    pack_scales(context, p, operand, static_cast<float*>(to), stream);
+    pack_scales(context, p, side, static_cast<float*>(to), stream);
     theirs.scales = to;
 }
 
@@ -65,8 +65,8 @@ void run_product(const Context& context, const GemmProblem& p, const Launch& lau
     Problem theirs = described(context, p);
     const WorkspaceLayout layout = workspace_layout(p, theirs);
     uint8_t* const workspace = static_cast<uint8_t*>(launch.workspace);
-    pack(context, p, p.a, theirs.b, workspace + layout.packed_a, launch.stream);
-    pack(context, p, p.b, theirs.a, workspace + layout.packed_b, launch.stream);
+    pack(context, p, Side::A, theirs.b, workspace + layout.packed_a, launch.stream);
+    pack(context, p, Side::B, theirs.a, workspace + layout.packed_b, launch.stream);
     Factors factors{&p.alpha, &p.beta};
     if (theirs.alpha != Alpha::Host) {
         float* const on_device = reinterpret_cast<float*>(workspace + layout.arrays);
@@ -86,10 +86,10 @@ template <class Look>
 void each_group(const GemmProblem& p, const Look& look) {
     Groups on_host = p.groups;
     on_host.ends = p.host_ends;
-    const std::vector<cpu::Group> groups = cpu::read_groups({on_host, p.group_rows}, "a");
+    const std::vector<Group> groups = read_groups({on_host, p.group_rows}, "a");
     const bool by_rows = p.grouping == Grouping::Rows;
-    const std::vector<GroupStart> a = cpu::group_starts(groups, p.a.units);
-    const std::vector<GroupStart> b = cpu::group_starts(groups, by_rows ? GroupUnits{p.d.group_unit, 1} : p.b.units);
+    const std::vector<GroupStart> a = group_starts(groups, p.a.units);
+    const std::vector<GroupStart> b = group_starts(groups, by_rows ? GroupUnits{p.d.group_unit, 1} : p.b.units);
     for (size_t g = 0; g < groups.size(); g++) {
         const int64_t d_row = by_rows ? b[g].codes : int64_t(g) * p.m;
         if (groups[g].rows > 0) look(lt::product_of_group(p, a[g], b[g], d_row, groups[g].rows));

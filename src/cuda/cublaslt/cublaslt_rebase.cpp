@@ -52,14 +52,16 @@ bool keeps_codes(const GemmProblem& p, const GemmOperand& operand, bool pads_lin
 // What lines of A are padded to, with their scales.
 int32_t line_unit(const GemmProblem& p) { return p.grouping == Grouping::Rows || moves_d(p) ? lt::kPackedRows : 1; }
 
-RebaseCall call_of(const GemmProblem& p, const GemmOperand& operand, bool is_weight) {
+RebaseCall call_of(const GemmProblem& p, Side side) {
+    const GemmOperand& operand = p.operand(side);
+    const bool is_a = side == Side::A, is_weight = !is_a && !p.a.columnwise;
     RebaseCall call{};
     call.from = operand;
     call.grouped = {p.groups, p.group_rows};
-    call.grouping = p.grouping == Grouping::Rows && &operand == &p.b ? Grouping::None : p.grouping;
-    call.keeps_codes = keeps_codes(p, operand, &operand == &p.a && moves_d(p));
+    call.grouping = p.grouping_of(side);
+    call.keeps_codes = keeps_codes(p, operand, is_a && moves_d(p));
     const bool squares = is_weight && (!call.keeps_codes || operand.tile_lines == kWideBlock);
-    call.to = rebased_operand(call, squares ? int32_t(kWideBlock) : 1, &operand == &p.a ? line_unit(p) : 1);
+    call.to = rebased_operand(call, squares ? int32_t(kWideBlock) : 1, is_a ? line_unit(p) : 1);
     return call;
 }
 
@@ -78,7 +80,7 @@ void place_d(GemmProblem& p, Workspace& workspace) {
 
 RebasedProduct rebased_product(const GemmProblem& p, uintptr_t base) {
     Workspace workspace{base};
-    RebasedProduct out{p, {}, call_of(p, p.a, false), call_of(p, p.b, !p.a.columnwise), moves_d(p), 0};
+    RebasedProduct out{p, {}, call_of(p, Side::A), call_of(p, Side::B), moves_d(p), 0};
     place(out.a, workspace);
     place(out.b, workspace);
     if (out.moves_d) place_d(out.product, workspace);

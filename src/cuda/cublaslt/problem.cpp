@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/group_view.h"
 #include "cuda/cublaslt/library.h"
 
 namespace mxq::cuda::lt {
@@ -227,9 +228,8 @@ bool must_pack(const GemmOperand& operand, ScaleMode mode) {
 }
 
 // Only whole matrices of experts and single products can stay as they are.
-bool must_pack_groups(const GemmProblem& p, const GemmOperand& operand, ScaleMode mode) {
-    const bool grouped = p.grouping == Grouping::Contraction || &operand == &p.a;
-    return grouped ? is_wide(mode) : must_pack(operand, mode);
+bool must_pack_groups(const GemmProblem& p, Side side, ScaleMode mode) {
+    return p.grouping_of(side) != Grouping::None ? is_wide(mode) : must_pack(p.operand(side), mode);
 }
 
 Operand describe_operand(const GemmOperand& operand, ScaleMode mode, bool packs) {
@@ -279,36 +279,10 @@ std::string check_depth_groups(const GemmProblem& p, ScaleMode a, ScaleMode b) {
     return is_wide(a) ? check_wide_lines("rows of d", p.m) : "";
 }
 
-// Of a group of its own: from expert or group `start.index` on.
-void enter_matrix(GemmOperand& operand, int64_t index) {
-    operand.codes += index * operand.lines * operand.line_bytes;
-    operand.scales += index * operand.layout.matrix_scales * operand.layout.bytes;
-    operand.matrices = 1;
-}
-
-void enter_lines(GemmOperand& operand, const GroupStart& start, int64_t rows) {
-    operand.codes += start.codes * operand.line_bytes;
-    operand.scales += group_scale_offset(operand.layout, start) * operand.layout.bytes;
-    operand.lines = rows;
-}
-
-void enter_contraction(GemmOperand& operand, const GroupStart& start, int64_t k) {
-    operand.codes += start.codes * operand.bits / 8;
-    operand.scales += group_scale_offset(operand.layout, start) * operand.layout.bytes;
-    operand.length = k;
-    if (operand.layout.block <= kWideBlock) operand.layout.columns = ceil_div(k, operand.layout.block);
-}
-
-void enter_scope(GemmOperand& operand, int64_t index) {
-    if (operand.amax) operand.amax += index * operand.scope_stride;
-    if (operand.decode_scale) operand.decode_scale += index * operand.scope_stride;
-    operand.scope_stride = 0;
-}
-
-// One scale for every group of an operand.
-bool shares_scale(const GemmProblem& p, const GemmOperand& operand) {
-    const bool grouped = p.grouping == Grouping::Contraction || &operand == &p.a;
-    return (grouped ? operand.layout.group_index_stride : operand.layout.matrix_scales) == 0;
+// Returns whether every group of an operand has the same scale.
+bool shares_scale(const GemmProblem& p, Side side) {
+    const ScaleLayout& layout = p.operand(side).layout;
+    return (p.grouping_of(side) != Grouping::None ? layout.group_index_stride : layout.matrix_scales) == 0;
 }
 
 }  // namespace
@@ -353,9 +327,9 @@ std::string describe_grouped(const GemmProblem& p, const Machine& machine, const
 
     out = {};
     out.groups = p.groups.count;
-    out.a = describe_operand(p.b, b.mode, !packed.b && must_pack_groups(p, p.b, b.mode));
-    out.b = describe_operand(p.a, a.mode, !packed.a && must_pack_groups(p, p.a, a.mode));
-    if (a.mode == ScaleMode::Scalar && !(shares_scale(p, p.a) && shares_scale(p, p.b)))
+    out.a = describe_operand(p.b, b.mode, !packed.b && must_pack_groups(p, Side::B, b.mode));
+    out.b = describe_operand(p.a, a.mode, !packed.a && must_pack_groups(p, Side::A, a.mode));
+    if (a.mode == ScaleMode::Scalar && !(shares_scale(p, Side::A) && shares_scale(p, Side::B)))
         out.a.mode = out.b.mode = ScaleMode::GroupScalar;
     fill_rest(p, out);
     int64_t& divided = by_rows ? out.n : out.k;
@@ -376,25 +350,25 @@ GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const Gr
     one.d.group_unit = 1;
     if (p.grouping == Grouping::Rows) {
         one.m = one.d.rows = rows;
-        enter_lines(one.a, a, rows);
-        enter_matrix(one.b, a.index);
+        one.a = part_of_group(p.a, a, rows);
+        one.b = part_of_matrix(p.b, a.index);
     } else {
         one.k = round_up(rows, p.a.units.codes);
-        enter_contraction(one.a, a, one.k);
-        enter_contraction(one.b, b, one.k);
+        one.a = part_of_group(p.a, a, one.k);
+        one.b = part_of_group(p.b, b, one.k);
     }
-    enter_scope(one.a, a.index);
-    enter_scope(one.b, a.index);
     if (p.bias.values)
         one.bias.values = static_cast<const uint8_t*>(p.bias.values) + a.index * p.n * (find_format(p.bias.format)->bits / 8);
     one.d.data = static_cast<uint8_t*>(p.d.data) + d_row * p.d.row_stride * d_bytes(p);
     return one;
 }
 
-int64_t packed_floats(const GemmProblem& p, const GemmOperand& operand) {
+int64_t packed_floats(const GemmProblem& p, Side side) {
+    const GemmOperand& operand = p.operand(side);
     const ScaleLayout& layout = operand.layout;
-    if (p.grouping == Grouping::Contraction) return operand.length / kWideBlock * operand.lines;
-    if (p.grouping == Grouping::Rows && &operand == &p.a)
+    const Grouping grouping = p.grouping_of(side);
+    if (grouping == Grouping::Contraction) return operand.length / kWideBlock * operand.lines;
+    if (grouping == Grouping::Rows)
         return layout.columns * padded_rows_bound(p.group_rows, p.groups.count, kPackedRows);
     if (layout.tile_rows == 1) return operand.matrices * layout.columns * operand.lines;
     return operand.matrices * ceil_div(operand.lines, kWideBlock) * round_up(layout.columns, kPackedColumns);

@@ -78,7 +78,7 @@ GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const Gr
 bool is_nvfp4(const GemmOperand& operand);
 
 // Floats that the packed scales of an operand take; with groups, the bound that the host can know.
-int64_t packed_floats(const GemmProblem& p, const GemmOperand& operand);
+int64_t packed_floats(const GemmProblem& p, Side side);
 
 // What the rows of a group's scales of 1x128, and the columns of scales of 128x128, are rounded up to; the rows of D of a
 // single product must be a multiple of the first themselves.
