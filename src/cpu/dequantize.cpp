@@ -12,7 +12,7 @@ namespace {
 
 using Jobs = std::vector<Job<DequantizeProblem>>;
 
-std::string declines(const Context& context, const DequantizeProblem&) {
+Reason declines(const Context& context, const DequantizeProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 

@@ -261,7 +261,7 @@ private:
     const Scratch& scratch_;
 };
 
-std::string declines(const Context& context, const GemmProblem&) {
+Reason declines(const Context& context, const GemmProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 

@@ -15,7 +15,7 @@
 namespace mxq::cpu {
 namespace {
 
-std::string declines(const Context& context, const PadProblem&) {
+Reason declines(const Context& context, const PadProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 

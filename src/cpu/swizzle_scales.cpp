@@ -26,7 +26,7 @@ struct Move {
 
 using Jobs = std::vector<Job<Move>>;
 
-std::string declines(const Context& context, const SwizzleProblem&) {
+Reason declines(const Context& context, const SwizzleProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 

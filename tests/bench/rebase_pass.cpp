@@ -80,7 +80,7 @@ mxq::cuda::RebaseCall pass_of(Backend& backend, const Side& side, Product& p) {
     const auto validate = side.grouped ? mxq::validate_grouped_gemm : mxq::validate_gemm;
     const Operand &a = side.is_a ? p.operand : p.other, &b = side.is_a ? p.other : p.operand;
     const mxq::GemmProblem problem = validate(p.options.get(), a.get(), b.get(), p.d.get(), mxq::Check::Query);
-    const mxq::cuda::RebasedProduct steps = mxq::cuda::rebased_product(problem, 0);
+    const mxq::cuda::RebasedProduct steps = mxq::cuda::rebased_product(problem, mxq::cuda::lt::kRebaseTarget);
     mxq::cuda::RebaseCall call = side.is_a ? steps.a : steps.b;
     p.operand.memory.push_back(backend.allocate(mxq::cuda::rebased_code_bytes(call.to)));
     call.to.codes = static_cast<uint8_t*>(p.operand.memory.back().get());

@@ -28,7 +28,7 @@ __device__ float factor(const GemmProblem& p, int64_t index) {
 
 __device__ void write_group(const Fill& args, const Group& group) {
     const GemmProblem& p = args.call.p;
-    const Places at = places_of_group(args.call, group.first, group.second, group.rows);
+    const GroupEntry at = entry_of_group(args.call, group.first, group.second, group.rows);
     const GroupArrays& to = args.to;
     const int64_t g = group.first.index;
     to.sizes.m[g] = int32_t(at.m);
@@ -238,7 +238,7 @@ void pack_scales(const Context& context, const GemmProblem& p, Side side, float*
     launch(context, pack_scales_kernel, "pack_scales", args.blocks(), kThreads, 0, stream, args);
 }
 
-void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Packing& packs,
+void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Sides& packs,
                     const GroupArrays& to, void* stream) {
     const bool zeroes = p.grouping == Grouping::Rows && p.d.group_unit > 1 && !p.reads_d();
     Prepare args{{{p, packed, d_bytes(p)}, to}, {}, packs.a, zeroes, {}};

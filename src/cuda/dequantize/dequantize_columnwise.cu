@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(Patch<T>::threads, 1024 / Patch<T>::threads)
     }
 }
 
-std::string declines(const Context& context, const DequantizeProblem& problem) {
+Reason declines(const Context& context, const DequantizeProblem& problem) {
     if (!problem.columnwise) return "needs a columnwise part, found a rowwise one";
     return needs_cuda(context);
 }

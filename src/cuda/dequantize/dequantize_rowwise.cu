@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kThreads, kSmBlocks<E>) dequantize_rowwise_ker
     }
 }
 
-std::string declines(const Context& context, const DequantizeProblem& problem) {
+Reason declines(const Context& context, const DequantizeProblem& problem) {
     if (problem.columnwise) return "needs a rowwise part, found a columnwise one";
     return needs_cuda(context);
 }

@@ -268,12 +268,14 @@ LoopOperand loop_operand(const GemmOperand& operand, const GemmOperand& other) {
     return s;
 }
 
-std::string declines(const Context& context, const GemmProblem& p) {
+Reason declines(const Context& context, const GemmProblem& p) {
     if (!context.is_cuda()) return needs_cuda(context);
     const Kernel& kernel = kernel_for(p);
     const double tiles = double(row_tiles(p)) * double(column_tiles(p, kernel)) * double(matrices(p));
     if (tiles > 2147483647.0)
-        return format_text("needs at most 2^31 - 1 tiles of 128 x %d in D, found %.0f", kernel.columns, tiles);
+        return [tiles, columns = kernel.columns] {
+            return format_text("needs at most 2^31 - 1 tiles of 128 x %d in D, found %.0f", columns, tiles);
+        };
     return "";
 }
 
