@@ -32,14 +32,14 @@ void run_verb(const Verb<Problem>& verb, const Call& call, const Problem& proble
     const Context& context = call.context;
     const Wanted name = wanted(context, verb.name, call.implementation);
     const Choice<Problem> choice = ask(verb, context, problem, name);
-    for (const Decline& decline : choice.declined)
+    for (const Decline& decline : choice.declined())
         log_line(LogLevel::Trace, [&] { return line_of(context, verb.name, decline); });
     const Implementation<Problem>& chosen = require_choice(choice, verb, name);
-    check_workspace(workspace_need(chosen, context, problem), workspace.memory, workspace.bytes);
+    check_workspace(choice.prepared.workspace_bytes, workspace.memory, workspace.bytes);
     log_line(LogLevel::Info, [&] {
-        return line_of(context, verb.name + detail_of(problem), call.tensors, chosen.name, reason_of(name, choice.declined));
+        return line_of(context, verb.name + detail_of(problem), call.tensors, chosen.name, reason_of(name, choice.declined()));
     });
-    if (!nothing_to_do) chosen.run(context, problem, {workspace.memory, stream});
+    if (!nothing_to_do) chosen.run(context, problem, {workspace.memory, stream, choice.prepared.state.get()});
 }
 
 template <class Problem>
@@ -48,7 +48,7 @@ void query_verb(const Verb<Problem>& verb, const Call& call, const Problem& prob
     const Choice<Problem> choice = ask(verb, call.context, problem, name);
     const Implementation<Problem>& chosen = require_choice(choice, verb, name);
     if (!plan) return;
-    *plan = new mxq_plan_s{chosen.name, workspace_need(chosen, call.context, problem), reason_of(name, choice.declined),
+    *plan = new mxq_plan_s{chosen.name, choice.prepared.workspace_bytes, reason_of(name, choice.declined()),
                            bound_of(chosen, problem)};
 }
 

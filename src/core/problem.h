@@ -139,6 +139,8 @@ struct PadProblem {
 
 enum class Grouping { None, Rows, Contraction };
 
+enum class Side { A, B };  // which operand of a product
+
 // Codes and scales, or with ScaleType::None plain elements.
 struct GemmOperand : QuantizedPart {
     int32_t format;
@@ -169,6 +171,11 @@ struct GemmProblem {
     bool exact_products;    // no operand may be rounded on the way
     const void* host_ends;  // the values of groups.ends, in host memory; NULL: the device alone has them
 
+    const GemmOperand& operand(Side side) const { return side == Side::A ? a : b; }
+    // Grouping::Rows divides the lines of A alone: B has a matrix for each group.
+    Grouping grouping_of(Side side) const {
+        return grouping == Grouping::Rows && side == Side::B ? Grouping::None : grouping;
+    }
     bool reads_d() const { return beta != 0; }
     // D = A B^T and no more.
     bool is_sum_alone() const { return alpha == 1 && beta == 0 && bias.format == 0; }

@@ -7,7 +7,7 @@
 namespace mxq::cpu {
 namespace {
 
-std::string declines(const Context& context, const AmaxProblem&) {
+Reason declines(const Context& context, const AmaxProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 

@@ -97,7 +97,7 @@ inline DecodeSixteens decode_sixteens_of(const QuantizedPart& part) {
     });
 }
 
-// Decodes lines of a part. Its matrices are experts; a group is seen as a part of its own (cpu/group_parts.h).
+// Decodes lines of a part. Its matrices are experts; a group is seen as a part of its own (core/group_view.h).
 struct LineDecoder {
     const QuantizedPart& part;
     const DecodeSixteens decode;

@@ -3,8 +3,8 @@
 
 #include "core/context.h"
 #include "cpu/engine.h"
-#include "cpu/group_parts.h"
-#include "cpu/groups.h"
+#include "core/group_view.h"
+#include "core/groups.h"
 #include "cpu/implementations.h"
 #include "cpu/jobs.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 using Jobs = std::vector<Job<DequantizeProblem>>;
 
-std::string declines(const Context& context, const DequantizeProblem&) {
+Reason declines(const Context& context, const DequantizeProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 

@@ -19,8 +19,8 @@
 #include "core/error.h"
 #include "cpu/engine.h"
 #include "cpu/gemm_kernels.h"
-#include "cpu/group_parts.h"
-#include "cpu/groups.h"
+#include "core/group_view.h"
+#include "core/groups.h"
 #include "cpu/implementations.h"
 
 namespace mxq::cpu {
@@ -261,7 +261,7 @@ private:
     const Scratch& scratch_;
 };
 
-std::string declines(const Context& context, const GemmProblem&) {
+Reason declines(const Context& context, const GemmProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 

@@ -8,14 +8,14 @@
 
 #include "core/context.h"
 #include "cpu/engine.h"
-#include "cpu/groups.h"
+#include "core/groups.h"
 #include "cpu/implementations.h"
 #include "cpu/jobs.h"
 
 namespace mxq::cpu {
 namespace {
 
-std::string declines(const Context& context, const PadProblem&) {
+Reason declines(const Context& context, const PadProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 

@@ -14,7 +14,7 @@
 namespace mxq::cpu {
 namespace {
 
-std::string declines(const Context& context, const QuantizeProblem&) {
+Reason declines(const Context& context, const QuantizeProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 

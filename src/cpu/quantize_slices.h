@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "cpu/group_parts.h"
-#include "cpu/groups.h"
+#include "core/group_view.h"
+#include "core/groups.h"
 #include "cpu/kernels.h"
 #include "cpu/partition.h"
 

@@ -7,7 +7,7 @@
 
 #include "core/context.h"
 #include "cpu/engine.h"
-#include "cpu/groups.h"
+#include "core/groups.h"
 #include "cpu/implementations.h"
 #include "cpu/jobs.h"
 
@@ -26,7 +26,7 @@ struct Move {
 
 using Jobs = std::vector<Job<Move>>;
 
-std::string declines(const Context& context, const SwizzleProblem&) {
+Reason declines(const Context& context, const SwizzleProblem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 

@@ -9,6 +9,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "cuda/driver.h"
+#include "dispatch/reason.h"
 
 namespace mxq::cuda {
 
@@ -64,7 +65,7 @@ void launch(const Context& context, void (*kernel)(Parameters...), const char* n
 }
 
 // Returns why an implementation that needs a CUDA context declines this one; empty where it is a CUDA context.
-inline std::string needs_cuda(const Context& context) {
+inline Reason needs_cuda(const Context& context) {
     return context.is_cuda() ? "" : "needs a CUDA context, found a CPU one";
 }
 

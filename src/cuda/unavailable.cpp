@@ -7,12 +7,12 @@ namespace mxq::cuda {
 namespace {
 
 template <class Problem>
-[[maybe_unused]] std::string built_without_cuda(const Context&, const Problem&) {
+[[maybe_unused]] Reason built_without_cuda(const Context&, const Problem&) {
     return "this library was built without CUDA";
 }
 
 template <class Problem>
-[[maybe_unused]] std::string built_without_sm90(const Context&, const Problem&) {
+[[maybe_unused]] Reason built_without_sm90(const Context&, const Problem&) {
     return MXQ_BUILT_PORTABLE ? "this library was built without kernels for sm_90a; build it with MXQ_CUDA_ARCHITECTURES=90a-real"
                               : "this library was built without CUDA";
 }

@@ -34,22 +34,23 @@ std::string joined(const std::vector<std::string>& words) {
     return text;
 }
 
-std::string text_of(const std::vector<Decline>& declined) {
+std::string text_of(std::span<const Decline> declined) {
     std::string text;
     for (size_t i = 0; i < declined.size(); i++) {
         text += declined[i].name;
-        const bool shares_reason = i + 1 < declined.size() && declined[i + 1].reason == declined[i].reason;
+        const std::string reason = declined[i].reason.text();
+        const bool shares_reason = i + 1 < declined.size() && declined[i + 1].reason.text() == reason;
         if (shares_reason) text += ", ";
-        else text += ": " + declined[i].reason + (i + 1 < declined.size() ? "; " : "");
+        else text += ": " + reason + (i + 1 < declined.size() ? "; " : "");
     }
     return text;
 }
 
-std::string reason_of(const Wanted& wanted, const std::vector<Decline>& declined) {
+std::string reason_of(const Wanted& wanted, std::span<const Decline> declined) {
     return wanted.name.empty() ? text_of(declined) : std::string("asked for by ") + wanted.by;
 }
 
-void refuse_declined(const Wanted& wanted, const std::vector<Decline>& declined) {
+void refuse_declined(const Wanted& wanted, std::span<const Decline> declined) {
     if (wanted.name.empty())
         throw Error(MXQ_STATUS_UNSUPPORTED,
                     "no implementation takes this (" + text_of(declined) + "); change what they name");
@@ -76,7 +77,7 @@ std::string line_of(const Context& context, const std::string& verb, const Tenso
 }
 
 std::string line_of(const Context& context, const char* verb, const Decline& decline) {
-    return device_of(context) + ": " + verb + ", declined by " + decline.name + ": " + decline.reason;
+    return device_of(context) + ": " + verb + ", declined by " + decline.name + ": " + decline.reason.text();
 }
 
 }  // namespace mxq

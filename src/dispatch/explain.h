@@ -1,19 +1,21 @@
 // Which implementation a call gets, in words: for plans, messages and MXQ_LOG.
 #pragma once
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/context.h"
 #include "core/problem.h"
+#include "dispatch/reason.h"
 
 namespace mxq {
 
 // An implementation that was asked and does not take the problem.
 struct Decline {
     const char* name;
-    std::string reason;
+    Reason reason;
 };
 
 // The name that an implementation must have, and what says so; no name: any.
@@ -29,13 +31,13 @@ Wanted wanted(const Context& context, const char* verb, std::string_view of_opti
 std::string joined(const std::vector<std::string>& words);
 
 // "a: reason; b, c: reason"
-std::string text_of(const std::vector<Decline>& declined);
+std::string text_of(std::span<const Decline> declined);
 
 // Why a plan has this implementation and no better one; "" for the first of its list.
-std::string reason_of(const Wanted& wanted, const std::vector<Decline>& declined);
+std::string reason_of(const Wanted& wanted, std::span<const Decline> declined);
 
 // UNSUPPORTED: all that were asked declined, or there is none of that name.
-[[noreturn]] void refuse_declined(const Wanted& wanted, const std::vector<Decline>& declined);
+[[noreturn]] void refuse_declined(const Wanted& wanted, std::span<const Decline> declined);
 [[noreturn]] void refuse_name(const Wanted& wanted, const std::string& names);
 
 // What a line of the log tells of a problem beyond its tensors.

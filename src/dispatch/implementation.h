@@ -1,6 +1,9 @@
 // How a verb finds the code that does it. A verb has one ordered list (lists.cpp); the first implementation that takes the
 // problem runs it, and every one that declines says why.
 #pragma once
+#include <array>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,21 +14,31 @@
 
 namespace mxq {
 
-// What a run gets beside its problem. The workspace is as large as `workspace_bytes` asked for.
+// What an implementation found out about a problem when it was asked.
+struct Prepared {
+    Reason declines;  // empty: takes it
+    uint64_t workspace_bytes = 0;
+    std::shared_ptr<const void> state;  // of the implementation's own, for its run
+};
+
+// What a run gets beside its problem. The workspace is as large as was asked for.
 struct Launch {
     void* workspace;
     void* stream;
+    const void* state = nullptr;  // of Prepared
 };
 
 template <class Problem>
 struct Implementation {
     const char* name;
     // Empty: takes it. Otherwise the reason why not, as "needs ..., found ...".
-    std::string (*declines)(const Context&, const Problem&);
-    uint64_t (*workspace_bytes)(const Context&, const Problem&);  // NULL: none
-    void (*run)(const Context&, const Problem&, const Launch&);
+    Reason (*declines)(const Context&, const Problem&) = nullptr;
+    uint64_t (*workspace_bytes)(const Context&, const Problem&) = nullptr;  // NULL: none
+    void (*run)(const Context&, const Problem&, const Launch&) = nullptr;
     void (*load)(const Context&) = nullptr;  // all that a run needs and a captured stream must not load; NULL: nothing
     int32_t (*bound)(const Problem&) = nullptr;  // MXQ_BOUND_*, the class that a product's error keeps; NULL: none
+    // In place of declines and workspace_bytes where both, and the run, need one costly description of the problem.
+    Prepared (*prepare)(const Context&, const Problem&) = nullptr;
 };
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;
@@ -69,12 +82,27 @@ VerbNames names_of(const Verb<Problem>& verb) {
     return names;
 }
 
-// The answer to a problem: who takes it, and why those asked before do not.
+constexpr size_t kMostImplementations = 8;  // of a verb
+
+// The answer to a problem: who takes it, what it needs, and why those asked before do not take it.
 template <class Problem>
 struct Choice {
     const Implementation<Problem>* implementation = nullptr;  // NULL: nobody
-    std::vector<Decline> declined;
+    Prepared prepared;
+    std::array<Decline, kMostImplementations> declines;
+    size_t decline_count = 0;
+
+    std::span<const Decline> declined() const { return {declines.data(), decline_count}; }
 };
+
+template <class Problem>
+Prepared prepare(const Implementation<Problem>& candidate, const Context& context, const Problem& problem) {
+    if (candidate.prepare) return candidate.prepare(context, problem);
+    Prepared prepared{candidate.declines(context, problem), 0, nullptr};
+    if (prepared.declines.empty() && candidate.workspace_bytes)
+        prepared.workspace_bytes = candidate.workspace_bytes(context, problem);
+    return prepared;
+}
 
 // The first that takes the problem; where a name is wanted, only who has it is asked.
 template <class Problem>
@@ -83,9 +111,13 @@ Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Pro
     for (size_t i = 0; i < verb.count && !choice.implementation; i++) {
         const Implementation<Problem>& candidate = *verb.first[i];
         if (!wanted.name.empty() && wanted.name != candidate.name) continue;
-        std::string reason = candidate.declines(context, problem);
-        if (reason.empty()) choice.implementation = &candidate;
-        else choice.declined.push_back({candidate.name, std::move(reason)});
+        Prepared prepared = prepare(candidate, context, problem);
+        if (!prepared.declines.empty()) {
+            choice.declines[choice.decline_count++] = {candidate.name, prepared.declines};
+        } else {
+            choice.implementation = &candidate;
+            choice.prepared = std::move(prepared);
+        }
     }
     return choice;
 }
@@ -94,13 +126,8 @@ Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Pro
 template <class Problem>
 const Implementation<Problem>& require_choice(const Choice<Problem>& choice, const Verb<Problem>& verb, const Wanted& wanted) {
     if (choice.implementation) return *choice.implementation;
-    if (!choice.declined.empty()) refuse_declined(wanted, choice.declined);
+    if (choice.decline_count > 0) refuse_declined(wanted, choice.declined());
     refuse_name(wanted, joined(names_of(verb).implementations));
-}
-
-template <class Problem>
-uint64_t workspace_need(const Implementation<Problem>& chosen, const Context& context, const Problem& problem) {
-    return chosen.workspace_bytes ? chosen.workspace_bytes(context, problem) : 0;
 }
 
 template <class Problem>

@@ -58,6 +58,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
 
 template <class Problem, size_t count>
 constexpr Verb<Problem> as_verb(const char* name, const Implementation<Problem>* const (&list)[count]) {
+    static_assert(count <= kMostImplementations);
     return {name, list, count};
 }
 

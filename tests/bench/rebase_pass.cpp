@@ -100,7 +100,7 @@ mxq::cuda::RebaseCall pass_of(Device& device, const Side& side, Product& p) {
     const auto validate = side.grouped ? mxq::validate_grouped_gemm : mxq::validate_gemm;
     const mxq_tensor *a = side.is_a ? p.tensor.get() : p.other.get(), *b = side.is_a ? p.other.get() : p.tensor.get();
     const mxq::GemmProblem problem = validate(p.options.get(), a, b, p.d.get(), mxq::Check::Query);
-    const mxq::cuda::RebasedProduct steps = mxq::cuda::rebased_product(problem, 0);
+    const mxq::cuda::RebasedProduct steps = mxq::cuda::rebased_product(problem, mxq::cuda::lt::kRebaseTarget);
     mxq::cuda::RebaseCall call = side.is_a ? steps.a : steps.b;
     p.codes = device.allocate(mxq::cuda::rebased_code_bytes(call.to));
     p.scales = device.allocate(mxq::cuda::rebased_scale_bytes(call.to));

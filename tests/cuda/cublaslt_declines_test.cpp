@@ -11,13 +11,13 @@ namespace {
 constexpr int newest = 131000;
 
 std::string reason(const GemmProblem& p, int capability, int version = newest) {
-    Problem theirs{};
-    return describe(p, machine(capability, version), theirs);
+    MatmulDescription matmul{};
+    return describe(p, machine(capability, version), matmul).text();
 }
 
 std::string group_reason(const GemmProblem& p, int capability, int version = newest) {
-    Problem theirs{};
-    return describe_grouped(p, machine(capability, version), {}, theirs);
+    MatmulDescription matmul{};
+    return describe_grouped(p, machine(capability, version), {}, matmul).text();
 }
 
 Case of(const oracle::Spec& a, const oracle::Spec& b, bool swizzled = true) {
@@ -180,7 +180,7 @@ TEST_CASE("cublaslt declines: a bias, and factors of D") {
     CHECK(group_reason(p, 100) == "");
     p.beta = -0.5f;
     CHECK(group_reason(p, 100) == "needs a beta of 0 or 1 for groups along the contraction, found -0.5");
-    CHECK(check_groups(p) == "needs a beta of 0 or 1 for groups along the contraction, found -0.5");
+    CHECK(check_groups(p).text() == "needs a beta of 0 or 1 for groups along the contraction, found -0.5");
 }
 
 TEST_CASE("cublaslt declines: groups") {

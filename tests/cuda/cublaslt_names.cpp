@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "cuda/cublaslt/library.h"
-#include "cuda/cublaslt/problem.h"
+#include "cuda/cublaslt/description.h"
 
 namespace lt = mxq::cuda::lt;
 

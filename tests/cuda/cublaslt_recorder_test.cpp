@@ -81,11 +81,12 @@ void check_dense(const GemmProblem& p, const Machine& where, const Expected& exp
     Recording recording;
     {
         Session session(api(), where, heuristic_stream);
-        Problem theirs{};
-        REQUIRE(describe(p, where, theirs) == "");
-        REQUIRE(session.declines(theirs) == "");
+        MatmulDescription matmul{};
+        REQUIRE(describe(p, where, matmul).text() == "");
+        const Session::Choice choice = session.choose(matmul);
+        REQUIRE(choice.declines.text() == "");
         const Factors factors{&one, p.reads_d() ? &one : &zero};
-        session.multiply(theirs, nullptr, factors, at(workspace), stream);
+        session.multiply(matmul, choice.algorithm, nullptr, factors, at(workspace), stream);
     }
     CHECK(recording.live == 0);
     REQUIRE(recording.heuristics.size() == 1);
@@ -120,8 +121,8 @@ const Transposes all_cases[] = {forward, input_gradient, weight_gradient};
 struct FormatCase {
     oracle::Spec a, b;
     int machine;
-    cudaDataType a_type, b_type;  // theirs
-    int32_t a_mode, b_mode;       // theirs: A is our B
+    cudaDataType a_type, b_type;  // in cuBLASLt's order
+    int32_t a_mode, b_mode;       // likewise: A is our B
     bool swizzled;
     bool device_alpha = false;
 };
@@ -176,9 +177,9 @@ TEST_CASE("cublaslt recorder: 16-bit operands, any alignment") {
     Recording recording;
     GemmProblem odd = dense(c);
     odd.a.codes += 2, odd.b.codes += 32, odd.d.data = at(d_data + 4), odd.d.row_stride = 385;
-    Problem theirs{};
-    REQUIRE(describe(odd, machine(80, 130100), theirs) == "");
-    Session(api(), machine(80, 130100), nullptr).declines(theirs);
+    MatmulDescription matmul{};
+    REQUIRE(describe(odd, machine(80, 130100), matmul).text() == "");
+    Session(api(), machine(80, 130100), nullptr).choose(matmul);
     Attributes expected = preferences(4);
     expected[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = bytes_of(uint32_t(32));
     expected[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES] = bytes_of(uint32_t(2));
@@ -213,9 +214,9 @@ TEST_CASE("cublaslt recorder: a query without pointers asks for aligned ones") {
     p.a.codes = p.a.scales = p.b.codes = p.b.scales = nullptr;
     p.d.data = nullptr;
     Recording recording;
-    Problem theirs{};
-    REQUIRE(describe(p, machine(blackwell, newest), theirs) == "");
-    CHECK(Session(api(), machine(blackwell, newest), nullptr).declines(theirs) == "");
+    MatmulDescription matmul{};
+    REQUIRE(describe(p, machine(blackwell, newest), matmul).text() == "");
+    CHECK(Session(api(), machine(blackwell, newest), nullptr).choose(matmul).declines.text() == "");
     REQUIRE(recording.heuristics.size() == 1);
     const Call& call = recording.heuristics[0];
     CHECK(call.preference == preferences(256));
@@ -227,11 +228,11 @@ TEST_CASE("cublaslt recorder: which fp32 scales are copied") {
     const auto packs = [](const oracle::Spec& a, const oracle::Spec& b, Case c) {
         c.a = a, c.b = b;
         const GemmProblem p = dense(c);
-        Problem theirs{};
-        REQUIRE(describe(p, machine(hopper, newest), theirs) == "");
-        const WorkspaceLayout layout = workspace_layout(p, theirs);
-        CHECK(layout.packed_b - layout.packed_a == (theirs.b.packs ? 256u * 4 * 4 : 0));
-        return std::pair(theirs.b.packs, theirs.a.packs);  // ours: a, b
+        MatmulDescription matmul{};
+        REQUIRE(describe(p, machine(hopper, newest), matmul).text() == "");
+        const WorkspaceLayout layout = workspace_layout(p, matmul);
+        CHECK(layout.packed_b - layout.packed_a == (matmul.b.packs ? 256u * 4 * 4 : 0));
+        return std::pair(matmul.b.packs, matmul.a.packs);  // ours: a, b
     };
     const oracle::Spec lines = fp8(MXQ_SCALING_1X128), tiles = fp8(MXQ_SCALING_128X128);
     Case swizzled, compact;
@@ -242,9 +243,9 @@ TEST_CASE("cublaslt recorder: which fp32 scales are copied") {
     CHECK(packs(lines, tiles, compact) == std::pair(true, false));
     compact.sizes.k = 640;
     const GemmProblem p = dense({lines, tiles, MXQ_FORMAT_BF16, false, true, false, false, compact.sizes});
-    Problem theirs{};
-    REQUIRE(describe(p, machine(hopper, newest), theirs) == "");
-    const WorkspaceLayout layout = workspace_layout(p, theirs);
+    MatmulDescription matmul{};
+    REQUIRE(describe(p, machine(hopper, newest), matmul).text() == "");
+    const WorkspaceLayout layout = workspace_layout(p, matmul);
     CHECK(layout.packed_b - layout.packed_a == 256u * 5 * 4);
     CHECK(layout.bytes - layout.packed_b == 256u);  // 3 rows of 8 floats
 }
@@ -261,14 +262,16 @@ struct GroupExpected {
 
 void check_grouped(const GemmProblem& p, const Machine& where, const GroupExpected& e, int64_t m, int64_t n, int64_t k) {
     Recording recording;
-    Problem theirs{};
-    REQUIRE(describe_grouped(p, where, {}, theirs) == "");
+    MatmulDescription matmul{};
+    REQUIRE(describe_grouped(p, where, {}, matmul).text() == "");
     const GroupArrays on_device = group_arrays(at(arrays), p.groups.count);
     const void* const alpha = e.alpha_array ? static_cast<const void*>(on_device.alphas) : on_device.alpha;
     {
         Session session(api(), where, heuristic_stream);
-        REQUIRE(session.declines(theirs) == "");
-        session.multiply(with_arrays(theirs, on_device), &on_device.sizes, {alpha, on_device.beta}, at(workspace), stream);
+        const Session::Choice choice = session.choose(matmul);
+        REQUIRE(choice.declines.text() == "");
+        session.multiply(with_arrays(matmul, on_device), choice.algorithm, &on_device.sizes, {alpha, on_device.beta}, at(workspace),
+                         stream);
     }
     CHECK(recording.live == 0);
     REQUIRE(recording.heuristics.size() == 1);
@@ -364,10 +367,10 @@ TEST_CASE("cublaslt recorder: the room for scales of ragged groups") {
         GroupCase c = group_case(wide_groups);
         c.a_alignment = c.d_alignment = alignment;
         const GemmProblem p = by_rows(c);
-        Problem theirs{};
-        REQUIRE(describe_grouped(p, machine(hopper, newest), {}, theirs) == "");
-        CHECK(packed_floats(p, p.a) == 268 * 4);
-        const WorkspaceLayout layout = workspace_layout(p, theirs);
+        MatmulDescription matmul{};
+        REQUIRE(describe_grouped(p, machine(hopper, newest), {}, matmul).text() == "");
+        CHECK(packed_floats(p, Side::A) == 268 * 4);
+        const WorkspaceLayout layout = workspace_layout(p, matmul);
         CHECK(layout.packed_b - layout.packed_a == 4352u);  // 268 * 4 floats
     }
 }
@@ -395,7 +398,7 @@ std::vector<Group> walk(const GroupedCall& call, const std::vector<int64_t>& end
     return groups;
 }
 
-void check_places(const Places& got, const Places& expected) {
+void check_entry(const GroupEntry& got, const GroupEntry& expected) {
     CHECK(got.a == expected.a);
     CHECK(got.b == expected.b);
     CHECK(got.a_scales == expected.a_scales);
@@ -410,7 +413,7 @@ const std::vector<int64_t> ragged{100, 100, 129, 256};  // 100, 0, 29, 127 rows
 
 }  // namespace
 
-TEST_CASE("cublaslt places: groups of rows, MXFP8") {
+TEST_CASE("cublaslt group entry: groups of rows, MXFP8") {
     GroupCase c = group_case(mx_groups);
     c.d_alignment = 8;
     const GroupedCall call{by_rows(c), {}, 2};
@@ -419,12 +422,12 @@ TEST_CASE("cublaslt places: groups of rows, MXFP8") {
     const int64_t starts[] = {0, 100, 100, 129}, slabs[] = {0, 1, 1, 2};
     const int64_t d_rows[] = {0, 104, 104, 136}, rows[] = {100, 0, 29, 127};
     for (int64_t g = 0; g < 4; g++)
-        check_places(places_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
+        check_entry(entry_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
                      {at(b_rows + g * 384 * 512), at(a_rows + starts[g] * 512), at(b_row_scales + g * 12 * 512),
                       at(a_row_scales + slabs[g] * 4 * 512), at(d_data + d_rows[g] * 384 * 2), 384, rows[g], 512});
 }
 
-TEST_CASE("cublaslt places: groups of rows, 1x128 by 128x128 with packed scales") {
+TEST_CASE("cublaslt group entry: groups of rows, 1x128 by 128x128 with packed scales") {
     GroupCase c = group_case(wide_groups);
     c.a_alignment = 2, c.d_alignment = 8;
     const GroupedCall call{by_rows(c), {at<float>(0x600000000), nullptr}, 2};
@@ -432,12 +435,12 @@ TEST_CASE("cublaslt places: groups of rows, 1x128 by 128x128 with packed scales"
     const int64_t starts[] = {0, 100, 100, 130}, scales[] = {0, 100, 100, 132}, d_rows[] = {0, 104, 104, 136};
     const int64_t rows[] = {100, 0, 29, 127};
     for (int64_t g = 0; g < 4; g++)
-        check_places(places_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
+        check_entry(entry_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
                      {at(b_rows + g * 384 * 512), at(a_rows + starts[g] * 512), at(b_row_scales + g * 3 * 4 * 4),
                       at(0x600000000 + scales[g] * 4 * 4), at(d_data + d_rows[g] * 384 * 2), 384, rows[g], 512});
 }
 
-TEST_CASE("cublaslt places: groups along the contraction, MXFP8 and NVFP4") {
+TEST_CASE("cublaslt group entry: groups along the contraction, MXFP8 and NVFP4") {
     GroupCase c = group_case(mx_groups);
     c.d = MXQ_FORMAT_F32, c.sizes.k = 256;
     const GroupedCall call{by_contraction(c), {}, 4};
@@ -446,7 +449,7 @@ TEST_CASE("cublaslt places: groups along the contraction, MXFP8 and NVFP4") {
     const int64_t starts[] = {0, 128, 128, 160}, tiles[] = {0, 1, 1, 2}, depths[] = {128, 0, 32, 128};
     for (int64_t g = 0; g < 4; g++) {
         const int64_t m = g == 1 ? 0 : 384, n = g == 1 ? 0 : 256;
-        check_places(places_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
+        check_entry(entry_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
                      {at(b_columns + starts[g]), at(a_columns + starts[g]), at(b_column_scales + tiles[g] * 3 * 512),
                       at(a_column_scales + tiles[g] * 2 * 512), at(d_data + g * 256 * 384 * 4), m, n, depths[g]});
     }
@@ -455,23 +458,23 @@ TEST_CASE("cublaslt places: groups along the contraction, MXFP8 and NVFP4") {
     nv.sizes.k = 256, nv.a_columnwise = nv.b_columnwise = 64;
     const GroupedCall fp4{by_contraction(nv), {}, 2};
     const auto fp4_groups = walk(fp4, ragged);
-    const Places last = places_of_group(fp4, fp4_groups[3].first, fp4_groups[3].second, 127);
-    check_places(last, {at(b_columns + 192 / 2), at(a_columns + 192 / 2), at(b_column_scales + 3 * 3 * 512),
+    const GroupEntry last = entry_of_group(fp4, fp4_groups[3].first, fp4_groups[3].second, 127);
+    check_entry(last, {at(b_columns + 192 / 2), at(a_columns + 192 / 2), at(b_column_scales + 3 * 3 * 512),
                         at(a_column_scales + 3 * 2 * 512), at(d_data + 3 * 256 * 384 * 2), 384, 256, 128});
 }
 
 // A group of its own, for one call each, lies where the arrays say.
-TEST_CASE("cublaslt places: product_of_group agrees") {
+TEST_CASE("cublaslt group entry: product_of_group agrees") {
     int compared = 0;
     const auto compare = [&](const GemmProblem& p, int32_t d_bytes) {
         const GroupedCall call{p, {}, d_bytes};
         for (const Group& g : walk(call, ragged)) {
             if (g.rows == 0) continue;
-            const Places at_device = places_of_group(call, g.first, g.second, g.rows);
+            const GroupEntry at_device = entry_of_group(call, g.first, g.second, g.rows);
             const int64_t d_row = p.grouping == Grouping::Rows ? g.second.codes : g.first.index * p.m;
             const GemmProblem one = product_of_group(p, g.first, g.second, d_row, g.rows);
             CHECK(one.grouping == Grouping::None);
-            check_places({one.b.codes, one.a.codes, one.b.scales, one.a.scales, one.d.data, one.n, one.m, one.k}, at_device);
+            check_entry({one.b.codes, one.a.codes, one.b.scales, one.a.scales, one.d.data, one.n, one.m, one.k}, at_device);
             compared++;
         }
     };

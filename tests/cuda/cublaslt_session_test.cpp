@@ -12,19 +12,20 @@ using namespace recorder;
 
 namespace {
 
-Problem described(const Case& c, int capability) {
-    Problem theirs{};
-    REQUIRE(describe(dense(c), machine(capability, 131000), theirs) == "");
-    return theirs;
+MatmulDescription described(const Case& c, int capability) {
+    MatmulDescription matmul{};
+    REQUIRE(describe(dense(c), machine(capability, 131000), matmul).text() == "");
+    return matmul;
 }
 
 // The candidate that a product of these is made with; 0: none serves.
 uint64_t taken(Recording& recording, const Case& c, int capability, int version, std::vector<Candidate> candidates) {
     recording.candidates = std::move(candidates);
     Session session(api(), machine(capability, version), nullptr);
-    const Problem theirs = described(c, capability);
-    if (!session.declines(theirs).empty()) return 0;
-    session.multiply(theirs, nullptr, {}, nullptr, nullptr);
+    const MatmulDescription matmul = described(c, capability);
+    const Session::Choice choice = session.choose(matmul);
+    if (!choice.declines.empty()) return 0;
+    session.multiply(matmul, choice.algorithm, nullptr, {}, nullptr, nullptr);
     return recording.matmuls.back().algorithm;
 }
 
@@ -55,45 +56,43 @@ TEST_CASE("cublaslt session: the heuristic is asked once for a problem") {
     Recording recording;
     Session session(api(), machine(90, 131000), nullptr);
     Case c = bf16_case();
-    Problem theirs = described(c, 90);
-    for (int i = 0; i < 3; i++) CHECK(session.declines(theirs) == "");
-    session.multiply(theirs, nullptr, {}, nullptr, nullptr);
+    MatmulDescription matmul = described(c, 90);
+    for (int i = 0; i < 3; i++) CHECK(session.choose(matmul).declines.text() == "");
+    session.multiply(matmul, session.choose(matmul).algorithm, nullptr, {}, nullptr, nullptr);
     CHECK(recording.heuristics.size() == 1);
-    theirs.a.data = at(b_rows + 0x1000);  // as aligned as before
-    CHECK(session.declines(theirs) == "");
+    matmul.a.data = at(b_rows + 0x1000);  // as aligned as before
+    CHECK(session.choose(matmul).declines.text() == "");
     CHECK(recording.heuristics.size() == 1);
-    theirs.a.data = at(b_rows + 64);
-    CHECK(session.declines(theirs) == "");
+    matmul.a.data = at(b_rows + 64);
+    CHECK(session.choose(matmul).declines.text() == "");
     CHECK(recording.heuristics.size() == 2);
 
     // The oldest goes when there are 256.
     for (int64_t m = 1; m <= 300; m++) {
         c.sizes.m = m;
-        CHECK(session.declines(described(c, 90)) == "");
+        CHECK(session.choose(described(c, 90)).declines.text() == "");
     }
     CHECK(recording.heuristics.size() == 302);
     c.sizes.m = 45;  // 45 to 300 are there
-    session.declines(described(c, 90));
+    session.choose(described(c, 90));
     CHECK(recording.heuristics.size() == 302);
     c.sizes.m = 44;
-    session.declines(described(c, 90));
+    session.choose(described(c, 90));
     CHECK(recording.heuristics.size() == 303);
 }
 
 TEST_CASE("cublaslt session: a refusal is remembered, a failure is not") {
     Recording recording;
     Session session(api(false), machine(90, 130100), nullptr);
-    const Problem theirs = described(bf16_case(), 90);
+    const MatmulDescription matmul = described(bf16_case(), 90);
     recording.heuristic_status = CUBLAS_STATUS_INTERNAL_ERROR;
-    CHECK(session.declines(theirs) == "needs an algorithm of cuBLASLt 13.1 for this product, found OTHER");
+    CHECK(session.choose(matmul).declines.text() == "needs an algorithm of cuBLASLt 13.1 for this product, found OTHER");
     recording.heuristic_status = CUBLAS_STATUS_NOT_SUPPORTED;
-    CHECK(session.declines(theirs) == "needs an algorithm of cuBLASLt 13.1 for this product, found NOT_SUPPORTED");
+    CHECK(session.choose(matmul).declines.text() == "needs an algorithm of cuBLASLt 13.1 for this product, found NOT_SUPPORTED");
     recording.heuristic_status = CUBLAS_STATUS_SUCCESS;
-    CHECK(session.declines(theirs) != "");
+    CHECK(session.choose(matmul).declines.text() != "");
     CHECK(recording.heuristics.size() == 2);
     CHECK(!recording.heuristics[0].for_stream);
-    CHECK_THROWS_AS(session.multiply(theirs, nullptr, {}, nullptr, nullptr), Error);
-    CHECK(recording.matmuls.empty());
 }
 
 TEST_CASE("cublaslt session: algorithms that are not taken") {
@@ -129,16 +128,16 @@ TEST_CASE("cublaslt session: groups need a library that has their layout") {
     Session session(api(false), machine(90, 131000), nullptr);
     GroupCase c;
     c.a = c.b = bf16();
-    Problem theirs{};
-    REQUIRE(describe_grouped(by_rows(c), machine(90, 131000), {}, theirs) == "");
-    CHECK(session.declines(theirs) == "needs a cuBLASLt with grouped layouts, found 13.10 in /usr/lib/libcublasLt.so.13");
+    MatmulDescription matmul{};
+    REQUIRE(describe_grouped(by_rows(c), machine(90, 131000), {}, matmul).text() == "");
+    CHECK(session.choose(matmul).declines.text() == "needs a cuBLASLt with grouped layouts, found 13.10 in /usr/lib/libcublasLt.so.13");
     CHECK(recording.heuristics.empty());
 }
 
 TEST_CASE("cublaslt session: many threads") {
     Recording recording;
     Session session(api(), machine(90, 131000), nullptr);
-    std::vector<Problem> problems;
+    std::vector<MatmulDescription> problems;
     for (int64_t m = 1; m <= 64; m++) {
         Case c = bf16_case();
         c.sizes.m = m;
@@ -147,7 +146,7 @@ TEST_CASE("cublaslt session: many threads") {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; t++)
         threads.emplace_back([&] {
-            for (const Problem& p : problems) session.declines(p);
+            for (const MatmulDescription& p : problems) session.choose(p);
         });
     for (std::thread& thread : threads) thread.join();
     CHECK(recording.heuristics.size() == 64);
@@ -175,9 +174,10 @@ TEST_CASE("cublaslt session: a library that is here takes every attribute") {
         return CUBLAS_STATUS_SUCCESS;
     };
     Session session(real, machine(100, found.version), nullptr);
-    const auto run = [&](const Problem& theirs) {
-        CHECK(session.declines(theirs) == "");
-        CHECK_NOTHROW(session.multiply(theirs, nullptr, {}, nullptr, nullptr));
+    const auto run = [&](const MatmulDescription& matmul) {
+        const Session::Choice choice = session.choose(matmul);
+        CHECK(choice.declines.text() == "");
+        CHECK_NOTHROW(session.multiply(matmul, choice.algorithm, nullptr, {}, nullptr, nullptr));
     };
     for (const Case& c : {Case{mxfp8(), mxfp8()}, Case{nvfp4(), nvfp4()}, bf16_case()}) run(described(c, 100));
     run(described({fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)}, 90));
@@ -185,8 +185,8 @@ TEST_CASE("cublaslt session: a library that is here takes every attribute") {
     if (!found.api.grouped_layout_create) return;
     GroupCase c;
     c.a = c.b = nvfp4(), c.per_group = true;
-    Problem theirs{};
-    REQUIRE(describe_grouped(by_rows(c), machine(100, 131000), {}, theirs) == "");
-    run(theirs);
+    MatmulDescription matmul{};
+    REQUIRE(describe_grouped(by_rows(c), machine(100, 131000), {}, matmul).text() == "");
+    run(matmul);
     CHECK(recording.matmuls.size() == 5);
 }

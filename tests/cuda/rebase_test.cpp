@@ -5,7 +5,7 @@
 #include "../oracle_product.h"
 #include "../numerics/formats.h"
 #include "core/validate.h"
-#include "cpu/groups.h"
+#include "core/groups.h"
 #include "cuda/rebase/rebase.h"
 #include "numerics/packing.h"
 
@@ -101,8 +101,8 @@ void rebase_on_host(const RebaseCall& call) {
             rebase_scope<Grouping::None>(call, {e, 0, {}, {}}, call.to.lines, blocks_across(call));
         return;
     }
-    const auto groups = mxq::cpu::read_groups(call.grouped, "a");
-    const auto from = mxq::cpu::group_starts(groups, call.from.units), to = mxq::cpu::group_starts(groups, call.to.units);
+    const auto groups = mxq::read_groups(call.grouped, "a");
+    const auto from = mxq::group_starts(groups, call.from.units), to = mxq::group_starts(groups, call.to.units);
     for (size_t g = 0; g < groups.size(); ++g) {
         const RebaseScope scope{0, static_cast<uint32_t>(groups[g].rows), from[g], to[g]};
         if (call.grouping == Grouping::Rows) rebase_scope<Grouping::Rows>(call, scope, scope.rows, blocks_across(call));
@@ -200,7 +200,7 @@ struct Operand {
 
 // Runs the pass and compares every byte that it may write, and every byte that it may not.
 void check_call(testing::Device& device, RebaseCall call, int32_t tile_lines, int32_t line_unit, const Expected& expected) {
-    call.to = mxq::cuda::rebased_operand(call, tile_lines, line_unit);
+    call.to = mxq::cuda::rebased_operand(call, {tile_lines, line_unit, 4});
     Buffer codes(device, expected.codes.size()), scales(device, expected.scales.size());
     if (!call.keeps_codes) {
         REQUIRE(mxq::cuda::rebased_code_bytes(call.to) == codes.bytes());
@@ -311,7 +311,7 @@ Rebased rebase_lines(testing::Device& device, const oracle::Spec& spec, const or
     testing::Tensor d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, lines, 16});
     RebaseCall call{};
     call.from = view(tensor, other, d, false);
-    call.to = mxq::cuda::rebased_operand(call, tile_lines, 1);
+    call.to = mxq::cuda::rebased_operand(call, {tile_lines, 1, 4});
     Buffer codes(device, mxq::cuda::rebased_code_bytes(call.to)), scales(device, mxq::cuda::rebased_scale_bytes(call.to));
     call.to.codes = static_cast<uint8_t*>(codes.data());
     call.to.scales = static_cast<uint8_t*>(scales.data());

@@ -1,6 +1,6 @@
 // dispatch/ asks implementations in the order of a list, collects the reasons of those that decline, and checks workspaces.
 #include "../catch.h"
-#include "dispatch/implementation.h"
+#include "api/verb.h"
 
 #include <mxq/mxq.h>
 
@@ -12,16 +12,35 @@ struct Problem {
     int size;
 };
 
-const Implementation<Problem> small{"small", [](const Context&, const Problem& p) -> std::string {
-                                        return p.size < 10 ? "" : "needs a size below 10";
-                                    },
-                                    nullptr, nullptr};
-const Implementation<Problem> even{"even", [](const Context&, const Problem& p) -> std::string {
+int reasons_written = 0;
+
+const Implementation<Problem> small{"small", [](const Context&, const Problem& p) -> Reason {
+                                        if (p.size < 10) return {};
+                                        return [] {
+                                            reasons_written++;
+                                            return std::string("needs a size below 10");
+                                        };
+                                    }};
+const Implementation<Problem> even{"even", [](const Context&, const Problem& p) -> Reason {
                                        return p.size % 2 == 0 ? "" : "needs an even size";
                                    },
-                                   [](const Context&, const Problem& p) { return uint64_t(p.size); }, nullptr};
+                                   [](const Context&, const Problem& p) { return uint64_t(p.size); }};
 const Implementation<Problem>* const both[] = {&small, &even};
 const Verb<Problem> verb{"grow", both, 2};
+
+// Describes a problem once and finds the description when it runs.
+int described = 0, ran_with = 0;
+const Implementation<Problem> described_once{.name = "described_once",
+                                             .run = [](const Context&, const Problem&, const Launch& launch) {
+                                                 ran_with = *static_cast<const int*>(launch.state);
+                                             },
+                                             .prepare = [](const Context&, const Problem& p) -> Prepared {
+                                                 described++;
+                                                 if (p.size == 0) return {"needs a size", 0, nullptr};
+                                                 return {{}, 512, std::make_shared<int>(p.size)};
+                                             }};
+const Implementation<Problem>* const one[] = {&described_once};
+const Verb<Problem> costly{"grow", one, 1};
 const Context context;
 const Wanted any{};
 
@@ -49,8 +68,32 @@ TEST_CASE("dispatch: the first that takes it, or the one that was asked for") {
     CHECK(chosen(11, any) == nullptr);
     CHECK(chosen(12, named("small")) == nullptr);
     CHECK(chosen(4, named("odd")) == nullptr);
-    CHECK(workspace_need(small, context, Problem{4}) == 0);
-    CHECK(workspace_need(even, context, Problem{4}) == 4);
+    CHECK(ask(verb, context, Problem{4}, any).prepared.workspace_bytes == 0);
+    CHECK(ask(verb, context, Problem{12}, any).prepared.workspace_bytes == 12);
+}
+
+TEST_CASE("dispatch: a reason is written where somebody reads it, and not before") {
+    reasons_written = 0;
+    const auto choice = ask(verb, context, Problem{12}, any);
+    REQUIRE(choice.declined().size() == 1);
+    CHECK(reasons_written == 0);
+    CHECK(choice.declined()[0].reason.text() == "needs a size below 10");
+    CHECK(reasons_written == 1);
+    CHECK(Reason("").empty());
+    CHECK(Reason().text() == "");
+}
+
+TEST_CASE("dispatch: a call prepares once, and the run gets what was prepared") {
+    alignas(256) char memory[512];
+    described = ran_with = 0;
+    const Call call{context, {}, {}};
+    run_verb(costly, call, Problem{7}, false, {memory, sizeof memory}, nullptr);
+    CHECK(described == 1);
+    CHECK(ran_with == 7);
+    CHECK(failure(MXQ_STATUS_UNSUPPORTED, [&] { run_verb(costly, call, Problem{0}, false, {memory, 512}, nullptr); }) ==
+          "no implementation takes this (described_once: needs a size); change what they name");
+    CHECK(failure(MXQ_STATUS_BUFFER_TOO_SMALL, [&] { run_verb(costly, call, Problem{7}, false, {memory, 511}, nullptr); })
+              .find("expected at least 512") != std::string::npos);
 }
 
 TEST_CASE("dispatch: the class of bound of an implementation that names one") {
@@ -62,11 +105,12 @@ TEST_CASE("dispatch: the class of bound of an implementation that names one") {
 }
 
 TEST_CASE("dispatch: the reason of a choice") {
-    auto reason = [](int size, const Wanted& wanted) { return reason_of(wanted, ask(verb, context, Problem{size}, wanted).declined); };
+    auto reason = [](int size, const Wanted& wanted) { return reason_of(wanted, ask(verb, context, Problem{size}, wanted).declined()); };
     CHECK(reason(4, any) == "");
     CHECK(reason(12, any) == "small: needs a size below 10");
     CHECK(reason(12, named("even")) == "asked for by MXQ_IMPL");
-    CHECK(text_of({{"a", "x"}, {"b", "y"}, {"c", "y"}, {"d", "y"}, {"e", "x"}}) == "a: x; b, c, d: y; e: x");
+    const Decline declined[] = {{"a", "x"}, {"b", "y"}, {"c", "y"}, {"d", "y"}, {"e", "x"}};
+    CHECK(text_of(declined) == "a: x; b, c, d: y; e: x");
     CHECK(text_of({}) == "");
 }
 

@@ -26,8 +26,8 @@ uintptr_t lay_out(uintptr_t at, int32_t groups, GroupArrays& arrays) {
     return at;
 }
 
-uint64_t packed_bytes(const GemmProblem& p, const GemmOperand& operand, const Operand& theirs) {
-    const int64_t bytes = theirs.packs ? packed_floats(p, operand) * int64_t(sizeof(float)) : 0;
+uint64_t packed_bytes(const GemmProblem& p, Side side, const MatrixDescription& matrix) {
+    const int64_t bytes = matrix.packs ? packed_floats(p, side) * int64_t(sizeof(float)) : 0;
     return uint64_t(round_up(bytes, kWorkspaceAlignment));
 }
 
@@ -39,8 +39,8 @@ GroupArrays group_arrays(void* base, int32_t groups) {
     return arrays;
 }
 
-Problem with_arrays(const Problem& theirs, const GroupArrays& arrays) {
-    Problem out = theirs;
+MatmulDescription with_arrays(const MatmulDescription& matmul, const GroupArrays& arrays) {
+    MatmulDescription out = matmul;
     out.a.data = arrays.a;
     out.b.data = arrays.b;
     if (out.a.mode != ScaleMode::Scalar) out.a.scales = arrays.a_scales;
@@ -49,13 +49,13 @@ Problem with_arrays(const Problem& theirs, const GroupArrays& arrays) {
     return out;
 }
 
-WorkspaceLayout workspace_layout(const GemmProblem& p, const Problem& theirs) {
+WorkspaceLayout workspace_layout(const GemmProblem& p, const MatmulDescription& matmul) {
     GroupArrays arrays{};
     WorkspaceLayout out{};
     out.arrays = kWorkspaceBytes;
-    out.packed_a = out.arrays + lay_out(0, theirs.groups, arrays);  // a single product uses the room of beta for its factors
-    out.packed_b = out.packed_a + packed_bytes(p, p.a, theirs.b);
-    out.bytes = out.packed_b + packed_bytes(p, p.b, theirs.a);
+    out.packed_a = out.arrays + lay_out(0, matmul.groups, arrays);  // a single product uses the room of beta for its factors
+    out.packed_b = out.packed_a + packed_bytes(p, Side::A, matmul.b);
+    out.bytes = out.packed_b + packed_bytes(p, Side::B, matmul.a);
     return out;
 }
 

@@ -6,8 +6,8 @@
 //
 // What a grouped product needs before it is one launch, prepare_groups, whose blocks are divided among the three: kernels of their
 // own, each with its walk over the ends, took 36 us beside a bare call (src/cuda/README.md).
+#include "core/group_view.h"
 #include "cuda/cublaslt/arrays.h"
-#include "cuda/mma_bf16/tile.cuh"
 #include "cuda/tile/location.cuh"
 
 namespace mxq::cuda::lt {
@@ -23,12 +23,12 @@ struct Fill {
 };
 
 __device__ float factor(const GemmProblem& p, int64_t index) {
-    return multiply_rn(p.alpha, multiply_rn(mma::global_scale(p.a, index), mma::global_scale(p.b, index)));
+    return multiply_rn(p.alpha, multiply_rn(global_scale(p.a, index), global_scale(p.b, index)));
 }
 
 __device__ void write_group(const Fill& args, const Group& group) {
     const GemmProblem& p = args.call.p;
-    const Places at = places_of_group(args.call, group.first, group.second, group.rows);
+    const GroupEntry at = entry_of_group(args.call, group.first, group.second, group.rows);
     const GroupArrays& to = args.to;
     const int64_t g = group.first.index;
     to.sizes.m[g] = int32_t(at.m);
@@ -214,13 +214,10 @@ __global__ void prepare_groups_kernel(const __grid_constant__ Prepare args) {
 
 int32_t d_bytes(const GemmProblem& p) { return p.d.format == MXQ_FORMAT_F32 ? 4 : 2; }
 
-Grouping grouping_of(const GemmProblem& p, const GemmOperand& operand) {
-    return p.grouping == Grouping::Rows && &operand != &p.a ? Grouping::None : p.grouping;
-}
-
-Pack pack_of(const GemmProblem& p, const GemmOperand& operand, float* to) {
+Pack pack_of(const GemmProblem& p, Side side, float* to) {
+    const GemmOperand& operand = p.operand(side);
     const GroupedRows grouped{p.groups, p.group_rows};
-    const Grouping grouping = grouping_of(p, operand);
+    const Grouping grouping = p.grouping_of(side);
     Pack args{operand, grouped, grouping, ceil_div(operand.lines, operand.layout.tile_rows), to, {}, 0, 0, 0};
     args.units.at[kSourceCodes] = uint32_t(operand.units.codes);
     args.units.at[kSourceScales] = uint32_t(operand.units.scales);
@@ -236,18 +233,18 @@ Pack pack_of(const GemmProblem& p, const GemmOperand& operand, float* to) {
 
 }  // namespace
 
-void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, float* to, void* stream) {
-    const Pack args = pack_of(p, operand, to);
+void pack_scales(const Context& context, const GemmProblem& p, Side side, float* to, void* stream) {
+    const Pack args = pack_of(p, side, to);
     launch(context, pack_scales_kernel, "pack_scales", args.blocks(), kThreads, 0, stream, args);
 }
 
-void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Packing& packs,
+void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Sides& packs,
                     const GroupArrays& to, void* stream) {
     const bool zeroes = p.grouping == Grouping::Rows && p.d.group_unit > 1 && !p.reads_d();
     Prepare args{{{p, packed, d_bytes(p)}, to}, {}, packs.a, zeroes, {}};
-    if (packs.a || zeroes) args.packs[0] = pack_of(p, p.a, const_cast<float*>(packed.a));
+    if (packs.a || zeroes) args.packs[0] = pack_of(p, Side::A, const_cast<float*>(packed.a));
     if (!packs.a) args.packs[0].parts = kZeroBlocks;
-    if (packs.b) args.packs[1] = pack_of(p, p.b, const_cast<float*>(packed.b));
+    if (packs.b) args.packs[1] = pack_of(p, Side::B, const_cast<float*>(packed.b));
     args.ends[0] = 1;
     args.ends[1] = args.ends[0] + args.packs[0].blocks();
     args.ends[2] = args.ends[1] + args.packs[1].blocks();

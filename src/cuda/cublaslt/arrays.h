@@ -6,7 +6,7 @@
 //
 // The sizes come from the groups' ends by one small kernel, so that the host never learns them.
 #pragma once
-#include "cuda/cublaslt/places.h"
+#include "cuda/cublaslt/group_entry.h"
 #include "cuda/cublaslt/session.h"
 #include "cuda/device.h"
 
@@ -14,42 +14,38 @@ namespace mxq::cuda::lt {
 
 struct GroupArrays {
     GroupSizes sizes;
-    const void **a, **b, **a_scales, **b_scales;  // theirs
+    const void **a, **b, **a_scales, **b_scales;  // in cuBLASLt's order
     void** d;
     const float** alphas;  // to alpha[g]
     float* alpha;          // one a group, or the first for all
     float* beta;
 };
 
-// Offsets in the workspace.
+// Offsets in the workspace, for the scales of our A and B.
 struct WorkspaceLayout {
-    uint64_t arrays, packed_a, packed_b, bytes;  // ours
+    uint64_t arrays, packed_a, packed_b, bytes;
 };
 
-WorkspaceLayout workspace_layout(const GemmProblem& p, const Problem& theirs);
+WorkspaceLayout workspace_layout(const GemmProblem& p, const MatmulDescription& matmul);
 
 GroupArrays group_arrays(void* base, int32_t groups);
 
-// The problem with these arrays for pointers; one float that serves all groups stays as it is.
-Problem with_arrays(const Problem& theirs, const GroupArrays& arrays);
+// Returns the description with these arrays for pointers; one float that serves all groups stays as it is.
+MatmulDescription with_arrays(const MatmulDescription& matmul, const GroupArrays& arrays);
 
-// The scales of an operand of a single product, as ScaleMode says.
-void pack_scales(const Context& context, const GemmProblem& p, const GemmOperand& operand, float* to, void* stream);
+// Enqueues a copy of the scales of an operand of a single product, laid out as ScaleMode says.
+void pack_scales(const Context& context, const GemmProblem& p, Side side, float* to, void* stream);
 
-// Which of the operands' scales are still to be packed, to where PackedScales has them.
-struct Packing {
-    bool a, b;
-};
-
-// All before a grouped product: fills every array, packs scales, zeroes the padding of D's groups.
+// Enqueues all that comes before a grouped product: fills every array, packs the scales of the sides in `packs` to where
+// `packed` has them, zeroes the padding of D's groups.
 //
-// A group's rows in the packed scales are rounded up to kPackedRows: theirs.b of groups of rows is a matrix of
+// A group's rows in the packed scales are rounded up to kPackedRows: those of our A by groups of rows are a matrix of
 // (ceil(k / 128), rows) floats at float ceil(k / 128) * (sum of those before it); of groups along the contraction both are
 // (codes / 128, lines), at lines * (sum of codes before it) / 128. Experts: as ScaleMode says.
-void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Packing& packs,
+void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Sides& packs,
                     const GroupArrays& to, void* stream);
 
-// The factors of one NVFP4 product: alpha, then beta.
+// Enqueues a kernel that writes the factors of one NVFP4 product: alpha, then beta.
 void fill_factors(const Context& context, const GemmProblem& p, float* to, void* stream);
 
 // Zeroes what a grouped product leaves: D of groups with an empty contraction, the padding of D's groups of rows.

@@ -1,19 +1,16 @@
-// What cublaslt_rebase and cublaslt_grouped_rebase do for a product, without a GPU: which passes, and what cuBLASLt multiplies.
+// What cuBLASLt wants of rebased operands, for cublaslt_rebase, cublaslt_grouped_rebase and tests without a GPU.
 #pragma once
-#include "cuda/cublaslt/problem.h"
-#include "cuda/rebase/rebase.h"
+#include "cuda/cublaslt/description.h"
+#include "cuda/rebase/product.h"
 
-namespace mxq::cuda {
+namespace mxq::cuda::lt {
 
-struct RebasedProduct {
-    GemmProblem product;  // of what the passes write
-    lt::Packed packed;
-    RebaseCall a, b;
-    bool moves_d;         // product.d is in the workspace: its rows are copied to their place
-    uint64_t bytes;       // of the workspace up to where the product's own begins
-};
+constexpr RebaseTarget kRebaseTarget{kPackedRows, kPackedColumns, 16};
+static_assert(kRebaseLines % kRebaseTarget.line_unit == 0);
 
-// `base`: the workspace's address, or 0 for a query. Both operands are MX.
-RebasedProduct rebased_product(const GemmProblem& p, uintptr_t base);
+// Returns whose scales lie group after group: those that a pass over groups wrote.
+inline Sides rebased_in_groups(const GemmProblem& p) {
+    return {p.grouping_of(Side::A) != Grouping::None, p.grouping_of(Side::B) != Grouping::None};
+}
 
-}  // namespace mxq::cuda
+}  // namespace mxq::cuda::lt

@@ -6,8 +6,8 @@
 
 namespace mxq::cuda::lt {
 
-// The context's session; NULL where there is none, and then `missing` says why.
-Session* session_of(const Context& context, std::string& missing);
+// Empty where the context has a session, or why it has none.
+Reason needs_session(const Context& context);
 
 // What a call of the library runs under: the context's device, and a thread that may load kernels while a stream of its is
 // captured.
@@ -24,18 +24,26 @@ private:
     bool exchanged_ = false;
 };
 
-// The class of bound that products of the library keep, groups or not. Neither Blackwell's block-scaled tensor cores nor the
-// FP8 ones of 8.9 were measured: they count as Hopper's FP8 tensor cores.
+// Returns the class of bound that products of the library keep, groups or not. Neither Blackwell's block-scaled tensor cores nor
+// the FP8 ones of 8.9 were measured: they count as Hopper's FP8 tensor cores.
 int32_t product_bound(const GemmProblem& p);
 
-// One product without groups. `run_product` may be called where `declines_product` gave "".
-std::string declines_product(const Context& context, const GemmProblem& p);
-uint64_t product_workspace(const Context& context, const GemmProblem& p);
-void run_product(const Context& context, const GemmProblem& p, const Launch& launch);
+// A product as cuBLASLt is to make it: described once a call, when an implementation is asked.
+struct PreparedProduct {
+    MatmulDescription matmul;
+    cublasLtMatmulAlgo_t algorithm;
+    WorkspaceLayout workspace;
+};
 
-// All groups in one call. `packed`: which operands have their scales group after group already.
-std::string declines_groups(const Context& context, const GemmProblem& p, const Packed& packed);
-uint64_t groups_workspace(const Context& context, const GemmProblem& p, const Packed& packed);
-void run_groups(const Context& context, const GemmProblem& p, const Packed& packed, const Launch& launch);
+// Empty, and `out` filled; or why cuBLASLt does not take the product, which has no groups or has all of them in one call.
+// `packed`: as in describe_grouped.
+Reason prepare_product(const Context& context, const GemmProblem& p, const Sides& packed, PreparedProduct& out);
+
+// Enqueues what was prepared for `p`, without groups.
+void run_product(const Context& context, const GemmProblem& p, const PreparedProduct& prepared, const Launch& launch);
+
+// Enqueues what was prepared for `p` and `packed`, all groups in one call.
+void run_groups(const Context& context, const GemmProblem& p, const Sides& packed, const PreparedProduct& prepared,
+                const Launch& launch);
 
 }  // namespace mxq::cuda::lt

@@ -39,7 +39,7 @@ T* somewhere(T* pointer) {
     return pointer ? pointer : reinterpret_cast<T*>(kNowhere);
 }
 
-bool is_narrow(const Problem& p) { return p.a.mode != ScaleMode::None; }
+bool is_narrow(const MatmulDescription& p) { return p.a.mode != ScaleMode::None; }
 
 // The operation and its matrices. C is D itself, with D's layout, as in-place products must have it.
 struct Descriptors {
@@ -47,7 +47,7 @@ struct Descriptors {
     Descriptor<cublasLtMatmulDesc_t> operation;
     Descriptor<cublasLtMatrixLayout_t> a, b, d;
 
-    Descriptors(const Api& table, const Problem& p, const GroupSizes* sizes)
+    Descriptors(const Api& table, const MatmulDescription& p, const GroupSizes* sizes)
         : api(table), operation(table.desc_destroy), a(table.layout_destroy), b(table.layout_destroy), d(table.layout_destroy) {
         describe_operation(p);
         if (p.groups == 0) describe_matrices(p);
@@ -60,7 +60,7 @@ private:
         check(api, api.desc_set(operation.handle, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
     }
 
-    void describe_operation(const Problem& p) {
+    void describe_operation(const MatmulDescription& p) {
         check(api, api.desc_create(&operation.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
         set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(CUBLAS_OP_T));
         set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(CUBLAS_OP_N));
@@ -81,7 +81,7 @@ private:
         set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, somewhere(p.b.scales));
     }
 
-    void describe_matrices(const Problem& p) {
+    void describe_matrices(const MatmulDescription& p) {
         const auto create = [&](auto& layout, cudaDataType type, int64_t rows, int64_t columns, int64_t ld) {
             check(api, api.layout_create(&layout.handle, type, uint64_t(rows), uint64_t(columns), ld),
                   "cublasLtMatrixLayoutCreate");
@@ -91,7 +91,7 @@ private:
         create(d, p.d_type, p.m, p.n, p.ldd);
     }
 
-    void describe_groups(const Problem& p, const GroupSizes* given) {
+    void describe_groups(const MatmulDescription& p, const GroupSizes* given) {
         const GroupSizes sizes = given ? *given : GroupSizes{};
         const auto create = [&](auto& layout, cudaDataType type, int32_t* rows, int32_t* columns, int32_t* ld) {
             check(api, api.grouped_layout_create(&layout.handle, type, p.groups, somewhere(rows), somewhere(columns),
@@ -116,7 +116,7 @@ struct Preference {
     const Api& api;
     Descriptor<cublasLtMatmulPreference_t> preference;
 
-    Preference(const Api& table, const Problem& p) : api(table), preference(table.preference_destroy) {
+    Preference(const Api& table, const MatmulDescription& p) : api(table), preference(table.preference_destroy) {
         check(api, api.preference_create(&preference.handle), "cublasLtMatmulPreferenceCreate");
         const bool grouped = p.groups > 0;
         set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
@@ -154,16 +154,17 @@ Session::Session(const Api& api, Machine machine, cudaStream_t stream)
 
 Session::~Session() { api_.destroy(handle_); }
 
-Session::Key Session::key_of(const Problem& p) {
+// What differs most often comes first: keys are compared from there.
+Session::Key Session::key_of(const MatmulDescription& p) {
     const bool grouped = p.groups > 0;
-    return {p.a.type, p.b.type, p.d_type, int64_t(p.a.mode), int64_t(p.b.mode), p.m, p.n, p.k, p.a.ld, p.b.ld, p.ldd,
+    return {p.m, p.n, p.k, p.a.type, p.b.type, p.d_type, int64_t(p.a.mode), int64_t(p.b.mode), p.a.ld, p.b.ld, p.ldd,
             p.groups, p.reads_d, int64_t(p.alpha), p.has_bias, p.bias_type, alignment_of(p.a.data, grouped),
             alignment_of(p.b.data, grouped), alignment_of(p.d, grouped), alignment_of(p.bias, grouped)};
 }
 
 // Partial sums in D's 16 bits leave the bound. Of algorithm 66, up to 13.9: parts of K that are not equal may be summed
 // wrongly, and 768-deep stages of NVFP4 on 10.3 and later may be wrong.
-bool Session::serves(const Problem& p, const cublasLtMatmulHeuristicResult_t& result) const {
+bool Session::serves(const MatmulDescription& p, const cublasLtMatmulHeuristicResult_t& result) const {
     constexpr int32_t kMended = 131000, kFaulty = 66;
     if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kWorkspaceBytes) return false;
     const auto number = [&](auto attribute) { return config<uint32_t>(api_, result.algo, attribute); };
@@ -177,7 +178,7 @@ bool Session::serves(const Problem& p, const cublasLtMatmulHeuristicResult_t& re
              number(CUBLASLT_ALGO_CONFIG_STAGES_ID) == kDeepStages);
 }
 
-Session::Choice Session::ask(const Problem& p, const Key& key, bool& lasting) {
+Session::Choice Session::ask(const MatmulDescription& p, bool& lasting) {
     const Descriptors descriptors(api_, p, nullptr);
     const Preference preference(api_, p);
     cublasLtMatmulHeuristicResult_t results[kCandidates] = {};
@@ -191,44 +192,41 @@ Session::Choice Session::ask(const Problem& p, const Key& key, bool& lasting) {
                                                             : heuristic(api_.heuristic);
     lasting = status == CUBLAS_STATUS_SUCCESS || status == CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count; i++)
-        if (serves(p, results[i])) return {key, "", results[i].algo};
-    const std::string answer = status != CUBLAS_STATUS_SUCCESS ? api_.status_name(status)
-                               : count == 0 ? std::string("no algorithm") : format_text("%d that do not serve", count);
-    return {key,
-            format_text("needs an algorithm of cuBLASLt %s for this product, found %s", version_text(machine_.version).c_str(),
-                        answer.c_str()),
-            {}};
+        if (serves(p, results[i])) return {{}, results[i].algo};
+    const char* const found = status != CUBLAS_STATUS_SUCCESS ? api_.status_name(status)
+                              : count == 0                    ? "no algorithm"
+                                                              : nullptr;
+    return {[version = machine_.version, found, count] {
+                const std::string answer = found ? found : format_text("%d that do not serve", count);
+                return format_text("needs an algorithm of cuBLASLt %s for this product, found %s",
+                                   version_text(version).c_str(), answer.c_str());
+            }};
 }
 
-Session::Choice Session::choose(const Problem& p) {
+Session::Choice Session::choose(const MatmulDescription& p) {
+    if (p.groups > 0 && !api_.grouped_layout_create)
+        return {[version = machine_.version, path = machine_.path.c_str()] {
+            return format_text("needs a cuBLASLt with grouped layouts, found %s in %s", version_text(version).c_str(), path);
+        }};
     const Key key = key_of(p);
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(choices_.begin(), choices_.end(), [&](const Choice& c) { return c.key == key; });
-    if (found != choices_.end()) return *found;
+    const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return known.key == key; });
+    if (found != known_.end()) return found->choice;
     bool lasting = false;
-    Choice choice = ask(p, key, lasting);
+    const Choice choice = ask(p, lasting);
     if (!lasting) return choice;
-    if (choices_.size() == kMostChoices) choices_.pop_front();
-    choices_.push_back(choice);
+    if (known_.size() == kMostKnown) known_.pop_front();
+    known_.push_back({key, choice});
     return choice;
 }
 
-std::string Session::declines(const Problem& p) {
-    if (p.groups > 0 && !api_.grouped_layout_create)
-        return format_text("needs a cuBLASLt with grouped layouts, found %s in %s", version_text(machine_.version).c_str(),
-                           machine_.path.c_str());
-    return choose(p).reason;
-}
-
-void Session::multiply(const Problem& p, const GroupSizes* sizes, const Factors& factors, void* workspace,
-                       cudaStream_t stream) {
-    const Choice choice = choose(p);
-    if (!choice.reason.empty()) fail(MXQ_STATUS_UNSUPPORTED, "cublaslt %s", choice.reason.c_str());
+void Session::multiply(const MatmulDescription& p, const cublasLtMatmulAlgo_t& algorithm, const GroupSizes* sizes,
+                       const Factors& factors, void* workspace, cudaStream_t stream) {
     const Descriptors descriptors(api_, p, sizes);
     check(api_,
           api_.matmul(handle_, descriptors.operation.handle, factors.alpha, p.a.data, descriptors.a.handle, p.b.data,
-                      descriptors.b.handle, factors.beta, p.d, descriptors.d.handle, p.d, descriptors.d.handle,
-                      &choice.algorithm, workspace, kWorkspaceBytes, stream),
+                      descriptors.b.handle, factors.beta, p.d, descriptors.d.handle, p.d, descriptors.d.handle, &algorithm,
+                      workspace, kWorkspaceBytes, stream),
           "cublasLtMatmul");
 }
 

@@ -1,6 +1,6 @@
 // A context's cuBLASLt: one handle, made when the context is, and the algorithms found so far.
 //
-//     Problem (problem.h) -> descriptors -> heuristic, asked once for a problem -> matmul
+//     MatmulDescription -> descriptors -> heuristic, asked once for a description -> matmul
 //
 // Algorithms are taken in the heuristic's order, but for those that add partial sums in 16 bits, and for those of versions
 // with known wrong results.
@@ -11,7 +11,7 @@
 #include <string>
 
 #include "cuda/cublaslt/library.h"
-#include "cuda/cublaslt/problem.h"
+#include "cuda/cublaslt/description.h"
 
 namespace mxq::cuda::lt {
 
@@ -19,7 +19,7 @@ constexpr uint64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA recommends for 9.
 
 // Where the device finds the sizes of groups: int32_t, one a group.
 struct GroupSizes {
-    int32_t *m, *n, *k;            // theirs
+    int32_t *m, *n, *k;
     int32_t *a_ld, *b_ld, *d_ld;
 };
 
@@ -39,35 +39,38 @@ public:
 
     const Machine& machine() const { return machine_; }
 
-    // Empty, or why the library has no algorithm for this. Of the problem's pointers only the alignment matters, and NULL
-    // ones count as aligned; the sizes of groups may be NULL.
-    std::string declines(const Problem& problem);
+    // An algorithm, or why the library has none.
+    struct Choice {
+        Reason declines;
+        cublasLtMatmulAlgo_t algorithm{};
+    };
+    // Of the description's pointers only the alignment matters, and NULL ones count as aligned.
+    Choice choose(const MatmulDescription& matmul);
 
-    // Enqueues the product. `workspace` has kWorkspaceBytes.
-    void multiply(const Problem& problem, const GroupSizes* sizes, const Factors& factors, void* workspace,
-                  cudaStream_t stream);
+    // Enqueues the product by an algorithm that `choose` gave for its description. `workspace` has kWorkspaceBytes; `sizes`:
+    // NULL without groups.
+    void multiply(const MatmulDescription& matmul, const cublasLtMatmulAlgo_t& algorithm, const GroupSizes* sizes,
+                  const Factors& factors, void* workspace, cudaStream_t stream);
 
 private:
     // Everything that an algorithm may depend on.
     using Key = std::array<int64_t, 24>;
-    struct Choice {
+    struct Known {
         Key key;
-        std::string reason;  // empty: `algorithm` serves
-        cublasLtMatmulAlgo_t algorithm;
+        Choice choice;
     };
-    static constexpr size_t kMostChoices = 256;
+    static constexpr size_t kMostKnown = 256;
 
-    static Key key_of(const Problem& problem);
-    Choice choose(const Problem& problem);
-    Choice ask(const Problem& problem, const Key& key, bool& lasting);
-    bool serves(const Problem& problem, const cublasLtMatmulHeuristicResult_t& result) const;
+    static Key key_of(const MatmulDescription& matmul);
+    Choice ask(const MatmulDescription& matmul, bool& lasting);
+    bool serves(const MatmulDescription& matmul, const cublasLtMatmulHeuristicResult_t& result) const;
 
     Api api_;
     Machine machine_;
     cudaStream_t stream_;
     cublasLtHandle_t handle_ = nullptr;
     std::mutex mutex_;
-    std::deque<Choice> choices_;  // oldest first
+    std::deque<Known> known_;  // oldest first
 };
 
 }  // namespace mxq::cuda::lt

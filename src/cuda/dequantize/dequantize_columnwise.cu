@@ -257,7 +257,7 @@ const Kernel& kernel_for(const DequantizeProblem& p) {
     return kernels[0];  // not reached: there is a kernel for every pair of types
 }
 
-std::string declines(const Context& context, const DequantizeProblem& problem) {
+Reason declines(const Context& context, const DequantizeProblem& problem) {
     if (!problem.columnwise) return "needs a columnwise part, found a rowwise one";
     return needs_cuda(context);
 }

@@ -260,7 +260,7 @@ Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     return a;
 }
 
-std::string declines(const Context& context, const DequantizeProblem& problem) {
+Reason declines(const Context& context, const DequantizeProblem& problem) {
     if (problem.columnwise) return "needs a rowwise part, found a columnwise one";
     return needs_cuda(context);
 }

@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kThreads, 3) pad_groups_kernel(const __grid_co
     move_stretch(part, a.grouped, block - 1 - part.flat_blocks);
 }
 
-std::string declines(const Context& context, const PadProblem&) { return needs_cuda(context); }
+Reason declines(const Context& context, const PadProblem&) { return needs_cuda(context); }
 
 // Returns the bytes of the widest access that all lines allow.
 int32_t widest_access(const PadProblem::Part& p) {

@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kThreads) swizzle_scales_kernel(const __grid_c
     move_square(part, scope, s);
 }
 
-std::string declines(const Context& context, const SwizzleProblem&) { return needs_cuda(context); }
+Reason declines(const Context& context, const SwizzleProblem&) { return needs_cuda(context); }
 
 void divide(Part& part, const GroupedRows& grouped) {
     part.down = ceil_div(part.lines, kSwizzleRows);

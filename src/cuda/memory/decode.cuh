@@ -1,17 +1,16 @@
 // What reading quantized parts shares: packed codes as words, scales of every type as fp32, and their products.
 //
 //     line of codes --load_packed--> packed words --unpack--> a byte per code, four to a word --decode_scaled_pair--> fp32
-//     scales --load_scale--> fp32, one for a block               amax or decode scale --global_scale--> fp32, one above them
+//     scales --load_scale--> fp32, one for a block               amax or decode scale --global_scale--> fp32, one above them (core/group_view.h)
 //
 // The element is a type, known when a kernel is compiled; the scale type and the layout are branches that all threads take
 // alike.
 #pragma once
-#include "core/problem.h"
+#include "core/group_view.h"
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/groups.cuh"
 #include "cuda/types.cuh"
-#include "numerics/nvfp4.h"
 #include "numerics/packing.h"
 
 namespace mxq::cuda {
@@ -95,13 +94,6 @@ __device__ __forceinline__ float load_scale(const uint8_t* scales, ScaleType typ
     return scale_of_byte(E::bits == 4 ? type : ScaleType::E8M0, scales[at]);
 }
 
-// What stands above the block scales of an expert or a group: NVFP4's S_dec, else 1.
-__device__ __forceinline__ float global_scale(const QuantizedPart& part, int64_t scope) {
-    if (part.scale_type != ScaleType::E4M3) return 1.0f;
-    const int64_t at = scope * part.scope_stride;
-    return part.decode_scale ? part.decode_scale[at] : nvfp4_decode_scale(part.amax[at], part.scale_max);
-}
-
 // ---- Values ----------------------------------------------------------------------------------------------------------
 
 // Two codes under their scales, the first in the low byte; what rounds them to the output's type gives NaN the library's
@@ -111,24 +103,6 @@ __device__ __forceinline__ float2 decode_scaled_pair(uint32_t codes, float first
     const float2 pair = dequantize_pair<E>(codes, first_scale, second_scale);
     if constexpr (E::bits != 4) return pair;
     else return make_float2(multiply_rn(pair.x, global), multiply_rn(pair.y, global));
-}
-
-// ---- Groups ----------------------------------------------------------------------------------------------------------
-
-// Where a group starts in a part: the bytes of its first line or column of codes, and its scales.
-__device__ __forceinline__ const uint8_t* group_codes(const QuantizedPart& part, const GroupStart& start) {
-    return part.codes + (part.columnwise ? start.codes * part.bits / 8 : start.codes * part.line_bytes);
-}
-
-__device__ __forceinline__ const uint8_t* group_scales(const QuantizedPart& part, const GroupStart& start) {
-    return part.scales + group_scale_offset(part.layout, start) * part.layout.bytes;
-}
-
-// The layout of a group's scales: those along the contraction are a matrix of as many columns as the group needs.
-__device__ __forceinline__ ScaleLayout group_layout(const QuantizedPart& part, int64_t rows) {
-    ScaleLayout layout = part.layout;
-    if (part.columnwise) layout.columns = ceil_div(layout.swizzled ? round_up(rows, part.units.codes) : rows, layout.block);
-    return layout;
 }
 
 }  // namespace mxq::cuda

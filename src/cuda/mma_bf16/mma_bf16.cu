@@ -250,11 +250,11 @@ uint32_t tiny_below(const GemmOperand& operand, const GemmOperand& other) {
     return operand.scale_type == ScaleType::E8M0 ? kTinyScale : 0;
 }
 
-Side side(const GemmOperand& operand, const GemmOperand& other) {
+LoopOperand loop_operand(const GemmOperand& operand, const GemmOperand& other) {
     const ScaleLayout& layout = operand.layout;
     const int64_t step = operand.line_bytes * kChunkLines;
-    Side s{{0, step, 2 * step, 3 * step}, {}, {}, operand.bits, !is_plain(operand) && !has_float_scales(operand),
-           tiny_below(operand, other), rule_of(operand)};
+    LoopOperand s{{0, step, 2 * step, 3 * step}, {}, {}, operand.bits, !is_plain(operand) && !has_float_scales(operand),
+                  tiny_below(operand, other), rule_of(operand)};
     if (!s.scaled) return s;
     const int64_t odd = layout.offset(0, 0, kStep / layout.block), even = layout.offset(0, 0, 2 * kStep / layout.block);
     s.scale_steps[1] = layout.offset(0, kChunkLines, 0);
@@ -263,12 +263,14 @@ Side side(const GemmOperand& operand, const GemmOperand& other) {
     return s;
 }
 
-std::string declines(const Context& context, const GemmProblem& p) {
+Reason declines(const Context& context, const GemmProblem& p) {
     if (!context.is_cuda()) return needs_cuda(context);
     const Kernel& kernel = kernel_for(p);
     const double tiles = double(row_tiles(p)) * double(column_tiles(p, kernel)) * double(matrices(p));
     if (tiles > 2147483647.0)
-        return format_text("needs at most 2^31 - 1 tiles of 128 x %d in D, found %.0f", kernel.columns, tiles);
+        return [tiles, columns = kernel.columns] {
+            return format_text("needs at most 2^31 - 1 tiles of 128 x %d in D, found %.0f", columns, tiles);
+        };
     return "";
 }
 
@@ -276,8 +278,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& launch_info
     const Kernel& kernel = kernel_for(p);
     const bool factored = has_line_factors(p.a) || has_line_factors(p.b);
     const Arguments args{p,
-                         side(p.a, p.b),
-                         side(p.b, p.a),
+                         loop_operand(p.a, p.b),
+                         loop_operand(p.b, p.a),
                          uint32_t(row_tiles(p)),
                          uint32_t(column_tiles(p, kernel)),
                          is_aligned(p.a, 4) && is_aligned(p.b, 4),

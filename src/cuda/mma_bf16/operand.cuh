@@ -25,8 +25,8 @@ template <int kBits>
 constexpr bool is_any = kBits <= kAnyWide;
 
 template <int kBits>
-__device__ __forceinline__ int32_t bits_of(const Side& side) {
-    return is_any<kBits> ? side.bits : kBits;
+__device__ __forceinline__ int32_t bits_of(const LoopOperand& operand) {
+    return is_any<kBits> ? operand.bits : kBits;
 }
 
 // The scale of operands that have none for a block.
@@ -72,8 +72,8 @@ private:
     __device__ static const uint8_t* first_codes(const GemmOperand& operand, const TileOperand& at, int64_t line, int quarter) {
         return at.codes + line * operand.line_bytes + 2 * operand.bits * quarter;
     }
-    __device__ static const uint8_t* first_scale(const Side& side, const TileOperand& at, int64_t line, int quarter) {
-        if (!side.scaled) return &kScaleOfOne;
+    __device__ static const uint8_t* first_scale(const LoopOperand& operand, const TileOperand& at, int64_t line, int quarter) {
+        if (!operand.scaled) return &kScaleOfOne;
         return at.scales + scale_line(at.layout, line) + scale_in_line(at.layout, kChunkCodes * quarter);
     }
 };
@@ -133,11 +133,11 @@ __device__ __forceinline__ void load_any_words(uint32_t (&words)[8], const uint8
 }
 
 template <int kBits>
-__device__ __forceinline__ Chunk<kBits> load_chunk(const Arguments& args, const Side& side, const uint8_t* codes,
+__device__ __forceinline__ Chunk<kBits> load_chunk(const Arguments& args, const LoopOperand& operand, const uint8_t* codes,
                                                    const uint8_t* scale, int32_t left) {
     Chunk<kBits> chunk{};
     chunk.scale = __ldg(scale);
-    if constexpr (is_any<kBits>) load_any_words(chunk.words, codes, side.bits, args.aligned, left);
+    if constexpr (is_any<kBits>) load_any_words(chunk.words, codes, operand.bits, args.aligned, left);
     else load_words(chunk.words, codes);
     return chunk;
 }
@@ -187,57 +187,60 @@ __device__ __forceinline__ uint4 together(const Bf16Pairs& low, const Bf16Pairs&
     return {low.even, low.odd, high.even, high.odd};
 }
 
-__device__ __forceinline__ uint4 convert_8(const Side& side, uint32_t first, uint32_t second, uint32_t scale, Met& met) {
-    const uint32_t multiplier = bf16_multiplier(side.rule, scale);
-    met.special |= special_codes(side.rule, first) | special_codes(side.rule, second);
-    if (scale < side.tiny_below) met.tiny |= first | second;
-    return together(to_bf16_pairs(side.rule, first, multiplier), to_bf16_pairs(side.rule, second, multiplier));
+__device__ __forceinline__ uint4 convert_8(const LoopOperand& operand, uint32_t first, uint32_t second, uint32_t scale,
+                                           Met& met) {
+    const uint32_t multiplier = bf16_multiplier(operand.rule, scale);
+    met.special |= special_codes(operand.rule, first) | special_codes(operand.rule, second);
+    if (scale < operand.tiny_below) met.tiny |= first | second;
+    return together(to_bf16_pairs(operand.rule, first, multiplier), to_bf16_pairs(operand.rule, second, multiplier));
 }
 
-__device__ __forceinline__ uint4 convert_6(const Side& side, uint32_t first, uint32_t second, uint32_t scale, Met& met) {
-    const uint32_t multiplier = bf16_multiplier(side.rule, scale);
-    if (scale < side.tiny_below) met.tiny |= (first | second) & 0x1F1F1F1Fu;
-    return together(to_bf16_pairs_6(side.rule, first, multiplier), to_bf16_pairs_6(side.rule, second, multiplier));
+__device__ __forceinline__ uint4 convert_6(const LoopOperand& operand, uint32_t first, uint32_t second, uint32_t scale,
+                                           Met& met) {
+    const uint32_t multiplier = bf16_multiplier(operand.rule, scale);
+    if (scale < operand.tiny_below) met.tiny |= (first | second) & 0x1F1F1F1Fu;
+    return together(to_bf16_pairs_6(operand.rule, first, multiplier), to_bf16_pairs_6(operand.rule, second, multiplier));
 }
 
-__device__ __forceinline__ uint4 convert_4(const Side& side, uint32_t word, uint32_t scale, Met& met) {
-    const uint32_t multiplier = bf16_any_multiplier(side.rule, scale);
-    if (scale < side.tiny_below) met.tiny |= word & 0x77777777u;
-    return together(to_bf16_pairs_4(side.rule, word, 0, multiplier), to_bf16_pairs_4(side.rule, word, 1, multiplier));
+__device__ __forceinline__ uint4 convert_4(const LoopOperand& operand, uint32_t word, uint32_t scale, Met& met) {
+    const uint32_t multiplier = bf16_any_multiplier(operand.rule, scale);
+    if (scale < operand.tiny_below) met.tiny |= word & 0x77777777u;
+    return together(to_bf16_pairs_4(operand.rule, word, 0, multiplier), to_bf16_pairs_4(operand.rule, word, 1, multiplier));
 }
 
-__device__ __forceinline__ uint4 convert_16(const Side& side, const uint32_t* words, Met& met) {
+__device__ __forceinline__ uint4 convert_16(const LoopOperand& operand, const uint32_t* words, Met& met) {
     uint32_t tiny = 0;
 #pragma unroll
-    for (int i = 0; i < 4; i++) tiny |= tiny_bf16_pairs(words[i], side.tiny_below);
+    for (int i = 0; i < 4; i++) tiny |= tiny_bf16_pairs(words[i], operand.tiny_below);
     met.tiny |= (tiny & kSigns) >> 9;
     return together(order_bf16_pairs(words[0], words[1]), order_bf16_pairs(words[2], words[3]));
 }
 
 // Half h of a chunk.
 template <int kBits>
-__device__ __forceinline__ uint4 convert_half(const Side& side, const Chunk<kBits>& chunk, int h, Met& met) {
+__device__ __forceinline__ uint4 convert_half(const LoopOperand& operand, const Chunk<kBits>& chunk, int h, Met& met) {
     const auto& w = chunk.words;
     if constexpr (kBits == 8) {
-        return convert_8(side, w[2 * h], w[2 * h + 1], chunk.scale, met);
+        return convert_8(operand, w[2 * h], w[2 * h + 1], chunk.scale, met);
     } else if constexpr (kBits == 4) {
-        return convert_4(side, w[h], chunk.scale, met);
+        return convert_4(operand, w[h], chunk.scale, met);
     } else if constexpr (kBits == 16) {
-        return convert_16(side, w + 4 * h, met);
+        return convert_16(operand, w + 4 * h, met);
     } else {
-        if (side.bits == 8) return convert_8(side, w[2 * h], w[2 * h + 1], chunk.scale, met);
-        if (kBits == kAnyWide || side.bits == 16) return convert_16(side, w + 4 * h, met);
-        if (side.bits == 4) return convert_4(side, w[h], chunk.scale, met);
+        if (operand.bits == 8) return convert_8(operand, w[2 * h], w[2 * h + 1], chunk.scale, met);
+        if (kBits == kAnyWide || operand.bits == 16) return convert_16(operand, w + 4 * h, met);
+        if (operand.bits == 4) return convert_4(operand, w[h], chunk.scale, met);
         const uint32_t first = h == 0 ? w[0] : w[1] >> 16 | w[2] << 16;
         const uint32_t second = h == 0 ? w[0] >> 24 | w[1] << 8 : w[2] >> 8;
-        return convert_6(side, unpack_4<6>(first), unpack_4<6>(second), chunk.scale, met);
+        return convert_6(operand, unpack_4<6>(first), unpack_4<6>(second), chunk.scale, met);
     }
 }
 
 template <int kBits>
-__device__ __forceinline__ void store_half(const Side& side, const Chunk<kBits>& chunk, int h, uint8_t* to, Met& met) {
-    *reinterpret_cast<uint4*>(to) = convert_half<kBits>(side, chunk, h, met);
-    if (kBits != 16 && h == 0 && is_special_scale(side.rule, chunk.scale)) met.special = ~0u;
+__device__ __forceinline__ void store_half(const LoopOperand& operand, const Chunk<kBits>& chunk, int h, uint8_t* to,
+                                           Met& met) {
+    *reinterpret_cast<uint4*>(to) = convert_half<kBits>(operand, chunk, h, met);
+    if (kBits != 16 && h == 0 && is_special_scale(operand.rule, chunk.scale)) met.special = ~0u;
     keep(met.special);
 }
 

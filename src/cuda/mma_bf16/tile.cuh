@@ -1,20 +1,30 @@
 // Which part of which product a block of mma_bf16 makes, and where its operands lie.
+//
+//     one product: blocks go down a panel of 16 row tiles, then to the next column of tiles, then to the next panel, so that
+//     both operands of the blocks that run at once come from L2
+//
+//                  column 0    1    2              a block:  128 lines of A  x  128 or 256 lines of B, all of K
+//         row  0          0   16   32
+//              1          1   17   33              Grouping::None         the one product
+//             ...                                  Grouping::Rows         a row tile is 128 rows of one group, its last fewer;
+//             15         15   31   47                                     B is the group's matrix
+//             16         48   64   80              Grouping::Contraction  a product for each group, one after another
 #pragma once
+#include "core/group_view.h"
 #include "cuda/memory/groups.cuh"
 #include "numerics/bf16_pairs.h"
-#include "numerics/nvfp4.h"
 #include "numerics/packing.h"
 
 namespace mxq::cuda::mma {
 
 constexpr int kThreads = 256;
 constexpr int kTileRows = 128, kStep = 64;  // of D, of the contraction
-constexpr int kPanel = 16;                  // row tiles that run together, so that both operands come from L2
+constexpr int kPanel = 16;                  // row tiles that run together
 static_assert(kTileRows == kSwizzleRows, "Group::slab counts row tiles");
 
-// What the loop needs of an operand, the same in every group. "Scaled" operands have a scale byte for every block; the
+// Holds what the loop needs of an operand, the same in every group. "Scaled" operands have a scale byte for every block; the
 // others, plain numbers and codes whose fp32 scales come after the sums, count as under a scale of 1.
-struct Side {
+struct LoopOperand {
     int64_t code_steps[4];     // bytes from a line to those 64, 128, 192 lines further
     int64_t scale_steps[2];    // likewise, of their scales
     int32_t scale_advance[2];  // bytes from the scale of an even step to the next one's, and of an odd step
@@ -26,7 +36,7 @@ struct Side {
 
 struct Arguments {
     GemmProblem problem;
-    Side a, b;
+    LoopOperand a, b;
     uint32_t row_tiles, column_tiles;  // of one matrix of D; Grouping::Rows: the most that all groups take
     bool aligned;                      // lines begin and end at multiples of 16 codes and of what is loaded at once
     bool wide;                         // D takes 16-byte stores
@@ -53,40 +63,17 @@ struct Tile {
     int64_t b_far_scale;     // bytes from the scale of a line of B to that of the line kSwizzleRows further
 };
 
-// Entry `index` of the decode scales of NVFP4, where there is one for each.
-__device__ inline float global_scale(const GemmOperand& operand, int64_t index) {
-    if (operand.scale_type != ScaleType::E4M3) return 1;
-    const int64_t at = index * operand.scope_stride;
-    return operand.decode_scale ? operand.decode_scale[at] : nvfp4_decode_scale(operand.amax[at], operand.scale_max);
+__device__ inline TileOperand operand_of_matrix(const GemmOperand& operand, int64_t matrix) {
+    return {matrix_codes(operand, matrix), matrix_scales(operand, matrix), operand.layout, global_scale(operand, matrix)};
 }
 
-__device__ inline TileOperand whole_operand(const GemmOperand& operand) {
-    return {operand.codes, operand.scales, operand.layout, 1};
+__device__ inline TileOperand operand_of_group(const GemmOperand& operand, const GroupStart& start, int64_t rows) {
+    return {group_codes(operand, start), group_scales(operand, start), group_layout(operand, rows),
+            global_scale(operand, start.index)};
 }
 
-__device__ inline void enter_matrix(const GemmOperand& operand, int64_t matrix, TileOperand& at) {
-    at.codes += matrix * operand.lines * operand.line_bytes;
-    at.scales += matrix * operand.layout.matrix_scales * operand.layout.bytes;
-    at.global = global_scale(operand, matrix);
-}
-
-__device__ inline void enter_lines(const GemmOperand& operand, const GroupStart& start, TileOperand& at) {
-    at.codes += start.codes * operand.line_bytes;
-    at.scales += group_scale_offset(operand.layout, start) * operand.layout.bytes;
-    at.global = global_scale(operand, start.index);
-}
-
-// The group's part of every line. Swizzled scales are a matrix of their own, as wide as the padded group.
-__device__ inline void enter_contraction(const GemmOperand& operand, const GroupStart& start, int64_t rows, TileOperand& at) {
-    at.codes += start.codes * operand.bits / 8;
-    at.scales += group_scale_offset(operand.layout, start) * operand.layout.bytes;
-    at.global = global_scale(operand, start.index);
-    if (operand.layout.swizzled)
-        at.layout.columns = ceil_div(round_up(rows, operand.units.codes), operand.layout.block);
-}
-
-// First scale of a line, and from there to that of code k; without the slow divisions by what the compiler does not know to be
-// powers of two.
+// Return the first scale of a line, and the way from there to that of code k, without the slow divisions by what the compiler
+// does not know to be powers of two.
 __device__ __forceinline__ int64_t scale_line(ScaleLayout layout, uint32_t line) {
     const int shift = layout.swizzled ? 0 : log2_of(uint32_t(layout.tile_rows));
     layout.tile_rows = 1;
@@ -98,7 +85,7 @@ __device__ __forceinline__ int64_t scale_in_line(ScaleLayout layout, uint32_t k)
     return layout.block == MXQ_MAX_DIM ? 0 : layout.offset(0, 0, k >> log2_of(uint32_t(layout.block)));
 }
 
-// False: no such group.
+// Returns false where there is no such group. All threads of the block call it.
 __device__ inline bool enter_group(const GemmProblem& p, uint32_t matrix, int64_t row_tile, Tile& tile) {
     const GroupedRows grouped{p.groups, p.group_rows};
     if (p.grouping == Grouping::Rows) {
@@ -109,20 +96,20 @@ __device__ inline bool enter_group(const GemmProblem& p, uint32_t matrix, int64_
         tile.row = (row_tile - group.slab) * kTileRows;
         tile.first_row = group.second.codes;
         tile.group = group.first.index;
-        enter_lines(p.a, group.first, tile.a);
-        enter_matrix(p.b, group.first.index, tile.b);
+        tile.a = operand_of_group(p.a, group.first, group.rows);
+        tile.b = operand_of_matrix(p.b, group.first.index);
     } else {
         const Group group = group_of_index(grouped, p.a.units, p.b.units, matrix);
         // Padding is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum.
         tile.k = round_up(group.rows, kNvBlock);
         tile.first_row = group.first.index * p.m;
-        enter_contraction(p.a, group.first, group.rows, tile.a);
-        enter_contraction(p.b, group.second, group.rows, tile.b);
+        tile.a = operand_of_group(p.a, group.first, group.rows);
+        tile.b = operand_of_group(p.b, group.second, group.rows);
     }
     return true;
 }
 
-// False: nothing to do for this block.
+// Returns false where there is nothing to do for this block. All its threads call it.
 template <int kTileColumns>
 __device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
     const GemmProblem& p = args.problem;
@@ -133,19 +120,18 @@ __device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
     const uint32_t in_panel = index - panel * args.column_tiles;
     const int64_t row_tile = panel + in_panel % panel_rows;
 
-    tile = {whole_operand(p.a), whole_operand(p.b), p.m, p.m, p.k, row_tile * kTileRows,
-            int64_t(in_panel / panel_rows) * kTileColumns, 0, 0, 0};
+    tile = {{}, {}, p.m, p.m, p.k, row_tile * kTileRows, int64_t(in_panel / panel_rows) * kTileColumns, 0, 0, 0};
     if (p.grouping != Grouping::None) {
         if (!enter_group(p, matrix, row_tile, tile)) return false;
     } else {
-        tile.a.global = global_scale(p.a, 0);
-        tile.b.global = global_scale(p.b, 0);
+        tile.a = operand_of_matrix(p.a, 0);
+        tile.b = operand_of_matrix(p.b, 0);
     }
     if (args.b.scaled) tile.b_far_scale = scale_line(tile.b.layout, kSwizzleRows);
     return !p.leaves_d(tile.k);
 }
 
-// The compiler computes this value here and once: not where it is used, and again, and not with what comes after.
+// Makes the compiler compute this value here and once: not again where it is used, and not together with what comes after.
 __device__ __forceinline__ void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
 
 // ---- One value -----------------------------------------------------------------------------------------------------------
@@ -159,7 +145,7 @@ __device__ inline uint32_t code_at(int32_t bits, const uint8_t* line, uint32_t k
 
 __device__ inline uint32_t without_sign(int32_t bits, uint32_t code) { return code & ((1u << (bits - 1)) - 1); }
 
-// Of an element of so many bits.
+// Returns the value of a code of an element of so many bits.
 __device__ inline float element_value(int32_t bits, Element element, uint32_t code) {
     static_assert(kElementCount == 5, "the elements are told apart below");
     if (bits == 4) return decode<E2M1>(code);
@@ -174,7 +160,7 @@ __device__ inline float element_at(const GemmOperand& operand, int32_t bits, con
     return element_value(bits, operand.element, code);
 }
 
-// The value of the scale byte of a block; 1 where there is none.
+// Returns the value of the scale byte of a block; 1 where there is none.
 __device__ inline float block_scale_at(const GemmOperand& operand, int32_t bits, const TileOperand& at, uint32_t line,
                                        uint32_t k) {
     if (operand.scale_type != ScaleType::E8M0 && operand.scale_type != ScaleType::E4M3) return 1;
@@ -182,7 +168,7 @@ __device__ inline float block_scale_at(const GemmOperand& operand, int32_t bits,
     return bits == E2M1::bits && operand.scale_type == ScaleType::E4M3 ? decode<E4M3>(scale) : scale_value(scale);
 }
 
-// An operand's fp32 value at (line, k), as dequantized.
+// Returns an operand's fp32 value at (line, k), as dequantized.
 __device__ inline float operand_value(const GemmOperand& operand, const TileOperand& at, uint32_t line, uint32_t k) {
     const float value = multiply_rn(element_at(operand, operand.bits, at, line, k),
                                     block_scale_at(operand, operand.bits, at, line, k));

@@ -369,7 +369,7 @@ void run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise,
            sizeof(TileShared<TileElement<Source>>), call.stream, a);
 }
 
-std::string declines(const Context& context, const AmaxProblem&) { return needs_cuda(context); }
+Reason declines(const Context& context, const AmaxProblem&) { return needs_cuda(context); }
 
 void run(const Context& context, const AmaxProblem& problem, const Launch& call) {
     const QuantizeProblem& p = problem.quantize;

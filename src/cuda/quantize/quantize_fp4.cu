@@ -310,9 +310,9 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<TileElement<Source
     if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[1], shared.scales[1]);
 }
 
-std::string declines(const Context& context, const QuantizeProblem& problem) {
+Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.format->element != Element::E2M1)
-        return std::string("needs nvfp4 or mxfp4, found ") + problem.format->name;
+        return [format = problem.format] { return std::string("needs nvfp4 or mxfp4, found ") + format->name; };
     return needs_cuda(context);
 }
 

@@ -626,11 +626,11 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[1], shared.scales[1]);
 }
 
-std::string declines(const Context& context, const QuantizeProblem& problem) {
+Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.format->element != Element::E2M1)
-        return std::string("needs nvfp4 or mxfp4, found ") + problem.format->name;
+        return [format = problem.format] { return std::string("needs nvfp4 or mxfp4, found ") + format->name; };
     if (problem.in.format != MXQ_FORMAT_BF16)
-        return std::string("needs bf16, found ") + find_format(problem.in.format)->name;
+        return [format = problem.in.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
     if (problem.hadamard.rowwise || problem.hadamard.columnwise) return "needs no transform, found a Hadamard transform";
     return needs_cuda(context);
 }

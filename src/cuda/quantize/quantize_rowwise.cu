@@ -83,11 +83,12 @@ __global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(co
     }
 }
 
-std::string declines(const Context& context, const QuantizeProblem& problem) {
+Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.has_columnwise) return "needs the rowwise part alone, found a columnwise one";
     if (!problem.format->is_mx() || problem.format->bits != 8)
-        return std::string("needs an MX format of eight bits, found ") + problem.format->name;
-    if (problem.tile.id != MXQ_SCALING_1X32) return std::string("needs 1x32 blocks, found ") + problem.tile.name;
+        return [format = problem.format] { return std::string("needs an MX format of eight bits, found ") + format->name; };
+    if (problem.tile.id != MXQ_SCALING_1X32)
+        return [name = problem.tile.name] { return std::string("needs 1x32 blocks, found ") + name; };
     if (problem.grouped.set()) return "needs rows without groups, found groups";
     return needs_cuda(context);
 }

@@ -71,12 +71,14 @@ __global__ void __launch_bounds__(Patch<T>::threads, kSmBlocks<T>)
     quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), chunks, shared);
 }
 
-std::string declines(const Context& context, const QuantizeProblem& problem) {
+Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.hadamard.rowwise || problem.hadamard.columnwise) return "needs no transform, found a Hadamard transform";
     if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
     if (problem.in.format == MXQ_FORMAT_BF16 && problem.format->element == Element::E2M1)
-        return std::string("needs codes of 6 or 8 bits, or f32 or f16, found bf16 to ") + problem.format->name;
+        return [format = problem.format] {
+            return std::string("needs codes of 6 or 8 bits, or f32 or f16, found bf16 to ") + format->name;
+        };
     return needs_cuda(context);
 }
 

@@ -3,14 +3,13 @@
 namespace mxq::cuda {
 namespace {
 
-// Lines or codes that all groups together take at most.
+// Returns the lines or codes that all groups together take at most.
 int64_t padded(const RebaseCall& call, int32_t unit) {
     return padded_rows_bound(call.grouped.rows, call.grouped.groups.count, unit);
 }
 
-// What cuBLASLt takes: (ceil(k / 128), lines), or (ceil(lines / 128), ceil(k / 128) rounded up to 4).
-ScaleLayout rebased_layout(const GemmOperand& to, int32_t tile_lines) {
-    constexpr int64_t kColumnUnit = 4;
+// Returns the layout of scales of 1x128 as (ceil(k / 128), lines), of 128x128 as (ceil(lines / 128), ceil(k / 128) rounded up).
+ScaleLayout scale_layout(const GemmOperand& to, int32_t tile_lines, int32_t column_unit) {
     ScaleLayout layout{};
     layout.block = kWideBlock;
     layout.bytes = sizeof(float);
@@ -18,7 +17,7 @@ ScaleLayout rebased_layout(const GemmOperand& to, int32_t tile_lines) {
     layout.tile_rows = tile_lines;
     layout.columns = ceil_div(to.length, kWideBlock);
     const bool squares = tile_lines > 1;
-    layout.line_stride = squares ? round_up(layout.columns, kColumnUnit) : 1;
+    layout.line_stride = squares ? round_up(layout.columns, column_unit) : 1;
     layout.column_stride = squares ? 1 : to.lines;
     layout.matrix_scales = squares ? ceil_div(to.lines, tile_lines) * layout.line_stride : layout.columns * to.lines;
     return layout;
@@ -36,22 +35,22 @@ void lay_out_codes(const RebaseCall& call, int32_t line_unit, GemmOperand& to) {
 
 }  // namespace
 
-GemmOperand rebased_operand(const RebaseCall& call, int32_t tile_lines, int32_t line_unit) {
+GemmOperand rebased_operand(const RebaseCall& call, const RebasedLayout& layout) {
     GemmOperand to = call.from;
     const bool e5m2 = to.element == Element::E5M2;
     to.element = e5m2 ? Element::E5M2 : Element::E4M3;
     to.format = e5m2 ? MXQ_FORMAT_FP8_E5M2 : MXQ_FORMAT_FP8_E4M3;
     to.scale_type = ScaleType::F32;
-    to.tile_lines = tile_lines;
+    to.tile_lines = layout.tile_lines;
     to.scales = nullptr;
     if (!call.keeps_codes) {
-        lay_out_codes(call, line_unit, to);
+        lay_out_codes(call, layout.line_unit, to);
         to.codes = nullptr;
     }
     const bool by_rows = call.grouping == Grouping::Rows;
-    to.units.scales = by_rows ? line_unit : to.units.codes;
-    to.layout = rebased_layout(to, tile_lines);
-    if (by_rows) to.layout.matrix_scales = to.layout.columns * padded(call, line_unit);
+    to.units.scales = by_rows ? layout.line_unit : to.units.codes;
+    to.layout = scale_layout(to, layout.tile_lines, layout.column_unit);
+    if (by_rows) to.layout.matrix_scales = to.layout.columns * padded(call, layout.line_unit);
     return to;
 }
 

@@ -202,11 +202,18 @@ inline int64_t blocks_across(const RebaseCall& call) {
     return ceil_div(layout.tile_rows > 1 ? layout.line_stride : layout.columns, kRebaseTiles);
 }
 
-// What the call writes, by its other members and without pointers: scales for one line or for 128 (`tile_lines`); lines, of a
-// group too, a multiple of `line_unit`, a power of two up to kRebaseLines: a block of threads starts where a group has rows.
-GemmOperand rebased_operand(const RebaseCall& call, int32_t tile_lines, int32_t line_unit);
+// How a call lays out what it writes.
+struct RebasedLayout {
+    int32_t tile_lines;   // that share a scale: 1 or 128
+    int32_t line_unit;    // what lines, of a group too, are rounded up to: a power of two up to kRebaseLines, since a block of
+                          // threads starts where a group has rows
+    int32_t column_unit;  // of 128x128: what the columns of scales are rounded up to
+};
 
-// Bytes of it.
+// Returns what the call writes, by its other members and without pointers.
+GemmOperand rebased_operand(const RebaseCall& call, const RebasedLayout& layout);
+
+// Return its bytes.
 uint64_t rebased_code_bytes(const GemmOperand& to);
 uint64_t rebased_scale_bytes(const GemmOperand& to);
 

@@ -322,7 +322,7 @@ bool is_wide_source(const QuantizeProblem& problem) {
     return code_access(from, problem.grouped.groups.set).bytes >= needed && (from.bits != 6 || from.length % kPieceCodes == 0);
 }
 
-std::string declines(const Context& context, const QuantizeProblem& problem) {
+Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.hadamard.rowwise || problem.hadamard.columnwise) return "needs no transform, found a Hadamard transform";
     if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";

@@ -1,9 +1,9 @@
 // What a product is to cuBLASLt, as plain numbers: made and explained without the library and without a GPU.
 //
-//     ours      D (m, n), row-major     = A (m, k) B (n, k)^T      lines of codes, contiguous along the contraction
-//     theirs    D (n, m), column-major  = A (k, n)^T B (k, m)      the same bytes: their A is our B, transposed
+//     GemmProblem          D (m, n), row-major     = A (m, k) B (n, k)^T     lines of codes, contiguous along the contraction
+//     MatmulDescription    D (n, m), column-major  = A (k, n)^T B (k, m)     the same bytes: its A is our B, transposed
 //
-// Every quantized part is contiguous along the contraction, so that their (T,N) form, the only one that all formats have,
+// Every quantized part is contiguous along the contraction, so that cuBLASLt's (T,N) form, the only one that all formats have,
 // serves our (N,T), (N,N) and (T,N) alike: the transpose has picked the part before.
 #pragma once
 #include <library_types.h>
@@ -11,6 +11,7 @@
 #include <string>
 
 #include "core/problem.h"
+#include "dispatch/reason.h"
 
 namespace mxq::cuda::lt {
 
@@ -33,12 +34,13 @@ struct Machine {
     std::string path;
 };
 
-struct Operand {
+// One operand as cuBLASLt sees it: k rows, and a column for each of our lines.
+struct MatrixDescription {
     cudaDataType type;
     ScaleMode mode;
     const void* data;    // of a group: an array of pointers on the device, as are the scales
     const void* scales;
-    int64_t lines;       // their columns
+    int64_t lines;       // columns
     int64_t ld;          // codes from one line to the next
     bool packs;          // its fp32 scales lie otherwise: a kernel copies them into the workspace first
 };
@@ -46,12 +48,13 @@ struct Operand {
 // Where the factors of the sums come from: those of the caller from the host, those with NVFP4's from the device.
 enum class Alpha { Host, Device, DevicePerGroup };
 
-struct Problem {
-    Operand a, b;        // theirs
+// A product as cuBLASLt sees it: its A is our B, its rows of D are our columns.
+struct MatmulDescription {
+    MatrixDescription a, b;
     cudaDataType d_type;
     void* d;
     int64_t ldd;
-    int64_t m, n, k;     // theirs; of groups: averages, where the device alone knows better
+    int64_t m, n, k;     // of groups: averages, where the device alone knows better
     int32_t groups;      // 0: one product
     bool reads_d;
     Alpha alpha;
@@ -60,25 +63,29 @@ struct Problem {
     const void* bias;
 };
 
-// fp32 scales of 128 that already lie group after group as prepare_groups of arrays.h would put them.
-struct Packed {
-    bool a = false, b = false;  // ours
+// Something that is so of our A, of our B, or of both.
+struct Sides {
+    bool a = false, b = false;
 };
 
-// Empty, and `out` filled; or what cuBLASLt needs and what was found.
-std::string describe(const GemmProblem& p, const Machine& machine, Problem& out);
-std::string describe_grouped(const GemmProblem& p, const Machine& machine, const Packed& packed, Problem& out);
+// Empty, and `out` filled; or what cuBLASLt needs and what was found. `packed`: whose fp32 scales of 128 lie group after group
+// already, as prepare_groups of arrays.h would put them. A reason refers to the machine.
+Reason describe(const GemmProblem& p, const Machine& machine, MatmulDescription& out);
+Reason describe_grouped(const GemmProblem& p, const Machine& machine, const Sides& packed, MatmulDescription& out);
+
+// Gives the description of a product the pointers of `p`, which is the same product elsewhere in memory.
+void point_at(const GemmProblem& p, MatmulDescription& out);
 
 // Empty, or why the groups cannot be taken one by one.
-std::string check_groups(const GemmProblem& p);
+Reason check_groups(const GemmProblem& p);
 
 // One group as a product of its own; `a`, `b` and `d_row` are where it starts in the parts and in D.
 GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const GroupStart& b, int64_t d_row, int64_t rows);
 
 bool is_nvfp4(const GemmOperand& operand);
 
-// Floats that the packed scales of an operand take; with groups, the bound that the host can know.
-int64_t packed_floats(const GemmProblem& p, const GemmOperand& operand);
+// Returns the floats that the packed scales of an operand take; with groups, the bound that the host can know.
+int64_t packed_floats(const GemmProblem& p, Side side);
 
 // What the rows of a group's scales of 1x128, and the columns of scales of 128x128, are rounded up to; the rows of D of a
 // single product must be a multiple of the first themselves.

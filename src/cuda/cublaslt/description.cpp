@@ -1,8 +1,9 @@
-#include "cuda/cublaslt/problem.h"
+#include "cuda/cublaslt/description.h"
 
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/group_view.h"
 #include "cuda/cublaslt/library.h"
 
 namespace mxq::cuda::lt {
@@ -67,41 +68,49 @@ int64_t d_bytes(const GemmProblem& p) { return p.d.format == MXQ_FORMAT_F32 ? 4 
 bool is_wide(ScaleMode mode) { return mode == ScaleMode::Vec128 || mode == ScaleMode::Block128; }
 bool is_scalar(ScaleMode mode) { return mode == ScaleMode::Scalar || mode == ScaleMode::GroupScalar; }
 
-std::string check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
+Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
     if (!a.known || !b.known)
-        return format_text("needs bf16, mxfp8, nvfp4 or fp8 operands, found %s",
-                           find_format((a.known ? p.b : p.a).format)->name);
+        return [format = (a.known ? p.b : p.a).format] {
+            return format_text("needs bf16, mxfp8, nvfp4 or fp8 operands, found %s", find_format(format)->name);
+        };
     if (a.mode == ScaleMode::Block128 && b.mode == ScaleMode::Block128)
         return "needs 1X128 scales on one side at least, found 128X128 on both";
     if (a.mode != b.mode && !(is_wide(a.mode) && is_wide(b.mode)))
-        return format_text("needs the same kind of scales on both sides, found %s and %s", mode_name(a.mode),
-                           mode_name(b.mode));
+        return [a = a.mode, b = b.mode] {
+            return format_text("needs the same kind of scales on both sides, found %s and %s", mode_name(a), mode_name(b));
+        };
     if (p.a.element == Element::E5M2 && p.b.element == Element::E5M2)
         return "needs e4m3 codes on one side at least, found e5m2 on both";
     if (a.mode == ScaleMode::None && p.d.format != MXQ_FORMAT_F32 && d_type_of(p.d.format) != type_of(p.a.element))
-        return format_text("needs d in f32 or in the type of the operands, found %s", find_format(p.d.format)->name);
-    return "";
+        return [format = p.d.format] {
+            return format_text("needs d in f32 or in the type of the operands, found %s", find_format(format)->name);
+        };
+    return {};
 }
 
 // ---- What runs where -------------------------------------------------------------------------------------------------------
 
-std::string needs_version(int32_t least, const Machine& machine) {
-    if (machine.version >= least) return "";
-    return format_text("needs cuBLASLt %s, found %s in %s", version_text(least).c_str(), version_text(machine.version).c_str(),
-                       machine.path.c_str());
+Reason needs_version(int32_t least, const Machine& machine) {
+    if (machine.version >= least) return {};
+    return [least, version = machine.version, path = machine.path.c_str()] {
+        return format_text("needs cuBLASLt %s, found %s in %s", version_text(least).c_str(), version_text(version).c_str(),
+                           path);
+    };
 }
 
-std::string needs_capability(const char* least, const char* what, const Machine& machine) {
-    return format_text("needs compute capability %s for %s, found %d.%d", least, what, machine.capability / 10,
-                       machine.capability % 10);
+Reason needs_capability(const char* least, const char* what, const Machine& machine) {
+    return [least, what, capability = machine.capability] {
+        return format_text("needs compute capability %s for %s, found %d.%d", least, what, capability / 10, capability % 10);
+    };
 }
 
-std::string check_machine(ScaleMode mode, const Machine& machine) {
+Reason check_machine(ScaleMode mode, const Machine& machine) {
     const int32_t capability = machine.capability;
     switch (mode) {
-        case ScaleMode::None: return "";
+        case ScaleMode::None: return {};
         case ScaleMode::Scalar:
-        case ScaleMode::GroupScalar: return capability >= 89 ? "" : needs_capability("8.9 or later", mode_name(mode), machine);
+        case ScaleMode::GroupScalar:
+            return capability >= 89 ? Reason() : needs_capability("8.9 or later", mode_name(mode), machine);
         case ScaleMode::OuterVec:
         case ScaleMode::Vec128:
         case ScaleMode::Block128:
@@ -115,7 +124,7 @@ std::string check_machine(ScaleMode mode, const Machine& machine) {
 // Groups came with 13.2 to 10.x and 11.0 and with 13.4 to 9.0. On 9.0 they may hang where calls share a workspace until 13.6;
 // on the others the results of 13.7 up to 13.9 may be wrong. Ragged groups of 1x128, which the manual has no word of, were seen
 // to be right with 13.10 first.
-std::string check_grouped_machine(ScaleMode mode, const Machine& machine) {
+Reason check_grouped_machine(ScaleMode mode, const Machine& machine) {
     constexpr int32_t kFaulty = 130700, kMended = 131000, kRagged = 131000;
     const int32_t capability = machine.capability;
     if (mode == ScaleMode::OuterVec) return "needs scales other than ROW for groups, found fp8 ROW";
@@ -129,93 +138,104 @@ std::string check_grouped_machine(ScaleMode mode, const Machine& machine) {
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % kBytes == 0; }
 
-std::string check_multiple(const char* what, int64_t bytes) {
-    return bytes % kBytes == 0 ? "" : format_text("needs %s a multiple of %lld bytes, found %lld", what, (long long)kBytes,
-                                                  (long long)bytes);
+// `what` is followed by `of`, such as "lines of " and "a".
+Reason check_multiple(const char* what, const char* of, int64_t bytes) {
+    if (bytes % kBytes == 0) return {};
+    return [what, of, bytes] {
+        return format_text("needs %s%s a multiple of %lld bytes, found %lld", what, of, (long long)kBytes, (long long)bytes);
+    };
 }
 
-std::string check_operand(const GemmOperand& operand, ScaleMode mode, const char* name) {
-    if (!is_aligned(operand.codes))
-        return format_text("needs %s at a multiple of %lld bytes, found %p", name, (long long)kBytes, (void*)operand.codes);
-    if (auto reason = check_multiple((std::string("lines of ") + name).c_str(), operand.line_bytes); !reason.empty())
-        return reason;
+Reason check_pointer(const char* what, const char* of, const void* pointer) {
+    if (is_aligned(pointer)) return {};
+    return [what, of, pointer] {
+        return format_text("needs %s%s at a multiple of %lld bytes, found %p", what, of, (long long)kBytes, pointer);
+    };
+}
+
+Reason check_operand(const GemmOperand& operand, ScaleMode mode, const char* name) {
+    if (auto reason = check_pointer("", name, operand.codes); !reason.empty()) return reason;
+    if (auto reason = check_multiple("lines of ", name, operand.line_bytes); !reason.empty()) return reason;
     const bool swizzles = mode == ScaleMode::Vec32 || mode == ScaleMode::Vec16;
     if (swizzles && !operand.layout.swizzled)
-        return format_text("needs swizzled scales, found compact ones on %s", name);
-    if (mode != ScaleMode::None && !is_scalar(mode) && !is_aligned(operand.scales))
-        return format_text("needs the scales of %s at a multiple of %lld bytes, found %p", name, (long long)kBytes,
-                           (void*)operand.scales);
-    return "";
+        return [name] { return format_text("needs swizzled scales, found compact ones on %s", name); };
+    if (mode == ScaleMode::None || is_scalar(mode)) return {};
+    return check_pointer("the scales of ", name, operand.scales);
 }
 
-std::string check_d(const GemmProblem& p) {
+Reason check_d(const GemmProblem& p) {
     // cuBLASLt 13.1 on an H200 comes out further off than one rounding, as if the product were rounded before D is added.
     if (p.reads_d() && p.d.format != MXQ_FORMAT_F32)
-        return format_text("needs an f32 d where beta is set, found %s", find_format(p.d.format)->name);
-    if (!is_aligned(p.d.data))
-        return format_text("needs d at a multiple of %lld bytes, found %p", (long long)kBytes, p.d.data);
-    if (auto reason = check_multiple("rows of d", p.n * d_bytes(p)); !reason.empty()) return reason;
-    return check_multiple("the row stride of d", p.d.row_stride * d_bytes(p));
+        return [format = p.d.format] {
+            return format_text("needs an f32 d where beta is set, found %s", find_format(format)->name);
+        };
+    if (auto reason = check_pointer("", "d", p.d.data); !reason.empty()) return reason;
+    if (auto reason = check_multiple("rows of ", "d", p.n * d_bytes(p)); !reason.empty()) return reason;
+    return check_multiple("the row stride of ", "d", p.d.row_stride * d_bytes(p));
 }
 
 // Tensor cores read 16 bytes at once. 16-bit numbers have slower ways for the rest, where there are no groups.
-std::string check_memory(const GemmProblem& p, ScaleMode a, ScaleMode b) {
+Reason check_memory(const GemmProblem& p, ScaleMode a, ScaleMode b) {
     if (auto reason = check_operand(p.a, a, "a"); !reason.empty()) return reason;
     if (auto reason = check_operand(p.b, b, "b"); !reason.empty()) return reason;
     return check_d(p);
 }
 
-// Theirs has an element for each of their rows, our columns. Narrow operands take one in 16 bits alone.
-std::string check_bias(const GemmProblem& p, ScaleMode mode) {
-    if (!p.bias.set()) return "";
+// cuBLASLt's bias has an element for each of its rows, which are our columns. Narrow operands take one in 16 bits alone.
+Reason check_bias(const GemmProblem& p, ScaleMode mode) {
+    if (!p.bias.set()) return {};
     const int32_t of_narrow = p.d.format == MXQ_FORMAT_F16 ? MXQ_FORMAT_F16 : MXQ_FORMAT_BF16;
     const int32_t wanted = mode == ScaleMode::None ? p.d.format : of_narrow;
     if (p.bias.format != wanted)
-        return format_text("needs the bias in %s, found it in %s", find_format(wanted)->name,
-                           find_format(p.bias.format)->name);
-    if (!is_aligned(p.bias.values))
-        return format_text("needs the bias at a multiple of %lld bytes, found %p", (long long)kBytes, p.bias.values);
-    return "";
+        return [wanted, format = p.bias.format] {
+            return format_text("needs the bias in %s, found it in %s", find_format(wanted)->name, find_format(format)->name);
+        };
+    return check_pointer("the ", "bias", p.bias.values);
 }
 
 // cuBLASLt 13.1 rounds the sums of 16-bit numbers to a 16-bit D before it adds a bias, where some line is no whole pieces of 16
 // bytes: on an H200 55 of 88 random products came out up to 177 times the bound away, and none of 76 with whole pieces. 13.10
 // does none of it.
-std::string check_biased_lines(const GemmProblem& p, const Machine& machine) {
+Reason check_biased_lines(const GemmProblem& p, const Machine& machine) {
     constexpr int32_t kMended = 131000;
-    if (!p.bias.set() || p.d.format == MXQ_FORMAT_F32 || machine.version >= kMended) return "";
+    if (!p.bias.set() || p.d.format == MXQ_FORMAT_F32 || machine.version >= kMended) return {};
     const bool whole = check_operand(p.a, ScaleMode::None, "a").empty() && check_operand(p.b, ScaleMode::None, "b").empty() &&
-                       check_d(p).empty() && check_multiple("rows of a", p.k * p.a.bits / 8).empty();
-    if (whole) return "";
-    return format_text("needs cuBLASLt %s for a bias where pointers, rows or strides of a, b or d are no multiples of %lld bytes, "
-                       "found %s in %s",
-                       version_text(kMended).c_str(), (long long)kBytes, version_text(machine.version).c_str(),
-                       machine.path.c_str());
+                       check_d(p).empty() && p.k * p.a.bits / 8 % kBytes == 0;
+    if (whole) return {};
+    return [version = machine.version, path = machine.path.c_str()] {
+        return format_text("needs cuBLASLt %s for a bias where pointers, rows or strides of a, b or d are no multiples of %lld "
+                           "bytes, found %s in %s",
+                           version_text(kMended).c_str(), (long long)kBytes, version_text(version).c_str(), path);
+    };
 }
 
-std::string check_size(const char* what, int64_t size) {
-    if (size >= 1 && size <= kLongest) return "";
-    return format_text("needs 1 to 2^31 - 1 %s, found %lld", what, (long long)size);
+Reason check_size(const char* what, int64_t size) {
+    if (size >= 1 && size <= kLongest) return {};
+    return [what, size] { return format_text("needs 1 to 2^31 - 1 %s, found %lld", what, (long long)size); };
 }
 
-std::string check_sizes(const GemmProblem& p) {
+Reason check_sizes(const GemmProblem& p) {
     if (auto reason = check_size("rows of d", p.m); !reason.empty()) return reason;
     if (auto reason = check_size("columns of d", p.n); !reason.empty()) return reason;
     return check_size("codes along the contraction", p.k);
 }
 
 // `k` codes are a whole number of blocks and of 16 bytes.
-std::string check_depth(int64_t k, const GemmOperand& operand, ScaleMode mode) {
+Reason check_depth(int64_t k, const GemmOperand& operand, ScaleMode mode) {
     const int64_t unit = std::max(kBytes * 8 / operand.bits, mode == ScaleMode::Vec32 ? kMxBlock : 1);
-    if (mode == ScaleMode::None || k % unit == 0) return "";
-    return format_text("needs a multiple of %lld codes along the contraction, found %lld", (long long)unit, (long long)k);
+    if (mode == ScaleMode::None || k % unit == 0) return {};
+    return [unit, k] {
+        return format_text("needs a multiple of %lld codes along the contraction, found %lld", (long long)unit, (long long)k);
+    };
 }
 
 // Scales of 1x128 go by fours. With another number of rows cuBLASLt 13.10 takes a single product too, and leaves D unwritten;
 // groups of rows are right with any, each group's scales padded.
-std::string check_wide_lines(const char* what, int64_t lines) {
-    if (lines % kPackedRows == 0) return "";
-    return format_text("needs a multiple of %d %s for scales of 128, found %lld", kPackedRows, what, (long long)lines);
+Reason check_wide_lines(const char* what, int64_t lines) {
+    if (lines % kPackedRows == 0) return {};
+    return [what, lines] {
+        return format_text("needs a multiple of %d %s for scales of 128, found %lld", kPackedRows, what, (long long)lines);
+    };
 }
 
 // ---- The description -------------------------------------------------------------------------------------------------------
@@ -230,17 +250,16 @@ bool must_pack(const GemmOperand& operand, ScaleMode mode) {
 }
 
 // Only whole matrices of experts and single products can stay as they are.
-bool must_pack_groups(const GemmProblem& p, const GemmOperand& operand, ScaleMode mode) {
-    const bool grouped = p.grouping == Grouping::Contraction || &operand == &p.a;
-    return grouped ? is_wide(mode) : must_pack(operand, mode);
+bool must_pack_groups(const GemmProblem& p, Side side, ScaleMode mode) {
+    return p.grouping_of(side) != Grouping::None ? is_wide(mode) : must_pack(p.operand(side), mode);
 }
 
-Operand describe_operand(const GemmOperand& operand, ScaleMode mode, bool packs) {
+MatrixDescription describe_operand(const GemmOperand& operand, ScaleMode mode, bool packs) {
     return {type_of(operand.element), mode, operand.codes, operand.scales, operand.lines,
             operand.line_bytes * 8 / operand.bits, packs};
 }
 
-void fill_rest(const GemmProblem& p, Problem& out) {
+void fill_rest(const GemmProblem& p, MatmulDescription& out) {
     out.d_type = d_type_of(p.d.format);
     out.d = p.d.data;
     out.ldd = p.d.row_stride;
@@ -257,68 +276,47 @@ void fill_rest(const GemmProblem& p, Problem& out) {
 
 // ---- Groups ----------------------------------------------------------------------------------------------------------------
 
-std::string check_row_groups(const GemmProblem& p, ScaleMode a) {
+Reason check_row_groups(const GemmProblem& p, ScaleMode a) {
     if (auto reason = check_depth(p.k, p.a, a); !reason.empty()) return reason;
     return a == ScaleMode::Block128 ? "needs 1X128 scales on the grouped side, found 128X128" : "";
 }
 
 // Both sides are padded alike. D of an empty group becomes zeros or stays.
-std::string check_group_units(const GemmProblem& p) {
-    if (p.grouping != Grouping::Contraction) return "";
+Reason check_group_units(const GemmProblem& p) {
+    if (p.grouping != Grouping::Contraction) return {};
     if (p.beta != 0 && p.beta != 1)
-        return format_text("needs a beta of 0 or 1 for groups along the contraction, found %g", double(p.beta));
-    if (p.a.units.codes == p.b.units.codes) return "";
-    return format_text("needs the same columnwise group alignment on both sides, found %d and %d", p.a.units.codes,
-                       p.b.units.codes);
+        return [beta = p.beta] {
+            return format_text("needs a beta of 0 or 1 for groups along the contraction, found %g", double(beta));
+        };
+    if (p.a.units.codes == p.b.units.codes) return {};
+    return [a = p.a.units.codes, b = p.b.units.codes] {
+        return format_text("needs the same columnwise group alignment on both sides, found %d and %d", a, b);
+    };
 }
 
-std::string check_depth_groups(const GemmProblem& p, ScaleMode a, ScaleMode b) {
+Reason check_depth_groups(const GemmProblem& p, ScaleMode a, ScaleMode b) {
     if (auto reason = check_group_units(p); !reason.empty()) return reason;
     const int32_t least = int32_t(kBytes * 8 / p.a.bits);
     if (p.a.units.codes % least != 0)
-        return format_text("needs a columnwise group alignment of %d or more, found %d", least, p.a.units.codes);
+        return [least, found = p.a.units.codes] {
+            return format_text("needs a columnwise group alignment of %d or more, found %d", least, found);
+        };
     if (a == ScaleMode::Block128 || b == ScaleMode::Block128)
         return "needs 1X128 scales for groups along the contraction, found 128X128";
-    return is_wide(a) ? check_wide_lines("rows of d", p.m) : "";
+    return is_wide(a) ? check_wide_lines("rows of d", p.m) : Reason();
 }
 
-// Of a group of its own: from expert or group `start.index` on.
-void enter_matrix(GemmOperand& operand, int64_t index) {
-    operand.codes += index * operand.lines * operand.line_bytes;
-    operand.scales += index * operand.layout.matrix_scales * operand.layout.bytes;
-    operand.matrices = 1;
-}
-
-void enter_lines(GemmOperand& operand, const GroupStart& start, int64_t rows) {
-    operand.codes += start.codes * operand.line_bytes;
-    operand.scales += group_scale_offset(operand.layout, start) * operand.layout.bytes;
-    operand.lines = rows;
-}
-
-void enter_contraction(GemmOperand& operand, const GroupStart& start, int64_t k) {
-    operand.codes += start.codes * operand.bits / 8;
-    operand.scales += group_scale_offset(operand.layout, start) * operand.layout.bytes;
-    operand.length = k;
-    if (operand.layout.block <= kWideBlock) operand.layout.columns = ceil_div(k, operand.layout.block);
-}
-
-void enter_scope(GemmOperand& operand, int64_t index) {
-    if (operand.amax) operand.amax += index * operand.scope_stride;
-    if (operand.decode_scale) operand.decode_scale += index * operand.scope_stride;
-    operand.scope_stride = 0;
-}
-
-// One scale for every group of an operand.
-bool shares_scale(const GemmProblem& p, const GemmOperand& operand) {
-    const bool grouped = p.grouping == Grouping::Contraction || &operand == &p.a;
-    return (grouped ? operand.layout.group_index_stride : operand.layout.matrix_scales) == 0;
+// Returns whether every group of an operand has the same scale.
+bool shares_scale(const GemmProblem& p, Side side) {
+    const ScaleLayout& layout = p.operand(side).layout;
+    return (p.grouping_of(side) != Grouping::None ? layout.group_index_stride : layout.matrix_scales) == 0;
 }
 
 }  // namespace
 
 bool is_nvfp4(const GemmOperand& operand) { return operand.scale_type == ScaleType::E4M3; }
 
-std::string describe(const GemmProblem& p, const Machine& machine, Problem& out) {
+Reason describe(const GemmProblem& p, const Machine& machine, MatmulDescription& out) {
     const Kind a = kind_of(p.a), b = kind_of(p.b);
     if (p.grouping != Grouping::None) return "needs a product without groups, found groups";
     if (auto reason = check_kinds(p, a, b); !reason.empty()) return reason;
@@ -334,10 +332,10 @@ std::string describe(const GemmProblem& p, const Machine& machine, Problem& out)
     out.a = describe_operand(p.b, b.mode, must_pack(p.b, b.mode));
     out.b = describe_operand(p.a, a.mode, must_pack(p.a, a.mode));
     fill_rest(p, out);
-    return "";
+    return {};
 }
 
-std::string describe_grouped(const GemmProblem& p, const Machine& machine, const Packed& packed, Problem& out) {
+Reason describe_grouped(const GemmProblem& p, const Machine& machine, const Sides& packed, MatmulDescription& out) {
     const Kind a = kind_of(p.a), b = kind_of(p.b);
     if (p.grouping == Grouping::None) return "needs a grouped product, found one without groups";
     if (p.groups.count == 0) return "needs a group, found none";
@@ -356,19 +354,28 @@ std::string describe_grouped(const GemmProblem& p, const Machine& machine, const
 
     out = {};
     out.groups = p.groups.count;
-    out.a = describe_operand(p.b, b.mode, !packed.b && must_pack_groups(p, p.b, b.mode));
-    out.b = describe_operand(p.a, a.mode, !packed.a && must_pack_groups(p, p.a, a.mode));
-    if (a.mode == ScaleMode::Scalar && !(shares_scale(p, p.a) && shares_scale(p, p.b)))
+    out.a = describe_operand(p.b, b.mode, !packed.b && must_pack_groups(p, Side::B, b.mode));
+    out.b = describe_operand(p.a, a.mode, !packed.a && must_pack_groups(p, Side::A, a.mode));
+    if (a.mode == ScaleMode::Scalar && !(shares_scale(p, Side::A) && shares_scale(p, Side::B)))
         out.a.mode = out.b.mode = ScaleMode::GroupScalar;
     fill_rest(p, out);
     int64_t& divided = by_rows ? out.n : out.k;
     divided = std::max(ceil_div(p.group_rows, p.groups.count), int64_t(1));
-    return "";
+    return {};
 }
 
-std::string check_groups(const GemmProblem& p) {
+Reason check_groups(const GemmProblem& p) {
     if (auto reason = check_group_units(p); !reason.empty()) return reason;
     return check_d(p);
+}
+
+void point_at(const GemmProblem& p, MatmulDescription& out) {
+    out.a.data = p.b.codes;
+    out.a.scales = p.b.scales;
+    out.b.data = p.a.codes;
+    out.b.scales = p.a.scales;
+    out.d = p.d.data;
+    out.bias = p.bias.values;
 }
 
 GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const GroupStart& b, int64_t d_row, int64_t rows) {
@@ -379,25 +386,25 @@ GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const Gr
     one.d.group_unit = 1;
     if (p.grouping == Grouping::Rows) {
         one.m = one.d.rows = rows;
-        enter_lines(one.a, a, rows);
-        enter_matrix(one.b, a.index);
+        one.a = part_of_group(p.a, a, rows);
+        one.b = part_of_matrix(p.b, a.index);
     } else {
         one.k = round_up(rows, p.a.units.codes);
-        enter_contraction(one.a, a, one.k);
-        enter_contraction(one.b, b, one.k);
+        one.a = part_of_group(p.a, a, one.k);
+        one.b = part_of_group(p.b, b, one.k);
     }
-    enter_scope(one.a, a.index);
-    enter_scope(one.b, a.index);
     if (p.bias.values)
         one.bias.values = static_cast<const uint8_t*>(p.bias.values) + a.index * p.n * (find_format(p.bias.format)->bits / 8);
     one.d.data = static_cast<uint8_t*>(p.d.data) + d_row * p.d.row_stride * d_bytes(p);
     return one;
 }
 
-int64_t packed_floats(const GemmProblem& p, const GemmOperand& operand) {
+int64_t packed_floats(const GemmProblem& p, Side side) {
+    const GemmOperand& operand = p.operand(side);
     const ScaleLayout& layout = operand.layout;
-    if (p.grouping == Grouping::Contraction) return operand.length / kWideBlock * operand.lines;
-    if (p.grouping == Grouping::Rows && &operand == &p.a)
+    const Grouping grouping = p.grouping_of(side);
+    if (grouping == Grouping::Contraction) return operand.length / kWideBlock * operand.lines;
+    if (grouping == Grouping::Rows)
         return layout.columns * padded_rows_bound(p.group_rows, p.groups.count, kPackedRows);
     if (layout.tile_rows == 1) return operand.matrices * layout.columns * operand.lines;
     return operand.matrices * ceil_div(operand.lines, kWideBlock) * round_up(layout.columns, kPackedColumns);

@@ -1,11 +1,11 @@
-// Groups on the CPU: their ends are read and checked before anything is written.
+// Groups whose ends lie in host memory: they are read and checked before anything is written.
 #pragma once
 #include <vector>
 
 #include "core/error.h"
 #include "core/problem.h"
 
-namespace mxq::cpu {
+namespace mxq {
 
 // Rows [row, row + rows), as the caller counts them, of group `index`.
 struct Group {
@@ -48,4 +48,4 @@ inline std::vector<GroupStart> group_starts(const std::vector<Group>& groups, co
     return starts;
 }
 
-}  // namespace mxq::cpu
+}  // namespace mxq

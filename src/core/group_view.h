@@ -1,0 +1,88 @@
+// The part of a tensor that belongs to one group or one expert, for host and device: kernels see it as a matrix of its own.
+//
+//     expert e                   codes of lines e * lines ...              scales from e * matrix_scales on
+//     group of a rowwise part    codes of lines start.codes ...            scales from group_scale_offset on
+//     group of a columnwise one  codes from start.codes on in every line   scales from group_scale_offset on
+#pragma once
+#include "core/problem.h"
+#include "numerics/nvfp4.h"
+
+namespace mxq {
+
+// ---- Pointers and layouts --------------------------------------------------------------------------------------------------
+
+MXQ_HD uint8_t* matrix_codes(const QuantizedPart& part, int64_t index) { return part.line(index, 0); }
+
+MXQ_HD uint8_t* matrix_scales(const QuantizedPart& part, int64_t index) {
+    return part.scales + index * part.layout.matrix_scales * part.layout.bytes;
+}
+
+MXQ_HD uint8_t* group_codes(const QuantizedPart& part, const GroupStart& start) {
+    return part.codes + (part.columnwise ? start.codes * part.bits / 8 : start.codes * part.line_bytes);
+}
+
+MXQ_HD uint8_t* group_scales(const QuantizedPart& part, const GroupStart& start) {
+    return part.scales + group_scale_offset(part.layout, start) * part.layout.bytes;
+}
+
+// Returns the layout of the scales of a group with `rows` rows. Those along the contraction are a matrix of as many columns as
+// the group needs; swizzled ones have columns for the padding of its codes too. Rows and a block are fewer than 2^31 each.
+MXQ_HD ScaleLayout group_layout(const QuantizedPart& part, int64_t rows) {
+    ScaleLayout layout = part.layout;
+    if (!part.columnwise) return layout;
+    const int64_t codes = layout.swizzled ? round_up_to_power(rows, part.units.codes) : rows;
+    layout.columns = (uint32_t(codes) + uint32_t(layout.block) - 1) / uint32_t(layout.block);
+    return layout;
+}
+
+// Returns which amax and which decode scale of NVFP4 belong to expert or group `scope`.
+MXQ_HD int64_t scope_index(const QuantizedPart& part, int64_t scope) { return scope * part.scope_stride; }
+
+// Returns the factor above the block scales of an expert or group: the decode scale of NVFP4, else 1.
+MXQ_HD float global_scale(const QuantizedPart& part, int64_t scope) {
+    if (part.scale_type != ScaleType::E4M3) return 1.0f;
+    const int64_t at = scope_index(part, scope);
+    return part.decode_scale ? part.decode_scale[at] : nvfp4_decode_scale(part.amax[at], part.scale_max);
+}
+
+// ---- Tensors of one matrix -------------------------------------------------------------------------------------------------
+
+// Rows [first, first + rows) of a plain tensor, `first` as stored.
+inline PlainMatrix rows_of(const PlainMatrix& plain, int64_t first, int64_t rows) {
+    PlainMatrix group = plain;
+    const int64_t row_bytes = plain.row_stride * (find_format(plain.format)->bits / 8);
+    group.data = static_cast<uint8_t*>(plain.data) + first * row_bytes;
+    group.matrices = 1;
+    group.rows = rows;
+    return group;
+}
+
+// Works for a QuantizedPart and for what derives from it.
+template <class Part>
+Part part_of_matrix(const Part& part, int64_t index) {
+    Part matrix = part;
+    matrix.codes = matrix_codes(part, index);
+    matrix.scales = matrix_scales(part, index);
+    matrix.matrices = 1;
+    if (part.scale_type != ScaleType::E4M3) return matrix;
+    if (part.amax) matrix.amax += scope_index(part, index);
+    if (part.decode_scale) matrix.decode_scale += scope_index(part, index);
+    return matrix;
+}
+
+// Has the group's `rows` rows, without padding unless they count it.
+template <class Part>
+Part part_of_group(const Part& part, const GroupStart& start, int64_t rows) {
+    Part group = part;
+    group.codes = group_codes(part, start);
+    group.scales = group_scales(part, start);
+    group.layout = group_layout(part, rows);
+    group.matrices = 1;
+    (part.columnwise ? group.length : group.lines) = rows;
+    const bool has_scope = part.scale_type == ScaleType::E4M3;
+    if (part.amax) group.amax += has_scope ? scope_index(part, start.index) : group_scale_offset(part.layout, start);
+    if (part.decode_scale) group.decode_scale += scope_index(part, start.index);
+    return group;
+}
+
+}  // namespace mxq

@@ -1,0 +1,92 @@
+#include "cuda/rebase/product.h"
+
+#include "dispatch/implementation.h"
+
+namespace mxq::cuda {
+namespace {
+
+// Hands out a workspace whose address is not known yet, from 0 on.
+struct Offsets {
+    uintptr_t at = 0;
+    void* take(uint64_t bytes) {
+        const uintptr_t taken = at;
+        at += uintptr_t(round_up(int64_t(bytes), kWorkspaceAlignment));
+        return reinterpret_cast<void*>(taken);
+    }
+};
+
+template <class T>
+T* moved(T* offset, void* base) {
+    return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(offset) + reinterpret_cast<uintptr_t>(base));
+}
+
+// Whether the product's rows of D are not the caller's. Groups have any number of rows.
+bool moves_d(const GemmProblem& p, const RebaseTarget& target) {
+    return p.grouping == Grouping::None && !p.reads_d() && p.m % target.line_unit != 0;
+}
+
+bool has_wide_scales(const GemmOperand& operand) {
+    return operand.layout.block == kWideBlock || operand.layout.repeat == kWideBlock / kMxBlock;
+}
+
+// Codes can be multiplied where they are: whole blocks of 128, and no lines to be added.
+bool keeps_codes(const GemmProblem& p, const GemmOperand& operand, bool pads_lines, const RebaseTarget& target) {
+    if (operand.bits != 8 || !has_wide_scales(operand) || pads_lines) return false;
+    if (reinterpret_cast<uintptr_t>(operand.codes) % uintptr_t(target.alignment) != 0) return false;
+    if (p.grouping == Grouping::Contraction) return operand.units.codes == kWideBlock;
+    return operand.length % kWideBlock == 0;
+}
+
+RebaseCall call_of(const GemmProblem& p, Side side, const RebaseTarget& target) {
+    const GemmOperand& operand = p.operand(side);
+    const bool is_a = side == Side::A, is_weight = !is_a && !p.a.columnwise, pads_d = moves_d(p, target);
+    RebaseCall call{};
+    call.from = operand;
+    call.grouped = {p.groups, p.group_rows};
+    call.grouping = p.grouping_of(side);
+    call.keeps_codes = keeps_codes(p, operand, is_a && pads_d, target);
+    const bool squares = is_weight && (!call.keeps_codes || operand.tile_lines == kWideBlock);
+    const bool pads_lines = is_a && (p.grouping == Grouping::Rows || pads_d);
+    call.to = rebased_operand(call, {squares ? int32_t(kWideBlock) : 1, pads_lines ? target.line_unit : 1, target.column_unit});
+    return call;
+}
+
+void place(RebaseCall& call, Offsets& workspace) {
+    if (!call.keeps_codes) call.to.codes = static_cast<uint8_t*>(workspace.take(rebased_code_bytes(call.to)));
+    call.to.scales = static_cast<uint8_t*>(workspace.take(rebased_scale_bytes(call.to)));
+}
+
+void place_d(GemmProblem& p, int32_t line_unit, Offsets& workspace) {
+    p.m = p.d.rows = round_up(p.m, line_unit);
+    p.d.row_stride = p.n;
+    p.d.data = workspace.take(uint64_t(p.m * p.n * (find_format(p.d.format)->bits / 8)));
+}
+
+}  // namespace
+
+RebasedProduct rebased_product(const GemmProblem& p, const RebaseTarget& target) {
+    Offsets workspace;
+    RebasedProduct out{p, call_of(p, Side::A, target), call_of(p, Side::B, target), moves_d(p, target), 0};
+    place(out.a, workspace);
+    place(out.b, workspace);
+    if (out.moves_d) place_d(out.product, target.line_unit, workspace);
+    out.product.a = out.a.to;
+    out.product.b = out.b.to;
+    out.product.k = out.a.to.length;
+    out.bytes = workspace.at;
+    return out;
+}
+
+RebasedProduct RebasedProduct::at(void* base) const {
+    RebasedProduct out = *this;
+    for (RebaseCall* call : {&out.a, &out.b}) {
+        if (!call->keeps_codes) call->to.codes = moved(call->to.codes, base);
+        call->to.scales = moved(call->to.scales, base);
+    }
+    if (moves_d) out.product.d.data = moved(product.d.data, base);
+    out.product.a = out.a.to;
+    out.product.b = out.b.to;
+    return out;
+}
+
+}  // namespace mxq::cuda
