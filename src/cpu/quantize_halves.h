@@ -42,11 +42,11 @@ MXQ_HD void shorten_row(const Bf16* line, int64_t count, uint16_t* to) {
 template <class T>
 void load_words(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, bool prefetches,
                 uint16_t* words) {
-    const int64_t rows = rows_within(problem.in.rows, patch);
+    const int64_t rows = rows_within(problem.source.rows, patch);
     for (int64_t row = 0; row < rows; row++) {
         uint16_t* to = words + row * pitch;
-        if (prefetches) prefetch_next<T>(problem.in, patch, row, height);
-        shorten_row(input_line<T>(problem.in, patch.matrix, patch.row + row, patch.col), patch.cols, to);
+        if (prefetches) prefetch_next<T>(problem.source.plain, patch, row, height);
+        shorten_row(input_line<T>(problem.source.plain, patch.matrix, patch.row + row, patch.col), patch.cols, to);
         memset(to + patch.cols, 0, size_t(pitch - patch.cols) * sizeof *to);
     }
     memset(words + rows * pitch, 0, size_t((height - rows) * pitch) * sizeof *words);
@@ -196,7 +196,7 @@ decltype(ShortSteps::scales) short_scales_of(ScaleRounding rounding) {
 template <class E>
 ShortSteps short_steps_of(const QuantizeProblem& problem) {
     ShortSteps steps{};
-    switch (problem.in.format) {
+    switch (problem.source.plain.format) {
         case MXQ_FORMAT_F32: steps.load = load_words<float>; break;
         case MXQ_FORMAT_F16: steps.load = load_words<F16>; break;
         default: steps.load = load_words<Bf16>;
@@ -212,12 +212,12 @@ ShortSteps short_steps_of(const QuantizeProblem& problem) {
 
 // Products with these scales are no BF16 numbers, so that only the inputs are short.
 inline ShortSteps short_nvfp4_steps_of(const QuantizeProblem& problem) {
-    if (problem.in.format != MXQ_FORMAT_BF16 || problem.four_over_six != FourOverSix::None) return {};
+    if (problem.source.plain.format != MXQ_FORMAT_BF16 || problem.four_over_six != FourOverSix::None) return {};
     return {load_words<Bf16>, short_block_maxima<kNvBlock>, make_short_nvfp4_scales, encode_nvfp4_blocks, encode_nvfp4_columns};
 }
 
 inline ShortSteps short_steps_of(const QuantizeProblem& problem) {
-    const bool served = problem.format->scale != ScaleType::F32 && !problem.requantizes && !problem.seed_offset &&
+    const bool served = problem.format->scale != ScaleType::F32 && !problem.source.is_quantized() && !problem.seed_offset &&
                         !problem.hadamard.rowwise && !problem.hadamard.columnwise;
     if (!served) return {};
     if (problem.format->scale == ScaleType::E4M3) return short_nvfp4_steps_of(problem);
@@ -246,10 +246,11 @@ struct Shortened {
 
     // `next` is the patch to come, whose lines are asked for one by one; if it has no rows, what is below is, at once.
     void load(const Rectangle& patch, int64_t height, int64_t pitch, const Rectangle& next) {
-        const bool asks = next.rows > 0 && problem.in.format != MXQ_FORMAT_F32;
+        const bool asks = next.rows > 0 && problem.source.plain.format != MXQ_FORMAT_F32;
         const Ahead at_hand = {words, 0};  // asks for nothing new
         ahead = at_hand;
-        if (asks) ahead = {input_line<uint16_t>(problem.in, next.matrix, next.row, next.col), problem.in.row_stride};
+        const PlainMatrix& in = problem.source.plain;
+        if (asks) ahead = {input_line<uint16_t>(in, next.matrix, next.row, next.col), in.row_stride};
         ahead_of_rows = height == 1 ? ahead : at_hand;
         steps.load(problem, patch, height, pitch, !asks, words);
     }

@@ -49,7 +49,7 @@ struct PartOutput {
                const LineScales& scales) const {
         const ScaleLayout& layout = part.layout;
         // Square tiles that the padding of a group would begin are not stored.
-        if (layout.tile_rows != 1 && !part.columnwise && line >= problem.in.rows) return;
+        if (layout.tile_rows != 1 && !part.columnwise && line >= problem.source.rows) return;
         const int64_t column = position / layout.block, columns = ceil_div(count, layout.block);
         const int64_t within = least(columns, layout.columns - column);
         if (within <= 0) return;
@@ -62,7 +62,7 @@ struct PartOutput {
     }
 
     // A row that only pads its group: its fp32 scales are +0.
-    bool is_padding(int64_t line) const { return !part.columnwise && line >= problem.in.rows; }
+    bool is_padding(int64_t line) const { return !part.columnwise && line >= problem.source.rows; }
 
     void store_fp32(int64_t matrix, int64_t line, int64_t column, int64_t count, const LineScales& scales) const {
         const bool has_padding = part.layout.column_stride == 1 && !(part.columnwise && problem.grouped.groups.set);

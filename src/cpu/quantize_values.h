@@ -51,17 +51,17 @@ MXQ_HD void clear_beyond(int64_t rows, int64_t cols, int64_t height, int64_t pit
 
 template <class T>
 void load_values(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
-    const int64_t rows = rows_within(problem.in.rows, patch);
+    const int64_t rows = rows_within(problem.source.rows, patch);
     for (int64_t row = 0; row < rows; row++) {
-        prefetch_next<T>(problem.in, patch, row, height);
-        load_row(input_line<T>(problem.in, patch.matrix, patch.row + row, patch.col), patch.cols, values + row * pitch);
+        prefetch_next<T>(problem.source.plain, patch, row, height);
+        load_row(input_line<T>(problem.source.plain, patch.matrix, patch.row + row, patch.col), patch.cols, values + row * pitch);
     }
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
 void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
-    const LineDecoder decode(problem.from);
-    const int64_t rows = rows_within(problem.in.rows, patch);
+    const LineDecoder decode(problem.source.quantized);
+    const int64_t rows = rows_within(problem.source.rows, patch);
     for (int64_t row = 0; row < rows; row++)
         decode(patch.matrix, patch.row + row, patch.col, patch.cols, values + row * pitch);
     clear_beyond(rows, patch.cols, height, pitch, values);
@@ -70,8 +70,8 @@ void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int6
 // Lines of codes are columns of the patch, which has at most kTile rows.
 void decode_columnwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     constexpr int64_t width = 16;
-    const LineDecoder decode(problem.from);
-    const int64_t rows = rows_within(problem.in.rows, patch);
+    const LineDecoder decode(problem.source.quantized);
+    const int64_t rows = rows_within(problem.source.rows, patch);
     alignas(64) float lines[width][kTile];
     for (int64_t col = 0; rows > 0 && col < patch.cols; col += width) {
         const int64_t count = least(width, patch.cols - col);
@@ -85,8 +85,8 @@ void decode_columnwise(const QuantizeProblem& problem, const Rectangle& patch, i
 using LoadValues = decltype(&decode_rowwise);
 
 inline LoadValues loader_of(const QuantizeProblem& problem) {
-    if (problem.requantizes) return problem.from.columnwise ? decode_columnwise : decode_rowwise;
-    switch (problem.in.format) {
+    if (problem.source.is_quantized()) return problem.source.quantized.columnwise ? decode_columnwise : decode_rowwise;
+    switch (problem.source.plain.format) {
         case MXQ_FORMAT_F32: return load_values<float>;
         case MXQ_FORMAT_F16: return load_values<F16>;
         default: return load_values<Bf16>;

@@ -1,6 +1,6 @@
 // From format numbers to the types that kernels are compiled for, and from options known at run time to numerics.
 #pragma once
-#include "core/formats.h"
+#include "core/problem.h"
 #include "numerics/convert.h"
 #include "numerics/e8m0.h"
 
@@ -33,6 +33,14 @@ template <class Body>
 void with_all_types(const Body& body) {
     for (int32_t plain : {MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16})
         for (const Element element : kElements) with_types(plain, element, body);
+}
+
+// Returns how the scales of an MX problem are made from maxima.
+inline ScaleSteps scale_steps_of(const QuantizeProblem& problem) {
+    ScaleSteps steps{};
+    with_element(problem.format->element,
+                 [&]<class E>(E) { steps = scale_steps<E>(problem.scale_rounding, problem.nonfinite); });
+    return steps;
 }
 
 // Turns block maxima (magnitude bits) into scale bytes.

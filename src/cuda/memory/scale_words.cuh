@@ -12,12 +12,6 @@ __device__ __forceinline__ int64_t stored_scales(const ScaleLayout& layout, int6
     return line < lines && (layout.tile_rows == 1 || line % layout.tile_rows == 0) ? layout.columns - column : 0;
 }
 
-// How many of them may be read there.
-__device__ __forceinline__ int64_t readable_scales(const ScaleLayout& layout, int64_t lines, int64_t line, int64_t column) {
-    if (line >= lines) return 0;
-    return layout.swizzled ? kSwizzleColumns : layout.columns - column;
-}
-
 __device__ __forceinline__ bool is_word(const uint8_t* scales, int64_t count) {
     return count >= 4 && reinterpret_cast<uintptr_t>(scales) % 4 == 0;
 }
