@@ -19,8 +19,8 @@ struct Maxima {
 };
 
 // A quantize problem without groups, or one group of it: a matrix of its own, whose pointers stand at the group's start and
-// whose `source.rows` are the group's. The parts may have more lines (rowwise) or longer ones (columnwise): padding, as if rows of
-// zeros followed.
+// whose `source.rows` are the group's. The parts may have more lines (rowwise) or longer ones (columnwise): padding, as if
+// rows of zeros followed.
 struct QuantizeSlice {
     QuantizeProblem problem;
     Maxima rowwise, columnwise;
@@ -29,7 +29,8 @@ struct QuantizeSlice {
 
 // Work goes in tiles: columns are seen together.
 MXQ_HD bool transposes(const QuantizeProblem& problem) {
-    return problem.has_columnwise || problem.square_tiles || (problem.source.is_quantized() && problem.source.quantized.columnwise);
+    return problem.has_columnwise || problem.square_tiles ||
+           (problem.source.is_quantized() && problem.source.quantized.columnwise);
 }
 
 struct Kernels {

@@ -79,7 +79,8 @@ public:
     void for_each(ThreadPool& pool, const Body& body) const {
         const Source& in = problem_.source;
         if (!problem_.grouped.set()) {
-            for_each_rectangle(pool, grid_of(in.matrices, in.rows, in.cols, transposes(problem_)), [&](const Rectangle& at) { body(whole_, at); });
+            for_each_rectangle(pool, grid_of(in.matrices, in.rows, in.cols, transposes(problem_)),
+                               [&](const Rectangle& at) { body(whole_, at); });
             return;
         }
         for_each_index(pool, first_rectangle_.back(), in.rows * in.cols, [&](int64_t index) {

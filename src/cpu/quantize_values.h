@@ -54,7 +54,8 @@ void load_values(const QuantizeProblem& problem, const Rectangle& patch, int64_t
     const int64_t rows = rows_within(problem.source.rows, patch);
     for (int64_t row = 0; row < rows; row++) {
         prefetch_next<T>(problem.source.plain, patch, row, height);
-        load_row(input_line<T>(problem.source.plain, patch.matrix, patch.row + row, patch.col), patch.cols, values + row * pitch);
+        load_row(input_line<T>(problem.source.plain, patch.matrix, patch.row + row, patch.col), patch.cols,
+                 values + row * pitch);
     }
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
@@ -95,7 +96,8 @@ inline LoadValues loader_of(const QuantizeProblem& problem) {
 
 // ---- Hadamard transform ---------------------------------------------------------------------------------------------
 
-// As in numerics/hadamard.h, eight elements or columns at once. Passed by reference: without AVX, values of this type change the calling convention.
+// As in numerics/hadamard.h, eight elements or columns at once. Passed by reference: without AVX, values of this type change
+// the calling convention.
 typedef float Lanes __attribute__((vector_size(32)));
 typedef uint32_t LaneBits __attribute__((vector_size(32)));
 typedef LaneBits StoredLanes __attribute__((aligned(4), may_alias));

@@ -91,7 +91,8 @@ void launch(const Context& context, const KernelEntry<Key, Arguments> (&list)[co
             dim3 grid, void* stream, const Arguments& arguments) {
     for (const auto& entry : list)
         if (entry.key == key)
-            return launch(context, entry.function, name, grid, dim3(unsigned(entry.threads)), entry.shared_bytes, stream, arguments);
+            return launch(context, entry.function, name, grid, dim3(unsigned(entry.threads)), entry.shared_bytes, stream,
+                          arguments);
     fail(MXQ_STATUS_INTERNAL_ERROR, "%s has no kernel for a problem that it took", name);
 }
 

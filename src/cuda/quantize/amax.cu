@@ -9,7 +9,8 @@
 //
 //     Everything  one maximum, of an expert or group or of all: over the thread, the warp, the block, then one atomic
 //     Lines       rows: over the warp, then in shared memory; columns: in the thread down the region; then an atomic each
-// Transformed parts, and values of a quantized input, are another kernel's: from a tile in shared memory (tile/shared_tile.cuh).
+// Transformed parts, and values of a quantized input, are another kernel's: from a tile in shared memory
+// (tile/shared_tile.cuh).
 //
 // Atomics take the larger of bits of non-negative floats, so that their order is of no matter. Bytes an element: 2 or 4
 // read; bound by memory.
@@ -349,9 +350,12 @@ struct Key {
 };
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    {{MXQ_FORMAT_F32, false}, amax_kernel<float>, kThreads, 0},  {{MXQ_FORMAT_F32, true}, amax_lines_kernel<float>, kThreads, 0},
-    {{MXQ_FORMAT_F16, false}, amax_kernel<F16>, kThreads, 0},    {{MXQ_FORMAT_F16, true}, amax_lines_kernel<F16>, kThreads, 0},
-    {{MXQ_FORMAT_BF16, false}, amax_kernel<Bf16>, kThreads, 0},  {{MXQ_FORMAT_BF16, true}, amax_lines_kernel<Bf16>, kThreads, 0},
+    {{MXQ_FORMAT_F32, false}, amax_kernel<float>, kThreads, 0},
+    {{MXQ_FORMAT_F32, true}, amax_lines_kernel<float>, kThreads, 0},
+    {{MXQ_FORMAT_F16, false}, amax_kernel<F16>, kThreads, 0},
+    {{MXQ_FORMAT_F16, true}, amax_lines_kernel<F16>, kThreads, 0},
+    {{MXQ_FORMAT_BF16, false}, amax_kernel<Bf16>, kThreads, 0},
+    {{MXQ_FORMAT_BF16, true}, amax_lines_kernel<Bf16>, kThreads, 0},
 };
 
 // The kernels that go by tiles, by whether those are BF16's.

@@ -1,7 +1,7 @@
-// What the kernels that quantize chunks of a tile in shared memory to E2M1 share: scales over more than a chunk, the errors of four
-// over six and its choice for squares, and the way of codes and scales to memory.
+// What the kernels that quantize chunks of a tile in shared memory to E2M1 share: scales over more than a chunk, the errors of
+// four over six and its choice for squares, and the way of codes and scales to memory.
 //
-//     tile in shared memory --a chunk of 16 a lane, eight lanes a line--> maximum --> scale byte --> words in shared memory --> layout
+//     tile in shared memory --a chunk of 16 a lane, eight lanes a line--> maximum --> scale byte --> words --> layout
 //             |                                                              |
 //             +--------------------> values x multiplier --> 16 codes, 8 bytes --> eight lanes store 64 bytes of a line
 //
@@ -41,7 +41,8 @@ struct Nvfp4Tables {
     float multipliers[2][kScaleBytes];
 };
 
-// Returns the global maximum of the part whose table the thread has a share in; asked for early, since it takes a while to come.
+// Returns the global maximum of the part whose table the thread has a share in; asked for early, since it takes a while to
+// come.
 __device__ __forceinline__ float table_amax(const QuantizeProblem& p, int64_t scope) {
     static_assert(kChunkThreads == 2 * kScaleBytes);
     const bool columnwise = threadIdx.x >= kScaleBytes, exists = columnwise ? p.has_columnwise : p.has_rowwise;
@@ -154,8 +155,8 @@ __device__ __forceinline__ uint32_t square_choice(const ChunkTile<T>& tile, floa
     return nvfp4_choice(candidates, sum.four, sum.six);
 }
 
-// Makes the NVFP4 scale of every 16 x 16, of which `amax` is the lane's: of its own cell of the warp's band. Parts with the same
-// global maximum have the same scales. A barrier must follow.
+// Makes the NVFP4 scale of every 16 x 16, of which `amax` is the lane's: of its own cell of the warp's band. Parts with the
+// same global maximum have the same scales. A barrier must follow.
 template <Rounding rounding, class T>
 __device__ __forceinline__ void put_nvfp4_cells(const QuantizeProblem& p, const ChunkTile<T>& tile, uint32_t amax,
                                                 const Nvfp4Global (&globals)[2], uint8_t (&cells)[2][kCells]) {
@@ -174,8 +175,8 @@ __device__ __forceinline__ void put_nvfp4_cells(const QuantizeProblem& p, const 
     }
 }
 
-// Makes the scale of every 16 x 16 from its square tile's maximum, `length` a side: `amax` is that of the 16 x 16 of the warp's band
-// and the lane's chunk. A barrier must follow.
+// Makes the scale of every 16 x 16 from its square tile's maximum, `length` a side: `amax` is that of the 16 x 16 of the
+// warp's band and the lane's chunk. A barrier must follow.
 __device__ __forceinline__ void put_mx_cells(const ScaleSteps& steps, int length, uint32_t amax,
                                              uint32_t (&maxima)[kCells], uint8_t (&cells)[2][kCells]) {
     const int band = threadIdx.x / 32, chunk = chunk_of_lane(), side = length / kChunk;

@@ -37,7 +37,8 @@ __device__ __forceinline__ bool better_codes(const Rule& rule, const Shared& sha
         values[2 * i + 1] = high_value(words[i]);
     }
     uint32_t fours[4], sixes[4];
-    Errors errors{error_estimate_16<squared>(values, choice.four, fours), error_estimate_16<squared>(values, choice.six, sixes)};
+    Errors errors{error_estimate_16<squared>(values, choice.four, fours),
+                  error_estimate_16<squared>(values, choice.six, sixes)};
     if (choice.amax != 0 && !is_clear<squared>(errors.four, errors.six, choice.amax, 1))
         errors = tile_errors<squared>(shared.tile, rule.columnwise, line, {choice.candidates >> 8, choice.candidates & 0xFF},
                                       shared.tables.globals[rule.columnwise]);
@@ -69,7 +70,8 @@ struct LineReader {
     }
 };
 
-// Makes all parts by four over six. The loop is so long that a second one for columns would push it out of the instruction cache.
+// Makes all parts by four over six. The loop is so long that a second one for columns would push it out of the instruction
+// cache.
 template <Rounding rounding>
 __device__ __forceinline__ void emit_better(const Arguments& a, Shared& shared) {
     const QuantizeProblem& p = a.problem;

@@ -59,8 +59,9 @@ __device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], fl
 
 // ---- Stochastic codes ------------------------------------------------------------------------------------------------
 
-// Returns the codes of two words' elements, signs among them, in the low nibbles of the bytes: the lower half of each, then the upper
-// ones. Bytes `low` and low + 2 of one random word are added to the lower halves, `high` and high + 2 of another to the upper ones.
+// Returns the codes of two words' elements, signs among them, in the low nibbles of the bytes: the lower half of each, then
+// the upper ones. Bytes `low` and low + 2 of one random word are added to the lower halves, `high` and high + 2 of another to
+// the upper ones.
 template <bool plain>
 __device__ __forceinline__ uint32_t stochastic_bytes(uint32_t first, uint32_t second, float low_factor, float high_factor,
                                                      uint32_t low_random, int low, uint32_t high_random, int high) {

@@ -1,5 +1,5 @@
-// What the kernels of quantize_fp4_pairs share: maxima of packed pairs, tables of NVFP4's multipliers, the blocks' scales, and the chunk
-// that has no faster way.
+// What the kernels of quantize_fp4_pairs share: maxima of packed pairs, tables of NVFP4's multipliers, the blocks' scales, and
+// the chunk that has no faster way.
 //
 //     words of two elements --farthest_pair--> maximum --> Block: scale byte, multiplier --> codes (fp4_pair_codes.cuh)
 //                                                 ^              ^
@@ -121,8 +121,8 @@ __device__ __forceinline__ uint32_t largest_pair(Nonfinite policy, const uint32_
                                          : largest_pair<Nonfinite::Propagate>(words);
 }
 
-// Makes the tables of put_tables with CutMultipliers, negative where those are not odd. Scales of one significand have multipliers of
-// one, and are cut alike: eight threads look for all. A barrier must follow.
+// Makes the tables of put_tables with CutMultipliers, negative where those are not odd. Scales of one significand have
+// multipliers of one, and are cut alike: eight threads look for all. A barrier must follow.
 __device__ __forceinline__ void put_cut_tables(const QuantizeProblem& p, float amax, Shared& shared) {
     const int part = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
     const bool exists = has_part(p, part);

@@ -140,7 +140,8 @@ template <Rounding rounding>
 __device__ __forceinline__ BlockScale line_scale(const Arguments& a, const Rule& rule, const float (&values)[kChunk]) {
     const QuantizeProblem& p = a.problem;
     const uint32_t amax = block_amax(chunk_amax(a, values), p.tile.length);
-    if constexpr (is_four_over_six(rounding)) return better_scale<rounding == Rounding::FourOverSixMse>(values, bits_float(amax), rule);
+    if constexpr (is_four_over_six(rounding))
+        return better_scale<rounding == Rounding::FourOverSixMse>(values, bits_float(amax), rule);
     const uint32_t scale = a.nvfp4 ? nvfp4_scale(bits_float(amax), rule.global) : scale_of(amax, a.steps);
     return {scale, a.nvfp4 ? rule.multipliers[scale % kScaleBytes] : scale_reciprocal(scale)};
 }
@@ -180,7 +181,8 @@ __device__ __forceinline__ uint2 chunk_codes(const float (&values)[kChunk], floa
 
 // ---- Parts -----------------------------------------------------------------------------------------------------------
 
-// Stores the lane's chunk of `line` of the tile as the part has it; all lanes of a warp call it. `cell` is the square that it lies in.
+// Stores the lane's chunk of `line` of the tile as the part has it; all lanes of a warp call it. `cell` is the square that it
+// lies in.
 template <Rounding rounding, class T>
 __device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule, float (&values)[kChunk], int line, int cell,
                                            Shared<T>& shared) {

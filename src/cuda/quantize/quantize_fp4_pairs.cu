@@ -1,8 +1,8 @@
 // quantize_fp4_pairs: BF16 to NVFP4 or MXFP4, rounded to nearest or stochastically, four over six among it, in any of their
 // scalings and layouts.
 //
-// A block of threads takes a tile of 128 x 128 through shared memory; who reads what: tile/shared_tile.cuh. Elements stay packed in
-// pairs, as they lie in memory, all the way to their codes:
+// A block of threads takes a tile of 128 x 128 through shared memory; who reads what: tile/shared_tile.cuh. Elements stay
+// packed in pairs, as they lie in memory, all the way to their codes:
 //
 //     rowwise      8 words of a row              -> maximum -> scale  -> 16 codes -> 8 bytes, eight lanes 64 in a row
 //     columnwise   16 words of two columns       -> 2 maxima -> 2 scales -> 16 codes of each, the same way
@@ -10,15 +10,16 @@
 //     four over six of lines: a kernel of its own (fp4_four_over_six.cuh)
 //     scales       as bytes through shared memory, then as words in the layout's order
 //
-// Fast path ("plain"), checked by one vote for a warp's blocks together: no element is NaN or comes out at 7 or above, and the products
-// of NVFP4 may be cut (CutMultiplier, which stands in a table of all scales). Four over six of 16x16 tells by estimates first.
+// Fast path ("plain"), checked by one vote for a warp's blocks together: no element is NaN or comes out at 7 or above, and the
+// products of NVFP4 may be cut (CutMultiplier, which stands in a table of all scales). Four over six of 16x16 tells by
+// estimates first.
 //
-// Bytes an element: 2 read once, 0.53 or 0.56 written for each part. Bound by arithmetic: in the loops, as machine code for sm_90a
-// counts them, 8 operations an element and part for MXFP4, 10 for NVFP4, 19 for stochastic rounding, 21 for four over six; half
-// are integers, bits, minima and maxima, which issue at half the rate. And by the latency of what comes before the first code. The
-// loops are short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower). Blocks that take tile
-// after tile, the next one on its way while scales leave, are a tenth slower; so is a fifth block on an SM, 48 registers a thread,
-// for NVFP4.
+// Bytes an element: 2 read once, 0.53 or 0.56 written for each part. Bound by arithmetic: in the loops, as machine code for
+// sm_90a counts them, 8 operations an element and part for MXFP4, 10 for NVFP4, 19 for stochastic rounding, 21 for four over
+// six; half are integers, bits, minima and maxima, which issue at half the rate. And by the latency of what comes before the
+// first code. The loops are short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower).
+// Blocks that take tile after tile, the next one on its way while scales leave, are a tenth slower; so is a fifth block on an
+// SM, 48 registers a thread, for NVFP4.
 #include "cuda/device.h"
 #include "cuda/quantize/fp4_four_over_six.cuh"
 #include "cuda/quantize/fp4_pair_codes.cuh"
@@ -129,7 +130,8 @@ __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool plain, Sha
     }
 }
 
-// Gives the blocks that the lane's chunks of columns `line` and the next lie in. False where an element of NVFP4 may not be plain.
+// Gives the blocks that the lane's chunks of columns `line` and the next lie in. False where an element of NVFP4 may not be
+// plain.
 template <bool nvfp4>
 __device__ __forceinline__ bool column_blocks(const Arguments& a, const Rule& rule, const Shared& shared,
                                               const uint32_t (&words)[kChunk], int line, Block (&blocks)[2]) {
@@ -187,7 +189,8 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool plain, 
     }
 }
 
-// Loads the tile, and what all threads know of it; `put_scale_tables` makes the tables that the kernel needs. Ends with a barrier.
+// Loads the tile, and what all threads know of it; `put_scale_tables` makes the tables that the kernel needs. Ends with a
+// barrier.
 template <bool nvfp4, class PutTables>
 __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared& shared,
                                           const PutTables& put_scale_tables) {

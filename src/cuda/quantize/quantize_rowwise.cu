@@ -1,7 +1,7 @@
 // quantize_rowwise: F32, F16 or BF16 to the rowwise part of MXFP8 alone, in 1x32 blocks.
 //
-// Streams: no shared memory and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. A lane holds
-// four chunks of 16 bytes, all loaded before the first use:
+// Streams: no shared memory and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. A lane
+// holds four chunks of 16 bytes, all loaded before the first use:
 //
 //     chunk i of lanes 4b .. 4b+3 (F32: 8b .. 8b+7) = block b of request i
 //

@@ -1,5 +1,5 @@
-// quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits), the rowwise part, the columnwise one
-// or both from one read; experts and groups. Its kernels take the values of a quantized part too: requantize_values.
+// quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits), the rowwise part, the columnwise
+// one or both from one read; experts and groups. Its kernels take the values of a quantized part too: requantize_values.
 //
 // A block of threads takes a tile of 128 x 128; who holds what: tile/patch.cuh; which tile: tile/location.cuh. A patch stays in
 // registers from its one read to its last use:
@@ -96,7 +96,8 @@ void launch_quantize_tile(const Context& context, const QuantizeProblem& problem
     a.wide_in = is_wide_patch_source(problem);
     a.direct_rows = stores_rows_directly(is_bf16(problem), problem, a.access[0]);
     prepare_amax(context, problem, a.rule, amax, call);
-    if (has_tile_work(a)) launch(context, kernels, {is_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a);
+    if (has_tile_work(a))
+        launch(context, kernels, {is_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a);
 }
 
 uint64_t tile_workspace_bytes(const Context&, const QuantizeProblem& problem) {

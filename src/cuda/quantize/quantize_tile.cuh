@@ -27,7 +27,7 @@ struct TileShared {
     TileGroup group;
 };
 
-// Threads that share an SM: what 64 registers of data leave room for. Below sm_89 codes are rounded in software, which
+// How many threads share an SM: what 64 registers of data leave room for. Below sm_89 codes are rounded in software, which
 // takes more.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
 constexpr int kSmThreads = 384;
@@ -119,8 +119,8 @@ inline void prepare_amax(const Context& context, const QuantizeProblem& problem,
 
 // ---- On the device ---------------------------------------------------------------------------------------------------
 
-// Keeps the elements, but nothing that was computed from them: else the compiler keeps all elements' fp32 values from the rows to
-// the columns, and spills.
+// Keeps the elements, but nothing that was computed from them: else the compiler keeps all elements' fp32 values from the rows
+// to the columns, and spills.
 template <class T>
 __device__ __forceinline__ void forget_values(PatchChunks<T>& chunks) {
 #pragma unroll
@@ -142,7 +142,8 @@ __device__ __forceinline__ void quantize_patch(const TileArguments& a, const Til
     if (a.rule.records) record_maximum<E, T>(problem, place, scales);
     forget_values<T>(chunks);
     if (problem.has_rowwise) {
-        const CodeTile to(problem.rowwise, place, group_start(problem.grouped, shared.group, kRowwisePart), problem.source.cols);
+        const CodeTile to(problem.rowwise, place, group_start(problem.grouped, shared.group, kRowwisePart),
+                          problem.source.cols);
         put_rows<E, T>(chunks, patch, shift, scales.parts[0], to, a.direct_rows, shared.codes);
         if (!a.direct_rows) store_staged_rows<E, T>(shared.codes, to, a.access[0]);
     }
@@ -150,7 +151,8 @@ __device__ __forceinline__ void quantize_patch(const TileArguments& a, const Til
     if (problem.has_columnwise) put_columns<E, T>(chunks, patch, shift, scales.parts[1], shared.codes);
     __syncthreads();
     if (problem.has_columnwise) {
-        const CodeTile to(problem.columnwise, place, group_start(problem.grouped, shared.group, kColumnwisePart), problem.source.cols);
+        const CodeTile to(problem.columnwise, place, group_start(problem.grouped, shared.group, kColumnwisePart),
+                          problem.source.cols);
         store_lines<E, T>(shared.codes, to, a.access[1]);
     }
 #pragma unroll 1

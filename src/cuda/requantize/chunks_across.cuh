@@ -1,6 +1,6 @@
 // Codes across the source's lines: a lane reads a word of 16 lines, two positions of it at a time.
 //
-//     word of 16 lines -> values of two positions -> maxima of two neighbouring lanes -> a scale each -> 16 codes of either position
+//     word of 16 lines -> values of two positions -> maxima of two lanes -> a scale each -> 16 codes of either position
 //
 // Eight lanes have 128 codes in a row.
 #pragma once
@@ -69,9 +69,9 @@ struct TwoChunks {
     }
 };
 
-// The values of two positions of 16 lines of NVFP4: codes times block scales are exact in F16, two lines to a word. The scale above
-// them comes last, and mostly together with the factor: a power of two from 2^-100 to 2^107, which changes no product that is not
-// far below any code.
+// The values of two positions of 16 lines of NVFP4: codes times block scales are exact in F16, two lines to a word. The scale
+// above them comes last, and mostly together with the factor: a power of two from 2^-100 to 2^107, which changes no product
+// that is not far below any code.
 struct TwoHalfChunks {
     using S = SourceCodes<E2M1>;
     static constexpr int count = kChunk / 2;
@@ -125,8 +125,8 @@ struct TwoHalfChunks {
     }
 };
 
-// Gives global scale times factor, or for values that are all zero, by themselves or under the global scale, a zero of their sign;
-// false: the product may not stand for the two factors.
+// Gives global scale times factor, or for values that are all zero, by themselves or under the global scale, a zero of their
+// sign; false: the product may not stand for the two factors.
 __device__ __forceinline__ bool is_plain_product(uint32_t maximum, float global, float factor, float& product) {
     const bool zeros = maximum == 0 && fabsf(global) < bits_float(kInfinityBits);
     product = zeros ? copysignf(0.0f, global) : multiply_rn(global, factor);
@@ -168,8 +168,8 @@ __device__ __forceinline__ void quantize_two(const TwoChunks<S>& values, const C
 template <class S>
 using TwoChunksOf = std::conditional_t<S::has_global, TwoHalfChunks, TwoChunks<S>>;
 
-// Makes and stores the scales of two positions, and returns their factors. Two neighbouring lanes have the 32 lines of a block: each
-// makes the scale of one position.
+// Makes and stores the scales of two positions, and returns their factors. Two neighbouring lanes have the 32 lines of a
+// block: each makes the scale of one position.
 __device__ __forceinline__ float2 put_block_scales(const ScaleSteps& steps, const TwoMaxima& maxima, int position, int chunk,
                                                    uint32_t (&words)[kTile]) {
     const bool odd = chunk & 1;

@@ -1,5 +1,5 @@
-// Codes along the source's lines: a lane reads 16 or 32 codes of a line, which share a scale of a power of two, so that their products
-// stay in F16, two to a word (numerics/f16_codes.h). What that does not serve, few chunks, is made out of line.
+// Codes along the source's lines: a lane reads 16 or 32 codes of a line, which share a scale of a power of two, so that their
+// products stay in F16, two to a word (numerics/f16_codes.h). What that does not serve, few chunks, is made out of line.
 #pragma once
 #include "cuda/requantize/codes_tile.cuh"
 #include "cuda/requantize/output_codes.cuh"
@@ -121,7 +121,8 @@ struct LineReader {
     __device__ __forceinline__ float scale(int i) const { return scales[i * scale_stride]; }
 };
 
-// Returns the scale of the lane's block of 32, half of which its neighbour may have. `plain`: the block has neither NaN nor Inf.
+// Returns the scale of the lane's block of 32, half of which its neighbour may have. `plain`: the block has neither NaN nor
+// Inf.
 template <class S, class E>
 __device__ __forceinline__ uint32_t line_scale(const ChunkArguments& a, const RequantizeShared<S>& shared,
                                                const LineReader<S, E>& reader, const LineChunks<S, E>& values, int i,

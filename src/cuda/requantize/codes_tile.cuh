@@ -65,8 +65,8 @@ struct RequantizeShared {
 
 // ---- The tile --------------------------------------------------------------------------------------------------------
 
-// Describes the source and the parts for all threads, by three lanes of a warp at once, and what stands above the source's scales by
-// one of another. A barrier must follow.
+// Describes the source and the parts for all threads, by three lanes of a warp at once, and what stands above the source's
+// scales by one of another. A barrier must follow.
 template <class S>
 __device__ __forceinline__ void describe_parts(const QuantizeProblem& p, const TilePlace& place, RequantizeShared<S>& shared) {
     if (threadIdx.x < 3) describe_part(p, place, shared.group, int(threadIdx.x), shared.parts);

@@ -1,8 +1,8 @@
-// requantize_chunks: MXFP8, FP8 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 and MXFP4 in blocks of 32, along the
-// lines of MXFP8 to 128x128 too; experts, and groups of rows.
+// requantize_chunks: MXFP8, FP8 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 and MXFP4 in blocks of 32,
+// along the lines of MXFP8 to 128x128 too; experts, and groups of rows.
 //
-// A block of threads takes the codes of a tile of 128 x 128 through shared memory, as they are stored. What lies along the source's
-// lines stays in lines; across them, 16 lines are a chunk of each of their positions:
+// A block of threads takes the codes of a tile of 128 x 128 through shared memory, as they are stored. What lies along the
+// source's lines stays in lines; across them, 16 lines are a chunk of each of their positions:
 //
 //     tile       each 16 lines start 16 bytes later than the ones before would have it, so that eight lanes that read the same
 //                positions of eight chunks meet eight bank groups (codes_tile.cuh)
@@ -10,9 +10,9 @@
 //     along      16 or 32 codes of a line under one power of two, in F16 (chunks_along.cuh)
 //     scales     as bytes through shared memory, then as words in the layout's order
 //
-// The source's scales come from a table. The loops are short on purpose, and addresses are found by a few threads: a tile is but 128
-// elements a thread. Bytes an element: 0.56 to 1.03 read once, as much written for each part. Bound by instructions, an element: 8
-// across (of NVFP4 9), 7 along to E2M1, 6 to 8 bits under one scale for the tile, and 3 for all that comes once.
+// The source's scales come from a table. The loops are short on purpose, and addresses are found by a few threads: a tile is
+// but 128 elements a thread. Bytes an element: 0.56 to 1.03 read once, as much written for each part. Bound by instructions,
+// an element: 8 across (of NVFP4 9), 7 along to E2M1, 6 to 8 bits under one scale for the tile, and 3 for all that comes once.
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_tile.h"
@@ -87,7 +87,8 @@ bool has_whole_pieces(const QuantizedPart& part, bool grouped) {
 std::string declines_formats(const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
     if (from.bits == 6) return "needs codes of 8 bits or nvfp4 in the source, found six bits";
-    if (from.bits == 4 && from.scale_type != ScaleType::E4M3) return "needs codes of 8 bits or nvfp4 in the source, found mxfp4";
+    if (from.bits == 4 && from.scale_type != ScaleType::E4M3)
+        return "needs codes of 8 bits or nvfp4 in the source, found mxfp4";
     if (!p.format->is_mx() || p.format->bits == 6) return std::string("needs mxfp8 or mxfp4 out, found ") + p.format->name;
     return "";
 }
@@ -121,7 +122,8 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     const Tiles tiles(p);
     if (tiles.count() == 0) return;
     const ChunkArguments a{p, tiles, scale_steps_of(p), !below_seven || p.nonfinite == Nonfinite::Saturate};
-    launch(context, kernels, {p.source.quantized.element, p.format->element}, "requantize_chunks", tiles.grid(), call.stream, a);
+    launch(context, kernels, {p.source.quantized.element, p.format->element}, "requantize_chunks", tiles.grid(), call.stream,
+           a);
 }
 
 void load(const Context&) { load_kernels(kernels); }

@@ -1,12 +1,12 @@
-// requantize_codes: MXFP8 and FP8 of E4M3, MXFP4 and NVFP4, in lines of whole 8 codes, to codes of 8 and 4 bits of any scaling and
-// layout, by way of codes in registers; experts, and groups of rows.
+// requantize_codes: MXFP8 and FP8 of E4M3, MXFP4 and NVFP4, in lines of whole 8 codes, to codes of 8 and 4 bits of any scaling
+// and layout, by way of codes in registers; experts, and groups of rows.
 //
 //     codes --a byte each, 16 lines x 8 positions a thread--> registers --decode, again for each use--> values
 //     values --> maxima --> tables of both parts --> factors --> codes along the source's lines, codes across them
 //
-// The patches are those of 16-bit elements (tile/code_patch.cuh), so that twice the warps of requantize_values share an SM. The
-// source's scales come from a table in shared memory. E5M2 sources and outputs of six bits are left to requantize_values: a kernel for
-// each would take as long to compile as these do.
+// The patches are those of 16-bit elements (tile/code_patch.cuh), so that twice the warps of requantize_values share an SM.
+// The source's scales come from a table in shared memory. E5M2 sources and outputs of six bits are left to requantize_values:
+// a kernel for each would take as long to compile as these do.
 //
 // Bytes an element: 0.53 to 1.03 read once, as much written for each part. Bound by instructions: about 17 an element and part,
 // by ncu's issue slots.
@@ -60,7 +60,8 @@ __device__ __forceinline__ CodeTile part_codes(const TileArguments& a, const Til
 template <class S, class E>
 __device__ __forceinline__ void requantize_patch(const TileArguments& a, const TilePlace& place, const CodePlace& lines,
                                                  CodePatch& patch, CodeShared<E>& shared) {
-    const int along = a.problem.source.quantized.columnwise ? 1 : 0, from_shift = source_shift(a.problem.source.quantized.layout);
+    const int along = a.problem.source.quantized.columnwise ? 1 : 0,
+              from_shift = source_shift(a.problem.source.quantized.layout);
     TileShared<E>& tile = shared.tile;
     const auto values = [&] { return PatchValues<S>(patch, lines, from_shift, shared.source); };
     if (a.rule.saturates) put_code_maxima<E, S, Nonfinite::Saturate>(a, values(), lines, along, tile.scales);

@@ -3,9 +3,9 @@
 //
 //     codes in memory --words of 4 codes a row--> elements --scales--> values --quantize_tile's way--> parts
 //
-// The kernels are quantize_tile's with a quantized source (tile/patch_source.cuh): a thread reads the codes of its 16 rows x 4 columns,
-// four codes of each row (rowwise) or 16 of each column (columnwise). The source's scales meet them in shared memory, a word for each
-// block and line of the tile.
+// The kernels are quantize_tile's with a quantized source (tile/patch_source.cuh): a thread reads the codes of its 16 rows x 4
+// columns, four codes of each row (rowwise) or 16 of each column (columnwise). The source's scales meet them in shared memory,
+// a word for each block and line of the tile.
 //
 // Bytes an element: 0.53 to 1.03 read once, as much written for each part. Bound by instructions: about 17 an element and part,
 // by ncu's issue slots, and by half as many warps as requantize_codes has.

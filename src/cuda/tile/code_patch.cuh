@@ -1,8 +1,8 @@
 // A patch of quantized values, kept as codes of a byte each and decoded wherever values are needed: 32 registers for 128 of
 // them leave room for many warps.
 //
-// A thread takes 16 lines of the source by 8 positions, where a tile kernel has rows and columns (tile/patch.cuh): the lines of a
-// columnwise source are columns, so that all here speaks of what lies along the source's lines and what lies across.
+// A thread takes 16 lines of the source by 8 positions, where a tile kernel has rows and columns (tile/patch.cuh): the lines
+// of a columnwise source are columns, so that all here speaks of what lies along the source's lines and what lies across.
 //
 //     codes --decode--> elements --scales--> values --maxima--> tables of both parts          (tile/scales.cuh from here)
 //                                              \----factors---> codes along, codes across     (tile/codes.cuh from here)
@@ -175,8 +175,8 @@ __device__ __forceinline__ uint2 requantize_line(const PatchValues<S>& values, i
     return {words[0] & mask, words[1] & mask};
 }
 
-// Puts codes along the lines. Eight bits: a line's codes as they are made. Less: of two neighbouring lanes, each gets 16 codes of
-// every other line.
+// Puts codes along the lines. Eight bits: a line's codes as they are made. Less: of two neighbouring lanes, each gets 16 codes
+// of every other line.
 template <class E, class S>
 __device__ __forceinline__ void put_along(const PatchValues<S>& values, const CodePlace& place, int shift,
                                           const PartScales<E>& scales, const CodeTile& to, bool direct, TileCodes<E>& codes) {

@@ -38,8 +38,8 @@ inline CodeAccess code_access(const QuantizedPart& part, bool grouped) {
     return {1};
 }
 
-// Returns the bits that codes may have under a factor, one code a byte: types without NaN have codes 0 under NaN (scale 255), and a
-// block of NVFP4's scale 0 keeps signs alone.
+// Returns the bits that codes may have under a factor, one code a byte: types without NaN have codes 0 under NaN (scale 255),
+// and a block of NVFP4's scale 0 keeps signs alone.
 template <class E>
 __device__ __forceinline__ uint32_t factor_mask(float factor) {
     if constexpr (E::bits == 8) return ~0u;
@@ -154,7 +154,8 @@ __device__ __forceinline__ void put_columns(const PatchChunks<T>& chunks, const 
 
 // ---- Rows ------------------------------------------------------------------------------------------------------------
 
-// Exchanges words so that of n lanes, which have words of n rows each, every lane has a row: n is 2 (two words a row) or 4 (one).
+// Exchanges words so that of n lanes, which have words of n rows each, every lane has a row: n is 2 (two words a row) or 4
+// (one).
 template <int lanes>
 __device__ __forceinline__ void exchange_rows(uint32_t (&words)[4]) {
     if constexpr (lanes == 4) {
@@ -253,7 +254,8 @@ __device__ __forceinline__ void put_piece_rows(const PatchChunks<T>& chunks, con
     }
 }
 
-// Stores rows of codes that do not leave from registers, once they are in shared memory: of six bits all, else those that are not aligned.
+// Stores rows of codes that do not leave from registers, once they are in shared memory: of six bits all, else those that are
+// not aligned.
 template <class E, class T>
 __device__ __forceinline__ void store_staged_rows(const TileCodes<E>& codes, const CodeTile& to, CodeAccess access) {
     __syncthreads();

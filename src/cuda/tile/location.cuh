@@ -1,4 +1,4 @@
-// Which tile of 128 x 128 a block of threads takes, of a matrix or of a group, and where it lies in input and outputs.
+// Which tile of 128 x 128 a block of threads takes, of a matrix or of a group, and where it lies in the source and the parts.
 //
 //     without groups   tile = (expert, row of tiles, column of tiles)
 //     with groups      tile = (slab, column of tiles): a slab is 128 rows of one group, and one warp finds which
@@ -22,7 +22,7 @@ struct GroupSumUnits {
     uint32_t slab_log2 = 7;  // rows of a slab, where they are not 128
 };
 
-// A group; index -1: the slab is none of any group.
+// The group that a tile lies in; index -1: the tile is none of any group.
 struct TileGroup {
     int32_t index;
     uint32_t rows, first_slab;
@@ -44,8 +44,8 @@ __device__ __forceinline__ uint32_t scan_lanes(uint32_t value) {
     return value;
 }
 
-// Returns the group of slab `wanted`, for all lanes of a warp: 32 groups at a time, a lane each, until the slab is passed. Ends out of
-// order are clamped. All sums stay below 2^32: 2^31 rows and 4096 paddings.
+// Returns the group of slab `wanted`, for all lanes of a warp: 32 groups at a time, a lane each, until the slab is passed.
+// Ends out of order are clamped. All sums stay below 2^32: 2^31 rows and 4096 paddings.
 __device__ __forceinline__ TileGroup find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count;
     uint32_t row = 0, slab = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
@@ -96,7 +96,10 @@ struct Tiles {
     GroupSumUnits units;
 
     explicit Tiles(const QuantizeProblem& p)
-        : matrices(p.source.matrices), rows(p.source.rows), down(ceil_div(rows, kTile)), across(ceil_div(p.source.cols, kTile)) {
+        : matrices(p.source.matrices),
+          rows(p.source.rows),
+          down(ceil_div(rows, kTile)),
+          across(ceil_div(p.source.cols, kTile)) {
         if (!p.grouped.set()) return;
         down = slabs_bound(p.grouped);
         const GroupUnits all[] = {p.source.group_units(), p.rowwise.units, p.columnwise.units};

@@ -22,65 +22,97 @@ __device__ __forceinline__ void transpose_bytes(const uint32_t (&columns)[4], ui
     rows[3] = __byte_perm(high01, high23, 0x7632);
 }
 
-// Loads four codes of each of 16 rows, one a byte.
+// Loads `existing` bytes into words, one by one; what is missing is zero.
+template <int count>
+__device__ __forceinline__ void load_bytes(const uint8_t* from, int existing, uint32_t (&words)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; i++) words[i] = 0;
+#pragma unroll
+    for (int i = 0; i < 4 * count; i++)
+        if (i < existing) words[i / 4] |= uint32_t(from[i]) << (i % 4 * 8);
+}
+
+// Loads four codes of each of 16 rows as they are stored, all or none.
 template <int bits>
-__device__ __forceinline__ void load_rows(const CodeTile& from, const Patch<float>& patch, bool wide,
-                                          uint32_t (&words)[kPatchRows]) {
-    Packed<bits, kPatchColumns> packed[kPatchRows];
+__device__ __forceinline__ void load_wide_rows(const CodeTile& from, const Patch<float>& patch, uint32_t (&words)[kPatchRows]) {
 #pragma unroll
     for (int i = 0; i < kPatchRows; i++) {
         const uint8_t* line = from.codes + (patch.row + i) * from.line_bytes;
-        packed[i] = {};
-        if (!wide) packed[i] = load_packed_narrow<bits, kPatchColumns>(line, patch.column, patch.valid(i));
-        else if (patch.exists(i)) packed[i] = load_packed_wide<bits, kPatchColumns>(line, patch.column);
+        words[i] = patch.exists(i) ? load_packed_wide<bits, kPatchColumns>(line, patch.column).words[0] : 0;
     }
-#pragma unroll
-    for (int i = 0; i < kPatchRows; i++) words[i] = unpack<bits, kPatchColumns>(packed[i]).words[0];
 }
 
-// Loads 16 codes of a column as they are stored, `valid` of which exist; all or none where accesses are wide.
-template <int bits>
-__device__ __forceinline__ Packed<bits, kPatchRows> load_piece(const uint8_t* line, int row, int valid, bool wide) {
-    if (!wide) return load_packed_narrow<bits, kPatchRows>(line, row, valid);
-    Packed<bits, kPatchRows> packed{};
-    if (valid == 0) return packed;
-    const uint8_t* from = line + row / 8 * bits;
-    if constexpr (bits == 8) {
-        const uint4 v = __ldcs(reinterpret_cast<const uint4*>(from));
-        packed.words[0] = v.x, packed.words[1] = v.y, packed.words[2] = v.z, packed.words[3] = v.w;
-    } else if constexpr (bits == 4) {
-        const uint2 v = __ldcs(reinterpret_cast<const uint2*>(from));
-        packed.words[0] = v.x, packed.words[1] = v.y;
-    } else {
+// Loads four codes of each of 16 rows, one a byte. Narrow loads are the same for codes of any width.
+__device__ __forceinline__ void load_rows(const CodeTile& from, const Patch<float>& patch, int bits, bool wide,
+                                          uint32_t (&words)[kPatchRows]) {
+    if (!wide) {
+        const uint8_t* at = from.codes + patch.row * from.line_bytes + patch.column * bits / 8;
 #pragma unroll
-        for (int i = 0; i < 3; i++) packed.words[i] = __ldcs(reinterpret_cast<const uint32_t*>(from) + i);
+        for (int i = 0; i < kPatchRows; i++, at += from.line_bytes) {
+            uint32_t word[1];
+            load_bytes(at, (patch.valid(i) * bits + 7) / 8, word);
+            words[i] = word[0];
+        }
+    } else if (bits == 8) {
+        load_wide_rows<8>(from, patch, words);
+    } else if (bits == 6) {
+        load_wide_rows<6>(from, patch, words);
+    } else {
+        load_wide_rows<4>(from, patch, words);
     }
-    return packed;
+    if (bits == 6)
+#pragma unroll
+        for (uint32_t& word : words) word = unpack_4<6>(word);
+    if (bits == 4)
+#pragma unroll
+        for (uint32_t& word : words) word = unpack_4<4>(word);
+}
+
+// Loads 16 codes of a column as they are stored, 2 * bits bytes, all or none.
+__device__ __forceinline__ void load_wide_piece(const uint8_t* from, int bits, bool exists, uint32_t (&words)[4]) {
+    const auto* of_words = reinterpret_cast<const uint32_t*>(from);
+    uint4 v{};
+    if (exists && bits == 8) {
+        v = __ldcs(reinterpret_cast<const uint4*>(from));
+    } else if (exists && bits == 4) {
+        const uint2 two = __ldcs(reinterpret_cast<const uint2*>(from));
+        v.x = two.x, v.y = two.y;
+    } else if (exists) {
+        v.x = __ldcs(of_words), v.y = __ldcs(of_words + 1), v.z = __ldcs(of_words + 2);
+    }
+    words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+}
+
+// Makes a byte of each of 16 codes.
+template <int bits>
+__device__ __forceinline__ void unpack_piece(uint32_t (&words)[4]) {
+    uint32_t packed[bits / 2], codes[4];
+#pragma unroll
+    for (int i = 0; i < bits / 2; i++) packed[i] = words[i];
+    unpack_16<bits>(packed, codes);
+#pragma unroll
+    for (int i = 0; i < 4; i++) words[i] = codes[i];
 }
 
 // Loads 16 codes of each of four columns, turned into rows, one a byte.
-template <int bits>
-__device__ __forceinline__ void load_columns(const CodeTile& from, const Patch<float>& patch, bool wide,
+__device__ __forceinline__ void load_columns(const CodeTile& from, const Patch<float>& patch, int bits, bool wide,
                                              uint32_t (&words)[kPatchRows]) {
-    Packed<bits, kPatchRows> packed[kPatchColumns];
     uint32_t columns[kPatchColumns][4];
+    const uint8_t* at = from.codes + patch.column * from.line_bytes + patch.row * bits / 8;
 #pragma unroll
-    for (int v = 0; v < kPatchColumns; v++) {
+    for (int v = 0; v < kPatchColumns; v++, at += from.line_bytes) {
         const int valid = v < patch.existing_columns ? patch.existing : 0;
-        packed[v] = load_piece<bits>(from.codes + (patch.column + v) * from.line_bytes, patch.row, valid, wide);
+        if (wide) load_wide_piece(at, bits, valid > 0, columns[v]);
+        else load_bytes(at, (valid * bits + 7) / 8, columns[v]);
     }
 #pragma unroll
-    for (int v = 0; v < kPatchColumns; v++) unpack_16<bits>(packed[v].words, columns[v]);
+    for (int v = 0; v < kPatchColumns; v++) {
+        if (bits == 6) unpack_piece<6>(columns[v]);
+        if (bits == 4) unpack_piece<4>(columns[v]);
+    }
 #pragma unroll
     for (int w = 0; w < 4; w++)
         transpose_bytes({columns[0][w], columns[1][w], columns[2][w], columns[3][w]}, &words[4 * w]);
-}
-
-template <int bits>
-__device__ __forceinline__ void load_codes_of(const CodeTile& from, const Patch<float>& patch, bool columnwise, bool wide,
-                                              uint32_t (&words)[kPatchRows]) {
-    if (columnwise) load_columns<bits>(from, patch, wide, words);
-    else load_rows<bits>(from, patch, wide, words);
 }
 
 template <class E>
@@ -119,8 +151,8 @@ __device__ __forceinline__ void scale_values(const QuantizedPart& part, const Pa
         }
 }
 
-// Loads the patch of a quantized part: four codes of each of 16 rows, or 16 of each of four columns turned into rows, one a byte from
-// then on; its scales meet it in shared memory. All threads of the block call it.
+// Loads the patch of a quantized part: four codes of each of 16 rows, or 16 of each of four columns turned into rows, one a
+// byte from then on; its scales meet it in shared memory. All threads of the block call it.
 __device__ __forceinline__ void load_quantized_patch(const QuantizeProblem& p, const TilePlace& place, const TileGroup& group,
                                                      bool wide, SourceScaleTable& table, PatchChunks<float>& values) {
     const QuantizedPart& part = p.source.quantized;
@@ -129,9 +161,8 @@ __device__ __forceinline__ void load_quantized_patch(const QuantizeProblem& p, c
     const int rows = int(min(place.rows - place.row, int64_t(kTile)));
     const Patch<float> patch(rows, part.columnwise ? codes.lines : codes.length);
     uint32_t words[kPatchRows];
-    if (part.bits == 8) load_codes_of<8>(codes, patch, part.columnwise, wide, words);
-    else if (part.bits == 6) load_codes_of<6>(codes, patch, part.columnwise, wide, words);
-    else load_codes_of<4>(codes, patch, part.columnwise, wide, words);
+    if (part.columnwise) load_columns(codes, patch, part.bits, wide, words);
+    else load_rows(codes, patch, part.bits, wide, words);
     const ScaleTile scales(part, place, start, p.source.cols, p.grouped.groups.set);
     load_source_scales(part, scales, part.columnwise ? rows : codes.length, table);
     __syncthreads();
@@ -155,8 +186,9 @@ __device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p,
     load_chunks(chunks, wide, first_element<Bf16>(in, at), in.row_stride, Patch<Bf16>(at.rows, at.cols));
 }
 
-__device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p, const TilePlace& place, const TileGroup& group,
-                                           bool wide, SourceScaleTable& table, PatchChunks<float>& chunks) {
+__device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p, const TilePlace& place,
+                                           const TileGroup& group, bool wide, SourceScaleTable& table,
+                                           PatchChunks<float>& chunks) {
     if (p.source.is_quantized()) return load_quantized_patch(p, place, group, wide, table, chunks);
     const PlainMatrix& in = p.source.plain;
     const SourcePlace at(p, place, group);
@@ -164,7 +196,8 @@ __device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p
     if (in.format == MXQ_FORMAT_F32) return load_chunks(chunks, wide, first_element<float>(in, at), in.row_stride, patch);
 #pragma unroll
     for (int i = 0; i < Patch<float>::rows; i++)
-        chunks[i] = load_halves(first_element<uint16_t>(in, at) + patch.offset(i, in.row_stride), in.format, wide, patch.valid(i));
+        chunks[i] =
+            load_halves(first_element<uint16_t>(in, at) + patch.offset(i, in.row_stride), in.format, wide, patch.valid(i));
 }
 
 // Returns, on the host, whether patches can be loaded by the widest accesses.

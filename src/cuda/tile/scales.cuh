@@ -89,7 +89,8 @@ __device__ __forceinline__ void put_column_maxima(const PatchChunks<float>& chun
 #pragma unroll
     for (int w = 0; w < 4; w++)
 #pragma unroll
-        for (int i = 0; i < Patch<float>::rows; i++) maxima[w] = larger_magnitudes<float, policy>(maxima[w], chunks[i].words[w]);
+        for (int i = 0; i < Patch<float>::rows; i++)
+            maxima[w] = larger_magnitudes<float, policy>(maxima[w], chunks[i].words[w]);
     put_column_maxima<E>(maxima, patch, shift, scales);
 }
 
@@ -121,8 +122,8 @@ __device__ __forceinline__ void halve_pairs(uint32_t (&pairs)[size]) {
     }
 }
 
-// Puts the maxima of the patch's rows over blocks of 32 columns into a part's table, two rows to a word on the way; each lane of a
-// block gets a share of the rows.
+// Puts the maxima of the patch's rows over blocks of 32 columns into a part's table, two rows to a word on the way; each lane
+// of a block gets a share of the rows.
 template <class E, Nonfinite policy>
 __device__ __forceinline__ void put_row_maxima(const PatchChunks<Bf16>& chunks, const Patch<Bf16>& patch, int,
                                                PartScales<E>& scales) {
@@ -185,8 +186,8 @@ __device__ __forceinline__ uint32_t patch_maximum(const PatchChunks<T>& chunks) 
     return largest_bits<T>(largest);
 }
 
-// Puts the maximum of the square tile of 16 or 32 that a patch lies in into the tables, for all of the tile's lines. `along` is the
-// part whose lines are the patch's rows.
+// Puts the maximum of the square tile of 16 or 32 that a patch lies in into the tables, for all of the tile's lines. `along`
+// is the part whose lines are the patch's rows.
 template <class E, class Place>
 __device__ __forceinline__ void put_square_maximum(uint32_t maximum, const Place& patch, int shift, PartScales<E>* along,
                                                    PartScales<E>* across) {
@@ -199,7 +200,8 @@ __device__ __forceinline__ void put_square_maximum(uint32_t maximum, const Place
             along->table[patch.column >> shift][patch.row + i] = maximum;
     if (across)
         for (int i = 0; i < Place::columns; i += 4)
-            *reinterpret_cast<uint4*>(&across->table[patch.row >> shift][patch.column + i]) = {maximum, maximum, maximum, maximum};
+            *reinterpret_cast<uint4*>(&across->table[patch.row >> shift][patch.column + i]) = {maximum, maximum, maximum,
+                                                                                               maximum};
 }
 
 // Puts the maximum of a patch where its scales come from: the tables, or for longer blocks one place for each warp.
@@ -251,8 +253,8 @@ __device__ __forceinline__ void byte_scales(const QuantizeProblem& problem, Scal
     for (int i = 0; i < count; i++) factors[i] = scale_reciprocal(values[i]);
 }
 
-// Makes the scales of blocks of 16 and 32: each lane turns the maxima of some lines of its warp's blocks, its row's blocks or some
-// columns'. The code is there once for both parts.
+// Makes the scales of blocks of 16 and 32: each lane turns the maxima of some lines of its warp's blocks, its row's blocks or
+// some columns'. The code is there once for both parts.
 template <class E, class T>
 __device__ __forceinline__ void scale_warp_blocks(const QuantizeProblem& problem, const QuantizedPart& part, int64_t scope,
                                                   int shift, PartScales<E>& scales) {
@@ -306,8 +308,8 @@ __device__ __forceinline__ uint32_t line_maximum(const QuantizeProblem& problem,
     return maxima[(which == 0 ? place.matrix : place.scope) * part.lines + (which == 0 ? start.codes : 0) + at];
 }
 
-// Makes the scales of blocks of 128 and longer ones: a factor for each line of each part, in the table's first block, the maximum
-// in its second.
+// Makes the scales of blocks of 128 and longer ones: a factor for each line of each part, in the table's first block, the
+// maximum in its second.
 template <class E, class T>
 __device__ __forceinline__ void scale_lines(const QuantizeProblem& problem, const ScaleRule& rule, const TilePlace& place,
                                             const TileGroup& group, TileScales<E>& scales) {

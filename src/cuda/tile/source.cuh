@@ -1,5 +1,6 @@
-// Where a kernel of tiles takes its values from. A kernel is a template of a Source, so that what stands before a quantize (plain
-// numbers, a quantized tensor, rows gathered by an index, an activation) is a new Source and no new kernel. A Source has
+// Where a kernel of tiles takes its values from. A kernel is a template of a Source, so that what stands before a quantize
+// (plain numbers, a quantized tensor, rows gathered by an index, an activation) is a new Source and no new kernel. A Source
+// has
 //
 //     Element       float or Bf16: what its values are held as, and what kernels are compiled for
 //     load_patch    16 rows of a thread's columns to registers (tile/patch_source.cuh): quantize_tile, requantize_values
@@ -7,9 +8,9 @@
 //     fill_tile     a tile to shared memory in any other case (tile/tile_source.cuh): quantize_fp4, amax
 //     is_wide_...   on the host, whether accesses may be as wide as they go: one for each of the two loads
 //
-// with +0 wherever the tile has no element. What differs at run time alone is a branch that a whole block of threads takes alike: a
-// further kind in core/problem.h's Source is a further branch of FloatSource, and a type of its own where it must be as fast as BF16.
-// The first rows of groups in a source, and where a tile lies in it: Source::group_units, SourcePlace.
+// with +0 wherever the tile has no element. What differs at run time alone is a branch that a whole block of threads takes
+// alike: a further kind in core/problem.h's Source is a further branch of FloatSource, and a type of its own where it must be
+// as fast as BF16. The first rows of groups in a source, and where a tile lies in it: Source::group_units, SourcePlace.
 #pragma once
 #include "core/problem.h"
 #include "cuda/memory/elements.cuh"

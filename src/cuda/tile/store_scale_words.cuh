@@ -1,4 +1,5 @@
-// The scale bytes of a tile, four of a line to a word, from shared memory to a part: the one way that all kernels of tiles take.
+// The scale bytes of a tile, four of a line to a word, from shared memory to a part: the one way that all kernels of tiles
+// take.
 #pragma once
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/tile/location.cuh"
@@ -14,8 +15,8 @@ __device__ __forceinline__ int line_of_word(const ScaleLayout& layout, int word)
 template <class E>
 constexpr int kLineWords = E::bits == 4 ? 2 : 1;
 
-// One scale word of a tile: word `index` of `line`, `order` being its place among all in the order of the layout. A line has `most`
-// words where blocks are 16, else one; what is beyond the last word does not exist.
+// One scale word of a tile: word `index` of `line`, `order` being its place among all in the order of the layout. A line has
+// `most` words where blocks are 16, else one; what is beyond the last word does not exist.
 template <int most>
 struct ScaleWord {
     int order, line, index;

@@ -45,7 +45,8 @@ __device__ __forceinline__ void fill_narrow(ChunkTile<T>& tile, const PlainMatri
 }
 
 // Fills the tile with numbers of 16 bits as fp32, four of a row at a time.
-__device__ __forceinline__ void fill_halves(ChunkTile<float>& tile, const PlainMatrix& in, const SourcePlace& place, bool wide) {
+__device__ __forceinline__ void fill_halves(ChunkTile<float>& tile, const PlainMatrix& in, const SourcePlace& place,
+                                            bool wide) {
     using Tile = ChunkTile<float>;
     const auto* from = static_cast<const uint16_t*>(in.data) + place.first_row * in.row_stride + place.col;
 #pragma unroll 4
@@ -80,7 +81,8 @@ __device__ __forceinline__ void decode_eight(const Codes<kDecodedCodes>& codes, 
     }
 }
 
-// Loads eight elements of a line. Branches are a block's, once for eight: a loop for each element type would be five times as long.
+// Loads eight elements of a line. Branches are a block's, once for eight: a loop for each element type would be five times as
+// long.
 __device__ __forceinline__ void load_elements(const QuantizedPart& part, const uint8_t* line, int first, int valid, bool wide,
                                               float (&values)[kDecodedCodes]) {
     const Codes<kDecodedCodes> codes = part.bits == 8   ? load_eight<8>(line, first, valid, wide)
@@ -128,14 +130,14 @@ __device__ __forceinline__ void fill_quantized(ChunkTile<float>& tile, const Qua
 // ---- Sources ---------------------------------------------------------------------------------------------------------
 
 // Starts to copy a tile as it is stored; false: the source has no such way, fill_tile is for it.
-__device__ __forceinline__ bool start_copy(Bf16Source, ChunkTile<Bf16>& tile, const QuantizeProblem& p, const SourcePlace& place,
-                                           bool wide) {
+__device__ __forceinline__ bool start_copy(Bf16Source, ChunkTile<Bf16>& tile, const QuantizeProblem& p,
+                                           const SourcePlace& place, bool wide) {
     if (wide) copy_plain(tile, p.source.plain, place);
     return wide;
 }
 
-__device__ __forceinline__ bool start_copy(FloatSource, ChunkTile<float>& tile, const QuantizeProblem& p, const SourcePlace& place,
-                                           bool wide) {
+__device__ __forceinline__ bool start_copy(FloatSource, ChunkTile<float>& tile, const QuantizeProblem& p,
+                                           const SourcePlace& place, bool wide) {
     const bool copies = wide && !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_F32;
     if (copies) copy_plain(tile, p.source.plain, place);
     return copies;
@@ -147,8 +149,8 @@ __device__ __forceinline__ void fill_tile(Bf16Source, ChunkTile<Bf16>& tile, con
     fill_narrow(tile, p.source.plain, place.source);
 }
 
-__device__ __forceinline__ void fill_tile(FloatSource, ChunkTile<float>& tile, const QuantizeProblem& p, const SharedPlace& place,
-                                          bool wide) {
+__device__ __forceinline__ void fill_tile(FloatSource, ChunkTile<float>& tile, const QuantizeProblem& p,
+                                          const SharedPlace& place, bool wide) {
     if (p.source.is_quantized()) return fill_quantized(tile, p.source.quantized, place, wide);
     if (p.source.plain.format == MXQ_FORMAT_F32) fill_narrow(tile, p.source.plain, place.source);
     else fill_halves(tile, p.source.plain, place.source, wide);
