@@ -56,11 +56,28 @@ struct Hadamard {
     uint32_t mask;
 };
 
-// `in` to the parts of out; of a requantize, `from` to them (`in` then gives the shape alone).
+enum class SourceKind : int32_t { Plain, Quantized };
+
+// What a quantize takes its values from: `matrices` experts of rows x cols, stored as plain numbers or as one part of a
+// quantized tensor. With groups, `rows` counts them without padding.
+struct Source {
+    SourceKind kind;
+    int64_t matrices, rows, cols;
+    PlainMatrix plain;        // Plain
+    QuantizedPart quantized;  // Quantized
+
+    MXQ_HD bool is_quantized() const { return kind == SourceKind::Quantized; }
+    // What the starts of groups are rounded up to: rows of plain numbers or codes, and scales.
+    MXQ_HD GroupUnits group_units() const { return is_quantized() ? quantized.units : GroupUnits{plain.group_unit, 1}; }
+};
+
+inline Source plain_source(const PlainMatrix& plain) {
+    return {SourceKind::Plain, plain.matrices, plain.rows, plain.cols, plain, {}};
+}
+
+// A source to the parts of out.
 struct QuantizeProblem {
-    PlainMatrix in;
-    bool requantizes;
-    QuantizedPart from;
+    Source source;
     const Format* format;  // of out
     Scaling tile;          // what shares a scale
     bool square_tiles;     // tile.lines > 1: both parts have the same values
@@ -81,10 +98,10 @@ struct QuantizeProblem {
 
 // Nothing to write: no elements, and no amax or scale that stands for all of them.
 inline bool is_nothing(const QuantizeProblem& p) {
-    return p.in.matrices * p.in.rows * p.in.cols == 0 && !p.compute_amax && p.tile.lines != 0;
+    return p.source.matrices * p.source.rows * p.source.cols == 0 && !p.compute_amax && p.tile.lines != 0;
 }
 
-// The amax of `in` for each part of out that has a place for it.
+// The amax of the source for each part of out that has a place for it.
 struct AmaxProblem {
     QuantizeProblem quantize;
 };

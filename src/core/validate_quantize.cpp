@@ -126,7 +126,7 @@ QuantizeProblem validate_quantize(const mxq_quantize_options* given, const mxq_t
     const GroupedRows grouped = require_groups_alike(in, "in", out, "out", buffers);
     const PlainMatrix plain = plain_view(in, "in", buffers, Access::Read);
     QuantizeProblem p = output_problem(options, out, buffers, check);
-    p.in = plain;
+    p.source = plain_source(plain);
     p.grouped = grouped;
     buffers.check_overlaps();
     return p;
@@ -147,9 +147,7 @@ QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq
     const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);
     add_global_scale(in, part, "in", buffers);
     QuantizeProblem p = output_problem(options, out, buffers, check);
-    p.in = {nullptr, MXQ_FORMAT_F32, in.experts, in.rows, in.cols, in.cols, 1};
-    p.requantizes = true;
-    p.from = from;
+    p.source = {SourceKind::Quantized, in.experts, in.rows, in.cols, {}, from};
     p.grouped = grouped;
     buffers.check_overlaps();
     return p;
@@ -169,7 +167,7 @@ AmaxProblem validate_amax(const mxq_quantize_options* given, const mxq_tensor* i
     Buffers buffers(check);
     QuantizeProblem p{};
     p.grouped = require_groups_alike(in, "in", out, "out", buffers);
-    p.in = plain_view(in, "in", buffers, Access::Read);
+    p.source = plain_source(plain_view(in, "in", buffers, Access::Read));
     p.format = out.format;
     p.tile = out.tile();
     p.square_tiles = p.tile.is_square();

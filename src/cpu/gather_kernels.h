@@ -50,7 +50,7 @@ struct MaximaGatherer {
     }
 
     void gather_rows(const Rectangle& patch, int64_t pitch) {
-        const int64_t rows = rows_within(problem.in.rows, patch), row_blocks = pitch / kMxBlock;
+        const int64_t rows = rows_within(problem.source.rows, patch), row_blocks = pitch / kMxBlock;
         if (problem.hadamard.rowwise) transform_rows(rows * pitch, problem.hadamard.mask, values);
         block_maxima<Nonfinite::Saturate, kMxBlock>(values, rows * row_blocks, maxima);
         if (slice.rowwise.line_stride == 0) {
@@ -62,7 +62,7 @@ struct MaximaGatherer {
     }
 
     void gather_columns(const Rectangle& patch, int64_t height, int64_t pitch) {
-        const int64_t rows = rows_within(problem.in.rows, patch);
+        const int64_t rows = rows_within(problem.source.rows, patch);
         // Rows beyond the group's padding are zero and are not transformed.
         if (problem.hadamard.columnwise) transform_columns(round_up(rows, kNvBlock), pitch, problem.hadamard.mask, values);
         if (slice.columnwise.line_stride == 0) {
@@ -78,7 +78,7 @@ struct MaximaGatherer {
     // Gathers the maxima of a rectangle: in patches of 32 x 128 where columns are seen together, else of a few long rows.
     void rectangle(const Rectangle& piece) {
         const bool by_columns = problem.hadamard.columnwise || (slice.columnwise.first && slice.columnwise.line_stride != 0) ||
-                                (problem.requantizes && problem.from.columnwise);
+                                (problem.source.is_quantized() && problem.source.quantized.columnwise);
         const int64_t width = by_columns ? kTile : kPatchCols;
         for (int64_t col = 0; col < piece.cols; col += width) {
             const int64_t cols = least(width, piece.cols - col), pitch = round_up(cols, kMxBlock);

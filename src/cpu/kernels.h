@@ -21,7 +21,7 @@ struct Maxima {
 };
 
 // A quantize problem without groups, or one group of a problem as a matrix of its own: its pointers stand at the group's
-// start, and its `in.rows` are the group's. A rowwise part may have more lines than that, and the lines of a columnwise part
+// start, and its `source.rows` are the group's. A rowwise part may have more lines than that, and the lines of a columnwise part
 // may be longer: they are padding, made as if rows of zeros followed.
 struct QuantizeSlice {
     QuantizeProblem problem;
@@ -32,7 +32,8 @@ struct QuantizeSlice {
 
 // Returns whether quantize looks at several rows together, to find maxima down columns or to transpose.
 MXQ_HD bool transposes(const QuantizeProblem& problem) {
-    return problem.has_columnwise || problem.square_tiles || (problem.requantizes && problem.from.columnwise);
+    return problem.has_columnwise || problem.square_tiles ||
+           (problem.source.is_quantized() && problem.source.quantized.columnwise);
 }
 
 namespace {

@@ -20,7 +20,7 @@ Reason declines(const Context& context, const QuantizeProblem&) {
 
 // Returns the bytes of the codes of all parts.
 int64_t code_bytes(const QuantizeProblem& problem) {
-    const int64_t elements = problem.in.matrices * problem.in.rows * problem.in.cols;
+    const int64_t elements = problem.source.matrices * problem.source.rows * problem.source.cols;
     return elements * problem.format->bits / 8 * (problem.has_rowwise + problem.has_columnwise);
 }
 

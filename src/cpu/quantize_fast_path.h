@@ -45,11 +45,11 @@ MXQ_HD void row_to_words(const Bf16* line, int64_t count, uint16_t* to) {
 template <class T>
 void load_words(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, bool prefetches,
                 uint16_t* words) {
-    const int64_t rows = rows_within(problem.in.rows, patch);
+    const int64_t rows = rows_within(problem.source.rows, patch);
     for (int64_t row = 0; row < rows; row++) {
         uint16_t* to = words + row * pitch;
-        if (prefetches) prefetch_next<T>(problem.in, patch, row, height);
-        row_to_words(input_line<T>(problem.in, patch.matrix, patch.row + row, patch.col), patch.cols, to);
+        if (prefetches) prefetch_next<T>(problem.source.plain, patch, row, height);
+        row_to_words(input_line<T>(problem.source.plain, patch.matrix, patch.row + row, patch.col), patch.cols, to);
         memset(to + patch.cols, 0, size_t(pitch - patch.cols) * sizeof *to);
     }
     memset(words + rows * pitch, 0, size_t((height - rows) * pitch) * sizeof *words);
@@ -192,7 +192,7 @@ struct FastSteps {
 template <class E>
 FastSteps fast_steps_of(const QuantizeProblem& problem) {
     FastSteps steps{};
-    steps.load = with_plain(problem.in.format, []<class T>(T) { return &load_words<T>; });
+    steps.load = with_plain(problem.source.plain.format, []<class T>(T) { return &load_words<T>; });
     steps.maxima = word_block_maxima<kMxBlock>;
     steps.scales = with_mx_rule(problem, []<ScaleRounding rounding, Nonfinite policy>(MxRule<rounding, policy>) {
         return &make_word_scales<E, rounding, policy>;
@@ -205,13 +205,13 @@ FastSteps fast_steps_of(const QuantizeProblem& problem) {
 // Returns the steps of NVFP4, which serve BF16 alone: words of other types are rounded before they are multiplied by a scale
 // that is no power of two.
 inline FastSteps fast_nvfp4_steps_of(const QuantizeProblem& problem) {
-    if (problem.in.format != MXQ_FORMAT_BF16 || problem.four_over_six != FourOverSix::None) return {};
+    if (problem.source.plain.format != MXQ_FORMAT_BF16 || problem.four_over_six != FourOverSix::None) return {};
     return {load_words<Bf16>, word_block_maxima<kNvBlock>, make_nvfp4_word_scales, encode_nvfp4_blocks, encode_nvfp4_columns};
 }
 
 // Returns the steps of a problem.
 inline FastSteps fast_steps_of(const QuantizeProblem& problem) {
-    const bool served = problem.format->scale != ScaleType::F32 && !problem.requantizes && !problem.seed_offset &&
+    const bool served = problem.format->scale != ScaleType::F32 && !problem.source.is_quantized() && !problem.seed_offset &&
                         !problem.hadamard.rowwise && !problem.hadamard.columnwise;
     if (!served) return {};
     if (problem.format->scale == ScaleType::E4M3) return fast_nvfp4_steps_of(problem);
@@ -236,10 +236,10 @@ struct FastPath {
     // Loads a patch. `next` is the patch to come, whose lines are prefetched one by one while this one is encoded; if it has
     // no rows, the rows below this patch are prefetched at once.
     void load(const Rectangle& patch, int64_t height, int64_t pitch, const Rectangle& next) {
-        const bool asks = next.rows > 0 && problem.in.format != MXQ_FORMAT_F32;
+        const bool asks = next.rows > 0 && problem.source.plain.format != MXQ_FORMAT_F32;
         const Prefetcher at_hand = {words, 0};  // prefetches what is in L1 already
         prefetcher = at_hand;
-        if (asks) prefetcher = {input_line<uint16_t>(problem.in, next.matrix, next.row, next.col), problem.in.row_stride};
+        if (asks) prefetcher = {input_line<uint16_t>(problem.source.plain, next.matrix, next.row, next.col), problem.source.plain.row_stride};
         row_prefetcher = height == 1 ? prefetcher : at_hand;
         steps.load(problem, patch, height, pitch, !asks, words);
     }

@@ -85,9 +85,9 @@ struct PatchQuantizer {
         load(problem, patch, height, pitch, values);
         held = wanted;
         // Blocks that are nothing but padding are not transformed and stay +0.
-        const int64_t rows = rows_within(problem.in.rows, patch), first = patch.row / block * block;
+        const int64_t rows = rows_within(problem.source.rows, patch), first = patch.row / block * block;
         if (wanted == Held::TransformedRows) transform_rows(rows * pitch, problem.hadamard.mask, values);
-        if (wanted == Held::TransformedColumns && first < problem.in.rows)
+        if (wanted == Held::TransformedColumns && first < problem.source.rows)
             transform_columns(height, pitch, problem.hadamard.mask, values);
     }
     void hold_for_rows() { hold(problem.hadamard.rowwise ? Held::TransformedRows : Held::Input); }
@@ -285,7 +285,7 @@ struct PatchQuantizer {
     Rectangle following(const Rectangle& piece, const Rectangle& at, int64_t width) const {
         Rectangle next = {at.matrix, at.row + at.rows, at.col, at.rows, at.cols};
         if (next.row >= piece.row + piece.rows) next.row = piece.row, next.col += width;
-        if (next.row + next.rows > problem.in.rows || next.col >= piece.col + piece.cols) next.rows = 0;
+        if (next.row + next.rows > problem.source.rows || next.col >= piece.col + piece.cols) next.rows = 0;
         return next;
     }
 

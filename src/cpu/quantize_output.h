@@ -47,7 +47,7 @@ struct PartOutput {
                const LineScales& scales) const {
         const ScaleLayout& layout = part.layout;
         // Square tiles that would begin in the padding of a group have no scales.
-        if (layout.tile_rows != 1 && !part.columnwise && line >= problem.in.rows) return;
+        if (layout.tile_rows != 1 && !part.columnwise && line >= problem.source.rows) return;
         const int64_t column = position / layout.block, columns = ceil_div(count, layout.block);
         const int64_t within = least(columns, layout.columns - column);
         if (within <= 0) return;
@@ -60,7 +60,7 @@ struct PartOutput {
     }
 
     // Returns whether a line only pads its group; its fp32 scales are +0.
-    bool is_padding(int64_t line) const { return !part.columnwise && line >= problem.in.rows; }
+    bool is_padding(int64_t line) const { return !part.columnwise && line >= problem.source.rows; }
 
     // Stores fp32 scales, and their maxima where the part has a place for them.
     void store_fp32(int64_t matrix, int64_t line, int64_t column, int64_t count, const LineScales& scales) const {

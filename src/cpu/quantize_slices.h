@@ -48,8 +48,7 @@ public:
             return;
         }
         groups_ = read_groups(problem.grouped, "out");
-        in_ = group_starts(groups_, {problem.in.group_unit, problem.in.group_unit});
-        from_ = group_starts(groups_, problem.from.units);
+        source_ = group_starts(groups_, problem.source.group_units());
         rowwise_ = group_starts(groups_, problem.rowwise.units);
         columnwise_ = group_starts(groups_, problem.columnwise.units);
         first_rectangle_.reserve(groups_.size() + 1);
@@ -81,9 +80,10 @@ public:
     // Calls body(slice, rectangle) for every rectangle of every slice.
     template <class Body>
     void for_each(ThreadPool& pool, const Body& body) const {
-        const PlainMatrix& in = problem_.in;
+        const Source& in = problem_.source;
         if (!problem_.grouped.set()) {
-            for_each_rectangle(pool, grid_of(in, transposes(problem_)), [&](const Rectangle& at) { body(whole_, at); });
+            for_each_rectangle(pool, grid_of(in.matrices, in.rows, in.cols, transposes(problem_)),
+                               [&](const Rectangle& at) { body(whole_, at); });
             return;
         }
         for_each_index(pool, first_rectangle_.back(), in.rows * in.cols, [&](int64_t index) {
@@ -94,7 +94,7 @@ public:
     }
 
 private:
-    Grid grid_of_rows(int64_t rows) const { return grid_of(1, rows, problem_.in.cols, transposes(problem_)); }
+    Grid grid_of_rows(int64_t rows) const { return grid_of(1, rows, problem_.source.cols, transposes(problem_)); }
 
     // Returns the rows of a group in the part that pads it most.
     int64_t padded(int64_t rows) const {
@@ -111,11 +111,10 @@ private:
     QuantizeSlice slice_of(size_t g) const {
         const int64_t rows = groups_[g].rows;
         QuantizeProblem problem = problem_;
-        if (problem.requantizes)
-            problem.from = part_of_group(problem.from, from_[g], rows);
-        else
-            problem.in = rows_of(problem.in, in_[g].codes, rows);
-        problem.in.rows = rows;
+        Source& source = problem.source;
+        if (source.is_quantized()) source.quantized = part_of_group(source.quantized, source_[g], rows);
+        else source.plain = rows_of(source.plain, source_[g].codes, rows);
+        source.rows = rows;
         if (problem.has_rowwise) problem.rowwise = padded_part(problem.rowwise, rowwise_[g], rows);
         if (problem.has_columnwise) problem.columnwise = padded_part(problem.columnwise, columnwise_[g], rows);
         const ScaleLayout& layout = problem.has_rowwise ? problem.rowwise.layout : problem.columnwise.layout;
@@ -148,7 +147,7 @@ private:
     const MaximaOf maxima_of_;
     QuantizeSlice whole_{};
     std::vector<Group> groups_;
-    std::vector<GroupStart> in_, from_, rowwise_, columnwise_;
+    std::vector<GroupStart> source_, rowwise_, columnwise_;
     std::vector<int64_t> first_rectangle_;
 };
 

@@ -55,18 +55,19 @@ MXQ_HD void clear_beyond(int64_t rows, int64_t cols, int64_t height, int64_t pit
 // Loads a patch of a plain tensor.
 template <class T>
 void load_values(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
-    const int64_t rows = rows_within(problem.in.rows, patch);
+    const int64_t rows = rows_within(problem.source.rows, patch);
     for (int64_t row = 0; row < rows; row++) {
-        prefetch_next<T>(problem.in, patch, row, height);
-        load_row(input_line<T>(problem.in, patch.matrix, patch.row + row, patch.col), patch.cols, values + row * pitch);
+        prefetch_next<T>(problem.source.plain, patch, row, height);
+        load_row(input_line<T>(problem.source.plain, patch.matrix, patch.row + row, patch.col), patch.cols,
+                 values + row * pitch);
     }
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
 // Decodes a patch of a rowwise part.
 void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
-    const LineDecoder decode(problem.from);
-    const int64_t rows = rows_within(problem.in.rows, patch);
+    const LineDecoder decode(problem.source.quantized);
+    const int64_t rows = rows_within(problem.source.rows, patch);
     for (int64_t row = 0; row < rows; row++)
         decode(patch.matrix, patch.row + row, patch.col, patch.cols, values + row * pitch);
     clear_beyond(rows, patch.cols, height, pitch, values);
@@ -75,8 +76,8 @@ void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int6
 // Decodes a patch of a columnwise part, whose lines are columns of the patch. It has at most kTile rows.
 void decode_columnwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     constexpr int64_t width = 16;
-    const LineDecoder decode(problem.from);
-    const int64_t rows = rows_within(problem.in.rows, patch);
+    const LineDecoder decode(problem.source.quantized);
+    const int64_t rows = rows_within(problem.source.rows, patch);
     alignas(64) float lines[width][kTile];
     for (int64_t col = 0; rows > 0 && col < patch.cols; col += width) {
         const int64_t count = least(width, patch.cols - col);
@@ -91,8 +92,8 @@ using LoadValues = decltype(&decode_rowwise);
 
 // Returns the function that loads patches of a problem.
 inline LoadValues loader_of(const QuantizeProblem& problem) {
-    if (problem.requantizes) return problem.from.columnwise ? decode_columnwise : decode_rowwise;
-    return with_plain(problem.in.format, []<class T>(T) -> LoadValues { return load_values<T>; });
+    if (problem.source.is_quantized()) return problem.source.quantized.columnwise ? decode_columnwise : decode_rowwise;
+    return with_plain(problem.source.plain.format, []<class T>(T) -> LoadValues { return load_values<T>; });
 }
 
 // ---- Hadamard transform ---------------------------------------------------------------------------------------------

@@ -72,4 +72,29 @@ inline Reason needs_cuda(const Context& context) {
 // Loads a kernel, so that none is loaded under graph capture, and allows it this much dynamic shared memory.
 void load_kernel(const void* kernel, size_t shared_bytes);
 
+// A kernel in the one list of its file, from which it is both chosen by its key and loaded.
+template <class Key, class Arguments>
+struct KernelEntry {
+    Key key;
+    void (*function)(Arguments);
+    int threads;
+    size_t shared_bytes;  // dynamic
+};
+
+template <class Key, class Arguments, size_t count>
+void load_kernels(const KernelEntry<Key, Arguments> (&list)[count]) {
+    for (const auto& entry : list) load_kernel(reinterpret_cast<const void*>(entry.function), entry.shared_bytes);
+}
+
+// Launches the kernel of this key, which is in the list.
+template <class Key, class Arguments, size_t count>
+void launch(const Context& context, const KernelEntry<Key, Arguments> (&list)[count], const Key& key, const char* name,
+            dim3 grid, void* stream, const Arguments& arguments) {
+    for (const auto& entry : list)
+        if (entry.key == key)
+            return launch(context, entry.function, name, grid, dim3(unsigned(entry.threads)), entry.shared_bytes, stream,
+                          arguments);
+    fail(MXQ_STATUS_INTERNAL_ERROR, "%s has no kernel for a problem that it took", name);
+}
+
 }  // namespace mxq::cuda

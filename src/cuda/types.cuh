@@ -1,6 +1,6 @@
 // From format numbers to the types that kernels are compiled for, and from options known at run time to numerics.
 #pragma once
-#include "core/formats.h"
+#include "core/problem.h"
 #include "numerics/convert.h"
 #include "numerics/e8m0.h"
 
@@ -19,7 +19,15 @@ void with_all_types(const Body& body) {
         for (const Element element : kElements) with_types(plain, element, body);
 }
 
-// Turns block maxima (magnitude bits) into scale bytes.
+// Returns how the scales of an MX problem are made from maxima.
+inline ScaleSteps scale_steps_of(const QuantizeProblem& problem) {
+    ScaleSteps steps{};
+    with_element(problem.format->element,
+                 [&]<class E>(E) { steps = scale_steps<E>(problem.scale_rounding, problem.nonfinite); });
+    return steps;
+}
+
+// Turns block maxima, as bits, into scale bytes.
 template <class E, int count>
 __device__ __forceinline__ void scales_of(uint32_t (&values)[count], ScaleRounding rounding, Nonfinite policy) {
     const ScaleSteps steps = scale_steps<E>(rounding, policy);

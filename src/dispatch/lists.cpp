@@ -15,8 +15,10 @@ const QuantizeImplementation* const quantize_list[] = {
 };
 
 const QuantizeImplementation* const requantize_list[] = {
-    &cuda::requantize_tile,
-    &cuda::quantize_fp4,
+    &cuda::requantize_chunks,  // tiles of codes in shared memory: aligned MXFP8, FP8 and NVFP4 to MXFP8 and MXFP4
+    &cuda::requantize_codes,   // codes in registers: lines of whole 8 codes
+    &cuda::requantize_values,  // values in registers: any lines and formats
+    &cuda::quantize_fp4,       // Hadamard transform, stochastic rounding, four-over-six
     &cpu::requantize,
 };
 

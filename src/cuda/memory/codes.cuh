@@ -4,7 +4,7 @@
 
 namespace mxq::cuda {
 
-// Codes of a chunk, `count` bytes.
+// The codes of a chunk, `count` bytes.
 template <int count>
 struct Codes {
     uint32_t words[count / 4];
@@ -45,7 +45,7 @@ __device__ __forceinline__ void store_codes(const Codes<count>& codes, bool wide
         if (j < place.valid(i)) to[j] = uint8_t(codes.words[j / 4] >> (j % 4 * 8));
 }
 
-// The codes of a chunk that lies in one block.
+// Makes the codes of a chunk that lies in one block.
 template <class E, class T>
 __device__ __forceinline__ Codes<Chunk<T>::count> quantize_chunk(const Chunk<T>& chunk, float reciprocal) {
     Codes<Chunk<T>::count> codes{};

@@ -16,7 +16,7 @@ inline bool is_aligned(const void* pointer, int64_t bytes) { return reinterpret_
 template <class T>
 using StoredBits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
 
-// 16 bytes of a row.
+// The elements of 16 bytes of a row.
 template <class T>
 struct Chunk {
     static constexpr int count = 16 / sizeof(T);
@@ -29,14 +29,14 @@ struct Chunk {
     }
 };
 
-// Whether every row can be accessed chunk by chunk.
+// Returns whether every row can be accessed chunk by chunk.
 template <class T>
 bool is_wide(const PlainMatrix& matrix) {
     const bool rows_aligned = matrix.matrices * matrix.rows == 1 || matrix.row_stride % Chunk<T>::count == 0;
     return is_aligned(matrix.data, 16) && rows_aligned && matrix.cols % Chunk<T>::count == 0;
 }
 
-// Whether codes can be accessed `count` at a time.
+// Returns whether codes can be accessed `count` at a time.
 inline bool is_wide(const QuantizedPart& part, int count) {
     return is_aligned(part.codes, count) && part.length % count == 0;
 }
@@ -63,7 +63,7 @@ __device__ __forceinline__ Chunk<T> load_chunk_narrow(const T* from, int valid) 
     return chunk;
 }
 
-// All loads are issued before the first is needed.
+// Loads all chunks of a place; every load is issued before the first is needed.
 template <class T, int n, class Place>
 __device__ __forceinline__ void load_chunks(Chunk<T> (&chunks)[n], bool wide, const T* from, int64_t stride,
                                             const Place& place) {

@@ -37,27 +37,28 @@ __device__ __forceinline__ uint32_t larger_magnitudes(uint32_t largest, uint32_t
     }
 }
 
+// Returns the larger of two packed magnitudes.
 template <class T>
 __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
     if constexpr (std::is_same_v<T, float>) return a > b ? a : b;
     else return __vmaxu2(a, b);
 }
 
-// The i-th magnitude of a word as bits of an fp32 value.
+// Returns the i-th magnitude of a word as bits of an fp32 value.
 template <class T>
 __device__ __forceinline__ uint32_t magnitude_bits(uint32_t word, int i) {
     if constexpr (std::is_same_v<T, float>) return word;
     else return float_bits(to_float(T{uint16_t(word >> (i * 16))}));
 }
 
-// The largest magnitude of a word as bits of an fp32 value.
+// Returns the largest magnitude of a word as bits of an fp32 value.
 template <class T>
 __device__ __forceinline__ uint32_t largest_bits(uint32_t word) {
     if constexpr (std::is_same_v<T, float>) return word;
     else return magnitude_bits<T>((word & 0xFFFF) > word >> 16 ? word : word >> 16, 0);
 }
 
-// The largest magnitude of a chunk, still packed.
+// Returns the largest magnitudes of a chunk and of `largest`, still packed.
 template <class T, Nonfinite policy>
 __device__ __forceinline__ uint32_t chunk_magnitudes(const Chunk<T>& chunk, uint32_t largest = 0) {
 #pragma unroll
@@ -65,7 +66,7 @@ __device__ __forceinline__ uint32_t chunk_magnitudes(const Chunk<T>& chunk, uint
     return largest;
 }
 
-// Maxima over `lanes` neighbouring lanes of n values each. Lane q ends up with those of index q, q + lanes, ... in
+// Makes maxima over `lanes` neighbouring lanes of n values each. Lane q ends up with those of index q, q + lanes, ... in
 // values[0], values[1], ... (with the one of index q % n where there are fewer values than lanes): a shuffle halves what
 // is left to do instead of repeating it everywhere.
 template <int lanes, int n, int distance = 1>

@@ -6,16 +6,12 @@
 namespace mxq::cuda {
 
 // A scale word: the scales of a line at columns c .. c + 3, c a multiple of 4, the lowest in the low byte. It is
-// contiguous in both layouts. How many of its bytes a layout stores at (line, column):
+// contiguous in both layouts.
+
+// Returns how many bytes of a scale word a layout stores at (line, column).
 __device__ __forceinline__ int64_t stored_scales(const ScaleLayout& layout, int64_t lines, int64_t line, int64_t column) {
     if (layout.swizzled) return kSwizzleColumns;
     return line < lines && (layout.tile_rows == 1 || line % layout.tile_rows == 0) ? layout.columns - column : 0;
-}
-
-// How many of them may be read there.
-__device__ __forceinline__ int64_t readable_scales(const ScaleLayout& layout, int64_t lines, int64_t line, int64_t column) {
-    if (line >= lines) return 0;
-    return layout.swizzled ? kSwizzleColumns : layout.columns - column;
 }
 
 __device__ __forceinline__ bool is_word(const uint8_t* scales, int64_t count) {

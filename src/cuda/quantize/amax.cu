@@ -9,13 +9,14 @@
 //
 //     Everything  one maximum, of an expert or group or of all: over the thread, the warp, the block, then one atomic
 //     Lines       rows: over the warp, then in shared memory; columns: in the thread down the region; then an atomic each
-// Transformed parts, and values of a quantized input, are another kernel's: from a tile in shared memory (tile/shared_tile.cuh).
+// Transformed parts, and values of a quantized input, are another kernel's: from a tile in shared memory
+// (tile/shared_tile.cuh).
 //
 // Atomics take the larger of bits of non-negative floats, so that their order is of no matter. Bytes an element: 2 or 4
 // read; bound by memory.
 #include "cuda/quantize/amax.h"
 
-#include "cuda/tile/shared_tile.cuh"
+#include "cuda/tile/tile_source.cuh"
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "numerics/hadamard.h"
@@ -28,25 +29,11 @@ constexpr int kLoads = 8;
 
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
 
-// The larger of packed magnitudes and those of a word of elements, NaN ignored.
-template <class T>
-__device__ __forceinline__ uint32_t larger_word(uint32_t largest, uint32_t word) {
-    const uint32_t magnitude = sizeof(T) == 4 ? word & kMagnitudeMask : word & 0x7FFF7FFFu;
-    uint32_t larger;
-    if constexpr (std::is_same_v<T, float>)
-        larger = float_bits(fmaxf(bits_float(largest), bits_float(magnitude)));
-    else if constexpr (std::is_same_v<T, Bf16>)
-        asm("max.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(largest), "r"(magnitude));
-    else
-        asm("max.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(largest), "r"(magnitude));
-    return larger;
-}
-
 __device__ __forceinline__ void take_larger(float* destination, uint32_t bits) {
     if (bits != 0) atomicMax(reinterpret_cast<uint32_t*>(destination), bits);
 }
 
-// Over the block, in its first thread. All threads call it.
+// Returns the maximum over the block, to all of its threads, which all call it.
 __device__ __forceinline__ uint32_t block_maximum(uint32_t bits) {
     __shared__ uint32_t maxima[kThreads / 32];
     bits = __reduce_max_sync(kAllLanes, bits);
@@ -163,7 +150,7 @@ __global__ void __launch_bounds__(kThreads, 4) amax_kernel(const __grid_constant
     for (int row = int(threadIdx.x) / r.lanes; row < region.rows; row += step) {
         take_chunks(r, region, Loads<T>(r, region, row, column), [&](int, const Chunk<T>& chunk) {
 #pragma unroll
-            for (const uint32_t word : chunk.words) largest = larger_word<T>(largest, word);
+            for (const uint32_t word : chunk.words) largest = larger_magnitudes<T, Nonfinite::Saturate>(largest, word);
         });
     }
     const uint32_t bits = block_maximum(largest_bits<T>(largest));
@@ -192,8 +179,8 @@ __global__ void __launch_bounds__(kThreads, 4) amax_lines_kernel(const __grid_co
             uint32_t of_row = 0;
 #pragma unroll
             for (int w = 0; w < 4; w++) {
-                of_row = larger_word<T>(of_row, chunk.words[w]);
-                of_columns[w] = larger_word<T>(of_columns[w], chunk.words[w]);
+                of_row = larger_magnitudes<T, Nonfinite::Saturate>(of_row, chunk.words[w]);
+                of_columns[w] = larger_magnitudes<T, Nonfinite::Saturate>(of_columns[w], chunk.words[w]);
             }
             const uint32_t bits = __reduce_max_sync(kAllLanes, largest_bits<T>(of_row));
             if (threadIdx.x % 32 == 0 && bits != 0) atomicMax(&of_rows[row + i * r.row_step], bits);
@@ -215,7 +202,7 @@ struct ZeroArguments {
     float* rowwise;
 };
 
-// The rowwise lines of all groups, padding included: what lies after them is not written.
+// Zeroes the rowwise lines of all groups, padding included: what lies after them is not written.
 __global__ void __launch_bounds__(kSwizzleRows) zero_lines_kernel(const __grid_constant__ ZeroArguments a) {
     const Group group = group_of_slab(a.grouped, a.units, {}, block_index());
     if (!group.exists()) return;
@@ -227,7 +214,7 @@ __global__ void __launch_bounds__(kSwizzleRows) zero_lines_kernel(const __grid_c
 
 struct TileArguments {
     QuantizeProblem problem;
-    ChunkTiles tiles;
+    Tiles tiles;
     float* out[2];  // rowwise, columnwise; NULL: not wanted
     int scope_stride;
     bool lines, wide;
@@ -236,14 +223,14 @@ struct TileArguments {
 template <class T>
 struct TileShared {
     ChunkTile<T> tile;
-    ChunkPlace place;
+    SharedPlace place;
 };
 
-// The maxima of a part: into the places of its lines, or returned.
+// Raises the maxima of a part's lines, or returns the one of the thread's elements.
 template <bool columnwise, class T>
 __device__ __forceinline__ float tile_maximum(const TileArguments& a, const TileShared<T>& shared, bool transformed) {
-    const PartPlace& place = shared.place.parts[columnwise];
-    const int64_t first = columnwise ? shared.place.scope * a.problem.columnwise.lines + shared.place.col : place.line;
+    const PartPlace& place = shared.place.parts[kRowwisePart + columnwise];
+    const int64_t first = columnwise ? shared.place.scope * a.problem.columnwise.lines + shared.place.source.col : place.line;
     float largest = 0;
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
@@ -264,14 +251,18 @@ __device__ __forceinline__ float tile_maximum(const TileArguments& a, const Tile
 }
 
 template <class Source>
-__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<TileElement<Source>>)
+__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::Element>)
     amax_tile_kernel(const __grid_constant__ TileArguments a) {
     extern __shared__ uint4 memory[];
-    auto& shared = *reinterpret_cast<TileShared<TileElement<Source>>*>(memory);
+    auto& shared = *reinterpret_cast<TileShared<typename Source::Element>*>(memory);
     const QuantizeProblem& p = a.problem;
-    if (!find_chunk_tile(p, a.tiles, shared.place)) return;
+    TilePlace place;
+    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return;
+    const bool copies = start_copy(Source{}, shared.tile, p, SourcePlace(p, place, shared.place.group), a.wide);
+    describe_tile(p, place, shared.place);
     __syncthreads();
-    fill_tile<Source>(shared.tile, p, shared.place, a.wide);
+    if (!copies) fill_tile(Source{}, shared.tile, p, shared.place, a.wide);
+    wait_for_pieces();
     __syncthreads();
     const float rowwise = a.out[0] ? tile_maximum<false>(a, shared, p.hadamard.rowwise) : 0.0f;
     const float columnwise = a.out[1] ? tile_maximum<true>(a, shared, p.hadamard.columnwise) : 0.0f;
@@ -279,8 +270,8 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<TileElement<Source
     const uint32_t bits[2] = {block_maximum(float_bits(rowwise)), block_maximum(float_bits(columnwise))};
     if (threadIdx.x != 0) return;
 #pragma unroll
-    for (int which = 0; which < 2; which++)
-        if (a.out[which]) take_larger(a.out[which] + shared.place.scope * a.scope_stride, bits[which]);
+    for (int part = 0; part < 2; part++)
+        if (a.out[part]) take_larger(a.out[part] + shared.place.scope * a.scope_stride, bits[part]);
 }
 
 // ---- Launches --------------------------------------------------------------------------------------------------------
@@ -290,12 +281,12 @@ bool is_per_line(const QuantizeProblem& p) { return p.tile.id == MXQ_SCALING_ROW
 int scope_stride(const QuantizeProblem& p) { return (p.has_rowwise ? p.rowwise : p.columnwise).scope_stride; }
 
 int64_t scope_count(const QuantizeProblem& p) {
-    return scope_stride(p) == 0 ? 1 : p.grouped.set() ? p.grouped.groups.count : p.in.matrices;
+    return scope_stride(p) == 0 ? 1 : p.grouped.set() ? p.grouped.groups.count : p.source.matrices;
 }
 
-// Rows and experts that follow one another without a gap and share a maximum, as one.
+// Returns the input with rows and experts that follow one another without a gap and share a maximum taken together.
 PlainMatrix taken_together(const QuantizeProblem& p) {
-    PlainMatrix in = p.in;
+    PlainMatrix in = p.source.plain;
     if (p.grouped.set() || is_per_line(p)) return in;
     if (scope_stride(p) == 0) in.rows *= in.matrices, in.matrices = 1;
     if (in.row_stride == in.cols) in.cols *= in.rows, in.row_stride = in.cols, in.rows = 1;
@@ -314,7 +305,7 @@ Regions divide(const QuantizeProblem& p) {
     Regions r{};
     r.in = taken_together(p);
     r.grouped = p.grouped;
-    r.in_units.codes = p.in.group_unit;
+    r.in_units = p.source.group_units();
     r.line_units = p.rowwise.units;
     r.wide = is_aligned(r.in.data, 16) && (r.in.matrices * r.in.rows == 1 || r.in.row_stride % count == 0);
     const int64_t chunks = ceil_div(r.in.cols, count), fewest = is_per_line(p) ? 32 : 1;
@@ -336,37 +327,56 @@ void zero(const Context& context, float* destination, int64_t count, const Launc
           "zeroing maxima");
 }
 
-// Zero wherever a maximum will stand.
+// Zeroes all places where a maximum will stand.
 void zero_everything(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
     zero(context, rowwise, scope_count(p), call);
     if (columnwise != rowwise) zero(context, columnwise, scope_count(p), call);
 }
 
 void zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
-    zero(context, columnwise, (p.grouped.set() ? p.grouped.groups.count : p.in.matrices) * p.columnwise.lines, call);
-    if (!p.grouped.set()) return zero(context, rowwise, p.in.matrices * p.rowwise.lines, call);
+    zero(context, columnwise, (p.grouped.set() ? p.grouped.groups.count : p.source.matrices) * p.columnwise.lines, call);
+    if (!p.grouped.set()) return zero(context, rowwise, p.source.matrices * p.rowwise.lines, call);
     const int64_t slabs = slabs_bound(p.grouped);
     if (rowwise && slabs > 0)
         launch(context, zero_lines_kernel, "amax", grid_of(slabs), dim3(kSwizzleRows), 0, call.stream,
                ZeroArguments{p.grouped, p.rowwise.units, rowwise});
 }
 
-template <class T>
+// The kernels by what is read, and by whether every line has a maximum.
+struct Key {
+    int32_t format;
+    bool per_line;
+    bool operator==(const Key&) const = default;
+};
+
+constexpr KernelEntry<Key, Arguments> kernels[] = {
+    {{MXQ_FORMAT_F32, false}, amax_kernel<float>, kThreads, 0},
+    {{MXQ_FORMAT_F32, true}, amax_lines_kernel<float>, kThreads, 0},
+    {{MXQ_FORMAT_F16, false}, amax_kernel<F16>, kThreads, 0},
+    {{MXQ_FORMAT_F16, true}, amax_lines_kernel<F16>, kThreads, 0},
+    {{MXQ_FORMAT_BF16, false}, amax_kernel<Bf16>, kThreads, 0},
+    {{MXQ_FORMAT_BF16, true}, amax_lines_kernel<Bf16>, kThreads, 0},
+};
+
+// The kernels that go by tiles, by whether those are BF16's.
+constexpr KernelEntry<bool, TileArguments> tile_kernels[] = {
+    {true, amax_tile_kernel<Bf16Source>, kChunkThreads, sizeof(TileShared<Bf16>)},
+    {false, amax_tile_kernel<FloatSource>, kChunkThreads, sizeof(TileShared<float>)},
+};
+
 void run_regions(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
     const bool same = columnwise == rowwise;
-    const Arguments a{divide<T>(p), rowwise, same ? nullptr : columnwise, scope_stride(p), p.columnwise.lines};
-    if (a.regions.count() == 0) return;
-    launch(context, is_per_line(p) ? amax_lines_kernel<T> : amax_kernel<T>, "amax", grid_of(a.regions.count()),
-           dim3(kThreads), 0, call.stream, a);
+    const Regions regions = p.source.plain.format == MXQ_FORMAT_F32 ? divide<float>(p) : divide<Bf16>(p);
+    const Arguments a{regions, rowwise, same ? nullptr : columnwise, scope_stride(p), p.columnwise.lines};
+    if (a.regions.count() > 0)
+        launch(context, kernels, {p.source.plain.format, is_per_line(p)}, "amax", grid_of(a.regions.count()), call.stream, a);
 }
 
-template <class Source>
 void run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
-    const TileArguments a{p, ChunkTiles(p), {rowwise, columnwise == rowwise ? nullptr : columnwise}, scope_stride(p),
-                          is_per_line(p), is_wide_source<Source>(p)};
-    if (a.tiles.count() == 0) return;
-    launch(context, amax_tile_kernel<Source>, "amax", a.tiles.tiles.grid(), dim3(kChunkThreads),
-           sizeof(TileShared<TileElement<Source>>), call.stream, a);
+    const TileArguments a{p, Tiles(p), {rowwise, columnwise == rowwise ? nullptr : columnwise}, scope_stride(p),
+                          is_per_line(p), is_wide_tile_source(p)};
+    const bool bf16 = !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16;
+    if (a.tiles.count() > 0) launch(context, tile_kernels, bf16, "amax", a.tiles.grid(), call.stream, a);
 }
 
 Reason declines(const Context& context, const AmaxProblem&) { return needs_cuda(context); }
@@ -377,14 +387,9 @@ void run(const Context& context, const AmaxProblem& problem, const Launch& call)
 }
 
 void load(const Context&) {
+    load_kernels(kernels);
+    load_kernels(tile_kernels);
     load_kernel(reinterpret_cast<const void*>(zero_lines_kernel), 0);
-    with_all_sources([]<class Source>(Source) {
-        load_kernel(reinterpret_cast<const void*>(amax_tile_kernel<Source>), sizeof(TileShared<TileElement<Source>>));
-        if constexpr (!std::is_same_v<Source, Decoded>) {
-            load_kernel(reinterpret_cast<const void*>(amax_kernel<Source>), 0);
-            load_kernel(reinterpret_cast<const void*>(amax_lines_kernel<Source>), 0);
-        }
-    });
 }
 
 }  // namespace
@@ -395,11 +400,8 @@ void launch_amax(const Context& context, const QuantizeProblem& problem, float* 
     if (is_per_line(problem)) zero_lines(context, problem, rowwise_out, columnwise_out, call);
     else zero_everything(context, problem, rowwise_out, columnwise_out, call);
     const bool transformed = (rowwise_out && problem.hadamard.rowwise) || (columnwise_out && problem.hadamard.columnwise);
-    with_source(problem.requantizes, problem.in.format, [&]<class Source>(Source) {
-        if constexpr (!std::is_same_v<Source, Decoded>)
-            if (!transformed) return run_regions<Source>(context, problem, rowwise_out, columnwise_out, call);
-        run_tiles<Source>(context, problem, rowwise_out, columnwise_out, call);
-    });
+    if (transformed || problem.source.is_quantized()) run_tiles(context, problem, rowwise_out, columnwise_out, call);
+    else run_regions(context, problem, rowwise_out, columnwise_out, call);
 }
 
 const AmaxImplementation amax = {"amax", declines, nullptr, run, load};

@@ -1,7 +1,14 @@
-// What the kernels that quantize chunks to E2M1 share: scales over more than a chunk, the errors of four over six and its choice
-// for squares, and the way of codes and scales to memory.
+// What the kernels that quantize chunks of a tile in shared memory to E2M1 share: scales over more than a chunk, the errors of
+// four over six and its choice for squares, and the way of codes and scales to memory.
+//
+//     tile in shared memory --a chunk of 16 a lane, eight lanes a line--> maximum --> scale byte --> words --> layout
+//             |                                                              |
+//             +--------------------> values x multiplier --> 16 codes, 8 bytes --> eight lanes store 64 bytes of a line
+//
+// NVFP4 scales are bytes without a sign: what each stands for comes from tables of 128 entries for each part.
 #pragma once
 #include "cuda/tile/shared_tile.cuh"
+#include "cuda/tile/store_scale_words.cuh"
 #include "cuda/types.cuh"
 #include "numerics/bf16_codes.h"
 #include "numerics/four_over_six.h"
@@ -14,18 +21,18 @@ namespace mxq::cuda {
 constexpr int kCells = kSideChunks * kSideChunks;  // 16 x 16 squares of a tile
 constexpr int kScaleBytes = 128;                   // E4M3, without a sign
 
-// What a kernel is compiled for.
-enum class Way { Nearest, Stochastic, FourOverSixMae, FourOverSixMse };
+// How codes are rounded, which a kernel is compiled for. Four over six rounds to nearest, too.
+enum class Rounding { Nearest, Stochastic, FourOverSixMae, FourOverSixMse };
 
-MXQ_HD constexpr bool is_four_over_six(Way way) { return way == Way::FourOverSixMae || way == Way::FourOverSixMse; }
+MXQ_HD constexpr bool is_four_over_six(Rounding rounding) {
+    return rounding == Rounding::FourOverSixMae || rounding == Rounding::FourOverSixMse;
+}
 
-// On the host: calls body with a constant of what the problem asks for.
-template <class Body>
-void with_way(const QuantizeProblem& problem, const Body& body) {
-    if (problem.four_over_six == FourOverSix::Mae) body(std::integral_constant<Way, Way::FourOverSixMae>{});
-    else if (problem.four_over_six == FourOverSix::Mse) body(std::integral_constant<Way, Way::FourOverSixMse>{});
-    else if (problem.seed_offset) body(std::integral_constant<Way, Way::Stochastic>{});
-    else body(std::integral_constant<Way, Way::Nearest>{});
+// Returns, on the host, what the problem asks for.
+inline Rounding rounding_of(const QuantizeProblem& problem) {
+    if (problem.four_over_six == FourOverSix::Mae) return Rounding::FourOverSixMae;
+    if (problem.four_over_six == FourOverSix::Mse) return Rounding::FourOverSixMse;
+    return problem.seed_offset ? Rounding::Stochastic : Rounding::Nearest;
 }
 
 // What NVFP4 scales stand for in each part, by their bytes: a division each for every block would be a tenth of all work.
@@ -34,7 +41,8 @@ struct Nvfp4Tables {
     float multipliers[2][kScaleBytes];
 };
 
-// The global maximum of the part whose table the thread has a share in; asked for early, since it takes a while to come.
+// Returns the global maximum of the part whose table the thread has a share in; asked for early, since it takes a while to
+// come.
 __device__ __forceinline__ float table_amax(const QuantizeProblem& p, int64_t scope) {
     static_assert(kChunkThreads == 2 * kScaleBytes);
     const bool columnwise = threadIdx.x >= kScaleBytes, exists = columnwise ? p.has_columnwise : p.has_rowwise;
@@ -42,29 +50,29 @@ __device__ __forceinline__ float table_amax(const QuantizeProblem& p, int64_t sc
     return exists ? part.amax[scope * part.scope_stride] : 0;
 }
 
-// The tables of the parts that there are. A barrier must follow.
+// Makes the tables of the parts that there are. A barrier must follow.
 __device__ __forceinline__ void put_tables(const QuantizeProblem& p, float amax, Nvfp4Tables& tables) {
-    const int which = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
-    const Nvfp4Global global = nvfp4_global(amax, (which == 0 ? p.rowwise : p.columnwise).scale_max);
-    tables.multipliers[which][scale] = nvfp4_multiplier(uint32_t(scale), global);
-    if (scale == 0) tables.globals[which] = global;
+    const int part = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
+    const Nvfp4Global global = nvfp4_global(amax, part_of(p, part).scale_max);
+    tables.multipliers[part][scale] = nvfp4_multiplier(uint32_t(scale), global);
+    if (scale == 0) tables.globals[part] = global;
 }
 
-// Where there is a seed. A barrier must follow.
+// Makes the keys of random numbers where there is a seed. A barrier must follow.
 __device__ __forceinline__ void put_keys(const QuantizeProblem& p, PhiloxKeys& keys) {
     if (!p.seed_offset || threadIdx.x >= 2 * PhiloxKeys::rounds) return;
     const PhiloxKey key = philox_key(p.seed_offset[0]);
     keys.words[threadIdx.x] = PhiloxKeys::word(threadIdx.x % 2 == 0 ? key.words[0] : key.words[1], threadIdx.x);
 }
 
-// Over the chunks of a block, which neighbouring lanes hold.
+// Returns the maximum over the chunks of a block, which neighbouring lanes hold.
 __device__ __forceinline__ uint32_t block_amax(uint32_t largest, int length) {
     for (int distance = 1; distance * kChunk < length; distance *= 2)
         largest = max(largest, __shfl_xor_sync(kAllLanes, largest, distance));
     return largest;
 }
 
-// Errors of a chunk under both candidates.
+// Errors of a chunk or more under both candidates.
 struct Errors {
     float four, six;
 };
@@ -79,14 +87,14 @@ __device__ __forceinline__ Errors chunk_errors(const float (&values)[kChunk], co
             nvfp4_errors_16<squared, false>(values, candidates.six, global)};
 }
 
-// The elements of the lane's chunk of a row or column.
+// Reads the elements of the lane's chunk of a row or column.
 template <class T>
 __device__ __forceinline__ void read_chunk(const ChunkTile<T>& tile, bool columnwise, int line, float (&values)[kChunk]) {
     if (columnwise) tile.read_column(line, chunk_of_lane(), values);
     else RowReader<T>(tile, line, chunk_of_lane()).read(0, values);
 }
 
-// Its errors. Out of line: few need them.
+// Returns the errors of the lane's chunk of a row or column. Out of line: few chunks need them.
 template <bool squared, class T>
 __device__ __noinline__ Errors tile_errors(const ChunkTile<T>& tile, bool columnwise, int line, Nvfp4Candidates candidates,
                                            const Nvfp4Global& global) {
@@ -95,7 +103,7 @@ __device__ __noinline__ Errors tile_errors(const ChunkTile<T>& tile, bool column
     return chunk_errors<squared>(values, candidates, global);
 }
 
-// Over the lanes of a 16 x 16, of which each reads rows lane / 8 + 4 i.
+// Adds errors over the lanes of a 16 x 16, of which each reads rows lane / 8 + 4 i.
 __device__ __forceinline__ void add_across_square(Errors& errors) {
 #pragma unroll
     for (int distance = 16; distance >= 8; distance /= 2) {
@@ -104,7 +112,7 @@ __device__ __forceinline__ void add_across_square(Errors& errors) {
     }
 }
 
-// The errors of a 16 x 16, added as a tree: i with i + 2 and then i + 1 in the lane, the rest across lanes.
+// Returns the errors of a 16 x 16, added as a tree: i with i + 2 and then i + 1 in the lane, the rest across lanes.
 template <bool squared, class T>
 __device__ __forceinline__ Errors square_errors(const ChunkTile<T>& tile, const Nvfp4Candidates& candidates,
                                                 const Nvfp4Global& global) {
@@ -123,7 +131,7 @@ __device__ __forceinline__ Errors square_errors(const ChunkTile<T>& tile, const 
     return sum;
 }
 
-// The better scale of the 16 x 16 that has this maximum.
+// Returns the better scale of the 16 x 16 that has this maximum.
 template <bool squared, class T>
 __device__ __forceinline__ uint32_t square_choice(const ChunkTile<T>& tile, float amax, const Nvfp4Global& global) {
     const Nvfp4Candidates candidates = nvfp4_candidates_soon(amax, global);
@@ -147,8 +155,28 @@ __device__ __forceinline__ uint32_t square_choice(const ChunkTile<T>& tile, floa
     return nvfp4_choice(candidates, sum.four, sum.six);
 }
 
-// The scale of every 16 x 16, of its square tile's maximum, `length` a side: `amax` is that of the 16 x 16 of the warp's band and
-// the lane's chunk. A barrier must follow.
+// Makes the NVFP4 scale of every 16 x 16, of which `amax` is the lane's: of its own cell of the warp's band. Parts with the
+// same global maximum have the same scales. A barrier must follow.
+template <Rounding rounding, class T>
+__device__ __forceinline__ void put_nvfp4_cells(const QuantizeProblem& p, const ChunkTile<T>& tile, uint32_t amax,
+                                                const Nvfp4Global (&globals)[2], uint8_t (&cells)[2][kCells]) {
+    const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
+    uint32_t scale = 0;
+    float done_amax = 0;
+#pragma unroll 1
+    for (int part = 0; part < 2; part++) {
+        if (!has_part(p, part)) continue;
+        const Nvfp4Global& global = globals[part];
+        const bool done = part == 1 && p.has_rowwise && global.amax == done_amax;
+        if (!is_four_over_six(rounding)) scale = nvfp4_scale(bits_float(amax), global);
+        else if (!done) scale = square_choice<rounding == Rounding::FourOverSixMse>(tile, bits_float(amax), global);
+        done_amax = global.amax;
+        if (threadIdx.x % 32 < kSideChunks) cells[part][cell] = uint8_t(scale);
+    }
+}
+
+// Makes the scale of every 16 x 16 from its square tile's maximum, `length` a side: `amax` is that of the 16 x 16 of the
+// warp's band and the lane's chunk. A barrier must follow.
 __device__ __forceinline__ void put_mx_cells(const ScaleSteps& steps, int length, uint32_t amax,
                                              uint32_t (&maxima)[kCells], uint8_t (&cells)[2][kCells]) {
     const int band = threadIdx.x / 32, chunk = chunk_of_lane(), side = length / kChunk;
@@ -163,7 +191,7 @@ __device__ __forceinline__ void put_mx_cells(const ScaleSteps& steps, int length
         cells[0][band * kSideChunks + chunk] = cells[1][band * kSideChunks + chunk] = uint8_t(scale);
 }
 
-// Eight codes of any values, packed, before any is masked.
+// Returns eight codes of any values, packed, before any is masked.
 __device__ __forceinline__ uint32_t nearest_codes(const float* values, float multiplier) {
     uint32_t pairs[4];
 #pragma unroll
@@ -172,7 +200,7 @@ __device__ __forceinline__ uint32_t nearest_codes(const float* values, float mul
     return pack_nibble_pairs(pairs);
 }
 
-// Of the bytes that stochastic_e2m1_byte leaves on top, s000 0ccc, four as nibbles.
+// Returns four nibbles of the bytes that stochastic_e2m1_byte leaves on top, s000 0ccc.
 __device__ __forceinline__ uint32_t upper_bytes(const uint32_t (&words)[4]) {
     const uint32_t low = __byte_perm(words[0], words[1], 0x0073), high = __byte_perm(words[2], words[3], 0x0073);
     const uint32_t bytes = __byte_perm(low, high, 0x5410);
@@ -192,7 +220,7 @@ __device__ __forceinline__ uint32_t stochastic_codes(const float* values, float 
     return pack_nibbles(codes[0], codes[1]);
 }
 
-// The first `bytes` of a chunk's eight.
+// Stores the first `bytes` of a chunk's eight.
 __device__ __forceinline__ void store_chunk_codes(uint8_t* to, uint2 codes, int bytes, bool wide) {
     if (wide && bytes >= 8) {
         __stwb(reinterpret_cast<uint2*>(to), codes);
@@ -203,51 +231,13 @@ __device__ __forceinline__ void store_chunk_codes(uint8_t* to, uint2 codes, int 
         if (i < bytes) to[i] = uint8_t((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
 }
 
-// The tile's scale words where all of them are there, one or two a line. Tiles of four columns that follow each other are
-// contiguous if swizzled.
-__device__ __forceinline__ void store_whole_words(const ScaleLayout& layout, const PartPlace& place,
-                                                  const uint32_t (&words)[kTile][2]) {
-    static_assert(kChunkThreads == 2 * kTile);
-    const bool two = layout.block == kNvBlock;
-    const int i = threadIdx.x;
-    if (!two && i >= kTile) return;
-    const int w = layout.swizzled ? i / kTile : two ? i % 2 : 0;
-    const int line = layout.swizzled ? i % 4 * 32 + i % kTile / 4 : two ? i / 2 : i;
-    const int64_t byte = layout.swizzled ? i * 4 : line * place.scale_step + w * 4;
-    *reinterpret_cast<uint32_t*>(place.scale_bytes + byte) = words[line][w];
-}
-
-// The same of any. What a swizzled layout has no scale for is zero.
-__device__ __forceinline__ void store_some_words(const QuantizedPart& part, const ScaleTile& place,
-                                             const uint32_t (&words)[kTile][2]) {
-    const ScaleLayout& layout = place.layout;
-    const int tile_columns = kTile / layout.block, most = min(tile_columns, int(kSwizzleColumns));
-    const int line_words = tile_columns / most;
-    for (int i = threadIdx.x; i < kTile * line_words; i += kChunkThreads) {
-        const int w = layout.swizzled ? i / kTile : i % line_words;
-        const int line = layout.swizzled ? i % 4 * 32 + i % kTile / 4 : i / line_words;
-        const int64_t column = place.column + w * most;
-        const int left = int(max(min(layout.columns - column, int64_t(most)), int64_t(0)));
-        uint32_t word = words[line][w];
-        int stored = left;
-        if (layout.swizzled) {
-            const uint32_t inside = left == 4 ? ~0u : (1u << left * 8) - 1;
-            word = line < place.lines ? word & inside : 0;
-            stored = left > 0 ? 4 : 0;
-        } else if (!place.stores(line)) {
-            stored = 0;
-        }
-        if (stored > 0) store_scale_word(part.scales + place.offset(line, uint32_t(column)), word, stored);
-    }
-}
-
+// Stores a part's scale words, two a line.
 __device__ __forceinline__ void store_scales(const QuantizedPart& part, const PartPlace& place,
                                              const uint32_t (&words)[kTile][2]) {
-    if (place.whole_words) store_whole_words(part.layout, place, words);
-    else store_some_words(part, place.scales, words);
+    store_scale_words<kChunkThreads, 2>(part, place, [&](int line, int i) { return words[line][i]; });
 }
 
-// Which byte of a line's scale words is the lane's; below 0 where another's stands for it.
+// Returns which byte of a line's scale words is the lane's; below 0 where another lane's stands for it.
 __device__ __forceinline__ int scale_byte(const QuantizedPart& part) {
     const int shift = log2_of(uint32_t(part.layout.block) / kChunk), chunk = chunk_of_lane(), column = chunk >> shift;
     return column << shift == chunk ? column : -1;

@@ -15,7 +15,7 @@
 #include "cuda/device.h"
 #include "cuda/quantize/fp4_chunks.cuh"
 #include "cuda/implementations.h"
-#include "cuda/quantize/quantize_fp4.h"
+#include "cuda/tile/tile_source.cuh"
 #include "numerics/bf16_codes.h"
 #include "numerics/four_over_six.h"
 #include "numerics/hadamard.h"
@@ -28,7 +28,7 @@ namespace {
 
 struct Arguments {
     QuantizeProblem problem;
-    ChunkTiles tiles;
+    Tiles tiles;
     HadamardSigns signs;
     ScaleSteps steps;
     bool nvfp4;
@@ -38,7 +38,7 @@ struct Arguments {
 template <class T>
 struct Shared {
     ChunkTile<T> tile;
-    ChunkPlace place;
+    SharedPlace place;
     Nvfp4Tables tables;
     alignas(16) PhiloxKeys keys;
     uint32_t maxima[kCells];              // of square tiles, as bits
@@ -61,24 +61,24 @@ struct Rule {
     uint32_t first_line, chunk;
 };
 
-template <Way way, class T>
+template <Rounding rounding, class T>
 __device__ __forceinline__ Rule load_rule(const Arguments& a, const QuantizedPart& part, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
-    const PartPlace& to = shared.place.parts[part.columnwise];
+    const PartPlace& to = shared.place.parts[kRowwisePart + part.columnwise];
     const int byte = chunk_of_lane() * (kChunk / 2);
     Rule rule{shared.tables.globals[part.columnwise], shared.tables.multipliers[part.columnwise]};
     rule.columnwise = part.columnwise;
     rule.hadamard = part.columnwise ? p.hadamard.columnwise : p.hadamard.rowwise;
-    if constexpr (is_four_over_six(way))
+    if constexpr (is_four_over_six(rounding))
         rule.unit = can_estimate(rule.global) ? error_unit(rule.global) : bits_float(kNanBits);
-    if constexpr (way == Way::Stochastic) {
+    if constexpr (rounding == Rounding::Stochastic) {
         rule.offset = p.seed_offset[1];
         rule.first_line = uint32_t(to.line);
         rule.chunk = uint32_t(to.position / kChunk) + chunk_of_lane();
     }
     rule.codes = to.codes.codes + byte;
     rule.line_bytes = uint32_t(to.codes.line_bytes);
-    rule.rows = shared.place.rows;
+    rule.rows = shared.place.source.rows;
     rule.lines = to.codes.lines;
     rule.bytes = (to.codes.length + 1) / 2 - byte;
     rule.scale_byte = scale_byte(part);
@@ -87,7 +87,7 @@ __device__ __forceinline__ Rule load_rule(const Arguments& a, const QuantizedPar
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------
 
-// Bits of a chunk's largest magnitude. Under PROPAGATE NaN is the largest of all.
+// Returns the bits of a chunk's largest magnitude. Under PROPAGATE NaN is the largest of all.
 __device__ __forceinline__ uint32_t chunk_amax(const Arguments& a, const float (&values)[kChunk]) {
     if (a.nvfp4 || a.problem.nonfinite == Nonfinite::Saturate) return float_bits(larger_magnitude(0.0f, values));
     uint32_t largest = 0;
@@ -100,7 +100,7 @@ struct ChunkValues {
     float at[kChunk];
 };
 
-// Out of line, and from memory: what calls it mostly needs no errors, but all of its registers.
+// Returns errors of values in memory. Out of line: what calls it mostly needs no errors, but all of its registers.
 template <bool squared>
 __device__ __noinline__ Errors errors_of(const ChunkValues& values, Nvfp4Candidates candidates, Nvfp4Global global) {
     return chunk_errors<squared>(values.at, candidates, global);
@@ -135,39 +135,21 @@ __device__ __forceinline__ BlockScale better_scale(const float (&values)[kChunk]
     return {scale, rule.multipliers[scale]};
 }
 
-// Of the block of one line that the chunk lies in.
-template <Way way>
+// Returns the scale of the block of one line that the chunk lies in.
+template <Rounding rounding>
 __device__ __forceinline__ BlockScale line_scale(const Arguments& a, const Rule& rule, const float (&values)[kChunk]) {
     const QuantizeProblem& p = a.problem;
     const uint32_t amax = block_amax(chunk_amax(a, values), p.tile.length);
-    if constexpr (is_four_over_six(way)) return better_scale<way == Way::FourOverSixMse>(values, bits_float(amax), rule);
+    if constexpr (is_four_over_six(rounding))
+        return better_scale<rounding == Rounding::FourOverSixMse>(values, bits_float(amax), rule);
     const uint32_t scale = a.nvfp4 ? nvfp4_scale(bits_float(amax), rule.global) : scale_of(amax, a.steps);
     return {scale, a.nvfp4 ? rule.multipliers[scale % kScaleBytes] : scale_reciprocal(scale)};
 }
 
 // ---- Square tiles ----------------------------------------------------------------------------------------------------
 
-template <Way way, class T>
-__device__ __forceinline__ void nvfp4_cells(const Arguments& a, uint32_t amax, Shared<T>& shared) {
-    const QuantizeProblem& p = a.problem;
-    const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
-    float done_amax = 0;
-    uint32_t scale = 0;
-#pragma unroll 1
-    for (int which = 0; which < 2; which++) {
-        if (!(which == 0 ? p.has_rowwise : p.has_columnwise)) continue;
-        const Nvfp4Global& global = shared.tables.globals[which];
-        const bool done = which == 1 && p.has_rowwise && global.amax == done_amax;
-        if (!done && is_four_over_six(way))
-            scale = square_choice<way == Way::FourOverSixMse>(shared.tile, bits_float(amax), global);
-        else if (!done) scale = nvfp4_scale(bits_float(amax), global);
-        done_amax = global.amax;
-        if (threadIdx.x % 32 < kSideChunks) shared.cells[which][cell] = uint8_t(scale);
-    }
-}
-
-// The scale of every 16 x 16. Ends with a barrier.
-template <Way way, class T>
+// Makes the scale of every 16 x 16. Ends with a barrier.
+template <Rounding rounding, class T>
 __device__ __forceinline__ void square_scales(const Arguments& a, Shared<T>& shared) {
     const RowReader<T> rows(shared.tile, row_of_step(0), chunk_of_lane());
     uint32_t amax = 0;
@@ -179,17 +161,17 @@ __device__ __forceinline__ void square_scales(const Arguments& a, Shared<T>& sha
     }
     amax = max(amax, __shfl_xor_sync(kAllLanes, amax, 8));
     amax = max(amax, __shfl_xor_sync(kAllLanes, amax, 16));
-    if (a.nvfp4) nvfp4_cells<way>(a, amax, shared);
+    if (a.nvfp4) put_nvfp4_cells<rounding>(a.problem, shared.tile, amax, shared.tables.globals, shared.cells);
     else put_mx_cells(a.steps, a.problem.tile.length, amax, shared.maxima, shared.cells);
     __syncthreads();
 }
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
-template <Way way>
+template <Rounding rounding>
 __device__ __forceinline__ uint2 chunk_codes(const float (&values)[kChunk], float multiplier, const Rule& rule, int line,
                                              const PhiloxKeys& keys) {
-    if constexpr (way == Way::Stochastic) {
+    if constexpr (rounding == Rounding::Stochastic) {
         const PhiloxWords random =
             philox(keys, philox_counter(rule.chunk, rule.first_line + line, rule.columnwise, rule.offset));
         return {stochastic_codes(values, multiplier, random.words), stochastic_codes(values + 8, multiplier, random.words + 2)};
@@ -199,8 +181,9 @@ __device__ __forceinline__ uint2 chunk_codes(const float (&values)[kChunk], floa
 
 // ---- Parts -----------------------------------------------------------------------------------------------------------
 
-// The lane's chunk of `line` of the tile as the part has it; all lanes of a warp call it. `cell` is the square that it lies in.
-template <Way way, class T>
+// Stores the lane's chunk of `line` of the tile as the part has it; all lanes of a warp call it. `cell` is the square that it
+// lies in.
+template <Rounding rounding, class T>
 __device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule, float (&values)[kChunk], int line, int cell,
                                            Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
@@ -211,9 +194,9 @@ __device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule,
         block.scale = shared.cells[rule.columnwise][cell];
         block.multiplier = a.nvfp4 ? rule.multipliers[block.scale] : scale_reciprocal(block.scale);
     } else {
-        block = line_scale<way>(a, rule, values);
+        block = line_scale<rounding>(a, rule, values);
     }
-    const uint2 codes = chunk_codes<way>(values, block.multiplier, rule, line, shared.keys);
+    const uint2 codes = chunk_codes<rounding>(values, block.multiplier, rule, line, shared.keys);
 
     // Transformed padding may be -0, but blocks of padding alone are zero.
     const int first = rule.columnwise ? chunk * kChunk & -p.tile.length : line;
@@ -225,34 +208,34 @@ __device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule,
                           a.wide[rule.columnwise]);
 }
 
-template <Way way, class T>
+template <Rounding rounding, class T>
 __device__ __forceinline__ void emit_rowwise(const Arguments& a, Shared<T>& shared) {
-    const Rule rule = load_rule<way>(a, a.problem.rowwise, shared);
+    const Rule rule = load_rule<rounding>(a, a.problem.rowwise, shared);
     const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
     const RowReader<T> rows(shared.tile, row_of_step(0), chunk_of_lane());
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
         float values[kChunk];
         rows.read(row_of_step(i) - row_of_step(0), values);
-        emit_chunk<way>(a, rule, values, row_of_step(i), cell, shared);
+        emit_chunk<rounding>(a, rule, values, row_of_step(i), cell, shared);
     }
 }
 
-// The lower or upper element of a word.
+// Returns the lower or upper element of a word.
 template <class T>
 __device__ __forceinline__ float half_of(uint32_t pair, int upper) {
     if constexpr (std::is_same_v<T, Bf16>) return bits_float(__byte_perm(pair, 0, upper ? 0x3244 : 0x1044));
     else return to_float(T{uint16_t(pair >> (16 * upper))});
 }
 
-template <Way way, class T>
+template <Rounding rounding, class T>
 __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& shared) {
-    const Rule rule = load_rule<way>(a, a.problem.columnwise, shared);
+    const Rule rule = load_rule<rounding>(a, a.problem.columnwise, shared);
     const int chunk = chunk_of_lane();
     const auto emit = [&](float (&values)[kChunk], int line) {
-        emit_chunk<way>(a, rule, values, line, chunk * kSideChunks + line / kChunk, shared);
+        emit_chunk<rounding>(a, rule, values, line, chunk * kSideChunks + line / kChunk, shared);
     };
-    constexpr int together = sizeof(T) == 4 || is_four_over_six(way) ? 1 : 2;  // as registers allow
+    constexpr int together = sizeof(T) == 4 || is_four_over_six(rounding) ? 1 : 2;  // as registers allow
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i += together) {
         const int line = column_of_step<T>(i);
@@ -273,41 +256,67 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& s
     }
 }
 
-// The tile, and what all threads know of it. Ends with a barrier. What is copied is on its way while places are found.
+// Loads the tile, and what all threads know of it. Ends with a barrier. What is copied is on its way while places are found.
 template <class Source, class T>
 __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
-    constexpr bool is_plain = !std::is_same_v<Source, Decoded>;
     const float amax = a.nvfp4 ? table_amax(p, place.scope) : 0;
-    if constexpr (is_plain)
-        if (a.wide_in) copy_plain(shared.tile, p.in, PlainPlace(p, place, shared.place.group));
+    const bool copies = start_copy(Source{}, shared.tile, p, SourcePlace(p, place, shared.place.group), a.wide_in);
     describe_tile(p, place, shared.place);
     if (a.nvfp4) put_tables(p, amax, shared.tables);
     put_keys(p, shared.keys);
-    if (!is_plain || !a.wide_in) {
-        __syncthreads();
-        fill_tile<Source>(shared.tile, p, shared.place, a.wide_in);
-    } else {
+    if (copies) {
         wait_for_pieces();
+    } else {
+        __syncthreads();
+        fill_tile(Source{}, shared.tile, p, shared.place, a.wide_in);
     }
     __syncthreads();
 }
 
-template <class Source, Way way>
-__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<TileElement<Source>>)
+template <class Source, Rounding rounding>
+__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::Element>)
     quantize_fp4_kernel(const __grid_constant__ Arguments a) {
     extern __shared__ uint4 memory[];
-    auto& shared = *reinterpret_cast<Shared<TileElement<Source>>*>(memory);
+    auto& shared = *reinterpret_cast<Shared<typename Source::Element>*>(memory);
     const QuantizeProblem& p = a.problem;
     TilePlace place;
-    if (!find_tile(a.tiles.tiles, p.grouped, a.tiles.units, shared.place.group, place)) return;
+    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return;
     load_tile<Source>(a, place, shared);
-    if (p.square_tiles) square_scales<way>(a, shared);
-    if (p.has_rowwise) emit_rowwise<way>(a, shared);
-    if (p.has_columnwise) emit_columnwise<way>(a, shared);
+    if (p.square_tiles) square_scales<rounding>(a, shared);
+    if (p.has_rowwise) emit_rowwise<rounding>(a, shared);
+    if (p.has_columnwise) emit_columnwise<rounding>(a, shared);
     __syncthreads();
-    if (p.has_rowwise) store_scales(p.rowwise, shared.place.parts[0], shared.scales[0]);
-    if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[1], shared.scales[1]);
+    if (p.has_rowwise) store_scales(p.rowwise, shared.place.parts[kRowwisePart], shared.scales[0]);
+    if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[kColumnwisePart], shared.scales[1]);
+}
+
+// ---- On the host -----------------------------------------------------------------------------------------------------
+
+// What a kernel is compiled for.
+struct Key {
+    bool bf16;
+    Rounding rounding;
+    bool operator==(const Key&) const = default;
+};
+
+template <class Source, Rounding rounding>
+constexpr KernelEntry<Key, Arguments> entry() {
+    using T = typename Source::Element;
+    return {{std::is_same_v<T, Bf16>, rounding}, quantize_fp4_kernel<Source, rounding>, kChunkThreads, sizeof(Shared<T>)};
+}
+
+// BF16 comes here for a Hadamard transform; with four over six, which is rare, as floats.
+constexpr KernelEntry<Key, Arguments> kernels[] = {
+    entry<Bf16Source, Rounding::Nearest>(),         entry<Bf16Source, Rounding::Stochastic>(),
+    entry<FloatSource, Rounding::Nearest>(),        entry<FloatSource, Rounding::Stochastic>(),
+    entry<FloatSource, Rounding::FourOverSixMae>(), entry<FloatSource, Rounding::FourOverSixMse>(),
+};
+
+Key key_of(const QuantizeProblem& p) {
+    const Rounding rounding = rounding_of(p);
+    const bool bf16 = !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16;
+    return {bf16 && !is_four_over_six(rounding), rounding};
 }
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
@@ -316,37 +325,18 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
     return needs_cuda(context);
 }
 
-template <class Source>
-void run_source(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    const Arguments a{problem, ChunkTiles(problem), hadamard_signs(problem.hadamard.mask),
+void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    if (problem.compute_amax) launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call);
+    const Arguments a{problem, Tiles(problem), hadamard_signs(problem.hadamard.mask),
                       scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite), problem.format->is_nvfp4(),
-                      is_wide_source<Source>(problem), {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
-    if (a.tiles.count() == 0) return;
-    with_way(problem, [&](auto way) {
-        launch(context, quantize_fp4_kernel<Source, way>, "quantize_fp4", a.tiles.tiles.grid(), dim3(kChunkThreads),
-               sizeof(Shared<TileElement<Source>>), call.stream, a);
-    });
+                      is_wide_tile_source(problem), {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
+    if (a.tiles.count() > 0) launch(context, kernels, key_of(problem), "quantize_fp4", a.tiles.grid(), call.stream, a);
 }
 
-template <class Source, Way... ways>
-void load_ways() {
-    (load_kernel(reinterpret_cast<const void*>(quantize_fp4_kernel<Source, ways>), sizeof(Shared<TileElement<Source>>)), ...);
-}
-
-void load(const Context&) {
-    with_all_sources([]<class Source>(Source) {
-        load_ways<Source, Way::Nearest, Way::Stochastic, Way::FourOverSixMae, Way::FourOverSixMse>();
-    });
-}
+void load(const Context&) { load_kernels(kernels); }
 
 }  // namespace
 
-void launch_quantize_fp4(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    if (problem.compute_amax) launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call);
-    with_source(problem.requantizes, problem.in.format,
-                [&]<class Source>(Source) { run_source<Source>(context, problem, call); });
-}
-
-const QuantizeImplementation quantize_fp4 = {"quantize_fp4", declines, nullptr, launch_quantize_fp4, load};
+const QuantizeImplementation quantize_fp4 = {"quantize_fp4", declines, nullptr, run, load};
 
 }  // namespace mxq::cuda

@@ -1,7 +1,7 @@
 // quantize_rowwise: F32, F16 or BF16 to the rowwise part of MXFP8 alone, in 1x32 blocks.
 //
-// Streams: no shared memory and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. A lane holds
-// four chunks of 16 bytes, all loaded before the first use:
+// Streams: no shared memory and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. A lane
+// holds four chunks of 16 bytes, all loaded before the first use:
 //
 //     chunk i of lanes 4b .. 4b+3 (F32: 8b .. 8b+7) = block b of request i
 //
@@ -43,7 +43,7 @@ __device__ __forceinline__ void chunk_maxima(const Chunk<T> (&chunks)[kRequests]
     for (int i = 0; i < kRequests; i++) maxima[i] = largest_bits<T>(chunk_magnitudes<T, policy>(chunks[i]));
 }
 
-// `scale` is that of the lane's block in request lane % 4.
+// Stores scale words; `scale` is that of the lane's block in request lane % 4.
 template <int count>
 __device__ __forceinline__ void store_scales(const Arguments& a, const Requests<count>& requests, uint32_t scale) {
     constexpr int block_lanes = requests.block_lanes;
@@ -93,36 +93,36 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
     return needs_cuda(context);
 }
 
+// What a kernel is compiled for.
+struct Key {
+    int32_t plain;
+    Element element;
+    bool operator==(const Key&) const = default;
+};
+
 template <class T, class E>
-void run_types(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    const QuantizedPart& out = problem.rowwise;
-    Arguments a{{}, problem.in.data, problem.in.row_stride, out.codes, out.scales, out.layout, problem.scale_rounding,
-                problem.nonfinite, is_wide<T>(problem.in) && is_wide(out, Chunk<T>::count)};
-    a.segments = divide(problem.in, a.layout, Chunk<T>::count / 4);
-    launch(context, quantize_rowwise_kernel<T, E>, "quantize_rowwise", a.segments.grid(), dim3(kSegmentThreads), 0,
-           call.stream, a);
+constexpr KernelEntry<Key, Arguments> entry(int32_t plain, Element element) {
+    return {{plain, element}, quantize_rowwise_kernel<T, E>, kSegmentThreads, 0};
 }
 
-// MX formats of eight bits.
-template <class Body>
-void with_rowwise_types(int32_t plain_format, Element element, const Body& body) {
-    with_types(plain_format, element, [&]<class T, class E>(T plain, E code) {
-        if constexpr (E::bits == 8) body(plain, code);
-    });
-}
+constexpr KernelEntry<Key, Arguments> kernels[] = {
+    entry<float, E4M3>(MXQ_FORMAT_F32, Element::E4M3), entry<float, E5M2>(MXQ_FORMAT_F32, Element::E5M2),
+    entry<F16, E4M3>(MXQ_FORMAT_F16, Element::E4M3),   entry<F16, E5M2>(MXQ_FORMAT_F16, Element::E5M2),
+    entry<Bf16, E4M3>(MXQ_FORMAT_BF16, Element::E4M3), entry<Bf16, E5M2>(MXQ_FORMAT_BF16, Element::E5M2),
+};
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    with_rowwise_types(problem.in.format, problem.format->element,
-                       [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
+    const PlainMatrix& in = problem.source.plain;
+    const QuantizedPart& out = problem.rowwise;
+    const int count = in.format == MXQ_FORMAT_F32 ? Chunk<float>::count : Chunk<Bf16>::count;
+    const bool wide = in.format == MXQ_FORMAT_F32 ? is_wide<float>(in) : is_wide<Bf16>(in);
+    Arguments a{{}, in.data, in.row_stride, out.codes, out.scales, out.layout, problem.scale_rounding, problem.nonfinite,
+                wide && is_wide(out, count)};
+    a.segments = divide(in, a.layout, count / 4);
+    launch(context, kernels, {in.format, problem.format->element}, "quantize_rowwise", a.segments.grid(), call.stream, a);
 }
 
-void load(const Context&) {
-    for (int32_t plain : {MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16})
-        for (Element element : {Element::E4M3, Element::E5M2})
-            with_rowwise_types(plain, element, []<class T, class E>(T, E) {
-                load_kernel(reinterpret_cast<const void*>(quantize_rowwise_kernel<T, E>), 0);
-            });
-}
+void load(const Context&) { load_kernels(kernels); }
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits), the rowwise part, the columnwise one
-// or both from one read; experts and groups.
+// quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits), the rowwise part, the columnwise
+// one or both from one read; experts and groups. Its kernels take the values of a quantized part too: requantize_values.
 //
 // A block of threads takes a tile of 128 x 128; who holds what: tile/patch.cuh; which tile: tile/location.cuh. A patch stays in
 // registers from its one read to its last use:
@@ -18,105 +18,93 @@
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_tile.cuh"
-#include "cuda/types.cuh"
+#include "cuda/quantize/quantize_tile.h"
+#include "cuda/tile/patch_source.cuh"
 
 namespace mxq::cuda {
 namespace {
 
-// Four halves as a chunk of floats: F16 shares the kernels of F32.
-template <class Place>
-__device__ __forceinline__ Chunk<float> load_halves(bool wide, const F16* from, int64_t stride, const Place& place, int i) {
-    const auto* bits = reinterpret_cast<const uint16_t*>(from + place.offset(i, stride));
-    uint16_t halves[4] = {};
-    if (wide) {
-        const uint2 v = place.exists(i) ? __ldcs(reinterpret_cast<const uint2*>(bits)) : uint2{};
-        halves[0] = uint16_t(v.x), halves[1] = uint16_t(v.x >> 16), halves[2] = uint16_t(v.y), halves[3] = uint16_t(v.y >> 16);
-    } else {
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            if (j < place.valid(i)) halves[j] = bits[j];
-    }
-    Chunk<float> chunk;
-#pragma unroll
-    for (int j = 0; j < 4; j++) chunk.words[j] = float_bits(to_float(F16{halves[j]}));
-    return chunk;
-}
-
-template <class T>
-__device__ __forceinline__ void load_patch(const TileArguments& a, const TilePlace& place, const TileGroup& group,
-                                           PatchChunks<T>& chunks) {
-    const PlainMatrix& in = a.problem.in;
-    const int64_t before = a.problem.grouped.groups.set ? group.starts[kSourceCodes] : place.matrix * a.tiles.rows;
-    const int64_t first = (before + place.row) * in.row_stride + place.col;
-    const Patch<T> patch(int(min(place.rows - place.row, int64_t(kTile))), int(min(in.cols - place.col, int64_t(kTile))));
-    if (std::is_same_v<T, float> && in.format == MXQ_FORMAT_F16) {
-        if constexpr (std::is_same_v<T, float>)
-#pragma unroll
-            for (int i = 0; i < Patch<T>::rows; i++)
-                chunks[i] = load_halves(a.wide_in, static_cast<const F16*>(in.data) + first, in.row_stride, patch, i);
-    } else {
-        load_chunks(chunks, a.wide_in, static_cast<const T*>(in.data) + first, in.row_stride, patch);
-    }
-}
-
-template <class T, class E>
-__global__ void __launch_bounds__(Patch<T>::threads, kSmBlocks<T>)
+template <class Source, class E>
+__global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmBlocks<typename Source::Element>)
     quantize_tile_kernel(const __grid_constant__ TileArguments a) {
+    using T = typename Source::Element;
     __shared__ TileShared<E> shared;
+    static_assert(sizeof(SourceScaleTable) <= sizeof(shared.codes));
     store_whole_scales<E>(a.problem, a.rule);
     TilePlace place;
-    if (!find_tile(a.tiles, a.problem.grouped, a.units, shared.group, place)) return;
+    if (!find_tile(a.tiles, a.problem.grouped, shared.group, place)) return;
     PatchChunks<T> chunks;
-    load_patch<T>(a, place, shared.group, chunks);
+    load_patch(Source{}, a.problem, place, shared.group, a.wide_in, *reinterpret_cast<SourceScaleTable*>(shared.codes.words),
+               chunks);
     quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), chunks, shared);
 }
 
+// What a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs'.
+struct Key {
+    bool bf16;
+    Element element;
+    bool operator==(const Key&) const = default;
+};
+
+template <class Source, class E>
+constexpr KernelEntry<Key, TileArguments> entry(Element element) {
+    using T = typename Source::Element;
+    return {{std::is_same_v<T, Bf16>, element}, quantize_tile_kernel<Source, E>, Patch<T>::threads, 0};
+}
+
+constexpr KernelEntry<Key, TileArguments> kernels[] = {
+    entry<Bf16Source, E4M3>(Element::E4M3),  entry<Bf16Source, E5M2>(Element::E5M2),
+    entry<Bf16Source, E2M3>(Element::E2M3),  entry<Bf16Source, E3M2>(Element::E3M2),
+    entry<FloatSource, E4M3>(Element::E4M3), entry<FloatSource, E5M2>(Element::E5M2),
+    entry<FloatSource, E2M3>(Element::E2M3), entry<FloatSource, E3M2>(Element::E3M2),
+    entry<FloatSource, E2M1>(Element::E2M1),
+};
+
+bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
+
+// Returns whether rows of codes leave from registers.
+bool stores_rows_directly(bool bf16, const QuantizeProblem& p, CodeAccess access) {
+    const int chunk = bf16 ? Patch<Bf16>::columns : Patch<float>::columns;
+    return p.has_rowwise && p.format->bits != 6 && access.bytes >= (p.format->bits == 8 ? chunk : 8);
+}
+
 Reason declines(const Context& context, const QuantizeProblem& problem) {
-    if (problem.hadamard.rowwise || problem.hadamard.columnwise) return "needs no transform, found a Hadamard transform";
-    if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
-    if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
-    if (problem.in.format == MXQ_FORMAT_BF16 && problem.format->element == Element::E2M1)
+    if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
+    if (is_bf16(problem) && problem.format->element == Element::E2M1)
         return [format = problem.format] {
             return std::string("needs codes of 6 or 8 bits, or f32 or f16, found bf16 to ") + format->name;
         };
     return needs_cuda(context);
 }
 
-template <class T, class E>
-void run_types(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    const AmaxPlaces amax(problem, call.workspace);
-    TileArguments a = tile_arguments(problem, amax);
-    a.wide_in = problem.in.format == MXQ_FORMAT_F16 ? is_wide<F16>(problem.in) : is_wide<T>(problem.in);
-    a.direct_rows = problem.has_rowwise && stores_rows_directly<E, T>(a.access[0]);
-    prepare_amax(context, problem, a.rule, amax, call);
-    if (has_tile_work(a))
-        launch(context, quantize_tile_kernel<T, E>, "quantize_tile", tile_grid(a), dim3(Patch<T>::threads), 0, call.stream, a);
-}
-
-// The kernels that there are: for BF16, and for all else as floats. BF16 to four bits is quantize_fp4_pairs'.
-template <class Body>
-void with_tile_types(int32_t plain_format, Element element, const Body& body) {
-    with_element(element, [&](auto code) {
-        constexpr bool four_bits = decltype(code)::bits == 4;
-        if (plain_format != MXQ_FORMAT_BF16) body(float{}, code);
-        else if constexpr (!four_bits) body(Bf16{}, code);
-    });
-}
-
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    with_tile_types(problem.in.format, problem.format->element,
-                    [&]<class T, class E>(T, E) { run_types<T, E>(context, problem, call); });
+    launch_quantize_tile(context, problem, call, "quantize_tile");
 }
 
-void load(const Context&) {
-    for (int32_t plain : {MXQ_FORMAT_F32, MXQ_FORMAT_BF16})
-        for (Element element : kElements)
-            with_tile_types(plain, element, []<class T, class E>(T, E) {
-                load_kernel(reinterpret_cast<const void*>(quantize_tile_kernel<T, E>), 0);
-            });
-}
+void load(const Context&) { load_kernels(kernels); }
 
 }  // namespace
+
+Reason declines_tile_options(const QuantizeProblem& problem) {
+    if (problem.hadamard.rowwise || problem.hadamard.columnwise) return "needs no transform, found a Hadamard transform";
+    if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
+    if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
+    return "";
+}
+
+void launch_quantize_tile(const Context& context, const QuantizeProblem& problem, const Launch& call, const char* name) {
+    const AmaxPlaces amax(problem, call.workspace);
+    TileArguments a = tile_arguments(problem, amax);
+    a.wide_in = is_wide_patch_source(problem);
+    a.direct_rows = stores_rows_directly(is_bf16(problem), problem, a.access[0]);
+    prepare_amax(context, problem, a.rule, amax, call);
+    if (has_tile_work(a))
+        launch(context, kernels, {is_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a);
+}
+
+uint64_t tile_workspace_bytes(const Context&, const QuantizeProblem& problem) {
+    return AmaxPlaces(problem, nullptr).workspace_bytes;
+}
 
 const QuantizeImplementation quantize_tile = {"quantize_tile", declines, tile_workspace_bytes, run, load};
 

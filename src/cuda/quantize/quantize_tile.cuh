@@ -1,4 +1,10 @@
-// What kernels that quantize tiles share: what the host settles beforehand, and the way from a patch to the outputs.
+// What kernels that hold a tile in registers share: what the host settles beforehand, and the way from patches to the outputs.
+//
+//     patch --put_maxima--> tables of both parts --make_scales--> factors, stored scales
+//       |                                                            |          |
+//       +--------------------------------> put_rows, put_columns <---+          |
+//                                            |            |                     |
+//                                         rowwise    columnwise codes        scales      in memory
 #pragma once
 #include "cuda/quantize/amax.h"
 #include "cuda/device.h"
@@ -9,7 +15,6 @@ namespace mxq::cuda {
 struct TileArguments {
     QuantizeProblem problem;
     Tiles tiles;
-    GroupSumUnits units;
     ScaleRule rule;
     CodeAccess access[2];  // rowwise, columnwise
     bool wide_in, direct_rows;
@@ -22,7 +27,7 @@ struct TileShared {
     TileGroup group;
 };
 
-// Threads that share an SM: what 64 registers of data leave room for. Below sm_89 codes are rounded in software, which
+// How many threads share an SM: what 64 registers of data leave room for. Below sm_89 codes are rounded in software, which
 // takes more.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
 constexpr int kSmThreads = 384;
@@ -37,10 +42,10 @@ constexpr int kSmBlocks = (kSmThreads + Patch<T>::threads - 1) / Patch<T>::threa
 
 inline int64_t scope_count(const QuantizeProblem& problem, const QuantizedPart& part) {
     if (part.scope_stride == 0) return 1;
-    return problem.grouped.set() ? problem.grouped.groups.count : problem.in.matrices;
+    return problem.grouped.set() ? problem.grouped.groups.count : problem.source.matrices;
 }
 
-// Maxima of a part that has ROW or TENSOR scales.
+// Returns how many maxima a part with ROW or TENSOR scales has.
 inline int64_t whole_count(const QuantizeProblem& problem, const QuantizedPart& part) {
     if (problem.tile.id == MXQ_SCALING_TENSOR) return scope_count(problem, part);
     return part.lines * (part.columnwise && problem.grouped.set() ? problem.grouped.groups.count : part.matrices);
@@ -83,30 +88,19 @@ inline ScaleRule scale_rule(const QuantizeProblem& problem, const AmaxPlaces& am
 }
 
 inline TileArguments tile_arguments(const QuantizeProblem& problem, const AmaxPlaces& amax) {
-    TileArguments a{problem, Tiles(problem.in), {}, scale_rule(problem, amax), {}, false, false};
+    TileArguments a{problem, Tiles(problem), scale_rule(problem, amax), {}, false, false};
     const bool grouped = problem.grouped.set();
-    if (grouped) a.tiles.down = slabs_bound(problem.grouped);
-    const auto unit = [](int32_t rows) { return uint32_t(rows > 0 ? rows : 1); };
-    const GroupUnits source = problem.requantizes ? problem.from.units : GroupUnits{problem.in.group_unit, 1};
-    a.units = {{unit(source.codes), unit(source.scales), unit(problem.rowwise.units.codes),
-                unit(problem.rowwise.units.scales), unit(problem.columnwise.units.codes),
-                unit(problem.columnwise.units.scales)}};
     if (problem.has_rowwise) a.access[0] = code_access(problem.rowwise, grouped);
     if (problem.has_columnwise) a.access[1] = code_access(problem.columnwise, grouped);
     return a;
 }
 
-// Blocks of threads: one at least where scales do not depend on there being elements.
-inline dim3 tile_grid(const TileArguments& a) {
-    const int64_t blocks = a.tiles.count();
-    return grid_of(blocks > 0 ? blocks : 1);
-}
-
+// Returns whether there are tiles, or scales that do not depend on there being elements.
 inline bool has_tile_work(const TileArguments& a) {
     return a.tiles.count() > 0 || a.rule.whole_counts[0] > 0 || a.rule.whole_counts[1] > 0;
 }
 
-// Delayed scaling collects maxima: from 0 on.
+// Zeroes the maxima that delayed scaling collects.
 inline void clear_recorded(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     const CurrentDevice current(*context.cuda);
     for (const QuantizedPart* part : {&problem.rowwise, &problem.columnwise})
@@ -116,21 +110,17 @@ inline void clear_recorded(const Context& context, const QuantizeProblem& proble
                   "clearing an amax");
 }
 
-// All that comes before the tiles.
+// Makes or clears the maxima, before the tiles.
 inline void prepare_amax(const Context& context, const QuantizeProblem& problem, const ScaleRule& rule,
                          const AmaxPlaces& amax, const Launch& call) {
     if (amax.wanted) launch_amax(context, problem, amax.parts[0], amax.parts[1], call);
     if (rule.records) clear_recorded(context, problem, call);
 }
 
-inline uint64_t tile_workspace_bytes(const Context&, const QuantizeProblem& problem) {
-    return AmaxPlaces(problem, nullptr).workspace_bytes;
-}
-
 // ---- On the device ---------------------------------------------------------------------------------------------------
 
-// The same bits, but nothing that was computed from them: else the compiler keeps all elements' fp32 values from the rows to
-// the columns, and spills.
+// Keeps the elements, but nothing that was computed from them: else the compiler keeps all elements' fp32 values from the rows
+// to the columns, and spills.
 template <class T>
 __device__ __forceinline__ void forget_values(PatchChunks<T>& chunks) {
 #pragma unroll
@@ -139,7 +129,7 @@ __device__ __forceinline__ void forget_values(PatchChunks<T>& chunks) {
         for (int w = 0; w < 4; w++) asm volatile("" : "+r"(chunks[i].words[w]));
 }
 
-// Codes and scales of a tile whose elements are in registers, into every part. All threads of the block call it.
+// Stores the codes and scales of a tile whose elements are in registers, into every part. All threads of the block call it.
 template <class E, class T>
 __device__ __forceinline__ void quantize_patch(const TileArguments& a, const TilePlace& place, const Patch<T>& patch,
                                                PatchChunks<T>& chunks, TileShared<E>& shared) {
@@ -152,7 +142,8 @@ __device__ __forceinline__ void quantize_patch(const TileArguments& a, const Til
     if (a.rule.records) record_maximum<E, T>(problem, place, scales);
     forget_values<T>(chunks);
     if (problem.has_rowwise) {
-        const CodeTile to(problem.rowwise, place, part_start(problem.grouped, shared.group, false), problem.in.cols);
+        const CodeTile to(problem.rowwise, place, group_start(problem.grouped, shared.group, kRowwisePart),
+                          problem.source.cols);
         put_rows<E, T>(chunks, patch, shift, scales.parts[0], to, a.direct_rows, shared.codes);
         if (!a.direct_rows) store_staged_rows<E, T>(shared.codes, to, a.access[0]);
     }
@@ -160,12 +151,13 @@ __device__ __forceinline__ void quantize_patch(const TileArguments& a, const Til
     if (problem.has_columnwise) put_columns<E, T>(chunks, patch, shift, scales.parts[1], shared.codes);
     __syncthreads();
     if (problem.has_columnwise) {
-        const CodeTile to(problem.columnwise, place, part_start(problem.grouped, shared.group, true), problem.in.cols);
+        const CodeTile to(problem.columnwise, place, group_start(problem.grouped, shared.group, kColumnwisePart),
+                          problem.source.cols);
         store_lines<E, T>(shared.codes, to, a.access[1]);
     }
 #pragma unroll 1
     for (int which = 0; which < 2; which++)
-        if (has_part(problem, which)) store_scales(problem, a.rule, place, shared.group, which, scales.parts[which]);
+        if (has_part(problem, which)) store_scales<E, T>(problem, a.rule, place, shared.group, which, scales.parts[which]);
 }
 
 }  // namespace mxq::cuda

@@ -1,8 +1,8 @@
 // A patch of quantized values, kept as codes of a byte each and decoded wherever values are needed: 32 registers for 128 of
 // them leave room for many warps.
 //
-// A thread takes 16 lines of the source by 8 positions, where a tile kernel has rows and columns (tile/patch.cuh): the lines of a
-// columnwise source are columns, so that all here speaks of what lies along the source's lines and what lies across.
+// A thread takes 16 lines of the source by 8 positions, where a tile kernel has rows and columns (tile/patch.cuh): the lines
+// of a columnwise source are columns, so that all here speaks of what lies along the source's lines and what lies across.
 //
 //     codes --decode--> elements --scales--> values --maxima--> tables of both parts          (tile/scales.cuh from here)
 //                                              \----factors---> codes along, codes across     (tile/codes.cuh from here)
@@ -11,6 +11,7 @@
 #pragma once
 #include "cuda/memory/decode.cuh"
 #include "cuda/tile/codes.cuh"
+#include "cuda/tile/source_scales.cuh"
 #include "numerics/rebase.h"
 
 namespace mxq::cuda {
@@ -22,16 +23,17 @@ struct CodePatch {
     uint32_t words[kPatchLines][kPatchPositions / 4];
 };
 
-// A source as its kernel sees it: the type of the bytes, the bits in memory, and whether a scale stands above the blocks'.
+// Stored codes as a kernel sees them: the type of their bytes in registers or shared memory, the bits of a code in memory, and
+// whether a scale stands above the blocks'.
 template <class E>
-struct Source {
+struct SourceCodes {
     using Bytes = E;
     static constexpr int bits = 8;
     static constexpr bool has_global = false;
 };
 
 template <>
-struct Source<E2M1> {
+struct SourceCodes<E2M1> {
     using Bytes = E4M3;
     static constexpr int bits = 4;
     static constexpr bool has_global = true;
@@ -39,7 +41,7 @@ struct Source<E2M1> {
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
-// A thread's share of a line, which is `bits` bytes: there in full or not at all.
+// Loads a thread's share of a line, which is `bits` bytes: there in full or not at all.
 template <int bits>
 __device__ __forceinline__ void load_share(const uint8_t* from, bool exists, uint32_t (&words)[kPatchPositions / 4]) {
     if constexpr (bits == 8) {
@@ -73,59 +75,12 @@ __device__ __forceinline__ void unpack_patch(CodePatch& patch) {
         }
 }
 
-// The same codes, but nothing that was computed from them: else the compiler keeps all values from one use to the next.
+// Keeps the codes, but nothing that was computed from them: else the compiler keeps all values from one use to the next.
 __device__ __forceinline__ void forget_values(CodePatch& patch) {
 #pragma unroll
     for (int i = 0; i < kPatchLines; i++)
 #pragma unroll
         for (uint32_t& word : patch.words[i]) asm volatile("" : "+r"(word));
-}
-
-// ---- The source's scales ---------------------------------------------------------------------------------------------
-
-// By block and line of the tile; those that no element has are +0, and so is all of the row past the last block's.
-struct alignas(16) SourceScales {
-    static constexpr int nothing = kTile / kNvBlock;
-    float table[nothing + 1][kTableLines];
-    float global;
-};
-
-__device__ __forceinline__ int source_shift(const ScaleLayout& layout) {
-    return layout.block == kNvBlock ? 4 : layout.block == kMxBlock ? 5 : 7;
-}
-
-// fp32 scales.
-__device__ __forceinline__ void load_float_scales(const QuantizedPart& part, const ScaleTile& tile, int count,
-                                                  float (*table)[kTableLines]) {
-    const auto* from = reinterpret_cast<const float*>(part.scales);
-    const int line = threadIdx.x;
-    for (int block = 0; line < kTile && block < kTile >> source_shift(part.layout); block++)
-        table[block][line] = line < tile.lines && block < count ? from[tile.offset(line, tile.column + block)] : 0;
-}
-
-// Scale bytes: four of a line at once.
-__device__ __forceinline__ void load_byte_scales(const QuantizedPart& part, const ScaleTile& tile, int count,
-                                                 float (*table)[kTableLines]) {
-    const int blocks = kTile >> source_shift(part.layout), line = line_of_word(part.layout, threadIdx.x % kTile);
-    for (int first = 0; threadIdx.x < kTile && first < blocks; first += 4) {
-        const int existing = line < tile.lines ? min(count - first, 4) : 0;
-        uint32_t word = 0;
-        if (existing > 0)
-            word = load_scale_word(part.scales + tile.offset(line, tile.column + first), part.layout.swizzled ? 4 : existing);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (first + i < blocks)
-                table[first + i][line] = i < existing ? scale_of_byte(part.scale_type, word >> (8 * i) & 0xFF) : 0;
-    }
-}
-
-// The scales of a tile whose lines have `length` elements. All threads of the block call it, 128 or more; a barrier must
-// follow.
-__device__ __forceinline__ void load_source_scales(const QuantizedPart& part, const ScaleTile& tile, int length,
-                                                   float (*table)[kTableLines]) {
-    const int shift = source_shift(part.layout), count = (length + (1 << shift) - 1) >> shift;
-    if (part.scale_type == ScaleType::F32) load_float_scales(part, tile, count, table);
-    else load_byte_scales(part, tile, count, table);
 }
 
 // ---- Values ----------------------------------------------------------------------------------------------------------
@@ -148,7 +103,7 @@ struct PatchValues {
             scales[i] = four.x, scales[i + 1] = four.y, scales[i + 2] = four.z, scales[i + 3] = four.w;
         }
     }
-    // Two neighbours of line i.
+    // Returns two neighbours of line i.
     __device__ __forceinline__ float2 pair(int i, int pair) const {
         const uint32_t codes = patch.words[i][pair / 2] >> (pair % 2 * 16) & 0xFFFF;
         float2 values = dequantize_pair<typename S::Bytes>(codes, scales[i], scales[i]);
@@ -159,11 +114,10 @@ struct PatchValues {
 
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
 
-// Of every position, over 16 lines or over the warp's 32.
+// Puts the maxima of every position over 16 lines or, by pairs of threads, over 32 into the table of the part across the lines.
 template <class E, class S, Nonfinite policy>
 __device__ __forceinline__ void put_maxima_across(const PatchValues<S>& values, const CodePlace& place, int shift,
                                                   PartScales<E>& scales) {
-    const bool pairs = E::bits != 4 || shift > 4;
     uint32_t maxima[kPatchPositions] = {};
 #pragma unroll
     for (int i = 0; i < kPatchLines; i++)
@@ -173,16 +127,10 @@ __device__ __forceinline__ void put_maxima_across(const PatchValues<S>& values, 
             maxima[2 * p] = larger_magnitudes<float, policy>(maxima[2 * p], float_bits(v.x));
             maxima[2 * p + 1] = larger_magnitudes<float, policy>(maxima[2 * p + 1], float_bits(v.y));
         }
-    if (pairs)
-#pragma unroll
-        for (uint32_t& maximum : maxima) maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, 16));
-    if (pairs && threadIdx.x % 32 >= 16) return;
-    uint32_t* to = &scales.table[place.row >> (pairs ? 5 : 4)][place.column];
-#pragma unroll
-    for (int v = 0; v < kPatchPositions; v += 4)
-        *reinterpret_cast<uint4*>(to + v) = {maxima[v], maxima[v + 1], maxima[v + 2], maxima[v + 3]};
+    put_column_maxima<E>(maxima, place, shift, scales);
 }
 
+// Returns the larger of `largest` and of the magnitudes of line i, as bits.
 template <class S, Nonfinite policy>
 __device__ __forceinline__ uint32_t largest_of_line(const PatchValues<S>& values, int i, uint32_t largest) {
 #pragma unroll
@@ -194,28 +142,14 @@ __device__ __forceinline__ uint32_t largest_of_line(const PatchValues<S>& values
     return largest;
 }
 
-// Of every line over blocks of 16 or 32 positions; each lane of a block gets a share of the lines.
+// Puts the maxima of every line over blocks of 16 or 32 positions into the table of the part along the lines.
 template <class E, class S, Nonfinite policy>
 __device__ __forceinline__ void put_maxima_along(const PatchValues<S>& values, const CodePlace& place, int shift,
                                                  PartScales<E>& scales) {
-    constexpr int lanes = kNvBlock / kPatchPositions, count = kPatchLines / lanes;
-    const int lane = threadIdx.x;
-    uint32_t maxima[kPatchLines], kept[count];
+    uint32_t maxima[kPatchLines];
 #pragma unroll
     for (int i = 0; i < kPatchLines; i++) maxima[i] = largest_of_line<S, policy>(values, i, 0);
-    reduce_lanes<lanes>(maxima);
-#pragma unroll
-    for (int i = 0; i < count; i++) kept[i] = maxima[i];
-    if (E::bits == 4 && shift == 4) {
-        uint32_t* to = &scales.table[place.column >> 4][place.row + lane % lanes];
-#pragma unroll
-        for (int i = 0; i < count; i++) to[i * lanes] = kept[i];
-    } else {
-        reduce_lanes<2 * lanes, count, lanes>(kept);
-        uint32_t* to = &scales.table[place.column >> 5][place.row + lane % (2 * lanes)];
-#pragma unroll
-        for (int i = 0; i < count / 2; i++) to[i * 2 * lanes] = kept[i];
-    }
+    put_row_maxima<E>(maxima, place, shift, scales);
 }
 
 template <class S, Nonfinite policy>
@@ -226,21 +160,9 @@ __device__ __forceinline__ uint32_t largest_of_patch(const PatchValues<S>& value
     return largest;
 }
 
-// Of the square tile of 16 or 32 that a patch lies in, for all of the tile's lines in both parts.
-template <class E>
-__device__ __forceinline__ void put_square_maxima(uint32_t maximum, const CodePlace& place, int shift, PartScales<E>& along,
-                                                  PartScales<E>& across) {
-    const int lanes = (1 << shift) / kPatchPositions;
-    for (int distance = 1; distance < lanes; distance *= 2)
-        maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, distance));
-    if (shift > 4) maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, 16));
-    for (int i = threadIdx.x % lanes; i < kPatchLines; i += lanes) along.table[place.column >> shift][place.row + i] = maximum;
-    for (int i = 0; i < kPatchPositions; i++) across.table[place.row >> shift][place.column + i] = maximum;
-}
-
 // ---- Codes of the outputs --------------------------------------------------------------------------------------------
 
-// A line's eight codes, a byte each.
+// Returns a line's eight codes, a byte each.
 template <class E, class S>
 __device__ __forceinline__ uint2 requantize_line(const PatchValues<S>& values, int i, float factor) {
     uint32_t words[2] = {};
@@ -253,7 +175,8 @@ __device__ __forceinline__ uint2 requantize_line(const PatchValues<S>& values, i
     return {words[0] & mask, words[1] & mask};
 }
 
-// Eight bits: a line's codes as they are made. Less: of two neighbouring lanes, each gets 16 codes of every other line.
+// Puts codes along the lines. Eight bits: a line's codes as they are made. Less: of two neighbouring lanes, each gets 16 codes
+// of every other line.
 template <class E, class S>
 __device__ __forceinline__ void put_along(const PatchValues<S>& values, const CodePlace& place, int shift,
                                           const PartScales<E>& scales, const CodeTile& to, bool direct, TileCodes<E>& codes) {
@@ -277,13 +200,10 @@ __device__ __forceinline__ void put_along(const PatchValues<S>& values, const Co
     }
 }
 
-// Whether they leave from registers, 8 bytes a lane.
-template <class E>
-bool stores_along_directly(CodeAccess access) {
-    return E::bits != 6 && access.bytes >= 8;
-}
+// Returns whether codes of 8 or 4 bits along the lines leave from registers, 8 bytes a lane.
+inline bool stores_along_directly(CodeAccess access) { return access.bytes >= 8; }
 
-// The codes of two neighbouring positions over 16 lines.
+// Makes the codes of two neighbouring positions over 16 lines.
 template <class E, class S>
 __device__ __forceinline__ void requantize_positions(const PatchValues<S>& values, int pair, float first_factor,
                                                      float second_factor, uint32_t (&first)[4], uint32_t (&second)[4]) {
@@ -301,7 +221,7 @@ __device__ __forceinline__ void requantize_positions(const PatchValues<S>& value
     }
 }
 
-// Pieces of 16 codes, to the lines in shared memory.
+// Puts codes across the lines: pieces of 16, to the lines in shared memory.
 template <class E, class S>
 __device__ __forceinline__ void put_across(const PatchValues<S>& values, const CodePlace& place, int shift,
                                            const PartScales<E>& scales, TileCodes<E>& codes) {

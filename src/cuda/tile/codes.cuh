@@ -19,16 +19,16 @@ template <class E>
 struct alignas(16) TileCodes {
     uint32_t words[kTile * 4 * E::bits + kTile];
 
-    // First word of a line, for pieces that come from `columns` columns a lane.
+    // Returns the first word of a line, for pieces that come from `columns` columns a lane.
     template <int columns>
     static __device__ __forceinline__ int line(int index) {
         return index * (4 * E::bits) + index / columns * 4;
     }
 };
 
-// How wide each access of a line is that goes by way of shared memory, and of those that do not: all that lines are aligned to.
+// The width in bytes, 16, 8, 4 or 1, to which the start of every line of codes is aligned.
 struct CodeAccess {
-    int bytes;  // 16, 8, 4 or 1
+    int bytes;
 };
 
 inline CodeAccess code_access(const QuantizedPart& part, bool grouped) {
@@ -38,8 +38,8 @@ inline CodeAccess code_access(const QuantizedPart& part, bool grouped) {
     return {1};
 }
 
-// The bits that codes may have under a factor, one code a byte: types without NaN have codes 0 under NaN (scale 255), and a
-// block of NVFP4's scale 0 keeps signs alone.
+// Returns the bits that codes may have under a factor, one code a byte: types without NaN have codes 0 under NaN (scale 255),
+// and a block of NVFP4's scale 0 keeps signs alone.
 template <class E>
 __device__ __forceinline__ uint32_t factor_mask(float factor) {
     if constexpr (E::bits == 8) return ~0u;
@@ -51,7 +51,7 @@ __device__ __forceinline__ uint32_t factor_mask(float factor) {
 template <class E, class T>
 constexpr bool clamps_pairs = std::is_same_v<T, Bf16> && E::bits == 6;
 
-// The 16 codes of one column of the patch, one a byte.
+// Makes the 16 codes of one column of the patch, one a byte.
 template <class E, class T>
 __device__ __forceinline__ void quantize_column(const PatchChunks<T>& chunks, int column, float factor,
                                                 uint32_t (&codes)[4]) {
@@ -68,7 +68,7 @@ __device__ __forceinline__ void quantize_column(const PatchChunks<T>& chunks, in
     }
 }
 
-// A packed piece to shared or global memory, as wide as it is aligned.
+// Stores a packed piece to shared or global memory, as wide as it is aligned.
 template <int bits>
 __device__ __forceinline__ void store_piece(uint32_t* to, const uint32_t (&codes)[4]) {
     uint32_t packed[bits / 2];
@@ -80,7 +80,7 @@ __device__ __forceinline__ void store_piece(uint32_t* to, const uint32_t (&codes
         for (int i = 0; i < bits / 2; i++) to[i] = packed[i];
 }
 
-// Lines from shared memory to a part, by all threads of the block.
+// Copies lines from shared memory to a part, by all threads of the block.
 template <class Unit, class E, class T>
 __device__ __forceinline__ void copy_lines(const TileCodes<E>& codes, const CodeTile& to) {
     constexpr int units = kTile * E::bits / 8 / sizeof(Unit), count = kTile * units / Patch<T>::threads;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void store_lines(const TileCodes<E>& codes, const Cod
 
 // ---- Columns ---------------------------------------------------------------------------------------------------------
 
-// Six bits, clamped in pairs: two columns at a time.
+// Makes codes of six bits, clamped in pairs, two columns at a time.
 template <class E, class T>
 __device__ __forceinline__ void put_six_bit_columns(const PatchChunks<T>& chunks, const uint32_t* factors, uint32_t* to) {
 #pragma unroll
@@ -154,7 +154,8 @@ __device__ __forceinline__ void put_columns(const PatchChunks<T>& chunks, const 
 
 // ---- Rows ------------------------------------------------------------------------------------------------------------
 
-// Of n lanes' words of n rows each, a row for every lane: n is 2 (two words a row) or 4 (one).
+// Exchanges words so that of n lanes, which have words of n rows each, every lane has a row: n is 2 (two words a row) or 4
+// (one).
 template <int lanes>
 __device__ __forceinline__ void exchange_rows(uint32_t (&words)[4]) {
     if constexpr (lanes == 4) {
@@ -199,7 +200,7 @@ struct RowPlaces {
     }
 };
 
-// Eight bits: a chunk's codes as they are quantized.
+// Puts rows of eight bits: a chunk's codes as they are quantized.
 template <class E, class T>
 __device__ __forceinline__ void put_chunk_rows(const PatchChunks<T>& chunks, const Patch<T>& patch, const uint32_t* factors,
                                                const CodeTile& to, bool direct, TileCodes<E>& codes) {
@@ -213,7 +214,7 @@ __device__ __forceinline__ void put_chunk_rows(const PatchChunks<T>& chunks, con
     }
 }
 
-// The codes of a chunk, one a byte, upper bits zero.
+// Returns the codes of a chunk, one a byte, upper bits zero.
 template <class E, class T>
 __device__ __forceinline__ Codes<Chunk<T>::count> quantize_small_chunk(const Chunk<T>& chunk, float factor) {
     if constexpr (clamps_pairs<E, T>) {
@@ -230,7 +231,7 @@ __device__ __forceinline__ Codes<Chunk<T>::count> quantize_small_chunk(const Chu
     }
 }
 
-// Six and four bits: pieces of 16 codes.
+// Puts rows of six and four bits: pieces of 16 codes.
 template <class E, class T>
 __device__ __forceinline__ void put_piece_rows(const PatchChunks<T>& chunks, const Patch<T>& patch, const uint32_t* factors,
                                                const CodeTile& to, bool direct, TileCodes<E>& codes) {
@@ -253,13 +254,8 @@ __device__ __forceinline__ void put_piece_rows(const PatchChunks<T>& chunks, con
     }
 }
 
-// Whether rows leave from registers.
-template <class E, class T>
-bool stores_rows_directly(CodeAccess access) {
-    return E::bits != 6 && access.bytes >= (E::bits == 8 ? Patch<T>::columns : 8);
-}
-
-// Those that do not, once they are in shared memory. What is not six bits comes here where it is not aligned alone.
+// Stores rows of codes that do not leave from registers, once they are in shared memory: of six bits all, else those that are
+// not aligned.
 template <class E, class T>
 __device__ __forceinline__ void store_staged_rows(const TileCodes<E>& codes, const CodeTile& to, CodeAccess access) {
     __syncthreads();

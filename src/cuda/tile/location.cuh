@@ -1,4 +1,4 @@
-// Which tile of 128 x 128 a block of threads takes, of a matrix or of a group, and where it lies in input and outputs.
+// Which tile of 128 x 128 a block of threads takes, of a matrix or of a group, and where it lies in the source and the parts.
 //
 //     without groups   tile = (expert, row of tiles, column of tiles)
 //     with groups      tile = (slab, column of tiles): a slab is 128 rows of one group, and one warp finds which
@@ -10,6 +10,8 @@
 #include "cuda/memory/groups.cuh"
 #include "cuda/tile/patch.cuh"
 
+#include <algorithm>
+
 namespace mxq::cuda {
 
 // What is summed over the groups before: rows rounded up to the units of whatever a kernel reads and writes.
@@ -20,7 +22,7 @@ struct GroupSumUnits {
     uint32_t slab_log2 = 7;  // rows of a slab, where they are not 128
 };
 
-// A group; index -1: the slab is none of any group.
+// The group that a tile lies in; index -1: the tile is none of any group.
 struct TileGroup {
     int32_t index;
     uint32_t rows, first_slab;
@@ -42,8 +44,8 @@ __device__ __forceinline__ uint32_t scan_lanes(uint32_t value) {
     return value;
 }
 
-// The group of slab `wanted`, for all lanes of a warp: 32 groups at a time, a lane each, until the slab is passed. Ends out of
-// order are clamped. All sums stay below 2^32: 2^31 rows and 4096 paddings.
+// Returns the group of slab `wanted`, for all lanes of a warp: 32 groups at a time, a lane each, until the slab is passed.
+// Ends out of order are clamped. All sums stay below 2^32: 2^31 rows and 4096 paddings.
 __device__ __forceinline__ TileGroup find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count;
     uint32_t row = 0, slab = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
@@ -75,7 +77,7 @@ __device__ __forceinline__ TileGroup find_slab(const GroupedRows& grouped, const
     return found;
 }
 
-// The same for a block of threads: one warp finds it. All threads of the block call it.
+// Finds the group of slab `wanted` by one warp, for all threads of the block, which all call it.
 __device__ __forceinline__ void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
                                           TileGroup& shared) {
     if (threadIdx.x < 32) {
@@ -85,46 +87,86 @@ __device__ __forceinline__ void find_slab(const GroupedRows& grouped, const Grou
     __syncthreads();
 }
 
+// What a kernel of tiles reads and writes: its source and the parts of its output, in the order of GroupSum.
+enum PartIndex { kSourcePart, kRowwisePart, kColumnwisePart };
+
+// The tiles of a problem: `down` x `across` of each matrix; with groups, as many group tiles down as any ends need.
+struct Tiles {
+    int64_t matrices, rows, down, across;
+    GroupSumUnits units;
+
+    explicit Tiles(const QuantizeProblem& p)
+        : matrices(p.source.matrices),
+          rows(p.source.rows),
+          down(ceil_div(rows, kTile)),
+          across(ceil_div(p.source.cols, kTile)) {
+        if (!p.grouped.set()) return;
+        down = slabs_bound(p.grouped);
+        const GroupUnits all[] = {p.source.group_units(), p.rowwise.units, p.columnwise.units};
+        for (int i = 0; i < kGroupSums; i++)
+            units.at[i] = uint32_t(std::max(i % 2 == 0 ? all[i / 2].codes : all[i / 2].scales, 1));
+    }
+    int64_t count() const { return matrices * down * across; }
+    dim3 grid() const { return grid_of_rows(across, matrices * down); }
+};
+
 // A tile: the expert or group that it is part of, and its first row and column there.
 struct TilePlace {
     int64_t matrix, scope;  // expert (0 with groups); expert or group
     int64_t row, col;
     int64_t rows;           // of the expert or group
 
-    // Rows of the tile that a part of this unit has, the padding of the group included.
+    // Returns the rows that a part of this unit has, the padding of the group included.
     __device__ __forceinline__ int64_t padded_rows(const GroupUnits& units) const {
         return (rows + units.codes - 1) & ~int64_t(units.codes - 1);
     }
 };
 
-// All threads of the block call it; false: there is no tile for them.
-__device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows& grouped, const GroupSumUnits& units,
-                                          TileGroup& group, TilePlace& place) {
-    const int64_t index = block_index();
-    if (index >= tiles.count()) return false;
-    const int64_t line = index / tiles.across;
-    place.col = (index - line * tiles.across) * kTile;
-    place.matrix = tiles.matrices == 1 ? 0 : line / tiles.down;
-    if (!grouped.groups.set) {
-        place.scope = place.matrix;
-        place.row = (line - place.matrix * tiles.down) * kTile;
-        place.rows = tiles.rows;
-        return true;
-    }
-    find_slab(grouped, units, uint32_t(line), group);
+// Finds the tile of a block of Tiles::grid(); false: there is none. All threads of the block call it.
+__device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows& grouped, TileGroup& group, TilePlace& place) {
+    const uint32_t line = row_of_blocks(), matrices = uint32_t(tiles.matrices), down = uint32_t(tiles.down);
+    if (line >= matrices * down || tiles.across == 0) return false;
+    const uint32_t matrix = matrices == 1 ? 0 : line / down;
+    place.col = int64_t(blockIdx.x) * kTile;
+    place.matrix = place.scope = matrix;
+    place.row = int64_t(line - matrix * down) * kTile;
+    place.rows = tiles.rows;
+    if (!grouped.groups.set) return true;
+    find_slab(grouped, tiles.units, line, group);
     place.scope = group.index;
-    place.row = (line - group.first_slab) * kTile;
+    place.row = int64_t(line - group.first_slab) * kTile;
     place.rows = group.rows;
     return group.index >= 0;
 }
 
-__device__ __forceinline__ GroupStart part_start(const GroupedRows& grouped, const TileGroup& group, bool columnwise) {
+// Returns where a tile's group starts in the source or in a part; zeros without groups.
+__device__ __forceinline__ GroupStart group_start(const GroupedRows& grouped, const TileGroup& group, int part) {
     if (!grouped.groups.set) return {};
-    const int codes = columnwise ? kColumnwiseCodes : kRowwiseCodes;
-    return {group.index, 0, group.starts[codes], group.starts[codes + 1]};
+    return {group.index, 0, group.starts[2 * part], group.starts[2 * part + 1]};
 }
 
-// A tile's codes in a part: where the first is, and how many lines and codes of each line are written.
+// Where the elements of a tile are in its source, as every thread can tell by itself.
+struct SourcePlace {
+    int64_t first_row, col;  // among all rows of the source
+    int rows, cols;          // of the tile that exist
+
+    SourcePlace() = default;
+    __device__ __forceinline__ SourcePlace(const QuantizeProblem& p, const TilePlace& place, const TileGroup& group)
+        : first_row((p.grouped.groups.set ? group.starts[kSourceCodes] : place.matrix * p.source.rows) + place.row),
+          col(place.col), rows(int(min(place.rows - place.row, int64_t(kTile)))),
+          cols(int(min(p.source.cols - place.col, int64_t(kTile)))) {}
+};
+
+// The parts of the output by number: 0 rowwise, 1 columnwise.
+__device__ __forceinline__ bool has_part(const QuantizeProblem& problem, int columnwise) {
+    return columnwise ? problem.has_columnwise : problem.has_rowwise;
+}
+
+__device__ __forceinline__ const QuantizedPart& part_of(const QuantizeProblem& problem, int columnwise) {
+    return columnwise ? problem.columnwise : problem.rowwise;
+}
+
+// A tile's codes in a part: where the first is, and how many lines and codes of each line exist.
 struct CodeTile {
     uint8_t* codes;
     int64_t line_bytes;
@@ -164,9 +206,44 @@ struct ScaleTile {
     __device__ __forceinline__ int64_t offset(int in_tile, uint32_t at_column) const {
         return base + layout.offset(matrix, line + in_tile, at_column);
     }
+    // Returns whether the line's scale is stored: of square tiles, that of their first line alone is.
     __device__ __forceinline__ bool stores(int in_tile) const {
         return in_tile < lines && (layout.tile_rows == 1 || (line + in_tile) % layout.tile_rows == 0);
     }
 };
+
+// A tile in a part: its codes and scales, and line 0 and position 0 of it among all that the part stores.
+struct PartPlace {
+    CodeTile codes;
+    ScaleTile scales;
+    int64_t line, position;
+    // The scale of line 0, and what leads to that of the next in compact layouts; whether all lines have whole aligned words.
+    uint8_t* scale_bytes;
+    int64_t scale_step;
+    bool whole_words;
+
+    __device__ __forceinline__ PartPlace(const QuantizedPart& part, const TilePlace& place, const GroupStart& start,
+                                         int64_t cols, bool grouped)
+        : codes(part, place, start, cols), scales(part, place, start, cols, grouped) {
+        const int64_t row = start.codes + place.row;
+        line = place.matrix * part.lines + (part.columnwise ? place.col : row);
+        position = part.columnwise ? row : place.col;
+        scale_bytes = part.scales + scales.offset(0, scales.column);
+        scale_step = part.layout.line_stride;
+        const uint32_t columns = kTile / uint32_t(part.layout.block);
+        const bool aligned = (reinterpret_cast<uintptr_t>(scale_bytes) | (part.layout.swizzled ? 0 : scale_step)) % 4 == 0;
+        whole_words = part.layout.tile_rows == 1 && columns >= 4 && scales.lines >= kTile && aligned &&
+                      scales.column + columns <= uint32_t(scales.layout.columns);
+    }
+};
+
+// Describes the tile in its source or in a part, where the problem has that, for all threads. A barrier must follow.
+__device__ __forceinline__ void describe_part(const QuantizeProblem& p, const TilePlace& place, const TileGroup& group,
+                                              int part, PartPlace (&parts)[3]) {
+    const bool from_source = part == kSourcePart, columnwise = part == kColumnwisePart;
+    if (from_source ? p.source.is_quantized() : has_part(p, columnwise))
+        parts[part] = PartPlace(from_source ? p.source.quantized : part_of(p, columnwise), place,
+                                group_start(p.grouped, group, part), p.source.cols, p.grouped.groups.set);
+}
 
 }  // namespace mxq::cuda

@@ -4,7 +4,7 @@
 
 namespace mxq::cuda {
 
-// What the two elements of a word are multiplied by: as BF16 too, where scales are powers of two.
+// Factors of the two elements of a word: as BF16 too, where scales are powers of two.
 struct PairFactors {
     float first, second;
     uint32_t pair;
@@ -17,12 +17,13 @@ __device__ __forceinline__ PairFactors pair_factors(float first, float second) {
 __device__ __forceinline__ float low_value(uint32_t pair) { return bits_float(pair << 16); }
 __device__ __forceinline__ float high_value(uint32_t pair) { return bits_float(pair & 0xFFFF0000u); }
 
-// E2M1 codes of a word under powers of two, as encode_e2m1_halves gives them.
+// Returns E2M1 codes of a word under powers of two, as encode_e2m1_halves gives them.
 __device__ __forceinline__ uint32_t quantize_e2m1_pair(uint32_t word, const PairFactors& factors) {
     return encode_e2m1_bf16(multiply_bf16_pairs(word, factors.pair));
 }
 
-// The same without signs, of products below 7; factors that are no powers of two are CutMultiplier's, `odd` goes with them.
+// Returns E2M1 codes of a word without signs, where products are below 7; factors that are no powers of two are CutMultiplier's,
+// `odd` goes with them.
 template <bool powers>
 __device__ __forceinline__ uint32_t round_e2m1_pair(uint32_t word, const PairFactors& factors, uint32_t odd) {
     if constexpr (powers) return round_e2m1_halves<128>(multiply_bf16_pairs(word & ~kSigns, factors.pair));
@@ -30,7 +31,7 @@ __device__ __forceinline__ uint32_t round_e2m1_pair(uint32_t word, const PairFac
                                   multiply_rn(fabsf(high_value(word)), factors.second), odd);
 }
 
-// Packed codes under a power of two as factor_mask has them: none where it is NaN.
+// Masks packed codes under a power of two as factor_mask does: none are left where it is NaN.
 __device__ __forceinline__ uint32_t mask_nibbles(uint32_t codes, float factor) { return is_nan(factor) ? 0 : codes; }
 
 }  // namespace mxq::cuda

@@ -14,38 +14,12 @@
 #include "core/layout.h"
 #include "core/problem.h"
 #include "cuda/memory/elements.cuh"
-#include "cuda/memory/grid.cuh"
-#include "cuda/memory/scale_words.cuh"
 
 namespace mxq::cuda {
 
 constexpr int kTile = 128;
 constexpr int kTileBlocks = kTile / kMxBlock;
 constexpr int kPieceCodes = 16;
-constexpr int kLinePieces = kTile / kPieceCodes;
-
-struct Tiles {
-    int64_t matrices, rows, cols;
-    int64_t down, across;
-
-    explicit Tiles(const PlainMatrix& plain)
-        : matrices(plain.matrices), rows(plain.rows), cols(plain.cols), down(ceil_div(rows, kTile)),
-          across(ceil_div(cols, kTile)) {}
-    MXQ_HD int64_t count() const { return matrices * down * across; }
-    dim3 grid() const { return grid_of(count()); }
-};
-
-// One tile: its matrix, first row and first column.
-struct Tile {
-    int64_t matrix, row, col;
-
-    __device__ __forceinline__ Tile(const Tiles& tiles, int64_t index) {
-        const int64_t line = index / tiles.across;
-        matrix = tiles.matrices == 1 ? 0 : line / tiles.down;
-        row = (line - matrix * tiles.down) * kTile;
-        col = (index - line * tiles.across) * kTile;
-    }
-};
 
 // What a thread holds; a place in the sense of memory/elements.cuh, access i being row i of the patch.
 template <class T>
@@ -53,67 +27,23 @@ struct Patch {
     static constexpr int columns = Chunk<T>::count;
     static constexpr int rows = 16;
     static constexpr int threads = kTile * kTile / (rows * columns);
-    static constexpr int block_lanes = kMxBlock / columns;  // lanes that share the blocks of a row
 
     int row, column;  // in the tile
-    int64_t first;    // row among those of all matrices
-    int64_t first_column;
     int existing, existing_columns;
 
-    __device__ __forceinline__ Patch(const Tiles& tiles, const Tile& tile)
-        : row(threadIdx.x / 32 % kTileBlocks * kMxBlock + threadIdx.x % 32 / 16 * rows),
-          column(threadIdx.x / kTile * 16 * columns + threadIdx.x % 16 * columns),
-          first(tile.matrix * tiles.rows + tile.row + row), first_column(tile.col + column) {
-        existing_columns = int(min(max(tiles.cols - first_column, int64_t(0)), int64_t(columns)));
-        existing = existing_columns == 0 ? 0 : int(min(max(tiles.rows - tile.row - row, int64_t(0)), int64_t(rows)));
-    }
-    // Places inside of a tile of so many rows and columns.
+    // Describes the thread's patch of a tile of which so many rows and columns exist.
     __device__ __forceinline__ Patch(int tile_rows, int tile_columns)
         : row(threadIdx.x / 32 % kTileBlocks * kMxBlock + threadIdx.x % 32 / 16 * rows),
-          column(threadIdx.x / kTile * 16 * columns + threadIdx.x % 16 * columns), first(row), first_column(column) {
+          column(threadIdx.x / kTile * 16 * columns + threadIdx.x % 16 * columns) {
         existing_columns = min(max(tile_columns - column, 0), columns);
         existing = existing_columns == 0 ? 0 : min(max(tile_rows - row, 0), rows);
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ int valid(int i) const { return exists(i) ? existing_columns : 0; }
-    __device__ __forceinline__ int64_t offset(int i, int64_t stride) const { return (first + i) * stride + first_column; }
+    __device__ __forceinline__ int64_t offset(int i, int64_t stride) const { return int64_t(row + i) * stride + column; }
 };
 
 template <class T>
 using PatchChunks = Chunk<T>[Patch<T>::rows];
-
-// Where a piece lies in shared memory: moved within its line so that eight lanes meet eight different bank groups, both
-// when they hold one piece of every `columns`-th line and when they hold the pieces of one line.
-template <class T>
-__device__ __forceinline__ int piece_slot(int line, int piece) {
-    return line * kLinePieces + (piece ^ (line / Patch<T>::columns % kLinePieces));
-}
-
-// A tile's scale words of one part, from or to memory: lines first_line ... + 127, columns first_column ... + 3. The loop
-// follows the layout's order, so that a swizzled tile is 512 bytes in a row.
-__device__ __forceinline__ int line_of_word(const ScaleLayout& layout, int word) {
-    return layout.swizzled ? word % 4 * 32 + word / 4 : word;
-}
-
-__device__ __forceinline__ void store_tile_scales(const QuantizedPart& part, int64_t matrix, int64_t first_line,
-                                                  int64_t first_column, const uint32_t (&words)[kTile]) {
-    for (int i = threadIdx.x; i < kTile; i += blockDim.x) {
-        const int in_tile = line_of_word(part.layout, i);
-        const int64_t line = first_line + in_tile;
-        const uint32_t word = line < part.lines ? words[in_tile] : 0;
-        store_scale_word(part.scales + part.layout.offset(matrix, line, first_column), word,
-                         stored_scales(part.layout, part.lines, line, first_column));
-    }
-}
-
-__device__ __forceinline__ void load_tile_scales(const QuantizedPart& part, int64_t matrix, int64_t first_line,
-                                                 int64_t first_column, uint32_t (&words)[kTile]) {
-    for (int i = threadIdx.x; i < kTile; i += blockDim.x) {
-        const int in_tile = line_of_word(part.layout, i);
-        const int64_t line = first_line + in_tile;
-        words[in_tile] = load_scale_word(part.scales + part.layout.offset(matrix, line, first_column),
-                                         readable_scales(part.layout, part.lines, line, first_column));
-    }
-}
 
 }  // namespace mxq::cuda

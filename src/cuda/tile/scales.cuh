@@ -13,6 +13,7 @@
 #pragma once
 #include "cuda/memory/magnitudes.cuh"
 #include "cuda/tile/location.cuh"
+#include "cuda/tile/store_scale_words.cuh"
 #include "cuda/types.cuh"
 #include "numerics/fp8_scale.h"
 #include "numerics/nvfp4.h"
@@ -47,36 +48,23 @@ struct ScaleRule {
     int64_t whole_counts[2];  // scales that are stored one after another, whatever the tiles are
 };
 
-__device__ __forceinline__ bool has_part(const QuantizeProblem& problem, int which) {
-    return which == 0 ? problem.has_rowwise : problem.has_columnwise;
-}
-
-__device__ __forceinline__ const QuantizedPart& part_of(const QuantizeProblem& problem, int which) {
-    return which == 0 ? problem.rowwise : problem.columnwise;
-}
-
 __device__ __forceinline__ Fp8Rule fp8_rule(const QuantizeProblem& problem, float max) {
     return {max, problem.epsilon, problem.power_of_two};
 }
 
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
 
-// Of every column of the patch over 16 rows, or over the warp's 32.
-template <class E, class T, Nonfinite policy>
-__device__ __forceinline__ void put_column_maxima(const PatchChunks<T>& chunks, const Patch<T>& patch, int shift,
-                                                  PartScales<E>& scales) {
-    constexpr int columns = Patch<T>::columns, per_word = columns / 4;
-    const bool pairs = E::bits != 4 || shift > 4;
-    uint32_t maxima[columns];
-#pragma unroll
-    for (int w = 0; w < 4; w++) {
-        uint32_t largest = 0;
-#pragma unroll
-        for (int i = 0; i < Patch<T>::rows; i++) largest = larger_magnitudes<T, policy>(largest, chunks[i].words[w]);
-        if (pairs) largest = larger<T>(largest, __shfl_xor_sync(kAllLanes, largest, 16));
-#pragma unroll
-        for (int i = 0; i < per_word; i++) maxima[w * per_word + i] = magnitude_bits<T>(largest, i);
-    }
+// Whether maxima of columns are of 32 rows, which two threads of a warp have, or of one thread's 16.
+template <class E>
+__device__ __forceinline__ bool is_of_pairs(int shift) {
+    return E::bits != 4 || shift > 4;
+}
+
+// Stores the maxima of a thread's columns, as bits, in a part's table.
+template <class E, class Place, int columns>
+__device__ __forceinline__ void store_column_maxima(const uint32_t (&maxima)[columns], const Place& patch, int shift,
+                                                    PartScales<E>& scales) {
+    const bool pairs = is_of_pairs<E>(shift);
     if (pairs && threadIdx.x % 32 >= 16) return;
     uint32_t* to = &scales.table[patch.row >> (pairs ? 5 : 4)][patch.column];
 #pragma unroll
@@ -84,7 +72,46 @@ __device__ __forceinline__ void put_column_maxima(const PatchChunks<T>& chunks, 
         *reinterpret_cast<uint4*>(to + v) = {maxima[v], maxima[v + 1], maxima[v + 2], maxima[v + 3]};
 }
 
-// One step of reduce_lanes, of maxima in both halves of a word: of the first n words half as many are left.
+// Puts the maxima of a thread's columns over its 16 rows, as bits, into a part's table.
+template <class E, class Place, int columns>
+__device__ __forceinline__ void put_column_maxima(uint32_t (&maxima)[columns], const Place& patch, int shift,
+                                                  PartScales<E>& scales) {
+    if (is_of_pairs<E>(shift))
+#pragma unroll
+        for (uint32_t& maximum : maxima) maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, 16));
+    store_column_maxima<E>(maxima, patch, shift, scales);
+}
+
+template <class E, Nonfinite policy>
+__device__ __forceinline__ void put_column_maxima(const PatchChunks<float>& chunks, const Patch<float>& patch, int shift,
+                                                  PartScales<E>& scales) {
+    uint32_t maxima[4] = {};
+#pragma unroll
+    for (int w = 0; w < 4; w++)
+#pragma unroll
+        for (int i = 0; i < Patch<float>::rows; i++)
+            maxima[w] = larger_magnitudes<float, policy>(maxima[w], chunks[i].words[w]);
+    put_column_maxima<E>(maxima, patch, shift, scales);
+}
+
+// Two columns stay in a word until the threads have met. (BF16 to types with blocks of 16 is quantize_fp4_pairs'.)
+template <class E, Nonfinite policy>
+__device__ __forceinline__ void put_column_maxima(const PatchChunks<Bf16>& chunks, const Patch<Bf16>& patch, int shift,
+                                                  PartScales<E>& scales) {
+    uint32_t maxima[8];
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+        uint32_t largest = 0;
+#pragma unroll
+        for (int i = 0; i < Patch<Bf16>::rows; i++) largest = larger_magnitudes<Bf16, policy>(largest, chunks[i].words[w]);
+        largest = larger<Bf16>(largest, __shfl_xor_sync(kAllLanes, largest, 16));
+#pragma unroll
+        for (int i = 0; i < 2; i++) maxima[w * 2 + i] = magnitude_bits<Bf16>(largest, i);
+    }
+    store_column_maxima<E>(maxima, patch, shift, scales);
+}
+
+// Makes one step of reduce_lanes with maxima in both halves of a word: of the first n words half as many are left.
 template <int distance, int n, int size>
 __device__ __forceinline__ void halve_pairs(uint32_t (&pairs)[size]) {
     const bool odd = threadIdx.x & distance;
@@ -95,8 +122,8 @@ __device__ __forceinline__ void halve_pairs(uint32_t (&pairs)[size]) {
     }
 }
 
-// Of every row of the patch over blocks of 32 columns, two rows to a word; each lane of a block gets a share of them. (BF16 to
-// types with blocks of 16 is quantize_fp4_pairs'.)
+// Puts the maxima of the patch's rows over blocks of 32 columns into a part's table, two rows to a word on the way; each lane
+// of a block gets a share of the rows.
 template <class E, Nonfinite policy>
 __device__ __forceinline__ void put_row_maxima(const PatchChunks<Bf16>& chunks, const Patch<Bf16>& patch, int,
                                                PartScales<E>& scales) {
@@ -118,15 +145,14 @@ __device__ __forceinline__ void put_row_maxima(const PatchChunks<Bf16>& chunks, 
     for (int i = 0; i < count / 4; i++) put(to + 8 * i, pairs[i]);
 }
 
-// The same of floats, over blocks of 16 or 32.
-template <class E, Nonfinite policy>
-__device__ __forceinline__ void put_row_maxima(const PatchChunks<float>& chunks, const Patch<float>& patch, int shift,
+// Puts the maxima of a thread's 16 rows over blocks of 16 or 32 of their columns, as bits, into a part's table; each lane of a
+// block gets a share of the rows.
+template <class E, class Place, int rows>
+__device__ __forceinline__ void put_row_maxima(uint32_t (&maxima)[rows], const Place& patch, int shift,
                                                PartScales<E>& scales) {
-    constexpr int rows = Patch<float>::rows, lanes = kNvBlock / Patch<float>::columns, count = rows / lanes;
+    constexpr int lanes = kNvBlock / Place::columns, count = rows / lanes;
     const int lane = threadIdx.x;
-    uint32_t maxima[rows], kept[count];
-#pragma unroll
-    for (int i = 0; i < rows; i++) maxima[i] = chunk_magnitudes<float, policy>(chunks[i]);
+    uint32_t kept[count];
     reduce_lanes<lanes>(maxima);
 #pragma unroll
     for (int i = 0; i < count; i++) kept[i] = maxima[i];
@@ -142,6 +168,16 @@ __device__ __forceinline__ void put_row_maxima(const PatchChunks<float>& chunks,
     }
 }
 
+template <class E, Nonfinite policy>
+__device__ __forceinline__ void put_row_maxima(const PatchChunks<float>& chunks, const Patch<float>& patch, int shift,
+                                               PartScales<E>& scales) {
+    uint32_t maxima[Patch<float>::rows];
+#pragma unroll
+    for (int i = 0; i < Patch<float>::rows; i++) maxima[i] = chunk_magnitudes<float, policy>(chunks[i]);
+    put_row_maxima<E>(maxima, patch, shift, scales);
+}
+
+// Returns the largest magnitude of a patch, as bits.
 template <class T, Nonfinite policy>
 __device__ __forceinline__ uint32_t patch_maximum(const PatchChunks<T>& chunks) {
     uint32_t largest = 0;
@@ -150,52 +186,57 @@ __device__ __forceinline__ uint32_t patch_maximum(const PatchChunks<T>& chunks) 
     return largest_bits<T>(largest);
 }
 
-// Of the square tile of 16 or 32 that a patch lies in, for all of the tile's lines in each part.
-template <class E, class T>
-__device__ __forceinline__ void put_square_maximum(uint32_t maximum, const Patch<T>& patch, int shift, TileScales<E>& scales,
-                                                   bool rowwise, bool columnwise) {
-    const int lanes = (1 << shift) / Patch<T>::columns;
+// Puts the maximum of the square tile of 16 or 32 that a patch lies in into the tables, for all of the tile's lines. `along`
+// is the part whose lines are the patch's rows.
+template <class E, class Place>
+__device__ __forceinline__ void put_square_maximum(uint32_t maximum, const Place& patch, int shift, PartScales<E>* along,
+                                                   PartScales<E>* across) {
+    const int lanes = (1 << shift) / Place::columns;
     for (int distance = 1; distance < lanes; distance *= 2)
         maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, distance));
     if (shift > 4) maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, 16));
-    uint32_t* row = &scales.parts[0].table[patch.column >> shift][patch.row];
-    uint32_t* column = &scales.parts[1].table[patch.row >> shift][patch.column];
-    if (rowwise)
-        for (int i = threadIdx.x % lanes; i < Patch<T>::rows; i += lanes) row[i] = maximum;
-    if (columnwise)
-        for (int i = 0; i < Patch<T>::columns; i += 4)
-            *reinterpret_cast<uint4*>(column + i) = {maximum, maximum, maximum, maximum};
+    if (along)
+        for (int i = threadIdx.x % lanes; i < Place::rows; i += lanes)
+            along->table[patch.column >> shift][patch.row + i] = maximum;
+    if (across)
+        for (int i = 0; i < Place::columns; i += 4)
+            *reinterpret_cast<uint4*>(&across->table[patch.row >> shift][patch.column + i]) = {maximum, maximum, maximum,
+                                                                                               maximum};
 }
 
-// All maxima that the tile's scales need.
+// Puts the maximum of a patch where its scales come from: the tables, or for longer blocks one place for each warp.
+template <class E, class Place>
+__device__ __forceinline__ void put_patch_maximum(uint32_t maximum, const Place& patch, int shift, TileScales<E>& scales,
+                                                  PartScales<E>* along, PartScales<E>* across) {
+    if (shift < 7) return put_square_maximum<E>(maximum, patch, shift, along, across);
+    const uint32_t of_warp = __reduce_max_sync(kAllLanes, maximum);
+    if (threadIdx.x % 32 == 0) scales.warp_maxima[threadIdx.x / 32] = of_warp;
+}
+
+// Puts all maxima that the tile's scales need.
 template <class E, class T, Nonfinite policy>
 __device__ __forceinline__ void put_maxima(const QuantizeProblem& problem, const ScaleRule& rule,
                                            const PatchChunks<T>& chunks, const Patch<T>& patch, TileScales<E>& scales) {
     if (problem.square_tiles || rule.whole) {
         if (rule.whole && !rule.records) return;
-        const uint32_t maximum = patch_maximum<T, policy>(chunks);
-        if (rule.shift < 7) {
-            put_square_maximum<E, T>(maximum, patch, rule.shift, scales, problem.has_rowwise, problem.has_columnwise);
-        } else {
-            const uint32_t of_warp = __reduce_max_sync(kAllLanes, maximum);
-            if (threadIdx.x % 32 == 0) scales.warp_maxima[threadIdx.x / 32] = of_warp;
-        }
-        return;
+        return put_patch_maximum<E>(patch_maximum<T, policy>(chunks), patch, rule.shift, scales,
+                                    problem.has_rowwise ? &scales.parts[0] : nullptr,
+                                    problem.has_columnwise ? &scales.parts[1] : nullptr);
     }
-    if (problem.has_columnwise) put_column_maxima<E, T, policy>(chunks, patch, rule.shift, scales.parts[1]);
+    if (problem.has_columnwise) put_column_maxima<E, policy>(chunks, patch, rule.shift, scales.parts[1]);
     if (problem.has_rowwise) put_row_maxima<E, policy>(chunks, patch, rule.shift, scales.parts[0]);
 }
 
-// ---- The rule --------------------------------------------------------------------------------------------------------
+// ---- Scales ----------------------------------------------------------------------------------------------------------
 
-// What stands above a part's block scales.
+// Returns what stands above a part's block scales.
 template <class E>
 __device__ __forceinline__ Nvfp4Global part_global(const QuantizedPart& part, int64_t scope) {
     if (E::bits != 4 || part.scale_type != ScaleType::E4M3) return {};
     return nvfp4_global(part.amax[scope * part.scope_stride], part.scale_max);
 }
 
-// Maxima to stored bytes, and what elements are multiplied by.
+// Turns maxima into stored bytes, and gives what elements are multiplied by.
 template <class E, int count>
 __device__ __forceinline__ void byte_scales(const QuantizeProblem& problem, ScaleType type, const Nvfp4Global& global,
                                             uint32_t (&values)[count], float (&factors)[count]) {
@@ -212,8 +253,8 @@ __device__ __forceinline__ void byte_scales(const QuantizeProblem& problem, Scal
     for (int i = 0; i < count; i++) factors[i] = scale_reciprocal(values[i]);
 }
 
-// Blocks of 16 and 32: each lane turns the maxima of some lines of its warp's blocks, its row's blocks or some columns'. The
-// code is there once for both parts.
+// Makes the scales of blocks of 16 and 32: each lane turns the maxima of some lines of its warp's blocks, its row's blocks or
+// some columns'. The code is there once for both parts.
 template <class E, class T>
 __device__ __forceinline__ void scale_warp_blocks(const QuantizeProblem& problem, const QuantizedPart& part, int64_t scope,
                                                   int shift, PartScales<E>& scales) {
@@ -241,7 +282,7 @@ __device__ __forceinline__ void scale_warp_blocks(const QuantizeProblem& problem
     }
 }
 
-// The largest over the block of threads, after put_maxima and a barrier.
+// Returns the largest over the block of threads, after put_maxima and a barrier.
 template <class E, class T>
 __device__ __forceinline__ uint32_t tile_maximum(const TileScales<E>& scales) {
     uint32_t largest = scales.warp_maxima[0];
@@ -250,7 +291,7 @@ __device__ __forceinline__ uint32_t tile_maximum(const TileScales<E>& scales) {
     return largest;
 }
 
-// The maximum of a line of the tile in a part: of its 128 codes, of its square tile, or of all that shares the scale.
+// Returns the maximum of a line of the tile in a part: of its 128 codes, of its square tile, or of all that shares the scale.
 template <class E, class T>
 __device__ __forceinline__ uint32_t line_maximum(const QuantizeProblem& problem, const ScaleRule& rule,
                                                  const TilePlace& place, const GroupStart& start, int which, int line,
@@ -267,7 +308,8 @@ __device__ __forceinline__ uint32_t line_maximum(const QuantizeProblem& problem,
     return maxima[(which == 0 ? place.matrix : place.scope) * part.lines + (which == 0 ? start.codes : 0) + at];
 }
 
-// Blocks of 128 and longer ones: a factor for each line of each part, in the table's first block, the maximum in its second.
+// Makes the scales of blocks of 128 and longer ones: a factor for each line of each part, in the table's first block, the
+// maximum in its second.
 template <class E, class T>
 __device__ __forceinline__ void scale_lines(const QuantizeProblem& problem, const ScaleRule& rule, const TilePlace& place,
                                             const TileGroup& group, TileScales<E>& scales) {
@@ -280,7 +322,7 @@ __device__ __forceinline__ void scale_lines(const QuantizeProblem& problem, cons
             to.table[0][line] = float_bits(problem.quantization_scale[place.scope * part.scope_stride]);
             continue;
         }
-        const GroupStart start = part_start(problem.grouped, group, which == 1);
+        const GroupStart start = group_start(problem.grouped, group, kRowwisePart + which);
         uint32_t value[1] = {line_maximum<E, T>(problem, rule, place, start, which, line, scales)};
         float factor[1];
         if (E::bits == 8 && part.scale_type == ScaleType::F32) {
@@ -294,7 +336,7 @@ __device__ __forceinline__ void scale_lines(const QuantizeProblem& problem, cons
     }
 }
 
-// From maxima to factors. The table is then for all threads that use it.
+// Turns maxima into factors. The table is then for all threads that use it.
 template <class E, class T>
 __device__ __forceinline__ void make_scales(const QuantizeProblem& problem, const ScaleRule& rule, const TilePlace& place,
                                             const TileGroup& group, TileScales<E>& scales) {
@@ -314,25 +356,8 @@ __device__ __forceinline__ void make_scales(const QuantizeProblem& problem, cons
 
 // ---- To memory -------------------------------------------------------------------------------------------------------
 
-// Scale bytes, four to a word. Swizzled tiles are written in full, in their own order, what nothing stands for as zero.
-template <class E>
-__device__ __forceinline__ void store_byte_scales(const QuantizedPart& part, const ScaleTile& tile,
-                                                  const PartScales<E>& scales) {
-    const ScaleLayout& layout = tile.layout;
-    const int count = E::bits == 4 && layout.block == kNvBlock ? 2 : 1, in_word = min(kTile / layout.block, 4);
-    for (int i = threadIdx.x; i < count * kTile; i += blockDim.x) {
-        const int line = line_of_word(layout, i % kTile);
-        const uint32_t column = tile.column + i / kTile * 4;
-        const int left = int(min(layout.columns - column, int64_t(4)));
-        if (left <= 0) continue;
-        const uint32_t word = line < tile.lines ? scales.words[i / kTile][line] & (~0u >> (32 - 8 * left)) : 0;
-        const int stored = layout.swizzled ? 4 : tile.stores(line) ? min(left, in_word) : 0;
-        if (stored > 0) store_scale_word(part.scales + tile.offset(line, column), word, stored);
-    }
-}
-
-// fp32 scales, one a line or a square, and maxima beside them where there is a place. Padding columns are +0, and so are lines
-// from `padding` on, which are rows that only fill up a group.
+// Stores fp32 scales, one a line or a square, and maxima beside them where there is a place. Padding columns are +0, and so are
+// lines from `padding` on, which are rows that only fill up a group.
 template <class E>
 __device__ __forceinline__ void store_float_scales(const QuantizedPart& part, const ScaleTile& tile, int padding, float* amax,
                                                    const PartScales<E>& scales) {
@@ -350,25 +375,28 @@ __device__ __forceinline__ void store_float_scales(const QuantizedPart& part, co
     }
 }
 
-template <class E>
+// Stores the scales of a part of the tile, by all threads of the block.
+template <class E, class T>
 __device__ __forceinline__ void store_scales(const QuantizeProblem& problem, const ScaleRule& rule, const TilePlace& place,
                                              const TileGroup& group, int which, const PartScales<E>& scales) {
     const QuantizedPart& part = part_of(problem, which);
     const bool row_scales = which == 0 && part.layout.line_stride != 0 && place.col == 0;
     if (rule.whole && !row_scales) return;
     const bool grouped = problem.grouped.groups.set;
-    const ScaleTile tile(part, place, part_start(problem.grouped, group, which == 1), problem.in.cols, grouped);
-    if (E::bits != 8 || part.scale_type != ScaleType::F32) store_byte_scales(part, tile, scales);
+    const ScaleTile tile(part, place, group_start(problem.grouped, group, kRowwisePart + which), problem.source.cols, grouped);
+    if (E::bits != 8 || part.scale_type != ScaleType::F32)
+        store_scale_words<Patch<T>::threads, kLineWords<E>>(part.scales, tile,
+                                                             [&](int line, int i) { return scales.words[i][line]; });
     else store_float_scales(part, tile, which == 0 ? int(min(place.rows - place.row, int64_t(kTile))) : kTile,
                             rule.whole ? nullptr : part.amax, scales);
 }
 
-// TENSOR scales, and ROW scales of columns: of all experts and groups, empty ones too, by all threads of the grid.
+// Stores TENSOR scales, and ROW scales of columns: of all experts and groups, empty ones too, by all threads of the grid.
 template <class E>
 __device__ __forceinline__ void store_whole_scales(const QuantizeProblem& problem, const ScaleRule& rule) {
     if constexpr (E::bits == 8) {
-        const int64_t first = block_index() * blockDim.x + threadIdx.x;
-        const int64_t step = int64_t(gridDim.x) * gridDim.y * blockDim.x;
+        const int64_t first = (int64_t(row_of_blocks()) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
+        const int64_t step = int64_t(gridDim.x) * gridDim.y * gridDim.z * blockDim.x;
         for (int which = 0; which < 2; which++) {
             auto* to = reinterpret_cast<float*>(part_of(problem, which).scales);
             for (int64_t i = first; i < rule.whole_counts[which]; i += step)
@@ -379,7 +407,7 @@ __device__ __forceinline__ void store_whole_scales(const QuantizeProblem& proble
     }
 }
 
-// Delayed scaling: the tile's maximum into that of its scope. Magnitudes are ordered like their bits.
+// Raises the maximum of the tile's scope, for delayed scaling. Magnitudes are ordered like their bits.
 template <class E, class T>
 __device__ __forceinline__ void record_maximum(const QuantizeProblem& problem, const TilePlace& place,
                                                const TileScales<E>& scales) {

@@ -1,0 +1,219 @@
+// What the kernels of quantize_fp4_pairs share: maxima of packed pairs, tables of NVFP4's multipliers, the blocks' scales, and
+// the chunk that has no faster way.
+//
+//     words of two elements --farthest_pair--> maximum --> Block: scale byte, multiplier --> codes (fp4_pair_codes.cuh)
+//                                                 ^              ^
+//                                     global scales and multipliers of all scale bytes: tables in shared memory
+#pragma once
+#include "cuda/quantize/fp4_chunks.cuh"
+#include "cuda/tile/pair_factors.cuh"
+
+namespace mxq::cuda::fp4_pairs {
+
+constexpr int kPairs = kChunk / 2;
+
+struct Arguments {
+    QuantizeProblem problem;
+    Tiles tiles;
+    ScaleSteps steps;  // MXFP4
+    bool plain;        // of it, too: codes need no clamping, or are masked
+    bool wide_in, wide[2];  // parts: rowwise, columnwise
+};
+
+// A multiplier of NVFP4, and the way in which it may be cut to fewer bits.
+struct MultiplierCut {
+    float multiplier;
+    CutWay way;
+};
+
+struct Shared {
+    ChunkTile<Bf16> tile;
+    SharedPlace place;
+    Nvfp4Tables tables;  // multipliers: CutMultipliers, but for stochastic rounding; none where `errors` serve instead
+    MultiplierCut cuts[2][8];
+    ErrorScale errors[2][kScaleBytes];  // of four over six, by scale bytes
+    alignas(16) PhiloxKeys keys;
+    uint32_t maxima[kCells];       // of square tiles, as bits
+    uint8_t cells[2][kCells];      // their scales, for each part
+    uint32_t scales[2][kTile][2];  // scale words of each part by line
+};
+
+// What holds for all chunks of a part.
+struct Rule {
+    Nvfp4Global global;
+    const float* multipliers;
+    const ErrorScale* errors;
+    uint32_t chunk, row;      // the lane's chunk of line 0, for counters
+    uint64_t random_offset;
+    uint8_t* codes;  // of the lane's chunk of line 0, so many bytes
+    uint32_t line_bytes;
+    int lines, bytes;
+    int scale_byte;
+    int columnwise;
+    bool wide;
+
+    __device__ __forceinline__ Rule(const Arguments& a, const QuantizedPart& part, Shared& shared)
+        : global(shared.tables.globals[part.columnwise]), multipliers(shared.tables.multipliers[part.columnwise]),
+          errors(shared.errors[part.columnwise]), columnwise(part.columnwise), wide(a.wide[part.columnwise]) {
+        const PartPlace& place = shared.place.parts[kRowwisePart + columnwise];
+        chunk = uint32_t(place.position / kChunk) + chunk_of_lane();
+        row = uint32_t(place.line);
+        random_offset = a.problem.seed_offset ? a.problem.seed_offset[1] : 0;
+        const CodeTile& to = place.codes;
+        const int byte = chunk_of_lane() * (kChunk / 2);
+        codes = to.codes + byte;
+        line_bytes = uint32_t(to.line_bytes);
+        lines = to.lines;
+        bytes = (to.length + 1) / 2 - byte;
+        scale_byte = mxq::cuda::scale_byte(part);
+    }
+};
+
+// A block's stored scale, and what its elements are multiplied by.
+struct Block {
+    uint32_t scale;
+    float multiplier;
+};
+
+// ---- Scales ----------------------------------------------------------------------------------------------------------
+
+// Returns the number of the larger magnitude, of either sign, in both halves. By PROPAGATE a NaN is handed on.
+template <Nonfinite policy>
+__device__ __forceinline__ uint32_t farther_pair(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860
+    uint32_t max;
+    if constexpr (policy == Nonfinite::Saturate)
+        asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(max) : "r"(a), "r"(b));
+    else
+        asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(max) : "r"(a), "r"(b));
+    return max;
+#else
+    return larger_magnitudes<Bf16, policy>(abs_bf16_pairs(a), b);
+#endif
+}
+
+// Returns the numbers of the largest magnitudes of both halves; by SATURATE 0 where all are NaN.
+template <Nonfinite policy, int count>
+__device__ __forceinline__ uint32_t farthest_pair(const uint32_t (&words)[count]) {
+    constexpr bool ignores = policy == Nonfinite::Saturate;
+    uint32_t farthest[2] = {ignores ? 0 : words[0], ignores ? 0 : words[1]};
+#pragma unroll
+    for (int i = ignores ? 0 : 2; i < count; i++) farthest[i % 2] = farther_pair<policy>(farthest[i % 2], words[i]);
+    return farther_pair<policy>(farthest[0], farthest[1]);
+}
+
+// Returns the largest magnitude of each half of the words, signs cleared.
+template <Nonfinite policy, int count>
+__device__ __forceinline__ uint32_t largest_pair(const uint32_t (&words)[count]) {
+    return farthest_pair<policy>(words) & ~kSigns;
+}
+
+// Returns the largest magnitude of all elements of the words, as bits of an fp32 value.
+template <Nonfinite policy>
+__device__ __forceinline__ uint32_t largest_of_row(const uint32_t (&words)[kPairs]) {
+    const uint32_t pair = farthest_pair<policy>(words);
+    return farther_pair<policy>(pair, __byte_perm(pair, 0, 0x1032)) << 16 & kMagnitudeMask;
+}
+
+template <int count>
+__device__ __forceinline__ uint32_t largest_pair(Nonfinite policy, const uint32_t (&words)[count]) {
+    return policy == Nonfinite::Saturate ? largest_pair<Nonfinite::Saturate>(words)
+                                         : largest_pair<Nonfinite::Propagate>(words);
+}
+
+// Makes the tables of put_tables with CutMultipliers, negative where those are not odd. Scales of one significand have
+// multipliers of one, and are cut alike: eight threads look for all. A barrier must follow.
+__device__ __forceinline__ void put_cut_tables(const QuantizeProblem& p, float amax, Shared& shared) {
+    const int part = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
+    const bool exists = has_part(p, part);
+    constexpr int one = 56;  // the scale 1
+    const Nvfp4Global global = nvfp4_global(amax, part_of(p, part).scale_max);
+    const float multiplier = nvfp4_multiplier(uint32_t(scale), global);
+    if (exists && scale >= one && scale < one + 8) shared.cuts[part][scale - one] = {multiplier, cut_way(multiplier)};
+    if (scale == 0) shared.tables.globals[part] = global;
+    __syncthreads();
+    if (!exists) return;
+    const int normal = scale >= 8 ? scale : scale << max(__clz(scale) - 28, 0);
+    const MultiplierCut same = shared.cuts[part][normal % 8];
+    const bool alike = ((float_bits(multiplier) ^ float_bits(same.multiplier)) & 0x7FFFFF) == 0;
+    const CutMultiplier cut = cut_multiplier(multiplier, alike ? same.way : CutWay::None);
+    shared.tables.multipliers[part][scale] = cut.odd ? cut.factor : -cut.factor;
+}
+
+// Makes the tables that four over six has instead; multipliers are NaN where there are no estimates. A barrier must follow.
+__device__ __forceinline__ void put_errors(const QuantizeProblem& p, float amax, Shared& shared) {
+    const int part = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
+    const Nvfp4Global global = nvfp4_global(amax, part_of(p, part).scale_max);
+    const float multiplier = can_estimate(global) ? nvfp4_multiplier(uint32_t(scale), global) : bits_float(kNanBits);
+    shared.errors[part][scale] = error_scale(uint32_t(scale), multiplier, error_unit(global));
+    if (scale == 0) shared.tables.globals[part] = global;
+}
+
+__device__ __forceinline__ uint32_t odd_halves(float stored) { return float_bits(stored) >> 31 ? 0 : kBothHalves; }
+
+// Returns an NVFP4 block with the stored CutMultiplier.
+__device__ __forceinline__ Block nvfp4_block(const Rule& rule, uint32_t amax) {
+    const uint32_t scale = encode_nvfp4_scale(multiply_rn(bits_float(amax), rule.global.encode_sixth));
+    return {scale, rule.multipliers[scale % kScaleBytes]};
+}
+
+__device__ __forceinline__ Block mx_block(const Arguments& a, uint32_t amax) {
+    const uint32_t scale = scale_of(block_amax(amax, a.problem.tile.length), a.steps);
+    return {scale, scale_reciprocal(scale)};
+}
+
+// Returns whether the elements of an NVFP4 block are plain: a CutMultiplier serves, it leaves all of them below 7, none is NaN.
+__device__ __forceinline__ bool is_plain(uint32_t amax, const Block& block) {
+    return fabsf(multiply_rn(bits_float(amax), block.multiplier)) < 7;
+}
+
+// ---- Chunks of any elements ------------------------------------------------------------------------------------------
+
+// Returns the square that the lane's chunk of a line lies in.
+__device__ __forceinline__ int cell_of(bool columnwise, int line) {
+    return columnwise ? chunk_of_lane() * kSideChunks + line / kChunk : line / kChunk * kSideChunks + chunk_of_lane();
+}
+
+// Stores the lane's chunk of a line, and puts its scale into its word.
+__device__ __forceinline__ void put_chunk(const Rule& rule, Shared& shared, int line, uint32_t scale, uint2 codes) {
+    put_scale(shared.scales[rule.columnwise], line, rule.scale_byte, scale);
+    if (line < rule.lines)
+        store_chunk_codes(rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes, codes, rule.bytes, rule.wide);
+}
+
+__device__ __forceinline__ PhiloxWords line_random(const Rule& rule, const Shared& shared, int line) {
+    return philox(shared.keys, philox_counter(rule.chunk, rule.row + uint32_t(line), rule.columnwise, rule.random_offset));
+}
+
+// Makes and stores any NVFP4 chunk of a line, plain or not. Out of line: few are not.
+template <Rounding rounding>
+__device__ __noinline__ void emit_any(const Arguments& a, bool columnwise, int line, Shared& shared) {
+    const QuantizeProblem& p = a.problem;
+    const Rule rule(a, columnwise ? p.columnwise : p.rowwise, shared);
+    float values[kChunk];
+    read_chunk(shared.tile, columnwise, line, values);
+    const float amax = larger_magnitude(0, values);
+    uint32_t scale = 0;
+    if (p.square_tiles) {
+        scale = shared.cells[columnwise][cell_of(columnwise, line)];
+    } else if constexpr (is_four_over_six(rounding)) {
+        const Nvfp4Candidates candidates = nvfp4_candidates(amax, rule.global);
+        const Errors errors = chunk_errors<rounding == Rounding::FourOverSixMse>(values, candidates, rule.global);
+        scale = nvfp4_choice(candidates, errors.four, errors.six);
+    } else {
+        scale = nvfp4_scale(amax, rule.global);
+    }
+    const float multiplier = nvfp4_multiplier(scale, rule.global);
+    uint2 codes;
+    if constexpr (rounding == Rounding::Stochastic) {
+        const PhiloxWords random = line_random(rule, shared, line);
+        codes = {stochastic_codes(values, multiplier, random.words),
+                 stochastic_codes(values + kPairs, multiplier, random.words + 2)};
+    } else {
+        codes = {nearest_codes(values, multiplier), nearest_codes(values + kPairs, multiplier)};
+    }
+    const uint32_t mask = nvfp4_code_mask(scale);
+    put_chunk(rule, shared, line, scale, {codes.x & mask, codes.y & mask});
+}
+
+}  // namespace mxq::cuda::fp4_pairs

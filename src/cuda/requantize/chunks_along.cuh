@@ -1,0 +1,197 @@
+// Codes along the source's lines: a lane reads 16 or 32 codes of a line, which share a scale of a power of two, so that their
+// products stay in F16, two to a word (numerics/f16_codes.h). What that does not serve, few chunks, is made out of line.
+#pragma once
+#include "cuda/requantize/codes_tile.cuh"
+#include "cuda/requantize/output_codes.cuh"
+
+namespace mxq::cuda {
+
+// Returns the largest magnitude of a block of 32 of a line, as bits. Out of line: for blocks with NaN or Inf.
+template <class S>
+__device__ __noinline__ uint32_t any_block_maximum(const RequantizeShared<S>& shared, Nonfinite policy, int line, int block,
+                                                   float scale) {
+    const auto* codes = reinterpret_cast<const uint8_t*>(&shared.codes[shared.slot(line)]) + block * kMxBlock;
+    uint32_t largest = 0;
+#pragma unroll 1
+    for (int i = 0; i < kMxBlock; i++) {
+        const float value = multiply_rn(decode_pair<typename S::Bytes>(codes[i]).x, scale);
+        const uint32_t bits = policy == Nonfinite::Saturate ? amax_bits<Nonfinite::Saturate>(value)
+                                                            : amax_bits<Nonfinite::Propagate>(value);
+        largest = max(largest, bits);
+    }
+    return largest;
+}
+
+// Makes 16 codes of a line under any factor. Out of line: few need it.
+template <class S, class E>
+__device__ __noinline__ ChunkCodes<E> any_chunk_codes(const RequantizeShared<S>& shared, int line, int chunk, float scale,
+                                                      float factor) {
+    const auto* codes = reinterpret_cast<const uint8_t*>(&shared.codes[shared.slot(line) + chunk]);
+    float values[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; i++) values[i] = multiply_rn(decode_pair<typename S::Bytes>(codes[i]).x, scale);
+    return quantize_values<E>(values, factor);
+}
+
+// How many chunks of a line a lane has at once: to E2M1 those of a whole block.
+template <class E>
+constexpr int kLaneChunks = E::bits == 8 ? 1 : 2;
+
+// Chunks of a line as codes and as F16 pairs. Pairs keep the sign, except for E2M1, which takes its signs from the codes.
+template <class S, class E>
+struct LineChunks {
+    static constexpr int count = kLaneChunks<E>, pairs_each = kChunk / 2;
+    uint32_t words[count][4];
+    uint32_t pairs[count * pairs_each];
+
+    __device__ __forceinline__ explicit LineChunks(const uint4* codes) {
+#pragma unroll
+        for (int j = 0; j < count; j++) {
+            const uint4 four = codes[j];
+            words[j][0] = four.x, words[j][1] = four.y, words[j][2] = four.z, words[j][3] = four.w;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                uint32_t kept = words[j][i];
+                if constexpr (E::bits == 4) {
+                    kept &= 0x7F7F7F7Fu;
+                    asm("" : "+r"(kept));  // once: else each half is masked by itself
+                }
+                pairs[j * pairs_each + 2 * i] = decode_f16_pair<typename S::Bytes>(kept & 0xFFFF);
+                pairs[j * pairs_each + 2 * i + 1] = decode_f16_pair<typename S::Bytes>(kept >> 16);
+            }
+        }
+    }
+    // Returns the largest magnitude, NaN where there is one.
+    __device__ __forceinline__ float largest() const {
+        uint32_t even = pairs[0], odd = pairs[1];
+#pragma unroll
+        for (int i = 2; i < count * pairs_each; i += 2) {
+            even = farther_f16_pairs(even, pairs[i]);
+            odd = farther_f16_pairs(odd, pairs[i + 1]);
+        }
+        return f16_magnitude(farther_f16_pairs(even, odd));
+    }
+    // Makes codes under a factor that is_f16_factor; all elements are numbers.
+    __device__ __forceinline__ void quantize(float factor, bool clamps, ChunkCodes<E> (&to)[count]) const {
+        if constexpr (E::bits == 8) {
+            const uint32_t both = f16_pair(factor);
+#pragma unroll
+            for (int w = 0; w < 4; w++)
+                to[0].words[w] = encode_f16_pair<E>(multiply_f16_pairs(pairs[2 * w], both)) |
+                                 encode_f16_pair<E>(multiply_f16_pairs(pairs[2 * w + 1], both)) << 16;
+        } else {
+            const E2m1Factors factors(factor);
+            const uint32_t limit = clamps ? e2m1_limit(factor) : 0x7BFF7BFFu;
+            const auto code = [&](int i) {
+                return round_e2m1_f16_pair(clamps ? lesser_f16_pairs(pairs[i], limit) : pairs[i], factors);
+            };
+#pragma unroll
+            for (int j = 0; j < count; j++) {
+                uint32_t bytes[4];
+#pragma unroll
+                for (int w = 0; w < 4; w++) {
+                    const int i = j * pairs_each + 2 * w;
+                    bytes[w] = signed_e2m1_bytes(code(i), code(i + 1), words[j][w]);
+                }
+                to[j].words[0] = pack_nibble_bytes(bytes[0], bytes[1]);
+                to[j].words[1] = pack_nibble_bytes(bytes[2], bytes[3]);
+            }
+        }
+    }
+};
+
+// Reads a lane's chunks of lines, neighbouring lanes having neighbours; step i has lines i * at_once after the lane's first.
+template <class S, class E>
+struct LineReader {
+    using Chunks = LineChunks<S, E>;
+    static constexpr int lanes = kSideChunks / Chunks::count, at_once = kRequantizeThreads / lanes, steps = kTile / at_once;
+    static constexpr int stride = at_once * RequantizeShared<S>::pieces + at_once / kChunk;
+    static constexpr int scale_stride = at_once + at_once / kChunk * 4;
+    const uint4* codes;
+    const float* scales;
+    int first, chunk;
+
+    __device__ __forceinline__ LineReader(const RequantizeShared<S>& shared, const QuantizedPart& from)
+        : first(threadIdx.x / lanes), chunk(threadIdx.x % lanes * Chunks::count) {
+        codes = &shared.codes[shared.slot(first) + chunk];
+        scales = &shared.scales.values[chunk * kChunk >> source_shift(from.layout)][ScaleTable<S>::place(first)];
+    }
+    __device__ __forceinline__ int line(int i) const { return first + i * at_once; }
+    __device__ __forceinline__ Chunks read(int i) const { return Chunks(codes + i * stride); }
+    __device__ __forceinline__ float scale(int i) const { return scales[i * scale_stride]; }
+};
+
+// Returns the scale of the lane's block of 32, half of which its neighbour may have. `plain`: the block has neither NaN nor
+// Inf.
+template <class S, class E>
+__device__ __forceinline__ uint32_t line_scale(const ChunkArguments& a, const RequantizeShared<S>& shared,
+                                               const LineReader<S, E>& reader, const LineChunks<S, E>& values, int i,
+                                               bool& plain) {
+    uint32_t largest = float_bits(multiply_rn(values.largest(), reader.scale(i)));
+    if constexpr (kLaneChunks<E> == 1) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+    plain = largest < kInfinityBits;
+    if (!plain) largest = any_block_maximum(shared, a.problem.nonfinite, reader.line(i), reader.chunk / 2, reader.scale(i));
+    return scale_of(largest, a.steps);
+}
+
+// Returns the one scale of a tile. `plain`: the tile has neither NaN nor Inf. All threads of the block call it.
+template <class S, class E>
+__device__ __forceinline__ uint32_t tile_scale(const ChunkArguments& a, RequantizeShared<S>& shared,
+                                               const LineReader<S, E>& reader, bool& plain) {
+    uint32_t largest = 0;
+#pragma unroll 1
+    for (int i = 0; i < reader.steps; i++)
+        largest = max(largest, float_bits(multiply_rn(reader.read(i).largest(), reader.scale(i))));
+    plain = !__syncthreads_or(largest >= kInfinityBits);
+    if (!plain) {
+        largest = 0;
+#pragma unroll 1
+        for (int i = 0; i < reader.steps; i++)
+            largest = max(largest, any_block_maximum(shared, a.problem.nonfinite, reader.line(i), reader.chunk / 2,
+                                                     reader.scale(i)));
+    }
+    const uint32_t of_warp = __reduce_max_sync(kAllLanes, largest);
+    if (threadIdx.x % 32 == 0) shared.warp_maxima[threadIdx.x / 32] = of_warp;
+    __syncthreads();
+#pragma unroll
+    for (const uint32_t other : shared.warp_maxima) largest = max(largest, other);
+    return scale_of(largest, a.steps);
+}
+
+// Makes codes and scales of the part along the source's lines: 0 rowwise, 1 columnwise. `whole`: one scale for the tile.
+template <class S, class E, bool whole>
+__device__ __forceinline__ void emit_along(const ChunkArguments& a, int part, RequantizeShared<S>& shared) {
+    const CodeTile& to = shared.parts[kRowwisePart + part].codes;
+    const LineReader<S, E> reader(shared, a.problem.source.quantized);
+    const int lines = reader.chunk * kChunk < to.length ? to.lines : 0;
+    const uint32_t line_bytes = uint32_t(to.line_bytes);
+    uint8_t* codes = to.codes + reader.chunk * (kChunk * E::bits / 8) + uint64_t(uint32_t(reader.first)) * line_bytes;
+    auto* const bytes = reinterpret_cast<uint8_t*>(&shared.words[part][reader.first]) + reader.chunk / 2;
+    bool plain = true;
+    uint32_t scale = 0;
+    if constexpr (whole) {
+        scale = tile_scale<S, E>(a, shared, reader, plain);
+        shared.words[part][threadIdx.x] = scale * 0x01010101u;
+    }
+#pragma unroll 1
+    for (int i = 0; i < reader.steps; i++) {
+        const LineChunks<S, E> values = reader.read(i);
+        if constexpr (!whole) {
+            scale = line_scale<S, E>(a, shared, reader, values, i, plain);
+            bytes[i * reader.at_once * 4] = uint8_t(scale);
+        }
+        const float reciprocal = scale_reciprocal(scale), factor = multiply_rn(reader.scale(i), reciprocal);
+        ChunkCodes<E> out[kLaneChunks<E>];
+        if (plain && is_f16_factor<typename S::Bytes, E>(factor)) {
+            values.quantize(factor, a.clamps, out);
+        } else {
+#pragma unroll
+            for (int j = 0; j < kLaneChunks<E>; j++)
+                out[j] = any_chunk_codes<S, E>(shared, reader.line(i), reader.chunk + j, reader.scale(i), reciprocal);
+        }
+        if (reader.line(i) < lines) store_chunks(codes, out);
+        codes += uint64_t(line_bytes) * reader.at_once;
+    }
+}
+
+}  // namespace mxq::cuda

@@ -1,0 +1,136 @@
+// requantize_chunks: MXFP8, FP8 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 and MXFP4 in blocks of 32,
+// along the lines of MXFP8 to 128x128 too; experts, and groups of rows.
+//
+// A block of threads takes the codes of a tile of 128 x 128 through shared memory, as they are stored. What lies along the
+// source's lines stays in lines; across them, 16 lines are a chunk of each of their positions:
+//
+//     tile       each 16 lines start 16 bytes later than the ones before would have it, so that eight lanes that read the same
+//                positions of eight chunks meet eight bank groups (codes_tile.cuh)
+//     across     words of 16 lines -> values -> maxima -> scales -> codes (chunks_across.cuh)
+//     along      16 or 32 codes of a line under one power of two, in F16 (chunks_along.cuh)
+//     scales     as bytes through shared memory, then as words in the layout's order
+//
+// The source's scales come from a table. The loops are short on purpose, and addresses are found by a few threads: a tile is
+// but 128 elements a thread. Bytes an element: 0.56 to 1.03 read once, as much written for each part. Bound by instructions,
+// an element: 8 across (of NVFP4 9), 7 along to E2M1, 6 to 8 bits under one scale for the tile, and 3 for all that comes once.
+#include "cuda/device.h"
+#include "cuda/implementations.h"
+#include "cuda/quantize/quantize_tile.h"
+#include "cuda/requantize/chunks_across.cuh"
+#include "cuda/requantize/chunks_along.cuh"
+#include "cuda/requantize/source_lines.cuh"
+#include "cuda/tile/store_scale_words.cuh"
+
+namespace mxq::cuda {
+namespace {
+
+template <class S, class E>
+__global__ void __launch_bounds__(kRequantizeThreads, kRequantizeBlocks)
+    requantize_chunks_kernel(const __grid_constant__ ChunkArguments a) {
+    __shared__ uint4 memory[(sizeof(RequantizeShared<S>) + sizeof(uint4) - 1) / sizeof(uint4)];
+    auto& shared = *reinterpret_cast<RequantizeShared<S>*>(memory);
+    const QuantizeProblem& p = a.problem;
+    TilePlace place;
+    if (!find_tile(a.tiles, p.grouped, shared.group, place)) return;
+    copy_codes(p, place, shared);
+    describe_parts(p, place, shared);
+    __syncthreads();
+    load_scale_table(p.source.quantized, shared);
+    wait_for_pieces();
+    __syncthreads();
+    const int along = p.source.quantized.columnwise ? 1 : 0;
+    if constexpr (S::bits == 8) {
+        if (has_part(p, along)) {
+            if (p.square_tiles) emit_along<S, E, true>(a, along, shared);
+            else emit_along<S, E, false>(a, along, shared);
+        }
+    }
+    if (has_part(p, 1 - along)) {
+        if (p.nonfinite == Nonfinite::Saturate) emit_across<S, E, Nonfinite::Saturate>(a, 1 - along, shared);
+        else emit_across<S, E, Nonfinite::Propagate>(a, 1 - along, shared);
+    }
+    __syncthreads();
+    const auto store = [&](const QuantizedPart& part, int index) {
+        store_scale_words<kRequantizeThreads, 1>(part, shared.parts[kRowwisePart + index],
+                                                 [&](int line, int) { return shared.words[index][line]; });
+    };
+    if (p.has_rowwise) store(p.rowwise, 0);
+    if (p.has_columnwise) store(p.columnwise, 1);
+}
+
+// ---- On the host -----------------------------------------------------------------------------------------------------
+
+// What a kernel is compiled for.
+struct Key {
+    Element from, to;
+    bool operator==(const Key&) const = default;
+};
+
+template <class From, class To>
+constexpr KernelEntry<Key, ChunkArguments> entry(Element from, Element to) {
+    return {{from, to}, requantize_chunks_kernel<SourceCodes<From>, To>, kRequantizeThreads, 0};
+}
+
+constexpr KernelEntry<Key, ChunkArguments> kernels[] = {
+    entry<E4M3, E4M3>(Element::E4M3, Element::E4M3), entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
+    entry<E4M3, E2M1>(Element::E4M3, Element::E2M1), entry<E5M2, E4M3>(Element::E5M2, Element::E4M3),
+    entry<E5M2, E5M2>(Element::E5M2, Element::E5M2), entry<E5M2, E2M1>(Element::E5M2, Element::E2M1),
+    entry<E2M1, E4M3>(Element::E2M1, Element::E4M3), entry<E2M1, E5M2>(Element::E2M1, Element::E5M2),
+    entry<E2M1, E2M1>(Element::E2M1, Element::E2M1),
+};
+
+// Returns whether all lines of a part are whole aligned pieces of 16 bytes.
+bool has_whole_pieces(const QuantizedPart& part, bool grouped) {
+    return code_access(part, grouped).bytes >= 16 && part.length % (8 * 16 / part.bits) == 0;
+}
+
+Reason declines_formats(const QuantizeProblem& p) {
+    const QuantizedPart& from = p.source.quantized;
+    if (from.bits == 6) return "needs codes of 8 bits or nvfp4 in the source, found six bits";
+    if (from.bits == 4 && from.scale_type != ScaleType::E4M3)
+        return "needs codes of 8 bits or nvfp4 in the source, found mxfp4";
+    if (!p.format->is_mx() || p.format->bits == 6) 
+        return [format = p.format] { return std::string("needs mxfp8 or mxfp4 out, found ") + format->name; };
+    return "";
+}
+
+Reason declines_scaling(const QuantizeProblem& p) {
+    const QuantizedPart& from = p.source.quantized;
+    const bool has_along = from.columnwise ? p.has_columnwise : p.has_rowwise;
+    const bool has_across = from.columnwise ? p.has_rowwise : p.has_columnwise;
+    if (has_along && (from.bits != 8 || from.scale_type != ScaleType::E8M0))  // products in F16: under powers of two alone
+        return "needs mxfp8 in the source for the part along its lines, found another format";
+    if (p.tile.length == kMxBlock && !p.square_tiles) return "";
+    if (p.tile.length == kWideBlock && p.square_tiles && !has_across) return "";
+    return [name = p.tile.name] { return std::string("needs 1x32, or 128x128 along the source's lines alone, found ") + name; };
+}
+
+Reason declines(const Context& context, const QuantizeProblem& p) {
+    if (Reason reason = declines_tile_options(p); !reason.empty()) return reason;
+    if (Reason reason = declines_formats(p); !reason.empty()) return reason;
+    if (Reason reason = declines_scaling(p); !reason.empty()) return reason;
+    if (Reason reason = declines_source_lines(p); !reason.empty()) return reason;
+    const bool grouped = p.grouped.set();
+    if (!has_whole_pieces(p.source.quantized, grouped) || (p.has_rowwise && !has_whole_pieces(p.rowwise, grouped)) ||
+        (p.has_columnwise && !has_whole_pieces(p.columnwise, grouped)))
+        return "needs lines of whole aligned pieces of 16 bytes, found others";
+    return needs_cuda(context);
+}
+
+void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
+    // FLOOR and EVEN give values up to 8, SATURATE Inf.
+    const bool below_seven = p.scale_rounding == ScaleRounding::Rceil || p.scale_rounding == ScaleRounding::Ceil;
+    const Tiles tiles(p);
+    if (tiles.count() == 0) return;
+    const ChunkArguments a{p, tiles, scale_steps_of(p), !below_seven || p.nonfinite == Nonfinite::Saturate};
+    launch(context, kernels, {p.source.quantized.element, p.format->element}, "requantize_chunks", tiles.grid(), call.stream,
+           a);
+}
+
+void load(const Context&) { load_kernels(kernels); }
+
+}  // namespace
+
+const QuantizeImplementation requantize_chunks = {"requantize_chunks", declines, nullptr, run, load};
+
+}  // namespace mxq::cuda

@@ -1,0 +1,211 @@
+// Patches of a source in registers: 16 rows of a thread's columns, whatever they are stored as (tile/source.cuh).
+#pragma once
+#include "cuda/memory/decode.cuh"
+#include "cuda/tile/codes.cuh"
+#include "cuda/tile/source.cuh"
+#include "cuda/tile/source_scales.cuh"
+
+namespace mxq::cuda {
+
+// ---- Quantized parts -------------------------------------------------------------------------------------------------
+
+constexpr int kPatchRows = Patch<float>::rows, kPatchColumns = Patch<float>::columns;
+static_assert(kPatchRows == kPieceCodes && kPatchColumns == 4, "a row of a patch is a word of codes, a column a piece");
+
+// Turns a word for each of four columns into one for each of four rows.
+__device__ __forceinline__ void transpose_bytes(const uint32_t (&columns)[4], uint32_t* rows) {
+    const uint32_t low01 = __byte_perm(columns[0], columns[1], 0x5140), high01 = __byte_perm(columns[0], columns[1], 0x7362);
+    const uint32_t low23 = __byte_perm(columns[2], columns[3], 0x5140), high23 = __byte_perm(columns[2], columns[3], 0x7362);
+    rows[0] = __byte_perm(low01, low23, 0x5410);
+    rows[1] = __byte_perm(low01, low23, 0x7632);
+    rows[2] = __byte_perm(high01, high23, 0x5410);
+    rows[3] = __byte_perm(high01, high23, 0x7632);
+}
+
+// Loads `existing` bytes into words, one by one; what is missing is zero.
+template <int count>
+__device__ __forceinline__ void load_bytes(const uint8_t* from, int existing, uint32_t (&words)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; i++) words[i] = 0;
+#pragma unroll
+    for (int i = 0; i < 4 * count; i++)
+        if (i < existing) words[i / 4] |= uint32_t(from[i]) << (i % 4 * 8);
+}
+
+// Loads four codes of each of 16 rows as they are stored, all or none.
+template <int bits>
+__device__ __forceinline__ void load_wide_rows(const CodeTile& from, const Patch<float>& patch, uint32_t (&words)[kPatchRows]) {
+#pragma unroll
+    for (int i = 0; i < kPatchRows; i++) {
+        const uint8_t* line = from.codes + (patch.row + i) * from.line_bytes;
+        words[i] = patch.exists(i) ? load_packed_wide<bits, kPatchColumns>(line, patch.column).words[0] : 0;
+    }
+}
+
+// Loads four codes of each of 16 rows, one a byte. Narrow loads are the same for codes of any width.
+__device__ __forceinline__ void load_rows(const CodeTile& from, const Patch<float>& patch, int bits, bool wide,
+                                          uint32_t (&words)[kPatchRows]) {
+    if (!wide) {
+        const uint8_t* at = from.codes + patch.row * from.line_bytes + patch.column * bits / 8;
+#pragma unroll
+        for (int i = 0; i < kPatchRows; i++, at += from.line_bytes) {
+            uint32_t word[1];
+            load_bytes(at, (patch.valid(i) * bits + 7) / 8, word);
+            words[i] = word[0];
+        }
+    } else if (bits == 8) {
+        load_wide_rows<8>(from, patch, words);
+    } else if (bits == 6) {
+        load_wide_rows<6>(from, patch, words);
+    } else {
+        load_wide_rows<4>(from, patch, words);
+    }
+    if (bits == 6)
+#pragma unroll
+        for (uint32_t& word : words) word = unpack_4<6>(word);
+    if (bits == 4)
+#pragma unroll
+        for (uint32_t& word : words) word = unpack_4<4>(word);
+}
+
+// Loads 16 codes of a column as they are stored, 2 * bits bytes, all or none.
+__device__ __forceinline__ void load_wide_piece(const uint8_t* from, int bits, bool exists, uint32_t (&words)[4]) {
+    const auto* of_words = reinterpret_cast<const uint32_t*>(from);
+    uint4 v{};
+    if (exists && bits == 8) {
+        v = __ldcs(reinterpret_cast<const uint4*>(from));
+    } else if (exists && bits == 4) {
+        const uint2 two = __ldcs(reinterpret_cast<const uint2*>(from));
+        v.x = two.x, v.y = two.y;
+    } else if (exists) {
+        v.x = __ldcs(of_words), v.y = __ldcs(of_words + 1), v.z = __ldcs(of_words + 2);
+    }
+    words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+}
+
+// Makes a byte of each of 16 codes.
+template <int bits>
+__device__ __forceinline__ void unpack_piece(uint32_t (&words)[4]) {
+    uint32_t packed[bits / 2], codes[4];
+#pragma unroll
+    for (int i = 0; i < bits / 2; i++) packed[i] = words[i];
+    unpack_16<bits>(packed, codes);
+#pragma unroll
+    for (int i = 0; i < 4; i++) words[i] = codes[i];
+}
+
+// Loads 16 codes of each of four columns, turned into rows, one a byte.
+__device__ __forceinline__ void load_columns(const CodeTile& from, const Patch<float>& patch, int bits, bool wide,
+                                             uint32_t (&words)[kPatchRows]) {
+    uint32_t columns[kPatchColumns][4];
+    const uint8_t* at = from.codes + patch.column * from.line_bytes + patch.row * bits / 8;
+#pragma unroll
+    for (int v = 0; v < kPatchColumns; v++, at += from.line_bytes) {
+        const int valid = v < patch.existing_columns ? patch.existing : 0;
+        if (wide) load_wide_piece(at, bits, valid > 0, columns[v]);
+        else load_bytes(at, (valid * bits + 7) / 8, columns[v]);
+    }
+#pragma unroll
+    for (int v = 0; v < kPatchColumns; v++) {
+        if (bits == 6) unpack_piece<6>(columns[v]);
+        if (bits == 4) unpack_piece<4>(columns[v]);
+    }
+#pragma unroll
+    for (int w = 0; w < 4; w++)
+        transpose_bytes({columns[0][w], columns[1][w], columns[2][w], columns[3][w]}, &words[4 * w]);
+}
+
+template <class E>
+__device__ __forceinline__ void decode_words(const uint32_t (&words)[kPatchRows], PatchChunks<float>& values) {
+#pragma unroll
+    for (int i = 0; i < kPatchRows; i++) {
+        const float2 low = decode_pair<E>(words[i] & 0xFFFF), high = decode_pair<E>(words[i] >> 16);
+        values[i] = {{float_bits(low.x), float_bits(low.y), float_bits(high.x), float_bits(high.y)}};
+    }
+}
+
+__device__ __forceinline__ void decode_words_of(Element element, const uint32_t (&words)[kPatchRows],
+                                                PatchChunks<float>& values) {
+    switch (element) {
+        case Element::E4M3: return decode_words<E4M3>(words, values);
+        case Element::E5M2: return decode_words<E5M2>(words, values);
+        case Element::E2M3: return decode_words<E2M3>(words, values);
+        case Element::E3M2: return decode_words<E3M2>(words, values);
+        default: return decode_words<E2M1>(words, values);
+    }
+}
+
+// Multiplies decoded elements by their scales; what does not exist becomes +0, whatever its scale.
+__device__ __forceinline__ void scale_values(const QuantizedPart& part, const Patch<float>& patch, float global,
+                                             const SourceScaleTable& table, PatchChunks<float>& values) {
+    const int shift = source_shift(part.layout);
+    const float* scales = part.columnwise ? &table[patch.row >> shift][patch.column] : &table[patch.column >> shift][patch.row];
+    const int row_step = part.columnwise ? 0 : 1, column_step = 1 - row_step;
+#pragma unroll
+    for (int i = 0; i < kPatchRows; i++)
+#pragma unroll
+        for (int v = 0; v < kPatchColumns; v++) {
+            const float scale = scales[i * row_step + v * column_step];
+            const float value = nvfp4_product(bits_float(values[i].words[v]), scale, global);  // by 1 where there is none above
+            values[i].words[v] = v < patch.valid(i) ? float_bits(value) : 0;
+        }
+}
+
+// Loads the patch of a quantized part: four codes of each of 16 rows, or 16 of each of four columns turned into rows, one a
+// byte from then on; its scales meet it in shared memory. All threads of the block call it.
+__device__ __forceinline__ void load_quantized_patch(const QuantizeProblem& p, const TilePlace& place, const TileGroup& group,
+                                                     bool wide, SourceScaleTable& table, PatchChunks<float>& values) {
+    const QuantizedPart& part = p.source.quantized;
+    const GroupStart start = group_start(p.grouped, group, kSourcePart);
+    const CodeTile codes(part, place, start, p.source.cols);
+    const int rows = int(min(place.rows - place.row, int64_t(kTile)));
+    const Patch<float> patch(rows, part.columnwise ? codes.lines : codes.length);
+    uint32_t words[kPatchRows];
+    if (part.columnwise) load_columns(codes, patch, part.bits, wide, words);
+    else load_rows(codes, patch, part.bits, wide, words);
+    const ScaleTile scales(part, place, start, p.source.cols, p.grouped.groups.set);
+    load_source_scales(part, scales, part.columnwise ? rows : codes.length, table);
+    __syncthreads();
+    decode_words_of(part.element, words, values);
+    scale_values(part, patch, global_scale(part, place.scope), table, values);
+    __syncthreads();
+}
+
+// ---- Sources ---------------------------------------------------------------------------------------------------------
+
+template <class T>
+__device__ __forceinline__ const T* first_element(const PlainMatrix& in, const SourcePlace& place) {
+    return static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col;
+}
+
+// Loads a thread's patch. All threads of the block call it; `table` is shared memory that is free until then and after.
+__device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p, const TilePlace& place, const TileGroup& group,
+                                           bool wide, SourceScaleTable&, PatchChunks<Bf16>& chunks) {
+    const PlainMatrix& in = p.source.plain;
+    const SourcePlace at(p, place, group);
+    load_chunks(chunks, wide, first_element<Bf16>(in, at), in.row_stride, Patch<Bf16>(at.rows, at.cols));
+}
+
+__device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p, const TilePlace& place,
+                                           const TileGroup& group, bool wide, SourceScaleTable& table,
+                                           PatchChunks<float>& chunks) {
+    if (p.source.is_quantized()) return load_quantized_patch(p, place, group, wide, table, chunks);
+    const PlainMatrix& in = p.source.plain;
+    const SourcePlace at(p, place, group);
+    const Patch<float> patch(at.rows, at.cols);
+    if (in.format == MXQ_FORMAT_F32) return load_chunks(chunks, wide, first_element<float>(in, at), in.row_stride, patch);
+#pragma unroll
+    for (int i = 0; i < Patch<float>::rows; i++)
+        chunks[i] =
+            load_halves(first_element<uint16_t>(in, at) + patch.offset(i, in.row_stride), in.format, wide, patch.valid(i));
+}
+
+// Returns, on the host, whether patches can be loaded by the widest accesses.
+inline bool is_wide_patch_source(const QuantizeProblem& p) {
+    if (!p.source.is_quantized()) return is_wide_plain(p.source.plain);
+    const QuantizedPart& from = p.source.quantized;
+    const int needed = !from.columnwise || from.bits == 6 ? 4 : 2 * from.bits;
+    return code_access(from, p.grouped.groups.set).bytes >= needed && (from.bits != 6 || from.length % kPieceCodes == 0);
+}
+
+}  // namespace mxq::cuda

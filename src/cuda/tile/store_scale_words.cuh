@@ -1,0 +1,63 @@
+// The scale bytes of a tile, four of a line to a word, from shared memory to a part: the one way that all kernels of tiles
+// take.
+#pragma once
+#include "cuda/memory/scale_words.cuh"
+#include "cuda/tile/location.cuh"
+
+namespace mxq::cuda {
+
+// Returns the line whose scale word is `word` of a tile in the order of the layout: a swizzled tile is 512 bytes in a row.
+__device__ __forceinline__ int line_of_word(const ScaleLayout& layout, int word) {
+    return layout.swizzled ? word % 4 * 32 + word / 4 : word;
+}
+
+// The scale words that a line of a tile of E can have: four bits alone have blocks of 16, and then two words.
+template <class E>
+constexpr int kLineWords = E::bits == 4 ? 2 : 1;
+
+// One scale word of a tile: word `index` of `line`, `order` being its place among all in the order of the layout. A line has
+// `most` words where blocks are 16, else one; what is beyond the last word does not exist.
+template <int most>
+struct ScaleWord {
+    int order, line, index;
+    bool exists;
+
+    __device__ __forceinline__ ScaleWord(const ScaleLayout& layout, int number) : order(number) {
+        const int words = layout.block == kNvBlock ? most : 1;
+        exists = order < words * kTile;
+        index = most == 1 ? 0 : layout.swizzled ? order / kTile : order % words;
+        line = layout.swizzled ? line_of_word(layout, order % kTile) : order / words;
+    }
+};
+
+// Stores the scale words of a tile of any layout, edges included, by all `threads` of the block: word_at(line, index) is one of
+// them. Swizzled tiles are written in full, zeros where nothing has a scale.
+template <int threads, int most, class WordAt>
+__device__ __forceinline__ void store_scale_words(uint8_t* scales, const ScaleTile& tile, const WordAt& word_at) {
+    const ScaleLayout& layout = tile.layout;
+#pragma unroll 1
+    for (int first = 0; first < most * kTile; first += threads) {
+        const ScaleWord<most> at(layout, first + threadIdx.x);
+        const uint32_t column = tile.column + at.index * 4;
+        const int left = int(min(layout.columns - column, int64_t(4))), in_word = min(kTile / layout.block, 4);
+        if (!at.exists || left <= 0) continue;
+        const uint32_t word = at.line < tile.lines ? word_at(at.line, at.index) & (~0u >> (32 - 8 * left)) : 0;
+        const int stored = layout.swizzled ? 4 : tile.stores(at.line) ? min(left, in_word) : 0;
+        if (stored > 0) store_scale_word(scales + tile.offset(at.line, column), word, stored);
+    }
+}
+
+// Stores the scale words of a tile whose place is known: at once where all lines have whole aligned words.
+template <int threads, int most, class WordAt>
+__device__ __forceinline__ void store_scale_words(const QuantizedPart& part, const PartPlace& place, const WordAt& word_at) {
+    if (!place.whole_words) return store_scale_words<threads, most>(part.scales, place.scales, word_at);
+#pragma unroll
+    for (int first = 0; first < most * kTile; first += threads) {
+        const ScaleWord<most> at(part.layout, first + threadIdx.x);
+        if (!at.exists) break;
+        const int64_t byte = part.layout.swizzled ? at.order * 4 : at.line * place.scale_step + at.index * 4;
+        *reinterpret_cast<uint32_t*>(place.scale_bytes + byte) = word_at(at.line, at.index);
+    }
+}
+
+}  // namespace mxq::cuda

@@ -1,0 +1,164 @@
+// Tiles of a source in shared memory, whatever its values are stored as (tile/source.cuh).
+#pragma once
+#include "cuda/memory/async_copy.cuh"
+#include "cuda/memory/decode.cuh"
+#include "cuda/tile/shared_tile.cuh"
+#include "cuda/tile/source.cuh"
+
+namespace mxq::cuda {
+
+// ---- Plain numbers ---------------------------------------------------------------------------------------------------
+
+// Starts to copy the tile's elements, zeros where there are none, from rows of whole aligned pieces.
+template <class T>
+__device__ __forceinline__ void copy_plain(ChunkTile<T>& tile, const PlainMatrix& in, const SourcePlace& place) {
+    using Tile = ChunkTile<T>;
+    constexpr int step = kChunkThreads / Tile::line_pieces;  // lines at once
+    const int line = threadIdx.x / Tile::line_pieces, piece = threadIdx.x % Tile::line_pieces;
+    const int column = piece * Tile::in_piece;
+    const T* at = static_cast<const T*>(in.data) + (place.first_row + line) * in.row_stride + place.col + column;
+    uint4* const to = &tile.pieces[Tile::slot(line, piece)];
+    const int existing = column < place.cols ? place.rows - line : 0;
+    const auto slots = [](int lines) { return lines * Tile::line_pieces + lines / kChunk; };
+    if (existing + line == kTile) {
+#pragma unroll
+        for (int i = 0; i < kTile; i += step, at += step * in.row_stride) copy_piece(to + slots(i), at, true);
+    } else {
+#pragma unroll
+        for (int i = 0; i < kTile; i += step, at += step * in.row_stride)
+            copy_piece(to + slots(i), i < existing ? at : static_cast<const T*>(in.data), i < existing);
+    }
+}
+
+// Fills the tile element by element, from rows of any alignment.
+template <class T>
+__device__ __forceinline__ void fill_narrow(ChunkTile<T>& tile, const PlainMatrix& in, const SourcePlace& place) {
+    using Tile = ChunkTile<T>;
+    const T* from = static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col;
+    const auto* bits = reinterpret_cast<const StoredBits<T>*>(from);
+#pragma unroll 8
+    for (int i = threadIdx.x; i < kTile * kTile; i += kChunkThreads) {
+        const int line = i / kTile, column = i % kTile;
+        const bool exists = line < place.rows && column < place.cols;
+        tile.elements()[Tile::element(line, column)] = exists ? bits[line * in.row_stride + column] : StoredBits<T>(0);
+    }
+}
+
+// Fills the tile with numbers of 16 bits as fp32, four of a row at a time.
+__device__ __forceinline__ void fill_halves(ChunkTile<float>& tile, const PlainMatrix& in, const SourcePlace& place,
+                                            bool wide) {
+    using Tile = ChunkTile<float>;
+    const auto* from = static_cast<const uint16_t*>(in.data) + place.first_row * in.row_stride + place.col;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < kTile * Tile::line_pieces; i += kChunkThreads) {
+        const int line = i / Tile::line_pieces, piece = i % Tile::line_pieces, column = piece * Tile::in_piece;
+        const int valid = line < place.rows ? min(max(place.cols - column, 0), Tile::in_piece) : 0;
+        const Chunk<float> four = load_halves(from + line * in.row_stride + column, in.format, wide, valid);
+        tile.pieces[Tile::slot(line, piece)] = make_uint4(four.words[0], four.words[1], four.words[2], four.words[3]);
+    }
+}
+
+// ---- Quantized parts -------------------------------------------------------------------------------------------------
+
+constexpr int kDecodedCodes = 8;  // at once; they share a scale
+
+// Loads eight codes of a line from code `first` on, one a byte, `valid` of which exist; all or none where accesses are wide.
+template <int bits>
+__device__ __forceinline__ Codes<kDecodedCodes> load_eight(const uint8_t* line, int first, int valid, bool wide) {
+    Packed<bits, kDecodedCodes> packed{};
+    if (valid > 0)
+        packed = wide ? load_packed_wide<bits, kDecodedCodes>(line, first)
+                      : load_packed_narrow<bits, kDecodedCodes>(line, first, valid);
+    return unpack<bits, kDecodedCodes>(packed);
+}
+
+template <class E>
+__device__ __forceinline__ void decode_eight(const Codes<kDecodedCodes>& codes, float (&values)[kDecodedCodes]) {
+#pragma unroll
+    for (int i = 0; i < kDecodedCodes; i += 2) {
+        const float2 pair = decode_pair<E>(codes.words[i / 4] >> (i % 4 * 8) & 0xFFFF);
+        values[i] = pair.x, values[i + 1] = pair.y;
+    }
+}
+
+// Loads eight elements of a line. Branches are a block's, once for eight: a loop for each element type would be five times as
+// long.
+__device__ __forceinline__ void load_elements(const QuantizedPart& part, const uint8_t* line, int first, int valid, bool wide,
+                                              float (&values)[kDecodedCodes]) {
+    const Codes<kDecodedCodes> codes = part.bits == 8   ? load_eight<8>(line, first, valid, wide)
+                                       : part.bits == 6 ? load_eight<6>(line, first, valid, wide)
+                                                        : load_eight<4>(line, first, valid, wide);
+    switch (part.element) {
+        case Element::E4M3: return decode_eight<E4M3>(codes, values);
+        case Element::E5M2: return decode_eight<E5M2>(codes, values);
+        case Element::E2M3: return decode_eight<E2M3>(codes, values);
+        case Element::E3M2: return decode_eight<E3M2>(codes, values);
+        default: return decode_eight<E2M1>(codes, values);
+    }
+}
+
+// Fills the tile with a part's values, eight of a line at a time, lines being columns of the tile where the part is columnwise.
+__device__ __forceinline__ void fill_quantized(ChunkTile<float>& tile, const QuantizedPart& part, const SharedPlace& place,
+                                               bool wide) {
+    constexpr int units = kTile / kDecodedCodes;
+    const PartPlace& from = place.parts[kSourcePart];
+    const int lines = part.columnwise ? place.source.cols : place.source.rows;
+    const int length = part.columnwise ? place.source.rows : place.source.cols;
+    const float global = global_scale(part, place.scope);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kTile * units; i += kChunkThreads) {
+        const int line = part.columnwise ? i % kTile : i / units;
+        const int first = (part.columnwise ? i / kTile : i % units) * kDecodedCodes;
+        const int valid = line < lines ? min(max(length - first, 0), kDecodedCodes) : 0;
+        float scale = 0, values[kDecodedCodes];
+        if (valid > 0) {
+            const int64_t at = from.scales.offset(line, from.scales.column + uint32_t(first) / uint32_t(part.layout.block));
+            scale = part.scale_type == ScaleType::F32 ? reinterpret_cast<const float*>(part.scales)[at]
+                                                      : scale_of_byte(part.scale_type, part.scales[at]);
+        }
+        load_elements(part, from.codes.codes + line * part.line_bytes, first, valid, wide, values);
+#pragma unroll
+        for (int j = 0; j < kDecodedCodes; j++) {
+            // A global scale of 1 changes nothing; NaN gets the library's bits.
+            const float value = j < valid ? from_float<float>(nvfp4_product(values[j], scale, global)) : 0.0f;
+            const int row = part.columnwise ? first + j : line, column = part.columnwise ? line : first + j;
+            tile.elements()[ChunkTile<float>::element(row, column)] = float_bits(value);
+        }
+    }
+}
+
+// ---- Sources ---------------------------------------------------------------------------------------------------------
+
+// Starts to copy a tile as it is stored; false: the source has no such way, fill_tile is for it.
+__device__ __forceinline__ bool start_copy(Bf16Source, ChunkTile<Bf16>& tile, const QuantizeProblem& p,
+                                           const SourcePlace& place, bool wide) {
+    if (wide) copy_plain(tile, p.source.plain, place);
+    return wide;
+}
+
+__device__ __forceinline__ bool start_copy(FloatSource, ChunkTile<float>& tile, const QuantizeProblem& p,
+                                           const SourcePlace& place, bool wide) {
+    const bool copies = wide && !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_F32;
+    if (copies) copy_plain(tile, p.source.plain, place);
+    return copies;
+}
+
+// Fills a tile that start_copy has not. A barrier must stand before and must follow.
+__device__ __forceinline__ void fill_tile(Bf16Source, ChunkTile<Bf16>& tile, const QuantizeProblem& p, const SharedPlace& place,
+                                          bool) {
+    fill_narrow(tile, p.source.plain, place.source);
+}
+
+__device__ __forceinline__ void fill_tile(FloatSource, ChunkTile<float>& tile, const QuantizeProblem& p,
+                                          const SharedPlace& place, bool wide) {
+    if (p.source.is_quantized()) return fill_quantized(tile, p.source.quantized, place, wide);
+    if (p.source.plain.format == MXQ_FORMAT_F32) fill_narrow(tile, p.source.plain, place.source);
+    else fill_halves(tile, p.source.plain, place.source, wide);
+}
+
+// Returns, on the host, whether tiles can be loaded by the widest accesses.
+inline bool is_wide_tile_source(const QuantizeProblem& p) {
+    return p.source.is_quantized() ? is_word_wise(p.source.quantized) : is_wide_plain(p.source.plain);
+}
+
+}  // namespace mxq::cuda
