@@ -1,12 +1,12 @@
-// requantize_codes: MXFP8 and FP8 of E4M3, MXFP4 and NVFP4, in lines of whole 8 codes, to codes of 8 and 4 bits of any scaling
-// and layout, by way of codes in registers; experts, and groups of rows.
+// requantize_codes: E4M3 and E2M1 codes, in lines of whole 8 codes, to E4M3 and E2M1 of any scaling and layout, by way of
+// codes in registers; experts, and groups of rows.
 //
 //     codes --a byte each, 16 lines x 8 positions a thread--> registers --decode, again for each use--> values
 //     values --> maxima --> tables of both parts --> factors --> codes along the source's lines, codes across them
 //
 // The patches are those of 16-bit elements (tile/code_patch.cuh), so that twice the warps of requantize_values share an SM.
-// The source's scales come from a table in shared memory. E5M2 sources and outputs of six bits are left to requantize_values:
-// a kernel for each would take as long to compile as these do.
+// The source's scales come from a table in shared memory. E5M2 and six bits are left to requantize_values: a kernel for each
+// pair of types would take most of the library's time to compile.
 //
 // Bytes an element: 0.53 to 1.03 read once, as much written for each part. Bound by instructions: about 17 an element and part,
 // by ncu's issue slots.
@@ -133,19 +133,19 @@ constexpr KernelEntry<Key, TileArguments> entry(Element from, Element to) {
 }
 
 constexpr KernelEntry<Key, TileArguments> kernels[] = {
-    entry<E4M3, E4M3>(Element::E4M3, Element::E4M3), entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
-    entry<E4M3, E2M1>(Element::E4M3, Element::E2M1), entry<E2M1, E4M3>(Element::E2M1, Element::E4M3),
-    entry<E2M1, E5M2>(Element::E2M1, Element::E5M2), entry<E2M1, E2M1>(Element::E2M1, Element::E2M1),
+    entry<E4M3, E4M3>(Element::E4M3, Element::E4M3),
+    entry<E4M3, E2M1>(Element::E4M3, Element::E2M1),
+    entry<E2M1, E4M3>(Element::E2M1, Element::E4M3),
+    entry<E2M1, E2M1>(Element::E2M1, Element::E2M1),
 };
+
+bool is_e4m3_or_e2m1(Element element) { return element == Element::E4M3 || element == Element::E2M1; }
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
-    const Element from = problem.source.quantized.element;
-    if (from != Element::E4M3 && from != Element::E2M1)
-        return from == Element::E5M2 ? "needs e4m3 or e2m1 codes in the source, found e5m2"
-                                     : "needs e4m3 or e2m1 codes in the source, found six bits";
-    if (problem.format->bits == 6)
-        return [format = problem.format] { return std::string("needs an output of 8 or 4 bits, found ") + format->name; };
+    if (!is_e4m3_or_e2m1(problem.source.quantized.element)) return "needs e4m3 or e2m1 codes in the source, found others";
+    if (!is_e4m3_or_e2m1(problem.format->element))
+        return [format = problem.format] { return std::string("needs e4m3 or e2m1 codes out, found ") + format->name; };
     if (Reason reason = declines_source_lines(problem); !reason.empty()) return reason;
     return needs_cuda(context);
 }

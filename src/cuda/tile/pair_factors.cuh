@@ -22,8 +22,8 @@ __device__ __forceinline__ uint32_t quantize_e2m1_pair(uint32_t word, const Pair
     return encode_e2m1_bf16(multiply_bf16_pairs(word, factors.pair));
 }
 
-// Returns E2M1 codes of a word without signs, where products are below 7; factors that are no powers of two are CutMultiplier's,
-// `odd` goes with them.
+// Returns E2M1 codes of a word without signs, where products are below 7; factors that are no powers of two are
+// CutMultiplier's, `odd` goes with them.
 template <bool powers>
 __device__ __forceinline__ uint32_t round_e2m1_pair(uint32_t word, const PairFactors& factors, uint32_t odd) {
     if constexpr (powers) return round_e2m1_halves<128>(multiply_bf16_pairs(word & ~kSigns, factors.pair));

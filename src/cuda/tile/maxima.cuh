@@ -1,0 +1,213 @@
+// The maxima of a tile kernel: from a thread's patch to a table of both parts in shared memory.
+//
+//     rows      a chunk in the thread, then over the lanes of a block, each lane keeping a share of the rows
+//     columns   16 rows in the thread, then one exchange with lane ^ 16
+//     squares   both, to one maximum, which stands at each of the square's lines; 128 a side: one for each warp
+#pragma once
+#include "cuda/memory/magnitudes.cuh"
+#include "cuda/tile/location.cuh"
+
+namespace mxq::cuda {
+
+constexpr int kTableLines = kTile + 4;  // of other banks for each block
+
+// Element types of four bits alone have blocks of 16.
+template <class E>
+constexpr int kTableBlocks = E::bits == 4 ? kTile / kNvBlock : kTile / kMxBlock;
+
+template <class E>
+struct alignas(16) PartScales {
+    uint32_t table[kTableBlocks<E>][kTableLines];     // maxima's bits, then factors' bits
+    uint32_t words[kTableBlocks<E> / 4][kTile];       // four stored bytes, by line
+};
+
+template <class E>
+struct TileScales {
+    PartScales<E> parts[2];       // rowwise, columnwise
+    uint32_t warp_maxima[8];
+};
+
+// What decides scales beside the problem.
+struct ScaleRule {
+    int32_t shift;        // a block has 1 << shift codes: 4, 5 or 7, which stands for longer ones too
+    bool whole;           // ROW, TENSOR
+    bool saturates;       // a maximum ignores NaN
+    bool records;         // TENSOR, delayed: the maximum is not used, but wanted
+    const float* maxima[2];   // ROW, TENSOR: of each part
+    int64_t whole_counts[2];  // scales that are stored one after another, whatever the tiles are
+};
+
+// Whether maxima of columns are of 32 rows, which two threads of a warp have, or of one thread's 16.
+template <class E>
+__device__ __forceinline__ bool is_of_pairs(int shift) {
+    return E::bits != 4 || shift > 4;
+}
+
+// Stores the maxima of a thread's columns, as bits, in a part's table.
+template <class E, class Place, int columns>
+__device__ __forceinline__ void store_column_maxima(const uint32_t (&maxima)[columns], const Place& patch, int shift,
+                                                    PartScales<E>& scales) {
+    const bool pairs = is_of_pairs<E>(shift);
+    if (pairs && threadIdx.x % 32 >= 16) return;
+    uint32_t* to = &scales.table[patch.row >> (pairs ? 5 : 4)][patch.column];
+#pragma unroll
+    for (int v = 0; v < columns; v += 4)
+        *reinterpret_cast<uint4*>(to + v) = {maxima[v], maxima[v + 1], maxima[v + 2], maxima[v + 3]};
+}
+
+// Puts the maxima of a thread's columns over its 16 rows, as bits, into a part's table.
+template <class E, class Place, int columns>
+__device__ __forceinline__ void put_column_maxima(uint32_t (&maxima)[columns], const Place& patch, int shift,
+                                                  PartScales<E>& scales) {
+    if (is_of_pairs<E>(shift))
+#pragma unroll
+        for (uint32_t& maximum : maxima) maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, 16));
+    store_column_maxima<E>(maxima, patch, shift, scales);
+}
+
+template <class E, Nonfinite policy>
+__device__ __forceinline__ void put_column_maxima(const PatchChunks<float>& chunks, const Patch<float>& patch, int shift,
+                                                  PartScales<E>& scales) {
+    uint32_t maxima[4] = {};
+#pragma unroll
+    for (int w = 0; w < 4; w++)
+#pragma unroll
+        for (int i = 0; i < Patch<float>::rows; i++)
+            maxima[w] = larger_magnitudes<float, policy>(maxima[w], chunks[i].words[w]);
+    put_column_maxima<E>(maxima, patch, shift, scales);
+}
+
+// Two columns stay in a word until the threads have met. (BF16 to types with blocks of 16 is quantize_fp4_pairs'.)
+template <class E, Nonfinite policy>
+__device__ __forceinline__ void put_column_maxima(const PatchChunks<Bf16>& chunks, const Patch<Bf16>& patch, int shift,
+                                                  PartScales<E>& scales) {
+    uint32_t maxima[8];
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+        uint32_t largest = 0;
+#pragma unroll
+        for (int i = 0; i < Patch<Bf16>::rows; i++) largest = larger_magnitudes<Bf16, policy>(largest, chunks[i].words[w]);
+        largest = larger<Bf16>(largest, __shfl_xor_sync(kAllLanes, largest, 16));
+#pragma unroll
+        for (int i = 0; i < 2; i++) maxima[w * 2 + i] = magnitude_bits<Bf16>(largest, i);
+    }
+    store_column_maxima<E>(maxima, patch, shift, scales);
+}
+
+// Makes one step of reduce_lanes with maxima in both halves of a word: of the first n words half as many are left.
+template <int distance, int n, int size>
+__device__ __forceinline__ void halve_pairs(uint32_t (&pairs)[size]) {
+    const bool odd = threadIdx.x & distance;
+#pragma unroll
+    for (int i = 0; i < n / 2; i++) {
+        const uint32_t mine = odd ? pairs[2 * i + 1] : pairs[2 * i], other = odd ? pairs[2 * i] : pairs[2 * i + 1];
+        pairs[i] = __vmaxu2(mine, __shfl_xor_sync(kAllLanes, other, distance));
+    }
+}
+
+// Puts the maxima of the patch's rows over blocks of 32 columns into a part's table, two rows to a word on the way; each lane
+// of a block gets a share of the rows.
+template <class E, Nonfinite policy>
+__device__ __forceinline__ void put_row_maxima(const PatchChunks<Bf16>& chunks, const Patch<Bf16>& patch, int,
+                                               PartScales<E>& scales) {
+    constexpr int count = Patch<Bf16>::rows / 2;
+    uint32_t pairs[count];
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        const uint32_t first = chunk_magnitudes<Bf16, policy>(chunks[2 * i]);
+        const uint32_t second = chunk_magnitudes<Bf16, policy>(chunks[2 * i + 1]);
+        pairs[i] = larger<Bf16>(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
+    }
+    const auto put = [&](uint32_t* to, uint32_t pair) {
+        *reinterpret_cast<uint2*>(to) = {magnitude_bits<Bf16>(pair, 0), magnitude_bits<Bf16>(pair, 1)};
+    };
+    halve_pairs<1, count>(pairs);
+    halve_pairs<2, count / 2>(pairs);
+    uint32_t* to = &scales.table[patch.column >> 5][patch.row + threadIdx.x % 4 * 2];
+#pragma unroll
+    for (int i = 0; i < count / 4; i++) put(to + 8 * i, pairs[i]);
+}
+
+// Puts the maxima of a thread's 16 rows over blocks of 16 or 32 of their columns, as bits, into a part's table; each lane of a
+// block gets a share of the rows.
+template <class E, class Place, int rows>
+__device__ __forceinline__ void put_row_maxima(uint32_t (&maxima)[rows], const Place& patch, int shift,
+                                               PartScales<E>& scales) {
+    constexpr int lanes = kNvBlock / Place::columns, count = rows / lanes;
+    const int lane = threadIdx.x;
+    uint32_t kept[count];
+    reduce_lanes<lanes>(maxima);
+#pragma unroll
+    for (int i = 0; i < count; i++) kept[i] = maxima[i];
+    if (E::bits == 4 && shift == 4) {
+        uint32_t* to = &scales.table[patch.column >> 4][patch.row + lane % lanes];
+#pragma unroll
+        for (int i = 0; i < count; i++) to[i * lanes] = kept[i];
+    } else {
+        reduce_lanes<2 * lanes, count, lanes>(kept);
+        uint32_t* to = &scales.table[patch.column >> 5][patch.row + lane % (2 * lanes)];
+#pragma unroll
+        for (int i = 0; i < count / 2; i++) to[i * 2 * lanes] = kept[i];
+    }
+}
+
+template <class E, Nonfinite policy>
+__device__ __forceinline__ void put_row_maxima(const PatchChunks<float>& chunks, const Patch<float>& patch, int shift,
+                                               PartScales<E>& scales) {
+    uint32_t maxima[Patch<float>::rows];
+#pragma unroll
+    for (int i = 0; i < Patch<float>::rows; i++) maxima[i] = chunk_magnitudes<float, policy>(chunks[i]);
+    put_row_maxima<E>(maxima, patch, shift, scales);
+}
+
+// Returns the largest magnitude of a patch, as bits.
+template <class T, Nonfinite policy>
+__device__ __forceinline__ uint32_t patch_maximum(const PatchChunks<T>& chunks) {
+    uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < Patch<T>::rows; i++) largest = chunk_magnitudes<T, policy>(chunks[i], largest);
+    return largest_bits<T>(largest);
+}
+
+// Puts the maximum of the square tile of 16 or 32 that a patch lies in into the tables, for all of the tile's lines. `along`
+// is the part whose lines are the patch's rows.
+template <class E, class Place>
+__device__ __forceinline__ void put_square_maximum(uint32_t maximum, const Place& patch, int shift, PartScales<E>* along,
+                                                   PartScales<E>* across) {
+    const int lanes = (1 << shift) / Place::columns;
+    for (int distance = 1; distance < lanes; distance *= 2)
+        maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, distance));
+    if (shift > 4) maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, 16));
+    if (along)
+        for (int i = threadIdx.x % lanes; i < Place::rows; i += lanes)
+            along->table[patch.column >> shift][patch.row + i] = maximum;
+    if (across)
+        for (int i = 0; i < Place::columns; i += 4)
+            *reinterpret_cast<uint4*>(&across->table[patch.row >> shift][patch.column + i]) = {maximum, maximum, maximum,
+                                                                                               maximum};
+}
+
+// Puts the maximum of a patch where its scales come from: the tables, or for longer blocks one place for each warp.
+template <class E, class Place>
+__device__ __forceinline__ void put_patch_maximum(uint32_t maximum, const Place& patch, int shift, TileScales<E>& scales,
+                                                  PartScales<E>* along, PartScales<E>* across) {
+    if (shift < 7) return put_square_maximum<E>(maximum, patch, shift, along, across);
+    const uint32_t of_warp = __reduce_max_sync(kAllLanes, maximum);
+    if (threadIdx.x % 32 == 0) scales.warp_maxima[threadIdx.x / 32] = of_warp;
+}
+
+// Puts all maxima that the tile's scales need.
+template <class E, class T, Nonfinite policy>
+__device__ __forceinline__ void put_maxima(const QuantizeProblem& problem, const ScaleRule& rule,
+                                           const PatchChunks<T>& chunks, const Patch<T>& patch, TileScales<E>& scales) {
+    if (problem.square_tiles || rule.whole) {
+        if (rule.whole && !rule.records) return;
+        return put_patch_maximum<E>(patch_maximum<T, policy>(chunks), patch, rule.shift, scales,
+                                    problem.has_rowwise ? &scales.parts[0] : nullptr,
+                                    problem.has_columnwise ? &scales.parts[1] : nullptr);
+    }
+    if (problem.has_columnwise) put_column_maxima<E, policy>(chunks, patch, rule.shift, scales.parts[1]);
+    if (problem.has_rowwise) put_row_maxima<E, policy>(chunks, patch, rule.shift, scales.parts[0]);
+}
+
+}  // namespace mxq::cuda
