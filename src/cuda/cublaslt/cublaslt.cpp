@@ -19,10 +19,10 @@ struct Product {
     lt::PreparedProduct prepared;
 };
 
-// The products of a call, one after another in the same workspace.
+// Holds the products of a call, which run one after another in the same workspace.
 using Products = std::vector<Product>;
 
-// Returns the problems of the groups that have rows. Their ends are checked.
+// Returns a product for every group that has rows, not prepared yet. Checks the ends.
 Products products_of_groups(const GemmProblem& p) {
     Groups on_host = p.groups;
     on_host.ends = p.host_ends;

@@ -138,7 +138,7 @@ Reason check_grouped_machine(ScaleMode mode, const Machine& machine) {
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % kBytes == 0; }
 
-// `what` is followed by `of`, such as "lines of " and "a".
+// `what` and `of` name the number together, such as "lines of " and "a".
 Reason check_multiple(const char* what, const char* of, int64_t bytes) {
     if (bytes % kBytes == 0) return {};
     return [what, of, bytes] {
@@ -220,7 +220,7 @@ Reason check_sizes(const GemmProblem& p) {
     return check_size("codes along the contraction", p.k);
 }
 
-// `k` codes are a whole number of blocks and of 16 bytes.
+// Checks that `k` codes are a whole number of blocks and of 16 bytes.
 Reason check_depth(int64_t k, const GemmOperand& operand, ScaleMode mode) {
     const int64_t unit = std::max(kBytes * 8 / operand.bits, mode == ScaleMode::Vec32 ? kMxBlock : 1);
     if (mode == ScaleMode::None || k % unit == 0) return {};
@@ -240,7 +240,8 @@ Reason check_wide_lines(const char* what, int64_t lines) {
 
 // ---- The description -------------------------------------------------------------------------------------------------------
 
-// Whether fp32 scales of one matrix lie otherwise than (ceil(k / 128), lines) or (tile rows, ceil(k / 128) rounded up to 4).
+// Returns whether fp32 scales of one matrix lie otherwise than (ceil(k / 128), lines) or (tile rows, ceil(k / 128) rounded up
+// to 4).
 bool must_pack(const GemmOperand& operand, ScaleMode mode) {
     const ScaleLayout& layout = operand.layout;
     if (mode == ScaleMode::Vec128)
@@ -249,7 +250,7 @@ bool must_pack(const GemmOperand& operand, ScaleMode mode) {
            (layout.column_stride != 1 || layout.line_stride != round_up(layout.columns, kPackedColumns));
 }
 
-// Only whole matrices of experts and single products can stay as they are.
+// Returns whether a kernel must copy the scales: only those of whole matrices, of experts or of one product, can stay.
 bool must_pack_groups(const GemmProblem& p, Side side, ScaleMode mode) {
     return p.grouping_of(side) != Grouping::None ? is_wide(mode) : must_pack(p.operand(side), mode);
 }
@@ -281,7 +282,7 @@ Reason check_row_groups(const GemmProblem& p, ScaleMode a) {
     return a == ScaleMode::Block128 ? "needs 1X128 scales on the grouped side, found 128X128" : "";
 }
 
-// Both sides are padded alike. D of an empty group becomes zeros or stays.
+// Checks that both sides are padded alike and that D of an empty group becomes zeros or stays.
 Reason check_group_units(const GemmProblem& p) {
     if (p.grouping != Grouping::Contraction) return {};
     if (p.beta != 0 && p.beta != 1)

@@ -15,7 +15,7 @@
 
 namespace mxq::cuda::lt {
 
-// Of cublasLtMatmulDescAttributes_t, cublasLtMatmulPreferenceAttributes_t and cublasLtMatmulStages_t.
+// Values of cublasLtMatmulDescAttributes_t, cublasLtMatmulPreferenceAttributes_t and cublasLtMatmulStages_t.
 constexpr auto kAlphaBatchStride = static_cast<cublasLtMatmulDescAttributes_t>(39);          // int64_t
 constexpr auto kAverageDepth = static_cast<cublasLtMatmulPreferenceAttributes_t>(13);        // int64_t
 constexpr auto kAverageRows = static_cast<cublasLtMatmulPreferenceAttributes_t>(14);         // int64_t
@@ -58,16 +58,16 @@ struct Library {
     std::string missing;   // why there is none; empty: there is
 };
 
-// Searched for at the first call, by any thread; kept until the process ends.
+// Returns the library of the process, which the first call searches for, and keeps it until the process ends.
 const Library& library();
 
-// The file at `path`, which is what `by` says; NULL: the search without one. Never closed.
+// Opens the file at `path`, which is what `by` says, or with NULL the one that the search finds. It is never closed.
 Library open_library(const char* path, const char* by = "MXQ_CUBLASLT_PATH");
 
-// "cuBLASLt 13.1.0, /usr/lib/libcublasLt.so.13".
+// Returns text such as "cuBLASLt 13.1.0, /usr/lib/libcublasLt.so.13".
 std::string description(const Library& library);
 
-// "13.1".
+// Returns text such as "13.1".
 std::string version_text(int32_t version);
 
 }  // namespace mxq::cuda::lt

@@ -3,14 +3,14 @@
 namespace mxq::cuda::lt {
 namespace {
 
-// Copies scales where they lie otherwise.
+// Copies the scales of an operand to `to` where they lie otherwise than cuBLASLt wants them.
 void pack(const Context& context, const GemmProblem& p, Side side, MatrixDescription& matrix, void* to, void* stream) {
     if (!matrix.packs) return;
     pack_scales(context, p, side, static_cast<float*>(to), stream);
     matrix.scales = to;
 }
 
-// Where the packed scales of an operand are: in its own scales, in the workspace, or nowhere.
+// Returns where the packed scales of an operand are: in its own scales, in the workspace, or nowhere.
 const float* packed_scales(const GemmOperand& operand, bool already, bool packs, const uint8_t* room) {
     return reinterpret_cast<const float*>(already ? operand.scales : packs ? room : nullptr);
 }
@@ -22,7 +22,7 @@ Reason needs_session(const Context& context) {
     return context.cuda->cublaslt ? "" : context.cuda->cublaslt_missing.c_str();
 }
 
-// Relaxed: loading a kernel is none of the captured work, but a stricter capture would break at it.
+// The mode is relaxed: loading a kernel is none of the captured work, but a stricter capture would break at it.
 Scope::Scope(const Context& context) : current_(*context.cuda) {
     exchanged_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess;
 }

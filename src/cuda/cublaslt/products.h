@@ -6,7 +6,7 @@
 
 namespace mxq::cuda::lt {
 
-// Empty where the context has a session, or why it has none.
+// Returns why the context has no session; empty where it has one.
 Reason needs_session(const Context& context);
 
 // What a call of the library runs under: the context's device, and a thread that may load kernels while a stream of its is
@@ -35,8 +35,8 @@ struct PreparedProduct {
     WorkspaceLayout workspace;
 };
 
-// Empty, and `out` filled; or why cuBLASLt does not take the product, which has no groups or has all of them in one call.
-// `packed`: as in describe_grouped.
+// Fills `out`, or returns why cuBLASLt does not take the product, which has no groups or has all of them in one call. `packed`:
+// as in describe_grouped.
 Reason prepare_product(const Context& context, const GemmProblem& p, const Sides& packed, PreparedProduct& out);
 
 // Enqueues what was prepared for `p`, without groups.

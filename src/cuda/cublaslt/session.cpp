@@ -31,7 +31,7 @@ private:
     cublasStatus_t (*destroy_)(Handle);
 };
 
-// In place of a pointer that a query does not have.
+// Stands for a pointer that a query does not have.
 constexpr uintptr_t kNowhere = 256;
 
 template <class T>
@@ -41,7 +41,7 @@ T* somewhere(T* pointer) {
 
 bool is_narrow(const MatmulDescription& p) { return p.a.mode != ScaleMode::None; }
 
-// The operation and its matrices. C is D itself, with D's layout, as in-place products must have it.
+// Holds the operation and its matrices. C is D itself, with D's layout, as in-place products must have it.
 struct Descriptors {
     const Api& api;
     Descriptor<cublasLtMatmulDesc_t> operation;
@@ -104,7 +104,7 @@ private:
     }
 };
 
-// The largest power of two up to 256 that the pointer is a multiple of. Arrays of pointers are described by what the
+// Returns the largest power of two up to 256 that the pointer is a multiple of. Arrays of pointers are described by what the
 // pointers in them have, 16.
 uint32_t alignment_of(const void* pointer, bool grouped) {
     const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
@@ -162,8 +162,8 @@ Session::Key Session::key_of(const MatmulDescription& p) {
             alignment_of(p.b.data, grouped), alignment_of(p.d, grouped), alignment_of(p.bias, grouped)};
 }
 
-// Partial sums in D's 16 bits leave the bound. Of algorithm 66, up to 13.9: parts of K that are not equal may be summed
-// wrongly, and 768-deep stages of NVFP4 on 10.3 and later may be wrong.
+// Returns whether an algorithm may be taken. Partial sums in D's 16 bits leave the bound. Of algorithm 66, up to 13.9: parts of
+// K that are not equal may be summed wrongly, and 768-deep stages of NVFP4 on 10.3 and later may be wrong.
 bool Session::serves(const MatmulDescription& p, const cublasLtMatmulHeuristicResult_t& result) const {
     constexpr int32_t kMended = 131000, kFaulty = 66;
     if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kWorkspaceBytes) return false;

@@ -39,12 +39,13 @@ public:
 
     const Machine& machine() const { return machine_; }
 
-    // An algorithm, or why the library has none.
+    // An algorithm, or why there is none.
     struct Choice {
         Reason declines;
         cublasLtMatmulAlgo_t algorithm{};
     };
-    // Of the description's pointers only the alignment matters, and NULL ones count as aligned.
+    // Asks the library once for a description, and remembers. Of its pointers only the alignment matters, and NULL ones count
+    // as aligned.
     Choice choose(const MatmulDescription& matmul);
 
     // Enqueues the product by an algorithm that `choose` gave for its description. `workspace` has kWorkspaceBytes; `sizes`:
@@ -53,7 +54,7 @@ public:
                   const Factors& factors, void* workspace, cudaStream_t stream);
 
 private:
-    // Everything that an algorithm may depend on.
+    // Has everything that an algorithm may depend on.
     using Key = std::array<int64_t, 24>;
     struct Known {
         Key key;

@@ -1,7 +1,8 @@
 // What reading quantized parts shares: packed codes as words, scales of every type as fp32, and their products.
 //
 //     line of codes --load_packed--> packed words --unpack--> a byte per code, four to a word --decode_scaled_pair--> fp32
-//     scales --load_scale--> fp32, one for a block               amax or decode scale --global_scale--> fp32, one above them (core/group_view.h)
+//     scales --load_scale--> fp32, one for a block
+//     amax or decode scale --global_scale (core/group_view.h)--> fp32, one above them
 //
 // The element is a type, known when a kernel is compiled; the scale type and the layout are branches that all threads take
 // alike.
@@ -17,21 +18,21 @@ namespace mxq::cuda {
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
-// `count` codes as stored, 4 or 8 of them, the first in the lowest bits. Bits past the last are of no meaning.
+// Holds `count` codes as stored, 4 or 8 of them, the first in the lowest bits. Bits past the last are of no meaning.
 template <int bits, int count>
 struct Packed {
     static constexpr int bytes = bits * count / 8;
     uint32_t words[(bytes + 3) / 4];
 };
 
-// Whether every line of a part can be read in whole words, 16 codes (bits / 2 words) at a time.
+// Returns whether every line of a part can be read in whole words, 16 codes (bits / 2 words) at a time.
 inline bool is_word_wise(const QuantizedPart& part) {
     const int64_t unit = part.bits == 8 ? 16 : part.bits == 4 ? 8 : 4;  // bytes
     return is_aligned(part.codes, unit) && part.line_bytes % unit == 0 && part.length % 16 == 0;
 }
 
-// Codes at `column` of a line, a multiple of `count`. Six-bit codes lie across words: 16 of them are three words, of which a
-// lane reads the two that hold its own, its neighbours the rest.
+// Loads the codes at `column` of a line, a multiple of `count`. Six-bit codes lie across words: 16 of them are three words, of
+// which a lane reads the two that hold its own, its neighbours the rest.
 template <int bits, int count>
 __device__ __forceinline__ Packed<bits, count> load_packed_wide(const uint8_t* line, int64_t column) {
     Packed<bits, count> packed;
@@ -52,7 +53,7 @@ __device__ __forceinline__ Packed<bits, count> load_packed_wide(const uint8_t* l
     return packed;
 }
 
-// The first `valid` of them, byte by byte; what is missing is zero.
+// Loads the first `valid` of the codes at `column`, byte by byte; what is missing is zero.
 template <int bits, int count>
 __device__ __forceinline__ Packed<bits, count> load_packed_narrow(const uint8_t* line, int64_t column, int valid) {
     Packed<bits, count> packed{};
@@ -64,7 +65,7 @@ __device__ __forceinline__ Packed<bits, count> load_packed_narrow(const uint8_t*
     return packed;
 }
 
-// A byte per code, four to a word.
+// Returns a byte for each code, four to a word.
 template <int bits, int count>
 __device__ __forceinline__ Codes<count> unpack(const Packed<bits, count>& packed) {
     if constexpr (count == 4) {
@@ -82,12 +83,12 @@ __device__ __forceinline__ Codes<count> unpack(const Packed<bits, count>& packed
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------
 
-// The value of a byte that is a block's scale.
+// Returns the value of a byte that is a block's scale.
 __device__ __forceinline__ float scale_of_byte(ScaleType type, uint32_t byte) {
     return type == ScaleType::E8M0 ? scale_value(byte) : decode_pair<E4M3>(byte).x;
 }
 
-// The value of scale `at` of those of E.
+// Returns the value of scale `at` among those of codes of E.
 template <class E>
 __device__ __forceinline__ float load_scale(const uint8_t* scales, ScaleType type, int64_t at) {
     if (E::bits == 8 && type == ScaleType::F32) return reinterpret_cast<const float*>(scales)[at];
@@ -96,8 +97,8 @@ __device__ __forceinline__ float load_scale(const uint8_t* scales, ScaleType typ
 
 // ---- Values ----------------------------------------------------------------------------------------------------------
 
-// Two codes under their scales, the first in the low byte; what rounds them to the output's type gives NaN the library's
-// bits. Only codes of four bits have a scale above their blocks'.
+// Returns the values of two codes under their scales, the first in the low byte; what rounds them to the output's type gives
+// NaN the library's bits. Only codes of four bits have a scale above their blocks'.
 template <class E>
 __device__ __forceinline__ float2 decode_scaled_pair(uint32_t codes, float first_scale, float second_scale, float global) {
     const float2 pair = dequantize_pair<E>(codes, first_scale, second_scale);

@@ -1,24 +1,26 @@
 // Groups on the device. Every group takes ceil(rows / 128) slabs of 128 rows, which is what tiles of rows, swizzled scales and
-// grids count (a kernel may have slabs of its own). A block of threads finds the group that its work lies in by all its threads,
-// or by one warp (find_slab in tile/location.cuh):
+// grids count (a kernel may have slabs of its own).
 //
-//     thread t   ends of the groups t * share .. t * share + share - 1: three short walks and two scans over the threads
+//     find_slab, find_group   one warp looks for one group: 32 groups at a time, a lane each, until the group is passed
+//     walk_groups             all threads of a block look at all groups, thread t at t * share .. t * share + share - 1: three
+//                             short walks and two scans over the threads
 //
 // Values out of order are clamped, so that nothing outside of the buffers is touched.
 #pragma once
 #include "core/layout.h"
 #include "core/problem.h"
+#include "cuda/memory/grid.cuh"
 
 namespace mxq::cuda {
 
-// The most slabs, of 128 rows or another power of two, that any ends need: what a grid must cover.
+// Returns the most slabs, of 128 rows or another power of two, that any ends need: what a grid must cover.
 inline int64_t slabs_bound(const GroupedRows& grouped, int64_t slab = kSwizzleRows) {
     return padded_rows_bound(grouped.rows, grouped.groups.count, slab) / slab;
 }
 
-// A group, or where there is none: rows 0 and index -1.
+// Where a group starts in two parts of different units, such as a rowwise and a columnwise one; index -1: there is none.
 struct Group {
-    GroupStart first, second;  // in two parts of different units, such as a rowwise and a columnwise one
+    GroupStart first, second;
     int64_t slab;              // before the group
     int64_t rows;
     __device__ __forceinline__ bool exists() const { return first.index >= 0; }
@@ -31,12 +33,14 @@ __device__ __forceinline__ int64_t clamped_end(const GroupedRows& grouped, int64
     return end < 0 ? 0 : end < grouped.rows ? end : grouped.rows;
 }
 
+// ---- All groups ------------------------------------------------------------------------------------------------------------
+
 constexpr int kMaxWarps = 32;
 
 enum class Scan { Sum, Max };
 
-// What the block's threads before this one have, combined. All threads of the block call it, a multiple of 32. Out of line,
-// since a walk calls it six times.
+// Returns what the block's threads before this one have, combined. All threads of the block call it, a multiple of 32. It is
+// out of line, since a walk calls it six times.
 template <Scan scan>
 __device__ __noinline__ int64_t exclusive_scan(int64_t value) {
     __shared__ int64_t totals[kMaxWarps];
@@ -96,28 +100,123 @@ __device__ void walk_groups(const GroupedRows& grouped, const GroupUnits& first_
     }
 }
 
-// The group that holds slab `wanted`, for all threads of the block.
-__device__ inline Group group_of_slab(const GroupedRows& grouped, const GroupUnits& first_units,
-                                      const GroupUnits& second_units, int64_t wanted) {
-    __shared__ Group found;
-    if (threadIdx.x == 0) found = Group{{-1, 0, 0, 0}, {-1, 0, 0, 0}, 0, 0};
-    __syncthreads();
-    walk_groups(grouped, first_units, second_units, [&](const Group& group) {
-        if (group.slab <= wanted && wanted < group.slab + ceil_div(group.rows, kSwizzleRows)) found = group;
-    });
-    __syncthreads();
+// ---- One group -------------------------------------------------------------------------------------------------------------
+
+// What is summed over the groups before: rows rounded up to the units of whatever a kernel reads and writes.
+enum GroupSum { kSourceCodes, kSourceScales, kRowwiseCodes, kRowwiseScales, kColumnwiseCodes, kColumnwiseScales, kGroupSums };
+
+struct GroupSumUnits {
+    uint32_t at[kGroupSums] = {1, 1, 1, 1, 1, 1};  // powers of two
+    uint32_t slab_log2 = 7;  // rows of a slab, where they are not 128
+};
+
+// A group; index -1: the slab is none of any group.
+struct TileGroup {
+    int32_t index;
+    uint32_t rows, first_slab;
+    uint32_t starts[kGroupSums];
+};
+
+__device__ __forceinline__ uint32_t shift_up(uint32_t value, uint32_t into_lane_0) {
+    const uint32_t before = __shfl_up_sync(kAllLanes, value, 1);
+    return threadIdx.x % 32 == 0 ? into_lane_0 : before;
+}
+
+template <Scan scan>
+__device__ __forceinline__ uint32_t scan_lanes(uint32_t value) {
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        const uint32_t other = __shfl_up_sync(kAllLanes, value, distance);
+        if (threadIdx.x % 32 >= distance) value = scan == Scan::Sum ? value + other : max(value, other);
+    }
+    return value;
+}
+
+enum class GroupBy { Slab, Index };
+
+// Returns the group that holds slab `wanted`, or group `wanted`, for all lanes of a warp. Sums stay below 2^32: 2^31 rows and
+// 4096 paddings.
+template <GroupBy by>
+__device__ __forceinline__ TileGroup find_group_by(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
+    const int lane = threadIdx.x % 32, count = grouped.groups.count;
+    uint32_t row = 0, slab = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
+    int base = 0, owner = 32;
+    TileGroup found{-1, 0, 0, {}};
+#pragma unroll 1
+    for (; base < count && owner == 32; base += 32) {
+        const bool exists = base + lane < count;
+        uint32_t end = exists ? uint32_t(clamped_end(grouped, base + lane)) : 0, before = shift_up(end, row);
+        if (__any_sync(kAllLanes, exists && end < before)) {
+            end = max(scan_lanes<Scan::Max>(end), row);
+            before = shift_up(end, row);
+        }
+        end = max(end, before);
+        const uint32_t rows = end - before;
+        const uint32_t slabs = (rows + (1u << units.slab_log2) - 1) >> units.slab_log2;
+        const uint32_t passed = slab + scan_lanes<Scan::Sum>(slabs);
+        if constexpr (by == GroupBy::Slab) owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
+        else owner = min(int(wanted) - base, 32);
+        if (owner < 32)
+            found = {base + owner, __shfl_sync(kAllLanes, rows, owner), __shfl_sync(kAllLanes, passed - slabs, owner), {}};
+#pragma unroll
+        for (int i = 0; i < kGroupSums; i++)
+            if (lane < owner) sums[i] += (rows + units.at[i] - 1) & ~(units.at[i] - 1);
+        row = __shfl_sync(kAllLanes, end, 31);
+        slab = __shfl_sync(kAllLanes, passed, 31);
+    }
+#pragma unroll
+    for (int i = 0; i < kGroupSums; i++) found.starts[i] = __reduce_add_sync(kAllLanes, sums[i]);
     return found;
 }
 
-// Group `wanted`, for all threads of the block.
+// Returns the group that holds slab `wanted`, for all lanes of a warp.
+__device__ __forceinline__ TileGroup find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
+    return find_group_by<GroupBy::Slab>(grouped, units, wanted);
+}
+
+// Finds the group that holds slab `wanted` by one warp, for all threads of the block, which all call it.
+__device__ __forceinline__ void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
+                                          TileGroup& shared) {
+    if (threadIdx.x < 32) {
+        const TileGroup found = find_slab(grouped, units, wanted);
+        if (threadIdx.x == 0) shared = found;
+    }
+    __syncthreads();
+}
+
+// Finds a group in two parts of different units by one warp, for all threads of the block, which all call it, once: a second
+// call would overwrite what others still read.
+template <GroupBy by>
+__device__ inline Group find_group(const GroupedRows& grouped, const GroupUnits& first_units, const GroupUnits& second_units,
+                                   int64_t wanted) {
+    __shared__ Group shared;
+    if (threadIdx.x < 32) {
+        GroupSumUnits units;
+        units.at[kSourceCodes] = uint32_t(first_units.codes);
+        units.at[kSourceScales] = uint32_t(first_units.scales);
+        units.at[kRowwiseCodes] = uint32_t(second_units.codes);
+        units.at[kRowwiseScales] = uint32_t(second_units.scales);
+        const TileGroup found = find_group_by<by>(grouped, units, uint32_t(wanted));
+        const uint32_t(&starts)[kGroupSums] = found.starts;
+        const int64_t row = starts[kColumnwiseCodes];
+        if (threadIdx.x == 0)
+            shared = {{found.index, row, starts[kSourceCodes], starts[kSourceScales]},
+                      {found.index, row, starts[kRowwiseCodes], starts[kRowwiseScales]}, found.first_slab, found.rows};
+    }
+    __syncthreads();
+    return shared;
+}
+
+// Returns the group that holds slab `wanted`, for all threads of the block.
+__device__ inline Group group_of_slab(const GroupedRows& grouped, const GroupUnits& first_units,
+                                      const GroupUnits& second_units, int64_t wanted) {
+    return find_group<GroupBy::Slab>(grouped, first_units, second_units, wanted);
+}
+
+// Returns group `wanted`, for all threads of the block.
 __device__ inline Group group_of_index(const GroupedRows& grouped, const GroupUnits& first_units,
                                        const GroupUnits& second_units, int64_t wanted) {
-    __shared__ Group found;
-    walk_groups(grouped, first_units, second_units, [&](const Group& group) {
-        if (group.first.index == wanted) found = group;
-    });
-    __syncthreads();
-    return found;
+    return find_group<GroupBy::Index>(grouped, first_units, second_units, wanted);
 }
 
 }  // namespace mxq::cuda
