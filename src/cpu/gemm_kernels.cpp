@@ -7,12 +7,12 @@
 //     register tile: kRows x kVectors vectors of sums; per k it loads kVectors vectors of B and broadcasts kRows values of A
 //
 // Vectors run across N only, so every output is summed in the same order whatever the width. A product of two MX values or of
-// BF16 ones has at most 16 significant bits: unless a line is extreme it is exact, and a fused multiply-add gives the bits of a
-// multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales: their products, and those of extreme lines, take
-// the two apart, so that the bits do not depend on the machine having FMA.
+// BF16 ones has at most 16 significant bits: unless a line is extreme it is exact, and a fused multiply-add gives the bits of
+// a multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales: their products, and those of extreme lines,
+// take the two apart, so that the bits do not depend on the machine having FMA.
 //
-// Bound by the multiply-adds (100 GFLOP/s of a register tile on one Zen 3 core): a panel of columns stays in L1 while the
-// rows stream past it from L2. Codes are read, and values written to scratch, once for every tile of D that the line meets; few
+// Bound by the multiply-adds (100 GFLOP/s of a register tile on one Zen 3 core): a panel of columns stays in L1 while the rows
+// stream past it from L2. Codes are read, and values written to scratch, once for every tile of D that the line meets; few
 // rows are bound by that. Nothing here has external linkage but the table at the end.
 #include "cpu/gemm_kernels.h"
 
@@ -44,8 +44,8 @@ typedef float Four __attribute__((vector_size(16)));
 
 constexpr uint32_t power_of_two(int exponent) { return uint32_t(127 + exponent) << 23; }
 
-// Within [2^lowest, 2^64) values of a type have exact products, and inexact ones that are normal: of MX types all are multiples
-// of 2^-74 then.
+// Within [2^lowest, 2^64) values of a type have exact products, and inexact ones that are normal: of MX types all are
+// multiples of 2^-74 then.
 constexpr int lowest_of(ScaleType type) { return type == ScaleType::E8M0 ? -71 : -63; }
 
 // Magnitudes of factors under which all nonzero values are in that range.
@@ -70,7 +70,7 @@ Plain plain_factors(const QuantizedPart& part) {
     }
 }
 
-// Whether a nonzero value is out of [2^lowest, 2^64).
+// Returns whether a nonzero value is out of [2^lowest, 2^64).
 bool leaves_range(const float* values, int64_t count, int lowest) {
     const uint32_t first = power_of_two(lowest), span = power_of_two(64) - 1 - first;
     uint32_t any = 0;
