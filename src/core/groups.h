@@ -17,7 +17,7 @@ inline int64_t read_end(const Groups& groups, int64_t index) {
                                          : static_cast<const int64_t*>(groups.ends)[index];
 }
 
-// Every group, empty ones too. `name` is that of the tensor in messages.
+// Returns every group, empty ones too, or refuses ends out of order. `name` is that of the tensor in messages.
 inline std::vector<Group> read_groups(const GroupedRows& grouped, const char* name) {
     std::vector<Group> found;
     found.reserve(size_t(grouped.groups.count));
@@ -36,7 +36,7 @@ inline std::vector<Group> read_groups(const GroupedRows& grouped, const char* na
     return found;
 }
 
-// Where each group starts in a part of these units; one more entry for where the last one ends.
+// Returns where each group starts in a part of these units, and one more entry for where the last one ends.
 inline std::vector<GroupStart> group_starts(const std::vector<Group>& groups, const GroupUnits& units) {
     std::vector<GroupStart> starts{{}};
     starts.reserve(groups.size() + 1);

@@ -48,12 +48,13 @@ OperandLines all_lines(const QuantizedPart& part) { return {part, 0, part.lines}
 
 OperandLines matrix_of(const GemmOperand& operand, int64_t matrix) { return all_lines(part_of_matrix(operand, matrix)); }
 
-// A's rows of a group, with the group's matrix of B.
+// Returns the product of A's rows of a group and the group's matrix of B.
 Product product_of_rows(const GemmProblem& problem, const GroupStart& a, int64_t rows, int64_t d_row) {
     return {all_lines(part_of_group(problem.a, a, rows)), matrix_of(problem.b, a.index), problem.k, d_row, a.index};
 }
 
-// Padding is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum. Every alignment has room for it.
+// Padding is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum. Every alignment has room for
+// it.
 Product product_of_contraction(const GemmProblem& problem, const GroupStart& a, const GroupStart& b, int64_t rows) {
     const int64_t k = round_up(rows, kNvBlock);
     return {all_lines(part_of_group(problem.a, a, k)), all_lines(part_of_group(problem.b, b, k)), k, a.index * problem.m};
@@ -63,7 +64,7 @@ bool changes_d(const GemmProblem& problem, const Product& p) {
     return p.a.count > 0 && p.b.count > 0 && !problem.leaves_d(p.k);
 }
 
-// Those that change D.
+// Returns the products that change D.
 std::vector<Product> products_of(const GemmProblem& problem, const std::vector<Group>& groups) {
     std::vector<Product> products;
     const auto add = [&](const Product& p) {
@@ -82,7 +83,7 @@ std::vector<Product> products_of(const GemmProblem& problem, const std::vector<G
     return products;
 }
 
-// The padding of groups in D becomes zeros; what adds to D leaves it.
+// Zeroes the padding of groups in D; what adds to D leaves it.
 void clear_padding(const GemmProblem& problem, const std::vector<Group>& groups) {
     const PlainMatrix& d = problem.d;
     if (problem.grouping != Grouping::Rows || problem.reads_d()) return;
@@ -105,7 +106,7 @@ int64_t count_tiles(Tiling& tiling, int64_t n, int64_t multiple) {
     return tiling.tiles;
 }
 
-// Full tiles where there are enough for every thread, else smaller ones.
+// Cuts D into full tiles where there are enough for every thread, else into smaller ones.
 Tiling cut(std::vector<Product> products, int64_t n, int64_t threads, const GemmKernels& kernels) {
     int64_t longest = 0;
     for (const Product& p : products) longest = std::max(longest, p.a.count);
@@ -124,7 +125,7 @@ Tiling cut(std::vector<Product> products, int64_t n, int64_t threads, const Gemm
     return tiling;
 }
 
-// How many threads the work is worth.
+// Returns how many threads the work is worth.
 int64_t useful_threads(const std::vector<Product>& products, int64_t n, int64_t threads) {
     double work = 0;
     for (const Product& p : products) work += double(p.a.count) * double(n) * double(p.k);
@@ -163,13 +164,13 @@ private:
     std::unique_ptr<char, Free> memory_;
 };
 
-// How many significant bits values have: products of 24 and fewer are exact in fp32.
+// Returns how many significant bits values have: products of 24 and fewer are exact in fp32.
 int significant_bits(const QuantizedPart& part) {
     constexpr int of_codes = E4M3::mantissa_bits + 1, of_bf16 = 8, of_fp32 = 24;
     return part.scale_type == ScaleType::E8M0 ? of_codes : part.scale_type == ScaleType::None ? of_bf16 : of_fp32;
 }
 
-// To fp32 for a later rounding to 16 bits, which then rounds as if from the double: inexact values get an odd last bit.
+// Rounds to fp32 before a rounding to 16 bits, which then is as if from the double: inexact values get an odd last bit.
 float round_to_odd(double value) {
     const float nearest = float(value);
     if (double(nearest) == value) return nearest;

@@ -75,7 +75,7 @@ struct ScaleMove {
 
 bool is_whole(const ScaleLayout& layout) { return layout.block == MXQ_MAX_DIM && layout.line_stride == 0; }
 
-// How many columns of scales a line of a columnwise group has.
+// Returns how many columns of scales a line of a columnwise group has.
 int64_t columns_of(const ScaleLayout& layout, int64_t rows, int64_t padded) {
     if (layout.block == MXQ_MAX_DIM) return 1;
     return ceil_div(layout.tile_rows == 1 ? padded : rows, layout.block);
@@ -100,7 +100,7 @@ Job<ScaleMove> move_of_scales(const PadProblem::Part& part, const Place& at) {
     return {move, {1, lines, move.out_columns, kRectangleRows, kRectangleCols}, 0};
 }
 
-// Scales [first, first + count) of a line, to and from one after another.
+// Visits scales [first, first + count) of a line, in runs that lie together.
 template <class Visit>
 void visit_line(const ScaleLayout& layout, int64_t line, int64_t first, int64_t count, const Visit& visit) {
     const bool contiguous = !layout.swizzled && layout.column_stride == 1;
@@ -119,7 +119,7 @@ void store_line(const ScaleMove& move, int64_t line, int64_t first, int64_t coun
                [&](int64_t there, int64_t here, size_t bytes) { std::memcpy(move.out + there, from + here, bytes); });
 }
 
-// The line of `in` that has the scales of this one, or -1.
+// Returns the line of `in` that has the scales of this one, or -1.
 int64_t source_line(const ScaleMove& move, int64_t line) {
     if (line >= move.out_lines) return -1;
     if (line < move.in_lines) return line;

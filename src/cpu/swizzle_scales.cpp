@@ -35,7 +35,7 @@ void store_words(uint8_t* out, const ScaleLayout& layout, const Rectangle& at, i
     for (int64_t i = 0; i < at.cols; i += kSwizzleColumns, to += kSwizzleBytes) std::memcpy(to, scales + i, kSwizzleColumns);
 }
 
-// The compact scales of a line at the swizzled columns of a rectangle; zeros where there are none.
+// Collects the compact scales of a line at the swizzled columns of a rectangle; zeros where there are none.
 void expand_line(const Move& move, const Rectangle& at, int64_t line, uint8_t* scales) {
     const int64_t repeat = move.out_layout.repeat, first = at.col / repeat;
     const int64_t count = std::min(ceil_div(at.cols, repeat), move.columns - first);
@@ -56,7 +56,7 @@ void swizzle(const Move& move, const Rectangle& at) {
     }
 }
 
-// A coarse tile's scale is that of its first position.
+// Takes a coarse tile's scale from its first position.
 void unswizzle(const Move& move, const Rectangle& at) {
     const int64_t repeat = move.in_layout.repeat, first = at.col / repeat;
     const int64_t count = std::min(ceil_div(at.cols, repeat), move.columns - first);
@@ -91,7 +91,8 @@ void add(Jobs& jobs, const Move& move) {
     add_job(jobs, move, {move.matrices, move.lines, columns, kRectangleRows, kRectangleCols});
 }
 
-// Compact square tiles have no scales in a group's padding but for those of tiles that have rows of it.
+// Returns the move of a group's scales. Compact square tiles have none in a group's padding but for those of tiles that have
+// rows of it.
 Move move_of_group(const SwizzleProblem::Scales& part, const GroupStart& in, const GroupStart& out, int64_t rows) {
     const ScaleLayout& compact = part.in_layout.swizzled ? part.out_layout : part.in_layout;
     const int64_t padded = round_up(rows, part.in_units.codes);

@@ -4,8 +4,8 @@
 //     pack   128 lines and 16 columns a block, thread t: eight columns of line t % 128, all read before one is written
 //     zero   16 bytes a thread: by the blocks of a group's last 128 rows, those that pack them or eight
 //
-// What a grouped product needs before it is one launch, prepare_groups, whose blocks are divided among the three: kernels of their
-// own, each with its walk over the ends, took 36 us beside a bare call (src/cuda/README.md).
+// What a grouped product needs before it is one launch, prepare_groups, whose blocks are divided among the three: kernels of
+// their own, each with its walk over the ends, took 36 us beside a bare call (src/cuda/README.md).
 #include "core/group_view.h"
 #include "cuda/cublaslt/arrays.h"
 #include "cuda/tile/location.cuh"
@@ -74,7 +74,7 @@ struct Pack {
     __host__ __device__ uint32_t blocks() const { return slabs * matrices * parts; }
 };
 
-// The work of one block.
+// Tells a block which slab, matrix and part it packs.
 struct PackBlock {
     uint32_t slab, matrix, part;
 
@@ -138,7 +138,7 @@ __device__ void pack(const Pack& args, const PackedRows& rows, uint32_t part) {
     }
 }
 
-// Not of groups of rows.
+// Packs what a block has of single matrices, experts or groups along the contraction.
 __device__ void pack(const Pack& args, uint32_t index) {
     const PackBlock block(args, index);
     pack(args, args.grouping == Grouping::None ? rows_of_matrix(args, block) : lines_of_group(args, block), block.part);
@@ -150,7 +150,7 @@ __global__ void pack_scales_kernel(const __grid_constant__ Pack args) { pack(arg
 
 constexpr uint32_t kZeroBlocks = 8;  // of a group, or of 128 of its rows: all but those of the last ones leave at once
 
-// Rows of D are whole multiples of 16 bytes.
+// Zeroes `rows` rows of D, which are whole multiples of 16 bytes, from `first` on.
 __device__ void zero_rows(const GemmProblem& p, int32_t d_bytes, int64_t first, int64_t rows, uint32_t block, uint32_t blocks) {
     const int64_t pieces = p.n * d_bytes / 16;
     for (int64_t row = 0; row < rows; row++) {
@@ -164,7 +164,7 @@ struct Zero {
     int32_t d_bytes;
 };
 
-// The padding of D's groups of rows, or D of groups with an empty contraction.
+// Zeroes the padding of D's groups of rows, or D of groups with an empty contraction.
 __global__ void zero_rest_kernel(const __grid_constant__ Zero args) {
     const GemmProblem& p = args.p;
     const bool by_rows = p.grouping == Grouping::Rows;
@@ -175,7 +175,7 @@ __global__ void zero_rest_kernel(const __grid_constant__ Zero args) {
     zero_rows(p, args.d_bytes, first, rows, blockIdx.x % kZeroBlocks, kZeroBlocks);
 }
 
-// The padding of the group of rows whose last slab this is.
+// Zeroes the padding of a group of rows where this is its last slab.
 __device__ void zero_padding(const GemmProblem& p, int32_t d_bytes, const TileGroup& group, uint32_t slab, uint32_t block,
                              uint32_t blocks) {
     const int64_t end = int64_t(slab - group.first_slab + 1) * kSwizzleRows;
@@ -193,7 +193,7 @@ struct Prepare {
     uint32_t ends[3];      // blocks that fill, which is one, then those of A, then of B
 };
 
-// A slab of groups of rows, of A and D.
+// Does all for a slab of groups of rows: its scales in A, and the padding behind it in D.
 __device__ void prepare_slab(const Prepare& args, uint32_t index) {
     __shared__ TileGroup group;
     const Pack& a = args.packs[0];

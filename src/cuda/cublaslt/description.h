@@ -63,12 +63,12 @@ struct MatmulDescription {
     const void* bias;
 };
 
-// Something that is so of our A, of our B, or of both.
+// Says of our A and of our B whether something is so.
 struct Sides {
     bool a = false, b = false;
 };
 
-// Empty, and `out` filled; or what cuBLASLt needs and what was found. `packed`: whose fp32 scales of 128 lie group after group
+// Fill `out`, or return what cuBLASLt needs and what was found. `packed`: whose fp32 scales of 128 lie group after group
 // already, as prepare_groups of arrays.h would put them. A reason refers to the machine.
 Reason describe(const GemmProblem& p, const Machine& machine, MatmulDescription& out);
 Reason describe_grouped(const GemmProblem& p, const Machine& machine, const Sides& packed, MatmulDescription& out);
@@ -76,10 +76,10 @@ Reason describe_grouped(const GemmProblem& p, const Machine& machine, const Side
 // Gives the description of a product the pointers of `p`, which is the same product elsewhere in memory.
 void point_at(const GemmProblem& p, MatmulDescription& out);
 
-// Empty, or why the groups cannot be taken one by one.
+// Returns why the groups cannot be taken one by one; empty where they can.
 Reason check_groups(const GemmProblem& p);
 
-// One group as a product of its own; `a`, `b` and `d_row` are where it starts in the parts and in D.
+// Returns one group as a product of its own; `a`, `b` and `d_row` are where it starts in the parts and in D.
 GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const GroupStart& b, int64_t d_row, int64_t rows);
 
 bool is_nvfp4(const GemmOperand& operand);

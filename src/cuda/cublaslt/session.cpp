@@ -1,7 +1,5 @@
 #include "cuda/cublaslt/session.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 
 namespace mxq::cuda::lt {
@@ -210,13 +208,15 @@ Session::Choice Session::choose(const MatmulDescription& p) {
         }};
     const Key key = key_of(p);
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return known.key == key; });
-    if (found != known_.end()) return found->choice;
+    if (const auto found = known_.find(key); found != known_.end()) return found->second;
     bool lasting = false;
     const Choice choice = ask(p, lasting);
     if (!lasting) return choice;
-    if (known_.size() == kMostKnown) known_.pop_front();
-    known_.push_back({key, choice});
+    if (known_.size() == kMostKnown) {
+        known_.erase(by_age_.front());
+        by_age_.pop_front();
+    }
+    by_age_.push_back(known_.emplace(key, choice).first);
     return choice;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 #include <array>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <string>
 
@@ -56,10 +57,7 @@ public:
 private:
     // Has everything that an algorithm may depend on.
     using Key = std::array<int64_t, 24>;
-    struct Known {
-        Key key;
-        Choice choice;
-    };
+    using Known = std::map<Key, Choice>;
     static constexpr size_t kMostKnown = 256;
 
     static Key key_of(const MatmulDescription& matmul);
@@ -71,7 +69,8 @@ private:
     cudaStream_t stream_;
     cublasLtHandle_t handle_ = nullptr;
     std::mutex mutex_;
-    std::deque<Known> known_;  // oldest first
+    Known known_;
+    std::deque<Known::iterator> by_age_;  // oldest first
 };
 
 }  // namespace mxq::cuda::lt

@@ -37,4 +37,9 @@ __device__ __forceinline__ uint32_t load_scale_word(const uint8_t* from, int64_t
     return word;
 }
 
+// Returns the line whose scale word is `word` of a tile in the order of the layout: a swizzled tile is 512 bytes in a row.
+__device__ __forceinline__ int line_of_word(const ScaleLayout& layout, int word) {
+    return layout.swizzled ? word % 4 * 32 + word / 4 : word;
+}
+
 }  // namespace mxq::cuda

@@ -32,8 +32,8 @@
 //
 // Sums: sm_80 adds 8 products and the sum at once, each cut at 2^-24 of the largest, the result cut to fp32: an error of at
 // most (8 + 2) 2^-24 sum |a||b| for every 8 of K, hence c = 5 K / 4 + 32. Later chips cut later and less often. Operands with
-// fp32 factors are values rounded to fp32, which the sums of their codes are not: 1 each, 2 for the two factors. Scales of 128:
-// 1 for their product and K / 128 for the totals. All of them stay within c = 13 K / 10 + 40.
+// fp32 factors are values rounded to fp32, which the sums of their codes are not: 1 each, 2 for the two factors. Scales of
+// 128: 1 for their product and K / 128 for the totals. All of them stay within c = 13 K / 10 + 40.
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/mma_bf16/operand.cuh"
@@ -62,8 +62,8 @@ struct Kind {
 template <class K>
 using Sums = float[4][2 * K::fragments][4];
 
-// What to make again, once all of the block's threads know what they met. Where scales of 128 above 2^45 meet lost products of
-// plain numbers, any sum may have lost too much.
+// Returns what to make again, for all threads of the block, which all call it. Where scales of 128 above 2^45 meet lost
+// products of plain numbers, any sum may have lost too much.
 template <class K>
 __device__ __forceinline__ Repair what_to_repair(const Arguments& args, const Met& met, uint32_t met_scales) {
     bool tiny = __syncthreads_or(met.tiny & ~kSpecialCodes);

@@ -19,7 +19,7 @@ constexpr int kChunkLines = kThreads / 4;  // from a thread's line to its next
 constexpr int kAChunks = kTileRows / kChunkLines;
 constexpr int kLineBytes = 2 * kStep;
 
-// Bits that are known at run time: all widths, or 8 and 16, which is what goes with scales of 128.
+// Stand for widths that are known at run time: all of them, or 8 and 16, which is what goes with scales of 128.
 constexpr int kAny = 0, kAnyWide = 1;
 template <int kBits>
 constexpr bool is_any = kBits <= kAnyWide;
@@ -29,10 +29,10 @@ __device__ __forceinline__ int32_t bits_of(const LoopOperand& operand) {
     return is_any<kBits> ? operand.bits : kBits;
 }
 
-// The scale of operands that have none for a block.
+// Is read as the scale of operands that have none for a block.
 __device__ const uint8_t kScaleOfOne = 127;
 
-// What one thread reads of the step that it stands at.
+// Knows what one thread reads of the step that it stands at.
 template <class Kind>
 struct Reader {
     const uint8_t *a_codes, *b_codes;    // its first chunk of A and of B
@@ -110,14 +110,14 @@ __device__ __forceinline__ void load_words(uint32_t (&words)[2], const uint8_t* 
     words[0] = v.x, words[1] = v.y;
 }
 
-// Both halves of a 32-byte sector, by way of the L1 cache.
+// Loads both halves of a 32-byte sector, by way of the L1 cache.
 __device__ __forceinline__ void load_words(uint32_t (&words)[8], const uint8_t* from) {
     const uint4 v = __ldg(reinterpret_cast<const uint4*>(from)), w = __ldg(reinterpret_cast<const uint4*>(from) + 1);
     words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
     words[4] = w.x, words[5] = w.y, words[6] = w.z, words[7] = w.w;
 }
 
-// `codes`: how many there are from here on.
+// Loads 16 codes of any width. `codes`: how many there are from here on.
 __device__ __forceinline__ void load_any_words(uint32_t (&words)[8], const uint8_t* from, int32_t bits, bool aligned,
                                                int32_t codes) {
     const int32_t count = bits / 2, bytes = (min(codes, kChunkCodes) * bits + 7) / 8;
@@ -142,7 +142,7 @@ __device__ __forceinline__ Chunk<kBits> load_chunk(const Arguments& args, const 
     return chunk;
 }
 
-// Chunk c of the reader's step; zeros where there are no codes.
+// Loads chunk c of the reader's step; zeros where there are no codes.
 template <class Kind>
 __device__ __forceinline__ void load_chunk(const Arguments& args, const Tile& tile, const Reader<Kind>& reader, int c,
                                            Chunks<Kind>& chunks) {
@@ -167,7 +167,8 @@ __device__ __forceinline__ void load_chunk(const Arguments& args, const Tile& ti
 
 // ---- BF16 into shared memory ---------------------------------------------------------------------------------------------
 
-// Where this thread's first chunk lies in a buffer; the second half of each chunk is 16 bytes before or after the first.
+// Returns where this thread's first chunk lies in a buffer; the second half of each chunk is 16 bytes before or after the
+// first.
 __device__ __forceinline__ uint32_t first_offset() {
     const uint32_t line = threadIdx.x / 4, quarter = threadIdx.x % 4;
     return line * kLineBytes + ((2 * quarter) ^ (line % 8)) * 16;
@@ -177,8 +178,8 @@ __device__ __forceinline__ uint32_t half_offset(uint32_t first, int c, int h) {
     return (first ^ (16 * h)) + c * kChunkLines * kLineBytes;
 }
 
-// What a thread met: bits of kSpecialCodes in `special` where a conversion was not right, and others than these in `tiny` where
-// products may be below fp32's range.
+// Tells what a thread met: bits of kSpecialCodes in `special` where a conversion was not right, and others than these in
+// `tiny` where products may be below fp32's range.
 struct Met {
     uint32_t special, tiny;
 };
@@ -216,7 +217,7 @@ __device__ __forceinline__ uint4 convert_16(const LoopOperand& operand, const ui
     return together(order_bf16_pairs(words[0], words[1]), order_bf16_pairs(words[2], words[3]));
 }
 
-// Half h of a chunk.
+// Converts half h of a chunk.
 template <int kBits>
 __device__ __forceinline__ uint4 convert_half(const LoopOperand& operand, const Chunk<kBits>& chunk, int h, Met& met) {
     const auto& w = chunk.words;
@@ -267,7 +268,7 @@ __device__ __forceinline__ void convert_exactly(const Arguments& args, const Til
     }
 }
 
-// The barrier after which all of a buffer is there and right. It holds the step before the reader's; the chunks of the
+// Is the barrier after which all of a buffer is there and right. It holds the step before the reader's; the chunks of the
 // reader's own are read again, so that they need no registers meanwhile.
 template <class Kind>
 __device__ __forceinline__ void complete(const Arguments& args, const Tile& tile, const Reader<Kind>& reader, uint8_t* buffer,

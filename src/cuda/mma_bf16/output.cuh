@@ -26,7 +26,7 @@ __device__ __forceinline__ bool needs_repair(const Repair& repair, float sum) {
     return fabsf(sum) < repair.tiny || (repair.infinite && !(fabsf(sum) < bits_float(kInfinityBits)));
 }
 
-// Which lines of the tile, A's before B's, have codes of zero alone.
+// Finds the lines of the tile, A's before B's, that have codes of zero alone.
 __device__ __noinline__ void find_zero_lines(const Arguments& args, const Tile& tile, int lines, uint8_t* zero) {
     const GemmProblem& p = args.problem;
     const int lane = threadIdx.x % 32;
@@ -49,8 +49,8 @@ __device__ __noinline__ void find_zero_lines(const Arguments& args, const Tile& 
     }
 }
 
-// To nearest where sums become F32 or are added to more. For a rounding to 16 bits, which then rounds as if from the double:
-// to odd.
+// Rounds to nearest where sums become F32 or are added to more. Before a rounding to 16 bits it rounds to odd, so that the
+// result is as if rounded from the double.
 __device__ __forceinline__ float round_sum(double sum, bool to_nearest) {
     if (to_nearest) return __double2float_rn(sum);
     const float cut = __double2float_rz(sum);
@@ -105,7 +105,7 @@ __device__ __forceinline__ void load_row(const T* from, float (&values)[8], int6
     for (int i = 0; i < 8; i++) values[i] = i < count ? to_float(from[i]) : 0.0f;
 }
 
-// Up to eight neighbouring elements of a plain matrix, from number `at` on.
+// Loads up to eight neighbouring elements of a plain matrix, from number `at` on.
 __device__ __forceinline__ void load_row(const void* data, int32_t format, int64_t at, float (&values)[8], int64_t count) {
     if (format == MXQ_FORMAT_F32) load_row(static_cast<const float*>(data) + at, values, count);
     else if (format == MXQ_FORMAT_F16) load_row(static_cast<const F16*>(data) + at, values, count);
@@ -133,7 +133,7 @@ __device__ __forceinline__ void add_to_row(const GemmProblem& p, int64_t group, 
 
 // ---- Stores --------------------------------------------------------------------------------------------------------------
 
-// Up to eight neighbouring elements of a row.
+// Stores up to eight neighbouring elements of a row.
 template <class T>
 __device__ __forceinline__ void store_row(T* to, const float (&values)[8], int64_t count, bool wide) {
     if (wide && count >= 8) {
@@ -158,13 +158,13 @@ __device__ __forceinline__ void write_row(const Arguments& args, int64_t row, in
     store_row(static_cast<float*>(d.data) + at, values, count, args.wide);
 }
 
-// A group's padding in D is +0. What adds to D leaves it as it is.
+// Writes +0 into a group's padding in D. What adds to D leaves it as it is.
 __device__ __forceinline__ void write_padding(const Arguments& args, const Tile& tile, int64_t line, int64_t column) {
     const float zeros[8] = {};
     if (line < tile.padded_m && args.problem.beta == 0) write_row(args, tile.first_row + line, column, zeros);
 }
 
-// Eight neighbours of row `line` of the tile's product, whose sums are in shared memory.
+// Finishes eight neighbours of row `line` of the tile's product, whose sums are in shared memory.
 __device__ __forceinline__ void finish_row(const Arguments& args, const Tile& tile, int64_t line, int64_t column,
                                            const Repair& repair, const uint8_t* zero, bool factored,
                                            float* sums) {
@@ -183,7 +183,7 @@ __device__ __forceinline__ void finish_row(const Arguments& args, const Tile& ti
     write_row(args, tile.first_row + line, column, values);
 }
 
-// A warp's 64 rows of kColumns sums to D, 32 rows at a time through its own piece of shared memory.
+// Writes a warp's 64 rows of kColumns sums to D, 32 rows at a time through its own piece of shared memory.
 template <int kColumns>
 __device__ __forceinline__ void write_sums(const Arguments& args, const Tile& tile, const float (&sums)[4][kColumns / 8][4],
                                            const Repair& repair, const uint8_t* zero, uint8_t* shared) {

@@ -14,7 +14,7 @@ constexpr int kBlockSteps = int(kWideBlock) / kStep;
 // Scales between them need no care: their products with a sum of codes stay in fp32's normal range.
 constexpr uint32_t kLeastUsualScale = (127u - 45) << 23, kMostUsualScale = (127u + 45) << 23;
 
-// Which others a thread met.
+// Which scales outside of that range a thread met.
 constexpr uint32_t kMetSmallScale = 1, kMetLargeScale = 2;
 
 __device__ __forceinline__ uint32_t unusual_scale(float scale) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ uint32_t unusual_scale(float scale) {
     return magnitude < kLeastUsualScale ? kMetSmallScale : magnitude > kMostUsualScale ? kMetLargeScale : 0;
 }
 
-// Of line l of a tile, A's lines before B's; 1 where there is none.
+// Loads the scale of line l of a tile, A's lines before B's; 1 where there is none.
 __device__ __forceinline__ float load_block_scale(const GemmProblem& p, const Tile& tile, int l, int64_t block) {
     const bool is_a = l < kTileRows;
     const GemmOperand& operand = is_a ? p.a : p.b;
@@ -41,7 +41,8 @@ __device__ __forceinline__ float scale_any(float sum, float row, float column) {
                                                                     : multiply_rn(multiply_rn(sum, first), last);
 }
 
-// The rows and columns of a thread's sums are those of multiply_add_bf16. Returns what scales it met.
+// Adds the sums under their scales to the totals and clears them. The rows and columns of a thread's sums are those of
+// multiply_add_bf16. Returns what scales it met.
 template <int kColumns>
 __device__ __forceinline__ uint32_t promote(const float* scales, float (&sums)[4][kColumns / 8][4],
                                             float (&totals)[4][kColumns / 8][4]) {

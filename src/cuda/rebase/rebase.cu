@@ -2,16 +2,16 @@
 //
 // A block of threads takes half of two tiles of 128 x 128 that are beside each other (see block_halves), so that a warp reads
 // and writes 256 codes of two lines at once. With a tile's 128 codes of four lines at once memory gives 77 to 88% of what it
-// gives to a copy, with 512 of one line 91 to 92% (movement alone, 32768 x 7168, one H200, 2026-11-22); of the two widths above
-// 128 the kernel is faster with 256. Where there are groups one warp finds the block's place; else all threads do, since
+// gives to a copy, with 512 of one line 91 to 92% (movement alone, 32768 x 7168, one H200, 2026-11-22); of the two widths
+// above 128 the kernel is faster with 256. Where there are groups one warp finds the block's place; else all threads do, since
 // waiting for one takes longer. Then each warp works alone on its eight lines, from memory to registers and back:
 //
 //     codes    lane 0, 1, ...: 16 of a line each, half a block of 32; four accesses in flight before the first use
 //     scales   a lane has two of a tile's four, of one of the lines: the tile's fp32 scale, and what moves the codes of both
 //              blocks -> shared memory -> the lanes that have those codes
 //
-// For scales of 128x128 a block reads the scales of both halves of its tiles, a thread one line of one tile, and the warps meet at
-// their maxima.
+// For scales of 128x128 a block reads the scales of both halves of its tiles, a thread one line of one tile, and the warps
+// meet at their maxima.
 //
 // Bytes an element: 0.53 to 1.03 read, 1.03 written (for 128x128 scales are read twice, and 1.00 is written).
 #include "cuda/memory/codes.cuh"
@@ -37,7 +37,7 @@ struct Arguments {
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
-// Sixteen codes as they are stored.
+// Holds sixteen codes as they are stored.
 template <int bits>
 struct Piece {
     uint32_t words[bits / 2];
@@ -59,7 +59,7 @@ __device__ __forceinline__ Piece<bits> load_whole(const uint8_t* from) {
     return piece;
 }
 
-// `count` codes, the others zero.
+// Loads `count` codes; the others become zero.
 template <int bits>
 __device__ __forceinline__ Piece<bits> load_some(const uint8_t* from, int count) {
     Piece<bits> piece{};
@@ -70,8 +70,8 @@ __device__ __forceinline__ Piece<bits> load_some(const uint8_t* from, int count)
     return piece;
 }
 
-// A thread's codes, from those of its first line on; what does not exist is zero. `lines` and `count`: how many lines there are
-// from there on, and how many of the thread's codes.
+// Loads a thread's codes, from those of its first line on; what does not exist is zero. `lines` and `count`: how many lines
+// there are from there on, and how many of the thread's codes.
 template <class E, bool wide>
 __device__ __forceinline__ void load_codes(const uint8_t* from, int64_t line_bytes, int lines, int count,
                                            Piece<E::bits> (&pieces)[kRebaseAccesses]) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ uint4 move_piece(const Piece<E::bits>& piece, const R
     return {codes[0], codes[1], codes[2], codes[3]};
 }
 
-// What moves the codes of a warp's lines, a block of 32 after another.
+// Holds what moves the codes of a warp's lines, a block of 32 after another.
 template <class E>
 using WarpBlocks = RebaseBlock<E>[kWarpLines][kRebaseLength / kMxBlock];
 
@@ -135,7 +135,8 @@ struct LineScales {
     uint32_t word, largest;
 };
 
-// Two threads have the same line, and load a half each where there are no words. All threads of a warp call it.
+// Returns the scales of a thread's line, with a scale for each line. Two threads have the same line, and load a half each
+// where there are no words. All threads of a warp call it.
 template <class E>
 __device__ __forceinline__ LineScales scales_by_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
     const int half = threadIdx.x % 2;
@@ -144,7 +145,8 @@ __device__ __forceinline__ LineScales scales_by_line(const Arguments& args, cons
     return {word, rebase_line_scale<E>(args.call, word)};
 }
 
-// The scale is the same for all lines of a tile: thread t looks at line t / 2 of both halves. All threads of the block call it.
+// Returns the scales of a thread's line, with one scale for a whole tile: thread t looks at line t / 2 of both halves. All
+// threads of the block call it.
 template <class E>
 __device__ __forceinline__ LineScales scales_by_tile(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
     __shared__ uint32_t words[kRebaseTile][kRebaseTiles], maxima[kRebaseThreads / 32][kRebaseTiles];
@@ -164,7 +166,7 @@ __device__ __forceinline__ LineScales scales_by_tile(const Arguments& args, cons
     return {words[place.line][place.column], largest};
 }
 
-// The fp32 scale of a tile or of a line of it, by the first of two threads.
+// Stores the fp32 scale of a tile or of a line of it, by the first of two threads.
 __device__ __forceinline__ void store_scale(const RebaseCall& call, const RebaseTile& tile, const ScalePlace& place,
                                             uint32_t largest) {
     const bool share = call.to.layout.tile_rows > 1, exists = tile.length > place.column * kRebaseTile;
@@ -174,7 +176,7 @@ __device__ __forceinline__ void store_scale(const RebaseCall& call, const Rebase
     to[share ? 0 : place.line] = exists && place.line < tile.lines ? scale_value(largest) : 0.0f;
 }
 
-// Half of a line's four blocks, for the other lanes. All threads of a warp call it.
+// Gives half of a line's four blocks to the other lanes. All threads of a warp call it.
 template <class E>
 __device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, WarpBlocks<E>& blocks) {
     RebaseBlock<E>* const mine = &blocks[rebase_scale_line(threadIdx.x % 32)][threadIdx.x % (2 * kRebaseTiles) * 2];
@@ -186,8 +188,9 @@ __device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, Wa
 
 // ---- Places ----------------------------------------------------------------------------------------------------------
 
-// Halves of its tiles that a block takes, one after the other. Along the contraction the wait for the place is longest, and six
-// bits have the most to do behind it: one wait for both halves gives them 3 points of a copy, where MXFP8 and MXFP4 lose 2 to 3.
+// Returns how many halves of its tiles a block takes, one after the other. Along the contraction the wait for the place is
+// longest, and six bits have the most to do behind it: one wait for both halves gives them 3 points of a copy, where MXFP8 and
+// MXFP4 lose 2 to 3.
 MXQ_HD constexpr int block_halves(int bits, Grouping grouping) {
     return bits == 6 && grouping == Grouping::Contraction ? kRebaseHalves : 1;
 }
@@ -204,7 +207,7 @@ __device__ __forceinline__ BlockPlace place_of_block(const Arguments& args, cons
             int(lines % kRebaseHalves * kRebaseLines)};
 }
 
-// False: there is nothing for the block. All its threads call it.
+// Return false where there is nothing for the block. All its threads call them.
 __device__ __forceinline__ bool find_in_matrix(const Arguments& args, BlockPlace& place) {
     const uint32_t row = row_of_blocks(), matrix = args.call.from.matrices == 1 ? 0 : row / args.down, lines = row - matrix * args.down;
     if (matrix >= args.call.from.matrices || lines >= args.down) return false;
@@ -232,8 +235,8 @@ __device__ __forceinline__ bool find_in_groups(const Arguments& args, int halves
     return exists;
 }
 
-// Blocks that share an SM. Codes of four bits leave registers for one more; below sm_89 all are converted in software, which takes
-// more.
+// Blocks that share an SM. Codes of four bits leave registers for one more; below sm_89 all are converted in software, which
+// takes more.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
 constexpr bool kConvertsInSoftware = true;
 #else
@@ -242,7 +245,7 @@ constexpr bool kConvertsInSoftware = false;
 template <int bits>
 constexpr int kSmBlocks = kConvertsInSoftware ? 4 : bits == 4 ? 6 : 5;
 
-// Half of the tiles, from line `first` on. All threads of the block call it.
+// Rebases half of the tiles, from line `first` on. All threads of the block call it.
 template <class E, bool wide, Grouping grouping>
 __device__ __forceinline__ void rebase_half(const Arguments& args, const RebaseTile& tile, int first, WarpBlocks<E>& blocks) {
     const RebaseCall& call = args.call;
@@ -279,7 +282,7 @@ __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_ker
     }
 }
 
-// Whether lines are whole pieces of 16 codes, where they can be read at once.
+// Returns whether lines are whole pieces of 16 codes, where they can be read at once.
 bool is_wide_source(const GemmOperand& from) {
     const int64_t piece = 2 * from.bits;
     return is_aligned(from.codes, piece & -piece) && from.line_bytes % piece == 0;

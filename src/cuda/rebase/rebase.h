@@ -1,5 +1,5 @@
-// An MX operand as FP8 codes under fp32 scales of 1x128 or 128x128, by numerics/rebase.h: what is read where and written where,
-// for the kernel of rebase.cu and for tests on the host.
+// An MX operand as FP8 codes under fp32 scales of 1x128 or 128x128, by numerics/rebase.h: what is read where and written
+// where, for the kernel of rebase.cu and for tests on the host.
 //
 //                      lines                          codes of a line
 //     no groups         of every expert                padded to 128
@@ -42,7 +42,7 @@ struct RebaseTile {
     int64_t next_scales, next_to_scales;         // from this tile's to those of the one beside it
 };
 
-// From a tile to another one. All layouts are linear in tiles.
+// Leads from a tile to another one. All layouts are linear in tiles.
 struct RebaseStep {
     int64_t codes, scales, to_codes, to_scales;
     int32_t lines, length;
@@ -53,7 +53,7 @@ struct RebaseGrid {
     RebaseStep matrix, down, across;
 };
 
-// By an expert, and by so many lines and codes, multiples of 128.
+// Returns the step by so many experts, lines and codes; lines and codes are multiples of 128.
 inline RebaseStep rebase_step(const RebaseCall& call, int64_t matrix, int32_t lines, int32_t codes) {
     const GemmOperand &from = call.from, &to = call.to;
     // A tile of 128 has one scale, blocks of 32 and all that is swizzled four.
@@ -85,7 +85,7 @@ MXQ_HD int32_t round_up_rows(uint32_t rows, int64_t power_of_two) {
     return int32_t((rows + uint32_t(power_of_two) - 1) & ~(uint32_t(power_of_two) - 1));
 }
 
-// A scope's first tile. Groups differ in where they start and in their rows, which are lines, or codes of a line.
+// Returns a scope's first tile. Groups differ in where they start and in their rows, which are lines, or codes of a line.
 template <Grouping grouping>
 MXQ_HD RebaseTile first_tile(const RebaseCall& call, const RebaseGrid& grid, const RebaseScope& scope) {
     const GemmOperand &from = call.from, &to = call.to;
@@ -116,7 +116,7 @@ MXQ_HD RebaseTile first_tile(const RebaseCall& call, const RebaseGrid& grid, con
     return tile;
 }
 
-// The tile below and beside so many of its scope.
+// Returns the tile that is so many down and across in its scope.
 template <Grouping grouping>
 MXQ_HD RebaseTile rebase_tile(const RebaseCall& call, const RebaseGrid& grid, const RebaseScope& scope, uint32_t down,
                               uint32_t across) {
@@ -130,14 +130,14 @@ MXQ_HD RebaseTile rebase_tile(const RebaseCall& call, const RebaseGrid& grid, co
     return tile;
 }
 
-// From a tile's first scale to a line's.
+// Returns the way from a tile's first scale to a line's.
 MXQ_HD int64_t scales_of_line(const ScaleLayout& layout, uint32_t line) {
     if (layout.swizzled) return swizzle_in_tile(line, 0);
     return (line >> log2_of(uint32_t(layout.tile_rows))) * layout.line_stride;
 }
 
-// Whether the four scale bytes of a line in a tile are one word of memory wherever they are. Groups along the contraction start
-// anywhere in a line of compact scales, but where they are padded to tiles.
+// Returns whether the four scale bytes of a line in a tile are one word of memory wherever they are. Groups along the
+// contraction start anywhere in a line of compact scales, but where they are padded to tiles.
 inline bool has_scale_words(const RebaseCall& call) {
     const ScaleLayout& layout = call.from.layout;
     if (reinterpret_cast<uintptr_t>(call.from.scales) % 4 != 0) return false;
@@ -146,18 +146,19 @@ inline bool has_scale_words(const RebaseCall& call) {
     return call.grouping != Grouping::Contraction || (call.from.units.scales % kRebaseTile == 0 && layout.tile_rows == 1);
 }
 
-// What is loaded of a line's four scales in a tile: a word of all, or two bytes that are one half of it. It is put together
-// later, since a branch that uses what it loads would wait for it.
+// Holds what is loaded of a line's four scales in a tile: a word of all, or two bytes that are one half of it. It is put
+// together later, since a branch that uses what it loads would wait for it.
 struct LoadedScales {
     uint32_t first, second;
 };
 
-// How many of a tile's four blocks a line has, by its codes from there on.
+// Returns how many of a tile's four blocks a line has, by its codes from there on.
 MXQ_HD int32_t blocks_of_tile(int32_t scaled) {
     return scaled >= kRebaseTile ? 4 : scaled <= 0 ? 0 : (scaled + int32_t(kMxBlock) - 1) / int32_t(kMxBlock);
 }
 
-// From a line's first scale in the tile. `words`: by has_scale_words. A block that does not exist is another one.
+// Loads from a line's first scale in the tile on. `words`: by has_scale_words. For a block that does not exist it loads
+// another.
 MXQ_HD LoadedScales load_scales(const ScaleLayout& layout, bool words, const uint8_t* from, int32_t scaled, int32_t half) {
     const int32_t blocks = blocks_of_tile(scaled);
     if (blocks == 0) return {0, 0};
@@ -167,13 +168,13 @@ MXQ_HD LoadedScales load_scales(const ScaleLayout& layout, bool words, const uin
     return {from[first < blocks ? first : 0], from[second < blocks ? second : 0]};
 }
 
-// The four scales as bytes, or the half that was loaded; 0 for blocks that the line does not have.
+// Returns the four scales as bytes, or the half that was loaded; 0 for blocks that the line does not have.
 MXQ_HD uint32_t scale_word(const LoadedScales& loaded, bool words, int32_t scaled, int32_t half) {
     const uint32_t existing = uint32_t((uint64_t(1) << (8 * blocks_of_tile(scaled))) - 1);
     return (words ? loaded.first : (loaded.first | loaded.second << 8) << (16 * half)) & existing;
 }
 
-// The scale that a line by itself would get; a tile gets the largest.
+// Returns the scale that a line by itself would get; a tile gets the largest.
 template <class E>
 MXQ_HD uint32_t rebase_line_scale(const RebaseCall& call, uint32_t word) {
     return call.keeps_codes ? word & 0xFF : rebased_scale<E>(word);
@@ -196,7 +197,8 @@ MXQ_HD int rebase_code(uint32_t thread) { return int(thread % kLineLanes * kReba
 MXQ_HD int rebase_scale_line(uint32_t thread) { return int(thread / (2 * kRebaseTiles)); }
 MXQ_HD int rebase_scale_tile(uint32_t thread) { return int(thread / 2 % kRebaseTiles); }
 
-// Blocks of threads across a whole line. Rows of 128x128 scales are padded: those that follow are written too, as +0.
+// Returns the blocks of threads across a whole line. Rows of 128x128 scales are padded: those that follow are written too, as
+// +0.
 inline int64_t blocks_across(const RebaseCall& call) {
     const ScaleLayout& layout = call.to.layout;
     return ceil_div(layout.tile_rows > 1 ? layout.line_stride : layout.columns, kRebaseTiles);

@@ -6,11 +6,6 @@
 
 namespace mxq::cuda {
 
-// Returns the line whose scale word is `word` of a tile in the order of the layout: a swizzled tile is 512 bytes in a row.
-__device__ __forceinline__ int line_of_word(const ScaleLayout& layout, int word) {
-    return layout.swizzled ? word % 4 * 32 + word / 4 : word;
-}
-
 // The scale words that a line of a tile of E can have: four bits alone have blocks of 16, and then two words.
 template <class E>
 constexpr int kLineWords = E::bits == 4 ? 2 : 1;
