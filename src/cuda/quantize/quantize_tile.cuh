@@ -156,8 +156,9 @@ __device__ __forceinline__ void quantize_patch(const TileArguments& a, const Til
         store_lines<E, T>(shared.codes, to, a.access[1]);
     }
 #pragma unroll 1
-    for (int which = 0; which < 2; which++)
-        if (has_part(problem, which)) store_scales<E, T>(problem, a.rule, place, shared.group, which, scales.parts[which]);
+    for (int columnwise = 0; columnwise < 2; columnwise++)
+        if (has_part(problem, columnwise))
+            store_scales<E, T>(problem, a.rule, place, shared.group, columnwise, scales.parts[columnwise]);
 }
 
 }  // namespace mxq::cuda

@@ -90,18 +90,18 @@ __device__ __forceinline__ uint32_t tile_maximum(const TileScales<E>& scales) {
 // Returns the maximum of a line of the tile in a part: of its 128 codes, of its square tile, or of all that shares the scale.
 template <class E, class T>
 __device__ __forceinline__ uint32_t line_maximum(const QuantizeProblem& problem, const ScaleRule& rule,
-                                                 const TilePlace& place, const GroupStart& start, int which, int line,
+                                                 const TilePlace& place, const GroupStart& start, int columnwise, int line,
                                                  const TileScales<E>& scales) {
-    const uint32_t(&table)[kTableBlocks<E>][kTableLines] = scales.parts[which].table;
+    const uint32_t(&table)[kTableBlocks<E>][kTableLines] = scales.parts[columnwise].table;
     if (!rule.whole)
         return problem.square_tiles ? tile_maximum<E, T>(scales)
                                     : max(max(table[0][line], table[1][line]), max(table[2][line], table[3][line]));
-    const QuantizedPart& part = part_of(problem, which);
-    const uint32_t* maxima = reinterpret_cast<const uint32_t*>(rule.maxima[which]);
+    const QuantizedPart& part = part_of(problem, columnwise);
+    const uint32_t* maxima = reinterpret_cast<const uint32_t*>(rule.maxima[columnwise]);
     if (part.layout.line_stride == 0) return maxima[place.scope * part.scope_stride];
-    const int64_t at = (which == 0 ? place.row : place.col) + line;
-    if (at >= (which == 0 ? place.rows : part.lines)) return 0;
-    return maxima[(which == 0 ? place.matrix : place.scope) * part.lines + (which == 0 ? start.codes : 0) + at];
+    const int64_t at = (!columnwise ? place.row : place.col) + line;
+    if (at >= (!columnwise ? place.rows : part.lines)) return 0;
+    return maxima[(!columnwise ? place.matrix : place.scope) * part.lines + (!columnwise ? start.codes : 0) + at];
 }
 
 // Makes the scales of blocks of 128 and longer ones: a factor for each line of each part, in the table's first block, the
@@ -110,16 +110,16 @@ template <class E, class T>
 __device__ __forceinline__ void scale_lines(const QuantizeProblem& problem, const ScaleRule& rule, const TilePlace& place,
                                             const TileGroup& group, TileScales<E>& scales) {
     for (int i = threadIdx.x; i < 2 * kTile; i += Patch<T>::threads) {
-        const int which = i / kTile, line = i % kTile;
-        if (!has_part(problem, which)) continue;
-        PartScales<E>& to = scales.parts[which];
-        const QuantizedPart& part = part_of(problem, which);
+        const int columnwise = i / kTile, line = i % kTile;
+        if (!has_part(problem, columnwise)) continue;
+        PartScales<E>& to = scales.parts[columnwise];
+        const QuantizedPart& part = part_of(problem, columnwise);
         if (E::bits == 8 && problem.quantization_scale) {
             to.table[0][line] = float_bits(problem.quantization_scale[place.scope * part.scope_stride]);
             continue;
         }
-        const GroupStart start = group_start(problem.grouped, group, kRowwisePart + which);
-        uint32_t value[1] = {line_maximum<E, T>(problem, rule, place, start, which, line, scales)};
+        const GroupStart start = group_start(problem.grouped, group, kRowwisePart + columnwise);
+        uint32_t value[1] = {line_maximum<E, T>(problem, rule, place, start, columnwise, line, scales)};
         float factor[1];
         if (E::bits == 8 && part.scale_type == ScaleType::F32) {
             to.table[1][line] = value[0];
@@ -139,9 +139,10 @@ __device__ __forceinline__ void make_scales(const QuantizeProblem& problem, cons
     if (rule.shift < 7) {
         __syncwarp();
 #pragma unroll 1
-        for (int which = 0; which < 2; which++)
-            if (has_part(problem, which))
-                scale_warp_blocks<E, T>(problem, part_of(problem, which), place.scope, rule.shift, scales.parts[which]);
+        for (int columnwise = 0; columnwise < 2; columnwise++)
+            if (has_part(problem, columnwise))
+                scale_warp_blocks<E, T>(problem, part_of(problem, columnwise), place.scope, rule.shift,
+                                        scales.parts[columnwise]);
         __syncwarp();
     } else {
         __syncthreads();
@@ -174,16 +175,17 @@ __device__ __forceinline__ void store_float_scales(const QuantizedPart& part, co
 // Stores the scales of a part of the tile, by all threads of the block.
 template <class E, class T>
 __device__ __forceinline__ void store_scales(const QuantizeProblem& problem, const ScaleRule& rule, const TilePlace& place,
-                                             const TileGroup& group, int which, const PartScales<E>& scales) {
-    const QuantizedPart& part = part_of(problem, which);
-    const bool row_scales = which == 0 && part.layout.line_stride != 0 && place.col == 0;
+                                             const TileGroup& group, int columnwise, const PartScales<E>& scales) {
+    const QuantizedPart& part = part_of(problem, columnwise);
+    const bool row_scales = !columnwise && part.layout.line_stride != 0 && place.col == 0;
     if (rule.whole && !row_scales) return;
     const bool grouped = problem.grouped.groups.set;
-    const ScaleTile tile(part, place, group_start(problem.grouped, group, kRowwisePart + which), problem.source.cols, grouped);
+    const ScaleTile tile(part, place, group_start(problem.grouped, group, kRowwisePart + columnwise), problem.source.cols,
+                         grouped);
     if (E::bits != 8 || part.scale_type != ScaleType::F32)
         store_scale_words<Patch<T>::threads, kLineWords<E>>(part.scales, tile,
                                                              [&](int line, int i) { return scales.words[i][line]; });
-    else store_float_scales(part, tile, which == 0 ? int(min(place.rows - place.row, int64_t(kTile))) : kTile,
+    else store_float_scales(part, tile, !columnwise ? int(min(place.rows - place.row, int64_t(kTile))) : kTile,
                             rule.whole ? nullptr : part.amax, scales);
 }
 
@@ -193,12 +195,12 @@ __device__ __forceinline__ void store_whole_scales(const QuantizeProblem& proble
     if constexpr (E::bits == 8) {
         const int64_t first = (int64_t(row_of_blocks()) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
         const int64_t step = int64_t(gridDim.x) * gridDim.y * gridDim.z * blockDim.x;
-        for (int which = 0; which < 2; which++) {
-            auto* to = reinterpret_cast<float*>(part_of(problem, which).scales);
-            for (int64_t i = first; i < rule.whole_counts[which]; i += step)
+        for (int columnwise = 0; columnwise < 2; columnwise++) {
+            auto* to = reinterpret_cast<float*>(part_of(problem, columnwise).scales);
+            for (int64_t i = first; i < rule.whole_counts[columnwise]; i += step)
                 to[i] = fp8_stored_scale(problem.quantization_scale
                                              ? problem.quantization_scale[i]
-                                             : fp8_quantization_scale(rule.maxima[which][i], fp8_rule(problem, E::max)));
+                                             : fp8_quantization_scale(rule.maxima[columnwise][i], fp8_rule(problem, E::max)));
         }
     }
 }
