@@ -4,7 +4,7 @@
 //
 //     16 elements, two candidate scales
 //         error_estimate_16     half the operations of the errors; gives the codes too
-//         is_clear              true: the estimates are further apart than all that they can be wrong, and they decide
+//         estimates_decide              true: the estimates are further apart than all that they can be wrong, and they decide
 //         nvfp4_errors_16       false: the contract's errors decide
 //
 // docs/four-over-six.md derives how much an estimate can be wrong, and why the codes that come out of it are the contract's.
@@ -58,7 +58,7 @@ struct ErrorDivisor {
 };
 
 // Returns nvfp4_candidates, in most cases without a division.
-MXQ_HD Nvfp4Candidates nvfp4_candidates_soon(float block_amax, const Nvfp4Global& global) {
+MXQ_HD Nvfp4Candidates fast_nvfp4_candidates(float block_amax, const Nvfp4Global& global) {
     const ErrorDivisor six{6, 1.0f / 6};
     return nvfp4_candidates_of_sixth(six.divides(block_amax) ? six.divide(block_amax) : divide_rn(block_amax, 6.0f), global);
 }
@@ -138,8 +138,8 @@ MXQ_HD float add_error(float value, const ErrorScale& scale, bool begins, float&
 }
 
 #if defined(__CUDACC__)
-// Does what code_bytes does, for devices without instructions for E5M2.
-__device__ __forceinline__ uint32_t code_bytes_by_halves(float first, float second, float third, float fourth) {
+// Does what shifted_codes does, for devices without instructions for E5M2.
+__device__ __forceinline__ uint32_t shifted_codes_via_f16(float first, float second, float third, float fourth) {
     uint32_t low, high;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(second), "f"(first));
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(fourth), "f"(third));
@@ -148,17 +148,17 @@ __device__ __forceinline__ uint32_t code_bytes_by_halves(float first, float seco
 #endif
 
 // Returns the codes of four values that add_error returned, moved up by one, a byte each.
-MXQ_HD uint32_t code_bytes(float first, float second, float third, float fourth) {
+MXQ_HD uint32_t shifted_codes(float first, float second, float third, float fourth) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     return encode_pair<E5M2>(first, second) | encode_pair<E5M2>(third, fourth) << 16;
 #elif defined(__CUDA_ARCH__)
-    return code_bytes_by_halves(first, second, third, fourth);
+    return shifted_codes_via_f16(first, second, third, fourth);
 #else
     return encode<E5M2>(first) | encode<E5M2>(second) << 8 | encode<E5M2>(third) << 16 | encode<E5M2>(fourth) << 24;
 #endif
 }
 
-// Returns the estimate of the error of 16 elements, and stores their codes as code_bytes returns them.
+// Returns the estimate of the error of 16 elements, and stores their codes as shifted_codes returns them.
 template <bool squared>
 MXQ_HD float error_estimate_16(const float (&values)[16], const ErrorScale& scale, uint32_t (&codes)[4]) {
     float sums[2] = {};
@@ -169,15 +169,15 @@ MXQ_HD float error_estimate_16(const float (&values)[16], const ErrorScale& scal
         float elements[4];
         for (int j = 0; j < 4; ++j)
             elements[j] = add_error<squared>(values[4 * i + j], scale, 4 * i + j < 2, sums[j % 2]);
-        codes[i] = code_bytes(elements[0], elements[1], elements[2], elements[3]);
+        codes[i] = shifted_codes(elements[0], elements[1], elements[2], elements[3]);
     }
     return add_rn(sums[0], sums[1]);
 }
 
 #if defined(__CUDACC__)
-// Packs eight codes to a word. `first` and `second` come from code_bytes; the signs are those of the 16-bit elements in
+// Packs eight codes to a word. `first` and `second` come from shifted_codes; the signs are those of the 16-bit elements in
 // `signs`.
-__device__ __forceinline__ uint32_t pack_code_bytes(uint32_t first, uint32_t second, const uint32_t* signs) {
+__device__ __forceinline__ uint32_t pack_shifted_codes(uint32_t first, uint32_t second, const uint32_t* signs) {
     // Nibbles from bit 1 of each byte: moved up by 7 and by 3 neighbours meet in bytes 1 and 3.
     const uint32_t low = (first | (permute_bytes(signs[0], signs[1], 0xFDB9) & 0x10101010u)) * 136;
     const uint32_t high = (second | (permute_bytes(signs[2], signs[3], 0xFDB9) & 0x10101010u)) * 136;
@@ -187,7 +187,7 @@ __device__ __forceinline__ uint32_t pack_code_bytes(uint32_t first, uint32_t sec
 
 // Returns whether the estimates of `lines` lines of 16 elements are far enough apart to decide; false where one is NaN.
 template <bool squared>
-MXQ_HD bool is_clear(float four, float six, float amax, int lines) {
+MXQ_HD bool estimates_decide(float four, float six, float amax, int lines) {
     const float apart = magnitude_of(add_rn(four, -six)), both = add_rn(four, six);
     if constexpr (!squared) return apart > multiply_rn(amax, float(lines) * 0x1p-14f);
     return apart > add_rn(multiply_rn(multiply_rn(amax, amax), float(lines) * 0x1p-19f), multiply_rn(both, 0x1p-16f));

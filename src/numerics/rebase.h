@@ -63,7 +63,7 @@ template <class E>
 using RebaseFactors = std::conditional_t<Rebase<E>::is_e5m2, TwoRebaseFactors, RebaseFactor>;
 
 // Returns 2^exponent as F16 in both halves of a word; the exponent is from -24 to 15.
-MXQ_HD uint32_t half_powers(int exponent) {
+MXQ_HD uint32_t f16_power_pair(int exponent) {
 #if defined(__CUDA_ARCH__)
     const float power = bits_float(uint32_t(exponent + 127) << 23);
     return __builtin_bit_cast(uint32_t, static_cast<__half2_raw>(__floats2half2_rn(power, power)));  // exact
@@ -79,8 +79,8 @@ MXQ_HD RebaseFactors<E> rebase_factors(uint32_t scale, uint32_t of_tile) {
     constexpr int least = -24;
     const int exponent = int(scale) - int(of_tile) + Rebase<E>::exponent;
     const int first = exponent > least ? exponent : least, rest = exponent - first;
-    const uint32_t factor = scale == kScaleNan ? 0x7FFF7FFFu : half_powers(first);
-    if constexpr (Rebase<E>::is_e5m2) return {factor, half_powers(rest > least ? rest : least)};
+    const uint32_t factor = scale == kScaleNan ? 0x7FFF7FFFu : f16_power_pair(first);
+    if constexpr (Rebase<E>::is_e5m2) return {factor, f16_power_pair(rest > least ? rest : least)};
     else return {factor};
 }
 
@@ -158,7 +158,7 @@ MXQ_HD uint32_t rebase_codes(uint32_t codes, const RebaseFactors<E>& factors) {
 }
 
 // Returns the top bit of each byte set where four E5M2 codes are Inf or NaN.
-MXQ_HD uint32_t special_e5m2(uint32_t codes) {
+MXQ_HD uint32_t mark_special_e5m2(uint32_t codes) {
     constexpr uint32_t to_special = (0x80u - E5M2::first_special) * 0x01010101u;
     return ((codes & 0x7F7F7F7Fu) + to_special) & 0x80808080u;
 }
@@ -198,8 +198,8 @@ MXQ_HD void rebase_16(uint32_t (&codes)[4], const RebaseFactors<E>& factors) {
     constexpr uint32_t one = 0x3C003C00u;
     bool simple = true;
     if constexpr (Rebase<E>::is_e5m2)
-        simple = factors.second == one &&
-                 (special_e5m2(codes[0]) | special_e5m2(codes[1]) | special_e5m2(codes[2]) | special_e5m2(codes[3])) == 0;
+        simple = factors.second == one && (mark_special_e5m2(codes[0]) | mark_special_e5m2(codes[1]) |
+                                           mark_special_e5m2(codes[2]) | mark_special_e5m2(codes[3])) == 0;
     if (simple)
         for (uint32_t& word : codes) word = multiply_codes<E, false>(word, factors);
     else

@@ -6,8 +6,8 @@
 #include "device_numerics.h"
 
 #include "../numerics/one_element.h"
-#include "numerics/bf16_codes.h"
-#include "numerics/bf16_pairs.h"
+#include "numerics/encode_sub_byte.h"
+#include "numerics/decode_to_bf16.h"
 #include "numerics/e8m0.h"
 #include "numerics/element.h"
 #include "numerics/four_over_six.h"
@@ -170,7 +170,7 @@ template <class E>
 struct QuantizeSixBits {
     static constexpr uint64_t cases = 1 << 23;
     __device__ static uint64_t device(uint32_t i) {
-        const uint32_t scale = i >> 15, factors = (float_bits(scale_reciprocal(scale)) >> 16) * kBothHalves;
+        const uint32_t scale = i >> 15, factors = (float_bits(scale_reciprocal(scale)) >> 16) * kOneInBothHalves;
         const uint32_t ready = prepare_six_bit_pair<E>(multiply_bf16_pairs(word(bf16_pair(i)), factors));
         const float first = bits_float(ready << 16), second = bits_float(ready & 0xFFFF0000u);
         return encode_six_bits<E>(first, second, second, first) & code_mask<E>(scale);
@@ -187,9 +187,9 @@ struct QuantizeSixBits {
 struct QuantizeWords {
     static constexpr uint64_t cases = 1 << 23;
     __device__ static uint64_t device(uint32_t i) {
-        const uint32_t scale = i >> 15, factors = (float_bits(scale_reciprocal(scale)) >> 16) * kBothHalves;
+        const uint32_t scale = i >> 15, factors = (float_bits(scale_reciprocal(scale)) >> 16) * kOneInBothHalves;
         const uint32_t products = multiply_bf16_pairs(word(bf16_pair(i)), factors);
-        const uint32_t plain = round_e2m1_halves<128>(products & ~kSigns);
+        const uint32_t plain = encode_e2m1_above_base<128>(products & ~kSignsOfBothHalves);
         const bool small = is_small(bits_float(products << 16)) && is_small(bits_float(products));
         return two_words(encode_e2m1_bf16(products) & code_mask<E2M1>(scale) & 0x00FF00FF, small ? plain & 0x00FF00FF : 0);
     }
@@ -215,10 +215,10 @@ struct QuantizeNvfp4 {
     __device__ static uint64_t device(uint32_t i) {
         const Bf16Pair pair = bf16_pair(i);
         const float multiplier = nvfp4_multiplier(scale(i), global(i));
-        const CutMultiplier cut = cut_multiplier(multiplier, cut_way(multiplier));
+        const TruncatingMultiplier cut = truncating_multiplier(multiplier, truncation_for(multiplier));
         const float low = multiply_rn(fabsf(pair.first), cut.factor), high = multiply_rn(fabsf(pair.second), cut.factor);
         const uint32_t signs = (float_bits(pair.first) >> 31 | float_bits(pair.second) >> 31 << 16) * 8;
-        if (low < 7 && high < 7) return (round_e2m1_floats(low, high, cut.odd ? kBothHalves : 0) & 0x00FF00FF) | signs;
+        if (low < 7 && high < 7) return (encode_e2m1_truncated(low, high, cut.odd ? kOneInBothHalves : 0) & 0x00FF00FF) | signs;
         return encode_e2m1_floats(multiply_rn(pair.first, multiplier), multiply_rn(pair.second, multiplier)) & 0x00FF00FF &
                nvfp4_code_mask(scale(i));
     }
@@ -253,8 +253,8 @@ struct EstimatedCodes {
             words[k / 2] |= float_bits(element(i, k)) >> 16 << (k % 2 * 16);
         }
         const auto four = [&](const auto& bytes, int k) { return bytes(values[k], values[k + 1], values[k + 2], values[k + 3]); };
-        return two_words(pack_code_bytes(four(code_bytes, 0), four(code_bytes, 4), words),
-                         pack_code_bytes(four(code_bytes_by_halves, 0), four(code_bytes_by_halves, 4), words));
+        return two_words(pack_shifted_codes(four(shifted_codes, 0), four(shifted_codes, 4), words),
+                         pack_shifted_codes(four(shifted_codes_via_f16, 0), four(shifted_codes_via_f16, 4), words));
     }
     static uint64_t host(uint32_t i) {
         uint32_t codes = 0;
@@ -300,16 +300,18 @@ template <class E>
 struct Bf16Values {
     static constexpr uint64_t cases = 1 << 16;
     MXQ_HD static uint64_t both(uint32_t i) {
-        const Bf16Rule rule = bf16_rule<E>();
+        const Bf16DecodeRule rule = bf16_decode_rule<E>();
         const uint32_t scale = i >> 8, codes = (i & 0xFF) | hash(i) << 8;
         if (is_special_scale(rule, scale)) return 0;
-        const Bf16Pairs pairs = convert(rule, codes, bf16_multiplier(rule, scale));
+        const EvenOddBf16 pairs = convert(rule, codes, bf16_e8m0_factor(rule, scale));
         return two_words(pairs.even, pairs.odd);
     }
-    MXQ_HD static Bf16Pairs convert(const Bf16Rule& rule, uint32_t codes, uint32_t multiplier) {
-        if constexpr (E::bits == 4) return to_bf16_pairs_4(rule, codes, int(codes >> 31), multiplier);
-        else if constexpr (E::bits == 6) return to_bf16_pairs_6(rule, codes & 0x3F3F3F3F, multiplier);
-        else return special_codes(rule, codes) & kSpecialCodes ? Bf16Pairs{} : to_bf16_pairs(rule, codes, multiplier);
+    MXQ_HD static EvenOddBf16 convert(const Bf16DecodeRule& rule, uint32_t codes, uint32_t multiplier) {
+        if constexpr (E::bits == 4) return decode_4_bits_to_bf16(rule, codes, int(codes >> 31), multiplier);
+        else if constexpr (E::bits == 6) return decode_6_bits_to_bf16(rule, codes & 0x3F3F3F3F, multiplier);
+        else
+            return mark_special_codes(rule, codes) & kSpecialMarks ? EvenOddBf16{}
+                                                                   : decode_8_bits_to_bf16(rule, codes, multiplier);
     }
     __device__ static uint64_t device(uint32_t i) { return both(i); }
     static uint64_t host(uint32_t i) { return both(i); }

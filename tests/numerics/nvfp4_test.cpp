@@ -338,7 +338,7 @@ void check_estimates(const float (&x)[16], bool usual, float g, int t, Estimates
     if (!mxq::can_estimate(global) || !mxq::can_estimate(a, four, six)) return;
     const float four_estimate = estimate<squared>(x, four), six_estimate = estimate<squared>(x, six);
     counts.usual += usual;
-    if (!mxq::is_clear<squared>(four_estimate, six_estimate, a, 1)) return;
+    if (!mxq::estimates_decide<squared>(four_estimate, six_estimate, a, 1)) return;
     ++counts.clear;
     counts.usual_clear += usual;
     const float four_error = mxq::nvfp4_errors_16<squared, false>(x, candidates.four, global);
@@ -395,7 +395,7 @@ bool check_square(const float (&x)[16][16], float a, float g, Estimates& counts)
     const bool is_four = mxq::add_errors_16(fours) < mxq::add_errors_16(sixes);
     if (!mxq::can_estimate(global) || !mxq::can_estimate(a, four, six)) return is_four;
     ++counts.ran;
-    if (!mxq::is_clear<squared>(four_estimate, six_estimate, a, 16)) return is_four;
+    if (!mxq::estimates_decide<squared>(four_estimate, six_estimate, a, 16)) return is_four;
     ++counts.clear;
     if (is_four != (four_estimate < six_estimate)) FAIL("g " << g << ", a " << a);
     return is_four;

@@ -249,7 +249,7 @@ enum class Special { codes, scales, both };
 constexpr Special special_places[] = {Special::codes, Special::scales, Special::both};
 
 // Returns zero, the least and the largest code, and every code that is Inf or NaN.
-std::vector<uint32_t> special_codes(int32_t format) {
+std::vector<uint32_t> mark_special_codes(int32_t format) {
     const oracle::Type& type = oracle::element_type(format);
     std::vector<uint32_t> out;
     for (uint32_t magnitude = 0; magnitude < type.magnitudes(); ++magnitude)
@@ -311,7 +311,7 @@ MXQ_EACH_DEVICE("specials: dequantize gives their neighbours the oracle's bytes"
     int64_t ran = 0, compared = 0, missing = 0;
     for (const oracle::Spec& spec : testing::all_formats())
         for (int32_t part : both_parts) {
-            Dealer dealer(special_codes(spec.format));
+            Dealer dealer(mark_special_codes(spec.format));
             for (int32_t output : cases::plain_formats)
                 for (Special special : special_places)
                     for (const testing::Dims& dims : {even, odd}) {
@@ -367,7 +367,7 @@ std::vector<oracle::Spec> targets() {
 MXQ_EACH_DEVICE("specials: requantize gives their neighbours the oracle's bytes") {
     int64_t ran = 0, compared = 0, missing = 0;
     for (const oracle::Spec& from : sources()) {
-        Dealer dealer(special_codes(from.format));
+        Dealer dealer(mark_special_codes(from.format));
         for (oracle::Spec to : targets())
             for (int32_t part : both_parts)
                 for (int32_t policy : cases::policies) {

@@ -66,7 +66,7 @@ using Sums = float[4][2 * K::fragments][4];
 // products of plain numbers, any sum may have lost too much.
 template <class K>
 __device__ __forceinline__ Repair what_to_repair(const Arguments& args, const Met& met, uint32_t met_scales) {
-    bool tiny = __syncthreads_or(met.tiny & ~kSpecialCodes);
+    bool tiny = __syncthreads_or(met.tiny & ~kSpecialMarks);
     if constexpr (!K::promotes) {
         const bool matters = args.to_nearest || args.factored;
         return {tiny && matters ? 0x1p-100f : 0, args.mixed};
@@ -235,15 +235,16 @@ const Kernel& kernel_for(const GemmProblem& p) {
     return kernels[0];  // not reached: those of any bits take all
 }
 
-Bf16Rule rule_of(const GemmOperand& operand) {
-    if (operand.scale_type == ScaleType::E4M3) return bf16_rule_nvfp4();
-    if (operand.scale_type == ScaleType::None) return bf16_rule<E4M3>();  // plain numbers need the scale of one alone
-    return with_element(operand.element, []<class E>(E) { return bf16_rule<E>(); });
+Bf16DecodeRule rule_of(const GemmOperand& operand) {
+    if (operand.scale_type == ScaleType::E4M3) return bf16_decode_rule_nvfp4();
+    if (operand.scale_type == ScaleType::None) return bf16_decode_rule<E4M3>();  // plain numbers need the scale of one alone
+    return with_element(operand.element, []<class E>(E) { return bf16_decode_rule<E>(); });
 }
 
 // Codes under a scale of one are at least 2^-16. Below these a product may be under 2^-126.
 constexpr uint32_t kTinyScale = 127 - 63 + 16;
-constexpr uint32_t kTinyNumber = (127 - 63) * (0x80 * kBothHalves), kTinyWithCodes = (127 - 110) * (0x80 * kBothHalves);
+constexpr uint32_t kTinyNumber = (127 - 63) * (0x80 * kOneInBothHalves),
+                   kTinyWithCodes = (127 - 110) * (0x80 * kOneInBothHalves);
 
 uint32_t tiny_below(const GemmOperand& operand, const GemmOperand& other) {
     if (is_plain(operand)) return has_float_scales(other) || has_line_factors(other) ? kTinyWithCodes : kTinyNumber;

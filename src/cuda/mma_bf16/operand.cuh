@@ -178,43 +178,46 @@ __device__ __forceinline__ uint32_t half_offset(uint32_t first, int c, int h) {
     return (first ^ (16 * h)) + c * kChunkLines * kLineBytes;
 }
 
-// Tells what a thread met: bits of kSpecialCodes in `special` where a conversion was not right, and others than these in
+// Tells what a thread met: bits of kSpecialMarks in `special` where a conversion was not right, and others than these in
 // `tiny` where products may be below fp32's range.
 struct Met {
     uint32_t special, tiny;
 };
 
-__device__ __forceinline__ uint4 together(const Bf16Pairs& low, const Bf16Pairs& high) {
+__device__ __forceinline__ uint4 together(const EvenOddBf16& low, const EvenOddBf16& high) {
     return {low.even, low.odd, high.even, high.odd};
 }
 
 __device__ __forceinline__ uint4 convert_8(const LoopOperand& operand, uint32_t first, uint32_t second, uint32_t scale,
                                            Met& met) {
-    const uint32_t multiplier = bf16_multiplier(operand.rule, scale);
-    met.special |= special_codes(operand.rule, first) | special_codes(operand.rule, second);
+    const uint32_t multiplier = bf16_e8m0_factor(operand.rule, scale);
+    met.special |= mark_special_codes(operand.rule, first) | mark_special_codes(operand.rule, second);
     if (scale < operand.tiny_below) met.tiny |= first | second;
-    return together(to_bf16_pairs(operand.rule, first, multiplier), to_bf16_pairs(operand.rule, second, multiplier));
+    return together(decode_8_bits_to_bf16(operand.rule, first, multiplier),
+                    decode_8_bits_to_bf16(operand.rule, second, multiplier));
 }
 
 __device__ __forceinline__ uint4 convert_6(const LoopOperand& operand, uint32_t first, uint32_t second, uint32_t scale,
                                            Met& met) {
-    const uint32_t multiplier = bf16_multiplier(operand.rule, scale);
+    const uint32_t multiplier = bf16_e8m0_factor(operand.rule, scale);
     if (scale < operand.tiny_below) met.tiny |= (first | second) & 0x1F1F1F1Fu;
-    return together(to_bf16_pairs_6(operand.rule, first, multiplier), to_bf16_pairs_6(operand.rule, second, multiplier));
+    return together(decode_6_bits_to_bf16(operand.rule, first, multiplier),
+                    decode_6_bits_to_bf16(operand.rule, second, multiplier));
 }
 
 __device__ __forceinline__ uint4 convert_4(const LoopOperand& operand, uint32_t word, uint32_t scale, Met& met) {
-    const uint32_t multiplier = bf16_any_multiplier(operand.rule, scale);
+    const uint32_t multiplier = bf16_scale_factor(operand.rule, scale);
     if (scale < operand.tiny_below) met.tiny |= word & 0x77777777u;
-    return together(to_bf16_pairs_4(operand.rule, word, 0, multiplier), to_bf16_pairs_4(operand.rule, word, 1, multiplier));
+    return together(decode_4_bits_to_bf16(operand.rule, word, 0, multiplier),
+                    decode_4_bits_to_bf16(operand.rule, word, 1, multiplier));
 }
 
 __device__ __forceinline__ uint4 convert_16(const LoopOperand& operand, const uint32_t* words, Met& met) {
     uint32_t tiny = 0;
 #pragma unroll
-    for (int i = 0; i < 4; i++) tiny |= tiny_bf16_pairs(words[i], operand.tiny_below);
-    met.tiny |= (tiny & kSigns) >> 9;
-    return together(order_bf16_pairs(words[0], words[1]), order_bf16_pairs(words[2], words[3]));
+    for (int i = 0; i < 4; i++) tiny |= mark_tiny_bf16(words[i], operand.tiny_below);
+    met.tiny |= (tiny & kSignsOfBothHalves) >> 9;
+    return together(split_even_odd_bf16(words[0], words[1]), split_even_odd_bf16(words[2], words[3]));
 }
 
 // Converts half h of a chunk.
@@ -261,7 +264,7 @@ __device__ __forceinline__ void convert_exactly(const Arguments& args, const Til
             const TileOperand& at = is_a ? tile.a : tile.b;
             const int32_t bits = is_a ? bits_of<Kind::a_bits>(args.a) : bits_of<Kind::b_bits>(args.b);
             const float element = element_at(operand, bits, at, line, k);
-            value = to_bf16_exactly(element, block_scale_at(operand, bits, at, line, k));
+            value = decode_to_bf16_exactly(element, block_scale_at(operand, bits, at, line, k));
         }
         const uint32_t place = (i & 4) | (i & 1) << 1 | (i >> 1 & 1);
         reinterpret_cast<uint16_t*>(buffer + half_offset(first_offset(), c, i / 8))[place] = uint16_t(value);
@@ -273,7 +276,7 @@ __device__ __forceinline__ void convert_exactly(const Arguments& args, const Til
 template <class Kind>
 __device__ __forceinline__ void complete(const Arguments& args, const Tile& tile, const Reader<Kind>& reader, uint8_t* buffer,
                                          Met& met, Chunks<Kind>& chunks) {
-    if (__syncthreads_or(met.special & kSpecialCodes)) {
+    if (__syncthreads_or(met.special & kSpecialMarks)) {
         convert_exactly<Kind>(args, tile, reader.step - 1, buffer);
 #pragma unroll
         for (int c = 0; c < Kind::chunks; c++) load_chunk(args, tile, reader, c, chunks);

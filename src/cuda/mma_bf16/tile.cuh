@@ -12,7 +12,7 @@
 #pragma once
 #include "core/group_view.h"
 #include "cuda/memory/groups.cuh"
-#include "numerics/bf16_pairs.h"
+#include "numerics/decode_to_bf16.h"
 #include "numerics/packing.h"
 
 namespace mxq::cuda::mma {
@@ -31,7 +31,7 @@ struct LoopOperand {
     int32_t bits;
     bool scaled;
     uint32_t tiny_below;  // scales under which products may be below fp32's range; of plain numbers: bits of magnitudes
-    Bf16Rule rule;
+    Bf16DecodeRule rule;
 };
 
 struct Arguments {

@@ -10,7 +10,7 @@
 #include "cuda/tile/shared_tile.cuh"
 #include "cuda/tile/store_scale_words.cuh"
 #include "cuda/types.cuh"
-#include "numerics/bf16_codes.h"
+#include "numerics/encode_sub_byte.h"
 #include "numerics/four_over_six.h"
 #include "numerics/nvfp4.h"
 #include "numerics/packing.h"
@@ -134,7 +134,7 @@ __device__ __forceinline__ Errors square_errors(const ChunkTile<T>& tile, const 
 // Returns the better scale of the 16 x 16 that has this maximum.
 template <bool squared, class T>
 __device__ __forceinline__ uint32_t square_choice(const ChunkTile<T>& tile, float amax, const Nvfp4Global& global) {
-    const Nvfp4Candidates candidates = nvfp4_candidates_soon(amax, global);
+    const Nvfp4Candidates candidates = fast_nvfp4_candidates(amax, global);
     const float unit = error_unit(global);
     const ErrorScale four = error_scale(candidates.four, nvfp4_multiplier(candidates.four, global), unit);
     const ErrorScale six = error_scale(candidates.six, nvfp4_multiplier(candidates.six, global), unit);
@@ -150,7 +150,7 @@ __device__ __forceinline__ uint32_t square_choice(const ChunkTile<T>& tile, floa
     }
     add_across_square(sum);
     const bool clear = can_estimate(global) && can_estimate(amax, four, six) &&
-                       is_clear<squared>(sum.four, sum.six, amax, kChunk);
+                       estimates_decide<squared>(sum.four, sum.six, amax, kChunk);
     if (!__all_sync(kAllLanes, clear || amax == 0)) sum = square_errors<squared>(tile, candidates, global);
     return nvfp4_choice(candidates, sum.four, sum.six);
 }

@@ -39,13 +39,13 @@ __device__ __forceinline__ bool better_codes(const Rule& rule, const Shared& sha
     uint32_t fours[4], sixes[4];
     Errors errors{error_estimate_16<squared>(values, choice.four, fours),
                   error_estimate_16<squared>(values, choice.six, sixes)};
-    if (choice.amax != 0 && !is_clear<squared>(errors.four, errors.six, choice.amax, 1))
+    if (choice.amax != 0 && !estimates_decide<squared>(errors.four, errors.six, choice.amax, 1))
         errors = tile_errors<squared>(shared.tile, rule.columnwise, line, {choice.candidates >> 8, choice.candidates & 0xFF},
                                       shared.tables.globals[rule.columnwise]);
     const bool is_four = errors.four < errors.six;
     scale = is_four ? choice.candidates >> 8 : choice.candidates & 0xFF;
     const auto eight = [&](int i) {
-        return pack_code_bytes(is_four ? fours[i] : sixes[i], is_four ? fours[i + 1] : sixes[i + 1], words + 2 * i);
+        return pack_shifted_codes(is_four ? fours[i] : sixes[i], is_four ? fours[i + 1] : sixes[i + 1], words + 2 * i);
     };
     codes = {eight(0), eight(2)};
     return true;

@@ -77,7 +77,7 @@ __device__ __forceinline__ uint32_t stochastic_bytes(uint32_t first, uint32_t se
     const uint32_t bytes = __byte_perm(lows, highs, 0x5410);
     if constexpr (!plain) return (bytes | bytes >> 4) & 0x0F0F0F0Fu;
     // Code 8 becomes 7: what lies between 6 and 8 is 6.
-    return (bytes - (bytes >> 3 & 0x01010101u)) | (sign_bytes(first, second) & 0x08080808u);
+    return (bytes - (bytes >> 3 & 0x01010101u)) | (spread_signs(first, second) & 0x08080808u);
 }
 
 template <bool nvfp4, bool plain>

@@ -23,7 +23,7 @@ struct Arguments {
 // A multiplier of NVFP4, and the way in which it may be cut to fewer bits.
 struct MultiplierCut {
     float multiplier;
-    CutWay way;
+    Truncation way;
 };
 
 struct Shared {
@@ -105,7 +105,7 @@ __device__ __forceinline__ uint32_t farthest_pair(const uint32_t (&words)[count]
 // Returns the largest magnitude of each half of the words, signs cleared.
 template <Nonfinite policy, int count>
 __device__ __forceinline__ uint32_t largest_pair(const uint32_t (&words)[count]) {
-    return farthest_pair<policy>(words) & ~kSigns;
+    return farthest_pair<policy>(words) & ~kSignsOfBothHalves;
 }
 
 // Returns the largest magnitude of all elements of the words, as bits of an fp32 value.
@@ -129,14 +129,14 @@ __device__ __forceinline__ void put_cut_tables(const QuantizeProblem& p, float a
     constexpr int one = 56;  // the scale 1
     const Nvfp4Global global = nvfp4_global(amax, part_of(p, part).scale_max);
     const float multiplier = nvfp4_multiplier(uint32_t(scale), global);
-    if (exists && scale >= one && scale < one + 8) shared.cuts[part][scale - one] = {multiplier, cut_way(multiplier)};
+    if (exists && scale >= one && scale < one + 8) shared.cuts[part][scale - one] = {multiplier, truncation_for(multiplier)};
     if (scale == 0) shared.tables.globals[part] = global;
     __syncthreads();
     if (!exists) return;
     const int normal = scale >= 8 ? scale : scale << max(__clz(scale) - 28, 0);
     const MultiplierCut same = shared.cuts[part][normal % 8];
     const bool alike = ((float_bits(multiplier) ^ float_bits(same.multiplier)) & 0x7FFFFF) == 0;
-    const CutMultiplier cut = cut_multiplier(multiplier, alike ? same.way : CutWay::None);
+    const TruncatingMultiplier cut = truncating_multiplier(multiplier, alike ? same.way : Truncation::None);
     shared.tables.multipliers[part][scale] = cut.odd ? cut.factor : -cut.factor;
 }
 
@@ -149,9 +149,9 @@ __device__ __forceinline__ void put_errors(const QuantizeProblem& p, float amax,
     if (scale == 0) shared.tables.globals[part] = global;
 }
 
-__device__ __forceinline__ uint32_t odd_halves(float stored) { return float_bits(stored) >> 31 ? 0 : kBothHalves; }
+__device__ __forceinline__ uint32_t odd_halves(float stored) { return float_bits(stored) >> 31 ? 0 : kOneInBothHalves; }
 
-// Returns an NVFP4 block with the stored CutMultiplier.
+// Returns an NVFP4 block with the stored TruncatingMultiplier.
 __device__ __forceinline__ Block nvfp4_block(const Rule& rule, uint32_t amax) {
     const uint32_t scale = encode_nvfp4_scale(multiply_rn(bits_float(amax), rule.global.encode_sixth));
     return {scale, rule.multipliers[scale % kScaleBytes]};
@@ -162,7 +162,8 @@ __device__ __forceinline__ Block mx_block(const Arguments& a, uint32_t amax) {
     return {scale, scale_reciprocal(scale)};
 }
 
-// Returns whether the elements of an NVFP4 block are plain: a CutMultiplier serves, it leaves all of them below 7, none is NaN.
+// Returns whether the elements of an NVFP4 block are plain: a TruncatingMultiplier serves, it leaves all of them below 7,
+// none is NaN.
 __device__ __forceinline__ bool is_plain(uint32_t amax, const Block& block) {
     return fabsf(multiply_rn(bits_float(amax), block.multiplier)) < 7;
 }

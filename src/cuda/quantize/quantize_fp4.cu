@@ -16,7 +16,7 @@
 #include "cuda/quantize/fp4_chunks.cuh"
 #include "cuda/implementations.h"
 #include "cuda/tile/tile_source.cuh"
-#include "numerics/bf16_codes.h"
+#include "numerics/encode_sub_byte.h"
 #include "numerics/four_over_six.h"
 #include "numerics/hadamard.h"
 #include "numerics/nvfp4.h"
@@ -124,12 +124,12 @@ struct BlockScale {
 template <bool squared>
 __device__ __forceinline__ BlockScale better_scale(const float (&values)[kChunk], float amax, const Rule& rule) {
     const Nvfp4Global& global = rule.global;
-    const Nvfp4Candidates candidates = nvfp4_candidates_soon(amax, global);
+    const Nvfp4Candidates candidates = fast_nvfp4_candidates(amax, global);
     const ErrorScale four = error_scale(candidates.four, rule.multipliers[candidates.four], rule.unit);
     const ErrorScale six = error_scale(candidates.six, rule.multipliers[candidates.six], rule.unit);
     uint32_t codes[4];
     Errors errors{error_estimate_16<squared>(values, four, codes), error_estimate_16<squared>(values, six, codes)};
-    if (!can_estimate(amax, four, six) || !is_clear<squared>(errors.four, errors.six, amax, 1))
+    if (!can_estimate(amax, four, six) || !estimates_decide<squared>(errors.four, errors.six, amax, 1))
         errors = exact_errors<squared>(values, candidates, global);
     const uint32_t scale = nvfp4_choice(candidates, errors.four, errors.six);
     return {scale, rule.multipliers[scale]};

@@ -11,7 +11,7 @@
 //     scales       as bytes through shared memory, then as words in the layout's order
 //
 // Fast path ("plain"), checked by one vote for a warp's blocks together: no element is NaN or comes out at 7 or above, and the
-// products of NVFP4 may be cut (CutMultiplier, which stands in a table of all scales). Four over six of 16x16 tells by
+// products of NVFP4 may be cut (TruncatingMultiplier, which stands in a table of all scales). Four over six of 16x16 tells by
 // estimates first.
 //
 // Bytes an element: 2 read once, 0.53 or 0.56 written for each part. Bound by arithmetic: in the loops, as machine code for

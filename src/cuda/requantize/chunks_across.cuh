@@ -91,8 +91,8 @@ struct TwoHalfChunks {
 #pragma unroll
                 for (int k = 0; k < 2; k++) {
                     const int at = (i + j) / 2 + k;
-                    first[at] = multiply_f16_pairs(decode_f16_pair<E4M3>(low >> (16 * k) & 0xFFFF), scales[j / 2 + k]);
-                    second[at] = multiply_f16_pairs(decode_f16_pair<E4M3>(high >> (16 * k) & 0xFFFF), scales[j / 2 + k]);
+                    first[at] = multiply_f16_pairs(decode_pair_to_f16<E4M3>(low >> (16 * k) & 0xFFFF), scales[j / 2 + k]);
+                    second[at] = multiply_f16_pairs(decode_pair_to_f16<E4M3>(high >> (16 * k) & 0xFFFF), scales[j / 2 + k]);
                 }
             }
         }
@@ -102,10 +102,10 @@ struct TwoHalfChunks {
         uint32_t even = policy == Nonfinite::Saturate ? 0 : pairs[0], odd = policy == Nonfinite::Saturate ? 0 : pairs[1];
 #pragma unroll
         for (int i = policy == Nonfinite::Saturate ? 0 : 2; i < count; i += 2) {
-            even = farther_f16_pairs<policy>(even, pairs[i]);
-            odd = farther_f16_pairs<policy>(odd, pairs[i + 1]);
+            even = max_abs_f16_pairs<policy>(even, pairs[i]);
+            odd = max_abs_f16_pairs<policy>(odd, pairs[i + 1]);
         }
-        const float largest = multiply_rn(f16_magnitude(farther_f16_pairs<policy>(even, odd)), fabsf(global));
+        const float largest = multiply_rn(max_abs_of_f16_pair(max_abs_f16_pairs<policy>(even, odd)), fabsf(global));
         return policy == Nonfinite::Saturate && is_nan(largest) ? 0 : float_bits(largest);  // all are NaN
     }
     template <Nonfinite policy>

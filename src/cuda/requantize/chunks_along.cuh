@@ -1,5 +1,6 @@
-// Codes along the source's lines: a lane reads 16 or 32 codes of a line, which share a scale of a power of two, so that their
-// products stay in F16, two to a word (numerics/f16_codes.h). What that does not serve, few chunks, is made out of line.
+// Codes along the source's lines: a lane reads 16 or 32 codes of a line, which share a scale of a power of two, so that
+// their products stay in F16, two to a word (numerics/requantize_via_f16.h). What that does not serve, few chunks, is made
+// out of line.
 #pragma once
 #include "cuda/requantize/codes_tile.cuh"
 #include "cuda/requantize/output_codes.cuh"
@@ -56,8 +57,8 @@ struct LineChunks {
                     kept &= 0x7F7F7F7Fu;
                     asm("" : "+r"(kept));  // once: else each half is masked by itself
                 }
-                pairs[j * pairs_each + 2 * i] = decode_f16_pair<typename S::Bytes>(kept & 0xFFFF);
-                pairs[j * pairs_each + 2 * i + 1] = decode_f16_pair<typename S::Bytes>(kept >> 16);
+                pairs[j * pairs_each + 2 * i] = decode_pair_to_f16<typename S::Bytes>(kept & 0xFFFF);
+                pairs[j * pairs_each + 2 * i + 1] = decode_pair_to_f16<typename S::Bytes>(kept >> 16);
             }
         }
     }
@@ -66,24 +67,24 @@ struct LineChunks {
         uint32_t even = pairs[0], odd = pairs[1];
 #pragma unroll
         for (int i = 2; i < count * pairs_each; i += 2) {
-            even = farther_f16_pairs(even, pairs[i]);
-            odd = farther_f16_pairs(odd, pairs[i + 1]);
+            even = max_abs_f16_pairs(even, pairs[i]);
+            odd = max_abs_f16_pairs(odd, pairs[i + 1]);
         }
-        return f16_magnitude(farther_f16_pairs(even, odd));
+        return max_abs_of_f16_pair(max_abs_f16_pairs(even, odd));
     }
-    // Makes codes under a factor that is_f16_factor; all elements are numbers.
+    // Makes codes under a factor that can_requantize_via_f16; all elements are numbers.
     __device__ __forceinline__ void quantize(float factor, bool clamps, ChunkCodes<E> (&to)[count]) const {
         if constexpr (E::bits == 8) {
-            const uint32_t both = f16_pair(factor);
+            const uint32_t both = f16_pair_of(factor);
 #pragma unroll
             for (int w = 0; w < 4; w++)
-                to[0].words[w] = encode_f16_pair<E>(multiply_f16_pairs(pairs[2 * w], both)) |
-                                 encode_f16_pair<E>(multiply_f16_pairs(pairs[2 * w + 1], both)) << 16;
+                to[0].words[w] = encode_pair_from_f16<E>(multiply_f16_pairs(pairs[2 * w], both)) |
+                                 encode_pair_from_f16<E>(multiply_f16_pairs(pairs[2 * w + 1], both)) << 16;
         } else {
             const E2m1Factors factors(factor);
             const uint32_t limit = clamps ? e2m1_limit(factor) : 0x7BFF7BFFu;
             const auto code = [&](int i) {
-                return round_e2m1_f16_pair(clamps ? lesser_f16_pairs(pairs[i], limit) : pairs[i], factors);
+                return encode_e2m1_from_f16(clamps ? min_f16_pairs(pairs[i], limit) : pairs[i], factors);
             };
 #pragma unroll
             for (int j = 0; j < count; j++) {
@@ -182,7 +183,7 @@ __device__ __forceinline__ void emit_along(const ChunkArguments& a, int part, Re
         }
         const float reciprocal = scale_reciprocal(scale), factor = multiply_rn(reader.scale(i), reciprocal);
         ChunkCodes<E> out[kLaneChunks<E>];
-        if (plain && is_f16_factor<typename S::Bytes, E>(factor)) {
+        if (plain && can_requantize_via_f16<typename S::Bytes, E>(factor)) {
             values.quantize(factor, a.clamps, out);
         } else {
 #pragma unroll

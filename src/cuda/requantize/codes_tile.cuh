@@ -3,7 +3,7 @@
 #include "cuda/memory/async_copy.cuh"
 #include "cuda/tile/code_patch.cuh"
 #include "cuda/tile/shared_tile.cuh"
-#include "numerics/f16_codes.h"
+#include "numerics/requantize_via_f16.h"
 
 namespace mxq::cuda {
 
@@ -37,7 +37,7 @@ struct ScaleTable {
     __device__ __forceinline__ Value& at(int block, int line) { return values[block][place(line)]; }
     static __device__ __forceinline__ Value value(uint32_t byte) {
         if constexpr (!S::has_global) return scale_value(byte);
-        else return uint16_t(multiply_f16_pairs(decode_f16_pair<E4M3>(byte), 0x54005400u));
+        else return uint16_t(multiply_f16_pairs(decode_pair_to_f16<E4M3>(byte), 0x54005400u));
     }
 };
 

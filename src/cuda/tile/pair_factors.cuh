@@ -1,6 +1,6 @@
 // Words of two BF16 elements, and what each of the two is multiplied by.
 #pragma once
-#include "numerics/bf16_codes.h"
+#include "numerics/encode_sub_byte.h"
 
 namespace mxq::cuda {
 
@@ -17,17 +17,17 @@ __device__ __forceinline__ PairFactors pair_factors(float first, float second) {
 __device__ __forceinline__ float low_value(uint32_t pair) { return bits_float(pair << 16); }
 __device__ __forceinline__ float high_value(uint32_t pair) { return bits_float(pair & 0xFFFF0000u); }
 
-// Returns E2M1 codes of a word under powers of two, as encode_e2m1_halves gives them.
+// Returns E2M1 codes of a word under powers of two, as encode_e2m1_signed gives them.
 __device__ __forceinline__ uint32_t quantize_e2m1_pair(uint32_t word, const PairFactors& factors) {
     return encode_e2m1_bf16(multiply_bf16_pairs(word, factors.pair));
 }
 
 // Returns E2M1 codes of a word without signs, where products are below 7; factors that are no powers of two are
-// CutMultiplier's, `odd` goes with them.
+// TruncatingMultiplier's, `odd` goes with them.
 template <bool powers>
 __device__ __forceinline__ uint32_t round_e2m1_pair(uint32_t word, const PairFactors& factors, uint32_t odd) {
-    if constexpr (powers) return round_e2m1_halves<128>(multiply_bf16_pairs(word & ~kSigns, factors.pair));
-    else return round_e2m1_floats(multiply_rn(fabsf(low_value(word)), factors.first),
+    if constexpr (powers) return encode_e2m1_above_base<128>(multiply_bf16_pairs(word & ~kSignsOfBothHalves, factors.pair));
+    else return encode_e2m1_truncated(multiply_rn(fabsf(low_value(word)), factors.first),
                                   multiply_rn(fabsf(high_value(word)), factors.second), odd);
 }
 

@@ -1,7 +1,7 @@
-// numerics/f16_codes.h against the way by fp32: every code under every pair of scales.
+// numerics/requantize_via_f16.h against the way by fp32: every code under every pair of scales.
 #include "../catch.h"
 #include "numerics/e8m0.h"
-#include "numerics/f16_codes.h"
+#include "numerics/requantize_via_f16.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,12 +22,12 @@ bool may_hold(float product, bool clamps) {
 template <class From, class To>
 uint32_t requantize(uint32_t code, float factor, bool clamps) {
     if constexpr (To::bits == 8) {
-        const uint32_t product = mxq::multiply_f16_pairs(mxq::decode_f16_pair<From>(code), mxq::f16_pair(factor));
-        return mxq::encode_f16_pair<To>(product) & 0xFF;
+        const uint32_t product = mxq::multiply_f16_pairs(mxq::decode_pair_to_f16<From>(code), mxq::f16_pair_of(factor));
+        return mxq::encode_pair_from_f16<To>(product) & 0xFF;
     } else {
-        uint32_t magnitudes = mxq::decode_f16_pair<From>(code & 0x7F);
-        if (clamps) magnitudes = mxq::lesser_f16_pairs(magnitudes, mxq::e2m1_limit(factor));
-        return (mxq::round_e2m1_f16_pair(magnitudes, mxq::E2m1Factors(factor)) & 7) | code >> 7 << 3;
+        uint32_t magnitudes = mxq::decode_pair_to_f16<From>(code & 0x7F);
+        if (clamps) magnitudes = mxq::min_f16_pairs(magnitudes, mxq::e2m1_limit(factor));
+        return (mxq::encode_e2m1_from_f16(magnitudes, mxq::E2m1Factors(factor)) & 7) | code >> 7 << 3;
     }
 }
 
@@ -38,7 +38,7 @@ Count check_all() {
         for (uint32_t to_scale = 0; to_scale < 255; ++to_scale) {
             const float value = mxq::scale_value(scale), reciprocal = mxq::scale_reciprocal(to_scale);
             const float factor = mxq::multiply_rn(value, reciprocal);
-            if (!mxq::is_f16_factor<From, To>(factor)) continue;
+            if (!mxq::can_requantize_via_f16<From, To>(factor)) continue;
             for (uint32_t code = 0; code < 256; ++code)
                 for (bool clamps : {false, true}) {
                     const float element = mxq::multiply_rn(mxq::decode<From>(code), value);
@@ -70,7 +70,7 @@ TEST_CASE("requantize in F16: every code under every pair of scales") {
 }
 
 TEST_CASE("requantize in F16: the larger magnitude, and what is made of NaN") {
-    CHECK(mxq::f16_magnitude(mxq::farther_f16_pairs(0xBC004000, 0x4200C000)) == 3.0f);
-    CHECK(std::isnan(mxq::f16_magnitude(mxq::farther_f16_pairs(0x7FFF0000, 0x3C003C00))));
-    CHECK(mxq::f16_magnitude(mxq::farther_f16_pairs<mxq::Nonfinite::Saturate>(0x7FFF0000, 0x3C003C00)) == 1.0f);
+    CHECK(mxq::max_abs_of_f16_pair(mxq::max_abs_f16_pairs(0xBC004000, 0x4200C000)) == 3.0f);
+    CHECK(std::isnan(mxq::max_abs_of_f16_pair(mxq::max_abs_f16_pairs(0x7FFF0000, 0x3C003C00))));
+    CHECK(mxq::max_abs_of_f16_pair(mxq::max_abs_f16_pairs<mxq::Nonfinite::Saturate>(0x7FFF0000, 0x3C003C00)) == 1.0f);
 }

@@ -1,6 +1,6 @@
 // Codes of BF16 pairs against the one rounding that there is.
 #include "../catch.h"
-#include "numerics/bf16_codes.h"
+#include "numerics/encode_sub_byte.h"
 #include "numerics/nvfp4.h"
 
 namespace {
@@ -52,13 +52,13 @@ namespace {
 
 // Codes of all BF16 numbers by what serves instead of a multiplier; whether anything does.
 bool check_cut(float multiplier, int64_t& checked) {
-    const mxq::CutMultiplier cut = mxq::cut_multiplier(multiplier, mxq::cut_way(multiplier));
+    const mxq::TruncatingMultiplier cut = mxq::truncating_multiplier(multiplier, mxq::truncation_for(multiplier));
     if (mxq::is_nan(cut.factor)) return false;
     int64_t wrong = 0;
     for (uint32_t bits = 0; bits < 0x7F80; ++bits, ++checked) {
         const float value = mxq::bits_float(bits << 16), product = mxq::multiply_rn(value, cut.factor);
         if (!(product < 7)) break;
-        const uint32_t codes = mxq::round_e2m1_floats(product, 1.0f, cut.odd ? mxq::kBothHalves : 0) & 15;
+        const uint32_t codes = mxq::encode_e2m1_truncated(product, 1.0f, cut.odd ? mxq::kOneInBothHalves : 0) & 15;
         wrong += codes != mxq::encode<mxq::E2M1>(mxq::multiply_rn(value, multiplier));
     }
     CAPTURE(multiplier, cut.factor, cut.odd);
@@ -78,7 +78,7 @@ TEST_CASE("cut products give the codes of all BF16 numbers", "[numerics]") {
             for (uint32_t scale = 64; scale < 72; ++scale) {
                 const float multiplier = mxq::nvfp4_multiplier(scale, global);
                 of_global += check_cut(multiplier, checked);
-                odd += mxq::cut_way(multiplier) == mxq::CutWay::Odd;
+                odd += mxq::truncation_for(multiplier) == mxq::Truncation::Odd;
             }
             served += of_global;
             globals += of_global == 8;
@@ -92,8 +92,8 @@ TEST_CASE("cut products give the codes of all BF16 numbers", "[numerics]") {
         check_cut(exact, checked);
     }
     CHECK(checked > 46'000'000);
-    CHECK(mxq::is_nan(mxq::cut_multiplier(0x1p-126f, mxq::CutWay::Odd).factor));
-    CHECK(mxq::cut_multiplier(0, mxq::CutWay::None).factor == 0);
+    CHECK(mxq::is_nan(mxq::truncating_multiplier(0x1p-126f, mxq::Truncation::Odd).factor));
+    CHECK(mxq::truncating_multiplier(0, mxq::Truncation::None).factor == 0);
 }
 
 TEST_CASE("nibbles are packed by rows and by lines", "[numerics]") {

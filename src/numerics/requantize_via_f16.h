@@ -10,7 +10,7 @@
 #pragma once
 #include <type_traits>
 
-#include "numerics/bf16_codes.h"
+#include "numerics/encode_sub_byte.h"
 #include "numerics/e8m0.h"
 
 namespace mxq {
@@ -19,14 +19,14 @@ namespace mxq {
 // and every product is 0 in To. Factors that are too large are those of blocks of nothing but small codes. E2M1 needs twice
 // the factor too.
 template <class From, class To>
-MXQ_HD bool is_f16_factor(float factor) {
+MXQ_HD bool can_requantize_via_f16(float factor) {
     constexpr float half_of_least = 1.0f / float(1 << (To::bias + To::mantissa_bits));
     constexpr bool vanishes = From::max * 0x1p-25f < half_of_least;
     return factor <= (To::bits == 4 ? 0x1p14f : 0x1p15f) && (vanishes || factor >= 0x1p-24f);
 }
 
 // Returns a value as F16 in both halves.
-MXQ_HD uint32_t f16_pair(float value) {
+MXQ_HD uint32_t f16_pair_of(float value) {
 #if defined(__CUDA_ARCH__)
     return __builtin_bit_cast(uint32_t, static_cast<__half2_raw>(__floats2half2_rn(value, value)));
 #else
@@ -47,7 +47,7 @@ MXQ_HD uint32_t multiply_f16_pairs(uint32_t a, uint32_t b) {
 
 // Returns the larger magnitude in both halves, with any sign. PROPAGATE prefers a NaN, SATURATE a number.
 template <Nonfinite policy = Nonfinite::Propagate>
-MXQ_HD uint32_t farther_f16_pairs(uint32_t a, uint32_t b) {
+MXQ_HD uint32_t max_abs_f16_pairs(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860
     uint32_t larger;
     if constexpr (policy == Nonfinite::Saturate)
@@ -62,19 +62,19 @@ MXQ_HD uint32_t farther_f16_pairs(uint32_t a, uint32_t b) {
         if (policy == Nonfinite::Saturate && y > infinity) return x;
         return x > y ? x : y;  // the bits of NaN are above those of numbers
     };
-    return by_halves(half, a & ~kSigns, b & ~kSigns);
+    return by_halves(half, a & ~kSignsOfBothHalves, b & ~kSignsOfBothHalves);
 #endif
 }
 
 // Returns the larger of the two magnitudes, or NaN if one is NaN.
-MXQ_HD float f16_magnitude(uint32_t pair) {
+MXQ_HD float max_abs_of_f16_pair(uint32_t pair) {
     const uint32_t low = pair & 0x7FFF, high = pair >> 16 & 0x7FFF;
     return to_float(F16{uint16_t(low > high ? low : high)});
 }
 
 // Decodes two codes of 8 bits, the first in the low byte, to F16.
 template <class E>
-MXQ_HD uint32_t decode_f16_pair(uint32_t codes) {
+MXQ_HD uint32_t decode_pair_to_f16(uint32_t codes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     if constexpr (Conversion<E>::exists)
         return __builtin_bit_cast(uint32_t,
@@ -87,7 +87,7 @@ MXQ_HD uint32_t decode_f16_pair(uint32_t codes) {
 
 // Encodes two F16 numbers that are no NaN to codes of 8 bits, the first in the low byte.
 template <class E>
-MXQ_HD uint32_t encode_f16_pair(uint32_t pair) {
+MXQ_HD uint32_t encode_pair_from_f16(uint32_t pair) {
     static_assert(E::bits == 8);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     if constexpr (Conversion<E>::exists)
@@ -98,7 +98,7 @@ MXQ_HD uint32_t encode_f16_pair(uint32_t pair) {
 }
 
 // Returns the smaller magnitude in both halves; no sign may be set.
-MXQ_HD uint32_t lesser_f16_pairs(uint32_t a, uint32_t b) {
+MXQ_HD uint32_t min_f16_pairs(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
     uint32_t smaller;
     asm("min.f16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
@@ -108,23 +108,25 @@ MXQ_HD uint32_t lesser_f16_pairs(uint32_t a, uint32_t b) {
 #endif
 }
 
-// What round_e2m1_f16_pair multiplies magnitudes by, in both halves.
+// What encode_e2m1_from_f16 multiplies magnitudes by, in both halves.
 struct E2m1Factors {
     uint32_t twice, once, half;
 
     MXQ_HD explicit E2m1Factors(float factor)
-        : twice(f16_pair(multiply_rn(factor, 2.0f))), once(f16_pair(factor)), half(f16_pair(multiply_rn(factor, 0.5f))) {}
+        : twice(f16_pair_of(multiply_rn(factor, 2.0f))),
+          once(f16_pair_of(factor)),
+          half(f16_pair_of(multiply_rn(factor, 0.5f))) {}
 };
 
 // Returns the magnitude whose product with a factor is 6, or F16's largest if that is smaller, in both halves.
 MXQ_HD uint32_t e2m1_limit(float factor) {
     const float inverse = bits_float((254u << 23) - float_bits(factor)), largest = multiply_rn(6.0f, inverse);
-    return f16_pair(largest < 65504.0f ? largest : 65504.0f);
+    return f16_pair_of(largest < 65504.0f ? largest : 65504.0f);
 }
 
 // Encodes the products of two magnitudes with a factor to E2M1, in the low bytes of both halves; the upper bytes are those
-// of 1024. Products must be below 7. They are rounded by three lines, as round_e2m1_halves does it.
-MXQ_HD uint32_t round_e2m1_f16_pair(uint32_t magnitudes, const E2m1Factors& factors) {
+// of 1024. Products must be below 7. They are rounded by three lines, as encode_e2m1_above_base does it.
+MXQ_HD uint32_t encode_e2m1_from_f16(uint32_t magnitudes, const E2m1Factors& factors) {
 #if defined(__CUDA_ARCH__)
     uint32_t line, above, code;
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(code) : "r"(magnitudes), "r"(factors.twice), "r"(0x64006400));  // 2 v + 1024
@@ -148,7 +150,7 @@ MXQ_HD uint32_t round_e2m1_f16_pair(uint32_t magnitudes, const E2m1Factors& fact
 }
 
 #if defined(__CUDACC__)
-// Returns four E2M1 codes, the bytes being elements 0, 2, 1, 3, from two results of round_e2m1_f16_pair and the signs of
+// Returns four E2M1 codes, the bytes being elements 0, 2, 1, 3, from two results of encode_e2m1_from_f16 and the signs of
 // four bytes.
 __device__ __forceinline__ uint32_t signed_e2m1_bytes(uint32_t first, uint32_t second, uint32_t signs) {
     return __byte_perm(first, second, 0x6240) | (__byte_perm(signs, 0, 0x3120) >> 4 & 0x08080808u);

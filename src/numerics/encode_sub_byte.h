@@ -11,12 +11,12 @@
 // Rounding keeps order, so that the lowest of the rounded lines is the lowest line, rounded. The constants 2 and 4 are even, so
 // that ties go to even codes.
 #pragma once
-#include "numerics/bf16_pairs.h"
+#include "numerics/decode_to_bf16.h"
 
 namespace mxq {
 
 // Returns a * factor + addend in both halves. The product must be exact; the sum is rounded once.
-MXQ_HD uint32_t add_bf16_pairs(uint32_t a, uint32_t factor, uint32_t addend) {
+MXQ_HD uint32_t multiply_add_bf16_pairs(uint32_t a, uint32_t factor, uint32_t addend) {
 #if defined(__CUDA_ARCH__)
     uint32_t sum;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(factor), "r"(addend));
@@ -51,28 +51,28 @@ MXQ_HD uint32_t abs_bf16_pairs(uint32_t a) {
     asm("abs.bf16x2 %0, %1;" : "=r"(magnitudes) : "r"(a));
     return magnitudes;
 #else
-    return a & ~kSigns;
+    return a & ~kSignsOfBothHalves;
 #endif
 }
 
 // Returns a number that BF16 has, in both halves.
-MXQ_HD constexpr uint32_t bf16_twice(float value) { return (__builtin_bit_cast(uint32_t, value) >> 16) * kBothHalves; }
+MXQ_HD constexpr uint32_t bf16_pair_of(float value) { return (__builtin_bit_cast(uint32_t, value) >> 16) * kOneInBothHalves; }
 
 // Returns `base` + code as BF16 in both halves, for magnitudes below 7. `base` is even, from 128 to 246.
 template <int base>
-MXQ_HD uint32_t round_e2m1_halves(uint32_t magnitudes) {
-    const uint32_t first = add_bf16_pairs(magnitudes, bf16_twice(2), bf16_twice(base));
-    const uint32_t second = add_bf16_pairs(magnitudes, bf16_twice(1), bf16_twice(base + 2));
-    const uint32_t third = add_bf16_pairs(magnitudes, bf16_twice(0.5f), bf16_twice(base + 4));
+MXQ_HD uint32_t encode_e2m1_above_base(uint32_t magnitudes) {
+    const uint32_t first = multiply_add_bf16_pairs(magnitudes, bf16_pair_of(2), bf16_pair_of(base));
+    const uint32_t second = multiply_add_bf16_pairs(magnitudes, bf16_pair_of(1), bf16_pair_of(base + 2));
+    const uint32_t third = multiply_add_bf16_pairs(magnitudes, bf16_pair_of(0.5f), bf16_pair_of(base + 4));
     return min_bf16_pairs(min_bf16_pairs(first, second), third);
 }
 
 // Returns the codes of encode<E2M1> in the low byte of each half, and 0x43 in the high byte. Only the signs of `signs` are
 // read.
-MXQ_HD uint32_t encode_e2m1_halves(uint32_t magnitudes, uint32_t signs) {
-    const uint32_t rounded = round_e2m1_halves<132>(min_bf16_pairs(magnitudes, bf16_twice(6)));  // NaN becomes 6
-    const uint32_t signed_four = select_bits(kSigns, signs, bf16_twice(4));
-    return add_bf16_pairs(signed_four, bf16_twice(-1), rounded);  // makes 128 + code, plus 8 for a sign
+MXQ_HD uint32_t encode_e2m1_signed(uint32_t magnitudes, uint32_t signs) {
+    const uint32_t rounded = encode_e2m1_above_base<132>(min_bf16_pairs(magnitudes, bf16_pair_of(6)));  // NaN becomes 6
+    const uint32_t signed_four = select_bits(kSignsOfBothHalves, signs, bf16_pair_of(4));
+    return multiply_add_bf16_pairs(signed_four, bf16_pair_of(-1), rounded);  // makes 128 + code, plus 8 for a sign
 }
 
 // Encodes two fp32 values to E2M1, in the low byte of each half; the high byte is 0x43. They are rounded to odd as BF16:
@@ -84,11 +84,11 @@ MXQ_HD uint32_t encode_e2m1_floats(float first, float second) {
 #elif defined(__CUDA_ARCH__)
     const uint32_t kept = permute_bytes(float_bits(first), float_bits(second), 0x7632);
     const uint32_t rest = permute_bytes(float_bits(first), float_bits(second), 0x5410);
-    return encode_e2m1_halves((kept | __vminu2(rest, kBothHalves)) & ~kSigns, kept);
+    return encode_e2m1_signed((kept | __vminu2(rest, kOneInBothHalves)) & ~kSignsOfBothHalves, kept);
 #else
     const auto half = [](uint32_t bits) { return bits >> 16 | ((bits & 0xFFFF) != 0); };
     const uint32_t cut = half(float_bits(first)) | half(float_bits(second)) << 16;
-    return encode_e2m1_halves(cut & ~kSigns, cut);
+    return encode_e2m1_signed(cut & ~kSignsOfBothHalves, cut);
 #endif
 }
 
@@ -97,7 +97,7 @@ MXQ_HD uint32_t encode_e2m1_bf16(uint32_t values) {
 #if MXQ_SMALL_FLOATS
     return encode_e2m1_floats(bits_float(values << 16), bits_float(values & 0xFFFF0000u));
 #else
-    return encode_e2m1_halves(abs_bf16_pairs(values), values);
+    return encode_e2m1_signed(abs_bf16_pairs(values), values);
 #endif
 }
 
@@ -112,13 +112,13 @@ MXQ_HD uint32_t encode_e2m1_bf16(uint32_t values) {
 //     no product is just above 1 or 5        Even: cut products stay as they are, and ties go to the even code
 //
 // Few multipliers fit none of these. Devices whose instructions round to E2M1 cut nothing and use every multiplier as it is.
-struct CutMultiplier {
+struct TruncatingMultiplier {
     float factor;  // is NaN where none serves
     bool odd;      // whether cut products get an odd last place
 };
 
-// Encodes two positive products below 7 to E2M1, in the low bytes of both halves. `odd` is kBothHalves or 0.
-MXQ_HD uint32_t round_e2m1_floats(float first, float second, uint32_t odd) {
+// Encodes two positive products below 7 to E2M1, in the low bytes of both halves. `odd` is kOneInBothHalves or 0.
+MXQ_HD uint32_t encode_e2m1_truncated(float first, float second, uint32_t odd) {
 #if MXQ_SMALL_FLOATS
     return encode_e2m1_to_halves(first, second);
 #elif defined(__CUDA_ARCH__)
@@ -141,7 +141,7 @@ MXQ_HD uint32_t round_e2m1_floats(float first, float second, uint32_t odd) {
 #endif
 }
 
-// Returns whether round_e2m1_floats puts a value on the same side of the tie `halfway` as encode does. `product` is its
+// Returns whether encode_e2m1_truncated puts a value on the same side of the tie `halfway` as encode does. `product` is its
 // product with the multiplier, `cut` that with the multiplier's replacement.
 MXQ_HD bool is_on_side(float product, float cut, float halfway, bool even_above, bool odd) {
     const bool above = product > halfway || (product == halfway && even_above);
@@ -151,36 +151,36 @@ MXQ_HD bool is_on_side(float product, float cut, float halfway, bool even_above,
 }
 
 // What serves instead of a multiplier, as told above.
-enum class CutWay : uint32_t { Odd, Before, Even, None };
+enum class Truncation : uint32_t { Odd, Before, Even, None };
 
 // Returns what serves instead of a multiplier, which depends on its significand alone.
 
-MXQ_HD CutWay cut_way(float multiplier) {
+MXQ_HD Truncation truncation_for(float multiplier) {
 #if MXQ_SMALL_FLOATS
-    return CutWay::Even;
+    return Truncation::Even;
 #else
     const float significand = bits_float((float_bits(multiplier) & 0x7FFFFF) | 127u << 23);
     const float inverse = reciprocal_rn(significand);
     for (uint32_t i = 0; i < 3; ++i) {
-        const CutWay way = CutWay(i);
-        const float factor = bits_float(float_bits(significand) - (way == CutWay::Before));
+        const Truncation way = Truncation(i);
+        const float factor = bits_float(float_bits(significand) - (way == Truncation::Before));
         const auto serves = [&](float halfway, bool even_above) {
             const float value = to_float(from_float<Bf16>(multiply_rn(halfway, inverse)));
             return is_on_side(multiply_rn(value, significand), multiply_rn(value, factor), halfway, even_above,
-                              way != CutWay::Even);
+                              way != Truncation::Even);
         };
         if (serves(1, false) && serves(3, true) && serves(5, false) && serves(7, true)) return way;
     }
-    return CutWay::None;
+    return Truncation::None;
 #endif
 }
 
-// Returns the replacement of a multiplier whose cut_way is known.
-MXQ_HD CutMultiplier cut_multiplier(float multiplier, CutWay way) {
+// Returns the replacement of a multiplier whose truncation_for is known.
+MXQ_HD TruncatingMultiplier truncating_multiplier(float multiplier, Truncation way) {
     const uint32_t bits = float_bits(multiplier), field = bits & kInfinityBits;
     if (multiplier == 0) return {0, true};
-    if (way == CutWay::None || field < 2u << 23 || field == kInfinityBits) return {bits_float(kNanBits), false};
-    return {bits_float(bits - (way == CutWay::Before)), way != CutWay::Even};
+    if (way == Truncation::None || field < 2u << 23 || field == kInfinityBits) return {bits_float(kNanBits), false};
+    return {bits_float(bits - (way == Truncation::Before)), way != Truncation::Even};
 }
 
 // Packs eight codes to a word, from four pairs of neighbours: elements 2i and 2i + 1 are the low bytes of the halves of
@@ -215,7 +215,7 @@ MXQ_HD uint32_t pack_nibble_lines(const uint32_t (&pairs)[4]) {
 
 #if defined(__CUDACC__)
 // Returns the signs of four 16-bit numbers in order, each copied to all bits of a byte.
-__device__ __forceinline__ uint32_t sign_bytes(uint32_t first, uint32_t second) {
+__device__ __forceinline__ uint32_t spread_signs(uint32_t first, uint32_t second) {
     uint32_t bytes;  // __byte_perm does not take these selectors
     asm("prmt.b32 %0, %1, %2, 0xFBD9;" : "=r"(bytes) : "r"(first), "r"(second));
     return bytes;
@@ -229,14 +229,14 @@ __device__ __forceinline__ uint32_t pack_nibble_bytes(uint32_t low, uint32_t hig
 // Packs eight codes without signs to a word, as the function of the same name does, with the signs of the eight 16-bit
 // numbers in `signs`.
 __device__ __forceinline__ uint32_t pack_nibble_pairs(const uint32_t (&pairs)[4], const uint32_t* signs) {
-    return pack_nibble_bytes(__byte_perm(pairs[0], pairs[1], 0x6240) | (sign_bytes(signs[0], signs[1]) & 0x08080808u),
-                             __byte_perm(pairs[2], pairs[3], 0x6240) | (sign_bytes(signs[2], signs[3]) & 0x08080808u));
+    return pack_nibble_bytes(__byte_perm(pairs[0], pairs[1], 0x6240) | (spread_signs(signs[0], signs[1]) & 0x08080808u),
+                             __byte_perm(pairs[2], pairs[3], 0x6240) | (spread_signs(signs[2], signs[3]) & 0x08080808u));
 }
 
 // Packs four codes without signs to each half, as the function of the same name does, with the signs of the 16-bit numbers in
 // `signs`.
 __device__ __forceinline__ uint32_t pack_nibble_lines(const uint32_t (&pairs)[4], const uint32_t* signs) {
-    const uint32_t even = sign_bytes(signs[0], signs[2]), odd = sign_bytes(signs[1], signs[3]);
+    const uint32_t even = spread_signs(signs[0], signs[2]), odd = spread_signs(signs[1], signs[3]);
     return pack_nibble_lines(pairs) | (select_bits(0x80808080u, odd, even) & 0x88888888u);
 }
 
@@ -247,8 +247,8 @@ template <class E>
 __device__ __forceinline__ uint32_t prepare_six_bit_pair(uint32_t values) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
     uint32_t clamped;  // NaN becomes max
-    asm("min.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(clamped) : "r"(values), "r"(bf16_twice(E::max)));
-    return multiply_bf16_pairs(clamped, bf16_twice(Conversion<E>::to_wide));
+    asm("min.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(clamped) : "r"(values), "r"(bf16_pair_of(E::max)));
+    return multiply_bf16_pairs(clamped, bf16_pair_of(Conversion<E>::to_wide));
 #else
     return values;
 #endif
