@@ -185,6 +185,8 @@ MXQ_HD TruncatingMultiplier truncating_multiplier(float multiplier, Truncation w
 
 // Packs eight codes to a word, from four pairs of neighbours: elements 2i and 2i + 1 are the low bytes of the halves of
 // pairs[i].
+// The eight belong to one line and have one factor: a byte of 16 or more, which a line of NaN leaves, spoils the whole word, and
+// the caller then clears the whole word.
 MXQ_HD uint32_t pack_nibble_pairs(const uint32_t (&pairs)[4]) {
 #if defined(__CUDA_ARCH__)
     uint32_t low = permute_bytes(pairs[0], pairs[1], 0x6240), high = permute_bytes(pairs[2], pairs[3], 0x6240);
