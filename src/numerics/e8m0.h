@@ -37,9 +37,9 @@ MXQ_HD constexpr ScaleSteps scale_steps(ScaleRounding rounding, Nonfinite policy
         case ScaleRounding::Rceil: return {1.0f / E::max, ones, 0x3FFFFF, 0, kInfinityBits, nan_scale};
         case ScaleRounding::Ceil: return {1, ones, ones, E::emax, kInfinityBits, nan_scale};
         case ScaleRounding::Even: return {1, half, half, E::emax, kInfinityBits - half, nan_scale};
-        case ScaleRounding::Floor: break;
+        case ScaleRounding::Floor: return {1, 0, 0, E::emax, kInfinityBits, nan_scale};
     }
-    return {1, 0, 0, E::emax, kInfinityBits, nan_scale};
+    __builtin_unreachable();
 }
 
 // Returns the scale byte of a block whose largest magnitude has the bits `amax`.
