@@ -156,10 +156,11 @@ __device__ __forceinline__ uint32_t square_choice(const ChunkTile<T>& tile, floa
 }
 
 // Makes the NVFP4 scale of every 16 x 16, of which `amax` is the lane's: of its own cell of the warp's band. Parts with the
-// same global maximum have the same scales. A barrier must follow.
-template <Rounding rounding, class T>
+// same global maximum have the same scales. Calls look(part, scale) for every part. A barrier must follow.
+template <Rounding rounding, class T, class Look>
 __device__ __forceinline__ void put_nvfp4_cells(const QuantizeProblem& p, const ChunkTile<T>& tile, uint32_t amax,
-                                                const Nvfp4Global (&globals)[2], uint8_t (&cells)[2][kCells]) {
+                                                const Nvfp4Global (&globals)[2], uint8_t (&cells)[2][kCells],
+                                                const Look& look) {
     const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
     uint32_t scale = 0;
     float done_amax = 0;
@@ -171,6 +172,7 @@ __device__ __forceinline__ void put_nvfp4_cells(const QuantizeProblem& p, const 
         if (!is_four_over_six(rounding)) scale = nvfp4_scale(bits_float(amax), global);
         else if (!done) scale = square_choice<rounding == Rounding::FourOverSixMse>(tile, bits_float(amax), global);
         done_amax = global.amax;
+        look(part, scale);
         if (threadIdx.x % 32 < kSideChunks) cells[part][cell] = uint8_t(scale);
     }
 }

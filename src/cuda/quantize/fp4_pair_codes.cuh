@@ -106,7 +106,7 @@ __device__ __forceinline__ void stochastic_column_codes(const uint32_t (&words)[
             return stochastic_bytes<plain>(words[4 * g + i], words[4 * g + i + 2], low, high, random[0].words[g], i,
                                            random[1].words[g], i);
         };
-        lines[g] = join_nibbles(rows(0), rows(1));
+        lines[g] = rows(0) + rows(1) * 16;  // no carry: a NaN leaves at most 10 in a byte, which fits a nibble
     }
     codes[0] = column_line<nvfp4>(lines, 0x5410, low);
     codes[1] = column_line<nvfp4>(lines, 0x7632, high);

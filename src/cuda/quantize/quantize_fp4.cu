@@ -161,7 +161,7 @@ __device__ __forceinline__ void square_scales(const Arguments& a, Shared<T>& sha
     }
     amax = max(amax, __shfl_xor_sync(kAllLanes, amax, 8));
     amax = max(amax, __shfl_xor_sync(kAllLanes, amax, 16));
-    if (a.nvfp4) put_nvfp4_cells<rounding>(a.problem, shared.tile, amax, shared.tables.globals, shared.cells);
+    if (a.nvfp4) put_nvfp4_cells<rounding>(a.problem, shared.tile, amax, shared.tables.globals, shared.cells, [](int, uint32_t) {});
     else put_mx_cells(a.steps, a.problem.tile.length, amax, shared.maxima, shared.cells);
     __syncthreads();
 }

@@ -55,14 +55,9 @@ __device__ __forceinline__ bool nvfp4_cells(const QuantizeProblem& p, Shared& sh
     uint32_t amax = cell_amax(shared, Nonfinite::Propagate);
     bool plain = !is_nan(bits_float(amax));
     if (__any_sync(kAllLanes, !plain)) amax = cell_amax(shared, Nonfinite::Saturate);
-    put_nvfp4_cells<rounding>(p, shared.tile, amax, shared.tables.globals, shared.cells);
-    __syncwarp();
-    const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
-#pragma unroll
-    for (int part = 0; part < 2; part++) {
-        const uint32_t scale = shared.cells[part][cell];
-        if (has_part(p, part)) plain = plain && is_plain(amax, {scale, shared.tables.multipliers[part][scale]});
-    }
+    put_nvfp4_cells<rounding>(p, shared.tile, amax, shared.tables.globals, shared.cells, [&](int part, uint32_t scale) {
+        plain = plain && is_plain(amax, {scale, shared.tables.multipliers[part][scale]});
+    });
     return plain;
 }
 
