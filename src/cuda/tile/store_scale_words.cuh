@@ -18,10 +18,10 @@ struct ScaleWord {
     bool exists;
 
     __device__ __forceinline__ ScaleWord(const ScaleLayout& layout, int number) : order(number) {
-        const int words = layout.block == kNvBlock ? most : 1;
-        exists = order < words * kTile;
-        index = most == 1 ? 0 : layout.swizzled ? order / kTile : order % words;
-        line = layout.swizzled ? line_of_word(layout, order % kTile) : order / words;
+        const int log2_words = most == 2 && layout.block == kNvBlock ? 1 : 0;  // of a line
+        exists = order < kTile << log2_words;
+        index = most == 1 ? 0 : layout.swizzled ? order / kTile : order & log2_words;
+        line = layout.swizzled ? line_of_word(layout, order % kTile) : order >> log2_words;
     }
 };
 
