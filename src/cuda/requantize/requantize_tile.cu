@@ -112,17 +112,14 @@ __device__ __forceinline__ void decode_words(const uint32_t (&words)[kRows], Val
 }
 
 __device__ __forceinline__ void decode_words_of(Element element, const uint32_t (&words)[kRows], Values& values) {
+    static_assert(kElementCount == 5, "the elements are listed below");
     switch (element) {
         case Element::E4M3: return decode_words<E4M3>(words, values);
         case Element::E5M2: return decode_words<E5M2>(words, values);
         case Element::E2M3: return decode_words<E2M3>(words, values);
         case Element::E3M2: return decode_words<E3M2>(words, values);
-        case Element::F32:
-        case Element::F16:
-        case Element::Bf16:
-        case Element::E2M1: break;
+        default: return decode_words<E2M1>(words, values);
     }
-    decode_words<E2M1>(words, values);
 }
 
 __device__ __forceinline__ float scaled(uint32_t bits, float scale, float global) {

@@ -320,6 +320,7 @@ __device__ __forceinline__ void fill_tile(ChunkTile<TileElement<Source>>& tile, 
     if constexpr (!std::is_same_v<Source, Decoded>) {
         fill_plain<Source>(tile, p.in, PlainPlace(place), wide);
     } else {
+        static_assert(kElementCount == 5, "the elements are listed below");
         switch (p.from.element) {
             case Element::E4M3: return fill_decoded<E4M3>(tile, p.from, place, wide);
             case Element::E5M2: return fill_decoded<E5M2>(tile, p.from, place, wide);
