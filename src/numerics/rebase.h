@@ -20,13 +20,21 @@
 
 namespace mxq {
 
-// The type that codes of E are moved to, and how.
+// The type that codes of E are moved to.
+template <class E>
+using RebasedElement = std::conditional_t<std::is_same_v<E, E5M2>, E5M2, E4M3>;
+
+// Whether that type has all values of E, but for a power of two.
+template <class E>
+constexpr bool can_rebase = E::mantissa_bits <= RebasedElement<E>::mantissa_bits &&
+                            E::bias + E::mantissa_bits <= RebasedElement<E>::bias + RebasedElement<E>::mantissa_bits;
+
+// How codes of E are moved.
 template <class E>
 struct Rebase {
-    static constexpr bool is_e5m2 = std::is_same_v<E, E5M2>;
-    using To = std::conditional_t<is_e5m2, E5M2, E4M3>;
-    static_assert(E::mantissa_bits <= To::mantissa_bits && E::bias + E::mantissa_bits <= To::bias + To::mantissa_bits,
-                  "To must have all values of E");
+    static_assert(can_rebase<E>);
+    using To = RebasedElement<E>;
+    static constexpr bool is_e5m2 = std::is_same_v<To, E5M2>;
     // The bytes that multiply_codes takes are read as To, which is 2^exponent too small.
     static constexpr int exponent = E::bits == 6 ? To::bias - E::bias : 0;
     // Powers of two by which To's largest value is above E's.

@@ -8,6 +8,14 @@
 
 namespace {
 
+// Calls f with an object of each type that can be rebased.
+template <class F>
+void for_each_rebased_element(F f) {
+    for_each_element([&]<class E>(E element) {
+        if constexpr (mxq::can_rebase<E>) f(element);
+    });
+}
+
 template <class E>
 constexpr int32_t rebased_format = std::is_same_v<E, mxq::E5M2> ? MXQ_FORMAT_MXFP8_E5M2 : MXQ_FORMAT_MXFP8_E4M3;
 
@@ -31,7 +39,7 @@ uint32_t expected(uint32_t code, uint32_t scale, uint32_t largest) {
 }  // namespace
 
 TEST_CASE("rebase: every code under every pair of scales") {
-    for_each_element([]<class E>(E) {
+    for_each_rebased_element([]<class E>(E) {
         std::mt19937 random(7);
         int64_t wrong = 0, checked = 0;
         for (uint32_t largest = 0; largest < 255; largest += 127)
@@ -57,7 +65,7 @@ TEST_CASE("rebase: every code under every pair of scales") {
 
 // As the kernel takes them: of E5M2, words with an Inf or far below the tile's scale go another way than the others.
 TEST_CASE("rebase: sixteen codes of a block") {
-    for_each_element([]<class E>(E) {
+    for_each_rebased_element([]<class E>(E) {
         std::mt19937 random(11);
         const uint32_t largest = 100, nan = 255;
         int64_t wrong = 0, checked = 0;
@@ -88,7 +96,7 @@ TEST_CASE("rebase: sixteen codes of a block") {
 }
 
 TEST_CASE("rebase: what a code loses") {
-    for_each_element([]<class E>(E) {
+    for_each_rebased_element([]<class E>(E) {
         const bool e5m2 = std::is_same_v<E, mxq::E5M2>;
         const double least_normal = std::ldexp(1.0, e5m2 ? -14 : -6), most = std::ldexp(1.0, e5m2 ? -17 : -10);
         int changed = 0, exact = 0;

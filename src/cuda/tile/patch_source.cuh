@@ -126,6 +126,7 @@ __device__ __forceinline__ void decode_words(const uint32_t (&words)[kPatchRows]
 
 __device__ __forceinline__ void decode_words_of(Element element, const uint32_t (&words)[kPatchRows],
                                                 PatchChunks<float>& values) {
+    static_assert(kElementCount == 5, "the elements are listed below");
     switch (element) {
         case Element::E4M3: return decode_words<E4M3>(words, values);
         case Element::E5M2: return decode_words<E5M2>(words, values);
