@@ -215,7 +215,10 @@ inline FastSteps fast_steps_of(const QuantizeProblem& problem) {
                         !problem.hadamard.rowwise && !problem.hadamard.columnwise;
     if (!served) return {};
     if (problem.format->scale == ScaleType::E4M3) return fast_nvfp4_steps_of(problem);
-    return with_element(problem.format->element, [&]<class E>(E) { return fast_steps_of<E>(problem); });
+    return with_element(problem.format->element, [&]<class E>(E) {
+        if constexpr (encodes_via_f16<E>) return fast_steps_of<E>(problem);
+        else return FastSteps{};
+    });
 }
 
 // The words of a patch, and what is made of them.

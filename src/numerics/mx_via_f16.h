@@ -8,7 +8,8 @@
 //
 // The F16 holds 2^(bias - 15) times the value, so that subnormal codes are subnormal F16 numbers. It has the eight significant
 // bits of a word exactly, or the number is smaller than 2^-10 of half a place of the code. One word is the exception: the one
-// that is above the tie of 0 and the smallest code by half a place of F16. Multiplying by 1 + 2^-20 rounds it up.
+// that is above the tie of 0 and the smallest code by half a place of F16. Multiplying by 1 + 2^-20 rounds it up. A type of four
+// mantissa bits would have a word a quarter of a place above that tie, which is lost.
 //
 // All of it holds where no product with an element that gets a code other than 0 leaves fp32's normal range: under the scales
 // that can_encode_via_f16 names, and in blocks of zeros.
@@ -25,6 +26,10 @@ MXQ_HD uint32_t round_to_odd_bf16(float value) {
     return (bits | ((bits & 0xFFFF) + 0xFFFF)) >> 16;
 }
 
+// Whether codes of E are made by way of F16.
+template <class E>
+constexpr bool encodes_via_f16 = E::mantissa_bits <= 3 && E::exponent_bits <= 5;
+
 // Returns whether blocks under this scale may be encoded by way of F16: not those with NaN or Inf, nor near the ends of fp32.
 MXQ_HD bool can_encode_via_f16(uint32_t scale) { return scale - 24 <= 230 - 24; }
 
@@ -37,7 +42,7 @@ MXQ_HD float encode_via_f16_factor(uint32_t scale) {
 // The rounding from an F16 magnitude to the code's, in 16 bits without overflow.
 template <class E>
 struct F16ToCode {
-    static_assert(E::mantissa_bits <= 4 && E::exponent_bits <= 5, "ties of E must have at most six significant bits");
+    static_assert(encodes_via_f16<E>);
     static constexpr int shift = 10 - E::mantissa_bits;
     static constexpr uint16_t below_half = (1u << (shift - 1)) - 1;  // the last place kept is added too, for ties to even
     static constexpr uint16_t max_code = E::first_special - 1;

@@ -11,6 +11,14 @@ using namespace mxq;
 
 namespace {
 
+// Calls f with an object of each type that is encoded by way of F16.
+template <class F>
+void for_each_encoded_element(F f) {
+    for_each_element([&]<class E>(E element) {
+        if constexpr (encodes_via_f16<E>) f(element);
+    });
+}
+
 // Scales made from maxima rounded to odd, every `step`-th magnitude; returns how many may be used.
 template <class E, ScaleRounding rounding, Nonfinite policy>
 int64_t check_scales(uint64_t step) {
@@ -94,7 +102,7 @@ void check_decoding() {
 }  // namespace
 
 TEST_CASE("MX via F16: the codes and scales of the exact way, by a stride") {
-    for_each_element([](auto e) {  // odd strides, so that every last place is met
+    for_each_encoded_element([](auto e) {  // odd strides, so that every last place is met
         check_all_scales<decltype(e), Nonfinite::Propagate>(4099);
         check_all_scales<decltype(e), Nonfinite::Saturate>(4099);
         check_every_scale<decltype(e)>(40961);
@@ -106,7 +114,7 @@ TEST_CASE("MX via F16: codes moved up and scaled are the values") {
 }
 
 TEST_CASE("MX via F16: the codes and scales of the exact way, every fp32 value", "[.long]") {
-    for_each_element([](auto e) {
+    for_each_encoded_element([](auto e) {
         check_all_scales<decltype(e), Nonfinite::Propagate>(1);
         check_all_scales<decltype(e), Nonfinite::Saturate>(1);
         for (uint32_t scale : {24u, 127u, 230u}) check_codes<decltype(e)>(scale, 1);
