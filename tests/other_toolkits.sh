@@ -23,8 +23,8 @@ includes=()
 tests=OFF
 has_catch2 && tests=ON
 
-# Once: headers with a new date would have everything built again. Wheels alone, so that nothing of theirs is run, and without
-# what they ask for beside.
+# Fetches packages once, since headers with a new date would have everything built again. Takes wheels alone, so that nothing of
+# theirs is run, and not what they depend on.
 fetch() { # name package...
     local to=$folder/$1
     shift
@@ -33,7 +33,7 @@ fetch() { # name package...
     }
 }
 
-# No warning either.
+# Compiles sources for their errors and warnings alone; a warning is a failure.
 compile_host() { # source...: against the toolkit headers that `includes` names
     printf '%s\0' "$@" | xargs -0 -n 1 -P "$jobs" "${CXX:-c++}" -std=c++20 -Wall -Wextra -Werror -fsyntax-only \
         -DMXQ_BUILD_CUDA='""' -I"$source/src" -I"$source/include" "${includes[@]}"

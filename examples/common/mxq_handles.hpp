@@ -1,4 +1,4 @@
-// Owning C++ handles for the C API, and one exception for its errors. Shared by the examples and the benchmark.
+// Owning C++ handles for the C API, and one exception for its errors, for the examples.
 #pragma once
 
 #include <mxq/mxq.h>

@@ -228,7 +228,7 @@ private:
             }
     }
 
-    // Of one line of each, in the block's room for values.
+    // Stores the values of one line of A and one of B in the block's scratch.
     float sum_again(const OperandLines& a, const OperandLines& b, int64_t k, const GemmBlock& block) const {
         double sum = 0;
         for (int64_t at = 0; at < k; at += kGemmDepth) {

@@ -1,10 +1,10 @@
 // Quantizes rectangles, patch by patch. Part of kernels.cpp.
 //
 //     rows mode    patches of a row or of a few short ones go straight to the lines of the rowwise part
-//     band mode    columns are seen together. A band has as many rows as a block, in slabs of up to 32 rows, and 256 columns,
+//     band mode    columns are seen together. A band has as many rows as a block, in strips of up to 32 rows, and 256 columns,
 //                  or 512 with blocks of 16. With a columnwise part it has 128, and bands are gathered in a tile of 256 rows
 //
-//     band of 128 rows     four slabs -> maxima of columns -> scales; the four slabs once more -> codes
+//     band of 128 rows     four strips -> maxima of columns -> scales; the four strips once more -> codes
 #pragma once
 #include "cpu/quantize_codes.h"
 #include "cpu/quantize_four_over_six.h"
@@ -28,7 +28,7 @@ struct PatchQuantizer {
     const bool whole;         // whether lines have no blocks
     const bool are_bytes;     // whether scales are bytes, not fp32
     const int64_t block;      // how many codes the steps take together
-    const int64_t slab_rows;  // how many rows of a band are held at a time
+    const int64_t strip_rows;  // how many rows of a band are held at a time
     const int64_t band_cols;  // how many columns a band has
     const bool stream;
 
@@ -56,7 +56,7 @@ struct PatchQuantizer {
           load(loader_of(problem)), scale_steps(scale_steps_of(problem)), choice(choice_steps_of(problem)),
           code_steps(code_steps_of(problem)), whole(problem.tile.length == 0),
           are_bytes(problem.format->scale != ScaleType::F32), block(whole ? kMxBlock : problem.tile.length),
-          slab_rows(least(block, kMxBlock)), band_cols(problem.has_columnwise ? kTile : kPatch / slab_rows), stream(stream),
+          strip_rows(least(block, kMxBlock)), band_cols(problem.has_columnwise ? kTile : kPatch / strip_rows), stream(stream),
           fast_path(problem) {
         tile_scales.are_bytes = are_bytes;
     }
@@ -72,11 +72,11 @@ struct PatchQuantizer {
         if (fast_path.serves()) fast_path.load(patch, height, pitch, next);
     }
 
-    // Goes to the slab of a band that starts at row `first` of the band.
-    void move_to_slab(const Rectangle& band, int64_t first) {
-        const Rectangle at = {band.matrix, band.row + first, band.col, least(slab_rows, band.rows - first), band.cols};
+    // Goes to the strip of a band that starts at row `first` of the band.
+    void move_to_strip(const Rectangle& band, int64_t first) {
+        const Rectangle at = {band.matrix, band.row + first, band.col, least(strip_rows, band.rows - first), band.cols};
         if (patch.row != at.row || patch.col != at.col || patch.rows != at.rows)
-            move_to(at, slab_rows, band.rows <= slab_rows ? next_band : Rectangle{});
+            move_to(at, strip_rows, band.rows <= strip_rows ? next_band : Rectangle{});
     }
 
     // Loads `values` with what is wanted of the patch, unless they hold it.
@@ -162,8 +162,8 @@ struct PatchQuantizer {
     void make_columns(const PartOutput& output, const Rectangle& band, int64_t row) {
         const bool is_fast = make_fast_scales(output, band);
         if (!is_fast) make_column_scales(output, band);
-        for (int64_t first = 0; first < band.rows; first += slab_rows) {
-            move_to_slab(band, first);
+        for (int64_t first = 0; first < band.rows; first += strip_rows) {
+            move_to_strip(band, first);
             uint8_t* const to = problem.has_columnwise ? tile[row + first] : codes;
             const int64_t code_pitch = problem.has_columnwise ? kTile : pitch;
             is_fast ? fast_path.encode_columns(pitch, scales, to, code_pitch) : encode_columns(output, to, code_pitch);
@@ -176,8 +176,8 @@ struct PatchQuantizer {
     bool make_fast_scales(const PartOutput& output, const Rectangle& band) {
         if (!fast_path.serves()) return false;
         fast_path.clear_column_maxima(kBandCols);
-        for (int64_t first = 0; first < band.rows; first += slab_rows) {
-            move_to_slab(band, first);
+        for (int64_t first = 0; first < band.rows; first += strip_rows) {
+            move_to_strip(band, first);
             fast_path.raise_column_maxima(pitch);
         }
         return fast_path.make_column_scales(output.rule, pitch, scales);
@@ -186,13 +186,13 @@ struct PatchQuantizer {
     // Makes the scales of a band's columns by the exact path.
     void make_column_scales(const PartOutput& output, const Rectangle& band) {
         memset(scales.maxima, 0, sizeof(uint32_t) * kBandCols);
-        for (int64_t first = 0; !whole && first < band.rows; first += slab_rows) {
-            move_to_slab(band, first);
+        for (int64_t first = 0; !whole && first < band.rows; first += strip_rows) {
+            move_to_strip(band, first);
             hold_for_columns();
             scale_steps.raise_column_maxima(values, height, pitch, scales.maxima);
         }
         if (whole) {
-            move_to_slab(band, 0);
+            move_to_strip(band, 0);
             take_column_multipliers(output);
             return;
         }
@@ -301,8 +301,8 @@ struct PatchQuantizer {
         for (int64_t row = 0; row < at.rows; row += block) {
             const Rectangle band = {at.matrix, at.row + row, at.col, least(block, at.rows - row), at.cols};
             next_band = following(piece, band, band_cols);
-            for (int64_t first = 0; problem.has_rowwise && !problem.square_tiles && first < band.rows; first += slab_rows) {
-                move_to_slab(band, first);
+            for (int64_t first = 0; problem.has_rowwise && !problem.square_tiles && first < band.rows; first += strip_rows) {
+                move_to_strip(band, first);
                 make_rows();
             }
             make_band(band, row);

@@ -113,7 +113,7 @@ public:
     }
 
 private:
-    // Of groups: arrays of pointers on the device.
+    // Arrays of pointers on the device, one entry a group.
     struct Places {
         void *codes, *scales;
     };

@@ -9,6 +9,6 @@
 
 enum class Scales { None, Tensor, Wide };  // BF16; FP8 with one, or one for each group; FP8 1x128 x 128x128
 
-// Of operands of a forward product (N,T), FP8 E4M3 where they have scales; Wide ones are swizzled, and of groups padded to rows
+// Makes the call for the operands of a forward product (N,T), FP8 E4M3 where they have scales; Wide ones are swizzled, and of groups padded to rows
 // by fours. Into a D of its own. Throws LeftOut where the library has no such call. The operands must outlive it.
 Call bare_cublaslt(Device& device, const Library& library, const Operands& operands, Scales scales, const Size& size);

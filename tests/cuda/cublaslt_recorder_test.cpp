@@ -1,6 +1,6 @@
 // What is asked of cuBLASLt, down to the last attribute, against what its manual demands: for chips that are not here too.
 //
-// Of the manual: "TN" form alone for FP8 and FP4; compute and scale type fp32; VEC32_UE8M0 and VEC16_UE4M3 with tiled scales;
+// The manual asks for: "TN" form alone for FP8 and FP4; compute and scale type fp32; VEC32_UE8M0 and VEC16_UE4M3 with tiled scales;
 // fp32 scales of 128: (ceil(k / 128), lines), and of 128 x 128 with ceil(k / 128) rounded up to 4; everything at multiples of
 // 16 bytes; C is D with D's layout where it is in place; groups: arrays of pointers, sizes on the device, scales as arrays of
 // pointers but for SCALAR_32F, alpha as an array of pointers with ALPHA_BATCH_STRIDE 1.
@@ -419,12 +419,12 @@ TEST_CASE("cublaslt group entry: groups of rows, MXFP8") {
     const GroupedCall call{by_rows(c), {}, 2};
     const auto groups = walk(call, ragged);
     // 512 codes and 16 scales a line: 4 tiles of 512 bytes for 128 lines. A weight: 384 lines, 3 x 4 tiles.
-    const int64_t starts[] = {0, 100, 100, 129}, slabs[] = {0, 1, 1, 2};
+    const int64_t starts[] = {0, 100, 100, 129}, group_tiles[] = {0, 1, 1, 2};
     const int64_t d_rows[] = {0, 104, 104, 136}, rows[] = {100, 0, 29, 127};
     for (int64_t g = 0; g < 4; g++)
         check_entry(entry_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
                      {at(b_rows + g * 384 * 512), at(a_rows + starts[g] * 512), at(b_row_scales + g * 12 * 512),
-                      at(a_row_scales + slabs[g] * 4 * 512), at(d_data + d_rows[g] * 384 * 2), 384, rows[g], 512});
+                      at(a_row_scales + group_tiles[g] * 4 * 512), at(d_data + d_rows[g] * 384 * 2), 384, rows[g], 512});
 }
 
 TEST_CASE("cublaslt group entry: groups of rows, 1x128 by 128x128 with packed scales") {

@@ -377,7 +377,7 @@ TEST_CASE("four over six: clear estimates are in the order of the errors, and mo
 
 namespace {
 
-// The same of 16 rows under one scale. Whether 4 has the smaller error.
+// Returns whether the candidate of 4 has the smaller error over 16 rows that share one scale.
 template <bool squared>
 bool check_square(const float (&x)[16][16], float a, float g, Estimates& counts) {
     const mxq::Nvfp4Global global = mxq::nvfp4_global(g, 448);

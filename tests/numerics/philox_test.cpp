@@ -14,7 +14,7 @@ std::vector<uint32_t> words_of(mxq::PhiloxKey key, mxq::PhiloxCounter counter) {
 
 const float values[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
 
-// Of all bytes, how many take `value`, between codes low and low + 1, up.
+// Returns how many of all 256 bytes round `value`, which lies between codes low and low + 1, up.
 int ups(float value, uint32_t low) {
     int count = 0;
     for (uint32_t r = 0; r < 256; ++r) {

@@ -69,17 +69,19 @@ struct Pack {
     int64_t lines;      // of one matrix, or rows of tiles
     float* to;
     GroupSumUnits units;
-    uint32_t slabs, matrices, parts;  // blocks: 128 lines of one matrix, every so many columns
+    uint32_t row_tiles, matrices, parts;  // blocks: 128 lines of one matrix, every so many columns
 
-    __host__ __device__ uint32_t blocks() const { return slabs * matrices * parts; }
+    __host__ __device__ uint32_t blocks() const { return row_tiles * matrices * parts; }
 };
 
-// Tells a block which slab, matrix and part it packs.
+// Tells a block which row tile, matrix and part it packs.
 struct PackBlock {
-    uint32_t slab, matrix, part;
+    uint32_t row_tile, matrix, part;
 
     __device__ PackBlock(const Pack& args, uint32_t block)
-        : slab(block % args.slabs), matrix(block / args.slabs % args.matrices), part(block / args.slabs / args.matrices) {}
+        : row_tile(block % args.row_tiles),
+          matrix(block / args.row_tiles % args.matrices),
+          part(block / args.row_tiles / args.matrices) {}
 };
 
 // Some rows of one matrix of scales, and where they go.
@@ -98,16 +100,17 @@ __device__ PackedRows rows_of_matrix(const Pack& args, const PackBlock& block) {
     const bool tiles = layout.tile_rows != 1;
     const int64_t filled = tiles ? round_up(layout.columns, kPackedColumns) : layout.columns;
     return {floats(args.operand) + block.matrix * layout.matrix_scales, args.to + block.matrix * args.lines * filled,
-            int64_t(block.slab) * kSwizzleRows, args.lines, args.lines, layout.columns, filled,
+            int64_t(block.row_tile) * kSwizzleRows, args.lines, args.lines, layout.columns, filled,
             tiles ? filled : 1, tiles ? 1 : args.lines};
 }
 
-__device__ PackedRows rows_of_group(const Pack& args, const TileGroup& group, uint32_t slab) {
+__device__ PackedRows rows_of_group(const Pack& args, const TileGroup& group, uint32_t row_tile) {
     const ScaleLayout& layout = args.operand.layout;
     const GroupStart first{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
     const int64_t rows = round_up(int64_t(group.rows), kPackedRows);
     return {floats(args.operand) + group_scale_offset(layout, first), args.to + layout.columns * group.starts[kRowwiseScales],
-            int64_t(slab - group.first_slab) * kSwizzleRows, rows, group.rows, layout.columns, layout.columns, 1, rows};
+            int64_t(row_tile - group.first_group_tile) * kSwizzleRows, rows, group.rows, layout.columns, layout.columns, 1,
+            rows};
 }
 
 __device__ PackedRows lines_of_group(const Pack& args, const PackBlock& block) {
@@ -115,8 +118,8 @@ __device__ PackedRows lines_of_group(const Pack& args, const PackBlock& block) {
     const Group group = group_of_index(args.grouped, args.operand.units, args.operand.units, block.matrix);
     const int64_t columns = ceil_div(group.rows, kWideBlock);
     return {floats(args.operand) + group_scale_offset(layout, group.first),
-            args.to + group.first.codes / kWideBlock * args.lines, int64_t(block.slab) * kSwizzleRows, args.lines, args.lines,
-            columns, columns, 1, args.lines};
+            args.to + group.first.codes / kWideBlock * args.lines, int64_t(block.row_tile) * kSwizzleRows, args.lines,
+            args.lines, columns, columns, 1, args.lines};
 }
 
 __device__ void pack(const Pack& args, const PackedRows& rows, uint32_t part) {
@@ -175,10 +178,10 @@ __global__ void zero_rest_kernel(const __grid_constant__ Zero args) {
     zero_rows(p, args.d_bytes, first, rows, blockIdx.x % kZeroBlocks, kZeroBlocks);
 }
 
-// Zeroes the padding of a group of rows where this is its last slab.
-__device__ void zero_padding(const GemmProblem& p, int32_t d_bytes, const TileGroup& group, uint32_t slab, uint32_t block,
+// Zeroes the padding of a group of rows where this is its last row tile.
+__device__ void zero_padding(const GemmProblem& p, int32_t d_bytes, const TileGroup& group, uint32_t row_tile, uint32_t block,
                              uint32_t blocks) {
-    const int64_t end = int64_t(slab - group.first_slab + 1) * kSwizzleRows;
+    const int64_t end = int64_t(row_tile - group.first_group_tile + 1) * kSwizzleRows;
     const int64_t padding = round_up(int64_t(group.rows), p.d.group_unit) - group.rows;
     if (end >= group.rows)
         zero_rows(p, d_bytes, group.starts[kColumnwiseCodes] + int64_t(group.rows), padding, block, blocks);
@@ -189,19 +192,19 @@ __device__ void zero_padding(const GemmProblem& p, int32_t d_bytes, const TileGr
 struct Prepare {
     Fill fill;
     Pack packs[2];
-    bool packs_a, zeroes;  // by slabs of A
+    bool packs_a, zeroes;  // by row tiles of A
     uint32_t ends[3];      // blocks that fill, which is one, then those of A, then of B
 };
 
-// Does all for a slab of groups of rows: its scales in A, and the padding behind it in D.
+// Does all for a row tile of groups of rows: its scales in A, and the padding behind it in D.
 __device__ void prepare_slab(const Prepare& args, uint32_t index) {
     __shared__ TileGroup group;
     const Pack& a = args.packs[0];
     const PackBlock block(a, index);
-    find_slab(a.grouped, a.units, block.slab, group);
+    find_group_tile(a.grouped, a.units, block.row_tile, group);
     if (group.index < 0) return;
-    if (args.zeroes) zero_padding(args.fill.call.p, args.fill.call.d_bytes, group, block.slab, block.part, a.parts);
-    if (args.packs_a) pack(a, rows_of_group(a, group, block.slab), block.part);
+    if (args.zeroes) zero_padding(args.fill.call.p, args.fill.call.d_bytes, group, block.row_tile, block.part, a.parts);
+    if (args.packs_a) pack(a, rows_of_group(a, group, block.row_tile), block.part);
 }
 
 __global__ void prepare_groups_kernel(const __grid_constant__ Prepare args) {
@@ -223,7 +226,7 @@ Pack pack_of(const GemmProblem& p, Side side, float* to) {
     args.units.at[kSourceScales] = uint32_t(operand.units.scales);
     args.units.at[kRowwiseScales] = kPackedRows;
     args.units.at[kColumnwiseCodes] = uint32_t(p.d.group_unit);
-    args.slabs = uint32_t(grouping == Grouping::Rows ? slabs_bound(grouped) : ceil_div(args.lines, kSwizzleRows));
+    args.row_tiles = uint32_t(grouping == Grouping::Rows ? group_tiles_bound(grouped) : ceil_div(args.lines, kSwizzleRows));
     args.matrices = uint32_t(grouping == Grouping::None ? operand.matrices : grouping == Grouping::Rows ? 1 : p.groups.count);
     // Along the contraction a group has its share of the columns, or more, which its blocks take one after another.
     const int64_t columns = ceil_div(operand.layout.columns, grouping == Grouping::Contraction ? p.groups.count : 1);

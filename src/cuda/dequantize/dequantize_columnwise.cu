@@ -213,14 +213,14 @@ __device__ __forceinline__ TileRow tile_of_matrix(const Arguments& a, int64_t li
 __device__ __forceinline__ void find_tiles_of_group(const Arguments& a, int64_t group_tile, int64_t across,
                                                     int64_t element_bytes, TileRow& tiles) {
     const DequantizeProblem& p = a.problem;
-    const Group group = group_of_slab(p.grouped, p.in.units, {p.out.group_unit, 1}, group_tile);
+    const Group group = group_of_tile(p.grouped, p.in.units, {p.out.group_unit, 1}, group_tile);
     if (threadIdx.x != 0) return;
     tiles.col = across * kBlockTiles * kTile;
     tiles.end = group.exists() ? min(tiles.col + kBlockTiles * kTile, p.out.cols) : 0;
     if (!group.exists()) return;
     tiles.scope = scope_of_group(p, group.first, group.second.codes, group.rows, element_bytes);
     tiles.layout = group_layout(p.in, group.rows);
-    tiles.row = int32_t((group_tile - group.slab) * kTile);
+    tiles.row = int32_t((group_tile - group.first_group_tile) * kTile);
 }
 
 template <class T, class E>
@@ -267,7 +267,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     const bool groups = problem.grouped.set();
     const PlainMatrix& out = problem.out;
     Arguments a{problem, 0, 0, 0, is_word_wise(problem.in), kernel.writes_whole_chunks(out)};
-    a.down = groups ? slabs_bound(problem.grouped) : ceil_div(out.rows, kTile);
+    a.down = groups ? group_tiles_bound(problem.grouped) : ceil_div(out.rows, kTile);
     a.across = ceil_div(out.cols, groups ? kTile * kBlockTiles : kTile);
     a.blocks = out.matrices * a.down * a.across;
     launch(context, kernel.function, "dequantize_columnwise", grid_of(a.blocks), dim3(kernel.threads), 0, call.stream, a);

@@ -146,11 +146,11 @@ __global__ void __launch_bounds__(kThreads, 4)
     const DequantizeProblem& p = a.problem;
     const uint32_t group_tile = row_of_blocks();
     if (group_tile >= a.lines) return;
-    find_slab(p.grouped, a.units, group_tile, group);
+    find_group_tile(p.grouped, a.units, group_tile, group);
     if (group.index < 0) return;
     const GroupStart start{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
     const DequantizeScope scope = scope_of_group(p, start, group.starts[kRowwiseCodes], group.rows, sizeof(T));
-    const int row = int(group_tile - group.first_slab) * int(kSwizzleRows);
+    const int row = int(group_tile - group.first_group_tile) * int(kSwizzleRows);
     const int column = int(blockIdx.x) * kGroupSegments * kSegment;
 #pragma unroll 1
     for (int task = threadIdx.x / 32; task < kGroupSegments * R::tile_tasks; task += kWarps) {
@@ -246,7 +246,7 @@ Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     Arguments a{};
     a.problem = p;
     a.matrix_lines = uint32_t(ceil_div(p.out.rows, kernel.down ? int64_t(kSwizzleRows) : kWarps));
-    a.lines = uint32_t(p.grouped.set() ? slabs_bound(p.grouped) : p.out.matrices * a.matrix_lines);
+    a.lines = uint32_t(p.grouped.set() ? group_tiles_bound(p.grouped) : p.out.matrices * a.matrix_lines);
     a.block_log2 = layout.block == MXQ_MAX_DIM ? 31 : log2_of(uint32_t(layout.block));
     a.code_step = kernel.down ? kernel.row_step * p.in.line_bytes : kernel.column_step / 8 * p.in.bits;
     if (layout.swizzled) a.scale_step = swizzle_in_tile(kernel.row_step, 0);

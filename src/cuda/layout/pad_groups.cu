@@ -248,10 +248,10 @@ __device__ __forceinline__ void move_stretch(const Part& part, const GroupedRows
     const PadProblem::Part& p = part.problem;
     const int64_t group_tile = block / part.stretches;
     __shared__ Stretch stretch;
-    const Group group = group_of_slab(grouped, p.in.units, p.out.units, group_tile);
+    const Group group = group_of_tile(grouped, p.in.units, p.out.units, group_tile);
     if (!group.exists()) return;
     if (threadIdx.x == 0)
-        stretch = {group, (group_tile - group.slab) * kGroupTile, round_up(group.rows, p.in.units.codes),
+        stretch = {group, (group_tile - group.first_group_tile) * kGroupTile, round_up(group.rows, p.in.units.codes),
                    round_up(group.rows, p.out.units.codes), block - group_tile * part.stretches};
     __syncthreads();
     move_codes(p.columnwise ? columns_of_stretch(part, stretch) : rows_of_stretch(part, stretch), part.access);
@@ -290,7 +290,7 @@ Part part_of(const PadProblem::Part& p, const GroupedRows& grouped) {
     part.flat_blocks = ceil_div(part.flat_scales, kFlatScales);
     part.moves_scales = p.out.scales && !flat;
     part.stretches = p.columnwise ? ceil_div(p.lines, kLines) : ceil_div(p.line_bytes, kRowBytes);
-    part.blocks = 1 + part.flat_blocks + (empty ? 0 : slabs_bound(grouped) * part.stretches);
+    part.blocks = 1 + part.flat_blocks + (empty ? 0 : group_tiles_bound(grouped) * part.stretches);
     return part;
 }
 

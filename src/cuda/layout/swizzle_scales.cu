@@ -223,10 +223,10 @@ __device__ __forceinline__ Square square_at(const Part& part, const ScaleScope& 
 // Moves some squares of a group tile.
 __device__ __forceinline__ void move_group_squares(const Part& part, const GroupedRows& grouped, int64_t block) {
     const int64_t group_tile = block / part.tile_blocks, first = (block - group_tile * part.tile_blocks) * kGroupSquares;
-    const Group group = group_of_slab(grouped, part.compact_units, part.swizzled_units, group_tile);
+    const Group group = group_of_tile(grouped, part.compact_units, part.swizzled_units, group_tile);
     if (!group.exists()) return;
     ScaleScope scope = scope_of_group(part, group);
-    const int64_t in_group = group_tile - group.slab, tile_lines = kSwizzleRows / part.row_lines;
+    const int64_t in_group = group_tile - group.first_group_tile, tile_lines = kSwizzleRows / part.row_lines;
     const int64_t tile_columns = kSwizzleRows / part.swizzled.block;
     if (!part.columnwise) scope.lines = min(scope.lines, (in_group + 1) * tile_lines);
     const int64_t end = min(first + kGroupSquares, part.columnwise ? part.down : part.across);
@@ -263,7 +263,7 @@ void divide(Part& part, const GroupedRows& grouped) {
     part.down = ceil_div(part.lines, kSwizzleRows);
     part.across = ceil_div(part.swizzled.columns, int64_t(part.square_columns));
     part.tile_blocks = ceil_div(part.columnwise ? part.down : part.across, kGroupSquares);
-    part.blocks = grouped.set() ? slabs_bound(grouped) * part.tile_blocks
+    part.blocks = grouped.set() ? group_tiles_bound(grouped) * part.tile_blocks
                                 : ceil_div(part.matrices * part.down * part.across, kWarps);
 }
 

@@ -1,9 +1,9 @@
-// Groups on the device. Every group takes ceil(rows / 128) slabs of 128 rows, which is what tiles of rows, swizzled scales and
-// grids count (a kernel may have slabs of its own).
+// Groups on the device. A group takes ceil(rows / 128) group tiles: 128 rows of one group each, the last one fewer. Tiles of
+// rows, swizzled scales and grids count them; a kernel may have group tiles of another height.
 //
-//     find_slab, find_group   one warp looks for one group: 32 groups at a time, a lane each, until the group is passed
-//     walk_groups             all threads of a block look at all groups, thread t at t * share .. t * share + share - 1: three
-//                             short walks and two scans over the threads
+//     find_group_tile, find_group   one warp looks for one group: 32 groups at a time, a lane each, until the group is passed
+//     walk_groups                   all threads of a block look at all groups, thread t at t * share .. t * share + share - 1:
+//                                   three short walks and two scans over the threads
 //
 // Values out of order are clamped, so that nothing outside of the buffers is touched.
 #pragma once
@@ -13,15 +13,15 @@
 
 namespace mxq::cuda {
 
-// Returns the most slabs, of 128 rows or another power of two, that any ends need: what a grid must cover.
-inline int64_t slabs_bound(const GroupedRows& grouped, int64_t slab = kSwizzleRows) {
-    return padded_rows_bound(grouped.rows, grouped.groups.count, slab) / slab;
+// Returns the most group tiles, of 128 rows or another power of two, that any ends need: what a grid must cover.
+inline int64_t group_tiles_bound(const GroupedRows& grouped, int64_t group_tile = kSwizzleRows) {
+    return padded_rows_bound(grouped.rows, grouped.groups.count, group_tile) / group_tile;
 }
 
 // Where a group starts in two parts of different units, such as a rowwise and a columnwise one; index -1: there is none.
 struct Group {
     GroupStart first, second;
-    int64_t slab;              // before the group
+    int64_t first_group_tile;  // how many group tiles come before the group
     int64_t rows;
     __device__ __forceinline__ bool exists() const { return first.index >= 0; }
 };
@@ -81,7 +81,7 @@ __device__ void walk_groups(const GroupedRows& grouped, const GroupUnits& first_
     const auto skip = [&] {
         group.first.skip(first_units, group.rows);
         group.second.skip(second_units, group.rows);
-        group.slab += ceil_div(group.rows, kSwizzleRows);
+        group.first_group_tile += ceil_div(group.rows, kSwizzleRows);
     };
 #pragma unroll 1
     for (int32_t g = begin; g < end; g++) step(g), skip();
@@ -90,7 +90,7 @@ __device__ void walk_groups(const GroupedRows& grouped, const GroupUnits& first_
     before.first.scales = exclusive_scan<Scan::Sum>(group.first.scales);
     before.second.codes = exclusive_scan<Scan::Sum>(group.second.codes);
     before.second.scales = exclusive_scan<Scan::Sum>(group.second.scales);
-    before.slab = exclusive_scan<Scan::Sum>(group.slab);
+    before.first_group_tile = exclusive_scan<Scan::Sum>(group.first_group_tile);
     group = before;
 #pragma unroll 1
     for (int32_t g = begin; g < end; g++) {
@@ -107,13 +107,13 @@ enum GroupSum { kSourceCodes, kSourceScales, kRowwiseCodes, kRowwiseScales, kCol
 
 struct GroupSumUnits {
     uint32_t at[kGroupSums] = {1, 1, 1, 1, 1, 1};  // powers of two
-    uint32_t slab_log2 = 7;  // rows of a slab, where they are not 128
+    uint32_t tile_rows_log2 = 7;  // rows of a group tile, where they are not 128
 };
 
-// A group; index -1: the slab is none of any group.
+// A group; index -1: the group tile is none of any group.
 struct TileGroup {
     int32_t index;
-    uint32_t rows, first_slab;
+    uint32_t rows, first_group_tile;
     uint32_t starts[kGroupSums];
 };
 
@@ -132,14 +132,14 @@ __device__ __forceinline__ uint32_t scan_lanes(uint32_t value) {
     return value;
 }
 
-enum class GroupBy { Slab, Index };
+enum class GroupBy { Tile, Index };
 
-// Returns the group that holds slab `wanted`, or group `wanted`, for all lanes of a warp. Sums stay below 2^32: 2^31 rows and
-// 4096 paddings.
+// Returns the group that holds group tile `wanted`, or group `wanted`, for all lanes of a warp. Sums stay below 2^32: 2^31 rows
+// and 4096 paddings.
 template <GroupBy by>
 __device__ __forceinline__ TileGroup find_group_by(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count;
-    uint32_t row = 0, slab = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
+    uint32_t row = 0, group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
     int base = 0, owner = 32;
     TileGroup found{-1, 0, 0, {}};
 #pragma unroll 1
@@ -152,33 +152,34 @@ __device__ __forceinline__ TileGroup find_group_by(const GroupedRows& grouped, c
         }
         end = max(end, before);
         const uint32_t rows = end - before;
-        const uint32_t slabs = (rows + (1u << units.slab_log2) - 1) >> units.slab_log2;
-        const uint32_t passed = slab + scan_lanes<Scan::Sum>(slabs);
-        if constexpr (by == GroupBy::Slab) owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
+        const uint32_t group_tiles = (rows + (1u << units.tile_rows_log2) - 1) >> units.tile_rows_log2;
+        const uint32_t passed = group_tile + scan_lanes<Scan::Sum>(group_tiles);
+        if constexpr (by == GroupBy::Tile) owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
         else owner = min(int(wanted) - base, 32);
         if (owner < 32)
-            found = {base + owner, __shfl_sync(kAllLanes, rows, owner), __shfl_sync(kAllLanes, passed - slabs, owner), {}};
+            found = {base + owner, __shfl_sync(kAllLanes, rows, owner),
+                     __shfl_sync(kAllLanes, passed - group_tiles, owner), {}};
 #pragma unroll
         for (int i = 0; i < kGroupSums; i++)
             if (lane < owner) sums[i] += (rows + units.at[i] - 1) & ~(units.at[i] - 1);
         row = __shfl_sync(kAllLanes, end, 31);
-        slab = __shfl_sync(kAllLanes, passed, 31);
+        group_tile = __shfl_sync(kAllLanes, passed, 31);
     }
 #pragma unroll
     for (int i = 0; i < kGroupSums; i++) found.starts[i] = __reduce_add_sync(kAllLanes, sums[i]);
     return found;
 }
 
-// Returns the group that holds slab `wanted`, for all lanes of a warp.
-__device__ __forceinline__ TileGroup find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
-    return find_group_by<GroupBy::Slab>(grouped, units, wanted);
+// Returns the group that holds group tile `wanted`, for all lanes of a warp.
+__device__ __forceinline__ TileGroup find_group_tile(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
+    return find_group_by<GroupBy::Tile>(grouped, units, wanted);
 }
 
-// Finds the group that holds slab `wanted` by one warp, for all threads of the block, which all call it.
-__device__ __forceinline__ void find_slab(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
+// Finds the group that holds group tile `wanted` by one warp, for all threads of the block, which all call it.
+__device__ __forceinline__ void find_group_tile(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
                                           TileGroup& shared) {
     if (threadIdx.x < 32) {
-        const TileGroup found = find_slab(grouped, units, wanted);
+        const TileGroup found = find_group_tile(grouped, units, wanted);
         if (threadIdx.x == 0) shared = found;
     }
     __syncthreads();
@@ -201,16 +202,16 @@ __device__ inline Group find_group(const GroupedRows& grouped, const GroupUnits&
         const int64_t row = starts[kColumnwiseCodes];
         if (threadIdx.x == 0)
             shared = {{found.index, row, starts[kSourceCodes], starts[kSourceScales]},
-                      {found.index, row, starts[kRowwiseCodes], starts[kRowwiseScales]}, found.first_slab, found.rows};
+                      {found.index, row, starts[kRowwiseCodes], starts[kRowwiseScales]}, found.first_group_tile, found.rows};
     }
     __syncthreads();
     return shared;
 }
 
-// Returns the group that holds slab `wanted`, for all threads of the block.
-__device__ inline Group group_of_slab(const GroupedRows& grouped, const GroupUnits& first_units,
+// Returns the group that holds group tile `wanted`, for all threads of the block.
+__device__ inline Group group_of_tile(const GroupedRows& grouped, const GroupUnits& first_units,
                                       const GroupUnits& second_units, int64_t wanted) {
-    return find_group<GroupBy::Slab>(grouped, first_units, second_units, wanted);
+    return find_group<GroupBy::Tile>(grouped, first_units, second_units, wanted);
 }
 
 // Returns group `wanted`, for all threads of the block.

@@ -20,7 +20,7 @@ namespace mxq::cuda::mma {
 constexpr int kThreads = 256;
 constexpr int kTileRows = 128, kStep = 64;  // of D, of the contraction
 constexpr int kPanel = 16;                  // row tiles that run together
-static_assert(kTileRows == kSwizzleRows, "Group::slab counts row tiles");
+static_assert(kTileRows == kSwizzleRows, "Group::first_group_tile counts row tiles");
 
 // Holds what the loop needs of an operand, the same in every group. "Scaled" operands have a scale byte for every block; the
 // others, plain numbers and codes whose fp32 scales come after the sums, count as under a scale of 1.
@@ -89,11 +89,11 @@ __device__ __forceinline__ int64_t scale_in_line(ScaleLayout layout, uint32_t k)
 __device__ inline bool enter_group(const GemmProblem& p, uint32_t matrix, int64_t row_tile, Tile& tile) {
     const GroupedRows grouped{p.groups, p.group_rows};
     if (p.grouping == Grouping::Rows) {
-        const Group group = group_of_slab(grouped, p.a.units, {p.d.group_unit, 1}, row_tile);
+        const Group group = group_of_tile(grouped, p.a.units, {p.d.group_unit, 1}, row_tile);
         if (!group.exists()) return false;
         tile.m = group.rows;
         tile.padded_m = round_up(group.rows, p.d.group_unit);
-        tile.row = (row_tile - group.slab) * kTileRows;
+        tile.row = (row_tile - group.first_group_tile) * kTileRows;
         tile.first_row = group.second.codes;
         tile.group = group.first.index;
         tile.a = operand_of_group(p.a, group.first, group.rows);

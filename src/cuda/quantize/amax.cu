@@ -51,7 +51,7 @@ struct Regions {
     GroupedRows grouped;
     int span;               // elements of a row of a region
     int height;             // rows of it
-    int64_t down, across;   // regions; of a matrix, or slabs of groups
+    int64_t down, across;   // regions; of a matrix, or group tiles of groups
     int lanes;
     int row_step, col_step;  // from a load of a thread to its next; a step of columns is of chunks
     GroupUnits in_units, line_units;  // of groups: of the input, and of a rowwise part
@@ -78,19 +78,19 @@ struct Region {
 
 __device__ __forceinline__ bool find_region(const Regions& r, int64_t index, Region& region) {
     if (index >= r.count()) return false;
-    const int64_t slab = index / r.across;
-    region.col = (index - slab * r.across) * r.span;
+    const int64_t group_tile = index / r.across;
+    region.col = (index - group_tile * r.across) * r.span;
     region.cols = int(min(r.in.cols - region.col, int64_t(r.span)));
     if (r.grouped.groups.set) {
-        const Group group = group_of_slab(r.grouped, r.in_units, r.line_units, slab);
+        const Group group = group_of_tile(r.grouped, r.in_units, r.line_units, group_tile);
         if (!group.exists()) return false;
-        const int64_t row = (slab - group.slab) * kSwizzleRows;
+        const int64_t row = (group_tile - group.first_group_tile) * kSwizzleRows;
         region.scope = group.first.index;
         region.row = group.first.codes + row, region.line = group.second.codes + row;
         region.rows = int(min(group.rows - row, kSwizzleRows));
     } else {
-        const int64_t row = slab % r.down * r.height;
-        region.scope = slab / r.down;
+        const int64_t row = group_tile % r.down * r.height;
+        region.scope = group_tile / r.down;
         region.row = region.line = region.scope * r.in.rows + row;
         region.rows = int(min(r.in.rows - row, int64_t(r.height)));
     }
@@ -204,9 +204,9 @@ struct ZeroArguments {
 
 // Zeroes the rowwise lines of all groups, padding included: what lies after them is not written.
 __global__ void __launch_bounds__(kSwizzleRows) zero_lines_kernel(const __grid_constant__ ZeroArguments a) {
-    const Group group = group_of_slab(a.grouped, a.units, {}, block_index());
+    const Group group = group_of_tile(a.grouped, a.units, {}, block_index());
     if (!group.exists()) return;
-    const int64_t row = (block_index() - group.slab) * kSwizzleRows + threadIdx.x;
+    const int64_t row = (block_index() - group.first_group_tile) * kSwizzleRows + threadIdx.x;
     if (row < round_up(group.rows, a.units.codes)) a.rowwise[group.first.codes + row] = 0;
 }
 
@@ -315,7 +315,7 @@ Regions divide(const QuantizeProblem& p) {
     r.col_step = along ? r.lanes : 0;
     r.span = r.lanes * int(count) * (along ? kLoads : 1);
     r.height = along ? 1 : is_per_line(p) ? int(kSwizzleRows) : r.row_step * kLoads;
-    r.down = p.grouped.set() ? slabs_bound(p.grouped) : ceil_div(r.in.rows, int64_t(r.height));
+    r.down = p.grouped.set() ? group_tiles_bound(p.grouped) : ceil_div(r.in.rows, int64_t(r.height));
     r.across = ceil_div(r.in.cols, int64_t(r.span));
     return r;
 }
@@ -336,9 +336,9 @@ void zero_everything(const Context& context, const QuantizeProblem& p, float* ro
 void zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
     zero(context, columnwise, (p.grouped.set() ? p.grouped.groups.count : p.source.matrices) * p.columnwise.lines, call);
     if (!p.grouped.set()) return zero(context, rowwise, p.source.matrices * p.rowwise.lines, call);
-    const int64_t slabs = slabs_bound(p.grouped);
-    if (rowwise && slabs > 0)
-        launch(context, zero_lines_kernel, "amax", grid_of(slabs), dim3(kSwizzleRows), 0, call.stream,
+    const int64_t group_tiles = group_tiles_bound(p.grouped);
+    if (rowwise && group_tiles > 0)
+        launch(context, zero_lines_kernel, "amax", grid_of(group_tiles), dim3(kSwizzleRows), 0, call.stream,
                ZeroArguments{p.grouped, p.rowwise.units, rowwise});
 }
 

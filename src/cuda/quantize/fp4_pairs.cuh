@@ -1,7 +1,7 @@
 // What the kernels of quantize_fp4_pairs share: maxima of packed pairs, tables of NVFP4's multipliers, the blocks' scales, and
 // the chunk that has no faster way.
 //
-//     words of two elements --farthest_pair--> maximum --> Block: scale byte, multiplier --> codes (fp4_pair_codes.cuh)
+//     words of two elements --largest_by_magnitude--> maximum --> Block: scale byte, multiplier --> codes (fp4_pair_codes.cuh)
 //                                                 ^              ^
 //                                     global scales and multipliers of all scale bytes: tables in shared memory
 #pragma once
@@ -79,7 +79,7 @@ struct Block {
 
 // Returns the number of the larger magnitude, of either sign, in both halves. By PROPAGATE a NaN is handed on.
 template <Nonfinite policy>
-__device__ __forceinline__ uint32_t farther_pair(uint32_t a, uint32_t b) {
+__device__ __forceinline__ uint32_t larger_by_magnitude(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860
     uint32_t max;
     if constexpr (policy == Nonfinite::Saturate)
@@ -94,25 +94,25 @@ __device__ __forceinline__ uint32_t farther_pair(uint32_t a, uint32_t b) {
 
 // Returns the numbers of the largest magnitudes of both halves; by SATURATE 0 where all are NaN.
 template <Nonfinite policy, int count>
-__device__ __forceinline__ uint32_t farthest_pair(const uint32_t (&words)[count]) {
+__device__ __forceinline__ uint32_t largest_by_magnitude(const uint32_t (&words)[count]) {
     constexpr bool ignores = policy == Nonfinite::Saturate;
-    uint32_t farthest[2] = {ignores ? 0 : words[0], ignores ? 0 : words[1]};
+    uint32_t largest[2] = {ignores ? 0 : words[0], ignores ? 0 : words[1]};
 #pragma unroll
-    for (int i = ignores ? 0 : 2; i < count; i++) farthest[i % 2] = farther_pair<policy>(farthest[i % 2], words[i]);
-    return farther_pair<policy>(farthest[0], farthest[1]);
+    for (int i = ignores ? 0 : 2; i < count; i++) largest[i % 2] = larger_by_magnitude<policy>(largest[i % 2], words[i]);
+    return larger_by_magnitude<policy>(largest[0], largest[1]);
 }
 
 // Returns the largest magnitude of each half of the words, signs cleared.
 template <Nonfinite policy, int count>
 __device__ __forceinline__ uint32_t largest_pair(const uint32_t (&words)[count]) {
-    return farthest_pair<policy>(words) & ~kSignsOfBothHalves;
+    return largest_by_magnitude<policy>(words) & ~kSignsOfBothHalves;
 }
 
 // Returns the largest magnitude of all elements of the words, as bits of an fp32 value.
 template <Nonfinite policy>
 __device__ __forceinline__ uint32_t largest_of_row(const uint32_t (&words)[kPairs]) {
-    const uint32_t pair = farthest_pair<policy>(words);
-    return farther_pair<policy>(pair, __byte_perm(pair, 0, 0x1032)) << 16 & kMagnitudeMask;
+    const uint32_t pair = largest_by_magnitude<policy>(words);
+    return larger_by_magnitude<policy>(pair, __byte_perm(pair, 0, 0x1032)) << 16 & kMagnitudeMask;
 }
 
 template <int count>

@@ -1,10 +1,10 @@
 // Which tile of 128 x 128 a block of threads takes, of a matrix or of a group, and where it lies in the source and the parts.
 //
 //     without groups   tile = (expert, row of tiles, column of tiles)
-//     with groups      tile = (slab, column of tiles): a slab is 128 rows of one group, and one warp finds which
-//                      (other slabs where GroupSumUnits says so)
+//     with groups      tile = (group tile, column of tiles): a group tile is 128 rows of one group, and one warp finds which
+//                      (other group tiles where GroupSumUnits says so)
 //
-// All rows of a group's last slab that the outputs have are the tile's, padding included: what is not loaded is +0.
+// All rows of a group's last group tile that the outputs have are the tile's, padding included: what is not loaded is +0.
 #pragma once
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/groups.cuh"
@@ -28,7 +28,7 @@ struct Tiles {
           down(ceil_div(rows, kTile)),
           across(ceil_div(p.source.cols, kTile)) {
         if (!p.grouped.set()) return;
-        down = slabs_bound(p.grouped);
+        down = group_tiles_bound(p.grouped);
         const GroupUnits all[] = {p.source.group_units(), p.rowwise.units, p.columnwise.units};
         for (int i = 0; i < kGroupSums; i++)
             units.at[i] = uint32_t(std::max(i % 2 == 0 ? all[i / 2].codes : all[i / 2].scales, 1));
@@ -59,9 +59,9 @@ __device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows&
     place.row = int64_t(line - matrix * down) * kTile;
     place.rows = tiles.rows;
     if (!grouped.groups.set) return true;
-    find_slab(grouped, tiles.units, line, group);
+    find_group_tile(grouped, tiles.units, line, group);
     place.scope = group.index;
-    place.row = int64_t(line - group.first_slab) * kTile;
+    place.row = int64_t(line - group.first_group_tile) * kTile;
     place.rows = group.rows;
     return group.index >= 0;
 }
