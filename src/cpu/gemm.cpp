@@ -228,7 +228,7 @@ private:
             }
     }
 
-    // Stores the values of one line of A and one of B in the block's scratch.
+    // Returns the sum of one line of A and one of B once more, in double. Uses the block's room for values.
     float sum_again(const OperandLines& a, const OperandLines& b, int64_t k, const GemmBlock& block) const {
         double sum = 0;
         for (int64_t at = 0; at < k; at += kGemmDepth) {

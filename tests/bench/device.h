@@ -44,7 +44,7 @@ public:
     virtual void copy() = 0;  // copied_bytes() from one place to another
     virtual double copied_bytes() const = 0;
     virtual void stream_pass(Mix mix) = 0;
-    // Takes the streams of each mix: all streams that are read lie in what copy() reads, all that are written in what it writes.
+    // Returns the bytes of one stream. All streams that are read lie in what copy() reads, all that are written in what it writes.
     double streamed_bytes(Mix mix) const { return copied_bytes() / (mix.reads > 1 || mix.writes > 1 ? 2 : 1); }
 
 protected:
