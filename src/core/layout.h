@@ -8,7 +8,7 @@ namespace mxq {
 
 constexpr int64_t kMxBlock = 32;          // elements that share an E8M0 scale
 constexpr int64_t kNvBlock = 16;          // elements that share an E4M3 scale
-constexpr int64_t kWideBlock = 128;       // elements along the contraction that share a 1x128 or 128x128 scale
+constexpr int64_t kBlock128 = 128;       // elements along the contraction that share a 1x128 or 128x128 scale
 constexpr int64_t kSwizzleRows = 128;     // a swizzled tile is 128 rows x 4 scales, 512 bytes
 constexpr int64_t kSwizzleColumns = 4;
 constexpr int64_t kSwizzleBytes = kSwizzleRows * kSwizzleColumns;

@@ -269,7 +269,7 @@ struct PatchQuantizer {
     void rows(const Rectangle& piece) {
         for (int64_t col = 0; col < piece.cols; col += kPatchCols) {
             Rectangle at = {piece.matrix, piece.row, piece.col + col, 0, least(kPatchCols, piece.cols - col)};
-            const int64_t most = kRowPatch / round_up(at.cols, kWideBlock);
+            const int64_t most = kRowPatch / round_up(at.cols, kBlock128);
             for (int64_t row = 0; row < piece.rows; row += at.rows) {
                 at.row = piece.row + row;
                 at.rows = least(most, piece.rows - row);

@@ -15,7 +15,7 @@ struct LineScales {
     const uint32_t* maxima;
 };
 
-inline constexpr float kNoScales[kPatchCols / kWideBlock] = {};
+inline constexpr float kNoScales[kPatchCols / kBlock128] = {};
 
 // One part of the output, and the rule of its scales.
 struct PartOutput {
@@ -82,8 +82,8 @@ struct PartOutput {
 // The scales of a tile: for each band of 16, 32 or 128 rows, one a column.
 struct TileScales {
     alignas(64) uint8_t bytes[kTileRows / kNvBlock][kTile];
-    alignas(64) float stored[kTileRows / kWideBlock][kTile];
-    alignas(64) uint32_t maxima[kTileRows / kWideBlock][kTile];
+    alignas(64) float stored[kTileRows / kBlock128][kTile];
+    alignas(64) uint32_t maxima[kTileRows / kBlock128][kTile];
     bool are_bytes;
 
     // Keeps the scales of a band.

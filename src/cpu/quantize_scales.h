@@ -43,7 +43,7 @@ struct BlockLength {};
 template <class Body>
 auto with_block_length(int64_t length, const Body& body) {
     if (length == kNvBlock) return body(BlockLength<kNvBlock>{});
-    if (length == kWideBlock) return body(BlockLength<kWideBlock>{});
+    if (length == kBlock128) return body(BlockLength<kBlock128>{});
     return body(BlockLength<kMxBlock>{});
 }
 

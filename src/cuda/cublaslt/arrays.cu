@@ -116,9 +116,9 @@ __device__ PackedRows rows_of_group(const Pack& args, const TileGroup& group, ui
 __device__ PackedRows lines_of_group(const Pack& args, const PackBlock& block) {
     const ScaleLayout& layout = args.operand.layout;
     const Group group = group_of_index(args.grouped, args.operand.units, args.operand.units, block.matrix);
-    const int64_t columns = ceil_div(group.rows, kWideBlock);
+    const int64_t columns = ceil_div(group.rows, kBlock128);
     return {floats(args.operand) + group_scale_offset(layout, group.first),
-            args.to + group.first.codes / kWideBlock * args.lines, int64_t(block.row_tile) * kSwizzleRows, args.lines,
+            args.to + group.first.codes / kBlock128 * args.lines, int64_t(block.row_tile) * kSwizzleRows, args.lines,
             args.lines, columns, columns, 1, args.lines};
 }
 

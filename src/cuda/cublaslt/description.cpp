@@ -26,7 +26,7 @@ Kind kind_of(const GemmOperand& operand) {
         case ScaleType::E4M3: return {ScaleMode::Vec16, true};
         case ScaleType::F32: break;
     }
-    if (operand.layout.block == kWideBlock)
+    if (operand.layout.block == kBlock128)
         return {operand.layout.tile_rows == 1 ? ScaleMode::Vec128 : ScaleMode::Block128, true};
     return {operand.layout.line_stride == 0 ? ScaleMode::Scalar : ScaleMode::OuterVec, true};
 }
@@ -65,7 +65,7 @@ cudaDataType d_type_of(int32_t format) {
 
 int64_t d_bytes(const GemmProblem& p) { return p.d.format == MXQ_FORMAT_F32 ? 4 : 2; }
 
-bool is_wide(ScaleMode mode) { return mode == ScaleMode::Vec128 || mode == ScaleMode::Block128; }
+bool has_blocks_of_128(ScaleMode mode) { return mode == ScaleMode::Vec128 || mode == ScaleMode::Block128; }
 bool is_scalar(ScaleMode mode) { return mode == ScaleMode::Scalar || mode == ScaleMode::GroupScalar; }
 
 Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
@@ -75,7 +75,7 @@ Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
         };
     if (a.mode == ScaleMode::Block128 && b.mode == ScaleMode::Block128)
         return "needs 1X128 scales on one side at least, found 128X128 on both";
-    if (a.mode != b.mode && !(is_wide(a.mode) && is_wide(b.mode)))
+    if (a.mode != b.mode && !(has_blocks_of_128(a.mode) && has_blocks_of_128(b.mode)))
         return [a = a.mode, b = b.mode] {
             return format_text("needs the same kind of scales on both sides, found %s and %s", mode_name(a), mode_name(b));
         };
@@ -231,7 +231,7 @@ Reason check_depth(int64_t k, const GemmOperand& operand, ScaleMode mode) {
 
 // Scales of 1x128 go by fours. With another number of rows cuBLASLt 13.10 takes a single product too, and leaves D unwritten;
 // groups of rows are right with any, each group's scales padded.
-Reason check_wide_lines(const char* what, int64_t lines) {
+Reason check_lines_of_128(const char* what, int64_t lines) {
     if (lines % kPackedRows == 0) return {};
     return [what, lines] {
         return format_text("needs a multiple of %d %s for scales of 128, found %lld", kPackedRows, what, (long long)lines);
@@ -252,7 +252,7 @@ bool must_pack(const GemmOperand& operand, ScaleMode mode) {
 
 // Returns whether a kernel must copy the scales: only those of whole matrices, of experts or of one product, can stay.
 bool must_pack_groups(const GemmProblem& p, Side side, ScaleMode mode) {
-    return p.grouping_of(side) != Grouping::None ? is_wide(mode) : must_pack(p.operand(side), mode);
+    return p.grouping_of(side) != Grouping::None ? has_blocks_of_128(mode) : must_pack(p.operand(side), mode);
 }
 
 MatrixDescription describe_operand(const GemmOperand& operand, ScaleMode mode, bool packs) {
@@ -304,7 +304,7 @@ Reason check_depth_groups(const GemmProblem& p, ScaleMode a, ScaleMode b) {
         };
     if (a == ScaleMode::Block128 || b == ScaleMode::Block128)
         return "needs 1X128 scales for groups along the contraction, found 128X128";
-    return is_wide(a) ? check_wide_lines("rows of d", p.m) : Reason();
+    return has_blocks_of_128(a) ? check_lines_of_128("rows of d", p.m) : Reason();
 }
 
 // Returns whether every group of an operand has the same scale.
@@ -326,8 +326,8 @@ Reason describe(const GemmProblem& p, const Machine& machine, MatmulDescription&
     if (auto reason = check_depth(p.k, p.a, a.mode); !reason.empty()) return reason;
     auto memory = a.mode == ScaleMode::None ? check_biased_lines(p, machine) : check_memory(p, a.mode, b.mode);
     if (!memory.empty()) return memory;
-    if (is_wide(a.mode))
-        if (auto reason = check_wide_lines("rows of d", p.m); !reason.empty()) return reason;
+    if (has_blocks_of_128(a.mode))
+        if (auto reason = check_lines_of_128("rows of d", p.m); !reason.empty()) return reason;
     if (auto reason = check_bias(p, a.mode); !reason.empty()) return reason;
     out = {};
     out.a = describe_operand(p.b, b.mode, must_pack(p.b, b.mode));
@@ -404,11 +404,11 @@ int64_t packed_floats(const GemmProblem& p, Side side) {
     const GemmOperand& operand = p.operand(side);
     const ScaleLayout& layout = operand.layout;
     const Grouping grouping = p.grouping_of(side);
-    if (grouping == Grouping::Contraction) return operand.length / kWideBlock * operand.lines;
+    if (grouping == Grouping::Contraction) return operand.length / kBlock128 * operand.lines;
     if (grouping == Grouping::Rows)
         return layout.columns * padded_rows_bound(p.group_rows, p.groups.count, kPackedRows);
     if (layout.tile_rows == 1) return operand.matrices * layout.columns * operand.lines;
-    return operand.matrices * ceil_div(operand.lines, kWideBlock) * round_up(layout.columns, kPackedColumns);
+    return operand.matrices * ceil_div(operand.lines, kBlock128) * round_up(layout.columns, kPackedColumns);
 }
 
 }  // namespace mxq::cuda::lt

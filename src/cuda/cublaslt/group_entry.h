@@ -59,7 +59,7 @@ MXQ_HD GroupEntry entry_by_rows(const GroupedCall& call, const GroupStart& first
 }
 
 MXQ_HD const void* contraction_scales(const GemmOperand& operand, const GroupStart& start, const float* packed) {
-    if (packed) return packed + start.codes / kWideBlock * operand.lines;
+    if (packed) return packed + start.codes / kBlock128 * operand.lines;
     return group_scales(operand, start);
 }
 

@@ -218,12 +218,12 @@ bool is_aligned(const GemmOperand& operand, int64_t bytes) {
 
 bool is_plain(const GemmOperand& operand) { return operand.scale_type == ScaleType::None; }
 bool has_float_scales(const GemmOperand& operand) { return operand.scale_type == ScaleType::F32; }
-bool has_wide_blocks(const GemmOperand& operand) { return has_float_scales(operand) && operand.layout.block == kWideBlock; }
+bool has_blocks_of_128(const GemmOperand& operand) { return has_float_scales(operand) && operand.layout.block == kBlock128; }
 bool has_line_factors(const GemmOperand& operand) {
-    return operand.scale_type == ScaleType::E4M3 || (has_float_scales(operand) && !has_wide_blocks(operand));
+    return operand.scale_type == ScaleType::E4M3 || (has_float_scales(operand) && !has_blocks_of_128(operand));
 }
 
-bool promotes(const GemmProblem& p) { return has_wide_blocks(p.a) || has_wide_blocks(p.b); }
+bool promotes(const GemmProblem& p) { return has_blocks_of_128(p.a) || has_blocks_of_128(p.b); }
 
 bool takes(int32_t bits, const GemmOperand& operand) {
     return bits <= kAnyWide || (operand.bits == bits && is_aligned(operand, bits == 4 ? 8 : 16));

@@ -9,7 +9,7 @@
 
 namespace mxq::cuda::mma {
 
-constexpr int kBlockSteps = int(kWideBlock) / kStep;
+constexpr int kBlockSteps = int(kBlock128) / kStep;
 
 // Scales between them need no care: their products with a sum of codes stay in fp32's normal range.
 constexpr uint32_t kLeastUsualScale = (127u - 45) << 23, kMostUsualScale = (127u + 45) << 23;

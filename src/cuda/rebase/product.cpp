@@ -25,16 +25,16 @@ bool moves_d(const GemmProblem& p, const RebaseTarget& target) {
     return p.grouping == Grouping::None && !p.reads_d() && p.m % target.line_unit != 0;
 }
 
-bool has_wide_scales(const GemmOperand& operand) {
-    return operand.layout.block == kWideBlock || operand.layout.repeat == kWideBlock / kMxBlock;
+bool has_scales_of_128(const GemmOperand& operand) {
+    return operand.layout.block == kBlock128 || operand.layout.repeat == kBlock128 / kMxBlock;
 }
 
 // Codes can be multiplied where they are: whole blocks of 128, and no lines to be added.
 bool keeps_codes(const GemmProblem& p, const GemmOperand& operand, bool pads_lines, const RebaseTarget& target) {
-    if (operand.bits != 8 || !has_wide_scales(operand) || pads_lines) return false;
+    if (operand.bits != 8 || !has_scales_of_128(operand) || pads_lines) return false;
     if (reinterpret_cast<uintptr_t>(operand.codes) % uintptr_t(target.alignment) != 0) return false;
-    if (p.grouping == Grouping::Contraction) return operand.units.codes == kWideBlock;
-    return operand.length % kWideBlock == 0;
+    if (p.grouping == Grouping::Contraction) return operand.units.codes == kBlock128;
+    return operand.length % kBlock128 == 0;
 }
 
 RebaseCall call_of(const GemmProblem& p, Side side, const RebaseTarget& target) {
@@ -45,9 +45,9 @@ RebaseCall call_of(const GemmProblem& p, Side side, const RebaseTarget& target) 
     call.grouped = {p.groups, p.group_rows};
     call.grouping = p.grouping_of(side);
     call.keeps_codes = keeps_codes(p, operand, is_a && pads_d, target);
-    const bool squares = is_weight && (!call.keeps_codes || operand.tile_lines == kWideBlock);
+    const bool squares = is_weight && (!call.keeps_codes || operand.tile_lines == kBlock128);
     const bool pads_lines = is_a && (p.grouping == Grouping::Rows || pads_d);
-    call.to = rebased_operand(call, {squares ? int32_t(kWideBlock) : 1, pads_lines ? target.line_unit : 1, target.column_unit});
+    call.to = rebased_operand(call, {squares ? int32_t(kBlock128) : 1, pads_lines ? target.line_unit : 1, target.column_unit});
     return call;
 }
 

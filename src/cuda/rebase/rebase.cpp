@@ -11,11 +11,11 @@ int64_t padded(const RebaseCall& call, int32_t unit) {
 // Returns the layout of scales of 1x128 as (ceil(k / 128), lines), of 128x128 as (ceil(lines / 128), ceil(k / 128) rounded up).
 ScaleLayout scale_layout(const GemmOperand& to, int32_t tile_lines, int32_t column_unit) {
     ScaleLayout layout{};
-    layout.block = kWideBlock;
+    layout.block = kBlock128;
     layout.bytes = sizeof(float);
     layout.repeat = layout.group_rows = 1;
     layout.tile_rows = tile_lines;
-    layout.columns = ceil_div(to.length, kWideBlock);
+    layout.columns = ceil_div(to.length, kBlock128);
     const bool squares = tile_lines > 1;
     layout.line_stride = squares ? round_up(layout.columns, column_unit) : 1;
     layout.column_stride = squares ? 1 : to.lines;
@@ -26,8 +26,8 @@ ScaleLayout scale_layout(const GemmOperand& to, int32_t tile_lines, int32_t colu
 // As the pass writes them; codes that are kept stay where they are.
 void lay_out_codes(const RebaseCall& call, int32_t line_unit, GemmOperand& to) {
     const bool by_codes = call.grouping == Grouping::Contraction;
-    to.units = by_codes ? GroupUnits{int32_t(kWideBlock), int32_t(kWideBlock)} : GroupUnits{line_unit, line_unit};
-    to.length = by_codes ? padded(call, to.units.codes) : round_up(to.length, kWideBlock);
+    to.units = by_codes ? GroupUnits{int32_t(kBlock128), int32_t(kBlock128)} : GroupUnits{line_unit, line_unit};
+    to.length = by_codes ? padded(call, to.units.codes) : round_up(to.length, kBlock128);
     to.lines = call.grouping == Grouping::Rows ? padded(call, to.units.codes) : round_up(to.lines, line_unit);
     to.line_bytes = to.length;
     to.bits = 8;

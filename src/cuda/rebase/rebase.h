@@ -16,7 +16,7 @@
 namespace mxq::cuda {
 
 constexpr int kRebaseTile = 128;
-static_assert(kRebaseTile == kWideBlock && kRebaseTile == kSwizzleRows);
+static_assert(kRebaseTile == kBlock128 && kRebaseTile == kSwizzleRows);
 
 struct RebaseCall {
     GemmOperand from, to;  // `to`: F32 scales, a row of them for each line or for 128 lines
@@ -57,11 +57,11 @@ struct RebaseGrid {
 inline RebaseStep rebase_step(const RebaseCall& call, int64_t matrix, int32_t lines, int32_t codes) {
     const GemmOperand &from = call.from, &to = call.to;
     // A tile of 128 has one scale, blocks of 32 and all that is swizzled four.
-    const int64_t column = from.layout.block == kWideBlock ? codes / kWideBlock : codes / kMxBlock;
+    const int64_t column = from.layout.block == kBlock128 ? codes / kBlock128 : codes / kMxBlock;
     return {(matrix * from.lines + lines) * from.line_bytes + codes / 8 * from.bits,
             from.layout.offset(matrix, lines, column),
             (matrix * to.lines + lines) * to.line_bytes + codes,
-            to.layout.offset(matrix, lines, codes / kWideBlock),
+            to.layout.offset(matrix, lines, codes / kBlock128),
             lines,
             codes};
 }
@@ -111,7 +111,7 @@ MXQ_HD RebaseTile first_tile(const RebaseCall& call, const RebaseGrid& grid, con
         if (from.layout.tile_rows > 1 && of_tiles < tile.scaled) tile.scaled = of_tiles;
         tile.codes = codes / 8 * int64_t(from.bits);
         tile.to_codes = to_codes;
-        tile.to_scales = to_codes / uint32_t(kWideBlock) * to.lines;
+        tile.to_scales = to_codes / uint32_t(kBlock128) * to.lines;
     }
     return tile;
 }
@@ -163,7 +163,7 @@ MXQ_HD LoadedScales load_scales(const ScaleLayout& layout, bool words, const uin
     const int32_t blocks = blocks_of_tile(scaled);
     if (blocks == 0) return {0, 0};
     if (words) return {*reinterpret_cast<const uint32_t*>(from), 0};
-    const bool one = layout.block == kWideBlock;  // which all blocks have
+    const bool one = layout.block == kBlock128;  // which all blocks have
     const int32_t first = one ? 0 : 2 * half, second = one ? 0 : 2 * half + 1;
     return {from[first < blocks ? first : 0], from[second < blocks ? second : 0]};
 }

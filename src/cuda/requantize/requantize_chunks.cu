@@ -101,7 +101,7 @@ Reason declines_scaling(const QuantizeProblem& p) {
     if (has_along && (from.bits != 8 || from.scale_type != ScaleType::E8M0))  // products in F16: under powers of two alone
         return "needs mxfp8 in the source for the part along its lines, found another format";
     if (p.tile.length == kMxBlock && !p.square_tiles) return "";
-    if (p.tile.length == kWideBlock && p.square_tiles && !has_across) return "";
+    if (p.tile.length == kBlock128 && p.square_tiles && !has_across) return "";
     return [name = p.tile.name] { return std::string("needs 1x32, or 128x128 along the source's lines alone, found ") + name; };
 }
 
