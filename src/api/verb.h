@@ -5,7 +5,7 @@
 #include "core/log.h"
 #include "core/options.h"
 #include "core/validate.h"
-#include "dispatch/implementation.h"
+#include "dispatch/choice.h"
 
 namespace mxq {
 

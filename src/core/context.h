@@ -1,6 +1,5 @@
 // The context behind mxq_context: one device and what belongs to it. It never changes after its creation.
 #pragma once
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>

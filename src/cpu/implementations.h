@@ -1,5 +1,6 @@
 // The implementations of the CPU backend, for the dispatch lists. Each is called `cpu`.
 #pragma once
+#include "core/context.h"
 #include "dispatch/implementation.h"
 
 namespace mxq::cpu {

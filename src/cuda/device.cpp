@@ -2,7 +2,7 @@
 
 #include "cuda/backend.h"
 #include "cuda/cublaslt/session.h"
-#include "dispatch/implementation.h"
+#include "dispatch/choice.h"
 
 namespace mxq::cuda {
 namespace {
@@ -94,6 +94,21 @@ CurrentDevice::CurrentDevice(const Device& device) {
 CurrentDevice::~CurrentDevice() {
     CUcontext popped;
     if (pushed_) driver().pop_current(&popped);
+}
+
+void launch_kernel(const Context& context, const void* kernel, const char* name, dim3 grid, dim3 block, size_t shared_bytes,
+                   void* stream, void** arguments) {
+    const CurrentDevice current(*context.cuda);
+    check(cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, static_cast<cudaStream_t>(stream)), name);
+}
+
+void clear(const Context& context, void* at, size_t bytes, const char* what, void* stream) {
+    const CurrentDevice current(*context.cuda);
+    check(cudaMemsetAsync(at, 0, bytes, static_cast<cudaStream_t>(stream)), what);
+}
+
+Reason needs_cuda(const Context& context) {
+    return context.is_cuda() ? "" : "needs a CUDA context, found a CPU one";
 }
 
 void load_kernel(const void* kernel, size_t shared_bytes) {

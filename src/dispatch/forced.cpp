@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "dispatch/implementation.h"
+#include "dispatch/choice.h"
 
 namespace mxq {
 namespace {

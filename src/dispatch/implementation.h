@@ -1,25 +1,18 @@
-// How a verb finds the code that does it. A verb has one ordered list (lists.cpp); the first implementation that takes the
-// problem runs it, and every one that declines says why.
+// What an implementation is to its verb: a name, when it declines, what it needs, its run. Kernels include this header, so it
+// includes little: parsing it once for each chip is most of what a small kernel costs to compile.
 #pragma once
-#include <array>
-#include <memory>
-#include <span>
-#include <string>
-#include <vector>
+#include <cstdint>
 
-#include "core/context.h"
 #include "core/error.h"
 #include "core/problem.h"
-#include "dispatch/explain.h"
+#include "dispatch/reason.h"
+
+struct mxq_context_s;
 
 namespace mxq {
 
-// What an implementation found out about a problem when it was asked.
-struct Prepared {
-    Reason declines;  // empty: takes it
-    uint64_t workspace_bytes = 0;
-    std::shared_ptr<const void> state;  // of the implementation's own, for its run
-};
+using Context = mxq_context_s;  // core/context.h
+struct Prepared;                // dispatch/choice.h
 
 // What a run gets beside its problem. The workspace is as large as was asked for.
 struct Launch {
@@ -47,97 +40,5 @@ using AmaxImplementation = Implementation<AmaxProblem>;
 using PadImplementation = Implementation<PadProblem>;
 using SwizzleImplementation = Implementation<SwizzleProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
-
-// A verb by its name without mxq_, and what does it: the policy, best first.
-template <class Problem>
-struct Verb {
-    const char* name;
-    const Implementation<Problem>* const* first;
-    size_t count;
-};
-
-namespace verbs {
-extern const Verb<QuantizeProblem> quantize, requantize;
-extern const Verb<AmaxProblem> amax;
-extern const Verb<DequantizeProblem> dequantize;
-extern const Verb<PadProblem> pad_groups, unpad_groups;
-extern const Verb<SwizzleProblem> swizzle_scales, unswizzle_scales;
-extern const Verb<GemmProblem> gemm, grouped_gemm;
-}  // namespace verbs
-
-// Loads what every implementation needs on the context's device; called when the context is created.
-void load_implementations(const Context& context);
-
-// The names in all of them.
-struct VerbNames {
-    std::string verb;
-    std::vector<std::string> implementations;
-};
-std::vector<VerbNames> verb_table();
-
-template <class Problem>
-VerbNames names_of(const Verb<Problem>& verb) {
-    VerbNames names{verb.name, {}};
-    for (size_t i = 0; i < verb.count; i++) names.implementations.push_back(verb.first[i]->name);
-    return names;
-}
-
-constexpr size_t kMostImplementations = 8;  // of a verb
-
-// The answer to a problem: who takes it, what it needs, and why those asked before do not take it.
-template <class Problem>
-struct Choice {
-    const Implementation<Problem>* implementation = nullptr;  // NULL: nobody
-    Prepared prepared;
-    std::array<Decline, kMostImplementations> declines;
-    size_t decline_count = 0;
-
-    std::span<const Decline> declined() const { return {declines.data(), decline_count}; }
-};
-
-template <class Problem>
-Prepared prepare(const Implementation<Problem>& candidate, const Context& context, const Problem& problem) {
-    if (candidate.prepare) return candidate.prepare(context, problem);
-    Prepared prepared{candidate.declines(context, problem), 0, nullptr};
-    if (prepared.declines.empty() && candidate.workspace_bytes)
-        prepared.workspace_bytes = candidate.workspace_bytes(context, problem);
-    return prepared;
-}
-
-// The first that takes the problem; where a name is wanted, only who has it is asked.
-template <class Problem>
-Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Problem& problem, const Wanted& wanted) {
-    Choice<Problem> choice;
-    for (size_t i = 0; i < verb.count && !choice.implementation; i++) {
-        const Implementation<Problem>& candidate = *verb.first[i];
-        if (!wanted.name.empty() && wanted.name != candidate.name) continue;
-        Prepared prepared = prepare(candidate, context, problem);
-        if (!prepared.declines.empty()) {
-            choice.declines[choice.decline_count++] = {candidate.name, prepared.declines};
-        } else {
-            choice.implementation = &candidate;
-            choice.prepared = std::move(prepared);
-        }
-    }
-    return choice;
-}
-
-// UNSUPPORTED with every reason where nobody takes it.
-template <class Problem>
-const Implementation<Problem>& require_choice(const Choice<Problem>& choice, const Verb<Problem>& verb, const Wanted& wanted) {
-    if (choice.implementation) return *choice.implementation;
-    if (choice.decline_count > 0) refuse_declined(wanted, choice.declined());
-    refuse_name(wanted, joined(names_of(verb).implementations));
-}
-
-template <class Problem>
-int32_t bound_of(const Implementation<Problem>& chosen, const Problem& problem) {
-    return chosen.bound ? chosen.bound(problem) : MXQ_BOUND_NONE;
-}
-
-constexpr uint64_t kWorkspaceAlignment = 256;
-
-// BUFFER_TOO_SMALL, MISSING_BUFFER or MISALIGNED for a workspace that does not serve.
-void check_workspace(uint64_t need, const void* workspace, uint64_t bytes);
 
 }  // namespace mxq

@@ -1,7 +1,7 @@
 // The whole dispatch policy: per verb, implementations in the order in which they are asked.
 #include "cpu/implementations.h"
 #include "cuda/implementations.h"
-#include "dispatch/implementation.h"
+#include "dispatch/choice.h"
 
 namespace mxq {
 namespace {

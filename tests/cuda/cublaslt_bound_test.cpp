@@ -1,5 +1,6 @@
 // The class of bound that each product of the CUDA backend names, by its operands. No GPU is needed.
 #include "../catch.h"
+#include "dispatch/choice.h"
 #include "cublaslt_recorder.h"
 #include "cuda/implementations.h"
 

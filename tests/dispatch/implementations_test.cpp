@@ -4,7 +4,7 @@
 // Products multiply small integers that every format holds exactly, under scales that are powers of two: whatever the order of
 // the sums, nothing is rounded before D, so that products too have one right answer in bits.
 #include "../formats.h"
-#include "dispatch/implementation.h"
+#include "dispatch/choice.h"
 
 #include <functional>
 #include <set>

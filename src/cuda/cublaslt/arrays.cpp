@@ -1,6 +1,6 @@
 #include "cuda/cublaslt/arrays.h"
 
-#include "dispatch/implementation.h"
+#include "dispatch/choice.h"
 
 namespace mxq::cuda::lt {
 namespace {

@@ -8,7 +8,7 @@
 #pragma once
 #include "cuda/cublaslt/group_entry.h"
 #include "cuda/cublaslt/session.h"
-#include "cuda/device.h"
+#include "cuda/launch.h"
 
 namespace mxq::cuda::lt {
 

@@ -2,7 +2,8 @@
 // takes, such as FP8 codes under fp32 scales of 128, and then wants them multiplied.
 #pragma once
 #include "cuda/cublaslt/arrays.h"
-#include "dispatch/implementation.h"
+#include "cuda/device.h"
+#include "dispatch/choice.h"
 
 namespace mxq::cuda::lt {
 

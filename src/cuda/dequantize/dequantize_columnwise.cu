@@ -18,7 +18,7 @@
 //
 // Bytes an element: 0.5 to 1.06 read, 2 or 4 written; bound by memory.
 #include "cuda/dequantize/dequantize.cuh"
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/scale_words.cuh"

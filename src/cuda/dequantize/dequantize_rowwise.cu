@@ -20,7 +20,7 @@
 // as long as addresses cost little: from request to request everything is a constant step away, and only experts take a
 // division.
 #include "cuda/dequantize/dequantize.cuh"
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/tile/location.cuh"
 

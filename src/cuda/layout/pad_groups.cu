@@ -13,7 +13,7 @@
 // A stretch of codes is a rectangle of bytes. What of it the input has is copied, the rest is zero; a thread has eight accesses
 // in flight, each as wide as alignments allow: 16 bytes where rows are aligned. Its scales follow as words of four bytes or as
 // fp32 numbers. Every byte of the input is read once, every byte of the output written once; bound by memory.
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/grid.cuh"

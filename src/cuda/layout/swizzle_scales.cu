@@ -19,7 +19,7 @@
 // columns of some lines (columnwise). Bound by the launch: a byte read and one written for 16 elements or more.
 #include <utility>
 
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"

@@ -34,7 +34,7 @@
 // most (8 + 2) 2^-24 sum |a||b| for every 8 of K, hence c = 5 K / 4 + 32. Later chips cut later and less often. Operands with
 // fp32 factors are values rounded to fp32, which the sums of their codes are not: 1 each, 2 for the two factors. Scales of
 // 128: 1 for their product and K / 128 for the totals. All of them stay within c = 13 K / 10 + 40.
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/mma_bf16/operand.cuh"
 #include "cuda/mma_bf16/output.cuh"
@@ -265,7 +265,7 @@ LoopOperand loop_operand(const GemmOperand& operand, const GemmOperand& other) {
 }
 
 Reason declines(const Context& context, const GemmProblem& p) {
-    if (!context.is_cuda()) return needs_cuda(context);
+    if (auto reason = needs_cuda(context); !reason.empty()) return reason;
     const Kernel& kernel = kernel_for(p);
     const double tiles = double(row_tiles(p)) * double(column_tiles(p, kernel)) * double(matrices(p));
     if (tiles > 2147483647.0)

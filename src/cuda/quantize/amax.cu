@@ -17,7 +17,7 @@
 #include "cuda/quantize/amax.h"
 
 #include "cuda/tile/tile_source.cuh"
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "numerics/hadamard.h"
 
@@ -322,9 +322,7 @@ Regions divide(const QuantizeProblem& p) {
 
 void zero(const Context& context, float* destination, int64_t count, const Launch& call) {
     if (!destination || count == 0) return;
-    const CurrentDevice current(*context.cuda);
-    check(cudaMemsetAsync(destination, 0, size_t(count) * sizeof(float), static_cast<cudaStream_t>(call.stream)),
-          "zeroing maxima");
+    clear(context, destination, size_t(count) * sizeof(float), "zeroing maxima", call.stream);
 }
 
 // Zeroes all places where a maximum will stand.

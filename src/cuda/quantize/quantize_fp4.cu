@@ -12,7 +12,7 @@
 // Bytes an element: 2 or 4 read once, 0.56 written for each part; bound by arithmetic: about 20 operations an element for
 // stochastic rounding or a transform, 30 for four over six, whose scales are chosen by estimates where those are enough.
 #include "cuda/quantize/amax.h"
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/quantize/fp4_chunks.cuh"
 #include "cuda/implementations.h"
 #include "cuda/tile/tile_source.cuh"

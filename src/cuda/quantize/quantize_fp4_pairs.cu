@@ -20,7 +20,7 @@
 // first code. The loops are short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower).
 // Blocks that take tile after tile, the next one on its way while scales leave, are a tenth slower; so is a fifth block on an
 // SM, 48 registers a thread, for NVFP4.
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/quantize/fp4_four_over_six.cuh"
 #include "cuda/quantize/fp4_pair_codes.cuh"
 #include "cuda/quantize/fp4_pairs.cuh"

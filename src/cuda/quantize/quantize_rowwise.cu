@@ -17,7 +17,7 @@
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/magnitudes.cuh"
 #include "cuda/memory/scale_words.cuh"
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/segments.cuh"
 #include "cuda/types.cuh"

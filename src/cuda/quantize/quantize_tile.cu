@@ -15,7 +15,7 @@
 //
 // Bytes an element: 2 or 4 read once, 0.53 to 1.03 written for each part. Bound by memory: 16 loads of 16 bytes in flight a
 // thread need no copy engine and no second stage, since four blocks share an SM and are at different steps.
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"

@@ -7,7 +7,7 @@
 //                                         rowwise    columnwise codes        scales      in memory
 #pragma once
 #include "cuda/quantize/amax.h"
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/tile/codes.cuh"
 
 namespace mxq::cuda {
@@ -102,12 +102,9 @@ inline bool has_tile_work(const TileArguments& a) {
 
 // Zeroes the maxima that delayed scaling collects.
 inline void clear_recorded(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    const CurrentDevice current(*context.cuda);
     for (const QuantizedPart* part : {&problem.rowwise, &problem.columnwise})
         if (part->amax)
-            check(cudaMemsetAsync(part->amax, 0, size_t(scope_count(problem, *part)) * sizeof(float),
-                                  static_cast<cudaStream_t>(call.stream)),
-                  "clearing an amax");
+            clear(context, part->amax, size_t(scope_count(problem, *part)) * sizeof(float), "clearing an amax", call.stream);
 }
 
 // Makes or clears the maxima, before the tiles.

@@ -1,6 +1,6 @@
 #include "cuda/rebase/product.h"
 
-#include "dispatch/implementation.h"
+#include "dispatch/choice.h"
 
 namespace mxq::cuda {
 namespace {

@@ -18,7 +18,7 @@
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/magnitudes.cuh"
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/rebase/rebase.h"
 #include "cuda/tile/location.cuh"
 #include "cuda/types.cuh"

@@ -13,7 +13,7 @@
 // The source's scales come from a table. The loops are short on purpose, and addresses are found by a few threads: a tile is
 // but 128 elements a thread. Bytes an element: 0.56 to 1.03 read once, as much written for each part. Bound by instructions,
 // an element: 8 across (of NVFP4 9), 7 along to E2M1, 6 to 8 bits under one scale for the tile, and 3 for all that comes once.
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_tile.h"
 #include "cuda/requantize/chunks_across.cuh"

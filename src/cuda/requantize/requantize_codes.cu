@@ -10,7 +10,7 @@
 //
 // Bytes an element: 0.53 to 1.03 read once, as much written for each part. Bound by instructions: about 17 an element and part,
 // by ncu's issue slots.
-#include "cuda/device.h"
+#include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"

@@ -1,0 +1,58 @@
+// How kernels are loaded and launched. Kernel files include this and not cuda/device.h, which takes longer to parse.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "core/error.h"
+#include "dispatch/implementation.h"
+
+namespace mxq::cuda {
+
+// Launches a kernel on the context's device; `arguments` are the addresses of its arguments, `name` is for messages.
+void launch_kernel(const Context& context, const void* kernel, const char* name, dim3 grid, dim3 block, size_t shared_bytes,
+                   void* stream, void** arguments);
+
+// Launches `kernel(arguments...)`; the argument types are the kernel's own.
+template <class... Parameters>
+void launch(const Context& context, void (*kernel)(Parameters...), const char* name, dim3 grid, dim3 block,
+            size_t shared_bytes, void* stream, const Parameters&... arguments) {
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
+    launch_kernel(context, reinterpret_cast<const void*>(kernel), name, grid, block, shared_bytes, stream, pointers);
+}
+
+// Enqueues zeros into device memory; `what` is for messages.
+void clear(const Context& context, void* at, size_t bytes, const char* what, void* stream);
+
+// Returns why an implementation that needs a CUDA context declines this one; empty where it is a CUDA context.
+Reason needs_cuda(const Context& context);
+
+// Loads a kernel, so that none is loaded under graph capture, and allows it this much dynamic shared memory.
+void load_kernel(const void* kernel, size_t shared_bytes);
+
+// A kernel in the one list of its file, from which it is both chosen by its key and loaded.
+template <class Key, class Arguments>
+struct KernelEntry {
+    Key key;
+    void (*function)(Arguments);
+    int threads;
+    size_t shared_bytes;  // dynamic
+};
+
+template <class Key, class Arguments, size_t count>
+void load_kernels(const KernelEntry<Key, Arguments> (&list)[count]) {
+    for (const auto& entry : list) load_kernel(reinterpret_cast<const void*>(entry.function), entry.shared_bytes);
+}
+
+// Launches the kernel of this key, which is in the list.
+template <class Key, class Arguments, size_t count>
+void launch(const Context& context, const KernelEntry<Key, Arguments> (&list)[count], const Key& key, const char* name,
+            dim3 grid, void* stream, const Arguments& arguments) {
+    for (const auto& entry : list)
+        if (entry.key == key)
+            return launch(context, entry.function, name, grid, dim3(unsigned(entry.threads)), entry.shared_bytes, stream,
+                          arguments);
+    fail(MXQ_STATUS_INTERNAL_ERROR, "%s has no kernel for a problem that it took", name);
+}
+
+}  // namespace mxq::cuda
