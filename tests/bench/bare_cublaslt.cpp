@@ -15,6 +15,8 @@ constexpr auto kAverageColumns = static_cast<cublasLtMatmulPreferenceAttributes_
 using GroupedLayoutCreate = cublasStatus_t(cublasLtMatrixLayout_t*, cudaDataType, int, const void*, const void*,
                                            const void*);
 
+// The functions of cuBLASLt, looked up here and not by the library's own table: a peer shares nothing with what it is compared
+// with.
 struct Functions {
     decltype(&cublasLtCreate) create;
     decltype(&cublasLtDestroy) destroy;

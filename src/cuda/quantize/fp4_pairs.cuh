@@ -26,10 +26,11 @@ struct MultiplierCut {
     Truncation way;
 };
 
+// Some members are those of quantize_fp4's. A struct for both would take as much shared memory as the larger of the two.
 struct Shared {
     ChunkTile<Bf16> tile;
     SharedPlace place;
-    Nvfp4Tables tables;  // multipliers: CutMultipliers, but for stochastic rounding; none where `errors` serve instead
+    Nvfp4Tables tables;  // TruncatingMultipliers, plain ones for stochastic rounding; none where `errors` serve instead
     MultiplierCut cuts[2][8];
     ErrorScale errors[2][kScaleBytes];  // of four over six, by scale bytes
     alignas(16) PhiloxKeys keys;
