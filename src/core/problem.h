@@ -58,8 +58,8 @@ struct Hadamard {
 
 enum class SourceKind : int32_t { Plain, Quantized };
 
-// What a quantize takes its values from: `matrices` experts of rows x cols, stored as plain numbers or as one part of a
-// quantized tensor. With groups, `rows` counts them without padding.
+// The input of a quantize: `matrices` experts of rows x cols, stored as plain numbers or as one part of a quantized tensor.
+// With groups, `rows` counts them without padding.
 struct Source {
     SourceKind kind;
     int64_t matrices, rows, cols;
@@ -67,7 +67,7 @@ struct Source {
     QuantizedPart quantized;  // Quantized
 
     MXQ_HD bool is_quantized() const { return kind == SourceKind::Quantized; }
-    // What the starts of groups are rounded up to: rows of plain numbers or codes, and scales.
+    // Returns what the start of each group is rounded up to: among its rows, and among its scales.
     MXQ_HD GroupUnits group_units() const { return is_quantized() ? quantized.units : GroupUnits{plain.group_unit, 1}; }
 };
 

@@ -47,7 +47,7 @@ auto with_block_length(int64_t length, const Body& body) {
     return body(BlockLength<kMxBlock>{});
 }
 
-// What scales are made from beside the maxima.
+// The parameters of a scale rule, which together with a maximum give a scale.
 struct ScaleRule {
     Nvfp4Global nvfp4;
     Fp8Rule fp8;

@@ -4,8 +4,8 @@
 //     pack   128 lines and 16 columns a block, thread t: eight columns of line t % 128, all read before one is written
 //     zero   16 bytes a thread: by the blocks of a group's last 128 rows, those that pack them or eight
 //
-// What a grouped product needs before it is one launch, prepare_groups, whose blocks are divided among the three: kernels of
-// their own, each with its walk over the ends, took 36 us beside a bare call (src/cuda/README.md).
+// One launch, prepare_groups, does all three before a grouped product and divides its blocks among them. Three kernels, each
+// with a walk of its own over the ends, took 36 us beside a bare call (docs/performance.md).
 #include "core/group_view.h"
 #include "cuda/cublaslt/arrays.h"
 #include "cuda/tile/location.cuh"

@@ -1,4 +1,4 @@
-// What cuBLASLt wants of rebased operands, for cublaslt_rebase, cublaslt_grouped_rebase and tests without a GPU.
+// Names the layout that cuBLASLt wants of rebased operands, for cublaslt_rebase, cublaslt_grouped_rebase and tests without a GPU.
 #pragma once
 #include "cuda/cublaslt/description.h"
 #include "cuda/rebase/product.h"

@@ -1,5 +1,5 @@
-// What cuBLASLt's arrays have for one group of a grouped product: where its matrices lie and how large they are. For the kernel
-// that fills the arrays, and for tests on the host.
+// The entry of one group in cuBLASLt's arrays: where its matrices lie and how large they are. For the kernel that fills the
+// arrays, and for tests on the host.
 //
 //                      n                k                       A, B, D in cuBLASLt's order
 //     groups of rows   rows of g        all                     matrix g of our B, lines of g in our A, rows of g in D
@@ -15,7 +15,7 @@ struct PackedScales {
     const float *a, *b;
 };
 
-// What all groups of a call have in common.
+// The properties that all groups of a call share.
 struct GroupedCall {
     GemmProblem p;
     PackedScales packed;

@@ -10,8 +10,8 @@ namespace mxq::cuda::lt {
 // Returns why the context has no session; empty where it has one.
 Reason needs_session(const Context& context);
 
-// What a call of the library runs under: the context's device, and a thread that may load kernels while a stream of its is
-// captured.
+// Holds, as long as it lives, the state that a call of cuBLASLt needs: the context's device is current, and the thread may load
+// kernels while one of its streams is captured.
 class Scope {
 public:
     explicit Scope(const Context& context);

@@ -152,7 +152,7 @@ Session::Session(const Api& api, Machine machine, cudaStream_t stream)
 
 Session::~Session() { api_.destroy(handle_); }
 
-// What differs most often comes first: keys are compared from there.
+// Returns what an algorithm depends on, the values that differ most often first, since keys are compared from the front.
 Session::Key Session::key_of(const MatmulDescription& p) {
     const bool grouped = p.groups > 0;
     return {p.m, p.n, p.k, p.a.type, p.b.type, p.d_type, int64_t(p.a.mode), int64_t(p.b.mode), p.a.ld, p.b.ld, p.ldd,
