@@ -147,7 +147,7 @@ QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq
     const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);
     add_global_scale(in, part, "in", buffers);
     QuantizeProblem p = output_problem(options, out, buffers, check);
-    p.source = {SourceKind::Quantized, in.experts, in.rows, in.cols, {}, from};
+    p.source = quantized_source(from, in.rows, in.cols);
     p.grouped = grouped;
     buffers.check_overlaps();
     return p;
