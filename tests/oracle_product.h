@@ -5,7 +5,8 @@
 //     with_more(sum, more, d, bias), more_of(more)           apply alpha, beta and bias; return what they add to c
 //     check_product(expected, d, d_format, c)                checks D against the bound
 //     bound_factor(promise, k)                               returns c, from the class of bound that a plan names
-//     rebase_errors(...), add_rebase_errors(...)             add the errors of operands whose scales are rebased first
+//     rebase_errors(...), guarded_errors(...),
+//     add_rebase_errors(...)                                 add the errors of operands whose scales are rebased first
 #ifndef MXQ_TESTS_ORACLE_PRODUCT_H
 #define MXQ_TESTS_ORACLE_PRODUCT_H
 
@@ -153,6 +154,43 @@ inline Floats rebase_errors(const Spec& spec, const Bytes& scales, const Placeme
     return out;
 }
 
+// Returns the error that guarded rebasing allows each value of a (lines, k) matrix of MX values: a line, or each 128 values of
+// one, has a reference, and 128 values that hold a block too far below it keep references of their own.
+inline Floats guarded_errors(const Spec& spec, const Bytes& scales, const Placement& placement, const Floats& values,
+                             int64_t lines, int64_t k, bool by_line) {
+    const bool e5m2 = spec.format == MXQ_FORMAT_MXFP8_E5M2;
+    const auto scale_at = [&](int64_t line, int64_t j) -> int {
+        if (!placement.has_scale(line, j)) return 0;
+        return static_cast<int>(get_scale(spec.format, scales.data(), placement.scale(line, j)));
+    };
+    const auto own = [&](int scale) { return scale == 255 ? 1 : std::max(scale - rebase_headroom(spec.format), 1); };
+    const auto reference_of = [&](int64_t line, int64_t begin, int64_t end) {
+        int largest = 1;
+        for (int64_t j = begin; j < end; ++j) largest = std::max(largest, own(scale_at(line, j)));
+        return largest;
+    };
+    Floats out(values.size(), 0.0f);
+    for (int64_t line = 0; line < lines; ++line) {
+        const int of_line = reference_of(line, 0, k);
+        for (int64_t block = 0; block < k; block += 128) {
+            const int64_t end = std::min(block + 128, k);
+            const int reference = by_line ? of_line : reference_of(line, block, end);
+            bool near = true;
+            for (int64_t j = block; j < end; ++j) {
+                const int scale = scale_at(line, j);
+                near &= scale == 255 || values[static_cast<size_t>(line * k + j)] == 0 || reference - own(scale) <= 10;
+            }
+            for (int64_t j = block; j < end; ++j) {
+                const double least_normal = std::ldexp(1.0, (near ? reference : own(scale_at(line, j))) - 127 - (e5m2 ? 14 : 6));
+                const double value = std::fabs(values[static_cast<size_t>(line * k + j)]);
+                if (value != 0 && value < least_normal)
+                    out[static_cast<size_t>(line * k + j)] = static_cast<float>(least_normal * (e5m2 ? 0x1p-3 : 0x1p-4));
+            }
+        }
+    }
+    return out;
+}
+
 // Adds the errors of rebased operands to the bounds of product(a, ..., b, ...).
 inline void add_rebase_errors(std::vector<Element>& elements, const float* a, const float* a_errors, const float* b,
                               const float* b_errors, int64_t m, int64_t n, int64_t k) {
@@ -178,7 +216,8 @@ inline double class_factor(int32_t bound, int64_t k) {
     // Where FP8 tensor cores keep 14 bits: 4 instructions for every 128 codes, 33 terms each, cut at 2^-13 of the largest.
     const double cut = 4 * 33 * 2048;
     if (bound == MXQ_BOUND_EXACT_PRODUCTS) return exact;
-    if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_REBASED) return exact + cut;
+    if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_REBASED || bound == MXQ_BOUND_REBASED_GUARDED)
+        return exact + cut;
     return -1;
 }
 

@@ -455,6 +455,7 @@ MXQ_API uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan);
 #define MXQ_BOUND_EXACT_PRODUCTS 1   /* products of two values are exact, sums are rounded to fp32 */
 #define MXQ_BOUND_FP8_TENSOR_CORES 2 /* products of two codes are exact, FP8 tensor cores cut the sums of 32 products */
 #define MXQ_BOUND_REBASED 3          /* the same, after MX operands were given wider scales, which rounds small codes */
+#define MXQ_BOUND_REBASED_GUARDED 4  /* the same, where every block keeps its own codes, whatever stands beside it */
 
 /* The class of bound of the implementation that would run, MXQ_BOUND_*; MXQ_BOUND_NONE for NULL. */
 MXQ_API int32_t mxq_plan_bound(const mxq_plan* plan);

@@ -37,6 +37,7 @@ Device::Device(int ordinal, const std::string& cublaslt_path) : ordinal_(ordinal
     check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
     name = properties.name;
     compute_capability = properties.major * 10 + properties.minor;
+    multiprocessors = properties.multiProcessorCount;
     if (compute_capability < kOldestCapability)
         fail(MXQ_STATUS_NO_DEVICE, "CUDA device %d (%s) has compute capability %d.%d, expected at least 8.0", ordinal,
              properties.name, properties.major, properties.minor);

@@ -25,6 +25,7 @@ public:
 
     std::string name;
     int compute_capability = 0;  // 90 for 9.0
+    int multiprocessors = 0;
 
     std::shared_ptr<lt::Session> cublaslt;  // NULL where there is none
     std::string cublaslt_missing;           // why there is none

@@ -45,6 +45,7 @@ const SwizzleImplementation* const swizzle_list[] = {
 
 const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt,  // the library's tensor-core kernels, where version, chip and layout allow
+    &cuda::wgmma_fp8_sm90,    // MX on Hopper, by a kernel of our own
     &cuda::cublaslt_rebase,  // MX where FP8 has no E8M0 scales: a pass over each operand first
     &cuda::mma_bf16,
     &cpu::gemm,
@@ -53,6 +54,7 @@ const GemmImplementation* const gemm_list[] = {
 const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt_grouped,  // one call for all groups
     &cuda::cublaslt,          // a call each, which needs their ends on the host
+    &cuda::wgmma_fp8_sm90,
     &cuda::cublaslt_grouped_rebase,
     &cuda::mma_bf16,
     &cpu::gemm,

@@ -1,28 +1,43 @@
-// Products of MX operands through cublaslt_rebase and cublaslt_grouped_rebase, by name where there is such a library and chip:
-// the bound for every element, and how close D comes to the exact product on three kinds of data. Elsewhere the
-// device's best implementation runs the same cases.
+// Products of MX operands through wgmma_fp8_sm90, cublaslt_rebase and cublaslt_grouped_rebase, by name where there is such a
+// chip and library: the bound for every element, and how close D comes to the exact product on several kinds of data.
+// Elsewhere the device's best implementation runs the same cases.
 #include "../formats.h"
 #include "../verbs/product.h"
 
 #include <cmath>
+#include <span>
 
 using testing::Buffer;
 using testing::ok;
 
 namespace {
 
-// NULL: any implementation. `least` is the library's first version that takes the case.
-const char* expected(const testing::Device& device, const char* implementation, int least) {
+// Who makes the products of a test; NULL: the device's best.
+struct Way {
+    const char* implementation;
+    bool guarded;  // its bound holds for any data
+};
+
+// `least` is the library's first version with which `by_library` takes the cases.
+std::vector<Way> ways(const testing::Device& device, const char* by_library, int least) {
     int major = 0, minor = 0;
     const std::string chip = mxq_context_description(device.context);
-    if (std::sscanf(mxq_context_cublaslt(device.context), "cuBLASLt %d.%d", &major, &minor) != 2) return nullptr;
-    return chip.find("sm_90") != std::string::npos && major * 100 + minor >= least ? implementation : nullptr;
+    if (chip.find("sm_90") == std::string::npos) return {{nullptr, false}};
+    std::vector<Way> all{{"wgmma_fp8_sm90", true}};
+    if (std::sscanf(mxq_context_cublaslt(device.context), "cuBLASLt %d.%d", &major, &minor) == 2 &&
+        major * 100 + minor >= least)
+        all.push_back({by_library, false});
+    return all;
 }
 
 // ---- Data ------------------------------------------------------------------------------------------------------------
 
-enum class Data { Normal, HeavyTailed, OutlierChannels };
-constexpr Data all_data[] = {Data::Normal, Data::HeavyTailed, Data::OutlierChannels};
+enum class Data { Normal, HeavyTailed, OutlierChannels, FarOutliers };
+constexpr Data all_data[] = {Data::Normal, Data::HeavyTailed, Data::OutlierChannels, Data::FarOutliers};
+
+// Returns how many kinds of data a way keeps close to the exact product, from the first on. Outliers of 30000 times the
+// rest, at different places of both operands, leave little of the rest without a guard.
+int kinds(const Way& way) { return way.guarded ? 4 : 3; }
 
 class Numbers {
 public:
@@ -42,6 +57,8 @@ oracle::Floats make_data(Data data, int64_t lines, int64_t k, uint64_t seed) {
     std::vector<double> channels(static_cast<size_t>(k), 1.0);
     if (data == Data::OutlierChannels)
         for (double& channel : channels) channel = numbers.one_in(100) ? 1000 : 1;
+    if (data == Data::FarOutliers)
+        for (double& channel : channels) channel = numbers.one_in(300) ? 30000 : 1;
     oracle::Floats out;
     for (int64_t i = 0; i < lines * k; ++i)
         out.push_back(static_cast<float>((data == Data::HeavyTailed ? numbers.student() : numbers.normal()) *
@@ -55,14 +72,15 @@ oracle::Floats make_data(Data data, int64_t lines, int64_t k, uint64_t seed) {
 struct Operand {
     testing::Tensor tensor;
     std::unique_ptr<testing::InputPart> part;
-    oracle::Floats values, errors;
+    oracle::Floats values, errors, guarded;
 };
 
 void append(oracle::Floats& to, const oracle::Floats& from) { to.insert(to.end(), from.begin(), from.end()); }
 
 // `transposed`: the tensor is (k, outer) and its columnwise part is used.
 Operand make_operand(testing::Device& device, const oracle::Spec& spec, Data data, std::optional<int64_t> matrices,
-                     int64_t outer, int64_t k, bool transposed, bool swizzled, int64_t tile_lines, uint64_t seed) {
+                     int64_t outer, int64_t k, bool transposed, bool swizzled, int64_t tile_lines, bool is_b,
+                     uint64_t seed) {
     const testing::Dims dims{matrices, transposed ? k : outer, transposed ? outer : k};
     const int32_t part = transposed ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE;
     oracle::Floats x;
@@ -77,15 +95,17 @@ Operand make_operand(testing::Device& device, const oracle::Spec& spec, Data dat
     out.values = oracle::lines(spec, stored, dims.shape(), part, swizzled);
     for (int64_t e = 0; e < matrices.value_or(1); ++e) {
         const auto first = out.values.begin() + e * outer * k;
-        append(out.errors, oracle::rebase_errors(spec, stored.scales, oracle::placement_of(spec, e, outer, k, swizzled),
-                                                 {first, first + outer * k}, outer, k, tile_lines));
+        const oracle::Floats values(first, first + outer * k);
+        const auto placement = oracle::placement_of(spec, e, outer, k, swizzled);
+        append(out.errors, oracle::rebase_errors(spec, stored.scales, placement, values, outer, k, tile_lines));
+        append(out.guarded, oracle::guarded_errors(spec, stored.scales, placement, values, outer, k, is_b));
     }
     return out;
 }
 
 // A grouped (rows, cols) tensor. Rowwise a group has (its rows, cols), columnwise (cols, its rows).
 Operand make_grouped(testing::Device& device, const oracle::Spec& spec, Data data, int64_t rows, int64_t cols,
-                     const oracle::Groups& groups, int32_t part, bool swizzled, const testing::DeviceEnds& ends,
+                     const oracle::Groups& groups, int32_t part, bool swizzled, const testing::DeviceEnds& ends, bool is_b,
                      uint64_t seed) {
     const bool columnwise = part == MXQ_PART_COLUMNWISE;
     oracle::Floats x = make_data(data, columnwise ? cols : rows, columnwise ? rows : cols, seed);
@@ -105,6 +125,7 @@ Operand make_grouped(testing::Device& device, const oracle::Spec& spec, Data dat
         const int64_t lines = columnwise ? cols : count, k = columnwise ? count : cols;
         append(out.values, values);
         append(out.errors, oracle::rebase_errors(spec, stored.scales, layout.placement(g), values, lines, k, 1));
+        append(out.guarded, oracle::guarded_errors(spec, stored.scales, layout.placement(g), values, lines, k, is_b));
     }
     return out;
 }
@@ -123,16 +144,20 @@ struct Noise {
     double decibels() const { return error == 0 ? 1000 : 10 * std::log10(signal / error); }
 };
 
+// A product of operands from number `at_a` and `at_b` of their values on.
 struct Matrices {
-    const float *a, *a_errors, *b, *b_errors;
-    int64_t m, n, k;
+    const Operand &a, &b;
+    int64_t at_a, at_b, m, n, k;
 };
 
 std::string check(const oracle::Promise& promise, const Matrices& at, const oracle::Floats& d, int32_t format, Noise& noise,
                   const float* previous = nullptr) {
-    auto sums = oracle::product(at.a, at.k, at.b, at.k, at.m, at.n, at.k, previous);
-    if (promise.bound == MXQ_BOUND_REBASED)
-        oracle::add_rebase_errors(sums, at.a, at.a_errors, at.b, at.b_errors, at.m, at.n, at.k);
+    const float *const a = at.a.values.data() + at.at_a, *const b = at.b.values.data() + at.at_b;
+    auto sums = oracle::product(a, at.k, b, at.k, at.m, at.n, at.k, previous);
+    const bool guarded = promise.bound == MXQ_BOUND_REBASED_GUARDED;
+    if (guarded || promise.bound == MXQ_BOUND_REBASED)
+        oracle::add_rebase_errors(sums, a, (guarded ? at.a.guarded : at.a.errors).data() + at.at_a, b,
+                                  (guarded ? at.b.guarded : at.b.errors).data() + at.at_b, at.m, at.n, at.k);
     noise.add(sums, d);
     sums.resize(d.size());  // padding is +0
     return oracle::check_product(sums, d, format, oracle::bound_factor(promise, at.k) + (previous != nullptr));
@@ -150,181 +175,191 @@ const int32_t scalings[] = {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_1X1
 }  // namespace
 
 MXQ_CUDA_DEVICE("rebase products: the bound and the distance to the exact product") {
-    const char* const wanted = expected(device, "cublaslt_rebase", 1209);
-    const int64_t sizes[][3] = {{128, 128, 1024}, {66, 80, 608}};  // the second: rows and blocks that are not whole
-    int ran = 0;
-    for (Data data : all_data)
-        for (const auto& [a_format, b_format] : pairs)
-            for (const auto& [m, n, k] : sizes)
-                for (int which = 0; which < 3; ++which) {  // (N,T), (N,N), (T,N)
-                    const bool transpose_a = which == 2, transpose_b = which == 0, swizzled = ran % 2;
-                    const auto seed = static_cast<uint64_t>(ran) * 10 + 1;
-                    const Operand a = make_operand(device, blocks_of_32(a_format), data, std::nullopt, m, k, transpose_a,
-                                                   swizzled, 1, seed);
-                    const Data b_data = data == Data::HeavyTailed ? data : Data::Normal;
-                    const Operand b = make_operand(device, blocks_of_32(b_format), b_data, std::nullopt, n, k, !transpose_b,
-                                                   swizzled, transpose_a ? 1 : 128, seed + 1);
-                    testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 4);
-                    auto options = testing::gemm_options(transpose_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
-                                                         transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, 0, wanted);
-                    const auto promise =
-                        testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
-                    Noise noise;
-                    INFO("data " << static_cast<int>(data) << ", formats " << a_format << " " << b_format << ", " << m << "x"
-                                 << n << "x" << k << ", case " << which << ", by " << promise.implementation);
-                    CHECK(check(promise, {a.values.data(), a.errors.data(), b.values.data(), b.errors.data(), m, n, k}, d.values(),
-                                MXQ_FORMAT_F32, noise) == "");
-                    CHECK(noise.decibels() >= 65);
-                    ++ran;
-                }
-    CHECK(ran == 3 * 6 * 2 * 3);
+    for (const Way& way : ways(device, "cublaslt_rebase", 1209)) {
+        const int64_t sizes[][3] = {{128, 128, 1024}, {66, 80, 608}};  // the second: rows and blocks that are not whole
+        int ran = 0;
+        for (Data data : std::span(all_data).first(static_cast<size_t>(kinds(way))))
+            for (const auto& [a_format, b_format] : pairs)
+                for (const auto& [m, n, k] : sizes)
+                    for (int which = 0; which < 3; ++which) {  // (N,T), (N,N), (T,N)
+                        const bool transpose_a = which == 2, transpose_b = which == 0, swizzled = ran % 2;
+                        const auto seed = static_cast<uint64_t>(ran) * 10 + 1;
+                        const Operand a = make_operand(device, blocks_of_32(a_format), data, std::nullopt, m, k, transpose_a,
+                                                       swizzled, 1, false, seed);
+                        const Data b_data = data == Data::OutlierChannels ? Data::Normal : data;
+                        const Operand b = make_operand(device, blocks_of_32(b_format), b_data, std::nullopt, n, k,
+                                                       !transpose_b, swizzled, transpose_a ? 1 : 128, true, seed + 1);
+                        testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 4);
+                        auto options =
+                            testing::gemm_options(transpose_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
+                                                  transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, 0, way.implementation);
+                        const auto promise =
+                            testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
+                        Noise noise;
+                        INFO("data " << static_cast<int>(data) << ", formats " << a_format << " " << b_format << ", " << m
+                                     << "x" << n << "x" << k << ", case " << which << ", by " << promise.implementation);
+                        CHECK(check(promise, {a, b, 0, 0, m, n, k}, d.values(), MXQ_FORMAT_F32, noise) == "");
+                        CHECK(noise.decibels() >= 65);
+                        ++ran;
+                    }
+        CHECK(ran == kinds(way) * 6 * 2 * 3);
+    }
 }
 
 MXQ_CUDA_DEVICE("rebase products: coarser scales, 16-bit D, accumulation") {
-    const char* const wanted = expected(device, "cublaslt_rebase", 1209);
-    const int64_t m = 132, n = 144, k = 512;
-    int ran = 0;
-    for (int32_t a_scaling : scalings)
-        for (int32_t b_scaling : scalings)
-            for (bool swizzled : {false, true}) {
-                const int32_t format = cases::plain_formats[ran % 3];
-                const bool accumulate = format == MXQ_FORMAT_F32;
-                const auto seed = static_cast<uint64_t>(ran) * 10 + 1;
-                const Operand a = make_operand(device, testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, a_scaling), Data::HeavyTailed,
-                                               std::nullopt, m, k, false, swizzled, 1, seed);
-                const int64_t tile_lines = b_scaling == MXQ_SCALING_1X128 ? 1 : 128;
-                const Operand b = make_operand(device, testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, b_scaling), Data::Normal,
-                                               std::nullopt, n, k, false, swizzled, tile_lines, seed + 1);
-                const auto previous = make_data(Data::Normal, m, n, seed + 2);
-                testing::Output d(device, format, {std::nullopt, m, n}, 16, accumulate ? &previous : nullptr);
-                auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, accumulate, wanted);
-                const auto promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
-                Noise noise;
-                INFO("scalings " << a_scaling << " " << b_scaling << ", swizzled " << swizzled << ", D " << format << ", by "
-                                 << promise.implementation);
-                CHECK(check(promise, {a.values.data(), a.errors.data(), b.values.data(), b.errors.data(), m, n, k}, d.values(),
-                            format, noise, accumulate ? previous.data() : nullptr) == "");
-                ++ran;
-            }
-    CHECK(ran == 32);
+    for (const Way& way : ways(device, "cublaslt_rebase", 1209)) {
+        const int64_t m = 132, n = 144, k = 512;
+        int ran = 0;
+        for (int32_t a_scaling : scalings)
+            for (int32_t b_scaling : scalings)
+                for (bool swizzled : {false, true}) {
+                    const int32_t format = cases::plain_formats[ran % 3];
+                    const bool accumulate = format == MXQ_FORMAT_F32;
+                    const auto seed = static_cast<uint64_t>(ran) * 10 + 1;
+                    const Operand a = make_operand(device, testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, a_scaling),
+                                                   Data::HeavyTailed, std::nullopt, m, k, false, swizzled, 1, false, seed);
+                    const int64_t tile_lines = b_scaling == MXQ_SCALING_1X128 ? 1 : 128;
+                    const Operand b = make_operand(device, testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, b_scaling), Data::Normal,
+                                                   std::nullopt, n, k, false, swizzled, tile_lines, true, seed + 1);
+                    const auto previous = make_data(Data::Normal, m, n, seed + 2);
+                    testing::Output d(device, format, {std::nullopt, m, n}, 16, accumulate ? &previous : nullptr);
+                    auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, accumulate, way.implementation);
+                    const auto promise =
+                        testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
+                    Noise noise;
+                    INFO("scalings " << a_scaling << " " << b_scaling << ", swizzled " << swizzled << ", D " << format
+                                     << ", by " << promise.implementation);
+                    CHECK(check(promise, {a, b, 0, 0, m, n, k}, d.values(), format, noise,
+                                accumulate ? previous.data() : nullptr) == "");
+                    ++ran;
+                }
+        CHECK(ran == 32);
+    }
 }
 
 namespace {
 
-const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511}, {0, 512}, {1, 2, 3, 4, 300, 301, 302, 440, 512}, {17},
+const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511},
+                                 {0, 512},
+                                 {1, 2, 3, 4, 300, 301, 302, 440, 512},
+                                 {17},
                                  {1, 4, 9, 136, 265, 265, 400}};  // 1, 3, 5, 127, 129, 0, 135 rows
 
 }  // namespace
 
 MXQ_CUDA_DEVICE("rebase products: groups of rows") {
-    const char* const wanted = expected(device, "cublaslt_grouped_rebase", 1307);
-    const int64_t rows = 512, n = 64;
-    int ran = 0;
-    for (const auto& [a_format, b_format] : pairs)
-        for (const oracle::Ends& ends_of_groups : all_ends)
-            for (int which = 0; which < 4; ++which) {
-                const bool transpose_b = which % 2 == 0, swizzled = which >= 2;
-                const auto seed = static_cast<uint64_t>(ran) * 10 + 1;
-                const int32_t a_scaling = scalings[ran % 4];
-                const int64_t k = ran % 3 ? 512 : 272, count = static_cast<int64_t>(ends_of_groups.size());
-                const int64_t unit = ran % 5 == 0 ? 1 : int64_t{1} << (ran % 5);  // D's; 1: it has no groups
-                const oracle::Groups groups{ends_of_groups, int64_t{1} << (ran / 4 % 4)};
-                testing::DeviceEnds ends(device, groups.ends, ran % 2);
-                const Operand a = make_grouped(device, testing::spec_of(a_format, a_scaling), all_data[ran % 3], rows, k,
-                                               groups, MXQ_PART_ROWWISE, swizzled, ends, seed);
-                const Operand b = make_operand(device, blocks_of_32(b_format), Data::Normal, count, n, k,
-                                               !transpose_b, swizzled, 128, seed + 1);
-                const int64_t d_rows = unit > 1 ? oracle::padded_bound(rows, count, unit) : rows;
-                const bool accumulate = ran % 7 < 2;
-                const auto previous = make_data(Data::Normal, d_rows, n, seed + 2);
-                testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, d_rows, n}, 0, accumulate ? &previous : nullptr);
-                testing::Tensor grouped_d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, n});
-                ok(mxq_tensor_set_data(grouped_d, d.data(), d.size()));
-                if (unit > 1) ends.set(grouped_d, {{}, unit});
-                auto options = testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
-                                                     accumulate, wanted);
-                const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
-                                                       b.tensor, grouped_d);
-                std::vector<bool> written(static_cast<size_t>(d_rows), false);
-                const auto starts = oracle::padded_starts(groups.ends, unit);
-                const auto d_end = [&](size_t g) {  // what adds to D leaves the padding
-                    return accumulate ? starts[g] + oracle::group_rows(groups.ends, g) : starts[g + 1];
-                };
-                for (size_t g = 0; g < groups.ends.size(); ++g)
-                    std::fill(written.begin() + starts[g], written.begin() + d_end(g), true);
-                const oracle::Floats values = d.values(&written);
-                Noise noise;
-                INFO("formats " << a_format << " " << b_format << ", scaling " << a_scaling << ", " << count << " groups, k "
-                                << k << ", D by " << unit << ", case " << which << ", accumulate " << accumulate << ", by "
-                                << promise.implementation);
-                for (size_t g = 0; g < groups.ends.size(); ++g) {
-                    const int64_t m = oracle::group_rows(groups.ends, g), first = (groups.ends[g] - m) * k;
-                    const int64_t of_b = static_cast<int64_t>(g) * n * k;
-                    const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + d_end(g) * n);
-                    CHECK(check(promise, {a.values.data() + first, a.errors.data() + first, b.values.data() + of_b,
-                                       b.errors.data() + of_b, m, n, k}, one, MXQ_FORMAT_F32, noise,
-                                accumulate ? previous.data() + starts[g] * n : nullptr) == "");
+    for (const Way& way : ways(device, "cublaslt_grouped_rebase", 1307)) {
+        const int64_t rows = 512, n = 64;
+        int ran = 0;
+        for (const auto& [a_format, b_format] : pairs)
+            for (const oracle::Ends& ends_of_groups : all_ends)
+                for (int which = 0; which < 4; ++which) {
+                    const bool transpose_b = which % 2 == 0, swizzled = which >= 2;
+                    const auto seed = static_cast<uint64_t>(ran) * 10 + 1;
+                    const int32_t a_scaling = scalings[ran % 4];
+                    const int64_t k = ran % 3 ? 512 : 272, count = static_cast<int64_t>(ends_of_groups.size());
+                    const int64_t unit = ran % 5 == 0 ? 1 : int64_t{1} << (ran % 5);  // D's; 1: it has no groups
+                    const oracle::Groups groups{ends_of_groups, int64_t{1} << (ran / 4 % 4)};
+                    testing::DeviceEnds ends(device, groups.ends, ran % 2);
+                    const Operand a = make_grouped(device, testing::spec_of(a_format, a_scaling), all_data[ran % kinds(way)],
+                                                   rows, k, groups, MXQ_PART_ROWWISE, swizzled, ends, false, seed);
+                    const Operand b = make_operand(device, blocks_of_32(b_format), Data::Normal, count, n, k, !transpose_b,
+                                                   swizzled, 128, true, seed + 1);
+                    const int64_t d_rows = unit > 1 ? oracle::padded_bound(rows, count, unit) : rows;
+                    const bool accumulate = ran % 7 < 2;
+                    const auto previous = make_data(Data::Normal, d_rows, n, seed + 2);
+                    testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, d_rows, n}, 0,
+                                      accumulate ? &previous : nullptr);
+                    testing::Tensor grouped_d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, n});
+                    ok(mxq_tensor_set_data(grouped_d, d.data(), d.size()));
+                    if (unit > 1) ends.set(grouped_d, {{}, unit});
+                    auto options = testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
+                                                         accumulate, way.implementation);
+                    const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options,
+                                                              a.tensor, b.tensor, grouped_d);
+                    std::vector<bool> written(static_cast<size_t>(d_rows), false);
+                    const auto starts = oracle::padded_starts(groups.ends, unit);
+                    const auto d_end = [&](size_t g) {  // what adds to D leaves the padding
+                        return accumulate ? starts[g] + oracle::group_rows(groups.ends, g) : starts[g + 1];
+                    };
+                    for (size_t g = 0; g < groups.ends.size(); ++g)
+                        std::fill(written.begin() + starts[g], written.begin() + d_end(g), true);
+                    const oracle::Floats values = d.values(&written);
+                    Noise noise;
+                    INFO("formats " << a_format << " " << b_format << ", scaling " << a_scaling << ", " << count
+                                    << " groups, k " << k << ", D by " << unit << ", case " << which << ", accumulate "
+                                    << accumulate << ", by " << promise.implementation);
+                    for (size_t g = 0; g < groups.ends.size(); ++g) {
+                        const int64_t m = oracle::group_rows(groups.ends, g), first = (groups.ends[g] - m) * k;
+                        const int64_t of_b = static_cast<int64_t>(g) * n * k;
+                        const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + d_end(g) * n);
+                        CHECK(check(promise, {a, b, first, of_b, m, n, k}, one, MXQ_FORMAT_F32, noise,
+                                    accumulate ? previous.data() + starts[g] * n : nullptr) == "");
+                    }
+                    CHECK(noise.decibels() >= 65);
+                    ++ran;
                 }
-                CHECK(noise.decibels() >= 65);
-                ++ran;
-            }
-    CHECK(ran == 6 * 5 * 4);
+        CHECK(ran == 6 * 5 * 4);
+    }
 }
 
 MXQ_CUDA_DEVICE("rebase products: groups along the contraction") {
-    const char* const wanted = expected(device, "cublaslt_grouped_rebase", 1307);
-    const int64_t m = 132, n = 96, rows = 512;
-    int ran = 0;
-    for (const auto& [a_format, b_format] : pairs)
-        for (const oracle::Ends& ends_of_groups : all_ends)
-            for (bool swizzled : {false, true}) {
-                const auto seed = static_cast<uint64_t>(ran) * 10 + 1;
-                const int32_t scaling = scalings[ran % 4];
-                const bool wide = scaling == MXQ_SCALING_1X128 || scaling == MXQ_SCALING_128X128, accumulate = ran % 2;
-                const int64_t count = static_cast<int64_t>(ends_of_groups.size());
-                const oracle::Groups a_groups{ends_of_groups, 1, wide ? 128 : int64_t{32} << (ran % 3)};
-                const oracle::Groups b_groups{ends_of_groups};
-                testing::DeviceEnds ends(device, ends_of_groups, ran % 2);
-                const Operand a = make_grouped(device, testing::spec_of(a_format, scaling), all_data[ran % 3], rows, m,
-                                               a_groups, MXQ_PART_COLUMNWISE, swizzled, ends, seed);
-                const Operand b = make_grouped(device, blocks_of_32(b_format), Data::Normal, rows, n, b_groups,
-                                               MXQ_PART_COLUMNWISE, swizzled, ends, seed + 1);
-                const auto previous = make_data(Data::Normal, count * m, n, seed + 2);
-                testing::Output d(device, MXQ_FORMAT_F32, {count, m, n}, 0, accumulate ? &previous : nullptr);
-                auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate, wanted);
-                const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
-                                                       b.tensor, d.tensor);
-                const oracle::Floats values = d.values();
-                Noise noise;
-                INFO("formats " << a_format << " " << b_format << ", scaling " << scaling << ", " << count
-                                << " groups, accumulate " << accumulate << ", by " << promise.implementation);
-                for (size_t g = 0; g < ends_of_groups.size(); ++g) {
-                    const int64_t k = oracle::group_rows(ends_of_groups, g), first = ends_of_groups[g] - k;
-                    const int64_t at = static_cast<int64_t>(g) * m * n;
-                    const oracle::Floats one(values.begin() + at, values.begin() + at + m * n);
-                    CHECK(check(promise, {a.values.data() + first * m, a.errors.data() + first * m, b.values.data() + first * n,
-                                       b.errors.data() + first * n, m, n, k}, one, MXQ_FORMAT_F32, noise,
-                                accumulate ? previous.data() + at : nullptr) == "");
+    for (const Way& way : ways(device, "cublaslt_grouped_rebase", 1307)) {
+        const int64_t m = 132, n = 96, rows = 512;
+        int ran = 0;
+        for (const auto& [a_format, b_format] : pairs)
+            for (const oracle::Ends& ends_of_groups : all_ends)
+                for (bool swizzled : {false, true}) {
+                    const auto seed = static_cast<uint64_t>(ran) * 10 + 1;
+                    const int32_t scaling = scalings[ran % 4];
+                    const bool wide = scaling == MXQ_SCALING_1X128 || scaling == MXQ_SCALING_128X128, accumulate = ran % 2;
+                    const int64_t count = static_cast<int64_t>(ends_of_groups.size());
+                    const oracle::Groups a_groups{ends_of_groups, 1, wide ? 128 : int64_t{32} << (ran % 3)};
+                    const oracle::Groups b_groups{ends_of_groups};
+                    testing::DeviceEnds ends(device, ends_of_groups, ran % 2);
+                    const Operand a = make_grouped(device, testing::spec_of(a_format, scaling), all_data[ran % kinds(way)],
+                                                   rows, m, a_groups, MXQ_PART_COLUMNWISE, swizzled, ends, false, seed);
+                    const Operand b = make_grouped(device, blocks_of_32(b_format), Data::Normal, rows, n, b_groups,
+                                                   MXQ_PART_COLUMNWISE, swizzled, ends, true, seed + 1);
+                    const auto previous = make_data(Data::Normal, count * m, n, seed + 2);
+                    testing::Output d(device, MXQ_FORMAT_F32, {count, m, n}, 0, accumulate ? &previous : nullptr);
+                    auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate, way.implementation);
+                    const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options,
+                                                              a.tensor, b.tensor, d.tensor);
+                    const oracle::Floats values = d.values();
+                    Noise noise;
+                    INFO("formats " << a_format << " " << b_format << ", scaling " << scaling << ", " << count
+                                    << " groups, accumulate " << accumulate << ", by " << promise.implementation);
+                    for (size_t g = 0; g < ends_of_groups.size(); ++g) {
+                        const int64_t k = oracle::group_rows(ends_of_groups, g), first = ends_of_groups[g] - k;
+                        const int64_t at = static_cast<int64_t>(g) * m * n;
+                        const oracle::Floats one(values.begin() + at, values.begin() + at + m * n);
+                        CHECK(check(promise, {a, b, first * m, first * n, m, n, k}, one, MXQ_FORMAT_F32, noise,
+                                    accumulate ? previous.data() + at : nullptr) == "");
+                    }
+                    CHECK(noise.decibels() >= 65);
+                    ++ran;
                 }
-                CHECK(noise.decibels() >= 65);
-                ++ran;
-            }
-    CHECK(ran == 6 * 5 * 2);
+        CHECK(ran == 6 * 5 * 2);
+    }
 }
 
 MXQ_CUDA_DEVICE("rebase products: exact products are asked for") {
-    const char* const wanted = expected(device, "cublaslt_rebase", 1209);
-    if (!wanted) MXQ_SKIP("no chip and library that rebase");
-    const auto spec = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
-    const Operand a = make_operand(device, spec, Data::Normal, std::nullopt, 128, 256, false, true, 1, 1);
-    const Operand b = make_operand(device, spec, Data::Normal, std::nullopt, 128, 256, false, true, 128, 2);
-    testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, 128, 128}, 0);
-    auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
-    CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor).implementation == wanted);
-    ok(mxq_gemm_options_set_exact_products(options, 1));
-    CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor).implementation == "mma_bf16");
-    ok(mxq_gemm_options_set_implementation(options, wanted));
-    testing::Plan plan;
-    CHECK(mxq_gemm_query(device.context, options, a.tensor, b.tensor, d.tensor, plan.out()) == MXQ_STATUS_UNSUPPORTED);
-    CHECK(std::string(mxq_last_error()).find("found exact products asked for") != std::string::npos);
+    for (const Way& way : ways(device, "cublaslt_rebase", 1209)) {
+        if (!way.implementation) MXQ_SKIP("no chip and library that rebase");
+        const auto spec = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
+        const Operand a = make_operand(device, spec, Data::Normal, std::nullopt, 128, 256, false, true, 1, false, 1);
+        const Operand b = make_operand(device, spec, Data::Normal, std::nullopt, 128, 256, false, true, 128, true, 2);
+        testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, 128, 128}, 0);
+        auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
+        CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor).implementation ==
+              way.implementation);
+        ok(mxq_gemm_options_set_exact_products(options, 1));
+        CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor).implementation ==
+              "mma_bf16");
+        ok(mxq_gemm_options_set_implementation(options, way.implementation));
+        testing::Plan plan;
+        CHECK(mxq_gemm_query(device.context, options, a.tensor, b.tensor, d.tensor, plan.out()) == MXQ_STATUS_UNSUPPORTED);
+        CHECK(std::string(mxq_last_error()).find("found exact products asked for") != std::string::npos);
+    }
 }

@@ -39,6 +39,17 @@ __device__ __forceinline__ void arrive_expecting(Barrier& barrier, uint32_t byte
     ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, &barrier.state, bytes);
 }
 
+// Copies a word from global to shared memory behind the thread's back.
+__device__ __forceinline__ void copy_word(uint32_t* to, const uint32_t* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from) : "memory");
+}
+
+// Arrives as soon as all words that this thread copies are there.
+__device__ __forceinline__ void arrive_after_copies(Barrier& barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(uint32_t(__cvta_generic_to_shared(&barrier.state)))
+                 : "memory");
+}
+
 // Waits until the phase of this parity is complete. What was loaded or written before it is then visible to the caller.
 __device__ __forceinline__ void wait(Barrier& barrier, uint32_t parity) {
     while (!ptx::mbarrier_try_wait_parity(&barrier.state, parity)) {

@@ -14,6 +14,8 @@
 #pragma once
 #include <cstdint>
 
+#include "numerics/element.h"
+
 namespace mxq::cuda::sm90 {
 
 constexpr int kWarpgroup = 128;      // threads
@@ -99,6 +101,57 @@ __device__ __forceinline__ void multiply_bf16(float (&d)[kAccumulators], TileDes
           "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
           "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
         : "l"(a.bits), "l"(b.bits), "r"(int(adds)));
+}
+
+// The type of FP8 codes, as the instruction spells it.
+template <class E>
+struct CodeName;
+template <>
+struct CodeName<E4M3> {
+    static constexpr char text[] = "e4m3";
+};
+template <>
+struct CodeName<E5M2> {
+    static constexpr char text[] = "e5m2";
+};
+
+constexpr int kWideColumns = 96;  // rows of B of multiply_fp8
+constexpr int kWideAccumulators = kProductRows * kWideColumns / kWarpgroup;
+
+// d = A * B^T over 32 codes of the contraction, plus d where `adds`: 64 rows of A, 96 rows of B. Sums of FP8 products keep about
+// 14 bits.
+template <class A, class B>
+__device__ __forceinline__ void multiply_fp8(float (&d)[kWideAccumulators], TileDescriptor a, TileDescriptor b, bool adds) {
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.ne.b32 adds, %50, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k32.f32.%51.%52 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+        "%48, %49, adds, 1, 1;\n"  // neither operand is negated
+        "}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+        : "l"(a.bits), "l"(b.bits), "r"(int(adds)), "C"(CodeName<A>::text), "C"(CodeName<B>::text));
+}
+
+// ---- Registers -------------------------------------------------------------------------------------------------------
+
+// A warpgroup gives registers back to the SM, or takes some, until each of its threads has `count`, a multiple of 8. All its
+// warps call it.
+template <int count>
+__device__ __forceinline__ void give_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+}
+template <int count>
+__device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
 }
 
 }  // namespace mxq::cuda::sm90

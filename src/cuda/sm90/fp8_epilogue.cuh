@@ -1,0 +1,179 @@
+// From the sums of wgmma_fp8_sm90 to D: factors of lines, alpha, beta D, bias, one rounding, and the stores.
+//
+//     registers of a warpgroup    64 rows of 192 sums, in the order of the instruction, times the factors of their lines
+//     shared                      as many rows, 16 bytes apart from being neighbours: elements of 16 bits that D takes as they
+//                                 are, or fp32, 96 columns in each of two turns
+//     D                           a bulk copy a row, by one thread each, where rows of D are whole pieces of 16 bytes and the
+//                                 elements are ready; else by elements, with alpha, beta and bias
+//
+// Rows that are not the tile's stay untouched either way.
+#pragma once
+#include "cuda/sm90/copy.cuh"
+#include "cuda/sm90/fp8_tiles.cuh"
+#include "cuda/sm90/wgmma.cuh"
+
+namespace mxq::cuda::sm90 {
+
+constexpr int kSums = kWideAccumulators;  // of a half
+constexpr int kConsumerRows = kTileRows / kConsumers;
+
+// Waits for the threads of a warpgroup, which has a barrier of its own.
+__device__ __forceinline__ void sync_warpgroup(int warpgroup) {
+    asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
+}
+
+// ---- Elements --------------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ float element_at(const void* data, int32_t format, int64_t at) {
+    if (format == MXQ_FORMAT_F32) return static_cast<const float*>(data)[at];
+    if (format == MXQ_FORMAT_F16) return to_float(static_cast<const F16*>(data)[at]);
+    return to_float(static_cast<const Bf16*>(data)[at]);
+}
+
+__device__ __forceinline__ void store_element(void* data, int32_t format, int64_t at, float value) {
+    if (format == MXQ_FORMAT_F32) static_cast<float*>(data)[at] = value;
+    else if (format == MXQ_FORMAT_F16) static_cast<F16*>(data)[at] = from_float<F16>(value);
+    else static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
+}
+
+// Returns alpha value + beta D + bias, rounded after each step, for an element of D.
+__device__ __forceinline__ float add_more(const GemmProblem& p, int32_t group, int64_t row, int32_t column, float value) {
+    if (p.is_sum_alone()) return value;
+    value = multiply_rn(p.alpha, value);
+    if (p.beta != 0) value = add_rn(value, multiply_rn(p.beta, element_at(p.d.data, p.d.format, row * p.d.row_stride + column)));
+    if (p.bias.format != 0) value = add_rn(value, element_at(p.bias.values, p.bias.format, group * p.n + column));
+    return value;
+}
+
+__device__ __forceinline__ uint32_t join_halves(float low, float high, int32_t format) {
+    const auto join = [&]<class T>(T) {
+        return uint32_t(from_float<T>(low).bits) | uint32_t(from_float<T>(high).bits) << 16;
+    };
+    return format == MXQ_FORMAT_F16 ? join(F16{}) : join(Bf16{});
+}
+
+// ---- A warpgroup's rows ----------------------------------------------------------------------------------------------
+
+// How a warpgroup writes: elements as they are in D by turns of all columns, or fp32 by turns of half of them.
+struct OutFormat {
+    bool narrow;  // 16 bits
+    bool copied;  // by bulk copies
+    __device__ __forceinline__ int bytes() const { return narrow ? 2 : 4; }
+};
+
+__device__ __forceinline__ OutFormat out_format(const ProductArguments& args) {
+    const bool alone = args.problem.is_sum_alone(), wide = args.problem.d.format == MXQ_FORMAT_F32;
+    return {alone && !wide, alone && args.wide};
+}
+
+// Puts half of the sums to shared memory, times the factors of their columns.
+__device__ __forceinline__ void put_sums(const float (&sums)[kSums], const float* factors, const OutFormat& out,
+                                         int32_t format, int first_column, uint8_t* to) {
+    const int lane = threadIdx.x % 32;
+    uint8_t* const place = to + (threadIdx.x / 32 % 4 * 16 + lane / 4) * kOutPitch + (first_column + 2 * (lane % 4)) * out.bytes();
+#pragma unroll
+    for (int j = 0; j < kHalfColumns / 8; j++) {
+        const float2 of_columns = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane % 4));
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float low = multiply_rn(sums[4 * j + 2 * h], of_columns.x);
+            const float high = multiply_rn(sums[4 * j + 2 * h + 1], of_columns.y);
+            uint8_t* const at = place + h * 8 * kOutPitch;
+            if (out.narrow) *reinterpret_cast<uint32_t*>(at + 8 * j * 2) = join_halves(low, high, format);
+            else *reinterpret_cast<float2*>(at + 8 * j * 4) = {low, high};
+        }
+    }
+}
+
+// Stores `columns` columns of shared memory to D, from the tile's column `first` on: rows of the product.
+__device__ __forceinline__ void store_rows(const ProductArguments& args, const ProductTile& tile, int first_row, int first,
+                                           int columns, const OutFormat& out, const uint8_t* from) {
+    const PlainMatrix& d = args.problem.d;
+    const int rows = min(tile.rows - first_row, kConsumerRows), element = d.format == MXQ_FORMAT_F32 ? 4 : 2;
+    const int64_t row_of_d = tile.d_row + first_row;
+    const int32_t column = tile.column + first;
+    if (out.copied && columns * element % 16 == 0) {
+        const int row = threadIdx.x % kWarpgroup;
+        if (row >= rows || columns == 0) return;
+        uint8_t* const to = static_cast<uint8_t*>(d.data) + ((row_of_d + row) * d.row_stride + column) * element;
+        ptx::cp_async_bulk(ptx::space_global, ptx::space_shared, to, from + row * kOutPitch, uint32_t(columns * element));
+        commit_stores();
+        return;
+    }
+#pragma unroll 1
+    for (int row = threadIdx.x % kWarpgroup / 32; row < rows; row += kWarpgroup / 32)
+#pragma unroll 1
+        for (int i = threadIdx.x % 32; i < columns; i += 32) {
+            const uint8_t* const at = from + row * kOutPitch;
+            const int64_t to = (row_of_d + row) * d.row_stride + column + i;
+            if (out.narrow) {
+                static_cast<uint16_t*>(d.data)[to] = reinterpret_cast<const uint16_t*>(at)[i];
+            } else {
+                const float value = reinterpret_cast<const float*>(at)[i];
+                store_element(d.data, d.format, to, add_more(args.problem, tile.group, row_of_d + row, column + i, value));
+            }
+        }
+}
+
+// Makes the rows of D that pad the tile's group +0.
+__device__ __forceinline__ void clear_padding(const ProductArguments& args, const ProductTile& tile, int first_row) {
+    const PlainMatrix& d = args.problem.d;
+    if (args.problem.beta != 0) return;
+    const int begin = max(tile.rows, first_row), end = min(tile.padded_rows, first_row + kConsumerRows);
+#pragma unroll 1
+    for (int row = begin; row < end; row++)
+#pragma unroll 1
+        for (int i = threadIdx.x % kWarpgroup; i < tile.columns; i += kWarpgroup)
+            store_element(d.data, d.format, (tile.d_row + row) * d.row_stride + tile.column + i, 0.0f);
+}
+
+// Multiplies a thread's sums by the factors of their rows, where rows have some.
+__device__ __forceinline__ void scale_rows(const ProductArguments& args, const ProductTile& tile, int first_row,
+                                           float (&sums)[2][kSums]) {
+    if (!args.a.factors) return;
+    const int row = first_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int at = min(row + 8 * h, tile.rows - 1);
+        const float factor = __ldg(args.a.factors + tile.a_factor + at * args.a.factor_stride);
+#pragma unroll
+        for (int i = 0; i < kSums; i += 4)
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                sums[0][i + 2 * h + c] = multiply_rn(sums[0][i + 2 * h + c], factor);
+                sums[1][i + 2 * h + c] = multiply_rn(sums[1][i + 2 * h + c], factor);
+            }
+    }
+}
+
+// Writes a warpgroup's part of a tile. Its threads all call it.
+__device__ __forceinline__ void write_sums(const ProductArguments& args, const ProductTile& tile, int warpgroup,
+                                           float (&sums)[2][kSums], ProductShared& shared) {
+    const int first_row = warpgroup * kConsumerRows;
+    const int32_t format = args.problem.d.format;
+    const OutFormat out = out_format(args);
+    uint8_t* const rows = shared.out[warpgroup];
+    float* const factors = shared.factors[warpgroup];
+    scale_rows(args, tile, first_row, sums);
+    for (int column = threadIdx.x % kWarpgroup; column < kTileColumns; column += kWarpgroup)
+        factors[column] = args.b.factors && column < tile.columns
+                              ? __ldg(args.b.factors + tile.b_factor + column * args.b.factor_stride) : 1.0f;
+    wait_stores_read<0>();  // of the tile before
+    sync_warpgroup(warpgroup);
+    put_sums(sums[0], factors, out, format, 0, rows);
+    if (!out.narrow) {
+        publish_shared_writes();
+        sync_warpgroup(warpgroup);
+        store_rows(args, tile, first_row, 0, min(tile.columns, kHalfColumns), out, rows);
+        wait_stores_read<0>();
+        sync_warpgroup(warpgroup);
+    }
+    put_sums(sums[1], factors + kHalfColumns, out, format, out.narrow ? kHalfColumns : 0, rows);
+    publish_shared_writes();
+    sync_warpgroup(warpgroup);
+    const int first = out.narrow ? 0 : kHalfColumns;
+    store_rows(args, tile, first_row, first, max(tile.columns - first, 0), out, rows);
+    clear_padding(args, tile, first_row);
+}
+
+}  // namespace mxq::cuda::sm90

@@ -1,0 +1,169 @@
+// Which tile of which product a block of wgmma_fp8_sm90 makes next, and what it has of it in shared memory.
+//
+//     a block stays, and takes tiles number blockIdx.x, + gridDim.x, ... of a list that all blocks see alike
+//
+//     in a group:   band 0            band 1           a band is at most 12 tiles wide, so that the lines of B that the blocks
+//                   0  1  2  3        16 17 18         of a moment need stay in L2, and those of A are read once a band
+//                   4  5  6  7        19 20 21
+//                   8  9 10 11        22 23 24
+//
+//     scout         a tile ahead: finds the tile and the steps that have marks, and writes them to one of two places
+//     all others    take their part of the tile of a place, and give the place back
+#pragma once
+#include <cuda.h>
+
+#include "cuda/memory/groups.cuh"
+#include "cuda/sm90/barrier.cuh"
+#include "cuda/sm90/move_operands.h"
+
+namespace mxq::cuda::sm90 {
+
+constexpr int kTileRows = 128, kTileColumns = 192, kHalfColumns = kTileColumns / 2;
+constexpr int kStepCodes = 128;
+constexpr int kStages = 4, kTilePlaces = 2;
+constexpr int kMostSteps = 2048;  // of a tile
+constexpr int kMostBand = 12;
+constexpr int kOutPitch = kTileColumns * 2 + 16;  // bytes of a row on its way to D: neither stores nor copies conflict
+constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
+static_assert(kTileRows == kSwizzleRows, "group tiles are row tiles");
+
+// What a side of the product has beside its codes.
+struct SideView {
+    const uint32_t* words;  // numerics/rebase_guard.h; NULL: every code is under the factor of its line alone
+    int64_t word_stride;    // words from a line to the next
+    const uint8_t* marks;   // as many of 32 lines; NULL: none
+    const float* factors;   // of lines
+    int64_t factor_stride, factor_group_stride;
+    int64_t lines;          // that words has
+};
+
+struct ProductArguments {
+    CUtensorMap a_map, b_map;
+    SideView a, b;
+    GemmProblem problem;
+    GroupSumUnits units;        // A's codes, and rows of D or codes of a moved group
+    uint32_t row_tiles, column_tiles, bands;  // row tiles of a product: with Grouping::Rows of all groups, at most
+    bool wide;                  // D takes copies of 16 bytes
+};
+
+// One tile of one product; steps below 0: there are no more.
+struct ProductTile {
+    int32_t steps;
+    int32_t a_line, b_line, b_matrix, code;  // where its operands begin: lines and codes as the maps count
+    int32_t rows, padded_rows, columns;      // of D, from the tile's first on; below 128 or 192 at the edges
+    int32_t column, group;
+    int64_t d_row;
+    int64_t b_word_line, a_factor, b_factor; // of the first line
+    int32_t a_marks, b_marks;                // rows of marks
+};
+
+// A tile and the steps of it that have marks, a bit each.
+struct TilePlace {
+    ProductTile tile;
+    uint32_t marked[kMostSteps / 32];
+};
+
+// A step: 128 codes of the lines of a tile, and the words of its rows.
+struct Stage {
+    alignas(1024) uint8_t a[kTileRows * kStepCodes];
+    uint8_t b[kTileColumns * kStepCodes];
+    uint32_t words[kTileRows];
+};
+
+struct ProductShared {
+    Stage stages[kStages];
+    alignas(128) uint8_t out[kConsumers][kTileRows / kConsumers * kOutPitch];
+    float factors[kConsumers][kTileColumns];
+    TilePlace tiles[kTilePlaces];
+    Barrier full[kStages], free[kStages], tile_full[kTilePlaces], tile_free[kTilePlaces];
+};
+
+// Sets the tile's place among `rows` row tiles by all columns of one product.
+__device__ __forceinline__ uint32_t place_in_product(const ProductArguments& args, uint32_t index, uint32_t rows,
+                                                     ProductTile& tile) {
+    const uint32_t width = (args.column_tiles + args.bands - 1) / args.bands, band = index / (rows * width);
+    const uint32_t columns = min(width, args.column_tiles - band * width), in_band = index - band * rows * width;
+    const uint32_t row = in_band / columns;
+    tile.column = int32_t((band * width + in_band - row * columns) * kTileColumns);
+    tile.columns = int32_t(min(args.problem.n - tile.column, int64_t(kTileColumns)));
+    return row;
+}
+
+__device__ __forceinline__ void place_rows(int64_t row, int64_t rows, int64_t padded, ProductTile& tile) {
+    tile.rows = int32_t(min(rows - row, int64_t(kTileRows)));
+    tile.padded_rows = int32_t(min(padded - row, int64_t(kTileRows)));
+}
+
+// Returns tile number `index`, to the first lane of a warp; all of its lanes call it.
+__device__ __forceinline__ ProductTile product_tile(const ProductArguments& args, uint32_t index) {
+    const GemmProblem& p = args.problem;
+    const GroupedRows grouped{p.groups, p.group_rows};
+    const uint32_t b_marks_of_matrix = uint32_t(ceil_div(p.b.lines, int64_t(kMarkLines)));
+    ProductTile tile{};
+    tile.steps = -1;
+    if (p.grouping == Grouping::Rows) {
+        const TileGroup group = find_group_by<GroupBy::Tile>(grouped, args.units, index / args.column_tiles);
+        if (group.index < 0) return tile;
+        const uint32_t rows = (group.rows + kTileRows - 1) / kTileRows;
+        const uint32_t row_tile = place_in_product(args, index - group.first_group_tile * args.column_tiles, rows, tile);
+        const int64_t row = int64_t(row_tile) * kTileRows;
+        place_rows(row, group.rows, round_up_to_power(group.rows, p.d.group_unit), tile);
+        tile.group = tile.b_matrix = group.index;
+        tile.steps = int32_t((p.k + kStepCodes - 1) / kStepCodes);
+        tile.a_line = int32_t(group.starts[kSourceCodes] + row);
+        tile.d_row = group.starts[kRowwiseCodes] + row;
+        tile.a_marks = int32_t((group.first_group_tile + row_tile) * (kTileRows / kMarkLines));
+        tile.a_factor = tile.a_line;
+    } else {
+        const uint32_t of_product = args.row_tiles * args.column_tiles, product = index / of_product;
+        const bool along = p.grouping == Grouping::Contraction;
+        if (product >= (along ? uint32_t(p.groups.count) : 1)) return tile;
+        const uint32_t row_tile = place_in_product(args, index - product * of_product, args.row_tiles, tile);
+        const int64_t row = int64_t(row_tile) * kTileRows;
+        place_rows(row, p.m, p.m, tile);
+        int64_t codes = p.k;
+        if (along) {
+            const TileGroup group = find_group_by<GroupBy::Index>(grouped, args.units, product);
+            codes = group.rows;
+            tile.code = int32_t(group.starts[kRowwiseCodes]);
+        }
+        tile.group = int32_t(product);
+        tile.steps = int32_t((codes + kStepCodes - 1) / kStepCodes);
+        tile.a_line = int32_t(row);
+        tile.d_row = product * p.m + row;
+        tile.a_marks = int32_t(row / kMarkLines);
+        tile.a_factor = row;
+    }
+    tile.b_line = tile.column;
+    tile.b_word_line = tile.b_matrix * p.b.lines + tile.column;
+    tile.b_marks = int32_t(tile.b_matrix * b_marks_of_matrix + tile.column / kMarkLines);
+    tile.a_factor = tile.a_factor * args.a.factor_stride + tile.group * args.a.factor_group_stride;
+    tile.b_factor = tile.column * args.b.factor_stride + tile.group * args.b.factor_group_stride;
+    return tile;
+}
+
+// Returns whether any of `count` rows of marks has one at this block of 128 codes.
+__device__ __forceinline__ bool has_mark(const SideView& side, int64_t first, int32_t count, int64_t block) {
+    if (!side.marks) return false;
+    uint32_t found = 0;
+    const uint8_t* at = side.marks + first * side.word_stride + block;
+#pragma unroll 2
+    for (; count > 0; count -= kMarkLines, at += side.word_stride) found |= *at;
+    return found != 0;
+}
+
+// Writes tile number `index` and its marks to a place. All lanes of a warp call it.
+__device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_t index, TilePlace& place) {
+    const bool leads = threadIdx.x % 32 == 0;
+    const ProductTile tile = product_tile(args, index);
+    if (leads) place.tile = tile;
+    for (int32_t first = 0; first < tile.steps; first += 32) {
+        const int32_t step = first + int32_t(threadIdx.x % 32), block = tile.code / kStepCodes + step;
+        const bool found = step < tile.steps && (has_mark(args.a, tile.a_marks, tile.rows, block) ||
+                                                 has_mark(args.b, tile.b_marks, tile.columns, block));
+        const uint32_t marked = __ballot_sync(kAllLanes, found);
+        if (leads) place.marked[first / 32] = marked;
+    }
+}
+
+}  // namespace mxq::cuda::sm90

@@ -1,0 +1,334 @@
+// The pass of wgmma_fp8_sm90: moves the codes of both operands to the references of lines or of 128 codes, in one launch.
+//
+// A block of threads has 32 lines of an expert or group, a warp four of them, one after the other:
+//
+//     scan     the scale bytes of the whole line, for its reference (only where it has one)
+//     codes    lane 0..31: 16 codes each, half a block of 32; a warp has 512 of a line at once and four such loads in flight
+//     guard    the eight lanes of 128 codes agree by a ballot whether all of their blocks are near the reference
+//     words    of 128 codes by the first of their lanes; a mark where blocks kept references of their own
+//
+// Bytes an element: 0.53 to 1.03 read, 1.03 written; a line's scales are read twice where it is scanned.
+#include "cuda/launch.h"
+#include "cuda/memory/grid.cuh"
+#include "cuda/memory/groups.cuh"
+#include "cuda/rebase/pieces.cuh"
+#include "cuda/sm90/move_operands.h"
+#include "core/group_view.h"
+#include "numerics/rebase_guard.h"
+
+namespace mxq::cuda::sm90 {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32, kWarpLines = kMarkLines / kWarps;
+constexpr int kLaneCodes = 16, kWarpCodes = 32 * kLaneCodes, kAhead = 4;
+
+// An operand as the kernel takes it.
+struct Operand {
+    MoveCall call;
+    GroupSumUnits units;
+    uint32_t tiles;   // of 32 lines: of a matrix or group, but of all groups of rows
+    uint32_t blocks;  // of threads
+    bool whole;       // lines are whole aligned pieces of 16 codes
+};
+
+struct Arguments {
+    Operand a, b;
+};
+
+// 32 lines of an expert or group, and where they go.
+struct Lines {
+    const uint8_t *codes, *scales;
+    ScaleLayout layout;
+    int64_t line_bytes;
+    uint32_t first;  // line of the expert or group
+    int count;
+    int length, scaled, padded;  // codes that exist, that have scales, that are written
+    uint8_t* to_codes;
+    int64_t to_line_bytes;
+    uint32_t* words;
+    int64_t word_stride;
+    uint8_t* marks;
+    float* factors;
+};
+
+// ---- Places ----------------------------------------------------------------------------------------------------------
+
+// Fills in what is written from this line among all and this block of 128 codes on.
+__device__ __forceinline__ void point_to(const MoveCall& call, int64_t line, int64_t block, int64_t mark_row, Lines& at) {
+    at.to_codes = call.codes + line * call.line_bytes + block * kBlock128;
+    at.to_line_bytes = call.line_bytes;
+    at.word_stride = call.blocks();
+    at.words = call.words + line * at.word_stride + block;
+    at.marks = call.marks + mark_row * at.word_stride + block;
+    at.factors = call.factors + line;
+}
+
+__device__ __forceinline__ void lines_of_matrix(const Operand& operand, uint32_t index, Lines& at) {
+    const GemmOperand& from = operand.call.from;
+    const uint32_t matrix = index / operand.tiles, first = index % operand.tiles * kMarkLines;
+    at.codes = from.line(matrix, first);
+    at.scales = from.scales + matrix * from.layout.matrix_scales;
+    at.layout = from.layout;
+    at.first = first;
+    at.count = int(min(from.lines - first, int64_t(kMarkLines)));
+    at.length = at.scaled = int(from.length);
+    at.padded = int(operand.call.line_bytes);
+    point_to(operand.call, matrix * from.lines + first, 0, index, at);
+}
+
+// A group tile is 128 rows of one group; four blocks of threads share it.
+__device__ __forceinline__ bool lines_of_group(const Operand& operand, uint32_t index, const TileGroup& group, Lines& at) {
+    const GemmOperand& from = operand.call.from;
+    const uint32_t first = (index / 4 - group.first_group_tile) * kSwizzleRows + index % 4 * kMarkLines;
+    if (group.index < 0 || first >= group.rows) return false;
+    const GroupStart start{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
+    at.codes = from.line(0, start.codes + first);
+    at.scales = group_scales(from, start);
+    at.layout = from.layout;
+    at.first = first;
+    at.count = int(min(group.rows - first, uint32_t(kMarkLines)));
+    at.length = at.scaled = int(from.length);
+    at.padded = int(operand.call.line_bytes);
+    point_to(operand.call, start.codes + first, 0, index, at);
+    return true;
+}
+
+__device__ __forceinline__ void lines_of_depth(const Operand& operand, uint32_t tile, const TileGroup& group, Lines& at) {
+    const GemmOperand& from = operand.call.from;
+    const GroupStart start{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
+    const int64_t first = int64_t(tile) * kMarkLines;
+    at.codes = group_codes(from, start) + first * from.line_bytes;
+    at.scales = group_scales(from, start);
+    at.layout = group_layout(from, group.rows);
+    at.first = uint32_t(first);
+    at.count = int(min(from.lines - first, int64_t(kMarkLines)));
+    at.length = at.scaled = int(round_up_to_power(group.rows, from.units.codes));
+    // Compact square tiles are there for a group's rows, all else for its padding too.
+    if (from.layout.tile_rows > 1) at.scaled = min(at.scaled, int(round_up_to_power(group.rows, from.layout.block)));
+    at.padded = int(round_up_to_power(group.rows, kBlock128));
+    point_to(operand.call, first, group.starts[kRowwiseCodes] / kBlock128, tile, at);
+    at.factors = operand.call.factors + group.index * from.lines + first;
+}
+
+// Finds the lines of a block of threads; false: there are none. All its threads call it.
+__device__ __forceinline__ bool find_lines(const Operand& operand, uint32_t index, Lines& at) {
+    const MoveCall& call = operand.call;
+    at.line_bytes = call.from.line_bytes;
+    if (call.grouping == Grouping::None) {
+        lines_of_matrix(operand, index, at);
+        return true;
+    }
+    const bool by_rows = call.grouping == Grouping::Rows;
+    __shared__ TileGroup group;
+    if (threadIdx.x < 32) {
+        const TileGroup found = by_rows ? find_group_by<GroupBy::Tile>(call.grouped, operand.units, index / 4)
+                                        : find_group_by<GroupBy::Index>(call.grouped, operand.units, index / operand.tiles);
+        if (threadIdx.x == 0) group = found;
+    }
+    __syncthreads();
+    if (by_rows) return lines_of_group(operand, index, group, at);
+    lines_of_depth(operand, index % operand.tiles, group, at);
+    return true;
+}
+
+// ---- Scales ----------------------------------------------------------------------------------------------------------
+
+// The scales of a line: of a code by its position.
+struct LineScales {
+    const uint8_t* first;
+    int64_t column_stride;
+    int shift;
+    bool swizzled;
+
+    __device__ __forceinline__ LineScales(const Lines& at, uint32_t line)
+        : first(at.scales + at.layout.offset(0, at.first + line, 0)),
+          column_stride(at.layout.column_stride),
+          shift(log2_of(uint32_t(at.layout.block))),
+          swizzled(at.layout.swizzled) {}
+    __device__ __forceinline__ uint32_t of_column(uint32_t column) const {
+        return first[swizzled ? column / 4 * uint32_t(kSwizzleBytes) + column % 4 : column * column_stride];
+    }
+    __device__ __forceinline__ uint32_t of_code(uint32_t code) const { return of_column(code >> shift); }
+};
+
+// Returns the reference of a whole line, for all lanes of a warp.
+template <class E>
+__device__ __forceinline__ uint32_t line_reference(const LineScales& scales, int scaled) {
+    uint32_t largest = 1;
+    const int columns = (scaled + (1 << scales.shift) - 1) >> scales.shift;
+#pragma unroll 4
+    for (int c = threadIdx.x % 32; c < columns; c += 32) largest = max(largest, block_reference<E>(scales.of_column(c)));
+    return __reduce_max_sync(kAllLanes, largest);
+}
+
+// ---- Codes -----------------------------------------------------------------------------------------------------------
+
+// Returns a mask of the bits of a word of codes that are no signs. Words of six-bit codes come by threes.
+template <int bits>
+__device__ constexpr uint32_t magnitude_bits(int word) {
+    uint32_t mask = 0;
+    for (int i = 0; i < 32; i++)
+        if ((word * 32 + i) % bits != bits - 1) mask |= 1u << i;
+    return mask;
+}
+
+template <int bits>
+__device__ __forceinline__ bool has_magnitudes(const Piece<bits>& piece) {
+    uint32_t found = 0;
+#pragma unroll
+    for (int i = 0; i < bits / 2; i++) found |= piece.words[i] & magnitude_bits<bits>(i);
+    return found != 0;
+}
+
+// Returns the word of 128 codes whose blocks have references of their own, to the first of their eight lanes.
+__device__ __forceinline__ uint32_t join_references(uint32_t reference) {
+    uint32_t word = reference << (threadIdx.x % 8 / 2 * 8);
+    word |= __shfl_xor_sync(kAllLanes, word, 2);
+    return word | __shfl_xor_sync(kAllLanes, word, 4);
+}
+
+// Moves a lane's codes of a line and stores them, and the word and mark of the 128 that they are part of. All lanes of a warp
+// call it. `of_line`: 0 where each 128 codes have their own reference.
+template <class E>
+__device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint32_t code, const Piece<E::bits>& piece,
+                                           uint32_t scale, uint32_t of_line) {
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t reference = of_line;
+    if (of_line == 0) {
+        reference = block_reference<E>(scale);
+        reference = max(reference, __shfl_xor_sync(kAllLanes, reference, 2));
+        reference = max(reference, __shfl_xor_sync(kAllLanes, reference, 4));
+    }
+    const bool far = !is_near<E>(scale, reference) && has_magnitudes<E::bits>(piece);
+    const uint32_t any_far = __ballot_sync(kAllLanes, far);
+    const bool marked = (any_far >> (lane & 24) & 0xFF) != 0;
+    if (marked && scale != kScaleNan) reference = block_reference<E>(scale);
+    const uint32_t relative = of_line == 0 ? reference : relative_reference(reference, of_line);
+    uint32_t word = relative * 0x01010101u;
+    if (any_far != 0) {
+        const uint32_t joined = join_references(relative);
+        if (marked) word = joined;
+    }
+    if (code >= uint32_t(at.padded)) return;
+    *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) =
+        move_piece<E>(piece, rebase_block<E>(scale, reference));
+    if (lane % 8 != 0) return;
+    at.words[line * at.word_stride + code / kBlock128] = word;
+    if (marked) at.marks[code / kBlock128] = 1;
+}
+
+template <class E>
+__device__ __forceinline__ void move_line(const Lines& at, uint32_t line, bool by_line, bool whole) {
+    const uint32_t lane = threadIdx.x % 32;
+    const LineScales scales(at, line);
+    const uint8_t* const codes = at.codes + line * at.line_bytes;
+    const uint32_t of_line = by_line ? line_reference<E>(scales, at.scaled) : 0;
+    if (by_line && lane == 0) at.factors[line] = scale_value(of_line);
+#pragma unroll 1
+    for (uint32_t first = lane * kLaneCodes; first - lane * kLaneCodes < uint32_t(at.padded); first += kAhead * kWarpCodes) {
+        Piece<E::bits> pieces[kAhead];
+        uint32_t of_piece[kAhead];
+#pragma unroll
+        for (int i = 0; i < kAhead; i++) {
+            const uint32_t code = first + i * kWarpCodes;
+            const uint8_t* const from = codes + code / 8 * E::bits;
+            pieces[i] = {};
+            of_piece[i] = code < uint32_t(at.scaled) ? scales.of_code(code) : 0;
+            if (code >= uint32_t(at.length)) continue;
+            pieces[i] = whole ? load_whole<E::bits>(from) : load_some<E::bits>(from, min(at.length - int(code), kLaneCodes));
+        }
+#pragma unroll
+        for (int i = 0; i < kAhead; i++) move_codes<E>(at, line, first + i * kWarpCodes, pieces[i], of_piece[i], of_line);
+    }
+}
+
+template <class E>
+__device__ __forceinline__ void move_lines(const Lines& at, bool by_line, bool whole) {
+#pragma unroll 1
+    for (int i = 0; i < kWarpLines; i++) {
+        const int line = int(threadIdx.x / 32) * kWarpLines + i;
+        if (line < at.count) move_line<E>(at, uint32_t(line), by_line, whole);
+    }
+}
+
+__device__ __forceinline__ void move_operand(const Operand& operand, uint32_t index) {
+    Lines at;
+    if (!find_lines(operand, index, at)) return;
+    for (int block = threadIdx.x; block < at.padded / int(kBlock128); block += kThreads) at.marks[block] = 0;
+    __syncthreads();
+    const bool by_line = operand.call.by_line, whole = operand.whole;
+    switch (operand.call.from.element) {
+        case Element::E4M3: return move_lines<E4M3>(at, by_line, whole);
+        case Element::E5M2: return move_lines<E5M2>(at, by_line, whole);
+        case Element::E2M3: return move_lines<E2M3>(at, by_line, whole);
+        case Element::E3M2: return move_lines<E3M2>(at, by_line, whole);
+        case Element::E2M1: return move_lines<E2M1>(at, by_line, whole);
+    }
+}
+
+__global__ void __launch_bounds__(kThreads, 4) move_operands_kernel(const __grid_constant__ Arguments args) {
+    const bool is_a = blockIdx.x < args.a.blocks;
+    move_operand(is_a ? args.a : args.b, is_a ? blockIdx.x : blockIdx.x - args.a.blocks);
+}
+
+// ---- On the host -----------------------------------------------------------------------------------------------------
+
+uint32_t tiles_of(const MoveCall& call) {
+    if (call.grouping == Grouping::Rows) return uint32_t(group_tiles_bound(call.grouped) * (kSwizzleRows / kMarkLines));
+    return uint32_t(ceil_div(call.from.lines, int64_t(kMarkLines)));
+}
+
+Operand operand_of(const MoveCall& call) {
+    const int64_t piece = 2 * call.from.bits;
+    const bool whole = reinterpret_cast<uintptr_t>(call.from.codes) % uintptr_t(piece & -piece) == 0 &&
+                       call.from.line_bytes % piece == 0 && call.from.length % kLaneCodes == 0 &&
+                       (call.grouping != Grouping::Contraction || call.from.units.codes % kLaneCodes == 0);
+    Operand operand{call, {}, tiles_of(call), 0, whole};
+    operand.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
+    operand.units.at[kSourceScales] = uint32_t(call.from.units.scales);
+    operand.units.at[kRowwiseCodes] = uint32_t(kBlock128);
+    const int64_t times = call.grouping == Grouping::None ? call.from.matrices
+                          : call.grouping == Grouping::Rows ? 1
+                                                            : call.grouped.groups.count;
+    operand.blocks = uint32_t(operand.tiles * times);
+    return operand;
+}
+
+}  // namespace
+
+MoveCall move_call(const GemmProblem& p, Side side, bool by_line) {
+    MoveCall call{};
+    call.from = p.operand(side);
+    call.grouping = p.grouping_of(side);
+    call.grouped = {p.groups, p.group_rows};
+    call.by_line = by_line;
+    call.line_bytes = call.grouping == Grouping::Contraction
+                          ? padded_rows_bound(p.group_rows, p.groups.count, kBlock128)
+                          : round_up(call.from.length, kBlock128);
+    return call;
+}
+
+uint64_t moved_code_bytes(const MoveCall& call) { return uint64_t(call.lines() * call.line_bytes); }
+
+uint64_t moved_word_bytes(const MoveCall& call) { return uint64_t(call.lines() * call.blocks()) * sizeof(uint32_t); }
+
+uint64_t moved_factor_bytes(const MoveCall& call) {
+    const int64_t groups = call.grouping == Grouping::Contraction ? call.grouped.groups.count : 1;
+    return call.by_line ? uint64_t(call.lines() * groups) * sizeof(float) : 0;
+}
+
+uint64_t moved_mark_bytes(const MoveCall& call) {
+    const int64_t matrices = call.grouping == Grouping::None ? call.from.matrices : 1;
+    return uint64_t(matrices * tiles_of(call) * call.blocks());
+}
+
+void move_operands(const Context& context, const MoveCall& a, const MoveCall& b, void* stream) {
+    const Arguments args{operand_of(a), operand_of(b)};
+    const uint32_t blocks = args.a.blocks + args.b.blocks;
+    if (blocks == 0) return;
+    launch(context, move_operands_kernel, "wgmma_fp8_sm90's pass", dim3(blocks), dim3(kThreads), 0, stream, args);
+}
+
+void load_move_operands() { load_kernel(reinterpret_cast<const void*>(move_operands_kernel), 0); }
+
+}  // namespace mxq::cuda::sm90

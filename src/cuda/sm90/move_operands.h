@@ -1,0 +1,50 @@
+// MX operands as FP8 codes under few powers of two, for wgmma_fp8_sm90: what its pass reads and writes, by
+// numerics/rebase_guard.h.
+//
+//                   128 codes        128 codes
+//     line i     |  0  1  2  3  |  0  1  2  3  | ...     codes, moved to the reference of the 128 (A) or of the line (B)
+//     words[i]   |    a word    |    a word    | ...     the four blocks' references, as E8M0 bytes: equal, where all are near;
+//                                                        relative to the line's, where there is one
+//     factors[i]     2^reference of the line
+//     marks          of 32 lines and 128 codes: 1 where some word has unequal bytes, or another reference than the line's
+//
+// Lines are those of all experts, one after the other, or rows where the source has them; groups along the contraction start
+// at multiples of 128 codes. Codes past the end of a line or group are zero.
+#pragma once
+#include "core/context.h"
+#include "core/problem.h"
+
+namespace mxq::cuda::sm90 {
+
+constexpr int kMarkLines = 32;
+
+struct MoveCall {
+    GemmOperand from;
+    Grouping grouping;  // of this operand
+    GroupedRows grouped;
+    bool by_line;       // one reference for a line, of one group where they lie along it
+    int64_t line_bytes; // of the moved codes, a multiple of 128
+    uint8_t* codes;
+    uint32_t* words;
+    float* factors;
+    uint8_t* marks;
+
+    MXQ_HD int64_t lines() const { return from.matrices * from.lines; }
+    MXQ_HD int64_t blocks() const { return line_bytes / kBlock128; }  // words of a line
+};
+
+// Returns a call without its pointers.
+MoveCall move_call(const GemmProblem& p, Side side, bool by_line);
+
+// Return how much the call writes.
+uint64_t moved_code_bytes(const MoveCall& call);
+uint64_t moved_word_bytes(const MoveCall& call);
+uint64_t moved_factor_bytes(const MoveCall& call);
+uint64_t moved_mark_bytes(const MoveCall& call);
+
+// Enqueues both calls as one launch.
+void move_operands(const Context& context, const MoveCall& a, const MoveCall& b, void* stream);
+
+void load_move_operands();
+
+}  // namespace mxq::cuda::sm90

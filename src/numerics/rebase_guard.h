@@ -1,0 +1,36 @@
+// The guard of rebasing: which blocks may move to the reference of a line or tile, and under what scale the others stay.
+//
+//     R(s)        the reference of a block by itself: its scale less the element's headroom, at least 1
+//     reference   the largest R(s) of the line or tile, blocks of scale 255 left out; 1 where there is none
+//     near        reference - R(s) <= 10, or all codes are zero, or s is 255
+//
+// Where all four blocks of 128 codes of a line are near, their codes move to the reference; else each of the four moves to its
+// own R(s), which no code loses anything by but for what is below 2^-126. So no block loses more than half a step of E4M3's
+// subnormals at 2^10 times its own reference, whatever stands beside it.
+#pragma once
+#include "numerics/rebase.h"
+
+namespace mxq {
+
+constexpr uint32_t kGuardBinades = 10;
+
+// Returns the reference of a block of this scale by itself, or the least there is for a scale of 255.
+template <class E>
+MXQ_HD uint32_t block_reference(uint32_t scale) {
+    constexpr uint32_t headroom = Rebase<E>::headroom;
+    return scale == kScaleNan || scale <= headroom + 1 ? 1 : scale - headroom;
+}
+
+// Returns whether a block that has codes other than zero may move to the reference of its line or tile.
+template <class E>
+MXQ_HD bool is_near(uint32_t scale, uint32_t reference) {
+    return scale == kScaleNan || reference - block_reference<E>(scale) <= kGuardBinades;
+}
+
+// Returns a reference relative to that of its line, as an E8M0 scale: 127 where they are the same.
+MXQ_HD uint32_t relative_reference(uint32_t reference, uint32_t of_line) {
+    const uint32_t moved = reference + 127;
+    return moved > of_line ? moved - of_line : 0;
+}
+
+}  // namespace mxq
