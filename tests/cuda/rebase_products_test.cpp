@@ -351,13 +351,14 @@ MXQ_CUDA_DEVICE("rebase products: exact products are asked for") {
         const Operand a = make_operand(device, spec, Data::Normal, std::nullopt, 128, 256, false, true, 1, false, 1);
         const Operand b = make_operand(device, spec, Data::Normal, std::nullopt, 128, 256, false, true, 128, true, 2);
         testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, 128, 128}, 0);
-        auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
-        CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor).implementation ==
-              way.implementation);
+        auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, way.implementation);
+        const auto by_way = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
+        CHECK(by_way.implementation == way.implementation);
+        auto exact = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
+        ok(mxq_gemm_options_set_exact_products(exact, 1));
+        const auto by_exact = testing::run_product(device, mxq_gemm, mxq_gemm_query, exact, a.tensor, b.tensor, d.tensor);
+        CHECK(by_exact.implementation == "mma_bf16");
         ok(mxq_gemm_options_set_exact_products(options, 1));
-        CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor).implementation ==
-              "mma_bf16");
-        ok(mxq_gemm_options_set_implementation(options, way.implementation));
         testing::Plan plan;
         CHECK(mxq_gemm_query(device.context, options, a.tensor, b.tensor, d.tensor, plan.out()) == MXQ_STATUS_UNSUPPORTED);
         CHECK(std::string(mxq_last_error()).find("found exact products asked for") != std::string::npos);

@@ -39,6 +39,22 @@ __device__ __forceinline__ void arrive_expecting(Barrier& barrier, uint32_t byte
     ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, &barrier.state, bytes);
 }
 
+// Arrives at the same barrier of another block of the cluster.
+__device__ __forceinline__ void arrive_at(Barrier& barrier, uint32_t block) {
+    const uint32_t own = uint32_t(__cvta_generic_to_shared(&barrier.state));
+    asm volatile(
+        "{\n"
+        ".reg .b32 other;\n"
+        "mapa.shared::cluster.u32 other, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [other];\n"
+        "}" ::"r"(own), "r"(block) : "memory");
+}
+
+// Waits for all threads of the cluster's blocks.
+__device__ __forceinline__ void sync_cluster() {
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
 // Copies a word from global to shared memory behind the thread's back.
 __device__ __forceinline__ void copy_word(uint32_t* to, const uint32_t* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from) : "memory");

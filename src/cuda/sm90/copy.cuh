@@ -22,6 +22,14 @@ __device__ __forceinline__ void load_tile(void* to, const CUtensorMap& map, cons
     ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, &barrier.state);
 }
 
+// Starts a load of the box into the same place of several blocks of the cluster, a bit of `blocks` each; its bytes count on the
+// same barrier in each of them.
+template <int rank>
+__device__ __forceinline__ void load_tile_to(uint32_t blocks, void* to, const CUtensorMap& map, const int32_t (&at)[rank],
+                                             Barrier& barrier) {
+    ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, &barrier.state, uint16_t(blocks));
+}
+
 // Starts a store of the box at {column, row} or {column, row, matrix}. publish_shared_writes and a barrier come before it.
 template <int rank>
 __device__ __forceinline__ void store_tile(const CUtensorMap& map, const int32_t (&at)[rank], const void* from) {

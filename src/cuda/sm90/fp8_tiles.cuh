@@ -1,11 +1,12 @@
 // Which tile of which product a block of wgmma_fp8_sm90 makes next, and what it has of it in shared memory.
 //
-//     a block stays, and takes tiles number blockIdx.x, + gridDim.x, ... of a list that all blocks see alike
+//     two blocks, a cluster, take two tiles that share the lines of B, or in an odd last row those of A: each loads half of
+//     what they share, for both
 //
 //     in a group:   band 0            band 1           a band is at most 12 tiles wide, so that the lines of B that the blocks
-//                   0  1  2  3        16 17 18         of a moment need stay in L2, and those of A are read once a band
-//                   4  5  6  7        19 20 21
-//                   8  9 10 11        22 23 24
+//                   0  1  2  3        8  9  10         of a moment need stay in L2, and those of A are read once a band. The
+//                   0  1  2  3        8  9  10         number is that of the cluster's turn; turns without tiles are left
+//                   4  4  5  5        11 11 12         out (6, 7 and 13 here)
 //
 //     scout         a tile ahead: finds the tile and the steps that have marks, and writes them to one of two places
 //     all others    take their part of the tile of a place, and give the place back
@@ -18,12 +19,14 @@
 
 namespace mxq::cuda::sm90 {
 
-constexpr int kTileRows = 128, kTileColumns = 192, kHalfColumns = kTileColumns / 2;
+constexpr int kTileRows = 128, kTileColumns = 192;
+constexpr int kHalfRows = kTileRows / 2, kHalfColumns = kTileColumns / 2;
 constexpr int kStepCodes = 128;
 constexpr int kStages = 4, kTilePlaces = 2;
 constexpr int kMostSteps = 2048;  // of a tile
 constexpr int kMostBand = 12;
 constexpr int kOutPitch = kTileColumns * 2 + 16;  // bytes of a row on its way to D: neither stores nor copies conflict
+constexpr int kCluster = 2;
 constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
 static_assert(kTileRows == kSwizzleRows, "group tiles are row tiles");
 
@@ -41,8 +44,8 @@ struct ProductArguments {
     CUtensorMap a_map, b_map;
     SideView a, b;
     GemmProblem problem;
-    GroupSumUnits units;        // A's codes, and rows of D or codes of a moved group
-    uint32_t row_tiles, column_tiles, bands;  // row tiles of a product: with Grouping::Rows of all groups, at most
+    GroupSumUnits units;        // A's codes, and rows of D or codes of a moved group; group tiles of two row tiles
+    uint32_t row_pairs, column_tiles, bands;  // row tiles of a product by twos: with Grouping::Rows of all groups, at most
     bool wide;                  // D takes copies of 16 bytes
 };
 
@@ -55,6 +58,8 @@ struct ProductTile {
     int64_t d_row;
     int64_t b_word_line, a_factor, b_factor; // of the first line
     int32_t a_marks, b_marks;                // rows of marks
+    bool shares_a;                           // with the other block: lines of A, not of B
+    bool empty;                              // a turn without tiles
 };
 
 // A tile and the steps of it that have marks, a bit each.
@@ -78,15 +83,19 @@ struct ProductShared {
     Barrier full[kStages], free[kStages], tile_full[kTilePlaces], tile_free[kTilePlaces];
 };
 
-// Sets the tile's place among `rows` row tiles by all columns of one product.
+// Sets the tile of the cluster's turn `index` in a product of `rows` row tiles; returns its row tile.
 __device__ __forceinline__ uint32_t place_in_product(const ProductArguments& args, uint32_t index, uint32_t rows,
                                                      ProductTile& tile) {
-    const uint32_t width = (args.column_tiles + args.bands - 1) / args.bands, band = index / (rows * width);
-    const uint32_t columns = min(width, args.column_tiles - band * width), in_band = index - band * rows * width;
-    const uint32_t row = in_band / columns;
-    tile.column = int32_t((band * width + in_band - row * columns) * kTileColumns);
-    tile.columns = int32_t(min(args.problem.n - tile.column, int64_t(kTileColumns)));
-    return row;
+    const uint32_t rank = blockIdx.x % kCluster, pairs = (rows + 1) / 2;
+    const uint32_t width = (args.column_tiles + args.bands - 1) / args.bands, band = index / (pairs * width);
+    const uint32_t columns = min(width, args.column_tiles - band * width), in_band = index - band * pairs * width;
+    const uint32_t pair = in_band / columns, column = in_band - pair * columns;
+    tile.shares_a = 2 * pair + 1 == rows;
+    tile.empty = tile.shares_a && 2 * column >= columns;
+    const uint32_t in_row = tile.shares_a ? 2 * column + rank : column;
+    tile.column = int32_t((band * width + in_row) * kTileColumns);
+    tile.columns = in_row < columns ? int32_t(min(args.problem.n - tile.column, int64_t(kTileColumns))) : 0;
+    return 2 * pair + (tile.shares_a ? 0 : rank);
 }
 
 __device__ __forceinline__ void place_rows(int64_t row, int64_t rows, int64_t padded, ProductTile& tile) {
@@ -94,7 +103,7 @@ __device__ __forceinline__ void place_rows(int64_t row, int64_t rows, int64_t pa
     tile.padded_rows = int32_t(min(padded - row, int64_t(kTileRows)));
 }
 
-// Returns tile number `index`, to the first lane of a warp; all of its lanes call it.
+// Returns the tile of this block in turn number `index`, for all lanes of a warp.
 __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args, uint32_t index) {
     const GemmProblem& p = args.problem;
     const GroupedRows grouped{p.groups, p.group_rows};
@@ -112,13 +121,14 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
         tile.steps = int32_t((p.k + kStepCodes - 1) / kStepCodes);
         tile.a_line = int32_t(group.starts[kSourceCodes] + row);
         tile.d_row = group.starts[kRowwiseCodes] + row;
-        tile.a_marks = int32_t((group.first_group_tile + row_tile) * (kTileRows / kMarkLines));
+        tile.a_marks = int32_t(group.starts[kColumnwiseCodes] / kMarkLines + row_tile * (kTileRows / kMarkLines));
         tile.a_factor = tile.a_line;
     } else {
-        const uint32_t of_product = args.row_tiles * args.column_tiles, product = index / of_product;
+        const uint32_t of_product = args.row_pairs * args.column_tiles, product = index / of_product;
         const bool along = p.grouping == Grouping::Contraction;
         if (product >= (along ? uint32_t(p.groups.count) : 1)) return tile;
-        const uint32_t row_tile = place_in_product(args, index - product * of_product, args.row_tiles, tile);
+        const uint32_t rows = uint32_t(ceil_div(p.m, int64_t(kTileRows)));
+        const uint32_t row_tile = place_in_product(args, index - product * of_product, rows, tile);
         const int64_t row = int64_t(row_tile) * kTileRows;
         place_rows(row, p.m, p.m, tile);
         int64_t codes = p.k;
@@ -152,10 +162,14 @@ __device__ __forceinline__ bool has_mark(const SideView& side, int64_t first, in
     return found != 0;
 }
 
-// Writes tile number `index` and its marks to a place. All lanes of a warp call it.
-__device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_t index, TilePlace& place) {
+// Writes this block's next tile and its marks to a place, and moves `index` to the turn after it. All lanes of a warp call it.
+__device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_t& index, TilePlace& place) {
     const bool leads = threadIdx.x % 32 == 0;
-    const ProductTile tile = product_tile(args, index);
+    ProductTile tile;
+    do {
+        tile = product_tile(args, index);
+        index += gridDim.x / kCluster;
+    } while (tile.steps >= 0 && tile.empty);
     if (leads) place.tile = tile;
     for (int32_t first = 0; first < tile.steps; first += 32) {
         const int32_t step = first + int32_t(threadIdx.x % 32), block = tile.code / kStepCodes + step;

@@ -40,12 +40,26 @@ constexpr int kLaneWords = kTileRows / 32;
 
 // ---- The producers ---------------------------------------------------------------------------------------------------
 
+// Loads the block's own half or halves of a step: of what the cluster shares, the half with its number, for both blocks.
 __device__ __forceinline__ void load_step(const ProductArguments& args, const ProductTile& tile, int32_t step, Stage& stage,
                                           Barrier& full) {
-    const int32_t code = tile.code + step * kStepCodes;
+    constexpr uint32_t both = (1u << kCluster) - 1;
+    const int32_t code = tile.code + step * kStepCodes, rank = int32_t(blockIdx.x % kCluster);
+    const auto rows = [&](int half, auto load) {
+        load(stage.a + half * kHalfRows * kStepCodes, args.a_map, {code, tile.a_line + half * kHalfRows});
+    };
+    const auto columns = [&](int half, auto load) {
+        load(stage.b + half * kHalfColumns * kStepCodes, args.b_map, {code, tile.b_line + half * kHalfColumns, tile.b_matrix});
+    };
     arrive_expecting(full, sizeof(Stage::a) + sizeof(Stage::b));
-    load_tile(stage.a, args.a_map, {code, tile.a_line}, full);
-    load_tile(stage.b, args.b_map, {code, tile.b_line, tile.b_matrix}, full);
+    const auto own = [&]<int dimensions>(void* to, const CUtensorMap& map, const int32_t (&at)[dimensions]) {
+        load_tile(to, map, at, full);
+    };
+    const auto shared = [&]<int dimensions>(void* to, const CUtensorMap& map, const int32_t (&at)[dimensions]) {
+        load_tile_to(both, to, map, at, full);
+    };
+    if (tile.shares_a) rows(rank, shared), columns(0, own), columns(1, own);
+    else columns(rank, shared), rows(0, own), rows(1, own);
 }
 
 // The words of a lane's rows in a tile, which are those number lane, lane + 32, ...
@@ -88,10 +102,11 @@ __device__ __forceinline__ void each_tile(ProductShared& shared, const Take& tak
 // Finds tiles, one warp. A barrier counts as complete before its first phase, so that places are free at first.
 __device__ __forceinline__ void scout(const ProductArguments& args, ProductShared& shared) {
     int32_t steps = 0;
+    uint32_t index = blockIdx.x / kCluster;
     for (uint32_t number = 0; steps >= 0; number++) {
         const uint32_t place = number % kTilePlaces;
         wait(shared.tile_free[place], (number / kTilePlaces + 1) % 2);
-        scout_tile(args, blockIdx.x + number * gridDim.x, shared.tiles[place]);
+        scout_tile(args, index, shared.tiles[place]);
         __syncwarp();
         steps = shared.tiles[place].tile.steps;
         if (threadIdx.x % 32 == 0) arrive(shared.tile_full[place]);
@@ -159,7 +174,7 @@ struct Consumer {
 
     __device__ __forceinline__ uint32_t stage() const { return position % kStages; }
     __device__ __forceinline__ void release(uint32_t stage) const {
-        if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
+        if (threadIdx.x % 32 < kCluster) arrive_at(shared.free[stage], threadIdx.x % 32);
     }
     // Returns the words of the thread's two rows.
     __device__ __forceinline__ uint2 row_words() const {
@@ -268,17 +283,19 @@ __device__ __forceinline__ void consume(const ProductArguments& args, ProductSha
 }
 
 template <class A, class B>
-__global__ void __launch_bounds__(kThreads, 1) wgmma_fp8_sm90_kernel(const __grid_constant__ ProductArguments args) {
+__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
+    wgmma_fp8_sm90_kernel(const __grid_constant__ ProductArguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
     auto& shared = *reinterpret_cast<ProductShared*>(memory);
     if (threadIdx.x == 0) {
         for (Barrier& barrier : shared.full) init_barrier(barrier, 1 + 32);  // the boxes, and each lane's words
-        for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
+        for (Barrier& barrier : shared.free) init_barrier(barrier, kCluster * kConsumerWarps);
         for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
         for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 2 + kConsumerWarps);  // two that load
         publish_barriers();
     }
-    __syncthreads();
+    __syncwarp();
+    sync_cluster();
     if (threadIdx.x < kWarpgroup) {
         give_registers<kProducerRegisters>();
         if (threadIdx.x < 32) load_codes(args, shared);
@@ -288,6 +305,8 @@ __global__ void __launch_bounds__(kThreads, 1) wgmma_fp8_sm90_kernel(const __gri
         take_registers<kConsumerRegisters>();
         consume<A, B>(args, shared);
     }
+    __syncwarp();
+    sync_cluster();  // the other block may still load to this one, and arrive at its barriers
 }
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
@@ -414,17 +433,20 @@ SideView view_of(const MoveCall& call) {
     return {call.words, call.blocks(), call.marks, call.by_line ? call.factors : nullptr, 1, call.from.lines, call.lines()};
 }
 
-// The most tiles that a call can have.
-int64_t tiles_of(const GemmProblem& p, const ProductArguments& args) {
-    return int64_t(args.row_tiles) * args.column_tiles * (p.grouping == Grouping::Contraction ? p.groups.count : 1);
+// The most turns that the clusters of a call can take.
+int64_t turns_of(const GemmProblem& p, const ProductArguments& args) {
+    return int64_t(args.row_pairs) * args.column_tiles * (p.grouping == Grouping::Contraction ? p.groups.count : 1);
 }
 
 ProductArguments arguments_of(const GemmProblem& p, const MoveCall& a, const MoveCall& b) {
-    ProductArguments args{map_of(a, 2, kTileRows), map_of(b, 3, kTileColumns), view_of(a), view_of(b), p, {}, 0, 0, 0, false};
+    ProductArguments args{map_of(a, 2, kHalfRows), map_of(b, 3, kHalfColumns), view_of(a), view_of(b), p, {}, 0, 0, 0, false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kRowwiseCodes] = p.grouping == Grouping::Contraction ? uint32_t(kBlock128) : uint32_t(p.d.group_unit);
-    args.row_tiles = uint32_t(p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows})
-                                                           : ceil_div(p.m, int64_t(kTileRows)));
+    constexpr int64_t pair = 2 * kTileRows;
+    args.units.at[kColumnwiseCodes] = kTileRows;  // marks
+    args.units.tile_rows_log2 = uint32_t(log2_of(uint32_t(pair)));
+    args.row_pairs = uint32_t(p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, pair)
+                                                           : ceil_div(p.m, pair));
     args.column_tiles = uint32_t(ceil_div(p.n, int64_t(kTileColumns)));
     args.bands = uint32_t(ceil_div(args.column_tiles, kMostBand));
     const int64_t element = find_format(p.d.format)->bits / 8;
@@ -437,9 +459,9 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const MoveCall a = placed(plan.a, plan.a_at, call.workspace), b = placed(plan.b, plan.b_at, call.workspace);
     move_operands(context, a, b, call.stream);
     const ProductArguments args = arguments_of(p, a, b);
-    const int64_t blocks = std::min(tiles_of(p, args), int64_t(context.cuda->multiprocessors));
+    const int64_t clusters = std::min(turns_of(p, args), int64_t(context.cuda->multiprocessors / kCluster));
     const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2};
-    launch(context, kernels, key, "wgmma_fp8_sm90", dim3(unsigned(blocks)), call.stream, args);
+    launch(context, kernels, key, "wgmma_fp8_sm90", dim3(unsigned(clusters * kCluster)), call.stream, args);
 }
 
 void load(const Context& context) {
