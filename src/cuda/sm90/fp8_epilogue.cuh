@@ -3,12 +3,11 @@
 //     registers of a warpgroup    64 rows of 192 sums, in the order of the instruction, times the factors of their lines
 //     shared                      as many rows, 16 bytes apart from being neighbours: elements of 16 bits that D takes as they
 //                                 are, or fp32, 96 columns in each of two turns
-//     D                           a bulk copy a row, by one thread each, where rows of D are whole pieces of 16 bytes and the
-//                                 elements are ready; else by elements, with alpha, beta and bias
+//     D                           16 bytes a thread where rows of D are whole pieces of them and the elements are ready; else by
+//                                 elements, with alpha, beta and bias
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
-#include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/fp8_tiles.cuh"
 #include "cuda/sm90/wgmma.cuh"
 
@@ -16,6 +15,7 @@ namespace mxq::cuda::sm90 {
 
 constexpr int kSums = kWideAccumulators;  // of a half
 constexpr int kConsumerRows = kTileRows / kConsumers;
+constexpr int kRowPieces = kTileColumns * 2 / 16;  // of 16 bytes, of a row in shared memory
 
 // Waits for the threads of a warpgroup, which has a barrier of its own.
 __device__ __forceinline__ void sync_warpgroup(int warpgroup) {
@@ -57,7 +57,7 @@ __device__ __forceinline__ uint32_t join_halves(float low, float high, int32_t f
 // How a warpgroup writes: elements as they are in D by turns of all columns, or fp32 by turns of half of them.
 struct OutFormat {
     bool narrow;  // 16 bits
-    bool copied;  // by bulk copies
+    bool copied;  // by 16 bytes
     __device__ __forceinline__ int bytes() const { return narrow ? 2 : 4; }
 };
 
@@ -69,8 +69,8 @@ __device__ __forceinline__ OutFormat out_format(const ProductArguments& args) {
 // Puts half of the sums to shared memory, times the factors of their columns.
 __device__ __forceinline__ void put_sums(const float (&sums)[kSums], const float* factors, const OutFormat& out,
                                          int32_t format, int first_column, uint8_t* to) {
-    const int lane = threadIdx.x % 32;
-    uint8_t* const place = to + (threadIdx.x / 32 % 4 * 16 + lane / 4) * kOutPitch + (first_column + 2 * (lane % 4)) * out.bytes();
+    const uint32_t thread = read_thread(), lane = thread % 32;
+    uint8_t* const place = to + (thread / 32 % 4 * 16 + lane / 4) * kOutPitch + (first_column + 2 * (lane % 4)) * out.bytes();
 #pragma unroll
     for (int j = 0; j < kHalfColumns / 8; j++) {
         const float2 of_columns = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane % 4));
@@ -89,21 +89,25 @@ __device__ __forceinline__ void put_sums(const float (&sums)[kSums], const float
 __device__ __forceinline__ void store_rows(const ProductArguments& args, const ProductTile& tile, int first_row, int first,
                                            int columns, const OutFormat& out, const uint8_t* from) {
     const PlainMatrix& d = args.problem.d;
+    const int thread = int(read_thread() % kWarpgroup);
     const int rows = min(tile.rows - first_row, kConsumerRows), element = d.format == MXQ_FORMAT_F32 ? 4 : 2;
     const int64_t row_of_d = tile.d_row + first_row;
     const int32_t column = tile.column + first;
     if (out.copied && columns * element % 16 == 0) {
-        const int row = threadIdx.x % kWarpgroup;
-        if (row >= rows || columns == 0) return;
-        uint8_t* const to = static_cast<uint8_t*>(d.data) + ((row_of_d + row) * d.row_stride + column) * element;
-        ptx::cp_async_bulk(ptx::space_global, ptx::space_shared, to, from + row * kOutPitch, uint32_t(columns * element));
-        commit_stores();
+        const int pieces = columns * element / 16, step = kWarpgroup / kRowPieces;
+        uint8_t* const to = static_cast<uint8_t*>(d.data) + (row_of_d * d.row_stride + column) * element;
+        const int piece = thread % kRowPieces, first_piece_row = thread / kRowPieces;
+        if (piece >= pieces || first_piece_row >= step) return;
+#pragma unroll 4
+        for (int row = first_piece_row; row < rows; row += step)
+            *reinterpret_cast<uint4*>(to + row * d.row_stride * element + piece * 16) =
+                *reinterpret_cast<const uint4*>(from + row * kOutPitch + piece * 16);
         return;
     }
 #pragma unroll 1
-    for (int row = threadIdx.x % kWarpgroup / 32; row < rows; row += kWarpgroup / 32)
+    for (int row = thread / 32; row < rows; row += kWarpgroup / 32)
 #pragma unroll 1
-        for (int i = threadIdx.x % 32; i < columns; i += 32) {
+        for (int i = thread % 32; i < columns; i += 32) {
             const uint8_t* const at = from + row * kOutPitch;
             const int64_t to = (row_of_d + row) * d.row_stride + column + i;
             if (out.narrow) {
@@ -123,7 +127,7 @@ __device__ __forceinline__ void clear_padding(const ProductArguments& args, cons
 #pragma unroll 1
     for (int row = begin; row < end; row++)
 #pragma unroll 1
-        for (int i = threadIdx.x % kWarpgroup; i < tile.columns; i += kWarpgroup)
+        for (int i = int(read_thread() % kWarpgroup); i < tile.columns; i += kWarpgroup)
             store_element(d.data, d.format, (tile.d_row + row) * d.row_stride + tile.column + i, 0.0f);
 }
 
@@ -131,7 +135,8 @@ __device__ __forceinline__ void clear_padding(const ProductArguments& args, cons
 __device__ __forceinline__ void scale_rows(const ProductArguments& args, const ProductTile& tile, int first_row,
                                            float (&sums)[2][kSums]) {
     if (!args.a.factors) return;
-    const int row = first_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    const uint32_t thread = read_thread();
+    const int row = first_row + int(thread / 32 % 4 * 16 + thread % 32 / 4);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int at = min(row + 8 * h, tile.rows - 1);
@@ -155,21 +160,17 @@ __device__ __forceinline__ void write_sums(const ProductArguments& args, const P
     uint8_t* const rows = shared.out[warpgroup];
     float* const factors = shared.factors[warpgroup];
     scale_rows(args, tile, first_row, sums);
-    for (int column = threadIdx.x % kWarpgroup; column < kTileColumns; column += kWarpgroup)
+    for (int column = int(read_thread() % kWarpgroup); column < kTileColumns; column += kWarpgroup)
         factors[column] = args.b.factors && column < tile.columns
                               ? __ldg(args.b.factors + tile.b_factor + column * args.b.factor_stride) : 1.0f;
-    wait_stores_read<0>();  // of the tile before
     sync_warpgroup(warpgroup);
     put_sums(sums[0], factors, out, format, 0, rows);
     if (!out.narrow) {
-        publish_shared_writes();
         sync_warpgroup(warpgroup);
         store_rows(args, tile, first_row, 0, min(tile.columns, kHalfColumns), out, rows);
-        wait_stores_read<0>();
         sync_warpgroup(warpgroup);
     }
     put_sums(sums[1], factors + kHalfColumns, out, format, out.narrow ? kHalfColumns : 0, rows);
-    publish_shared_writes();
     sync_warpgroup(warpgroup);
     const int first = out.narrow ? 0 : kHalfColumns;
     store_rows(args, tile, first_row, first, max(tile.columns - first, 0), out, rows);

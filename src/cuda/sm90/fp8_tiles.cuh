@@ -65,6 +65,7 @@ struct ProductTile {
 // A tile and the steps of it that have marks, a bit each.
 struct TilePlace {
     ProductTile tile;
+    bool has_marks;
     uint32_t marked[kMostSteps / 32];
 };
 
@@ -157,7 +158,7 @@ __device__ __forceinline__ bool has_mark(const SideView& side, int64_t first, in
     if (!side.marks) return false;
     uint32_t found = 0;
     const uint8_t* at = side.marks + first * side.word_stride + block;
-#pragma unroll 2
+#pragma unroll 1
     for (; count > 0; count -= kMarkLines, at += side.word_stride) found |= *at;
     return found != 0;
 }
@@ -170,14 +171,16 @@ __device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_
         tile = product_tile(args, index);
         index += gridDim.x / kCluster;
     } while (tile.steps >= 0 && tile.empty);
-    if (leads) place.tile = tile;
+    bool has_marks = false;
     for (int32_t first = 0; first < tile.steps; first += 32) {
         const int32_t step = first + int32_t(threadIdx.x % 32), block = tile.code / kStepCodes + step;
         const bool found = step < tile.steps && (has_mark(args.a, tile.a_marks, tile.rows, block) ||
                                                  has_mark(args.b, tile.b_marks, tile.columns, block));
         const uint32_t marked = __ballot_sync(kAllLanes, found);
         if (leads) place.marked[first / 32] = marked;
+        has_marks |= marked != 0;
     }
+    if (leads) place.tile = tile, place.has_marks = has_marks;
 }
 
 }  // namespace mxq::cuda::sm90

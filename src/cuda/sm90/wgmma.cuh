@@ -141,6 +141,13 @@ __device__ __forceinline__ void multiply_fp8(float (&d)[kWideAccumulators], Tile
         : "l"(a.bits), "l"(b.bits), "r"(int(adds)), "C"(CodeName<A>::text), "C"(CodeName<B>::text));
 }
 
+// Returns threadIdx.x, read anew each time: what follows from it is then not kept in registers over a loop that has none left.
+__device__ __forceinline__ uint32_t read_thread() {
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
 // ---- Registers -------------------------------------------------------------------------------------------------------
 
 // A warpgroup gives registers back to the SM, or takes some, until each of its threads has `count`, a multiple of 8. All its

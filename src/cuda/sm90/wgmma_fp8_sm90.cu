@@ -18,6 +18,7 @@
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
+#include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/fp8_epilogue.cuh"
 #include "cuda/sm90/tensor_map.h"
 #include "dispatch/choice.h"
@@ -85,17 +86,30 @@ struct RowWords {
     }
 };
 
+// Where a warp is: how many tiles it took, of which two bits matter, and above them how many rounds through the ring. One number,
+// since registers are short.
+struct Progress {
+    uint32_t bits = 0;
+    __device__ __forceinline__ uint32_t place() const { return bits % kTilePlaces; }
+    __device__ __forceinline__ uint32_t place_parity() const { return bits / kTilePlaces % 2; }
+    __device__ __forceinline__ uint32_t round_parity() const { return bits / (2 * kTilePlaces) % 2; }
+    __device__ __forceinline__ void next_tile() { bits ^= bits % kTilePlaces == 0 ? 1 : 3; }  // 0, 1, 2, 3, 0
+    __device__ __forceinline__ void next_round() { bits ^= 2 * kTilePlaces; }
+};
+static_assert(kTilePlaces == 2);
+
 // Calls `take` with the tile of each place, in turn, as it is ready, and gives the place back. All lanes of a warp call it.
 template <class Take>
 __device__ __forceinline__ void each_tile(ProductShared& shared, const Take& take) {
+    Progress progress;
 #pragma unroll 1
-    for (uint32_t number = 0;; number++) {
-        const uint32_t place = number % kTilePlaces;
-        wait(shared.tile_full[place], number / kTilePlaces % 2);
+    for (;; progress.next_tile()) {
+        const uint32_t place = progress.place();
+        wait(shared.tile_full[place], progress.place_parity());
         if (shared.tiles[place].tile.steps < 0) return;
-        take(shared.tiles[place]);
+        take(shared.tiles[place], progress);
         __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(shared.tile_free[place]);
+        if (read_thread() % 32 == 0) arrive(shared.tile_free[progress.place()]);
     }
 }
 
@@ -113,33 +127,38 @@ __device__ __forceinline__ void scout(const ProductArguments& args, ProductShare
     }
 }
 
-// Calls `load` with each step of a tile and its stage, once it is free.
+// Calls `load` with each step of a tile and its stage, once it is free. A tile takes whole rounds through the ring, so that the
+// consumers' addresses are constants; `load` gets the steps that fill up the last round too.
 template <class Load>
-__device__ __forceinline__ void each_step(ProductShared& shared, const ProductTile& tile, uint32_t& position, const Load& load) {
+__device__ __forceinline__ void each_step(ProductShared& shared, const ProductTile& tile, Progress& progress, const Load& load) {
 #pragma unroll 1
-    for (int32_t step = 0; step < tile.steps; step++, position++) {
-        wait(shared.free[position % kStages], (position / kStages + 1) % 2);
-        load(step, shared.stages[position % kStages], shared.full[position % kStages]);
-    }
+    for (int32_t step = 0; step < tile.steps; progress.next_round())
+#pragma unroll 1
+        for (int32_t stage = 0; stage < kStages; stage++, step++) {
+            wait(shared.free[stage], progress.round_parity() ^ 1);
+            load(step, shared.stages[stage], shared.full[stage]);
+        }
 }
 
 // Loads codes, one warp, of which one lane does it all.
 __device__ __forceinline__ void load_codes(const ProductArguments& args, ProductShared& shared) {
-    uint32_t position = 0;
-    each_tile(shared, [&](const TilePlace& place) {
-        each_step(shared, place.tile, position, [&](int32_t step, Stage& stage, Barrier& full) {
-            if (threadIdx.x % 32 == 0) load_step(args, place.tile, step, stage, full);
+    each_tile(shared, [&](const TilePlace& place, Progress& progress) {
+        each_step(shared, place.tile, progress, [&](int32_t step, Stage& stage, Barrier& full) {
+            if (threadIdx.x % 32 != 0) return;
+            if (step < place.tile.steps) load_step(args, place.tile, step, stage, full);
+            else arrive(full);
         });
     });
 }
 
 // Loads words, one warp.
 __device__ __forceinline__ void load_words(const ProductArguments& args, ProductShared& shared) {
-    uint32_t position = 0;
-    each_tile(shared, [&](const TilePlace& place) {
+    each_tile(shared, [&](const TilePlace& place, Progress& progress) {
         const RowWords words(args, place.tile);
-        each_step(shared, place.tile, position,
-                  [&](int32_t step, Stage& stage, Barrier& full) { words.load(args, step, stage, full); });
+        each_step(shared, place.tile, progress, [&](int32_t step, Stage& stage, Barrier& full) {
+            if (step < place.tile.steps) words.load(args, step, stage, full);
+            else arrive(full);
+        });
     });
 }
 
@@ -149,7 +168,12 @@ __device__ __forceinline__ void load_words(const ProductArguments& args, Product
 // products, where it would need a third set of registers.
 __device__ __forceinline__ void add_part(float (&totals)[kSums], const float (&part)[kSums], const float2& factors) {
 #pragma unroll
-    for (int i = 0; i < kSums; i++) totals[i] = __fmaf_rn(part[i], i / 2 % 2 ? factors.y : factors.x, totals[i]);
+    for (int h = 0; h < 2; h++)  // a factor after the other, so that the register that has it need not be read each time
+#pragma unroll
+        for (int i = 2 * h; i < kSums; i += 4) {
+            totals[i] = __fmaf_rn(part[i], h ? factors.y : factors.x, totals[i]);
+            totals[i + 1] = __fmaf_rn(part[i + 1], h ? factors.y : factors.x, totals[i + 1]);
+        }
     hold_accumulators(totals);
 }
 
@@ -161,24 +185,25 @@ struct StageTiles {
           right(describe_tile(stage.b + kHalfColumns * kStepCodes)) {}
 };
 
-// A warpgroup's work on one tile.
-template <class A, class B>
+// A warpgroup's work on one tile. That it is known which of them makes addresses the same for all threads to the compiler, which
+// then computes them once a warp.
+template <class A, class B, int warpgroup>
 struct Consumer {
     const ProductArguments& args;
     ProductShared& shared;
     const TilePlace& place;
     const ProductTile& tile;
-    uint32_t& position;  // in the ring: how many stages were taken
-    int warpgroup;
+    Progress& progress;
     float (&totals)[2][kSums];
 
-    __device__ __forceinline__ uint32_t stage() const { return position % kStages; }
-    __device__ __forceinline__ void release(uint32_t stage) const {
-        if (threadIdx.x % 32 < kCluster) arrive_at(shared.free[stage], threadIdx.x % 32);
+    __device__ __forceinline__ void wait_for(int stage) const { wait(shared.full[stage], progress.round_parity()); }
+    __device__ __forceinline__ void release(int stage) const {
+        const uint32_t lane = read_thread() % 32;
+        if (lane < kCluster) arrive_at(shared.free[stage], lane);
     }
     // Returns the words of the thread's two rows.
-    __device__ __forceinline__ uint2 row_words() const {
-        const uint32_t* const first = shared.stages[stage()].words + (threadIdx.x / 32 - 4) * 16 + threadIdx.x % 32 / 4;
+    __device__ __forceinline__ uint2 row_words(int stage) const {
+        const uint32_t* const first = shared.stages[stage].words + (threadIdx.x / 32 - 4) * 16 + threadIdx.x % 32 / 4;
         return {first[0], first[8]};
     }
     __device__ __forceinline__ static void multiply_half(float (&part)[kSums], TileDescriptor a, TileDescriptor b) {
@@ -187,42 +212,40 @@ struct Consumer {
         for (int k = 0; k < kStepCodes; k += kProductBytes) multiply_fp8<A, B>(part, a.along(k), b.along(k), k > 0);
         commit_products();
     }
-    // Takes so many steps; products run across them, but not past the last: ptxas follows accumulators through straight code
-    // alone.
+    // Takes `steps` steps from a stage on; products run across them, but not past the last: ptxas follows accumulators through
+    // straight code alone.
     template <int steps>
-    __device__ __forceinline__ void multiply_steps() {
+    __device__ __forceinline__ void multiply_steps(int first) {
         float left[kSums], right[kSums];
         float2 factors{}, before{};
 #pragma unroll
         for (int i = 0; i < steps; i++) {
-            // Where the step is follows from its position each time: addresses of all steps at once have no registers.
-            asm volatile("" : "+r"(position));
-            wait(shared.full[stage()], position / kStages % 2);
-            const StageTiles tiles(shared.stages[stage()], warpgroup);
-            const uint2 words = row_words();
+            const int stage = first + i;
+            wait_for(stage);
+            const StageTiles tiles(shared.stages[stage], warpgroup);
+            const uint2 words = row_words(stage);
             factors = {bits_float((words.x & 0xFF) << 23), bits_float((words.y & 0xFF) << 23)};
             multiply_half(left, tiles.a, tiles.left);
             if (i > 0) {
                 wait_products<1>(right);
                 add_part(totals[1], right, before);
-                release((position - 1) % kStages);
+                release(stage - 1);
             }
             multiply_half(right, tiles.a, tiles.right);
             wait_products<1>(left);
             add_part(totals[0], left, factors);
             before = factors;
-            position++;
         }
         wait_products<0>(right);
         add_part(totals[1], right, before);
-        release((position - 1) % kStages);
+        release(first + steps - 1);
     }
     // Adds up half of a step every 32 codes, under the references of both sides.
-    __device__ __forceinline__ void multiply_exactly(int32_t step, int half, TileDescriptor a, TileDescriptor b) {
-        const int column = half * kHalfColumns + 2 * (threadIdx.x % 4);
+    __device__ __forceinline__ void multiply_exactly(int stage, int32_t step, int half, TileDescriptor a, TileDescriptor b) {
+        const int column = half * kHalfColumns + 2 * int(read_thread() % 4);
         const uint32_t* const of_columns =
             args.b.words + (tile.b_word_line + column) * args.b.word_stride + tile.code / kStepCodes + step;
-        const uint2 words = row_words();
+        const uint2 words = row_words(stage);
 #pragma unroll 1
         for (int k = 0; k < kStepCodes; k += kProductBytes) {
             float part[kSums];
@@ -239,47 +262,52 @@ struct Consumer {
                     const bool exists = column + 2 * i + c < tile.columns;
                     const uint32_t word = exists ? __ldg(of_columns + (2 * i + c) * args.b.word_stride) : 0;
                     const float factor = scale_value(word >> shift & 0xFF);
-                    totals[half][i + c] = __fmaf_rn(multiply_rn(part[i + c], factor), of_rows.x, totals[half][i + c]);
-                    totals[half][i + 2 + c] = __fmaf_rn(multiply_rn(part[i + 2 + c], factor), of_rows.y, totals[half][i + 2 + c]);
+                    part[i + c] = multiply_rn(part[i + c], factor);
+                    part[i + 2 + c] = multiply_rn(part[i + 2 + c], factor);
                 }
+            add_part(totals[half], part, of_rows);
         }
     }
-    __device__ __forceinline__ void multiply_marked(int32_t step) {
-        wait(shared.full[stage()], position / kStages % 2);
-        const StageTiles tiles(shared.stages[stage()], warpgroup);
-        multiply_exactly(step, 0, tiles.a, tiles.left);
-        multiply_exactly(step, 1, tiles.a, tiles.right);
-        release(stage());
-        position++;
+    __device__ __forceinline__ void multiply_marked(int stage, int32_t step) {
+        wait_for(stage);
+        const StageTiles tiles(shared.stages[stage], warpgroup);
+        multiply_exactly(stage, step, 0, tiles.a, tiles.left);
+        multiply_exactly(stage, step, 1, tiles.a, tiles.right);
+        release(stage);
+    }
+    __device__ __forceinline__ void skip(int stage) {
+        wait_for(stage);
+        release(stage);
+    }
+    // Takes a round that has marks, or that is not full.
+    __device__ __forceinline__ void multiply_round(int32_t first, uint32_t marked) {
+#pragma unroll 1
+        for (int stage = 0; stage < kStages; stage++) {
+            if (first + stage >= tile.steps) skip(stage);
+            else if (marked >> stage & 1) multiply_marked(stage, first + stage);
+            else multiply_steps<1>(stage);
+        }
     }
     __device__ __forceinline__ void multiply_tile() {
-        int32_t step = 0;
+        const int32_t steps = tile.steps;
+        uint32_t marked = 0;
 #pragma unroll 1
-        while (step < tile.steps) {
-            const uint32_t marked = place.marked[step / 32] >> step % 32;  // of this step and of those after it
-            if (step % kStages == 0 && step + kStages <= tile.steps && marked % (1 << kStages) == 0) {
-                multiply_steps<kStages>();
-                step += kStages;
-                continue;
-            }
-            if (marked % 2) multiply_marked(step);
-            else multiply_steps<1>();
-            step++;
+        for (int32_t step = 0; step < steps; step += kStages, progress.next_round()) {
+            marked = step % 32 == 0 ? place.marked[step / 32] : marked >> kStages;
+            if (marked % (1 << kStages) == 0 && step + kStages <= steps) multiply_steps<kStages>(0);
+            else multiply_round(step, marked);
         }
     }
 };
 
-template <class A, class B>
+template <class A, class B, int warpgroup>
 __device__ __forceinline__ void consume(const ProductArguments& args, ProductShared& shared) {
-    const int warpgroup = int(threadIdx.x / kWarpgroup) - 1;
-    uint32_t position = 0;
-    each_tile(shared, [&](const TilePlace& place) {
+    each_tile(shared, [&](const TilePlace& place, Progress& progress) {
         const ProductTile& tile = place.tile;  // read there whenever it is needed: registers are short
         float totals[2][kSums] = {};
-        Consumer<A, B>{args, shared, place, tile, position, warpgroup, totals}.multiply_tile();
+        Consumer<A, B, warpgroup>{args, shared, place, tile, progress, totals}.multiply_tile();
         if (!args.problem.leaves_d(tile.steps)) write_sums(args, tile, warpgroup, totals, shared);
     });
-    wait_stores_read<0>();  // which shared memory must outlive
 }
 
 template <class A, class B>
@@ -303,7 +331,8 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         else if (threadIdx.x < 96) scout(args, shared);
     } else {
         take_registers<kConsumerRegisters>();
-        consume<A, B>(args, shared);
+        if (threadIdx.x < 2 * kWarpgroup) consume<A, B, 0>(args, shared);
+        else consume<A, B, 1>(args, shared);
     }
     __syncwarp();
     sync_cluster();  // the other block may still load to this one, and arrive at its barriers
