@@ -218,7 +218,7 @@ __device__ __forceinline__ void find_tiles_of_group(const Arguments& a, int64_t 
     tiles.col = across * kBlockTiles * kTile;
     tiles.end = group.exists() ? min(tiles.col + kBlockTiles * kTile, p.out.cols) : 0;
     if (!group.exists()) return;
-    tiles.scope = scope_of_group(p, group.first, group.second.codes, group.rows, element_bytes);
+    tiles.scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
     tiles.layout = group_layout(p.in, group.rows);
     tiles.row = int32_t((group_tile - group.first_group_tile) * kTile);
 }

@@ -142,14 +142,13 @@ template <class T, class E>
 __global__ void __launch_bounds__(kThreads, 4)
     dequantize_rowwise_groups_kernel(const __grid_constant__ Arguments a) {
     using R = Requests<Chunk<T>::count, true>;
-    __shared__ TileGroup group;
+    __shared__ Group group;
     const DequantizeProblem& p = a.problem;
     const uint32_t group_tile = row_of_blocks();
     if (group_tile >= a.lines) return;
     find_group_tile(p.grouped, a.units, group_tile, group);
-    if (group.index < 0) return;
-    const GroupStart start{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
-    const DequantizeScope scope = scope_of_group(p, start, group.starts[kRowwiseCodes], group.rows, sizeof(T));
+    if (!group.exists()) return;
+    const DequantizeScope scope = scope_of_group(p, group.first(), group.second().codes, group.rows, sizeof(T));
     const int row = int(group_tile - group.first_group_tile) * int(kSwizzleRows);
     const int column = int(blockIdx.x) * kGroupSegments * kSegment;
 #pragma unroll 1
@@ -254,9 +253,7 @@ Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     else a.scale_step = kernel.column_step / layout.block * layout.column_stride;
     a.whole_words_in = reads_whole_words(p.in, kernel.chunk);
     a.whole_chunks_out = kernel.writes_whole_chunks(p.out);
-    a.units.at[kSourceCodes] = uint32_t(p.in.units.codes);
-    a.units.at[kSourceScales] = uint32_t(p.in.units.scales);
-    a.units.at[kRowwiseCodes] = uint32_t(p.out.group_unit);
+    a.units = group_sum_units(p.in.units, {p.out.group_unit, 1});
     return a;
 }
 

@@ -201,7 +201,7 @@ __device__ __forceinline__ ScaleScope scope_at(const Part& part, int64_t compact
 // Padding rows have scales where codes do; compact tiles of more than a line stand only where a group has rows.
 __device__ __forceinline__ ScaleScope scope_of_group(const Part& part, const Group& group) {
     ScaleScope scope =
-        scope_at(part, group_scale_offset(part.compact, group.first), group_scale_offset(part.swizzled, group.second));
+        scope_at(part, group_scale_offset(part.compact, group.first()), group_scale_offset(part.swizzled, group.second()));
     const int64_t padded = round_up(group.rows, part.compact_units.codes), tile_rows = part.compact.tile_rows;
     if (part.columnwise) {
         scope.swizzled.columns = padded / part.swizzled.block;

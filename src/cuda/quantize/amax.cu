@@ -84,10 +84,10 @@ __device__ __forceinline__ bool find_region(const Regions& r, int64_t index, Reg
     if (r.grouped.groups.set) {
         const Group group = group_of_tile(r.grouped, r.in_units, r.line_units, group_tile);
         if (!group.exists()) return false;
-        const int64_t row = (group_tile - group.first_group_tile) * kSwizzleRows;
-        region.scope = group.first.index;
-        region.row = group.first.codes + row, region.line = group.second.codes + row;
-        region.rows = int(min(group.rows - row, kSwizzleRows));
+        const uint32_t row = (uint32_t(group_tile) - group.first_group_tile) * uint32_t(kSwizzleRows);
+        region.scope = group.index;
+        region.row = group.first().codes + row, region.line = group.second().codes + row;
+        region.rows = int(min(group.rows - row, uint32_t(kSwizzleRows)));
     } else {
         const int64_t row = group_tile % r.down * r.height;
         region.scope = group_tile / r.down;
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kSwizzleRows) zero_lines_kernel(const __grid_c
     const Group group = group_of_tile(a.grouped, a.units, {}, block_index());
     if (!group.exists()) return;
     const int64_t row = (block_index() - group.first_group_tile) * kSwizzleRows + threadIdx.x;
-    if (row < round_up(group.rows, a.units.codes)) a.rowwise[group.first.codes + row] = 0;
+    if (row < round_up(group.rows, a.units.codes)) a.rowwise[group.first().codes + row] = 0;
 }
 
 // ---- From tiles ------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ template <class E>
 struct TileShared {
     TileCodes<E> codes;
     TileScales<E> scales;
-    TileGroup group;
+    Group group;
 };
 
 // How many threads share an SM: what 64 registers of data leave room for. Below sm_89 codes are rounded in software, which

@@ -222,13 +222,12 @@ __device__ __forceinline__ bool find_in_groups(const Arguments& args, int halves
     const uint32_t group_tile = along ? blockIdx.x : row_of_blocks(), beside = along ? row_of_blocks() : blockIdx.x;
     if (group_tile >= args.down || beside >= args.across) return false;  // of a grid that is larger than the work
     if (threadIdx.x < 32) {
-        const TileGroup group = find_group_tile(args.call.grouped, args.units, group_tile);
-        const RebaseScope scope{0, group.rows, {group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]},
-                                {group.index, 0, group.starts[kRowwiseCodes], group.starts[kRowwiseScales]}};
+        const Group group = find_group_tile(args.call.grouped, args.units, group_tile);
+        const RebaseScope scope{0, group.rows, group.first(), group.second()};
         const uint32_t in_group = group_tile - group.first_group_tile;
         const uint32_t lines = (along ? beside : in_group) * uint32_t(halves);
         const BlockPlace of_block = place_of_block<grouping>(args, scope, lines, along ? in_group : beside);
-        if (threadIdx.x == 0) found = of_block, exists = group.index >= 0;
+        if (threadIdx.x == 0) found = of_block, exists = group.exists();
     }
     __syncthreads();
     place = found;
@@ -295,10 +294,7 @@ Arguments arguments_of(const RebaseCall& call) {
     const int64_t down = call.grouping == Grouping::None ? lines : group_tiles_bound(call.grouped, group_tile);
     Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : blocks_across(call)), {}, rebase_grid(call),
                    has_scale_words(call)};
-    args.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
-    args.units.at[kSourceScales] = uint32_t(call.from.units.scales);
-    args.units.at[kRowwiseCodes] = uint32_t(call.to.units.codes);
-    args.units.at[kRowwiseScales] = uint32_t(call.to.units.scales);
+    args.units = group_sum_units(call.from.units, call.to.units);
     args.units.tile_rows_log2 = uint32_t(log2_of(group_tile));
     return args;
 }

@@ -51,7 +51,7 @@ __device__ __forceinline__ void make_patch_scales(const TileArguments& a, const 
     if (a.rule.records) record_maximum<E, Bf16>(a.problem, place, shared.scales);
 }
 
-__device__ __forceinline__ CodeTile part_codes(const TileArguments& a, const TilePlace& place, const TileGroup& group,
+__device__ __forceinline__ CodeTile part_codes(const TileArguments& a, const TilePlace& place, const Group& group,
                                                int columnwise) {
     return CodeTile(part_of(a.problem, columnwise), place, group_start(a.problem.grouped, group, kRowwisePart + columnwise),
                     a.problem.source.cols);

@@ -154,7 +154,7 @@ __device__ __forceinline__ void scale_values(const QuantizedPart& part, const Pa
 
 // Loads the patch of a quantized part: four codes of each of 16 rows, or 16 of each of four columns turned into rows, one a
 // byte from then on; its scales meet it in shared memory. All threads of the block call it.
-__device__ __forceinline__ void load_quantized_patch(const QuantizeProblem& p, const TilePlace& place, const TileGroup& group,
+__device__ __forceinline__ void load_quantized_patch(const QuantizeProblem& p, const TilePlace& place, const Group& group,
                                                      bool wide, SourceScaleTable& table, PatchChunks<float>& values) {
     const QuantizedPart& part = p.source.quantized;
     const GroupStart start = group_start(p.grouped, group, kSourcePart);
@@ -180,7 +180,7 @@ __device__ __forceinline__ const T* first_element(const PlainMatrix& in, const S
 }
 
 // Loads a thread's patch. All threads of the block call it; `table` is shared memory that is free until then and after.
-__device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p, const TilePlace& place, const TileGroup& group,
+__device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p, const TilePlace& place, const Group& group,
                                            bool wide, SourceScaleTable&, PatchChunks<Bf16>& chunks) {
     const PlainMatrix& in = p.source.plain;
     const SourcePlace at(p, place, group);
@@ -188,7 +188,7 @@ __device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p,
 }
 
 __device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p, const TilePlace& place,
-                                           const TileGroup& group, bool wide, SourceScaleTable& table,
+                                           const Group& group, bool wide, SourceScaleTable& table,
                                            PatchChunks<float>& chunks) {
     if (p.source.is_quantized()) return load_quantized_patch(p, place, group, wide, table, chunks);
     const PlainMatrix& in = p.source.plain;

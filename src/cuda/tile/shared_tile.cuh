@@ -23,7 +23,7 @@ constexpr int kChunkSteps = kTile * kSideChunks / kChunkThreads;  // chunks of a
 
 // What all threads of a block know of their tile, in shared memory.
 struct SharedPlace {
-    TileGroup group;
+    Group group;
     int64_t scope;       // expert or group
     SourcePlace source;
     PartPlace parts[3];  // by PartIndex
