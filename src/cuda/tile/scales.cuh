@@ -1,6 +1,6 @@
 // The scales of a tile kernel: from a thread's patch to the factor that each of its elements is multiplied by.
 //
-//     chunks --maxima--> table --rule--> table --> emission        the table of a part: one word for each line and block
+//     vectors --maxima--> table --rule--> table --> emission        the table of a part: one word for each line and block
 //                                  \---> words --> memory          stored scales: a byte for each line and block
 //
 //     block of    table's blocks   who meets whom
