@@ -261,10 +261,10 @@ void zero_rest(const Context& context, const GemmProblem& p, void* stream) {
 }
 
 void load_arrays() {
-    load_kernel(reinterpret_cast<const void*>(prepare_groups_kernel), 0);
-    load_kernel(reinterpret_cast<const void*>(fill_factors_kernel), 0);
-    load_kernel(reinterpret_cast<const void*>(pack_scales_kernel), 0);
-    load_kernel(reinterpret_cast<const void*>(zero_rest_kernel), 0);
+    load_kernel(prepare_groups_kernel);
+    load_kernel(fill_factors_kernel);
+    load_kernel(pack_scales_kernel);
+    load_kernel(zero_rest_kernel);
 }
 
 }  // namespace mxq::cuda::lt

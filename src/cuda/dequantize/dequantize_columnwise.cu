@@ -274,7 +274,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
 }
 
 void load(const Context&) {
-    for (const Kernel& kernel : kernels) load_kernel(reinterpret_cast<const void*>(kernel.function), 0);
+    for (const Kernel& kernel : kernels) load_kernel(kernel.function);
 }
 
 }  // namespace

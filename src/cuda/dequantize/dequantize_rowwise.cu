@@ -271,7 +271,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
 
 void load(const Context&) {
     for (const auto& of_types : kernels)
-        for (const Kernel& kernel : of_types) load_kernel(reinterpret_cast<const void*>(kernel.function), 0);
+        for (const Kernel& kernel : of_types) load_kernel(kernel.function);
 }
 
 }  // namespace

@@ -301,7 +301,7 @@ void run(const Context& context, const PadProblem& problem, const Launch& call) 
            call.stream, a);
 }
 
-void load(const Context&) { load_kernel(reinterpret_cast<const void*>(pad_groups_kernel), 0); }
+void load(const Context&) { load_kernel(pad_groups_kernel); }
 
 }  // namespace
 

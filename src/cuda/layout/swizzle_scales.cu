@@ -44,10 +44,10 @@ struct Part {
     GroupUnits compact_units, swizzled_units;
     bool columnwise, to_swizzled;
     bool compact_wide, swizzled_wide;  // every access to this side is of 16 aligned bytes
-    int32_t row_lines;                // lines of codes of a row of fp32 scales; 1 for bytes, whose layout divides by it
-    int32_t square_columns;           // scales in a row of a square
-    int64_t down, across;             // squares of a matrix
-    int64_t tile_blocks;              // blocks of threads for a group tile
+    int32_t row_lines;                 // lines of codes of a row of fp32 scales; 1 for bytes, whose layout divides by it
+    int32_t square_columns;            // scales in a row of a square
+    int64_t down, across;              // squares of a matrix
+    int64_t tile_blocks;               // blocks of threads for a group tile
     int64_t blocks;
 };
 
@@ -297,7 +297,7 @@ void run(const Context& context, const SwizzleProblem& problem, const Launch& ca
     launch(context, swizzle_scales_kernel, "swizzle_scales", grid_of(blocks), dim3(kThreads), 0, call.stream, a);
 }
 
-void load(const Context&) { load_kernel(reinterpret_cast<const void*>(swizzle_scales_kernel), 0); }
+void load(const Context&) { load_kernel(swizzle_scales_kernel); }
 
 }  // namespace
 

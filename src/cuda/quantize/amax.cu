@@ -387,7 +387,7 @@ void run(const Context& context, const AmaxProblem& problem, const Launch& call)
 void load(const Context&) {
     load_kernels(kernels);
     load_kernels(tile_kernels);
-    load_kernel(reinterpret_cast<const void*>(zero_lines_kernel), 0);
+    load_kernel(zero_lines_kernel);
 }
 
 }  // namespace

@@ -299,16 +299,37 @@ Arguments arguments_of(const RebaseCall& call) {
     return args;
 }
 
-// Calls `use` with the kernels for lines that can be read at once and for others.
-template <class Use>
-void with_kernel(const RebaseCall& call, const Use& use) {
-    with_element(call.from.element, [&]<class E>(E) {
-        const auto with = [&]<Grouping grouping>() { use(rebase_kernel<E, true, grouping>, rebase_kernel<E, false, grouping>); };
-        if (call.grouping == Grouping::None) with.template operator()<Grouping::None>();
-        else if (call.grouping == Grouping::Rows) with.template operator()<Grouping::Rows>();
-        else with.template operator()<Grouping::Contraction>();
-    });
+// What a kernel is compiled for.
+struct Key {
+    Element element;
+    Grouping grouping;
+    bool wide;  // lines can be read at once
+    bool operator==(const Key&) const = default;
+};
+
+template <class E, Grouping grouping, bool wide>
+constexpr KernelEntry<Key, Arguments> entry(Element element) {
+    return {{element, grouping, wide}, rebase_kernel<E, wide, grouping>, kRebaseThreads, 0};
 }
+
+constexpr KernelEntry<Key, Arguments> kernels[] = {
+    entry<E4M3, Grouping::None, true>(Element::E4M3), entry<E4M3, Grouping::None, false>(Element::E4M3),
+    entry<E4M3, Grouping::Rows, true>(Element::E4M3), entry<E4M3, Grouping::Rows, false>(Element::E4M3),
+    entry<E4M3, Grouping::Contraction, true>(Element::E4M3), entry<E4M3, Grouping::Contraction, false>(Element::E4M3),
+    entry<E5M2, Grouping::None, true>(Element::E5M2), entry<E5M2, Grouping::None, false>(Element::E5M2),
+    entry<E5M2, Grouping::Rows, true>(Element::E5M2), entry<E5M2, Grouping::Rows, false>(Element::E5M2),
+    entry<E5M2, Grouping::Contraction, true>(Element::E5M2), entry<E5M2, Grouping::Contraction, false>(Element::E5M2),
+    entry<E2M3, Grouping::None, true>(Element::E2M3), entry<E2M3, Grouping::None, false>(Element::E2M3),
+    entry<E2M3, Grouping::Rows, true>(Element::E2M3), entry<E2M3, Grouping::Rows, false>(Element::E2M3),
+    entry<E2M3, Grouping::Contraction, true>(Element::E2M3), entry<E2M3, Grouping::Contraction, false>(Element::E2M3),
+    entry<E3M2, Grouping::None, true>(Element::E3M2), entry<E3M2, Grouping::None, false>(Element::E3M2),
+    entry<E3M2, Grouping::Rows, true>(Element::E3M2), entry<E3M2, Grouping::Rows, false>(Element::E3M2),
+    entry<E3M2, Grouping::Contraction, true>(Element::E3M2), entry<E3M2, Grouping::Contraction, false>(Element::E3M2),
+    entry<E2M1, Grouping::None, true>(Element::E2M1), entry<E2M1, Grouping::None, false>(Element::E2M1),
+    entry<E2M1, Grouping::Rows, true>(Element::E2M1), entry<E2M1, Grouping::Rows, false>(Element::E2M1),
+    entry<E2M1, Grouping::Contraction, true>(Element::E2M1), entry<E2M1, Grouping::Contraction, false>(Element::E2M1),
+};
+static_assert(sizeof kernels / sizeof kernels[0] == 6 * kElementCount);
 
 }  // namespace
 
@@ -318,18 +339,10 @@ void rebase(const Context& context, const RebaseCall& call, void* stream) {
     if (args.across * rows == 0) return;
     const bool by_codes = call.grouping == Grouping::Contraction;  // blocks that follow each other go along the codes
     const dim3 grid = by_codes ? grid_of_rows(rows, args.across) : grid_of_rows(args.across, rows);
-    const auto start = [&](auto kernel) { launch(context, kernel, "rebase", grid, dim3(kRebaseThreads), 0, stream, args); };
-    with_kernel(call, [&](auto wide, auto narrow) { start(is_wide_source(call.from) ? wide : narrow); });
+    const Key key{call.from.element, call.grouping, is_wide_source(call.from)};
+    launch(context, kernels, key, "rebase", grid, stream, args);
 }
 
-void load_rebase() {
-    const auto load = [](auto... kernels) { (load_kernel(reinterpret_cast<const void*>(kernels), 0), ...); };
-    RebaseCall call{};
-    for (const Element element : kElements)
-        for (const Grouping grouping : {Grouping::None, Grouping::Rows, Grouping::Contraction}) {
-            call.from.element = element, call.grouping = grouping;
-            with_kernel(call, load);
-        }
-}
+void load_rebase() { load_kernels(kernels); }
 
 }  // namespace mxq::cuda
