@@ -1,13 +1,25 @@
 // Checks the buffers of one call: each is present, large enough and aligned, and none that is written overlaps another.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "core/tensor.h"
 #include "core/validate.h"
 
 namespace mxq {
+
+// A buffer as messages call it: "out.rowwise.codes", or without a part "in.data". Holds the words, which outlive the call,
+// and joins them only for a message: most calls never need the text.
+struct BufferName {
+    const char* owner;  // a tensor, or "options"
+    const char* part;   // NULL: none
+    const char* buffer;
+
+    std::string text() const;
+};
 
 class Buffers {
 public:
@@ -15,9 +27,9 @@ public:
 
     explicit Buffers(Check check) : check_(check) {}
 
-    // Checks one buffer and remembers it for check_overlaps. Messages call it `name`, such as "out.rowwise.scales", and tell
-    // the caller to set it with the API function `setter`. A query accepts NULL.
-    void add(const std::string& name, const void* pointer, uint64_t have, uint64_t need, uint64_t alignment, Access access,
+    // Checks one buffer and remembers it for check_overlaps. Messages tell the caller to set it with the API function
+    // `setter`. A query accepts NULL.
+    void add(const BufferName& name, const void* pointer, uint64_t have, uint64_t need, uint64_t alignment, Access access,
              const char* setter);
 
     // Throws where a buffer that is written shares a byte with any other buffer.
@@ -25,12 +37,19 @@ public:
 
 private:
     struct Range {
-        std::string name;
+        BufferName name;
         uintptr_t begin, end;
         Access access;
     };
+    // Padding quantized groups has the most: the ends, and of each part codes and scales on both sides, starts and ends.
+    static constexpr size_t kMost = 13;
+
+    void keep(const Range& range);
+    std::span<const Range> ranges() const { return {ranges_.data(), count_}; }
+
     Check check_;
-    std::vector<Range> ranges_;
+    size_t count_ = 0;
+    std::array<Range, kMost> ranges_;
 };
 
 }  // namespace mxq

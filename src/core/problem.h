@@ -61,10 +61,12 @@ enum class SourceKind : int32_t { Plain, Quantized };
 // The input of a quantize: `matrices` experts of rows x cols, stored as plain numbers or as one part of a quantized tensor.
 // With groups, `rows` counts them without padding.
 struct Source {
-    SourceKind kind;
-    int64_t matrices, rows, cols;
-    PlainMatrix plain;        // Plain
-    QuantizedPart quantized;  // Quantized
+    SourceKind kind = SourceKind::Plain;
+    int64_t matrices = 0, rows = 0, cols = 0;
+    union {
+        PlainMatrix plain{};
+        QuantizedPart quantized;
+    };
 
     MXQ_HD bool is_quantized() const { return kind == SourceKind::Quantized; }
     // Returns what the start of each group is rounded up to: among its rows, and among its scales.
@@ -72,27 +74,36 @@ struct Source {
 };
 
 inline Source plain_source(const PlainMatrix& plain) {
-    return {SourceKind::Plain, plain.matrices, plain.rows, plain.cols, plain, {}};
+    Source source{SourceKind::Plain, plain.matrices, plain.rows, plain.cols};
+    source.plain = plain;
+    return source;
 }
 
-// A source to the parts of out.
-struct QuantizeProblem {
-    Source source;
-    const Format* format;  // of out
-    Scaling tile;          // what shares a scale
-    bool square_tiles;     // tile.lines > 1: both parts have the same values
-    bool has_rowwise, has_columnwise;
-    QuantizedPart rowwise, columnwise;
-    GroupedRows grouped;
+inline Source quantized_source(const QuantizedPart& part, int64_t rows, int64_t cols) {
+    Source source{SourceKind::Quantized, part.matrices, rows, cols};
+    source.quantized = part;
+    return source;
+}
 
-    ScaleRounding scale_rounding;  // MX
-    Nonfinite nonfinite;           // MX
-    Hadamard hadamard;             // NVFP4 1x16, MXFP4
-    FourOverSix four_over_six;     // NVFP4
-    const uint64_t* seed_offset;   // stochastic rounding of E2M1; NULL: to nearest
+// A source to the parts of out. Kernels get it as an argument, and a new launch finds none of its arguments in the constant
+// cache: each 64 bytes that a block needs cost it about 0.07 us. So what all kernels need comes first, and is small.
+struct QuantizeProblem {
+    GroupedRows grouped;
+    bool has_rowwise, has_columnwise;
+    bool square_tiles;             // tile.lines > 1: both parts have the same values
     bool compute_amax;             // NVFP4: into the parts' amax, before all else
     bool power_of_two;             // FP8
     float epsilon;                 // FP8
+    ScaleRounding scale_rounding;  // MX
+    Nonfinite nonfinite;           // MX
+    Source source;
+    QuantizedPart rowwise, columnwise;
+
+    const Format* format;             // of out
+    Scaling tile;                     // what shares a scale
+    Hadamard hadamard;                // NVFP4 1x16, MXFP4
+    FourOverSix four_over_six;        // NVFP4
+    const uint64_t* seed_offset;      // stochastic rounding of E2M1; NULL: to nearest
     const float* quantization_scale;  // FP8 TENSOR, delayed; NULL: from the amax
 };
 
@@ -130,8 +141,8 @@ struct SwizzleProblem {
 };
 
 // Groups of rows from one padding to another; pad_groups and unpad_groups differ in what they accept. A plain tensor is one
-// rowwise part without scales. Rowwise: a row of a group is a line of `line_bytes` bytes. Columnwise: a group is some columns
-// of every one of `lines` lines, `bits` each.
+// rowwise part without scales. Rowwise: a row of a group is a line of `line_bytes` bytes. Columnwise: a group is some
+// columns of every one of `lines` lines, `bits` each.
 struct PadProblem {
     struct Side {
         uint8_t* codes;

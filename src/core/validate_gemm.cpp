@@ -1,4 +1,6 @@
 // Validates gemm and grouped_gemm.
+#include <string_view>
+
 #include "core/validate.h"
 #include "core/views.h"
 
@@ -90,7 +92,7 @@ void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, 
     require_operand_format(a, "a");
     require_operand_format(b, "b");
     const char *of_a = blocking(a), *of_b = blocking(b);
-    if (of_a && of_b && std::string(of_a) != of_b)
+    if (of_a && of_b && std::string_view(of_a) != of_b)
         fail(MXQ_STATUS_UNSUPPORTED,
              "a is %s with a block of %s and b is %s with one of %s, expected the same block along the contraction; requantize "
              "one of them",
@@ -118,8 +120,8 @@ Bias bias_view(const mxq_gemm_options& options, const GemmProblem& p, Buffers& b
         fail(MXQ_STATUS_BUFFER_TOO_SMALL,
              "options.bias holds %llu bytes, expected at least %llu: %lld x %lld numbers of %s; give as many",
              (unsigned long long)options.bias.bytes, (unsigned long long)need, (long long)rows, (long long)p.n, format.name);
-    buffers.add("options.bias", options.bias.pointer, options.bias.bytes, need, uint64_t(element), Access::Read,
-                "mxq_gemm_options_set_bias");
+    buffers.add({"options", nullptr, "bias"}, options.bias.pointer, options.bias.bytes, need, uint64_t(element),
+                Access::Read, "mxq_gemm_options_set_bias");
     return {options.bias.pointer, format.id};
 }
 
@@ -133,7 +135,7 @@ int64_t end_on_host(const mxq_tensor& t, int64_t group) {
 const void* host_ends(const mxq_tensor& a, Buffers& buffers) {
     if (!a.host_ends) return nullptr;
     const uint64_t element = a.groups.type == MXQ_TYPE_INT32 ? 4 : 8, bytes = element * uint64_t(a.groups.count);
-    buffers.add("a.host_ends", a.host_ends, bytes, bytes, element, Access::Read, "mxq_tensor_set_host_ends");
+    buffers.add({"a", nullptr, "host_ends"}, a.host_ends, bytes, bytes, element, Access::Read, "mxq_tensor_set_host_ends");
     int64_t before = 0;
     for (int64_t g = 0; g < a.groups.count; g++) {
         const int64_t end = end_on_host(a, g);

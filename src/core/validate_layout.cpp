@@ -35,12 +35,13 @@ PadProblem::Side side_of(const PlainMatrix& plain, int64_t element_bytes) {
 void add_starts(const mxq_tensor& out, int32_t part, Buffers& buffers, PadProblem::Part& padded) {
     const Part& arrays = out.part(part);
     const uint64_t size = out.groups.type == MXQ_TYPE_INT32 ? 4 : 8, need = size * uint64_t(out.groups.count);
-    const std::string prefix = std::string("out.") + part_name(part);
     const char* setter = "mxq_tensor_set_padded_groups";
     if (arrays.starts.pointer)
-        buffers.add(prefix + ".starts", arrays.starts.pointer, arrays.starts.bytes, need, size, Access::Write, setter);
+        buffers.add({"out", part_name(part), "starts"}, arrays.starts.pointer, arrays.starts.bytes, need, size,
+                    Access::Write, setter);
     if (arrays.ends.pointer)
-        buffers.add(prefix + ".ends", arrays.ends.pointer, arrays.ends.bytes, need, size, Access::Write, setter);
+        buffers.add({"out", part_name(part), "ends"}, arrays.ends.pointer, arrays.ends.bytes, need, size, Access::Write,
+                    setter);
     padded.starts = arrays.starts.pointer;
     padded.ends = arrays.ends.pointer;
 }

@@ -82,13 +82,13 @@ QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_te
     if (p.has_rowwise) add_part(out, MXQ_PART_ROWWISE, options, buffers, p);
     if (p.has_columnwise) add_part(out, MXQ_PART_COLUMNWISE, options, buffers, p);
     if (out.quantization_scale.pointer) {
-        buffers.add("out.quantization_scale", out.quantization_scale.pointer, out.quantization_scale.bytes,
+        buffers.add({"out", nullptr, "quantization_scale"}, out.quantization_scale.pointer, out.quantization_scale.bytes,
                     uint64_t(out.scope_count()) * sizeof(float), sizeof(float), Access::Read,
                     "mxq_tensor_set_quantization_scale");
         p.quantization_scale = static_cast<const float*>(out.quantization_scale.pointer);
     }
     if (options.seed_offset)
-        buffers.add("options.seed_offset", options.seed_offset, 16, 16, 8, Access::Read,
+        buffers.add({"options", nullptr, "seed_offset"}, options.seed_offset, 16, 16, 8, Access::Read,
                     "mxq_quantize_options_set_stochastic_rounding");
     take_options(options, p);
     return p;
@@ -147,7 +147,7 @@ QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq
     const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);
     add_global_scale(in, part, "in", buffers);
     QuantizeProblem p = output_problem(options, out, buffers, check);
-    p.source = {SourceKind::Quantized, in.experts, in.rows, in.cols, {}, from};
+    p.source = quantized_source(from, in.rows, in.cols);
     p.grouped = grouped;
     buffers.check_overlaps();
     return p;

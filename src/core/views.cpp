@@ -42,7 +42,7 @@ void require_groups(const mxq_tensor& t, const char* name, Buffers& buffers) {
         fail(MXQ_STATUS_INVALID_ARGUMENT, "%s has no groups, expected some; call mxq_tensor_set_groups", name);
     const uint64_t bytes = t.groups.type == MXQ_TYPE_INT32 ? 4 : 8;
     const uint64_t need = bytes * uint64_t(t.groups.count);
-    buffers.add(std::string(name) + ".ends", t.groups.ends, need, need, bytes, Access::Read, "mxq_tensor_set_groups");
+    buffers.add({name, nullptr, "ends"}, t.groups.ends, need, need, bytes, Access::Read, "mxq_tensor_set_groups");
 }
 
 void require_same_groups(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name) {
@@ -97,7 +97,7 @@ PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, 
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "%s is %s with row stride %lld, which is 2^63 bytes or more; use a smaller row stride", name,
              shape_text(t).c_str(), (long long)t.row_stride);
-    buffers.add(std::string(name) + ".data", data.pointer, data.bytes, uint64_t(bytes), uint64_t(t.format->bits / 8), access,
+    buffers.add({name, nullptr, "data"}, data.pointer, data.bytes, uint64_t(bytes), uint64_t(t.format->bits / 8), access,
                 "mxq_tensor_set_data");
     return {data.pointer, t.format->id, t.experts, t.rows, t.cols, t.row_stride, t.groups.set ? t.rowwise_alignment : 1};
 }
@@ -107,12 +107,11 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
     require_storage(t, part, name);
     const Part& given = t.part(part);
     const Storage s = t.storage(part);
-    const std::string prefix = std::string(name) + "." + part_name(part);
     if (touches == Touches::CodesAndScales)
-        buffers.add(prefix + ".codes", given.codes.pointer, given.codes.bytes, uint64_t(s.code_bytes), 1, access,
-                    "mxq_tensor_set_part");
-    buffers.add(prefix + (t.swizzled ? ".scales (swizzled)" : ".scales (compact)"), given.scales.pointer, given.scales.bytes,
-                uint64_t(s.scale_bytes()), uint64_t(s.scales.bytes), access, "mxq_tensor_set_part");
+        buffers.add({name, part_name(part), "codes"}, given.codes.pointer, given.codes.bytes, uint64_t(s.code_bytes), 1,
+                    access, "mxq_tensor_set_part");
+    buffers.add({name, part_name(part), t.swizzled ? "scales (swizzled)" : "scales (compact)"}, given.scales.pointer,
+                given.scales.bytes, uint64_t(s.scale_bytes()), uint64_t(s.scales.bytes), access, "mxq_tensor_set_part");
     QuantizedPart view{};
     view.codes = static_cast<uint8_t*>(given.codes.pointer);
     view.scales = static_cast<uint8_t*>(given.scales.pointer);
@@ -138,8 +137,7 @@ namespace {
 void add_floats(const mxq_tensor& t, int32_t part, const char* name, const char* what, const Buffer& buffer,
                 Buffers& buffers, Access access, const char* setter) {
     const uint64_t need = uint64_t(t.storage(part).amax_count) * sizeof(float);
-    buffers.add(std::string(name) + "." + part_name(part) + "." + what, buffer.pointer, buffer.bytes, need, sizeof(float),
-                access, setter);
+    buffers.add({name, part_name(part), what}, buffer.pointer, buffer.bytes, need, sizeof(float), access, setter);
 }
 
 }  // namespace

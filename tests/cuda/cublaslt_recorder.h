@@ -9,7 +9,9 @@
 #include "cuda/cublaslt/session.h"
 
 #include <cstring>
+#include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace recorder {
@@ -61,10 +63,13 @@ struct Candidate {
 };
 
 struct Recorder {
-    int live = 0;  // descriptors, preferences and handles not destroyed yet
+    int created = 0, live = 0;  // descriptors, preferences and handles: all, and those not destroyed yet
+    std::vector<int> sets;      // attributes of operations, in the order in which they were set
     std::vector<Call> heuristics, matmuls;
     std::vector<Candidate> candidates{{}};
-    cublasStatus_t heuristic_status = CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t heuristic_status = CUBLAS_STATUS_SUCCESS, matmul_status = CUBLAS_STATUS_SUCCESS;
+    int layouts_until_failure = -1;       // never
+    std::function<void()> during_matmul;  // called by the next one, which then goes on
 };
 
 inline Recorder* now = nullptr;
@@ -78,6 +83,7 @@ struct Recording : Recorder {
 template <class T, class Handle>
 cublasStatus_t create(Handle* out, T value) {
     *out = reinterpret_cast<Handle>(new T(std::move(value)));
+    now->created++;
     now->live++;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -94,9 +100,27 @@ const T& content(Handle handle) {
     return *reinterpret_cast<const T*>(handle);
 }
 
-inline void store(Attributes& attributes, int attribute, const void* value, size_t size) {
+inline Bytes bytes_at(const void* value, size_t size) {
     auto bytes = static_cast<const uint8_t*>(value);
-    REQUIRE(attributes.emplace(attribute, Bytes(bytes, bytes + size)).second);  // nothing is set twice
+    return Bytes(bytes, bytes + size);
+}
+
+inline void set_preference(Attributes& attributes, int attribute, const void* value, size_t size) {
+    REQUIRE(attributes.emplace(attribute, bytes_at(value, size)).second);  // nothing is set twice
+}
+
+inline void set_operation(Attributes& attributes, int attribute, const void* value, size_t size) {
+    const bool pointer = attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ||
+                         attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER || attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+    REQUIRE((pointer || !attributes.count(attribute)));  // nothing but pointers is set twice
+    attributes[attribute] = bytes_at(value, size);
+    now->sets.push_back(attribute);
+}
+
+template <class... Fields>
+cublasStatus_t create_layout(cublasLtMatrixLayout_t* out, Fields... fields) {
+    if (now->layouts_until_failure >= 0 && now->layouts_until_failure-- == 0) return CUBLAS_STATUS_ALLOC_FAILED;
+    return create(out, Layout{fields...});
 }
 
 inline cublasStatus_t ask(cublasLtHandle_t, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a,
@@ -136,10 +160,11 @@ inline cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, c
                              const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t workspace_bytes,
                              cudaStream_t stream) {
+    if (const auto during = std::exchange(now->during_matmul, nullptr)) during();
     now->matmuls.push_back({content<Operation>(operation), content<Layout>(a_layout), content<Layout>(b_layout),
                             content<Layout>(c_layout), content<Layout>(d_layout), {}, alpha, beta, a, b, c, d, workspace,
                             workspace_bytes, stream, algorithm->data[0], false});
-    return CUBLAS_STATUS_SUCCESS;
+    return now->matmul_status;
 }
 
 // As cuBLASLt 13.10 has them, or without those that came later than 13.1.
@@ -155,19 +180,20 @@ inline mxq::cuda::lt::Api api(bool newest = true) {
         return create(out, Operation{compute, scale, {}});
     };
     api.desc_destroy = [](cublasLtMatmulDesc_t handle) { return destroy<Operation>(handle); };
-    api.desc_set = [](cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t attribute, const void* value, size_t size) {
-        store(reinterpret_cast<Operation*>(handle)->attributes, attribute, value, size);
+    api.desc_set = [](cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t attribute, const void* value,
+                      size_t size) {
+        set_operation(reinterpret_cast<Operation*>(handle)->attributes, attribute, value, size);
         return CUBLAS_STATUS_SUCCESS;
     };
     api.layout_create = [](cublasLtMatrixLayout_t* out, cudaDataType type, uint64_t rows, uint64_t columns, int64_t ld) {
-        return create(out, Layout{type, rows, columns, ld});
+        return create_layout(out, int(type), rows, columns, ld);
     };
     api.layout_destroy = [](cublasLtMatrixLayout_t handle) { return destroy<Layout>(handle); };
     api.preference_create = [](cublasLtMatmulPreference_t* out) { return create(out, Attributes{}); };
     api.preference_destroy = [](cublasLtMatmulPreference_t handle) { return destroy<Attributes>(handle); };
     api.preference_set = [](cublasLtMatmulPreference_t handle, cublasLtMatmulPreferenceAttributes_t attribute,
                             const void* value, size_t size) {
-        store(*reinterpret_cast<Attributes*>(handle), attribute, value, size);
+        set_preference(*reinterpret_cast<Attributes*>(handle), attribute, value, size);
         return CUBLAS_STATUS_SUCCESS;
     };
     api.heuristic = [](cublasLtHandle_t h, cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -180,7 +206,7 @@ inline mxq::cuda::lt::Api api(bool newest = true) {
     if (!newest) return api;
     api.grouped_layout_create = [](cublasLtMatrixLayout_t* out, cudaDataType type, int groups, const void* rows,
                                    const void* columns, const void* ld) {
-        return create(out, Layout{type, 0, 0, 0, groups, rows, columns, ld});
+        return create_layout(out, int(type), uint64_t(0), uint64_t(0), int64_t(0), groups, rows, columns, ld);
     };
     api.heuristic_for_stream = [](cublasLtHandle_t h, cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a,
                                   cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,

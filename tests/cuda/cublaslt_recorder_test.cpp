@@ -86,7 +86,7 @@ void check_dense(const GemmProblem& p, const Machine& where, const Expected& exp
         const Session::Choice choice = session.choose(matmul);
         REQUIRE(choice.declines.text() == "");
         const Factors factors{&one, p.reads_d() ? &one : &zero};
-        session.multiply(matmul, choice.algorithm, nullptr, factors, at(workspace), stream);
+        session.multiply(matmul, *choice.algorithm, nullptr, factors, at(workspace), stream);
     }
     CHECK(recording.live == 0);
     REQUIRE(recording.heuristics.size() == 1);
@@ -270,8 +270,8 @@ void check_grouped(const GemmProblem& p, const Machine& where, const GroupExpect
         Session session(api(), where, heuristic_stream);
         const Session::Choice choice = session.choose(matmul);
         REQUIRE(choice.declines.text() == "");
-        session.multiply(with_arrays(matmul, on_device), choice.algorithm, &on_device.sizes, {alpha, on_device.beta}, at(workspace),
-                         stream);
+        session.multiply(with_arrays(matmul, on_device), *choice.algorithm, &on_device.sizes, {alpha, on_device.beta},
+                         at(workspace), stream);
     }
     CHECK(recording.live == 0);
     REQUIRE(recording.heuristics.size() == 1);

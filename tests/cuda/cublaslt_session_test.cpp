@@ -2,6 +2,7 @@
 #include "../catch.h"
 #include "cublaslt_recorder.h"
 #include "core/error.h"
+#include "cuda/cublaslt/arrays.h"
 
 #include <cstdlib>
 #include <thread>
@@ -25,7 +26,7 @@ uint64_t taken(Recording& recording, const Case& c, int capability, int version,
     const MatmulDescription matmul = described(c, capability);
     const Session::Choice choice = session.choose(matmul);
     if (!choice.declines.empty()) return 0;
-    session.multiply(matmul, choice.algorithm, nullptr, {}, nullptr, nullptr);
+    session.multiply(matmul, *choice.algorithm, nullptr, {}, nullptr, nullptr);
     return recording.matmuls.back().algorithm;
 }
 
@@ -58,7 +59,7 @@ TEST_CASE("cublaslt session: the heuristic is asked once for a problem") {
     Case c = bf16_case();
     MatmulDescription matmul = described(c, 90);
     for (int i = 0; i < 3; i++) CHECK(session.choose(matmul).declines.text() == "");
-    session.multiply(matmul, session.choose(matmul).algorithm, nullptr, {}, nullptr, nullptr);
+    session.multiply(matmul, *session.choose(matmul).algorithm, nullptr, {}, nullptr, nullptr);
     CHECK(recording.heuristics.size() == 1);
     matmul.a.data = at(b_rows + 0x1000);  // as aligned as before
     CHECK(session.choose(matmul).declines.text() == "");
@@ -134,6 +135,177 @@ TEST_CASE("cublaslt session: groups need a library that has their layout") {
     CHECK(recording.heuristics.empty());
 }
 
+// ---- Descriptors that are used again ------------------------------------------------------------------------------------
+
+namespace {
+
+// A product that the session has chosen an algorithm for.
+struct Chosen {
+    Session& session;
+    MatmulDescription matmul;
+    Session::Choice choice = session.choose(matmul);
+
+    void multiply(const GroupSizes* sizes = nullptr) {
+        session.multiply(matmul, *choice.algorithm, sizes, {}, nullptr, nullptr);
+    }
+};
+
+MatmulDescription with_bias(MatmulDescription matmul) {
+    matmul.has_bias = true;
+    matmul.bias_type = CUDA_R_16BF;
+    return matmul;
+}
+
+MatmulDescription described_groups() {
+    GroupCase c;
+    c.a = c.b = nvfp4();
+    MatmulDescription matmul{};
+    REQUIRE(describe_grouped(by_rows(c), machine(100, 131000), {}, matmul).text() == "");
+    return matmul;
+}
+
+const Bytes& attribute(const Call& call, int number) { return call.operation.attributes.at(number); }
+
+constexpr int a_scales = CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b_scales = CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+              bias_pointer = CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+
+}  // namespace
+
+TEST_CASE("cublaslt session: a product that is made again sets its pointers and no more") {
+    Recording recording;
+    Session session(api(), machine(100, 131000), nullptr);
+    const auto check = [&](const MatmulDescription& matmul, const std::vector<int>& pointers) {
+        Chosen product{session, matmul};
+        const int created = recording.created;
+        for (uintptr_t offset : {0, 0, 0x1000}) {
+            recording.sets.clear();
+            product.matmul.a.scales = at(b_row_scales + offset);
+            product.matmul.b.scales = at(a_row_scales + 2 * offset);
+            product.matmul.bias = at(arrays + 3 * offset);
+            product.multiply();
+            CHECK(recording.created == created);
+            CHECK(recording.sets == pointers);
+            const Call& call = recording.matmuls.back();
+            if (call.operation.attributes.count(a_scales)) {
+                CHECK(attribute(call, a_scales) == bytes_of(at(b_row_scales + offset)));
+                CHECK(attribute(call, b_scales) == bytes_of(at(a_row_scales + 2 * offset)));
+            }
+            if (matmul.has_bias) CHECK(attribute(call, bias_pointer) == bytes_of(at(arrays + 3 * offset)));
+        }
+    };
+    const MatmulDescription plain = described(bf16_case(), 100), narrow = described({mxfp8(), mxfp8()}, 100);
+    check(plain, {});
+    check(with_bias(plain), {bias_pointer});
+    check(narrow, {a_scales, b_scales});
+    check(with_bias(narrow), {bias_pointer, a_scales, b_scales});
+    CHECK(recording.heuristics.size() == 4);
+    CHECK(recording.matmuls.size() == 12);
+}
+
+TEST_CASE("cublaslt session: products in turns keep their own descriptors") {
+    Recording recording;
+    Session session(api(), machine(100, 131000), nullptr);
+    Case wide{mxfp8(), mxfp8()};
+    wide.sizes.n = 1024;
+    Chosen products[] = {{session, described({mxfp8(), mxfp8()}, 100)},
+                         {session, described(wide, 100)},
+                         {session, described({nvfp4(), nvfp4()}, 100)}};
+    const int created = recording.created;
+    for (int i = 0; i < 9; i++) {
+        const size_t which = size_t(i) % 3;
+        products[which].multiply();
+        const Call &call = recording.matmuls.back(), &asked = recording.heuristics[which];
+        CHECK(call.operation.attributes == asked.operation.attributes);
+        CHECK((call.a == asked.a && call.b == asked.b && call.d == asked.d));
+    }
+    CHECK(recording.created == created);
+}
+
+TEST_CASE("cublaslt session: layouts of groups are made anew where their sizes move") {
+    Recording recording;
+    Session session(api(), machine(100, 131000), nullptr);
+    Chosen product{session, described_groups()};
+    int created = recording.created;
+    const GroupSizes first = group_arrays(at(arrays), 4).sizes, second = group_arrays(at(workspace), 4).sizes;
+    for (const GroupSizes* sizes : {&first, &first, &second, &second, &first}) {
+        const bool moved = recording.matmuls.empty() || recording.matmuls.back().a.rows_array != sizes->k;
+        product.multiply(sizes);
+        const Call& call = recording.matmuls.back();
+        CHECK((call.a == Layout{CUDA_R_4F_E2M1, 0, 0, 0, 4, sizes->k, sizes->m, sizes->a_ld}));
+        CHECK((call.b == Layout{CUDA_R_4F_E2M1, 0, 0, 0, 4, sizes->k, sizes->n, sizes->b_ld}));
+        CHECK((call.d == Layout{CUDA_R_16BF, 0, 0, 0, 4, sizes->m, sizes->n, sizes->d_ld}));
+        CHECK(recording.created == (created += moved ? 3 : 0));
+    }
+    CHECK(recording.matmuls.size() == 5);
+}
+
+TEST_CASE("cublaslt session: an algorithm that is forgotten lives as long as a call has it") {
+    Recording recording;
+    {
+        Session session(api(), machine(100, 131000), nullptr);
+        Case other = bf16_case();
+        other.sizes.n = 1024;
+        CHECK(!session.known(described(other, 100)));
+        Chosen product{session, described(other, 100)};
+        CHECK(session.known(product.matmul));
+        for (other = bf16_case(), other.sizes.m = 1; other.sizes.m <= 256; other.sizes.m++)
+            session.choose(described(other, 100));
+        CHECK(!session.known(product.matmul));
+        const int created = recording.created;
+        product.multiply();
+        CHECK(recording.created == created);
+        CHECK((recording.matmuls.back().a == Layout{CUDA_R_16BF, 512, 1024, 512}));
+    }
+    CHECK(recording.live == 0);
+}
+
+// A call that has the descriptors meets another one of the same product, as two threads do.
+TEST_CASE("cublaslt session: two calls of one product at once have descriptors of their own") {
+    Recording recording;
+    {
+        Session session(api(), machine(100, 131000), nullptr);
+        Chosen outer{session, described({mxfp8(), mxfp8()}, 100)}, inner = outer;
+        inner.matmul.a.scales = at(a_columns);
+        recording.during_matmul = [&] { inner.multiply(); };
+        outer.multiply();
+        REQUIRE(recording.matmuls.size() == 2);
+        CHECK(attribute(recording.matmuls[0], a_scales) == bytes_of(at(a_columns)));
+        CHECK(attribute(recording.matmuls[1], a_scales) == bytes_of(at(b_row_scales)));
+        const int created = recording.created;
+        outer.multiply();
+        inner.multiply();
+        CHECK(recording.created == created);
+    }
+    CHECK(recording.live == 0);
+}
+
+TEST_CASE("cublaslt session: a call that fails leaves the next one right") {
+    Recording recording;
+    {
+        Session session(api(), machine(100, 131000), nullptr);
+        Chosen product{session, described_groups()};
+        const GroupSizes sizes = group_arrays(at(arrays), 4).sizes;
+        for (int layouts : {0, 1, 2}) {
+            recording.layouts_until_failure = layouts;
+            CHECK_THROWS_AS(product.multiply(&sizes), Error);
+            CHECK(recording.layouts_until_failure == -1);
+        }
+        CHECK(recording.matmuls.empty());
+        recording.matmul_status = CUBLAS_STATUS_INTERNAL_ERROR;
+        CHECK_THROWS_AS(product.multiply(&sizes), Error);
+        recording.matmul_status = CUBLAS_STATUS_SUCCESS;
+        product.multiply(&sizes);
+        REQUIRE(recording.matmuls.size() == 2);
+        CHECK(recording.matmuls[1].operation.attributes == recording.heuristics[0].operation.attributes);
+        CHECK((recording.matmuls[1].a == Layout{CUDA_R_4F_E2M1, 0, 0, 0, 4, sizes.k, sizes.m, sizes.a_ld}));
+        const int created = recording.created;
+        product.multiply(&sizes);
+        CHECK(recording.created == created);
+        CHECK(recording.heuristics.size() == 1);
+    }
+    CHECK(recording.live == 0);
+}
+
 TEST_CASE("cublaslt session: many threads") {
     Recording recording;
     Session session(api(), machine(90, 131000), nullptr);
@@ -177,16 +349,17 @@ TEST_CASE("cublaslt session: a library that is here takes every attribute") {
     const auto run = [&](const MatmulDescription& matmul) {
         const Session::Choice choice = session.choose(matmul);
         CHECK(choice.declines.text() == "");
-        CHECK_NOTHROW(session.multiply(matmul, choice.algorithm, nullptr, {}, nullptr, nullptr));
+        for (int i = 0; i < 2; i++)  // the second time with the descriptors of the first
+            CHECK_NOTHROW(session.multiply(matmul, *choice.algorithm, nullptr, {}, nullptr, nullptr));
     };
     for (const Case& c : {Case{mxfp8(), mxfp8()}, Case{nvfp4(), nvfp4()}, bf16_case()}) run(described(c, 100));
     run(described({fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)}, 90));
-    CHECK(recording.matmuls.size() == 4);
+    CHECK(recording.matmuls.size() == 8);
     if (!found.api.grouped_layout_create) return;
     GroupCase c;
     c.a = c.b = nvfp4(), c.per_group = true;
     MatmulDescription matmul{};
     REQUIRE(describe_grouped(by_rows(c), machine(100, 131000), {}, matmul).text() == "");
     run(matmul);
-    CHECK(recording.matmuls.size() == 5);
+    CHECK(recording.matmuls.size() == 10);
 }

@@ -2,6 +2,8 @@
 // call must then return OUT_OF_MEMORY, write and leak nothing, and succeed as soon as there is memory again.
 #include "../abi/says.h"
 #include "../verbs/product.h"
+#include "api/guard.h"
+#include "core/validate.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -122,14 +124,14 @@ TEST_CASE("out of memory: every verb and query") {
     testing::Device device(MXQ_DEVICE_CPU, std::exchange(*testing::cpu_context(3).out(), nullptr));
     const int64_t rows = 200, cols = 300;
     const testing::Dims dims{std::nullopt, rows, cols};
-    int verbs = 0, queries = 0;
+    int verbs = 0, failures = 0, queries = 0;
     auto run = [&](const std::function<mxq_status()>& call, const std::vector<testing::Buffer*>& written) {
         auto untouched = [&] {
             for (auto* buffer : written)
                 if (!buffer->untouched()) return false;
             return true;
         };
-        CHECK(fail_each_allocation(call, untouched) >= 1);
+        failures += fail_each_allocation(call, untouched);
         for (auto* buffer : written) CHECK(!buffer->untouched());
         ++verbs;
     };
@@ -172,7 +174,38 @@ TEST_CASE("out of memory: every verb and query") {
     query([&](mxq_plan** out) { return mxq_quantize_query(device.context, nullptr, x, quantized, out); });
     query([&](mxq_plan** out) { return mxq_dequantize_query(device.context, nullptr, quantized, back, out); });
     CHECK(verbs == 6);
+    CHECK(failures >= 5);  // quantize allocates nothing
     CHECK(queries == 6);
+}
+
+// Of all calls, padding has the most buffers and a grouped product the most requirements.
+TEST_CASE("out of memory: validation allocates nothing") {
+    uintptr_t next = 0;
+    auto memory = [&] { return reinterpret_cast<void*>(next += 1 << 20); };  // only an address
+    auto quantized = [&](const testing::Dims& dims) {
+        auto tensor = testing::make_quantized({}, dims, true);
+        for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+            void* codes = memory();
+            ok(mxq_tensor_set_part(tensor, part, codes, 1 << 20, memory(), 1 << 20));
+        }
+        return tensor;
+    };
+    const testing::Dims dims{std::nullopt, 256, 128};
+    auto in = quantized(dims), out = quantized(dims), experts = quantized({4, 256, 128});
+    auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 256, 256});
+    ok(mxq_tensor_set_data(d, memory(), 1 << 20));
+    void* ends = memory();
+    for (const auto* grouped : {&in, &out}) ok(mxq_tensor_set_groups(*grouped, ends, MXQ_TYPE_INT32, 4));
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        void* starts = memory();
+        ok(mxq_tensor_set_padded_groups(out, part, starts, 16, memory(), 16));
+    }
+    auto allocations = [&](auto validate) {
+        return fail_each_allocation([&] { return mxq::guard("validation", validate); }, [] { return true; });
+    };
+    CHECK(allocations([&] { mxq::validate_pad(nullptr, in, out, true, mxq::Check::Execute); }) == 0);
+    auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
+    CHECK(allocations([&] { mxq::validate_grouped_gemm(options, in, experts, d, mxq::Check::Execute); }) == 0);
 }
 
 // A context of 4 threads starts three, as the caller is one of them. The first, second and third start fail in turn.

@@ -13,13 +13,13 @@
 namespace mxq::cuda {
 namespace {
 
-// One product: of the call, or of a group.
+// A group's product.
 struct Product {
     GemmProblem problem;
     lt::PreparedProduct prepared;
 };
 
-// Holds the products of a call, which run one after another in the same workspace.
+// Holds the products of a call's groups, which run one after another in the same workspace.
 using Products = std::vector<Product>;
 
 // Returns a product for every group that has rows, not prepared yet. Checks the ends.
@@ -40,16 +40,14 @@ Products products_of_groups(const GemmProblem& p) {
 }
 
 Reason check_groups(const Context& context, const GemmProblem& p) {
-    if (p.grouping == Grouping::None) return {};
     if (auto reason = lt::needs_session(context); !reason.empty()) return reason;
     if (!p.host_ends) return "needs the ends of the groups on the host, found them on the device alone";
     return lt::check_groups(p);
 }
 
-Prepared prepare(const Context& context, const GemmProblem& p) {
+Prepared prepare_groups(const Context& context, const GemmProblem& p) {
     if (auto reason = check_groups(context, p); !reason.empty()) return {reason, 0, nullptr};
-    const bool grouped = p.grouping != Grouping::None;
-    const auto products = std::make_shared<Products>(grouped ? products_of_groups(p) : Products{{p, {}}});
+    const auto products = std::make_shared<Products>(products_of_groups(p));
     uint64_t bytes = lt::kWorkspaceBytes;
     for (Product& product : *products) {
         if (auto reason = lt::prepare_product(context, product.problem, {}, product.prepared); !reason.empty())
@@ -59,10 +57,21 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     return {{}, bytes, products};
 }
 
-void run(const Context& context, const GemmProblem& p, const Launch& launch) {
+void run_groups(const Context& context, const GemmProblem& p, const Launch& launch) {
     for (const Product& product : *static_cast<const Products*>(launch.state))
         lt::run_product(context, product.problem, product.prepared, launch);
-    if (p.grouping != Grouping::None) lt::zero_rest(context, p, launch.stream);
+    lt::zero_rest(context, p, launch.stream);
+}
+
+Prepared prepare(const Context& context, const GemmProblem& p) {
+    return p.grouping == Grouping::None ? lt::prepare_as_is(context, p) : prepare_groups(context, p);
+}
+
+void run(const Context& context, const GemmProblem& p, const Launch& launch) {
+    if (p.grouping != Grouping::None)
+        run_groups(context, p, launch);
+    else
+        lt::run_product(context, p, *static_cast<const lt::PreparedProduct*>(launch.state), launch);
 }
 
 void load(const Context&) { lt::load_arrays(); }

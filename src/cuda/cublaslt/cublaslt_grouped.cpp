@@ -10,12 +10,6 @@
 namespace mxq::cuda {
 namespace {
 
-Prepared prepare(const Context& context, const GemmProblem& p) {
-    const auto product = std::make_shared<lt::PreparedProduct>();
-    const auto reason = lt::prepare_product(context, p, {}, *product);
-    return {reason, product->workspace.bytes, product};
-}
-
 void run(const Context& context, const GemmProblem& p, const Launch& launch) {
     lt::run_groups(context, p, {}, *static_cast<const lt::PreparedProduct*>(launch.state), launch);
 }
@@ -25,6 +19,6 @@ void load(const Context&) { lt::load_arrays(); }
 }  // namespace
 
 const GemmImplementation cublaslt_grouped{
-    .name = "cublaslt_grouped", .run = run, .load = load, .bound = lt::product_bound, .prepare = prepare};
+    .name = "cublaslt_grouped", .run = run, .load = load, .bound = lt::product_bound, .prepare = lt::prepare_as_is};
 
 }  // namespace mxq::cuda

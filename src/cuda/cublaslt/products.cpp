@@ -3,6 +3,14 @@
 namespace mxq::cuda::lt {
 namespace {
 
+// The library is asked with the context's device current; what is known needs no device.
+Session::Choice choose(const Context& context, const MatmulDescription& matmul) {
+    Session& session = *context.cuda->cublaslt;
+    if (auto known = session.known(matmul)) return *known;
+    const Scope scope(context);
+    return session.choose(matmul);
+}
+
 // Copies the scales of an operand to `to` where they lie otherwise than cuBLASLt wants them.
 void pack(const Context& context, const GemmProblem& p, Side side, MatrixDescription& matrix, void* to, void* stream) {
     if (!matrix.packs) return;
@@ -37,11 +45,16 @@ Reason prepare_product(const Context& context, const GemmProblem& p, const Sides
     const auto reason = p.grouping == Grouping::None ? describe(p, session.machine(), out.matmul)
                                                      : describe_grouped(p, session.machine(), packed, out.matmul);
     if (!reason.empty()) return reason;
-    const Scope scope(context);
-    const Session::Choice choice = session.choose(out.matmul);
+    const Session::Choice choice = choose(context, out.matmul);
     out.algorithm = choice.algorithm;
     out.workspace = workspace_layout(p, out.matmul);
     return choice.declines;
+}
+
+Prepared prepare_as_is(const Context& context, const GemmProblem& p) {
+    PreparedProduct product;
+    if (auto reason = prepare_product(context, p, {}, product); !reason.empty()) return {reason, 0, nullptr};
+    return {{}, product.workspace.bytes, std::make_shared<const PreparedProduct>(std::move(product))};
 }
 
 int32_t product_bound(const GemmProblem& p) {
@@ -60,7 +73,7 @@ void run_product(const Context& context, const GemmProblem& p, const PreparedPro
         factors = {on_device, on_device + 1};
     }
     const Scope scope(context);
-    context.cuda->cublaslt->multiply(matmul, prepared.algorithm, nullptr, factors, workspace,
+    context.cuda->cublaslt->multiply(matmul, *prepared.algorithm, nullptr, factors, workspace,
                                      static_cast<cudaStream_t>(launch.stream));
 }
 
@@ -78,7 +91,7 @@ void run_groups(const Context& context, const GemmProblem& p, const Sides& packe
                           arrays.beta};
     {
         const Scope scope(context);
-        context.cuda->cublaslt->multiply(with_arrays(matmul, arrays), prepared.algorithm, &arrays.sizes, factors, workspace,
+        context.cuda->cublaslt->multiply(with_arrays(matmul, arrays), *prepared.algorithm, &arrays.sizes, factors, workspace,
                                          static_cast<cudaStream_t>(launch.stream));
     }
     if (p.grouping == Grouping::Contraction) zero_rest(context, p, launch.stream);

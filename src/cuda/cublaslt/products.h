@@ -32,13 +32,16 @@ int32_t product_bound(const GemmProblem& p);
 // A product as cuBLASLt is to make it: described once a call, when an implementation is asked.
 struct PreparedProduct {
     MatmulDescription matmul;
-    cublasLtMatmulAlgo_t algorithm;
+    std::shared_ptr<Algorithm> algorithm;
     WorkspaceLayout workspace;
 };
 
 // Fills `out`, or returns why cuBLASLt does not take the product, which has no groups or has all of them in one call. `packed`:
 // as in describe_grouped.
 Reason prepare_product(const Context& context, const GemmProblem& p, const Sides& packed, PreparedProduct& out);
+
+// Prepares a product whose operands cuBLASLt takes where they are, groups in one call. The state is a PreparedProduct.
+Prepared prepare_as_is(const Context& context, const GemmProblem& p);
 
 // Enqueues what was prepared for `p`, without groups.
 void run_product(const Context& context, const GemmProblem& p, const PreparedProduct& prepared, const Launch& launch);

@@ -1,6 +1,6 @@
-// A context's cuBLASLt: one handle, made when the context is, and the algorithms found so far.
+// A context's cuBLASLt: one handle, made when the context is, and the algorithms found so far. Threads may share it.
 //
-//     MatmulDescription -> descriptors -> heuristic, asked once for a description -> matmul
+//     MatmulDescription -> descriptors -> heuristic, asked once for a description -> matmul, with the same descriptors
 //
 // Algorithms are taken in the heuristic's order, but for those that add partial sums in 16 bits, and for those of versions
 // with known wrong results.
@@ -8,27 +8,24 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
-#include "cuda/cublaslt/library.h"
-#include "cuda/cublaslt/description.h"
+#include "cuda/cublaslt/descriptors.h"
 
 namespace mxq::cuda::lt {
 
 constexpr uint64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA recommends for 9.0 and later
-
-// Where the device finds the sizes of groups: int32_t, one a group.
-struct GroupSizes {
-    int32_t *m, *n, *k;
-    int32_t *a_ld, *b_ld, *d_ld;
-};
 
 // Factors of the sums and of D. On the host for Alpha::Host of a product without groups; else on the device, and with
 // Alpha::DevicePerGroup `alpha` is an array of pointers.
 struct Factors {
     const void *alpha, *beta;
 };
+
+class Algorithm;  // of the library for one description, with the descriptors that its calls take in turn
 
 class Session {
 public:
@@ -43,24 +40,28 @@ public:
     // An algorithm, or why there is none.
     struct Choice {
         Reason declines;
-        cublasLtMatmulAlgo_t algorithm{};
+        std::shared_ptr<Algorithm> algorithm{};  // NULL: there is none
     };
     // Asks the library once for a description, and remembers. Of its pointers only the alignment matters, and NULL ones count
     // as aligned.
     Choice choose(const MatmulDescription& matmul);
 
+    // Returns what `choose` answers if it remembers, and nothing where it would have to ask. Needs no current device.
+    std::optional<Choice> known(const MatmulDescription& matmul);
+
     // Enqueues the product by an algorithm that `choose` gave for its description. `workspace` has kWorkspaceBytes; `sizes`:
     // NULL without groups.
-    void multiply(const MatmulDescription& matmul, const cublasLtMatmulAlgo_t& algorithm, const GroupSizes* sizes,
-                  const Factors& factors, void* workspace, cudaStream_t stream);
+    void multiply(const MatmulDescription& matmul, Algorithm& algorithm, const GroupSizes* sizes, const Factors& factors,
+                  void* workspace, cudaStream_t stream);
 
 private:
-    // Has everything that an algorithm may depend on.
+    // Has everything that an algorithm, and its descriptors but for their pointers, may depend on.
     using Key = std::array<int64_t, 24>;
     using Known = std::map<Key, Choice>;
     static constexpr size_t kMostKnown = 256;
 
     static Key key_of(const MatmulDescription& matmul);
+    std::optional<Choice> find(const Key& key) const;
     Choice ask(const MatmulDescription& matmul, bool& lasting);
     bool serves(const MatmulDescription& matmul, const cublasLtMatmulHeuristicResult_t& result) const;
 

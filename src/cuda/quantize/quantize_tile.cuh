@@ -13,11 +13,11 @@
 namespace mxq::cuda {
 
 struct TileArguments {
-    QuantizeProblem problem;
     Tiles tiles;
     ScaleRule rule;
     CodeAccess access[2];  // rowwise, columnwise
     bool wide_in, direct_rows;
+    QuantizeProblem problem;
 };
 
 template <class E>
@@ -88,7 +88,7 @@ inline ScaleRule scale_rule(const QuantizeProblem& problem, const AmaxBuffers& a
 }
 
 inline TileArguments tile_arguments(const QuantizeProblem& problem, const AmaxBuffers& amax) {
-    TileArguments a{problem, Tiles(problem), scale_rule(problem, amax), {}, false, false};
+    TileArguments a{Tiles(problem), scale_rule(problem, amax), {}, false, false, problem};
     const bool grouped = problem.grouped.set();
     if (problem.has_rowwise) a.access[0] = code_access(problem.rowwise, grouped);
     if (problem.has_columnwise) a.access[1] = code_access(problem.columnwise, grouped);

@@ -18,10 +18,10 @@ constexpr int kRequantizeBlocks = 8;
 #endif
 
 struct ChunkArguments {
-    QuantizeProblem problem;
     Tiles tiles;
     ScaleSteps steps;
     bool clamps;  // products may be 7 or more, to E2M1
+    QuantizeProblem problem;
 };
 
 // The tile's scales by block and line, each 16 lines moved as the codes are, and blocks by 16 bytes more: fp32 values; those of

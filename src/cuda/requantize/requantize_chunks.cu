@@ -122,7 +122,7 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     const bool below_seven = p.scale_rounding == ScaleRounding::Rceil || p.scale_rounding == ScaleRounding::Ceil;
     const Tiles tiles(p);
     if (tiles.count() == 0) return;
-    const ChunkArguments a{p, tiles, scale_steps_of(p), !below_seven || p.nonfinite == Nonfinite::Saturate};
+    const ChunkArguments a{tiles, scale_steps_of(p), !below_seven || p.nonfinite == Nonfinite::Saturate, p};
     launch(context, kernels, {p.source.quantized.element, p.format->element}, "requantize_chunks", tiles.grid(), call.stream,
            a);
 }
