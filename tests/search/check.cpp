@@ -1,5 +1,6 @@
 #include "check.h"
 
+#include "bounds.h"
 #include "broken.h"
 
 namespace search {
@@ -49,11 +50,8 @@ std::string compare_sizes(const Bound& bound) {
 
 // ---- Products ----------------------------------------------------------------------------------------------------------
 
-bool is_exact(const Side& side) { return side.plain() || oracle::is_mx(side.format); }
-
 // Returns "" if D keeps the bound of every element, and holds what it must elsewhere.
 std::string check_d(const Problem& problem, const Bytes& d, const oracle::Promise& promise) {
-    const Call& call = problem.call;
     const TensorPlan& plan = problem.tensors[2];
     const int64_t n = plan.dims.cols, element = oracle::plain_bytes(plan.side.format), stride = (n + plan.side.gap) * element;
     Bytes rest = d;
@@ -65,11 +63,7 @@ std::string check_d(const Problem& problem, const Bytes& d, const oracle::Promis
             values.insert(values.end(), row.begin(), row.end());
             std::copy_n(image.after.begin() + i * stride, n * element, rest.begin() + i * stride);
         }
-        const oracle::More more{call.alpha, call.accumulate ? 1.0f : call.beta, call.bias != 0};
-        const double factor = oracle::bound_factor(promise, piece.k, is_exact(call.first) && is_exact(call.second));
-        if (factor < 0) return "no class of bound";
-        if (values.size() != piece.sums.size()) return "the search lost elements";
-        if (auto text = oracle::check_product(piece.sums, values, plan.side.format, factor + oracle::more_of(more)); !text.empty())
+        if (auto text = check_piece(problem, piece, values, promise); !text.empty())
             return "rows of d from " + std::to_string(piece.first_row) + ", k " + std::to_string(piece.k) + ": " + text;
     }
     if (auto text = testing::difference(rest, image.after); !text.empty()) return "d.data outside of what is computed: " + text;

@@ -142,6 +142,7 @@ private:
         const std::string complaint = search::check_call(call, runners, counts);
         if (complaint.empty()) return;
         ++counts.failed;
+        search::drop_unused_offsets(call);
         tell(call, complaint);
         if (complaint.find("CUDA") != std::string::npos && complaint.find("error") != std::string::npos) lost_device_ = true;
         if (lost_device_ || shrunk_++ >= most_shrunk) return;

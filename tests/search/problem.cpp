@@ -225,7 +225,7 @@ void add_requantize(Problem& problem) { add_quantized_output(problem, problem.te
 
 void add_swizzle(Problem& problem) {
     const Call& call = problem.call;
-    const TensorPlan &in = problem.tensors[0], &out = problem.tensors[1];
+    const TensorPlan& in = problem.tensors[0];
     const bool with_codes = call.values.seed % 2;  // the pointers of codes may be NULL
     for (int32_t part : both_parts) {
         if (!(in.side.parts & part)) continue;
@@ -245,7 +245,6 @@ void add_swizzle(Problem& problem) {
             image.used = false;
         }
     }
-    (void)out;
 }
 
 Bytes integers(const std::vector<int64_t>& numbers, int32_t type) {
@@ -293,6 +292,12 @@ void add_pad(Problem& problem) {
 }
 
 }  // namespace
+
+void drop_unused_offsets(Call& call) {
+    if (call.offsets.empty()) return;
+    const Problem problem = make_problem(call);
+    std::erase_if(call.offsets, [&](const auto& offset) { return problem.images.count(offset.first) == 0; });
+}
 
 Problem make_problem(const Call& call) {
     Problem problem;

@@ -25,20 +25,27 @@ struct TensorPlan {
     testing::Dims dims{std::nullopt, 0, 0};
 };
 
+// One operand of a piece: its (lines, k) values and where their scales lie.
+struct PieceOperand {
+    oracle::Floats values;
+    int64_t lines = 0;
+    size_t matrix = 0;  // its expert or group
+    oracle::Placement placement = {};
+};
+
 // A part of D that is one product: rows of the stored D, one after another.
 struct Piece {
     int64_t first_row = 0, rows = 0, k = 0;
-    oracle::Floats a, b;  // (rows, k) and (n, k)
-    std::vector<oracle::Element> sums;  // with alpha, beta and bias
-    oracle::Floats a_errors, b_errors;  // what rebasing allows each value, made where they are needed
+    PieceOperand a, b;
+    oracle::Floats previous, bias;
 };
 
 struct Problem {
     Call call;
-    std::vector<TensorPlan> tensors;  // in the order of the arguments
+    std::vector<TensorPlan> tensors;      // in the order of the arguments
     std::map<std::string, Image> images;  // by name: "in.data", "out.rowwise.codes", "ends", ...
-    oracle::Groups first_groups, second_groups, d_groups;
-    std::vector<Piece> pieces;  // of a product
+    std::vector<Piece> pieces;            // of a product
+    oracle::Part stored[2];               // of a product: the parts of A and B that it reads
 };
 
 // Returns the call's buffers, with the oracle's results.
@@ -46,6 +53,9 @@ Problem make_problem(const Call& call);
 
 // Adds the parts of a problem that is a product (product.cpp).
 void add_product(Problem& problem);
+
+// Forgets offsets of buffers that the call does not have, so that its line is short.
+void drop_unused_offsets(Call& call);
 
 // ---- Shared by both ----------------------------------------------------------------------------------------------------
 

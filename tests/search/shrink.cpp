@@ -17,7 +17,7 @@ Change reset(Side Call::*side, T Side::*member) {
 void add_sizes(std::vector<Change>& out, const Call& call) {
     for (size_t i = 0; i < call.shape.size(); ++i)
         for (int64_t size : {int64_t{1}, call.shape[i] / 2, call.shape[i] - 32, call.shape[i] - 1})
-            if (size >= 0 && size < call.shape[i]) out.push_back([=](Call& c) { c.shape[i] = size; });
+            if (size >= 1 && size < call.shape[i]) out.push_back([=](Call& c) { c.shape[i] = size; });
     if (call.shape.size() == 3 && !call.is_product()) out.push_back([](Call& c) { c.shape.erase(c.shape.begin()); });
 }
 
@@ -60,8 +60,6 @@ void add_options(std::vector<Change>& out) {
                                &Call::decode_scale, &Call::accumulate, &Call::exact, &Call::host_ends, &Call::starts})
         out.push_back(reset(member));
     for (float Call::*member : {&Call::alpha, &Call::beta, &Call::epsilon}) out.push_back(reset(member));
-    out.push_back(reset(&Call::broken));
-    out.push_back(reset(&Call::broken_at));
 }
 
 // Values that are zero outside of a half of the rows or of the columns.
@@ -90,14 +88,13 @@ void add_values(std::vector<Change>& out, const Call& call) {
 }
 
 std::vector<Change> changes_of(const Call& call) {
-    std::vector<Change> out;
+    std::vector<Change> out = {reset(&Call::offsets), reset(&Call::broken), reset(&Call::broken_at)};
+    add_options(out);
+    add_sides(out);
     add_sizes(out, call);
     add_groups(out, call);
-    add_sides(out);
-    add_options(out);
-    out.push_back(reset(&Call::offsets));
-    for (const auto& [name, offset] : call.offsets) out.push_back([name = name](Call& c) { c.offsets.erase(name); });
     add_values(out, call);
+    for (const auto& [name, offset] : call.offsets) out.push_back([name = name](Call& c) { c.offsets.erase(name); });
     return out;
 }
 
@@ -105,18 +102,19 @@ std::vector<Change> changes_of(const Call& call) {
 
 Call shrink(const Call& call, const std::function<bool(const Call&)>& fails, int tries) {
     Call best = call;
-    for (bool better = true; better && tries > 0;) {
+    for (bool better = true; better;) {
         better = false;
-        for (const Change& change : changes_of(best)) {
+        std::vector<Change> changes = changes_of(best);
+        for (size_t i = 0; i < changes.size(); ++i) {
             Call smaller = best;
-            change(smaller);
+            changes[i](smaller);
             repair(smaller);
             if (text_of(smaller) == text_of(best)) continue;
-            if (tries-- <= 0) break;
+            if (tries-- <= 0) return best;
             if (!fails(smaller)) continue;
             best = smaller;
             better = true;
-            break;
+            changes = changes_of(best);
         }
     }
     return best;
