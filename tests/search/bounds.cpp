@@ -108,15 +108,26 @@ void add_rebase(const Problem& problem, const Piece& piece, std::vector<Element>
     if (n) require_tiles(tiles_of(a, problem.stored[0], piece.a, piece.k, 1), tiles_of(b, problem.stored[1], piece.b, piece.k, b_height), n, sums);
 }
 
-// Returns every element with what its class adds, before alpha, beta and bias.
-std::vector<Element> sums_of(const Problem& problem, const Piece& piece, int32_t bound) {
-    auto sums = oracle::product(piece.a.values.data(), piece.k, piece.b.values.data(), piece.k, piece.rows, piece.b.lines, piece.k);
+oracle::More more_of_call(const Call& call) { return {call.alpha, call.accumulate ? 1.0f : call.beta, call.bias != 0}; }
+
+// Returns every element of a piece with the terms of its bound.
+const std::vector<Element>& sums_of(const Problem& problem, const Piece& piece, int32_t bound) {
+    auto [found, is_new] = piece.sums.try_emplace(bound);
+    std::vector<Element>& sums = found->second;
+    if (!is_new) return sums;
+    sums = oracle::product(piece.a.values.data(), piece.k, piece.b.values.data(), piece.k, piece.rows, piece.b.lines, piece.k);
     if (bound == MXQ_BOUND_FP8_TENSOR_CORES) require_scales(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED) add_rebase(problem, piece, sums);
+    const oracle::More more = more_of_call(problem.call);
+    const bool only_adds = more.alpha == 1 && more.beta == 1 && !more.bias && problem.call.d.format == MXQ_FORMAT_F32;
+    for (size_t i = 0; i < sums.size(); ++i) {
+        Element& e = sums[i];
+        e = oracle::with_more(e, more, piece.previous[i], piece.bias.empty() ? 0 : piece.bias[i % piece.bias.size()]);
+        if (only_adds) e.below = 0;
+        if (more.alpha == 0 && e.nan) e.nan = e.promised = false;  // open in the contract
+    }
     return sums;
 }
-
-oracle::More more_of_call(const Call& call) { return {call.alpha, call.accumulate ? 1.0f : call.beta, call.bias != 0}; }
 
 // Infinity of either sign is right where the errors before D's rounding reach it.
 bool may_be_infinite(const Element& e, float got, int32_t d_format, double factor) {
@@ -128,22 +139,14 @@ bool may_be_infinite(const Element& e, float got, int32_t d_format, double facto
 }  // namespace
 
 std::string check_piece(const Problem& problem, const Piece& piece, const oracle::Floats& values, const oracle::Promise& promise) {
-    const Call& call = problem.call;
-    const oracle::More more = more_of_call(call);
-    const bool only_adds = more.alpha == 1 && more.beta == 1 && !more.bias && call.d.format == MXQ_FORMAT_F32;
-    const bool exact = is_exact(problem.tensors[0].spec) && is_exact(problem.tensors[1].spec);
-    const double factor = oracle::bound_factor(promise, piece.k, exact) + oracle::more_of(more);
     if (oracle::class_factor(promise.bound, piece.k) < 0) return "no class of bound";
+    const bool exact = is_exact(problem.tensors[0].spec) && is_exact(problem.tensors[1].spec);
+    const double factor = oracle::bound_factor(promise, piece.k, exact) + oracle::more_of(more_of_call(problem.call));
     std::vector<Element> sums = sums_of(problem, piece, promise.bound);
     if (values.size() != sums.size()) return "the search lost elements";
-    for (size_t i = 0; i < sums.size(); ++i) {
-        Element& e = sums[i];
-        e = oracle::with_more(e, more, piece.previous[i], piece.bias.empty() ? 0 : piece.bias[i % piece.bias.size()]);
-        if (only_adds) e.below = 0;
-        if (more.alpha == 0 && e.nan) e.nan = e.promised = false;  // open in the contract
-        if (!e.nan && may_be_infinite(e, values[i], call.d.format, factor)) e.promised = false;
-    }
-    return oracle::check_product(sums, values, call.d.format, factor);
+    for (size_t i = 0; i < sums.size(); ++i)
+        if (!sums[i].nan && may_be_infinite(sums[i], values[i], problem.call.d.format, factor)) sums[i].promised = false;
+    return oracle::check_product(sums, values, problem.call.d.format, factor);
 }
 
 }  // namespace search

@@ -282,42 +282,77 @@ bool both_transposed(Bound& bound, int64_t) {
     return true;
 }
 
+// ---- The rules ---------------------------------------------------------------------------------------------------------
+
+bool any_call(const Call&) { return true; }
+bool conversion(const Call& call) { return !call.is_product(); }
+bool product(const Call& call) { return call.is_product(); }
+bool swizzles(const Call& call) { return call.verb == "swizzle_scales" || call.verb == "unswizzle_scales"; }
+bool pads(const Call& call) { return call.verb == "pad_groups" || call.verb == "unpad_groups"; }
+bool quantizes(const Call& call) { return call.verb == "quantize" || call.verb == "requantize"; }
+bool in_groups(const Call& call) { return call.groups && call.group_count() > 0; }
+bool in_groups_with_elements(const Call& call) {
+    return in_groups(call) && std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
+}
+bool in_groups_without_hadamard(const Call& call) { return in_groups(call) && !call.hadamard; }
+bool has_whole_lines(const Call& call) { return call.first.scaling == MXQ_SCALING_ROW || call.first.scaling == MXQ_SCALING_TENSOR; }
+bool two_dimensions(const Call& call) { return !call.is_product() && call.shape.size() == 2 && !call.groups; }
+bool no_amax(const Call& call) { return call.verb != "amax"; }
+bool no_pad(const Call& call) { return !pads(call); }
+bool contracts(const Call& call) { return call.contracts_groups(); }
+bool has_hadamard(const Call& call) { return quantizes(call) && (call.cols() % 16 || call.rows() % 16); }
+bool is_stochastic(const Call& call) { return call.stochastic && call.second.format == MXQ_FORMAT_NVFP4; }
+bool leave_bound(Bound&, int64_t) { return true; }
+
 const std::vector<Rule>& all_rules() {
     static const std::vector<Rule> all = {
-        {"short", MXQ_STATUS_BUFFER_TOO_SMALL, true, shorten},
-        {"null", MXQ_STATUS_MISSING_BUFFER, false, set_null},
-        {"misaligned", MXQ_STATUS_MISALIGNED, true, misalign},
-        {"overlap", MXQ_STATUS_INVALID_ARGUMENT, true, overlap},
-        {"shape", MXQ_STATUS_SHAPE_MISMATCH, true, other_shape},
-        {"dimensions", MXQ_STATUS_SHAPE_MISMATCH, true, other_dimensions},
-        {"kind", MXQ_STATUS_UNSUPPORTED, true, wrong_kind},
-        {"swizzled_row", MXQ_STATUS_UNSUPPORTED, true, swizzle_row},
-        {"layout", MXQ_STATUS_INVALID_ARGUMENT, true, same_layout},
-        {"no_part", MXQ_STATUS_MISSING_BUFFER, false, no_part},
-        {"groups", MXQ_STATUS_SHAPE_MISMATCH, true, other_groups},
-        {"alignment", MXQ_STATUS_INVALID_ARGUMENT, true, narrow_alignment},
-        {"direction", MXQ_STATUS_INVALID_ARGUMENT, true, wrong_direction},
-        {"implementation", MXQ_STATUS_UNSUPPORTED, true, unknown_implementation},
-        {"option", MXQ_STATUS_INVALID_ARGUMENT, true, foreign_option},
-        {"stochastic", MXQ_STATUS_INVALID_ARGUMENT, true, stochastic_four_over_six},
-        {"hadamard", MXQ_STATUS_SHAPE_MISMATCH, true, hadamard_of_any_length},
-        {"stream", MXQ_STATUS_INVALID_ARGUMENT, false, use_stream},
-        {"contraction", MXQ_STATUS_SHAPE_MISMATCH, true, other_contraction},
-        {"blocks", MXQ_STATUS_UNSUPPORTED, true, other_blocks},
-        {"operand", MXQ_STATUS_UNSUPPORTED, true, f16_operand},
-        {"accumulate", MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_in_16_bits},
-        {"accumulate_beta", MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_with_beta},
-        {"bias", MXQ_STATUS_UNSUPPORTED, true, bias_of_gradient},
-        {"transposes", MXQ_STATUS_UNSUPPORTED, true, both_transposed},
+        {"short", any_call, MXQ_STATUS_BUFFER_TOO_SMALL, true, shorten},
+        {"null", any_call, MXQ_STATUS_MISSING_BUFFER, false, set_null},
+        {"misaligned", any_call, MXQ_STATUS_MISALIGNED, true, misalign},
+        {"overlap", any_call, MXQ_STATUS_INVALID_ARGUMENT, true, overlap},
+        {"shape", any_call, MXQ_STATUS_SHAPE_MISMATCH, true, other_shape},
+        {"dimensions", two_dimensions, MXQ_STATUS_SHAPE_MISMATCH, true, other_dimensions},
+        {"kind", no_pad, MXQ_STATUS_UNSUPPORTED, true, wrong_kind},
+        {"swizzled_row", has_whole_lines, MXQ_STATUS_UNSUPPORTED, true, swizzle_row},
+        {"layout", swizzles, MXQ_STATUS_INVALID_ARGUMENT, true, same_layout},
+        {"no_part", no_amax, MXQ_STATUS_MISSING_BUFFER, false, no_part},
+        {"groups", in_groups, MXQ_STATUS_SHAPE_MISMATCH, true, other_groups},
+        {"ends", in_groups_with_elements, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound},
+        {"alignment", in_groups_without_hadamard, MXQ_STATUS_INVALID_ARGUMENT, true, narrow_alignment},
+        {"direction", pads, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_direction},
+        {"implementation", any_call, MXQ_STATUS_UNSUPPORTED, true, unknown_implementation},
+        {"option", conversion, MXQ_STATUS_INVALID_ARGUMENT, true, foreign_option},
+        {"stochastic", is_stochastic, MXQ_STATUS_INVALID_ARGUMENT, true, stochastic_four_over_six},
+        {"hadamard", has_hadamard, MXQ_STATUS_SHAPE_MISMATCH, true, hadamard_of_any_length},
+        {"stream", any_call, MXQ_STATUS_INVALID_ARGUMENT, false, use_stream},
+        {"contraction", product, MXQ_STATUS_SHAPE_MISMATCH, true, other_contraction},
+        {"blocks", product, MXQ_STATUS_UNSUPPORTED, true, other_blocks},
+        {"operand", product, MXQ_STATUS_UNSUPPORTED, true, f16_operand},
+        {"accumulate", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_in_16_bits},
+        {"accumulate_beta", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_with_beta},
+        {"bias", contracts, MXQ_STATUS_UNSUPPORTED, true, bias_of_gradient},
+        {"transposes", contracts, MXQ_STATUS_UNSUPPORTED, true, both_transposed},
     };
     return all;
 }
 
 }  // namespace
 
-std::vector<std::string> broken_rules() {
+std::vector<std::string> rules_for(const Call& call) {
     std::vector<std::string> out;
-    for (const Rule& rule : all_rules()) out.push_back(rule.name);
+    for (const Rule& rule : all_rules())
+        if (rule.suits(call)) out.push_back(rule.name);
+    return out;
+}
+
+Problem with_wrong_ends(const Problem& problem, int64_t at) {
+    Problem out = problem;
+    Image& image = out.images.at("ends");
+    const int64_t rows = problem.call.rows(), wrong[] = {rows + 1, -1, INT32_MAX, INT32_MIN};
+    const int64_t number = at / 4 % problem.call.group_count(), value = wrong[at % 4];
+    std::memcpy(&image.before[static_cast<size_t>(number * image.element)], &value, static_cast<size_t>(image.element));
+    image.after = image.before;
+    out.call.host_ends = false;  // which every device checks
     return out;
 }
 

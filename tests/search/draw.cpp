@@ -38,28 +38,44 @@ int64_t draw_size(Random& random) {
     }
 }
 
+int64_t product_of(const std::vector<int64_t*>& sizes) {
+    int64_t all = 1;
+    for (const int64_t* size : sizes) all *= std::max<int64_t>(*size, 1);
+    return all;
+}
+
 // Makes the largest sizes smaller until their product is at most `most`.
-void limit(std::vector<int64_t>& sizes, int64_t most) {
-    const auto product = [&] {
-        int64_t all = 1;
-        for (int64_t size : sizes) all *= std::max<int64_t>(size, 1);
-        return all;
-    };
-    while (product() > most) {
-        int64_t& largest = *std::max_element(sizes.begin(), sizes.end());
+void limit(const std::vector<int64_t*>& sizes, int64_t most) {
+    while (product_of(sizes) > std::max<int64_t>(most, 1)) {
+        int64_t& largest = **std::max_element(sizes.begin(), sizes.end(), [](const int64_t* a, const int64_t* b) { return *a < *b; });
         largest = largest % 32 == 0 && largest > 32 ? (largest / 2 + 31) / 32 * 32 : largest / 2;
     }
 }
 
 void draw_shape(Call& call, Random& random) {
     call.shape = {draw_size(random), draw_size(random)};
-    if (call.is_product()) {
-        call.shape.push_back(draw_size(random));
-        limit(call.shape, one_in(random, 400) ? 8'000'000 : one_in(random, 12) ? 500'000 : 40'000);
-        return;
+    if (call.is_product()) call.shape.push_back(draw_size(random));
+    else if (one_in(random, 5)) call.shape.insert(call.shape.begin(), one_in(random, 8) ? 0 : 1 + random.below(one_in(random, 10) ? 40 : 4));
+    std::vector<int64_t*> sizes;
+    for (int64_t& size : call.shape) sizes.push_back(&size);
+    if (call.is_product()) limit(sizes, one_in(random, 400) ? 8'000'000 : one_in(random, 12) ? 500'000 : 40'000);
+    else limit(sizes, one_in(random, 800) ? 1'000'000 : one_in(random, 20) ? 60'000 : 6'000);
+}
+
+// Keeps the memory of a call small: each group may be padded to 128 rows, and of a product has a matrix of B or of D.
+void limit_groups(Call& call) {
+    const int64_t groups = std::max<int64_t>(call.group_count(), 1), padded = std::max<int64_t>(oracle::padded_bound(call.rows(), groups, 128), 1);
+    if (!call.is_product()) return limit({&call.shape.back()}, 2'000'000 / padded);
+    int64_t &m = call.shape[0], &n = call.shape[1], &k = call.shape[2];
+    if (call.contracts_groups()) {
+        limit({&m}, 2'000'000 / padded);
+        limit({&n}, 2'000'000 / padded);
+    } else {
+        limit({&k}, 2'000'000 / padded);
+        limit({&n}, 2'000'000 / padded);
     }
-    if (one_in(random, 5)) call.shape.insert(call.shape.begin(), one_in(random, 8) ? 0 : 1 + random.below(one_in(random, 10) ? 40 : 4));
-    limit(call.shape, one_in(random, 800) ? 1'000'000 : one_in(random, 20) ? 60'000 : 6'000);
+    limit({&m, &n}, 200'000 / (call.contracts_groups() ? groups : 1));
+    if (!call.contracts_groups()) limit({&n, &k}, 400'000 / groups);
 }
 
 // ---- Groups ------------------------------------------------------------------------------------------------------------
@@ -211,6 +227,7 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     if (call.is_product()) draw_product_options(call, random); else draw_options(call, random);
     if (call.is_product() && one_in(random, 2)) call.second.format = call.first.format, call.second.scaling = call.first.scaling;
 
+    repair(call);  // which decides about the transposes of a product, and so what its groups divide
     draw_shape(call, random);
     const bool groups = call.verb == "grouped_gemm" || call.verb == "pad_groups" || call.verb == "unpad_groups" || one_in(random, 3);
     if (groups) {
@@ -222,14 +239,15 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
         call.host_ends = one_in(random, 3);
         call.starts = one_in(random, 2);
     }
+    if (call.groups || call.is_product()) limit_groups(call);
     call.values = draw_values_of(random, plain_in, call.is_product());
     call.second_values = draw_values_of(random, call.second.plain(), call.is_product());
     draw_offsets(call, random);
-    if (one_in(random, 10)) {
-        call.broken = pick(random, broken_rules());
+    repair(call);
+    if (one_in(random, 9)) {
+        call.broken = pick(random, rules_for(call));
         call.broken_at = random.below(16);
     }
-    repair(call);
     return call;
 }
 

@@ -21,6 +21,7 @@ using search::Runner;
 using Clock = std::chrono::steady_clock;
 
 constexpr int tries_of_shrinking = 400, most_shrunk = 20;
+constexpr int64_t calls_of_a_device = 2000;  // a device keeps memory of every size that it had once, so it is renewed
 
 const char usage[] =
     "usage: mxq_search [--calls N | --minutes N] [--seed S] [--only CALL] [--list FILE] [--device cpu|cuda]\n"
@@ -109,21 +110,8 @@ public:
     // Checks the calls that `next` returns until it returns none, on all cores.
     template <class Next>
     void check_all(const Next& next) {
-        const int64_t workers = std::max(1u, std::thread::hardware_concurrency());
-        std::vector<std::vector<Runner>> runners;
-        for (int64_t i = 0; i < workers; ++i) runners.push_back(make_runners(options_.device, i));
-        if (runners[0].empty()) throw std::runtime_error("no device of this kind");
-        std::atomic<int64_t> number{0};
-        std::vector<std::thread> threads;
-        for (auto& own : runners)
-            threads.emplace_back([&] {
-                search::Counts counts;
-                for (std::optional<Call> call; !lost_device_ && (call = next(number++));) check(*call, own, counts);
-                add(counts);
-            });
-        for (auto& thread : threads) thread.join();
-        if (names_.empty())
-            for (const Runner& runner : runners[0]) names_ += (names_.empty() ? "" : "; ") + runner.name;
+        for (int64_t first = 0; !done_ && !lost_device_; first += calls_of_a_device) check_some(next, first);
+        done_ = false;
     }
 
     // Prints what ran. Returns the number of failures.
@@ -136,6 +124,30 @@ public:
     int64_t failed() const { return counts_.failed; }
 
 private:
+    template <class Next>
+    void check_some(const Next& next, int64_t first) {
+        const int64_t workers = std::max(1u, std::thread::hardware_concurrency());
+        std::vector<std::vector<Runner>> runners;
+        for (int64_t i = 0; i < workers; ++i) runners.push_back(make_runners(options_.device, i));
+        if (runners[0].empty()) throw std::runtime_error("no device of this kind");
+        if (names_.empty())
+            for (const Runner& runner : runners[0]) names_ += (names_.empty() ? "" : "; ") + runner.name;
+        std::atomic<int64_t> number{first};
+        std::vector<std::thread> threads;
+        for (auto& own : runners)
+            threads.emplace_back([&] {
+                search::Counts counts;
+                for (int64_t at; !lost_device_ && (at = number++) < first + calls_of_a_device;) {
+                    const std::optional<Call> call = next(at);
+                    if (!call) done_ = true;
+                    if (!call) break;
+                    check(*call, own, counts);
+                }
+                add(counts);
+            });
+        for (auto& thread : threads) thread.join();
+    }
+
     void check(Call call, std::vector<Runner>& runners, search::Counts& counts) {
         if (!options_.implementation.empty()) call.implementation = options_.implementation;
         note_current(search::text_of(call));
@@ -180,7 +192,7 @@ private:
     std::set<std::string> known_;
     std::string names_;
     std::atomic<int> shrunk_{0};
-    std::atomic<bool> lost_device_{false};
+    std::atomic<bool> done_{false}, lost_device_{false};
 };
 
 // Returns the calls of a file: a line each, without empty ones and comments.

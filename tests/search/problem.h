@@ -38,6 +38,7 @@ struct Piece {
     int64_t first_row = 0, rows = 0, k = 0;
     PieceOperand a, b;
     oracle::Floats previous, bias;
+    mutable std::map<int32_t, std::vector<oracle::Element>> sums = {};  // by class of bound, once they were asked for
 };
 
 struct Problem {

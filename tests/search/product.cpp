@@ -76,7 +76,7 @@ oracle::Floats add_bias(Problem& problem, int64_t count) {
 // Cuts a product into its pieces: one, or one for each group.
 std::vector<Piece> pieces_of(const Call& call, const TensorPlan& d, const oracle::Floats& a, const oracle::Floats& b) {
     const int64_t m = call.m(), n = call.n(), k = call.k();
-    if (call.verb == "gemm") return {{0, m, k, {a, m}, {b, n}, {}, {}}};
+    if (call.verb == "gemm") return {{0, m, k, {a, m}, {b, n}, {}, {}, {}}};
     const oracle::Ends ends = call.ends();
     const std::vector<int64_t> starts = oracle::padded_starts(ends, d.side.grouped ? d.side.rowwise : 1);
     std::vector<Piece> out;
@@ -84,8 +84,8 @@ std::vector<Piece> pieces_of(const Call& call, const TensorPlan& d, const oracle
         const int64_t rows = oracle::group_rows(ends, g), first = ends[g] - rows, number = static_cast<int64_t>(g);
         if (call.contracts_groups())
             out.push_back({number * m, m, rows, {oracle::transposed(a.data() + first * m, rows, m), m, g},
-                           {oracle::transposed(b.data() + first * n, rows, n), n, g}, {}, {}});
-        else out.push_back({starts[g], rows, k, {slice(a, first * k, rows * k), rows, g}, {slice(b, number * n * k, n * k), n, g}, {}, {}});
+                           {oracle::transposed(b.data() + first * n, rows, n), n, g}, {}, {}, {}});
+        else out.push_back({starts[g], rows, k, {slice(a, first * k, rows * k), rows, g}, {slice(b, number * n * k, n * k), n, g}, {}, {}, {}});
     }
     return out;
 }
