@@ -38,7 +38,10 @@ std::vector<std::string> split(const std::string& text, char at) {
 template <class List, class Print>
 std::string joined(const List& list, const char* between, Print print) {
     std::string out;
-    for (const auto& one : list) out += (out.empty() ? "" : between) + print(one);
+    for (const auto& one : list) {
+        if (!out.empty()) out += between;
+        out += print(one);
+    }
     return out;
 }
 
@@ -92,16 +95,22 @@ std::string print(const std::optional<GroupRuns>& groups) {
     if (!groups) return "";
     if (groups->empty()) return "empty";
     return joined(*groups, ",", [](const GroupRun& run) {
-        return (run.count == 1 ? "" : std::to_string(run.count) + "x") + std::to_string(run.rows);
+        std::string out = std::to_string(run.rows);
+        if (run.count != 1) out.insert(0, std::to_string(run.count) + "x");
+        return out;
     });
 }
 std::string print(const Values& values) {
-    std::string out = values.kind + ":" + std::to_string(values.seed);
-    if (!values.keep.empty()) out += ":" + joined(values.keep, ",", [](int64_t at) { return std::to_string(at); });
+    std::string out = values.kind;
+    out += ":" + std::to_string(values.seed);
+    if (!values.keep.empty()) out.append(":").append(joined(values.keep, ",", [](int64_t at) { return std::to_string(at); }));
     return out;
 }
 std::string print(const std::map<std::string, int64_t>& offsets) {
-    return joined(offsets, ",", [](const auto& offset) { return offset.first + ":" + std::to_string(offset.second); });
+    return joined(offsets, ",", [](const auto& offset) {
+        std::string out = offset.first;
+        return out.append(":").append(std::to_string(offset.second));
+    });
 }
 std::string print(const Side& side) {
     std::string out = *name_in(formats, side.format);
@@ -279,7 +288,8 @@ std::string text_of(const Call& call) {
     for (const Field& field : fields()) {
         const std::string value = field.get(call);
         if (!belongs(field, call.is_product()) || (!always(field) && value == field.get(plain))) continue;
-        out += (out.empty() ? "" : " ") + field.name + "=" + value;
+        if (!out.empty()) out += ' ';
+        out.append(field.name).append("=").append(value);
     }
     return out;
 }
