@@ -47,9 +47,11 @@ mxq_quantize_options* made(testing::QuantizeOptions& options) {
     return options;
 }
 
-Bound::Bound(testing::Device& device, const Problem& problem, const std::string& implementation) : device(device), problem(problem) {
+Bound::Bound(testing::Device& device, const Problem& problem, const std::string& implementation)
+    : device(device), problem(problem) {
     for (const auto& [name, image] : problem.images) {
-        auto& buffer = buffers[name] = std::make_unique<testing::Buffer>(device, image.before, offset_of(problem.call, name, image.element));
+        auto& buffer = buffers[name] =
+            std::make_unique<testing::Buffer>(device, image.before, offset_of(problem.call, name, image.element));
         const bool null = image.before.empty() && problem.call.values.seed % 2 && needs_no_pointer(name);
         pointers[name] = {null ? nullptr : static_cast<uint8_t*>(buffer->data()), buffer->bytes()};
     }
@@ -61,7 +63,8 @@ Bound::Bound(testing::Device& device, const Problem& problem, const std::string&
 
 void Bound::create(size_t number, testing::Dims dims) {
     const TensorPlan& plan = problem.tensors[number];
-    tensors[number] = plan.side.plain() ? testing::make_tensor(plan.side.format, dims) : testing::make_tensor(plan.spec, dims, plan.side.swizzled);
+    tensors[number] = plan.side.plain() ? testing::make_tensor(plan.side.format, dims)
+                                        : testing::make_tensor(plan.spec, dims, plan.side.swizzled);
     if (plan.side.gap) ok(mxq_tensor_set_row_stride(tensors[number], dims.cols + plan.side.gap));
 }
 
@@ -72,17 +75,24 @@ void Bound::point_tensor(size_t number) {
     const std::string name = plan.name + ".";
     if (plan.side.grouped) {
         ok(mxq_tensor_set_groups(tensor, at("ends").address, call.ends_type, static_cast<int32_t>(call.group_count())));
-        ok(mxq_tensor_set_group_alignment(tensor, static_cast<int32_t>(plan.side.rowwise), static_cast<int32_t>(plan.side.columnwise)));
+        ok(mxq_tensor_set_group_alignment(tensor, static_cast<int32_t>(plan.side.rowwise),
+                                          static_cast<int32_t>(plan.side.columnwise)));
         if (call.host_ends && number == 0) ok(mxq_tensor_set_host_ends(tensor, image("ends").before.data()));
     }
     if (plan.side.plain()) ok(mxq_tensor_set_data(tensor, at(name + "data").address, at(name + "data").bytes));
     for (int32_t part : both_parts) {
         const std::string prefix = name + part_name(part);
-        const Pointer codes = at(prefix + ".codes"), scales = at(prefix + ".scales"), starts = at(prefix + ".starts"), ends = at(prefix + ".ends");
-        if (has(prefix + ".scales")) ok(mxq_tensor_set_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
-        if (has(prefix + ".amax")) ok(mxq_tensor_set_amax(tensor, part, floats(at(prefix + ".amax")), at(prefix + ".amax").bytes));
-        if (has(prefix + ".decode_scale")) ok(mxq_tensor_set_decode_scale(tensor, part, floats(at(prefix + ".decode_scale")), at(prefix + ".decode_scale").bytes));
-        if (has(prefix + ".starts")) ok(mxq_tensor_set_padded_groups(tensor, part, starts.address, starts.bytes, ends.address, ends.bytes));
+        const Pointer codes = at(prefix + ".codes"), scales = at(prefix + ".scales"), starts = at(prefix + ".starts"),
+                      ends = at(prefix + ".ends");
+        if (has(prefix + ".scales"))
+            ok(mxq_tensor_set_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
+        if (has(prefix + ".amax"))
+            ok(mxq_tensor_set_amax(tensor, part, floats(at(prefix + ".amax")), at(prefix + ".amax").bytes));
+        if (has(prefix + ".decode_scale"))
+            ok(mxq_tensor_set_decode_scale(tensor, part, floats(at(prefix + ".decode_scale")),
+                                           at(prefix + ".decode_scale").bytes));
+        if (has(prefix + ".starts"))
+            ok(mxq_tensor_set_padded_groups(tensor, part, starts.address, starts.bytes, ends.address, ends.bytes));
     }
     const Pointer scale = at(name + "quantization_scale");
     if (has(name + "quantization_scale")) ok(mxq_tensor_set_quantization_scale(tensor, floats(scale), scale.bytes));
@@ -91,7 +101,9 @@ void Bound::point_tensor(size_t number) {
 void Bound::point() {
     for (size_t i = 0; i < tensors.size(); ++i) point_tensor(i);
     if (has("bias")) ok(mxq_gemm_options_set_bias(gemm_options, problem.call.bias, at("bias").address, at("bias").bytes));
-    if (has("seed_offset")) ok(mxq_quantize_options_set_stochastic_rounding(options, reinterpret_cast<const uint64_t*>(at("seed_offset").address)));
+    if (has("seed_offset"))
+        ok(mxq_quantize_options_set_stochastic_rounding(options,
+                                                        reinterpret_cast<const uint64_t*>(at("seed_offset").address)));
 }
 
 void Bound::make_options(const std::string& implementation) {
@@ -108,20 +120,23 @@ void Bound::make_options(const std::string& implementation) {
     if (call.four_over_six) ok(mxq_quantize_options_set_four_over_six(made(options), call.four_over_six));
     if (call.hadamard) ok(mxq_quantize_options_set_hadamard(made(options), call.hadamard, call.mask));
     if (call.stochastic) made(options);
-    if (call.compute_amax && call.second.format == MXQ_FORMAT_NVFP4) ok(mxq_quantize_options_set_compute_amax(made(options), 1));
+    if (call.compute_amax && call.second.format == MXQ_FORMAT_NVFP4)
+        ok(mxq_quantize_options_set_compute_amax(made(options), 1));
     if (call.power_of_two) ok(mxq_quantize_options_set_power_of_two_scales(made(options), 1));
     if (call.epsilon != 0) ok(mxq_quantize_options_set_amax_epsilon(made(options), call.epsilon));
     if (!implementation.empty()) ok(mxq_quantize_options_set_implementation(made(options), implementation.c_str()));
 }
 
 mxq_status Bound::query(mxq_plan** plan) const {
-    if (!problem.call.is_product()) return entry_of(problem.call.verb).query(device.context, options, tensors[0], tensors[1], plan);
+    if (!problem.call.is_product())
+        return entry_of(problem.call.verb).query(device.context, options, tensors[0], tensors[1], plan);
     const auto ask = problem.call.verb == "gemm" ? mxq_gemm_query : mxq_grouped_gemm_query;
     return ask(device.context, gemm_options, tensors[0], tensors[1], tensors[2], plan);
 }
 
 mxq_status Bound::run(void* workspace, uint64_t bytes) const {
-    if (!problem.call.is_product()) return entry_of(problem.call.verb).run(device.context, options, tensors[0], tensors[1], workspace, bytes, stream);
+    if (!problem.call.is_product())
+        return entry_of(problem.call.verb).run(device.context, options, tensors[0], tensors[1], workspace, bytes, stream);
     const auto multiply = problem.call.verb == "gemm" ? mxq_gemm : mxq_grouped_gemm;
     return multiply(device.context, gemm_options, tensors[0], tensors[1], tensors[2], workspace, bytes, stream);
 }

@@ -7,7 +7,8 @@
 namespace search {
 
 // Returns "" if the values of a piece, (rows, n), keep the bound that the implementation promises.
-std::string check_piece(const Problem& problem, const Piece& piece, const oracle::Floats& values, const oracle::Promise& promise);
+std::string check_piece(const Problem& problem, const Piece& piece, const oracle::Floats& values,
+                        const oracle::Promise& promise);
 
 }  // namespace search
 

@@ -25,12 +25,14 @@ bool ends_with(const std::string& text, const std::string& end) {
 bool is_optional(const Bound& bound, const std::string& name) {
     const bool nvfp4 = !bound.problem.call.is_product() && bound.problem.call.second.format == MXQ_FORMAT_NVFP4;
     if (name == "out.rowwise.amax" || name == "out.columnwise.amax") return !nvfp4 || bound.problem.call.verb == "amax";
-    return ends_with(name, ".starts") || (ends_with(name, ".ends") && name != "ends") || name == "out.quantization_scale" || name == "seed_offset";
+    return ends_with(name, ".starts") || (ends_with(name, ".ends") && name != "ends") || name == "out.quantization_scale" ||
+           name == "seed_offset";
 }
 
 bool shorten(Bound& bound, int64_t at) {
     // Arrays of ends and seeds come without an extent.
-    const auto names = buffers_where(bound, [](const std::string& name, const Image&) { return name != "ends" && name != "seed_offset"; });
+    const auto names =
+        buffers_where(bound, [](const std::string& name, const Image&) { return name != "ends" && name != "seed_offset"; });
     if (names.empty()) return false;
     bound.pointers[names[static_cast<size_t>(at) % names.size()]].bytes -= 1;
     bound.point();
@@ -38,7 +40,8 @@ bool shorten(Bound& bound, int64_t at) {
 }
 
 bool set_null(Bound& bound, int64_t at) {
-    const auto names = buffers_where(bound, [&](const std::string& name, const Image&) { return !is_optional(bound, name); });
+    const auto names =
+        buffers_where(bound, [&](const std::string& name, const Image&) { return !is_optional(bound, name); });
     if (names.empty()) return false;
     bound.pointers[names[static_cast<size_t>(at) % names.size()]] = {};
     bound.point();
@@ -58,8 +61,8 @@ bool overlap(Bound& bound, int64_t at) {
     std::vector<std::pair<std::string, std::string>> pairs;
     for (const auto& [name, image] : bound.problem.images)
         for (const auto& [other, second] : bound.problem.images)
-            if (name != other && image.written && image.used && second.used && !image.before.empty() && !second.before.empty() &&
-                second.element % image.element == 0)
+            if (name != other && image.written && image.used && second.used && !image.before.empty() &&
+                !second.before.empty() && second.element % image.element == 0)
                 pairs.emplace_back(name, other);
     if (pairs.empty()) return false;
     const auto& [name, other] = pairs[static_cast<size_t>(at) % pairs.size()];
@@ -141,8 +144,10 @@ bool other_groups(Bound& bound, int64_t at) {
         if (!plans[i].side.grouped || !plans[0].side.grouped) continue;
         uint8_t* const ends = bound.pointers.at("ends").address;
         const auto count = static_cast<int32_t>(call.group_count());
-        if (at % 2 && count > 0) ok(mxq_tensor_set_groups(bound.tensors[i], ends, call.ends_type, count - 1));
-        else ok(mxq_tensor_set_groups(bound.tensors[i], ends + 16, call.ends_type, count));
+        if (at % 2 && count > 0)
+            ok(mxq_tensor_set_groups(bound.tensors[i], ends, call.ends_type, count - 1));
+        else
+            ok(mxq_tensor_set_groups(bound.tensors[i], ends + 16, call.ends_type, count));
         return true;
     }
     return false;
@@ -181,8 +186,10 @@ bool wrong_direction(Bound& bound, int64_t) {
 // ---- Options -----------------------------------------------------------------------------------------------------------
 
 bool unknown_implementation(Bound& bound, int64_t) {
-    if (bound.problem.call.is_product()) ok(mxq_gemm_options_set_implementation(bound.gemm_options, "no such thing"));
-    else ok(mxq_quantize_options_set_implementation(made(bound.options), "no such thing"));
+    if (bound.problem.call.is_product())
+        ok(mxq_gemm_options_set_implementation(bound.gemm_options, "no such thing"));
+    else
+        ok(mxq_quantize_options_set_implementation(made(bound.options), "no such thing"));
     return true;
 }
 
@@ -191,7 +198,8 @@ bool foreign_option(Bound& bound, int64_t at) {
     const Call& call = bound.problem.call;
     if (call.is_product()) return false;
     const bool quantizes = call.verb == "quantize" || call.verb == "requantize" || call.verb == "amax";
-    const bool mx = quantizes && !call.second.plain() && oracle::is_mx(call.second.format), nvfp4 = quantizes && call.second.format == MXQ_FORMAT_NVFP4,
+    const bool mx = quantizes && !call.second.plain() && oracle::is_mx(call.second.format),
+               nvfp4 = quantizes && call.second.format == MXQ_FORMAT_NVFP4,
                fp8 = quantizes && !call.second.plain() && oracle::is_fp8(call.second.format);
     mxq_quantize_options* const options = made(bound.options);
     switch (at % 6) {
@@ -213,7 +221,9 @@ bool stochastic_four_over_six(Bound& bound, int64_t) {
 bool hadamard_of_any_length(Bound& bound, int64_t) {
     const Call& call = bound.problem.call;
     const TensorPlan& out = bound.problem.tensors[1];
-    if ((call.verb != "quantize" && call.verb != "requantize") || !testing::is_e2m1(out.spec) || testing::is_square(out.spec)) return false;
+    if ((call.verb != "quantize" && call.verb != "requantize") || !testing::is_e2m1(out.spec) ||
+        testing::is_square(out.spec))
+        return false;
     const bool rowwise = call.cols() % 16 && out.side.parts & MXQ_PART_ROWWISE;
     const bool columnwise = call.rows() % 16 && out.side.parts & MXQ_PART_COLUMNWISE && !out.side.grouped;
     if (!rowwise && !columnwise) return false;
@@ -243,14 +253,15 @@ bool other_contraction(Bound& bound, int64_t) {
 bool other_blocks(Bound& bound, int64_t) {
     const Call& call = bound.problem.call;
     if (!call.is_product() || call.first.plain() || call.second.plain()) return false;
-    bound.tensors[1] = testing::make_tensor(call.second.format == MXQ_FORMAT_NVFP4 ? MXQ_FORMAT_MXFP4 : MXQ_FORMAT_NVFP4, bound.problem.tensors[1].dims);
+    bound.tensors[1] = testing::make_tensor(call.second.format == MXQ_FORMAT_NVFP4 ? MXQ_FORMAT_MXFP4 : MXQ_FORMAT_NVFP4,
+                                            bound.problem.tensors[1].dims);
     return true;
 }
 
 bool f16_operand(Bound& bound, int64_t at) {
     if (!bound.problem.call.is_product()) return false;
-    bound.tensors[static_cast<size_t>(at % 2)] =
-        testing::make_tensor(at / 2 % 2 ? MXQ_FORMAT_F32 : MXQ_FORMAT_F16, bound.problem.tensors[static_cast<size_t>(at % 2)].dims);
+    bound.tensors[static_cast<size_t>(at % 2)] = testing::make_tensor(
+        at / 2 % 2 ? MXQ_FORMAT_F32 : MXQ_FORMAT_F16, bound.problem.tensors[static_cast<size_t>(at % 2)].dims);
     return true;
 }
 
@@ -295,7 +306,9 @@ bool in_groups_with_elements(const Call& call) {
     return in_groups(call) && std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
 }
 bool in_groups_without_hadamard(const Call& call) { return in_groups(call) && !call.hadamard; }
-bool has_whole_lines(const Call& call) { return call.first.scaling == MXQ_SCALING_ROW || call.first.scaling == MXQ_SCALING_TENSOR; }
+bool has_whole_lines(const Call& call) {
+    return call.first.scaling == MXQ_SCALING_ROW || call.first.scaling == MXQ_SCALING_TENSOR;
+}
 bool two_dimensions(const Call& call) { return !call.is_product() && call.shape.size() == 2 && !call.groups; }
 bool no_amax(const Call& call) { return call.verb != "amax"; }
 bool no_pad(const Call& call) { return !pads(call); }

@@ -51,16 +51,19 @@ using Names = std::vector<std::pair<std::string, int32_t>>;
 
 const Names formats = [] {
     Names out;
-    for (int32_t format = MXQ_FORMAT_F32; format <= MXQ_FORMAT_FP8_E5M2; ++format) out.emplace_back(mxq_format_name(format), format);
+    for (int32_t format = MXQ_FORMAT_F32; format <= MXQ_FORMAT_FP8_E5M2; ++format)
+        out.emplace_back(mxq_format_name(format), format);
     return out;
 }();
-const Names scalings = {{"none", MXQ_SCALING_NONE},   {"1x32", MXQ_SCALING_1X32}, {"32x32", MXQ_SCALING_32X32},
+const Names scalings = {{"none", MXQ_SCALING_NONE},   {"1x32", MXQ_SCALING_1X32},       {"32x32", MXQ_SCALING_32X32},
                         {"1x128", MXQ_SCALING_1X128}, {"128x128", MXQ_SCALING_128X128}, {"1x16", MXQ_SCALING_1X16},
-                        {"16x16", MXQ_SCALING_16X16}, {"row", MXQ_SCALING_ROW},   {"tensor", MXQ_SCALING_TENSOR}};
-const Names parts = {{"rowwise", MXQ_PART_ROWWISE}, {"columnwise", MXQ_PART_COLUMNWISE},
-                     {"both", MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE}};
-const Names roundings = {{"floor", MXQ_SCALE_ROUNDING_FLOOR}, {"ceil", MXQ_SCALE_ROUNDING_CEIL},
-                         {"even", MXQ_SCALE_ROUNDING_EVEN}, {"rceil", MXQ_SCALE_ROUNDING_RCEIL}};
+                        {"16x16", MXQ_SCALING_16X16}, {"row", MXQ_SCALING_ROW},         {"tensor", MXQ_SCALING_TENSOR}};
+const Names parts = {
+    {"rowwise", MXQ_PART_ROWWISE}, {"columnwise", MXQ_PART_COLUMNWISE}, {"both", MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE}};
+const Names roundings = {{"floor", MXQ_SCALE_ROUNDING_FLOOR},
+                         {"ceil", MXQ_SCALE_ROUNDING_CEIL},
+                         {"even", MXQ_SCALE_ROUNDING_EVEN},
+                         {"rceil", MXQ_SCALE_ROUNDING_RCEIL}};
 const Names policies = {{"propagate", MXQ_NONFINITE_PROPAGATE}, {"saturate", MXQ_NONFINITE_SATURATE}};
 const Names modes = {{"mae", MXQ_FOUR_OVER_SIX_MAE}, {"mse", MXQ_FOUR_OVER_SIX_MSE}};
 const Names transposes = {{"n", MXQ_TRANSPOSE_N}, {"t", MXQ_TRANSPOSE_T}};
@@ -103,7 +106,8 @@ std::string print(const std::optional<GroupRuns>& groups) {
 std::string print(const Values& values) {
     std::string out = values.kind;
     out += ":" + std::to_string(values.seed);
-    if (!values.keep.empty()) out.append(":").append(joined(values.keep, ",", [](int64_t at) { return std::to_string(at); }));
+    if (!values.keep.empty())
+        out.append(":").append(joined(values.keep, ",", [](int64_t at) { return std::to_string(at); }));
     return out;
 }
 std::string print(const std::map<std::string, int64_t>& offsets) {
@@ -163,7 +167,8 @@ void read(const std::string& text, std::optional<GroupRuns>& groups) {
 }
 void read(const std::string& text, Values& values) {
     const auto fields = split(text, ':');
-    if (fields.size() < 2 || fields.size() > 3) refuse(text, "kind:seed or kind:seed:first row,last row,first column,last column");
+    if (fields.size() < 2 || fields.size() > 3)
+        refuse(text, "kind:seed or kind:seed:first row,last row,first column,last column");
     values.kind = fields[0];
     values.seed = std::stoull(fields[1]);
     values.keep.clear();
@@ -188,15 +193,20 @@ void read(const std::string& text, Side& side) {
     if (!side.plain()) side.scaling = oracle::default_scaling(side.format);
     for (size_t i = 1; i < fields.size(); ++i) {
         const std::string& field = fields[i];
-        if (const int32_t* scaling = value_in(scalings, field)) side.scaling = *scaling;
-        else if (const int32_t* part = value_in(parts, field)) side.parts = *part;
-        else if (field == "swizzled") side.swizzled = true;
-        else if (field.rfind("gap=", 0) == 0) read(field.substr(4), side.gap);
+        if (const int32_t* scaling = value_in(scalings, field))
+            side.scaling = *scaling;
+        else if (const int32_t* part = value_in(parts, field))
+            side.parts = *part;
+        else if (field == "swizzled")
+            side.swizzled = true;
+        else if (field.rfind("gap=", 0) == 0)
+            read(field.substr(4), side.gap);
         else if (const size_t slash = field.find('/'); field.rfind("groups=", 0) == 0 && slash != std::string::npos) {
             side.grouped = true;
             read(field.substr(7, slash - 7), side.rowwise);
             read(field.substr(slash + 1), side.columnwise);
-        } else refuse(field, "a scaling, swizzled, a part, groups=A/B or gap=N");
+        } else
+            refuse(field, "a scaling, swizzled, a part, groups=A/B or gap=N");
     }
 }
 
@@ -229,8 +239,10 @@ Field field(const char* name, int32_t Call::*member, const Names& names) {
 const std::vector<Field>& fields() {
     static const std::vector<Field> all = {
         field("verb", &Call::verb),
-        field("in", &Call::first), field("a", &Call::first),
-        field("out", &Call::second), field("b", &Call::second),
+        field("in", &Call::first),
+        field("a", &Call::first),
+        field("out", &Call::second),
+        field("b", &Call::second),
         field("d", &Call::d),
         field("shape", &Call::shape),
         field("groups", &Call::groups),

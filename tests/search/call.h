@@ -3,9 +3,9 @@
 //
 //     verb=quantize in=bf16:gap=3 out=mxfp8_e4m3:32x32:both:groups=1/32 shape=70x64 groups=3x10,0,5 values=ties:17
 //
-// A tensor is format[:scaling][:swizzled][:columnwise|:both][:groups=rowwise/columnwise alignment][:gap=elements]. `shape` is
-// rows x cols or experts x rows x cols; of a product it is m x n x k. `groups` lists the rows of each group, 3x10 being three
-// groups of ten. Whatever a line leaves out has the default that Call gives it.
+// A tensor is format[:scaling][:swizzled][:columnwise|:both][:groups=rowwise/columnwise alignment][:gap=elements]. `shape`
+// is rows x cols or experts x rows x cols; of a product it is m x n x k. `groups` lists the rows of each group, 3x10 being
+// three groups of ten. Whatever a line leaves out has the default that Call gives it.
 #ifndef MXQ_TESTS_SEARCH_CALL_H
 #define MXQ_TESTS_SEARCH_CALL_H
 
@@ -21,7 +21,7 @@ namespace search {
 struct Side {
     int32_t format = MXQ_FORMAT_F32, scaling = MXQ_SCALING_NONE;
     bool swizzled = false;
-    int32_t parts = MXQ_PART_ROWWISE;     // that are declared
+    int32_t parts = MXQ_PART_ROWWISE;  // that are declared
     bool grouped = false;
     int64_t rowwise = 1, columnwise = 0;  // alignments of its groups
     int64_t gap = 0;                      // elements between the rows of a plain tensor
@@ -51,8 +51,8 @@ struct Call {
     std::vector<int64_t> shape = {1, 1};
     std::optional<GroupRuns> groups = {};
     int32_t ends_type = MXQ_TYPE_INT32;
-    bool host_ends = false;                 // grouped_gemm: A also has its ends on the host
-    bool starts = false;                    // pad_groups: the padded starts and ends are wanted
+    bool host_ends = false;  // grouped_gemm: A also has its ends on the host
+    bool starts = false;     // pad_groups: the padded starts and ends are wanted
     Values values = {}, second_values = {};
     std::map<std::string, int64_t> offsets = {};  // elements from a multiple of 256 bytes to each buffer
 
@@ -72,13 +72,15 @@ struct Call {
     bool accumulate = false, exact = false;
     int32_t bias = 0;  // its format; 0: none
 
-    std::string implementation = "";    // "": every one that takes the call
-    std::string broken = "";            // the rule that the call breaks (broken.h); "": none
-    int64_t broken_at = 0;              // which of the places where it can be broken
+    std::string implementation = "";  // "": every one that takes the call
+    std::string broken = "";          // the rule that the call breaks (broken.h); "": none
+    int64_t broken_at = 0;            // which of the places where it can be broken
 
     bool is_product() const { return verb == "gemm" || verb == "grouped_gemm"; }
     bool contracts_groups() const { return verb == "grouped_gemm" && transpose_a == MXQ_TRANSPOSE_T; }
-    std::optional<int64_t> experts() const { return !is_product() && shape.size() == 3 ? std::optional(shape[0]) : std::nullopt; }
+    std::optional<int64_t> experts() const {
+        return !is_product() && shape.size() == 3 ? std::optional(shape[0]) : std::nullopt;
+    }
     int64_t m() const { return shape[0]; }
     int64_t n() const { return shape[1]; }
     int64_t k() const { return shape[2]; }

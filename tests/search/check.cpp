@@ -10,7 +10,8 @@ using testing::Buffer;
 namespace {
 
 std::string status_text(mxq_status status) {
-    return std::string(mxq_status_name(status)) + (status == MXQ_STATUS_OK ? "" : std::string(" (") + mxq_last_error() + ")");
+    return std::string(mxq_status_name(status)) +
+           (status == MXQ_STATUS_OK ? "" : std::string(" (") + mxq_last_error() + ")");
 }
 
 // Returns "" if every buffer holds these bytes and nothing around it was written. `skipped` is not compared.
@@ -19,7 +20,8 @@ std::string compare(const Bound& bound, bool after, const std::string& skipped) 
         const Image& image = bound.image(name);
         const Bytes got = buffer->read();
         if (name == skipped) continue;
-        if (auto text = testing::difference(got, after ? image.after : image.before); !text.empty()) return name + ": " + text;
+        if (auto text = testing::difference(got, after ? image.after : image.before); !text.empty())
+            return name + ": " + text;
     }
     return "";
 }
@@ -27,7 +29,8 @@ std::string compare(const Bound& bound, bool after, const std::string& skipped) 
 // Returns "" if the descriptor asks for the sizes that the oracle has.
 std::string compare_sizes(const Bound& bound) {
     const auto differ = [](const std::string& name, uint64_t asked, uint64_t expected) {
-        return asked == expected ? "" : name + " needs " + std::to_string(asked) + " bytes, expected " + std::to_string(expected);
+        return asked == expected ? ""
+                                 : name + " needs " + std::to_string(asked) + " bytes, expected " + std::to_string(expected);
     };
     for (size_t i = 0; i < bound.tensors.size(); ++i) {
         const TensorPlan& plan = bound.problem.tensors[i];
@@ -37,9 +40,12 @@ std::string compare_sizes(const Bound& bound) {
             const std::string of_codes = prefix + (plan.side.plain() ? ".data" : ".codes");
             if (!bound.has(of_codes) && !bound.has(prefix + ".scales") && !bound.has(prefix + ".amax")) continue;
             if (plan.side.plain() && part == MXQ_PART_COLUMNWISE) continue;
-            if (mxq_tensor_required_bytes(bound.tensors[i], part, &codes, &scales) != MXQ_STATUS_OK) return prefix + ": " + mxq_last_error();
-            if (mxq_tensor_required_amax_bytes(bound.tensors[i], part, &amax) != MXQ_STATUS_OK) return prefix + ": " + mxq_last_error();
-            const std::pair<std::string, uint64_t> sizes[] = {{of_codes, codes}, {prefix + ".scales", scales}, {prefix + ".amax", amax}, {prefix + ".decode_scale", amax}};
+            if (mxq_tensor_required_bytes(bound.tensors[i], part, &codes, &scales) != MXQ_STATUS_OK)
+                return prefix + ": " + mxq_last_error();
+            if (mxq_tensor_required_amax_bytes(bound.tensors[i], part, &amax) != MXQ_STATUS_OK)
+                return prefix + ": " + mxq_last_error();
+            const std::pair<std::string, uint64_t> sizes[] = {
+                {of_codes, codes}, {prefix + ".scales", scales}, {prefix + ".amax", amax}, {prefix + ".decode_scale", amax}};
             for (const auto& [name, asked] : sizes)
                 if (bound.has(name))
                     if (auto text = differ(name, asked, bound.image(name).before.size()); !text.empty()) return text;
@@ -53,7 +59,8 @@ std::string compare_sizes(const Bound& bound) {
 // Returns "" if D keeps the bound of every element, and holds what it must elsewhere.
 std::string check_d(const Problem& problem, const Bytes& d, const oracle::Promise& promise) {
     const TensorPlan& plan = problem.tensors[2];
-    const int64_t n = plan.dims.cols, element = oracle::plain_bytes(plan.side.format), stride = (n + plan.side.gap) * element;
+    const int64_t n = plan.dims.cols, element = oracle::plain_bytes(plan.side.format),
+                  stride = (n + plan.side.gap) * element;
     Bytes rest = d;
     const Image& image = problem.images.at("d.data");
     for (const Piece& piece : problem.pieces) {
@@ -66,7 +73,8 @@ std::string check_d(const Problem& problem, const Bytes& d, const oracle::Promis
         if (auto text = check_piece(problem, piece, values, promise); !text.empty())
             return "rows of d from " + std::to_string(piece.first_row) + ", k " + std::to_string(piece.k) + ": " + text;
     }
-    if (auto text = testing::difference(rest, image.after); !text.empty()) return "d.data outside of what is computed: " + text;
+    if (auto text = testing::difference(rest, image.after); !text.empty())
+        return "d.data outside of what is computed: " + text;
     return "";
 }
 
@@ -103,8 +111,10 @@ Outcome run(Runner& runner, const Problem& problem, const std::string& implement
     }
     if (declined) {
         const mxq_status status = bound.run(nullptr, 0);
-        if (status != asked) out.complaint = "the query declines, the call: " + status_text(status);
-        else out.complaint = compare(bound, false, "");
+        if (status != asked)
+            out.complaint = "the query declines, the call: " + status_text(status);
+        else
+            out.complaint = compare(bound, false, "");
         return out;
     }
     out.implementation = mxq_plan_implementation(plan);
@@ -129,10 +139,12 @@ Outcome run(Runner& runner, const Problem& problem, const std::string& implement
 std::vector<std::string> implementations(Runner& runner, const Problem& problem) {
     std::vector<std::string> out;
     const Bound bound(*runner.device, problem, "no such thing");
-    if (bound.query(nullptr) != MXQ_STATUS_UNSUPPORTED) throw std::runtime_error("an unknown implementation was not refused");
+    if (bound.query(nullptr) != MXQ_STATUS_UNSUPPORTED)
+        throw std::runtime_error("an unknown implementation was not refused");
     const std::string message = mxq_last_error(), before = "expected one of: ";
     const size_t first = message.find(before), last = message.find(';', first);
-    if (first == std::string::npos || last == std::string::npos) throw std::runtime_error("no list of implementations in: " + message);
+    if (first == std::string::npos || last == std::string::npos)
+        throw std::runtime_error("no list of implementations in: " + message);
     std::string names = message.substr(first + before.size(), last - first - before.size());
     for (size_t at = 0, next; at < names.size(); at = next + 2) {
         next = std::min(names.find(", ", at), names.size());
@@ -146,14 +158,18 @@ std::string check_valid(const Problem& problem, std::vector<Runner>& runners, Co
     const Call& call = problem.call;
     Bytes d_of_cpu;
     for (Runner& runner : runners) {
-        const auto say = [&](const Outcome& out) { return runner.name + ", " + (out.implementation.empty() ? "refused" : out.implementation) + ": " + out.complaint; };
+        const auto say = [&](const Outcome& out) {
+            return runner.name + ", " + (out.implementation.empty() ? "refused" : out.implementation) + ": " + out.complaint;
+        };
         Outcome chosen = run(runner, problem, call.implementation);
         if (!chosen.complaint.empty()) return say(chosen);
         if (chosen.implementation.empty()) continue;
         ++counts.runs[call.verb + " " + chosen.implementation];
         if (runner.device->is_cpu()) {
-            if (d_of_cpu.empty()) d_of_cpu = chosen.d;
-            else if (auto text = testing::difference(chosen.d, d_of_cpu); !text.empty()) return runner.name + ": d differs from that of " + runners[0].name + ": " + text;
+            if (d_of_cpu.empty())
+                d_of_cpu = chosen.d;
+            else if (auto text = testing::difference(chosen.d, d_of_cpu); !text.empty())
+                return runner.name + ": d differs from that of " + runners[0].name + ": " + text;
             continue;
         }
         if (!call.implementation.empty()) continue;
@@ -204,7 +220,9 @@ std::optional<std::string> check_broken_on(Runner& runner, const Problem& proble
     const Buffer workspace(*runner.device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)) + 4096);
     if (!rule.apply(bound, problem.call.broken_at)) return std::nullopt;
     status = bound.query(nullptr);
-    if (auto text = expect("the query", status, rule.query_refuses ? rule.status : MXQ_STATUS_OK, bound.verb_name()); !text.empty()) return text;
+    if (auto text = expect("the query", status, rule.query_refuses ? rule.status : MXQ_STATUS_OK, bound.verb_name());
+        !text.empty())
+        return text;
     status = bound.run(workspace.data(), workspace.bytes());
     if (auto text = expect("the call", status, rule.status, bound.verb_name()); !text.empty()) return text;
     if (auto text = compare(bound, false, ""); !text.empty()) return "a refused call has written: " + text;
@@ -216,7 +234,8 @@ std::optional<std::string> check_broken(const Problem& valid, std::vector<Runner
     const bool wrong_ends = rule.name == "ends";
     const Problem problem = wrong_ends ? with_wrong_ends(valid, valid.call.broken_at) : valid;
     for (Runner& runner : runners) {
-        const auto text = wrong_ends && !runner.device->is_cpu() ? check_unchecked_ends(runner, problem) : check_broken_on(runner, problem, rule);
+        const auto text = wrong_ends && !runner.device->is_cpu() ? check_unchecked_ends(runner, problem)
+                                                                 : check_broken_on(runner, problem, rule);
         if (!text) return std::nullopt;
         if (!text->empty()) return runner.name + ", rule \"" + rule.name + "\" broken, " + *text;
     }

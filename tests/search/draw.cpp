@@ -21,7 +21,8 @@ bool one_in(Random& random, int64_t n) { return random.below(n) == 0; }
 // ---- Shapes ------------------------------------------------------------------------------------------------------------
 
 int64_t draw_size(Random& random) {
-    const int64_t corners[] = {16, 32, 64, 128, 256}, primes[] = {2, 3, 5, 7, 13, 17, 29, 31, 37, 61, 67, 127, 131, 193, 257, 509, 1021};
+    const int64_t corners[] = {16, 32, 64, 128, 256},
+                  primes[] = {2, 3, 5, 7, 13, 17, 29, 31, 37, 61, 67, 127, 131, 193, 257, 509, 1021};
     switch (random.below(12)) {
         case 0: return random.below(2);
         case 1:
@@ -47,24 +48,30 @@ int64_t product_of(const std::vector<int64_t*>& sizes) {
 // Makes the largest sizes smaller until their product is at most `most`.
 void limit(const std::vector<int64_t*>& sizes, int64_t most) {
     while (product_of(sizes) > std::max<int64_t>(most, 1)) {
-        int64_t& largest = **std::max_element(sizes.begin(), sizes.end(), [](const int64_t* a, const int64_t* b) { return *a < *b; });
+        int64_t& largest =
+            **std::max_element(sizes.begin(), sizes.end(), [](const int64_t* a, const int64_t* b) { return *a < *b; });
         largest = largest % 32 == 0 && largest > 32 ? (largest / 2 + 31) / 32 * 32 : largest / 2;
     }
 }
 
 void draw_shape(Call& call, Random& random) {
     call.shape = {draw_size(random), draw_size(random)};
-    if (call.is_product()) call.shape.push_back(draw_size(random));
-    else if (one_in(random, 5)) call.shape.insert(call.shape.begin(), one_in(random, 8) ? 0 : 1 + random.below(one_in(random, 10) ? 40 : 4));
+    if (call.is_product())
+        call.shape.push_back(draw_size(random));
+    else if (one_in(random, 5))
+        call.shape.insert(call.shape.begin(), one_in(random, 8) ? 0 : 1 + random.below(one_in(random, 10) ? 40 : 4));
     std::vector<int64_t*> sizes;
     for (int64_t& size : call.shape) sizes.push_back(&size);
-    if (call.is_product()) limit(sizes, one_in(random, 400) ? 8'000'000 : one_in(random, 12) ? 500'000 : 40'000);
-    else limit(sizes, one_in(random, 800) ? 1'000'000 : one_in(random, 20) ? 60'000 : 6'000);
+    if (call.is_product())
+        limit(sizes, one_in(random, 400) ? 8'000'000 : one_in(random, 12) ? 500'000 : 40'000);
+    else
+        limit(sizes, one_in(random, 800) ? 1'000'000 : one_in(random, 20) ? 60'000 : 6'000);
 }
 
 // Keeps the memory of a call small: each group may be padded to 128 rows, and of a product has a matrix of B or of D.
 void limit_groups(Call& call) {
-    const int64_t groups = std::max<int64_t>(call.group_count(), 1), padded = std::max<int64_t>(oracle::padded_bound(call.rows(), groups, 128), 1);
+    const int64_t groups = std::max<int64_t>(call.group_count(), 1),
+                  padded = std::max<int64_t>(oracle::padded_bound(call.rows(), groups, 128), 1);
     if (!call.is_product()) return limit({&call.shape.back()}, 2'000'000 / padded);
     int64_t &m = call.shape[0], &n = call.shape[1], &k = call.shape[2];
     if (call.contracts_groups()) {
@@ -108,7 +115,8 @@ void draw_many_groups(Call& call, Random& random) {
     } else {
         call.shape = {rows, width};
     }
-    call.groups = empty ? GroupRuns{{count / 2, 0}, {1, random.below(rows)}, {count - count / 2 - 2, 0}, {1, rows}} : GroupRuns{{count, 1}};
+    call.groups = empty ? GroupRuns{{count / 2, 0}, {1, random.below(rows)}, {count - count / 2 - 2, 0}, {1, rows}}
+                        : GroupRuns{{count, 1}};
 }
 
 int64_t draw_alignment(Random& random) {
@@ -130,7 +138,8 @@ Side draw_quantized(Random& random) {
     side.format = spec.format;
     side.scaling = spec.scaling;
     if (one_in(random, 3)) side.format = pick(random, testing::mx_formats), side.scaling = MXQ_SCALING_1X32;
-    if (one_in(random, 6)) side.format = MXQ_FORMAT_NVFP4, side.scaling = one_in(random, 3) ? MXQ_SCALING_16X16 : MXQ_SCALING_1X16;
+    if (one_in(random, 6))
+        side.format = MXQ_FORMAT_NVFP4, side.scaling = one_in(random, 3) ? MXQ_SCALING_16X16 : MXQ_SCALING_1X16;
     side.swizzled = one_in(random, 2);
     side.parts = static_cast<int32_t>(1 + random.below(3));
     return side;
@@ -149,8 +158,10 @@ Values draw_values_of(Random& random, bool plain, bool is_product) {
     values.seed = random.bits() % 1'000'000;
     const char* of_products[] = {"normal", "normal", "sizes", "ties", "planted", "equal", "zeros"};
     const char* raw_of_products[] = {"raw_mid", "raw_mid", "raw_mid", "raw", "raw_edge", "opposite"};
-    if (!plain && one_in(random, 2)) values.kind = is_product ? pick(random, raw_of_products) : pick(random, raw_kinds);
-    else values.kind = is_product ? pick(random, of_products) : pick(random, plain_kinds);
+    if (!plain && one_in(random, 2))
+        values.kind = is_product ? pick(random, raw_of_products) : pick(random, raw_kinds);
+    else
+        values.kind = is_product ? pick(random, of_products) : pick(random, plain_kinds);
     return values;
 }
 
@@ -189,16 +200,18 @@ void draw_product_options(Call& call, Random& random) {
 }
 
 // The names of all buffers that calls have; a call ignores those that it has not.
-const char* const buffer_names[] = {"data", "rowwise.codes", "rowwise.scales", "columnwise.codes", "columnwise.scales", "rowwise.amax",
-                                    "columnwise.amax", "rowwise.decode_scale", "columnwise.decode_scale", "rowwise.starts",
-                                    "rowwise.ends", "columnwise.starts", "columnwise.ends", "quantization_scale"};
+const char* const buffer_names[] = {
+    "data",         "rowwise.codes",     "rowwise.scales",       "columnwise.codes",        "columnwise.scales",
+    "rowwise.amax", "columnwise.amax",   "rowwise.decode_scale", "columnwise.decode_scale", "rowwise.starts",
+    "rowwise.ends", "columnwise.starts", "columnwise.ends",      "quantization_scale"};
 
 void draw_offsets(Call& call, Random& random) {
     if (one_in(random, 2)) return;
     const int64_t offsets[] = {1, 2, 3, 4, 8, 16, 5, 7};
     const int64_t shared = pick(random, offsets);
     const bool all = one_in(random, 2);
-    const std::vector<std::string> tensors = call.is_product() ? std::vector<std::string>{"a", "b", "d"} : std::vector<std::string>{"in", "out"};
+    const std::vector<std::string> tensors =
+        call.is_product() ? std::vector<std::string>{"a", "b", "d"} : std::vector<std::string>{"in", "out"};
     for (const std::string& tensor : tensors)
         for (const char* buffer : buffer_names)
             if (all || one_in(random, 3)) call.offsets[tensor + "." + buffer] = all ? shared : pick(random, offsets);
@@ -206,9 +219,10 @@ void draw_offsets(Call& call, Random& random) {
 }
 
 const char* draw_verb(Random& random) {
-    static const char* const weighted[] = {"quantize", "quantize", "quantize", "quantize", "dequantize", "dequantize", "requantize", "requantize",
-                                           "requantize", "amax", "swizzle_scales", "unswizzle_scales", "pad_groups", "unpad_groups", "gemm",
-                                           "gemm", "gemm", "grouped_gemm", "grouped_gemm", "grouped_gemm"};
+    static const char* const weighted[] = {
+        "quantize",   "quantize",   "quantize", "quantize",       "dequantize",       "dequantize",  "requantize",
+        "requantize", "requantize", "amax",     "swizzle_scales", "unswizzle_scales", "pad_groups",  "unpad_groups",
+        "gemm",       "gemm",       "gemm",     "grouped_gemm",   "grouped_gemm",     "grouped_gemm"};
     return pick(random, weighted);
 }
 
@@ -219,17 +233,24 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     for (int i = 0; i < 8; ++i) random.bits();
     Call call;
     call.verb = verb.empty() ? draw_verb(random) : verb;
-    const bool plain_in = call.verb == "quantize" || call.verb == "amax" || ((call.verb == "pad_groups" || call.verb == "unpad_groups") && one_in(random, 2)) ||
+    const bool plain_in = call.verb == "quantize" || call.verb == "amax" ||
+                          ((call.verb == "pad_groups" || call.verb == "unpad_groups") && one_in(random, 2)) ||
                           (call.is_product() && one_in(random, 6));
     call.first = plain_in ? draw_plain_side(random) : draw_quantized(random);
-    call.second = call.verb == "dequantize" || (call.is_product() && one_in(random, 6)) ? draw_plain_side(random) : draw_quantized(random);
+    call.second = call.verb == "dequantize" || (call.is_product() && one_in(random, 6)) ? draw_plain_side(random)
+                                                                                        : draw_quantized(random);
     call.d = draw_plain_side(random);
-    if (call.is_product()) draw_product_options(call, random); else draw_options(call, random);
-    if (call.is_product() && one_in(random, 2)) call.second.format = call.first.format, call.second.scaling = call.first.scaling;
+    if (call.is_product())
+        draw_product_options(call, random);
+    else
+        draw_options(call, random);
+    if (call.is_product() && one_in(random, 2))
+        call.second.format = call.first.format, call.second.scaling = call.first.scaling;
 
     repair(call);  // which decides about the transposes of a product, and so what its groups divide
     draw_shape(call, random);
-    const bool groups = call.verb == "grouped_gemm" || call.verb == "pad_groups" || call.verb == "unpad_groups" || one_in(random, 3);
+    const bool groups =
+        call.verb == "grouped_gemm" || call.verb == "pad_groups" || call.verb == "unpad_groups" || one_in(random, 3);
     if (groups) {
         if (call.shape.size() == 3 && !call.is_product()) call.shape.erase(call.shape.begin());
         call.groups = draw_groups(random, call.rows());

@@ -42,17 +42,27 @@ Options read_options(int argc, char** argv) {
             if (++i == argc) throw std::runtime_error(name + " needs a value");
             return argv[i];
         };
-        if (name == "--calls") options.calls = std::stoll(value());
-        else if (name == "--minutes") options.minutes = std::stod(value());
-        else if (name == "--seed") options.seed = std::stoull(value());
-        else if (name == "--only") options.only = value();
-        else if (name == "--list") options.list = value();
-        else if (name == "--device") options.device = value();
-        else if (name == "--implementation") options.implementation = value();
-        else if (name == "--verb") options.verb = value();
-        else throw std::runtime_error("no option " + name);
+        if (name == "--calls")
+            options.calls = std::stoll(value());
+        else if (name == "--minutes")
+            options.minutes = std::stod(value());
+        else if (name == "--seed")
+            options.seed = std::stoull(value());
+        else if (name == "--only")
+            options.only = value();
+        else if (name == "--list")
+            options.list = value();
+        else if (name == "--device")
+            options.device = value();
+        else if (name == "--implementation")
+            options.implementation = value();
+        else if (name == "--verb")
+            options.verb = value();
+        else
+            throw std::runtime_error("no option " + name);
     }
-    if (!options.device.empty() && options.device != "cpu" && options.device != "cuda") throw std::runtime_error("--device is cpu or cuda");
+    if (!options.device.empty() && options.device != "cpu" && options.device != "cuda")
+        throw std::runtime_error("--device is cpu or cuda");
     if (!options.verb.empty() && std::find(search::verbs.begin(), search::verbs.end(), options.verb) == search::verbs.end())
         throw std::runtime_error("no verb " + options.verb);
     if (options.calls < 0 && options.minutes < 0 && options.only.empty() && options.list.empty())
@@ -78,12 +88,15 @@ std::vector<Runner> make_runners(const std::string& device, int64_t worker) {
     std::vector<Runner> out;
     if (device != "cuda")
         for (const char* isa : {"scalar", "avx2", "avx512"})
-            if (has_instruction_set(isa)) out.push_back(cpu_runner(isa, worker % 2 == 0 && std::string(isa) == "avx2" ? 3 : 1));
+            if (has_instruction_set(isa))
+                out.push_back(cpu_runner(isa, worker % 2 == 0 && std::string(isa) == "avx2" ? 3 : 1));
     if (device == "cpu") return out;
     mxq_context* context = nullptr;
     const mxq_status status = mxq_context_create(MXQ_DEVICE_CUDA, 0, nullptr, &context);
-    if (status == MXQ_STATUS_OK) out.push_back({mxq_context_description(context), std::make_unique<testing::Device>(MXQ_DEVICE_CUDA, context)});
-    else if (status != MXQ_STATUS_NO_DEVICE) throw std::runtime_error(std::string("no CUDA context: ") + mxq_last_error());
+    if (status == MXQ_STATUS_OK)
+        out.push_back({mxq_context_description(context), std::make_unique<testing::Device>(MXQ_DEVICE_CUDA, context)});
+    else if (status != MXQ_STATUS_NO_DEVICE)
+        throw std::runtime_error(std::string("no CUDA context: ") + mxq_last_error());
     return out;
 }
 
@@ -116,9 +129,10 @@ public:
 
     // Prints what ran. Returns the number of failures.
     int64_t report(double seconds) const {
-        std::printf("%lld calls, %lld of them refused as they must be, in %.1f s on %s\n", static_cast<long long>(counts_.calls),
-                    static_cast<long long>(counts_.refused), seconds, names_.c_str());
-        for (const auto& [name, runs] : counts_.runs) std::printf("  %-40s %lld\n", name.c_str(), static_cast<long long>(runs));
+        std::printf("%lld calls, %lld of them refused as they must be, in %.1f s on %s\n",
+                    static_cast<long long>(counts_.calls), static_cast<long long>(counts_.refused), seconds, names_.c_str());
+        for (const auto& [name, runs] : counts_.runs)
+            std::printf("  %-40s %lld\n", name.c_str(), static_cast<long long>(runs));
         return counts_.failed;
     }
     int64_t failed() const { return counts_.failed; }
@@ -159,10 +173,13 @@ private:
         if (complaint.find("CUDA") != std::string::npos && complaint.find("error") != std::string::npos) lost_device_ = true;
         if (lost_device_ || shrunk_++ >= most_shrunk) return;
         search::Counts ignored;
-        const Call smaller = search::shrink(call, [&](const Call& one) {
-            note_current(search::text_of(one));
-            return !search::check_call(one, runners, ignored).empty();
-        }, tries_of_shrinking);
+        const Call smaller = search::shrink(
+            call,
+            [&](const Call& one) {
+                note_current(search::text_of(one));
+                return !search::check_call(one, runners, ignored).empty();
+            },
+            tries_of_shrinking);
         tell_shrunk(smaller, search::check_call(smaller, runners, ignored));
     }
 
@@ -208,7 +225,8 @@ std::vector<Call> read_list(const std::string& file) {
 // --only takes a call's line, or its number under the seed.
 Call only(const Options& options) {
     const bool number = options.only.find_first_not_of("0123456789") == std::string::npos;
-    return number ? search::draw_call(options.seed, std::stoll(options.only), options.verb) : search::parse_call(options.only);
+    return number ? search::draw_call(options.seed, std::stoll(options.only), options.verb)
+                  : search::parse_call(options.only);
 }
 
 void search_all(Search& search, const Options& options, Clock::time_point begin) {
@@ -217,7 +235,8 @@ void search_all(Search& search, const Options& options, Clock::time_point begin)
     if (!options.only.empty()) given.push_back(only(options));
     if (!given.empty())
         search.check_all([&](int64_t number) {
-            return number < static_cast<int64_t>(given.size()) ? std::optional(given[static_cast<size_t>(number)]) : std::nullopt;
+            return number < static_cast<int64_t>(given.size()) ? std::optional(given[static_cast<size_t>(number)])
+                                                               : std::nullopt;
         });
     if (options.calls < 0 && options.minutes < 0) return;
     const auto end = begin + std::chrono::duration<double>(options.minutes * 60);

@@ -27,7 +27,8 @@ oracle::Spec spec_of(const Call& call, const Side& side, bool is_target) {
     spec.stochastic = call.stochastic;
     spec.seed = call.values.seed * 0x9E3779B97F4A7C15u;
     spec.offset = call.values.seed * 0x2545F4914F6CDD1Du;
-    const int64_t matrices = call.groups ? call.group_count() : call.experts().value_or(1), count = spec.per_matrix ? matrices : 1;
+    const int64_t matrices = call.groups ? call.group_count() : call.experts().value_or(1),
+                  count = spec.per_matrix ? matrices : 1;
     const bool given = testing::is_nvfp4(spec) ? !call.compute_amax : call.given_scale;
     if (!given) return spec;
     (testing::is_nvfp4(spec) ? spec.amax : spec.quantization_scale) = draw_numbers(call.values.seed, count);
@@ -42,7 +43,8 @@ Image written_image(Bytes after, int64_t element) {
 }
 Image read_image(Bytes bytes, int64_t element) { return {bytes, bytes, element}; }
 
-GroupedPart quantized(const Call& call, const TensorPlan& tensor, const oracle::Spec& spec, const oracle::Floats& x, int32_t part) {
+GroupedPart quantized(const Call& call, const TensorPlan& tensor, const oracle::Spec& spec, const oracle::Floats& x,
+                      int32_t part) {
     const auto [experts, rows, cols] = tensor.dims;
     if (tensor.side.grouped)
         return oracle::quantize_groups(spec, x, rows, cols, groups_of(call, tensor.side), part, tensor.side.swizzled);
@@ -62,9 +64,11 @@ oracle::Part raw_part(const Call& call, const TensorPlan& tensor, int32_t part, 
     if (!tensor.side.grouped) {
         const auto [n, lines, length] = oracle::line_shape(tensor.dims.shape(), part);
         out.codes.resize(static_cast<size_t>(n * lines * oracle::row_bytes(spec.format, length)));
-        out.scales.resize(static_cast<size_t>(oracle::scale_count(spec, tensor.dims.shape(), part, tensor.side.swizzled) * oracle::scale_bytes(spec.format)));
+        out.scales.resize(static_cast<size_t>(oracle::scale_count(spec, tensor.dims.shape(), part, tensor.side.swizzled) *
+                                              oracle::scale_bytes(spec.format)));
         for (int64_t e = 0; e < n; ++e)
-            oracle::put_matrix(spec, raw_matrix(values, spec, lines, length, random), oracle::placement_of(spec, e, lines, length, tensor.side.swizzled), out);
+            oracle::put_matrix(spec, raw_matrix(values, spec, lines, length, random),
+                               oracle::placement_of(spec, e, lines, length, tensor.side.swizzled), out);
         return out;
     }
     const oracle::Groups groups = groups_of(call, tensor.side);
@@ -94,7 +98,8 @@ oracle::Part draw_part(const Call& call, const TensorPlan& tensor, int32_t part,
         const oracle::Floats x = oracle::load(MXQ_FORMAT_F32, dense.data(), tensor.dims.shape().count());
         out = quantized(call, tensor, tensor.spec, x, part).on(oracle::untouchable);
     }
-    if (call.decode_scale && testing::is_nvfp4(tensor.spec)) out.global_scale = draw_numbers(values.seed + 1, static_cast<int64_t>(out.amax.size()));
+    if (call.decode_scale && testing::is_nvfp4(tensor.spec))
+        out.global_scale = draw_numbers(values.seed + 1, static_cast<int64_t>(out.amax.size()));
     return out;
 }
 
@@ -108,8 +113,10 @@ void add_part(Problem& problem, const TensorPlan& tensor, int32_t part, const or
     add(".codes", stored.codes, 1);
     add(".scales", stored.scales, oracle::scale_bytes(tensor.spec.format));
     if (!testing::is_nvfp4(tensor.spec)) return;
-    if (stored.global_scale.empty()) add(".amax", testing::bytes_of(stored.amax), 4);
-    else add(".decode_scale", testing::bytes_of(stored.global_scale), 4);
+    if (stored.global_scale.empty())
+        add(".amax", testing::bytes_of(stored.amax), 4);
+    else
+        add(".decode_scale", testing::bytes_of(stored.global_scale), 4);
 }
 
 Bytes with_gaps(const TensorPlan& tensor, const Bytes& rows, const Bytes& written, uint8_t fill) {
@@ -141,8 +148,8 @@ oracle::Written plain_rows(const Call& call, const TensorPlan& tensor, const Byt
 
 void add_plain(Problem& problem, const TensorPlan& tensor, const Bytes& dense) {
     const oracle::Written rows = plain_rows(problem.call, tensor, dense, false);
-    problem.images[tensor.name + ".data"] =
-        read_image(with_gaps(tensor, rows.bytes, rows.written, oracle::untouchable), oracle::plain_bytes(tensor.side.format));
+    problem.images[tensor.name + ".data"] = read_image(with_gaps(tensor, rows.bytes, rows.written, oracle::untouchable),
+                                                       oracle::plain_bytes(tensor.side.format));
 }
 
 namespace {
@@ -189,7 +196,8 @@ oracle::Floats add_source(Problem& problem, const TensorPlan& in) {
         const oracle::Part stored = draw_part(problem.call, in, part, problem.call.values);
         add_part(problem, in, part, stored, part == source);
         if (part != source) continue;
-        x = in.side.grouped ? oracle::dequantize_groups(in.spec, stored, in.dims.rows, in.dims.cols, groups_of(problem.call, in.side), part, in.side.swizzled)
+        x = in.side.grouped ? oracle::dequantize_groups(in.spec, stored, in.dims.rows, in.dims.cols,
+                                                        groups_of(problem.call, in.side), part, in.side.swizzled)
                             : oracle::dequantize(in.spec, stored, in.dims.shape(), part, in.side.swizzled);
     }
     return x;
@@ -210,8 +218,9 @@ void add_amax(Problem& problem) {
     const oracle::Floats x = oracle::load(in.side.format, dense.data(), in.dims.shape().count());
     for (int32_t part : both_parts) {
         if (!(out.side.parts & part)) continue;
-        const oracle::Floats amax = out.side.grouped ? oracle::group_amax(out.spec, x, in.dims.rows, in.dims.cols, groups_of(call, out.side), part)
-                                                     : oracle::amax(out.spec, x, in.dims.shape(), part);
+        const oracle::Floats amax =
+            out.side.grouped ? oracle::group_amax(out.spec, x, in.dims.rows, in.dims.cols, groups_of(call, out.side), part)
+                             : oracle::amax(out.spec, x, in.dims.shape(), part);
         problem.images[std::string("out.") + part_name(part) + ".amax"] = written_image(testing::bytes_of(amax), 4);
     }
 }
@@ -221,7 +230,9 @@ void add_dequantize(Problem& problem) {
     add_plain_output(problem, problem.tensors[1], oracle::store(problem.tensors[1].side.format, x));
 }
 
-void add_requantize(Problem& problem) { add_quantized_output(problem, problem.tensors[1], add_source(problem, problem.tensors[0])); }
+void add_requantize(Problem& problem) {
+    add_quantized_output(problem, problem.tensors[1], add_source(problem, problem.tensors[0]));
+}
 
 void add_swizzle(Problem& problem) {
     const Call& call = problem.call;
@@ -232,13 +243,16 @@ void add_swizzle(Problem& problem) {
         const oracle::Part stored = draw_part(call, in, part, call.values);
         const bool to_swizzled = call.verb == "swizzle_scales";
         const oracle::Written moved =
-            in.side.grouped ? oracle::move_group_scales(in.spec, stored.scales, in.dims.rows, in.dims.cols, groups_of(call, in.side), part, to_swizzled)
-                            : oracle::Written{oracle::move_scales(in.spec, stored.scales, in.dims.shape(), part, to_swizzled), {}};
+            in.side.grouped
+                ? oracle::move_group_scales(in.spec, stored.scales, in.dims.rows, in.dims.cols, groups_of(call, in.side),
+                                            part, to_swizzled)
+                : oracle::Written{oracle::move_scales(in.spec, stored.scales, in.dims.shape(), part, to_swizzled), {}};
         const Bytes written = in.side.grouped ? moved.written : Bytes(moved.bytes.size(), 1);
         const int64_t element = oracle::scale_bytes(in.spec.format);
         const std::string of_part = std::string(".") + part_name(part);
         problem.images["in" + of_part + ".scales"] = read_image(stored.scales, element);
-        problem.images["out" + of_part + ".scales"] = written_image(oracle::on_background(moved.bytes, written, poison), element);
+        problem.images["out" + of_part + ".scales"] =
+            written_image(oracle::on_background(moved.bytes, written, poison), element);
         if (!with_codes) continue;
         for (const char* name : {"in", "out"}) {
             Image& image = problem.images[name + of_part + ".codes"] = read_image(stored.codes, 1);
@@ -261,8 +275,10 @@ void add_starts(Problem& problem, const TensorPlan& out, int32_t part) {
     const std::vector<int64_t> all = oracle::padded_starts(groups.ends, alignment);
     const int32_t type = problem.call.ends_type;
     const std::string prefix = std::string("out.") + part_name(part);
-    problem.images[prefix + ".starts"] = written_image(integers({all.begin(), all.end() - 1}, type), type == MXQ_TYPE_INT32 ? 4 : 8);
-    problem.images[prefix + ".ends"] = written_image(integers({all.begin() + 1, all.end()}, type), type == MXQ_TYPE_INT32 ? 4 : 8);
+    problem.images[prefix + ".starts"] =
+        written_image(integers({all.begin(), all.end() - 1}, type), type == MXQ_TYPE_INT32 ? 4 : 8);
+    problem.images[prefix + ".ends"] =
+        written_image(integers({all.begin() + 1, all.end()}, type), type == MXQ_TYPE_INT32 ? 4 : 8);
 }
 
 void add_pad(Problem& problem) {
@@ -277,8 +293,8 @@ void add_pad(Problem& problem) {
     for (int32_t part : both_parts) {
         if (!(in.side.parts & part)) continue;
         const oracle::Part stored = draw_part(call, in, part, call.values);
-        GroupedPart moved = oracle::realign_part(in.spec, stored, in.dims.rows, in.dims.cols, groups_of(call, in.side), groups_of(call, out.side), part,
-                                                 in.side.swizzled);
+        GroupedPart moved = oracle::realign_part(in.spec, stored, in.dims.rows, in.dims.cols, groups_of(call, in.side),
+                                                 groups_of(call, out.side), part, in.side.swizzled);
         if (call.group_count() == 0) moved.scales_written.assign(moved.scales_written.size(), 0);
         const oracle::Part on = moved.on(poison);
         const std::string of_part = std::string(".") + part_name(part);
@@ -302,7 +318,8 @@ void drop_unused_offsets(Call& call) {
 Problem make_problem(const Call& call) {
     Problem problem;
     problem.call = call;
-    if (call.groups) problem.images["ends"] = read_image(integers(call.ends(), call.ends_type), call.ends_type == MXQ_TYPE_INT32 ? 4 : 8);
+    if (call.groups)
+        problem.images["ends"] = read_image(integers(call.ends(), call.ends_type), call.ends_type == MXQ_TYPE_INT32 ? 4 : 8);
     if (call.is_product()) {
         add_product(problem);
         return problem;
@@ -310,13 +327,20 @@ Problem make_problem(const Call& call) {
     const bool targets = call.verb == "quantize" || call.verb == "requantize" || call.verb == "amax";
     problem.tensors = {{"in", call.first, spec_of(call, call.first, false), call.dims()},
                        {"out", call.second, spec_of(call, call.second, targets), call.dims()}};
-    if (call.verb == "quantize") add_quantize(problem);
-    else if (call.verb == "amax") add_amax(problem);
-    else if (call.verb == "dequantize") add_dequantize(problem);
-    else if (call.verb == "requantize") add_requantize(problem);
-    else if (call.verb == "swizzle_scales" || call.verb == "unswizzle_scales") add_swizzle(problem);
-    else if (call.verb == "pad_groups" || call.verb == "unpad_groups") add_pad(problem);
-    else throw std::runtime_error("\"" + call.verb + "\": no such verb");
+    if (call.verb == "quantize")
+        add_quantize(problem);
+    else if (call.verb == "amax")
+        add_amax(problem);
+    else if (call.verb == "dequantize")
+        add_dequantize(problem);
+    else if (call.verb == "requantize")
+        add_requantize(problem);
+    else if (call.verb == "swizzle_scales" || call.verb == "unswizzle_scales")
+        add_swizzle(problem);
+    else if (call.verb == "pad_groups" || call.verb == "unpad_groups")
+        add_pad(problem);
+    else
+        throw std::runtime_error("\"" + call.verb + "\": no such verb");
     return problem;
 }
 

@@ -5,9 +5,10 @@
 namespace search {
 namespace {
 
-// Adds an operand and returns its values. Ungrouped they are lines of the contraction, (matrices, outer, k); grouped they are
-// its rows, (rows, cols) without padding.
-oracle::Floats add_operand(Problem& problem, const TensorPlan& tensor, int32_t part, const Values& values, oracle::Part& read) {
+// Adds an operand and returns its values. Ungrouped they are lines of the contraction, (matrices, outer, k); grouped they
+// are its rows, (rows, cols) without padding.
+oracle::Floats add_operand(Problem& problem, const TensorPlan& tensor, int32_t part, const Values& values,
+                           oracle::Part& read) {
     const oracle::Shape shape = tensor.dims.shape();
     if (tensor.side.plain()) {
         const Bytes dense = draw_plain(values, tensor.spec, tensor.side.format, shape);
@@ -21,15 +22,18 @@ oracle::Floats add_operand(Problem& problem, const TensorPlan& tensor, int32_t p
         if (each == part) read = std::move(stored);
     }
     if (!tensor.side.grouped) return oracle::lines(tensor.spec, read, shape, part, tensor.side.swizzled);
-    return oracle::dequantize_groups(tensor.spec, read, shape.rows, shape.cols, groups_of(problem.call, tensor.side), part, tensor.side.swizzled);
+    return oracle::dequantize_groups(tensor.spec, read, shape.rows, shape.cols, groups_of(problem.call, tensor.side), part,
+                                     tensor.side.swizzled);
 }
 
 // Where the scales of a piece's operand lie.
 oracle::Placement placement_in(const Call& call, const TensorPlan& tensor, int32_t part, size_t matrix) {
     if (tensor.side.plain()) return {};
     const oracle::Shape shape = tensor.dims.shape(), lines = oracle::line_shape(shape, part);
-    if (!tensor.side.grouped) return oracle::placement_of(tensor.spec, static_cast<int64_t>(matrix), lines.rows, lines.cols, tensor.side.swizzled);
-    return oracle::GroupLayout(tensor.spec, shape.rows, shape.cols, groups_of(call, tensor.side), part, tensor.side.swizzled).placement(matrix);
+    if (!tensor.side.grouped)
+        return oracle::placement_of(tensor.spec, static_cast<int64_t>(matrix), lines.rows, lines.cols, tensor.side.swizzled);
+    return oracle::GroupLayout(tensor.spec, shape.rows, shape.cols, groups_of(call, tensor.side), part, tensor.side.swizzled)
+        .placement(matrix);
 }
 
 oracle::Floats slice(const oracle::Floats& from, int64_t first, int64_t count) {
@@ -55,7 +59,8 @@ oracle::Floats add_d(Problem& problem, const TensorPlan& d, bool is_read) {
         const auto starts = oracle::padded_starts(ends, d.side.rowwise);
         const int64_t row = n * oracle::plain_bytes(d.side.format);
         for (size_t g = 0; g < ends.size(); ++g)
-            std::fill(after.begin() + (starts[g] + oracle::group_rows(ends, g)) * row, after.begin() + starts[g + 1] * row, uint8_t{0});
+            std::fill(after.begin() + (starts[g] + oracle::group_rows(ends, g)) * row, after.begin() + starts[g + 1] * row,
+                      uint8_t{0});
     }
     const Bytes all(dense.size(), 1);
     problem.images["d.data"] = {with_gaps(d, dense, all, oracle::untouchable), with_gaps(d, after, all, oracle::untouchable),
@@ -83,9 +88,23 @@ std::vector<Piece> pieces_of(const Call& call, const TensorPlan& d, const oracle
     for (size_t g = 0; g < ends.size(); ++g) {
         const int64_t rows = oracle::group_rows(ends, g), first = ends[g] - rows, number = static_cast<int64_t>(g);
         if (call.contracts_groups())
-            out.push_back({number * m, m, rows, {oracle::transposed(a.data() + first * m, rows, m), m, g},
-                           {oracle::transposed(b.data() + first * n, rows, n), n, g}, {}, {}, {}});
-        else out.push_back({starts[g], rows, k, {slice(a, first * k, rows * k), rows, g}, {slice(b, number * n * k, n * k), n, g}, {}, {}, {}});
+            out.push_back({number * m,
+                           m,
+                           rows,
+                           {oracle::transposed(a.data() + first * m, rows, m), m, g},
+                           {oracle::transposed(b.data() + first * n, rows, n), n, g},
+                           {},
+                           {},
+                           {}});
+        else
+            out.push_back({starts[g],
+                           rows,
+                           k,
+                           {slice(a, first * k, rows * k), rows, g},
+                           {slice(b, number * n * k, n * k), n, g},
+                           {},
+                           {},
+                           {}});
     }
     return out;
 }
@@ -95,13 +114,17 @@ std::vector<Piece> pieces_of(const Call& call, const TensorPlan& d, const oracle
 void add_product(Problem& problem) {
     const Call& call = problem.call;
     const int64_t m = call.m(), n = call.n(), k = call.k();
-    const bool a_t = call.transpose_a == MXQ_TRANSPOSE_T, b_t = call.transpose_b == MXQ_TRANSPOSE_T, contracts = call.contracts_groups();
-    const std::optional<int64_t> none, groups = call.groups ? std::optional(call.group_count()) : none, of_b = contracts ? none : groups;
-    problem.tensors = {{"a", call.first, spec_of(call, call.first, false), a_t ? testing::Dims{none, k, m} : testing::Dims{none, m, k}},
-                       {"b", call.second, spec_of(call, call.second, false), b_t ? testing::Dims{of_b, n, k} : testing::Dims{of_b, k, n}},
-                       {"d", call.d, spec_of(call, call.d, false), {contracts ? groups : none, m, n}}};
+    const bool a_t = call.transpose_a == MXQ_TRANSPOSE_T, b_t = call.transpose_b == MXQ_TRANSPOSE_T,
+               contracts = call.contracts_groups();
+    const std::optional<int64_t> none, groups = call.groups ? std::optional(call.group_count()) : none,
+                                       of_b = contracts ? none : groups;
+    problem.tensors = {
+        {"a", call.first, spec_of(call, call.first, false), a_t ? testing::Dims{none, k, m} : testing::Dims{none, m, k}},
+        {"b", call.second, spec_of(call, call.second, false), b_t ? testing::Dims{of_b, n, k} : testing::Dims{of_b, k, n}},
+        {"d", call.d, spec_of(call, call.d, false), {contracts ? groups : none, m, n}}};
     const TensorPlan &a = problem.tensors[0], &b = problem.tensors[1], &d = problem.tensors[2];
-    const int32_t a_part = a_t ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE, b_part = b_t ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    const int32_t a_part = a_t ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE,
+                  b_part = b_t ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
     const oracle::Floats a_values = add_operand(problem, a, a_part, call.values, problem.stored[0]);
     const oracle::Floats b_values = add_operand(problem, b, b_part, call.second_values, problem.stored[1]);
     const oracle::Floats previous = add_d(problem, d, call.beta != 0 || call.accumulate);

@@ -1,5 +1,5 @@
 // What the contract allows: the rules that every drawn and every shrunk call keeps.
-#include "call.h"
+#include "values.h"
 
 namespace search {
 namespace {
@@ -47,7 +47,8 @@ void repair_side(Side& side, bool grouped) {
 }
 
 void make_quantized(Side& side) {
-    if (side.plain()) side = {MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32, side.swizzled, side.parts, side.grouped, side.rowwise};
+    if (side.plain())
+        side = {MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32, side.swizzled, side.parts, side.grouped, side.rowwise};
 }
 void make_plain(Side& side) {
     if (!side.plain()) side = {MXQ_FORMAT_F32, MXQ_SCALING_NONE, false, MXQ_PART_ROWWISE, side.grouped, side.rowwise};
@@ -111,12 +112,20 @@ void repair_product(Call& call) {
 void repair_conversion(Call& call) {
     Side &in = call.first, &out = call.second;
     const std::string& verb = call.verb;
-    const bool pads = verb == "pad_groups" || verb == "unpad_groups", swizzles = verb == "swizzle_scales" || verb == "unswizzle_scales";
+    const bool pads = verb == "pad_groups" || verb == "unpad_groups",
+               swizzles = verb == "swizzle_scales" || verb == "unswizzle_scales";
     if (pads && !call.groups) call.groups.emplace();
     if (call.groups && call.shape.size() == 3) call.shape.erase(call.shape.begin());
-    if (verb == "quantize" || verb == "amax") make_plain(in); else if (!pads) make_quantized(in);
-    if (verb == "dequantize") make_plain(out); else if (!pads) make_quantized(out);
-    if (verb == "amax" && !is_nvfp4(out)) out.scaling = MXQ_SCALING_TENSOR, out.format = is_fp8(out) ? out.format : MXQ_FORMAT_FP8_E4M3;
+    if (verb == "quantize" || verb == "amax")
+        make_plain(in);
+    else if (!pads)
+        make_quantized(in);
+    if (verb == "dequantize")
+        make_plain(out);
+    else if (!pads)
+        make_quantized(out);
+    if (verb == "amax" && !is_nvfp4(out))
+        out.scaling = MXQ_SCALING_TENSOR, out.format = is_fp8(out) ? out.format : MXQ_FORMAT_FP8_E4M3;
     if (pads || swizzles) return repair_alike(call);
     if (!in.plain()) in.grouped = call.groups.has_value();
     if (!out.plain()) out.grouped = call.groups.has_value();
@@ -158,11 +167,16 @@ void repair_options(Call& call) {
 
 void repair(Call& call) {
     for (int64_t& size : call.shape) size = std::max<int64_t>(size, 0);
-    if (call.is_product()) repair_product(call); else repair_conversion(call);
+    if (call.is_product())
+        repair_product(call);
+    else
+        repair_conversion(call);
     repair_options(call);
     if (!call.groups) call.ends_type = MXQ_TYPE_INT32;
+    if (call.first.plain() && is_raw(call.values)) call.values.kind = "normal";
+    if (call.second.plain() && is_raw(call.second_values)) call.second_values.kind = "normal";
     for (Values* values : {&call.values, &call.second_values})
-        if (values->keep.size() != 4) values->keep.clear();
+        if (values->keep.size() != 4 || values->kind == "zeros") values->keep.clear();
 }
 
 }  // namespace search

@@ -43,8 +43,10 @@ void add_sides(std::vector<Change>& out) {
         out.push_back(reset(side, &Side::columnwise));
         out.push_back(reset(side, &Side::gap));
         out.push_back([=](Call& c) {
-            if ((c.*side).plain()) (c.*side).format = MXQ_FORMAT_F32;
-            else (c.*side).scaling = oracle::default_scaling((c.*side).format);
+            if ((c.*side).plain())
+                (c.*side).format = MXQ_FORMAT_F32;
+            else
+                (c.*side).scaling = oracle::default_scaling((c.*side).format);
         });
         out.push_back([=](Call& c) {
             if (!(c.*side).plain()) (c.*side).format = MXQ_FORMAT_MXFP8_E4M3, (c.*side).scaling = MXQ_SCALING_1X32;
@@ -53,11 +55,12 @@ void add_sides(std::vector<Change>& out) {
 }
 
 void add_options(std::vector<Change>& out) {
-    for (int32_t Call::*member : {&Call::rounding, &Call::nonfinite, &Call::four_over_six, &Call::hadamard, &Call::bias, &Call::mask,
-                                  &Call::ends_type, &Call::transpose_a, &Call::transpose_b})
+    for (int32_t Call::*member : {&Call::rounding, &Call::nonfinite, &Call::four_over_six, &Call::hadamard, &Call::bias,
+                                  &Call::mask, &Call::ends_type, &Call::transpose_a, &Call::transpose_b})
         out.push_back(reset(member));
-    for (bool Call::*member : {&Call::stochastic, &Call::compute_amax, &Call::given_scale, &Call::power_of_two, &Call::per_expert, &Call::t256,
-                               &Call::decode_scale, &Call::accumulate, &Call::exact, &Call::host_ends, &Call::starts})
+    for (bool Call::*member :
+         {&Call::stochastic, &Call::compute_amax, &Call::given_scale, &Call::power_of_two, &Call::per_expert, &Call::t256,
+          &Call::decode_scale, &Call::accumulate, &Call::exact, &Call::host_ends, &Call::starts})
         out.push_back(reset(member));
     for (float Call::*member : {&Call::alpha, &Call::beta, &Call::epsilon}) out.push_back(reset(member));
 }
@@ -71,8 +74,11 @@ void add_values(std::vector<Change>& out, const Call& call) {
             });
         out.push_back([=](Call& c) { (c.*member).seed = 1; });
         std::vector<int64_t> keep = (call.*member).keep;
-        if (keep.empty()) keep = {0, call.is_product() ? std::max(call.m(), std::max(call.n(), call.k())) : call.experts().value_or(1) * call.rows(), 0,
-                                  call.is_product() ? std::max(call.m(), std::max(call.n(), call.k())) : call.cols()};
+        if (keep.empty())
+            keep = {0,
+                    call.is_product() ? std::max(call.m(), std::max(call.n(), call.k()))
+                                      : call.experts().value_or(1) * call.rows(),
+                    0, call.is_product() ? std::max(call.m(), std::max(call.n(), call.k())) : call.cols()};
         for (size_t axis : {size_t{0}, size_t{2}})
             for (int64_t parts : {2, 4}) {
                 const int64_t first = keep[axis], last = keep[axis + 1], step = (last - first) / parts;
@@ -80,8 +86,10 @@ void add_values(std::vector<Change>& out, const Call& call) {
                 for (bool low : {true, false})
                     out.push_back([=](Call& c) {
                         (c.*member).keep = keep;
-                        if (low) (c.*member).keep[axis] = first + step;
-                        else (c.*member).keep[axis + 1] = last - step;
+                        if (low)
+                            (c.*member).keep[axis] = first + step;
+                        else
+                            (c.*member).keep[axis + 1] = last - step;
                     });
             }
     }

@@ -2,7 +2,8 @@
 
 namespace search {
 
-const std::vector<std::string> plain_kinds = {"normal", "bits", "wide", "specials", "planted", "sizes", "ties", "equal", "zeros"};
+const std::vector<std::string> plain_kinds = {"normal", "bits", "wide",  "specials", "planted",
+                                              "sizes",  "ties", "equal", "zeros"};
 const std::vector<std::string> raw_kinds = {"raw", "raw_mid", "raw_edge", "opposite"};
 
 bool is_raw(const Values& values) { return std::find(raw_kinds.begin(), raw_kinds.end(), values.kind) != raw_kinds.end(); }
@@ -27,7 +28,8 @@ float special_value(int32_t format, cases::Random& random) {
         return oracle::float_of(all[static_cast<size_t>(random.below(static_cast<int64_t>(all.size())))]);
     }
     const uint16_t infinity = format == MXQ_FORMAT_F16 ? 0x7C00 : 0x7F80;
-    const uint16_t magnitudes[] = {0, 1, 2, static_cast<uint16_t>(infinity - 1), infinity, static_cast<uint16_t>(infinity + 1), 0x7FFF};
+    const uint16_t magnitudes[] = {
+        0, 1, 2, static_cast<uint16_t>(infinity - 1), infinity, static_cast<uint16_t>(infinity + 1), 0x7FFF};
     const auto bits = static_cast<uint16_t>(magnitudes[random.below(7)] | (random.below(2) ? 0x8000 : 0));
     return format == MXQ_FORMAT_F16 ? oracle::from_f16(bits) : oracle::from_bf16(bits);
 }
@@ -69,8 +71,8 @@ float tie(const std::vector<double>& magnitudes, cases::Random& random) {
     return static_cast<float>((magnitudes[low] + magnitudes[low + 1]) / 2);
 }
 
-// The maximum of 16 neighbours decides about their scale: the largest value of the element, a power of two above it, or where
-// an E4M3 scale of NVFP4 is a tie.
+// The maximum of 16 neighbours decides about their scale: the largest value of the element, a power of two above it, or
+// where an E4M3 scale of NVFP4 is a tie.
 float tie_of_scale(const oracle::Type& element, cases::Random& random) {
     const float largest = element.max();
     switch (random.below(4)) {
@@ -101,7 +103,8 @@ oracle::Floats of_cases(cases::Values kind, size_t count, cases::Random& random)
     return out;
 }
 
-oracle::Floats draw_kind(const std::string& kind, const oracle::Spec& target, int32_t format, oracle::Shape shape, cases::Random& random) {
+oracle::Floats draw_kind(const std::string& kind, const oracle::Spec& target, int32_t format, oracle::Shape shape,
+                         cases::Random& random) {
     const size_t count = shape.count();
     if (kind == "wide") return of_cases(cases::Values::wide, count, random);
     if (kind == "specials") return of_cases(cases::Values::specials, count, random);
@@ -115,7 +118,9 @@ oracle::Floats draw_kind(const std::string& kind, const oracle::Spec& target, in
 }
 
 // Returns values as bytes of a plain format. Those of F32 keep every bit of a NaN.
-oracle::Bytes stored(int32_t format, const oracle::Floats& x) { return format == MXQ_FORMAT_F32 ? testing::bytes_of(x) : oracle::store(format, x); }
+oracle::Bytes stored(int32_t format, const oracle::Floats& x) {
+    return format == MXQ_FORMAT_F32 ? testing::bytes_of(x) : oracle::store(format, x);
+}
 
 bool keeps(const Values& values, int64_t row, int64_t col) {
     const auto& keep = values.keep;
@@ -138,7 +143,8 @@ oracle::Floats draw_numbers(uint64_t seed, int64_t count) {
     cases::Random random(seed + 77);
     const float odd[] = {0.0f, 1.0f, 0x1p-149f, 3.0e38f, INFINITY, 0x1p-100f, 448.0f, 0x1p100f, 0x1p-126f, 2688.0f, 1536.0f};
     oracle::Floats out;
-    for (int64_t i = 0; i < count; ++i) out.push_back(random.below(3) ? std::fabs(random.normal()) * 10 + 0.1f : odd[random.below(11)]);
+    for (int64_t i = 0; i < count; ++i)
+        out.push_back(random.below(3) ? std::fabs(random.normal()) * 10 + 0.1f : odd[random.below(11)]);
     return out;
 }
 
@@ -169,7 +175,8 @@ bool is_finite_code(const oracle::Type& element, uint8_t code) { return std::isf
 
 }  // namespace
 
-oracle::Matrix raw_matrix(const Values& values, const oracle::Spec& spec, int64_t rows, int64_t cols, cases::Random& random) {
+oracle::Matrix raw_matrix(const Values& values, const oracle::Spec& spec, int64_t rows, int64_t cols,
+                          cases::Random& random) {
     const oracle::Grid grid = oracle::grid_of(oracle::tile_of(spec.scaling), rows, cols);
     const oracle::Type& element = oracle::element_type(spec.format);
     const uint32_t mask = (1u << element.width()) - 1;

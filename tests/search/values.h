@@ -32,7 +32,8 @@ bool is_raw(const Values& values);
 // Returns a dense (experts, rows, cols) tensor of a plain format. `target` is what it is quantized to.
 oracle::Bytes draw_plain(const Values& values, const oracle::Spec& target, int32_t format, oracle::Shape shape);
 
-// Returns one number for each matrix as a caller may pass amaxes or scales: mostly ordinary, else 0, Inf or of an extreme size.
+// Returns one number for each matrix as a caller may pass amaxes or scales: mostly ordinary, else 0, Inf or of an extreme
+// size.
 oracle::Floats draw_numbers(uint64_t seed, int64_t count);
 
 // Returns a matrix of codes and scales.
