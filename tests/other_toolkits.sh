@@ -36,7 +36,7 @@ fetch() { # name package...
 # Compiles sources for their errors and warnings alone; a warning is a failure.
 compile_host() { # source...: against the toolkit headers that `includes` names
     printf '%s\0' "$@" | xargs -0 -n 1 -P "$jobs" "${CXX:-c++}" -std=c++20 -Wall -Wextra -Werror -fsyntax-only \
-        -DMXQ_BUILD_CUDA='""' -I"$source/src" -I"$source/include" "${includes[@]}"
+        -DMXQ_BUILD_CUDA='""' -DMXQ_BUILT_PORTABLE=1 -DMXQ_BUILT_SM90=0 -I"$source/src" -I"$source/include" "${includes[@]}"
 }
 
 # ---- Building --------------------------------------------------------------------------------------------------------

@@ -3,25 +3,17 @@
 //
 //     scales of a line    bytes or fp32, from where the layout has them
 //     factors             one for every sixteen codes: MX 2^(s - 127), NVFP4 the value of S, FP8 the scale
-//     values              code x factor, for NVFP4 x global factor; each product is rounded, and a NaN has any bits
+//     values              code x factor, for NVFP4 x global scale; each product is rounded, and a NaN has any bits
 #pragma once
-#include "core/problem.h"
+#include "core/group_view.h"
 #include "cpu/decode.h"
 #include "numerics/e8m0.h"
-#include "numerics/nvfp4.h"
 
 namespace mxq::cpu {
 namespace {
 
 constexpr int64_t kLineCodes = 1024;  // how many are decoded at a time
 constexpr int64_t kLineSixteens = kLineCodes / kSixteen;
-
-// Returns what all values of a matrix are multiplied by last: NVFP4's global decode scale, and 1 for other formats.
-MXQ_HD float global_factor(const QuantizedPart& part, int64_t matrix) {
-    if (part.scale_type != ScaleType::E4M3) return 1;
-    const int64_t scope = matrix * part.scope_stride;
-    return part.decode_scale ? part.decode_scale[scope] : nvfp4_decode_scale(part.amax[scope], part.scale_max);
-}
 
 // Loads `count` bytes of a row of scales, from column `begin` on.
 MXQ_HD void load_scale_bytes(const QuantizedPart& part, int64_t matrix, int64_t row, int64_t begin, int64_t count,
@@ -107,7 +99,7 @@ struct LineDecoder {
     // Stores the values of codes [first, first + count) of a line. `first` is a multiple of 16; `out` has room for whole
     // sixteens.
     void operator()(int64_t matrix, int64_t line, int64_t first, int64_t count, float* out) const {
-        const float global = global_factor(part, matrix);
+        const float global = global_scale(part, matrix);
         const uint8_t* codes = part.line(matrix, line) + first * part.bits / 8;
         for (int64_t i = 0; i < count; i += kLineCodes) {
             const int64_t some = count - i < kLineCodes ? count - i : kLineCodes;

@@ -273,7 +273,7 @@ struct RectangleDequantizer {
         const int64_t whole = count / kMxBlock * kMxBlock;
         const bool served = steps.blocks_via_f16 && steps.blocks_via_f16(from, whole, sixteenths, out[0]);
         const int64_t done = served ? whole : 0;
-        steps.line(from + done * in.bits / 8, count - done, sixteenths + done / kSixteen, global_factor(in, matrix),
+        steps.line(from + done * in.bits / 8, count - done, sixteenths + done / kSixteen, global_scale(in, matrix),
                    out[0] + done * steps.bytes);
     }
 
@@ -311,7 +311,7 @@ struct RectangleDequantizer {
     // Decodes up to 16 rows of a transposed tile to `out`.
     void read_columns(int64_t matrix, const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors) {
         if (steps.columns_via_f16 && steps.columns_via_f16(codes, rows, cols, factors, out)) return;
-        const float global = global_factor(in, matrix);
+        const float global = global_scale(in, matrix);
         for (int64_t row = 0; row < rows; row++) steps.columns(codes[row], cols, factors, global, out[row]);
     }
 };

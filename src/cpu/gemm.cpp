@@ -166,8 +166,10 @@ private:
 
 // Returns how many significant bits values have: products of 24 and fewer are exact in fp32.
 int significant_bits(const QuantizedPart& part) {
-    constexpr int of_codes = E4M3::mantissa_bits + 1, of_bf16 = 8, of_fp32 = 24;
-    return part.scale_type == ScaleType::E8M0 ? of_codes : part.scale_type == ScaleType::None ? of_bf16 : of_fp32;
+    constexpr int of_bf16 = 8, of_fp32 = 24;
+    if (part.scale_type == ScaleType::None) return of_bf16;
+    if (part.scale_type != ScaleType::E8M0) return of_fp32;
+    return with_element(part.element, []<class E>(E) { return E::mantissa_bits + 1; });
 }
 
 // Rounds to fp32 before a rounding to 16 bits, which then is as if from the double: inexact values get an odd last bit.

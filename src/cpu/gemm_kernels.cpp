@@ -85,7 +85,7 @@ struct OperandReader {
     const float global;
 
     explicit OperandReader(const QuantizedPart& part)
-        : part(part), decode(decode_sixteens_of(part)), safe(safe_factors(part)), global(global_factor(part, 0)) {}
+        : part(part), decode(decode_sixteens_of(part)), safe(safe_factors(part)), global(global_scale(part, 0)) {}
 
     // Stores the values of codes [k, k + depth) of a line. Returns whether the line is extreme: it has a nonzero value out
     // of the range in which products are exact.

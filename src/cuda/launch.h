@@ -30,6 +30,11 @@ Reason needs_cuda(const Context& context);
 // Loads a kernel, so that none is loaded under graph capture, and allows it this much dynamic shared memory.
 void load_kernel(const void* kernel, size_t shared_bytes);
 
+template <class... Parameters>
+void load_kernel(void (*kernel)(Parameters...), size_t shared_bytes = 0) {
+    load_kernel(reinterpret_cast<const void*>(kernel), shared_bytes);
+}
+
 // A kernel in the one list of its file, from which it is both chosen by its key and loaded.
 template <class Key, class Arguments>
 struct KernelEntry {
@@ -41,7 +46,7 @@ struct KernelEntry {
 
 template <class Key, class Arguments, size_t count>
 void load_kernels(const KernelEntry<Key, Arguments> (&list)[count]) {
-    for (const auto& entry : list) load_kernel(reinterpret_cast<const void*>(entry.function), entry.shared_bytes);
+    for (const auto& entry : list) load_kernel(entry.function, entry.shared_bytes);
 }
 
 // Launches the kernel of this key, which is in the list.

@@ -28,9 +28,9 @@ __device__ float factor(const GemmProblem& p, int64_t index) {
 
 __device__ void write_group(const Fill& args, const Group& group) {
     const GemmProblem& p = args.call.p;
-    const GroupEntry at = entry_of_group(args.call, group.first, group.second, group.rows);
+    const GroupEntry at = entry_of_group(args.call, group.first(), group.second(), group.rows);
     const GroupArrays& to = args.to;
-    const int64_t g = group.first.index;
+    const int64_t g = group.index;
     to.sizes.m[g] = int32_t(at.m);
     to.sizes.n[g] = int32_t(at.n);
     to.sizes.k[g] = int32_t(at.k);
@@ -104,11 +104,10 @@ __device__ PackedRows rows_of_matrix(const Pack& args, const PackBlock& block) {
             tiles ? filled : 1, tiles ? 1 : args.lines};
 }
 
-__device__ PackedRows rows_of_group(const Pack& args, const TileGroup& group, uint32_t row_tile) {
+__device__ PackedRows rows_of_group(const Pack& args, const Group& group, uint32_t row_tile) {
     const ScaleLayout& layout = args.operand.layout;
-    const GroupStart first{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
     const int64_t rows = round_up(int64_t(group.rows), kPackedRows);
-    return {floats(args.operand) + group_scale_offset(layout, first), args.to + layout.columns * group.starts[kRowwiseScales],
+    return {floats(args.operand) + group_scale_offset(layout, group.first()), args.to + layout.columns * group.second().scales,
             int64_t(row_tile - group.first_group_tile) * kSwizzleRows, rows, group.rows, layout.columns, layout.columns, 1,
             rows};
 }
@@ -117,8 +116,8 @@ __device__ PackedRows lines_of_group(const Pack& args, const PackBlock& block) {
     const ScaleLayout& layout = args.operand.layout;
     const Group group = group_of_index(args.grouped, args.operand.units, args.operand.units, block.matrix);
     const int64_t columns = ceil_div(group.rows, kBlock128);
-    return {floats(args.operand) + group_scale_offset(layout, group.first),
-            args.to + group.first.codes / kBlock128 * args.lines, int64_t(block.row_tile) * kSwizzleRows, args.lines,
+    return {floats(args.operand) + group_scale_offset(layout, group.first()),
+            args.to + group.first().codes / kBlock128 * args.lines, int64_t(block.row_tile) * kSwizzleRows, args.lines,
             args.lines, columns, columns, 1, args.lines};
 }
 
@@ -173,18 +172,17 @@ __global__ void zero_rest_kernel(const __grid_constant__ Zero args) {
     const bool by_rows = p.grouping == Grouping::Rows;
     const GroupUnits second = by_rows ? GroupUnits{p.d.group_unit, 1} : p.b.units;
     const Group group = group_of_index({p.groups, p.group_rows}, p.a.units, second, blockIdx.x / kZeroBlocks);
-    const int64_t first = by_rows ? group.second.codes + group.rows : group.first.index * p.m;
+    const int64_t first = by_rows ? group.second().codes + group.rows : group.index * p.m;
     const int64_t rows = by_rows ? round_up(group.rows, p.d.group_unit) - group.rows : group.rows == 0 ? p.m : 0;
     zero_rows(p, args.d_bytes, first, rows, blockIdx.x % kZeroBlocks, kZeroBlocks);
 }
 
 // Zeroes the padding of a group of rows where this is its last row tile.
-__device__ void zero_padding(const GemmProblem& p, int32_t d_bytes, const TileGroup& group, uint32_t row_tile, uint32_t block,
+__device__ void zero_padding(const GemmProblem& p, int32_t d_bytes, const Group& group, uint32_t row_tile, uint32_t block,
                              uint32_t blocks) {
     const int64_t end = int64_t(row_tile - group.first_group_tile + 1) * kSwizzleRows;
     const int64_t padding = round_up(int64_t(group.rows), p.d.group_unit) - group.rows;
-    if (end >= group.rows)
-        zero_rows(p, d_bytes, group.starts[kColumnwiseCodes] + int64_t(group.rows), padding, block, blocks);
+    if (end >= group.rows) zero_rows(p, d_bytes, group.second().codes + group.rows, padding, block, blocks);
 }
 
 // ---- All before a grouped product ------------------------------------------------------------------------------------------
@@ -198,11 +196,11 @@ struct Prepare {
 
 // Does all for a row tile of groups of rows: its scales in A, and the padding behind it in D.
 __device__ void prepare_slab(const Prepare& args, uint32_t index) {
-    __shared__ TileGroup group;
+    __shared__ Group group;
     const Pack& a = args.packs[0];
     const PackBlock block(a, index);
     find_group_tile(a.grouped, a.units, block.row_tile, group);
-    if (group.index < 0) return;
+    if (!group.exists()) return;
     if (args.zeroes) zero_padding(args.fill.call.p, args.fill.call.d_bytes, group, block.row_tile, block.part, a.parts);
     if (args.packs_a) pack(a, rows_of_group(a, group, block.row_tile), block.part);
 }
@@ -222,10 +220,7 @@ Pack pack_of(const GemmProblem& p, Side side, float* to) {
     const GroupedRows grouped{p.groups, p.group_rows};
     const Grouping grouping = p.grouping_of(side);
     Pack args{operand, grouped, grouping, ceil_div(operand.lines, operand.layout.tile_rows), to, {}, 0, 0, 0};
-    args.units.at[kSourceCodes] = uint32_t(operand.units.codes);
-    args.units.at[kSourceScales] = uint32_t(operand.units.scales);
-    args.units.at[kRowwiseScales] = kPackedRows;
-    args.units.at[kColumnwiseCodes] = uint32_t(p.d.group_unit);
+    args.units = group_sum_units(operand.units, {p.d.group_unit, kPackedRows});
     args.row_tiles = uint32_t(grouping == Grouping::Rows ? group_tiles_bound(grouped) : ceil_div(args.lines, kSwizzleRows));
     args.matrices = uint32_t(grouping == Grouping::None ? operand.matrices : grouping == Grouping::Rows ? 1 : p.groups.count);
     // Along the contraction a group has its share of the columns, or more, which its blocks take one after another.
@@ -266,10 +261,10 @@ void zero_rest(const Context& context, const GemmProblem& p, void* stream) {
 }
 
 void load_arrays() {
-    load_kernel(reinterpret_cast<const void*>(prepare_groups_kernel), 0);
-    load_kernel(reinterpret_cast<const void*>(fill_factors_kernel), 0);
-    load_kernel(reinterpret_cast<const void*>(pack_scales_kernel), 0);
-    load_kernel(reinterpret_cast<const void*>(zero_rest_kernel), 0);
+    load_kernel(prepare_groups_kernel);
+    load_kernel(fill_factors_kernel);
+    load_kernel(pack_scales_kernel);
+    load_kernel(zero_rest_kernel);
 }
 
 }  // namespace mxq::cuda::lt

@@ -6,9 +6,9 @@
 //     shared memory       pieces: 16 codes of a line, 8 pieces a line; the scales of 128 lines, 4 or 8 bytes or one fp32 each
 //     registers           a patch of the output: 16 rows of 8 columns (F32: 4)
 //
-//                     lane 0    lane 1        lane 15     columns 16 * (8 or 4); F32: warps 4..7 take the right half
-//         rows 0..15  [chunk]   [chunk]  ...  [chunk]  }
-//         rows 16..31  lane 16   lane 17 ...   lane 31 }  warp 0; warps 1, 2, 3 the 32 rows after
+//                      lane 0    lane 1        lane 15     columns 16 * (8 or 4); F32: warps 4..7 take the right half
+//         rows 0..15   [vector]  [vector] ...  [vector] }
+//         rows 16..31  lane 16   lane 17  ...  lane 31  }  warp 0; warps 1, 2, 3 the 32 rows after
 //
 // A thread unpacks half a piece of each of its columns to a byte per code, picks the codes of a row out of them, and writes the
 // 16 bytes of the row: a warp writes 256 contiguous bytes of two rows.
@@ -32,10 +32,10 @@ constexpr int kBlockTiles = 4;                // of a group tile that a block of
 
 struct Arguments {
     DequantizeProblem problem;
-    int64_t down, across;   // tiles of a matrix; with groups, group tiles of all groups and blocks of threads of one
-    int64_t blocks;         // of threads
-    bool whole_words_in;    // every line of codes is read in whole words
-    bool whole_chunks_out;  // every row of the output is written in whole chunks
+    int64_t down, across;    // tiles of a matrix; with groups, group tiles of all groups and blocks of threads of one
+    int64_t blocks;          // of threads
+    bool whole_words_in;     // every line of codes is read in whole words
+    bool whole_vectors_out;  // every row of the output is written in whole vectors
 };
 
 template <int bits>
@@ -173,8 +173,8 @@ __device__ __forceinline__ void store_patch(const Arguments& a, T* out, const Pa
                 values[v] = pair.x;
                 values[v + 1] = pair.y;
             }
-            const Chunk<T> chunk = row < filled ? round_chunk<T>(values) : Chunk<T>{};
-            store_chunk(chunk, a.whole_chunks_out, out, a.problem.out.row_stride, patch, row);
+            const Vector<T> vector = row < filled ? round_vector<T>(values) : Vector<T>{};
+            store_vector(vector, a.whole_vectors_out, out, a.problem.out.row_stride, patch, row);
         }
     }
 }
@@ -218,7 +218,7 @@ __device__ __forceinline__ void find_tiles_of_group(const Arguments& a, int64_t 
     tiles.col = across * kBlockTiles * kTile;
     tiles.end = group.exists() ? min(tiles.col + kBlockTiles * kTile, p.out.cols) : 0;
     if (!group.exists()) return;
-    tiles.scope = scope_of_group(p, group.first, group.second.codes, group.rows, element_bytes);
+    tiles.scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
     tiles.layout = group_layout(p.in, group.rows);
     tiles.row = int32_t((group_tile - group.first_group_tile) * kTile);
 }
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(Patch<T>::threads, 1024 / Patch<T>::threads)
 struct Kernel {
     KernelTypes types;
     void (*function)(Arguments);
-    bool (*writes_whole_chunks)(const PlainMatrix&);
+    bool (*writes_whole_vectors)(const PlainMatrix&);
     int32_t threads;
 };
 
@@ -266,7 +266,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     const Kernel& kernel = kernel_for(problem);
     const bool groups = problem.grouped.set();
     const PlainMatrix& out = problem.out;
-    Arguments a{problem, 0, 0, 0, is_word_wise(problem.in), kernel.writes_whole_chunks(out)};
+    Arguments a{problem, 0, 0, 0, is_word_wise(problem.in), kernel.writes_whole_vectors(out)};
     a.down = groups ? group_tiles_bound(problem.grouped) : ceil_div(out.rows, kTile);
     a.across = ceil_div(out.cols, groups ? kTile * kBlockTiles : kTile);
     a.blocks = out.matrices * a.down * a.across;
@@ -274,7 +274,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
 }
 
 void load(const Context&) {
-    for (const Kernel& kernel : kernels) load_kernel(reinterpret_cast<const void*>(kernel.function), 0);
+    for (const Kernel& kernel : kernels) load_kernel(kernel.function);
 }
 
 }  // namespace

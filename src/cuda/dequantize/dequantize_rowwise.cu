@@ -1,6 +1,6 @@
 // dequantize_rowwise: a rowwise part of any format to F32, F16 or BF16; compact or swizzled scales, experts, groups.
 //
-// A warp writes four requests of 16 bytes a lane: four chunks of 8 or 4 (F32) elements. They lie
+// A warp writes four requests of 16 bytes a lane: four vectors of 8 or 4 (F32) elements. They lie
 //
 //     along  one row, side by side: 2 KB of it
 //     down   one tile of 128 rows x 128 columns, requests 32 rows apart, so that the warp's scales are neighbours in the
@@ -9,7 +9,7 @@
 //     lane (16 bits)   0  1  2  3 | 4  5  6  7 | 8 .. 15 | 16 ...
 //                      block 0    | block 1    | 2, 3    | along: blocks 4 .. 7; down: the next row
 //
-// A lane reads the codes of its four chunks, all before the first use: 8, 6 or 4 bytes each, a word or two where codes are
+// A lane reads the codes of its four vectors, all before the first use: 8, 6 or 4 bytes each, a word or two where codes are
 // packed. The lanes of a block of 32 (16 where codes have four bits) load its scales of the four requests between them and
 // exchange them by shuffles; a longer block loads its scale once for each 32 or 16.
 //
@@ -39,11 +39,11 @@ struct Arguments {
     int64_t code_step, scale_step;  // from a request to the next, in bytes and in scales
     int32_t block_log2;             // codes of a scale's block
     bool whole_words_in;            // a lane reads its codes of a request in words
-    bool whole_chunks_out;          // every row of the output is written in whole chunks
+    bool whole_vectors_out;         // every row of the output is written in whole vectors
     GroupSumUnits units;
 };
 
-// The four chunks of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh).
+// The four vectors of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh).
 template <int count, bool down>
 struct Requests {
     static constexpr int segment_lanes = kSegment / count;
@@ -80,7 +80,7 @@ struct Requests {
     __device__ __forceinline__ int64_t offset(int i, int64_t) const { return first + i * step; }
 };
 
-// The scales of a lane's chunks: of the `sharers` lanes of a block, lane q loads those of requests q, q + sharers, ...
+// The scales of a lane's vectors: of the `sharers` lanes of a block, lane q loads those of requests q, q + sharers, ...
 template <class E, int count>
 struct Scales {
     static constexpr int block = E::bits == 4 ? 16 : 32;
@@ -100,17 +100,17 @@ struct Scales {
             values[k] = i < filled ? load_scale<E>(scope.scales, in.scale_type, first + i * a.scale_step) : 0;
         }
     }
-    // Returns the scale of chunk i. All lanes of the warp call it.
+    // Returns the scale of vector i. All lanes of the warp call it.
     __device__ __forceinline__ float of_request(int i) const {
         return __shfl_sync(kAllLanes, values[i / sharers], threadIdx.x % 32 / sharers * sharers + i % sharers);
     }
 };
 
-// Reads, decodes and writes the chunks of a lane. All lanes of the warp call it.
+// Reads, decodes and writes the vectors of a lane. All lanes of the warp call it.
 template <class T, class E, bool down>
 __device__ __forceinline__ void dequantize_requests(const Arguments& a, const DequantizeScope& scope,
-                                                    const Requests<Chunk<T>::count, down>& requests) {
-    constexpr int count = Chunk<T>::count;
+                                                    const Requests<Vector<T>::count, down>& requests) {
+    constexpr int count = Vector<T>::count;
     const uint8_t* const line = scope.codes + requests.row * a.problem.in.line_bytes;
     Packed<E::bits, count> packed[kRequests] = {};
 #pragma unroll
@@ -133,7 +133,7 @@ __device__ __forceinline__ void dequantize_requests(const Arguments& a, const De
             values[j + 1] = pair.y;
         }
         T* out = reinterpret_cast<T*>(scope.out);
-        store_chunk(round_chunk<T>(values), a.whole_chunks_out, out, a.problem.out.row_stride, requests, i);
+        store_vector(round_vector<T>(values), a.whole_vectors_out, out, a.problem.out.row_stride, requests, i);
     }
 }
 
@@ -141,15 +141,14 @@ __device__ __forceinline__ void dequantize_requests(const Arguments& a, const De
 template <class T, class E>
 __global__ void __launch_bounds__(kThreads, 4)
     dequantize_rowwise_groups_kernel(const __grid_constant__ Arguments a) {
-    using R = Requests<Chunk<T>::count, true>;
-    __shared__ TileGroup group;
+    using R = Requests<Vector<T>::count, true>;
+    __shared__ Group group;
     const DequantizeProblem& p = a.problem;
     const uint32_t group_tile = row_of_blocks();
     if (group_tile >= a.lines) return;
     find_group_tile(p.grouped, a.units, group_tile, group);
-    if (group.index < 0) return;
-    const GroupStart start{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
-    const DequantizeScope scope = scope_of_group(p, start, group.starts[kRowwiseCodes], group.rows, sizeof(T));
+    if (!group.exists()) return;
+    const DequantizeScope scope = scope_of_group(p, group.first(), group.second().codes, group.rows, sizeof(T));
     const int row = int(group_tile - group.first_group_tile) * int(kSwizzleRows);
     const int column = int(blockIdx.x) * kGroupSegments * kSegment;
 #pragma unroll 1
@@ -173,7 +172,7 @@ constexpr int kSmBlocks = E::bits == 8 ? 6 : kSmThreads / kThreads;
 // A block of threads takes some columns of kWarps rows (along), or one of the tile_blocks shares of a tile (down).
 template <class T, class E, bool down>
 __global__ void __launch_bounds__(kThreads, kSmBlocks<E>) dequantize_rowwise_kernel(const __grid_constant__ Arguments a) {
-    using R = Requests<Chunk<T>::count, down>;
+    using R = Requests<Vector<T>::count, down>;
     constexpr int tile_blocks = R::tile_tasks / kWarps;
     const PlainMatrix& out = a.problem.out;
     const uint32_t line = row_of_blocks(), warp = threadIdx.x / 32;
@@ -194,14 +193,14 @@ struct Kernel {
     KernelTypes types;
     bool grouped, down;
     void (*function)(Arguments);
-    bool (*writes_whole_chunks)(const PlainMatrix&);
-    int32_t chunk;  // elements
+    bool (*writes_whole_vectors)(const PlainMatrix&);
+    int32_t vector_elements;
     int32_t row_step, column_step, columns, blocks;
 };
 
 template <class T, class E>
 constexpr std::array<Kernel, 3> kernels_of() {
-    constexpr int count = Chunk<T>::count;
+    constexpr int count = Vector<T>::count;
     using Along = Requests<count, false>;
     using Down = Requests<count, true>;
     constexpr KernelTypes types = types_of<T, E>();
@@ -252,11 +251,9 @@ Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     if (layout.swizzled) a.scale_step = swizzle_in_tile(kernel.row_step, 0);
     else if (kernel.down) a.scale_step = kernel.row_step / layout.tile_rows * layout.line_stride;
     else a.scale_step = kernel.column_step / layout.block * layout.column_stride;
-    a.whole_words_in = reads_whole_words(p.in, kernel.chunk);
-    a.whole_chunks_out = kernel.writes_whole_chunks(p.out);
-    a.units.at[kSourceCodes] = uint32_t(p.in.units.codes);
-    a.units.at[kSourceScales] = uint32_t(p.in.units.scales);
-    a.units.at[kRowwiseCodes] = uint32_t(p.out.group_unit);
+    a.whole_words_in = reads_whole_words(p.in, kernel.vector_elements);
+    a.whole_vectors_out = kernel.writes_whole_vectors(p.out);
+    a.units = group_sum_units(p.in.units, {p.out.group_unit, 1});
     return a;
 }
 
@@ -274,7 +271,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
 
 void load(const Context&) {
     for (const auto& of_types : kernels)
-        for (const Kernel& kernel : of_types) load_kernel(reinterpret_cast<const void*>(kernel.function), 0);
+        for (const Kernel& kernel : of_types) load_kernel(kernel.function);
 }
 
 }  // namespace

@@ -102,8 +102,8 @@ __device__ __forceinline__ Rectangle rows_of_stretch(const Part& part, const Str
     const PadProblem::Side &in = part.problem.in, &out = part.problem.out;
     const int64_t byte = stretch.index * kRowBytes;
     const int across = before(part.problem.line_bytes, byte, kRowBytes) / part.access;
-    return {in.codes + (stretch.group.first.codes + stretch.row) * in.line_stride + byte,
-            out.codes + (stretch.group.second.codes + stretch.row) * out.line_stride + byte,
+    return {in.codes + (stretch.group.first().codes + stretch.row) * in.line_stride + byte,
+            out.codes + (stretch.group.second().codes + stretch.row) * out.line_stride + byte,
             in.line_stride,
             out.line_stride,
             before(stretch.out_rows, stretch.row, kGroupTile),
@@ -116,8 +116,8 @@ __device__ __forceinline__ Rectangle columns_of_stretch(const Part& part, const 
     const PadProblem::Side &in = part.problem.in, &out = part.problem.out;
     const int64_t line = stretch.index * kLines, bits = part.problem.bits;
     const int lines = before(part.problem.lines, line, kLines);
-    return {in.codes + line * in.line_stride + (stretch.group.first.codes + stretch.row) * bits / 8,
-            out.codes + line * out.line_stride + (stretch.group.second.codes + stretch.row) * bits / 8,
+    return {in.codes + line * in.line_stride + (stretch.group.first().codes + stretch.row) * bits / 8,
+            out.codes + line * out.line_stride + (stretch.group.second().codes + stretch.row) * bits / 8,
             in.line_stride,
             out.line_stride,
             lines,
@@ -202,8 +202,8 @@ __device__ __forceinline__ void move_scales(const ScaleSide& in, const ScaleSide
 
 __device__ __forceinline__ void move_stretch_scales(const Part& part, const Stretch& stretch) {
     const PadProblem::Part& p = part.problem;
-    const ScaleSide in = side_of_group(p, p.in, stretch.group.first, stretch.group.rows, stretch.in_rows);
-    const ScaleSide out = side_of_group(p, p.out, stretch.group.second, stretch.group.rows, stretch.out_rows);
+    const ScaleSide in = side_of_group(p, p.in, stretch.group.first(), stretch.group.rows, stretch.in_rows);
+    const ScaleSide out = side_of_group(p, p.out, stretch.group.second(), stretch.group.rows, stretch.out_rows);
     if (p.columnwise) {
         const int64_t column = stretch.row / out.layout.block, line = stretch.index * kLines;
         const int64_t lines = out.layout.swizzled ? round_up(p.lines, kSwizzleRows) : p.lines;
@@ -236,9 +236,9 @@ __device__ __forceinline__ void write_bound(void* to, int32_t type, int64_t grou
 __device__ __forceinline__ void write_bounds(const PadProblem::Part& part, const GroupedRows& grouped) {
     if (!part.starts && !part.ends) return;
     walk_groups(grouped, part.out.units, part.out.units, [&](const Group& group) {
-        const int64_t start = group.first.codes, end = start + round_up(group.rows, part.out.units.codes);
-        write_bound(part.starts, grouped.groups.type, group.first.index, start);
-        write_bound(part.ends, grouped.groups.type, group.first.index, end);
+        const int64_t start = group.first().codes, end = start + round_up(group.rows, part.out.units.codes);
+        write_bound(part.starts, grouped.groups.type, group.index, start);
+        write_bound(part.ends, grouped.groups.type, group.index, end);
     });
 }
 
@@ -301,7 +301,7 @@ void run(const Context& context, const PadProblem& problem, const Launch& call) 
            call.stream, a);
 }
 
-void load(const Context&) { load_kernel(reinterpret_cast<const void*>(pad_groups_kernel), 0); }
+void load(const Context&) { load_kernel(pad_groups_kernel); }
 
 }  // namespace
 

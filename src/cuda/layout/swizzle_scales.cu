@@ -43,11 +43,11 @@ struct Part {
     ScaleLayout compact, swizzled;
     GroupUnits compact_units, swizzled_units;
     bool columnwise, to_swizzled;
-    bool compact_in_chunks, swizzled_in_chunks;  // every access to this side is of 16 aligned bytes
-    int32_t row_lines;       // lines of codes of a row of fp32 scales; 1 for bytes, whose layout divides by it
-    int32_t square_columns;  // scales in a row of a square
-    int64_t down, across;    // squares of a matrix
-    int64_t tile_blocks;     // blocks of threads for a group tile
+    bool compact_wide, swizzled_wide;  // every access to this side is of 16 aligned bytes
+    int32_t row_lines;                 // lines of codes of a row of fp32 scales; 1 for bytes, whose layout divides by it
+    int32_t square_columns;            // scales in a row of a square
+    int64_t down, across;              // squares of a matrix
+    int64_t tile_blocks;               // blocks of threads for a group tile
     int64_t blocks;
 };
 
@@ -81,12 +81,12 @@ __device__ __forceinline__ uint32_t load_coarse_word(const ScaleScope& scope, in
     return (scope.in[scope.compact.offset(0, line, tile)] * 0x01010101u) & (~0u >> (8 * int(kSwizzleColumns - existing)));
 }
 
-__device__ __forceinline__ void load_compact(Square& s, const ScaleScope& scope, bool in_chunks) {
+__device__ __forceinline__ void load_compact(Square& s, const ScaleScope& scope, bool wide) {
 #pragma unroll
     for (int i = 0; i < kSide; i++) {
         const int64_t line = s.line + i * 32;
         const uint8_t* from = scope.in + scope.compact.offset(0, line, s.column);
-        if (in_chunks) {
+        if (wide) {
             const uint4 v = line < scope.lines ? *reinterpret_cast<const uint4*>(from) : uint4{};
             s.words[i][0] = v.x, s.words[i][1] = v.y, s.words[i][2] = v.z, s.words[i][3] = v.w;
             continue;
@@ -100,12 +100,12 @@ __device__ __forceinline__ void load_compact(Square& s, const ScaleScope& scope,
     }
 }
 
-__device__ __forceinline__ void store_compact(const Square& s, const ScaleScope& scope, bool in_chunks) {
+__device__ __forceinline__ void store_compact(const Square& s, const ScaleScope& scope, bool wide) {
 #pragma unroll
     for (int i = 0; i < kSide; i++) {
         const int64_t line = s.line + i * 32;
         if (line >= scope.lines || (scope.compact.tile_rows > 1 && line % scope.compact.tile_rows != 0)) continue;
-        if (in_chunks) {
+        if (wide) {
             auto* to = reinterpret_cast<uint4*>(scope.out + scope.compact.offset(0, line, s.column));
             *to = {s.words[i][0], s.words[i][1], s.words[i][2], s.words[i][3]};
             continue;
@@ -121,12 +121,12 @@ __device__ __forceinline__ void store_compact(const Square& s, const ScaleScope&
     }
 }
 
-__device__ __forceinline__ void load_swizzled(Square& s, const ScaleScope& scope, bool in_chunks) {
+__device__ __forceinline__ void load_swizzled(Square& s, const ScaleScope& scope, bool wide) {
 #pragma unroll
     for (int j = 0; j < kSide; j++) {
         if (j >= s.tiles) continue;
         const uint8_t* from = scope.in + scope.swizzled.offset(0, s.line, s.column + j * kSwizzleColumns);
-        if (in_chunks) {
+        if (wide) {
             const uint4 v = *reinterpret_cast<const uint4*>(from);
             s.words[0][j] = v.x, s.words[1][j] = v.y, s.words[2][j] = v.z, s.words[3][j] = v.w;
         } else {
@@ -136,12 +136,12 @@ __device__ __forceinline__ void load_swizzled(Square& s, const ScaleScope& scope
     }
 }
 
-__device__ __forceinline__ void store_swizzled(const Square& s, const ScaleScope& scope, bool in_chunks) {
+__device__ __forceinline__ void store_swizzled(const Square& s, const ScaleScope& scope, bool wide) {
 #pragma unroll
     for (int j = 0; j < kSide; j++) {
         if (j >= s.tiles) continue;
         uint8_t* to = scope.out + scope.swizzled.offset(0, s.line, s.column + j * kSwizzleColumns);
-        if (in_chunks) {
+        if (wide) {
             *reinterpret_cast<uint4*>(to) = {s.words[0][j], s.words[1][j], s.words[2][j], s.words[3][j]};
         } else {
 #pragma unroll
@@ -184,11 +184,11 @@ __device__ __forceinline__ void move_square(const Part& part, const ScaleScope& 
     if (part.compact.bytes == 4) {
         move_numbers(s, scope);
     } else if (part.to_swizzled) {
-        load_compact(s, scope, part.compact_in_chunks);
-        store_swizzled(s, scope, part.swizzled_in_chunks);
+        load_compact(s, scope, part.compact_wide);
+        store_swizzled(s, scope, part.swizzled_wide);
     } else {
-        load_swizzled(s, scope, part.swizzled_in_chunks);
-        store_compact(s, scope, part.compact_in_chunks);
+        load_swizzled(s, scope, part.swizzled_wide);
+        store_compact(s, scope, part.compact_wide);
     }
 }
 
@@ -201,7 +201,7 @@ __device__ __forceinline__ ScaleScope scope_at(const Part& part, int64_t compact
 // Padding rows have scales where codes do; compact tiles of more than a line stand only where a group has rows.
 __device__ __forceinline__ ScaleScope scope_of_group(const Part& part, const Group& group) {
     ScaleScope scope =
-        scope_at(part, group_scale_offset(part.compact, group.first), group_scale_offset(part.swizzled, group.second));
+        scope_at(part, group_scale_offset(part.compact, group.first()), group_scale_offset(part.swizzled, group.second()));
     const int64_t padded = round_up(group.rows, part.compact_units.codes), tile_rows = part.compact.tile_rows;
     if (part.columnwise) {
         scope.swizzled.columns = padded / part.swizzled.block;
@@ -282,9 +282,9 @@ Part part_of(const SwizzleProblem::Scales& s, const GroupedRows& grouped) {
         part.compact.tile_rows = part.swizzled.tile_rows = 1;
     } else {
         const bool columns_stay = !grouped.set() || !s.columnwise;  // groups of columns start anywhere
-        part.compact_in_chunks = columns_stay && part.swizzled.repeat == 1 && is_aligned(to_swizzled ? s.in : s.out, 16) &&
+        part.compact_wide = columns_stay && part.swizzled.repeat == 1 && is_aligned(to_swizzled ? s.in : s.out, 16) &&
                             part.compact.columns % part.square_columns == 0;
-        part.swizzled_in_chunks = is_aligned(to_swizzled ? s.out : s.in, 16);
+        part.swizzled_wide = is_aligned(to_swizzled ? s.out : s.in, 16);
     }
     divide(part, grouped);
     return part;
@@ -297,7 +297,7 @@ void run(const Context& context, const SwizzleProblem& problem, const Launch& ca
     launch(context, swizzle_scales_kernel, "swizzle_scales", grid_of(blocks), dim3(kThreads), 0, call.stream, a);
 }
 
-void load(const Context&) { load_kernel(reinterpret_cast<const void*>(swizzle_scales_kernel), 0); }
+void load(const Context&) { load_kernel(swizzle_scales_kernel); }
 
 }  // namespace
 

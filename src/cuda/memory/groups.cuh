@@ -5,7 +5,8 @@
 //     walk_groups                   all threads of a block look at all groups, thread t at t * share .. t * share + share - 1:
 //                                   three short walks and two scans over the threads
 //
-// Values out of order are clamped, so that nothing outside of the buffers is touched.
+// Both give a Group, whose sums stay below 2^32: 2^31 rows and 4096 paddings. Values out of order are
+// clamped, so that nothing outside of the buffers is touched.
 #pragma once
 #include "core/layout.h"
 #include "core/problem.h"
@@ -18,13 +19,42 @@ inline int64_t group_tiles_bound(const GroupedRows& grouped, int64_t group_tile 
     return padded_rows_bound(grouped.rows, grouped.groups.count, group_tile) / group_tile;
 }
 
-// Where a group starts in two parts of different units, such as a rowwise and a columnwise one; index -1: there is none.
-struct Group {
-    GroupStart first, second;
-    int64_t first_group_tile;  // how many group tiles come before the group
-    int64_t rows;
-    __device__ __forceinline__ bool exists() const { return first.index >= 0; }
+// What a kernel reads and writes. Kernels with one output, or with two operands, number them 0 and 1.
+enum PartIndex { kSourcePart, kRowwisePart, kColumnwisePart };
+
+// What is summed over the groups before: rows rounded up to the units of each part, codes and scales.
+enum GroupSum { kSourceCodes, kSourceScales, kRowwiseCodes, kRowwiseScales, kColumnwiseCodes, kColumnwiseScales, kGroupSums };
+
+struct GroupSumUnits {
+    uint32_t at[kGroupSums] = {1, 1, 1, 1, 1, 1};  // powers of two
+    uint32_t tile_rows_log2 = 7;  // rows of a group tile, where they are not 128
+
+    __device__ __forceinline__ uint32_t round_up(int sum, uint32_t rows) const { return (rows + at[sum] - 1) & ~(at[sum] - 1); }
+    __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const {
+        return (rows + (1u << tile_rows_log2) - 1) >> tile_rows_log2;
+    }
 };
+
+// Returns the units of the parts 0 and 1.
+MXQ_HD GroupSumUnits group_sum_units(const GroupUnits& first, const GroupUnits& second) {
+    return {{uint32_t(first.codes), uint32_t(first.scales), uint32_t(second.codes), uint32_t(second.scales), 1, 1}};
+}
+
+// A group, and the sums of all groups before it; index -1: there is none.
+struct Group {
+    int32_t index;
+    uint32_t rows, first_group_tile;
+    uint32_t starts[kGroupSums];
+
+    __device__ __forceinline__ bool exists() const { return index >= 0; }
+    __device__ __forceinline__ GroupStart start(int part) const {
+        return {index, 0, starts[2 * part], starts[2 * part + 1]};
+    }
+    __device__ __forceinline__ GroupStart first() const { return start(0); }
+    __device__ __forceinline__ GroupStart second() const { return start(1); }
+};
+
+enum class Scan { Sum, Max };
 
 __device__ __forceinline__ int64_t clamped_end(const GroupedRows& grouped, int64_t group) {
     const Groups& groups = grouped.groups;
@@ -33,68 +63,80 @@ __device__ __forceinline__ int64_t clamped_end(const GroupedRows& grouped, int64
     return end < 0 ? 0 : end < grouped.rows ? end : grouped.rows;
 }
 
+__device__ __forceinline__ uint32_t shift_up(uint32_t value, uint32_t into_lane_0) {
+    const uint32_t before = __shfl_up_sync(kAllLanes, value, 1);
+    return threadIdx.x % 32 == 0 ? into_lane_0 : before;
+}
+
+template <Scan scan>
+__device__ __forceinline__ uint32_t combine(uint32_t a, uint32_t b) {
+    return scan == Scan::Sum ? a + b : max(a, b);
+}
+
+// Returns what the lanes up to this one have, combined.
+template <Scan scan>
+__device__ __forceinline__ uint32_t scan_lanes(uint32_t value) {
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        const uint32_t other = __shfl_up_sync(kAllLanes, value, distance);
+        if (threadIdx.x % 32 >= distance) value = combine<scan>(value, other);
+    }
+    return value;
+}
+
 // ---- All groups ------------------------------------------------------------------------------------------------------------
 
 constexpr int kMaxWarps = 32;
 
-enum class Scan { Sum, Max };
-
 // Returns what the block's threads before this one have, combined. All threads of the block call it, a multiple of 32. It is
 // out of line, since a walk calls it six times.
 template <Scan scan>
-__device__ __noinline__ int64_t exclusive_scan(int64_t value) {
-    __shared__ int64_t totals[kMaxWarps];
-    const auto combine = [](int64_t a, int64_t b) { return scan == Scan::Sum ? a + b : max(a, b); };
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll 1
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const int64_t other = __shfl_up_sync(~0u, value, distance);
-        if (lane >= distance) value = combine(value, other);
-    }
-    if (lane == 31) totals[warp] = value;
-    int64_t before = __shfl_up_sync(~0u, value, 1);
-    if (lane == 0) before = 0;
+__device__ __noinline__ uint32_t exclusive_scan(uint32_t value) {
+    __shared__ uint32_t totals[kMaxWarps];
+    value = scan_lanes<scan>(value);
+    if (threadIdx.x % 32 == 31) totals[threadIdx.x / 32] = value;
+    uint32_t before = shift_up(value, 0);
     __syncthreads();
 #pragma unroll 1
-    for (int w = 0; w < warp; w++) before = combine(before, totals[w]);
+    for (uint32_t w = 0; w < threadIdx.x / 32; w++) before = combine<scan>(before, totals[w]);
     __syncthreads();
     return before;
 }
 
-// Calls `look(group)` for every group, spread over the block's threads, each with all that came before it. `rows` of a group
-// out of order is 0. All threads of the block call it.
+// Calls `look(group)` for every group, spread over the block's threads, each with all that came before it in two parts. `rows`
+// of a group out of order is 0. All threads of the block call it.
 template <class Look>
 __device__ void walk_groups(const GroupedRows& grouped, const GroupUnits& first_units, const GroupUnits& second_units,
                             const Look& look) {
+    const GroupSumUnits units = group_sum_units(first_units, second_units);
     const int32_t count = grouped.groups.count, share = int32_t(ceil_div(count, int64_t(blockDim.x)));
     const int32_t begin = min(int32_t(threadIdx.x) * share, count), end = min(begin + share, count);
 
-    int64_t highest = 0;
+    uint32_t highest = 0;
 #pragma unroll 1
-    for (int32_t g = begin; g < end; g++) highest = max(highest, clamped_end(grouped, g));
-    const int64_t row = exclusive_scan<Scan::Max>(highest);
+    for (int32_t g = begin; g < end; g++) highest = max(highest, uint32_t(clamped_end(grouped, g)));
+    const uint32_t first_row = exclusive_scan<Scan::Max>(highest);
 
-    Group group{{begin, row, 0, 0}, {begin, row, 0, 0}, 0, 0};
-    const auto step = [&](int32_t g) {
-        group.rows = max(clamped_end(grouped, g) - group.first.row, int64_t(0));
-    };
+    uint32_t row = first_row;
+    Group group{begin, 0, 0, {}};
+    const auto step = [&] { group.rows = max(uint32_t(clamped_end(grouped, group.index)), row) - row; };
     const auto skip = [&] {
-        group.first.skip(first_units, group.rows);
-        group.second.skip(second_units, group.rows);
-        group.first_group_tile += ceil_div(group.rows, kSwizzleRows);
+        group.index++;
+        row += group.rows;
+        group.first_group_tile += units.group_tiles(group.rows);
+#pragma unroll
+        for (int i = 0; i < kColumnwiseCodes; i++) group.starts[i] += units.round_up(i, group.rows);
     };
 #pragma unroll 1
-    for (int32_t g = begin; g < end; g++) step(g), skip();
-    Group before{{begin, row, 0, 0}, {begin, row, 0, 0}, 0, 0};
-    before.first.codes = exclusive_scan<Scan::Sum>(group.first.codes);
-    before.first.scales = exclusive_scan<Scan::Sum>(group.first.scales);
-    before.second.codes = exclusive_scan<Scan::Sum>(group.second.codes);
-    before.second.scales = exclusive_scan<Scan::Sum>(group.second.scales);
-    before.first_group_tile = exclusive_scan<Scan::Sum>(group.first_group_tile);
-    group = before;
+    while (group.index < end) step(), skip();
+    group.index = begin;
+    row = first_row;
+    group.first_group_tile = exclusive_scan<Scan::Sum>(group.first_group_tile);
+#pragma unroll
+    for (int i = 0; i < kColumnwiseCodes; i++) group.starts[i] = exclusive_scan<Scan::Sum>(group.starts[i]);
 #pragma unroll 1
-    for (int32_t g = begin; g < end; g++) {
-        step(g);
+    while (group.index < end) {
+        step();
         look(group);
         skip();
     }
@@ -102,46 +144,15 @@ __device__ void walk_groups(const GroupedRows& grouped, const GroupUnits& first_
 
 // ---- One group -------------------------------------------------------------------------------------------------------------
 
-// What is summed over the groups before: rows rounded up to the units of whatever a kernel reads and writes.
-enum GroupSum { kSourceCodes, kSourceScales, kRowwiseCodes, kRowwiseScales, kColumnwiseCodes, kColumnwiseScales, kGroupSums };
-
-struct GroupSumUnits {
-    uint32_t at[kGroupSums] = {1, 1, 1, 1, 1, 1};  // powers of two
-    uint32_t tile_rows_log2 = 7;  // rows of a group tile, where they are not 128
-};
-
-// A group; index -1: the group tile is none of any group.
-struct TileGroup {
-    int32_t index;
-    uint32_t rows, first_group_tile;
-    uint32_t starts[kGroupSums];
-};
-
-__device__ __forceinline__ uint32_t shift_up(uint32_t value, uint32_t into_lane_0) {
-    const uint32_t before = __shfl_up_sync(kAllLanes, value, 1);
-    return threadIdx.x % 32 == 0 ? into_lane_0 : before;
-}
-
-template <Scan scan>
-__device__ __forceinline__ uint32_t scan_lanes(uint32_t value) {
-#pragma unroll
-    for (uint32_t distance = 1; distance < 32; distance *= 2) {
-        const uint32_t other = __shfl_up_sync(kAllLanes, value, distance);
-        if (threadIdx.x % 32 >= distance) value = scan == Scan::Sum ? value + other : max(value, other);
-    }
-    return value;
-}
-
 enum class GroupBy { Tile, Index };
 
-// Returns the group that holds group tile `wanted`, or group `wanted`, for all lanes of a warp. Sums stay below 2^32: 2^31 rows
-// and 4096 paddings.
+// Returns the group that holds group tile `wanted`, or group `wanted`, for all lanes of a warp.
 template <GroupBy by>
-__device__ __forceinline__ TileGroup find_group_by(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
+__device__ __forceinline__ Group find_group_by(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count;
     uint32_t row = 0, group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
     int base = 0, owner = 32;
-    TileGroup found{-1, 0, 0, {}};
+    Group found{-1, 0, 0, {}};
 #pragma unroll 1
     for (; base < count && owner == 32; base += 32) {
         const bool exists = base + lane < count;
@@ -151,8 +162,7 @@ __device__ __forceinline__ TileGroup find_group_by(const GroupedRows& grouped, c
             before = shift_up(end, row);
         }
         end = max(end, before);
-        const uint32_t rows = end - before;
-        const uint32_t group_tiles = (rows + (1u << units.tile_rows_log2) - 1) >> units.tile_rows_log2;
+        const uint32_t rows = end - before, group_tiles = units.group_tiles(rows);
         const uint32_t passed = group_tile + scan_lanes<Scan::Sum>(group_tiles);
         if constexpr (by == GroupBy::Tile) owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
         else owner = min(int(wanted) - base, 32);
@@ -161,7 +171,7 @@ __device__ __forceinline__ TileGroup find_group_by(const GroupedRows& grouped, c
                      __shfl_sync(kAllLanes, passed - group_tiles, owner), {}};
 #pragma unroll
         for (int i = 0; i < kGroupSums; i++)
-            if (lane < owner) sums[i] += (rows + units.at[i] - 1) & ~(units.at[i] - 1);
+            if (lane < owner) sums[i] += units.round_up(i, rows);
         row = __shfl_sync(kAllLanes, end, 31);
         group_tile = __shfl_sync(kAllLanes, passed, 31);
     }
@@ -171,38 +181,29 @@ __device__ __forceinline__ TileGroup find_group_by(const GroupedRows& grouped, c
 }
 
 // Returns the group that holds group tile `wanted`, for all lanes of a warp.
-__device__ __forceinline__ TileGroup find_group_tile(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
+__device__ __forceinline__ Group find_group_tile(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
     return find_group_by<GroupBy::Tile>(grouped, units, wanted);
 }
 
 // Finds the group that holds group tile `wanted` by one warp, for all threads of the block, which all call it.
 __device__ __forceinline__ void find_group_tile(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
-                                          TileGroup& shared) {
+                                                Group& shared) {
     if (threadIdx.x < 32) {
-        const TileGroup found = find_group_tile(grouped, units, wanted);
+        const Group found = find_group_tile(grouped, units, wanted);
         if (threadIdx.x == 0) shared = found;
     }
     __syncthreads();
 }
 
-// Finds a group in two parts of different units by one warp, for all threads of the block, which all call it, once: a second
-// call would overwrite what others still read.
+// Finds a group by one warp, for all threads of the block, which all call it, once: a second call would overwrite what others
+// still read.
 template <GroupBy by>
 __device__ inline Group find_group(const GroupedRows& grouped, const GroupUnits& first_units, const GroupUnits& second_units,
                                    int64_t wanted) {
     __shared__ Group shared;
     if (threadIdx.x < 32) {
-        GroupSumUnits units;
-        units.at[kSourceCodes] = uint32_t(first_units.codes);
-        units.at[kSourceScales] = uint32_t(first_units.scales);
-        units.at[kRowwiseCodes] = uint32_t(second_units.codes);
-        units.at[kRowwiseScales] = uint32_t(second_units.scales);
-        const TileGroup found = find_group_by<by>(grouped, units, uint32_t(wanted));
-        const uint32_t(&starts)[kGroupSums] = found.starts;
-        const int64_t row = starts[kColumnwiseCodes];
-        if (threadIdx.x == 0)
-            shared = {{found.index, row, starts[kSourceCodes], starts[kSourceScales]},
-                      {found.index, row, starts[kRowwiseCodes], starts[kRowwiseScales]}, found.first_group_tile, found.rows};
+        const Group found = find_group_by<by>(grouped, group_sum_units(first_units, second_units), uint32_t(wanted));
+        if (threadIdx.x == 0) shared = found;
     }
     __syncthreads();
     return shared;

@@ -1,4 +1,4 @@
-// The largest magnitudes of chunks, packed like their elements, and their maxima over lanes of a warp.
+// The largest magnitudes of vectors, packed like their elements, and their maxima over lanes of a warp.
 #pragma once
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
@@ -9,7 +9,7 @@ namespace mxq::cuda {
 // Magnitudes are kept packed like the elements, as bits without sign, which are ordered like the values. Maxima by
 // PROPAGATE hand on a NaN, whose bits are above Inf's; by SATURATE they ignore it.
 
-// Returns the larger of `largest`, magnitudes that are no NaN, and of the magnitudes of a chunk's word.
+// Returns the larger of `largest`, magnitudes that are no NaN, and of the magnitudes of a vector's word.
 template <class T, Nonfinite policy>
 __device__ __forceinline__ uint32_t larger_magnitudes(uint32_t largest, uint32_t word) {
     if constexpr (std::is_same_v<T, float>) {
@@ -58,11 +58,11 @@ __device__ __forceinline__ uint32_t largest_bits(uint32_t word) {
     else return magnitude_bits<T>((word & 0xFFFF) > word >> 16 ? word : word >> 16, 0);
 }
 
-// Returns the largest magnitudes of a chunk and of `largest`, still packed.
+// Returns the largest magnitudes of a vector and of `largest`, still packed.
 template <class T, Nonfinite policy>
-__device__ __forceinline__ uint32_t chunk_magnitudes(const Chunk<T>& chunk, uint32_t largest = 0) {
+__device__ __forceinline__ uint32_t vector_magnitudes(const Vector<T>& vector, uint32_t largest = 0) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) largest = larger_magnitudes<T, policy>(largest, chunk.words[i]);
+    for (int i = 0; i < 4; i++) largest = larger_magnitudes<T, policy>(largest, vector.words[i]);
     return largest;
 }
 

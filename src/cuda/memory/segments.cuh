@@ -58,7 +58,7 @@ __device__ __forceinline__ int steps_before(int64_t first, int64_t end, int step
     return room <= 0 ? 0 : room >= int64_t(step) * most ? most : (int(room) + step - 1) / step;
 }
 
-// The four chunks of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh).
+// The four vectors of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh).
 template <int count>
 struct Requests {
     static constexpr int block_lanes = kMxBlock / count;         // lanes that share a block

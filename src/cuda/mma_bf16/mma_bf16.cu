@@ -296,7 +296,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& launch_info
 }
 
 void load(const Context&) {
-    for (const Kernel& kernel : kernels) load_kernel(reinterpret_cast<const void*>(kernel.function), kernel.shared_bytes);
+    for (const Kernel& kernel : kernels) load_kernel(kernel.function, kernel.shared_bytes);
 }
 
 int32_t bound(const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }

@@ -94,17 +94,17 @@ __device__ inline bool enter_group(const GemmProblem& p, uint32_t matrix, int64_
         tile.m = group.rows;
         tile.padded_m = round_up(group.rows, p.d.group_unit);
         tile.row = (row_tile - group.first_group_tile) * kTileRows;
-        tile.first_row = group.second.codes;
-        tile.group = group.first.index;
-        tile.a = operand_of_group(p.a, group.first, group.rows);
-        tile.b = operand_of_matrix(p.b, group.first.index);
+        tile.first_row = group.second().codes;
+        tile.group = group.index;
+        tile.a = operand_of_group(p.a, group.first(), group.rows);
+        tile.b = operand_of_matrix(p.b, group.index);
     } else {
         const Group group = group_of_index(grouped, p.a.units, p.b.units, matrix);
         // Padding is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum.
         tile.k = round_up(group.rows, kNvBlock);
-        tile.first_row = group.first.index * p.m;
-        tile.a = operand_of_group(p.a, group.first, group.rows);
-        tile.b = operand_of_group(p.b, group.second, group.rows);
+        tile.first_row = group.index * p.m;
+        tile.a = operand_of_group(p.a, group.first(), group.rows);
+        tile.b = operand_of_group(p.b, group.second(), group.rows);
     }
     return true;
 }

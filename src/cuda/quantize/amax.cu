@@ -1,9 +1,9 @@
 // amax: the largest magnitudes of F32, F16 or BF16, for NVFP4 and FP8; also the pass that quantize makes before its own.
 //
-// A block of threads takes a region and every thread eight chunks of 16 bytes at a time, all loaded before the first use:
+// A block of threads takes a region and every thread eight vectors of 16 bytes at a time, all loaded before the first use:
 //
 //     along  a long row (contiguous matrices and, where one maximum serves all, experts are taken for one): 32 KB of it
-//     down   a strip of up to 256 chunks of eight rows or more; with groups up to 128 rows of one group
+//     down   a strip of up to 256 vectors of eight rows or more; with groups up to 128 rows of one group
 //
 // Maxima stay packed as they were loaded. What they are for is a type:
 //
@@ -53,7 +53,7 @@ struct Regions {
     int height;             // rows of it
     int64_t down, across;   // regions; of a matrix, or group tiles of groups
     int lanes;
-    int row_step, col_step;  // from a load of a thread to its next; a step of columns is of chunks
+    int row_step, col_step;  // from a load of a thread to its next; a step of columns is of vectors
     GroupUnits in_units, line_units;  // of groups: of the input, and of a rowwise part
     bool wide;
 
@@ -84,10 +84,10 @@ __device__ __forceinline__ bool find_region(const Regions& r, int64_t index, Reg
     if (r.grouped.groups.set) {
         const Group group = group_of_tile(r.grouped, r.in_units, r.line_units, group_tile);
         if (!group.exists()) return false;
-        const int64_t row = (group_tile - group.first_group_tile) * kSwizzleRows;
-        region.scope = group.first.index;
-        region.row = group.first.codes + row, region.line = group.second.codes + row;
-        region.rows = int(min(group.rows - row, kSwizzleRows));
+        const uint32_t row = (uint32_t(group_tile) - group.first_group_tile) * uint32_t(kSwizzleRows);
+        region.scope = group.index;
+        region.row = group.first().codes + row, region.line = group.second().codes + row;
+        region.rows = int(min(group.rows - row, uint32_t(kSwizzleRows)));
     } else {
         const int64_t row = group_tile % r.down * r.height;
         region.scope = group_tile / r.down;
@@ -97,10 +97,10 @@ __device__ __forceinline__ bool find_region(const Regions& r, int64_t index, Reg
     return true;
 }
 
-// The loads of a thread from row `row` of the region on; a place in the sense of memory/elements.cuh.
+// The loads of a thread from row `row` of the region on: Accesses in the sense of memory/elements.cuh.
 template <class T>
 struct Loads {
-    static constexpr int count = Chunk<T>::count;
+    static constexpr int count = Vector<T>::count;
     int rows, cols;  // that are left
     int64_t first;   // element
     int row_step, col_step;
@@ -118,21 +118,21 @@ struct Loads {
     }
 };
 
-// Calls take(i, chunk) for every load. Wide where the region's rows consist of whole chunks.
+// Calls take(i, vector) for every load. Wide where the region's rows consist of whole vectors.
 template <class T, class Take>
-__device__ __forceinline__ void take_chunks(const Regions& r, const Region& region, const Loads<T>& loads, const Take& take) {
+__device__ __forceinline__ void take_vectors(const Regions& r, const Region& region, const Loads<T>& loads, const Take& take) {
     const T* from = static_cast<const T*>(r.in.data);
-    if (r.wide && region.cols % Chunk<T>::count == 0) {
-        Chunk<T> chunks[kLoads];
+    if (r.wide && region.cols % Vector<T>::count == 0) {
+        Vector<T> vectors[kLoads];
 #pragma unroll
         for (int i = 0; i < kLoads; i++)
-            chunks[i] = load_chunk_wide(from + loads.offset(i, r.in.row_stride), loads.exists(i));
+            vectors[i] = load_vector_wide(from + loads.offset(i, r.in.row_stride), loads.exists(i));
 #pragma unroll
-        for (int i = 0; i < kLoads; i++) take(i, chunks[i]);
+        for (int i = 0; i < kLoads; i++) take(i, vectors[i]);
     } else {
 #pragma unroll 2
         for (int i = 0; i < kLoads; i++)
-            take(i, load_chunk_narrow(from + loads.offset(i, r.in.row_stride), loads.valid(i)));
+            take(i, load_vector_narrow(from + loads.offset(i, r.in.row_stride), loads.valid(i)));
     }
 }
 
@@ -143,14 +143,14 @@ __global__ void __launch_bounds__(kThreads, 4) amax_kernel(const __grid_constant
     const Regions& r = a.regions;
     Region region;
     if (!find_region(r, block_index(), region)) return;
-    const int column = int(threadIdx.x) % r.lanes * Chunk<T>::count;
+    const int column = int(threadIdx.x) % r.lanes * Vector<T>::count;
     const int step = r.row_step == 0 ? 1 : r.row_step * kLoads;
     uint32_t largest = 0;
 #pragma unroll 1
     for (int row = int(threadIdx.x) / r.lanes; row < region.rows; row += step) {
-        take_chunks(r, region, Loads<T>(r, region, row, column), [&](int, const Chunk<T>& chunk) {
+        take_vectors(r, region, Loads<T>(r, region, row, column), [&](int, const Vector<T>& vector) {
 #pragma unroll
-            for (const uint32_t word : chunk.words) largest = larger_magnitudes<T, Nonfinite::Saturate>(largest, word);
+            for (const uint32_t word : vector.words) largest = larger_magnitudes<T, Nonfinite::Saturate>(largest, word);
         });
     }
     const uint32_t bits = block_maximum(largest_bits<T>(largest));
@@ -164,23 +164,23 @@ __global__ void __launch_bounds__(kThreads, 4) amax_kernel(const __grid_constant
 
 template <class T>
 __global__ void __launch_bounds__(kThreads, 4) amax_lines_kernel(const __grid_constant__ Arguments a) {
-    constexpr int per_word = Chunk<T>::in_word;
+    constexpr int per_word = Vector<T>::in_word;
     __shared__ uint32_t of_rows[kSwizzleRows];
     const Regions& r = a.regions;
     Region region;
     if (!find_region(r, block_index(), region)) return;
     for (int i = threadIdx.x; i < kSwizzleRows; i += kThreads) of_rows[i] = 0;
     __syncthreads();
-    const int column = int(threadIdx.x) % r.lanes * Chunk<T>::count;
+    const int column = int(threadIdx.x) % r.lanes * Vector<T>::count;
     uint32_t of_columns[4] = {};
 #pragma unroll 1
     for (int row = int(threadIdx.x) / r.lanes; row < region.rows; row += r.row_step * kLoads) {
-        take_chunks(r, region, Loads<T>(r, region, row, column), [&](int i, const Chunk<T>& chunk) {
+        take_vectors(r, region, Loads<T>(r, region, row, column), [&](int i, const Vector<T>& vector) {
             uint32_t of_row = 0;
 #pragma unroll
             for (int w = 0; w < 4; w++) {
-                of_row = larger_magnitudes<T, Nonfinite::Saturate>(of_row, chunk.words[w]);
-                of_columns[w] = larger_magnitudes<T, Nonfinite::Saturate>(of_columns[w], chunk.words[w]);
+                of_row = larger_magnitudes<T, Nonfinite::Saturate>(of_row, vector.words[w]);
+                of_columns[w] = larger_magnitudes<T, Nonfinite::Saturate>(of_columns[w], vector.words[w]);
             }
             const uint32_t bits = __reduce_max_sync(kAllLanes, largest_bits<T>(of_row));
             if (threadIdx.x % 32 == 0 && bits != 0) atomicMax(&of_rows[row + i * r.row_step], bits);
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, 4) amax_lines_kernel(const __grid_co
     if (!a.columnwise) return;
     float* to = a.columnwise + region.scope * a.columnwise_lines + region.col + column;
 #pragma unroll
-    for (int i = 0; i < Chunk<T>::count; i++)
+    for (int i = 0; i < Vector<T>::count; i++)
         if (column + i < region.cols) take_larger(to + i, magnitude_bits<T>(of_columns[i / per_word], i % per_word));
 }
 
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kSwizzleRows) zero_lines_kernel(const __grid_c
     const Group group = group_of_tile(a.grouped, a.units, {}, block_index());
     if (!group.exists()) return;
     const int64_t row = (block_index() - group.first_group_tile) * kSwizzleRows + threadIdx.x;
-    if (row < round_up(group.rows, a.units.codes)) a.rowwise[group.first.codes + row] = 0;
+    if (row < round_up(group.rows, a.units.codes)) a.rowwise[group.first().codes + row] = 0;
 }
 
 // ---- From tiles ------------------------------------------------------------------------------------------------------
@@ -301,16 +301,16 @@ int64_t power_of_two_from(int64_t value) {
 
 template <class T>
 Regions divide(const QuantizeProblem& p) {
-    constexpr int64_t count = Chunk<T>::count;
+    constexpr int64_t count = Vector<T>::count;
     Regions r{};
     r.in = taken_together(p);
     r.grouped = p.grouped;
     r.in_units = p.source.group_units();
     r.line_units = p.rowwise.units;
     r.wide = is_aligned(r.in.data, 16) && (r.in.matrices * r.in.rows == 1 || r.in.row_stride % count == 0);
-    const int64_t chunks = ceil_div(r.in.cols, count), fewest = is_per_line(p) ? 32 : 1;
-    r.lanes = int(std::min(std::max(power_of_two_from(chunks), fewest), int64_t(kThreads)));
-    const bool along = !p.grouped.set() && !is_per_line(p) && chunks >= kThreads * kLoads;
+    const int64_t vectors = ceil_div(r.in.cols, count), fewest = is_per_line(p) ? 32 : 1;
+    r.lanes = int(std::min(std::max(power_of_two_from(vectors), fewest), int64_t(kThreads)));
+    const bool along = !p.grouped.set() && !is_per_line(p) && vectors >= kThreads * kLoads;
     r.row_step = along ? 0 : kThreads / r.lanes;
     r.col_step = along ? r.lanes : 0;
     r.span = r.lanes * int(count) * (along ? kLoads : 1);
@@ -387,7 +387,7 @@ void run(const Context& context, const AmaxProblem& problem, const Launch& call)
 void load(const Context&) {
     load_kernels(kernels);
     load_kernels(tile_kernels);
-    load_kernel(reinterpret_cast<const void*>(zero_lines_kernel), 0);
+    load_kernel(zero_lines_kernel);
 }
 
 }  // namespace

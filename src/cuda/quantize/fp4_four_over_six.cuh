@@ -58,8 +58,8 @@ struct LineReader {
 
     __device__ __forceinline__ explicit LineReader(const ChunkTile<Bf16>& tile)
         : rows(tile, row_of_step(0), chunk_of_lane()),
-          columns{column_pair_place<Bf16>(column_of_step<Bf16>(0), chunk_of_lane()),
-                  column_pair_place<Bf16>(column_of_step<Bf16>(2), chunk_of_lane())} {}
+          columns{column_pair_word<Bf16>(column_of_step<Bf16>(0), chunk_of_lane()),
+                  column_pair_word<Bf16>(column_of_step<Bf16>(2), chunk_of_lane())} {}
     __device__ __forceinline__ void read(bool columnwise, int i, uint32_t (&words)[kPairs]) const {
         if (!columnwise) return rows.read_words(row_of_step(i) - row_of_step(0), words);
         uint32_t pairs[kChunk];

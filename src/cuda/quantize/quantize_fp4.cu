@@ -245,7 +245,7 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& s
             emit(values, line);
         } else {
             uint32_t pairs[kChunk];
-            read_column_pair(shared.tile, column_pair_place<T>(line, chunk), pairs);
+            read_column_pair(shared.tile, column_pair_word<T>(line, chunk), pairs);
 #pragma unroll 1
             for (int upper = 0; upper < 2; upper++) {
 #pragma unroll

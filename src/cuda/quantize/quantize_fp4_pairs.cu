@@ -163,8 +163,8 @@ template <bool nvfp4, Rounding rounding>
 __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool plain, Shared& shared) {
     const Rule rule(a, a.problem.columnwise, shared);
     static_assert(kChunkSteps == 4);
-    const int first = column_pair_place<Bf16>(column_of_step<Bf16>(0), chunk_of_lane());
-    const int second = column_pair_place<Bf16>(column_of_step<Bf16>(2), chunk_of_lane());
+    const int first = column_pair_word<Bf16>(column_of_step<Bf16>(0), chunk_of_lane());
+    const int second = column_pair_word<Bf16>(column_of_step<Bf16>(2), chunk_of_lane());
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i += 2) {
         const int line = column_of_step<Bf16>(0) + i * 4;

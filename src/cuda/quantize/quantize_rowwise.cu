@@ -1,9 +1,9 @@
 // quantize_rowwise: F32, F16 or BF16 to the rowwise part of MXFP8 alone, in 1x32 blocks.
 //
 // Streams: no shared memory and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. A lane
-// holds four chunks of 16 bytes, all loaded before the first use:
+// holds four vectors of 16 bytes, all loaded before the first use:
 //
-//     chunk i of lanes 4b .. 4b+3 (F32: 8b .. 8b+7) = block b of request i
+//     vector i of lanes 4b .. 4b+3 (F32: 8b .. 8b+7) = block b of request i
 //
 // The lanes of a block exchange maxima so that lane k gets that of request k: three shuffles (F32: four) instead of eight,
 // and one scale computed per lane. Each lane fetches the four scales it needs back. Two more shuffles put the bytes of
@@ -38,9 +38,9 @@ struct Arguments {
 };
 
 template <class T, Nonfinite policy>
-__device__ __forceinline__ void chunk_maxima(const Chunk<T> (&chunks)[kRequests], uint32_t (&maxima)[kRequests]) {
+__device__ __forceinline__ void vector_maxima(const Vector<T> (&vectors)[kRequests], uint32_t (&maxima)[kRequests]) {
 #pragma unroll
-    for (int i = 0; i < kRequests; i++) maxima[i] = largest_bits<T>(chunk_magnitudes<T, policy>(chunks[i]));
+    for (int i = 0; i < kRequests; i++) maxima[i] = largest_bits<T>(vector_magnitudes<T, policy>(vectors[i]));
 }
 
 // Stores scale words; `scale` is that of the lane's block in request lane % 4.
@@ -63,13 +63,13 @@ template <class T, class E>
 __global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
     const int64_t task = block_index() * (kSegmentThreads / 32) + threadIdx.x / 32;
     if (task >= a.segments.tasks) return;
-    const Requests<Chunk<T>::count> requests(a.segments, task);
-    Chunk<T> chunks[kRequests];
-    load_chunks(chunks, a.wide, static_cast<const T*>(a.in), a.row_stride, requests);
+    const Requests<Vector<T>::count> requests(a.segments, task);
+    Vector<T> vectors[kRequests];
+    load_vectors(vectors, a.wide, static_cast<const T*>(a.in), a.row_stride, requests);
 
     uint32_t maxima[kRequests];
-    if (a.nonfinite == Nonfinite::Saturate) chunk_maxima<T, Nonfinite::Saturate>(chunks, maxima);
-    else chunk_maxima<T, Nonfinite::Propagate>(chunks, maxima);
+    if (a.nonfinite == Nonfinite::Saturate) vector_maxima<T, Nonfinite::Saturate>(vectors, maxima);
+    else vector_maxima<T, Nonfinite::Propagate>(vectors, maxima);
     reduce_lanes<requests.block_lanes>(maxima);
     uint32_t scale[1] = {maxima[0]};
     scales_of<E>(scale, a.scale_rounding, a.nonfinite);
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(co
 #pragma unroll
     for (int i = 0; i < kRequests; i++) {
         const float of_request = __shfl_sync(kAllLanes, reciprocal, threadIdx.x % 32 / kRequests * kRequests + i);
-        store_codes(quantize_chunk<E>(chunks[i], of_request), a.wide, a.codes, a.segments.cols, requests, i);
+        store_codes(quantize_vector<E>(vectors[i], of_request), a.wide, a.codes, a.segments.cols, requests, i);
     }
 }
 
@@ -114,7 +114,7 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
-    const int count = in.format == MXQ_FORMAT_F32 ? Chunk<float>::count : Chunk<Bf16>::count;
+    const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
     const bool wide = in.format == MXQ_FORMAT_F32 ? is_wide<float>(in) : is_wide<Bf16>(in);
     Arguments a{{}, in.data, in.row_stride, out.codes, out.scales, out.layout, problem.scale_rounding, problem.nonfinite,
                 wide && is_wide(out, count)};

@@ -4,7 +4,7 @@
 // A block of threads takes a tile of 128 x 128; who holds what: tile/patch.cuh; which tile: tile/location.cuh. A patch stays in
 // registers from its one read to its last use:
 //
-//     maxima   of columns: 16 rows in the thread, then one exchange with lane ^ 16. Of rows: a chunk in the thread, then
+//     maxima   of columns: 16 rows in the thread, then one exchange with lane ^ 16. Of rows: a vector in the thread, then
 //              over the lanes of a block, each lane keeping a share of the rows. Of square tiles: both, to one maximum
 //     scales   maxima meet in a table in shared memory and come back as factors: tile/scales.cuh
 //     codes    rows from registers, columns as pieces through shared memory: tile/codes.cuh
@@ -33,10 +33,10 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
     store_whole_scales<E>(a.problem, a.rule);
     TilePlace place;
     if (!find_tile(a.tiles, a.problem.grouped, shared.group, place)) return;
-    PatchChunks<T> chunks;
+    PatchVectors<T> vectors;
     load_patch(Source{}, a.problem, place, shared.group, a.wide_in, *reinterpret_cast<SourceScaleTable*>(shared.codes.words),
-               chunks);
-    quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), chunks, shared);
+               vectors);
+    quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), vectors, shared);
 }
 
 // What a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs'.
@@ -64,8 +64,8 @@ bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.so
 
 // Returns whether rows of codes leave from registers.
 bool stores_rows_directly(bool bf16, const QuantizeProblem& p, CodeAccess access) {
-    const int chunk = bf16 ? Patch<Bf16>::columns : Patch<float>::columns;
-    return p.has_rowwise && p.format->bits != 6 && access.bytes >= (p.format->bits == 8 ? chunk : 8);
+    const int columns = bf16 ? Patch<Bf16>::columns : Patch<float>::columns;
+    return p.has_rowwise && p.format->bits != 6 && access.bytes >= (p.format->bits == 8 ? columns : 8);
 }
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
@@ -93,7 +93,7 @@ Reason declines_tile_options(const QuantizeProblem& problem) {
 }
 
 void launch_quantize_tile(const Context& context, const QuantizeProblem& problem, const Launch& call, const char* name) {
-    const AmaxPlaces amax(problem, call.workspace);
+    const AmaxBuffers amax(problem, call.workspace);
     TileArguments a = tile_arguments(problem, amax);
     a.wide_in = is_wide_patch_source(problem);
     a.direct_rows = stores_rows_directly(is_bf16(problem), problem, a.access[0]);
@@ -103,7 +103,7 @@ void launch_quantize_tile(const Context& context, const QuantizeProblem& problem
 }
 
 uint64_t tile_workspace_bytes(const Context&, const QuantizeProblem& problem) {
-    return AmaxPlaces(problem, nullptr).workspace_bytes;
+    return AmaxBuffers(problem, nullptr).workspace_bytes;
 }
 
 const QuantizeImplementation quantize_tile = {"quantize_tile", declines, tile_workspace_bytes, run, load};

@@ -24,7 +24,7 @@ template <class E>
 struct TileShared {
     TileCodes<E> codes;
     TileScales<E> scales;
-    TileGroup group;
+    Group group;
 };
 
 // How many threads share an SM: what 64 registers of data leave room for. Below sm_89 codes are rounded in software, which
@@ -52,12 +52,12 @@ inline int64_t whole_count(const QuantizeProblem& problem, const QuantizedPart& 
 }
 
 // Where the maxima that scales are made from go to before they are read: places of the caller's, else workspace.
-struct AmaxPlaces {
+struct AmaxBuffers {
     bool wanted;
     float* parts[2];
     uint64_t workspace_bytes;
 
-    AmaxPlaces(const QuantizeProblem& problem, void* workspace) : wanted(false), parts{}, workspace_bytes(0) {
+    AmaxBuffers(const QuantizeProblem& problem, void* workspace) : wanted(false), parts{}, workspace_bytes(0) {
         const bool whole = problem.tile.length == 0;
         wanted = problem.compute_amax || (whole && !problem.quantization_scale);
         const QuantizedPart* const of[] = {&problem.rowwise, &problem.columnwise};
@@ -72,7 +72,7 @@ struct AmaxPlaces {
     }
 };
 
-inline ScaleRule scale_rule(const QuantizeProblem& problem, const AmaxPlaces& amax) {
+inline ScaleRule scale_rule(const QuantizeProblem& problem, const AmaxBuffers& amax) {
     ScaleRule rule{};
     rule.shift = problem.tile.length == kNvBlock ? 4 : problem.tile.length == kMxBlock ? 5 : 7;
     rule.whole = problem.tile.length == 0;
@@ -87,7 +87,7 @@ inline ScaleRule scale_rule(const QuantizeProblem& problem, const AmaxPlaces& am
     return rule;
 }
 
-inline TileArguments tile_arguments(const QuantizeProblem& problem, const AmaxPlaces& amax) {
+inline TileArguments tile_arguments(const QuantizeProblem& problem, const AmaxBuffers& amax) {
     TileArguments a{Tiles(problem), scale_rule(problem, amax), {}, false, false, problem};
     const bool grouped = problem.grouped.set();
     if (problem.has_rowwise) a.access[0] = code_access(problem.rowwise, grouped);
@@ -109,7 +109,7 @@ inline void clear_recorded(const Context& context, const QuantizeProblem& proble
 
 // Makes or clears the maxima, before the tiles.
 inline void prepare_amax(const Context& context, const QuantizeProblem& problem, const ScaleRule& rule,
-                         const AmaxPlaces& amax, const Launch& call) {
+                         const AmaxBuffers& amax, const Launch& call) {
     if (amax.wanted) launch_amax(context, problem, amax.parts[0], amax.parts[1], call);
     if (rule.records) clear_recorded(context, problem, call);
 }
@@ -119,33 +119,33 @@ inline void prepare_amax(const Context& context, const QuantizeProblem& problem,
 // Keeps the elements, but nothing that was computed from them: else the compiler keeps all elements' fp32 values from the rows
 // to the columns, and spills.
 template <class T>
-__device__ __forceinline__ void forget_values(PatchChunks<T>& chunks) {
+__device__ __forceinline__ void forget_values(PatchVectors<T>& vectors) {
 #pragma unroll
     for (int i = 0; i < Patch<T>::rows; i++)
 #pragma unroll
-        for (int w = 0; w < 4; w++) asm volatile("" : "+r"(chunks[i].words[w]));
+        for (int w = 0; w < 4; w++) asm volatile("" : "+r"(vectors[i].words[w]));
 }
 
 // Stores the codes and scales of a tile whose elements are in registers, into every part. All threads of the block call it.
 template <class E, class T>
 __device__ __forceinline__ void quantize_patch(const TileArguments& a, const TilePlace& place, const Patch<T>& patch,
-                                               PatchChunks<T>& chunks, TileShared<E>& shared) {
+                                               PatchVectors<T>& vectors, TileShared<E>& shared) {
     const QuantizeProblem& problem = a.problem;
     TileScales<E>& scales = shared.scales;
     const int shift = a.rule.shift;
-    if (a.rule.saturates) put_maxima<E, T, Nonfinite::Saturate>(problem, a.rule, chunks, patch, scales);
-    else put_maxima<E, T, Nonfinite::Propagate>(problem, a.rule, chunks, patch, scales);
+    if (a.rule.saturates) put_maxima<E, T, Nonfinite::Saturate>(problem, a.rule, vectors, patch, scales);
+    else put_maxima<E, T, Nonfinite::Propagate>(problem, a.rule, vectors, patch, scales);
     make_scales<E, T>(problem, a.rule, place, shared.group, scales);
     if (a.rule.records) record_maximum<E, T>(problem, place, scales);
-    forget_values<T>(chunks);
+    forget_values<T>(vectors);
     if (problem.has_rowwise) {
         const CodeTile to(problem.rowwise, place, group_start(problem.grouped, shared.group, kRowwisePart),
                           problem.source.cols);
-        put_rows<E, T>(chunks, patch, shift, scales.parts[0], to, a.direct_rows, shared.codes);
+        put_rows<E, T>(vectors, patch, shift, scales.parts[0], to, a.direct_rows, shared.codes);
         if (!a.direct_rows) store_staged_rows<E, T>(shared.codes, to, a.access[0]);
     }
-    forget_values<T>(chunks);
-    if (problem.has_columnwise) put_columns<E, T>(chunks, patch, shift, scales.parts[1], shared.codes);
+    forget_values<T>(vectors);
+    if (problem.has_columnwise) put_columns<E, T>(vectors, patch, shift, scales.parts[1], shared.codes);
     __syncthreads();
     if (problem.has_columnwise) {
         const CodeTile to(problem.columnwise, place, group_start(problem.grouped, shared.group, kColumnwisePart),

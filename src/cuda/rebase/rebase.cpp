@@ -23,6 +23,13 @@ ScaleLayout scale_layout(const GemmOperand& to, int32_t tile_lines, int32_t colu
     return layout;
 }
 
+// Returns the format that codes of an element are moved to, by the rule of numerics/rebase.h.
+const Format& rebased_format(Element element) {
+    return *find_format(with_element(element, []<class E>(E) -> int32_t {
+        return Rebase<E>::is_e5m2 ? MXQ_FORMAT_FP8_E5M2 : MXQ_FORMAT_FP8_E4M3;
+    }));
+}
+
 // As the pass writes them; codes that are kept stay where they are.
 void lay_out_codes(const RebaseCall& call, int32_t line_unit, GemmOperand& to) {
     const bool by_codes = call.grouping == Grouping::Contraction;
@@ -37,10 +44,10 @@ void lay_out_codes(const RebaseCall& call, int32_t line_unit, GemmOperand& to) {
 
 GemmOperand rebased_operand(const RebaseCall& call, const RebasedLayout& layout) {
     GemmOperand to = call.from;
-    const bool e5m2 = to.element == Element::E5M2;
-    to.element = e5m2 ? Element::E5M2 : Element::E4M3;
-    to.format = e5m2 ? MXQ_FORMAT_FP8_E5M2 : MXQ_FORMAT_FP8_E4M3;
-    to.scale_type = ScaleType::F32;
+    const Format& format = rebased_format(to.element);
+    to.format = format.id;
+    to.element = format.element;
+    to.scale_type = format.scale;
     to.tile_lines = layout.tile_lines;
     to.scales = nullptr;
     if (!call.keeps_codes) {

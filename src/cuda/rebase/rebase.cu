@@ -175,13 +175,12 @@ __device__ __forceinline__ bool find_in_groups(const Arguments& args, int halves
     const uint32_t group_tile = along ? blockIdx.x : row_of_blocks(), beside = along ? row_of_blocks() : blockIdx.x;
     if (group_tile >= args.down || beside >= args.across) return false;  // of a grid that is larger than the work
     if (threadIdx.x < 32) {
-        const TileGroup group = find_group_tile(args.call.grouped, args.units, group_tile);
-        const RebaseScope scope{0, group.rows, {group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]},
-                                {group.index, 0, group.starts[kRowwiseCodes], group.starts[kRowwiseScales]}};
+        const Group group = find_group_tile(args.call.grouped, args.units, group_tile);
+        const RebaseScope scope{0, group.rows, group.first(), group.second()};
         const uint32_t in_group = group_tile - group.first_group_tile;
         const uint32_t lines = (along ? beside : in_group) * uint32_t(halves);
         const BlockPlace of_block = place_of_block<grouping>(args, scope, lines, along ? in_group : beside);
-        if (threadIdx.x == 0) found = of_block, exists = group.index >= 0;
+        if (threadIdx.x == 0) found = of_block, exists = group.exists();
     }
     __syncthreads();
     place = found;
@@ -248,24 +247,42 @@ Arguments arguments_of(const RebaseCall& call) {
     const int64_t down = call.grouping == Grouping::None ? lines : group_tiles_bound(call.grouped, group_tile);
     Arguments args{call, uint32_t(down), uint32_t(by_codes ? lines : blocks_across(call)), {}, rebase_grid(call),
                    has_scale_words(call)};
-    args.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
-    args.units.at[kSourceScales] = uint32_t(call.from.units.scales);
-    args.units.at[kRowwiseCodes] = uint32_t(call.to.units.codes);
-    args.units.at[kRowwiseScales] = uint32_t(call.to.units.scales);
+    args.units = group_sum_units(call.from.units, call.to.units);
     args.units.tile_rows_log2 = uint32_t(log2_of(group_tile));
     return args;
 }
 
-// Calls `use` with the kernels for lines that can be read at once and for others.
-template <class Use>
-void with_kernel(const RebaseCall& call, const Use& use) {
-    with_element(call.from.element, [&]<class E>(E) {
-        const auto with = [&]<Grouping grouping>() { use(rebase_kernel<E, true, grouping>, rebase_kernel<E, false, grouping>); };
-        if (call.grouping == Grouping::None) with.template operator()<Grouping::None>();
-        else if (call.grouping == Grouping::Rows) with.template operator()<Grouping::Rows>();
-        else with.template operator()<Grouping::Contraction>();
-    });
+// What a kernel is compiled for.
+struct Key {
+    Element element;
+    Grouping grouping;
+    bool wide;  // lines can be read at once
+    bool operator==(const Key&) const = default;
+};
+
+template <class E, Grouping grouping, bool wide>
+constexpr KernelEntry<Key, Arguments> entry(Element element) {
+    return {{element, grouping, wide}, rebase_kernel<E, wide, grouping>, kRebaseThreads, 0};
 }
+
+constexpr KernelEntry<Key, Arguments> kernels[] = {
+    entry<E4M3, Grouping::None, true>(Element::E4M3), entry<E4M3, Grouping::None, false>(Element::E4M3),
+    entry<E4M3, Grouping::Rows, true>(Element::E4M3), entry<E4M3, Grouping::Rows, false>(Element::E4M3),
+    entry<E4M3, Grouping::Contraction, true>(Element::E4M3), entry<E4M3, Grouping::Contraction, false>(Element::E4M3),
+    entry<E5M2, Grouping::None, true>(Element::E5M2), entry<E5M2, Grouping::None, false>(Element::E5M2),
+    entry<E5M2, Grouping::Rows, true>(Element::E5M2), entry<E5M2, Grouping::Rows, false>(Element::E5M2),
+    entry<E5M2, Grouping::Contraction, true>(Element::E5M2), entry<E5M2, Grouping::Contraction, false>(Element::E5M2),
+    entry<E2M3, Grouping::None, true>(Element::E2M3), entry<E2M3, Grouping::None, false>(Element::E2M3),
+    entry<E2M3, Grouping::Rows, true>(Element::E2M3), entry<E2M3, Grouping::Rows, false>(Element::E2M3),
+    entry<E2M3, Grouping::Contraction, true>(Element::E2M3), entry<E2M3, Grouping::Contraction, false>(Element::E2M3),
+    entry<E3M2, Grouping::None, true>(Element::E3M2), entry<E3M2, Grouping::None, false>(Element::E3M2),
+    entry<E3M2, Grouping::Rows, true>(Element::E3M2), entry<E3M2, Grouping::Rows, false>(Element::E3M2),
+    entry<E3M2, Grouping::Contraction, true>(Element::E3M2), entry<E3M2, Grouping::Contraction, false>(Element::E3M2),
+    entry<E2M1, Grouping::None, true>(Element::E2M1), entry<E2M1, Grouping::None, false>(Element::E2M1),
+    entry<E2M1, Grouping::Rows, true>(Element::E2M1), entry<E2M1, Grouping::Rows, false>(Element::E2M1),
+    entry<E2M1, Grouping::Contraction, true>(Element::E2M1), entry<E2M1, Grouping::Contraction, false>(Element::E2M1),
+};
+static_assert(sizeof kernels / sizeof kernels[0] == 6 * kElementCount);
 
 }  // namespace
 
@@ -275,18 +292,10 @@ void rebase(const Context& context, const RebaseCall& call, void* stream) {
     if (args.across * rows == 0) return;
     const bool by_codes = call.grouping == Grouping::Contraction;  // blocks that follow each other go along the codes
     const dim3 grid = by_codes ? grid_of_rows(rows, args.across) : grid_of_rows(args.across, rows);
-    const auto start = [&](auto kernel) { launch(context, kernel, "rebase", grid, dim3(kRebaseThreads), 0, stream, args); };
-    with_kernel(call, [&](auto wide, auto narrow) { start(is_wide_source(call.from) ? wide : narrow); });
+    const Key key{call.from.element, call.grouping, is_wide_source(call.from)};
+    launch(context, kernels, key, "rebase", grid, stream, args);
 }
 
-void load_rebase() {
-    const auto load = [](auto... kernels) { (load_kernel(reinterpret_cast<const void*>(kernels), 0), ...); };
-    RebaseCall call{};
-    for (const Element element : kElements)
-        for (const Grouping grouping : {Grouping::None, Grouping::Rows, Grouping::Contraction}) {
-            call.from.element = element, call.grouping = grouping;
-            with_kernel(call, load);
-        }
-}
+void load_rebase() { load_kernels(kernels); }
 
 }  // namespace mxq::cuda

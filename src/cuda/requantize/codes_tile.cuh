@@ -55,7 +55,7 @@ struct RequantizeShared {
     ScaleTable<S> scales;
     uint32_t words[2][kTile];  // scale bytes of each part, by line
     uint32_t warp_maxima[kRequantizeWarps];
-    TileGroup group;
+    Group group;
     PartPlace parts[3];  // by PartIndex
     int lines, length;  // of the source, that exist in the tile
     float global;       // above the source's scales

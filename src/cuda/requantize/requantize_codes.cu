@@ -28,16 +28,16 @@ struct CodeShared {
 
 // Puts all maxima that the tile's scales need. `along` is the part that lies along the source's lines.
 template <class E, class S, Nonfinite policy>
-__device__ __forceinline__ void put_code_maxima(const TileArguments& a, const PatchValues<S>& values, const CodePlace& place,
-                                           int along, TileScales<E>& scales) {
+__device__ __forceinline__ void put_code_maxima(const TileArguments& a, const PatchValues<S>& values, const CodePatch& patch,
+                                                int along, TileScales<E>& scales) {
     const ScaleRule& rule = a.rule;
     PartScales<E>&to_along = scales.parts[along], &to_across = scales.parts[1 - along];
     if (a.problem.square_tiles || rule.whole) {
         if (rule.whole && !rule.records) return;
-        return put_patch_maximum<E>(largest_of_patch<S, policy>(values), place, rule.shift, scales, &to_along, &to_across);
+        return put_patch_maximum<E>(largest_of_patch<S, policy>(values), patch, rule.shift, scales, &to_along, &to_across);
     }
-    if (has_part(a.problem, 1 - along)) put_maxima_across<E, S, policy>(values, place, rule.shift, to_across);
-    if (has_part(a.problem, along)) put_maxima_along<E, S, policy>(values, place, rule.shift, to_along);
+    if (has_part(a.problem, 1 - along)) put_maxima_across<E, S, policy>(values, patch, rule.shift, to_across);
+    if (has_part(a.problem, along)) put_maxima_along<E, S, policy>(values, patch, rule.shift, to_along);
 }
 
 // Turns maxima into factors. Warps have whole blocks of both parts, but in the order of the source: where that is columnwise,
@@ -51,29 +51,29 @@ __device__ __forceinline__ void make_patch_scales(const TileArguments& a, const 
     if (a.rule.records) record_maximum<E, Bf16>(a.problem, place, shared.scales);
 }
 
-__device__ __forceinline__ CodeTile part_codes(const TileArguments& a, const TilePlace& place, const TileGroup& group,
+__device__ __forceinline__ CodeTile part_codes(const TileArguments& a, const TilePlace& place, const Group& group,
                                                int columnwise) {
     return CodeTile(part_of(a.problem, columnwise), place, group_start(a.problem.grouped, group, kRowwisePart + columnwise),
                     a.problem.source.cols);
 }
 
 template <class S, class E>
-__device__ __forceinline__ void requantize_patch(const TileArguments& a, const TilePlace& place, const CodePlace& lines,
-                                                 CodePatch& patch, CodeShared<E>& shared) {
+__device__ __forceinline__ void requantize_patch(const TileArguments& a, const TilePlace& place, const CodePatch& lines,
+                                                 PatchCodes& codes, CodeShared<E>& shared) {
     const int along = a.problem.source.quantized.columnwise ? 1 : 0,
               from_shift = source_shift(a.problem.source.quantized.layout);
     TileShared<E>& tile = shared.tile;
-    const auto values = [&] { return PatchValues<S>(patch, lines, from_shift, shared.source); };
+    const auto values = [&] { return PatchValues<S>(codes, lines, from_shift, shared.source); };
     if (a.rule.saturates) put_code_maxima<E, S, Nonfinite::Saturate>(a, values(), lines, along, tile.scales);
     else put_code_maxima<E, S, Nonfinite::Propagate>(a, values(), lines, along, tile.scales);
     make_patch_scales(a, place, along == 1, tile);
-    forget_values(patch);
+    forget_values(codes);
     if (has_part(a.problem, along)) {
         const CodeTile to = part_codes(a, place, tile.group, along);
         put_along<E>(values(), lines, a.rule.shift, tile.scales.parts[along], to, a.direct_rows, tile.codes);
         if (!a.direct_rows) store_staged_rows<E, Bf16>(tile.codes, to, a.access[along]);
     }
-    forget_values(patch);
+    forget_values(codes);
     if (has_part(a.problem, 1 - along)) {
         put_across<E>(values(), lines, a.rule.shift, tile.scales.parts[1 - along], tile.codes);
         __syncthreads();
@@ -95,7 +95,7 @@ constexpr int kCodeBlocks = 5;
 #endif
 
 template <class S, class E>
-__global__ void __launch_bounds__(CodePlace::threads, kCodeBlocks)
+__global__ void __launch_bounds__(CodePatch::threads, kCodeBlocks)
     requantize_codes_kernel(const __grid_constant__ TileArguments a) {
     __shared__ CodeShared<E> shared;
     store_whole_scales<E>(a.problem, a.rule);
@@ -106,17 +106,17 @@ __global__ void __launch_bounds__(CodePlace::threads, kCodeBlocks)
     const CodeTile from(part, place, start, a.problem.source.cols);
     const int rows = int(min(place.rows - place.row, int64_t(kTile)));
     const int length = part.columnwise ? rows : from.length;
-    const CodePlace lines(part.columnwise ? from.lines : rows, length);
-    CodePatch patch;
-    load_patch_codes<S::bits>(from, lines, patch);
+    const CodePatch lines(part.columnwise ? from.lines : rows, length);
+    PatchCodes codes;
+    load_patch_codes<S::bits>(from, lines, codes);
     ScaleTile scales(part, place, start, a.problem.source.cols, a.problem.grouped.groups.set);
     if (!part.columnwise) scales.lines = min(scales.lines, rows);  // swizzled square tiles have NaN for a group's padding, too
     load_source_scales(part, scales, length, shared.source.table);
     shared.source.table[SourceScales::nothing][threadIdx.x] = 0;
     if (threadIdx.x == 0) shared.source.global = global_scale(part, place.scope);
-    unpack_patch<S>(patch);
+    unpack_patch<S>(codes);
     __syncthreads();
-    requantize_patch<S>(a, place, lines, patch, shared);
+    requantize_patch<S>(a, place, lines, codes, shared);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ struct Key {
 
 template <class From, class To>
 constexpr KernelEntry<Key, TileArguments> entry(Element from, Element to) {
-    return {{from, to}, requantize_codes_kernel<SourceCodes<From>, To>, CodePlace::threads, 0};
+    return {{from, to}, requantize_codes_kernel<SourceCodes<From>, To>, CodePatch::threads, 0};
 }
 
 constexpr KernelEntry<Key, TileArguments> kernels[] = {
@@ -151,7 +151,7 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 }
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    const AmaxPlaces amax(problem, call.workspace);
+    const AmaxBuffers amax(problem, call.workspace);
     TileArguments a = tile_arguments(problem, amax);
     const int along = problem.source.quantized.columnwise ? 1 : 0;
     const bool has_along = along ? problem.has_columnwise : problem.has_rowwise;

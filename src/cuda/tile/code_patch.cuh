@@ -16,10 +16,10 @@
 
 namespace mxq::cuda {
 
-using CodePlace = Patch<Bf16>;
-constexpr int kPatchLines = CodePlace::rows, kPatchPositions = CodePlace::columns;
+using CodePatch = Patch<Bf16>;
+constexpr int kPatchLines = CodePatch::rows, kPatchPositions = CodePatch::columns;
 
-struct CodePatch {
+struct PatchCodes {
     uint32_t words[kPatchLines][kPatchPositions / 4];
 };
 
@@ -53,34 +53,34 @@ __device__ __forceinline__ void load_share(const uint8_t* from, bool exists, uin
 }
 
 template <int bits>
-__device__ __forceinline__ void load_patch_codes(const CodeTile& from, const CodePlace& place, CodePatch& patch) {
-    const uint8_t* at = from.codes + place.row * from.line_bytes + place.column * bits / 8;
-    if (place.existing == kPatchLines) {
+__device__ __forceinline__ void load_patch_codes(const CodeTile& from, const CodePatch& patch, PatchCodes& codes) {
+    const uint8_t* at = from.codes + patch.row * from.line_bytes + patch.column * bits / 8;
+    if (patch.existing == kPatchLines) {
 #pragma unroll
-        for (int i = 0; i < kPatchLines; i++, at += from.line_bytes) load_share<bits>(at, true, patch.words[i]);
+        for (int i = 0; i < kPatchLines; i++, at += from.line_bytes) load_share<bits>(at, true, codes.words[i]);
     } else {
 #pragma unroll
-        for (int i = 0; i < kPatchLines; i++, at += from.line_bytes) load_share<bits>(at, place.exists(i), patch.words[i]);
+        for (int i = 0; i < kPatchLines; i++, at += from.line_bytes) load_share<bits>(at, patch.exists(i), codes.words[i]);
     }
 }
 
 template <class S>
-__device__ __forceinline__ void unpack_patch(CodePatch& patch) {
+__device__ __forceinline__ void unpack_patch(PatchCodes& codes) {
     if constexpr (S::bits == 4)
 #pragma unroll
         for (int i = 0; i < kPatchLines; i++) {
-            const uint32_t packed = patch.words[i][0];
-            patch.words[i][0] = e2m1_to_e4m3(packed);
-            patch.words[i][1] = e2m1_to_e4m3(packed >> 16);
+            const uint32_t packed = codes.words[i][0];
+            codes.words[i][0] = e2m1_to_e4m3(packed);
+            codes.words[i][1] = e2m1_to_e4m3(packed >> 16);
         }
 }
 
 // Keeps the codes, but nothing that was computed from them: else the compiler keeps all values from one use to the next.
-__device__ __forceinline__ void forget_values(CodePatch& patch) {
+__device__ __forceinline__ void forget_values(PatchCodes& codes) {
 #pragma unroll
     for (int i = 0; i < kPatchLines; i++)
 #pragma unroll
-        for (uint32_t& word : patch.words[i]) asm volatile("" : "+r"(word));
+        for (uint32_t& word : codes.words[i]) asm volatile("" : "+r"(word));
 }
 
 // ---- Values ----------------------------------------------------------------------------------------------------------
@@ -88,15 +88,15 @@ __device__ __forceinline__ void forget_values(CodePatch& patch) {
 // A thread's values: its codes, and the scale of each of its lines.
 template <class S>
 struct PatchValues {
-    const CodePatch& patch;
+    const PatchCodes& codes;
     float scales[kPatchLines];
     float global;
 
-    __device__ __forceinline__ PatchValues(const CodePatch& codes, const CodePlace& place, int shift,
+    __device__ __forceinline__ PatchValues(const PatchCodes& of, const CodePatch& patch, int shift,
                                            const SourceScales& source)
-        : patch(codes), global(place.existing == 0 ? 0.0f : source.global) {
-        const int block = place.existing_columns == 0 ? SourceScales::nothing : place.column >> shift;
-        const auto* from = reinterpret_cast<const float4*>(&source.table[block][place.row]);
+        : codes(of), global(patch.existing == 0 ? 0.0f : source.global) {
+        const int block = patch.existing_columns == 0 ? SourceScales::nothing : patch.column >> shift;
+        const auto* from = reinterpret_cast<const float4*>(&source.table[block][patch.row]);
 #pragma unroll
         for (int i = 0; i < kPatchLines; i += 4) {
             const float4 four = from[i / 4];
@@ -105,8 +105,8 @@ struct PatchValues {
     }
     // Returns two neighbours of line i.
     __device__ __forceinline__ float2 pair(int i, int pair) const {
-        const uint32_t codes = patch.words[i][pair / 2] >> (pair % 2 * 16) & 0xFFFF;
-        float2 values = dequantize_pair<typename S::Bytes>(codes, scales[i], scales[i]);
+        const uint32_t two = codes.words[i][pair / 2] >> (pair % 2 * 16) & 0xFFFF;
+        float2 values = dequantize_pair<typename S::Bytes>(two, scales[i], scales[i]);
         if constexpr (S::has_global) values.x = multiply_rn(values.x, global), values.y = multiply_rn(values.y, global);
         return values;
     }
@@ -116,7 +116,7 @@ struct PatchValues {
 
 // Puts the maxima of every position over 16 lines or, by pairs of threads, over 32 into the table of the part across the lines.
 template <class E, class S, Nonfinite policy>
-__device__ __forceinline__ void put_maxima_across(const PatchValues<S>& values, const CodePlace& place, int shift,
+__device__ __forceinline__ void put_maxima_across(const PatchValues<S>& values, const CodePatch& patch, int shift,
                                                   PartScales<E>& scales) {
     uint32_t maxima[kPatchPositions] = {};
 #pragma unroll
@@ -127,7 +127,7 @@ __device__ __forceinline__ void put_maxima_across(const PatchValues<S>& values, 
             maxima[2 * p] = larger_magnitudes<float, policy>(maxima[2 * p], float_bits(v.x));
             maxima[2 * p + 1] = larger_magnitudes<float, policy>(maxima[2 * p + 1], float_bits(v.y));
         }
-    put_column_maxima<E>(maxima, place, shift, scales);
+    put_column_maxima<E>(maxima, patch, shift, scales);
 }
 
 // Returns the larger of `largest` and of the magnitudes of line i, as bits.
@@ -144,12 +144,12 @@ __device__ __forceinline__ uint32_t largest_of_line(const PatchValues<S>& values
 
 // Puts the maxima of every line over blocks of 16 or 32 positions into the table of the part along the lines.
 template <class E, class S, Nonfinite policy>
-__device__ __forceinline__ void put_maxima_along(const PatchValues<S>& values, const CodePlace& place, int shift,
+__device__ __forceinline__ void put_maxima_along(const PatchValues<S>& values, const CodePatch& patch, int shift,
                                                  PartScales<E>& scales) {
     uint32_t maxima[kPatchLines];
 #pragma unroll
     for (int i = 0; i < kPatchLines; i++) maxima[i] = largest_of_line<S, policy>(values, i, 0);
-    put_row_maxima<E>(maxima, place, shift, scales);
+    put_row_maxima<E>(maxima, patch, shift, scales);
 }
 
 template <class S, Nonfinite policy>
@@ -178,13 +178,13 @@ __device__ __forceinline__ uint2 requantize_line(const PatchValues<S>& values, i
 // Puts codes along the lines. Eight bits: a line's codes as they are made. Less: of two neighbouring lanes, each gets 16 codes
 // of every other line.
 template <class E, class S>
-__device__ __forceinline__ void put_along(const PatchValues<S>& values, const CodePlace& place, int shift,
+__device__ __forceinline__ void put_along(const PatchValues<S>& values, const CodePatch& patch, int shift,
                                           const PartScales<E>& scales, const CodeTile& to, bool direct, TileCodes<E>& codes) {
     constexpr int lanes = E::bits == 8 ? 1 : kPieceCodes / kPatchPositions;
-    const uint32_t* factors = &scales.table[place.column >> shift][place.row];
+    const uint32_t* factors = &scales.table[patch.column >> shift][patch.row];
     const int unit = lanes * kPatchPositions;
-    const RowPlaces<E, Bf16> places(to, codes, direct, place.row + int(threadIdx.x) % lanes,
-                                    place.column / unit * (unit * E::bits / 8));
+    const RowPointers<E, Bf16> pointers(to, codes, direct, patch.row + int(threadIdx.x) % lanes,
+                                        patch.column / unit * (unit * E::bits / 8));
 #pragma unroll
     for (int i = 0; i < kPatchLines; i += lanes) {
         uint32_t words[4];
@@ -194,9 +194,9 @@ __device__ __forceinline__ void put_along(const PatchValues<S>& values, const Co
             words[2 * r] = line.x, words[2 * r + 1] = line.y;
         }
         if constexpr (lanes == 2) exchange_rows<2>(words);
-        if (!places.exists(i)) continue;
-        if constexpr (lanes == 2) store_piece<E::bits>(places.at(i), words);
-        else *reinterpret_cast<uint2*>(places.at(i)) = {words[0], words[1]};
+        if (!pointers.exists(i)) continue;
+        if constexpr (lanes == 2) store_piece<E::bits>(pointers.at(i), words);
+        else *reinterpret_cast<uint2*>(pointers.at(i)) = {words[0], words[1]};
     }
 }
 
@@ -223,10 +223,10 @@ __device__ __forceinline__ void requantize_positions(const PatchValues<S>& value
 
 // Puts codes across the lines: pieces of 16, to the lines in shared memory.
 template <class E, class S>
-__device__ __forceinline__ void put_across(const PatchValues<S>& values, const CodePlace& place, int shift,
+__device__ __forceinline__ void put_across(const PatchValues<S>& values, const CodePatch& patch, int shift,
                                            const PartScales<E>& scales, TileCodes<E>& codes) {
-    const uint32_t* factors = &scales.table[place.row >> shift][place.column];
-    uint32_t* to = &codes.words[codes.template line<kPatchPositions>(place.column) + place.row / kPieceCodes * (E::bits / 2)];
+    const uint32_t* factors = &scales.table[patch.row >> shift][patch.column];
+    uint32_t* to = &codes.words[codes.template line<kPatchPositions>(patch.column) + patch.row / kPieceCodes * (E::bits / 2)];
 #pragma unroll
     for (int p = 0; p < kPatchPositions / 2; p++) {
         uint32_t first[4], second[4];

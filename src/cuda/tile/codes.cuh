@@ -1,6 +1,6 @@
 // The codes of a tile kernel: from a thread's patch and its factors to memory.
 //
-//     rows, 8 bits         a chunk's 4 or 8 codes, from registers
+//     rows, 8 bits         a vector's 4 or 8 codes, from registers
 //     rows, 6 and 4 bits   neighbouring lanes exchange what they have of as many rows, so that each holds 16 codes of one: a
 //                          piece of 12 or 8 bytes. Four bits: from registers. Six bits: by way of shared memory
 //     columns              a thread has 16 codes of each of its columns: a piece, by way of shared memory
@@ -53,7 +53,7 @@ constexpr bool clamps_pairs = std::is_same_v<T, Bf16> && E::bits == 6;
 
 // Makes the 16 codes of one column of the patch, one a byte.
 template <class E, class T>
-__device__ __forceinline__ void quantize_column(const PatchChunks<T>& chunks, int column, float factor,
+__device__ __forceinline__ void quantize_column(const PatchVectors<T>& vectors, int column, float factor,
                                                 uint32_t (&codes)[4]) {
     const uint32_t mask = factor_mask<E>(factor);
 #pragma unroll
@@ -61,7 +61,7 @@ __device__ __forceinline__ void quantize_column(const PatchChunks<T>& chunks, in
         uint32_t word = 0;
 #pragma unroll
         for (int i = 4 * w; i < 4 * w + 4; i += 2) {
-            const float first = multiply_rn(chunks[i][column], factor), second = multiply_rn(chunks[i + 1][column], factor);
+            const float first = multiply_rn(vectors[i][column], factor), second = multiply_rn(vectors[i + 1][column], factor);
             word |= encode_pair<E>(first, second) << (i % 4 * 8);
         }
         codes[w] = word & mask;
@@ -114,7 +114,7 @@ __device__ __forceinline__ void store_lines(const TileCodes<E>& codes, const Cod
 
 // Makes codes of six bits, clamped in pairs, two columns at a time.
 template <class E, class T>
-__device__ __forceinline__ void put_six_bit_columns(const PatchChunks<T>& chunks, const uint32_t* factors, uint32_t* to) {
+__device__ __forceinline__ void put_six_bit_columns(const PatchVectors<T>& vectors, const uint32_t* factors, uint32_t* to) {
 #pragma unroll
     for (int w = 0; w < 4; w++) {
         const PairFactors pair = pair_factors(bits_float(factors[2 * w]), bits_float(factors[2 * w + 1]));
@@ -124,7 +124,7 @@ __device__ __forceinline__ void put_six_bit_columns(const PatchChunks<T>& chunks
             uint32_t ready[4];
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                ready[i] = prepare_six_bit_pair<E>(multiply_bf16_pairs(chunks[4 * g + i].words[w], pair.pair));
+                ready[i] = prepare_six_bit_pair<E>(multiply_bf16_pairs(vectors[4 * g + i].words[w], pair.pair));
             first[g] = factor_mask<E>(pair.first) & encode_six_bits<E>(low_value(ready[0]), low_value(ready[1]),
                                                                        low_value(ready[2]), low_value(ready[3]));
             second[g] = factor_mask<E>(pair.second) & encode_six_bits<E>(high_value(ready[0]), high_value(ready[1]),
@@ -136,17 +136,17 @@ __device__ __forceinline__ void put_six_bit_columns(const PatchChunks<T>& chunks
 }
 
 template <class E, class T>
-__device__ __forceinline__ void put_columns(const PatchChunks<T>& chunks, const Patch<T>& patch, int shift,
+__device__ __forceinline__ void put_columns(const PatchVectors<T>& vectors, const Patch<T>& patch, int shift,
                                             const PartScales<E>& scales, TileCodes<E>& codes) {
     const uint32_t* factors = &scales.table[patch.row >> shift][patch.column];
     uint32_t* to = &codes.words[codes.template line<Patch<T>::columns>(patch.column) + patch.row / kPieceCodes * (E::bits / 2)];
     if constexpr (clamps_pairs<E, T>) {
-        put_six_bit_columns<E, T>(chunks, factors, to);
+        put_six_bit_columns<E, T>(vectors, factors, to);
     } else {
 #pragma unroll
         for (int v = 0; v < Patch<T>::columns; v++) {
             uint32_t column[4];
-            quantize_column<E, T>(chunks, v, bits_float(factors[v]), column);
+            quantize_column<E, T>(vectors, v, bits_float(factors[v]), column);
             store_piece<E::bits>(to + v * 4 * E::bits, column);
         }
     }
@@ -179,13 +179,13 @@ __device__ __forceinline__ void exchange_rows(uint32_t (&words)[4]) {
 // Where a lane's rows of codes go, `bytes` into each: from registers to memory, or to the lines in shared memory. Row i,
 // counted from the lane's first, goes to at(i).
 template <class E, class T>
-struct RowPlaces {
+struct RowPointers {
     uint8_t* first;
     int64_t stride;
     int skew;      // of every `columns` rows
     int existing;  // rows
 
-    __device__ __forceinline__ RowPlaces(const CodeTile& to, TileCodes<E>& codes, bool direct, int row, int bytes) {
+    __device__ __forceinline__ RowPointers(const CodeTile& to, TileCodes<E>& codes, bool direct, int row, int bytes) {
         constexpr int columns = Patch<T>::columns;
         auto* line = reinterpret_cast<uint8_t*>(&codes.words[codes.template line<columns>(row)]);
         const int existing_bytes = (to.length * E::bits + 7) / 8;
@@ -200,57 +200,57 @@ struct RowPlaces {
     }
 };
 
-// Puts rows of eight bits: a chunk's codes as they are quantized.
+// Puts rows of eight bits: a vector's codes as they are quantized.
 template <class E, class T>
-__device__ __forceinline__ void put_chunk_rows(const PatchChunks<T>& chunks, const Patch<T>& patch, const uint32_t* factors,
-                                               const CodeTile& to, bool direct, TileCodes<E>& codes) {
-    const RowPlaces<E, T> places(to, codes, direct, patch.row, patch.column);
+__device__ __forceinline__ void put_vector_rows(const PatchVectors<T>& vectors, const Patch<T>& patch, const uint32_t* factors,
+                                                const CodeTile& to, bool direct, TileCodes<E>& codes) {
+    const RowPointers<E, T> pointers(to, codes, direct, patch.row, patch.column);
 #pragma unroll
     for (int i = 0; i < Patch<T>::rows; i++) {
-        const auto row = quantize_chunk<E>(chunks[i], bits_float(factors[i]));
-        if (!places.exists(i)) continue;
-        if constexpr (Patch<T>::columns == 8) *reinterpret_cast<uint2*>(places.at(i)) = {row.words[0], row.words[1]};
-        else *places.at(i) = row.words[0];
+        const auto row = quantize_vector<E>(vectors[i], bits_float(factors[i]));
+        if (!pointers.exists(i)) continue;
+        if constexpr (Patch<T>::columns == 8) *reinterpret_cast<uint2*>(pointers.at(i)) = {row.words[0], row.words[1]};
+        else *pointers.at(i) = row.words[0];
     }
 }
 
-// Returns the codes of a chunk, one a byte, upper bits zero.
+// Returns the codes of a vector, one a byte, upper bits zero.
 template <class E, class T>
-__device__ __forceinline__ Codes<Chunk<T>::count> quantize_small_chunk(const Chunk<T>& chunk, float factor) {
+__device__ __forceinline__ Codes<Vector<T>::count> quantize_small_vector(const Vector<T>& vector, float factor) {
     if constexpr (clamps_pairs<E, T>) {
         const PairFactors pair = pair_factors(factor, factor);
         uint32_t ready[4];
 #pragma unroll
-        for (int w = 0; w < 4; w++) ready[w] = prepare_six_bit_pair<E>(multiply_bf16_pairs(chunk.words[w], pair.pair));
+        for (int w = 0; w < 4; w++) ready[w] = prepare_six_bit_pair<E>(multiply_bf16_pairs(vector.words[w], pair.pair));
         const auto four = [&](uint32_t a, uint32_t b) {
             return encode_six_bits<E>(low_value(a), high_value(a), low_value(b), high_value(b));
         };
         return {{four(ready[0], ready[1]), four(ready[2], ready[3])}};
     } else {
-        return quantize_chunk<E>(chunk, factor);
+        return quantize_vector<E>(vector, factor);
     }
 }
 
 // Puts rows of six and four bits: pieces of 16 codes.
 template <class E, class T>
-__device__ __forceinline__ void put_piece_rows(const PatchChunks<T>& chunks, const Patch<T>& patch, const uint32_t* factors,
+__device__ __forceinline__ void put_piece_rows(const PatchVectors<T>& vectors, const Patch<T>& patch, const uint32_t* factors,
                                                const CodeTile& to, bool direct, TileCodes<E>& codes) {
     constexpr int lanes = kPieceCodes / Patch<T>::columns, words_each = 4 / lanes;
-    const RowPlaces<E, T> places(to, codes, direct, patch.row + int(threadIdx.x) % lanes,
-                                 patch.column / kPieceCodes * (E::bits * kPieceCodes / 8));
+    const RowPointers<E, T> pointers(to, codes, direct, patch.row + int(threadIdx.x) % lanes,
+                                     patch.column / kPieceCodes * (E::bits * kPieceCodes / 8));
 #pragma unroll
     for (int i = 0; i < Patch<T>::rows; i += lanes) {
         uint32_t words[4];
 #pragma unroll
         for (int r = 0; r < lanes; r++) {
             const float factor = bits_float(factors[i + r]);
-            const auto row = quantize_small_chunk<E, T>(chunks[i + r], factor);
+            const auto row = quantize_small_vector<E, T>(vectors[i + r], factor);
             const uint32_t mask = factor_mask<E>(factor);
 #pragma unroll
             for (int w = 0; w < words_each; w++) words[r * words_each + w] = row.words[w] & mask;
         }
         exchange_rows<lanes>(words);
-        if (places.exists(i)) store_piece<E::bits>(places.at(i), words);
+        if (pointers.exists(i)) store_piece<E::bits>(pointers.at(i), words);
     }
 }
 
@@ -265,11 +265,11 @@ __device__ __forceinline__ void store_staged_rows(const TileCodes<E>& codes, con
 }
 
 template <class E, class T>
-__device__ __forceinline__ void put_rows(const PatchChunks<T>& chunks, const Patch<T>& patch, int shift,
+__device__ __forceinline__ void put_rows(const PatchVectors<T>& vectors, const Patch<T>& patch, int shift,
                                          const PartScales<E>& scales, const CodeTile& to, bool direct, TileCodes<E>& codes) {
     const uint32_t* factors = &scales.table[patch.column >> shift][patch.row];
-    if constexpr (E::bits == 8) put_chunk_rows<E, T>(chunks, patch, factors, to, direct, codes);
-    else put_piece_rows<E, T>(chunks, patch, factors, to, E::bits == 4 && direct, codes);
+    if constexpr (E::bits == 8) put_vector_rows<E, T>(vectors, patch, factors, to, direct, codes);
+    else put_piece_rows<E, T>(vectors, patch, factors, to, E::bits == 4 && direct, codes);
 }
 
 }  // namespace mxq::cuda

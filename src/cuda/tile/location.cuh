@@ -14,9 +14,6 @@
 
 namespace mxq::cuda {
 
-// What a kernel of tiles reads and writes: its source and the parts of its output, in the order of GroupSum.
-enum PartIndex { kSourcePart, kRowwisePart, kColumnwisePart };
-
 // The tiles of a problem: `down` x `across` of each matrix; with groups, as many group tiles down as any ends need.
 struct Tiles {
     int64_t matrices, rows, down, across;
@@ -50,7 +47,7 @@ struct TilePlace {
 };
 
 // Finds the tile of a block of Tiles::grid(); false: there is none. All threads of the block call it.
-__device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows& grouped, TileGroup& group, TilePlace& place) {
+__device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows& grouped, Group& group, TilePlace& place) {
     const uint32_t line = row_of_blocks(), matrices = uint32_t(tiles.matrices), down = uint32_t(tiles.down);
     if (line >= matrices * down || tiles.across == 0) return false;
     const uint32_t matrix = matrices == 1 ? 0 : line / down;
@@ -63,13 +60,13 @@ __device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows&
     place.scope = group.index;
     place.row = int64_t(line - group.first_group_tile) * kTile;
     place.rows = group.rows;
-    return group.index >= 0;
+    return group.exists();
 }
 
 // Returns where a tile's group starts in the source or in a part; zeros without groups.
-__device__ __forceinline__ GroupStart group_start(const GroupedRows& grouped, const TileGroup& group, int part) {
+__device__ __forceinline__ GroupStart group_start(const GroupedRows& grouped, const Group& group, int part) {
     if (!grouped.groups.set) return {};
-    return {group.index, 0, group.starts[2 * part], group.starts[2 * part + 1]};
+    return group.start(part);
 }
 
 // Where the elements of a tile are in its source, as every thread can tell by itself.
@@ -78,7 +75,7 @@ struct SourcePlace {
     int rows, cols;          // of the tile that exist
 
     SourcePlace() = default;
-    __device__ __forceinline__ SourcePlace(const QuantizeProblem& p, const TilePlace& place, const TileGroup& group)
+    __device__ __forceinline__ SourcePlace(const QuantizeProblem& p, const TilePlace& place, const Group& group)
         : first_row((p.grouped.groups.set ? group.starts[kSourceCodes] : place.matrix * p.source.rows) + place.row),
           col(place.col), rows(int(min(place.rows - place.row, int64_t(kTile)))),
           cols(int(min(p.source.cols - place.col, int64_t(kTile)))) {}
@@ -165,7 +162,7 @@ struct PartPlace {
 };
 
 // Describes the tile in its source or in a part, where the problem has that, for all threads. A barrier must follow.
-__device__ __forceinline__ void describe_part(const QuantizeProblem& p, const TilePlace& place, const TileGroup& group,
+__device__ __forceinline__ void describe_part(const QuantizeProblem& p, const TilePlace& place, const Group& group,
                                               int part, PartPlace (&parts)[3]) {
     const bool from_source = part == kSourcePart, columnwise = part == kColumnwisePart;
     if (from_source ? p.source.is_quantized() : has_part(p, columnwise))

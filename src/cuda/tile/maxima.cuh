@@ -1,6 +1,6 @@
 // The maxima of a tile kernel: from a thread's patch to a table of both parts in shared memory.
 //
-//     rows      a chunk in the thread, then over the lanes of a block, each lane keeping a share of the rows
+//     rows      a vector in the thread, then over the lanes of a block, each lane keeping a share of the rows
 //     columns   16 rows in the thread, then one exchange with lane ^ 16
 //     squares   both, to one maximum, which stands at each of the square's lines; 128 a side: one for each warp
 #pragma once
@@ -44,8 +44,8 @@ __device__ __forceinline__ bool is_of_pairs(int shift) {
 }
 
 // Stores the maxima of a thread's columns, as bits, in a part's table.
-template <class E, class Place, int columns>
-__device__ __forceinline__ void store_column_maxima(const uint32_t (&maxima)[columns], const Place& patch, int shift,
+template <class E, class T, int columns>
+__device__ __forceinline__ void store_column_maxima(const uint32_t (&maxima)[columns], const Patch<T>& patch, int shift,
                                                     PartScales<E>& scales) {
     const bool pairs = is_of_pairs<E>(shift);
     if (pairs && threadIdx.x % 32 >= 16) return;
@@ -56,8 +56,8 @@ __device__ __forceinline__ void store_column_maxima(const uint32_t (&maxima)[col
 }
 
 // Puts the maxima of a thread's columns over its 16 rows, as bits, into a part's table.
-template <class E, class Place, int columns>
-__device__ __forceinline__ void put_column_maxima(uint32_t (&maxima)[columns], const Place& patch, int shift,
+template <class E, class T, int columns>
+__device__ __forceinline__ void put_column_maxima(uint32_t (&maxima)[columns], const Patch<T>& patch, int shift,
                                                   PartScales<E>& scales) {
     if (is_of_pairs<E>(shift))
 #pragma unroll
@@ -66,27 +66,27 @@ __device__ __forceinline__ void put_column_maxima(uint32_t (&maxima)[columns], c
 }
 
 template <class E, Nonfinite policy>
-__device__ __forceinline__ void put_column_maxima(const PatchChunks<float>& chunks, const Patch<float>& patch, int shift,
+__device__ __forceinline__ void put_column_maxima(const PatchVectors<float>& vectors, const Patch<float>& patch, int shift,
                                                   PartScales<E>& scales) {
     uint32_t maxima[4] = {};
 #pragma unroll
     for (int w = 0; w < 4; w++)
 #pragma unroll
         for (int i = 0; i < Patch<float>::rows; i++)
-            maxima[w] = larger_magnitudes<float, policy>(maxima[w], chunks[i].words[w]);
+            maxima[w] = larger_magnitudes<float, policy>(maxima[w], vectors[i].words[w]);
     put_column_maxima<E>(maxima, patch, shift, scales);
 }
 
 // Two columns stay in a word until the threads have met. (BF16 to types with blocks of 16 is quantize_fp4_pairs'.)
 template <class E, Nonfinite policy>
-__device__ __forceinline__ void put_column_maxima(const PatchChunks<Bf16>& chunks, const Patch<Bf16>& patch, int shift,
+__device__ __forceinline__ void put_column_maxima(const PatchVectors<Bf16>& vectors, const Patch<Bf16>& patch, int shift,
                                                   PartScales<E>& scales) {
     uint32_t maxima[8];
 #pragma unroll
     for (int w = 0; w < 4; w++) {
         uint32_t largest = 0;
 #pragma unroll
-        for (int i = 0; i < Patch<Bf16>::rows; i++) largest = larger_magnitudes<Bf16, policy>(largest, chunks[i].words[w]);
+        for (int i = 0; i < Patch<Bf16>::rows; i++) largest = larger_magnitudes<Bf16, policy>(largest, vectors[i].words[w]);
         largest = larger<Bf16>(largest, __shfl_xor_sync(kAllLanes, largest, 16));
 #pragma unroll
         for (int i = 0; i < 2; i++) maxima[w * 2 + i] = magnitude_bits<Bf16>(largest, i);
@@ -108,14 +108,14 @@ __device__ __forceinline__ void halve_pairs(uint32_t (&pairs)[size]) {
 // Puts the maxima of the patch's rows over blocks of 32 columns into a part's table, two rows to a word on the way; each lane
 // of a block gets a share of the rows.
 template <class E, Nonfinite policy>
-__device__ __forceinline__ void put_row_maxima(const PatchChunks<Bf16>& chunks, const Patch<Bf16>& patch, int,
+__device__ __forceinline__ void put_row_maxima(const PatchVectors<Bf16>& vectors, const Patch<Bf16>& patch, int,
                                                PartScales<E>& scales) {
     constexpr int count = Patch<Bf16>::rows / 2;
     uint32_t pairs[count];
 #pragma unroll
     for (int i = 0; i < count; i++) {
-        const uint32_t first = chunk_magnitudes<Bf16, policy>(chunks[2 * i]);
-        const uint32_t second = chunk_magnitudes<Bf16, policy>(chunks[2 * i + 1]);
+        const uint32_t first = vector_magnitudes<Bf16, policy>(vectors[2 * i]);
+        const uint32_t second = vector_magnitudes<Bf16, policy>(vectors[2 * i + 1]);
         pairs[i] = larger<Bf16>(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
     }
     const auto put = [&](uint32_t* to, uint32_t pair) {
@@ -130,10 +130,10 @@ __device__ __forceinline__ void put_row_maxima(const PatchChunks<Bf16>& chunks, 
 
 // Puts the maxima of a thread's 16 rows over blocks of 16 or 32 of their columns, as bits, into a part's table; each lane of a
 // block gets a share of the rows.
-template <class E, class Place, int rows>
-__device__ __forceinline__ void put_row_maxima(uint32_t (&maxima)[rows], const Place& patch, int shift,
+template <class E, class T, int rows>
+__device__ __forceinline__ void put_row_maxima(uint32_t (&maxima)[rows], const Patch<T>& patch, int shift,
                                                PartScales<E>& scales) {
-    constexpr int lanes = kNvBlock / Place::columns, count = rows / lanes;
+    constexpr int lanes = kNvBlock / Patch<T>::columns, count = rows / lanes;
     const int lane = threadIdx.x;
     uint32_t kept[count];
     reduce_lanes<lanes>(maxima);
@@ -152,44 +152,44 @@ __device__ __forceinline__ void put_row_maxima(uint32_t (&maxima)[rows], const P
 }
 
 template <class E, Nonfinite policy>
-__device__ __forceinline__ void put_row_maxima(const PatchChunks<float>& chunks, const Patch<float>& patch, int shift,
+__device__ __forceinline__ void put_row_maxima(const PatchVectors<float>& vectors, const Patch<float>& patch, int shift,
                                                PartScales<E>& scales) {
     uint32_t maxima[Patch<float>::rows];
 #pragma unroll
-    for (int i = 0; i < Patch<float>::rows; i++) maxima[i] = chunk_magnitudes<float, policy>(chunks[i]);
+    for (int i = 0; i < Patch<float>::rows; i++) maxima[i] = vector_magnitudes<float, policy>(vectors[i]);
     put_row_maxima<E>(maxima, patch, shift, scales);
 }
 
 // Returns the largest magnitude of a patch, as bits.
 template <class T, Nonfinite policy>
-__device__ __forceinline__ uint32_t patch_maximum(const PatchChunks<T>& chunks) {
+__device__ __forceinline__ uint32_t patch_maximum(const PatchVectors<T>& vectors) {
     uint32_t largest = 0;
 #pragma unroll
-    for (int i = 0; i < Patch<T>::rows; i++) largest = chunk_magnitudes<T, policy>(chunks[i], largest);
+    for (int i = 0; i < Patch<T>::rows; i++) largest = vector_magnitudes<T, policy>(vectors[i], largest);
     return largest_bits<T>(largest);
 }
 
 // Puts the maximum of the square tile of 16 or 32 that a patch lies in into the tables, for all of the tile's lines. `along`
 // is the part whose lines are the patch's rows.
-template <class E, class Place>
-__device__ __forceinline__ void put_square_maximum(uint32_t maximum, const Place& patch, int shift, PartScales<E>* along,
+template <class E, class T>
+__device__ __forceinline__ void put_square_maximum(uint32_t maximum, const Patch<T>& patch, int shift, PartScales<E>* along,
                                                    PartScales<E>* across) {
-    const int lanes = (1 << shift) / Place::columns;
+    const int lanes = (1 << shift) / Patch<T>::columns;
     for (int distance = 1; distance < lanes; distance *= 2)
         maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, distance));
     if (shift > 4) maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, 16));
     if (along)
-        for (int i = threadIdx.x % lanes; i < Place::rows; i += lanes)
+        for (int i = threadIdx.x % lanes; i < Patch<T>::rows; i += lanes)
             along->table[patch.column >> shift][patch.row + i] = maximum;
     if (across)
-        for (int i = 0; i < Place::columns; i += 4)
+        for (int i = 0; i < Patch<T>::columns; i += 4)
             *reinterpret_cast<uint4*>(&across->table[patch.row >> shift][patch.column + i]) = {maximum, maximum, maximum,
                                                                                                maximum};
 }
 
 // Puts the maximum of a patch where its scales come from: the tables, or for longer blocks one place for each warp.
-template <class E, class Place>
-__device__ __forceinline__ void put_patch_maximum(uint32_t maximum, const Place& patch, int shift, TileScales<E>& scales,
+template <class E, class T>
+__device__ __forceinline__ void put_patch_maximum(uint32_t maximum, const Patch<T>& patch, int shift, TileScales<E>& scales,
                                                   PartScales<E>* along, PartScales<E>* across) {
     if (shift < 7) return put_square_maximum<E>(maximum, patch, shift, along, across);
     const uint32_t of_warp = __reduce_max_sync(kAllLanes, maximum);
@@ -199,15 +199,15 @@ __device__ __forceinline__ void put_patch_maximum(uint32_t maximum, const Place&
 // Puts all maxima that the tile's scales need.
 template <class E, class T, Nonfinite policy>
 __device__ __forceinline__ void put_maxima(const QuantizeProblem& problem, const ScaleRule& rule,
-                                           const PatchChunks<T>& chunks, const Patch<T>& patch, TileScales<E>& scales) {
+                                           const PatchVectors<T>& vectors, const Patch<T>& patch, TileScales<E>& scales) {
     if (problem.square_tiles || rule.whole) {
         if (rule.whole && !rule.records) return;
-        return put_patch_maximum<E>(patch_maximum<T, policy>(chunks), patch, rule.shift, scales,
+        return put_patch_maximum<E>(patch_maximum<T, policy>(vectors), patch, rule.shift, scales,
                                     problem.has_rowwise ? &scales.parts[0] : nullptr,
                                     problem.has_columnwise ? &scales.parts[1] : nullptr);
     }
-    if (problem.has_columnwise) put_column_maxima<E, policy>(chunks, patch, rule.shift, scales.parts[1]);
-    if (problem.has_rowwise) put_row_maxima<E, policy>(chunks, patch, rule.shift, scales.parts[0]);
+    if (problem.has_columnwise) put_column_maxima<E, policy>(vectors, patch, rule.shift, scales.parts[1]);
+    if (problem.has_rowwise) put_row_maxima<E, policy>(vectors, patch, rule.shift, scales.parts[0]);
 }
 
 }  // namespace mxq::cuda

@@ -1,11 +1,11 @@
 // How a tile kernel divides a matrix: 128 x 128 elements a block of threads, each read and written once.
 //
-// A thread holds a patch: 16 rows of one 16-byte chunk, so 8 columns (16-bit elements) or 4 (F32) and 64 registers. The
+// A thread holds a patch: 16 rows of one 16-byte vector, so 8 columns (16-bit elements) or 4 (F32) and 64 registers. The
 // block has 128 or 256 threads.
 //
-//                 lane 0    lane 1        lane 15     columns 16 * (8 or 4); F32: warps 4..7 take the right half
-//     rows 0..15  [chunk]   [chunk]  ...  [chunk]  }
-//     rows 16..31  lane 16   lane 17 ...   lane 31 }  warp 0; warps 1, 2, 3 the 32 rows after
+//                  lane 0    lane 1        lane 15     columns 16 * (8 or 4); F32: warps 4..7 take the right half
+//     rows 0..15   [vector]  [vector] ...  [vector] }
+//     rows 16..31  lane 16   lane 17  ...  lane 31  }  warp 0; warps 1, 2, 3 the 32 rows after
 //
 // So a warp reads and writes 256 contiguous bytes of two rows, holds whole blocks in both directions (32 rows of every
 // column, 32 columns of every row), and a thread's 16 codes of a column are 16 adjacent bytes of the transposed matrix: a
@@ -21,10 +21,10 @@ constexpr int kTile = 128;
 constexpr int kTileBlocks = kTile / kMxBlock;
 constexpr int kPieceCodes = 16;
 
-// What a thread holds; a place in the sense of memory/elements.cuh, access i being row i of the patch.
+// What a thread holds: Accesses in the sense of memory/elements.cuh, access i being row i of the patch.
 template <class T>
 struct Patch {
-    static constexpr int columns = Chunk<T>::count;
+    static constexpr int columns = Vector<T>::count;
     static constexpr int rows = 16;
     static constexpr int threads = kTile * kTile / (rows * columns);
 
@@ -44,6 +44,6 @@ struct Patch {
 };
 
 template <class T>
-using PatchChunks = Chunk<T>[Patch<T>::rows];
+using PatchVectors = Vector<T>[Patch<T>::rows];
 
 }  // namespace mxq::cuda

@@ -116,7 +116,7 @@ __device__ __forceinline__ void load_columns(const CodeTile& from, const Patch<f
 }
 
 template <class E>
-__device__ __forceinline__ void decode_words(const uint32_t (&words)[kPatchRows], PatchChunks<float>& values) {
+__device__ __forceinline__ void decode_words(const uint32_t (&words)[kPatchRows], PatchVectors<float>& values) {
 #pragma unroll
     for (int i = 0; i < kPatchRows; i++) {
         const float2 low = decode_pair<E>(words[i] & 0xFFFF), high = decode_pair<E>(words[i] >> 16);
@@ -125,7 +125,7 @@ __device__ __forceinline__ void decode_words(const uint32_t (&words)[kPatchRows]
 }
 
 __device__ __forceinline__ void decode_words_of(Element element, const uint32_t (&words)[kPatchRows],
-                                                PatchChunks<float>& values) {
+                                                PatchVectors<float>& values) {
     static_assert(kElementCount == 5, "the elements are listed below");
     switch (element) {
         case Element::E4M3: return decode_words<E4M3>(words, values);
@@ -138,7 +138,7 @@ __device__ __forceinline__ void decode_words_of(Element element, const uint32_t 
 
 // Multiplies decoded elements by their scales; what does not exist becomes +0, whatever its scale.
 __device__ __forceinline__ void scale_values(const QuantizedPart& part, const Patch<float>& patch, float global,
-                                             const SourceScaleTable& table, PatchChunks<float>& values) {
+                                             const SourceScaleTable& table, PatchVectors<float>& values) {
     const int shift = source_shift(part.layout);
     const float* scales = part.columnwise ? &table[patch.row >> shift][patch.column] : &table[patch.column >> shift][patch.row];
     const int row_step = part.columnwise ? 0 : 1, column_step = 1 - row_step;
@@ -154,8 +154,8 @@ __device__ __forceinline__ void scale_values(const QuantizedPart& part, const Pa
 
 // Loads the patch of a quantized part: four codes of each of 16 rows, or 16 of each of four columns turned into rows, one a
 // byte from then on; its scales meet it in shared memory. All threads of the block call it.
-__device__ __forceinline__ void load_quantized_patch(const QuantizeProblem& p, const TilePlace& place, const TileGroup& group,
-                                                     bool wide, SourceScaleTable& table, PatchChunks<float>& values) {
+__device__ __forceinline__ void load_quantized_patch(const QuantizeProblem& p, const TilePlace& place, const Group& group,
+                                                     bool wide, SourceScaleTable& table, PatchVectors<float>& values) {
     const QuantizedPart& part = p.source.quantized;
     const GroupStart start = group_start(p.grouped, group, kSourcePart);
     const CodeTile codes(part, place, start, p.source.cols);
@@ -180,24 +180,24 @@ __device__ __forceinline__ const T* first_element(const PlainMatrix& in, const S
 }
 
 // Loads a thread's patch. All threads of the block call it; `table` is shared memory that is free until then and after.
-__device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p, const TilePlace& place, const TileGroup& group,
-                                           bool wide, SourceScaleTable&, PatchChunks<Bf16>& chunks) {
+__device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p, const TilePlace& place, const Group& group,
+                                           bool wide, SourceScaleTable&, PatchVectors<Bf16>& vectors) {
     const PlainMatrix& in = p.source.plain;
     const SourcePlace at(p, place, group);
-    load_chunks(chunks, wide, first_element<Bf16>(in, at), in.row_stride, Patch<Bf16>(at.rows, at.cols));
+    load_vectors(vectors, wide, first_element<Bf16>(in, at), in.row_stride, Patch<Bf16>(at.rows, at.cols));
 }
 
 __device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p, const TilePlace& place,
-                                           const TileGroup& group, bool wide, SourceScaleTable& table,
-                                           PatchChunks<float>& chunks) {
-    if (p.source.is_quantized()) return load_quantized_patch(p, place, group, wide, table, chunks);
+                                           const Group& group, bool wide, SourceScaleTable& table,
+                                           PatchVectors<float>& vectors) {
+    if (p.source.is_quantized()) return load_quantized_patch(p, place, group, wide, table, vectors);
     const PlainMatrix& in = p.source.plain;
     const SourcePlace at(p, place, group);
     const Patch<float> patch(at.rows, at.cols);
-    if (in.format == MXQ_FORMAT_F32) return load_chunks(chunks, wide, first_element<float>(in, at), in.row_stride, patch);
+    if (in.format == MXQ_FORMAT_F32) return load_vectors(vectors, wide, first_element<float>(in, at), in.row_stride, patch);
 #pragma unroll
     for (int i = 0; i < Patch<float>::rows; i++)
-        chunks[i] =
+        vectors[i] =
             load_halves(first_element<uint16_t>(in, at) + patch.offset(i, in.row_stride), in.format, wide, patch.valid(i));
 }
 

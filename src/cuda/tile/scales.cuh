@@ -1,6 +1,6 @@
 // The scales of a tile kernel: from a thread's patch to the factor that each of its elements is multiplied by.
 //
-//     chunks --maxima--> table --rule--> table --> emission        the table of a part: one word for each line and block
+//     vectors --maxima--> table --rule--> table --> emission        the table of a part: one word for each line and block
 //                                  \---> words --> memory          stored scales: a byte for each line and block
 //
 //     block of    table's blocks   who meets whom
@@ -108,7 +108,7 @@ __device__ __forceinline__ uint32_t line_maximum(const QuantizeProblem& problem,
 // maximum in its second.
 template <class E, class T>
 __device__ __forceinline__ void scale_lines(const QuantizeProblem& problem, const ScaleRule& rule, const TilePlace& place,
-                                            const TileGroup& group, TileScales<E>& scales) {
+                                            const Group& group, TileScales<E>& scales) {
     for (int i = threadIdx.x; i < 2 * kTile; i += Patch<T>::threads) {
         const int columnwise = i / kTile, line = i % kTile;
         if (!has_part(problem, columnwise)) continue;
@@ -135,7 +135,7 @@ __device__ __forceinline__ void scale_lines(const QuantizeProblem& problem, cons
 // Turns maxima into factors. The table is then for all threads that use it.
 template <class E, class T>
 __device__ __forceinline__ void make_scales(const QuantizeProblem& problem, const ScaleRule& rule, const TilePlace& place,
-                                            const TileGroup& group, TileScales<E>& scales) {
+                                            const Group& group, TileScales<E>& scales) {
     if (rule.shift < 7) {
         __syncwarp();
 #pragma unroll 1
@@ -175,7 +175,7 @@ __device__ __forceinline__ void store_float_scales(const QuantizedPart& part, co
 // Stores the scales of a part of the tile, by all threads of the block.
 template <class E, class T>
 __device__ __forceinline__ void store_scales(const QuantizeProblem& problem, const ScaleRule& rule, const TilePlace& place,
-                                             const TileGroup& group, int columnwise, const PartScales<E>& scales) {
+                                             const Group& group, int columnwise, const PartScales<E>& scales) {
     const QuantizedPart& part = part_of(problem, columnwise);
     const bool row_scales = !columnwise && part.layout.line_stride != 0 && place.col == 0;
     if (rule.whole && !row_scales) return;

@@ -23,7 +23,7 @@ constexpr int kChunkSteps = kTile * kSideChunks / kChunkThreads;  // chunks of a
 
 // What all threads of a block know of their tile, in shared memory.
 struct SharedPlace {
-    TileGroup group;
+    Group group;
     int64_t scope;       // expert or group
     SourcePlace source;
     PartPlace parts[3];  // by PartIndex
@@ -101,16 +101,16 @@ struct RowReader {
         read_words(below, bits);
 #pragma unroll
         for (int j = 0; j < pieces; j++) {
-            const Chunk<T> piece{{bits[4 * j], bits[4 * j + 1], bits[4 * j + 2], bits[4 * j + 3]}};
+            const Vector<T> piece{{bits[4 * j], bits[4 * j + 1], bits[4 * j + 2], bits[4 * j + 3]}};
 #pragma unroll
-            for (int i = 0; i < Chunk<T>::count; i++) values[j * Chunk<T>::count + i] = piece[i];
+            for (int i = 0; i < Vector<T>::count; i++) values[j * Vector<T>::count + i] = piece[i];
         }
     }
 };
 
 // Returns where chunks of two neighbouring columns begin, the first of them even, of elements of 16 bits.
 template <class T>
-__device__ __forceinline__ int column_pair_place(int column, int chunk) {
+__device__ __forceinline__ int column_pair_word(int column, int chunk) {
     int at = ChunkTile<T>::element(chunk * kChunk, column) / 2;
     asm("" : "+r"(at));  // kept, as above
     return at;

@@ -28,7 +28,7 @@ struct FloatSource {
 };
 
 // Loads four 16-bit numbers as fp32, `valid` of which exist; all or none where accesses are wide.
-__device__ __forceinline__ Chunk<float> load_halves(const uint16_t* from, int32_t format, bool wide, int valid) {
+__device__ __forceinline__ Vector<float> load_halves(const uint16_t* from, int32_t format, bool wide, int valid) {
     uint16_t halves[4] = {};
     if (wide) {
         const uint2 v = valid > 0 ? __ldcs(reinterpret_cast<const uint2*>(from)) : uint2{};
@@ -38,11 +38,11 @@ __device__ __forceinline__ Chunk<float> load_halves(const uint16_t* from, int32_
         for (int j = 0; j < 4; j++)
             if (j < valid) halves[j] = from[j];
     }
-    Chunk<float> chunk;
+    Vector<float> vector;
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        chunk.words[j] = float_bits(format == MXQ_FORMAT_F16 ? to_float(F16{halves[j]}) : to_float(Bf16{halves[j]}));
-    return chunk;
+        vector.words[j] = float_bits(format == MXQ_FORMAT_F16 ? to_float(F16{halves[j]}) : to_float(Bf16{halves[j]}));
+    return vector;
 }
 
 // Returns, on the host, whether every row of a plain matrix can be accessed 16 bytes at a time.

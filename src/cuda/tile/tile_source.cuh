@@ -53,7 +53,7 @@ __device__ __forceinline__ void fill_halves(ChunkTile<float>& tile, const PlainM
     for (int i = threadIdx.x; i < kTile * Tile::line_pieces; i += kChunkThreads) {
         const int line = i / Tile::line_pieces, piece = i % Tile::line_pieces, column = piece * Tile::in_piece;
         const int valid = line < place.rows ? min(max(place.cols - column, 0), Tile::in_piece) : 0;
-        const Chunk<float> four = load_halves(from + line * in.row_stride + column, in.format, wide, valid);
+        const Vector<float> four = load_halves(from + line * in.row_stride + column, in.format, wide, valid);
         tile.pieces[Tile::slot(line, piece)] = make_uint4(four.words[0], four.words[1], four.words[2], four.words[3]);
     }
 }

@@ -1,0 +1,144 @@
+#include "bound.h"
+
+namespace search {
+
+using testing::ok;
+
+namespace {
+
+size_t offset_of(const Call& call, const std::string& name, int64_t element) {
+    const auto found = call.offsets.find(name);
+    return found == call.offsets.end() ? 0 : static_cast<size_t>(found->second * element);
+}
+
+// Returns whether NULL serves where the buffer has no bytes. Elsewhere NULL clears what was set.
+bool needs_no_pointer(const std::string& name) {
+    for (const char* end : {".data", ".codes", ".scales"})
+        if (name.ends_with(end)) return true;
+    return false;
+}
+
+struct Entry {
+    const char* verb;
+    testing::Verb run;
+    testing::Query query;
+};
+const Entry entries[] = {{"quantize", mxq_quantize, mxq_quantize_query},
+                         {"dequantize", mxq_dequantize, mxq_dequantize_query},
+                         {"requantize", mxq_requantize, mxq_requantize_query},
+                         {"amax", mxq_amax, mxq_amax_query},
+                         {"swizzle_scales", mxq_swizzle_scales, mxq_swizzle_scales_query},
+                         {"unswizzle_scales", mxq_unswizzle_scales, mxq_unswizzle_scales_query},
+                         {"pad_groups", mxq_pad_groups, mxq_pad_groups_query},
+                         {"unpad_groups", mxq_unpad_groups, mxq_unpad_groups_query}};
+
+const Entry& entry_of(const std::string& verb) {
+    for (const Entry& entry : entries)
+        if (entry.verb == verb) return entry;
+    throw std::runtime_error("\"" + verb + "\": no such verb");
+}
+
+float* floats(const Pointer& pointer) { return reinterpret_cast<float*>(pointer.address); }
+
+}  // namespace
+
+mxq_quantize_options* made(testing::QuantizeOptions& options) {
+    if (!options) ok(mxq_quantize_options_create(options.out()));
+    return options;
+}
+
+Bound::Bound(testing::Device& device, const Problem& problem, const std::string& implementation)
+    : device(device), problem(problem) {
+    for (const auto& [name, image] : problem.images) {
+        auto& buffer = buffers[name] =
+            std::make_unique<testing::Buffer>(device, image.before, offset_of(problem.call, name, image.element));
+        const bool null = image.before.empty() && problem.call.values.seed % 2 && needs_no_pointer(name);
+        pointers[name] = {null ? nullptr : static_cast<uint8_t*>(buffer->data()), buffer->bytes()};
+    }
+    tensors.resize(problem.tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i) create(i, problem.tensors[i].dims);
+    make_options(implementation);
+    point();
+}
+
+void Bound::create(size_t number, testing::Dims dims) {
+    const TensorPlan& plan = problem.tensors[number];
+    tensors[number] = plan.side.plain() ? testing::make_tensor(plan.side.format, dims)
+                                        : testing::make_tensor(plan.spec, dims, plan.side.swizzled);
+    if (plan.side.gap) ok(mxq_tensor_set_row_stride(tensors[number], dims.cols + plan.side.gap));
+}
+
+void Bound::point_tensor(size_t number) {
+    const TensorPlan& plan = problem.tensors[number];
+    const Call& call = problem.call;
+    mxq_tensor* tensor = tensors[number];
+    const std::string name = plan.name + ".";
+    if (plan.side.grouped) {
+        ok(mxq_tensor_set_groups(tensor, at("ends").address, call.ends_type, static_cast<int32_t>(call.group_count())));
+        ok(mxq_tensor_set_group_alignment(tensor, static_cast<int32_t>(plan.side.rowwise),
+                                          static_cast<int32_t>(plan.side.columnwise)));
+        if (call.host_ends && number == 0) ok(mxq_tensor_set_host_ends(tensor, image("ends").before.data()));
+    }
+    if (plan.side.plain()) ok(mxq_tensor_set_data(tensor, at(name + "data").address, at(name + "data").bytes));
+    for (int32_t part : both_parts) {
+        const std::string prefix = name + part_name(part);
+        const Pointer codes = at(prefix + ".codes"), scales = at(prefix + ".scales"), starts = at(prefix + ".starts"),
+                      ends = at(prefix + ".ends");
+        if (has(prefix + ".scales"))
+            ok(mxq_tensor_set_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
+        if (has(prefix + ".amax"))
+            ok(mxq_tensor_set_amax(tensor, part, floats(at(prefix + ".amax")), at(prefix + ".amax").bytes));
+        if (has(prefix + ".decode_scale"))
+            ok(mxq_tensor_set_decode_scale(tensor, part, floats(at(prefix + ".decode_scale")),
+                                           at(prefix + ".decode_scale").bytes));
+        if (has(prefix + ".starts"))
+            ok(mxq_tensor_set_padded_groups(tensor, part, starts.address, starts.bytes, ends.address, ends.bytes));
+    }
+    const Pointer scale = at(name + "quantization_scale");
+    if (has(name + "quantization_scale")) ok(mxq_tensor_set_quantization_scale(tensor, floats(scale), scale.bytes));
+}
+
+void Bound::point() {
+    for (size_t i = 0; i < tensors.size(); ++i) point_tensor(i);
+    if (has("bias")) ok(mxq_gemm_options_set_bias(gemm_options, problem.call.bias, at("bias").address, at("bias").bytes));
+    if (has("seed_offset"))
+        ok(mxq_quantize_options_set_stochastic_rounding(options,
+                                                        reinterpret_cast<const uint64_t*>(at("seed_offset").address)));
+}
+
+void Bound::make_options(const std::string& implementation) {
+    const Call& call = problem.call;
+    if (call.is_product()) {
+        gemm_options = testing::gemm_options(call.transpose_a, call.transpose_b, call.accumulate, implementation.c_str());
+        ok(mxq_gemm_options_set_alpha(gemm_options, call.alpha));
+        ok(mxq_gemm_options_set_beta(gemm_options, call.beta));
+        ok(mxq_gemm_options_set_exact_products(gemm_options, call.exact));
+        return;
+    }
+    if (call.rounding) ok(mxq_quantize_options_set_scale_rounding(made(options), call.rounding));
+    if (call.nonfinite) ok(mxq_quantize_options_set_nonfinite(made(options), call.nonfinite));
+    if (call.four_over_six) ok(mxq_quantize_options_set_four_over_six(made(options), call.four_over_six));
+    if (call.hadamard) ok(mxq_quantize_options_set_hadamard(made(options), call.hadamard, call.mask));
+    if (call.stochastic) made(options);
+    if (call.compute_amax && call.second.format == MXQ_FORMAT_NVFP4)
+        ok(mxq_quantize_options_set_compute_amax(made(options), 1));
+    if (call.power_of_two) ok(mxq_quantize_options_set_power_of_two_scales(made(options), 1));
+    if (call.epsilon != 0) ok(mxq_quantize_options_set_amax_epsilon(made(options), call.epsilon));
+    if (!implementation.empty()) ok(mxq_quantize_options_set_implementation(made(options), implementation.c_str()));
+}
+
+mxq_status Bound::query(mxq_plan** plan) const {
+    if (!problem.call.is_product())
+        return entry_of(problem.call.verb).query(device.context, options, tensors[0], tensors[1], plan);
+    const auto ask = problem.call.verb == "gemm" ? mxq_gemm_query : mxq_grouped_gemm_query;
+    return ask(device.context, gemm_options, tensors[0], tensors[1], tensors[2], plan);
+}
+
+mxq_status Bound::run(void* workspace, uint64_t bytes) const {
+    if (!problem.call.is_product())
+        return entry_of(problem.call.verb).run(device.context, options, tensors[0], tensors[1], workspace, bytes, stream);
+    const auto multiply = problem.call.verb == "gemm" ? mxq_gemm : mxq_grouped_gemm;
+    return multiply(device.context, gemm_options, tensors[0], tensors[1], tensors[2], workspace, bytes, stream);
+}
+
+}  // namespace search

@@ -1,0 +1,169 @@
+#include "bounds.h"
+
+namespace search {
+
+using oracle::Element;
+
+namespace {
+
+bool is_mx(const oracle::Spec& spec) { return spec.format > MXQ_FORMAT_BF16 && oracle::is_mx(spec.format); }
+bool is_fp8(const oracle::Spec& spec) { return spec.format > MXQ_FORMAT_BF16 && oracle::is_fp8(spec.format); }
+bool is_exact(const oracle::Spec& spec) { return spec.format <= MXQ_FORMAT_BF16 || is_mx(spec); }
+
+// ---- FP8 tensor cores: fp32 scales must be neither too large nor too small
+// -------------------------------------------------
+
+// The least and the largest fp32 scale of a line.
+struct Scales {
+    double least = 1, largest = 1;
+    void add(double scale) {
+        if (!(scale >= least)) least = scale;  // NaN too
+        if (!(scale <= largest)) largest = scale;
+    }
+};
+bool is_normal(double scale) { return scale >= 0x1p-126 && scale < 0x1p128; }
+
+std::vector<Scales> fp32_scales(const oracle::Spec& spec, const oracle::Part& stored, const PieceOperand& operand,
+                                int64_t k) {
+    std::vector<Scales> out(static_cast<size_t>(operand.lines));
+    if (testing::is_nvfp4(spec)) {
+        const oracle::Floats decode = oracle::decode_scales(spec, stored);
+        for (Scales& line : out) line.least = line.largest = decode[decode.size() > 1 ? operand.matrix : 0];
+    }
+    if (!is_fp8(spec)) return out;
+    for (int64_t i = 0; i < operand.lines; ++i)
+        for (int64_t j = 0; j < std::max<int64_t>(k, 1); j += 128) {
+            if (!operand.placement.has_scale(i, j)) continue;
+            const double scale =
+                oracle::float_of(oracle::get_scale(spec.format, stored.scales.data(), operand.placement.scale(i, j)));
+            Scales& line = out[static_cast<size_t>(i)];
+            if (j == 0)
+                line.least = line.largest = scale;
+            else
+                line.add(scale);
+        }
+    return out;
+}
+
+// Takes the promise from elements whose scales leave the range that the class asks for.
+void require_scales(const Problem& problem, const Piece& piece, std::vector<Element>& sums) {
+    const oracle::Spec &a = problem.tensors[0].spec, &b = problem.tensors[1].spec;
+    const auto of_a = fp32_scales(a, problem.stored[0], piece.a, piece.k),
+               of_b = fp32_scales(b, problem.stored[1], piece.b, piece.k);
+    const double alpha = std::max(1.0, std::fabs(static_cast<double>(problem.call.alpha)));
+    for (size_t i = 0; i < sums.size(); ++i) {
+        const Scales &left = of_a[i / of_b.size()], &right = of_b[i % of_b.size()];
+        Element& e = sums[i];
+        bool good = true;
+        for (double scale :
+             {left.least, left.largest, right.least, right.largest, left.least * right.least, left.largest * right.largest})
+            good &= is_normal(scale);
+        // The sum of the codes' products times either scale.
+        good &= e.magnitude / right.least * alpha < 0x1p128 && e.magnitude / left.least * alpha < 0x1p128;
+        if (!good) e.promised = e.nan = false;
+    }
+}
+
+// ---- Rebased: a tile of MX blocks gets one scale
+// ---------------------------------------------------------------------------
+
+// The scale that each tile of tile_lines x 128 values gets, line by line; 0 where the values are all zero.
+struct Tiles {
+    int64_t across = 0, height = 1;
+    std::vector<int> scales;
+    std::vector<bool> zero;
+    size_t at(int64_t line, int64_t block) const { return static_cast<size_t>(line / height * across + block); }
+};
+
+Tiles tiles_of(const oracle::Spec& spec, const oracle::Part& stored, const PieceOperand& operand, int64_t k,
+               int64_t height) {
+    Tiles out{oracle::ceil_div(k, 128), height, {}, {}};
+    const auto count = static_cast<size_t>(oracle::ceil_div(operand.lines, height) * out.across);
+    out.scales.assign(count, is_mx(spec) ? 0 : 127);
+    out.zero.assign(count, true);
+    for (int64_t i = 0; i < operand.lines; ++i)
+        for (int64_t j = 0; j < k; ++j) {
+            const size_t tile = out.at(i, j / 128);
+            if (operand.values[static_cast<size_t>(i * k + j)] != 0) out.zero[tile] = false;
+            if (!is_mx(spec) || !operand.placement.has_scale(i, j)) continue;
+            const auto scale =
+                static_cast<int>(oracle::get_scale(spec.format, stored.scales.data(), operand.placement.scale(i, j)));
+            if (scale != 255) out.scales[tile] = std::max(out.scales[tile], scale);
+        }
+    if (is_mx(spec))
+        for (int& scale : out.scales) scale = std::max(scale - oracle::rebase_headroom(spec.format), 1);
+    return out;
+}
+
+void require_tiles(const Tiles& a, const Tiles& b, int64_t n, std::vector<Element>& sums) {
+    for (size_t i = 0; i < sums.size(); ++i)
+        for (int64_t block = 0; block < a.across; ++block) {
+            const size_t left = a.at(static_cast<int64_t>(i) / n, block), right = b.at(static_cast<int64_t>(i) % n, block);
+            const int sum = a.scales[left] + b.scales[right];
+            const bool lost = sum < 128 && !a.zero[left] && !b.zero[right];
+            if (sum > 381 || lost) sums[i].promised = sums[i].nan = false;
+        }
+}
+
+void add_rebase(const Problem& problem, const Piece& piece, std::vector<Element>& sums) {
+    const int64_t n = piece.b.lines;
+    const oracle::Spec &a = problem.tensors[0].spec, &b = problem.tensors[1].spec;
+    const int64_t b_height = problem.call.transpose_a == MXQ_TRANSPOSE_T || b.scaling == MXQ_SCALING_1X128 ? 1 : 128;
+    const auto errors = [&](const oracle::Spec& spec, const oracle::Part& stored, const PieceOperand& operand,
+                            int64_t height) {
+        if (!is_mx(spec)) return oracle::Floats(operand.values.size(), 0.0f);
+        return oracle::rebase_errors(spec, stored.scales, operand.placement, operand.values, operand.lines, piece.k, height);
+    };
+    const oracle::Floats a_errors = errors(a, problem.stored[0], piece.a, 1),
+                         b_errors = errors(b, problem.stored[1], piece.b, b_height);
+    oracle::add_rebase_errors(sums, piece.a.values.data(), a_errors.data(), piece.b.values.data(), b_errors.data(),
+                              piece.rows, n, piece.k);
+    if (n)
+        require_tiles(tiles_of(a, problem.stored[0], piece.a, piece.k, 1),
+                      tiles_of(b, problem.stored[1], piece.b, piece.k, b_height), n, sums);
+}
+
+oracle::More more_of_call(const Call& call) { return {call.alpha, call.accumulate ? 1.0f : call.beta, call.bias != 0}; }
+
+// Returns every element of a piece with the terms of its bound.
+const std::vector<Element>& sums_of(const Problem& problem, const Piece& piece, int32_t bound) {
+    auto [found, is_new] = piece.sums.try_emplace(bound);
+    std::vector<Element>& sums = found->second;
+    if (!is_new) return sums;
+    sums =
+        oracle::product(piece.a.values.data(), piece.k, piece.b.values.data(), piece.k, piece.rows, piece.b.lines, piece.k);
+    if (bound == MXQ_BOUND_FP8_TENSOR_CORES) require_scales(problem, piece, sums);
+    if (bound == MXQ_BOUND_REBASED) add_rebase(problem, piece, sums);
+    const oracle::More more = more_of_call(problem.call);
+    const bool only_adds = more.alpha == 1 && more.beta == 1 && !more.bias && problem.call.d.format == MXQ_FORMAT_F32;
+    for (size_t i = 0; i < sums.size(); ++i) {
+        Element& e = sums[i];
+        e = oracle::with_more(e, more, piece.previous[i], piece.bias.empty() ? 0 : piece.bias[i % piece.bias.size()]);
+        if (only_adds) e.below = 0;
+        if (more.alpha == 0 && e.nan) e.nan = e.promised = false;  // open in the contract
+    }
+    return sums;
+}
+
+// Infinity of either sign is right where the errors before D's rounding reach it.
+bool may_be_infinite(const Element& e, float got, int32_t d_format, double factor) {
+    const double before_rounding = factor * 0x1p-24 * e.magnitude + 0x1p-134 * e.operands + e.below + e.rebased;
+    const double largest = d_format == MXQ_FORMAT_F16 ? 65504.0 : d_format == MXQ_FORMAT_BF16 ? 0x1.FEp127 : 0x1.FFFFFEp127;
+    return std::isinf(got) && (got > 0 ? e.value : -e.value) + before_rounding >= largest;
+}
+
+}  // namespace
+
+std::string check_piece(const Problem& problem, const Piece& piece, const oracle::Floats& values,
+                        const oracle::Promise& promise) {
+    if (oracle::class_factor(promise.bound, piece.k) < 0) return "no class of bound";
+    const bool exact = is_exact(problem.tensors[0].spec) && is_exact(problem.tensors[1].spec);
+    const double factor = oracle::bound_factor(promise, piece.k, exact) + oracle::more_of(more_of_call(problem.call));
+    std::vector<Element> sums = sums_of(problem, piece, promise.bound);
+    if (values.size() != sums.size()) return "the search lost elements";
+    for (size_t i = 0; i < sums.size(); ++i)
+        if (!sums[i].nan && may_be_infinite(sums[i], values[i], problem.call.d.format, factor)) sums[i].promised = false;
+    return oracle::check_product(sums, values, problem.call.d.format, factor);
+}
+
+}  // namespace search

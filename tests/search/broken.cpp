@@ -1,0 +1,378 @@
+#include "broken.h"
+
+namespace search {
+
+using testing::ok;
+
+namespace {
+
+// ---- Buffers -----------------------------------------------------------------------------------------------------------
+
+// Returns the buffers that a rule is about, by their names.
+template <class Takes>
+std::vector<std::string> buffers_where(const Bound& bound, const Takes& takes) {
+    std::vector<std::string> out;
+    for (const auto& [name, image] : bound.problem.images)
+        if (image.used && !image.before.empty() && takes(name, image)) out.push_back(name);
+    return out;
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Returns whether NULL clears the buffer, so that the call goes on without it.
+bool is_optional(const Bound& bound, const std::string& name) {
+    const bool nvfp4 = !bound.problem.call.is_product() && bound.problem.call.second.format == MXQ_FORMAT_NVFP4;
+    if (name == "out.rowwise.amax" || name == "out.columnwise.amax") return !nvfp4 || bound.problem.call.verb == "amax";
+    return ends_with(name, ".starts") || (ends_with(name, ".ends") && name != "ends") || name == "out.quantization_scale" ||
+           name == "seed_offset";
+}
+
+bool shorten(Bound& bound, int64_t at) {
+    // Arrays of ends and seeds come without an extent.
+    const auto names =
+        buffers_where(bound, [](const std::string& name, const Image&) { return name != "ends" && name != "seed_offset"; });
+    if (names.empty()) return false;
+    bound.pointers[names[static_cast<size_t>(at) % names.size()]].bytes -= 1;
+    bound.point();
+    return true;
+}
+
+bool set_null(Bound& bound, int64_t at) {
+    const auto names =
+        buffers_where(bound, [&](const std::string& name, const Image&) { return !is_optional(bound, name); });
+    if (names.empty()) return false;
+    bound.pointers[names[static_cast<size_t>(at) % names.size()]] = {};
+    bound.point();
+    return true;
+}
+
+bool misalign(Bound& bound, int64_t at) {
+    const auto names = buffers_where(bound, [](const std::string&, const Image& image) { return image.element > 1; });
+    if (names.empty()) return false;
+    bound.pointers[names[static_cast<size_t>(at) % names.size()]].address += 1;
+    bound.point();
+    return true;
+}
+
+// An output takes the address of another buffer whose elements are no smaller, so that it stays aligned.
+bool overlap(Bound& bound, int64_t at) {
+    std::vector<std::pair<std::string, std::string>> pairs;
+    for (const auto& [name, image] : bound.problem.images)
+        for (const auto& [other, second] : bound.problem.images)
+            if (name != other && image.written && image.used && second.used && !image.before.empty() &&
+                !second.before.empty() && second.element % image.element == 0)
+                pairs.emplace_back(name, other);
+    if (pairs.empty()) return false;
+    const auto& [name, other] = pairs[static_cast<size_t>(at) % pairs.size()];
+    bound.pointers[name].address = bound.pointers[other].address;
+    bound.point();
+    return true;
+}
+
+// ---- Shapes and formats ------------------------------------------------------------------------------------------------
+
+// Lets every buffer look large enough for other shapes; a refused call touches none of them.
+void extend_buffers(Bound& bound) {
+    for (auto& [name, pointer] : bound.pointers) pointer.bytes = uint64_t{1} << 40;
+}
+
+bool other_shape(Bound& bound, int64_t at) {
+    const size_t number = bound.tensors.size() - 1;
+    testing::Dims dims = bound.problem.tensors[number].dims;
+    (at % 2 ? dims.rows : dims.cols) += 1;
+    extend_buffers(bound);
+    bound.create(number, dims);
+    bound.point();
+    return true;
+}
+
+bool other_dimensions(Bound& bound, int64_t) {
+    const TensorPlan& plan = bound.problem.tensors[1];
+    if (bound.problem.call.is_product() || plan.side.grouped || plan.dims.experts) return false;
+    bound.create(1, {1, plan.dims.rows, plan.dims.cols});
+    bound.point();
+    return true;
+}
+
+// A plain tensor where the verb takes a quantized one, or the other way round.
+bool wrong_kind(Bound& bound, int64_t at) {
+    const std::string& verb = bound.problem.call.verb;
+    if (verb == "pad_groups" || verb == "unpad_groups") return false;
+    const size_t number = bound.problem.call.is_product() ? 2 : static_cast<size_t>(at % 2);
+    const TensorPlan& plan = bound.problem.tensors[number];
+    bound.tensors[number] = testing::make_tensor(plan.side.plain() ? MXQ_FORMAT_MXFP4 : MXQ_FORMAT_BF16, plan.dims);
+    return true;
+}
+
+bool swizzle_row(Bound& bound, int64_t) {
+    const TensorPlan& plan = bound.problem.tensors[0];
+    const bool whole_lines = plan.side.scaling == MXQ_SCALING_ROW || plan.side.scaling == MXQ_SCALING_TENSOR;
+    const std::string& verb = bound.problem.call.verb;
+    if (!whole_lines || (verb != "dequantize" && verb != "requantize" && !bound.problem.call.is_product())) return false;
+    ok(mxq_tensor_set_swizzled(bound.tensors[0], 1));
+    return true;
+}
+
+bool same_layout(Bound& bound, int64_t at) {
+    const std::string& verb = bound.problem.call.verb;
+    if (verb != "swizzle_scales" && verb != "unswizzle_scales") return false;
+    const auto number = static_cast<size_t>(at % 2);
+    extend_buffers(bound);
+    bound.point();
+    ok(mxq_tensor_set_swizzled(bound.tensors[number], !bound.problem.tensors[number].side.swizzled));
+    return true;
+}
+
+bool no_part(Bound& bound, int64_t at) {
+    std::vector<size_t> quantized;
+    for (size_t i = 0; i < bound.tensors.size(); ++i)
+        if (!bound.problem.tensors[i].side.plain()) quantized.push_back(i);
+    if (quantized.empty() || bound.problem.call.verb == "amax") return false;
+    const size_t number = quantized[static_cast<size_t>(at) % quantized.size()];
+    for (int32_t part : both_parts) ok(mxq_tensor_clear_part(bound.tensors[number], part));
+    return true;
+}
+
+// ---- Groups ------------------------------------------------------------------------------------------------------------
+
+bool other_groups(Bound& bound, int64_t at) {
+    const auto& plans = bound.problem.tensors;
+    const Call& call = bound.problem.call;
+    for (size_t i = plans.size(); i-- > 1;) {
+        if (!plans[i].side.grouped || !plans[0].side.grouped) continue;
+        uint8_t* const ends = bound.pointers.at("ends").address;
+        const auto count = static_cast<int32_t>(call.group_count());
+        if (at % 2 && count > 0)
+            ok(mxq_tensor_set_groups(bound.tensors[i], ends, call.ends_type, count - 1));
+        else
+            ok(mxq_tensor_set_groups(bound.tensors[i], ends + 16, call.ends_type, count));
+        return true;
+    }
+    return false;
+}
+
+bool narrow_alignment(Bound& bound, int64_t) {
+    const auto& plans = bound.problem.tensors;
+    for (size_t i = 0; i < plans.size(); ++i) {
+        const Side& side = plans[i].side;
+        const std::string scales = plans[i].name + ".columnwise.scales";
+        if (!side.grouped || side.plain() || !bound.has(scales) || !bound.image(scales).used) continue;
+        extend_buffers(bound);
+        bound.point();
+        ok(mxq_tensor_set_group_alignment(bound.tensors[i], static_cast<int32_t>(side.rowwise), 8));
+        return true;
+    }
+    return false;
+}
+
+bool wrong_direction(Bound& bound, int64_t) {
+    const std::string& verb = bound.problem.call.verb;
+    const bool pads = verb == "pad_groups", unpads = verb == "unpad_groups";
+    const Side &in = bound.problem.tensors[0].side, &out = bound.problem.tensors[1].side;
+    const Side& narrow = pads ? in : out;
+    const bool columnwise = !in.plain() && !(in.parts & MXQ_PART_ROWWISE);
+    if ((!pads && !unpads) || narrow.rowwise == 128 || columnwise) return false;
+    const Side& wide = pads ? out : in;
+    const size_t number = pads ? 1 : 0, other = 1 - number;
+    extend_buffers(bound);
+    bound.point();
+    ok(mxq_tensor_set_group_alignment(bound.tensors[number], 1, static_cast<int32_t>(wide.columnwise)));
+    ok(mxq_tensor_set_group_alignment(bound.tensors[other], 128, static_cast<int32_t>(narrow.columnwise)));
+    return true;
+}
+
+// ---- Options -----------------------------------------------------------------------------------------------------------
+
+bool unknown_implementation(Bound& bound, int64_t) {
+    if (bound.problem.call.is_product())
+        ok(mxq_gemm_options_set_implementation(bound.gemm_options, "no such thing"));
+    else
+        ok(mxq_quantize_options_set_implementation(made(bound.options), "no such thing"));
+    return true;
+}
+
+// An option that means nothing to the verb or to the format that it writes.
+bool foreign_option(Bound& bound, int64_t at) {
+    const Call& call = bound.problem.call;
+    if (call.is_product()) return false;
+    const bool quantizes = call.verb == "quantize" || call.verb == "requantize" || call.verb == "amax";
+    const bool mx = quantizes && !call.second.plain() && oracle::is_mx(call.second.format),
+               nvfp4 = quantizes && call.second.format == MXQ_FORMAT_NVFP4,
+               fp8 = quantizes && !call.second.plain() && oracle::is_fp8(call.second.format);
+    mxq_quantize_options* const options = made(bound.options);
+    switch (at % 6) {
+        case 0: return !mx && mxq_quantize_options_set_scale_rounding(options, MXQ_SCALE_ROUNDING_RCEIL) == MXQ_STATUS_OK;
+        case 1: return !mx && mxq_quantize_options_set_nonfinite(options, MXQ_NONFINITE_PROPAGATE) == MXQ_STATUS_OK;
+        case 2: return !nvfp4 && mxq_quantize_options_set_four_over_six(options, MXQ_FOUR_OVER_SIX_MAE) == MXQ_STATUS_OK;
+        case 3: return !nvfp4 && mxq_quantize_options_set_compute_amax(options, 1) == MXQ_STATUS_OK;
+        case 4: return !fp8 && mxq_quantize_options_set_power_of_two_scales(options, 1) == MXQ_STATUS_OK;
+        default: return !fp8 && mxq_quantize_options_set_amax_epsilon(options, 1) == MXQ_STATUS_OK;
+    }
+}
+
+bool stochastic_four_over_six(Bound& bound, int64_t) {
+    if (!bound.problem.call.stochastic || bound.problem.call.second.format != MXQ_FORMAT_NVFP4) return false;
+    ok(mxq_quantize_options_set_four_over_six(bound.options, MXQ_FOUR_OVER_SIX_MSE));
+    return true;
+}
+
+bool hadamard_of_any_length(Bound& bound, int64_t) {
+    const Call& call = bound.problem.call;
+    const TensorPlan& out = bound.problem.tensors[1];
+    if ((call.verb != "quantize" && call.verb != "requantize") || !testing::is_e2m1(out.spec) ||
+        testing::is_square(out.spec))
+        return false;
+    const bool rowwise = call.cols() % 16 && out.side.parts & MXQ_PART_ROWWISE;
+    const bool columnwise = call.rows() % 16 && out.side.parts & MXQ_PART_COLUMNWISE && !out.side.grouped;
+    if (!rowwise && !columnwise) return false;
+    ok(mxq_quantize_options_set_hadamard(made(bound.options), rowwise ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, 0xD7E8));
+    return true;
+}
+
+bool use_stream(Bound& bound, int64_t) {
+    if (!bound.device.is_cpu()) return false;
+    bound.stream = &bound;
+    return true;
+}
+
+// ---- Products ----------------------------------------------------------------------------------------------------------
+
+bool other_contraction(Bound& bound, int64_t) {
+    const Call& call = bound.problem.call;
+    if (!call.is_product() || call.contracts_groups()) return false;
+    testing::Dims dims = bound.problem.tensors[1].dims;
+    (call.transpose_b == MXQ_TRANSPOSE_T ? dims.cols : dims.rows) += 1;
+    extend_buffers(bound);
+    bound.create(1, dims);
+    bound.point();
+    return true;
+}
+
+bool other_blocks(Bound& bound, int64_t) {
+    const Call& call = bound.problem.call;
+    if (!call.is_product() || call.first.plain() || call.second.plain()) return false;
+    bound.tensors[1] = testing::make_tensor(call.second.format == MXQ_FORMAT_NVFP4 ? MXQ_FORMAT_MXFP4 : MXQ_FORMAT_NVFP4,
+                                            bound.problem.tensors[1].dims);
+    return true;
+}
+
+bool f16_operand(Bound& bound, int64_t at) {
+    if (!bound.problem.call.is_product()) return false;
+    bound.tensors[static_cast<size_t>(at % 2)] = testing::make_tensor(
+        at / 2 % 2 ? MXQ_FORMAT_F32 : MXQ_FORMAT_F16, bound.problem.tensors[static_cast<size_t>(at % 2)].dims);
+    return true;
+}
+
+bool accumulate_in_16_bits(Bound& bound, int64_t) {
+    const Call& call = bound.problem.call;
+    if (!call.is_product() || call.d.format == MXQ_FORMAT_F32 || call.beta != 0) return false;
+    ok(mxq_gemm_options_set_accumulate(bound.gemm_options, 1));
+    return true;
+}
+
+bool accumulate_with_beta(Bound& bound, int64_t) {
+    const Call& call = bound.problem.call;
+    if (!call.is_product() || call.d.format != MXQ_FORMAT_F32) return false;
+    ok(mxq_gemm_options_set_accumulate(bound.gemm_options, 1));
+    ok(mxq_gemm_options_set_beta(bound.gemm_options, 0.5f));
+    return true;
+}
+
+bool bias_of_gradient(Bound& bound, int64_t) {
+    if (!bound.problem.call.contracts_groups()) return false;
+    const Pointer data = bound.pointers.at("ends");
+    ok(mxq_gemm_options_set_bias(bound.gemm_options, MXQ_FORMAT_F32, data.address, uint64_t{1} << 40));
+    return true;
+}
+
+bool both_transposed(Bound& bound, int64_t) {
+    if (!bound.problem.call.contracts_groups()) return false;
+    ok(mxq_gemm_options_set_transpose(bound.gemm_options, MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_T));
+    return true;
+}
+
+// ---- The rules ---------------------------------------------------------------------------------------------------------
+
+bool any_call(const Call&) { return true; }
+bool conversion(const Call& call) { return !call.is_product(); }
+bool product(const Call& call) { return call.is_product(); }
+bool swizzles(const Call& call) { return call.verb == "swizzle_scales" || call.verb == "unswizzle_scales"; }
+bool pads(const Call& call) { return call.verb == "pad_groups" || call.verb == "unpad_groups"; }
+bool quantizes(const Call& call) { return call.verb == "quantize" || call.verb == "requantize"; }
+bool in_groups(const Call& call) { return call.groups && call.group_count() > 0; }
+bool in_groups_with_elements(const Call& call) {
+    return in_groups(call) && std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
+}
+bool in_groups_without_hadamard(const Call& call) { return in_groups(call) && !call.hadamard; }
+bool has_whole_lines(const Call& call) {
+    return call.first.scaling == MXQ_SCALING_ROW || call.first.scaling == MXQ_SCALING_TENSOR;
+}
+bool two_dimensions(const Call& call) { return !call.is_product() && call.shape.size() == 2 && !call.groups; }
+bool no_amax(const Call& call) { return call.verb != "amax"; }
+bool no_pad(const Call& call) { return !pads(call); }
+bool contracts(const Call& call) { return call.contracts_groups(); }
+bool has_hadamard(const Call& call) { return quantizes(call) && (call.cols() % 16 || call.rows() % 16); }
+bool is_stochastic(const Call& call) { return call.stochastic && call.second.format == MXQ_FORMAT_NVFP4; }
+bool leave_bound(Bound&, int64_t) { return true; }
+
+const std::vector<Rule>& all_rules() {
+    static const std::vector<Rule> all = {
+        {"short", any_call, MXQ_STATUS_BUFFER_TOO_SMALL, true, shorten},
+        {"null", any_call, MXQ_STATUS_MISSING_BUFFER, false, set_null},
+        {"misaligned", any_call, MXQ_STATUS_MISALIGNED, true, misalign},
+        {"overlap", any_call, MXQ_STATUS_INVALID_ARGUMENT, true, overlap},
+        {"shape", any_call, MXQ_STATUS_SHAPE_MISMATCH, true, other_shape},
+        {"dimensions", two_dimensions, MXQ_STATUS_SHAPE_MISMATCH, true, other_dimensions},
+        {"kind", no_pad, MXQ_STATUS_UNSUPPORTED, true, wrong_kind},
+        {"swizzled_row", has_whole_lines, MXQ_STATUS_UNSUPPORTED, true, swizzle_row},
+        {"layout", swizzles, MXQ_STATUS_INVALID_ARGUMENT, true, same_layout},
+        {"no_part", no_amax, MXQ_STATUS_MISSING_BUFFER, false, no_part},
+        {"groups", in_groups, MXQ_STATUS_SHAPE_MISMATCH, true, other_groups},
+        {"ends", in_groups_with_elements, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound},
+        {"alignment", in_groups_without_hadamard, MXQ_STATUS_INVALID_ARGUMENT, true, narrow_alignment},
+        {"direction", pads, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_direction},
+        {"implementation", any_call, MXQ_STATUS_UNSUPPORTED, true, unknown_implementation},
+        {"option", conversion, MXQ_STATUS_INVALID_ARGUMENT, true, foreign_option},
+        {"stochastic", is_stochastic, MXQ_STATUS_INVALID_ARGUMENT, true, stochastic_four_over_six},
+        {"hadamard", has_hadamard, MXQ_STATUS_SHAPE_MISMATCH, true, hadamard_of_any_length},
+        {"stream", any_call, MXQ_STATUS_INVALID_ARGUMENT, false, use_stream},
+        {"contraction", product, MXQ_STATUS_SHAPE_MISMATCH, true, other_contraction},
+        {"blocks", product, MXQ_STATUS_UNSUPPORTED, true, other_blocks},
+        {"operand", product, MXQ_STATUS_UNSUPPORTED, true, f16_operand},
+        {"accumulate", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_in_16_bits},
+        {"accumulate_beta", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_with_beta},
+        {"bias", contracts, MXQ_STATUS_UNSUPPORTED, true, bias_of_gradient},
+        {"transposes", contracts, MXQ_STATUS_UNSUPPORTED, true, both_transposed},
+    };
+    return all;
+}
+
+}  // namespace
+
+std::vector<std::string> rules_for(const Call& call) {
+    std::vector<std::string> out;
+    for (const Rule& rule : all_rules())
+        if (rule.suits(call)) out.push_back(rule.name);
+    return out;
+}
+
+Problem with_wrong_ends(const Problem& problem, int64_t at) {
+    Problem out = problem;
+    Image& image = out.images.at("ends");
+    const int64_t rows = problem.call.rows(), wrong[] = {rows + 1, -1, INT32_MAX, INT32_MIN};
+    const int64_t number = at / 4 % problem.call.group_count(), value = wrong[at % 4];
+    std::memcpy(&image.before[static_cast<size_t>(number * image.element)], &value, static_cast<size_t>(image.element));
+    image.after = image.before;
+    out.call.host_ends = false;  // which every device checks
+    return out;
+}
+
+const Rule& rule_of(const std::string& name) {
+    for (const Rule& rule : all_rules())
+        if (rule.name == name) return rule;
+    throw std::runtime_error("\"" + name + "\": no such rule");
+}
+
+}  // namespace search

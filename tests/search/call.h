@@ -1,0 +1,106 @@
+// One call of the library as a line of text: its verb, tensors, groups, options and values. Two programs that read the same
+// line make the same call.
+//
+//     verb=quantize in=bf16:gap=3 out=mxfp8_e4m3:32x32:both:groups=1/32 shape=70x64 groups=3x10,0,5 values=ties:17
+//
+// A tensor is format[:scaling][:swizzled][:columnwise|:both][:groups=rowwise/columnwise alignment][:gap=elements]. `shape`
+// is rows x cols or experts x rows x cols; of a product it is m x n x k. `groups` lists the rows of each group, 3x10 being
+// three groups of ten. Whatever a line leaves out has the default that Call gives it.
+#ifndef MXQ_TESTS_SEARCH_CALL_H
+#define MXQ_TESTS_SEARCH_CALL_H
+
+#include "../formats.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace search {
+
+struct Side {
+    int32_t format = MXQ_FORMAT_F32, scaling = MXQ_SCALING_NONE;
+    bool swizzled = false;
+    int32_t parts = MXQ_PART_ROWWISE;  // that are declared
+    bool grouped = false;
+    int64_t rowwise = 1, columnwise = 0;  // alignments of its groups
+    int64_t gap = 0;                      // elements between the rows of a plain tensor
+
+    bool plain() const { return format <= MXQ_FORMAT_BF16; }
+    bool operator==(const Side&) const = default;
+};
+
+struct GroupRun {
+    int64_t count = 1, rows = 0;
+    bool operator==(const GroupRun&) const = default;
+};
+using GroupRuns = std::vector<GroupRun>;
+
+// Which values an operand has. draw_values and raw_part (values.h) say what each kind is.
+struct Values {
+    std::string kind = "normal";
+    uint64_t seed = 1;
+    std::vector<int64_t> keep = {};  // first and last row, first and last column, ends excluded: others are zero; empty: all
+
+    bool operator==(const Values&) const = default;
+};
+
+struct Call {
+    std::string verb = "quantize";
+    Side first, second, d;  // in and out, or a, b and d
+    std::vector<int64_t> shape = {1, 1};
+    std::optional<GroupRuns> groups = {};
+    int32_t ends_type = MXQ_TYPE_INT32;
+    bool host_ends = false;  // grouped_gemm: A also has its ends on the host
+    bool starts = false;     // pad_groups: the padded starts and ends are wanted
+    Values values = {}, second_values = {};
+    std::map<std::string, int64_t> offsets = {};  // elements from a multiple of 256 bytes to each buffer
+
+    int32_t rounding = 0, nonfinite = 0, four_over_six = 0;  // 0: not set
+    int32_t hadamard = 0, mask = 0xD7E8;
+    bool stochastic = false;
+    bool compute_amax = false;  // NVFP4; FP8: the amax is written
+    bool given_scale = false;   // FP8 TENSOR: the quantization scale is given
+    bool power_of_two = false;
+    float epsilon = 0;
+    bool per_expert = false;
+    bool t256 = false;          // NVFP4: the largest block scale is 256
+    bool decode_scale = false;  // NVFP4 that is read: a decode scale in place of the amax
+
+    int32_t transpose_a = MXQ_TRANSPOSE_N, transpose_b = MXQ_TRANSPOSE_T;
+    float alpha = 1, beta = 0;
+    bool accumulate = false, exact = false;
+    int32_t bias = 0;  // its format; 0: none
+
+    std::string implementation = "";  // "": every one that takes the call
+    std::string broken = "";          // the rule that the call breaks (broken.h); "": none
+    int64_t broken_at = 0;            // which of the places where it can be broken
+
+    bool is_product() const { return verb == "gemm" || verb == "grouped_gemm"; }
+    bool contracts_groups() const { return verb == "grouped_gemm" && transpose_a == MXQ_TRANSPOSE_T; }
+    std::optional<int64_t> experts() const {
+        return !is_product() && shape.size() == 3 ? std::optional(shape[0]) : std::nullopt;
+    }
+    int64_t m() const { return shape[0]; }
+    int64_t n() const { return shape[1]; }
+    int64_t k() const { return shape[2]; }
+    // The rows that groups divide.
+    int64_t rows() const { return is_product() ? (contracts_groups() ? k() : m()) : shape[shape.size() - 2]; }
+    int64_t cols() const { return shape.back(); }
+    testing::Dims dims() const { return {experts(), rows(), cols()}; }
+    int64_t group_count() const;
+    // The ends of the groups, at most rows().
+    oracle::Ends ends() const;
+};
+
+std::string text_of(const Call& call);
+
+// Reads a line that text_of wrote. Throws std::runtime_error for any other.
+Call parse_call(const std::string& line);
+
+// Changes a drawn or shrunk call into one that the contract allows, if `broken` does not break it.
+void repair(Call& call);
+
+}  // namespace search
+
+#endif

@@ -1,0 +1,26 @@
+// Runs a call by every implementation that takes it, and compares.
+#ifndef MXQ_TESTS_SEARCH_CHECK_H
+#define MXQ_TESTS_SEARCH_CHECK_H
+
+#include "problem.h"
+
+namespace search {
+
+// A context that calls are made on, with what tells it from others: "cpu scalar", "cuda".
+struct Runner {
+    std::string name;
+    std::unique_ptr<testing::Device> device;
+};
+
+// What the runs of all calls were, for the last line.
+struct Counts {
+    int64_t calls = 0, refused = 0, failed = 0;
+    std::map<std::string, int64_t> runs;  // by "verb implementation"
+};
+
+// Returns "" where the call does what the contract says on every runner, else what it does not.
+std::string check_call(const Call& call, std::vector<Runner>& runners, Counts& counts);
+
+}  // namespace search
+
+#endif

@@ -1,0 +1,275 @@
+#include "draw.h"
+
+#include "broken.h"
+#include "values.h"
+
+namespace search {
+
+const std::vector<std::string> verbs = {"quantize",         "dequantize", "requantize",   "amax", "swizzle_scales",
+                                        "unswizzle_scales", "pad_groups", "unpad_groups", "gemm", "grouped_gemm"};
+
+namespace {
+
+using cases::Random;
+
+template <class List>
+auto pick(Random& random, const List& list) {
+    return list[static_cast<size_t>(random.below(static_cast<int64_t>(std::size(list))))];
+}
+bool one_in(Random& random, int64_t n) { return random.below(n) == 0; }
+
+// ---- Shapes ------------------------------------------------------------------------------------------------------------
+
+int64_t draw_size(Random& random) {
+    const int64_t corners[] = {16, 32, 64, 128, 256},
+                  primes[] = {2, 3, 5, 7, 13, 17, 29, 31, 37, 61, 67, 127, 131, 193, 257, 509, 1021};
+    switch (random.below(12)) {
+        case 0: return random.below(2);
+        case 1:
+        case 2: return 1 + random.below(20);
+        case 3:
+        case 4: return pick(random, corners) + random.below(3) - 1;
+        case 5: return pick(random, primes);
+        case 6:
+        case 7: return 16 * (1 + random.below(16));
+        case 8:
+        case 9: return pick(random, corners);
+        case 10: return 1 + random.below(300);
+        default: return 128 * (1 + random.below(6)) + (random.below(2) ? 0 : random.below(40));
+    }
+}
+
+int64_t product_of(const std::vector<int64_t*>& sizes) {
+    int64_t all = 1;
+    for (const int64_t* size : sizes) all *= std::max<int64_t>(*size, 1);
+    return all;
+}
+
+// Makes the largest sizes smaller until their product is at most `most`.
+void limit(const std::vector<int64_t*>& sizes, int64_t most) {
+    while (product_of(sizes) > std::max<int64_t>(most, 1)) {
+        int64_t& largest =
+            **std::max_element(sizes.begin(), sizes.end(), [](const int64_t* a, const int64_t* b) { return *a < *b; });
+        largest = largest % 32 == 0 && largest > 32 ? (largest / 2 + 31) / 32 * 32 : largest / 2;
+    }
+}
+
+void draw_shape(Call& call, Random& random) {
+    call.shape = {draw_size(random), draw_size(random)};
+    if (call.is_product())
+        call.shape.push_back(draw_size(random));
+    else if (one_in(random, 5))
+        call.shape.insert(call.shape.begin(), one_in(random, 8) ? 0 : 1 + random.below(one_in(random, 10) ? 40 : 4));
+    std::vector<int64_t*> sizes;
+    for (int64_t& size : call.shape) sizes.push_back(&size);
+    if (call.is_product())
+        limit(sizes, one_in(random, 400) ? 8'000'000 : one_in(random, 12) ? 500'000 : 40'000);
+    else
+        limit(sizes, one_in(random, 800) ? 1'000'000 : one_in(random, 20) ? 60'000 : 6'000);
+}
+
+// Keeps the memory of a call small: each group may be padded to 128 rows, and of a product has a matrix of B or of D.
+void limit_groups(Call& call) {
+    const int64_t groups = std::max<int64_t>(call.group_count(), 1),
+                  padded = std::max<int64_t>(oracle::padded_bound(call.rows(), groups, 128), 1);
+    if (!call.is_product()) return limit({&call.shape.back()}, 2'000'000 / padded);
+    int64_t &m = call.shape[0], &n = call.shape[1], &k = call.shape[2];
+    if (call.contracts_groups()) {
+        limit({&m}, 2'000'000 / padded);
+        limit({&n}, 2'000'000 / padded);
+    } else {
+        limit({&k}, 2'000'000 / padded);
+        limit({&n}, 2'000'000 / padded);
+    }
+    limit({&m, &n}, 200'000 / (call.contracts_groups() ? groups : 1));
+    if (!call.contracts_groups()) limit({&n, &k}, 400'000 / groups);
+}
+
+// ---- Groups ------------------------------------------------------------------------------------------------------------
+
+// Groups that divide at most `rows` rows; some are empty, and rows may be left over.
+GroupRuns draw_groups(Random& random, int64_t rows) {
+    GroupRuns out;
+    if (one_in(random, 15)) return out;
+    if (one_in(random, 8)) return {{std::max<int64_t>(1, rows - random.below(3)), 1}};
+    const int64_t most = one_in(random, 4) ? 40 : 6;
+    int64_t left = rows;
+    for (int64_t i = 1 + random.below(most); i > 0; --i) {
+        const int64_t sizes[] = {0, 1, 16, 32, 128, random.below(left + 1), random.below(left + 1), left / i};
+        const int64_t size = std::min(left, pick(random, sizes));
+        out.push_back({1, size});
+        left -= size;
+    }
+    if (one_in(random, 2)) out.push_back({1, left});
+    return out;
+}
+
+// Thousands of groups: of one row each, or most of them empty.
+void draw_many_groups(Call& call, Random& random) {
+    const int64_t count = one_in(random, 2) ? MXQ_MAX_GROUPS : 200 + random.below(3000), width = 1 + random.below(12);
+    const bool empty = one_in(random, 2);
+    const int64_t rows = empty ? 1 + random.below(300) : count + random.below(3);
+    if (call.is_product()) {
+        call.shape = {rows, width, 1 + random.below(6)};
+        if (call.contracts_groups()) call.shape = {1 + random.below(4), 1 + random.below(4), rows};
+    } else {
+        call.shape = {rows, width};
+    }
+    call.groups = empty ? GroupRuns{{count / 2, 0}, {1, random.below(rows)}, {count - count / 2 - 2, 0}, {1, rows}}
+                        : GroupRuns{{count, 1}};
+}
+
+int64_t draw_alignment(Random& random) {
+    const int64_t alignments[] = {1, 1, 2, 8, 16, 32, 64, 128};
+    return pick(random, alignments);
+}
+
+void draw_side_groups(Side& side, Random& random, bool always) {
+    side.grouped = always || one_in(random, 2);
+    side.rowwise = one_in(random, 2) ? 1 : draw_alignment(random);
+    side.columnwise = one_in(random, 2) ? 0 : draw_alignment(random);
+}
+
+// ---- Tensors -----------------------------------------------------------------------------------------------------------
+
+Side draw_quantized(Random& random) {
+    const oracle::Spec& spec = pick(random, testing::all_formats());
+    Side side;
+    side.format = spec.format;
+    side.scaling = spec.scaling;
+    if (one_in(random, 3)) side.format = pick(random, testing::mx_formats), side.scaling = MXQ_SCALING_1X32;
+    if (one_in(random, 6))
+        side.format = MXQ_FORMAT_NVFP4, side.scaling = one_in(random, 3) ? MXQ_SCALING_16X16 : MXQ_SCALING_1X16;
+    side.swizzled = one_in(random, 2);
+    side.parts = static_cast<int32_t>(1 + random.below(3));
+    return side;
+}
+
+Side draw_plain_side(Random& random) {
+    const int64_t gaps[] = {0, 0, 0, 1, 3, 8, 16, 64};
+    Side side;
+    side.format = pick(random, cases::plain_formats);
+    side.gap = pick(random, gaps);
+    return side;
+}
+
+Values draw_values_of(Random& random, bool plain, bool is_product) {
+    Values values;
+    values.seed = random.bits() % 1'000'000;
+    const char* of_products[] = {"normal", "normal", "sizes", "ties", "planted", "equal", "zeros"};
+    const char* raw_of_products[] = {"raw_mid", "raw_mid", "raw_mid", "raw", "raw_edge", "opposite"};
+    if (!plain && one_in(random, 2))
+        values.kind = is_product ? pick(random, raw_of_products) : pick(random, raw_kinds);
+    else
+        values.kind = is_product ? pick(random, of_products) : pick(random, plain_kinds);
+    return values;
+}
+
+// ---- Options -----------------------------------------------------------------------------------------------------------
+
+void draw_options(Call& call, Random& random) {
+    call.rounding = static_cast<int32_t>(random.below(5));
+    call.nonfinite = static_cast<int32_t>(random.below(3));
+    call.four_over_six = static_cast<int32_t>(random.below(5) % 3);
+    call.hadamard = one_in(random, 3) ? static_cast<int32_t>(1 + random.below(3)) : 0;
+    if (one_in(random, 2)) call.mask = static_cast<int32_t>(random.bits() & 0xFFFF);
+    call.stochastic = one_in(random, 3);
+    if (call.stochastic) call.four_over_six = 0;
+    call.compute_amax = one_in(random, 2);
+    call.given_scale = one_in(random, 3);
+    call.power_of_two = one_in(random, 3);
+    const float epsilons[] = {0.5f, 1e-30f, 1e30f, 0x1p-149f};
+    call.epsilon = one_in(random, 3) ? pick(random, epsilons) : 0;
+    call.per_expert = one_in(random, 2);
+    call.t256 = one_in(random, 3);
+    call.decode_scale = one_in(random, 3);
+}
+
+void draw_product_options(Call& call, Random& random) {
+    const int32_t transposes[] = {MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T};
+    call.transpose_a = pick(random, transposes);
+    call.transpose_b = pick(random, transposes);
+    const float alphas[] = {1, 1, 1, 0.3f, -3e5f, 0, 1e-40f, -1, 0x1p100f}, betas[] = {0, 0, 0, 1, -0.7f, 1e4f};
+    call.alpha = pick(random, alphas);
+    call.beta = pick(random, betas);
+    call.accumulate = one_in(random, 5);
+    if (call.accumulate) call.beta = 0;
+    call.exact = one_in(random, 3);
+    const int32_t biases[] = {0, 0, MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16};
+    call.bias = pick(random, biases);
+}
+
+// The names of all buffers that calls have; a call ignores those that it has not.
+const char* const buffer_names[] = {
+    "data",         "rowwise.codes",     "rowwise.scales",       "columnwise.codes",        "columnwise.scales",
+    "rowwise.amax", "columnwise.amax",   "rowwise.decode_scale", "columnwise.decode_scale", "rowwise.starts",
+    "rowwise.ends", "columnwise.starts", "columnwise.ends",      "quantization_scale"};
+
+void draw_offsets(Call& call, Random& random) {
+    if (one_in(random, 2)) return;
+    const int64_t offsets[] = {1, 2, 3, 4, 8, 16, 5, 7};
+    const int64_t shared = pick(random, offsets);
+    const bool all = one_in(random, 2);
+    const std::vector<std::string> tensors =
+        call.is_product() ? std::vector<std::string>{"a", "b", "d"} : std::vector<std::string>{"in", "out"};
+    for (const std::string& tensor : tensors)
+        for (const char* buffer : buffer_names)
+            if (all || one_in(random, 3)) call.offsets[tensor + "." + buffer] = all ? shared : pick(random, offsets);
+    if (all || one_in(random, 3)) call.offsets["ends"] = call.offsets["bias"] = call.offsets["seed_offset"] = shared;
+}
+
+const char* draw_verb(Random& random) {
+    static const char* const weighted[] = {
+        "quantize",   "quantize",   "quantize", "quantize",       "dequantize",       "dequantize",  "requantize",
+        "requantize", "requantize", "amax",     "swizzle_scales", "unswizzle_scales", "pad_groups",  "unpad_groups",
+        "gemm",       "gemm",       "gemm",     "grouped_gemm",   "grouped_gemm",     "grouped_gemm"};
+    return pick(random, weighted);
+}
+
+}  // namespace
+
+Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
+    Random random(seed * 0xD1342543DE82EF95u + static_cast<uint64_t>(number));
+    for (int i = 0; i < 8; ++i) random.bits();
+    Call call;
+    call.verb = verb.empty() ? draw_verb(random) : verb;
+    const bool plain_in = call.verb == "quantize" || call.verb == "amax" ||
+                          ((call.verb == "pad_groups" || call.verb == "unpad_groups") && one_in(random, 2)) ||
+                          (call.is_product() && one_in(random, 6));
+    call.first = plain_in ? draw_plain_side(random) : draw_quantized(random);
+    call.second = call.verb == "dequantize" || (call.is_product() && one_in(random, 6)) ? draw_plain_side(random)
+                                                                                        : draw_quantized(random);
+    call.d = draw_plain_side(random);
+    if (call.is_product())
+        draw_product_options(call, random);
+    else
+        draw_options(call, random);
+    if (call.is_product() && one_in(random, 2))
+        call.second.format = call.first.format, call.second.scaling = call.first.scaling;
+
+    repair(call);  // which decides about the transposes of a product, and so what its groups divide
+    draw_shape(call, random);
+    const bool groups =
+        call.verb == "grouped_gemm" || call.verb == "pad_groups" || call.verb == "unpad_groups" || one_in(random, 3);
+    if (groups) {
+        if (call.shape.size() == 3 && !call.is_product()) call.shape.erase(call.shape.begin());
+        call.groups = draw_groups(random, call.rows());
+        if (one_in(random, 150)) draw_many_groups(call, random);
+        call.ends_type = one_in(random, 2) ? MXQ_TYPE_INT64 : MXQ_TYPE_INT32;
+        for (Side* side : {&call.first, &call.second, &call.d}) draw_side_groups(*side, random, false);
+        call.host_ends = one_in(random, 3);
+        call.starts = one_in(random, 2);
+    }
+    if (call.groups || call.is_product()) limit_groups(call);
+    call.values = draw_values_of(random, plain_in, call.is_product());
+    call.second_values = draw_values_of(random, call.second.plain(), call.is_product());
+    draw_offsets(call, random);
+    repair(call);
+    if (one_in(random, 9)) {
+        call.broken = pick(random, rules_for(call));
+        call.broken_at = random.below(16);
+    }
+    return call;
+}
+
+}  // namespace search

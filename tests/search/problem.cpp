@@ -1,0 +1,347 @@
+#include "problem.h"
+
+#include "values.h"
+
+namespace search {
+
+using oracle::GroupedPart;
+using testing::poison;
+
+const char* part_name(int32_t part) { return part == MXQ_PART_ROWWISE ? "rowwise" : "columnwise"; }
+
+oracle::Groups groups_of(const Call& call, const Side& side) { return {call.ends(), side.rowwise, side.columnwise}; }
+
+oracle::Spec spec_of(const Call& call, const Side& side, bool is_target) {
+    oracle::Spec spec = testing::spec_of(side.format, side.scaling);
+    if (side.plain()) return spec;
+    spec.per_matrix = call.per_expert && testing::has_amax(spec);
+    if (testing::is_nvfp4(spec) && call.t256) spec.nvfp4_t = 256;
+    if (!is_target) return spec;
+    if (call.rounding) spec.rounding = call.rounding;
+    if (call.nonfinite) spec.nonfinite = call.nonfinite;
+    spec.four_over_six = call.four_over_six;
+    spec.hadamard = call.hadamard;
+    spec.hadamard_mask = static_cast<uint32_t>(call.mask);
+    spec.eps = call.epsilon;
+    spec.power_of_two = call.power_of_two;
+    spec.stochastic = call.stochastic;
+    spec.seed = call.values.seed * 0x9E3779B97F4A7C15u;
+    spec.offset = call.values.seed * 0x2545F4914F6CDD1Du;
+    const int64_t matrices = call.groups ? call.group_count() : call.experts().value_or(1),
+                  count = spec.per_matrix ? matrices : 1;
+    const bool given = testing::is_nvfp4(spec) ? !call.compute_amax : call.given_scale;
+    if (!given) return spec;
+    (testing::is_nvfp4(spec) ? spec.amax : spec.quantization_scale) = draw_numbers(call.values.seed, count);
+    return spec;
+}
+
+namespace {
+
+Image written_image(Bytes after, int64_t element) {
+    Bytes before(after.size(), poison);
+    return {std::move(before), std::move(after), element, true};
+}
+Image read_image(Bytes bytes, int64_t element) { return {bytes, bytes, element}; }
+
+GroupedPart quantized(const Call& call, const TensorPlan& tensor, const oracle::Spec& spec, const oracle::Floats& x,
+                      int32_t part) {
+    const auto [experts, rows, cols] = tensor.dims;
+    if (tensor.side.grouped)
+        return oracle::quantize_groups(spec, x, rows, cols, groups_of(call, tensor.side), part, tensor.side.swizzled);
+    GroupedPart out = testing::all_written(oracle::quantize(spec, x, tensor.dims.shape(), part, tensor.side.swizzled));
+    // Of a tensor without elements only scales of whole tensors are written.
+    if (x.empty() && spec.scaling != MXQ_SCALING_TENSOR) out.scales_written.assign(out.scales_written.size(), 0);
+    return out;
+}
+
+oracle::Part raw_part(const Call& call, const TensorPlan& tensor, int32_t part, const Values& values) {
+    const oracle::Spec& spec = tensor.spec;
+    const auto [experts, rows, cols] = tensor.dims.shape();
+    cases::Random random(values.seed);
+    oracle::Part out;
+    const int64_t matrices = tensor.side.grouped ? call.group_count() : experts, numbers = spec.per_matrix ? matrices : 1;
+    if (testing::is_nvfp4(spec)) out.amax = draw_numbers(values.seed, numbers);
+    if (!tensor.side.grouped) {
+        const auto [n, lines, length] = oracle::line_shape(tensor.dims.shape(), part);
+        out.codes.resize(static_cast<size_t>(n * lines * oracle::row_bytes(spec.format, length)));
+        out.scales.resize(static_cast<size_t>(oracle::scale_count(spec, tensor.dims.shape(), part, tensor.side.swizzled) *
+                                              oracle::scale_bytes(spec.format)));
+        for (int64_t e = 0; e < n; ++e)
+            oracle::put_matrix(spec, raw_matrix(values, spec, lines, length, random),
+                               oracle::placement_of(spec, e, lines, length, tensor.side.swizzled), out);
+        return out;
+    }
+    const oracle::Groups groups = groups_of(call, tensor.side);
+    const oracle::GroupLayout layout(spec, rows, cols, groups, part, tensor.side.swizzled);
+    out.codes.resize(static_cast<size_t>(layout.code_bytes()));
+    out.scales.resize(static_cast<size_t>(layout.scales() * oracle::scale_bytes(spec.format)));
+    for (size_t g = 0; g < groups.ends.size(); ++g) {
+        oracle::Matrix matrix = raw_matrix(values, spec, layout.line_rows(g), layout.line_cols(g), random);
+        const int64_t m = oracle::group_rows(groups.ends, g);
+        for (int64_t i = 0; i < matrix.rows; ++i)
+            for (int64_t j = 0; j < matrix.cols; ++j)
+                if ((part == MXQ_PART_ROWWISE ? i : j) >= m) matrix.codes[static_cast<size_t>(i * matrix.cols + j)] = 0;
+        oracle::clear_padding(spec, matrix, m, part);
+        oracle::put_matrix(spec, matrix, layout.placement(g), out);
+    }
+    return oracle::marked(layout, std::move(out)).on(oracle::untouchable);
+}
+
+}  // namespace
+
+oracle::Part draw_part(const Call& call, const TensorPlan& tensor, int32_t part, const Values& values) {
+    oracle::Part out;
+    if (is_raw(values)) {
+        out = raw_part(call, tensor, part, values);
+    } else {
+        const Bytes dense = draw_plain(values, tensor.spec, MXQ_FORMAT_F32, tensor.dims.shape());
+        const oracle::Floats x = oracle::load(MXQ_FORMAT_F32, dense.data(), tensor.dims.shape().count());
+        out = quantized(call, tensor, tensor.spec, x, part).on(oracle::untouchable);
+    }
+    if (call.decode_scale && testing::is_nvfp4(tensor.spec))
+        out.global_scale = draw_numbers(values.seed + 1, static_cast<int64_t>(out.amax.size()));
+    return out;
+}
+
+void add_part(Problem& problem, const TensorPlan& tensor, int32_t part, const oracle::Part& stored, bool used) {
+    const std::string prefix = tensor.name + "." + part_name(part);
+    const auto add = [&](const char* what, const Bytes& bytes, int64_t element) {
+        Image image = read_image(bytes, element);
+        image.used = used;
+        problem.images[prefix + what] = image;
+    };
+    add(".codes", stored.codes, 1);
+    add(".scales", stored.scales, oracle::scale_bytes(tensor.spec.format));
+    if (!testing::is_nvfp4(tensor.spec)) return;
+    if (stored.global_scale.empty())
+        add(".amax", testing::bytes_of(stored.amax), 4);
+    else
+        add(".decode_scale", testing::bytes_of(stored.global_scale), 4);
+}
+
+Bytes with_gaps(const TensorPlan& tensor, const Bytes& rows, const Bytes& written, uint8_t fill) {
+    const int64_t element = oracle::plain_bytes(tensor.side.format), row = tensor.dims.cols * element;
+    const Bytes dense = oracle::on_background(rows, written, fill);
+    if (row == 0) return {};
+    Bytes out;
+    for (int64_t at = 0; at < static_cast<int64_t>(dense.size()); at += row) {
+        if (at) out.insert(out.end(), static_cast<size_t>(tensor.side.gap * element), fill);
+        out.insert(out.end(), dense.begin() + at, dense.begin() + at + row);
+    }
+    return out;
+}
+
+namespace {
+
+// Returns the rows of a plain tensor as it stores them, in groups with padding where it has groups itself.
+oracle::Written plain_rows(const Call& call, const TensorPlan& tensor, const Bytes& dense, bool output) {
+    const int64_t row = tensor.dims.cols * oracle::plain_bytes(tensor.side.format);
+    if (tensor.side.grouped) return oracle::pad_rows(dense, row, tensor.dims.rows, call.ends(), tensor.side.rowwise);
+    oracle::Written out{dense, Bytes(dense.size(), 1)};
+    if (!call.groups || !output) return out;
+    const oracle::Ends ends = call.ends();  // rows that belong to no group are not written
+    std::fill(out.written.begin() + (ends.empty() ? 0 : ends.back()) * row, out.written.end(), uint8_t{0});
+    return out;
+}
+
+}  // namespace
+
+void add_plain(Problem& problem, const TensorPlan& tensor, const Bytes& dense) {
+    const oracle::Written rows = plain_rows(problem.call, tensor, dense, false);
+    problem.images[tensor.name + ".data"] = read_image(with_gaps(tensor, rows.bytes, rows.written, oracle::untouchable),
+                                                       oracle::plain_bytes(tensor.side.format));
+}
+
+namespace {
+
+void add_plain_output(Problem& problem, const TensorPlan& tensor, const Bytes& dense) {
+    const oracle::Written rows = plain_rows(problem.call, tensor, dense, true);
+    problem.images[tensor.name + ".data"] =
+        written_image(with_gaps(tensor, rows.bytes, rows.written, poison), oracle::plain_bytes(tensor.side.format));
+}
+
+void add_output_part(Problem& problem, const TensorPlan& tensor, int32_t part, const GroupedPart& expected) {
+    const Call& call = problem.call;
+    const oracle::Spec& spec = tensor.spec;
+    const std::string prefix = tensor.name + "." + part_name(part);
+    const oracle::Part on = expected.on(poison);
+    problem.images[prefix + ".codes"] = written_image(on.codes, 1);
+    problem.images[prefix + ".scales"] = written_image(on.scales, oracle::scale_bytes(spec.format));
+    const bool has = testing::is_nvfp4(spec) || (oracle::is_fp8(spec.format) && call.compute_amax);
+    if (!has) return;
+    Bytes amax = testing::bytes_of(on.amax);
+    const bool like_scales = oracle::is_fp8(spec.format) && spec.scaling != MXQ_SCALING_TENSOR;
+    if (like_scales) amax = oracle::on_background(amax, expected.scales_written, poison);
+    problem.images[prefix + ".amax"] = spec.amax.empty() ? written_image(amax, 4) : read_image(amax, 4);
+}
+
+void add_quantized_output(Problem& problem, const TensorPlan& out, const oracle::Floats& x) {
+    for (int32_t part : both_parts)
+        if (out.side.parts & part) add_output_part(problem, out, part, quantized(problem.call, out, out.spec, x, part));
+    if (!out.spec.quantization_scale.empty())
+        problem.images["out.quantization_scale"] = read_image(testing::bytes_of(out.spec.quantization_scale), 4);
+    if (!out.spec.stochastic) return;
+    Bytes numbers(16);
+    std::memcpy(numbers.data(), &out.spec.seed, 8);
+    std::memcpy(numbers.data() + 8, &out.spec.offset, 8);
+    problem.images["seed_offset"] = read_image(numbers, 8);
+}
+
+// Adds the parts of a quantized tensor that is read, and returns the values that it holds.
+oracle::Floats add_source(Problem& problem, const TensorPlan& in) {
+    oracle::Floats x;
+    const int32_t source = in.side.parts & MXQ_PART_ROWWISE ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    for (int32_t part : both_parts) {
+        if (!(in.side.parts & part)) continue;
+        const oracle::Part stored = draw_part(problem.call, in, part, problem.call.values);
+        add_part(problem, in, part, stored, part == source);
+        if (part != source) continue;
+        x = in.side.grouped ? oracle::dequantize_groups(in.spec, stored, in.dims.rows, in.dims.cols,
+                                                        groups_of(problem.call, in.side), part, in.side.swizzled)
+                            : oracle::dequantize(in.spec, stored, in.dims.shape(), part, in.side.swizzled);
+    }
+    return x;
+}
+
+void add_quantize(Problem& problem) {
+    const TensorPlan &in = problem.tensors[0], &out = problem.tensors[1];
+    const Bytes dense = draw_plain(problem.call.values, out.spec, in.side.format, in.dims.shape());
+    add_plain(problem, in, dense);
+    add_quantized_output(problem, out, oracle::load(in.side.format, dense.data(), in.dims.shape().count()));
+}
+
+void add_amax(Problem& problem) {
+    const Call& call = problem.call;
+    const TensorPlan &in = problem.tensors[0], &out = problem.tensors[1];
+    const Bytes dense = draw_plain(call.values, out.spec, in.side.format, in.dims.shape());
+    add_plain(problem, in, dense);
+    const oracle::Floats x = oracle::load(in.side.format, dense.data(), in.dims.shape().count());
+    for (int32_t part : both_parts) {
+        if (!(out.side.parts & part)) continue;
+        const oracle::Floats amax =
+            out.side.grouped ? oracle::group_amax(out.spec, x, in.dims.rows, in.dims.cols, groups_of(call, out.side), part)
+                             : oracle::amax(out.spec, x, in.dims.shape(), part);
+        problem.images[std::string("out.") + part_name(part) + ".amax"] = written_image(testing::bytes_of(amax), 4);
+    }
+}
+
+void add_dequantize(Problem& problem) {
+    const oracle::Floats x = add_source(problem, problem.tensors[0]);
+    add_plain_output(problem, problem.tensors[1], oracle::store(problem.tensors[1].side.format, x));
+}
+
+void add_requantize(Problem& problem) {
+    add_quantized_output(problem, problem.tensors[1], add_source(problem, problem.tensors[0]));
+}
+
+void add_swizzle(Problem& problem) {
+    const Call& call = problem.call;
+    const TensorPlan& in = problem.tensors[0];
+    const bool with_codes = call.values.seed % 2;  // the pointers of codes may be NULL
+    for (int32_t part : both_parts) {
+        if (!(in.side.parts & part)) continue;
+        const oracle::Part stored = draw_part(call, in, part, call.values);
+        const bool to_swizzled = call.verb == "swizzle_scales";
+        const oracle::Written moved =
+            in.side.grouped
+                ? oracle::move_group_scales(in.spec, stored.scales, in.dims.rows, in.dims.cols, groups_of(call, in.side),
+                                            part, to_swizzled)
+                : oracle::Written{oracle::move_scales(in.spec, stored.scales, in.dims.shape(), part, to_swizzled), {}};
+        const Bytes written = in.side.grouped ? moved.written : Bytes(moved.bytes.size(), 1);
+        const int64_t element = oracle::scale_bytes(in.spec.format);
+        const std::string of_part = std::string(".") + part_name(part);
+        problem.images["in" + of_part + ".scales"] = read_image(stored.scales, element);
+        problem.images["out" + of_part + ".scales"] =
+            written_image(oracle::on_background(moved.bytes, written, poison), element);
+        if (!with_codes) continue;
+        for (const char* name : {"in", "out"}) {
+            Image& image = problem.images[name + of_part + ".codes"] = read_image(stored.codes, 1);
+            image.used = false;
+        }
+    }
+}
+
+Bytes integers(const std::vector<int64_t>& numbers, int32_t type) {
+    const size_t size = type == MXQ_TYPE_INT32 ? 4 : 8;
+    Bytes out(numbers.size() * size);
+    for (size_t i = 0; i < numbers.size(); ++i) std::memcpy(&out[i * size], &numbers[i], size);  // little-endian
+    return out;
+}
+
+void add_starts(Problem& problem, const TensorPlan& out, int32_t part) {
+    if (!problem.call.starts) return;
+    const oracle::Groups groups = groups_of(problem.call, out.side);
+    const int64_t alignment = out.side.plain() ? groups.rowwise : groups.alignment(out.spec, part);
+    const std::vector<int64_t> all = oracle::padded_starts(groups.ends, alignment);
+    const int32_t type = problem.call.ends_type;
+    const std::string prefix = std::string("out.") + part_name(part);
+    problem.images[prefix + ".starts"] =
+        written_image(integers({all.begin(), all.end() - 1}, type), type == MXQ_TYPE_INT32 ? 4 : 8);
+    problem.images[prefix + ".ends"] =
+        written_image(integers({all.begin() + 1, all.end()}, type), type == MXQ_TYPE_INT32 ? 4 : 8);
+}
+
+void add_pad(Problem& problem) {
+    const Call& call = problem.call;
+    const TensorPlan &in = problem.tensors[0], &out = problem.tensors[1];
+    if (in.side.plain()) {
+        const Bytes dense = draw_plain(call.values, in.spec, in.side.format, in.dims.shape());
+        add_plain(problem, in, dense);
+        add_plain_output(problem, out, dense);
+        return add_starts(problem, out, MXQ_PART_ROWWISE);
+    }
+    for (int32_t part : both_parts) {
+        if (!(in.side.parts & part)) continue;
+        const oracle::Part stored = draw_part(call, in, part, call.values);
+        GroupedPart moved = oracle::realign_part(in.spec, stored, in.dims.rows, in.dims.cols, groups_of(call, in.side),
+                                                 groups_of(call, out.side), part, in.side.swizzled);
+        if (call.group_count() == 0) moved.scales_written.assign(moved.scales_written.size(), 0);
+        const oracle::Part on = moved.on(poison);
+        const std::string of_part = std::string(".") + part_name(part);
+        const int64_t element = oracle::scale_bytes(in.spec.format);
+        problem.images["in" + of_part + ".codes"] = read_image(stored.codes, 1);
+        problem.images["in" + of_part + ".scales"] = read_image(stored.scales, element);
+        problem.images["out" + of_part + ".codes"] = written_image(on.codes, 1);
+        problem.images["out" + of_part + ".scales"] = written_image(on.scales, element);
+        add_starts(problem, out, part);
+    }
+}
+
+}  // namespace
+
+void drop_unused_offsets(Call& call) {
+    if (call.offsets.empty()) return;
+    const Problem problem = make_problem(call);
+    std::erase_if(call.offsets, [&](const auto& offset) { return problem.images.count(offset.first) == 0; });
+}
+
+Problem make_problem(const Call& call) {
+    Problem problem;
+    problem.call = call;
+    if (call.groups)
+        problem.images["ends"] = read_image(integers(call.ends(), call.ends_type), call.ends_type == MXQ_TYPE_INT32 ? 4 : 8);
+    if (call.is_product()) {
+        add_product(problem);
+        return problem;
+    }
+    const bool targets = call.verb == "quantize" || call.verb == "requantize" || call.verb == "amax";
+    problem.tensors = {{"in", call.first, spec_of(call, call.first, false), call.dims()},
+                       {"out", call.second, spec_of(call, call.second, targets), call.dims()}};
+    if (call.verb == "quantize")
+        add_quantize(problem);
+    else if (call.verb == "amax")
+        add_amax(problem);
+    else if (call.verb == "dequantize")
+        add_dequantize(problem);
+    else if (call.verb == "requantize")
+        add_requantize(problem);
+    else if (call.verb == "swizzle_scales" || call.verb == "unswizzle_scales")
+        add_swizzle(problem);
+    else if (call.verb == "pad_groups" || call.verb == "unpad_groups")
+        add_pad(problem);
+    else
+        throw std::runtime_error("\"" + call.verb + "\": no such verb");
+    return problem;
+}
+
+}  // namespace search

@@ -1,0 +1,84 @@
+// What one call reads, and what the contract says it leaves behind: the bytes of every buffer before and after.
+#ifndef MXQ_TESTS_SEARCH_PROBLEM_H
+#define MXQ_TESTS_SEARCH_PROBLEM_H
+
+#include "../oracle_product.h"
+#include "call.h"
+
+namespace search {
+
+using oracle::Bytes;
+
+// One buffer of a call. `after` is what it must hold then; of the D of a product, without the elements that are computed.
+struct Image {
+    Bytes before, after;
+    int64_t element = 1;   // bytes, to which its address must be aligned
+    bool written = false;  // by the call
+    bool used = true;      // false: the call must neither need nor touch it
+};
+
+// A descriptor before its pointers are set.
+struct TensorPlan {
+    std::string name;  // "in", "out", "a", "b", "d"
+    Side side;
+    oracle::Spec spec;
+    testing::Dims dims{std::nullopt, 0, 0};
+};
+
+// One operand of a piece: its (lines, k) values and where their scales lie.
+struct PieceOperand {
+    oracle::Floats values;
+    int64_t lines = 0;
+    size_t matrix = 0;  // its expert or group
+    oracle::Placement placement = {};
+};
+
+// A part of D that is one product: rows of the stored D, one after another.
+struct Piece {
+    int64_t first_row = 0, rows = 0, k = 0;
+    PieceOperand a, b;
+    oracle::Floats previous, bias;
+    mutable std::map<int32_t, std::vector<oracle::Element>> sums = {};  // by class of bound, once they were asked for
+};
+
+struct Problem {
+    Call call;
+    std::vector<TensorPlan> tensors;      // in the order of the arguments
+    std::map<std::string, Image> images;  // by name: "in.data", "out.rowwise.codes", "ends", ...
+    std::vector<Piece> pieces;            // of a product
+    oracle::Part stored[2];               // of a product: the parts of A and B that it reads
+};
+
+// Returns the call's buffers, with the oracle's results.
+Problem make_problem(const Call& call);
+
+// Adds the parts of a problem that is a product (product.cpp).
+void add_product(Problem& problem);
+
+// Forgets offsets of buffers that the call does not have, so that its line is short.
+void drop_unused_offsets(Call& call);
+
+// ---- Shared by both ----------------------------------------------------------------------------------------------------
+
+inline constexpr int32_t both_parts[] = {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE};
+const char* part_name(int32_t part);
+oracle::Groups groups_of(const Call& call, const Side& side);
+
+// Returns the specification of a tensor: `is_target` gives it the options of quantization.
+oracle::Spec spec_of(const Call& call, const Side& side, bool is_target);
+
+// Returns codes and scales of a tensor that is read, as the values say. Bytes that are not written are 0xFF.
+oracle::Part draw_part(const Call& call, const TensorPlan& tensor, int32_t part, const Values& values);
+
+// Adds the buffers of a part that is read.
+void add_part(Problem& problem, const TensorPlan& tensor, int32_t part, const oracle::Part& stored, bool used);
+
+// Adds the data of a plain tensor that is read, from its dense rows.
+void add_plain(Problem& problem, const TensorPlan& tensor, const Bytes& dense);
+
+// Rows and which of them are written, with gaps between them as the tensor's row stride says. What is not written is `fill`.
+Bytes with_gaps(const TensorPlan& tensor, const Bytes& rows, const Bytes& written, uint8_t fill);
+
+}  // namespace search
+
+#endif

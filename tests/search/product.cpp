@@ -1,0 +1,141 @@
+// Products: operands, D before the call, and the pieces of D that the call computes.
+#include "problem.h"
+#include "values.h"
+
+namespace search {
+namespace {
+
+// Adds an operand and returns its values. Ungrouped they are lines of the contraction, (matrices, outer, k); grouped they
+// are its rows, (rows, cols) without padding.
+oracle::Floats add_operand(Problem& problem, const TensorPlan& tensor, int32_t part, const Values& values,
+                           oracle::Part& read) {
+    const oracle::Shape shape = tensor.dims.shape();
+    if (tensor.side.plain()) {
+        const Bytes dense = draw_plain(values, tensor.spec, tensor.side.format, shape);
+        add_plain(problem, tensor, dense);
+        return oracle::load(tensor.side.format, dense.data(), shape.count());
+    }
+    for (int32_t each : both_parts) {
+        if (!(tensor.side.parts & each)) continue;
+        oracle::Part stored = draw_part(problem.call, tensor, each, values);
+        add_part(problem, tensor, each, stored, each == part);
+        if (each == part) read = std::move(stored);
+    }
+    if (!tensor.side.grouped) return oracle::lines(tensor.spec, read, shape, part, tensor.side.swizzled);
+    return oracle::dequantize_groups(tensor.spec, read, shape.rows, shape.cols, groups_of(problem.call, tensor.side), part,
+                                     tensor.side.swizzled);
+}
+
+// Where the scales of a piece's operand lie.
+oracle::Placement placement_in(const Call& call, const TensorPlan& tensor, int32_t part, size_t matrix) {
+    if (tensor.side.plain()) return {};
+    const oracle::Shape shape = tensor.dims.shape(), lines = oracle::line_shape(shape, part);
+    if (!tensor.side.grouped)
+        return oracle::placement_of(tensor.spec, static_cast<int64_t>(matrix), lines.rows, lines.cols, tensor.side.swizzled);
+    return oracle::GroupLayout(tensor.spec, shape.rows, shape.cols, groups_of(call, tensor.side), part, tensor.side.swizzled)
+        .placement(matrix);
+}
+
+oracle::Floats slice(const oracle::Floats& from, int64_t first, int64_t count) {
+    return {from.begin() + first, from.begin() + first + count};
+}
+
+// The rows of D as it stores them, padding of groups included.
+int64_t stored_rows(const Call& call, const TensorPlan& d) {
+    if (d.side.grouped) return oracle::padded_bound(d.dims.rows, call.group_count(), d.side.rowwise);
+    return d.dims.shape().experts * d.dims.rows;
+}
+
+// Adds D's buffer and returns its values before the call. Where they must not be read they are NaN.
+oracle::Floats add_d(Problem& problem, const TensorPlan& d, bool is_read) {
+    const Call& call = problem.call;
+    const int64_t rows = stored_rows(call, d), n = d.dims.cols;
+    const Values values{call.values.kind == "planted" ? "planted" : "normal", call.values.seed + 9, {}};
+    Bytes dense = draw_plain(values, {}, d.side.format, {1, rows, n});
+    if (!is_read) dense.assign(dense.size(), oracle::untouchable);
+    Bytes after = dense;
+    if (d.side.grouped && !is_read) {  // the padding of groups becomes +0
+        const oracle::Ends ends = call.ends();
+        const auto starts = oracle::padded_starts(ends, d.side.rowwise);
+        const int64_t row = n * oracle::plain_bytes(d.side.format);
+        for (size_t g = 0; g < ends.size(); ++g)
+            std::fill(after.begin() + (starts[g] + oracle::group_rows(ends, g)) * row, after.begin() + starts[g + 1] * row,
+                      uint8_t{0});
+    }
+    const Bytes all(dense.size(), 1);
+    problem.images["d.data"] = {with_gaps(d, dense, all, oracle::untouchable), with_gaps(d, after, all, oracle::untouchable),
+                                oracle::plain_bytes(d.side.format), true};
+    return oracle::load(d.side.format, dense.data(), static_cast<size_t>(rows * n));
+}
+
+// Adds the bias and returns its numbers, zeros without one.
+oracle::Floats add_bias(Problem& problem, int64_t count) {
+    const Call& call = problem.call;
+    const int64_t n = call.n();
+    if (!call.bias) return oracle::Floats(static_cast<size_t>(count * n), 0.0f);
+    const Bytes bytes = draw_plain({"normal", call.second_values.seed + 5, {}}, {}, call.bias, {1, count, n});
+    problem.images["bias"] = {bytes, bytes, oracle::plain_bytes(call.bias)};
+    return oracle::load(call.bias, bytes.data(), static_cast<size_t>(count * n));
+}
+
+// Cuts a product into its pieces: one, or one for each group.
+std::vector<Piece> pieces_of(const Call& call, const TensorPlan& d, const oracle::Floats& a, const oracle::Floats& b) {
+    const int64_t m = call.m(), n = call.n(), k = call.k();
+    if (call.verb == "gemm") return {{0, m, k, {a, m}, {b, n}, {}, {}, {}}};
+    const oracle::Ends ends = call.ends();
+    const std::vector<int64_t> starts = oracle::padded_starts(ends, d.side.grouped ? d.side.rowwise : 1);
+    std::vector<Piece> out;
+    for (size_t g = 0; g < ends.size(); ++g) {
+        const int64_t rows = oracle::group_rows(ends, g), first = ends[g] - rows, number = static_cast<int64_t>(g);
+        if (call.contracts_groups())
+            out.push_back({number * m,
+                           m,
+                           rows,
+                           {oracle::transposed(a.data() + first * m, rows, m), m, g},
+                           {oracle::transposed(b.data() + first * n, rows, n), n, g},
+                           {},
+                           {},
+                           {}});
+        else
+            out.push_back({starts[g],
+                           rows,
+                           k,
+                           {slice(a, first * k, rows * k), rows, g},
+                           {slice(b, number * n * k, n * k), n, g},
+                           {},
+                           {},
+                           {}});
+    }
+    return out;
+}
+
+}  // namespace
+
+void add_product(Problem& problem) {
+    const Call& call = problem.call;
+    const int64_t m = call.m(), n = call.n(), k = call.k();
+    const bool a_t = call.transpose_a == MXQ_TRANSPOSE_T, b_t = call.transpose_b == MXQ_TRANSPOSE_T,
+               contracts = call.contracts_groups();
+    const std::optional<int64_t> none, groups = call.groups ? std::optional(call.group_count()) : none,
+                                       of_b = contracts ? none : groups;
+    problem.tensors = {
+        {"a", call.first, spec_of(call, call.first, false), a_t ? testing::Dims{none, k, m} : testing::Dims{none, m, k}},
+        {"b", call.second, spec_of(call, call.second, false), b_t ? testing::Dims{of_b, n, k} : testing::Dims{of_b, k, n}},
+        {"d", call.d, spec_of(call, call.d, false), {contracts ? groups : none, m, n}}};
+    const TensorPlan &a = problem.tensors[0], &b = problem.tensors[1], &d = problem.tensors[2];
+    const int32_t a_part = a_t ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE,
+                  b_part = b_t ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    const oracle::Floats a_values = add_operand(problem, a, a_part, call.values, problem.stored[0]);
+    const oracle::Floats b_values = add_operand(problem, b, b_part, call.second_values, problem.stored[1]);
+    const oracle::Floats previous = add_d(problem, d, call.beta != 0 || call.accumulate);
+    const oracle::Floats bias = add_bias(problem, call.verb == "grouped_gemm" ? call.group_count() : 1);
+    problem.pieces = pieces_of(call, d, a_values, b_values);
+    for (Piece& piece : problem.pieces) {
+        piece.a.placement = placement_in(call, a, a_part, piece.a.matrix);
+        piece.b.placement = placement_in(call, b, b_part, piece.b.matrix);
+        piece.previous = slice(previous, piece.first_row * n, piece.rows * n);
+        piece.bias = slice(bias, contracts ? 0 : static_cast<int64_t>(piece.b.matrix) * n, call.bias ? n : 0);
+    }
+}
+
+}  // namespace search

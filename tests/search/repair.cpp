@@ -1,0 +1,182 @@
+// What the contract allows: the rules that every drawn and every shrunk call keeps.
+#include "values.h"
+
+namespace search {
+namespace {
+
+bool is_nvfp4(const Side& side) { return side.format == MXQ_FORMAT_NVFP4; }
+bool is_e2m1(const Side& side) { return is_nvfp4(side) || side.format == MXQ_FORMAT_MXFP4; }
+bool is_fp8(const Side& side) { return !side.plain() && oracle::is_fp8(side.format); }
+bool is_mx(const Side& side) { return !side.plain() && oracle::is_mx(side.format); }
+bool is_square(const Side& side) { return testing::is_square(testing::spec_of(side.format, side.scaling)); }
+
+int64_t power_of_two(int64_t alignment, int64_t least) {
+    int64_t out = least;
+    while (out < alignment && out < 128) out *= 2;
+    return out;
+}
+
+int64_t least_columnwise(const Side& side) {
+    const int64_t width = oracle::tile_of(side.scaling).width;
+    return width == oracle::whole ? 16 : width;
+}
+
+int64_t columnwise(const Side& side) {
+    return side.columnwise ? side.columnwise : oracle::columnwise_alignment(testing::spec_of(side.format, side.scaling));
+}
+
+void repair_side(Side& side, bool grouped) {
+    side.grouped = side.grouped && grouped;
+    if (side.plain()) {
+        side.scaling = MXQ_SCALING_NONE;
+        side.swizzled = false;
+        side.parts = MXQ_PART_ROWWISE;
+        side.columnwise = 0;
+    } else {
+        side.gap = 0;
+        bool takes = false;
+        for (const oracle::Spec& known : testing::all_formats())
+            takes |= known.format == side.format && known.scaling == side.scaling;
+        if (!takes) side.scaling = oracle::default_scaling(side.format);
+        const bool grouped_columns = side.grouped && side.parts & MXQ_PART_COLUMNWISE;
+        side.swizzled = side.swizzled && testing::can_swizzle(testing::spec_of(side.format, side.scaling), grouped_columns);
+        if (side.columnwise) side.columnwise = power_of_two(side.columnwise, least_columnwise(side));
+    }
+    if (!side.grouped) side.rowwise = 1, side.columnwise = 0;
+    side.rowwise = power_of_two(side.rowwise, 1);
+}
+
+void make_quantized(Side& side) {
+    if (side.plain())
+        side = {MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32, side.swizzled, side.parts, side.grouped, side.rowwise};
+}
+void make_plain(Side& side) {
+    if (!side.plain()) side = {MXQ_FORMAT_F32, MXQ_SCALING_NONE, false, MXQ_PART_ROWWISE, side.grouped, side.rowwise};
+}
+
+void repair_alike(Call& call) {
+    Side &in = call.first, &out = call.second;
+    const bool pads = call.verb == "pad_groups", unpads = call.verb == "unpad_groups";
+    out.format = in.format;
+    out.scaling = in.scaling;
+    out.parts = in.parts;
+    in.grouped = out.grouped = call.groups.has_value();
+    if (pads || unpads) {
+        out.swizzled = in.swizzled;
+    } else {
+        if (is_fp8(in) && oracle::tile_of(in.scaling).width != 128) in.scaling = out.scaling = MXQ_SCALING_1X128;
+        if (is_fp8(in) && call.groups) in.parts = out.parts = MXQ_PART_ROWWISE;
+        out.rowwise = in.rowwise, out.columnwise = in.columnwise;
+    }
+    for (Side* side : {&in, &out}) repair_side(*side, call.groups.has_value());
+    in.swizzled = pads || unpads ? in.swizzled : call.verb == "unswizzle_scales";
+    out.swizzled = pads || unpads ? in.swizzled : call.verb == "swizzle_scales";
+    Side &narrow = pads ? in : out, &wide = pads ? out : in;
+    if (!pads && !unpads) return;
+    wide.rowwise = std::max(narrow.rowwise, wide.rowwise);
+    if (!in.plain() && columnwise(wide) < columnwise(narrow)) wide.columnwise = columnwise(narrow);
+}
+
+int blocking(const Side& side) {
+    if (is_fp8(side)) return oracle::tile_of(side.scaling).width == 128 ? 128 : 1;
+    return is_nvfp4(side) ? 16 : 32;
+}
+
+void repair_product(Call& call) {
+    Side &a = call.first, &b = call.second, &d = call.d;
+    const bool grouped = call.verb == "grouped_gemm";
+    call.shape.resize(3, 1);
+    if (grouped && !call.groups) call.groups.emplace();
+    if (!grouped) call.groups.reset();
+    for (Side* side : {&a, &b})
+        if (side->plain()) side->format = MXQ_FORMAT_BF16;
+    make_plain(d);
+    if (a.plain()) call.transpose_a = MXQ_TRANSPOSE_N;
+    if (b.plain()) call.transpose_b = MXQ_TRANSPOSE_T;
+    if (grouped && call.transpose_a == MXQ_TRANSPOSE_T) {
+        if (b.plain()) b = a;
+        call.transpose_b = MXQ_TRANSPOSE_N;
+    }
+    if (!a.plain() && !b.plain() && blocking(a) != blocking(b)) b.format = a.format, b.scaling = a.scaling;
+    a.grouped = grouped;
+    b.grouped = call.contracts_groups();
+    d.grouped = d.grouped && grouped && !call.contracts_groups();
+    for (Side* side : {&a, &b, &d}) repair_side(*side, grouped);
+    a.parts |= call.transpose_a == MXQ_TRANSPOSE_N ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    b.parts |= call.transpose_b == MXQ_TRANSPOSE_T ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    for (Side* side : {&a, &b, &d}) repair_side(*side, grouped);
+    if (call.accumulate) d.format = MXQ_FORMAT_F32, call.beta = 0;
+    if (call.contracts_groups()) call.bias = 0;
+}
+
+void repair_conversion(Call& call) {
+    Side &in = call.first, &out = call.second;
+    const std::string& verb = call.verb;
+    const bool pads = verb == "pad_groups" || verb == "unpad_groups",
+               swizzles = verb == "swizzle_scales" || verb == "unswizzle_scales";
+    if (pads && !call.groups) call.groups.emplace();
+    if (call.groups && call.shape.size() == 3) call.shape.erase(call.shape.begin());
+    if (verb == "quantize" || verb == "amax")
+        make_plain(in);
+    else if (!pads)
+        make_quantized(in);
+    if (verb == "dequantize")
+        make_plain(out);
+    else if (!pads)
+        make_quantized(out);
+    if (verb == "amax" && !is_nvfp4(out))
+        out.scaling = MXQ_SCALING_TENSOR, out.format = is_fp8(out) ? out.format : MXQ_FORMAT_FP8_E4M3;
+    if (pads || swizzles) return repair_alike(call);
+    if (!in.plain()) in.grouped = call.groups.has_value();
+    if (!out.plain()) out.grouped = call.groups.has_value();
+    for (Side* side : {&in, &out}) repair_side(*side, call.groups.has_value());
+}
+
+void repair_options(Call& call) {
+    const bool quantizes = call.verb == "quantize" || call.verb == "requantize", amax = call.verb == "amax";
+    const Side &in = call.first, &out = call.second;
+    if (!quantizes || !is_mx(out)) call.rounding = call.nonfinite = 0;
+    if (!quantizes || !is_nvfp4(out)) call.four_over_six = 0;
+    if (!quantizes || !is_e2m1(out) || call.four_over_six) call.stochastic = false;
+    if (!quantizes || !(is_nvfp4(out) || is_fp8(out))) call.compute_amax = false;
+    if (!quantizes || !is_fp8(out) || out.scaling != MXQ_SCALING_TENSOR) call.given_scale = false;
+    if (!quantizes || !is_fp8(out)) call.power_of_two = false, call.epsilon = 0;
+    if (!(quantizes || amax) || !is_e2m1(out) || is_square(out)) call.hadamard = 0;
+    if (call.cols() % 16) call.hadamard &= ~MXQ_PART_ROWWISE;
+    if (!out.grouped && call.rows() % 16) call.hadamard &= ~MXQ_PART_COLUMNWISE;
+    call.hadamard &= out.parts;
+    if (!call.hadamard) call.mask = 0xD7E8;
+
+    const bool reads = !quantizes && !amax;
+    if (!is_nvfp4(in) && !is_nvfp4(out)) call.t256 = false;
+    const auto shares = [](const Side& side) { return is_nvfp4(side) || is_fp8(side); };
+    if (!shares(in) && !shares(out)) call.per_expert = false;
+    const bool decodes = call.verb == "dequantize" || call.verb == "requantize" || call.is_product();
+    if (!decodes || !(is_nvfp4(in) || (reads && is_nvfp4(out)))) call.decode_scale = false;
+    call.starts = call.starts && call.verb == "pad_groups";
+    call.host_ends = call.host_ends && call.verb == "grouped_gemm";
+    if (call.is_product()) return;
+    call.transpose_a = MXQ_TRANSPOSE_N, call.transpose_b = MXQ_TRANSPOSE_T;
+    call.alpha = 1, call.beta = 0, call.bias = 0;
+    call.accumulate = call.exact = false;
+    call.second_values = {};
+    call.d = {};
+}
+
+}  // namespace
+
+void repair(Call& call) {
+    for (int64_t& size : call.shape) size = std::max<int64_t>(size, 0);
+    if (call.is_product())
+        repair_product(call);
+    else
+        repair_conversion(call);
+    repair_options(call);
+    if (!call.groups) call.ends_type = MXQ_TYPE_INT32;
+    if (call.first.plain() && is_raw(call.values)) call.values.kind = "normal";
+    if (call.second.plain() && is_raw(call.second_values)) call.second_values.kind = "normal";
+    for (Values* values : {&call.values, &call.second_values})
+        if (values->keep.size() != 4 || values->kind == "zeros") values->keep.clear();
+}
+
+}  // namespace search

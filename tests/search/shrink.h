@@ -1,0 +1,16 @@
+// Makes a failing call smaller while it still fails.
+#ifndef MXQ_TESTS_SEARCH_SHRINK_H
+#define MXQ_TESTS_SEARCH_SHRINK_H
+
+#include "call.h"
+
+#include <functional>
+
+namespace search {
+
+// Returns the simplest call found for which `fails` holds, after at most `tries` calls of it.
+Call shrink(const Call& call, const std::function<bool(const Call&)>& fails, int tries);
+
+}  // namespace search
+
+#endif
