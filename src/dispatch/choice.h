@@ -26,6 +26,8 @@ struct Verb {
     const char* name;
     const Implementation<Problem>* const* first;
     size_t count;
+    // Returns who of them is asked before the others for this problem, or NULL; NULL: for no problem.
+    const Implementation<Problem>* (*preferred)(const Problem&) = nullptr;
 };
 
 namespace verbs {
@@ -76,13 +78,12 @@ Prepared prepare(const Implementation<Problem>& candidate, const Context& contex
     return prepared;
 }
 
-// The first that takes the problem; where a name is wanted, only who has it is asked.
+// The first that takes the problem, the preferred one before all; where a name is wanted, only who has it is asked.
 template <class Problem>
 Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Problem& problem, const Wanted& wanted) {
     Choice<Problem> choice;
-    for (size_t i = 0; i < verb.count && !choice.implementation; i++) {
-        const Implementation<Problem>& candidate = *verb.first[i];
-        if (!wanted.name.empty() && wanted.name != candidate.name) continue;
+    const auto consider = [&](const Implementation<Problem>& candidate) {
+        if (choice.implementation || (!wanted.name.empty() && wanted.name != candidate.name)) return;
         Prepared prepared = prepare(candidate, context, problem);
         if (!prepared.declines.empty()) {
             choice.declines[choice.decline_count++] = {candidate.name, prepared.declines};
@@ -90,7 +91,11 @@ Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Pro
             choice.implementation = &candidate;
             choice.prepared = std::move(prepared);
         }
-    }
+    };
+    const Implementation<Problem>* const preferred = verb.preferred ? verb.preferred(problem) : nullptr;
+    if (preferred) consider(*preferred);
+    for (size_t i = 0; i < verb.count; i++)
+        if (verb.first[i] != preferred) consider(*verb.first[i]);
     return choice;
 }
 

@@ -4,9 +4,9 @@
 //     reference   the largest R(s) of the line or tile, blocks of scale 255 left out; 1 where there is none
 //     near        reference - R(s) <= 10, or all codes are zero, or s is 255
 //
-// Where all four blocks of 128 codes of a line are near, their codes move to the reference; else each of the four moves to its
-// own R(s), which no code loses anything by but for what is below 2^-126. So no block loses more than half a step of E4M3's
-// subnormals at 2^10 times its own reference, whatever stands beside it.
+// Where all four blocks of 128 codes of a line are near, their codes move to the reference; else each of the four moves to
+// its own R(s), which no code loses anything by but for what is below 2^-126. So no block loses more than half a step of
+// E4M3's subnormals at 2^10 times its own reference, whatever stands beside it.
 #pragma once
 #include "numerics/rebase.h"
 
@@ -25,6 +25,11 @@ MXQ_HD uint32_t block_reference(uint32_t scale) {
 template <class E>
 MXQ_HD bool is_near(uint32_t scale, uint32_t reference) {
     return scale == kScaleNan || reference - block_reference<E>(scale) <= kGuardBinades;
+}
+
+// Returns whether a block is so far below the reference of its line that no scale says how far: it counts as zeros.
+MXQ_HD bool is_lost(uint32_t scale, uint32_t reference, uint32_t of_line) {
+    return scale != kScaleNan && reference + 127 < of_line;
 }
 
 // Returns a reference relative to that of its line, as an E8M0 scale: 127 where they are the same.

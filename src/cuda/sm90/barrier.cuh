@@ -24,8 +24,8 @@ __device__ __forceinline__ void init_barrier(Barrier& barrier, uint32_t arrivals
     ptx::mbarrier_init(&barrier.state, arrivals);
 }
 
-// Shows new barriers to the copy engine and to the blocks of a cluster. A barrier of the block or cluster must follow, before
-// anyone uses them.
+// Shows new barriers to the copy engine and to the blocks of a cluster. A barrier of the block or cluster must follow,
+// before anyone uses them.
 __device__ __forceinline__ void publish_barriers() {
     ptx::fence_mbarrier_init(ptx::sem_release, ptx::scope_cluster);
     ptx::fence_proxy_async(ptx::space_shared);
@@ -47,7 +47,9 @@ __device__ __forceinline__ void arrive_at(Barrier& barrier, uint32_t block) {
         ".reg .b32 other;\n"
         "mapa.shared::cluster.u32 other, %0, %1;\n"
         "mbarrier.arrive.shared::cluster.b64 _, [other];\n"
-        "}" ::"r"(own), "r"(block) : "memory");
+        "}" ::"r"(own),
+        "r"(block)
+        : "memory");
 }
 
 // Waits for all threads of the cluster's blocks.
@@ -57,7 +59,8 @@ __device__ __forceinline__ void sync_cluster() {
 
 // Copies a word from global to shared memory behind the thread's back.
 __device__ __forceinline__ void copy_word(uint32_t* to, const uint32_t* from) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from)
+                 : "memory");
 }
 
 // Arrives as soon as all words that this thread copies are there.
@@ -72,8 +75,8 @@ __device__ __forceinline__ void wait(Barrier& barrier, uint32_t parity) {
     }
 }
 
-// Shows what this thread wrote to shared memory to the copy engine and to wgmma, which read past the threads' own order. Each
-// thread that wrote calls it; a barrier then tells whoever starts the store or the product.
+// Shows what this thread wrote to shared memory to the copy engine and to wgmma, which read past the threads' own order.
+// Each thread that wrote calls it; a barrier then tells whoever starts the store or the product.
 __device__ __forceinline__ void publish_shared_writes() { ptx::fence_proxy_async(ptx::space_shared); }
 
 }  // namespace mxq::cuda::sm90

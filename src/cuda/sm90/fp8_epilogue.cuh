@@ -1,9 +1,11 @@
 // From the sums of wgmma_fp8_sm90 to D: factors of lines, alpha, beta D, bias, one rounding, and the stores.
 //
 //     registers of a warpgroup    64 rows of 192 sums, in the order of the instruction, times the factors of their lines
-//     shared                      as many rows, 16 bytes apart from being neighbours: elements of 16 bits that D takes as they
+//     shared                      as many rows, 16 bytes apart from being neighbours: elements of 16 bits that D takes as
+//     they
 //                                 are, or fp32, 96 columns in each of two turns
-//     D                           16 bytes a thread where rows of D are whole pieces of them and the elements are ready; else by
+//     D                           16 bytes a thread where rows of D are whole pieces of them and the elements are ready;
+//     else by
 //                                 elements, with alpha, beta and bias
 //
 // Rows that are not the tile's stay untouched either way.
@@ -31,16 +33,20 @@ __device__ __forceinline__ float element_at(const void* data, int32_t format, in
 }
 
 __device__ __forceinline__ void store_element(void* data, int32_t format, int64_t at, float value) {
-    if (format == MXQ_FORMAT_F32) static_cast<float*>(data)[at] = value;
-    else if (format == MXQ_FORMAT_F16) static_cast<F16*>(data)[at] = from_float<F16>(value);
-    else static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
+    if (format == MXQ_FORMAT_F32)
+        static_cast<float*>(data)[at] = value;
+    else if (format == MXQ_FORMAT_F16)
+        static_cast<F16*>(data)[at] = from_float<F16>(value);
+    else
+        static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
 }
 
 // Returns alpha value + beta D + bias, rounded after each step, for an element of D.
 __device__ __forceinline__ float add_more(const GemmProblem& p, int32_t group, int64_t row, int32_t column, float value) {
     if (p.is_sum_alone()) return value;
     value = multiply_rn(p.alpha, value);
-    if (p.beta != 0) value = add_rn(value, multiply_rn(p.beta, element_at(p.d.data, p.d.format, row * p.d.row_stride + column)));
+    if (p.beta != 0)
+        value = add_rn(value, multiply_rn(p.beta, element_at(p.d.data, p.d.format, row * p.d.row_stride + column)));
     if (p.bias.format != 0) value = add_rn(value, element_at(p.bias.values, p.bias.format, group * p.n + column));
     return value;
 }
@@ -70,7 +76,8 @@ __device__ __forceinline__ OutFormat out_format(const ProductArguments& args) {
 __device__ __forceinline__ void put_sums(const float (&sums)[kSums], const float* factors, const OutFormat& out,
                                          int32_t format, int first_column, uint8_t* to) {
     const uint32_t thread = read_thread(), lane = thread % 32;
-    uint8_t* const place = to + (thread / 32 % 4 * 16 + lane / 4) * kOutPitch + (first_column + 2 * (lane % 4)) * out.bytes();
+    uint8_t* const place =
+        to + (thread / 32 % 4 * 16 + lane / 4) * kOutPitch + (first_column + 2 * (lane % 4)) * out.bytes();
 #pragma unroll
     for (int j = 0; j < kHalfColumns / 8; j++) {
         const float2 of_columns = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane % 4));
@@ -79,8 +86,10 @@ __device__ __forceinline__ void put_sums(const float (&sums)[kSums], const float
             const float low = multiply_rn(sums[4 * j + 2 * h], of_columns.x);
             const float high = multiply_rn(sums[4 * j + 2 * h + 1], of_columns.y);
             uint8_t* const at = place + h * 8 * kOutPitch;
-            if (out.narrow) *reinterpret_cast<uint32_t*>(at + 8 * j * 2) = join_halves(low, high, format);
-            else *reinterpret_cast<float2*>(at + 8 * j * 4) = {low, high};
+            if (out.narrow)
+                *reinterpret_cast<uint32_t*>(at + 8 * j * 2) = join_halves(low, high, format);
+            else
+                *reinterpret_cast<float2*>(at + 8 * j * 4) = {low, high};
         }
     }
 }
@@ -162,7 +171,8 @@ __device__ __forceinline__ void write_sums(const ProductArguments& args, const P
     scale_rows(args, tile, first_row, sums);
     for (int column = int(read_thread() % kWarpgroup); column < kTileColumns; column += kWarpgroup)
         factors[column] = args.b.factors && column < tile.columns
-                              ? __ldg(args.b.factors + tile.b_factor + column * args.b.factor_stride) : 1.0f;
+                              ? __ldg(args.b.factors + tile.b_factor + column * args.b.factor_stride)
+                              : 1.0f;
     sync_warpgroup(warpgroup);
     put_sums(sums[0], factors, out, format, 0, rows);
     if (!out.narrow) {

@@ -3,13 +3,14 @@
 //     two blocks, a cluster, take two tiles that share the lines of B, or in an odd last row those of A: each loads half of
 //     what they share, for both
 //
-//     in a group:   band 0            band 1           a band is at most 12 tiles wide, so that the lines of B that the blocks
+//     in a group:   band 0            band 1           a band is at most 12 tiles wide, so that the lines of B that the
+//     blocks
 //                   0  1  2  3        8  9  10         of a moment need stay in L2, and those of A are read once a band. The
 //                   0  1  2  3        8  9  10         number is that of the cluster's turn; turns without tiles are left
 //                   4  4  5  5        11 11 12         out (6, 7 and 13 here)
 //
-//     scout         a tile ahead: finds the tile and the steps that have marks, and writes them to one of two places
-//     all others    take their part of the tile of a place, and give the place back
+//     scout         a tile ahead: finds the tile and the steps that have marks, and writes them to one of two slots
+//     all others    take their part of the tile of a slot, and give the slot back
 #pragma once
 #include <cuda.h>
 
@@ -22,7 +23,7 @@ namespace mxq::cuda::sm90 {
 constexpr int kTileRows = 128, kTileColumns = 192;
 constexpr int kHalfRows = kTileRows / 2, kHalfColumns = kTileColumns / 2;
 constexpr int kStepCodes = 128;
-constexpr int kStages = 4, kTilePlaces = 2;
+constexpr int kStages = 4, kTileSlots = 2;
 constexpr int kMostSteps = 2048;  // of a tile
 constexpr int kMostBand = 12;
 constexpr int kOutPitch = kTileColumns * 2 + 16;  // bytes of a row on its way to D: neither stores nor copies conflict
@@ -37,16 +38,16 @@ struct SideView {
     const uint8_t* marks;   // as many of 32 lines; NULL: none
     const float* factors;   // of lines
     int64_t factor_stride, factor_group_stride;
-    int64_t lines;          // that words has
+    int64_t lines;  // that words has
 };
 
 struct ProductArguments {
     CUtensorMap a_map, b_map;
     SideView a, b;
     GemmProblem problem;
-    GroupSumUnits units;        // A's codes, and rows of D or codes of a moved group; group tiles of two row tiles
+    GroupSumUnits units;  // A's codes, and rows of D or codes of a moved group; group tiles of two row tiles
     uint32_t row_pairs, column_tiles, bands;  // row tiles of a product by twos: with Grouping::Rows of all groups, at most
-    bool wide;                  // D takes copies of 16 bytes
+    bool wide;                                // D takes copies of 16 bytes
 };
 
 // One tile of one product; steps below 0: there are no more.
@@ -56,16 +57,15 @@ struct ProductTile {
     int32_t rows, padded_rows, columns;      // of D, from the tile's first on; below 128 or 192 at the edges
     int32_t column, group;
     int64_t d_row;
-    int64_t b_word_line, a_factor, b_factor; // of the first line
-    int32_t a_marks, b_marks;                // rows of marks
-    bool shares_a;                           // with the other block: lines of A, not of B
-    bool empty;                              // a turn without tiles
+    int64_t b_word_line, a_factor, b_factor;  // of the first line
+    int32_t a_marks, b_marks;                 // rows of marks
+    bool shares_a;                            // with the other block: lines of A, not of B
+    bool empty;                               // a turn without tiles
 };
 
 // A tile and the steps of it that have marks, a bit each.
-struct TilePlace {
+struct TileSlot {
     ProductTile tile;
-    bool has_marks;
     uint32_t marked[kMostSteps / 32];
 };
 
@@ -80,8 +80,8 @@ struct ProductShared {
     Stage stages[kStages];
     alignas(128) uint8_t out[kConsumers][kTileRows / kConsumers * kOutPitch];
     float factors[kConsumers][kTileColumns];
-    TilePlace tiles[kTilePlaces];
-    Barrier full[kStages], free[kStages], tile_full[kTilePlaces], tile_free[kTilePlaces];
+    TileSlot tiles[kTileSlots];
+    Barrier full[kStages], free[kStages], tile_full[kTileSlots], tile_free[kTileSlots];
 };
 
 // Sets the tile of the cluster's turn `index` in a product of `rows` row tiles; returns its row tile.
@@ -112,7 +112,7 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
     ProductTile tile{};
     tile.steps = -1;
     if (p.grouping == Grouping::Rows) {
-        const TileGroup group = find_group_by<GroupBy::Tile>(grouped, args.units, index / args.column_tiles);
+        const Group group = find_group_by<GroupBy::Tile>(grouped, args.units, index / args.column_tiles);
         if (group.index < 0) return tile;
         const uint32_t rows = (group.rows + kTileRows - 1) / kTileRows;
         const uint32_t row_tile = place_in_product(args, index - group.first_group_tile * args.column_tiles, rows, tile);
@@ -134,7 +134,7 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
         place_rows(row, p.m, p.m, tile);
         int64_t codes = p.k;
         if (along) {
-            const TileGroup group = find_group_by<GroupBy::Index>(grouped, args.units, product);
+            const Group group = find_group_by<GroupBy::Index>(grouped, args.units, product);
             codes = group.rows;
             tile.code = int32_t(group.starts[kRowwiseCodes]);
         }
@@ -163,24 +163,23 @@ __device__ __forceinline__ bool has_mark(const SideView& side, int64_t first, in
     return found != 0;
 }
 
-// Writes this block's next tile and its marks to a place, and moves `index` to the turn after it. All lanes of a warp call it.
-__device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_t& index, TilePlace& place) {
+// Writes this block's next tile and its marks to a slot, and moves `index` to the turn after it. All lanes of a warp call
+// it.
+__device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_t& index, TileSlot& slot) {
     const bool leads = threadIdx.x % 32 == 0;
     ProductTile tile;
     do {
         tile = product_tile(args, index);
         index += gridDim.x / kCluster;
     } while (tile.steps >= 0 && tile.empty);
-    bool has_marks = false;
     for (int32_t first = 0; first < tile.steps; first += 32) {
         const int32_t step = first + int32_t(threadIdx.x % 32), block = tile.code / kStepCodes + step;
         const bool found = step < tile.steps && (has_mark(args.a, tile.a_marks, tile.rows, block) ||
                                                  has_mark(args.b, tile.b_marks, tile.columns, block));
         const uint32_t marked = __ballot_sync(kAllLanes, found);
-        if (leads) place.marked[first / 32] = marked;
-        has_marks |= marked != 0;
+        if (leads) slot.marked[first / 32] = marked;
     }
-    if (leads) place.tile = tile, place.has_marks = has_marks;
+    if (leads) slot.tile = tile;
 }
 
 }  // namespace mxq::cuda::sm90

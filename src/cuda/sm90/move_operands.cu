@@ -77,7 +77,7 @@ __device__ __forceinline__ void lines_of_matrix(const Operand& operand, uint32_t
 }
 
 // A group tile is 128 rows of one group; four blocks of threads share it.
-__device__ __forceinline__ bool lines_of_group(const Operand& operand, uint32_t index, const TileGroup& group, Lines& at) {
+__device__ __forceinline__ bool lines_of_group(const Operand& operand, uint32_t index, const Group& group, Lines& at) {
     const GemmOperand& from = operand.call.from;
     const uint32_t first = (index / 4 - group.first_group_tile) * kSwizzleRows + index % 4 * kMarkLines;
     if (group.index < 0 || first >= group.rows) return false;
@@ -93,7 +93,7 @@ __device__ __forceinline__ bool lines_of_group(const Operand& operand, uint32_t 
     return true;
 }
 
-__device__ __forceinline__ void lines_of_depth(const Operand& operand, uint32_t tile, const TileGroup& group, Lines& at) {
+__device__ __forceinline__ void lines_of_depth(const Operand& operand, uint32_t tile, const Group& group, Lines& at) {
     const GemmOperand& from = operand.call.from;
     const GroupStart start{group.index, 0, group.starts[kSourceCodes], group.starts[kSourceScales]};
     const int64_t first = int64_t(tile) * kMarkLines;
@@ -119,10 +119,10 @@ __device__ __forceinline__ bool find_lines(const Operand& operand, uint32_t inde
         return true;
     }
     const bool by_rows = call.grouping == Grouping::Rows;
-    __shared__ TileGroup group;
+    __shared__ Group group;
     if (threadIdx.x < 32) {
-        const TileGroup found = by_rows ? find_group_by<GroupBy::Tile>(call.grouped, operand.units, index / 4)
-                                        : find_group_by<GroupBy::Index>(call.grouped, operand.units, index / operand.tiles);
+        const Group found = by_rows ? find_group_by<GroupBy::Tile>(call.grouped, operand.units, index / 4)
+                                    : find_group_by<GroupBy::Index>(call.grouped, operand.units, index / operand.tiles);
         if (threadIdx.x == 0) group = found;
     }
     __syncthreads();
@@ -187,8 +187,8 @@ __device__ __forceinline__ uint32_t join_references(uint32_t reference) {
     return word | __shfl_xor_sync(kAllLanes, word, 4);
 }
 
-// Moves a lane's codes of a line and stores them, and the word and mark of the 128 that they are part of. All lanes of a warp
-// call it. `of_line`: 0 where each 128 codes have their own reference.
+// Moves a lane's codes of a line and stores them, and the word and mark of the 128 that they are part of. All lanes of a
+// warp call it. `of_line`: 0 where each 128 codes have their own reference.
 template <class E>
 __device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint32_t code, const Piece<E::bits>& piece,
                                            uint32_t scale, uint32_t of_line) {
@@ -210,8 +210,9 @@ __device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint3
         if (marked) word = joined;
     }
     if (code >= uint32_t(at.padded)) return;
-    *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) =
-        move_piece<E>(piece, rebase_block<E>(scale, reference));
+    uint4 moved = move_piece<E>(piece, rebase_block<E>(scale, reference));
+    if (marked && of_line != 0 && is_lost(scale, reference, of_line)) moved = uint4{};
+    *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) = moved;
     if (lane % 8 != 0) return;
     at.words[line * at.word_stride + code / kBlock128] = word;
     if (marked) at.marks[code / kBlock128] = 1;
@@ -287,7 +288,7 @@ Operand operand_of(const MoveCall& call) {
     operand.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
     operand.units.at[kSourceScales] = uint32_t(call.from.units.scales);
     operand.units.at[kRowwiseCodes] = uint32_t(kBlock128);
-    const int64_t times = call.grouping == Grouping::None ? call.from.matrices
+    const int64_t times = call.grouping == Grouping::None   ? call.from.matrices
                           : call.grouping == Grouping::Rows ? 1
                                                             : call.grouped.groups.count;
     operand.blocks = uint32_t(operand.tiles * times);
@@ -302,9 +303,8 @@ MoveCall move_call(const GemmProblem& p, Side side, bool by_line) {
     call.grouping = p.grouping_of(side);
     call.grouped = {p.groups, p.group_rows};
     call.by_line = by_line;
-    call.line_bytes = call.grouping == Grouping::Contraction
-                          ? padded_rows_bound(p.group_rows, p.groups.count, kBlock128)
-                          : round_up(call.from.length, kBlock128);
+    call.line_bytes = call.grouping == Grouping::Contraction ? padded_rows_bound(p.group_rows, p.groups.count, kBlock128)
+                                                             : round_up(call.from.length, kBlock128);
     return call;
 }
 

@@ -3,7 +3,8 @@
 //
 //                   128 codes        128 codes
 //     line i     |  0  1  2  3  |  0  1  2  3  | ...     codes, moved to the reference of the 128 (A) or of the line (B)
-//     words[i]   |    a word    |    a word    | ...     the four blocks' references, as E8M0 bytes: equal, where all are near;
+//     words[i]   |    a word    |    a word    | ...     the four blocks' references, as E8M0 bytes: equal, where all are
+//     near;
 //                                                        relative to the line's, where there is one
 //     factors[i]     2^reference of the line
 //     marks          of 32 lines and 128 codes: 1 where some word has unequal bytes, or another reference than the line's
@@ -22,8 +23,8 @@ struct MoveCall {
     GemmOperand from;
     Grouping grouping;  // of this operand
     GroupedRows grouped;
-    bool by_line;       // one reference for a line, of one group where they lie along it
-    int64_t line_bytes; // of the moved codes, a multiple of 128
+    bool by_line;        // one reference for a line, of one group where they lie along it
+    int64_t line_bytes;  // of the moved codes, a multiple of 128
     uint8_t* codes;
     uint32_t* words;
     float* factors;

@@ -1,0 +1,166 @@
+// The warpgroups of wgmma_fp8_sm90 that multiply: 64 x 192 of a tile each, as two halves that take turns.
+//
+//     step s        left  | multiply  | add       | multiply  | add
+//     (of 128)      right |    add    | multiply  | add       | multiply     so that the tensor cores seldom wait
+//
+// FP8 tensor cores keep 14 bits of a sum, hence totals in fp32 every 128 codes, times the factor of each row.
+#pragma once
+#include "cuda/sm90/fp8_epilogue.cuh"
+#include "cuda/sm90/fp8_producers.cuh"
+#include "numerics/e8m0.h"
+
+namespace mxq::cuda::sm90 {
+
+// totals += part, times the factor of each row. Totals are held, so that the compiler adds here and not behind the next
+// products, where it would need a third set of registers.
+__device__ __forceinline__ void add_part(float (&totals)[kSums], const float (&part)[kSums], const float2& factors) {
+#pragma unroll
+    for (int h = 0; h < 2; h++)  // a factor after the other, so that the register that has it need not be read each time
+#pragma unroll
+        for (int i = 2 * h; i < kSums; i += 4) {
+            totals[i] = __fmaf_rn(part[i], h ? factors.y : factors.x, totals[i]);
+            totals[i + 1] = __fmaf_rn(part[i + 1], h ? factors.y : factors.x, totals[i + 1]);
+        }
+    hold_accumulators(totals);
+}
+
+// What a warpgroup multiplies of a stage.
+struct StageTiles {
+    TileDescriptor a, left, right;
+    __device__ __forceinline__ StageTiles(const Stage& stage, int warpgroup)
+        : a(describe_tile(stage.a + warpgroup * kProductRows * kStepCodes)),
+          left(describe_tile(stage.b)),
+          right(describe_tile(stage.b + kHalfColumns * kStepCodes)) {}
+};
+
+// A warpgroup's work on one tile. That it is known which of them makes addresses the same for all threads to the compiler,
+// which then computes them once a warp.
+template <class A, class B, int warpgroup>
+struct Consumer {
+    const ProductArguments& args;
+    ProductShared& shared;
+    const TileSlot& slot;
+    const ProductTile& tile;
+    Progress& progress;
+    float (&totals)[2][kSums];
+
+    __device__ __forceinline__ void wait_for(int stage) const { wait(shared.full[stage], progress.round_parity()); }
+    __device__ __forceinline__ void release(int stage) const {
+        const uint32_t lane = read_thread() % 32;
+        if (lane < kCluster) arrive_at(shared.free[stage], lane);
+    }
+    // Returns the words of the thread's two rows.
+    __device__ __forceinline__ uint2 row_words(int stage) const {
+        const uint32_t* const first = shared.stages[stage].words + (threadIdx.x / 32 - 4) * 16 + threadIdx.x % 32 / 4;
+        return {first[0], first[8]};
+    }
+    __device__ __forceinline__ static void multiply_half(float (&part)[kSums], TileDescriptor a, TileDescriptor b) {
+        begin_products(part);
+#pragma unroll
+        for (int k = 0; k < kStepCodes; k += kProductBytes) multiply_fp8<A, B>(part, a.along(k), b.along(k), k > 0);
+        commit_products();
+    }
+    // Takes `steps` steps from a stage on; products run across them, but not past the last: ptxas follows accumulators
+    // through straight code alone.
+    template <int steps>
+    __device__ __forceinline__ void multiply_steps(int first) {
+        float left[kSums], right[kSums];
+        float2 factors{}, before{};
+#pragma unroll
+        for (int i = 0; i < steps; i++) {
+            const int stage = first + i;
+            wait_for(stage);
+            const StageTiles tiles(shared.stages[stage], warpgroup);
+            const uint2 words = row_words(stage);
+            factors = {bits_float((words.x & 0xFF) << 23), bits_float((words.y & 0xFF) << 23)};
+            multiply_half(left, tiles.a, tiles.left);
+            if (i > 0) {
+                wait_products<1>(right);
+                add_part(totals[1], right, before);
+                release(stage - 1);
+            }
+            multiply_half(right, tiles.a, tiles.right);
+            wait_products<1>(left);
+            add_part(totals[0], left, factors);
+            before = factors;
+        }
+        wait_products<0>(right);
+        add_part(totals[1], right, before);
+        release(first + steps - 1);
+    }
+    // Adds up half of a step every 32 codes, under the references of both sides.
+    __device__ __forceinline__ void multiply_exactly(int stage, int32_t step, int half, TileDescriptor a, TileDescriptor b) {
+        const int column = half * kHalfColumns + 2 * int(read_thread() % 4);
+        const uint32_t* const of_columns =
+            args.b.words + (tile.b_word_line + column) * args.b.word_stride + tile.code / kStepCodes + step;
+        const uint2 words = row_words(stage);
+#pragma unroll 1
+        for (int k = 0; k < kStepCodes; k += kProductBytes) {
+            float part[kSums];
+            begin_products(part);
+            multiply_fp8<A, B>(part, a.along(k), b.along(k), false);
+            commit_products();
+            wait_products<0>(part);
+            const int shift = k / kProductBytes * 8;
+            const float2 of_rows = {scale_value(words.x >> shift & 0xFF), scale_value(words.y >> shift & 0xFF)};
+#pragma unroll
+            for (int i = 0; i < kSums; i += 4)
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const bool exists = column + 2 * i + c < tile.columns;
+                    const uint32_t word = exists ? __ldg(of_columns + (2 * i + c) * args.b.word_stride) : 0;
+                    const float factor = scale_value(word >> shift & 0xFF);
+                    part[i + c] = multiply_rn(part[i + c], factor);
+                    part[i + 2 + c] = multiply_rn(part[i + 2 + c], factor);
+                }
+            add_part(totals[half], part, of_rows);
+        }
+    }
+    __device__ __forceinline__ void multiply_marked(int stage, int32_t step) {
+        wait_for(stage);
+        const StageTiles tiles(shared.stages[stage], warpgroup);
+        multiply_exactly(stage, step, 0, tiles.a, tiles.left);
+        multiply_exactly(stage, step, 1, tiles.a, tiles.right);
+        release(stage);
+    }
+    __device__ __forceinline__ void skip(int stage) {
+        wait_for(stage);
+        release(stage);
+    }
+    // Takes a round that has marks, or that is not full.
+    __device__ __forceinline__ void multiply_round(int32_t first, uint32_t marked) {
+#pragma unroll 1
+        for (int stage = 0; stage < kStages; stage++) {
+            if (first + stage >= tile.steps)
+                skip(stage);
+            else if (marked >> stage & 1)
+                multiply_marked(stage, first + stage);
+            else
+                multiply_steps<1>(stage);
+        }
+    }
+    __device__ __forceinline__ void multiply_tile() {
+        const int32_t steps = tile.steps;
+        uint32_t marked = 0;
+#pragma unroll 1
+        for (int32_t step = 0; step < steps; step += kStages, progress.next_round()) {
+            marked = step % 32 == 0 ? slot.marked[step / 32] : marked >> kStages;
+            if (marked % (1 << kStages) == 0 && step + kStages <= steps)
+                multiply_steps<kStages>(0);
+            else
+                multiply_round(step, marked);
+        }
+    }
+};
+
+template <class A, class B, int warpgroup>
+__device__ __forceinline__ void consume(const ProductArguments& args, ProductShared& shared) {
+    each_tile(shared, [&](const TileSlot& slot, Progress& progress) {
+        const ProductTile& tile = slot.tile;  // read there whenever it is needed: registers are short
+        float totals[2][kSums] = {};
+        Consumer<A, B, warpgroup>{args, shared, slot, tile, progress, totals}.multiply_tile();
+        if (!args.problem.leaves_d(tile.steps)) write_sums(args, tile, warpgroup, totals, shared);
+    });
+}
+
+}  // namespace mxq::cuda::sm90
