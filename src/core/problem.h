@@ -74,13 +74,17 @@ struct Source {
 };
 
 inline Source plain_source(const PlainMatrix& plain) {
-    Source source{SourceKind::Plain, plain.matrices, plain.rows, plain.cols};
+    Source source{};
+    source.kind = SourceKind::Plain;
+    source.matrices = plain.matrices, source.rows = plain.rows, source.cols = plain.cols;
     source.plain = plain;
     return source;
 }
 
 inline Source quantized_source(const QuantizedPart& part, int64_t rows, int64_t cols) {
-    Source source{SourceKind::Quantized, part.matrices, rows, cols};
+    Source source{};
+    source.kind = SourceKind::Quantized;
+    source.matrices = part.matrices, source.rows = rows, source.cols = cols;
     source.quantized = part;
     return source;
 }
@@ -96,7 +100,7 @@ struct QuantizeProblem {
     float epsilon;                 // FP8
     ScaleRounding scale_rounding;  // MX
     Nonfinite nonfinite;           // MX
-    Source source;
+    Source source{};
     QuantizedPart rowwise, columnwise;
 
     const Format* format;             // of out
