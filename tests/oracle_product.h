@@ -155,7 +155,8 @@ inline Floats rebase_errors(const Spec& spec, const Bytes& scales, const Placeme
 }
 
 // Returns the error that guarded rebasing allows each value of a (lines, k) matrix of MX values: a line, or each 128 values of
-// one, has a reference, and 128 values that hold a block too far below it keep references of their own.
+// one, has a reference, and the blocks of 128 values of which one is too far below it keep references of their own. What is too
+// far below its line for a relative scale may be lost.
 inline Floats guarded_errors(const Spec& spec, const Bytes& scales, const Placement& placement, const Floats& values,
                              int64_t lines, int64_t k, bool by_line) {
     const bool e5m2 = spec.format == MXQ_FORMAT_MXFP8_E5M2;
@@ -181,10 +182,13 @@ inline Floats guarded_errors(const Spec& spec, const Bytes& scales, const Placem
                 near &= scale == 255 || values[static_cast<size_t>(line * k + j)] == 0 || reference - own(scale) <= 10;
             }
             for (int64_t j = block; j < end; ++j) {
-                const double least_normal = std::ldexp(1.0, (near ? reference : own(scale_at(line, j))) - 127 - (e5m2 ? 14 : 6));
+                const int moved_to = near ? reference : own(scale_at(line, j));
+                const double least_normal = std::ldexp(1.0, moved_to - 127 - (e5m2 ? 14 : 6));
                 const double value = std::fabs(values[static_cast<size_t>(line * k + j)]);
-                if (value != 0 && value < least_normal)
-                    out[static_cast<size_t>(line * k + j)] = static_cast<float>(least_normal * (e5m2 ? 0x1p-3 : 0x1p-4));
+                double error = 0;
+                if (value != 0 && value < least_normal) error = least_normal * (e5m2 ? 0x1p-3 : 0x1p-4);
+                if (moved_to + 126 < of_line) error = value;  // counts as zero
+                out[static_cast<size_t>(line * k + j)] = static_cast<float>(error);
             }
         }
     }

@@ -423,8 +423,8 @@ MXQ_API mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, in
  * bias (UNSUPPORTED), since their D is a gradient of weights. Format 0 with NULL: no bias (default). */
 MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, int32_t format, const void* bias, uint64_t bytes);
 
-/* 1: implementations that round operands before they multiply them (MXQ_BOUND_REBASED) decline, so that only sums are rounded.
- * 0 (default): the best implementation. */
+/* 1: implementations that round operands before they multiply them (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED) decline, so
+ * that only sums are rounded. 0 (default): the best implementation. */
 MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact);
 
 /* Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does. */
@@ -455,7 +455,7 @@ MXQ_API uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan);
 #define MXQ_BOUND_EXACT_PRODUCTS 1   /* products of two values are exact, sums are rounded to fp32 */
 #define MXQ_BOUND_FP8_TENSOR_CORES 2 /* products of two codes are exact, FP8 tensor cores cut the sums of 32 products */
 #define MXQ_BOUND_REBASED 3          /* the same, after MX operands were given wider scales, which rounds small codes */
-#define MXQ_BOUND_REBASED_GUARDED 4  /* the same, where every block keeps its own codes, whatever stands beside it */
+#define MXQ_BOUND_REBASED_GUARDED 4  /* the same, but blocks far below those beside them keep scales of their own */
 
 /* The class of bound of the implementation that would run, MXQ_BOUND_*; MXQ_BOUND_NONE for NULL. */
 MXQ_API int32_t mxq_plan_bound(const mxq_plan* plan);
@@ -565,6 +565,9 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  *                        tile of B (128 columns of D by 128 of K) or of A (a row by 128 of K) can make Inf and NaN of all that
  *                        the tile meets. Of B that is 128 columns of D, in every row of the product or group. For operands with
  *                        such scales, mxq_gemm_options_set_exact_products takes another implementation.
+ *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B, or of
+ *                        128 codes of A, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the largest
+ *                        value that a block can hold, whatever stands beside it.
  *
  * alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
  * smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed. */

@@ -46,7 +46,7 @@ const SwizzleImplementation* const swizzle_list[] = {
 const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt,  // the library's tensor-core kernels, where version, chip and layout allow
     &cuda::cublaslt_rebase,  // MX where FP8 has no E8M0 scales: a pass over each operand first
-    &cuda::wgmma_fp8_sm90,   // the same by a kernel of our own, with a guard: 0.88 of its speed (8192^3), where it declines
+    &cuda::wgmma_fp8_sm90,   // the same by a kernel of our own, with a guard: 0.88 to 0.90 of its speed; see also below
     &cuda::mma_bf16,
     &cpu::gemm,
 };
@@ -55,15 +55,16 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt_grouped,  // one call for all groups
     &cuda::cublaslt,          // a call each, which needs their ends on the host
     &cuda::cublaslt_grouped_rebase,
-    &cuda::wgmma_fp8_sm90,  // 0.89 to 0.93 of its speed for groups of rows, where it declines; see also below
+    &cuda::wgmma_fp8_sm90,  // 0.79 to 0.92 of its speed for groups of rows; see also below
     &cuda::mma_bf16,
     &cpu::gemm,
 };
 
-// Along the contraction both operands have a scale for every 128 codes of a line, with which cuBLASLt 13.10 reaches 705 and 805
-// TFLOP/s where our kernel has 860 and 954 ((32768,2048,7168) and (32768,8192,5120) in 8 groups, an H200).
-const GemmImplementation* preferred_grouped_gemm(const GemmProblem& p) {
-    return p.grouping == Grouping::Contraction ? &cuda::wgmma_fp8_sm90 : nullptr;
+// Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands, and is slower for it. Dense, an
+// H200, cuBLASLt 13.10, TFLOP/s: 8192^3 1073 beside 991, (32768,2048,7168) 1016 beside 933. In 8 groups along the contraction
+// both are alike, 0.99 to 1.03.
+const GemmImplementation* preferred_gemm(const GemmProblem& p) {
+    return p.a.columnwise ? &cuda::wgmma_fp8_sm90 : nullptr;
 }
 
 template <class Problem, size_t count>
@@ -84,8 +85,8 @@ constinit const Verb<PadProblem> pad_groups = as_verb("pad_groups", pad_list);
 constinit const Verb<PadProblem> unpad_groups = as_verb("unpad_groups", pad_list);
 constinit const Verb<SwizzleProblem> swizzle_scales = as_verb("swizzle_scales", swizzle_list);
 constinit const Verb<SwizzleProblem> unswizzle_scales = as_verb("unswizzle_scales", swizzle_list);
-constinit const Verb<GemmProblem> gemm = as_verb("gemm", gemm_list);
-constinit const Verb<GemmProblem> grouped_gemm = as_verb("grouped_gemm", grouped_gemm_list, preferred_grouped_gemm);
+constinit const Verb<GemmProblem> gemm = as_verb("gemm", gemm_list, preferred_gemm);
+constinit const Verb<GemmProblem> grouped_gemm = as_verb("grouped_gemm", grouped_gemm_list, preferred_gemm);
 }  // namespace verbs
 
 namespace {

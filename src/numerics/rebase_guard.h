@@ -1,12 +1,14 @@
-// The guard of rebasing: which blocks may move to the reference of a line or tile, and under what scale the others stay.
+// The guard of rebasing: which blocks may move to the reference of a line or of 128 codes, and under what scale the others
+// stay.
 //
 //     R(s)        the reference of a block by itself: its scale less the element's headroom, at least 1
-//     reference   the largest R(s) of the line or tile, blocks of scale 255 left out; 1 where there is none
+//     reference   the largest R(s) of the line, or of its 128 codes; blocks of scale 255 left out; 1 where there is none
 //     near        reference - R(s) <= 10, or all codes are zero, or s is 255
 //
 // Where all four blocks of 128 codes of a line are near, their codes move to the reference; else each of the four moves to
-// its own R(s), which no code loses anything by but for what is below 2^-126. So no block loses more than half a step of
-// E4M3's subnormals at 2^10 times its own reference, whatever stands beside it.
+// its own R(s). So no block loses more than half a step of E4M3's subnormals at 2^10 times its own reference, whatever
+// stands beside it. References are kept relative to the largest of their line, so that sums stay in range whatever the
+// scales are; what is more than 2^126 below that largest counts as zeros.
 #pragma once
 #include "numerics/rebase.h"
 
@@ -27,15 +29,12 @@ MXQ_HD bool is_near(uint32_t scale, uint32_t reference) {
     return scale == kScaleNan || reference - block_reference<E>(scale) <= kGuardBinades;
 }
 
-// Returns whether a block is so far below the reference of its line that no scale says how far: it counts as zeros.
-MXQ_HD bool is_lost(uint32_t scale, uint32_t reference, uint32_t of_line) {
-    return scale != kScaleNan && reference + 127 < of_line;
-}
+// Returns whether codes at this reference count as zeros beside the reference of their line.
+MXQ_HD bool is_lost(uint32_t reference, uint32_t of_line) { return reference + 126 < of_line; }
 
-// Returns a reference relative to that of its line, as an E8M0 scale: 127 where they are the same.
+// Returns a reference relative to that of its line, as an E8M0 scale: 127 where they are the same, 0 where codes are lost.
 MXQ_HD uint32_t relative_reference(uint32_t reference, uint32_t of_line) {
-    const uint32_t moved = reference + 127;
-    return moved > of_line ? moved - of_line : 0;
+    return is_lost(reference, of_line) ? 0 : reference + 127 - of_line;
 }
 
 }  // namespace mxq

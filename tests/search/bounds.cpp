@@ -123,6 +123,16 @@ void add_rebase(const Problem& problem, const Piece& piece, std::vector<Element>
                       tiles_of(b, problem.stored[1], piece.b, piece.k, b_height), n, sums);
 }
 
+void add_guarded(const Problem& problem, const Piece& piece, std::vector<Element>& sums) {
+    const auto errors = [&](int side, const PieceOperand& operand) {
+        return oracle::guarded_errors(problem.tensors[side].spec, problem.stored[side].scales, operand.placement,
+                                      operand.values, operand.lines, piece.k, side == 1);
+    };
+    const oracle::Floats a_errors = errors(0, piece.a), b_errors = errors(1, piece.b);
+    oracle::add_rebase_errors(sums, piece.a.values.data(), a_errors.data(), piece.b.values.data(), b_errors.data(),
+                              piece.rows, piece.b.lines, piece.k);
+}
+
 oracle::More more_of_call(const Call& call) { return {call.alpha, call.accumulate ? 1.0f : call.beta, call.bias != 0}; }
 
 // Returns every element of a piece with the terms of its bound.
@@ -134,6 +144,7 @@ const std::vector<Element>& sums_of(const Problem& problem, const Piece& piece, 
         oracle::product(piece.a.values.data(), piece.k, piece.b.values.data(), piece.k, piece.rows, piece.b.lines, piece.k);
     if (bound == MXQ_BOUND_FP8_TENSOR_CORES) require_scales(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED) add_rebase(problem, piece, sums);
+    if (bound == MXQ_BOUND_REBASED_GUARDED) add_guarded(problem, piece, sums);
     const oracle::More more = more_of_call(problem.call);
     const bool only_adds = more.alpha == 1 && more.beta == 1 && !more.bias && problem.call.d.format == MXQ_FORMAT_F32;
     for (size_t i = 0; i < sums.size(); ++i) {

@@ -72,9 +72,17 @@ __device__ __forceinline__ OutFormat out_format(const ProductArguments& args) {
     return {alone && !wide, alone && args.wide};
 }
 
-// Puts half of the sums to shared memory, times the factors of their columns.
-__device__ __forceinline__ void put_sums(const float (&sums)[kSums], const float* factors, const OutFormat& out,
-                                         int32_t format, int first_column, uint8_t* to) {
+// Returns the sum times the factors of its row and column, two powers of two. Their product is exact where it is a normal
+// number; elsewhere one after the other leave fp32's range only where the result does.
+__device__ __forceinline__ float scale_sum(float sum, float of_row, float of_column) {
+    const float both = multiply_rn(of_row, of_column);
+    const bool normal = float_bits(both) - (1u << 23) < kInfinityBits - (1u << 23);
+    return normal ? multiply_rn(sum, both) : multiply_rn(multiply_rn(sum, of_row), of_column);
+}
+
+// Puts half of the sums to shared memory, times the factors of their rows and columns.
+__device__ __forceinline__ void put_sums(const float (&sums)[kSums], const float2& of_rows, const float* factors,
+                                         const OutFormat& out, int32_t format, int first_column, uint8_t* to) {
     const uint32_t thread = read_thread(), lane = thread % 32;
     uint8_t* const place =
         to + (thread / 32 % 4 * 16 + lane / 4) * kOutPitch + (first_column + 2 * (lane % 4)) * out.bytes();
@@ -83,8 +91,9 @@ __device__ __forceinline__ void put_sums(const float (&sums)[kSums], const float
         const float2 of_columns = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane % 4));
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const float low = multiply_rn(sums[4 * j + 2 * h], of_columns.x);
-            const float high = multiply_rn(sums[4 * j + 2 * h + 1], of_columns.y);
+            const float of_row = h ? of_rows.y : of_rows.x;
+            const float low = scale_sum(sums[4 * j + 2 * h], of_row, of_columns.x);
+            const float high = scale_sum(sums[4 * j + 2 * h + 1], of_row, of_columns.y);
             uint8_t* const at = place + h * 8 * kOutPitch;
             if (out.narrow)
                 *reinterpret_cast<uint32_t*>(at + 8 * j * 2) = join_halves(low, high, format);
@@ -140,47 +149,36 @@ __device__ __forceinline__ void clear_padding(const ProductArguments& args, cons
             store_element(d.data, d.format, (tile.d_row + row) * d.row_stride + tile.column + i, 0.0f);
 }
 
-// Multiplies a thread's sums by the factors of their rows, where rows have some.
-__device__ __forceinline__ void scale_rows(const ProductArguments& args, const ProductTile& tile, int first_row,
-                                           float (&sums)[2][kSums]) {
-    if (!args.a.factors) return;
+// Returns the factors of a thread's two rows.
+__device__ __forceinline__ float2 row_factors(const ProductArguments& args, const ProductTile& tile, int first_row) {
     const uint32_t thread = read_thread();
     const int row = first_row + int(thread / 32 % 4 * 16 + thread % 32 / 4);
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int at = min(row + 8 * h, tile.rows - 1);
-        const float factor = __ldg(args.a.factors + tile.a_factor + at * args.a.factor_stride);
-#pragma unroll
-        for (int i = 0; i < kSums; i += 4)
-#pragma unroll
-            for (int c = 0; c < 2; c++) {
-                sums[0][i + 2 * h + c] = multiply_rn(sums[0][i + 2 * h + c], factor);
-                sums[1][i + 2 * h + c] = multiply_rn(sums[1][i + 2 * h + c], factor);
-            }
-    }
+    const auto of_row = [&](int at) {
+        return __ldg(args.a.factors + tile.a_factor + min(at, tile.rows - 1) * args.a.factor_stride);
+    };
+    return {of_row(row), of_row(row + 8)};
 }
 
 // Writes a warpgroup's part of a tile. Its threads all call it.
 __device__ __forceinline__ void write_sums(const ProductArguments& args, const ProductTile& tile, int warpgroup,
-                                           float (&sums)[2][kSums], ProductShared& shared) {
+                                           const float (&sums)[2][kSums], ProductShared& shared) {
     const int first_row = warpgroup * kConsumerRows;
     const int32_t format = args.problem.d.format;
     const OutFormat out = out_format(args);
     uint8_t* const rows = shared.out[warpgroup];
     float* const factors = shared.factors[warpgroup];
-    scale_rows(args, tile, first_row, sums);
+    const float2 of_rows = row_factors(args, tile, first_row);
     for (int column = int(read_thread() % kWarpgroup); column < kTileColumns; column += kWarpgroup)
-        factors[column] = args.b.factors && column < tile.columns
-                              ? __ldg(args.b.factors + tile.b_factor + column * args.b.factor_stride)
-                              : 1.0f;
+        factors[column] =
+            column < tile.columns ? __ldg(args.b.factors + tile.b_factor + column * args.b.factor_stride) : 1.0f;
     sync_warpgroup(warpgroup);
-    put_sums(sums[0], factors, out, format, 0, rows);
+    put_sums(sums[0], of_rows, factors, out, format, 0, rows);
     if (!out.narrow) {
         sync_warpgroup(warpgroup);
         store_rows(args, tile, first_row, 0, min(tile.columns, kHalfColumns), out, rows);
         sync_warpgroup(warpgroup);
     }
-    put_sums(sums[1], factors + kHalfColumns, out, format, out.narrow ? kHalfColumns : 0, rows);
+    put_sums(sums[1], of_rows, factors + kHalfColumns, out, format, out.narrow ? kHalfColumns : 0, rows);
     sync_warpgroup(warpgroup);
     const int first = out.narrow ? 0 : kHalfColumns;
     store_rows(args, tile, first_row, first, max(tile.columns - first, 0), out, rows);

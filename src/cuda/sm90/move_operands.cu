@@ -2,12 +2,12 @@
 //
 // A block of threads has 32 lines of an expert or group, a warp four of them, one after the other:
 //
-//     scan     the scale bytes of the whole line, for its reference (only where it has one)
+//     scan     the scale bytes of the whole line, for its reference
 //     codes    lane 0..31: 16 codes each, half a block of 32; a warp has 512 of a line at once and four such loads in flight
 //     guard    the eight lanes of 128 codes agree by a ballot whether all of their blocks are near the reference
 //     words    of 128 codes by the first of their lanes; a mark where blocks kept references of their own
 //
-// Bytes an element: 0.53 to 1.03 read, 1.03 written; a line's scales are read twice where it is scanned.
+// Bytes an element: 0.53 to 1.03 read, 1.03 written; a line's scales are read twice.
 #include "cuda/launch.h"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/groups.cuh"
@@ -191,10 +191,10 @@ __device__ __forceinline__ uint32_t join_references(uint32_t reference) {
 // warp call it. `of_line`: 0 where each 128 codes have their own reference.
 template <class E>
 __device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint32_t code, const Piece<E::bits>& piece,
-                                           uint32_t scale, uint32_t of_line) {
+                                           uint32_t scale, uint32_t of_line, bool by_line) {
     const uint32_t lane = threadIdx.x % 32;
     uint32_t reference = of_line;
-    if (of_line == 0) {
+    if (!by_line) {
         reference = block_reference<E>(scale);
         reference = max(reference, __shfl_xor_sync(kAllLanes, reference, 2));
         reference = max(reference, __shfl_xor_sync(kAllLanes, reference, 4));
@@ -203,7 +203,7 @@ __device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint3
     const uint32_t any_far = __ballot_sync(kAllLanes, far);
     const bool marked = (any_far >> (lane & 24) & 0xFF) != 0;
     if (marked && scale != kScaleNan) reference = block_reference<E>(scale);
-    const uint32_t relative = of_line == 0 ? reference : relative_reference(reference, of_line);
+    const uint32_t relative = relative_reference(reference, of_line);
     uint32_t word = relative * 0x01010101u;
     if (any_far != 0) {
         const uint32_t joined = join_references(relative);
@@ -211,7 +211,7 @@ __device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint3
     }
     if (code >= uint32_t(at.padded)) return;
     uint4 moved = move_piece<E>(piece, rebase_block<E>(scale, reference));
-    if (marked && of_line != 0 && is_lost(scale, reference, of_line)) moved = uint4{};
+    if (is_lost(reference, of_line) && scale != kScaleNan) moved = uint4{};
     *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) = moved;
     if (lane % 8 != 0) return;
     at.words[line * at.word_stride + code / kBlock128] = word;
@@ -223,8 +223,8 @@ __device__ __forceinline__ void move_line(const Lines& at, uint32_t line, bool b
     const uint32_t lane = threadIdx.x % 32;
     const LineScales scales(at, line);
     const uint8_t* const codes = at.codes + line * at.line_bytes;
-    const uint32_t of_line = by_line ? line_reference<E>(scales, at.scaled) : 0;
-    if (by_line && lane == 0) at.factors[line] = scale_value(of_line);
+    const uint32_t of_line = line_reference<E>(scales, at.scaled);
+    if (lane == 0) at.factors[line] = scale_value(of_line);
 #pragma unroll 1
     for (uint32_t first = lane * kLaneCodes; first - lane * kLaneCodes < uint32_t(at.padded); first += kAhead * kWarpCodes) {
         Piece<E::bits> pieces[kAhead];
@@ -239,7 +239,8 @@ __device__ __forceinline__ void move_line(const Lines& at, uint32_t line, bool b
             pieces[i] = whole ? load_whole<E::bits>(from) : load_some<E::bits>(from, min(at.length - int(code), kLaneCodes));
         }
 #pragma unroll
-        for (int i = 0; i < kAhead; i++) move_codes<E>(at, line, first + i * kWarpCodes, pieces[i], of_piece[i], of_line);
+        for (int i = 0; i < kAhead; i++)
+            move_codes<E>(at, line, first + i * kWarpCodes, pieces[i], of_piece[i], of_line, by_line);
     }
 }
 
@@ -314,7 +315,7 @@ uint64_t moved_word_bytes(const MoveCall& call) { return uint64_t(call.lines() *
 
 uint64_t moved_factor_bytes(const MoveCall& call) {
     const int64_t groups = call.grouping == Grouping::Contraction ? call.grouped.groups.count : 1;
-    return call.by_line ? uint64_t(call.lines() * groups) * sizeof(float) : 0;
+    return uint64_t(call.lines() * groups) * sizeof(float);
 }
 
 uint64_t moved_mark_bytes(const MoveCall& call) {

@@ -3,9 +3,9 @@
 //
 //                   128 codes        128 codes
 //     line i     |  0  1  2  3  |  0  1  2  3  | ...     codes, moved to the reference of the 128 (A) or of the line (B)
-//     words[i]   |    a word    |    a word    | ...     the four blocks' references, as E8M0 bytes: equal, where all are
-//     near;
-//                                                        relative to the line's, where there is one
+//     words[i]   |    a word    |    a word    | ...     the four blocks' references beside the line's, as E8M0 bytes:
+//     equal,
+//                                                        where all are near
 //     factors[i]     2^reference of the line
 //     marks          of 32 lines and 128 codes: 1 where some word has unequal bytes, or another reference than the line's
 //

@@ -150,6 +150,12 @@ Reason needs_mx(const GemmProblem& p) {
     return {};
 }
 
+// Returns the row tiles of a product by twos; with Grouping::Rows of all groups, at most.
+int64_t row_pairs_of(const GemmProblem& p) {
+    constexpr int64_t pair = 2 * kTileRows;
+    return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, pair) : ceil_div(p.m, pair);
+}
+
 // What the maps and 32-bit places can address.
 Reason needs_sizes(const GemmProblem& p, const Plan& plan) {
     constexpr int64_t most = int64_t(1) << 31;
@@ -163,6 +169,13 @@ Reason needs_sizes(const GemmProblem& p, const Plan& plan) {
         return [length = plan.a.line_bytes] {
             return format_text("needs at most %d codes along the contraction, found %lld", kMostSteps * kStepCodes,
                                (long long)length);
+        };
+    const double turns = double(row_pairs_of(p)) * double(ceil_div(p.n, int64_t(kTileColumns))) *
+                         (p.grouping == Grouping::Contraction ? p.groups.count : 1);
+    if (turns > 2147483647.0)
+        return [turns] {
+            return format_text("needs at most 2^31 - 1 tiles of %d x %d in D, found %.0f", 2 * kTileRows, kTileColumns,
+                               turns);
         };
     if (p.m == 0 || p.n == 0) return "needs rows and columns in d, found none";
     return {};
@@ -188,7 +201,8 @@ CUtensorMap map_of(const MoveCall& call, int rank, int32_t box_lines) {
 }
 
 SideView view_of(const MoveCall& call) {
-    return {call.words, call.blocks(), call.marks, call.by_line ? call.factors : nullptr, 1, call.from.lines, call.lines()};
+    const int64_t of_group = call.grouping == Grouping::Rows ? 0 : call.from.lines;  // groups of rows are lines of their own
+    return {call.words, call.blocks(), call.marks, call.factors, 1, of_group, call.lines()};
 }
 
 // The most turns that the clusters of a call can take.
@@ -201,11 +215,9 @@ ProductArguments arguments_of(const GemmProblem& p, const MoveCall& a, const Mov
         map_of(a, 2, kHalfRows), map_of(b, 3, kHalfColumns), view_of(a), view_of(b), p, {}, 0, 0, 0, false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kRowwiseCodes] = p.grouping == Grouping::Contraction ? uint32_t(kBlock128) : uint32_t(p.d.group_unit);
-    constexpr int64_t pair = 2 * kTileRows;
     args.units.at[kColumnwiseCodes] = kTileRows;  // marks
-    args.units.tile_rows_log2 = uint32_t(log2_of(uint32_t(pair)));
-    args.row_pairs =
-        uint32_t(p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, pair) : ceil_div(p.m, pair));
+    args.units.tile_rows_log2 = uint32_t(log2_of(2 * kTileRows));
+    args.row_pairs = uint32_t(row_pairs_of(p));
     args.column_tiles = uint32_t(ceil_div(p.n, int64_t(kTileColumns)));
     args.bands = uint32_t(ceil_div(args.column_tiles, kMostBand));
     const int64_t element = find_format(p.d.format)->bits / 8;
