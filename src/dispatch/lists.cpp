@@ -60,11 +60,11 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cpu::gemm,
 };
 
-// Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands, and is slower for it. Dense, an
-// H200, cuBLASLt 13.10, TFLOP/s: 8192^3 1073 beside 991, (32768,2048,7168) 1016 beside 933. In 8 groups along the contraction
-// both are alike, 0.99 to 1.03.
+// Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands; that and an F32 D make it slow.
+// Beside cuBLASLt 13.10, an H200, TFLOP/s: A transposed 8192^3 1061 and 961; in 8 groups (32768,2048,7168) and
+// (32768,8192,5120) to F32 907 and 780, 884 and 712; along the contraction to F32 815 and 739, 916 and 798, to BF16 0.97 to 1.03.
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {
-    return p.a.columnwise ? &cuda::wgmma_fp8_sm90 : nullptr;
+    return p.a.columnwise || p.d.format == MXQ_FORMAT_F32 ? &cuda::wgmma_fp8_sm90 : nullptr;
 }
 
 template <class Problem, size_t count>

@@ -7,7 +7,7 @@
 #pragma once
 #include "cuda/sm90/fp8_epilogue.cuh"
 #include "cuda/sm90/fp8_producers.cuh"
-#include "numerics/e8m0.h"
+#include "numerics/rebase_guard.h"
 
 namespace mxq::cuda::sm90 {
 
@@ -72,7 +72,7 @@ struct Consumer {
             wait_for(stage);
             const StageTiles tiles(shared.stages[stage], warpgroup);
             const uint2 words = row_words(stage);
-            factors = {bits_float((words.x & 0xFF) << 23), bits_float((words.y & 0xFF) << 23)};
+            factors = {relative_factor(words.x & 0xFF), relative_factor(words.y & 0xFF)};
             multiply_half(left, tiles.a, tiles.left);
             if (i > 0) {
                 wait_products<1>(right);
@@ -102,14 +102,14 @@ struct Consumer {
             commit_products();
             wait_products<0>(part);
             const int shift = k / kProductBytes * 8;
-            const float2 of_rows = {scale_value(words.x >> shift & 0xFF), scale_value(words.y >> shift & 0xFF)};
+            const float2 of_rows = {relative_factor(words.x >> shift & 0xFF), relative_factor(words.y >> shift & 0xFF)};
 #pragma unroll
             for (int i = 0; i < kSums; i += 4)
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
                     const bool exists = column + 2 * i + c < tile.columns;
                     const uint32_t word = exists ? __ldg(of_columns + (2 * i + c) * args.b.word_stride) : 0;
-                    const float factor = scale_value(word >> shift & 0xFF);
+                    const float factor = relative_factor(word >> shift & 0xFF);
                     part[i + c] = multiply_rn(part[i + c], factor);
                     part[i + 2 + c] = multiply_rn(part[i + 2 + c], factor);
                 }

@@ -210,9 +210,8 @@ __device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint3
         if (marked) word = joined;
     }
     if (code >= uint32_t(at.padded)) return;
-    uint4 moved = move_piece<E>(piece, rebase_block<E>(scale, reference));
-    if (is_lost(reference, of_line) && scale != kScaleNan) moved = uint4{};
-    *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) = moved;
+    *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) =
+        move_piece<E>(piece, rebase_block<E>(scale, reference));
     if (lane % 8 != 0) return;
     at.words[line * at.word_stride + code / kBlock128] = word;
     if (marked) at.marks[code / kBlock128] = 1;
@@ -234,7 +233,8 @@ __device__ __forceinline__ void move_line(const Lines& at, uint32_t line, bool b
             const uint32_t code = first + i * kWarpCodes;
             const uint8_t* const from = codes + code / 8 * E::bits;
             pieces[i] = {};
-            of_piece[i] = code < uint32_t(at.scaled) ? scales.of_code(code) : 0;
+            // Both lanes of a block have its scale, though it may end before the second.
+            of_piece[i] = code / kMxBlock * kMxBlock < uint32_t(at.scaled) ? scales.of_code(code) : 0;
             if (code >= uint32_t(at.length)) continue;
             pieces[i] = whole ? load_whole<E::bits>(from) : load_some<E::bits>(from, min(at.length - int(code), kLaneCodes));
         }
