@@ -170,7 +170,7 @@ private:
         ++counts.failed;
         search::drop_unused_offsets(call);
         tell(call, complaint);
-        if (complaint.find("CUDA") != std::string::npos && complaint.find("error") != std::string::npos) lost_device_ = true;
+        if (complaint.find("MXQ_STATUS_CUDA_ERROR") != std::string::npos) lost_device_ = true;
         if (lost_device_ || shrunk_++ >= most_shrunk) return;
         search::Counts ignored;
         const Call smaller = search::shrink(
