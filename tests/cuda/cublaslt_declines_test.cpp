@@ -166,6 +166,11 @@ TEST_CASE("cublaslt declines: a bias, and factors of D") {
     CHECK(reason(p, 90) == "needs the bias in bf16, found it in f32");  // D's type
     p.d.format = MXQ_FORMAT_F32;
     CHECK(reason(p, 90) == "");
+    p = dense(of(bf16(), bf16()));
+    p.beta = 1;
+    CHECK(reason(p, 90) == "needs an f32 d where beta is set, found bf16");
+    p.d.format = MXQ_FORMAT_F32;
+    CHECK(reason(p, 90) == "");
 
     p = by_rows(groups_of(bf16(), bf16()));
     p.beta = -0.5f;

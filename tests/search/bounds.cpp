@@ -32,7 +32,7 @@ std::vector<Scales> fp32_scales(const oracle::Spec& spec, const oracle::Part& st
     }
     if (!is_fp8(spec)) return out;
     for (int64_t i = 0; i < operand.lines; ++i)
-        for (int64_t j = 0; j < std::max<int64_t>(k, 1); j += 128) {
+        for (int64_t j = 0; j < k; j += 128) {
             if (!operand.placement.has_scale(i, j)) continue;
             const double scale =
                 oracle::float_of(oracle::get_scale(spec.format, stored.scales.data(), operand.placement.scale(i, j)));
@@ -95,20 +95,35 @@ Tiles tiles_of(const oracle::Spec& spec, const oracle::Part& stored, const Piece
     return out;
 }
 
-void require_tiles(const Tiles& a, const Tiles& b, int64_t n, std::vector<Element>& sums) {
-    for (size_t i = 0; i < sums.size(); ++i)
+// Returns the least scale of the tiles of a line that are not all zeros.
+int least_scale(const Tiles& tiles, int64_t line) {
+    int least = 254;
+    for (int64_t block = 0; block < tiles.across; ++block)
+        if (!tiles.zero[tiles.at(line, block)]) least = std::min(least, tiles.scales[tiles.at(line, block)]);
+    return least;
+}
+
+// Takes the promise from elements where scales of tiles leave the range that the class asks for, or the codes' products times
+// one of the two.
+void require_tiles(const Tiles& a, const Tiles& b, int64_t n, double alpha, std::vector<Element>& sums) {
+    for (size_t i = 0; i < sums.size(); ++i) {
+        const int64_t row = static_cast<int64_t>(i) / n, column = static_cast<int64_t>(i) % n;
+        bool good = true;
         for (int64_t block = 0; block < a.across; ++block) {
-            const size_t left = a.at(static_cast<int64_t>(i) / n, block), right = b.at(static_cast<int64_t>(i) % n, block);
+            const size_t left = a.at(row, block), right = b.at(column, block);
             const int sum = a.scales[left] + b.scales[right];
-            const bool lost = sum < 128 && !a.zero[left] && !b.zero[right];
-            if (sum > 381 || lost) sums[i].promised = sums[i].nan = false;
+            good &= sum <= 381 && (sum >= 128 || a.zero[left] || b.zero[right]);
         }
+        for (int least : {least_scale(a, row), least_scale(b, column)})
+            good &= std::ldexp(sums[i].magnitude, 127 - least) * std::max(1.0, std::fabs(alpha)) < 0x1p128;
+        if (!good) sums[i].promised = sums[i].nan = false;
+    }
 }
 
 void add_rebase(const Problem& problem, const Piece& piece, std::vector<Element>& sums) {
     const int64_t n = piece.b.lines;
     const oracle::Spec &a = problem.tensors[0].spec, &b = problem.tensors[1].spec;
-    const int64_t b_height = problem.call.transpose_a == MXQ_TRANSPOSE_T || b.scaling == MXQ_SCALING_1X128 ? 1 : 128;
+    const int64_t b_height = problem.call.transpose_a == MXQ_TRANSPOSE_T ? 1 : 128;
     const auto errors = [&](const oracle::Spec& spec, const oracle::Part& stored, const PieceOperand& operand,
                             int64_t height) {
         if (!is_mx(spec)) return oracle::Floats(operand.values.size(), 0.0f);
@@ -120,7 +135,8 @@ void add_rebase(const Problem& problem, const Piece& piece, std::vector<Element>
                               piece.rows, n, piece.k);
     if (n)
         require_tiles(tiles_of(a, problem.stored[0], piece.a, piece.k, 1),
-                      tiles_of(b, problem.stored[1], piece.b, piece.k, b_height), n, sums);
+                      tiles_of(b, problem.stored[1], piece.b, piece.k, b_height), n,
+                      static_cast<double>(problem.call.alpha), sums);
 }
 
 void add_guarded(const Problem& problem, const Piece& piece, std::vector<Element>& sums) {
