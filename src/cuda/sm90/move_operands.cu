@@ -275,9 +275,9 @@ __global__ void __launch_bounds__(kThreads, 4) move_operands_kernel(const __grid
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-uint32_t tiles_of(const MoveCall& call) {
-    if (call.grouping == Grouping::Rows) return uint32_t(group_tiles_bound(call.grouped) * (kSwizzleRows / kMarkLines));
-    return uint32_t(ceil_div(call.from.lines, int64_t(kMarkLines)));
+int64_t tiles_of(const MoveCall& call) {
+    if (call.grouping == Grouping::Rows) return group_tiles_bound(call.grouped) * (kSwizzleRows / kMarkLines);
+    return ceil_div(call.from.lines, int64_t(kMarkLines));
 }
 
 Operand operand_of(const MoveCall& call) {
@@ -285,14 +285,11 @@ Operand operand_of(const MoveCall& call) {
     const bool whole = reinterpret_cast<uintptr_t>(call.from.codes) % uintptr_t(piece & -piece) == 0 &&
                        call.from.line_bytes % piece == 0 && call.from.length % kLaneCodes == 0 &&
                        (call.grouping != Grouping::Contraction || call.from.units.codes % kLaneCodes == 0);
-    Operand operand{call, {}, tiles_of(call), 0, whole};
+    Operand operand{call, {}, uint32_t(tiles_of(call)), 0, whole};
     operand.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
     operand.units.at[kSourceScales] = uint32_t(call.from.units.scales);
     operand.units.at[kRowwiseCodes] = uint32_t(kBlock128);
-    const int64_t times = call.grouping == Grouping::None   ? call.from.matrices
-                          : call.grouping == Grouping::Rows ? 1
-                                                            : call.grouped.groups.count;
-    operand.blocks = uint32_t(operand.tiles * times);
+    operand.blocks = uint32_t(move_blocks(call));
     return operand;
 }
 
@@ -321,6 +318,13 @@ uint64_t moved_factor_bytes(const MoveCall& call) {
 uint64_t moved_mark_bytes(const MoveCall& call) {
     const int64_t matrices = call.grouping == Grouping::None ? call.from.matrices : 1;
     return uint64_t(matrices * tiles_of(call) * call.blocks());
+}
+
+int64_t move_blocks(const MoveCall& call) {
+    const int64_t times = call.grouping == Grouping::None          ? call.from.matrices
+                          : call.grouping == Grouping::Contraction ? call.grouped.groups.count
+                                                                   : 1;
+    return tiles_of(call) * times;
 }
 
 void move_operands(const Context& context, const MoveCall& a, const MoveCall& b, void* stream) {

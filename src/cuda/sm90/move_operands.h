@@ -43,6 +43,9 @@ uint64_t moved_word_bytes(const MoveCall& call);
 uint64_t moved_factor_bytes(const MoveCall& call);
 uint64_t moved_mark_bytes(const MoveCall& call);
 
+// Returns the blocks of threads that the call takes; those of both calls must be fewer than 2^31.
+int64_t move_blocks(const MoveCall& call);
+
 // Enqueues both calls as one launch.
 void move_operands(const Context& context, const MoveCall& a, const MoveCall& b, void* stream);
 

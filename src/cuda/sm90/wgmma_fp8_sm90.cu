@@ -165,6 +165,13 @@ Reason needs_sizes(const GemmProblem& p, const Plan& plan) {
                 return format_text("needs 1 to 2^31 - 1 lines and codes of a line, found %lld and %lld", (long long)lines,
                                    (long long)length);
             };
+    const int64_t blocks = move_blocks(plan.a) + move_blocks(plan.b), words = plan.a.lines() * plan.a.blocks();
+    if (blocks >= most || words >= 2 * most)
+        return [blocks, words] {
+            return format_text(
+                "needs less than 2^31 blocks of threads and 2^32 blocks of 128 codes in a, found %lld and %lld",
+                (long long)blocks, (long long)words);
+        };
     if (plan.a.blocks() > kMostSteps)
         return [length = plan.a.line_bytes] {
             return format_text("needs at most %d codes along the contraction, found %lld", kMostSteps * kStepCodes,
