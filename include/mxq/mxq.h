@@ -565,9 +565,9 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  *                        tile of B (128 columns of D by 128 of K) or of A (a row by 128 of K) can make Inf and NaN of all that
  *                        the tile meets. Of B that is 128 columns of D, in every row of the product or group. For operands with
  *                        such scales, mxq_gemm_options_set_exact_products takes another implementation.
- *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B, or of
- *                        128 codes of A, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the largest
- *                        value that a block can hold, whatever stands beside it.
+ *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B, or
+ *                        of 128 codes of A, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the
+ *                        largest value that a block can hold, whatever stands beside it.
  *
  * alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
  * smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed. */
