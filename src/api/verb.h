@@ -14,7 +14,7 @@ std::string_view implementation_of(const Options* options) {
     return options ? std::string_view(options->implementation) : std::string_view();
 }
 
-// What all verbs are called with: the context, the options' implementation, the tensors in the order of the arguments.
+// Holds what all verbs are called with: the context, the options' implementation, the tensors in the order of the arguments.
 struct Call {
     const Context& context;
     std::string_view implementation;

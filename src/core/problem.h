@@ -1,4 +1,4 @@
-// What kernels receive: validated views. Everything that a descriptor may leave open is settled here.
+// Holds what kernels receive: validated views. Everything that a descriptor may leave open is settled here.
 #pragma once
 #include <cstdint>
 
@@ -50,7 +50,7 @@ struct GroupedRows {
 
 enum class FourOverSix : int32_t { None = 0, Mae = 1, Mse = 2 };  // values of MXQ_FOUR_OVER_SIX_*
 
-// What a random Hadamard transform does to a part.
+// Describes what a random Hadamard transform does to a part.
 struct Hadamard {
     bool rowwise, columnwise;
     uint32_t mask;

@@ -1,4 +1,4 @@
-// What a CPU context owns: its threads and the kernels of the best instruction set that the machine has.
+// Holds what a CPU context owns: its threads and the kernels of the best instruction set that the machine has.
 #pragma once
 #include <memory>
 

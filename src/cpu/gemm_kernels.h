@@ -37,7 +37,8 @@ struct GemmBlock {
     int64_t row_count, column_count, stride;
 };
 
-// What becomes of a row of sums: D = alpha sums + beta D + bias, with a rounding to fp32 after each step, then to D's type.
+// Describes what becomes of a row of sums: D = alpha sums + beta D + bias, with a rounding to fp32 after each step, then to
+// D's type.
 struct Finish {
     float alpha, beta;
     int32_t d_format, bias_format;  // MXQ_FORMAT_F32, _F16 or _BF16; bias_format is 0 without a bias

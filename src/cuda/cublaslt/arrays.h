@@ -1,4 +1,4 @@
-// What cuBLASLt reads on the device beside the operands, in the caller's workspace:
+// Holds what cuBLASLt reads on the device beside the operands, in the caller's workspace:
 //
 //     0                  the library's own workspace
 //     kWorkspaceBytes    per group: sizes, leading dimensions, pointers, factor; or the two factors of one product

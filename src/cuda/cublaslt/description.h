@@ -1,4 +1,4 @@
-// What a product is to cuBLASLt, as plain numbers: made and explained without the library and without a GPU.
+// Holds what a product is to cuBLASLt, as plain numbers: made and explained without the library and without a GPU.
 //
 //     GemmProblem          D (m, n), row-major     = A (m, k) B (n, k)^T     lines of codes, contiguous along the contraction
 //     MatmulDescription    D (n, m), column-major  = A (k, n)^T B (k, m)     the same bytes: its A is our B, transposed
@@ -27,7 +27,7 @@ enum class ScaleMode : int32_t {
     None = -1,           // plain numbers
 };
 
-// What there is to run on.
+// Holds what there is to run on.
 struct Machine {
     int32_t capability;  // 90 for 9.0
     int32_t version;     // 130100 for 13.1.0

@@ -52,7 +52,7 @@ __device__ __forceinline__ int slot_of_piece(int line, int piece) {
     return line * kPieces + (piece ^ (line / Patch<T>::columns % kPieces));
 }
 
-// What one access reads of a line: a piece of 16 or 8 bytes, or a word of six-bit codes.
+// Describes what one access reads of a line: a piece of 16 or 8 bytes, or a word of six-bit codes.
 template <int bits>
 using Access = std::conditional_t<bits == 8, uint4, std::conditional_t<bits == 6, uint32_t, uint2>>;
 
@@ -194,7 +194,7 @@ __device__ __forceinline__ void dequantize_tile(const Arguments& a, const Dequan
     store_patch<T, E>(a, out, patch, filled - patch.row, scope.global, shared);
 }
 
-// What a block of threads works on: neighbouring tiles of one scope, from `row` on; of a matrix it is one tile.
+// Describes what a block of threads works on: neighbouring tiles of one scope, from `row` on; of a matrix it is one tile.
 struct TileRow {
     DequantizeScope scope;
     ScaleLayout layout;

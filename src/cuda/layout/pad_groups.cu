@@ -44,7 +44,7 @@ struct Arguments {
     GroupedRows grouped;
 };
 
-// What a block of threads moves: one stretch of a group tile.
+// Describes what a block of threads moves: one stretch of a group tile.
 struct Stretch {
     Group group;                // first: in the input, second: in the output
     int64_t row;                // of the group

@@ -1,4 +1,4 @@
-// What reading quantized parts shares: packed codes as words, scales of every type as fp32, and their products.
+// Holds what reading quantized parts shares: packed codes as words, scales of every type as fp32, and their products.
 //
 //     line of codes --load_packed--> packed words --unpack--> a byte per code, four to a word --decode_scaled_pair--> fp32
 //     scales --load_scale--> fp32, one for a block

@@ -19,10 +19,10 @@ inline int64_t group_tiles_bound(const GroupedRows& grouped, int64_t group_tile 
     return padded_rows_bound(grouped.rows, grouped.groups.count, group_tile) / group_tile;
 }
 
-// What a kernel reads and writes. Kernels with one output, or with two operands, number them 0 and 1.
+// Describes what a kernel reads and writes. Kernels with one output, or with two operands, number them 0 and 1.
 enum PartIndex { kSourcePart, kRowwisePart, kColumnwisePart };
 
-// What is summed over the groups before: rows rounded up to the units of each part, codes and scales.
+// Describes what is summed over the groups before: rows rounded up to the units of each part, codes and scales.
 enum GroupSum { kSourceCodes, kSourceScales, kRowwiseCodes, kRowwiseScales, kColumnwiseCodes, kColumnwiseScales, kGroupSums };
 
 struct GroupSumUnits {

@@ -45,7 +45,7 @@ namespace {
 
 using namespace mma;
 
-// What a kernel is compiled for.
+// Names what a kernel is compiled for.
 template <int kABits, int kBBits, int kTileColumns, bool kPromotes>
 struct Kind {
     static constexpr int a_bits = kABits, b_bits = kBBits, columns = kTileColumns;

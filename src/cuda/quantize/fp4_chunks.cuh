@@ -1,5 +1,5 @@
-// What the kernels that quantize chunks of a tile in shared memory to E2M1 share: scales over more than a chunk, the errors of
-// four over six and its choice for squares, and the way of codes and scales to memory.
+// Holds what the kernels that quantize chunks of a tile in shared memory to E2M1 share: scales over more than a chunk, the
+// errors of four over six and its choice for squares, and the way of codes and scales to memory.
 //
 //     tile in shared memory --a chunk of 16 a lane, eight lanes a line--> maximum --> scale byte --> words --> layout
 //             |                                                              |
@@ -35,7 +35,7 @@ inline Rounding rounding_of(const QuantizeProblem& problem) {
     return problem.seed_offset ? Rounding::Stochastic : Rounding::Nearest;
 }
 
-// What NVFP4 scales stand for in each part, by their bytes: a division each for every block would be a tenth of all work.
+// Holds what NVFP4 scales stand for in each part, by their bytes: a division each for every block would be a tenth of all work.
 struct Nvfp4Tables {
     Nvfp4Global globals[2];
     float multipliers[2][kScaleBytes];

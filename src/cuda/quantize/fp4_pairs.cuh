@@ -1,5 +1,5 @@
-// What the kernels of quantize_fp4_pairs share: maxima of packed pairs, tables of NVFP4's multipliers, the blocks' scales, and
-// the chunk that has no faster way.
+// Holds what the kernels of quantize_fp4_pairs share: maxima of packed pairs, tables of NVFP4's multipliers, the blocks'
+// scales, and the chunk that has no faster way.
 //
 //     words of two elements --largest_by_magnitude--> maximum --> Block: scale byte, multiplier --> codes (fp4_pair_codes.cuh)
 //                                                 ^              ^
@@ -39,7 +39,7 @@ struct Shared {
     uint32_t scales[2][kTile][2];  // scale words of each part by line
 };
 
-// What holds for all chunks of a part.
+// Holds what holds for all chunks of a part.
 struct Rule {
     Nvfp4Global global;
     const float* multipliers;

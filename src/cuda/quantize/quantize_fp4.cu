@@ -46,7 +46,7 @@ struct Shared {
     uint32_t scales[2][kTile][2];         // scale words of each part by line
 };
 
-// What holds for all chunks of a part.
+// Holds what holds for all chunks of a part.
 struct Rule {
     Nvfp4Global global;
     const float* multipliers;  // of scale bytes
@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::E
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// What a kernel is compiled for.
+// Names what a kernel is compiled for.
 struct Key {
     bool bf16;
     Rounding rounding;

@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// What a kernel is compiled for.
+// Names what a kernel is compiled for.
 struct Key {
     bool nvfp4;
     Rounding rounding;

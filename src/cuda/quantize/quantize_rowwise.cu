@@ -93,7 +93,7 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
     return needs_cuda(context);
 }
 
-// What a kernel is compiled for.
+// Names what a kernel is compiled for.
 struct Key {
     int32_t plain;
     Element element;

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
     quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), vectors, shared);
 }
 
-// What a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs'.
+// Names what a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs'.
 struct Key {
     bool bf16;
     Element element;

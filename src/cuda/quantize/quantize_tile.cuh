@@ -1,4 +1,5 @@
-// What kernels that hold a tile in registers share: what the host settles beforehand, and the way from patches to the outputs.
+// Holds what kernels that hold a tile in registers share: what the host settles beforehand, and the way from patches to the
+// outputs.
 //
 //     patch --put_maxima--> tables of both parts --make_scales--> factors, stored scales
 //       |                                                            |          |

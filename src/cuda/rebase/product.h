@@ -13,7 +13,7 @@
 
 namespace mxq::cuda {
 
-// What the kernel that multiplies wants.
+// Describes what the kernel that multiplies wants.
 struct RebaseTarget {
     int32_t line_unit;    // lines of A, and rows of a D without groups: a power of two up to kRebaseLines
     int32_t column_unit;  // columns of the scales of 128x128

@@ -252,7 +252,7 @@ Arguments arguments_of(const RebaseCall& call) {
     return args;
 }
 
-// What a kernel is compiled for.
+// Names what a kernel is compiled for.
 struct Key {
     Element element;
     Grouping grouping;

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kRequantizeThreads, kRequantizeBlocks)
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// What a kernel is compiled for.
+// Names what a kernel is compiled for.
 struct Key {
     Element from, to;
     bool operator==(const Key&) const = default;

@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(CodePatch::threads, kCodeBlocks)
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// What a kernel is compiled for.
+// Names what a kernel is compiled for.
 struct Key {
     Element from, to;
     bool operator==(const Key&) const = default;

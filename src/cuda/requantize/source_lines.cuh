@@ -1,5 +1,5 @@
-// What the kernels that keep codes as codes ask of a source's lines: a thread's eight codes of a line are all there or none,
-// and can be read at once.
+// Holds what the kernels that keep codes as codes ask of a source's lines: a thread's eight codes of a line are all there or
+// none, and can be read at once.
 #pragma once
 #include "core/error.h"
 #include "cuda/tile/code_patch.cuh"

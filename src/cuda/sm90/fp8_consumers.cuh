@@ -24,7 +24,7 @@ __device__ __forceinline__ void add_part(float (&totals)[kSums], const float (&p
     hold_accumulators(totals);
 }
 
-// What a warpgroup multiplies of a stage.
+// Describes what a warpgroup multiplies of a stage.
 struct StageTiles {
     TileDescriptor a, left, right;
     __device__ __forceinline__ StageTiles(const Stage& stage, int warpgroup)

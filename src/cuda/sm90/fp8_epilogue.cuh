@@ -154,7 +154,7 @@ __device__ __forceinline__ float2 row_factors(const ProductArguments& args, cons
     const uint32_t thread = read_thread();
     const int row = first_row + int(thread / 32 % 4 * 16 + thread % 32 / 4);
     const auto of_row = [&](int at) {
-        return __ldg(args.a.factors + tile.a_factor + min(at, tile.rows - 1) * args.a.factor_stride);
+        return __ldg(args.a.factors + tile.a_factor + min(at, tile.rows - 1));
     };
     return {of_row(row), of_row(row + 8)};
 }
@@ -170,7 +170,7 @@ __device__ __forceinline__ void write_sums(const ProductArguments& args, const P
     const float2 of_rows = row_factors(args, tile, first_row);
     for (int column = int(read_thread() % kWarpgroup); column < kTileColumns; column += kWarpgroup)
         factors[column] =
-            column < tile.columns ? __ldg(args.b.factors + tile.b_factor + column * args.b.factor_stride) : 1.0f;
+            column < tile.columns ? __ldg(args.b.factors + tile.b_factor + column) : 1.0f;
     sync_warpgroup(warpgroup);
     put_sums(sums[0], of_rows, factors, out, format, 0, rows);
     if (!out.narrow) {

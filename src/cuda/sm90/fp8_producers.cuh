@@ -12,8 +12,6 @@
 
 namespace mxq::cuda::sm90 {
 
-// Under this word a code has the factor of its line alone.
-constexpr uint32_t kOneWord = 0x7F7F7F7Fu;
 constexpr int kLaneWords = kTileRows / 32;
 
 // Loads the block's own half or halves of a step: of what the cluster shares, the half with its number, for both blocks.
@@ -55,13 +53,8 @@ struct RowWords {
     // Brings those of a step to shared memory; each lane arrives when its own are there.
     __device__ __forceinline__ void load(const ProductArguments& args, int32_t step, Stage& stage, Barrier& full) const {
 #pragma unroll
-        for (int i = 0; i < kLaneWords; i++) {
-            uint32_t& to = stage.words[threadIdx.x % 32 + 32 * i];
-            if (args.a.words)
-                copy_word(&to, args.a.words + (rows[i] + uint32_t(step)));
-            else
-                to = kOneWord;
-        }
+        for (int i = 0; i < kLaneWords; i++)
+            copy_word(&stage.words[threadIdx.x % 32 + 32 * i], args.a.words + (rows[i] + uint32_t(step)));
         arrive_after_copies(full);
     }
 };

@@ -31,13 +31,13 @@ constexpr int kCluster = 2;
 constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
 static_assert(kTileRows == kSwizzleRows, "group tiles are row tiles");
 
-// What a side of the product has beside its codes.
+// Holds what a side of the product has beside its codes.
 struct SideView {
-    const uint32_t* words;  // numerics/rebase_guard.h; NULL: every code is under the factor of its line alone
+    const uint32_t* words;  // references beside those of their lines, numerics/rebase_guard.h
     int64_t word_stride;    // words from a line to the next
-    const uint8_t* marks;   // as many of 32 lines; NULL: none
+    const uint8_t* marks;   // as many of 32 lines
     const float* factors;   // of lines
-    int64_t factor_stride, factor_group_stride;
+    int64_t factor_group_stride;
     int64_t lines;  // that words has
 };
 
@@ -148,14 +148,13 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
     tile.b_line = tile.column;
     tile.b_word_line = tile.b_matrix * p.b.lines + tile.column;
     tile.b_marks = int32_t(tile.b_matrix * b_marks_of_matrix + tile.column / kMarkLines);
-    tile.a_factor = tile.a_factor * args.a.factor_stride + tile.group * args.a.factor_group_stride;
-    tile.b_factor = tile.column * args.b.factor_stride + tile.group * args.b.factor_group_stride;
+    tile.a_factor += tile.group * args.a.factor_group_stride;
+    tile.b_factor = tile.column + tile.group * args.b.factor_group_stride;
     return tile;
 }
 
 // Returns whether any of `count` rows of marks has one at this block of 128 codes.
 __device__ __forceinline__ bool has_mark(const SideView& side, int64_t first, int32_t count, int64_t block) {
-    if (!side.marks) return false;
     uint32_t found = 0;
     const uint8_t* at = side.marks + first * side.word_stride + block;
 #pragma unroll 1

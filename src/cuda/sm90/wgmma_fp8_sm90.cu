@@ -66,7 +66,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
-// What a kernel is compiled for: which operands are E5M2.
+// Names what a kernel is compiled for: which operands are E5M2.
 struct Key {
     bool a, b;
     bool operator==(const Key&) const = default;
@@ -209,7 +209,7 @@ CUtensorMap map_of(const MoveCall& call, int rank, int32_t box_lines) {
 
 SideView view_of(const MoveCall& call) {
     const int64_t of_group = call.grouping == Grouping::Rows ? 0 : call.from.lines;  // groups of rows are lines of their own
-    return {call.words, call.blocks(), call.marks, call.factors, 1, of_group, call.lines()};
+    return {call.words, call.blocks(), call.marks, call.factors, of_group, call.lines()};
 }
 
 // The most turns that the clusters of a call can take.

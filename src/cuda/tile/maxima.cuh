@@ -27,7 +27,7 @@ struct TileScales {
     uint32_t warp_maxima[8];
 };
 
-// What decides scales beside the problem.
+// Holds what decides scales beside the problem.
 struct ScaleRule {
     int32_t shift;        // a block has 1 << shift codes: 4, 5 or 7, which stands for longer ones too
     bool whole;           // ROW, TENSOR
