@@ -46,7 +46,7 @@ struct Shared {
     uint32_t scales[2][kTile][2];         // scale words of each part by line
 };
 
-// Holds what holds for all chunks of a part.
+// Holds what is the same for all chunks of a part.
 struct Rule {
     Nvfp4Global global;
     const float* multipliers;  // of scale bytes
