@@ -378,8 +378,6 @@ TEST_CASE("graph: ends on the host count as not given while a stream is captured
     CHECK((call(by_name) == MXQ_STATUS_OK) == has_it);  // without a capture
 }
 
-#endif
-
 // The pass and the product of wgmma_fp8_sm90, whose group ends and operands are read when the graph runs.
 TEST_CASE("graph: wgmma_fp8_sm90 captured, replayed with other ends, and the same bits as a call", "[cuda]") {
     if (!testing::cuda()) MXQ_SKIP("no CUDA device");
@@ -424,3 +422,5 @@ TEST_CASE("graph: wgmma_fp8_sm90 captured, replayed with other ends, and the sam
     }
     CHECK(runs == 4);
 }
+
+#endif
