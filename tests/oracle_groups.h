@@ -353,7 +353,18 @@ inline Matrix resized(const Spec& spec, const Matrix& matrix, int64_t rows, int6
     return out;
 }
 
-// Moves the codes and scales of groups to other alignments. New codes and the scales of new blocks are 0.
+// Sets the codes of padding to 0, and the scales of blocks that lie wholly in it. Columnwise, a Hadamard transform spreads
+// the rows of a group over its last 16 codes, which are kept.
+inline void clear_input_padding(const Spec& spec, Matrix& matrix, int64_t m, int32_t part) {
+    const bool rowwise = part == MXQ_PART_ROWWISE;
+    const int64_t kept = rowwise ? m : 16 * ceil_div(m, 16);
+    for (int64_t i = 0; i < matrix.rows; ++i)
+        for (int64_t j = 0; j < matrix.cols; ++j)
+            if ((rowwise ? i : j) >= kept) matrix.codes[static_cast<size_t>(i * matrix.cols + j)] = 0;
+    clear_padding(spec, matrix, m, part);
+}
+
+// Moves the codes and scales of groups to other alignments. Codes of padding and the scales of blocks of padding are 0.
 inline GroupedPart realign_part(const Spec& spec, const Part& stored, int64_t rows, int64_t cols, const Groups& from,
                                 const Groups& to, int32_t part, bool swizzled) {
     GroupLayout source(spec, rows, cols, from, part, swizzled), target(spec, rows, cols, to, part, swizzled);
@@ -363,6 +374,7 @@ inline GroupedPart realign_part(const Spec& spec, const Part& stored, int64_t ro
     if (spec.scaling == MXQ_SCALING_TENSOR || spec.format == MXQ_FORMAT_NVFP4) out.amax = stored.amax;
     for (size_t g = 0; g < from.ends.size(); ++g) {
         Matrix matrix = get_matrix(spec, stored, source.placement(g), source.line_rows(g), source.line_cols(g));
+        clear_input_padding(spec, matrix, group_rows(from.ends, g), part);
         put_matrix(spec, resized(spec, matrix, target.line_rows(g), target.line_cols(g)), target.placement(g), out);
     }
     return marked(target, std::move(out));

@@ -267,15 +267,15 @@ MXQ_API mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t 
 MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, int32_t part, void* codes, uint64_t code_bytes, void* scales,
                                        uint64_t scale_bytes);
 
-/* Clears a declared part: the tensor no longer has it. */
+/* Clears a declared part, and all that was set for it: the tensor no longer has it. */
 MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part);
 
 /* Groups of rows, such as the tokens of each expert. `ends` holds `count` integers of type MXQ_TYPE_INT32 or
  * MXQ_TYPE_INT64 in the memory of the context's device: ends[g] is one past the last row of group g, never decreasing, at
  * most rows. Empty groups are allowed; rows past the last end belong to no group: they are not read and what they would
  * produce is not written. On CUDA the host never reads `ends` (values out of order are clamped, so that nothing outside
- * the buffers is touched); on a CPU context they are checked. 2-D tensors only. A count of 0 with NULL clears the
- * groups; a count with NULL ends serves queries and sizes.
+ * the buffers is touched); on a CPU context the verbs check them, but not those of a call that has nothing to write. 2-D
+ * tensors only. A count of 0 with NULL clears the groups; a count with NULL ends serves queries and sizes.
  *
  * In memory every group is padded to a multiple of an alignment A: group g starts at
  * P[g] = sum over h < g of A * ceil(m_h / A), m_h being the rows of group h, and padding is as if rows of +0 followed the
@@ -302,8 +302,8 @@ MXQ_API mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends
 /* The alignments of the tensor's groups: powers of two up to 128; columnwise 0: the default. */
 MXQ_API mxq_status mxq_tensor_set_group_alignment(mxq_tensor* tensor, int32_t rowwise, int32_t columnwise);
 
-/* Where mxq_pad_groups writes each group's padded start and end in a part (a plain tensor: MXQ_PART_ROWWISE): `count`
- * integers each, of the type of the ends, on the device. NULL: not wanted. */
+/* Where mxq_pad_groups and mxq_unpad_groups write the start and the end, padding included, of each group in a part of out (a
+ * plain tensor: MXQ_PART_ROWWISE): `count` integers each, of the type of the ends, on the device. NULL: not wanted. */
 MXQ_API mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, int32_t part, void* starts, uint64_t start_bytes,
                                                 void* ends, uint64_t end_bytes);
 
@@ -435,7 +435,8 @@ MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options
 /* Every verb has a query with the same arguments, without workspace and stream. It checks shapes, formats and options as
  * the verb does, and pointers where they are set. It returns MXQ_STATUS_OK where the verb would run, and *plan tells how;
  * otherwise it returns the verb's status, and for UNSUPPORTED the message tells why each implementation declined. `plan` may be
- * NULL. */
+ * NULL. A query reads no memory but descriptors, options and the copy that mxq_tensor_set_host_ends names: ends out of order,
+ * which a CPU context refuses, are found by the verb alone. */
 typedef struct mxq_plan_s mxq_plan;
 
 /* Name of the implementation that would run; on CUDA its kernel and its source file have the same name. Lives as long as the
@@ -509,9 +510,11 @@ MXQ_API mxq_status mxq_dequantize_query(mxq_context* context, const mxq_quantize
 
 /* Copy groups of rows from the alignment of in to that of out. Both have the same groups, format, scaling and shape; an
  * alignment of out is at least that of in (pad) or at most that of in (unpad). Of plain tensors they move rows, and padding
- * is +0. Of quantized tensors they move codes and scales of the parts that both declare; padding is code 0, and scale 0
- * where a block is padding alone. mxq_pad_groups also writes the padded starts and ends where mxq_tensor_set_padded_groups
- * says. No size reaches the host. */
+ * is +0, whatever in has there. Of quantized tensors they move codes and scales of the parts that both declare; padding is code
+ * 0, also in a block of scale 255, and scale 0 where a block is padding alone. (But columnwise the last 16 codes of a group are
+ * moved as they are, since a Hadamard transform spreads rows over them.) Both write the starts and ends of the groups of out
+ * where mxq_tensor_set_padded_groups says. With a count of 0 nothing is written, a TENSOR scale neither. No size reaches the
+ * host. */
 MXQ_API mxq_status mxq_pad_groups(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_pad_groups_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,

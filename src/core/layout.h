@@ -57,6 +57,16 @@ MXQ_HD int64_t swizzled_scale_bytes(int64_t rows, int64_t columns) {
     return round_up(rows, kSwizzleRows) * round_up(columns, kSwizzleColumns);
 }
 
+// Returns how many codes of each line of a columnwise group are copied to another alignment: those of its rows, and of its
+// padding those that a Hadamard transform, of sixteens, makes of the rows.
+MXQ_HD int64_t codes_of_columns(int64_t rows) { return round_up_to_power(rows, kNvBlock); }
+
+// Returns the columns of scales of a columnwise group that have rows. A coarse scale fills `repeat` of them.
+MXQ_HD int64_t columns_of_rows(const ScaleLayout& layout, int64_t rows) {
+    if (layout.block == MXQ_MAX_DIM) return 1;
+    return ceil_div(rows, int64_t(layout.block) * layout.repeat) * layout.repeat;
+}
+
 // Returns the most rows that `count` groups can take once each is padded to a multiple of `alignment`, if they have at most
 // `rows` rows in all.
 MXQ_HD int64_t padded_rows_bound(int64_t rows, int64_t count, int64_t alignment) {

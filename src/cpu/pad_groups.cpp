@@ -1,5 +1,5 @@
-// Groups of rows from one alignment to another. Codes are copied, with their padding as far as both sides have it, and
-// followed by zeros; scales are copied in the same way, a line at a time.
+// Groups of rows from one alignment to another. Codes of rows are copied and followed by zeros, whatever the input has in
+// its padding; scales are copied in the same way, a line at a time.
 //
 //     rowwise      a group is some lines:                columnwise   a group is some columns of every line:
 //                  in   aaa bb ccc                                    in   aaabbccc     out   aaa.bb..ccc.
@@ -36,14 +36,13 @@ struct CodeMove {
 };
 
 Job<CodeMove> move_of_codes(const PadProblem::Part& part, const Place& at) {
-    const int64_t both = std::min(at.in_padded, at.out_padded);
-    CodeMove move{part.in.codes, part.out.codes, part.in.line_stride, part.out.line_stride, both, part.line_bytes};
+    CodeMove move{part.in.codes, part.out.codes, part.in.line_stride, part.out.line_stride, at.rows, part.line_bytes};
     int64_t lines = at.out_padded, bytes = part.line_bytes;
     if (part.columnwise) {  // every start is a whole byte
         move.in += at.in.codes * part.bits / 8;
         move.out += at.out.codes * part.bits / 8;
         move.lines = lines = part.lines;
-        move.bytes = both * part.bits / 8;
+        move.bytes = codes_of_columns(at.rows) * part.bits / 8;
         bytes = at.out_padded * part.bits / 8;
     } else {
         move.in += at.in.codes * part.in.line_stride;
@@ -67,7 +66,7 @@ struct ScaleMove {
     const uint8_t* in;
     uint8_t* out;
     ScaleLayout in_layout, out_layout;
-    int64_t in_lines, out_lines;      // that have scales
+    int64_t in_lines, out_lines;      // that have scales; of the input, those of rows
     int64_t in_columns, out_columns;  // of each
     int64_t tile_lines;               // a line that is new in a tile has the tile's scale
     bool rows_are_padded;             // up to the line stride
@@ -84,13 +83,20 @@ int64_t columns_of(const ScaleLayout& layout, int64_t rows, int64_t padded) {
 Job<ScaleMove> move_of_scales(const PadProblem::Part& part, const Place& at) {
     const ScaleLayout &from = part.in.layout, &to = part.out.layout;
     ScaleMove move{part.in.scales + group_scale_offset(from, at.in) * from.bytes,
-                   part.out.scales + group_scale_offset(to, at.out) * to.bytes, from, to, at.in_padded, at.out_padded,
-                   from.columns, to.columns, part.tile_lines, !part.columnwise && to.bytes == 4 && to.tile_rows > 1};
+                   part.out.scales + group_scale_offset(to, at.out) * to.bytes,
+                   from,
+                   to,
+                   at.rows,
+                   at.out_padded,
+                   from.columns,
+                   to.columns,
+                   part.tile_lines,
+                   !part.columnwise && to.bytes == 4 && to.tile_rows > 1};
     if (part.columnwise) {
         move.in_lines = move.out_lines = part.lines;
-        move.in_columns = columns_of(from, at.rows, at.in_padded);
+        move.in_columns = columns_of_rows(from, at.rows);
         move.out_columns = columns_of(to, at.rows, at.out_padded);
-        if (from.swizzled) move.in_layout.columns = move.in_columns;
+        if (from.swizzled) move.in_layout.columns = columns_of(from, at.rows, at.in_padded);
         if (to.swizzled) move.out_layout.columns = move.out_columns;
     } else if (to.tile_rows > 1) {
         move.in_lines = move.out_lines = round_up(at.rows, to.tile_rows);

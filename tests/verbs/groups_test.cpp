@@ -32,6 +32,28 @@ private:
 std::vector<int64_t> first(const std::vector<int64_t>& starts) { return {starts.begin(), starts.end() - 1}; }
 std::vector<int64_t> last(const std::vector<int64_t>& starts) { return {starts.begin() + 1, starts.end()}; }
 
+// Returns a copy with arbitrary codes in the padding of its groups, and arbitrary scales of blocks that are padding alone.
+oracle::GroupedPart with_any_padding(oracle::GroupedPart part, const oracle::Spec& spec, const oracle::GroupLayout& layout,
+                                     const oracle::Ends& ends, bool rowwise, cases::Random& random) {
+    const oracle::Tile tile = oracle::tile_of(spec.scaling);
+    const int64_t height = rowwise ? tile.height : tile.width;  // of a block, along the groups
+    const int bits = oracle::code_bits(spec.format);
+    for (size_t g = 0; g < ends.size(); ++g) {
+        const oracle::Placement at = layout.placement(g);
+        const int64_t m = oracle::group_rows(ends, g);
+        for (int64_t i = 0; i < layout.line_rows(g); ++i)
+            for (int64_t j = 0; j < layout.line_cols(g); ++j) {
+                if ((rowwise ? i : j) < m) continue;
+                oracle::put_code(&part.stored.codes[static_cast<size_t>(at.first_byte + i * at.row_bytes)], bits,
+                                 at.first_code + j, static_cast<uint8_t>(random.bits() & ((1u << bits) - 1)));
+                const bool alone = height != oracle::whole && (rowwise ? i : j) / height * height >= m;
+                if (alone && at.has_scale(i, j))
+                    oracle::put_scale(spec.format, part.stored.scales.data(), at.scale(i, j), random.bits());
+            }
+    }
+    return part;
+}
+
 }  // namespace
 
 MXQ_EACH_DEVICE("groups: pad and unpad of plain tensors") {
@@ -71,10 +93,15 @@ MXQ_EACH_DEVICE("groups: pad and unpad of plain tensors") {
                     }
 
                     Buffer back(device, x.size(), offset);
+                    Integers unpadded_starts(device, count, is_int64), unpadded_ends(device, count, is_int64);
                     ok(mxq_tensor_set_row_stride(plain, cols));
                     ok(mxq_tensor_set_data(plain, back.data(), back.bytes()));
+                    ok(mxq_tensor_set_padded_groups(plain, MXQ_PART_ROWWISE, unpadded_starts.data(), unpadded_starts.bytes(),
+                                                    unpadded_ends.data(), unpadded_ends.bytes()));
                     testing::run(device, mxq_unpad_groups, mxq_unpad_groups_query, nullptr, aligned, plain);
                     REQUIRE(testing::difference(back.read(), oracle::on_background(unpadded.bytes, unpadded.written, testing::poison)) == "");
+                    REQUIRE(unpadded_ends.read() == logical);
+                    if (count) REQUIRE(unpadded_starts.read() == first(oracle::padded_starts(logical, 1)));
                     ++ran;
                 }
     CHECK(ran == 3 * 6 * 5 * 5);
@@ -107,7 +134,10 @@ MXQ_EACH_DEVICE("groups: pad and unpad of quantized tensors, codes and scales") 
                 std::vector<std::pair<int32_t, testing::OutputPart>> outputs;
                 for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
                     if (!(parts & part)) continue;
-                    stored.push_back(oracle::quantize_groups(spec, x, rows, cols, from, part, swizzled).on(oracle::untouchable));
+                    const oracle::GroupLayout layout(spec, rows, cols, from, part, swizzled);
+                    stored.push_back(with_any_padding(oracle::quantize_groups(spec, x, rows, cols, from, part, swizzled),
+                                                      spec, layout, from.ends, part == MXQ_PART_ROWWISE, random)
+                                         .on(oracle::untouchable));
                     inputs.push_back(std::make_unique<testing::InputPart>(device, in, spec, part, stored.back()));
                     outputs.emplace_back(part, testing::OutputPart(device, out, spec, part, false));
                 }
@@ -125,6 +155,71 @@ MXQ_EACH_DEVICE("groups: pad and unpad of quantized tensors, codes and scales") 
                 }
             }
     CHECK(ran == 30 * 5 * 5);
+}
+
+// What `in` has in its padding is not part of a group.
+MXQ_EACH_DEVICE("groups: pad and unpad of plain tensors write +0 where the input has padding") {
+    int ran = 0;
+    const oracle::Ends logical{1, 1, 20, 55};
+    const int64_t rows = 60, cols = 9, row_bytes = cols * 2;
+    for (auto [from, to] : {std::pair<int64_t, int64_t>{4, 32}, {16, 16}, {32, 4}}) {
+        auto x = cases::plain_values(MXQ_FORMAT_BF16, cases::Values::bits, static_cast<size_t>(rows * cols), 3);
+        auto padded = oracle::pad_rows(x, row_bytes, rows, logical, from),
+             expected = oracle::pad_rows(x, row_bytes, rows, logical, to);
+        auto of_rows = oracle::pad_rows(oracle::Bytes(x.size(), 1), row_bytes, rows, logical, from).bytes;
+        Buffer source(device, oracle::on_background(padded.bytes, of_rows, oracle::untouchable)),
+            target(device, expected.bytes.size());
+        testing::DeviceEnds ends(device, logical);
+        auto in = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, cols}),
+             out = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, cols});
+        ends.set(in, {{}, from}), ends.set(out, {{}, to});
+        ok(mxq_tensor_set_data(in, source.data(), source.bytes()));
+        ok(mxq_tensor_set_data(out, target.data(), target.bytes()));
+        if (from <= to)
+            testing::run(device, mxq_pad_groups, mxq_pad_groups_query, nullptr, in, out);
+        else
+            testing::run(device, mxq_unpad_groups, mxq_unpad_groups_query, nullptr, in, out);
+        INFO("from alignment " << from << " to " << to);
+        CHECK(testing::difference(target.read(), oracle::on_background(expected.bytes, expected.written, testing::poison)) ==
+              "");
+        ++ran;
+    }
+    CHECK(ran == 3);
+}
+
+// The transform of one row makes sixteen codes of it, all but one of them in what rows call padding.
+MXQ_EACH_DEVICE(
+    "groups: padding keeps what a Hadamard transform made of the rows, and a block of scale 255 is followed by code 0") {
+    const int64_t cols = 8;
+    const testing::Dims dims{std::nullopt, 1, cols};
+    oracle::Spec spec = testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16);
+    spec.hadamard = MXQ_PART_COLUMNWISE, spec.hadamard_mask = 0;
+    oracle::Groups narrow{{1}, 1, 16}, wide{{1}, 1, 64};
+    const oracle::Floats x(static_cast<size_t>(cols), 6.0f);
+    testing::DeviceEnds ends(device, narrow.ends);
+    auto in = testing::make_tensor(spec, dims, false), out = testing::make_tensor(spec, dims, false);
+    ends.set(in, narrow), ends.set(out, wide);
+    auto stored = oracle::quantize_groups(spec, x, 1, cols, narrow, MXQ_PART_COLUMNWISE, false);
+    auto expected = oracle::quantize_groups(spec, x, 1, cols, wide, MXQ_PART_COLUMNWISE, false);
+    CHECK(stored.stored.codes == oracle::Bytes(8 * cols, 0x77));
+    testing::InputPart input(device, in, spec, MXQ_PART_COLUMNWISE, stored.on(oracle::untouchable));
+    testing::OutputPart output(device, out, spec, MXQ_PART_COLUMNWISE, false);
+    testing::run(device, mxq_pad_groups, mxq_pad_groups_query, nullptr, in, out);
+    CHECK(output.compare(expected, spec) == "");
+
+    oracle::Spec tiles = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_32X32);
+    oracle::Groups one{{1}, 1, 0}, two{{1}, 2, 0};
+    auto lost = testing::make_tensor(tiles, dims, false), padded = testing::make_tensor(tiles, dims, false);
+    ends.set(lost, one), ends.set(padded, two);
+    auto nan = oracle::quantize_groups(tiles, oracle::Floats(static_cast<size_t>(cols), NAN), 1, cols, one, MXQ_PART_ROWWISE,
+                                       false);
+    testing::InputPart nan_input(device, lost, tiles, MXQ_PART_ROWWISE, nan.on(oracle::untouchable));
+    testing::PartBuffers nan_output(device, padded, MXQ_PART_ROWWISE);
+    testing::run(device, mxq_pad_groups, mxq_pad_groups_query, nullptr, lost, padded);
+    oracle::Bytes codes(static_cast<size_t>(cols), 0x7F);
+    codes.resize(static_cast<size_t>(2 * cols), 0);
+    CHECK(nan_output.codes->read() == codes);
+    CHECK(nan_output.scales->read() == oracle::Bytes{255});
 }
 
 MXQ_EACH_DEVICE("swizzle formats: there and back, grouped and not") {

@@ -10,9 +10,9 @@
 //     flat_blocks              scales that no alignment moves: one for all or for a group, one for every line of a group
 //     stretches a group tile   128 rows of a group; rowwise 1024 bytes of each row, columnwise those columns of 512 lines
 //
-// A stretch of codes is a rectangle of bytes. What of it the input has is copied, the rest is zero; a thread has eight accesses
-// in flight, each as wide as alignments allow: 16 bytes where rows are aligned. Its scales follow as words of four bytes or as
-// fp32 numbers. Every byte of the input is read once, every byte of the output written once; bound by memory.
+// A stretch of codes is a rectangle of bytes. What of it has rows is copied, the rest is zero; a thread has eight accesses
+// in flight, each as wide as alignments allow: 16 bytes where rows are aligned. Its scales follow as words of four bytes or
+// as fp32 numbers. Every byte of the input is read once, every byte of the output written once; bound by memory.
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/codes.cuh"
@@ -108,7 +108,7 @@ __device__ __forceinline__ Rectangle rows_of_stretch(const Part& part, const Str
             out.line_stride,
             before(stretch.out_rows, stretch.row, kGroupTile),
             across,
-            before(stretch.in_rows, stretch.row, kGroupTile),
+            before(stretch.group.rows, stretch.row, kGroupTile),
             across};
 }
 
@@ -123,7 +123,7 @@ __device__ __forceinline__ Rectangle columns_of_stretch(const Part& part, const 
             lines,
             int(before(stretch.out_rows, stretch.row, kGroupTile) * bits / 8 / part.access),
             lines,
-            int(before(stretch.in_rows, stretch.row, kGroupTile) * bits / 8 / part.access)};
+            int(before(codes_of_columns(stretch.group.rows), stretch.row, kGroupTile) * bits / 8 / part.access)};
 }
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------
@@ -202,7 +202,9 @@ __device__ __forceinline__ void move_scales(const ScaleSide& in, const ScaleSide
 
 __device__ __forceinline__ void move_stretch_scales(const Part& part, const Stretch& stretch) {
     const PadProblem::Part& p = part.problem;
-    const ScaleSide in = side_of_group(p, p.in, stretch.group.first(), stretch.group.rows, stretch.in_rows);
+    ScaleSide in = side_of_group(p, p.in, stretch.group.first(), stretch.group.rows, stretch.in_rows);
+    in.lines = p.columnwise ? in.lines : min(in.lines, round_up(stretch.group.rows, in.layout.tile_rows));
+    in.columns = p.columnwise ? columns_of_rows(in.layout, stretch.group.rows) : in.columns;
     const ScaleSide out = side_of_group(p, p.out, stretch.group.second(), stretch.group.rows, stretch.out_rows);
     if (p.columnwise) {
         const int64_t column = stretch.row / out.layout.block, line = stretch.index * kLines;
