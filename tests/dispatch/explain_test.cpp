@@ -203,6 +203,22 @@ TEST_CASE("MXQ_LOG: calls of many threads to be logged", "[.][log-threads]") {
     for (auto& thread : threads) thread.join();
 }
 
+// Runs alone, as the one above, and changes MXQ_LOG between its two calls.
+TEST_CASE("MXQ_LOG: calls around a change of the variable, to be logged", "[.][log-changes]") {
+    Small small;
+    testing::Context context = testing::cpu_context(1);
+    const char* first = std::getenv("MXQ_LOG");
+    const bool logs = first && std::string(first) == "info";
+    ok(small.quantize(context));
+    setenv("MXQ_LOG", logs ? "" : "info", 1);
+    ok(small.quantize(context));
+}
+
+TEST_CASE("MXQ_LOG: read once, by the first verb") {
+    CHECK(log_of("info", "log-changes").size() == 2);
+    CHECK(log_of("", "log-changes").empty());
+}
+
 TEST_CASE("MXQ_LOG: nothing unless it is info or trace") {
     for (const char* value : {"", "0", "INFO", "debug", "info "}) CHECK(log_of(value, "log-calls").empty());
 }

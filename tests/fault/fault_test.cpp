@@ -1,6 +1,7 @@
 // Makes memory run out at every place where it can: each allocation of each call, and each start of a thread, fails once. The
 // call must then return OUT_OF_MEMORY, write and leak nothing, and succeed as soon as there is memory again.
 #include "../abi/says.h"
+#include "../oracle_groups.h"
 #include "../verbs/product.h"
 #include "api/guard.h"
 #include "core/validate.h"
@@ -169,13 +170,54 @@ TEST_CASE("out of memory: every verb and query") {
     run([&] { return mxq_grouped_gemm(device.context, nullptr, quantized, experts, d, nullptr, 0, nullptr); }, {&grouped});
 
     query([&](mxq_plan** out) { return mxq_grouped_gemm_query(device.context, nullptr, quantized, experts, d, out); });
+
+    // Padding of D is cleared after all else is allocated.
+    testing::Buffer padded_product(device, oracle::padded_bound(rows, 2, 16) * rows * 4);
+    auto padded_d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, rows});
+    ok(mxq_tensor_set_groups(padded_d, ends.data(), MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_group_alignment(padded_d, 16, 0));
+    ok(mxq_tensor_set_data(padded_d, padded_product.data(), padded_product.bytes()));
+    run([&] { return mxq_grouped_gemm(device.context, nullptr, quantized, experts, padded_d, nullptr, 0, nullptr); },
+        {&padded_product});
+
+    auto aligned = testing::make_quantized({}, dims, false), from_aligned = testing::make_quantized({}, dims, false);
+    for (const auto* tensor : {&aligned, &from_aligned}) ok(mxq_tensor_set_groups(*tensor, ends.data(), MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_group_alignment(aligned, 32, 0));
+    testing::PartBuffers padded(device, aligned, MXQ_PART_ROWWISE), unpadded(device, from_aligned, MXQ_PART_ROWWISE);
+    testing::Buffer starts(device, 8), padded_ends(device, 8), unpadded_starts(device, 8);
+    ok(mxq_tensor_set_padded_groups(aligned, MXQ_PART_ROWWISE, starts.data(), starts.bytes(), padded_ends.data(),
+                                    padded_ends.bytes()));
+    ok(mxq_tensor_set_padded_groups(from_aligned, MXQ_PART_ROWWISE, unpadded_starts.data(), unpadded_starts.bytes(), nullptr,
+                                    0));
+    run([&] { return mxq_pad_groups(device.context, nullptr, quantized, aligned, nullptr, 0, nullptr); },
+        {padded.codes.get(), padded.scales.get(), &starts, &padded_ends});
+    run([&] { return mxq_unpad_groups(device.context, nullptr, aligned, from_aligned, nullptr, 0, nullptr); },
+        {unpadded.codes.get(), unpadded.scales.get(), &unpadded_starts});
+    query([&](mxq_plan** out) { return mxq_pad_groups_query(device.context, nullptr, quantized, aligned, out); });
+    query([&](mxq_plan** out) { return mxq_unpad_groups_query(device.context, nullptr, aligned, from_aligned, out); });
+
+    auto nvfp4 = testing::make_tensor(MXQ_FORMAT_NVFP4, dims), grouped_x = testing::make_tensor(MXQ_FORMAT_F32, dims);
+    ok(mxq_tensor_set_data(grouped_x, data.data(), data.bytes()));
+    ok(mxq_tensor_set_groups(nvfp4, ends.data(), MXQ_TYPE_INT32, 2));
+    testing::PartBuffers requantized(device, nvfp4, MXQ_PART_ROWWISE);
+    testing::Buffer largest(device, 4), computed(device, 4);
+    ok(mxq_tensor_set_amax(nvfp4, MXQ_PART_ROWWISE, static_cast<float*>(largest.data()), 4));
+    run([&] { return mxq_amax(device.context, nullptr, grouped_x, nvfp4, nullptr, 0, nullptr); }, {&largest});
+    ok(mxq_tensor_set_amax(nvfp4, MXQ_PART_ROWWISE, static_cast<float*>(computed.data()), 4));
+    testing::QuantizeOptions compute;
+    ok(mxq_quantize_options_create(compute.out()));
+    ok(mxq_quantize_options_set_compute_amax(compute, 1));
+    run([&] { return mxq_requantize(device.context, compute, quantized, nvfp4, nullptr, 0, nullptr); },
+        {requantized.codes.get(), requantized.scales.get(), &computed});
+    query([&](mxq_plan** out) { return mxq_requantize_query(device.context, compute, quantized, nvfp4, out); });
+    query([&](mxq_plan** out) { return mxq_amax_query(device.context, nullptr, grouped_x, nvfp4, out); });
     ok(mxq_tensor_set_groups(quantized, nullptr, 0, 0));
     query([&](mxq_plan** out) { return mxq_gemm_query(device.context, nullptr, quantized, quantized, d, out); });
     query([&](mxq_plan** out) { return mxq_quantize_query(device.context, nullptr, x, quantized, out); });
     query([&](mxq_plan** out) { return mxq_dequantize_query(device.context, nullptr, quantized, back, out); });
-    CHECK(verbs == 6);
-    CHECK(failures >= 5);  // quantize allocates nothing
-    CHECK(queries == 6);
+    CHECK(verbs == 11);
+    CHECK(failures >= 15);  // quantize without groups allocates nothing
+    CHECK(queries == 10);
 }
 
 // Of all calls, padding has the most buffers and a grouped product the most requirements.

@@ -4,6 +4,9 @@
 
 #include <mxq/mxq.h>
 
+#include <algorithm>
+#include <map>
+
 using namespace mxq;
 
 namespace {
@@ -70,6 +73,46 @@ TEST_CASE("dispatch: the first that takes it, or the one that was asked for") {
     CHECK(chosen(4, named("odd")) == nullptr);
     CHECK(ask(verb, context, Problem{4}, any).prepared.workspace_bytes == 0);
     CHECK(ask(verb, context, Problem{12}, any).prepared.workspace_bytes == 12);
+}
+
+// Where both take a problem, the one of the left is the faster.
+TEST_CASE("dispatch: in the lists, better implementations stand before those that take more") {
+    struct Order {
+        const char *verb, *better, *worse;
+    };
+    const Order orders[] = {
+        {"quantize", "quantize_rowwise", "quantize_tile"},
+        {"quantize", "quantize_fp4_pairs", "quantize_tile"},
+        {"quantize", "quantize_fp4_pairs", "quantize_fp4"},
+        {"quantize", "quantize_tile", "quantize_fp4"},
+        {"requantize", "requantize_chunks", "requantize_codes"},
+        {"requantize", "requantize_codes", "requantize_values"},
+        {"requantize", "requantize_values", "quantize_fp4"},
+        {"gemm", "cublaslt", "cublaslt_rebase"},
+        {"gemm", "cublaslt_rebase", "wgmma_fp8_sm90"},
+        {"gemm", "wgmma_fp8_sm90", "mma_bf16"},
+        {"grouped_gemm", "cublaslt_grouped", "cublaslt"},
+        {"grouped_gemm", "cublaslt", "cublaslt_grouped_rebase"},
+        {"grouped_gemm", "cublaslt_grouped_rebase", "wgmma_fp8_sm90"},
+        {"grouped_gemm", "wgmma_fp8_sm90", "mma_bf16"},
+    };
+    std::map<std::string, std::vector<std::string>> lists;
+    for (const VerbNames& verb : verb_table()) lists[verb.verb] = verb.implementations;
+    const auto place = [&](const Order& order, const char* name) {
+        const auto& names = lists.at(order.verb);
+        const auto found = std::find(names.begin(), names.end(), name);
+        INFO(order.verb << ": " << name);
+        REQUIRE(found != names.end());
+        return found - names.begin();
+    };
+    int compared = 0;
+    for (const Order& order : orders) {
+        INFO(order.verb << ": " << order.better << " before " << order.worse);
+        CHECK(place(order, order.better) < place(order, order.worse));
+        ++compared;
+    }
+    CHECK(compared == 14);
+    for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 
 TEST_CASE("dispatch: a reason is written where somebody reads it, and not before") {

@@ -1,6 +1,5 @@
 // The CPU kernels of every instruction set that this machine has give the same bytes, products included.
-#include "../api.h"
-#include "../cases.h"
+#include "verb_bytes.h"
 
 #include <cstdlib>
 
@@ -73,6 +72,108 @@ TEST_CASE("instruction sets: the same bytes from each") {
         }
     }
     CHECK(compared == 12);
+}
+
+namespace {
+
+// A CPU device whose context has nothing better than `isa`.
+struct CappedDevice : testing::Device {
+    explicit CappedDevice(const char* isa) : Device(MXQ_DEVICE_CPU, std::exchange(*capped_context(isa).out(), nullptr)) {}
+};
+
+// Runs `calls` on the kernels of each instruction set, and returns what differs from the scalar ones.
+template <class Calls>
+std::string difference_of_sets(const Calls& calls) {
+    static CappedDevice scalar("scalar"), avx2("avx2"), avx512("avx512");
+    testing::VerbBytes expected(scalar);
+    calls(expected);
+    for (CappedDevice* device : {&avx2, &avx512}) {
+        testing::VerbBytes got(*device);
+        calls(got);
+        if (auto text = testing::difference(got.all, expected.all); !text.empty())
+            return mxq_context_description(device->context) + (": " + text);
+    }
+    return expected.all.empty() ? "nothing was written" : "";
+}
+
+}  // namespace
+
+TEST_CASE("instruction sets: the same bytes from each for every format and option, quantize", "[cpu]") {
+    int ran = 0;
+    for (const oracle::Spec& base : testing::all_formats())
+        for (int32_t input : cases::plain_formats)
+            for (auto [rows, cols] : {std::pair<int64_t, int64_t>{33, 71}, {80, 160}, {2, 1040}})
+                for (uint64_t draw = 0; draw < 4; ++draw) {
+                    cases::Random random(static_cast<uint64_t>(ran) + 1);
+                    oracle::Spec spec = base;
+                    testing::draw_options(spec, random, cols, rows);
+                    const testing::Dims dims{std::nullopt, rows, cols};
+                    const Bytes x = cases::plain_values(input, cases::all_values[draw], dims.shape().count(),
+                                                        static_cast<uint64_t>(ran));
+                    INFO(testing::describe(spec) << " from " << mxq_format_name(input) << ", " << rows << "x" << cols);
+                    REQUIRE(difference_of_sets([&](testing::VerbBytes& verbs) { verbs.quantize(spec, input, dims, x); }) ==
+                            "");
+                    ++ran;
+                }
+    CHECK(ran == 30 * 3 * 3 * 4);
+}
+
+TEST_CASE("instruction sets: the same bytes from each for every format and any codes, dequantize and requantize", "[cpu]") {
+    const testing::Dims dims{std::nullopt, 48, 176};
+    int ran = 0;
+    for (const oracle::Spec& spec : testing::all_formats()) {
+        INFO(testing::describe(spec));
+        for (int32_t part : testing::both_parts)
+            for (int32_t output : cases::plain_formats) {
+                const oracle::Part stored = testing::any_codes(spec, dims, part, static_cast<uint64_t>(++ran));
+                REQUIRE(difference_of_sets(
+                            [&](testing::VerbBytes& verbs) { verbs.dequantize(spec, part, stored, output, dims); }) == "");
+            }
+        const oracle::Part stored = testing::any_codes(spec, dims, MXQ_PART_ROWWISE, static_cast<uint64_t>(ran));
+        for (const oracle::Spec& to : testing::all_formats()) {
+            INFO("to " << testing::describe(to));
+            REQUIRE(difference_of_sets([&](testing::VerbBytes& verbs) { verbs.requantize(spec, stored, to, dims); }) == "");
+            ++ran;
+        }
+    }
+    CHECK(ran == 30 * (2 * 3 + 30));
+}
+
+// fp32 scales such as 1.1 and 1.3 make products that are not exact: a fused multiply-add rounds them in another way.
+TEST_CASE("instruction sets: the same bytes from each for every pair of formats, gemm", "[cpu]") {
+    int ran = 0;
+    for (const oracle::Spec& a : testing::all_formats())
+        for (const oracle::Spec& b : testing::all_formats()) {
+            const int64_t m = 1 + ran % 14, n = 1 + ran % 37, k = ran % 3 ? 32 * (1 + ran % 5) : 272 + 16 * (ran % 4);
+            const testing::Dims a_dims{std::nullopt, m, k}, b_dims{std::nullopt, n, k};
+            const auto of = [&](const oracle::Spec& spec, const testing::Dims& dims) {
+                const auto x = cases::values(cases::Values::normal, dims.shape().count(), static_cast<uint64_t>(ran) + 5);
+                return oracle::quantize(spec, x, dims.shape(), MXQ_PART_ROWWISE, false);
+            };
+            auto query = [&] {
+                auto x = testing::make_tensor(a, a_dims, false), y = testing::make_tensor(b, b_dims, false);
+                return mxq_gemm_query(testing::cpu().context, nullptr, x, y,
+                                      testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, m, n}), nullptr);
+            };
+            if (query() == MXQ_STATUS_UNSUPPORTED) continue;  // other blocks
+            const oracle::Part x = of(a, a_dims), y = of(b, b_dims);
+            INFO(testing::describe(a) << " x " << testing::describe(b) << ", " << m << "x" << n << "x" << k);
+            REQUIRE(difference_of_sets([&](testing::VerbBytes& verbs) { verbs.multiply(a, x, b, y, m, n, k); }) == "");
+            ++ran;
+        }
+    CHECK(ran == 20 * 20 + 2 * 2 + 4 * 4 + 4 * 4);
+
+    oracle::Spec tensor = testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR);
+    for (float scale : {1.1f, 1.3f}) {
+        auto of = [&](float s, uint64_t seed) {
+            oracle::Part part = testing::any_codes(tensor, {std::nullopt, 4, 32}, MXQ_PART_ROWWISE, seed);
+            for (uint8_t& code : part.codes) code = static_cast<uint8_t>(code % 64 + 16);
+            part.scales = testing::bytes_of({s});
+            return part;
+        };
+        const oracle::Part x = of(scale, 1), y = of(1.3f, 2);
+        CHECK(difference_of_sets([&](testing::VerbBytes& verbs) { verbs.multiply(tensor, x, tensor, y, 4, 4, 32); }) == "");
+    }
 }
 
 TEST_CASE("instruction sets: an unknown cap is refused") {

@@ -1,0 +1,196 @@
+// The smallest operands that each show one rule: rows with gaps, a transform across padding, decode scales of experts and
+// groups, sums below the normal range.
+#include "../formats.h"
+#include "product.h"
+
+using testing::Buffer;
+using testing::Bytes;
+using testing::ok;
+
+namespace {
+
+const oracle::Spec nvfp4 = testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16);
+constexpr uint8_t scale_of_one = 0x38;  // an E4M3 scale of 1
+
+// Returns codes of 1: of lines of 16, or columnwise of lines of one row, which groups pad to 16.
+Bytes codes_of_one(size_t bytes, int32_t part, bool grouped) {
+    if (part == MXQ_PART_ROWWISE) return Bytes(bytes, 0x22);
+    Bytes codes(bytes, 0);
+    for (size_t i = 0; i < bytes; i += grouped ? 8 : 1) codes[i] = 0x02;
+    return codes;
+}
+
+// An NVFP4 part whose values are all 1 times the decode scale of their expert or group.
+struct Ones {
+    Ones(testing::Device& device, testing::Dims dims, int32_t part, const oracle::Floats& decode_scales,
+         const testing::DeviceEnds* ends = nullptr)
+        : tensor(testing::make_tensor(MXQ_FORMAT_NVFP4, dims)) {
+        ok(mxq_tensor_set_scope(tensor, MXQ_SCOPE_EXPERT));
+        if (ends) ends->set(tensor, {});
+        uint64_t code_bytes = 0, scale_bytes = 0;
+        ok(mxq_tensor_required_bytes(tensor, part, &code_bytes, &scale_bytes));
+        codes = std::make_unique<Buffer>(device, codes_of_one(static_cast<size_t>(code_bytes), part, ends != nullptr));
+        scales = std::make_unique<Buffer>(device, Bytes(static_cast<size_t>(scale_bytes), scale_of_one));
+        decode = std::make_unique<Buffer>(device, testing::bytes_of(decode_scales));
+        ok(mxq_tensor_set_part(tensor, part, codes->data(), codes->bytes(), scales->data(), scales->bytes()));
+        ok(mxq_tensor_set_decode_scale(tensor, part, static_cast<const float*>(decode->data()), decode->bytes()));
+    }
+    testing::Tensor tensor;
+    std::unique_ptr<Buffer> codes, scales, decode;
+};
+
+oracle::Floats dequantized(testing::Device& device, const Ones& in, testing::Dims dims) {
+    auto out = testing::make_tensor(MXQ_FORMAT_F32, dims);
+    Buffer data(device, dims.shape().count() * 4);
+    ok(mxq_tensor_set_data(out, data.data(), data.bytes()));
+    testing::run(device, mxq_dequantize, mxq_dequantize_query, nullptr, in.tensor, out);
+    return oracle::load(MXQ_FORMAT_F32, data.read().data(), dims.shape().count());
+}
+
+// `first` 16 times, then `second` 16 times.
+oracle::Floats sixteen_each(float first, float second) {
+    oracle::Floats out(16, first);
+    out.resize(32, second);
+    return out;
+}
+
+// Returns the bytes of D of a product (1, k) by (1, k) on the CPU.
+Bytes product_of_lines(const oracle::Spec& spec, const oracle::Part& a, const oracle::Part& b, int64_t k, int32_t format) {
+    const bool plain = !oracle::find_quantized(spec.format);
+    const testing::Dims dims{std::nullopt, 1, k};
+    auto x = testing::make_tensor(spec.format, dims), y = testing::make_tensor(spec.format, dims);
+    Buffer x_codes(testing::cpu(), a.codes), y_codes(testing::cpu(), b.codes), x_scales(testing::cpu(), a.scales),
+        y_scales(testing::cpu(), b.scales);
+    if (plain) {
+        ok(mxq_tensor_set_data(x, x_codes.data(), x_codes.bytes()));
+        ok(mxq_tensor_set_data(y, y_codes.data(), y_codes.bytes()));
+    } else {
+        ok(mxq_tensor_set_part(x, MXQ_PART_ROWWISE, x_codes.data(), x_codes.bytes(), x_scales.data(), x_scales.bytes()));
+        ok(mxq_tensor_set_part(y, MXQ_PART_ROWWISE, y_codes.data(), y_codes.bytes(), y_scales.data(), y_scales.bytes()));
+    }
+    testing::Output d(testing::cpu(), format, {std::nullopt, 1, 1}, 0);
+    testing::run_product(testing::cpu(), mxq_gemm, mxq_gemm_query, nullptr, x, y, d.tensor);
+    return d.bytes();
+}
+
+float f32_product(const oracle::Floats& a, const oracle::Floats& b) {
+    const oracle::Spec bf16 = testing::spec_of(MXQ_FORMAT_BF16, MXQ_SCALING_NONE);
+    const Bytes d =
+        product_of_lines(bf16, {oracle::store(MXQ_FORMAT_BF16, a), {}, {}, {}},
+                         {oracle::store(MXQ_FORMAT_BF16, b), {}, {}, {}}, static_cast<int64_t>(a.size()), MXQ_FORMAT_F32);
+    return oracle::load(MXQ_FORMAT_F32, d.data(), 1)[0];
+}
+
+}  // namespace
+
+MXQ_EACH_DEVICE("operands: rows of BF16 with gaps between them") {
+    const int64_t k = 32;
+    const Bytes ones = oracle::store(MXQ_FORMAT_BF16, oracle::Floats(static_cast<size_t>(3 * k), 1.0f));
+    Buffer a_data(device, testing::spread_rows({ones.begin(), ones.begin() + 2 * k * 2}, 2, k * 2, 8 * 2)),
+        b_data(device, testing::spread_rows(ones, 3, k * 2, 16 * 2));
+    auto a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 2, k}),
+         b = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 3, k}),
+         experts = testing::make_tensor(MXQ_FORMAT_BF16, {1, 3, k});
+    ok(mxq_tensor_set_row_stride(a, k + 8));
+    ok(mxq_tensor_set_data(a, a_data.data(), a_data.bytes()));
+    for (mxq_tensor* tensor : {static_cast<mxq_tensor*>(b), static_cast<mxq_tensor*>(experts)}) {
+        ok(mxq_tensor_set_row_stride(tensor, k + 16));
+        ok(mxq_tensor_set_data(tensor, b_data.data(), b_data.bytes()));
+    }
+    testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, 2, 3}, 0),
+        grouped(device, MXQ_FORMAT_F32, {std::nullopt, 2, 3}, 0);
+    testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a, b, d.tensor);
+    CHECK(d.values() == oracle::Floats(6, 32.0f));
+    testing::DeviceEnds ends(device, {2});
+    ends.set(a, {});
+    testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, nullptr, a, experts, grouped.tensor);
+    CHECK(grouped.values() == oracle::Floats(6, 32.0f));
+}
+
+// A transform of one row and fifteen of padding makes 16 values of 1.5 of a 6; all of them belong to the product.
+MXQ_EACH_DEVICE("operands: groups along the contraction with a Hadamard transform") {
+    const testing::Dims dims{std::nullopt, 1, 1};
+    oracle::Spec spec = nvfp4;
+    spec.hadamard = MXQ_PART_COLUMNWISE, spec.hadamard_mask = 0;
+    const Bytes six = testing::bytes_of({6.0f});
+    Buffer data(device, six);
+    testing::DeviceEnds ends(device, {1});
+    auto x = testing::make_tensor(MXQ_FORMAT_F32, dims), q = testing::make_tensor(spec, dims, false);
+    ok(mxq_tensor_set_data(x, data.data(), data.bytes()));
+    ends.set(q, {});
+    testing::OutputPart part(device, q, spec, MXQ_PART_COLUMNWISE, true);
+    testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, spec), x, q);
+    testing::Output d(device, MXQ_FORMAT_F32, {1, 1, 1}, 0);
+    const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query,
+                                              testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N), q, q, d.tensor);
+    const oracle::Floats line(16, 1.5f);
+    CHECK(oracle::check_product(oracle::product(line.data(), 16, line.data(), 16, 1, 1, 16), d.values(), MXQ_FORMAT_F32,
+                                oracle::bound_factor(promise, 16, false)) == "");
+}
+
+// Signs that the transform flips would make codes of -0 of padding. A block that is padding alone has code 0 and scale 0.
+MXQ_EACH_DEVICE("operands: a Hadamard transform leaves blocks that are padding alone") {
+    int ran = 0;
+    for (int32_t format : {MXQ_FORMAT_NVFP4, MXQ_FORMAT_MXFP4}) {
+        const int64_t cols = 8, block = format == MXQ_FORMAT_NVFP4 ? 16 : 32, alignment = 2 * block;
+        const testing::Dims dims{std::nullopt, 1, cols};
+        oracle::Spec spec = testing::spec_of(format, oracle::default_scaling(format));
+        spec.hadamard = MXQ_PART_COLUMNWISE, spec.hadamard_mask = 0xFFFF;
+        const oracle::Floats values(static_cast<size_t>(cols), 6.0f);
+        Buffer data(device, testing::bytes_of(values));
+        oracle::Groups groups{{1}, 1, alignment};
+        testing::DeviceEnds ends(device, groups.ends);
+        auto x = testing::make_tensor(MXQ_FORMAT_F32, dims), q = testing::make_tensor(spec, dims, false);
+        ok(mxq_tensor_set_data(x, data.data(), data.bytes()));
+        ends.set(q, groups);
+        testing::OutputPart part(device, q, spec, MXQ_PART_COLUMNWISE, true);
+        testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, spec), x, q);
+        const auto expected = oracle::quantize_groups(spec, values, 1, cols, groups, MXQ_PART_COLUMNWISE, false);
+        CHECK(part.compare(expected, spec) == "");
+        const Bytes got = part.bytes();
+        for (int64_t line = 0; line < cols; ++line)
+            for (int64_t at = block / 2; at < alignment / 2; ++at)
+                REQUIRE(got[static_cast<size_t>(line * alignment / 2 + at)] == 0);
+        ++ran;
+    }
+    CHECK(ran == 2);
+}
+
+MXQ_EACH_DEVICE("operands: each expert and each group has its decode scale") {
+    testing::DeviceEnds ends(device, {1, 2});
+    const testing::Dims experts{2, 1, 16}, rows{std::nullopt, 2, 16};
+    CHECK(dequantized(device, Ones(device, experts, MXQ_PART_ROWWISE, {1, 2}), experts) == sixteen_each(1, 2));
+    CHECK(dequantized(device, Ones(device, experts, MXQ_PART_COLUMNWISE, {1, 2}), experts) == sixteen_each(1, 2));
+    CHECK(dequantized(device, Ones(device, rows, MXQ_PART_ROWWISE, {1, 2}, &ends), rows) == sixteen_each(1, 2));
+    CHECK(dequantized(device, Ones(device, rows, MXQ_PART_COLUMNWISE, {1, 2}, &ends), rows) == sixteen_each(1, 2));
+
+    testing::Output forward(device, MXQ_FORMAT_F32, {std::nullopt, 2, 1}, 0), gradient(device, MXQ_FORMAT_F32, {2, 1, 1}, 0);
+    testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, nullptr,
+                         Ones(device, rows, MXQ_PART_ROWWISE, {1, 2}, &ends).tensor,
+                         Ones(device, experts, MXQ_PART_ROWWISE, {1, 4}).tensor, forward.tensor);
+    CHECK(forward.values() == oracle::Floats{16, 128});
+    const Ones a(device, {std::nullopt, 2, 1}, MXQ_PART_COLUMNWISE, {1, 2}, &ends),
+        b(device, {std::nullopt, 2, 1}, MXQ_PART_COLUMNWISE, {1, 4}, &ends);
+    testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query,
+                         testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N), a.tensor, b.tensor, gradient.tensor);
+    CHECK(gradient.values() == oracle::Floats{1, 8});
+}
+
+// Products below the normal range are rounded once, with the sum, whichever operand has the extreme values.
+TEST_CASE("operands: sums of products below the normal range are rounded once", "[cpu]") {
+    const oracle::Floats ordinary(32, 0x1.8p-22f), tiny(32, 0x1p-127f);
+    CHECK(f32_product(ordinary, tiny) == 48 * 0x1p-149f);
+    CHECK(f32_product(tiny, ordinary) == 48 * 0x1p-149f);
+
+    // 2^-125 and 31 products of 1.375 2^-149, each of which alone would be rounded to 2^-149 and lost.
+    oracle::Floats a(32, 0x1.6p-49f), b(32, 0x1p-100f);
+    a[0] = 0x1p-25f;
+    CHECK(f32_product(a, b) == 0x1p-125f + 21 * 0x1p-148f);
+    CHECK(f32_product(b, a) == 0x1p-125f + 21 * 0x1p-148f);
+
+    // 2^-134 (1 + 2^-17) is above the middle of 0 and the smallest BF16; fp32 has no room for what is above.
+    oracle::Part x{Bytes(32, 0), Bytes{60}, {}, {}}, y = x;
+    x.codes[0] = y.codes[0] = 0x38;        // 1
+    x.codes[1] = 0x01, y.codes[1] = 0x02;  // 2^-9, 2^-8
+    CHECK(product_of_lines({}, x, y, 32, MXQ_FORMAT_BF16) == Bytes{0x01, 0x00});
+}
