@@ -2,9 +2,12 @@
 
 namespace search {
 
-using testing::ok;
+using testing::canary, testing::guard_bytes, testing::ok, testing::poison;
 
 namespace {
+
+// Returns the next place at which a buffer may begin whose offset is 0.
+size_t aligned(size_t at) { return (at + 255) / 256 * 256; }
 
 size_t offset_of(const Call& call, const std::string& name, int64_t element) {
     const auto found = call.offsets.find(name);
@@ -47,19 +50,113 @@ mxq_quantize_options* made(testing::QuantizeOptions& options) {
     return options;
 }
 
-Bound::Bound(testing::Device& device, const Problem& problem, const std::string& implementation)
-    : device(device), problem(problem) {
-    for (const auto& [name, image] : problem.images) {
-        auto& buffer = buffers[name] =
-            std::make_unique<testing::Buffer>(device, image.before, offset_of(problem.call, name, image.element));
-        const bool null = image.before.empty() && problem.call.values.seed % 2 && needs_no_pointer(name);
-        pointers[name] = {null ? nullptr : static_cast<uint8_t*>(buffer->data()), buffer->bytes()};
-    }
+Bound::Bound(Runner& runner, const Problem& problem, const std::string& implementation)
+    : runner(runner), problem(problem), stream(runner.arena->stream()) {
+    lay_out();
+    set_pointers();
     tensors.resize(problem.tensors.size());
     for (size_t i = 0; i < tensors.size(); ++i) create(i, problem.tensors[i].dims);
-    make_options(implementation);
+    make_options();
+    ask_for(implementation);
     point();
 }
+
+void Bound::ask_for(const std::string& implementation) {
+    if (problem.call.is_product())
+        ok(mxq_gemm_options_set_implementation(gemm_options, implementation.c_str()));
+    else if (options || !implementation.empty())
+        ok(mxq_quantize_options_set_implementation(made(options), implementation.c_str()));
+}
+
+// ---- Memory ------------------------------------------------------------------------------------------------------------
+
+void Bound::lay_out() {
+    size_t at = 0;
+    for (const auto& [name, image] : problem.images) {
+        at = aligned(at + guard_bytes);
+        rooms[name] = {at + offset_of(problem.call, name, image.element), image.before.size()};
+        at = rooms[name].end();
+    }
+    workspace_.first = aligned(at + guard_bytes);
+}
+
+void Bound::set_pointers() {
+    runner.arena->reserve(workspace_.end() + guard_bytes);
+    workspace = {workspace_.bytes ? runner.arena->device(workspace_.first) : nullptr, workspace_.bytes};
+    for (const auto& [name, room] : rooms) {
+        const bool null = room.bytes == 0 && problem.call.values.seed % 2 && needs_no_pointer(name);
+        pointers[name] = {null ? nullptr : runner.arena->device(room.first), room.bytes};
+    }
+}
+
+void Bound::add_workspace(uint64_t bytes) {
+    workspace_.bytes = static_cast<size_t>(bytes);
+    set_pointers();
+    point();
+}
+
+void Bound::forget_memory() {
+    for (auto& [name, pointer] : pointers)
+        if (name != "bias" && name != "seed_offset" && name != "out.quantization_scale") pointer = {};
+    point();
+}
+
+void Bound::fill() const {
+    const Arena& arena = *runner.arena;
+    arena.allow(workspace_.end() + guard_bytes);
+    std::memset(arena.host(0), canary, workspace_.first);
+    for (const auto& [name, room] : rooms)
+        if (room.bytes) std::memcpy(arena.host(room.first), image(name).before.data(), room.bytes);
+    arena.send(workspace_.first);
+    arena.fill(workspace_, poison);
+    arena.fill({workspace_.end(), guard_bytes}, canary);
+    size_t end = 0;
+    for (const auto& [name, room] : rooms) {
+        arena.forbid(end, room.first);
+        end = room.end();
+    }
+    arena.forbid(end, workspace_.first);
+    arena.forbid(workspace_.end(), workspace_.end() + guard_bytes);
+}
+
+void Bound::read() const {
+    const Arena& arena = *runner.arena;
+    arena.allow(workspace_.end() + guard_bytes);
+    arena.receive({0, workspace_.first});
+    if (workspace_.bytes) arena.receive({workspace_.end(), guard_bytes});
+    check_canaries();
+}
+
+void Bound::check_canaries() const {
+    const auto check = [&](const std::string& name, Room room, size_t first, size_t end) {
+        const uint8_t* const bytes = runner.arena->host(0);
+        for (size_t i = first; i < end; ++i)
+            if (bytes[i] != canary)
+                throw std::runtime_error("a write outside of " + name + ", at byte " +
+                                         std::to_string(static_cast<int64_t>(i) - static_cast<int64_t>(room.first)) +
+                                         " of " + std::to_string(room.bytes));
+    };
+    size_t end = 0;
+    for (const auto& [name, room] : rooms) {
+        check(name, room, end, room.first);
+        end = room.end();
+    }
+    check("the last buffer", {end, 0}, end, workspace_.first);
+    if (workspace_.bytes) check("the workspace", workspace_, workspace_.end(), workspace_.end() + guard_bytes);
+}
+
+std::span<const uint8_t> Bound::content(const std::string& name) const {
+    const Room& room = rooms.at(name);
+    return {runner.arena->host(room.first), room.bytes};
+}
+
+bool Bound::workspace_is_poison() const {
+    runner.arena->receive(workspace_);
+    const uint8_t* const first = runner.arena->host(workspace_.first);
+    return std::all_of(first, first + workspace_.bytes, [](uint8_t byte) { return byte == poison; });
+}
+
+// ---- Descriptors and options -------------------------------------------------------------------------------------------
 
 void Bound::create(size_t number, testing::Dims dims) {
     const TensorPlan& plan = problem.tensors[number];
@@ -106,10 +203,10 @@ void Bound::point() {
                                                         reinterpret_cast<const uint64_t*>(at("seed_offset").address)));
 }
 
-void Bound::make_options(const std::string& implementation) {
+void Bound::make_options() {
     const Call& call = problem.call;
     if (call.is_product()) {
-        gemm_options = testing::gemm_options(call.transpose_a, call.transpose_b, call.accumulate, implementation.c_str());
+        gemm_options = testing::gemm_options(call.transpose_a, call.transpose_b, call.accumulate);
         ok(mxq_gemm_options_set_alpha(gemm_options, call.alpha));
         ok(mxq_gemm_options_set_beta(gemm_options, call.beta));
         ok(mxq_gemm_options_set_exact_products(gemm_options, call.exact));
@@ -124,21 +221,24 @@ void Bound::make_options(const std::string& implementation) {
         ok(mxq_quantize_options_set_compute_amax(made(options), 1));
     if (call.power_of_two) ok(mxq_quantize_options_set_power_of_two_scales(made(options), 1));
     if (call.epsilon != 0) ok(mxq_quantize_options_set_amax_epsilon(made(options), call.epsilon));
-    if (!implementation.empty()) ok(mxq_quantize_options_set_implementation(made(options), implementation.c_str()));
 }
+
+// ---- Calls -------------------------------------------------------------------------------------------------------------
 
 mxq_status Bound::query(mxq_plan** plan) const {
     if (!problem.call.is_product())
-        return entry_of(problem.call.verb).query(device.context, options, tensors[0], tensors[1], plan);
+        return entry_of(problem.call.verb).query(runner.device->context, options, tensors[0], tensors[1], plan);
     const auto ask = problem.call.verb == "gemm" ? mxq_gemm_query : mxq_grouped_gemm_query;
-    return ask(device.context, gemm_options, tensors[0], tensors[1], tensors[2], plan);
+    return ask(runner.device->context, gemm_options, tensors[0], tensors[1], tensors[2], plan);
 }
 
-mxq_status Bound::run(void* workspace, uint64_t bytes) const {
+mxq_status Bound::run() const {
     if (!problem.call.is_product())
-        return entry_of(problem.call.verb).run(device.context, options, tensors[0], tensors[1], workspace, bytes, stream);
+        return entry_of(problem.call.verb)
+            .run(runner.device->context, options, tensors[0], tensors[1], workspace.address, workspace.bytes, stream);
     const auto multiply = problem.call.verb == "gemm" ? mxq_gemm : mxq_grouped_gemm;
-    return multiply(device.context, gemm_options, tensors[0], tensors[1], tensors[2], workspace, bytes, stream);
+    return multiply(runner.device->context, gemm_options, tensors[0], tensors[1], tensors[2], workspace.address,
+                    workspace.bytes, stream);
 }
 
 }  // namespace search

@@ -2,9 +2,20 @@
 #ifndef MXQ_TESTS_SEARCH_BOUND_H
 #define MXQ_TESTS_SEARCH_BOUND_H
 
+#include "arena.h"
 #include "problem.h"
 
+#include <span>
+
 namespace search {
+
+// A context that calls are made on, with the memory that they use, and what tells it from others: "cpu scalar", "cuda".
+struct Runner {
+    std::string name;
+    std::unique_ptr<testing::Device> device;
+    std::unique_ptr<Arena> arena;
+    std::map<std::string, std::vector<std::string>> implementations = {};  // of each verb that was asked for them
+};
 
 struct Pointer {
     uint8_t* address = nullptr;
@@ -12,11 +23,30 @@ struct Pointer {
 };
 
 struct Bound {
-    // `implementation`: its name; "" asks for none.
-    Bound(testing::Device& device, const Problem& problem, const std::string& implementation);
+    // Lays the buffers out, and writes none of them. `implementation`: its name; "" asks for none.
+    Bound(Runner& runner, const Problem& problem, const std::string& implementation);
+
+    // Makes the verb take this implementation or fail.
+    void ask_for(const std::string& implementation);
+
+    // Clears the pointers of tensors, for a query before there is memory.
+    void forget_memory();
+
+    // Sets the workspace, which may move all buffers.
+    void add_workspace(uint64_t bytes);
 
     mxq_status query(mxq_plan** plan) const;
-    mxq_status run(void* workspace, uint64_t workspace_bytes) const;
+    mxq_status run() const;
+
+    // Gives all buffers their content before the call, and the workspace poison.
+    void fill() const;
+
+    // Brings all buffers back. Throws if something was written between them.
+    void read() const;
+
+    // Returns what read() brought back.
+    std::span<const uint8_t> content(const std::string& name) const;
+    bool workspace_is_poison() const;
 
     // Creates the descriptor of a tensor with these dimensions, without pointers.
     void create(size_t tensor, testing::Dims dims);
@@ -28,19 +58,25 @@ struct Bound {
     const Image& image(const std::string& name) const { return problem.images.at(name); }
     std::string verb_name() const { return "mxq_" + problem.call.verb; }
 
-    testing::Device& device;
+    const Runner& runner;
     const Problem& problem;
-    std::map<std::string, std::unique_ptr<testing::Buffer>> buffers;
+    std::map<std::string, Room> rooms;
     std::map<std::string, Pointer> pointers;
+    Pointer workspace;
     std::vector<testing::Tensor> tensors;
     testing::QuantizeOptions options;  // NULL: defaults
     testing::GemmOptions gemm_options;
-    void* stream = nullptr;
+    void* stream;
 
 private:
+    void lay_out();
+    void set_pointers();
+    void check_canaries() const;
     void point_tensor(size_t number);
-    void make_options(const std::string& implementation);
+    void make_options();
     Pointer at(const std::string& name) const { return has(name) ? pointers.at(name) : Pointer{}; }
+
+    Room workspace_;  // begins behind the canaries of the last buffer
 };
 
 // Creates the options of a conversion if they are NULL.

@@ -1,17 +1,37 @@
 #include "bounds.h"
 
+#include "sums.h"
+
 namespace search {
 
 using oracle::Element;
 
 namespace {
 
+// An operand of a piece with the part that it is read from.
+struct Stored {
+    Stored(const Problem& problem, const Piece& piece, Operand which)
+        : spec(problem.tensors[which == Operand::a ? 0 : 1].spec),
+          part(problem.stored[which == Operand::a ? 0 : 1]),
+          operand(which == Operand::a ? piece.a : piece.b),
+          placement(placement_of(problem, piece, which)) {}
+
+    bool has_scale(int64_t line, int64_t at) const { return placement.has_scale(line, at); }
+    uint32_t scale(int64_t line, int64_t at) const {
+        return oracle::get_scale(spec.format, part.scales.data(), placement.scale(line, at));
+    }
+
+    const oracle::Spec& spec;
+    const oracle::Part& part;
+    const PieceOperand& operand;
+    const oracle::Placement placement;
+};
+
 bool is_mx(const oracle::Spec& spec) { return spec.format > MXQ_FORMAT_BF16 && oracle::is_mx(spec.format); }
 bool is_fp8(const oracle::Spec& spec) { return spec.format > MXQ_FORMAT_BF16 && oracle::is_fp8(spec.format); }
 bool is_exact(const oracle::Spec& spec) { return spec.format <= MXQ_FORMAT_BF16 || is_mx(spec); }
 
-// ---- FP8 tensor cores: fp32 scales must be neither too large nor too small
-// -------------------------------------------------
+// ---- FP8 tensor cores: fp32 scales must be neither too large nor too small ---------------------------------------------
 
 // The least and the largest fp32 scale of a line.
 struct Scales {
@@ -23,19 +43,17 @@ struct Scales {
 };
 bool is_normal(double scale) { return scale >= 0x1p-126 && scale < 0x1p128; }
 
-std::vector<Scales> fp32_scales(const oracle::Spec& spec, const oracle::Part& stored, const PieceOperand& operand,
-                                int64_t k) {
-    std::vector<Scales> out(static_cast<size_t>(operand.lines));
-    if (testing::is_nvfp4(spec)) {
-        const oracle::Floats decode = oracle::decode_scales(spec, stored);
-        for (Scales& line : out) line.least = line.largest = decode[decode.size() > 1 ? operand.matrix : 0];
+std::vector<Scales> fp32_scales(const Stored& stored, int64_t k) {
+    std::vector<Scales> out(static_cast<size_t>(stored.operand.lines));
+    if (testing::is_nvfp4(stored.spec)) {
+        const oracle::Floats decode = oracle::decode_scales(stored.spec, stored.part);
+        for (Scales& line : out) line.least = line.largest = decode[decode.size() > 1 ? stored.operand.matrix : 0];
     }
-    if (!is_fp8(spec)) return out;
-    for (int64_t i = 0; i < operand.lines; ++i)
+    if (!is_fp8(stored.spec)) return out;
+    for (int64_t i = 0; i < stored.operand.lines; ++i)
         for (int64_t j = 0; j < k; j += 128) {
-            if (!operand.placement.has_scale(i, j)) continue;
-            const double scale =
-                oracle::float_of(oracle::get_scale(spec.format, stored.scales.data(), operand.placement.scale(i, j)));
+            if (!stored.has_scale(i, j)) continue;
+            const double scale = oracle::float_of(stored.scale(i, j));
             Scales& line = out[static_cast<size_t>(i)];
             if (j == 0)
                 line.least = line.largest = scale;
@@ -47,9 +65,8 @@ std::vector<Scales> fp32_scales(const oracle::Spec& spec, const oracle::Part& st
 
 // Takes the promise from elements whose scales leave the range that the class asks for.
 void require_scales(const Problem& problem, const Piece& piece, std::vector<Element>& sums) {
-    const oracle::Spec &a = problem.tensors[0].spec, &b = problem.tensors[1].spec;
-    const auto of_a = fp32_scales(a, problem.stored[0], piece.a, piece.k),
-               of_b = fp32_scales(b, problem.stored[1], piece.b, piece.k);
+    const auto of_a = fp32_scales({problem, piece, Operand::a}, piece.k),
+               of_b = fp32_scales({problem, piece, Operand::b}, piece.k);
     const double alpha = std::max(1.0, std::fabs(static_cast<double>(problem.call.alpha)));
     for (size_t i = 0; i < sums.size(); ++i) {
         const Scales &left = of_a[i / of_b.size()], &right = of_b[i % of_b.size()];
@@ -64,8 +81,7 @@ void require_scales(const Problem& problem, const Piece& piece, std::vector<Elem
     }
 }
 
-// ---- Rebased: a tile of MX blocks gets one scale
-// ---------------------------------------------------------------------------
+// ---- Rebased: a tile of MX blocks gets one scale -----------------------------------------------------------------------
 
 // The scale that each tile of tile_lines x 128 values gets, line by line; 0 where the values are all zero.
 struct Tiles {
@@ -75,23 +91,23 @@ struct Tiles {
     size_t at(int64_t line, int64_t block) const { return static_cast<size_t>(line / height * across + block); }
 };
 
-Tiles tiles_of(const oracle::Spec& spec, const oracle::Part& stored, const PieceOperand& operand, int64_t k,
-               int64_t height) {
+Tiles tiles_of(const Stored& stored, int64_t k, int64_t height) {
+    const PieceOperand& operand = stored.operand;
+    const bool mx = is_mx(stored.spec);
     Tiles out{oracle::ceil_div(k, 128), height, {}, {}};
     const auto count = static_cast<size_t>(oracle::ceil_div(operand.lines, height) * out.across);
-    out.scales.assign(count, is_mx(spec) ? 0 : 127);
+    out.scales.assign(count, mx ? 0 : 127);
     out.zero.assign(count, true);
     for (int64_t i = 0; i < operand.lines; ++i)
         for (int64_t j = 0; j < k; ++j) {
             const size_t tile = out.at(i, j / 128);
             if (operand.values[static_cast<size_t>(i * k + j)] != 0) out.zero[tile] = false;
-            if (!is_mx(spec) || !operand.placement.has_scale(i, j)) continue;
-            const auto scale =
-                static_cast<int>(oracle::get_scale(spec.format, stored.scales.data(), operand.placement.scale(i, j)));
+            if (!mx || !stored.has_scale(i, j)) continue;
+            const auto scale = static_cast<int>(stored.scale(i, j));
             if (scale != 255) out.scales[tile] = std::max(out.scales[tile], scale);
         }
-    if (is_mx(spec))
-        for (int& scale : out.scales) scale = std::max(scale - oracle::rebase_headroom(spec.format), 1);
+    if (mx)
+        for (int& scale : out.scales) scale = std::max(scale - oracle::rebase_headroom(stored.spec.format), 1);
     return out;
 }
 
@@ -103,8 +119,8 @@ int least_scale(const Tiles& tiles, int64_t line) {
     return least;
 }
 
-// Takes the promise from elements where scales of tiles leave the range that the class asks for, or the codes' products times
-// one of the two.
+// Takes the promise from elements where scales of tiles leave the range that the class asks for, or the codes' products
+// times one of the two.
 void require_tiles(const Tiles& a, const Tiles& b, int64_t n, double alpha, std::vector<Element>& sums) {
     for (size_t i = 0; i < sums.size(); ++i) {
         const int64_t row = static_cast<int64_t>(i) / n, column = static_cast<int64_t>(i) % n;
@@ -121,32 +137,27 @@ void require_tiles(const Tiles& a, const Tiles& b, int64_t n, double alpha, std:
 }
 
 void add_rebase(const Problem& problem, const Piece& piece, std::vector<Element>& sums) {
-    const int64_t n = piece.b.lines;
-    const oracle::Spec &a = problem.tensors[0].spec, &b = problem.tensors[1].spec;
+    const Stored a(problem, piece, Operand::a), b(problem, piece, Operand::b);
     const int64_t b_height = problem.call.transpose_a == MXQ_TRANSPOSE_T ? 1 : 128;
-    const auto errors = [&](const oracle::Spec& spec, const oracle::Part& stored, const PieceOperand& operand,
-                            int64_t height) {
-        if (!is_mx(spec)) return oracle::Floats(operand.values.size(), 0.0f);
-        return oracle::rebase_errors(spec, stored.scales, operand.placement, operand.values, operand.lines, piece.k, height);
+    const auto errors = [&](const Stored& stored, int64_t height) {
+        const PieceOperand& operand = stored.operand;
+        if (!is_mx(stored.spec)) return oracle::Floats(operand.values.size(), 0.0f);
+        return oracle::rebase_errors(stored.spec, stored.part.scales, stored.placement, operand.values, operand.lines,
+                                     piece.k, height);
     };
-    const oracle::Floats a_errors = errors(a, problem.stored[0], piece.a, 1),
-                         b_errors = errors(b, problem.stored[1], piece.b, b_height);
-    oracle::add_rebase_errors(sums, piece.a.values.data(), a_errors.data(), piece.b.values.data(), b_errors.data(),
-                              piece.rows, n, piece.k);
-    if (n)
-        require_tiles(tiles_of(a, problem.stored[0], piece.a, piece.k, 1),
-                      tiles_of(b, problem.stored[1], piece.b, piece.k, b_height), n,
+    add_rebase_errors(sums, piece.a, errors(a, 1), piece.b, errors(b, b_height), piece.k);
+    if (piece.b.lines)
+        require_tiles(tiles_of(a, piece.k, 1), tiles_of(b, piece.k, b_height), piece.b.lines,
                       static_cast<double>(problem.call.alpha), sums);
 }
 
 void add_guarded(const Problem& problem, const Piece& piece, std::vector<Element>& sums) {
-    const auto errors = [&](int side, const PieceOperand& operand) {
-        return oracle::guarded_errors(problem.tensors[side].spec, problem.stored[side].scales, operand.placement,
-                                      operand.values, operand.lines, piece.k, side == 1);
+    const auto errors = [&](Operand which) {
+        const Stored stored(problem, piece, which);
+        return oracle::guarded_errors(stored.spec, stored.part.scales, stored.placement, stored.operand.values,
+                                      stored.operand.lines, piece.k, which == Operand::b);
     };
-    const oracle::Floats a_errors = errors(0, piece.a), b_errors = errors(1, piece.b);
-    oracle::add_rebase_errors(sums, piece.a.values.data(), a_errors.data(), piece.b.values.data(), b_errors.data(),
-                              piece.rows, piece.b.lines, piece.k);
+    add_rebase_errors(sums, piece.a, errors(Operand::a), piece.b, errors(Operand::b), piece.k);
 }
 
 oracle::More more_of_call(const Call& call) { return {call.alpha, call.accumulate ? 1.0f : call.beta, call.bias != 0}; }
@@ -156,8 +167,7 @@ const std::vector<Element>& sums_of(const Problem& problem, const Piece& piece, 
     auto [found, is_new] = piece.sums.try_emplace(bound);
     std::vector<Element>& sums = found->second;
     if (!is_new) return sums;
-    sums =
-        oracle::product(piece.a.values.data(), piece.k, piece.b.values.data(), piece.k, piece.rows, piece.b.lines, piece.k);
+    sums = product(piece.a, piece.b, piece.k);
     if (bound == MXQ_BOUND_FP8_TENSOR_CORES) require_scales(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED) add_rebase(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED_GUARDED) add_guarded(problem, piece, sums);
@@ -172,11 +182,31 @@ const std::vector<Element>& sums_of(const Problem& problem, const Piece& piece, 
     return sums;
 }
 
-// Infinity of either sign is right where the errors before D's rounding reach it.
-bool may_be_infinite(const Element& e, float got, int32_t d_format, double factor) {
-    const double before_rounding = factor * 0x1p-24 * e.magnitude + 0x1p-134 * e.operands + e.below + e.rebased;
-    const double largest = d_format == MXQ_FORMAT_F16 ? 65504.0 : d_format == MXQ_FORMAT_BF16 ? 0x1.FEp127 : 0x1.FFFFFEp127;
-    return std::isinf(got) && (got > 0 ? e.value : -e.value) + before_rounding >= largest;
+// How a type of D rounds: the unit of its error, the smallest normal number, and the least magnitude that becomes infinite,
+// half a unit in the last place above the largest number.
+struct Rounding {
+    double unit, smallest_normal, infinite;
+};
+Rounding rounding_of(int32_t format) {
+    if (format == MXQ_FORMAT_F16) return {0x1p-11, 0x1p-14, 65520.0};
+    if (format == MXQ_FORMAT_BF16) return {0x1p-8, 0x1p-126, 0x1.FFp127};
+    return {0x1p-24, 0x1p-126, 0x1.FFFFFFp127};
+}
+
+// The sum of an element may be off by this much before it is rounded to D's type.
+double error_of_sum(const Element& e, double factor) {
+    return factor * 0x1p-24 * e.magnitude + 0x1p-134 * e.operands + e.below + e.rebased;
+}
+
+// Returns whether D may have this value. Infinity is right where the sum, with its error, may lie beyond the range of D's
+// type on that side: sums that cancel may do so on both.
+bool keeps_bound(const Element& e, double got, const Rounding& rounding, double factor) {
+    if (e.nan) return std::isnan(got);
+    if (!e.promised) return true;
+    const double error = error_of_sum(e, factor);
+    // The sums in double precision have errors too, of which 2^-40 is more than enough.
+    if (std::isinf(got)) return (got > 0 ? e.value : -e.value) + error >= rounding.infinite * (1 - 0x1p-40);
+    return std::fabs(got - e.value) <= error + rounding.unit * std::max(std::fabs(got), rounding.smallest_normal);
 }
 
 }  // namespace
@@ -186,11 +216,19 @@ std::string check_piece(const Problem& problem, const Piece& piece, const oracle
     if (oracle::class_factor(promise.bound, piece.k) < 0) return "no class of bound";
     const bool exact = is_exact(problem.tensors[0].spec) && is_exact(problem.tensors[1].spec);
     const double factor = oracle::bound_factor(promise, piece.k, exact) + oracle::more_of(more_of_call(problem.call));
-    std::vector<Element> sums = sums_of(problem, piece, promise.bound);
+    const std::vector<Element>& sums = sums_of(problem, piece, promise.bound);
+    const Rounding rounding = rounding_of(problem.call.d.format);
     if (values.size() != sums.size()) return "the search lost elements";
-    for (size_t i = 0; i < sums.size(); ++i)
-        if (!sums[i].nan && may_be_infinite(sums[i], values[i], problem.call.d.format, factor)) sums[i].promised = false;
-    return oracle::check_product(sums, values, problem.call.d.format, factor);
+    for (size_t i = 0; i < sums.size(); ++i) {
+        const Element& e = sums[i];
+        if (keeps_bound(e, values[i], rounding, factor)) continue;
+        char text[200];
+        std::snprintf(text, sizeof text, "element %zu: %.9g, expected %.17g%s, error %.3g, of the sum at most %.3g", i,
+                      static_cast<double>(values[i]), e.value, e.nan ? " (NaN)" : "",
+                      static_cast<double>(values[i]) - e.value, error_of_sum(e, factor));
+        return text;
+    }
+    return "";
 }
 
 }  // namespace search

@@ -232,7 +232,7 @@ bool hadamard_of_any_length(Bound& bound, int64_t) {
 }
 
 bool use_stream(Bound& bound, int64_t) {
-    if (!bound.device.is_cpu()) return false;
+    if (!bound.runner.device->is_cpu()) return false;
     bound.stream = &bound;
     return true;
 }

@@ -3,9 +3,9 @@
 #include "bounds.h"
 #include "broken.h"
 
-namespace search {
+#include <sstream>
 
-using testing::Buffer;
+namespace search {
 
 namespace {
 
@@ -14,14 +14,13 @@ std::string status_text(mxq_status status) {
            (status == MXQ_STATUS_OK ? "" : std::string(" (") + mxq_last_error() + ")");
 }
 
-// Returns "" if every buffer holds these bytes and nothing around it was written. `skipped` is not compared.
+// Returns "" if what read() brought back is as it was before the call or must be after it. `skipped` is not compared.
 std::string compare(const Bound& bound, bool after, const std::string& skipped) {
-    for (const auto& [name, buffer] : bound.buffers) {
-        const Image& image = bound.image(name);
-        const Bytes got = buffer->read();
-        if (name == skipped) continue;
-        if (auto text = testing::difference(got, after ? image.after : image.before); !text.empty())
-            return name + ": " + text;
+    for (const auto& [name, image] : bound.problem.images) {
+        const std::span<const uint8_t> got = bound.content(name);
+        const Bytes& expected = after ? image.after : image.before;
+        if (name == skipped || std::equal(got.begin(), got.end(), expected.begin(), expected.end())) continue;
+        return name + ": " + testing::difference({got.begin(), got.end()}, expected);
     }
     return "";
 }
@@ -57,14 +56,15 @@ std::string compare_sizes(const Bound& bound) {
 // ---- Products ----------------------------------------------------------------------------------------------------------
 
 // Returns "" if D keeps the bound of every element, and holds what it must elsewhere.
-std::string check_d(const Problem& problem, const Bytes& d, const oracle::Promise& promise) {
+std::string check_d(const Problem& problem, std::span<const uint8_t> d, const oracle::Promise& promise) {
     const TensorPlan& plan = problem.tensors[2];
     const int64_t n = plan.dims.cols, element = oracle::plain_bytes(plan.side.format),
                   stride = (n + plan.side.gap) * element;
-    Bytes rest = d;
+    Bytes rest(d.begin(), d.end());
     const Image& image = problem.images.at("d.data");
+    oracle::Floats values;
     for (const Piece& piece : problem.pieces) {
-        oracle::Floats values;
+        values.clear();
         for (int64_t i = piece.first_row; n && i < piece.first_row + piece.rows; ++i) {
             const oracle::Floats row = oracle::load(plan.side.format, d.data() + i * stride, static_cast<size_t>(n));
             values.insert(values.end(), row.begin(), row.end());
@@ -80,106 +80,110 @@ std::string check_d(const Problem& problem, const Bytes& d, const oracle::Promis
 
 // ---- Calls that must succeed -------------------------------------------------------------------------------------------
 
-// What one run left behind.
-struct Outcome {
-    std::string complaint;
-    std::string implementation;  // "": the one that was asked for declined
-    Bytes d;
-};
-
 // A query without memory must answer as one with it.
-std::string ask_without_memory(const Bound& bound) {
-    testing::Device& device = bound.device;
-    Bound bare(device, bound.problem, "");
-    for (auto& [name, pointer] : bare.pointers)
-        if (name != "bias" && name != "seed_offset" && name.find("quantization_scale") == std::string::npos) pointer = {};
-    if (bound.problem.call.groups && bound.problem.call.group_count() == 0) return "";  // NULL would clear them
-    bare.point();
+std::string ask_without_memory(Runner& runner, const Problem& problem) {
+    if (problem.call.groups && problem.call.group_count() == 0) return "";  // NULL would clear them
+    Bound bare(runner, problem, "");
+    bare.forget_memory();
     const mxq_status status = bare.query(nullptr);
     return status == MXQ_STATUS_OK ? "" : "the query without memory: " + status_text(status);
 }
 
-Outcome run(Runner& runner, const Problem& problem, const std::string& implementation) {
-    Outcome out;
-    Bound bound(*runner.device, problem, implementation);
-    testing::Plan plan;
-    const mxq_status asked = bound.query(plan.out());
-    const bool declined = !implementation.empty() && asked == MXQ_STATUS_UNSUPPORTED;
-    if (asked != MXQ_STATUS_OK && !declined) {
-        out.complaint = "the query: " + status_text(asked);
-        return out;
-    }
-    if (declined) {
-        const mxq_status status = bound.run(nullptr, 0);
-        if (status != asked)
-            out.complaint = "the query declines, the call: " + status_text(status);
-        else
-            out.complaint = compare(bound, false, "");
-        return out;
-    }
-    out.implementation = mxq_plan_implementation(plan);
-    const Buffer workspace(*runner.device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
-    const mxq_status status = bound.run(workspace.bytes() ? workspace.data() : nullptr, workspace.bytes());
-    if (status != MXQ_STATUS_OK) {
-        out.complaint = "the query succeeds, the call: " + status_text(status);
-        return out;
-    }
-    workspace.read();
-    out.complaint = compare_sizes(bound);
-    if (out.complaint.empty()) out.complaint = compare(bound, true, problem.call.is_product() ? "d.data" : "");
-    if (out.complaint.empty() && implementation.empty()) out.complaint = ask_without_memory(bound);
-    if ((mxq_plan_bound(plan) != MXQ_BOUND_NONE) != problem.call.is_product()) out.complaint = "the wrong class of bound";
-    if (!problem.call.is_product() || !out.complaint.empty()) return out;
-    out.d = bound.buffers.at("d.data")->read();
-    out.complaint = check_d(problem, out.d, {out.implementation, mxq_plan_bound(plan)});
-    return out;
+// Returns "" if the implementation of a plan does what the contract says.
+std::string run_planned(Bound& bound, const mxq_plan* plan) {
+    const Problem& problem = bound.problem;
+    const bool is_product = problem.call.is_product();
+    if ((mxq_plan_bound(plan) != MXQ_BOUND_NONE) != is_product) return "the wrong class of bound";
+    bound.add_workspace(mxq_plan_workspace_bytes(plan));
+    bound.fill();
+    if (const mxq_status status = bound.run(); status != MXQ_STATUS_OK)
+        return "the query succeeds, the call: " + status_text(status);
+    bound.read();
+    if (auto text = compare(bound, true, is_product ? "d.data" : ""); !text.empty()) return text;
+    if (!is_product) return "";
+    return check_d(problem, bound.content("d.data"), {mxq_plan_implementation(plan), mxq_plan_bound(plan)});
 }
 
-// Returns the names of a verb's implementations, which the refusal of an unknown name lists.
+// Returns "" if calls by the names of implementations that declined are refused too, and write nothing.
+std::string run_declined(Bound& bound, const std::vector<std::string>& names) {
+    if (names.empty()) return "";
+    bound.add_workspace(0);
+    bound.fill();
+    for (const std::string& name : names) {
+        bound.ask_for(name);
+        if (const mxq_status status = bound.run(); status != MXQ_STATUS_UNSUPPORTED)
+            return "the query for " + name + " declines, the call: " + status_text(status);
+    }
+    bound.read();
+    if (auto text = compare(bound, false, ""); !text.empty()) return "an implementation that declined has written: " + text;
+    return "";
+}
+
+// Returns the names of a verb's implementations. The API lists them nowhere but in the refusal of an unknown name, so if its
+// words change, the search must stop rather than go on with none.
 std::vector<std::string> implementations(Runner& runner, const Problem& problem) {
-    std::vector<std::string> out;
-    const Bound bound(*runner.device, problem, "no such thing");
+    const Bound bound(runner, problem, "no such thing");
     if (bound.query(nullptr) != MXQ_STATUS_UNSUPPORTED)
         throw std::runtime_error("an unknown implementation was not refused");
     const std::string message = mxq_last_error(), before = "expected one of: ";
     const size_t first = message.find(before), last = message.find(';', first);
-    if (first == std::string::npos || last == std::string::npos)
-        throw std::runtime_error("no list of implementations in: " + message);
-    std::string names = message.substr(first + before.size(), last - first - before.size());
-    for (size_t at = 0, next; at < names.size(); at = next + 2) {
-        next = std::min(names.find(", ", at), names.size());
-        out.push_back(names.substr(at, next - at));
-        if (next == names.size()) break;
+    std::vector<std::string> out;
+    if (first != std::string::npos && last != std::string::npos) {
+        std::istringstream names(message.substr(first + before.size(), last - first - before.size()));
+        for (std::string name; std::getline(names >> std::ws, name, ',');) out.push_back(name);
     }
+    if (out.empty()) throw std::runtime_error("no list of implementations in: " + message);
     return out;
 }
 
-std::string check_valid(const Problem& problem, std::vector<Runner>& runners, Counts& counts) {
+// Returns the same, from a list that is asked for once for each verb.
+const std::vector<std::string>& known_implementations(Runner& runner, const Problem& problem) {
+    auto& known = runner.implementations[problem.call.verb];
+    if (known.empty()) known = implementations(runner, problem);
+    return known;
+}
+
+// Runs a valid call on one runner by the implementation that it asks for, or by the best one and on CUDA by every other.
+std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Bytes& d_of_cpu) {
     const Call& call = problem.call;
-    Bytes d_of_cpu;
-    for (Runner& runner : runners) {
-        const auto say = [&](const Outcome& out) {
-            return runner.name + ", " + (out.implementation.empty() ? "refused" : out.implementation) + ": " + out.complaint;
-        };
-        Outcome chosen = run(runner, problem, call.implementation);
-        if (!chosen.complaint.empty()) return say(chosen);
-        if (chosen.implementation.empty()) continue;
-        ++counts.runs[call.verb + " " + chosen.implementation];
-        if (runner.device->is_cpu()) {
-            if (d_of_cpu.empty())
-                d_of_cpu = chosen.d;
-            else if (auto text = testing::difference(chosen.d, d_of_cpu); !text.empty())
-                return runner.name + ": d differs from that of " + runners[0].name + ": " + text;
+    Bound bound(runner, problem, call.implementation);
+    if (auto text = compare_sizes(bound); !text.empty()) return text;
+    if (auto text = ask_without_memory(runner, problem); !text.empty()) return text;
+
+    std::vector<std::string> names = {call.implementation}, declined;
+    while (!names.empty()) {
+        const std::string name = names.back();
+        names.pop_back();
+        bound.ask_for(name);
+        testing::Plan plan;
+        const mxq_status asked = bound.query(plan.out());
+        if (asked == MXQ_STATUS_UNSUPPORTED && !name.empty()) {
+            declined.push_back(name);
             continue;
         }
-        if (!call.implementation.empty()) continue;
-        for (const std::string& name : implementations(runner, problem)) {
-            if (name == chosen.implementation) continue;
-            const Outcome other = run(runner, problem, name);
-            if (!other.complaint.empty()) return say(other) + ", asked for by its name " + name;
-            if (!other.implementation.empty()) ++counts.runs[call.verb + " " + other.implementation];
-        }
+        if (asked != MXQ_STATUS_OK) return "the query: " + status_text(asked);
+        const std::string implementation = mxq_plan_implementation(plan);
+        if (!name.empty() && implementation != name) return implementation + " answers for " + name;
+        if (auto text = run_planned(bound, plan); !text.empty()) return implementation + ": " + text;
+        ++counts.runs[call.verb + " " + implementation];
+        if (!name.empty() || runner.device->is_cpu()) continue;
+        for (const std::string& other : known_implementations(runner, problem))
+            if (other != implementation) names.push_back(other);
     }
+    if (runner.device->is_cpu() && call.is_product() && declined.empty()) {
+        const std::span<const uint8_t> d = bound.content("d.data");
+        if (d_of_cpu.empty())
+            d_of_cpu.assign(d.begin(), d.end());
+        else if (auto text = testing::difference({d.begin(), d.end()}, d_of_cpu); !text.empty())
+            return "d differs from that of another instruction set: " + text;
+    }
+    return run_declined(bound, declined);
+}
+
+std::string check_valid(const Problem& problem, std::vector<Runner>& runners, Counts& counts) {
+    Bytes d_of_cpu;
+    for (Runner& runner : runners)
+        if (auto text = check_on(runner, problem, counts, d_of_cpu); !text.empty()) return runner.name + ": " + text;
     return "";
 }
 
@@ -194,39 +198,42 @@ std::string expect(const std::string& who, mxq_status got, mxq_status expected, 
 
 // Ends that a device does not check may have any effect inside the buffers of the call, and none outside of them.
 std::string check_unchecked_ends(Runner& runner, const Problem& problem) {
-    const Bound bound(*runner.device, problem, problem.call.implementation);
+    Bound bound(runner, problem, problem.call.implementation);
     testing::Plan plan;
     mxq_status status = bound.query(plan.out());
     if (status == MXQ_STATUS_UNSUPPORTED && !problem.call.implementation.empty()) return "";
     if (status != MXQ_STATUS_OK) return "the query: " + status_text(status);
-    const Buffer workspace(*runner.device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
-    status = bound.run(workspace.bytes() ? workspace.data() : nullptr, workspace.bytes());
+    bound.add_workspace(mxq_plan_workspace_bytes(plan));
+    bound.fill();
+    status = bound.run();
     if (status != MXQ_STATUS_OK) return "the call: " + status_text(status);
-    workspace.read();
-    for (const auto& [name, buffer] : bound.buffers) {
-        const Bytes got = buffer->read();  // throws if a write was outside of it
-        const Image& image = bound.image(name);
-        if (!image.written && got != image.before) return name + " was written";
+    bound.read();  // throws if a write was outside of the buffers
+    for (const auto& [name, image] : problem.images) {
+        const std::span<const uint8_t> got = bound.content(name);
+        if (!image.written && !std::equal(got.begin(), got.end(), image.before.begin(), image.before.end()))
+            return name + " was written";
     }
     return "";
 }
 
 // Returns nothing where the call has no place to break the rule.
 std::optional<std::string> check_broken_on(Runner& runner, const Problem& problem, const Rule& rule) {
-    Bound bound(*runner.device, problem, "");
+    Bound bound(runner, problem, "");
     testing::Plan plan;
     mxq_status status = bound.query(plan.out());
     if (status != MXQ_STATUS_OK) return "the query before it: " + status_text(status);
-    const Buffer workspace(*runner.device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)) + 4096);
+    // With more than is needed, so that the rule alone is broken.
+    bound.add_workspace(mxq_plan_workspace_bytes(plan) + 4096);
     if (!rule.apply(bound, problem.call.broken_at)) return std::nullopt;
+    bound.fill();
     status = bound.query(nullptr);
     if (auto text = expect("the query", status, rule.query_refuses ? rule.status : MXQ_STATUS_OK, bound.verb_name());
         !text.empty())
         return text;
-    status = bound.run(workspace.data(), workspace.bytes());
-    if (auto text = expect("the call", status, rule.status, bound.verb_name()); !text.empty()) return text;
+    if (auto text = expect("the call", bound.run(), rule.status, bound.verb_name()); !text.empty()) return text;
+    bound.read();
     if (auto text = compare(bound, false, ""); !text.empty()) return "a refused call has written: " + text;
-    if (workspace.read() != Bytes(workspace.bytes(), testing::poison)) return "a refused call has written its workspace";
+    if (!bound.workspace_is_poison()) return "a refused call has written its workspace";
     return "";
 }
 
@@ -243,6 +250,16 @@ std::optional<std::string> check_broken(const Problem& valid, std::vector<Runner
 }
 
 }  // namespace
+
+bool may_take(const Call& call, std::vector<Runner>& runners) {
+    const Problem outline = make_outline(call);
+    for (Runner& runner : runners) {
+        Bound bare(runner, outline, call.implementation);
+        bare.forget_memory();
+        if (bare.query(nullptr) == MXQ_STATUS_OK) return true;
+    }
+    return false;
+}
 
 std::string check_call(const Call& call, std::vector<Runner>& runners, Counts& counts) {
     try {

@@ -2,21 +2,18 @@
 #ifndef MXQ_TESTS_SEARCH_CHECK_H
 #define MXQ_TESTS_SEARCH_CHECK_H
 
-#include "problem.h"
+#include "bound.h"
 
 namespace search {
-
-// A context that calls are made on, with what tells it from others: "cpu scalar", "cuda".
-struct Runner {
-    std::string name;
-    std::unique_ptr<testing::Device> device;
-};
 
 // What the runs of all calls were, for the last line.
 struct Counts {
     int64_t calls = 0, refused = 0, failed = 0;
     std::map<std::string, int64_t> runs;  // by "verb implementation"
 };
+
+// Returns whether the call's implementation takes it on one of the runners, as far as shapes, formats and options tell.
+bool may_take(const Call& call, std::vector<Runner>& runners);
 
 // Returns "" where the call does what the contract says on every runner, else what it does not.
 std::string check_call(const Call& call, std::vector<Runner>& runners, Counts& counts);

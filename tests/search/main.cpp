@@ -5,6 +5,7 @@
 #include "draw.h"
 #include "shrink.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -20,8 +21,8 @@ using search::Call;
 using search::Runner;
 using Clock = std::chrono::steady_clock;
 
-constexpr int tries_of_shrinking = 400, most_shrunk = 20;
-constexpr int64_t calls_of_a_device = 2000;  // a device keeps memory of every size that it had once, so it is renewed
+constexpr double seconds_of_shrinking = 2, seconds_of_all_shrinking = 20;
+constexpr int64_t draws_for_an_implementation = 10'000;
 
 const char usage[] =
     "usage: mxq_search [--calls N | --minutes N] [--seed S] [--only CALL] [--list FILE] [--device cpu|cuda]\n"
@@ -72,14 +73,17 @@ Options read_options(int argc, char** argv) {
 
 // ---- Contexts ----------------------------------------------------------------------------------------------------------
 
+Runner make_runner(int32_t device, mxq_context* context) {
+    return {mxq_context_description(context), std::make_unique<testing::Device>(device, context),
+            std::make_unique<search::Arena>(device == MXQ_DEVICE_CPU)};
+}
+
 // Returns a context as if the CPU had nothing better than `isa`. Calls of one of them use threads of their own.
 Runner cpu_runner(const char* isa, int32_t threads) {
     setenv("MXQ_CPU_ISA", isa, 1);
     testing::Context context = testing::cpu_context(threads);
     unsetenv("MXQ_CPU_ISA");
-    const std::string description = mxq_context_description(context);
-    mxq_context* const handle = std::exchange(*context.out(), nullptr);
-    return {description, std::make_unique<testing::Device>(MXQ_DEVICE_CPU, handle)};
+    return make_runner(MXQ_DEVICE_CPU, std::exchange(*context.out(), nullptr));
 }
 
 bool has_instruction_set(const char* isa) { return cpu_runner(isa, 1).name.find(isa) != std::string::npos; }
@@ -94,7 +98,7 @@ std::vector<Runner> make_runners(const std::string& device, int64_t worker) {
     mxq_context* context = nullptr;
     const mxq_status status = mxq_context_create(MXQ_DEVICE_CUDA, 0, nullptr, &context);
     if (status == MXQ_STATUS_OK)
-        out.push_back({mxq_context_description(context), std::make_unique<testing::Device>(MXQ_DEVICE_CUDA, context)});
+        out.push_back(make_runner(MXQ_DEVICE_CUDA, context));
     else if (status != MXQ_STATUS_NO_DEVICE)
         throw std::runtime_error(std::string("no CUDA context: ") + mxq_last_error());
     return out;
@@ -120,17 +124,31 @@ class Search {
 public:
     explicit Search(Options options) : options_(std::move(options)) {}
 
-    // Checks the calls that `next` returns until it returns none, on all cores.
+    // Checks the calls that `next` returns for 0, 1, 2, ... until it returns none, on all cores.
     template <class Next>
     void check_all(const Next& next) {
-        for (int64_t first = 0; !done_ && !lost_device_; first += calls_of_a_device) check_some(next, first);
-        done_ = false;
+        const int64_t workers = std::max(1u, std::thread::hardware_concurrency());
+        while (std::ssize(runners_) < workers) runners_.push_back(make_runners(options_.device, std::ssize(runners_)));
+        if (runners_[0].empty()) throw std::runtime_error("no device of this kind");
+        std::atomic<int64_t> number{0};
+        testing::parallel_for(workers, testing::steps_of_a_thread, [&](int64_t worker) {
+            auto& runners = runners_[static_cast<size_t>(worker)];
+            search::Counts counts;
+            while (!lost_device_) {
+                const std::optional<Call> call = next(number++, runners);
+                if (!call) break;
+                check(*call, runners, counts);
+            }
+            add(counts);
+        });
     }
 
     // Prints what ran. Returns the number of failures.
     int64_t report(double seconds) const {
+        std::string names;
+        for (const Runner& runner : runners_[0]) names += (names.empty() ? "" : "; ") + runner.name;
         std::printf("%lld calls, %lld of them refused as they must be, in %.1f s on %s\n",
-                    static_cast<long long>(counts_.calls), static_cast<long long>(counts_.refused), seconds, names_.c_str());
+                    static_cast<long long>(counts_.calls), static_cast<long long>(counts_.refused), seconds, names.c_str());
         for (const auto& [name, runs] : counts_.runs)
             std::printf("  %-40s %lld\n", name.c_str(), static_cast<long long>(runs));
         return counts_.failed;
@@ -138,49 +156,33 @@ public:
     int64_t failed() const { return counts_.failed; }
 
 private:
-    template <class Next>
-    void check_some(const Next& next, int64_t first) {
-        const int64_t workers = std::max(1u, std::thread::hardware_concurrency());
-        std::vector<std::vector<Runner>> runners;
-        for (int64_t i = 0; i < workers; ++i) runners.push_back(make_runners(options_.device, i));
-        if (runners[0].empty()) throw std::runtime_error("no device of this kind");
-        if (names_.empty())
-            for (const Runner& runner : runners[0]) names_ += (names_.empty() ? "" : "; ") + runner.name;
-        std::atomic<int64_t> number{first};
-        std::vector<std::thread> threads;
-        for (auto& own : runners)
-            threads.emplace_back([&] {
-                search::Counts counts;
-                for (int64_t at; !lost_device_ && (at = number++) < first + calls_of_a_device;) {
-                    const std::optional<Call> call = next(at);
-                    if (!call) done_ = true;
-                    if (!call) break;
-                    check(*call, own, counts);
-                }
-                add(counts);
-            });
-        for (auto& thread : threads) thread.join();
-    }
-
-    void check(Call call, std::vector<Runner>& runners, search::Counts& counts) {
-        if (!options_.implementation.empty()) call.implementation = options_.implementation;
+    void check(const Call& call, std::vector<Runner>& runners, search::Counts& counts) {
         note_current(search::text_of(call));
         const std::string complaint = search::check_call(call, runners, counts);
         if (complaint.empty()) return;
         ++counts.failed;
-        search::drop_unused_offsets(call);
-        tell(call, complaint);
-        if (complaint.find("MXQ_STATUS_CUDA_ERROR") != std::string::npos) lost_device_ = true;
-        if (lost_device_ || shrunk_++ >= most_shrunk) return;
+        Call failed = call;
+        search::drop_unused_offsets(failed);
+        tell(failed, complaint);
+        if (complaint.find("CUDA_ERROR") != std::string::npos || complaint.rfind("CUDA: ", 0) == 0) lost_device_ = true;
+        if (!lost_device_ && shrinking_ < seconds_of_all_shrinking) shrink(failed, runners);
+    }
+
+    // Prints a smaller call that fails too.
+    void shrink(const Call& call, std::vector<Runner>& runners) {
         search::Counts ignored;
-        const Call smaller = search::shrink(
-            call,
-            [&](const Call& one) {
-                note_current(search::text_of(one));
-                return !search::check_call(one, runners, ignored).empty();
-            },
-            tries_of_shrinking);
-        tell_shrunk(smaller, search::check_call(smaller, runners, ignored));
+        std::string complaint;
+        const auto begin = Clock::now();
+        const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+        const auto fails = [&](const Call& one) {
+            note_current(search::text_of(one));
+            const std::string text = search::check_call(one, runners, ignored);
+            if (!text.empty()) complaint = text;
+            return !text.empty();
+        };
+        const Call smaller = search::shrink(call, fails, [&] { return seconds() < seconds_of_shrinking; });
+        shrinking_ += seconds();
+        if (!complaint.empty()) tell_shrunk(smaller, complaint);
     }
 
     void tell(const Call& call, const std::string& complaint) {
@@ -207,9 +209,9 @@ private:
     std::mutex mutex_;
     search::Counts counts_;
     std::set<std::string> known_;
-    std::string names_;
-    std::atomic<int> shrunk_{0};
-    std::atomic<bool> done_{false}, lost_device_{false};
+    std::vector<std::vector<Runner>> runners_;  // of each thread
+    std::atomic<double> shrinking_{0};          // seconds, of all threads
+    std::atomic<bool> lost_device_{false};
 };
 
 // Returns the calls of a file: a line each, without empty ones and comments.
@@ -222,33 +224,58 @@ std::vector<Call> read_list(const std::string& file) {
     return out;
 }
 
+// Returns the call with the implementation that the options ask for.
+Call asking(const Options& options, Call call) {
+    if (!options.implementation.empty()) call.implementation = options.implementation;
+    return call;
+}
+
+// Returns the call of this number under the seed. For an implementation draws until there is one that it may take.
+Call draw(const Options& options, int64_t number, std::vector<Runner>& runners) {
+    Call call = search::draw_call(options.seed, number, options.verb);
+    if (options.implementation.empty()) return call;
+    for (int64_t i = 1; i <= draws_for_an_implementation; ++i) {
+        call.broken = "";
+        call = asking(options, call);
+        if (search::may_take(call, runners)) return call;
+        call = search::draw_call(options.seed + static_cast<uint64_t>(i) * 1'000'003, number, options.verb);
+    }
+    throw std::runtime_error("no call that " + options.implementation + " takes among " +
+                             std::to_string(draws_for_an_implementation));
+}
+
 // --only takes a call's line, or its number under the seed.
-Call only(const Options& options) {
+Call only(const Options& options, std::vector<Runner>& runners) {
     const bool number = options.only.find_first_not_of("0123456789") == std::string::npos;
-    return number ? search::draw_call(options.seed, std::stoll(options.only), options.verb)
-                  : search::parse_call(options.only);
+    return number ? draw(options, std::stoll(options.only), runners) : asking(options, search::parse_call(options.only));
 }
 
 void search_all(Search& search, const Options& options, Clock::time_point begin) {
-    std::vector<Call> given;
-    if (!options.list.empty()) given = read_list(options.list);
-    if (!options.only.empty()) given.push_back(only(options));
-    if (!given.empty())
-        search.check_all([&](int64_t number) {
-            return number < static_cast<int64_t>(given.size()) ? std::optional(given[static_cast<size_t>(number)])
-                                                               : std::nullopt;
+    if (!options.list.empty()) {
+        const std::vector<Call> list = read_list(options.list);
+        search.check_all([&](int64_t number, std::vector<Runner>&) {
+            return number < std::ssize(list) ? std::optional(asking(options, list[static_cast<size_t>(number)]))
+                                             : std::nullopt;
+        });
+    }
+    if (!options.only.empty())
+        search.check_all([&](int64_t number, std::vector<Runner>& runners) {
+            return number == 0 ? std::optional(only(options, runners)) : std::nullopt;
         });
     if (options.calls < 0 && options.minutes < 0) return;
     const auto end = begin + std::chrono::duration<double>(options.minutes * 60);
-    search.check_all([&](int64_t number) -> std::optional<Call> {
+    search.check_all([&](int64_t number, std::vector<Runner>& runners) -> std::optional<Call> {
         if (options.calls >= 0 ? number >= options.calls : Clock::now() >= end) return std::nullopt;
-        return search::draw_call(options.seed, number, options.verb);
+        return draw(options, number, runners);
     });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+    // Keeps memory that is given back: calls need the same sizes again, and fresh pages cost more than the calls.
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 512 << 20);
     for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, tell_current);
     Options options;
     try {

@@ -175,16 +175,21 @@ void add_output_part(Problem& problem, const TensorPlan& tensor, int32_t part, c
     problem.images[prefix + ".amax"] = spec.amax.empty() ? written_image(amax, 4) : read_image(amax, 4);
 }
 
+// Adds what options point to: a quantization scale, and the seed and offset of stochastic rounding.
+void add_numbers_of_options(Problem& problem, const oracle::Spec& spec) {
+    if (!spec.quantization_scale.empty())
+        problem.images["out.quantization_scale"] = read_image(testing::bytes_of(spec.quantization_scale), 4);
+    if (!spec.stochastic) return;
+    Bytes numbers(16);
+    std::memcpy(numbers.data(), &spec.seed, 8);
+    std::memcpy(numbers.data() + 8, &spec.offset, 8);
+    problem.images["seed_offset"] = read_image(numbers, 8);
+}
+
 void add_quantized_output(Problem& problem, const TensorPlan& out, const oracle::Floats& x) {
     for (int32_t part : both_parts)
         if (out.side.parts & part) add_output_part(problem, out, part, quantized(problem.call, out, out.spec, x, part));
-    if (!out.spec.quantization_scale.empty())
-        problem.images["out.quantization_scale"] = read_image(testing::bytes_of(out.spec.quantization_scale), 4);
-    if (!out.spec.stochastic) return;
-    Bytes numbers(16);
-    std::memcpy(numbers.data(), &out.spec.seed, 8);
-    std::memcpy(numbers.data() + 8, &out.spec.offset, 8);
-    problem.images["seed_offset"] = read_image(numbers, 8);
+    add_numbers_of_options(problem, out.spec);
 }
 
 // Adds the parts of a quantized tensor that is read, and returns the values that it holds.
@@ -315,19 +320,42 @@ void drop_unused_offsets(Call& call) {
     std::erase_if(call.offsets, [&](const auto& offset) { return problem.images.count(offset.first) == 0; });
 }
 
-Problem make_problem(const Call& call) {
+namespace {
+
+std::vector<TensorPlan> conversion_tensors(const Call& call) {
+    const bool targets = call.verb == "quantize" || call.verb == "requantize" || call.verb == "amax";
+    return {{"in", call.first, spec_of(call, call.first, false), call.dims()},
+            {"out", call.second, spec_of(call, call.second, targets), call.dims()}};
+}
+
+Problem with_tensors(const Call& call) {
     Problem problem;
     problem.call = call;
     if (call.groups)
         problem.images["ends"] = read_image(integers(call.ends(), call.ends_type), call.ends_type == MXQ_TYPE_INT32 ? 4 : 8);
-    if (call.is_product()) {
+    problem.tensors = call.is_product() ? product_tensors(call) : conversion_tensors(call);
+    return problem;
+}
+
+}  // namespace
+
+Problem make_outline(const Call& call) {
+    Problem problem = with_tensors(call);
+    for (const TensorPlan& tensor : problem.tensors)
+        for (int32_t part : both_parts)
+            if (!tensor.side.plain() && tensor.side.parts & part) add_part(problem, tensor, part, {}, true);
+    if (call.is_product())
+        add_bias_image(problem);
+    else
+        add_numbers_of_options(problem, problem.tensors[1].spec);
+    return problem;
+}
+
+Problem make_problem(const Call& call) {
+    Problem problem = with_tensors(call);
+    if (call.is_product())
         add_product(problem);
-        return problem;
-    }
-    const bool targets = call.verb == "quantize" || call.verb == "requantize" || call.verb == "amax";
-    problem.tensors = {{"in", call.first, spec_of(call, call.first, false), call.dims()},
-                       {"out", call.second, spec_of(call, call.second, targets), call.dims()}};
-    if (call.verb == "quantize")
+    else if (call.verb == "quantize")
         add_quantize(problem);
     else if (call.verb == "amax")
         add_amax(problem);

@@ -25,12 +25,11 @@ struct TensorPlan {
     testing::Dims dims{std::nullopt, 0, 0};
 };
 
-// One operand of a piece: its (lines, k) values and where their scales lie.
+// One operand of a piece: its (lines, k) values.
 struct PieceOperand {
     oracle::Floats values;
     int64_t lines = 0;
     size_t matrix = 0;  // its expert or group
-    oracle::Placement placement = {};
 };
 
 // A part of D that is one product: rows of the stored D, one after another.
@@ -49,11 +48,20 @@ struct Problem {
     oracle::Part stored[2];               // of a product: the parts of A and B that it reads
 };
 
-// Returns the call's buffers, with the oracle's results.
+enum class Operand { a, b };
+// Returns where the scales of a piece's operand lie.
+oracle::Placement placement_of(const Problem& problem, const Piece& piece, Operand which);
+
+// Returns the call's tensors and buffers, with the oracle's results.
 Problem make_problem(const Call& call);
 
-// Adds the parts of a problem that is a product (product.cpp).
+// Returns the call's tensors and options without values and results: enough for a query that is given no memory of tensors.
+Problem make_outline(const Call& call);
+
+// The same for a product (product.cpp).
+std::vector<TensorPlan> product_tensors(const Call& call);
 void add_product(Problem& problem);
+void add_bias_image(Problem& problem);
 
 // Forgets offsets of buffers that the call does not have, so that its line is short.
 void drop_unused_offsets(Call& call);

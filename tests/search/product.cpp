@@ -5,6 +5,10 @@
 namespace search {
 namespace {
 
+// Return which part of an operand the product reads.
+int32_t part_of_a(const Call& call) { return call.transpose_a == MXQ_TRANSPOSE_T ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE; }
+int32_t part_of_b(const Call& call) { return call.transpose_b == MXQ_TRANSPOSE_T ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE; }
+
 // Adds an operand and returns its values. Ungrouped they are lines of the contraction, (matrices, outer, k); grouped they
 // are its rows, (rows, cols) without padding.
 oracle::Floats add_operand(Problem& problem, const TensorPlan& tensor, int32_t part, const Values& values,
@@ -24,16 +28,6 @@ oracle::Floats add_operand(Problem& problem, const TensorPlan& tensor, int32_t p
     if (!tensor.side.grouped) return oracle::lines(tensor.spec, read, shape, part, tensor.side.swizzled);
     return oracle::dequantize_groups(tensor.spec, read, shape.rows, shape.cols, groups_of(problem.call, tensor.side), part,
                                      tensor.side.swizzled);
-}
-
-// Where the scales of a piece's operand lie.
-oracle::Placement placement_in(const Call& call, const TensorPlan& tensor, int32_t part, size_t matrix) {
-    if (tensor.side.plain()) return {};
-    const oracle::Shape shape = tensor.dims.shape(), lines = oracle::line_shape(shape, part);
-    if (!tensor.side.grouped)
-        return oracle::placement_of(tensor.spec, static_cast<int64_t>(matrix), lines.rows, lines.cols, tensor.side.swizzled);
-    return oracle::GroupLayout(tensor.spec, shape.rows, shape.cols, groups_of(call, tensor.side), part, tensor.side.swizzled)
-        .placement(matrix);
 }
 
 oracle::Floats slice(const oracle::Floats& from, int64_t first, int64_t count) {
@@ -68,14 +62,14 @@ oracle::Floats add_d(Problem& problem, const TensorPlan& d, bool is_read) {
     return oracle::load(d.side.format, dense.data(), static_cast<size_t>(rows * n));
 }
 
+int64_t count_of_biases(const Call& call) { return call.verb == "grouped_gemm" ? call.group_count() : 1; }
+
 // Adds the bias and returns its numbers, zeros without one.
-oracle::Floats add_bias(Problem& problem, int64_t count) {
-    const Call& call = problem.call;
-    const int64_t n = call.n();
-    if (!call.bias) return oracle::Floats(static_cast<size_t>(count * n), 0.0f);
-    const Bytes bytes = draw_plain({"normal", call.second_values.seed + 5, {}}, {}, call.bias, {1, count, n});
-    problem.images["bias"] = {bytes, bytes, oracle::plain_bytes(call.bias)};
-    return oracle::load(call.bias, bytes.data(), static_cast<size_t>(count * n));
+oracle::Floats add_bias(Problem& problem) {
+    add_bias_image(problem);
+    const auto elements = static_cast<size_t>(count_of_biases(problem.call) * problem.call.n());
+    if (!problem.call.bias) return oracle::Floats(elements, 0.0f);
+    return oracle::load(problem.call.bias, problem.images.at("bias").before.data(), elements);
 }
 
 // Cuts a product into its pieces: one, or one for each group.
@@ -111,30 +105,51 @@ std::vector<Piece> pieces_of(const Call& call, const TensorPlan& d, const oracle
 
 }  // namespace
 
-void add_product(Problem& problem) {
-    const Call& call = problem.call;
+std::vector<TensorPlan> product_tensors(const Call& call) {
     const int64_t m = call.m(), n = call.n(), k = call.k();
     const bool a_t = call.transpose_a == MXQ_TRANSPOSE_T, b_t = call.transpose_b == MXQ_TRANSPOSE_T,
                contracts = call.contracts_groups();
     const std::optional<int64_t> none, groups = call.groups ? std::optional(call.group_count()) : none,
                                        of_b = contracts ? none : groups;
-    problem.tensors = {
+    return {
         {"a", call.first, spec_of(call, call.first, false), a_t ? testing::Dims{none, k, m} : testing::Dims{none, m, k}},
         {"b", call.second, spec_of(call, call.second, false), b_t ? testing::Dims{of_b, n, k} : testing::Dims{of_b, k, n}},
         {"d", call.d, spec_of(call, call.d, false), {contracts ? groups : none, m, n}}};
+}
+
+oracle::Placement placement_of(const Problem& problem, const Piece& piece, Operand which) {
+    const Call& call = problem.call;
+    const TensorPlan& tensor = problem.tensors[which == Operand::a ? 0 : 1];
+    const int32_t part = which == Operand::a ? part_of_a(call) : part_of_b(call);
+    const size_t matrix = which == Operand::a ? piece.a.matrix : piece.b.matrix;
+    if (tensor.side.plain()) return {};
+    const oracle::Shape shape = tensor.dims.shape(), lines = oracle::line_shape(shape, part);
+    if (!tensor.side.grouped)
+        return oracle::placement_of(tensor.spec, static_cast<int64_t>(matrix), lines.rows, lines.cols, tensor.side.swizzled);
+    return oracle::GroupLayout(tensor.spec, shape.rows, shape.cols, groups_of(call, tensor.side), part, tensor.side.swizzled)
+        .placement(matrix);
+}
+
+void add_bias_image(Problem& problem) {
+    const Call& call = problem.call;
+    if (!call.bias) return;
+    const Bytes bytes =
+        draw_plain({"normal", call.second_values.seed + 5, {}}, {}, call.bias, {1, count_of_biases(call), call.n()});
+    problem.images["bias"] = {bytes, bytes, oracle::plain_bytes(call.bias)};
+}
+
+void add_product(Problem& problem) {
+    const Call& call = problem.call;
+    const int64_t n = call.n();
     const TensorPlan &a = problem.tensors[0], &b = problem.tensors[1], &d = problem.tensors[2];
-    const int32_t a_part = a_t ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE,
-                  b_part = b_t ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
-    const oracle::Floats a_values = add_operand(problem, a, a_part, call.values, problem.stored[0]);
-    const oracle::Floats b_values = add_operand(problem, b, b_part, call.second_values, problem.stored[1]);
+    const oracle::Floats a_values = add_operand(problem, a, part_of_a(call), call.values, problem.stored[0]);
+    const oracle::Floats b_values = add_operand(problem, b, part_of_b(call), call.second_values, problem.stored[1]);
     const oracle::Floats previous = add_d(problem, d, call.beta != 0 || call.accumulate);
-    const oracle::Floats bias = add_bias(problem, call.verb == "grouped_gemm" ? call.group_count() : 1);
+    const oracle::Floats bias = add_bias(problem);
     problem.pieces = pieces_of(call, d, a_values, b_values);
     for (Piece& piece : problem.pieces) {
-        piece.a.placement = placement_in(call, a, a_part, piece.a.matrix);
-        piece.b.placement = placement_in(call, b, b_part, piece.b.matrix);
         piece.previous = slice(previous, piece.first_row * n, piece.rows * n);
-        piece.bias = slice(bias, contracts ? 0 : static_cast<int64_t>(piece.b.matrix) * n, call.bias ? n : 0);
+        piece.bias = slice(bias, call.contracts_groups() ? 0 : static_cast<int64_t>(piece.b.matrix) * n, call.bias ? n : 0);
     }
 }
 

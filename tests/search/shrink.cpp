@@ -108,7 +108,7 @@ std::vector<Change> changes_of(const Call& call) {
 
 }  // namespace
 
-Call shrink(const Call& call, const std::function<bool(const Call&)>& fails, int tries) {
+Call shrink(const Call& call, const std::function<bool(const Call&)>& fails, const std::function<bool()>& may_go_on) {
     Call best = call;
     for (bool better = true; better;) {
         better = false;
@@ -118,7 +118,7 @@ Call shrink(const Call& call, const std::function<bool(const Call&)>& fails, int
             changes[i](smaller);
             repair(smaller);
             if (text_of(smaller) == text_of(best)) continue;
-            if (tries-- <= 0) return best;
+            if (!may_go_on()) return best;
             if (!fails(smaller)) continue;
             best = smaller;
             better = true;

@@ -8,8 +8,8 @@
 
 namespace search {
 
-// Returns the simplest call found for which `fails` holds, after at most `tries` calls of it.
-Call shrink(const Call& call, const std::function<bool(const Call&)>& fails, int tries);
+// Returns the simplest call found for which `fails` holds, while `may_go_on` does.
+Call shrink(const Call& call, const std::function<bool(const Call&)>& fails, const std::function<bool()>& may_go_on);
 
 }  // namespace search
 
