@@ -51,7 +51,7 @@ mxq_quantize_options* made(testing::QuantizeOptions& options) {
 }
 
 Bound::Bound(Runner& runner, const Problem& problem, const std::string& implementation)
-    : runner(runner), problem(problem), stream(runner.arena->stream()) {
+    : runner(runner), problem(problem), context(runner.device->context), stream(runner.arena->stream()) {
     lay_out();
     set_pointers();
     tensors.resize(problem.tensors.size());
@@ -128,21 +128,22 @@ void Bound::read() const {
 }
 
 void Bound::check_canaries() const {
-    const auto check = [&](const std::string& name, Room room, size_t first, size_t end) {
+    const auto check = [&](const std::string& before, size_t first, const std::string& behind, size_t end) {
         const uint8_t* const bytes = runner.arena->host(0);
         for (size_t i = first; i < end; ++i)
             if (bytes[i] != canary)
-                throw std::runtime_error("a write outside of " + name + ", at byte " +
-                                         std::to_string(static_cast<int64_t>(i) - static_cast<int64_t>(room.first)) +
-                                         " of " + std::to_string(room.bytes));
+                throw std::runtime_error("a write " + std::to_string(i - first) + " bytes behind " + before + " and " +
+                                         std::to_string(end - i) + " before " + behind);
     };
+    std::string before = "the start";
     size_t end = 0;
     for (const auto& [name, room] : rooms) {
-        check(name, room, end, room.first);
+        check(before, end, name, room.first);
+        before = name;
         end = room.end();
     }
-    check("the last buffer", {end, 0}, end, workspace_.first);
-    if (workspace_.bytes) check("the workspace", workspace_, workspace_.end(), workspace_.end() + guard_bytes);
+    check(before, end, "the workspace", workspace_.first);
+    if (workspace_.bytes) check("the workspace", workspace_.end(), "the end", workspace_.end() + guard_bytes);
 }
 
 std::span<const uint8_t> Bound::content(const std::string& name) const {
@@ -226,19 +227,17 @@ void Bound::make_options() {
 // ---- Calls -------------------------------------------------------------------------------------------------------------
 
 mxq_status Bound::query(mxq_plan** plan) const {
-    if (!problem.call.is_product())
-        return entry_of(problem.call.verb).query(runner.device->context, options, tensors[0], tensors[1], plan);
+    if (!problem.call.is_product()) return entry_of(problem.call.verb).query(context, options, tensors[0], tensors[1], plan);
     const auto ask = problem.call.verb == "gemm" ? mxq_gemm_query : mxq_grouped_gemm_query;
-    return ask(runner.device->context, gemm_options, tensors[0], tensors[1], tensors[2], plan);
+    return ask(context, gemm_options, tensors[0], tensors[1], tensors[2], plan);
 }
 
 mxq_status Bound::run() const {
     if (!problem.call.is_product())
         return entry_of(problem.call.verb)
-            .run(runner.device->context, options, tensors[0], tensors[1], workspace.address, workspace.bytes, stream);
+            .run(context, options, tensors[0], tensors[1], workspace.address, workspace.bytes, stream);
     const auto multiply = problem.call.verb == "gemm" ? mxq_gemm : mxq_grouped_gemm;
-    return multiply(runner.device->context, gemm_options, tensors[0], tensors[1], tensors[2], workspace.address,
-                    workspace.bytes, stream);
+    return multiply(context, gemm_options, tensors[0], tensors[1], tensors[2], workspace.address, workspace.bytes, stream);
 }
 
 }  // namespace search

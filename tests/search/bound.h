@@ -22,6 +22,9 @@ struct Pointer {
     uint64_t bytes = 0;
 };
 
+// What check.cpp adds to the workspace of calls that must be refused for another reason.
+inline constexpr uint64_t spare_workspace = 4096;
+
 struct Bound {
     // Lays the buffers out, and writes none of them. `implementation`: its name; "" asks for none.
     Bound(Runner& runner, const Problem& problem, const std::string& implementation);
@@ -60,6 +63,7 @@ struct Bound {
 
     const Runner& runner;
     const Problem& problem;
+    mxq_context* context;
     std::map<std::string, Room> rooms;
     std::map<std::string, Pointer> pointers;
     Pointer workspace;

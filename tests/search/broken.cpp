@@ -317,8 +317,13 @@ bool has_hadamard(const Call& call) { return quantizes(call) && (call.cols() % 1
 bool is_stochastic(const Call& call) { return call.stochastic && call.second.format == MXQ_FORMAT_NVFP4; }
 bool leave_bound(Bound&, int64_t) { return true; }
 
+std::vector<Rule> with_arguments(std::vector<Rule> rules) {
+    rules.insert(rules.end(), argument_rules().begin(), argument_rules().end());
+    return rules;
+}
+
 const std::vector<Rule>& all_rules() {
-    static const std::vector<Rule> all = {
+    static const std::vector<Rule> all = with_arguments({
         {"short", any_call, MXQ_STATUS_BUFFER_TOO_SMALL, true, shorten},
         {"null", any_call, MXQ_STATUS_MISSING_BUFFER, false, set_null},
         {"misaligned", any_call, MXQ_STATUS_MISALIGNED, true, misalign},
@@ -345,7 +350,7 @@ const std::vector<Rule>& all_rules() {
         {"accumulate_beta", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_with_beta},
         {"bias", contracts, MXQ_STATUS_UNSUPPORTED, true, bias_of_gradient},
         {"transposes", contracts, MXQ_STATUS_UNSUPPORTED, true, both_transposed},
-    };
+    });
     return all;
 }
 

@@ -17,6 +17,9 @@ struct Rule {
     std::function<bool(Bound&, int64_t)> apply;
 };
 
+// The rules of broken_arguments.cpp.
+const std::vector<Rule>& argument_rules();
+
 // Returns the names of the rules that suit a call.
 std::vector<std::string> rules_for(const Call& call);
 const Rule& rule_of(const std::string& name);

@@ -63,9 +63,19 @@ void draw_shape(Call& call, Random& random) {
     std::vector<int64_t*> sizes;
     for (int64_t& size : call.shape) sizes.push_back(&size);
     if (call.is_product())
-        limit(sizes, one_in(random, 400) ? 8'000'000 : one_in(random, 12) ? 500'000 : 40'000);
+        limit(sizes, one_in(random, 150) ? 20'000'000 : one_in(random, 12) ? 500'000 : 40'000);
     else
-        limit(sizes, one_in(random, 800) ? 1'000'000 : one_in(random, 20) ? 60'000 : 6'000);
+        limit(sizes, one_in(random, 200) ? 400'000 : one_in(random, 20) ? 60'000 : 6'000);
+}
+
+// Makes the output at least 16 MiB, which the CPU writes past its caches.
+void draw_huge_shape(Call& call, Random& random) {
+    call.first.gap = call.second.gap = 0;
+    if (call.verb == "dequantize") call.second.format = MXQ_FORMAT_F32;
+    const int64_t elements = (16 << 20) * 8 / (call.verb == "dequantize" ? 32 : oracle::code_bits(call.second.format)),
+                  widths[] = {61, 256, 1000, 2048, 4100};
+    const int64_t cols = pick(random, widths);
+    call.shape = {oracle::ceil_div(elements, cols) + random.below(100), cols};
 }
 
 // Keeps the memory of a call small: each group may be padded to 128 rows, and of a product has a matrix of B or of D.
@@ -137,9 +147,19 @@ Side draw_quantized(Random& random) {
     Side side;
     side.format = spec.format;
     side.scaling = spec.scaling;
-    if (one_in(random, 3)) side.format = pick(random, testing::mx_formats), side.scaling = MXQ_SCALING_1X32;
-    if (one_in(random, 6))
-        side.format = MXQ_FORMAT_NVFP4, side.scaling = one_in(random, 3) ? MXQ_SCALING_16X16 : MXQ_SCALING_1X16;
+    const int32_t fp8_scalings[] = {MXQ_SCALING_TENSOR, MXQ_SCALING_TENSOR, MXQ_SCALING_ROW, MXQ_SCALING_1X128,
+                                    MXQ_SCALING_128X128};
+    switch (random.below(8)) {
+        case 0:
+        case 1: side.format = pick(random, testing::mx_formats), side.scaling = MXQ_SCALING_1X32; break;
+        case 2:
+        case 3:
+            side.format = MXQ_FORMAT_NVFP4;
+            side.scaling = one_in(random, 3) ? MXQ_SCALING_16X16 : MXQ_SCALING_1X16;
+            break;
+        case 4: side.format = pick(random, testing::fp8_formats), side.scaling = pick(random, fp8_scalings); break;
+        default: break;  // any format with any scaling
+    }
     side.swizzled = one_in(random, 2);
     side.parts = static_cast<int32_t>(1 + random.below(3));
     return side;
@@ -153,9 +173,13 @@ Side draw_plain_side(Random& random) {
     return side;
 }
 
-Values draw_values_of(Random& random, bool plain, bool is_product) {
+Values draw_values_of(Random& random, bool plain, bool is_product, bool four_over_six) {
     Values values;
     values.seed = random.bits() % 1'000'000;
+    if (four_over_six && one_in(random, 2)) {
+        values.kind = "even";
+        return values;
+    }
     const char* of_products[] = {"normal", "normal", "sizes", "ties", "planted", "equal", "zeros"};
     const char* raw_of_products[] = {"raw_mid", "raw_mid", "raw_mid", "raw", "raw_edge", "opposite"};
     if (!plain && one_in(random, 2))
@@ -172,6 +196,8 @@ void draw_options(Call& call, Random& random) {
     call.nonfinite = static_cast<int32_t>(random.below(3));
     call.four_over_six = static_cast<int32_t>(random.below(5) % 3);
     call.hadamard = one_in(random, 3) ? static_cast<int32_t>(1 + random.below(3)) : 0;
+    if (call.hadamard && !one_in(random, 4))  // which it needs, or repair() takes the transform away
+        for (int64_t& size : call.shape) size = oracle::ceil_div(size, 16) * 16;
     if (one_in(random, 2)) call.mask = static_cast<int32_t>(random.bits() & 0xFFFF);
     call.stochastic = one_in(random, 3);
     if (call.stochastic) call.four_over_six = 0;
@@ -240,15 +266,13 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     call.second = call.verb == "dequantize" || (call.is_product() && one_in(random, 6)) ? draw_plain_side(random)
                                                                                         : draw_quantized(random);
     call.d = draw_plain_side(random);
-    if (call.is_product())
-        draw_product_options(call, random);
-    else
-        draw_options(call, random);
+    if (call.is_product()) draw_product_options(call, random);
     if (call.is_product() && one_in(random, 2))
         call.second.format = call.first.format, call.second.scaling = call.first.scaling;
 
     repair(call);  // which decides about the transposes of a product, and so what its groups divide
     draw_shape(call, random);
+    if (!call.is_product()) draw_options(call, random);
     const bool groups =
         call.verb == "grouped_gemm" || call.verb == "pad_groups" || call.verb == "unpad_groups" || one_in(random, 3);
     if (groups) {
@@ -261,8 +285,10 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
         call.starts = one_in(random, 2);
     }
     if (call.groups || call.is_product()) limit_groups(call);
-    call.values = draw_values_of(random, plain_in, call.is_product());
-    call.second_values = draw_values_of(random, call.second.plain(), call.is_product());
+    const bool converts = call.verb == "quantize" || call.verb == "requantize" || call.verb == "dequantize";
+    if (converts && !call.groups && one_in(random, 2000)) draw_huge_shape(call, random);
+    call.values = draw_values_of(random, plain_in, call.is_product(), call.four_over_six != 0);
+    call.second_values = draw_values_of(random, call.second.plain(), call.is_product(), false);
     draw_offsets(call, random);
     repair(call);
     if (one_in(random, 9)) {

@@ -15,6 +15,7 @@ namespace search {
 //     planted    finite values, and every few elements a special one: each meets every place of a word, a warp and a tile
 //     sizes      each line, each column and each tile has its own power of two
 //     ties       halfway between two codes, or one bit beside it, under maxima that are near a tie of the scale
+//     even       with NVFP4's four-over-six both scales of a block have errors that are equal but for roundings
 //     equal      one value everywhere
 //     zeros      zeros of both signs
 extern const std::vector<std::string> plain_kinds;

@@ -1,0 +1,247 @@
+// Rules about what tensors and options must be, beside those of broken.cpp.
+#include "broken.h"
+
+namespace search {
+
+using testing::ok;
+
+namespace {
+
+bool quantizes(const Call& call) { return call.verb == "quantize" || call.verb == "requantize"; }
+bool pads(const Call& call) { return call.verb == "pad_groups" || call.verb == "unpad_groups"; }
+bool is_fp8(const Side& side) { return !side.plain() && oracle::is_fp8(side.format); }
+bool is_mx(const Side& side) { return !side.plain() && oracle::is_mx(side.format); }
+bool has_rows(const Call& call) {
+    return std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 2; });
+}
+
+// Returns memory that is aligned for everything and that a refused call does not touch.
+float* any_memory(const Bound& bound) { return reinterpret_cast<float*>(bound.runner.arena->device(0)); }
+constexpr uint64_t many_bytes = uint64_t{1} << 40;
+
+void extend_buffers(Bound& bound) {
+    for (auto& [name, pointer] : bound.pointers) pointer.bytes = many_bytes;
+}
+
+// Replaces a tensor with one of another shape, in buffers that look large enough.
+bool reshape(Bound& bound, size_t number, testing::Dims dims) {
+    extend_buffers(bound);
+    bound.create(number, dims);
+    bound.point();
+    return true;
+}
+
+// ---- Arguments ---------------------------------------------------------------------------------------------------------
+
+bool no_context(Bound& bound, int64_t) {
+    bound.context = nullptr;
+    return true;
+}
+
+bool no_tensor(Bound& bound, int64_t at) {
+    bound.tensors[static_cast<size_t>(at) % bound.tensors.size()] = testing::Tensor();
+    return true;
+}
+
+bool end_of_addresses(Bound& bound, int64_t at) {
+    std::vector<std::string> large;
+    for (const auto& [name, image] : bound.problem.images)
+        if (image.used && image.before.size() > 256) large.push_back(name);
+    if (large.empty()) return false;
+    bound.pointers[large[static_cast<size_t>(at) % large.size()]].address = reinterpret_cast<uint8_t*>(UINTPTR_MAX - 255);
+    bound.point();
+    return true;
+}
+
+bool no_workspace(Bound& bound, int64_t) {
+    bound.workspace.address = nullptr;
+    return bound.workspace.bytes > spare_workspace;
+}
+bool short_workspace(Bound& bound, int64_t) {
+    if (bound.workspace.bytes == spare_workspace) return false;
+    bound.workspace.bytes -= spare_workspace + 1;
+    return true;
+}
+bool misaligned_workspace(Bound& bound, int64_t at) {
+    bound.workspace.address += 1 << at % 8;
+    return bound.workspace.bytes > spare_workspace;
+}
+
+// ---- Tensors -----------------------------------------------------------------------------------------------------------
+
+bool other_format(Bound& bound, int64_t) {
+    const TensorPlan& plan = bound.problem.tensors[1];
+    const int32_t format = plan.side.format == MXQ_FORMAT_MXFP4 ? MXQ_FORMAT_MXFP8_E4M3 : MXQ_FORMAT_MXFP4;
+    bound.tensors[1] =
+        testing::make_tensor(plan.side.plain() ? MXQ_FORMAT_F32 + (plan.side.format == MXQ_FORMAT_F32) : format, plan.dims);
+    return true;
+}
+
+bool other_layout(Bound& bound, int64_t at) {
+    const auto number = static_cast<size_t>(at % 2);
+    const Side& side = bound.problem.tensors[number].side;
+    if (side.plain() || oracle::is_fp8(side.format)) return false;
+    extend_buffers(bound);
+    bound.point();
+    ok(mxq_tensor_set_swizzled(bound.tensors[number], !side.swizzled));
+    return true;
+}
+
+bool swizzle_columnwise_groups(Bound& bound, int64_t) {
+    for (size_t i = 0; i < bound.tensors.size(); ++i) {
+        const TensorPlan& plan = bound.problem.tensors[i];
+        const std::string scales = plan.name + ".columnwise.scales";
+        if (!is_fp8(plan.side) || oracle::tile_of(plan.side.scaling).width != 128 || !plan.side.grouped ||
+            !bound.has(scales) || !bound.image(scales).used)
+            continue;
+        extend_buffers(bound);
+        bound.point();
+        ok(mxq_tensor_set_swizzled(bound.tensors[i], 1));
+        return true;
+    }
+    return false;
+}
+
+bool amax_of_other_format(Bound& bound, int64_t) {
+    bound.tensors[1] = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, bound.problem.tensors[1].dims);
+    return true;
+}
+
+bool no_amax(Bound& bound, int64_t) {
+    for (int32_t part : both_parts) ok(mxq_tensor_set_amax(bound.tensors[1], part, nullptr, 0));
+    return true;
+}
+
+bool scale_of_blocks(Bound& bound, int64_t) {
+    const Side& out = bound.problem.tensors[1].side;
+    if (!is_fp8(out) || out.scaling == MXQ_SCALING_TENSOR) return false;
+    ok(mxq_tensor_set_quantization_scale(bound.tensors[1], any_memory(bound), many_bytes));
+    return true;
+}
+
+bool decode_scale_of_output(Bound& bound, int64_t) {
+    const Side& out = bound.problem.tensors[1].side;
+    if (out.format != MXQ_FORMAT_NVFP4) return false;
+    for (int32_t part : both_parts)
+        if (out.parts & part) ok(mxq_tensor_set_decode_scale(bound.tensors[1], part, any_memory(bound), many_bytes));
+    return true;
+}
+
+bool amax_and_decode_scale(Bound& bound, int64_t) {
+    for (size_t i = 0; i < bound.tensors.size(); ++i) {
+        const TensorPlan& plan = bound.problem.tensors[i];
+        if (plan.side.format != MXQ_FORMAT_NVFP4 || plan.name == "out") continue;
+        for (int32_t part : both_parts) {
+            const std::string prefix = plan.name + "." + part_name(part);
+            if (bound.has(prefix + ".amax"))
+                ok(mxq_tensor_set_decode_scale(bound.tensors[i], part, any_memory(bound), many_bytes));
+            if (bound.has(prefix + ".decode_scale"))
+                ok(mxq_tensor_set_amax(bound.tensors[i], part, any_memory(bound), many_bytes));
+        }
+        return true;
+    }
+    return false;
+}
+
+bool no_groups(Bound& bound, int64_t) {
+    for (size_t i = 0; i < bound.tensors.size(); ++i) bound.create(i, bound.problem.tensors[i].dims);
+    return true;
+}
+
+bool wrong_host_ends(Bound& bound, int64_t) {
+    static const std::vector<int64_t> wrong(MXQ_MAX_GROUPS, -1);
+    if (bound.problem.call.group_count() == 0) return false;
+    ok(mxq_tensor_set_host_ends(bound.tensors[0], wrong.data()));
+    return true;
+}
+
+// ---- Options -----------------------------------------------------------------------------------------------------------
+
+bool hadamard_of_other_format(Bound& bound, int64_t) {
+    const TensorPlan& out = bound.problem.tensors[1];
+    if (testing::is_e2m1(out.spec) && !testing::is_square(out.spec)) return false;
+    ok(mxq_quantize_options_set_hadamard(made(bound.options), out.side.parts, 0xD7E8));
+    return true;
+}
+
+bool stochastic_of_other_format(Bound& bound, int64_t) {
+    if (testing::is_e2m1(bound.problem.tensors[1].spec)) return false;
+    ok(mxq_quantize_options_set_stochastic_rounding(made(bound.options), reinterpret_cast<uint64_t*>(any_memory(bound))));
+    return true;
+}
+
+// ---- Products ----------------------------------------------------------------------------------------------------------
+
+bool experts_of_product(Bound& bound, int64_t at) {
+    const auto number = bound.problem.call.verb == "gemm" ? static_cast<size_t>(at % 3) : size_t{1};
+    testing::Dims dims = bound.problem.tensors[number].dims;
+    if (bound.problem.call.verb == "gemm")
+        dims.experts = 1;
+    else
+        dims.experts = *dims.experts + 1;
+    return reshape(bound, number, dims);
+}
+
+// A plain operand whose rows do not run along the contraction.
+bool transpose_plain(Bound& bound, int64_t) {
+    const Call& call = bound.problem.call;
+    const size_t number = call.first.plain() ? 0 : 1;
+    if (!bound.problem.tensors[number].side.plain()) return false;
+    ok(mxq_gemm_options_set_transpose(bound.gemm_options, number == 0 ? MXQ_TRANSPOSE_T : call.transpose_a,
+                                      number == 1 ? MXQ_TRANSPOSE_N : call.transpose_b));
+    const testing::Dims dims = bound.problem.tensors[number].dims;
+    return reshape(bound, number, {std::nullopt, dims.cols, dims.rows});
+}
+
+// ---- Which calls they suit ---------------------------------------------------------------------------------------------
+
+bool any_call(const Call&) { return true; }
+bool alike(const Call& call) { return pads(call) || call.verb == "swizzle_scales" || call.verb == "unswizzle_scales"; }
+bool pads_mx(const Call& call) { return pads(call) && is_mx(call.first); }
+bool in_columnwise_groups(const Call& call) {
+    return has_rows(call) && call.groups && call.group_count() > 0 && (is_fp8(call.first) || is_fp8(call.second)) &&
+           (call.is_product() || quantizes(call) || call.verb == "dequantize");
+}
+bool is_amax(const Call& call) { return call.verb == "amax"; }
+bool quantizes_fp8(const Call& call) { return quantizes(call) && is_fp8(call.second); }
+bool quantizes_nvfp4(const Call& call) { return quantizes(call) && call.second.format == MXQ_FORMAT_NVFP4; }
+bool reads_nvfp4(const Call& call) {
+    const bool reads = call.verb == "dequantize" || call.verb == "requantize" || call.is_product();
+    return has_rows(call) && reads &&
+           (call.first.format == MXQ_FORMAT_NVFP4 || (call.is_product() && call.second.format == MXQ_FORMAT_NVFP4));
+}
+bool needs_groups(const Call& call) { return pads(call) || call.verb == "grouped_gemm"; }
+bool host_ends(const Call& call) { return call.host_ends; }
+bool converts(const Call& call) { return !call.is_product(); }
+bool gemm(const Call& call) { return call.is_product() && !call.contracts_groups(); }
+bool plain_gemm(const Call& call) { return call.verb == "gemm" && (call.first.plain() || call.second.plain()); }
+
+}  // namespace
+
+const std::vector<Rule>& argument_rules() {
+    static const std::vector<Rule> all = {
+        {"context", any_call, MXQ_STATUS_INVALID_ARGUMENT, true, no_context},
+        {"tensor", any_call, MXQ_STATUS_INVALID_ARGUMENT, true, no_tensor},
+        {"end_of_addresses", any_call, MXQ_STATUS_INVALID_ARGUMENT, true, end_of_addresses},
+        {"no_workspace", any_call, MXQ_STATUS_MISSING_BUFFER, false, no_workspace},
+        {"short_workspace", any_call, MXQ_STATUS_BUFFER_TOO_SMALL, false, short_workspace},
+        {"misaligned_workspace", any_call, MXQ_STATUS_MISALIGNED, false, misaligned_workspace},
+        {"other_format", alike, MXQ_STATUS_SHAPE_MISMATCH, true, other_format},
+        {"other_layout", pads_mx, MXQ_STATUS_INVALID_ARGUMENT, true, other_layout},
+        {"swizzled_columns", in_columnwise_groups, MXQ_STATUS_UNSUPPORTED, true, swizzle_columnwise_groups},
+        {"amax_format", is_amax, MXQ_STATUS_UNSUPPORTED, true, amax_of_other_format},
+        {"no_amax", is_amax, MXQ_STATUS_MISSING_BUFFER, false, no_amax},
+        {"given_scale", quantizes_fp8, MXQ_STATUS_INVALID_ARGUMENT, true, scale_of_blocks},
+        {"decode_scale", quantizes_nvfp4, MXQ_STATUS_INVALID_ARGUMENT, true, decode_scale_of_output},
+        {"two_scales", reads_nvfp4, MXQ_STATUS_INVALID_ARGUMENT, true, amax_and_decode_scale},
+        {"no_groups", needs_groups, MXQ_STATUS_INVALID_ARGUMENT, true, no_groups},
+        {"host_ends", host_ends, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_host_ends},
+        {"hadamard_format", converts, MXQ_STATUS_INVALID_ARGUMENT, true, hadamard_of_other_format},
+        {"stochastic_format", converts, MXQ_STATUS_INVALID_ARGUMENT, true, stochastic_of_other_format},
+        {"experts", gemm, MXQ_STATUS_SHAPE_MISMATCH, true, experts_of_product},
+        {"transposed_plain", plain_gemm, MXQ_STATUS_UNSUPPORTED, true, transpose_plain},
+    };
+    return all;
+}
+
+}  // namespace search
