@@ -71,12 +71,15 @@ void draw_shape(Call& call, Random& random) {
 // Makes the output at least 16 MiB, which the CPU writes past its caches; mostly in a format that needs few elements for it.
 void draw_huge_shape(Call& call, Random& random) {
     Side& out = call.second;
-    if (call.verb == "dequantize")
+    int64_t bits = 32;
+    if (call.verb == "dequantize") {
         out.format = MXQ_FORMAT_F32;
-    else if (!one_in(random, 8))
-        out = {MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32, out.swizzled, MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE};
-    const int64_t bits = out.plain() ? 32 : oracle::code_bits(out.format) * (out.parts == 3 ? 2 : 1),
-                  elements = (int64_t{16} << 20) * 8 / bits, widths[] = {61, 256, 1000, 2048, 4100};
+    } else {
+        if (!one_in(random, 8)) out.format = MXQ_FORMAT_MXFP8_E4M3, out.scaling = MXQ_SCALING_1X32;
+        out.parts = MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE;
+        bits = 2 * oracle::code_bits(out.format);
+    }
+    const int64_t elements = (int64_t{16} << 20) * 8 / bits, widths[] = {61, 256, 1000, 2048, 4100};
     const int64_t cols = pick(random, widths);
     call.shape = {oracle::ceil_div(elements, cols) + random.below(100), cols};
 }
@@ -290,7 +293,8 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     if (call.groups || call.is_product()) limit_groups(call);
     const bool converts = call.verb == "quantize" || call.verb == "requantize" || call.verb == "dequantize";
     if (converts && !call.groups && one_in(random, 700)) draw_huge_shape(call, random);
-    call.values = draw_values_of(random, plain_in, call.is_product(), call.four_over_six != 0);
+    call.values = draw_values_of(random, plain_in, call.is_product(),
+                                 call.verb == "quantize" && call.second.format == MXQ_FORMAT_NVFP4 && call.four_over_six);
     call.second_values = draw_values_of(random, call.second.plain(), call.is_product(), false);
     draw_offsets(call, random);
     repair(call);
