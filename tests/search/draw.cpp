@@ -295,6 +295,7 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     if (converts && !call.groups && one_in(random, 700)) draw_huge_shape(call, random);
     call.values = draw_values_of(random, plain_in, call.is_product(),
                                  call.verb == "quantize" && call.second.format == MXQ_FORMAT_NVFP4 && call.four_over_six);
+    if (call.values.kind == "even") call.compute_amax = !one_in(random, 4);
     call.second_values = draw_values_of(random, call.second.plain(), call.is_product(), false);
     draw_offsets(call, random);
     repair(call);

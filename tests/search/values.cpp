@@ -97,26 +97,25 @@ oracle::Floats ties(const oracle::Spec& target, int32_t format, size_t count, ca
     return out;
 }
 
-// Blocks with the maximum 6, in units of a power of two, times one of a few factors. Their scale for a maximum of 4 is 1.5
-// times that for 6 where the factors suit the tensor's amax. Each other value then lies halfway between neighbours of one
-// grid or of the two, so that both errors of a block are equal but for the roundings of their terms.
-oracle::Floats even(int32_t format, oracle::Shape shape, cases::Random& random) {
+// Blocks with the maximum 6, in units of a power of two times one of a few factors, of a tensor whose amax lets their scale
+// for a maximum of 4 be 1.5 times that for 6. Each other value lies halfway between neighbours of one grid or of the two, so
+// that both errors of a block are equal but for the roundings of their terms.
+oracle::Floats even(const oracle::Spec& target, int32_t format, oracle::Shape shape, cases::Random& random) {
     const float halfway[] = {0, 0.25f, 0.625f, 0.875f, 1.25f, 1.75f, 2.125f, 2.625f, 3.5f, 4.25f, 5.25f, 6},
-                factors[] = {1, 1, 1.25f, 1.5f}, largest[] = {6, 7};
-    const int64_t across = oracle::ceil_div(shape.cols, 16);
+                factors[] = {1, 1, 1.25f, 1.5f};
+    const int64_t across = oracle::ceil_div(shape.cols, 16), nudges = random.below(3);
     const int exponent = draw_exponent(format, random);
-    const bool nudges = random.below(2);
     oracle::Floats units, out;
     for (int64_t i = 0; i < oracle::ceil_div(shape.experts * shape.rows, 16) * across; ++i)
-        units.push_back(std::ldexp(factors[random.below(4)], exponent - static_cast<int>(random.below(6))));
+        units.push_back(std::ldexp(factors[random.below(4)], exponent - 1 - static_cast<int>(random.below(6))));
     for (int64_t i = 0; i < shape.experts * shape.rows; ++i)
         for (int64_t j = 0; j < shape.cols; ++j) {
             const float unit = units[static_cast<size_t>(i / 16 * across + j / 16)],
                         magnitude = (i + j) % 16 == 0 ? 6 : halfway[random.below(12)];
             const float value = unit * magnitude * (random.below(2) ? 1.0f : -1.0f);
-            out.push_back(nudged(format, value, nudges && random.below(8) == 0 ? random.below(3) - 1 : 0));
+            out.push_back(nudged(format, value, magnitude != 0 && random.below(4) < nudges ? random.below(3) - 1 : 0));
         }
-    if (!out.empty()) out[0] = std::ldexp(largest[random.below(2)], exponent);  // decides about the amax of the tensor
+    if (!out.empty()) out[0] = std::ldexp(target.nvfp4_t == 256 ? 6.0f : 7.0f, exponent);
     return out;
 }
 
@@ -134,7 +133,7 @@ oracle::Floats draw_kind(const std::string& kind, const oracle::Spec& target, in
     if (kind == "planted") return planted(format, count, random);
     if (kind == "sizes") return of_sizes(format, shape, random);
     if (kind == "ties") return ties(target, format, count, random);
-    if (kind == "even") return even(format, shape, random);
+    if (kind == "even") return even(target, format, shape, random);
     if (kind == "equal") return oracle::Floats(count, random.below(3) ? random.normal() : special_value(format, random));
     oracle::Floats out(count);
     for (float& value : out) value = kind == "zeros" ? (random.below(2) ? 0.0f : -0.0f) : random.normal();
