@@ -35,6 +35,10 @@ struct Bound {
     // Clears the pointers of tensors, for a query before there is memory.
     void forget_memory();
 
+    // Sets the pointers of tensors to large buffers that do not exist, as far from aligned as the call says, for a query
+    // alone.
+    void invent_memory();
+
     // Sets the workspace, which may move all buffers.
     void add_workspace(uint64_t bytes);
 

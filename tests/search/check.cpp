@@ -254,9 +254,9 @@ std::optional<std::string> check_broken(const Problem& valid, std::vector<Runner
 bool may_take(const Call& call, std::vector<Runner>& runners) {
     const Problem outline = make_outline(call);
     for (Runner& runner : runners) {
-        Bound bare(runner, outline, call.implementation);
-        bare.forget_memory();
-        if (bare.query(nullptr) == MXQ_STATUS_OK) return true;
+        Bound bound(runner, outline, call.implementation);
+        bound.invent_memory();
+        if (bound.query(nullptr) == MXQ_STATUS_OK) return true;
     }
     return false;
 }

@@ -12,7 +12,7 @@ struct Counts {
     std::map<std::string, int64_t> runs;  // by "verb implementation"
 };
 
-// Returns whether the call's implementation takes it on one of the runners, as far as shapes, formats and options tell.
+// Returns whether the call's implementation takes it on one of the runners, without making its values and results.
 bool may_take(const Call& call, std::vector<Runner>& runners);
 
 // Returns "" where the call does what the contract says on every runner, else what it does not.

@@ -342,8 +342,11 @@ Problem with_tensors(const Call& call) {
 Problem make_outline(const Call& call) {
     Problem problem = with_tensors(call);
     for (const TensorPlan& tensor : problem.tensors)
-        for (int32_t part : both_parts)
-            if (!tensor.side.plain() && tensor.side.parts & part) add_part(problem, tensor, part, {}, true);
+        if (tensor.side.plain())
+            problem.images[tensor.name + ".data"] = read_image({}, oracle::plain_bytes(tensor.side.format));
+        else
+            for (int32_t part : both_parts)
+                if (tensor.side.parts & part) add_part(problem, tensor, part, {}, true);
     if (call.is_product())
         add_bias_image(problem);
     else

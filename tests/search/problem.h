@@ -55,7 +55,7 @@ oracle::Placement placement_of(const Problem& problem, const Piece& piece, Opera
 // Returns the call's tensors and buffers, with the oracle's results.
 Problem make_problem(const Call& call);
 
-// Returns the call's tensors and options without values and results: enough for a query that is given no memory of tensors.
+// Returns the call's tensors and options without values and results: enough for a query.
 Problem make_outline(const Call& call);
 
 // The same for a product (product.cpp).
