@@ -153,7 +153,6 @@ public:
             std::printf("  %-40s %lld\n", name.c_str(), static_cast<long long>(runs));
         return counts_.failed;
     }
-    int64_t failed() const { return counts_.failed; }
 
 private:
     void check(const Call& call, std::vector<Runner>& runners, search::Counts& counts) {
@@ -164,7 +163,7 @@ private:
         Call failed = call;
         search::drop_unused_offsets(failed);
         tell(failed, complaint);
-        if (complaint.find("CUDA_ERROR") != std::string::npos || complaint.rfind("CUDA: ", 0) == 0) lost_device_ = true;
+        note_lost_device(complaint);
         if (!lost_device_ && shrinking_ < seconds_of_all_shrinking) shrink(failed, runners);
     }
 
@@ -183,6 +182,14 @@ private:
         const Call smaller = search::shrink(call, fails, [&] { return seconds() < seconds_of_shrinking; });
         shrinking_ += seconds();
         if (!complaint.empty()) tell_shrunk(smaller, complaint);
+        note_lost_device(complaint);
+    }
+
+    // After an error of the device itself every later call would fail.
+    void note_lost_device(const std::string& complaint) {
+        const bool of_device =
+            complaint.find("MXQ_STATUS_CUDA_ERROR") != std::string::npos || complaint.rfind("CUDA: ", 0) == 0;
+        if (of_device) lost_device_ = true;
     }
 
     void tell(const Call& call, const std::string& complaint) {
