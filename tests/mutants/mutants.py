@@ -1,0 +1,321 @@
+#!/usr/bin/env python3
+"""Shows that the tests can see: builds the library once with all mutants in it, and runs each in processes of its own.
+
+A mutant is a block of lines in host.txt, cpu.txt or cuda.txt:
+
+    name: what is wrong with it
+        core/layout.h                                   a file below src/
+        return {{(row % 32) => (row % 16)}} * 16 +      an edit: the text around it, and "{{what is there => what it becomes}}"
+
+An edit's text occurs exactly once in the file, white space aside; a backslash carries it on to the next line. It replaces an
+expression, or statements where it ends with a semicolon. Further edits and files may follow. A line "equivalent: reason" says
+why no test can see the mutant; such a mutant is not run.
+
+run.sh has the options.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parent.parent
+LISTS = {"cpu": ["host.txt", "cpu.txt"], "cuda": ["cuda.txt"]}
+COPIED = ["CMakeLists.txt", "libmxq.pc.in", "cmake", "include", "src", "tests"]
+MARK = re.compile(r"\{\{(.*?) => (.*?)\}\}(?!\})")
+
+# What the copy needs besides the mutants: a file, what is there and what it becomes.
+CHANGES = [
+    ("src/cuda/device.cpp", "    load_implementations(context);", "    set_mutant_on_device();\n    load_implementations(context);"),
+    ("tests/main.cpp", "    Catch::Session session;", "    set_mutant_on_device();\n    Catch::Session session;"),
+    # Mutants may cost registers.
+    ("cmake/MxqCompileOptions.cmake", ":-Xptxas=--warn-on-spills,--warning-as-error>", ":-Xptxas=--warn-on-spills>"),
+    ("cmake/MxqCompileOptions.cmake", "CUDA_COMPILER_LAUNCHER \"${launcher}\"", "CUDA_COMPILER_LAUNCHER \"${CMAKE_CUDA_COMPILER_LAUNCHER}\""),
+]
+
+
+# ---- The lists -----------------------------------------------------------------------------------------------------------
+
+
+class Mutant:
+    def __init__(self, number, device, block):
+        self.number, self.device, self.equivalent, self.edits = number, device, "", []
+        self.name, self.meaning = block[0].split(": ", 1)
+        file = None
+        for line in block[1:]:
+            if re.fullmatch(r"[\w/]+\.(h|cpp|cu|cuh)", line):
+                file = "src/" + line
+            elif line.startswith("equivalent: "):
+                self.equivalent = line.split(": ", 1)[1]
+            else:
+                self.edits.append((file, line))
+
+
+def read_lists():
+    """Returns the mutants of all lists. Their numbers begin with 1."""
+    mutants = []
+    for device, names in LISTS.items():
+        for name in names:
+            text = re.sub(r"\\\n\s*", "", (HERE / name).read_text())
+            lines = [line for line in text.splitlines() if not line.startswith("#")]
+            for block in re.split(r"\n\s*\n", "\n".join(lines).strip()):
+                mutants.append(Mutant(len(mutants) + 1, device, [line.strip() for line in block.splitlines()]))
+    return mutants
+
+
+def pattern_of(text):
+    """Returns an expression for a piece of code, whatever its white space."""
+    return r"\s*".join(re.escape(word) for word in text.split())
+
+
+def places_of(edit, source):
+    """Returns (first, last, mutated text) of each mark of an edit, or raises ValueError."""
+    parts = MARK.split(edit)  # text, original, mutated, text, ...
+    if len(parts) < 4:
+        raise ValueError("has no {{original => mutated}}")
+    pattern = ""
+    for i in range(0, len(parts), 3):
+        pattern += pattern_of(parts[i]) + r"\s*"
+        if i + 1 < len(parts):
+            pattern += "(" + pattern_of(parts[i + 1]) + r")\s*"
+    found = list(re.finditer(pattern, source))
+    if len(found) != 1:
+        raise ValueError(f"occurs {len(found)} times, not once")
+    return [(*found[0].span(i + 1), parts[3 * i + 2]) for i in range(len(parts) // 3)]
+
+
+def check(mutants):
+    """Returns what is wrong with the lists."""
+    wrong = []
+    names = [mutant.name for mutant in mutants]
+    wrong += [f"{name}: two mutants have this name" for name in set(names) if names.count(name) > 1]
+    for mutant in mutants:
+        if not mutant.edits:
+            wrong.append(f"{mutant.name}: has no edit")
+        for file, edit in mutant.edits:
+            try:
+                places_of(edit, (SOURCE / file).read_text())
+            except (ValueError, OSError, TypeError) as error:
+                wrong.append(f"{mutant.name}: {file}: {edit}: {error}")
+    return wrong
+
+
+# ---- The copy of the tree ------------------------------------------------------------------------------------------------
+
+
+def chosen_text(original, choices):
+    """Returns code that is the original, or what a mutant makes of it."""
+    if original.endswith(";"):
+        code = original
+        for number, mutated in choices:
+            code = f"if (is_mutant({number})) {{ {mutated} }} else {{ {code} }}"
+        return code
+    code = f"({original})"
+    for number, mutated in choices:
+        code = f"(is_mutant({number}) ? ({mutated}) : {code})"
+    return code
+
+
+def mutated_sources(mutants):
+    """Returns the files that have mutants, by name, with all of them in."""
+    places = {}  # by file and place
+    for mutant in mutants:
+        for file, edit in mutant.edits:
+            for first, last, text in places_of(edit, (SOURCE / file).read_text()):
+                places.setdefault(file, {}).setdefault((first, last), []).append((mutant.number, text))
+    sources = {}
+    for file, of_file in places.items():
+        source = (SOURCE / file).read_text()
+        before = len(source) + 1
+        for (first, last), choices in sorted(of_file.items(), reverse=True):
+            if last > before:
+                raise ValueError(f"{file}: two mutants overlap at {source[first:last]}")
+            source = source[:first] + chosen_text(source[first:last], choices) + source[last:]
+            before = first
+        sources[file] = source
+    return sources
+
+
+def write_tree(tree, mutants):
+    """Writes the copy. Files that stay as they were keep their times."""
+    texts = mutated_sources(mutants)
+    for file, old, new in CHANGES:
+        text = texts.get(file) or (SOURCE / file).read_text()
+        if text.count(old) != 1:
+            raise ValueError(f"{file}: {old} occurs {text.count(old)} times, not once")
+        texts[file] = text.replace(old, new)
+    wanted = set()
+    for name in COPIED:
+        for path in [SOURCE / name] if (SOURCE / name).is_file() else sorted((SOURCE / name).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                wanted.add(str(path.relative_to(SOURCE)))
+    for file in wanted:
+        content = texts[file].encode() if file in texts else (SOURCE / file).read_bytes()
+        target = tree / file
+        if not target.is_file() or target.read_bytes() != content:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+            shutil.copymode(SOURCE / file, target)
+    for path in [path for path in tree.rglob("*") if path.is_file() and str(path.relative_to(tree)) not in wanted]:
+        path.unlink()
+
+
+def build(place, device, mutants, jobs):
+    tree, out = place / "tree", place / device
+    write_tree(tree, mutants)
+    include = f"-include {tree}/tests/mutants/mutant.h"
+    configure = ["cmake", "-S", tree, "-B", out, "-DCMAKE_BUILD_TYPE=Release", "-DMXQ_TESTS=ON", "-DMXQ_EXAMPLES=OFF",
+                 f"-DMXQ_CUDA={'ON' if device == 'cuda' else 'OFF'}", f"-DCMAKE_CXX_FLAGS={include}",
+                 f"-DCMAKE_CUDA_FLAGS={include}", *os.environ.get("MXQ_CMAKE_ARGS", "").split()]
+    targets = ["mxq_unit_tests", "mxq_tests", "mxq_search", "mxq_graph_test" if device == "cuda" else "mxq_fault_test"]
+    subprocess.run(configure, check=True)
+    subprocess.run(["cmake", "--build", out, "--parallel", str(jobs), "--target", *targets], check=True)
+
+
+# ---- Running -------------------------------------------------------------------------------------------------------------
+
+
+def steps_of(out, device):
+    """Returns the commands that a mutant must get through, cheap ones first: (name, command)."""
+    cases = ["-a"] + (["~[cpu]"] if device == "cuda" else [])
+    shards = 4
+    steps = [("unit tests", [out / "tests/mxq_unit_tests", *cases]), ("fault test", [out / "tests/mxq_fault_test", "-a"])]
+    if device == "cuda":
+        steps[1] = ("graph test", [out / "tests/mxq_graph_test", "-a"])
+    steps += [("tests", [out / "tests/mxq_tests", *cases, "--shard", f"{i}/{shards}"]) for i in range(1, shards + 1)]
+    search = [out / "tests/search/mxq_search", "--list", HERE.parent / "search/calls.txt", "--calls", "20000"]
+    return steps + [("search", [*search, "--device", device])]
+
+
+def first_failure(line, before):
+    """Returns what a line of output says of the first failure, or an empty string. `before` is the line before it."""
+    if line.startswith("FAIL  "):
+        return line[6:]
+    if before.startswith("-" * 79) and line and not line.startswith("-"):
+        return line
+    return ""
+
+
+def run_step(command, environment, seconds):
+    """Runs a command until it fails. Returns why it failed, or an empty string."""
+    process = subprocess.Popen([str(word) for word in command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, errors="replace", start_new_session=True)
+    timer_ran_out = []
+
+    def stop():
+        timer_ran_out.append(True)
+        os.killpg(process.pid, signal.SIGKILL)
+
+    import threading
+
+    timer = threading.Timer(seconds, stop)
+    timer.start()
+    failure = before = last = ""
+    for line in process.stdout:
+        line = line.rstrip("\n")
+        failure = failure or first_failure(line, before)
+        if failure and line.startswith("FAIL  "):  # the search would go on
+            os.killpg(process.pid, signal.SIGKILL)
+            break
+        before, last = line, line or last
+    code = process.wait()
+    timer.cancel()
+    if timer_ran_out:
+        return f"hangs after {seconds:.0f} s"
+    if failure or code == 0:
+        return failure
+    return f"{signal.Signals(-code).name}" if code < 0 else f"exit code {code}: {last}"
+
+
+class Runner:
+    def __init__(self, place, device):
+        self.out, self.device = place / device, device
+        self.limits = {}  # seconds, by step
+
+    def run(self, number):
+        """Returns (step, failure) of the first step that fails, or two empty strings."""
+        environment = dict(os.environ, MXQ_TEST_DATA_DIR=str(SOURCE / "tests/data"),
+                           MXQ_TEST_HEADER=str(SOURCE / "include/mxq/mxq.h"), LD_LIBRARY_PATH=str(self.out / "src"))
+        environment.pop("MXQ_MUTANT", None)
+        if number:
+            environment["MXQ_MUTANT"] = str(number)
+        for index, (name, command) in enumerate(steps_of(self.out, self.device)):
+            begin = time.monotonic()
+            failure = run_step(command, environment, self.limits.get(index, 1800))
+            if number == 0:
+                self.limits[index] = 10 * (time.monotonic() - begin) + 60
+                print(f"      {name}: {time.monotonic() - begin:.1f} s", flush=True)
+            if failure:
+                return name, failure
+        return "", ""
+
+
+def run_all(runner, mutants, jobs):
+    """Runs the mutants and prints a line for each. Returns how many were caught, are equivalent and survived."""
+    counts = {"caught": 0, "equivalent": 0, "survived": 0}
+
+    def one(mutant):
+        if mutant.equivalent:
+            return "equivalent", f"equivalent  {mutant.name}: {mutant.equivalent}"
+        begin = time.monotonic()
+        step, failure = runner.run(mutant.number)
+        seconds = time.monotonic() - begin
+        if step:
+            return "caught", f"caught      {mutant.name}: {step}, {seconds:.1f} s: {failure[:100]}"
+        return "survived", f"SURVIVED    {mutant.name}: {mutant.meaning} ({seconds:.1f} s)"
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for result in concurrent.futures.as_completed([pool.submit(one, mutant) for mutant in mutants]):
+            outcome, line = result.result()
+            counts[outcome] += 1
+            print(line, flush=True)
+    return counts
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="run.sh")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--only", metavar="NAME", action="append")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--build", action="store_true")
+    parser.add_argument("--run", action="store_true")
+    options = parser.parse_args()
+
+    everything = read_lists()
+    wrong = check(everything)
+    if options.check or wrong:
+        print("\n".join(wrong) or f"{len(everything)} mutants")
+        return bool(wrong)
+    mutants = [m for m in everything if m.device == options.device and (not options.only or m.name in options.only)]
+    if not mutants:
+        sys.exit(f"no mutant of {options.device} has this name")
+    if options.list:
+        for mutant in mutants:
+            print(f"{mutant.number:4} {mutant.name}: {mutant.meaning}")
+        return 0
+    place = pathlib.Path(os.environ.get("MXQ_BUILD_DIR") or SOURCE / "build/mutants").absolute()
+    if not options.run:
+        build(place, options.device, everything, options.jobs)
+    if options.build:
+        return 0
+    runner = Runner(place, options.device)
+    step, failure = runner.run(0)
+    if step:
+        print(f"FAIL  without a mutant: {step}: {failure}")
+        return 1
+    counts = run_all(runner, mutants, options.jobs)
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return counts["survived"] > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
