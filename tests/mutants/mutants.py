@@ -28,7 +28,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
 LISTS = {"cpu": ["host.txt", "cpu.txt"], "cuda": ["cuda.txt"]}
-COPIED = ["CMakeLists.txt", "libmxq.pc.in", "cmake", "include", "src", "tests"]
+COPIED = ["CMakeLists.txt", "libmxq.pc.in", "cmake", "examples", "include", "src", "tests"]
 MARK = re.compile(r"\{\{(.*?) => (.*?)\}\}(?!\})")
 
 # What the copy needs besides the mutants: a file, what is there and what it becomes.
