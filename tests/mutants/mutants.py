@@ -16,6 +16,7 @@ run.sh has the options.
 
 import argparse
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
@@ -23,6 +24,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -169,6 +171,7 @@ def write_tree(tree, mutants):
 
 def build(place, device, mutants, jobs):
     tree, out = place / "tree", place / device
+    (out / "measured.json").unlink(missing_ok=True)
     write_tree(tree, mutants)
     include = f"-include {tree}/tests/mutants/mutant.h"
     configure = ["cmake", "-S", tree, "-B", out, "-DCMAKE_BUILD_TYPE=Release", "-DMXQ_TESTS=ON", "-DMXQ_EXAMPLES=OFF",
@@ -181,17 +184,13 @@ def build(place, device, mutants, jobs):
 
 # ---- Running -------------------------------------------------------------------------------------------------------------
 
+QUICK = 0.3  # seconds that a case takes at most to run before the others
+SHARDS = 4
 
-def steps_of(out, device):
-    """Returns the commands that a mutant must get through, cheap ones first: (name, command)."""
-    cases = ["-a"] + (["~[cpu]"] if device == "cuda" else [])
-    shards = 4
-    steps = [("unit tests", [out / "tests/mxq_unit_tests", *cases]), ("fault test", [out / "tests/mxq_fault_test", "-a"])]
-    if device == "cuda":
-        steps[1] = ("graph test", [out / "tests/mxq_graph_test", "-a"])
-    steps += [("tests", [out / "tests/mxq_tests", *cases, "--shard", f"{i}/{shards}"]) for i in range(1, shards + 1)]
-    search = [out / "tests/search/mxq_search", "--list", HERE.parent / "search/calls.txt", "--calls", "20000"]
-    return steps + [("search", [*search, "--device", device])]
+
+def filter_of(name):
+    """Returns a Catch2 filter that matches this name only. A comma would end the name, and the rest would match nothing."""
+    return re.sub(r"([\\,\[])", r"\\\1", name) + ","
 
 
 def first_failure(line, before):
@@ -203,55 +202,93 @@ def first_failure(line, before):
     return ""
 
 
-def run_step(command, environment, seconds):
-    """Runs a command until it fails. Returns why it failed, or an empty string."""
-    process = subprocess.Popen([str(word) for word in command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               text=True, errors="replace", start_new_session=True)
-    timer_ran_out = []
+def run_command(command, environment, seconds, look=lambda line: None):
+    """Runs a command until it fails. Returns why it failed, or an empty string. Calls look with every line of its output."""
+    process = subprocess.Popen([str(word) for word in command], env=environment, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
+    late = threading.Event()
 
     def stop():
-        timer_ran_out.append(True)
+        late.set()
         os.killpg(process.pid, signal.SIGKILL)
-
-    import threading
 
     timer = threading.Timer(seconds, stop)
     timer.start()
     failure = before = last = ""
     for line in process.stdout:
         line = line.rstrip("\n")
+        look(line)
         failure = failure or first_failure(line, before)
-        if failure and line.startswith("FAIL  "):  # the search would go on
+        if line.startswith("FAIL  "):  # the search would go on
             os.killpg(process.pid, signal.SIGKILL)
             break
         before, last = line, line or last
     code = process.wait()
     timer.cancel()
-    if timer_ran_out:
+    if late.is_set():
         return f"hangs after {seconds:.0f} s"
     if failure or code == 0:
         return failure
-    return f"{signal.Signals(-code).name}" if code < 0 else f"exit code {code}: {last}"
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}: {last}"
 
 
 class Runner:
+    """Runs the programs of the build as they are, and under each mutant."""
+
     def __init__(self, place, device):
         self.out, self.device = place / device, device
-        self.limits = {}  # seconds, by step
+        self.cases = ["~[.]~[cpu]" if device == "cuda" else "~[.]~[cuda]"]
+        self.fault = "mxq_graph_test" if device == "cuda" else "mxq_fault_test"
+        self.seconds, self.quick = {}, {}  # that programs take without a mutant; cases by program
+
+    def environment(self, number):
+        environment = dict(os.environ, MXQ_TEST_DATA_DIR=str(SOURCE / "tests/data"), MXQ_MUTANT=str(number),
+                           MXQ_TEST_HEADER=str(SOURCE / "include/mxq/mxq.h"), LD_LIBRARY_PATH=str(self.out / "src"))
+        return environment
+
+    def command(self, program, *arguments):
+        return [self.out / "tests" / program, *arguments]
+
+    def search(self):
+        return self.command("search/mxq_search", "--list", HERE.parent / "search/calls.txt", "--calls", "20000",
+                            "--device", self.device)
+
+    def measure(self):
+        """Runs everything without a mutant. Returns what fails, or an empty string."""
+        kept = self.out / "measured.json"
+        if kept.is_file():
+            self.seconds, self.quick = json.loads(kept.read_text())
+            return ""
+        commands = {name: self.command(name, *self.cases, "-d", "yes") for name in ["mxq_tests", "mxq_unit_tests"]}
+        commands |= {self.fault: self.command(self.fault), "search": self.search()}
+        for name, command in commands.items():
+            durations = {}
+
+            def look(line):
+                if match := re.fullmatch(r"([0-9.]+) s: (.*)", line):
+                    durations[match[2]] = float(match[1])
+
+            begin = time.monotonic()
+            if failure := run_command(command, self.environment(0), 3600, look):
+                return f"{name}: {failure}"
+            self.seconds[name] = time.monotonic() - begin
+            self.quick[name] = [case for case, seconds in durations.items() if seconds <= QUICK]
+            print(f"without a mutant {name} passes in {self.seconds[name]:.1f} s", flush=True)
+        kept.write_text(json.dumps([self.seconds, self.quick]))
+        return ""
+
+    def steps(self):
+        """Returns the commands that a mutant must get through, cheap ones first, and the program that each runs."""
+        steps = [(name, self.command(name, "-a", *map(filter_of, self.quick[name]))) for name in ["mxq_tests", "mxq_unit_tests"]]
+        steps += [(self.fault, self.command(self.fault, "-a")), ("mxq_unit_tests", self.command("mxq_unit_tests", "-a", *self.cases))]
+        for i in range(1, SHARDS + 1):
+            steps.append(("mxq_tests", self.command("mxq_tests", "-a", *self.cases, "--shard", f"{i}/{SHARDS}")))
+        return steps + [("search", self.search())]
 
     def run(self, number):
-        """Returns (step, failure) of the first step that fails, or two empty strings."""
-        environment = dict(os.environ, MXQ_TEST_DATA_DIR=str(SOURCE / "tests/data"),
-                           MXQ_TEST_HEADER=str(SOURCE / "include/mxq/mxq.h"), LD_LIBRARY_PATH=str(self.out / "src"))
-        environment.pop("MXQ_MUTANT", None)
-        if number:
-            environment["MXQ_MUTANT"] = str(number)
-        for index, (name, command) in enumerate(steps_of(self.out, self.device)):
-            begin = time.monotonic()
-            failure = run_step(command, environment, self.limits.get(index, 1800))
-            if number == 0:
-                self.limits[index] = 10 * (time.monotonic() - begin) + 60
-                print(f"      {name}: {time.monotonic() - begin:.1f} s", flush=True)
+        """Returns (program, failure) of the first step that fails under a mutant, or two empty strings."""
+        for name, command in self.steps():
+            failure = run_command(command, self.environment(number), 10 * self.seconds[name] + 60)
             if failure:
                 return name, failure
         return "", ""
@@ -265,10 +302,10 @@ def run_all(runner, mutants, jobs):
         if mutant.equivalent:
             return "equivalent", f"equivalent  {mutant.name}: {mutant.equivalent}"
         begin = time.monotonic()
-        step, failure = runner.run(mutant.number)
+        program, failure = runner.run(mutant.number)
         seconds = time.monotonic() - begin
-        if step:
-            return "caught", f"caught      {mutant.name}: {step}, {seconds:.1f} s: {failure[:100]}"
+        if program:
+            return "caught", f"caught      {mutant.name}: {program}, {seconds:.1f} s: {failure[:100]}"
         return "survived", f"SURVIVED    {mutant.name}: {mutant.meaning} ({seconds:.1f} s)"
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -308,9 +345,8 @@ def main():
     if options.build:
         return 0
     runner = Runner(place, options.device)
-    step, failure = runner.run(0)
-    if step:
-        print(f"FAIL  without a mutant: {step}: {failure}")
+    if failure := runner.measure():
+        print(f"FAIL  without a mutant: {failure}")
         return 1
     counts = run_all(runner, mutants, options.jobs)
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
