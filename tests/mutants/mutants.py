@@ -280,10 +280,11 @@ class Runner:
     def steps(self):
         """Returns the commands that a mutant must get through, cheap ones first, and the program that each runs."""
         steps = [(name, self.command(name, "-a", *map(filter_of, self.quick[name]))) for name in ["mxq_tests", "mxq_unit_tests"]]
-        steps += [(self.fault, self.command(self.fault, "-a")), ("mxq_unit_tests", self.command("mxq_unit_tests", "-a", *self.cases))]
+        steps += [(self.fault, self.command(self.fault, "-a")), ("search", self.search())]
+        steps.append(("mxq_unit_tests", self.command("mxq_unit_tests", "-a", *self.cases)))
         for i in range(1, SHARDS + 1):
             steps.append(("mxq_tests", self.command("mxq_tests", "-a", *self.cases, "--shard", f"{i}/{SHARDS}")))
-        return steps + [("search", self.search())]
+        return steps
 
     def run(self, number):
         """Returns (program, failure) of the first step that fails under a mutant, or two empty strings."""

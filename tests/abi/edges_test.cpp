@@ -1,0 +1,84 @@
+// What lies just on the other side of a limit: buffers that share one byte, a tensor whose bytes a 64-bit number cannot
+// count, an instruction set below the machine's.
+#include "../cases.h"
+#include "../formats.h"
+#include "says.h"
+
+#include <cstdlib>
+
+using testing::Buffer;
+using testing::ok;
+
+namespace {
+
+constexpr int64_t rows = 32, cols = 64, codes = rows * cols, numbers = codes * 4, scales = codes / 32;
+
+uint8_t* byte(const Buffer& buffer, int64_t at) { return static_cast<uint8_t*>(buffer.data()) + at; }
+
+// Quantizes an F32 input to the rowwise part of `spec`, both in one buffer.
+struct SharedBuffer {
+    SharedBuffer(testing::Device& device, oracle::Spec spec)
+        : device(device),
+          memory(device, static_cast<size_t>(numbers + codes + 256)),
+          scale_memory(device, scales),
+          in(testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, cols})),
+          out(testing::make_quantized(spec, {std::nullopt, rows, cols}, false)) {}
+    mxq_status quantize(int64_t in_at, int64_t codes_at) {
+        ok(mxq_tensor_set_data(in, byte(memory, in_at), numbers));
+        ok(mxq_tensor_set_part(out, MXQ_PART_ROWWISE, byte(memory, codes_at), codes, scale_memory.data(),
+                               scale_memory.bytes()));
+        return mxq_quantize(device.context, nullptr, in, out, nullptr, 0, nullptr);
+    }
+
+    testing::Device& device;
+    Buffer memory, scale_memory;
+    testing::Tensor in, out;
+};
+
+// Returns the description of a context as if the machine had nothing better than `isa`.
+std::string description_under(const char* isa) {
+    setenv("MXQ_CPU_ISA", isa, 1);
+    const testing::Context context = testing::cpu_context(1);
+    unsetenv("MXQ_CPU_ISA");
+    return mxq_context_description(context);
+}
+
+}  // namespace
+
+MXQ_EACH_DEVICE("edges: buffers may touch, but not share a byte") {
+    SharedBuffer shared(device, {});
+    MXQ_REFUSED(shared.quantize(0, numbers - 1), MXQ_STATUS_INVALID_ARGUMENT, "out.rowwise.codes overlaps in.data");
+    MXQ_REFUSED(shared.quantize(codes, 1), MXQ_STATUS_INVALID_ARGUMENT, "out.rowwise.codes overlaps in.data");
+    CHECK(shared.memory.untouched());
+    CHECK(shared.scale_memory.untouched());
+    CHECK(shared.quantize(0, numbers) == MXQ_STATUS_OK);
+    CHECK(shared.quantize(codes, 0) == MXQ_STATUS_OK);
+}
+
+MXQ_EACH_DEVICE("edges: the amax of fp8 lies in the input") {
+    SharedBuffer shared(device, testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR));
+    ok(mxq_tensor_set_amax(shared.out, MXQ_PART_ROWWISE, reinterpret_cast<float*>(byte(shared.memory, numbers - 4)), 4));
+    MXQ_REFUSED(shared.quantize(0, numbers), MXQ_STATUS_INVALID_ARGUMENT, "out.rowwise.amax overlaps in.data");
+    CHECK(shared.memory.untouched());
+}
+
+TEST_CASE("edges: the bytes of a plain tensor are fewer than 2^63") {
+    const auto tensor = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 16385, 1});  // 2^64 + 4 bytes
+    ok(mxq_tensor_set_row_stride(tensor, int64_t(1) << 48));
+    uint64_t bytes = 0;
+    MXQ_REFUSED(mxq_tensor_required_bytes(tensor, MXQ_PART_ROWWISE, &bytes, nullptr), MXQ_STATUS_INVALID_ARGUMENT, "2^63");
+    ok(mxq_tensor_set_row_stride(tensor, int64_t(1) << 46));
+    ok(mxq_tensor_required_bytes(tensor, MXQ_PART_ROWWISE, &bytes, nullptr));
+    CHECK(bytes == (uint64_t(1) << 62) + 4);
+}
+
+TEST_CASE("edges: a context tells the instruction set that it uses", "[cpu]") {
+    const auto ends_with = [](const std::string& text, const std::string& end) {
+        return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+    };
+    CHECK(ends_with(description_under("scalar"), ", scalar"));
+#if defined(__x86_64__)
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    CHECK(ends_with(description_under("avx2"), avx2 ? ", avx2" : ", scalar"));
+#endif
+}
