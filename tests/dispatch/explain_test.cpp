@@ -247,3 +247,17 @@ TEST_CASE("MXQ_LOG: lines of threads do not mix") {
     CHECK(lines.size() == 400);
     for (const std::string& line : lines) REQUIRE(line == lines[0]);
 }
+
+TEST_CASE("MXQ_LOG: a call with swizzled scales, to be logged", "[.][log-swizzled]") {
+    Small small;
+    uint8_t scales[512] = {};
+    ok(mxq_tensor_set_swizzled(small.q, 1));
+    ok(mxq_tensor_set_part(small.q, MXQ_PART_ROWWISE, small.codes, sizeof small.codes, scales, sizeof scales));
+    ok(small.quantize(testing::cpu_context(1)));
+}
+
+TEST_CASE("MXQ_LOG=info: a line tells where scales are swizzled") {
+    const auto lines = log_of("info", "log-swizzled");
+    REQUIRE(lines.size() == 1);
+    CHECK(lines[0].find("f32 2 x 32, mxfp8_e4m3 2 x 32 1x32 rowwise swizzled: cpu (") != std::string::npos);
+}

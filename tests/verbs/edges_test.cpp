@@ -1,12 +1,13 @@
 // What lies just on the other side of a limit: buffers that share one byte, a tensor whose bytes a 64-bit number cannot
-// count, an instruction set below the machine's.
+// count, an instruction set below the machine's, parts of different amaxes, groups without rows.
 #include "../cases.h"
 #include "../formats.h"
-#include "says.h"
+#include "../abi/says.h"
 
 #include <cstdlib>
 
 using testing::Buffer;
+using testing::Bytes;
 using testing::ok;
 
 namespace {
@@ -81,4 +82,39 @@ TEST_CASE("edges: a context tells the instruction set that it uses", "[cpu]") {
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     CHECK(ends_with(description_under("avx2"), avx2 ? ", avx2" : ", scalar"));
 #endif
+}
+
+MXQ_EACH_DEVICE("edges: parts of different amaxes have codes of their own") {
+    const oracle::Spec spec = testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_16X16);
+    const testing::Dims dims{std::nullopt, rows, cols};
+    Buffer data(device, cases::plain_values(MXQ_FORMAT_BF16, cases::Values::normal, codes, 7));
+    Buffer amaxes(device, testing::bytes_of({8.0f, 3.0f}));
+    const auto in = testing::make_tensor(MXQ_FORMAT_BF16, dims);
+    ok(mxq_tensor_set_data(in, data.data(), data.bytes()));
+    std::vector<Bytes> columnwise;
+    for (bool with_rowwise : {false, true}) {
+        const auto out = testing::make_quantized(spec, dims, false);
+        const testing::PartBuffers column(device, out, MXQ_PART_COLUMNWISE), row(device, out, MXQ_PART_ROWWISE);
+        ok(mxq_tensor_set_amax(out, MXQ_PART_ROWWISE, static_cast<float*>(amaxes.data()), 4));
+        ok(mxq_tensor_set_amax(out, MXQ_PART_COLUMNWISE, static_cast<float*>(amaxes.data()) + 1, 4));
+        if (!with_rowwise) ok(mxq_tensor_clear_part(out, MXQ_PART_ROWWISE));
+        ok(mxq_quantize(device.context, nullptr, in, out, nullptr, 0, nullptr));
+        columnwise.push_back(column.codes->read());
+    }
+    CHECK(testing::difference(columnwise[1], columnwise[0]) == "");
+}
+
+MXQ_EACH_DEVICE("edges: groups without rows have the scale of their tensor") {
+    Buffer ends(device, Bytes(8, 0));
+    Buffer in_scale(device, testing::bytes_of({0.5f})), out_scale(device, 4);
+    const oracle::Spec spec = testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR);
+    const auto in = testing::make_quantized(spec, {std::nullopt, 0, cols}, false);
+    const auto out = testing::make_quantized(spec, {std::nullopt, 0, cols}, false);
+    for (mxq_tensor* tensor : {static_cast<mxq_tensor*>(in), static_cast<mxq_tensor*>(out)})
+        ok(mxq_tensor_set_groups(tensor, ends.data(), MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_group_alignment(out, 16, 0));
+    ok(mxq_tensor_set_part(in, MXQ_PART_ROWWISE, nullptr, 0, in_scale.data(), 4));
+    ok(mxq_tensor_set_part(out, MXQ_PART_ROWWISE, nullptr, 0, out_scale.data(), 4));
+    ok(mxq_pad_groups(device.context, nullptr, in, out, nullptr, 0, nullptr));
+    CHECK(testing::difference(out_scale.read(), in_scale.read()) == "");
 }
