@@ -3,6 +3,12 @@
 #include "../catch.h"
 #include "cpu/thread_pool.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <set>
 #if defined(__SSE2__)
@@ -57,3 +63,66 @@ TEST_CASE("thread pool: rounds to nearest and keeps subnormals, whatever the cal
     CHECK(wrong == 0);
 }
 #endif
+
+namespace {
+
+// Returns the threads of this process.
+std::set<std::string> tasks() {
+    std::set<std::string> all;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) all.insert(task.path().filename());
+    return all;
+}
+
+// Returns the signals that a thread blocks, a bit each.
+uint64_t blocked_signals(const std::string& task) {
+    std::ifstream status("/proc/self/task/" + task + "/status");
+    for (std::string line; std::getline(status, line);)
+        if (line.rfind("SigBlk:", 0) == 0) return std::stoull(line.substr(7), nullptr, 16);
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("thread pool: its threads block signals, so that no handler of the host runs on them") {
+    const std::set<std::string> before = tasks();
+    mxq::cpu::ThreadPool pool(3);
+    std::atomic<int> running{0};
+    pool.run(3, [&](int64_t, int) {  // until all have begun: the C library starts threads with signals blocked
+        for (++running; running < 3;) std::this_thread::yield();
+    });
+    int threads = 0;
+    for (const std::string& task : tasks()) {
+        if (before.count(task)) continue;
+        for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGALRM}) CHECK((blocked_signals(task) >> (signal - 1) & 1) == 1);
+        ++threads;
+    }
+    CHECK(threads == 2);
+    CHECK((blocked_signals(std::to_string(getpid())) >> (SIGUSR1 - 1) & 1) == 0);
+}
+
+// A child may be made while a thread of its parent holds the pool's mutex, which nobody gives back in the child.
+TEST_CASE("thread pool: a child that is forked in the midst of calls does its own work") {
+    mxq::cpu::ThreadPool pool(4);
+    std::atomic<bool> done{false};
+    std::vector<std::thread> callers;
+    for (int i = 0; i < 2; ++i)
+        callers.emplace_back([&] {
+            while (!done) pool.run(3, [](int64_t, int) {});
+        });
+    int good = 0;
+    for (int i = 0; i < 100 && good == i; ++i) {
+        const pid_t child = fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            alarm(10);
+            std::atomic<int> chunks{0};
+            for (int run = 0; run < 20; ++run) pool.run(3, [&](int64_t, int) { ++chunks; });
+            _exit(chunks == 60 ? 0 : 1);
+        }
+        int status = 0;
+        good += waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
+    done = true;
+    for (auto& caller : callers) caller.join();
+    CHECK(good == 100);
+}

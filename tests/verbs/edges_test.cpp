@@ -1,10 +1,12 @@
 // What lies just on the other side of a limit: buffers that share one byte, a tensor whose bytes a 64-bit number cannot
-// count, an instruction set below the machine's, parts of different amaxes, groups without rows.
+// count, an instruction set below the machine's, parts of different amaxes, groups without rows, products beyond fp32's
+// range.
 #include "../cases.h"
 #include "../formats.h"
 #include "../abi/says.h"
 
 #include <cstdlib>
+#include <limits>
 
 using testing::Buffer;
 using testing::Bytes;
@@ -36,13 +38,15 @@ struct SharedBuffer {
     testing::Tensor in, out;
 };
 
-// Returns the description of a context as if the machine had nothing better than `isa`.
-std::string description_under(const char* isa) {
+// Returns a context as if the machine had nothing better than `isa`.
+testing::Context context_under(const char* isa) {
     setenv("MXQ_CPU_ISA", isa, 1);
-    const testing::Context context = testing::cpu_context(1);
+    testing::Context context = testing::cpu_context(1);
     unsetenv("MXQ_CPU_ISA");
-    return mxq_context_description(context);
+    return context;
 }
+
+std::string description_under(const char* isa) { return mxq_context_description(context_under(isa)); }
 
 }  // namespace
 
@@ -117,4 +121,27 @@ MXQ_EACH_DEVICE("edges: groups without rows have the scale of their tensor") {
     ok(mxq_tensor_set_part(out, MXQ_PART_ROWWISE, nullptr, 0, out_scale.data(), 4));
     ok(mxq_pad_groups(device.context, nullptr, in, out, nullptr, 0, nullptr));
     CHECK(testing::difference(out_scale.read(), in_scale.read()) == "");
+}
+
+// 2^64 * 2^64 is Inf before it is added to -1.875 * 2^127; one rounding of both would give 2^124.
+TEST_CASE("edges: a product beyond fp32's range is Inf on every instruction set", "[cpu]") {
+    Bytes a_codes(32, 0), b_codes(32, 0), scale(1, 127 + 64);
+    a_codes[0] = 0x3F, a_codes[1] = 0x38;  // 1.875, 1
+    b_codes[0] = 0xB0, b_codes[1] = 0x38;  // -0.5, 1
+    const testing::Dims line{std::nullopt, 1, 32};
+    const auto a = testing::make_quantized({}, line, false), b = testing::make_quantized({}, line, false);
+    const auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 1, 1});
+    float sum = 0;
+    ok(mxq_tensor_set_part(a, MXQ_PART_ROWWISE, a_codes.data(), 32, scale.data(), 1));
+    ok(mxq_tensor_set_part(b, MXQ_PART_ROWWISE, b_codes.data(), 32, scale.data(), 1));
+    ok(mxq_tensor_set_data(d, &sum, 4));
+    int ran = 0;
+    for (const char* isa : {"scalar", "avx2", "avx512"}) {
+        INFO(isa);
+        sum = 0;
+        ok(mxq_gemm(context_under(isa), nullptr, a, b, d, nullptr, 0, nullptr));
+        CHECK(sum == std::numeric_limits<float>::infinity());
+        ++ran;
+    }
+    CHECK(ran == 3);
 }
