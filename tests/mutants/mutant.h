@@ -34,7 +34,7 @@ static MutantUnit mutant_unit{
         cudaGetLastError();
     },
     mutant_units};
-[[maybe_unused]] static const bool mutant_unit_is_known = (mutant_units = &mutant_unit);
+[[maybe_unused]] static const bool mutant_unit_is_known = (mutant_units = &mutant_unit) != nullptr;
 
 #undef MXQ_MUTANT_INLINE
 #define MXQ_MUTANT_INLINE __host__ __device__ __forceinline__
