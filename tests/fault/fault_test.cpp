@@ -189,8 +189,14 @@ TEST_CASE("out of memory: every verb and query") {
                                     padded_ends.bytes()));
     ok(mxq_tensor_set_padded_groups(from_aligned, MXQ_PART_ROWWISE, unpadded_starts.data(), unpadded_starts.bytes(), nullptr,
                                     0));
-    run([&] { return mxq_pad_groups(device.context, nullptr, quantized, aligned, nullptr, 0, nullptr); },
-        {padded.codes.get(), padded.scales.get(), &starts, &padded_ends});
+    // Of two parts, nothing of the first is written before the second has its memory.
+    {
+        testing::PartBuffers columns(device, quantized, MXQ_PART_COLUMNWISE);
+        testing::PartBuffers padded_columns(device, aligned, MXQ_PART_COLUMNWISE);
+        run([&] { return mxq_pad_groups(device.context, nullptr, quantized, aligned, nullptr, 0, nullptr); },
+            {padded.codes.get(), padded.scales.get(), &starts, &padded_ends});
+        for (const auto* tensor : {&quantized, &aligned}) ok(mxq_tensor_clear_part(*tensor, MXQ_PART_COLUMNWISE));
+    }
     run([&] { return mxq_unpad_groups(device.context, nullptr, aligned, from_aligned, nullptr, 0, nullptr); },
         {unpadded.codes.get(), unpadded.scales.get(), &unpadded_starts});
     query([&](mxq_plan** out) { return mxq_pad_groups_query(device.context, nullptr, quantized, aligned, out); });

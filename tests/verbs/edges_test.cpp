@@ -67,6 +67,37 @@ MXQ_EACH_DEVICE("edges: the amax of fp8 lies in the input") {
     CHECK(shared.memory.untouched());
 }
 
+MXQ_EACH_DEVICE("edges: two experts need two quantization scales") {
+    const oracle::Spec spec = testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR);
+    const testing::Dims dims{2, rows, cols};
+    Buffer data(device, Bytes(2 * numbers, 0)), factors(device, testing::bytes_of({1.0f, 2.0f}));
+    const auto in = testing::make_tensor(MXQ_FORMAT_F32, dims), out = testing::make_quantized(spec, dims, false);
+    ok(mxq_tensor_set_data(in, data.data(), data.bytes()));
+    ok(mxq_tensor_set_scope(out, MXQ_SCOPE_EXPERT));
+    const testing::PartBuffers part(device, out, MXQ_PART_ROWWISE);
+    const auto quantize = [&](uint64_t bytes) {
+        ok(mxq_tensor_set_quantization_scale(out, static_cast<const float*>(factors.data()), bytes));
+        return mxq_quantize(device.context, nullptr, in, out, nullptr, 0, nullptr);
+    };
+    MXQ_REFUSED(quantize(4), MXQ_STATUS_BUFFER_TOO_SMALL, "out.quantization_scale holds 4 bytes, expected at least 8");
+    CHECK(part.codes->untouched());
+    CHECK(quantize(8) == MXQ_STATUS_OK);
+}
+
+TEST_CASE("edges: scales stay swizzled, whichever is set last, that or the scaling") {
+    const auto first = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, {std::nullopt, rows, cols});
+    const auto last = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, {std::nullopt, rows, cols});
+    ok(mxq_tensor_set_swizzled(first, 1));
+    ok(mxq_tensor_set_scaling(first, MXQ_SCALING_32X32));
+    ok(mxq_tensor_set_scaling(last, MXQ_SCALING_32X32));
+    ok(mxq_tensor_set_swizzled(last, 1));
+    for (mxq_tensor* tensor : {static_cast<mxq_tensor*>(first), static_cast<mxq_tensor*>(last)}) {
+        uint64_t bytes = 0;
+        ok(mxq_tensor_required_bytes(tensor, MXQ_PART_ROWWISE, nullptr, &bytes));
+        CHECK(bytes == 512);
+    }
+}
+
 TEST_CASE("edges: the bytes of a plain tensor are fewer than 2^63") {
     const auto tensor = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 16385, 1});  // 2^64 + 4 bytes
     ok(mxq_tensor_set_row_stride(tensor, int64_t(1) << 48));
