@@ -35,11 +35,13 @@ MARK = re.compile(r"\{\{(.*?) => (.*?)\}\}(?!\})")
 
 # What the copy needs besides the mutants: a file, what is there and what it becomes.
 CHANGES = [
-    ("src/cuda/device.cpp", "    load_implementations(context);", "    set_mutant_on_device();\n    load_implementations(context);"),
+    ("src/cuda/device.cpp", "    load_implementations(context);",
+     "    set_mutant_on_device();\n    load_implementations(context);"),
     ("tests/main.cpp", "    Catch::Session session;", "    set_mutant_on_device();\n    Catch::Session session;"),
     # Mutants may cost registers.
     ("cmake/MxqCompileOptions.cmake", ":-Xptxas=--warn-on-spills,--warning-as-error>", ":-Xptxas=--warn-on-spills>"),
-    ("cmake/MxqCompileOptions.cmake", "CUDA_COMPILER_LAUNCHER \"${launcher}\"", "CUDA_COMPILER_LAUNCHER \"${CMAKE_CUDA_COMPILER_LAUNCHER}\""),
+    ("cmake/MxqCompileOptions.cmake", "CUDA_COMPILER_LAUNCHER \"${launcher}\"",
+     "CUDA_COMPILER_LAUNCHER \"${CMAKE_CUDA_COMPILER_LAUNCHER}\""),
 ]
 
 
@@ -279,7 +281,8 @@ class Runner:
 
     def steps(self):
         """Returns the commands that a mutant must get through, cheap ones first, and the program that each runs."""
-        steps = [(name, self.command(name, "-a", *map(filter_of, self.quick[name]))) for name in ["mxq_tests", "mxq_unit_tests"]]
+        steps = [(name, self.command(name, "-a", *map(filter_of, self.quick[name])))
+                 for name in ["mxq_tests", "mxq_unit_tests"]]
         steps += [(self.fault, self.command(self.fault, "-a")), ("search", self.search())]
         steps.append(("mxq_unit_tests", self.command("mxq_unit_tests", "-a", *self.cases)))
         for i in range(1, SHARDS + 1):
