@@ -154,6 +154,28 @@ inline Floats rebase_errors(const Spec& spec, const Bytes& scales, const Placeme
     return out;
 }
 
+// Returns the references of lines: the largest of a block by itself, at least 1.
+inline std::vector<int> guarded_references(const Spec& spec, const Bytes& scales, const Placement& placement, int64_t lines,
+                                           int64_t k) {
+    std::vector<int> out(static_cast<size_t>(lines), 1);
+    for (int64_t line = 0; line < lines; ++line)
+        for (int64_t j = 0; j < k; ++j) {
+            if (!placement.has_scale(line, j)) continue;
+            const int scale = static_cast<int>(get_scale(spec.format, scales.data(), placement.scale(line, j)));
+            int& largest = out[static_cast<size_t>(line)];
+            if (scale != 255) largest = std::max(largest, scale - rebase_headroom(spec.format));
+        }
+    return out;
+}
+
+// Adds what sums lose below the normal range, in units of the references of their two lines.
+inline void add_guarded_roundings(std::vector<Element>& elements, const std::vector<int>& a, const std::vector<int>& b,
+                                  int64_t k) {
+    for (size_t i = 0; i < a.size(); ++i)
+        for (size_t j = 0; j < b.size(); ++j)
+            elements[i * b.size() + j].rebased += std::ldexp(static_cast<double>(k / 32 + 1), a[i] + b[j] - 254 - 148);
+}
+
 // Returns the error that guarded rebasing allows each value of a (lines, k) matrix of MX values: a line, or each 128 values of
 // one, has a reference, and the blocks of 128 values of which one is too far below it keep references of their own. What is too
 // far below its line for a relative scale may be lost.

@@ -152,12 +152,16 @@ void add_rebase(const Problem& problem, const Piece& piece, std::vector<Element>
 }
 
 void add_guarded(const Problem& problem, const Piece& piece, std::vector<Element>& sums) {
-    const auto errors = [&](Operand which) {
-        const Stored stored(problem, piece, which);
+    const Stored a(problem, piece, Operand::a), b(problem, piece, Operand::b);
+    const auto errors = [&](const Stored& stored, bool by_line) {
         return oracle::guarded_errors(stored.spec, stored.part.scales, stored.placement, stored.operand.values,
-                                      stored.operand.lines, piece.k, which == Operand::b);
+                                      stored.operand.lines, piece.k, by_line);
     };
-    add_rebase_errors(sums, piece.a, errors(Operand::a), piece.b, errors(Operand::b), piece.k);
+    const auto references = [&](const Stored& stored) {
+        return oracle::guarded_references(stored.spec, stored.part.scales, stored.placement, stored.operand.lines, piece.k);
+    };
+    add_rebase_errors(sums, piece.a, errors(a, false), piece.b, errors(b, true), piece.k);
+    add_guarded_roundings(sums, references(a), references(b), piece.k);
 }
 
 oracle::More more_of_call(const Call& call) { return {call.alpha, call.accumulate ? 1.0f : call.beta, call.bias != 0}; }

@@ -32,7 +32,8 @@ struct Vector {
 // Returns whether every row can be accessed vector by vector.
 template <class T>
 bool is_wide(const PlainMatrix& matrix) {
-    const bool rows_aligned = matrix.matrices * matrix.rows == 1 || matrix.row_stride % Vector<T>::count == 0;
+    const bool one_row = matrix.matrices * matrix.rows == 1 && matrix.group_unit == 1;  // groups pad a row to more
+    const bool rows_aligned = one_row || matrix.row_stride % Vector<T>::count == 0;
     return is_aligned(matrix.data, 16) && rows_aligned && matrix.cols % Vector<T>::count == 0;
 }
 

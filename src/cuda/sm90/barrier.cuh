@@ -75,6 +75,13 @@ __device__ __forceinline__ void wait(Barrier& barrier, uint32_t parity) {
     }
 }
 
+// Returns true in one lane of a warp that all of them call it in.
+__device__ __forceinline__ bool elect_lane() {
+    uint32_t elected;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+    return elected != 0;
+}
+
 // Shows what this thread wrote to shared memory to the copy engine and to wgmma, which read past the threads' own order.
 // Each thread that wrote calls it; a barrier then tells whoever starts the store or the product.
 __device__ __forceinline__ void publish_shared_writes() { ptx::fence_proxy_async(ptx::space_shared); }

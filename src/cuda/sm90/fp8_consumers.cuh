@@ -33,18 +33,17 @@ struct StageTiles {
           right(describe_tile(stage.b + kHalfColumns * kStepCodes)) {}
 };
 
-// A warpgroup's work on one tile. That it is known which of them makes addresses the same for all threads to the compiler,
-// which then computes them once a warp.
-template <class A, class B, int warpgroup>
+// A warpgroup's work on one tile. Both run the same instructions, which are too many for the nearest caches twice.
+template <class A, class B>
 struct Consumer {
     const ProductArguments& args;
     ProductShared& shared;
+    int32_t warpgroup;  // uniform
     const TileSlot& slot;
-    const ProductTile& tile;
-    Progress& progress;
+    uint32_t& parity;  // of the round through the ring
     float (&totals)[2][kSums];
 
-    __device__ __forceinline__ void wait_for(int stage) const { wait(shared.full[stage], progress.round_parity()); }
+    __device__ __forceinline__ void wait_for(int stage) const { wait(shared.full[stage], parity); }
     __device__ __forceinline__ void release(int stage) const {
         const uint32_t lane = read_thread() % 32;
         if (lane < kCluster) arrive_at(shared.free[stage], lane);
@@ -60,36 +59,47 @@ struct Consumer {
         for (int k = 0; k < kStepCodes; k += kProductBytes) multiply_fp8<A, B>(part, a.along(k), b.along(k), k > 0);
         commit_products();
     }
-    // Takes `steps` steps from a stage on; products run across them, but not past the last: ptxas follows accumulators
-    // through straight code alone.
-    template <int steps>
-    __device__ __forceinline__ void multiply_steps(int first) {
+    __device__ __forceinline__ void multiply_step(int stage) {
+        const StageTiles tiles(shared.stages[stage], warpgroup);
+        const uint2 words = row_words(stage);
         float left[kSums], right[kSums];
-        float2 factors{}, before{};
+        multiply_half(left, tiles.a, tiles.left);
+        multiply_half(right, tiles.a, tiles.right);
+        const float2 factors = {relative_factor(words.x & 0xFF), relative_factor(words.y & 0xFF)};
+        wait_products<1>(left);
+        add_part(totals[0], left, factors);
+        wait_products<0>(right);
+        release(stage);
+        add_part(totals[1], right, factors);
+    }
+    // Takes a whole round without marks: products run across its steps, but not past the last, since ptxas follows
+    // accumulators through straight code alone.
+    __device__ __forceinline__ void multiply_round() {
+        float left[kSums], right[kSums];
+        float2 before{};
 #pragma unroll
-        for (int i = 0; i < steps; i++) {
-            const int stage = first + i;
+        for (int stage = 0; stage < kStages; stage++) {
             wait_for(stage);
             const StageTiles tiles(shared.stages[stage], warpgroup);
             const uint2 words = row_words(stage);
-            factors = {relative_factor(words.x & 0xFF), relative_factor(words.y & 0xFF)};
             multiply_half(left, tiles.a, tiles.left);
-            if (i > 0) {
+            if (stage > 0) {
                 wait_products<1>(right);
-                add_part(totals[1], right, before);
                 release(stage - 1);
+                add_part(totals[1], right, before);
             }
             multiply_half(right, tiles.a, tiles.right);
+            before = {relative_factor(words.x & 0xFF), relative_factor(words.y & 0xFF)};
             wait_products<1>(left);
-            add_part(totals[0], left, factors);
-            before = factors;
+            add_part(totals[0], left, before);
         }
         wait_products<0>(right);
+        release(kStages - 1);
         add_part(totals[1], right, before);
-        release(first + steps - 1);
     }
     // Adds up half of a step every 32 codes, under the references of both sides.
     __device__ __forceinline__ void multiply_exactly(int stage, int32_t step, int half, TileDescriptor a, TileDescriptor b) {
+        const ProductTile& tile = slot.tile;
         const int column = half * kHalfColumns + 2 * int(read_thread() % 4);
         const uint32_t* const of_columns =
             args.b.words + (tile.b_word_line + column) * args.b.word_stride + tile.code / kStepCodes + step;
@@ -116,50 +126,46 @@ struct Consumer {
             add_part(totals[half], part, of_rows);
         }
     }
-    __device__ __forceinline__ void multiply_marked(int stage, int32_t step) {
-        wait_for(stage);
-        const StageTiles tiles(shared.stages[stage], warpgroup);
-        multiply_exactly(stage, step, 0, tiles.a, tiles.left);
-        multiply_exactly(stage, step, 1, tiles.a, tiles.right);
-        release(stage);
-    }
-    __device__ __forceinline__ void skip(int stage) {
-        wait_for(stage);
-        release(stage);
-    }
-    // Takes a round that has marks, or that is not full.
-    __device__ __forceinline__ void multiply_round(int32_t first, uint32_t marked) {
+    // Takes a round that has marks, a bit for each step, or that is not whole.
+    __device__ __forceinline__ void multiply_marked_round(int32_t first, int32_t steps, uint32_t marked) {
 #pragma unroll 1
-        for (int stage = 0; stage < kStages; stage++) {
-            if (first + stage >= tile.steps)
-                skip(stage);
-            else if (marked >> stage & 1)
-                multiply_marked(stage, first + stage);
-            else
-                multiply_steps<1>(stage);
+        for (int i = 0; i < kStages; i++) {
+            const int stage = uniform(i);
+            wait_for(stage);
+            const StageTiles tiles(shared.stages[stage], warpgroup);
+            if (stage < steps && (marked >> stage & 1)) {
+                multiply_exactly(stage, first + stage, 0, tiles.a, tiles.left);
+                multiply_exactly(stage, first + stage, 1, tiles.a, tiles.right);
+                release(stage);
+            } else if (stage < steps) {
+                multiply_step(stage);
+            } else {
+                release(stage);
+            }
         }
     }
-    __device__ __forceinline__ void multiply_tile() {
-        const int32_t steps = tile.steps;
-        uint32_t marked = 0;
+    __device__ __forceinline__ void multiply_tile(int32_t steps) {
+        uint32_t next = slot.marked_steps(0);
 #pragma unroll 1
-        for (int32_t step = 0; step < steps; step += kStages, progress.next_round()) {
-            marked = step % 32 == 0 ? slot.marked[step / 32] : marked >> kStages;
-            if (marked % (1 << kStages) == 0 && step + kStages <= steps)
-                multiply_steps<kStages>(0);
+        for (int32_t step = 0; step < steps; step += kStages, parity ^= 1) {
+            const uint32_t marked = next;
+            next = slot.marked_steps(step + kStages);  // early, so that nobody waits for it
+            if (marked == 0 && step + kStages <= steps)
+                multiply_round();
             else
-                multiply_round(step, marked);
+                multiply_marked_round(step, steps - step, marked);
         }
     }
 };
 
-template <class A, class B, int warpgroup>
+template <class A, class B>
 __device__ __forceinline__ void consume(const ProductArguments& args, ProductShared& shared) {
-    each_tile(shared, [&](const TileSlot& slot, Progress& progress) {
-        const ProductTile& tile = slot.tile;  // read there whenever it is needed: registers are short
+    const int32_t warpgroup = uniform(int32_t(threadIdx.x / kWarpgroup) - 1);
+    uint32_t parity = 0;
+    each_tile<32>(shared, [&](const TileSlot& slot, int32_t steps) {
         float totals[2][kSums] = {};
-        Consumer<A, B, warpgroup>{args, shared, slot, tile, progress, totals}.multiply_tile();
-        if (!args.problem.leaves_d(tile.steps)) write_sums(args, tile, warpgroup, totals, shared);
+        Consumer<A, B>{args, shared, warpgroup, slot, parity, totals}.multiply_tile(steps);
+        if (!args.problem.leaves_d(steps)) write_sums(args, slot, totals, shared);
     });
 }
 

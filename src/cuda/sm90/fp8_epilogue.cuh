@@ -1,12 +1,9 @@
 // From the sums of wgmma_fp8_sm90 to D: factors of lines, alpha, beta D, bias, one rounding, and the stores.
 //
-//     registers of a warpgroup    64 rows of 192 sums, in the order of the instruction, times the factors of their lines
-//     shared                      as many rows, 16 bytes apart from being neighbours: elements of 16 bits that D takes as
-//     they
-//                                 are, or fp32, 96 columns in each of two turns
-//     D                           16 bytes a thread where rows of D are whole pieces of them and the elements are ready;
-//     else by
-//                                 elements, with alpha, beta and bias
+//     registers of a warp    16 rows of 192 sums, in the order of the instruction, times the factors of their lines
+//     shared                 96 bytes of each row in a turn: elements of 16 bits that D takes as they are, or fp32
+//     D                      16 bytes a thread where rows of D are whole pieces of them and the elements are ready (fp32
+//                            then leaves the registers at once); else by elements, with alpha, beta and bias
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
@@ -16,13 +13,6 @@
 namespace mxq::cuda::sm90 {
 
 constexpr int kSums = kWideAccumulators;  // of a half
-constexpr int kConsumerRows = kTileRows / kConsumers;
-constexpr int kRowPieces = kTileColumns * 2 / 16;  // of 16 bytes, of a row in shared memory
-
-// Waits for the threads of a warpgroup, which has a barrier of its own.
-__device__ __forceinline__ void sync_warpgroup(int warpgroup) {
-    asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
-}
 
 // ---- Elements --------------------------------------------------------------------------------------------------------
 
@@ -51,138 +41,172 @@ __device__ __forceinline__ float add_more(const GemmProblem& p, int32_t group, i
     return value;
 }
 
-__device__ __forceinline__ uint32_t join_halves(float low, float high, int32_t format) {
-    const auto join = [&]<class T>(T) {
-        return uint32_t(from_float<T>(low).bits) | uint32_t(from_float<T>(high).bits) << 16;
-    };
-    return format == MXQ_FORMAT_F16 ? join(F16{}) : join(Bf16{});
-}
-
-// ---- A warpgroup's rows ----------------------------------------------------------------------------------------------
-
-// How a warpgroup writes: elements as they are in D by turns of all columns, or fp32 by turns of half of them.
-struct OutFormat {
-    bool narrow;  // 16 bits
-    bool copied;  // by 16 bytes
-    __device__ __forceinline__ int bytes() const { return narrow ? 2 : 4; }
-};
-
-__device__ __forceinline__ OutFormat out_format(const ProductArguments& args) {
-    const bool alone = args.problem.is_sum_alone(), wide = args.problem.d.format == MXQ_FORMAT_F32;
-    return {alone && !wide, alone && args.wide};
-}
+// ---- A warp's rows ---------------------------------------------------------------------------------------------------
 
 // Returns the sum times the factors of its row and column, two powers of two. Their product is exact where it is a normal
 // number; elsewhere one after the other leave fp32's range only where the result does.
+template <bool multiplied>
 __device__ __forceinline__ float scale_sum(float sum, float of_row, float of_column) {
     const float both = multiply_rn(of_row, of_column);
+    if constexpr (multiplied) return multiply_rn(sum, both);
     const bool normal = float_bits(both) - (1u << 23) < kInfinityBits - (1u << 23);
     return normal ? multiply_rn(sum, both) : multiply_rn(multiply_rn(sum, of_row), of_column);
 }
 
-// Puts half of the sums to shared memory, times the factors of their rows and columns.
-__device__ __forceinline__ void put_sums(const float (&sums)[kSums], const float2& of_rows, const float* factors,
-                                         const OutFormat& out, int32_t format, int first_column, uint8_t* to) {
-    const uint32_t thread = read_thread(), lane = thread % 32;
-    uint8_t* const place =
-        to + (thread / 32 % 4 * 16 + lane / 4) * kOutPitch + (first_column + 2 * (lane % 4)) * out.bytes();
+// Loads two factors from shared memory here and not further ahead, for which there are no registers.
+__device__ __forceinline__ float2 load_factors(const float* from) {
+    float2 factors;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(factors.x), "=f"(factors.y)
+                 : "r"(uint32_t(__cvta_generic_to_shared(from))));
+    return factors;
+}
+
+template <bool multiplied>
+__device__ __forceinline__ void scale_sums(float (&sums)[2][kSums], const float2& of_rows, const float* of_columns) {
 #pragma unroll
-    for (int j = 0; j < kHalfColumns / 8; j++) {
-        const float2 of_columns = *reinterpret_cast<const float2*>(factors + 8 * j + 2 * (lane % 4));
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float of_row = h ? of_rows.y : of_rows.x;
-            const float low = scale_sum(sums[4 * j + 2 * h], of_row, of_columns.x);
-            const float high = scale_sum(sums[4 * j + 2 * h + 1], of_row, of_columns.y);
-            uint8_t* const at = place + h * 8 * kOutPitch;
-            if (out.narrow)
-                *reinterpret_cast<uint32_t*>(at + 8 * j * 2) = join_halves(low, high, format);
-            else
-                *reinterpret_cast<float2*>(at + 8 * j * 4) = {low, high};
-        }
+    for (int i = 0; i < 2 * kSums; i += 4) {
+        float* const four = &sums[i / kSums][i % kSums];  // columns 2 i and 2 i + 1 of two rows
+        const float2 factors = load_factors(of_columns + 2 * i);
+        four[0] = scale_sum<multiplied>(four[0], of_rows.x, factors.x);
+        four[1] = scale_sum<multiplied>(four[1], of_rows.x, factors.y);
+        four[2] = scale_sum<multiplied>(four[2], of_rows.y, factors.x);
+        four[3] = scale_sum<multiplied>(four[3], of_rows.y, factors.y);
+        hold_accumulators(sums[i / kSums]);
     }
 }
 
-// Stores `columns` columns of shared memory to D, from the tile's column `first` on: rows of the product.
-__device__ __forceinline__ void store_rows(const ProductArguments& args, const ProductTile& tile, int first_row, int first,
-                                           int columns, const OutFormat& out, const uint8_t* from) {
+// Stores two neighbouring elements to shared memory.
+__device__ __forceinline__ void put_pair(float* to, float low, float high) {
+    *reinterpret_cast<float2*>(to) = {low, high};
+}
+template <class T>
+__device__ __forceinline__ void put_pair(T* to, float low, float high) {
+    *reinterpret_cast<uint32_t*>(to) = uint32_t(from_float<T>(low).bits) | uint32_t(from_float<T>(high).bits) << 16;
+}
+
+// Where a warp's rows go.
+struct RowsOfWarp {
+    int64_t d_row;         // of the first
+    int32_t rows, columns;  // of the tile, that D has
+    int32_t column, group;
+    bool copied;  // elements go to D as they are, by 16 bytes
+};
+
+__device__ __forceinline__ RowsOfWarp rows_of_warp(const ProductArguments& args, const ProductTile& tile, int first_row) {
+    return {tile.d_row + first_row, min(tile.rows - first_row, kWarpRows), tile.columns, tile.column, tile.group,
+            args.problem.is_sum_alone() && args.wide};
+}
+
+// Stores the turn's columns, from the tile's column `first` on, from shared memory to D.
+template <class T>
+__device__ __forceinline__ void store_turn(const ProductArguments& args, const RowsOfWarp& of, int first, const uint8_t* from) {
+    constexpr int pieces = kTurnBytes / 16;
     const PlainMatrix& d = args.problem.d;
-    const int thread = int(read_thread() % kWarpgroup);
-    const int rows = min(tile.rows - first_row, kConsumerRows), element = d.format == MXQ_FORMAT_F32 ? 4 : 2;
-    const int64_t row_of_d = tile.d_row + first_row;
-    const int32_t column = tile.column + first;
-    if (out.copied && columns * element % 16 == 0) {
-        const int pieces = columns * element / 16, step = kWarpgroup / kRowPieces;
-        uint8_t* const to = static_cast<uint8_t*>(d.data) + (row_of_d * d.row_stride + column) * element;
-        const int piece = thread % kRowPieces, first_piece_row = thread / kRowPieces;
-        if (piece >= pieces || first_piece_row >= step) return;
-#pragma unroll 4
-        for (int row = first_piece_row; row < rows; row += step)
-            *reinterpret_cast<uint4*>(to + row * d.row_stride * element + piece * 16) =
-                *reinterpret_cast<const uint4*>(from + row * kOutPitch + piece * 16);
+    const int lane = int(read_thread() % 32);
+    const int columns = min(of.columns - first, kTurnBytes / int(sizeof(T)));
+    const int64_t corner = of.d_row * d.row_stride + of.column + first;
+    if (of.copied && columns * int(sizeof(T)) % 16 == 0) {
+#pragma unroll
+        for (int i = lane; i < kWarpRows * pieces; i += 32) {
+            const int row = i / pieces, piece = i % pieces;
+            if (row < of.rows && piece * 16 < columns * int(sizeof(T)))
+                *reinterpret_cast<uint4*>(static_cast<T*>(d.data) + corner + row * d.row_stride + piece * (16 / sizeof(T))) =
+                    *reinterpret_cast<const uint4*>(from + row * kTurnPitch + piece * 16);
+        }
         return;
     }
 #pragma unroll 1
-    for (int row = thread / 32; row < rows; row += kWarpgroup / 32)
+    for (int row = 0; row < of.rows; row++)
 #pragma unroll 1
-        for (int i = thread % 32; i < columns; i += 32) {
-            const uint8_t* const at = from + row * kOutPitch;
-            const int64_t to = (row_of_d + row) * d.row_stride + column + i;
-            if (out.narrow) {
-                static_cast<uint16_t*>(d.data)[to] = reinterpret_cast<const uint16_t*>(at)[i];
-            } else {
-                const float value = reinterpret_cast<const float*>(at)[i];
-                store_element(d.data, d.format, to, add_more(args.problem, tile.group, row_of_d + row, column + i, value));
-            }
+        for (int i = lane; i < columns; i += 32) {
+            const T value = reinterpret_cast<const T*>(from + row * kTurnPitch)[i];
+            const int64_t to = corner + row * d.row_stride + i;
+            if constexpr (std::is_same_v<T, float>)
+                store_element(d.data, d.format, to,
+                              add_more(args.problem, of.group, of.d_row + row, of.column + first + i, value));
+            else
+                static_cast<T*>(d.data)[to] = value;
         }
+}
+
+// Writes sums by way of shared memory, as elements of this type, 96 bytes of each row in a turn.
+template <class T>
+__device__ __forceinline__ void write_rows(const ProductArguments& args, const RowsOfWarp& of, const float (&sums)[2][kSums],
+                                           uint8_t* rows) {
+    constexpr int columns = kTurnBytes / int(sizeof(T));
+    const uint32_t lane = read_thread() % 32;
+    T* const place = reinterpret_cast<T*>(rows + lane / 4 * kTurnPitch) + 2 * (lane % 4);
+#pragma unroll
+    for (int first = 0; first < kTileColumns; first += columns) {
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < columns / 2; i += 4) {
+            const int at = first / 2 + i;
+            const float* const four = &sums[at / kSums][at % kSums];
+            put_pair(place + 2 * i, four[0], four[1]);
+            put_pair(place + 2 * i + 8 * kTurnPitch / sizeof(T), four[2], four[3]);
+        }
+        __syncwarp();
+        store_turn<T>(args, of, first, rows);
+    }
+}
+
+// Writes sums as they are to an F32 D: eight columns of a row are 32 bytes of four lanes.
+__device__ __forceinline__ void write_floats(const ProductArguments& args, const RowsOfWarp& of, const float (&sums)[2][kSums]) {
+    const int lane = int(read_thread() % 32), row = lane / 4, column = 2 * (lane % 4), columns = of.columns - column;
+    const int64_t stride = args.problem.d.row_stride;
+    float* const to = static_cast<float*>(args.problem.d.data) + (of.d_row + row) * stride + of.column + column;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (row + 8 * h >= of.rows) continue;
+#pragma unroll
+        for (int i = 0; i < 2 * kSums; i += 4) {
+            const float* const two = &sums[i / kSums][i % kSums + 2 * h];
+            float* const at = to + 8 * h * stride + 2 * i;
+            if (2 * i + 1 < columns)
+                *reinterpret_cast<float2*>(at) = {two[0], two[1]};
+            else if (2 * i < columns)
+                *at = two[0];
+        }
+    }
 }
 
 // Makes the rows of D that pad the tile's group +0.
 __device__ __forceinline__ void clear_padding(const ProductArguments& args, const ProductTile& tile, int first_row) {
     const PlainMatrix& d = args.problem.d;
     if (args.problem.beta != 0) return;
-    const int begin = max(tile.rows, first_row), end = min(tile.padded_rows, first_row + kConsumerRows);
+    const int begin = max(tile.rows, first_row), end = min(tile.padded_rows, first_row + kWarpRows);
 #pragma unroll 1
     for (int row = begin; row < end; row++)
 #pragma unroll 1
-        for (int i = int(read_thread() % kWarpgroup); i < tile.columns; i += kWarpgroup)
+        for (int i = int(read_thread() % 32); i < tile.columns; i += 32)
             store_element(d.data, d.format, (tile.d_row + row) * d.row_stride + tile.column + i, 0.0f);
 }
 
-// Returns the factors of a thread's two rows.
-__device__ __forceinline__ float2 row_factors(const ProductArguments& args, const ProductTile& tile, int first_row) {
-    const uint32_t thread = read_thread();
-    const int row = first_row + int(thread / 32 % 4 * 16 + thread % 32 / 4);
-    const auto of_row = [&](int at) {
-        return __ldg(args.a.factors + tile.a_factor + min(at, tile.rows - 1));
-    };
-    return {of_row(row), of_row(row + 8)};
-}
-
-// Writes a warpgroup's part of a tile. Its threads all call it.
-__device__ __forceinline__ void write_sums(const ProductArguments& args, const ProductTile& tile, int warpgroup,
-                                           const float (&sums)[2][kSums], ProductShared& shared) {
-    const int first_row = warpgroup * kConsumerRows;
-    const int32_t format = args.problem.d.format;
-    const OutFormat out = out_format(args);
-    uint8_t* const rows = shared.out[warpgroup];
-    float* const factors = shared.factors[warpgroup];
-    const float2 of_rows = row_factors(args, tile, first_row);
-    for (int column = int(read_thread() % kWarpgroup); column < kTileColumns; column += kWarpgroup)
-        factors[column] =
-            column < tile.columns ? __ldg(args.b.factors + tile.b_factor + column) : 1.0f;
-    sync_warpgroup(warpgroup);
-    put_sums(sums[0], of_rows, factors, out, format, 0, rows);
-    if (!out.narrow) {
-        sync_warpgroup(warpgroup);
-        store_rows(args, tile, first_row, 0, min(tile.columns, kHalfColumns), out, rows);
-        sync_warpgroup(warpgroup);
-    }
-    put_sums(sums[1], of_rows, factors + kHalfColumns, out, format, out.narrow ? kHalfColumns : 0, rows);
-    sync_warpgroup(warpgroup);
-    const int first = out.narrow ? 0 : kHalfColumns;
-    store_rows(args, tile, first_row, first, max(tile.columns - first, 0), out, rows);
-    clear_padding(args, tile, first_row);
+// Writes a warp's rows of a tile.
+__device__ __forceinline__ void write_sums(const ProductArguments& args, const TileSlot& slot, float (&sums)[2][kSums],
+                                           ProductShared& shared) {
+    const uint32_t thread = read_thread(), warp = thread / 32 - 4, lane = thread % 32;
+    const int first_row = int(warp) * kWarpRows;
+    const float* const of_rows = slot.row_factors + first_row + lane / 4;
+    const float* const of_columns = slot.column_factors + 2 * (lane % 4);
+    if (slot.multiplied)
+        scale_sums<true>(sums, {of_rows[0], of_rows[8]}, of_columns);
+    else
+        scale_sums<false>(sums, {of_rows[0], of_rows[8]}, of_columns);
+    const RowsOfWarp of = rows_of_warp(args, slot.tile, first_row);
+    uint8_t* const rows = shared.out[warp];
+    const int32_t format = args.problem.is_sum_alone() ? args.problem.d.format : MXQ_FORMAT_F32;
+    if (format == MXQ_FORMAT_F32 && of.copied)
+        write_floats(args, of, sums);
+    else if (format == MXQ_FORMAT_BF16)
+        write_rows<Bf16>(args, of, sums, rows);
+    else if (format == MXQ_FORMAT_F16)
+        write_rows<F16>(args, of, sums, rows);
+    else
+        write_rows<float>(args, of, sums, rows);
+    clear_padding(args, slot.tile, first_row);
 }
 
 }  // namespace mxq::cuda::sm90

@@ -14,30 +14,41 @@ namespace mxq::cuda::sm90 {
 
 constexpr int kLaneWords = kTileRows / 32;
 
-// Loads the block's own half or halves of a step: of what the cluster shares, the half with its number, for both blocks.
-__device__ __forceinline__ void load_step(const ProductArguments& args, const ProductTile& tile, int32_t step, Stage& stage,
-                                          Barrier& full) {
-    constexpr uint32_t both = (1u << kCluster) - 1;
-    const int32_t code = tile.code + step * kStepCodes, rank = int32_t(blockIdx.x % kCluster);
-    const auto rows = [&](int half, auto load) {
-        load(stage.a + half * kHalfRows * kStepCodes, args.a_map, {code, tile.a_line + half * kHalfRows});
-    };
-    const auto columns = [&](int half, auto load) {
-        load(stage.b + half * kHalfColumns * kStepCodes, args.b_map,
-             {code, tile.b_line + half * kHalfColumns, tile.b_matrix});
-    };
-    arrive_expecting(full, sizeof(Stage::a) + sizeof(Stage::b));
-    const auto own = [&]<int dimensions>(void* to, const CUtensorMap& map, const int32_t(&at)[dimensions]) {
-        load_tile(to, map, at, full);
-    };
-    const auto shared = [&]<int dimensions>(void* to, const CUtensorMap& map, const int32_t(&at)[dimensions]) {
-        load_tile_to(both, to, map, at, full);
-    };
-    if (tile.shares_a)
-        rows(rank, shared), columns(0, own), columns(1, own);
-    else
-        columns(rank, shared), rows(0, own), rows(1, own);
+// A place in a ring of `count`, at most 8, and the parity of the round above it. One number, since registers are short.
+template <int count>
+struct Ring {
+    uint32_t bits = 0;
+    __device__ __forceinline__ uint32_t at() const { return bits % 8; }
+    __device__ __forceinline__ uint32_t parity() const { return bits / 8; }
+    __device__ __forceinline__ void next() { bits = bits % 8 == count - 1 ? 8 - bits / 8 * 8 : bits + 1; }
+    // Forgets what the compiler computed from it, so that it need not be kept over a loop.
+    __device__ __forceinline__ void recompute() { asm volatile("" : "+r"(bits)); }
+};
+using StageRing = Ring<kStages>;
+
+// Returns a number that all lanes of a warp have, as one that the compiler knows to be the same in all of them: addresses and
+// loops that depend on it are then computed once a warp.
+__device__ __forceinline__ int32_t uniform(int32_t value) { return __reduce_max_sync(kAllLanes, value); }
+
+// Loads the lines of one side of a step, of which there are two halves. Of what the cluster shares, a block loads the half
+// with its number, for both blocks; of the rest both halves, for itself.
+template <int lines, class At>
+__device__ __forceinline__ void load_lines(uint8_t* to, const CUtensorMap& map, bool shared, Barrier& full, const At& at) {
+    constexpr int half = lines / 2;
+    arrive_expecting(full, lines * kStepCodes);
+    if (shared) {
+        const int32_t rank = int32_t(blockIdx.x % kCluster);
+        load_tile_to((1u << kCluster) - 1, to + rank * half * kStepCodes, map, at(rank * half).values, full);
+    } else {
+        load_tile(to, map, at(0).values, full);
+        load_tile(to + half * kStepCodes, map, at(half).values, full);
+    }
 }
+
+template <int rank>
+struct Coordinates {
+    int32_t values[rank];
+};
 
 // The words of a lane's rows in a tile, which are those number lane, lane + 32, ...
 struct RowWords {
@@ -59,30 +70,21 @@ struct RowWords {
     }
 };
 
-// Where a warp is: how many tiles it took, of which two bits matter, and above them how many rounds through the ring. One
-// number, since registers are short.
-struct Progress {
-    uint32_t bits = 0;
-    __device__ __forceinline__ uint32_t slot() const { return bits % kTileSlots; }
-    __device__ __forceinline__ uint32_t slot_parity() const { return bits / kTileSlots % 2; }
-    __device__ __forceinline__ uint32_t round_parity() const { return bits / (2 * kTileSlots) % 2; }
-    __device__ __forceinline__ void next_tile() { bits ^= bits % kTileSlots == 0 ? 1 : 3; }  // 0, 1, 2, 3, 0
-    __device__ __forceinline__ void next_round() { bits ^= 2 * kTileSlots; }
-};
-static_assert(kTileSlots == 2);
-
-// Calls `take` with the tile of each slot, in turn, as it is ready, and gives the slot back. All lanes of a warp call it.
-template <class Take>
+// Calls `take` with the tile of each slot, in turn, as it is ready, and gives the slot back. All of so many lanes of a warp
+// call it.
+template <int lanes, class Take>
 __device__ __forceinline__ void each_tile(ProductShared& shared, const Take& take) {
-    Progress progress;
+    Ring<kTileSlots> slots;
 #pragma unroll 1
-    for (;; progress.next_tile()) {
-        const uint32_t slot = progress.slot();
-        wait(shared.tile_full[slot], progress.slot_parity());
-        if (shared.tiles[slot].tile.steps < 0) return;
-        take(shared.tiles[slot], progress);
-        __syncwarp();
-        if (read_thread() % 32 == 0) arrive(shared.tile_free[progress.slot()]);
+    for (;; slots.next()) {
+        wait(shared.tile_full[slots.at()], slots.parity());
+        TileSlot& slot = shared.tiles[slots.at()];
+        const int32_t steps = lanes == 32 ? uniform(slot.tile.steps) : slot.tile.steps;
+        if (steps < 0) return;
+        take(slot, steps);
+        slots.recompute();
+        if constexpr (lanes == 32) __syncwarp();
+        if (lanes == 1 || read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);
     }
 }
 
@@ -100,43 +102,66 @@ __device__ __forceinline__ void scout(const ProductArguments& args, ProductShare
     }
 }
 
-// Calls `load` with each step of a tile and its stage, once it is free. A tile takes whole rounds through the ring, so that
-// the consumers' addresses are constants; `load` gets the steps that fill up the last round too.
-template <class Load>
-__device__ __forceinline__ void each_step(ProductShared& shared, const ProductTile& tile, Progress& progress,
-                                          const Load& load) {
+// Calls `load` with each step of each tile and its stage, once it is free. A barrier counts as complete before its first
+// phase, so that stages are free at first. A tile takes whole rounds through the ring, so that the consumers' addresses are
+// constants; stages that fill up the last round have nothing in them.
+template <int lanes, class Load>
+__device__ __forceinline__ void each_step(ProductShared& shared, const Load& load) {
+    StageRing ring;
+    each_tile<lanes>(shared, [&](const TileSlot& slot, int32_t steps) {
+        const auto load_step = load(slot.tile);
 #pragma unroll 1
-    for (int32_t step = 0; step < tile.steps; progress.next_round())
-#pragma unroll 1
-        for (int32_t stage = 0; stage < kStages; stage++, step++) {
-            wait(shared.free[stage], progress.round_parity() ^ 1);
-            load(step, shared.stages[stage], shared.full[stage]);
+        for (int32_t step = 0; step < steps || ring.at() != 0; step++, ring.next()) {
+            wait(shared.free[ring.at()], ring.parity() ^ 1);
+            if (step < steps)
+                load_step(step, shared.stages[ring.at()], shared.full[ring.at()]);
+            else
+                arrive(shared.full[ring.at()]);
         }
+    });
 }
 
-// Loads codes, one warp, of which one lane does it all.
-__device__ __forceinline__ void load_codes(const ProductArguments& args, ProductShared& shared) {
-    each_tile(shared, [&](const TileSlot& slot, Progress& progress) {
-        each_step(shared, slot.tile, progress, [&](int32_t step, Stage& stage, Barrier& full) {
-            if (threadIdx.x % 32 != 0) return;
-            if (step < slot.tile.steps)
-                load_step(args, slot.tile, step, stage, full);
-            else
-                arrive(full);
-        });
+// Loads codes of A, one thread.
+__device__ __forceinline__ void load_a(const ProductArguments& args, ProductShared& shared) {
+    each_step<1>(shared, [&](const ProductTile& tile) {
+        return [&args, code = tile.code, line = tile.a_line, shares = tile.shares_a](int32_t step, Stage& stage,
+                                                                                      Barrier& full) {
+            load_lines<kTileRows>(stage.a, args.a_map, shares, full, [&](int32_t at) {
+                return Coordinates<2>{code + step * kStepCodes, line + at};
+            });
+        };
     });
+}
+
+// Loads codes of B, one thread.
+__device__ __forceinline__ void load_b(const ProductArguments& args, ProductShared& shared) {
+    each_step<1>(shared, [&](const ProductTile& tile) {
+        return [&args, code = tile.code, line = tile.b_line, matrix = tile.b_matrix, shares = !tile.shares_a](
+                   int32_t step, Stage& stage, Barrier& full) {
+            load_lines<kTileColumns>(stage.b, args.b_map, shares, full, [&](int32_t at) {
+                return Coordinates<3>{code + step * kStepCodes, line + at, matrix};
+            });
+        };
+    });
+}
+
+// Sets the words of all stages to the reference of the line, for an operand that has none.
+__device__ __forceinline__ void clear_words(ProductShared& shared) {
+    for (Stage& stage : shared.stages)
+        for (int row = int(threadIdx.x % 32); row < kTileRows; row += 32) stage.words[row] = 127;
 }
 
 // Loads words, one warp.
 __device__ __forceinline__ void load_words(const ProductArguments& args, ProductShared& shared) {
-    each_tile(shared, [&](const TileSlot& slot, Progress& progress) {
-        const RowWords words(args, slot.tile);
-        each_step(shared, slot.tile, progress, [&](int32_t step, Stage& stage, Barrier& full) {
-            if (step < slot.tile.steps)
-                words.load(args, step, stage, full);
-            else
-                arrive(full);
-        });
+    if (!args.a.words) {
+        clear_words(shared);
+        each_step<32>(shared, [](const ProductTile&) { return [](int32_t, Stage&, Barrier& full) { arrive(full); }; });
+        return;
+    }
+    each_step<32>(shared, [&](const ProductTile& tile) {
+        return [&args, words = RowWords(args, tile)](int32_t step, Stage& stage, Barrier& full) {
+            words.load(args, step, stage, full);
+        };
     });
 }
 

@@ -23,22 +23,24 @@ namespace mxq::cuda::sm90 {
 constexpr int kTileRows = 128, kTileColumns = 192;
 constexpr int kHalfRows = kTileRows / 2, kHalfColumns = kTileColumns / 2;
 constexpr int kStepCodes = 128;
-constexpr int kStages = 4, kTileSlots = 2;
+constexpr int kStages = 5, kTileSlots = 2;
 constexpr int kMostSteps = 2048;  // of a tile
 constexpr int kMostBand = 12;
-constexpr int kOutPitch = kTileColumns * 2 + 16;  // bytes of a row on its way to D: neither stores nor copies conflict
 constexpr int kCluster = 2;
-constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
+constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers, kLoaders = 3;  // warps that load: codes of A, of B, words
+constexpr int kWarpRows = kTileRows / kConsumerWarps;
+constexpr int kTurnBytes = 96, kTurnPitch = 112;  // of a row on its way to D; neither stores nor copies conflict
 static_assert(kTileRows == kSwizzleRows, "group tiles are row tiles");
 
-// Holds what a side of the product has beside its codes.
+// Holds what a side of the product has beside its codes. FP8 operands have factors alone: their scales.
 struct SideView {
     const uint32_t* words;  // references beside those of their lines, numerics/rebase_guard.h
     int64_t word_stride;    // words from a line to the next
     const uint8_t* marks;   // as many of 32 lines
+    int64_t lines;          // that words has
     const float* factors;   // of lines
+    int64_t factor_stride;  // from a line to the next: 1, or 0 where all have the same
     int64_t factor_group_stride;
-    int64_t lines;  // that words has
 };
 
 struct ProductArguments {
@@ -63,10 +65,19 @@ struct ProductTile {
     bool empty;                               // a turn without tiles
 };
 
-// A tile and the steps of it that have marks, a bit each.
+// A tile, the factors of its lines, and the steps of it that have marks, a bit each.
 struct TileSlot {
     ProductTile tile;
-    uint32_t marked[kMostSteps / 32];
+    float row_factors[kTileRows];
+    alignas(8) float column_factors[kTileColumns];
+    bool multiplied;  // the product of a row's and a column's factor is a normal number for all
+    uint32_t marked[kMostSteps / 32 + 2];  // more than there are, so that a round past the last can be read
+
+    // Returns the bits of a round's steps.
+    __device__ __forceinline__ uint32_t marked_steps(int32_t first) const {
+        const uint32_t* const word = marked + first / 32;
+        return __funnelshift_r(word[0], word[1], first % 32) % (1u << kStages);
+    }
 };
 
 // A step: 128 codes of the lines of a tile, and the words of its rows.
@@ -78,11 +89,11 @@ struct Stage {
 
 struct ProductShared {
     Stage stages[kStages];
-    alignas(128) uint8_t out[kConsumers][kTileRows / kConsumers * kOutPitch];
-    float factors[kConsumers][kTileColumns];
+    alignas(128) uint8_t out[kConsumerWarps][kWarpRows * kTurnPitch];
     TileSlot tiles[kTileSlots];
     Barrier full[kStages], free[kStages], tile_full[kTileSlots], tile_free[kTileSlots];
 };
+static_assert(sizeof(ProductShared) <= 227 * 1024, "what a block may have");
 
 // Sets the tile of the cluster's turn `index` in a product of `rows` row tiles; returns its row tile.
 __device__ __forceinline__ uint32_t place_in_product(const ProductArguments& args, uint32_t index, uint32_t rows,
@@ -148,18 +159,46 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
     tile.b_line = tile.column;
     tile.b_word_line = tile.b_matrix * p.b.lines + tile.column;
     tile.b_marks = int32_t(tile.b_matrix * b_marks_of_matrix + tile.column / kMarkLines);
-    tile.a_factor += tile.group * args.a.factor_group_stride;
-    tile.b_factor = tile.column + tile.group * args.b.factor_group_stride;
+    tile.a_factor = tile.a_factor * args.a.factor_stride + tile.group * args.a.factor_group_stride;
+    tile.b_factor = tile.column * args.b.factor_stride + tile.group * args.b.factor_group_stride;
     return tile;
 }
 
 // Returns whether any of `count` rows of marks has one at this block of 128 codes.
 __device__ __forceinline__ bool has_mark(const SideView& side, int64_t first, int32_t count, int64_t block) {
+    if (!side.marks) return false;
     uint32_t found = 0;
     const uint8_t* at = side.marks + first * side.word_stride + block;
 #pragma unroll 1
     for (; count > 0; count -= kMarkLines, at += side.word_stride) found |= *at;
     return found != 0;
+}
+
+// Keeps the least and the largest exponent of some factors, with their signs above.
+struct ExponentRange {
+    uint32_t least = 255, largest = 0;
+    __device__ __forceinline__ void add(float factor) {
+        const uint32_t exponent = float_bits(factor) >> 23;
+        least = min(least, exponent), largest = max(largest, exponent);
+    }
+    // Returns whether any product of one of these and one of others is a normal number. All lanes of a warp call it.
+    __device__ __forceinline__ bool multiplies(const ExponentRange& other) const {
+        const uint32_t low = __reduce_min_sync(kAllLanes, least) + __reduce_min_sync(kAllLanes, other.least);
+        const uint32_t high = __reduce_max_sync(kAllLanes, largest) + __reduce_max_sync(kAllLanes, other.largest);
+        return low > 127 && high < 127 + 254;
+    }
+};
+
+// Brings the factors of some lines to shared memory: 1 for those that the tile does not have. All lanes of a warp call it.
+template <int lines>
+__device__ __forceinline__ ExponentRange scout_factors(const SideView& side, int64_t first, int32_t count, float* to) {
+    const float* const factors = side.factors + first;
+    const int32_t stride = int32_t(side.factor_stride);
+    ExponentRange range;
+#pragma unroll 2
+    for (int32_t line = int32_t(threadIdx.x % 32); line < lines; line += 32)
+        range.add(to[line] = line < count ? __ldg(factors + line * stride) : 1.0f);
+    return range;
 }
 
 // Writes this block's next tile and its marks to a slot, and moves `index` to the turn after it. All lanes of a warp call
@@ -177,6 +216,17 @@ __device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_
                                                  has_mark(args.b, tile.b_marks, tile.columns, block));
         const uint32_t marked = __ballot_sync(kAllLanes, found);
         if (leads) slot.marked[first / 32] = marked;
+    }
+    const int32_t words = (max(tile.steps, 0) + 31) / 32;
+    if (threadIdx.x % 32 < 2) slot.marked[words + threadIdx.x % 32] = 0;
+    if (tile.steps >= 0) {
+        const bool any = tile.steps > 0;  // a group without rows has no scales either
+        const ExponentRange rows =
+            scout_factors<kTileRows>(args.a, tile.a_factor, any ? tile.rows : 0, slot.row_factors);
+        const ExponentRange columns =
+            scout_factors<kTileColumns>(args.b, tile.b_factor, any ? tile.columns : 0, slot.column_factors);
+        const bool multiplied = rows.multiplies(columns);
+        if (leads) slot.multiplied = multiplied;
     }
     if (leads) slot.tile = tile;
 }

@@ -7,6 +7,8 @@
 //     guard    the eight lanes of 128 codes agree by a ballot whether all of their blocks are near the reference
 //     words    of 128 codes by the first of their lanes; a mark where blocks kept references of their own
 //
+// Lines of FP8 codes, whose scales stay, are copied.
+//
 // Bytes an element: 0.53 to 1.03 read, 1.03 written; a line's scales are read twice.
 #include "cuda/launch.h"
 #include "cuda/memory/grid.cuh"
@@ -253,9 +255,26 @@ __device__ __forceinline__ void move_lines(const Lines& at, bool by_line, bool w
     }
 }
 
+// Copies lines of FP8 codes, a warp each.
+__device__ __forceinline__ void copy_lines(const Lines& at, bool whole) {
+#pragma unroll 1
+    for (int line = int(threadIdx.x / 32); line < at.count; line += kWarps) {
+        const uint8_t* const from = at.codes + line * at.line_bytes;
+#pragma unroll 4
+        for (int code = int(threadIdx.x % 32) * kLaneCodes; code < at.padded; code += kWarpCodes) {
+            Piece<8> piece{};
+            if (code < at.length)
+                piece = whole ? load_whole<8>(from + code) : load_some<8>(from + code, min(at.length - code, kLaneCodes));
+            *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) = {piece.words[0], piece.words[1],
+                                                                                       piece.words[2], piece.words[3]};
+        }
+    }
+}
+
 __device__ __forceinline__ void move_operand(const Operand& operand, uint32_t index) {
     Lines at;
     if (!find_lines(operand, index, at)) return;
+    if (operand.call.copies()) return copy_lines(at, operand.whole);
     for (int block = threadIdx.x; block < at.padded / int(kBlock128); block += kThreads) at.marks[block] = 0;
     __syncthreads();
     const bool by_line = operand.call.by_line, whole = operand.whole;
@@ -308,14 +327,19 @@ MoveCall move_call(const GemmProblem& p, Side side, bool by_line) {
 
 uint64_t moved_code_bytes(const MoveCall& call) { return uint64_t(call.lines() * call.line_bytes); }
 
-uint64_t moved_word_bytes(const MoveCall& call) { return uint64_t(call.lines() * call.blocks()) * sizeof(uint32_t); }
+uint64_t moved_word_bytes(const MoveCall& call) {
+    if (call.copies()) return 0;
+    return uint64_t(call.lines() * call.blocks()) * sizeof(uint32_t);
+}
 
 uint64_t moved_factor_bytes(const MoveCall& call) {
+    if (call.copies()) return 0;
     const int64_t groups = call.grouping == Grouping::Contraction ? call.grouped.groups.count : 1;
     return uint64_t(call.lines() * groups) * sizeof(float);
 }
 
 uint64_t moved_mark_bytes(const MoveCall& call) {
+    if (call.copies()) return 0;
     const int64_t matrices = call.grouping == Grouping::None ? call.from.matrices : 1;
     return uint64_t(matrices * tiles_of(call) * call.blocks());
 }
@@ -327,8 +351,8 @@ int64_t move_blocks(const MoveCall& call) {
     return tiles_of(call) * times;
 }
 
-void move_operands(const Context& context, const MoveCall& a, const MoveCall& b, void* stream) {
-    const Arguments args{operand_of(a), operand_of(b)};
+void move_operands(const Context& context, const MoveCall* a, const MoveCall* b, void* stream) {
+    const Arguments args{a ? operand_of(*a) : Operand{}, b ? operand_of(*b) : Operand{}};
     const uint32_t blocks = args.a.blocks + args.b.blocks;
     if (blocks == 0) return;
     launch(context, move_operands_kernel, "wgmma_fp8_sm90's pass", dim3(blocks), dim3(kThreads), 0, stream, args);

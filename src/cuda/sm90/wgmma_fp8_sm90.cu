@@ -1,10 +1,11 @@
 // wgmma_fp8_sm90: products on Hopper's FP8 tensor cores, dense or grouped, with a power of two for every 128 codes of a line
-// of A and one for a line of B. MX operands come from a pass that moves their codes (move_operands.h).
+// of A and a number for a line of either side. MX operands come from a pass that moves their codes (move_operands.h); FP8 ones
+// with a scale for a line or tensor are read where they are, where the copy engine can.
 //
 // A block of 384 threads stays on its SM and takes tiles of 128 x 192 of D (fp8_tiles.cuh):
 //
-//     warp 0              loads 128 codes of the lines of A and of B a step, through a ring of four stages
-//     warp 1              loads the references of A's lines, warp 2 finds tiles and marks, one tile ahead
+//     warps 0, 1          load 128 codes of the lines of A, and of B, a step, through a ring of five stages
+//     warp 2              loads the references of A's lines, warp 3 finds tiles, marks and factors, one tile ahead
 //     warps 4..7, 8..11   consumers, 64 x 192 each, as two halves that take turns: while the tensor cores multiply one, the
 //                         threads add the other, times the factors of its rows, to the totals
 //
@@ -37,28 +38,24 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     extern __shared__ __align__(1024) uint8_t memory[];
     auto& shared = *reinterpret_cast<ProductShared*>(memory);
     if (threadIdx.x == 0) {
-        for (Barrier& barrier : shared.full) init_barrier(barrier, 1 + 32);  // the boxes, and each lane's words
+        for (Barrier& barrier : shared.full) init_barrier(barrier, 2 + 32);  // codes of both sides, and each lane's words
         for (Barrier& barrier : shared.free) init_barrier(barrier, kCluster * kConsumerWarps);
         for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
-        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 2 + kConsumerWarps);  // two that load
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, kLoaders + kConsumerWarps);
         publish_barriers();
     }
     __syncwarp();
     sync_cluster();
     if (threadIdx.x < kWarpgroup) {
         give_registers<kProducerRegisters>();
-        if (threadIdx.x < 32)
-            load_codes(args, shared);
-        else if (threadIdx.x < 64)
-            load_words(args, shared);
-        else if (threadIdx.x < 96)
-            scout(args, shared);
+        const uint32_t warp = threadIdx.x / 32;
+        if (warp == 0 && elect_lane()) load_a(args, shared);
+        if (warp == 1 && elect_lane()) load_b(args, shared);
+        if (warp == 2) load_words(args, shared);
+        if (warp == 3) scout(args, shared);
     } else {
         take_registers<kConsumerRegisters>();
-        if (threadIdx.x < 2 * kWarpgroup)
-            consume<A, B, 0>(args, shared);
-        else
-            consume<A, B, 1>(args, shared);
+        consume<A, B>(args, shared);
     }
     __syncwarp();
     sync_cluster();  // the other block may still load to this one, and arrive at its barriers
@@ -100,9 +97,15 @@ struct MovedAt {
     uint64_t codes, words, factors, marks;
 };
 
+// An operand: moved by the pass, or read where it is.
+struct Operand {
+    MoveCall call;
+    bool moved;
+    MovedAt at;
+};
+
 struct Plan {
-    MoveCall a, b;
-    MovedAt a_at, b_at;
+    Operand a, b;
     uint64_t bytes;
 };
 
@@ -115,23 +118,62 @@ MovedAt place(const MoveCall& call, Offsets& workspace) {
     return at;
 }
 
-MoveCall placed(const MoveCall& call, const MovedAt& at, void* workspace) {
-    uint8_t* const base = static_cast<uint8_t*>(workspace);
-    MoveCall out = call;
-    out.codes = base + at.codes;
-    out.words = reinterpret_cast<uint32_t*>(base + at.words);
-    out.factors = reinterpret_cast<float*>(base + at.factors);
-    out.marks = base + at.marks;
-    return out;
+// Returns how a product sees the codes of an operand where they are.
+TileMap map_of_source(const MoveCall& call, int rank, int32_t box_lines) {
+    const GemmOperand& from = call.from;
+    return {from.codes,
+            CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            rank,
+            {from.length, rank == 3 ? from.lines : call.lines(), from.matrices},
+            {from.line_bytes, from.lines * from.line_bytes},
+            {kStepCodes, box_lines, 1},
+            CU_TENSOR_MAP_SWIZZLE_128B};
+}
+
+// Returns how it sees those that the pass leaves in the workspace.
+TileMap map_of_moved(const MoveCall& call, int rank, int32_t box_lines) {
+    const int64_t lines = rank == 3 ? call.from.lines : call.lines();
+    return {call.codes,
+            CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            rank,
+            {call.line_bytes, lines, call.from.matrices},
+            {call.line_bytes, lines * call.line_bytes},
+            {kStepCodes, box_lines, 1},
+            CU_TENSOR_MAP_SWIZZLE_128B};
+}
+
+// Which dimensions and boxes the maps of A and B have.
+constexpr int kRankA = 2, kRankB = 3;
+
+// Codes of FP8 stay where they are, if the copy engine can read them and no group begins between them.
+Operand operand_of(const GemmProblem& p, Side side) {
+    const bool is_b = side == Side::B;
+    const MoveCall call = move_call(p, side, is_b);
+    const bool stays = call.copies() && call.grouping != Grouping::Contraction &&
+                       unmappable(map_of_source(call, is_b ? kRankB : kRankA, kHalfRows)).empty();
+    return {call, !stays, {}};
 }
 
 Plan plan_of(const GemmProblem& p) {
-    Plan plan{move_call(p, Side::A, false), move_call(p, Side::B, true), {}, {}, 0};
+    Plan plan{operand_of(p, Side::A), operand_of(p, Side::B), 0};
     Offsets workspace;
-    plan.a_at = place(plan.a, workspace);
-    plan.b_at = place(plan.b, workspace);
+    for (Operand* operand : {&plan.a, &plan.b})
+        if (operand->moved) operand->at = place(operand->call, workspace);
     plan.bytes = workspace.at;
     return plan;
+}
+
+// Returns an operand's call with its places in the workspace; those without bytes are NULL.
+MoveCall placed(const Operand& operand, void* workspace) {
+    MoveCall out = operand.call;
+    if (!operand.moved) return out;
+    uint8_t* const base = static_cast<uint8_t*>(workspace);
+    out.codes = base + operand.at.codes;
+    if (out.copies()) return out;
+    out.words = reinterpret_cast<uint32_t*>(base + operand.at.words);
+    out.factors = reinterpret_cast<float*>(base + operand.at.factors);
+    out.marks = base + operand.at.marks;
+    return out;
 }
 
 Reason needs_chip(const Context& context) {
@@ -141,12 +183,22 @@ Reason needs_chip(const Context& context) {
         [capability] { return format_text("needs compute capability 9.0, found %d.%d", capability / 10, capability % 10); };
 }
 
-Reason needs_mx(const GemmProblem& p) {
+bool has_line_scales(const GemmOperand& operand) {
+    return operand.scale_type == ScaleType::F32 && operand.layout.block == MXQ_MAX_DIM;
+}
+
+// Two MX operands, or two of FP8 with scales of whole lines or tensors.
+Reason needs_operands(const GemmProblem& p) {
     for (const GemmOperand* operand : {&p.a, &p.b})
-        if (operand->scale_type != ScaleType::E8M0)
-            return
-                [format = operand->format] { return format_text("needs MX operands, found %s", find_format(format)->name); };
-    if (p.exact_products) return "needs leave to round operands, found exact products asked for";
+        if (operand->scale_type != ScaleType::E8M0 && !has_line_scales(*operand))
+            return [operand] {
+                return format_text("needs MX operands, or FP8 with scaling ROW or TENSOR, found %s%s",
+                                   find_format(operand->format)->name,
+                                   operand->scale_type == ScaleType::F32 ? " with scales of 128" : "");
+            };
+    if (p.a.scale_type != p.b.scale_type) return "needs two MX or two FP8 operands, found one of each";
+    if (p.exact_products && p.a.scale_type == ScaleType::E8M0)
+        return "needs leave to round operands, found exact products asked for";
     return {};
 }
 
@@ -159,21 +211,22 @@ int64_t row_pairs_of(const GemmProblem& p) {
 // What the maps and 32-bit places can address.
 Reason needs_sizes(const GemmProblem& p, const Plan& plan) {
     constexpr int64_t most = int64_t(1) << 31;
-    for (const MoveCall* call : {&plan.a, &plan.b})
+    const MoveCall &a = plan.a.call, &b = plan.b.call;
+    for (const MoveCall* call : {&a, &b})
         if (call->lines() >= most || call->line_bytes >= most || call->lines() == 0 || call->line_bytes == 0)
             return [lines = call->lines(), length = call->line_bytes] {
                 return format_text("needs 1 to 2^31 - 1 lines and codes of a line, found %lld and %lld", (long long)lines,
                                    (long long)length);
             };
-    const int64_t blocks = move_blocks(plan.a) + move_blocks(plan.b), words = plan.a.lines() * plan.a.blocks();
+    const int64_t blocks = move_blocks(a) + move_blocks(b), words = a.lines() * a.blocks();
     if (blocks >= most || words >= 2 * most)
         return [blocks, words] {
             return format_text(
                 "needs less than 2^31 blocks of threads and 2^32 blocks of 128 codes in a, found %lld and %lld",
                 (long long)blocks, (long long)words);
         };
-    if (plan.a.blocks() > kMostSteps)
-        return [length = plan.a.line_bytes] {
+    if (a.blocks() > kMostSteps)
+        return [length = a.line_bytes] {
             return format_text("needs at most %d codes along the contraction, found %lld", kMostSteps * kStepCodes,
                                (long long)length);
         };
@@ -191,25 +244,23 @@ Reason needs_sizes(const GemmProblem& p, const Plan& plan) {
 Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
-    if (auto reason = needs_mx(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
     const auto plan = std::make_shared<Plan>(plan_of(p));
     return {needs_sizes(p, *plan), plan->bytes, plan};
 }
 
-CUtensorMap map_of(const MoveCall& call, int rank, int32_t box_lines) {
-    const int64_t lines = rank == 3 ? call.from.lines : call.lines();
-    return tensor_map(driver(), {call.codes,
-                                 CU_TENSOR_MAP_DATA_TYPE_UINT8,
-                                 rank,
-                                 {call.line_bytes, lines, call.from.matrices},
-                                 {call.line_bytes, lines * call.line_bytes},
-                                 {kStepCodes, box_lines, 1},
-                                 CU_TENSOR_MAP_SWIZZLE_128B});
+CUtensorMap map_of(const Operand& operand, const MoveCall& call, int rank, int32_t box_lines) {
+    return tensor_map(driver(), operand.moved ? map_of_moved(call, rank, box_lines) : map_of_source(call, rank, box_lines));
 }
 
 SideView view_of(const MoveCall& call) {
+    if (call.copies()) {
+        const ScaleLayout& layout = call.from.layout;
+        return {nullptr, 0, nullptr, 0, reinterpret_cast<const float*>(call.from.scales), layout.line_stride,
+                call.grouping == Grouping::None ? layout.matrix_scales : layout.group_index_stride};
+    }
     const int64_t of_group = call.grouping == Grouping::Rows ? 0 : call.from.lines;  // groups of rows are lines of their own
-    return {call.words, call.blocks(), call.marks, call.factors, of_group, call.lines()};
+    return {call.words, call.blocks(), call.marks, call.lines(), call.factors, 1, of_group};
 }
 
 // The most turns that the clusters of a call can take.
@@ -217,9 +268,17 @@ int64_t turns_of(const GemmProblem& p, const ProductArguments& args) {
     return int64_t(args.row_pairs) * args.column_tiles * (p.grouping == Grouping::Contraction ? p.groups.count : 1);
 }
 
-ProductArguments arguments_of(const GemmProblem& p, const MoveCall& a, const MoveCall& b) {
-    ProductArguments args{
-        map_of(a, 2, kHalfRows), map_of(b, 3, kHalfColumns), view_of(a), view_of(b), p, {}, 0, 0, 0, false};
+ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const MoveCall& a, const MoveCall& b) {
+    ProductArguments args{map_of(plan.a, a, kRankA, kHalfRows),
+                          map_of(plan.b, b, kRankB, kHalfColumns),
+                          view_of(a),
+                          view_of(b),
+                          p,
+                          {},
+                          0,
+                          0,
+                          0,
+                          false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kRowwiseCodes] = p.grouping == Grouping::Contraction ? uint32_t(kBlock128) : uint32_t(p.d.group_unit);
     args.units.at[kColumnwiseCodes] = kTileRows;  // marks
@@ -234,9 +293,10 @@ ProductArguments arguments_of(const GemmProblem& p, const MoveCall& a, const Mov
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const Plan& plan = *static_cast<const Plan*>(call.state);
-    const MoveCall a = placed(plan.a, plan.a_at, call.workspace), b = placed(plan.b, plan.b_at, call.workspace);
-    move_operands(context, a, b, call.stream);
-    const ProductArguments args = arguments_of(p, a, b);
+    const MoveCall a = placed(plan.a, call.workspace), b = placed(plan.b, call.workspace);
+    if (plan.a.moved || plan.b.moved)
+        move_operands(context, plan.a.moved ? &a : nullptr, plan.b.moved ? &b : nullptr, call.stream);
+    const ProductArguments args = arguments_of(p, plan, a, b);
     const int64_t clusters = std::min(turns_of(p, args), int64_t(context.cuda->multiprocessors / kCluster));
     const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2};
     launch(context, kernels, key, "wgmma_fp8_sm90", dim3(unsigned(clusters * kCluster)), call.stream, args);
@@ -248,7 +308,9 @@ void load(const Context& context) {
     load_move_operands();
 }
 
-int32_t bound(const GemmProblem&) { return MXQ_BOUND_REBASED_GUARDED; }
+int32_t bound(const GemmProblem& p) {
+    return p.a.scale_type == ScaleType::F32 ? MXQ_BOUND_FP8_TENSOR_CORES : MXQ_BOUND_REBASED_GUARDED;
+}
 
 }  // namespace
 
