@@ -1,5 +1,6 @@
 // What cuBLASLt is not asked for, in the words that a user reads.
 #include "../catch.h"
+#include "core/error.h"
 #include "cublaslt_recorder.h"
 
 using namespace mxq;
@@ -141,6 +142,9 @@ TEST_CASE("cublaslt declines: a bias of 16 bits before 13.10, unless all lines a
         p.bias = {at(d_data), MXQ_FORMAT_F32};
         p.d.format = MXQ_FORMAT_F32;
         CHECK(reason(p, 90, 130100) == "");
+        p.alpha = 0;
+        CHECK(reason(p, 90, 130100) == (sizes.k % 8 ? words : ""));  // 60 numbers of F32 are whole pieces
+        CHECK(reason(p, 90, 131000) == "");
     }
     GemmProblem p = biased(240, 64, 256);
     p.a.codes += 2;
@@ -151,6 +155,17 @@ TEST_CASE("cublaslt declines: a bias of 16 bits before 13.10, unless all lines a
     p = biased(240, 64, 256);
     p.d.row_stride = 65;
     CHECK(reason(p, 90, 130100) == words);
+}
+
+TEST_CASE("cublaslt declines: a scale of a tensor away from 16 bytes, from 12.9 to 13.2") {
+    GemmProblem p = dense(of(tensor_scale, tensor_scale, false));
+    CHECK(reason(p, 90, 130100) == "");
+    p.b.scales += 8;
+    const std::string found = format_text("%p", static_cast<void*>(p.b.scales));
+    CHECK(reason(p, 90, 120800) == "");
+    for (int version : {120900, 130100, 130200})
+        CHECK(reason(p, 90, version) == "needs the scale of b at a multiple of 16 bytes, found " + found);
+    CHECK(reason(p, 90, 130300) == "");
 }
 
 TEST_CASE("cublaslt declines: a bias, and factors of D") {
