@@ -94,6 +94,12 @@ inline GemmOptions exact_gemm_options(int32_t a, int32_t b, int32_t accumulate, 
     return options;
 }
 
+// Sets groups whose ends have as many bytes as their type and count say.
+inline mxq_status set_ends(mxq_tensor* tensor, const void* ends, int32_t type, int32_t count) {
+    const uint64_t bytes = (type == MXQ_TYPE_INT64 ? 8u : 4u) * static_cast<uint64_t>(std::max(count, 0));
+    return mxq_tensor_set_groups(tensor, ends, bytes, type, count);
+}
+
 // The codes and scales of one part in a device's memory, either of the size that the tensor requires or with given content.
 class PartBuffers {
 public:

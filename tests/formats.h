@@ -99,7 +99,7 @@ public:
         count_ = static_cast<int32_t>(ends.size());
     }
     void set(mxq_tensor* tensor, const oracle::Groups& groups) const {
-        ok(mxq_tensor_set_groups(tensor, buffer_->data(), type_, count_));
+        ok(testing::set_ends(tensor, buffer_->data(), type_, count_));
         ok(mxq_tensor_set_group_alignment(tensor, static_cast<int32_t>(groups.rowwise), static_cast<int32_t>(groups.columnwise)));
     }
 
@@ -136,7 +136,7 @@ public:
         std::memcpy(numbers.data(), &spec.seed, 8);
         std::memcpy(numbers.data() + 8, &spec.offset, 8);
         seed_offset_ = std::make_unique<Buffer>(device, numbers);
-        ok(mxq_quantize_options_set_stochastic_rounding(options_, reinterpret_cast<const uint64_t*>(seed_offset_->data())));
+        ok(mxq_quantize_options_set_stochastic_rounding(options_, reinterpret_cast<const uint64_t*>(seed_offset_->data()), 16));
     }
     operator mxq_quantize_options*() const { return options_; }
 

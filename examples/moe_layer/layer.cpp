@@ -118,7 +118,8 @@ private:
     }
 
     void set_groups(const Tensor& tensor) {
-        check(mxq_tensor_set_groups(tensor.get(), ends_.get(), MXQ_TYPE_INT32, int32_t(model_.experts)));
+        check(mxq_tensor_set_groups(tensor.get(), ends_.get(), model_.ends.size() * sizeof(int32_t), MXQ_TYPE_INT32,
+                                    int32_t(model_.experts)));
     }
 
     // Returns the options for a format: the scale rounding of MX formats; for NVFP4, that the call computes the amaxes too.

@@ -35,7 +35,8 @@
  *                 pointers, as soon as the call returns. The memory that they point to must stay until the work is done.
  *   Bits          All verbs but products give the same bytes on every device, for any number of threads. Products give the
  *                 same bytes from run to run on one device, and their errors keep the bound that mxq_gemm describes.
- *   Environment   MXQ_LOG=info prints a line on stderr for each verb that runs, with its implementation and why it was chosen;
+ *   Environment   MXQ_LOG=info prints a line on stderr for each verb that runs, with its implementation and why it was chosen,
+ *                 and how many rows are in no group where the host can read the ends;
  *                 MXQ_LOG=trace also prints a line for each implementation that declined. Read once, by the first verb.
  *                 MXQ_IMPL=verb:implementation[,verb:implementation...], such as grouped_gemm:mma_bf16, makes these verbs
  *                 take these implementations or fail, on every device. An implementation that is set in the options wins
@@ -271,8 +272,8 @@ MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, int32_t part, void* c
 MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part);
 
 /* Groups of rows, such as the tokens of each expert. `ends` holds `count` integers of type MXQ_TYPE_INT32 or
- * MXQ_TYPE_INT64 in the memory of the context's device: ends[g] is one past the last row of group g, never decreasing, at
- * most rows. Empty groups are allowed; rows past the last end belong to no group: they are not read and what they would
+ * MXQ_TYPE_INT64 in the memory of the context's device, and `bytes` is exactly their size (it is not looked at where ends is
+ * NULL): ends[g] is one past the last row of group g, never decreasing, at most rows. Empty groups are allowed; rows past the last end belong to no group: they are not read and what they would
  * produce is not written. On CUDA the host never reads `ends` (values out of order are clamped, so that nothing outside
  * the buffers is touched); on a CPU context the verbs check them, but not those of a call that has nothing to write. 2-D
  * tensors only. A count of 0 with NULL clears the groups; a count with NULL ends serves queries and sizes.
@@ -290,14 +291,20 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part);
  * Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h < g of ceil(m_h / t).
  * Columnwise ROW scales are (count, cols). Swizzled scales start every group at a fresh tile of 128 rows (rowwise) or of 4
  * scales (columnwise), and all bytes of the tiles of groups that have rows are written. */
-MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, int32_t ends_type, int32_t count);
+MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t bytes, int32_t ends_type,
+                                         int32_t count);
 
-/* Optional copy of `ends` in host memory, of the type and count given to mxq_tensor_set_groups. Call that function first: it
- * clears an earlier copy. The copy is read during a call and never replaces `ends`; that of A lets mxq_grouped_gemm on a CUDA
+/* 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them: on a
+ * CPU context, and those of mxq_tensor_set_host_ends. It finds starts that were given in place of ends. 0 (default): rows may
+ * follow the last end. Stays when the groups change; without groups it means nothing. */
+MXQ_API mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover);
+
+/* Optional copy of `ends` in host memory, of the type, count and bytes given to mxq_tensor_set_groups. Call that function first:
+ * it clears an earlier copy. The copy is read during a call and never replaces `ends`; that of A lets mxq_grouped_gemm on a CUDA
  * context take an implementation that makes one call per group. Its values must ascend and end within the rows; that they equal
  * those on the device is not checked. While the stream is captured the copy is ignored, because a replay may have other groups:
  * clear it before the query for a captured call. NULL clears it. */
-MXQ_API mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends);
+MXQ_API mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends, uint64_t bytes);
 
 /* The alignments of the tensor's groups: powers of two up to 128; columnwise 0: the default. */
 MXQ_API mxq_status mxq_tensor_set_group_alignment(mxq_tensor* tensor, int32_t rowwise, int32_t columnwise);
@@ -381,9 +388,10 @@ MXQ_API mxq_status mxq_quantize_options_set_hadamard(mxq_quantize_options* optio
 
 /* NVFP4 and MXFP4: rounds codes up or down at random (Philox4x32-10), with probabilities that follow the distances to the two
  * codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the context's device, read
- * when the work runs; NULL (default): codes are rounded to nearest. The same seed and offset give the same codes on every
+ * when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same seed and offset give the same codes on every
  * device. Cannot be combined with four-over-six. */
-MXQ_API mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* options, const uint64_t* seed_offset);
+MXQ_API mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* options, const uint64_t* seed_offset,
+                                                                uint64_t bytes);
 
 /* NVFP4, 1: quantize first computes the amax of every part and writes it where mxq_tensor_set_amax says; 0 (default): quantize
  * reads the amax from there. */

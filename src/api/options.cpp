@@ -53,9 +53,15 @@ mxq_status mxq_quantize_options_set_hadamard(mxq_quantize_options* options, int3
     });
 }
 
-mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* options, const uint64_t* seed_offset) {
-    return guard("mxq_quantize_options_set_stochastic_rounding",
-                 [&] { require_handle(options, "options").seed_offset = seed_offset; });
+mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* options, const uint64_t* seed_offset,
+                                                        uint64_t bytes) {
+    return guard("mxq_quantize_options_set_stochastic_rounding", [&] {
+        require_handle(options, "options");
+        if (seed_offset && bytes != 2 * sizeof(uint64_t))
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "bytes is %llu, expected exactly 16: the seed and the offset, a uint64 each",
+                 (unsigned long long)bytes);
+        options->seed_offset = seed_offset;
+    });
 }
 
 mxq_status mxq_quantize_options_set_compute_amax(mxq_quantize_options* options, int32_t compute) {

@@ -71,6 +71,15 @@ void require_part(int32_t part) {
         fail(MXQ_STATUS_INVALID_ARGUMENT, "part is %d, expected MXQ_PART_ROWWISE (1) or MXQ_PART_COLUMNWISE (2)", part);
 }
 
+// Requires exactly the bytes that the ends have: a type that is not theirs has another size.
+void require_ends_bytes(const Groups& groups, uint64_t bytes) {
+    const uint64_t need = uint64_t(groups.count) * groups.end_bytes();
+    if (bytes != need)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "bytes is %llu, expected exactly %llu: %d ends of %s; check their type and count",
+             (unsigned long long)bytes, (unsigned long long)need, groups.count,
+             groups.type == MXQ_TYPE_INT32 ? "MXQ_TYPE_INT32" : "MXQ_TYPE_INT64");
+}
+
 }  // namespace
 
 mxq_status mxq_tensor_create_2d(int32_t format, int64_t rows, int64_t cols, mxq_tensor** out) {
@@ -142,11 +151,11 @@ mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part) {
     });
 }
 
-mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, int32_t ends_type, int32_t count) {
+mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t bytes, int32_t ends_type, int32_t count) {
     return guard("mxq_tensor_set_groups", [&] {
         require_handle(tensor, "tensor");
         if (count == 0 && !ends) {
-            tensor->groups = {};
+            tensor->groups = {.cover_rows = tensor->groups.cover_rows};
             tensor->host_ends = nullptr;
             return;
         }
@@ -156,18 +165,29 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, int32_t e
             fail(MXQ_STATUS_INVALID_ARGUMENT, "ends_type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", ends_type);
         if (count < 0 || count > MXQ_MAX_GROUPS)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "count is %d, expected 0 to %d groups", count, MXQ_MAX_GROUPS);
-        tensor->groups = {ends, ends_type, count, true};
+        const Groups groups{ends, ends_type, count, true, tensor->groups.cover_rows};
+        if (ends) require_ends_bytes(groups, bytes);
+        tensor->groups = groups;
         tensor->host_ends = nullptr;  // they belong to the groups that were set before
     });
 }
 
-mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends) {
+mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover) {
+    return guard("mxq_tensor_set_groups_cover_rows", [&] {
+        require_handle(tensor, "tensor");
+        require_flag(cover, "cover");
+        tensor->groups.cover_rows = cover == 1;
+    });
+}
+
+mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends, uint64_t bytes) {
     return guard("mxq_tensor_set_host_ends", [&] {
         require_handle(tensor, "tensor");
         if (ends && !tensor->groups.set)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "tensor has no groups, expected some, whose type and count the ends on the host have; call "
                  "mxq_tensor_set_groups first");
+        if (ends) require_ends_bytes(tensor->groups, bytes);
         tensor->host_ends = ends;
     });
 }

@@ -37,7 +37,8 @@ void run_verb(const Verb<Problem>& verb, const Call& call, const Problem& proble
     const Implementation<Problem>& chosen = require_choice(choice, verb, name);
     check_workspace(choice.prepared.workspace_bytes, workspace.memory, workspace.bytes);
     log_line(LogLevel::Info, [&] {
-        return line_of(context, verb.name + detail_of(problem), call.tensors, chosen.name, reason_of(name, choice.declined()));
+        return line_of(context, verb.name + detail_of(problem), call.tensors, chosen.name, reason_of(name, choice.declined()),
+                       readable_groups(context, problem));
     });
     if (!nothing_to_do) chosen.run(context, problem, {workspace.memory, stream, choice.prepared.state.get()});
 }

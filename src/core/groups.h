@@ -17,6 +17,15 @@ inline int64_t read_end(const Groups& groups, int64_t index) {
                                          : static_cast<const int64_t*>(groups.ends)[index];
 }
 
+// Refuses a last end that is not the number of rows, where the caller promised that. `name` is that of the array in messages.
+inline void require_covered(const GroupedRows& grouped, int64_t last_end, const std::string& name) {
+    if (grouped.groups.cover_rows && last_end != grouped.rows)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s says %lld for the end of the last group, expected %lld, the number of rows, as "
+             "mxq_tensor_set_groups_cover_rows promises; give ends, which are one past the last row of each group, and no starts",
+             name.c_str(), (long long)last_end, (long long)grouped.rows);
+}
+
 // Returns every group, empty ones too, or refuses ends out of order. `name` is that of the tensor in messages.
 inline std::vector<Group> read_groups(const GroupedRows& grouped, const char* name) {
     std::vector<Group> found;
@@ -33,6 +42,7 @@ inline std::vector<Group> read_groups(const GroupedRows& grouped, const char* na
         found.push_back({g, before, end - before});
         before = end;
     }
+    require_covered(grouped, before, std::string(name) + ".ends");
     return found;
 }
 

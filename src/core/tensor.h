@@ -27,6 +27,9 @@ struct Groups {
     int32_t type = 0;   // MXQ_TYPE_*
     int32_t count = 0;
     bool set = false;
+    bool cover_rows = false;  // the last end must be the number of rows
+
+    uint64_t end_bytes() const { return type == MXQ_TYPE_INT32 ? 4 : 8; }
 };
 
 // The sizes of one part of a quantized tensor, which is stored as lines of codes that are contiguous along the contraction.

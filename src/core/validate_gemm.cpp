@@ -1,6 +1,7 @@
 // Validates gemm and grouped_gemm.
 #include <string_view>
 
+#include "core/groups.h"
 #include "core/validate.h"
 #include "core/views.h"
 
@@ -125,20 +126,17 @@ Bias bias_view(const mxq_gemm_options& options, const GemmProblem& p, Buffers& b
     return {options.bias.pointer, format.id};
 }
 
-int64_t end_on_host(const mxq_tensor& t, int64_t group) {
-    return t.groups.type == MXQ_TYPE_INT32 ? static_cast<const int32_t*>(t.host_ends)[group]
-                                           : static_cast<const int64_t*>(t.host_ends)[group];
-}
-
 // Returns the ends of a's groups in host memory, or NULL where a has none. Their values are checked, since the ends on the
 // device are never read by the host.
-const void* host_ends(const mxq_tensor& a, Buffers& buffers) {
+const void* host_ends(const mxq_tensor& a, const Groups& groups, Buffers& buffers) {
     if (!a.host_ends) return nullptr;
-    const uint64_t element = a.groups.type == MXQ_TYPE_INT32 ? 4 : 8, bytes = element * uint64_t(a.groups.count);
+    const uint64_t element = groups.end_bytes(), bytes = element * uint64_t(groups.count);
+    Groups on_host = groups;
+    on_host.ends = a.host_ends;
     buffers.add({"a", nullptr, "host_ends"}, a.host_ends, bytes, bytes, element, Access::Read, "mxq_tensor_set_host_ends");
     int64_t before = 0;
-    for (int64_t g = 0; g < a.groups.count; g++) {
-        const int64_t end = end_on_host(a, g);
+    for (int64_t g = 0; g < groups.count; g++) {
+        const int64_t end = read_end(on_host, g);
         if (end < before || end > a.rows)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "a.host_ends[%lld] is %lld, expected %lld (the end before) to %lld (the rows of a); give those of a.ends, or "
@@ -146,6 +144,7 @@ const void* host_ends(const mxq_tensor& a, Buffers& buffers) {
                  (long long)g, (long long)end, (long long)before, (long long)a.rows);
         before = end;
     }
+    require_covered({on_host, a.rows}, before, "a.host_ends");
     return a.host_ends;
 }
 
@@ -159,6 +158,7 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     p.d = plain_view(d, "d", buffers, Access::Write);
     p.grouping = grouping;
     p.groups = a.groups;
+    p.groups.cover_rows |= b.groups.cover_rows || d.groups.cover_rows;
     p.group_rows = a.rows;
     p.m = transpose_a ? a.cols : a.rows;
     p.n = p.b.lines;
@@ -167,7 +167,7 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     p.beta = options.accumulate ? 1.0f : options.beta;
     p.bias = bias_view(options, p, buffers);
     p.exact_products = options.exact_products;
-    p.host_ends = host_ends(a, buffers);
+    p.host_ends = host_ends(a, p.groups, buffers);
     buffers.check_overlaps();
     return p;
 }

@@ -34,7 +34,7 @@ PadProblem::Side side_of(const PlainMatrix& plain, int64_t element_bytes) {
 
 void add_starts(const mxq_tensor& out, int32_t part, Buffers& buffers, PadProblem::Part& padded) {
     const Part& arrays = out.part(part);
-    const uint64_t size = out.groups.type == MXQ_TYPE_INT32 ? 4 : 8, need = size * uint64_t(out.groups.count);
+    const uint64_t size = out.groups.end_bytes(), need = size * uint64_t(out.groups.count);
     const char* setter = "mxq_tensor_set_padded_groups";
     if (arrays.starts.pointer)
         buffers.add({"out", part_name(part), "starts"}, arrays.starts.pointer, arrays.starts.bytes, need, size,
@@ -105,6 +105,7 @@ PadProblem validate_pad(const mxq_quantize_options* options, const mxq_tensor* i
     require_same_groups(in, "in", out, "out");
     PadProblem p{};
     p.grouped = {in.groups, in.rows};
+    p.grouped.groups.cover_rows |= out.groups.cover_rows;
     if (!in.format->quantized()) {
         require_direction(in, out, MXQ_PART_ROWWISE, pads);
         const int64_t element = in.format->bits / 8;

@@ -40,7 +40,7 @@ void require_no_groups(const mxq_tensor& t, const char* name, const char* remedy
 void require_groups(const mxq_tensor& t, const char* name, Buffers& buffers) {
     if (!t.groups.set)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "%s has no groups, expected some; call mxq_tensor_set_groups", name);
-    const uint64_t bytes = t.groups.type == MXQ_TYPE_INT32 ? 4 : 8;
+    const uint64_t bytes = t.groups.end_bytes();
     const uint64_t need = bytes * uint64_t(t.groups.count);
     buffers.add({name, nullptr, "ends"}, t.groups.ends, need, need, bytes, Access::Read, "mxq_tensor_set_groups");
 }
@@ -60,7 +60,9 @@ GroupedRows require_groups_alike(const mxq_tensor& in, const char* in_name, cons
     // A plain tensor without groups holds its rows without padding, as it would with groups of alignment 1.
     const mxq_tensor& other = in.groups.set ? out : in;
     if (other.groups.set || other.format->quantized()) require_same_groups(in, in_name, out, out_name);
-    return {grouped.groups, grouped.rows};
+    GroupedRows found{grouped.groups, grouped.rows};
+    found.groups.cover_rows = in.groups.cover_rows || out.groups.cover_rows;
+    return found;
 }
 
 void require_storage(const mxq_tensor& t, int32_t part, const char* name) {

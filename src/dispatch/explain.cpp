@@ -1,6 +1,7 @@
 #include "dispatch/explain.h"
 
 #include "core/error.h"
+#include "core/groups.h"
 #include "core/views.h"
 
 namespace mxq {
@@ -68,12 +69,28 @@ std::string detail_of(const GemmProblem& p) {
     return std::string(p.a.columnwise ? " (T," : " (N,") + (p.b.columnwise ? "N)" : "T)");
 }
 
+GroupedRows readable_groups(const Context& context, const AmaxProblem& p) { return readable_groups(context, p.quantize); }
+
+GroupedRows readable_groups(const Context& context, const GemmProblem& p) {
+    if (p.grouping == Grouping::None || (!context.is_cpu() && !p.host_ends)) return {};
+    GroupedRows readable{p.groups, p.group_rows};
+    if (!context.is_cpu()) readable.groups.ends = p.host_ends;
+    return readable;
+}
+
+std::string ungrouped_text(const GroupedRows& readable) {
+    if (!readable.set()) return "";
+    const int64_t count = readable.groups.count, rows = readable.rows - (count == 0 ? 0 : read_end(readable.groups, count - 1));
+    if (rows <= 0 || rows > readable.rows) return "";  // an end out of order is refused by what runs
+    return format_text(", %lld %s in no group", (long long)rows, rows == 1 ? "row" : "rows");
+}
+
 std::string line_of(const Context& context, const std::string& verb, const Tensors& tensors, const char* implementation,
-                    const std::string& reason) {
+                    const std::string& reason, const GroupedRows& readable) {
     std::string line = device_of(context) + ": " + verb;
     for (const mxq_tensor* tensor : tensors)
         if (tensor) line += ", " + text_of(*tensor);
-    return line + ": " + implementation + (reason.empty() ? "" : " (" + reason + ")");
+    return line + ungrouped_text(readable) + ": " + implementation + (reason.empty() ? "" : " (" + reason + ")");
 }
 
 std::string line_of(const Context& context, const char* verb, const Decline& decline) {

@@ -47,11 +47,24 @@ std::string detail_of(const Problem&) {
 }
 std::string detail_of(const GemmProblem& problem);  // its transposes
 
+// Returns the groups of a call with their ends in host memory, or none where the host cannot read the ends.
+template <class Problem>
+GroupedRows readable_groups(const Context& context, const Problem& problem) {
+    if constexpr (requires { problem.grouped; })
+        if (context.is_cpu()) return problem.grouped;
+    return {};
+}
+GroupedRows readable_groups(const Context& context, const AmaxProblem& problem);
+GroupedRows readable_groups(const Context& context, const GemmProblem& problem);
+
+// Returns ", 3 rows in no group", or "" where there are none or their number is not known.
+std::string ungrouped_text(const GroupedRows& readable);
+
 using Tensors = std::array<const mxq_tensor*, 3>;  // NULL behind the last
 
 // For MXQ_LOG=info: "CPU: gemm (N,T), bf16 3 x 64, ...: cpu (mma_bf16: needs ...)".
 std::string line_of(const Context& context, const std::string& verb, const Tensors& tensors, const char* implementation,
-                    const std::string& reason);
+                    const std::string& reason, const GroupedRows& readable);
 
 // For MXQ_LOG=trace: "CPU: gemm, declined by mma_bf16: needs ...".
 std::string line_of(const Context& context, const char* verb, const Decline& decline);

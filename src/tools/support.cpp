@@ -33,7 +33,7 @@ Tensor make(const Kind& kind, int32_t parts, Shape shape = {0, kRows, kCols}) {
 }
 
 Tensor grouped(Tensor tensor, int32_t alignment) {
-    mxq_tensor_set_groups(tensor.get(), nullptr, MXQ_TYPE_INT32, kGroups);
+    mxq_tensor_set_groups(tensor.get(), nullptr, 0, MXQ_TYPE_INT32, kGroups);
     mxq_tensor_set_group_alignment(tensor.get(), alignment, 0);
     return tensor;
 }

@@ -46,7 +46,7 @@ MXQ_EACH_DEVICE("format refusals: options that mean nothing to a format") {
         {"a non-finite policy", [](auto* o) { ok(mxq_quantize_options_set_nonfinite(o, MXQ_NONFINITE_SATURATE)); }, true, true, false, false},
         {"four-over-six", [](auto* o) { ok(mxq_quantize_options_set_four_over_six(o, MXQ_FOUR_OVER_SIX_MAE)); }, false, false, true, false},
         {"a Hadamard transform", [](auto* o) { ok(mxq_quantize_options_set_hadamard(o, 3, 1)); }, false, true, true, false},
-        {"stochastic rounding", [&](auto* o) { ok(mxq_quantize_options_set_stochastic_rounding(o, seed)); }, false, true, true, false},
+        {"stochastic rounding", [&](auto* o) { ok(mxq_quantize_options_set_stochastic_rounding(o, seed, 16)); }, false, true, true, false},
         {"the computing of an amax", [](auto* o) { ok(mxq_quantize_options_set_compute_amax(o, 1)); }, false, false, true, false},
         {"power-of-two scales", [](auto* o) { ok(mxq_quantize_options_set_power_of_two_scales(o, 1)); }, false, false, false, true},
         {"an amax epsilon", [](auto* o) { ok(mxq_quantize_options_set_amax_epsilon(o, 0.5f)); }, false, false, false, true},
@@ -92,11 +92,11 @@ MXQ_EACH_DEVICE("format refusals: scalings, alignments and shapes") {
     Query fp8(device, MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128);
     ok(mxq_tensor_set_swizzled(fp8.out, 1));
     CHECK(fp8() == MXQ_STATUS_OK);
-    ok(mxq_tensor_set_groups(fp8.out, nullptr, MXQ_TYPE_INT32, 3));
+    ok(testing::set_ends(fp8.out, nullptr, MXQ_TYPE_INT32, 3));
     MXQ_REFUSED(fp8(), unsupported, "out.columnwise has groups", "rows only");
 
     Query columnwise_32(device, MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128);
-    ok(mxq_tensor_set_groups(columnwise_32.out, nullptr, MXQ_TYPE_INT32, 3));
+    ok(testing::set_ends(columnwise_32.out, nullptr, MXQ_TYPE_INT32, 3));
     ok(mxq_tensor_set_group_alignment(columnwise_32.out, 1, 32));
     MXQ_REFUSED(columnwise_32(), invalid, "columnwise group alignment 32", "multiple of 128", "mxq_tensor_set_group_alignment");
     for (int32_t bad : {0, -1, 3, 256}) {
@@ -114,7 +114,7 @@ MXQ_EACH_DEVICE("format refusals: scalings, alignments and shapes") {
     MXQ_REFUSED(square(), invalid, "Hadamard", "16x16");
     Query both(device, MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16);
     ok(mxq_quantize_options_set_four_over_six(both.options, MXQ_FOUR_OVER_SIX_MSE));
-    ok(mxq_quantize_options_set_stochastic_rounding(both.options, reinterpret_cast<const uint64_t*>(64)));
+    ok(mxq_quantize_options_set_stochastic_rounding(both.options, reinterpret_cast<const uint64_t*>(64), 16));
     MXQ_REFUSED(both(), invalid, "stochastic rounding and four-over-six");
 }
 
@@ -174,8 +174,8 @@ MXQ_EACH_DEVICE("format refusals: what a call needs and does not have") {
 
     MXQ_REFUSED(mxq_pad_groups(device.context, nullptr, in, in, nullptr, 0, nullptr), invalid, "in has no groups");
     auto padded = testing::make_tensor(MXQ_FORMAT_F32, dims), dense = testing::make_tensor(MXQ_FORMAT_F32, dims);
-    ok(mxq_tensor_set_groups(padded, nullptr, MXQ_TYPE_INT32, 2));
-    ok(mxq_tensor_set_groups(dense, nullptr, MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(padded, nullptr, MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(dense, nullptr, MXQ_TYPE_INT32, 2));
     ok(mxq_tensor_set_group_alignment(padded, 32, 0));
     CHECK(mxq_pad_groups_query(device.context, nullptr, dense, padded, nullptr) == MXQ_STATUS_OK);
     CHECK(mxq_unpad_groups_query(device.context, nullptr, padded, dense, nullptr) == MXQ_STATUS_OK);

@@ -51,12 +51,12 @@ TEST_CASE("tensor: setters refuse unknown values, and what the format has not") 
         MXQ_REFUSED(mxq_tensor_set_part(quantized, bad, &byte, 1, &byte, 1), invalid, "part", std::to_string(bad), "MXQ_PART_ROWWISE");
         MXQ_REFUSED(mxq_tensor_clear_part(quantized, bad), invalid, "part", std::to_string(bad));
         MXQ_REFUSED(mxq_tensor_required_bytes(quantized, bad, &bytes, nullptr), invalid, "part", std::to_string(bad));
-        MXQ_REFUSED(mxq_tensor_set_groups(quantized, &byte, bad, 1), invalid, "ends_type", std::to_string(bad), "MXQ_TYPE_INT32");
+        MXQ_REFUSED(mxq_tensor_set_groups(quantized, &byte, 4, bad, 1), invalid, "ends_type", std::to_string(bad), "MXQ_TYPE_INT32");
     }
     for (int32_t bad : {-1, 2}) MXQ_REFUSED(mxq_tensor_set_swizzled(quantized, bad), invalid, "swizzled", std::to_string(bad));
     for (int32_t bad : {-1, MXQ_MAX_GROUPS + 1})
-        MXQ_REFUSED(mxq_tensor_set_groups(quantized, &byte, MXQ_TYPE_INT32, bad), invalid, "count", std::to_string(bad), "4096");
-    MXQ_REFUSED(mxq_tensor_set_groups(experts, &byte, MXQ_TYPE_INT32, 1), invalid, "dimensions");
+        MXQ_REFUSED(mxq_tensor_set_groups(quantized, &byte, 4, MXQ_TYPE_INT32, bad), invalid, "count", std::to_string(bad), "4096");
+    MXQ_REFUSED(mxq_tensor_set_groups(experts, &byte, 4, MXQ_TYPE_INT32, 1), invalid, "dimensions");
     for (int64_t bad : {int64_t(-1), int64_t(31), INT64_MAX})
         MXQ_REFUSED(mxq_tensor_set_row_stride(plain, bad), invalid, "elements", std::to_string(bad), "32");
 
@@ -103,7 +103,7 @@ TEST_CASE("handles: every function refuses a NULL one by name") {
         {"tensor", [] { return mxq_tensor_set_data(nullptr, nullptr, 0); }},
         {"tensor", [] { return mxq_tensor_set_part(nullptr, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0); }},
         {"tensor", [] { return mxq_tensor_clear_part(nullptr, MXQ_PART_ROWWISE); }},
-        {"tensor", [] { return mxq_tensor_set_groups(nullptr, nullptr, MXQ_TYPE_INT32, 0); }},
+        {"tensor", [] { return mxq_tensor_set_groups(nullptr, nullptr, 0, MXQ_TYPE_INT32, 0); }},
         {"tensor", [&] { return mxq_tensor_required_bytes(nullptr, MXQ_PART_ROWWISE, &bytes, &bytes); }},
         {"out", [] { return mxq_tensor_create_3d(MXQ_FORMAT_F32, 1, 1, 1, nullptr); }},
         {"out", [] { return mxq_quantize_options_create(nullptr); }},
@@ -119,7 +119,7 @@ TEST_CASE("handles: every function refuses a NULL one by name") {
         {"options", [] { return mxq_gemm_options_set_bias(nullptr, 0, nullptr, 0); }},
         {"options", [] { return mxq_gemm_options_set_exact_products(nullptr, 1); }},
         {"options", [] { return mxq_context_options_set_cublaslt_path(nullptr, ""); }},
-        {"tensor", [] { return mxq_tensor_set_host_ends(nullptr, nullptr); }},
+        {"tensor", [] { return mxq_tensor_set_host_ends(nullptr, nullptr, 0); }},
     };
     int ran = 0;
     for (const auto& [name, call] : calls) {
@@ -152,7 +152,7 @@ TEST_CASE("tensor: required bytes") {
         oracle::Spec spec;
         spec.scaling = e.scaling;
         auto tensor = testing::make_quantized(spec, {std::nullopt, static_cast<int64_t>(rows), static_cast<int64_t>(cols)}, e.swizzled != 0);
-        if (e.groups) ok(mxq_tensor_set_groups(tensor, nullptr, MXQ_TYPE_INT32, e.groups));
+        if (e.groups) ok(mxq_tensor_set_groups(tensor, nullptr, 0, MXQ_TYPE_INT32, e.groups));
         uint64_t codes = 0, scales = 0;
         CAPTURE(e.scaling, e.swizzled, e.groups);
         ok(mxq_tensor_required_bytes(tensor, MXQ_PART_ROWWISE, &codes, &scales));
@@ -161,7 +161,7 @@ TEST_CASE("tensor: required bytes") {
         ok(mxq_tensor_required_bytes(tensor, MXQ_PART_COLUMNWISE, &codes, &scales));
         CHECK(codes == e.column_codes);
         CHECK(scales == e.column_scales);
-        ok(mxq_tensor_set_groups(tensor, nullptr, MXQ_TYPE_INT32, 0));  // clears the groups
+        ok(mxq_tensor_set_groups(tensor, nullptr, 0, MXQ_TYPE_INT32, 0));  // clears the groups
         ok(mxq_tensor_required_bytes(tensor, MXQ_PART_COLUMNWISE, &codes, nullptr));
         CHECK(codes == rows * cols);
         ++ran;

@@ -41,7 +41,7 @@ struct Grouped {
           a_part(device, a, MXQ_PART_ROWWISE, testing::make_operand({}, m, k, testing::Spread::normal, 1).compact),
           b_part(device, b, MXQ_PART_ROWWISE, testing::make_operand({}, groups * n, k, testing::Spread::normal, 2).compact),
           d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0) {
-        ok(mxq_tensor_set_groups(a, ends.data(), MXQ_TYPE_INT32, groups));
+        ok(testing::set_ends(a, ends.data(), MXQ_TYPE_INT32, groups));
     }
     static testing::Bytes bytes(const std::vector<int32_t>& ends) {
         auto* first = reinterpret_cast<const uint8_t*>(ends.data());
@@ -113,9 +113,9 @@ MXQ_EACH_DEVICE("refusals: gemm") {
     MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, unknown), MXQ_STATUS_UNSUPPORTED, "no such thing", "cpu", "mma_bf16");
     auto other_device = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, device.is_cpu() ? "mma_bf16" : "cpu");
     MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, other_device), MXQ_STATUS_UNSUPPORTED, device.is_cpu() ? "mma_bf16" : "cpu");
-    ok(mxq_tensor_set_groups(f.a, f.b_part.codes->data(), MXQ_TYPE_INT32, 1));
+    ok(testing::set_ends(f.a, f.b_part.codes->data(), MXQ_TYPE_INT32, 1));
     MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor), MXQ_STATUS_UNSUPPORTED, "a has groups", "grouped_gemm");
-    ok(mxq_tensor_set_groups(f.a, nullptr, 0, 0));
+    ok(testing::set_ends(f.a, nullptr, 0, 0));
 
     CHECK(f.untouched());
     testing::Plan plan;
@@ -173,8 +173,8 @@ MXQ_EACH_DEVICE("refusals: a bias of groups, ends on the host") {
     CHECK(mxq_grouped_gemm_query(device.context, options, f.a, f.b, f.d.tensor, nullptr) == MXQ_STATUS_OK);
 
     auto x = testing::make_quantized({}, {std::nullopt, m, k}, false), y = testing::make_quantized({}, {std::nullopt, m, n}, false);
-    ok(mxq_tensor_set_groups(x, nullptr, MXQ_TYPE_INT32, 2));
-    ok(mxq_tensor_set_groups(y, nullptr, MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(x, nullptr, MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(y, nullptr, MXQ_TYPE_INT32, 2));
     auto d = testing::make_tensor(MXQ_FORMAT_F32, {2, k, n});
     ok(mxq_gemm_options_set_transpose(options, MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N));
     MXQ_REFUSED(mxq_grouped_gemm_query(device.context, options, x, y, d, nullptr), MXQ_STATUS_UNSUPPORTED, "options has a bias", "contraction",
@@ -182,26 +182,26 @@ MXQ_EACH_DEVICE("refusals: a bias of groups, ends on the host") {
     ok(mxq_gemm_options_set_bias(options, 0, nullptr, 0));
     CHECK(mxq_grouped_gemm_query(device.context, options, x, y, d, nullptr) == MXQ_STATUS_OK);
 
-    MXQ_REFUSED(mxq_tensor_set_host_ends(f.b, numbers.data()), MXQ_STATUS_INVALID_ARGUMENT, "tensor has no groups", "mxq_tensor_set_groups first");
-    CHECK(mxq_tensor_set_host_ends(f.b, nullptr) == MXQ_STATUS_OK);
+    MXQ_REFUSED(mxq_tensor_set_host_ends(f.b, numbers.data(), 8), MXQ_STATUS_INVALID_ARGUMENT, "tensor has no groups", "mxq_tensor_set_groups first");
+    CHECK(mxq_tensor_set_host_ends(f.b, nullptr, 0) == MXQ_STATUS_OK);
     int ran = 0;
     for (const auto& [ends, word] : std::vector<std::pair<std::vector<int32_t>, std::string>>{
              {{15, 14}, "a.host_ends[1] is 14, expected 15"}, {{-1, 40}, "a.host_ends[0] is -1, expected 0"}, {{15, 41}, "a.host_ends[1] is 41, expected 15"}}) {
-        ok(mxq_tensor_set_host_ends(f.a, ends.data()));
+        ok(mxq_tensor_set_host_ends(f.a, ends.data(), 8));
         MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor), MXQ_STATUS_INVALID_ARGUMENT, word, "to 40");
         MXQ_REFUSED(mxq_grouped_gemm_query(device.context, nullptr, f.a, f.b, f.d.tensor, nullptr), MXQ_STATUS_INVALID_ARGUMENT, word);
         ++ran;
     }
     CHECK(ran == 3);
     const std::vector<int32_t> words{0, 0, 15, 0, 40, 0};  // read as 64-bit ends from the second word on
-    ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT64, 1));
-    ok(mxq_tensor_set_host_ends(f.a, reinterpret_cast<const uint8_t*>(words.data()) + 4));
+    ok(testing::set_ends(f.a, f.ends.data(), MXQ_TYPE_INT64, 1));
+    ok(mxq_tensor_set_host_ends(f.a, reinterpret_cast<const uint8_t*>(words.data()) + 4, 8));
     MXQ_REFUSED(mxq_grouped_gemm_query(device.context, nullptr, f.a, testing::make_quantized({}, {1, n, k}, false), f.d.tensor, nullptr),
                 MXQ_STATUS_MISALIGNED, "a.host_ends", "multiple of 8");
-    ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));
     const int32_t bad[] = {41, 41};
-    ok(mxq_tensor_set_host_ends(f.a, bad));
-    ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));  // clears the ends on the host
+    ok(mxq_tensor_set_host_ends(f.a, bad, sizeof bad));
+    ok(testing::set_ends(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));  // clears the ends on the host
     CHECK(f.untouched());
     CHECK(testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, nullptr, f.a, f.b, f.d.tensor).implementation == testing::best_product(device));
     CHECK(!f.untouched());
@@ -220,20 +220,20 @@ MXQ_EACH_DEVICE("refusals: grouped_gemm") {
     MXQ_REFUSED(f.run(f.a, f.b, f32({2, m, n})), MXQ_STATUS_SHAPE_MISMATCH, "d is 2 x 40 x 50");
     MXQ_REFUSED(f.run(f.a, quantized({2, n, k + 1}), f.d.tensor), MXQ_STATUS_SHAPE_MISMATCH, "70", "71");
     MXQ_REFUSED(f.run(f.a, f.b, f32({std::nullopt, m, n + 1})), MXQ_STATUS_SHAPE_MISMATCH, "d is 40 x 51", "40 x 50");
-    ok(mxq_tensor_set_groups(f.a, nullptr, MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(f.a, nullptr, MXQ_TYPE_INT32, 2));
     MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor), MXQ_STATUS_MISSING_BUFFER, "a.ends", "NULL", "mxq_tensor_set_groups");
-    ok(mxq_tensor_set_groups(f.a, static_cast<uint8_t*>(f.ends.data()) + 1, MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(f.a, static_cast<uint8_t*>(f.ends.data()) + 1, MXQ_TYPE_INT32, 2));
     MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor), MXQ_STATUS_MISALIGNED, "a.ends", "multiple of 4");
-    ok(mxq_tensor_set_groups(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(f.a, f.ends.data(), MXQ_TYPE_INT32, 2));
 
     // (T,N) needs the same groups on a and b, and a matrix of D for each of them.
     auto contraction = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N), both = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_T);
     auto y = quantized({std::nullopt, m, n}), d = f32({2, k, n});
     MXQ_REFUSED(f.run(f.a, y, d, both), MXQ_STATUS_UNSUPPORTED, "(T,T)", "(T,N)");
     MXQ_REFUSED(f.run(f.a, y, d, contraction), MXQ_STATUS_INVALID_ARGUMENT, "b has no groups");
-    ok(mxq_tensor_set_groups(y, f.ends.data(), MXQ_TYPE_INT32, 1));
+    ok(testing::set_ends(y, f.ends.data(), MXQ_TYPE_INT32, 1));
     MXQ_REFUSED(f.run(f.a, y, d, contraction), MXQ_STATUS_SHAPE_MISMATCH, "b has other groups than a");
-    ok(mxq_tensor_set_groups(y, f.ends.data(), MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(y, f.ends.data(), MXQ_TYPE_INT32, 2));
     MXQ_REFUSED(f.run(f.a, y, f32({3, k, n}), contraction), MXQ_STATUS_SHAPE_MISMATCH, "d is 3 x 70 x 50", "2 groups");
     MXQ_REFUSED(f.run(f.a, y, d, contraction), MXQ_STATUS_MISSING_BUFFER, "a declares no columnwise part");
 

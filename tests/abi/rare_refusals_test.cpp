@@ -87,7 +87,7 @@ MXQ_EACH_DEVICE("rare refusals: fp32 scales and a seed that are misaligned, numb
     MXQ_REFUSED(dequantize(device, p.q, p.plain), misaligned, "in.rowwise.scales", "multiple of 4");
     p.row.set(p.q, MXQ_PART_ROWWISE);
 
-    ok(mxq_quantize_options_set_stochastic_rounding(four.options, reinterpret_cast<const uint64_t*>(byte(numbers, 4))));
+    ok(mxq_quantize_options_set_stochastic_rounding(four.options, reinterpret_cast<const uint64_t*>(byte(numbers, 4)), 16));
     for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
         ok(mxq_tensor_set_amax(four.q, part, number(numbers, 128), 4));
     MXQ_REFUSED(quantize(device, four.options, four.plain, four.q), misaligned, "options.seed_offset", "multiple of 8");
@@ -143,7 +143,7 @@ MXQ_EACH_DEVICE("rare refusals: groups that differ in the type of the ends, in a
     const testing::Bytes two_ends{16, 0, 0, 0, 32, 0, 0, 0};
     Buffer ends(device, two_ends), same_ends(device, two_ends);
     const auto grouped = [&](testing::Tensor tensor, int32_t type, int32_t count, int32_t rowwise, int32_t columnwise) {
-        ok(mxq_tensor_set_groups(tensor, ends.data(), type, count));
+        ok(testing::set_ends(tensor, ends.data(), type, count));
         ok(mxq_tensor_set_group_alignment(tensor, rowwise, columnwise));
         return tensor;
     };
@@ -181,10 +181,10 @@ MXQ_EACH_DEVICE("rare refusals: groups that differ in the type of the ends, in a
     auto a = grouped(testing::make_tensor(mxfp8, dims, false), MXQ_TYPE_INT32, 2, 1, 0),
          b = testing::make_quantized(mxfp8, {2, 8, 64}, false);
     auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 32, 8});
-    ok(mxq_tensor_set_groups(d, same_ends.data(), MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(d, same_ends.data(), MXQ_TYPE_INT32, 2));
     MXQ_REFUSED(mxq_grouped_gemm_query(context, nullptr, a, b, d, nullptr), shape, "d has other groups than a",
                 "same array of ends");
-    ok(mxq_tensor_set_groups(d, ends.data(), MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(d, ends.data(), MXQ_TYPE_INT32, 2));
     CHECK(mxq_grouped_gemm_query(context, nullptr, a, b, d, nullptr) == MXQ_STATUS_OK);
 }
 
@@ -225,7 +225,7 @@ MXQ_EACH_DEVICE("rare refusals: none in a query of swizzled fp32 scales of group
     const oracle::Spec spec = testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128);
     auto plain = testing::make_tensor(MXQ_FORMAT_F32, dims), q = testing::make_tensor(spec, dims, true),
          compact = testing::make_tensor(spec, dims, false);
-    for (const auto* tensor : {&plain, &q, &compact}) ok(mxq_tensor_set_groups(*tensor, nullptr, MXQ_TYPE_INT32, 2));
+    for (const auto* tensor : {&plain, &q, &compact}) ok(testing::set_ends(*tensor, nullptr, MXQ_TYPE_INT32, 2));
     CHECK(mxq_quantize_query(device.context, nullptr, plain, q, nullptr) == MXQ_STATUS_OK);
     CHECK(mxq_dequantize_query(device.context, nullptr, q, plain, nullptr) == MXQ_STATUS_OK);
     CHECK(mxq_requantize_query(device.context, nullptr, compact, q, nullptr) == MXQ_STATUS_OK);
@@ -256,7 +256,7 @@ TEST_CASE("rare refusals: ends out of order are refused by the call and not by i
     testing::Device& device = testing::cpu();
     Pair p(device, mxfp8);
     const int32_t wrong[] = {20, 10};
-    ok(mxq_tensor_set_groups(p.q, wrong, MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(p.q, wrong, MXQ_TYPE_INT32, 2));
     ok(mxq_tensor_clear_part(p.q, MXQ_PART_COLUMNWISE));
     CHECK(mxq_quantize_query(device.context, nullptr, p.plain, p.q, nullptr) == MXQ_STATUS_OK);
     MXQ_REFUSED(quantize(device, nullptr, p.plain, p.q), invalid, "out.ends[1] is 10", "at least 20");

@@ -61,7 +61,7 @@ const std::vector<Refusal>& quantize_refusals() {
         {MXQ_STATUS_SHAPE_MISMATCH, {"out is 1 x 40 x 70", "40 x 70"}, true,
          [](F& f) { f.quantized = testing::make_quantized({}, {1, 40, 70}, false); }},
         {MXQ_STATUS_SHAPE_MISMATCH, {"out has other groups than in", "same"}, true,
-         [](F& f) { ok(mxq_tensor_set_groups(f.plain, f.x.data(), MXQ_TYPE_INT32, 1)); }},
+         [](F& f) { ok(testing::set_ends(f.plain, f.x.data(), MXQ_TYPE_INT32, 1)); }},
         {MXQ_STATUS_UNSUPPORTED, {"no such thing", "expected one of"}, true,
          [](F& f) { ok(mxq_quantize_options_set_implementation(f.options, "no such thing")); }},
         {MXQ_STATUS_MISSING_BUFFER, {"out declares no part", "mxq_tensor_set_part"}, false,
@@ -189,9 +189,9 @@ MXQ_EACH_DEVICE("refusals: dequantize") {
     ok(mxq_quantize_options_set_nonfinite(policy, MXQ_NONFINITE_SATURATE));
     MXQ_REFUSED(mxq_dequantize(context, policy, f.quantized, f.plain, nullptr, 0, nullptr), MXQ_STATUS_INVALID_ARGUMENT, "non-finite policy", "dequantize does not have");
 
-    ok(mxq_tensor_set_groups(f.plain, f.x.data(), MXQ_TYPE_INT64, 2));
+    ok(testing::set_ends(f.plain, f.x.data(), MXQ_TYPE_INT64, 2));
     MXQ_REFUSED(run(f.quantized, f.plain), MXQ_STATUS_SHAPE_MISMATCH, "out has other groups than in");
-    ok(mxq_tensor_set_groups(f.plain, nullptr, 0, 0));
+    ok(testing::set_ends(f.plain, nullptr, 0, 0));
     auto none = testing::make_quantized({}, {std::nullopt, 40, 70}, false);
     MXQ_REFUSED(run(none, f.plain), MXQ_STATUS_MISSING_BUFFER, "in declares no part");
     CHECK(back.untouched());

@@ -85,7 +85,8 @@ Handle<mxq_quantize_options> quantize_options(const Library& library, const Case
     auto options = library.make(library->quantize_options_destroy, library->quantize_options_create);
     const auto set = [&](auto function, auto... values) { library.check(function(options.get(), values...)); };
     if (c.has_option("stochastic"))
-        set(library->quantize_options_set_stochastic_rounding, static_cast<uint64_t*>(operands.seed_offset.get()));
+        library.check(library->quantize_options_set_stochastic_rounding(
+            options.get(), static_cast<uint64_t*>(operands.seed_offset.get()), 2 * sizeof(uint64_t)));
     if (c.has_option("hadamard")) set(library->quantize_options_set_hadamard, c.parts, 0xD7E8);
     if (c.has_option("four_over_six_mae")) set(library->quantize_options_set_four_over_six, MXQ_FOUR_OVER_SIX_MAE);
     if (c.has_option("four_over_six_mse")) set(library->quantize_options_set_four_over_six, MXQ_FOUR_OVER_SIX_MSE);

@@ -58,8 +58,8 @@ Handle<mxq_tensor> bare_tensor(const Library& library, const Description& d) {
     }
     if (d.groups) {
         const auto& ends = d.groups->ends;
-        library.check(
-            library->tensor_set_groups(tensor.get(), d.groups->device_ends.get(), MXQ_TYPE_INT32, int32_t(ends.size())));
+        library.check(library->tensor_set_groups(tensor.get(), d.groups->device_ends.get(), ends.size() * sizeof ends[0],
+                                                 MXQ_TYPE_INT32, int32_t(ends.size())));
         library.check(library->tensor_set_group_alignment(tensor.get(), d.rowwise_alignment, d.columnwise_alignment));
     }
     return tensor;

@@ -69,7 +69,8 @@ void describe_other(const Library& library, Product& p, const Side& side, Shape 
     p.other = sizes_alone(library, MXQ_FORMAT_MXFP8_E4M3, rows, cols, side.grouped && !along_k ? count : 0);
     if (along_k)
         library.check(
-            library->tensor_set_groups(p.other.get(), p.groups->device_ends.get(), MXQ_TYPE_INT32, int32_t(count)));
+            library->tensor_set_groups(p.other.get(), p.groups->device_ends.get(), uint64_t(count) * sizeof p.groups->ends[0],
+                                       MXQ_TYPE_INT32, int32_t(count)));
     const int64_t m = side.is_a ? lines : kOther, n = side.is_a ? kOther : lines;
     p.d = sizes_alone(library, MXQ_FORMAT_BF16, m, n, along_k ? count : 0);
 }

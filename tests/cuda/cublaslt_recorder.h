@@ -293,7 +293,7 @@ struct GroupCase : Case {
 };
 
 inline void set_groups(const testing::Tensor& t, const GroupCase& c, int32_t rowwise, int32_t columnwise) {
-    testing::ok(mxq_tensor_set_groups(t, at(ends_at), MXQ_TYPE_INT32, c.groups));
+    testing::ok(testing::set_ends(t, at(ends_at), MXQ_TYPE_INT32, c.groups));
     testing::ok(mxq_tensor_set_group_alignment(t, rowwise, columnwise));
 }
 

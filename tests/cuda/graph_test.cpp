@@ -87,7 +87,7 @@ TEST_CASE("graph: every verb captured and replayed, the first call of the proces
     auto row_only = testing::make_quantized({}, dims, false);
     row.set(row_only, MXQ_PART_ROWWISE);
     row.set(grouped_q, MXQ_PART_ROWWISE);
-    ok(mxq_tensor_set_groups(grouped_q, ends.data(), MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(grouped_q, ends.data(), MXQ_TYPE_INT32, 2));
     testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0), grouped_d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
 
     testing::Buffer workspace(device, 1 << 20);
@@ -158,7 +158,7 @@ public:
     }
     mxq_tensor* quantized(int32_t format, testing::Dims dims, int32_t part, bool is_output, bool swizzled = false, const testing::Buffer* ends = nullptr) {
         mxq_tensor* tensor = keep(testing::make_quantized({format}, dims, swizzled));
-        if (ends) ok(mxq_tensor_set_groups(tensor, ends->data(), MXQ_TYPE_INT32, static_cast<int32_t>(ends->bytes() / 4)));
+        if (ends) ok(testing::set_ends(tensor, ends->data(), MXQ_TYPE_INT32, static_cast<int32_t>(ends->bytes() / 4)));
         uint64_t code_bytes = 0, scale_bytes = 0;
         ok(mxq_tensor_required_bytes(tensor, part, &code_bytes, &scale_bytes));
         const auto &codes = buffer(codes_or_scales(code_bytes, is_output), is_output, offset_), &scales = buffer(codes_or_scales(scale_bytes, is_output), is_output, offset_);
@@ -319,7 +319,7 @@ TEST_CASE("graph: tensors without elements under capture", "[cuda]") {
         ok(mxq_tensor_set_part(q_swizzled, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0));
         testing::Buffer ends(device, Bytes{static_cast<uint8_t>(rows), 0, 0, 0});
         auto grouped_q = testing::make_quantized({}, dims, false), expert = testing::make_quantized({}, {1, rows, cols}, false);
-        ok(mxq_tensor_set_groups(grouped_q, ends.data(), MXQ_TYPE_INT32, 1));
+        ok(testing::set_ends(grouped_q, ends.data(), MXQ_TYPE_INT32, 1));
         ok(mxq_tensor_set_part(grouped_q, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0));
         ok(mxq_tensor_set_part(expert, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0));
         testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, rows, rows}, 0), grouped_d(device, MXQ_FORMAT_F32, {std::nullopt, rows, rows}, 0);
@@ -353,8 +353,8 @@ TEST_CASE("graph: ends on the host count as not given while a stream is captured
     auto a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, k}), b = testing::make_tensor(MXQ_FORMAT_BF16, {2, n, k});
     ok(mxq_tensor_set_data(a, x.data(), x.bytes()));
     ok(mxq_tensor_set_data(b, w.data(), w.bytes()));
-    ok(mxq_tensor_set_groups(a, on_device.data(), MXQ_TYPE_INT32, 2));
-    ok(mxq_tensor_set_host_ends(a, ends));
+    ok(testing::set_ends(a, on_device.data(), MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_host_ends(a, ends, sizeof ends));
     testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, rows, n}, 0);
     auto by_name = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, "cublaslt");
     const bool has_it = mxq_grouped_gemm_query(device.context, by_name, a, b, d.tensor, nullptr) == MXQ_STATUS_OK;
@@ -390,7 +390,7 @@ TEST_CASE("graph: wgmma_fp8_sm90 captured, replayed with other ends, and the sam
                b_operand = testing::make_operand({}, 2 * n, k, testing::Spread::normal, 2);
     testing::PartBuffers a_part(device, a, MXQ_PART_ROWWISE, a_operand.compact), b_part(device, b, MXQ_PART_ROWWISE, b_operand.compact);
     testing::Buffer ends(device, testing::Bytes{30, 0, 0, 0, 44, 1, 0, 0});  // 30 and 300
-    ok(mxq_tensor_set_groups(a, ends.data(), MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(a, ends.data(), MXQ_TYPE_INT32, 2));
     testing::Output replayed(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0), called(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
     auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, "wgmma_fp8_sm90");
     testing::Plan plan;

@@ -101,7 +101,7 @@ TEST_CASE("explain: a plan names the class of bound of a product, and none of ot
     CHECK(mxq_plan_bound(small.multiply_plan(context)) == MXQ_BOUND_EXACT_PRODUCTS);
     testing::Plan grouped, quantize;
     auto a = testing::make_quantized({}, {std::nullopt, 2, 32}, false), b = testing::make_quantized({}, {1, 2, 32}, false);
-    ok(mxq_tensor_set_groups(a, nullptr, MXQ_TYPE_INT32, 1));
+    ok(testing::set_ends(a, nullptr, MXQ_TYPE_INT32, 1));
     ok(mxq_grouped_gemm_query(context, nullptr, a, b, small.d, grouped.out()));
     CHECK(mxq_plan_bound(grouped) == MXQ_BOUND_EXACT_PRODUCTS);
     ok(mxq_quantize_query(context, nullptr, small.x, small.q, quantize.out()));
@@ -161,7 +161,7 @@ TEST_CASE("MXQ_IMPL: each product by its own name") {
     ok(create_forced("grouped_gemm:mma_bf16", context));
     CHECK(reason(small.multiply_plan(context)).find("MXQ_IMPL") == std::string::npos);
     auto b = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, {1, 2, 32});
-    ok(mxq_tensor_set_groups(small.q, nullptr, MXQ_TYPE_INT32, 1));
+    ok(testing::set_ends(small.q, nullptr, MXQ_TYPE_INT32, 1));
     MXQ_REFUSED(mxq_grouped_gemm_query(context, nullptr, small.q, b, small.d, nullptr), MXQ_STATUS_UNSUPPORTED, "mxq_grouped_gemm_query",
                 "MXQ_IMPL", "mma_bf16: ");
 }
@@ -190,6 +190,23 @@ TEST_CASE("MXQ_LOG: calls to be logged", "[.][log-calls]") {
     ok(small.multiply(context));
     ok(small.multiply(context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, "cpu")));
     CHECK(small.multiply(context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, "mma_bf16")) == MXQ_STATUS_UNSUPPORTED);
+}
+
+// Runs alone, as the one above: groups that leave out two rows, one, none, and whose ends only a device could read.
+TEST_CASE("MXQ_LOG: calls with groups, to be logged", "[.][log-groups]") {
+    Small small;
+    testing::Context context = testing::cpu_context(1);
+    for (const int32_t end : {0, 1, 2}) {
+        ok(testing::set_ends(small.q, &end, MXQ_TYPE_INT32, 1));
+        ok(small.quantize(context));
+    }
+    ok(testing::set_ends(small.q, nullptr, MXQ_TYPE_INT32, 1));
+    ok(mxq_quantize_query(context, nullptr, small.x, small.q, nullptr));
+    const int64_t end = 1;
+    ok(testing::set_ends(small.q, &end, MXQ_TYPE_INT64, 1));
+    auto b = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, {1, 2, 32});
+    ok(mxq_tensor_set_part(b, MXQ_PART_ROWWISE, small.codes, sizeof small.codes, small.scales, sizeof small.scales));
+    ok(mxq_grouped_gemm(context, nullptr, small.q, b, small.d, nullptr, 0, nullptr));
 }
 
 TEST_CASE("MXQ_LOG: calls of many threads to be logged", "[.][log-threads]") {
@@ -230,6 +247,15 @@ TEST_CASE("MXQ_LOG=info: a line for each call that runs") {
     CHECK(lines[0].find("CUDA") != std::string::npos);
     CHECK(lines[1].find("mxq: CPU: gemm (N,T), mxfp8_e4m3 2 x 32 1x32 rowwise, mxfp8_e4m3 2 x 32 1x32 rowwise, f32 2 x 2: cpu (") == 0);
     CHECK(lines[2].find("f32 2 x 2: cpu (asked for by options.implementation)") != std::string::npos);
+}
+
+TEST_CASE("MXQ_LOG=info: how many rows are in no group") {
+    const auto lines = log_of("info", "log-groups");
+    REQUIRE(lines.size() == 4);
+    CHECK(lines[0].find(", mxfp8_e4m3 2 x 32 in 1 groups 1x32 rowwise, 2 rows in no group: cpu") != std::string::npos);
+    CHECK(lines[1].find(", 1 row in no group: cpu") != std::string::npos);
+    CHECK(lines[2].find("in no group") == std::string::npos);
+    CHECK(lines[3].find("f32 2 x 2, 1 row in no group: cpu") != std::string::npos);
 }
 
 TEST_CASE("MXQ_LOG=trace: also a line for each that declined") {

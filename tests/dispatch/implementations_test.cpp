@@ -75,7 +75,7 @@ private:
         if (!alignment) return tensor;
         if (!ends) ends = std::make_unique<testing::DeviceEnds>(device, groups.ends);
         ends->set(tensor, {groups.ends, alignment});
-        ok(mxq_tensor_set_host_ends(tensor, host_ends));
+        ok(mxq_tensor_set_host_ends(tensor, host_ends, sizeof host_ends));
         return tensor;
     }
 

@@ -166,7 +166,7 @@ TEST_CASE("out of memory: every verb and query") {
     auto experts = testing::make_quantized({}, {2, rows, cols}, false);
     testing::PartBuffers weights(device, experts, MXQ_PART_ROWWISE, testing::make_operand({}, 2 * rows, cols, testing::Spread::normal, 3).compact);
     ok(mxq_tensor_set_data(d, grouped.data(), grouped.bytes()));
-    ok(mxq_tensor_set_groups(quantized, ends.data(), MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(quantized, ends.data(), MXQ_TYPE_INT32, 2));
     run([&] { return mxq_grouped_gemm(device.context, nullptr, quantized, experts, d, nullptr, 0, nullptr); }, {&grouped});
 
     query([&](mxq_plan** out) { return mxq_grouped_gemm_query(device.context, nullptr, quantized, experts, d, out); });
@@ -174,14 +174,14 @@ TEST_CASE("out of memory: every verb and query") {
     // Padding of D is cleared after all else is allocated.
     testing::Buffer padded_product(device, oracle::padded_bound(rows, 2, 16) * rows * 4);
     auto padded_d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, rows});
-    ok(mxq_tensor_set_groups(padded_d, ends.data(), MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(padded_d, ends.data(), MXQ_TYPE_INT32, 2));
     ok(mxq_tensor_set_group_alignment(padded_d, 16, 0));
     ok(mxq_tensor_set_data(padded_d, padded_product.data(), padded_product.bytes()));
     run([&] { return mxq_grouped_gemm(device.context, nullptr, quantized, experts, padded_d, nullptr, 0, nullptr); },
         {&padded_product});
 
     auto aligned = testing::make_quantized({}, dims, false), from_aligned = testing::make_quantized({}, dims, false);
-    for (const auto* tensor : {&aligned, &from_aligned}) ok(mxq_tensor_set_groups(*tensor, ends.data(), MXQ_TYPE_INT32, 2));
+    for (const auto* tensor : {&aligned, &from_aligned}) ok(testing::set_ends(*tensor, ends.data(), MXQ_TYPE_INT32, 2));
     ok(mxq_tensor_set_group_alignment(aligned, 32, 0));
     testing::PartBuffers padded(device, aligned, MXQ_PART_ROWWISE), unpadded(device, from_aligned, MXQ_PART_ROWWISE);
     testing::Buffer starts(device, 8), padded_ends(device, 8), unpadded_starts(device, 8);
@@ -204,7 +204,7 @@ TEST_CASE("out of memory: every verb and query") {
 
     auto nvfp4 = testing::make_tensor(MXQ_FORMAT_NVFP4, dims), grouped_x = testing::make_tensor(MXQ_FORMAT_F32, dims);
     ok(mxq_tensor_set_data(grouped_x, data.data(), data.bytes()));
-    ok(mxq_tensor_set_groups(nvfp4, ends.data(), MXQ_TYPE_INT32, 2));
+    ok(testing::set_ends(nvfp4, ends.data(), MXQ_TYPE_INT32, 2));
     testing::PartBuffers requantized(device, nvfp4, MXQ_PART_ROWWISE);
     testing::Buffer largest(device, 4), computed(device, 4);
     ok(mxq_tensor_set_amax(nvfp4, MXQ_PART_ROWWISE, static_cast<float*>(largest.data()), 4));
@@ -217,7 +217,7 @@ TEST_CASE("out of memory: every verb and query") {
         {requantized.codes.get(), requantized.scales.get(), &computed});
     query([&](mxq_plan** out) { return mxq_requantize_query(device.context, compute, quantized, nvfp4, out); });
     query([&](mxq_plan** out) { return mxq_amax_query(device.context, nullptr, grouped_x, nvfp4, out); });
-    ok(mxq_tensor_set_groups(quantized, nullptr, 0, 0));
+    ok(testing::set_ends(quantized, nullptr, 0, 0));
     query([&](mxq_plan** out) { return mxq_gemm_query(device.context, nullptr, quantized, quantized, d, out); });
     query([&](mxq_plan** out) { return mxq_quantize_query(device.context, nullptr, x, quantized, out); });
     query([&](mxq_plan** out) { return mxq_dequantize_query(device.context, nullptr, quantized, back, out); });
@@ -243,7 +243,7 @@ TEST_CASE("out of memory: validation allocates nothing") {
     auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 256, 256});
     ok(mxq_tensor_set_data(d, memory(), 1 << 20));
     void* ends = memory();
-    for (const auto* grouped : {&in, &out}) ok(mxq_tensor_set_groups(*grouped, ends, MXQ_TYPE_INT32, 4));
+    for (const auto* grouped : {&in, &out}) ok(testing::set_ends(*grouped, ends, MXQ_TYPE_INT32, 4));
     for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
         void* starts = memory();
         ok(mxq_tensor_set_padded_groups(out, part, starts, 16, memory(), 16));

@@ -188,10 +188,10 @@ void Bound::point_tensor(size_t number) {
     mxq_tensor* tensor = tensors[number];
     const std::string name = plan.name + ".";
     if (plan.side.grouped) {
-        ok(mxq_tensor_set_groups(tensor, at("ends").address, call.ends_type, static_cast<int32_t>(call.group_count())));
+        ok(testing::set_ends(tensor, at("ends").address, call.ends_type, static_cast<int32_t>(call.group_count())));
         ok(mxq_tensor_set_group_alignment(tensor, static_cast<int32_t>(plan.side.rowwise),
                                           static_cast<int32_t>(plan.side.columnwise)));
-        if (call.host_ends && number == 0) ok(mxq_tensor_set_host_ends(tensor, image("ends").before.data()));
+        if (call.host_ends && number == 0) ok(mxq_tensor_set_host_ends(tensor, image("ends").before.data(), image("ends").before.size()));
     }
     if (plan.side.plain()) ok(mxq_tensor_set_data(tensor, at(name + "data").address, at(name + "data").bytes));
     for (int32_t part : both_parts) {
@@ -217,7 +217,7 @@ void Bound::point() {
     if (has("bias")) ok(mxq_gemm_options_set_bias(gemm_options, problem.call.bias, at("bias").address, at("bias").bytes));
     if (has("seed_offset"))
         ok(mxq_quantize_options_set_stochastic_rounding(options,
-                                                        reinterpret_cast<const uint64_t*>(at("seed_offset").address)));
+                                                        reinterpret_cast<const uint64_t*>(at("seed_offset").address), 16));
 }
 
 void Bound::make_options() {

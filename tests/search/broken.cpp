@@ -145,9 +145,9 @@ bool other_groups(Bound& bound, int64_t at) {
         uint8_t* const ends = bound.pointers.at("ends").address;
         const auto count = static_cast<int32_t>(call.group_count());
         if (at % 2 && count > 0)
-            ok(mxq_tensor_set_groups(bound.tensors[i], ends, call.ends_type, count - 1));
+            ok(testing::set_ends(bound.tensors[i], ends, call.ends_type, count - 1));
         else
-            ok(mxq_tensor_set_groups(bound.tensors[i], ends + 16, call.ends_type, count));
+            ok(testing::set_ends(bound.tensors[i], ends + 16, call.ends_type, count));
         return true;
     }
     return false;

@@ -355,7 +355,8 @@ MXQ_EACH_DEVICE("grouped gemm options: ends on the host") {
             const std::vector<int32_t> narrow(ends.begin(), ends.end());
             Operand a = make_grouped(device, bf16, rows, k, {ends}, MXQ_PART_ROWWISE, on_device, random);
             Operand b = make_operand(device, bf16, 3, n, k, random);
-            ok(mxq_tensor_set_host_ends(a.tensor, is_int64 ? static_cast<const void*>(ends.data()) : narrow.data()));
+            ok(mxq_tensor_set_host_ends(a.tensor, is_int64 ? static_cast<const void*>(ends.data()) : narrow.data(),
+                                        ends.size() * (is_int64 ? 8u : 4u)));
             const bool takes = by_name && has_cublaslt(device);
             const bool has_bias = by_name;  // one bias for each group
             Options options(device, {0.5f, 1, has_bias}, 0, 3 * n, random, {MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T}, takes ? "cublaslt" : nullptr);

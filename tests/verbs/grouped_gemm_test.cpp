@@ -92,7 +92,7 @@ Run run_rows(testing::Device& device, const Case& c, uint64_t seed) {
     auto a = testing::make_quantized(c.a, {std::nullopt, rows, k}, c.a_swizzled);
     auto b = testing::make_quantized(c.b, b_rowwise ? testing::Dims{c.groups(), n, k} : testing::Dims{c.groups(), k, n}, c.b_swizzled);
     testing::Buffer ends_buffer(device, ends_bytes(ends, c.ends_type));
-    ok(mxq_tensor_set_groups(a, ends_buffer.data(), c.ends_type, static_cast<int32_t>(c.groups())));
+    ok(testing::set_ends(a, ends_buffer.data(), c.ends_type, static_cast<int32_t>(c.groups())));
     testing::PartBuffers a_part(device, a, MXQ_PART_ROWWISE, oracle::quantize_groups_rowwise(c.a, x, rows, k, ends, c.a_swizzled), c.offset);
     // The lines of B, (G, n, k), run along the contraction. Columnwise codes are stored in this order too.
     testing::PartBuffers b_part(device, b, b_rowwise ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE,
@@ -120,8 +120,8 @@ Run run_contraction(testing::Device& device, const Case& c, uint64_t seed) {
 
     auto a = testing::make_quantized(c.a, {std::nullopt, rows, k}, c.a_swizzled), b = testing::make_quantized(c.b, {std::nullopt, rows, n}, c.b_swizzled);
     testing::Buffer ends_buffer(device, ends_bytes(ends, c.ends_type));
-    ok(mxq_tensor_set_groups(a, ends_buffer.data(), c.ends_type, static_cast<int32_t>(c.groups())));
-    ok(mxq_tensor_set_groups(b, ends_buffer.data(), c.ends_type, static_cast<int32_t>(c.groups())));
+    ok(testing::set_ends(a, ends_buffer.data(), c.ends_type, static_cast<int32_t>(c.groups())));
+    ok(testing::set_ends(b, ends_buffer.data(), c.ends_type, static_cast<int32_t>(c.groups())));
     testing::PartBuffers a_part(device, a, MXQ_PART_COLUMNWISE, oracle::quantize_groups_columnwise(c.a, x, rows, k, ends, c.a_swizzled), c.offset);
     testing::PartBuffers b_part(device, b, MXQ_PART_COLUMNWISE, oracle::quantize_groups_columnwise(c.b, y, rows, n, ends, c.b_swizzled), c.offset);
     auto previous = cases::values(cases::Values::normal, static_cast<size_t>(c.groups() * k * n), seed + 2);
