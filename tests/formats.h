@@ -117,7 +117,7 @@ inline Tensor make_tensor(const oracle::Spec& spec, Dims dims, bool swizzled) {
     return tensor;
 }
 
-// Quantize options with everything that a specification sets, and compute_amax for NVFP4 whose amax is not given.
+// Quantize options with everything that a specification sets, and for NVFP4 whether the amax is given.
 class Options {
 public:
     Options(Device& device, const oracle::Spec& spec) {
@@ -130,7 +130,7 @@ public:
         ok(mxq_quantize_options_set_hadamard(options_, spec.hadamard, static_cast<int32_t>(spec.hadamard_mask)));
         ok(mxq_quantize_options_set_power_of_two_scales(options_, spec.power_of_two));
         ok(mxq_quantize_options_set_amax_epsilon(options_, spec.eps));
-        ok(mxq_quantize_options_set_compute_amax(options_, is_nvfp4(spec) && spec.amax.empty()));
+        if (is_nvfp4(spec)) ok(mxq_quantize_options_set_compute_amax(options_, spec.amax.empty()));
         if (!spec.stochastic) return;
         Bytes numbers(16);
         std::memcpy(numbers.data(), &spec.seed, 8);

@@ -122,11 +122,10 @@ private:
                                     int32_t(model_.experts)));
     }
 
-    // Returns the options for a format: the scale rounding of MX formats; for NVFP4, that the call computes the amaxes too.
+    // Returns the options for a format: the scale rounding of MX formats. NVFP4 needs none.
     QuantizeOptions options_for(int32_t format) {
         auto options = make<QuantizeOptions>(mxq_quantize_options_create);
-        if (format == MXQ_FORMAT_NVFP4) check(mxq_quantize_options_set_compute_amax(options.get(), 1));
-        else check(mxq_quantize_options_set_scale_rounding(options.get(), setting_.rounding));
+        if (format != MXQ_FORMAT_NVFP4) check(mxq_quantize_options_set_scale_rounding(options.get(), setting_.rounding));
         return options;
     }
 

@@ -316,10 +316,12 @@ MXQ_API mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, int32_t part
 
 /* The amax (largest magnitude, NaN ignored) of a part, on the device.
  *     NVFP4  One, or one per expert or group (mxq_tensor_set_scope). Block scales and codes are made relative to it, and
- *            decoding needs it. mxq_quantize reads it, or writes it with mxq_quantize_options_set_compute_amax.
- *            Without a Hadamard transform both parts have the same amax; where it is only read they may share its memory.
+ *            decoding needs it. mxq_quantize and mxq_requantize compute and write it, or read it where
+ *            mxq_quantize_options_set_compute_amax says that it is given. Without a Hadamard transform both parts have the same
+ *            amax; where it is only read they may share its memory.
  *     FP8    As many as scales, laid out like them. mxq_quantize writes it where it is set.
- * NULL clears it. */
+ * On a CPU context, verbs refuse an amax, decode scale or quantization scale that they read and that is NaN or negative. On
+ * CUDA nobody sees it, and a NaN or negative one makes codes and values that mean nothing. NULL clears it. */
 MXQ_API mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, int32_t part, float* amax, uint64_t bytes);
 
 /* Bytes that the amax of a part takes; 0 for a format without amax. */
@@ -393,8 +395,8 @@ MXQ_API mxq_status mxq_quantize_options_set_hadamard(mxq_quantize_options* optio
 MXQ_API mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* options, const uint64_t* seed_offset,
                                                                 uint64_t bytes);
 
-/* NVFP4, 1: quantize first computes the amax of every part and writes it where mxq_tensor_set_amax says; 0 (default): quantize
- * reads the amax from there. */
+/* NVFP4, 1 (default): quantize and requantize first compute the amax of every part and write it where mxq_tensor_set_amax says,
+ * which reads the input once more; 0: the amax is given, and they read it from there. mxq_amax computes it in either case. */
 MXQ_API mxq_status mxq_quantize_options_set_compute_amax(mxq_quantize_options* options, int32_t compute);
 
 /* FP8, 1: quantization scales that are made from an amax are rounded down to powers of two; 0 (default): they are not. */

@@ -19,7 +19,7 @@ struct mxq_quantize_options_s {
     mxq::FourOverSix four_over_six = mxq::FourOverSix::None;
     mxq::Hadamard hadamard{};
     const uint64_t* seed_offset = nullptr;
-    bool compute_amax = false;
+    bool compute_amax = true;
     bool power_of_two = false;
     float epsilon = 0;
     std::string implementation;

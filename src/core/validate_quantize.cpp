@@ -31,7 +31,7 @@ void require_options(const mxq_quantize_options& options, const mxq_tensor& out,
     if (options.scale_rounding_set && !format.is_mx()) refuse_option("a scale rounding", "an MX format", out);
     if (options.nonfinite_set && !format.is_mx()) refuse_option("a non-finite policy", "an MX format", out);
     if (options.four_over_six != FourOverSix::None && !format.is_nvfp4()) refuse_option("four-over-six", "nvfp4", out);
-    if (options.compute_amax && !format.is_nvfp4()) refuse_option("the computing of an amax", "nvfp4", out);
+    if (!options.compute_amax && !format.is_nvfp4()) refuse_option("a given amax", "nvfp4", out);
     if (options.seed_offset && !e2m1) refuse_option("stochastic rounding", "nvfp4 or mxfp4", out);
     if (options.seed_offset && options.four_over_six != FourOverSix::None)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets stochastic rounding and four-over-six, expected one of them");
@@ -45,7 +45,7 @@ void require_options(const mxq_quantize_options& options, const mxq_tensor& out,
              format.name, out.tile().name);
 }
 
-void take_options(const mxq_quantize_options& options, QuantizeProblem& p) {
+void take_options(const mxq_quantize_options& options, const mxq_tensor& out, QuantizeProblem& p) {
     p.scale_rounding = options.scale_rounding;
     p.nonfinite = options.nonfinite;
     p.hadamard = options.hadamard;
@@ -53,7 +53,7 @@ void take_options(const mxq_quantize_options& options, QuantizeProblem& p) {
     p.hadamard.columnwise &= p.has_columnwise;
     p.four_over_six = options.four_over_six;
     p.seed_offset = options.seed_offset;
-    p.compute_amax = options.compute_amax;
+    p.compute_amax = options.compute_amax && out.format->is_nvfp4();
     p.power_of_two = options.power_of_two;
     p.epsilon = options.epsilon;
 }
@@ -90,7 +90,7 @@ QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_te
     if (options.seed_offset)
         buffers.add({"options", nullptr, "seed_offset"}, options.seed_offset, 16, 16, 8, Access::Read,
                     "mxq_quantize_options_set_stochastic_rounding");
-    take_options(options, p);
+    take_options(options, out, p);
     return p;
 }
 
@@ -107,7 +107,7 @@ void refuse_options(const mxq_quantize_options* options, const char* verb) {
                       : options->four_over_six != FourOverSix::None        ? "four-over-six"
                       : options->hadamard.rowwise || options->hadamard.columnwise ? "a Hadamard transform"
                       : options->seed_offset                               ? "stochastic rounding"
-                      : options->compute_amax                              ? "the computing of an amax"
+                      : !options->compute_amax                             ? "a given amax"
                       : options->power_of_two                              ? "power-of-two scales"
                       : options->epsilon != 0                              ? "an amax epsilon"
                                                                            : nullptr;
@@ -185,7 +185,7 @@ AmaxProblem validate_amax(const mxq_quantize_options* given, const mxq_tensor* i
         (part == MXQ_PART_ROWWISE ? p.rowwise : p.columnwise) = part_view(bare, part, "out", unchecked, Access::Read);
         add_amax(out, part, "out", buffers, Access::Write);
     }
-    take_options(options, p);
+    take_options(options, out, p);
     buffers.check_overlaps();
     return {p};
 }

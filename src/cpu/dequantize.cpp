@@ -5,6 +5,7 @@
 #include "cpu/engine.h"
 #include "core/group_view.h"
 #include "core/groups.h"
+#include "cpu/given_numbers.h"
 #include "cpu/implementations.h"
 #include "cpu/jobs.h"
 
@@ -56,6 +57,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     const PlainMatrix& out = problem.out;
     const bool stream = out.matrices * out.rows * out.cols * element_bytes(out) >= kStreamBytes;
     const Jobs jobs = jobs_of(problem);
+    require_decodable(problem.in, problem.grouped, "in");
     if (problem.grouped.set())
         for (const auto& job : jobs) clear_padding(job.work.out);
     for_each_rectangle(engine.pool(), jobs, [&](const DequantizeProblem& one, const Rectangle& piece) {

@@ -21,6 +21,7 @@
 #include "cpu/gemm_kernels.h"
 #include "core/group_view.h"
 #include "core/groups.h"
+#include "cpu/given_numbers.h"
 #include "cpu/implementations.h"
 
 namespace mxq::cpu {
@@ -270,7 +271,10 @@ Reason declines(const Context& context, const GemmProblem&) {
 
 void run(const Context& context, const GemmProblem& problem, const Launch&) {
     std::vector<Group> groups;
-    if (problem.grouping != Grouping::None) groups = read_groups({problem.groups, problem.group_rows}, "a");
+    const GroupedRows grouped{problem.groups, problem.group_rows};
+    if (problem.grouping != Grouping::None) groups = read_groups(grouped, "a");
+    require_decodable(problem.a, grouped, "a");
+    require_decodable(problem.b, problem.grouping == Grouping::Contraction ? grouped : GroupedRows{}, "b");
     std::vector<Product> products = products_of(problem, groups);
     if (products.empty()) return clear_padding(problem, groups);
     const GemmKernels& kernels = context.cpu->gemm_kernels();

@@ -2,11 +2,12 @@
 // everything else.
 //
 //     FP8, whole lines   maxima gathered in the place of the scales -> codes -> scales made of them
-//     NVFP4              maxima gathered if asked for               -> codes and block scales
+//     NVFP4              maxima gathered unless they are given      -> codes and block scales
 //     else                                                             codes and block scales
 #include "core/context.h"
 #include "cpu/engine.h"
 #include "cpu/float_environment.h"
+#include "cpu/given_numbers.h"
 #include "cpu/implementations.h"
 #include "cpu/quantize_slices.h"
 #include "numerics/fp8_scale.h"
@@ -39,6 +40,7 @@ void store_whole_scales(const QuantizeProblem& problem, const QuantizedPart& par
 void run(const Context& context, const QuantizeProblem& problem, const Launch&) {
     const Engine& engine = *context.cpu;
     const Slices slices(problem, maxima_for_quantize);
+    require_quantizable(problem);
     bool gathers = false;
     for_each_part(problem, [&](const QuantizedPart& part) {
         const Maxima maxima = maxima_for_quantize(problem, part);

@@ -47,7 +47,7 @@ MXQ_EACH_DEVICE("format refusals: options that mean nothing to a format") {
         {"four-over-six", [](auto* o) { ok(mxq_quantize_options_set_four_over_six(o, MXQ_FOUR_OVER_SIX_MAE)); }, false, false, true, false},
         {"a Hadamard transform", [](auto* o) { ok(mxq_quantize_options_set_hadamard(o, 3, 1)); }, false, true, true, false},
         {"stochastic rounding", [&](auto* o) { ok(mxq_quantize_options_set_stochastic_rounding(o, seed, 16)); }, false, true, true, false},
-        {"the computing of an amax", [](auto* o) { ok(mxq_quantize_options_set_compute_amax(o, 1)); }, false, false, true, false},
+        {"a given amax", [](auto* o) { ok(mxq_quantize_options_set_compute_amax(o, 0)); }, false, false, true, false},
         {"power-of-two scales", [](auto* o) { ok(mxq_quantize_options_set_power_of_two_scales(o, 1)); }, false, false, false, true},
         {"an amax epsilon", [](auto* o) { ok(mxq_quantize_options_set_amax_epsilon(o, 0.5f)); }, false, false, false, true},
     };

@@ -81,6 +81,10 @@ std::pair<Verb, Query> conversion(const Library& library, const std::string& nam
     return {library->unswizzle_scales, library->unswizzle_scales_query};
 }
 
+bool makes_nvfp4(const Case& c) {
+    return (c.verb == "quantize" || c.verb == "requantize") && c.to.format->id == MXQ_FORMAT_NVFP4;
+}
+
 Handle<mxq_quantize_options> quantize_options(const Library& library, const Case& c, const Operands& operands) {
     auto options = library.make(library->quantize_options_destroy, library->quantize_options_create);
     const auto set = [&](auto function, auto... values) { library.check(function(options.get(), values...)); };
@@ -90,7 +94,7 @@ Handle<mxq_quantize_options> quantize_options(const Library& library, const Case
     if (c.has_option("hadamard")) set(library->quantize_options_set_hadamard, c.parts, 0xD7E8);
     if (c.has_option("four_over_six_mae")) set(library->quantize_options_set_four_over_six, MXQ_FOUR_OVER_SIX_MAE);
     if (c.has_option("four_over_six_mse")) set(library->quantize_options_set_four_over_six, MXQ_FOUR_OVER_SIX_MSE);
-    if (c.has_option("compute_amax")) set(library->quantize_options_set_compute_amax, 1);
+    if (makes_nvfp4(c)) set(library->quantize_options_set_compute_amax, c.has_option("compute_amax"));
     if (!c.implementation.empty()) set(library->quantize_options_set_implementation, c.implementation.c_str());
     return options;
 }

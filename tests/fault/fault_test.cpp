@@ -210,12 +210,9 @@ TEST_CASE("out of memory: every verb and query") {
     ok(mxq_tensor_set_amax(nvfp4, MXQ_PART_ROWWISE, static_cast<float*>(largest.data()), 4));
     run([&] { return mxq_amax(device.context, nullptr, grouped_x, nvfp4, nullptr, 0, nullptr); }, {&largest});
     ok(mxq_tensor_set_amax(nvfp4, MXQ_PART_ROWWISE, static_cast<float*>(computed.data()), 4));
-    testing::QuantizeOptions compute;
-    ok(mxq_quantize_options_create(compute.out()));
-    ok(mxq_quantize_options_set_compute_amax(compute, 1));
-    run([&] { return mxq_requantize(device.context, compute, quantized, nvfp4, nullptr, 0, nullptr); },
+    run([&] { return mxq_requantize(device.context, nullptr, quantized, nvfp4, nullptr, 0, nullptr); },
         {requantized.codes.get(), requantized.scales.get(), &computed});
-    query([&](mxq_plan** out) { return mxq_requantize_query(device.context, compute, quantized, nvfp4, out); });
+    query([&](mxq_plan** out) { return mxq_requantize_query(device.context, nullptr, quantized, nvfp4, out); });
     query([&](mxq_plan** out) { return mxq_amax_query(device.context, nullptr, grouped_x, nvfp4, out); });
     ok(testing::set_ends(quantized, nullptr, 0, 0));
     query([&](mxq_plan** out) { return mxq_gemm_query(device.context, nullptr, quantized, quantized, d, out); });

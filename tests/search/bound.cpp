@@ -234,8 +234,9 @@ void Bound::make_options() {
     if (call.four_over_six) ok(mxq_quantize_options_set_four_over_six(made(options), call.four_over_six));
     if (call.hadamard) ok(mxq_quantize_options_set_hadamard(made(options), call.hadamard, call.mask));
     if (call.stochastic) made(options);
-    if (call.compute_amax && call.second.format == MXQ_FORMAT_NVFP4)
-        ok(mxq_quantize_options_set_compute_amax(made(options), 1));
+    const bool quantizes = call.verb == "quantize" || call.verb == "requantize";
+    if (quantizes && !call.compute_amax && call.second.format == MXQ_FORMAT_NVFP4)
+        ok(mxq_quantize_options_set_compute_amax(made(options), 0));
     if (call.power_of_two) ok(mxq_quantize_options_set_power_of_two_scales(made(options), 1));
     if (call.epsilon != 0) ok(mxq_quantize_options_set_amax_epsilon(made(options), call.epsilon));
 }

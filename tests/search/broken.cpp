@@ -206,7 +206,7 @@ bool foreign_option(Bound& bound, int64_t at) {
         case 0: return !mx && mxq_quantize_options_set_scale_rounding(options, MXQ_SCALE_ROUNDING_RCEIL) == MXQ_STATUS_OK;
         case 1: return !mx && mxq_quantize_options_set_nonfinite(options, MXQ_NONFINITE_PROPAGATE) == MXQ_STATUS_OK;
         case 2: return !nvfp4 && mxq_quantize_options_set_four_over_six(options, MXQ_FOUR_OVER_SIX_MAE) == MXQ_STATUS_OK;
-        case 3: return !nvfp4 && mxq_quantize_options_set_compute_amax(options, 1) == MXQ_STATUS_OK;
+        case 3: return !nvfp4 && mxq_quantize_options_set_compute_amax(options, 0) == MXQ_STATUS_OK;
         case 4: return !fp8 && mxq_quantize_options_set_power_of_two_scales(options, 1) == MXQ_STATUS_OK;
         default: return !fp8 && mxq_quantize_options_set_amax_epsilon(options, 1) == MXQ_STATUS_OK;
     }

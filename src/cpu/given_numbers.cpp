@@ -1,0 +1,46 @@
+#include "cpu/given_numbers.h"
+
+#include "core/groups.h"
+
+namespace mxq::cpu {
+namespace {
+
+bool is_empty_group(const GroupedRows& grouped, int64_t g) {
+    return grouped.set() && read_end(grouped.groups, g) == (g == 0 ? 0 : read_end(grouped.groups, g - 1));
+}
+
+// Checks one number for all, or one for each matrix or group.
+void require_numbers(const float* numbers, bool each, int64_t matrices, const GroupedRows& grouped, const std::string& name) {
+    const int64_t count = grouped.set() ? grouped.groups.count : matrices;
+    for (int64_t i = 0; i < (each ? count : 1); i++)
+        if (!(numbers[i] >= 0) && !(each && is_empty_group(grouped, i)))
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "%s[%lld] is %g, expected 0 or more; was it computed before this call?",
+                 name.c_str(), (long long)i, double(numbers[i]));
+}
+
+std::string name_of(const char* tensor, const QuantizedPart& part, const char* numbers) {
+    return format_text("%s.%s.%s", tensor, part.columnwise ? "columnwise" : "rowwise", numbers);
+}
+
+}  // namespace
+
+void require_decodable(const QuantizedPart& part, const GroupedRows& grouped, const char* name) {
+    if (part.scale_type != ScaleType::E4M3) return;
+    const bool each = part.scope_stride != 0;
+    if (part.decode_scale)
+        require_numbers(part.decode_scale, each, part.matrices, grouped, name_of(name, part, "decode_scale"));
+    else
+        require_numbers(part.amax, each, part.matrices, grouped, name_of(name, part, "amax"));
+}
+
+void require_quantizable(const QuantizeProblem& problem) {
+    if (problem.source.is_quantized()) require_decodable(problem.source.quantized, problem.grouped, "in");
+    if (!problem.compute_amax && problem.has_rowwise) require_decodable(problem.rowwise, problem.grouped, "out");
+    if (!problem.compute_amax && problem.has_columnwise) require_decodable(problem.columnwise, problem.grouped, "out");
+    if (!problem.quantization_scale) return;
+    const QuantizedPart& part = problem.has_rowwise ? problem.rowwise : problem.columnwise;
+    require_numbers(problem.quantization_scale, part.layout.matrix_scales != 0, part.matrices, problem.grouped,
+                    "out.quantization_scale");
+}
+
+}  // namespace mxq::cpu

@@ -1,0 +1,15 @@
+// Refuses what the caller gives above the block scales where it cannot be: amaxes, decode scales and quantization scales that are
+// NaN or negative, as memory that nobody wrote often is. Called once the ends of the groups are known to be in order, before
+// anything is written. Numbers of groups without rows are not looked at.
+#pragma once
+#include "core/problem.h"
+
+namespace mxq::cpu {
+
+// Checks what decoding a part takes besides codes and scales. `name` is that of the tensor in messages.
+void require_decodable(const QuantizedPart& part, const GroupedRows& grouped, const char* name);
+
+// Checks the input's numbers, and those of the output that are given and not computed.
+void require_quantizable(const QuantizeProblem& problem);
+
+}  // namespace mxq::cpu
