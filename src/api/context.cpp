@@ -14,7 +14,7 @@ mxq_status mxq_context_options_create(mxq_context_options** out) {
     return guard_create("mxq_context_options_create", out, [] { return new mxq_context_options_s; });
 }
 
-void mxq_context_options_destroy(mxq_context_options* options) { delete options; }
+void mxq_context_options_destroy(mxq_context_options* options) { destroy("mxq_context_options_destroy", options, "options"); }
 
 mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads) {
     return guard("mxq_context_options_set_threads", [&] {
@@ -33,6 +33,7 @@ mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, c
 
 mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_context_options* options, mxq_context** out) {
     return guard_create("mxq_context_create", out, [&] {
+        if (options) require_alive(options, "options");
         const bool is_cpu = device_type == MXQ_DEVICE_CPU;
         if (!is_cpu && device_type != MXQ_DEVICE_CUDA)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "device_type is %d, expected MXQ_DEVICE_CPU (1) or MXQ_DEVICE_CUDA (2)",
@@ -52,8 +53,12 @@ mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_co
     });
 }
 
-void mxq_context_destroy(mxq_context* context) { delete context; }
+void mxq_context_destroy(mxq_context* context) { destroy("mxq_context_destroy", context, "context"); }
 
-const char* mxq_context_description(const mxq_context* context) { return context ? context->description.c_str() : ""; }
+const char* mxq_context_description(const mxq_context* context) {
+    return context && is_alive(context) ? context->description.c_str() : "";
+}
 
-const char* mxq_context_cublaslt(const mxq_context* context) { return context ? context->cublaslt.c_str() : ""; }
+const char* mxq_context_cublaslt(const mxq_context* context) {
+    return context && is_alive(context) ? context->cublaslt.c_str() : "";
+}

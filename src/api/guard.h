@@ -3,6 +3,7 @@
 #include <new>
 
 #include "core/error.h"
+#include "core/handle.h"
 
 namespace mxq {
 
@@ -41,6 +42,17 @@ void require_output(T* output, const char* name) {
     if (!output) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected the address of a number to write", name);
 }
 
+// Destroys what a handle points to. NULL, and a handle that is not alive or of another kind, are left alone; the second leaves a
+// message.
+template <class T>
+void destroy(const char* function, T* handle, const char* name) noexcept {
+    if (!handle) return;
+    guard(function, [&] {
+        require_alive(handle, name);
+        delete handle;
+    });
+}
+
 inline void require_flag(int32_t value, const char* name) {
     if (value != 0 && value != 1) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is %d, expected 0 or 1", name, value);
 }
@@ -48,6 +60,7 @@ inline void require_flag(int32_t value, const char* name) {
 template <class T>
 T& require_handle(T* handle, const char* name) {
     if (!handle) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected a handle from its create function", name);
+    require_alive(handle, name);
     return *handle;
 }
 

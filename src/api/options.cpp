@@ -10,7 +10,7 @@ mxq_status mxq_quantize_options_create(mxq_quantize_options** out) {
     return guard_create("mxq_quantize_options_create", out, [] { return new mxq_quantize_options_s; });
 }
 
-void mxq_quantize_options_destroy(mxq_quantize_options* options) { delete options; }
+void mxq_quantize_options_destroy(mxq_quantize_options* options) { destroy("mxq_quantize_options_destroy", options, "options"); }
 
 mxq_status mxq_quantize_options_set_scale_rounding(mxq_quantize_options* options, int32_t rounding) {
     return guard("mxq_quantize_options_set_scale_rounding", [&] {
@@ -99,7 +99,7 @@ mxq_status mxq_gemm_options_create(mxq_gemm_options** out) {
     return guard_create("mxq_gemm_options_create", out, [] { return new mxq_gemm_options_s; });
 }
 
-void mxq_gemm_options_destroy(mxq_gemm_options* options) { delete options; }
+void mxq_gemm_options_destroy(mxq_gemm_options* options) { destroy("mxq_gemm_options_destroy", options, "options"); }
 
 mxq_status mxq_gemm_options_set_transpose(mxq_gemm_options* options, int32_t a, int32_t b) {
     return guard("mxq_gemm_options_set_transpose", [&] {

@@ -1,11 +1,14 @@
+#include "api/guard.h"
 #include "core/options.h"
 
-const char* mxq_plan_implementation(const mxq_plan* plan) { return plan ? plan->implementation.c_str() : ""; }
+using namespace mxq;
 
-const char* mxq_plan_reason(const mxq_plan* plan) { return plan ? plan->reason.c_str() : ""; }
+const char* mxq_plan_implementation(const mxq_plan* plan) { return plan && is_alive(plan) ? plan->implementation.c_str() : ""; }
 
-uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan) { return plan ? plan->workspace_bytes : 0; }
+const char* mxq_plan_reason(const mxq_plan* plan) { return plan && is_alive(plan) ? plan->reason.c_str() : ""; }
 
-int32_t mxq_plan_bound(const mxq_plan* plan) { return plan ? plan->bound : MXQ_BOUND_NONE; }
+uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan) { return plan && is_alive(plan) ? plan->workspace_bytes : 0; }
 
-void mxq_plan_destroy(mxq_plan* plan) { delete plan; }
+int32_t mxq_plan_bound(const mxq_plan* plan) { return plan && is_alive(plan) ? plan->bound : MXQ_BOUND_NONE; }
+
+void mxq_plan_destroy(mxq_plan* plan) { destroy("mxq_plan_destroy", plan, "plan"); }

@@ -90,7 +90,7 @@ mxq_status mxq_tensor_create_3d(int32_t format, int64_t experts, int64_t rows, i
     return guard_create("mxq_tensor_create_3d", out, [&] { return create_tensor(format, true, experts, rows, cols); });
 }
 
-void mxq_tensor_destroy(mxq_tensor* tensor) { delete tensor; }
+void mxq_tensor_destroy(mxq_tensor* tensor) { destroy("mxq_tensor_destroy", tensor, "tensor"); }
 
 mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, int32_t scaling) {
     return guard("mxq_tensor_set_scaling", [&] {

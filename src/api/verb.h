@@ -1,5 +1,6 @@
 // The one way through a verb: a validated problem, the implementation that takes it, its workspace, its run.
 #pragma once
+#include <memory>
 #include <string_view>
 
 #include "core/log.h"
@@ -49,8 +50,12 @@ void query_verb(const Verb<Problem>& verb, const Call& call, const Problem& prob
     const Choice<Problem> choice = ask(verb, call.context, problem, name);
     const Implementation<Problem>& chosen = require_choice(choice, verb, name);
     if (!plan) return;
-    *plan = new mxq_plan_s{chosen.name, choice.prepared.workspace_bytes, reason_of(name, choice.declined()),
-                           bound_of(chosen, problem)};
+    auto made = std::make_unique<mxq_plan_s>();
+    made->implementation = chosen.name;
+    made->workspace_bytes = choice.prepared.workspace_bytes;
+    made->reason = reason_of(name, choice.declined());
+    made->bound = bound_of(chosen, problem);
+    *plan = made.release();
 }
 
 }  // namespace mxq

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "core/handle.h"
 #include "mxq/mxq.h"
 
 namespace mxq::cpu {
@@ -13,7 +14,7 @@ namespace mxq::cuda {
 class Device;  // cuda/device.h
 }
 
-struct mxq_context_s {
+struct mxq_context_s : mxq::Handle<mxq::Kind::Context> {
     int32_t device_type = 0;
     std::string description;
     std::string cublaslt;  // returned by mxq_context_cublaslt; set by the backend that opens cuBLASLt

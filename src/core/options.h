@@ -3,15 +3,16 @@
 #pragma once
 #include <string>
 
+#include "core/handle.h"
 #include "core/problem.h"
 #include "mxq/mxq.h"
 
-struct mxq_context_options_s {
+struct mxq_context_options_s : mxq::Handle<mxq::Kind::ContextOptions> {
     int32_t threads = 0;
     std::string cublaslt_path;  // empty: MXQ_CUBLASLT_PATH, or where a search finds the library
 };
 
-struct mxq_quantize_options_s {
+struct mxq_quantize_options_s : mxq::Handle<mxq::Kind::QuantizeOptions> {
     mxq::ScaleRounding scale_rounding = mxq::ScaleRounding::Rceil;
     mxq::Nonfinite nonfinite = mxq::Nonfinite::Propagate;
     bool scale_rounding_set = false;
@@ -25,7 +26,7 @@ struct mxq_quantize_options_s {
     std::string implementation;
 };
 
-struct mxq_gemm_options_s {
+struct mxq_gemm_options_s : mxq::Handle<mxq::Kind::GemmOptions> {
     int32_t transpose_a = MXQ_TRANSPOSE_N;
     int32_t transpose_b = MXQ_TRANSPOSE_T;
     bool accumulate = false;
@@ -36,7 +37,7 @@ struct mxq_gemm_options_s {
     std::string implementation;
 };
 
-struct mxq_plan_s {
+struct mxq_plan_s : mxq::Handle<mxq::Kind::Plan> {
     std::string implementation;
     uint64_t workspace_bytes = 0;
     std::string reason;

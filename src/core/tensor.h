@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/formats.h"
+#include "core/handle.h"
 #include "core/layout.h"
 #include "mxq/mxq.h"
 
@@ -47,7 +48,7 @@ struct Storage {
 
 }  // namespace mxq
 
-struct mxq_tensor_s {
+struct mxq_tensor_s : mxq::Handle<mxq::Kind::Tensor> {
     const mxq::Format* format = nullptr;
     int32_t scaling = MXQ_SCALING_NONE;
     bool is_3d = false;

@@ -172,13 +172,17 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     return p;
 }
 
-const mxq_gemm_options default_gemm_options;
+const mxq_gemm_options& options_or_default(const mxq_gemm_options* given) {
+    static const mxq_gemm_options defaults;
+    if (given) require_alive(given, "options");
+    return given ? *given : defaults;
+}
 
 }  // namespace
 
 GemmProblem validate_gemm(const mxq_gemm_options* given, const mxq_tensor* a_tensor, const mxq_tensor* b_tensor,
                           const mxq_tensor* d_tensor, Check check) {
-    const mxq_gemm_options& options = given ? *given : default_gemm_options;
+    const mxq_gemm_options& options = options_or_default(given);
     const mxq_tensor& a = require(a_tensor, "a");
     const mxq_tensor& b = require(b_tensor, "b");
     const mxq_tensor& d = require(d_tensor, "d");
@@ -198,7 +202,7 @@ GemmProblem validate_gemm(const mxq_gemm_options* given, const mxq_tensor* a_ten
 
 GemmProblem validate_grouped_gemm(const mxq_gemm_options* given, const mxq_tensor* a_tensor, const mxq_tensor* b_tensor,
                                   const mxq_tensor* d_tensor, Check check) {
-    const mxq_gemm_options& options = given ? *given : default_gemm_options;
+    const mxq_gemm_options& options = options_or_default(given);
     const mxq_tensor& a = require(a_tensor, "a");
     const mxq_tensor& b = require(b_tensor, "b");
     const mxq_tensor& d = require(d_tensor, "d");

@@ -59,6 +59,7 @@ void require_direction(const mxq_tensor& in, const mxq_tensor& out, int32_t part
 void validate_call(const mxq_context* context, const void* stream) {
     if (!context)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "context is NULL, expected a context; create one with mxq_context_create");
+    require_alive(context, "context");
     if (context->is_cpu() && stream)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "stream is %p on a CPU context, expected NULL; CPU calls are synchronous", stream);
 }

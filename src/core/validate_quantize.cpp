@@ -5,7 +5,11 @@
 namespace mxq {
 namespace {
 
-const mxq_quantize_options default_options;
+const mxq_quantize_options& options_or_default(const mxq_quantize_options* given) {
+    static const mxq_quantize_options defaults;
+    if (given) require_alive(given, "options");
+    return given ? *given : defaults;
+}
 
 [[noreturn]] void refuse_option(const char* option, const char* takers, const mxq_tensor& out) {
     fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets %s, which only %s has, and out is %s with %s scales; use other options",
@@ -102,6 +106,7 @@ int32_t source_part(const mxq_tensor& in, Check check) {
 
 void refuse_options(const mxq_quantize_options* options, const char* verb) {
     if (!options) return;
+    require_alive(options, "options");
     const char* set = options->scale_rounding_set                          ? "a scale rounding"
                       : options->nonfinite_set                             ? "a non-finite policy"
                       : options->four_over_six != FourOverSix::None        ? "four-over-six"
@@ -116,7 +121,7 @@ void refuse_options(const mxq_quantize_options* options, const char* verb) {
 
 QuantizeProblem validate_quantize(const mxq_quantize_options* given, const mxq_tensor* in_tensor,
                                   const mxq_tensor* out_tensor, Check check) {
-    const mxq_quantize_options& options = given ? *given : default_options;
+    const mxq_quantize_options& options = options_or_default(given);
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
     require_plain(in, "in");
@@ -134,7 +139,7 @@ QuantizeProblem validate_quantize(const mxq_quantize_options* given, const mxq_t
 
 QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq_tensor* in_tensor,
                                     const mxq_tensor* out_tensor, Check check) {
-    const mxq_quantize_options& options = given ? *given : default_options;
+    const mxq_quantize_options& options = options_or_default(given);
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
     require_quantized(in, "in");
@@ -155,7 +160,7 @@ QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq
 
 AmaxProblem validate_amax(const mxq_quantize_options* given, const mxq_tensor* in_tensor, const mxq_tensor* out_tensor,
                           Check check) {
-    const mxq_quantize_options& options = given ? *given : default_options;
+    const mxq_quantize_options& options = options_or_default(given);
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
     require_plain(in, "in");

@@ -12,6 +12,7 @@ const char* part_name(int32_t part) { return part == MXQ_PART_ROWWISE ? "rowwise
 const mxq_tensor& require(const mxq_tensor* tensor, const char* name) {
     if (!tensor)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected a tensor; create one with mxq_tensor_create_2d", name);
+    require_alive(tensor, name);
     return *tensor;
 }
 

@@ -8,7 +8,13 @@ using testing::ok;
 
 namespace {
 constexpr auto invalid = MXQ_STATUS_INVALID_ARGUMENT;
+
+template <class T, void (*destroy)(T*)>
+void* to_pointer(const testing::Handle<T, destroy>& handle) {
+    return static_cast<T*>(handle);
 }
+
+}  // namespace
 
 TEST_CASE("tensor: formats and sizes that cannot be are refused") {
     mxq_tensor* tensor = nullptr;
@@ -127,6 +133,78 @@ TEST_CASE("handles: every function refuses a NULL one by name") {
         ++ran;
     }
     CHECK(ran == 23);
+}
+
+// Every place of a handle gets one of another kind, which a language without types lets pass.
+TEST_CASE("handles: those of another kind are refused by every function", "[cpu]") {
+    testing::Context context = testing::cpu_context(1);
+    testing::Tensor tensor = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 2, 32}), q = testing::make_quantized({}, {std::nullopt, 2, 32}, false);
+    testing::QuantizeOptions quantize_options;
+    testing::GemmOptions gemm_options;
+    testing::Plan plan;
+    testing::Handle<mxq_context_options, mxq_context_options_destroy> context_options;
+    ok(mxq_quantize_options_create(quantize_options.out()));
+    ok(mxq_gemm_options_create(gemm_options.out()));
+    ok(mxq_context_options_create(context_options.out()));
+    ok(mxq_quantize_query(context, nullptr, tensor, q, plan.out()));
+    const auto context_of = [](const auto& handle) { return reinterpret_cast<mxq_context*>(to_pointer(handle)); };
+    const auto tensor_of = [](const auto& handle) { return reinterpret_cast<mxq_tensor*>(to_pointer(handle)); };
+    const auto options_of = [](const auto& handle) { return reinterpret_cast<mxq_quantize_options*>(to_pointer(handle)); };
+    const auto gemm_options_of = [](const auto& handle) { return reinterpret_cast<mxq_gemm_options*>(to_pointer(handle)); };
+
+    using Verb = mxq_status (*)(mxq_context*, const mxq_quantize_options*, const mxq_tensor*, const mxq_tensor*, void*, uint64_t, void*);
+    using Query = mxq_status (*)(mxq_context*, const mxq_quantize_options*, const mxq_tensor*, const mxq_tensor*, mxq_plan**);
+    const std::pair<Verb, Query> verbs[] = {
+        {mxq_quantize, mxq_quantize_query},           {mxq_requantize, mxq_requantize_query},
+        {mxq_amax, mxq_amax_query},                   {mxq_dequantize, mxq_dequantize_query},
+        {mxq_pad_groups, mxq_pad_groups_query},       {mxq_unpad_groups, mxq_unpad_groups_query},
+        {mxq_swizzle_scales, mxq_swizzle_scales_query}, {mxq_unswizzle_scales, mxq_unswizzle_scales_query}};
+    int ran = 0;
+    for (const auto& [verb, query] : verbs) {
+        MXQ_REFUSED(verb(context_of(tensor), nullptr, tensor, q, nullptr, 0, nullptr), invalid, "context is a tensor, expected a context");
+        MXQ_REFUSED(verb(context, options_of(gemm_options), tensor, q, nullptr, 0, nullptr), invalid, "options is gemm options, expected quantize options");
+        MXQ_REFUSED(verb(context, nullptr, tensor_of(context), q, nullptr, 0, nullptr), invalid, "in is a context, expected a tensor");
+        MXQ_REFUSED(verb(context, nullptr, tensor, tensor_of(plan), nullptr, 0, nullptr), invalid, "out is a plan, expected a tensor");
+        MXQ_REFUSED(query(context_of(context_options), nullptr, tensor, q, nullptr), invalid, "context is a context's options");
+        MXQ_REFUSED(query(context, options_of(tensor), tensor, q, nullptr), invalid, "options is a tensor");
+        MXQ_REFUSED(query(context, nullptr, tensor, tensor_of(quantize_options), nullptr), invalid, "out is quantize options");
+        ++ran;
+    }
+    for (const auto product : {mxq_gemm, mxq_grouped_gemm}) {
+        MXQ_REFUSED(product(context_of(plan), nullptr, q, q, tensor, nullptr, 0, nullptr), invalid, "context is a plan");
+        MXQ_REFUSED(product(context, gemm_options_of(quantize_options), q, q, tensor, nullptr, 0, nullptr), invalid, "options is quantize options, expected gemm options");
+        MXQ_REFUSED(product(context, nullptr, tensor_of(context), q, tensor, nullptr, 0, nullptr), invalid, "a is a context");
+        MXQ_REFUSED(product(context, nullptr, q, tensor_of(context), tensor, nullptr, 0, nullptr), invalid, "b is a context");
+        MXQ_REFUSED(product(context, nullptr, q, q, tensor_of(context), nullptr, 0, nullptr), invalid, "d is a context");
+        ++ran;
+    }
+    CHECK(ran == 10);
+
+    MXQ_REFUSED(mxq_tensor_set_data(tensor_of(context), nullptr, 0), invalid, "tensor is a context, expected a tensor");
+    MXQ_REFUSED(mxq_quantize_options_set_hadamard(options_of(gemm_options), 0, 0), invalid, "options is gemm options");
+    MXQ_REFUSED(mxq_gemm_options_set_alpha(gemm_options_of(tensor), 1), invalid, "options is a tensor, expected gemm options");
+    MXQ_REFUSED(mxq_context_options_set_threads(reinterpret_cast<mxq_context_options*>(to_pointer(tensor)), 1), invalid, "options is a tensor");
+    testing::Context none;
+    MXQ_REFUSED(mxq_context_create(MXQ_DEVICE_CPU, 0, reinterpret_cast<mxq_context_options*>(to_pointer(context)), none.out()), invalid, "options is a context, expected");
+
+    auto* const not_a_plan = reinterpret_cast<mxq_plan*>(to_pointer(tensor));
+    CHECK(mxq_plan_implementation(not_a_plan) == std::string());
+    CHECK(mxq_plan_reason(not_a_plan) == std::string());
+    CHECK(mxq_plan_workspace_bytes(not_a_plan) == 0);
+    CHECK(mxq_plan_bound(not_a_plan) == MXQ_BOUND_NONE);
+    CHECK(mxq_context_description(context_of(tensor)) == std::string());
+    CHECK(mxq_context_cublaslt(context_of(tensor)) == std::string());
+
+    // The wrong destroy function leaves the object alive.
+    mxq_plan_destroy(not_a_plan);
+    CHECK(std::string(mxq_last_error()).find("mxq_plan_destroy: plan is a tensor, expected a plan") == 0);
+    mxq_context_destroy(context_of(tensor));
+    mxq_gemm_options_destroy(gemm_options_of(tensor));
+    mxq_quantize_options_destroy(options_of(tensor));
+    mxq_tensor_destroy(tensor_of(context));
+    mxq_context_options_destroy(reinterpret_cast<mxq_context_options*>(to_pointer(context)));
+    CHECK(mxq_tensor_set_data(tensor, nullptr, 0) == MXQ_STATUS_OK);
+    CHECK(mxq_quantize_query(context, nullptr, tensor, q, nullptr) == MXQ_STATUS_OK);
 }
 
 // Compares required sizes with the contract's arithmetic, with and without groups.
