@@ -23,7 +23,7 @@
  *                 can access. This is not checked: an address that the device cannot access is a CUDA error that ends the
  *                 CUDA context. Pointers given to a CPU context are host pointers. A buffer that is written may not overlap
  *                 another buffer of the call.
- *   Threads       A context may be used from many threads at once. A descriptor or options object may be read by
+ *   Threads       A context may be used from many threads at once, also from threads with a stack of 64 KiB on the CPU. A descriptor or options object may be read by
  *                 many calls at once, but not while a setter changes it.
  *   Streams       `stream` is a cudaStream_t on a CUDA context (NULL: the legacy default stream) and must be NULL on a
  *                 CPU context, whose calls are synchronous. CUDA calls enqueue and return: they do not synchronise,

@@ -17,7 +17,7 @@ void run(const Context& context, const AmaxProblem& problem, const Launch&) {
     for_each_part(quantize, [&](const QuantizedPart& part) {
         std::fill_n(part.amax, slices.maxima_count(part), 0.0f);
     });
-    slices.for_each(context.cpu->pool(), context.cpu->kernels().gather_maxima);
+    slices.gather(*context.cpu);
 }
 
 }  // namespace

@@ -58,10 +58,11 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     const bool stream = out.matrices * out.rows * out.cols * element_bytes(out) >= kStreamBytes;
     const Jobs jobs = jobs_of(problem);
     require_decodable(problem.in, problem.grouped, "in");
+    const Scratch scratch(engine.scratch());
     if (problem.grouped.set())
         for (const auto& job : jobs) clear_padding(job.work.out);
-    for_each_rectangle(engine.pool(), jobs, [&](const DequantizeProblem& one, const Rectangle& piece) {
-        engine.kernels().dequantize(one, piece, stream);
+    for_each_rectangle(engine.pool(), jobs, [&](const DequantizeProblem& one, const Rectangle& piece, int worker) {
+        engine.kernels().dequantize(one, piece, stream, scratch.of(worker));
     });
 }
 

@@ -316,8 +316,9 @@ struct RectangleDequantizer {
     }
 };
 
-void dequantize_rectangle(const DequantizeProblem& problem, const Rectangle& piece, bool stream) {
-    RectangleDequantizer dequantizer(problem, stream);
+void dequantize_rectangle(const DequantizeProblem& problem, const Rectangle& piece, bool stream, void* scratch) {
+    static_assert(sizeof(RectangleDequantizer) <= kScratchBytes && alignof(RectangleDequantizer) <= kScratchAlignment);
+    RectangleDequantizer& dequantizer = *::new (scratch) RectangleDequantizer(problem, stream);
     problem.columnwise ? dequantizer.columns(piece) : dequantizer.rows(piece);
     finish_stores();
 }

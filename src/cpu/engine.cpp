@@ -69,6 +69,7 @@ int usable_cores() {
 
 Engine::Engine(int threads)
     : instruction_set_(best_instruction_set()),
-      pool_(new ThreadPool(threads > 0 ? threads : usable_cores()), ThreadPool::release) {}
+      pool_(new ThreadPool(threads > 0 ? threads : usable_cores()), ThreadPool::release),
+      scratch_(pool_->threads()) {}
 
 }  // namespace mxq::cpu

@@ -1,9 +1,10 @@
-// Holds what a CPU context owns: its threads and the kernels of the best instruction set that the machine has.
+// Holds what a CPU context owns: its threads, the memory that they work in, and the kernels of the best instruction set that the machine has.
 #pragma once
 #include <memory>
 
 #include "cpu/gemm_kernels.h"
 #include "cpu/kernels.h"
+#include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
 
 namespace mxq::cpu {
@@ -21,12 +22,14 @@ public:
     explicit Engine(int threads);
 
     ThreadPool& pool() const { return *pool_; }
+    ScratchCache& scratch() const { return scratch_; }
     const Kernels& kernels() const { return *instruction_set_.kernels; }
     const GemmKernels& gemm_kernels() const { return *instruction_set_.gemm_kernels; }
 
 private:
     const InstructionSet instruction_set_;
     const std::shared_ptr<ThreadPool> pool_;
+    mutable ScratchCache scratch_;
 };
 
 }  // namespace mxq::cpu

@@ -22,16 +22,16 @@ void add_job(std::vector<Job<Work>>& jobs, const Work& work, const Grid& grid) {
     jobs.push_back({work, grid, jobs.empty() ? 0 : jobs.back().last()});
 }
 
-// Calls body(work, rectangle) for every rectangle of every job.
+// Calls body(work, rectangle, worker) for every rectangle of every job.
 template <class Work, class Body>
 void for_each_rectangle(ThreadPool& pool, const std::vector<Job<Work>>& jobs, const Body& body) {
     const int64_t count = jobs.empty() ? 0 : jobs.back().last();
     int64_t elements = 0;
     for (const auto& job : jobs) elements += job.grid.matrices * job.grid.rows * job.grid.cols;
-    for_each_index(pool, count, elements, [&](int64_t index) {
+    for_each_index(pool, count, elements, [&](int64_t index, int worker) {
         const auto& job = *std::prev(std::upper_bound(jobs.begin(), jobs.end(), index,
                                                       [](int64_t i, const Job<Work>& other) { return i < other.first; }));
-        body(job.work, job.grid.at(index - job.first));
+        body(job.work, job.grid.at(index - job.first), worker);
     });
 }
 

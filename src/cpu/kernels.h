@@ -5,6 +5,10 @@
 
 namespace mxq::cpu {
 
+// The memory that quantize and dequantize work in for one rectangle, and its alignment. It is no stack memory, since a caller's
+// thread may have a stack of 64 KiB.
+constexpr size_t kScratchBytes = size_t(128) << 10, kScratchAlignment = 64;
+
 // A piece of one matrix of a plain tensor, which is an expert or a group. Its rows and columns start at multiples of 128, so
 // that no two pieces share a swizzled tile of scales, and end at multiples of 128 or at the matrix's end.
 struct Rectangle {
@@ -50,12 +54,13 @@ struct Kernels {
     const char* name;  // "scalar", "avx2", "avx512"
     // Stores codes and scales, swizzled padding included, of the elements in the rectangle. Scales that stand for more than
     // a block are made from the maxima and not stored. `stream` writes past the caches, for outputs that they could not
-    // hold.
-    void (*quantize)(const QuantizeSlice&, const Rectangle&, bool stream);
+    // hold. `scratch` is memory to work in, of kScratchBytes.
+    void (*quantize)(const QuantizeSlice&, const Rectangle&, bool stream, void* scratch);
     // Raises the maxima to those of the rectangle.
     void (*gather_maxima)(const QuantizeSlice&, const Rectangle&);
     // Stores the values of the rectangle, which counts rows and columns of the output. `stream` writes past the caches.
-    void (*dequantize)(const DequantizeProblem&, const Rectangle&, bool stream);
+    // `scratch` is memory to work in, of kScratchBytes.
+    void (*dequantize)(const DequantizeProblem&, const Rectangle&, bool stream, void* scratch);
 };
 
 extern const Kernels scalar_kernels;

@@ -195,8 +195,8 @@ void run(const Context& context, const PadProblem& problem, const Launch&) {
     Plan plan;
     for (int32_t i = 0; i < problem.count; i++)
         plan.starts[i] = add_part(problem.parts[i], problem.grouped.rows, groups, plan);
-    for_each_rectangle(context.cpu->pool(), plan.codes, move_codes);
-    for_each_rectangle(context.cpu->pool(), plan.scales, move_scales);
+    for_each_rectangle(context.cpu->pool(), plan.codes, [](const CodeMove& move, const Rectangle& at, int) { move_codes(move, at); });
+    for_each_rectangle(context.cpu->pool(), plan.scales, [](const ScaleMove& move, const Rectangle& at, int) { move_scales(move, at); });
     for (int32_t i = 0; i < problem.count; i++) {
         write_bounds(problem.grouped.groups.type, plan.starts[i], problem.parts[i].starts, 0);
         write_bounds(problem.grouped.groups.type, plan.starts[i], problem.parts[i].ends, 1);

@@ -42,22 +42,23 @@ constexpr int64_t kStreamBytes = 16 << 20;
 // No thread is woken for fewer elements than these.
 constexpr int64_t kElementsPerChunk = 64 * 1024;
 
-// Calls body(index) for each of `count` pieces of work, which have `elements` elements together.
+// Calls body(index, worker) for each of `count` pieces of work, which have `elements` elements together.
 template <class Body>
 void for_each_index(ThreadPool& pool, int64_t count, int64_t elements, const Body& body) {
     if (count == 0) return;
     const int64_t wanted = std::clamp(elements / kElementsPerChunk, int64_t(1), count);
     const int64_t each = ceil_div(count, wanted);
-    pool.run(ceil_div(count, each), [&](int64_t chunk, int) {
+    pool.run(ceil_div(count, each), [&](int64_t chunk, int worker) {
         const int64_t last = std::min(count, (chunk + 1) * each);
-        for (int64_t index = chunk * each; index < last; index++) body(index);
+        for (int64_t index = chunk * each; index < last; index++) body(index, worker);
     });
 }
 
-// Calls body(rectangle) for every rectangle of a grid.
+// Calls body(rectangle, worker) for every rectangle of a grid.
 template <class Body>
 void for_each_rectangle(ThreadPool& pool, const Grid& grid, const Body& body) {
-    for_each_index(pool, grid.count(), grid.matrices * grid.rows * grid.cols, [&](int64_t index) { body(grid.at(index)); });
+    for_each_index(pool, grid.count(), grid.matrices * grid.rows * grid.cols,
+                   [&](int64_t index, int worker) { body(grid.at(index), worker); });
 }
 
 }  // namespace mxq::cpu

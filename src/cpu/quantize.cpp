@@ -41,6 +41,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch&) 
     const Engine& engine = *context.cpu;
     const Slices slices(problem, maxima_for_quantize);
     require_quantizable(problem);
+    const Scratch scratch(engine.scratch());
     bool gathers = false;
     for_each_part(problem, [&](const QuantizedPart& part) {
         const Maxima maxima = maxima_for_quantize(problem, part);
@@ -48,10 +49,10 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch&) 
         std::fill_n(maxima.first, slices.maxima_count(part), 0.0f);
         gathers = true;
     });
-    if (gathers) slices.for_each(engine.pool(), engine.kernels().gather_maxima);
+    if (gathers) slices.gather(engine);
     const bool stream = code_bytes(problem) >= kStreamBytes;
-    slices.for_each(engine.pool(), [&](const QuantizeSlice& slice, const Rectangle& piece) {
-        engine.kernels().quantize(slice, piece, stream);
+    slices.for_each(engine.pool(), [&](const QuantizeSlice& slice, const Rectangle& piece, int worker) {
+        engine.kernels().quantize(slice, piece, stream, scratch.of(worker));
     });
     if (has_whole_lines(problem))
         for_each_part(problem, [&](const QuantizedPart& part) {

@@ -312,8 +312,9 @@ struct PatchQuantizer {
     }
 };
 
-void quantize_rectangle(const QuantizeSlice& slice, const Rectangle& piece, bool stream) {
-    PatchQuantizer quantizer(slice, piece.matrix, stream);
+void quantize_rectangle(const QuantizeSlice& slice, const Rectangle& piece, bool stream, void* scratch) {
+    static_assert(sizeof(PatchQuantizer) <= kScratchBytes && alignof(PatchQuantizer) <= kScratchAlignment);
+    PatchQuantizer& quantizer = *::new (scratch) PatchQuantizer(slice, piece.matrix, stream);
     transposes(slice.problem) ? quantizer.bands(piece) : quantizer.rows(piece);
     finish_stores();
 }

@@ -9,6 +9,7 @@
 
 #include "core/group_view.h"
 #include "core/groups.h"
+#include "cpu/engine.h"
 #include "cpu/kernels.h"
 #include "cpu/partition.h"
 
@@ -77,19 +78,26 @@ public:
             std::fill(scales + rowwise_[g].codes + groups_[g].rows, scales + rowwise_[g + 1].codes, 0.0f);
     }
 
-    // Calls body(slice, rectangle) for every rectangle of every slice.
+    // Calls body(slice, rectangle, worker) for every rectangle of every slice.
     template <class Body>
     void for_each(ThreadPool& pool, const Body& body) const {
         const Source& in = problem_.source;
         if (!problem_.grouped.set()) {
             for_each_rectangle(pool, grid_of(in.matrices, in.rows, in.cols, transposes(problem_)),
-                               [&](const Rectangle& at) { body(whole_, at); });
+                               [&](const Rectangle& at, int worker) { body(whole_, at, worker); });
             return;
         }
-        for_each_index(pool, first_rectangle_.back(), in.rows * in.cols, [&](int64_t index) {
+        for_each_index(pool, first_rectangle_.back(), in.rows * in.cols, [&](int64_t index, int worker) {
             const auto above = std::upper_bound(first_rectangle_.begin(), first_rectangle_.end(), index);
             const auto g = size_t(above - first_rectangle_.begin() - 1);
-            body(slice_of(g), grid_of_rows(padded(groups_[g].rows)).at(index - first_rectangle_[g]));
+            body(slice_of(g), grid_of_rows(padded(groups_[g].rows)).at(index - first_rectangle_[g]), worker);
+        });
+    }
+
+    // Raises the maxima to those of all slices.
+    void gather(const Engine& engine) const {
+        for_each(engine.pool(), [&](const QuantizeSlice& slice, const Rectangle& piece, int) {
+            engine.kernels().gather_maxima(slice, piece);
         });
     }
 

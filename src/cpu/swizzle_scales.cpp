@@ -128,7 +128,7 @@ Jobs jobs_of(const SwizzleProblem& problem) {
 }
 
 void run(const Context& context, const SwizzleProblem& problem, const Launch&) {
-    for_each_rectangle(context.cpu->pool(), jobs_of(problem), [](const Move& move, const Rectangle& piece) {
+    for_each_rectangle(context.cpu->pool(), jobs_of(problem), [](const Move& move, const Rectangle& piece, int) {
         if (move.out_layout.swizzled)
             swizzle(move, piece);
         else if (move.in_layout.swizzled)
