@@ -1,10 +1,24 @@
 #include "core/buffers.h"
 
+#include <string_view>
+
 #include "core/error.h"
 
 namespace mxq {
 
 std::string BufferName::text() const { return std::string(owner) + (part ? "." : "") + (part ? part : "") + "." + buffer; }
+
+namespace {
+
+// Returns where a caller learns how large a buffer must be.
+const char* size_hint(std::string_view buffer) {
+    if (buffer == "amax" || buffer == "decode_scale") return "ask mxq_tensor_required_amax_bytes";
+    if (buffer == "quantization_scale") return "it has one number, or with MXQ_SCOPE_EXPERT one for each expert or group";
+    if (buffer == "starts" || buffer == "ends") return "it has one integer for each group";
+    return "ask mxq_tensor_required_bytes";
+}
+
+}  // namespace
 
 void Buffers::add(const BufferName& name, const void* pointer, uint64_t have, uint64_t need, uint64_t alignment,
                   Access access, const char* setter) {
@@ -15,8 +29,8 @@ void Buffers::add(const BufferName& name, const void* pointer, uint64_t have, ui
              (unsigned long long)need, setter);
     }
     if (have < need)
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes, expected at least %llu; ask mxq_tensor_required_bytes",
-             name.text().c_str(), (unsigned long long)have, (unsigned long long)need);
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes, expected at least %llu; %s", name.text().c_str(),
+             (unsigned long long)have, (unsigned long long)need, size_hint(name.buffer));
     const auto begin = reinterpret_cast<uintptr_t>(pointer);
     if (begin % alignment != 0)
         fail(MXQ_STATUS_MISALIGNED,

@@ -79,8 +79,8 @@ Transposes transposes(const mxq_gemm_options& options) {
 // which go with any.
 const char* blocking(const mxq_tensor& t) {
     if (!t.format->quantized()) return nullptr;
-    if (t.format->is_fp8()) return t.tile().length == 0 ? "all (fp8)" : "128 (fp8)";
-    return t.format->is_mx() ? "32 (MX)" : "16 (nvfp4)";
+    if (t.format->is_fp8()) return t.tile().length == 0 ? "scales of whole lines (fp8)" : "blocks of 128 (fp8)";
+    return t.format->is_mx() ? "blocks of 32 (MX)" : "blocks of 16 (nvfp4)";
 }
 
 void require_operand_format(const mxq_tensor& t, const char* name) {
@@ -95,8 +95,7 @@ void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, 
     const char *of_a = blocking(a), *of_b = blocking(b);
     if (of_a && of_b && std::string_view(of_a) != of_b)
         fail(MXQ_STATUS_UNSUPPORTED,
-             "a is %s with a block of %s and b is %s with one of %s, expected the same block along the contraction; requantize "
-             "one of them",
+             "a is %s with %s and b is %s with %s, expected the same blocks along the contraction; requantize one of them",
              a.format->name, of_a, b.format->name, of_b);
     require_plain(d, "d");
     if (options.accumulate && d.format->id != MXQ_FORMAT_F32)
