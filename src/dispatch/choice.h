@@ -114,7 +114,8 @@ int32_t bound_of(const Implementation<Problem>& chosen, const Problem& problem) 
 
 constexpr uint64_t kWorkspaceAlignment = 256;
 
-// BUFFER_TOO_SMALL, MISSING_BUFFER or MISALIGNED for a workspace that does not serve.
+// BUFFER_TOO_SMALL, MISSING_BUFFER or MISALIGNED for a workspace that does not serve. One that is given and not
+// needed is checked too, so that a mistake shows on every device.
 void check_workspace(uint64_t need, const void* workspace, uint64_t bytes);
 
 }  // namespace mxq

@@ -182,6 +182,10 @@ TEST_CASE("dispatch: every verb has its list, the CPU last") {
 TEST_CASE("dispatch: a workspace is there, large enough and aligned") {
     alignas(256) char memory[512];
     check_workspace(0, nullptr, 0);
+    check_workspace(0, memory, 512);
+    check_workspace(0, memory + 1, 0);
+    CHECK(failure(MXQ_STATUS_MISSING_BUFFER, [&] { check_workspace(0, nullptr, 100); }).find("NULL with 100 bytes") != std::string::npos);
+    CHECK(failure(MXQ_STATUS_MISALIGNED, [&] { check_workspace(0, memory + 1, 100); }).find("multiple of 256") != std::string::npos);
     check_workspace(512, memory, 512);
     CHECK(failure(MXQ_STATUS_BUFFER_TOO_SMALL, [&] { check_workspace(512, memory, 511); }).find("511 bytes, expected at least 512") !=
           std::string::npos);
