@@ -121,8 +121,39 @@ TEST_CASE("out of memory: every creation") {
                                [] { return true; }, [&] { gemm = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T); }) >= 1);
 }
 
+namespace {
+
+mxq_status try_to_quantize(mxq_context* context) {
+    static float values[32] = {1, 2, 3};
+    static uint8_t codes[32], scale;
+    static const testing::Tensor x = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 1, 32});
+    static const testing::Tensor q = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, {std::nullopt, 1, 32});
+    ok(mxq_tensor_set_data(x, values, sizeof values));
+    ok(mxq_tensor_set_part(q, MXQ_PART_ROWWISE, codes, sizeof codes, &scale, 1));
+    return mxq_quantize(context, nullptr, x, q, nullptr, 0, nullptr);
+}
+void quantize_once(mxq_context* context) { ok(try_to_quantize(context)); }
+
+}  // namespace
+
+TEST_CASE("out of memory: the first call of a context, whose memory goes with the context") {
+    quantize_once(testing::cpu_context(1));  // makes the tensors
+    const auto call = [] {
+        testing::Context context;
+        const mxq_status created = mxq_context_create(MXQ_DEVICE_CPU, 0, nullptr, context.out());
+        return created == MXQ_STATUS_OK ? try_to_quantize(context) : created;
+    };
+    const auto create_alone = [] {
+        testing::Context context;
+        return mxq_context_create(MXQ_DEVICE_CPU, 0, nullptr, context.out());
+    };
+    const auto untouched = [] { return true; };
+    CHECK(fail_each_allocation(call, untouched) == fail_each_allocation(create_alone, untouched) + 1);
+}
+
 TEST_CASE("out of memory: every verb and query") {
     testing::Device device(MXQ_DEVICE_CPU, std::exchange(*testing::cpu_context(3).out(), nullptr));
+    quantize_once(device.context);  // the context keeps the memory that the kernels of its first call worked in
     const int64_t rows = 200, cols = 300;
     const testing::Dims dims{std::nullopt, rows, cols};
     int verbs = 0, failures = 0, queries = 0;

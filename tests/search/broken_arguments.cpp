@@ -151,7 +151,8 @@ bool no_groups(Bound& bound, int64_t) {
 bool wrong_host_ends(Bound& bound, int64_t) {
     static const std::vector<int64_t> wrong(MXQ_MAX_GROUPS, -1);
     if (bound.problem.call.group_count() == 0) return false;
-    ok(mxq_tensor_set_host_ends(bound.tensors[0], wrong.data()));
+    const size_t size = bound.problem.call.ends_type == MXQ_TYPE_INT64 ? 8 : 4;
+    ok(mxq_tensor_set_host_ends(bound.tensors[0], wrong.data(), size * static_cast<size_t>(bound.problem.call.group_count())));
     return true;
 }
 
@@ -166,7 +167,7 @@ bool hadamard_of_other_format(Bound& bound, int64_t) {
 
 bool stochastic_of_other_format(Bound& bound, int64_t) {
     if (testing::is_e2m1(bound.problem.tensors[1].spec)) return false;
-    ok(mxq_quantize_options_set_stochastic_rounding(made(bound.options), reinterpret_cast<uint64_t*>(any_memory(bound))));
+    ok(mxq_quantize_options_set_stochastic_rounding(made(bound.options), reinterpret_cast<uint64_t*>(any_memory(bound)), 16));
     return true;
 }
 

@@ -146,7 +146,7 @@ MXQ_EACH_DEVICE("edges: groups without rows have the scale of their tensor") {
     const auto in = testing::make_quantized(spec, {std::nullopt, 0, cols}, false);
     const auto out = testing::make_quantized(spec, {std::nullopt, 0, cols}, false);
     for (mxq_tensor* tensor : {static_cast<mxq_tensor*>(in), static_cast<mxq_tensor*>(out)})
-        ok(mxq_tensor_set_groups(tensor, ends.data(), MXQ_TYPE_INT32, 2));
+        ok(testing::set_ends(tensor, ends.data(), MXQ_TYPE_INT32, 2));
     ok(mxq_tensor_set_group_alignment(out, 16, 0));
     ok(mxq_tensor_set_part(in, MXQ_PART_ROWWISE, nullptr, 0, in_scale.data(), 4));
     ok(mxq_tensor_set_part(out, MXQ_PART_ROWWISE, nullptr, 0, out_scale.data(), 4));
