@@ -23,26 +23,27 @@
  *                 can access. This is not checked: an address that the device cannot access is a CUDA error that ends the
  *                 CUDA context. Pointers given to a CPU context are host pointers. A buffer that is written may not overlap
  *                 another buffer of the call.
- *   Threads       A context may be used from many threads at once, also from threads with a stack of 64 KiB on the CPU. A descriptor or options object may be read by
- *                 many calls at once, but not while a setter changes it.
+ *   Threads       A context may be used from many threads at once, also from threads with a stack of 64 KiB on the CPU. A
+ *                 descriptor or options object may be read by many calls at once, but not while a setter changes it.
  *   Streams       `stream` is a cudaStream_t on a CUDA context (NULL: the legacy default stream) and must be NULL on a
  *                 CPU context, whose calls are synchronous. CUDA calls enqueue and return: they do not synchronise,
  *                 allocate device memory or read it from the host, and may be captured in a CUDA graph, the first
  *                 call of the process included. The calling thread's current device is left as it was.
  *   Handles       Create functions set *out to NULL on failure. Destroy functions, and functions that read a plan or a
  *                 context, accept NULL. Every function refuses a handle of another kind (INVALID_ARGUMENT; a destroy function
- *                 does nothing), and one that was destroyed as long as nothing else has its memory: no promise, but help. After a fork, the child may use and destroy a CPU context, but no CUDA context.
- *                 The library stays in memory after dlclose, so that a context may outlive the handle of the library.
+ *                 does nothing), and one that was destroyed as long as nothing else has its memory: no promise, but help.
+ *                 After a fork, the child may use and destroy a CPU context, but no CUDA context. The library stays in memory
+ *                 after dlclose, so that a context may outlive the handle of the library.
  *   Lifetime      Descriptors and options are read during the call and not kept. They may be destroyed, or given new
  *                 pointers, as soon as the call returns. The memory that they point to must stay until the work is done.
  *   Bits          All verbs but products give the same bytes on every device, for any number of threads. Products give the
  *                 same bytes from run to run on one device, and their errors keep the bound that mxq_gemm describes.
- *   Environment   MXQ_LOG=info prints a line on stderr for each verb that runs, with its implementation and why it was chosen,
- *                 and how many rows are in no group where the host can read the ends;
- *                 MXQ_LOG=trace also prints a line for each implementation that declined. Read once, by the first verb.
+ *   Environment   MXQ_LOG=info prints a line on stderr for each verb that runs, with its implementation and why it was
+ *                 chosen, and how many rows are in no group where the host can read the ends; MXQ_LOG=trace also prints a
+ *                 line for each implementation that declined. Read once, by the first verb.
  *                 MXQ_IMPL=verb:implementation[,verb:implementation...], such as grouped_gemm:mma_bf16, makes these verbs
- *                 take these implementations or fail, on every device. An implementation that is set in the options wins
- *                 over it. Read when a context is created, which refuses names that do not exist.
+ *                 take these implementations or fail, on every device. An implementation that is set in the options wins over
+ *                 it. Read when a context is created, which refuses names that do not exist.
  *                 MXQ_CPU_ISA: see mxq_context_options_set_threads.
  *                 MXQ_CUBLASLT_PATH: see mxq_context_options_set_cublaslt_path.
  *   Growth        New options arrive as new setters. No number changes its meaning, no struct is exposed.
@@ -71,6 +72,9 @@ extern "C" {
 #define MXQ_VERSION_MINOR 1
 #define MXQ_VERSION_PATCH 0
 
+/* Version of this header as mxq_version gives that of the library: major * 10000 + minor * 100 + patch, for #if. */
+#define MXQ_VERSION 100
+
 /* Version of the loaded library as major * 10000 + minor * 100 + patch (0.1.0 is 100). */
 MXQ_API int32_t mxq_version(void);
 
@@ -83,6 +87,7 @@ MXQ_API const char* mxq_build_string(void);
 
 /* ---- Status and messages ------------------------------------------------------------------------------------------ */
 
+/* Families of constants have types of their own, all int32_t, so that signatures say which constants they take. */
 typedef int32_t mxq_status;
 
 #define MXQ_STATUS_OK 0
@@ -113,6 +118,8 @@ MXQ_API const char* mxq_constant_name(int32_t index);
 /* ---- Formats ------------------------------------------------------------------------------------------------------ */
 
 /* A format says how elements and their scales are stored. 0 is "unset". */
+typedef int32_t mxq_format;
+
 #define MXQ_FORMAT_F32 1
 #define MXQ_FORMAT_F16 2
 #define MXQ_FORMAT_BF16 3
@@ -127,6 +134,8 @@ MXQ_API const char* mxq_constant_name(int32_t index);
 
 /* Which elements share a scale. An E8M0 scale (MX) has the value 2^(byte - 127), 255 is NaN. FP8 has fp32 scales. A value is
  * its code times its scale. */
+typedef int32_t mxq_scaling;
+
 #define MXQ_SCALING_NONE 0    /* F32, F16, BF16 */
 #define MXQ_SCALING_1X32 1    /* MX (default): 32 neighbours along the part's contraction */
 #define MXQ_SCALING_32X32 2   /* MX: square tiles; the rowwise and the columnwise part have the same values and scales */
@@ -138,16 +147,18 @@ MXQ_API const char* mxq_constant_name(int32_t index);
 #define MXQ_SCALING_TENSOR 8  /* FP8 (default): the whole tensor, or an expert or group of it */
 
 /* Properties of a format. */
+typedef int32_t mxq_property;
+
 #define MXQ_PROPERTY_ELEMENT_BITS 1 /* bits of one element or code */
 #define MXQ_PROPERTY_BLOCK 2        /* elements that share a scale along the contraction with the default scaling: 1 for F32,
                                        F16, BF16; 0 (all of them) for FP8 */
 #define MXQ_PROPERTY_QUANTIZED 3    /* 1: codes and scales, made by mxq_quantize; 0: plain numbers */
 
 /* Name of a format, "mxfp8_e4m3"; NULL for an unknown one. Static storage. */
-MXQ_API const char* mxq_format_name(int32_t format);
+MXQ_API const char* mxq_format_name(mxq_format format);
 
 /* A property of a format. INVALID_ARGUMENT for an unknown format or property. */
-MXQ_API mxq_status mxq_format_property(int32_t format, int32_t property, int64_t* value);
+MXQ_API mxq_status mxq_format_property(mxq_format format, mxq_property property, int64_t* value);
 
 /* ---- Context ------------------------------------------------------------------------------------------------------ */
 
@@ -155,6 +166,8 @@ typedef struct mxq_context_s mxq_context;
 typedef struct mxq_context_options_s mxq_context_options;
 
 /* Device types; the numbers are DLPack's. */
+typedef int32_t mxq_device;
+
 #define MXQ_DEVICE_CPU 1
 #define MXQ_DEVICE_CUDA 2
 
@@ -167,17 +180,17 @@ MXQ_API void mxq_context_options_destroy(mxq_context_options* options);
  * created: scalar, avx2 or avx512. The bytes are the same.) */
 MXQ_API mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads);
 
-/* The cuBLASLt that a CUDA context uses, as a file such as "/opt/cuda/lib64/libcublasLt.so.13"; no other file is tried. NULL or
- * "" (default): the file that the environment variable MXQ_CUBLASLT_PATH names when the process first needs one, or else
- * libcublasLt.so.13 or .12, first one that the process has loaded already, then one that the loader finds. Without cuBLASLt the
- * context uses other implementations, and mxq_context_cublaslt tells why. A CPU context does not use cuBLASLt. */
+/* The cuBLASLt that a CUDA context uses, as a file such as "/opt/cuda/lib64/libcublasLt.so.13"; no other file is tried. NULL
+ * or "" (default): the file that the environment variable MXQ_CUBLASLT_PATH names when the process first needs one, or else
+ * libcublasLt.so.13 or .12, first one that the process has loaded already, then one that the loader finds. Without cuBLASLt
+ * the context uses other implementations, and mxq_context_cublaslt tells why. A CPU context does not use cuBLASLt. */
 MXQ_API mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, const char* path);
 
-/* Creates a context for one device: MXQ_DEVICE_CPU with ordinal 0, or MXQ_DEVICE_CUDA with a CUDA ordinal. options may be NULL.
- * It loads everything that a later call under graph capture must not load, so create it outside of capture. On failure *out is
- * NULL. NO_DEVICE: the message says whether the build has no CUDA, the driver is missing, there is no such device, or it
- * is older than compute capability 8.0. */
-MXQ_API mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_context_options* options,
+/* Creates a context for one device: MXQ_DEVICE_CPU with ordinal 0, or MXQ_DEVICE_CUDA with a CUDA ordinal. options may be
+ * NULL. It loads everything that a later call under graph capture must not load, so create it outside of capture. On failure
+ * *out is NULL. NO_DEVICE: the message says whether the build has no CUDA, the driver is missing, there is no such device, or
+ * it is older than compute capability 8.0. */
+MXQ_API mxq_status mxq_context_create(mxq_device device_type, int32_t ordinal, const mxq_context_options* options,
                                       mxq_context** out);
 
 /* Destroys a context. No call may be using it; work that it enqueued may still be running. */
@@ -233,10 +246,14 @@ MXQ_API const char* mxq_context_cublaslt(const mxq_context* context);
  * With experts, each expert's matrix is padded by itself. */
 typedef struct mxq_tensor_s mxq_tensor;
 
+typedef int32_t mxq_part;
+
 #define MXQ_PART_ROWWISE 1
 #define MXQ_PART_COLUMNWISE 2
 
 /* Integer types of arrays that the caller keeps. */
+typedef int32_t mxq_type;
+
 #define MXQ_TYPE_INT32 1
 #define MXQ_TYPE_INT64 2
 
@@ -244,41 +261,47 @@ typedef struct mxq_tensor_s mxq_tensor;
 #define MXQ_MAX_GROUPS 4096     /* largest number of groups */
 
 /* A descriptor for rows x cols; each may be 0. On failure *out is NULL. */
-MXQ_API mxq_status mxq_tensor_create_2d(int32_t format, int64_t rows, int64_t cols, mxq_tensor** out);
+MXQ_API mxq_status mxq_tensor_create_2d(mxq_format format, int64_t rows, int64_t cols, mxq_tensor** out);
 
 /* A descriptor for experts x rows x cols; each may be 0. On failure *out is NULL. */
-MXQ_API mxq_status mxq_tensor_create_3d(int32_t format, int64_t experts, int64_t rows, int64_t cols, mxq_tensor** out);
+MXQ_API mxq_status mxq_tensor_create_3d(mxq_format format, int64_t experts, int64_t rows, int64_t cols, mxq_tensor** out);
 
 MXQ_API void mxq_tensor_destroy(mxq_tensor* tensor);
 
 /* Sets which elements share a scale: MXQ_SCALING_*, which says the formats that take it. For quantized tensors. */
-MXQ_API mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, int32_t scaling);
+MXQ_API mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, mxq_scaling scaling);
 
 /* 1: the scales of every part are swizzled; 0 (default): compact. For quantized tensors. */
 MXQ_API mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled);
 
-/* Elements from one row to the next, at least cols (default cols). For plain tensors. */
+/* Elements from one row to the next, at least cols (default cols). For plain tensors. Nothing behind the last row's cols is
+ * touched: the tensor has (experts * rows - 1) * row stride + cols elements. */
 MXQ_API mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements);
 
 /* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. */
 MXQ_API mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t bytes);
 
+/* Data of a plain tensor that is only read: verbs refuse to write it (INVALID_ARGUMENT). Otherwise as mxq_tensor_set_data,
+ * and each replaces the other. */
+MXQ_API mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint64_t bytes);
+
 /* Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
- * into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers declare a part
- * for sizes and queries, which need no memory. While no part is declared, a query assumes the part that it needs (rowwise
- * where either would do). */
-MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, int32_t part, void* codes, uint64_t code_bytes, void* scales,
+ * into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers declare a
+ * part for sizes and queries, which need no memory. While no part is declared, a query assumes the part that it needs
+ * (rowwise where either would do). */
+MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, mxq_part part, void* codes, uint64_t code_bytes, void* scales,
                                        uint64_t scale_bytes);
 
 /* Clears a declared part, and all that was set for it: the tensor no longer has it. */
-MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part);
+MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, mxq_part part);
 
 /* Groups of rows, such as the tokens of each expert. `ends` holds `count` integers of type MXQ_TYPE_INT32 or
  * MXQ_TYPE_INT64 in the memory of the context's device, and `bytes` is exactly their size (it is not looked at where ends is
- * NULL): ends[g] is one past the last row of group g, never decreasing, at most rows. Empty groups are allowed; rows past the last end belong to no group: they are not read and what they would
- * produce is not written. On CUDA the host never reads `ends` (values out of order are clamped, so that nothing outside
- * the buffers is touched); on a CPU context the verbs check them, but not those of a call that has nothing to write. 2-D
- * tensors only. A count of 0 with NULL clears the groups; a count with NULL ends serves queries and sizes.
+ * NULL): ends[g] is one past the last row of group g, never decreasing, at most rows. Empty groups are allowed; rows past the
+ * last end belong to no group: they are not read and what they would produce is not written. On CUDA the host never reads
+ * `ends` (values out of order are clamped, so that nothing outside the buffers is touched); on a CPU context the verbs check
+ * them, but not those of a call that has nothing to write. 2-D tensors only. A count of 0 with NULL clears the groups; a
+ * count with NULL ends serves queries and sizes.
  *
  * In memory every group is padded to a multiple of an alignment A: group g starts at
  * P[g] = sum over h < g of A * ceil(m_h / A), m_h being the rows of group h, and padding is as if rows of +0 followed the
@@ -288,24 +311,26 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part);
  *     plain, rowwise   codes start at row P[g]; A is the rowwise alignment, by default 1: no padding
  *     columnwise       codes are (cols, Mc), Mc the bound above, and start at column P[g]; A is the columnwise alignment, a
  *                      multiple of the block, which may not straddle groups: by default 32, 16 for NVFP4, 128 for
- *                      1X128 and 128X128
+ *                      1X128 and 128X128; ROW and TENSOR want a multiple of 16 (default 32)
  *
- * Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h < g of ceil(m_h / t).
- * Columnwise ROW scales are (count, cols). Swizzled scales start every group at a fresh tile of 128 rows (rowwise) or of 4
- * scales (columnwise), and all bytes of the tiles of groups that have rows are written. */
-MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t bytes, int32_t ends_type,
+ * Two tensors of a call have the same groups where ends is the same address, with the same type and count.
+ *
+ * Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h < g of ceil(m_h /
+ * t). Columnwise ROW scales are (count, cols). Swizzled scales start every group at a fresh tile of 128 rows (rowwise) or of
+ * 4 scales (columnwise), and all bytes of the tiles of groups that have rows are written. */
+MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t bytes, mxq_type ends_type,
                                          int32_t count);
 
-/* 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them: on a
- * CPU context, and those of mxq_tensor_set_host_ends. It finds starts that were given in place of ends. 0 (default): rows may
- * follow the last end. Stays when the groups change; without groups it means nothing. */
+/* 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them: on
+ * a CPU context, and those of mxq_tensor_set_host_ends. It finds starts that were given in place of ends. 0 (default): rows
+ * may follow the last end. Stays when the groups change; without groups it means nothing. */
 MXQ_API mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover);
 
-/* Optional copy of `ends` in host memory, of the type, count and bytes given to mxq_tensor_set_groups. Call that function first:
- * it clears an earlier copy. The copy is read during a call and never replaces `ends`; that of A lets mxq_grouped_gemm on a CUDA
- * context take an implementation that makes one call per group. Its values must ascend and end within the rows; that they equal
- * those on the device is not checked. While the stream is captured the copy is ignored, because a replay may have other groups:
- * clear it before the query for a captured call. NULL clears it. */
+/* Optional copy of `ends` in host memory, of the type, count and bytes given to mxq_tensor_set_groups. Call that function
+ * first: it clears an earlier copy. The copy is read during a call and never replaces `ends`; that of A lets mxq_grouped_gemm
+ * on a CUDA context take an implementation that makes one call per group. Its values must ascend and end within the rows;
+ * that they equal those on the device is not checked. While the stream is captured the copy is ignored, because a replay may
+ * have other groups: clear it before the query for a captured call. NULL clears it. */
 MXQ_API mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends, uint64_t bytes);
 
 /* The alignments of the tensor's groups: powers of two up to 128; columnwise 0: the default. */
@@ -313,51 +338,57 @@ MXQ_API mxq_status mxq_tensor_set_group_alignment(mxq_tensor* tensor, int32_t ro
 
 /* Where mxq_pad_groups and mxq_unpad_groups write the start and the end, padding included, of each group in a part of out (a
  * plain tensor: MXQ_PART_ROWWISE): `count` integers each, of the type of the ends, on the device. NULL: not wanted. */
-MXQ_API mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, int32_t part, void* starts, uint64_t start_bytes,
+MXQ_API mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, mxq_part part, void* starts, uint64_t start_bytes,
                                                 void* ends, uint64_t end_bytes);
 
 /* The amax (largest magnitude, NaN ignored) of a part, on the device.
  *     NVFP4  One, or one per expert or group (mxq_tensor_set_scope). Block scales and codes are made relative to it, and
  *            decoding needs it. mxq_quantize and mxq_requantize compute and write it, or read it where
- *            mxq_quantize_options_set_compute_amax says that it is given. Without a Hadamard transform both parts have the same
- *            amax; where it is only read they may share its memory.
- *     FP8    As many as scales, laid out like them. mxq_quantize writes it where it is set.
+ *            mxq_quantize_options_set_compute_amax says that it is given. Without a Hadamard transform both parts have the
+ *            same amax; where it is only read they may share its memory.
+ *     FP8    As many as scales, laid out like them, swizzled ones and their padding too. mxq_quantize writes it where set.
  * On a CPU context, verbs refuse an amax, decode scale or quantization scale that they read and that is NaN or negative. On
  * CUDA nobody sees it, and a NaN or negative one makes codes and values that mean nothing. NULL clears it. */
-MXQ_API mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, int32_t part, float* amax, uint64_t bytes);
+MXQ_API mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, mxq_part part, float* amax, uint64_t bytes);
 
 /* Bytes that the amax of a part takes; 0 for a format without amax. */
-MXQ_API mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* bytes);
+MXQ_API mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, mxq_part part, uint64_t* bytes);
 
 /* NVFP4: the decode scale amax / (6 * scale_max) of a part, as checkpoints store it. Verbs that read the part use it in
- * place of the amax. As many as amaxes, on the device. */
-MXQ_API mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, int32_t part, const float* scale, uint64_t bytes);
+ * place of the amax, and refuse a part that has both. A quantize into the part refuses it: it needs an amax. As many as
+ * amaxes, on the device. */
+MXQ_API mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, mxq_part part, const float* scale, uint64_t bytes);
 
 /* NVFP4: the largest block scale, 448 (default) or 256. Encoding and decoding need the same value. */
 MXQ_API mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max);
 
-/* FP8 with TENSOR scales: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per expert or group, on the
- * device. The stored scale is its reciprocal. NULL (default): mxq_quantize makes it from the amax of its input (current
+/* FP8 with TENSOR scales: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per expert or group, on
+ * the device. The stored scale is its reciprocal. NULL (default): mxq_quantize makes it from the amax of its input (current
  * scaling). */
 MXQ_API mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes);
 
 /* How far one amax, decode scale, quantization scale or TENSOR scale reaches. */
+typedef int32_t mxq_scope;
+
 #define MXQ_SCOPE_TENSOR 1 /* default: one for the whole tensor */
 #define MXQ_SCOPE_EXPERT 2 /* one for each expert or group */
-MXQ_API mxq_status mxq_tensor_set_scope(mxq_tensor* tensor, int32_t scope);
+MXQ_API mxq_status mxq_tensor_set_scope(mxq_tensor* tensor, mxq_scope scope);
 
-/* Bytes of codes and bytes of scales that a part needs. For a plain tensor ask for MXQ_PART_ROWWISE: *code_bytes is that of its
- * data, *scale_bytes is 0. With groups, the bytes suffice for any ends. Either output may be NULL. */
-MXQ_API mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* code_bytes,
+/* Bytes of codes and bytes of scales that a part needs. For a plain tensor ask for MXQ_PART_ROWWISE: *code_bytes is that of
+ * its data, *scale_bytes is 0. With groups, the bytes suffice for any ends. Either output may be NULL. */
+MXQ_API mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, mxq_part part, uint64_t* code_bytes,
                                              uint64_t* scale_bytes);
 
 /* ---- Options ------------------------------------------------------------------------------------------------------ */
 
-/* Options of quantize and all other verbs but products. NULL means defaults. A verb or format refuses options that mean nothing
- * to it. */
+/* Options of quantize and all other verbs but products. NULL means defaults. A verb or format refuses options that mean
+ * nothing to it: those that are not at their default, and a scale rounding or a policy for non-finite values that was set at
+ * all. */
 typedef struct mxq_quantize_options_s mxq_quantize_options;
 
 /* MX: how a block's largest magnitude a becomes its power-of-two scale; max and emax are those of the element type. */
+typedef int32_t mxq_scale_rounding;
+
 #define MXQ_SCALE_ROUNDING_FLOOR 1 /* floor(log2 a) - emax: OCP MX 1.0; the largest elements may saturate */
 #define MXQ_SCALE_ROUNDING_CEIL 2  /* ceil(log2 a) - emax */
 #define MXQ_SCALE_ROUNDING_EVEN 3  /* FLOOR after rounding a to the element's mantissa */
@@ -365,10 +396,14 @@ typedef struct mxq_quantize_options_s mxq_quantize_options;
 
 /* MX: what a NaN or an infinity in a block does. (NVFP4 and FP8 ignore NaN in maxima; as an element NaN becomes a NaN code,
  * or the largest value where the element type has no NaN.) */
+typedef int32_t mxq_nonfinite;
+
 #define MXQ_NONFINITE_PROPAGATE 1 /* default: scale 255 and NaN codes (0 where there are none) for the whole block */
 #define MXQ_NONFINITE_SATURATE 2  /* NaN: a NaN code (or the largest), else ignored; infinities saturate under scale 0xFE */
 
 /* NVFP4: each block takes the better of two scales, which map its largest magnitude to 6 or to 4. */
+typedef int32_t mxq_four_over_six;
+
 #define MXQ_FOUR_OVER_SIX_NONE 0 /* default: no choice, the scale maps to 6 */
 #define MXQ_FOUR_OVER_SIX_MAE 1  /* the scale with the smaller sum of absolute errors */
 #define MXQ_FOUR_OVER_SIX_MSE 2  /* the scale with the smaller sum of squared errors */
@@ -377,13 +412,13 @@ MXQ_API mxq_status mxq_quantize_options_create(mxq_quantize_options** out);
 MXQ_API void mxq_quantize_options_destroy(mxq_quantize_options* options);
 
 /* MX: MXQ_SCALE_ROUNDING_*. */
-MXQ_API mxq_status mxq_quantize_options_set_scale_rounding(mxq_quantize_options* options, int32_t rounding);
+MXQ_API mxq_status mxq_quantize_options_set_scale_rounding(mxq_quantize_options* options, mxq_scale_rounding rounding);
 
 /* MX: MXQ_NONFINITE_*. */
-MXQ_API mxq_status mxq_quantize_options_set_nonfinite(mxq_quantize_options* options, int32_t policy);
+MXQ_API mxq_status mxq_quantize_options_set_nonfinite(mxq_quantize_options* options, mxq_nonfinite policy);
 
 /* NVFP4: MXQ_FOUR_OVER_SIX_*. */
-MXQ_API mxq_status mxq_quantize_options_set_four_over_six(mxq_quantize_options* options, int32_t mode);
+MXQ_API mxq_status mxq_quantize_options_set_four_over_six(mxq_quantize_options* options, mxq_four_over_six mode);
 
 /* NVFP4 with 1X16 scales and MXFP4 in blocks of one line: transforms every 16 neighbours along the contraction by a random
  * Hadamard matrix before amax and scale. `parts`: MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE, both or-ed, or 0 for none (default).
@@ -392,13 +427,14 @@ MXQ_API mxq_status mxq_quantize_options_set_hadamard(mxq_quantize_options* optio
 
 /* NVFP4 and MXFP4: rounds codes up or down at random (Philox4x32-10), with probabilities that follow the distances to the two
  * codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the context's device, read
- * when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same seed and offset give the same codes on every
- * device. Cannot be combined with four-over-six. */
+ * when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same seed and offset give the
+ * same codes on every device. Cannot be combined with four-over-six. */
 MXQ_API mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* options, const uint64_t* seed_offset,
                                                                 uint64_t bytes);
 
-/* NVFP4, 1 (default): quantize and requantize first compute the amax of every part and write it where mxq_tensor_set_amax says,
- * which reads the input once more; 0: the amax is given, and they read it from there. mxq_amax computes it in either case. */
+/* NVFP4, 1 (default): quantize and requantize first compute the amax of every part and write it where mxq_tensor_set_amax
+ * says, which reads the input once more; 0: the amax is given, and they read it from there. mxq_amax computes it in either
+ * case. */
 MXQ_API mxq_status mxq_quantize_options_set_compute_amax(mxq_quantize_options* options, int32_t compute);
 
 /* FP8, 1: quantization scales that are made from an amax are rounded down to powers of two; 0 (default): they are not. */
@@ -414,12 +450,14 @@ MXQ_API mxq_status mxq_quantize_options_set_implementation(mxq_quantize_options*
 /* Options of gemm and grouped_gemm. NULL means defaults: A as it is, B transposed (the forward pass). */
 typedef struct mxq_gemm_options_s mxq_gemm_options;
 
+typedef int32_t mxq_transpose;
+
 #define MXQ_TRANSPOSE_N 1 /* op(A) is A */
 #define MXQ_TRANSPOSE_T 2 /* op(A) is A transposed */
 
 MXQ_API mxq_status mxq_gemm_options_create(mxq_gemm_options** out);
 MXQ_API void mxq_gemm_options_destroy(mxq_gemm_options* options);
-MXQ_API mxq_status mxq_gemm_options_set_transpose(mxq_gemm_options* options, int32_t a, int32_t b);
+MXQ_API mxq_status mxq_gemm_options_set_transpose(mxq_gemm_options* options, mxq_transpose a, mxq_transpose b);
 
 /* D = alpha op(A) op(B) + beta D + bias. alpha (default 1) and beta (default 0) are finite. With a beta of 0, D is not read;
  * with any other, D is read in its own type. */
@@ -430,10 +468,10 @@ MXQ_API mxq_status mxq_gemm_options_set_beta(mxq_gemm_options* options, float be
  * 0 (default): overwrites D. Cannot be combined with a beta. */
 MXQ_API mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, int32_t accumulate);
 
-/* A bias: one number for each column of D, added to all rows. It is N numbers of MXQ_FORMAT_F32, F16 or BF16, whatever D is, in
- * memory of the context's device; with groups of rows (groups, N), one bias per group. Groups along the contraction refuse a
- * bias (UNSUPPORTED), since their D is a gradient of weights. Format 0 with NULL: no bias (default). */
-MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, int32_t format, const void* bias, uint64_t bytes);
+/* A bias: one number for each column of D, added to all rows. It is N numbers of MXQ_FORMAT_F32, F16 or BF16, whatever D is,
+ * in memory of the context's device; with groups of rows (groups, N), one bias per group. Groups along the contraction refuse
+ * a bias (UNSUPPORTED), since their D is a gradient of weights. Format 0 with NULL: no bias (default). */
+MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, mxq_format format, const void* bias, uint64_t bytes);
 
 /* 1: implementations that round operands before they multiply them (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED) decline, so
  * that only sums are rounded. 0 (default): the best implementation. */
@@ -446,9 +484,9 @@ MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options
 
 /* Every verb has a query with the same arguments, without workspace and stream. It checks shapes, formats and options as
  * the verb does, and pointers where they are set. It returns MXQ_STATUS_OK where the verb would run, and *plan tells how;
- * otherwise it returns the verb's status, and for UNSUPPORTED the message tells why each implementation declined. `plan` may be
- * NULL. A query reads no memory but descriptors, options and the copy that mxq_tensor_set_host_ends names: ends out of order,
- * which a CPU context refuses, are found by the verb alone. */
+ * otherwise it returns the verb's status with *plan NULL, and for UNSUPPORTED the message tells why each implementation
+ * declined. `plan` may be NULL. A query reads no memory but descriptors, options and the copy that mxq_tensor_set_host_ends
+ * names: ends out of order, which a CPU context refuses, are found by the verb alone. */
 typedef struct mxq_plan_s mxq_plan;
 
 /* Name of the implementation that would run; on CUDA its kernel and its source file have the same name. Lives as long as the
@@ -460,10 +498,13 @@ MXQ_API const char* mxq_plan_implementation(const mxq_plan* plan);
 MXQ_API const char* mxq_plan_reason(const mxq_plan* plan);
 
 /* Bytes of workspace that the verb needs, at an address that is a multiple of 256. Its content does not matter before the
- * call and is undefined after it. 0 for NULL. */
+ * call and is undefined after it. A CPU context never needs any. A workspace that is given and not needed must be aligned and
+ * not NULL all the same, unless it has 0 bytes. 0 for NULL. */
 MXQ_API uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan);
 
 /* The class of bound that a product's error keeps; mxq_gemm tells what each class promises. */
+typedef int32_t mxq_bound;
+
 #define MXQ_BOUND_NONE 0             /* the verb is no product: its bytes are the same everywhere */
 #define MXQ_BOUND_EXACT_PRODUCTS 1   /* products of two values are exact, sums are rounded to fp32 */
 #define MXQ_BOUND_FP8_TENSOR_CORES 2 /* products of two codes are exact, FP8 tensor cores cut the sums of 32 products */
@@ -471,16 +512,17 @@ MXQ_API uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan);
 #define MXQ_BOUND_REBASED_GUARDED 4  /* the same, but blocks far below those beside them keep scales of their own */
 
 /* The class of bound of the implementation that would run, MXQ_BOUND_*; MXQ_BOUND_NONE for NULL. */
-MXQ_API int32_t mxq_plan_bound(const mxq_plan* plan);
+MXQ_API mxq_bound mxq_plan_bound(const mxq_plan* plan);
 
 MXQ_API void mxq_plan_destroy(mxq_plan* plan);
 
 /* ---- Quantize, requantize and dequantize -------------------------------------------------------------------------- */
 
-/* Quantizes in (F32, F16, BF16) into every declared part of out, which has the same shape. With groups, out has the groups, and
- * in holds its rows without padding, or has the same groups and its rows padded to its own rowwise alignment; every group of
- * out is padded on the way. MISSING_BUFFER if out declares no part. With zero elements, only a computed amax (0) and a TENSOR
- * scale (1) are written. (Swizzled scales of an (R, 0) or (0, C) matrix have no bytes.)
+/* Quantizes in (F32, F16, BF16) into every declared part of out, which has the same shape. With groups, out has the groups,
+ * and in holds its rows without padding, or has the same groups and its rows padded to its own rowwise alignment; every group
+ * of out is padded on the way. MISSING_BUFFER if out declares no part. With zero elements, only a computed amax (0) and a
+ * TENSOR scale (1) are written. (Swizzled scales of an (R, 0) or (0, C) matrix have no bytes. ROW scales of an (R, 0) matrix
+ * have memory for R numbers, which are not written.)
  *
  * docs/numerics.md has the exact rules. In short, with a the largest magnitude of a block and x an element:
  * MX      The scale byte s follows from a by the scale rounding. A code is the value nearest to x * 2^(127 - s), ties to even,
@@ -493,9 +535,9 @@ MXQ_API mxq_status mxq_quantize(mxq_context* context, const mxq_quantize_options
 MXQ_API mxq_status mxq_quantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                       const mxq_tensor* out, mxq_plan** plan);
 
-/* Requantizes in to out, both quantized, of any formats and parts. Gives exactly the bytes of mxq_dequantize to F32 followed by
- * mxq_quantize, without the F32 tensor. Reads in's rowwise part if declared, else its columnwise part. Either both have groups
- * or neither has. */
+/* Requantizes in to out, both quantized, of any formats and parts. Gives exactly the bytes of mxq_dequantize to F32 followed
+ * by mxq_quantize, without the F32 tensor. Reads in's rowwise part if declared, else its columnwise part. Either both have
+ * groups or neither has. */
 MXQ_API mxq_status mxq_requantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_requantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
@@ -522,11 +564,11 @@ MXQ_API mxq_status mxq_dequantize_query(mxq_context* context, const mxq_quantize
 
 /* Copy groups of rows from the alignment of in to that of out. Both have the same groups, format, scaling and shape; an
  * alignment of out is at least that of in (pad) or at most that of in (unpad). Of plain tensors they move rows, and padding
- * is +0, whatever in has there. Of quantized tensors they move codes and scales of the parts that both declare; padding is code
- * 0, also in a block of scale 255, and scale 0 where a block is padding alone. (But columnwise the last 16 codes of a group are
- * moved as they are, since a Hadamard transform spreads rows over them.) Both write the starts and ends of the groups of out
- * where mxq_tensor_set_padded_groups says. With a count of 0 nothing is written, a TENSOR scale neither. No size reaches the
- * host. */
+ * is +0, whatever in has there. Of quantized tensors they move codes and scales of the parts that both declare; padding is
+ * code 0, also in a block of scale 255, and scale 0 where a block is padding alone. (But columnwise the last 16 codes of a
+ * group are moved as they are, since a Hadamard transform spreads rows over them.) Both write the starts and ends of the
+ * groups of out where mxq_tensor_set_padded_groups says. With a count of 0 nothing is written, a TENSOR scale neither. No
+ * size reaches the host. */
 MXQ_API mxq_status mxq_pad_groups(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_pad_groups_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
@@ -552,10 +594,13 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
 
 /* ---- Products ----------------------------------------------------------------------------------------------------- */
 
-/* Multiplies: D = alpha op(A) op(B) + beta D + bias, by default D = op(A) op(B). A and B have any formats, scalings and scale
- * layouts with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW or
- * TENSOR scales. Either or both may be BF16 where their rows run along the contraction (A not transposed, B transposed). Other
- * pairs are UNSUPPORTED. D is F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transpose:
+/* Multiplies: D = alpha op(A) op(B) + beta D + bias, by default D = op(A) op(B); on Hopper GPUs it rounds small codes of MX
+ * operands first (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED), unless mxq_gemm_options_set_exact_products or
+ * mxq_gemm_options_set_implementation asks for another implementation. A and B have any formats, scalings and scale
+ * layouts with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW
+ * or TENSOR scales. Either or both may be BF16 where their rows run along the contraction (A not transposed, B transposed).
+ * Other pairs are UNSUPPORTED. D is F32, F16 or BF16, row-major with a row stride. The part that is read follows from the
+ * transpose:
  *
  *     case     A           part read     B           part read      use
  *     (N,T)    (M, K)      rowwise       (N, K)      rowwise        forward:          y  = x w^T
@@ -576,10 +621,10 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  *                        normal numbers. The sum of the codes' products times either scale, and that times alpha, must stay
  *                        below 2^128: cuBLASLt applies the two scales of ROW operands one after the other.
  *     REBASED            The same as FP8_TENSOR_CORES, and R is what small codes lose because a tile of MX blocks gets one
- *                        scale, its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in a
- *                        tile of B (128 columns of D by 128 of K) or of A (a row by 128 of K) can make Inf and NaN of all that
- *                        the tile meets. Of B that is 128 columns of D, in every row of the product or group. For operands with
- *                        such scales, mxq_gemm_options_set_exact_products takes another implementation.
+ *                        scale, its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in
+ *                        a tile of B (128 columns of D by 128 of K) or of A (a row by 128 of K) can make Inf and NaN of all
+ *                        that the tile meets. Of B that is 128 columns of D, in every row of the product or group. For
+ *                        operands with such scales, mxq_gemm_options_set_exact_products takes another implementation.
  *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B, or
  *                        of 128 codes of A, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the
  *                        largest value that a block can hold, whatever stands beside it.
@@ -602,7 +647,8 @@ MXQ_API mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* 
  * In A, rows of a group are padded to A's rowwise alignment. In D they have no padding or, where D has the same groups, are
  * padded to D's alignment; that padding becomes +0 (with a beta other than 0 it is left as it is). In (T,N) both operands
  * have groups (B's must be the same array of ends) and their columnwise parts are padded as mxq_tensor_set_groups says; an
- * empty group gives D[g] = beta D[g]. In (N,T) and (N,N), rows of D past the last end are not written. (T,T) is UNSUPPORTED. */
+ * empty group gives D[g] = beta D[g]. In (N,T) and (N,N), rows of D past the last end are not written. (T,T) is UNSUPPORTED.
+ * */
 MXQ_API mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                                     const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
                                     void* stream);

@@ -16,6 +16,7 @@ constexpr Constant constants[] = {
     ROW(MXQ_VERSION_MAJOR),
     ROW(MXQ_VERSION_MINOR),
     ROW(MXQ_VERSION_PATCH),
+    ROW(MXQ_VERSION),
     // The statuses stand together and in order: mxq_status_name counts on it.
     ROW(MXQ_STATUS_OK),
     ROW(MXQ_STATUS_INVALID_ARGUMENT),
@@ -81,7 +82,7 @@ constexpr Constant constants[] = {
 #undef ROW
 
 constexpr int32_t constant_count = sizeof constants / sizeof constants[0];
-constexpr int32_t first_status = 3;
+constexpr int32_t first_status = 4;
 static_assert(constants[first_status + MXQ_STATUS_INTERNAL_ERROR].value == MXQ_STATUS_INTERNAL_ERROR);
 
 }  // namespace

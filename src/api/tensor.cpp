@@ -71,6 +71,12 @@ void require_part(int32_t part) {
         fail(MXQ_STATUS_INVALID_ARGUMENT, "part is %d, expected MXQ_PART_ROWWISE (1) or MXQ_PART_COLUMNWISE (2)", part);
 }
 
+void set_data(mxq_tensor* tensor, const Buffer& data, bool is_const) {
+    require_plain(require_handle(tensor, "tensor"), "single data buffer", "use mxq_tensor_set_part");
+    tensor->rowwise = {true, data, {}, {}, {}, tensor->rowwise.starts, tensor->rowwise.ends};
+    tensor->data_is_const = is_const;
+}
+
 // Requires exactly the bytes that the ends have: a type that is not theirs has another size.
 void require_ends_bytes(const Groups& groups, uint64_t bytes) {
     const uint64_t need = uint64_t(groups.count) * groups.end_bytes();
@@ -122,10 +128,11 @@ mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements) {
 }
 
 mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t bytes) {
-    return guard("mxq_tensor_set_data", [&] {
-        require_plain(require_handle(tensor, "tensor"), "single data buffer", "use mxq_tensor_set_part");
-        tensor->rowwise = {true, {data, bytes}, {}, {}, {}, tensor->rowwise.starts, tensor->rowwise.ends};
-    });
+    return guard("mxq_tensor_set_data", [&] { set_data(tensor, {data, bytes}, false); });
+}
+
+mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint64_t bytes) {
+    return guard("mxq_tensor_set_const_data", [&] { set_data(tensor, {const_cast<void*>(data), bytes}, data != nullptr); });
 }
 
 mxq_status mxq_tensor_set_part(mxq_tensor* tensor, int32_t part, void* codes, uint64_t code_bytes, void* scales,

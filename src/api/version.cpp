@@ -4,7 +4,9 @@
 #define MXQ_TEXT_OF(x) #x
 #define MXQ_TEXT(x) MXQ_TEXT_OF(x)
 
-int32_t mxq_version(void) { return MXQ_VERSION_MAJOR * 10000 + MXQ_VERSION_MINOR * 100 + MXQ_VERSION_PATCH; }
+static_assert(MXQ_VERSION == MXQ_VERSION_MAJOR * 10000 + MXQ_VERSION_MINOR * 100 + MXQ_VERSION_PATCH);
+
+int32_t mxq_version(void) { return MXQ_VERSION; }
 
 const char* mxq_version_string(void) {
     return MXQ_TEXT(MXQ_VERSION_MAJOR) "." MXQ_TEXT(MXQ_VERSION_MINOR) "." MXQ_TEXT(MXQ_VERSION_PATCH);

@@ -55,6 +55,7 @@ struct mxq_tensor_s : mxq::Handle<mxq::Kind::Tensor> {
     int64_t experts = 1, rows = 0, cols = 0;
     int64_t row_stride = 0;
     bool swizzled = false;
+    bool data_is_const = false;  // the data of a plain tensor may not be written
     bool per_expert = false;  // each expert or group has its own amax, decode scale or TENSOR scale
     int32_t scale_max = 448;  // NVFP4: T, the largest block scale
     mxq::Buffer quantization_scale;

@@ -95,6 +95,9 @@ void require_any_part(const mxq_tensor& t, const char* name, Check check) {
 
 PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
     const Buffer& data = t.rowwise.codes;
+    if (access == Access::Write && t.data_is_const)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s has data that may only be read, expected some that this verb may write; set it with mxq_tensor_set_data", name);
     const int64_t bytes = t.data_bytes();
     if (bytes < 0)
         fail(MXQ_STATUS_INVALID_ARGUMENT,

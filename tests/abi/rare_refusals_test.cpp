@@ -237,6 +237,34 @@ MXQ_EACH_DEVICE("rare refusals: none in a query of swizzled fp32 scales of group
                 "out.columnwise has groups");
 }
 
+MXQ_EACH_DEVICE("rare refusals: data that may only be read is no output, and a workspace that is not needed is checked") {
+    Pair p(device, mxfp8);
+    ok(mxq_tensor_set_const_data(p.plain, p.x.data(), p.x.bytes()));
+    CHECK(quantize(device, nullptr, p.plain, p.q) == MXQ_STATUS_OK);
+    MXQ_REFUSED(dequantize(device, p.q, p.plain), invalid, "out has data that may only be read", "mxq_tensor_set_data");
+    MXQ_REFUSED(mxq_tensor_set_const_data(p.q, p.x.data(), p.x.bytes()), invalid, "single data buffer");
+    ok(mxq_tensor_set_data(p.plain, p.x.data(), p.x.bytes()));
+    CHECK(dequantize(device, p.q, p.plain) == MXQ_STATUS_OK);
+    MXQ_REFUSED(mxq_dequantize(device.context, nullptr, p.q, p.plain, nullptr, 100, nullptr), MXQ_STATUS_MISSING_BUFFER,
+                "workspace is NULL with 100 bytes");
+    MXQ_REFUSED(mxq_dequantize(device.context, nullptr, p.q, p.plain, static_cast<uint8_t*>(p.x.data()) + 1, 100, nullptr),
+                MXQ_STATUS_MISALIGNED, "workspace is at", "multiple of 256");
+}
+
+TEST_CASE("rare refusals: the hint after too few bytes names what tells their number", "[cpu]") {
+    testing::Device& device = testing::cpu();
+    Pair p(device, nvfp4);
+    float number[2] = {};
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) ok(mxq_tensor_set_amax(p.q, part, number, 3));
+    MXQ_REFUSED(quantize(device, nullptr, p.plain, p.q), MXQ_STATUS_BUFFER_TOO_SMALL, "amax holds 3 bytes", "mxq_tensor_required_amax_bytes");
+    auto q = testing::make_tensor(fp8, dims, false), mx = testing::make_tensor(mxfp8, dims, false);
+    ok(mxq_tensor_set_quantization_scale(q, number, 3));
+    MXQ_REFUSED(mxq_quantize_query(device.context, nullptr, p.plain, q, nullptr), MXQ_STATUS_BUFFER_TOO_SMALL, "quantization_scale holds 3", "MXQ_SCOPE_EXPERT");
+    auto d = testing::make_tensor(MXQ_FORMAT_F32, dims);
+    MXQ_REFUSED(mxq_gemm_query(device.context, nullptr, mx, q, d, nullptr), MXQ_STATUS_UNSUPPORTED, "mxfp8_e4m3 with blocks of 32 (MX)",
+                "fp8_e4m3 with scales of whole lines (fp8)");
+}
+
 TEST_CASE("rare refusals: 2^48 elements are the most") {
     const int64_t side = int64_t{1} << 24;
     uint64_t codes = 0, scales = 0;
