@@ -33,6 +33,19 @@ inline std::vector<int64_t> padded_starts(const Ends& ends, int64_t alignment) {
     return starts;
 }
 
+// Returns where the rows of D that a product writes of a group end: with its padding, which what adds to D leaves.
+inline int64_t written_end(const Ends& ends, const std::vector<int64_t>& starts, size_t g, bool accumulate) {
+    return accumulate ? starts[g] + group_rows(ends, g) : starts[g + 1];
+}
+
+// Returns which of `rows` rows of D a product of these groups writes.
+inline std::vector<bool> written_rows(const Ends& ends, const std::vector<int64_t>& starts, int64_t rows, bool accumulate) {
+    std::vector<bool> written(static_cast<size_t>(rows), false);
+    for (size_t g = 0; g < ends.size(); ++g)
+        std::fill(written.begin() + starts[g], written.begin() + written_end(ends, starts, g, accumulate), true);
+    return written;
+}
+
 // Returns the most that P[G] can be for any ends.
 inline int64_t padded_bound(int64_t rows, int64_t groups, int64_t alignment) {
     return alignment * ((rows + (alignment - 1) * std::min(groups, rows)) / alignment);

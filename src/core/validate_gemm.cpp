@@ -177,15 +177,23 @@ const mxq_gemm_options& options_or_default(const mxq_gemm_options* given) {
     return given ? *given : defaults;
 }
 
+// What both verbs are called with.
+struct GemmCall {
+    const mxq_gemm_options& options;
+    const mxq_tensor &a, &b, &d;
+};
+
+GemmCall require_call(const mxq_gemm_options* options, const mxq_tensor* a, const mxq_tensor* b, const mxq_tensor* d) {
+    const GemmCall call{options_or_default(options), require(a, "a"), require(b, "b"), require(d, "d")};
+    require_gemm_formats(call.options, call.a, call.b, call.d);
+    return call;
+}
+
 }  // namespace
 
 GemmProblem validate_gemm(const mxq_gemm_options* given, const mxq_tensor* a_tensor, const mxq_tensor* b_tensor,
                           const mxq_tensor* d_tensor, Check check) {
-    const mxq_gemm_options& options = options_or_default(given);
-    const mxq_tensor& a = require(a_tensor, "a");
-    const mxq_tensor& b = require(b_tensor, "b");
-    const mxq_tensor& d = require(d_tensor, "d");
-    require_gemm_formats(options, a, b, d);
+    const auto [options, a, b, d] = require_call(given, a_tensor, b_tensor, d_tensor);
     require_2d(a, "a", "use mxq_grouped_gemm");
     require_2d(b, "b", "use mxq_grouped_gemm");
     require_2d(d, "d", "use mxq_grouped_gemm");
@@ -201,11 +209,7 @@ GemmProblem validate_gemm(const mxq_gemm_options* given, const mxq_tensor* a_ten
 
 GemmProblem validate_grouped_gemm(const mxq_gemm_options* given, const mxq_tensor* a_tensor, const mxq_tensor* b_tensor,
                                   const mxq_tensor* d_tensor, Check check) {
-    const mxq_gemm_options& options = options_or_default(given);
-    const mxq_tensor& a = require(a_tensor, "a");
-    const mxq_tensor& b = require(b_tensor, "b");
-    const mxq_tensor& d = require(d_tensor, "d");
-    require_gemm_formats(options, a, b, d);
+    const auto [options, a, b, d] = require_call(given, a_tensor, b_tensor, d_tensor);
     Buffers buffers(check);
     require_groups(a, "a", buffers);
 

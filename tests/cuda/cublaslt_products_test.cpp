@@ -194,13 +194,8 @@ MXQ_CUDA_DEVICE("cublaslt products: groups of rows") {
                 const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options, a.tensor,
                                                        b.tensor, grouped_d);
 
-                std::vector<bool> written(static_cast<size_t>(d_rows), false);
                 const auto starts = oracle::padded_starts(groups.ends, unit);
-                const auto d_end = [&](size_t g) {  // what adds to D leaves the padding
-                    return accumulate ? starts[g] + oracle::group_rows(groups.ends, g) : starts[g + 1];
-                };
-                for (size_t g = 0; g < groups.ends.size(); ++g)
-                    std::fill(written.begin() + starts[g], written.begin() + d_end(g), true);
+                const std::vector<bool> written = oracle::written_rows(groups.ends, starts, d_rows, accumulate);
                 const oracle::Floats values = d.values(&written);
                 INFO(text(c.pair) << ", " << count << " groups, k " << k << ", alignments " << c.a_alignment << " "
                                   << c.d_alignment << ", case " << which << ", accumulate " << accumulate << ", by " << promise.implementation);
@@ -209,8 +204,8 @@ MXQ_CUDA_DEVICE("cublaslt products: groups of rows") {
                     const float* const weights = b.lines.data() + static_cast<int64_t>(g) * n * k;
                     auto sums = oracle::product(a.lines.data() + first * k, k, weights, k, m, n, k,
                                                 accumulate ? previous.data() + starts[g] * n : nullptr);
-                    sums.resize(static_cast<size_t>((d_end(g) - starts[g]) * n));  // padding is +0
-                    const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + d_end(g) * n);
+                    sums.resize(static_cast<size_t>((oracle::written_end(groups.ends, starts, g, accumulate) - starts[g]) * n));  // padding is +0
+                    const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + oracle::written_end(groups.ends, starts, g, accumulate) * n);
                     CHECK(check(promise, a_spec, sums, one, format, k, accumulate) == "");
                 }
                 ++ran;

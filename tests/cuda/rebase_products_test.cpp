@@ -277,13 +277,8 @@ MXQ_CUDA_DEVICE("rebase products: groups of rows") {
                                                          accumulate, way.implementation);
                     const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options,
                                                               a.tensor, b.tensor, grouped_d);
-                    std::vector<bool> written(static_cast<size_t>(d_rows), false);
                     const auto starts = oracle::padded_starts(groups.ends, unit);
-                    const auto d_end = [&](size_t g) {  // what adds to D leaves the padding
-                        return accumulate ? starts[g] + oracle::group_rows(groups.ends, g) : starts[g + 1];
-                    };
-                    for (size_t g = 0; g < groups.ends.size(); ++g)
-                        std::fill(written.begin() + starts[g], written.begin() + d_end(g), true);
+                    const std::vector<bool> written = oracle::written_rows(groups.ends, starts, d_rows, accumulate);
                     const oracle::Floats values = d.values(&written);
                     Noise noise;
                     INFO("formats " << a_format << " " << b_format << ", scaling " << a_scaling << ", " << count
@@ -292,7 +287,7 @@ MXQ_CUDA_DEVICE("rebase products: groups of rows") {
                     for (size_t g = 0; g < groups.ends.size(); ++g) {
                         const int64_t m = oracle::group_rows(groups.ends, g), first = (groups.ends[g] - m) * k;
                         const int64_t of_b = static_cast<int64_t>(g) * n * k;
-                        const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + d_end(g) * n);
+                        const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + oracle::written_end(groups.ends, starts, g, accumulate) * n);
                         CHECK(check(promise, {a, b, first, of_b, m, n, k}, one, MXQ_FORMAT_F32, noise,
                                     accumulate ? previous.data() + starts[g] * n : nullptr) == "");
                     }

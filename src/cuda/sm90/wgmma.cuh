@@ -10,7 +10,8 @@
 //
 //     warp w has rows 16 w .. 16 w + 15, d[4 j + 2 h + i] of lane l the element (16 w + 8 h + l / 4, 8 j + 2 (l % 4) + i)
 //
-// There are wrappers for none of this in cuda::ptx.
+// There are wrappers for none of this in cuda::ptx. Each shape is a statement of its own, since the text of inline assembly
+// names every accumulator and cannot be made of parts.
 #pragma once
 #include <cstdint>
 
