@@ -142,20 +142,19 @@ MXQ_HD void transpose_4(const float* from, int64_t from_stride, float* to, int64
     for (int i = 0; i < 4; i++) memcpy(to + i * to_stride, &columns[i], sizeof columns[i]);
 }
 
-// Implements GemmKernels::decode_columns. A panel is written to a depth that is a multiple of 4; what is too much is
-// overwritten by the next panel, or lies in room that `out` has and nobody reads.
+// Implements GemmKernels::decode_columns, four lines at a time, since the caller's stack may be small. A panel is written to a depth
+// that is a multiple of 4; what is too much is overwritten by the next panel, or lies in room that `out` has and nobody reads.
 bool decode_columns(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
     const OperandReader reader(lines.part);
-    alignas(64) float panel[kColumns][kGemmDepth] = {};
+    alignas(64) float four[4][kGemmDepth] = {};
     bool any = false;
-    for (int64_t first = 0; first < lines.count; first += kColumns, out += kColumns * depth) {
-        const int64_t count = lines.count - first < kColumns ? lines.count - first : kColumns;
-        for (int64_t i = 0; i < count; i++)
-            if (reader.read(lines.first + first + i, k, depth, panel[i])) extreme[first + i] = any = true;
-        for (int64_t at = 0; at < depth; at += 4)
-            for (int64_t i = 0; i < kColumns; i += 4)
-                transpose_4(&panel[i][at], kGemmDepth, out + at * kColumns + i, kColumns);
-    }
+    for (int64_t first = 0; first < lines.count; first += kColumns, out += kColumns * depth)
+        for (int64_t i = 0; i < kColumns; i += 4) {
+            for (int64_t line = first + i; line < first + i + 4 && line < lines.count; line++)
+                if (reader.read(lines.first + line, k, depth, four[line - first - i])) extreme[line] = any = true;
+            for (int64_t at = 0; at < depth; at += 4)
+                transpose_4(&four[0][at], kGemmDepth, out + at * kColumns + i, kColumns);
+        }
     return any;
 }
 

@@ -207,16 +207,20 @@ Reason check_bias(const GemmProblem& p, ScaleMode mode) {
     return check_pointer("the ", "bias", p.bias.values);
 }
 
+// Returns whether all lines of a product of 16-bit numbers are whole aligned pieces of 16 bytes.
+bool has_whole_lines(const GemmProblem& p) {
+    return check_operand(p.a, ScaleMode::None, "a").empty() && check_operand(p.b, ScaleMode::None, "b").empty() &&
+           check_d(p).empty() && p.k * p.a.bits / 8 % kBytes == 0;
+}
+
 // cuBLASLt 13.1 rounds the sums of 16-bit numbers to a 16-bit D before it adds a bias, where some line is no whole pieces of 16
-// bytes: on an H200 55 of 88 random products came out up to 177 times the bound away, and none of 76 with whole pieces. With an
-// alpha of 0 it leaves the bias out there, of an F32 D too (1 x 32 x 5). 13.10 does none of it.
+// bytes: on an H200 55 of 88 random products came out up to 177 times the bound away, and none of 76 with whole pieces. 13.10
+// does none of it. With an alpha of 0 both leave the bias out there, of an F32 D too (1 x 32 x 5).
 Reason check_biased_lines(const GemmProblem& p, const Machine& machine) {
     constexpr int32_t kMended = 131000;
-    const bool right = p.d.format == MXQ_FORMAT_F32 && p.alpha != 0;
-    if (!p.bias.set() || right || machine.version >= kMended) return {};
-    const bool whole = check_operand(p.a, ScaleMode::None, "a").empty() && check_operand(p.b, ScaleMode::None, "b").empty() &&
-                       check_d(p).empty() && p.k * p.a.bits / 8 % kBytes == 0;
-    if (whole) return {};
+    if (!p.bias.set() || has_whole_lines(p)) return {};
+    if (p.alpha == 0) return "needs an alpha other than 0 for a bias where some line is no whole pieces of 16 bytes, found 0";
+    if (p.d.format == MXQ_FORMAT_F32 || machine.version >= kMended) return {};
     return [version = machine.version, path = machine.path.c_str()] {
         return format_text("needs cuBLASLt %s for a bias where pointers, rows or strides of a, b or d are no multiples of %lld "
                            "bytes, found %s in %s",
