@@ -42,7 +42,7 @@ void require_output(T* output, const char* name) {
     if (!output) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected the address of a number to write", name);
 }
 
-// Destroys what a handle points to. NULL, and a handle that is not alive or of another kind, are left alone; the second leaves a
+// Destroys what a handle points to. NULL does nothing; a handle that is not alive or of another kind is left alone, with a
 // message.
 template <class T>
 void destroy(const char* function, T* handle, const char* name) noexcept {

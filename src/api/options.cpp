@@ -10,7 +10,9 @@ mxq_status mxq_quantize_options_create(mxq_quantize_options** out) {
     return guard_create("mxq_quantize_options_create", out, [] { return new mxq_quantize_options_s; });
 }
 
-void mxq_quantize_options_destroy(mxq_quantize_options* options) { destroy("mxq_quantize_options_destroy", options, "options"); }
+void mxq_quantize_options_destroy(mxq_quantize_options* options) {
+    destroy("mxq_quantize_options_destroy", options, "options");
+}
 
 mxq_status mxq_quantize_options_set_scale_rounding(mxq_quantize_options* options, int32_t rounding) {
     return guard("mxq_quantize_options_set_scale_rounding", [&] {

@@ -8,7 +8,7 @@
 
 namespace mxq {
 
-// Values that memory is unlikely to hold by chance.
+// Tells the kinds of handles apart, by values that memory is unlikely to hold by chance.
 enum class Kind : uint32_t {
     Destroyed = 0x4d58518f,
     Context = 0x4d585190,

@@ -177,7 +177,7 @@ const mxq_gemm_options& options_or_default(const mxq_gemm_options* given) {
     return given ? *given : defaults;
 }
 
-// What both verbs are called with.
+// Holds the arguments of gemm or grouped_gemm, none of which is NULL.
 struct GemmCall {
     const mxq_gemm_options& options;
     const mxq_tensor &a, &b, &d;

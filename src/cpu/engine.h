@@ -1,4 +1,5 @@
-// Holds what a CPU context owns: its threads, the memory that they work in, and the kernels of the best instruction set that the machine has.
+// Holds what a CPU context owns: its threads, the memory that they work in, and the kernels of the best instruction set that
+// the machine has.
 #pragma once
 #include <memory>
 

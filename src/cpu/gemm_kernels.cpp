@@ -142,8 +142,9 @@ MXQ_HD void transpose_4(const float* from, int64_t from_stride, float* to, int64
     for (int i = 0; i < 4; i++) memcpy(to + i * to_stride, &columns[i], sizeof columns[i]);
 }
 
-// Implements GemmKernels::decode_columns, four lines at a time, since the caller's stack may be small. A panel is written to a depth
-// that is a multiple of 4; what is too much is overwritten by the next panel, or lies in room that `out` has and nobody reads.
+// Implements GemmKernels::decode_columns, four lines at a time, since the caller's stack may be small. A panel is written to a
+// depth that is a multiple of 4; what is too much is overwritten by the next panel, or lies in room that `out` has and nobody
+// reads.
 bool decode_columns(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
     const OperandReader reader(lines.part);
     alignas(64) float four[4][kGemmDepth] = {};

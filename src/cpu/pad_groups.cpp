@@ -51,7 +51,7 @@ Job<CodeMove> move_of_codes(const PadProblem::Part& part, const Place& at) {
     return {move, {1, lines, bytes, kRectangleRows, kRectangleCols}, 0};
 }
 
-void move_codes(const CodeMove& move, const Rectangle& at) {
+void move_codes(const CodeMove& move, const Rectangle& at, int /*worker*/) {
     for (int64_t line = at.row; line < at.row + at.rows; line++) {
         const int64_t copied = line < move.lines ? std::clamp(move.bytes - at.col, int64_t(0), at.cols) : 0;
         uint8_t* to = move.out + line * move.out_stride + at.col;
@@ -137,7 +137,7 @@ void fill(const ScaleLayout& layout, int64_t first, int64_t last, uint8_t* scale
     if (first < last) std::memset(scales + first * layout.bytes, 0, size_t((last - first) * layout.bytes));
 }
 
-void move_scales(const ScaleMove& move, const Rectangle& at) {
+void move_scales(const ScaleMove& move, const Rectangle& at, int /*worker*/) {
     const ScaleLayout& to = move.out_layout;
     // Behind a row of fp32 scales of square tiles cuBLASLt has zeros.
     const int64_t padded = move.rows_are_padded && at.col + at.cols == move.out_columns ? to.line_stride : 0;
@@ -195,8 +195,8 @@ void run(const Context& context, const PadProblem& problem, const Launch&) {
     Plan plan;
     for (int32_t i = 0; i < problem.count; i++)
         plan.starts[i] = add_part(problem.parts[i], problem.grouped.rows, groups, plan);
-    for_each_rectangle(context.cpu->pool(), plan.codes, [](const CodeMove& move, const Rectangle& at, int) { move_codes(move, at); });
-    for_each_rectangle(context.cpu->pool(), plan.scales, [](const ScaleMove& move, const Rectangle& at, int) { move_scales(move, at); });
+    for_each_rectangle(context.cpu->pool(), plan.codes, move_codes);
+    for_each_rectangle(context.cpu->pool(), plan.scales, move_scales);
     for (int32_t i = 0; i < problem.count; i++) {
         write_bounds(problem.grouped.groups.type, plan.starts[i], problem.parts[i].starts, 0);
         write_bounds(problem.grouped.groups.type, plan.starts[i], problem.parts[i].ends, 1);

@@ -28,7 +28,7 @@ private:
     std::array<std::atomic<void*>, 8> kept_{};
 };
 
-// The memory of one call.
+// Takes the memory of one call from the cache, and gives it back.
 class Scratch {
 public:
     explicit Scratch(ScratchCache& cache) : cache_(cache), memory_(cache.take()) {}

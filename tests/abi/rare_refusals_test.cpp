@@ -28,7 +28,7 @@ mxq_status dequantize(testing::Device& device, mxq_tensor* in, mxq_tensor* out) 
     return mxq_dequantize(device.context, nullptr, in, out, nullptr, 0, nullptr);
 }
 
-// An F32 tensor with data, and one of `spec` with both parts.
+// Holds an F32 tensor with data, and one of `spec` with both parts.
 struct Pair {
     Pair(testing::Device& device, const oracle::Spec& spec)
         : x(device, cases::plain_values(MXQ_FORMAT_F32, cases::Values::normal, elements, 1)),

@@ -119,7 +119,7 @@ void measure_row(Device& device, const std::vector<Library>& libraries, Row& row
 Row measure(Device& device, const std::vector<Library>& libraries, const Rates& rates, const Case& c, int threads) {
     Row row;
     row.c = c;
-    for (const Library& library : libraries) row.figures.push_back({.library = library.name()});
+    for (const Library& library : libraries) row.figures.push_back({.libmxq = library.name()});
     Figure whole;
     with_reason(whole, [&] { measure_row(device, libraries, row, threads); });
     if (!whole.left_out.empty())

@@ -127,7 +127,7 @@ Row measure_pass(Device& device, const Library& library, const Side& side, const
     result.copy_rate = copy_rate(device, us[0]);
     result.stream_rate = stream_rate(device, mix, us[1]);
     result.mix = text(mix);
-    result.figures = {{.library = library.name(), .implementation = "rebase", .us = us[2]}};
+    result.figures = {{.libmxq = library.name(), .implementation = "rebase", .us = us[2]}};
     return result;
 }
 

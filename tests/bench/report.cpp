@@ -104,7 +104,7 @@ void Report::add(const Row& row) {
     std::printf("\n");
     for (const Figure& figure : row.figures)
         if (!figure.left_out.empty())
-            std::printf("    %s: %s: %s\n", figure.failed ? "FAILED" : "left out", figure.library.c_str(),
+            std::printf("    %s: %s: %s\n", figure.failed ? "FAILED" : "left out", figure.libmxq.c_str(),
                         figure.left_out.c_str());
     if (print_commands_) std::printf("    %s\n", command_of(row).c_str());
     std::fflush(stdout);

@@ -6,7 +6,7 @@
 
 // One library's part of a row.
 struct Figure {
-    std::string library, implementation = {};
+    std::string libmxq, implementation = {};
     double us = 0;              // a call
     double us_with_query = 0;   // host rows: a query, then the call
     int launches = 0;           // host rows: what a call puts on the stream

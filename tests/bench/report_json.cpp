@@ -40,7 +40,7 @@ private:
 
 std::string json_of(const Figure& figure, Mode mode) {
     Writer out("{}");
-    out.add("library", figure.library);
+    out.add("library", figure.libmxq);
     if (!figure.left_out.empty()) return out.add("left_out", figure.left_out).done();
     out.add("implementation", figure.implementation).add("us", figure.us);
     if (mode == Mode::Host) out.add("us_with_query", figure.us_with_query).add("launches", figure.launches);

@@ -220,7 +220,7 @@ TEST_CASE("out of memory: every verb and query") {
                                     padded_ends.bytes()));
     ok(mxq_tensor_set_padded_groups(from_aligned, MXQ_PART_ROWWISE, unpadded_starts.data(), unpadded_starts.bytes(), nullptr,
                                     0));
-    // Of two parts, nothing of the first is written before the second has its memory.
+    // A verb that writes two parts writes nothing of the first one before it has the memory that the second one needs.
     {
         testing::PartBuffers columns(device, quantized, MXQ_PART_COLUMNWISE);
         testing::PartBuffers padded_columns(device, aligned, MXQ_PART_COLUMNWISE);

@@ -33,7 +33,7 @@ LISTS = {"cpu": ["host.txt", "cpu.txt"], "cuda": ["cuda.txt"]}
 COPIED = ["CMakeLists.txt", "libmxq.pc.in", "cmake", "examples", "include", "src", "tests"]
 MARK = re.compile(r"\{\{(.*?) => (.*?)\}\}(?!\})")
 
-# What the copy needs besides the mutants: a file, what is there and what it becomes.
+# Changes that the copied tree needs besides the mutants, each as (file, text to replace, text in its place).
 CHANGES = [
     ("src/cuda/device.cpp", "    load_implementations(context);",
      "    set_mutant_on_device();\n    load_implementations(context);"),

@@ -22,7 +22,8 @@ struct Pointer {
     uint64_t bytes = 0;
 };
 
-// What check.cpp adds to the workspace of calls that must be refused for another reason.
+// The bytes that check.cpp adds to the workspace of a call that must be refused for another reason, so that it is never refused
+// for a workspace that is too small.
 inline constexpr uint64_t spare_workspace = 4096;
 
 struct Bound {

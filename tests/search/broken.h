@@ -17,7 +17,7 @@ struct Rule {
     std::function<bool(Bound&, int64_t)> apply;
 };
 
-// The rules of broken_arguments.cpp.
+// Returns the rules about arguments, which broken_arguments.cpp holds.
 const std::vector<Rule>& argument_rules();
 
 // Returns the names of the rules that suit a call.

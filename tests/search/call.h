@@ -36,7 +36,7 @@ struct GroupRun {
 };
 using GroupRuns = std::vector<GroupRun>;
 
-// Which values an operand has. draw_values and raw_part (values.h) say what each kind is.
+// Names the values of an operand; draw_values and raw_part (values.h) say what each kind is.
 struct Values {
     std::string kind = "normal";
     uint64_t seed = 1;

@@ -222,7 +222,7 @@ std::optional<std::string> check_broken_on(Runner& runner, const Problem& proble
     testing::Plan plan;
     mxq_status status = bound.query(plan.out());
     if (status != MXQ_STATUS_OK) return "the query before it: " + status_text(status);
-    // With more than is needed, so that the rule alone is broken.
+    // The workspace has spare bytes, so that the call breaks this rule and not that of its size.
     bound.add_workspace(mxq_plan_workspace_bytes(plan) + spare_workspace);
     if (!rule.apply(bound, problem.call.broken_at)) return std::nullopt;
     bound.fill();

@@ -6,7 +6,7 @@
 
 namespace search {
 
-// What the runs of all calls were, for the last line.
+// Counts the runs of all calls by verb and implementation, for the summary at the end.
 struct Counts {
     int64_t calls = 0, refused = 0, failed = 0;
     std::map<std::string, int64_t> runs;  // by "verb implementation"

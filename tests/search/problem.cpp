@@ -49,7 +49,7 @@ GroupedPart quantized(const Call& call, const TensorPlan& tensor, const oracle::
     if (tensor.side.grouped)
         return oracle::quantize_groups(spec, x, rows, cols, groups_of(call, tensor.side), part, tensor.side.swizzled);
     GroupedPart out = testing::all_written(oracle::quantize(spec, x, tensor.dims.shape(), part, tensor.side.swizzled));
-    // Of a tensor without elements only scales of whole tensors are written.
+    // A call writes nothing of a tensor without elements but TENSOR scales and computed amaxes.
     if (x.empty() && spec.scaling != MXQ_SCALING_TENSOR) out.scales_written.assign(out.scales_written.size(), 0);
     return out;
 }

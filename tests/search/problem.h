@@ -1,4 +1,4 @@
-// What one call reads, and what the contract says it leaves behind: the bytes of every buffer before and after.
+// Works out one call: the bytes of every buffer before it, and those that the contract says it leaves behind.
 #ifndef MXQ_TESTS_SEARCH_PROBLEM_H
 #define MXQ_TESTS_SEARCH_PROBLEM_H
 
@@ -17,7 +17,7 @@ struct Image {
     bool used = true;      // false: the call must neither need nor touch it
 };
 
-// A descriptor before its pointers are set.
+// Holds a descriptor whose pointers are not set yet.
 struct TensorPlan {
     std::string name;  // "in", "out", "a", "b", "d"
     Side side;
@@ -58,7 +58,7 @@ Problem make_problem(const Call& call);
 // Returns the call's tensors and options without values and results: enough for a query.
 Problem make_outline(const Call& call);
 
-// The same for a product (product.cpp).
+// Sets the buffers of a product before the call, and those that it must leave behind (product.cpp).
 std::vector<TensorPlan> product_tensors(const Call& call);
 void add_product(Problem& problem);
 void add_bias_image(Problem& problem);

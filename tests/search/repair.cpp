@@ -1,4 +1,4 @@
-// What the contract allows: the rules that every drawn and every shrunk call keeps.
+// Repairs calls that were drawn or shrunk, so that each keeps the rules of the contract.
 #include "values.h"
 
 namespace search {

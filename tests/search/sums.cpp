@@ -23,7 +23,7 @@ Doubles tiled(int64_t lines, int64_t k, Number number) {
     return out;
 }
 
-// What a line adds to the terms of its elements, whatever the other line is.
+// Sums up the terms of a bound that depend on one of an element's two lines alone.
 struct Line {
     double magnitudes = 0;
     bool infinite = false;

@@ -75,7 +75,7 @@ TEST_CASE("dispatch: the first that takes it, or the one that was asked for") {
     CHECK(ask(verb, context, Problem{12}, any).prepared.workspace_bytes == 12);
 }
 
-// Where both take a problem, the one of the left is the faster.
+// Checks pairs of implementations of which the first is the faster one where both take a problem: lists must ask it first.
 TEST_CASE("dispatch: in the lists, better implementations stand before those that take more") {
     struct Order {
         const char *verb, *better, *worse;

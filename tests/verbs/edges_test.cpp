@@ -1,4 +1,4 @@
-// What lies just on the other side of a limit: buffers that share one byte, a tensor whose bytes a 64-bit number cannot
+// Tests just beyond a limit: buffers that share one byte, a tensor whose bytes a 64-bit number cannot
 // count, an instruction set below the machine's, parts of different amaxes, groups without rows, products beyond fp32's
 // range.
 #include "../cases.h"

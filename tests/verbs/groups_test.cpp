@@ -157,7 +157,7 @@ MXQ_EACH_DEVICE("groups: pad and unpad of quantized tensors, codes and scales") 
     CHECK(ran == 30 * 5 * 5);
 }
 
-// What `in` has in its padding is not part of a group.
+// The bytes that `in` has in its padding belong to no group and never reach `out`.
 MXQ_EACH_DEVICE("groups: pad and unpad of plain tensors write +0 where the input has padding") {
     int ran = 0;
     const oracle::Ends logical{1, 1, 20, 55};

@@ -181,7 +181,7 @@ inline oracle::Matrix draw_matrix(const oracle::Spec& spec, int64_t lines, int64
 
 // ---- Outputs ---------------------------------------------------------------------------------------------------------
 
-// What a verb writes: the tensor's shape, the layout of its scales, and its groups where it has them.
+// Describes the output of a verb: its shape, the layout of its scales, and its groups where it has them.
 struct Target {
     testing::Dims dims;
     bool swizzled;

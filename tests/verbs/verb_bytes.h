@@ -8,7 +8,7 @@
 
 namespace testing {
 
-// The verbs on one device. What each call writes is appended to `all`.
+// Runs verbs on one device and appends to `all` what each call writes.
 class VerbBytes {
 public:
     explicit VerbBytes(Device& device) : device_(device) {}

@@ -163,8 +163,8 @@ Reason check_operand(const GemmOperand& operand, ScaleMode mode, const char* nam
     return check_pointer("the scales of ", name, operand.scales);
 }
 
-// From 12.9 to 13.2.0 cuBLASLt refuses one scale of a tensor that lies elsewhere than at a multiple of 16 bytes, and does so only
-// when it is called: an H200 with 13.1 answers the query for an algorithm as if it were fine.
+// From 12.9 to 13.2.0 cuBLASLt refuses the one scale of a tensor where it is at no multiple of 16 bytes, and does so only when it
+// is called: on an H200, 13.1 answers the query for an algorithm as if the scale were fine.
 Reason check_scalar_scales(const GemmProblem& p, ScaleMode mode, const Machine& machine) {
     constexpr int32_t kFirst = 120900, kLast = 130200;
     if (!is_scalar(mode) || machine.version < kFirst || machine.version > kLast) return {};

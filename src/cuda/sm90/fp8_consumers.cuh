@@ -33,7 +33,8 @@ struct StageTiles {
           right(describe_tile(stage.b + kHalfColumns * kStepCodes)) {}
 };
 
-// A warpgroup's work on one tile. Both run the same instructions, which are too many for the nearest caches twice.
+// Multiplies a warpgroup's 64 rows of one tile. Both warpgroups run one copy of the instructions, since two copies do not fit
+// the nearest instruction caches.
 template <class A, class B>
 struct Consumer {
     const ProductArguments& args;

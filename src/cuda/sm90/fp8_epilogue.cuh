@@ -85,7 +85,7 @@ __device__ __forceinline__ void put_pair(T* to, float low, float high) {
     *reinterpret_cast<uint32_t*>(to) = uint32_t(from_float<T>(low).bits) | uint32_t(from_float<T>(high).bits) << 16;
 }
 
-// Where a warp's rows go.
+// Tells where the rows of a warp lie in D, and how many rows and columns of the tile D has.
 struct RowsOfWarp {
     int64_t d_row;         // of the first
     int32_t rows, columns;  // of the tile, that D has
@@ -153,7 +153,8 @@ __device__ __forceinline__ void write_rows(const ProductArguments& args, const R
 }
 
 // Writes sums as they are to an F32 D: eight columns of a row are 32 bytes of four lanes.
-__device__ __forceinline__ void write_floats(const ProductArguments& args, const RowsOfWarp& of, const float (&sums)[2][kSums]) {
+__device__ __forceinline__ void write_floats(const ProductArguments& args, const RowsOfWarp& of,
+                                             const float (&sums)[2][kSums]) {
     const int lane = int(read_thread() % 32), row = lane / 4, column = 2 * (lane % 4), columns = of.columns - column;
     const int64_t stride = args.problem.d.row_stride;
     float* const to = static_cast<float*>(args.problem.d.data) + (of.d_row + row) * stride + of.column + column;

@@ -1,7 +1,7 @@
 // The warps of wgmma_fp8_sm90 that multiply nothing, and where all its warps meet:
 //
 //     slots    scout -> everybody     two of them: tiles, found one ahead
-//     ring     loaders -> consumers   four stages: codes by the copy engine, references of rows by 4-byte copies
+//     ring     loaders -> consumers   five stages: codes by the copy engine, references of rows by 4-byte copies
 //
 // A stage is full when the boxes of both blocks of the cluster and each lane's words are there; it is free when the
 // consumers of both blocks have left it, since each block loads for the other.
@@ -50,7 +50,7 @@ struct Coordinates {
     int32_t values[rank];
 };
 
-// The words of a lane's rows in a tile, which are those number lane, lane + 32, ...
+// Copies the words of a tile's rows number lane, lane + 32, ... to shared memory, for each lane of a warp.
 struct RowWords {
     uint32_t rows[kLaneWords];  // numbers of the first
 

@@ -97,15 +97,15 @@ struct MovedAt {
     uint64_t codes, words, factors, marks;
 };
 
-// An operand: moved by the pass, or read where it is.
-struct Operand {
+// Describes an operand, which the pass moves or the product reads where it is.
+struct PlannedOperand {
     MoveCall call;
     bool moved;
     MovedAt at;
 };
 
 struct Plan {
-    Operand a, b;
+    PlannedOperand a, b;
     uint64_t bytes;
 };
 
@@ -118,35 +118,31 @@ MovedAt place(const MoveCall& call, Offsets& workspace) {
     return at;
 }
 
-// Returns how a product sees the codes of an operand where they are.
-TileMap map_of_source(const MoveCall& call, int rank, int32_t box_lines) {
-    const GemmOperand& from = call.from;
-    return {from.codes,
-            CU_TENSOR_MAP_DATA_TYPE_UINT8,
-            rank,
-            {from.length, rank == 3 ? from.lines : call.lines(), from.matrices},
-            {from.line_bytes, from.lines * from.line_bytes},
-            {kStepCodes, box_lines, 1},
-            CU_TENSOR_MAP_SWIZZLE_128B};
-}
-
-// Returns how it sees those that the pass leaves in the workspace.
-TileMap map_of_moved(const MoveCall& call, int rank, int32_t box_lines) {
+// Returns how the copy engine sees lines of so many codes.
+TileMap tile_map(const MoveCall& call, const uint8_t* codes, int64_t length, int64_t line_bytes, int rank, int32_t box_lines) {
     const int64_t lines = rank == 3 ? call.from.lines : call.lines();
-    return {call.codes,
+    return {codes,
             CU_TENSOR_MAP_DATA_TYPE_UINT8,
             rank,
-            {call.line_bytes, lines, call.from.matrices},
-            {call.line_bytes, lines * call.line_bytes},
+            {length, lines, call.from.matrices},
+            {line_bytes, lines * line_bytes},
             {kStepCodes, box_lines, 1},
             CU_TENSOR_MAP_SWIZZLE_128B};
 }
 
-// Which dimensions and boxes the maps of A and B have.
+TileMap map_of_source(const MoveCall& call, int rank, int32_t box_lines) {
+    return tile_map(call, call.from.codes, call.from.length, call.from.line_bytes, rank, box_lines);
+}
+
+TileMap map_of_moved(const MoveCall& call, int rank, int32_t box_lines) {
+    return tile_map(call, call.codes, call.line_bytes, call.line_bytes, rank, box_lines);
+}
+
+// The ranks of the maps: lines of A lie one after the other, and B has a matrix for each group.
 constexpr int kRankA = 2, kRankB = 3;
 
 // Codes of FP8 stay where they are, if the copy engine can read them and no group begins between them.
-Operand operand_of(const GemmProblem& p, Side side) {
+PlannedOperand plan_operand(const GemmProblem& p, Side side) {
     const bool is_b = side == Side::B;
     const MoveCall call = move_call(p, side, is_b);
     const bool stays = call.copies() && call.grouping != Grouping::Contraction &&
@@ -155,16 +151,16 @@ Operand operand_of(const GemmProblem& p, Side side) {
 }
 
 Plan plan_of(const GemmProblem& p) {
-    Plan plan{operand_of(p, Side::A), operand_of(p, Side::B), 0};
+    Plan plan{plan_operand(p, Side::A), plan_operand(p, Side::B), 0};
     Offsets workspace;
-    for (Operand* operand : {&plan.a, &plan.b})
+    for (PlannedOperand* operand : {&plan.a, &plan.b})
         if (operand->moved) operand->at = place(operand->call, workspace);
     plan.bytes = workspace.at;
     return plan;
 }
 
 // Returns an operand's call with its places in the workspace; those without bytes are NULL.
-MoveCall placed(const Operand& operand, void* workspace) {
+MoveCall placed(const PlannedOperand& operand, void* workspace) {
     MoveCall out = operand.call;
     if (!operand.moved) return out;
     uint8_t* const base = static_cast<uint8_t*>(workspace);
@@ -191,10 +187,9 @@ bool has_line_scales(const GemmOperand& operand) {
 Reason needs_operands(const GemmProblem& p) {
     for (const GemmOperand* operand : {&p.a, &p.b})
         if (operand->scale_type != ScaleType::E8M0 && !has_line_scales(*operand))
-            return [operand] {
-                return format_text("needs MX operands, or FP8 with scaling ROW or TENSOR, found %s%s",
-                                   find_format(operand->format)->name,
-                                   operand->scale_type == ScaleType::F32 ? " with scales of 128" : "");
+            return [format = operand->format, type = operand->scale_type] {
+                return format_text("needs MX operands, or FP8 with scaling ROW or TENSOR, found %s%s", find_format(format)->name,
+                                   type == ScaleType::F32 ? " with scales of 128" : "");
             };
     if (p.a.scale_type != p.b.scale_type) return "needs two MX or two FP8 operands, found one of each";
     if (p.exact_products && p.a.scale_type == ScaleType::E8M0)
@@ -249,7 +244,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     return {needs_sizes(p, *plan), plan->bytes, plan};
 }
 
-CUtensorMap map_of(const Operand& operand, const MoveCall& call, int rank, int32_t box_lines) {
+CUtensorMap map_of(const PlannedOperand& operand, const MoveCall& call, int rank, int32_t box_lines) {
     return tensor_map(driver(), operand.moved ? map_of_moved(call, rank, box_lines) : map_of_source(call, rank, box_lines));
 }
 

@@ -21,7 +21,7 @@ constexpr int kTile = 128;
 constexpr int kTileBlocks = kTile / kMxBlock;
 constexpr int kPieceCodes = 16;
 
-// What a thread holds: Accesses in the sense of memory/elements.cuh, access i being row i of the patch.
+// Tells which accesses of a patch a thread makes (Accesses of memory/elements.cuh): access i is row i of the patch.
 template <class T>
 struct Patch {
     static constexpr int columns = Vector<T>::count;
