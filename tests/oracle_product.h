@@ -256,6 +256,12 @@ inline double bound_factor(const Promise& promise, int64_t k, bool exact = true)
     return of_class;
 }
 
+// Returns what is added to the bound where an implementation rounds each sum of K products to a multiple of 2^-149.
+inline double rounding_of_sums(const Promise& promise, int64_t k) {
+    const bool cublaslt = promise.implementation == "cublaslt" || promise.implementation == "cublaslt_grouped";
+    return cublaslt && promise.bound == MXQ_BOUND_EXACT_PRODUCTS ? static_cast<double>(k) * 0x1p-149 : 0;
+}
+
 }  // namespace oracle
 
 #endif

@@ -29,7 +29,16 @@ struct Stored {
 
 bool is_mx(const oracle::Spec& spec) { return spec.format > MXQ_FORMAT_BF16 && oracle::is_mx(spec.format); }
 bool is_fp8(const oracle::Spec& spec) { return spec.format > MXQ_FORMAT_BF16 && oracle::is_fp8(spec.format); }
-bool is_exact(const oracle::Spec& spec) { return spec.format <= MXQ_FORMAT_BF16 || is_mx(spec); }
+bool is_scaled(const oracle::Spec& spec) { return spec.format > MXQ_FORMAT_BF16; }
+bool is_exact(const oracle::Spec& spec) { return !is_scaled(spec) || is_mx(spec); }
+
+// The sum of an element may be off by this much before it is rounded to D's type.
+double error_of_sum(const Element& e, double factor) {
+    return factor * 0x1p-24 * e.magnitude + 0x1p-134 * e.operands + e.below + e.rebased;
+}
+
+// Sums from here on may round to Inf in fp32.
+constexpr double largest_sum = 0x1.FFFFFFp127 * (1 - 0x1p-40);
 
 // ---- FP8 tensor cores: fp32 scales must be neither too large nor too small ---------------------------------------------
 
@@ -164,6 +173,17 @@ void add_guarded(const Problem& problem, const Piece& piece, std::vector<Element
     add_guarded_roundings(sums, references(a), references(b), piece.k);
 }
 
+// Takes the promise from elements whose sum may be infinite before alpha, beta and bias, or whose operands times alpha may be.
+void require_sums(const Problem& problem, const Piece& piece, int32_t bound, std::vector<Element>& sums) {
+    const double factor = oracle::class_factor(bound, piece.k);
+    const double alpha = std::fabs(static_cast<double>(problem.call.alpha));
+    const bool plain = !is_scaled(problem.tensors[0].spec) || !is_scaled(problem.tensors[1].spec);
+    for (Element& e : sums) {
+        const bool sum = std::fabs(e.value) + error_of_sum(e, factor) < largest_sum;
+        if (!sum || (plain && alpha * e.operands >= largest_sum)) e.promised = e.nan = false;
+    }
+}
+
 oracle::More more_of_call(const Call& call) { return {call.alpha, call.accumulate ? 1.0f : call.beta, call.bias != 0}; }
 
 // Returns every element of a piece with the terms of its bound.
@@ -176,6 +196,7 @@ const std::vector<Element>& sums_of(const Problem& problem, const Piece& piece, 
     if (bound == MXQ_BOUND_REBASED) add_rebase(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED_GUARDED) add_guarded(problem, piece, sums);
     const oracle::More more = more_of_call(problem.call);
+    if (oracle::more_of(more) > 0) require_sums(problem, piece, bound, sums);
     const bool only_adds = more.alpha == 1 && more.beta == 1 && !more.bias && problem.call.d.format == MXQ_FORMAT_F32;
     for (size_t i = 0; i < sums.size(); ++i) {
         Element& e = sums[i];
@@ -197,17 +218,11 @@ Rounding rounding_of(int32_t format) {
     return {0x1p-24, 0x1p-126, 0x1.FFFFFFp127};
 }
 
-// The sum of an element may be off by this much before it is rounded to D's type.
-double error_of_sum(const Element& e, double factor) {
-    return factor * 0x1p-24 * e.magnitude + 0x1p-134 * e.operands + e.below + e.rebased;
-}
-
 // Returns whether D may have this value. Infinity is right where the sum, with its error, may lie beyond the range of D's
 // type on that side: sums that cancel may do so on both.
-bool keeps_bound(const Element& e, double got, const Rounding& rounding, double factor) {
+bool keeps_bound(const Element& e, double got, const Rounding& rounding, double error) {
     if (e.nan) return std::isnan(got);
     if (!e.promised) return true;
-    const double error = error_of_sum(e, factor);
     // The sums in double precision have errors too, of which 2^-40 is more than enough.
     if (std::isinf(got)) return (got > 0 ? e.value : -e.value) + error >= rounding.infinite * (1 - 0x1p-40);
     return std::fabs(got - e.value) <= error + rounding.unit * std::max(std::fabs(got), rounding.smallest_normal);
@@ -222,14 +237,16 @@ std::string check_piece(const Problem& problem, const Piece& piece, const oracle
     const double factor = oracle::bound_factor(promise, piece.k, exact) + oracle::more_of(more_of_call(problem.call));
     const std::vector<Element>& sums = sums_of(problem, piece, promise.bound);
     const Rounding rounding = rounding_of(problem.call.d.format);
+    const double scale = std::fabs(static_cast<double>(problem.call.alpha));
     if (values.size() != sums.size()) return "the search lost elements";
     for (size_t i = 0; i < sums.size(); ++i) {
         const Element& e = sums[i];
-        if (keeps_bound(e, values[i], rounding, factor)) continue;
+        const double error = error_of_sum(e, factor) + oracle::rounding_of_sums(promise, piece.k) * scale;
+        if (keeps_bound(e, values[i], rounding, error)) continue;
         char text[200];
         std::snprintf(text, sizeof text, "element %zu: %.9g, expected %.17g%s, error %.3g, of the sum at most %.3g", i,
                       static_cast<double>(values[i]), e.value, e.nan ? " (NaN)" : "",
-                      static_cast<double>(values[i]) - e.value, error_of_sum(e, factor));
+                      static_cast<double>(values[i]) - e.value, error);
         return text;
     }
     return "";
