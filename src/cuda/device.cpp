@@ -98,9 +98,14 @@ CurrentDevice::~CurrentDevice() {
 }
 
 void launch_kernel(const Context& context, const void* kernel, const char* name, dim3 grid, dim3 block, size_t shared_bytes,
-                   void* stream, void** arguments) {
+                   void* stream, void** arguments, Start start) {
     const CurrentDevice current(*context.cuda);
-    check(cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, static_cast<cudaStream_t>(stream)), name);
+    cudaLaunchAttribute beside{};
+    beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    beside.val.programmaticStreamSerializationAllowed = 1;
+    const cudaLaunchConfig_t config{
+        grid, block, shared_bytes, static_cast<cudaStream_t>(stream), &beside, start == Start::WithPrevious ? 1u : 0u};
+    check(cudaLaunchKernelExC(&config, kernel, arguments), name);
 }
 
 void clear(const Context& context, void* at, size_t bytes, const char* what, void* stream) {

@@ -14,6 +14,7 @@
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/groups.cuh"
 #include "cuda/rebase/pieces.cuh"
+#include "cuda/sm90/beside.cuh"
 #include "cuda/sm90/move_operands.h"
 #include "core/group_view.h"
 #include "numerics/rebase_guard.h"
@@ -135,32 +136,56 @@ __device__ __forceinline__ bool find_lines(const Operand& operand, uint32_t inde
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------
 
-// The scales of a line: of a code by its position.
+// The scales of a line, one for each block of 32 or 128 codes.
 struct LineScales {
     const uint8_t* first;
     int64_t column_stride;
+    int scaled;  // codes that have scales
     int shift;
-    bool swizzled;
+    bool swizzled, by_words;  // four scales of blocks of 32 are a word in memory
 
     __device__ __forceinline__ LineScales(const Lines& at, uint32_t line)
         : first(at.scales + at.layout.offset(0, at.first + line, 0)),
           column_stride(at.layout.column_stride),
+          scaled(at.scaled),
           shift(log2_of(uint32_t(at.layout.block))),
-          swizzled(at.layout.swizzled) {}
+          swizzled(at.layout.swizzled),
+          by_words(shift == 5 && (swizzled || column_stride == 1) && reinterpret_cast<uintptr_t>(first) % 4 == 0) {}
     __device__ __forceinline__ uint32_t of_column(uint32_t column) const {
         return first[swizzled ? column / 4 * uint32_t(kSwizzleBytes) + column % 4 : column * column_stride];
     }
     __device__ __forceinline__ uint32_t of_code(uint32_t code) const { return of_column(code >> shift); }
+    // Returns the four scales of 128 codes, a byte each, 255 where there is none.
+    __device__ __forceinline__ uint32_t of_step(uint32_t step) const {
+        if (by_words && int((step + 1) * kBlock128) <= scaled)
+            return *reinterpret_cast<const uint32_t*>(first + step * (swizzled ? uint32_t(kSwizzleBytes) : 4));
+        uint32_t word = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t code = step * kBlock128 + i * kMxBlock;
+            word |= (int(code) < scaled ? of_code(code) : kScaleNan) << 8 * i;
+        }
+        return word;
+    }
 };
 
 // Returns the reference of a whole line, for all lanes of a warp.
 template <class E>
-__device__ __forceinline__ uint32_t line_reference(const LineScales& scales, int scaled) {
+__device__ __forceinline__ uint32_t line_reference(const LineScales& scales) {
     uint32_t largest = 1;
-    const int columns = (scaled + (1 << scales.shift) - 1) >> scales.shift;
 #pragma unroll 4
-    for (int c = threadIdx.x % 32; c < columns; c += 32) largest = max(largest, block_reference<E>(scales.of_column(c)));
+    for (int step = threadIdx.x % 32; step * int(kBlock128) < scales.scaled; step += 32)
+        largest = max(largest, rebased_scale<E>(scales.of_step(uint32_t(step))));
     return __reduce_max_sync(kAllLanes, largest);
+}
+
+// Returns whether any block of 128 codes may be far below the reference; blocks of scale 255 are not. Of references so small
+// that the least scales come near them, only that of zeros is sure.
+template <class E>
+__device__ __forceinline__ bool any_may_be_far(uint32_t scales, uint32_t reference) {
+    if (reference <= 1 + kGuardBinades) return reference != 1;
+    const uint32_t least = reference + Rebase<E>::headroom - kGuardBinades;
+    return __vcmpltu4(scales, least * 0x01010101u) != 0;
 }
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
@@ -219,30 +244,55 @@ __device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint3
     if (marked) at.marks[code / kBlock128] = 1;
 }
 
+// Moves kAhead times 512 codes of a line, none of whose blocks is far; false: one may be. Lanes 0 to 15 look at the scales of
+// 128 codes each. All lanes of a warp call it.
+template <class E>
+__device__ __forceinline__ bool move_near(const Lines& at, const LineScales& scales, uint32_t line, uint32_t first,
+                                          const Piece<E::bits> (&pieces)[kAhead], uint32_t of_line, bool by_line) {
+    const uint32_t lane = threadIdx.x % 32, step = first / kBlock128 + lane;
+    const bool looks = lane < kAhead * kWarpCodes / kBlock128 && step * kBlock128 < uint32_t(at.padded);
+    const uint32_t of_step = looks ? scales.of_step(step) : 0;
+    const uint32_t reference = by_line ? of_line : rebased_scale<E>(of_step);
+    if (__any_sync(kAllLanes, looks && any_may_be_far<E>(of_step, reference))) return false;
+    if (looks) at.words[line * at.word_stride + step] = relative_reference(reference, of_line) * 0x01010101u;
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; i++) {
+        const uint32_t from = i * (kWarpCodes / kBlock128) + lane / 8, code = first + i * kWarpCodes + lane * kLaneCodes;
+        const uint32_t four = __shfl_sync(kAllLanes, of_step, from), to = __shfl_sync(kAllLanes, reference, from);
+        const uint32_t scale = int(code / kMxBlock * kMxBlock) < scales.scaled ? four >> lane % 8 / 2 * 8 & 0xFF : to;
+        if (code < uint32_t(at.padded))
+            *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) =
+                move_piece<E>(pieces[i], rebase_block<E>(scale, to));
+    }
+    return true;
+}
+
 template <class E>
 __device__ __forceinline__ void move_line(const Lines& at, uint32_t line, bool by_line, bool whole) {
     const uint32_t lane = threadIdx.x % 32;
     const LineScales scales(at, line);
     const uint8_t* const codes = at.codes + line * at.line_bytes;
-    const uint32_t of_line = line_reference<E>(scales, at.scaled);
+    const uint32_t of_line = line_reference<E>(scales);
     if (lane == 0) at.factors[line] = scale_value(of_line);
 #pragma unroll 1
-    for (uint32_t first = lane * kLaneCodes; first - lane * kLaneCodes < uint32_t(at.padded); first += kAhead * kWarpCodes) {
+    for (uint32_t first = 0; first < uint32_t(at.padded); first += kAhead * kWarpCodes) {
         Piece<E::bits> pieces[kAhead];
-        uint32_t of_piece[kAhead];
 #pragma unroll
         for (int i = 0; i < kAhead; i++) {
-            const uint32_t code = first + i * kWarpCodes;
+            const uint32_t code = first + i * kWarpCodes + lane * kLaneCodes;
             const uint8_t* const from = codes + code / 8 * E::bits;
             pieces[i] = {};
-            // Both lanes of a block have its scale, though it may end before the second.
-            of_piece[i] = code / kMxBlock * kMxBlock < uint32_t(at.scaled) ? scales.of_code(code) : 0;
             if (code >= uint32_t(at.length)) continue;
             pieces[i] = whole ? load_whole<E::bits>(from) : load_some<E::bits>(from, min(at.length - int(code), kLaneCodes));
         }
+        if (move_near<E>(at, scales, line, first, pieces, of_line, by_line)) continue;
 #pragma unroll
-        for (int i = 0; i < kAhead; i++)
-            move_codes<E>(at, line, first + i * kWarpCodes, pieces[i], of_piece[i], of_line, by_line);
+        for (int i = 0; i < kAhead; i++) {
+            const uint32_t code = first + i * kWarpCodes + lane * kLaneCodes;
+            // Both lanes of a block have its scale, though it may end before the second.
+            const uint32_t scale = code / kMxBlock * kMxBlock < uint32_t(at.scaled) ? scales.of_code(code) : 0;
+            move_codes<E>(at, line, code, pieces[i], scale, of_line, by_line);
+        }
     }
 }
 
@@ -288,6 +338,7 @@ __device__ __forceinline__ void move_operand(const Operand& operand, uint32_t in
 }
 
 __global__ void __launch_bounds__(kThreads, 4) move_operands_kernel(const __grid_constant__ Arguments args) {
+    start_next_kernel();
     const bool is_a = blockIdx.x < args.a.blocks;
     move_operand(is_a ? args.a : args.b, is_a ? blockIdx.x : blockIdx.x - args.a.blocks);
 }

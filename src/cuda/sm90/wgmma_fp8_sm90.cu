@@ -17,6 +17,7 @@
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
+#include "cuda/sm90/beside.cuh"
 #include "cuda/sm90/fp8_consumers.cuh"
 #include "cuda/sm90/tensor_map.h"
 #include "dispatch/choice.h"
@@ -49,6 +50,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     if (threadIdx.x < kWarpgroup) {
         give_registers<kProducerRegisters>();
         const uint32_t warp = threadIdx.x / 32;
+        wait_for_previous_kernel();  // which moves operands; consumers read nothing before these warps have
         if (warp == 0 && elect_lane()) load_a(args, shared);
         if (warp == 1 && elect_lane()) load_b(args, shared);
         if (warp == 2) load_words(args, shared);
@@ -294,7 +296,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const ProductArguments args = arguments_of(p, plan, a, b);
     const int64_t clusters = std::min(turns_of(p, args), int64_t(context.cuda->multiprocessors / kCluster));
     const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2};
-    launch(context, kernels, key, "wgmma_fp8_sm90", dim3(unsigned(clusters * kCluster)), call.stream, args);
+    launch(context, kernels, key, "wgmma_fp8_sm90", dim3(unsigned(clusters * kCluster)), call.stream, args,
+           plan.a.moved || plan.b.moved ? Start::WithPrevious : Start::AfterAll);
 }
 
 void load(const Context& context) {
