@@ -72,17 +72,19 @@ inline void draw_options(oracle::Spec& spec, cases::Random& random, int64_t roww
         spec.hadamard = static_cast<int32_t>(random.below(4));
         if (rowwise_contraction % 16) spec.hadamard &= MXQ_PART_COLUMNWISE;
         if (columnwise_contraction % 16) spec.hadamard &= MXQ_PART_ROWWISE;
-        spec.hadamard_mask = random.below(2) ? 0xD7E8 : random.bits() & 0xFFFF;
+        spec.rowwise_mask = random.below(2) ? 0xD7E8 : random.bits() & 0xFFFF;
+        spec.columnwise_mask = random.below(2) ? spec.rowwise_mask : random.bits() & 0xFFFF;
     }
 }
 
 inline std::string describe(const oracle::Spec& s) {
     char text[300];
-    std::snprintf(text, sizeof text, "%s scaling %d%s%s%s%s%s%s, rounding %d, policy %d, T %g, 4/6 %d, eps %g, hadamard %d %04X",
+    std::snprintf(text, sizeof text, "%s scaling %d%s%s%s%s%s%s, rounding %d, policy %d, T %g, 4/6 %d, eps %g, hadamard %d %04X %04X",
                   mxq_format_name(s.format), s.scaling, s.per_matrix ? ", per matrix" : "", s.power_of_two ? ", power of two" : "",
                   s.stochastic ? ", stochastic" : "", s.amax.empty() ? "" : ", amax given",
                   s.quantization_scale.empty() ? "" : ", scale given", "", s.rounding, s.nonfinite, static_cast<double>(s.nvfp4_t),
-                  s.four_over_six, static_cast<double>(s.eps), s.hadamard, s.hadamard_mask);
+                  s.four_over_six, static_cast<double>(s.eps), s.hadamard, s.rowwise_mask,
+                  s.columnwise_mask);
     return text;
 }
 
@@ -114,6 +116,8 @@ inline Tensor make_tensor(const oracle::Spec& spec, Dims dims, bool swizzled) {
     ok(mxq_tensor_set_swizzled(tensor, swizzled));
     if (has_amax(spec)) ok(mxq_tensor_set_scope(tensor, spec.per_matrix ? MXQ_SCOPE_EXPERT : MXQ_SCOPE_TENSOR));
     if (is_nvfp4(spec)) ok(mxq_tensor_set_scale_max(tensor, static_cast<int32_t>(spec.nvfp4_t)));
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+        if (spec.transforms(part)) ok(mxq_tensor_set_hadamard(tensor, part, 1, static_cast<int32_t>(spec.mask(part))));
     return tensor;
 }
 
@@ -127,7 +131,6 @@ public:
             ok(mxq_quantize_options_set_nonfinite(options_, spec.nonfinite));
         }
         ok(mxq_quantize_options_set_four_over_six(options_, spec.four_over_six));
-        ok(mxq_quantize_options_set_hadamard(options_, spec.hadamard, static_cast<int32_t>(spec.hadamard_mask)));
         ok(mxq_quantize_options_set_power_of_two_scales(options_, spec.power_of_two));
         ok(mxq_quantize_options_set_amax_epsilon(options_, spec.eps));
         if (is_nvfp4(spec)) ok(mxq_quantize_options_set_compute_amax(options_, spec.amax.empty()));

@@ -11,7 +11,9 @@
 //
 //     quantize(spec, x, shape, part, swizzled)             returns a part as the library stores it, experts one after another
 //     quantize_rowwise(spec, x, rows, cols)                returns the rowwise part of one matrix, scales compact
-//     dequantize(spec, stored, shape, part, swizzled)      returns fp32 values (experts, rows, cols); store() rounds them
+//     dequantize(spec, stored, shape, part, swizzled)      returns fp32 values (experts, rows, cols), a transform undone; store()
+//                                                          rounds them
+//     untransformed(spec)                                  returns the specification without transforms, to keep those of values
 //     dequantize_rowwise(spec or format and scaling, ...)  returns the values of one matrix, scales compact
 //     lines(spec, stored, shape, part, swizzled)           returns values as stored: (experts, cols, rows) if columnwise
 //     requantize(...)                                      dequantizes, then quantizes
@@ -62,7 +64,7 @@ inline Matrix quantize_matrix(const Spec& spec, const Floats& x, int64_t rows, i
 // Returns the lines of a part of a (rows, cols) matrix, Hadamard-transformed if the specification transforms that part.
 inline Floats lines_of(const Spec& spec, const float* x, int64_t rows, int64_t cols, int32_t part) {
     Floats lines = part == MXQ_PART_COLUMNWISE ? transposed(x, rows, cols) : Floats(x, x + rows * cols);
-    if (spec.hadamard & part) hadamard_lines(lines, part == MXQ_PART_COLUMNWISE ? rows : cols, spec.hadamard_mask);
+    if (spec.transforms(part)) hadamard_lines(lines, part == MXQ_PART_COLUMNWISE ? rows : cols, spec.mask(part));
     return lines;
 }
 
@@ -204,8 +206,14 @@ inline Floats lines(const Spec& spec, const Part& stored, Shape shape, int32_t p
     return out;
 }
 
+inline Spec untransformed(Spec spec) {
+    spec.hadamard = 0;
+    return spec;
+}
+
 inline Floats dequantize(const Spec& spec, const Part& stored, Shape shape, int32_t part, bool swizzled = false) {
     Floats values = lines(spec, stored, shape, part, swizzled);
+    if (spec.transforms(part)) undo_hadamard_lines(values, spec.mask(part));
     if (part == MXQ_PART_ROWWISE) return values;
     Floats out;
     for (int64_t e = 0; e < shape.experts; ++e) {
@@ -217,6 +225,8 @@ inline Floats dequantize(const Spec& spec, const Part& stored, Shape shape, int3
 
 inline Part requantize(const Spec& from, const Part& stored, int32_t from_part, bool from_swizzled, const Spec& to, Shape shape,
                        int32_t to_part, bool to_swizzled) {
+    if (from.transforms(from_part))  // the values pass as they are, to a part that is transformed alike
+        return requantize(untransformed(from), stored, from_part, from_swizzled, untransformed(to), shape, to_part, to_swizzled);
     return quantize(to, dequantize(from, stored, shape, from_part, from_swizzled), shape, to_part, to_swizzled);
 }
 

@@ -335,10 +335,13 @@ inline Floats dequantize_groups(const Spec& spec, const Part& stored, int64_t ro
     for (size_t g = 0; g < groups.ends.size(); ++g) {
         int64_t m = group_rows(groups.ends, g);
         bool columnwise = part == MXQ_PART_COLUMNWISE;
-        Floats one = decode_matrix(spec, stored.codes.data(), stored.scales.data(), layout.placement(g), columnwise ? cols : m,
-                                   columnwise ? m : cols, scales[scales.size() > 1 ? g : 0]);
-        if (columnwise) one = transposed(one.data(), cols, m);
-        std::copy(one.begin(), one.end(), out.begin() + (groups.ends[g] - m) * cols);
+        const int64_t stored_rows = columnwise && spec.transforms(part) ? 16 * ceil_div(m, 16) : m;
+        Floats one = decode_matrix(spec, stored.codes.data(), stored.scales.data(), layout.placement(g),
+                                   columnwise ? cols : stored_rows, columnwise ? stored_rows : cols,
+                                   scales[scales.size() > 1 ? g : 0]);
+        if (spec.transforms(part)) undo_hadamard_lines(one, spec.mask(part));
+        if (columnwise) one = transposed(one.data(), cols, stored_rows);
+        std::copy(one.begin(), one.begin() + m * cols, out.begin() + (groups.ends[g] - m) * cols);
     }
     return out;
 }
@@ -346,6 +349,9 @@ inline Floats dequantize_groups(const Spec& spec, const Part& stored, int64_t ro
 inline GroupedPart requantize_groups(const Spec& from, const Part& stored, int32_t from_part, bool from_swizzled,
                                      const Groups& from_groups, const Spec& to, int64_t rows, int64_t cols,
                                      const Groups& to_groups, int32_t to_part, bool to_swizzled) {
+    if (from.transforms(from_part))  // the values pass as they are, to a part that is transformed alike
+        return requantize_groups(untransformed(from), stored, from_part, from_swizzled, from_groups, untransformed(to), rows,
+                                 cols, to_groups, to_part, to_swizzled);
     Floats x = dequantize_groups(from, stored, rows, cols, from_groups, from_part, from_swizzled);
     return quantize_groups(to, x, rows, cols, to_groups, to_part, to_swizzled);
 }

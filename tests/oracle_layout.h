@@ -31,7 +31,10 @@ struct Spec {
     bool stochastic = false;                          // E2M1
     uint64_t seed = 0, offset = 0;                    // of the random bytes
     int32_t hadamard = 0;                             // E2M1: the sum of the MXQ_PART_* that are transformed
-    uint32_t hadamard_mask = 0xD7E8;
+    uint32_t rowwise_mask = 0xD7E8, columnwise_mask = 0xD7E8;
+
+    bool transforms(int32_t part) const { return (hadamard & part) != 0; }
+    uint32_t mask(int32_t part) const { return part == MXQ_PART_ROWWISE ? rowwise_mask : columnwise_mask; }
 };
 
 struct Part {

@@ -5,6 +5,7 @@
 //     random_chunk, random_bytes           return the bytes r of the contract
 //     stochastic_code                      returns the E2M1 code of a scaled value
 //     hadamard_16, hadamard_lines          transform values in place
+//     undo_hadamard_16, undo_hadamard_lines
 #ifndef MXQ_TESTS_ORACLE_RANDOM_H
 #define MXQ_TESTS_ORACLE_RANDOM_H
 
@@ -87,6 +88,26 @@ inline void hadamard_16(float* x, uint32_t mask) {
 inline void hadamard_lines(Floats& lines, int64_t cols, uint32_t mask) {
     if (cols % 16) throw std::logic_error("oracle: the transform needs a contraction that is a multiple of 16");
     for (size_t at = 0; at < lines.size(); at += 16) hadamard_16(&lines[at], mask);
+}
+
+// Undoes the transform of 16 values: the same butterflies, then a quarter, then the signs.
+inline void undo_hadamard_16(float* x, uint32_t mask) {
+    for (int distance : {1, 2, 4, 8})
+        for (int first = 0; first < 16; first += 2 * distance)
+            for (int i = first; i < first + distance; ++i) {
+                float u = x[i], v = x[i + distance];
+                x[i] = add(u, v);
+                x[i + distance] = subtract(u, v);
+            }
+    for (int i = 0; i < 16; ++i) {
+        float value = multiply(x[i], 0.25f);
+        x[i] = mask >> i & 1 ? -value : value;
+    }
+}
+
+inline void undo_hadamard_lines(Floats& lines, uint32_t mask) {
+    if (lines.size() % 16) throw std::logic_error("oracle: the transform needs a contraction that is a multiple of 16");
+    for (size_t at = 0; at < lines.size(); at += 16) undo_hadamard_16(&lines[at], mask);
 }
 
 }  // namespace oracle

@@ -362,6 +362,13 @@ MXQ_API mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, mxq_part part
 /* NVFP4: the largest block scale, 448 (default) or 256. Encoding and decoding need the same value. */
 MXQ_API mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max);
 
+/* NVFP4 with 1X16 scales and MXFP4 in blocks of one line, 1: the part holds values that a random Hadamard transform was applied
+ * to, every 16 neighbours along the contraction, which must be a multiple of 16; 0 (default): the values themselves. Bit i of
+ * `mask` flips the sign of element i first; 0xD7E8 is common. mxq_quantize, mxq_requantize and mxq_amax apply the transform
+ * before amax and scale, and mxq_dequantize undoes it. Products multiply transformed values as they are: it cancels where both
+ * operands have it, so they refuse parts with different ones. */
+MXQ_API mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, mxq_part part, int32_t transformed, int32_t mask);
+
 /* FP8 with TENSOR scales: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per expert or group, on
  * the device. The stored scale is its reciprocal. NULL (default): mxq_quantize makes it from the amax of its input (current
  * scaling). */
@@ -420,10 +427,9 @@ MXQ_API mxq_status mxq_quantize_options_set_nonfinite(mxq_quantize_options* opti
 /* NVFP4: MXQ_FOUR_OVER_SIX_*. */
 MXQ_API mxq_status mxq_quantize_options_set_four_over_six(mxq_quantize_options* options, mxq_four_over_six mode);
 
-/* NVFP4 with 1X16 scales and MXFP4 in blocks of one line: transforms every 16 neighbours along the contraction by a random
- * Hadamard matrix before amax and scale. `parts`: MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE, both or-ed, or 0 for none (default).
- * Bit i of `mask` flips the sign of element i first; 0xD7E8 is common. The contraction must be a multiple of 16. */
-MXQ_API mxq_status mxq_quantize_options_set_hadamard(mxq_quantize_options* options, int32_t parts, int32_t mask);
+/* NVFP4 and MXFP4, 1 (default): mxq_dequantize undoes the transform that mxq_tensor_set_hadamard says the part has; 0: it gives
+ * the transformed values. Groups along the contraction refuse 0 for a transformed part, which has values in their padding. */
+MXQ_API mxq_status mxq_quantize_options_set_undo_hadamard(mxq_quantize_options* options, int32_t undo);
 
 /* NVFP4 and MXFP4: rounds codes up or down at random (Philox4x32-10), with probabilities that follow the distances to the two
  * codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the context's device, read
@@ -537,14 +543,15 @@ MXQ_API mxq_status mxq_quantize_query(mxq_context* context, const mxq_quantize_o
 
 /* Requantizes in to out, both quantized, of any formats and parts. Gives exactly the bytes of mxq_dequantize to F32 followed
  * by mxq_quantize, without the F32 tensor. Reads in's rowwise part if declared, else its columnwise part. Either both have
- * groups or neither has. */
+ * groups or neither has. From a part with a Hadamard transform it goes only to the same part with the same mask, whose values
+ * are the transformed ones as they are, and not where groups run along the contraction (UNSUPPORTED). */
 MXQ_API mxq_status mxq_requantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_requantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                         const mxq_tensor* out, mxq_plan** plan);
 
 /* Computes the amax of in (F32, F16, BF16) and writes it to the amax of out (NVFP4, or FP8 with TENSOR scales), for each part
- * that has one; after the Hadamard transform where the options give the part one. Writes nothing else of out. */
+ * that has one; after the part's Hadamard transform. Writes nothing else of out. */
 MXQ_API mxq_status mxq_amax(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                             const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_amax_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
@@ -552,9 +559,9 @@ MXQ_API mxq_status mxq_amax_query(mxq_context* context, const mxq_quantize_optio
 
 /* Dequantizes in (its rowwise part if declared, else its columnwise part) to out (F32, F16, BF16) of the same shape. Each
  * value is code * 2^(s - 127) (MX), code * S * decode scale (NVFP4, rounded after each product) or code * scale (FP8),
- * rounded to fp32 and then to out's type, to nearest even. A value beyond the range of out's type becomes Inf; NaN is
- * written as 0x7FFFFFFF (F32) or 0x7FFF. With groups, out holds the rows without padding, or has in's groups and its own
- * alignment, padded with +0. */
+ * rounded to fp32 and then to out's type, to nearest even; between the two a Hadamard transform of the part is undone. A
+ * value beyond the range of out's type becomes Inf; NaN is written as 0x7FFFFFFF (F32) or 0x7FFF. With groups, out holds the
+ * rows without padding, or has in's groups and its own alignment, padded with +0. */
 MXQ_API mxq_status mxq_dequantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_dequantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
@@ -562,13 +569,13 @@ MXQ_API mxq_status mxq_dequantize_query(mxq_context* context, const mxq_quantize
 
 /* ---- Groups ------------------------------------------------------------------------------------------------------- */
 
-/* Copy groups of rows from the alignment of in to that of out. Both have the same groups, format, scaling and shape; an
- * alignment of out is at least that of in (pad) or at most that of in (unpad). Of plain tensors they move rows, and padding
- * is +0, whatever in has there. Of quantized tensors they move codes and scales of the parts that both declare; padding is
- * code 0, also in a block of scale 255, and scale 0 where a block is padding alone. (But columnwise the last 16 codes of a
- * group are moved as they are, since a Hadamard transform spreads rows over them.) Both write the starts and ends of the
- * groups of out where mxq_tensor_set_padded_groups says. With a count of 0 nothing is written, a TENSOR scale neither. No
- * size reaches the host. */
+/* Copy groups of rows from the alignment of in to that of out. Both have the same groups, format, scaling, shape and
+ * Hadamard transforms of parts; an alignment of out is at least that of in (pad) or at most that of in (unpad). Of plain
+ * tensors they move rows, and padding is +0, whatever in has there. Of quantized tensors they move codes and scales of the
+ * parts that both declare; padding is code 0, also in a block of scale 255, and scale 0 where a block is padding alone. (But
+ * columnwise the last 16 codes of a group are moved as they are, since a Hadamard transform spreads rows over them.) Both
+ * write the starts and ends of the groups of out where mxq_tensor_set_padded_groups says. With a count of 0 nothing is
+ * written, a TENSOR scale neither. No size reaches the host. */
 MXQ_API mxq_status mxq_pad_groups(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_pad_groups_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
@@ -581,8 +588,9 @@ MXQ_API mxq_status mxq_unpad_groups_query(mxq_context* context, const mxq_quanti
 /* ---- Scale layouts ------------------------------------------------------------------------------------------------ */
 
 /* Copy the scales of in (compact) to out (swizzled), or back. Both have the same format, scaling and shape, declare the same
- * parts, and with groups have the same groups and alignments. Codes are neither read nor written, so their pointers may be
- * NULL. Every byte of out's scales is written (with groups: every byte of their tiles), padding as zero. */
+ * parts with the same Hadamard transforms, and with groups have the same groups and alignments. Codes are neither read nor
+ * written, so their pointers may be NULL. Every byte of out's scales is written (with groups: every byte of their tiles),
+ * padding as zero. */
 MXQ_API mxq_status mxq_swizzle_scales(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                       const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_swizzle_scales_query(mxq_context* context, const mxq_quantize_options* options,
@@ -599,8 +607,8 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  * mxq_gemm_options_set_implementation asks for another implementation. A and B have any formats, scalings and scale
  * layouts with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW
  * or TENSOR scales. Either or both may be BF16 where their rows run along the contraction (A not transposed, B transposed).
- * Other pairs are UNSUPPORTED. D is F32, F16 or BF16, row-major with a row stride. The part that is read follows from the
- * transpose:
+ * Other pairs are UNSUPPORTED. Parts with different Hadamard transforms, or of which one has none, are refused
+ * (INVALID_ARGUMENT). D is F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transpose:
  *
  *     case     A           part read     B           part read      use
  *     (N,T)    (M, K)      rowwise       (N, K)      rowwise        forward:          y  = x w^T

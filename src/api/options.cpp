@@ -43,15 +43,11 @@ mxq_status mxq_quantize_options_set_four_over_six(mxq_quantize_options* options,
     });
 }
 
-mxq_status mxq_quantize_options_set_hadamard(mxq_quantize_options* options, int32_t parts, int32_t mask) {
-    return guard("mxq_quantize_options_set_hadamard", [&] {
+mxq_status mxq_quantize_options_set_undo_hadamard(mxq_quantize_options* options, int32_t undo) {
+    return guard("mxq_quantize_options_set_undo_hadamard", [&] {
         require_handle(options, "options");
-        if (parts < 0 || parts > (MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE))
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "parts is %d, expected 0 or MXQ_PART_ROWWISE (1), COLUMNWISE (2) or both (3)",
-                 parts);
-        if (mask < 0 || mask > 0xFFFF)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "mask is %d, expected 16 bits, one for each element that changes its sign", mask);
-        options->hadamard = {(parts & MXQ_PART_ROWWISE) != 0, (parts & MXQ_PART_COLUMNWISE) != 0, uint32_t(mask)};
+        require_flag(undo, "undo");
+        options->undo_hadamard = undo == 1;
     });
 }
 

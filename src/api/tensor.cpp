@@ -251,6 +251,20 @@ mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max) {
     });
 }
 
+mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, int32_t part, int32_t transformed, int32_t mask) {
+    return guard("mxq_tensor_set_hadamard", [&] {
+        if (require_handle(tensor, "tensor").format->element != Element::E2M1)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4 or mxfp4, the formats with a Hadamard transform",
+                 tensor->format->name);
+        require_part(part);
+        require_flag(transformed, "transformed");
+        if (mask < 0 || mask > 0xFFFF)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "mask is %d, expected 16 bits, one for each element that changes its sign", mask);
+        tensor->part(part).transformed = transformed == 1;
+        tensor->part(part).hadamard_mask = transformed == 1 ? uint16_t(mask) : uint16_t(0);
+    });
+}
+
 mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes) {
     return guard("mxq_tensor_set_quantization_scale", [&] {
         if (!require_handle(tensor, "tensor").format->is_fp8())

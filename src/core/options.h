@@ -18,7 +18,7 @@ struct mxq_quantize_options_s : mxq::Handle<mxq::Kind::QuantizeOptions> {
     bool scale_rounding_set = false;
     bool nonfinite_set = false;
     mxq::FourOverSix four_over_six = mxq::FourOverSix::None;
-    mxq::Hadamard hadamard{};
+    bool undo_hadamard = true;
     const uint64_t* seed_offset = nullptr;
     bool compute_amax = true;
     bool power_of_two = false;

@@ -32,6 +32,8 @@ struct QuantizedPart {
     int32_t bits;  // of a code
     ScaleType scale_type;
     bool columnwise;
+    bool transformed;  // by the random Hadamard transform, whose signs the mask has
+    uint16_t hadamard_mask;
     // NVFP4, and the amax of FP8 (laid out like the scales; NULL: not wanted).
     float* amax;
     const float* decode_scale;
@@ -49,12 +51,6 @@ struct GroupedRows {
 };
 
 enum class FourOverSix : int32_t { None = 0, Mae = 1, Mse = 2 };  // values of MXQ_FOUR_OVER_SIX_*
-
-// Describes what a random Hadamard transform does to a part.
-struct Hadamard {
-    bool rowwise, columnwise;
-    uint32_t mask;
-};
 
 enum class SourceKind : int32_t { Plain, Quantized };
 
@@ -105,11 +101,13 @@ struct QuantizeProblem {
 
     const Format* format;             // of out
     Scaling tile;                     // what shares a scale
-    Hadamard hadamard;                // NVFP4 1x16, MXFP4
     FourOverSix four_over_six;        // NVFP4
     const uint64_t* seed_offset;      // stochastic rounding of E2M1; NULL: to nearest
     const float* quantization_scale;  // FP8 TENSOR, delayed; NULL: from the amax
 };
+
+// Returns whether a part of out gets the Hadamard transform.
+inline bool is_transformed(const QuantizeProblem& p) { return p.rowwise.transformed || p.columnwise.transformed; }
 
 // Nothing to write: no elements, and no amax or scale that stands for all of them.
 inline bool is_nothing(const QuantizeProblem& p) {
@@ -123,8 +121,8 @@ struct AmaxProblem {
 
 struct DequantizeProblem {
     const Format* format;
-    bool columnwise;  // which part `in` is
-    QuantizedPart in;
+    bool columnwise;   // which part `in` is
+    QuantizedPart in;  // `transformed` where the transform is undone
     PlainMatrix out;
     GroupedRows grouped;
 };

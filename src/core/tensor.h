@@ -21,6 +21,8 @@ struct Part {
     Buffer amax;
     Buffer decode_scale;  // NVFP4: decoding takes it in place of the amax
     Buffer starts, ends;  // where padded groups start and end, written by pad_groups and unpad_groups
+    bool transformed = false;    // by the random Hadamard transform
+    uint16_t hadamard_mask = 0;  // of elements whose sign it flips; 0 where there is none
 };
 
 struct Groups {

@@ -107,6 +107,19 @@ void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, 
              double(options.beta));
 }
 
+// The same orthogonal transform along the contraction of both operands cancels in their product; any other pair does not.
+void require_hadamard_of_both(const GemmProblem& p) {
+    if (p.a.transformed == p.b.transformed && p.a.hadamard_mask == p.b.hadamard_mask) return;
+    const auto name = [](const GemmOperand& operand) {
+        return part_name(operand.columnwise ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE);
+    };
+    fail(MXQ_STATUS_INVALID_ARGUMENT,
+         "a.%s has %s and b.%s %s, expected the same, which cancels along the contraction; quantize both so, and call "
+         "mxq_tensor_set_hadamard",
+         name(p.a), hadamard_text(p.a.transformed, p.a.hadamard_mask).c_str(), name(p.b),
+         hadamard_text(p.b.transformed, p.b.hadamard_mask).c_str());
+}
+
 Bias bias_view(const mxq_gemm_options& options, const GemmProblem& p, Buffers& buffers) {
     if (options.bias_format == 0) return {};
     if (p.grouping == Grouping::Contraction)
@@ -154,6 +167,7 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     GemmProblem p{};
     p.a = gemm_operand(a, transpose_a ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE, "a", buffers, check);
     p.b = gemm_operand(b, transpose_b ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, "b", buffers, check);
+    require_hadamard_of_both(p);
     p.d = plain_view(d, "d", buffers, Access::Write);
     p.grouping = grouping;
     p.groups = a.groups;

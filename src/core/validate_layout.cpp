@@ -82,6 +82,7 @@ SwizzleProblem validate_swizzle(const mxq_quantize_options* options, const mxq_t
     p.grouped = require_groups_alike(in, "in", out, "out", buffers);
     for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
         if (!both_use(in, out, part, check)) continue;
+        require_hadamard_alike(in, out, part);
         if (p.grouped.set() && in.alignment(part) != out.alignment(part))
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "in has the %s group alignment %d and out %d, expected the same; call mxq_tensor_set_group_alignment",
@@ -123,6 +124,7 @@ PadProblem validate_pad(const mxq_quantize_options* options, const mxq_tensor* i
              in.swizzled ? "swizzled" : "compact", out.swizzled ? "swizzled" : "compact");
     for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
         if (!both_use(in, out, part, check)) continue;
+        require_hadamard_alike(in, out, part);
         require_direction(in, out, part, pads);
         const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);
         const QuantizedPart to = part_view(out, part, "out", buffers, Access::Write);

@@ -16,20 +16,8 @@ const mxq_quantize_options& options_or_default(const mxq_quantize_options* given
          option, takers, out.format->name, out.tile().name);
 }
 
-void require_hadamard(const mxq_quantize_options& options, const mxq_tensor& out, int32_t part) {
-    const bool takes = (out.format->is_nvfp4() || out.format->id == MXQ_FORMAT_MXFP4) && !out.tile().is_square();
-    if (!takes) refuse_option("a Hadamard transform", "nvfp4 or mxfp4 in blocks of one line", out);
-    const int64_t contraction = part == MXQ_PART_ROWWISE ? out.cols : out.groups.set ? out.alignment(part) : out.rows;
-    if (contraction % kNvBlock != 0)
-        fail(MXQ_STATUS_SHAPE_MISMATCH,
-             "options sets a Hadamard transform of the %s part, whose contraction is %lld, expected a multiple of 16; pad it",
-             part_name(part), (long long)contraction);
-    if (options.hadamard.mask > 0xFFFF)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "options has the Hadamard mask 0x%X, expected 16 bits", options.hadamard.mask);
-}
-
 // Refuses options that mean nothing to out's format and scaling.
-void require_options(const mxq_quantize_options& options, const mxq_tensor& out, bool has_rowwise, bool has_columnwise) {
+void require_options(const mxq_quantize_options& options, const mxq_tensor& out) {
     const Format& format = *out.format;
     const bool e2m1 = format.element == Element::E2M1;
     if (options.scale_rounding_set && !format.is_mx()) refuse_option("a scale rounding", "an MX format", out);
@@ -41,8 +29,9 @@ void require_options(const mxq_quantize_options& options, const mxq_tensor& out,
         fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets stochastic rounding and four-over-six, expected one of them");
     if (options.power_of_two && !format.is_fp8()) refuse_option("power-of-two scales", "fp8", out);
     if (options.epsilon != 0 && !format.is_fp8()) refuse_option("an amax epsilon", "fp8", out);
-    if (options.hadamard.rowwise && has_rowwise) require_hadamard(options, out, MXQ_PART_ROWWISE);
-    if (options.hadamard.columnwise && has_columnwise) require_hadamard(options, out, MXQ_PART_COLUMNWISE);
+    if (!options.undo_hadamard)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "options keeps a Hadamard transform, which only dequantize does; use other options");
     if (out.quantization_scale.pointer && out.scaling != MXQ_SCALING_TENSOR)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "out has a quantization scale, which only fp8 with tensor scales takes, and is %s with %s scales; set it to NULL",
@@ -52,9 +41,6 @@ void require_options(const mxq_quantize_options& options, const mxq_tensor& out,
 void take_options(const mxq_quantize_options& options, const mxq_tensor& out, QuantizeProblem& p) {
     p.scale_rounding = options.scale_rounding;
     p.nonfinite = options.nonfinite;
-    p.hadamard = options.hadamard;
-    p.hadamard.rowwise &= p.has_rowwise;
-    p.hadamard.columnwise &= p.has_columnwise;
     p.four_over_six = options.four_over_six;
     p.seed_offset = options.seed_offset;
     p.compute_amax = options.compute_amax && out.format->is_nvfp4();
@@ -82,7 +68,7 @@ QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_te
     p.square_tiles = p.tile.is_square();
     p.has_rowwise = uses_part(out, MXQ_PART_ROWWISE, check);
     p.has_columnwise = uses_part(out, MXQ_PART_COLUMNWISE, check);
-    require_options(options, out, p.has_rowwise, p.has_columnwise);
+    require_options(options, out);
     if (p.has_rowwise) add_part(out, MXQ_PART_ROWWISE, options, buffers, p);
     if (p.has_columnwise) add_part(out, MXQ_PART_COLUMNWISE, options, buffers, p);
     if (out.quantization_scale.pointer) {
@@ -102,21 +88,57 @@ int32_t source_part(const mxq_tensor& in, Check check) {
     return uses_part(in, MXQ_PART_ROWWISE, check) ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
 }
 
+[[noreturn]] void refuse_set(const char* option, const char* verb) {
+    fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets %s, which %s does not have; use other options", option, verb);
+}
+
+// Refuses every option of quantize but an implementation.
+void refuse_options_of_quantize(const mxq_quantize_options& options, const char* verb) {
+    if (options.scale_rounding_set) refuse_set("a scale rounding", verb);
+    if (options.nonfinite_set) refuse_set("a non-finite policy", verb);
+    if (options.four_over_six != FourOverSix::None) refuse_set("four-over-six", verb);
+    if (options.seed_offset) refuse_set("stochastic rounding", verb);
+    if (!options.compute_amax) refuse_set("a given amax", verb);
+    if (options.power_of_two) refuse_set("power-of-two scales", verb);
+    if (options.epsilon != 0) refuse_set("an amax epsilon", verb);
+}
+
+// Lets values of a transformed part pass as they are, to parts of out that have the same transform in the same direction.
+void pass_transformed(const QuantizedPart& from, int32_t part, bool grouped, QuantizeProblem& p) {
+    if (!from.transformed) return;
+    const QuantizedPart& to = from.columnwise ? p.columnwise : p.rowwise;
+    const bool alone = from.columnwise ? !p.has_rowwise : !p.has_columnwise;
+    const char* name = part_name(part);
+    if (!alone || !to.transformed || to.hadamard_mask != from.hadamard_mask)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "in.%s has %s, expected out to have the same in its %s part, and no other part; dequantize in, and quantize that",
+             name, hadamard_text(true, from.hadamard_mask).c_str(), name);
+    if (from.columnwise && grouped)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "in.columnwise has a Hadamard transform and groups, in whose padding it has values, expected no groups; "
+             "dequantize in, and quantize that");
+    p.source.quantized.transformed = p.rowwise.transformed = p.columnwise.transformed = false;
+}
+
+// Refuses to keep what is not transformed, and what has values in the padding of groups.
+void require_keepable(const mxq_tensor& in, int32_t part) {
+    if (in.format->element != Element::E2M1)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "options keeps a Hadamard transform, which only nvfp4 and mxfp4 have, and in is %s; use other options",
+             in.format->name);
+    if (in.part(part).transformed && part == MXQ_PART_COLUMNWISE && in.groups.set)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "options keeps the Hadamard transform of in.columnwise, whose groups have values in their padding; undo it with "
+             "mxq_quantize_options_set_undo_hadamard");
+}
+
 }  // namespace
 
 void refuse_options(const mxq_quantize_options* options, const char* verb) {
     if (!options) return;
     require_alive(options, "options");
-    const char* set = options->scale_rounding_set                          ? "a scale rounding"
-                      : options->nonfinite_set                             ? "a non-finite policy"
-                      : options->four_over_six != FourOverSix::None        ? "four-over-six"
-                      : options->hadamard.rowwise || options->hadamard.columnwise ? "a Hadamard transform"
-                      : options->seed_offset                               ? "stochastic rounding"
-                      : !options->compute_amax                             ? "a given amax"
-                      : options->power_of_two                              ? "power-of-two scales"
-                      : options->epsilon != 0                              ? "an amax epsilon"
-                                                                           : nullptr;
-    if (set) fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets %s, which %s does not have; use other options", set, verb);
+    refuse_options_of_quantize(*options, verb);
+    if (!options->undo_hadamard) refuse_set("a Hadamard transform that is kept", verb);
 }
 
 QuantizeProblem validate_quantize(const mxq_quantize_options* given, const mxq_tensor* in_tensor,
@@ -153,6 +175,7 @@ QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq
     add_global_scale(in, part, "in", buffers);
     QuantizeProblem p = output_problem(options, out, buffers, check);
     p.source = quantized_source(from, in.rows, in.cols);
+    pass_transformed(from, part, grouped.set(), p);
     p.grouped = grouped;
     buffers.check_overlaps();
     return p;
@@ -181,7 +204,7 @@ AmaxProblem validate_amax(const mxq_quantize_options* given, const mxq_tensor* i
     p.has_columnwise = out.columnwise.amax.pointer;
     if (none && check == Check::Execute)
         fail(MXQ_STATUS_MISSING_BUFFER, "out has no place for an amax, expected one for a part; call mxq_tensor_set_amax");
-    require_options(options, out, p.has_rowwise, p.has_columnwise);
+    require_options(options, out);
     for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
         if (!(part == MXQ_PART_ROWWISE ? p.has_rowwise : p.has_columnwise)) continue;
         Buffers unchecked(Check::Query);  // codes and scales are not touched
@@ -195,11 +218,12 @@ AmaxProblem validate_amax(const mxq_quantize_options* given, const mxq_tensor* i
     return {p};
 }
 
-DequantizeProblem validate_dequantize(const mxq_quantize_options* options, const mxq_tensor* in_tensor,
+DequantizeProblem validate_dequantize(const mxq_quantize_options* given, const mxq_tensor* in_tensor,
                                       const mxq_tensor* out_tensor, Check check) {
+    const mxq_quantize_options& options = options_or_default(given);
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
-    refuse_options(options, "dequantize");
+    refuse_options_of_quantize(options, "dequantize");
     require_quantized(in, "in");
     require_plain(out, "out");
     require_same_shape(in, out);
@@ -212,6 +236,8 @@ DequantizeProblem validate_dequantize(const mxq_quantize_options* options, const
     const int32_t part = source_part(in, check);
     p.columnwise = part == MXQ_PART_COLUMNWISE;
     p.in = part_view(in, part, "in", buffers, Access::Read);
+    if (!options.undo_hadamard) require_keepable(in, part);
+    p.in.transformed &= options.undo_hadamard;
     add_global_scale(in, part, "in", buffers);
     p.out = plain_view(out, "out", buffers, Access::Write);
     buffers.check_overlaps();

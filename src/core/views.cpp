@@ -108,9 +108,40 @@ PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, 
     return {data.pointer, t.format->id, t.experts, t.rows, t.cols, t.row_stride, t.groups.set ? t.rowwise_alignment : 1};
 }
 
+std::string hadamard_text(bool transformed, uint32_t mask) {
+    return transformed ? format_text("a Hadamard transform with the mask 0x%04X", mask) : "no Hadamard transform";
+}
+
+void require_hadamard_alike(const mxq_tensor& in, const mxq_tensor& out, int32_t part) {
+    const Part &of_in = in.part(part), &of_out = out.part(part);
+    if (of_in.transformed != of_out.transformed || of_in.hadamard_mask != of_out.hadamard_mask)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "in.%s has %s and out.%s %s, expected the same; call mxq_tensor_set_hadamard",
+             part_name(part), hadamard_text(of_in.transformed, of_in.hadamard_mask).c_str(), part_name(part),
+             hadamard_text(of_out.transformed, of_out.hadamard_mask).c_str());
+}
+
+namespace {
+
+// Refuses a Hadamard transform of tiles, and of a contraction that is not made of sixteens.
+void require_hadamard(const mxq_tensor& t, int32_t part, const char* name) {
+    if (!t.part(part).transformed) return;
+    if (t.tile().is_square())
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s.%s has a Hadamard transform and %s scales, expected scales of one line; call mxq_tensor_set_scaling", name,
+             part_name(part), t.tile().name);
+    const int64_t contraction = part == MXQ_PART_ROWWISE ? t.cols : t.groups.set ? t.alignment(part) : t.rows;
+    if (contraction % kNvBlock != 0)
+        fail(MXQ_STATUS_SHAPE_MISMATCH,
+             "%s.%s has a Hadamard transform and a contraction of %lld, expected a multiple of 16; pad it", name,
+             part_name(part), (long long)contraction);
+}
+
+}  // namespace
+
 QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
                         Touches touches) {
     require_storage(t, part, name);
+    require_hadamard(t, part, name);
     const Part& given = t.part(part);
     const Storage s = t.storage(part);
     if (touches == Touches::CodesAndScales)
@@ -131,6 +162,8 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
     view.bits = t.format->bits;
     view.scale_type = t.format->scale;
     view.columnwise = part == MXQ_PART_COLUMNWISE;
+    view.transformed = given.transformed;
+    view.hadamard_mask = given.hadamard_mask;
     view.amax = static_cast<float*>(given.amax.pointer);
     view.decode_scale = static_cast<const float*>(given.decode_scale.pointer);
     view.scale_max = t.scale_max;

@@ -40,6 +40,11 @@ bool declares_none(const mxq_tensor& t);
 bool uses_part(const mxq_tensor& t, int32_t part, Check check);
 void require_any_part(const mxq_tensor& t, const char* name, Check check);
 
+// Describes a Hadamard transform, or that there is none, for messages.
+std::string hadamard_text(bool transformed, uint32_t mask);
+// Requires the same Hadamard transform, or none, of a part of both tensors.
+void require_hadamard_alike(const mxq_tensor& in, const mxq_tensor& out, int32_t part);
+
 PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access);
 
 enum class Touches { CodesAndScales, Scales };

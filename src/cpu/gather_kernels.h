@@ -45,13 +45,13 @@ struct MaximaGatherer {
         load(problem, patch, height, pitch, values);
         if (slice.rowwise.first) gather_rows(patch, pitch);
         if (!slice.columnwise.first) return;
-        if (slice.rowwise.first && problem.hadamard.rowwise) load(problem, patch, height, pitch, values);
+        if (slice.rowwise.first && problem.rowwise.transformed) load(problem, patch, height, pitch, values);
         gather_columns(patch, height, pitch);
     }
 
     void gather_rows(const Rectangle& patch, int64_t pitch) {
         const int64_t rows = rows_within(problem.source.rows, patch), row_blocks = pitch / kMxBlock;
-        if (problem.hadamard.rowwise) transform_rows(rows * pitch, problem.hadamard.mask, values);
+        if (problem.rowwise.transformed) transform_rows(rows * pitch, problem.rowwise.hadamard_mask, values);
         block_maxima<Nonfinite::Saturate, kMxBlock>(values, rows * row_blocks, maxima);
         if (slice.rowwise.line_stride == 0) {
             rowwise_total = larger_bits(rowwise_total, largest_of(maxima, rows * row_blocks));
@@ -64,7 +64,8 @@ struct MaximaGatherer {
     void gather_columns(const Rectangle& patch, int64_t height, int64_t pitch) {
         const int64_t rows = rows_within(problem.source.rows, patch);
         // Rows beyond the group's padding are zero and are not transformed.
-        if (problem.hadamard.columnwise) transform_columns(round_up(rows, kNvBlock), pitch, problem.hadamard.mask, values);
+        if (problem.columnwise.transformed)
+            transform_columns(round_up(rows, kNvBlock), pitch, problem.columnwise.hadamard_mask, values);
         if (slice.columnwise.line_stride == 0) {
             block_maxima<Nonfinite::Saturate, kMxBlock>(values, height * pitch / kMxBlock, maxima);
             columnwise_total = larger_bits(columnwise_total, largest_of(maxima, height * pitch / kMxBlock));
@@ -77,7 +78,8 @@ struct MaximaGatherer {
 
     // Gathers the maxima of a rectangle: in patches of 32 x 128 where columns are seen together, else of a few long rows.
     void rectangle(const Rectangle& piece) {
-        const bool by_columns = problem.hadamard.columnwise || (slice.columnwise.first && slice.columnwise.line_stride != 0) ||
+        const bool by_columns = problem.columnwise.transformed ||
+                                (slice.columnwise.first && slice.columnwise.line_stride != 0) ||
                                 (problem.source.is_quantized() && problem.source.quantized.columnwise);
         const int64_t width = by_columns ? kTile : kPatchCols;
         for (int64_t col = 0; col < piece.cols; col += width) {

@@ -12,7 +12,8 @@
 //
 // Before that, maxima that stand for whole lines or tensors are gathered from the same patches (cpu/gather_kernels.h).
 // Values come from a plain tensor, or from codes in requantize, and may be transformed (cpu/quantize_values.h). A group is a
-// matrix of its own (cpu/quantize_slices.h). cpu/dequantize_kernels.h shows how dequantize goes.
+// matrix of its own (cpu/quantize_slices.h). cpu/dequantize_kernels.h shows how dequantize goes,
+// cpu/dequantize_transformed.h how it undoes a transform.
 //
 // The steps of MX, and of NVFP4 from BF16, exist twice: a fast path of 16-bit vectors (cpu/quantize_fast_path.h), in
 // intrinsics because no compiler finds these conversions; and the exact path, from numerics alone and vectorised by the
@@ -20,7 +21,7 @@
 // change no maximum. Steps are picked by pointer (input type, policy, rounding, element type), so that none multiplies the
 // code of another. An element costs its input, its code and its share of a scale in memory traffic, for each part. Large
 // outputs are written past the caches, because a cached store reads what it overwrites, which is half of its traffic.
-#include "cpu/dequantize_kernels.h"
+#include "cpu/dequantize_transformed.h"
 #include "cpu/gather_kernels.h"
 #include "cpu/quantize_kernels.h"
 
@@ -32,6 +33,6 @@ namespace mxq::cpu {
 #define MXQ_JOIN(isa, name) MXQ_JOIN_OF(isa, name)
 
 extern const Kernels MXQ_JOIN(MXQ_ISA, _kernels) = {MXQ_TEXT(MXQ_ISA), quantize_rectangle, gather_rectangle,
-                                                     dequantize_rectangle};
+                                                     dequantize_any_rectangle};
 
 }  // namespace mxq::cpu

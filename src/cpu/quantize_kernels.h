@@ -86,12 +86,12 @@ struct PatchQuantizer {
         held = wanted;
         // Blocks that are nothing but padding are not transformed and stay +0.
         const int64_t rows = rows_within(problem.source.rows, patch), first = patch.row / block * block;
-        if (wanted == Held::TransformedRows) transform_rows(rows * pitch, problem.hadamard.mask, values);
+        if (wanted == Held::TransformedRows) transform_rows(rows * pitch, problem.rowwise.hadamard_mask, values);
         if (wanted == Held::TransformedColumns && first < problem.source.rows)
-            transform_columns(height, pitch, problem.hadamard.mask, values);
+            transform_columns(height, pitch, problem.columnwise.hadamard_mask, values);
     }
-    void hold_for_rows() { hold(problem.hadamard.rowwise ? Held::TransformedRows : Held::Input); }
-    void hold_for_columns() { hold(problem.hadamard.columnwise ? Held::TransformedColumns : Held::Input); }
+    void hold_for_rows() { hold(problem.rowwise.transformed ? Held::TransformedRows : Held::Input); }
+    void hold_for_columns() { hold(problem.columnwise.transformed ? Held::TransformedColumns : Held::Input); }
 
     // Makes the random bytes of the patch for a part, if codes are rounded by them.
     void make_random(const QuantizedPart& part, int64_t rows) {

@@ -35,6 +35,7 @@ const PadImplementation* const pad_list[] = {
 const DequantizeImplementation* const dequantize_list[] = {
     &cuda::dequantize_rowwise,
     &cuda::dequantize_columnwise,
+    &cuda::dequantize_hadamard,  // undoes a Hadamard transform
     &cpu::dequantize,
 };
 

@@ -19,9 +19,12 @@ MXQ_HD HadamardSigns hadamard_signs(uint32_t mask) {
     return signs;
 }
 
-// Transforms 16 elements in place.
-MXQ_HD void hadamard_16(float (&values)[16], const HadamardSigns& signs) {
+MXQ_HD void flip_signs(float (&values)[16], const HadamardSigns& signs) {
     for (int i = 0; i < 16; ++i) values[i] = bits_float(float_bits(values[i]) ^ signs.bits[i]);
+}
+
+// Multiplies 16 elements in place by the matrix, which is symmetric and its own inverse.
+MXQ_HD void hadamard_butterflies(float (&values)[16]) {
     for (int distance = 1; distance < 16; distance *= 2)
         for (int pair = 0; pair < 8; ++pair) {
             const int i = pair / distance * 2 * distance + pair % distance;
@@ -32,6 +35,18 @@ MXQ_HD void hadamard_16(float (&values)[16], const HadamardSigns& signs) {
     for (float& value : values) value = multiply_rn(value, 0.25f);
 }
 
+// Transforms 16 elements in place.
+MXQ_HD void hadamard_16(float (&values)[16], const HadamardSigns& signs) {
+    flip_signs(values, signs);
+    hadamard_butterflies(values);
+}
+
 MXQ_HD void hadamard_16(float (&values)[16], uint32_t mask) { hadamard_16(values, hadamard_signs(mask)); }
+
+// Undoes the transform of 16 elements in place.
+MXQ_HD void undo_hadamard_16(float (&values)[16], uint32_t mask) {
+    hadamard_butterflies(values);
+    flip_signs(values, hadamard_signs(mask));
+}
 
 }  // namespace mxq

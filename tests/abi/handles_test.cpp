@@ -181,7 +181,7 @@ TEST_CASE("handles: those of another kind are refused by every function", "[cpu]
     CHECK(ran == 10);
 
     MXQ_REFUSED(mxq_tensor_set_data(tensor_of(context), nullptr, 0), invalid, "tensor is a context, expected a tensor");
-    MXQ_REFUSED(mxq_quantize_options_set_hadamard(options_of(gemm_options), 0, 0), invalid, "options is gemm options");
+    MXQ_REFUSED(mxq_quantize_options_set_undo_hadamard(options_of(gemm_options), 0), invalid, "options is gemm options");
     MXQ_REFUSED(mxq_gemm_options_set_alpha(gemm_options_of(tensor), 1), invalid, "options is a tensor, expected gemm options");
     MXQ_REFUSED(mxq_context_options_set_threads(reinterpret_cast<mxq_context_options*>(to_pointer(tensor)), 1), invalid, "options is a tensor");
     testing::Context none;

@@ -39,6 +39,7 @@ Descriptions describe_conversion(const Case& c, const Groups* groups) {
         out.with_codes = false;
     }
     out.delayed = c.has_option("delayed");
+    out.hadamard = c.has_option("hadamard");
     out.with_amax = c.verb == "amax";
     return {in, out, {}};
 }
@@ -91,7 +92,6 @@ Handle<mxq_quantize_options> quantize_options(const Library& library, const Case
     if (c.has_option("stochastic"))
         library.check(library->quantize_options_set_stochastic_rounding(
             options.get(), static_cast<uint64_t*>(operands.seed_offset.get()), 2 * sizeof(uint64_t)));
-    if (c.has_option("hadamard")) set(library->quantize_options_set_hadamard, c.parts, 0xD7E8);
     if (c.has_option("four_over_six_mae")) set(library->quantize_options_set_four_over_six, MXQ_FOUR_OVER_SIX_MAE);
     if (c.has_option("four_over_six_mse")) set(library->quantize_options_set_four_over_six, MXQ_FOUR_OVER_SIX_MSE);
     if (makes_nvfp4(c)) set(library->quantize_options_set_compute_amax, c.has_option("compute_amax"));

@@ -56,6 +56,8 @@ Handle<mxq_tensor> bare_tensor(const Library& library, const Description& d) {
         library.check(library->tensor_set_swizzled(tensor.get(), d.swizzled));
         if (d.per_expert) library.check(library->tensor_set_scope(tensor.get(), MXQ_SCOPE_EXPERT));
     }
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+        if (d.hadamard && d.has(part)) library.check(library->tensor_set_hadamard(tensor.get(), part, 1, 0xD7E8));
     if (d.groups) {
         const auto& ends = d.groups->ends;
         library.check(library->tensor_set_groups(tensor.get(), d.groups->device_ends.get(), ends.size() * sizeof ends[0],

@@ -29,6 +29,7 @@ struct Description {
     bool swizzled = false;
     bool per_expert = false;  // one amax, or scale of TENSOR, for each expert or group
     bool delayed = false;     // FP8 with TENSOR scales: the scale is given
+    bool hadamard = false;    // its parts are transformed
     bool with_codes = true;   // false: the scales alone have memory
     bool with_amax = false;   // FP8: has a place for its amax, which NVFP4 always has
     const Groups* groups = nullptr;

@@ -203,9 +203,12 @@ void add_requantize(Problems& problems, const oracle::Spec& base) {
         }));
 }
 
-void add_dequantize(Problems& problems, const oracle::Spec& spec) {
+void add_dequantize(Problems& problems, const oracle::Spec& base, int32_t hadamard) {
+    oracle::Spec spec = base;
+    spec.hadamard = hadamard;
     for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
         for (const testing::Dims& dims : sizes) {
+            if (hadamard && (dims.cols % 16 || dims.rows % 16)) continue;
             const auto content = content_of(spec, dims, false, part);
             const int32_t output = part == MXQ_PART_ROWWISE ? MXQ_FORMAT_BF16 : MXQ_FORMAT_F32;
             problems["dequantize"].push_back(conversion(testing::describe(spec), mxq_dequantize, mxq_dequantize_query, [=](Scene& s) {
@@ -337,7 +340,8 @@ const Problems& all_problems() {
         for (const oracle::Spec& spec : testing::all_formats()) {
             add_quantize(problems, spec);
             add_requantize(problems, spec);
-            add_dequantize(problems, spec);
+            add_dequantize(problems, spec, 0);
+            if (testing::is_e2m1(spec) && !testing::is_square(spec)) add_dequantize(problems, spec, both_parts);
             add_amax(problems, spec);
             add_swizzle(problems, spec);
             add_pad(problems, spec);

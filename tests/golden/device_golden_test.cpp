@@ -160,7 +160,7 @@ MXQ_EACH_DEVICE("golden: quantize gives every byte of contract") {
     for (const char* mask : {"0000", "d7e8", "f52c"}) {
         oracle::Spec transformed = testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16);
         transformed.hadamard = MXQ_PART_ROWWISE;
-        transformed.hadamard_mask = static_cast<uint32_t>(std::stoul(mask, nullptr, 16));
+        transformed.rowwise_mask = static_cast<uint32_t>(std::stoul(mask, nullptr, 16));
         std::string prefix = std::string("hadamard/") + mask;
         INFO(prefix);
         compared += compare(vectors, quantize(device, transformed, x, MXQ_PART_ROWWISE, false), prefix + "/codes", prefix + "/scales", prefix + "/amax");

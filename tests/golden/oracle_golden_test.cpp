@@ -188,7 +188,7 @@ TEST_CASE("golden: the oracle gives every transformed value of contract") {
         INFO(prefix);
         oracle::Spec spec;
         spec.format = MXQ_FORMAT_NVFP4, spec.scaling = MXQ_SCALING_1X16;
-        spec.hadamard = MXQ_PART_ROWWISE, spec.hadamard_mask = mask;
+        spec.hadamard = MXQ_PART_ROWWISE, spec.rowwise_mask = mask;
         oracle::Floats y = oracle::lines_of(spec, values(x).data(), x.shape[0], x.shape[1], MXQ_PART_ROWWISE);
         oracle::Part part = oracle::quantize(spec, values(x), shape(x), MXQ_PART_ROWWISE, false);
         CHECK(as_bytes(y) == bytes(vectors.at(prefix + "/y")));

@@ -232,7 +232,7 @@ void Bound::make_options() {
     if (call.rounding) ok(mxq_quantize_options_set_scale_rounding(made(options), call.rounding));
     if (call.nonfinite) ok(mxq_quantize_options_set_nonfinite(made(options), call.nonfinite));
     if (call.four_over_six) ok(mxq_quantize_options_set_four_over_six(made(options), call.four_over_six));
-    if (call.hadamard) ok(mxq_quantize_options_set_hadamard(made(options), call.hadamard, call.mask));
+    if (call.keep_hadamard) ok(mxq_quantize_options_set_undo_hadamard(made(options), 0));
     if (call.stochastic) made(options);
     const bool quantizes = call.verb == "quantize" || call.verb == "requantize";
     if (quantizes && !call.compute_amax && call.second.format == MXQ_FORMAT_NVFP4)

@@ -227,7 +227,7 @@ bool hadamard_of_any_length(Bound& bound, int64_t) {
     const bool rowwise = call.cols() % 16 && out.side.parts & MXQ_PART_ROWWISE;
     const bool columnwise = call.rows() % 16 && out.side.parts & MXQ_PART_COLUMNWISE && !out.side.grouped;
     if (!rowwise && !columnwise) return false;
-    ok(mxq_quantize_options_set_hadamard(made(bound.options), rowwise ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, 0xD7E8));
+    ok(mxq_tensor_set_hadamard(bound.tensors[1], rowwise ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, 1, 0xD7E8));
     return true;
 }
 
@@ -305,7 +305,6 @@ bool in_groups(const Call& call) { return call.groups && call.group_count() > 0;
 bool in_groups_with_elements(const Call& call) {
     return in_groups(call) && std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
 }
-bool in_groups_without_hadamard(const Call& call) { return in_groups(call) && !call.hadamard; }
 bool has_whole_lines(const Call& call) {
     return call.first.scaling == MXQ_SCALING_ROW || call.first.scaling == MXQ_SCALING_TENSOR;
 }
@@ -336,7 +335,7 @@ const std::vector<Rule>& all_rules() {
         {"no_part", no_amax, MXQ_STATUS_MISSING_BUFFER, false, no_part},
         {"groups", in_groups, MXQ_STATUS_SHAPE_MISMATCH, true, other_groups},
         {"ends", in_groups_with_elements, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound},
-        {"alignment", in_groups_without_hadamard, MXQ_STATUS_INVALID_ARGUMENT, true, narrow_alignment},
+        {"alignment", in_groups, MXQ_STATUS_INVALID_ARGUMENT, true, narrow_alignment},
         {"direction", pads, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_direction},
         {"implementation", any_call, MXQ_STATUS_UNSUPPORTED, true, unknown_implementation},
         {"option", conversion, MXQ_STATUS_INVALID_ARGUMENT, true, foreign_option},

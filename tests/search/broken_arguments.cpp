@@ -158,10 +158,28 @@ bool wrong_host_ends(Bound& bound, int64_t) {
 
 // ---- Options -----------------------------------------------------------------------------------------------------------
 
-bool hadamard_of_other_format(Bound& bound, int64_t) {
+bool hadamard_of_tiles(Bound& bound, int64_t) {
     const TensorPlan& out = bound.problem.tensors[1];
-    if (testing::is_e2m1(out.spec) && !testing::is_square(out.spec)) return false;
-    ok(mxq_quantize_options_set_hadamard(made(bound.options), out.side.parts, 0xD7E8));
+    if (!testing::is_e2m1(out.spec) || !testing::is_square(out.spec)) return false;
+    ok(mxq_tensor_set_hadamard(bound.tensors[1], out.side.read_part(), 1, 0xD7E8));
+    return true;
+}
+
+// A transform that one of two tensors has, which must have the same.
+bool other_hadamard(Bound& bound, int64_t at) {
+    const Call& call = bound.problem.call;
+    const auto number = static_cast<size_t>(at % 2);
+    const Side& side = bound.problem.tensors[number].side;
+    if (!testing::is_e2m1(bound.problem.tensors[number].spec) || testing::is_square(bound.problem.tensors[number].spec))
+        return false;
+    const bool columnwise = number == 0 ? call.transpose_a == MXQ_TRANSPOSE_T : call.transpose_b == MXQ_TRANSPOSE_N;
+    const int32_t part = !call.is_product() ? side.read_part() : columnwise ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE;
+    const int32_t mask = part == MXQ_PART_ROWWISE ? side.rowwise_mask : side.columnwise_mask;
+    const testing::Dims dims = bound.problem.tensors[number].dims;
+    const int64_t contraction = part == MXQ_PART_ROWWISE ? dims.cols : side.grouped ? 16 : dims.rows;
+    if (contraction % 16) return false;
+    const bool keeps = side.transforms(part) && at / 2 % 2;
+    ok(mxq_tensor_set_hadamard(bound.tensors[number], part, keeps || !side.transforms(part), keeps ? mask ^ 1 : 0));
     return true;
 }
 
@@ -198,6 +216,7 @@ bool transpose_plain(Bound& bound, int64_t) {
 
 bool any_call(const Call&) { return true; }
 bool alike(const Call& call) { return pads(call) || call.verb == "swizzle_scales" || call.verb == "unswizzle_scales"; }
+bool compares_hadamard(const Call& call) { return alike(call) || call.is_product(); }
 bool pads_mx(const Call& call) { return pads(call) && is_mx(call.first); }
 bool in_columnwise_groups(const Call& call) {
     return has_rows(call) && call.groups && call.group_count() > 0 && (is_fp8(call.first) || is_fp8(call.second)) &&
@@ -237,7 +256,8 @@ const std::vector<Rule>& argument_rules() {
         {"two_scales", reads_nvfp4, MXQ_STATUS_INVALID_ARGUMENT, true, amax_and_decode_scale},
         {"no_groups", needs_groups, MXQ_STATUS_INVALID_ARGUMENT, true, no_groups},
         {"host_ends", host_ends, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_host_ends},
-        {"hadamard_format", converts, MXQ_STATUS_INVALID_ARGUMENT, true, hadamard_of_other_format},
+        {"hadamard_tiles", converts, MXQ_STATUS_INVALID_ARGUMENT, true, hadamard_of_tiles},
+        {"other_hadamard", compares_hadamard, MXQ_STATUS_INVALID_ARGUMENT, true, other_hadamard},
         {"stochastic_format", converts, MXQ_STATUS_INVALID_ARGUMENT, true, stochastic_of_other_format},
         {"experts", gemm, MXQ_STATUS_SHAPE_MISMATCH, true, experts_of_product},
         {"transposed_plain", plain_gemm, MXQ_STATUS_UNSUPPORTED, true, transpose_plain},

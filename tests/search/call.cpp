@@ -123,6 +123,9 @@ std::string print(const Side& side) {
     if (side.parts != MXQ_PART_ROWWISE) out += ":" + *name_in(parts, side.parts);
     if (side.grouped) out += ":groups=" + std::to_string(side.rowwise) + "/" + std::to_string(side.columnwise);
     if (side.gap) out += ":gap=" + std::to_string(side.gap);
+    if (side.hadamard)
+        out += ":hadamard=" + *name_in(parts, side.hadamard) + "/" + std::to_string(side.rowwise_mask) + "/" +
+               std::to_string(side.columnwise_mask);
     return out;
 }
 
@@ -184,6 +187,14 @@ void read(const std::string& text, std::map<std::string, int64_t>& offsets) {
         read(fields[1], offsets[fields[0]]);
     }
 }
+void read_hadamard(const std::string& text, Side& side) {
+    const auto fields = split(text, '/');
+    const int32_t* transformed = fields.size() == 3 ? value_in(parts, fields[0]) : nullptr;
+    if (!transformed) refuse(text, "a part and two masks");
+    side.hadamard = *transformed;
+    read(fields[1], side.rowwise_mask);
+    read(fields[2], side.columnwise_mask);
+}
 void read(const std::string& text, Side& side) {
     side = {};
     const auto fields = split(text, ':');
@@ -201,12 +212,14 @@ void read(const std::string& text, Side& side) {
             side.swizzled = true;
         else if (field.rfind("gap=", 0) == 0)
             read(field.substr(4), side.gap);
+        else if (field.rfind("hadamard=", 0) == 0)
+            read_hadamard(field.substr(9), side);
         else if (const size_t slash = field.find('/'); field.rfind("groups=", 0) == 0 && slash != std::string::npos) {
             side.grouped = true;
             read(field.substr(7, slash - 7), side.rowwise);
             read(field.substr(slash + 1), side.columnwise);
         } else
-            refuse(field, "a scaling, swizzled, a part, groups=A/B or gap=N");
+            refuse(field, "a scaling, swizzled, a part, groups=A/B, gap=N or hadamard=PART/MASK/MASK");
     }
 }
 
@@ -254,8 +267,7 @@ const std::vector<Field>& fields() {
         field("rounding", &Call::rounding, roundings),
         field("nonfinite", &Call::nonfinite, policies),
         field("four_over_six", &Call::four_over_six, modes),
-        field("hadamard", &Call::hadamard, parts),
-        field("mask", &Call::mask),
+        field("keep_hadamard", &Call::keep_hadamard),
         field("stochastic", &Call::stochastic),
         field("compute_amax", &Call::compute_amax),
         field("given_scale", &Call::given_scale),

@@ -3,7 +3,8 @@
 //
 //     verb=quantize in=bf16:gap=3 out=mxfp8_e4m3:32x32:both:groups=1/32 shape=70x64 groups=3x10,0,5 values=ties:17
 //
-// A tensor is format[:scaling][:swizzled][:columnwise|:both][:groups=rowwise/columnwise alignment][:gap=elements]. `shape`
+// A tensor is format[:scaling][:swizzled][:columnwise|:both][:groups=rowwise/columnwise alignment][:gap=elements]
+// [:hadamard=part/rowwise mask/columnwise mask]. `shape`
 // is rows x cols or experts x rows x cols; of a product it is m x n x k. `groups` lists the rows of each group, 3x10 being
 // three groups of ten. Whatever a line leaves out has the default that Call gives it.
 #ifndef MXQ_TESTS_SEARCH_CALL_H
@@ -25,8 +26,13 @@ struct Side {
     bool grouped = false;
     int64_t rowwise = 1, columnwise = 0;  // alignments of its groups
     int64_t gap = 0;                      // elements between the rows of a plain tensor
+    int32_t hadamard = 0;                 // parts that are transformed
+    int32_t rowwise_mask = 0xD7E8, columnwise_mask = 0xD7E8;
 
     bool plain() const { return format <= MXQ_FORMAT_BF16; }
+    bool transforms(int32_t part) const { return (hadamard & part) != 0; }
+    // The part that a verb other than a product reads.
+    int32_t read_part() const { return parts & MXQ_PART_ROWWISE ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE; }
     bool operator==(const Side&) const = default;
 };
 
@@ -57,7 +63,7 @@ struct Call {
     std::map<std::string, int64_t> offsets = {};  // elements from a multiple of 256 bytes to each buffer
 
     int32_t rounding = 0, nonfinite = 0, four_over_six = 0;  // 0: not set
-    int32_t hadamard = 0, mask = 0xD7E8;
+    bool keep_hadamard = false;  // dequantize does not undo the transform
     bool stochastic = false;
     bool compute_amax = false;  // NVFP4; FP8: the amax is written
     bool given_scale = false;   // FP8 TENSOR: the quantization scale is given

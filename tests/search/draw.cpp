@@ -195,16 +195,35 @@ Values draw_values_of(Random& random, bool plain, bool is_product, bool four_ove
     return values;
 }
 
+// Draws the Hadamard transforms of both operands, mostly the same ones; repair() takes away those that a verb refuses.
+void draw_hadamard(Call& call, Random& random) {
+    if (!one_in(random, 3)) return;
+    for (Side* side : {&call.first, &call.second}) {
+        side->hadamard = static_cast<int32_t>(1 + random.below(3));
+        if (one_in(random, 2)) side->rowwise_mask = static_cast<int32_t>(random.bits() & 0xFFFF);
+        side->columnwise_mask = one_in(random, 2) ? side->rowwise_mask : static_cast<int32_t>(random.bits() & 0xFFFF);
+    }
+    if (!one_in(random, 4)) {
+        const Side& in = call.first;
+        call.second.hadamard = in.hadamard;
+        call.second.rowwise_mask = in.rowwise_mask, call.second.columnwise_mask = in.columnwise_mask;
+    }
+    if (call.verb == "requantize" && one_in(random, 2)) {  // from a transformed part to the same one alone
+        call.second.format = one_in(random, 2) ? MXQ_FORMAT_NVFP4 : MXQ_FORMAT_MXFP4;
+        call.second.scaling = oracle::default_scaling(call.second.format);
+        call.second.parts = call.first.read_part();
+    }
+    if (one_in(random, 4)) return;
+    for (int64_t& size : call.shape) size = oracle::ceil_div(size, 16) * 16;  // which a transform needs
+}
+
 // ---- Options -----------------------------------------------------------------------------------------------------------
 
 void draw_options(Call& call, Random& random) {
     call.rounding = static_cast<int32_t>(random.below(5));
     call.nonfinite = static_cast<int32_t>(random.below(3));
     call.four_over_six = static_cast<int32_t>(random.below(5) % 3);
-    call.hadamard = one_in(random, 3) ? static_cast<int32_t>(1 + random.below(3)) : 0;
-    if (call.hadamard && !one_in(random, 4))  // which it needs, or repair() takes the transform away
-        for (int64_t& size : call.shape) size = oracle::ceil_div(size, 16) * 16;
-    if (one_in(random, 2)) call.mask = static_cast<int32_t>(random.bits() & 0xFFFF);
+    call.keep_hadamard = one_in(random, 3);
     call.stochastic = one_in(random, 3);
     if (call.stochastic) call.four_over_six = 0;
     call.compute_amax = one_in(random, 2);
@@ -279,6 +298,7 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     repair(call);  // which decides about the transposes of a product, and so what its groups divide
     draw_shape(call, random);
     if (!call.is_product()) draw_options(call, random);
+    draw_hadamard(call, random);
     const bool groups =
         call.verb == "grouped_gemm" || call.verb == "pad_groups" || call.verb == "unpad_groups" || one_in(random, 3);
     if (groups) {

@@ -16,12 +16,13 @@ oracle::Spec spec_of(const Call& call, const Side& side, bool is_target) {
     if (side.plain()) return spec;
     spec.per_matrix = call.per_expert && testing::has_amax(spec);
     if (testing::is_nvfp4(spec) && call.t256) spec.nvfp4_t = 256;
+    spec.hadamard = side.hadamard;
+    spec.rowwise_mask = static_cast<uint32_t>(side.rowwise_mask);
+    spec.columnwise_mask = static_cast<uint32_t>(side.columnwise_mask);
     if (!is_target) return spec;
     if (call.rounding) spec.rounding = call.rounding;
     if (call.nonfinite) spec.nonfinite = call.nonfinite;
     spec.four_over_six = call.four_over_six;
-    spec.hadamard = call.hadamard;
-    spec.hadamard_mask = static_cast<uint32_t>(call.mask);
     spec.eps = call.epsilon;
     spec.power_of_two = call.power_of_two;
     spec.stochastic = call.stochastic;
@@ -33,6 +34,10 @@ oracle::Spec spec_of(const Call& call, const Side& side, bool is_target) {
     if (!given) return spec;
     (testing::is_nvfp4(spec) ? spec.amax : spec.quantization_scale) = draw_numbers(call.values.seed, count);
     return spec;
+}
+
+int64_t rows_of_values(const oracle::Spec& spec, int64_t rows) {
+    return spec.transforms(MXQ_PART_COLUMNWISE) ? 16 * oracle::ceil_div(rows, 16) : rows;
 }
 
 namespace {
@@ -78,9 +83,10 @@ oracle::Part raw_part(const Call& call, const TensorPlan& tensor, int32_t part, 
     for (size_t g = 0; g < groups.ends.size(); ++g) {
         oracle::Matrix matrix = raw_matrix(values, spec, layout.line_rows(g), layout.line_cols(g), random);
         const int64_t m = oracle::group_rows(groups.ends, g);
+        const int64_t filled = part == MXQ_PART_COLUMNWISE ? rows_of_values(spec, m) : m;
         for (int64_t i = 0; i < matrix.rows; ++i)
             for (int64_t j = 0; j < matrix.cols; ++j)
-                if ((part == MXQ_PART_ROWWISE ? i : j) >= m) matrix.codes[static_cast<size_t>(i * matrix.cols + j)] = 0;
+                if ((part == MXQ_PART_ROWWISE ? i : j) >= filled) matrix.codes[static_cast<size_t>(i * matrix.cols + j)] = 0;
         oracle::clear_padding(spec, matrix, m, part);
         oracle::put_matrix(spec, matrix, layout.placement(g), out);
     }
@@ -192,18 +198,20 @@ void add_quantized_output(Problem& problem, const TensorPlan& out, const oracle:
     add_numbers_of_options(problem, out.spec);
 }
 
-// Adds the parts of a quantized tensor that is read, and returns the values that it holds.
-oracle::Floats add_source(Problem& problem, const TensorPlan& in) {
+// Adds the parts of a quantized tensor that is read, and returns the values that it holds: transformed ones where they are
+// kept.
+oracle::Floats add_source(Problem& problem, const TensorPlan& in, bool keep_hadamard) {
     oracle::Floats x;
-    const int32_t source = in.side.parts & MXQ_PART_ROWWISE ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    const int32_t source = in.side.read_part();
+    const oracle::Spec spec = keep_hadamard ? oracle::untransformed(in.spec) : in.spec;
     for (int32_t part : both_parts) {
         if (!(in.side.parts & part)) continue;
         const oracle::Part stored = draw_part(problem.call, in, part, problem.call.values);
         add_part(problem, in, part, stored, part == source);
         if (part != source) continue;
-        x = in.side.grouped ? oracle::dequantize_groups(in.spec, stored, in.dims.rows, in.dims.cols,
+        x = in.side.grouped ? oracle::dequantize_groups(spec, stored, in.dims.rows, in.dims.cols,
                                                         groups_of(problem.call, in.side), part, in.side.swizzled)
-                            : oracle::dequantize(in.spec, stored, in.dims.shape(), part, in.side.swizzled);
+                            : oracle::dequantize(spec, stored, in.dims.shape(), part, in.side.swizzled);
     }
     return x;
 }
@@ -231,12 +239,16 @@ void add_amax(Problem& problem) {
 }
 
 void add_dequantize(Problem& problem) {
-    const oracle::Floats x = add_source(problem, problem.tensors[0]);
+    const oracle::Floats x = add_source(problem, problem.tensors[0], problem.call.keep_hadamard);
     add_plain_output(problem, problem.tensors[1], oracle::store(problem.tensors[1].side.format, x));
 }
 
 void add_requantize(Problem& problem) {
-    add_quantized_output(problem, problem.tensors[1], add_source(problem, problem.tensors[0]));
+    const TensorPlan& in = problem.tensors[0];
+    TensorPlan out = problem.tensors[1];
+    const bool passes = in.side.transforms(in.side.read_part());  // values as they are, to a part that is transformed alike
+    if (passes) out.spec = oracle::untransformed(out.spec);
+    add_quantized_output(problem, out, add_source(problem, in, passes));
 }
 
 void add_swizzle(Problem& problem) {

@@ -72,6 +72,9 @@ inline constexpr int32_t both_parts[] = {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE};
 const char* part_name(int32_t part);
 oracle::Groups groups_of(const Call& call, const Side& side);
 
+// Returns how many rows of a columnwise group have values: a transform, of sixteens, gives its padding some.
+int64_t rows_of_values(const oracle::Spec& spec, int64_t rows);
+
 // Returns the specification of a tensor: `is_target` gives it the options of quantization.
 oracle::Spec spec_of(const Call& call, const Side& side, bool is_target);
 

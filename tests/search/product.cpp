@@ -9,8 +9,25 @@ namespace {
 int32_t part_of_a(const Call& call) { return call.transpose_a == MXQ_TRANSPOSE_T ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE; }
 int32_t part_of_b(const Call& call) { return call.transpose_b == MXQ_TRANSPOSE_T ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE; }
 
-// Adds an operand and returns its values. Ungrouped they are lines of the contraction, (matrices, outer, k); grouped they
-// are its rows, (rows, cols) without padding.
+// Returns the values of groups along the contraction, one after another: (rows_of_values, cols) each.
+oracle::Floats contracted_values(const Call& call, const TensorPlan& tensor, const oracle::Part& stored) {
+    const oracle::Shape shape = tensor.dims.shape();
+    const oracle::Groups groups = groups_of(call, tensor.side);
+    const oracle::GroupLayout layout(tensor.spec, shape.rows, shape.cols, groups, MXQ_PART_COLUMNWISE, tensor.side.swizzled);
+    const oracle::Floats scales = oracle::decode_scales(tensor.spec, stored);
+    oracle::Floats out;
+    for (size_t g = 0; g < groups.ends.size(); ++g) {
+        const int64_t rows = rows_of_values(tensor.spec, oracle::group_rows(groups.ends, g));
+        const oracle::Floats lines = oracle::decode_matrix(tensor.spec, stored.codes.data(), stored.scales.data(), layout.placement(g),
+                                                           shape.cols, rows, scales[scales.size() > 1 ? g : 0]);
+        const oracle::Floats one = oracle::transposed(lines.data(), shape.cols, rows);
+        out.insert(out.end(), one.begin(), one.end());
+    }
+    return out;
+}
+
+// Adds an operand and returns its values, transformed ones as they are. Ungrouped they are lines of the contraction,
+// (matrices, outer, k); grouped they are its rows, (rows, cols) without padding, but those of contracted_values.
 oracle::Floats add_operand(Problem& problem, const TensorPlan& tensor, int32_t part, const Values& values,
                            oracle::Part& read) {
     const oracle::Shape shape = tensor.dims.shape();
@@ -26,8 +43,9 @@ oracle::Floats add_operand(Problem& problem, const TensorPlan& tensor, int32_t p
         if (each == part) read = std::move(stored);
     }
     if (!tensor.side.grouped) return oracle::lines(tensor.spec, read, shape, part, tensor.side.swizzled);
-    return oracle::dequantize_groups(tensor.spec, read, shape.rows, shape.cols, groups_of(problem.call, tensor.side), part,
-                                     tensor.side.swizzled);
+    if (part == MXQ_PART_COLUMNWISE) return contracted_values(problem.call, tensor, read);
+    return oracle::dequantize_groups(oracle::untransformed(tensor.spec), read, shape.rows, shape.cols,
+                                     groups_of(problem.call, tensor.side), part, tensor.side.swizzled);
 }
 
 oracle::Floats slice(const oracle::Floats& from, int64_t first, int64_t count) {
@@ -73,24 +91,28 @@ oracle::Floats add_bias(Problem& problem) {
 }
 
 // Cuts a product into its pieces: one, or one for each group.
-std::vector<Piece> pieces_of(const Call& call, const TensorPlan& d, const oracle::Floats& a, const oracle::Floats& b) {
+std::vector<Piece> pieces_of(const Call& call, const oracle::Spec& spec_of_a, const TensorPlan& d, const oracle::Floats& a,
+                             const oracle::Floats& b) {
     const int64_t m = call.m(), n = call.n(), k = call.k();
+    int64_t contracted = 0;  // rows of values of the groups before
     if (call.verb == "gemm") return {{0, m, k, {a, m}, {b, n}, {}, {}, {}}};
     const oracle::Ends ends = call.ends();
     const std::vector<int64_t> starts = oracle::padded_starts(ends, d.side.grouped ? d.side.rowwise : 1);
     std::vector<Piece> out;
     for (size_t g = 0; g < ends.size(); ++g) {
         const int64_t rows = oracle::group_rows(ends, g), first = ends[g] - rows, number = static_cast<int64_t>(g);
-        if (call.contracts_groups())
+        const int64_t depth = rows_of_values(spec_of_a, rows);
+        if (call.contracts_groups()) {
             out.push_back({number * m,
                            m,
-                           rows,
-                           {oracle::transposed(a.data() + first * m, rows, m), m, g},
-                           {oracle::transposed(b.data() + first * n, rows, n), n, g},
+                           depth,
+                           {oracle::transposed(a.data() + contracted * m, depth, m), m, g},
+                           {oracle::transposed(b.data() + contracted * n, depth, n), n, g},
                            {},
                            {},
                            {}});
-        else
+            contracted += depth;
+        } else {
             out.push_back({starts[g],
                            rows,
                            k,
@@ -99,6 +121,7 @@ std::vector<Piece> pieces_of(const Call& call, const TensorPlan& d, const oracle
                            {},
                            {},
                            {}});
+        }
     }
     return out;
 }
@@ -146,7 +169,7 @@ void add_product(Problem& problem) {
     const oracle::Floats b_values = add_operand(problem, b, part_of_b(call), call.second_values, problem.stored[1]);
     const oracle::Floats previous = add_d(problem, d, call.beta != 0 || call.accumulate);
     const oracle::Floats bias = add_bias(problem);
-    problem.pieces = pieces_of(call, d, a_values, b_values);
+    problem.pieces = pieces_of(call, a.spec, d, a_values, b_values);
     for (Piece& piece : problem.pieces) {
         piece.previous = slice(previous, piece.first_row * n, piece.rows * n);
         piece.bias = slice(bias, call.contracts_groups() ? 0 : static_cast<int64_t>(piece.b.matrix) * n, call.bias ? n : 0);

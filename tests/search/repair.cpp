@@ -132,6 +132,59 @@ void repair_conversion(Call& call) {
     for (Side* side : {&in, &out}) repair_side(*side, call.groups.has_value());
 }
 
+// ---- Hadamard transforms -----------------------------------------------------------------------------------------------
+
+void drop_masks(Side& side) {
+    if (!side.transforms(MXQ_PART_ROWWISE)) side.rowwise_mask = Side{}.rowwise_mask;
+    if (!side.transforms(MXQ_PART_COLUMNWISE)) side.columnwise_mask = Side{}.columnwise_mask;
+}
+
+// Leaves the transforms that a tensor of these sizes can have.
+void repair_transforms(Side& side, int64_t rows, int64_t cols) {
+    if (!is_e2m1(side) || is_square(side)) side.hadamard = 0;
+    if (cols % 16) side.hadamard &= ~MXQ_PART_ROWWISE;
+    if (!side.grouped && rows % 16) side.hadamard &= ~MXQ_PART_COLUMNWISE;
+    side.hadamard &= side.parts;
+    drop_masks(side);
+}
+
+int32_t mask_of(const Side& side, int32_t part) {
+    return part == MXQ_PART_ROWWISE ? side.rowwise_mask : side.columnwise_mask;
+}
+
+void set_transform(Side& side, int32_t part, bool transforms, int32_t mask) {
+    side.hadamard = transforms ? side.hadamard | part : side.hadamard & ~part;
+    (part == MXQ_PART_ROWWISE ? side.rowwise_mask : side.columnwise_mask) = mask;
+    drop_masks(side);
+}
+
+// Gives both operands of a product the transform that a has, or none where b cannot have it.
+void repair_product_transforms(Call& call) {
+    Side &a = call.first, &b = call.second;
+    const bool a_t = call.transpose_a == MXQ_TRANSPOSE_T, b_t = call.transpose_b == MXQ_TRANSPOSE_T;
+    const int32_t of_a = a_t ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE, of_b = b_t ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    repair_transforms(a, a_t ? call.k() : call.m(), a_t ? call.m() : call.k());
+    const bool both = a.transforms(of_a) && is_e2m1(b) && !is_square(b);
+    if (!both) set_transform(a, of_a, false, 0);
+    set_transform(b, of_b, both, mask_of(a, of_a));
+    repair_transforms(b, b_t ? call.n() : call.k(), b_t ? call.k() : call.n());
+}
+
+void repair_conversion_transforms(Call& call) {
+    Side &in = call.first, &out = call.second;
+    repair_transforms(in, call.rows(), call.cols());
+    repair_transforms(out, call.rows(), call.cols());
+    if (!in.plain() && call.verb != "dequantize" && call.verb != "requantize") {
+        out.hadamard = in.hadamard;
+        out.rowwise_mask = in.rowwise_mask, out.columnwise_mask = in.columnwise_mask;
+    }
+    if (call.verb != "requantize") return;
+    const int32_t part = in.read_part();
+    const bool passes = out.parts == part && out.transforms(part) && mask_of(in, part) == mask_of(out, part) &&
+                        !(in.grouped && part == MXQ_PART_COLUMNWISE);
+    if (!passes) set_transform(in, part, false, 0);
+}
+
 void repair_options(Call& call) {
     const bool quantizes = call.verb == "quantize" || call.verb == "requantize", amax = call.verb == "amax";
     const Side &in = call.first, &out = call.second;
@@ -141,11 +194,8 @@ void repair_options(Call& call) {
     if (!quantizes || !(is_nvfp4(out) || is_fp8(out))) call.compute_amax = false;
     if (!quantizes || !is_fp8(out) || out.scaling != MXQ_SCALING_TENSOR) call.given_scale = false;
     if (!quantizes || !is_fp8(out)) call.power_of_two = false, call.epsilon = 0;
-    if (!(quantizes || amax) || !is_e2m1(out) || is_square(out)) call.hadamard = 0;
-    if (call.cols() % 16) call.hadamard &= ~MXQ_PART_ROWWISE;
-    if (!out.grouped && call.rows() % 16) call.hadamard &= ~MXQ_PART_COLUMNWISE;
-    call.hadamard &= out.parts;
-    if (!call.hadamard) call.mask = 0xD7E8;
+    const bool columns_of_groups = in.grouped && in.read_part() == MXQ_PART_COLUMNWISE;
+    if (call.verb != "dequantize" || !is_e2m1(in) || (columns_of_groups && in.hadamard)) call.keep_hadamard = false;
 
     const bool reads = !quantizes && !amax;
     if (!is_nvfp4(in) && !is_nvfp4(out)) call.t256 = false;
@@ -171,6 +221,7 @@ void repair(Call& call) {
         repair_product(call);
     else
         repair_conversion(call);
+    call.is_product() ? repair_product_transforms(call) : repair_conversion_transforms(call);
     repair_options(call);
     if (!call.groups) call.ends_type = MXQ_TYPE_INT32;
     if (call.first.plain() && is_raw(call.values)) call.values.kind = "normal";

@@ -42,6 +42,11 @@ void add_sides(std::vector<Change>& out) {
         out.push_back(reset(side, &Side::rowwise));
         out.push_back(reset(side, &Side::columnwise));
         out.push_back(reset(side, &Side::gap));
+        out.push_back(reset(side, &Side::hadamard));
+        out.push_back([=](Call& c) { (c.*side).hadamard &= MXQ_PART_ROWWISE; });
+        out.push_back([=](Call& c) { (c.*side).hadamard &= MXQ_PART_COLUMNWISE; });
+        out.push_back(reset(side, &Side::rowwise_mask));
+        out.push_back(reset(side, &Side::columnwise_mask));
         out.push_back([=](Call& c) {
             if ((c.*side).plain())
                 (c.*side).format = MXQ_FORMAT_F32;
@@ -55,12 +60,12 @@ void add_sides(std::vector<Change>& out) {
 }
 
 void add_options(std::vector<Change>& out) {
-    for (int32_t Call::*member : {&Call::rounding, &Call::nonfinite, &Call::four_over_six, &Call::hadamard, &Call::bias,
-                                  &Call::mask, &Call::ends_type, &Call::transpose_a, &Call::transpose_b})
+    for (int32_t Call::*member : {&Call::rounding, &Call::nonfinite, &Call::four_over_six, &Call::bias,
+                                  &Call::ends_type, &Call::transpose_a, &Call::transpose_b})
         out.push_back(reset(member));
     for (bool Call::*member :
          {&Call::stochastic, &Call::compute_amax, &Call::given_scale, &Call::power_of_two, &Call::per_expert, &Call::t256,
-          &Call::decode_scale, &Call::accumulate, &Call::exact, &Call::host_ends, &Call::starts})
+          &Call::decode_scale, &Call::keep_hadamard, &Call::accumulate, &Call::exact, &Call::host_ends, &Call::starts})
         out.push_back(reset(member));
     for (float Call::*member : {&Call::alpha, &Call::beta, &Call::epsilon}) out.push_back(reset(member));
 }

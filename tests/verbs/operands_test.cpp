@@ -111,7 +111,7 @@ MXQ_EACH_DEVICE("operands: rows of BF16 with gaps between them") {
 MXQ_EACH_DEVICE("operands: groups along the contraction with a Hadamard transform") {
     const testing::Dims dims{std::nullopt, 1, 1};
     oracle::Spec spec = nvfp4;
-    spec.hadamard = MXQ_PART_COLUMNWISE, spec.hadamard_mask = 0;
+    spec.hadamard = MXQ_PART_COLUMNWISE, spec.columnwise_mask = 0;
     const Bytes six = testing::bytes_of({6.0f});
     Buffer data(device, six);
     testing::DeviceEnds ends(device, {1});
@@ -135,7 +135,7 @@ MXQ_EACH_DEVICE("operands: a Hadamard transform leaves blocks that are padding a
         const int64_t cols = 8, block = format == MXQ_FORMAT_NVFP4 ? 16 : 32, alignment = 2 * block;
         const testing::Dims dims{std::nullopt, 1, cols};
         oracle::Spec spec = testing::spec_of(format, oracle::default_scaling(format));
-        spec.hadamard = MXQ_PART_COLUMNWISE, spec.hadamard_mask = 0xFFFF;
+        spec.hadamard = MXQ_PART_COLUMNWISE, spec.columnwise_mask = 0xFFFF;
         const oracle::Floats values(static_cast<size_t>(cols), 6.0f);
         Buffer data(device, testing::bytes_of(values));
         oracle::Groups groups{{1}, 1, alignment};

@@ -259,6 +259,7 @@ const Kernel& kernel_for(const DequantizeProblem& p) {
 
 Reason declines(const Context& context, const DequantizeProblem& problem) {
     if (!problem.columnwise) return "needs a columnwise part, found a rowwise one";
+    if (problem.in.transformed) return "needs no transform, found a Hadamard transform";
     return needs_cuda(context);
 }
 

@@ -259,6 +259,7 @@ Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
 
 Reason declines(const Context& context, const DequantizeProblem& problem) {
     if (problem.columnwise) return "needs a rowwise part, found a columnwise one";
+    if (problem.in.transformed) return "needs no transform, found a Hadamard transform";
     return needs_cuda(context);
 }
 

@@ -228,7 +228,8 @@ struct TileShared {
 
 // Raises the maxima of a part's lines, or returns the one of the thread's elements.
 template <bool columnwise, class T>
-__device__ __forceinline__ float tile_maximum(const TileArguments& a, const TileShared<T>& shared, bool transformed) {
+__device__ __forceinline__ float tile_maximum(const TileArguments& a, const TileShared<T>& shared) {
+    const QuantizedPart& part = columnwise ? a.problem.columnwise : a.problem.rowwise;
     const PartPlace& place = shared.place.parts[kRowwisePart + columnwise];
     const int64_t first = columnwise ? shared.place.scope * a.problem.columnwise.lines + shared.place.source.col : place.line;
     float largest = 0;
@@ -238,7 +239,7 @@ __device__ __forceinline__ float tile_maximum(const TileArguments& a, const Tile
         float values[kChunk];
         if constexpr (columnwise) shared.tile.read_column(line, chunk_of_lane(), values);
         else RowReader<T>(shared.tile, line, chunk_of_lane()).read(0, values);
-        if (transformed) hadamard_16(values, a.problem.hadamard.mask);
+        if (part.transformed) hadamard_16(values, part.hadamard_mask);
         if (!a.lines) {
             largest = larger_magnitude(largest, values);
             continue;
@@ -264,8 +265,8 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::E
     if (!copies) fill_tile(Source{}, shared.tile, p, shared.place, a.wide);
     wait_for_pieces();
     __syncthreads();
-    const float rowwise = a.out[0] ? tile_maximum<false>(a, shared, p.hadamard.rowwise) : 0.0f;
-    const float columnwise = a.out[1] ? tile_maximum<true>(a, shared, p.hadamard.columnwise) : 0.0f;
+    const float rowwise = a.out[0] ? tile_maximum<false>(a, shared) : 0.0f;
+    const float columnwise = a.out[1] ? tile_maximum<true>(a, shared) : 0.0f;
     if (a.lines) return;
     const uint32_t bits[2] = {block_maximum(float_bits(rowwise)), block_maximum(float_bits(columnwise))};
     if (threadIdx.x != 0) return;
@@ -397,7 +398,7 @@ void launch_amax(const Context& context, const QuantizeProblem& problem, float* 
     if (!rowwise_out && !columnwise_out) return;
     if (is_per_line(problem)) zero_lines(context, problem, rowwise_out, columnwise_out, call);
     else zero_everything(context, problem, rowwise_out, columnwise_out, call);
-    const bool transformed = (rowwise_out && problem.hadamard.rowwise) || (columnwise_out && problem.hadamard.columnwise);
+    const bool transformed = (rowwise_out && problem.rowwise.transformed) || (columnwise_out && problem.columnwise.transformed);
     if (transformed || problem.source.is_quantized()) run_tiles(context, problem, rowwise_out, columnwise_out, call);
     else run_regions(context, problem, rowwise_out, columnwise_out, call);
 }

@@ -29,7 +29,7 @@ namespace {
 struct Arguments {
     QuantizeProblem problem;
     Tiles tiles;
-    HadamardSigns signs;
+    HadamardSigns signs[2];  // of the parts: rowwise, columnwise
     ScaleSteps steps;
     bool nvfp4;
     bool wide_in, wide[2];  // parts: rowwise, columnwise
@@ -68,7 +68,7 @@ __device__ __forceinline__ Rule load_rule(const Arguments& a, const QuantizedPar
     const int byte = chunk_of_lane() * (kChunk / 2);
     Rule rule{shared.tables.globals[part.columnwise], shared.tables.multipliers[part.columnwise]};
     rule.columnwise = part.columnwise;
-    rule.hadamard = part.columnwise ? p.hadamard.columnwise : p.hadamard.rowwise;
+    rule.hadamard = part.transformed;
     if constexpr (is_four_over_six(rounding))
         rule.unit = can_estimate(rule.global) ? error_unit(rule.global) : bits_float(kNanBits);
     if constexpr (rounding == Rounding::Stochastic) {
@@ -184,11 +184,11 @@ __device__ __forceinline__ uint2 chunk_codes(const float (&values)[kChunk], floa
 // Stores the lane's chunk of `line` of the tile as the part has it; all lanes of a warp call it. `cell` is the square that it
 // lies in.
 template <Rounding rounding, class T>
-__device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule, float (&values)[kChunk], int line, int cell,
-                                           Shared<T>& shared) {
+__device__ __forceinline__ void emit_chunk(const Arguments& a, const HadamardSigns& signs, const Rule& rule,
+                                           float (&values)[kChunk], int line, int cell, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
     const int chunk = chunk_of_lane();
-    if (rule.hadamard) hadamard_16(values, a.signs);
+    if (rule.hadamard) hadamard_16(values, signs);
     BlockScale block;
     if (p.square_tiles) {
         block.scale = shared.cells[rule.columnwise][cell];
@@ -217,7 +217,7 @@ __device__ __forceinline__ void emit_rowwise(const Arguments& a, Shared<T>& shar
     for (int i = 0; i < kChunkSteps; i++) {
         float values[kChunk];
         rows.read(row_of_step(i) - row_of_step(0), values);
-        emit_chunk<rounding>(a, rule, values, row_of_step(i), cell, shared);
+        emit_chunk<rounding>(a, a.signs[0], rule, values, row_of_step(i), cell, shared);
     }
 }
 
@@ -233,7 +233,7 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& s
     const Rule rule = load_rule<rounding>(a, a.problem.columnwise, shared);
     const int chunk = chunk_of_lane();
     const auto emit = [&](float (&values)[kChunk], int line) {
-        emit_chunk<rounding>(a, rule, values, line, chunk * kSideChunks + line / kChunk, shared);
+        emit_chunk<rounding>(a, a.signs[1], rule, values, line, chunk * kSideChunks + line / kChunk, shared);
     };
     constexpr int together = sizeof(T) == 4 || is_four_over_six(rounding) ? 1 : 2;  // as registers allow
 #pragma unroll 1
@@ -327,7 +327,8 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     if (problem.compute_amax) launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call);
-    const Arguments a{problem, Tiles(problem), hadamard_signs(problem.hadamard.mask),
+    const Arguments a{problem, Tiles(problem),
+                      {hadamard_signs(problem.rowwise.hadamard_mask), hadamard_signs(problem.columnwise.hadamard_mask)},
                       scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite), problem.format->is_nvfp4(),
                       is_wide_tile_source(problem), {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
     if (a.tiles.count() > 0) launch(context, kernels, key_of(problem), "quantize_fp4", a.tiles.grid(), call.stream, a);

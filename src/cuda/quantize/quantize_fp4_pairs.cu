@@ -270,7 +270,7 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
         return [format = problem.format] { return std::string("needs nvfp4 or mxfp4, found ") + format->name; };
     if (problem.source.plain.format != MXQ_FORMAT_BF16)
         return [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
-    if (problem.hadamard.rowwise || problem.hadamard.columnwise) return "needs no transform, found a Hadamard transform";
+    if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
     return needs_cuda(context);
 }
 

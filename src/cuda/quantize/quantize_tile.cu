@@ -86,7 +86,7 @@ void load(const Context&) { load_kernels(kernels); }
 }  // namespace
 
 Reason declines_tile_options(const QuantizeProblem& problem) {
-    if (problem.hadamard.rowwise || problem.hadamard.columnwise) return "needs no transform, found a Hadamard transform";
+    if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
     if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
     return "";

@@ -1,0 +1,103 @@
+// Dequantize of parts with a Hadamard transform, which it undoes. Part of kernels.cpp.
+//
+//     rowwise      codes of a row of up to 1024 columns -- decode --> fp32 -- undo --> values --> the row of the output
+//     columnwise   16 codes of each of 128 columns ------- decode --> fp32 -- undo --> columns of 16 values
+//                                                                                          |
+//                                                                                          +--> 16 rows of the output
+//
+// The last 16 codes of a columnwise group may reach into its padding, which every alignment has room for.
+#pragma once
+#include "cpu/dequantize_kernels.h"
+#include "cpu/quantize_values.h"
+
+namespace mxq::cpu {
+namespace {
+
+// Undoes the transform of every sixteen neighbours: the same steps as transform_rows, with the signs last.
+void undo_transform(int64_t count, uint32_t mask, float* values) {
+    transform_rows(count, 0, values);
+    uint32_t signs[kSixteen];
+    for (int i = 0; i < kSixteen; i++) signs[i] = (mask >> i & 1) << 31;
+    for (int64_t i = 0; i < count; i++) values[i] = bits_float(float_bits(values[i]) ^ signs[i % kSixteen]);
+}
+
+// Rounds whole sixteens of values to the output's type.
+template <class T>
+void convert_values(const float* values, int64_t count, void* out) {
+    for (int64_t i = 0; i < count; i += kSixteen) convert_16(load_sixteen(values + i), static_cast<T*>(out) + i);
+}
+
+// Dequantizes rectangles of one problem whose part is transformed.
+struct TransformUndoer {
+    const DequantizeProblem& problem;
+    const LineDecoder decode;
+    const int64_t bytes;  // the size of an output element
+    const decltype(&convert_values<float>) convert;
+    const bool stream;
+
+    alignas(64) float values[kTile * kSixteen];  // a row, or sixteen values of each column of a tile
+    alignas(64) float row[kTile] = {};
+    alignas(64) uint8_t out[kPatchCols * sizeof(float)];
+
+    TransformUndoer(const DequantizeProblem& problem, bool stream)
+        : problem(problem),
+          decode(problem.in),
+          bytes(problem.out.format == MXQ_FORMAT_F32 ? 4 : 2),
+          convert(with_plain(problem.out.format, []<class T>(T) { return &convert_values<T>; })),
+          stream(stream) {
+        static_assert(kPatchCols <= kTile * kSixteen);
+    }
+
+    // Decodes codes [first, first + count) of a line, and undoes their transform.
+    void decode_line(int64_t matrix, int64_t line, int64_t first, int64_t count, float* to) const {
+        decode(matrix, line, first, count, to);
+        undo_transform(count, problem.in.hadamard_mask, to);
+    }
+
+    // Stores `count` values of a row, which has room for whole sixteens.
+    void store(int64_t matrix, int64_t to_row, int64_t col, int64_t count, const float* from) {
+        const PlainMatrix& to = problem.out;
+        convert(from, count, out);
+        store_line(static_cast<uint8_t*>(to.data) + ((matrix * to.rows + to_row) * to.row_stride + col) * bytes, out,
+                   count * bytes, stream);
+    }
+
+    void rows(const Rectangle& piece) {
+        for (int64_t at = piece.row; at < piece.row + piece.rows; at++)
+            for (int64_t col = piece.col; col < piece.col + piece.cols; col += kPatchCols) {
+                const int64_t count = least(kPatchCols, piece.col + piece.cols - col);
+                decode_line(piece.matrix, at, col, count, values);
+                store(piece.matrix, at, col, count, values);
+            }
+    }
+
+    void columns(const Rectangle& piece) {
+        for (int64_t col = piece.col; col < piece.col + piece.cols; col += kTile)
+            for (int64_t at = piece.row; at < piece.row + piece.rows; at += kSixteen)
+                sixteen_rows({piece.matrix, at, col, least(kSixteen, piece.row + piece.rows - at),
+                              least(kTile, piece.col + piece.cols - col)});
+    }
+
+    void sixteen_rows(const Rectangle& at) {
+        for (int64_t i = 0; i < at.cols; i++) decode_line(at.matrix, at.col + i, at.row, kSixteen, values + i * kSixteen);
+        for (int64_t j = 0; j < at.rows; j++) {
+            for (int64_t i = 0; i < at.cols; i++) row[i] = values[i * kSixteen + j];
+            store(at.matrix, at.row + j, at.col, at.cols, row);
+        }
+    }
+};
+
+void undo_rectangle(const DequantizeProblem& problem, const Rectangle& piece, bool stream, void* scratch) {
+    static_assert(sizeof(TransformUndoer) <= kScratchBytes && alignof(TransformUndoer) <= kScratchAlignment);
+    TransformUndoer& undoer = *::new (scratch) TransformUndoer(problem, stream);
+    problem.columnwise ? undoer.columns(piece) : undoer.rows(piece);
+    finish_stores();
+}
+
+// Dequantizes a rectangle of any part.
+void dequantize_any_rectangle(const DequantizeProblem& problem, const Rectangle& piece, bool stream, void* scratch) {
+    (problem.in.transformed ? undo_rectangle : dequantize_rectangle)(problem, piece, stream, scratch);
+}
+
+}  // namespace
+}  // namespace mxq::cpu

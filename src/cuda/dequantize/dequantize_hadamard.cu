@@ -1,0 +1,171 @@
+// dequantize_hadamard: a part with a Hadamard transform, which it undoes, to F32, F16 or BF16; NVFP4 in 1x16 and MXFP4 in
+// blocks of one line; rowwise or columnwise, compact or swizzled scales, experts, groups.
+//
+// A block of threads takes a tile of 128 rows x 32 columns. A thread holds one chunk of 16 neighbours along the contraction,
+// as fp32, which is what a transform is made of:
+//
+//     rowwise      thread t: 16 elements of row t / 2, written as 32 or 64 bytes in a row
+//     columnwise   lane: a column, warp: 16 rows; a warp writes 64 or 128 contiguous bytes of one row after another
+//
+// With groups, a tile lies in one group tile, 128 rows of one group. The last chunk of a columnwise group reaches into its
+// padding, which every alignment has room for; the rows that pad the output are +0.
+//
+// Bytes an element: 0.53 or 0.56 read, 2 or 4 written, and about 10 operations. A simple kernel: it has not been tuned.
+#include "cuda/dequantize/dequantize.cuh"
+#include "cuda/implementations.h"
+#include "cuda/launch.h"
+#include "numerics/hadamard.h"
+
+namespace mxq::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kChunk = 16;
+constexpr int kRows = 128, kColumns = 32;  // of a tile
+
+struct Arguments {
+    DequantizeProblem problem;
+    uint32_t lines, matrix_lines;  // rows of tiles: all, and those of a matrix; with groups, group tiles
+    bool whole_words_in;           // chunks of codes are read in words
+    bool whole_vectors_out;        // every row of the output is written in whole vectors
+    GroupSumUnits units;
+};
+
+// What a block of threads works on: an expert or a group, and the tile's first row in it.
+struct TileRow {
+    DequantizeScope scope;
+    ScaleLayout layout;
+    int row;
+};
+
+// Finds the block's row of tiles; false: there is none. All threads of the block call it.
+__device__ __forceinline__ bool find_row(const Arguments& a, int64_t element_bytes, Group& group, TileRow& tile) {
+    const DequantizeProblem& p = a.problem;
+    const uint32_t line = row_of_blocks();
+    if (line >= a.lines) return false;
+    if (!p.grouped.groups.set) {
+        const uint32_t matrix = line / a.matrix_lines;
+        tile = {scope_of_expert(p, matrix, element_bytes), p.in.layout, int(line - matrix * a.matrix_lines) * kRows};
+        return true;
+    }
+    find_group_tile(p.grouped, a.units, line, group);
+    if (!group.exists()) return false;
+    tile = {scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes),
+            group_layout(p.in, group.rows), int(line - group.first_group_tile) * kRows};
+    return true;
+}
+
+// Decodes the chunk at `position` of a line, and undoes its transform.
+__device__ __forceinline__ void load_chunk(const Arguments& a, const TileRow& tile, int64_t line, int64_t position,
+                                           float (&values)[kChunk]) {
+    const QuantizedPart& in = a.problem.in;
+    const uint8_t* const codes = tile.scope.codes + line * in.line_bytes;
+    const int64_t at = tile.layout.offset(0, line, uint32_t(position) / uint32_t(tile.layout.block));
+    const float scale = load_scale<E2M1>(tile.scope.scales, in.scale_type, at);
+#pragma unroll
+    for (int half = 0; half < kChunk; half += 8) {
+        const Packed<4, 8> packed = a.whole_words_in ? load_packed_wide<4, 8>(codes, position + half)
+                                                     : load_packed_narrow<4, 8>(codes, position + half, 8);
+        const Codes<8> bytes = unpack(packed);
+#pragma unroll
+        for (int i = 0; i < 8; i += 2) {
+            const uint32_t pair = bytes.words[i / 4] >> (i % 4 * 8) & 0xFFFF;
+            const float2 two = decode_scaled_pair<E2M1>(pair, scale, scale, tile.scope.global);
+            values[half + i] = two.x;
+            values[half + i + 1] = two.y;
+        }
+    }
+    undo_hadamard_16(values, in.hadamard_mask);
+}
+
+template <class T>
+__device__ __forceinline__ void store_row(const float (&values)[kChunk], bool whole_vectors, T* to) {
+    constexpr int count = Vector<T>::count;
+    if (!whole_vectors) {
+#pragma unroll
+        for (int i = 0; i < kChunk; i++) to[i] = from_float<T>(values[i]);
+        return;
+    }
+#pragma unroll
+    for (int first = 0; first < kChunk; first += count) {
+        float of_vector[count];
+#pragma unroll
+        for (int i = 0; i < count; i++) of_vector[i] = values[first + i];
+        const Vector<T> v = round_vector<T>(of_vector);
+        *reinterpret_cast<uint4*>(to + first) = {v.words[0], v.words[1], v.words[2], v.words[3]};
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) dequantize_hadamard_rowwise_kernel(const __grid_constant__ Arguments a) {
+    __shared__ Group group;
+    TileRow tile;
+    if (!find_row(a, sizeof(T), group, tile)) return;
+    constexpr int chunks = kColumns / kChunk;
+    const int row = tile.row + int(threadIdx.x) / chunks;
+    const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x % chunks * kChunk;
+    if (row >= tile.scope.out_rows || col >= a.problem.out.cols) return;
+    float values[kChunk] = {};
+    if (row < tile.scope.rows) load_chunk(a, tile, row, col, values);
+    store_row(values, a.whole_vectors_out, reinterpret_cast<T*>(tile.scope.out) + row * a.problem.out.row_stride + col);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) dequantize_hadamard_columnwise_kernel(const __grid_constant__ Arguments a) {
+    __shared__ Group group;
+    TileRow tile;
+    if (!find_row(a, sizeof(T), group, tile)) return;
+    const int row = tile.row + int(threadIdx.x) / kColumns * kChunk;
+    const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x % kColumns, stride = a.problem.out.row_stride;
+    if (row >= tile.scope.out_rows || col >= a.problem.out.cols) return;
+    float values[kChunk] = {};
+    if (row < tile.scope.rows) load_chunk(a, tile, col, row, values);
+    T* const to = reinterpret_cast<T*>(tile.scope.out) + row * stride + col;
+#pragma unroll
+    for (int i = 0; i < kChunk; i++)
+        if (row + i < tile.scope.out_rows) to[i * stride] = from_float<T>(row + i < tile.scope.rows ? values[i] : 0.0f);
+}
+
+// Names what a kernel is compiled for.
+struct Key {
+    int32_t format;
+    bool columnwise;
+    bool operator==(const Key&) const = default;
+};
+
+static_assert(kThreads == kRows * kColumns / kChunk);
+
+constexpr KernelEntry<Key, Arguments> kernels[] = {
+    {{MXQ_FORMAT_F32, false}, dequantize_hadamard_rowwise_kernel<float>, kThreads, 0},
+    {{MXQ_FORMAT_F16, false}, dequantize_hadamard_rowwise_kernel<F16>, kThreads, 0},
+    {{MXQ_FORMAT_BF16, false}, dequantize_hadamard_rowwise_kernel<Bf16>, kThreads, 0},
+    {{MXQ_FORMAT_F32, true}, dequantize_hadamard_columnwise_kernel<float>, kThreads, 0},
+    {{MXQ_FORMAT_F16, true}, dequantize_hadamard_columnwise_kernel<F16>, kThreads, 0},
+    {{MXQ_FORMAT_BF16, true}, dequantize_hadamard_columnwise_kernel<Bf16>, kThreads, 0},
+};
+
+Reason declines(const Context& context, const DequantizeProblem& problem) {
+    if (!problem.in.transformed) return "needs a Hadamard transform to undo, found none";
+    return needs_cuda(context);
+}
+
+void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
+    const PlainMatrix& out = problem.out;
+    Arguments a{};
+    a.problem = problem;
+    a.matrix_lines = uint32_t(ceil_div(out.rows, int64_t(kRows)));
+    a.lines = uint32_t(problem.grouped.set() ? group_tiles_bound(problem.grouped, kRows) : out.matrices * a.matrix_lines);
+    a.whole_words_in = is_word_wise(problem.in);
+    a.whole_vectors_out = out.format == MXQ_FORMAT_F32 ? is_wide<float>(out) : is_wide<Bf16>(out);
+    a.units = group_sum_units(problem.in.units, {out.group_unit, 1});
+    launch(context, kernels, {out.format, problem.columnwise}, "dequantize_hadamard",
+           grid_of_rows(ceil_div(out.cols, int64_t(kColumns)), a.lines), call.stream, a);
+}
+
+void load(const Context&) { load_kernels(kernels); }
+
+}  // namespace
+
+const DequantizeImplementation dequantize_hadamard = {"dequantize_hadamard", declines, nullptr, run, load};
+
+}  // namespace mxq::cuda
