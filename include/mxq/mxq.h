@@ -604,11 +604,12 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
 
 /* Multiplies: D = alpha op(A) op(B) + beta D + bias, by default D = op(A) op(B); on Hopper GPUs it rounds small codes of MX
  * operands first (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED), unless mxq_gemm_options_set_exact_products or
- * mxq_gemm_options_set_implementation asks for another implementation. A and B have any formats, scalings and scale
- * layouts with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW
- * or TENSOR scales. Either or both may be BF16 where their rows run along the contraction (A not transposed, B transposed).
- * Other pairs are UNSUPPORTED. Parts with different Hadamard transforms, or of which one has none, are refused
- * (INVALID_ARGUMENT). D is F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transpose:
+ * mxq_gemm_options_set_implementation asks for another implementation. A and B have any formats, scalings and scale layouts
+ * with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW or
+ * TENSOR scales. Either or both may be plain where their rows run along the contraction (A not transposed, B transposed): on
+ * a CUDA context BF16 beside any of them, or F16 on both sides; on a CPU context F32, F16 and BF16 beside any. Other pairs
+ * are UNSUPPORTED. Parts with different Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is
+ * F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transpose:
  *
  *     case     A           part read     B           part read      use
  *     (N,T)    (M, K)      rowwise       (N, K)      rowwise        forward:          y  = x w^T

@@ -83,15 +83,7 @@ const char* blocking(const mxq_tensor& t) {
     return t.format->is_mx() ? "blocks of 32 (MX)" : "blocks of 16 (nvfp4)";
 }
 
-void require_operand_format(const mxq_tensor& t, const char* name) {
-    if (!t.format->quantized() && t.format->id != MXQ_FORMAT_BF16)
-        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected bf16 or a quantized format; create it with one of those", name,
-             t.format->name);
-}
-
 void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, const mxq_tensor& b, const mxq_tensor& d) {
-    require_operand_format(a, "a");
-    require_operand_format(b, "b");
     const char *of_a = blocking(a), *of_b = blocking(b);
     if (of_a && of_b && std::string_view(of_a) != of_b)
         fail(MXQ_STATUS_UNSUPPORTED,

@@ -167,8 +167,9 @@ private:
 
 // Returns how many significant bits values have: products of 24 and fewer are exact in fp32.
 int significant_bits(const QuantizedPart& part) {
-    constexpr int of_bf16 = 8, of_fp32 = 24;
-    if (part.scale_type == ScaleType::None) return of_bf16;
+    constexpr int of_bf16 = 8, of_f16 = 11, of_fp32 = 24;
+    if (part.element == Element::Bf16) return of_bf16;
+    if (part.element == Element::F16) return of_f16;
     if (part.scale_type != ScaleType::E8M0) return of_fp32;
     return with_element(part.element, []<class E>(E) { return E::mantissa_bits + 1; });
 }

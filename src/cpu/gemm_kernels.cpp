@@ -6,10 +6,10 @@
 //
 //     register tile: kRows x kVectors vectors of sums; per k it loads kVectors vectors of B and broadcasts kRows values of A
 //
-// Vectors run across N only, so every output is summed in the same order whatever the width. A product of two MX values or of
-// BF16 ones has at most 16 significant bits: unless a line is extreme it is exact, and a fused multiply-add gives the bits of
-// a multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales: their products, and those of extreme lines,
-// take the two apart, so that the bits do not depend on the machine having FMA.
+// Vectors run across N only, so every output is summed in the same order whatever the width. A product of two values that are
+// MX, BF16 or F16 has at most 22 significant bits: unless a line is extreme it is exact, and a fused multiply-add gives the bits
+// of a multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales, as F32 has: their products, and those of
+// extreme lines, take the two apart, so that the bits do not depend on the machine having FMA.
 //
 // The multiply-adds are the bound (100 GFLOP/s of a register tile on one Zen 3 core): a panel of columns stays in L1 while
 // the rows stream past it from L2. Codes are read, and values written to scratch, once for every tile of D that the line
@@ -46,8 +46,11 @@ typedef float Four __attribute__((vector_size(16)));
 constexpr uint32_t power_of_two(int exponent) { return uint32_t(127 + exponent) << 23; }
 
 // Returns `lowest`: values in [2^lowest, 2^64) have products that are exact, or normal numbers where they are rounded. Those
-// of MX types are multiples of 2^-74 then.
-constexpr int lowest_of(ScaleType type) { return type == ScaleType::E8M0 ? -71 : -63; }
+// of MX types are multiples of 2^-74 then. F32 has more bits than fit beside those, so its products with them are rounded.
+int lowest_of(const QuantizedPart& part) {
+    if (part.scale_type == ScaleType::E8M0) return -71;
+    return part.element == Element::F32 ? -55 : -63;
+}
 
 // Magnitudes of factors under which all nonzero values of an element are in that range.
 struct SafeFactors {
@@ -77,36 +80,52 @@ bool leaves_range(const float* values, int64_t count, int lowest) {
     return any != 0;
 }
 
+// Loads the numbers of a plain line, which lie at any address.
+template <class T>
+void load_numbers(const uint8_t* from, int64_t count, float* out) {
+    for (int64_t i = 0; i < count; i++) {
+        T number;
+        memcpy(&number, from + i * int64_t(sizeof number), sizeof number);
+        out[i] = to_float(number);
+    }
+}
+
+using LoadNumbers = decltype(&load_numbers<float>);
+
+LoadNumbers load_numbers_of(Element element) {
+    return element == Element::F32 ? load_numbers<float> : element == Element::F16 ? load_numbers<F16> : load_numbers<Bf16>;
+}
+
 // Decodes the lines of one operand.
 struct OperandReader {
     const QuantizedPart& part;
     const DecodeSixteens decode;
+    const LoadNumbers load_numbers;
     const SafeFactors safe;
     const float global;
 
     explicit OperandReader(const QuantizedPart& part)
-        : part(part), decode(decode_sixteens_of(part)), safe(safe_factors(part)), global(global_scale(part, 0)) {}
+        : part(part),
+          decode(decode_sixteens_of(part)),
+          load_numbers(load_numbers_of(part.element)),
+          safe(safe_factors(part)),
+          global(global_scale(part, 0)) {}
 
     // Stores the values of codes [k, k + depth) of a line. Returns whether the line is extreme: it has a nonzero value out
     // of the range in which products are exact.
     bool read(int64_t line, int64_t k, int64_t depth, float* out) const {
         const uint8_t* codes = part.line(0, line) + k * part.bits / 8;
         if (part.scale_type == ScaleType::None) {
-            for (int64_t i = 0; i < depth; i++) out[i] = to_float(Bf16{load_word(codes + i * 2)});
-            return leaves_range(out, depth, lowest_of(ScaleType::None));
+            load_numbers(codes, depth, out);
+            return leaves_range(out, depth, lowest_of(part));
         }
         float factors[kGemmDepth / kSixteen] = {};
         load_sixteenths(part, 0, line, k, depth, factors);
         decode(codes, depth, factors, global, out);
-        return !are_safe(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part.scale_type));
+        return !are_safe(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part));
     }
 
 private:
-    static uint16_t load_word(const uint8_t* from) {
-        uint16_t word;
-        memcpy(&word, from, sizeof word);
-        return word;
-    }
     bool are_safe(const float* factors, int64_t count) const {
         bool all = true;
         for (int64_t i = 0; i < count; i++) {

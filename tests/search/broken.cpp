@@ -131,7 +131,12 @@ bool no_part(Bound& bound, int64_t at) {
         if (!bound.problem.tensors[i].side.plain()) quantized.push_back(i);
     if (quantized.empty() || bound.problem.call.verb == "amax") return false;
     const size_t number = quantized[static_cast<size_t>(at) % quantized.size()];
-    for (int32_t part : both_parts) ok(mxq_tensor_clear_part(bound.tensors[number], part));
+    for (int32_t part : both_parts) {
+        ok(mxq_tensor_clear_part(bound.tensors[number], part));
+        const oracle::Spec& spec = bound.problem.tensors[number].spec;  // whose transforms the other tensor compares
+        if (spec.transforms(part))
+            ok(mxq_tensor_set_hadamard(bound.tensors[number], part, 1, static_cast<int32_t>(spec.mask(part))));
+    }
     return true;
 }
 
@@ -258,13 +263,6 @@ bool other_blocks(Bound& bound, int64_t) {
     return true;
 }
 
-bool f16_operand(Bound& bound, int64_t at) {
-    if (!bound.problem.call.is_product()) return false;
-    bound.tensors[static_cast<size_t>(at % 2)] = testing::make_tensor(
-        at / 2 % 2 ? MXQ_FORMAT_F32 : MXQ_FORMAT_F16, bound.problem.tensors[static_cast<size_t>(at % 2)].dims);
-    return true;
-}
-
 bool accumulate_in_16_bits(Bound& bound, int64_t) {
     const Call& call = bound.problem.call;
     if (!call.is_product() || call.d.format == MXQ_FORMAT_F32 || call.beta != 0) return false;
@@ -344,7 +342,6 @@ const std::vector<Rule>& all_rules() {
         {"stream", any_call, MXQ_STATUS_INVALID_ARGUMENT, false, use_stream},
         {"contraction", product, MXQ_STATUS_SHAPE_MISMATCH, true, other_contraction},
         {"blocks", product, MXQ_STATUS_UNSUPPORTED, true, other_blocks},
-        {"operand", product, MXQ_STATUS_UNSUPPORTED, true, f16_operand},
         {"accumulate", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_in_16_bits},
         {"accumulate_beta", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_with_beta},
         {"bias", contracts, MXQ_STATUS_UNSUPPORTED, true, bias_of_gradient},

@@ -143,9 +143,27 @@ const std::vector<std::string>& known_implementations(Runner& runner, const Prob
     return known;
 }
 
+// Returns whether a product has plain operands that a device does not multiply: tensor cores take BF16 beside all that becomes
+// BF16, and F16 with F16.
+bool is_of_cpu_alone(const Call& call) {
+    if (!call.is_product()) return false;
+    const auto is_other = [](const Side& side) { return side.plain() && side.format != MXQ_FORMAT_BF16; };
+    const bool both_f16 = call.first.format == MXQ_FORMAT_F16 && call.second.format == MXQ_FORMAT_F16;
+    return (is_other(call.first) || is_other(call.second)) && !both_f16;
+}
+
+// Returns "" if a product of such operands is refused, in words that say what converts them.
+std::string check_refused_operands(Runner& runner, const Problem& problem) {
+    const mxq_status status = Bound(runner, problem, "").query(nullptr);
+    if (status != MXQ_STATUS_UNSUPPORTED) return "operands that only the CPU multiplies: " + status_text(status);
+    const bool helps = std::string(mxq_last_error()).find("mxq_convert") != std::string::npos;
+    return helps ? "" : std::string("no mxq_convert in the message: ") + mxq_last_error();
+}
+
 // Runs a valid call on one runner by the implementation that it asks for, or by the best one and on CUDA by every other.
 std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Bytes& d_of_cpu) {
     const Call& call = problem.call;
+    if (!runner.device->is_cpu() && is_of_cpu_alone(call)) return check_refused_operands(runner, problem);
     Bound bound(runner, problem, call.implementation);
     if (auto text = compare_sizes(bound); !text.empty()) return text;
     if (auto text = ask_without_memory(runner, problem); !text.empty()) return text;
@@ -241,6 +259,7 @@ std::optional<std::string> check_broken(const Problem& valid, std::vector<Runner
     const bool wrong_ends = rule.name == "ends";
     const Problem problem = wrong_ends ? with_wrong_ends(valid, valid.call.broken_at) : valid;
     for (Runner& runner : runners) {
+        if (!runner.device->is_cpu() && is_of_cpu_alone(problem.call)) return std::nullopt;
         const auto text = wrong_ends && !runner.device->is_cpu() ? check_unchecked_ends(runner, problem)
                                                                  : check_broken_on(runner, problem, rule);
         if (!text) return std::nullopt;

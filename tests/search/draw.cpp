@@ -294,6 +294,10 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     if (call.is_product()) draw_product_options(call, random);
     if (call.is_product() && one_in(random, 2))
         call.second.format = call.first.format, call.second.scaling = call.first.scaling;
+    if (call.is_product() && !one_in(random, 4))  // what tensor cores multiply too
+        for (Side* side : {&call.first, &call.second})
+            if (side->plain() && (call.first.format != MXQ_FORMAT_F16 || call.second.format != MXQ_FORMAT_F16))
+                side->format = MXQ_FORMAT_BF16;
 
     repair(call);  // which decides about the transposes of a product, and so what its groups divide
     draw_shape(call, random);

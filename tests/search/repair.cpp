@@ -88,8 +88,6 @@ void repair_product(Call& call) {
     call.shape.resize(3, 1);
     if (grouped && !call.groups) call.groups.emplace();
     if (!grouped) call.groups.reset();
-    for (Side* side : {&a, &b})
-        if (side->plain()) side->format = MXQ_FORMAT_BF16;
     make_plain(d);
     if (a.plain()) call.transpose_a = MXQ_TRANSPOSE_N;
     if (b.plain()) call.transpose_b = MXQ_TRANSPOSE_T;

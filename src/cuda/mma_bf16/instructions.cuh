@@ -21,6 +21,14 @@ __device__ __forceinline__ void multiply_add_bf16(float (&d)[4], const uint32_t 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Multiplies as multiply_add_bf16 does, with F16 numbers in a and b.
+__device__ __forceinline__ void multiply_add_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // 16 bytes, or 8, that this multiprocessor reads once; the rest of their 128-byte line is read next.
 __device__ __forceinline__ uint4 load_once(const void* address) {
     uint4 out;

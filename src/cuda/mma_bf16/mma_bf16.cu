@@ -1,4 +1,5 @@
-// D = A B^T of quantized and BF16 operands, dense or grouped, converted to BF16 on the way into shared memory.
+// D = A B^T of quantized and BF16 operands, dense or grouped, converted to BF16 on the way into shared memory; and of two F16
+// operands, which stay F16, by a kernel of its own that differs in the instruction alone.
 //
 // A block of 256 threads makes one 128 x 256 tile of D, 64 codes of the contraction a step:
 //
@@ -46,10 +47,11 @@ namespace {
 using namespace mma;
 
 // Names what a kernel is compiled for.
-template <int kABits, int kBBits, int kTileColumns, bool kPromotes>
+template <int kABits, int kBBits, int kTileColumns, bool kPromotes, bool kF16>
 struct Kind {
     static constexpr int a_bits = kABits, b_bits = kBBits, columns = kTileColumns;
     static constexpr bool promotes = kPromotes;
+    static constexpr bool f16 = kF16;  // both operands are F16, and stay it
     static constexpr int chunks = (kTileRows + columns) / kChunkLines;  // of 16 codes, per thread and step
     static constexpr int halves = 2 * chunks / 4;                       // converted in a quarter of a step
     static constexpr int warp_columns = columns / 4, fragments = warp_columns / 16;
@@ -61,6 +63,13 @@ struct Kind {
 // The sums of a thread: 64 x warp_columns of its warp's.
 template <class K>
 using Sums = float[4][2 * K::fragments][4];
+
+// Multiplies two fragments of the kind's numbers.
+template <class K>
+__device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    if constexpr (K::f16) multiply_add_f16(d, a, b0, b1);
+    else multiply_add_bf16(d, a, b0, b1);
+}
 
 // Returns what to make again, for all threads of the block, which all call it. Where scales of 128 above 2^45 meet lost
 // products of plain numbers, any sum may have lost too much.
@@ -153,8 +162,8 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
             for (int j = 0; j < K::fragments; j++) {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    multiply_add_bf16(sums[i][2 * j], a[i], b[j][0], b[j][1]);
-                    multiply_add_bf16(sums[i][2 * j + 1], a[i], b[j][2], b[j][3]);
+                    multiply_add<K>(sums[i][2 * j], a[i], b[j][0], b[j][1]);
+                    multiply_add<K>(sums[i][2 * j + 1], a[i], b[j][2], b[j][3]);
                     if (j == K::fragments - 1) load_matrices(a[i], ((a_lane + current) ^ turn) + i * 16 * kLineBytes);
                 }
                 load_matrices(b[j], ((b_lane + current) ^ turn) + j * 16 * kLineBytes);
@@ -180,13 +189,13 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
 struct Kernel {
     void (*function)(Arguments);
     int32_t a_bits, b_bits, columns, shared_bytes;
-    bool promotes;
+    bool promotes, f16;
 };
 
-template <int kABits, int kBBits, int kTileColumns, bool kPromotes = false>
+template <int kABits, int kBBits, int kTileColumns, bool kPromotes = false, bool kF16 = false>
 constexpr Kernel kernel_of() {
-    using K = Kind<kABits, kBBits, kTileColumns, kPromotes>;
-    return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes};
+    using K = Kind<kABits, kBBits, kTileColumns, kPromotes, kF16>;
+    return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes, kF16};
 }
 
 // The first that takes a problem runs it.
@@ -199,6 +208,7 @@ const Kernel kernels[] = {
     kernel_of<kAny, kAny, 128>(),
     kernel_of<8, 8, 128, true>(),
     kernel_of<kAnyWide, kAnyWide, 128, true>(),
+    kernel_of<kAnyWide, kAnyWide, 128, false, true>(),
 };
 
 int64_t row_tiles(const GemmProblem& p) {
@@ -217,6 +227,7 @@ bool is_aligned(const GemmOperand& operand, int64_t bytes) {
 }
 
 bool is_plain(const GemmOperand& operand) { return operand.scale_type == ScaleType::None; }
+bool is_f16(const GemmOperand& operand) { return operand.element == Element::F16; }
 bool has_float_scales(const GemmOperand& operand) { return operand.scale_type == ScaleType::F32; }
 bool has_blocks_of_128(const GemmOperand& operand) { return has_float_scales(operand) && operand.layout.block == kBlock128; }
 bool has_line_factors(const GemmOperand& operand) {
@@ -231,7 +242,7 @@ bool takes(int32_t bits, const GemmOperand& operand) {
 
 const Kernel& kernel_for(const GemmProblem& p) {
     for (const Kernel& kernel : kernels)
-        if (kernel.promotes == promotes(p) && takes(kernel.a_bits, p.a) && takes(kernel.b_bits, p.b)) return kernel;
+        if (kernel.promotes == promotes(p) && kernel.f16 == is_f16(p.a) && takes(kernel.a_bits, p.a) && takes(kernel.b_bits, p.b)) return kernel;
     return kernels[0];  // not reached: those of any bits take all
 }
 
@@ -247,6 +258,7 @@ constexpr uint32_t kTinyNumber = (127 - 63) * (0x80 * kOneInBothHalves),
                    kTinyWithCodes = (127 - 110) * (0x80 * kOneInBothHalves);
 
 uint32_t tiny_below(const GemmOperand& operand, const GemmOperand& other) {
+    if (is_f16(operand)) return 0;  // products of F16 are normal numbers
     if (is_plain(operand)) return has_float_scales(other) || has_line_factors(other) ? kTinyWithCodes : kTinyNumber;
     return operand.scale_type == ScaleType::E8M0 ? kTinyScale : 0;
 }
@@ -264,8 +276,19 @@ LoopOperand loop_operand(const GemmOperand& operand, const GemmOperand& other) {
     return s;
 }
 
+// Refuses plain numbers that no tensor core multiplies with what is on the other side.
+Reason declines_numbers(const GemmProblem& p) {
+    const auto is_other = [](const GemmOperand& operand) { return is_plain(operand) && operand.element != Element::Bf16; };
+    if ((!is_other(p.a) && !is_other(p.b)) || (is_f16(p.a) && is_f16(p.b))) return "";
+    return [a = p.a.format, b = p.b.format] {
+        return format_text("needs plain operands in bf16, or in f16 on both sides, found %s and %s, which mxq_convert makes so",
+                           find_format(a)->name, find_format(b)->name);
+    };
+}
+
 Reason declines(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return reason;
+    if (auto reason = declines_numbers(p); !reason.empty()) return reason;
     const Kernel& kernel = kernel_for(p);
     const double tiles = double(row_tiles(p)) * double(column_tiles(p, kernel)) * double(matrices(p));
     if (tiles > 2147483647.0)
