@@ -127,6 +127,11 @@ struct DequantizeProblem {
     GroupedRows grouped;
 };
 
+// Plain numbers from one type to another.
+struct ConvertProblem {
+    PlainMatrix in, out;
+};
+
 // Scales from one layout to another, part by part.
 struct SwizzleProblem {
     struct Scales {

@@ -17,6 +17,7 @@ QuantizeProblem validate_requantize(const mxq_quantize_options* options, const m
 AmaxProblem validate_amax(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out, Check check);
 DequantizeProblem validate_dequantize(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
                                       Check check);
+ConvertProblem validate_convert(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out, Check check);
 SwizzleProblem validate_swizzle(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
                                 bool to_swizzled, Check check);
 PadProblem validate_pad(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out, bool pads,

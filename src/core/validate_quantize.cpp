@@ -1,4 +1,4 @@
-// Validates quantize, requantize, amax and dequantize.
+// Validates quantize, requantize, amax, dequantize and convert.
 #include "core/validate.h"
 #include "core/views.h"
 
@@ -242,6 +242,23 @@ DequantizeProblem validate_dequantize(const mxq_quantize_options* given, const m
     p.out = plain_view(out, "out", buffers, Access::Write);
     buffers.check_overlaps();
     return p;
+}
+
+ConvertProblem validate_convert(const mxq_quantize_options* options, const mxq_tensor* in_tensor,
+                                const mxq_tensor* out_tensor, Check check) {
+    const mxq_tensor& in = require(in_tensor, "in");
+    const mxq_tensor& out = require(out_tensor, "out");
+    refuse_options(options, "convert");
+    require_plain(in, "in");
+    require_plain(out, "out");
+    require_same_shape(in, out);
+    require_no_groups(in, "in", "clear them, and convert the rows as they are stored");
+    require_no_groups(out, "out", "clear them, and convert the rows as they are stored");
+    Buffers buffers(check);
+    const PlainMatrix from = plain_view(in, "in", buffers, Access::Read);
+    const PlainMatrix to = plain_view(out, "out", buffers, Access::Write);
+    buffers.check_overlaps();
+    return {from, to};
 }
 
 }  // namespace mxq

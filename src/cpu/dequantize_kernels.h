@@ -69,6 +69,12 @@ MXQ_HD void convert_16(const SixteenFloats& values, T* out) {
 }
 #endif
 
+// Rounds whole sixteens of values to the output's type.
+template <class T>
+void convert_values(const float* values, int64_t count, void* out) {
+    for (int64_t i = 0; i < count; i += kSixteen) convert_16(load_sixteen(values + i), static_cast<T*>(out) + i);
+}
+
 // Decodes stored codes, of which every sixteen have a factor, to whole sixteens of the output.
 template <class E, bool has_global, class T>
 void decode_line(const uint8_t* codes, int64_t count, const float* factors, float global, void* out) {

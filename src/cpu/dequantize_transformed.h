@@ -21,12 +21,6 @@ void undo_transform(int64_t count, uint32_t mask, float* values) {
     for (int64_t i = 0; i < count; i++) values[i] = bits_float(float_bits(values[i]) ^ signs[i % kSixteen]);
 }
 
-// Rounds whole sixteens of values to the output's type.
-template <class T>
-void convert_values(const float* values, int64_t count, void* out) {
-    for (int64_t i = 0; i < count; i += kSixteen) convert_16(load_sixteen(values + i), static_cast<T*>(out) + i);
-}
-
 // Dequantizes rectangles of one problem whose part is transformed.
 struct TransformUndoer {
     const DequantizeProblem& problem;

@@ -9,6 +9,7 @@ extern const QuantizeImplementation quantize;         // quantize.cpp, from a pl
 extern const QuantizeImplementation requantize;       // quantize.cpp, from a quantized part
 extern const AmaxImplementation amax;                 // amax.cpp
 extern const DequantizeImplementation dequantize;     // dequantize.cpp
+extern const ConvertImplementation convert;           // convert.cpp
 extern const PadImplementation pad_groups;            // pad_groups.cpp
 extern const SwizzleImplementation swizzle_scales;    // swizzle_scales.cpp
 extern const GemmImplementation gemm;                 // gemm.cpp

@@ -61,6 +61,8 @@ struct Kernels {
     // Stores the values of the rectangle, which counts rows and columns of the output. `stream` writes past the caches.
     // `scratch` is memory to work in, of kScratchBytes.
     void (*dequantize)(const DequantizeProblem&, const Rectangle&, bool stream, void* scratch);
+    // Stores the numbers of the rectangle in the output's type, with the same arguments.
+    void (*convert)(const ConvertProblem&, const Rectangle&, bool stream, void* scratch);
 };
 
 extern const Kernels scalar_kernels;

@@ -35,6 +35,7 @@ extern const Verb<QuantizeProblem> quantize, requantize;
 extern const Verb<AmaxProblem> amax;
 extern const Verb<DequantizeProblem> dequantize;
 extern const Verb<PadProblem> pad_groups, unpad_groups;
+extern const Verb<ConvertProblem> convert;
 extern const Verb<SwizzleProblem> swizzle_scales, unswizzle_scales;
 extern const Verb<GemmProblem> gemm, grouped_gemm;
 }  // namespace verbs

@@ -38,6 +38,7 @@ using QuantizeImplementation = Implementation<QuantizeProblem>;
 using DequantizeImplementation = Implementation<DequantizeProblem>;
 using AmaxImplementation = Implementation<AmaxProblem>;
 using PadImplementation = Implementation<PadProblem>;
+using ConvertImplementation = Implementation<ConvertProblem>;
 using SwizzleImplementation = Implementation<SwizzleProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
 

@@ -39,6 +39,11 @@ const DequantizeImplementation* const dequantize_list[] = {
     &cpu::dequantize,
 };
 
+const ConvertImplementation* const convert_list[] = {
+    &cuda::convert,
+    &cpu::convert,
+};
+
 const SwizzleImplementation* const swizzle_list[] = {
     &cuda::swizzle_scales,
     &cpu::swizzle_scales,
@@ -84,6 +89,7 @@ constinit const Verb<QuantizeProblem> quantize = as_verb("quantize", quantize_li
 constinit const Verb<QuantizeProblem> requantize = as_verb("requantize", requantize_list);
 constinit const Verb<AmaxProblem> amax = as_verb("amax", amax_list);
 constinit const Verb<DequantizeProblem> dequantize = as_verb("dequantize", dequantize_list);
+constinit const Verb<ConvertProblem> convert = as_verb("convert", convert_list);
 constinit const Verb<PadProblem> pad_groups = as_verb("pad_groups", pad_list);
 constinit const Verb<PadProblem> unpad_groups = as_verb("unpad_groups", pad_list);
 constinit const Verb<SwizzleProblem> swizzle_scales = as_verb("swizzle_scales", swizzle_list);
@@ -100,6 +106,7 @@ void each_verb(const Look& look) {
     look(verbs::quantize);
     look(verbs::requantize);
     look(verbs::dequantize);
+    look(verbs::convert);
     look(verbs::amax);
     look(verbs::swizzle_scales);
     look(verbs::unswizzle_scales);

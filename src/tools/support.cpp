@@ -143,6 +143,10 @@ void ask_amax(Asker& ask, const Kind& kind) {
     ask.convert(mxq_amax_query, kind, "", make(bf16, 0), make(kind, 0));
 }
 
+void ask_convert(Asker& ask, const Kind& kind) {
+    ask.convert(mxq_convert_query, kind, "", make(kind, 0), make(bf16, 0));
+}
+
 void ask_swizzle(Asker& ask, const Kind& kind) {
     ask.convert(mxq_swizzle_scales_query, kind, "", make(kind, kBothParts), swizzled(make(kind, kBothParts)));
 }
@@ -195,6 +199,7 @@ const std::pair<const char*, void (*)(Asker&, const Kind&)> verbs[] = {
     {"quantize", ask_quantize},
     {"requantize", ask_requantize},
     {"dequantize", ask_dequantize},
+    {"convert", ask_convert},
     {"amax", ask_amax},
     {"swizzle_scales", ask_swizzle},
     {"unswizzle_scales", ask_unswizzle},

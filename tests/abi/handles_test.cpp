@@ -157,6 +157,7 @@ TEST_CASE("handles: those of another kind are refused by every function", "[cpu]
     const std::pair<Verb, Query> verbs[] = {
         {mxq_quantize, mxq_quantize_query},           {mxq_requantize, mxq_requantize_query},
         {mxq_amax, mxq_amax_query},                   {mxq_dequantize, mxq_dequantize_query},
+        {mxq_convert, mxq_convert_query},
         {mxq_pad_groups, mxq_pad_groups_query},       {mxq_unpad_groups, mxq_unpad_groups_query},
         {mxq_swizzle_scales, mxq_swizzle_scales_query}, {mxq_unswizzle_scales, mxq_unswizzle_scales_query}};
     int ran = 0;
@@ -178,7 +179,7 @@ TEST_CASE("handles: those of another kind are refused by every function", "[cpu]
         MXQ_REFUSED(product(context, nullptr, q, q, tensor_of(context), nullptr, 0, nullptr), invalid, "d is a context");
         ++ran;
     }
-    CHECK(ran == 10);
+    CHECK(ran == 11);
 
     MXQ_REFUSED(mxq_tensor_set_data(tensor_of(context), nullptr, 0), invalid, "tensor is a context, expected a tensor");
     MXQ_REFUSED(mxq_quantize_options_set_undo_hadamard(options_of(gemm_options), 0), invalid, "options is gemm options");

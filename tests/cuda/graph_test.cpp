@@ -88,6 +88,9 @@ TEST_CASE("graph: every verb captured and replayed, the first call of the proces
     row.set(row_only, MXQ_PART_ROWWISE);
     row.set(grouped_q, MXQ_PART_ROWWISE);
     ok(testing::set_ends(grouped_q, ends.data(), MXQ_TYPE_INT32, 2));
+    auto narrow = testing::make_tensor(MXQ_FORMAT_F16, dims);
+    testing::Buffer narrow_data(device, m * k * 2);
+    ok(mxq_tensor_set_data(narrow, narrow_data.data(), narrow_data.bytes()));
     testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0), grouped_d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
 
     testing::Buffer workspace(device, 1 << 20);
@@ -95,6 +98,7 @@ TEST_CASE("graph: every verb captured and replayed, the first call of the proces
     Graph graph(stream, [&] {
         ok(mxq_quantize(context, nullptr, x, q, workspace.data(), workspace.bytes(), stream.handle));
         ok(mxq_dequantize(context, nullptr, q, back, workspace.data(), workspace.bytes(), stream.handle));
+        ok(mxq_convert(context, nullptr, back, narrow, workspace.data(), workspace.bytes(), stream.handle));
         ok(mxq_swizzle_scales(context, nullptr, row_only, q_swizzled, workspace.data(), workspace.bytes(), stream.handle));
         ok(mxq_unswizzle_scales(context, nullptr, q_swizzled, q_again, workspace.data(), workspace.bytes(), stream.handle));
         ok(mxq_gemm(context, by_name, q, w, d.tensor, workspace.data(), workspace.bytes(), stream.handle));

@@ -229,6 +229,17 @@ void add_amax(Problems& problems, const oracle::Spec& spec) {
     }
 }
 
+void add_convert(Problems& problems) {
+    for (int32_t from : cases::plain_formats)
+        for (int32_t to : cases::plain_formats) {
+            Bytes x = oracle::store(from, values_of(sizes[1]));
+            problems["convert"].push_back(conversion("", mxq_convert, mxq_convert_query, [=](Scene& s) {
+                s.in = s.plain_in(from, sizes[1], x);
+                s.out = s.plain_out(to, sizes[1]);
+            }));
+        }
+}
+
 void add_swizzle(Problems& problems, const oracle::Spec& spec) {
     if (!testing::can_swizzle(spec)) return;
     for (bool to_swizzled : {true, false}) {
@@ -351,6 +362,7 @@ const Problems& all_problems() {
                 add_grouped_gemm(problems, a, b);
             }
         }
+        add_convert(problems);
         add_gemm(problems, bf16, bf16);
         add_grouped_gemm(problems, bf16, bf16);
         return problems;

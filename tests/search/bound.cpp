@@ -34,6 +34,7 @@ struct Entry {
 const Entry entries[] = {{"quantize", mxq_quantize, mxq_quantize_query},
                          {"dequantize", mxq_dequantize, mxq_dequantize_query},
                          {"requantize", mxq_requantize, mxq_requantize_query},
+                         {"convert", mxq_convert, mxq_convert_query},
                          {"amax", mxq_amax, mxq_amax_query},
                          {"swizzle_scales", mxq_swizzle_scales, mxq_swizzle_scales_query},
                          {"unswizzle_scales", mxq_unswizzle_scales, mxq_unswizzle_scales_query},

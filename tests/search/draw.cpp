@@ -5,8 +5,8 @@
 
 namespace search {
 
-const std::vector<std::string> verbs = {"quantize",         "dequantize", "requantize",   "amax", "swizzle_scales",
-                                        "unswizzle_scales", "pad_groups", "unpad_groups", "gemm", "grouped_gemm"};
+const std::vector<std::string> verbs = {"quantize",   "dequantize",   "requantize", "convert",     "amax",        "swizzle_scales", "unswizzle_scales",
+                                        "pad_groups", "unpad_groups", "gemm",       "grouped_gemm"};
 
 namespace {
 
@@ -272,7 +272,7 @@ void draw_offsets(Call& call, Random& random) {
 const char* draw_verb(Random& random) {
     static const char* const weighted[] = {
         "quantize",   "quantize",   "quantize", "quantize",       "dequantize",       "dequantize",  "requantize",
-        "requantize", "requantize", "amax",     "swizzle_scales", "unswizzle_scales", "pad_groups",  "unpad_groups",
+        "requantize", "requantize", "convert",  "amax",     "swizzle_scales", "unswizzle_scales", "pad_groups",  "unpad_groups",
         "gemm",       "gemm",       "gemm",     "grouped_gemm",   "grouped_gemm",     "grouped_gemm"};
     return pick(random, weighted);
 }
@@ -284,11 +284,11 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     for (int i = 0; i < 8; ++i) random.bits();
     Call call;
     call.verb = verb.empty() ? draw_verb(random) : verb;
-    const bool plain_in = call.verb == "quantize" || call.verb == "amax" ||
+    const bool plain_in = call.verb == "quantize" || call.verb == "amax" || call.verb == "convert" ||
                           ((call.verb == "pad_groups" || call.verb == "unpad_groups") && one_in(random, 2)) ||
                           (call.is_product() && one_in(random, 6));
     call.first = plain_in ? draw_plain_side(random) : draw_quantized(random);
-    call.second = call.verb == "dequantize" || (call.is_product() && one_in(random, 6)) ? draw_plain_side(random)
+    call.second = call.verb == "dequantize" || call.verb == "convert" || (call.is_product() && one_in(random, 6)) ? draw_plain_side(random)
                                                                                         : draw_quantized(random);
     call.d = draw_plain_side(random);
     if (call.is_product()) draw_product_options(call, random);

@@ -251,6 +251,14 @@ void add_requantize(Problem& problem) {
     add_quantized_output(problem, out, add_source(problem, in, passes));
 }
 
+void add_convert(Problem& problem) {
+    const TensorPlan &in = problem.tensors[0], &out = problem.tensors[1];
+    const Bytes dense = draw_plain(problem.call.values, in.spec, in.side.format, in.dims.shape());
+    add_plain(problem, in, dense);
+    const oracle::Floats x = oracle::load(in.side.format, dense.data(), in.dims.shape().count());
+    add_plain_output(problem, out, oracle::store(out.side.format, x));
+}
+
 void add_swizzle(Problem& problem) {
     const Call& call = problem.call;
     const TensorPlan& in = problem.tensors[0];
@@ -376,6 +384,8 @@ Problem make_problem(const Call& call) {
         add_amax(problem);
     else if (call.verb == "dequantize")
         add_dequantize(problem);
+    else if (call.verb == "convert")
+        add_convert(problem);
     else if (call.verb == "requantize")
         add_requantize(problem);
     else if (call.verb == "swizzle_scales" || call.verb == "unswizzle_scales")

@@ -113,12 +113,13 @@ void repair_conversion(Call& call) {
     const bool pads = verb == "pad_groups" || verb == "unpad_groups",
                swizzles = verb == "swizzle_scales" || verb == "unswizzle_scales";
     if (pads && !call.groups) call.groups.emplace();
+    if (verb == "convert") call.groups.reset();
     if (call.groups && call.shape.size() == 3) call.shape.erase(call.shape.begin());
-    if (verb == "quantize" || verb == "amax")
+    if (verb == "quantize" || verb == "amax" || verb == "convert")
         make_plain(in);
     else if (!pads)
         make_quantized(in);
-    if (verb == "dequantize")
+    if (verb == "dequantize" || verb == "convert")
         make_plain(out);
     else if (!pads)
         make_quantized(out);

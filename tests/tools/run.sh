@@ -63,8 +63,8 @@ if command -v python3 >/dev/null; then
         all(("unavailable" in x) != ("cublaslt" in x) for x in d["devices"])
         any(x["type"] == "cuda" for x in d["devices"])'
     check "mxq-info --json: every verb and format, each with an implementation or a reason" read_json '
-        len({a["verb"] for a in answers}) == 10
-        len({(a["verb"], a["format"]) for a in ask(device=0)}) == 10 * 11
+        len({a["verb"] for a in answers}) == 11
+        len({(a["verb"], a["format"]) for a in ask(device=0)}) == 11 * 11
         {a["device"] for a in answers} == {i for i, x in enumerate(d["devices"]) if "cublaslt" in x}
         all(a["implementation"] or a["reason"] for a in answers)
         all(a["implementation"] in ("cpu", None) for a in ask(device=0))

@@ -175,8 +175,8 @@ TEST_CASE("dispatch: every verb has its list, the CPU last") {
         REQUIRE(row.implementations.size() >= 2);
         CHECK(row.implementations.back() == "cpu");
     }
-    CHECK(verbs == std::vector<std::string>{"quantize", "requantize", "dequantize", "amax", "swizzle_scales", "unswizzle_scales",
-                                            "pad_groups", "unpad_groups", "gemm", "grouped_gemm"});
+    CHECK(verbs == std::vector<std::string>{"quantize", "requantize", "dequantize", "convert", "amax", "swizzle_scales",
+                                            "unswizzle_scales", "pad_groups", "unpad_groups", "gemm", "grouped_gemm"});
 }
 
 TEST_CASE("dispatch: a workspace is there, large enough and aligned") {

@@ -194,3 +194,18 @@ TEST_CASE("operands: sums of products below the normal range are rounded once", 
     x.codes[1] = 0x01, y.codes[1] = 0x02;  // 2^-9, 2^-8
     CHECK(product_of_lines({}, x, y, 32, MXQ_FORMAT_BF16) == Bytes{0x01, 0x00});
 }
+
+// 32 products of 2^-71 and 2^-63 (1 + 2^-17), each of which alone would lose its last bits below the normal range.
+TEST_CASE("operands: sums of products of F32 and MX below the normal range are rounded once", "[cpu]") {
+    const testing::Dims dims{std::nullopt, 1, 32};
+    auto f32 = testing::make_tensor(MXQ_FORMAT_F32, dims), mx = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, dims);
+    Buffer numbers(testing::cpu(), testing::bytes_of(oracle::Floats(32, 0x1.00008p-63f))), codes(testing::cpu(), Bytes(32, 0x38)),
+        scale(testing::cpu(), Bytes{127 - 71});
+    ok(mxq_tensor_set_data(f32, numbers.data(), numbers.bytes()));
+    ok(mxq_tensor_set_part(mx, MXQ_PART_ROWWISE, codes.data(), codes.bytes(), scale.data(), scale.bytes()));
+    for (bool swapped : {false, true}) {
+        testing::Output d(testing::cpu(), MXQ_FORMAT_F32, {std::nullopt, 1, 1}, 0);
+        testing::run_product(testing::cpu(), mxq_gemm, mxq_gemm_query, nullptr, swapped ? mx : f32, swapped ? f32 : mx, d.tensor);
+        CHECK(d.values()[0] == 0x1.00008p-129f);
+    }
+}

@@ -1,0 +1,113 @@
+// convert: plain numbers from any type to any, F32, F16, BF16.
+//
+// A warp takes 256 columns of a row, a lane eight of them; a block of threads takes eight rows:
+//
+//     lane (16 bits)   0         1         ...  31           one vector of 16 bytes each
+//     lane (F32)       0    0    1    1    ...  31   31      two, side by side
+//
+// Bytes an element: 2 or 4 read, 2 or 4 written; bound by memory. It has not been tuned.
+#include "cuda/implementations.h"
+#include "cuda/launch.h"
+#include "cuda/memory/elements.cuh"
+#include "cuda/memory/grid.cuh"
+
+namespace mxq::cuda {
+namespace {
+
+constexpr int kLaneNumbers = 8;
+constexpr int kColumns = 32 * kLaneNumbers, kRows = 8;  // of a block of threads
+
+struct Arguments {
+    PlainMatrix in, out;  // one matrix each: experts follow one another
+    bool wide;            // rows are read and written in whole vectors
+};
+
+// Loads eight numbers in whole vectors.
+template <class T>
+__device__ __forceinline__ void load_eight(const T* from, float (&values)[kLaneNumbers]) {
+    constexpr int count = Vector<T>::count;
+#pragma unroll
+    for (int first = 0; first < kLaneNumbers; first += count) {
+        const Vector<T> vector = load_vector_wide(from + first, true);
+#pragma unroll
+        for (int i = 0; i < count; i++) values[first + i] = vector[i];
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void store_eight(const float (&values)[kLaneNumbers], T* to) {
+    constexpr int count = Vector<T>::count;
+#pragma unroll
+    for (int first = 0; first < kLaneNumbers; first += count) {
+        float of_vector[count];
+#pragma unroll
+        for (int i = 0; i < count; i++) of_vector[i] = values[first + i];
+        const Vector<T> v = round_vector<T>(of_vector);
+        __stcs(reinterpret_cast<uint4*>(to + first), make_uint4(v.words[0], v.words[1], v.words[2], v.words[3]));
+    }
+}
+
+template <class In, class Out>
+__global__ void __launch_bounds__(32 * kRows) convert_kernel(const __grid_constant__ Arguments a) {
+    const int64_t row = int64_t(row_of_blocks()) * kRows + threadIdx.x / 32;
+    const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x % 32 * kLaneNumbers;
+    if (row >= a.in.rows || col >= a.in.cols) return;
+    const In* const from = static_cast<const In*>(a.in.data) + row * a.in.row_stride + col;
+    Out* const to = static_cast<Out*>(a.out.data) + row * a.out.row_stride + col;
+    if (a.wide) {
+        float values[kLaneNumbers];
+        load_eight(from, values);
+        store_eight(values, to);
+        return;
+    }
+    const int count = int(min(a.in.cols - col, int64_t(kLaneNumbers)));
+#pragma unroll 1
+    for (int i = 0; i < count; i++) to[i] = from_float<Out>(to_float(from[i]));
+}
+
+// Names what a kernel is compiled for.
+struct Key {
+    int32_t in, out;  // MXQ_FORMAT_*
+    bool operator==(const Key&) const = default;
+};
+
+template <class In, class Out>
+constexpr KernelEntry<Key, Arguments> entry(int32_t in, int32_t out) {
+    return {{in, out}, convert_kernel<In, Out>, 32 * kRows, 0};
+}
+
+constexpr KernelEntry<Key, Arguments> kernels[] = {
+    entry<float, float>(MXQ_FORMAT_F32, MXQ_FORMAT_F32), entry<float, F16>(MXQ_FORMAT_F32, MXQ_FORMAT_F16),
+    entry<float, Bf16>(MXQ_FORMAT_F32, MXQ_FORMAT_BF16), entry<F16, float>(MXQ_FORMAT_F16, MXQ_FORMAT_F32),
+    entry<F16, F16>(MXQ_FORMAT_F16, MXQ_FORMAT_F16),     entry<F16, Bf16>(MXQ_FORMAT_F16, MXQ_FORMAT_BF16),
+    entry<Bf16, float>(MXQ_FORMAT_BF16, MXQ_FORMAT_F32), entry<Bf16, F16>(MXQ_FORMAT_BF16, MXQ_FORMAT_F16),
+    entry<Bf16, Bf16>(MXQ_FORMAT_BF16, MXQ_FORMAT_BF16),
+};
+
+bool has_whole_vectors(const PlainMatrix& matrix) {
+    return matrix.cols % kLaneNumbers == 0 &&
+           (matrix.format == MXQ_FORMAT_F32 ? is_wide<float>(matrix) : is_wide<Bf16>(matrix));
+}
+
+// Returns the experts of a tensor as one matrix.
+PlainMatrix as_one_matrix(PlainMatrix matrix) {
+    matrix.rows *= matrix.matrices;
+    matrix.matrices = 1;
+    return matrix;
+}
+
+Reason declines(const Context& context, const ConvertProblem&) { return needs_cuda(context); }
+
+void run(const Context& context, const ConvertProblem& problem, const Launch& call) {
+    const Arguments a{as_one_matrix(problem.in), as_one_matrix(problem.out), has_whole_vectors(problem.in) && has_whole_vectors(problem.out)};
+    const dim3 grid = grid_of_rows(ceil_div(a.in.cols, int64_t(kColumns)), ceil_div(a.in.rows, int64_t(kRows)));
+    launch(context, kernels, {a.in.format, a.out.format}, "convert", grid, call.stream, a);
+}
+
+void load(const Context&) { load_kernels(kernels); }
+
+}  // namespace
+
+const ConvertImplementation convert = {"convert", declines, nullptr, run, load};
+
+}  // namespace mxq::cuda
