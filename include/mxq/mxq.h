@@ -567,9 +567,9 @@ MXQ_API mxq_status mxq_dequantize(mxq_context* context, const mxq_quantize_optio
 MXQ_API mxq_status mxq_dequantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                         const mxq_tensor* out, mxq_plan** plan);
 
-/* Converts in to out, both plain (F32, F16, BF16), of the same shape and without groups; row strides may differ. A number is
- * rounded once, to nearest even; beyond the range of out's type it becomes Inf, and NaN is written as mxq_dequantize does, where
- * both have the same format too. */
+/* Converts in to out, both plain (F32, F16, BF16), of the same shape and without groups; row strides may differ. A number
+ * is rounded once, to nearest even; beyond the range of out's type it becomes Inf, and NaN is written as mxq_dequantize
+ * does, where both have the same format too. */
 MXQ_API mxq_status mxq_convert(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_convert_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,

@@ -7,8 +7,8 @@
 //     register tile: kRows x kVectors vectors of sums; per k it loads kVectors vectors of B and broadcasts kRows values of A
 //
 // Vectors run across N only, so every output is summed in the same order whatever the width. A product of two values that are
-// MX, BF16 or F16 has at most 22 significant bits: unless a line is extreme it is exact, and a fused multiply-add gives the bits
-// of a multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales, as F32 has: their products, and those of
+// MX, BF16 or F16 has at most 22 significant bits: unless a line is extreme it is exact, and a fused multiply-add gives the
+// bits of a multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales, as F32 has: their products, and those of
 // extreme lines, take the two apart, so that the bits do not depend on the machine having FMA.
 //
 // The multiply-adds are the bound (100 GFLOP/s of a register tile on one Zen 3 core): a panel of columns stays in L1 while

@@ -99,7 +99,8 @@ PlainMatrix as_one_matrix(PlainMatrix matrix) {
 Reason declines(const Context& context, const ConvertProblem&) { return needs_cuda(context); }
 
 void run(const Context& context, const ConvertProblem& problem, const Launch& call) {
-    const Arguments a{as_one_matrix(problem.in), as_one_matrix(problem.out), has_whole_vectors(problem.in) && has_whole_vectors(problem.out)};
+    const Arguments a{as_one_matrix(problem.in), as_one_matrix(problem.out),
+                      has_whole_vectors(problem.in) && has_whole_vectors(problem.out)};
     const dim3 grid = grid_of_rows(ceil_div(a.in.cols, int64_t(kColumns)), ceil_div(a.in.rows, int64_t(kRows)));
     launch(context, kernels, {a.in.format, a.out.format}, "convert", grid, call.stream, a);
 }

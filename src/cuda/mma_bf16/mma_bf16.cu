@@ -242,7 +242,9 @@ bool takes(int32_t bits, const GemmOperand& operand) {
 
 const Kernel& kernel_for(const GemmProblem& p) {
     for (const Kernel& kernel : kernels)
-        if (kernel.promotes == promotes(p) && kernel.f16 == is_f16(p.a) && takes(kernel.a_bits, p.a) && takes(kernel.b_bits, p.b)) return kernel;
+        if (kernel.promotes == promotes(p) && kernel.f16 == is_f16(p.a) && takes(kernel.a_bits, p.a) &&
+            takes(kernel.b_bits, p.b))
+            return kernel;
     return kernels[0];  // not reached: those of any bits take all
 }
 
