@@ -173,7 +173,9 @@ QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq
     const int32_t part = source_part(in, check);
     const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);
     add_global_scale(in, part, "in", buffers);
-    QuantizeProblem p = output_problem(options, out, buffers, check);
+    mxq_tensor to = out;  // a query of an out without parts assumes the one that a transform passes to
+    if (check == Check::Query && declares_none(out) && from.transformed) to.part(part).declared = true;
+    QuantizeProblem p = output_problem(options, to, buffers, check);
     p.source = quantized_source(from, in.rows, in.cols);
     pass_transformed(from, part, grouped.set(), p);
     p.grouped = grouped;

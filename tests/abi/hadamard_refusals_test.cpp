@@ -152,8 +152,10 @@ MXQ_EACH_DEVICE("hadamard refusals: requantize from a transformed part to anothe
     auto plain = declared(MXQ_FORMAT_NVFP4, rowwise);
     CHECK(requantize(plain, both) == MXQ_STATUS_OK);
 
-    auto columns = transformed(MXQ_FORMAT_NVFP4, columnwise);
+    auto columns = transformed(MXQ_FORMAT_NVFP4, columnwise), undeclared = testing::make_tensor(MXQ_FORMAT_MXFP4, dims);
     CHECK(requantize(columns, across) == MXQ_STATUS_OK);
+    ok(mxq_tensor_set_hadamard(undeclared, columnwise, 1, 0xD7E8));
+    CHECK(requantize(columns, undeclared) == MXQ_STATUS_OK);
     ok(testing::set_ends(columns, nullptr, MXQ_TYPE_INT32, 2));
     ok(testing::set_ends(across, nullptr, MXQ_TYPE_INT32, 2));
     MXQ_REFUSED(requantize(columns, across), unsupported, "in.columnwise has a Hadamard transform and groups",
