@@ -477,6 +477,11 @@ MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, mxq_form
  * that only sums are rounded. 0 (default): the best implementation. */
 MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact);
 
+/* Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
+ * them, 1 to 1024; 0 (default): all. The bits of D are the same. Implementations that cannot keep to it decline; cuBLASLt takes
+ * it as the target of its choice. A product of a CPU context refuses it (UNSUPPORTED). */
+MXQ_API mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int32_t count);
+
 /* Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does. */
 MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name);
 

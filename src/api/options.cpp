@@ -169,6 +169,16 @@ mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_
     });
 }
 
+mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int32_t count) {
+    return guard("mxq_gemm_options_set_sm_count", [&] {
+        require_handle(options, "options");
+        if (count < 0 || count > kMostMultiprocessors)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "count is %d, expected 1 to %d multiprocessors, or 0 for all", count,
+                 kMostMultiprocessors);
+        options->sm_count = count;
+    });
+}
+
 mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name) {
     return guard("mxq_gemm_options_set_implementation", [&] {
         require_handle(options, "options").implementation = name ? name : "";

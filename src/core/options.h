@@ -7,6 +7,10 @@
 #include "core/problem.h"
 #include "mxq/mxq.h"
 
+namespace mxq {
+constexpr int32_t kMostMultiprocessors = 1024;  // that an option may name
+}
+
 struct mxq_context_options_s : mxq::Handle<mxq::Kind::ContextOptions> {
     int32_t threads = 0;
     std::string cublaslt_path;  // empty: MXQ_CUBLASLT_PATH, or where a search finds the library
@@ -34,6 +38,7 @@ struct mxq_gemm_options_s : mxq::Handle<mxq::Kind::GemmOptions> {
     int32_t bias_format = 0;  // 0: none
     mxq::Buffer bias;
     bool exact_products = false;
+    int32_t sm_count = 0;  // 0: all
     std::string implementation;
 };
 

@@ -201,6 +201,7 @@ struct GemmProblem {
     float alpha = 1, beta = 0;
     Bias bias{};
     bool exact_products;    // no operand may be rounded on the way
+    int32_t sm_count;       // multiprocessors that the product may take; 0: all
     const void* host_ends;  // the values of groups.ends, in host memory; NULL: the device alone has them
 
     const GemmOperand& operand(Side side) const { return side == Side::A ? a : b; }

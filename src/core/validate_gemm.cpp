@@ -166,6 +166,7 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     p.beta = options.accumulate ? 1.0f : options.beta;
     p.bias = bias_view(options, p, buffers);
     p.exact_products = options.exact_products;
+    p.sm_count = options.sm_count;
     p.host_ends = host_ends(a, p.groups, buffers);
     buffers.check_overlaps();
     return p;

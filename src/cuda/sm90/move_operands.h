@@ -49,8 +49,8 @@ uint64_t moved_mark_bytes(const MoveCall& call);
 // Returns the blocks of threads that the call takes; those of both calls must be fewer than 2^31.
 int64_t move_blocks(const MoveCall& call);
 
-// Enqueues the calls, of which one may be NULL, as one launch.
-void move_operands(const Context& context, const MoveCall* a, const MoveCall* b, void* stream);
+// Enqueues the calls, of which one may be NULL, as one launch, on at most so many multiprocessors; 0: all.
+void move_operands(const Context& context, const MoveCall* a, const MoveCall* b, int32_t sm_count, void* stream);
 
 void load_move_operands();
 
