@@ -143,7 +143,8 @@ typedef int32_t mxq_scaling;
 #define MXQ_SCALING_128X128 4 /* MX, FP8: square tiles */
 #define MXQ_SCALING_1X16 5    /* NVFP4 (default): 16 neighbours along the part's contraction */
 #define MXQ_SCALING_16X16 6   /* NVFP4: square tiles, their scale stored for each of the 16 lines */
-#define MXQ_SCALING_ROW 7     /* FP8: a whole line of the part: a row (rowwise), a column (columnwise) */
+#define MXQ_SCALING_ROW 7     /* MX, FP8: a whole line of the part: a row (rowwise), a column (columnwise); with groups the
+                                 group's part of a column */
 #define MXQ_SCALING_TENSOR 8  /* FP8 (default): the whole tensor, or an expert or group of it */
 
 /* Properties of a format. */
@@ -238,8 +239,8 @@ MXQ_API const char* mxq_context_cublaslt(const mxq_context* context);
  *     MX, NVFP4   the (R, ceil(C / 32)) (NVFP4: 16) matrix of bytes in tiles of 128 x 4: scale (i, j) is byte
  *                 ((i / 128) * ceil(ceil(C / 32) / 4) + j / 4) * 512 + (i % 32) * 16 + (i % 128) / 32 * 4 + j % 4; bytes
  *                 that belong to no scale are zero. A coarser tile's byte stands at every position that it covers, so that
- *                 whatever reads 1X32 scales also reads 32X32, 1X128 and 128X128. Verbs that read such a tensor do not check
- *                 that the byte is the same over the whole tile.
+ *                 whatever reads 1X32 scales also reads 32X32, 1X128, 128X128 and ROW. Verbs that read such a tensor do not
+ *                 check that the byte is the same over the whole tile.
  *     FP8         1X128: (ceil(C / 128), R). 128X128: (ceil(R / 128), ceil(C / 128) rounded up to a multiple of 4 with +0).
  *                 With groups, of rowwise parts only. ROW and TENSOR have no swizzled layout.
  *
@@ -311,7 +312,7 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, mxq_part part);
  *     plain, rowwise   codes start at row P[g]; A is the rowwise alignment, by default 1: no padding
  *     columnwise       codes are (cols, Mc), Mc the bound above, and start at column P[g]; A is the columnwise alignment, a
  *                      multiple of the block, which may not straddle groups: by default 32, 16 for NVFP4, 128 for
- *                      1X128 and 128X128; ROW and TENSOR want a multiple of 16 (default 32)
+ *                      1X128 and 128X128; ROW of MX wants a multiple of 32, ROW and TENSOR of FP8 one of 16 (default 32)
  *
  * Two tensors of a call have the same groups where ends is the same address, with the same type and count.
  *
@@ -420,15 +421,15 @@ MXQ_API mxq_status mxq_quantize_options_set_nonfinite(mxq_quantize_options* opti
 /* NVFP4: MXQ_FOUR_OVER_SIX_*. */
 MXQ_API mxq_status mxq_quantize_options_set_four_over_six(mxq_quantize_options* options, mxq_four_over_six mode);
 
-/* NVFP4 with 1X16 scales and MXFP4 in blocks of one line: transforms every 16 neighbours along the contraction by a random
+/* NVFP4 with 1X16 scales and MXFP4 with 1X32 or 1X128 ones: transforms every 16 neighbours along the contraction by a random
  * Hadamard matrix before amax and scale. `parts`: MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE, both or-ed, or 0 for none (default).
  * Bit i of `mask` flips the sign of element i first; 0xD7E8 is common. The contraction must be a multiple of 16. */
 MXQ_API mxq_status mxq_quantize_options_set_hadamard(mxq_quantize_options* options, int32_t parts, int32_t mask);
 
-/* NVFP4 and MXFP4: rounds codes up or down at random (Philox4x32-10), with probabilities that follow the distances to the two
- * codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the context's device, read
- * when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same seed and offset give the
- * same codes on every device. Cannot be combined with four-over-six. */
+/* NVFP4 and MXFP4, but not with ROW scales: rounds codes up or down at random (Philox4x32-10), with probabilities that follow
+ * the distances to the two codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the
+ * context's device, read when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same
+ * seed and offset give the same codes on every device. Cannot be combined with four-over-six. */
 MXQ_API mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* options, const uint64_t* seed_offset,
                                                                 uint64_t bytes);
 
@@ -587,7 +588,8 @@ MXQ_API mxq_status mxq_unpad_groups_query(mxq_context* context, const mxq_quanti
 
 /* Copy the scales of in (compact) to out (swizzled), or back. Both have the same format, scaling and shape, declare the same
  * parts, and with groups have the same groups and alignments. Codes are neither read nor written, so their pointers may be
- * NULL. Every byte of out's scales is written (with groups: every byte of their tiles), padding as zero. */
+ * NULL. Every byte of out's scales is written (with groups: every byte of their tiles), padding as zero. The byte of a coarser
+ * tile or of a line is read at its first position. */
 MXQ_API mxq_status mxq_swizzle_scales(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                       const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_swizzle_scales_query(mxq_context* context, const mxq_quantize_options* options,

@@ -32,7 +32,8 @@ struct QuantizedPart {
     int32_t bits;  // of a code
     ScaleType scale_type;
     bool columnwise;
-    // NVFP4, and the amax of FP8 (laid out like the scales; NULL: not wanted).
+    // NVFP4, and the amax of FP8 (laid out like the scales; NULL: not wanted). With ROW scales of MX the CPU's place for the
+    // maxima of lines, one for each line as codes are stored, of columnwise groups (groups, lines).
     float* amax;
     const float* decode_scale;
     int32_t scale_max;     // T

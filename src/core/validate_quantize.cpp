@@ -17,7 +17,8 @@ const mxq_quantize_options& options_or_default(const mxq_quantize_options* given
 }
 
 void require_hadamard(const mxq_quantize_options& options, const mxq_tensor& out, int32_t part) {
-    const bool takes = (out.format->is_nvfp4() || out.format->id == MXQ_FORMAT_MXFP4) && !out.tile().is_square();
+    const bool in_lines = !out.tile().is_square() && !out.tile().is_row();
+    const bool takes = out.format->element == Element::E2M1 && in_lines;
     if (!takes) refuse_option("a Hadamard transform", "nvfp4 or mxfp4 in blocks of one line", out);
     const int64_t contraction = part == MXQ_PART_ROWWISE ? out.cols : out.groups.set ? out.alignment(part) : out.rows;
     if (contraction % kNvBlock != 0)
@@ -31,12 +32,12 @@ void require_hadamard(const mxq_quantize_options& options, const mxq_tensor& out
 // Refuses options that mean nothing to out's format and scaling.
 void require_options(const mxq_quantize_options& options, const mxq_tensor& out, bool has_rowwise, bool has_columnwise) {
     const Format& format = *out.format;
-    const bool e2m1 = format.element == Element::E2M1;
+    const bool in_blocks_of_e2m1 = format.element == Element::E2M1 && !out.tile().is_row();
     if (options.scale_rounding_set && !format.is_mx()) refuse_option("a scale rounding", "an MX format", out);
     if (options.nonfinite_set && !format.is_mx()) refuse_option("a non-finite policy", "an MX format", out);
     if (options.four_over_six != FourOverSix::None && !format.is_nvfp4()) refuse_option("four-over-six", "nvfp4", out);
     if (!options.compute_amax && !format.is_nvfp4()) refuse_option("a given amax", "nvfp4", out);
-    if (options.seed_offset && !e2m1) refuse_option("stochastic rounding", "nvfp4 or mxfp4", out);
+    if (options.seed_offset && !in_blocks_of_e2m1) refuse_option("stochastic rounding", "nvfp4 or mxfp4 in blocks", out);
     if (options.seed_offset && options.four_over_six != FourOverSix::None)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets stochastic rounding and four-over-six, expected one of them");
     if (options.power_of_two && !format.is_fp8()) refuse_option("power-of-two scales", "fp8", out);

@@ -68,7 +68,7 @@ GroupedRows require_groups_alike(const mxq_tensor& in, const char* in_name, cons
 
 void require_storage(const mxq_tensor& t, int32_t part, const char* name) {
     if (!t.format->quantized()) return;
-    if (t.swizzled && t.tile().length == 0)
+    if (t.swizzled && t.format->is_fp8() && t.tile().length == 0)
         fail(MXQ_STATUS_UNSUPPORTED, "%s has swizzled %s scales, expected compact ones; call mxq_tensor_set_swizzled", name,
              t.tile().name);
     if (t.swizzled && t.format->is_fp8() && t.groups.set && part == MXQ_PART_COLUMNWISE)
