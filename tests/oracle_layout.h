@@ -257,6 +257,7 @@ inline Bytes swizzle_positions(const uint8_t* scales, int64_t rows, int64_t bloc
 // at each position that it covers.
 inline Bytes move_scales(const Spec& spec, const uint8_t* scales, int64_t rows, int64_t cols, bool to_swizzled) {
     Bytes out(static_cast<size_t>(scale_count(spec, rows, cols, to_swizzled) * scale_bytes(spec.format)), 0);
+    if (rows == 0 || cols == 0) return out;  // compact ROW scales of lines without codes are not written
     Placement from = scale_placement(spec, rows, cols, !to_swizzled), to = scale_placement(spec, rows, cols, to_swizzled);
     each_scale(to, rows, cols, [&](int64_t i, int64_t j) {
         put_scale(spec.format, out.data(), to.scale(i, j), get_scale(spec.format, scales, from.scale(i, j)));

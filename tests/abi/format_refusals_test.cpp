@@ -112,6 +112,16 @@ MXQ_EACH_DEVICE("format refusals: scalings, alignments and shapes") {
     Query square(device, MXQ_FORMAT_NVFP4, MXQ_SCALING_16X16);
     ok(mxq_quantize_options_set_hadamard(square.options, MXQ_PART_ROWWISE, 0xD7E8));
     MXQ_REFUSED(square(), invalid, "Hadamard", "16x16");
+    Query row(device, MXQ_FORMAT_MXFP4, MXQ_SCALING_ROW);
+    CHECK(row() == MXQ_STATUS_OK);
+    ok(testing::set_ends(row.out, nullptr, MXQ_TYPE_INT32, 3));
+    ok(mxq_tensor_set_group_alignment(row.out, 1, 16));
+    MXQ_REFUSED(row(), invalid, "columnwise group alignment 16", "multiple of 32", "no block of row", "mxq_tensor_set_group_alignment");
+    Query row_hadamard(device, MXQ_FORMAT_MXFP4, MXQ_SCALING_ROW), row_random(device, MXQ_FORMAT_MXFP4, MXQ_SCALING_ROW);
+    ok(mxq_quantize_options_set_hadamard(row_hadamard.options, MXQ_PART_ROWWISE, 0xD7E8));
+    MXQ_REFUSED(row_hadamard(), invalid, "Hadamard", "in blocks of one line", "mxfp4 with row scales");
+    ok(mxq_quantize_options_set_stochastic_rounding(row_random.options, reinterpret_cast<const uint64_t*>(64), 16));
+    MXQ_REFUSED(row_random(), invalid, "stochastic rounding", "mxfp4 in blocks", "mxfp4 with row scales");
     Query both(device, MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16);
     ok(mxq_quantize_options_set_four_over_six(both.options, MXQ_FOUR_OVER_SIX_MSE));
     ok(mxq_quantize_options_set_stochastic_rounding(both.options, reinterpret_cast<const uint64_t*>(64), 16));
@@ -200,8 +210,8 @@ MXQ_EACH_DEVICE("format refusals: pairs of a product with other blocks, and plai
             if (same) CHECK(status == MXQ_STATUS_OK);
             else CHECK(testing::refusal(status, unsupported, {name(a_spec), name(b_spec), "same block"}) == "");
         }
-    CHECK(taken == 20 * 20 + 2 * 2 + 4 * 4 + 4 * 4);
-    CHECK(refused == 900 - taken);
+    CHECK(taken == 25 * 25 + 2 * 2 + 4 * 4 + 4 * 4);
+    CHECK(refused == 35 * 35 - taken);
 
     auto x = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 64, 64}), d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 64, 64});
     CHECK(mxq_gemm_query(device.context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T), x, x, d, nullptr) == MXQ_STATUS_OK);

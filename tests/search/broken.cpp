@@ -106,11 +106,13 @@ bool wrong_kind(Bound& bound, int64_t at) {
     return true;
 }
 
+bool has_fp8_lines(const Side& side) {
+    return !side.plain() && oracle::is_fp8(side.format) && oracle::tile_of(side.scaling).width == oracle::whole;
+}
+
 bool swizzle_row(Bound& bound, int64_t) {
-    const TensorPlan& plan = bound.problem.tensors[0];
-    const bool whole_lines = plan.side.scaling == MXQ_SCALING_ROW || plan.side.scaling == MXQ_SCALING_TENSOR;
     const std::string& verb = bound.problem.call.verb;
-    if (!whole_lines || (verb != "dequantize" && verb != "requantize" && !bound.problem.call.is_product())) return false;
+    if (!has_fp8_lines(bound.problem.tensors[0].side) || (verb != "dequantize" && verb != "requantize" && !bound.problem.call.is_product())) return false;
     ok(mxq_tensor_set_swizzled(bound.tensors[0], 1));
     return true;
 }
@@ -221,9 +223,7 @@ bool stochastic_four_over_six(Bound& bound, int64_t) {
 bool hadamard_of_any_length(Bound& bound, int64_t) {
     const Call& call = bound.problem.call;
     const TensorPlan& out = bound.problem.tensors[1];
-    if ((call.verb != "quantize" && call.verb != "requantize") || !testing::is_e2m1(out.spec) ||
-        testing::is_square(out.spec))
-        return false;
+    if ((call.verb != "quantize" && call.verb != "requantize") || !testing::takes_hadamard(out.spec)) return false;
     const bool rowwise = call.cols() % 16 && out.side.parts & MXQ_PART_ROWWISE;
     const bool columnwise = call.rows() % 16 && out.side.parts & MXQ_PART_COLUMNWISE && !out.side.grouped;
     if (!rowwise && !columnwise) return false;
@@ -306,9 +306,7 @@ bool in_groups_with_elements(const Call& call) {
     return in_groups(call) && std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
 }
 bool in_groups_without_hadamard(const Call& call) { return in_groups(call) && !call.hadamard; }
-bool has_whole_lines(const Call& call) {
-    return call.first.scaling == MXQ_SCALING_ROW || call.first.scaling == MXQ_SCALING_TENSOR;
-}
+bool has_whole_lines(const Call& call) { return has_fp8_lines(call.first); }
 bool two_dimensions(const Call& call) { return !call.is_product() && call.shape.size() == 2 && !call.groups; }
 bool no_amax(const Call& call) { return call.verb != "amax"; }
 bool no_pad(const Call& call) { return !pads(call); }

@@ -157,7 +157,10 @@ Side draw_quantized(Random& random) {
                                     MXQ_SCALING_128X128};
     switch (random.below(8)) {
         case 0:
-        case 1: side.format = pick(random, testing::mx_formats), side.scaling = MXQ_SCALING_1X32; break;
+        case 1:
+            side.format = pick(random, testing::mx_formats);
+            side.scaling = one_in(random, 4) ? MXQ_SCALING_ROW : MXQ_SCALING_1X32;
+            break;
         case 2:
         case 3:
             side.format = MXQ_FORMAT_NVFP4;

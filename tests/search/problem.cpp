@@ -252,7 +252,8 @@ void add_swizzle(Problem& problem) {
                 ? oracle::move_group_scales(in.spec, stored.scales, in.dims.rows, in.dims.cols, groups_of(call, in.side),
                                             part, to_swizzled)
                 : oracle::Written{oracle::move_scales(in.spec, stored.scales, in.dims.shape(), part, to_swizzled), {}};
-        const Bytes written = in.side.grouped ? moved.written : Bytes(moved.bytes.size(), 1);
+        const bool has_elements = in.dims.shape().count() > 0;  // else there are no scales, or ROW scales that are not written
+        const Bytes written = in.side.grouped ? moved.written : Bytes(moved.bytes.size(), has_elements);
         const int64_t element = oracle::scale_bytes(in.spec.format);
         const std::string of_part = std::string(".") + part_name(part);
         problem.images["in" + of_part + ".scales"] = read_image(stored.scales, element);

@@ -5,10 +5,10 @@ namespace search {
 namespace {
 
 bool is_nvfp4(const Side& side) { return side.format == MXQ_FORMAT_NVFP4; }
-bool is_e2m1(const Side& side) { return is_nvfp4(side) || side.format == MXQ_FORMAT_MXFP4; }
 bool is_fp8(const Side& side) { return !side.plain() && oracle::is_fp8(side.format); }
 bool is_mx(const Side& side) { return !side.plain() && oracle::is_mx(side.format); }
-bool is_square(const Side& side) { return testing::is_square(testing::spec_of(side.format, side.scaling)); }
+bool takes_stochastic(const Side& side) { return testing::takes_stochastic(testing::spec_of(side.format, side.scaling)); }
+bool takes_hadamard(const Side& side) { return testing::takes_hadamard(testing::spec_of(side.format, side.scaling)); }
 
 int64_t power_of_two(int64_t alignment, int64_t least) {
     int64_t out = least;
@@ -16,10 +16,7 @@ int64_t power_of_two(int64_t alignment, int64_t least) {
     return out;
 }
 
-int64_t least_columnwise(const Side& side) {
-    const int64_t width = oracle::tile_of(side.scaling).width;
-    return width == oracle::whole ? 16 : width;
-}
+int64_t least_columnwise(const Side& side) { return testing::least_columnwise(testing::spec_of(side.format, side.scaling)); }
 
 int64_t columnwise(const Side& side) {
     return side.columnwise ? side.columnwise : oracle::columnwise_alignment(testing::spec_of(side.format, side.scaling));
@@ -137,11 +134,11 @@ void repair_options(Call& call) {
     const Side &in = call.first, &out = call.second;
     if (!quantizes || !is_mx(out)) call.rounding = call.nonfinite = 0;
     if (!quantizes || !is_nvfp4(out)) call.four_over_six = 0;
-    if (!quantizes || !is_e2m1(out) || call.four_over_six) call.stochastic = false;
+    if (!quantizes || !takes_stochastic(out) || call.four_over_six) call.stochastic = false;
     if (!quantizes || !(is_nvfp4(out) || is_fp8(out))) call.compute_amax = false;
     if (!quantizes || !is_fp8(out) || out.scaling != MXQ_SCALING_TENSOR) call.given_scale = false;
     if (!quantizes || !is_fp8(out)) call.power_of_two = false, call.epsilon = 0;
-    if (!(quantizes || amax) || !is_e2m1(out) || is_square(out)) call.hadamard = 0;
+    if (!(quantizes || amax) || !takes_hadamard(out)) call.hadamard = 0;
     if (call.cols() % 16) call.hadamard &= ~MXQ_PART_ROWWISE;
     if (!out.grouped && call.rows() % 16) call.hadamard &= ~MXQ_PART_COLUMNWISE;
     call.hadamard &= out.parts;
