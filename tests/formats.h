@@ -28,12 +28,13 @@ inline const std::vector<oracle::Spec>& all_formats() {
     static const std::vector<oracle::Spec> all = [] {
         std::vector<oracle::Spec> out;
         for (int32_t format : mx_formats)
-            for (int32_t scaling : {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_1X128, MXQ_SCALING_128X128, MXQ_SCALING_ROW})
+            for (int32_t scaling : {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_1X128, MXQ_SCALING_128X128})
                 out.push_back(spec_of(format, scaling));
         for (int32_t scaling : {MXQ_SCALING_1X16, MXQ_SCALING_16X16}) out.push_back(spec_of(MXQ_FORMAT_NVFP4, scaling));
         for (int32_t format : fp8_formats)
             for (int32_t scaling : {MXQ_SCALING_TENSOR, MXQ_SCALING_ROW, MXQ_SCALING_1X128, MXQ_SCALING_128X128})
                 out.push_back(spec_of(format, scaling));
+        for (int32_t format : mx_formats) out.push_back(spec_of(format, MXQ_SCALING_ROW));
         return out;
     }();
     return all;

@@ -227,7 +227,7 @@ inline Matrix get_matrix(const Spec& spec, const Part& part, const Placement& pl
     for (int64_t r = 0; r < grid.rows; ++r)
         for (int64_t c = 0; c < grid.cols; ++c) {
             int64_t i = tile.height == whole ? 0 : r * tile.height, j = tile.width == whole ? 0 : c * tile.width;
-            if (!placement.has_scale(i, j)) continue;
+            if (!placement.has_scale(i, j) || (cols == 0 && placement.kind == Placement::Kind::swizzled)) continue;
             auto number = static_cast<size_t>(r * grid.cols + c);
             out.scales[number] = get_scale(spec.format, part.scales.data(), placement.scale(i, j));
         }

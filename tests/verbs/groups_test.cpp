@@ -269,7 +269,7 @@ MXQ_EACH_DEVICE("swizzle formats: there and back, grouped and not") {
                     }
                     ++ran;
                 }
-    CHECK(ran == 1825);
+    CHECK(ran == 1826);
 }
 
 MXQ_EACH_DEVICE("amax: of the tensor, of each expert or group, of transformed parts") {
