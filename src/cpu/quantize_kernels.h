@@ -26,7 +26,7 @@ struct PatchQuantizer {
     const ChoiceSteps choice;
     const CodeSteps code_steps;
     const bool whole;         // whether lines have no blocks
-    const bool stores_scales;  // whether they are stored here: compact ones of whole lines are not
+    const bool stores_scales;  // whether scales are stored here: compact ones of whole lines are not
     const bool are_bytes;     // whether scales are bytes, not fp32
     const int64_t block;      // how many codes the steps take together
     const int64_t strip_rows;  // how many rows of a band are held at a time
@@ -56,7 +56,8 @@ struct PatchQuantizer {
           columnwise(problem, problem.columnwise, slice.columnwise, problem.has_columnwise, matrix),
           load(loader_of(problem)), scale_steps(scale_steps_of(problem)), choice(choice_steps_of(problem)),
           code_steps(code_steps_of(problem)), whole(problem.tile.length == 0),
-          stores_scales(!whole || is_swizzled_output(problem)), are_bytes(problem.format->scale != ScaleType::F32), block(whole ? kMxBlock : problem.tile.length),
+          stores_scales(!whole || is_swizzled_output(problem)), are_bytes(problem.format->scale != ScaleType::F32),
+          block(whole ? kMxBlock : problem.tile.length),
           strip_rows(least(block, kMxBlock)), band_cols(problem.has_columnwise ? kTile : kPatch / strip_rows), stream(stream),
           fast_path(problem) {
         tile_scales.are_bytes = are_bytes;
@@ -209,8 +210,7 @@ struct PatchQuantizer {
 
     // Makes the scales of columns without blocks from their maxima.
     void take_column_scales(const PartOutput& output) {
-        for (int64_t i = 0; are_bytes && i < patch.cols; i++)
-            scales.maxima[i] = output.maximum(patch.matrix, patch.col + i);
+        for (int64_t i = 0; are_bytes && i < patch.cols; i++) scales.maxima[i] = output.maximum(patch.matrix, patch.col + i);
         if (are_bytes) return scale_steps.make(output.rule, pitch, scales);
         for (int64_t i = 0; i < patch.cols; i++) scales.multipliers[i] = output.multiplier(patch.matrix, patch.col + i);
         for (int64_t i = patch.cols; i < pitch; i++) scales.multipliers[i] = 0;

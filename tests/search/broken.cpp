@@ -112,7 +112,8 @@ bool has_fp8_lines(const Side& side) {
 
 bool swizzle_row(Bound& bound, int64_t) {
     const std::string& verb = bound.problem.call.verb;
-    if (!has_fp8_lines(bound.problem.tensors[0].side) || (verb != "dequantize" && verb != "requantize" && !bound.problem.call.is_product())) return false;
+    const bool reads = verb == "dequantize" || verb == "requantize" || bound.problem.call.is_product();
+    if (!has_fp8_lines(bound.problem.tensors[0].side) || !reads) return false;
     ok(mxq_tensor_set_swizzled(bound.tensors[0], 1));
     return true;
 }

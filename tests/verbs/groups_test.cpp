@@ -254,7 +254,9 @@ MXQ_EACH_DEVICE("swizzle formats: there and back, grouped and not") {
                         for (size_t i = 0; i < declared.size(); ++i) {
                             inputs.push_back(std::make_unique<Buffer>(device, stored[!to_swizzled][i].on(oracle::untouchable).scales));
                             oracle::GroupedPart& whole = stored[to_swizzled][i];
-                            if (grouped) whole.scales_written = oracle::GroupLayout(spec, rows, cols, groups, declared[i], to_swizzled).scales_moved();
+                            if (grouped)
+                                whole.scales_written =
+                                    oracle::GroupLayout(spec, rows, cols, groups, declared[i], to_swizzled).scales_moved();
                             expected.push_back(whole.on(testing::poison).scales);
                             outputs.push_back(std::make_unique<Buffer>(device, expected.back().size()));
                             ok(mxq_tensor_set_part(to_swizzled ? compact : swizzled, declared[i], nullptr, 0, inputs.back()->data(), inputs.back()->bytes()));

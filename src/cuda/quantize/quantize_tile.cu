@@ -1,5 +1,6 @@
 // quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits, and to 4 with ROW scales), the
-// rowwise part, the columnwise one or both from one read; experts and groups. Its kernels take the values of a quantized part too: requantize_values.
+// rowwise part, the columnwise one or both from one read; experts and groups. Its kernels take the values of a quantized part
+// too: requantize_values.
 //
 // A block of threads takes a tile of 128 x 128; who holds what: tile/patch.cuh; which tile: tile/location.cuh. A patch stays in
 // registers from its one read to its last use:
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
     quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), vectors, shared);
 }
 
-// Names what a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs', but with ROW scales, which are read as fp32.
+// Names what a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs', but with ROW scales, which goes by way of fp32.
 struct Key {
     bool bf16;
     Element element;
