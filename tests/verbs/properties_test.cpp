@@ -40,6 +40,17 @@ Written quantize(testing::Device& device, const oracle::Spec& spec, const oracle
     return {buffers.codes->read(), buffers.scales->read()};
 }
 
+// Returns the F32 values of a part.
+oracle::Bytes dequantize(testing::Device& device, const oracle::Spec& spec, const Written& stored, testing::Dims dims,
+                         int32_t part, bool swizzled) {
+    auto in = testing::make_tensor(spec, dims, swizzled), out = testing::make_tensor(MXQ_FORMAT_F32, dims);
+    Buffer codes(device, stored.codes), scales(device, stored.scales), data(device, dims.shape().count() * 4);
+    ok(mxq_tensor_set_part(in, part, codes.data(), codes.bytes(), scales.data(), scales.bytes()));
+    ok(mxq_tensor_set_data(out, data.data(), data.bytes()));
+    testing::run(device, mxq_dequantize, mxq_dequantize_query, nullptr, in, out);
+    return data.read();
+}
+
 oracle::Floats normal(size_t count, uint64_t seed) { return cases::values(cases::Values::normal, count, seed); }
 
 oracle::Floats times(oracle::Floats x, int shift) {
@@ -131,6 +142,23 @@ MXQ_EACH_DEVICE("properties: four bits of BF16 numbers are those of F32 under st
                 }
             }
     CHECK(ran == 2 * (24 * (2 + 2) + 3 * 4));
+}
+
+MXQ_EACH_DEVICE("properties: swizzled ROW tensors of MX are ordinary ones in blocks of 32") {
+    int ran = 0;
+    const testing::Dims dims{std::nullopt, 150, 99};
+    for (int32_t format : testing::mx_formats)
+        for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+            const oracle::Spec row = testing::spec_of(format, MXQ_SCALING_ROW), blocks = testing::spec_of(format, MXQ_SCALING_1X32);
+            const auto x = normal(dims.shape().count(), static_cast<uint64_t>(ran));
+            const Written compact = quantize(device, row, x, dims, part), swizzled = quantize(device, row, x, dims, part, true);
+            INFO(mxq_format_name(format) << " part " << part);
+            CHECK(compact.scales.size() == static_cast<size_t>(part == MXQ_PART_ROWWISE ? dims.rows : dims.cols));
+            CHECK(swizzled.scales.size() == quantize(device, blocks, x, dims, part, true).scales.size());
+            CHECK(dequantize(device, blocks, swizzled, dims, part, true) == dequantize(device, row, compact, dims, part, false));
+            ++ran;
+        }
+    CHECK(ran == 5 * 2);
 }
 
 // Rows are quantized independently of each other if the amax that they share is given.

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
     quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), vectors, shared);
 }
 
-// Names what a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs', but with ROW scales, which goes by way of fp32.
+// Names what a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs'; with ROW scales it is read as fp32.
 struct Key {
     bool bf16;
     Element element;

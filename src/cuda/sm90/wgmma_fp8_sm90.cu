@@ -197,7 +197,7 @@ Reason needs_operands(const GemmProblem& p) {
             };
     for (const GemmOperand* operand : {&p.a, &p.b})
         if (operand->scale_type == ScaleType::E8M0 && operand->layout.block == MXQ_MAX_DIM)
-            return "needs MX operands with scales of blocks or swizzled ones, found compact row";
+            return "needs MX scales of blocks or swizzled ones, found compact row ones";
     if (p.a.scale_type != p.b.scale_type) return "needs two MX or two FP8 operands, found one of each";
     if (p.exact_products && p.a.scale_type == ScaleType::E8M0)
         return "needs leave to round operands, found exact products asked for";
