@@ -594,7 +594,8 @@ MXQ_API void mxq_plan_destroy(mxq_plan* plan);
  * and in holds its rows without padding, or has the same groups and its rows padded to its own rowwise alignment; every group
  * of out is padded on the way. MISSING_BUFFER if out declares no part. With zero elements, only a computed amax (0) and a
  * TENSOR scale (1) are written. (Swizzled scales of an (R, 0) or (0, C) matrix have no bytes. ROW scales of an (R, 0) matrix
- * have memory for R numbers, which are not written.)
+ * have memory for R numbers, which are not written.) An empty group has an amax of 0 and FP8 scales of 1, where TENSOR scales are
+ * one for each group and ROW scales columnwise; rowwise it has none.
  *
  * docs/numerics.md has the exact rules. In short, with a the largest magnitude of a block and x an element:
  * MX      The scale byte s follows from a by the scale rounding. A code is the value nearest to x * 2^(127 - s), ties to even,
