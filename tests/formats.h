@@ -126,19 +126,34 @@ inline Tensor make_tensor(const oracle::Spec& spec, Dims dims, bool swizzled) {
     return tensor;
 }
 
-// Quantize options with everything that a specification sets, and for NVFP4 whether the amax is given.
+// Returns those of the parts that the tensor declares or has an amax of.
+inline int32_t parts_of(const mxq_tensor* tensor, int32_t parts) {
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        int32_t declared = 0;
+        float* amax = nullptr;
+        ok(mxq_tensor_get_part(tensor, part, &declared, nullptr, nullptr, nullptr, nullptr));
+        ok(mxq_tensor_get_amax(tensor, part, &amax, nullptr));
+        if (!declared && !amax) parts &= ~part;
+    }
+    return parts;
+}
+
+// Quantize options with everything that a specification sets for the parts of `out` (NULL: for all), and for NVFP4 whether the
+// amax is given.
 class Options {
 public:
-    Options(Device& device, const oracle::Spec& spec) {
+    Options(Device& device, const oracle::Spec& spec, const mxq_tensor* out = nullptr) {
         ok(mxq_quantize_options_create(options_.out()));
         if (oracle::is_mx(spec.format)) {
             ok(mxq_quantize_options_set_scale_rounding(options_, spec.rounding));
             ok(mxq_quantize_options_set_nonfinite(options_, spec.nonfinite));
         }
         ok(mxq_quantize_options_set_four_over_six(options_, spec.four_over_six));
-        ok(mxq_quantize_options_set_hadamard(options_, spec.hadamard, static_cast<int32_t>(spec.hadamard_mask)));
-        ok(mxq_quantize_options_set_power_of_two_scales(options_, spec.power_of_two));
-        ok(mxq_quantize_options_set_amax_epsilon(options_, spec.eps));
+        const int32_t transformed = out ? parts_of(out, spec.hadamard) : spec.hadamard;
+        ok(mxq_quantize_options_set_hadamard(options_, transformed, static_cast<int32_t>(spec.hadamard_mask)));
+        const bool delayed = !spec.quantization_scale.empty();  // means that no scale is made
+        ok(mxq_quantize_options_set_power_of_two_scales(options_, spec.power_of_two && !delayed));
+        ok(mxq_quantize_options_set_amax_epsilon(options_, delayed ? 0 : spec.eps));
         if (is_nvfp4(spec)) ok(mxq_quantize_options_set_compute_amax(options_, spec.amax.empty()));
         if (!spec.stochastic) return;
         Bytes numbers(16);

@@ -58,6 +58,7 @@ constexpr Constant constants[] = {
     ROW(MXQ_DEVICE_CUDA),
     ROW(MXQ_PART_ROWWISE),
     ROW(MXQ_PART_COLUMNWISE),
+    ROW(MXQ_PART_BOTH),
     ROW(MXQ_TYPE_INT32),
     ROW(MXQ_TYPE_INT64),
     ROW(MXQ_MAX_DIM),

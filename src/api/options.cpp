@@ -71,6 +71,7 @@ mxq_status mxq_quantize_options_set_compute_amax(mxq_quantize_options* options, 
         require_handle(options, "options");
         require_flag(compute, "compute");
         options->compute_amax = compute == 1;
+        options->compute_amax_set = true;
     });
 }
 
@@ -88,6 +89,16 @@ mxq_status mxq_quantize_options_set_amax_epsilon(mxq_quantize_options* options, 
         if (!(epsilon >= 0 && epsilon <= FLT_MAX))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "epsilon is %g, expected a finite number, 0 or more", double(epsilon));
         options->epsilon = epsilon;
+    });
+}
+
+mxq_status mxq_quantize_options_set_source_part(mxq_quantize_options* options, int32_t part) {
+    return guard("mxq_quantize_options_set_source_part", [&] {
+        require_handle(options, "options");
+        if (part < 0 || part > MXQ_PART_COLUMNWISE)
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "part is %d, expected MXQ_PART_ROWWISE (1) or COLUMNWISE (2), or 0 for the default", part);
+        options->source_part = part;
     });
 }
 

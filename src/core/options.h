@@ -25,8 +25,10 @@ struct mxq_quantize_options_s : mxq::Handle<mxq::Kind::QuantizeOptions> {
     mxq::Hadamard hadamard{};
     const uint64_t* seed_offset = nullptr;
     bool compute_amax = true;
+    bool compute_amax_set = false;
     bool power_of_two = false;
     float epsilon = 0;
+    int32_t source_part = 0;  // MXQ_PART_*; 0: the rowwise one if declared
     std::string implementation;
 };
 

@@ -187,7 +187,7 @@ void add_quantize(Problems& problems, const oracle::Spec& base) {
                         problems["quantize"].push_back(conversion(testing::describe(spec), mxq_quantize, mxq_quantize_query, [=](Scene& s) {
                             s.in = s.plain_in(input, dims, x);
                             s.out = s.quantized_out(spec, dims, false, parts, testing::is_nvfp4(spec), group_of);
-                            s.of_format = std::make_unique<testing::Options>(s.device, spec);
+                            s.of_format = std::make_unique<testing::Options>(s.device, spec, s.out);
                         }));
                     }
 }
@@ -199,7 +199,7 @@ void add_requantize(Problems& problems, const oracle::Spec& base) {
         problems["requantize"].push_back(conversion(testing::describe(to), mxq_requantize, mxq_requantize_query, [=](Scene& s) {
             s.in = s.quantized_in(from, sizes[0], false, content);
             s.out = s.quantized_out(to, sizes[0], false, both_parts, testing::is_nvfp4(to));
-            s.of_format = std::make_unique<testing::Options>(s.device, to);
+            s.of_format = std::make_unique<testing::Options>(s.device, to, s.out);
         }));
 }
 

@@ -23,7 +23,7 @@ oracle::Part quantize(testing::Device& device, const oracle::Spec& spec, const s
     ok(mxq_tensor_required_amax_bytes(out, part, &amax_bytes));
     Buffer amax(device, spec.amax.empty() ? oracle::Bytes(static_cast<size_t>(amax_bytes), testing::poison) : testing::bytes_of(spec.amax));
     if (amax_bytes) ok(mxq_tensor_set_amax(out, part, reinterpret_cast<float*>(amax.data()), amax.bytes()));
-    testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, spec), in, out);
+    testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, spec, out), in, out);
     return {buffers.codes->read(), buffers.scales->read(), oracle::load(MXQ_FORMAT_F32, amax.read().data(), amax.bytes() / 4)};
 }
 

@@ -256,6 +256,7 @@ const std::vector<Field>& fields() {
         field("four_over_six", &Call::four_over_six, modes),
         field("hadamard", &Call::hadamard, parts),
         field("mask", &Call::mask),
+        field("source", &Call::source, parts),
         field("stochastic", &Call::stochastic),
         field("compute_amax", &Call::compute_amax),
         field("given_scale", &Call::given_scale),

@@ -58,6 +58,7 @@ struct Call {
 
     int32_t rounding = 0, nonfinite = 0, four_over_six = 0;  // 0: not set
     int32_t hadamard = 0, mask = 0xD7E8;
+    int32_t source = 0;  // dequantize and requantize: the part that is read; 0: not set
     bool stochastic = false;
     bool compute_amax = false;  // NVFP4; FP8: the amax is written
     bool given_scale = false;   // FP8 TENSOR: the quantization scale is given

@@ -218,6 +218,7 @@ void draw_options(Call& call, Random& random) {
     call.per_expert = one_in(random, 2);
     call.t256 = one_in(random, 3);
     call.decode_scale = one_in(random, 3);
+    call.source = static_cast<int32_t>(random.below(3));
 }
 
 void draw_product_options(Call& call, Random& random) {

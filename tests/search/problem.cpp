@@ -195,7 +195,8 @@ void add_quantized_output(Problem& problem, const TensorPlan& out, const oracle:
 // Adds the parts of a quantized tensor that is read, and returns the values that it holds.
 oracle::Floats add_source(Problem& problem, const TensorPlan& in) {
     oracle::Floats x;
-    const int32_t source = in.side.parts & MXQ_PART_ROWWISE ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    const int32_t first = in.side.parts & MXQ_PART_ROWWISE ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    const int32_t source = problem.call.source ? problem.call.source : first;
     for (int32_t part : both_parts) {
         if (!(in.side.parts & part)) continue;
         const oracle::Part stored = draw_part(problem.call, in, part, problem.call.values);

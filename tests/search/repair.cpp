@@ -137,12 +137,14 @@ void repair_options(Call& call) {
     if (!quantizes || !takes_stochastic(out) || call.four_over_six) call.stochastic = false;
     if (!quantizes || !(is_nvfp4(out) || is_fp8(out))) call.compute_amax = false;
     if (!quantizes || !is_fp8(out) || out.scaling != MXQ_SCALING_TENSOR) call.given_scale = false;
-    if (!quantizes || !is_fp8(out)) call.power_of_two = false, call.epsilon = 0;
+    if (!quantizes || !is_fp8(out) || call.given_scale) call.power_of_two = false, call.epsilon = 0;
     if (!(quantizes || amax) || !takes_hadamard(out)) call.hadamard = 0;
     if (call.cols() % 16) call.hadamard &= ~MXQ_PART_ROWWISE;
     if (!out.grouped && call.rows() % 16) call.hadamard &= ~MXQ_PART_COLUMNWISE;
     call.hadamard &= out.parts;
     if (!call.hadamard) call.mask = 0xD7E8;
+
+    if ((call.verb != "dequantize" && call.verb != "requantize") || !(in.parts & call.source)) call.source = 0;
 
     const bool reads = !quantizes && !amax;
     if (!is_nvfp4(in) && !is_nvfp4(out)) call.t256 = false;

@@ -55,8 +55,8 @@ void add_sides(std::vector<Change>& out) {
 }
 
 void add_options(std::vector<Change>& out) {
-    for (int32_t Call::*member : {&Call::rounding, &Call::nonfinite, &Call::four_over_six, &Call::hadamard, &Call::bias,
-                                  &Call::mask, &Call::ends_type, &Call::transpose_a, &Call::transpose_b})
+    for (int32_t Call::*member : {&Call::rounding, &Call::nonfinite, &Call::four_over_six, &Call::hadamard, &Call::source,
+                                  &Call::bias, &Call::mask, &Call::ends_type, &Call::transpose_a, &Call::transpose_b})
         out.push_back(reset(member));
     for (bool Call::*member :
          {&Call::stochastic, &Call::compute_amax, &Call::given_scale, &Call::power_of_two, &Call::per_expert, &Call::t256,

@@ -204,7 +204,7 @@ std::string requantize_complaint(testing::Device& device, const Requantize& c) {
     std::vector<std::pair<int32_t, testing::OutputPart>> outputs;
     for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
         if (parts & part) outputs.emplace_back(part, testing::OutputPart(device, out, to, part, true, offset));
-    testing::run(device, mxq_requantize, mxq_requantize_query, testing::Options(device, to), in, out);
+    testing::run(device, mxq_requantize, mxq_requantize_query, testing::Options(device, to, out), in, out);
     for (auto& [part, buffers] : outputs) {
         auto expected = grouped ? oracle::requantize_groups(from, stored, from_part, from_swizzled, from_groups, to, rows, cols,
                                                             to_groups, part, to_swizzled)

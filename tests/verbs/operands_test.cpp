@@ -119,7 +119,7 @@ MXQ_EACH_DEVICE("operands: groups along the contraction with a Hadamard transfor
     ok(mxq_tensor_set_data(x, data.data(), data.bytes()));
     ends.set(q, {});
     testing::OutputPart part(device, q, spec, MXQ_PART_COLUMNWISE, true);
-    testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, spec), x, q);
+    testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, spec, q), x, q);
     testing::Output d(device, MXQ_FORMAT_F32, {1, 1, 1}, 0);
     const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query,
                                               testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N), q, q, d.tensor);
@@ -144,7 +144,7 @@ MXQ_EACH_DEVICE("operands: a Hadamard transform leaves blocks that are padding a
         ok(mxq_tensor_set_data(x, data.data(), data.bytes()));
         ends.set(q, groups);
         testing::OutputPart part(device, q, spec, MXQ_PART_COLUMNWISE, true);
-        testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, spec), x, q);
+        testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, spec, q), x, q);
         const auto expected = oracle::quantize_groups(spec, values, 1, cols, groups, MXQ_PART_COLUMNWISE, false);
         CHECK(part.compare(expected, spec) == "");
         const Bytes got = part.bytes();

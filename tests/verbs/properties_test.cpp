@@ -36,7 +36,7 @@ Written quantize(testing::Device& device, const oracle::Spec& spec, const oracle
         amax = std::make_unique<Buffer>(device, testing::bytes_of(spec.amax.empty() ? oracle::Floats{0} : spec.amax));
         ok(mxq_tensor_set_amax(out, part, reinterpret_cast<float*>(amax->data()), amax->bytes()));
     }
-    testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, spec), in, out);
+    testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, spec, out), in, out);
     return {buffers.codes->read(), buffers.scales->read()};
 }
 

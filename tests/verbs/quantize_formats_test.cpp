@@ -67,7 +67,7 @@ std::string compare(testing::Device& device, const Case& c, const oracle::Bytes&
     for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
         if (part == MXQ_PART_ROWWISE ? c.rowwise : c.columnwise)
             parts.emplace_back(part, testing::OutputPart(device, out, c.spec, part, with_amax, c.offset));
-    testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, c.spec), in, out);
+    testing::run(device, mxq_quantize, mxq_quantize_query, testing::Options(device, c.spec, out), in, out);
 
     oracle::Floats x = oracle::load(c.input, dense.data(), shape.count());
     for (auto& [part, buffers] : parts)

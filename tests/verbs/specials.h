@@ -203,7 +203,7 @@ inline std::string compare_parts(testing::Device& device, testing::Verb verb, te
         std::map<int32_t, testing::OutputPart> outputs;
         for (int32_t part : both_parts)
             if (parts & part) outputs.emplace(part, testing::OutputPart(device, out, spec, part, true));
-        testing::run(device, verb, query, testing::Options(device, spec), in, out);
+        testing::run(device, verb, query, testing::Options(device, spec, out), in, out);
         for (const auto& [part, buffers] : outputs) {
             if (auto text = buffers.compare(expected.at(part), spec); !text.empty())
                 return "part " + std::to_string(part) + " of " + std::to_string(parts) + ": " + text;

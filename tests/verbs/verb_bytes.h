@@ -18,7 +18,7 @@ public:
         Buffer data(device_, x);
         ok(mxq_tensor_set_data(in, data.data(), data.bytes()));
         OutputPart row(device_, out, spec, MXQ_PART_ROWWISE, true), column(device_, out, spec, MXQ_PART_COLUMNWISE, true);
-        run(device_, mxq_quantize, mxq_quantize_query, Options(device_, spec), in, out);
+        run(device_, mxq_quantize, mxq_quantize_query, Options(device_, spec, out), in, out);
         add(row.bytes()), add(column.bytes());
     }
     void dequantize(const oracle::Spec& spec, int32_t part, const oracle::Part& stored, int32_t output, Dims dims) {
@@ -33,7 +33,7 @@ public:
         auto in = make_tensor(from, dims, false), out = make_tensor(to, dims, false);
         InputPart input(device_, in, from, MXQ_PART_ROWWISE, stored);
         OutputPart row(device_, out, to, MXQ_PART_ROWWISE, true), column(device_, out, to, MXQ_PART_COLUMNWISE, true);
-        run(device_, mxq_requantize, mxq_requantize_query, Options(device_, to), in, out);
+        run(device_, mxq_requantize, mxq_requantize_query, Options(device_, to, out), in, out);
         add(row.bytes()), add(column.bytes());
     }
     // `format`: of D, (m, n).
