@@ -175,10 +175,31 @@ typedef int32_t mxq_device;
 MXQ_API mxq_status mxq_context_options_create(mxq_context_options** out);
 MXQ_API void mxq_context_options_destroy(mxq_context_options* options);
 
-/* Threads of the CPU backend, the calling one included: 1 to 1024, or 0 (default) for one per core that the process may
- * use. (The instruction set is the best that the CPU has; the environment variable MXQ_CPU_ISA caps it when a context is
- * created: scalar, avx2 or avx512. The bytes are the same.) */
+/* Threads of the CPU backend, the calling one included: 1 to 1024, or 0 (default) for as many cores as the process may use:
+ * those of the calling thread's affinity, but no more than the CPU quota of its cgroup (a container's limit), rounded up. A
+ * CUDA context has no threads. (The instruction set is the best that the CPU has; the environment variable MXQ_CPU_ISA caps it
+ * when a context is created: scalar, avx2 or avx512. The bytes are the same.) */
 MXQ_API mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads);
+
+/* 0 (default): the context shares its threads with all CPU contexts of the process that have as many and were created under
+ * the same affinity; they start with the first of these contexts and end with the last. Calls of several contexts then divide
+ * the threads, and each caller works on its own call, so that none waits for another. 1: the context has threads of its own. */
+MXQ_API mxq_status mxq_context_options_set_own_threads(mxq_context_options* options, int32_t own);
+
+/* A host's own way to run tasks on its threads: calls task(data, index) for each index from 0 to count - 1, on any threads, in
+ * any order, at once or one after another, and returns when all calls have returned. It may leave tasks out: the calling thread
+ * then does the work. It must not throw. */
+typedef void (*mxq_task)(void* data, int32_t index);
+typedef void (*mxq_parallel_for)(void* user, int32_t count, mxq_task task, void* data);
+
+/* Runs the work of the CPU backend on threads of the host: the context starts none. parallel_for gets `user`, and a count of 2
+ * up to the number of mxq_context_options_set_threads. It is called by the thread that calls a verb, once or more for a call,
+ * and not at all for little work or in a forked child, where the calling thread does the work. When several threads call verbs,
+ * it is called by several threads at once; tasks never wait for one another. It must be callable as long as the context lives.
+ * The bytes, products too, are the same for any pool. Cannot be combined with threads of its own. NULL with NULL (default):
+ * the library's threads. */
+MXQ_API mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mxq_parallel_for parallel_for,
+                                                        void* user);
 
 /* The cuBLASLt that a CUDA context uses, as a file such as "/opt/cuda/lib64/libcublasLt.so.13"; no other file is tried. NULL
  * or "" (default): the file that the environment variable MXQ_CUBLASLT_PATH names when the process first needs one, or else
