@@ -17,7 +17,8 @@
  *
  *   Errors        Every function that can fail returns an mxq_status; 0 is success. On failure mxq_last_error() tells which
  *                 argument is wrong, what was expected, what came, and what to do. A refused call has written nothing, and
- *                 the context stays usable. The library never aborts or exits, and prints only what MXQ_LOG asks for.
+ *                 the context stays usable. The library never aborts or exits, and prints only what MXQ_LOG asks for
+ *                 (mxq_set_log_callback takes these lines instead).
  *   Memory        The library owns no tensor memory. Pointers given to a CUDA context point to memory of its device's primary
  *                 CUDA context (what the CUDA runtime and the frameworks allocate), or to other memory that this CUDA context
  *                 can access. This is not checked: an address that the device cannot access is a CUDA error that ends the
@@ -114,6 +115,25 @@ MXQ_API mxq_status mxq_constant(const char* name, int64_t* value);
 
 /* Name of constant number `index`, from 0; NULL past the last. Static storage. */
 MXQ_API const char* mxq_constant_name(int32_t index);
+
+/* ---- Log ---------------------------------------------------------------------------------------------------------- */
+
+/* Which lines are wanted, and what a line is. */
+typedef int32_t mxq_log_level;
+
+#define MXQ_LOG_OFF 0   /* no line */
+#define MXQ_LOG_INFO 1  /* a line for each verb that runs */
+#define MXQ_LOG_TRACE 2 /* also a line for each implementation that declined */
+
+/* Takes one line of the log, without a newline. The text is valid during the call. */
+typedef void (*mxq_log_callback)(void* user, mxq_log_level level, const char* line);
+
+/* Gives the lines up to `level` to the callback instead of writing them to stderr; MXQ_LOG then means nothing. It holds for the
+ * whole process, as MXQ_LOG does and stderr is: a program has one log, whichever of its parts use the library. The callback is
+ * called by the thread that calls a verb, before its work begins and while no lock is held, so that it may call the library;
+ * lines of its own calls come to it as well. Several threads may call it at once. A call that began before may still use the
+ * callback that was set before. NULL with MXQ_LOG_OFF and NULL (default): lines go to stderr as MXQ_LOG says. */
+MXQ_API mxq_status mxq_set_log_callback(mxq_log_callback callback, mxq_log_level level, void* user);
 
 /* ---- Formats ------------------------------------------------------------------------------------------------------ */
 
