@@ -80,8 +80,10 @@ TEST_CASE("usable cores: a mount that shows a part of the hierarchy") {
     CHECK(tree.cores() == 4);
     tree.with("/proc/self/cgroup", "4:cpu:/docker/abc/inner\n");
     CHECK(tree.with("/sys/fs/cgroup/cpu/inner/cpu.cfs_quota_us", "100000").with("/sys/fs/cgroup/cpu/inner/cpu.cfs_period_us", "100000").cores() == 1);
-    tree.with("/proc/self/cgroup", "4:cpu:/docker/abcd\n");  // beside the mount: what is mounted counts
-    CHECK(tree.cores() == 4);
+    for (const char* beside : {"/docker/abcd", "/another/xy/inner"}) {  // what is mounted counts
+        tree.with("/proc/self/cgroup", std::string("4:cpu:") + beside + "\n");
+        CHECK(tree.cores() == 4);
+    }
 }
 
 TEST_CASE("usable cores: both versions at once, the lower limit counts") {
