@@ -1,6 +1,7 @@
 /* libmxq: microscaling formats (quantize, dequantize, swizzle, block-scaled grouped GEMM) behind a C ABI.
  *
- * This header is the whole interface and its manual. It is C99 and needs no CUDA header.
+ * This header is the whole interface and its manual. It is C99 and needs no CUDA header. (mxq.hpp has the same for C++, and
+ * dlpack.h makes descriptors of DLPack tensors: inline code over this header, and no part of the ABI.)
  *
  * A program in short: create a context for a device, describe tensors, set their pointers, call verbs.
  *
@@ -33,8 +34,8 @@
  *   Handles       Create functions set *out to NULL on failure. Destroy functions, and functions that read a plan or a
  *                 context, accept NULL. Every function refuses a handle of another kind (INVALID_ARGUMENT; a destroy function
  *                 does nothing), and one that was destroyed as long as nothing else has its memory: no promise, but help.
- *                 After a fork, the child may use and destroy a CPU context, but no CUDA context. The library stays in memory
- *                 after dlclose, so that a context may outlive the handle of the library.
+ *                 After a fork, the child may create, use and destroy CPU contexts, but no CUDA context. The shared library
+ *                 stays in memory after dlclose, so that a context may outlive the handle of the library.
  *   Lifetime      Descriptors and options are read during the call and not kept. They may be destroyed, or given new
  *                 pointers, as soon as the call returns. The memory that they point to must stay until the work is done.
  *   Bits          All verbs but products give the same bytes on every device, for any number of threads. Products give the

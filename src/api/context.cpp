@@ -38,7 +38,8 @@ mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mx
     return guard("mxq_context_options_set_parallel_for", [&] {
         require_handle(options, "options");
         if (user && !parallel_for)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "user is set but parallel_for is NULL, expected both, or NULL with NULL to clear");
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "user is set but parallel_for is NULL, expected both, or NULL with NULL to clear");
         options->parallel_for = parallel_for;
         options->user = user;
     });

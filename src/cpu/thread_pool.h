@@ -1,6 +1,6 @@
-// Threads that share the chunks of a call: threads of the pool's own, or those of a host. Any number of callers may run at once.
-// With threads of the pool's own each caller also works on its own call, so that a call ends even if every pool thread is busy
-// elsewhere, or gone: a forked child has none, and its calls run alone.
+// Threads that share the chunks of a call: threads of the pool's own, or those of a host. Any number of callers may run at
+// once. With threads of the pool's own each caller also works on its own call, so that a call ends even if every pool thread is
+// busy elsewhere, or gone: a forked child has none, and its calls run alone.
 #pragma once
 #include <atomic>
 #include <condition_variable>
