@@ -103,7 +103,7 @@ TEST_CASE("host threads: the same bytes, however the host runs tasks", "[cpu]") 
 
 TEST_CASE("host threads: no thread is started, and one thread or little work needs no host", "[cpu]") {
     Host host{in_order};
-    const size_t before = testing::tasks().size();
+    const size_t before = testing::task_count();
     const testing::Context context = context_of(host, 64), alone = context_of(host, 1);
     CHECK(testing::tasks().size() == before);
     CHECK(mxq_context_description(context) == std::string(mxq_context_description(testing::cpu_context(64))).insert(15, " of the host"));

@@ -41,7 +41,7 @@ bool quantizes(mxq_context* context, uint64_t seed) {
 }  // namespace
 
 TEST_CASE("shared threads: 400 contexts have the threads of one, which end with the last", "[cpu]") {
-    const size_t before = testing::tasks().size();
+    const size_t before = testing::task_count();
     std::vector<testing::Context> contexts;
     for (int i = 0; i < 400; ++i) contexts.push_back(testing::cpu_context(threads));
     CHECK(testing::tasks().size() == before + threads - 1);
@@ -53,7 +53,7 @@ TEST_CASE("shared threads: 400 contexts have the threads of one, which end with 
 }
 
 TEST_CASE("shared threads: another number, or threads of its own, and a context shares none", "[cpu]") {
-    const size_t before = testing::tasks().size();
+    const size_t before = testing::task_count();
     const testing::Context shared = testing::cpu_context(threads), more = testing::cpu_context(threads + 1);
     CHECK(testing::tasks().size() == before + (threads - 1) + threads);
     const testing::Context own = own_context(), other = own_context();
@@ -66,7 +66,7 @@ TEST_CASE("shared threads: not between threads of different affinity", "[cpu]") 
     cpu_set_t all;
     REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
     if (CPU_COUNT(&all) < 2) MXQ_SKIP("one core");
-    const size_t before = testing::tasks().size();
+    const size_t before = testing::task_count();
     const testing::Context shared = testing::cpu_context(threads);
     testing::Context pinned;
     std::string defaults;
@@ -85,7 +85,7 @@ TEST_CASE("shared threads: not between threads of different affinity", "[cpu]") 
 }
 
 TEST_CASE("shared threads: contexts come, work and go in many threads at once", "[cpu]") {
-    const size_t before = testing::tasks().size();
+    const size_t before = testing::task_count();
     std::atomic<int> good{0};
     std::vector<std::thread> hosts;
     for (int i = 0; i < 4; ++i)
@@ -116,7 +116,7 @@ TEST_CASE("shared threads: a forked child creates contexts with threads of its o
         REQUIRE(child >= 0);
         if (child == 0) {
             alarm(60);
-            const size_t before = testing::tasks().size();
+            const size_t before = testing::task_count();
             bool right = before == 1;
             {
                 const testing::Context first = testing::cpu_context(threads), second = testing::cpu_context(threads);

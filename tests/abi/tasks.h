@@ -16,6 +16,12 @@ inline std::set<std::string> tasks() {
     return all;
 }
 
+// Returns how many threads there are, after those that were joined just before have left the kernel's list.
+inline size_t task_count() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return tasks().size();
+}
+
 // Returns how many threads there are, once no more than `expected` are left or after ten seconds: the kernel lists a thread a
 // little longer than it can be joined.
 inline size_t task_count_falls_to(size_t expected) {
