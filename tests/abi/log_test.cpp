@@ -17,7 +17,7 @@ struct Line {
 struct Lines {
     std::mutex mutex;
     std::vector<Line> all;
-    mxq_context* calls_back = nullptr;  // a context that the callback uses itself, once
+    std::atomic<mxq_context*> calls_back{nullptr};  // a context that the callback uses itself, once
 };
 
 mxq_status quantize(mxq_context* context) {
@@ -35,7 +35,7 @@ void take(void* user, mxq_log_level level, const char* line) {
         const std::lock_guard lock(lines.mutex);
         lines.all.push_back({level, line});
     }
-    if (mxq_context* const context = std::exchange(lines.calls_back, nullptr)) {
+    if (mxq_context* const context = lines.calls_back.exchange(nullptr)) {
         ok(quantize(context));
         ok(mxq_set_log_callback(take, MXQ_LOG_INFO, user));
     }
