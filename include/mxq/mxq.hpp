@@ -291,6 +291,10 @@ public:
         check(mxq_gemm_options_set_exact_products(made(), exact));
         return *this;
     }
+    gemm_options& set_sm_count(int32_t count) {
+        check(mxq_gemm_options_set_sm_count(made(), count));
+        return *this;
+    }
     gemm_options& set_implementation(const char* name) {
         check(mxq_gemm_options_set_implementation(made(), name));
         return *this;
