@@ -1,6 +1,7 @@
 /* libmxq: microscaling formats (quantize, dequantize, swizzle, block-scaled grouped GEMM) behind a C ABI.
  *
- * This header is the whole interface and its manual. It is C99 and needs no CUDA header.
+ * This header is the whole interface and its manual. It is C99 and needs no CUDA header. (mxq.hpp has the same for C++, and
+ * dlpack.h makes descriptors of DLPack tensors: inline code over this header, and no part of the ABI.)
  *
  * A program in short: create a context for a device, describe tensors, set their pointers, call verbs.
  *
@@ -17,7 +18,8 @@
  *
  *   Errors        Every function that can fail returns an mxq_status; 0 is success. On failure mxq_last_error() tells which
  *                 argument is wrong, what was expected, what came, and what to do. A refused call has written nothing, and
- *                 the context stays usable. The library never aborts or exits, and prints only what MXQ_LOG asks for.
+ *                 the context stays usable. The library never aborts or exits, and prints only what MXQ_LOG asks for
+ *                 (mxq_set_log_callback takes these lines instead).
  *   Memory        The library owns no tensor memory. Pointers given to a CUDA context point to memory of its device's primary
  *                 CUDA context (what the CUDA runtime and the frameworks allocate), or to other memory that this CUDA context
  *                 can access. This is not checked: an address that the device cannot access is a CUDA error that ends the
@@ -32,8 +34,8 @@
  *   Handles       Create functions set *out to NULL on failure. Destroy functions, and functions that read a plan or a
  *                 context, accept NULL. Every function refuses a handle of another kind (INVALID_ARGUMENT; a destroy function
  *                 does nothing), and one that was destroyed as long as nothing else has its memory: no promise, but help.
- *                 After a fork, the child may use and destroy a CPU context, but no CUDA context. The library stays in memory
- *                 after dlclose, so that a context may outlive the handle of the library.
+ *                 After a fork, the child may create, use and destroy CPU contexts, but no CUDA context. The shared library
+ *                 stays in memory after dlclose, so that a context may outlive the handle of the library.
  *   Lifetime      Descriptors and options are read during the call and not kept. They may be destroyed, or given new
  *                 pointers, as soon as the call returns. The memory that they point to must stay until the work is done.
  *   Bits          All verbs but products give the same bytes on every device, for any number of threads. Products give the
@@ -115,6 +117,25 @@ MXQ_API mxq_status mxq_constant(const char* name, int64_t* value);
 /* Name of constant number `index`, from 0; NULL past the last. Static storage. */
 MXQ_API const char* mxq_constant_name(int32_t index);
 
+/* ---- Log ---------------------------------------------------------------------------------------------------------- */
+
+/* Which lines are wanted, and what a line is. */
+typedef int32_t mxq_log_level;
+
+#define MXQ_LOG_OFF 0   /* no line */
+#define MXQ_LOG_INFO 1  /* a line for each verb that runs */
+#define MXQ_LOG_TRACE 2 /* also a line for each implementation that declined */
+
+/* Takes one line of the log, without a newline. The text is valid during the call. */
+typedef void (*mxq_log_callback)(void* user, mxq_log_level level, const char* line);
+
+/* Gives the lines up to `level` to the callback instead of writing them to stderr; MXQ_LOG then means nothing. It holds for the
+ * whole process, as MXQ_LOG does and stderr is: a program has one log, whichever of its parts use the library. The callback is
+ * called by the thread that calls a verb, before its work begins and while no lock is held, so that it may call the library;
+ * lines of its own calls come to it as well. Several threads may call it at once. A call that began before may still use the
+ * callback that was set before. NULL with MXQ_LOG_OFF and NULL (default): lines go to stderr as MXQ_LOG says. */
+MXQ_API mxq_status mxq_set_log_callback(mxq_log_callback callback, mxq_log_level level, void* user);
+
 /* ---- Formats ------------------------------------------------------------------------------------------------------ */
 
 /* A format says how elements and their scales are stored. 0 is "unset". */
@@ -176,10 +197,31 @@ typedef int32_t mxq_device;
 MXQ_API mxq_status mxq_context_options_create(mxq_context_options** out);
 MXQ_API void mxq_context_options_destroy(mxq_context_options* options);
 
-/* Threads of the CPU backend, the calling one included: 1 to 1024, or 0 (default) for one per core that the process may
- * use. (The instruction set is the best that the CPU has; the environment variable MXQ_CPU_ISA caps it when a context is
- * created: scalar, avx2 or avx512. The bytes are the same.) */
+/* Threads of the CPU backend, the calling one included: 1 to 1024, or 0 (default) for as many cores as the process may use:
+ * those of the calling thread's affinity, but no more than the CPU quota of its cgroup (a container's limit), rounded up. A
+ * CUDA context has no threads. (The instruction set is the best that the CPU has; the environment variable MXQ_CPU_ISA caps it
+ * when a context is created: scalar, avx2 or avx512. The bytes are the same.) */
 MXQ_API mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads);
+
+/* 0 (default): the context shares its threads with all CPU contexts of the process that have as many and were created under
+ * the same affinity; they start with the first of these contexts and end with the last. Calls of several contexts then divide
+ * the threads, and each caller works on its own call, so that none waits for another. 1: the context has threads of its own. */
+MXQ_API mxq_status mxq_context_options_set_own_threads(mxq_context_options* options, int32_t own);
+
+/* A host's own way to run tasks on its threads: calls task(data, index) for each index from 0 to count - 1, on any threads, in
+ * any order, at once or one after another, and returns when all calls have returned. It may leave tasks out: the calling thread
+ * then does the work. It must not throw. */
+typedef void (*mxq_task)(void* data, int32_t index);
+typedef void (*mxq_parallel_for)(void* user, int32_t count, mxq_task task, void* data);
+
+/* Runs the work of the CPU backend on threads of the host: the context starts none. parallel_for gets `user`, and a count of 2
+ * up to the number of mxq_context_options_set_threads. It is called by the thread that calls a verb, once or more for a call,
+ * and not at all for little work or in a forked child, where the calling thread does the work. When several threads call verbs,
+ * it is called by several threads at once; tasks never wait for one another. It must be callable as long as the context lives.
+ * The bytes, products too, are the same for any pool. Cannot be combined with threads of its own. NULL with NULL (default):
+ * the library's threads. */
+MXQ_API mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mxq_parallel_for parallel_for,
+                                                        void* user);
 
 /* The cuBLASLt that a CUDA context uses, as a file such as "/opt/cuda/lib64/libcublasLt.so.13"; no other file is tried. NULL
  * or "" (default): the file that the environment variable MXQ_CUBLASLT_PATH names when the process first needs one, or else

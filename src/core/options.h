@@ -13,6 +13,9 @@ constexpr int32_t kMostMultiprocessors = 1024;  // that an option may name
 
 struct mxq_context_options_s : mxq::Handle<mxq::Kind::ContextOptions> {
     int32_t threads = 0;
+    bool own_threads = false;
+    mxq_parallel_for parallel_for = nullptr;  // the host's, with `user`; NULL: the library's threads
+    void* user = nullptr;
     std::string cublaslt_path;  // empty: MXQ_CUBLASLT_PATH, or where a search finds the library
 };
 
