@@ -1,6 +1,6 @@
 // wgmma_fp8_sm90: products on Hopper's FP8 tensor cores, dense or grouped, with a power of two for every 128 codes of a line
-// of A and a number for a line of either side. MX operands come from a pass that moves their codes (move_operands.h); FP8 ones
-// with a scale for a line or tensor are read where they are, where the copy engine can.
+// of A and a number for a line of either side. MX operands come from a pass that moves their codes (move_operands.h); those with
+// a scale for a line or tensor, of MX and FP8, are read where they are, where the copy engine can.
 //
 // A block of 384 threads stays on its SM and takes tiles of 128 x 192 of D (fp8_tiles.cuh):
 //
@@ -195,9 +195,6 @@ Reason needs_operands(const GemmProblem& p) {
                 return format_text("needs MX operands, or FP8 with scaling ROW or TENSOR, found %s%s", find_format(format)->name,
                                    type == ScaleType::F32 ? " with scales of 128" : "");
             };
-    for (const GemmOperand* operand : {&p.a, &p.b})
-        if (operand->scale_type == ScaleType::E8M0 && operand->layout.block == MXQ_MAX_DIM)
-            return "needs MX scales of blocks or swizzled ones, found compact row ones";
     if (p.a.scale_type != p.b.scale_type) return "needs two MX or two FP8 operands, found one of each";
     if (p.exact_products && p.a.scale_type == ScaleType::E8M0)
         return "needs leave to round operands, found exact products asked for";
@@ -265,11 +262,18 @@ CUtensorMap map_of(const PlannedOperand& operand, const MoveCall& call, int rank
 SideView view_of(const MoveCall& call) {
     if (call.copies()) {
         const ScaleLayout& layout = call.from.layout;
-        return {nullptr, 0, nullptr, 0, reinterpret_cast<const float*>(call.from.scales), layout.line_stride,
-                call.grouping == Grouping::None ? layout.matrix_scales : layout.group_index_stride};
+        const bool bytes = call.from.scale_type == ScaleType::E8M0;
+        return {nullptr,
+                0,
+                nullptr,
+                0,
+                bytes ? nullptr : reinterpret_cast<const float*>(call.from.scales),
+                layout.line_stride,
+                call.grouping == Grouping::None ? layout.matrix_scales : layout.group_index_stride,
+                bytes ? call.from.scales : nullptr};
     }
     const int64_t of_group = call.grouping == Grouping::Rows ? 0 : call.from.lines;  // groups of rows are lines of their own
-    return {call.words, call.blocks(), call.marks, call.lines(), call.factors, 1, of_group};
+    return {call.words, call.blocks(), call.marks, call.lines(), call.factors, 1, of_group, nullptr};
 }
 
 // The most turns that the clusters of a call can take.
