@@ -3,12 +3,19 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS mxq EXPORT mxqTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(MXQ_TOOLS)
   install(TARGETS mxq_info RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-install(FILES ${PROJECT_SOURCE_DIR}/include/mxq/mxq.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/mxq)
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/mxq DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+# The pages stand beside each other as in the source, so that the links between them hold.
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
+        DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
+        PATTERN __pycache__ EXCLUDE PATTERN *.sh EXCLUDE)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/mxq)
 install(EXPORT mxqTargets NAMESPACE mxq:: FILE mxqTargets.cmake DESTINATION ${package_dir})
@@ -28,5 +35,11 @@ else()
 endif()
 cmake_path(APPEND libdir_for_pc "\${prefix}" "${CMAKE_INSTALL_LIBDIR}")
 cmake_path(APPEND includedir_for_pc "\${prefix}" "${CMAKE_INSTALL_INCLUDEDIR}")
+set(private_for_pc "")
+if(NOT MXQ_SHARED)
+  list(TRANSFORM MXQ_STATIC_LIBRARIES PREPEND -l OUTPUT_VARIABLE private_for_pc)
+  list(APPEND private_for_pc ${CMAKE_THREAD_LIBS_INIT})
+  list(JOIN private_for_pc " " private_for_pc)
+endif()
 configure_file(${PROJECT_SOURCE_DIR}/libmxq.pc.in ${PROJECT_BINARY_DIR}/libmxq.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/libmxq.pc DESTINATION ${pc_dir})

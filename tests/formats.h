@@ -23,7 +23,7 @@ inline oracle::Spec spec_of(int32_t format, int32_t scaling) {
     return spec;
 }
 
-// Returns every quantized format with every scaling that it takes: 5 x 4 of MX, 2 of NVFP4, 2 x 4 of FP8.
+// Returns every quantized format with every scaling that it takes: 5 x 5 of MX, 2 of NVFP4, 2 x 4 of FP8.
 inline const std::vector<oracle::Spec>& all_formats() {
     static const std::vector<oracle::Spec> all = [] {
         std::vector<oracle::Spec> out;
@@ -34,6 +34,7 @@ inline const std::vector<oracle::Spec>& all_formats() {
         for (int32_t format : fp8_formats)
             for (int32_t scaling : {MXQ_SCALING_TENSOR, MXQ_SCALING_ROW, MXQ_SCALING_1X128, MXQ_SCALING_128X128})
                 out.push_back(spec_of(format, scaling));
+        for (int32_t format : mx_formats) out.push_back(spec_of(format, MXQ_SCALING_ROW));
         return out;
     }();
     return all;
@@ -42,6 +43,14 @@ inline const std::vector<oracle::Spec>& all_formats() {
 inline bool is_nvfp4(const oracle::Spec& spec) { return spec.format == MXQ_FORMAT_NVFP4; }
 inline bool is_e2m1(const oracle::Spec& spec) { return is_nvfp4(spec) || spec.format == MXQ_FORMAT_MXFP4; }
 inline bool is_square(const oracle::Spec& spec) { return oracle::tile_of(spec.scaling).height > 1 && spec.scaling != MXQ_SCALING_TENSOR; }
+// Return whether the format and scaling take stochastic rounding, or a Hadamard transform.
+inline bool takes_stochastic(const oracle::Spec& spec) { return is_e2m1(spec) && spec.scaling != MXQ_SCALING_ROW; }
+inline bool takes_hadamard(const oracle::Spec& spec) { return takes_stochastic(spec) && !is_square(spec); }
+// Returns the least columnwise alignment of groups.
+inline int64_t least_columnwise(const oracle::Spec& spec) {
+    const int64_t width = oracle::tile_of(spec.scaling).width;
+    return width != oracle::whole ? width : oracle::is_mx(spec.format) ? 32 : 16;
+}
 inline bool has_amax(const oracle::Spec& spec) { return is_nvfp4(spec) || oracle::is_fp8(spec.format); }
 inline bool can_swizzle(const oracle::Spec& spec, bool grouped_columns = false) {
     if (!oracle::is_fp8(spec.format)) return true;
@@ -63,12 +72,12 @@ inline void draw_options(oracle::Spec& spec, cases::Random& random, int64_t roww
         spec.power_of_two = random.below(2);
         spec.eps = random.below(3) ? 0 : 0.5f;
     }
-    if (is_e2m1(spec) && spec.four_over_six == MXQ_FOUR_OVER_SIX_NONE && random.below(3) == 0) {
+    if (takes_stochastic(spec) && spec.four_over_six == MXQ_FOUR_OVER_SIX_NONE && random.below(3) == 0) {
         spec.stochastic = true;
         spec.seed = random.bits() * 0x100000001u;
         spec.offset = random.bits() * 0x300000005u;
     }
-    if (is_e2m1(spec) && !is_square(spec) && random.below(3) == 0) {
+    if (takes_hadamard(spec) && random.below(3) == 0) {
         spec.hadamard = static_cast<int32_t>(random.below(4));
         if (rowwise_contraction % 16) spec.hadamard &= MXQ_PART_COLUMNWISE;
         if (columnwise_contraction % 16) spec.hadamard &= MXQ_PART_ROWWISE;
@@ -131,8 +140,9 @@ public:
             ok(mxq_quantize_options_set_nonfinite(options_, spec.nonfinite));
         }
         ok(mxq_quantize_options_set_four_over_six(options_, spec.four_over_six));
-        ok(mxq_quantize_options_set_power_of_two_scales(options_, spec.power_of_two));
-        ok(mxq_quantize_options_set_amax_epsilon(options_, spec.eps));
+        const bool delayed = !spec.quantization_scale.empty();  // means that no scale is made
+        ok(mxq_quantize_options_set_power_of_two_scales(options_, spec.power_of_two && !delayed));
+        ok(mxq_quantize_options_set_amax_epsilon(options_, delayed ? 0 : spec.eps));
         if (is_nvfp4(spec)) ok(mxq_quantize_options_set_compute_amax(options_, spec.amax.empty()));
         if (!spec.stochastic) return;
         Bytes numbers(16);
@@ -261,8 +271,7 @@ inline oracle::Groups draw_groups(cases::Random& random, const oracle::Spec& spe
     oracle::Groups groups{draw_ends(random, rows, count)};
     const int64_t rowwise[] = {1, 1, 2, 16, 32, 128};
     groups.rowwise = rowwise[random.below(6)];
-    int64_t width = oracle::tile_of(spec.scaling).width, least = width == oracle::whole ? 16 : width;
-    groups.columnwise = random.below(2) ? 0 : std::min<int64_t>(128, least << random.below(4));
+    groups.columnwise = random.below(2) ? 0 : std::min<int64_t>(128, least_columnwise(spec) << random.below(4));
     return groups;
 }
 

@@ -157,7 +157,8 @@ public:
           starts_(padded_starts(groups.ends, alignment_)) {
         if (columnwise_ && swizzled && is_fp8(spec.format) && tile_.width == 128)
             throw std::logic_error("oracle: swizzled fp32 scales are grouped by rows only");
-        if (columnwise_ && tile_.width != whole && alignment_ % tile_.width)
+        const int64_t block = is_mx(spec.format) && tile_.width == whole ? 32 : tile_.width;
+        if (columnwise_ && block != whole && alignment_ % block)
             throw std::logic_error("oracle: the columnwise alignment is not a multiple of the block");
     }
 
@@ -174,10 +175,10 @@ public:
     int64_t scales() const {
         int64_t unit = position_width(spec_.format), groups = groups_.count();
         if (spec_.scaling == MXQ_SCALING_TENSOR) return spec_.per_matrix ? groups : 1;
-        if (spec_.scaling == MXQ_SCALING_ROW) return columnwise_ ? groups * cols_ : capacity();
         if (is_swizzled_bytes())
             return columnwise_ ? 128 * ceil_div(cols_, 128) * padded_bound(rows_, groups, std::max(alignment_, 4 * unit)) / unit
                                : 4 * ceil_div(ceil_div(cols_, unit), 4) * padded_bound(rows_, groups, 128);
+        if (spec_.scaling == MXQ_SCALING_ROW) return columnwise_ ? groups * cols_ : capacity();
         if (columnwise_) return ceil_div(cols_, tile_.height) * columnwise_stride();
         int64_t across = ceil_div(cols_, tile_.width);
         if (tile_.height == 1) return capacity() * across;
@@ -191,10 +192,10 @@ public:
         auto number = static_cast<int64_t>(g);
         if (spec_.scaling == MXQ_SCALING_TENSOR) {
             out.first_scale = spec_.per_matrix ? number : 0;
-        } else if (spec_.scaling == MXQ_SCALING_ROW) {
-            out.first_scale = columnwise_ ? number * cols_ : start(g);
         } else if (out.kind == Placement::Kind::swizzled) {
             out.first_scale = swizzled_start(g);
+        } else if (spec_.scaling == MXQ_SCALING_ROW) {
+            out.first_scale = columnwise_ ? number * cols_ : start(g);
         } else if (out.kind == Placement::Kind::outer_major) {
             out.first_scale = start(g);
             out.stride = capacity();
@@ -221,6 +222,14 @@ public:
         Bytes out(static_cast<size_t>(scales() * scale_bytes(spec_.format)), spec_.scaling == MXQ_SCALING_TENSOR);
         if (rows_ == 0 || cols_ == 0) return out;  // a tensor without elements has scales under TENSOR only
         for (size_t g = 0; g < groups_.ends.size(); ++g) mark_scales(g, out);
+        return out;
+    }
+
+    // Returns 1 for each byte of the scales of groups that have rows, which swizzle and unswizzle write, else 0.
+    Bytes scales_moved() const {
+        Bytes out(static_cast<size_t>(scales() * scale_bytes(spec_.format)), 0);
+        for (size_t g = 0; g < groups_.ends.size() && cols_ > 0; ++g)
+            if (group_rows(groups_.ends, g) > 0) mark_scales(g, out);
         return out;
     }
 
@@ -404,8 +413,9 @@ inline Written move_group_scales(const Spec& spec, const Bytes& scales, int64_t 
                                  int32_t part, bool to_swizzled) {
     GroupLayout source(spec, rows, cols, groups, part, !to_swizzled), target(spec, rows, cols, groups, part, to_swizzled);
     if (spec.scaling == MXQ_SCALING_TENSOR) return {scales, target.scales_written()};
-    Written out{Bytes(static_cast<size_t>(target.scales() * scale_bytes(spec.format)), 0), target.scales_written()};
+    Written out{Bytes(static_cast<size_t>(target.scales() * scale_bytes(spec.format)), 0), target.scales_moved()};
     for (size_t g = 0; g < groups.ends.size(); ++g) {
+        if (group_rows(groups.ends, g) == 0) continue;
         Placement from = source.placement(g), to = target.placement(g);
         each_scale(to, target.line_rows(g), target.line_cols(g), [&](int64_t i, int64_t j) {
             if (!from.has_scale(i, j)) return;

@@ -230,7 +230,7 @@ inline Matrix get_matrix(const Spec& spec, const Part& part, const Placement& pl
     for (int64_t r = 0; r < grid.rows; ++r)
         for (int64_t c = 0; c < grid.cols; ++c) {
             int64_t i = tile.height == whole ? 0 : r * tile.height, j = tile.width == whole ? 0 : c * tile.width;
-            if (!placement.has_scale(i, j)) continue;
+            if (!placement.has_scale(i, j) || (cols == 0 && placement.kind == Placement::Kind::swizzled)) continue;
             auto number = static_cast<size_t>(r * grid.cols + c);
             out.scales[number] = get_scale(spec.format, part.scales.data(), placement.scale(i, j));
         }
@@ -260,6 +260,7 @@ inline Bytes swizzle_positions(const uint8_t* scales, int64_t rows, int64_t bloc
 // at each position that it covers.
 inline Bytes move_scales(const Spec& spec, const uint8_t* scales, int64_t rows, int64_t cols, bool to_swizzled) {
     Bytes out(static_cast<size_t>(scale_count(spec, rows, cols, to_swizzled) * scale_bytes(spec.format)), 0);
+    if (rows == 0 || cols == 0) return out;  // compact ROW scales of lines without codes are not written
     Placement from = scale_placement(spec, rows, cols, !to_swizzled), to = scale_placement(spec, rows, cols, to_swizzled);
     each_scale(to, rows, cols, [&](int64_t i, int64_t j) {
         put_scale(spec.format, out.data(), to.scale(i, j), get_scale(spec.format, scales, from.scale(i, j)));

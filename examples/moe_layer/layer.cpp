@@ -4,13 +4,11 @@
 #include <bit>
 #include <chrono>
 
-using namespace mxq_handles;
-
 namespace {
 
 // A tensor in the device's memory: its descriptor, and the buffers that the descriptor refers to.
 struct Stored {
-    Tensor tensor;
+    mxq::tensor tensor;
     std::vector<Buffer> buffers;
 
     template <class... Buffers>
@@ -64,8 +62,8 @@ public:
         const Stored x = as_activations(hidden_activations(activation), model_.hidden, kColumns, run.quantize);
         const Stored dy = as_activations(bf16_rows(model_.grad_output), model_.width, kRows | kColumns, run.quantize);
 
-        Tensor dx = tensor(MXQ_FORMAT_F32, model_.tokens, model_.hidden);
-        Tensor dw = tensor(MXQ_FORMAT_F32, model_.experts, model_.width, model_.hidden);
+        mxq::tensor dx(MXQ_FORMAT_F32, model_.tokens, model_.hidden);
+        mxq::tensor dw(MXQ_FORMAT_F32, model_.experts, model_.width, model_.hidden);
         const std::vector<float> input = multiply(dy, MXQ_TRANSPOSE_N, down, MXQ_TRANSPOSE_N, std::move(dx), run.products);
         const std::vector<float> weight = multiply(dy, MXQ_TRANSPOSE_T, x, MXQ_TRANSPOSE_N, std::move(dw), run.products);
         run.input.assign(input.begin(), input.end());
@@ -77,30 +75,30 @@ private:
     // The direction in which the blocks run that share a scale.
     static constexpr int32_t kRows = MXQ_PART_ROWWISE, kColumns = MXQ_PART_COLUMNWISE;
 
-    Stored plain(Tensor tensor, const void* values) {
-        Buffer data(memory_, values, required_bytes(tensor).codes);
-        check(mxq_tensor_set_data(tensor.get(), data.get(), data.bytes()));
+    Stored plain(mxq::tensor tensor, const void* values) {
+        Buffer data(memory_, values, tensor.required_bytes().codes);
+        tensor.set_data(data.get(), data.bytes());
         Stored stored{std::move(tensor), {}};
         stored.keep(std::move(data));
         return stored;
     }
 
     // Returns a plain tensor of the tokens, or of the gradients of the layer's output.
-    Stored bf16_rows(const uint8_t* values) { return plain(tensor(MXQ_FORMAT_BF16, model_.tokens, model_.width), values); }
+    Stored bf16_rows(const uint8_t* values) { return plain(mxq::tensor(MXQ_FORMAT_BF16, model_.tokens, model_.width), values); }
 
     // Returns a plain tensor of the hidden activations: in fp32 if they are quantized next, else rounded to BF16.
     Stored hidden_activations(const std::vector<float>& values) {
         if (setting_.activations.format != MXQ_FORMAT_BF16)
-            return plain(tensor(MXQ_FORMAT_F32, model_.tokens, model_.hidden), values.data());
+            return plain(mxq::tensor(MXQ_FORMAT_F32, model_.tokens, model_.hidden), values.data());
         std::vector<uint16_t> rounded(values.size());
         std::transform(values.begin(), values.end(), rounded.begin(), to_bf16);
-        return plain(tensor(MXQ_FORMAT_BF16, model_.tokens, model_.hidden), rounded.data());
+        return plain(mxq::tensor(MXQ_FORMAT_BF16, model_.tokens, model_.hidden), rounded.data());
     }
 
     Stored quantize_weight(const uint8_t* values, int64_t rows, int64_t cols, int32_t parts, Calls& calls) {
-        Stored in = plain(tensor(MXQ_FORMAT_BF16, model_.experts, rows, cols), values);
-        Tensor out = tensor(setting_.weights.format, model_.experts, rows, cols);
-        check(mxq_tensor_set_scaling(out.get(), setting_.weights.scaling));
+        Stored in = plain(mxq::tensor(MXQ_FORMAT_BF16, model_.experts, rows, cols), values);
+        mxq::tensor out(setting_.weights.format, model_.experts, rows, cols);
+        out.set_scaling(setting_.weights.scaling);
         return quantize(in, std::move(out), setting_.weights.format, parts, calls);
     }
 
@@ -111,80 +109,75 @@ private:
             set_groups(in.tensor);
             return in;
         }
-        Tensor out = tensor(setting_.activations.format, model_.tokens, cols);
-        check(mxq_tensor_set_scaling(out.get(), setting_.activations.scaling));
+        mxq::tensor out(setting_.activations.format, model_.tokens, cols);
+        out.set_scaling(setting_.activations.scaling);
         set_groups(out);
         return quantize(in, std::move(out), setting_.activations.format, parts, calls);
     }
 
-    void set_groups(const Tensor& tensor) {
-        check(mxq_tensor_set_groups(tensor.get(), ends_.get(), model_.ends.size() * sizeof(int32_t), MXQ_TYPE_INT32,
-                                    int32_t(model_.experts)));
+    void set_groups(mxq::tensor& tensor) {
+        tensor.set_groups(ends_.get(), model_.ends.size() * sizeof(int32_t), MXQ_TYPE_INT32, int32_t(model_.experts));
     }
 
     // Returns the options for a format: the scale rounding of MX formats. NVFP4 needs none.
-    QuantizeOptions options_for(int32_t format) {
-        auto options = make<QuantizeOptions>(mxq_quantize_options_create);
-        if (format != MXQ_FORMAT_NVFP4) check(mxq_quantize_options_set_scale_rounding(options.get(), setting_.rounding));
+    mxq::quantize_options options_for(int32_t format) {
+        mxq::quantize_options options;
+        if (format != MXQ_FORMAT_NVFP4) options.set_scale_rounding(setting_.rounding);
         return options;
     }
 
     // Allocates the codes and scales of one part, and the amax of each expert where the format has them.
     void declare_part(Stored& stored, int32_t part, bool has_amax) {
-        mxq_tensor* out = stored.tensor.get();
-        const PartBytes bytes = required_bytes(stored.tensor, part);
+        mxq::tensor& out = stored.tensor;
+        const mxq::part_bytes bytes = out.required_bytes(part);
         Buffer codes(memory_, bytes.codes), scales(memory_, bytes.scales), amax(memory_, model_.experts * sizeof(float));
-        check(mxq_tensor_set_part(out, part, codes.get(), codes.bytes(), scales.get(), scales.bytes()));
-        if (has_amax) {
-            check(mxq_tensor_set_scope(out, MXQ_SCOPE_EXPERT));
-            check(mxq_tensor_set_amax(out, part, static_cast<float*>(amax.get()), amax.bytes()));
-        }
+        out.set_part(part, codes.get(), codes.bytes(), scales.get(), scales.bytes());
+        if (has_amax)
+            out.set_scope(MXQ_SCOPE_EXPERT).set_amax(part, static_cast<float*>(amax.get()), amax.bytes());
         stored.keep(std::move(codes), std::move(scales), std::move(amax));
     }
 
-    Stored quantize(const Stored& in, Tensor out, int32_t format, int32_t parts, Calls& calls) {
+    Stored quantize(const Stored& in, mxq::tensor out, int32_t format, int32_t parts, Calls& calls) {
         Stored quantized{std::move(out), {}};
         for (int32_t part : {kRows, kColumns})
             if (parts & part) declare_part(quantized, part, format == MXQ_FORMAT_NVFP4);
 
-        const QuantizeOptions options = options_for(format);
-        Plan plan =
-            make<Plan>(mxq_quantize_query, device_.context.get(), options.get(), in.tensor.get(), quantized.tensor.get());
-        calls.implementation = mxq_plan_implementation(plan.get());
-        Buffer workspace(memory_, mxq_plan_workspace_bytes(plan.get()));
+        const mxq::quantize_options options = options_for(format);
+        const mxq::plan plan = mxq::quantize_query(device_.context, options, in.tensor, quantized.tensor);
+        calls.implementation = plan.implementation();
+        Buffer workspace(memory_, plan.workspace_bytes());
         calls.ms += time_ms([&] {
-            check(mxq_quantize(device_.context.get(), options.get(), in.tensor.get(), quantized.tensor.get(),
-                               workspace.get(), workspace.bytes(), memory_.stream()));
+            mxq::quantize(device_.context, options, in.tensor, quantized.tensor, {workspace.get(), workspace.bytes()},
+                          memory_.stream());
         });
         return quantized;
     }
 
     // Returns product[rows of e] = a[rows of e] weight[e]^T for each expert e.
     std::vector<float> forward_product(const Stored& a, const Stored& weight, int64_t cols, Calls& calls) {
-        return multiply(a, MXQ_TRANSPOSE_N, weight, MXQ_TRANSPOSE_T, tensor(MXQ_FORMAT_F32, model_.tokens, cols), calls);
+        return multiply(a, MXQ_TRANSPOSE_N, weight, MXQ_TRANSPOSE_T, mxq::tensor(MXQ_FORMAT_F32, model_.tokens, cols), calls);
     }
 
-    GemmOptions product_options(int32_t transpose_a, int32_t transpose_b) {
-        auto options = make<GemmOptions>(mxq_gemm_options_create);
-        check(mxq_gemm_options_set_transpose(options.get(), transpose_a, transpose_b));
-        if (setting_.products == Products::Exact) check(mxq_gemm_options_set_exact_products(options.get(), 1));
-        else check(mxq_gemm_options_set_implementation(options.get(), "cublaslt_grouped_rebase"));
+    mxq::gemm_options product_options(int32_t transpose_a, int32_t transpose_b) {
+        mxq::gemm_options options;
+        options.set_transpose(transpose_a, transpose_b);
+        if (setting_.products == Products::Exact) options.set_exact_products(true);
+        else options.set_implementation("cublaslt_grouped_rebase");
         return options;
     }
 
     // Returns d = op(a) op(b) for each expert, in fp32.
-    std::vector<float> multiply(const Stored& a, int32_t transpose_a, const Stored& b, int32_t transpose_b, Tensor d,
+    std::vector<float> multiply(const Stored& a, int32_t transpose_a, const Stored& b, int32_t transpose_b, mxq::tensor d,
                                 Calls& calls) {
-        Buffer data(memory_, required_bytes(d).codes);
-        check(mxq_tensor_set_data(d.get(), data.get(), data.bytes()));
-        const GemmOptions options = product_options(transpose_a, transpose_b);
-        Plan plan = make<Plan>(mxq_grouped_gemm_query, device_.context.get(), options.get(), a.tensor.get(), b.tensor.get(),
-                               d.get());
-        calls.implementation = mxq_plan_implementation(plan.get());
-        Buffer workspace(memory_, mxq_plan_workspace_bytes(plan.get()));
+        Buffer data(memory_, d.required_bytes().codes);
+        d.set_data(data.get(), data.bytes());
+        const mxq::gemm_options options = product_options(transpose_a, transpose_b);
+        const mxq::plan plan = mxq::grouped_gemm_query(device_.context, options, a.tensor, b.tensor, d);
+        calls.implementation = plan.implementation();
+        Buffer workspace(memory_, plan.workspace_bytes());
         calls.ms += time_ms([&] {
-            check(mxq_grouped_gemm(device_.context.get(), options.get(), a.tensor.get(), b.tensor.get(), d.get(),
-                                   workspace.get(), workspace.bytes(), memory_.stream()));
+            mxq::grouped_gemm(device_.context, options, a.tensor, b.tensor, d, {workspace.get(), workspace.bytes()},
+                              memory_.stream());
         });
         std::vector<float> product(data.bytes() / sizeof(float));
         memory_.download(product.data(), data.get(), data.bytes());
@@ -209,7 +202,7 @@ private:
     }
 
     static uint64_t total_bytes(const Stored& weight) {
-        const PartBytes bytes = required_bytes(weight.tensor, kRows);
+        const mxq::part_bytes bytes = weight.tensor.required_bytes(kRows);
         return bytes.codes + bytes.scales;
     }
 

@@ -1,12 +1,13 @@
-// Computes the layer and its gradients with quantized operands, through the C API.
+// Computes the layer and its gradients with quantized operands, through mxq.hpp.
 #pragma once
 
-#include "../common/mxq_handles.hpp"
+#include <mxq/mxq.hpp>
+
 #include "memory.hpp"
 #include "model.hpp"
 
 struct Device {
-    mxq_handles::Context context;
+    mxq::context context;
     std::unique_ptr<Memory> memory;
 };
 
@@ -39,7 +40,7 @@ struct QuantizedRun {
     Calls products;                  // both grouped GEMMs: every step
 };
 
-// Runs the forward pass. Throws mxq_handles::Error with MXQ_STATUS_UNSUPPORTED if no implementation takes the products.
+// Runs the forward pass. Throws mxq::error with MXQ_STATUS_UNSUPPORTED if no implementation takes the products.
 QuantizedRun run_layer(const Model& model, Device& device, const Setting& setting);
 
 struct GradientRun {

@@ -69,15 +69,14 @@ Arguments parse(int argc, char** argv) {
 }
 
 Device open_device(const std::string& wanted) {
-    using namespace mxq_handles;
     if (wanted != "cpu") try {
-            Context context = make<Context>(mxq_context_create, MXQ_DEVICE_CUDA, 0, nullptr);
+            mxq::context context(MXQ_DEVICE_CUDA);
             return {std::move(context), cuda_memory()};
         } catch (const std::exception& error) {
             if (wanted == "cuda") throw;
             std::printf("No CUDA device is used (%s).\n", error.what());
         }
-    return {make<Context>(mxq_context_create, MXQ_DEVICE_CPU, 0, nullptr), host_memory()};
+    return {mxq::context(MXQ_DEVICE_CPU), host_memory()};
 }
 
 void print_introduction(const Model& m, const Device& device, const std::string& data) {
@@ -116,7 +115,7 @@ whole layer; `max err` is the largest single difference.
 
 Running on %s.
 )",
-        2 * weights * 1e-6, mxq_context_description(device.context.get()));
+        2 * weights * 1e-6, device.context.description());
 }
 
 struct Figures {
@@ -158,8 +157,8 @@ template <class Run>
 auto run_if_taken(const Run& run, std::string& reason) -> std::optional<decltype(run())> {
     try {
         return run();
-    } catch (const mxq_handles::Error& error) {
-        if (error.status != MXQ_STATUS_UNSUPPORTED) throw;
+    } catch (const mxq::error& error) {
+        if (error.status() != MXQ_STATUS_UNSUPPORTED) throw;
         reason = in_brackets(error.what());
         return std::nullopt;
     }

@@ -1,6 +1,7 @@
 /* libmxq: microscaling formats (quantize, dequantize, swizzle, block-scaled grouped GEMM) behind a C ABI.
  *
- * This header is the whole interface and its manual. It is C99 and needs no CUDA header.
+ * This header is the whole interface and its manual. It is C99 and needs no CUDA header. (mxq.hpp has the same for C++, and
+ * dlpack.h makes descriptors of DLPack tensors: inline code over this header, and no part of the ABI.)
  *
  * A program in short: create a context for a device, describe tensors, set their pointers, call verbs.
  *
@@ -17,7 +18,8 @@
  *
  *   Errors        Every function that can fail returns an mxq_status; 0 is success. On failure mxq_last_error() tells which
  *                 argument is wrong, what was expected, what came, and what to do. A refused call has written nothing, and
- *                 the context stays usable. The library never aborts or exits, and prints only what MXQ_LOG asks for.
+ *                 the context stays usable. The library never aborts or exits, and prints only what MXQ_LOG asks for
+ *                 (mxq_set_log_callback takes these lines instead).
  *   Memory        The library owns no tensor memory. Pointers given to a CUDA context point to memory of its device's primary
  *                 CUDA context (what the CUDA runtime and the frameworks allocate), or to other memory that this CUDA context
  *                 can access. This is not checked: an address that the device cannot access is a CUDA error that ends the
@@ -32,8 +34,8 @@
  *   Handles       Create functions set *out to NULL on failure. Destroy functions, and functions that read a plan or a
  *                 context, accept NULL. Every function refuses a handle of another kind (INVALID_ARGUMENT; a destroy function
  *                 does nothing), and one that was destroyed as long as nothing else has its memory: no promise, but help.
- *                 After a fork, the child may use and destroy a CPU context, but no CUDA context. The library stays in memory
- *                 after dlclose, so that a context may outlive the handle of the library.
+ *                 After a fork, the child may create, use and destroy CPU contexts, but no CUDA context. The shared library
+ *                 stays in memory after dlclose, so that a context may outlive the handle of the library.
  *   Lifetime      Descriptors and options are read during the call and not kept. They may be destroyed, or given new
  *                 pointers, as soon as the call returns. The memory that they point to must stay until the work is done.
  *   Bits          All verbs but products give the same bytes on every device, for any number of threads. Products give the
@@ -115,6 +117,25 @@ MXQ_API mxq_status mxq_constant(const char* name, int64_t* value);
 /* Name of constant number `index`, from 0; NULL past the last. Static storage. */
 MXQ_API const char* mxq_constant_name(int32_t index);
 
+/* ---- Log ---------------------------------------------------------------------------------------------------------- */
+
+/* Which lines are wanted, and what a line is. */
+typedef int32_t mxq_log_level;
+
+#define MXQ_LOG_OFF 0   /* no line */
+#define MXQ_LOG_INFO 1  /* a line for each verb that runs */
+#define MXQ_LOG_TRACE 2 /* also a line for each implementation that declined */
+
+/* Takes one line of the log, without a newline. The text is valid during the call. */
+typedef void (*mxq_log_callback)(void* user, mxq_log_level level, const char* line);
+
+/* Gives the lines up to `level` to the callback instead of writing them to stderr; MXQ_LOG then means nothing. It holds for the
+ * whole process, as MXQ_LOG does and stderr is: a program has one log, whichever of its parts use the library. The callback is
+ * called by the thread that calls a verb, before its work begins and while no lock is held, so that it may call the library;
+ * lines of its own calls come to it as well. Several threads may call it at once. A call that began before may still use the
+ * callback that was set before. NULL with MXQ_LOG_OFF and NULL (default): lines go to stderr as MXQ_LOG says. */
+MXQ_API mxq_status mxq_set_log_callback(mxq_log_callback callback, mxq_log_level level, void* user);
+
 /* ---- Formats ------------------------------------------------------------------------------------------------------ */
 
 /* A format says how elements and their scales are stored. 0 is "unset". */
@@ -143,7 +164,8 @@ typedef int32_t mxq_scaling;
 #define MXQ_SCALING_128X128 4 /* MX, FP8: square tiles */
 #define MXQ_SCALING_1X16 5    /* NVFP4 (default): 16 neighbours along the part's contraction */
 #define MXQ_SCALING_16X16 6   /* NVFP4: square tiles, their scale stored for each of the 16 lines */
-#define MXQ_SCALING_ROW 7     /* FP8: a whole line of the part: a row (rowwise), a column (columnwise) */
+#define MXQ_SCALING_ROW 7     /* MX, FP8: a whole line of the part: a row (rowwise), a column (columnwise); with groups the
+                                 group's part of a column */
 #define MXQ_SCALING_TENSOR 8  /* FP8 (default): the whole tensor, or an expert or group of it */
 
 /* Properties of a format. */
@@ -175,10 +197,31 @@ typedef int32_t mxq_device;
 MXQ_API mxq_status mxq_context_options_create(mxq_context_options** out);
 MXQ_API void mxq_context_options_destroy(mxq_context_options* options);
 
-/* Threads of the CPU backend, the calling one included: 1 to 1024, or 0 (default) for one per core that the process may
- * use. (The instruction set is the best that the CPU has; the environment variable MXQ_CPU_ISA caps it when a context is
- * created: scalar, avx2 or avx512. The bytes are the same.) */
+/* Threads of the CPU backend, the calling one included: 1 to 1024, or 0 (default) for as many cores as the process may use:
+ * those of the calling thread's affinity, but no more than the CPU quota of its cgroup (a container's limit), rounded up. A
+ * CUDA context has no threads. (The instruction set is the best that the CPU has; the environment variable MXQ_CPU_ISA caps it
+ * when a context is created: scalar, avx2 or avx512. The bytes are the same.) */
 MXQ_API mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads);
+
+/* 0 (default): the context shares its threads with all CPU contexts of the process that have as many and were created under
+ * the same affinity; they start with the first of these contexts and end with the last. Calls of several contexts then divide
+ * the threads, and each caller works on its own call, so that none waits for another. 1: the context has threads of its own. */
+MXQ_API mxq_status mxq_context_options_set_own_threads(mxq_context_options* options, int32_t own);
+
+/* A host's own way to run tasks on its threads: calls task(data, index) for each index from 0 to count - 1, on any threads, in
+ * any order, at once or one after another, and returns when all calls have returned. It may leave tasks out: the calling thread
+ * then does the work. It must not throw. */
+typedef void (*mxq_task)(void* data, int32_t index);
+typedef void (*mxq_parallel_for)(void* user, int32_t count, mxq_task task, void* data);
+
+/* Runs the work of the CPU backend on threads of the host: the context starts none. parallel_for gets `user`, and a count of 2
+ * up to the number of mxq_context_options_set_threads. It is called by the thread that calls a verb, once or more for a call,
+ * and not at all for little work or in a forked child, where the calling thread does the work. When several threads call verbs,
+ * it is called by several threads at once; tasks never wait for one another. It must be callable as long as the context lives.
+ * The bytes, products too, are the same for any pool. Cannot be combined with threads of its own. NULL with NULL (default):
+ * the library's threads. */
+MXQ_API mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mxq_parallel_for parallel_for,
+                                                        void* user);
 
 /* The cuBLASLt that a CUDA context uses, as a file such as "/opt/cuda/lib64/libcublasLt.so.13"; no other file is tried. NULL
  * or "" (default): the file that the environment variable MXQ_CUBLASLT_PATH names when the process first needs one, or else
@@ -238,18 +281,24 @@ MXQ_API const char* mxq_context_cublaslt(const mxq_context* context);
  *     MX, NVFP4   the (R, ceil(C / 32)) (NVFP4: 16) matrix of bytes in tiles of 128 x 4: scale (i, j) is byte
  *                 ((i / 128) * ceil(ceil(C / 32) / 4) + j / 4) * 512 + (i % 32) * 16 + (i % 128) / 32 * 4 + j % 4; bytes
  *                 that belong to no scale are zero. A coarser tile's byte stands at every position that it covers, so that
- *                 whatever reads 1X32 scales also reads 32X32, 1X128 and 128X128. Verbs that read such a tensor do not check
- *                 that the byte is the same over the whole tile.
+ *                 whatever reads 1X32 scales also reads 32X32, 1X128, 128X128 and ROW. Verbs that read such a tensor do not
+ *                 check that the byte is the same over the whole tile.
  *     FP8         1X128: (ceil(C / 128), R). 128X128: (ceil(R / 128), ceil(C / 128) rounded up to a multiple of 4 with +0).
  *                 With groups, of rowwise parts only. ROW and TENSOR have no swizzled layout.
  *
- * With experts, each expert's matrix is padded by itself. */
+ * With experts, each expert's matrix is padded by itself.
+ *
+ * An address must be a multiple of its element's size. Fast kernels want more, and others take over where it is missing: data,
+ * codes and scales at multiples of 16 bytes (mxq_tensor_set_memory gives 256), and lines of whole 16 bytes: the row stride of
+ * a plain tensor, and a line of codes. With groups, columnwise lines have them if the columnwise alignment is at least 16 codes
+ * of 8 bits, 64 of 6 or 32 of 4 (more than NVFP4's default). */
 typedef struct mxq_tensor_s mxq_tensor;
 
 typedef int32_t mxq_part;
 
 #define MXQ_PART_ROWWISE 1
 #define MXQ_PART_COLUMNWISE 2
+#define MXQ_PART_BOTH 3 /* where a function takes several parts: both of them */
 
 /* Integer types of arrays that the caller keeps. */
 typedef int32_t mxq_type;
@@ -268,14 +317,16 @@ MXQ_API mxq_status mxq_tensor_create_3d(mxq_format format, int64_t experts, int6
 
 MXQ_API void mxq_tensor_destroy(mxq_tensor* tensor);
 
-/* Sets which elements share a scale: MXQ_SCALING_*, which says the formats that take it. For quantized tensors. */
+/* Sets which elements share a scale: MXQ_SCALING_*, which says the formats that take it. For quantized tensors. Setters may be
+ * called in any order; the later one refuses what cannot go together, such as ROW and swizzled scales. */
 MXQ_API mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, mxq_scaling scaling);
 
 /* 1: the scales of every part are swizzled; 0 (default): compact. For quantized tensors. */
 MXQ_API mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled);
 
 /* Elements from one row to the next, at least cols (default cols). For plain tensors. Nothing behind the last row's cols is
- * touched: the tensor has (experts * rows - 1) * row stride + cols elements. */
+ * touched: the tensor has (experts * rows - 1) * row stride + cols elements, none if it is empty. Tensors of equal strides in
+ * bytes may lie side by side in one buffer, column range beside column range: only shared elements overlap. */
 MXQ_API mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements);
 
 /* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. */
@@ -291,6 +342,19 @@ MXQ_API mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* dat
  * (rowwise where either would do). */
 MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, mxq_part part, void* codes, uint64_t code_bytes, void* scales,
                                        uint64_t scale_bytes);
+
+/* Declares the named parts of a quantized tensor (MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE or MXQ_PART_BOTH), or the data of a
+ * plain one (MXQ_PART_ROWWISE), in one block of memory at a multiple of 256 bytes, of at least mxq_tensor_total_bytes. For each
+ * part, rowwise first, the block has codes, scales and, for NVFP4, the amax, each at a multiple of 256 bytes. Format, scaling,
+ * layout, scope and groups must be set before, since sizes follow from them. NULL with 0 where the total is 0. Replaces what
+ * mxq_tensor_set_data, mxq_tensor_set_part and mxq_tensor_set_amax said; other buffers stay as they are. An NVFP4 part that
+ * has a decode scale needs no amax and gets none, nor does a tensor of 0 experts. FP8's amax is optional: it is set by
+ * mxq_tensor_set_amax. */
+MXQ_API mxq_status mxq_tensor_set_memory(mxq_tensor* tensor, mxq_part parts, void* memory, uint64_t bytes);
+
+/* Bytes of the block that mxq_tensor_set_memory takes for the named parts, a multiple of 256. With groups, they suffice for any
+ * ends. */
+MXQ_API mxq_status mxq_tensor_total_bytes(const mxq_tensor* tensor, mxq_part parts, uint64_t* bytes);
 
 /* Clears a declared part, and all that was set for it: the tensor no longer has it. */
 MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, mxq_part part);
@@ -311,9 +375,10 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, mxq_part part);
  *     plain, rowwise   codes start at row P[g]; A is the rowwise alignment, by default 1: no padding
  *     columnwise       codes are (cols, Mc), Mc the bound above, and start at column P[g]; A is the columnwise alignment, a
  *                      multiple of the block, which may not straddle groups: by default 32, 16 for NVFP4, 128 for
- *                      1X128 and 128X128; ROW and TENSOR want a multiple of 16 (default 32)
+ *                      1X128 and 128X128; ROW of MX wants a multiple of 32, ROW and TENSOR of FP8 one of 16 (default 32)
  *
- * Two tensors of a call have the same groups where ends is the same address, with the same type and count.
+ * Two tensors of a call have the same groups where type and count are equal and ends is the same address. On a CPU context
+ * ends may also be two arrays of equal values, which the verb compares and a query, which reads no memory, takes for equal.
  *
  * Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h < g of ceil(m_h /
  * t). Columnwise ROW scales are (count, cols). Swizzled scales start every group at a fresh tile of 128 rows (rowwise) or of
@@ -333,7 +398,8 @@ MXQ_API mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t 
  * have other groups: clear it before the query for a captured call. NULL clears it. */
 MXQ_API mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends, uint64_t bytes);
 
-/* The alignments of the tensor's groups: powers of two up to 128; columnwise 0: the default. */
+/* The alignments of the tensor's groups: powers of two up to 128; columnwise 0: the default. A columnwise one must be a
+ * multiple of the block of the scaling, or of the format's smallest block until a scaling is set. */
 MXQ_API mxq_status mxq_tensor_set_group_alignment(mxq_tensor* tensor, int32_t rowwise, int32_t columnwise);
 
 /* Where mxq_pad_groups and mxq_unpad_groups write the start and the end, padding included, of each group in a part of out (a
@@ -345,7 +411,7 @@ MXQ_API mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, mxq_part par
  *     NVFP4  One, or one per expert or group (mxq_tensor_set_scope). Block scales and codes are made relative to it, and
  *            decoding needs it. mxq_quantize and mxq_requantize compute and write it, or read it where
  *            mxq_quantize_options_set_compute_amax says that it is given. Without a Hadamard transform both parts have the
- *            same amax; where it is only read they may share its memory.
+ *            same amax; where it is only read they may share its memory. A tensor of 0 experts may leave it out.
  *     FP8    As many as scales, laid out like them, swizzled ones and their padding too. mxq_quantize writes it where set.
  * On a CPU context, verbs refuse an amax, decode scale or quantization scale that they read and that is NaN or negative. On
  * CUDA nobody sees it, and a NaN or negative one makes codes and values that mean nothing. NULL clears it. */
@@ -362,7 +428,7 @@ MXQ_API mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, mxq_part part
 /* NVFP4: the largest block scale, 448 (default) or 256. Encoding and decoding need the same value. */
 MXQ_API mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max);
 
-/* NVFP4 with 1X16 scales and MXFP4 in blocks of one line, 1: the part holds values that a random Hadamard transform was applied
+/* NVFP4 with 1X16 scales and MXFP4 with 1X32 or 1X128 ones, 1: the part holds values that a random Hadamard transform was applied
  * to, every 16 neighbours along the contraction, which must be a multiple of 16; 0 (default): the values themselves. Bit i of
  * `mask` flips the sign of element i first; 0xD7E8 is common. mxq_quantize, mxq_requantize and mxq_amax apply the transform
  * before amax and scale, and mxq_dequantize undoes it. Products multiply transformed values as they are: it cancels where both
@@ -386,11 +452,57 @@ MXQ_API mxq_status mxq_tensor_set_scope(mxq_tensor* tensor, mxq_scope scope);
 MXQ_API mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, mxq_part part, uint64_t* code_bytes,
                                              uint64_t* scale_bytes);
 
+/* ---- What a tensor holds ------------------------------------------------------------------------------------------ */
+
+/* Each setter has a getter, which gives what was set or the default. Every output may be NULL for "not wanted"; pointers that
+ * are not set are NULL with 0 bytes. */
+MXQ_API mxq_status mxq_tensor_get_format(const mxq_tensor* tensor, mxq_format* format);
+
+/* *dimensions is 2 or 3; *experts is 1 for 2. */
+MXQ_API mxq_status mxq_tensor_get_shape(const mxq_tensor* tensor, int32_t* dimensions, int64_t* experts, int64_t* rows,
+                                        int64_t* cols);
+MXQ_API mxq_status mxq_tensor_get_scaling(const mxq_tensor* tensor, mxq_scaling* scaling);
+MXQ_API mxq_status mxq_tensor_get_swizzled(const mxq_tensor* tensor, int32_t* swizzled);
+
+/* *elements is cols for a quantized tensor. */
+MXQ_API mxq_status mxq_tensor_get_row_stride(const mxq_tensor* tensor, int64_t* elements);
+
+/* Data of a plain tensor; *is_const is 1 where mxq_tensor_set_const_data set it, so that it may not be written. */
+MXQ_API mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, uint64_t* bytes, int32_t* is_const);
+
+/* *declared is 1 where the quantized tensor has the part. */
+MXQ_API mxq_status mxq_tensor_get_part(const mxq_tensor* tensor, mxq_part part, int32_t* declared, void** codes,
+                                       uint64_t* code_bytes, void** scales, uint64_t* scale_bytes);
+
+/* *ends_type is 0 without groups. *bytes is the size of the ends by their type and count, with ends of NULL too. */
+MXQ_API mxq_status mxq_tensor_get_groups(const mxq_tensor* tensor, const void** ends, uint64_t* bytes, mxq_type* ends_type,
+                                         int32_t* count);
+MXQ_API mxq_status mxq_tensor_get_groups_cover_rows(const mxq_tensor* tensor, int32_t* cover);
+MXQ_API mxq_status mxq_tensor_get_host_ends(const mxq_tensor* tensor, const void** ends, uint64_t* bytes);
+
+/* The alignments that hold: the default for the scaling where columnwise is 0. */
+MXQ_API mxq_status mxq_tensor_get_group_alignment(const mxq_tensor* tensor, int32_t* rowwise, int32_t* columnwise);
+MXQ_API mxq_status mxq_tensor_get_padded_groups(const mxq_tensor* tensor, mxq_part part, void** starts,
+                                                uint64_t* start_bytes, void** ends, uint64_t* end_bytes);
+MXQ_API mxq_status mxq_tensor_get_amax(const mxq_tensor* tensor, mxq_part part, float** amax, uint64_t* bytes);
+MXQ_API mxq_status mxq_tensor_get_decode_scale(const mxq_tensor* tensor, mxq_part part, const float** scale,
+                                               uint64_t* bytes);
+MXQ_API mxq_status mxq_tensor_get_hadamard(const mxq_tensor* tensor, mxq_part part, int32_t* transformed, int32_t* mask);
+MXQ_API mxq_status mxq_tensor_get_scale_max(const mxq_tensor* tensor, int32_t* scale_max);
+MXQ_API mxq_status mxq_tensor_get_quantization_scale(const mxq_tensor* tensor, const float** scale, uint64_t* bytes);
+MXQ_API mxq_status mxq_tensor_get_scope(const mxq_tensor* tensor, mxq_scope* scope);
+
+/* Writes what MXQ_LOG calls the tensor, such as "mxfp8_e4m3 100 x 64 in 4 groups 1x32 rowwise swizzled", to `buffer`, cut to
+ * size - 1 bytes and ended by a 0 as snprintf does. Returns the length of the whole text without the 0; 0 for a handle that is
+ * NULL or refused, with "" in the buffer. A buffer of NULL or a size of 0: nothing is written. */
+MXQ_API uint64_t mxq_tensor_describe(const mxq_tensor* tensor, char* buffer, uint64_t size);
+
 /* ---- Options ------------------------------------------------------------------------------------------------------ */
 
-/* Options of quantize and all other verbs but products. NULL means defaults. A verb or format refuses options that mean
- * nothing to it: those that are not at their default, and a scale rounding or a policy for non-finite values that was set at
- * all. */
+/* Options of quantize and all other verbs but products. NULL means defaults. Options that mean nothing to a call are refused
+ * (INVALID_ARGUMENT): those of another verb, format or scaling, a Hadamard transform of a part that out does not declare,
+ * epsilon and powers of two beside a given quantization scale. Options that were set to their default are refused alike, but
+ * NONE, 0 and NULL, where they are the default, take an option back. mxq_amax takes all that the quantize after it takes. */
 typedef struct mxq_quantize_options_s mxq_quantize_options;
 
 /* MX: how a block's largest magnitude a becomes its power-of-two scale; max and emax are those of the element type. */
@@ -431,10 +543,10 @@ MXQ_API mxq_status mxq_quantize_options_set_four_over_six(mxq_quantize_options* 
  * the transformed values. Groups along the contraction refuse 0 for a transformed part, which has values in their padding. */
 MXQ_API mxq_status mxq_quantize_options_set_undo_hadamard(mxq_quantize_options* options, int32_t undo);
 
-/* NVFP4 and MXFP4: rounds codes up or down at random (Philox4x32-10), with probabilities that follow the distances to the two
- * codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the context's device, read
- * when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same seed and offset give the
- * same codes on every device. Cannot be combined with four-over-six. */
+/* NVFP4 and MXFP4, but not with ROW scales: rounds codes up or down at random (Philox4x32-10), with probabilities that follow
+ * the distances to the two codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the
+ * context's device, read when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same
+ * seed and offset give the same codes on every device. Cannot be combined with four-over-six. */
 MXQ_API mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* options, const uint64_t* seed_offset,
                                                                 uint64_t bytes);
 
@@ -448,6 +560,10 @@ MXQ_API mxq_status mxq_quantize_options_set_power_of_two_scales(mxq_quantize_opt
 
 /* FP8: a scale is made from max(amax, epsilon); 0 by default. */
 MXQ_API mxq_status mxq_quantize_options_set_amax_epsilon(mxq_quantize_options* options, float epsilon);
+
+/* dequantize and requantize: the part of in that is read, which in must declare. 0 (default): the rowwise part if declared,
+ * else the columnwise one. */
+MXQ_API mxq_status mxq_quantize_options_set_source_part(mxq_quantize_options* options, mxq_part part);
 
 /* Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ_IMPL.
  * Names are those that mxq_plan_implementation gives. */
@@ -483,6 +599,11 @@ MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, mxq_form
  * that only sums are rounded. 0 (default): the best implementation. */
 MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact);
 
+/* Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
+ * them, 1 to 1024; 0 (default): all. The bits of D are the same. Implementations that cannot keep to it decline; cuBLASLt takes
+ * it as the target of its choice. A product of a CPU context refuses it (UNSUPPORTED). */
+MXQ_API mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int32_t count);
+
 /* Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does. */
 MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name);
 
@@ -499,8 +620,8 @@ typedef struct mxq_plan_s mxq_plan;
  * plan; "" for NULL. */
 MXQ_API const char* mxq_plan_implementation(const mxq_plan* plan);
 
-/* Why this implementation would run: "" for the best one of all; "name: reason; name, name: reason" for the better ones that
- * declined; or where it was asked for by name. Lives as long as the plan; "" for NULL. */
+/* Why this implementation would run: "" for the best one of all; "name: reason; name, name: reason" for the better ones of the
+ * context's device type that declined; or where it was asked for by name. Lives as long as the plan; "" for NULL. */
 MXQ_API const char* mxq_plan_reason(const mxq_plan* plan);
 
 /* Bytes of workspace that the verb needs, at an address that is a multiple of 256. Its content does not matter before the
@@ -528,7 +649,8 @@ MXQ_API void mxq_plan_destroy(mxq_plan* plan);
  * and in holds its rows without padding, or has the same groups and its rows padded to its own rowwise alignment; every group
  * of out is padded on the way. MISSING_BUFFER if out declares no part. With zero elements, only a computed amax (0) and a
  * TENSOR scale (1) are written. (Swizzled scales of an (R, 0) or (0, C) matrix have no bytes. ROW scales of an (R, 0) matrix
- * have memory for R numbers, which are not written.)
+ * have memory for R numbers, which are not written.) An empty group has an amax of 0 and FP8 scales of 1, where TENSOR scales are
+ * one for each group and ROW scales columnwise; rowwise it has none.
  *
  * docs/numerics.md has the exact rules. In short, with a the largest magnitude of a block and x an element:
  * MX      The scale byte s follows from a by the scale rounding. A code is the value nearest to x * 2^(127 - s), ties to even,
@@ -542,9 +664,10 @@ MXQ_API mxq_status mxq_quantize_query(mxq_context* context, const mxq_quantize_o
                                       const mxq_tensor* out, mxq_plan** plan);
 
 /* Requantizes in to out, both quantized, of any formats and parts. Gives exactly the bytes of mxq_dequantize to F32 followed
- * by mxq_quantize, without the F32 tensor. Reads in's rowwise part if declared, else its columnwise part. Either both have
- * groups or neither has. From a part with a Hadamard transform it goes only to the same part with the same mask, whose values
- * are the transformed ones as they are, and not where groups run along the contraction (UNSUPPORTED). */
+ * by mxq_quantize, without the F32 tensor. Reads the part of in that mxq_quantize_options_set_source_part names, by default the
+ * rowwise part if declared, else the columnwise one. Either both have groups or neither has. From a part with a Hadamard
+ * transform it goes only to the same part with the same mask, whose values are the transformed ones as they are, and not where
+ * groups run along the contraction (UNSUPPORTED). */
 MXQ_API mxq_status mxq_requantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_requantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
@@ -557,11 +680,12 @@ MXQ_API mxq_status mxq_amax(mxq_context* context, const mxq_quantize_options* op
 MXQ_API mxq_status mxq_amax_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, mxq_plan** plan);
 
-/* Dequantizes in (its rowwise part if declared, else its columnwise part) to out (F32, F16, BF16) of the same shape. Each
- * value is code * 2^(s - 127) (MX), code * S * decode scale (NVFP4, rounded after each product) or code * scale (FP8),
- * rounded to fp32 and then to out's type, to nearest even; between the two a Hadamard transform of the part is undone. A
- * value beyond the range of out's type becomes Inf; NaN is written as 0x7FFFFFFF (F32) or 0x7FFF. With groups, out holds the
- * rows without padding, or has in's groups and its own alignment, padded with +0. */
+/* Dequantizes in (the part that mxq_quantize_options_set_source_part names, by default the rowwise part if declared, else the
+ * columnwise one) to out (F32, F16, BF16) of the same shape. Each value is code * 2^(s - 127) (MX), code * S * decode scale
+ * (NVFP4, rounded after each product) or code * scale (FP8), rounded to fp32 and then to out's type, to nearest even; between
+ * the two a Hadamard transform of the part is undone. A value beyond the range of out's type becomes Inf; NaN is written as
+ * 0x7FFFFFFF (F32) or 0x7FFF. With groups, out holds the rows without padding, or has in's groups and its own alignment, padded
+ * with +0. */
 MXQ_API mxq_status mxq_dequantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_dequantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
@@ -597,8 +721,8 @@ MXQ_API mxq_status mxq_unpad_groups_query(mxq_context* context, const mxq_quanti
 
 /* Copy the scales of in (compact) to out (swizzled), or back. Both have the same format, scaling and shape, declare the same
  * parts with the same Hadamard transforms, and with groups have the same groups and alignments. Codes are neither read nor
- * written, so their pointers may be NULL. Every byte of out's scales is written (with groups: every byte of their tiles),
- * padding as zero. */
+ * written, so their pointers may be NULL. Every byte of out's scales is written (with groups: those of groups that have rows,
+ * every byte of their tiles), padding as zero. The byte of a coarser tile, or of a line, is read at its first position. */
 MXQ_API mxq_status mxq_swizzle_scales(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                       const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_swizzle_scales_query(mxq_context* context, const mxq_quantize_options* options,
@@ -663,9 +787,8 @@ MXQ_API mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* 
  *
  * In A, rows of a group are padded to A's rowwise alignment. In D they have no padding or, where D has the same groups, are
  * padded to D's alignment; that padding becomes +0 (with a beta other than 0 it is left as it is). In (T,N) both operands
- * have groups (B's must be the same array of ends) and their columnwise parts are padded as mxq_tensor_set_groups says; an
- * empty group gives D[g] = beta D[g]. In (N,T) and (N,N), rows of D past the last end are not written. (T,T) is UNSUPPORTED.
- * */
+ * have groups and their columnwise parts are padded as mxq_tensor_set_groups says; an empty group gives D[g] = beta D[g]. In
+ * (N,T) and (N,N), rows of D past the last end are not written. (T,T) is UNSUPPORTED. */
 MXQ_API mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                                     const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
                                     void* stream);

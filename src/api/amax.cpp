@@ -7,7 +7,7 @@ mxq_status mxq_amax(mxq_context* context, const mxq_quantize_options* options, c
                     void* workspace, uint64_t workspace_bytes, void* stream) {
     return guard("mxq_amax", [&] {
         validate_call(context, stream);
-        const auto problem = validate_amax(options, in, out, Check::Execute);
+        const auto problem = validate_amax(*context, options, in, out, Check::Execute);
         const Call call{*context, implementation_of(options), {in, out}};
         run_verb(verbs::amax, call, problem, false, {workspace, workspace_bytes}, stream);
     });
@@ -18,7 +18,7 @@ mxq_status mxq_amax_query(mxq_context* context, const mxq_quantize_options* opti
     if (plan) *plan = nullptr;
     return guard("mxq_amax_query", [&] {
         validate_call(context, nullptr);
-        const auto problem = validate_amax(options, in, out, Check::Query);
+        const auto problem = validate_amax(*context, options, in, out, Check::Query);
         query_verb(verbs::amax, {*context, implementation_of(options), {in, out}}, problem, plan);
     });
 }

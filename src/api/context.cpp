@@ -26,6 +26,25 @@ mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t
     });
 }
 
+mxq_status mxq_context_options_set_own_threads(mxq_context_options* options, int32_t own) {
+    return guard("mxq_context_options_set_own_threads", [&] {
+        require_handle(options, "options");
+        require_flag(own, "own");
+        options->own_threads = own;
+    });
+}
+
+mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mxq_parallel_for parallel_for, void* user) {
+    return guard("mxq_context_options_set_parallel_for", [&] {
+        require_handle(options, "options");
+        if (user && !parallel_for)
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "user is set but parallel_for is NULL, expected both, or NULL with NULL to clear");
+        options->parallel_for = parallel_for;
+        options->user = user;
+    });
+}
+
 mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, const char* path) {
     return guard("mxq_context_options_set_cublaslt_path",
                  [&] { require_handle(options, "options").cublaslt_path = path ? path : ""; });
@@ -33,20 +52,23 @@ mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, c
 
 mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_context_options* options, mxq_context** out) {
     return guard_create("mxq_context_create", out, [&] {
-        if (options) require_alive(options, "options");
+        const mxq_context_options_s defaults;
+        const mxq_context_options_s& wanted = options ? require_handle(options, "options") : defaults;
         const bool is_cpu = device_type == MXQ_DEVICE_CPU;
         if (!is_cpu && device_type != MXQ_DEVICE_CUDA)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "device_type is %d, expected MXQ_DEVICE_CPU (1) or MXQ_DEVICE_CUDA (2)",
                  device_type);
         if (ordinal < 0 || (is_cpu && ordinal != 0))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "ordinal is %d, expected 0%s", ordinal, is_cpu ? " for the CPU" : " or more");
+        if (wanted.parallel_for && wanted.own_threads)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "options have a parallel_for and own_threads, expected one of them at most");
         auto context = std::make_unique<mxq_context_s>();
         context->device_type = device_type;
         context->forced = forced_implementations(std::getenv("MXQ_IMPL"));
         if (is_cpu)
-            cpu::open(*context, options ? options->threads : 0);
+            cpu::open(*context, wanted);
         else
-            cuda::open(*context, ordinal, options ? options->cublaslt_path : std::string());
+            cuda::open(*context, ordinal, wanted.cublaslt_path);
         if (context->cublaslt.empty())
             context->cublaslt = is_cpu ? "not used by the CPU backend" : "not used by this build";
         return context.release();

@@ -7,7 +7,7 @@ mxq_status mxq_dequantize(mxq_context* context, const mxq_quantize_options* opti
                           const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream) {
     return guard("mxq_dequantize", [&] {
         validate_call(context, stream);
-        const auto problem = validate_dequantize(options, in, out, Check::Execute);
+        const auto problem = validate_dequantize(*context, options, in, out, Check::Execute);
         const Call call{*context, implementation_of(options), {in, out}};
         run_verb(verbs::dequantize, call, problem, in->elements() == 0, {workspace, workspace_bytes}, stream);
     });
@@ -18,7 +18,7 @@ mxq_status mxq_dequantize_query(mxq_context* context, const mxq_quantize_options
     if (plan) *plan = nullptr;
     return guard("mxq_dequantize_query", [&] {
         validate_call(context, nullptr);
-        const auto problem = validate_dequantize(options, in, out, Check::Query);
+        const auto problem = validate_dequantize(*context, options, in, out, Check::Query);
         query_verb(verbs::dequantize, {*context, implementation_of(options), {in, out}}, problem, plan);
     });
 }

@@ -7,7 +7,7 @@ mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* options, const
                     const mxq_tensor* d, void* workspace, uint64_t workspace_bytes, void* stream) {
     return guard("mxq_gemm", [&] {
         validate_call(context, stream);
-        const auto problem = validate_gemm(options, a, b, d, Check::Execute);
+        const auto problem = validate_gemm(*context, options, a, b, d, Check::Execute);
         const Call call{*context, implementation_of(options), {a, b, d}};
         run_verb(verbs::gemm, call, problem, d->elements() == 0, {workspace, workspace_bytes}, stream);
     });
@@ -18,7 +18,7 @@ mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* options,
     if (plan) *plan = nullptr;
     return guard("mxq_gemm_query", [&] {
         validate_call(context, nullptr);
-        const auto problem = validate_gemm(options, a, b, d, Check::Query);
+        const auto problem = validate_gemm(*context, options, a, b, d, Check::Query);
         query_verb(verbs::gemm, {*context, implementation_of(options), {a, b, d}}, problem, plan);
     });
 }

@@ -7,7 +7,7 @@ mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* option
                             const mxq_tensor* d, void* workspace, uint64_t workspace_bytes, void* stream) {
     return guard("mxq_grouped_gemm", [&] {
         validate_call(context, stream);
-        auto problem = validate_grouped_gemm(options, a, b, d, Check::Execute);
+        auto problem = validate_grouped_gemm(*context, options, a, b, d, Check::Execute);
         if (problem.host_ends && context->is_capturing(stream)) problem.host_ends = nullptr;  // a replay may have other ends
         const Call call{*context, implementation_of(options), {a, b, d}};
         run_verb(verbs::grouped_gemm, call, problem, d->elements() == 0, {workspace, workspace_bytes}, stream);
@@ -19,7 +19,7 @@ mxq_status mxq_grouped_gemm_query(mxq_context* context, const mxq_gemm_options* 
     if (plan) *plan = nullptr;
     return guard("mxq_grouped_gemm_query", [&] {
         validate_call(context, nullptr);
-        const auto problem = validate_grouped_gemm(options, a, b, d, Check::Query);
+        const auto problem = validate_grouped_gemm(*context, options, a, b, d, Check::Query);
         query_verb(verbs::grouped_gemm, {*context, implementation_of(options), {a, b, d}}, problem, plan);
     });
 }

@@ -57,6 +57,11 @@ inline void require_flag(int32_t value, const char* name) {
     if (value != 0 && value != 1) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is %d, expected 0 or 1", name, value);
 }
 
+inline void require_part(int32_t part) {
+    if (part != MXQ_PART_ROWWISE && part != MXQ_PART_COLUMNWISE)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "part is %d, expected MXQ_PART_ROWWISE (1) or MXQ_PART_COLUMNWISE (2)", part);
+}
+
 template <class T>
 T& require_handle(T* handle, const char* name) {
     if (!handle) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected a handle from its create function", name);

@@ -67,6 +67,7 @@ mxq_status mxq_quantize_options_set_compute_amax(mxq_quantize_options* options, 
         require_handle(options, "options");
         require_flag(compute, "compute");
         options->compute_amax = compute == 1;
+        options->compute_amax_set = true;
     });
 }
 
@@ -84,6 +85,16 @@ mxq_status mxq_quantize_options_set_amax_epsilon(mxq_quantize_options* options, 
         if (!(epsilon >= 0 && epsilon <= FLT_MAX))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "epsilon is %g, expected a finite number, 0 or more", double(epsilon));
         options->epsilon = epsilon;
+    });
+}
+
+mxq_status mxq_quantize_options_set_source_part(mxq_quantize_options* options, int32_t part) {
+    return guard("mxq_quantize_options_set_source_part", [&] {
+        require_handle(options, "options");
+        if (part < 0 || part > MXQ_PART_COLUMNWISE)
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "part is %d, expected MXQ_PART_ROWWISE (1) or COLUMNWISE (2), or 0 for the default", part);
+        options->source_part = part;
     });
 }
 
@@ -162,6 +173,16 @@ mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_
         require_handle(options, "options");
         require_flag(exact, "exact");
         options->exact_products = exact == 1;
+    });
+}
+
+mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int32_t count) {
+    return guard("mxq_gemm_options_set_sm_count", [&] {
+        require_handle(options, "options");
+        if (count < 0 || count > kMostMultiprocessors)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "count is %d, expected 1 to %d multiprocessors, or 0 for all", count,
+                 kMostMultiprocessors);
+        options->sm_count = count;
     });
 }
 

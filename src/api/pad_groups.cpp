@@ -7,7 +7,7 @@ mxq_status mxq_pad_groups(mxq_context* context, const mxq_quantize_options* opti
                           const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream) {
     return guard("mxq_pad_groups", [&] {
         validate_call(context, stream);
-        const auto problem = validate_pad(options, in, out, true, Check::Execute);
+        const auto problem = validate_pad(*context, options, in, out, true, Check::Execute);
         const Call call{*context, implementation_of(options), {in, out}};
         run_verb(verbs::pad_groups, call, problem, in->groups.count == 0, {workspace, workspace_bytes}, stream);
     });
@@ -18,7 +18,7 @@ mxq_status mxq_pad_groups_query(mxq_context* context, const mxq_quantize_options
     if (plan) *plan = nullptr;
     return guard("mxq_pad_groups_query", [&] {
         validate_call(context, nullptr);
-        const auto problem = validate_pad(options, in, out, true, Check::Query);
+        const auto problem = validate_pad(*context, options, in, out, true, Check::Query);
         query_verb(verbs::pad_groups, {*context, implementation_of(options), {in, out}}, problem, plan);
     });
 }

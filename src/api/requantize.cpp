@@ -7,7 +7,7 @@ mxq_status mxq_requantize(mxq_context* context, const mxq_quantize_options* opti
                           const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream) {
     return guard("mxq_requantize", [&] {
         validate_call(context, stream);
-        const auto problem = validate_requantize(options, in, out, Check::Execute);
+        const auto problem = validate_requantize(*context, options, in, out, Check::Execute);
         const Call call{*context, implementation_of(options), {in, out}};
         run_verb(verbs::requantize, call, problem, is_nothing(problem), {workspace, workspace_bytes}, stream);
     });
@@ -18,7 +18,7 @@ mxq_status mxq_requantize_query(mxq_context* context, const mxq_quantize_options
     if (plan) *plan = nullptr;
     return guard("mxq_requantize_query", [&] {
         validate_call(context, nullptr);
-        const auto problem = validate_requantize(options, in, out, Check::Query);
+        const auto problem = validate_requantize(*context, options, in, out, Check::Query);
         query_verb(verbs::requantize, {*context, implementation_of(options), {in, out}}, problem, plan);
     });
 }

@@ -7,7 +7,7 @@ mxq_status mxq_swizzle_scales(mxq_context* context, const mxq_quantize_options* 
                               const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream) {
     return guard("mxq_swizzle_scales", [&] {
         validate_call(context, stream);
-        const auto problem = validate_swizzle(options, in, out, true, Check::Execute);
+        const auto problem = validate_swizzle(*context, options, in, out, true, Check::Execute);
         const Call call{*context, implementation_of(options), {in, out}};
         run_verb(verbs::swizzle_scales, call, problem, in->elements() == 0, {workspace, workspace_bytes}, stream);
     });
@@ -18,7 +18,7 @@ mxq_status mxq_swizzle_scales_query(mxq_context* context, const mxq_quantize_opt
     if (plan) *plan = nullptr;
     return guard("mxq_swizzle_scales_query", [&] {
         validate_call(context, nullptr);
-        const auto problem = validate_swizzle(options, in, out, true, Check::Query);
+        const auto problem = validate_swizzle(*context, options, in, out, true, Check::Query);
         query_verb(verbs::swizzle_scales, {*context, implementation_of(options), {in, out}}, problem, plan);
     });
 }

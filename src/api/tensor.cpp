@@ -66,9 +66,17 @@ void require_nvfp4(const mxq_tensor& tensor, const char* what) {
         fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4, the only format with %s", tensor.format->name, what);
 }
 
-void require_part(int32_t part) {
-    if (part != MXQ_PART_ROWWISE && part != MXQ_PART_COLUMNWISE)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "part is %d, expected MXQ_PART_ROWWISE (1) or MXQ_PART_COLUMNWISE (2)", part);
+// Refuses a layout or an alignment that the scaling cannot have. One that the caller did not choose may still be replaced;
+// the default has the smallest block of those that the format takes.
+void require_chosen(const mxq_tensor& tensor) {
+    if (tensor.scaling_set) require_scale_layout(tensor, "tensor");
+    const int32_t least = tensor.least_alignment(MXQ_PART_COLUMNWISE);
+    if (tensor.columnwise_alignment != 0 && tensor.columnwise_alignment < least)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "tensor has the columnwise group alignment %d, expected a multiple of %d, or 0 for the default: no block of %s "
+             "may lie "
+             "in two groups; call mxq_tensor_set_group_alignment",
+             tensor.columnwise_alignment, least, tensor.tile().name);
 }
 
 void set_data(mxq_tensor* tensor, const Buffer& data, bool is_const) {
@@ -104,7 +112,12 @@ mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, int32_t scaling) {
         if (!tensor->format->takes(scaling))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "scaling is %d, expected one of%s for %s", scaling,
                  scalings_text(*tensor->format).c_str(), tensor->format->name);
+        mxq_tensor scaled = *tensor;
+        scaled.scaling = scaling;
+        scaled.scaling_set = true;
+        require_chosen(scaled);
         tensor->scaling = scaling;
+        tensor->scaling_set = true;
     });
 }
 
@@ -113,6 +126,9 @@ mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled) {
         require_scaled(require_handle(tensor, "tensor"), "scales");
         if (swizzled != 0 && swizzled != 1)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "swizzled is %d, expected 0 (compact) or 1 (swizzled)", swizzled);
+        mxq_tensor laid_out = *tensor;
+        laid_out.swizzled = swizzled == 1;
+        require_chosen(laid_out);
         tensor->swizzled = swizzled == 1;
     });
 }
@@ -208,6 +224,9 @@ mxq_status mxq_tensor_set_group_alignment(mxq_tensor* tensor, int32_t rowwise, i
         if (columnwise != 0 && !known(columnwise))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "columnwise is %d, expected 0 (the default) or a power of two up to 128",
                  columnwise);
+        mxq_tensor aligned = *tensor;
+        aligned.columnwise_alignment = columnwise;
+        require_chosen(aligned);
         tensor->rowwise_alignment = rowwise;
         tensor->columnwise_alignment = columnwise;
     });
@@ -283,42 +302,5 @@ mxq_status mxq_tensor_set_scope(mxq_tensor* tensor, int32_t scope) {
         if (scope != MXQ_SCOPE_TENSOR && scope != MXQ_SCOPE_EXPERT)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "scope is %d, expected MXQ_SCOPE_TENSOR (1) or MXQ_SCOPE_EXPERT (2)", scope);
         tensor->per_expert = scope == MXQ_SCOPE_EXPERT;
-    });
-}
-
-mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* bytes) {
-    return guard("mxq_tensor_required_amax_bytes", [&] {
-        require_handle(tensor, "tensor");
-        require_part(part);
-        require_output(bytes, "bytes");
-        require_storage(*tensor, part, "tensor");
-        const bool has_amax = tensor->format->is_nvfp4() || tensor->format->is_fp8();
-        *bytes = has_amax ? uint64_t(tensor->storage(part).amax_count) * sizeof(float) : 0;
-    });
-}
-
-mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* code_bytes, uint64_t* scale_bytes) {
-    return guard("mxq_tensor_required_bytes", [&] {
-        require_handle(tensor, "tensor");
-        require_part(part);
-        int64_t codes = 0, scales = 0;
-        if (tensor->format->quantized()) {
-            require_storage(*tensor, part, "tensor");
-            const Storage storage = tensor->storage(part);
-            codes = storage.code_bytes;
-            scales = storage.scale_bytes();
-        } else {
-            if (part != MXQ_PART_ROWWISE)
-                fail(MXQ_STATUS_INVALID_ARGUMENT, "part is MXQ_PART_COLUMNWISE, expected MXQ_PART_ROWWISE for %s",
-                     tensor->format->name);
-            codes = tensor->data_bytes();
-            if (codes < 0)
-                fail(MXQ_STATUS_INVALID_ARGUMENT,
-                     "tensor has row stride %lld, with which it is 2^63 bytes or more; use a smaller "
-                     "row stride",
-                     (long long)tensor->row_stride);
-        }
-        if (code_bytes) *code_bytes = uint64_t(codes);
-        if (scale_bytes) *scale_bytes = uint64_t(scales);
     });
 }

@@ -21,7 +21,7 @@ const char* size_hint(std::string_view buffer) {
 }  // namespace
 
 void Buffers::add(const BufferName& name, const void* pointer, uint64_t have, uint64_t need, uint64_t alignment,
-                  Access access, const char* setter) {
+                  Access access, const char* setter, const Rows& rows) {
     if (need == 0) return;
     if (!pointer) {
         if (check_ == Check::Query) return;
@@ -40,7 +40,7 @@ void Buffers::add(const BufferName& name, const void* pointer, uint64_t have, ui
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "%s is at %p with %llu bytes, which runs past the end of the address space; check the pointer",
              name.text().c_str(), pointer, (unsigned long long)need);
-    keep({name, begin, begin + need, access});
+    keep({name, begin, begin + need, access, rows});
 }
 
 void Buffers::keep(const Range& range) {
@@ -48,11 +48,20 @@ void Buffers::keep(const Range& range) {
     ranges_[count_++] = range;
 }
 
+bool Buffers::overlap(const Range& a, const Range& b) {
+    if (a.begin >= b.end || b.begin >= a.end) return false;
+    if (a.rows.stride == 0 || a.rows.stride != b.rows.stride) return true;
+    const Range &first = a.begin <= b.begin ? a : b, &second = a.begin <= b.begin ? b : a;
+    // The rows of the second are apart from those of the first where each fits into a gap.
+    const uint64_t offset = (second.begin - first.begin) % a.rows.stride;
+    return offset < first.rows.width || offset + second.rows.width > a.rows.stride;
+}
+
 void Buffers::check_overlaps() const {
     for (const Range& written : ranges()) {
         if (written.access != Access::Write) continue;
         for (const Range& other : ranges())
-            if (&written != &other && written.begin < other.end && other.begin < written.end)
+            if (&written != &other && overlap(written, other))
                 fail(MXQ_STATUS_INVALID_ARGUMENT, "%s overlaps %s; give them memory of their own",
                      written.name.text().c_str(), other.name.text().c_str());
     }

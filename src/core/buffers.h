@@ -25,14 +25,26 @@ class Buffers {
 public:
     enum class Access { Read, Write };
 
-    explicit Buffers(Check check) : check_(check) {}
+    // The rows of a buffer that has gaps between them, in bytes. Without gaps `stride` is 0.
+    struct Rows {
+        uint64_t width, stride;
+    };
+
+    Buffers(const Context& context, Check check) : context_(context), check_(check) {}
+
+    bool is_query() const { return check_ == Check::Query; }
+
+    // Returns whether this call may read what a buffer holds.
+    bool can_read() const { return context_.is_cpu() && !is_query(); }
+    bool is_cpu() const { return context_.is_cpu(); }
 
     // Checks one buffer and remembers it for check_overlaps. Messages tell the caller to set it with the API function
     // `setter`. A query accepts NULL.
     void add(const BufferName& name, const void* pointer, uint64_t have, uint64_t need, uint64_t alignment, Access access,
-             const char* setter);
+             const char* setter, const Rows& rows = {});
 
-    // Throws where a buffer that is written shares a byte with any other buffer.
+    // Throws where a buffer that is written shares a byte with any other buffer. Gaps between rows belong to no buffer,
+    // where two buffers have rows of the same stride.
     void check_overlaps() const;
 
 private:
@@ -40,13 +52,17 @@ private:
         BufferName name;
         uintptr_t begin, end;
         Access access;
+        Rows rows;
     };
-    // Padding quantized groups has the most: the ends, and of each part codes and scales on both sides, starts and ends.
-    static constexpr size_t kMost = 13;
+    // Padding quantized groups has the most: two arrays of ends, and of each part codes and scales on both sides, starts and
+    // ends.
+    static constexpr size_t kMost = 14;
 
+    static bool overlap(const Range& a, const Range& b);
     void keep(const Range& range);
     std::span<const Range> ranges() const { return {ranges_.data(), count_}; }
 
+    const Context& context_;
     Check check_;
     size_t count_ = 0;
     std::array<Range, kMost> ranges_;

@@ -7,7 +7,7 @@ constexpr uint32_t bit_of(int32_t scaling) { return 1u << scaling; }
 
 constexpr uint32_t kPlainScalings = bit_of(MXQ_SCALING_NONE);
 constexpr uint32_t kMxScalings = bit_of(MXQ_SCALING_1X32) | bit_of(MXQ_SCALING_32X32) | bit_of(MXQ_SCALING_1X128) |
-                                 bit_of(MXQ_SCALING_128X128);
+                                 bit_of(MXQ_SCALING_128X128) | bit_of(MXQ_SCALING_ROW);
 constexpr uint32_t kNvScalings = bit_of(MXQ_SCALING_1X16) | bit_of(MXQ_SCALING_16X16);
 constexpr uint32_t kFp8Scalings = bit_of(MXQ_SCALING_TENSOR) | bit_of(MXQ_SCALING_ROW) | bit_of(MXQ_SCALING_1X128) |
                                   bit_of(MXQ_SCALING_128X128);

@@ -18,6 +18,7 @@ struct Scaling {
     int32_t lines, length;
 
     bool is_square() const { return lines > 1; }
+    bool is_row() const { return lines == 1 && length == 0; }
 };
 
 struct Format {

@@ -70,6 +70,15 @@ Part part_of_matrix(const Part& part, int64_t index) {
     return matrix;
 }
 
+// Returns where the amaxes of a group start, among those of all.
+inline int64_t amax_offset(const QuantizedPart& part, const GroupStart& start) {
+    switch (part.scale_type) {
+        case ScaleType::E4M3: return scope_index(part, start.index);
+        case ScaleType::E8M0: return part.columnwise ? start.index * part.lines : start.codes;
+        default: return group_scale_offset(part.layout, start);
+    }
+}
+
 // Has the group's `rows` rows, without padding unless they count it.
 template <class Part>
 Part part_of_group(const Part& part, const GroupStart& start, int64_t rows) {
@@ -79,8 +88,7 @@ Part part_of_group(const Part& part, const GroupStart& start, int64_t rows) {
     group.layout = group_layout(part, rows);
     group.matrices = 1;
     (part.columnwise ? group.length : group.lines) = rows;
-    const bool has_scope = part.scale_type == ScaleType::E4M3;
-    if (part.amax) group.amax += has_scope ? scope_index(part, start.index) : group_scale_offset(part.layout, start);
+    if (part.amax) group.amax += amax_offset(part, start);
     if (part.decode_scale) group.decode_scale += scope_index(part, start.index);
     return group;
 }

@@ -12,6 +12,7 @@ constexpr int64_t kBlock128 = 128;       // elements along the contraction that 
 constexpr int64_t kSwizzleRows = 128;     // a swizzled tile is 128 rows x 4 scales, 512 bytes
 constexpr int64_t kSwizzleColumns = 4;
 constexpr int64_t kSwizzleBytes = kSwizzleRows * kSwizzleColumns;
+constexpr int32_t kWholeLine = 1 << 26;   // columns of 32 codes: no line of a matrix or group has more
 
 MXQ_HD int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 MXQ_HD int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -38,7 +39,8 @@ struct ScaleLayout {
     int32_t tile_rows;       // lines that share a row of scales, a power of two; unused in 128 x 4 tiles
     int32_t swizzled;        // 1: in 128 x 4 tiles; fp32 scales never are, their swizzled layout being one of strides
     int32_t bytes;           // size of a scale: 1 or 4
-    int32_t repeat;          // columns of a 128 x 4 tile that one scale fills: 4 with 1x128 and 128x128, else 1
+    int32_t repeat;          // columns in 128 x 4 tiles that one scale fills: 4 with 1x128 and 128x128, kWholeLine with ROW,
+                             // else 1
     // The scales of group g start at GroupStart::scales / group_rows * group_stride + g * group_index_stride.
     int32_t group_rows;      // a power of two
     int64_t group_stride, group_index_stride;
@@ -61,7 +63,8 @@ MXQ_HD int64_t swizzled_scale_bytes(int64_t rows, int64_t columns) {
 // padding those that a Hadamard transform, of sixteens, makes of the rows.
 MXQ_HD int64_t codes_of_columns(int64_t rows) { return round_up_to_power(rows, kNvBlock); }
 
-// Returns the columns of scales of a columnwise group that have rows. A coarse scale fills `repeat` of them.
+// Returns the columns of scales of a columnwise group that have rows. A coarse scale fills `repeat` of them, which may be more
+// than the group has.
 MXQ_HD int64_t columns_of_rows(const ScaleLayout& layout, int64_t rows) {
     if (layout.block == MXQ_MAX_DIM) return 1;
     return ceil_div(rows, int64_t(layout.block) * layout.repeat) * layout.repeat;

@@ -1,34 +1,40 @@
-// Writes the lines that MXQ_LOG asks for to stderr: the only place where the library prints.
+// Writes the lines of the log: to the host's callback, or those that MXQ_LOG asks for to stderr, the only place where the
+// library prints.
 #pragma once
-#include <atomic>
 #include <string>
+
+#include "mxq/mxq.h"
 
 namespace mxq {
 
-enum class LogLevel : int { Off, Info, Trace };  // the values of MXQ_LOG: none, info, trace
+enum class LogLevel : int { Off = MXQ_LOG_OFF, Info = MXQ_LOG_INFO, Trace = MXQ_LOG_TRACE };
 
-// Reads MXQ_LOG and stores its level for the whole process. Any value but info and trace is Off.
-LogLevel read_log_level() noexcept;
+// Where lines go, and up to which level.
+struct LogSink {
+    mxq_log_callback callback;  // NULL: stderr
+    LogLevel level;
+    void* user;
 
-constexpr int kLogUnread = -1;
-extern std::atomic<int> log_level;  // kLogUnread until the first call of `logs`
+    // Writes one line. A line for stderr becomes "mxq: text" in one write, so that the lines of several threads do not mix.
+    void write(LogLevel line_level, const std::string& text) const;
+};
 
-// Returns whether lines of this level are written.
-inline bool logs(LogLevel level) noexcept {
-    const int known = log_level.load(std::memory_order_relaxed);
-    return (known == kLogUnread ? int(read_log_level()) : known) >= int(level);
-}
+// Returns where lines go now. Takes no lock. The first call without a callback reads MXQ_LOG for the whole process; any value
+// but info and trace is Off.
+LogSink log_sink() noexcept;
 
-// Writes "mxq: text" in one write, so that the lines of several threads do not mix.
-void write_log_line(std::string text);
+// Sends the lines of the whole process to a callback, or to stderr again.
+void set_log_callback(const LogSink& sink);
+void clear_log_callback() noexcept;
 
 // Logs the text that `make` returns. `make` runs only where the level is on; if it throws, the line is lost and no call
 // fails.
 template <class Make>
 void log_line(LogLevel level, const Make& make) noexcept {
-    if (!logs(level)) return;
+    const LogSink sink = log_sink();
+    if (sink.level < level) return;
     try {
-        write_log_line(make());
+        sink.write(level, make());
     } catch (...) {
     }
 }

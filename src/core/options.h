@@ -7,8 +7,15 @@
 #include "core/problem.h"
 #include "mxq/mxq.h"
 
+namespace mxq {
+constexpr int32_t kMostMultiprocessors = 1024;  // that an option may name
+}
+
 struct mxq_context_options_s : mxq::Handle<mxq::Kind::ContextOptions> {
     int32_t threads = 0;
+    bool own_threads = false;
+    mxq_parallel_for parallel_for = nullptr;  // the host's, with `user`; NULL: the library's threads
+    void* user = nullptr;
     std::string cublaslt_path;  // empty: MXQ_CUBLASLT_PATH, or where a search finds the library
 };
 
@@ -21,8 +28,10 @@ struct mxq_quantize_options_s : mxq::Handle<mxq::Kind::QuantizeOptions> {
     bool undo_hadamard = true;
     const uint64_t* seed_offset = nullptr;
     bool compute_amax = true;
+    bool compute_amax_set = false;
     bool power_of_two = false;
     float epsilon = 0;
+    int32_t source_part = 0;  // MXQ_PART_*; 0: the rowwise one if declared
     std::string implementation;
 };
 
@@ -34,6 +43,7 @@ struct mxq_gemm_options_s : mxq::Handle<mxq::Kind::GemmOptions> {
     int32_t bias_format = 0;  // 0: none
     mxq::Buffer bias;
     bool exact_products = false;
+    int32_t sm_count = 0;  // 0: all
     std::string implementation;
 };
 

@@ -34,7 +34,8 @@ struct QuantizedPart {
     bool columnwise;
     bool transformed;  // by the random Hadamard transform, whose signs the mask has
     uint16_t hadamard_mask;
-    // NVFP4, and the amax of FP8 (laid out like the scales; NULL: not wanted).
+    // NVFP4, and the amax of FP8 (laid out like the scales; NULL: not wanted). With ROW scales of MX the CPU's place for the
+    // maxima of lines, one for each line as codes are stored, of columnwise groups (groups, lines).
     float* amax;
     const float* decode_scale;
     int32_t scale_max;     // T
@@ -204,6 +205,7 @@ struct GemmProblem {
     float alpha = 1, beta = 0;
     Bias bias{};
     bool exact_products;    // no operand may be rounded on the way
+    int32_t sm_count;       // multiprocessors that the product may take; 0: all
     const void* host_ends;  // the values of groups.ends, in host memory; NULL: the device alone has them
 
     const GemmOperand& operand(Side side) const { return side == Side::A ? a : b; }

@@ -6,7 +6,8 @@ using namespace mxq;
 
 int32_t mxq_tensor_s::least_alignment(int32_t part) const {
     if (part == MXQ_PART_ROWWISE || !format->quantized()) return 1;
-    return tile().length == 0 ? int32_t(kNvBlock) : tile().length;
+    if (tile().length != 0) return tile().length;
+    return int32_t(format->is_mx() ? kMxBlock : kNvBlock);  // swizzled ROW scales of MX are those of blocks of 32
 }
 
 int32_t mxq_tensor_s::alignment(int32_t part) const {
@@ -31,7 +32,7 @@ namespace {
 // Lays out the scales of ROW, one for each line, and of TENSOR, one for all lines.
 void lay_out_whole_lines(const mxq_tensor_s& t, bool columnwise, Storage& s) {
     ScaleLayout& layout = s.scales;
-    const bool row = t.scaling == MXQ_SCALING_ROW;
+    const bool row = t.tile().is_row();
     layout.block = MXQ_MAX_DIM;
     layout.columns = 1;
     layout.line_stride = row ? 1 : 0;
@@ -49,7 +50,7 @@ void lay_out_swizzled_bytes(const mxq_tensor_s& t, bool columnwise, Storage& s) 
     ScaleLayout& layout = s.scales;
     layout.swizzled = 1;
     layout.block = t.format->is_nvfp4() ? kNvBlock : kMxBlock;
-    layout.repeat = std::max(t.tile().length / layout.block, 1);
+    layout.repeat = t.tile().is_row() ? kWholeLine : std::max(t.tile().length / layout.block, 1);
     layout.columns = ceil_div(s.length, layout.block);
     const int32_t tile_codes = kSwizzleColumns * layout.block;
     s.units.scales = columnwise ? std::max(s.units.codes, tile_codes) : int32_t(kSwizzleRows);
@@ -98,10 +99,10 @@ Storage mxq_tensor_s::storage(int32_t part) const {
     s.code_bytes = experts * s.lines * s.line_bytes;
     s.scales.tile_rows = s.scales.group_rows = s.scales.repeat = 1;
     s.scales.bytes = int32_t(format->scale_bytes());
-    if (tile().length == 0)
-        lay_out_whole_lines(*this, columnwise_part, s);
-    else if (swizzled && !format->is_fp8())
+    if (swizzled && !format->is_fp8())
         lay_out_swizzled_bytes(*this, columnwise_part, s);
+    else if (tile().length == 0)
+        lay_out_whole_lines(*this, columnwise_part, s);
     else
         lay_out_blocks(*this, columnwise_part, s);
     s.amax_count = format->is_nvfp4() ? scope_count() : s.scale_count;

@@ -53,6 +53,7 @@ struct Storage {
 struct mxq_tensor_s : mxq::Handle<mxq::Kind::Tensor> {
     const mxq::Format* format = nullptr;
     int32_t scaling = MXQ_SCALING_NONE;
+    bool scaling_set = false;  // by the caller; else it is the format's default, which the caller may still replace
     bool is_3d = false;
     int64_t experts = 1, rows = 0, cols = 0;
     int64_t row_stride = 0;

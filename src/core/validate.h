@@ -10,22 +10,24 @@ namespace mxq {
 // A query may leave pointers and parts unset; whatever is set is checked as for an execution.
 enum class Check { Execute, Query };
 
-QuantizeProblem validate_quantize(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
-                                  Check check);
-QuantizeProblem validate_requantize(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
-                                    Check check);
-AmaxProblem validate_amax(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out, Check check);
-DequantizeProblem validate_dequantize(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
-                                      Check check);
-ConvertProblem validate_convert(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out, Check check);
-SwizzleProblem validate_swizzle(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out,
-                                bool to_swizzled, Check check);
-PadProblem validate_pad(const mxq_quantize_options* options, const mxq_tensor* in, const mxq_tensor* out, bool pads,
-                        Check check);
-GemmProblem validate_gemm(const mxq_gemm_options* options, const mxq_tensor* a, const mxq_tensor* b, const mxq_tensor* d,
-                          Check check);
-GemmProblem validate_grouped_gemm(const mxq_gemm_options* options, const mxq_tensor* a, const mxq_tensor* b,
-                                  const mxq_tensor* d, Check check);
+QuantizeProblem validate_quantize(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                  const mxq_tensor* out, Check check);
+QuantizeProblem validate_requantize(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                    const mxq_tensor* out, Check check);
+AmaxProblem validate_amax(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in,
+                          const mxq_tensor* out, Check check);
+DequantizeProblem validate_dequantize(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                      const mxq_tensor* out, Check check);
+ConvertProblem validate_convert(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                const mxq_tensor* out, Check check);
+SwizzleProblem validate_swizzle(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                const mxq_tensor* out, bool to_swizzled, Check check);
+PadProblem validate_pad(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in,
+                        const mxq_tensor* out, bool pads, Check check);
+GemmProblem validate_gemm(const Context& context, const mxq_gemm_options* options, const mxq_tensor* a, const mxq_tensor* b,
+                          const mxq_tensor* d, Check check);
+GemmProblem validate_grouped_gemm(const Context& context, const mxq_gemm_options* options, const mxq_tensor* a,
+                                  const mxq_tensor* b, const mxq_tensor* d, Check check);
 
 // Requires a context, and no stream on a CPU context.
 void validate_call(const mxq_context* context, const void* stream);

@@ -172,6 +172,7 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     p.beta = options.accumulate ? 1.0f : options.beta;
     p.bias = bias_view(options, p, buffers);
     p.exact_products = options.exact_products;
+    p.sm_count = options.sm_count;
     p.host_ends = host_ends(a, p.groups, buffers);
     buffers.check_overlaps();
     return p;
@@ -197,8 +198,8 @@ GemmCall require_call(const mxq_gemm_options* options, const mxq_tensor* a, cons
 
 }  // namespace
 
-GemmProblem validate_gemm(const mxq_gemm_options* given, const mxq_tensor* a_tensor, const mxq_tensor* b_tensor,
-                          const mxq_tensor* d_tensor, Check check) {
+GemmProblem validate_gemm(const Context& context, const mxq_gemm_options* given, const mxq_tensor* a_tensor,
+                          const mxq_tensor* b_tensor, const mxq_tensor* d_tensor, Check check) {
     const auto [options, a, b, d] = require_call(given, a_tensor, b_tensor, d_tensor);
     require_2d(a, "a", "use mxq_grouped_gemm");
     require_2d(b, "b", "use mxq_grouped_gemm");
@@ -209,20 +210,20 @@ GemmProblem validate_gemm(const mxq_gemm_options* given, const mxq_tensor* a_ten
     const auto [transpose_a, transpose_b] = transposes(options);
     require_product_shapes(a, b, d, transpose_a ? a.rows : a.cols, transpose_b ? b.cols : b.rows,
                            transpose_a ? a.cols : a.rows, transpose_b ? b.rows : b.cols);
-    Buffers buffers(check);
+    Buffers buffers(context, check);
     return gemm_problem(options, a, b, d, Grouping::None, buffers, check);
 }
 
-GemmProblem validate_grouped_gemm(const mxq_gemm_options* given, const mxq_tensor* a_tensor, const mxq_tensor* b_tensor,
-                                  const mxq_tensor* d_tensor, Check check) {
+GemmProblem validate_grouped_gemm(const Context& context, const mxq_gemm_options* given, const mxq_tensor* a_tensor,
+                                  const mxq_tensor* b_tensor, const mxq_tensor* d_tensor, Check check) {
     const auto [options, a, b, d] = require_call(given, a_tensor, b_tensor, d_tensor);
-    Buffers buffers(check);
+    Buffers buffers(context, check);
     require_groups(a, "a", buffers);
 
     const auto [transpose_a, transpose_b] = transposes(options);
     if (!transpose_a) {
         require_no_groups(b, "b", "it has a matrix for each group");
-        if (d.groups.set) require_same_groups(a, "a", d, "d");
+        if (d.groups.set) require_same_groups(a, "a", d, "d", buffers);
         require_3d(b, "b", a.groups.count);
         require_2d(d, "d", "its rows are the rows of a");
         require_product_shapes(a, b, d, a.cols, transpose_b ? b.cols : b.rows, a.rows, transpose_b ? b.rows : b.cols);
@@ -232,7 +233,7 @@ GemmProblem validate_grouped_gemm(const mxq_gemm_options* given, const mxq_tenso
         fail(MXQ_STATUS_UNSUPPORTED,
              "options sets the transposes (T,T), expected (N,T), (N,N) or (T,N); groups along the contraction need b as it is");
     require_groups(b, "b", buffers);
-    require_same_groups(a, "a", b, "b");
+    require_same_groups(a, "a", b, "b", buffers);
     require_3d(d, "d", a.groups.count);
     require_product_shapes(a, b, d, a.rows, b.rows, a.cols, b.cols);
     return gemm_problem(options, a, b, d, Grouping::Contraction, buffers, check);

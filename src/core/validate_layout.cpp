@@ -64,7 +64,7 @@ void validate_call(const mxq_context* context, const void* stream) {
         fail(MXQ_STATUS_INVALID_ARGUMENT, "stream is %p on a CPU context, expected NULL; CPU calls are synchronous", stream);
 }
 
-SwizzleProblem validate_swizzle(const mxq_quantize_options* options, const mxq_tensor* in_tensor,
+SwizzleProblem validate_swizzle(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in_tensor,
                                 const mxq_tensor* out_tensor, bool to_swizzled, Check check) {
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
@@ -77,7 +77,7 @@ SwizzleProblem validate_swizzle(const mxq_quantize_options* options, const mxq_t
              in.swizzled ? "swizzled" : "compact", out.swizzled ? "swizzled" : "compact",
              to_swizzled ? "compact to swizzled" : "swizzled to compact");
 
-    Buffers buffers(check);
+    Buffers buffers(context, check);
     SwizzleProblem p{};
     p.grouped = require_groups_alike(in, "in", out, "out", buffers);
     for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
@@ -96,15 +96,15 @@ SwizzleProblem validate_swizzle(const mxq_quantize_options* options, const mxq_t
     return p;
 }
 
-PadProblem validate_pad(const mxq_quantize_options* options, const mxq_tensor* in_tensor, const mxq_tensor* out_tensor,
-                        bool pads, Check check) {
+PadProblem validate_pad(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in_tensor,
+                        const mxq_tensor* out_tensor, bool pads, Check check) {
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
     refuse_options(options, pads ? "pad_groups" : "unpad_groups");
     require_alike(in, out);
-    Buffers buffers(check);
+    Buffers buffers(context, check);
     require_groups(in, "in", buffers);
-    require_same_groups(in, "in", out, "out");
+    require_same_groups(in, "in", out, "out", buffers);
     PadProblem p{};
     p.grouped = {in.groups, in.rows};
     p.grouped.groups.cover_rows |= out.groups.cover_rows;

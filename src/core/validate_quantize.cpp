@@ -19,12 +19,13 @@ const mxq_quantize_options& options_or_default(const mxq_quantize_options* given
 // Refuses options that mean nothing to out's format and scaling.
 void require_options(const mxq_quantize_options& options, const mxq_tensor& out) {
     const Format& format = *out.format;
-    const bool e2m1 = format.element == Element::E2M1;
+    const bool in_blocks_of_e2m1 = format.element == Element::E2M1 && !out.tile().is_row();
     if (options.scale_rounding_set && !format.is_mx()) refuse_option("a scale rounding", "an MX format", out);
     if (options.nonfinite_set && !format.is_mx()) refuse_option("a non-finite policy", "an MX format", out);
     if (options.four_over_six != FourOverSix::None && !format.is_nvfp4()) refuse_option("four-over-six", "nvfp4", out);
-    if (!options.compute_amax && !format.is_nvfp4()) refuse_option("a given amax", "nvfp4", out);
-    if (options.seed_offset && !e2m1) refuse_option("stochastic rounding", "nvfp4 or mxfp4", out);
+    if (options.compute_amax_set && !format.is_nvfp4())
+        refuse_option(options.compute_amax ? "a computed amax" : "a given amax", "nvfp4", out);
+    if (options.seed_offset && !in_blocks_of_e2m1) refuse_option("stochastic rounding", "nvfp4 or mxfp4 in blocks", out);
     if (options.seed_offset && options.four_over_six != FourOverSix::None)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets stochastic rounding and four-over-six, expected one of them");
     if (options.power_of_two && !format.is_fp8()) refuse_option("power-of-two scales", "fp8", out);
@@ -32,6 +33,11 @@ void require_options(const mxq_quantize_options& options, const mxq_tensor& out)
     if (!options.undo_hadamard)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "options keeps a Hadamard transform, which only dequantize does; use other options");
+    if (out.quantization_scale.pointer && (options.epsilon != 0 || options.power_of_two))
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "options sets %s and out has a quantization scale, which is taken as it is, expected one of them; use other "
+             "options",
+             options.epsilon != 0 ? "an amax epsilon" : "power-of-two scales");
     if (out.quantization_scale.pointer && out.scaling != MXQ_SCALING_TENSOR)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "out has a quantization scale, which only fp8 with tensor scales takes, and is %s with %s scales; set it to NULL",
@@ -84,23 +90,42 @@ QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_te
     return p;
 }
 
-int32_t source_part(const mxq_tensor& in, Check check) {
-    return uses_part(in, MXQ_PART_ROWWISE, check) ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+// Returns the part of in that is read. In a query, a tensor that declares no part has the one that is asked for.
+int32_t source_part(const mxq_quantize_options* options, const mxq_tensor& in, Check check) {
+    require_any_part(in, "in", check);
+    const int32_t asked = options ? options->source_part : 0;
+    if (asked == 0) return uses_part(in, MXQ_PART_ROWWISE, check) ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    if (!in.part(asked).declared && !declares_none(in))
+        fail(MXQ_STATUS_MISSING_BUFFER,
+             "in declares no %s part, which mxq_quantize_options_set_source_part asks for; call mxq_tensor_set_part, or "
+             "read the "
+             "other part",
+             part_name(asked));
+    return asked;
 }
 
-[[noreturn]] void refuse_set(const char* option, const char* verb) {
+[[noreturn]] void refuse_foreign(const char* option, const char* verb) {
     fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets %s, which %s does not have; use other options", option, verb);
 }
 
-// Refuses every option of quantize but an implementation.
-void refuse_options_of_quantize(const mxq_quantize_options& options, const char* verb) {
-    if (options.scale_rounding_set) refuse_set("a scale rounding", verb);
-    if (options.nonfinite_set) refuse_set("a non-finite policy", verb);
-    if (options.four_over_six != FourOverSix::None) refuse_set("four-over-six", verb);
-    if (options.seed_offset) refuse_set("stochastic rounding", verb);
-    if (!options.compute_amax) refuse_set("a given amax", verb);
-    if (options.power_of_two) refuse_set("power-of-two scales", verb);
-    if (options.epsilon != 0) refuse_set("an amax epsilon", verb);
+// Refuses every option that says how codes and scales are made.
+void refuse_making(const mxq_quantize_options& options, const char* verb) {
+    require_alive(&options, "options");
+    const char* set = options.scale_rounding_set                                ? "a scale rounding"
+                      : options.nonfinite_set                                   ? "a non-finite policy"
+                      : options.four_over_six != FourOverSix::None              ? "four-over-six"
+                      : options.seed_offset                                     ? "stochastic rounding"
+                      : options.compute_amax_set && options.compute_amax        ? "a computed amax"
+                      : options.compute_amax_set                                ? "a given amax"
+                      : options.power_of_two                                    ? "power-of-two scales"
+                      : options.epsilon != 0                                    ? "an amax epsilon"
+                                                                                : nullptr;
+    if (set) refuse_foreign(set, verb);
+}
+
+// Refuses the option in verbs that read no quantized tensor.
+void refuse_source_part(const mxq_quantize_options& options, const char* verb) {
+    if (options.source_part != 0) refuse_foreign("a source part", verb);
 }
 
 // Lets values of a transformed part pass as they are, to parts of out that have the same transform in the same direction.
@@ -136,20 +161,21 @@ void require_keepable(const mxq_tensor& in, int32_t part) {
 
 void refuse_options(const mxq_quantize_options* options, const char* verb) {
     if (!options) return;
-    require_alive(options, "options");
-    refuse_options_of_quantize(*options, verb);
-    if (!options->undo_hadamard) refuse_set("a Hadamard transform that is kept", verb);
+    refuse_making(*options, verb);
+    refuse_source_part(*options, verb);
+    if (!options->undo_hadamard) refuse_foreign("a Hadamard transform that is kept", verb);
 }
 
-QuantizeProblem validate_quantize(const mxq_quantize_options* given, const mxq_tensor* in_tensor,
+QuantizeProblem validate_quantize(const Context& context, const mxq_quantize_options* given, const mxq_tensor* in_tensor,
                                   const mxq_tensor* out_tensor, Check check) {
     const mxq_quantize_options& options = options_or_default(given);
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
+    refuse_source_part(options, "quantize");
     require_plain(in, "in");
     require_quantized(out, "out");
     require_same_shape(in, out);
-    Buffers buffers(check);
+    Buffers buffers(context, check);
     const GroupedRows grouped = require_groups_alike(in, "in", out, "out", buffers);
     const PlainMatrix plain = plain_view(in, "in", buffers, Access::Read);
     QuantizeProblem p = output_problem(options, out, buffers, check);
@@ -159,7 +185,7 @@ QuantizeProblem validate_quantize(const mxq_quantize_options* given, const mxq_t
     return p;
 }
 
-QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq_tensor* in_tensor,
+QuantizeProblem validate_requantize(const Context& context, const mxq_quantize_options* given, const mxq_tensor* in_tensor,
                                     const mxq_tensor* out_tensor, Check check) {
     const mxq_quantize_options& options = options_or_default(given);
     const mxq_tensor& in = require(in_tensor, "in");
@@ -167,10 +193,9 @@ QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq
     require_quantized(in, "in");
     require_quantized(out, "out");
     require_same_shape(in, out);
-    require_any_part(in, "in", check);
-    Buffers buffers(check);
+    const int32_t part = source_part(&options, in, check);
+    Buffers buffers(context, check);
     const GroupedRows grouped = require_groups_alike(in, "in", out, "out", buffers);
-    const int32_t part = source_part(in, check);
     const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);
     add_global_scale(in, part, "in", buffers);
     mxq_tensor to = out;  // a query of an out without parts assumes the one that a transform passes to
@@ -183,18 +208,19 @@ QuantizeProblem validate_requantize(const mxq_quantize_options* given, const mxq
     return p;
 }
 
-AmaxProblem validate_amax(const mxq_quantize_options* given, const mxq_tensor* in_tensor, const mxq_tensor* out_tensor,
-                          Check check) {
+AmaxProblem validate_amax(const Context& context, const mxq_quantize_options* given, const mxq_tensor* in_tensor,
+                          const mxq_tensor* out_tensor, Check check) {
     const mxq_quantize_options& options = options_or_default(given);
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
+    refuse_source_part(options, "amax");
     require_plain(in, "in");
     require_quantized(out, "out");
     if (!out.format->is_nvfp4() && out.scaling != MXQ_SCALING_TENSOR)
         fail(MXQ_STATUS_UNSUPPORTED, "out is %s with %s scales, expected nvfp4, or fp8 with tensor scales; quantize alone does",
              out.format->name, out.tile().name);
     require_same_shape(in, out);
-    Buffers buffers(check);
+    Buffers buffers(context, check);
     QuantizeProblem p{};
     p.grouped = require_groups_alike(in, "in", out, "out", buffers);
     p.source = plain_source(plain_view(in, "in", buffers, Access::Read));
@@ -204,12 +230,12 @@ AmaxProblem validate_amax(const mxq_quantize_options* given, const mxq_tensor* i
     const bool none = !out.rowwise.amax.pointer && !out.columnwise.amax.pointer;
     p.has_rowwise = out.rowwise.amax.pointer || (none && check == Check::Query);
     p.has_columnwise = out.columnwise.amax.pointer;
-    if (none && check == Check::Execute)
+    if (none && check == Check::Execute && out.experts > 0)
         fail(MXQ_STATUS_MISSING_BUFFER, "out has no place for an amax, expected one for a part; call mxq_tensor_set_amax");
     require_options(options, out);
     for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
         if (!(part == MXQ_PART_ROWWISE ? p.has_rowwise : p.has_columnwise)) continue;
-        Buffers unchecked(Check::Query);  // codes and scales are not touched
+        Buffers unchecked(context, Check::Query);  // codes and scales are not touched
         mxq_tensor bare = out;
         bare.part(part).codes = bare.part(part).scales = {};
         (part == MXQ_PART_ROWWISE ? p.rowwise : p.columnwise) = part_view(bare, part, "out", unchecked, Access::Read);
@@ -220,22 +246,21 @@ AmaxProblem validate_amax(const mxq_quantize_options* given, const mxq_tensor* i
     return {p};
 }
 
-DequantizeProblem validate_dequantize(const mxq_quantize_options* given, const mxq_tensor* in_tensor,
-                                      const mxq_tensor* out_tensor, Check check) {
+DequantizeProblem validate_dequantize(const Context& context, const mxq_quantize_options* given,
+                                      const mxq_tensor* in_tensor, const mxq_tensor* out_tensor, Check check) {
     const mxq_quantize_options& options = options_or_default(given);
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
-    refuse_options_of_quantize(options, "dequantize");
+    refuse_making(options, "dequantize");
     require_quantized(in, "in");
     require_plain(out, "out");
     require_same_shape(in, out);
-    require_any_part(in, "in", check);
+    const int32_t part = source_part(&options, in, check);
 
-    Buffers buffers(check);
+    Buffers buffers(context, check);
     DequantizeProblem p{};
     p.grouped = require_groups_alike(in, "in", out, "out", buffers);
     p.format = in.format;
-    const int32_t part = source_part(in, check);
     p.columnwise = part == MXQ_PART_COLUMNWISE;
     p.in = part_view(in, part, "in", buffers, Access::Read);
     if (!options.undo_hadamard) require_keepable(in, part);
@@ -246,7 +271,7 @@ DequantizeProblem validate_dequantize(const mxq_quantize_options* given, const m
     return p;
 }
 
-ConvertProblem validate_convert(const mxq_quantize_options* options, const mxq_tensor* in_tensor,
+ConvertProblem validate_convert(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in_tensor,
                                 const mxq_tensor* out_tensor, Check check) {
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
@@ -256,7 +281,7 @@ ConvertProblem validate_convert(const mxq_quantize_options* options, const mxq_t
     require_same_shape(in, out);
     require_no_groups(in, "in", "clear them, and convert the rows as they are stored");
     require_no_groups(out, "out", "clear them, and convert the rows as they are stored");
-    Buffers buffers(check);
+    Buffers buffers(context, check);
     const PlainMatrix from = plain_view(in, "in", buffers, Access::Read);
     const PlainMatrix to = plain_view(out, "out", buffers, Access::Write);
     buffers.check_overlaps();

@@ -1,10 +1,22 @@
 #include "core/views.h"
 
+#include "core/groups.h"
+
 namespace mxq {
 
 std::string shape_text(const mxq_tensor& t) {
     const std::string matrix = std::to_string(t.rows) + " x " + std::to_string(t.cols);
     return t.is_3d ? std::to_string(t.experts) + " x " + matrix : matrix;
+}
+
+std::string tensor_text(const mxq_tensor& t) {
+    std::string text = std::string(t.format->name) + " " + shape_text(t);
+    if (t.groups.set) text += " in " + std::to_string(t.groups.count) + " groups";
+    if (!t.format->quantized()) return text;
+    text += std::string(" ") + t.tile().name;
+    for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+        if (t.part(part).declared) text += std::string(" ") + part_name(part);
+    return text + (t.swizzled ? " swizzled" : "");
 }
 
 const char* part_name(int32_t part) { return part == MXQ_PART_ROWWISE ? "rowwise" : "columnwise"; }
@@ -46,11 +58,37 @@ void require_groups(const mxq_tensor& t, const char* name, Buffers& buffers) {
     buffers.add({name, nullptr, "ends"}, t.groups.ends, need, need, bytes, Access::Read, "mxq_tensor_set_groups");
 }
 
-void require_same_groups(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name) {
-    if (b.groups.ends != a.groups.ends || b.groups.type != a.groups.type || b.groups.count != a.groups.count)
+namespace {
+
+// Compares the ends of b with those of a, which are known to be in memory.
+void require_equal_ends(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name) {
+    for (int64_t g = 0; g < a.groups.count; g++) {
+        const int64_t of_a = read_end(a.groups, g), of_b = read_end(b.groups, g);
+        if (of_a != of_b)
+            fail(MXQ_STATUS_SHAPE_MISMATCH,
+                 "%s has other groups than %s, expected equal ends, and end %lld is %lld and %lld; set the same groups on "
+                 "both",
+                 b_name, a_name, (long long)g, (long long)of_b, (long long)of_a);
+    }
+}
+
+}  // namespace
+
+void require_same_groups(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name,
+                         Buffers& buffers) {
+    if (b.groups.type != a.groups.type || b.groups.count != a.groups.count)
         fail(MXQ_STATUS_SHAPE_MISMATCH,
-             "%s has other groups than %s, expected the same array of ends, type and count; set the same groups on both",
+             "%s has other groups than %s, expected ends of the same type and count; set the same groups on both", b_name,
+             a_name);
+    if (b.groups.ends == a.groups.ends) return;
+    if (!buffers.is_cpu())
+        fail(MXQ_STATUS_SHAPE_MISMATCH,
+             "%s has other groups than %s, expected the same array of ends, whose values the host does not read; set the "
+             "same "
+             "groups on both",
              b_name, a_name);
+    require_groups(b, b_name, buffers);
+    if (buffers.can_read()) require_equal_ends(a, a_name, b, b_name);
 }
 
 GroupedRows require_groups_alike(const mxq_tensor& in, const char* in_name, const mxq_tensor& out, const char* out_name,
@@ -60,25 +98,25 @@ GroupedRows require_groups_alike(const mxq_tensor& in, const char* in_name, cons
     require_groups(grouped, in.groups.set ? in_name : out_name, buffers);
     // A plain tensor without groups holds its rows without padding, as it would with groups of alignment 1.
     const mxq_tensor& other = in.groups.set ? out : in;
-    if (other.groups.set || other.format->quantized()) require_same_groups(in, in_name, out, out_name);
+    if (other.groups.set || other.format->quantized()) require_same_groups(in, in_name, out, out_name, buffers);
     GroupedRows found{grouped.groups, grouped.rows};
     found.groups.cover_rows = in.groups.cover_rows || out.groups.cover_rows;
     return found;
 }
 
-void require_storage(const mxq_tensor& t, int32_t part, const char* name) {
-    if (!t.format->quantized()) return;
-    if (t.swizzled && t.tile().length == 0)
+void require_scale_layout(const mxq_tensor& t, const char* name) {
+    if (t.swizzled && t.format->is_fp8() && t.tile().length == 0)
         fail(MXQ_STATUS_UNSUPPORTED, "%s has swizzled %s scales, expected compact ones; call mxq_tensor_set_swizzled", name,
              t.tile().name);
+}
+
+void require_storage(const mxq_tensor& t, int32_t part, const char* name) {
+    if (!t.format->quantized()) return;
+    require_scale_layout(t, name);
     if (t.swizzled && t.format->is_fp8() && t.groups.set && part == MXQ_PART_COLUMNWISE)
         fail(MXQ_STATUS_UNSUPPORTED,
-             "%s.columnwise has groups and swizzled fp32 scales, which exist for groups of rows only; use compact ones", name);
-    if (t.groups.set && t.alignment(part) < t.least_alignment(part))
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s has the %s group alignment %d, expected a multiple of %d: no block of %s may lie in two groups; call "
-             "mxq_tensor_set_group_alignment",
-             name, part_name(part), t.alignment(part), t.least_alignment(part), t.tile().name);
+             "%s.columnwise has groups and swizzled fp32 scales, which exist for groups of rows only; use compact ones",
+             name);
 }
 
 bool declares_none(const mxq_tensor& t) { return !t.rowwise.declared && !t.columnwise.declared; }
@@ -103,8 +141,9 @@ PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, 
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "%s is %s with row stride %lld, which is 2^63 bytes or more; use a smaller row stride", name,
              shape_text(t).c_str(), (long long)t.row_stride);
-    buffers.add({name, nullptr, "data"}, data.pointer, data.bytes, uint64_t(bytes), uint64_t(t.format->bits / 8), access,
-                "mxq_tensor_set_data");
+    const auto element = uint64_t(t.format->bits / 8);
+    buffers.add({name, nullptr, "data"}, data.pointer, data.bytes, uint64_t(bytes), element, access, "mxq_tensor_set_data",
+                {uint64_t(t.cols) * element, uint64_t(t.row_stride) * element});
     return {data.pointer, t.format->id, t.experts, t.rows, t.cols, t.row_stride, t.groups.set ? t.rowwise_alignment : 1};
 }
 
@@ -125,9 +164,9 @@ namespace {
 // Refuses a Hadamard transform of tiles, and of a contraction that is not made of sixteens.
 void require_hadamard(const mxq_tensor& t, int32_t part, const char* name) {
     if (!t.part(part).transformed) return;
-    if (t.tile().is_square())
+    if (t.tile().is_square() || t.tile().is_row())
         fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s.%s has a Hadamard transform and %s scales, expected scales of one line; call mxq_tensor_set_scaling", name,
+             "%s.%s has a Hadamard transform and %s scales, expected blocks of one line; call mxq_tensor_set_scaling", name,
              part_name(part), t.tile().name);
     const int64_t contraction = part == MXQ_PART_ROWWISE ? t.cols : t.groups.set ? t.alignment(part) : t.rows;
     if (contraction % kNvBlock != 0)
@@ -182,6 +221,7 @@ void add_floats(const mxq_tensor& t, int32_t part, const char* name, const char*
 }  // namespace
 
 void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access) {
+    if (t.experts == 0 && !t.part(part).amax.pointer) return;  // nothing is relative to it
     add_floats(t, part, name, "amax", t.part(part).amax, buffers, access, "mxq_tensor_set_amax");
 }
 

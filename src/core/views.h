@@ -12,6 +12,9 @@ namespace mxq {
 using Access = Buffers::Access;
 
 std::string shape_text(const mxq_tensor& t);
+
+// Returns what the log and mxq_tensor_describe call a tensor: "mxfp8_e4m3 64 x 32 in 4 groups 1x32 rowwise swizzled".
+std::string tensor_text(const mxq_tensor& t);
 const char* part_name(int32_t part);
 
 const mxq_tensor& require(const mxq_tensor* tensor, const char* name);
@@ -25,12 +28,17 @@ void require_no_groups(const mxq_tensor& t, const char* name, const char* remedy
 GroupedRows require_groups_alike(const mxq_tensor& in, const char* in_name, const mxq_tensor& out, const char* out_name,
                                  Buffers& buffers);
 void require_groups(const mxq_tensor& t, const char* name, Buffers& buffers);
-void require_same_groups(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name);
+
+// Requires the same type, count and array of ends; on a CPU context, ends that are equal. Those of a are in the buffers.
+void require_same_groups(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name, Buffers& buffers);
 
 // Refuses every option but an implementation, for verbs that have no other.
 void refuse_options(const mxq_quantize_options* options, const char* verb);
 
-// Refuses scale layouts and group alignments that do not exist for the part's scaling.
+// Refuses swizzled scales of whole lines or the whole tensor.
+void require_scale_layout(const mxq_tensor& t, const char* name);
+
+// Refuses scale layouts that do not exist for the part's scaling.
 void require_storage(const mxq_tensor& t, int32_t part, const char* name);
 
 bool declares_none(const mxq_tensor& t);
@@ -51,7 +59,7 @@ enum class Touches { CodesAndScales, Scales };
 QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
                         Touches touches = Touches::CodesAndScales);
 
-// Adds the part's amax to the buffers of the call.
+// Adds the part's amax to the buffers of the call. A tensor of 0 experts may leave it out.
 void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access);
 
 // Adds what decoding an NVFP4 part needs besides codes and scales: its amax or its decode scale. Other formats need nothing.

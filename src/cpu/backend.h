@@ -1,10 +1,11 @@
 // Opens contexts on the CPU.
 #pragma once
 #include "core/context.h"
+#include "core/options.h"
 
 namespace mxq::cpu {
 
-// Fills context.cpu and context.description. 0 threads means one for each core that the process may use.
-void open(Context& context, int threads);
+// Fills context.cpu and context.description.
+void open(Context& context, const mxq_context_options_s& options);
 
 }  // namespace mxq::cpu

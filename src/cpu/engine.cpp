@@ -1,12 +1,11 @@
 #include "cpu/engine.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
 #include "core/error.h"
+#include "cpu/shared_pools.h"
+#include "cpu/usable_cores.h"
 
 namespace mxq::cpu {
 namespace {
@@ -58,18 +57,16 @@ InstructionSet best_instruction_set() {
     return candidate->build;
 }
 
-// Returns how many cores the process may use.
-int usable_cores() {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    return std::max(1u, std::thread::hardware_concurrency());
+// Returns the threads that a context with these options works with.
+std::shared_ptr<ThreadPool> pool_for(const mxq_context_options_s& options) {
+    const int threads = options.threads > 0 ? options.threads : usable_cores();
+    if (!options.parallel_for && !options.own_threads) return shared_pool(threads);
+    return {new ThreadPool(threads, {options.parallel_for, options.user}), ThreadPool::release};
 }
 
 }  // namespace
 
-Engine::Engine(int threads)
-    : instruction_set_(best_instruction_set()),
-      pool_(new ThreadPool(threads > 0 ? threads : usable_cores()), ThreadPool::release),
-      scratch_(pool_->threads()) {}
+Engine::Engine(const mxq_context_options_s& options)
+    : instruction_set_(best_instruction_set()), pool_(pool_for(options)), scratch_(pool_->threads()) {}
 
 }  // namespace mxq::cpu

@@ -1,8 +1,9 @@
-// Holds what a CPU context owns: its threads, the memory that they work in, and the kernels of the best instruction set that
-// the machine has.
+// Holds what a CPU context works with: its threads, which other contexts may share, the memory that they work in, and the
+// kernels of the best instruction set that the machine has.
 #pragma once
 #include <memory>
 
+#include "core/options.h"
 #include "cpu/gemm_kernels.h"
 #include "cpu/kernels.h"
 #include "cpu/scratch.h"
@@ -18,9 +19,9 @@ struct InstructionSet {
 
 class Engine {
 public:
-    // 0 threads means one for each core that the process may use. The environment variable MXQ_CPU_ISA (scalar, avx2,
-    // avx512) caps the instruction set; every instruction set gives the same bytes.
-    explicit Engine(int threads);
+    // The environment variable MXQ_CPU_ISA (scalar, avx2, avx512) caps the instruction set; every instruction set gives the
+    // same bytes.
+    explicit Engine(const mxq_context_options_s& options);
 
     ThreadPool& pool() const { return *pool_; }
     ScratchCache& scratch() const { return scratch_; }

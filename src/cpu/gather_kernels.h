@@ -34,11 +34,13 @@ struct MaximaGatherer {
     const QuantizeSlice& slice;
     const QuantizeProblem& problem;
     const LoadValues load;
+    const ScaleSteps steps;  // of blocks of 32
     uint32_t rowwise_total = 0, columnwise_total = 0;
     alignas(64) float values[kGatherPatch];
     alignas(64) uint32_t maxima[kGatherPatch / kMxBlock];
 
-    explicit MaximaGatherer(const QuantizeSlice& slice) : slice(slice), problem(slice.problem), load(loader_of(problem)) {}
+    explicit MaximaGatherer(const QuantizeSlice& slice)
+        : slice(slice), problem(slice.problem), load(loader_of(problem)), steps(maxima_steps_of(problem, kMxBlock)) {}
 
     // Gathers the maxima of a patch for both parts.
     void gather(const Rectangle& patch, int64_t height, int64_t pitch) {
@@ -52,7 +54,7 @@ struct MaximaGatherer {
     void gather_rows(const Rectangle& patch, int64_t pitch) {
         const int64_t rows = rows_within(problem.source.rows, patch), row_blocks = pitch / kMxBlock;
         if (problem.rowwise.transformed) transform_rows(rows * pitch, problem.rowwise.hadamard_mask, values);
-        block_maxima<Nonfinite::Saturate, kMxBlock>(values, rows * row_blocks, maxima);
+        steps.block_maxima(values, rows * row_blocks, maxima);
         if (slice.rowwise.line_stride == 0) {
             rowwise_total = larger_bits(rowwise_total, largest_of(maxima, rows * row_blocks));
             return;
@@ -67,12 +69,12 @@ struct MaximaGatherer {
         if (problem.columnwise.transformed)
             transform_columns(round_up(rows, kNvBlock), pitch, problem.columnwise.hadamard_mask, values);
         if (slice.columnwise.line_stride == 0) {
-            block_maxima<Nonfinite::Saturate, kMxBlock>(values, height * pitch / kMxBlock, maxima);
+            steps.block_maxima(values, height * pitch / kMxBlock, maxima);
             columnwise_total = larger_bits(columnwise_total, largest_of(maxima, height * pitch / kMxBlock));
             return;
         }
         memset(maxima, 0, size_t(pitch) * sizeof *maxima);
-        raise_column_maxima<Nonfinite::Saturate>(values, height, pitch, maxima);
+        steps.raise_column_maxima(values, height, pitch, maxima);
         for (int64_t i = 0; i < patch.cols; i++) raise(slice.columnwise.at(patch.matrix, patch.col + i), maxima[i]);
     }
 

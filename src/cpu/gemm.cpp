@@ -266,8 +266,9 @@ private:
     const Scratch& scratch_;
 };
 
-Reason declines(const Context& context, const GemmProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
+Reason declines(const Context& context, const GemmProblem& p) {
+    if (!context.is_cpu()) return "needs a CPU context, found a CUDA one";
+    return needs_no_limit(p);
 }
 
 void run(const Context& context, const GemmProblem& problem, const Launch&) {

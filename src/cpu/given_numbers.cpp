@@ -1,5 +1,7 @@
 #include "cpu/given_numbers.h"
 
+#include <algorithm>
+
 #include "core/groups.h"
 
 namespace mxq::cpu {
@@ -9,10 +11,10 @@ bool is_empty_group(const GroupedRows& grouped, int64_t g) {
     return grouped.set() && read_end(grouped.groups, g) == (g == 0 ? 0 : read_end(grouped.groups, g - 1));
 }
 
-// Checks one number for all, or one for each matrix or group.
+// Checks one number for all, which a tensor without matrices may leave out, or one for each matrix or group.
 void require_numbers(const float* numbers, bool each, int64_t matrices, const GroupedRows& grouped, const std::string& name) {
     const int64_t count = grouped.set() ? grouped.groups.count : matrices;
-    for (int64_t i = 0; i < (each ? count : 1); i++)
+    for (int64_t i = 0; i < (each ? count : std::min<int64_t>(matrices, 1)); i++)
         if (!(numbers[i] >= 0) && !(each && is_empty_group(grouped, i)))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "%s[%lld] is %g, expected 0 or more; was it computed before this call?",
                  name.c_str(), (long long)i, double(numbers[i]));

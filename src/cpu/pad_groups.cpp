@@ -116,6 +116,10 @@ void visit_line(const ScaleLayout& layout, int64_t line, int64_t first, int64_t 
 }
 
 void load_line(const ScaleMove& move, int64_t line, int64_t first, int64_t count, uint8_t* to) {
+    if (move.in_layout.repeat == kWholeLine && count > 0) {  // one byte for all that the output has
+        std::memset(to, move.in[move.in_layout.offset(0, line, 0)], size_t(count));
+        return;
+    }
     visit_line(move.in_layout, line, first, count,
                [&](int64_t there, int64_t here, size_t bytes) { std::memcpy(to + here, move.in + there, bytes); });
 }

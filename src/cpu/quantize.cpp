@@ -2,6 +2,7 @@
 // everything else.
 //
 //     FP8, whole lines   maxima gathered in the place of the scales -> codes -> scales made of them
+//     MX, whole lines    maxima gathered in memory of the call      -> codes and swizzled scales, or -> codes -> scales
 //     NVFP4              maxima gathered unless they are given      -> codes and block scales
 //     else                                                             codes and block scales
 #include "core/context.h"
@@ -10,6 +11,7 @@
 #include "cpu/given_numbers.h"
 #include "cpu/implementations.h"
 #include "cpu/quantize_slices.h"
+#include "numerics/e8m0.h"
 #include "numerics/fp8_scale.h"
 
 namespace mxq::cpu {
@@ -37,8 +39,44 @@ void store_whole_scales(const QuantizeProblem& problem, const QuantizedPart& par
     }
 }
 
-void run(const Context& context, const QuantizeProblem& problem, const Launch&) {
+// Stores the one byte of each line, made from its maximum.
+void store_line_bytes(const QuantizeProblem& problem, const QuantizedPart& part, int64_t count) {
+    const ScaleSteps steps = with_element(
+        problem.format->element, [&]<class E>(E) { return scale_steps<E>(problem.scale_rounding, problem.nonfinite); });
+    const FloatEnvironment environment;
+    for (int64_t i = 0; i < count; i++) part.scales[i] = uint8_t(scale_of(float_bits(part.amax[i]), steps));
+}
+
+// Stores compact scales of whole lines, once their codes are made.
+void store_scales(const QuantizeProblem& problem, const QuantizedPart& part, const Slices& slices) {
+    const int64_t count = slices.maxima_count(part);
+    if (has_line_bytes(problem)) return store_line_bytes(problem, part, count);
+    store_whole_scales(problem, part, count);
+    slices.clear_padding(part);
+}
+
+// The maxima of the lines of both parts, where the scales have no room for them.
+struct LineMaxima {
+    std::vector<float> rowwise, columnwise;
+};
+
+// Returns the problem with places for the maxima of lines, if it needs them.
+QuantizeProblem with_line_maxima(const QuantizeProblem& given, LineMaxima& maxima) {
+    QuantizeProblem problem = given;
+    if (!has_line_bytes(problem)) return problem;
+    const QuantizedPart &rowwise = problem.rowwise, &columnwise = problem.columnwise;
+    const int64_t scopes = problem.grouped.set() ? problem.grouped.groups.count : columnwise.matrices;
+    maxima.rowwise.resize(size_t(rowwise.matrices * rowwise.lines));
+    maxima.columnwise.resize(size_t(scopes * columnwise.lines));
+    problem.rowwise.amax = maxima.rowwise.data();
+    problem.columnwise.amax = maxima.columnwise.data();
+    return problem;
+}
+
+void run(const Context& context, const QuantizeProblem& given, const Launch&) {
     const Engine& engine = *context.cpu;
+    LineMaxima line_maxima;
+    const QuantizeProblem problem = with_line_maxima(given, line_maxima);
     const Slices slices(problem, maxima_for_quantize);
     require_quantizable(problem);
     const Scratch scratch(engine.scratch());
@@ -56,8 +94,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch&) 
     });
     if (has_whole_lines(problem))
         for_each_part(problem, [&](const QuantizedPart& part) {
-            store_whole_scales(problem, part, slices.maxima_count(part));
-            slices.clear_padding(part);
+            if (!part.layout.swizzled) store_scales(problem, part, slices);
         });
 }
 

@@ -211,8 +211,8 @@ inline FastSteps fast_nvfp4_steps_of(const QuantizeProblem& problem) {
 
 // Returns the steps of a problem.
 inline FastSteps fast_steps_of(const QuantizeProblem& problem) {
-    const bool served = problem.format->scale != ScaleType::F32 && !problem.source.is_quantized() && !problem.seed_offset &&
-                        !is_transformed(problem);
+    const bool served = problem.format->scale != ScaleType::F32 && problem.tile.length != 0 &&
+                        !problem.source.is_quantized() && !problem.seed_offset && !is_transformed(problem);
     if (!served) return {};
     if (problem.format->scale == ScaleType::E4M3) return fast_nvfp4_steps_of(problem);
     return with_element(problem.format->element, [&]<class E>(E) {

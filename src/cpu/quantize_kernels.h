@@ -26,6 +26,7 @@ struct PatchQuantizer {
     const ChoiceSteps choice;
     const CodeSteps code_steps;
     const bool whole;         // whether lines have no blocks
+    const bool stores_scales;  // whether scales are stored here: compact ones of whole lines are not
     const bool are_bytes;     // whether scales are bytes, not fp32
     const int64_t block;      // how many codes the steps take together
     const int64_t strip_rows;  // how many rows of a band are held at a time
@@ -55,7 +56,8 @@ struct PatchQuantizer {
           columnwise(problem, problem.columnwise, slice.columnwise, problem.has_columnwise, matrix),
           load(loader_of(problem)), scale_steps(scale_steps_of(problem)), choice(choice_steps_of(problem)),
           code_steps(code_steps_of(problem)), whole(problem.tile.length == 0),
-          are_bytes(problem.format->scale != ScaleType::F32), block(whole ? kMxBlock : problem.tile.length),
+          stores_scales(!whole || is_swizzled_output(problem)), are_bytes(problem.format->scale != ScaleType::F32),
+          block(whole ? kMxBlock : problem.tile.length),
           strip_rows(least(block, kMxBlock)), band_cols(problem.has_columnwise ? kTile : kPatch / strip_rows), stream(stream),
           fast_path(problem) {
         tile_scales.are_bytes = are_bytes;
@@ -124,7 +126,7 @@ struct PatchQuantizer {
         for (int64_t row = 0; row < rows; row++) {
             const int64_t first = row * row_blocks;
             store_codes(problem.rowwise, patch.row + row, patch.col, patch.cols, codes + row * pitch);
-            if (!whole)
+            if (stores_scales)
                 rowwise.store(window, patch.matrix, patch.row + row, patch.col, patch.cols,
                               {scales.bytes + first, scales.stored + first, scales.maxima + first});
         }
@@ -134,7 +136,7 @@ struct PatchQuantizer {
     void encode_rows(int64_t rows) {
         const int64_t blocks = rows * pitch / block;
         hold_for_rows();
-        whole ? take_row_multipliers(rows) : make_row_scales(blocks);
+        whole ? take_row_scales(rows) : make_row_scales(blocks);
         make_random(problem.rowwise, rows);
         code_steps.blocks(values, blocks, scales, random, codes);
     }
@@ -146,13 +148,18 @@ struct PatchQuantizer {
                     : scale_steps.make(rowwise.rule, blocks, scales);
     }
 
-    // Takes the multipliers of rows without blocks from their maxima.
-    void take_row_multipliers(int64_t rows) {
+    // Makes the scales of rows without blocks from their maxima.
+    void take_row_scales(int64_t rows) {
         const int64_t row_blocks = pitch / block;
         for (int64_t row = 0; row < rows; row++) {
-            const float multiplier = rowwise.multiplier(patch.matrix, patch.row + row);
-            for (int64_t i = 0; i < row_blocks; i++) scales.multipliers[row * row_blocks + i] = multiplier;
+            const uint32_t maximum = are_bytes ? rowwise.maximum(patch.matrix, patch.row + row) : 0;
+            const float multiplier = are_bytes ? 0 : rowwise.multiplier(patch.matrix, patch.row + row);
+            for (int64_t i = row * row_blocks; i < (row + 1) * row_blocks; i++) {
+                scales.maxima[i] = maximum;
+                scales.multipliers[i] = multiplier;
+            }
         }
+        if (are_bytes) scale_steps.make(rowwise.rule, rows * row_blocks, scales);
     }
 
     // ---- Columnwise, and square tiles of either part --------------------------------------------------------------------
@@ -169,7 +176,7 @@ struct PatchQuantizer {
             is_fast ? fast_path.encode_columns(pitch, scales, to, code_pitch) : encode_columns(output, to, code_pitch);
             if (!output.part.columnwise) store_square_rows(to, code_pitch);
         }
-        if (!whole && problem.has_columnwise) tile_scales.keep(row / block, pitch, scales);
+        if (stores_scales && problem.has_columnwise) tile_scales.keep(row / block, pitch, scales);
     }
 
     // Makes the scales of a band's columns by the fast path. Returns false where the exact path is needed.
@@ -193,7 +200,7 @@ struct PatchQuantizer {
         }
         if (whole) {
             move_to_strip(band, 0);
-            take_column_multipliers(output);
+            take_column_scales(output);
             return;
         }
         if (problem.square_tiles) spread_maxima(pitch, block, scales.maxima);
@@ -201,8 +208,10 @@ struct PatchQuantizer {
                        : scale_steps.make(output.rule, pitch, scales);
     }
 
-    // Takes the multipliers of columns without blocks from their maxima.
-    void take_column_multipliers(const PartOutput& output) {
+    // Makes the scales of columns without blocks from their maxima.
+    void take_column_scales(const PartOutput& output) {
+        for (int64_t i = 0; are_bytes && i < patch.cols; i++) scales.maxima[i] = output.maximum(patch.matrix, patch.col + i);
+        if (are_bytes) return scale_steps.make(output.rule, pitch, scales);
         for (int64_t i = 0; i < patch.cols; i++) scales.multipliers[i] = output.multiplier(patch.matrix, patch.col + i);
         for (int64_t i = patch.cols; i < pitch; i++) scales.multipliers[i] = 0;
     }
@@ -248,7 +257,7 @@ struct PatchQuantizer {
         held = Held::Nothing;
         for (int64_t col = 0; col < at.cols; col++) {
             store_codes(problem.columnwise, at.col + col, at.row, length, transposed[col]);
-            if (whole) continue;
+            if (!stores_scales) continue;
             GatheredLine line;
             line.take_column(tile_scales, col, ceil_div(length, block));
             columnwise.store(window, at.matrix, at.col + col, at.row, length, line.view());

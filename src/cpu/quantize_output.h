@@ -15,6 +15,11 @@ struct LineScales {
     const uint32_t* maxima;
 };
 
+// Returns whether the scales of a problem's parts are swizzled.
+MXQ_HD bool is_swizzled_output(const QuantizeProblem& problem) {
+    return (problem.has_rowwise ? problem.rowwise : problem.columnwise).layout.swizzled;
+}
+
 inline constexpr float kNoScales[kPatchCols / kBlock128] = {};
 
 // One part of the output, and the rule of its scales.
@@ -31,7 +36,10 @@ struct PartOutput {
             rule.nvfp4 = nvfp4_global(part.amax[matrix * part.scope_stride], part.scale_max);
     }
 
-    // Returns the multiplier of a line without blocks.
+    // Returns the bits of the maximum of a line without blocks.
+    uint32_t maximum(int64_t matrix, int64_t line) const { return float_bits(*maxima.at(matrix, line)); }
+
+    // Returns the multiplier of a line without blocks, under an fp32 scale.
     float multiplier(int64_t matrix, int64_t line) const {
         if (problem.quantization_scale) return problem.quantization_scale[matrix * part.layout.matrix_scales];
         return fp8_quantization_scale(*maxima.at(matrix, line), rule.fp8);
@@ -72,9 +80,9 @@ struct PartOutput {
     }
 
     // Stores swizzled scales of a coarse tile, which has a byte for every 32 codes that it covers.
-    static void store_repeated(const ScaleWindow& window, int64_t line, int64_t count, const uint8_t* bytes) {
+    void store_repeated(const ScaleWindow& window, int64_t line, int64_t count, const uint8_t* bytes) const {
         uint8_t repeated[kPatchCols / kMxBlock];
-        for (int64_t i = 0; i < count; i++) repeated[i] = bytes[i / kSwizzleColumns];
+        for (int64_t i = 0; i < count; i++) repeated[i] = bytes[i / part.layout.repeat];
         window.store(line, count, repeated);
     }
 };

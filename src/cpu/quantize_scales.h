@@ -184,6 +184,10 @@ ScaleSteps maxima_steps_of(int64_t length) {
     return {with_block_length(length, []<int64_t block>(BlockLength<block>) { return &block_maxima<policy, block>; }),
             raise_column_maxima<policy>, nullptr};
 }
+inline ScaleSteps maxima_steps_of(const QuantizeProblem& problem, int64_t length) {
+    const bool propagates = problem.format->scale == ScaleType::E8M0 && problem.nonfinite == Nonfinite::Propagate;
+    return propagates ? maxima_steps_of<Nonfinite::Propagate>(length) : maxima_steps_of<Nonfinite::Saturate>(length);
+}
 
 // Returns the step that makes the scales of a problem.
 inline MakeScales scales_of(const QuantizeProblem& problem) {
@@ -197,9 +201,7 @@ inline MakeScales scales_of(const QuantizeProblem& problem) {
 }
 
 inline ScaleSteps scale_steps_of(const QuantizeProblem& problem) {
-    const bool propagates = problem.format->scale == ScaleType::E8M0 && problem.nonfinite == Nonfinite::Propagate;
-    ScaleSteps steps = propagates ? maxima_steps_of<Nonfinite::Propagate>(problem.tile.length)
-                                  : maxima_steps_of<Nonfinite::Saturate>(problem.tile.length);
+    ScaleSteps steps = maxima_steps_of(problem, problem.tile.length);
     steps.make = scales_of(problem);
     return steps;
 }

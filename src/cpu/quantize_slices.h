@@ -18,11 +18,15 @@ namespace mxq::cpu {
 // Returns whether scales stand for whole lines, or for more.
 inline bool has_whole_lines(const QuantizeProblem& problem) { return problem.tile.length == 0; }
 
+// Returns whether every line has one scale byte, in which its maximum has no room.
+inline bool has_line_bytes(const QuantizeProblem& problem) { return problem.tile.is_row() && problem.format->is_mx(); }
+
 // Returns where quantize gathers maxima before it encodes. For FP8 scales of whole lines from the current maxima that is the
 // place of the scales, which are made from them in the end.
 inline Maxima maxima_for_quantize(const QuantizeProblem& problem, const QuantizedPart& part) {
     if (problem.compute_amax) return {part.amax, part.scope_stride, 0};
     if (!has_whole_lines(problem)) return {};
+    if (has_line_bytes(problem)) return {part.amax, part.lines, 1};
     float* const first = problem.quantization_scale ? part.amax : reinterpret_cast<float*>(part.scales);
     return {first, part.layout.matrix_scales, part.layout.line_stride};
 }
@@ -62,7 +66,7 @@ public:
     int64_t maxima_count(const QuantizedPart& part) const {
         const bool grouped = problem_.grouped.set(), whole = has_whole_lines(problem_);
         const int64_t groups = problem_.grouped.groups.count;
-        if (whole && part.layout.line_stride != 0) {
+        if (problem_.tile.is_row()) {
             if (!grouped) return part.matrices * part.lines;
             return part.columnwise ? groups * part.lines : rowwise_.back().codes;
         }

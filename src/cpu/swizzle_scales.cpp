@@ -58,8 +58,8 @@ void swizzle(const Move& move, const Rectangle& at) {
 
 // Takes a coarse tile's scale from its first position.
 void unswizzle(const Move& move, const Rectangle& at) {
-    const int64_t repeat = move.in_layout.repeat, first = at.col / repeat;
-    const int64_t count = std::min(ceil_div(at.cols, repeat), move.columns - first);
+    const int64_t repeat = move.in_layout.repeat, first = ceil_div(at.col, repeat);
+    const int64_t count = std::min(ceil_div(at.col + at.cols, repeat), move.columns) - first;
     for (int64_t line = at.row; line < std::min(at.row + at.rows, move.lines); line += move.out_layout.tile_rows) {
         const uint8_t* from = move.in + move.in_layout.offset(at.matrix, line, at.col);
         uint8_t* to = move.out + move.out_layout.offset(at.matrix, line, first);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <system_error>
 
@@ -48,7 +49,8 @@ private:
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : threads_(threads), process_(getpid()) {
+ThreadPool::ThreadPool(int threads, HostPool host) : threads_(threads), host_(host), process_(getpid()) {
+    if (host_.parallel_for) return;
     const BlockedSignals blocked;
     try {
         for (int i = 1; i < threads; i++) workers_.emplace_back([this] { work(); });
@@ -105,17 +107,19 @@ void ThreadPool::run_job(int64_t chunks, const void* body, Function function) {
     job.function = function;
     job.chunks = chunks;
     // In a forked child the mutex may be held for ever by a worker that the child does not have.
-    const bool share = chunks > 1 && !workers_.empty() && !is_forked();
-    if (share) {
-        {
-            const std::lock_guard lock(mutex_);
-            job.below = jobs_;
-            jobs_ = &job;
-        }
-        chunks > 2 ? wake_.notify_all() : wake_.notify_one();
+    if (chunks < 2 || threads_ < 2 || is_forked()) job.drain();
+    else if (host_.parallel_for) share_with_host(job);
+    else share_job(job);
+}
+
+void ThreadPool::share_job(Job& job) {
+    {
+        const std::lock_guard lock(mutex_);
+        job.below = jobs_;
+        jobs_ = &job;
     }
+    job.chunks > 2 ? wake_.notify_all() : wake_.notify_one();
     job.drain();
-    if (!share) return;
     std::unique_lock lock(mutex_);
     for (Job** link = &jobs_; *link; link = &(*link)->below)
         if (*link == &job) {
@@ -123,6 +127,14 @@ void ThreadPool::run_job(int64_t chunks, const void* body, Function function) {
             break;
         }
     job.finished.wait(lock, [&] { return job.helpers == 0; });
+}
+
+// A task takes chunks until none is left, so that one that runs alone does all the work, and those that run later do none. Only
+// where the host ran no task at all are chunks left.
+void ThreadPool::share_with_host(Job& job) const {
+    const auto task = [](void* data, int32_t) { static_cast<Job*>(data)->drain(); };
+    host_.parallel_for(host_.user, int32_t(std::min<int64_t>(threads_, job.chunks)), task, &job);
+    if (job.has_chunks()) job.drain();
 }
 
 }  // namespace mxq::cpu

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/context.h"
@@ -79,12 +80,17 @@ Prepared prepare(const Implementation<Problem>& candidate, const Context& contex
     return prepared;
 }
 
-// The first that takes the problem, the preferred one before all; where a name is wanted, only who has it is asked.
+// Returns whether an implementation is of the context's device: those of the CPU, and no others, are called `cpu`.
+inline bool is_of_device(const Context& context, std::string_view name) { return (name == "cpu") == context.is_cpu(); }
+
+// The first that takes the problem, the preferred one before all, of those of the context's device. Where a name is wanted,
+// only who has it is asked, of any device, so that it can say why it declines.
 template <class Problem>
 Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Problem& problem, const Wanted& wanted) {
     Choice<Problem> choice;
     const auto consider = [&](const Implementation<Problem>& candidate) {
-        if (choice.implementation || (!wanted.name.empty() && wanted.name != candidate.name)) return;
+        if (choice.implementation) return;
+        if (wanted.name.empty() ? !is_of_device(context, candidate.name) : wanted.name != candidate.name) return;
         Prepared prepared = prepare(candidate, context, problem);
         if (!prepared.declines.empty()) {
             choice.declines[choice.decline_count++] = {candidate.name, prepared.declines};

@@ -10,16 +10,6 @@ namespace {
 // "CUDA 0" of "CUDA 0, NVIDIA H200, sm_90".
 std::string device_of(const Context& context) { return context.description.substr(0, context.description.find(',')); }
 
-std::string text_of(const mxq_tensor& t) {
-    std::string text = std::string(t.format->name) + " " + shape_text(t);
-    if (t.groups.set) text += " in " + std::to_string(t.groups.count) + " groups";
-    if (!t.format->quantized()) return text;
-    text += std::string(" ") + t.tile().name;
-    for (const int32_t which : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
-        if (t.part(which).declared) text += std::string(" ") + part_name(which);
-    return text + (t.swizzled ? " swizzled" : "");
-}
-
 }  // namespace
 
 Wanted wanted(const Context& context, const char* verb, std::string_view of_options) {
@@ -89,7 +79,7 @@ std::string line_of(const Context& context, const std::string& verb, const Tenso
                     const std::string& reason, const GroupedRows& readable) {
     std::string line = device_of(context) + ": " + verb;
     for (const mxq_tensor* tensor : tensors)
-        if (tensor) line += ", " + text_of(*tensor);
+        if (tensor) line += ", " + tensor_text(*tensor);
     return line + ungrouped_text(readable) + ": " + implementation + (reason.empty() ? "" : " (" + reason + ")");
 }
 

@@ -42,4 +42,10 @@ using ConvertImplementation = Implementation<ConvertProblem>;
 using SwizzleImplementation = Implementation<SwizzleProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
 
+// Returns why an implementation that takes all multiprocessors declines a product.
+inline Reason needs_no_limit(const GemmProblem& p) {
+    if (p.sm_count == 0) return {};
+    return [count = p.sm_count] { return format_text("cannot keep to %d multiprocessors", count); };
+}
+
 }  // namespace mxq

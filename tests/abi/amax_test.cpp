@@ -70,7 +70,7 @@ MXQ_EACH_DEVICE("amax: quantize and requantize compute that of NVFP4 by default,
     CHECK(ran == 8);
 }
 
-TEST_CASE("amax: the option means nothing to FP8 when it says that an amax is given, and nothing to mxq_amax", "[cpu]") {
+TEST_CASE("amax: FP8 refuses the option, whatever it says, and mxq_amax takes it, whatever it says", "[cpu]") {
     const testing::Dims dims{std::nullopt, 2, 16};
     auto in = testing::make_tensor(MXQ_FORMAT_F32, dims), out = testing::make_tensor(fp8, dims, false);
     const auto options = amax_is_given();
@@ -78,8 +78,9 @@ TEST_CASE("amax: the option means nothing to FP8 when it says that an amax is gi
     Nvfp4 f(dims);
     ok(mxq_amax(f.context, options, f.plain, f.q, nullptr, 0, nullptr));
     CHECK(f.amax[0] == 6);
-    ok(mxq_quantize_options_set_compute_amax(options, 1));
-    CHECK(mxq_quantize_query(testing::cpu().context, options, in, out, nullptr) == MXQ_STATUS_OK);
+    ok(mxq_quantize_options_set_compute_amax(options, 1));  // its default, which FP8 has not either
+    MXQ_REFUSED(mxq_quantize_query(testing::cpu().context, options, in, out, nullptr), invalid, "options sets a computed amax", "nvfp4");
+    CHECK(mxq_quantize_query(f.context, options, f.plain, f.q, nullptr) == MXQ_STATUS_OK);
 }
 
 TEST_CASE("amax: a given one that is NaN or negative is refused on the CPU, of every verb that reads it", "[cpu]") {
@@ -132,4 +133,55 @@ TEST_CASE("amax: of experts each is checked, of groups those that have rows", "[
         groups.amax[1 - empty] = -6;
         MXQ_REFUSED(groups.quantize(amax_is_given()), invalid, "out.rowwise.amax[" + std::to_string(1 - empty) + "] is -6");
     }
+}
+
+MXQ_EACH_DEVICE("amax: a tensor of 0 experts may leave it out, whatever reads or writes it") {
+    const testing::Dims dims{0, 32, 64};
+    auto x = testing::make_tensor(MXQ_FORMAT_BF16, dims), q = testing::make_tensor(nvfp4, dims, false), to = testing::make_tensor(nvfp4, dims, false),
+         mx = testing::make_quantized({}, dims, false), target = testing::make_tensor(fp8, dims, false);
+    for (const auto* tensor : {&q, &to, &mx})
+        for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) ok(mxq_tensor_set_part(*tensor, part, nullptr, 0, nullptr, 0));
+    Buffer scale(device, 4);
+    ok(mxq_tensor_set_part(target, MXQ_PART_ROWWISE, nullptr, 0, scale.data(), 4));
+    auto* const context = device.context;
+    const auto given = amax_is_given();
+    for (mxq_quantize_options* options : {static_cast<mxq_quantize_options*>(nullptr), static_cast<mxq_quantize_options*>(given)}) {
+        CHECK(mxq_quantize(context, options, x, q, nullptr, 0, nullptr) == MXQ_STATUS_OK);
+        CHECK(mxq_requantize(context, options, mx, q, nullptr, 0, nullptr) == MXQ_STATUS_OK);
+        CHECK(mxq_requantize(context, options, q, to, nullptr, 0, nullptr) == MXQ_STATUS_OK);
+    }
+    CHECK(mxq_dequantize(context, nullptr, q, x, nullptr, 0, nullptr) == MXQ_STATUS_OK);
+    CHECK(mxq_amax(context, nullptr, x, q, nullptr, 0, nullptr) == MXQ_STATUS_OK);
+    testing::run(device, mxq_requantize, mxq_requantize_query, nullptr, q, target);
+    CHECK(scale.read() == testing::bytes_of({1.0f}));
+
+    // One that is given is written, also beside one that is not.
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        Buffer amax(device, testing::bytes_of({7.0f}));
+        auto one = testing::make_tensor(nvfp4, dims, false);
+        for (int32_t each : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) ok(mxq_tensor_set_part(one, each, nullptr, 0, nullptr, 0));
+        ok(mxq_tensor_set_amax(one, part, static_cast<float*>(amax.data()), 4));
+        testing::run(device, mxq_quantize, mxq_quantize_query, nullptr, x, one);
+        CHECK(amax.read() == testing::bytes_of({0.0f}));
+    }
+
+    // B of a product with 0 groups.
+    auto a = testing::make_tensor(nvfp4, {std::nullopt, 8, 64}, false), d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 8, 32});
+    ok(mxq_tensor_set_groups(a, nullptr, 0, MXQ_TYPE_INT32, 0));
+    Buffer ends(device, 4), a_amax(device, testing::bytes_of({6.0f})), sums(device, 8 * 32 * 4);
+    ok(mxq_tensor_set_groups(a, ends.data(), 0, MXQ_TYPE_INT32, 0));
+    testing::PartBuffers part(device, a, MXQ_PART_ROWWISE);
+    ok(mxq_tensor_set_amax(a, MXQ_PART_ROWWISE, static_cast<float*>(a_amax.data()), 4));
+    ok(mxq_tensor_set_data(d, sums.data(), sums.bytes()));
+    testing::Plan plan;
+    ok(mxq_grouped_gemm_query(context, nullptr, a, q, d, plan.out()));
+    Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
+    CHECK(mxq_grouped_gemm(context, nullptr, a, q, d, workspace.bytes() ? workspace.data() : nullptr, workspace.bytes(), nullptr) == MXQ_STATUS_OK);
+    CHECK(sums.untouched());
+
+    // A tensor of no rows is not one of no experts: products of depth 0 decode it.
+    auto rows = testing::make_tensor(nvfp4, {std::nullopt, 0, 64}, false);
+    ok(mxq_tensor_set_part(rows, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0));
+    auto none = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 0, 64});
+    MXQ_REFUSED(mxq_quantize(context, nullptr, none, rows, nullptr, 0, nullptr), MXQ_STATUS_MISSING_BUFFER, "out.rowwise.amax is NULL");
 }

@@ -49,6 +49,10 @@ MXQ_EACH_DEVICE("format refusals: options that mean nothing to a format") {
         {"a given amax", [](auto* o) { ok(mxq_quantize_options_set_compute_amax(o, 0)); }, false, false, true, false},
         {"power-of-two scales", [](auto* o) { ok(mxq_quantize_options_set_power_of_two_scales(o, 1)); }, false, false, false, true},
         {"an amax epsilon", [](auto* o) { ok(mxq_quantize_options_set_amax_epsilon(o, 0.5f)); }, false, false, false, true},
+        // Defaults that were set are refused alike.
+        {"a scale rounding", [](auto* o) { ok(mxq_quantize_options_set_scale_rounding(o, MXQ_SCALE_ROUNDING_RCEIL)); }, true, true, false, false},
+        {"a non-finite policy", [](auto* o) { ok(mxq_quantize_options_set_nonfinite(o, MXQ_NONFINITE_PROPAGATE)); }, true, true, false, false},
+        {"a computed amax", [](auto* o) { ok(mxq_quantize_options_set_compute_amax(o, 1)); }, false, false, true, false},
     };
     int ran = 0;
     for (const Option& option : all)
@@ -67,7 +71,41 @@ MXQ_EACH_DEVICE("format refusals: options that mean nothing to a format") {
             MXQ_REFUSED(mxq_dequantize_query(device.context, query.options, back.out, back.in, nullptr), invalid, option.name, "dequantize does not have");
             ++ran;
         }
-    CHECK(ran == 7 * 8);  // options, formats
+    CHECK(ran == 10 * 8);  // options, formats
+}
+
+MXQ_EACH_DEVICE("format refusals: an option at NONE, 0 or NULL is taken back, for every format and verb") {
+    int ran = 0;
+    for (int32_t format : library_formats()) {
+        int64_t quantized = 0;
+        ok(mxq_format_property(format, MXQ_PROPERTY_QUANTIZED, &quantized));
+        if (!quantized) continue;
+        Query query(device, format, oracle::default_scaling(format));
+        ok(mxq_quantize_options_set_four_over_six(query.options, MXQ_FOUR_OVER_SIX_NONE));
+        ok(mxq_quantize_options_set_undo_hadamard(query.options, 1));
+        ok(mxq_quantize_options_set_stochastic_rounding(query.options, nullptr, 0));
+        ok(mxq_quantize_options_set_power_of_two_scales(query.options, 0));
+        ok(mxq_quantize_options_set_amax_epsilon(query.options, 0));
+        ok(mxq_quantize_options_set_source_part(query.options, 0));
+        CHECK(query() == MXQ_STATUS_OK);
+        CHECK(mxq_dequantize_query(device.context, query.options, query.out, query.in, nullptr) == MXQ_STATUS_OK);
+        ++ran;
+    }
+    CHECK(ran == 8);
+}
+
+MXQ_EACH_DEVICE("format refusals: options beside a scale that is given") {
+    float scale = 1;
+    Query fp8(device, MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR);
+    ok(mxq_tensor_set_quantization_scale(fp8.out, &scale, 4));
+    CHECK(fp8() == MXQ_STATUS_OK);
+    ok(mxq_quantize_options_set_amax_epsilon(fp8.options, 0.5f));
+    MXQ_REFUSED(fp8(), invalid, "an amax epsilon", "quantization scale", "one of them");
+    ok(mxq_quantize_options_set_amax_epsilon(fp8.options, 0));
+    ok(mxq_quantize_options_set_power_of_two_scales(fp8.options, 1));
+    MXQ_REFUSED(fp8(), invalid, "power-of-two scales", "quantization scale", "one of them");
+    ok(mxq_tensor_set_quantization_scale(fp8.out, nullptr, 0));
+    CHECK(fp8() == MXQ_STATUS_OK);
 }
 
 MXQ_EACH_DEVICE("format refusals: scalings, alignments and shapes") {
@@ -83,11 +121,15 @@ MXQ_EACH_DEVICE("format refusals: scalings, alignments and shapes") {
         }
     CHECK(tried == 11 * (MXQ_SCALING_TENSOR + 3));
     for (int32_t scaling : {MXQ_SCALING_TENSOR, MXQ_SCALING_ROW}) {
-        Query query(device, MXQ_FORMAT_FP8_E4M3, scaling);
-        ok(mxq_tensor_set_swizzled(query.out, 1));
-        MXQ_REFUSED(query(), unsupported, "out has swizzled", "expected compact");
-        MXQ_REFUSED(mxq_tensor_required_bytes(query.out, MXQ_PART_ROWWISE, nullptr, nullptr), unsupported, "swizzled");
+        Query query(device, MXQ_FORMAT_FP8_E4M3, scaling);  // sets the scaling
+        MXQ_REFUSED(mxq_tensor_set_swizzled(query.out, 1), unsupported, "tensor has swizzled", "expected compact");
+        CHECK(query() == MXQ_STATUS_OK);
     }
+    Query unset(device, MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR);
+    unset.out = testing::make_tensor(MXQ_FORMAT_FP8_E4M3, {std::nullopt, 64, 96});
+    ok(mxq_tensor_set_swizzled(unset.out, 1));  // another scaling may follow
+    MXQ_REFUSED(unset(), unsupported, "out has swizzled tensor scales", "expected compact");
+    MXQ_REFUSED(mxq_tensor_required_bytes(unset.out, MXQ_PART_ROWWISE, nullptr, nullptr), unsupported, "swizzled");
     Query fp8(device, MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128);
     ok(mxq_tensor_set_swizzled(fp8.out, 1));
     CHECK(fp8() == MXQ_STATUS_OK);
@@ -96,13 +138,24 @@ MXQ_EACH_DEVICE("format refusals: scalings, alignments and shapes") {
 
     Query columnwise_32(device, MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128);
     ok(testing::set_ends(columnwise_32.out, nullptr, MXQ_TYPE_INT32, 3));
-    ok(mxq_tensor_set_group_alignment(columnwise_32.out, 1, 32));
-    MXQ_REFUSED(columnwise_32(), invalid, "columnwise group alignment 32", "multiple of 128", "mxq_tensor_set_group_alignment");
+    MXQ_REFUSED(mxq_tensor_set_group_alignment(columnwise_32.out, 1, 32), invalid, "columnwise group alignment 32", "multiple of 128",
+                "mxq_tensor_set_group_alignment");
+    CHECK(columnwise_32() == MXQ_STATUS_OK);  // the alignment is the default still
     for (int32_t bad : {0, -1, 3, 256}) {
         MXQ_REFUSED(mxq_tensor_set_group_alignment(columnwise_32.out, bad, 0), invalid, "rowwise", "power of two");
         if (bad) MXQ_REFUSED(mxq_tensor_set_group_alignment(columnwise_32.out, 1, bad), invalid, "columnwise", "power of two");
     }
 
+    Query row(device, MXQ_FORMAT_MXFP4, MXQ_SCALING_ROW);
+    CHECK(row() == MXQ_STATUS_OK);
+    ok(testing::set_ends(row.out, nullptr, MXQ_TYPE_INT32, 3));
+    ok(mxq_tensor_set_group_alignment(row.out, 1, 16));
+    MXQ_REFUSED(row(), invalid, "columnwise group alignment 16", "multiple of 32", "no block of row", "mxq_tensor_set_group_alignment");
+    Query row_hadamard(device, MXQ_FORMAT_MXFP4, MXQ_SCALING_ROW), row_random(device, MXQ_FORMAT_MXFP4, MXQ_SCALING_ROW);
+    ok(mxq_tensor_set_hadamard(row_hadamard.out, MXQ_PART_ROWWISE, 1, 0xD7E8));
+    MXQ_REFUSED(row_hadamard(), invalid, "out.rowwise has a Hadamard transform and row scales", "blocks of one line");
+    ok(mxq_quantize_options_set_stochastic_rounding(row_random.options, reinterpret_cast<const uint64_t*>(64), 16));
+    MXQ_REFUSED(row_random(), invalid, "stochastic rounding", "mxfp4 in blocks", "mxfp4 with row scales");
     Query both(device, MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16);
     ok(mxq_quantize_options_set_four_over_six(both.options, MXQ_FOUR_OVER_SIX_MSE));
     ok(mxq_quantize_options_set_stochastic_rounding(both.options, reinterpret_cast<const uint64_t*>(64), 16));
@@ -189,8 +242,8 @@ MXQ_EACH_DEVICE("format refusals: pairs of a product with other blocks, and plai
             if (same) CHECK(status == MXQ_STATUS_OK);
             else CHECK(testing::refusal(status, unsupported, {name(a_spec), name(b_spec), "same block"}) == "");
         }
-    CHECK(taken == 20 * 20 + 2 * 2 + 4 * 4 + 4 * 4);
-    CHECK(refused == 900 - taken);
+    CHECK(taken == 25 * 25 + 2 * 2 + 4 * 4 + 4 * 4);
+    CHECK(refused == 35 * 35 - taken);
 
     auto x = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 64, 64}), d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 64, 64});
     CHECK(mxq_gemm_query(device.context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T), x, x, d, nullptr) == MXQ_STATUS_OK);

@@ -148,12 +148,18 @@ MXQ_EACH_DEVICE("refusals: alpha, beta, bias") {
         MXQ_REFUSED(mxq_gemm_options_set_bias(twice, bad, start, n * 4), MXQ_STATUS_INVALID_ARGUMENT, "format is " + std::to_string(bad), "BF16 (3)");
     MXQ_REFUSED(mxq_gemm_options_set_bias(twice, MXQ_FORMAT_NVFP4, nullptr, 0), MXQ_STATUS_INVALID_ARGUMENT, "format is 9");
     for (int32_t bad : {-1, 2}) MXQ_REFUSED(mxq_gemm_options_set_exact_products(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "exact", std::to_string(bad));
+    for (int32_t bad : {-1, 1025}) MXQ_REFUSED(mxq_gemm_options_set_sm_count(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "count is " + std::to_string(bad), "1 to 1024");
     CHECK(f.untouched());
     CHECK(numbers.untouched());
 
     ok(mxq_gemm_options_set_beta(twice, 0));
     ok(mxq_gemm_options_set_accumulate(twice, 0));
     ok(mxq_gemm_options_set_exact_products(twice, 1));
+    if (device.is_cpu()) {
+        ok(mxq_gemm_options_set_sm_count(twice, 8));
+        MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, twice), MXQ_STATUS_UNSUPPORTED, "cannot keep to 8 multiprocessors");
+        ok(mxq_gemm_options_set_sm_count(twice, 0));
+    }
     ok(mxq_gemm_options_set_bias(twice, MXQ_FORMAT_F32, start, 3));
     ok(mxq_gemm_options_set_bias(twice, 0, nullptr, 0));  // clears the bias
     CHECK(testing::run_product(device, mxq_gemm, mxq_gemm_query, twice, f.a, f.b, f.d.tensor).implementation == testing::product_implementations(device)[0]);

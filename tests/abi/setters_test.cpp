@@ -97,6 +97,55 @@ MXQ_EACH_DEVICE("setters: of two parts, dequantize and requantize read the rowwi
     CHECK(ran == 4);
 }
 
+// What cannot go together is refused by the later of two setters, whichever that is; the tensor stays as it was.
+TEST_CASE("setters: a scaling and a layout or an alignment that it cannot have, in either order", "[cpu]") {
+    const auto fp8 = [] { return testing::make_tensor(MXQ_FORMAT_FP8_E4M3, {std::nullopt, 256, 256}); };
+    const auto mx = [] { return testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, {std::nullopt, 256, 256}); };
+    constexpr auto invalid = MXQ_STATUS_INVALID_ARGUMENT, unsupported = MXQ_STATUS_UNSUPPORTED;
+    const auto scaling_of = [](const mxq_tensor* tensor) {
+        int32_t scaling = 0;
+        ok(mxq_tensor_get_scaling(tensor, &scaling));
+        return scaling;
+    };
+    const auto columnwise_of = [](const mxq_tensor* tensor) {
+        int32_t columnwise = 0;
+        ok(mxq_tensor_get_group_alignment(tensor, nullptr, &columnwise));
+        return columnwise;
+    };
+    for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_TENSOR}) {
+        auto first = fp8(), last = fp8();
+        ok(mxq_tensor_set_scaling(first, scaling));
+        MXQ_REFUSED(mxq_tensor_set_swizzled(first, 1), unsupported, "mxq_tensor_set_swizzled: tensor has swizzled", "compact");
+        int32_t swizzled = -1;
+        ok(mxq_tensor_get_swizzled(first, &swizzled));
+        CHECK(swizzled == 0);
+        ok(mxq_tensor_set_swizzled(last, 1));
+        MXQ_REFUSED(mxq_tensor_set_scaling(last, scaling), unsupported, "mxq_tensor_set_scaling: tensor has swizzled", "compact");
+        CHECK(scaling_of(last) == MXQ_SCALING_TENSOR);  // the default still
+        ok(mxq_tensor_set_scaling(last, MXQ_SCALING_1X128));
+        CHECK(mxq_tensor_required_bytes(last, MXQ_PART_ROWWISE, nullptr, nullptr) == MXQ_STATUS_OK);
+        ok(mxq_tensor_set_swizzled(last, 0));
+        CHECK(mxq_tensor_set_scaling(last, scaling) == MXQ_STATUS_OK);
+    }
+    auto first = mx(), last = mx(), any = fp8(), nvfp4 = testing::make_tensor(MXQ_FORMAT_NVFP4, {std::nullopt, 256, 256});
+    MXQ_REFUSED(mxq_tensor_set_group_alignment(first, 64, 16), invalid, "columnwise group alignment 16", "multiple of 32", "0 for the default");
+    ok(mxq_tensor_set_group_alignment(first, 64, 32));
+    MXQ_REFUSED(mxq_tensor_set_scaling(first, MXQ_SCALING_128X128), invalid, "columnwise group alignment 32", "multiple of 128", "128x128");
+    CHECK(scaling_of(first) == MXQ_SCALING_1X32);
+    ok(mxq_tensor_set_scaling(last, MXQ_SCALING_1X128));
+    MXQ_REFUSED(mxq_tensor_set_group_alignment(last, 64, 32), invalid, "columnwise group alignment 32", "multiple of 128");
+    CHECK(columnwise_of(last) == 128);
+    CHECK(mxq_tensor_set_group_alignment(last, 64, 0) == MXQ_STATUS_OK);
+    MXQ_REFUSED(mxq_tensor_set_group_alignment(any, 1, 8), invalid, "columnwise group alignment 8", "multiple of 16");
+    ok(mxq_tensor_set_group_alignment(any, 1, 16));  // for ROW, which may follow
+    CHECK(mxq_tensor_set_scaling(any, MXQ_SCALING_ROW) == MXQ_STATUS_OK);
+    MXQ_REFUSED(mxq_tensor_set_scaling(any, MXQ_SCALING_1X128), invalid, "columnwise group alignment 16", "multiple of 128");
+    MXQ_REFUSED(mxq_tensor_set_group_alignment(nvfp4, 1, 8), invalid, "columnwise group alignment 8", "multiple of 16");
+    CHECK(mxq_tensor_set_group_alignment(nvfp4, 1, 16) == MXQ_STATUS_OK);
+    auto plain = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 256, 256});  // has no blocks
+    CHECK(mxq_tensor_set_group_alignment(plain, 4, 1) == MXQ_STATUS_OK);
+}
+
 TEST_CASE("setters: 0 threads are one for each core that the process may use", "[cpu]") {
     const auto description = [](int32_t threads) {
         return std::string(mxq_context_description(testing::cpu_context(threads)));

@@ -7,7 +7,8 @@
 
 namespace {
 
-const std::vector<int32_t> mx = {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_1X128, MXQ_SCALING_128X128};
+const std::vector<int32_t> mx = {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_1X128, MXQ_SCALING_128X128,
+                                 MXQ_SCALING_ROW};
 const std::vector<int32_t> nv = {MXQ_SCALING_1X16, MXQ_SCALING_16X16};
 const std::vector<int32_t> fp8 = {MXQ_SCALING_TENSOR, MXQ_SCALING_ROW, MXQ_SCALING_1X128, MXQ_SCALING_128X128};
 

@@ -15,6 +15,11 @@ if ! command -v cmake >/dev/null || ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$
     finish
 fi
 
+if grep -qiE '^BUILD_SHARED_LIBS:[A-Z]+=(OFF|NO|FALSE|0)$' "$build/CMakeCache.txt"; then
+    skip "consumers" "the build is of the static library; from one of the shared library they check both"
+    finish
+fi
+
 prefix=$work/prefix
 check "cmake --install" cmake --install "$build" --prefix "$prefix"
 library=$(find "$prefix" -name libmxq.so.0 | head -n 1)
@@ -49,6 +54,36 @@ else
     skip "a C program through pkg-config" "pkg-config is not here"
 fi
 
+# Compiles and runs the C++ program with every compiler and language version that is here.
+cpp() { # compiler standard
+    "$1" "-std=$2" -Wall -Wextra -Wpedantic -Werror "$here/cpp/main.cpp" -o "$work/cpp" -I"$prefix/include" -L"$library_dir" -lmxq &&
+        LD_LIBRARY_PATH=$library_dir "$work/cpp"
+}
+for compiler in g++ clang++; do
+    for standard in c++17 c++20; do
+        if command -v "$compiler" >/dev/null; then
+            check "mxq.hpp with $compiler -std=$standard" cpp "$compiler" "$standard"
+        else
+            skip "mxq.hpp with $compiler -std=$standard" "$compiler is not here"
+        fi
+    done
+done
+
+installed_pages() {
+    local doc=$prefix/share/doc/mxq file
+    for file in LICENSE README.md CHANGELOG.md docs/numerics.md examples/quantize.c examples/moe_layer/layer.cpp; do
+        cmp "$source/$file" "$doc/$file" || return 1
+    done
+    for file in mxq.h mxq.hpp dlpack.h; do cmp "$source/include/mxq/$file" "$prefix/include/mxq/$file" || return 1; done
+}
+check "headers, pages and examples are installed" installed_pages
+examples() { # as a project of their own
+    cmake -S "$prefix/share/doc/mxq/examples" -B "$work/examples" -DCMAKE_PREFIX_PATH="$prefix" &&
+        cmake --build "$work/examples" --parallel "$(nproc)" && "$work/examples/quantize" &&
+        "$work/examples/moe_layer/moe_layer" --device cpu --data "$source/tests/data/moe.safetensors" --check
+}
+check "the installed examples build and run" examples
+
 # Runs the lines of README.md that build and install, as on a machine without Catch2, and without CUDA, which is faster.
 readme_installs() {
     sed -n '/^## Building and linking/,/^CMake/s/^    cmake/cmake/p' "$source/README.md" |
@@ -71,6 +106,32 @@ embedded() { # in a debug build, which compiles fastest
 check "embedded with add_subdirectory" embedded
 nothing_installed() { cmake --install "$work/embed" --prefix "$work/none" && [ -z "$(find "$work/none" -type f 2>/dev/null)" ]; }
 check "embedded, it installs nothing" nothing_installed
+
+# The static library, without CUDA, which is faster. A C program links it though it is C++ inside.
+static_prefix=$work/static-prefix
+static_library() {
+    cmake -S "$source" -B "$work/static" -DBUILD_SHARED_LIBS=OFF -DMXQ_CUDA=OFF -DMXQ_TESTS=OFF -DMXQ_EXAMPLES=OFF -DCMAKE_BUILD_TYPE=Debug &&
+        cmake --build "$work/static" --parallel "$(nproc)" && cmake --install "$work/static" --prefix "$static_prefix" &&
+        "$static_prefix/bin/mxq-info" && [ -z "$(find "$static_prefix" -name '*.so*')" ]
+}
+if check "a static library with BUILD_SHARED_LIBS=OFF" static_library; then
+    archive=$(find "$static_prefix" -name libmxq.a)
+    check "static: a C program through find_package(mxq)" find_package "$static_prefix"
+    static_pkg_config() {
+        local flags
+        flags=$(PKG_CONFIG_PATH=$(dirname "$archive")/pkgconfig pkg-config --static --cflags --libs libmxq) &&
+            "${CC:-cc}" -std=c99 "$here/program/main.c" -o "$work/static-pc" $flags && "$work/static-pc"
+    }
+    if command -v pkg-config >/dev/null; then
+        check "static: a C program through pkg-config" static_pkg_config
+    else
+        skip "static: a C program through pkg-config" "pkg-config is not here"
+    fi
+    # No other name is global, of whatever kind, so that none can meet one of the program.
+    static_names() {
+        nm -g --defined-only "$archive" | awk 'NF == 3 { print $3 }' | sort >"$work/archived" && diff "$work/listed" "$work/archived"
+    }
+fi
 
 python() {
     python3 "$source/examples/python/quantize.py" "$library" >"$work/python" && cat "$work/python" &&
@@ -101,11 +162,21 @@ same_names() {
 check "exports exactly the names of src/libmxq.map" same_names
 only_ours() { ! grep -v '^mxq_' "$work/exported"; }
 check "every exported name starts with mxq_" only_ours
+[ -z "${archive:-}" ] || check "static: exactly the same names are global" static_names
 # Lists the functions that the header declares with MXQ_API, some of them on two lines.
 header_names() {
     tr '\n' ' ' <"$source/include/mxq/mxq.h" | grep -oE 'MXQ_API [^;]*\(' | grep -oE '\bmxq_[a-z0-9_]+\(' | tr -d '(' | sort -u >"$work/header" &&
         diff "$work/header" "$work/exported"
 }
 check "exports exactly the functions of mxq.h" header_names
+# Lists the functions that mxq.hpp has nothing to add to: a program calls them as they are.
+as_they_are() {
+    printf 'mxq_%s\n' build_string constant constant_name format_name format_property last_error set_log_callback status_name version version_string
+}
+all_in_cpp() { # a function that only the C header has is missing here
+    grep -oE '\bmxq_[a-z0-9_]+\b' "$source/include/mxq/mxq.hpp" | cat - <(as_they_are) | sort -u | comm -23 "$work/header" - >"$work/missing" &&
+        cat "$work/missing" && [ -s "$work/header" ] && [ ! -s "$work/missing" ]
+}
+check "mxq.hpp has every function of mxq.h" all_in_cpp
 
 finish

@@ -49,6 +49,9 @@ TEST_CASE("cublaslt declines: formats") {
     CHECK(reason(dense(of(tensor_scale, row_scale, false)), 90) ==
           "needs the same kind of scales on both sides, found fp8 TENSOR and fp8 ROW");
     CHECK(reason(dense(of(tiles, tiles)), 90) == "needs 1X128 scales on one side at least, found 128X128 on both");
+    const auto mx_row = spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_ROW);
+    CHECK(reason(dense(of(mx_row, mxfp8())), 100) == "");
+    CHECK(reason(dense(of(mx_row, mxfp8(), false)), 100) == "needs swizzled scales, found compact ones on a");
     Case half = of(bf16(), bf16());
     half.d = MXQ_FORMAT_F16;
     CHECK(reason(dense(half), 90) == "needs d in f32 or in the type of the operands, found f16");

@@ -194,15 +194,15 @@ TEST_CASE("cublaslt rebase: groups of rows") {
 }
 
 TEST_CASE("cublaslt rebase: groups along the contraction") {
-    for (int32_t a : {MXQ_SCALING_1X32, MXQ_SCALING_1X128})
-        for (int32_t b : {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_128X128}) {
+    for (int32_t a : {MXQ_SCALING_1X32, MXQ_SCALING_1X128, MXQ_SCALING_ROW})
+        for (int32_t b : {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_128X128, MXQ_SCALING_ROW}) {
             GroupCase c;
             c.a = mx(MXQ_FORMAT_MXFP8_E4M3, a), c.b = mx(MXQ_FORMAT_MXFP8_E5M2, b);
             c.d = MXQ_FORMAT_F32;
             c.groups = 5, c.sizes = {256, 384, 1024};
             c.a_columnwise = a == MXQ_SCALING_1X32 ? 64 : 128;
             const GemmProblem p = by_contraction(c);
-            CHECK(rebased_at_workspace(p).a.keeps_codes == (a == MXQ_SCALING_1X128));
+            CHECK(rebased_at_workspace(p).a.keeps_codes == (a != MXQ_SCALING_1X32));
             check_entries(p, {100, 0, 133, 1, 790});
         }
 }

@@ -221,12 +221,13 @@ Expected poisoned(int64_t codes, int64_t floats) {
 std::vector<oracle::Spec> mx_specs() {
     std::vector<oracle::Spec> out;
     for (int32_t format : testing::mx_formats)
-        for (int32_t scaling : {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_1X128, MXQ_SCALING_128X128})
+        for (int32_t scaling :
+             {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_1X128, MXQ_SCALING_128X128, MXQ_SCALING_ROW})
             out.push_back(testing::spec_of(format, scaling));
     return out;
 }
 
-bool is_wide(const oracle::Spec& spec) { return spec.scaling == MXQ_SCALING_1X128 || spec.scaling == MXQ_SCALING_128X128; }
+bool is_wide(const oracle::Spec& spec) { return oracle::tile_of(spec.scaling).width >= 128; }
 
 mxq::GemmOperand view(const testing::Tensor& a, const testing::Tensor& b, const testing::Tensor& d, bool transposed) {
     auto options = testing::gemm_options(transposed ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
@@ -277,7 +278,7 @@ MXQ_EACH_DEVICE("rebase: matrices and experts") {
                 INFO(testing::describe(spec) << ", " << experts << " x " << lines << " x " << k << ", case " << which);
                 check_call(device, call, tile_lines, line_unit, expected);
             }
-    CHECK(ran == 20 * 6 * 8);
+    CHECK(ran == 25 * 6 * 8);
 }
 
 namespace {
@@ -433,7 +434,7 @@ MXQ_EACH_DEVICE("rebase: groups of rows") {
                                              << ", case " << which);
                 check_call(device, call, 1, unit, expected);
             }
-    CHECK(ran == 20 * 5 * 4);
+    CHECK(ran == 25 * 5 * 4);
 }
 
 MXQ_EACH_DEVICE("rebase: groups along the contraction") {
@@ -474,5 +475,5 @@ MXQ_EACH_DEVICE("rebase: groups along the contraction") {
                                              << ", case " << which);
                 check_call(device, call, 1, 1, expected);
             }
-    CHECK(ran == 20 * 5 * 4);
+    CHECK(ran == 25 * 5 * 4);
 }

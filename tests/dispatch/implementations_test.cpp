@@ -149,12 +149,12 @@ const testing::Dims sizes[] = {{std::nullopt, 160, 256}, {std::nullopt, 150, 99}
 // A format with each option that has kernels of its own.
 std::vector<oracle::Spec> ways_of(const oracle::Spec& spec) {
     std::vector<oracle::Spec> ways{spec};
-    if (!testing::is_e2m1(spec)) return ways;
+    if (!testing::takes_stochastic(spec)) return ways;
     ways.push_back(spec);
     ways.back().stochastic = true;
     ways.back().seed = 7;
     if (testing::is_nvfp4(spec)) ways.push_back(spec), ways.back().four_over_six = MXQ_FOUR_OVER_SIX_MSE;
-    if (!testing::is_square(spec)) ways.push_back(spec), ways.back().hadamard = MXQ_PART_ROWWISE;
+    if (testing::takes_hadamard(spec)) ways.push_back(spec), ways.back().hadamard = MXQ_PART_ROWWISE;
     return ways;
 }
 
@@ -352,7 +352,7 @@ const Problems& all_problems() {
             add_quantize(problems, spec);
             add_requantize(problems, spec);
             add_dequantize(problems, spec, 0);
-            if (testing::is_e2m1(spec) && !testing::is_square(spec)) add_dequantize(problems, spec, both_parts);
+            if (testing::takes_hadamard(spec)) add_dequantize(problems, spec, both_parts);
             add_amax(problems, spec);
             add_swizzle(problems, spec);
             add_pad(problems, spec);

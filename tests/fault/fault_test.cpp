@@ -286,9 +286,10 @@ TEST_CASE("out of memory: validation allocates nothing") {
     auto allocations = [&](auto validate) {
         return fail_each_allocation([&] { return mxq::guard("validation", validate); }, [] { return true; });
     };
-    CHECK(allocations([&] { mxq::validate_pad(nullptr, in, out, true, mxq::Check::Execute); }) == 0);
+    mxq_context* const context = testing::cpu().context;
+    CHECK(allocations([&] { mxq::validate_pad(*context, nullptr, in, out, true, mxq::Check::Execute); }) == 0);
     auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
-    CHECK(allocations([&] { mxq::validate_grouped_gemm(options, in, experts, d, mxq::Check::Execute); }) == 0);
+    CHECK(allocations([&] { mxq::validate_grouped_gemm(*context, options, in, experts, d, mxq::Check::Execute); }) == 0);
 }
 
 // A context of 4 threads starts three, as the caller is one of them. The first, second and third start fail in turn.

@@ -234,6 +234,7 @@ void Bound::make_options() {
     if (call.nonfinite) ok(mxq_quantize_options_set_nonfinite(made(options), call.nonfinite));
     if (call.four_over_six) ok(mxq_quantize_options_set_four_over_six(made(options), call.four_over_six));
     if (call.keep_hadamard) ok(mxq_quantize_options_set_undo_hadamard(made(options), 0));
+    if (call.source) ok(mxq_quantize_options_set_source_part(made(options), call.source));
     if (call.stochastic) made(options);
     const bool quantizes = call.verb == "quantize" || call.verb == "requantize";
     if (quantizes && !call.compute_amax && call.second.format == MXQ_FORMAT_NVFP4)

@@ -21,9 +21,17 @@ bool ends_with(const std::string& text, const std::string& end) {
     return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
+// Returns whether the tensor that a buffer belongs to has 0 experts.
+bool has_no_experts(const Problem& problem, const std::string& buffer) {
+    for (const TensorPlan& plan : problem.tensors)
+        if (buffer.compare(0, plan.name.size() + 1, plan.name + ".") == 0) return plan.dims.experts == 0;
+    return false;
+}
+
 // Returns whether NULL clears the buffer, so that the call goes on without it.
 bool is_optional(const Bound& bound, const std::string& name) {
     const bool nvfp4 = !bound.problem.call.is_product() && bound.problem.call.second.format == MXQ_FORMAT_NVFP4;
+    if (ends_with(name, ".amax") && has_no_experts(bound.problem, name)) return true;
     if (name == "out.rowwise.amax" || name == "out.columnwise.amax") return !nvfp4 || bound.problem.call.verb == "amax";
     return ends_with(name, ".starts") || (ends_with(name, ".ends") && name != "ends") || name == "out.quantization_scale" ||
            name == "seed_offset";
@@ -106,11 +114,13 @@ bool wrong_kind(Bound& bound, int64_t at) {
     return true;
 }
 
-bool swizzle_row(Bound& bound, int64_t) {
+// TENSOR is the default of FP8. A tensor whose scaling was set refuses swizzled scales itself.
+bool swizzle_tensor(Bound& bound, int64_t) {
     const TensorPlan& plan = bound.problem.tensors[0];
-    const bool whole_lines = plan.side.scaling == MXQ_SCALING_ROW || plan.side.scaling == MXQ_SCALING_TENSOR;
     const std::string& verb = bound.problem.call.verb;
-    if (!whole_lines || (verb != "dequantize" && verb != "requantize" && !bound.problem.call.is_product())) return false;
+    if (verb != "dequantize" && verb != "requantize" && !bound.problem.call.is_product()) return false;
+    bound.tensors[0] = testing::make_tensor(plan.side.format, plan.dims);
+    bound.point();
     ok(mxq_tensor_set_swizzled(bound.tensors[0], 1));
     return true;
 }
@@ -152,21 +162,7 @@ bool other_groups(Bound& bound, int64_t at) {
         if (at % 2 && count > 0)
             ok(testing::set_ends(bound.tensors[i], ends, call.ends_type, count - 1));
         else
-            ok(testing::set_ends(bound.tensors[i], ends + 16, call.ends_type, count));
-        return true;
-    }
-    return false;
-}
-
-bool narrow_alignment(Bound& bound, int64_t) {
-    const auto& plans = bound.problem.tensors;
-    for (size_t i = 0; i < plans.size(); ++i) {
-        const Side& side = plans[i].side;
-        const std::string scales = plans[i].name + ".columnwise.scales";
-        if (!side.grouped || side.plain() || !bound.has(scales) || !bound.image(scales).used) continue;
-        extend_buffers(bound);
-        bound.point();
-        ok(mxq_tensor_set_group_alignment(bound.tensors[i], static_cast<int32_t>(side.rowwise), 8));
+            ok(testing::set_ends(bound.tensors[i], ends, MXQ_TYPE_INT32 + MXQ_TYPE_INT64 - call.ends_type, count));
         return true;
     }
     return false;
@@ -211,7 +207,7 @@ bool foreign_option(Bound& bound, int64_t at) {
         case 0: return !mx && mxq_quantize_options_set_scale_rounding(options, MXQ_SCALE_ROUNDING_RCEIL) == MXQ_STATUS_OK;
         case 1: return !mx && mxq_quantize_options_set_nonfinite(options, MXQ_NONFINITE_PROPAGATE) == MXQ_STATUS_OK;
         case 2: return !nvfp4 && mxq_quantize_options_set_four_over_six(options, MXQ_FOUR_OVER_SIX_MAE) == MXQ_STATUS_OK;
-        case 3: return !nvfp4 && mxq_quantize_options_set_compute_amax(options, 0) == MXQ_STATUS_OK;
+        case 3: return !nvfp4 && mxq_quantize_options_set_compute_amax(options, at / 6 % 2) == MXQ_STATUS_OK;
         case 4: return !fp8 && mxq_quantize_options_set_power_of_two_scales(options, 1) == MXQ_STATUS_OK;
         default: return !fp8 && mxq_quantize_options_set_amax_epsilon(options, 1) == MXQ_STATUS_OK;
     }
@@ -226,9 +222,7 @@ bool stochastic_four_over_six(Bound& bound, int64_t) {
 bool hadamard_of_any_length(Bound& bound, int64_t) {
     const Call& call = bound.problem.call;
     const TensorPlan& out = bound.problem.tensors[1];
-    if ((call.verb != "quantize" && call.verb != "requantize") || !testing::is_e2m1(out.spec) ||
-        testing::is_square(out.spec))
-        return false;
+    if ((call.verb != "quantize" && call.verb != "requantize") || !testing::takes_hadamard(out.spec)) return false;
     const bool rowwise = call.cols() % 16 && out.side.parts & MXQ_PART_ROWWISE;
     const bool columnwise = call.rows() % 16 && out.side.parts & MXQ_PART_COLUMNWISE && !out.side.grouped;
     if (!rowwise && !columnwise) return false;
@@ -303,9 +297,7 @@ bool in_groups(const Call& call) { return call.groups && call.group_count() > 0;
 bool in_groups_with_elements(const Call& call) {
     return in_groups(call) && std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
 }
-bool has_whole_lines(const Call& call) {
-    return call.first.scaling == MXQ_SCALING_ROW || call.first.scaling == MXQ_SCALING_TENSOR;
-}
+bool has_one_scale(const Call& call) { return call.first.scaling == MXQ_SCALING_TENSOR; }
 bool two_dimensions(const Call& call) { return !call.is_product() && call.shape.size() == 2 && !call.groups; }
 bool no_amax(const Call& call) { return call.verb != "amax"; }
 bool no_pad(const Call& call) { return !pads(call); }
@@ -328,12 +320,11 @@ const std::vector<Rule>& all_rules() {
         {"shape", any_call, MXQ_STATUS_SHAPE_MISMATCH, true, other_shape},
         {"dimensions", two_dimensions, MXQ_STATUS_SHAPE_MISMATCH, true, other_dimensions},
         {"kind", no_pad, MXQ_STATUS_UNSUPPORTED, true, wrong_kind},
-        {"swizzled_row", has_whole_lines, MXQ_STATUS_UNSUPPORTED, true, swizzle_row},
+        {"swizzled_tensor", has_one_scale, MXQ_STATUS_UNSUPPORTED, true, swizzle_tensor},
         {"layout", swizzles, MXQ_STATUS_INVALID_ARGUMENT, true, same_layout},
         {"no_part", no_amax, MXQ_STATUS_MISSING_BUFFER, false, no_part},
         {"groups", in_groups, MXQ_STATUS_SHAPE_MISMATCH, true, other_groups},
         {"ends", in_groups_with_elements, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound},
-        {"alignment", in_groups, MXQ_STATUS_INVALID_ARGUMENT, true, narrow_alignment},
         {"direction", pads, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_direction},
         {"implementation", any_call, MXQ_STATUS_UNSUPPORTED, true, unknown_implementation},
         {"option", conversion, MXQ_STATUS_INVALID_ARGUMENT, true, foreign_option},

@@ -160,7 +160,7 @@ bool wrong_host_ends(Bound& bound, int64_t) {
 
 bool hadamard_of_tiles(Bound& bound, int64_t) {
     const TensorPlan& out = bound.problem.tensors[1];
-    if (!testing::is_e2m1(out.spec) || !testing::is_square(out.spec)) return false;
+    if (!testing::is_e2m1(out.spec) || testing::takes_hadamard(out.spec)) return false;
     ok(mxq_tensor_set_hadamard(bound.tensors[1], out.side.read_part(), 1, 0xD7E8));
     return true;
 }
@@ -170,8 +170,7 @@ bool other_hadamard(Bound& bound, int64_t at) {
     const Call& call = bound.problem.call;
     const auto number = static_cast<size_t>(at % 2);
     const Side& side = bound.problem.tensors[number].side;
-    if (!testing::is_e2m1(bound.problem.tensors[number].spec) || testing::is_square(bound.problem.tensors[number].spec))
-        return false;
+    if (!testing::takes_hadamard(bound.problem.tensors[number].spec)) return false;
     const bool columnwise = number == 0 ? call.transpose_a == MXQ_TRANSPOSE_T : call.transpose_b == MXQ_TRANSPOSE_N;
     const int32_t part = !call.is_product() ? side.read_part() : columnwise ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE;
     const int32_t mask = part == MXQ_PART_ROWWISE ? side.rowwise_mask : side.columnwise_mask;
@@ -183,8 +182,24 @@ bool other_hadamard(Bound& bound, int64_t at) {
     return true;
 }
 
+bool source_of_other_part(Bound& bound, int64_t) {
+    ok(mxq_quantize_options_set_source_part(made(bound.options), MXQ_PART_BOTH - bound.problem.call.first.parts));
+    return true;
+}
+
+bool source_of_no_part(Bound& bound, int64_t at) {
+    ok(mxq_quantize_options_set_source_part(made(bound.options), static_cast<int32_t>(1 + at % 2)));
+    return true;
+}
+
+bool rule_of_given_scale(Bound& bound, int64_t at) {
+    if (at % 2) ok(mxq_quantize_options_set_amax_epsilon(made(bound.options), 0.5f));
+    else ok(mxq_quantize_options_set_power_of_two_scales(made(bound.options), 1));
+    return true;
+}
+
 bool stochastic_of_other_format(Bound& bound, int64_t) {
-    if (testing::is_e2m1(bound.problem.tensors[1].spec)) return false;
+    if (testing::takes_stochastic(bound.problem.tensors[1].spec)) return false;
     ok(mxq_quantize_options_set_stochastic_rounding(made(bound.options), reinterpret_cast<uint64_t*>(any_memory(bound)), 16));
     return true;
 }
@@ -223,6 +238,12 @@ bool in_columnwise_groups(const Call& call) {
            (call.is_product() || quantizes(call) || call.verb == "dequantize");
 }
 bool is_amax(const Call& call) { return call.verb == "amax"; }
+bool needs_amax(const Call& call) { return is_amax(call) && call.experts() != 0; }
+bool reads_one_part(const Call& call) {
+    return (call.verb == "dequantize" || call.verb == "requantize") && call.first.parts != MXQ_PART_BOTH;
+}
+bool reads_none(const Call& call) { return !call.is_product() && call.verb != "dequantize" && call.verb != "requantize"; }
+bool has_given_scale(const Call& call) { return call.given_scale; }
 bool quantizes_fp8(const Call& call) { return quantizes(call) && is_fp8(call.second); }
 bool quantizes_nvfp4(const Call& call) { return quantizes(call) && call.second.format == MXQ_FORMAT_NVFP4; }
 bool reads_nvfp4(const Call& call) {
@@ -250,7 +271,7 @@ const std::vector<Rule>& argument_rules() {
         {"other_layout", pads_mx, MXQ_STATUS_INVALID_ARGUMENT, true, other_layout},
         {"swizzled_columns", in_columnwise_groups, MXQ_STATUS_UNSUPPORTED, true, swizzle_columnwise_groups},
         {"amax_format", is_amax, MXQ_STATUS_UNSUPPORTED, true, amax_of_other_format},
-        {"no_amax", is_amax, MXQ_STATUS_MISSING_BUFFER, false, no_amax},
+        {"no_amax", needs_amax, MXQ_STATUS_MISSING_BUFFER, false, no_amax},
         {"given_scale", quantizes_fp8, MXQ_STATUS_INVALID_ARGUMENT, true, scale_of_blocks},
         {"decode_scale", quantizes_nvfp4, MXQ_STATUS_INVALID_ARGUMENT, true, decode_scale_of_output},
         {"two_scales", reads_nvfp4, MXQ_STATUS_INVALID_ARGUMENT, true, amax_and_decode_scale},
@@ -258,6 +279,9 @@ const std::vector<Rule>& argument_rules() {
         {"host_ends", host_ends, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_host_ends},
         {"hadamard_tiles", converts, MXQ_STATUS_INVALID_ARGUMENT, true, hadamard_of_tiles},
         {"other_hadamard", compares_hadamard, MXQ_STATUS_INVALID_ARGUMENT, true, other_hadamard},
+        {"source_part", reads_one_part, MXQ_STATUS_MISSING_BUFFER, true, source_of_other_part},
+        {"no_source", reads_none, MXQ_STATUS_INVALID_ARGUMENT, true, source_of_no_part},
+        {"unused_rule", has_given_scale, MXQ_STATUS_INVALID_ARGUMENT, true, rule_of_given_scale},
         {"stochastic_format", converts, MXQ_STATUS_INVALID_ARGUMENT, true, stochastic_of_other_format},
         {"experts", gemm, MXQ_STATUS_SHAPE_MISMATCH, true, experts_of_product},
         {"transposed_plain", plain_gemm, MXQ_STATUS_UNSUPPORTED, true, transpose_plain},

@@ -268,6 +268,7 @@ const std::vector<Field>& fields() {
         field("nonfinite", &Call::nonfinite, policies),
         field("four_over_six", &Call::four_over_six, modes),
         field("keep_hadamard", &Call::keep_hadamard),
+        field("source", &Call::source, parts),
         field("stochastic", &Call::stochastic),
         field("compute_amax", &Call::compute_amax),
         field("given_scale", &Call::given_scale),

@@ -64,6 +64,7 @@ struct Call {
 
     int32_t rounding = 0, nonfinite = 0, four_over_six = 0;  // 0: not set
     bool keep_hadamard = false;  // dequantize does not undo the transform
+    int32_t source = 0;          // dequantize and requantize: the part that is read; 0: not set
     bool stochastic = false;
     bool compute_amax = false;  // NVFP4; FP8: the amax is written
     bool given_scale = false;   // FP8 TENSOR: the quantization scale is given
@@ -95,6 +96,8 @@ struct Call {
     int64_t cols() const { return shape.back(); }
     testing::Dims dims() const { return {experts(), rows(), cols()}; }
     int64_t group_count() const;
+    // The part of the first tensor that dequantize and requantize read.
+    int32_t source_part() const { return source ? source : first.read_part(); }
     // The ends of the groups, at most rows().
     oracle::Ends ends() const;
 };

@@ -157,7 +157,10 @@ Side draw_quantized(Random& random) {
                                     MXQ_SCALING_128X128};
     switch (random.below(8)) {
         case 0:
-        case 1: side.format = pick(random, testing::mx_formats), side.scaling = MXQ_SCALING_1X32; break;
+        case 1:
+            side.format = pick(random, testing::mx_formats);
+            side.scaling = one_in(random, 4) ? MXQ_SCALING_ROW : MXQ_SCALING_1X32;
+            break;
         case 2:
         case 3:
             side.format = MXQ_FORMAT_NVFP4;
@@ -234,6 +237,7 @@ void draw_options(Call& call, Random& random) {
     call.per_expert = one_in(random, 2);
     call.t256 = one_in(random, 3);
     call.decode_scale = one_in(random, 3);
+    call.source = static_cast<int32_t>(random.below(3));
 }
 
 void draw_product_options(Call& call, Random& random) {

@@ -78,22 +78,40 @@ Runner make_runner(int32_t device, mxq_context* context) {
             std::make_unique<search::Arena>(device == MXQ_DEVICE_CPU)};
 }
 
-// Returns a context as if the CPU had nothing better than `isa`. Calls of one of them use threads of their own.
-Runner cpu_runner(const char* isa, int32_t threads) {
-    setenv("MXQ_CPU_ISA", isa, 1);
-    testing::Context context = testing::cpu_context(threads);
-    unsetenv("MXQ_CPU_ISA");
-    return make_runner(MXQ_DEVICE_CPU, std::exchange(*context.out(), nullptr));
+enum class Threads { One, Three, OfHost };
+
+// A host's way to run tasks: the last first, one after another, and one in three is left out.
+void run_as_host(void*, int32_t count, mxq_task task, void* data) {
+    for (int32_t i = count; i-- > 0;)
+        if (i % 3 != 1) task(data, i);
 }
 
-bool has_instruction_set(const char* isa) { return cpu_runner(isa, 1).name.find(isa) != std::string::npos; }
+// Returns a context as if the CPU had nothing better than `isa`.
+Runner cpu_runner(const char* isa, Threads threads) {
+    testing::Handle<mxq_context_options, mxq_context_options_destroy> options;
+    testing::ok(mxq_context_options_create(options.out()));
+    testing::ok(mxq_context_options_set_threads(options, threads == Threads::One ? 1 : 3));
+    if (threads == Threads::OfHost) testing::ok(mxq_context_options_set_parallel_for(options, run_as_host, nullptr));
+    mxq_context* context = nullptr;
+    setenv("MXQ_CPU_ISA", isa, 1);
+    testing::ok(mxq_context_create(MXQ_DEVICE_CPU, 0, options, &context));
+    unsetenv("MXQ_CPU_ISA");
+    return make_runner(MXQ_DEVICE_CPU, context);
+}
+
+// Returns the threads of a context. Calls of one worker in two share the library's threads and those of a host.
+Threads threads_of(const std::string& isa, int64_t worker) {
+    if (worker % 2 != 0) return Threads::One;
+    return isa == "avx2" ? Threads::Three : isa == "scalar" ? Threads::OfHost : Threads::One;
+}
+
+bool has_instruction_set(const char* isa) { return cpu_runner(isa, Threads::One).name.find(isa) != std::string::npos; }
 
 std::vector<Runner> make_runners(const std::string& device, int64_t worker) {
     std::vector<Runner> out;
     if (device != "cuda")
         for (const char* isa : {"scalar", "avx2", "avx512"})
-            if (has_instruction_set(isa))
-                out.push_back(cpu_runner(isa, worker % 2 == 0 && std::string(isa) == "avx2" ? 3 : 1));
+            if (has_instruction_set(isa)) out.push_back(cpu_runner(isa, threads_of(isa, worker)));
     if (device == "cpu") return out;
     mxq_context* context = nullptr;
     const mxq_status status = mxq_context_create(MXQ_DEVICE_CUDA, 0, nullptr, &context);

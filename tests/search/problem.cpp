@@ -202,7 +202,7 @@ void add_quantized_output(Problem& problem, const TensorPlan& out, const oracle:
 // kept.
 oracle::Floats add_source(Problem& problem, const TensorPlan& in, bool keep_hadamard) {
     oracle::Floats x;
-    const int32_t source = in.side.read_part();
+    const int32_t source = problem.call.source_part();
     const oracle::Spec spec = keep_hadamard ? oracle::untransformed(in.spec) : in.spec;
     for (int32_t part : both_parts) {
         if (!(in.side.parts & part)) continue;
@@ -246,7 +246,7 @@ void add_dequantize(Problem& problem) {
 void add_requantize(Problem& problem) {
     const TensorPlan& in = problem.tensors[0];
     TensorPlan out = problem.tensors[1];
-    const bool passes = in.side.transforms(in.side.read_part());  // values as they are, to a part that is transformed alike
+    const bool passes = in.side.transforms(problem.call.source_part());  // values as they are, to a part that is transformed alike
     if (passes) out.spec = oracle::untransformed(out.spec);
     add_quantized_output(problem, out, add_source(problem, in, passes));
 }
@@ -272,7 +272,8 @@ void add_swizzle(Problem& problem) {
                 ? oracle::move_group_scales(in.spec, stored.scales, in.dims.rows, in.dims.cols, groups_of(call, in.side),
                                             part, to_swizzled)
                 : oracle::Written{oracle::move_scales(in.spec, stored.scales, in.dims.shape(), part, to_swizzled), {}};
-        const Bytes written = in.side.grouped ? moved.written : Bytes(moved.bytes.size(), 1);
+        const bool has_elements = in.dims.shape().count() > 0;  // else there are no scales, or ROW scales that are not written
+        const Bytes written = in.side.grouped ? moved.written : Bytes(moved.bytes.size(), has_elements);
         const int64_t element = oracle::scale_bytes(in.spec.format);
         const std::string of_part = std::string(".") + part_name(part);
         problem.images["in" + of_part + ".scales"] = read_image(stored.scales, element);

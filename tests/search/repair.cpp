@@ -5,10 +5,10 @@ namespace search {
 namespace {
 
 bool is_nvfp4(const Side& side) { return side.format == MXQ_FORMAT_NVFP4; }
-bool is_e2m1(const Side& side) { return is_nvfp4(side) || side.format == MXQ_FORMAT_MXFP4; }
 bool is_fp8(const Side& side) { return !side.plain() && oracle::is_fp8(side.format); }
 bool is_mx(const Side& side) { return !side.plain() && oracle::is_mx(side.format); }
-bool is_square(const Side& side) { return testing::is_square(testing::spec_of(side.format, side.scaling)); }
+bool takes_stochastic(const Side& side) { return testing::takes_stochastic(testing::spec_of(side.format, side.scaling)); }
+bool takes_hadamard(const Side& side) { return testing::takes_hadamard(testing::spec_of(side.format, side.scaling)); }
 
 int64_t power_of_two(int64_t alignment, int64_t least) {
     int64_t out = least;
@@ -16,10 +16,7 @@ int64_t power_of_two(int64_t alignment, int64_t least) {
     return out;
 }
 
-int64_t least_columnwise(const Side& side) {
-    const int64_t width = oracle::tile_of(side.scaling).width;
-    return width == oracle::whole ? 16 : width;
-}
+int64_t least_columnwise(const Side& side) { return testing::least_columnwise(testing::spec_of(side.format, side.scaling)); }
 
 int64_t columnwise(const Side& side) {
     return side.columnwise ? side.columnwise : oracle::columnwise_alignment(testing::spec_of(side.format, side.scaling));
@@ -140,7 +137,7 @@ void drop_masks(Side& side) {
 
 // Leaves the transforms that a tensor of these sizes can have.
 void repair_transforms(Side& side, int64_t rows, int64_t cols) {
-    if (!is_e2m1(side) || is_square(side)) side.hadamard = 0;
+    if (!takes_hadamard(side)) side.hadamard = 0;
     if (cols % 16) side.hadamard &= ~MXQ_PART_ROWWISE;
     if (!side.grouped && rows % 16) side.hadamard &= ~MXQ_PART_COLUMNWISE;
     side.hadamard &= side.parts;
@@ -163,7 +160,7 @@ void repair_product_transforms(Call& call) {
     const bool a_t = call.transpose_a == MXQ_TRANSPOSE_T, b_t = call.transpose_b == MXQ_TRANSPOSE_T;
     const int32_t of_a = a_t ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE, of_b = b_t ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
     repair_transforms(a, a_t ? call.k() : call.m(), a_t ? call.m() : call.k());
-    const bool both = a.transforms(of_a) && is_e2m1(b) && !is_square(b);
+    const bool both = a.transforms(of_a) && takes_hadamard(b);
     if (!both) set_transform(a, of_a, false, 0);
     set_transform(b, of_b, both, mask_of(a, of_a));
     repair_transforms(b, b_t ? call.n() : call.k(), b_t ? call.k() : call.n());
@@ -171,6 +168,7 @@ void repair_product_transforms(Call& call) {
 
 void repair_conversion_transforms(Call& call) {
     Side &in = call.first, &out = call.second;
+    if ((call.verb != "dequantize" && call.verb != "requantize") || !(in.parts & call.source)) call.source = 0;
     repair_transforms(in, call.rows(), call.cols());
     repair_transforms(out, call.rows(), call.cols());
     if (!in.plain() && call.verb != "dequantize" && call.verb != "requantize") {
@@ -178,7 +176,7 @@ void repair_conversion_transforms(Call& call) {
         out.rowwise_mask = in.rowwise_mask, out.columnwise_mask = in.columnwise_mask;
     }
     if (call.verb != "requantize") return;
-    const int32_t part = in.read_part();
+    const int32_t part = call.source_part();
     const bool passes = out.parts == part && out.transforms(part) && mask_of(in, part) == mask_of(out, part) &&
                         !(in.grouped && part == MXQ_PART_COLUMNWISE);
     if (!passes) set_transform(in, part, false, 0);
@@ -189,12 +187,13 @@ void repair_options(Call& call) {
     const Side &in = call.first, &out = call.second;
     if (!quantizes || !is_mx(out)) call.rounding = call.nonfinite = 0;
     if (!quantizes || !is_nvfp4(out)) call.four_over_six = 0;
-    if (!quantizes || !is_e2m1(out) || call.four_over_six) call.stochastic = false;
+    if (!quantizes || !takes_stochastic(out) || call.four_over_six) call.stochastic = false;
     if (!quantizes || !(is_nvfp4(out) || is_fp8(out))) call.compute_amax = false;
     if (!quantizes || !is_fp8(out) || out.scaling != MXQ_SCALING_TENSOR) call.given_scale = false;
-    if (!quantizes || !is_fp8(out)) call.power_of_two = false, call.epsilon = 0;
-    const bool columns_of_groups = in.grouped && in.read_part() == MXQ_PART_COLUMNWISE;
-    if (call.verb != "dequantize" || !is_e2m1(in) || (columns_of_groups && in.hadamard)) call.keep_hadamard = false;
+    if (!quantizes || !is_fp8(out) || call.given_scale) call.power_of_two = false, call.epsilon = 0;
+    const bool columns_of_groups = in.grouped && call.source_part() == MXQ_PART_COLUMNWISE;
+    if (call.verb != "dequantize" || !testing::is_e2m1(testing::spec_of(in.format, in.scaling)) || (columns_of_groups && in.hadamard)) call.keep_hadamard = false;
+
 
     const bool reads = !quantizes && !amax;
     if (!is_nvfp4(in) && !is_nvfp4(out)) call.t256 = false;
@@ -220,6 +219,7 @@ void repair(Call& call) {
         repair_product(call);
     else
         repair_conversion(call);
+    if (call.is_product()) call.source = 0;
     call.is_product() ? repair_product_transforms(call) : repair_conversion_transforms(call);
     repair_options(call);
     if (!call.groups) call.ends_type = MXQ_TYPE_INT32;

@@ -60,7 +60,7 @@ void add_sides(std::vector<Change>& out) {
 }
 
 void add_options(std::vector<Change>& out) {
-    for (int32_t Call::*member : {&Call::rounding, &Call::nonfinite, &Call::four_over_six, &Call::bias,
+    for (int32_t Call::*member : {&Call::rounding, &Call::nonfinite, &Call::four_over_six, &Call::source, &Call::bias,
                                   &Call::ends_type, &Call::transpose_a, &Call::transpose_b})
         out.push_back(reset(member));
     for (bool Call::*member :

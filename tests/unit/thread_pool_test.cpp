@@ -1,5 +1,6 @@
 // cpu/thread_pool.h runs every chunk once, never gives two running workers the same number, and computes with the
 // floating-point settings that the contract needs.
+#include "../abi/tasks.h"
 #include "../catch.h"
 #include "cpu/thread_pool.h"
 
@@ -7,10 +8,8 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <numeric>
-#include <set>
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -66,13 +65,6 @@ TEST_CASE("thread pool: rounds to nearest and keeps subnormals, whatever the cal
 
 namespace {
 
-// Returns the threads of this process.
-std::set<std::string> tasks() {
-    std::set<std::string> all;
-    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) all.insert(task.path().filename());
-    return all;
-}
-
 // Returns the signals that a thread blocks, a bit each.
 uint64_t blocked_signals(const std::string& task) {
     std::ifstream status("/proc/self/task/" + task + "/status");
@@ -84,14 +76,14 @@ uint64_t blocked_signals(const std::string& task) {
 }  // namespace
 
 TEST_CASE("thread pool: its threads block signals, so that no handler of the host runs on them") {
-    const std::set<std::string> before = tasks();
+    const std::set<std::string> before = testing::tasks();
     mxq::cpu::ThreadPool pool(3);
     std::atomic<int> running{0};
     pool.run(3, [&](int64_t, int) {  // until all have begun: the C library starts threads with signals blocked
         for (++running; running < 3;) std::this_thread::yield();
     });
     int threads = 0;
-    for (const std::string& task : tasks()) {
+    for (const std::string& task : testing::tasks()) {
         if (before.count(task)) continue;
         for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGALRM}) CHECK((blocked_signals(task) >> (signal - 1) & 1) == 1);
         ++threads;

@@ -60,6 +60,56 @@ MXQ_EACH_DEVICE("edges: buffers may touch, but not share a byte") {
     CHECK(shared.quantize(codes, 0) == MXQ_STATUS_OK);
 }
 
+// A (8 x 16) and D (8 x 4) are columns of one BF16 buffer with rows of 32 elements; B^T is the identity's first 4 rows.
+MXQ_EACH_DEVICE("edges: columns of one buffer beside each other share no byte") {
+    constexpr int64_t lines = 8, depth = 16, width = 4, stride = 32;
+    Bytes b_bytes(static_cast<size_t>(width * depth * 2), 0);
+    for (size_t i = 0; i < width; ++i) b_bytes[2 * (i * depth + i)] = 0x80, b_bytes[2 * (i * depth + i) + 1] = 0x3F;  // 1.0
+    Bytes content(static_cast<size_t>((lines + 1) * stride * 2));
+    for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<uint8_t>(i % 2 ? 0x40 : i / 2 % 128);
+    const Buffer b_data(device, b_bytes);
+    const auto a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, lines, depth}), b = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, width, depth}),
+               d = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, lines, width});
+    ok(mxq_tensor_set_data(b, b_data.data(), b_data.bytes()));
+    ok(mxq_tensor_set_row_stride(a, stride));
+    const auto place = [&](const Buffer& memory, int64_t a_column, int64_t d_column, int64_t d_stride) {
+        ok(mxq_tensor_set_row_stride(d, d_stride));
+        ok(mxq_tensor_set_data(a, byte(memory, 2 * a_column), uint64_t(2 * ((lines - 1) * stride + depth))));
+        ok(mxq_tensor_set_data(d, byte(memory, 2 * d_column), uint64_t(2 * ((lines - 1) * d_stride + width))));
+    };
+    const auto multiply = [&](const Buffer& memory, int64_t a_column, int64_t d_column) {
+        place(memory, a_column, d_column, stride);
+        testing::Plan plan;
+        ok(mxq_gemm_query(device.context, nullptr, a, b, d, plan.out()));
+        Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
+        return mxq_gemm(device.context, nullptr, a, b, d, workspace.bytes() ? workspace.data() : nullptr, workspace.bytes(), nullptr);
+    };
+    int ran = 0;
+    for (const auto& [a_column, d_column] : {std::pair{0, 16}, {4, 0}, {8, 24}, {16, 12}, {0, 28}, {16, 32}}) {
+        Buffer memory(device, content);
+        CAPTURE(a_column, d_column);
+        REQUIRE(multiply(memory, a_column, d_column) == MXQ_STATUS_OK);
+        Bytes expected = content;
+        for (int64_t row = 0; row < lines; ++row)
+            for (int64_t at = 0; at < 2 * width; ++at)
+                expected[static_cast<size_t>(2 * (row * stride + d_column) + at)] = content[static_cast<size_t>(2 * (row * stride + a_column) + at)];
+        CHECK(testing::difference(memory.read(), expected) == "");
+        ++ran;
+    }
+    CHECK(ran == 6);
+    const Buffer memory(device, content);
+    const auto refused = [&](int64_t a_column, int64_t d_column, int64_t d_stride) {
+        place(memory, a_column, d_column, d_stride);
+        return testing::refusal(mxq_gemm_query(device.context, nullptr, a, b, d, nullptr), MXQ_STATUS_INVALID_ARGUMENT, {"d.data overlaps a.data"});
+    };
+    CHECK(refused(0, 15, stride) == "");      // D's first column is A's last
+    CHECK(refused(4, 1, stride) == "");       // D's last column is A's first
+    CHECK(refused(0, 29, stride) == "");      // D's last column lies in the next row of A
+    CHECK(refused(16, 47, stride) == "");     // the same, with a gap before A's first column
+    CHECK(refused(0, 16, stride - 1) == "");  // rows that move through those of A
+    CHECK(memory.read() == content);
+}
+
 MXQ_EACH_DEVICE("edges: the amax of fp8 lies in the input") {
     SharedBuffer shared(device, testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR));
     ok(mxq_tensor_set_amax(shared.out, MXQ_PART_ROWWISE, reinterpret_cast<float*>(byte(shared.memory, numbers - 4)), 4));

@@ -146,10 +146,10 @@ std::string text(const oracle::Spec& a, const oracle::Spec& b) {
     return one(a) + " x " + one(b);
 }
 
-constexpr int64_t quantized_pairs = 20 * 20 + 2 * 2 + 4 * 4 + 4 * 4;
+constexpr int64_t quantized_pairs = 25 * 25 + 2 * 2 + 4 * 4 + 4 * 4;
 
 int64_t pair_count(const testing::Device& device) {
-    return quantized_pairs + (device.is_cpu() ? 9 + 3 * 2 * 30 : 2 + 2 * 30);
+    return quantized_pairs + (device.is_cpu() ? 9 + 3 * 2 * 35 : 2 + 2 * 35);
 }
 
 }  // namespace

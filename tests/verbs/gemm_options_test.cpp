@@ -384,3 +384,38 @@ MXQ_EACH_DEVICE("grouped gemm options: ends on the host") {
         }
     CHECK(ran == 4);
 }
+
+// A limit on multiprocessors changes no bit; who cannot keep to it declines by name.
+TEST_CASE("gemm options: a number of multiprocessors", "[cuda]") {
+    if (!testing::cuda()) MXQ_SKIP("no CUDA device");
+    testing::Device& device = *testing::cuda();
+    if (std::string(mxq_context_description(device.context)).find("sm_90") == std::string::npos) MXQ_SKIP("no compute capability 9.0");
+    const auto mx = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
+    const int64_t m = 1000, n = 700, k = 384;
+    cases::Random random(17);
+    Operand a = make_operand(device, mx, std::nullopt, m, k, random), b = make_operand(device, mx, std::nullopt, n, k, random);
+    oracle::Floats all;
+    for (int32_t count : {0, 2, 3, 20, 131, 1024}) {
+        Options options(device, {}, 0, 0, random);
+        ok(mxq_gemm_options_set_exact_products(options.handle, 0));
+        ok(mxq_gemm_options_set_implementation(options.handle, "wgmma_fp8_sm90"));
+        ok(mxq_gemm_options_set_sm_count(options.handle, count));
+        testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0, nullptr);
+        testing::run_product(device, mxq_gemm, mxq_gemm_query, options.handle, a.tensor, b.tensor, d.tensor);
+        if (count == 0) all = d.values();
+        else CHECK(d.values() == all);
+    }
+    testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0, nullptr);
+    const auto refuse = [&](int32_t count, const char* name, const std::string& reason) {
+        Options options(device, {}, 0, 0, random);
+        ok(mxq_gemm_options_set_exact_products(options.handle, 0));
+        ok(mxq_gemm_options_set_implementation(options.handle, name));
+        ok(mxq_gemm_options_set_sm_count(options.handle, count));
+        CHECK(mxq_gemm_query(device.context, options.handle, a.tensor, b.tensor, d.tensor, nullptr) == MXQ_STATUS_UNSUPPORTED);
+        INFO(mxq_last_error());
+        CHECK(std::string(mxq_last_error()).find(reason) != std::string::npos);
+    };
+    refuse(1, "wgmma_fp8_sm90", "needs two multiprocessors, found a limit of one");
+    refuse(8, "mma_bf16", "cannot keep to 8 multiprocessors");
+    refuse(8, "cublaslt_rebase", "cannot keep to 8 multiprocessors");
+}

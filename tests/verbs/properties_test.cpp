@@ -40,6 +40,17 @@ Written quantize(testing::Device& device, const oracle::Spec& spec, const oracle
     return {buffers.codes->read(), buffers.scales->read()};
 }
 
+// Returns the F32 values of a part.
+oracle::Bytes dequantize(testing::Device& device, const oracle::Spec& spec, const Written& stored, testing::Dims dims,
+                         int32_t part, bool swizzled) {
+    auto in = testing::make_tensor(spec, dims, swizzled), out = testing::make_tensor(MXQ_FORMAT_F32, dims);
+    Buffer codes(device, stored.codes), scales(device, stored.scales), data(device, dims.shape().count() * 4);
+    ok(mxq_tensor_set_part(in, part, codes.data(), codes.bytes(), scales.data(), scales.bytes()));
+    ok(mxq_tensor_set_data(out, data.data(), data.bytes()));
+    testing::run(device, mxq_dequantize, mxq_dequantize_query, nullptr, in, out);
+    return data.read();
+}
+
 oracle::Floats normal(size_t count, uint64_t seed) { return cases::values(cases::Values::normal, count, seed); }
 
 oracle::Floats times(oracle::Floats x, int shift) {
@@ -57,7 +68,7 @@ MXQ_EACH_DEVICE("properties: columnwise is rowwise of the transpose, for every f
                 for (int variant = 0; variant < 4; ++variant) {
                     oracle::Spec spec = base;
                     if (swizzled && !testing::can_swizzle(spec)) continue;
-                    if (variant && !testing::is_e2m1(spec)) continue;
+                    if (variant && !testing::takes_stochastic(spec)) continue;
                     if (variant >= 2 && (!testing::is_nvfp4(spec) || testing::is_square(spec))) continue;
                     if (variant == 1 && (testing::is_square(spec) || rows % 16)) continue;
                     spec.hadamard = variant == 1 ? MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE : 0;
@@ -69,7 +80,7 @@ MXQ_EACH_DEVICE("properties: columnwise is rowwise of the transpose, for every f
                           quantize(device, spec, transpose, {std::nullopt, cols, rows}, MXQ_PART_ROWWISE, swizzled));
                     ++ran;
                 }
-    CHECK(ran == 2 * (30 + 26 + 2 * 2) + 2 * (2 + 1));
+    CHECK(ran == 2 * (35 + 31 + 2 * 2) + 2 * (2 + 1));
 }
 
 // Values of 8 significant bits often lie halfway between two codes. Each amax puts others of them there, so that many are tried.
@@ -95,7 +106,7 @@ MXQ_EACH_DEVICE("properties: four bits of BF16 numbers are those of the same num
                 ++ran;
             }
         }
-    CHECK(ran == 2 * (128 * 2 + 4 * 4));
+    CHECK(ran == 2 * (128 * 2 + 5 * 4));
 }
 
 // Hundreds of thousands of blocks are tried for each option, since four-over-six chooses between two scales by errors that
@@ -110,7 +121,7 @@ MXQ_EACH_DEVICE("properties: four bits of BF16 numbers are those of F32 under st
             for (int option = 0; option < 3; ++option) {
                 oracle::Spec spec = base;
                 const bool choice = option > 0;
-                if (!testing::is_e2m1(spec) || (!testing::is_nvfp4(spec) && g % 8 != 0)) continue;
+                if (!testing::takes_stochastic(spec) || (!testing::is_nvfp4(spec) && g % 8 != 0)) continue;
                 if (choice && (!testing::is_nvfp4(spec) || testing::is_square(spec))) continue;
                 spec.stochastic = !choice;
                 spec.seed = random();
@@ -133,6 +144,23 @@ MXQ_EACH_DEVICE("properties: four bits of BF16 numbers are those of F32 under st
     CHECK(ran == 2 * (24 * (2 + 2) + 3 * 4));
 }
 
+MXQ_EACH_DEVICE("properties: swizzled ROW tensors of MX are ordinary ones in blocks of 32") {
+    int ran = 0;
+    const testing::Dims dims{std::nullopt, 150, 99};
+    for (int32_t format : testing::mx_formats)
+        for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+            const oracle::Spec row = testing::spec_of(format, MXQ_SCALING_ROW), blocks = testing::spec_of(format, MXQ_SCALING_1X32);
+            const auto x = normal(dims.shape().count(), static_cast<uint64_t>(ran));
+            const Written compact = quantize(device, row, x, dims, part), swizzled = quantize(device, row, x, dims, part, true);
+            INFO(mxq_format_name(format) << " part " << part);
+            CHECK(compact.scales.size() == static_cast<size_t>(part == MXQ_PART_ROWWISE ? dims.rows : dims.cols));
+            CHECK(swizzled.scales.size() == quantize(device, blocks, x, dims, part, true).scales.size());
+            CHECK(dequantize(device, blocks, swizzled, dims, part, true) == dequantize(device, row, compact, dims, part, false));
+            ++ran;
+        }
+    CHECK(ran == 5 * 2);
+}
+
 // Rows are quantized independently of each other if the amax that they share is given.
 MXQ_EACH_DEVICE("properties: quantize of a concatenation is the concatenation") {
     int ran = 0;
@@ -152,7 +180,7 @@ MXQ_EACH_DEVICE("properties: quantize of a concatenation is the concatenation") 
         CHECK(whole == first);
         ++ran;
     }
-    CHECK(ran == 28);
+    CHECK(ran == 33);
 }
 
 MXQ_EACH_DEVICE("properties: a power of two moves only what scales, for every format and rounding of scales") {
@@ -182,7 +210,7 @@ MXQ_EACH_DEVICE("properties: a power of two moves only what scales, for every fo
                 CHECK(before.scales == after.scales);  // in NVFP4 the amax takes the power of two
                 ++ran;
             }
-    CHECK(ran == 20 * 4 * 6 + 10 * 4);
+    CHECK(ran == 25 * 4 * 6 + 10 * 4);
 }
 
 MXQ_EACH_DEVICE("properties: stochastic rounding is reproducible from its seed and its offset") {

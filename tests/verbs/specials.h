@@ -30,10 +30,10 @@ inline std::vector<int64_t> multiples_of_three(int64_t first, int64_t end, cases
     return out;
 }
 
-// Returns positions for specials: at most one in each block of a row or a column. With square tiles, every other tile gets
-// one special and the rest none.
+// Returns positions for specials: at most one in each block of a row or a column, or in each 64 elements of lines without
+// blocks. With square tiles, every other tile gets one special and the rest none.
 inline std::vector<Position> positions(testing::Dims dims, const oracle::Spec& spec, cases::Random& random) {
-    const int64_t block = std::min<int64_t>(oracle::tile_of(spec.scaling).width, 128);
+    const int64_t width = oracle::tile_of(spec.scaling).width, block = width == oracle::whole ? 64 : width;
     std::vector<Position> out;
     for (int64_t i = 0; i < dims.rows; i += block)
         for (int64_t j = 0; j < dims.cols; j += block) {
@@ -221,7 +221,8 @@ inline std::vector<oracle::Spec> sources() {
             spec_of(MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X32),  spec_of(MXQ_FORMAT_MXFP6_E3M2, MXQ_SCALING_32X32),
             spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32),       spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16),
             spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_16X16),      spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128),
-            spec_of(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_128X128), spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR)};
+            spec_of(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_128X128), spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR),
+            spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_ROW)};
 }
 
 // Returns targets of requantize that differ in how they are made.
@@ -230,7 +231,8 @@ inline std::vector<oracle::Spec> targets() {
     return {spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32),    spec_of(MXQ_FORMAT_MXFP8_E5M2, MXQ_SCALING_1X32),
             spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128), spec_of(MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X32),
             spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32),         spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_128X128),
-            spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16),         spec_of(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_ROW)};
+            spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16),         spec_of(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_ROW),
+            spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_ROW),     spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_ROW)};
 }
 
 }  // namespace specials

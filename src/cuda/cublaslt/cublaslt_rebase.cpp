@@ -39,6 +39,7 @@ Reason needs_mx(const GemmProblem& p) {
 Reason check_product(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return reason;
     if (auto reason = needs_mx(p); !reason.empty()) return reason;
+    if (auto reason = needs_no_limit(p); !reason.empty()) return reason;
     return needs_chip(context);
 }
 

@@ -288,6 +288,7 @@ void fill_rest(const GemmProblem& p, MatmulDescription& out) {
     out.k = p.k;
     out.reads_d = p.reads_d();
     out.has_bias = p.bias.set();
+    out.sm_count = p.sm_count;
     out.bias = p.bias.values;
     out.bias_type = d_type_of(p.bias.format);
     const bool same_factor = out.groups == 0 || p.a.scope_stride + p.b.scope_stride == 0;

@@ -61,6 +61,7 @@ struct MatmulDescription {
     bool has_bias;
     cudaDataType bias_type;
     const void* bias;
+    int32_t sm_count;    // 0: all
 };
 
 // Says of our A and of our B whether something is so.

@@ -49,6 +49,7 @@ void Descriptors::describe_operation(const MatmulDescription& p) {
     if (p.alpha != Alpha::Host || p.groups > 0)
         set(CUBLASLT_MATMUL_DESC_POINTER_MODE, int32_t(CUBLASLT_POINTER_MODE_DEVICE));
     if (p.alpha == Alpha::DevicePerGroup) set(kAlphaBatchStride, int64_t(1));
+    if (p.sm_count > 0) set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, p.sm_count);
     if (p.has_bias) {
         set(CUBLASLT_MATMUL_DESC_EPILOGUE, int32_t(CUBLASLT_EPILOGUE_BIAS));
         set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(p.bias_type));

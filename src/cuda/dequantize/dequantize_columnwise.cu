@@ -109,7 +109,7 @@ __device__ __forceinline__ void load_scales(const QuantizedPart& part, const Sca
             const int64_t offset = layout.offset(0, line, column);
             if (layout.bytes == 4) {
                 word.x = reinterpret_cast<const uint32_t*>(scales)[offset];
-            } else if (layout.block == kBlock128) {
+            } else if (layout.block > kMxBlock) {
                 word.x = scales[offset] * 0x01010101u;
             } else {
                 word.x = load_scale_word(scales + offset, layout.columns - column);

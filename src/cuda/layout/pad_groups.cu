@@ -163,8 +163,9 @@ __device__ __forceinline__ void move_bytes(const ScaleSide& in, const ScaleSide&
     const int64_t exist = source < 0 ? 0 : min(min(in.columns, out.columns) - column, kSwizzleColumns);
     uint32_t word = 0;
     if (exist > 0) {
-        const uint8_t* from = in.scales + in.layout.offset(0, source, column);
-        word = load_scale_word(from, in.layout.swizzled ? kSwizzleColumns : exist);
+        const bool whole_line = in.layout.repeat == kWholeLine;  // one byte for all columns that the output has
+        const uint8_t* from = in.scales + in.layout.offset(0, source, whole_line ? 0 : column);
+        word = whole_line ? *from * 0x01010101u : load_scale_word(from, in.layout.swizzled ? kSwizzleColumns : exist);
         word &= ~0u >> (8 * int(kSwizzleColumns - exist));
     }
     store_scale_word(out.scales + out.layout.offset(0, line, column), word, out.layout.swizzled ? kSwizzleColumns : written);
@@ -219,11 +220,17 @@ __device__ __forceinline__ void move_stretch_scales(const Part& part, const Stre
     }
 }
 
+// Copies scales of one or four bytes.
+template <class Scale>
 __device__ __forceinline__ void copy_flat_scales(const Part& part, int64_t block) {
-    const auto* from = reinterpret_cast<const uint32_t*>(part.problem.in.scales);
-    auto* to = reinterpret_cast<uint32_t*>(part.problem.out.scales);
+    const auto* from = reinterpret_cast<const Scale*>(part.problem.in.scales);
+    auto* to = reinterpret_cast<Scale*>(part.problem.out.scales);
     const int64_t end = min((block + 1) * kFlatScales, part.flat_scales);
     for (int64_t i = block * kFlatScales + threadIdx.x; i < end; i += kThreads) to[i] = from[i];
+}
+
+__device__ __forceinline__ void copy_flat_scales(const Part& part, int64_t block) {
+    part.problem.out.layout.bytes == 1 ? copy_flat_scales<uint8_t>(part, block) : copy_flat_scales<uint32_t>(part, block);
 }
 
 // ---- Starts and ends -------------------------------------------------------------------------------------------------

@@ -76,7 +76,8 @@ struct Square {
 
 // Returns the word that a coarse tile's byte fills, zero in columns that do not exist.
 __device__ __forceinline__ uint32_t load_coarse_word(const ScaleScope& scope, int64_t line, int64_t column) {
-    const int64_t tile = column / kSwizzleColumns, existing = min(scope.swizzled.columns - column, kSwizzleColumns);
+    const int64_t tile = column >> log2_of(uint32_t(scope.swizzled.repeat));
+    const int64_t existing = min(scope.swizzled.columns - column, kSwizzleColumns);
     if (line >= scope.lines || tile >= scope.compact_columns || existing <= 0) return 0;
     return (scope.in[scope.compact.offset(0, line, tile)] * 0x01010101u) & (~0u >> (8 * int(kSwizzleColumns - existing)));
 }
@@ -112,11 +113,12 @@ __device__ __forceinline__ void store_compact(const Square& s, const ScaleScope&
         }
 #pragma unroll
         for (int j = 0; j < kSide; j++) {
-            const bool coarse = scope.swizzled.repeat > 1;
-            const int64_t first = s.column + j * kSwizzleColumns, column = coarse ? first / kSwizzleColumns : first;
-            const int64_t left = j < s.tiles ? scope.compact_columns - column : 0;
+            const int32_t repeat = scope.swizzled.repeat;
+            const int64_t first = s.column + j * kSwizzleColumns, column = first >> log2_of(uint32_t(repeat));
+            const bool begins = repeat < kWholeLine || first == 0;  // a coarse byte is taken from its first position
+            const int64_t left = begins && j < s.tiles ? scope.compact_columns - column : 0;
             store_scale_word(scope.out + scope.compact.offset(0, line, column), s.words[i][j],
-                             coarse ? min(left, int64_t(1)) : left);
+                             repeat > 1 ? min(left, int64_t(1)) : left);
         }
     }
 }

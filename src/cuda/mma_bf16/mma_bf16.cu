@@ -291,6 +291,7 @@ Reason declines_numbers(const GemmProblem& p) {
 Reason declines(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return reason;
     if (auto reason = declines_numbers(p); !reason.empty()) return reason;
+    if (auto reason = needs_no_limit(p); !reason.empty()) return reason;
     const Kernel& kernel = kernel_for(p);
     const double tiles = double(row_tiles(p)) * double(column_tiles(p, kernel)) * double(matrices(p));
     if (tiles > 2147483647.0)

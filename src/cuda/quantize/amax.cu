@@ -1,4 +1,5 @@
-// amax: the largest magnitudes of F32, F16 or BF16, for NVFP4 and FP8; also the pass that quantize makes before its own.
+// amax: the largest magnitudes of F32, F16 or BF16, for NVFP4 and FP8; also the pass that quantize makes before its own, for
+// ROW scales of MX too.
 //
 // A block of threads takes a region and every thread eight vectors of 16 bytes at a time, all loaded before the first use:
 //
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, 4) amax_kernel(const __grid_constant
 
 // ---- One a line ------------------------------------------------------------------------------------------------------
 
-template <class T>
+template <class T, Nonfinite policy>
 __global__ void __launch_bounds__(kThreads, 4) amax_lines_kernel(const __grid_constant__ Arguments a) {
     constexpr int per_word = Vector<T>::in_word;
     __shared__ uint32_t of_rows[kSwizzleRows];
@@ -179,8 +180,8 @@ __global__ void __launch_bounds__(kThreads, 4) amax_lines_kernel(const __grid_co
             uint32_t of_row = 0;
 #pragma unroll
             for (int w = 0; w < 4; w++) {
-                of_row = larger_magnitudes<T, Nonfinite::Saturate>(of_row, vector.words[w]);
-                of_columns[w] = larger_magnitudes<T, Nonfinite::Saturate>(of_columns[w], vector.words[w]);
+                of_row = larger_magnitudes<T, policy>(of_row, vector.words[w]);
+                of_columns[w] = larger_magnitudes<T, policy>(of_columns[w], vector.words[w]);
             }
             const uint32_t bits = __reduce_max_sync(kAllLanes, largest_bits<T>(of_row));
             if (threadIdx.x % 32 == 0 && bits != 0) atomicMax(&of_rows[row + i * r.row_step], bits);
@@ -218,6 +219,7 @@ struct TileArguments {
     float* out[2];  // rowwise, columnwise; NULL: not wanted
     int scope_stride;
     bool lines, wide;
+    bool propagates;  // a NaN is a maximum
 };
 
 template <class T>
@@ -244,7 +246,7 @@ __device__ __forceinline__ float tile_maximum(const TileArguments& a, const Tile
             largest = larger_magnitude(largest, values);
             continue;
         }
-        uint32_t of_line[1] = {float_bits(larger_magnitude(0.0f, values))};
+        uint32_t of_line[1] = {a.propagates ? largest_magnitude_bits(values) : float_bits(larger_magnitude(0.0f, values))};
         reduce_lanes<kSideChunks>(of_line);
         if (chunk_of_lane() == 0 && line < place.codes.lines) take_larger(a.out[columnwise] + first + line, of_line[0]);
     }
@@ -277,7 +279,10 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::E
 
 // ---- Launches --------------------------------------------------------------------------------------------------------
 
-bool is_per_line(const QuantizeProblem& p) { return p.tile.id == MXQ_SCALING_ROW; }
+bool is_per_line(const QuantizeProblem& p) { return p.tile.is_row(); }
+
+// Returns whether a NaN is a maximum: where the problem asks for the maxima of lines for MX.
+bool propagates(const QuantizeProblem& p) { return p.format->is_mx() && p.nonfinite == Nonfinite::Propagate; }
 
 int scope_stride(const QuantizeProblem& p) { return (p.has_rowwise ? p.rowwise : p.columnwise).scope_stride; }
 
@@ -341,20 +346,33 @@ void zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise
                ZeroArguments{p.grouped, p.rowwise.units, rowwise});
 }
 
-// The kernels by what is read, and by whether every line has a maximum.
+// The kernels by what is read, by whether every line has a maximum, and by whether a NaN is one.
 struct Key {
     int32_t format;
-    bool per_line;
+    bool per_line, propagates;
     bool operator==(const Key&) const = default;
 };
 
+template <class T>
+constexpr KernelEntry<Key, Arguments> entry(int32_t format) {
+    return {{format, false, false}, amax_kernel<T>, kThreads, 0};
+}
+
+template <class T, Nonfinite policy>
+constexpr KernelEntry<Key, Arguments> lines_entry(int32_t format) {
+    return {{format, true, policy == Nonfinite::Propagate}, amax_lines_kernel<T, policy>, kThreads, 0};
+}
+
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    {{MXQ_FORMAT_F32, false}, amax_kernel<float>, kThreads, 0},
-    {{MXQ_FORMAT_F32, true}, amax_lines_kernel<float>, kThreads, 0},
-    {{MXQ_FORMAT_F16, false}, amax_kernel<F16>, kThreads, 0},
-    {{MXQ_FORMAT_F16, true}, amax_lines_kernel<F16>, kThreads, 0},
-    {{MXQ_FORMAT_BF16, false}, amax_kernel<Bf16>, kThreads, 0},
-    {{MXQ_FORMAT_BF16, true}, amax_lines_kernel<Bf16>, kThreads, 0},
+    entry<float>(MXQ_FORMAT_F32),
+    entry<F16>(MXQ_FORMAT_F16),
+    entry<Bf16>(MXQ_FORMAT_BF16),
+    lines_entry<float, Nonfinite::Saturate>(MXQ_FORMAT_F32),
+    lines_entry<F16, Nonfinite::Saturate>(MXQ_FORMAT_F16),
+    lines_entry<Bf16, Nonfinite::Saturate>(MXQ_FORMAT_BF16),
+    lines_entry<float, Nonfinite::Propagate>(MXQ_FORMAT_F32),
+    lines_entry<F16, Nonfinite::Propagate>(MXQ_FORMAT_F16),
+    lines_entry<Bf16, Nonfinite::Propagate>(MXQ_FORMAT_BF16),
 };
 
 // The kernels that go by tiles, by whether those are BF16's.
@@ -368,12 +386,13 @@ void run_regions(const Context& context, const QuantizeProblem& p, float* rowwis
     const Regions regions = p.source.plain.format == MXQ_FORMAT_F32 ? divide<float>(p) : divide<Bf16>(p);
     const Arguments a{regions, rowwise, same ? nullptr : columnwise, scope_stride(p), p.columnwise.lines};
     if (a.regions.count() > 0)
-        launch(context, kernels, {p.source.plain.format, is_per_line(p)}, "amax", grid_of(a.regions.count()), call.stream, a);
+        launch(context, kernels, {p.source.plain.format, is_per_line(p), propagates(p)}, "amax", grid_of(a.regions.count()),
+               call.stream, a);
 }
 
 void run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
     const TileArguments a{p, Tiles(p), {rowwise, columnwise == rowwise ? nullptr : columnwise}, scope_stride(p),
-                          is_per_line(p), is_wide_tile_source(p)};
+                          is_per_line(p), is_wide_tile_source(p), propagates(p)};
     const bool bf16 = !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16;
     if (a.tiles.count() > 0) launch(context, tile_kernels, bf16, "amax", a.tiles.grid(), call.stream, a);
 }

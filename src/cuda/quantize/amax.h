@@ -6,8 +6,8 @@
 
 namespace mxq::cuda {
 
-// The raw maxima of the problem's input, NaN ignored, for each destination that is not NULL. `problem.tile` says what they
-// span:
+// The raw maxima of the problem's input, for each destination that is not NULL. NaN is ignored but for MX whose blocks hand it
+// on, where it is the largest. `problem.tile` says what the maxima span:
 //     NVFP4, TENSOR   everything, or an expert or group each (scope_stride), after the Hadamard transform of the part
 //     ROW             rowwise a row each, as the part stores lines (padding: 0); columnwise a column of an expert or group
 // All that the part names is written, 0 where there is no element.

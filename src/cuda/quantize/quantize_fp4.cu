@@ -322,6 +322,7 @@ Key key_of(const QuantizeProblem& p) {
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.format->element != Element::E2M1)
         return [format = problem.format] { return std::string("needs nvfp4 or mxfp4, found ") + format->name; };
+    if (problem.tile.is_row()) return "needs scales of blocks, found row";
     return needs_cuda(context);
 }
 

@@ -271,6 +271,7 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.source.plain.format != MXQ_FORMAT_BF16)
         return [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
     if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
+    if (problem.tile.is_row()) return "needs scales of blocks, found row";
     return needs_cuda(context);
 }
 

@@ -1,5 +1,6 @@
-// quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits), the rowwise part, the columnwise
-// one or both from one read; experts and groups. Its kernels take the values of a quantized part too: requantize_values.
+// quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits, and to 4 with ROW scales), the
+// rowwise part, the columnwise one or both from one read; experts and groups. Its kernels take the values of a quantized part
+// too: requantize_values.
 //
 // A block of threads takes a tile of 128 x 128; who holds what: tile/patch.cuh; which tile: tile/location.cuh. A patch stays in
 // registers from its one read to its last use:
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
     quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), vectors, shared);
 }
 
-// Names what a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs'.
+// Names what a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs'; with ROW scales it is read as fp32.
 struct Key {
     bool bf16;
     Element element;
@@ -62,6 +63,9 @@ constexpr KernelEntry<Key, TileArguments> kernels[] = {
 
 bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
 
+// Returns whether elements are held as BF16.
+bool holds_bf16(const QuantizeProblem& p) { return is_bf16(p) && p.format->element != Element::E2M1; }
+
 // Returns whether rows of codes leave from registers.
 bool stores_rows_directly(bool bf16, const QuantizeProblem& p, CodeAccess access) {
     const int columns = bf16 ? Patch<Bf16>::columns : Patch<float>::columns;
@@ -70,7 +74,7 @@ bool stores_rows_directly(bool bf16, const QuantizeProblem& p, CodeAccess access
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
-    if (is_bf16(problem) && problem.format->element == Element::E2M1)
+    if (is_bf16(problem) && problem.format->element == Element::E2M1 && !problem.tile.is_row())
         return [format = problem.format] {
             return std::string("needs codes of 6 or 8 bits, or f32 or f16, found bf16 to ") + format->name;
         };
@@ -96,10 +100,10 @@ void launch_quantize_tile(const Context& context, const QuantizeProblem& problem
     const AmaxBuffers amax(problem, call.workspace);
     TileArguments a = tile_arguments(problem, amax);
     a.wide_in = is_wide_patch_source(problem);
-    a.direct_rows = stores_rows_directly(is_bf16(problem), problem, a.access[0]);
+    a.direct_rows = stores_rows_directly(holds_bf16(problem), problem, a.access[0]);
     prepare_amax(context, problem, a.rule, amax, call);
     if (has_tile_work(a))
-        launch(context, kernels, {is_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a);
+        launch(context, kernels, {holds_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a);
 }
 
 uint64_t tile_workspace_bytes(const Context&, const QuantizeProblem& problem) {

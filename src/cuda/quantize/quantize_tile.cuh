@@ -77,14 +77,15 @@ inline ScaleRule scale_rule(const QuantizeProblem& problem, const AmaxBuffers& a
     ScaleRule rule{};
     rule.shift = problem.tile.length == kNvBlock ? 4 : problem.tile.length == kMxBlock ? 5 : 7;
     rule.whole = problem.tile.length == 0;
+    rule.per_line = problem.tile.is_row();
     rule.saturates = !problem.format->is_mx() || problem.nonfinite == Nonfinite::Saturate;
     rule.records = problem.quantization_scale && (problem.rowwise.amax || problem.columnwise.amax);
     if (!rule.whole) return rule;
-    const bool tensor = problem.tile.id == MXQ_SCALING_TENSOR;
     rule.maxima[0] = amax.parts[0];
     rule.maxima[1] = amax.parts[1];
-    if (problem.has_rowwise && tensor) rule.whole_counts[0] = whole_count(problem, problem.rowwise);
-    if (problem.has_columnwise) rule.whole_counts[1] = whole_count(problem, problem.columnwise);
+    if (problem.has_rowwise && !rule.per_line) rule.whole_counts[0] = whole_count(problem, problem.rowwise);
+    if (problem.has_columnwise && !problem.columnwise.layout.swizzled)
+        rule.whole_counts[1] = whole_count(problem, problem.columnwise);
     return rule;
 }
 

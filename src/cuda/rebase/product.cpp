@@ -25,8 +25,9 @@ bool moves_d(const GemmProblem& p, const RebaseTarget& target) {
     return p.grouping == Grouping::None && !p.reads_d() && p.m % target.line_unit != 0;
 }
 
+// Returns whether 128 neighbouring codes of a line share a scale, and may share it with more.
 bool has_scales_of_128(const GemmOperand& operand) {
-    return operand.layout.block == kBlock128 || operand.layout.repeat == kBlock128 / kMxBlock;
+    return operand.layout.block >= kBlock128 || operand.layout.repeat >= kBlock128 / kMxBlock;
 }
 
 // Codes can be multiplied where they are: whole blocks of 128, and no lines to be added.

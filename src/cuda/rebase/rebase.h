@@ -163,7 +163,7 @@ MXQ_HD LoadedScales load_scales(const ScaleLayout& layout, bool words, const uin
     const int32_t blocks = blocks_of_tile(scaled);
     if (blocks == 0) return {0, 0};
     if (words) return {*reinterpret_cast<const uint32_t*>(from), 0};
-    const bool one = layout.block == kBlock128;  // which all blocks have
+    const bool one = layout.block > kMxBlock;  // which all blocks have
     const int32_t first = one ? 0 : 2 * half, second = one ? 0 : 2 * half + 1;
     return {from[first < blocks ? first : 0], from[second < blocks ? second : 0]};
 }

@@ -32,7 +32,8 @@ constexpr int kWarpRows = kTileRows / kConsumerWarps;
 constexpr int kTurnBytes = 96, kTurnPitch = 112;  // of a row on its way to D; neither stores nor copies conflict
 static_assert(kTileRows == kSwizzleRows, "group tiles are row tiles");
 
-// Holds what a side of the product has beside its codes. FP8 operands have factors alone: their scales.
+// Holds what a side of the product has beside its codes. Operands that no pass moved have factors alone: their scales, as
+// numbers (FP8) or as bytes (MX).
 struct SideView {
     const uint32_t* words;  // references beside those of their lines, numerics/rebase_guard.h
     int64_t word_stride;    // words from a line to the next
@@ -41,6 +42,7 @@ struct SideView {
     const float* factors;   // of lines
     int64_t factor_stride;  // from a line to the next: 1, or 0 where all have the same
     int64_t factor_group_stride;
+    const uint8_t* bytes;  // in place of factors
 };
 
 struct ProductArguments {
@@ -192,12 +194,15 @@ struct ExponentRange {
 // Brings the factors of some lines to shared memory: 1 for those that the tile does not have. All lanes of a warp call it.
 template <int lines>
 __device__ __forceinline__ ExponentRange scout_factors(const SideView& side, int64_t first, int32_t count, float* to) {
-    const float* const factors = side.factors + first;
     const int32_t stride = int32_t(side.factor_stride);
+    const auto factor = [&](int32_t line) {
+        const int64_t at = first + line * stride;
+        return side.bytes ? scale_value(__ldg(side.bytes + at)) : __ldg(side.factors + at);
+    };
     ExponentRange range;
 #pragma unroll 2
     for (int32_t line = int32_t(threadIdx.x % 32); line < lines; line += 32)
-        range.add(to[line] = line < count ? __ldg(factors + line * stride) : 1.0f);
+        range.add(to[line] = line < count ? factor(line) : 1.0f);
     return range;
 }
 

@@ -10,6 +10,8 @@
 // Lines of FP8 codes, whose scales stay, are copied.
 //
 // Bytes an element: 0.53 to 1.03 read, 1.03 written; a line's scales are read twice.
+#include <algorithm>
+
 #include "cuda/launch.h"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/groups.cuh"
@@ -22,7 +24,9 @@
 namespace mxq::cuda::sm90 {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32, kWarpLines = kMarkLines / kWarps;
+// Blocks of 256 threads share a multiprocessor by fours. Where a call may take a few multiprocessors alone, as many blocks of
+// 1024 do the same, one after the other.
+constexpr int kThreads = 256, kMostThreads = 1024;
 constexpr int kLaneCodes = 16, kWarpCodes = 32 * kLaneCodes, kAhead = 4;
 
 // An operand as the kernel takes it.
@@ -299,16 +303,14 @@ __device__ __forceinline__ void move_line(const Lines& at, uint32_t line, bool b
 template <class E>
 __device__ __forceinline__ void move_lines(const Lines& at, bool by_line, bool whole) {
 #pragma unroll 1
-    for (int i = 0; i < kWarpLines; i++) {
-        const int line = int(threadIdx.x / 32) * kWarpLines + i;
-        if (line < at.count) move_line<E>(at, uint32_t(line), by_line, whole);
-    }
+    for (uint32_t line = threadIdx.x / 32; line < uint32_t(at.count); line += blockDim.x / 32)
+        move_line<E>(at, line, by_line, whole);
 }
 
 // Copies lines of FP8 codes, a warp each.
 __device__ __forceinline__ void copy_lines(const Lines& at, bool whole) {
 #pragma unroll 1
-    for (int line = int(threadIdx.x / 32); line < at.count; line += kWarps) {
+    for (int line = int(threadIdx.x / 32); line < at.count; line += int(blockDim.x / 32)) {
         const uint8_t* const from = at.codes + line * at.line_bytes;
 #pragma unroll 4
         for (int code = int(threadIdx.x % 32) * kLaneCodes; code < at.padded; code += kWarpCodes) {
@@ -325,7 +327,7 @@ __device__ __forceinline__ void move_operand(const Operand& operand, uint32_t in
     Lines at;
     if (!find_lines(operand, index, at)) return;
     if (operand.call.copies()) return copy_lines(at, operand.whole);
-    for (int block = threadIdx.x; block < at.padded / int(kBlock128); block += kThreads) at.marks[block] = 0;
+    for (int block = threadIdx.x; block < at.padded / int(kBlock128); block += int(blockDim.x)) at.marks[block] = 0;
     __syncthreads();
     const bool by_line = operand.call.by_line, whole = operand.whole;
     switch (operand.call.from.element) {
@@ -337,10 +339,15 @@ __device__ __forceinline__ void move_operand(const Operand& operand, uint32_t in
     }
 }
 
-__global__ void __launch_bounds__(kThreads, 4) move_operands_kernel(const __grid_constant__ Arguments args) {
+__global__ void __launch_bounds__(kMostThreads, 1) move_operands_kernel(const __grid_constant__ Arguments args) {
     start_next_kernel();
-    const bool is_a = blockIdx.x < args.a.blocks;
-    move_operand(is_a ? args.a : args.b, is_a ? blockIdx.x : blockIdx.x - args.a.blocks);
+    const uint32_t blocks = args.a.blocks + args.b.blocks;
+#pragma unroll 1
+    for (uint32_t index = blockIdx.x; index < blocks; index += gridDim.x) {
+        const bool is_a = index < args.a.blocks;
+        move_operand(is_a ? args.a : args.b, is_a ? index : index - args.a.blocks);
+        __syncthreads();  // the next lines are found in the same place
+    }
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -402,11 +409,13 @@ int64_t move_blocks(const MoveCall& call) {
     return tiles_of(call) * times;
 }
 
-void move_operands(const Context& context, const MoveCall* a, const MoveCall* b, void* stream) {
+void move_operands(const Context& context, const MoveCall* a, const MoveCall* b, int32_t sm_count, void* stream) {
     const Arguments args{a ? operand_of(*a) : Operand{}, b ? operand_of(*b) : Operand{}};
     const uint32_t blocks = args.a.blocks + args.b.blocks;
     if (blocks == 0) return;
-    launch(context, move_operands_kernel, "wgmma_fp8_sm90's pass", dim3(blocks), dim3(kThreads), 0, stream, args);
+    const uint32_t grid = sm_count > 0 ? std::min(blocks, uint32_t(sm_count)) : blocks;
+    const uint32_t threads = sm_count > 0 ? kMostThreads : kThreads;
+    launch(context, move_operands_kernel, "wgmma_fp8_sm90's pass", dim3(grid), dim3(threads), 0, stream, args);
 }
 
 void load_move_operands() { load_kernel(reinterpret_cast<const void*>(move_operands_kernel), 0); }

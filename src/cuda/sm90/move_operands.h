@@ -9,7 +9,8 @@
 //     factors[i]     2^reference of the line
 //     marks          of 32 lines and 128 codes: 1 where some word has unequal bytes, or another reference than the line's
 //
-// Codes of FP8 are copied, to the same places, and nothing else is written: their scales stay where they are.
+// Codes whose scales are those of lines already are copied, to the same places, and nothing else is written: the scales stay
+// where they are.
 //
 // Lines are those of all experts, one after the other, or rows where the source has them; groups along the contraction start
 // at multiples of 128 codes. Codes past the end of a line or group are zero.
@@ -32,7 +33,10 @@ struct MoveCall {
     float* factors;
     uint8_t* marks;
 
-    MXQ_HD bool copies() const { return from.scale_type == ScaleType::F32; }
+    // FP8's codes serve as they are, and so do those of MX that have one scale for a line.
+    MXQ_HD bool copies() const {
+        return from.scale_type == ScaleType::F32 || (from.bits == 8 && from.layout.block == MXQ_MAX_DIM);
+    }
     MXQ_HD int64_t lines() const { return from.matrices * from.lines; }
     MXQ_HD int64_t blocks() const { return line_bytes / kBlock128; }  // words of a line
 };
@@ -49,8 +53,8 @@ uint64_t moved_mark_bytes(const MoveCall& call);
 // Returns the blocks of threads that the call takes; those of both calls must be fewer than 2^31.
 int64_t move_blocks(const MoveCall& call);
 
-// Enqueues the calls, of which one may be NULL, as one launch.
-void move_operands(const Context& context, const MoveCall* a, const MoveCall* b, void* stream);
+// Enqueues the calls, of which one may be NULL, as one launch, on at most so many multiprocessors; 0: all.
+void move_operands(const Context& context, const MoveCall* a, const MoveCall* b, int32_t sm_count, void* stream);
 
 void load_move_operands();
 

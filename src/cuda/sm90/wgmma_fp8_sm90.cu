@@ -1,6 +1,6 @@
 // wgmma_fp8_sm90: products on Hopper's FP8 tensor cores, dense or grouped, with a power of two for every 128 codes of a line
-// of A and a number for a line of either side. MX operands come from a pass that moves their codes (move_operands.h); FP8 ones
-// with a scale for a line or tensor are read where they are, where the copy engine can.
+// of A and a number for a line of either side. MX operands come from a pass that moves their codes (move_operands.h); those with
+// a scale for a line or tensor, of MX and FP8, are read where they are, where the copy engine can.
 //
 // A block of 384 threads stays on its SM and takes tiles of 128 x 192 of D (fp8_tiles.cuh):
 //
@@ -14,6 +14,8 @@
 // slow.
 //
 // A step is 40 KB from L2 and 128 x 192 x 128 products: 768 cycles of the tensor cores.
+#include <algorithm>
+
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -205,6 +207,12 @@ int64_t row_pairs_of(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, pair) : ceil_div(p.m, pair);
 }
 
+// Returns how many multiprocessors the call takes.
+int32_t multiprocessors_for(const Context& context, const GemmProblem& p) {
+    const int32_t all = context.cuda->multiprocessors;
+    return p.sm_count > 0 ? std::min(p.sm_count, all) : all;
+}
+
 // What the maps and 32-bit places can address.
 Reason needs_sizes(const GemmProblem& p, const Plan& plan) {
     constexpr int64_t most = int64_t(1) << 31;
@@ -242,6 +250,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
+    if (p.sm_count == 1) return {"needs two multiprocessors, found a limit of one", 0, nullptr};
     const auto plan = std::make_shared<Plan>(plan_of(p));
     return {needs_sizes(p, *plan), plan->bytes, plan};
 }
@@ -253,11 +262,18 @@ CUtensorMap map_of(const PlannedOperand& operand, const MoveCall& call, int rank
 SideView view_of(const MoveCall& call) {
     if (call.copies()) {
         const ScaleLayout& layout = call.from.layout;
-        return {nullptr, 0, nullptr, 0, reinterpret_cast<const float*>(call.from.scales), layout.line_stride,
-                call.grouping == Grouping::None ? layout.matrix_scales : layout.group_index_stride};
+        const bool bytes = call.from.scale_type == ScaleType::E8M0;
+        return {nullptr,
+                0,
+                nullptr,
+                0,
+                bytes ? nullptr : reinterpret_cast<const float*>(call.from.scales),
+                layout.line_stride,
+                call.grouping == Grouping::None ? layout.matrix_scales : layout.group_index_stride,
+                bytes ? call.from.scales : nullptr};
     }
     const int64_t of_group = call.grouping == Grouping::Rows ? 0 : call.from.lines;  // groups of rows are lines of their own
-    return {call.words, call.blocks(), call.marks, call.lines(), call.factors, 1, of_group};
+    return {call.words, call.blocks(), call.marks, call.lines(), call.factors, 1, of_group, nullptr};
 }
 
 // The most turns that the clusters of a call can take.
@@ -292,9 +308,9 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const Plan& plan = *static_cast<const Plan*>(call.state);
     const MoveCall a = placed(plan.a, call.workspace), b = placed(plan.b, call.workspace);
     if (plan.a.moved || plan.b.moved)
-        move_operands(context, plan.a.moved ? &a : nullptr, plan.b.moved ? &b : nullptr, call.stream);
+        move_operands(context, plan.a.moved ? &a : nullptr, plan.b.moved ? &b : nullptr, p.sm_count, call.stream);
     const ProductArguments args = arguments_of(p, plan, a, b);
-    const int64_t clusters = std::min(turns_of(p, args), int64_t(context.cuda->multiprocessors / kCluster));
+    const int64_t clusters = std::min(turns_of(p, args), int64_t(multiprocessors_for(context, p) / kCluster));
     const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2};
     launch(context, kernels, key, "wgmma_fp8_sm90", dim3(unsigned(clusters * kCluster)), call.stream, args,
            plan.a.moved || plan.b.moved ? Start::WithPrevious : Start::AfterAll);

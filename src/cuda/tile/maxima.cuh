@@ -31,6 +31,7 @@ struct TileScales {
 struct ScaleRule {
     int32_t shift;        // a block has 1 << shift codes: 4, 5 or 7, which stands for longer ones too
     bool whole;           // ROW, TENSOR
+    bool per_line;        // ROW
     bool saturates;       // a maximum ignores NaN
     bool records;         // TENSOR, delayed: the maximum is not used, but wanted
     const float* maxima[2];   // ROW, TENSOR: of each part

@@ -98,7 +98,7 @@ __device__ __forceinline__ uint32_t line_maximum(const QuantizeProblem& problem,
                                     : max(max(table[0][line], table[1][line]), max(table[2][line], table[3][line]));
     const QuantizedPart& part = part_of(problem, columnwise);
     const uint32_t* maxima = reinterpret_cast<const uint32_t*>(rule.maxima[columnwise]);
-    if (part.layout.line_stride == 0) return maxima[place.scope * part.scope_stride];
+    if (!rule.per_line) return maxima[place.scope * part.scope_stride];
     const int64_t at = (!columnwise ? place.row : place.col) + line;
     if (at >= (!columnwise ? place.rows : part.lines)) return 0;
     return maxima[(!columnwise ? place.matrix : place.scope) * part.lines + (!columnwise ? start.codes : 0) + at];
@@ -177,8 +177,8 @@ template <class E, class T>
 __device__ __forceinline__ void store_scales(const QuantizeProblem& problem, const ScaleRule& rule, const TilePlace& place,
                                              const Group& group, int columnwise, const PartScales<E>& scales) {
     const QuantizedPart& part = part_of(problem, columnwise);
-    const bool row_scales = !columnwise && part.layout.line_stride != 0 && place.col == 0;
-    if (rule.whole && !row_scales) return;
+    const bool compact_rows = !columnwise && rule.per_line && place.col == 0;
+    if (rule.whole && !compact_rows && !part.layout.swizzled) return;
     const bool grouped = problem.grouped.groups.set;
     const ScaleTile tile(part, place, group_start(problem.grouped, group, kRowwisePart + columnwise), problem.source.cols,
                          grouped);
@@ -189,20 +189,33 @@ __device__ __forceinline__ void store_scales(const QuantizeProblem& problem, con
                             rule.whole ? nullptr : part.amax, scales);
 }
 
-// Stores TENSOR scales, and ROW scales of columns: of all experts and groups, empty ones too, by all threads of the grid.
+// Stores one TENSOR or ROW scale.
+template <class E>
+__device__ __forceinline__ void store_whole_scale(const QuantizeProblem& problem, const ScaleRule& rule, int columnwise,
+                                                  int64_t i) {
+    const QuantizedPart& part = part_of(problem, columnwise);
+    if (E::bits != 8 || part.scale_type != ScaleType::F32) {
+        uint32_t scale[1] = {float_bits(rule.maxima[columnwise][i])};
+        scales_of<E>(scale, problem.scale_rounding, problem.nonfinite);
+        part.scales[i] = uint8_t(scale[0]);
+        return;
+    }
+    reinterpret_cast<float*>(part.scales)[i] =
+        fp8_stored_scale(problem.quantization_scale
+                             ? problem.quantization_scale[i]
+                             : fp8_quantization_scale(rule.maxima[columnwise][i], fp8_rule(problem, E::max)));
+}
+
+// Stores TENSOR scales, and compact ROW scales of columns: of all experts and groups, empty ones too, by all threads of the
+// grid.
 template <class E>
 __device__ __forceinline__ void store_whole_scales(const QuantizeProblem& problem, const ScaleRule& rule) {
-    if constexpr (E::bits == 8) {
-        const int64_t first = (int64_t(row_of_blocks()) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
-        const int64_t step = int64_t(gridDim.x) * gridDim.y * gridDim.z * blockDim.x;
-        for (int columnwise = 0; columnwise < 2; columnwise++) {
-            auto* to = reinterpret_cast<float*>(part_of(problem, columnwise).scales);
-            for (int64_t i = first; i < rule.whole_counts[columnwise]; i += step)
-                to[i] = fp8_stored_scale(problem.quantization_scale
-                                             ? problem.quantization_scale[i]
-                                             : fp8_quantization_scale(rule.maxima[columnwise][i], fp8_rule(problem, E::max)));
-        }
-    }
+    const int64_t first = (int64_t(row_of_blocks()) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
+    const int64_t step = int64_t(gridDim.x) * gridDim.y * gridDim.z * blockDim.x;
+#pragma unroll 1
+    for (int columnwise = 0; columnwise < 2; columnwise++)
+        for (int64_t i = first; i < rule.whole_counts[columnwise]; i += step)
+            store_whole_scale<E>(problem, rule, columnwise, i);
 }
 
 // Raises the maximum of the tile's scope, for delayed scaling. Magnitudes are ordered like their bits.

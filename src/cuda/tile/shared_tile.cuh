@@ -153,4 +153,12 @@ __device__ __forceinline__ float larger_magnitude(float largest, const float (&v
     return fmaxf(largest, second);
 }
 
+// Returns the bits of the largest magnitude of a chunk, where NaN is above all.
+__device__ __forceinline__ uint32_t largest_magnitude_bits(const float (&values)[kChunk]) {
+    uint32_t largest = 0;
+#pragma unroll
+    for (const float value : values) largest = max(largest, float_bits(value) & kMagnitudeMask);
+    return largest;
+}
+
 }  // namespace mxq::cuda

@@ -34,7 +34,7 @@ __device__ __forceinline__ void store_scale_words(uint8_t* scales, const ScaleTi
     for (int first = 0; first < most * kTile; first += threads) {
         const ScaleWord<most> at(layout, first + threadIdx.x);
         const uint32_t column = tile.column + at.index * 4;
-        const int left = int(min(layout.columns - column, int64_t(4))), in_word = min(kTile / layout.block, 4);
+        const int left = int(min(layout.columns - column, int64_t(4))), in_word = min(max(kTile / layout.block, 1), 4);
         if (!at.exists || left <= 0) continue;
         const uint32_t word = at.line < tile.lines ? word_at(at.line, at.index) & (~0u >> (32 - 8 * left)) : 0;
         const int stored = layout.swizzled ? 4 : tile.stores(at.line) ? min(left, in_word) : 0;

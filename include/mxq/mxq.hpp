@@ -1,0 +1,446 @@
+// C++ over mxq.h: handles that destroy themselves, and an exception for each call that fails. Header only, C++17 or later,
+// and no part of the ABI: everything here is inline and calls the C functions, whose comments in mxq.h are its manual.
+//
+//     mxq::context cpu(MXQ_DEVICE_CPU);
+//     mxq::tensor x(MXQ_FORMAT_F32, rows, cols), q(MXQ_FORMAT_MXFP8_E4M3, rows, cols);
+//     x.set_const_data(std::span(values));
+//     q.set_part(MXQ_PART_ROWWISE, std::span(codes), std::span(scales));
+//     mxq::quantize(cpu, {}, x, q);
+//     mxq::quantize(cpu, mxq::quantize_options().set_scale_rounding(MXQ_SCALE_ROUNDING_FLOOR), x, q);
+//
+// A member has the name of its function without the handle's prefix: tensor::set_scaling is mxq_tensor_set_scaling. Setters
+// return the object. Every class also gives its C handle, get(), for functions that take one. The overloads with std::span need
+// C++20.
+#ifndef MXQ_MXQ_HPP
+#define MXQ_MXQ_HPP
+
+#include <mxq/mxq.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#if __cplusplus >= 202002L
+#include <span>
+#include <type_traits>
+#endif
+
+namespace mxq {
+
+// A call that failed: its status, and as what() "MXQ_STATUS_...: " and the message of mxq_last_error().
+class error : public std::runtime_error {
+public:
+    explicit error(mxq_status status)
+        : std::runtime_error(std::string(mxq_status_name(status)) + ": " + mxq_last_error()), status_(status) {}
+    mxq_status status() const noexcept { return status_; }
+
+private:
+    mxq_status status_;
+};
+
+// Throws an error unless the status is MXQ_STATUS_OK.
+inline void check(mxq_status status) {
+    if (status != MXQ_STATUS_OK) throw error(status);
+}
+
+namespace detail {
+
+// Owns a C handle; may be empty.
+template <class T, void (*Destroy)(T*)>
+class handle {
+public:
+    handle() = default;
+    T* get() const noexcept { return owned_.get(); }
+    explicit operator bool() const noexcept { return owned_ != nullptr; }
+
+protected:
+    explicit handle(T* owned) noexcept : owned_(owned) {}
+    void own(T* owned) noexcept { owned_.reset(owned); }
+
+private:
+    struct destroyer {
+        void operator()(T* owned) const noexcept { Destroy(owned); }
+    };
+    std::unique_ptr<T, destroyer> owned_;
+};
+
+// Options at their defaults are NULL to the library; the first setter makes the object.
+template <class T, mxq_status (*Create)(T**), void (*Destroy)(T*)>
+class options : public handle<T, Destroy> {
+protected:
+    T* made() {
+        if (!this->get()) {
+            T* raw = nullptr;
+            check(Create(&raw));
+            this->own(raw);
+        }
+        return this->get();
+    }
+};
+
+}  // namespace detail
+
+// ---- Context -----------------------------------------------------------------------------------------------------------
+
+class context_options
+    : public detail::options<mxq_context_options, mxq_context_options_create, mxq_context_options_destroy> {
+public:
+    context_options& set_threads(int32_t threads) {
+        check(mxq_context_options_set_threads(made(), threads));
+        return *this;
+    }
+    context_options& set_own_threads(bool own) {
+        check(mxq_context_options_set_own_threads(made(), own));
+        return *this;
+    }
+    context_options& set_parallel_for(mxq_parallel_for parallel_for, void* user) {
+        check(mxq_context_options_set_parallel_for(made(), parallel_for, user));
+        return *this;
+    }
+    context_options& set_cublaslt_path(const char* path) {
+        check(mxq_context_options_set_cublaslt_path(made(), path));
+        return *this;
+    }
+};
+
+class context : public detail::handle<mxq_context, mxq_context_destroy> {
+public:
+    context() = default;  // empty: every verb refuses it
+    explicit context(mxq_device device_type, int32_t ordinal = 0, const context_options& options = {})
+        : handle(create(device_type, ordinal, options)) {}
+    const char* description() const noexcept { return mxq_context_description(get()); }
+    const char* cublaslt() const noexcept { return mxq_context_cublaslt(get()); }
+
+private:
+    static mxq_context* create(mxq_device device_type, int32_t ordinal, const context_options& options) {
+        mxq_context* raw = nullptr;
+        check(mxq_context_create(device_type, ordinal, options.get(), &raw));
+        return raw;
+    }
+};
+
+// ---- Tensors -----------------------------------------------------------------------------------------------------------
+
+// The sizes of a part: bytes of codes, or of a plain tensor's data, and bytes of scales.
+struct part_bytes {
+    uint64_t codes = 0, scales = 0;
+};
+
+class tensor : public detail::handle<mxq_tensor, mxq_tensor_destroy> {
+public:
+    tensor() = default;  // empty: every verb refuses it
+    tensor(mxq_format format, int64_t rows, int64_t cols) : handle(create_2d(format, rows, cols)) {}
+    tensor(mxq_format format, int64_t experts, int64_t rows, int64_t cols)
+        : handle(create_3d(format, experts, rows, cols)) {}
+
+    tensor& set_scaling(mxq_scaling scaling) { return checked(mxq_tensor_set_scaling(get(), scaling)); }
+    tensor& set_swizzled(bool swizzled) { return checked(mxq_tensor_set_swizzled(get(), swizzled)); }
+    tensor& set_row_stride(int64_t elements) { return checked(mxq_tensor_set_row_stride(get(), elements)); }
+    tensor& set_data(void* data, uint64_t bytes) { return checked(mxq_tensor_set_data(get(), data, bytes)); }
+    tensor& set_const_data(const void* data, uint64_t bytes) {
+        return checked(mxq_tensor_set_const_data(get(), data, bytes));
+    }
+    tensor& set_part(mxq_part part, void* codes, uint64_t code_bytes, void* scales, uint64_t scale_bytes) {
+        return checked(mxq_tensor_set_part(get(), part, codes, code_bytes, scales, scale_bytes));
+    }
+    tensor& clear_part(mxq_part part) { return checked(mxq_tensor_clear_part(get(), part)); }
+    tensor& set_groups(const void* ends, uint64_t bytes, mxq_type ends_type, int32_t count) {
+        return checked(mxq_tensor_set_groups(get(), ends, bytes, ends_type, count));
+    }
+    tensor& set_groups_cover_rows(bool cover) { return checked(mxq_tensor_set_groups_cover_rows(get(), cover)); }
+    tensor& set_host_ends(const void* ends, uint64_t bytes) {
+        return checked(mxq_tensor_set_host_ends(get(), ends, bytes));
+    }
+    tensor& set_group_alignment(int32_t rowwise, int32_t columnwise) {
+        return checked(mxq_tensor_set_group_alignment(get(), rowwise, columnwise));
+    }
+    tensor& set_padded_groups(mxq_part part, void* starts, uint64_t start_bytes, void* ends, uint64_t end_bytes) {
+        return checked(mxq_tensor_set_padded_groups(get(), part, starts, start_bytes, ends, end_bytes));
+    }
+    tensor& set_amax(mxq_part part, float* amax, uint64_t bytes) {
+        return checked(mxq_tensor_set_amax(get(), part, amax, bytes));
+    }
+    tensor& set_decode_scale(mxq_part part, const float* scale, uint64_t bytes) {
+        return checked(mxq_tensor_set_decode_scale(get(), part, scale, bytes));
+    }
+    tensor& set_hadamard(mxq_part part, bool transformed, int32_t mask) {
+        return checked(mxq_tensor_set_hadamard(get(), part, transformed, mask));
+    }
+    tensor& set_scale_max(int32_t scale_max) { return checked(mxq_tensor_set_scale_max(get(), scale_max)); }
+    tensor& set_quantization_scale(const float* scale, uint64_t bytes) {
+        return checked(mxq_tensor_set_quantization_scale(get(), scale, bytes));
+    }
+    tensor& set_scope(mxq_scope scope) { return checked(mxq_tensor_set_scope(get(), scope)); }
+
+    part_bytes required_bytes(mxq_part part = MXQ_PART_ROWWISE) const {
+        part_bytes bytes;
+        check(mxq_tensor_required_bytes(get(), part, &bytes.codes, &bytes.scales));
+        return bytes;
+    }
+    uint64_t required_amax_bytes(mxq_part part) const {
+        uint64_t bytes = 0;
+        check(mxq_tensor_required_amax_bytes(get(), part, &bytes));
+        return bytes;
+    }
+
+#if __cplusplus >= 202002L
+    // Sets data that is only read where the elements are const.
+    template <class T, size_t N>
+    tensor& set_data(std::span<T, N> data) {
+        if constexpr (std::is_const_v<T>) return set_const_data(data.data(), data.size_bytes());
+        else return set_data(static_cast<void*>(data.data()), data.size_bytes());
+    }
+    template <class T, size_t N>
+    tensor& set_const_data(std::span<T, N> data) {
+        return set_const_data(data.data(), data.size_bytes());
+    }
+    template <class C, size_t N, class S, size_t M>
+    tensor& set_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) {
+        return set_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
+    }
+    template <size_t N>
+    tensor& set_groups(std::span<const int32_t, N> ends) {
+        return set_groups(ends.data(), ends.size_bytes(), MXQ_TYPE_INT32, static_cast<int32_t>(ends.size()));
+    }
+    template <size_t N>
+    tensor& set_groups(std::span<const int64_t, N> ends) {
+        return set_groups(ends.data(), ends.size_bytes(), MXQ_TYPE_INT64, static_cast<int32_t>(ends.size()));
+    }
+#endif
+
+private:
+    tensor& checked(mxq_status status) {
+        check(status);
+        return *this;
+    }
+    static mxq_tensor* create_2d(mxq_format format, int64_t rows, int64_t cols) {
+        mxq_tensor* raw = nullptr;
+        check(mxq_tensor_create_2d(format, rows, cols, &raw));
+        return raw;
+    }
+    static mxq_tensor* create_3d(mxq_format format, int64_t experts, int64_t rows, int64_t cols) {
+        mxq_tensor* raw = nullptr;
+        check(mxq_tensor_create_3d(format, experts, rows, cols, &raw));
+        return raw;
+    }
+};
+
+// ---- Options -----------------------------------------------------------------------------------------------------------
+
+class quantize_options
+    : public detail::options<mxq_quantize_options, mxq_quantize_options_create, mxq_quantize_options_destroy> {
+public:
+    quantize_options& set_scale_rounding(mxq_scale_rounding rounding) {
+        check(mxq_quantize_options_set_scale_rounding(made(), rounding));
+        return *this;
+    }
+    quantize_options& set_nonfinite(mxq_nonfinite policy) {
+        check(mxq_quantize_options_set_nonfinite(made(), policy));
+        return *this;
+    }
+    quantize_options& set_four_over_six(mxq_four_over_six mode) {
+        check(mxq_quantize_options_set_four_over_six(made(), mode));
+        return *this;
+    }
+    quantize_options& set_undo_hadamard(bool undo) {
+        check(mxq_quantize_options_set_undo_hadamard(made(), undo));
+        return *this;
+    }
+    quantize_options& set_stochastic_rounding(const uint64_t* seed_offset, uint64_t bytes) {
+        check(mxq_quantize_options_set_stochastic_rounding(made(), seed_offset, bytes));
+        return *this;
+    }
+    quantize_options& set_compute_amax(bool compute) {
+        check(mxq_quantize_options_set_compute_amax(made(), compute));
+        return *this;
+    }
+    quantize_options& set_power_of_two_scales(bool power_of_two) {
+        check(mxq_quantize_options_set_power_of_two_scales(made(), power_of_two));
+        return *this;
+    }
+    quantize_options& set_amax_epsilon(float epsilon) {
+        check(mxq_quantize_options_set_amax_epsilon(made(), epsilon));
+        return *this;
+    }
+    quantize_options& set_implementation(const char* name) {
+        check(mxq_quantize_options_set_implementation(made(), name));
+        return *this;
+    }
+};
+
+class gemm_options : public detail::options<mxq_gemm_options, mxq_gemm_options_create, mxq_gemm_options_destroy> {
+public:
+    gemm_options& set_transpose(mxq_transpose a, mxq_transpose b) {
+        check(mxq_gemm_options_set_transpose(made(), a, b));
+        return *this;
+    }
+    gemm_options& set_alpha(float alpha) {
+        check(mxq_gemm_options_set_alpha(made(), alpha));
+        return *this;
+    }
+    gemm_options& set_beta(float beta) {
+        check(mxq_gemm_options_set_beta(made(), beta));
+        return *this;
+    }
+    gemm_options& set_accumulate(bool accumulate) {
+        check(mxq_gemm_options_set_accumulate(made(), accumulate));
+        return *this;
+    }
+    gemm_options& set_bias(mxq_format format, const void* bias, uint64_t bytes) {
+        check(mxq_gemm_options_set_bias(made(), format, bias, bytes));
+        return *this;
+    }
+    gemm_options& set_exact_products(bool exact) {
+        check(mxq_gemm_options_set_exact_products(made(), exact));
+        return *this;
+    }
+    gemm_options& set_sm_count(int32_t count) {
+        check(mxq_gemm_options_set_sm_count(made(), count));
+        return *this;
+    }
+    gemm_options& set_implementation(const char* name) {
+        check(mxq_gemm_options_set_implementation(made(), name));
+        return *this;
+    }
+};
+
+// ---- Verbs and their queries -------------------------------------------------------------------------------------------
+
+// The answer of a query.
+class plan : public detail::handle<mxq_plan, mxq_plan_destroy> {
+public:
+    plan() = default;
+    explicit plan(mxq_plan* owned) noexcept : handle(owned) {}
+    const char* implementation() const noexcept { return mxq_plan_implementation(get()); }
+    const char* reason() const noexcept { return mxq_plan_reason(get()); }
+    uint64_t workspace_bytes() const noexcept { return mxq_plan_workspace_bytes(get()); }
+    mxq_bound bound() const noexcept { return mxq_plan_bound(get()); }
+};
+
+struct workspace {
+    void* data = nullptr;
+    uint64_t bytes = 0;
+};
+
+namespace detail {
+
+using quantize_verb = decltype(&mxq_quantize);
+using quantize_query = decltype(&mxq_quantize_query);
+using product_verb = decltype(&mxq_gemm);
+using product_query = decltype(&mxq_gemm_query);
+
+inline void run(quantize_verb verb, const context& on, const quantize_options& options, const tensor& in, const tensor& out,
+                workspace work, void* stream) {
+    check(verb(on.get(), options.get(), in.get(), out.get(), work.data, work.bytes, stream));
+}
+inline void run(product_verb verb, const context& on, const gemm_options& options, const tensor& a, const tensor& b,
+                const tensor& d, workspace work, void* stream) {
+    check(verb(on.get(), options.get(), a.get(), b.get(), d.get(), work.data, work.bytes, stream));
+}
+inline plan ask(quantize_query query, const context& on, const quantize_options& options, const tensor& in,
+                const tensor& out) {
+    mxq_plan* raw = nullptr;
+    check(query(on.get(), options.get(), in.get(), out.get(), &raw));
+    return plan(raw);
+}
+inline plan ask(product_query query, const context& on, const gemm_options& options, const tensor& a, const tensor& b,
+                const tensor& d) {
+    mxq_plan* raw = nullptr;
+    check(query(on.get(), options.get(), a.get(), b.get(), d.get(), &raw));
+    return plan(raw);
+}
+
+}  // namespace detail
+
+inline void quantize(const context& on, const quantize_options& options, const tensor& in, const tensor& out,
+                     workspace work = {}, void* stream = nullptr) {
+    detail::run(mxq_quantize, on, options, in, out, work, stream);
+}
+inline plan quantize_query(const context& on, const quantize_options& options, const tensor& in, const tensor& out) {
+    return detail::ask(mxq_quantize_query, on, options, in, out);
+}
+
+inline void requantize(const context& on, const quantize_options& options, const tensor& in, const tensor& out,
+                       workspace work = {}, void* stream = nullptr) {
+    detail::run(mxq_requantize, on, options, in, out, work, stream);
+}
+inline plan requantize_query(const context& on, const quantize_options& options, const tensor& in, const tensor& out) {
+    return detail::ask(mxq_requantize_query, on, options, in, out);
+}
+
+inline void amax(const context& on, const quantize_options& options, const tensor& in, const tensor& out,
+                 workspace work = {}, void* stream = nullptr) {
+    detail::run(mxq_amax, on, options, in, out, work, stream);
+}
+inline plan amax_query(const context& on, const quantize_options& options, const tensor& in, const tensor& out) {
+    return detail::ask(mxq_amax_query, on, options, in, out);
+}
+
+inline void dequantize(const context& on, const quantize_options& options, const tensor& in, const tensor& out,
+                       workspace work = {}, void* stream = nullptr) {
+    detail::run(mxq_dequantize, on, options, in, out, work, stream);
+}
+inline plan dequantize_query(const context& on, const quantize_options& options, const tensor& in, const tensor& out) {
+    return detail::ask(mxq_dequantize_query, on, options, in, out);
+}
+
+inline void convert(const context& on, const quantize_options& options, const tensor& in, const tensor& out,
+                    workspace work = {}, void* stream = nullptr) {
+    detail::run(mxq_convert, on, options, in, out, work, stream);
+}
+inline plan convert_query(const context& on, const quantize_options& options, const tensor& in, const tensor& out) {
+    return detail::ask(mxq_convert_query, on, options, in, out);
+}
+
+inline void pad_groups(const context& on, const quantize_options& options, const tensor& in, const tensor& out,
+                       workspace work = {}, void* stream = nullptr) {
+    detail::run(mxq_pad_groups, on, options, in, out, work, stream);
+}
+inline plan pad_groups_query(const context& on, const quantize_options& options, const tensor& in, const tensor& out) {
+    return detail::ask(mxq_pad_groups_query, on, options, in, out);
+}
+
+inline void unpad_groups(const context& on, const quantize_options& options, const tensor& in, const tensor& out,
+                         workspace work = {}, void* stream = nullptr) {
+    detail::run(mxq_unpad_groups, on, options, in, out, work, stream);
+}
+inline plan unpad_groups_query(const context& on, const quantize_options& options, const tensor& in, const tensor& out) {
+    return detail::ask(mxq_unpad_groups_query, on, options, in, out);
+}
+
+inline void swizzle_scales(const context& on, const quantize_options& options, const tensor& in, const tensor& out,
+                           workspace work = {}, void* stream = nullptr) {
+    detail::run(mxq_swizzle_scales, on, options, in, out, work, stream);
+}
+inline plan swizzle_scales_query(const context& on, const quantize_options& options, const tensor& in, const tensor& out) {
+    return detail::ask(mxq_swizzle_scales_query, on, options, in, out);
+}
+
+inline void unswizzle_scales(const context& on, const quantize_options& options, const tensor& in, const tensor& out,
+                             workspace work = {}, void* stream = nullptr) {
+    detail::run(mxq_unswizzle_scales, on, options, in, out, work, stream);
+}
+inline plan unswizzle_scales_query(const context& on, const quantize_options& options, const tensor& in, const tensor& out) {
+    return detail::ask(mxq_unswizzle_scales_query, on, options, in, out);
+}
+
+inline void gemm(const context& on, const gemm_options& options, const tensor& a, const tensor& b, const tensor& d,
+                 workspace work = {}, void* stream = nullptr) {
+    detail::run(mxq_gemm, on, options, a, b, d, work, stream);
+}
+inline plan gemm_query(const context& on, const gemm_options& options, const tensor& a, const tensor& b, const tensor& d) {
+    return detail::ask(mxq_gemm_query, on, options, a, b, d);
+}
+
+inline void grouped_gemm(const context& on, const gemm_options& options, const tensor& a, const tensor& b, const tensor& d,
+                         workspace work = {}, void* stream = nullptr) {
+    detail::run(mxq_grouped_gemm, on, options, a, b, d, work, stream);
+}
+inline plan grouped_gemm_query(const context& on, const gemm_options& options, const tensor& a, const tensor& b,
+                               const tensor& d) {
+    return detail::ask(mxq_grouped_gemm_query, on, options, a, b, d);
+}
+
+}  // namespace mxq
+
+#endif

@@ -1,0 +1,132 @@
+// How much memory a tensor takes, and all of it in one block.
+#include "api/guard.h"
+#include "core/tensor.h"
+#include "core/views.h"
+
+using namespace mxq;
+
+namespace {
+
+constexpr uint64_t kAlignment = 256;
+
+bool has_amax(const mxq_tensor& tensor) { return tensor.format->is_nvfp4() || tensor.format->is_fp8(); }
+
+struct PartBytes {
+    uint64_t codes, scales, amax;
+};
+
+PartBytes plain_bytes(const mxq_tensor& tensor, int32_t part) {
+    if (part != MXQ_PART_ROWWISE)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "the part is %s, expected MXQ_PART_ROWWISE for %s",
+             part == MXQ_PART_BOTH ? "MXQ_PART_BOTH" : "MXQ_PART_COLUMNWISE", tensor.format->name);
+    const int64_t bytes = tensor.data_bytes();
+    if (bytes < 0)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "tensor has row stride %lld, with which it is 2^63 bytes or more; use a smaller row stride",
+             (long long)tensor.row_stride);
+    return {uint64_t(bytes), 0, 0};
+}
+
+PartBytes required_bytes(const mxq_tensor& tensor, int32_t part) {
+    if (!tensor.format->quantized()) return plain_bytes(tensor, part);
+    require_storage(tensor, part, "tensor");
+    const Storage storage = tensor.storage(part);
+    const uint64_t amax = has_amax(tensor) ? uint64_t(storage.amax_count) * sizeof(float) : 0;
+    return {uint64_t(storage.code_bytes), uint64_t(storage.scale_bytes()), amax};
+}
+
+// Returns the bytes of what a block of memory has of a part: an amax only where a verb needs one.
+PartBytes block_bytes(const mxq_tensor& tensor, int32_t part) {
+    PartBytes bytes = required_bytes(tensor, part);
+    const bool needs_amax = tensor.format->is_nvfp4() && tensor.experts > 0 && !tensor.part(part).decode_scale.pointer;
+    if (!needs_amax) bytes.amax = 0;
+    return bytes;
+}
+
+// Calls visit(part, bytes) for each of the parts, in the order in which they lie in a block.
+template <class Visit>
+void for_each_part(const mxq_tensor& tensor, int32_t parts, const Visit& visit) {
+    if (!tensor.format->quantized()) return visit(parts, plain_bytes(tensor, parts));
+    for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+        if (parts & part) visit(part, block_bytes(tensor, part));
+}
+
+uint64_t aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+uint64_t total_bytes(const mxq_tensor& tensor, int32_t parts) {
+    uint64_t total = 0;
+    for_each_part(tensor, parts, [&](int32_t, const PartBytes& bytes) {
+        total += aligned(bytes.codes) + aligned(bytes.scales) + aligned(bytes.amax);
+    });
+    return total;
+}
+
+void require_parts(int32_t parts) {
+    if (parts < MXQ_PART_ROWWISE || parts > MXQ_PART_BOTH)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "parts is %d, expected MXQ_PART_ROWWISE (1), MXQ_PART_COLUMNWISE (2) or MXQ_PART_BOTH (3)", parts);
+}
+
+void require_block(const void* memory, uint64_t bytes, uint64_t need) {
+    if (!memory && need > 0)
+        fail(MXQ_STATUS_MISSING_BUFFER, "memory is NULL, expected %llu bytes; ask mxq_tensor_total_bytes",
+             (unsigned long long)need);
+    if (bytes < need)
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "memory holds %llu bytes, expected at least %llu; ask mxq_tensor_total_bytes",
+             (unsigned long long)bytes, (unsigned long long)need);
+    if (reinterpret_cast<uintptr_t>(memory) % kAlignment != 0)
+        fail(MXQ_STATUS_MISALIGNED, "memory is at %p, expected a multiple of %llu bytes; move it", memory,
+             (unsigned long long)kAlignment);
+}
+
+}  // namespace
+
+mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* code_bytes, uint64_t* scale_bytes) {
+    return guard("mxq_tensor_required_bytes", [&] {
+        require_handle(tensor, "tensor");
+        require_part(part);
+        const PartBytes bytes = required_bytes(*tensor, part);
+        if (code_bytes) *code_bytes = bytes.codes;
+        if (scale_bytes) *scale_bytes = bytes.scales;
+    });
+}
+
+mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* bytes) {
+    return guard("mxq_tensor_required_amax_bytes", [&] {
+        require_handle(tensor, "tensor");
+        require_part(part);
+        require_output(bytes, "bytes");
+        *bytes = has_amax(*tensor) ? required_bytes(*tensor, part).amax : 0;
+    });
+}
+
+mxq_status mxq_tensor_total_bytes(const mxq_tensor* tensor, int32_t parts, uint64_t* bytes) {
+    return guard("mxq_tensor_total_bytes", [&] {
+        require_handle(tensor, "tensor");
+        require_parts(parts);
+        require_output(bytes, "bytes");
+        *bytes = total_bytes(*tensor, parts);
+    });
+}
+
+mxq_status mxq_tensor_set_memory(mxq_tensor* tensor, int32_t parts, void* memory, uint64_t bytes) {
+    return guard("mxq_tensor_set_memory", [&] {
+        require_handle(tensor, "tensor");
+        require_parts(parts);
+        require_block(memory, bytes, total_bytes(*tensor, parts));
+        auto* next = static_cast<uint8_t*>(memory);
+        const auto take = [&](uint64_t size) {
+            const Buffer buffer{size == 0 ? nullptr : next, size};
+            next += aligned(size);
+            return buffer;
+        };
+        for_each_part(*tensor, parts, [&](int32_t part, const PartBytes& of_part) {
+            Part& target = tensor->part(part);
+            target.declared = true;
+            target.codes = take(of_part.codes);
+            target.scales = take(of_part.scales);
+            if (tensor->format->is_nvfp4()) target.amax = take(of_part.amax);
+        });
+        tensor->data_is_const = false;
+    });
+}

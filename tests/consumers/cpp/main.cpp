@@ -1,0 +1,106 @@
+// A program of a C++ user: quantizes a matrix and multiplies it with itself through mxq.hpp.
+#include <mxq/mxq.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+int failures = 0;
+
+void expect(bool good, const char* what) {
+    if (good) return;
+    std::fprintf(stderr, "failed: %s\n", what);
+    ++failures;
+}
+
+constexpr int64_t rows = 4, cols = 64;
+
+struct Quantized {
+    mxq::tensor tensor{MXQ_FORMAT_MXFP8_E4M3, rows, cols};
+    std::vector<uint8_t> codes, scales;
+};
+
+Quantized quantize(const mxq::context& cpu, const std::vector<float>& values) {
+    mxq::tensor x(MXQ_FORMAT_F32, rows, cols);
+    Quantized q;
+    const mxq::part_bytes bytes = q.tensor.required_bytes();
+    q.codes.resize(bytes.codes), q.scales.resize(bytes.scales);
+#if __cplusplus >= 202002L
+    x.set_data(std::span(values));
+    q.tensor.set_part(MXQ_PART_ROWWISE, std::span(q.codes), std::span(q.scales));
+#else
+    x.set_const_data(values.data(), values.size() * sizeof(float));
+    q.tensor.set_part(MXQ_PART_ROWWISE, q.codes.data(), q.codes.size(), q.scales.data(), q.scales.size());
+#endif
+    const mxq::plan plan = mxq::quantize_query(cpu, {}, x, q.tensor);
+    expect(plan.implementation() == std::string("cpu"), "the plan names the implementation");
+    std::vector<uint8_t> memory(plan.workspace_bytes());
+    mxq::quantize(cpu, mxq::quantize_options().set_scale_rounding(MXQ_SCALE_ROUNDING_FLOOR), x, q.tensor,
+                  {memory.data(), memory.size()});
+    return q;
+}
+
+void check_product(const mxq::context& cpu, const Quantized& q) {
+    std::vector<float> sums(rows * rows, -1);
+    mxq::tensor d(MXQ_FORMAT_F32, rows, rows);
+    d.set_data(sums.data(), sums.size() * sizeof(float));
+    expect(mxq::gemm_query(cpu, {}, q.tensor, q.tensor, d).bound() == MXQ_BOUND_EXACT_PRODUCTS, "the class of bound");
+    mxq::gemm(cpu, {}, q.tensor, q.tensor, d);
+    expect(sums[0] == 64 && sums[1] == 128 && sums[rows * rows - 1] == 16 * 64, "the product");
+    mxq::gemm(cpu, mxq::gemm_options().set_alpha(0.5f).set_accumulate(true), q.tensor, q.tensor, d);
+    expect(sums[0] == 96, "the product, halved and added");
+}
+
+void check_errors(const mxq::context& cpu) {
+    mxq::tensor x(MXQ_FORMAT_F32, rows, cols), other(MXQ_FORMAT_MXFP8_E4M3, rows, cols + 32);
+    other.set_part(MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0);
+    bool thrown = false;
+    try {
+        mxq::quantize_query(cpu, {}, x, other);
+    } catch (const mxq::error& error) {
+        thrown = error.status() == MXQ_STATUS_SHAPE_MISMATCH &&
+                 std::string(error.what()).find("MXQ_STATUS_SHAPE_MISMATCH: mxq_quantize_query: ") == 0;
+    }
+    expect(thrown, "an error with its status and message");
+    thrown = false;
+    try {
+        mxq::context(MXQ_DEVICE_CPU, 1);
+    } catch (const mxq::error& error) {
+        thrown = error.status() == MXQ_STATUS_INVALID_ARGUMENT;
+    }
+    expect(thrown, "no context for a second CPU");
+}
+
+void check_handles(const mxq::context& cpu) {
+    mxq::tensor first(MXQ_FORMAT_BF16, 2, 3, 4), empty;
+    mxq_tensor* const raw = first.get();
+    mxq::tensor second = std::move(first);
+    expect(!first && !empty && second.get() == raw, "a handle that moves");
+    expect(second.required_bytes().codes == 2 * 3 * 4 * 2, "a tensor of experts");
+    expect(!mxq::quantize_options() && mxq::quantize_options().set_compute_amax(true), "options are made by a setter");
+    const mxq::context two(MXQ_DEVICE_CPU, 0, mxq::context_options().set_threads(2));
+    expect(std::string(two.description()).find("CPU, 2 threads") == 0, "options of a context");
+    expect(std::string(cpu.description()).find("CPU, ") == 0, "a context");
+}
+
+}  // namespace
+
+int main() {
+    try {
+        const mxq::context cpu(MXQ_DEVICE_CPU);
+        std::vector<float> values(rows * cols);
+        for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i / cols + 1);
+        const Quantized q = quantize(cpu, values);
+        expect(q.scales == std::vector<uint8_t>({119, 119, 120, 120, 120, 120, 121, 121}), "scales");
+        check_product(cpu, q);
+        check_errors(cpu);
+        check_handles(cpu);
+    } catch (const std::exception& error) {
+        expect(false, error.what());
+    }
+    return failures != 0;
+}
