@@ -48,6 +48,12 @@ inline Context cpu_context(int32_t threads) {
     return context;
 }
 
+// Returns a context for calls that read no memory.
+inline mxq_context* any_context() {
+    static const Context context = cpu_context(1);
+    return context;
+}
+
 // A shape with or without experts, for which the API has two create functions.
 struct Dims {
     std::optional<int64_t> experts;

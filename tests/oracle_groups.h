@@ -414,7 +414,7 @@ inline Written move_group_scales(const Spec& spec, const Bytes& scales, int64_t 
     GroupLayout source(spec, rows, cols, groups, part, !to_swizzled), target(spec, rows, cols, groups, part, to_swizzled);
     if (spec.scaling == MXQ_SCALING_TENSOR) return {scales, target.scales_written()};
     Written out{Bytes(static_cast<size_t>(target.scales() * scale_bytes(spec.format)), 0), target.scales_moved()};
-    for (size_t g = 0; g < groups.ends.size(); ++g) {
+    for (size_t g = 0; g < groups.ends.size() && cols > 0; ++g) {  // lines without codes have no swizzled scales
         if (group_rows(groups.ends, g) == 0) continue;
         Placement from = source.placement(g), to = target.placement(g);
         each_scale(to, target.line_rows(g), target.line_cols(g), [&](int64_t i, int64_t j) {

@@ -318,7 +318,7 @@ MXQ_API mxq_status mxq_tensor_create_3d(mxq_format format, int64_t experts, int6
 MXQ_API void mxq_tensor_destroy(mxq_tensor* tensor);
 
 /* Sets which elements share a scale: MXQ_SCALING_*, which says the formats that take it. For quantized tensors. Setters may be
- * called in any order; the later one refuses what cannot go together, such as ROW and swizzled scales. */
+ * called in any order; the later one refuses what cannot go together, such as FP8's ROW and swizzled scales. */
 MXQ_API mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, mxq_scaling scaling);
 
 /* 1: the scales of every part are swizzled; 0 (default): compact. For quantized tensors. */

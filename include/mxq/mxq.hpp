@@ -126,6 +126,41 @@ struct part_bytes {
     uint64_t codes = 0, scales = 0;
 };
 
+struct tensor_shape {
+    int32_t dimensions = 0;
+    int64_t experts = 0, rows = 0, cols = 0;
+};
+
+// An address with its byte extent, as a setter gave them.
+template <class T>
+struct memory_of {
+    T* data = nullptr;
+    uint64_t bytes = 0;
+};
+
+struct tensor_data : memory_of<void> {
+    bool is_const = false;
+};
+
+struct tensor_part {
+    bool declared = false;
+    memory_of<void> codes, scales;
+};
+
+struct tensor_groups {
+    memory_of<const void> ends;
+    mxq_type ends_type = 0;
+    int32_t count = 0;
+};
+
+struct group_alignment {
+    int32_t rowwise = 0, columnwise = 0;
+};
+
+struct padded_groups {
+    memory_of<void> starts, ends;
+};
+
 class tensor : public detail::handle<mxq_tensor, mxq_tensor_destroy> {
 public:
     tensor() = default;  // empty: every verb refuses it
@@ -142,6 +177,9 @@ public:
     }
     tensor& set_part(mxq_part part, void* codes, uint64_t code_bytes, void* scales, uint64_t scale_bytes) {
         return checked(mxq_tensor_set_part(get(), part, codes, code_bytes, scales, scale_bytes));
+    }
+    tensor& set_memory(mxq_part parts, void* memory, uint64_t bytes) {
+        return checked(mxq_tensor_set_memory(get(), parts, memory, bytes));
     }
     tensor& clear_part(mxq_part part) { return checked(mxq_tensor_clear_part(get(), part)); }
     tensor& set_groups(const void* ends, uint64_t bytes, mxq_type ends_type, int32_t count) {
@@ -182,6 +220,80 @@ public:
         check(mxq_tensor_required_amax_bytes(get(), part, &bytes));
         return bytes;
     }
+    uint64_t total_bytes(mxq_part parts) const {
+        uint64_t bytes = 0;
+        check(mxq_tensor_total_bytes(get(), parts, &bytes));
+        return bytes;
+    }
+
+    mxq_format get_format() const { return got(mxq_tensor_get_format); }
+    tensor_shape get_shape() const {
+        tensor_shape shape;
+        check(mxq_tensor_get_shape(get(), &shape.dimensions, &shape.experts, &shape.rows, &shape.cols));
+        return shape;
+    }
+    mxq_scaling get_scaling() const { return got(mxq_tensor_get_scaling); }
+    bool get_swizzled() const { return got(mxq_tensor_get_swizzled) != 0; }
+    int64_t get_row_stride() const { return got(mxq_tensor_get_row_stride); }
+    tensor_data get_data() const {
+        tensor_data data;
+        int32_t is_const = 0;
+        check(mxq_tensor_get_data(get(), &data.data, &data.bytes, &is_const));
+        data.is_const = is_const != 0;
+        return data;
+    }
+    tensor_part get_part(mxq_part part) const {
+        tensor_part out;
+        int32_t declared = 0;
+        check(mxq_tensor_get_part(get(), part, &declared, &out.codes.data, &out.codes.bytes, &out.scales.data,
+                                  &out.scales.bytes));
+        out.declared = declared != 0;
+        return out;
+    }
+    tensor_groups get_groups() const {
+        tensor_groups groups;
+        check(mxq_tensor_get_groups(get(), &groups.ends.data, &groups.ends.bytes, &groups.ends_type, &groups.count));
+        return groups;
+    }
+    bool get_groups_cover_rows() const { return got(mxq_tensor_get_groups_cover_rows) != 0; }
+    memory_of<const void> get_host_ends() const {
+        memory_of<const void> ends;
+        check(mxq_tensor_get_host_ends(get(), &ends.data, &ends.bytes));
+        return ends;
+    }
+    group_alignment get_group_alignment() const {
+        group_alignment alignment;
+        check(mxq_tensor_get_group_alignment(get(), &alignment.rowwise, &alignment.columnwise));
+        return alignment;
+    }
+    padded_groups get_padded_groups(mxq_part part) const {
+        padded_groups out;
+        check(mxq_tensor_get_padded_groups(get(), part, &out.starts.data, &out.starts.bytes, &out.ends.data,
+                                           &out.ends.bytes));
+        return out;
+    }
+    memory_of<float> get_amax(mxq_part part) const {
+        memory_of<float> amax;
+        check(mxq_tensor_get_amax(get(), part, &amax.data, &amax.bytes));
+        return amax;
+    }
+    memory_of<const float> get_decode_scale(mxq_part part) const {
+        memory_of<const float> scale;
+        check(mxq_tensor_get_decode_scale(get(), part, &scale.data, &scale.bytes));
+        return scale;
+    }
+    int32_t get_scale_max() const { return got(mxq_tensor_get_scale_max); }
+    memory_of<const float> get_quantization_scale() const {
+        memory_of<const float> scale;
+        check(mxq_tensor_get_quantization_scale(get(), &scale.data, &scale.bytes));
+        return scale;
+    }
+    mxq_scope get_scope() const { return got(mxq_tensor_get_scope); }
+    std::string describe() const {
+        std::string text(mxq_tensor_describe(get(), nullptr, 0), ' ');
+        mxq_tensor_describe(get(), text.data(), text.size() + 1);
+        return text;
+    }
 
 #if __cplusplus >= 202002L
     // Sets data that is only read where the elements are const.
@@ -209,6 +321,12 @@ public:
 #endif
 
 private:
+    template <class T>
+    T got(mxq_status (*getter)(const mxq_tensor*, T*)) const {
+        T value{};
+        check(getter(get(), &value));
+        return value;
+    }
     tensor& checked(mxq_status status) {
         check(status);
         return *this;
@@ -260,6 +378,10 @@ public:
     }
     quantize_options& set_amax_epsilon(float epsilon) {
         check(mxq_quantize_options_set_amax_epsilon(made(), epsilon));
+        return *this;
+    }
+    quantize_options& set_source_part(mxq_part part) {
+        check(mxq_quantize_options_set_source_part(made(), part));
         return *this;
     }
     quantize_options& set_implementation(const char* name) {

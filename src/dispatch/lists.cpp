@@ -69,10 +69,12 @@ const GemmImplementation* const grouped_gemm_list[] = {
 // Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands; that and an F32 D make it slow.
 // Beside cuBLASLt 13.10, an H200, TFLOP/s: A transposed 8192^3 1115 and 985; in 8 groups (32768,2048,7168) and
 // (32768,8192,5120) to F32 948 and 789, 1050 and 724; along the contraction to F32 867 and 740, 977 and 803, to BF16 898 and
-// 872, 1028 and 956. Groups of rows to BF16 972 and 1053, 1077 and 1081: cuBLASLt first.
+// 872, 1028 and 956. Groups of rows to BF16 972 and 1053, 1077 and 1081: cuBLASLt first. But codes with one scale a line, such
+// as those of weights that are kept, need no pass there alone: 1057 and 1183 with such a B.
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {
     if (p.a.scale_type != ScaleType::E8M0) return nullptr;
-    return p.a.columnwise || p.d.format == MXQ_FORMAT_F32 ? &cuda::wgmma_fp8_sm90 : nullptr;
+    const bool kept = p.b.layout.block == MXQ_MAX_DIM && p.b.bits == 8;
+    return p.a.columnwise || p.d.format == MXQ_FORMAT_F32 || kept ? &cuda::wgmma_fp8_sm90 : nullptr;
 }
 
 template <class Problem, size_t count>

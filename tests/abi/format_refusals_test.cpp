@@ -149,8 +149,8 @@ MXQ_EACH_DEVICE("format refusals: scalings, alignments and shapes") {
     Query row(device, MXQ_FORMAT_MXFP4, MXQ_SCALING_ROW);
     CHECK(row() == MXQ_STATUS_OK);
     ok(testing::set_ends(row.out, nullptr, MXQ_TYPE_INT32, 3));
-    ok(mxq_tensor_set_group_alignment(row.out, 1, 16));
-    MXQ_REFUSED(row(), invalid, "columnwise group alignment 16", "multiple of 32", "no block of row", "mxq_tensor_set_group_alignment");
+    MXQ_REFUSED(mxq_tensor_set_group_alignment(row.out, 1, 16), invalid, "columnwise group alignment 16", "multiple of 32", "no block of row",
+                "mxq_tensor_set_group_alignment");
     Query row_hadamard(device, MXQ_FORMAT_MXFP4, MXQ_SCALING_ROW), row_random(device, MXQ_FORMAT_MXFP4, MXQ_SCALING_ROW);
     ok(mxq_tensor_set_hadamard(row_hadamard.out, MXQ_PART_ROWWISE, 1, 0xD7E8));
     MXQ_REFUSED(row_hadamard(), invalid, "out.rowwise has a Hadamard transform and row scales", "blocks of one line");

@@ -64,19 +64,14 @@ TEST_CASE("log: a callback gets the lines of its level, with the level and witho
         ok(quantize(context));
     }
     ok(quantize(context));  // is not logged any more
-    REQUIRE(lines.all.size() >= 2);
+    REQUIRE(lines.all.size() == 1);  // a CPU context asks one implementation, which takes the call
     const Line call = lines.all.back();
     CHECK(call.level == MXQ_LOG_INFO);
     CHECK(call.text.find("CPU: quantize, f32 2 x 32, mxfp8_e4m3 2 x 32 1x32 rowwise: cpu (quantize_rowwise") == 0);
-    lines.all.pop_back();
-    for (const Line& line : lines.all) {
-        CHECK(line.level == MXQ_LOG_TRACE);
-        CHECK(line.text.find("CPU: quantize, declined by ") == 0);
-        CHECK(line.text.find('\n') == std::string::npos);
-    }
+    CHECK(call.text.find('\n') == std::string::npos);
     CHECK(lines_at(MXQ_LOG_INFO, context) == 1);
     CHECK(lines_at(MXQ_LOG_OFF, context) == 0);
-    CHECK(lines_at(MXQ_LOG_TRACE, context) == lines.all.size() + 1);
+    CHECK(lines_at(MXQ_LOG_TRACE, context) == 1);
 }
 
 TEST_CASE("log: the callback may call the library and set the callback") {

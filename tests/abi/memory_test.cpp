@@ -55,7 +55,7 @@ TEST_CASE("memory: pieces follow each other in the block, each aligned and as la
             for (int shape : {0, 1, 2})  // a matrix, experts, groups
                 for (int32_t parts : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE, MXQ_PART_BOTH}) {
                     const bool whole_lines = spec.scaling == MXQ_SCALING_ROW || spec.scaling == MXQ_SCALING_TENSOR;
-                    if (swizzled && (whole_lines || (oracle::is_fp8(spec.format) && shape == 2))) continue;
+                    if (swizzled && oracle::is_fp8(spec.format) && (whole_lines || shape == 2)) continue;
                     const testing::Dims dims{shape == 1 ? std::optional<int64_t>(3) : std::nullopt, 37, 70};
                     auto tensor = testing::make_tensor(spec, dims, swizzled);
                     if (shape == 2) ok(testing::set_ends(tensor, nullptr, MXQ_TYPE_INT32, 4));
@@ -82,7 +82,7 @@ TEST_CASE("memory: pieces follow each other in the block, each aligned and as la
                     }
                     ++ran;
                 }
-    CHECK(ran == 30 * 2 * 3 * 3 - 4 * 9 - 4 * 3);
+    CHECK(ran == 35 * 2 * 3 * 3 - 4 * 9 - 4 * 3);
 }
 
 MXQ_EACH_DEVICE("memory: quantize writes the same bytes into one block as into buffers of their own") {
@@ -120,7 +120,7 @@ MXQ_EACH_DEVICE("memory: quantize writes the same bytes into one block as into b
             if (pieces[2].bytes) CHECK(at(pieces[2]) == testing::bytes_of({1.5f}));
             ++ran;
         }
-    CHECK(ran == 30 * 2);
+    CHECK(ran == 35 * 2);
 }
 
 TEST_CASE("memory: data of a plain tensor, with its row stride", "[cpu]") {

@@ -59,7 +59,7 @@ MXQ_EACH_DEVICE("source part: dequantize and requantize read the one that is ask
             ++ran;
         }
     }
-    CHECK(ran == 30 * 3);
+    CHECK(ran == 35 * 3);
 }
 
 MXQ_EACH_DEVICE("source part: one that is not declared is refused by name, and taken on trust in a query without parts") {

@@ -282,7 +282,7 @@ inline mxq::GemmProblem dense(const Case& c) {
     testing::Tensor a = tensor(c.a, a_dims, c.swizzled, a_rows, a_amax);
     testing::Tensor b = tensor(c.b, b_dims, c.swizzled, b_rows, b_amax);
     testing::Tensor d = tensor(plain(c.d), {{}, m, n}, false, d_data, 0);
-    return mxq::validate_gemm(options_of(c), a, b, d, mxq::Check::Execute);
+    return mxq::validate_gemm(*testing::any_context(), options_of(c), a, b, d, mxq::Check::Execute);
 }
 
 struct GroupCase : Case {
@@ -311,7 +311,7 @@ inline mxq::GemmProblem by_rows(const GroupCase& c) {
     testing::Tensor d = tensor(plain(c.d), {{}, m, n}, false, d_data, 0);
     set_groups(a, c, c.a_alignment, 0);
     if (c.d_alignment) set_groups(d, c, c.d_alignment, 0);
-    return mxq::validate_grouped_gemm(options_of(c), a, b, d, mxq::Check::Execute);
+    return mxq::validate_grouped_gemm(*testing::any_context(), options_of(c), a, b, d, mxq::Check::Execute);
 }
 
 // With groups of the k rows of A and B.
@@ -324,7 +324,7 @@ inline mxq::GemmProblem by_contraction(const GroupCase& c) {
     set_groups(b, c, 1, c.b_columnwise);
     GroupCase transposed = c;
     transposed.transpose_a = true, transposed.transpose_b = false;
-    return mxq::validate_grouped_gemm(options_of(transposed), a, b, d, mxq::Check::Execute);
+    return mxq::validate_grouped_gemm(*testing::any_context(), options_of(transposed), a, b, d, mxq::Check::Execute);
 }
 
 // ---- Formats ---------------------------------------------------------------------------------------------------------

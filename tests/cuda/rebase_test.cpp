@@ -232,7 +232,7 @@ bool is_wide(const oracle::Spec& spec) { return oracle::tile_of(spec.scaling).wi
 mxq::GemmOperand view(const testing::Tensor& a, const testing::Tensor& b, const testing::Tensor& d, bool transposed) {
     auto options = testing::gemm_options(transposed ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
                                          transposed ? MXQ_TRANSPOSE_N : MXQ_TRANSPOSE_T);
-    return mxq::validate_gemm(options, a, b, d, mxq::Check::Query).a;
+    return mxq::validate_gemm(*testing::any_context(), options, a, b, d, mxq::Check::Query).a;
 }
 
 }  // namespace
@@ -413,7 +413,7 @@ MXQ_EACH_DEVICE("rebase: groups of rows") {
 
                 RebaseCall call{};
                 auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
-                const auto p = mxq::validate_grouped_gemm(options, a.tensor, b, d, mxq::Check::Query);
+                const auto p = mxq::validate_grouped_gemm(*testing::any_context(), options, a.tensor, b, d, mxq::Check::Query);
                 call.from = p.a;
                 call.grouping = Grouping::Rows;
                 call.grouped = {p.groups, p.group_rows};
@@ -455,7 +455,7 @@ MXQ_EACH_DEVICE("rebase: groups along the contraction") {
                 testing::Tensor d = testing::make_tensor(MXQ_FORMAT_F32, {count, lines, 16});
 
                 auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N);
-                const auto p = mxq::validate_grouped_gemm(options, a.tensor, b, d, mxq::Check::Query);
+                const auto p = mxq::validate_grouped_gemm(*testing::any_context(), options, a.tensor, b, d, mxq::Check::Query);
                 RebaseCall call{};
                 call.from = p.a;
                 call.grouping = Grouping::Contraction;

@@ -119,7 +119,8 @@ struct Consumer {
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
                     const bool exists = column + 2 * i + c < tile.columns;
-                    const uint32_t word = exists ? __ldg(of_columns + (2 * i + c) * args.b.word_stride) : 0;
+                    uint32_t word = kNoReferences;
+                    if (exists && args.b.words) word = __ldg(of_columns + (2 * i + c) * args.b.word_stride);
                     const float factor = relative_factor(word >> shift & 0xFF);
                     part[i + c] = multiply_rn(part[i + c], factor);
                     part[i + 2 + c] = multiply_rn(part[i + 2 + c], factor);

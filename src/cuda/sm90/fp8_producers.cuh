@@ -148,7 +148,7 @@ __device__ __forceinline__ void load_b(const ProductArguments& args, ProductShar
 // Sets the words of all stages to the reference of the line, for an operand that has none.
 __device__ __forceinline__ void clear_words(ProductShared& shared) {
     for (Stage& stage : shared.stages)
-        for (int row = int(threadIdx.x % 32); row < kTileRows; row += 32) stage.words[row] = 127;
+        for (int row = int(threadIdx.x % 32); row < kTileRows; row += 32) stage.words[row] = kNoReferences;
 }
 
 // Loads words, one warp.

@@ -27,6 +27,7 @@ constexpr int kStages = 5, kTileSlots = 2;
 constexpr int kMostSteps = 2048;  // of a tile
 constexpr int kMostBand = 12;
 constexpr int kCluster = 2;
+constexpr uint32_t kNoReferences = 0x7F7F7F7Fu;  // the word of codes that have the reference of their line
 constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers, kLoaders = 3;  // warps that load: codes of A, of B, words
 constexpr int kWarpRows = kTileRows / kConsumerWarps;
 constexpr int kTurnBytes = 96, kTurnPitch = 112;  // of a row on its way to D; neither stores nor copies conflict

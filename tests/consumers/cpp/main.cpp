@@ -81,6 +81,12 @@ void check_handles(const mxq::context& cpu) {
     mxq::tensor second = std::move(first);
     expect(!first && !empty && second.get() == raw, "a handle that moves");
     expect(second.required_bytes().codes == 2 * 3 * 4 * 2, "a tensor of experts");
+    uint16_t memory[24];
+    second.set_const_data(memory, sizeof memory);
+    const mxq::tensor_data data = second.get_data();
+    expect(data.data == memory && data.bytes == sizeof memory && data.is_const, "what a setter gave");
+    expect(second.get_shape().rows == 3 && second.get_format() == MXQ_FORMAT_BF16, "a shape and a format");
+    expect(second.describe() == "bf16 2 x 3 x 4", "a description");
     expect(!mxq::quantize_options() && mxq::quantize_options().set_compute_amax(true), "options are made by a setter");
     const mxq::context two(MXQ_DEVICE_CPU, 0, mxq::context_options().set_threads(2));
     expect(std::string(two.description()).find("CPU, 2 threads") == 0, "options of a context");
