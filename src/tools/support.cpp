@@ -38,11 +38,6 @@ Tensor grouped(Tensor tensor, int32_t alignment) {
     return tensor;
 }
 
-Tensor swizzled(Tensor tensor) {
-    mxq_tensor_set_swizzled(tensor.get(), 1);
-    return tensor;
-}
-
 const Kind f32{MXQ_FORMAT_F32, MXQ_SCALING_NONE, ""}, bf16{MXQ_FORMAT_BF16, MXQ_SCALING_NONE, ""};
 const Kind mxfp8{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32, "1x32"}, nvfp4{MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16, "1x16"};
 
@@ -102,6 +97,9 @@ public:
         add(kind, use, status, Plan(plan));
     }
 
+    // A setter has refused the kind.
+    void refuse(const Kind& kind, mxq_status status) { add(kind, "", status, Plan(nullptr)); }
+
 private:
     void add(const Kind& kind, const char* use, mxq_status status, const Plan& plan) {
         Answer answer{verb_, mxq_format_name(kind.format), kind.scaling_name, use, "", "", "", 0};
@@ -147,13 +145,16 @@ void ask_convert(Asker& ask, const Kind& kind) {
     ask.convert(mxq_convert_query, kind, "", make(kind, 0), make(bf16, 0));
 }
 
-void ask_swizzle(Asker& ask, const Kind& kind) {
-    ask.convert(mxq_swizzle_scales_query, kind, "", make(kind, kBothParts), swizzled(make(kind, kBothParts)));
+// Asks about compact and swizzled scales of a kind, where it has the latter.
+void ask_layouts(Asker& ask, const Kind& kind, Asker::ConvertQuery query, bool to_swizzled) {
+    const Tensor compact = make(kind, kBothParts), swizzled = make(kind, kBothParts);
+    const mxq_status status = mxq_tensor_set_swizzled(swizzled.get(), 1);
+    if (status != MXQ_STATUS_OK && !kind.is_plain()) return ask.refuse(kind, status);
+    ask.convert(query, kind, "", to_swizzled ? compact : swizzled, to_swizzled ? swizzled : compact);
 }
 
-void ask_unswizzle(Asker& ask, const Kind& kind) {
-    ask.convert(mxq_unswizzle_scales_query, kind, "", swizzled(make(kind, kBothParts)), make(kind, kBothParts));
-}
+void ask_swizzle(Asker& ask, const Kind& kind) { ask_layouts(ask, kind, mxq_swizzle_scales_query, true); }
+void ask_unswizzle(Asker& ask, const Kind& kind) { ask_layouts(ask, kind, mxq_unswizzle_scales_query, false); }
 
 void ask_pad(Asker& ask, const Kind& kind) {
     ask.convert(mxq_pad_groups_query, kind, "", grouped(make(kind, kBothParts), 1), grouped(make(kind, kBothParts), 128));

@@ -84,6 +84,9 @@ void require_scales(const Problem& problem, const Piece& piece, std::vector<Elem
         for (double scale :
              {left.least, left.largest, right.least, right.largest, left.least * right.least, left.largest * right.largest})
             good &= is_normal(scale);
+        if (problem.call.alpha != 0)
+            for (double scale : {left.least * right.least, left.largest * right.largest})
+                good &= is_normal(scale * std::fabs(static_cast<double>(problem.call.alpha)));
         // The sum of the codes' products times either scale.
         good &= e.magnitude / right.least * alpha < 0x1p128 && e.magnitude / left.least * alpha < 0x1p128;
         if (!good) e.promised = e.nan = false;
