@@ -17,6 +17,7 @@
 #include <mxq/mxq.h>
 
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -287,6 +288,12 @@ public:
         memory_of<const float> scale;
         check(mxq_tensor_get_quantization_scale(get(), &scale.data, &scale.bytes));
         return scale;
+    }
+    // Returns the mask of a part's Hadamard transform, or nothing where it has none.
+    std::optional<int32_t> get_hadamard(mxq_part part) const {
+        int32_t transformed = 0, mask = 0;
+        check(mxq_tensor_get_hadamard(get(), part, &transformed, &mask));
+        return transformed != 0 ? std::optional<int32_t>(mask) : std::nullopt;
     }
     mxq_scope get_scope() const { return got(mxq_tensor_get_scope); }
     std::string describe() const {
