@@ -52,6 +52,7 @@ int main(void) {
     check(mxq_tensor_create_2d(MXQ_FORMAT_BF16, TOKENS, IN, &tx));
     check(mxq_tensor_set_const_data(tx, x, sizeof x));
     check(mxq_tensor_set_groups(tx, ends, sizeof ends, MXQ_TYPE_INT32, EXPERTS));
+    check(mxq_tensor_set_groups_cover_rows(tx, 1)); /* so that starts or sizes in place of ends are refused */
     check(mxq_tensor_create_2d(MXQ_FORMAT_F32, TOKENS, OUT, &ty));
     check(mxq_tensor_set_data(ty, y, sizeof y));
     check(mxq_gemm_options_create(&options));
