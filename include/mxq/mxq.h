@@ -260,8 +260,9 @@ MXQ_API const char* mxq_context_cublaslt(const mxq_context* context);
  *     rowwise      (rows, cols)   along a row:    the contraction is cols
  *     columnwise   (cols, rows)   down a column:  the contraction is rows
  *
- * so columnwise codes are stored transposed. With experts, each expert's matrices follow one another, codes
- * (experts, cols, rows) for the columnwise part. A partial last block uses the elements that exist.
+ * so columnwise codes are stored transposed; rows and cols of the descriptor are those of the matrix, whatever its parts. With
+ * experts, each expert's matrices follow one another, codes (experts, cols, rows) for the columnwise part. A partial last block
+ * uses the elements that exist.
  *
  * Codes of 8 bits are bytes. Every line of codes starts on a byte and has ceil(codes * bits / 8) of them, unused bits 0:
  *
@@ -339,7 +340,9 @@ MXQ_API mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* dat
 /* Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
  * into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers declare a
  * part for sizes and queries, which need no memory. While no part is declared, a query assumes the part that it needs
- * (rowwise where either would do). */
+ * (rowwise where either would do). A verb that only reads the tensor writes neither, so that both may lie in memory that is
+ * mapped for reading. An extent may be larger than needed; whether the bytes are those of the scaling and the layout that were
+ * set, the library cannot see. */
 MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, mxq_part part, void* codes, uint64_t code_bytes, void* scales,
                                        uint64_t scale_bytes);
 
@@ -387,8 +390,8 @@ MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, u
                                          int32_t count);
 
 /* 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them: on
- * a CPU context, and those of mxq_tensor_set_host_ends. It finds starts that were given in place of ends. 0 (default): rows
- * may follow the last end. Stays when the groups change; without groups it means nothing. */
+ * a CPU context, and those of mxq_tensor_set_host_ends. It finds starts or sizes that were given in place of ends. 0 (default):
+ * rows may follow the last end. Stays when the groups change; without groups it means nothing. */
 MXQ_API mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover);
 
 /* Optional copy of `ends` in host memory, of the type, count and bytes given to mxq_tensor_set_groups. Call that function
@@ -436,8 +439,9 @@ MXQ_API mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_ma
 MXQ_API mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, mxq_part part, int32_t transformed, int32_t mask);
 
 /* FP8 with TENSOR scales: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per expert or group, on
- * the device. The stored scale is its reciprocal. NULL (default): mxq_quantize makes it from the amax of its input (current
- * scaling). */
+ * the device. It is positive and finite, which is not checked beyond what mxq_tensor_set_amax says: a 0 makes a stored scale
+ * of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL (default): mxq_quantize makes it from
+ * the amax of its input (current scaling). */
 MXQ_API mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes);
 
 /* How far one amax, decode scale, quantization scale or TENSOR scale reaches. */
@@ -596,7 +600,8 @@ MXQ_API mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, in
 MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, mxq_format format, const void* bias, uint64_t bytes);
 
 /* 1: implementations that round operands before they multiply them (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED) decline, so
- * that only sums are rounded. 0 (default): the best implementation. */
+ * that only sums are rounded; MXQ_BOUND_FP8_TENSOR_CORES, whose sums are rounded more, remains. 0 (default): the best
+ * implementation. */
 MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact);
 
 /* Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
@@ -649,8 +654,8 @@ MXQ_API void mxq_plan_destroy(mxq_plan* plan);
  * and in holds its rows without padding, or has the same groups and its rows padded to its own rowwise alignment; every group
  * of out is padded on the way. MISSING_BUFFER if out declares no part. With zero elements, only a computed amax (0) and a
  * TENSOR scale (1) are written. (Swizzled scales of an (R, 0) or (0, C) matrix have no bytes. ROW scales of an (R, 0) matrix
- * have memory for R numbers, which are not written.) An empty group has an amax of 0 and FP8 scales of 1, where TENSOR scales are
- * one for each group and ROW scales columnwise; rowwise it has none.
+ * have memory for R numbers, which are not written.) An empty group has an amax of 0 and FP8 scales of 1, where TENSOR scales
+ * are one for each group and ROW scales columnwise; rowwise it has none.
  *
  * docs/numerics.md has the exact rules. In short, with a the largest magnitude of a block and x an element:
  * MX      The scale byte s follows from a by the scale rounding. A code is the value nearest to x * 2^(127 - s), ties to even,
@@ -741,7 +746,8 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  * TENSOR scales. Either or both may be plain where their rows run along the contraction (A not transposed, B transposed): on
  * a CUDA context BF16 beside any of them, or F16 on both sides; on a CPU context F32, F16 and BF16 beside any. Other pairs
  * are UNSUPPORTED. Parts with different Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is
- * F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transpose:
+ * F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transposes, which are (N,T) by
+ * default:
  *
  *     case     A           part read     B           part read      use
  *     (N,T)    (M, K)      rowwise       (N, K)      rowwise        forward:          y  = x w^T
