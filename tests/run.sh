@@ -90,17 +90,17 @@ moe_layer() { # device
     fi
 }
 
-training_step() { # nothing, or cuda
-    local program said code
-    program=$(find "$build/examples" -name training_step -type f -perm -u+x 2>/dev/null | head -n 1)
-    [ -n "$program" ] || { echo "skip  training_step: not in this build" && echo "0 passed, 0 failed, 1 skipped" && return; }
-    said=$("$program" "$@" 2>&1)
+example() { # name, then nothing or cuda
+    local name=$1 program said code
+    program=$(find "$build/examples" -name "$name" -type f -perm -u+x 2>/dev/null | head -n 1)
+    [ -n "$program" ] || { echo "skip  $name: not in this build" && echo "0 passed, 0 failed, 1 skipped" && return; }
+    said=$("$program" "${@:2}" 2>&1)
     code=$?
     echo "$said"
     if [ "$code" = 0 ]; then
         echo "1 passed, 0 failed, 0 skipped"
-    elif [ $# = 1 ] && grep -q NO_DEVICE <<<"$said"; then
-        echo "skip  training_step: no CUDA device"
+    elif [ $# = 2 ] && grep -q NO_DEVICE <<<"$said"; then
+        echo "skip  $name: no CUDA device"
         echo "0 passed, 0 failed, 1 skipped"
     else
         echo "0 passed, 1 failed, 0 skipped"
@@ -117,8 +117,8 @@ for name in mxq_fault_test mxq_unload_test mxq_graph_test mxq_cuda_error_test; d
 done
 start tools ./tests/tools/run.sh "$build"
 [ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
-start "training_step on cpu" training_step
-start "training_step on cuda" training_step cuda
+for name in decode arrived gpt_oss training_step; do start "$name on cpu" example "$name"; done
+start "training_step on cuda" example training_step cuda
 start "moe_layer on cpu" moe_layer cpu
 start "moe_layer on cuda" moe_layer cuda
 wait

@@ -431,11 +431,11 @@ MXQ_API mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, mxq_part part
 /* NVFP4: the largest block scale, 448 (default) or 256. Encoding and decoding need the same value. */
 MXQ_API mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max);
 
-/* NVFP4 with 1X16 scales and MXFP4 with 1X32 or 1X128 ones, 1: the part holds values that a random Hadamard transform was applied
- * to, every 16 neighbours along the contraction, which must be a multiple of 16; 0 (default): the values themselves. Bit i of
- * `mask` flips the sign of element i first; 0xD7E8 is common. mxq_quantize, mxq_requantize and mxq_amax apply the transform
- * before amax and scale, and mxq_dequantize undoes it. Products multiply transformed values as they are: it cancels where both
- * operands have it, so they refuse parts with different ones. */
+/* NVFP4 with 1X16 scales and MXFP4 with 1X32 or 1X128 ones, 1: the part holds values that a random Hadamard transform was
+ * applied to, every 16 neighbours along the contraction, which must be a multiple of 16; 0 (default): the values themselves.
+ * Bit i of `mask` flips the sign of element i first; 0xD7E8 is common. mxq_quantize, mxq_requantize and mxq_amax apply the
+ * transform before amax and scale, and mxq_dequantize undoes it. Products multiply transformed values as they are: it cancels
+ * where both operands have it, so they refuse parts with different ones. */
 MXQ_API mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, mxq_part part, int32_t transformed, int32_t mask);
 
 /* FP8 with TENSOR scales: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per expert or group, on

@@ -237,6 +237,9 @@ mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, int32_t part, void* 
     return guard("mxq_tensor_set_padded_groups", [&] {
         require_handle(tensor, "tensor");
         require_part(part);
+        if (part == MXQ_PART_COLUMNWISE && !tensor->format->quantized())
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "part is MXQ_PART_COLUMNWISE, expected MXQ_PART_ROWWISE: tensor is %s, whose rows "
+                 "alone are padded", tensor->format->name);
         tensor->part(part).starts = {starts, start_bytes};
         tensor->part(part).ends = {ends, end_bytes};
     });

@@ -106,7 +106,7 @@ GroupedRows require_groups_alike(const mxq_tensor& in, const char* in_name, cons
 
 void require_scale_layout(const mxq_tensor& t, const char* name) {
     if (t.swizzled && t.format->is_fp8() && t.tile().length == 0)
-        fail(MXQ_STATUS_UNSUPPORTED, "%s has swizzled %s scales, expected compact ones; call mxq_tensor_set_swizzled", name,
+        fail(MXQ_STATUS_UNSUPPORTED, "%s with %s scales cannot have swizzled ones, expected compact ones; leave mxq_tensor_set_swizzled at 0", name,
              t.tile().name);
 }
 

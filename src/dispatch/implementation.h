@@ -45,7 +45,7 @@ using GemmImplementation = Implementation<GemmProblem>;
 // Returns why an implementation that takes all multiprocessors declines a product.
 inline Reason needs_no_limit(const GemmProblem& p) {
     if (p.sm_count == 0) return {};
-    return [count = p.sm_count] { return format_text("cannot keep to %d multiprocessors", count); };
+    return [count = p.sm_count] { return format_text("cannot keep to %d multiprocessors, which mxq_gemm_options_set_sm_count asks for", count); };
 }
 
 }  // namespace mxq

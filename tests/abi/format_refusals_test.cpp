@@ -122,13 +122,13 @@ MXQ_EACH_DEVICE("format refusals: scalings, alignments and shapes") {
     CHECK(tried == 11 * (MXQ_SCALING_TENSOR + 3));
     for (int32_t scaling : {MXQ_SCALING_TENSOR, MXQ_SCALING_ROW}) {
         Query query(device, MXQ_FORMAT_FP8_E4M3, scaling);  // sets the scaling
-        MXQ_REFUSED(mxq_tensor_set_swizzled(query.out, 1), unsupported, "tensor has swizzled", "expected compact");
+        MXQ_REFUSED(mxq_tensor_set_swizzled(query.out, 1), unsupported, "cannot have swizzled", "expected compact");
         CHECK(query() == MXQ_STATUS_OK);
     }
     Query unset(device, MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR);
     unset.out = testing::make_tensor(MXQ_FORMAT_FP8_E4M3, {std::nullopt, 64, 96});
     ok(mxq_tensor_set_swizzled(unset.out, 1));  // another scaling may follow
-    MXQ_REFUSED(unset(), unsupported, "out has swizzled tensor scales", "expected compact");
+    MXQ_REFUSED(unset(), unsupported, "out with tensor scales cannot have swizzled ones", "expected compact");
     MXQ_REFUSED(mxq_tensor_required_bytes(unset.out, MXQ_PART_ROWWISE, nullptr, nullptr), unsupported, "swizzled");
     Query fp8(device, MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128);
     ok(mxq_tensor_set_swizzled(fp8.out, 1));

@@ -31,7 +31,8 @@ bool has_no_experts(const Problem& problem, const std::string& buffer) {
 // Returns whether NULL clears the buffer, so that the call goes on without it.
 bool is_optional(const Bound& bound, const std::string& name) {
     const bool nvfp4 = !bound.problem.call.is_product() && bound.problem.call.second.format == MXQ_FORMAT_NVFP4;
-    if (ends_with(name, ".amax") && has_no_experts(bound.problem, name)) return true;
+    const bool is_global = ends_with(name, ".amax") || ends_with(name, ".decode_scale");
+    if (is_global && has_no_experts(bound.problem, name)) return true;
     if (name == "out.rowwise.amax" || name == "out.columnwise.amax") return !nvfp4 || bound.problem.call.verb == "amax";
     return ends_with(name, ".starts") || (ends_with(name, ".ends") && name != "ends") || name == "out.quantization_scale" ||
            name == "seed_offset";
