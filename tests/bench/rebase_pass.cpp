@@ -97,10 +97,11 @@ std::unique_ptr<Product> product_of(Device& device, const Library& library, cons
 }
 
 // The pass as the product would make it, and memory for what it writes.
-mxq::cuda::RebaseCall pass_of(Device& device, const Side& side, Product& p) {
+mxq::cuda::RebaseCall pass_of(Device& device, const Library& library, const Side& side, Product& p) {
     const auto validate = side.grouped ? mxq::validate_grouped_gemm : mxq::validate_gemm;
     const mxq_tensor *a = side.is_a ? p.tensor.get() : p.other.get(), *b = side.is_a ? p.other.get() : p.tensor.get();
-    const mxq::GemmProblem problem = validate(p.options.get(), a, b, p.d.get(), mxq::Check::Query);
+    const mxq::GemmProblem problem =
+        validate(*library.context(), p.options.get(), a, b, p.d.get(), mxq::Check::Query);
     const mxq::cuda::RebasedProduct steps = mxq::cuda::rebased_product(problem, mxq::cuda::lt::kRebaseTarget);
     mxq::cuda::RebaseCall call = side.is_a ? steps.a : steps.b;
     p.codes = device.allocate(mxq::cuda::rebased_code_bytes(call.to));
@@ -119,7 +120,7 @@ Work work_of(const mxq::cuda::RebaseCall& call, Shape shape) {
 
 Row measure_pass(Device& device, const Library& library, const Side& side, const Description& description, Row result) {
     const auto product = product_of(device, library, side, description);
-    const mxq::cuda::RebaseCall call = pass_of(device, side, *product);
+    const mxq::cuda::RebaseCall call = pass_of(device, library, side, *product);
     result.work = work_of(call, description.shape);
     const Mix mix = nearest_mix(result.work.bytes_read, result.work.bytes_written, 1);
     const auto us = device.times_us({[&] { device.copy(); }, [&] { device.stream_pass(mix); },
