@@ -4,7 +4,7 @@
 using namespace mxq;
 
 mxq_status mxq_convert(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
-                          const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream) {
+                       const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream) {
     return guard("mxq_convert", [&] {
         validate_call(context, stream);
         const auto problem = validate_convert(*context, options, in, out, Check::Execute);
@@ -14,7 +14,7 @@ mxq_status mxq_convert(mxq_context* context, const mxq_quantize_options* options
 }
 
 mxq_status mxq_convert_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
-                                const mxq_tensor* out, mxq_plan** plan) {
+                             const mxq_tensor* out, mxq_plan** plan) {
     if (plan) *plan = nullptr;
     return guard("mxq_convert_query", [&] {
         validate_call(context, nullptr);

@@ -99,7 +99,8 @@ void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, 
              double(options.beta));
 }
 
-// The same orthogonal transform along the contraction of both operands cancels in their product; any other pair does not.
+// Refuses operands with different Hadamard transforms. The same orthogonal transform of both cancels in their product; any
+// other pair multiplies to noise.
 void require_hadamard_of_both(const GemmProblem& p) {
     if (p.a.transformed == p.b.transformed && p.a.hadamard_mask == p.b.hadamard_mask) return;
     const auto name = [](const GemmOperand& operand) {

@@ -50,7 +50,7 @@ testing::Context context_of(Host& host, int32_t threads) {
     return context;
 }
 
-// What verbs write: codes and scales of both parts, numbers made of them again, a product.
+// Holds the bytes that the verbs of a test write: codes and scales of both parts, dequantized numbers, and a product.
 struct Results {
     testing::Bytes codes, scales, columns, column_scales, back, product;
     bool operator==(const Results& o) const {

@@ -97,7 +97,8 @@ MXQ_EACH_DEVICE("setters: of two parts, dequantize and requantize read the rowwi
     CHECK(ran == 4);
 }
 
-// What cannot go together is refused by the later of two setters, whichever that is; the tensor stays as it was.
+// Checks that of two setters that contradict each other the later one is refused, in either order, and leaves the tensor as it
+// was.
 TEST_CASE("setters: a scaling and a layout or an alignment that it cannot have, in either order", "[cpu]") {
     const auto fp8 = [] { return testing::make_tensor(MXQ_FORMAT_FP8_E4M3, {std::nullopt, 256, 256}); };
     const auto mx = [] { return testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, {std::nullopt, 256, 256}); };

@@ -31,7 +31,7 @@ struct Arguments {
     GroupSumUnits units;
 };
 
-// What a block of threads works on: an expert or a group, and the tile's first row in it.
+// Tells what a block of threads works on: an expert or a group, and the first row there of the block's tile.
 struct TileRow {
     DequantizeScope scope;
     ScaleLayout layout;
