@@ -37,7 +37,8 @@ MXQ_HD SixteenFloats times(const SixteenFloats& a, const SixteenFloats& b) {
 // Returns sixteen copies of a value.
 MXQ_HD SixteenFloats sixteen_of(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
 
-// Returns bytes picked from the same 16 bytes for both halves of 128 bits: for each lane the pair of bytes that holds its code.
+// Returns bytes picked from the same 16 bytes for both halves of 128 bits: for each lane the pair of bytes that holds its
+// code.
 MXQ_HD __m256i shuffle_twice(__m128i bytes, __m256i order) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), order);
 }
@@ -72,18 +73,23 @@ MXQ_HD __m256i lanes_of_bytes(const uint8_t* from) {
     return _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 16 - bits);
 }
 
-// Returns the values of sixteen codes. E fits into F16 but for the bias, and the conversion from F16 to fp32 is one
-// instruction, which is fast for subnormals too.
+// Returns sixteen codes as F16 numbers of 2^(bias - 15) times their values. E fits into F16 but for the bias.
 template <class E>
-MXQ_HD SixteenFloats floats_of_lanes(__m256i lanes) {
+MXQ_HD __m256i halves_of_lanes(__m256i lanes) {
     constexpr int sign = int(0xFFFF8000), magnitude = 0x7FFF & ((0x7FFF >> (16 - E::bits)) << (10 - E::mantissa_bits));
     const __m256i moved = _mm256_srai_epi16(lanes, 5 - E::exponent_bits);
-    __m256i halves = _mm256_and_si256(moved, _mm256_set1_epi16(short(sign | magnitude)));
+    const __m256i halves = _mm256_and_si256(moved, _mm256_set1_epi16(short(sign | magnitude)));
     if constexpr (E::first_special == E::nan_code && has_nan<E>) {  // all ones is E's NaN, but would be a number as F16
         const __m256i specials = _mm256_set1_epi16(short(magnitude));
-        const __m256i special = _mm256_cmpeq_epi16(_mm256_and_si256(halves, specials), specials);
-        halves = _mm256_or_si256(halves, special);
+        return _mm256_or_si256(halves, _mm256_cmpeq_epi16(_mm256_and_si256(halves, specials), specials));
     }
+    return halves;
+}
+
+// Returns the values of sixteen codes. The conversion from F16 to fp32 is one instruction, which is fast for subnormals too.
+template <class E>
+MXQ_HD SixteenFloats floats_of_lanes(__m256i lanes) {
+    const __m256i halves = halves_of_lanes<E>(lanes);
     const SixteenFloats floats = {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
                                   _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
     return E::bias == 15 ? floats : times(floats, sixteen_of(float(1 << (15 - E::bias))));

@@ -18,24 +18,24 @@ struct Candidate {
 
 #if defined(__x86_64__)
 // Returns whether the machine has all that the avx2 build is compiled for.
-bool has_avx2() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-}
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
 // Returns whether the machine has all that the avx512 build is compiled for.
 bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
-#define MXQ_X86_BUILD(isa) {&isa##_kernels, &isa##_gemm_kernels}
+#define MXQ_X86_BUILD(isa) \
+    { &isa##_kernels, &isa##_gemm_kernels, &isa##_few_rows_kernels }
 #else
 bool has_avx2() { return false; }
 bool has_avx512() { return false; }
-#define MXQ_X86_BUILD(isa) {nullptr, nullptr}
+#define MXQ_X86_BUILD(isa) \
+    { nullptr, nullptr, nullptr }
 #endif
 
 // The builds, from the least to the most that they ask of a machine.
 const Candidate candidates[] = {
-    {"scalar", [] { return true; }, {&scalar_kernels, &scalar_gemm_kernels}},
+    {"scalar", [] { return true; }, {&scalar_kernels, &scalar_gemm_kernels, &scalar_few_rows_kernels}},
     {"avx2", has_avx2, MXQ_X86_BUILD(avx2)},
     {"avx512", has_avx512, MXQ_X86_BUILD(avx512)},
 };

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "core/options.h"
-#include "cpu/gemm_kernels.h"
+#include "cpu/few_rows_kernels.h"
 #include "cpu/kernels.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
@@ -15,6 +15,7 @@ namespace mxq::cpu {
 struct InstructionSet {
     const Kernels* kernels;
     const GemmKernels* gemm_kernels;
+    const FewRowsKernels* few_rows_kernels;
 };
 
 class Engine {
@@ -27,6 +28,7 @@ public:
     ScratchCache& scratch() const { return scratch_; }
     const Kernels& kernels() const { return *instruction_set_.kernels; }
     const GemmKernels& gemm_kernels() const { return *instruction_set_.gemm_kernels; }
+    const FewRowsKernels& few_rows_kernels() const { return *instruction_set_.few_rows_kernels; }
 
 private:
     const InstructionSet instruction_set_;

@@ -7,6 +7,9 @@
 //
 // Nothing is shared, so threads meet only at the end. How D is cut does not touch the bits.
 //
+// A product of few rows has tiles of its own: all of its rows times some lines of B (cpu/few_rows.h), in memory that the
+// context keeps. Its order of summation is another one, so what counts is how many rows the product has, not how D is cut.
+//
 // Products of extreme lines (see gemm_kernels.h) may be rounded below fp32's normal range. Where that could show in D, in
 // a sum that came out tiny, the sum is made again in double precision, where it has no rounding that matters.
 #include <algorithm>
@@ -18,7 +21,9 @@
 
 #include "core/error.h"
 #include "cpu/engine.h"
+#include "cpu/few_rows.h"
 #include "cpu/gemm_kernels.h"
+#include "cpu/gemm_repair.h"
 #include "core/group_view.h"
 #include "core/groups.h"
 #include "cpu/given_numbers.h"
@@ -36,13 +41,16 @@ struct Product {
     OperandLines a, b;
     int64_t k, d_row;
     int64_t group = 0;  // whose bias is added
-    int64_t tile_rows = 0, row_tiles = 0, first_tile = 0;
+    int64_t tile_rows = 0, tile_columns = 0, row_tiles = 0, first_tile = 0;
+
+    bool has_few_rows() const { return a.count <= kFewRows; }
+    int64_t tiles() const { return row_tiles * ceil_div(b.count, tile_columns); }
 };
 
 struct Tiling {
     std::vector<Product> products;
-    int64_t rows, columns;  // of a full tile
-    int64_t column_tiles, tiles;
+    int64_t rows = 0, columns = 0;  // of a full tile of products with more than few rows; 0: there are none
+    int64_t tiles = 0;
 };
 
 OperandLines all_lines(const QuantizedPart& part) { return {part, 0, part.lines}; }
@@ -95,27 +103,46 @@ void clear_padding(const GemmProblem& problem, const std::vector<Group>& groups)
             std::memset(static_cast<char*>(d.data) + row * d.row_stride * bytes, 0, size_t(d.cols * bytes));
 }
 
-int64_t count_tiles(Tiling& tiling, int64_t n, int64_t multiple) {
-    tiling.column_tiles = ceil_div(n, tiling.columns);
+// Cuts products of few rows into tiles of as many bytes of B each, where there are enough for every thread.
+void cut_few_rows(std::vector<Product>& products, int64_t enough, const FewRows& few_rows) {
+    constexpr int64_t least = 32;  // lines for which it pays to prepare the rows of A
+    int64_t lines = 0;
+    for (const Product& p : products) lines += p.has_few_rows() ? p.b.count : 0;
+    const int64_t even = round_up(ceil_div(lines, enough), kFewColumns);
+    for (Product& p : products)
+        if (p.has_few_rows()) {
+            p.row_tiles = 1;
+            p.tile_columns = std::min(std::max(even, least), few_rows.most_columns(p.a.count));
+        }
+}
+
+int64_t count_tiles(Tiling& tiling, int64_t multiple) {
     tiling.tiles = 0;
     for (Product& p : tiling.products) {
-        p.row_tiles = ceil_div(p.a.count, tiling.rows);
-        p.tile_rows = round_up(ceil_div(p.a.count, p.row_tiles), multiple);
+        if (!p.has_few_rows()) {
+            p.row_tiles = ceil_div(p.a.count, tiling.rows);
+            p.tile_rows = round_up(ceil_div(p.a.count, p.row_tiles), multiple);
+            p.tile_columns = tiling.columns;
+        }
         p.first_tile = tiling.tiles;
-        tiling.tiles += p.row_tiles * tiling.column_tiles;
+        tiling.tiles += p.tiles();
     }
     return tiling.tiles;
 }
 
 // Cuts D into full tiles where there are enough for every thread, else into smaller ones.
-Tiling cut(std::vector<Product> products, int64_t n, int64_t threads, const GemmKernels& kernels) {
+Tiling cut(std::vector<Product> products, int64_t n, int64_t threads, const GemmKernels& kernels, const FewRows& few_rows) {
     int64_t longest = 0;
-    for (const Product& p : products) longest = std::max(longest, p.a.count);
-    Tiling tiling{std::move(products), std::min(kTileRows, round_up(longest, kernels.rows)), 0, 0, 0};
-    const int64_t column_tiles = ceil_div(n, kTileColumns);
-    tiling.columns = round_up(ceil_div(n, column_tiles), kernels.columns);
+    for (const Product& p : products)
+        if (!p.has_few_rows()) longest = std::max(longest, p.a.count);
     const int64_t enough = threads == 1 ? 1 : threads * kTilesPerThread;
-    while (count_tiles(tiling, n, kernels.rows) < enough) {
+    cut_few_rows(products, enough, few_rows);
+    Tiling tiling{std::move(products)};
+    if (longest > 0) {
+        tiling.rows = std::min(kTileRows, round_up(longest, kernels.rows));
+        tiling.columns = round_up(ceil_div(n, ceil_div(n, kTileColumns)), kernels.columns);
+    }
+    while (count_tiles(tiling, kernels.rows) < enough) {
         if (tiling.columns >= tiling.rows && tiling.columns > kernels.columns)
             tiling.columns = round_up(tiling.columns / 2, kernels.columns);
         else if (tiling.rows > kernels.rows)
@@ -134,11 +161,12 @@ int64_t useful_threads(const std::vector<Product>& products, int64_t n, int64_t 
 }
 
 // Memory of all threads, in one piece that is allocated before anything is written.
-class Scratch {
+class TileScratch {
 public:
-    Scratch(int64_t workers, int64_t rows, int64_t columns)
-        : rows_(rows), columns_(columns),
-          memory_(static_cast<char*>(::operator new(workers * bytes(), std::align_val_t(kLine)))) {}
+    TileScratch(int64_t workers, int64_t rows, int64_t columns)
+        : rows_(rows),
+          columns_(columns),
+          memory_(static_cast<char*>(::operator new(workers* bytes(), std::align_val_t(kLine)))) {}
 
     GemmBlock block(int worker) const {
         float* sums = reinterpret_cast<float*>(memory_.get() + worker * bytes());
@@ -165,50 +193,48 @@ private:
     std::unique_ptr<char, Free> memory_;
 };
 
-// Returns how many significant bits values have: products of 24 and fewer are exact in fp32.
-int significant_bits(const QuantizedPart& part) {
-    constexpr int of_bf16 = 8, of_f16 = 11, of_fp32 = 24;
-    if (part.element == Element::Bf16) return of_bf16;
-    if (part.element == Element::F16) return of_f16;
-    if (part.scale_type != ScaleType::E8M0) return of_fp32;
-    return with_element(part.element, []<class E>(E) { return E::mantissa_bits + 1; });
-}
-
-// Rounds to fp32 before a rounding to 16 bits, which then is as if from the double: inexact values get an odd last bit.
-float round_to_odd(double value) {
-    const float nearest = float(value);
-    if (double(nearest) == value) return nearest;
-    const bool away = std::abs(double(nearest)) > std::abs(value);
-    return bits_float((float_bits(nearest) - away) | 1);
-}
-
 class Run {
 public:
-    Run(const GemmProblem& problem, const GemmKernels& kernels, const Tiling& tiling, const Scratch& scratch)
-        : problem_(problem), kernels_(kernels), tiling_(tiling), scratch_(scratch) {}
+    Run(const GemmProblem& problem, const Engine& engine, const Tiling& tiling, int64_t workers, const FewRows& few_rows)
+        : problem_(problem),
+          kernels_(engine.gemm_kernels()),
+          few_rows_(few_rows),
+          tiling_(tiling),
+          tile_scratch_(tiling.rows ? workers : 0, tiling.rows, tiling.columns),
+          scratch_(engine.scratch()) {}
 
     void tile(int64_t index, int worker) const {
         const Product& p = *std::prev(std::upper_bound(tiling_.products.begin(), tiling_.products.end(), index,
                                                        [](int64_t i, const Product& q) { return i < q.first_tile; }));
         const int64_t row = (index - p.first_tile) % p.row_tiles * p.tile_rows;
-        const int64_t column = (index - p.first_tile) / p.row_tiles * tiling_.columns;
+        const int64_t column = (index - p.first_tile) / p.row_tiles * p.tile_columns;
+        const OperandLines b = p.b.some(column, std::min(p.tile_columns, p.b.count - column));
+        if (p.has_few_rows()) return few_rows(p, b, column, worker);
         const OperandLines a = p.a.some(row, std::min(p.tile_rows, p.a.count - row));
-        const OperandLines b = p.b.some(column, std::min(tiling_.columns, p.b.count - column));
 
-        const GemmBlock block = scratch_.block(worker);
-        uint8_t* extreme = scratch_.extreme(worker);
+        const GemmBlock block = tile_scratch_.block(worker);
+        uint8_t* extreme = tile_scratch_.extreme(worker);
         if (multiply(a, b, p.k, block, extreme)) repair(a, b, p.k, block, extreme);
-        write(block, a.count, b.count, p.d_row + row, column, p.group);
+        write(block.sums, block.stride, a.count, b.count, p.d_row + row, column, p.group);
     }
 
 private:
+    void few_rows(const Product& p, const OperandLines& b, int64_t column, int worker) const {
+        FewRowsScratch& scratch = *static_cast<FewRowsScratch*>(scratch_.of(worker));
+        few_rows_.multiply(p.a, b, p.k, is_rounded_next(), scratch);
+        write(scratch.sums, b.count, p.a.count, b.count, p.d_row, column, p.group);
+    }
+
+    // Returns whether the next thing that happens to a sum is a rounding to 16 bits.
+    bool is_rounded_next() const { return problem_.d.format != MXQ_FORMAT_F32 && problem_.is_sum_alone(); }
+
     // Fills the sums. Returns whether a line is extreme.
     bool multiply(const OperandLines& a, const OperandLines& b, int64_t k, GemmBlock block, uint8_t* extreme) const {
         block.row_count = round_up(a.count, kernels_.rows);
         block.column_count = round_up(b.count, kernels_.columns);
         std::fill_n(extreme, block.row_count + block.column_count, uint8_t(0));
         if (k == 0) std::fill_n(block.sums, block.row_count * block.stride, 0.0f);
-        const bool exact = significant_bits(a.part) + significant_bits(b.part) <= 24;
+        const bool exact = are_exact(a.part, b.part);
         bool any = false;
         for (int64_t at = 0; at < k; at += kGemmDepth) {
             const int64_t depth = std::min(kGemmDepth, k - at);
@@ -219,34 +245,20 @@ private:
         return any;
     }
 
-    // Makes tiny sums of extreme lines again. At 2^-90 and above the bound's (K + 1) 2^-24 |a||b| covers the roundings at
-    // 2^-150 of any K.
+    // Makes tiny sums of extreme lines again.
     void repair(const OperandLines& a, const OperandLines& b, int64_t k, const GemmBlock& block,
                 const uint8_t* extreme) const {
         const uint8_t* extreme_columns = extreme + round_up(a.count, kernels_.rows);
         for (int64_t i = 0; i < a.count; i++)
             for (int64_t j = 0; j < b.count; j++) {
                 float& sum = block.sums[i * block.stride + j];
-                if ((extreme[i] || extreme_columns[j]) && std::abs(sum) < 0x1p-90f)
-                    sum = sum_again(a.some(i, 1), b.some(j, 1), k, block);
+                if ((extreme[i] || extreme_columns[j]) && std::abs(sum) < kTinySum)
+                    sum = sum_again(kernels_, a.some(i, 1), b.some(j, 1), k, is_rounded_next(), block.rows);
             }
     }
 
-    // Returns the sum of one line of A and one of B once more, in double. Uses the block's room for values.
-    float sum_again(const OperandLines& a, const OperandLines& b, int64_t k, const GemmBlock& block) const {
-        double sum = 0;
-        for (int64_t at = 0; at < k; at += kGemmDepth) {
-            const int64_t depth = std::min(kGemmDepth, k - at);
-            uint8_t extreme;
-            kernels_.decode_rows(a, at, depth, block.rows, &extreme);
-            kernels_.decode_rows(b, at, depth, block.columns, &extreme);
-            for (int64_t l = 0; l < depth; l++) sum += double(block.rows[l]) * double(block.columns[l]);
-        }
-        const bool rounded_next = problem_.d.format != MXQ_FORMAT_F32 && problem_.is_sum_alone();
-        return rounded_next ? round_to_odd(sum) : float(sum);
-    }
-
-    void write(const GemmBlock& block, int64_t rows, int64_t columns, int64_t d_row, int64_t d_column, int64_t group) const {
+    void write(const float* sums, int64_t stride, int64_t rows, int64_t columns, int64_t d_row, int64_t d_column,
+               int64_t group) const {
         const PlainMatrix& d = problem_.d;
         const Finish finish{problem_.alpha, problem_.beta, d.format, problem_.bias.format};
         const char* bias = static_cast<const char*>(problem_.bias.values);
@@ -254,7 +266,7 @@ private:
         const int64_t element_bytes = bytes_of(d.format);
         for (int64_t i = 0; i < rows; i++) {
             char* const to = static_cast<char*>(d.data) + ((d_row + i) * d.row_stride + d_column) * element_bytes;
-            kernels_.store(block.sums + i * block.stride, columns, finish, bias, to);
+            kernels_.store(sums + i * stride, columns, finish, bias, to);
         }
     }
 
@@ -262,8 +274,10 @@ private:
 
     const GemmProblem& problem_;
     const GemmKernels& kernels_;
+    const FewRows& few_rows_;
     const Tiling& tiling_;
-    const Scratch& scratch_;
+    const TileScratch tile_scratch_;
+    const Scratch scratch_;
 };
 
 Reason declines(const Context& context, const GemmProblem& p) {
@@ -279,12 +293,12 @@ void run(const Context& context, const GemmProblem& problem, const Launch&) {
     require_decodable(problem.b, problem.grouping == Grouping::Contraction ? grouped : GroupedRows{}, "b");
     std::vector<Product> products = products_of(problem, groups);
     if (products.empty()) return clear_padding(problem, groups);
-    const GemmKernels& kernels = context.cpu->gemm_kernels();
-    ThreadPool& pool = context.cpu->pool();
+    const Engine& engine = *context.cpu;
+    const FewRows few_rows(engine.few_rows_kernels(), engine.gemm_kernels());
+    ThreadPool& pool = engine.pool();
     const int64_t threads = useful_threads(products, problem.n, pool.threads());
-    const Tiling tiling = cut(std::move(products), problem.n, threads, kernels);
-    const Scratch scratch(threads == 1 ? 1 : pool.threads(), tiling.rows, tiling.columns);
-    const Run job(problem, kernels, tiling, scratch);
+    const Tiling tiling = cut(std::move(products), problem.n, threads, engine.gemm_kernels(), few_rows);
+    const Run job(problem, engine, tiling, threads == 1 ? 1 : pool.threads(), few_rows);
     clear_padding(problem, groups);
     if (threads > 1)
         pool.run(tiling.tiles, [&](int64_t tile, int worker) { job.tile(tile, worker); });

@@ -6,10 +6,10 @@
 //
 //     register tile: kRows x kVectors vectors of sums; per k it loads kVectors vectors of B and broadcasts kRows values of A
 //
-// Vectors run across N only, so every output is summed in the same order whatever the width. A product of two values that are
-// MX, BF16 or F16 has at most 22 significant bits: unless a line is extreme it is exact, and a fused multiply-add gives the
-// bits of a multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales, as F32 has: their products, and those of
-// extreme lines, take the two apart, so that the bits do not depend on the machine having FMA.
+// Vectors run across N only, so every output is summed in the same order whatever the width. A product of two values that
+// are MX, BF16 or F16 has at most 22 significant bits: unless a line is extreme it is exact, and a fused multiply-add gives
+// the bits of a multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales, as F32 has: their products, and
+// those of extreme lines, take the two apart, so that the bits do not depend on the machine having FMA.
 //
 // The multiply-adds are the bound (100 GFLOP/s of a register tile on one Zen 3 core): a panel of columns stays in L1 while
 // the rows stream past it from L2. Codes are read, and values written to scratch, once for every tile of D that the line
@@ -21,10 +21,8 @@
 #include <immintrin.h>
 #endif
 
-#include "cpu/decode_lines.h"
+#include "cpu/operand_reader.h"
 #include "mxq/mxq.h"
-#include "numerics/convert.h"
-#include "numerics/e8m0.h"
 
 namespace mxq::cpu {
 namespace {
@@ -41,100 +39,6 @@ constexpr int kColumns = kVectors * kLanes;
 typedef float Vector __attribute__((vector_size(kLanes * 4)));
 typedef float VectorInMemory __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
 typedef float Four __attribute__((vector_size(16)));
-
-// Returns the bits of 2^exponent.
-constexpr uint32_t power_of_two(int exponent) { return uint32_t(127 + exponent) << 23; }
-
-// Returns `lowest`: values in [2^lowest, 2^64) have products that are exact, or normal numbers where they are rounded. Those
-// of MX types are multiples of 2^-74 then. F32 has more bits than fit beside those, so its products with them are rounded.
-int lowest_of(const QuantizedPart& part) {
-    if (part.scale_type == ScaleType::E8M0) return -71;
-    return part.element == Element::F32 ? -55 : -63;
-}
-
-// Magnitudes of factors under which all nonzero values of an element are in that range.
-struct SafeFactors {
-    float low, high;
-};
-
-// Returns the safe factors of E under a kind of scales.
-template <class E>
-SafeFactors safe_factors(ScaleType type) {
-    constexpr int smallest = 1 - E::bias - E::mantissa_bits;  // the exponent of the smallest value
-    const int low = (type == ScaleType::E8M0 ? -74 : -62) - smallest;
-    return {bits_float(power_of_two(low)), bits_float(power_of_two(62 - E::emax))};
-}
-
-SafeFactors safe_factors(const QuantizedPart& part) {
-    return with_element(part.element, [&]<class E>(E) { return safe_factors<E>(part.scale_type); });
-}
-
-// Returns whether a nonzero value is out of [2^lowest, 2^64).
-bool leaves_range(const float* values, int64_t count, int lowest) {
-    const uint32_t first = power_of_two(lowest), span = power_of_two(64) - 1 - first;
-    uint32_t any = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const uint32_t magnitude = float_bits(values[i]) & kMagnitudeMask;
-        any |= uint32_t(magnitude - first > span) & uint32_t(magnitude != 0);
-    }
-    return any != 0;
-}
-
-// Loads the numbers of a plain line, which lie at any address.
-template <class T>
-void load_numbers(const uint8_t* from, int64_t count, float* out) {
-    for (int64_t i = 0; i < count; i++) {
-        T number;
-        memcpy(&number, from + i * int64_t(sizeof number), sizeof number);
-        out[i] = to_float(number);
-    }
-}
-
-using LoadNumbers = decltype(&load_numbers<float>);
-
-LoadNumbers load_numbers_of(Element element) {
-    return element == Element::F32 ? load_numbers<float> : element == Element::F16 ? load_numbers<F16> : load_numbers<Bf16>;
-}
-
-// Decodes the lines of one operand.
-struct OperandReader {
-    const QuantizedPart& part;
-    const DecodeSixteens decode;
-    const LoadNumbers load_numbers;
-    const SafeFactors safe;
-    const float global;
-
-    explicit OperandReader(const QuantizedPart& part)
-        : part(part),
-          decode(decode_sixteens_of(part)),
-          load_numbers(load_numbers_of(part.element)),
-          safe(safe_factors(part)),
-          global(global_scale(part, 0)) {}
-
-    // Stores the values of codes [k, k + depth) of a line. Returns whether the line is extreme: it has a nonzero value out
-    // of the range in which products are exact.
-    bool read(int64_t line, int64_t k, int64_t depth, float* out) const {
-        const uint8_t* codes = part.line(0, line) + k * part.bits / 8;
-        if (part.scale_type == ScaleType::None) {
-            load_numbers(codes, depth, out);
-            return leaves_range(out, depth, lowest_of(part));
-        }
-        float factors[kGemmDepth / kSixteen] = {};
-        load_sixteenths(part, 0, line, k, depth, factors);
-        decode(codes, depth, factors, global, out);
-        return !are_safe(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part));
-    }
-
-private:
-    bool are_safe(const float* factors, int64_t count) const {
-        bool all = true;
-        for (int64_t i = 0; i < count; i++) {
-            const float magnitude = bits_float(float_bits(multiply_rn(factors[i], global)) & kMagnitudeMask);
-            all &= magnitude >= safe.low && magnitude <= safe.high;
-        }
-        return all;
-    }
-};
 
 // Implements GemmKernels::decode_rows.
 bool decode_rows(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
@@ -161,9 +65,9 @@ MXQ_HD void transpose_4(const float* from, int64_t from_stride, float* to, int64
     for (int i = 0; i < 4; i++) memcpy(to + i * to_stride, &columns[i], sizeof columns[i]);
 }
 
-// Implements GemmKernels::decode_columns, four lines at a time, since the caller's stack may be small. A panel is written to a
-// depth that is a multiple of 4; what is too much is overwritten by the next panel, or lies in room that `out` has and nobody
-// reads.
+// Implements GemmKernels::decode_columns, four lines at a time, since the caller's stack may be small. A panel is written to
+// a depth that is a multiple of 4; what is too much is overwritten by the next panel, or lies in room that `out` has and
+// nobody reads.
 bool decode_columns(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
     const OperandReader reader(lines.part);
     alignas(64) float four[4][kGemmDepth] = {};
@@ -209,8 +113,7 @@ MXQ_HD void multiply_tile(const float* a, const float* b, int64_t depth, float* 
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; i++, out += stride)
 #pragma GCC unroll 16
-        for (int j = 0; j < kVectors; j++)
-            store(out + j * kLanes, first ? sums[i][j] : load(out + j * kLanes) + sums[i][j]);
+        for (int j = 0; j < kVectors; j++) store(out + j * kLanes, first ? sums[i][j] : load(out + j * kLanes) + sums[i][j]);
 }
 
 // Multiplies all register tiles of a block.

@@ -1,0 +1,68 @@
+#include "cpu/few_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/gemm_repair.h"
+
+namespace mxq::cpu {
+
+int64_t FewRows::rows_of_pass(int64_t rows) const { return kernels_.padded(std::min(rows, kernels_.rows)); }
+
+int64_t FewRows::most_columns(int64_t rows) const {
+    const int64_t row_count = rows_of_pass(rows);
+    const int64_t lanes = FewRowsScratch::arena_floats - kFewColumns * few_rows_depth(row_count);
+    const int64_t of_lanes = lanes / (row_count * 16), of_sums = FewRowsScratch::most_sums / round_up(rows, row_count);
+    return std::min({FewRowsScratch::most_columns, of_lanes, of_sums}) / kFewColumns * kFewColumns;
+}
+
+void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const {
+    std::fill_n(scratch.sums, a.count * b.count, 0.0f);
+    std::fill_n(scratch.unsafe, b.count, uint8_t(0));
+    std::fill_n(scratch.extreme, a.count, uint8_t(0));
+    std::fill_n(scratch.nonzero, a.count, uint8_t(0));
+    const bool exact = are_exact(a.part, b.part);
+    for (int64_t row = 0; row < a.count; row += kernels_.rows) {
+        const OperandLines rows = a.some(row, std::min(kernels_.rows, a.count - row));
+        const int64_t row_count = kernels_.padded(rows.count), depth = few_rows_depth(row_count);
+        for (int64_t at = 0; at < k; at += depth) {
+            FewRowsPass pass{};
+            pass.row_count = row_count;
+            pass.k = at, pass.depth = std::min(depth, k - at);
+            pass.first = at == 0, pass.last = at + depth >= k;
+            pass.rows = scratch.rows;
+            pass.values = scratch.arena;
+            pass.lanes = scratch.arena + kFewColumns * depth;
+            pass.sums = scratch.sums + row * b.count, pass.stride = b.count;
+            uint8_t* const extreme = scratch.extreme + row;
+            kernels_.prepare(pass, rows, b.part, extreme, scratch.nonzero + row);
+            pass.exact = exact && std::none_of(extreme, extreme + rows.count, [](uint8_t is) { return is != 0; });
+            kernels_.multiply(pass, b, scratch.unsafe);
+        }
+    }
+    repair(a, b, k, odd, scratch);
+}
+
+// Returns whether a line of B has a value out of the range in which products are exact.
+bool FewRows::is_extreme(const OperandLines& line, int64_t k, FewRowsScratch& scratch) const {
+    uint8_t extreme = 0;
+    for (int64_t at = 0; at < k; at += kGemmDepth)
+        gemm_kernels_.decode_rows(line, at, std::min(kGemmDepth, k - at), scratch.rows, &extreme);
+    return extreme != 0;
+}
+
+// Makes tiny sums of extreme lines again. A row of zeros needs none, whatever it is multiplied with.
+void FewRows::repair(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const {
+    enum : uint8_t { safe = 0, unsafe = 1, extreme = 2 };
+    for (int64_t i = 0; i < a.count; i++)
+        for (int64_t j = 0; scratch.nonzero[i] && j < b.count; j++) {
+            float& sum = scratch.sums[i * b.count + j];
+            if (!(std::abs(sum) < kTinySum)) continue;
+            uint8_t& line = scratch.unsafe[j];
+            if (line == unsafe) line = is_extreme(b.some(j, 1), k, scratch) ? extreme : safe;
+            if (scratch.extreme[i] || line == extreme)
+                sum = sum_again(gemm_kernels_, a.some(i, 1), b.some(j, 1), k, odd, scratch.arena);
+        }
+}
+
+}  // namespace mxq::cpu

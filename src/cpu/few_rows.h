@@ -1,0 +1,42 @@
+// One task of a product of few rows: the rows of A of one product times some lines of B.
+#pragma once
+#include "cpu/few_rows_kernels.h"
+#include "cpu/scratch.h"
+
+namespace mxq::cpu {
+
+// Products of so few rows, or fewer, are bound by reading B, or close to it: FewRowsKernels serve them.
+constexpr int64_t kFewRows = 16;
+
+// Holds what a task works in; it is part of a worker's scratch.
+struct alignas(64) FewRowsScratch {
+    static constexpr int64_t arena_floats = 22 << 10, most_sums = 4096, most_columns = 512;
+
+    float rows[few_rows_depth(1)];
+    float arena[arena_floats];  // decoded lines and sums of lanes, whose sizes depend on the rows of a pass
+    float sums[most_sums];
+    uint8_t unsafe[most_columns], extreme[kFewRows], nonzero[kFewRows];
+};
+static_assert(sizeof(FewRowsScratch) <= kScratchBytes && alignof(FewRowsScratch) <= kScratchAlignment);
+
+class FewRows {
+public:
+    FewRows(const FewRowsKernels& kernels, const GemmKernels& gemm_kernels)
+        : kernels_(kernels), gemm_kernels_(gemm_kernels) {}
+
+    // Returns how many lines of B a task with so many rows takes at most.
+    int64_t most_columns(int64_t rows) const;
+
+    // Sets scratch.sums[row][b.count] to the products' sums. `odd` is as in sum_again.
+    void multiply(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const;
+
+private:
+    int64_t rows_of_pass(int64_t rows) const;
+    bool is_extreme(const OperandLines& line, int64_t k, FewRowsScratch& scratch) const;
+    void repair(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const;
+
+    const FewRowsKernels& kernels_;
+    const GemmKernels& gemm_kernels_;
+};
+
+}  // namespace mxq::cpu

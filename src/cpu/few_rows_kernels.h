@@ -1,0 +1,48 @@
+// The inner loops of products of few rows, compiled once per instruction set from few_rows_kernels.cpp. Every one gives the
+// same bits.
+#pragma once
+#include "cpu/gemm_kernels.h"
+
+namespace mxq::cpu {
+
+// Rows of A that are multiplied with every line of B that is read, over codes [k, k + depth) of the contraction.
+struct FewRowsPass {
+    int64_t row_count;  // with rows of zeros, as many as FewRowsKernels::padded says
+    int64_t k, depth;   // k is a multiple of kGemmDepth
+    bool first, last;   // whether the contraction begins and ends here
+    bool exact;         // every product with values in range is exact
+    float* rows;        // from prepare
+    float* lanes;       // sums that wait for the next codes: sixteen for each line of B and row of A
+    float* sums;        // the sums of all codes, where `last`: sums[row][stride]
+    int64_t stride;
+    float* values;  // room for kFewColumns decoded lines
+};
+
+// How many lines of B a kernel takes at a time, at most.
+constexpr int64_t kFewColumns = 4;
+
+// Returns how many codes of the contraction a pass takes at most: so many that its rows stay in L1.
+constexpr int64_t few_rows_depth(int64_t row_count) { return 4096 / row_count / kGemmDepth * kGemmDepth; }
+
+struct FewRowsKernels {
+    int64_t rows;  // the most rows of a pass
+
+    int64_t (*padded)(int64_t rows);
+
+    // Fills pass.rows with the values of the lines of A, up to pass.row_count, in the order that products with such a B
+    // take. Sets extreme[row] as DecodeLines does, and nonzero[row] for a row with a value that is not zero.
+    void (*prepare)(const FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme,
+                    uint8_t* nonzero);
+
+    // Multiplies the prepared rows with the lines of B. Sets unsafe[line] for a line that may have values out of the range
+    // in which products are exact.
+    void (*multiply)(const FewRowsPass& pass, const OperandLines& b, uint8_t* unsafe);
+};
+
+extern const FewRowsKernels scalar_few_rows_kernels;
+#if defined(__x86_64__)
+extern const FewRowsKernels avx2_few_rows_kernels;
+extern const FewRowsKernels avx512_few_rows_kernels;
+#endif
+
+}  // namespace mxq::cpu

@@ -1,0 +1,23 @@
+// Sums of products that are made again where roundings below fp32's normal range could show in D.
+#pragma once
+#include "cpu/gemm_kernels.h"
+
+namespace mxq::cpu {
+
+// Returns how many significant bits values have: products of 24 and fewer are exact in fp32.
+int significant_bits(const QuantizedPart& part);
+
+// Returns whether every product of values in range is exact.
+inline bool are_exact(const QuantizedPart& a, const QuantizedPart& b) {
+    return significant_bits(a) + significant_bits(b) <= 24;
+}
+
+// Sums of extreme lines are made again below this magnitude. At it and above the bound's (K + 1) 2^-24 |a||b| covers the
+// roundings at 2^-150 of any K.
+constexpr float kTinySum = 0x1p-90f;
+
+// Returns the sum of one line of A and one of B once more, in double. `odd` tells that a rounding to 16 bits is the next
+// thing that happens to it. `room` has place for 2 kernels.rows kGemmDepth values.
+float sum_again(const GemmKernels& kernels, const OperandLines& a, const OperandLines& b, int64_t k, bool odd, float* room);
+
+}  // namespace mxq::cpu

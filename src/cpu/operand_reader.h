@@ -1,0 +1,107 @@
+// Decodes the lines of one operand of a product to fp32, and says which are extreme. Part of gemm_kernels.cpp and
+// few_rows_kernels.cpp.
+#pragma once
+#include "cpu/decode_lines.h"
+#include "cpu/gemm_kernels.h"
+#include "numerics/convert.h"
+#include "numerics/e8m0.h"
+
+namespace mxq::cpu {
+namespace {
+
+// Returns the bits of 2^exponent.
+constexpr uint32_t power_of_two(int exponent) { return uint32_t(127 + exponent) << 23; }
+
+// Returns `lowest`: values in [2^lowest, 2^64) have products that are exact, or normal numbers where they are rounded. Those
+// of MX types are multiples of 2^-74 then. F32 has more bits than fit beside those, so its products with them are rounded.
+int lowest_of(const QuantizedPart& part) {
+    if (part.scale_type == ScaleType::E8M0) return -71;
+    return part.element == Element::F32 ? -55 : -63;
+}
+
+// Magnitudes of factors under which all nonzero values of an element are in that range.
+struct SafeFactors {
+    float low, high;
+};
+
+// Returns the safe factors of E under a kind of scales.
+template <class E>
+SafeFactors safe_factors(ScaleType type) {
+    constexpr int smallest = 1 - E::bias - E::mantissa_bits;  // the exponent of the smallest value
+    const int low = (type == ScaleType::E8M0 ? -74 : -62) - smallest;
+    return {bits_float(power_of_two(low)), bits_float(power_of_two(62 - E::emax))};
+}
+
+SafeFactors safe_factors(const QuantizedPart& part) {
+    return with_element(part.element, [&]<class E>(E) { return safe_factors<E>(part.scale_type); });
+}
+
+// Returns whether a nonzero value is out of [2^lowest, 2^64).
+bool leaves_range(const float* values, int64_t count, int lowest) {
+    const uint32_t first = power_of_two(lowest), span = power_of_two(64) - 1 - first;
+    uint32_t any = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t magnitude = float_bits(values[i]) & kMagnitudeMask;
+        any |= uint32_t(magnitude - first > span) & uint32_t(magnitude != 0);
+    }
+    return any != 0;
+}
+
+// Loads the numbers of a plain line, which lie at any address.
+template <class T>
+void load_numbers(const uint8_t* from, int64_t count, float* out) {
+    for (int64_t i = 0; i < count; i++) {
+        T number;
+        memcpy(&number, from + i * int64_t(sizeof number), sizeof number);
+        out[i] = to_float(number);
+    }
+}
+
+using LoadNumbers = decltype(&load_numbers<float>);
+
+LoadNumbers load_numbers_of(Element element) {
+    return element == Element::F32 ? load_numbers<float> : element == Element::F16 ? load_numbers<F16> : load_numbers<Bf16>;
+}
+
+// Decodes the lines of one operand.
+struct OperandReader {
+    const QuantizedPart& part;
+    const DecodeSixteens decode;
+    const LoadNumbers load_numbers;
+    const SafeFactors safe;
+    const float global;
+
+    explicit OperandReader(const QuantizedPart& part)
+        : part(part),
+          decode(decode_sixteens_of(part)),
+          load_numbers(load_numbers_of(part.element)),
+          safe(safe_factors(part)),
+          global(global_scale(part, 0)) {}
+
+    // Stores the values of codes [k, k + depth) of a line. Returns whether the line is extreme: it has a nonzero value out
+    // of the range in which products are exact.
+    bool read(int64_t line, int64_t k, int64_t depth, float* out) const {
+        const uint8_t* codes = part.line(0, line) + k * part.bits / 8;
+        if (part.scale_type == ScaleType::None) {
+            load_numbers(codes, depth, out);
+            return leaves_range(out, depth, lowest_of(part));
+        }
+        float factors[kGemmDepth / kSixteen] = {};
+        load_sixteenths(part, 0, line, k, depth, factors);
+        decode(codes, depth, factors, global, out);
+        return !are_safe(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part));
+    }
+
+    // Returns whether no value of codes with these factors can be out of that range.
+    bool are_safe(const float* factors, int64_t count) const {
+        bool all = true;
+        for (int64_t i = 0; i < count; i++) {
+            const float magnitude = bits_float(float_bits(multiply_rn(factors[i], global)) & kMagnitudeMask);
+            all &= magnitude >= safe.low && magnitude <= safe.high;
+        }
+        return all;
+    }
+};
+
+}  // namespace
+}  // namespace mxq::cpu
