@@ -37,8 +37,7 @@ MXQ_HD SixteenFloats times(const SixteenFloats& a, const SixteenFloats& b) {
 // Returns sixteen copies of a value.
 MXQ_HD SixteenFloats sixteen_of(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
 
-// Returns bytes picked from the same 16 bytes for both halves of 128 bits: for each lane the pair of bytes that holds its
-// code.
+// Returns bytes picked from the same 16 bytes for both halves of 128 bits: for each lane the pair of bytes that holds its code.
 MXQ_HD __m256i shuffle_twice(__m128i bytes, __m256i order) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), order);
 }

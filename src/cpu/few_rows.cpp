@@ -7,12 +7,10 @@
 
 namespace mxq::cpu {
 
-int64_t FewRows::rows_of_pass(int64_t rows) const { return kernels_.padded(std::min(rows, kernels_.rows)); }
-
-int64_t FewRows::most_columns(int64_t rows) const {
-    const int64_t row_count = rows_of_pass(rows);
+int64_t FewRows::most_columns(int64_t rows) {
+    const int64_t row_count = std::min(rows, kPassRows);
     const int64_t lanes = FewRowsScratch::arena_floats - kFewColumns * few_rows_depth(row_count);
-    const int64_t of_lanes = lanes / (row_count * 16), of_sums = FewRowsScratch::most_sums / round_up(rows, row_count);
+    const int64_t of_lanes = lanes / (row_count * 16), of_sums = FewRowsScratch::most_sums / rows;
     return std::min({FewRowsScratch::most_columns, of_lanes, of_sums}) / kFewColumns * kFewColumns;
 }
 
@@ -21,13 +19,13 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
     std::fill_n(scratch.unsafe, b.count, uint8_t(0));
     std::fill_n(scratch.extreme, a.count, uint8_t(0));
     std::fill_n(scratch.nonzero, a.count, uint8_t(0));
-    const bool exact = are_exact(a.part, b.part);
-    for (int64_t row = 0; row < a.count; row += kernels_.rows) {
-        const OperandLines rows = a.some(row, std::min(kernels_.rows, a.count - row));
-        const int64_t row_count = kernels_.padded(rows.count), depth = few_rows_depth(row_count);
+    const bool exact = significant_bits(a.part) + significant_bits_below(b.part) <= 24;
+    for (int64_t row = 0; row < a.count; row += kPassRows) {
+        const OperandLines rows = a.some(row, std::min(kPassRows, a.count - row));
+        const int64_t depth = few_rows_depth(rows.count);
         for (int64_t at = 0; at < k; at += depth) {
             FewRowsPass pass{};
-            pass.row_count = row_count;
+            pass.row_count = rows.count;
             pass.k = at, pass.depth = std::min(depth, k - at);
             pass.first = at == 0, pass.last = at + depth >= k;
             pass.rows = scratch.rows;

@@ -25,13 +25,12 @@ public:
         : kernels_(kernels), gemm_kernels_(gemm_kernels) {}
 
     // Returns how many lines of B a task with so many rows takes at most.
-    int64_t most_columns(int64_t rows) const;
+    static int64_t most_columns(int64_t rows);
 
     // Sets scratch.sums[row][b.count] to the products' sums. `odd` is as in sum_again.
     void multiply(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const;
 
 private:
-    int64_t rows_of_pass(int64_t rows) const;
     bool is_extreme(const OperandLines& line, int64_t k, FewRowsScratch& scratch) const;
     void repair(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const;
 

@@ -7,7 +7,7 @@ namespace mxq::cpu {
 
 // Rows of A that are multiplied with every line of B that is read, over codes [k, k + depth) of the contraction.
 struct FewRowsPass {
-    int64_t row_count;  // with rows of zeros, as many as FewRowsKernels::padded says
+    int64_t row_count;  // 1 to kPassRows
     int64_t k, depth;   // k is a multiple of kGemmDepth
     bool first, last;   // whether the contraction begins and ends here
     bool exact;         // every product with values in range is exact
@@ -18,19 +18,15 @@ struct FewRowsPass {
     float* values;  // room for kFewColumns decoded lines
 };
 
-// How many lines of B a kernel takes at a time, at most.
-constexpr int64_t kFewColumns = 4;
+// How many rows of A and lines of B a kernel takes at a time, at most: their sums are what registers hold.
+constexpr int64_t kPassRows = 4, kFewColumns = 4;
 
 // Returns how many codes of the contraction a pass takes at most: so many that its rows stay in L1.
 constexpr int64_t few_rows_depth(int64_t row_count) { return 4096 / row_count / kGemmDepth * kGemmDepth; }
 
 struct FewRowsKernels {
-    int64_t rows;  // the most rows of a pass
-
-    int64_t (*padded)(int64_t rows);
-
-    // Fills pass.rows with the values of the lines of A, up to pass.row_count, in the order that products with such a B
-    // take. Sets extreme[row] as DecodeLines does, and nonzero[row] for a row with a value that is not zero.
+    // Fills pass.rows with the values of pass.row_count lines of A, in the order that products with such a
+    // B take. Sets extreme[row] as DecodeLines does, and nonzero[row] for a row with a value that is not zero.
     void (*prepare)(const FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme,
                     uint8_t* nonzero);
 

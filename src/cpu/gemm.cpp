@@ -104,7 +104,7 @@ void clear_padding(const GemmProblem& problem, const std::vector<Group>& groups)
 }
 
 // Cuts products of few rows into tiles of as many bytes of B each, where there are enough for every thread.
-void cut_few_rows(std::vector<Product>& products, int64_t enough, const FewRows& few_rows) {
+void cut_few_rows(std::vector<Product>& products, int64_t enough) {
     constexpr int64_t least = 32;  // lines for which it pays to prepare the rows of A
     int64_t lines = 0;
     for (const Product& p : products) lines += p.has_few_rows() ? p.b.count : 0;
@@ -112,7 +112,7 @@ void cut_few_rows(std::vector<Product>& products, int64_t enough, const FewRows&
     for (Product& p : products)
         if (p.has_few_rows()) {
             p.row_tiles = 1;
-            p.tile_columns = std::min(std::max(even, least), few_rows.most_columns(p.a.count));
+            p.tile_columns = std::min(std::max(even, least), FewRows::most_columns(p.a.count));
         }
 }
 
@@ -131,12 +131,12 @@ int64_t count_tiles(Tiling& tiling, int64_t multiple) {
 }
 
 // Cuts D into full tiles where there are enough for every thread, else into smaller ones.
-Tiling cut(std::vector<Product> products, int64_t n, int64_t threads, const GemmKernels& kernels, const FewRows& few_rows) {
+Tiling cut(std::vector<Product> products, int64_t n, int64_t threads, const GemmKernels& kernels) {
     int64_t longest = 0;
     for (const Product& p : products)
         if (!p.has_few_rows()) longest = std::max(longest, p.a.count);
     const int64_t enough = threads == 1 ? 1 : threads * kTilesPerThread;
-    cut_few_rows(products, enough, few_rows);
+    cut_few_rows(products, enough);
     Tiling tiling{std::move(products)};
     if (longest > 0) {
         tiling.rows = std::min(kTileRows, round_up(longest, kernels.rows));
@@ -297,7 +297,7 @@ void run(const Context& context, const GemmProblem& problem, const Launch&) {
     const FewRows few_rows(engine.few_rows_kernels(), engine.gemm_kernels());
     ThreadPool& pool = engine.pool();
     const int64_t threads = useful_threads(products, problem.n, pool.threads());
-    const Tiling tiling = cut(std::move(products), problem.n, threads, engine.gemm_kernels(), few_rows);
+    const Tiling tiling = cut(std::move(products), problem.n, threads, engine.gemm_kernels());
     const Run job(problem, engine, tiling, threads == 1 ? 1 : pool.threads(), few_rows);
     clear_padding(problem, groups);
     if (threads > 1)

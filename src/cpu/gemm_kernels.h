@@ -1,5 +1,4 @@
-// The inner loops of the CPU product, compiled once per instruction set from gemm_kernels.cpp. Every one gives the same
-// bits.
+// The inner loops of the CPU product, compiled once per instruction set from gemm_kernels.cpp. Every one gives the same bits.
 #pragma once
 #include <cstdint>
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mxq/mxq.h"
 #include "numerics/bits.h"
 #include "numerics/element.h"
 
@@ -25,6 +26,14 @@ int significant_bits(const QuantizedPart& part) {
     if (part.element == Element::F16) return of_f16;
     if (part.scale_type != ScaleType::E8M0) return of_fp32;
     return with_element(part.element, []<class E>(E) { return E::mantissa_bits + 1; });
+}
+
+int significant_bits_below(const QuantizedPart& part) {
+    constexpr int of_nvfp4 = E2M1::mantissa_bits + E4M3::mantissa_bits + 2;
+    if (part.scale_type == ScaleType::E4M3) return of_nvfp4;
+    if (part.scale_type == ScaleType::F32 && part.layout.block == MXQ_MAX_DIM)
+        return with_element(part.element, []<class E>(E) { return E::mantissa_bits + 1; });
+    return significant_bits(part);
 }
 
 float sum_again(const GemmKernels& kernels, const OperandLines& a, const OperandLines& b, int64_t k, bool odd, float* room) {

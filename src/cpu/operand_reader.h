@@ -71,12 +71,15 @@ struct OperandReader {
     const SafeFactors safe;
     const float global;
 
-    explicit OperandReader(const QuantizedPart& part)
+    explicit OperandReader(const QuantizedPart& part) : OperandReader(part, global_scale(part, 0)) {}
+
+    // Decodes as if the scale above the block scales were `global`.
+    OperandReader(const QuantizedPart& part, float global)
         : part(part),
           decode(decode_sixteens_of(part)),
           load_numbers(load_numbers_of(part.element)),
           safe(safe_factors(part)),
-          global(global_scale(part, 0)) {}
+          global(global) {}
 
     // Stores the values of codes [k, k + depth) of a line. Returns whether the line is extreme: it has a nonzero value out
     // of the range in which products are exact.
