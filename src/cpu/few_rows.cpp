@@ -49,13 +49,15 @@ bool FewRows::is_extreme(const OperandLines& line, int64_t k, FewRowsScratch& sc
     return extreme != 0;
 }
 
-// Makes tiny sums of extreme lines again. A row of zeros needs none, whatever it is multiplied with.
+// Makes tiny sums of extreme lines again, and those that left fp32's range before B's scale of a line or matrix brought them
+// back. A row of zeros needs none, whatever it is multiplied with.
 void FewRows::repair(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const {
     enum : uint8_t { safe = 0, unsafe = 1, extreme = 2 };
+    const bool scaled_last = b.part.scale_type == ScaleType::E4M3 || b.part.scale_type == ScaleType::F32;
     for (int64_t i = 0; i < a.count; i++)
         for (int64_t j = 0; scratch.nonzero[i] && j < b.count; j++) {
             float& sum = scratch.sums[i * b.count + j];
-            if (!(std::abs(sum) < kTinySum)) continue;
+            if (!(std::abs(sum) < kTinySum) && !(scaled_last && !std::isfinite(sum))) continue;
             uint8_t& line = scratch.unsafe[j];
             if (line == unsafe) line = is_extreme(b.some(j, 1), k, scratch) ? extreme : safe;
             if (scratch.extreme[i] || line == extreme)

@@ -259,6 +259,7 @@ MXQ_HD Lanes load_numbers_16(const uint8_t* from, T) {
 }
 #endif
 
+// Loads 32 numbers in their order: BF16 in pairs, others sixteen by sixteen.
 template <class T>
 MXQ_HD void load_unit(const uint8_t* from, T type, LanePair& pair) {
     for (int i = 0; i < 2; i++) pair[i] = load_numbers_16(from + i * kLanes * int64_t(sizeof(T)), type);
@@ -272,6 +273,10 @@ MXQ_HD void load_unit(const uint8_t* from, Bf16, LanePair& pair) {
     const __m256i odd = _mm256_set1_epi32(int(0xFFFF0000));
     pair[0] = {_mm256_castsi256_ps(_mm256_slli_epi32(words[0], 16)), _mm256_castsi256_ps(_mm256_slli_epi32(words[1], 16))};
     pair[1] = {_mm256_castsi256_ps(_mm256_and_si256(words[0], odd)), _mm256_castsi256_ps(_mm256_and_si256(words[1], odd))};
+}
+#else
+MXQ_HD void load_unit(const uint8_t* from, Bf16 type, LanePair& pair) {
+    arrange(Order::pairs, load_numbers_16(from, type), load_numbers_16(from + kLanes * int64_t(sizeof type), type), pair);
 }
 #endif
 

@@ -56,10 +56,12 @@ void limit(const std::vector<int64_t*>& sizes, int64_t most) {
 
 void draw_shape(Call& call, Random& random) {
     call.shape = {draw_size(random), draw_size(random)};
-    if (call.is_product())
+    if (call.is_product()) {
         call.shape.push_back(draw_size(random));
-    else if (one_in(random, 5))
+        if (one_in(random, 3)) call.shape[0] = 1 + random.below(17);  // few rows have kernels of their own
+    } else if (one_in(random, 5)) {
         call.shape.insert(call.shape.begin(), one_in(random, 8) ? 0 : 1 + random.below(one_in(random, 10) ? 40 : 4));
+    }
     std::vector<int64_t*> sizes;
     for (int64_t& size : call.shape) sizes.push_back(&size);
     if (call.is_product())
