@@ -54,6 +54,7 @@ private:
     void share_job(Job& job);
     void share_with_host(Job& job) const;
     void work();
+    void help(std::unique_lock<std::mutex>& lock);
     void stop();
 
     const int threads_;
@@ -62,6 +63,8 @@ private:
     std::condition_variable wake_;
     Job* jobs_ = nullptr;  // a stack of the jobs that have chunks left, the newest on top
     bool stopping_ = false;
+    int sleepers_ = 0;                   // threads that wait to be woken; the others work, or look at posted_
+    std::atomic<uint64_t> posted_ = 0;   // counts what threads are told
     std::vector<std::thread> workers_;
     const int64_t process_;  // the id of the process that started the threads
 };
