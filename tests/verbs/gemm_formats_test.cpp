@@ -287,3 +287,83 @@ MXQ_EACH_DEVICE("gemm formats: the bound at a size of several tiles") {
     }
     CHECK(ran == 8);
 }
+
+// The CPU has other kernels for products of few rows. Contractions end in the middle of a block, of a byte's codes and of what
+// a kernel takes at a time, and are longer than what it keeps of A.
+TEST_CASE("gemm formats: the bound for 1 to 17 rows of plain numbers and every format", "[cpu]") {
+    const int64_t depths[] = {1, 15, 31, 33, 100, 144, 257, 1056}, widths[] = {1, 3, 6, 37, 66};
+    std::vector<oracle::Spec> weights = testing::all_formats();
+    for (int32_t format : cases::plain_formats) weights.push_back(plain_spec(format));
+    int64_t ran = 0;
+    for (const oracle::Spec& base : weights)
+        for (int32_t activations : cases::plain_formats)
+            for (int64_t m = 1; m <= 17; ++m) {
+                cases::Random random(static_cast<uint64_t>(ran) + 7000);
+                const oracle::Spec spec = draw(base, random);
+                const bool is_long = random.below(24) == 0;
+                const int64_t k = is_long ? 4100 + random.below(300) : depths[random.below(8)], n = is_long ? 5 : widths[random.below(5)];
+                const bool swizzled = draw_swizzled(spec, random);
+                const int32_t d_format = cases::plain_formats[random.below(3)];
+                Operand a = make_operand(testing::cpu(), plain_spec(activations), std::nullopt, m, k, false, false, random, random.below(2));
+                Operand b = make_operand(testing::cpu(), spec, std::nullopt, n, k, false, swizzled, random, random.below(2));
+                testing::Output d(testing::cpu(), d_format, {std::nullopt, m, n}, random.below(2) * 3);
+                auto promise = testing::run_product(testing::cpu(), mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
+                auto expected = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k, nullptr);
+                ++ran;
+                if (auto complaint = check(promise, false, expected, d.values(), d_format, k, false); !complaint.empty())
+                    FAIL(text(plain_spec(activations), spec) << ", " << m << "x" << n << "x" << k << ", swizzled " << swizzled << ", D " << d_format << ": " << complaint);
+            }
+    CHECK(ran == (35 + 3) * 3 * 17);
+}
+
+namespace {
+
+// A CPU device with so many threads, and nothing better than `isa`.
+struct OtherCpu : testing::Device {
+    OtherCpu(const char* isa, int32_t threads) : Device(MXQ_DEVICE_CPU, open(isa, threads)) {}
+
+    static mxq_context* open(const char* isa, int32_t threads) {
+        mxq_context_options* options = nullptr;
+        mxq_context* context = nullptr;
+        ok(mxq_context_options_create(&options));
+        ok(mxq_context_options_set_threads(options, threads));
+        setenv("MXQ_CPU_ISA", isa, 1);
+        const mxq_status status = mxq_context_create(MXQ_DEVICE_CPU, 0, options, &context);
+        unsetenv("MXQ_CPU_ISA");
+        mxq_context_options_destroy(options);
+        ok(status);
+        return context;
+    }
+};
+
+}  // namespace
+
+// Two million products of a call are worth a second thread.
+TEST_CASE("gemm formats: the same bits of few rows for any number of threads and instruction set", "[cpu]") {
+    OtherCpu reference("scalar", 1), others[] = {{"avx2", 1}, {"avx512", 1}, {"avx512", 2}, {"avx2", 5}, {"scalar", 3}};
+    std::vector<oracle::Spec> weights = testing::all_formats();
+    for (int32_t format : cases::plain_formats) weights.push_back(plain_spec(format));
+    int ran = 0;
+    for (const oracle::Spec& base : weights) {
+        const uint64_t seed = static_cast<uint64_t>(ran) + 9000;
+        cases::Random random(seed);
+        const oracle::Spec spec = draw(base, random);
+        const int64_t m = 1 + random.below(16), k = 1056 - 16 * random.below(3), n = 2'200'000 / (m * k) + 1;
+        const int32_t activations = cases::plain_formats[random.below(3)];
+        const auto product_on = [&](testing::Device& device) {
+            cases::Random same(seed);
+            Operand a = make_operand(device, plain_spec(activations), std::nullopt, m, k, false, false, same, 0);
+            Operand b = make_operand(device, spec, std::nullopt, n, k, false, false, same, 0);
+            testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
+            testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
+            return d.bytes();
+        };
+        const oracle::Bytes expected = product_on(reference);
+        for (OtherCpu& other : others) {
+            INFO(text(plain_spec(activations), spec) << ", " << m << "x" << n << "x" << k << ", " << mxq_context_description(other.context));
+            REQUIRE(testing::difference(product_on(other), expected) == "");
+            ++ran;
+        }
+    }
+    CHECK(ran == (35 + 3) * 5);
+}
