@@ -31,6 +31,7 @@ check "products, dense and grouped" rows 12 --verb gemm,grouped_gemm --transpose
 check "every format and option" rows 111 --suite formats --shape 64x128
 check "groups" rows 8 --suite groups --shape 70x64
 check "products of every pair" rows 14 --suite gemm --size 32x64x128 --peer none
+check "products of few rows" rows 22 --suite few_rows --size 3x64x128
 check "the host's cost of every verb" rows 10 --suite host
 check "scalings, experts, scopes" rows 8 --verb quantize --to fp8_e4m3,nvfp4 --scaling tensor,row,1x16,16x16 --experts 3 \
     --scope tensor,expert --shape 32x64

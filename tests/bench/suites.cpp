@@ -11,6 +11,10 @@ namespace {
     "nvfp4,nvfp4:16x16,fp8_e4m3,fp8_e4m3:row,fp8_e4m3:1x128,fp8_e4m3:128x128"
 // The products of a mixture of experts.
 #define MXQ_BENCH_EXPERTS "32768x2048x7168,32768x8192x5120"
+// The same weights with every format, and plain ones.
+#define MXQ_BENCH_WEIGHTS MXQ_BENCH_FORMATS ",bf16,f16,f32"
+// Products of few rows, and of many beside them.
+#define MXQ_BENCH_ROWS "1x4096x4096,2x4096x4096,4x4096x4096,8x4096x4096,16x4096x4096,64x4096x4096,1024x4096x4096"
 // Shapes whose verbs take less than 50 us.
 #define MXQ_BENCH_SMALL "1x7168,32x7168,128x7168,512x7168,2048x7168"
 
@@ -68,6 +72,11 @@ const SuiteLine lines[] = {
     {"gemm", "cpu", "--verb gemm --a nvfp4 --b nvfp4 --peer sgemm"},
     {"gemm", "cpu", "--verb gemm --a fp8_e4m3 --b fp8_e4m3 --peer sgemm"},
     {"gemm", "cpu", "--verb gemm --a fp8_e4m3:1x128 --b fp8_e4m3:128x128 --peer sgemm"},
+
+    // What an engine asks for a token or a few: bound by reading the weights.
+    {"few_rows", "cpu", "--verb gemm --a bf16 --b " MXQ_BENCH_WEIGHTS " --size " MXQ_BENCH_ROWS},
+    {"few_rows", "cpu", "--verb gemm --a f16,f32,mxfp8_e4m3 --b mxfp4 --size 1x4096x4096,16x4096x4096"},
+    {"few_rows", "cpu", "--verb grouped_gemm --groups 4 --a bf16 --b mxfp4,mxfp8_e4m3 --size 4x4096x4096,64x4096x4096"},
 
     // MX operands rebased to FP8, beside BF16 by the same cuBLASLt. Weights in 128x128 are kept so: no pass over them.
     {"rebase", "cuda",
