@@ -182,26 +182,25 @@ bool factors_of_e8m0(const uint8_t* scales, int64_t count, const SafeFactors& sa
     return any == 0;
 }
 
-// Turns E4M3 scales, a multiple of 16, to factors. Returns whether all are safe, as all but NaN are without the global
-// scale.
-bool factors_of_e4m3(const uint8_t* scales, int64_t count, float fold, float* to) {
+// Turns E4M3 scales, a multiple of 16, to factors. They are in range without the global scale, and NaN stays NaN.
+void factors_of_e4m3(const uint8_t* scales, int64_t count, float fold, float* to) {
     for (int64_t i = 0; i < count; i += kSixteen)
         store_sixteen(times(decode_bytes_16<E4M3>(scales + i), sixteen_of(fold)), to + i);
-    uint8_t any = 0;
-    for (int64_t i = 0; i < count; i++) any |= uint8_t((scales[i] & 0x7F) == E4M3::nan_code);
-    return any == 0;
 }
 
+// Loads fp32 scales of a line, which are a column_stride apart, as factors. Returns whether all are safe.
 bool factors_of_fp32(const QuantizedPart& part, int64_t line, int64_t begin, int64_t count, const SafeFactors& safe,
                      float fold, float* to) {
-    bool all = true;
+    constexpr int64_t bytes = sizeof(float);
+    const uint8_t* const from = part.scales + part.layout.offset(0, line, begin) * bytes;
+    for (int64_t i = 0; i < count; i++) memcpy(to + i, from + i * part.layout.column_stride * bytes, bytes);
+    const uint32_t first = float_bits(safe.low), span = float_bits(safe.high) - first;
+    uint32_t any = 0;
     for (int64_t i = 0; i < count; i++) {
-        load_factors(part, 0, line, begin + i, 1, to + i);
-        const float magnitude = bits_float(float_bits(to[i]) & kMagnitudeMask);
-        all &= magnitude >= safe.low && magnitude <= safe.high;
+        any |= uint32_t((float_bits(to[i]) & kMagnitudeMask) - first > span);
         to[i] = multiply_rn(to[i], fold);
     }
-    return all;
+    return any == 0;
 }
 
 // Whether one fp32 scale stands for a whole line.
@@ -221,7 +220,7 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     load_scale_bytes(part, 0, line, begin, count, scales);
     const int64_t whole = round_up(count, kSixteen);
     memset(scales + count, scales[0], size_t(whole - count));
-    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, fold, to);
+    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, fold, to), true;
     return factors_of_e8m0(scales, whole, safe, fold, to);
 }
 

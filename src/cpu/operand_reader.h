@@ -95,7 +95,7 @@ struct OperandReader {
         return !are_safe(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part));
     }
 
-    // Returns whether no value of codes with these factors can be out of that range.
+private:
     bool are_safe(const float* factors, int64_t count) const {
         bool all = true;
         for (int64_t i = 0; i < count; i++) {
