@@ -10,7 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { HIDDEN = 2880, QKV = 5120, HEADS = 4096, NEURONS = 2880, CHOSEN = 4, BLOCKS = 24, MOST_EXPERTS = 128, MOST_THREADS = 64 };
+enum { HIDDEN = 2880, QKV = 5120, HEADS = 4096, NEURONS = 2880, CHOSEN = 4, BLOCKS = 24 };
+enum { MOST_EXPERTS = 128, MOST_THREADS = 64 };
 
 static mxq_context* context;
 
@@ -128,7 +129,8 @@ static double memory_rate(int threads) {
 }
 
 int main(int argc, char** argv) {
-    const int threads = argc > 1 ? atoi(argv[1]) : 2, tokens = argc > 2 ? atoi(argv[2]) : 20, experts = argc > 3 ? atoi(argv[3]) : 32;
+    const int threads = argc > 1 ? atoi(argv[1]) : 2, tokens = argc > 2 ? atoi(argv[2]) : 20;
+    const int experts = argc > 3 ? atoi(argv[3]) : 32;
     mxq_context_options* options;
     weights qkv, o, gate_up, down;
     mxq_tensor *x, *q, *heads, *y, *rows, *gated, *hidden, *out;
@@ -148,8 +150,9 @@ int main(int argc, char** argv) {
     x = plain(MXQ_FORMAT_BF16, 1, HIDDEN, &x_data), q = plain(MXQ_FORMAT_BF16, 1, QKV, &q_data);
     y = plain(MXQ_FORMAT_BF16, 1, HIDDEN, &y_data);
     rows = plain(MXQ_FORMAT_BF16, CHOSEN, HIDDEN, &rows_data), gated = plain(MXQ_FORMAT_F32, CHOSEN, 2 * NEURONS, &gated_data);
-    hidden = plain(MXQ_FORMAT_F32, CHOSEN, NEURONS, &hidden_data), out = plain(MXQ_FORMAT_F32, CHOSEN, HIDDEN, &out_data);
-    check(mxq_tensor_create_2d(MXQ_FORMAT_BF16, 1, HEADS, &heads)); /* the first of q's numbers, in place of attention's result */
+    hidden = plain(MXQ_FORMAT_F32, CHOSEN, NEURONS, &hidden_data);
+    out = plain(MXQ_FORMAT_F32, CHOSEN, HIDDEN, &out_data);
+    check(mxq_tensor_create_2d(MXQ_FORMAT_BF16, 1, HEADS, &heads)); /* q's first numbers in place of attention's result */
     check(mxq_tensor_set_const_data(heads, q_data, 2 * HEADS));
     check(mxq_tensor_set_groups(rows, ends, (uint64_t)experts * sizeof *ends, MXQ_TYPE_INT32, experts));
     check(mxq_tensor_set_groups(hidden, ends, (uint64_t)experts * sizeof *ends, MXQ_TYPE_INT32, experts));

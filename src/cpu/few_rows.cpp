@@ -57,7 +57,7 @@ void FewRows::repair(const OperandLines& a, const OperandLines& b, int64_t k, bo
     for (int64_t i = 0; i < a.count; i++)
         for (int64_t j = 0; scratch.nonzero[i] && j < b.count; j++) {
             float& sum = scratch.sums[i * b.count + j];
-            if (!(std::abs(sum) < kTinySum) && !(scaled_last && !std::isfinite(sum))) continue;
+            if (!is_tiny(sum) && !(scaled_last && !std::isfinite(sum))) continue;
             uint8_t& line = scratch.unsafe[j];
             if (line == unsafe) line = is_extreme(b.some(j, 1), k, scratch) ? extreme : safe;
             if (scratch.extreme[i] || line == extreme)

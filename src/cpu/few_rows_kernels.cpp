@@ -1,17 +1,18 @@
 // Products of few rows of A with many lines of B, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512). Codes
-// of B are decoded in registers and are never stored:
+// of B are decoded in registers and never stored:
 //
-//     rows of A, prepared        of 32 numbers the even ones of row 0 | of row 1 | ... | the odd ones of row 0 | ...   fp32,
-//     in L1 lines of B, up to four     32 codes each, as they are stored -> fp32, times their factor sums sixteen for each
-//     row and line: of 32 products lane l has numbers 2 l and 2 l + 1
+//     rows of A    prepared, fp32, in L1:  sixteen numbers of row 0 | of row 1 | ... | the next sixteen of row 0 | ...
+//     lines of B   up to four:             32 codes each, as they are stored -> fp32, times their factor
+//     sums         sixteen lanes for each row and line
 //
-// The order of a sum is fixed: the products of a lane in their order along the contraction from +0 on, then the lanes as a
-// tree (cpu/lanes.h). Neither threads nor passes nor the width of vectors touch it. As in gemm_kernels.cpp a multiply-add is
-// fused only where the product is exact: MX, times MX, BF16 or F16, in range. Lines with factors that may leave it are
-// decoded to memory by an OperandReader first.
+// The order of a sum is fixed. Of 32 products lane l adds numbers 2 l and 2 l + 1, or where B has four-bit codes, F16 or F32
+// numbers l and l + 16; the lanes are added as a tree (cpu/lanes.h). Neither threads nor passes nor the width of vectors
+// touch it. As in gemm_kernels.cpp a multiply-add is fused only where the product is exact: of MX, BF16 or F16 rows with
+// codes times block scales. Lines whose factors may leave the range of that are decoded to memory by an OperandReader first.
+// NVFP4's global scale of B and FP8's scale of a whole line multiply the sum.
 //
-// A line of B costs its bytes once for all rows of a pass. With one or two rows these bytes are the bound (13 GB/s of MXFP4
-// on one Zen 4 core that reads 18 GB/s), with more the multiply-adds. Lines that come next are prefetched to L2, because the
+// A line of B costs its bytes once for four rows. With one row these bytes are the bound or close to it (13 GB/s of MXFP4 on
+// one Zen 4 core that reads 18 GB/s), with more the multiply-adds. Lines that come next are prefetched to L2, because the
 // hardware's streams end with each line. Only the table at the end has external linkage.
 #include "cpu/few_rows_kernels.h"
 

@@ -1,15 +1,19 @@
 // The weights of a product of few rows: how 32 neighbours of a line become fp32 numbers in registers, one type for each kind
 // of weights. Part of few_rows_kernels.cpp.
 //
-//     unit_bytes     bytes of 32 codes or numbers
-//     factors        how many factors 32 codes have: NVFP4 one for every sixteen, other codes one, plain numbers none
-//     fold           a power of two that factors are multiplied by beforehand, which saves decode() a multiplication
-//     decode         the values of the even and of the odd ones, each the product of an element and its factor, rounded
+//     unit_bytes   bytes of 32 codes or numbers
+//     factors      how many factors 32 codes have: NVFP4 one for every sixteen, other codes one, plain numbers none
+//     fold         a power of two that factors are multiplied by beforehand, which saves decode() a multiplication
+//     order        which of the 32 lie in which lane
+//     decode       their values in that order, each the product of an element and its factor, rounded
 //
-// Even and odd neighbours come apart without shuffles where two share a word: the upper and the lower half of its bits.
+// The order decides which products a lane sums, so it is the same for all instruction sets: of 32 numbers the even and the
+// odd ones, which come apart without shuffles where two share a word; but codes of four bits, F16 and F32 as they come,
+// sixteen by sixteen.
 //
-//     AVX-512    codes pick from registers that hold all values of an element: of four bits as fp32, of six and eight as
-//     BF16 AVX2       codes move to where F16 has their bits, and one instruction converts F16 scalar     decode() of each
+//     AVX-512      codes pick from registers that hold all values of an element, of four bits as fp32, of others as BF16
+//     AVX2         codes move to where F16 has their bits, and one instruction converts F16
+//     scalar       decode() of each
 #pragma once
 #include "cpu/decode_lines.h"
 #include "cpu/lanes.h"

@@ -252,7 +252,7 @@ private:
         for (int64_t i = 0; i < a.count; i++)
             for (int64_t j = 0; j < b.count; j++) {
                 float& sum = block.sums[i * block.stride + j];
-                if ((extreme[i] || extreme_columns[j]) && std::abs(sum) < kTinySum)
+                if ((extreme[i] || extreme_columns[j]) && is_tiny(sum))
                     sum = sum_again(kernels_, a.some(i, 1), b.some(j, 1), k, is_rounded_next(), block.rows);
             }
     }

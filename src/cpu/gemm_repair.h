@@ -1,5 +1,7 @@
 // Sums of products that are made again where roundings below fp32's normal range could show in D.
 #pragma once
+#include <cmath>
+
 #include "cpu/gemm_kernels.h"
 
 namespace mxq::cpu {
@@ -15,9 +17,9 @@ inline bool are_exact(const QuantizedPart& a, const QuantizedPart& b) {
     return significant_bits(a) + significant_bits(b) <= 24;
 }
 
-// Sums of extreme lines are made again below this magnitude. At it and above the bound's (K + 1) 2^-24 |a||b| covers the
-// roundings at 2^-150 of any K.
-constexpr float kTinySum = 0x1p-90f;
+// Returns whether the sum of an extreme line is so small that it is made again. At 2^-90 and above the bound's
+// (K + 1) 2^-24 |a||b| covers the roundings at 2^-150 of any K.
+inline bool is_tiny(float sum) { return std::abs(sum) < 0x1p-90f; }
 
 // Returns the sum of one line of A and one of B once more, in double. `odd` tells that a rounding to 16 bits is the next
 // thing that happens to it. `room` has place for 2 kernels.rows kGemmDepth values.

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <ctime>
 #include <fstream>
 #include <numeric>
 #if defined(__SSE2__)
@@ -34,6 +35,16 @@ TEST_CASE("thread pool: every chunk once, for any number of threads and chunks")
         }
     }
     CHECK(ran == 20);
+}
+
+// Threads look for work for a moment after their last. Then they sleep: an idle host keeps its processors.
+TEST_CASE("thread pool: without work its threads use no processor") {
+    mxq::cpu::ThreadPool pool(4);
+    pool.run(1000, [](int64_t, int) {});
+    const auto processor_ms = [] { return static_cast<double>(std::clock()) * 1000 / CLOCKS_PER_SEC; };
+    const double before = processor_ms();
+    usleep(200'000);
+    CHECK(processor_ms() - before < 20);
 }
 
 TEST_CASE("thread pool: many callers at once") {
