@@ -40,7 +40,11 @@ TEST_CASE("thread pool: every chunk once, for any number of threads and chunks")
 // Threads look for work for a moment after their last. Then they sleep: an idle host keeps its processors.
 TEST_CASE("thread pool: without work its threads use no processor") {
     mxq::cpu::ThreadPool pool(4);
-    pool.run(1000, [](int64_t, int) {});
+    std::atomic<int> workers{0};
+    pool.run(4, [&](int64_t, int) {  // waits for the other chunks, so that every thread has one
+        ++workers;
+        while (workers < 4) usleep(100);
+    });
     const auto processor_ms = [] { return static_cast<double>(std::clock()) * 1000 / CLOCKS_PER_SEC; };
     const double before = processor_ms();
     usleep(200'000);
