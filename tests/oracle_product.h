@@ -262,8 +262,9 @@ inline double bound_factor(const Promise& promise, int64_t k, bool exact = true)
 
 // Returns what is added to the bound where an implementation rounds each sum of K products to a multiple of 2^-149.
 inline double rounding_of_sums(const Promise& promise, int64_t k) {
-    const bool cublaslt = promise.implementation == "cublaslt" || promise.implementation == "cublaslt_grouped";
-    return cublaslt && promise.bound == MXQ_BOUND_EXACT_PRODUCTS ? static_cast<double>(k) * 0x1p-149 : 0;
+    const std::string& name = promise.implementation;
+    const bool rounds = name == "cublaslt" || name == "cublaslt_grouped" || name == "skinny_sm90";
+    return rounds && promise.bound == MXQ_BOUND_EXACT_PRODUCTS ? static_cast<double>(k) * 0x1p-149 : 0;
 }
 
 }  // namespace oracle
