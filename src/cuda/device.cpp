@@ -98,13 +98,19 @@ CurrentDevice::~CurrentDevice() {
 }
 
 void launch_kernel(const Context& context, const void* kernel, const char* name, dim3 grid, dim3 block, size_t shared_bytes,
-                   void* stream, void** arguments, Start start) {
+                   void* stream, void** arguments, Start start, uint32_t cluster) {
     const CurrentDevice current(*context.cuda);
-    cudaLaunchAttribute beside{};
-    beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    beside.val.programmaticStreamSerializationAllowed = 1;
-    const cudaLaunchConfig_t config{
-        grid, block, shared_bytes, static_cast<cudaStream_t>(stream), &beside, start == Start::WithPrevious ? 1u : 0u};
+    cudaLaunchAttribute attributes[2]{};
+    uint32_t count = 0;
+    if (start == Start::WithPrevious) {
+        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+        attributes[count].id = cudaLaunchAttributeClusterDimension;
+        attributes[count++].val.clusterDim = {cluster, 1, 1};
+    }
+    const cudaLaunchConfig_t config{grid, block, shared_bytes, static_cast<cudaStream_t>(stream), attributes, count};
     check(cudaLaunchKernelExC(&config, kernel, arguments), name);
 }
 

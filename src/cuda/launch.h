@@ -13,9 +13,10 @@ namespace mxq::cuda {
 // executed griddepcontrol.launch_dependents. It then executes griddepcontrol.wait before it touches memory.
 enum class Start { AfterAll, WithPrevious };
 
-// Launches a kernel on the context's device; `arguments` are the addresses of its arguments, `name` is for messages.
+// Launches a kernel on the context's device; `arguments` are the addresses of its arguments, `name` is for messages. So many
+// blocks make a cluster, where the kernel leaves it open.
 void launch_kernel(const Context& context, const void* kernel, const char* name, dim3 grid, dim3 block, size_t shared_bytes,
-                   void* stream, void** arguments, Start start = Start::AfterAll);
+                   void* stream, void** arguments, Start start = Start::AfterAll, uint32_t cluster = 1);
 
 // Launches `kernel(arguments...)`; the argument types are the kernel's own.
 template <class... Parameters>
@@ -56,12 +57,12 @@ void load_kernels(const KernelEntry<Key, Arguments> (&list)[count]) {
 // Launches the kernel of this key, which is in the list.
 template <class Key, class Arguments, size_t count>
 void launch(const Context& context, const KernelEntry<Key, Arguments> (&list)[count], const Key& key, const char* name,
-            dim3 grid, void* stream, const Arguments& arguments, Start start = Start::AfterAll) {
+            dim3 grid, void* stream, const Arguments& arguments, Start start = Start::AfterAll, uint32_t cluster = 1) {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))};
     for (const auto& entry : list)
         if (entry.key == key)
             return launch_kernel(context, reinterpret_cast<const void*>(entry.function), name, grid,
-                                 dim3(unsigned(entry.threads)), entry.shared_bytes, stream, pointers, start);
+                                 dim3(unsigned(entry.threads)), entry.shared_bytes, stream, pointers, start, cluster);
     fail(MXQ_STATUS_INTERNAL_ERROR, "%s has no kernel for a problem that it took", name);
 }
 

@@ -51,6 +51,7 @@ const SwizzleImplementation* const swizzle_list[] = {
 
 const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt,  // the library's tensor-core kernels, where version, chip and layout allow
+    &cuda::skinny_sm90,      // up to 64 rows: reads quantized weights once, and multiplies exactly
     &cuda::cublaslt_rebase,  // MX where FP8 has no E8M0 scales: a pass over each operand first
     &cuda::wgmma_fp8_sm90,   // MX by a kernel of our own, with a guard: 0.88 to 0.92 of its speed, see also below; FP8 too
     &cuda::mma_bf16,
@@ -60,6 +61,7 @@ const GemmImplementation* const gemm_list[] = {
 const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt_grouped,  // one call for all groups
     &cuda::cublaslt,          // a call each, which needs their ends on the host
+    &cuda::skinny_sm90,       // up to 64 rows a group
     &cuda::cublaslt_grouped_rebase,
     &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::mma_bf16,
@@ -72,6 +74,9 @@ const GemmImplementation* const grouped_gemm_list[] = {
 // 872, 1028 and 956. Groups of rows to BF16 972 and 1053, 1077 and 1081: cuBLASLt first. But codes with one scale a line, such
 // as those of weights that are kept, need no pass there alone: 1057 and 1183 with such a B.
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {
+    const int64_t groups = p.grouping == Grouping::Rows ? p.groups.count : 1;
+    const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
+    if (is_block_scaled && p.grouping != Grouping::Contraction && p.m <= 64 * groups) return &cuda::skinny_sm90;
     if (p.a.scale_type != ScaleType::E8M0) return nullptr;
     const bool kept = p.b.layout.block == MXQ_MAX_DIM && p.b.bits == 8;
     return p.a.columnwise || p.d.format == MXQ_FORMAT_F32 || kept ? &cuda::wgmma_fp8_sm90 : nullptr;

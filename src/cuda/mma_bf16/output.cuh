@@ -49,14 +49,6 @@ __device__ __noinline__ void find_zero_lines(const Arguments& args, const Tile& 
     }
 }
 
-// Rounds to nearest where sums become F32 or are added to more. Before a rounding to 16 bits it rounds to odd, so that the
-// result is as if rounded from the double.
-__device__ __forceinline__ float round_sum(double sum, bool to_nearest) {
-    if (to_nearest) return __double2float_rn(sum);
-    const float cut = __double2float_rz(sum);
-    return double(cut) == sum ? cut : bits_float(float_bits(cut) | 1);
-}
-
 __device__ __forceinline__ double sum_again(const GemmProblem& p, const Tile& tile, int64_t row, int64_t column) {
     double sum = 0;
 #pragma unroll 1
@@ -77,24 +69,6 @@ __device__ __noinline__ uint32_t repair_row(const Arguments& args, const Tile& t
         repaired |= 1u << i;
     }
     return repaired;
-}
-
-// ---- Factors of lines ----------------------------------------------------------------------------------------------------
-
-__device__ __forceinline__ float line_factor(const GemmOperand& operand, const TileOperand& at, int64_t line) {
-    if (operand.scale_type == ScaleType::F32)
-        return __ldg(reinterpret_cast<const float*>(at.scales) + line * operand.layout.line_stride);
-    return at.global;
-}
-
-// 2^-30 to 2^30: with two such factors no product of a sum of products of codes leaves fp32's normal range.
-__device__ __forceinline__ bool is_usual_factor(float factor) {
-    return (float_bits(factor) & kMagnitudeMask) - (97u << 23) <= 60u << 23;
-}
-
-__device__ __forceinline__ float scale_sum(float sum, float a, float b, bool to_nearest) {
-    if (is_usual_factor(a) && is_usual_factor(b)) return multiply_rn(multiply_rn(sum, a), b);
-    return round_sum(double(sum) * double(a) * double(b), to_nearest);
 }
 
 // ---- More than sums ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #pragma once
 #include "core/group_view.h"
 #include "cuda/memory/groups.cuh"
+#include "cuda/memory/operand.cuh"
 #include "numerics/decode_to_bf16.h"
 #include "numerics/packing.h"
 
@@ -46,13 +47,6 @@ struct Arguments {
     bool mixed;                        // plain numbers times fp32 scales: sums of codes alone may leave fp32's range
 };
 
-// An operand of one product: its first line, codes and scales.
-struct TileOperand {
-    const uint8_t *codes, *scales;
-    ScaleLayout layout;
-    float global;  // NVFP4: the decode scale
-};
-
 // One tile of one product.
 struct Tile {
     TileOperand a, b;
@@ -62,28 +56,6 @@ struct Tile {
     int64_t group;           // 0 without groups
     int64_t b_far_scale;     // bytes from the scale of a line of B to that of the line kSwizzleRows further
 };
-
-__device__ inline TileOperand operand_of_matrix(const GemmOperand& operand, int64_t matrix) {
-    return {matrix_codes(operand, matrix), matrix_scales(operand, matrix), operand.layout, global_scale(operand, matrix)};
-}
-
-__device__ inline TileOperand operand_of_group(const GemmOperand& operand, const GroupStart& start, int64_t rows) {
-    return {group_codes(operand, start), group_scales(operand, start), group_layout(operand, rows),
-            global_scale(operand, start.index)};
-}
-
-// Return the first scale of a line, and the way from there to that of code k, without the slow divisions by what the compiler
-// does not know to be powers of two.
-__device__ __forceinline__ int64_t scale_line(ScaleLayout layout, uint32_t line) {
-    const int shift = layout.swizzled ? 0 : log2_of(uint32_t(layout.tile_rows));
-    layout.tile_rows = 1;
-    return layout.offset(0, line >> shift, 0);
-}
-
-__device__ __forceinline__ int64_t scale_in_line(ScaleLayout layout, uint32_t k) {
-    layout.tile_rows = 1;
-    return layout.block == MXQ_MAX_DIM ? 0 : layout.offset(0, 0, k >> log2_of(uint32_t(layout.block)));
-}
 
 // Returns false where there is no such group. All threads of the block call it.
 __device__ inline bool enter_group(const GemmProblem& p, uint32_t matrix, int64_t row_tile, Tile& tile) {
@@ -129,53 +101,6 @@ __device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
     }
     if (args.b.scaled) tile.b_far_scale = scale_line(tile.b.layout, kSwizzleRows);
     return !p.leaves_d(tile.k);
-}
-
-// Makes the compiler compute this value here and once: not again where it is used, and not together with what comes after.
-__device__ __forceinline__ void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
-
-// ---- One value -----------------------------------------------------------------------------------------------------------
-
-__device__ inline uint32_t code_at(int32_t bits, const uint8_t* line, uint32_t k) {
-    if (bits == 4) return load_code<4>(line, k);
-    if (bits == 6) return load_code<6>(line, k);
-    if (bits == 8) return line[k];
-    return reinterpret_cast<const uint16_t*>(line)[k];
-}
-
-__device__ inline uint32_t without_sign(int32_t bits, uint32_t code) { return code & ((1u << (bits - 1)) - 1); }
-
-// Returns the value of a code of an element of so many bits.
-__device__ inline float element_value(int32_t bits, Element element, uint32_t code) {
-    static_assert(kElementCount == 5, "the elements are told apart below");
-    if (bits == 4) return decode<E2M1>(code);
-    if (bits == 6) return element == Element::E2M3 ? decode<E2M3>(code) : decode<E3M2>(code);
-    if (bits == 8) return element == Element::E4M3 ? decode<E4M3>(code) : decode<E5M2>(code);
-    return to_float(Bf16{uint16_t(code)});
-}
-
-__device__ inline float element_at(const GemmOperand& operand, int32_t bits, const TileOperand& at, uint32_t line, uint32_t k) {
-    uint32_t code = code_at(bits, at.codes + line * operand.line_bytes, k);
-    keep(code);
-    return element_value(bits, operand.element, code);
-}
-
-// Returns the value of the scale byte of a block; 1 where there is none.
-__device__ inline float block_scale_at(const GemmOperand& operand, int32_t bits, const TileOperand& at, uint32_t line,
-                                       uint32_t k) {
-    if (operand.scale_type != ScaleType::E8M0 && operand.scale_type != ScaleType::E4M3) return 1;
-    const uint32_t scale = at.scales[scale_line(at.layout, line) + scale_in_line(at.layout, k)];
-    return bits == E2M1::bits && operand.scale_type == ScaleType::E4M3 ? decode<E4M3>(scale) : scale_value(scale);
-}
-
-// Returns an operand's fp32 value at (line, k), as dequantized.
-__device__ inline float operand_value(const GemmOperand& operand, const TileOperand& at, uint32_t line, uint32_t k) {
-    const float value = multiply_rn(element_at(operand, operand.bits, at, line, k),
-                                    block_scale_at(operand, operand.bits, at, line, k));
-    if (operand.scale_type == ScaleType::E4M3) return multiply_rn(value, at.global);
-    if (operand.scale_type != ScaleType::F32) return value;
-    const float* const scales = reinterpret_cast<const float*>(at.scales);
-    return multiply_rn(value, scales[scale_line(at.layout, line) + scale_in_line(at.layout, k)]);
 }
 
 }  // namespace mxq::cuda::mma

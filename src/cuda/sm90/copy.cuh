@@ -30,6 +30,11 @@ __device__ __forceinline__ void load_tile_to(uint32_t blocks, void* to, const CU
     ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, &barrier.state, uint16_t(blocks));
 }
 
+// Starts a load of bytes that lie one after the other: a multiple of 16, at multiples of 16.
+__device__ __forceinline__ void load_bytes(void* to, const void* from, uint32_t bytes, Barrier& barrier) {
+    ptx::cp_async_bulk(ptx::space_cluster, ptx::space_global, to, from, bytes, &barrier.state);
+}
+
 // Starts a store of the box at {column, row} or {column, row, matrix}. publish_shared_writes and a barrier come before it.
 template <int rank>
 __device__ __forceinline__ void store_tile(const CUtensorMap& map, const int32_t (&at)[rank], const void* from) {

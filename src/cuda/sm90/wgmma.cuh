@@ -45,6 +45,13 @@ __device__ __forceinline__ TileDescriptor describe_tile(const void* tile) {
     return {(address >> 4 & 0x3FFF) | uint64_t(1) << 16 | (eight_rows >> 4) << 32 | uint64_t(1) << 62};
 }
 
+// Describes 16-bit rows without a swizzle: 8 rows x 16 bytes are 128 bytes in a row, the next 16 bytes of the rows lie
+// 128 bytes further and the next 8 rows `eight_rows` bytes.
+__device__ __forceinline__ TileDescriptor describe_cores(const void* cores, uint32_t eight_rows) {
+    const uint64_t address = __cvta_generic_to_shared(cores);
+    return {(address >> 4 & 0x3FFF) | uint64_t(128 >> 4) << 16 | uint64_t(eight_rows >> 4) << 32};
+}
+
 // Keeps the compiler from moving uses of accumulators across this point: it does not know that wgmma works on them later.
 template <int count>
 __device__ __forceinline__ void hold_accumulators(float (&d)[count]) {
@@ -102,6 +109,63 @@ __device__ __forceinline__ void multiply_bf16(float (&d)[kAccumulators], TileDes
           "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
           "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
         : "l"(a.bits), "l"(b.bits), "r"(int(adds)));
+}
+
+// d += A * B^T over 16 BF16 elements of the contraction, with A in registers: lane l of warp w has rows 16 w + l / 4 (a[0], a[2])
+// and 8 below (a[1], a[3]), of them elements 2 (l % 4) and the next (a[0], a[1]) and those 8 further (a[2], a[3]). B has as many
+// rows as d has columns.
+__device__ __forceinline__ void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], TileDescriptor b) {
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.eq.b32 adds, 0, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, %8, adds, 1, 1, 0;\n"  // nothing is negated or transposed
+        "}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+}
+__device__ __forceinline__ void multiply_bf16(float (&d)[8], const uint32_t (&a)[4], TileDescriptor b) {
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.eq.b32 adds, 0, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "{%8, %9, %10, %11}, %12, adds, 1, 1, 0;\n"  // nothing is negated or transposed
+        "}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+}
+__device__ __forceinline__ void multiply_bf16(float (&d)[16], const uint32_t (&a)[4], TileDescriptor b) {
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.eq.b32 adds, 0, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "{%16, %17, %18, %19}, %20, adds, 1, 1, 0;\n"  // nothing is negated or transposed
+        "}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+}
+__device__ __forceinline__ void multiply_bf16(float (&d)[32], const uint32_t (&a)[4], TileDescriptor b) {
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.eq.b32 adds, 0, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, adds, 1, 1, 0;\n"  // nothing is negated or transposed
+        "}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
+          "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
+          "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
 }
 
 // The type of FP8 codes, as the instruction spells it.

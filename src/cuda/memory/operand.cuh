@@ -1,0 +1,113 @@
+// An operand of a product as one group or expert has it: its values one by one, and the fp32 factors of its lines.
+#pragma once
+#include "core/group_view.h"
+#include "cuda/memory/groups.cuh"
+#include "cuda/types.cuh"
+#include "numerics/decode_to_bf16.h"
+#include "numerics/packing.h"
+
+namespace mxq::cuda {
+
+// An operand of one product: its first line, codes and scales.
+struct TileOperand {
+    const uint8_t *codes, *scales;
+    ScaleLayout layout;
+    float global;  // NVFP4: the decode scale
+};
+
+__device__ inline TileOperand operand_of_matrix(const GemmOperand& operand, int64_t matrix) {
+    return {matrix_codes(operand, matrix), matrix_scales(operand, matrix), operand.layout, global_scale(operand, matrix)};
+}
+
+__device__ inline TileOperand operand_of_group(const GemmOperand& operand, const GroupStart& start, int64_t rows) {
+    return {group_codes(operand, start), group_scales(operand, start), group_layout(operand, rows),
+            global_scale(operand, start.index)};
+}
+
+// Return the first scale of a line, and the way from there to that of code k, without the slow divisions by what the compiler
+// does not know to be powers of two.
+__device__ __forceinline__ int64_t scale_line(ScaleLayout layout, uint32_t line) {
+    const int shift = layout.swizzled ? 0 : log2_of(uint32_t(layout.tile_rows));
+    layout.tile_rows = 1;
+    return layout.offset(0, line >> shift, 0);
+}
+
+__device__ __forceinline__ int64_t scale_in_line(ScaleLayout layout, uint32_t k) {
+    layout.tile_rows = 1;
+    return layout.block == MXQ_MAX_DIM ? 0 : layout.offset(0, 0, k >> log2_of(uint32_t(layout.block)));
+}
+
+// Makes the compiler compute this value here and once: not again where it is used, and not together with what comes after.
+__device__ __forceinline__ void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
+
+// ---- Values -----------------------------------------------------------------------------------------------------------
+
+__device__ inline uint32_t code_at(int32_t bits, const uint8_t* line, uint32_t k) {
+    if (bits == 4) return load_code<4>(line, k);
+    if (bits == 6) return load_code<6>(line, k);
+    if (bits == 8) return line[k];
+    return reinterpret_cast<const uint16_t*>(line)[k];
+}
+
+__device__ inline uint32_t without_sign(int32_t bits, uint32_t code) { return code & ((1u << (bits - 1)) - 1); }
+
+// Returns the value of a code of an element of so many bits.
+__device__ inline float element_value(int32_t bits, Element element, uint32_t code) {
+    static_assert(kElementCount == 5, "the elements are told apart below");
+    if (bits == 4) return decode<E2M1>(code);
+    if (bits == 6) return element == Element::E2M3 ? decode<E2M3>(code) : decode<E3M2>(code);
+    if (bits == 8) return element == Element::E4M3 ? decode<E4M3>(code) : decode<E5M2>(code);
+    return to_float(Bf16{uint16_t(code)});
+}
+
+__device__ inline float element_at(const GemmOperand& operand, int32_t bits, const TileOperand& at, uint32_t line, uint32_t k) {
+    uint32_t code = code_at(bits, at.codes + line * operand.line_bytes, k);
+    keep(code);
+    return element_value(bits, operand.element, code);
+}
+
+// Returns the value of the scale byte of a block; 1 where there is none.
+__device__ inline float block_scale_at(const GemmOperand& operand, int32_t bits, const TileOperand& at, uint32_t line,
+                                       uint32_t k) {
+    if (operand.scale_type != ScaleType::E8M0 && operand.scale_type != ScaleType::E4M3) return 1;
+    const uint32_t scale = at.scales[scale_line(at.layout, line) + scale_in_line(at.layout, k)];
+    return bits == E2M1::bits && operand.scale_type == ScaleType::E4M3 ? decode<E4M3>(scale) : scale_value(scale);
+}
+
+// Returns an operand's fp32 value at (line, k), as dequantized.
+__device__ inline float operand_value(const GemmOperand& operand, const TileOperand& at, uint32_t line, uint32_t k) {
+    const float value = multiply_rn(element_at(operand, operand.bits, at, line, k),
+                                    block_scale_at(operand, operand.bits, at, line, k));
+    if (operand.scale_type == ScaleType::E4M3) return multiply_rn(value, at.global);
+    if (operand.scale_type != ScaleType::F32) return value;
+    const float* const scales = reinterpret_cast<const float*>(at.scales);
+    return multiply_rn(value, scales[scale_line(at.layout, line) + scale_in_line(at.layout, k)]);
+}
+
+// ---- Factors of lines ----------------------------------------------------------------------------------------------------
+
+// Rounds to nearest where sums become F32 or are added to more. Before a rounding to 16 bits it rounds to odd, so that the
+// result is as if rounded from the double.
+__device__ __forceinline__ float round_sum(double sum, bool to_nearest) {
+    if (to_nearest) return __double2float_rn(sum);
+    const float cut = __double2float_rz(sum);
+    return double(cut) == sum ? cut : bits_float(float_bits(cut) | 1);
+}
+
+__device__ __forceinline__ float line_factor(const GemmOperand& operand, const TileOperand& at, int64_t line) {
+    if (operand.scale_type == ScaleType::F32)
+        return __ldg(reinterpret_cast<const float*>(at.scales) + line * operand.layout.line_stride);
+    return at.global;
+}
+
+// 2^-30 to 2^30: with two such factors no product of a sum of products of codes leaves fp32's normal range.
+__device__ __forceinline__ bool is_usual_factor(float factor) {
+    return (float_bits(factor) & kMagnitudeMask) - (97u << 23) <= 60u << 23;
+}
+
+__device__ __forceinline__ float scale_sum(float sum, float a, float b, bool to_nearest) {
+    if (is_usual_factor(a) && is_usual_factor(b)) return multiply_rn(multiply_rn(sum, a), b);
+    return round_sum(double(sum) * double(a) * double(b), to_nearest);
+}
+
+}  // namespace mxq::cuda

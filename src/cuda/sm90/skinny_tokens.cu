@@ -1,0 +1,113 @@
+// The pass of skinny_sm90: decodes A to BF16 and brings it into the order of skinny_tokens.h, which has the picture.
+//
+// A block has eight tokens of a group, a warp each, and 512 codes of them: a thread has 16, two pairs from each quarter of 128,
+// which it reads by fours and writes as two pieces of 16 bytes.
+#include "cuda/launch.h"
+#include "cuda/memory/operand.cuh"
+#include "cuda/sm90/beside.cuh"
+#include "cuda/sm90/skinny_tokens.h"
+
+namespace mxq::cuda::sm90 {
+namespace {
+
+constexpr int kThreads = 32 * kTokenRows, kBlockCodes = 512;
+
+struct Arguments {
+    GemmProblem problem;
+    GroupSumUnits units;  // of A's codes and scales; of tokens
+    uint8_t* tokens;
+    int64_t chunks;
+    uint32_t tile_tokens;
+    bool by_eights;
+    bool whole;  // lines of BF16 are whole aligned pieces of four
+};
+
+// Returns four elements of a line as BF16; those past its end are zero.
+__device__ __forceinline__ uint2 load_four(const Arguments& args, const TileOperand& at, uint32_t line, uint32_t k) {
+    const GemmOperand& a = args.problem.a;
+    if (args.whole) {
+        if (k >= uint32_t(args.problem.k)) return {};
+        return *reinterpret_cast<const uint2*>(at.codes + line * a.line_bytes + 2 * k);
+    }
+    uint64_t four = 0;
+#pragma unroll 1
+    for (uint32_t i = 0; i < 4 && k + i < uint32_t(args.problem.k); i++) {
+        const float scale = block_scale_at(a, a.bits, at, line, k + i);
+        four |= uint64_t(decode_to_bf16_exactly(element_at(a, a.bits, at, line, k + i), scale)) << 16 * i;
+    }
+    return {uint32_t(four), uint32_t(four >> 32)};
+}
+
+// Returns what a quarter gives to its 16 number `sixteen`; it begins at k.
+__device__ __forceinline__ EvenOddBf16 load_pairs(const Arguments& args, const TileOperand& at, uint32_t line, uint32_t k,
+                                                  uint32_t sixteen) {
+    if (!args.by_eights) {
+        const uint2 four = load_four(args, at, line, k + 4 * sixteen);
+        return split_even_odd_bf16(four.x, four.y);
+    }
+    k += sixteen / 2 * 8;
+    const uint2 low = load_four(args, at, line, k), high = load_four(args, at, line, k + 4);
+    const uint32_t first = sixteen % 2 ? low.y : low.x, second = sixteen % 2 ? high.y : high.x;
+    return {permute_bytes(first, second, 0x5410), permute_bytes(first, second, 0x7632)};
+}
+
+__global__ void __launch_bounds__(kThreads) prepare_tokens_kernel(const __grid_constant__ Arguments args) {
+    start_next_kernel();
+    const GemmProblem& p = args.problem;
+    __shared__ Group shared;
+    uint32_t row = blockIdx.x * kTokenRows, rows = uint32_t(p.m), first_token = 0;  // of the group
+    TileOperand at;
+    if (p.grouping == Grouping::Rows) {
+        find_group_tile({p.groups, p.group_rows}, args.units, blockIdx.x, shared);
+        const Group group = shared;
+        if (!group.exists()) return;
+        row = (blockIdx.x - group.first_group_tile) * kTokenRows;
+        rows = group.rows;
+        first_token = group.starts[kRowwiseCodes];
+        at = operand_of_group(p.a, group.first(), group.rows);
+    } else {
+        at = operand_of_matrix(p.a, 0);
+    }
+    const uint32_t line = row + threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t chunk = blockIdx.y * (kBlockCodes / kChunkCodes) + lane / 8, sixteen = lane % 8;
+    if (line >= rows || chunk >= args.chunks) return;
+    EvenOddBf16 pairs[4];
+#pragma unroll
+    for (uint32_t q = 0; q < 4; q++) pairs[q] = load_pairs(args, at, line, chunk * kChunkCodes + 32 * q, sixteen);
+    const uint32_t in_tile = line % args.tile_tokens, tile = line - in_tile;
+    const uint32_t tile_rows = min(rows - tile, args.tile_tokens), eights = (tile_rows + kTokenRows - 1) / kTokenRows;
+    uint8_t* const to = args.tokens + int64_t(first_token + tile) * args.chunks * (kChunkCodes * 2) +
+                        (int64_t(chunk) * eights + in_tile / kTokenRows) * kTokenRowsBytes + sixteen * 256 +
+                        in_tile % kTokenRows * 16;
+    *reinterpret_cast<uint4*>(to) = {pairs[0].even, pairs[1].even, pairs[2].even, pairs[3].even};
+    *reinterpret_cast<uint4*>(to + 128) = {pairs[0].odd, pairs[1].odd, pairs[2].odd, pairs[3].odd};
+}
+
+// Returns the tokens of all groups, each rounded up to eights.
+int64_t token_rows(const GemmProblem& p) {
+    if (p.grouping == Grouping::Rows) return padded_rows_bound(p.group_rows, p.groups.count, kTokenRows);
+    return round_up(p.m, int64_t(kTokenRows));
+}
+
+}  // namespace
+
+uint64_t token_bytes(const GemmProblem& p) {
+    return uint64_t(token_rows(p) * round_up(p.k, int64_t(kChunkCodes))) * 2;
+}
+
+void prepare_tokens(const Context& context, const GemmProblem& p, int32_t tile_tokens, bool by_eights, uint8_t* tokens,
+                    void* stream) {
+    Arguments args{p, {}, tokens, ceil_div(p.k, int64_t(kChunkCodes)), uint32_t(tile_tokens), by_eights, false};
+    args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
+    args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
+    args.units.at[kRowwiseCodes] = kTokenRows;
+    args.units.tile_rows_log2 = uint32_t(log2_of(kTokenRows));
+    args.whole = p.a.scale_type == ScaleType::None && p.k % 4 == 0 && p.a.line_bytes % 8 == 0 &&
+                 reinterpret_cast<uintptr_t>(p.a.codes) % 8 == 0;
+    const dim3 grid(unsigned(token_rows(p) / kTokenRows), unsigned(ceil_div(p.k, int64_t(kBlockCodes))));
+    launch(context, prepare_tokens_kernel, "skinny_sm90's pass", grid, dim3(kThreads), 0, stream, args);
+}
+
+void load_prepare_tokens() { load_kernel(prepare_tokens_kernel); }
+
+}  // namespace mxq::cuda::sm90
