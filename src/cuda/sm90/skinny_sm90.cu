@@ -32,7 +32,6 @@ constexpr int kLines = 128, kWarps = kLines / 16, kThreads = 32 * kWarps;
 constexpr int kStages = 4, kMostCluster = 8;
 constexpr int kPitch = kLines + 4;  // of the sums of a token, in floats
 constexpr int kSteps = kChunkCodes / 16, kBatch = 2;         // instructions of 16 codes; of which so many are made at once
-constexpr int kWarpColumns = 32;  // up to which a warp multiplies by itself
 constexpr int kCoreBytes = 16 * 2 * kTokenRows;              // of eight tokens and 16 codes
 
 struct Arguments {
@@ -131,10 +130,11 @@ __device__ __forceinline__ WeightReader weight_reader(const Arguments& args, con
     return reader;
 }
 
-// Steps that are loaded ahead: some 30 KB of a multiprocessor are then on their way.
+// Steps that are loaded ahead: as many as there are registers for, since the time goes to waiting for them.
 template <Weights kind, int columns>
-constexpr int kAhead = kind == Weights::Bits8 && columns > kFewTokens ? 1
-                       : weight_bits<kind> != 4 || columns <= kFewTokens ? 2 : 3;
+constexpr int kAhead = kind == Weights::Bits8   ? (columns > kFewTokens ? 1 : 2)
+                       : kind == Weights::Bits6 ? 2
+                       : kind == Weights::Bits4 && columns <= kFewTokens ? 4 : 3;
 
 // Multiplies the block's share for up to `columns` tokens.
 template <Weights kind, int columns>
@@ -172,26 +172,28 @@ struct Consumer {
         const bool special = __any_sync(kAllLanes, is_special<kind>(args.rule, fragment));
         const uint32_t stage = chunk % kStages;
         wait(shared.full[stage], chunk / kStages % 2);
-        if constexpr (columns <= kWarpColumns)
+        if constexpr (columns <= kFewTokens)
             multiply_by_warps(fragment, stage, factors, special);
         else
             multiply_by_warpgroups(fragment, stage, factors, special);
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
     }
-    // Of few tokens, each warp multiplies by itself: nobody waits for the others of its warpgroup.
+    // Each warp multiplies by itself: nobody waits for the others of its warpgroup.
     __device__ __forceinline__ void multiply_by_warps(const Fragment<kind>& fragment, uint32_t stage,
                                                       const uint32_t (&factors)[2][2], bool special) {
-        const uint8_t* const tokens = shared.tokens[stage] + threadIdx.x % 32 * 4;
-        const auto word = [&](int at) { return *reinterpret_cast<const uint32_t*>(tokens + at); };
+        const uint8_t* const tokens = shared.tokens[stage] + threadIdx.x % 32 * 16;
 #pragma unroll
-        for (int step = 0; step < kSteps; step++) {
-            uint32_t operand[4];
-            decode_16(fragment, step, factors, special, operand);
+        for (int two = 0; two < kSteps / 2; two++) {
+            uint32_t first[4], second[4];
+            decode_16(fragment, 2 * two, factors, special, first);
+            decode_16(fragment, 2 * two + 1, factors, special, second);
 #pragma unroll
             for (int eight = 0; eight < columns / kTokenRows; eight++) {
-                const int at = eight * kTokenRowsBytes + step * kCoreBytes;
-                multiply_add_bf16(reinterpret_cast<float(&)[4]>(sums[4 * eight]), operand, word(at), word(at + kCoreBytes / 2));
+                const uint4 of = *reinterpret_cast<const uint4*>(tokens + eight * kTokenRowsBytes + two * 2 * kCoreBytes);
+                auto& own = reinterpret_cast<float(&)[4]>(sums[4 * eight]);
+                multiply_add_bf16(own, first, of.x, of.y);
+                multiply_add_bf16(own, second, of.z, of.w);
             }
         }
     }
@@ -311,12 +313,8 @@ __device__ __forceinline__ void multiply_tile(const Arguments& args, const Tile&
     consumer.store_sums();
 }
 
-// Blocks that share a multiprocessor: decoding codes of 4 bits takes most of the time, and more warps hide its waits.
 template <Weights kind, int tokens>
-constexpr int kBlocks = tokens == kFewTokens && weight_bits<kind> == 4 ? 3 : 2;
-
-template <Weights kind, int tokens>
-__global__ void __launch_bounds__(kThreads, kBlocks<kind, tokens>) skinny_sm90_kernel(const __grid_constant__ Arguments args) {
+__global__ void __launch_bounds__(kThreads, 2) skinny_sm90_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(128) uint8_t memory[];
     auto& shared = *reinterpret_cast<Shared*>(memory);
     {
@@ -331,15 +329,16 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kind, tokens>) skinny_sm90_k
         publish_barriers();
     }
     __syncthreads();
-    if (tile.eights == 1) {
-        multiply_tile<kind, 8>(args, tile, shared);
-    } else if (tile.eights == 2) {
-        multiply_tile<kind, 16>(args, tile, shared);
-    } else if constexpr (tokens == kMostTokens) {
+    if constexpr (tokens == kFewTokens) {
+        if (tile.eights == 1)
+            multiply_tile<kind, 8>(args, tile, shared);
+        else
+            multiply_tile<kind, 16>(args, tile, shared);
+    } else {
         if (tile.eights <= 4)
             multiply_tile<kind, 32>(args, tile, shared);
         else
-            multiply_tile<kind, kMostTokens>(args, tile, shared);
+            multiply_tile<kind, 64>(args, tile, shared);
     }
     if (args.cluster > 1)
         sync_cluster();
@@ -419,7 +418,7 @@ Reason needs_operands(const GemmProblem& p) {
     return {};
 }
 
-// Returns the tokens of a tile: those of most groups are to fit, and few let more blocks share a multiprocessor.
+// Returns the tokens of a tile: those of most groups are to fit, and few are multiplied without warps that wait for each other.
 int32_t tile_tokens(const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
     return 3 * p.m <= 2 * kFewTokens * groups ? kFewTokens : kMostTokens;
@@ -453,12 +452,16 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     return {{}, token_bytes(p), nullptr};
 }
 
-// Returns how many blocks share the contraction of a tile, so that all multiprocessors have work.
+// Returns how many blocks share the contraction of a tile. Shares that are not short let the last blocks of a call not run alone
+// for long; short ones pay where multiprocessors have nothing to do otherwise.
 uint32_t cluster_for(const Context& context, const GemmProblem& p, int64_t chunks, int64_t weight_tiles) {
+    constexpr int64_t short_share = 6, long_share = 20;
     const int64_t groups = p.grouping == Grouping::Rows ? std::min<int64_t>(p.groups.count, p.m) : 1;
     const int64_t blocks = std::max<int64_t>(groups, ceil_div(p.m, int64_t(tile_tokens(p)))) * weight_tiles;
+    const int64_t all = context.cuda->multiprocessors;
     uint32_t cluster = 1;
-    while (cluster < kMostCluster && blocks * cluster < 2 * context.cuda->multiprocessors && chunks / (2 * cluster) >= 4)
+    while (cluster < kMostCluster && blocks * cluster < 4 * all &&
+           chunks / (2 * cluster) >= (2 * blocks * cluster <= all ? short_share : long_share))
         cluster *= 2;
     return cluster;
 }

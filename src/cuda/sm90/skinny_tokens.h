@@ -1,8 +1,10 @@
 // The tokens of skinny_sm90: A as BF16, in the order in which its products take it, so that a tile's 128 codes of the contraction
 // are bytes in a row. By 16 or 64 tokens of a group, a tile, and of these
 //
-//     128 codes     8 tokens     16 codes     8 of these     token
-//     -----------------------------------------------------------------  16 bytes
+//     tiles of 64   128 codes     8 tokens     16 codes     8 of these     token                          16 bytes
+//     tiles of 16   128 codes     8 tokens     32 codes     token          quarter, as lanes are          16 bytes
+//
+// The former is how a warpgroup's instruction reads them, the latter what a lane loads for a warp's.
 //
 // A thread's quarter of 128 codes of a weight is 32 of them in a row (skinny_weights.cuh), of which it gives two pairs to each 16:
 // numbers 2 q and 2 q + 1 of the 16, and those 8 further. Of quarter q these are
