@@ -87,8 +87,8 @@ void run_groups(const Context& context, const GemmProblem& p, const Sides& packe
                               packed_scales(p.b, packed.b, packs.b, workspace + layout.packed_b)};
     const GroupArrays arrays = group_arrays(workspace + layout.arrays, p.groups.count);
     prepare_groups(context, p, scales, packs, arrays, launch.stream);
-    const Factors factors{matmul.alpha == Alpha::DevicePerGroup ? static_cast<const void*>(arrays.alphas) : arrays.alpha,
-                          arrays.beta};
+    const bool per_group = matmul.alpha == Alpha::DevicePerGroup;
+    const Factors factors = per_group ? Factors{arrays.alphas, arrays.betas} : Factors{arrays.alpha, arrays.beta};
     {
         const Scope scope(context);
         context.cuda->cublaslt->multiply(with_arrays(matmul, arrays), *prepared.algorithm, &arrays.sizes, factors, workspace,
