@@ -115,8 +115,8 @@ const Implementation<Problem>& require_choice(const Choice<Problem>& choice, con
 }
 
 template <class Problem>
-int32_t bound_of(const Implementation<Problem>& chosen, const Problem& problem) {
-    return chosen.bound ? chosen.bound(problem) : MXQ_BOUND_NONE;
+int32_t bound_of(const Implementation<Problem>& chosen, const Context& context, const Problem& problem) {
+    return chosen.bound ? chosen.bound(context, problem) : MXQ_BOUND_NONE;
 }
 
 constexpr uint64_t kWorkspaceAlignment = 256;

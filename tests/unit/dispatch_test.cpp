@@ -141,10 +141,10 @@ TEST_CASE("dispatch: a call prepares once, and the run gets what was prepared") 
 
 TEST_CASE("dispatch: the class of bound of an implementation that names one") {
     Implementation<Problem> product = small;
-    product.bound = [](const Problem& p) -> int32_t { return p.size < 5 ? MXQ_BOUND_EXACT_PRODUCTS : MXQ_BOUND_REBASED; };
-    CHECK(bound_of(product, Problem{4}) == MXQ_BOUND_EXACT_PRODUCTS);
-    CHECK(bound_of(product, Problem{5}) == MXQ_BOUND_REBASED);
-    CHECK(bound_of(even, Problem{4}) == MXQ_BOUND_NONE);
+    product.bound = [](const Context&, const Problem& p) -> int32_t { return p.size < 5 ? MXQ_BOUND_EXACT_PRODUCTS : MXQ_BOUND_REBASED; };
+    CHECK(bound_of(product, context, Problem{4}) == MXQ_BOUND_EXACT_PRODUCTS);
+    CHECK(bound_of(product, context, Problem{5}) == MXQ_BOUND_REBASED);
+    CHECK(bound_of(even, context, Problem{4}) == MXQ_BOUND_NONE);
 }
 
 TEST_CASE("dispatch: the reason of a choice") {

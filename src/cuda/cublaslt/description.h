@@ -27,6 +27,8 @@ enum class ScaleMode : int32_t {
     None = -1,           // plain numbers
 };
 
+constexpr int32_t kBlackwellCapability = 100;  // from here on tensor cores take E8M0 and E4M3 scales
+
 // Holds what there is to run on.
 struct Machine {
     int32_t capability;  // 90 for 9.0
