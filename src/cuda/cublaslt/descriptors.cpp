@@ -48,8 +48,10 @@ void Descriptors::describe_operation(const MatmulDescription& p) {
     // Groups take their factors from the device always: from the host they are wrong on 9.0 before 13.8.
     if (p.alpha != Alpha::Host || p.groups > 0)
         set(CUBLASLT_MATMUL_DESC_POINTER_MODE, int32_t(CUBLASLT_POINTER_MODE_DEVICE));
-    if (p.alpha == Alpha::DevicePerGroup)
-        for (const auto stride : {kAlphaBatchStride, kBetaBatchStride}) set(stride, int64_t(1));
+    if (p.alpha == Alpha::DevicePerGroup) {
+        set(kAlphaBatchStride, int64_t(1));
+        set(kBetaBatchStride, int64_t(1));
+    }
     if (p.sm_count > 0) set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, p.sm_count);
     if (p.has_bias) {
         set(CUBLASLT_MATMUL_DESC_EPILOGUE, int32_t(CUBLASLT_EPILOGUE_BIAS));

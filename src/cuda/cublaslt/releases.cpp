@@ -30,7 +30,7 @@ struct Offer {
 };
 
 constexpr bool kSingle = false, kGrouped = true;
-constexpr Offer offers[] = {
+const Offer offers[] = {
     {ScaleMode::None, kSingle, kUntilHopper, 0},
     {ScaleMode::None, kSingle, kBlackwell, 120804},
     {ScaleMode::Scalar, kSingle, kAdaToHopper, 0},
@@ -115,7 +115,7 @@ struct Fault {
     bool (*concerns)(const MatmulDescription&);
 };
 
-constexpr Fault faults[] = {
+const Fault faults[] = {
     {"nvfp4", kUltra, 0, 130300, is_nvfp4},
     {"fp8 and mxfp8", kGeForce, 0, 130300, is_fp8},
     {"16-bit numbers", kSpark, 0, 130300, is_plain},
@@ -160,7 +160,7 @@ struct AlgorithmFault {
     bool (*concerns)(const AlgorithmConfig&, const MatmulDescription&);
 };
 
-constexpr AlgorithmFault algorithm_faults[] = {
+const AlgorithmFault algorithm_faults[] = {
     {kDataCenter, 120800, {120805, 120902, 130101, 130202, 130300}, is_66},  // wrong beside kernels that use Tensor Memory
     {kHopperToDataCenter, 120603, {120805, 120902, 130101, 130202, 130300}, has_long_strides},
     {kHopperToDataCenter, 120603, {130800}, splits_unevenly},
