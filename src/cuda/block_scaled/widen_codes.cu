@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads) widen_codes_kernel(const __grid_cons
     const int64_t code = int64_t(threadIdx.x % kLineThreads) * kCodes, left = place.codes - code;
     if (code >= round_up_to_power(place.codes, kMxBlock)) return;
     const int64_t first = place.matrix * from.lines + place.line, first_code = place.code + code;  // of both
-#pragma unroll 4
+#pragma unroll 2
     for (int line = threadIdx.x / kLineThreads; line < min(place.lines, int64_t(kWidenLines)); line += kStepLines) {
         const uint8_t* const source = from.codes + (first + line) * from.line_bytes + first_code / 8 * E::bits;
         Piece<E::bits> piece{};
