@@ -54,7 +54,7 @@ struct Lines {
     int64_t to_line_bytes;
     uint32_t* words;
     int64_t word_stride;
-    uint8_t* marks;
+    Marks* marks;
     float* factors;
 };
 
@@ -218,34 +218,33 @@ __device__ __forceinline__ uint32_t join_references(uint32_t reference) {
     return word | __shfl_xor_sync(kAllLanes, word, 4);
 }
 
-// Moves a lane's codes of a line and stores them, and the word and mark of the 128 that they are part of. All lanes of a
-// warp call it. `of_line`: 0 where each 128 codes have their own reference.
+// Returns whether this holds for any of the eight lanes of 128 codes.
+__device__ __forceinline__ bool any_of_step(bool holds) {
+    return (__ballot_sync(kAllLanes, holds) >> (threadIdx.x & 24) & 0xFF) != 0;
+}
+
+// Moves a lane's codes of a line and stores them, and the word and marks of the 128 that they are part of. All lanes of a
+// warp call it. `of_line`: the reference of the line, which codes of B have where they can.
 template <class E>
 __device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint32_t code, const Piece<E::bits>& piece,
                                            uint32_t scale, uint32_t of_line, bool by_line) {
-    const uint32_t lane = threadIdx.x % 32;
-    uint32_t reference = of_line;
-    if (!by_line) {
-        reference = block_reference<E>(scale);
-        reference = max(reference, __shfl_xor_sync(kAllLanes, reference, 2));
-        reference = max(reference, __shfl_xor_sync(kAllLanes, reference, 4));
-    }
-    const bool far = !is_near<E>(scale, reference) && has_magnitudes<E::bits>(piece);
-    const uint32_t any_far = __ballot_sync(kAllLanes, far);
-    const bool marked = (any_far >> (lane & 24) & 0xFF) != 0;
-    if (marked && scale != kScaleNan) reference = block_reference<E>(scale);
-    const uint32_t relative = relative_reference(reference, of_line);
-    uint32_t word = relative * 0x01010101u;
-    if (any_far != 0) {
-        const uint32_t joined = join_references(relative);
-        if (marked) word = joined;
-    }
+    uint32_t of_step = block_reference<E>(scale);
+    of_step = max(of_step, __shfl_xor_sync(kAllLanes, of_step, 2));
+    of_step = max(of_step, __shfl_xor_sync(kAllLanes, of_step, 4));
+    const bool counts = has_magnitudes<E::bits>(piece);
+    const bool leaves_line = any_of_step(by_line && counts && !is_near<E>(scale, of_line));
+    const bool split = any_of_step(counts && !is_near<E>(scale, of_step));
+    uint32_t reference = by_line && !leaves_line ? of_line : of_step;
+    if (split && scale != kScaleNan) reference = block_reference<E>(scale);
+    const uint32_t relative = relative_reference(reference, of_line), joined = join_references(relative);
     if (code >= uint32_t(at.padded)) return;
     *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) =
         move_piece<E>(piece, rebase_block<E>(scale, reference));
-    if (lane % 8 != 0) return;
-    at.words[line * at.word_stride + code / kBlock128] = word;
-    if (marked) at.marks[code / kBlock128] = 1;
+    if (threadIdx.x % 8 != 0) return;
+    at.words[line * at.word_stride + code / kBlock128] = split ? joined : relative * 0x01010101u;
+    Marks& marks = at.marks[code / kBlock128];
+    if (leaves_line) marks.moved = 1;
+    if (split) marks.split = 1;
 }
 
 // Moves kAhead times 512 codes of a line, none of whose blocks is far; false: one may be. Lanes 0 to 15 look at the scales of
@@ -327,7 +326,7 @@ __device__ __forceinline__ void move_operand(const Operand& operand, uint32_t in
     Lines at;
     if (!find_lines(operand, index, at)) return;
     if (operand.call.copies()) return copy_lines(at, operand.whole);
-    for (int block = threadIdx.x; block < at.padded / int(kBlock128); block += int(blockDim.x)) at.marks[block] = 0;
+    for (int block = threadIdx.x; block < at.padded / int(kBlock128); block += int(blockDim.x)) at.marks[block] = {};
     __syncthreads();
     const bool by_line = operand.call.by_line, whole = operand.whole;
     switch (operand.call.from.element) {
@@ -399,7 +398,7 @@ uint64_t moved_factor_bytes(const MoveCall& call) {
 uint64_t moved_mark_bytes(const MoveCall& call) {
     if (call.copies()) return 0;
     const int64_t matrices = call.grouping == Grouping::None ? call.from.matrices : 1;
-    return uint64_t(matrices * tiles_of(call) * call.blocks());
+    return uint64_t(matrices * tiles_of(call) * call.blocks()) * sizeof(Marks);
 }
 
 int64_t move_blocks(const MoveCall& call) {

@@ -4,10 +4,9 @@
 //                   128 codes        128 codes
 //     line i     |  0  1  2  3  |  0  1  2  3  | ...     codes, moved to the reference of the 128 (A) or of the line (B)
 //     words[i]   |    a word    |    a word    | ...     the four blocks' references beside the line's, as E8M0 bytes:
-//     equal,
-//                                                        where all are near
+//                                                        equal, unless they are split
 //     factors[i]     2^reference of the line
-//     marks          of 32 lines and 128 codes: 1 where some word has unequal bytes, or another reference than the line's
+//     marks          of 32 lines and 128 codes
 //
 // Codes whose scales are those of lines already are copied, to the same places, and nothing else is written: the scales stay
 // where they are.
@@ -22,6 +21,12 @@ namespace mxq::cuda::sm90 {
 
 constexpr int kMarkLines = 32;
 
+// Says which references the 128 codes of some of 32 lines have, 0 or 1 each. Bytes, since several warps may write the same.
+struct Marks {
+    uint8_t moved;  // of B: another than that of the line
+    uint8_t split;  // one for each block of 32
+};
+
 struct MoveCall {
     GemmOperand from;
     Grouping grouping;  // of this operand
@@ -31,7 +36,7 @@ struct MoveCall {
     uint8_t* codes;
     uint32_t* words;
     float* factors;
-    uint8_t* marks;
+    Marks* marks;
 
     // FP8's codes serve as they are, and so do those of MX that have one scale for a line.
     MXQ_HD bool copies() const {
