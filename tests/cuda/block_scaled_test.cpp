@@ -137,6 +137,8 @@ TEST_CASE("block scaled: lines that are no whole blocks are copied, those of NVF
     CHECK(ragged.product.k == 512);
     CHECK(ragged.product.a.line_bytes == 512);
     CHECK(ragged.product.b.element == Element::E5M2);
+    CHECK(plan(recorder::mxfp8(), recorder::mxfp8(), 496).b.moves_codes);  // whole 16 bytes are not enough
+    CHECK(plan(recorder::mxfp8(), recorder::mxfp8(), 496).product.k == 512);
     const auto mxfp4 = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32);
     const BlockScaledProduct beside = plan(mxfp4, recorder::mxfp8(), 512);
     CHECK(beside.a.moves_codes);
