@@ -1,6 +1,6 @@
-// The passes that make operands fit block-scaled tensor cores: what they plan is what cuBLASLt takes, and every byte of codes and
-// scales that they write, and none beside them. On CUDA the kernels run, on any chip; on the CPU the same arithmetic of places, and
-// the CPU's swizzle_scales.
+// The passes that make operands fit block-scaled tensor cores: what they plan is what cuBLASLt takes, and every byte of
+// codes and scales that they write, and none beside them. On CUDA the kernels run, on any chip; on the CPU the same
+// arithmetic of places, and the CPU's swizzle_scales.
 #include "../formats.h"
 #include "../numerics/formats.h"
 #include "cublaslt_recorder.h"
@@ -21,7 +21,8 @@ namespace {
 std::vector<oracle::Spec> specs() {
     std::vector<oracle::Spec> out;
     for (int32_t format : testing::mx_formats)
-        for (int32_t scaling : {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_1X128, MXQ_SCALING_128X128, MXQ_SCALING_ROW})
+        for (int32_t scaling :
+             {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_1X128, MXQ_SCALING_128X128, MXQ_SCALING_ROW})
             out.push_back(testing::spec_of(format, scaling));
     for (int32_t scaling : {MXQ_SCALING_1X16, MXQ_SCALING_16X16}) out.push_back(testing::spec_of(MXQ_FORMAT_NVFP4, scaling));
     return out;
@@ -77,7 +78,9 @@ TEST_CASE("block scaled: a plan has what swizzled MXFP8 and NVFP4 tensors have")
                 c.per_group = is_nvfp4(spec);
                 if (which == 4) c.a_columnwise = c.b_columnwise = is_wide(spec) ? 128 : 32;
                 const auto problem = [&](const recorder::GroupCase& of) {
-                    return which < 3 ? recorder::dense(of) : which == 3 ? recorder::by_rows(of) : recorder::by_contraction(of);
+                    return which < 3    ? recorder::dense(of)
+                           : which == 3 ? recorder::by_rows(of)
+                                        : recorder::by_contraction(of);
                 };
                 recorder::GroupCase as_wanted = c;
                 as_wanted.a = widened(c.a), as_wanted.b = widened(c.b), as_wanted.swizzled = true;
@@ -113,10 +116,11 @@ TEST_CASE("block scaled: a plan has what swizzled MXFP8 and NVFP4 tensors have")
                 for (const GemmProblem& product : {planned.product, moved.product}) {
                     lt::MatmulDescription matmul{};
                     const lt::Machine where = recorder::machine(100, which < 3 ? 131000 : 130602);
-                    const Reason reason = which < 3 ? describe(product, where, matmul) : describe_grouped(product, where, {}, matmul);
+                    const Reason reason =
+                        which < 3 ? describe(product, where, matmul) : describe_grouped(product, where, {}, matmul);
                     CHECK(reason.text() == "");
                     CHECK(matmul.b.mode == (is_nvfp4(spec) ? lt::ScaleMode::Vec16 : lt::ScaleMode::Vec32));
-                    CHECK(matmul.b.type == (is_nvfp4(spec)                              ? CUDA_R_4F_E2M1
+                    CHECK(matmul.b.type == (is_nvfp4(spec)                         ? CUDA_R_4F_E2M1
                                             : spec.format == MXQ_FORMAT_MXFP8_E5M2 ? CUDA_R_8F_E5M2
                                                                                    : CUDA_R_8F_E4M3));
                 }
@@ -178,8 +182,8 @@ void widen_block(const BlockScaledOperand& operand, const WidenPlace& place) {
         for (int64_t line = 0; line < std::min<int64_t>(place.lines, kWidenLines); ++line)
             for (int64_t code = 0; code < kWidenLength && code < round_up(place.codes, kMxBlock); code += 16) {
                 const int64_t row = place.matrix * from.lines + place.line + line, at = place.code + code;
-                widen_piece<E>(from.codes + row * from.line_bytes + at / 8 * E::bits, std::min<int64_t>(place.codes - code, 16),
-                               to.codes + row * to.line_bytes + at);
+                widen_piece<E>(from.codes + row * from.line_bytes + at / 8 * E::bits,
+                               std::min<int64_t>(place.codes - code, 16), to.codes + row * to.line_bytes + at);
             }
     });
 }
@@ -197,8 +201,10 @@ void widen_on_host(const BlockScaledOperand& operand) {
     const auto groups = read_groups(operand.grouped, "a");
     const auto starts = group_starts(groups, operand.from.units);
     for (size_t g = 0; g < groups.size(); ++g)
-        if (operand.grouping == Grouping::Rows) blocks(0, starts[g], groups[g].rows, groups[g].rows, operand.to.length);
-        else blocks(0, starts[g], groups[g].rows, operand.from.lines, groups[g].rows);
+        if (operand.grouping == Grouping::Rows)
+            blocks(0, starts[g], groups[g].rows, groups[g].rows, operand.to.length);
+        else
+            blocks(0, starts[g], groups[g].rows, operand.from.lines, groups[g].rows);
 }
 
 void move(testing::Device& device, const BlockScaledOperand& operand) {
@@ -215,7 +221,8 @@ struct Scope {
 };
 
 // Returns the codes that must come out, on poison.
-Bytes expected_codes(const oracle::Spec& spec, const oracle::Part& stored, const GemmOperand& to, const std::vector<Scope>& scopes) {
+Bytes expected_codes(const oracle::Spec& spec, const oracle::Part& stored, const GemmOperand& to,
+                     const std::vector<Scope>& scopes) {
     Bytes out(static_cast<size_t>(to.matrices * to.lines * to.line_bytes), testing::poison);
     const int32_t format = widened(spec).format;
     for (const Scope& s : scopes)
@@ -225,7 +232,8 @@ Bytes expected_codes(const oracle::Spec& spec, const oracle::Part& stored, const
                 if (j < s.length) {
                     const uint8_t* const row = stored.codes.data() + s.placement.first_byte + i * s.placement.row_bytes;
                     code = oracle::get_code(row, oracle::code_bits(spec.format), s.placement.first_code + j);
-                    if (format != spec.format) code = oracle::encode_element(format, oracle::decode_element(spec.format, code));
+                    if (format != spec.format)
+                        code = oracle::encode_element(format, oracle::decode_element(spec.format, code));
                 }
                 out[static_cast<size_t>(s.to + i * to.line_bytes + j)] = code;
             }
@@ -258,7 +266,8 @@ void check_moved(testing::Device& device, GemmProblem p, Side side, const oracle
 oracle::Floats values(size_t count, uint64_t seed) {
     cases::Random random(seed);
     oracle::Floats x(count);
-    for (float& value : x) value = random.below(500) == 0 ? NAN : std::ldexp(random.normal(), -static_cast<int>(random.below(12)));
+    for (float& value : x)
+        value = random.below(500) == 0 ? NAN : std::ldexp(random.normal(), -static_cast<int>(random.below(12)));
     return x;
 }
 
@@ -279,15 +288,17 @@ MXQ_EACH_DEVICE("block scaled: matrices and experts") {
                     const int32_t part = columnwise ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE;
                     const oracle::Floats x = values(dims.shape().count(), static_cast<uint64_t>(++ran));
                     const oracle::Part stored = oracle::quantize(spec, x, dims.shape(), part, swizzled);
-                    const testing::Dims flat{std::nullopt, dims.rows, dims.cols}, other{std::nullopt, columnwise ? k : 16, columnwise ? 16 : k};
-                    testing::Tensor a = testing::make_tensor(spec, flat, swizzled), b = testing::make_tensor(spec, other, swizzled);
+                    const testing::Dims flat{std::nullopt, dims.rows, dims.cols},
+                        other{std::nullopt, columnwise ? k : 16, columnwise ? 16 : k};
+                    testing::Tensor a = testing::make_tensor(spec, flat, swizzled),
+                                    b = testing::make_tensor(spec, other, swizzled);
                     testing::Tensor d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, lines, 16});
                     auto options = testing::gemm_options(columnwise ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
                                                          columnwise ? MXQ_TRANSPOSE_N : MXQ_TRANSPOSE_T);
                     GemmProblem p = validate_gemm(*testing::any_context(), options, a, b, d, Check::Query);
                     p.a.matrices = experts;  // as B of groups has them
-                    INFO(testing::describe(spec) << ", " << experts << " x " << lines << " x " << k << ", columnwise " << columnwise
-                                                 << ", swizzled " << swizzled);
+                    INFO(testing::describe(spec) << ", " << experts << " x " << lines << " x " << k << ", columnwise "
+                                                 << columnwise << ", swizzled " << swizzled);
                     const Bytes tiles = oracle::quantize(spec, x, dims.shape(), part, true).scales;
                     check_moved(device, p, Side::A, stored, spec, tiles, [&](const GemmOperand& to) {
                         std::vector<Scope> scopes;
@@ -314,7 +325,8 @@ MXQ_EACH_DEVICE("block scaled: groups") {
                 const int64_t count = groups.count();
                 testing::DeviceEnds ends(device, groups.ends, ran % 2);
                 const oracle::Floats x = values(static_cast<size_t>(kRows * cols), static_cast<uint64_t>(++ran));
-                const oracle::Part stored = oracle::quantize_groups(spec, x, kRows, cols, groups, part, swizzled).on(oracle::untouchable);
+                const oracle::Part stored =
+                    oracle::quantize_groups(spec, x, kRows, cols, groups, part, swizzled).on(oracle::untouchable);
                 testing::Tensor a = testing::make_tensor(spec, {std::nullopt, kRows, cols}, swizzled);
                 ends.set(a, groups);
                 testing::Tensor b = testing::make_tensor(
@@ -322,10 +334,11 @@ MXQ_EACH_DEVICE("block scaled: groups") {
                 if (along) ends.set(b, groups);
                 testing::Tensor d = testing::make_tensor(
                     MXQ_FORMAT_F32, along ? testing::Dims{count, cols, 16} : testing::Dims{std::nullopt, kRows, 16});
-                auto options = testing::gemm_options(along ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, along ? MXQ_TRANSPOSE_N : MXQ_TRANSPOSE_T);
+                auto options = testing::gemm_options(along ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
+                                                     along ? MXQ_TRANSPOSE_N : MXQ_TRANSPOSE_T);
                 const GemmProblem p = validate_grouped_gemm(*testing::any_context(), options, a, b, d, Check::Query);
-                INFO(testing::describe(spec) << ", " << count << " groups, alignments " << groups.rowwise << " " << groups.columnwise
-                                             << ", case " << which);
+                INFO(testing::describe(spec) << ", " << count << " groups, alignments " << groups.rowwise << " "
+                                             << groups.columnwise << ", case " << which);
                 const Bytes tiles =
                     oracle::quantize_groups(spec, x, kRows, cols, groups, part, true).on(testing::poison).scales;
                 check_moved(device, p, Side::A, stored, spec, tiles, [&](const GemmOperand& to) {
@@ -334,8 +347,10 @@ MXQ_EACH_DEVICE("block scaled: groups") {
                     std::vector<Scope> scopes;
                     for (size_t g = 0; g < groups.ends.size(); ++g) {
                         const int64_t rows = oracle::group_rows(groups.ends, g);
-                        if (along) scopes.push_back({layout.placement(g), cols, layout.padded(g), starts[g], layout.padded(g)});
-                        else scopes.push_back({layout.placement(g), rows, cols, starts[g] * to.line_bytes, to.line_bytes});
+                        if (along)
+                            scopes.push_back({layout.placement(g), cols, layout.padded(g), starts[g], layout.padded(g)});
+                        else
+                            scopes.push_back({layout.placement(g), rows, cols, starts[g] * to.line_bytes, to.line_bytes});
                     }
                     return scopes;
                 });

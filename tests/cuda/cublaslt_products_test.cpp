@@ -1,6 +1,6 @@
 // Products that go through cuBLASLt on a chip that is here, by name, against the oracle: every kind of scales, their layouts,
-// transposes, ragged and empty groups, padding, and shapes that the library does not take. Where there is no such library or chip,
-// the device's best implementation runs the same cases, mma_bf16 those of MX and NVFP4.
+// transposes, ragged and empty groups, padding, and shapes that the library does not take. Where there is no such library or
+// chip, the device's best implementation runs the same cases, mma_bf16 those of MX and NVFP4.
 #include "../formats.h"
 #include "../verbs/product.h"
 
@@ -62,7 +62,7 @@ const char* expected_of_groups(const Machine& machine, const Pair& pair, bool sw
         if (machine.capability == 90 && machine.version >= 130700) return "cublaslt_grouped";
         return !is_wide(pair.first) && machine.groups_on_blackwell() ? "cublaslt_grouped" : nullptr;
     }
-    if (!machine.groups_on_blackwell()) return "mma_bf16";
+    if (!machine.groups_on_blackwell()) return machine.capability >= 100 ? nullptr : "mma_bf16";
     const bool widens = is_mx(pair.first) && (pair.first.format > MXQ_FORMAT_MXFP8_E5M2 || pair.second.format > MXQ_FORMAT_MXFP8_E5M2);
     return swizzled && !widens ? "cublaslt_grouped" : "cublaslt_grouped_swizzle";
 }

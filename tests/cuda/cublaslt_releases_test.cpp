@@ -1,5 +1,5 @@
-// Which releases of cuBLASLt are asked for a product on which chip, and which of their algorithms are taken: every row of the
-// tables in src/cuda/cublaslt/README.md, at both ends.
+// Which releases of cuBLASLt are asked for a product on which chip, and which of their algorithms are taken: every row of
+// the tables in src/cuda/cublaslt/README.md, at both ends.
 #include "../catch.h"
 #include "cublaslt_recorder.h"
 #include "core/error.h"
@@ -46,8 +46,8 @@ int check(const Row& row) {
         for (const int32_t version : row.faulty) {
             INFO(row.what << " on " << chip << " with " << version);
             CHECK(reason(row.p, chip, version) ==
-                  format_text("needs cuBLASLt %s for %s on compute capability %d.%d, found %s in /usr/lib/libcublasLt.so.13", row.needs,
-                              row.what, chip / 10, chip % 10, version_text(version).c_str()));
+                  format_text("needs cuBLASLt %s for %s on compute capability %d.%d, found %s in /usr/lib/libcublasLt.so.13",
+                              row.needs, row.what, chip / 10, chip % 10, version_text(version).c_str()));
             ++checked;
         }
         for (const int32_t version : row.right) {
@@ -139,20 +139,27 @@ TEST_CASE("cublaslt releases: faults for which a product is declined") {
         checked += check({"groups", by_rows(c), {100, 103, 110}, {}, {130700, 130800, 131000}, {130602}, "before 13.7"});
     const char* const away = "the scales of tensors at no multiples of 16 bytes";
     for (const int64_t offset : {4, 8})
-        checked += check({away, with_scalar_at(offset), {90, 100}, {}, {120900, 130101, 130200}, {120805, 130201, 130300}, "13.2.1"});
+        checked += check(
+            {away, with_scalar_at(offset), {90, 100}, {}, {120900, 130101, 130200}, {120805, 130201, 130300}, "13.2.1"});
     checked += check({away, with_scalar_of_groups_at(4), {100}, {}, {130200}, {130201}, "13.2.1"});
     checked += check({away, by_rows(per_group()), {100}, {}, {130200}, {130201}, "13.2.1"});  // 4 bytes apart
     CHECK(reason(with_scalar_at(0), 90, 130100) == "");
     CHECK(reason(with_scalar_of_groups_at(0), 100, 130200) == "");
-    checked += check({"a bias of one row or column", biased({1, 64, 256}), {80, 90}, {}, {120600, 120803}, {120804, 131000}, "12.8.4"});
+    checked += check(
+        {"a bias of one row or column", biased({1, 64, 256}), {80, 90}, {}, {120600, 120803}, {120804, 131000}, "12.8.4"});
     GemmProblem column = biased({64, 1, 256});
     column.d.format = column.bias.format = MXQ_FORMAT_F32;
     checked += check({"a bias of one row or column", column, {90}, {}, {120803}, {120804}, "12.8.4"});
     GemmProblem longest = dense({bf16(), bf16(), MXQ_FORMAT_BF16, false, true, false, false, {1, 384, 256}});
     longest.n = longest.b.lines = longest.d.row_stride = (1 << 23) + 8;
     checked += check({"more than 2^31 numbers beside one row or column", longest, {80}, {}, {120803}, {120804}, "12.8.4"});
-    checked += check({"more than 3145680 rows or columns and a beta", accumulated({1, 3145688, 64}), {120, 121}, {90, 100},
-                      {130600}, {130501, 130601, 130700}, "13.6.1"});
+    checked += check({"more than 3145680 rows or columns and a beta",
+                      accumulated({1, 3145688, 64}),
+                      {120, 121},
+                      {90, 100},
+                      {130600},
+                      {130501, 130601, 130700},
+                      "13.6.1"});
     longest.n = longest.b.lines = 1 << 23;
     CHECK(reason(longest, 80, 120803) == "");
     CHECK(reason(accumulated({1, 3145680, 64}), 120, 130600) == "");
@@ -164,8 +171,8 @@ TEST_CASE("cublaslt releases: faults for which a product is declined") {
 
 namespace {
 
-constexpr int id = CUBLASLT_ALGO_CONFIG_ID, splits = CUBLASLT_ALGO_CONFIG_SPLITK_NUM, stages = CUBLASLT_ALGO_CONFIG_STAGES_ID,
-              scheme = CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME;
+constexpr int id = CUBLASLT_ALGO_CONFIG_ID, splits = CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+              stages = CUBLASLT_ALGO_CONFIG_STAGES_ID, scheme = CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME;
 const Candidate good{9, {{id, 65}}};
 constexpr int32_t before_patches[] = {120804, 120901, 130100, 130201}, patched[] = {120805, 120902, 130101, 130202, 130300};
 
@@ -201,7 +208,8 @@ TEST_CASE("cublaslt releases: algorithm 66 beside kernels that use Tensor Memory
     for (const int32_t chip : {100, 103, 110}) {
         for (const Case& c : {of(bf16()), of(mxfp8()), of(tensor_scale, false)})
             checked += check_taken(matmul_of(dense(c), chip), chip, tensor_memory, list(before_patches), list(patched));
-        checked += check_taken(matmul_of(dense(of(nvfp4())), chip), chip, tensor_memory, list(before_patches), list(patched));
+        checked +=
+            check_taken(matmul_of(dense(of(nvfp4())), chip), chip, tensor_memory, list(before_patches), list(patched));
     }
     CHECK(checked == 3 * 4 * 9);
     for (const int32_t chip : {90, 120})

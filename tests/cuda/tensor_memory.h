@@ -14,8 +14,8 @@ struct TensorMemoryReport {
     uint32_t ran, wrong;
 };
 
-// Enqueues `blocks` blocks. Each takes 128 columns of Tensor Memory, writes them, waits so many clocks, and reads them back. Where
-// the build or the chip has no Tensor Memory, `ran` stays as it is.
+// Enqueues `blocks` blocks. Each takes 128 columns of Tensor Memory, writes them, waits so many clocks, and reads them back.
+// Where the build or the chip has no Tensor Memory, `ran` stays as it is.
 void use_tensor_memory(cudaStream_t stream, int blocks, int64_t clocks, TensorMemoryReport* report);
 
 }  // namespace testing

@@ -90,9 +90,6 @@ bool is_nvfp4(const GemmOperand& operand);
 // Returns the words for operands under these scales.
 const char* mode_name(ScaleMode mode);
 
-// Returns whether pointers, rows and strides of A, B and D are multiples of 16 bytes.
-bool has_whole_lines(const MatmulDescription& p);
-
 // Returns the floats that the packed scales of an operand take; with groups, the bound that the host can know.
 int64_t packed_floats(const GemmProblem& p, Side side);
 

@@ -28,13 +28,13 @@ private:
     bool exchanged_ = false;
 };
 
-// Returns the class of bound that products of the library keep, groups or not. The FP8 tensor cores of 8.9 were not measured: they
-// count as Hopper's. Blackwell's have a class of their own.
+// Returns the class of bound that products of the library keep, groups or not. The FP8 tensor cores of 8.9 were not measured:
+// they count as Hopper's. Blackwell's have a class of their own.
 int32_t product_bound(const Context& context, const GemmProblem& p);
 int32_t bound_on(int32_t capability, const GemmProblem& p);
 
-// A product as cuBLASLt is to make it: described once a call, when an implementation is asked. Whoever runs it may have the same
-// problem elsewhere in memory, such as in a workspace that was not there yet.
+// A product as cuBLASLt is to make it: described once a call, when an implementation is asked. Whoever runs it may have the
+// same problem elsewhere in memory, such as in a workspace that was not there yet.
 struct PreparedProduct {
     MatmulDescription matmul;
     std::shared_ptr<Algorithm> algorithm;

@@ -16,6 +16,9 @@ Reason check_offer(ScaleMode mode, bool grouped, const Machine& machine);
 // Returns which fault of the library keeps it from the product; empty where none is known.
 Reason check_faults(const MatmulDescription& p, const Machine& machine);
 
+// Returns whether pointers, rows and strides of A, B and D are multiples of 16 bytes, which some faults depend on.
+bool has_whole_lines(const MatmulDescription& p);
+
 // Returns whether the library's sums may be wrong by an algorithm that it proposes for the product.
 bool is_faulty(const AlgorithmConfig& algorithm, const MatmulDescription& p, const Machine& machine);
 

@@ -2,8 +2,8 @@
 //
 //     MatmulDescription -> descriptors -> heuristic, asked once for a description -> matmul, with the same descriptors
 //
-// Algorithms are taken in the heuristic's order, but for those that add partial sums in 16 bits, and for those that may be wrong
-// by releases.h.
+// Algorithms are taken in the heuristic's order, but for those that add partial sums in 16 bits, and for those that may be
+// wrong by releases.h.
 #pragma once
 #include <array>
 #include <deque>
