@@ -41,6 +41,7 @@ struct SideView {
     const uint32_t* words;  // references beside those of their lines, numerics/rebase_guard.h; or fp32 scales
     int64_t word_stride, step_stride;  // words from a line to the next, and from a step to the next
     int32_t lines_log2;                // that share a word
+    bool passed;                       // a pass left words, of all lines one after the other
     const Marks* marks;                // of 32 lines and a step; mark_stride from such lines to the next
     int64_t mark_stride;
     const float* factors;   // of lines
@@ -146,10 +147,10 @@ __device__ __forceinline__ void place_words(const ProductArguments& args, const 
 // Finds the words of a tile's first lines, once its lines and codes are known. Those that a pass left count all lines.
 __device__ __forceinline__ void place_word_lines(const ProductArguments& args, const ProductTile& tile, int64_t row,
                                                  WordPlaces& words) {
-    if (args.a.marks) words.a = tile.code / kStepCodes;
-    if (args.b.marks) words.b = tile.code / kStepCodes;
-    words.a_line = args.a.marks ? tile.a_line : int32_t(row);
-    words.b_line = tile.column + (args.b.marks ? int32_t(tile.b_matrix * args.problem.b.lines) : 0);
+    if (args.a.passed) words.a = tile.code / kStepCodes;
+    if (args.b.passed) words.b = tile.code / kStepCodes;
+    words.a_line = args.a.passed ? tile.a_line : int32_t(row);
+    words.b_line = tile.column + (args.b.passed ? int32_t(tile.b_matrix * args.problem.b.lines) : 0);
 }
 
 // Returns the tile of this block in turn number `index`, for all lanes of a warp.

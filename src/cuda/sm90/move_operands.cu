@@ -25,8 +25,9 @@ namespace mxq::cuda::sm90 {
 namespace {
 
 // Blocks of 256 threads share a multiprocessor by fours. Where a call may take a few multiprocessors alone, as many blocks of
-// 1024 do the same, one after the other.
+// 1024 do the same, one after the other; and where there are few blocks, so that no warp has four lines one after the other.
 constexpr int kThreads = 256, kMostThreads = 1024;
+constexpr uint32_t kFewBlocks = 256;
 constexpr int kLaneCodes = 16, kWarpCodes = 32 * kLaneCodes, kAhead = 4;
 
 // An operand as the kernel takes it.
@@ -306,6 +307,28 @@ __device__ __forceinline__ void move_lines(const Lines& at, bool by_line, bool w
         move_line<E>(at, line, by_line, whole);
 }
 
+// Writes the words and factors of lines whose codes stay, a warp each. A NaN in a line is one in all of its row of D.
+template <class E>
+__device__ __forceinline__ void scan_lines(const Lines& at) {
+    const int lane = int(threadIdx.x % 32);
+#pragma unroll 1
+    for (uint32_t line = threadIdx.x / 32; line < uint32_t(at.count); line += blockDim.x / 32) {
+        const LineScales scales(at, line);
+        const uint32_t of_line = line_reference<E>(scales);
+        bool is_nan = false;
+#pragma unroll 4
+        for (int step = lane; step < at.padded / int(kBlock128); step += 32) {
+            const bool exists = step * int(kBlock128) < scales.scaled;
+            const uint32_t scale = exists ? scales.of_code(uint32_t(step) * kBlock128) : 0;
+            is_nan |= scale == kScaleNan;
+            const uint32_t reference = scale == kScaleNan ? of_line : scale;
+            at.words[line * at.word_stride + step] = relative_reference(reference, of_line) * 0x01010101u;
+        }
+        const float factor = __any_sync(kAllLanes, is_nan) ? bits_float(kNanBits) : scale_value(of_line);
+        if (lane == 0) at.factors[line] = factor;
+    }
+}
+
 // Copies lines of FP8 codes, a warp each.
 __device__ __forceinline__ void copy_lines(const Lines& at, bool whole) {
 #pragma unroll 1
@@ -326,6 +349,8 @@ __device__ __forceinline__ void move_operand(const Operand& operand, uint32_t in
     Lines at;
     if (!find_lines(operand, index, at)) return;
     if (operand.call.copies()) return copy_lines(at, operand.whole);
+    if (operand.call.codes_stay)
+        return operand.call.from.element == Element::E5M2 ? scan_lines<E5M2>(at) : scan_lines<E4M3>(at);
     for (int block = threadIdx.x; block < at.padded / int(kBlock128); block += int(blockDim.x)) at.marks[block] = {};
     __syncthreads();
     const bool by_line = operand.call.by_line, whole = operand.whole;
@@ -382,7 +407,9 @@ MoveCall move_call(const GemmProblem& p, Side side, bool by_line) {
     return call;
 }
 
-uint64_t moved_code_bytes(const MoveCall& call) { return uint64_t(call.lines() * call.line_bytes); }
+uint64_t moved_code_bytes(const MoveCall& call) {
+    return call.codes_stay ? 0 : uint64_t(call.lines() * call.line_bytes);
+}
 
 uint64_t moved_word_bytes(const MoveCall& call) {
     if (call.copies()) return 0;
@@ -396,7 +423,7 @@ uint64_t moved_factor_bytes(const MoveCall& call) {
 }
 
 uint64_t moved_mark_bytes(const MoveCall& call) {
-    if (call.copies()) return 0;
+    if (call.copies() || call.codes_stay) return 0;
     const int64_t matrices = call.grouping == Grouping::None ? call.from.matrices : 1;
     return uint64_t(matrices * tiles_of(call) * call.blocks()) * sizeof(Marks);
 }
@@ -413,7 +440,7 @@ void move_operands(const Context& context, const MoveCall* a, const MoveCall* b,
     const uint32_t blocks = args.a.blocks + args.b.blocks;
     if (blocks == 0) return;
     const uint32_t grid = sm_count > 0 ? std::min(blocks, uint32_t(sm_count)) : blocks;
-    const uint32_t threads = sm_count > 0 ? kMostThreads : kThreads;
+    const uint32_t threads = sm_count > 0 || blocks < kFewBlocks ? kMostThreads : kThreads;
     launch(context, move_operands_kernel, "wgmma_fp8_sm90's pass", dim3(grid), dim3(threads), 0, stream, args);
 }
 

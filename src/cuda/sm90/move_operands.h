@@ -9,7 +9,8 @@
 //     marks          of 32 lines and 128 codes
 //
 // Codes whose scales are those of lines already are copied, to the same places, and nothing else is written: the scales stay
-// where they are.
+// where they are. Of operands whose 128 codes share a scale, and that have references of 128 codes, words and factors alone can be
+// written: their codes are as they should be, and a scale of 255 makes the factor of its line NaN.
 //
 // Lines are those of all experts, one after the other, or rows where the source has them; groups along the contraction start
 // at multiples of 128 codes. Codes past the end of a line or group are zero.
@@ -32,6 +33,7 @@ struct MoveCall {
     Grouping grouping;  // of this operand
     GroupedRows grouped;
     bool by_line;        // one reference for a line, of one group where they lie along it
+    bool codes_stay;     // words and factors alone are written
     int64_t line_bytes;  // of the moved codes, a multiple of 128
     uint8_t* codes;
     uint32_t* words;
@@ -42,6 +44,7 @@ struct MoveCall {
     MXQ_HD bool copies() const {
         return from.scale_type == ScaleType::F32 || (from.bits == 8 && from.layout.block == MXQ_MAX_DIM);
     }
+    MXQ_HD bool codes_may_stay() const { return !by_line && from.bits == 8 && from.layout.block == kBlock128; }
     MXQ_HD int64_t lines() const { return from.matrices * from.lines; }
     MXQ_HD int64_t blocks() const { return line_bytes / kBlock128; }  // words of a line
 };

@@ -104,10 +104,10 @@ struct MovedAt {
     uint64_t codes, words, factors, marks;
 };
 
-// Describes an operand, which the pass moves or the product reads where it is.
+// Describes an operand, which the pass moves or the product reads where it is. Of one that stays the pass may still write words.
 struct PlannedOperand {
     MoveCall call;
-    bool moved;
+    bool stays, passed;
     MovedAt at;
 };
 
@@ -148,20 +148,22 @@ TileMap map_of_moved(const MoveCall& call, int rank, int32_t box_lines) {
 // The ranks of the maps: lines of A lie one after the other, and B has a matrix for each group.
 constexpr int kRankA = 2, kRankB = 3;
 
-// Codes of FP8 stay where they are, if the copy engine can read them and no group begins between them.
+// Codes of FP8 stay where they are, if the copy engine can read them and no group begins between them; so do those of MX whose
+// references are their scales.
 PlannedOperand plan_operand(const GemmProblem& p, Side side) {
     const bool is_b = side == Side::B;
-    const MoveCall call = move_call(p, side, is_b);
-    const bool stays = call.copies() && call.grouping != Grouping::Contraction &&
+    MoveCall call = move_call(p, side, is_b);
+    const bool stays = (call.copies() || call.codes_may_stay()) && call.grouping != Grouping::Contraction &&
                        unmappable(map_of_source(call, is_b ? kRankB : kRankA, kHalfRows)).empty();
-    return {call, !stays, {}};
+    call.codes_stay = stays && !call.copies();
+    return {call, stays, !stays || call.codes_stay, {}};
 }
 
 Plan plan_of(const GemmProblem& p) {
     Plan plan{plan_operand(p, Side::A), plan_operand(p, Side::B), 0};
     Offsets workspace;
     for (PlannedOperand* operand : {&plan.a, &plan.b})
-        if (operand->moved) operand->at = place(operand->call, workspace);
+        if (operand->passed) operand->at = place(operand->call, workspace);
     plan.bytes = workspace.at;
     return plan;
 }
@@ -169,7 +171,7 @@ Plan plan_of(const GemmProblem& p) {
 // Returns an operand's call with its places in the workspace; those without bytes are NULL.
 MoveCall placed(const PlannedOperand& operand, void* workspace) {
     MoveCall out = operand.call;
-    if (!operand.moved) return out;
+    if (!operand.passed) return out;
     uint8_t* const base = static_cast<uint8_t*>(workspace);
     out.codes = base + operand.at.codes;
     if (out.copies()) return out;
@@ -254,7 +256,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
 }
 
 CUtensorMap map_of(const PlannedOperand& operand, const MoveCall& call, int rank, int32_t box_lines) {
-    return tensor_map(driver(), operand.moved ? map_of_moved(call, rank, box_lines) : map_of_source(call, rank, box_lines));
+    return tensor_map(driver(), operand.stays ? map_of_source(call, rank, box_lines) : map_of_moved(call, rank, box_lines));
 }
 
 bool has_scales_of_128(const GemmOperand& operand) {
@@ -288,7 +290,8 @@ SideView view_of(const MoveCall& call) {
     if (call.copies()) return view_of_scales(call);
     SideView view{};
     view.words = call.words;
-    view.marks = call.marks;
+    view.marks = call.codes_stay ? nullptr : call.marks;
+    view.passed = true;
     view.word_stride = view.mark_stride = call.blocks();
     view.step_stride = 1;
     view.factors = call.factors;
@@ -330,13 +333,13 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const Plan& plan = *static_cast<const Plan*>(call.state);
     const MoveCall a = placed(plan.a, call.workspace), b = placed(plan.b, call.workspace);
-    if (plan.a.moved || plan.b.moved)
-        move_operands(context, plan.a.moved ? &a : nullptr, plan.b.moved ? &b : nullptr, p.sm_count, call.stream);
+    const bool passes = plan.a.passed || plan.b.passed;
+    if (passes) move_operands(context, plan.a.passed ? &a : nullptr, plan.b.passed ? &b : nullptr, p.sm_count, call.stream);
     const ProductArguments args = arguments_of(p, plan, a, b);
     const int64_t clusters = std::min(turns_of(p, args), int64_t(multiprocessors_for(context, p) / kCluster));
     const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2, columns_of(p)};
     launch(context, kernels, key, "wgmma_fp8_sm90", dim3(unsigned(clusters * kCluster)), call.stream, args,
-           plan.a.moved || plan.b.moved ? Start::WithPrevious : Start::AfterAll);
+           passes ? Start::WithPrevious : Start::AfterAll);
 }
 
 void load(const Context& context) {
