@@ -246,7 +246,8 @@ inline double class_factor(int32_t bound, int64_t k) {
     // Where FP8 tensor cores keep 14 bits: 4 instructions for every 128 codes, 33 terms each, cut at 2^-13 of the largest.
     const double cut = 4 * 33 * 2048;
     if (bound == MXQ_BOUND_EXACT_PRODUCTS) return exact;
-    if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_REBASED || bound == MXQ_BOUND_REBASED_GUARDED)
+    if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_REBASED || bound == MXQ_BOUND_REBASED_GUARDED ||
+        bound == MXQ_BOUND_BLACKWELL_TENSOR_CORES)
         return exact + cut;
     return -1;
 }

@@ -600,8 +600,8 @@ MXQ_API mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, in
 MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, mxq_format format, const void* bias, uint64_t bytes);
 
 /* 1: implementations that round operands before they multiply them (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED) decline, so
- * that only sums are rounded; MXQ_BOUND_FP8_TENSOR_CORES, whose sums are rounded more, remains. 0 (default): the best
- * implementation. */
+ * that only sums are rounded; MXQ_BOUND_FP8_TENSOR_CORES, whose sums are rounded more, and MXQ_BOUND_BLACKWELL_TENSOR_CORES
+ * remain. 0 (default): the best implementation. */
 MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact);
 
 /* Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
@@ -642,6 +642,7 @@ typedef int32_t mxq_bound;
 #define MXQ_BOUND_FP8_TENSOR_CORES 2 /* products of two codes are exact, FP8 tensor cores cut the sums of 32 products */
 #define MXQ_BOUND_REBASED 3          /* the same, after MX operands were given wider scales, which rounds small codes */
 #define MXQ_BOUND_REBASED_GUARDED 4  /* the same, but blocks far below those beside them keep scales of their own */
+#define MXQ_BOUND_BLACKWELL_TENSOR_CORES 5 /* products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum */
 
 /* The class of bound of the implementation that would run, MXQ_BOUND_*; MXQ_BOUND_NONE for NULL. */
 MXQ_API mxq_bound mxq_plan_bound(const mxq_plan* plan);
@@ -775,6 +776,9 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B, or
  *                        of 128 codes of A, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the
  *                        largest value that a block can hold, whatever stands beside it.
+ *
+ *     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
+ *                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
  *
  * alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
  * smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed. */

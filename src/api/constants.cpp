@@ -82,6 +82,7 @@ constexpr Constant constants[] = {
     ROW(MXQ_BOUND_FP8_TENSOR_CORES),
     ROW(MXQ_BOUND_REBASED),
     ROW(MXQ_BOUND_REBASED_GUARDED),
+    ROW(MXQ_BOUND_BLACKWELL_TENSOR_CORES),
 };
 #undef ROW
 

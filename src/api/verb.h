@@ -54,7 +54,7 @@ void query_verb(const Verb<Problem>& verb, const Call& call, const Problem& prob
     made->implementation = chosen.name;
     made->workspace_bytes = choice.prepared.workspace_bytes;
     made->reason = reason_of(name, choice.declined());
-    made->bound = bound_of(chosen, problem);
+    made->bound = bound_of(chosen, call.context, problem);
     *plan = made.release();
 }
 

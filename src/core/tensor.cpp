@@ -47,20 +47,13 @@ void lay_out_whole_lines(const mxq_tensor_s& t, bool columnwise, Storage& s) {
 
 // Lays out one-byte scales in 128 x 4 tiles.
 void lay_out_swizzled_bytes(const mxq_tensor_s& t, bool columnwise, Storage& s) {
-    ScaleLayout& layout = s.scales;
-    layout.swizzled = 1;
-    layout.block = t.format->is_nvfp4() ? kNvBlock : kMxBlock;
-    layout.repeat = t.tile().is_row() ? kWholeLine : std::max(t.tile().length / layout.block, 1);
-    layout.columns = ceil_div(s.length, layout.block);
-    const int32_t tile_codes = kSwizzleColumns * layout.block;
-    s.units.scales = columnwise ? std::max(s.units.codes, tile_codes) : int32_t(kSwizzleRows);
-    layout.group_rows = columnwise ? layout.block : 1;
-    layout.group_stride = columnwise ? round_up(s.lines, kSwizzleRows) : round_up(layout.columns, kSwizzleColumns);
-    int64_t lines = s.lines, columns = layout.columns;
-    if (t.groups.set && !columnwise) lines = padded_rows_bound(t.rows, t.groups.count, s.units.scales);
-    if (t.groups.set && columnwise) columns = padded_rows_bound(t.rows, t.groups.count, s.units.scales) / layout.block;
-    layout.matrix_scales = swizzled_scale_bytes(lines, columns);
-    s.scale_count = t.experts * layout.matrix_scales;
+    const int32_t block = int32_t(t.format->is_nvfp4() ? kNvBlock : kMxBlock);
+    const int32_t repeat = t.tile().is_row() ? kWholeLine : std::max(t.tile().length / block, 1);
+    const SwizzledScales scales =
+        lay_out_swizzled(s.lines, s.length, block, repeat, columnwise, s.units.codes, t.groups, t.rows);
+    s.scales = scales.layout;
+    s.units.scales = scales.group_unit;
+    s.scale_count = t.experts * s.scales.matrix_scales;
 }
 
 // Lays out compact scales, and fp32 block scales in either layout. Compact 16x16 scales are stored as 1x16, a copy per line.
@@ -87,6 +80,23 @@ void lay_out_blocks(const mxq_tensor_s& t, bool columnwise, Storage& s) {
 }
 
 }  // namespace
+
+SwizzledScales mxq::lay_out_swizzled(int64_t lines, int64_t length, int32_t block, int32_t repeat, bool columnwise,
+                                     int32_t code_unit, const Groups& groups, int64_t rows) {
+    ScaleLayout layout{};
+    layout.swizzled = layout.bytes = layout.tile_rows = 1;
+    layout.block = block;
+    layout.repeat = repeat;
+    layout.columns = ceil_div(length, int64_t(block));
+    layout.group_rows = columnwise ? block : 1;
+    layout.group_stride = columnwise ? round_up(lines, kSwizzleRows) : round_up(layout.columns, kSwizzleColumns);
+    const int32_t unit = columnwise ? std::max(code_unit, int32_t(kSwizzleColumns) * block) : int32_t(kSwizzleRows);
+    int64_t tiled_lines = lines, columns = layout.columns;
+    if (groups.set && !columnwise) tiled_lines = padded_rows_bound(rows, groups.count, unit);
+    if (groups.set && columnwise) columns = padded_rows_bound(rows, groups.count, unit) / block;
+    layout.matrix_scales = swizzled_scale_bytes(tiled_lines, columns);
+    return {layout, unit};
+}
 
 Storage mxq_tensor_s::storage(int32_t part) const {
     const bool columnwise_part = part == MXQ_PART_COLUMNWISE;

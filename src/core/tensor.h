@@ -35,6 +35,18 @@ struct Groups {
     uint64_t end_bytes() const { return type == MXQ_TYPE_INT32 ? 4 : 8; }
 };
 
+// One-byte scales of a matrix in 128 x 4 tiles, and what the scales of each of its groups are rounded up to.
+struct SwizzledScales {
+    ScaleLayout layout;
+    int32_t group_unit;
+};
+
+// Lays out the swizzled scales of `lines` lines of `length` codes, `block` codes to a scale, each scale filling `repeat` columns.
+// `groups` divide `rows` rows: the lines, or where the part is columnwise the codes of a line, of which each group's are rounded up
+// to `code_unit`.
+SwizzledScales lay_out_swizzled(int64_t lines, int64_t length, int32_t block, int32_t repeat, bool columnwise,
+                                int32_t code_unit, const Groups& groups, int64_t rows);
+
 // The sizes of one part of a quantized tensor, which is stored as lines of codes that are contiguous along the contraction.
 struct Storage {
     int64_t lines;

@@ -294,7 +294,7 @@ void run(const Context& context, const GemmProblem& problem, const Launch&) {
         });
 }
 
-int32_t bound(const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
 
 }  // namespace
 

@@ -58,7 +58,7 @@ VerbNames names_of(const Verb<Problem>& verb) {
     return names;
 }
 
-constexpr size_t kMostImplementations = 8;  // of a verb
+constexpr size_t kMostImplementations = 9;  // of a verb
 
 // The answer to a problem: who takes it, what it needs, and why those asked before do not take it.
 template <class Problem>
@@ -115,8 +115,8 @@ const Implementation<Problem>& require_choice(const Choice<Problem>& choice, con
 }
 
 template <class Problem>
-int32_t bound_of(const Implementation<Problem>& chosen, const Problem& problem) {
-    return chosen.bound ? chosen.bound(problem) : MXQ_BOUND_NONE;
+int32_t bound_of(const Implementation<Problem>& chosen, const Context& context, const Problem& problem) {
+    return chosen.bound ? chosen.bound(context, problem) : MXQ_BOUND_NONE;
 }
 
 constexpr uint64_t kWorkspaceAlignment = 256;

@@ -88,11 +88,14 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"requantize", "requantize_chunks", "requantize_codes"},
         {"requantize", "requantize_codes", "requantize_values"},
         {"requantize", "requantize_values", "quantize_fp4"},
-        {"gemm", "cublaslt", "cublaslt_rebase"},
+        {"gemm", "cublaslt", "cublaslt_swizzle"},
+        {"gemm", "cublaslt_swizzle", "cublaslt_rebase"},
         {"gemm", "cublaslt_rebase", "wgmma_fp8_sm90"},
         {"gemm", "wgmma_fp8_sm90", "mma_bf16"},
-        {"grouped_gemm", "cublaslt_grouped", "cublaslt"},
-        {"grouped_gemm", "cublaslt", "cublaslt_grouped_rebase"},
+        {"grouped_gemm", "cublaslt_grouped", "cublaslt_grouped_swizzle"},
+        {"grouped_gemm", "cublaslt_grouped_swizzle", "cublaslt"},
+        {"grouped_gemm", "cublaslt", "cublaslt_swizzle"},
+        {"grouped_gemm", "cublaslt_swizzle", "cublaslt_grouped_rebase"},
         {"grouped_gemm", "cublaslt_grouped_rebase", "wgmma_fp8_sm90"},
         {"grouped_gemm", "wgmma_fp8_sm90", "mma_bf16"},
     };
@@ -111,7 +114,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 14);
+    CHECK(compared == 17);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 
@@ -141,10 +144,10 @@ TEST_CASE("dispatch: a call prepares once, and the run gets what was prepared") 
 
 TEST_CASE("dispatch: the class of bound of an implementation that names one") {
     Implementation<Problem> product = small;
-    product.bound = [](const Problem& p) -> int32_t { return p.size < 5 ? MXQ_BOUND_EXACT_PRODUCTS : MXQ_BOUND_REBASED; };
-    CHECK(bound_of(product, Problem{4}) == MXQ_BOUND_EXACT_PRODUCTS);
-    CHECK(bound_of(product, Problem{5}) == MXQ_BOUND_REBASED);
-    CHECK(bound_of(even, Problem{4}) == MXQ_BOUND_NONE);
+    product.bound = [](const Context&, const Problem& p) -> int32_t { return p.size < 5 ? MXQ_BOUND_EXACT_PRODUCTS : MXQ_BOUND_REBASED; };
+    CHECK(bound_of(product, context, Problem{4}) == MXQ_BOUND_EXACT_PRODUCTS);
+    CHECK(bound_of(product, context, Problem{5}) == MXQ_BOUND_REBASED);
+    CHECK(bound_of(even, context, Problem{4}) == MXQ_BOUND_NONE);
 }
 
 TEST_CASE("dispatch: the reason of a choice") {

@@ -490,7 +490,7 @@ void load(const Context& context) {
     load_prepare_tokens();
 }
 
-int32_t bound(const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
 
 }  // namespace
 
