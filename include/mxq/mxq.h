@@ -229,6 +229,14 @@ MXQ_API mxq_status mxq_context_options_set_parallel_for(mxq_context_options* opt
  * the context uses other implementations, and mxq_context_cublaslt tells why. A CPU context does not use cuBLASLt. */
 MXQ_API mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, const char* path);
 
+/* Each setter of options has a getter, which gives what was set or the default. Every output may be NULL for "not wanted". A text
+ * is "" where none is set, and lives until its setter is called again or the options are destroyed. */
+MXQ_API mxq_status mxq_context_options_get_threads(const mxq_context_options* options, int32_t* threads);
+MXQ_API mxq_status mxq_context_options_get_own_threads(const mxq_context_options* options, int32_t* own);
+MXQ_API mxq_status mxq_context_options_get_parallel_for(const mxq_context_options* options, mxq_parallel_for* parallel_for,
+                                                        void** user);
+MXQ_API mxq_status mxq_context_options_get_cublaslt_path(const mxq_context_options* options, const char** path);
+
 /* Creates a context for one device: MXQ_DEVICE_CPU with ordinal 0, or MXQ_DEVICE_CUDA with a CUDA ordinal. options may be
  * NULL. It loads everything that a later call under graph capture must not load, so create it outside of capture. On failure
  * *out is NULL. NO_DEVICE: the message says whether the build has no CUDA, the driver is missing, there is no such device, or
@@ -345,6 +353,11 @@ MXQ_API mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* dat
  * set, the library cannot see. */
 MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, mxq_part part, void* codes, uint64_t code_bytes, void* scales,
                                        uint64_t scale_bytes);
+
+/* Codes and scales of one part that are only read: verbs refuse to write either (INVALID_ARGUMENT). Otherwise as
+ * mxq_tensor_set_part, and each replaces the other. */
+MXQ_API mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, mxq_part part, const void* codes, uint64_t code_bytes,
+                                             const void* scales, uint64_t scale_bytes);
 
 /* Declares the named parts of a quantized tensor (MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE or MXQ_PART_BOTH), or the data of a
  * plain one (MXQ_PART_ROWWISE), in one block of memory at a multiple of 256 bytes, of at least mxq_tensor_total_bytes. For each
@@ -474,9 +487,9 @@ MXQ_API mxq_status mxq_tensor_get_row_stride(const mxq_tensor* tensor, int64_t* 
 /* Data of a plain tensor; *is_const is 1 where mxq_tensor_set_const_data set it, so that it may not be written. */
 MXQ_API mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, uint64_t* bytes, int32_t* is_const);
 
-/* *declared is 1 where the quantized tensor has the part. */
+/* *declared is 1 where the quantized tensor has the part, and *is_const is 1 where it is only read. */
 MXQ_API mxq_status mxq_tensor_get_part(const mxq_tensor* tensor, mxq_part part, int32_t* declared, void** codes,
-                                       uint64_t* code_bytes, void** scales, uint64_t* scale_bytes);
+                                       uint64_t* code_bytes, void** scales, uint64_t* scale_bytes, int32_t* is_const);
 
 /* *ends_type is 0 without groups. *bytes is the size of the ends by their type and count, with ends of NULL too. */
 MXQ_API mxq_status mxq_tensor_get_groups(const mxq_tensor* tensor, const void** ends, uint64_t* bytes, mxq_type* ends_type,
@@ -573,6 +586,20 @@ MXQ_API mxq_status mxq_quantize_options_set_source_part(mxq_quantize_options* op
  * Names are those that mxq_plan_implementation gives. */
 MXQ_API mxq_status mxq_quantize_options_set_implementation(mxq_quantize_options* options, const char* name);
 
+/* What was set or the default, as of the options of a context. *seed_offset is NULL with 0 bytes where codes are rounded to
+ * nearest. */
+MXQ_API mxq_status mxq_quantize_options_get_scale_rounding(const mxq_quantize_options* options, mxq_scale_rounding* rounding);
+MXQ_API mxq_status mxq_quantize_options_get_nonfinite(const mxq_quantize_options* options, mxq_nonfinite* policy);
+MXQ_API mxq_status mxq_quantize_options_get_four_over_six(const mxq_quantize_options* options, mxq_four_over_six* mode);
+MXQ_API mxq_status mxq_quantize_options_get_undo_hadamard(const mxq_quantize_options* options, int32_t* undo);
+MXQ_API mxq_status mxq_quantize_options_get_stochastic_rounding(const mxq_quantize_options* options,
+                                                                const uint64_t** seed_offset, uint64_t* bytes);
+MXQ_API mxq_status mxq_quantize_options_get_compute_amax(const mxq_quantize_options* options, int32_t* compute);
+MXQ_API mxq_status mxq_quantize_options_get_power_of_two_scales(const mxq_quantize_options* options, int32_t* power_of_two);
+MXQ_API mxq_status mxq_quantize_options_get_amax_epsilon(const mxq_quantize_options* options, float* epsilon);
+MXQ_API mxq_status mxq_quantize_options_get_source_part(const mxq_quantize_options* options, mxq_part* part);
+MXQ_API mxq_status mxq_quantize_options_get_implementation(const mxq_quantize_options* options, const char** name);
+
 /* Options of gemm and grouped_gemm. NULL means defaults: A as it is, B transposed (the forward pass). */
 typedef struct mxq_gemm_options_s mxq_gemm_options;
 
@@ -611,6 +638,17 @@ MXQ_API mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int3
 
 /* Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does. */
 MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name);
+
+/* What was set or the default, as of the options of a context. *format is 0, with NULL and 0 bytes, where there is no bias. */
+MXQ_API mxq_status mxq_gemm_options_get_transpose(const mxq_gemm_options* options, mxq_transpose* a, mxq_transpose* b);
+MXQ_API mxq_status mxq_gemm_options_get_alpha(const mxq_gemm_options* options, float* alpha);
+MXQ_API mxq_status mxq_gemm_options_get_beta(const mxq_gemm_options* options, float* beta);
+MXQ_API mxq_status mxq_gemm_options_get_accumulate(const mxq_gemm_options* options, int32_t* accumulate);
+MXQ_API mxq_status mxq_gemm_options_get_bias(const mxq_gemm_options* options, mxq_format* format, const void** bias,
+                                             uint64_t* bytes);
+MXQ_API mxq_status mxq_gemm_options_get_exact_products(const mxq_gemm_options* options, int32_t* exact);
+MXQ_API mxq_status mxq_gemm_options_get_sm_count(const mxq_gemm_options* options, int32_t* count);
+MXQ_API mxq_status mxq_gemm_options_get_implementation(const mxq_gemm_options* options, const char** name);
 
 /* ---- Plans: the answer of a query --------------------------------------------------------------------------------- */
 

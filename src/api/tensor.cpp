@@ -81,8 +81,21 @@ void require_chosen(const mxq_tensor& tensor) {
 
 void set_data(mxq_tensor* tensor, const Buffer& data, bool is_const) {
     require_plain(require_handle(tensor, "tensor"), "single data buffer", "use mxq_tensor_set_part");
-    tensor->rowwise = {true, data, {}, {}, {}, tensor->rowwise.starts, tensor->rowwise.ends};
-    tensor->data_is_const = is_const;
+    Part& target = tensor->rowwise;
+    target.declared = true;
+    target.is_const = is_const;
+    target.codes = data;
+}
+
+void set_part(mxq_tensor* tensor, int32_t part, const Buffer& codes, const Buffer& scales, bool is_const) {
+    if (!require_handle(tensor, "tensor").format->quantized())
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; use mxq_tensor_set_data", tensor->format->name);
+    require_part(part);
+    Part& target = tensor->part(part);
+    target.declared = true;
+    target.is_const = is_const;
+    target.codes = codes;
+    target.scales = scales;
 }
 
 // Requires exactly the bytes that the ends have: a type that is not theirs has another size.
@@ -153,16 +166,15 @@ mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint6
 
 mxq_status mxq_tensor_set_part(mxq_tensor* tensor, int32_t part, void* codes, uint64_t code_bytes, void* scales,
                                uint64_t scale_bytes) {
-    return guard("mxq_tensor_set_part", [&] {
-        require_handle(tensor, "tensor");
-        if (!tensor->format->quantized())
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; use mxq_tensor_set_data",
-                 tensor->format->name);
-        require_part(part);
-        Part& target = tensor->part(part);
-        target.declared = true;
-        target.codes = {codes, code_bytes};
-        target.scales = {scales, scale_bytes};
+    return guard("mxq_tensor_set_part",
+                 [&] { set_part(tensor, part, {codes, code_bytes}, {scales, scale_bytes}, false); });
+}
+
+mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, int32_t part, const void* codes, uint64_t code_bytes,
+                                     const void* scales, uint64_t scale_bytes) {
+    return guard("mxq_tensor_set_const_part", [&] {
+        const Buffer of_codes{const_cast<void*>(codes), code_bytes}, of_scales{const_cast<void*>(scales), scale_bytes};
+        set_part(tensor, part, of_codes, of_scales, codes || scales);
     });
 }
 

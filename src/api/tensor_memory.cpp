@@ -123,10 +123,10 @@ mxq_status mxq_tensor_set_memory(mxq_tensor* tensor, int32_t parts, void* memory
         for_each_part(*tensor, parts, [&](int32_t part, const PartBytes& of_part) {
             Part& target = tensor->part(part);
             target.declared = true;
+            target.is_const = false;
             target.codes = take(of_part.codes);
             target.scales = take(of_part.scales);
             if (tensor->format->is_nvfp4()) target.amax = take(of_part.amax);
         });
-        tensor->data_is_const = false;
     });
 }

@@ -16,6 +16,7 @@ struct Buffer {
 
 struct Part {
     bool declared = false;
+    bool is_const = false;  // may not be written
     Buffer codes;  // the data of a plain tensor
     Buffer scales;
     Buffer amax;
@@ -58,7 +59,6 @@ struct mxq_tensor_s : mxq::Handle<mxq::Kind::Tensor> {
     int64_t experts = 1, rows = 0, cols = 0;
     int64_t row_stride = 0;
     bool swizzled = false;
-    bool data_is_const = false;  // the data of a plain tensor may not be written
     bool per_expert = false;  // each expert or group has its own amax, decode scale or TENSOR scale
     int32_t scale_max = 448;  // NVFP4: T, the largest block scale
     mxq::Buffer quantization_scale;

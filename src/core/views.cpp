@@ -133,7 +133,7 @@ void require_any_part(const mxq_tensor& t, const char* name, Check check) {
 
 PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
     const Buffer& data = t.rowwise.codes;
-    if (access == Access::Write && t.data_is_const)
+    if (access == Access::Write && t.rowwise.is_const)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "%s has data that may only be read, expected some that this verb may write; set it with mxq_tensor_set_data", name);
     const int64_t bytes = t.data_bytes();
@@ -182,6 +182,10 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
     require_storage(t, part, name);
     require_hadamard(t, part, name);
     const Part& given = t.part(part);
+    if (access == Access::Write && given.is_const)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s.%s may only be read, expected codes and scales that this verb may write; set them with mxq_tensor_set_part",
+             name, part_name(part));
     const Storage s = t.storage(part);
     if (touches == Touches::CodesAndScales)
         buffers.add({name, part_name(part), "codes"}, given.codes.pointer, given.codes.bytes, uint64_t(s.code_bytes), 1,
