@@ -359,6 +359,33 @@ MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, mxq_part part, void* 
 MXQ_API mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, mxq_part part, const void* codes, uint64_t code_bytes,
                                              const void* scales, uint64_t scale_bytes);
 
+/* Codes and scales of a part as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that
+ * has a tensor for each. `codes` and `scales` are arrays of `count` addresses in memory of the context's device; `count` is the
+ * number of experts, and each address has code_bytes or scale_bytes from there on. mxq_tensor_required_bytes then tells the
+ * bytes of one expert. Both arrays must stay until the work is done. Line strides are those of each expert; there are no expert
+ * strides. TENSOR scales need MXQ_SCOPE_EXPERT. Such a part is only read, by the verbs and implementations that take strides
+ * and that their plans name; on CUDA none takes a list yet. It replaces mxq_tensor_set_part, and the other way round. 3-D
+ * tensors only; NULL arrays serve queries. */
+MXQ_API mxq_status mxq_tensor_set_part_list(mxq_tensor* tensor, mxq_part part, int64_t count, const void* const* codes,
+                                            uint64_t code_bytes, const void* const* scales, uint64_t scale_bytes);
+
+/* Distances in bytes inside of a part that is a piece of something larger: from one line of codes to the next, from one
+ * expert's codes to the next expert's, from one row of the compact scales to the next, and from one expert's scales to the
+ * next expert's. 0 (default): one after another; experts then are as many line strides apart as they have lines. Columns
+ * [k, k + K) of rowwise MXFP8 weights (N, K_all), k a multiple of 32, are read where they lie with their addresses moved by k
+ * codes and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0). `gate` beside `up` in codes (experts, 2 N, K) has an
+ * expert stride of 2 N K. A stride is at least one line, and a multiple of 4 for fp32 scales. Lines of different experts may
+ * alternate. What lies between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the
+ * last.
+ *
+ * Swizzled and TENSOR scales have no line stride; TENSOR ones have an expert stride with MXQ_SCOPE_EXPERT. 2-D tensors have no
+ * expert strides, and groups none at all (INVALID_ARGUMENT). Parts with strides are only read, by mxq_dequantize,
+ * mxq_requantize, the products and, but not from a list, mxq_swizzle_scales and mxq_unswizzle_scales. All implementations of
+ * the CPU take them; others decline by name in the plan. No verb writes such a part (UNSUPPORTED). Pointers that are set anew
+ * leave the strides as they are; mxq_tensor_clear_part clears them. */
+MXQ_API mxq_status mxq_tensor_set_strides(mxq_tensor* tensor, mxq_part part, int64_t code_line, int64_t code_expert,
+                                          int64_t scale_line, int64_t scale_expert);
+
 /* Declares the named parts of a quantized tensor (MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE or MXQ_PART_BOTH), or the data of a
  * plain one (MXQ_PART_ROWWISE), in one block of memory at a multiple of 256 bytes, of at least mxq_tensor_total_bytes. For each
  * part, rowwise first, the block has codes, scales and, for NVFP4, the amax, each at a multiple of 256 bytes. Format, scaling,
@@ -490,6 +517,15 @@ MXQ_API mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, ui
 /* *declared is 1 where the quantized tensor has the part, and *is_const is 1 where it is only read. */
 MXQ_API mxq_status mxq_tensor_get_part(const mxq_tensor* tensor, mxq_part part, int32_t* declared, void** codes,
                                        uint64_t* code_bytes, void** scales, uint64_t* scale_bytes, int32_t* is_const);
+
+/* *count is 0 where the part has no list. mxq_tensor_get_part gives no addresses of one that has. */
+MXQ_API mxq_status mxq_tensor_get_part_list(const mxq_tensor* tensor, mxq_part part, int64_t* count,
+                                            const void* const** codes, uint64_t* code_bytes, const void* const** scales,
+                                            uint64_t* scale_bytes);
+
+/* The strides that were set; 0: none. */
+MXQ_API mxq_status mxq_tensor_get_strides(const mxq_tensor* tensor, mxq_part part, int64_t* code_line, int64_t* code_expert,
+                                          int64_t* scale_line, int64_t* scale_expert);
 
 /* *ends_type is 0 without groups. *bytes is the size of the ends by their type and count, with ends of NULL too. */
 MXQ_API mxq_status mxq_tensor_get_groups(const mxq_tensor* tensor, const void** ends, uint64_t* bytes, mxq_type* ends_type,

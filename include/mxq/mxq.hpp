@@ -185,6 +185,20 @@ struct tensor_part {
     memory_of<void> codes, scales;
 };
 
+// Addresses of the codes and scales of each expert, and how many bytes each has.
+struct part_list {
+    int64_t count = 0;
+    const void* const* codes = nullptr;
+    uint64_t code_bytes = 0;
+    const void* const* scales = nullptr;
+    uint64_t scale_bytes = 0;
+};
+
+// Bytes between lines and experts; 0: one after another.
+struct part_strides {
+    int64_t code_line = 0, code_expert = 0, scale_line = 0, scale_expert = 0;
+};
+
 struct tensor_groups {
     memory_of<const void> ends;
     mxq_type ends_type = 0;
@@ -218,6 +232,14 @@ public:
     }
     tensor& set_const_part(mxq_part part, const void* codes, uint64_t code_bytes, const void* scales, uint64_t scale_bytes) {
         return checked(mxq_tensor_set_const_part(get(), part, codes, code_bytes, scales, scale_bytes));
+    }
+    tensor& set_part_list(mxq_part part, int64_t count, const void* const* codes, uint64_t code_bytes,
+                          const void* const* scales, uint64_t scale_bytes) {
+        return checked(mxq_tensor_set_part_list(get(), part, count, codes, code_bytes, scales, scale_bytes));
+    }
+    tensor& set_strides(mxq_part part, const part_strides& strides) {
+        return checked(mxq_tensor_set_strides(get(), part, strides.code_line, strides.code_expert, strides.scale_line,
+                                              strides.scale_expert));
     }
     tensor& set_memory(mxq_part parts, void* memory, uint64_t bytes) {
         return checked(mxq_tensor_set_memory(get(), parts, memory, bytes));
@@ -292,6 +314,16 @@ public:
         out.is_const = is_const != 0;
         return out;
     }
+    part_list get_part_list(mxq_part part) const {
+        part_list out;
+        check(mxq_tensor_get_part_list(get(), part, &out.count, &out.codes, &out.code_bytes, &out.scales, &out.scale_bytes));
+        return out;
+    }
+    part_strides get_strides(mxq_part part) const {
+        part_strides out;
+        check(mxq_tensor_get_strides(get(), part, &out.code_line, &out.code_expert, &out.scale_line, &out.scale_expert));
+        return out;
+    }
     tensor_groups get_groups() const {
         tensor_groups groups;
         check(mxq_tensor_get_groups(get(), &groups.ends.data, &groups.ends.bytes, &groups.ends_type, &groups.count));
@@ -357,8 +389,10 @@ public:
     // Sets a part that is only read where the elements of both are const.
     template <class C, size_t N, class S, size_t M>
     tensor& set_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) {
-        if constexpr (std::is_const_v<C> && std::is_const_v<S>) return set_const_part(part, codes, scales);
-        else return set_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
+        if constexpr (std::is_const_v<C> && std::is_const_v<S>)
+            return set_const_part(part, codes, scales);
+        else
+            return set_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
     }
     template <class C, size_t N, class S, size_t M>
     tensor& set_const_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) {

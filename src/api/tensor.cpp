@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "api/guard.h"
+#include "core/strides.h"
 #include "core/views.h"
 
 using namespace mxq;
@@ -70,6 +71,7 @@ void require_nvfp4(const mxq_tensor& tensor, const char* what) {
 // the default has the smallest block of those that the format takes.
 void require_chosen(const mxq_tensor& tensor) {
     if (tensor.scaling_set) require_scale_layout(tensor, "tensor");
+    require_chosen_strides(tensor);
     const int32_t least = tensor.least_alignment(MXQ_PART_COLUMNWISE);
     if (tensor.columnwise_alignment != 0 && tensor.columnwise_alignment < least)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -94,6 +96,7 @@ void set_part(mxq_tensor* tensor, int32_t part, const Buffer& codes, const Buffe
     Part& target = tensor->part(part);
     target.declared = true;
     target.is_const = is_const;
+    target.listed = false;
     target.codes = codes;
     target.scales = scales;
 }
@@ -166,8 +169,7 @@ mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint6
 
 mxq_status mxq_tensor_set_part(mxq_tensor* tensor, int32_t part, void* codes, uint64_t code_bytes, void* scales,
                                uint64_t scale_bytes) {
-    return guard("mxq_tensor_set_part",
-                 [&] { set_part(tensor, part, {codes, code_bytes}, {scales, scale_bytes}, false); });
+    return guard("mxq_tensor_set_part", [&] { set_part(tensor, part, {codes, code_bytes}, {scales, scale_bytes}, false); });
 }
 
 mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, int32_t part, const void* codes, uint64_t code_bytes,
@@ -202,6 +204,9 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t 
             fail(MXQ_STATUS_INVALID_ARGUMENT, "count is %d, expected 0 to %d groups", count, MXQ_MAX_GROUPS);
         const Groups groups{ends, ends_type, count, true, tensor->groups.cover_rows};
         if (ends) require_ends_bytes(groups, bytes);
+        mxq_tensor grouped = *tensor;
+        grouped.groups = groups;
+        require_chosen_strides(grouped);
         tensor->groups = groups;
         tensor->host_ends = nullptr;  // they belong to the groups that were set before
     });

@@ -71,10 +71,11 @@ mxq_status mxq_tensor_get_part(const mxq_tensor* tensor, int32_t part, int32_t* 
         if (!t.format->quantized())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; use mxq_tensor_get_data", t.format->name);
         require_part(part);
-        put(declared, t.part(part).declared);
-        put(codes, code_bytes, t.part(part).codes);
-        put(scales, scale_bytes, t.part(part).scales);
-        put(is_const, t.part(part).is_const);
+        const Part& given = t.part(part);
+        put(declared, given.declared);
+        put(codes, code_bytes, given.listed ? Buffer{} : given.codes);
+        put(scales, scale_bytes, given.listed ? Buffer{} : given.scales);
+        put(is_const, given.is_const);
     });
 }
 

@@ -22,6 +22,7 @@ GemmOperand plain_operand(const mxq_tensor& t, int32_t part, const char* name, B
     operand.lines = t.groups.set ? padded_rows_bound(t.rows, t.groups.count, plain.group_unit) : plain.rows;
     operand.length = plain.cols;
     operand.line_bytes = plain.row_stride * (t.format->bits / 8);
+    operand.matrix_bytes = operand.lines * operand.line_bytes;
     operand.units = {plain.group_unit, 1};
     operand.element = t.format->element;
     operand.bits = t.format->bits;

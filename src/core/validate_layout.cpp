@@ -89,8 +89,8 @@ SwizzleProblem validate_swizzle(const Context& context, const mxq_quantize_optio
                  part_name(part), in.alignment(part), out.alignment(part));
         const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read, Touches::Scales);
         const QuantizedPart to = part_view(out, part, "out", buffers, Access::Write, Touches::Scales);
-        p.parts[p.count++] = {from.scales,  to.scales, from.matrices, from.lines,     from.length,
-                              from.layout, to.layout, from.units,    to.units, from.columnwise};
+        p.parts[p.count++] = {from.scales, to.scales,  from.matrices, from.lines,      from.length,   from.layout,
+                              to.layout,   from.units, to.units,      from.columnwise, from.addresses};
     }
     buffers.check_overlaps();
     return p;
@@ -126,7 +126,7 @@ PadProblem validate_pad(const Context& context, const mxq_quantize_options* opti
         if (!both_use(in, out, part, check)) continue;
         require_hadamard_alike(in, out, part);
         require_direction(in, out, part, pads);
-        const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);
+        const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);  // groups have no strides
         const QuantizedPart to = part_view(out, part, "out", buffers, Access::Write);
         PadProblem::Part& padded = p.parts[p.count++];
         padded = {side_of(from), side_of(to), from.columnwise, from.lines, from.line_bytes, from.bits, nullptr, nullptr,

@@ -1,6 +1,7 @@
 #include "core/views.h"
 
 #include "core/groups.h"
+#include "core/strides.h"
 
 namespace mxq {
 
@@ -9,13 +10,22 @@ std::string shape_text(const mxq_tensor& t) {
     return t.is_3d ? std::to_string(t.experts) + " x " + matrix : matrix;
 }
 
+namespace {
+
+const char* addresses_text(const Part& part) {
+    const Addresses addresses = addresses_of(part);
+    return addresses == Addresses::Listed ? " listed" : addresses == Addresses::Strided ? " strided" : "";
+}
+
+}  // namespace
+
 std::string tensor_text(const mxq_tensor& t) {
     std::string text = std::string(t.format->name) + " " + shape_text(t);
     if (t.groups.set) text += " in " + std::to_string(t.groups.count) + " groups";
     if (!t.format->quantized()) return text;
     text += std::string(" ") + t.tile().name;
     for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
-        if (t.part(part).declared) text += std::string(" ") + part_name(part);
+        if (t.part(part).declared) text += std::string(" ") + part_name(part) + addresses_text(t.part(part));
     return text + (t.swizzled ? " swizzled" : "");
 }
 
@@ -113,6 +123,8 @@ void require_scale_layout(const mxq_tensor& t, const char* name) {
 void require_storage(const mxq_tensor& t, int32_t part, const char* name) {
     if (!t.format->quantized()) return;
     require_scale_layout(t, name);
+    require_code_strides(t, part, name);
+    require_scale_strides(t, part, name);
     if (t.swizzled && t.format->is_fp8() && t.groups.set && part == MXQ_PART_COLUMNWISE)
         fail(MXQ_STATUS_UNSUPPORTED,
              "%s.columnwise has groups and swizzled fp32 scales, which exist for groups of rows only; use compact ones",
@@ -175,6 +187,38 @@ void require_hadamard(const mxq_tensor& t, int32_t part, const char* name) {
              part_name(part), (long long)contraction);
 }
 
+// Refuses a part that the call writes and that may only be read, or has strides: only what is read may have them.
+void require_writable(const Part& given, int32_t part, const char* name) {
+    if (given.is_const)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s.%s may only be read, expected codes and scales that this verb may write; set them with mxq_tensor_set_part",
+             name, part_name(part));
+    if (given.strides.set())
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "%s.%s has strides, which only what is read may have, expected codes and scales without gaps; call "
+             "mxq_tensor_set_strides with 0",
+             name, part_name(part));
+}
+
+void add_part(const mxq_tensor& t, int32_t part, const char* name, const Storage& s, Buffers& buffers, Access access,
+              Touches touches) {
+    const Part& given = t.part(part);
+    const char* setter = given.listed ? "mxq_tensor_set_part_list" : "mxq_tensor_set_part";
+    const auto add = [&](const char* what, const Buffer& buffer, int64_t bytes, int64_t alignment,
+                         const Buffers::Rows& rows) {
+        const BufferName buffer_name{name, part_name(part), what};
+        if (given.listed)
+            buffers.add_list(buffer_name, buffer.pointer, t.experts, buffer.bytes, uint64_t(bytes), uint64_t(alignment),
+                             setter, rows);
+        else
+            buffers.add(buffer_name, buffer.pointer, buffer.bytes, uint64_t(bytes), uint64_t(alignment), access, setter,
+                        rows);
+    };
+    if (touches == Touches::CodesAndScales) add("codes", given.codes, s.code_bytes, 1, rows_of_codes(t, given, s));
+    const char* scales = t.swizzled ? "scales (swizzled)" : "scales (compact)";
+    add(scales, given.scales, s.scale_bytes(), s.scales.bytes, rows_of_scales(t, given, s));
+}
+
 }  // namespace
 
 QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
@@ -182,23 +226,18 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
     require_storage(t, part, name);
     require_hadamard(t, part, name);
     const Part& given = t.part(part);
-    if (access == Access::Write && given.is_const)
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s.%s may only be read, expected codes and scales that this verb may write; set them with mxq_tensor_set_part",
-             name, part_name(part));
+    if (access == Access::Write) require_writable(given, part, name);
     const Storage s = t.storage(part);
-    if (touches == Touches::CodesAndScales)
-        buffers.add({name, part_name(part), "codes"}, given.codes.pointer, given.codes.bytes, uint64_t(s.code_bytes), 1,
-                    access, "mxq_tensor_set_part");
-    buffers.add({name, part_name(part), t.swizzled ? "scales (swizzled)" : "scales (compact)"}, given.scales.pointer,
-                given.scales.bytes, uint64_t(s.scale_bytes()), uint64_t(s.scales.bytes), access, "mxq_tensor_set_part");
+    add_part(t, part, name, s, buffers, access, touches);
     QuantizedPart view{};
-    view.codes = static_cast<uint8_t*>(given.codes.pointer);
-    view.scales = static_cast<uint8_t*>(given.scales.pointer);
+    // An array of addresses was not looked at where each would have no bytes.
+    if (!given.listed || s.code_bytes > 0) view.codes = static_cast<uint8_t*>(given.codes.pointer);
+    if (!given.listed || s.scale_bytes() > 0) view.scales = static_cast<uint8_t*>(given.scales.pointer);
     view.matrices = t.experts;
     view.lines = s.lines;
     view.length = s.length;
-    view.line_bytes = s.line_bytes;
+    view.line_bytes = s.line_stride;
+    view.matrix_bytes = s.matrix_stride;
     view.layout = s.scales;
     view.units = s.units;
     view.element = t.format->element;
@@ -211,6 +250,7 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
     view.decode_scale = static_cast<const float*>(given.decode_scale.pointer);
     view.scale_max = t.scale_max;
     view.scope_stride = t.per_expert ? 1 : 0;
+    view.addresses = addresses_of(given);
     return view;
 }
 

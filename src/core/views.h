@@ -13,7 +13,8 @@ using Access = Buffers::Access;
 
 std::string shape_text(const mxq_tensor& t);
 
-// Returns what the log and mxq_tensor_describe call a tensor: "mxfp8_e4m3 64 x 32 in 4 groups 1x32 rowwise swizzled".
+// Returns what the log and mxq_tensor_describe call a tensor: "mxfp8_e4m3 64 x 32 in 4 groups 1x32 rowwise swizzled", or
+// "rowwise strided" and "rowwise listed" for strides and lists of experts.
 std::string tensor_text(const mxq_tensor& t);
 const char* part_name(int32_t part);
 

@@ -196,12 +196,16 @@ TEST_CASE("getters: outputs may be NULL, and a wrong tensor or part is refused b
         {false, [](auto* t, int32_t) { return mxq_tensor_get_scaling(t, nullptr); }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_swizzled(t, nullptr); }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_row_stride(t, nullptr); }},
-        {true, [](auto* t, int32_t part) { return mxq_tensor_get_part(t, part, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr); }},
+        {true,
+         [](auto* t, int32_t part) {
+             return mxq_tensor_get_part(t, part, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr);
+         }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_groups(t, nullptr, nullptr, nullptr, nullptr); }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_groups_cover_rows(t, nullptr); }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_host_ends(t, nullptr, nullptr); }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_group_alignment(t, nullptr, nullptr); }},
-        {true, [](auto* t, int32_t part) { return mxq_tensor_get_padded_groups(t, part, nullptr, nullptr, nullptr, nullptr); }},
+        {true,
+         [](auto* t, int32_t part) { return mxq_tensor_get_padded_groups(t, part, nullptr, nullptr, nullptr, nullptr); }},
         {true, [](auto* t, int32_t part) { return mxq_tensor_get_amax(t, part, nullptr, nullptr); }},
         {true, [](auto* t, int32_t part) { return mxq_tensor_get_decode_scale(t, part, nullptr, nullptr); }},
         {true, [](auto* t, int32_t part) { return mxq_tensor_get_hadamard(t, part, nullptr, nullptr); }},
@@ -221,7 +225,8 @@ TEST_CASE("getters: outputs may be NULL, and a wrong tensor or part is refused b
     CHECK(ran == 17);
     CHECK(mxq_tensor_get_data(x, nullptr, nullptr, nullptr) == MXQ_STATUS_OK);
     MXQ_REFUSED(mxq_tensor_get_data(q, nullptr, nullptr, nullptr), invalid, "nvfp4", "mxq_tensor_get_part");
-    MXQ_REFUSED(mxq_tensor_get_part(x, MXQ_PART_ROWWISE, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr), invalid, "f32", "mxq_tensor_get_data");
+    MXQ_REFUSED(mxq_tensor_get_part(x, MXQ_PART_ROWWISE, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr), invalid,
+                "f32", "mxq_tensor_get_data");
 }
 
 TEST_CASE("getters: the Hadamard transform of each part", "[cpu]") {

@@ -38,7 +38,8 @@ std::vector<Piece> pieces_of(const mxq_tensor* tensor, int32_t parts) {
         if (!(parts & part)) continue;
         Piece codes{}, scales{}, amax{};
         float* numbers = nullptr;
-        ok(mxq_tensor_get_part(tensor, part, nullptr, &codes.pointer, &codes.bytes, &scales.pointer, &scales.bytes, nullptr));
+        ok(mxq_tensor_get_part(tensor, part, nullptr, &codes.pointer, &codes.bytes, &scales.pointer, &scales.bytes,
+                               nullptr));
         ok(mxq_tensor_get_amax(tensor, part, &numbers, &amax.bytes));
         amax.pointer = numbers;
         out.insert(out.end(), {codes, scales, amax});

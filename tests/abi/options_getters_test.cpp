@@ -164,14 +164,17 @@ TEST_CASE("getters of options: outputs may be NULL, and other handles are refuse
     const auto quantize = quantize_options();
     const auto gemm = gemm_options();
     using Get = std::function<mxq_status(void*)>;
-    const auto of_context = [](auto get) -> Get { return [=](void* o) { return get(static_cast<mxq_context_options*>(o)); }; };
-    const auto of_quantize = [](auto get) -> Get { return [=](void* o) { return get(static_cast<mxq_quantize_options*>(o)); }; };
+    const auto of_context = [](auto get) -> Get {
+        return [=](void* o) { return get(static_cast<mxq_context_options*>(o)); };
+    };
+    const auto of_quantize = [](auto get) -> Get {
+        return [=](void* o) { return get(static_cast<mxq_quantize_options*>(o)); };
+    };
     const auto of_gemm = [](auto get) -> Get { return [=](void* o) { return get(static_cast<mxq_gemm_options*>(o)); }; };
-    const Get of_contexts[] = {
-        of_context([](auto* o) { return mxq_context_options_get_threads(o, nullptr); }),
-        of_context([](auto* o) { return mxq_context_options_get_own_threads(o, nullptr); }),
-        of_context([](auto* o) { return mxq_context_options_get_parallel_for(o, nullptr, nullptr); }),
-        of_context([](auto* o) { return mxq_context_options_get_cublaslt_path(o, nullptr); })};
+    const Get of_contexts[] = {of_context([](auto* o) { return mxq_context_options_get_threads(o, nullptr); }),
+                               of_context([](auto* o) { return mxq_context_options_get_own_threads(o, nullptr); }),
+                               of_context([](auto* o) { return mxq_context_options_get_parallel_for(o, nullptr, nullptr); }),
+                               of_context([](auto* o) { return mxq_context_options_get_cublaslt_path(o, nullptr); })};
     const Get of_quantizes[] = {
         of_quantize([](auto* o) { return mxq_quantize_options_get_scale_rounding(o, nullptr); }),
         of_quantize([](auto* o) { return mxq_quantize_options_get_nonfinite(o, nullptr); }),
@@ -183,15 +186,14 @@ TEST_CASE("getters of options: outputs may be NULL, and other handles are refuse
         of_quantize([](auto* o) { return mxq_quantize_options_get_amax_epsilon(o, nullptr); }),
         of_quantize([](auto* o) { return mxq_quantize_options_get_source_part(o, nullptr); }),
         of_quantize([](auto* o) { return mxq_quantize_options_get_implementation(o, nullptr); })};
-    const Get of_gemms[] = {
-        of_gemm([](auto* o) { return mxq_gemm_options_get_transpose(o, nullptr, nullptr); }),
-        of_gemm([](auto* o) { return mxq_gemm_options_get_alpha(o, nullptr); }),
-        of_gemm([](auto* o) { return mxq_gemm_options_get_beta(o, nullptr); }),
-        of_gemm([](auto* o) { return mxq_gemm_options_get_accumulate(o, nullptr); }),
-        of_gemm([](auto* o) { return mxq_gemm_options_get_bias(o, nullptr, nullptr, nullptr); }),
-        of_gemm([](auto* o) { return mxq_gemm_options_get_exact_products(o, nullptr); }),
-        of_gemm([](auto* o) { return mxq_gemm_options_get_sm_count(o, nullptr); }),
-        of_gemm([](auto* o) { return mxq_gemm_options_get_implementation(o, nullptr); })};
+    const Get of_gemms[] = {of_gemm([](auto* o) { return mxq_gemm_options_get_transpose(o, nullptr, nullptr); }),
+                            of_gemm([](auto* o) { return mxq_gemm_options_get_alpha(o, nullptr); }),
+                            of_gemm([](auto* o) { return mxq_gemm_options_get_beta(o, nullptr); }),
+                            of_gemm([](auto* o) { return mxq_gemm_options_get_accumulate(o, nullptr); }),
+                            of_gemm([](auto* o) { return mxq_gemm_options_get_bias(o, nullptr, nullptr, nullptr); }),
+                            of_gemm([](auto* o) { return mxq_gemm_options_get_exact_products(o, nullptr); }),
+                            of_gemm([](auto* o) { return mxq_gemm_options_get_sm_count(o, nullptr); }),
+                            of_gemm([](auto* o) { return mxq_gemm_options_get_implementation(o, nullptr); })};
     int ran = 0;
     const auto check = [&](const Get& get, void* right, void* wrong) {
         CHECK(get(right) == MXQ_STATUS_OK);

@@ -139,6 +139,36 @@ TEST_CASE("dispatch: a call prepares once, and the run gets what was prepared") 
               .find("expected at least 512") != std::string::npos);
 }
 
+namespace {
+
+struct Lying {
+    Addresses at;
+};
+Addresses addresses_of(const Lying& p) { return p.at; }
+
+const Implementation<Lying> near{.name = "near", .declines = [](const Context&, const Lying&) -> Reason { return {}; }},
+    far{.name = "far", .declines = near.declines, .reads = Addresses::Strided},
+    anywhere{.name = "anywhere", .declines = near.declines, .reads = Addresses::Listed};
+const Implementation<Lying>* const three[] = {&near, &far, &anywhere};
+
+}  // namespace
+
+TEST_CASE(
+    "dispatch: lines and experts that lie apart are declined before an implementation that needs them in one piece is "
+    "asked") {
+    const Verb<Lying> reading{"read", three, 3};
+    const auto reason = [&](Addresses at) {
+        const auto choice = ask(reading, context, Lying{at}, any);
+        return std::string(choice.implementation->name) + " " + text_of(choice.declined());
+    };
+    CHECK(reason(Addresses::Dense) == "near ");
+    CHECK(reason(Addresses::Strided) ==
+          "far near: needs lines and experts one after another, found strides (mxq_tensor_set_strides)");
+    CHECK(reason(Addresses::Listed) ==
+          "anywhere near, far: needs experts in one piece, found a list of them (mxq_tensor_set_part_list)");
+    CHECK(ask(reading, context, Lying{Addresses::Listed}, named("far")).implementation == nullptr);
+}
+
 TEST_CASE("dispatch: the class of bound of an implementation that names one") {
     Implementation<Problem> product = small;
     product.bound = [](const Problem& p) -> int32_t { return p.size < 5 ? MXQ_BOUND_EXACT_PRODUCTS : MXQ_BOUND_REBASED; };
