@@ -338,7 +338,9 @@ MXQ_API mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled)
  * bytes may lie side by side in one buffer, column range beside column range: only shared elements overlap. */
 MXQ_API mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements);
 
-/* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. */
+/* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer; here and in all
+ * other setters of a tensor NULL with more bytes is refused, since that is what memory looks like that could not be
+ * allocated. */
 MXQ_API mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t bytes);
 
 /* Data of a plain tensor that is only read: verbs refuse to write it (INVALID_ARGUMENT). Otherwise as mxq_tensor_set_data,
@@ -346,11 +348,11 @@ MXQ_API mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t 
 MXQ_API mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint64_t bytes);
 
 /* Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
- * into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers declare a
- * part for sizes and queries, which need no memory. While no part is declared, a query assumes the part that it needs
- * (rowwise where either would do). A verb that only reads the tensor writes neither, so that both may lie in memory that is
- * mapped for reading. An extent may be larger than needed; whether the bytes are those of the scaling and the layout that were
- * set, the library cannot see. */
+ * into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers
+ * with 0 bytes declare a part for sizes and queries, which need no memory. While no part is declared, a query assumes the
+ * part that it needs (rowwise where either would do). A verb that only reads the tensor writes neither, so that both may lie
+ * in memory that is mapped for reading. An extent may be larger than needed; whether the bytes are those of the scaling and
+ * the layout that were set, the library cannot see. */
 MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, mxq_part part, void* codes, uint64_t code_bytes, void* scales,
                                        uint64_t scale_bytes);
 
@@ -404,16 +406,17 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, mxq_part part);
 
 /* Groups of rows, such as the tokens of each expert. `ends` holds `count` integers of type MXQ_TYPE_INT32 or
  * MXQ_TYPE_INT64 in the memory of the context's device, and `bytes` is exactly their size (it is not looked at where ends is
- * NULL): ends[g] is one past the last row of group g, never decreasing, at most rows. Empty groups are allowed; rows past the
- * last end belong to no group: they are not read and what they would produce is not written. On CUDA the host never reads
- * `ends` (values out of order are clamped, so that nothing outside the buffers is touched); on a CPU context the verbs check
- * them, but not those of a call that has nothing to write. 2-D tensors only. A count of 0 with NULL clears the groups; a
- * count with NULL ends serves queries and sizes.
+ * NULL): ends[g] is one past the last row of group g, never decreasing, at most rows. Empty groups are allowed; rows past
+ * the last end belong to no group: they are not read and what they would produce is not written. On CUDA the host never
+ * reads `ends` (values out of order are clamped, so that nothing outside the buffers is touched); on a CPU context the verbs
+ * check them, but not those of a call that has nothing to write. 2-D tensors only. A count of 0 with NULL clears the groups;
+ * a count with NULL ends serves queries and sizes.
  *
  * In memory every group is padded to a multiple of an alignment A: group g starts at
  * P[g] = sum over h < g of A * ceil(m_h / A), m_h being the rows of group h, and padding is as if rows of +0 followed the
  * group. `rows` and `ends` never count padding. P[count] is at most A * floor((rows + (A - 1) * min(count, rows)) / A),
- * which is what mxq_tensor_required_bytes takes for the number of stored rows.
+ * which is what mxq_tensor_required_bytes takes for the number of stored rows. So the ends {30, 30, 70} of 70 rows are
+ * groups of 30, 0 and 40 rows; with A = 32 they start at stored rows P = {0, 32, 32} and fill P[3] = 96 of at most 160.
  *
  *     plain, rowwise   codes start at row P[g]; A is the rowwise alignment, by default 1: no padding
  *     columnwise       codes are (cols, Mc), Mc the bound above, and start at column P[g]; A is the columnwise alignment, a
@@ -429,9 +432,10 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, mxq_part part);
 MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t bytes, mxq_type ends_type,
                                          int32_t count);
 
-/* 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them: on
- * a CPU context, and those of mxq_tensor_set_host_ends. It finds starts or sizes that were given in place of ends. 0 (default):
- * rows may follow the last end. Stays when the groups change; without groups it means nothing. */
+/* 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them:
+ * on a CPU context, and those of mxq_tensor_set_host_ends. It finds starts or sizes that were given in place of ends. 0
+ * (default): rows may follow the last end. Stays when the groups change; without groups it means nothing. 2-D tensors only.
+ */
 MXQ_API mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover);
 
 /* Optional copy of `ends` in host memory, of the type, count and bytes given to mxq_tensor_set_groups. Call that function
@@ -472,23 +476,23 @@ MXQ_API mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, mxq_part part
 MXQ_API mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max);
 
 /* NVFP4 with 1X16 scales and MXFP4 with 1X32 or 1X128 ones, 1: the part holds values that a random Hadamard transform was
- * applied to, every 16 neighbours along the contraction, which must be a multiple of 16; 0 (default): the values themselves.
- * Bit i of `mask` flips the sign of element i first; 0xD7E8 is common. mxq_quantize, mxq_requantize and mxq_amax apply the
- * transform before amax and scale, and mxq_dequantize undoes it. Products multiply transformed values as they are: it cancels
- * where both operands have it, so they refuse parts with different ones. */
+ * applied to, every 16 neighbours along the contraction, which must be a multiple of 16; 0 with a mask of 0 (default): the
+ * values themselves. Bit i of `mask` flips the sign of element i first; 0xD7E8 is common. mxq_quantize, mxq_requantize and
+ * mxq_amax apply the transform before amax and scale, and mxq_dequantize undoes it. Products multiply transformed values as
+ * they are: it cancels where both operands have it, so they refuse parts with different ones. */
 MXQ_API mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, mxq_part part, int32_t transformed, int32_t mask);
 
 /* FP8 with TENSOR scales: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per expert or group, on
- * the device. It is positive and finite, which is not checked beyond what mxq_tensor_set_amax says: a 0 makes a stored scale
- * of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL (default): mxq_quantize makes it from
- * the amax of its input (current scaling). */
+ * the device. It is positive and finite. Verbs refuse another one on a CPU context; on CUDA nobody sees it: a 0 makes a
+ * stored scale of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL (default): mxq_quantize
+ * makes it from the amax of its input (current scaling). */
 MXQ_API mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes);
 
 /* How far one amax, decode scale, quantization scale or TENSOR scale reaches. */
 typedef int32_t mxq_scope;
 
 #define MXQ_SCOPE_TENSOR 1 /* default: one for the whole tensor */
-#define MXQ_SCOPE_EXPERT 2 /* one for each expert or group */
+#define MXQ_SCOPE_EXPERT 2 /* one for each expert or group; a matrix without groups has one */
 MXQ_API mxq_status mxq_tensor_set_scope(mxq_tensor* tensor, mxq_scope scope);
 
 /* Bytes of codes and bytes of scales that a part needs. For a plain tensor ask for MXQ_PART_ROWWISE: *code_bytes is that of
@@ -657,9 +661,9 @@ MXQ_API mxq_status mxq_gemm_options_set_beta(mxq_gemm_options* options, float be
  * 0 (default): overwrites D. Cannot be combined with a beta. */
 MXQ_API mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, int32_t accumulate);
 
-/* A bias: one number for each column of D, added to all rows. It is N numbers of MXQ_FORMAT_F32, F16 or BF16, whatever D is,
- * in memory of the context's device; with groups of rows (groups, N), one bias per group. Groups along the contraction refuse
- * a bias (UNSUPPORTED), since their D is a gradient of weights. Format 0 with NULL: no bias (default). */
+/* A bias: one number for each column of D, added to all rows. They are of MXQ_FORMAT_F32, F16 or BF16, whatever D is, in
+ * memory of the context's device; with groups of rows (groups, columns), one bias per group. Groups along the contraction
+ * refuse a bias (UNSUPPORTED), since their D is a gradient of weights. Format 0 with NULL: no bias (default). */
 MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, mxq_format format, const void* bias, uint64_t bytes);
 
 /* 1: implementations that round operands before they multiply them (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED) decline, so
@@ -821,34 +825,32 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  * a CUDA context BF16 beside any of them, or F16 on both sides; on a CPU context F32, F16 and BF16 beside any. Other pairs
  * are UNSUPPORTED. Parts with different Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is
  * F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transposes, which are (N,T) by
- * default:
+ * default. With M tokens, K inputs and N outputs of a layer:
  *
- *     case     A           part read     B           part read      use
- *     (N,T)    (M, K)      rowwise       (N, K)      rowwise        forward:          y  = x w^T
- *     (N,N)    (M, K)      rowwise       (K, N)      columnwise     input gradient:   dx = dy w
- *     (T,N)    (K, M)      columnwise    (K, N)      columnwise     weight gradient:  dw = dy^T x
+ *     case     A           part read     B           part read     D          use
+ *     (N,T)    (M, K)      rowwise       (N, K)      rowwise       (M, N)     forward:          y  = x w^T
+ *     (N,N)    (M, N)      rowwise       (N, K)      columnwise    (M, K)     input gradient:   dx = dy w
+ *     (T,N)    (M, N)      columnwise    (M, K)      columnwise    (N, K)     weight gradient:  dw = dy^T x
  *
- * (T,T) works too, with A columnwise and B rowwise. K = 0 gives a sum of 0.
+ * (T,T) works too, with A columnwise and B rowwise. A contraction of 0 numbers gives a sum of 0.
  *
  * The error of every element keeps a bound, by the class that mxq_plan_bound gives:
  *
- *     |error| <= c 2^-24 P + u max(|D|, N) + 2^-134 sum_k (|a_k| + |b_k|) + R,    P = sum_k |a_k||b_k|
+ *     |error| <= c 2^-24 P + u max(|D|, t) + 2^-134 sum (|a| + |b|) + R,    P = sum |a||b| over the contraction
  *
- * u is 2^-24 (F32), 2^-11 (F16), 2^-8 (BF16), and N the smallest normal number of D's type.
+ * u is 2^-24 (F32), 2^-11 (F16), 2^-8 (BF16), t the smallest normal number of D's type, and L the length of the contraction.
  *
- *     EXACT_PRODUCTS     c = 13 K / 10 + 40 and R = 0. A NaN operand gives NaN in its row or column of D and nowhere else. It
- *                        holds where P < 2^128 and no operand is infinite.
- *     FP8_TENSOR_CORES   The same with c = 13 K / 10 + 270376. The fp32 scales of a and of b and their product must also be
- *                        normal numbers. The sum of the codes' products times either scale, and that times alpha, must stay
- *                        below 2^128: cuBLASLt applies the two scales of ROW operands one after the other.
- *     REBASED            The same as FP8_TENSOR_CORES, and R is what small codes lose because a tile of MX blocks gets one
- *                        scale, its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in
- *                        a tile of B (128 columns of D by 128 of K) or of A (a row by 128 of K) can make Inf and NaN of all
- *                        that the tile meets. Of B that is 128 columns of D, in every row of the product or group. For
- *                        operands with such scales, mxq_gemm_options_set_exact_products takes another implementation.
- *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B, or
- *                        of 128 codes of A, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the
- *                        largest value that a block can hold, whatever stands beside it.
+ *     EXACT_PRODUCTS     c = 13 L / 10 + 40 and R = 0. A NaN operand gives NaN in its row or column of D and nowhere else.
+ * It holds where P < 2^128 and no operand is infinite. FP8_TENSOR_CORES   The same with c = 13 L / 10 + 270376. The fp32
+ * scales of a and of b and their product must also be normal numbers. The sum of the codes' products times either scale, and
+ * that times alpha, must stay below 2^128: cuBLASLt applies the two scales of ROW operands one after the other. REBASED The
+ * same as FP8_TENSOR_CORES, and R is what small codes lose because a tile of MX blocks gets one scale, its largest. The
+ * scales of two tiles that meet count as fp32 scales: one very large scale in a tile of B (128 columns of D by 128 of the
+ * contraction) or of A (a row by 128) can make Inf and NaN of all that the tile meets. Of B that is 128 columns of D, in
+ * every row of the product or group. For operands with such scales, mxq_gemm_options_set_exact_products takes another
+ * implementation. REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a
+ * line of B, or of 128 codes of A, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the largest value
+ * that a block can hold, whatever stands beside it.
  *
  * alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
  * smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed. */
@@ -858,12 +860,13 @@ MXQ_API mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* option
 MXQ_API mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                                   const mxq_tensor* b, const mxq_tensor* d, mxq_plan** plan);
 
-/* Multiplies once per group, with the options and the bound of mxq_gemm. Reads the sizes from A's groups on the device:
+/* Multiplies once per group, with the options and the bound of mxq_gemm. Reads the sizes from A's groups on the device; G is
+ * their number:
  *
  *     case     A                        B                        D
  *     (N,T)    (M, K), groups of rows   (G, N, K)                (M, N): D[rows of g] = A[rows of g] B[g]^T
- *     (N,N)    (M, K), groups of rows   (G, K, N)                (M, N): D[rows of g] = A[rows of g] B[g]
- *     (T,N)    (M, K), groups of rows   (M, N), the same groups  (G, K, N): D[g] = A[rows of g]^T B[rows of g]
+ *     (N,N)    (M, N), groups of rows   (G, N, K)                (M, K): D[rows of g] = A[rows of g] B[g]
+ *     (T,N)    (M, N), groups of rows   (M, K), the same groups  (G, N, K): D[g] = A[rows of g]^T B[rows of g]
  *
  * In A, rows of a group are padded to A's rowwise alignment. In D they have no padding or, where D has the same groups, are
  * padded to D's alignment; that padding becomes +0 (with a beta other than 0 it is left as it is). In (T,N) both operands

@@ -50,8 +50,10 @@ void require_direction(const mxq_tensor& in, const mxq_tensor& out, int32_t part
     const int32_t from = in.alignment(part), to = out.alignment(part);
     if (pads ? from > to : from < to)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "in has the %s group alignment %d and out %d, expected out's to be %s; call mxq_tensor_set_group_alignment",
-             part_name(part), from, to, pads ? "as large or larger" : "as large or smaller");
+             "in has the %s group alignment %d and out %d, expected out's to be %s; call %s, or "
+             "mxq_tensor_set_group_alignment",
+             part_name(part), from, to, pads ? "as large or larger" : "as large or smaller",
+             pads ? "mxq_unpad_groups" : "mxq_pad_groups");
 }
 
 }  // namespace

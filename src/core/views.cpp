@@ -50,10 +50,18 @@ void require_quantized(const mxq_tensor& t, const char* name) {
              t.format->name);
 }
 
+void require_order(const mxq_tensor& in, const mxq_tensor& out, bool quantizes) {
+    if (in.format->quantized() != quantizes || out.format->quantized() == quantizes) return;
+    fail(MXQ_STATUS_UNSUPPORTED, "in is %s and out is %s, expected a %s in and a %s out; swap them, or call %s",
+         in.format->name, out.format->name, quantizes ? "plain" : "quantized", quantizes ? "quantized" : "plain",
+         quantizes ? "mxq_dequantize" : "mxq_quantize");
+}
+
 void require_same_shape(const mxq_tensor& in, const mxq_tensor& out) {
-    if (in.is_3d != out.is_3d || in.experts != out.experts || in.rows != out.rows || in.cols != out.cols)
-        fail(MXQ_STATUS_SHAPE_MISMATCH, "out is %s, expected in's shape %s; create it with that", shape_text(out).c_str(),
-             shape_text(in).c_str());
+    if (in.is_3d == out.is_3d && in.experts == out.experts && in.rows == out.rows && in.cols == out.cols) return;
+    const bool transposed = in.is_3d == out.is_3d && in.experts == out.experts && in.rows == out.cols && in.cols == out.rows;
+    fail(MXQ_STATUS_SHAPE_MISMATCH, "out is %s, expected in's shape %s; create it with that%s", shape_text(out).c_str(),
+         shape_text(in).c_str(), transposed ? ": rows and cols are those of the matrix, for a columnwise part too" : "");
 }
 
 void require_no_groups(const mxq_tensor& t, const char* name, const char* remedy) {
@@ -173,13 +181,9 @@ void require_hadamard_alike(const mxq_tensor& in, const mxq_tensor& out, int32_t
 
 namespace {
 
-// Refuses a Hadamard transform of tiles, and of a contraction that is not made of sixteens.
+// Refuses a Hadamard transform of a contraction that is not made of sixteens.
 void require_hadamard(const mxq_tensor& t, int32_t part, const char* name) {
     if (!t.part(part).transformed) return;
-    if (t.tile().is_square() || t.tile().is_row())
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s.%s has a Hadamard transform and %s scales, expected blocks of one line; call mxq_tensor_set_scaling", name,
-             part_name(part), t.tile().name);
     const int64_t contraction = part == MXQ_PART_ROWWISE ? t.cols : t.groups.set ? t.alignment(part) : t.rows;
     if (contraction % kNvBlock != 0)
         fail(MXQ_STATUS_SHAPE_MISMATCH,

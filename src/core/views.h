@@ -21,6 +21,9 @@ const char* part_name(int32_t part);
 const mxq_tensor& require(const mxq_tensor* tensor, const char* name);
 void require_plain(const mxq_tensor& t, const char* name);
 void require_quantized(const mxq_tensor& t, const char* name);
+
+// Refuses in and out in each other's place: `quantizes` where in must be plain and out quantized, else the other way round.
+void require_order(const mxq_tensor& in, const mxq_tensor& out, bool quantizes);
 void require_same_shape(const mxq_tensor& in, const mxq_tensor& out);
 void require_no_groups(const mxq_tensor& t, const char* name, const char* remedy);
 

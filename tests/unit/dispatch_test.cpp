@@ -189,7 +189,7 @@ TEST_CASE("dispatch: the reason of a choice") {
 
 TEST_CASE("dispatch: a refusal has every reason") {
     auto refusal = [](int size, const Wanted& wanted) {
-        return failure(MXQ_STATUS_UNSUPPORTED, [&] { require_choice(ask(verb, context, Problem{size}, wanted), verb, wanted); });
+        return failure(MXQ_STATUS_UNSUPPORTED, [&] { require_choice(ask(verb, context, Problem{size}, wanted), verb, context, wanted); });
     };
     CHECK(refusal(11, any) == "no implementation takes this (small: needs a size below 10; even: needs an even size); change what they name");
     CHECK(refusal(12, named("small")) ==
@@ -214,7 +214,7 @@ TEST_CASE("dispatch: a workspace is there, large enough and aligned") {
     check_workspace(0, nullptr, 0);
     check_workspace(0, memory, 512);
     check_workspace(0, memory + 1, 0);
-    CHECK(failure(MXQ_STATUS_MISSING_BUFFER, [&] { check_workspace(0, nullptr, 100); }).find("NULL with 100 bytes") != std::string::npos);
+    CHECK(failure(MXQ_STATUS_MISSING_BUFFER, [&] { check_workspace(0, nullptr, 100); }).find("NULL with 100 bytes, expected NULL with 0: this call needs none") != std::string::npos);
     CHECK(failure(MXQ_STATUS_MISALIGNED, [&] { check_workspace(0, memory + 1, 100); }).find("multiple of 256") != std::string::npos);
     check_workspace(512, memory, 512);
     CHECK(failure(MXQ_STATUS_BUFFER_TOO_SMALL, [&] { check_workspace(512, memory, 511); }).find("511 bytes, expected at least 512") !=
