@@ -176,9 +176,9 @@ inline void add_guarded_roundings(std::vector<Element>& elements, const std::vec
             elements[i * b.size() + j].rebased += std::ldexp(static_cast<double>(k / 32 + 1), a[i] + b[j] - 254 - 148);
 }
 
-// Returns the error that guarded rebasing allows each value of a (lines, k) matrix of MX values: a line, or each 128 values of
-// one, has a reference, and the blocks of 128 values of which one is too far below it keep references of their own. What is too
-// far below its line for a relative scale may be lost.
+// Returns the error that guarded rebasing allows each value of a (lines, k) matrix of MX values. Values move to the reference of
+// their line (with by_line) or of their 128, the first of which none of the 128 is too far below, or else to that of their block.
+// What is too far below its line for a relative scale may be lost.
 inline Floats guarded_errors(const Spec& spec, const Bytes& scales, const Placement& placement, const Floats& values,
                              int64_t lines, int64_t k, bool by_line) {
     const bool e5m2 = spec.format == MXQ_FORMAT_MXFP8_E5M2;
@@ -197,14 +197,18 @@ inline Floats guarded_errors(const Spec& spec, const Bytes& scales, const Placem
         const int of_line = reference_of(line, 0, k);
         for (int64_t block = 0; block < k; block += 128) {
             const int64_t end = std::min(block + 128, k);
-            const int reference = by_line ? of_line : reference_of(line, block, end);
-            bool near = true;
+            const int of_step = reference_of(line, block, end);
+            const auto all_near = [&](int reference) {
+                bool near = true;
+                for (int64_t j = block; j < end; ++j) {
+                    const int scale = scale_at(line, j);
+                    near &= scale == 255 || values[static_cast<size_t>(line * k + j)] == 0 || reference - own(scale) <= 10;
+                }
+                return near;
+            };
+            const bool by_its_line = by_line && all_near(of_line), by_step = all_near(of_step);
             for (int64_t j = block; j < end; ++j) {
-                const int scale = scale_at(line, j);
-                near &= scale == 255 || values[static_cast<size_t>(line * k + j)] == 0 || reference - own(scale) <= 10;
-            }
-            for (int64_t j = block; j < end; ++j) {
-                const int moved_to = near ? reference : own(scale_at(line, j));
+                const int moved_to = by_its_line ? of_line : by_step ? of_step : own(scale_at(line, j));
                 const double least_normal = std::ldexp(1.0, moved_to - 127 - (e5m2 ? 14 : 6));
                 const double value = std::fabs(values[static_cast<size_t>(line * k + j)]);
                 double error = 0;

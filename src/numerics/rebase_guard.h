@@ -2,11 +2,11 @@
 // stay.
 //
 //     R(s)        the reference of a block by itself: its scale less the element's headroom, at least 1
-//     reference   the largest R(s) of the line, or of its 128 codes; blocks of scale 255 left out; 1 where there is none
+//     reference   the largest R(s) of the line, or of 128 codes of it; blocks of scale 255 left out; 1 where there is none
 //     near        reference - R(s) <= 10, or all codes are zero, or s is 255
 //
-// Where all four blocks of 128 codes of a line are near, their codes move to the reference; else each of the four moves to
-// its own R(s). So no block loses more than half a step of E4M3's subnormals at 2^10 times its own reference, whatever
+// The four blocks of 128 codes of a line move to the reference of the line (B), where all of them are near it; else, and always
+// in A, to that of the 128, where all are near that; else each moves to its own R(s). So no block loses more than half a step of E4M3's subnormals at 2^10 times its own reference, whatever
 // stands beside it. References are kept relative to the largest of their line, so that sums stay in range whatever the
 // scales are; what is more than 2^126 below that largest counts as zeros.
 #pragma once

@@ -37,7 +37,7 @@ double error_of_sum(const Element& e, double factor) {
     return factor * 0x1p-24 * e.magnitude + 0x1p-134 * e.operands + e.below + e.rebased;
 }
 
-// Sums from here on may round to Inf in fp32.
+// Numbers from here on may round to Inf in fp32.
 constexpr double largest_sum = 0x1.FFFFFFp127 * (1 - 0x1p-40);
 
 // ---- FP8 tensor cores: fp32 scales must be neither too large nor too small ---------------------------------------------
@@ -50,7 +50,7 @@ struct Scales {
         if (!(scale <= largest)) largest = scale;
     }
 };
-bool is_normal(double scale) { return scale >= 0x1p-126 && scale < 0x1p128; }
+bool is_normal(double scale) { return scale >= 0x1p-126 && scale < largest_sum; }
 
 std::vector<Scales> fp32_scales(const Stored& stored, int64_t k) {
     std::vector<Scales> out(static_cast<size_t>(stored.operand.lines));

@@ -83,7 +83,6 @@ const int32_t* value_in(const Names& names, const std::string& text) {
 // ---- Values as text and back -----------------------------------------------------------------------------------------
 
 std::string print(bool value) { return value ? "1" : "0"; }
-std::string print(int32_t value) { return std::to_string(value); }
 std::string print(int64_t value) { return std::to_string(value); }
 std::string print(const std::string& value) { return value; }
 std::string print(float value) {

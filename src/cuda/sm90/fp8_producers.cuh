@@ -1,7 +1,7 @@
 // The warps of wgmma_fp8_sm90 that multiply nothing, and where all its warps meet:
 //
 //     slots    scout -> everybody     two of them: tiles, found one ahead
-//     ring     loaders -> consumers   five stages: codes by the copy engine, references of rows by 4-byte copies
+//     ring     loaders -> consumers   five stages: codes by the copy engine, words of rows and columns by 4-byte copies
 //
 // A stage is full when the boxes of both blocks of the cluster and each lane's words are there; it is free when the
 // consumers of both blocks have left it, since each block loads for the other.
@@ -12,7 +12,9 @@
 
 namespace mxq::cuda::sm90 {
 
-constexpr int kLaneWords = kTileRows / 32;
+// What columns have beside the factors of their lines: references of their own in steps that have marks (MX), a scale of each
+// piece of them (FP8, 128x128), or one of each (FP8, 1x128).
+enum class Columns { Marked, Pieces, Each };
 
 // A place in a ring of `count`, at most 8, and the parity of the round above it. One number, since registers are short.
 template <int count>
@@ -50,25 +52,35 @@ struct Coordinates {
     int32_t values[rank];
 };
 
-// Copies the words of a tile's rows number lane, lane + 32, ... to shared memory, for each lane of a warp.
-struct RowWords {
-    uint32_t rows[kLaneWords];  // numbers of the first
+// Copies words of a tile to shared memory: `count` of them, of every `spread`th line. Lane l has number l, l + 32, ...
+template <int count, int spread = 1>
+struct LaneWords {
+    static constexpr int of_lane = (count + 31) / 32;
+    const uint32_t* first;
+    int64_t step_stride;
+    uint32_t offsets[of_lane];
 
-    __device__ __forceinline__ RowWords(const ProductArguments& args, const ProductTile& tile) {
+    // `line`: the tile's first; it has `lines` that exist, at least one wherever words are loaded.
+    __device__ __forceinline__ LaneWords(const SideView& side, int64_t start, int64_t line, int32_t lines)
+        : first(side.words + start + (line >> side.lines_log2) * side.word_stride), step_stride(side.step_stride) {
 #pragma unroll
-        for (int i = 0; i < kLaneWords; i++) {
-            const int64_t line = min(int64_t(tile.a_line) + threadIdx.x % 32 + 32 * i, args.a.lines - 1);
-            rows[i] = uint32_t(line * args.a.word_stride) + uint32_t(tile.code / kStepCodes);
+        for (int i = 0; i < of_lane; i++) {
+            const int64_t own = line + min((int(threadIdx.x % 32) + 32 * i) * spread, lines - 1);
+            offsets[i] = uint32_t((own >> side.lines_log2) - (line >> side.lines_log2)) * uint32_t(side.word_stride);
         }
     }
-    // Brings those of a step to shared memory; each lane arrives when its own are there.
-    __device__ __forceinline__ void load(const ProductArguments& args, int32_t step, Stage& stage, Barrier& full) const {
+    __device__ __forceinline__ void load(int32_t step, uint32_t* to) const {
+        const uint32_t* const at = first + step * step_stride;
 #pragma unroll
-        for (int i = 0; i < kLaneWords; i++)
-            copy_word(&stage.words[threadIdx.x % 32 + 32 * i], args.a.words + (rows[i] + uint32_t(step)));
-        arrive_after_copies(full);
+        for (int i = 0; i < of_lane; i++) {
+            const int word = int(threadIdx.x % 32) + 32 * i;
+            if (word < count) copy_word(to + word, at + offsets[i]);
+        }
     }
 };
+using RowWords = LaneWords<kTileRows>;
+using ColumnWords = LaneWords<kTileColumns>;
+using PieceWords = LaneWords<kTileColumns / kPieceColumns, kPieceColumns>;
 
 // Calls `take` with the tile of each slot, in turn, as it is ready, and gives the slot back. All of so many lanes of a warp
 // call it.
@@ -109,12 +121,12 @@ template <int lanes, class Load>
 __device__ __forceinline__ void each_step(ProductShared& shared, const Load& load) {
     StageRing ring;
     each_tile<lanes>(shared, [&](const TileSlot& slot, int32_t steps) {
-        const auto load_step = load(slot.tile);
+        const auto load_step = load(slot);
 #pragma unroll 1
         for (int32_t step = 0; step < steps || ring.at() != 0; step++, ring.next()) {
             wait(shared.free[ring.at()], ring.parity() ^ 1);
             if (step < steps)
-                load_step(step, shared.stages[ring.at()], shared.full[ring.at()]);
+                load_step(step, int(ring.at()), shared.full[ring.at()]);
             else
                 arrive(shared.full[ring.at()]);
         }
@@ -123,10 +135,10 @@ __device__ __forceinline__ void each_step(ProductShared& shared, const Load& loa
 
 // Loads codes of A, one thread.
 __device__ __forceinline__ void load_a(const ProductArguments& args, ProductShared& shared) {
-    each_step<1>(shared, [&](const ProductTile& tile) {
-        return [&args, code = tile.code, line = tile.a_line, shares = tile.shares_a](int32_t step, Stage& stage,
-                                                                                      Barrier& full) {
-            load_lines<kTileRows>(stage.a, args.a_map, shares, full, [&](int32_t at) {
+    each_step<1>(shared, [&](const TileSlot& slot) {
+        const ProductTile& tile = slot.tile;
+        return [&, code = tile.code, line = tile.a_line, shares = tile.shares_a](int32_t step, int stage, Barrier& full) {
+            load_lines<kTileRows>(shared.stages[stage].a, args.a_map, shares, full, [&](int32_t at) {
                 return Coordinates<2>{code + step * kStepCodes, line + at};
             });
         };
@@ -135,32 +147,43 @@ __device__ __forceinline__ void load_a(const ProductArguments& args, ProductShar
 
 // Loads codes of B, one thread.
 __device__ __forceinline__ void load_b(const ProductArguments& args, ProductShared& shared) {
-    each_step<1>(shared, [&](const ProductTile& tile) {
-        return [&args, code = tile.code, line = tile.b_line, matrix = tile.b_matrix, shares = !tile.shares_a](
-                   int32_t step, Stage& stage, Barrier& full) {
-            load_lines<kTileColumns>(stage.b, args.b_map, shares, full, [&](int32_t at) {
+    each_step<1>(shared, [&](const TileSlot& slot) {
+        const ProductTile& tile = slot.tile;
+        return [&, code = tile.code, line = tile.b_line, matrix = tile.b_matrix, shares = !tile.shares_a](
+                   int32_t step, int stage, Barrier& full) {
+            load_lines<kTileColumns>(shared.stages[stage].b, args.b_map, shares, full, [&](int32_t at) {
                 return Coordinates<3>{code + step * kStepCodes, line + at, matrix};
             });
         };
     });
 }
 
-// Sets the words of all stages to the reference of the line, for an operand that has none.
+// Sets the words of all stages to those of a side that has none.
+template <Columns columns>
 __device__ __forceinline__ void clear_words(ProductShared& shared) {
-    for (Stage& stage : shared.stages)
-        for (int row = int(threadIdx.x % 32); row < kTileRows; row += 32) stage.words[row] = kNoReferences;
+    const uint32_t word = columns == Columns::Marked ? kNoReferences : float_bits(1.0f);
+    for (StageWords& stage : shared.words) {
+        for (int row = int(threadIdx.x % 32); row < kTileRows; row += 32) stage.rows[row] = word;
+        for (int column = int(threadIdx.x % 32); column < kTileColumns; column += 32) stage.columns[column] = word;
+    }
+    __syncwarp();
 }
 
-// Loads words, one warp.
+// Loads words, one warp; each lane arrives when its own are there.
+template <Columns columns>
 __device__ __forceinline__ void load_words(const ProductArguments& args, ProductShared& shared) {
-    if (!args.a.words) {
-        clear_words(shared);
-        each_step<32>(shared, [](const ProductTile&) { return [](int32_t, Stage&, Barrier& full) { arrive(full); }; });
-        return;
-    }
-    each_step<32>(shared, [&](const ProductTile& tile) {
-        return [&args, words = RowWords(args, tile)](int32_t step, Stage& stage, Barrier& full) {
-            words.load(args, step, stage, full);
+    using OfColumns = std::conditional_t<columns == Columns::Pieces, PieceWords, ColumnWords>;
+    clear_words<columns>(shared);
+    each_step<32>(shared, [&](const TileSlot& slot) {
+        const ProductTile& tile = slot.tile;
+        const bool has_columns =
+            args.b.words && tile.columns > 0 && (columns != Columns::Marked || slot.any_marked);
+        return [&, has_columns, of_rows = RowWords(args.a, slot.words.a, slot.words.a_line, tile.rows),
+                of_columns = OfColumns(args.b, slot.words.b, slot.words.b_line, tile.columns)](int32_t step, int stage,
+                                                                                               Barrier& full) {
+            if (args.a.words) of_rows.load(step, shared.words[stage].rows);
+            if (has_columns) of_columns.load(step, shared.words[stage].columns);
+            arrive_after_copies(full);
         };
     });
 }

@@ -28,18 +28,22 @@ constexpr int kMostSteps = 2048;  // of a tile
 constexpr int kMostBand = 12;
 constexpr int kCluster = 2;
 constexpr uint32_t kNoReferences = 0x7F7F7F7Fu;  // the word of codes that have the reference of their line
+constexpr int kPieceColumns = 32;                // of which neighbours share the scale of 128 x 128
 constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers, kLoaders = 3;  // warps that load: codes of A, of B, words
 constexpr int kWarpRows = kTileRows / kConsumerWarps;
 constexpr int kTurnBytes = 96, kTurnPitch = 112;  // of a row on its way to D; neither stores nor copies conflict
 static_assert(kTileRows == kSwizzleRows, "group tiles are row tiles");
 
-// Holds what a side of the product has beside its codes. Operands that no pass moved have factors alone: their scales, as
-// numbers (FP8) or as bytes (MX).
+// Holds what a side of the product has beside its codes: a word for each line and step, a factor for each line, or both. A
+// pass leaves both for MX operands. Those that no pass moved have either, their scales: numbers for every 128 codes, or numbers
+// (FP8) or bytes (MX) of lines.
 struct SideView {
-    const uint32_t* words;  // references beside those of their lines, numerics/rebase_guard.h
-    int64_t word_stride;    // words from a line to the next
-    const uint8_t* marks;   // as many of 32 lines
-    int64_t lines;          // that words has
+    const uint32_t* words;  // references beside those of their lines, numerics/rebase_guard.h; or fp32 scales
+    int64_t word_stride, step_stride;  // words from a line to the next, and from a step to the next
+    int32_t lines_log2;                // that share a word
+    bool passed;                       // a pass left words, of all lines one after the other
+    const Marks* marks;                // of 32 lines and a step; mark_stride from such lines to the next
+    int64_t mark_stride;
     const float* factors;   // of lines
     int64_t factor_stride;  // from a line to the next: 1, or 0 where all have the same
     int64_t factor_group_stride;
@@ -62,36 +66,49 @@ struct ProductTile {
     int32_t rows, padded_rows, columns;      // of D, from the tile's first on; below 128 or 192 at the edges
     int32_t column, group;
     int64_t d_row;
-    int64_t b_word_line, a_factor, b_factor;  // of the first line
+    int64_t a_factor, b_factor;               // of the first line
     int32_t a_marks, b_marks;                 // rows of marks
     bool shares_a;                            // with the other block: lines of A, not of B
     bool empty;                               // a turn without tiles
 };
 
-// A tile, the factors of its lines, and the steps of it that have marks, a bit each.
+// Where the words of a tile lie: those of its group begin at `a` and `b`, and its first lines are these among theirs.
+struct WordPlaces {
+    int64_t a, b;
+    int32_t a_line, b_line;
+};
+
+// The marks of the steps that a round through the ring takes, a bit each: the columns of a step have references of their own; and
+// kStages bits up, its blocks of 32 have.
+using RoundMarks = uint32_t;
+constexpr int kMostRounds = (kMostSteps + kStages - 1) / kStages;
+
+// A tile, the factors of its lines, and its steps that have marks.
 struct TileSlot {
     ProductTile tile;
+    WordPlaces words;
     float row_factors[kTileRows];
     alignas(8) float column_factors[kTileColumns];
     bool multiplied;  // the product of a row's and a column's factor is a normal number for all
-    uint32_t marked[kMostSteps / 32 + 2];  // more than there are, so that a round past the last can be read
-
-    // Returns the bits of a round's steps.
-    __device__ __forceinline__ uint32_t marked_steps(int32_t first) const {
-        const uint32_t* const word = marked + first / 32;
-        return __funnelshift_r(word[0], word[1], first % 32) % (1u << kStages);
-    }
+    bool any_marked;
+    RoundMarks rounds[kMostRounds + 1];  // one more than there are, so that who looks ahead may read it
 };
 
-// A step: 128 codes of the lines of a tile, and the words of its rows.
+// A step: 128 codes of the lines of a tile.
 struct Stage {
     alignas(1024) uint8_t a[kTileRows * kStepCodes];
     uint8_t b[kTileColumns * kStepCodes];
-    uint32_t words[kTileRows];
+};
+
+// What is multiplied with the sums of a step: words of its rows, and of its columns where they have some, or of pieces of them.
+struct StageWords {
+    uint32_t rows[kTileRows];
+    alignas(8) uint32_t columns[kTileColumns];
 };
 
 struct ProductShared {
     Stage stages[kStages];
+    StageWords words[kStages];
     alignas(128) uint8_t out[kConsumerWarps][kWarpRows * kTurnPitch];
     TileSlot tiles[kTileSlots];
     Barrier full[kStages], free[kStages], tile_full[kTileSlots], tile_free[kTileSlots];
@@ -118,19 +135,39 @@ __device__ __forceinline__ void place_rows(int64_t row, int64_t rows, int64_t pa
     tile.padded_rows = int32_t(min(padded - row, int64_t(kTileRows)));
 }
 
+// Finds the words of a group, which are scales: those lie group after group. All lanes write the same; registers are short.
+__device__ __forceinline__ void place_words(const ProductArguments& args, const Group& group, WordPlaces& words) {
+    const GemmProblem& p = args.problem;
+    words.a = group_scale_offset(p.a.layout, {group.index, 0, 0, group.starts[kSourceScales]});
+    words.b = p.grouping == Grouping::Rows
+                  ? group.index * p.b.layout.matrix_scales
+                  : group_scale_offset(p.b.layout, {group.index, 0, 0, group.starts[kRowwiseScales]});
+}
+
+// Finds the words of a tile's first lines, once its lines and codes are known. Those that a pass left count all lines.
+__device__ __forceinline__ void place_word_lines(const ProductArguments& args, const ProductTile& tile, int64_t row,
+                                                 WordPlaces& words) {
+    if (args.a.passed) words.a = tile.code / kStepCodes;
+    if (args.b.passed) words.b = tile.code / kStepCodes;
+    words.a_line = args.a.passed ? tile.a_line : int32_t(row);
+    words.b_line = tile.column + (args.b.passed ? int32_t(tile.b_matrix * args.problem.b.lines) : 0);
+}
+
 // Returns the tile of this block in turn number `index`, for all lanes of a warp.
-__device__ __forceinline__ ProductTile product_tile(const ProductArguments& args, uint32_t index) {
+__device__ __forceinline__ ProductTile product_tile(const ProductArguments& args, uint32_t index, WordPlaces& words) {
     const GemmProblem& p = args.problem;
     const GroupedRows grouped{p.groups, p.group_rows};
     const uint32_t b_marks_of_matrix = uint32_t(ceil_div(p.b.lines, int64_t(kMarkLines)));
     ProductTile tile{};
     tile.steps = -1;
+    words.a = words.b = 0;
+    int64_t row;  // of the product
     if (p.grouping == Grouping::Rows) {
         const Group group = find_group_by<GroupBy::Tile>(grouped, args.units, index / args.column_tiles);
         if (group.index < 0) return tile;
         const uint32_t rows = (group.rows + kTileRows - 1) / kTileRows;
         const uint32_t row_tile = place_in_product(args, index - group.first_group_tile * args.column_tiles, rows, tile);
-        const int64_t row = int64_t(row_tile) * kTileRows;
+        row = int64_t(row_tile) * kTileRows;
         place_rows(row, group.rows, round_up_to_power(group.rows, p.d.group_unit), tile);
         tile.group = tile.b_matrix = group.index;
         tile.steps = int32_t((p.k + kStepCodes - 1) / kStepCodes);
@@ -138,19 +175,21 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
         tile.d_row = group.starts[kRowwiseCodes] + row;
         tile.a_marks = int32_t(group.starts[kColumnwiseCodes] / kMarkLines + row_tile * (kTileRows / kMarkLines));
         tile.a_factor = tile.a_line;
+        place_words(args, group, words);
     } else {
         const uint32_t of_product = args.row_pairs * args.column_tiles, product = index / of_product;
         const bool along = p.grouping == Grouping::Contraction;
         if (product >= (along ? uint32_t(p.groups.count) : 1)) return tile;
         const uint32_t rows = uint32_t(ceil_div(p.m, int64_t(kTileRows)));
         const uint32_t row_tile = place_in_product(args, index - product * of_product, rows, tile);
-        const int64_t row = int64_t(row_tile) * kTileRows;
+        row = int64_t(row_tile) * kTileRows;
         place_rows(row, p.m, p.m, tile);
         int64_t codes = p.k;
         if (along) {
             const Group group = find_group_by<GroupBy::Index>(grouped, args.units, product);
             codes = group.rows;
             tile.code = int32_t(group.starts[kRowwiseCodes]);
+            place_words(args, group, words);
         }
         tile.group = int32_t(product);
         tile.steps = int32_t((codes + kStepCodes - 1) / kStepCodes);
@@ -160,21 +199,40 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
         tile.a_factor = row;
     }
     tile.b_line = tile.column;
-    tile.b_word_line = tile.b_matrix * p.b.lines + tile.column;
+    place_word_lines(args, tile, row, words);
     tile.b_marks = int32_t(tile.b_matrix * b_marks_of_matrix + tile.column / kMarkLines);
     tile.a_factor = tile.a_factor * args.a.factor_stride + tile.group * args.a.factor_group_stride;
     tile.b_factor = tile.column * args.b.factor_stride + tile.group * args.b.factor_group_stride;
     return tile;
 }
 
-// Returns whether any of `count` rows of marks has one at this block of 128 codes.
-__device__ __forceinline__ bool has_mark(const SideView& side, int64_t first, int32_t count, int64_t block) {
-    if (!side.marks) return false;
-    uint32_t found = 0;
-    const uint8_t* at = side.marks + first * side.word_stride + block;
+// Adds the marks that `count` lines have at this block of 128 codes to those found before.
+__device__ __forceinline__ void find_marks(const SideView& side, int64_t first, int32_t count, int64_t block, Marks& found) {
+    if (!side.marks) return;
+    const Marks* at = side.marks + first * side.mark_stride + block;
 #pragma unroll 1
-    for (; count > 0; count -= kMarkLines, at += side.word_stride) found |= *at;
-    return found != 0;
+    for (; count > 0; count -= kMarkLines, at += side.mark_stride) found.moved |= at->moved, found.split |= at->split;
+}
+
+// Looks at the marks of a tile's steps. All lanes of a warp call it.
+__device__ __forceinline__ void scout_marks(const ProductArguments& args, const ProductTile& tile, TileSlot& slot) {
+    const uint32_t lane = threadIdx.x % 32;
+    constexpr int32_t rounds = 32 / kStages;  // at once
+    uint32_t any = 0;
+    for (int32_t first = 0; first < tile.steps; first += rounds * kStages) {
+        const int32_t step = first + int32_t(lane), block = tile.code / kStepCodes + step;
+        Marks found{};
+        if (step < tile.steps) {
+            find_marks(args.a, tile.a_marks, tile.rows, block, found);
+            find_marks(args.b, tile.b_marks, tile.columns, block, found);
+        }
+        const uint32_t moved = __ballot_sync(kAllLanes, found.moved), split = __ballot_sync(kAllLanes, found.split);
+        any |= moved | split;
+        const uint32_t shift = lane * kStages, mask = (1u << kStages) - 1;
+        if (lane < rounds && first + int32_t(shift) < tile.steps)
+            slot.rounds[first / kStages + lane] = (moved >> shift & mask) | (split >> shift & mask) << kStages;
+    }
+    if (lane == 0) slot.any_marked = any != 0;
 }
 
 // Keeps the least and the largest exponent of some factors, with their signs above.
@@ -198,7 +256,7 @@ __device__ __forceinline__ ExponentRange scout_factors(const SideView& side, int
     const int32_t stride = int32_t(side.factor_stride);
     const auto factor = [&](int32_t line) {
         const int64_t at = first + line * stride;
-        return side.bytes ? scale_value(__ldg(side.bytes + at)) : __ldg(side.factors + at);
+        return side.bytes ? scale_value(__ldg(side.bytes + at)) : side.factors ? __ldg(side.factors + at) : 1.0f;
     };
     ExponentRange range;
 #pragma unroll 2
@@ -213,18 +271,10 @@ __device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_
     const bool leads = threadIdx.x % 32 == 0;
     ProductTile tile;
     do {
-        tile = product_tile(args, index);
+        tile = product_tile(args, index, slot.words);
         index += gridDim.x / kCluster;
     } while (tile.steps >= 0 && tile.empty);
-    for (int32_t first = 0; first < tile.steps; first += 32) {
-        const int32_t step = first + int32_t(threadIdx.x % 32), block = tile.code / kStepCodes + step;
-        const bool found = step < tile.steps && (has_mark(args.a, tile.a_marks, tile.rows, block) ||
-                                                 has_mark(args.b, tile.b_marks, tile.columns, block));
-        const uint32_t marked = __ballot_sync(kAllLanes, found);
-        if (leads) slot.marked[first / 32] = marked;
-    }
-    const int32_t words = (max(tile.steps, 0) + 31) / 32;
-    if (threadIdx.x % 32 < 2) slot.marked[words + threadIdx.x % 32] = 0;
+    scout_marks(args, tile, slot);
     if (tile.steps >= 0) {
         const bool any = tile.steps > 0;  // a group without rows has no scales either
         const ExponentRange rows =

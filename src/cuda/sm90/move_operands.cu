@@ -25,8 +25,9 @@ namespace mxq::cuda::sm90 {
 namespace {
 
 // Blocks of 256 threads share a multiprocessor by fours. Where a call may take a few multiprocessors alone, as many blocks of
-// 1024 do the same, one after the other.
+// 1024 do the same, one after the other; and where there are few blocks, so that no warp has four lines one after the other.
 constexpr int kThreads = 256, kMostThreads = 1024;
+constexpr uint32_t kFewBlocks = 256;
 constexpr int kLaneCodes = 16, kWarpCodes = 32 * kLaneCodes, kAhead = 4;
 
 // An operand as the kernel takes it.
@@ -54,7 +55,7 @@ struct Lines {
     int64_t to_line_bytes;
     uint32_t* words;
     int64_t word_stride;
-    uint8_t* marks;
+    Marks* marks;
     float* factors;
 };
 
@@ -218,34 +219,33 @@ __device__ __forceinline__ uint32_t join_references(uint32_t reference) {
     return word | __shfl_xor_sync(kAllLanes, word, 4);
 }
 
-// Moves a lane's codes of a line and stores them, and the word and mark of the 128 that they are part of. All lanes of a
-// warp call it. `of_line`: 0 where each 128 codes have their own reference.
+// Returns whether this holds for any of the eight lanes of 128 codes.
+__device__ __forceinline__ bool any_of_step(bool holds) {
+    return (__ballot_sync(kAllLanes, holds) >> (threadIdx.x & 24) & 0xFF) != 0;
+}
+
+// Moves a lane's codes of a line and stores them, and the word and marks of the 128 that they are part of. All lanes of a
+// warp call it. `of_line`: the reference of the line, which codes of B have where they can.
 template <class E>
 __device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint32_t code, const Piece<E::bits>& piece,
                                            uint32_t scale, uint32_t of_line, bool by_line) {
-    const uint32_t lane = threadIdx.x % 32;
-    uint32_t reference = of_line;
-    if (!by_line) {
-        reference = block_reference<E>(scale);
-        reference = max(reference, __shfl_xor_sync(kAllLanes, reference, 2));
-        reference = max(reference, __shfl_xor_sync(kAllLanes, reference, 4));
-    }
-    const bool far = !is_near<E>(scale, reference) && has_magnitudes<E::bits>(piece);
-    const uint32_t any_far = __ballot_sync(kAllLanes, far);
-    const bool marked = (any_far >> (lane & 24) & 0xFF) != 0;
-    if (marked && scale != kScaleNan) reference = block_reference<E>(scale);
-    const uint32_t relative = relative_reference(reference, of_line);
-    uint32_t word = relative * 0x01010101u;
-    if (any_far != 0) {
-        const uint32_t joined = join_references(relative);
-        if (marked) word = joined;
-    }
+    uint32_t of_step = block_reference<E>(scale);
+    of_step = max(of_step, __shfl_xor_sync(kAllLanes, of_step, 2));
+    of_step = max(of_step, __shfl_xor_sync(kAllLanes, of_step, 4));
+    const bool counts = has_magnitudes<E::bits>(piece);
+    const bool leaves_line = any_of_step(by_line && counts && !is_near<E>(scale, of_line));
+    const bool split = any_of_step(counts && !is_near<E>(scale, of_step));
+    uint32_t reference = by_line && !leaves_line ? of_line : of_step;
+    if (split && scale != kScaleNan) reference = block_reference<E>(scale);
+    const uint32_t relative = relative_reference(reference, of_line), joined = join_references(relative);
     if (code >= uint32_t(at.padded)) return;
     *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) =
         move_piece<E>(piece, rebase_block<E>(scale, reference));
-    if (lane % 8 != 0) return;
-    at.words[line * at.word_stride + code / kBlock128] = word;
-    if (marked) at.marks[code / kBlock128] = 1;
+    if (threadIdx.x % 8 != 0) return;
+    at.words[line * at.word_stride + code / kBlock128] = split ? joined : relative * 0x01010101u;
+    Marks& marks = at.marks[code / kBlock128];
+    if (leaves_line) marks.moved = 1;
+    if (split) marks.split = 1;
 }
 
 // Moves kAhead times 512 codes of a line, none of whose blocks is far; false: one may be. Lanes 0 to 15 look at the scales of
@@ -307,6 +307,28 @@ __device__ __forceinline__ void move_lines(const Lines& at, bool by_line, bool w
         move_line<E>(at, line, by_line, whole);
 }
 
+// Writes the words and factors of lines whose codes stay, a warp each. A NaN in a line is one in all of its row of D.
+template <class E>
+__device__ __forceinline__ void scan_lines(const Lines& at) {
+    const int lane = int(threadIdx.x % 32);
+#pragma unroll 1
+    for (uint32_t line = threadIdx.x / 32; line < uint32_t(at.count); line += blockDim.x / 32) {
+        const LineScales scales(at, line);
+        const uint32_t of_line = line_reference<E>(scales);
+        bool is_nan = false;
+#pragma unroll 4
+        for (int step = lane; step < at.padded / int(kBlock128); step += 32) {
+            const bool exists = step * int(kBlock128) < scales.scaled;
+            const uint32_t scale = exists ? scales.of_code(uint32_t(step) * kBlock128) : 0;
+            is_nan |= scale == kScaleNan;
+            const uint32_t reference = scale == kScaleNan ? of_line : scale;
+            at.words[line * at.word_stride + step] = relative_reference(reference, of_line) * 0x01010101u;
+        }
+        const float factor = __any_sync(kAllLanes, is_nan) ? bits_float(kNanBits) : scale_value(of_line);
+        if (lane == 0) at.factors[line] = factor;
+    }
+}
+
 // Copies lines of FP8 codes, a warp each.
 __device__ __forceinline__ void copy_lines(const Lines& at, bool whole) {
 #pragma unroll 1
@@ -327,7 +349,9 @@ __device__ __forceinline__ void move_operand(const Operand& operand, uint32_t in
     Lines at;
     if (!find_lines(operand, index, at)) return;
     if (operand.call.copies()) return copy_lines(at, operand.whole);
-    for (int block = threadIdx.x; block < at.padded / int(kBlock128); block += int(blockDim.x)) at.marks[block] = 0;
+    if (operand.call.codes_stay)
+        return operand.call.from.element == Element::E5M2 ? scan_lines<E5M2>(at) : scan_lines<E4M3>(at);
+    for (int block = threadIdx.x; block < at.padded / int(kBlock128); block += int(blockDim.x)) at.marks[block] = {};
     __syncthreads();
     const bool by_line = operand.call.by_line, whole = operand.whole;
     switch (operand.call.from.element) {
@@ -383,7 +407,9 @@ MoveCall move_call(const GemmProblem& p, Side side, bool by_line) {
     return call;
 }
 
-uint64_t moved_code_bytes(const MoveCall& call) { return uint64_t(call.lines() * call.line_bytes); }
+uint64_t moved_code_bytes(const MoveCall& call) {
+    return call.codes_stay ? 0 : uint64_t(call.lines() * call.line_bytes);
+}
 
 uint64_t moved_word_bytes(const MoveCall& call) {
     if (call.copies()) return 0;
@@ -397,9 +423,9 @@ uint64_t moved_factor_bytes(const MoveCall& call) {
 }
 
 uint64_t moved_mark_bytes(const MoveCall& call) {
-    if (call.copies()) return 0;
+    if (call.copies() || call.codes_stay) return 0;
     const int64_t matrices = call.grouping == Grouping::None ? call.from.matrices : 1;
-    return uint64_t(matrices * tiles_of(call) * call.blocks());
+    return uint64_t(matrices * tiles_of(call) * call.blocks()) * sizeof(Marks);
 }
 
 int64_t move_blocks(const MoveCall& call) {
@@ -414,7 +440,7 @@ void move_operands(const Context& context, const MoveCall* a, const MoveCall* b,
     const uint32_t blocks = args.a.blocks + args.b.blocks;
     if (blocks == 0) return;
     const uint32_t grid = sm_count > 0 ? std::min(blocks, uint32_t(sm_count)) : blocks;
-    const uint32_t threads = sm_count > 0 ? kMostThreads : kThreads;
+    const uint32_t threads = sm_count > 0 || blocks < kFewBlocks ? kMostThreads : kThreads;
     launch(context, move_operands_kernel, "wgmma_fp8_sm90's pass", dim3(grid), dim3(threads), 0, stream, args);
 }
 

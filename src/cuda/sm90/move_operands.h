@@ -4,13 +4,13 @@
 //                   128 codes        128 codes
 //     line i     |  0  1  2  3  |  0  1  2  3  | ...     codes, moved to the reference of the 128 (A) or of the line (B)
 //     words[i]   |    a word    |    a word    | ...     the four blocks' references beside the line's, as E8M0 bytes:
-//     equal,
-//                                                        where all are near
+//                                                        equal, unless they are split
 //     factors[i]     2^reference of the line
-//     marks          of 32 lines and 128 codes: 1 where some word has unequal bytes, or another reference than the line's
+//     marks          of 32 lines and 128 codes
 //
 // Codes whose scales are those of lines already are copied, to the same places, and nothing else is written: the scales stay
-// where they are.
+// where they are. Of operands whose 128 codes share a scale, and that have references of 128 codes, words and factors alone can be
+// written: their codes are as they should be, and a scale of 255 makes the factor of its line NaN.
 //
 // Lines are those of all experts, one after the other, or rows where the source has them; groups along the contraction start
 // at multiples of 128 codes. Codes past the end of a line or group are zero.
@@ -22,21 +22,29 @@ namespace mxq::cuda::sm90 {
 
 constexpr int kMarkLines = 32;
 
+// Says which references the 128 codes of some of 32 lines have, 0 or 1 each. Bytes, since several warps may write the same.
+struct Marks {
+    uint8_t moved;  // of B: another than that of the line
+    uint8_t split;  // one for each block of 32
+};
+
 struct MoveCall {
     GemmOperand from;
     Grouping grouping;  // of this operand
     GroupedRows grouped;
     bool by_line;        // one reference for a line, of one group where they lie along it
+    bool codes_stay;     // words and factors alone are written
     int64_t line_bytes;  // of the moved codes, a multiple of 128
     uint8_t* codes;
     uint32_t* words;
     float* factors;
-    uint8_t* marks;
+    Marks* marks;
 
     // FP8's codes serve as they are, and so do those of MX that have one scale for a line.
     MXQ_HD bool copies() const {
         return from.scale_type == ScaleType::F32 || (from.bits == 8 && from.layout.block == MXQ_MAX_DIM);
     }
+    MXQ_HD bool codes_may_stay() const { return !by_line && from.bits == 8 && from.layout.block == kBlock128; }
     MXQ_HD int64_t lines() const { return from.matrices * from.lines; }
     MXQ_HD int64_t blocks() const { return line_bytes / kBlock128; }  // words of a line
 };

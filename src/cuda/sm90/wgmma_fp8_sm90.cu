@@ -1,17 +1,17 @@
-// wgmma_fp8_sm90: products on Hopper's FP8 tensor cores, dense or grouped, with a power of two for every 128 codes of a line
-// of A and a number for a line of either side. MX operands come from a pass that moves their codes (move_operands.h); those with
-// a scale for a line or tensor, of MX and FP8, are read where they are, where the copy engine can.
+// wgmma_fp8_sm90: products on Hopper's FP8 tensor cores, dense or grouped, with a number for every 128 codes of a line and one
+// for the line. MX operands come from a pass that moves their codes (move_operands.h); FP8, and MX with a scale for a line, are
+// read where they are, where the copy engine can.
 //
 // A block of 384 threads stays on its SM and takes tiles of 128 x 192 of D (fp8_tiles.cuh):
 //
 //     warps 0, 1          load 128 codes of the lines of A, and of B, a step, through a ring of five stages
-//     warp 2              loads the references of A's lines, warp 3 finds tiles, marks and factors, one tile ahead
+//     warp 2              loads words, the references or scales of 128 codes; warp 3 finds tiles, marks and factors, one ahead
 //     warps 4..7, 8..11   consumers, 64 x 192 each, as two halves that take turns: while the tensor cores multiply one, the
 //                         threads add the other, times the factors of its rows, to the totals
 //
-// FP8 tensor cores keep 14 bits of a sum, hence the totals in fp32 every 128 codes. A step whose blocks have references of
-// their own (numerics/rebase_guard.h) is added up every 32 codes instead, under the product of two powers of two: exact, and
-// slow.
+// FP8 tensor cores keep 14 bits of a sum, hence the totals in fp32 every 128 codes. Where columns of a step have references of
+// their own (numerics/rebase_guard.h), or scales, an element takes two operations instead of one. A step whose blocks of 32 have
+// references of their own is added up every 32 codes: exact, and slow.
 //
 // A step is 40 KB from L2 and 128 x 192 x 128 products: 768 cycles of the tensor cores.
 #include <algorithm>
@@ -35,7 +35,7 @@ constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 constexpr int kStartRegisters = 168, kProducerRegisters = 48, kConsumerRegisters = 224;
 static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= (1 + kConsumers) * kStartRegisters);
 
-template <class A, class B>
+template <class A, class B, Columns columns>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     wgmma_fp8_sm90_kernel(const __grid_constant__ ProductArguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
@@ -55,11 +55,11 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         wait_for_previous_kernel();  // which moves operands; consumers read nothing before these warps have
         if (warp == 0 && elect_lane()) load_a(args, shared);
         if (warp == 1 && elect_lane()) load_b(args, shared);
-        if (warp == 2) load_words(args, shared);
+        if (warp == 2) load_words<columns>(args, shared);
         if (warp == 3) scout(args, shared);
     } else {
         take_registers<kConsumerRegisters>();
-        consume<A, B>(args, shared);
+        consume<A, B, columns>(args, shared);
     }
     __syncwarp();
     sync_cluster();  // the other block may still load to this one, and arrive at its barriers
@@ -67,23 +67,26 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
-// Names what a kernel is compiled for: which operands are E5M2.
+// Names what a kernel is compiled for: which operands are E5M2, and what columns have.
 struct Key {
     bool a, b;
+    Columns columns;
     bool operator==(const Key&) const = default;
 };
 
-template <class A, class B>
+template <class A, class B, Columns columns>
 constexpr KernelEntry<Key, ProductArguments> entry() {
-    return {
-        {std::is_same_v<A, E5M2>, std::is_same_v<B, E5M2>}, wgmma_fp8_sm90_kernel<A, B>, kThreads, sizeof(ProductShared)};
+    return {{std::is_same_v<A, E5M2>, std::is_same_v<B, E5M2>, columns},
+            wgmma_fp8_sm90_kernel<A, B, columns>,
+            kThreads,
+            sizeof(ProductShared)};
 }
 
 constexpr KernelEntry<Key, ProductArguments> kernels[] = {
-    entry<E4M3, E4M3>(),
-    entry<E5M2, E4M3>(),
-    entry<E4M3, E5M2>(),
-    entry<E5M2, E5M2>(),
+    entry<E4M3, E4M3, Columns::Marked>(), entry<E5M2, E4M3, Columns::Marked>(), entry<E4M3, E5M2, Columns::Marked>(),
+    entry<E5M2, E5M2, Columns::Marked>(), entry<E4M3, E4M3, Columns::Pieces>(), entry<E5M2, E4M3, Columns::Pieces>(),
+    entry<E4M3, E5M2, Columns::Pieces>(), entry<E5M2, E5M2, Columns::Pieces>(), entry<E4M3, E4M3, Columns::Each>(),
+    entry<E5M2, E4M3, Columns::Each>(),   entry<E4M3, E5M2, Columns::Each>(),   entry<E5M2, E5M2, Columns::Each>(),
 };
 
 // Hands out a workspace whose address is not known yet.
@@ -101,10 +104,10 @@ struct MovedAt {
     uint64_t codes, words, factors, marks;
 };
 
-// Describes an operand, which the pass moves or the product reads where it is.
+// Describes an operand, which the pass moves or the product reads where it is. Of one that stays the pass may still write words.
 struct PlannedOperand {
     MoveCall call;
-    bool moved;
+    bool stays, passed;
     MovedAt at;
 };
 
@@ -145,20 +148,22 @@ TileMap map_of_moved(const MoveCall& call, int rank, int32_t box_lines) {
 // The ranks of the maps: lines of A lie one after the other, and B has a matrix for each group.
 constexpr int kRankA = 2, kRankB = 3;
 
-// Codes of FP8 stay where they are, if the copy engine can read them and no group begins between them.
+// Codes of FP8 stay where they are, if the copy engine can read them and no group begins between them; so do those of MX whose
+// references are their scales.
 PlannedOperand plan_operand(const GemmProblem& p, Side side) {
     const bool is_b = side == Side::B;
-    const MoveCall call = move_call(p, side, is_b);
-    const bool stays = call.copies() && call.grouping != Grouping::Contraction &&
+    MoveCall call = move_call(p, side, is_b);
+    const bool stays = (call.copies() || call.codes_may_stay()) && call.grouping != Grouping::Contraction &&
                        unmappable(map_of_source(call, is_b ? kRankB : kRankA, kHalfRows)).empty();
-    return {call, !stays, {}};
+    call.codes_stay = stays && !call.copies();
+    return {call, stays, !stays || call.codes_stay, {}};
 }
 
 Plan plan_of(const GemmProblem& p) {
     Plan plan{plan_operand(p, Side::A), plan_operand(p, Side::B), 0};
     Offsets workspace;
     for (PlannedOperand* operand : {&plan.a, &plan.b})
-        if (operand->moved) operand->at = place(operand->call, workspace);
+        if (operand->passed) operand->at = place(operand->call, workspace);
     plan.bytes = workspace.at;
     return plan;
 }
@@ -166,13 +171,13 @@ Plan plan_of(const GemmProblem& p) {
 // Returns an operand's call with its places in the workspace; those without bytes are NULL.
 MoveCall placed(const PlannedOperand& operand, void* workspace) {
     MoveCall out = operand.call;
-    if (!operand.moved) return out;
+    if (!operand.passed) return out;
     uint8_t* const base = static_cast<uint8_t*>(workspace);
     out.codes = base + operand.at.codes;
     if (out.copies()) return out;
     out.words = reinterpret_cast<uint32_t*>(base + operand.at.words);
     out.factors = reinterpret_cast<float*>(base + operand.at.factors);
-    out.marks = base + operand.at.marks;
+    out.marks = reinterpret_cast<Marks*>(base + operand.at.marks);
     return out;
 }
 
@@ -183,17 +188,12 @@ Reason needs_chip(const Context& context) {
         [capability] { return format_text("needs compute capability 9.0, found %d.%d", capability / 10, capability % 10); };
 }
 
-bool has_line_scales(const GemmOperand& operand) {
-    return operand.scale_type == ScaleType::F32 && operand.layout.block == MXQ_MAX_DIM;
-}
-
-// Two MX operands, or two of FP8 with scales of whole lines or tensors.
+// Two MX operands, or two of FP8.
 Reason needs_operands(const GemmProblem& p) {
     for (const GemmOperand* operand : {&p.a, &p.b})
-        if (operand->scale_type != ScaleType::E8M0 && !has_line_scales(*operand))
-            return [format = operand->format, type = operand->scale_type] {
-                return format_text("needs MX operands, or FP8 with scaling ROW or TENSOR, found %s%s", find_format(format)->name,
-                                   type == ScaleType::F32 ? " with scales of 128" : "");
+        if (operand->scale_type != ScaleType::E8M0 && operand->scale_type != ScaleType::F32)
+            return [format = operand->format] {
+                return format_text("needs MX or FP8 operands, found %s", find_format(format)->name);
             };
     if (p.a.scale_type != p.b.scale_type) return "needs two MX or two FP8 operands, found one of each";
     if (p.exact_products && p.a.scale_type == ScaleType::E8M0)
@@ -256,24 +256,48 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
 }
 
 CUtensorMap map_of(const PlannedOperand& operand, const MoveCall& call, int rank, int32_t box_lines) {
-    return tensor_map(driver(), operand.moved ? map_of_moved(call, rank, box_lines) : map_of_source(call, rank, box_lines));
+    return tensor_map(driver(), operand.stays ? map_of_source(call, rank, box_lines) : map_of_moved(call, rank, box_lines));
+}
+
+bool has_scales_of_128(const GemmOperand& operand) {
+    return operand.scale_type == ScaleType::F32 && operand.layout.block == kBlock128;
+}
+
+Columns columns_of(const GemmProblem& p) {
+    if (!has_scales_of_128(p.a) && !has_scales_of_128(p.b)) return Columns::Marked;
+    return has_scales_of_128(p.b) && p.b.layout.tile_rows == 1 ? Columns::Each : Columns::Pieces;
+}
+
+// An operand whose scales stay where they are: those of 128 codes are words, those of lines factors.
+SideView view_of_scales(const MoveCall& call) {
+    const ScaleLayout& layout = call.from.layout;
+    SideView view{};
+    if (has_scales_of_128(call.from)) {
+        view.words = reinterpret_cast<const uint32_t*>(call.from.scales);
+        view.word_stride = layout.line_stride;
+        view.step_stride = layout.column_stride;
+        view.lines_log2 = int32_t(log2_of(uint32_t(layout.tile_rows)));
+        return view;
+    }
+    if (call.from.scale_type == ScaleType::E8M0) view.bytes = call.from.scales;
+    else view.factors = reinterpret_cast<const float*>(call.from.scales);
+    view.factor_stride = layout.line_stride;
+    view.factor_group_stride = call.grouping == Grouping::None ? layout.matrix_scales : layout.group_index_stride;
+    return view;
 }
 
 SideView view_of(const MoveCall& call) {
-    if (call.copies()) {
-        const ScaleLayout& layout = call.from.layout;
-        const bool bytes = call.from.scale_type == ScaleType::E8M0;
-        return {nullptr,
-                0,
-                nullptr,
-                0,
-                bytes ? nullptr : reinterpret_cast<const float*>(call.from.scales),
-                layout.line_stride,
-                call.grouping == Grouping::None ? layout.matrix_scales : layout.group_index_stride,
-                bytes ? call.from.scales : nullptr};
-    }
-    const int64_t of_group = call.grouping == Grouping::Rows ? 0 : call.from.lines;  // groups of rows are lines of their own
-    return {call.words, call.blocks(), call.marks, call.lines(), call.factors, 1, of_group, nullptr};
+    if (call.copies()) return view_of_scales(call);
+    SideView view{};
+    view.words = call.words;
+    view.marks = call.codes_stay ? nullptr : call.marks;
+    view.passed = true;
+    view.word_stride = view.mark_stride = call.blocks();
+    view.step_stride = 1;
+    view.factors = call.factors;
+    view.factor_stride = 1;
+    view.factor_group_stride = call.grouping == Grouping::Rows ? 0 : call.from.lines;  // groups of rows are lines of their own
+    return view;
 }
 
 // The most turns that the clusters of a call can take.
@@ -293,6 +317,8 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
                           0,
                           false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
+    args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
+    args.units.at[kRowwiseScales] = uint32_t(p.b.units.scales);
     args.units.at[kRowwiseCodes] = p.grouping == Grouping::Contraction ? uint32_t(kBlock128) : uint32_t(p.d.group_unit);
     args.units.at[kColumnwiseCodes] = kTileRows;  // marks
     args.units.tile_rows_log2 = uint32_t(log2_of(2 * kTileRows));
@@ -307,13 +333,13 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const Plan& plan = *static_cast<const Plan*>(call.state);
     const MoveCall a = placed(plan.a, call.workspace), b = placed(plan.b, call.workspace);
-    if (plan.a.moved || plan.b.moved)
-        move_operands(context, plan.a.moved ? &a : nullptr, plan.b.moved ? &b : nullptr, p.sm_count, call.stream);
+    const bool passes = plan.a.passed || plan.b.passed;
+    if (passes) move_operands(context, plan.a.passed ? &a : nullptr, plan.b.passed ? &b : nullptr, p.sm_count, call.stream);
     const ProductArguments args = arguments_of(p, plan, a, b);
     const int64_t clusters = std::min(turns_of(p, args), int64_t(multiprocessors_for(context, p) / kCluster));
-    const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2};
+    const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2, columns_of(p)};
     launch(context, kernels, key, "wgmma_fp8_sm90", dim3(unsigned(clusters * kCluster)), call.stream, args,
-           plan.a.moved || plan.b.moved ? Start::WithPrevious : Start::AfterAll);
+           passes ? Start::WithPrevious : Start::AfterAll);
 }
 
 void load(const Context& context) {
