@@ -338,9 +338,8 @@ MXQ_API mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled)
  * bytes may lie side by side in one buffer, column range beside column range: only shared elements overlap. */
 MXQ_API mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements);
 
-/* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer; here and in all
- * other setters of a tensor NULL with more bytes is refused, since that is what memory looks like that could not be
- * allocated. */
+/* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. NULL with more is
+ * refused, as by the other setters of a part and of its numbers: memory that could not be allocated looks so. */
 MXQ_API mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t bytes);
 
 /* Data of a plain tensor that is only read: verbs refuse to write it (INVALID_ARGUMENT). Otherwise as mxq_tensor_set_data,

@@ -25,9 +25,8 @@ void require_span(const char* name, int64_t stride, int64_t count) {
 void require_experts(const mxq_tensor& t, const char* name, int64_t stride) {
     if (stride != 0 && !t.is_3d)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s is %lld on a tensor of 2 dimensions, expected 0; create one with "
-             "mxq_tensor_create_3d",
-             name, (long long)stride);
+             "%s is %lld on a tensor of 2 dimensions, expected 0; create one with mxq_tensor_create_3d", name,
+             (long long)stride);
 }
 
 }  // namespace
@@ -71,8 +70,7 @@ mxq_status mxq_tensor_set_part_list(mxq_tensor* tensor, int32_t part, int64_t co
         require_part(part);
         if (!t.is_3d)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
-                 "tensor has 2 dimensions, expected 3, with an address for each expert; call "
-                 "mxq_tensor_set_part");
+                 "tensor has 2 dimensions, expected 3, with an address for each expert; call mxq_tensor_set_part");
         if (count != t.experts)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "count is %lld, expected %lld, the experts of the tensor", (long long)count,
                  (long long)t.experts);

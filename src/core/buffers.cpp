@@ -18,6 +18,13 @@ const char* size_hint(std::string_view buffer) {
     return "ask mxq_tensor_required_bytes";
 }
 
+// Returns " for ..." where a buffer has gaps, whose size the caller may have given in other units.
+std::string text_of_rows(const Buffers::Rows& rows) {
+    if (rows.stride == rows.width || rows.stride == 0) return "";
+    return format_text(" for pieces of %llu bytes every %llu", (unsigned long long)rows.width,
+                       (unsigned long long)rows.stride);
+}
+
 }  // namespace
 
 void Buffers::add(const BufferName& name, const void* pointer, uint64_t have, uint64_t need, uint64_t alignment,
@@ -29,8 +36,8 @@ void Buffers::add(const BufferName& name, const void* pointer, uint64_t have, ui
              (unsigned long long)need, setter);
     }
     if (have < need)
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes, expected at least %llu; %s", name.text().c_str(),
-             (unsigned long long)have, (unsigned long long)need, size_hint(name.buffer));
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes, expected at least %llu%s; %s", name.text().c_str(),
+             (unsigned long long)have, (unsigned long long)need, text_of_rows(rows).c_str(), size_hint(name.buffer));
     const auto begin = reinterpret_cast<uintptr_t>(pointer);
     if (begin % alignment != 0)
         fail(MXQ_STATUS_MISALIGNED,

@@ -21,11 +21,12 @@ void require_whole_scales(const char* name, int32_t part, const char* what, int6
              what, (long long)stride, (long long)scale_bytes);
 }
 
+// Returns the rows that gaps leave. Where both lines and experts have gaps, those between the lines count as bytes of the
+// expert, and experts whose lines alternate as one piece.
 Buffers::Rows rows_between(int64_t matrices, int64_t matrix_stride, int64_t lines, int64_t line_stride, int64_t width) {
     const int64_t matrix = (lines - 1) * line_stride + width;
     const bool lines_alone = matrices == 1 || matrix_stride == lines * line_stride;
     if (lines_alone) return width == line_stride ? Buffers::Rows{} : Buffers::Rows{uint64_t(width), uint64_t(line_stride)};
-    // Gaps between the lines of an expert count as its own.
     return matrix_stride >= matrix ? Buffers::Rows{uint64_t(matrix), uint64_t(matrix_stride)} : Buffers::Rows{};
 }
 
@@ -40,11 +41,9 @@ void require_code_strides(const mxq_tensor& t, int32_t part, const char* name) {
              given.listed ? "mxq_tensor_set_part" : "mxq_tensor_set_strides with 0");
     const bool expert_strides = given.strides.code_expert != 0 || given.strides.scale_expert != 0;
     if (given.listed && expert_strides)
-        fail(
-            MXQ_STATUS_INVALID_ARGUMENT,
-            "%s.%s has a list of experts and an expert stride, expected one of them; call mxq_tensor_set_strides with 0 for "
-            "experts",
-            name, part_name(part));
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s.%s has a list of experts and an expert stride, expected one of them; call mxq_tensor_set_strides with 0",
+             name, part_name(part));
     const Storage s = t.storage(part);
     const int64_t line_bytes = s.lines == 0 ? 0 : s.line_bytes;
     require_line(name, part, "code line", given.strides.code_line, line_bytes);

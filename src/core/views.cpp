@@ -268,9 +268,9 @@ void add_floats(const mxq_tensor& t, int32_t part, const char* name, const char*
 
 }  // namespace
 
-void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access) {
+void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access, const char* setter) {
     if (t.experts == 0 && !t.part(part).amax.pointer) return;  // nothing is relative to it
-    add_floats(t, part, name, "amax", t.part(part).amax, buffers, access, "mxq_tensor_set_amax");
+    add_floats(t, part, name, "amax", t.part(part).amax, buffers, access, setter);
 }
 
 void add_global_scale(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers) {
@@ -282,7 +282,8 @@ void add_global_scale(const mxq_tensor& t, int32_t part, const char* name, Buffe
     if (given.decode_scale.pointer)
         add_floats(t, part, name, "decode_scale", given.decode_scale, buffers, Access::Read, "mxq_tensor_set_decode_scale");
     else
-        add_amax(t, part, name, buffers, Access::Read);
+        add_amax(t, part, name, buffers, Access::Read,
+                 "mxq_tensor_set_amax, or a decode scale with mxq_tensor_set_decode_scale");
 }
 
 }  // namespace mxq

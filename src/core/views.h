@@ -64,7 +64,8 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
                         Touches touches = Touches::CodesAndScales);
 
 // Adds the part's amax to the buffers of the call. A tensor of 0 experts may leave it out.
-void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access);
+void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
+              const char* setter = "mxq_tensor_set_amax");
 
 // Adds what decoding an NVFP4 part needs besides codes and scales: its amax or its decode scale. Other formats need nothing.
 void add_global_scale(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers);

@@ -263,6 +263,10 @@ TEST_CASE("apart: an output may lie in the gaps of an operand, and not in its li
     MXQ_REFUSED(run(256, 60), invalid, "d.data overlaps a.rowwise.codes");
     MXQ_REFUSED(run(128, 64), invalid, "d.data overlaps a.rowwise.codes");
 
+    ok(mxq_tensor_set_strides(a, rowwise, 1000, 0, 0, 0));  // 100 was meant
+    MXQ_REFUSED(mxq_gemm_query(testing::cpu().context, nullptr, a, a, d, nullptr), MXQ_STATUS_BUFFER_TOO_SMALL,
+                "expected at least 7064 for pieces of 64 bytes every 1000");
+
     // Experts with a gap between them.
     Product p;
     testing::Bytes experts(3 * 1024), of_scales(48);

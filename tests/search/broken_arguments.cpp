@@ -20,7 +20,8 @@ float* any_memory(const Bound& bound) { return reinterpret_cast<float*>(bound.ru
 constexpr uint64_t many_bytes = uint64_t{1} << 40;
 
 void extend_buffers(Bound& bound) {
-    for (auto& [name, pointer] : bound.pointers) pointer.bytes = many_bytes;
+    auto* const memory = reinterpret_cast<uint8_t*>(any_memory(bound));
+    for (auto& [name, pointer] : bound.pointers) pointer = {pointer.address ? pointer.address : memory, many_bytes};
 }
 
 // Replaces a tensor with one of another shape, in buffers that look large enough.
