@@ -298,6 +298,7 @@ int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODU
 
 }  // namespace
 
-const GemmImplementation gemm = {"cpu", declines, nullptr, run, nullptr, bound};
+const GemmImplementation gemm = {
+    .name = "cpu", .declines = declines, .run = run, .bound = bound, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

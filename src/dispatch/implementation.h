@@ -33,6 +33,8 @@ struct Implementation {
     int32_t (*bound)(const Context&, const Problem&) = nullptr;
     // In place of declines and workspace_bytes where both, and the run, need one costly description of the problem.
     Prepared (*prepare)(const Context&, const Problem&) = nullptr;
+    // How far apart the lines and experts that it reads may lie. A problem of others is declined before it is asked.
+    Addresses reads = Addresses::Dense;
 };
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;

@@ -144,10 +144,15 @@ std::vector<VerbNames> verb_table() {
 void check_workspace(uint64_t need, const void* workspace, uint64_t bytes) {
     if (need == 0 && bytes == 0) return;
     if (bytes < need)
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "workspace holds %llu bytes, expected at least %llu; ask the verb's query",
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL,
+             "workspace holds %llu bytes, expected at least %llu; ask the verb's query and mxq_plan_workspace_bytes",
              (unsigned long long)bytes, (unsigned long long)need);
+    if (!workspace && need == 0)
+        fail(MXQ_STATUS_MISSING_BUFFER, "workspace is NULL with %llu bytes, expected NULL with 0: this call needs none",
+             (unsigned long long)bytes);
     if (!workspace)
-        fail(MXQ_STATUS_MISSING_BUFFER, "workspace is NULL with %llu bytes, expected the address of %llu; ask the verb's query",
+        fail(MXQ_STATUS_MISSING_BUFFER,
+             "workspace is NULL with %llu bytes, expected the address of at least %llu; allocate it",
              (unsigned long long)bytes, (unsigned long long)need);
     if (reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment != 0)
         fail(MXQ_STATUS_MISALIGNED, "workspace is at %p, expected a multiple of %llu bytes", workspace,
