@@ -1,7 +1,7 @@
 // The pass of skinny_sm90: decodes A to BF16 and brings it into the order of skinny_tokens.h, which has the picture.
 //
-// A block has eight tokens of a group, a warp each, and 512 codes of them: a thread has 16, two pairs from each quarter of 128,
-// which it reads by fours and writes as two pieces of 16 bytes.
+// A block has eight tokens of a group, a warp each, and 512 codes of them: a thread has 16, two pairs from each quarter of
+// 128, which it reads by fours and writes as two pieces of 16 bytes.
 #include "cuda/launch.h"
 #include "cuda/memory/operand.cuh"
 #include "cuda/sm90/beside.cuh"
@@ -98,9 +98,7 @@ int64_t token_rows(const GemmProblem& p) {
 
 }  // namespace
 
-uint64_t token_bytes(const GemmProblem& p) {
-    return uint64_t(token_rows(p) * round_up(p.k, int64_t(kChunkCodes))) * 2;
-}
+uint64_t token_bytes(const GemmProblem& p) { return uint64_t(token_rows(p) * round_up(p.k, int64_t(kChunkCodes))) * 2; }
 
 void prepare_tokens(const Context& context, const GemmProblem& p, int32_t tile_tokens, bool by_eights, uint8_t* tokens,
                     void* stream) {
