@@ -59,6 +59,6 @@ gpu_architecture() {
     local capability
     capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -cd 0-9)
     [ -n "$capability" ] || return 0
-    [ "$capability" = 90 ] && capability=90a # for the tensor core instructions of sm_90
+    [ "$capability" -ge 90 ] && capability=${capability}a # for the instructions that this chip alone has
     echo "$capability-real"
 }

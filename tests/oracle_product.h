@@ -246,7 +246,8 @@ inline double class_factor(int32_t bound, int64_t k) {
     // Where FP8 tensor cores keep 14 bits: 4 instructions for every 128 codes, 33 terms each, cut at 2^-13 of the largest.
     const double cut = 4 * 33 * 2048;
     if (bound == MXQ_BOUND_EXACT_PRODUCTS) return exact;
-    if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_REBASED || bound == MXQ_BOUND_REBASED_GUARDED)
+    if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_REBASED || bound == MXQ_BOUND_REBASED_GUARDED ||
+        bound == MXQ_BOUND_BLACKWELL_TENSOR_CORES)
         return exact + cut;
     return -1;
 }
@@ -260,11 +261,12 @@ inline double bound_factor(const Promise& promise, int64_t k, bool exact = true)
     return of_class;
 }
 
-// Returns what is added to the bound where an implementation rounds each sum of K products to a multiple of 2^-149.
+// Returns what is added to the bound where an implementation rounds each sum of K products to a multiple of 2^-149, or 2^-142.
 inline double rounding_of_sums(const Promise& promise, int64_t k) {
+    if (promise.bound != MXQ_BOUND_EXACT_PRODUCTS) return 0;
     const std::string& name = promise.implementation;
-    const bool rounds = name == "cublaslt" || name == "cublaslt_grouped" || name == "skinny_sm90";
-    return rounds && promise.bound == MXQ_BOUND_EXACT_PRODUCTS ? static_cast<double>(k) * 0x1p-149 : 0;
+    if (name == "skinny_sm90") return static_cast<double>(k) * 0x1p-142;
+    return name == "cublaslt" || name == "cublaslt_grouped" ? static_cast<double>(k) * 0x1p-149 : 0;
 }
 
 }  // namespace oracle

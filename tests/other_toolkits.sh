@@ -142,7 +142,7 @@ try_old() {
     check "12.8: these are its headers" is_old || return
     check "12.8: host code compiles" compile_host "$source"/src/{api,core,dispatch,cuda,cuda/*}/*.cpp
     if [ $tests = ON ]; then
-        check "12.8: tests/cuda compile" compile_host "$source"/tests/cuda/cublaslt_{declines,recorder,session}_test.cpp
+        check "12.8: tests/cuda compile" compile_host "$source"/tests/cuda/{block_scaled,cublaslt_declines,cublaslt_recorder,cublaslt_releases,cublaslt_session}_test.cpp
     else
         skip "12.8: tests/cuda" "Catch2 is not here"
     fi

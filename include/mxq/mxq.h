@@ -229,6 +229,14 @@ MXQ_API mxq_status mxq_context_options_set_parallel_for(mxq_context_options* opt
  * the context uses other implementations, and mxq_context_cublaslt tells why. A CPU context does not use cuBLASLt. */
 MXQ_API mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, const char* path);
 
+/* Each setter of options has a getter, which gives what was set or the default. Every output may be NULL for "not wanted". A text
+ * is "" where none is set, and lives until its setter is called again or the options are destroyed. */
+MXQ_API mxq_status mxq_context_options_get_threads(const mxq_context_options* options, int32_t* threads);
+MXQ_API mxq_status mxq_context_options_get_own_threads(const mxq_context_options* options, int32_t* own);
+MXQ_API mxq_status mxq_context_options_get_parallel_for(const mxq_context_options* options, mxq_parallel_for* parallel_for,
+                                                        void** user);
+MXQ_API mxq_status mxq_context_options_get_cublaslt_path(const mxq_context_options* options, const char** path);
+
 /* Creates a context for one device: MXQ_DEVICE_CPU with ordinal 0, or MXQ_DEVICE_CUDA with a CUDA ordinal. options may be
  * NULL. It loads everything that a later call under graph capture must not load, so create it outside of capture. On failure
  * *out is NULL. NO_DEVICE: the message says whether the build has no CUDA, the driver is missing, there is no such device, or
@@ -330,7 +338,8 @@ MXQ_API mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled)
  * bytes may lie side by side in one buffer, column range beside column range: only shared elements overlap. */
 MXQ_API mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements);
 
-/* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. */
+/* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. NULL with more is
+ * refused, as by the other setters of a part and of its numbers: memory that could not be allocated looks so. */
 MXQ_API mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t bytes);
 
 /* Data of a plain tensor that is only read: verbs refuse to write it (INVALID_ARGUMENT). Otherwise as mxq_tensor_set_data,
@@ -338,13 +347,45 @@ MXQ_API mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t 
 MXQ_API mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint64_t bytes);
 
 /* Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
- * into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers declare a
- * part for sizes and queries, which need no memory. While no part is declared, a query assumes the part that it needs
- * (rowwise where either would do). A verb that only reads the tensor writes neither, so that both may lie in memory that is
- * mapped for reading. An extent may be larger than needed; whether the bytes are those of the scaling and the layout that were
- * set, the library cannot see. */
+ * into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers
+ * with 0 bytes declare a part for sizes and queries, which need no memory. While no part is declared, a query assumes the
+ * part that it needs (rowwise where either would do). A verb that only reads the tensor writes neither, so that both may lie
+ * in memory that is mapped for reading. An extent may be larger than needed; whether the bytes are those of the scaling and
+ * the layout that were set, the library cannot see. */
 MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, mxq_part part, void* codes, uint64_t code_bytes, void* scales,
                                        uint64_t scale_bytes);
+
+/* Codes and scales of one part that are only read: verbs refuse to write either (INVALID_ARGUMENT). Otherwise as
+ * mxq_tensor_set_part, and each replaces the other. */
+MXQ_API mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, mxq_part part, const void* codes, uint64_t code_bytes,
+                                             const void* scales, uint64_t scale_bytes);
+
+/* Codes and scales of a part as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that
+ * has a tensor for each. `codes` and `scales` are arrays of `count` addresses in memory of the context's device; `count` is the
+ * number of experts, and each address has code_bytes or scale_bytes from there on. mxq_tensor_required_bytes then tells the
+ * bytes of one expert. Both arrays must stay until the work is done. Line strides are those of each expert; there are no expert
+ * strides. TENSOR scales need MXQ_SCOPE_EXPERT. Such a part is only read, by the verbs and implementations that take strides
+ * and that their plans name; on CUDA none takes a list yet. It replaces mxq_tensor_set_part, and the other way round. 3-D
+ * tensors only; NULL arrays serve queries. */
+MXQ_API mxq_status mxq_tensor_set_part_list(mxq_tensor* tensor, mxq_part part, int64_t count, const void* const* codes,
+                                            uint64_t code_bytes, const void* const* scales, uint64_t scale_bytes);
+
+/* Distances in bytes inside of a part that is a piece of something larger: from one line of codes to the next, from one
+ * expert's codes to the next expert's, from one row of the compact scales to the next, and from one expert's scales to the
+ * next expert's. 0 (default): one after another; experts then are as many line strides apart as they have lines. Columns
+ * [k, k + K) of rowwise MXFP8 weights (N, K_all), k a multiple of 32, are read where they lie with their addresses moved by k
+ * codes and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0). `gate` beside `up` in codes (experts, 2 N, K) has an
+ * expert stride of 2 N K. A stride is at least one line, and a multiple of 4 for fp32 scales. Lines of different experts may
+ * alternate. What lies between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the
+ * last.
+ *
+ * Swizzled and TENSOR scales have no line stride; TENSOR ones have an expert stride with MXQ_SCOPE_EXPERT. 2-D tensors have no
+ * expert strides, and groups none at all (INVALID_ARGUMENT). Parts with strides are only read, by mxq_dequantize,
+ * mxq_requantize, the products and, but not from a list, mxq_swizzle_scales and mxq_unswizzle_scales. All implementations of
+ * the CPU take them; others decline by name in the plan. No verb writes such a part (UNSUPPORTED). Pointers that are set anew
+ * leave the strides as they are; mxq_tensor_clear_part clears them. */
+MXQ_API mxq_status mxq_tensor_set_strides(mxq_tensor* tensor, mxq_part part, int64_t code_line, int64_t code_expert,
+                                          int64_t scale_line, int64_t scale_expert);
 
 /* Declares the named parts of a quantized tensor (MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE or MXQ_PART_BOTH), or the data of a
  * plain one (MXQ_PART_ROWWISE), in one block of memory at a multiple of 256 bytes, of at least mxq_tensor_total_bytes. For each
@@ -364,16 +405,17 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, mxq_part part);
 
 /* Groups of rows, such as the tokens of each expert. `ends` holds `count` integers of type MXQ_TYPE_INT32 or
  * MXQ_TYPE_INT64 in the memory of the context's device, and `bytes` is exactly their size (it is not looked at where ends is
- * NULL): ends[g] is one past the last row of group g, never decreasing, at most rows. Empty groups are allowed; rows past the
- * last end belong to no group: they are not read and what they would produce is not written. On CUDA the host never reads
- * `ends` (values out of order are clamped, so that nothing outside the buffers is touched); on a CPU context the verbs check
- * them, but not those of a call that has nothing to write. 2-D tensors only. A count of 0 with NULL clears the groups; a
- * count with NULL ends serves queries and sizes.
+ * NULL): ends[g] is one past the last row of group g, never decreasing, at most rows. Empty groups are allowed; rows past
+ * the last end belong to no group: they are not read and what they would produce is not written. On CUDA the host never
+ * reads `ends` (values out of order are clamped, so that nothing outside the buffers is touched); on a CPU context the verbs
+ * check them, but not those of a call that has nothing to write. 2-D tensors only. A count of 0 with NULL clears the groups;
+ * a count with NULL ends serves queries and sizes.
  *
  * In memory every group is padded to a multiple of an alignment A: group g starts at
  * P[g] = sum over h < g of A * ceil(m_h / A), m_h being the rows of group h, and padding is as if rows of +0 followed the
  * group. `rows` and `ends` never count padding. P[count] is at most A * floor((rows + (A - 1) * min(count, rows)) / A),
- * which is what mxq_tensor_required_bytes takes for the number of stored rows.
+ * which is what mxq_tensor_required_bytes takes for the number of stored rows. So the ends {30, 30, 70} of 70 rows are
+ * groups of 30, 0 and 40 rows; with A = 32 they start at stored rows P = {0, 32, 32} and fill P[3] = 96 of at most 160.
  *
  *     plain, rowwise   codes start at row P[g]; A is the rowwise alignment, by default 1: no padding
  *     columnwise       codes are (cols, Mc), Mc the bound above, and start at column P[g]; A is the columnwise alignment, a
@@ -389,9 +431,10 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, mxq_part part);
 MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t bytes, mxq_type ends_type,
                                          int32_t count);
 
-/* 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them: on
- * a CPU context, and those of mxq_tensor_set_host_ends. It finds starts or sizes that were given in place of ends. 0 (default):
- * rows may follow the last end. Stays when the groups change; without groups it means nothing. */
+/* 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them:
+ * on a CPU context, and those of mxq_tensor_set_host_ends. It finds starts or sizes that were given in place of ends. 0
+ * (default): rows may follow the last end. Stays when the groups change; without groups it means nothing. 2-D tensors only.
+ */
 MXQ_API mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover);
 
 /* Optional copy of `ends` in host memory, of the type, count and bytes given to mxq_tensor_set_groups. Call that function
@@ -432,23 +475,23 @@ MXQ_API mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, mxq_part part
 MXQ_API mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max);
 
 /* NVFP4 with 1X16 scales and MXFP4 with 1X32 or 1X128 ones, 1: the part holds values that a random Hadamard transform was
- * applied to, every 16 neighbours along the contraction, which must be a multiple of 16; 0 (default): the values themselves.
- * Bit i of `mask` flips the sign of element i first; 0xD7E8 is common. mxq_quantize, mxq_requantize and mxq_amax apply the
- * transform before amax and scale, and mxq_dequantize undoes it. Products multiply transformed values as they are: it cancels
- * where both operands have it, so they refuse parts with different ones. */
+ * applied to, every 16 neighbours along the contraction, which must be a multiple of 16; 0 with a mask of 0 (default): the
+ * values themselves. Bit i of `mask` flips the sign of element i first; 0xD7E8 is common. mxq_quantize, mxq_requantize and
+ * mxq_amax apply the transform before amax and scale, and mxq_dequantize undoes it. Products multiply transformed values as
+ * they are: it cancels where both operands have it, so they refuse parts with different ones. */
 MXQ_API mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, mxq_part part, int32_t transformed, int32_t mask);
 
 /* FP8 with TENSOR scales: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per expert or group, on
- * the device. It is positive and finite, which is not checked beyond what mxq_tensor_set_amax says: a 0 makes a stored scale
- * of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL (default): mxq_quantize makes it from
- * the amax of its input (current scaling). */
+ * the device. It is positive and finite. Verbs refuse another one on a CPU context; on CUDA nobody sees it: a 0 makes a
+ * stored scale of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL (default): mxq_quantize
+ * makes it from the amax of its input (current scaling). */
 MXQ_API mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes);
 
 /* How far one amax, decode scale, quantization scale or TENSOR scale reaches. */
 typedef int32_t mxq_scope;
 
 #define MXQ_SCOPE_TENSOR 1 /* default: one for the whole tensor */
-#define MXQ_SCOPE_EXPERT 2 /* one for each expert or group */
+#define MXQ_SCOPE_EXPERT 2 /* one for each expert or group; a matrix without groups has one */
 MXQ_API mxq_status mxq_tensor_set_scope(mxq_tensor* tensor, mxq_scope scope);
 
 /* Bytes of codes and bytes of scales that a part needs. For a plain tensor ask for MXQ_PART_ROWWISE: *code_bytes is that of
@@ -474,9 +517,18 @@ MXQ_API mxq_status mxq_tensor_get_row_stride(const mxq_tensor* tensor, int64_t* 
 /* Data of a plain tensor; *is_const is 1 where mxq_tensor_set_const_data set it, so that it may not be written. */
 MXQ_API mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, uint64_t* bytes, int32_t* is_const);
 
-/* *declared is 1 where the quantized tensor has the part. */
+/* *declared is 1 where the quantized tensor has the part, and *is_const is 1 where it is only read. */
 MXQ_API mxq_status mxq_tensor_get_part(const mxq_tensor* tensor, mxq_part part, int32_t* declared, void** codes,
-                                       uint64_t* code_bytes, void** scales, uint64_t* scale_bytes);
+                                       uint64_t* code_bytes, void** scales, uint64_t* scale_bytes, int32_t* is_const);
+
+/* *count is 0 where the part has no list. mxq_tensor_get_part gives no addresses of one that has. */
+MXQ_API mxq_status mxq_tensor_get_part_list(const mxq_tensor* tensor, mxq_part part, int64_t* count,
+                                            const void* const** codes, uint64_t* code_bytes, const void* const** scales,
+                                            uint64_t* scale_bytes);
+
+/* The strides that were set; 0: none. */
+MXQ_API mxq_status mxq_tensor_get_strides(const mxq_tensor* tensor, mxq_part part, int64_t* code_line, int64_t* code_expert,
+                                          int64_t* scale_line, int64_t* scale_expert);
 
 /* *ends_type is 0 without groups. *bytes is the size of the ends by their type and count, with ends of NULL too. */
 MXQ_API mxq_status mxq_tensor_get_groups(const mxq_tensor* tensor, const void** ends, uint64_t* bytes, mxq_type* ends_type,
@@ -573,6 +625,20 @@ MXQ_API mxq_status mxq_quantize_options_set_source_part(mxq_quantize_options* op
  * Names are those that mxq_plan_implementation gives. */
 MXQ_API mxq_status mxq_quantize_options_set_implementation(mxq_quantize_options* options, const char* name);
 
+/* What was set or the default, as of the options of a context. *seed_offset is NULL with 0 bytes where codes are rounded to
+ * nearest. */
+MXQ_API mxq_status mxq_quantize_options_get_scale_rounding(const mxq_quantize_options* options, mxq_scale_rounding* rounding);
+MXQ_API mxq_status mxq_quantize_options_get_nonfinite(const mxq_quantize_options* options, mxq_nonfinite* policy);
+MXQ_API mxq_status mxq_quantize_options_get_four_over_six(const mxq_quantize_options* options, mxq_four_over_six* mode);
+MXQ_API mxq_status mxq_quantize_options_get_undo_hadamard(const mxq_quantize_options* options, int32_t* undo);
+MXQ_API mxq_status mxq_quantize_options_get_stochastic_rounding(const mxq_quantize_options* options,
+                                                                const uint64_t** seed_offset, uint64_t* bytes);
+MXQ_API mxq_status mxq_quantize_options_get_compute_amax(const mxq_quantize_options* options, int32_t* compute);
+MXQ_API mxq_status mxq_quantize_options_get_power_of_two_scales(const mxq_quantize_options* options, int32_t* power_of_two);
+MXQ_API mxq_status mxq_quantize_options_get_amax_epsilon(const mxq_quantize_options* options, float* epsilon);
+MXQ_API mxq_status mxq_quantize_options_get_source_part(const mxq_quantize_options* options, mxq_part* part);
+MXQ_API mxq_status mxq_quantize_options_get_implementation(const mxq_quantize_options* options, const char** name);
+
 /* Options of gemm and grouped_gemm. NULL means defaults: A as it is, B transposed (the forward pass). */
 typedef struct mxq_gemm_options_s mxq_gemm_options;
 
@@ -594,14 +660,14 @@ MXQ_API mxq_status mxq_gemm_options_set_beta(mxq_gemm_options* options, float be
  * 0 (default): overwrites D. Cannot be combined with a beta. */
 MXQ_API mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, int32_t accumulate);
 
-/* A bias: one number for each column of D, added to all rows. It is N numbers of MXQ_FORMAT_F32, F16 or BF16, whatever D is,
- * in memory of the context's device; with groups of rows (groups, N), one bias per group. Groups along the contraction refuse
- * a bias (UNSUPPORTED), since their D is a gradient of weights. Format 0 with NULL: no bias (default). */
+/* A bias: one number for each column of D, added to all rows. They are of MXQ_FORMAT_F32, F16 or BF16, whatever D is, in
+ * memory of the context's device; with groups of rows (groups, columns), one bias per group. Groups along the contraction
+ * refuse a bias (UNSUPPORTED), since their D is a gradient of weights. Format 0 with NULL: no bias (default). */
 MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, mxq_format format, const void* bias, uint64_t bytes);
 
 /* 1: implementations that round operands before they multiply them (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED) decline, so
- * that only sums are rounded; MXQ_BOUND_FP8_TENSOR_CORES, whose sums are rounded more, remains. 0 (default): the best
- * implementation. */
+ * that only sums are rounded; MXQ_BOUND_FP8_TENSOR_CORES, whose sums are rounded more, and MXQ_BOUND_BLACKWELL_TENSOR_CORES
+ * remain. 0 (default): the best implementation. */
 MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact);
 
 /* Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
@@ -611,6 +677,17 @@ MXQ_API mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int3
 
 /* Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does. */
 MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name);
+
+/* What was set or the default, as of the options of a context. *format is 0, with NULL and 0 bytes, where there is no bias. */
+MXQ_API mxq_status mxq_gemm_options_get_transpose(const mxq_gemm_options* options, mxq_transpose* a, mxq_transpose* b);
+MXQ_API mxq_status mxq_gemm_options_get_alpha(const mxq_gemm_options* options, float* alpha);
+MXQ_API mxq_status mxq_gemm_options_get_beta(const mxq_gemm_options* options, float* beta);
+MXQ_API mxq_status mxq_gemm_options_get_accumulate(const mxq_gemm_options* options, int32_t* accumulate);
+MXQ_API mxq_status mxq_gemm_options_get_bias(const mxq_gemm_options* options, mxq_format* format, const void** bias,
+                                             uint64_t* bytes);
+MXQ_API mxq_status mxq_gemm_options_get_exact_products(const mxq_gemm_options* options, int32_t* exact);
+MXQ_API mxq_status mxq_gemm_options_get_sm_count(const mxq_gemm_options* options, int32_t* count);
+MXQ_API mxq_status mxq_gemm_options_get_implementation(const mxq_gemm_options* options, const char** name);
 
 /* ---- Plans: the answer of a query --------------------------------------------------------------------------------- */
 
@@ -642,6 +719,7 @@ typedef int32_t mxq_bound;
 #define MXQ_BOUND_FP8_TENSOR_CORES 2 /* products of two codes are exact, FP8 tensor cores cut the sums of 32 products */
 #define MXQ_BOUND_REBASED 3          /* the same, after MX operands were given wider scales, which rounds small codes */
 #define MXQ_BOUND_REBASED_GUARDED 4  /* the same, but blocks far below those beside them keep scales of their own */
+#define MXQ_BOUND_BLACKWELL_TENSOR_CORES 5 /* products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum */
 
 /* The class of bound of the implementation that would run, MXQ_BOUND_*; MXQ_BOUND_NONE for NULL. */
 MXQ_API mxq_bound mxq_plan_bound(const mxq_plan* plan);
@@ -747,34 +825,35 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  * a CUDA context BF16 beside any of them, or F16 on both sides; on a CPU context F32, F16 and BF16 beside any. Other pairs
  * are UNSUPPORTED. Parts with different Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is
  * F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transposes, which are (N,T) by
- * default:
+ * default. With M tokens, K inputs and N outputs of a layer:
  *
- *     case     A           part read     B           part read      use
- *     (N,T)    (M, K)      rowwise       (N, K)      rowwise        forward:          y  = x w^T
- *     (N,N)    (M, K)      rowwise       (K, N)      columnwise     input gradient:   dx = dy w
- *     (T,N)    (K, M)      columnwise    (K, N)      columnwise     weight gradient:  dw = dy^T x
+ *     case     A           part read     B           part read     D          use
+ *     (N,T)    (M, K)      rowwise       (N, K)      rowwise       (M, N)     forward:          y  = x w^T
+ *     (N,N)    (M, N)      rowwise       (N, K)      columnwise    (M, K)     input gradient:   dx = dy w
+ *     (T,N)    (M, N)      columnwise    (M, K)      columnwise    (N, K)     weight gradient:  dw = dy^T x
  *
- * (T,T) works too, with A columnwise and B rowwise. K = 0 gives a sum of 0.
+ * (T,T) works too, with A columnwise and B rowwise. A contraction of 0 numbers gives a sum of 0.
  *
  * The error of every element keeps a bound, by the class that mxq_plan_bound gives:
  *
- *     |error| <= c 2^-24 P + u max(|D|, N) + 2^-134 sum_k (|a_k| + |b_k|) + R,    P = sum_k |a_k||b_k|
+ *     |error| <= c 2^-24 P + u max(|D|, t) + 2^-134 sum (|a| + |b|) + R,    P = sum |a||b| over the contraction
  *
- * u is 2^-24 (F32), 2^-11 (F16), 2^-8 (BF16), and N the smallest normal number of D's type.
+ * u is 2^-24 (F32), 2^-11 (F16), 2^-8 (BF16), t the smallest normal number of D's type, and L the length of the contraction.
  *
- *     EXACT_PRODUCTS     c = 13 K / 10 + 40 and R = 0. A NaN operand gives NaN in its row or column of D and nowhere else. It
- *                        holds where P < 2^128 and no operand is infinite.
- *     FP8_TENSOR_CORES   The same with c = 13 K / 10 + 270376. The fp32 scales of a and of b and their product must also be
- *                        normal numbers. The sum of the codes' products times either scale, and that times alpha, must stay
- *                        below 2^128: cuBLASLt applies the two scales of ROW operands one after the other.
- *     REBASED            The same as FP8_TENSOR_CORES, and R is what small codes lose because a tile of MX blocks gets one
- *                        scale, its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in
- *                        a tile of B (128 columns of D by 128 of K) or of A (a row by 128 of K) can make Inf and NaN of all
- *                        that the tile meets. Of B that is 128 columns of D, in every row of the product or group. For
- *                        operands with such scales, mxq_gemm_options_set_exact_products takes another implementation.
- *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B, or
- *                        of 128 codes of A, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the
- *                        largest value that a block can hold, whatever stands beside it.
+ *     EXACT_PRODUCTS     c = 13 L / 10 + 40 and R = 0. A NaN operand gives NaN in its row or column of D and nowhere else.
+ * It holds where P < 2^128 and no operand is infinite. FP8_TENSOR_CORES   The same with c = 13 L / 10 + 270376. The fp32
+ * scales of a and of b and their product must also be normal numbers. The sum of the codes' products times either scale, and
+ * that times alpha, must stay below 2^128: cuBLASLt applies the two scales of ROW operands one after the other. REBASED The
+ * same as FP8_TENSOR_CORES, and R is what small codes lose because a tile of MX blocks gets one scale, its largest. The
+ * scales of two tiles that meet count as fp32 scales: one very large scale in a tile of B (128 columns of D by 128 of the
+ * contraction) or of A (a row by 128) can make Inf and NaN of all that the tile meets. Of B that is 128 columns of D, in
+ * every row of the product or group. For operands with such scales, mxq_gemm_options_set_exact_products takes another
+ * implementation. REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a
+ * line of B, or of 128 codes of A, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the largest value
+ * that a block can hold, whatever stands beside it.
+ *
+ *     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
+ *                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
  *
  * alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
  * smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed. */
@@ -784,12 +863,13 @@ MXQ_API mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* option
 MXQ_API mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                                   const mxq_tensor* b, const mxq_tensor* d, mxq_plan** plan);
 
-/* Multiplies once per group, with the options and the bound of mxq_gemm. Reads the sizes from A's groups on the device:
+/* Multiplies once per group, with the options and the bound of mxq_gemm. Reads the sizes from A's groups on the device; G is
+ * their number:
  *
  *     case     A                        B                        D
  *     (N,T)    (M, K), groups of rows   (G, N, K)                (M, N): D[rows of g] = A[rows of g] B[g]^T
- *     (N,N)    (M, K), groups of rows   (G, K, N)                (M, N): D[rows of g] = A[rows of g] B[g]
- *     (T,N)    (M, K), groups of rows   (M, N), the same groups  (G, K, N): D[g] = A[rows of g]^T B[rows of g]
+ *     (N,N)    (M, N), groups of rows   (G, N, K)                (M, K): D[rows of g] = A[rows of g] B[g]
+ *     (T,N)    (M, N), groups of rows   (M, K), the same groups  (G, N, K): D[g] = A[rows of g]^T B[rows of g]
  *
  * In A, rows of a group are padded to A's rowwise alignment. In D they have no padding or, where D has the same groups, are
  * padded to D's alignment; that padding becomes +0 (with a beta other than 0 it is left as it is). In (T,N) both operands

@@ -77,11 +77,39 @@ protected:
         }
         return this->get();
     }
+    // Calls read(handle) for the object, or for one that has the defaults.
+    template <class Read>
+    void read(const Read& read) const {
+        options defaults;
+        check(read(static_cast<const T*>(this->get() ? this->get() : defaults.made())));
+    }
+    template <class Value>
+    Value got(mxq_status (*getter)(const T*, Value*)) const {
+        Value value{};
+        read([&](const T* handle) { return getter(handle, &value); });
+        return value;
+    }
+    std::string text(mxq_status (*getter)(const T*, const char**)) const {
+        std::string out;
+        read([&](const T* handle) {
+            const char* text = nullptr;
+            const mxq_status status = getter(handle, &text);
+            if (text) out = text;
+            return status;
+        });
+        return out;
+    }
 };
 
 }  // namespace detail
 
 // ---- Context -----------------------------------------------------------------------------------------------------------
+
+// A host's way to run tasks on its threads, with its argument.
+struct host_threads {
+    mxq_parallel_for parallel_for = nullptr;
+    void* user = nullptr;
+};
 
 class context_options
     : public detail::options<mxq_context_options, mxq_context_options_create, mxq_context_options_destroy> {
@@ -102,6 +130,15 @@ public:
         check(mxq_context_options_set_cublaslt_path(made(), path));
         return *this;
     }
+
+    int32_t get_threads() const { return got(mxq_context_options_get_threads); }
+    bool get_own_threads() const { return got(mxq_context_options_get_own_threads) != 0; }
+    host_threads get_parallel_for() const {
+        host_threads out;
+        read([&](auto* handle) { return mxq_context_options_get_parallel_for(handle, &out.parallel_for, &out.user); });
+        return out;
+    }
+    std::string get_cublaslt_path() const { return text(mxq_context_options_get_cublaslt_path); }
 };
 
 class context : public detail::handle<mxq_context, mxq_context_destroy> {
@@ -144,8 +181,22 @@ struct tensor_data : memory_of<void> {
 };
 
 struct tensor_part {
-    bool declared = false;
+    bool declared = false, is_const = false;
     memory_of<void> codes, scales;
+};
+
+// Addresses of the codes and scales of each expert, and how many bytes each has.
+struct part_list {
+    int64_t count = 0;
+    const void* const* codes = nullptr;
+    uint64_t code_bytes = 0;
+    const void* const* scales = nullptr;
+    uint64_t scale_bytes = 0;
+};
+
+// Bytes between lines and experts; 0: one after another.
+struct part_strides {
+    int64_t code_line = 0, code_expert = 0, scale_line = 0, scale_expert = 0;
 };
 
 struct tensor_groups {
@@ -178,6 +229,17 @@ public:
     }
     tensor& set_part(mxq_part part, void* codes, uint64_t code_bytes, void* scales, uint64_t scale_bytes) {
         return checked(mxq_tensor_set_part(get(), part, codes, code_bytes, scales, scale_bytes));
+    }
+    tensor& set_const_part(mxq_part part, const void* codes, uint64_t code_bytes, const void* scales, uint64_t scale_bytes) {
+        return checked(mxq_tensor_set_const_part(get(), part, codes, code_bytes, scales, scale_bytes));
+    }
+    tensor& set_part_list(mxq_part part, int64_t count, const void* const* codes, uint64_t code_bytes,
+                          const void* const* scales, uint64_t scale_bytes) {
+        return checked(mxq_tensor_set_part_list(get(), part, count, codes, code_bytes, scales, scale_bytes));
+    }
+    tensor& set_strides(mxq_part part, const part_strides& strides) {
+        return checked(mxq_tensor_set_strides(get(), part, strides.code_line, strides.code_expert, strides.scale_line,
+                                              strides.scale_expert));
     }
     tensor& set_memory(mxq_part parts, void* memory, uint64_t bytes) {
         return checked(mxq_tensor_set_memory(get(), parts, memory, bytes));
@@ -245,10 +307,21 @@ public:
     }
     tensor_part get_part(mxq_part part) const {
         tensor_part out;
-        int32_t declared = 0;
+        int32_t declared = 0, is_const = 0;
         check(mxq_tensor_get_part(get(), part, &declared, &out.codes.data, &out.codes.bytes, &out.scales.data,
-                                  &out.scales.bytes));
+                                  &out.scales.bytes, &is_const));
         out.declared = declared != 0;
+        out.is_const = is_const != 0;
+        return out;
+    }
+    part_list get_part_list(mxq_part part) const {
+        part_list out;
+        check(mxq_tensor_get_part_list(get(), part, &out.count, &out.codes, &out.code_bytes, &out.scales, &out.scale_bytes));
+        return out;
+    }
+    part_strides get_strides(mxq_part part) const {
+        part_strides out;
+        check(mxq_tensor_get_strides(get(), part, &out.code_line, &out.code_expert, &out.scale_line, &out.scale_expert));
         return out;
     }
     tensor_groups get_groups() const {
@@ -313,9 +386,17 @@ public:
     tensor& set_const_data(std::span<T, N> data) {
         return set_const_data(data.data(), data.size_bytes());
     }
+    // Sets a part that is only read where the elements of both are const.
     template <class C, size_t N, class S, size_t M>
     tensor& set_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) {
-        return set_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
+        if constexpr (std::is_const_v<C> && std::is_const_v<S>)
+            return set_const_part(part, codes, scales);
+        else
+            return set_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
+    }
+    template <class C, size_t N, class S, size_t M>
+    tensor& set_const_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) {
+        return set_const_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
     }
     template <size_t N>
     tensor& set_groups(std::span<const int32_t, N> ends) {
@@ -395,6 +476,30 @@ public:
         check(mxq_quantize_options_set_implementation(made(), name));
         return *this;
     }
+
+    mxq_scale_rounding get_scale_rounding() const { return got(mxq_quantize_options_get_scale_rounding); }
+    mxq_nonfinite get_nonfinite() const { return got(mxq_quantize_options_get_nonfinite); }
+    mxq_four_over_six get_four_over_six() const { return got(mxq_quantize_options_get_four_over_six); }
+    bool get_undo_hadamard() const { return got(mxq_quantize_options_get_undo_hadamard) != 0; }
+    memory_of<const uint64_t> get_stochastic_rounding() const {
+        memory_of<const uint64_t> out;
+        read([&](auto* handle) { return mxq_quantize_options_get_stochastic_rounding(handle, &out.data, &out.bytes); });
+        return out;
+    }
+    bool get_compute_amax() const { return got(mxq_quantize_options_get_compute_amax) != 0; }
+    bool get_power_of_two_scales() const { return got(mxq_quantize_options_get_power_of_two_scales) != 0; }
+    float get_amax_epsilon() const { return got(mxq_quantize_options_get_amax_epsilon); }
+    mxq_part get_source_part() const { return got(mxq_quantize_options_get_source_part); }
+    std::string get_implementation() const { return text(mxq_quantize_options_get_implementation); }
+};
+
+struct product_transposes {
+    mxq_transpose a = MXQ_TRANSPOSE_N, b = MXQ_TRANSPOSE_T;
+};
+
+struct product_bias {
+    mxq_format format = 0;  // 0: none
+    memory_of<const void> values;
 };
 
 class gemm_options : public detail::options<mxq_gemm_options, mxq_gemm_options_create, mxq_gemm_options_destroy> {
@@ -431,6 +536,25 @@ public:
         check(mxq_gemm_options_set_implementation(made(), name));
         return *this;
     }
+
+    product_transposes get_transpose() const {
+        product_transposes out;
+        read([&](auto* handle) { return mxq_gemm_options_get_transpose(handle, &out.a, &out.b); });
+        return out;
+    }
+    float get_alpha() const { return got(mxq_gemm_options_get_alpha); }
+    float get_beta() const { return got(mxq_gemm_options_get_beta); }
+    bool get_accumulate() const { return got(mxq_gemm_options_get_accumulate) != 0; }
+    product_bias get_bias() const {
+        product_bias out;
+        read([&](auto* handle) {
+            return mxq_gemm_options_get_bias(handle, &out.format, &out.values.data, &out.values.bytes);
+        });
+        return out;
+    }
+    bool get_exact_products() const { return got(mxq_gemm_options_get_exact_products) != 0; }
+    int32_t get_sm_count() const { return got(mxq_gemm_options_get_sm_count); }
+    std::string get_implementation() const { return text(mxq_gemm_options_get_implementation); }
 };
 
 // ---- Verbs and their queries -------------------------------------------------------------------------------------------

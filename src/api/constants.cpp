@@ -82,6 +82,7 @@ constexpr Constant constants[] = {
     ROW(MXQ_BOUND_FP8_TENSOR_CORES),
     ROW(MXQ_BOUND_REBASED),
     ROW(MXQ_BOUND_REBASED_GUARDED),
+    ROW(MXQ_BOUND_BLACKWELL_TENSOR_CORES),
 };
 #undef ROW
 
@@ -94,13 +95,13 @@ static_assert(constants[first_status + MXQ_STATUS_INTERNAL_ERROR].value == MXQ_S
 mxq_status mxq_constant(const char* name, int64_t* value) {
     return mxq::guard("mxq_constant", [&] {
         mxq::require_output(value, "value");
+        if (!name) mxq::fail(MXQ_STATUS_INVALID_ARGUMENT, "name is NULL, expected a constant such as \"MXQ_FORMAT_BF16\"");
         for (const Constant& constant : constants)
-            if (name && std::strcmp(name, constant.name) == 0) {
+            if (std::strcmp(name, constant.name) == 0) {
                 *value = constant.value;
                 return;
             }
-        mxq::fail(MXQ_STATUS_INVALID_ARGUMENT, "name is \"%s\", expected a constant of mxq.h; walk mxq_constant_name",
-                  name ? name : "NULL");
+        mxq::fail(MXQ_STATUS_INVALID_ARGUMENT, "name is \"%s\", expected a constant of mxq.h; walk mxq_constant_name", name);
     });
 }
 

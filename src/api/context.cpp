@@ -64,7 +64,7 @@ mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_co
             fail(MXQ_STATUS_INVALID_ARGUMENT, "options have a parallel_for and own_threads, expected one of them at most");
         auto context = std::make_unique<mxq_context_s>();
         context->device_type = device_type;
-        context->forced = forced_implementations(std::getenv("MXQ_IMPL"));
+        context->forced = forced_implementations(*context, std::getenv("MXQ_IMPL"));
         if (is_cpu)
             cpu::open(*context, wanted);
         else

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "api/guard.h"
+#include "core/strides.h"
 #include "core/views.h"
 
 using namespace mxq;
@@ -66,10 +67,22 @@ void require_nvfp4(const mxq_tensor& tensor, const char* what) {
         fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4, the only format with %s", tensor.format->name, what);
 }
 
+// Refuses a Hadamard transform of tiles and of whole lines, which the default scalings are not.
+void require_hadamard_scaling(const mxq_tensor& tensor) {
+    if (!tensor.rowwise.transformed && !tensor.columnwise.transformed) return;
+    if (tensor.tile().is_square() || tensor.tile().is_row())
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "tensor has a Hadamard transform and %s scales, expected blocks of one line; call mxq_tensor_set_scaling, or "
+             "mxq_tensor_set_hadamard with 0",
+             tensor.tile().name);
+}
+
 // Refuses a layout or an alignment that the scaling cannot have. One that the caller did not choose may still be replaced;
 // the default has the smallest block of those that the format takes.
 void require_chosen(const mxq_tensor& tensor) {
     if (tensor.scaling_set) require_scale_layout(tensor, "tensor");
+    require_hadamard_scaling(tensor);
+    require_chosen_strides(tensor);
     const int32_t least = tensor.least_alignment(MXQ_PART_COLUMNWISE);
     if (tensor.columnwise_alignment != 0 && tensor.columnwise_alignment < least)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -79,10 +92,33 @@ void require_chosen(const mxq_tensor& tensor) {
              tensor.columnwise_alignment, least, tensor.tile().name);
 }
 
+// Returns a buffer of the caller's. NULL with bytes is memory that could not be allocated.
+Buffer buffer_of(const void* pointer, uint64_t bytes, const char* name) {
+    if (!pointer && bytes != 0)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s is NULL with %llu bytes, expected an address, or NULL with 0 bytes for none; was it allocated?", name,
+             (unsigned long long)bytes);
+    return {const_cast<void*>(pointer), bytes};
+}
+
 void set_data(mxq_tensor* tensor, const Buffer& data, bool is_const) {
     require_plain(require_handle(tensor, "tensor"), "single data buffer", "use mxq_tensor_set_part");
-    tensor->rowwise = {true, data, {}, {}, {}, tensor->rowwise.starts, tensor->rowwise.ends};
-    tensor->data_is_const = is_const;
+    Part& target = tensor->rowwise;
+    target.declared = true;
+    target.is_const = is_const;
+    target.codes = data;
+}
+
+void set_part(mxq_tensor* tensor, int32_t part, const Buffer& codes, const Buffer& scales, bool is_const) {
+    if (!require_handle(tensor, "tensor").format->quantized())
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; use mxq_tensor_set_data", tensor->format->name);
+    require_part(part);
+    Part& target = tensor->part(part);
+    target.declared = true;
+    target.is_const = is_const;
+    target.listed = false;
+    target.codes = codes;
+    target.scales = scales;
 }
 
 // Requires exactly the bytes that the ends have: a type that is not theirs has another size.
@@ -144,25 +180,25 @@ mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements) {
 }
 
 mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t bytes) {
-    return guard("mxq_tensor_set_data", [&] { set_data(tensor, {data, bytes}, false); });
+    return guard("mxq_tensor_set_data", [&] { set_data(tensor, buffer_of(data, bytes, "data"), false); });
 }
 
 mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint64_t bytes) {
-    return guard("mxq_tensor_set_const_data", [&] { set_data(tensor, {const_cast<void*>(data), bytes}, data != nullptr); });
+    return guard("mxq_tensor_set_const_data", [&] { set_data(tensor, buffer_of(data, bytes, "data"), data != nullptr); });
 }
 
 mxq_status mxq_tensor_set_part(mxq_tensor* tensor, int32_t part, void* codes, uint64_t code_bytes, void* scales,
                                uint64_t scale_bytes) {
     return guard("mxq_tensor_set_part", [&] {
-        require_handle(tensor, "tensor");
-        if (!tensor->format->quantized())
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; use mxq_tensor_set_data",
-                 tensor->format->name);
-        require_part(part);
-        Part& target = tensor->part(part);
-        target.declared = true;
-        target.codes = {codes, code_bytes};
-        target.scales = {scales, scale_bytes};
+        set_part(tensor, part, buffer_of(codes, code_bytes, "codes"), buffer_of(scales, scale_bytes, "scales"), false);
+    });
+}
+
+mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, int32_t part, const void* codes, uint64_t code_bytes,
+                                     const void* scales, uint64_t scale_bytes) {
+    return guard("mxq_tensor_set_const_part", [&] {
+        set_part(tensor, part, buffer_of(codes, code_bytes, "codes"), buffer_of(scales, scale_bytes, "scales"),
+                 codes || scales);
     });
 }
 
@@ -190,6 +226,9 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t 
             fail(MXQ_STATUS_INVALID_ARGUMENT, "count is %d, expected 0 to %d groups", count, MXQ_MAX_GROUPS);
         const Groups groups{ends, ends_type, count, true, tensor->groups.cover_rows};
         if (ends) require_ends_bytes(groups, bytes);
+        mxq_tensor grouped = *tensor;
+        grouped.groups = groups;
+        require_chosen_strides(grouped);
         tensor->groups = groups;
         tensor->host_ends = nullptr;  // they belong to the groups that were set before
     });
@@ -199,6 +238,8 @@ mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover) {
     return guard("mxq_tensor_set_groups_cover_rows", [&] {
         require_handle(tensor, "tensor");
         require_flag(cover, "cover");
+        if (cover == 1 && tensor->is_3d)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix");
         tensor->groups.cover_rows = cover == 1;
     });
 }
@@ -240,8 +281,9 @@ mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, int32_t part, void* 
         if (part == MXQ_PART_COLUMNWISE && !tensor->format->quantized())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "part is MXQ_PART_COLUMNWISE, expected MXQ_PART_ROWWISE: tensor is %s, whose rows "
                  "alone are padded", tensor->format->name);
-        tensor->part(part).starts = {starts, start_bytes};
-        tensor->part(part).ends = {ends, end_bytes};
+        const Buffer of_starts = buffer_of(starts, start_bytes, "starts"), of_ends = buffer_of(ends, end_bytes, "ends");
+        tensor->part(part).starts = of_starts;
+        tensor->part(part).ends = of_ends;
     });
 }
 
@@ -252,7 +294,7 @@ mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, int32_t part, float* amax, ui
         if (!tensor->format->is_nvfp4() && !tensor->format->is_fp8())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4 or fp8, the formats with an amax",
                  tensor->format->name);
-        tensor->part(part).amax = {amax, bytes};
+        tensor->part(part).amax = buffer_of(amax, bytes, "amax");
     });
 }
 
@@ -260,7 +302,7 @@ mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, int32_t part, const f
     return guard("mxq_tensor_set_decode_scale", [&] {
         require_nvfp4(require_handle(tensor, "tensor"), "a decode scale");
         require_part(part);
-        tensor->part(part).decode_scale = {const_cast<float*>(scale), bytes};
+        tensor->part(part).decode_scale = buffer_of(scale, bytes, "scale");
     });
 }
 
@@ -282,8 +324,14 @@ mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, int32_t part, int32_t tra
         require_flag(transformed, "transformed");
         if (mask < 0 || mask > 0xFFFF)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "mask is %d, expected 16 bits, one for each element that changes its sign", mask);
+        if (transformed == 0 && mask != 0)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "mask is 0x%04X without a transform, expected 0; set transformed to 1",
+                 unsigned(mask));
+        mxq_tensor with_transform = *tensor;
+        with_transform.part(part).transformed = transformed == 1;
+        require_chosen(with_transform);
         tensor->part(part).transformed = transformed == 1;
-        tensor->part(part).hadamard_mask = transformed == 1 ? uint16_t(mask) : uint16_t(0);
+        tensor->part(part).hadamard_mask = uint16_t(mask);
     });
 }
 
@@ -292,7 +340,7 @@ mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* sc
         if (!require_handle(tensor, "tensor").format->is_fp8())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected fp8, the formats with a quantization scale",
                  tensor->format->name);
-        tensor->quantization_scale = {const_cast<float*>(scale), bytes};
+        tensor->quantization_scale = buffer_of(scale, bytes, "scale");
     });
 }
 

@@ -3,23 +3,13 @@
 #include <cstring>
 
 #include "api/guard.h"
+#include "api/put.h"
 #include "core/tensor.h"
 #include "core/views.h"
 
 using namespace mxq;
 
 namespace {
-
-template <class T, class Value>
-void put(T* output, const Value& value) {
-    if (output) *output = T(value);
-}
-
-template <class T>
-void put(T** pointer, uint64_t* bytes, const Buffer& buffer) {
-    put(pointer, static_cast<T*>(buffer.pointer));
-    put(bytes, buffer.pointer ? buffer.bytes : 0);
-}
 
 // Calls read(tensor) inside of a guard.
 template <class Read>
@@ -71,19 +61,21 @@ mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, uint64_t* 
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no single data buffer; use mxq_tensor_get_part",
                  t.format->name);
         put(data, bytes, t.rowwise.codes);
-        put(is_const, t.data_is_const);
+        put(is_const, t.rowwise.is_const);
     });
 }
 
 mxq_status mxq_tensor_get_part(const mxq_tensor* tensor, int32_t part, int32_t* declared, void** codes, uint64_t* code_bytes,
-                               void** scales, uint64_t* scale_bytes) {
+                               void** scales, uint64_t* scale_bytes, int32_t* is_const) {
     return get("mxq_tensor_get_part", tensor, [&](const mxq_tensor& t) {
         if (!t.format->quantized())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; use mxq_tensor_get_data", t.format->name);
         require_part(part);
-        put(declared, t.part(part).declared);
-        put(codes, code_bytes, t.part(part).codes);
-        put(scales, scale_bytes, t.part(part).scales);
+        const Part& given = t.part(part);
+        put(declared, given.declared);
+        put(codes, code_bytes, given.listed ? Buffer{} : given.codes);
+        put(scales, scale_bytes, given.listed ? Buffer{} : given.scales);
+        put(is_const, given.is_const);
     });
 }
 

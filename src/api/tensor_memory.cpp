@@ -37,7 +37,9 @@ PartBytes required_bytes(const mxq_tensor& tensor, int32_t part) {
 
 // Returns the bytes of what a block of memory has of a part: an amax only where a verb needs one.
 PartBytes block_bytes(const mxq_tensor& tensor, int32_t part) {
-    PartBytes bytes = required_bytes(tensor, part);
+    mxq_tensor in_one_piece = tensor;
+    in_one_piece.part(part).listed = false;
+    PartBytes bytes = required_bytes(in_one_piece, part);
     const bool needs_amax = tensor.format->is_nvfp4() && tensor.experts > 0 && !tensor.part(part).decode_scale.pointer;
     if (!needs_amax) bytes.amax = 0;
     return bytes;
@@ -123,10 +125,10 @@ mxq_status mxq_tensor_set_memory(mxq_tensor* tensor, int32_t parts, void* memory
         for_each_part(*tensor, parts, [&](int32_t part, const PartBytes& of_part) {
             Part& target = tensor->part(part);
             target.declared = true;
+            target.is_const = target.listed = false;
             target.codes = take(of_part.codes);
             target.scales = take(of_part.scales);
             if (tensor->format->is_nvfp4()) target.amax = take(of_part.amax);
         });
-        tensor->data_is_const = false;
     });
 }

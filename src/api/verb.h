@@ -35,7 +35,7 @@ void run_verb(const Verb<Problem>& verb, const Call& call, const Problem& proble
     const Choice<Problem> choice = ask(verb, context, problem, name);
     for (const Decline& decline : choice.declined())
         log_line(LogLevel::Trace, [&] { return line_of(context, verb.name, decline); });
-    const Implementation<Problem>& chosen = require_choice(choice, verb, name);
+    const Implementation<Problem>& chosen = require_choice(choice, verb, context, name);
     check_workspace(choice.prepared.workspace_bytes, workspace.memory, workspace.bytes);
     log_line(LogLevel::Info, [&] {
         return line_of(context, verb.name + detail_of(problem), call.tensors, chosen.name, reason_of(name, choice.declined()),
@@ -48,13 +48,13 @@ template <class Problem>
 void query_verb(const Verb<Problem>& verb, const Call& call, const Problem& problem, mxq_plan** plan) {
     const Wanted name = wanted(call.context, verb.name, call.implementation);
     const Choice<Problem> choice = ask(verb, call.context, problem, name);
-    const Implementation<Problem>& chosen = require_choice(choice, verb, name);
+    const Implementation<Problem>& chosen = require_choice(choice, verb, call.context, name);
     if (!plan) return;
     auto made = std::make_unique<mxq_plan_s>();
     made->implementation = chosen.name;
     made->workspace_bytes = choice.prepared.workspace_bytes;
     made->reason = reason_of(name, choice.declined());
-    made->bound = bound_of(chosen, problem);
+    made->bound = bound_of(chosen, call.context, problem);
     *plan = made.release();
 }
 

@@ -18,6 +18,13 @@ const char* size_hint(std::string_view buffer) {
     return "ask mxq_tensor_required_bytes";
 }
 
+// Returns " for ..." where a buffer has gaps, whose size the caller may have given in other units.
+std::string text_of_rows(const Buffers::Rows& rows) {
+    if (rows.stride == rows.width || rows.stride == 0) return "";
+    return format_text(" for pieces of %llu bytes every %llu", (unsigned long long)rows.width,
+                       (unsigned long long)rows.stride);
+}
+
 }  // namespace
 
 void Buffers::add(const BufferName& name, const void* pointer, uint64_t have, uint64_t need, uint64_t alignment,
@@ -29,8 +36,8 @@ void Buffers::add(const BufferName& name, const void* pointer, uint64_t have, ui
              (unsigned long long)need, setter);
     }
     if (have < need)
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes, expected at least %llu; %s", name.text().c_str(),
-             (unsigned long long)have, (unsigned long long)need, size_hint(name.buffer));
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes, expected at least %llu%s; %s", name.text().c_str(),
+             (unsigned long long)have, (unsigned long long)need, text_of_rows(rows).c_str(), size_hint(name.buffer));
     const auto begin = reinterpret_cast<uintptr_t>(pointer);
     if (begin % alignment != 0)
         fail(MXQ_STATUS_MISALIGNED,
@@ -41,6 +48,29 @@ void Buffers::add(const BufferName& name, const void* pointer, uint64_t have, ui
              "%s is at %p with %llu bytes, which runs past the end of the address space; check the pointer",
              name.text().c_str(), pointer, (unsigned long long)need);
     keep({name, begin, begin + need, access, rows});
+}
+
+void Buffers::add_list(const BufferName& name, const void* array, int64_t count, uint64_t have, uint64_t need,
+                       uint64_t alignment, const char* setter, const Rows& rows) {
+    if (need == 0 || count == 0) return;
+    const uint64_t array_bytes = uint64_t(count) * sizeof(void*);
+    add(name, array, array_bytes, array_bytes, sizeof(void*), Access::Read, setter);
+    if (array && have < need)
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes at each address, expected at least %llu; %s",
+             name.text().c_str(), (unsigned long long)have, (unsigned long long)need, size_hint(name.buffer));
+    if (!array || !can_read()) return;
+    const auto* addresses = static_cast<const void* const*>(array);
+    for (int64_t i = 0; i < count; i++) {
+        if (!addresses[i])
+            fail(MXQ_STATUS_MISSING_BUFFER, "%s[%lld] is NULL, expected the address of %llu bytes; set it in the array",
+                 name.text().c_str(), (long long)i, (unsigned long long)need);
+        if (reinterpret_cast<uintptr_t>(addresses[i]) % alignment != 0)
+            fail(MXQ_STATUS_MISALIGNED,
+                 "%s[%lld] is %p, expected a multiple of %llu bytes, the size of its elements; move it", name.text().c_str(),
+                 (long long)i, addresses[i], (unsigned long long)alignment);
+    }
+    if (list_count_ == kMostLists) fail(MXQ_STATUS_INTERNAL_ERROR, "a call has more than %zu lists", kMostLists);
+    lists_[list_count_++] = {name, addresses, count, need, rows};
 }
 
 void Buffers::keep(const Range& range) {
@@ -57,9 +87,19 @@ bool Buffers::overlap(const Range& a, const Range& b) {
     return offset < first.rows.width || offset + second.rows.width > a.rows.stride;
 }
 
+void Buffers::check_overlaps_with_list(const Range& written, const List& list) const {
+    for (int64_t i = 0; i < list.count; i++) {
+        const auto begin = reinterpret_cast<uintptr_t>(list.addresses[i]);
+        if (overlap(written, {list.name, begin, begin + list.bytes, Access::Read, list.rows}))
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "%s overlaps %s[%lld]; give them memory of their own",
+                 written.name.text().c_str(), list.name.text().c_str(), (long long)i);
+    }
+}
+
 void Buffers::check_overlaps() const {
     for (const Range& written : ranges()) {
         if (written.access != Access::Write) continue;
+        for (size_t i = 0; i < list_count_; i++) check_overlaps_with_list(written, lists_[i]);
         for (const Range& other : ranges())
             if (&written != &other && overlap(written, other))
                 fail(MXQ_STATUS_INVALID_ARGUMENT, "%s overlaps %s; give them memory of their own",

@@ -43,6 +43,11 @@ public:
     void add(const BufferName& name, const void* pointer, uint64_t have, uint64_t need, uint64_t alignment, Access access,
              const char* setter, const Rows& rows = {});
 
+    // Checks an array of `count` addresses, each of a buffer that is read, as add checks one. On a CUDA context the host
+    // reads no address.
+    void add_list(const BufferName& name, const void* array, int64_t count, uint64_t have, uint64_t need, uint64_t alignment,
+                  const char* setter, const Rows& rows);
+
     // Throws where a buffer that is written shares a byte with any other buffer. Gaps between rows belong to no buffer,
     // where two buffers have rows of the same stride.
     void check_overlaps() const;
@@ -58,7 +63,18 @@ private:
     // ends.
     static constexpr size_t kMost = 14;
 
+    // Buffers at the addresses of an array.
+    struct List {
+        BufferName name;
+        const void* const* addresses;
+        int64_t count;
+        uint64_t bytes;  // at each address
+        Rows rows;
+    };
+    static constexpr size_t kMostLists = 4;  // of a product: codes and scales of both operands
+
     static bool overlap(const Range& a, const Range& b);
+    void check_overlaps_with_list(const Range& written, const List& list) const;
     void keep(const Range& range);
     std::span<const Range> ranges() const { return {ranges_.data(), count_}; }
 
@@ -66,6 +82,8 @@ private:
     Check check_;
     size_t count_ = 0;
     std::array<Range, kMost> ranges_;
+    size_t list_count_ = 0;
+    std::array<List, kMostLists> lists_;
 };
 
 }  // namespace mxq

@@ -25,6 +25,18 @@ MXQ_HD uint8_t* group_scales(const QuantizedPart& part, const GroupStart& start)
     return part.scales + group_scale_offset(part.layout, start) * part.layout.bytes;
 }
 
+MXQ_HD uint8_t* address_in_list(const uint8_t* array, int64_t index) {
+    return array ? reinterpret_cast<uint8_t* const*>(array)[index] : nullptr;  // NULL: there are no bytes
+}
+
+// Return where the codes and the scales of an expert begin, also where experts are listed.
+MXQ_HD uint8_t* expert_codes(const QuantizedPart& part, int64_t index) {
+    return part.addresses == Addresses::Listed ? address_in_list(part.codes, index) : matrix_codes(part, index);
+}
+MXQ_HD uint8_t* expert_scales(const QuantizedPart& part, int64_t index) {
+    return part.addresses == Addresses::Listed ? address_in_list(part.scales, index) : matrix_scales(part, index);
+}
+
 // Returns the layout of the scales of a group with `rows` rows. Those along the contraction are a matrix of as many columns as
 // the group needs; swizzled ones have columns for the padding of its codes too. Rows and a block are fewer than 2^31 each.
 MXQ_HD ScaleLayout group_layout(const QuantizedPart& part, int64_t rows) {
@@ -61,8 +73,9 @@ inline PlainMatrix rows_of(const PlainMatrix& plain, int64_t first, int64_t rows
 template <class Part>
 Part part_of_matrix(const Part& part, int64_t index) {
     Part matrix = part;
-    matrix.codes = matrix_codes(part, index);
-    matrix.scales = matrix_scales(part, index);
+    matrix.codes = expert_codes(part, index);
+    matrix.scales = expert_scales(part, index);
+    matrix.addresses = part.addresses == Addresses::Dense ? Addresses::Dense : Addresses::Strided;
     matrix.matrices = 1;
     if (part.scale_type != ScaleType::E4M3) return matrix;
     if (part.amax) matrix.amax += scope_index(part, index);

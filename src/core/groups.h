@@ -22,7 +22,8 @@ inline void require_covered(const GroupedRows& grouped, int64_t last_end, const 
     if (grouped.groups.cover_rows && last_end != grouped.rows)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "%s says %lld for the end of the last group, expected %lld, the number of rows, as "
-             "mxq_tensor_set_groups_cover_rows promises; give ends, which are one past the last row of each group, and no starts",
+             "mxq_tensor_set_groups_cover_rows promises; give ends, which are one past the last row of each group, and no "
+             "starts or sizes",
              name.c_str(), (long long)last_end, (long long)grouped.rows);
 }
 
@@ -34,8 +35,9 @@ inline std::vector<Group> read_groups(const GroupedRows& grouped, const char* na
     for (int64_t g = 0; g < grouped.groups.count; g++) {
         const int64_t end = read_end(grouped.groups, g);
         if (end < before)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "%s.ends[%lld] is %lld, expected at least %lld (ends may not decrease)", name,
-                 (long long)g, (long long)end, (long long)before);
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "%s.ends[%lld] is %lld, expected at least %lld, the end before; give the running sums of the groups' sizes",
+                 name, (long long)g, (long long)end, (long long)before);
         if (end > grouped.rows)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "%s.ends[%lld] is %lld, expected at most %lld (its rows)", name, (long long)g,
                  (long long)end, (long long)grouped.rows);

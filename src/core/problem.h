@@ -19,13 +19,18 @@ struct PlainMatrix {
     int32_t group_unit;  // 1 without groups
 };
 
+// Where the matrices of a part lie: one after another without gaps, at strides, or each at an address of its own. What takes
+// one of them takes those before it.
+enum class Addresses : int32_t { Dense, Strided, Listed };
+
 // One part of a quantized tensor as stored: `matrices` x `lines` lines of `length` codes, contiguous along the contraction.
 // A rowwise part of (M, K) has M lines of K, a columnwise one K lines of M; with groups M is the padded capacity.
 struct QuantizedPart {
     uint8_t* codes;
     uint8_t* scales;
     int64_t matrices, lines, length;
-    int64_t line_bytes;  // from a line to the next
+    int64_t line_bytes;    // from a line to the next
+    int64_t matrix_bytes;  // from a matrix to the next
     ScaleLayout layout;
     GroupUnits units;
     Element element;
@@ -40,8 +45,9 @@ struct QuantizedPart {
     const float* decode_scale;
     int32_t scale_max;     // T
     int32_t scope_stride;  // NVFP4: 1 with an amax for each expert or group, 0 with one for all
+    Addresses addresses;   // Listed: codes and scales point to arrays of addresses, one for each matrix
 
-    MXQ_HD uint8_t* line(int64_t matrix, int64_t index) const { return codes + (matrix * lines + index) * line_bytes; }
+    MXQ_HD uint8_t* line(int64_t matrix, int64_t index) const { return codes + matrix * matrix_bytes + index * line_bytes; }
 };
 
 // The groups of a call: `ends` on the device's side, in rows without padding, and how many rows they divide.
@@ -142,6 +148,7 @@ struct SwizzleProblem {
         ScaleLayout in_layout, out_layout;
         GroupUnits in_units, out_units;
         bool columnwise;
+        Addresses in_addresses;
     };
     int32_t count;
     Scales parts[2];
@@ -219,5 +226,22 @@ struct GemmProblem {
     // Whether a contraction over k codes leaves D as it is.
     MXQ_HD bool leaves_d(int64_t depth) const { return depth == 0 && beta == 1 && bias.format == 0; }
 };
+
+// Returns how far apart the matrices that a problem reads may lie. What it writes is dense.
+template <class Problem>
+Addresses addresses_of(const Problem&) {
+    return Addresses::Dense;
+}
+inline Addresses addresses_of(const QuantizeProblem& p) {
+    return p.source.is_quantized() ? p.source.quantized.addresses : Addresses::Dense;
+}
+inline Addresses addresses_of(const DequantizeProblem& p) { return p.in.addresses; }
+inline Addresses addresses_of(const GemmProblem& p) { return p.a.addresses > p.b.addresses ? p.a.addresses : p.b.addresses; }
+inline Addresses addresses_of(const SwizzleProblem& p) {
+    Addresses most = Addresses::Dense;
+    for (int32_t i = 0; i < p.count; i++)
+        if (p.parts[i].in_addresses > most) most = p.parts[i].in_addresses;
+    return most;
+}
 
 }  // namespace mxq

@@ -43,24 +43,21 @@ void lay_out_whole_lines(const mxq_tensor_s& t, bool columnwise, Storage& s) {
     s.units.scales = s.units.codes;
     const bool row_per_group = row && columnwise && t.groups.set;
     s.scale_count = !row ? t.scope_count() : row_per_group ? t.groups.count * s.lines : t.experts * s.lines;
+    s.scale_lines = row ? s.lines : 1;
+    s.scale_width = 1;
 }
 
 // Lays out one-byte scales in 128 x 4 tiles.
 void lay_out_swizzled_bytes(const mxq_tensor_s& t, bool columnwise, Storage& s) {
-    ScaleLayout& layout = s.scales;
-    layout.swizzled = 1;
-    layout.block = t.format->is_nvfp4() ? kNvBlock : kMxBlock;
-    layout.repeat = t.tile().is_row() ? kWholeLine : std::max(t.tile().length / layout.block, 1);
-    layout.columns = ceil_div(s.length, layout.block);
-    const int32_t tile_codes = kSwizzleColumns * layout.block;
-    s.units.scales = columnwise ? std::max(s.units.codes, tile_codes) : int32_t(kSwizzleRows);
-    layout.group_rows = columnwise ? layout.block : 1;
-    layout.group_stride = columnwise ? round_up(s.lines, kSwizzleRows) : round_up(layout.columns, kSwizzleColumns);
-    int64_t lines = s.lines, columns = layout.columns;
-    if (t.groups.set && !columnwise) lines = padded_rows_bound(t.rows, t.groups.count, s.units.scales);
-    if (t.groups.set && columnwise) columns = padded_rows_bound(t.rows, t.groups.count, s.units.scales) / layout.block;
-    layout.matrix_scales = swizzled_scale_bytes(lines, columns);
-    s.scale_count = t.experts * layout.matrix_scales;
+    const int32_t block = int32_t(t.format->is_nvfp4() ? kNvBlock : kMxBlock);
+    const int32_t repeat = t.tile().is_row() ? kWholeLine : std::max(t.tile().length / block, 1);
+    const SwizzledScales scales =
+        lay_out_swizzled(s.lines, s.length, block, repeat, columnwise, s.units.codes, t.groups, t.rows);
+    s.scales = scales.layout;
+    s.units.scales = scales.group_unit;
+    s.scale_count = t.experts * s.scales.matrix_scales;
+    s.scale_lines = 1;
+    s.scale_width = s.scales.matrix_scales;
 }
 
 // Lays out compact scales, and fp32 block scales in either layout. Compact 16x16 scales are stored as 1x16, a copy per line.
@@ -84,9 +81,51 @@ void lay_out_blocks(const mxq_tensor_s& t, bool columnwise, Storage& s) {
     layout.group_stride = columnwise ? layout.column_stride : layout.line_stride;
     layout.matrix_scales = t.swizzled && !square ? layout.columns * s.lines : scale_rows * layout.line_stride;
     s.scale_count = t.experts * layout.matrix_scales;
+    s.scale_lines = t.swizzled ? 1 : scale_rows;
+    s.scale_width = t.swizzled ? layout.matrix_scales : layout.columns;
+}
+
+// Returns how many units lie from the first of `matrices` matrices to the end of the last.
+int64_t spanned(int64_t matrices, int64_t matrix_stride, int64_t lines, int64_t line_stride, int64_t width) {
+    if (matrices == 0 || lines == 0 || width == 0) return 0;
+    return (matrices - 1) * matrix_stride + (lines - 1) * line_stride + width;
+}
+
+// Moves lines and experts apart, and counts the bytes of one expert where they are listed.
+void spread(const Part& part, int64_t experts, Storage& s) {
+    const Strides& strides = part.strides;
+    const int64_t matrices = part.listed ? std::min<int64_t>(experts, 1) : experts;
+    if (strides.code_line != 0) s.line_stride = strides.code_line, s.matrix_stride = s.lines * s.line_stride;
+    if (strides.code_expert != 0) s.matrix_stride = strides.code_expert;
+    s.code_bytes = spanned(matrices, s.matrix_stride, s.lines, s.line_stride, s.line_bytes);
+    if (strides.scale_line == 0 && strides.scale_expert == 0 && !part.listed) return;
+    ScaleLayout& layout = s.scales;
+    if (strides.scale_line != 0) {
+        layout.line_stride = strides.scale_line / layout.bytes;
+        layout.matrix_scales = s.scale_lines * layout.line_stride;
+    }
+    if (strides.scale_expert != 0) layout.matrix_scales = strides.scale_expert / layout.bytes;
+    s.scale_count = spanned(matrices, layout.matrix_scales, s.scale_lines, layout.line_stride, s.scale_width);
 }
 
 }  // namespace
+
+SwizzledScales mxq::lay_out_swizzled(int64_t lines, int64_t length, int32_t block, int32_t repeat, bool columnwise,
+                                     int32_t code_unit, const Groups& groups, int64_t rows) {
+    ScaleLayout layout{};
+    layout.swizzled = layout.bytes = layout.tile_rows = 1;
+    layout.block = block;
+    layout.repeat = repeat;
+    layout.columns = ceil_div(length, int64_t(block));
+    layout.group_rows = columnwise ? block : 1;
+    layout.group_stride = columnwise ? round_up(lines, kSwizzleRows) : round_up(layout.columns, kSwizzleColumns);
+    const int32_t unit = columnwise ? std::max(code_unit, int32_t(kSwizzleColumns) * block) : int32_t(kSwizzleRows);
+    int64_t tiled_lines = lines, columns = layout.columns;
+    if (groups.set && !columnwise) tiled_lines = padded_rows_bound(rows, groups.count, unit);
+    if (groups.set && columnwise) columns = padded_rows_bound(rows, groups.count, unit) / block;
+    layout.matrix_scales = swizzled_scale_bytes(tiled_lines, columns);
+    return {layout, unit};
+}
 
 Storage mxq_tensor_s::storage(int32_t part) const {
     const bool columnwise_part = part == MXQ_PART_COLUMNWISE;
@@ -94,7 +133,8 @@ Storage mxq_tensor_s::storage(int32_t part) const {
     Storage s{};
     s.lines = columnwise_part ? cols : stored_rows;
     s.length = columnwise_part ? stored_rows : cols;
-    s.line_bytes = format->bytes_of(s.length);
+    s.line_bytes = s.line_stride = format->bytes_of(s.length);
+    s.matrix_stride = s.lines * s.line_bytes;
     s.units.codes = groups.set ? alignment(part) : 1;
     s.code_bytes = experts * s.lines * s.line_bytes;
     s.scales.tile_rows = s.scales.group_rows = s.scales.repeat = 1;
@@ -106,5 +146,7 @@ Storage mxq_tensor_s::storage(int32_t part) const {
     else
         lay_out_blocks(*this, columnwise_part, s);
     s.amax_count = format->is_nvfp4() ? scope_count() : s.scale_count;
+    const Part& given = this->part(part);
+    if (given.strides.set() || given.listed) spread(given, experts, s);
     return s;
 }

@@ -14,10 +14,20 @@ struct Buffer {
     uint64_t bytes = 0;
 };
 
+// Bytes from a line to the next and from an expert to the next, of codes and of the compact matrix of scales; 0: as they are
+// without gaps.
+struct Strides {
+    int64_t code_line = 0, code_expert = 0, scale_line = 0, scale_expert = 0;
+    bool set() const { return (code_line | code_expert | scale_line | scale_expert) != 0; }
+};
+
 struct Part {
     bool declared = false;
-    Buffer codes;  // the data of a plain tensor
+    bool is_const = false;  // may not be written
+    bool listed = false;  // codes and scales are arrays of addresses, one for each expert; the bytes are those of an expert
+    Buffer codes;         // the data of a plain tensor
     Buffer scales;
+    Strides strides;
     Buffer amax;
     Buffer decode_scale;  // NVFP4: decoding takes it in place of the amax
     Buffer starts, ends;  // where padded groups start and end, written by pad_groups and unpad_groups
@@ -35,14 +45,29 @@ struct Groups {
     uint64_t end_bytes() const { return type == MXQ_TYPE_INT32 ? 4 : 8; }
 };
 
+// One-byte scales of a matrix in 128 x 4 tiles, and what the scales of each of its groups are rounded up to.
+struct SwizzledScales {
+    ScaleLayout layout;
+    int32_t group_unit;
+};
+
+// Lays out the swizzled scales of `lines` lines of `length` codes, `block` codes to a scale, each scale filling `repeat` columns.
+// `groups` divide `rows` rows: the lines, or where the part is columnwise the codes of a line, of which each group's are rounded up
+// to `code_unit`.
+SwizzledScales lay_out_swizzled(int64_t lines, int64_t length, int32_t block, int32_t repeat, bool columnwise,
+                                int32_t code_unit, const Groups& groups, int64_t rows);
+
 // The sizes of one part of a quantized tensor, which is stored as lines of codes that are contiguous along the contraction.
 struct Storage {
     int64_t lines;
     int64_t length;
     int64_t line_bytes;
+    int64_t line_stride, matrix_stride;  // bytes from a line to the next and from an expert to the next
     ScaleLayout scales;
     GroupUnits units;
-    int64_t code_bytes;
+    int64_t scale_lines,
+        scale_width;     // the matrix of scales of an expert; in one line where lines have no stride of their own
+    int64_t code_bytes;  // of an expert where experts are listed
     int64_t scale_count;
     int64_t amax_count;
     int64_t scale_bytes() const { return scale_count * scales.bytes; }
@@ -58,7 +83,6 @@ struct mxq_tensor_s : mxq::Handle<mxq::Kind::Tensor> {
     int64_t experts = 1, rows = 0, cols = 0;
     int64_t row_stride = 0;
     bool swizzled = false;
-    bool data_is_const = false;  // the data of a plain tensor may not be written
     bool per_expert = false;  // each expert or group has its own amax, decode scale or TENSOR scale
     int32_t scale_max = 448;  // NVFP4: T, the largest block scale
     mxq::Buffer quantization_scale;

@@ -22,6 +22,7 @@ GemmOperand plain_operand(const mxq_tensor& t, int32_t part, const char* name, B
     operand.lines = t.groups.set ? padded_rows_bound(t.rows, t.groups.count, plain.group_unit) : plain.rows;
     operand.length = plain.cols;
     operand.line_bytes = plain.row_stride * (t.format->bits / 8);
+    operand.matrix_bytes = operand.lines * operand.line_bytes;
     operand.units = {plain.group_unit, 1};
     operand.element = t.format->element;
     operand.bits = t.format->bits;
@@ -103,6 +104,16 @@ void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, 
 // other pair multiplies to noise.
 void require_hadamard_of_both(const GemmProblem& p) {
     if (p.a.transformed == p.b.transformed && p.a.hadamard_mask == p.b.hadamard_mask) return;
+    const auto is_plain = [](const GemmOperand& operand) { return operand.scale_type == ScaleType::None; };
+    if (is_plain(p.a) || is_plain(p.b)) {
+        const bool a = is_plain(p.a);
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s is %s, and %s has %s, which cancels only where both have it; quantize %s with it "
+             "(mxq_tensor_set_hadamard), or take "
+             "a %s without",
+             a ? "a" : "b", find_format(a ? p.a.format : p.b.format)->name, a ? "b" : "a",
+             hadamard_text(true, a ? p.b.hadamard_mask : p.a.hadamard_mask).c_str(), a ? "a" : "b", a ? "b" : "a");
+    }
     const auto name = [](const GemmOperand& operand) {
         return part_name(operand.columnwise ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE);
     };

@@ -50,8 +50,10 @@ void require_direction(const mxq_tensor& in, const mxq_tensor& out, int32_t part
     const int32_t from = in.alignment(part), to = out.alignment(part);
     if (pads ? from > to : from < to)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "in has the %s group alignment %d and out %d, expected out's to be %s; call mxq_tensor_set_group_alignment",
-             part_name(part), from, to, pads ? "as large or larger" : "as large or smaller");
+             "in has the %s group alignment %d and out %d, expected out's to be %s; call %s, or "
+             "mxq_tensor_set_group_alignment",
+             part_name(part), from, to, pads ? "as large or larger" : "as large or smaller",
+             pads ? "mxq_unpad_groups" : "mxq_pad_groups");
 }
 
 }  // namespace
@@ -89,8 +91,8 @@ SwizzleProblem validate_swizzle(const Context& context, const mxq_quantize_optio
                  part_name(part), in.alignment(part), out.alignment(part));
         const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read, Touches::Scales);
         const QuantizedPart to = part_view(out, part, "out", buffers, Access::Write, Touches::Scales);
-        p.parts[p.count++] = {from.scales,  to.scales, from.matrices, from.lines,     from.length,
-                              from.layout, to.layout, from.units,    to.units, from.columnwise};
+        p.parts[p.count++] = {from.scales, to.scales,  from.matrices, from.lines,      from.length,   from.layout,
+                              to.layout,   from.units, to.units,      from.columnwise, from.addresses};
     }
     buffers.check_overlaps();
     return p;
@@ -126,7 +128,7 @@ PadProblem validate_pad(const Context& context, const mxq_quantize_options* opti
         if (!both_use(in, out, part, check)) continue;
         require_hadamard_alike(in, out, part);
         require_direction(in, out, part, pads);
-        const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);
+        const QuantizedPart from = part_view(in, part, "in", buffers, Access::Read);  // groups have no strides
         const QuantizedPart to = part_view(out, part, "out", buffers, Access::Write);
         PadProblem::Part& padded = p.parts[p.count++];
         padded = {side_of(from), side_of(to), from.columnwise, from.lines, from.line_bytes, from.bits, nullptr, nullptr,

@@ -172,6 +172,7 @@ QuantizeProblem validate_quantize(const Context& context, const mxq_quantize_opt
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
     refuse_source_part(options, "quantize");
+    require_order(in, out, true);
     require_plain(in, "in");
     require_quantized(out, "out");
     require_same_shape(in, out);
@@ -252,6 +253,7 @@ DequantizeProblem validate_dequantize(const Context& context, const mxq_quantize
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
     refuse_making(options, "dequantize");
+    require_order(in, out, false);
     require_quantized(in, "in");
     require_plain(out, "out");
     require_same_shape(in, out);

@@ -1,6 +1,7 @@
 #include "core/views.h"
 
 #include "core/groups.h"
+#include "core/strides.h"
 
 namespace mxq {
 
@@ -9,13 +10,22 @@ std::string shape_text(const mxq_tensor& t) {
     return t.is_3d ? std::to_string(t.experts) + " x " + matrix : matrix;
 }
 
+namespace {
+
+const char* addresses_text(const Part& part) {
+    const Addresses addresses = addresses_of(part);
+    return addresses == Addresses::Listed ? " listed" : addresses == Addresses::Strided ? " strided" : "";
+}
+
+}  // namespace
+
 std::string tensor_text(const mxq_tensor& t) {
     std::string text = std::string(t.format->name) + " " + shape_text(t);
     if (t.groups.set) text += " in " + std::to_string(t.groups.count) + " groups";
     if (!t.format->quantized()) return text;
     text += std::string(" ") + t.tile().name;
     for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
-        if (t.part(part).declared) text += std::string(" ") + part_name(part);
+        if (t.part(part).declared) text += std::string(" ") + part_name(part) + addresses_text(t.part(part));
     return text + (t.swizzled ? " swizzled" : "");
 }
 
@@ -40,10 +50,18 @@ void require_quantized(const mxq_tensor& t, const char* name) {
              t.format->name);
 }
 
+void require_order(const mxq_tensor& in, const mxq_tensor& out, bool quantizes) {
+    if (in.format->quantized() != quantizes || out.format->quantized() == quantizes) return;
+    fail(MXQ_STATUS_UNSUPPORTED, "in is %s and out is %s, expected a %s in and a %s out; swap them, or call %s",
+         in.format->name, out.format->name, quantizes ? "plain" : "quantized", quantizes ? "quantized" : "plain",
+         quantizes ? "mxq_dequantize" : "mxq_quantize");
+}
+
 void require_same_shape(const mxq_tensor& in, const mxq_tensor& out) {
-    if (in.is_3d != out.is_3d || in.experts != out.experts || in.rows != out.rows || in.cols != out.cols)
-        fail(MXQ_STATUS_SHAPE_MISMATCH, "out is %s, expected in's shape %s; create it with that", shape_text(out).c_str(),
-             shape_text(in).c_str());
+    if (in.is_3d == out.is_3d && in.experts == out.experts && in.rows == out.rows && in.cols == out.cols) return;
+    const bool transposed = in.is_3d == out.is_3d && in.experts == out.experts && in.rows == out.cols && in.cols == out.rows;
+    fail(MXQ_STATUS_SHAPE_MISMATCH, "out is %s, expected in's shape %s; create it with that%s", shape_text(out).c_str(),
+         shape_text(in).c_str(), transposed ? ": rows and cols are those of the matrix, for a columnwise part too" : "");
 }
 
 void require_no_groups(const mxq_tensor& t, const char* name, const char* remedy) {
@@ -113,6 +131,8 @@ void require_scale_layout(const mxq_tensor& t, const char* name) {
 void require_storage(const mxq_tensor& t, int32_t part, const char* name) {
     if (!t.format->quantized()) return;
     require_scale_layout(t, name);
+    require_code_strides(t, part, name);
+    require_scale_strides(t, part, name);
     if (t.swizzled && t.format->is_fp8() && t.groups.set && part == MXQ_PART_COLUMNWISE)
         fail(MXQ_STATUS_UNSUPPORTED,
              "%s.columnwise has groups and swizzled fp32 scales, which exist for groups of rows only; use compact ones",
@@ -133,7 +153,7 @@ void require_any_part(const mxq_tensor& t, const char* name, Check check) {
 
 PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
     const Buffer& data = t.rowwise.codes;
-    if (access == Access::Write && t.data_is_const)
+    if (access == Access::Write && t.rowwise.is_const)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "%s has data that may only be read, expected some that this verb may write; set it with mxq_tensor_set_data", name);
     const int64_t bytes = t.data_bytes();
@@ -161,18 +181,46 @@ void require_hadamard_alike(const mxq_tensor& in, const mxq_tensor& out, int32_t
 
 namespace {
 
-// Refuses a Hadamard transform of tiles, and of a contraction that is not made of sixteens.
+// Refuses a Hadamard transform of a contraction that is not made of sixteens.
 void require_hadamard(const mxq_tensor& t, int32_t part, const char* name) {
     if (!t.part(part).transformed) return;
-    if (t.tile().is_square() || t.tile().is_row())
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s.%s has a Hadamard transform and %s scales, expected blocks of one line; call mxq_tensor_set_scaling", name,
-             part_name(part), t.tile().name);
     const int64_t contraction = part == MXQ_PART_ROWWISE ? t.cols : t.groups.set ? t.alignment(part) : t.rows;
     if (contraction % kNvBlock != 0)
         fail(MXQ_STATUS_SHAPE_MISMATCH,
              "%s.%s has a Hadamard transform and a contraction of %lld, expected a multiple of 16; pad it", name,
              part_name(part), (long long)contraction);
+}
+
+// Refuses a part that the call writes and that may only be read, or has strides: only what is read may have them.
+void require_writable(const Part& given, int32_t part, const char* name) {
+    if (given.is_const)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s.%s may only be read, expected codes and scales that this verb may write; set them with mxq_tensor_set_part",
+             name, part_name(part));
+    if (given.strides.set())
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "%s.%s has strides, which only what is read may have, expected codes and scales without gaps; call "
+             "mxq_tensor_set_strides with 0",
+             name, part_name(part));
+}
+
+void add_part(const mxq_tensor& t, int32_t part, const char* name, const Storage& s, Buffers& buffers, Access access,
+              Touches touches) {
+    const Part& given = t.part(part);
+    const char* setter = given.listed ? "mxq_tensor_set_part_list" : "mxq_tensor_set_part";
+    const auto add = [&](const char* what, const Buffer& buffer, int64_t bytes, int64_t alignment,
+                         const Buffers::Rows& rows) {
+        const BufferName buffer_name{name, part_name(part), what};
+        if (given.listed)
+            buffers.add_list(buffer_name, buffer.pointer, t.experts, buffer.bytes, uint64_t(bytes), uint64_t(alignment),
+                             setter, rows);
+        else
+            buffers.add(buffer_name, buffer.pointer, buffer.bytes, uint64_t(bytes), uint64_t(alignment), access, setter,
+                        rows);
+    };
+    if (touches == Touches::CodesAndScales) add("codes", given.codes, s.code_bytes, 1, rows_of_codes(t, given, s));
+    const char* scales = t.swizzled ? "scales (swizzled)" : "scales (compact)";
+    add(scales, given.scales, s.scale_bytes(), s.scales.bytes, rows_of_scales(t, given, s));
 }
 
 }  // namespace
@@ -182,19 +230,18 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
     require_storage(t, part, name);
     require_hadamard(t, part, name);
     const Part& given = t.part(part);
+    if (access == Access::Write) require_writable(given, part, name);
     const Storage s = t.storage(part);
-    if (touches == Touches::CodesAndScales)
-        buffers.add({name, part_name(part), "codes"}, given.codes.pointer, given.codes.bytes, uint64_t(s.code_bytes), 1,
-                    access, "mxq_tensor_set_part");
-    buffers.add({name, part_name(part), t.swizzled ? "scales (swizzled)" : "scales (compact)"}, given.scales.pointer,
-                given.scales.bytes, uint64_t(s.scale_bytes()), uint64_t(s.scales.bytes), access, "mxq_tensor_set_part");
+    add_part(t, part, name, s, buffers, access, touches);
     QuantizedPart view{};
-    view.codes = static_cast<uint8_t*>(given.codes.pointer);
-    view.scales = static_cast<uint8_t*>(given.scales.pointer);
+    // An array of addresses was not looked at where each would have no bytes.
+    if (!given.listed || s.code_bytes > 0) view.codes = static_cast<uint8_t*>(given.codes.pointer);
+    if (!given.listed || s.scale_bytes() > 0) view.scales = static_cast<uint8_t*>(given.scales.pointer);
     view.matrices = t.experts;
     view.lines = s.lines;
     view.length = s.length;
-    view.line_bytes = s.line_bytes;
+    view.line_bytes = s.line_stride;
+    view.matrix_bytes = s.matrix_stride;
     view.layout = s.scales;
     view.units = s.units;
     view.element = t.format->element;
@@ -207,6 +254,7 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
     view.decode_scale = static_cast<const float*>(given.decode_scale.pointer);
     view.scale_max = t.scale_max;
     view.scope_stride = t.per_expert ? 1 : 0;
+    view.addresses = addresses_of(given);
     return view;
 }
 
@@ -220,9 +268,9 @@ void add_floats(const mxq_tensor& t, int32_t part, const char* name, const char*
 
 }  // namespace
 
-void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access) {
+void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access, const char* setter) {
     if (t.experts == 0 && !t.part(part).amax.pointer) return;  // nothing is relative to it
-    add_floats(t, part, name, "amax", t.part(part).amax, buffers, access, "mxq_tensor_set_amax");
+    add_floats(t, part, name, "amax", t.part(part).amax, buffers, access, setter);
 }
 
 void add_global_scale(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers) {
@@ -234,7 +282,8 @@ void add_global_scale(const mxq_tensor& t, int32_t part, const char* name, Buffe
     if (given.decode_scale.pointer)
         add_floats(t, part, name, "decode_scale", given.decode_scale, buffers, Access::Read, "mxq_tensor_set_decode_scale");
     else
-        add_amax(t, part, name, buffers, Access::Read);
+        add_amax(t, part, name, buffers, Access::Read,
+                 "mxq_tensor_set_amax, or a decode scale with mxq_tensor_set_decode_scale");
 }
 
 }  // namespace mxq

@@ -13,13 +13,17 @@ using Access = Buffers::Access;
 
 std::string shape_text(const mxq_tensor& t);
 
-// Returns what the log and mxq_tensor_describe call a tensor: "mxfp8_e4m3 64 x 32 in 4 groups 1x32 rowwise swizzled".
+// Returns what the log and mxq_tensor_describe call a tensor: "mxfp8_e4m3 64 x 32 in 4 groups 1x32 rowwise swizzled", or
+// "rowwise strided" and "rowwise listed" for strides and lists of experts.
 std::string tensor_text(const mxq_tensor& t);
 const char* part_name(int32_t part);
 
 const mxq_tensor& require(const mxq_tensor* tensor, const char* name);
 void require_plain(const mxq_tensor& t, const char* name);
 void require_quantized(const mxq_tensor& t, const char* name);
+
+// Refuses in and out in each other's place: `quantizes` where in must be plain and out quantized, else the other way round.
+void require_order(const mxq_tensor& in, const mxq_tensor& out, bool quantizes);
 void require_same_shape(const mxq_tensor& in, const mxq_tensor& out);
 void require_no_groups(const mxq_tensor& t, const char* name, const char* remedy);
 
@@ -60,7 +64,8 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
                         Touches touches = Touches::CodesAndScales);
 
 // Adds the part's amax to the buffers of the call. A tensor of 0 experts may leave it out.
-void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access);
+void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
+              const char* setter = "mxq_tensor_set_amax");
 
 // Adds what decoding an NVFP4 part needs besides codes and scales: its amax or its decode scale. Other formats need nothing.
 void add_global_scale(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers);

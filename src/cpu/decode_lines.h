@@ -15,11 +15,17 @@ namespace {
 constexpr int64_t kLineCodes = 1024;  // how many are decoded at a time
 constexpr int64_t kLineSixteens = kLineCodes / kSixteen;
 
+// Returns where code `first` of a line is stored.
+MXQ_HD uint8_t* line_of(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t first) {
+    return expert_codes(part, matrix) + line * part.line_bytes + first * part.bits / 8;
+}
+
 // Loads `count` bytes of a row of scales, from column `begin` on.
 MXQ_HD void load_scale_bytes(const QuantizedPart& part, int64_t matrix, int64_t row, int64_t begin, int64_t count,
                              uint8_t* to) {
     const ScaleLayout& layout = part.layout;
-    const uint8_t* from = part.scales + layout.offset(matrix, row, begin);
+    const uint8_t* const scales = expert_scales(part, matrix);
+    const uint8_t* from = scales + layout.offset(0, row, begin);
     if (!layout.swizzled) {
         memcpy(to, from, size_t(count));
         return;
@@ -27,7 +33,7 @@ MXQ_HD void load_scale_bytes(const QuantizedPart& part, int64_t matrix, int64_t 
     int64_t i = 0;
     if (begin % kSwizzleColumns == 0)
         for (; i + kSwizzleColumns <= count; i += kSwizzleColumns, from += kSwizzleBytes) memcpy(to + i, from, kSwizzleColumns);
-    for (; i < count; i++) to[i] = part.scales[layout.offset(matrix, row, begin + i)];
+    for (; i < count; i++) to[i] = scales[layout.offset(0, row, begin + i)];
 }
 
 // Returns by how many bits a code's position in its line is shifted to get its column of scales.
@@ -38,8 +44,9 @@ MXQ_HD int block_shift(const ScaleLayout& layout) {
 // Loads the scales of columns [begin, begin + count) of a line as factors, one for each column.
 MXQ_HD void load_factors(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t begin, int64_t count, float* to) {
     if (part.scale_type == ScaleType::F32) {
+        const uint8_t* const scales = expert_scales(part, matrix);
         for (int64_t i = 0; i < count; i++)
-            memcpy(to + i, part.scales + part.layout.offset(matrix, line, begin + i) * int64_t(sizeof(float)), sizeof(float));
+            memcpy(to + i, scales + part.layout.offset(0, line, begin + i) * int64_t(sizeof(float)), sizeof(float));
         return;
     }
     uint8_t bytes[kLineSixteens + 1];
@@ -100,7 +107,7 @@ struct LineDecoder {
     // sixteens.
     void operator()(int64_t matrix, int64_t line, int64_t first, int64_t count, float* out) const {
         const float global = global_scale(part, matrix);
-        const uint8_t* codes = part.line(matrix, line) + first * part.bits / 8;
+        const uint8_t* codes = line_of(part, matrix, line, first);
         for (int64_t i = 0; i < count; i += kLineCodes) {
             const int64_t some = count - i < kLineCodes ? count - i : kLineCodes;
             float factors[kLineSixteens];

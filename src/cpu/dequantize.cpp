@@ -68,6 +68,6 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
 
 }  // namespace
 
-const DequantizeImplementation dequantize = {"cpu", declines, nullptr, run};
+const DequantizeImplementation dequantize = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

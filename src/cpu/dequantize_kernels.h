@@ -257,9 +257,7 @@ struct RectangleDequantizer {
                    count * steps.bytes, stream);
     }
     // Returns where code `first` of a line is stored.
-    const uint8_t* codes(int64_t matrix, int64_t line, int64_t first) const {
-        return in.line(matrix, line) + first * in.bits / 8;
-    }
+    const uint8_t* codes(int64_t matrix, int64_t line, int64_t first) const { return line_of(in, matrix, line, first); }
 
     // Dequantizes a rectangle of a rowwise part.
     void rows(const Rectangle& piece) {

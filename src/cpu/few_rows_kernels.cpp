@@ -272,7 +272,7 @@ private:
         Columns columns = columns_of(count, width * b_.part.line_bytes);
         for (int64_t i = 0; i < width; i++) {
             const int64_t from = least(i, count - 1);
-            columns.codes[i] = b_.part.line(0, b_.first + first + from) + pass_.k * b_.part.bits / 8;
+            columns.codes[i] = line_of(b_.part, 0, b_.first + first + from, pass_.k);
             columns.factors[i] = buffers_.factors[from];
             columns.last[i] = buffers_.last[from];
             columns.line_factor[i] = line_factor(b_.first + first + from);

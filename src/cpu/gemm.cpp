@@ -308,10 +308,11 @@ void run(const Context& context, const GemmProblem& problem, const Launch&) {
         });
 }
 
-int32_t bound(const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
 
 }  // namespace
 
-const GemmImplementation gemm = {"cpu", declines, nullptr, run, nullptr, bound};
+const GemmImplementation gemm = {
+    .name = "cpu", .declines = declines, .run = run, .bound = bound, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

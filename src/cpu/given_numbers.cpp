@@ -1,6 +1,7 @@
 #include "cpu/given_numbers.h"
 
 #include <algorithm>
+#include <cfloat>
 
 #include "core/groups.h"
 
@@ -11,13 +12,23 @@ bool is_empty_group(const GroupedRows& grouped, int64_t g) {
     return grouped.set() && read_end(grouped.groups, g) == (g == 0 ? 0 : read_end(grouped.groups, g - 1));
 }
 
+bool is_scale(float number) { return number > 0 && number <= FLT_MAX; }
+
 // Checks one number for all, which a tensor without matrices may leave out, or one for each matrix or group.
-void require_numbers(const float* numbers, bool each, int64_t matrices, const GroupedRows& grouped, const std::string& name) {
+template <class Accepts>
+void require_numbers(const float* numbers, bool each, int64_t matrices, const GroupedRows& grouped, const std::string& name,
+                     const Accepts& accepts, const char* expected) {
     const int64_t count = grouped.set() ? grouped.groups.count : matrices;
     for (int64_t i = 0; i < (each ? count : std::min<int64_t>(matrices, 1)); i++)
-        if (!(numbers[i] >= 0) && !(each && is_empty_group(grouped, i)))
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "%s[%lld] is %g, expected 0 or more; was it computed before this call?",
-                 name.c_str(), (long long)i, double(numbers[i]));
+        if (!accepts(numbers[i]) && !(each && is_empty_group(grouped, i)))
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "%s[%lld] is %g, expected %s; was it computed before this call?", name.c_str(),
+                 (long long)i, double(numbers[i]), expected);
+}
+
+void require_not_negative(const float* numbers, bool each, int64_t matrices, const GroupedRows& grouped,
+                          const std::string& name) {
+    require_numbers(
+        numbers, each, matrices, grouped, name, [](float number) { return number >= 0; }, "0 or more");
 }
 
 std::string name_of(const char* tensor, const QuantizedPart& part, const char* numbers) {
@@ -30,9 +41,9 @@ void require_decodable(const QuantizedPart& part, const GroupedRows& grouped, co
     if (part.scale_type != ScaleType::E4M3) return;
     const bool each = part.scope_stride != 0;
     if (part.decode_scale)
-        require_numbers(part.decode_scale, each, part.matrices, grouped, name_of(name, part, "decode_scale"));
+        require_not_negative(part.decode_scale, each, part.matrices, grouped, name_of(name, part, "decode_scale"));
     else
-        require_numbers(part.amax, each, part.matrices, grouped, name_of(name, part, "amax"));
+        require_not_negative(part.amax, each, part.matrices, grouped, name_of(name, part, "amax"));
 }
 
 void require_quantizable(const QuantizeProblem& problem) {
@@ -42,7 +53,7 @@ void require_quantizable(const QuantizeProblem& problem) {
     if (!problem.quantization_scale) return;
     const QuantizedPart& part = problem.has_rowwise ? problem.rowwise : problem.columnwise;
     require_numbers(problem.quantization_scale, part.layout.matrix_scales != 0, part.matrices, problem.grouped,
-                    "out.quantization_scale");
+                    "out.quantization_scale", is_scale, "a finite number above 0");
 }
 
 }  // namespace mxq::cpu

@@ -26,11 +26,6 @@ constexpr int64_t kBandCols = kPatch / kNvBlock;
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Returns where code `first` of a line is stored.
-MXQ_HD uint8_t* line_of(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t first) {
-    return part.line(matrix, line) + first * part.bits / 8;
-}
-
 // Prefetches bytes of the next row. The hardware's prefetcher sees no stream in rows that lie far apart.
 MXQ_HD void prefetch(const void* from, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);

@@ -84,7 +84,7 @@ struct OperandReader {
     // Stores the values of codes [k, k + depth) of a line. Returns whether the line is extreme: it has a nonzero value out
     // of the range in which products are exact.
     bool read(int64_t line, int64_t k, int64_t depth, float* out) const {
-        const uint8_t* codes = part.line(0, line) + k * part.bits / 8;
+        const uint8_t* codes = line_of(part, 0, line, k);
         if (part.scale_type == ScaleType::None) {
             load_numbers(codes, depth, out);
             return leaves_range(out, depth, lowest_of(part));

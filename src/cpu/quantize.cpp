@@ -101,6 +101,6 @@ void run(const Context& context, const QuantizeProblem& given, const Launch&) {
 }  // namespace
 
 const QuantizeImplementation quantize = {"cpu", declines, nullptr, run};
-const QuantizeImplementation requantize = {"cpu", declines, nullptr, run};
+const QuantizeImplementation requantize = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

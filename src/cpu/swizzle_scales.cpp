@@ -140,6 +140,6 @@ void run(const Context& context, const SwizzleProblem& problem, const Launch&) {
 
 }  // namespace
 
-const SwizzleImplementation swizzle_scales = {"cpu", declines, nullptr, run};
+const SwizzleImplementation swizzle_scales = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Strided};
 
 }  // namespace mxq::cpu

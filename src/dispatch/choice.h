@@ -58,7 +58,7 @@ VerbNames names_of(const Verb<Problem>& verb) {
     return names;
 }
 
-constexpr size_t kMostImplementations = 8;  // of a verb
+constexpr size_t kMostImplementations = 9;  // of a verb
 
 // The answer to a problem: who takes it, what it needs, and why those asked before do not take it.
 template <class Problem>
@@ -71,8 +71,16 @@ struct Choice {
     std::span<const Decline> declined() const { return {declines.data(), decline_count}; }
 };
 
+// Returns why an implementation that reads no farther than `reads` does not take lines and experts at these addresses.
+inline Reason needs_nearer(Addresses found, Addresses reads) {
+    if (found <= reads) return {};
+    if (found == Addresses::Listed) return "needs experts in one piece, found a list of them (mxq_tensor_set_part_list)";
+    return "needs lines and experts one after another, found strides (mxq_tensor_set_strides)";
+}
+
 template <class Problem>
 Prepared prepare(const Implementation<Problem>& candidate, const Context& context, const Problem& problem) {
+    if (Reason reason = needs_nearer(addresses_of(problem), candidate.reads); !reason.empty()) return {reason, 0, nullptr};
     if (candidate.prepare) return candidate.prepare(context, problem);
     Prepared prepared{candidate.declines(context, problem), 0, nullptr};
     if (prepared.declines.empty() && candidate.workspace_bytes)
@@ -82,6 +90,14 @@ Prepared prepare(const Implementation<Problem>& candidate, const Context& contex
 
 // Returns whether an implementation is of the context's device: those of the CPU, and no others, are called `cpu`.
 inline bool is_of_device(const Context& context, std::string_view name) { return (name == "cpu") == context.is_cpu(); }
+
+// Returns the names of those that are.
+inline std::vector<std::string> of_device(const Context& context, const std::vector<std::string>& names) {
+    std::vector<std::string> found;
+    for (const std::string& name : names)
+        if (is_of_device(context, name)) found.push_back(name);
+    return found;
+}
 
 // The first that takes the problem, the preferred one before all, of those of the context's device. Where a name is wanted,
 // only who has it is asked, of any device, so that it can say why it declines.
@@ -108,15 +124,16 @@ Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Pro
 
 // UNSUPPORTED with every reason where nobody takes it.
 template <class Problem>
-const Implementation<Problem>& require_choice(const Choice<Problem>& choice, const Verb<Problem>& verb, const Wanted& wanted) {
+const Implementation<Problem>& require_choice(const Choice<Problem>& choice, const Verb<Problem>& verb,
+                                              const Context& context, const Wanted& wanted) {
     if (choice.implementation) return *choice.implementation;
     if (choice.decline_count > 0) refuse_declined(wanted, choice.declined());
-    refuse_name(wanted, joined(names_of(verb).implementations));
+    refuse_name(wanted, joined(of_device(context, names_of(verb).implementations)));
 }
 
 template <class Problem>
-int32_t bound_of(const Implementation<Problem>& chosen, const Problem& problem) {
-    return chosen.bound ? chosen.bound(problem) : MXQ_BOUND_NONE;
+int32_t bound_of(const Implementation<Problem>& chosen, const Context& context, const Problem& problem) {
+    return chosen.bound ? chosen.bound(context, problem) : MXQ_BOUND_NONE;
 }
 
 constexpr uint64_t kWorkspaceAlignment = 256;

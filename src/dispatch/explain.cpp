@@ -72,7 +72,10 @@ std::string ungrouped_text(const GroupedRows& readable) {
     if (!readable.set()) return "";
     const int64_t count = readable.groups.count, rows = readable.rows - (count == 0 ? 0 : read_end(readable.groups, count - 1));
     if (rows <= 0 || rows > readable.rows) return "";  // an end out of order is refused by what runs
-    return format_text(", %lld %s in no group", (long long)rows, rows == 1 ? "row" : "rows");
+    int64_t sum = 0;
+    for (int64_t g = 0; g < count; g++) sum += read_end(readable.groups, g);
+    return format_text(", %lld %s in no group%s", (long long)rows, rows == 1 ? "row" : "rows",
+                       count > 1 && sum == readable.rows ? " (the ends add up to the rows, as sizes would)" : "");
 }
 
 std::string line_of(const Context& context, const std::string& verb, const Tensors& tensors, const char* implementation,

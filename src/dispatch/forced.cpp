@@ -25,7 +25,7 @@ const VerbNames& require_verb(const std::vector<VerbNames>& table, std::string_v
 
 }  // namespace
 
-std::map<std::string, std::string, std::less<>> forced_implementations(const char* text) {
+std::map<std::string, std::string, std::less<>> forced_implementations(const Context& context, const char* text) {
     std::map<std::string, std::string, std::less<>> forced;
     if (!text || !*text) return forced;
     const std::vector<VerbNames> table = verb_table();
@@ -39,7 +39,8 @@ std::map<std::string, std::string, std::less<>> forced_implementations(const cha
         const VerbNames& row = require_verb(table, entry.substr(0, colon), entry);
         const std::string name(entry.substr(colon + 1));
         if (std::find(row.implementations.begin(), row.implementations.end(), name) == row.implementations.end())
-            refuse(entry, "expected an implementation of " + row.verb + ": one of " + joined(row.implementations));
+            refuse(entry, "expected an implementation of " + row.verb + ": one of " +
+                              joined(of_device(context, row.implementations)));
         if (!forced.emplace(row.verb, name).second) refuse(entry, "expected each verb once");
     }
     return forced;

@@ -29,9 +29,12 @@ struct Implementation {
     uint64_t (*workspace_bytes)(const Context&, const Problem&) = nullptr;  // NULL: none
     void (*run)(const Context&, const Problem&, const Launch&) = nullptr;
     void (*load)(const Context&) = nullptr;  // all that a run needs and a captured stream must not load; NULL: nothing
-    int32_t (*bound)(const Problem&) = nullptr;  // MXQ_BOUND_*, the class that a product's error keeps; NULL: none
+    // The class that a product's error keeps on the context's device, MXQ_BOUND_*; NULL: none.
+    int32_t (*bound)(const Context&, const Problem&) = nullptr;
     // In place of declines and workspace_bytes where both, and the run, need one costly description of the problem.
     Prepared (*prepare)(const Context&, const Problem&) = nullptr;
+    // How far apart the lines and experts that it reads may lie. A problem of others is declined before it is asked.
+    Addresses reads = Addresses::Dense;
 };
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;

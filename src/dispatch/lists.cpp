@@ -51,6 +51,7 @@ const SwizzleImplementation* const swizzle_list[] = {
 
 const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt,  // the library's tensor-core kernels, where version, chip and layout allow
+    &cuda::cublaslt_swizzle,  // compact scales, and MX of 4 and 6 bits, where FP8 has E8M0 scales: a pass over what needs it
     &cuda::skinny_sm90,      // up to 64 rows: reads quantized weights once, and multiplies exactly
     &cuda::cublaslt_rebase,  // MX where FP8 has no E8M0 scales: a pass over each operand first
     &cuda::wgmma_fp8_sm90,   // MX by a kernel of our own, with a guard: 0.88 to 0.92 of its speed, see also below; FP8 too
@@ -60,7 +61,9 @@ const GemmImplementation* const gemm_list[] = {
 
 const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt_grouped,  // one call for all groups
+    &cuda::cublaslt_grouped_swizzle,
     &cuda::cublaslt,          // a call each, which needs their ends on the host
+    &cuda::cublaslt_swizzle,
     &cuda::skinny_sm90,       // up to 64 rows a group
     &cuda::cublaslt_grouped_rebase,
     &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
@@ -141,10 +144,15 @@ std::vector<VerbNames> verb_table() {
 void check_workspace(uint64_t need, const void* workspace, uint64_t bytes) {
     if (need == 0 && bytes == 0) return;
     if (bytes < need)
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "workspace holds %llu bytes, expected at least %llu; ask the verb's query",
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL,
+             "workspace holds %llu bytes, expected at least %llu; ask the verb's query and mxq_plan_workspace_bytes",
              (unsigned long long)bytes, (unsigned long long)need);
+    if (!workspace && need == 0)
+        fail(MXQ_STATUS_MISSING_BUFFER, "workspace is NULL with %llu bytes, expected NULL with 0: this call needs none",
+             (unsigned long long)bytes);
     if (!workspace)
-        fail(MXQ_STATUS_MISSING_BUFFER, "workspace is NULL with %llu bytes, expected the address of %llu; ask the verb's query",
+        fail(MXQ_STATUS_MISSING_BUFFER,
+             "workspace is NULL with %llu bytes, expected the address of at least %llu; allocate it",
              (unsigned long long)bytes, (unsigned long long)need);
     if (reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment != 0)
         fail(MXQ_STATUS_MISALIGNED, "workspace is at %p, expected a multiple of %llu bytes", workspace,

@@ -76,11 +76,11 @@ TEST_CASE("getters: pointers and their bytes, of each part its own", "[cpu]") {
         return std::pair(Got{pointer, bytes}, is_const);
     };
     const auto part = [&](int32_t which) {
-        int32_t declared = -1;
+        int32_t declared = -1, is_const = -1;
         void *codes = &declared, *scales = &declared;
         uint64_t code_bytes = 1, scale_bytes = 1;
-        ok(mxq_tensor_get_part(q, which, &declared, &codes, &code_bytes, &scales, &scale_bytes));
-        return std::tuple(declared, Got{codes, code_bytes}, Got{scales, scale_bytes});
+        ok(mxq_tensor_get_part(q, which, &declared, &codes, &code_bytes, &scales, &scale_bytes, &is_const));
+        return std::tuple(declared, Got{codes, code_bytes}, Got{scales, scale_bytes}, is_const);
     };
     const auto amax = [&](int32_t which) {
         float* pointer = nullptr;
@@ -109,7 +109,7 @@ TEST_CASE("getters: pointers and their bytes, of each part its own", "[cpu]") {
     CHECK(data() == std::pair(nothing, 0));
     CHECK(quantization_scale() == nothing);
     for (int32_t which : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
-        CHECK(part(which) == std::tuple(0, nothing, nothing));
+        CHECK(part(which) == std::tuple(0, nothing, nothing, 0));
         CHECK(amax(which) == nothing);
         CHECK(decode_scale(which) == nothing);
         CHECK(padded(which) == std::pair(nothing, nothing));
@@ -123,18 +123,23 @@ TEST_CASE("getters: pointers and their bytes, of each part its own", "[cpu]") {
     ok(mxq_tensor_set_quantization_scale(fp8, numbers, 5));
     CHECK(quantization_scale() == Got{numbers, 5});
     ok(mxq_tensor_set_part(q, MXQ_PART_COLUMNWISE, numbers, 6, numbers + 1, 7));
-    ok(mxq_tensor_set_part(q, MXQ_PART_ROWWISE, nullptr, 8, numbers + 2, 9));
+    ok(mxq_tensor_set_part(q, MXQ_PART_ROWWISE, nullptr, 0, numbers + 2, 9));
     ok(mxq_tensor_set_amax(q, MXQ_PART_COLUMNWISE, numbers + 3, 10));
     ok(mxq_tensor_set_decode_scale(q, MXQ_PART_ROWWISE, numbers + 4, 11));
     ok(mxq_tensor_set_padded_groups(q, MXQ_PART_COLUMNWISE, numbers + 5, 12, numbers + 6, 13));
-    CHECK(part(MXQ_PART_COLUMNWISE) == std::tuple(1, Got{numbers, 6}, Got{numbers + 1, 7}));
-    CHECK(part(MXQ_PART_ROWWISE) == std::tuple(1, nothing, Got{numbers + 2, 9}));
+    CHECK(part(MXQ_PART_COLUMNWISE) == std::tuple(1, Got{numbers, 6}, Got{numbers + 1, 7}, 0));
+    CHECK(part(MXQ_PART_ROWWISE) == std::tuple(1, nothing, Got{numbers + 2, 9}, 0));
     CHECK(amax(MXQ_PART_COLUMNWISE) == Got{numbers + 3, 10});
     CHECK(amax(MXQ_PART_ROWWISE) == nothing);
     CHECK(decode_scale(MXQ_PART_ROWWISE) == Got{numbers + 4, 11});
     CHECK(decode_scale(MXQ_PART_COLUMNWISE) == nothing);
     CHECK(padded(MXQ_PART_COLUMNWISE) == std::pair(Got{numbers + 5, 12}, Got{numbers + 6, 13}));
     CHECK(padded(MXQ_PART_ROWWISE) == std::pair(nothing, nothing));
+    ok(mxq_tensor_set_const_part(q, MXQ_PART_COLUMNWISE, numbers + 2, 4, numbers + 3, 5));
+    CHECK(part(MXQ_PART_COLUMNWISE) == std::tuple(1, Got{numbers + 2, 4}, Got{numbers + 3, 5}, 1));
+    CHECK(std::get<3>(part(MXQ_PART_ROWWISE)) == 0);
+    ok(mxq_tensor_set_part(q, MXQ_PART_COLUMNWISE, numbers, 6, numbers + 1, 7));
+    CHECK(std::get<3>(part(MXQ_PART_COLUMNWISE)) == 0);
 }
 
 TEST_CASE("getters: groups, their copy on the host, alignments", "[cpu]") {
@@ -191,12 +196,16 @@ TEST_CASE("getters: outputs may be NULL, and a wrong tensor or part is refused b
         {false, [](auto* t, int32_t) { return mxq_tensor_get_scaling(t, nullptr); }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_swizzled(t, nullptr); }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_row_stride(t, nullptr); }},
-        {true, [](auto* t, int32_t part) { return mxq_tensor_get_part(t, part, nullptr, nullptr, nullptr, nullptr, nullptr); }},
+        {true,
+         [](auto* t, int32_t part) {
+             return mxq_tensor_get_part(t, part, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr);
+         }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_groups(t, nullptr, nullptr, nullptr, nullptr); }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_groups_cover_rows(t, nullptr); }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_host_ends(t, nullptr, nullptr); }},
         {false, [](auto* t, int32_t) { return mxq_tensor_get_group_alignment(t, nullptr, nullptr); }},
-        {true, [](auto* t, int32_t part) { return mxq_tensor_get_padded_groups(t, part, nullptr, nullptr, nullptr, nullptr); }},
+        {true,
+         [](auto* t, int32_t part) { return mxq_tensor_get_padded_groups(t, part, nullptr, nullptr, nullptr, nullptr); }},
         {true, [](auto* t, int32_t part) { return mxq_tensor_get_amax(t, part, nullptr, nullptr); }},
         {true, [](auto* t, int32_t part) { return mxq_tensor_get_decode_scale(t, part, nullptr, nullptr); }},
         {true, [](auto* t, int32_t part) { return mxq_tensor_get_hadamard(t, part, nullptr, nullptr); }},
@@ -216,7 +225,8 @@ TEST_CASE("getters: outputs may be NULL, and a wrong tensor or part is refused b
     CHECK(ran == 17);
     CHECK(mxq_tensor_get_data(x, nullptr, nullptr, nullptr) == MXQ_STATUS_OK);
     MXQ_REFUSED(mxq_tensor_get_data(q, nullptr, nullptr, nullptr), invalid, "nvfp4", "mxq_tensor_get_part");
-    MXQ_REFUSED(mxq_tensor_get_part(x, MXQ_PART_ROWWISE, nullptr, nullptr, nullptr, nullptr, nullptr), invalid, "f32", "mxq_tensor_get_data");
+    MXQ_REFUSED(mxq_tensor_get_part(x, MXQ_PART_ROWWISE, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr), invalid,
+                "f32", "mxq_tensor_get_data");
 }
 
 TEST_CASE("getters: the Hadamard transform of each part", "[cpu]") {
@@ -228,7 +238,7 @@ TEST_CASE("getters: the Hadamard transform of each part", "[cpu]") {
     };
     CHECK(hadamard(MXQ_PART_ROWWISE) == std::pair(0, 0));
     ok(mxq_tensor_set_hadamard(q, MXQ_PART_ROWWISE, 1, 0xD7E8));
-    ok(mxq_tensor_set_hadamard(q, MXQ_PART_COLUMNWISE, 0, 5));
+    ok(mxq_tensor_set_hadamard(q, MXQ_PART_COLUMNWISE, 0, 0));
     CHECK(hadamard(MXQ_PART_ROWWISE) == std::pair(1, 0xD7E8));
     CHECK(hadamard(MXQ_PART_COLUMNWISE) == std::pair(0, 0));
 }

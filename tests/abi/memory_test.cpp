@@ -38,7 +38,8 @@ std::vector<Piece> pieces_of(const mxq_tensor* tensor, int32_t parts) {
         if (!(parts & part)) continue;
         Piece codes{}, scales{}, amax{};
         float* numbers = nullptr;
-        ok(mxq_tensor_get_part(tensor, part, nullptr, &codes.pointer, &codes.bytes, &scales.pointer, &scales.bytes));
+        ok(mxq_tensor_get_part(tensor, part, nullptr, &codes.pointer, &codes.bytes, &scales.pointer, &scales.bytes,
+                               nullptr));
         ok(mxq_tensor_get_amax(tensor, part, &numbers, &amax.bytes));
         amax.pointer = numbers;
         out.insert(out.end(), {codes, scales, amax});
@@ -77,7 +78,7 @@ TEST_CASE("memory: pieces follow each other in the block, each aligned and as la
                     CHECK(next == block + expected);
                     for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
                         int32_t declared = -1;
-                        ok(mxq_tensor_get_part(tensor, part, &declared, nullptr, nullptr, nullptr, nullptr));
+                        ok(mxq_tensor_get_part(tensor, part, &declared, nullptr, nullptr, nullptr, nullptr, nullptr));
                         CHECK(declared == (parts & part ? 1 : 0));
                     }
                     ++ran;
@@ -172,7 +173,7 @@ TEST_CASE("memory: what is refused changes nothing", "[cpu]") {
     MXQ_REFUSED(mxq_tensor_total_bytes(nullptr, MXQ_PART_BOTH, nullptr), invalid, "tensor is NULL");
     MXQ_REFUSED(mxq_tensor_total_bytes(q, MXQ_PART_BOTH, nullptr), invalid, "bytes is NULL");
     int32_t declared = -1;
-    ok(mxq_tensor_get_part(q, MXQ_PART_ROWWISE, &declared, nullptr, nullptr, nullptr, nullptr));
+    ok(mxq_tensor_get_part(q, MXQ_PART_ROWWISE, &declared, nullptr, nullptr, nullptr, nullptr, nullptr));
     CHECK(declared == 0);
 }
 

@@ -254,6 +254,33 @@ MXQ_EACH_DEVICE("rare refusals: data that may only be read is no output, and a w
                 MXQ_STATUS_MISALIGNED, "workspace is at", "multiple of 256");
 }
 
+MXQ_EACH_DEVICE("rare refusals: a part that may only be read is no output of any verb") {
+    Pair p(device, mxfp8);
+    CHECK(quantize(device, nullptr, p.plain, p.q) == MXQ_STATUS_OK);
+    const auto make_const = [&](mxq_tensor* tensor, const testing::PartBuffers& part) {
+        ok(mxq_tensor_set_const_part(tensor, MXQ_PART_COLUMNWISE, part.codes->data(), part.codes->bytes(),
+                                     part.scales->data(), part.scales->bytes()));
+    };
+    make_const(p.q, p.column);
+    MXQ_REFUSED(quantize(device, nullptr, p.plain, p.q), invalid, "out.columnwise may only be read", "mxq_tensor_set_part");
+    CHECK(dequantize(device, p.q, p.plain) == MXQ_STATUS_OK);
+    auto swizzled = testing::make_tensor(mxfp8, dims, true), padded = testing::make_tensor(mxfp8, dims, false);
+    testing::PartBuffers of_swizzled(device, swizzled, MXQ_PART_COLUMNWISE), of_padded(device, padded, MXQ_PART_COLUMNWISE);
+    ok(mxq_tensor_clear_part(p.q, MXQ_PART_ROWWISE));
+    make_const(p.q, p.column);
+    const auto swizzle = [&] { return mxq_swizzle_scales(device.context, nullptr, p.q, swizzled, nullptr, 0, nullptr); };
+    CHECK(swizzle() == MXQ_STATUS_OK);
+    make_const(swizzled, of_swizzled);
+    MXQ_REFUSED(swizzle(), invalid, "out.columnwise may only be read");
+    MXQ_REFUSED(mxq_requantize_query(device.context, nullptr, p.q, swizzled, nullptr), invalid,
+                "out.columnwise may only be read");
+    make_const(padded, of_padded);
+    for (mxq_tensor* tensor : {static_cast<mxq_tensor*>(p.q), static_cast<mxq_tensor*>(padded)})
+        ok(testing::set_ends(tensor, nullptr, MXQ_TYPE_INT32, 1));
+    MXQ_REFUSED(mxq_pad_groups_query(device.context, nullptr, p.q, padded, nullptr), invalid,
+                "out.columnwise may only be read");
+}
+
 TEST_CASE("rare refusals: the hint after too few bytes names what tells their number", "[cpu]") {
     testing::Device& device = testing::cpu();
     Pair p(device, nvfp4);

@@ -110,6 +110,18 @@ const SuiteLine lines[] = {
      "--verb grouped_gemm --implementation cublaslt_grouped --peer cublaslt --size " MXQ_BENCH_EXPERTS
      " --a fp8_e4m3:1x128 --b fp8_e4m3:128x128 --swizzled yes,no --alignment 4x0"},
 
+    // What block-scaled tensor cores take as it is, or after a pass where scales are compact or codes have four or six bits.
+    {"block_scaled", "cuda",
+     "--verb gemm --peer bf16 --size 8192x8192x8192," MXQ_BENCH_EXPERTS " --a mxfp8_e4m3 --b mxfp8_e4m3 --swizzled yes,no"},
+    {"block_scaled", "cuda",
+     "--verb gemm --peer bf16 --size 8192x8192x8192," MXQ_BENCH_EXPERTS " --a nvfp4 --b nvfp4 --swizzled yes,no"},
+    {"block_scaled", "cuda",
+     "--verb gemm --peer bf16 --size 8192x8192x8192 --a mxfp8_e4m3,mxfp4 --b mxfp4 --swizzled yes,no"},
+    {"block_scaled", "cuda",
+     "--verb grouped_gemm --peer bf16 --size " MXQ_BENCH_EXPERTS " --a mxfp8_e4m3 --b mxfp8_e4m3,mxfp4 --swizzled yes,no"},
+    {"block_scaled", "cuda",
+     "--verb grouped_gemm --peer bf16 --size " MXQ_BENCH_EXPERTS " --a nvfp4 --b nvfp4 --swizzled yes,no"},
+
     // What takes less than 50 us: replays over rotating operands.
     {"graph", "cuda", "--graph --verb quantize --to mxfp8_e4m3,nvfp4 --parts rowwise,both --shape " MXQ_BENCH_SMALL},
     {"graph", "cuda", "--graph --verb quantize --to fp8_e4m3:1x128,mxfp4 --parts rowwise --shape " MXQ_BENCH_SMALL},

@@ -18,6 +18,7 @@ static_assert(is(lt::ScaleMode::Block128, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x12
 static_assert(is(lt::ScaleMode::GroupScalar, CUBLASLT_MATMUL_MATRIX_SCALE_PER_BATCH_SCALAR_32F));
 
 static_assert(lt::kAlphaBatchStride == CUBLASLT_MATMUL_DESC_ALPHA_BATCH_STRIDE);
+static_assert(lt::kBetaBatchStride == CUBLASLT_MATMUL_DESC_BETA_BATCH_STRIDE);
 static_assert(lt::kAverageDepth == CUBLASLT_MATMUL_PREF_GROUPED_AVERAGE_REDUCTION_DIM);
 static_assert(lt::kAverageRows == CUBLASLT_MATMUL_PREF_GROUPED_DESC_D_AVERAGE_ROWS);
 static_assert(lt::kAverageColumns == CUBLASLT_MATMUL_PREF_GROUPED_DESC_D_AVERAGE_COLS);

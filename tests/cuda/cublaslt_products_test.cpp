@@ -1,6 +1,6 @@
-// Products that cublaslt and cublaslt_grouped take on a chip that is here, by name, against the oracle: every kind of fp32
-// scales, their layouts, transposes, ragged and empty groups, padding. Where there is no such library or chip, the device's best
-// implementation runs the same cases.
+// Products that go through cuBLASLt on a chip that is here, by name, against the oracle: every kind of scales, their layouts,
+// transposes, ragged and empty groups, padding, and shapes that the library does not take. Where there is no such library or
+// chip, the device's best implementation runs the same cases, mma_bf16 those of MX and NVFP4.
 #include "../formats.h"
 #include "../verbs/product.h"
 
@@ -14,13 +14,57 @@ const oracle::Spec bf16 = testing::spec_of(MXQ_FORMAT_BF16, MXQ_SCALING_NONE);
 oracle::Spec fp8(int32_t scaling, int32_t format = MXQ_FORMAT_FP8_E4M3) { return testing::spec_of(format, scaling); }
 bool is_plain(const oracle::Spec& spec) { return spec.format == MXQ_FORMAT_BF16; }
 bool is_wide(const oracle::Spec& spec) { return spec.scaling == MXQ_SCALING_1X128 || spec.scaling == MXQ_SCALING_128X128; }
+bool is_nvfp4(const oracle::Spec& spec) { return spec.format == MXQ_FORMAT_NVFP4; }
+bool is_mx(const oracle::Spec& spec) {
+    const auto& formats = testing::mx_formats;
+    return std::find(std::begin(formats), std::end(formats), spec.format) != std::end(formats);
+}
+bool is_block_scaled(const oracle::Spec& spec) { return is_mx(spec) || is_nvfp4(spec); }
+bool is_tensor(const oracle::Spec& spec) { return spec.scaling == MXQ_SCALING_TENSOR; }
 
-// The implementation that must take a case on this device; NULL: any. `least` is the library's first version that does.
-const char* expected(const testing::Device& device, const char* implementation, int least) {
-    int major = 0, minor = 0;
-    const std::string chip = mxq_context_description(device.context);
-    if (std::sscanf(mxq_context_cublaslt(device.context), "cuBLASLt %d.%d", &major, &minor) != 2) return nullptr;
-    return chip.find("sm_90") != std::string::npos && major * 100 + minor >= least ? implementation : nullptr;
+using Pair = std::pair<oracle::Spec, oracle::Spec>;
+
+// What the products of a test run on: 90 for 9.0, and 130100 for cuBLASLt 13.1.0; 0: there is none.
+struct Machine {
+    int capability = 0, version = 0;
+
+    explicit Machine(const testing::Device& device) {
+        const std::string chip = mxq_context_description(device.context);
+        const size_t at = chip.find("sm_");
+        if (at == std::string::npos || std::sscanf(chip.c_str() + at, "sm_%d", &capability) != 1) return;
+        int major = 0, minor = 0, patch = 0;
+        if (std::sscanf(mxq_context_cublaslt(device.context), "cuBLASLt %d.%d.%d", &major, &minor, &patch) == 3)
+            version = major * 10000 + minor * 100 + patch;
+    }
+    bool has_blackwell() const { return capability >= 100 && version >= 130300; }  // from there on without a known fault of products
+    bool groups_on_blackwell() const { return capability >= 100 && capability < 120 && version >= 130400 && version < 130700; }
+};
+
+// The implementation that must take a product on this machine; NULL: any. `n` is that of D, `k` of the contraction.
+const char* expected(const Machine& machine, const Pair& pair, int64_t n, int64_t k, int32_t d_format, bool swizzled) {
+    const int64_t d_row = n * (d_format == MXQ_FORMAT_F32 ? 4 : 2);
+    if (!is_plain(pair.first) && d_row % 16 != 0) return "mma_bf16";
+    if (!is_block_scaled(pair.first)) {
+        const bool everywhere = is_plain(pair.first) || is_tensor(pair.first);
+        if (machine.capability == 90 && machine.version >= 120900) return "cublaslt";
+        return everywhere && machine.has_blackwell() ? "cublaslt" : nullptr;
+    }
+    if (!machine.has_blackwell() || (is_nvfp4(pair.first) && k % 32 != 0)) return "mma_bf16";
+    const auto is_fp8 = [](const oracle::Spec& spec) {
+        return spec.format == MXQ_FORMAT_MXFP8_E4M3 || spec.format == MXQ_FORMAT_MXFP8_E5M2 || is_nvfp4(spec);
+    };
+    return swizzled && is_fp8(pair.first) && is_fp8(pair.second) && k % 32 == 0 ? "cublaslt" : "cublaslt_swizzle";
+}
+
+// The same of groups whose ends the device alone has.
+const char* expected_of_groups(const Machine& machine, const Pair& pair, bool swizzled) {
+    if (!is_block_scaled(pair.first)) {
+        if (machine.capability == 90 && machine.version >= 130700) return "cublaslt_grouped";
+        return !is_wide(pair.first) && machine.groups_on_blackwell() ? "cublaslt_grouped" : nullptr;
+    }
+    if (!machine.groups_on_blackwell()) return machine.capability >= 100 ? nullptr : "mma_bf16";
+    const bool widens = is_mx(pair.first) && (pair.first.format > MXQ_FORMAT_MXFP8_E5M2 || pair.second.format > MXQ_FORMAT_MXFP8_E5M2);
+    return swizzled && !widens ? "cublaslt_grouped" : "cublaslt_grouped_swizzle";
 }
 
 struct Operand {
@@ -88,12 +132,13 @@ std::string check(const oracle::Promise& promise, const oracle::Spec& a, const s
     return oracle::check_product(wanted, d, format, oracle::bound_factor(promise, k, is_plain(a)) + accumulate);
 }
 
-using Pair = std::pair<oracle::Spec, oracle::Spec>;
-
 std::string text(const Pair& pair) {
     const auto one = [](const oracle::Spec& spec) { return is_plain(spec) ? "bf16" : testing::describe(spec); };
     return one(pair.first) + " x " + one(pair.second);
 }
+
+oracle::Spec mx(int32_t format, int32_t scaling = MXQ_SCALING_1X32) { return testing::spec_of(format, scaling); }
+const oracle::Spec mxfp8 = mx(MXQ_FORMAT_MXFP8_E4M3), mxfp4 = mx(MXQ_FORMAT_MXFP4), nvfp4 = mx(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16);
 
 const Pair dense_pairs[] = {
     {bf16, bf16},
@@ -103,23 +148,33 @@ const Pair dense_pairs[] = {
     {fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)},
     {fp8(MXQ_SCALING_128X128), fp8(MXQ_SCALING_1X128)},
     {fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_1X128)},
+    {mxfp8, mxfp8},
+    {mx(MXQ_FORMAT_MXFP8_E5M2), mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_32X32)},
+    {mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128), mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128)},
+    {nvfp4, nvfp4},
+    {nvfp4, mx(MXQ_FORMAT_NVFP4, MXQ_SCALING_16X16)},
+    {mxfp4, mxfp4},
+    {mxfp8, mxfp4},
+    {mx(MXQ_FORMAT_MXFP6_E2M3), mx(MXQ_FORMAT_MXFP6_E3M2)},
 };
 
 }  // namespace
 
 MXQ_CUDA_DEVICE("cublaslt products: every kind of scales and transpose") {
-    const int64_t sizes[][3] = {{128, 192, 512}, {36, 64, 400}, {132, 128, 288}, {8, 144, 1040}, {4, 16, 128}};
-    const char* const wanted_name = expected(device, "cublaslt", 1209);
+    // The last one's rows of a 16-bit D are no whole 16 bytes.
+    const int64_t sizes[][3] = {{128, 192, 512}, {36, 64, 400}, {132, 128, 288}, {8, 144, 1040}, {4, 16, 128}, {32, 68, 256}};
+    const Machine machine(device);
     int ran = 0;
     for (const Pair& pair : dense_pairs)
         for (const auto& [m, n, k] : sizes)
             for (int which = 0; which < 6; ++which) {  // (N,T), (N,N), (T,N), with compact and with swizzled scales
                 const bool transpose_a = which % 3 == 2, transpose_b = which % 3 == 0;
                 const bool swizzled = which >= 3;
-                if ((is_plain(pair.first) && which > 0) || (swizzled && !is_wide(pair.first))) continue;
+                if ((is_plain(pair.first) && which > 0) || (swizzled && !is_wide(pair.first) && !is_block_scaled(pair.first))) continue;
                 cases::Random random(static_cast<uint64_t>(ran) + 1);
                 const int32_t format = is_plain(pair.first) && ran % 3 == 1 ? MXQ_FORMAT_BF16 : cases::plain_formats[ran % 3];
                 const bool accumulate = format == MXQ_FORMAT_F32 && ran % 2;
+                const char* const wanted_name = expected(machine, pair, n, k, format, swizzled);
                 Operand a = make_operand(device, pair.first, std::nullopt, m, k, transpose_a, swizzled, random);
                 Operand b = make_operand(device, pair.second, std::nullopt, n, k, !transpose_b, swizzled, random);
                 const auto previous = normal_values(random, static_cast<size_t>(m * n));
@@ -135,7 +190,7 @@ MXQ_CUDA_DEVICE("cublaslt products: every kind of scales and transpose") {
                                 << promise.implementation);
                 CHECK(check(promise, pair.first, sums, d.values(), format, k, accumulate) == "");
             }
-    CHECK(ran == 5 * (1 + 3 * 3 + 3 * 6));
+    CHECK(ran == 6 * (1 + 3 * 3 + 11 * 6));
 }
 
 namespace {
@@ -156,26 +211,42 @@ const RowGroups row_groups[] = {
     {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)}, false, 128, 16},
     {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_1X128)}, false, 1, 32},
     {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_1X128)}, false, 8, 2},
+    {{mxfp8, mxfp8}, false, 1, 0},
+    {{mx(MXQ_FORMAT_MXFP8_E5M2), mxfp8}, false, 16, 8},
+    {{nvfp4, nvfp4}, false, 1, 0},
+    {{nvfp4, nvfp4}, true, 32, 32},
+    {{mxfp8, mxfp4}, false, 1, 0},
+    {{mxfp4, mxfp4}, false, 128, 16},
 };
 
+// Groups of 0 to 4 rows.
+oracle::Ends many_ends(int64_t count) {
+    oracle::Ends ends;
+    for (int64_t g = 0; g < count; ++g) ends.push_back((ends.empty() ? 0 : ends.back()) + g * 7 % 5);
+    return ends;
+}
+
 const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511}, {0, 512}, {1, 2, 3, 4, 300, 301, 302, 440, 512}, {17},
-                                 {1, 4, 9, 136, 265, 265, 400}};  // 1, 3, 5, 127, 129, 0, 135 rows
+                                 {1, 4, 9, 136, 265, 265, 400},  // 1, 3, 5, 127, 129, 0, 135 rows
+                                 many_ends(256)};                // 510 rows
 
 }  // namespace
 
 MXQ_CUDA_DEVICE("cublaslt products: groups of rows") {
-    const char* const wanted_name = expected(device, "cublaslt_grouped", 1307);
+    const Machine machine(device);
     const int64_t rows = 512, n = 64;
     int ran = 0;
     for (const RowGroups& c : row_groups)
         for (const oracle::Ends& ends_of_groups : all_ends)
             for (int which = 0; which < 4; ++which) {
                 const bool transpose_b = which % 2 == 0, swizzled = which >= 2;
-                if ((is_plain(c.pair.first) && !transpose_b) || (swizzled && !is_wide(c.pair.first))) continue;
+                const bool blocks = is_block_scaled(c.pair.first);
+                if ((is_plain(c.pair.first) && !transpose_b) || (swizzled && !is_wide(c.pair.first) && !blocks)) continue;
                 cases::Random random(static_cast<uint64_t>(ran) + 1);
                 oracle::Spec a_spec = c.pair.first, b_spec = c.pair.second;
                 a_spec.per_matrix = b_spec.per_matrix = c.per_group;
-                const int64_t k = ran % 2 ? 272 : 512, count = static_cast<int64_t>(ends_of_groups.size());
+                const int64_t k = ran % 2 == 0 ? 512 : blocks ? 288 : 272, count = static_cast<int64_t>(ends_of_groups.size());
+                const char* const wanted_name = expected_of_groups(machine, c.pair, swizzled);
                 const int32_t format = ran % 3 ? MXQ_FORMAT_BF16 : MXQ_FORMAT_F32;
                 const bool accumulate = ran % 6 == 3;
                 const oracle::Groups groups{ends_of_groups, c.a_alignment};
@@ -210,24 +281,29 @@ MXQ_CUDA_DEVICE("cublaslt products: groups of rows") {
                 }
                 ++ran;
             }
-    CHECK(ran == 5 * (2 + 2 * 2 + 5 * 4));
+    CHECK(ran == 6 * (2 + 2 * 2 + 11 * 4));
 }
 
 MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction") {
-    const char* const wanted_name = expected(device, "cublaslt_grouped", 1307);
+    const Machine machine(device);
     const int64_t m = 132, n = 96, rows = 512;
+    const oracle::Spec kinds[] = {fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_1X128), mxfp8, mxfp8,
+                                  nvfp4, nvfp4, mxfp4};
     int ran = 0;
-    for (int kind = 0; kind < 3; ++kind)
+    for (int kind = 0; kind < 8; ++kind)
         for (const oracle::Ends& ends_of_groups : all_ends)
             for (bool accumulate : {false, true}) {
                 cases::Random random(static_cast<uint64_t>(ran) + 1);
-                oracle::Spec spec = fp8(kind == 2 ? MXQ_SCALING_1X128 : MXQ_SCALING_TENSOR);
-                spec.per_matrix = kind == 1;
+                oracle::Spec spec = kinds[kind];
+                spec.per_matrix = kind == 1 || is_nvfp4(spec);
+                const bool swizzled = is_block_scaled(spec) && kind % 2 == 0;
+                const char* const wanted_name = expected_of_groups(machine, {spec, spec}, swizzled);
                 const int64_t count = static_cast<int64_t>(ends_of_groups.size());
-                const oracle::Groups groups{ends_of_groups};
+                // FP4 codes are whole 16 bytes from 32 on.
+                const oracle::Groups groups = is_nvfp4(spec) ? oracle::Groups{ends_of_groups, 1, 32} : oracle::Groups{ends_of_groups};
                 testing::DeviceEnds ends(device, groups.ends, ran % 2);
-                Operand a = make_grouped(device, spec, rows, m, groups, MXQ_PART_COLUMNWISE, false, ends, random);
-                Operand b = make_grouped(device, spec, rows, n, groups, MXQ_PART_COLUMNWISE, false, ends, random);
+                Operand a = make_grouped(device, spec, rows, m, groups, MXQ_PART_COLUMNWISE, swizzled, ends, random);
+                Operand b = make_grouped(device, spec, rows, n, groups, MXQ_PART_COLUMNWISE, swizzled, ends, random);
                 const auto previous = normal_values(random, static_cast<size_t>(count * m * n));
                 testing::Output d(device, MXQ_FORMAT_F32, {count, m, n}, 0, accumulate ? &previous : nullptr);
                 auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate, wanted_name);
@@ -247,5 +323,5 @@ MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction") {
                 }
                 ++ran;
             }
-    CHECK(ran == 30);
+    CHECK(ran == 8 * 6 * 2);
 }

@@ -339,6 +339,30 @@ inline mxq::cuda::lt::Machine machine(int32_t capability, int32_t version) {
     return {capability, version, "/usr/lib/libcublasLt.so.13"};
 }
 
+// ---- Algorithms ------------------------------------------------------------------------------------------------------
+
+// A product, dense or grouped, as the newest release would be asked for it on a chip where it has no known fault.
+inline mxq::cuda::lt::MatmulDescription matmul_of(const mxq::GemmProblem& p, int32_t capability, int32_t version = 131000) {
+    mxq::cuda::lt::MatmulDescription matmul{};
+    const bool grouped = p.grouping != mxq::Grouping::None;
+    const mxq::cuda::lt::Machine where = machine(capability, version);
+    REQUIRE((grouped ? describe_grouped(p, where, {}, matmul) : describe(p, where, matmul)).text() == "");
+    return matmul;
+}
+inline mxq::cuda::lt::MatmulDescription matmul_of(const Case& c, int32_t capability) { return matmul_of(dense(c), capability); }
+
+// The number of the candidate that a product is made with; 0: none serves.
+inline uint64_t taken(Recording& recording, const mxq::cuda::lt::MatmulDescription& matmul, int32_t capability, int32_t version,
+                      std::vector<Candidate> candidates) {
+    recording.candidates = std::move(candidates);
+    mxq::cuda::lt::Session session(api(), machine(capability, version), nullptr);
+    const mxq::cuda::lt::Session::Choice choice = session.choose(matmul);
+    if (!choice.declines.empty()) return 0;
+    const mxq::cuda::lt::GroupSizes sizes{};
+    session.multiply(matmul, *choice.algorithm, matmul.groups > 0 ? &sizes : nullptr, {}, nullptr, nullptr);
+    return recording.matmuls.back().algorithm;
+}
+
 }  // namespace recorder
 
 #endif

@@ -3,7 +3,7 @@
 // The manual asks for: "TN" form alone for FP8 and FP4; compute and scale type fp32; VEC32_UE8M0 and VEC16_UE4M3 with tiled scales;
 // fp32 scales of 128: (ceil(k / 128), lines), and of 128 x 128 with ceil(k / 128) rounded up to 4; everything at multiples of
 // 16 bytes; C is D with D's layout where it is in place; groups: arrays of pointers, sizes on the device, scales as arrays of
-// pointers but for SCALAR_32F, alpha as an array of pointers with ALPHA_BATCH_STRIDE 1.
+// pointers but for SCALAR_32F, alpha and beta as arrays of pointers where both batch strides are 1.
 #include "../catch.h"
 #include "cublaslt_recorder.h"
 #include "cuda/cublaslt/arrays.h"
@@ -15,6 +15,7 @@ using namespace recorder;
 namespace {
 
 constexpr int blackwell = 100, hopper = 90, newest = 131000;
+constexpr int newest_groups[] = {newest, 130602};  // on 9.0, and on 10.x and 11.0
 const float one = 1, zero = 0;
 constexpr uintptr_t bias_data = 0x380000000;
 const cudaStream_t stream = at<CUstream_st>(0x77), heuristic_stream = at<CUstream_st>(0x55);
@@ -26,8 +27,8 @@ struct Expected {
 
     Expected& scales(int32_t mode_a, const void* a, int32_t mode_b, const void* b) {
         attributes[CUBLASLT_MATMUL_DESC_FAST_ACCUM] = bytes_of(int8_t(0));
-        attributes[CUBLASLT_MATMUL_DESC_A_SCALE_MODE] = bytes_of(mode_a);
-        attributes[CUBLASLT_MATMUL_DESC_B_SCALE_MODE] = bytes_of(mode_b);
+        if (mode_a != 0) attributes[CUBLASLT_MATMUL_DESC_A_SCALE_MODE] = bytes_of(mode_a);  // 0 is the default, from before 12.8 on
+        if (mode_b != 0) attributes[CUBLASLT_MATMUL_DESC_B_SCALE_MODE] = bytes_of(mode_b);
         attributes[CUBLASLT_MATMUL_DESC_A_SCALE_POINTER] = bytes_of(a);
         attributes[CUBLASLT_MATMUL_DESC_B_SCALE_POINTER] = bytes_of(b);
         return *this;
@@ -44,6 +45,7 @@ struct Expected {
     }
     Expected& alpha_per_group() {
         attributes[39] = bytes_of(int64_t(1));  // CUBLASLT_MATMUL_DESC_ALPHA_BATCH_STRIDE
+        attributes[40] = bytes_of(int64_t(1));  // CUBLASLT_MATMUL_DESC_BETA_BATCH_STRIDE
         return *this;
     }
 };
@@ -267,11 +269,12 @@ void check_grouped(const GemmProblem& p, const Machine& where, const GroupExpect
     REQUIRE(describe_grouped(p, where, {}, matmul).text() == "");
     const GroupArrays on_device = group_arrays(at(arrays), p.groups.count);
     const void* const alpha = e.alpha_array ? static_cast<const void*>(on_device.alphas) : on_device.alpha;
+    const void* const beta = e.alpha_array ? static_cast<const void*>(on_device.betas) : on_device.beta;
     {
         Session session(api(), where, heuristic_stream);
         const Session::Choice choice = session.choose(matmul);
         REQUIRE(choice.declines.text() == "");
-        session.multiply(with_arrays(matmul, on_device), *choice.algorithm, &on_device.sizes, {alpha, on_device.beta},
+        session.multiply(with_arrays(matmul, on_device), *choice.algorithm, &on_device.sizes, {alpha, beta},
                          at(workspace), stream);
     }
     CHECK(recording.live == 0);
@@ -296,7 +299,7 @@ void check_grouped(const GemmProblem& p, const Machine& where, const GroupExpect
     CHECK(call.c_data == on_device.d);
     CHECK(call.d_data == on_device.d);
     CHECK(call.alpha == alpha);
-    CHECK(call.beta == on_device.beta);
+    CHECK(call.beta == beta);
 }
 
 GroupCase group_case(const FormatCase& f) {
@@ -322,7 +325,7 @@ TEST_CASE("cublaslt recorder: groups of rows") {
     for (bool transpose_b : {true, false}) {
         const auto check = [&](const GroupExpected& e, GroupCase c) {
             c.transpose_b = transpose_b;
-            check_grouped(by_rows(c), machine(e.format.machine, newest), e, 384, 64, 512);
+            check_grouped(by_rows(c), machine(e.format.machine, newest_groups[e.format.machine >= blackwell]), e, 384, 64, 512);
             ran++;
         };
         check({mx_groups}, group_case(mx_groups));
@@ -347,10 +350,19 @@ TEST_CASE("cublaslt recorder: groups of rows") {
     CHECK(ran == 18);
 }
 
+// Strides of factors count where there are more groups than one: a single group has plain pointers.
+TEST_CASE("cublaslt recorder: one group") {
+    GroupCase c = group_case(nv_groups);
+    c.groups = 1, c.per_group = true;
+    check_grouped(by_rows(c), machine(blackwell, 130602), {nv_groups}, 384, 256, 512);
+    c.groups = 2;
+    check_grouped(by_rows(c), machine(blackwell, 130602), {nv_groups, true}, 384, 128, 512);
+}
+
 TEST_CASE("cublaslt recorder: groups along the contraction") {
     const auto check = [](const GroupExpected& e, GroupCase c) {
         c.d = MXQ_FORMAT_F32, c.accumulate = true;
-        check_grouped(by_contraction(c), machine(e.format.machine, newest), e, 384, 256, 128);
+        check_grouped(by_contraction(c), machine(e.format.machine, newest_groups[e.format.machine >= blackwell]), e, 384, 256, 128);
     };
     check({mx_groups}, group_case(mx_groups));
     GroupCase nv = group_case(nv_groups);

@@ -13,23 +13,6 @@ using namespace recorder;
 
 namespace {
 
-MatmulDescription described(const Case& c, int capability) {
-    MatmulDescription matmul{};
-    REQUIRE(describe(dense(c), machine(capability, 131000), matmul).text() == "");
-    return matmul;
-}
-
-// The candidate that a product of these is made with; 0: none serves.
-uint64_t taken(Recording& recording, const Case& c, int capability, int version, std::vector<Candidate> candidates) {
-    recording.candidates = std::move(candidates);
-    Session session(api(), machine(capability, version), nullptr);
-    const MatmulDescription matmul = described(c, capability);
-    const Session::Choice choice = session.choose(matmul);
-    if (!choice.declines.empty()) return 0;
-    session.multiply(matmul, *choice.algorithm, nullptr, {}, nullptr, nullptr);
-    return recording.matmuls.back().algorithm;
-}
-
 Case bf16_case(int32_t d = MXQ_FORMAT_BF16) { return {bf16(), bf16(), d}; }
 
 }  // namespace
@@ -50,14 +33,18 @@ TEST_CASE("cublaslt library: found, or why not") {
         CHECK(found.missing.find(none + "where the loader looks or at MXQ_CUBLASLT_PATH, found none (") == 0);
     }
     CHECK(version_text(130100) == "13.1");
-    CHECK(version_text(131002) == "13.10");
+    CHECK(version_text(131000) == "13.10");
+    CHECK(version_text(130201) == "13.2.1");
+    Library patched;
+    patched.version = 130201, patched.path = "/usr/lib/libcublasLt.so.13";
+    CHECK(description(patched) == "cuBLASLt 13.2.1, /usr/lib/libcublasLt.so.13");
 }
 
 TEST_CASE("cublaslt session: the heuristic is asked once for a problem") {
     Recording recording;
     Session session(api(), machine(90, 131000), nullptr);
     Case c = bf16_case();
-    MatmulDescription matmul = described(c, 90);
+    MatmulDescription matmul = matmul_of(c, 90);
     for (int i = 0; i < 3; i++) CHECK(session.choose(matmul).declines.text() == "");
     session.multiply(matmul, *session.choose(matmul).algorithm, nullptr, {}, nullptr, nullptr);
     CHECK(recording.heuristics.size() == 1);
@@ -71,21 +58,21 @@ TEST_CASE("cublaslt session: the heuristic is asked once for a problem") {
     // The oldest goes when there are 256.
     for (int64_t m = 1; m <= 300; m++) {
         c.sizes.m = m;
-        CHECK(session.choose(described(c, 90)).declines.text() == "");
+        CHECK(session.choose(matmul_of(c, 90)).declines.text() == "");
     }
     CHECK(recording.heuristics.size() == 302);
     c.sizes.m = 45;  // 45 to 300 are there
-    session.choose(described(c, 90));
+    session.choose(matmul_of(c, 90));
     CHECK(recording.heuristics.size() == 302);
     c.sizes.m = 44;
-    session.choose(described(c, 90));
+    session.choose(matmul_of(c, 90));
     CHECK(recording.heuristics.size() == 303);
 }
 
 TEST_CASE("cublaslt session: a refusal is remembered, a failure is not") {
     Recording recording;
     Session session(api(false), machine(90, 130100), nullptr);
-    const MatmulDescription matmul = described(bf16_case(), 90);
+    const MatmulDescription matmul = matmul_of(bf16_case(), 90);
     recording.heuristic_status = CUBLAS_STATUS_INTERNAL_ERROR;
     CHECK(session.choose(matmul).declines.text() == "needs an algorithm of cuBLASLt 13.1 for this product, found OTHER");
     recording.heuristic_status = CUBLAS_STATUS_NOT_SUPPORTED;
@@ -98,29 +85,17 @@ TEST_CASE("cublaslt session: a refusal is remembered, a failure is not") {
 
 TEST_CASE("cublaslt session: algorithms that are not taken") {
     Recording recording;
-    constexpr int splits = CUBLASLT_ALGO_CONFIG_SPLITK_NUM, scheme = CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
-                  id = CUBLASLT_ALGO_CONFIG_ID, stages = CUBLASLT_ALGO_CONFIG_STAGES_ID;
+    constexpr int splits = CUBLASLT_ALGO_CONFIG_SPLITK_NUM, scheme = CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME;
     const Candidate failed{1, {}, CUBLAS_STATUS_NOT_SUPPORTED}, large{2, {}, CUBLAS_STATUS_SUCCESS, (32u << 20) + 1};
     const Candidate in_output{3, {{splits, 4}, {scheme, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE}}};
     const Candidate in_place{4, {{splits, 4}, {scheme, CUBLASLT_REDUCTION_SCHEME_INPLACE}}};
     const Candidate in_fp32{5, {{splits, 4}, {scheme, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}}};
     const Candidate good{9, {}};
-    CHECK(taken(recording, bf16_case(), 90, 131000, {failed, large, in_output, in_place, in_fp32, good}) == 5);
-    CHECK(taken(recording, bf16_case(MXQ_FORMAT_F32), 90, 131000, {in_place, good}) == 4);
-    CHECK(taken(recording, bf16_case(), 90, 131000, {failed, in_output}) == 0);
-    CHECK(taken(recording, bf16_case(), 90, 131000, {}) == 0);
+    CHECK(taken(recording, matmul_of(bf16_case(), 90), 90, 131000, {failed, large, in_output, in_place, in_fp32, good}) == 5);
+    CHECK(taken(recording, matmul_of(bf16_case(MXQ_FORMAT_F32), 90), 90, 131000, {in_place, good}) == 4);
+    CHECK(taken(recording, matmul_of(bf16_case(), 90), 90, 131000, {failed, in_output}) == 0);
+    CHECK(taken(recording, matmul_of(bf16_case(), 90), 90, 131000, {}) == 0);
 
-    // 512 codes in 3 parts.
-    const Candidate uneven{6, {{id, 66}, {splits, 3}, {scheme, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}}};
-    const Candidate even{7, {{id, 66}, {splits, 4}, {scheme, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}}};
-    CHECK(taken(recording, bf16_case(), 90, 130100, {uneven, even}) == 7);
-    CHECK(taken(recording, bf16_case(), 90, 131000, {uneven, even}) == 6);
-
-    const Candidate deep{8, {{id, 66}, {stages, kDeepStages}}};
-    const Case fp4{nvfp4(), nvfp4()};
-    CHECK(taken(recording, fp4, 103, 130600, {deep, good}) == 9);
-    CHECK(taken(recording, fp4, 100, 130600, {deep, good}) == 8);
-    CHECK(taken(recording, fp4, 103, 131000, {deep, good}) == 8);
     CHECK(recording.live == 0);
 }
 
@@ -160,7 +135,7 @@ MatmulDescription described_groups() {
     GroupCase c;
     c.a = c.b = nvfp4();
     MatmulDescription matmul{};
-    REQUIRE(describe_grouped(by_rows(c), machine(100, 131000), {}, matmul).text() == "");
+    REQUIRE(describe_grouped(by_rows(c), machine(100, 130602), {}, matmul).text() == "");
     return matmul;
 }
 
@@ -193,7 +168,7 @@ TEST_CASE("cublaslt session: a product that is made again sets its pointers and 
             if (matmul.has_bias) CHECK(attribute(call, bias_pointer) == bytes_of(at(arrays + 3 * offset)));
         }
     };
-    const MatmulDescription plain = described(bf16_case(), 100), narrow = described({mxfp8(), mxfp8()}, 100);
+    const MatmulDescription plain = matmul_of(bf16_case(), 100), narrow = matmul_of({mxfp8(), mxfp8()}, 100);
     check(plain, {});
     check(with_bias(plain), {bias_pointer});
     check(narrow, {a_scales, b_scales});
@@ -207,9 +182,9 @@ TEST_CASE("cublaslt session: products in turns keep their own descriptors") {
     Session session(api(), machine(100, 131000), nullptr);
     Case wide{mxfp8(), mxfp8()};
     wide.sizes.n = 1024;
-    Chosen products[] = {{session, described({mxfp8(), mxfp8()}, 100)},
-                         {session, described(wide, 100)},
-                         {session, described({nvfp4(), nvfp4()}, 100)}};
+    Chosen products[] = {{session, matmul_of({mxfp8(), mxfp8()}, 100)},
+                         {session, matmul_of(wide, 100)},
+                         {session, matmul_of({nvfp4(), nvfp4()}, 100)}};
     const int created = recording.created;
     for (int i = 0; i < 9; i++) {
         const size_t which = size_t(i) % 3;
@@ -245,11 +220,11 @@ TEST_CASE("cublaslt session: an algorithm that is forgotten lives as long as a c
         Session session(api(), machine(100, 131000), nullptr);
         Case other = bf16_case();
         other.sizes.n = 1024;
-        CHECK(!session.known(described(other, 100)));
-        Chosen product{session, described(other, 100)};
+        CHECK(!session.known(matmul_of(other, 100)));
+        Chosen product{session, matmul_of(other, 100)};
         CHECK(session.known(product.matmul));
         for (other = bf16_case(), other.sizes.m = 1; other.sizes.m <= 256; other.sizes.m++)
-            session.choose(described(other, 100));
+            session.choose(matmul_of(other, 100));
         CHECK(!session.known(product.matmul));
         const int created = recording.created;
         product.multiply();
@@ -264,7 +239,7 @@ TEST_CASE("cublaslt session: two calls of one product at once have descriptors o
     Recording recording;
     {
         Session session(api(), machine(100, 131000), nullptr);
-        Chosen outer{session, described({mxfp8(), mxfp8()}, 100)}, inner = outer;
+        Chosen outer{session, matmul_of({mxfp8(), mxfp8()}, 100)}, inner = outer;
         inner.matmul.a.scales = at(a_columns);
         recording.during_matmul = [&] { inner.multiply(); };
         outer.multiply();
@@ -313,7 +288,7 @@ TEST_CASE("cublaslt session: many threads") {
     for (int64_t m = 1; m <= 64; m++) {
         Case c = bf16_case();
         c.sizes.m = m;
-        problems.push_back(described(c, 90));
+        problems.push_back(matmul_of(c, 90));
     }
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; t++)
@@ -352,14 +327,14 @@ TEST_CASE("cublaslt session: a library that is here takes every attribute") {
         for (int i = 0; i < 2; i++)  // the second time with the descriptors of the first
             CHECK_NOTHROW(session.multiply(matmul, *choice.algorithm, nullptr, {}, nullptr, nullptr));
     };
-    for (const Case& c : {Case{mxfp8(), mxfp8()}, Case{nvfp4(), nvfp4()}, bf16_case()}) run(described(c, 100));
-    run(described({fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)}, 90));
+    for (const Case& c : {Case{mxfp8(), mxfp8()}, Case{nvfp4(), nvfp4()}, bf16_case()}) run(matmul_of(c, 100));
+    run(matmul_of({fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128)}, 90));
     CHECK(recording.matmuls.size() == 8);
     if (!found.api.grouped_layout_create) return;
     GroupCase c;
     c.a = c.b = nvfp4(), c.per_group = true;
     MatmulDescription matmul{};
-    REQUIRE(describe_grouped(by_rows(c), machine(100, 131000), {}, matmul).text() == "");
+    REQUIRE(describe_grouped(by_rows(c), machine(100, 130602), {}, matmul).text() == "");
     run(matmul);
     CHECK(recording.matmuls.size() == 10);
 }

@@ -181,6 +181,27 @@ void Bound::create(size_t number, testing::Dims dims) {
     tensors[number] = plan.side.plain() ? testing::make_tensor(plan.side.format, dims)
                                         : testing::make_tensor(plan.spec, dims, plan.side.swizzled);
     if (plan.side.gap) ok(mxq_tensor_set_row_stride(tensors[number], dims.cols + plan.side.gap));
+    if (!plan.side.has_gaps()) return;
+    for (int32_t part : both_parts) {
+        testing::Distances codes = code_lying(plan, part).apart, scales = scale_lying(plan, part).apart;
+        if (plan.side.listed) codes.matrix = scales.matrix = 0;
+        ok(mxq_tensor_set_strides(tensors[number], part, codes.line, codes.matrix, scales.line, scales.matrix));
+    }
+}
+
+void Bound::point_list(size_t number, int32_t part, const Pointer& codes, const Pointer& scales) {
+    const TensorPlan& plan = problem.tensors[number];
+    const auto list = [&](const char* what, const Lying& lying, const Pointer& pointer) {
+        auto& addresses = lists_[plan.name + part_name(part) + what];
+        addresses.clear();
+        for (int64_t e = 0; pointer.address && e < lying.lines.matrices; ++e)
+            addresses.push_back(pointer.address + lying.place_of(e));
+        return addresses.empty() ? nullptr : addresses.data();
+    };
+    const Lying of_codes = code_lying(plan, part), of_scales = scale_lying(plan, part);
+    ok(mxq_tensor_set_part_list(tensors[number], part, of_codes.lines.matrices, list("codes", of_codes, codes),
+                                static_cast<uint64_t>(of_codes.expert_bytes()), list("scales", of_scales, scales),
+                                static_cast<uint64_t>(of_scales.expert_bytes())));
 }
 
 void Bound::point_tensor(size_t number) {
@@ -199,7 +220,9 @@ void Bound::point_tensor(size_t number) {
         const std::string prefix = name + part_name(part);
         const Pointer codes = at(prefix + ".codes"), scales = at(prefix + ".scales"), starts = at(prefix + ".starts"),
                       ends = at(prefix + ".ends");
-        if (has(prefix + ".scales"))
+        if (has(prefix + ".scales") && plan.side.listed)
+            point_list(number, part, codes, scales);
+        else if (has(prefix + ".scales"))
             ok(mxq_tensor_set_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
         if (has(prefix + ".amax"))
             ok(mxq_tensor_set_amax(tensor, part, floats(at(prefix + ".amax")), at(prefix + ".amax").bytes));

@@ -82,9 +82,11 @@ private:
     void set_pointers();
     void check_canaries() const;
     void point_tensor(size_t number);
+    void point_list(size_t number, int32_t part, const Pointer& codes, const Pointer& scales);
     void make_options();
     Pointer at(const std::string& name) const { return has(name) ? pointers.at(name) : Pointer{}; }
 
+    std::map<std::string, std::vector<const void*>> lists_;  // addresses of experts
     Room workspace_;  // begins behind the canaries of the last buffer
 };
 

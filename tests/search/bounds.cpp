@@ -195,7 +195,7 @@ const std::vector<Element>& sums_of(const Problem& problem, const Piece& piece, 
     std::vector<Element>& sums = found->second;
     if (!is_new) return sums;
     sums = product(piece.a, piece.b, piece.k);
-    if (bound == MXQ_BOUND_FP8_TENSOR_CORES) require_scales(problem, piece, sums);
+    if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_BLACKWELL_TENSOR_CORES) require_scales(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED) add_rebase(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED_GUARDED) add_guarded(problem, piece, sums);
     const oracle::More more = more_of_call(problem.call);

@@ -20,7 +20,8 @@ float* any_memory(const Bound& bound) { return reinterpret_cast<float*>(bound.ru
 constexpr uint64_t many_bytes = uint64_t{1} << 40;
 
 void extend_buffers(Bound& bound) {
-    for (auto& [name, pointer] : bound.pointers) pointer.bytes = many_bytes;
+    auto* const memory = reinterpret_cast<uint8_t*>(any_memory(bound));
+    for (auto& [name, pointer] : bound.pointers) pointer = {pointer.address ? pointer.address : memory, many_bytes};
 }
 
 // Replaces a tensor with one of another shape, in buffers that look large enough.
@@ -158,13 +159,6 @@ bool wrong_host_ends(Bound& bound, int64_t) {
 
 // ---- Options -----------------------------------------------------------------------------------------------------------
 
-bool hadamard_of_tiles(Bound& bound, int64_t) {
-    const TensorPlan& out = bound.problem.tensors[1];
-    if (!testing::is_e2m1(out.spec) || testing::takes_hadamard(out.spec)) return false;
-    ok(mxq_tensor_set_hadamard(bound.tensors[1], out.side.read_part(), 1, 0xD7E8));
-    return true;
-}
-
 // A transform that one of two tensors has, which must have the same.
 bool other_hadamard(Bound& bound, int64_t at) {
     const Call& call = bound.problem.call;
@@ -277,7 +271,6 @@ const std::vector<Rule>& argument_rules() {
         {"two_scales", reads_nvfp4, MXQ_STATUS_INVALID_ARGUMENT, true, amax_and_decode_scale},
         {"no_groups", needs_groups, MXQ_STATUS_INVALID_ARGUMENT, true, no_groups},
         {"host_ends", host_ends, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_host_ends},
-        {"hadamard_tiles", converts, MXQ_STATUS_INVALID_ARGUMENT, true, hadamard_of_tiles},
         {"other_hadamard", compares_hadamard, MXQ_STATUS_INVALID_ARGUMENT, true, other_hadamard},
         {"source_part", reads_one_part, MXQ_STATUS_MISSING_BUFFER, true, source_of_other_part},
         {"no_source", reads_none, MXQ_STATUS_INVALID_ARGUMENT, true, source_of_no_part},

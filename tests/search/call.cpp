@@ -125,6 +125,10 @@ std::string print(const Side& side) {
     if (side.hadamard)
         out += ":hadamard=" + *name_in(parts, side.hadamard) + "/" + std::to_string(side.rowwise_mask) + "/" +
                std::to_string(side.columnwise_mask);
+    if (side.has_gaps())
+        out += ":apart=" + joined(std::vector<int64_t>{side.code_line, side.code_expert, side.scale_line, side.scale_expert},
+                                  "/", [](int64_t gap) { return std::to_string(gap); });
+    if (side.listed) out += ":listed";
     return out;
 }
 
@@ -194,6 +198,14 @@ void read_hadamard(const std::string& text, Side& side) {
     read(fields[1], side.rowwise_mask);
     read(fields[2], side.columnwise_mask);
 }
+void read_apart(const std::string& text, Side& side) {
+    const auto fields = split(text, '/');
+    if (fields.size() != 4) refuse(text, "four gaps");
+    read(fields[0], side.code_line);
+    read(fields[1], side.code_expert);
+    read(fields[2], side.scale_line);
+    read(fields[3], side.scale_expert);
+}
 void read(const std::string& text, Side& side) {
     side = {};
     const auto fields = split(text, ':');
@@ -209,6 +221,10 @@ void read(const std::string& text, Side& side) {
             side.parts = *part;
         else if (field == "swizzled")
             side.swizzled = true;
+        else if (field == "listed")
+            side.listed = true;
+        else if (field.rfind("apart=", 0) == 0)
+            read_apart(field.substr(6), side);
         else if (field.rfind("gap=", 0) == 0)
             read(field.substr(4), side.gap);
         else if (field.rfind("hadamard=", 0) == 0)
@@ -218,7 +234,8 @@ void read(const std::string& text, Side& side) {
             read(field.substr(7, slash - 7), side.rowwise);
             read(field.substr(slash + 1), side.columnwise);
         } else
-            refuse(field, "a scaling, swizzled, a part, groups=A/B, gap=N or hadamard=PART/MASK/MASK");
+            refuse(field,
+                   "a scaling, swizzled, a part, groups=A/B, gap=N, hadamard=PART/MASK/MASK, apart=N/N/N/N or listed");
     }
 }
 

@@ -4,9 +4,9 @@
 //     verb=quantize in=bf16:gap=3 out=mxfp8_e4m3:32x32:both:groups=1/32 shape=70x64 groups=3x10,0,5 values=ties:17
 //
 // A tensor is format[:scaling][:swizzled][:columnwise|:both][:groups=rowwise/columnwise alignment][:gap=elements]
-// [:hadamard=part/rowwise mask/columnwise mask]. `shape`
-// is rows x cols or experts x rows x cols; of a product it is m x n x k. `groups` lists the rows of each group, 3x10 being
-// three groups of ten. Whatever a line leaves out has the default that Call gives it.
+// [:hadamard=part/rowwise mask/columnwise mask][:apart=gaps behind each line and each expert of codes/.../of
+// scales][:listed]. `shape` is rows x cols or experts x rows x cols; of a product it is m x n x k. `groups` lists the rows
+// of each group, 3x10 being three groups of ten. Whatever a line leaves out has the default that Call gives it.
 #ifndef MXQ_TESTS_SEARCH_CALL_H
 #define MXQ_TESTS_SEARCH_CALL_H
 
@@ -28,9 +28,14 @@ struct Side {
     int64_t gap = 0;                      // elements between the rows of a plain tensor
     int32_t hadamard = 0;                 // parts that are transformed
     int32_t rowwise_mask = 0xD7E8, columnwise_mask = 0xD7E8;
+    // Gaps of parts that are read: bytes behind each line and expert of codes, scales behind each line and expert of scales.
+    int64_t code_line = 0, code_expert = 0, scale_line = 0, scale_expert = 0;
+    bool listed = false;  // experts have an address each
 
     bool plain() const { return format <= MXQ_FORMAT_BF16; }
     bool transforms(int32_t part) const { return (hadamard & part) != 0; }
+    bool has_gaps() const { return code_line || code_expert || scale_line || scale_expert; }
+    bool is_apart() const { return listed || has_gaps(); }
     // The part that a verb other than a product reads.
     int32_t read_part() const { return parts & MXQ_PART_ROWWISE ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE; }
     bool operator==(const Side&) const = default;

@@ -43,6 +43,16 @@ std::string compare_sizes(const Bound& bound) {
                 return prefix + ": " + mxq_last_error();
             if (mxq_tensor_required_amax_bytes(bound.tensors[i], part, &amax) != MXQ_STATUS_OK)
                 return prefix + ": " + mxq_last_error();
+            if (plan.side.listed) {  // the sizes of one expert
+                if (auto text = differ(of_codes, codes, static_cast<uint64_t>(code_lying(plan, part).expert_bytes()));
+                    !text.empty())
+                    return text;
+                if (auto text =
+                        differ(prefix + ".scales", scales, static_cast<uint64_t>(scale_lying(plan, part).expert_bytes()));
+                    !text.empty())
+                    return text;
+                continue;
+            }
             const std::pair<std::string, uint64_t> sizes[] = {
                 {of_codes, codes}, {prefix + ".scales", scales}, {prefix + ".amax", amax}, {prefix + ".decode_scale", amax}};
             for (const auto& [name, asked] : sizes)
@@ -160,10 +170,20 @@ std::string check_refused_operands(Runner& runner, const Problem& problem) {
     return helps ? "" : std::string("no mxq_convert in the message: ") + mxq_last_error();
 }
 
+// Returns "" if a call whose operands lie apart, which no implementation of a device takes, is refused in words that say so.
+std::string check_refused_apart(Runner& runner, const Problem& problem) {
+    const mxq_status status = Bound(runner, problem, "").query(nullptr);
+    if (status != MXQ_STATUS_UNSUPPORTED) return "operands that lie apart: " + status_text(status);
+    const bool says = std::string(mxq_last_error()).find("mxq_tensor_set_") != std::string::npos;
+    return says ? "" : std::string("no setter in the message: ") + mxq_last_error();
+}
+
 // Runs a valid call on one runner by the implementation that it asks for, or by the best one and on CUDA by every other.
 std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Bytes& d_of_cpu) {
     const Call& call = problem.call;
     if (!runner.device->is_cpu() && is_of_cpu_alone(call)) return check_refused_operands(runner, problem);
+    if (!runner.device->is_cpu() && (call.first.is_apart() || call.second.is_apart()))
+        return check_refused_apart(runner, problem);
     Bound bound(runner, problem, call.implementation);
     if (auto text = compare_sizes(bound); !text.empty()) return text;
     if (auto text = ask_without_memory(runner, problem); !text.empty()) return text;

@@ -222,6 +222,17 @@ void draw_hadamard(Call& call, Random& random) {
     for (int64_t& size : call.shape) size = oracle::ceil_div(size, 16) * 16;  // which a transform needs
 }
 
+// Draws gaps, and lists of experts, of what is read; repair() takes away those that a verb refuses.
+void draw_apart(Call& call, Random& random) {
+    const int64_t gaps[] = {0, 0, 1, 2, 3, 16, 61};
+    for (Side* side : {&call.first, &call.second}) {
+        if (!one_in(random, 3)) continue;
+        for (int64_t* gap : {&side->code_line, &side->code_expert, &side->scale_line, &side->scale_expert})
+            *gap = pick(random, gaps);
+        side->listed = one_in(random, 3);
+    }
+}
+
 // ---- Options -----------------------------------------------------------------------------------------------------------
 
 void draw_options(Call& call, Random& random) {
@@ -328,8 +339,10 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     if (call.values.kind == "even") call.compute_amax = !one_in(random, 4);
     call.second_values = draw_values_of(random, call.second.plain(), call.is_product(), false);
     draw_offsets(call, random);
+    const bool breaks = one_in(random, 9);
+    if (!breaks) draw_apart(call, random);
     repair(call);
-    if (one_in(random, 9)) {
+    if (breaks) {
         call.broken = pick(random, rules_for(call));
         call.broken_at = random.below(16);
     }

@@ -33,6 +33,8 @@ oracle::Spec spec_of(const Call& call, const Side& side, bool is_target) {
     const bool given = testing::is_nvfp4(spec) ? !call.compute_amax : call.given_scale;
     if (!given) return spec;
     (testing::is_nvfp4(spec) ? spec.amax : spec.quantization_scale) = draw_numbers(call.values.seed, count);
+    for (float& scale : spec.quantization_scale)  // which a CPU refuses
+        if (scale == 0 || std::isinf(scale)) scale = 1;
     return spec;
 }
 
@@ -109,6 +111,42 @@ oracle::Part draw_part(const Call& call, const TensorPlan& tensor, int32_t part,
     return out;
 }
 
+namespace {
+
+// Returns the distances of lines with these gaps, in bytes. Listed experts lie at multiples of 8 bytes.
+Lying lying(testing::Lines lines, int64_t line_gap, int64_t expert_gap, bool listed) {
+    testing::Distances apart;
+    if (line_gap) apart.line = lines.width + line_gap;
+    if (expert_gap || listed) apart.matrix = lines.lines * apart.line_of(lines) + expert_gap;
+    if (listed) apart.matrix = oracle::ceil_div(apart.matrix, 8) * 8 + 8;
+    return {lines, apart};
+}
+
+Bytes laid_apart(const Bytes& dense, const Lying& lying, bool listed) {
+    if (dense.empty() || !listed)
+        return dense.empty() ? dense : testing::move_apart(dense, lying.lines, lying.apart, oracle::untouchable);
+    Bytes reversed;
+    for (int64_t e = lying.lines.matrices; e-- > 0;)
+        reversed.insert(reversed.end(), dense.begin() + e * lying.lines.dense(),
+                        dense.begin() + (e + 1) * lying.lines.dense());
+    return testing::move_apart(reversed, lying.lines, lying.apart, oracle::untouchable);
+}
+
+}  // namespace
+
+Lying code_lying(const TensorPlan& tensor, int32_t part) {
+    const Side& side = tensor.side;
+    return lying(testing::code_lines(tensor.spec, tensor.dims.shape(), part), side.code_line, side.code_expert, side.listed);
+}
+
+Lying scale_lying(const TensorPlan& tensor, int32_t part) {
+    const Side& side = tensor.side;
+    const int64_t bytes = oracle::scale_bytes(tensor.spec.format);
+    testing::Lines lines = testing::scale_lines(tensor.spec, tensor.dims.shape(), part, side.swizzled);
+    if (tensor.spec.scaling == MXQ_SCALING_TENSOR && !tensor.spec.per_matrix) lines.matrices = 1;
+    return lying(lines, side.scale_line * bytes, side.scale_expert * bytes, side.listed);
+}
+
 void add_part(Problem& problem, const TensorPlan& tensor, int32_t part, const oracle::Part& stored, bool used) {
     const std::string prefix = tensor.name + "." + part_name(part);
     const auto add = [&](const char* what, const Bytes& bytes, int64_t element) {
@@ -116,8 +154,10 @@ void add_part(Problem& problem, const TensorPlan& tensor, int32_t part, const or
         image.used = used;
         problem.images[prefix + what] = image;
     };
-    add(".codes", stored.codes, 1);
-    add(".scales", stored.scales, oracle::scale_bytes(tensor.spec.format));
+    const bool apart = tensor.side.is_apart(), listed = tensor.side.listed;
+    const int64_t scale_bytes = oracle::scale_bytes(tensor.spec.format);
+    add(".codes", apart ? laid_apart(stored.codes, code_lying(tensor, part), listed) : stored.codes, 1);
+    add(".scales", apart ? laid_apart(stored.scales, scale_lying(tensor, part), listed) : stored.scales, scale_bytes);
     if (!testing::is_nvfp4(tensor.spec)) return;
     if (stored.global_scale.empty())
         add(".amax", testing::bytes_of(stored.amax), 4);
@@ -276,14 +316,15 @@ void add_swizzle(Problem& problem) {
         const Bytes written = in.side.grouped ? moved.written : Bytes(moved.bytes.size(), has_elements);
         const int64_t element = oracle::scale_bytes(in.spec.format);
         const std::string of_part = std::string(".") + part_name(part);
-        problem.images["in" + of_part + ".scales"] = read_image(stored.scales, element);
+        add_part(problem, in, part, stored, true);
+        problem.images.erase("in" + of_part + ".amax"), problem.images.erase("in" + of_part + ".decode_scale");
         problem.images["out" + of_part + ".scales"] =
             written_image(oracle::on_background(moved.bytes, written, poison), element);
+        problem.images["in" + of_part + ".codes"].used = false;
+        if (!with_codes) problem.images.erase("in" + of_part + ".codes");
         if (!with_codes) continue;
-        for (const char* name : {"in", "out"}) {
-            Image& image = problem.images[name + of_part + ".codes"] = read_image(stored.codes, 1);
-            image.used = false;
-        }
+        Image& image = problem.images["out" + of_part + ".codes"] = read_image(stored.codes, 1);
+        image.used = false;
     }
 }
 

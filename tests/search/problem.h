@@ -2,6 +2,7 @@
 #ifndef MXQ_TESTS_SEARCH_PROBLEM_H
 #define MXQ_TESTS_SEARCH_PROBLEM_H
 
+#include "../apart.h"
 #include "../oracle_product.h"
 #include "call.h"
 
@@ -80,6 +81,19 @@ oracle::Spec spec_of(const Call& call, const Side& side, bool is_target);
 
 // Returns codes and scales of a tensor that is read, as the values say. Bytes that are not written are 0xFF.
 oracle::Part draw_part(const Call& call, const TensorPlan& tensor, int32_t part, const Values& values);
+
+// How codes or scales of a part that is read lie in memory. Of a list, expert e is the e-th from the end, so that nobody
+// finds it by a stride.
+struct Lying {
+    testing::Lines lines;
+    testing::Distances apart;
+    int64_t place_of(int64_t expert) const { return (lines.matrices - 1 - expert) * apart.matrix_of(lines); }
+    int64_t expert_bytes() const {
+        return testing::span_of({std::min<int64_t>(lines.matrices, 1), lines.lines, lines.width}, {apart.line, 0});
+    }
+};
+Lying code_lying(const TensorPlan& tensor, int32_t part);
+Lying scale_lying(const TensorPlan& tensor, int32_t part);
 
 // Adds the buffers of a part that is read.
 void add_part(Problem& problem, const TensorPlan& tensor, int32_t part, const oracle::Part& stored, bool used);

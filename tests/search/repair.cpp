@@ -211,6 +211,24 @@ void repair_options(Call& call) {
     call.d = {};
 }
 
+// Leaves the gaps and lists that a tensor which is read can have.
+void repair_apart(Side& side, bool reads, bool has_experts, bool takes_list, bool per_expert) {
+    if (side.plain() || side.grouped || !reads) side.code_line = side.code_expert = side.scale_line = side.scale_expert = 0;
+    const bool is_tensor = side.scaling == MXQ_SCALING_TENSOR, one_for_all = is_tensor && !per_expert;
+    side.listed = side.listed && !side.plain() && !side.grouped && reads && has_experts && takes_list && !one_for_all;
+    if (side.swizzled || is_tensor) side.scale_line = 0;
+    if (!has_experts || side.listed) side.code_expert = side.scale_expert = 0;
+    if (one_for_all) side.scale_expert = 0;
+}
+
+void repair_apart(Call& call) {
+    const bool swizzles = call.verb == "swizzle_scales" || call.verb == "unswizzle_scales",
+               decodes = call.verb == "dequantize" || call.verb == "requantize", product = call.is_product();
+    const bool experts_of_b = call.verb == "grouped_gemm" && !call.contracts_groups();
+    repair_apart(call.first, swizzles || decodes || product, !product && call.shape.size() == 3, decodes, call.per_expert);
+    repair_apart(call.second, product, experts_of_b, true, call.per_expert);
+}
+
 }  // namespace
 
 void repair(Call& call) {
@@ -222,6 +240,7 @@ void repair(Call& call) {
     if (call.is_product()) call.source = 0;
     call.is_product() ? repair_product_transforms(call) : repair_conversion_transforms(call);
     repair_options(call);
+    repair_apart(call);
     if (!call.groups) call.ends_type = MXQ_TYPE_INT32;
     if (call.first.plain() && is_raw(call.values)) call.values.kind = "normal";
     if (call.second.plain() && is_raw(call.second_values)) call.second_values.kind = "normal";

@@ -42,6 +42,11 @@ void add_sides(std::vector<Change>& out) {
         out.push_back(reset(side, &Side::rowwise));
         out.push_back(reset(side, &Side::columnwise));
         out.push_back(reset(side, &Side::gap));
+        out.push_back(reset(side, &Side::listed));
+        for (int64_t Side::*gap : {&Side::code_line, &Side::code_expert, &Side::scale_line, &Side::scale_expert}) {
+            out.push_back(reset(side, gap));
+            out.push_back([=](Call& c) { (c.*side).*gap = std::min<int64_t>((c.*side).*gap, 1); });
+        }
         out.push_back(reset(side, &Side::hadamard));
         out.push_back([=](Call& c) { (c.*side).hadamard &= MXQ_PART_ROWWISE; });
         out.push_back([=](Call& c) { (c.*side).hadamard &= MXQ_PART_COLUMNWISE; });

@@ -88,11 +88,16 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"requantize", "requantize_chunks", "requantize_codes"},
         {"requantize", "requantize_codes", "requantize_values"},
         {"requantize", "requantize_values", "quantize_fp4"},
-        {"gemm", "cublaslt", "cublaslt_rebase"},
+        {"gemm", "cublaslt", "cublaslt_swizzle"},
+        {"gemm", "cublaslt_swizzle", "skinny_sm90"},
+        {"gemm", "skinny_sm90", "cublaslt_rebase"},
         {"gemm", "cublaslt_rebase", "wgmma_fp8_sm90"},
         {"gemm", "wgmma_fp8_sm90", "mma_bf16"},
-        {"grouped_gemm", "cublaslt_grouped", "cublaslt"},
-        {"grouped_gemm", "cublaslt", "cublaslt_grouped_rebase"},
+        {"grouped_gemm", "cublaslt_grouped", "cublaslt_grouped_swizzle"},
+        {"grouped_gemm", "cublaslt_grouped_swizzle", "cublaslt"},
+        {"grouped_gemm", "cublaslt", "cublaslt_swizzle"},
+        {"grouped_gemm", "cublaslt_swizzle", "skinny_sm90"},
+        {"grouped_gemm", "skinny_sm90", "cublaslt_grouped_rebase"},
         {"grouped_gemm", "cublaslt_grouped_rebase", "wgmma_fp8_sm90"},
         {"grouped_gemm", "wgmma_fp8_sm90", "mma_bf16"},
     };
@@ -111,7 +116,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 14);
+    CHECK(compared == 17);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 
@@ -139,12 +144,42 @@ TEST_CASE("dispatch: a call prepares once, and the run gets what was prepared") 
               .find("expected at least 512") != std::string::npos);
 }
 
+namespace {
+
+struct Lying {
+    Addresses at;
+};
+Addresses addresses_of(const Lying& p) { return p.at; }
+
+const Implementation<Lying> near{.name = "near", .declines = [](const Context&, const Lying&) -> Reason { return {}; }},
+    far{.name = "far", .declines = near.declines, .reads = Addresses::Strided},
+    anywhere{.name = "anywhere", .declines = near.declines, .reads = Addresses::Listed};
+const Implementation<Lying>* const three[] = {&near, &far, &anywhere};
+
+}  // namespace
+
+TEST_CASE(
+    "dispatch: lines and experts that lie apart are declined before an implementation that needs them in one piece is "
+    "asked") {
+    const Verb<Lying> reading{"read", three, 3};
+    const auto reason = [&](Addresses at) {
+        const auto choice = ask(reading, context, Lying{at}, any);
+        return std::string(choice.implementation->name) + " " + text_of(choice.declined());
+    };
+    CHECK(reason(Addresses::Dense) == "near ");
+    CHECK(reason(Addresses::Strided) ==
+          "far near: needs lines and experts one after another, found strides (mxq_tensor_set_strides)");
+    CHECK(reason(Addresses::Listed) ==
+          "anywhere near, far: needs experts in one piece, found a list of them (mxq_tensor_set_part_list)");
+    CHECK(ask(reading, context, Lying{Addresses::Listed}, named("far")).implementation == nullptr);
+}
+
 TEST_CASE("dispatch: the class of bound of an implementation that names one") {
     Implementation<Problem> product = small;
-    product.bound = [](const Problem& p) -> int32_t { return p.size < 5 ? MXQ_BOUND_EXACT_PRODUCTS : MXQ_BOUND_REBASED; };
-    CHECK(bound_of(product, Problem{4}) == MXQ_BOUND_EXACT_PRODUCTS);
-    CHECK(bound_of(product, Problem{5}) == MXQ_BOUND_REBASED);
-    CHECK(bound_of(even, Problem{4}) == MXQ_BOUND_NONE);
+    product.bound = [](const Context&, const Problem& p) -> int32_t { return p.size < 5 ? MXQ_BOUND_EXACT_PRODUCTS : MXQ_BOUND_REBASED; };
+    CHECK(bound_of(product, context, Problem{4}) == MXQ_BOUND_EXACT_PRODUCTS);
+    CHECK(bound_of(product, context, Problem{5}) == MXQ_BOUND_REBASED);
+    CHECK(bound_of(even, context, Problem{4}) == MXQ_BOUND_NONE);
 }
 
 TEST_CASE("dispatch: the reason of a choice") {
@@ -159,7 +194,7 @@ TEST_CASE("dispatch: the reason of a choice") {
 
 TEST_CASE("dispatch: a refusal has every reason") {
     auto refusal = [](int size, const Wanted& wanted) {
-        return failure(MXQ_STATUS_UNSUPPORTED, [&] { require_choice(ask(verb, context, Problem{size}, wanted), verb, wanted); });
+        return failure(MXQ_STATUS_UNSUPPORTED, [&] { require_choice(ask(verb, context, Problem{size}, wanted), verb, context, wanted); });
     };
     CHECK(refusal(11, any) == "no implementation takes this (small: needs a size below 10; even: needs an even size); change what they name");
     CHECK(refusal(12, named("small")) ==
@@ -184,7 +219,7 @@ TEST_CASE("dispatch: a workspace is there, large enough and aligned") {
     check_workspace(0, nullptr, 0);
     check_workspace(0, memory, 512);
     check_workspace(0, memory + 1, 0);
-    CHECK(failure(MXQ_STATUS_MISSING_BUFFER, [&] { check_workspace(0, nullptr, 100); }).find("NULL with 100 bytes") != std::string::npos);
+    CHECK(failure(MXQ_STATUS_MISSING_BUFFER, [&] { check_workspace(0, nullptr, 100); }).find("NULL with 100 bytes, expected NULL with 0: this call needs none") != std::string::npos);
     CHECK(failure(MXQ_STATUS_MISALIGNED, [&] { check_workspace(0, memory + 1, 100); }).find("multiple of 256") != std::string::npos);
     check_workspace(512, memory, 512);
     CHECK(failure(MXQ_STATUS_BUFFER_TOO_SMALL, [&] { check_workspace(512, memory, 511); }).find("511 bytes, expected at least 512") !=

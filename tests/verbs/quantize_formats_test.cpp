@@ -98,6 +98,8 @@ void draw_given(Case& c, cases::Random& random) {
     int64_t matrices = c.grouped ? c.groups.count() : c.dims.shape().experts, count = c.spec.per_matrix ? matrices : 1;
     if (testing::is_nvfp4(c.spec) && count > 0 && random.below(2)) c.spec.amax = draw_numbers(random, count);
     if (c.spec.scaling == MXQ_SCALING_TENSOR && count > 0 && random.below(2)) c.spec.quantization_scale = draw_numbers(random, count);
+    for (float& scale : c.spec.quantization_scale)  // which a CPU refuses
+        if (scale == 0 || std::isinf(scale)) scale = 1;
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ uintptr_t lay_out(uintptr_t at, int32_t groups, GroupArrays& arrays) {
     for (const void*** array : {&arrays.a, &arrays.b, &arrays.a_scales, &arrays.b_scales})
         *array = take<const void*>(at, groups);
     arrays.d = take<void*>(at, groups);
-    arrays.alphas = take<const float*>(at, groups);
+    for (const float*** array : {&arrays.alphas, &arrays.betas}) *array = take<const float*>(at, groups);
     arrays.alpha = take<float>(at, groups);
     arrays.beta = take<float>(at, 1);
     return at;

@@ -44,6 +44,7 @@ __device__ void write_group(const Fill& args, const Group& group) {
     to.d[g] = at.d;
     to.alpha[g] = factor(p, g);
     to.alphas[g] = to.alpha + g;
+    to.betas[g] = to.beta;
 }
 
 __device__ void fill(const Fill& args) {

@@ -16,8 +16,8 @@ struct GroupArrays {
     GroupSizes sizes;
     const void **a, **b, **a_scales, **b_scales;  // in cuBLASLt's order
     void** d;
-    const float** alphas;  // to alpha[g]
-    float* alpha;          // one a group, or the first for all
+    const float **alphas, **betas;  // to alpha[g], and to beta
+    float* alpha;                   // one a group, or the first for all
     float* beta;
 };
 

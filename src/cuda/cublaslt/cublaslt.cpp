@@ -1,7 +1,8 @@
 // `cublaslt`: D = A B^T by one call of cuBLASLt. Groups take a call each, which needs their ends on the host.
 //
 // Sums of 16-bit numbers are fp32, as in mma_bf16: MXQ_BOUND_EXACT_PRODUCTS. Sums of FP8 codes keep 14 bits inside Hopper's
-// tensor cores and are added to fp32 every 128 of the contraction, since fast accumulation is off: MXQ_BOUND_FP8_TENSOR_CORES.
+// tensor cores and are added to fp32 every 128 of the contraction, since fast accumulation is off: MXQ_BOUND_FP8_TENSOR_CORES. What
+// Blackwell's keep is not known: MXQ_BOUND_BLACKWELL_TENSOR_CORES.
 // The library multiplies a sum by the one scale of a line and then by the other, but multiplies scales of tensors and NVFP4's
 // global ones with each other first; docs/numerics.md says what must be a normal number for that.
 #include <algorithm>
@@ -13,10 +14,13 @@
 namespace mxq::cuda {
 namespace {
 
-// A group's product.
+// A group's product: where it starts, its rows, and how it is made.
 struct Product {
-    GemmProblem problem;
+    GroupStart a, b;
+    int64_t d_row, rows;
     lt::PreparedProduct prepared;
+
+    GemmProblem problem(const GemmProblem& p) const { return lt::product_of_group(p, a, b, d_row, rows); }
 };
 
 // Holds the products of a call's groups, which run one after another in the same workspace.
@@ -34,7 +38,7 @@ Products products_of_groups(const GemmProblem& p) {
     products.reserve(groups.size());
     for (size_t g = 0; g < groups.size(); g++) {
         const int64_t d_row = by_rows ? b[g].codes : int64_t(g) * p.m;
-        if (groups[g].rows > 0) products.push_back({lt::product_of_group(p, a[g], b[g], d_row, groups[g].rows), {}});
+        if (groups[g].rows > 0) products.push_back({a[g], b[g], d_row, groups[g].rows, {}});
     }
     return products;
 }
@@ -50,7 +54,7 @@ Prepared prepare_groups(const Context& context, const GemmProblem& p) {
     const auto products = std::make_shared<Products>(products_of_groups(p));
     uint64_t bytes = lt::kWorkspaceBytes;
     for (Product& product : *products) {
-        if (auto reason = lt::prepare_product(context, product.problem, {}, product.prepared); !reason.empty())
+        if (auto reason = lt::prepare_product(context, product.problem(p), {}, product.prepared); !reason.empty())
             return {reason, 0, nullptr};
         bytes = std::max(bytes, product.prepared.workspace.bytes);
     }
@@ -59,7 +63,7 @@ Prepared prepare_groups(const Context& context, const GemmProblem& p) {
 
 void run_groups(const Context& context, const GemmProblem& p, const Launch& launch) {
     for (const Product& product : *static_cast<const Products*>(launch.state))
-        lt::run_product(context, product.problem, product.prepared, launch);
+        lt::run_product(context, product.problem(p), product.prepared, launch);
     lt::zero_rest(context, p, launch.stream);
 }
 

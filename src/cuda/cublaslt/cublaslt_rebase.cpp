@@ -66,11 +66,9 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const RebasedProduct rebased = steps.rebased.at(call.workspace);
     rebase(context, rebased.a, call.stream);
     rebase(context, rebased.b, call.stream);
-    lt::PreparedProduct product = steps.product;
-    lt::point_at(rebased.product, product.matmul);
     const Launch launch{static_cast<uint8_t*>(call.workspace) + rebased.bytes, call.stream};
-    if (p.grouping == Grouping::None) lt::run_product(context, rebased.product, product, launch);
-    else lt::run_groups(context, rebased.product, lt::rebased_in_groups(p), product, launch);
+    if (p.grouping == Grouping::None) lt::run_product(context, rebased.product, steps.product, launch);
+    else lt::run_groups(context, rebased.product, lt::rebased_in_groups(p), steps.product, launch);
     if (rebased.moves_d) move_rows(context, p, rebased.product.d, call);
 }
 
@@ -79,7 +77,7 @@ void load(const Context&) {
     load_rebase();
 }
 
-int32_t bound(const GemmProblem&) { return MXQ_BOUND_REBASED; }
+int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_REBASED; }
 
 }  // namespace
 

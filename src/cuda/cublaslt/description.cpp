@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/group_view.h"
-#include "cuda/cublaslt/library.h"
+#include "cuda/cublaslt/releases.h"
 
 namespace mxq::cuda::lt {
 namespace {
@@ -29,20 +29,6 @@ Kind kind_of(const GemmOperand& operand) {
     if (operand.layout.block == kBlock128)
         return {operand.layout.tile_rows == 1 ? ScaleMode::Vec128 : ScaleMode::Block128, true};
     return {operand.layout.line_stride == 0 ? ScaleMode::Scalar : ScaleMode::OuterVec, true};
-}
-
-const char* mode_name(ScaleMode mode) {
-    switch (mode) {
-        case ScaleMode::Scalar:
-        case ScaleMode::GroupScalar: return "fp8 TENSOR";
-        case ScaleMode::OuterVec: return "fp8 ROW";
-        case ScaleMode::Vec128: return "fp8 1X128";
-        case ScaleMode::Block128: return "fp8 128X128";
-        case ScaleMode::Vec32: return "mxfp8";
-        case ScaleMode::Vec16: return "nvfp4";
-        case ScaleMode::None: break;
-    }
-    return "16-bit";
 }
 
 cudaDataType type_of(Element element) {
@@ -88,52 +74,6 @@ Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
     return {};
 }
 
-// ---- What runs where -------------------------------------------------------------------------------------------------------
-
-Reason needs_version(int32_t least, const Machine& machine) {
-    if (machine.version >= least) return {};
-    return [least, version = machine.version, path = machine.path.c_str()] {
-        return format_text("needs cuBLASLt %s, found %s in %s", version_text(least).c_str(), version_text(version).c_str(),
-                           path);
-    };
-}
-
-Reason needs_capability(const char* least, const char* what, const Machine& machine) {
-    return [least, what, capability = machine.capability] {
-        return format_text("needs compute capability %s for %s, found %d.%d", least, what, capability / 10, capability % 10);
-    };
-}
-
-Reason check_machine(ScaleMode mode, const Machine& machine) {
-    const int32_t capability = machine.capability;
-    switch (mode) {
-        case ScaleMode::None: return {};
-        case ScaleMode::Scalar:
-        case ScaleMode::GroupScalar:
-            return capability >= 89 ? Reason() : needs_capability("8.9 or later", mode_name(mode), machine);
-        case ScaleMode::OuterVec:
-        case ScaleMode::Vec128:
-        case ScaleMode::Block128:
-            return capability == 90 ? needs_version(120900, machine) : needs_capability("9.0", mode_name(mode), machine);
-        case ScaleMode::Vec32:
-        case ScaleMode::Vec16: break;
-    }
-    return capability >= 100 ? needs_version(120800, machine) : needs_capability("10.0 or later", mode_name(mode), machine);
-}
-
-// Groups came with 13.2 to 10.x and 11.0 and with 13.4 to 9.0. On 9.0 they may hang where calls share a workspace until 13.6;
-// on the others the results of 13.7 up to 13.9 may be wrong. Ragged groups of 1x128, which the manual has no word of, were seen
-// to be right with 13.10 first.
-Reason check_grouped_machine(ScaleMode mode, const Machine& machine) {
-    constexpr int32_t kFaulty = 130700, kMended = 131000, kRagged = 131000;
-    const int32_t capability = machine.capability;
-    if (mode == ScaleMode::OuterVec) return "needs scales other than ROW for groups, found fp8 ROW";
-    if (capability == 90) return needs_version(mode == ScaleMode::Vec128 ? kRagged : 130700, machine);
-    if (capability < 100 || capability >= 120) return needs_capability("9.0, 10.x or 11.0", "groups", machine);
-    if (machine.version >= kFaulty && machine.version < kMended) return needs_version(kMended, machine);
-    return needs_version(mode == ScaleMode::Vec16 ? 130400 : mode == ScaleMode::Vec32 ? 130300 : 130200, machine);
-}
-
 // ---- Memory ----------------------------------------------------------------------------------------------------------------
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % kBytes == 0; }
@@ -161,15 +101,6 @@ Reason check_operand(const GemmOperand& operand, ScaleMode mode, const char* nam
         return [name] { return format_text("needs swizzled scales, found compact ones on %s", name); };
     if (mode == ScaleMode::None || is_scalar(mode)) return {};
     return check_pointer("the scales of ", name, operand.scales);
-}
-
-// From 12.9 to 13.2.0 cuBLASLt refuses the one scale of a tensor where it is at no multiple of 16 bytes, and does so only when it
-// is called: on an H200, 13.1 answers the query for an algorithm as if the scale were fine.
-Reason check_scalar_scales(const GemmProblem& p, ScaleMode mode, const Machine& machine) {
-    constexpr int32_t kFirst = 120900, kLast = 130200;
-    if (!is_scalar(mode) || machine.version < kFirst || machine.version > kLast) return {};
-    if (auto reason = check_pointer("the scale of ", "a", p.a.scales); !reason.empty()) return reason;
-    return check_pointer("the scale of ", "b", p.b.scales);
 }
 
 // cuBLASLt 13.1 on an H200 comes out further off than one rounding, as if the product were rounded before D is added: 16-bit
@@ -207,25 +138,11 @@ Reason check_bias(const GemmProblem& p, ScaleMode mode) {
     return check_pointer("the ", "bias", p.bias.values);
 }
 
-// Returns whether all lines of a product of 16-bit numbers are whole aligned pieces of 16 bytes.
-bool has_whole_lines(const GemmProblem& p) {
-    return check_operand(p.a, ScaleMode::None, "a").empty() && check_operand(p.b, ScaleMode::None, "b").empty() &&
-           check_d(p).empty() && p.k * p.a.bits / 8 % kBytes == 0;
-}
-
-// cuBLASLt 13.1 rounds the sums of 16-bit numbers to a 16-bit D before it adds a bias, where some line is no whole pieces of 16
-// bytes: on an H200 55 of 88 random products came out up to 177 times the bound away, and none of 76 with whole pieces. 13.10
-// does none of it. With an alpha of 0 both leave the bias out there, of an F32 D too (1 x 32 x 5).
-Reason check_biased_lines(const GemmProblem& p, const Machine& machine) {
-    constexpr int32_t kMended = 131000;
-    if (!p.bias.set() || has_whole_lines(p)) return {};
-    if (p.alpha == 0) return "needs an alpha other than 0 for a bias where some line is no whole pieces of 16 bytes, found 0";
-    if (p.d.format == MXQ_FORMAT_F32 || machine.version >= kMended) return {};
-    return [version = machine.version, path = machine.path.c_str()] {
-        return format_text("needs cuBLASLt %s for a bias where pointers, rows or strides of a, b or d are no multiples of %lld "
-                           "bytes, found %s in %s",
-                           version_text(kMended).c_str(), (long long)kBytes, version_text(version).c_str(), path);
-    };
+// With an alpha of 0, cuBLASLt 13.1 and 13.10 leave the bias of 16-bit operands out where some line is no whole pieces of 16
+// bytes, of an F32 D too (1 x 32 x 5).
+Reason check_alpha(const GemmProblem& p, const MatmulDescription& matmul) {
+    if (matmul.a.mode != ScaleMode::None || !p.bias.set() || p.alpha != 0 || has_whole_lines(matmul)) return {};
+    return "needs an alpha other than 0 for a bias where some line is no whole pieces of 16 bytes, found 0";
 }
 
 Reason check_size(const char* what, int64_t size) {
@@ -242,7 +159,7 @@ Reason check_sizes(const GemmProblem& p) {
 // Checks that `k` codes are a whole number of blocks and of 16 bytes.
 Reason check_depth(int64_t k, const GemmOperand& operand, ScaleMode mode) {
     const int64_t unit = std::max(kBytes * 8 / operand.bits, mode == ScaleMode::Vec32 ? kMxBlock : 1);
-    if (mode == ScaleMode::None || k % unit == 0) return {};
+    if (k % unit == 0) return {};
     return [unit, k] {
         return format_text("needs a multiple of %lld codes along the contraction, found %lld", (long long)unit, (long long)k);
     };
@@ -291,11 +208,19 @@ void fill_rest(const GemmProblem& p, MatmulDescription& out) {
     out.sm_count = p.sm_count;
     out.bias = p.bias.values;
     out.bias_type = d_type_of(p.bias.format);
-    const bool same_factor = out.groups == 0 || p.a.scope_stride + p.b.scope_stride == 0;
+    // The library takes a factor for each group, by a pointer, where there is more than one.
+    const bool same_factor = out.groups <= 1 || p.a.scope_stride + p.b.scope_stride == 0;
     out.alpha = !is_nvfp4(p.a) ? Alpha::Host : same_factor ? Alpha::Device : Alpha::DevicePerGroup;
 }
 
 // ---- Groups ----------------------------------------------------------------------------------------------------------------
+
+// The arrays of groups hold leading dimensions of 32 bits.
+Reason check_strides(const GemmProblem& p) {
+    const int64_t codes = std::max(p.a.line_bytes, p.b.line_bytes) * 8 / p.a.bits;
+    if (auto reason = check_size("codes from line to line", codes); !reason.empty()) return reason;
+    return check_size("numbers from row to row of d", p.d.row_stride);
+}
 
 Reason check_row_groups(const GemmProblem& p, ScaleMode a) {
     if (auto reason = check_depth(p.k, p.a, a); !reason.empty()) return reason;
@@ -335,19 +260,33 @@ bool shares_scale(const GemmProblem& p, Side side) {
 
 }  // namespace
 
+const char* mode_name(ScaleMode mode) {
+    switch (mode) {
+        case ScaleMode::Scalar:
+        case ScaleMode::GroupScalar: return "fp8 TENSOR";
+        case ScaleMode::OuterVec: return "fp8 ROW";
+        case ScaleMode::Vec128: return "fp8 1X128";
+        case ScaleMode::Block128: return "fp8 128X128";
+        case ScaleMode::Vec32: return "mxfp8";
+        case ScaleMode::Vec16: return "nvfp4";
+        case ScaleMode::None: break;
+    }
+    return "16-bit numbers";
+}
+
 bool is_nvfp4(const GemmOperand& operand) { return operand.scale_type == ScaleType::E4M3; }
 
 Reason describe(const GemmProblem& p, const Machine& machine, MatmulDescription& out) {
     const Kind a = kind_of(p.a), b = kind_of(p.b);
     if (p.grouping != Grouping::None) return "needs a product without groups, found groups";
     if (auto reason = check_kinds(p, a, b); !reason.empty()) return reason;
-    if (auto reason = check_machine(a.mode, machine); !reason.empty()) return reason;
+    if (auto reason = check_offer(a.mode, false, machine); !reason.empty()) return reason;
     if (auto reason = check_sizes(p); !reason.empty()) return reason;
-    if (auto reason = check_depth(p.k, p.a, a.mode); !reason.empty()) return reason;
     if (auto reason = check_added_d(p); !reason.empty()) return reason;
-    auto memory = a.mode == ScaleMode::None ? check_biased_lines(p, machine) : check_memory(p, a.mode, b.mode);
-    if (!memory.empty()) return memory;
-    if (auto reason = check_scalar_scales(p, a.mode, machine); !reason.empty()) return reason;
+    if (a.mode != ScaleMode::None) {
+        if (auto reason = check_depth(p.k, p.a, a.mode); !reason.empty()) return reason;
+        if (auto reason = check_memory(p, a.mode, b.mode); !reason.empty()) return reason;
+    }
     if (has_blocks_of_128(a.mode))
         if (auto reason = check_lines_of_128("rows of d", p.m); !reason.empty()) return reason;
     if (auto reason = check_bias(p, a.mode); !reason.empty()) return reason;
@@ -355,7 +294,8 @@ Reason describe(const GemmProblem& p, const Machine& machine, MatmulDescription&
     out.a = describe_operand(p.b, b.mode, must_pack(p.b, b.mode));
     out.b = describe_operand(p.a, a.mode, must_pack(p.a, a.mode));
     fill_rest(p, out);
-    return {};
+    if (auto reason = check_alpha(p, out); !reason.empty()) return reason;
+    return check_faults(out, machine);
 }
 
 Reason describe_grouped(const GemmProblem& p, const Machine& machine, const Sides& packed, MatmulDescription& out) {
@@ -364,13 +304,13 @@ Reason describe_grouped(const GemmProblem& p, const Machine& machine, const Side
     if (p.groups.count == 0) return "needs a group, found none";
     if (p.bias.set()) return "needs no bias, found one";
     if (auto reason = check_kinds(p, a, b); !reason.empty()) return reason;
-    if (auto reason = check_machine(a.mode, machine); !reason.empty()) return reason;
-    if (auto reason = check_grouped_machine(a.mode, machine); !reason.empty()) return reason;
+    if (a.mode == ScaleMode::OuterVec) return "needs scales other than ROW for groups, found fp8 ROW";
+    if (auto reason = check_offer(a.mode, false, machine); !reason.empty()) return reason;
+    if (auto reason = check_offer(a.mode, true, machine); !reason.empty()) return reason;
+    if (is_nvfp4(p.a) && p.d.format == MXQ_FORMAT_F16) return "needs d in bf16 or f32 for groups of nvfp4, found f16";
     if (auto reason = check_sizes(p); !reason.empty()) return reason;
     if (auto reason = check_memory(p, a.mode, b.mode); !reason.empty()) return reason;
-    if (auto reason = check_size("codes from line to line", std::max(p.a.line_bytes, p.b.line_bytes) * 8 / p.a.bits);
-        !reason.empty())
-        return reason;
+    if (auto reason = check_strides(p); !reason.empty()) return reason;
     const bool by_rows = p.grouping == Grouping::Rows;
     auto reason = by_rows ? check_row_groups(p, a.mode) : check_depth_groups(p, a.mode, b.mode);
     if (!reason.empty()) return reason;
@@ -384,7 +324,7 @@ Reason describe_grouped(const GemmProblem& p, const Machine& machine, const Side
     fill_rest(p, out);
     int64_t& divided = by_rows ? out.n : out.k;
     divided = std::max(ceil_div(p.group_rows, p.groups.count), int64_t(1));
-    return {};
+    return check_faults(out, machine);
 }
 
 Reason check_groups(const GemmProblem& p) {

@@ -27,6 +27,8 @@ enum class ScaleMode : int32_t {
     None = -1,           // plain numbers
 };
 
+constexpr int32_t kBlackwellCapability = 100;  // from here on tensor cores take E8M0 and E4M3 scales
+
 // Holds what there is to run on.
 struct Machine {
     int32_t capability;  // 90 for 9.0
@@ -84,6 +86,9 @@ Reason check_groups(const GemmProblem& p);
 GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const GroupStart& b, int64_t d_row, int64_t rows);
 
 bool is_nvfp4(const GemmOperand& operand);
+
+// Returns the words for operands under these scales.
+const char* mode_name(ScaleMode mode);
 
 // Returns the floats that the packed scales of an operand take; with groups, the bound that the host can know.
 int64_t packed_floats(const GemmProblem& p, Side side);

@@ -48,7 +48,10 @@ void Descriptors::describe_operation(const MatmulDescription& p) {
     // Groups take their factors from the device always: from the host they are wrong on 9.0 before 13.8.
     if (p.alpha != Alpha::Host || p.groups > 0)
         set(CUBLASLT_MATMUL_DESC_POINTER_MODE, int32_t(CUBLASLT_POINTER_MODE_DEVICE));
-    if (p.alpha == Alpha::DevicePerGroup) set(kAlphaBatchStride, int64_t(1));
+    if (p.alpha == Alpha::DevicePerGroup) {
+        set(kAlphaBatchStride, int64_t(1));
+        set(kBetaBatchStride, int64_t(1));
+    }
     if (p.sm_count > 0) set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, p.sm_count);
     if (p.has_bias) {
         set(CUBLASLT_MATMUL_DESC_EPILOGUE, int32_t(CUBLASLT_EPILOGUE_BIAS));
@@ -56,6 +59,7 @@ void Descriptors::describe_operation(const MatmulDescription& p) {
     }
     if (!is_narrow(p)) return;
     set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t(0));
+    if (p.a.mode == ScaleMode::Scalar) return;  // the default; releases before 12.8 do not know the attributes
     set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, int32_t(p.a.mode));
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, int32_t(p.b.mode));
 }

@@ -99,10 +99,13 @@ const Library& library() {
 }
 
 std::string description(const Library& library) {
-    return format_text("cuBLASLt %s.%d, %s", version_text(library.version).c_str(), library.version % 100,
-                       library.path.c_str());
+    const int32_t version = library.version;
+    return format_text("cuBLASLt %d.%d.%d, %s", version / 10000, version % 10000 / 100, version % 100, library.path.c_str());
 }
 
-std::string version_text(int32_t version) { return format_text("%d.%d", version / 10000, version % 10000 / 100); }
+std::string version_text(int32_t version) {
+    const std::string minor = format_text("%d.%d", version / 10000, version % 10000 / 100);
+    return version % 100 == 0 ? minor : format_text("%s.%d", minor.c_str(), version % 100);
+}
 
 }  // namespace mxq::cuda::lt

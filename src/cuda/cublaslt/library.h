@@ -17,6 +17,7 @@ namespace mxq::cuda::lt {
 
 // Values of cublasLtMatmulDescAttributes_t, cublasLtMatmulPreferenceAttributes_t and cublasLtMatmulStages_t.
 constexpr auto kAlphaBatchStride = static_cast<cublasLtMatmulDescAttributes_t>(39);          // int64_t
+constexpr auto kBetaBatchStride = static_cast<cublasLtMatmulDescAttributes_t>(40);           // int64_t
 constexpr auto kAverageDepth = static_cast<cublasLtMatmulPreferenceAttributes_t>(13);        // int64_t
 constexpr auto kAverageRows = static_cast<cublasLtMatmulPreferenceAttributes_t>(14);         // int64_t
 constexpr auto kAverageColumns = static_cast<cublasLtMatmulPreferenceAttributes_t>(15);      // int64_t
@@ -67,7 +68,7 @@ Library open_library(const char* path, const char* by = "MXQ_CUBLASLT_PATH");
 // Returns text such as "cuBLASLt 13.1.0, /usr/lib/libcublasLt.so.13".
 std::string description(const Library& library);
 
-// Returns text such as "13.1".
+// Returns text such as "13.1", or "13.2.1" of a patch release.
 std::string version_text(int32_t version);
 
 }  // namespace mxq::cuda::lt

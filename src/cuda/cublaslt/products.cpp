@@ -30,6 +30,13 @@ Reason needs_session(const Context& context) {
     return context.cuda->cublaslt ? "" : context.cuda->cublaslt_missing.c_str();
 }
 
+Reason needs_blackwell(int32_t capability) {
+    if (capability >= kBlackwellCapability) return {};
+    return [capability] {
+        return format_text("needs compute capability 10.0 or later, found %d.%d", capability / 10, capability % 10);
+    };
+}
+
 // The mode is relaxed: loading a kernel is none of the captured work, but a stricter capture would break at it.
 Scope::Scope(const Context& context) : current_(*context.cuda) {
     exchanged_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess;
@@ -57,12 +64,16 @@ Prepared prepare_as_is(const Context& context, const GemmProblem& p) {
     return {{}, product.workspace.bytes, std::make_shared<const PreparedProduct>(std::move(product))};
 }
 
-int32_t product_bound(const GemmProblem& p) {
-    return p.a.scale_type == ScaleType::None ? MXQ_BOUND_EXACT_PRODUCTS : MXQ_BOUND_FP8_TENSOR_CORES;
+int32_t bound_on(int32_t capability, const GemmProblem& p) {
+    if (p.a.scale_type == ScaleType::None) return MXQ_BOUND_EXACT_PRODUCTS;
+    return capability >= kBlackwellCapability ? MXQ_BOUND_BLACKWELL_TENSOR_CORES : MXQ_BOUND_FP8_TENSOR_CORES;
 }
+
+int32_t product_bound(const Context& context, const GemmProblem& p) { return bound_on(context.cuda->compute_capability, p); }
 
 void run_product(const Context& context, const GemmProblem& p, const PreparedProduct& prepared, const Launch& launch) {
     MatmulDescription matmul = prepared.matmul;
+    point_at(p, matmul);
     uint8_t* const workspace = static_cast<uint8_t*>(launch.workspace);
     pack(context, p, Side::A, matmul.b, workspace + prepared.workspace.packed_a, launch.stream);
     pack(context, p, Side::B, matmul.a, workspace + prepared.workspace.packed_b, launch.stream);
@@ -79,7 +90,8 @@ void run_product(const Context& context, const GemmProblem& p, const PreparedPro
 
 void run_groups(const Context& context, const GemmProblem& p, const Sides& packed, const PreparedProduct& prepared,
                 const Launch& launch) {
-    const MatmulDescription& matmul = prepared.matmul;
+    MatmulDescription matmul = prepared.matmul;
+    point_at(p, matmul);
     const WorkspaceLayout& layout = prepared.workspace;
     uint8_t* const workspace = static_cast<uint8_t*>(launch.workspace);
     const Sides packs{matmul.b.packs && !packed.a, matmul.a.packs && !packed.b};
@@ -87,8 +99,8 @@ void run_groups(const Context& context, const GemmProblem& p, const Sides& packe
                               packed_scales(p.b, packed.b, packs.b, workspace + layout.packed_b)};
     const GroupArrays arrays = group_arrays(workspace + layout.arrays, p.groups.count);
     prepare_groups(context, p, scales, packs, arrays, launch.stream);
-    const Factors factors{matmul.alpha == Alpha::DevicePerGroup ? static_cast<const void*>(arrays.alphas) : arrays.alpha,
-                          arrays.beta};
+    const bool per_group = matmul.alpha == Alpha::DevicePerGroup;
+    const Factors factors = per_group ? Factors{arrays.alphas, arrays.betas} : Factors{arrays.alpha, arrays.beta};
     {
         const Scope scope(context);
         context.cuda->cublaslt->multiply(with_arrays(matmul, arrays), *prepared.algorithm, &arrays.sizes, factors, workspace,

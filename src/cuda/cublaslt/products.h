@@ -10,6 +10,9 @@ namespace mxq::cuda::lt {
 // Returns why the context has no session; empty where it has one.
 Reason needs_session(const Context& context);
 
+// Returns why a chip has no tensor cores that take E8M0 and E4M3 scales; empty where it has.
+Reason needs_blackwell(int32_t capability);
+
 // Holds, as long as it lives, the state that a call of cuBLASLt needs: the context's device is current, and the thread may load
 // kernels while one of its streams is captured.
 class Scope {
@@ -25,11 +28,13 @@ private:
     bool exchanged_ = false;
 };
 
-// Returns the class of bound that products of the library keep, groups or not. Neither Blackwell's block-scaled tensor cores nor
-// the FP8 ones of 8.9 were measured: they count as Hopper's FP8 tensor cores.
-int32_t product_bound(const GemmProblem& p);
+// Returns the class of bound that products of the library keep, groups or not. The FP8 tensor cores of 8.9 were not measured:
+// they count as Hopper's. Blackwell's have a class of their own.
+int32_t product_bound(const Context& context, const GemmProblem& p);
+int32_t bound_on(int32_t capability, const GemmProblem& p);
 
-// A product as cuBLASLt is to make it: described once a call, when an implementation is asked.
+// A product as cuBLASLt is to make it: described once a call, when an implementation is asked. Whoever runs it may have the
+// same problem elsewhere in memory, such as in a workspace that was not there yet.
 struct PreparedProduct {
     MatmulDescription matmul;
     std::shared_ptr<Algorithm> algorithm;

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "core/error.h"
+#include "cuda/cublaslt/releases.h"
 
 namespace mxq::cuda::lt {
 namespace {
@@ -84,20 +85,16 @@ Session::Key Session::key_of(const MatmulDescription& p) {
             alignment_of(p.b.data, grouped), alignment_of(p.d, grouped), alignment_of(p.bias, grouped)};
 }
 
-// Returns whether an algorithm may be taken. Partial sums in D's 16 bits leave the bound. Of algorithm 66, up to 13.9: parts of
-// K that are not equal may be summed wrongly, and 768-deep stages of NVFP4 on 10.3 and later may be wrong.
+// Returns whether an algorithm may be taken. Partial sums in D's 16 bits leave the bound.
 bool Session::serves(const MatmulDescription& p, const cublasLtMatmulHeuristicResult_t& result) const {
-    constexpr int32_t kMended = 131000, kFaulty = 66;
     if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kWorkspaceBytes) return false;
     const auto number = [&](auto attribute) { return config<uint32_t>(api_, result.algo, attribute); };
-    const uint32_t splits = number(CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+    const AlgorithmConfig algorithm{number(CUBLASLT_ALGO_CONFIG_ID), number(CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+                                    number(CUBLASLT_ALGO_CONFIG_STAGES_ID)};
     const uint32_t scheme = number(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
     const bool in_d = scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE || scheme == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
-    if (splits > 1 && in_d && p.d_type != CUDA_R_32F) return false;
-    if (machine_.version >= kMended || number(CUBLASLT_ALGO_CONFIG_ID) != kFaulty) return true;
-    if (splits > 1 && p.k % splits != 0) return false;
-    return !(p.a.mode == ScaleMode::Vec16 && machine_.capability >= 103 &&
-             number(CUBLASLT_ALGO_CONFIG_STAGES_ID) == kDeepStages);
+    if (algorithm.splits > 1 && in_d && p.d_type != CUDA_R_32F) return false;
+    return !is_faulty(algorithm, p, machine_);
 }
 
 Session::Choice Session::ask(const MatmulDescription& p, bool& lasting) {

@@ -2,8 +2,8 @@
 //
 //     MatmulDescription -> descriptors -> heuristic, asked once for a description -> matmul, with the same descriptors
 //
-// Algorithms are taken in the heuristic's order, but for those that add partial sums in 16 bits, and for those of versions
-// with known wrong results.
+// Algorithms are taken in the heuristic's order, but for those that add partial sums in 16 bits, and for those that may be
+// wrong by releases.h.
 #pragma once
 #include <array>
 #include <deque>
@@ -20,7 +20,7 @@ namespace mxq::cuda::lt {
 constexpr uint64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA recommends for 9.0 and later
 
 // Factors of the sums and of D. On the host for Alpha::Host of a product without groups; else on the device, and with
-// Alpha::DevicePerGroup `alpha` is an array of pointers.
+// Alpha::DevicePerGroup arrays of pointers.
 struct Factors {
     const void *alpha, *beta;
 };

@@ -24,8 +24,8 @@ __device__ inline TileOperand operand_of_group(const GemmOperand& operand, const
             global_scale(operand, start.index)};
 }
 
-// Return the first scale of a line, and the way from there to that of code k, without the slow divisions by what the compiler
-// does not know to be powers of two.
+// Return the first scale of a line, and the way from there to that of code k, without the slow divisions by what the
+// compiler does not know to be powers of two.
 __device__ __forceinline__ int64_t scale_line(ScaleLayout layout, uint32_t line) {
     const int shift = layout.swizzled ? 0 : log2_of(uint32_t(layout.tile_rows));
     layout.tile_rows = 1;
@@ -60,7 +60,8 @@ __device__ inline float element_value(int32_t bits, Element element, uint32_t co
     return to_float(Bf16{uint16_t(code)});
 }
 
-__device__ inline float element_at(const GemmOperand& operand, int32_t bits, const TileOperand& at, uint32_t line, uint32_t k) {
+__device__ inline float element_at(const GemmOperand& operand, int32_t bits, const TileOperand& at, uint32_t line,
+                                   uint32_t k) {
     uint32_t code = code_at(bits, at.codes + line * operand.line_bytes, k);
     keep(code);
     return element_value(bits, operand.element, code);
@@ -76,8 +77,8 @@ __device__ inline float block_scale_at(const GemmOperand& operand, int32_t bits,
 
 // Returns an operand's fp32 value at (line, k), as dequantized.
 __device__ inline float operand_value(const GemmOperand& operand, const TileOperand& at, uint32_t line, uint32_t k) {
-    const float value = multiply_rn(element_at(operand, operand.bits, at, line, k),
-                                    block_scale_at(operand, operand.bits, at, line, k));
+    const float value =
+        multiply_rn(element_at(operand, operand.bits, at, line, k), block_scale_at(operand, operand.bits, at, line, k));
     if (operand.scale_type == ScaleType::E4M3) return multiply_rn(value, at.global);
     if (operand.scale_type != ScaleType::F32) return value;
     const float* const scales = reinterpret_cast<const float*>(at.scales);

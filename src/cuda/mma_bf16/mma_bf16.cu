@@ -325,7 +325,7 @@ void load(const Context&) {
     for (const Kernel& kernel : kernels) load_kernel(kernel.function, kernel.shared_bytes);
 }
 
-int32_t bound(const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
 
 }  // namespace
 

@@ -37,6 +37,7 @@ void lay_out_codes(const RebaseCall& call, int32_t line_unit, GemmOperand& to) {
     to.length = by_codes ? padded(call, to.units.codes) : round_up(to.length, kBlock128);
     to.lines = call.grouping == Grouping::Rows ? padded(call, to.units.codes) : round_up(to.lines, line_unit);
     to.line_bytes = to.length;
+    to.matrix_bytes = to.lines * to.line_bytes;
     to.bits = 8;
 }
 

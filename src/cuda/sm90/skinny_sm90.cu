@@ -1,13 +1,15 @@
-// skinny_sm90: exact products of few rows with quantized weights on Hopper, dense or grouped, bound by reading the weights once.
+// skinny_sm90: exact products of few rows with quantized weights on Hopper, dense or grouped, bound by reading the weights
+// once.
 //
-// The product is made transposed: weights are the side of 64 of the instruction, tokens the side that may be 8. A block has 128
-// lines of weights, up to 64 tokens of a group, and all of the contraction or, in a cluster, a share of it:
+// The product is made transposed: weights are the side of 64 of the instruction, tokens the side that may be 8. A block has
+// 128 lines of weights, up to 64 tokens of a group, and all of the contraction or, in a cluster, a share of it:
 //
 //     warps 0..7    16 lines of weights each: from memory to registers, some steps of 128 codes ahead; there to BF16
 //                   (skinny_weights.cuh); multiplied from there
 //     thread 0      also loads tokens through a ring of stages; a pass has brought them into order (skinny_tokens.h)
 //
-//     sums          to shared memory; each block of a cluster adds up those of some tokens, block after block, and writes them
+//     sums          to shared memory; each block of a cluster adds up those of some tokens, block after block, and
+//                   writes them
 //
 // Bytes: the weights of the groups that have tokens, once for every 64 tokens of a group.
 #include <algorithm>
@@ -30,10 +32,9 @@ using namespace sm90;
 
 constexpr int kLines = 128, kWarps = kLines / 16, kThreads = 32 * kWarps;
 constexpr int kStages = 4, kMostCluster = 8;
-constexpr int kPitch = kLines + 4;  // of the sums of a token, in floats
-constexpr int kSteps = kChunkCodes / 16, kBatch = 2;         // instructions of 16 codes; of which so many are made at once
-constexpr int kWarpColumns = 32;  // up to which a warp multiplies by itself
-constexpr int kCoreBytes = 16 * 2 * kTokenRows;              // of eight tokens and 16 codes
+constexpr int kPitch = kLines + 4;                    // of the sums of a token, in floats
+constexpr int kSteps = kChunkCodes / 16, kBatch = 2;  // instructions of 16 codes; of which so many are made at once
+constexpr int kCoreBytes = 16 * 2 * kTokenRows;       // of eight tokens and 16 codes
 
 struct Arguments {
     GemmProblem problem;
@@ -105,8 +106,8 @@ __device__ __forceinline__ bool find_tile(const Arguments& args, Shared& shared,
     return true;
 }
 
-// Loads the tokens of a chunk of the share, one thread, once all warps have left what its stage had. A barrier counts as complete
-// before its first phase, so that stages are free at first.
+// Loads the tokens of a chunk of the share, one thread, once all warps have left what its stage had. A barrier counts as
+// complete before its first phase, so that stages are free at first.
 __device__ __forceinline__ void load_tokens(const Tile& tile, Shared& shared, uint32_t chunk) {
     if (chunk >= tile.chunks) return;
     const uint32_t stage = chunk % kStages, bytes = tile.eights * kTokenRowsBytes;
@@ -131,10 +132,12 @@ __device__ __forceinline__ WeightReader weight_reader(const Arguments& args, con
     return reader;
 }
 
-// Steps that are loaded ahead: some 30 KB of a multiprocessor are then on their way.
+// Steps that are loaded ahead: as many as there are registers for, since the time goes to waiting for them.
 template <Weights kind, int columns>
-constexpr int kAhead = kind == Weights::Bits8 && columns > kFewTokens ? 1
-                       : weight_bits<kind> != 4 || columns <= kFewTokens ? 2 : 3;
+constexpr int kAhead = kind == Weights::Bits8                           ? (columns > kFewTokens ? 1 : 2)
+                       : kind == Weights::Bits6                         ? 2
+                       : kind == Weights::Bits4&& columns <= kFewTokens ? 4
+                                                                        : 3;
 
 // Multiplies the block's share for up to `columns` tokens.
 template <Weights kind, int columns>
@@ -172,26 +175,28 @@ struct Consumer {
         const bool special = __any_sync(kAllLanes, is_special<kind>(args.rule, fragment));
         const uint32_t stage = chunk % kStages;
         wait(shared.full[stage], chunk / kStages % 2);
-        if constexpr (columns <= kWarpColumns)
+        if constexpr (columns <= kFewTokens)
             multiply_by_warps(fragment, stage, factors, special);
         else
             multiply_by_warpgroups(fragment, stage, factors, special);
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
     }
-    // Of few tokens, each warp multiplies by itself: nobody waits for the others of its warpgroup.
+    // Each warp multiplies by itself: nobody waits for the others of its warpgroup.
     __device__ __forceinline__ void multiply_by_warps(const Fragment<kind>& fragment, uint32_t stage,
                                                       const uint32_t (&factors)[2][2], bool special) {
-        const uint8_t* const tokens = shared.tokens[stage] + threadIdx.x % 32 * 4;
-        const auto word = [&](int at) { return *reinterpret_cast<const uint32_t*>(tokens + at); };
+        const uint8_t* const tokens = shared.tokens[stage] + threadIdx.x % 32 * 16;
 #pragma unroll
-        for (int step = 0; step < kSteps; step++) {
-            uint32_t operand[4];
-            decode_16(fragment, step, factors, special, operand);
+        for (int two = 0; two < kSteps / 2; two++) {
+            uint32_t first[4], second[4];
+            decode_16(fragment, 2 * two, factors, special, first);
+            decode_16(fragment, 2 * two + 1, factors, special, second);
 #pragma unroll
             for (int eight = 0; eight < columns / kTokenRows; eight++) {
-                const int at = eight * kTokenRowsBytes + step * kCoreBytes;
-                multiply_add_bf16(reinterpret_cast<float(&)[4]>(sums[4 * eight]), operand, word(at), word(at + kCoreBytes / 2));
+                const uint4 of = *reinterpret_cast<const uint4*>(tokens + eight * kTokenRowsBytes + two * 2 * kCoreBytes);
+                auto& own = reinterpret_cast<float(&)[4]>(sums[4 * eight]);
+                multiply_add_bf16(own, first, of.x, of.y);
+                multiply_add_bf16(own, second, of.z, of.w);
             }
         }
     }
@@ -261,7 +266,8 @@ __device__ __forceinline__ float load_of_block(const float* at, uint32_t block) 
     return value;
 }
 
-// Makes the sum of plain numbers and codes again, in double: without their fp32 factors sums may leave fp32's range where D does not.
+// Makes the sum of plain numbers and codes again, in double: without their fp32 factors sums may leave fp32's range where D
+// does not.
 __device__ __noinline__ float sum_again(const Arguments& args, const Tile& tile, uint32_t token, uint32_t line) {
     const GemmProblem& p = args.problem;
     double sum = 0;
@@ -290,12 +296,14 @@ __device__ __forceinline__ void write_tokens(const Arguments& args, const Tile& 
             float value = 0;
             if (exists) {
                 for (uint32_t block = 0; block < args.cluster; block++)
-                    value = add_rn(value, args.cluster == 1 ? shared.sums[token][i] : load_of_block(&shared.sums[token][i], block));
+                    value = add_rn(value,
+                                   args.cluster == 1 ? shared.sums[token][i] : load_of_block(&shared.sums[token][i], block));
                 value = multiply_rn(value, unit_of_sums<kind>);
                 if (factored && !(fabsf(value) < bits_float(kInfinityBits)))
                     value = sum_again(args, tile, tile.row + token, line);
                 else if (factored)
-                    value = scale_sum(value, line_factor(p.a, tile.a, tile.row + token), line_factor(p.b, tile.b, line), to_nearest);
+                    value = scale_sum(value, line_factor(p.a, tile.a, tile.row + token), line_factor(p.b, tile.b, line),
+                                      to_nearest);
                 value = add_more(p, int32_t(tile.group), row, int32_t(line), value);
             }
             store_element(p.d.data, p.d.format, row * p.d.row_stride + line, value);
@@ -311,12 +319,8 @@ __device__ __forceinline__ void multiply_tile(const Arguments& args, const Tile&
     consumer.store_sums();
 }
 
-// Blocks that share a multiprocessor: decoding codes of 4 bits takes most of the time, and more warps hide its waits.
 template <Weights kind, int tokens>
-constexpr int kBlocks = tokens == kFewTokens && weight_bits<kind> == 4 ? 3 : 2;
-
-template <Weights kind, int tokens>
-__global__ void __launch_bounds__(kThreads, kBlocks<kind, tokens>) skinny_sm90_kernel(const __grid_constant__ Arguments args) {
+__global__ void __launch_bounds__(kThreads, 2) skinny_sm90_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(128) uint8_t memory[];
     auto& shared = *reinterpret_cast<Shared*>(memory);
     {
@@ -331,15 +335,16 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kind, tokens>) skinny_sm90_k
         publish_barriers();
     }
     __syncthreads();
-    if (tile.eights == 1) {
-        multiply_tile<kind, 8>(args, tile, shared);
-    } else if (tile.eights == 2) {
-        multiply_tile<kind, 16>(args, tile, shared);
-    } else if constexpr (tokens == kMostTokens) {
+    if constexpr (tokens == kFewTokens) {
+        if (tile.eights == 1)
+            multiply_tile<kind, 8>(args, tile, shared);
+        else
+            multiply_tile<kind, 16>(args, tile, shared);
+    } else {
         if (tile.eights <= 4)
             multiply_tile<kind, 32>(args, tile, shared);
         else
-            multiply_tile<kind, kMostTokens>(args, tile, shared);
+            multiply_tile<kind, 64>(args, tile, shared);
     }
     if (args.cluster > 1)
         sync_cluster();
@@ -409,17 +414,21 @@ Reason needs_operands(const GemmProblem& p) {
     if (!is_block_scaled(p.b) && !has_line_scales(p.b)) return "needs b quantized, FP8 with scaling ROW or TENSOR";
     if (p.a.scale_type == ScaleType::F32 && !has_line_scales(p.a)) return "needs FP8 with scaling ROW or TENSOR in a";
     if (p.a.scale_type == ScaleType::None && p.a.format != MXQ_FORMAT_BF16)
-        return [format = p.a.format] { return format_text("needs a in BF16 or quantized, found %s", find_format(format)->name); };
+        return [format = p.a.format] {
+            return format_text("needs a in BF16 or quantized, found %s", find_format(format)->name);
+        };
     const int64_t unit = p.b.bits == 6 ? 8 : 16;
     if (reinterpret_cast<uintptr_t>(p.b.codes) % uintptr_t(unit) != 0 || p.b.line_bytes % unit != 0 || p.k % kLaneCodes != 0)
         return [unit, bytes = p.b.line_bytes, k = p.k] {
-            return format_text("needs lines of b at multiples of %lld bytes and whole blocks of 32, found %lld bytes and %lld codes",
-                               (long long)unit, (long long)bytes, (long long)k);
+            return format_text(
+                "needs lines of b at multiples of %lld bytes and whole blocks of 32, found %lld bytes and %lld codes",
+                (long long)unit, (long long)bytes, (long long)k);
         };
     return {};
 }
 
-// Returns the tokens of a tile: those of most groups are to fit, and few let more blocks share a multiprocessor.
+// Returns the tokens of a tile: those of most groups are to fit, and few are multiplied without warps that wait for each
+// other.
 int32_t tile_tokens(const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
     return 3 * p.m <= 2 * kFewTokens * groups ? kFewTokens : kMostTokens;
@@ -438,7 +447,8 @@ Reason needs_sizes(const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
     if (p.m > kMostTokens * groups)
         return [m = p.m, groups] {
-            return format_text("needs at most %d rows a group, found %.1f on average", kMostTokens, double(m) / double(groups));
+            return format_text("needs at most %d rows a group, found %.1f on average", kMostTokens,
+                               double(m) / double(groups));
         };
     if (double(token_tiles(p)) * double(ceil_div(p.n, int64_t(kLines))) * kMostCluster > 2147483647.0)
         return "needs at most 2^28 tiles of 16 rows and 128 columns";
@@ -453,20 +463,24 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     return {{}, token_bytes(p), nullptr};
 }
 
-// Returns how many blocks share the contraction of a tile, so that all multiprocessors have work.
+// Returns how many blocks share the contraction of a tile. Shares that are not short let the last blocks of a call not run
+// alone for long; short ones pay where multiprocessors have nothing to do otherwise.
 uint32_t cluster_for(const Context& context, const GemmProblem& p, int64_t chunks, int64_t weight_tiles) {
+    constexpr int64_t short_share = 6, long_share = 20;
     const int64_t groups = p.grouping == Grouping::Rows ? std::min<int64_t>(p.groups.count, p.m) : 1;
     const int64_t blocks = std::max<int64_t>(groups, ceil_div(p.m, int64_t(tile_tokens(p)))) * weight_tiles;
+    const int64_t all = context.cuda->multiprocessors;
     uint32_t cluster = 1;
-    while (cluster < kMostCluster && blocks * cluster < 2 * context.cuda->multiprocessors && chunks / (2 * cluster) >= 4)
+    while (cluster < kMostCluster && blocks * cluster < 4 * all &&
+           chunks / (2 * cluster) >= (2 * blocks * cluster <= all ? short_share : long_share))
         cluster *= 2;
     return cluster;
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (token_tiles(p) == 0) return;
-    Arguments args{p, {}, {}, 0, static_cast<const uint8_t*>(call.workspace), uint32_t(tile_tokens(p)), 0, 0, 1,
-                   is_block_scaled(p.b)};
+    Arguments args{
+        p, {}, {}, 0, static_cast<const uint8_t*>(call.workspace), uint32_t(tile_tokens(p)), 0, 0, 1, is_block_scaled(p.b)};
     set_rule(p.b, args);
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
@@ -478,7 +492,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     args.cluster = cluster_for(context, p, args.chunks, args.weight_tiles);
     prepare_tokens(context, p, tile_tokens(p), p.b.bits == 4, static_cast<uint8_t*>(call.workspace), call.stream);
     launch(context, kernels, Key{weights_of(p.b), tile_tokens(p)}, "skinny_sm90",
-           dim3(unsigned(token_tiles(p) * args.weight_tiles * args.cluster)), call.stream, args, Start::WithPrevious, args.cluster);
+           dim3(unsigned(token_tiles(p) * args.weight_tiles * args.cluster)), call.stream, args, Start::WithPrevious,
+           args.cluster);
 }
 
 void load(const Context& context) {
@@ -487,7 +502,7 @@ void load(const Context& context) {
     load_prepare_tokens();
 }
 
-int32_t bound(const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
 
 }  // namespace
 

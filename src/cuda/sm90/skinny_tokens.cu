@@ -1,7 +1,7 @@
 // The pass of skinny_sm90: decodes A to BF16 and brings it into the order of skinny_tokens.h, which has the picture.
 //
-// A block has eight tokens of a group, a warp each, and 512 codes of them: a thread has 16, two pairs from each quarter of 128,
-// which it reads by fours and writes as two pieces of 16 bytes.
+// A block has eight tokens of a group, a warp each, and 512 codes of them: a thread has 16, two pairs from each quarter of
+// 128, which it reads by fours and writes as two pieces of 16 bytes.
 #include "cuda/launch.h"
 #include "cuda/memory/operand.cuh"
 #include "cuda/sm90/beside.cuh"
@@ -76,11 +76,18 @@ __global__ void __launch_bounds__(kThreads) prepare_tokens_kernel(const __grid_c
     for (uint32_t q = 0; q < 4; q++) pairs[q] = load_pairs(args, at, line, chunk * kChunkCodes + 32 * q, sixteen);
     const uint32_t in_tile = line % args.tile_tokens, tile = line - in_tile;
     const uint32_t tile_rows = min(rows - tile, args.tile_tokens), eights = (tile_rows + kTokenRows - 1) / kTokenRows;
+    const uint32_t token = in_tile % kTokenRows;
     uint8_t* const to = args.tokens + int64_t(first_token + tile) * args.chunks * (kChunkCodes * 2) +
-                        (int64_t(chunk) * eights + in_tile / kTokenRows) * kTokenRowsBytes + sixteen * 256 +
-                        in_tile % kTokenRows * 16;
-    *reinterpret_cast<uint4*>(to) = {pairs[0].even, pairs[1].even, pairs[2].even, pairs[3].even};
-    *reinterpret_cast<uint4*>(to + 128) = {pairs[0].odd, pairs[1].odd, pairs[2].odd, pairs[3].odd};
+                        (int64_t(chunk) * eights + in_tile / kTokenRows) * kTokenRowsBytes;
+    if (args.tile_tokens == kFewTokens) {
+        uint8_t* const of_lane = to + sixteen / 2 * 512 + token * 64 + sixteen % 2 * 8;
+#pragma unroll
+        for (int q = 0; q < 4; q++) *reinterpret_cast<uint2*>(of_lane + 16 * q) = {pairs[q].even, pairs[q].odd};
+        return;
+    }
+    uint8_t* const core = to + sixteen * 256 + token * 16;
+    *reinterpret_cast<uint4*>(core) = {pairs[0].even, pairs[1].even, pairs[2].even, pairs[3].even};
+    *reinterpret_cast<uint4*>(core + 128) = {pairs[0].odd, pairs[1].odd, pairs[2].odd, pairs[3].odd};
 }
 
 // Returns the tokens of all groups, each rounded up to eights.
@@ -91,9 +98,7 @@ int64_t token_rows(const GemmProblem& p) {
 
 }  // namespace
 
-uint64_t token_bytes(const GemmProblem& p) {
-    return uint64_t(token_rows(p) * round_up(p.k, int64_t(kChunkCodes))) * 2;
-}
+uint64_t token_bytes(const GemmProblem& p) { return uint64_t(token_rows(p) * round_up(p.k, int64_t(kChunkCodes))) * 2; }
 
 void prepare_tokens(const Context& context, const GemmProblem& p, int32_t tile_tokens, bool by_eights, uint8_t* tokens,
                     void* stream) {

@@ -1,11 +1,13 @@
-// The tokens of skinny_sm90: A as BF16, in the order in which its products take it, so that a tile's 128 codes of the contraction
-// are bytes in a row. By 16 or 64 tokens of a group, a tile, and of these
+// The tokens of skinny_sm90: A as BF16, in the order in which its products take it, so that a tile's 128 codes of the
+// contraction are bytes in a row. By 16 or 64 tokens of a group, a tile, and of these
 //
-//     128 codes     8 tokens     16 codes     8 of these     token
-//     -----------------------------------------------------------------  16 bytes
+//     tiles of 64   128 codes     8 tokens     16 codes     8 of these     token                          16 bytes
+//     tiles of 16   128 codes     8 tokens     32 codes     token          quarter, as lanes are          16 bytes
 //
-// A thread's quarter of 128 codes of a weight is 32 of them in a row (skinny_weights.cuh), of which it gives two pairs to each 16:
-// numbers 2 q and 2 q + 1 of the 16, and those 8 further. Of quarter q these are
+// The former is how a warpgroup's instruction reads them, the latter what a lane loads for a warp's.
+//
+// A thread's quarter of 128 codes of a weight is 32 of them in a row (skinny_weights.cuh), of which it gives two pairs to
+// each 16: numbers 2 q and 2 q + 1 of the 16, and those 8 further. Of quarter q these are
 //
 //     weights of 8 and 6 bits    codes 0 and 2, 1 and 3 of four in a row
 //     weights of 4 bits          codes 0 and 4, 1 and 5 of eight in a row, and 2 and 6, 3 and 7 in the next 16
@@ -16,7 +18,7 @@
 namespace mxq::cuda::sm90 {
 
 constexpr int kFewTokens = 16, kMostTokens = 64;  // of a tile
-constexpr int kTokenRows = 8;    // tokens are counted by these: groups begin at multiples of them
+constexpr int kTokenRows = 8;                     // tokens are counted by these: groups begin at multiples of them
 constexpr int kChunkCodes = 128;
 constexpr int kTokenRowsBytes = kTokenRows * kChunkCodes * 2;  // of eight tokens and 128 codes
 

@@ -1,14 +1,15 @@
 // The weights of skinny_sm90 on their way from memory to the matrix instruction, in registers all the way.
 //
-// A thread has two lines, 8 apart, and 32 codes of each in every 128 along the contraction, which have one scale, or two of NVFP4:
+// A thread has two lines, 8 apart, and 32 codes of each in every 128 along the contraction, which have one scale, or two of
+// NVFP4:
 //
 //     128 codes of a line   | lane 4 r       | lane 4 r + 1   | lane 4 r + 2   | lane 4 r + 3   |     4 bits: 16 bytes each
 //
-//     four of the 32        decoded to BF16 as two pairs, are what the thread gives to one instruction of 16 codes; the tokens
-//                           lie in the order that follows (skinny_tokens.h)
+//     four of the 32        decoded to BF16 as two pairs, are what the thread gives to one instruction of 16 codes; the
+//                           tokens lie in the order that follows (skinny_tokens.h)
 //
-// Logic operations are what decoding is bound by, and run at half the rate of others. So pairs of 4-bit codes are those that a
-// mask leaves in both halves of a word, and one multiplication brings their signs and magnitudes to where BF16 has them:
+// Logic operations are what decoding is bound by, and run at half the rate of others. So pairs of 4-bit codes are those that
+// a mask leaves in both halves of a word, and one multiplication brings their signs and magnitudes to where BF16 has them:
 //
 //     word           c7 c6 c5 c4   c3 c2 c1 c0
 //     masked               s e e m         s e e m          times 2^12 + 2^6, and masked again:
@@ -27,7 +28,9 @@ constexpr int kLaneCodes = 32;
 enum class Weights { Bits4, Nvfp4, Bits6, Bits8 };
 
 template <Weights kind>
-constexpr int weight_bits = kind == Weights::Bits8 ? 8 : kind == Weights::Bits6 ? 6 : 4;
+constexpr int weight_bits = kind == Weights::Bits8   ? 8
+                            : kind == Weights::Bits6 ? 6
+                                                     : 4;
 
 // 32 codes of two lines, and the scales of each.
 template <Weights kind>
@@ -44,18 +47,32 @@ struct WeightReader {
     uint32_t code, end;  // number of its first, and of the first that is not the block's
 };
 
+// Loads bytes that nobody reads again, and has the 256 around them brought to L2, which the next chunks are.
+__device__ __forceinline__ uint4 load_ahead(const uint4* from) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
+    return v;
+}
+__device__ __forceinline__ uint2 load_ahead(const uint2* from) {
+    uint2 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
+    return v;
+}
+
 template <int words>
 __device__ __forceinline__ void load_codes(const uint8_t* from, uint32_t (&to)[words]) {
     if constexpr (words % 4 == 0) {
 #pragma unroll
         for (int i = 0; i < words; i += 4) {
-            const uint4 v = __ldcs(reinterpret_cast<const uint4*>(from) + i / 4);
+            const uint4 v = load_ahead(reinterpret_cast<const uint4*>(from) + i / 4);
             to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
         }
     } else {
 #pragma unroll
         for (int i = 0; i < words; i += 2) {
-            const uint2 v = __ldcs(reinterpret_cast<const uint2*>(from) + i / 2);
+            const uint2 v = load_ahead(reinterpret_cast<const uint2*>(from) + i / 2);
             to[i] = v.x, to[i + 1] = v.y;
         }
     }
@@ -90,7 +107,8 @@ __device__ __forceinline__ uint32_t four_codes(const Fragment<kind>& fragment, i
     if constexpr (kind == Weights::Bits8) return words[four];
     if constexpr (kind == Weights::Bits6) {
         const int bit = four * 24, word = bit / 32;
-        return unpack_4<6>(bit % 32 <= 8 ? words[word] >> bit % 32 : __funnelshift_r(words[word], words[word + 1], bit % 32));
+        return unpack_4<6>(bit % 32 <= 8 ? words[word] >> bit % 32
+                                         : __funnelshift_r(words[word], words[word + 1], bit % 32));
     }
     return words[four / 2];
 }
@@ -165,8 +183,8 @@ __device__ __forceinline__ EvenOddBf16 decode_four(const Bf16DecodeRule& rule, u
 
 // Decodes the same whatever codes and scale are. Inf and NaN get BF16's exponent of all ones beside their mantissas.
 template <Weights kind>
-__device__ __forceinline__ EvenOddBf16 decode_any_four(const Bf16DecodeRule& rule, uint32_t missing, uint32_t codes, int four,
-                                                       uint32_t scale) {
+__device__ __forceinline__ EvenOddBf16 decode_any_four(const Bf16DecodeRule& rule, uint32_t missing, uint32_t codes,
+                                                       int four, uint32_t scale) {
     const EvenOddBf16 moved = move_four<kind>(rule, codes, four);
     uint32_t even = multiply_bf16_pairs(moved.even, missing), odd = multiply_bf16_pairs(moved.odd, missing);
     if constexpr (kind == Weights::Bits8) {

@@ -348,7 +348,7 @@ void load(const Context& context) {
     load_move_operands();
 }
 
-int32_t bound(const GemmProblem& p) {
+int32_t bound(const Context&, const GemmProblem& p) {
     return p.a.scale_type == ScaleType::F32 ? MXQ_BOUND_FP8_TENSOR_CORES : MXQ_BOUND_REBASED_GUARDED;
 }
 

@@ -88,6 +88,12 @@ void check_handles(const mxq::context& cpu) {
     expect(second.get_shape().rows == 3 && second.get_format() == MXQ_FORMAT_BF16, "a shape and a format");
     expect(second.describe() == "bf16 2 x 3 x 4", "a description");
     expect(!mxq::quantize_options() && mxq::quantize_options().set_compute_amax(true), "options are made by a setter");
+    const mxq::gemm_options defaults;
+    expect(defaults.get_alpha() == 1 && defaults.get_transpose().b == MXQ_TRANSPOSE_T && !defaults, "defaults of options");
+    expect(mxq::quantize_options().set_implementation("cpu").get_implementation() == "cpu", "an option's text");
+    mxq::tensor kept(MXQ_FORMAT_MXFP8_E4M3, rows, cols);
+    expect(kept.set_const_part(MXQ_PART_ROWWISE, memory, 24, memory, 24).get_part(MXQ_PART_ROWWISE).is_const,
+           "a part to read");
     const mxq::context two(MXQ_DEVICE_CPU, 0, mxq::context_options().set_threads(2));
     expect(std::string(two.description()).find("CPU, 2 threads") == 0, "options of a context");
     expect(std::string(cpu.description()).find("CPU, ") == 0, "a context");

@@ -1,0 +1,111 @@
+// widen_codes: MX codes of four and six bits to E4M3 codes of the same values, which the same scales then multiply, and
+// codes of eight bits to lines of whole blocks. Nothing is rounded: E4M3 has every value of E2M1, E2M3 and E3M2.
+//
+// A block of threads takes 128 lines of 256 codes, a thread 16 codes of a line at once:
+//
+//     lanes 0..15      256 codes of a line      8, 12 or 16 bytes read by each, 16 written
+//     lanes 16..31     of the next line         a warp's next access is 16 lines further down
+//
+// With groups one warp finds the group that the block is part of. Bound by memory: 0.5 to 1 byte read for each code, 1
+// written. Not measured: the product that follows reads the same codes again, of every column of D or row of it.
+#include "cuda/block_scaled/widen_codes.h"
+#include "cuda/launch.h"
+#include "cuda/memory/elements.cuh"
+#include "cuda/memory/grid.cuh"
+#include "cuda/memory/groups.cuh"
+#include "cuda/rebase/pieces.cuh"
+
+namespace mxq::cuda {
+namespace {
+
+constexpr int kThreads = 256, kCodes = 16;
+constexpr int kLineThreads = kWidenLength / kCodes, kStepLines = kThreads / kLineThreads;
+
+struct Arguments {
+    BlockScaledOperand operand;
+    uint32_t down;  // blocks of a matrix
+    GroupSumUnits units;
+    bool wide;  // sixteen codes can be read at once wherever they are
+};
+
+template <class E>
+__device__ __forceinline__ uint4 widen(const Piece<E::bits>& piece) {
+    if constexpr (E::bits == 8) {
+        return {piece.words[0], piece.words[1], piece.words[2], piece.words[3]};
+    } else {
+        constexpr uint32_t same = 127;  // any scale: a tile that has the scale of its block keeps all values
+        return move_piece<E>(piece, rebase_block<E>(same, same));
+    }
+}
+
+// Finds what the block moves, for all its threads, which all call it; false: nothing.
+__device__ __forceinline__ bool find_place(const Arguments& args, WidenPlace& place) {
+    const uint32_t row = row_of_blocks();
+    if (args.operand.grouping == Grouping::None) {
+        const uint32_t matrix = row / args.down;
+        place = widen_place(args.operand, matrix, {}, 0, row - matrix * args.down, blockIdx.x);
+        return matrix < args.operand.from.matrices;
+    }
+    __shared__ Group group;
+    const bool along = args.operand.grouping == Grouping::Contraction;
+    const uint32_t group_tile = along ? blockIdx.x : row;
+    find_group_tile(args.operand.grouped, args.units, group_tile, group);
+    if (!group.exists()) return false;
+    const uint32_t in_group = group_tile - group.first_group_tile;
+    place = widen_place(args.operand, 0, group.first(), group.rows, along ? row : in_group, along ? in_group : blockIdx.x);
+    return true;
+}
+
+template <class E>
+__global__ void __launch_bounds__(kThreads) widen_codes_kernel(const __grid_constant__ Arguments args) {
+    WidenPlace place;
+    if (!find_place(args, place)) return;
+    const GemmOperand &from = args.operand.from, &to = args.operand.to;
+    const int64_t code = int64_t(threadIdx.x % kLineThreads) * kCodes, left = place.codes - code;
+    if (code >= round_up_to_power(place.codes, kMxBlock)) return;
+    const int64_t first = place.matrix * from.lines + place.line, first_code = place.code + code;  // of both
+#pragma unroll 2
+    for (int line = threadIdx.x / kLineThreads; line < min(place.lines, int64_t(kWidenLines)); line += kStepLines) {
+        const uint8_t* const source = from.codes + (first + line) * from.line_bytes + first_code / 8 * E::bits;
+        Piece<E::bits> piece{};
+        if (args.wide && left >= kCodes)
+            piece = load_whole<E::bits>(source);
+        else if (left > 0)
+            piece = load_some<E::bits>(source, int(min(left, int64_t(kCodes))));
+        *reinterpret_cast<uint4*>(to.codes + (first + line) * to.line_bytes + first_code) = widen<E>(piece);
+    }
+}
+
+bool is_wide_source(const GemmOperand& from) {
+    const int64_t piece = 2 * from.bits, access = piece & -piece;
+    return is_aligned(from.codes, access) && from.line_bytes % access == 0;
+}
+
+constexpr KernelEntry<Element, Arguments> kernels[] = {
+    {Element::E4M3, widen_codes_kernel<E4M3>, kThreads, 0}, {Element::E5M2, widen_codes_kernel<E5M2>, kThreads, 0},
+    {Element::E2M3, widen_codes_kernel<E2M3>, kThreads, 0}, {Element::E3M2, widen_codes_kernel<E3M2>, kThreads, 0},
+    {Element::E2M1, widen_codes_kernel<E2M1>, kThreads, 0},
+};
+static_assert(sizeof kernels / sizeof kernels[0] == kElementCount);
+
+}  // namespace
+
+void widen_codes(const Context& context, const BlockScaledOperand& operand, void* stream) {
+    const GemmOperand& from = operand.from;
+    const bool along = operand.grouping == Grouping::Contraction;
+    Arguments args{operand, uint32_t(ceil_div(from.lines, kWidenLines)), group_sum_units(from.units, from.units),
+                   is_wide_source(from)};
+    int64_t rows = args.down * from.matrices, across = ceil_div(operand.to.length, kWidenLength);
+    if (along) {
+        args.units.tile_rows_log2 = uint32_t(log2_of(uint32_t(kWidenLength)));
+        across = group_tiles_bound(operand.grouped, kWidenLength);
+    } else if (operand.grouping == Grouping::Rows) {
+        rows = group_tiles_bound(operand.grouped, kWidenLines);
+    }
+    if (rows * across == 0) return;
+    launch(context, kernels, from.element, "widen_codes", grid_of_rows(across, rows), stream, args);
+}
+
+void load_widen_codes() { load_kernels(kernels); }
+
+}  // namespace mxq::cuda

@@ -1,0 +1,39 @@
+// MX codes of four, six or eight bits as FP8 codes of the same values, line by line: where a block of threads reads and
+// writes, for the kernel of widen_codes.cu and for tests on the host.
+#pragma once
+#include "cuda/block_scaled/product.h"
+
+namespace mxq::cuda {
+
+// A block of threads takes 128 lines of 256 codes; of groups of rows lines of one group, along the contraction codes of one.
+constexpr int kWidenLines = 128, kWidenLength = 256;
+
+// What a block of threads moves: from line `line` of matrix `matrix` and code `code` on, at most as many as a block takes.
+struct WidenPlace {
+    int64_t matrix, line, code;
+    int64_t lines, codes;  // that exist from there on; the rest of a line's last blocks of 32 becomes zero
+};
+
+// Returns the place of the block that is so many down and across in matrix `matrix`, or in a group of `rows` rows that
+// starts at `start`. Of groups one way leads along the group's rows: down of groups of rows, across of groups along the
+// contraction.
+MXQ_HD WidenPlace widen_place(const BlockScaledOperand& operand, int64_t matrix, const GroupStart& start, int64_t rows,
+                              int64_t down, int64_t across) {
+    WidenPlace place{matrix, down * kWidenLines, across * kWidenLength, 0, 0};
+    int64_t lines = operand.from.lines, codes = operand.from.length;
+    if (operand.grouping == Grouping::Rows) lines = rows;
+    if (operand.grouping == Grouping::Contraction) codes = round_up_to_power(rows, operand.from.units.codes);
+    place.lines = lines - place.line;
+    place.codes = codes - place.code;
+    if (operand.grouping == Grouping::Rows) place.line += start.codes;
+    if (operand.grouping == Grouping::Contraction) place.code += start.codes;
+    return place;
+}
+
+// Enqueues the pass over the codes of an operand.
+void widen_codes(const Context& context, const BlockScaledOperand& operand, void* stream);
+
+// Loads the kernels that widen_codes enqueues.
+void load_widen_codes();
+
+}  // namespace mxq::cuda
