@@ -92,8 +92,8 @@ SwizzleProblem swizzle_of(const BlockScaledOperand& operand) {
     const GemmOperand &from = operand.from, &to = operand.to;
     SwizzleProblem p{};
     p.count = 1;
-    p.parts[0] = {from.scales, to.scales, from.matrices, from.lines, from.length,
-                  from.layout, to.layout, from.units,    to.units,   from.columnwise};
+    p.parts[0] = {from.scales, to.scales,  from.matrices, from.lines,      from.length,     from.layout,
+                  to.layout,   from.units, to.units,      from.columnwise, Addresses::Dense};
     p.grouped = operand.grouped;
     return p;
 }

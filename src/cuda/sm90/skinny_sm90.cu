@@ -211,8 +211,8 @@ struct Consumer {
             begin_products(sums);
 #pragma unroll
             for (int i = 0; i < kBatch; i++)
-                multiply_bf16(sums, own[i],
-                              describe_cores(shared.tokens[stage] + (batch * kBatch + i) * kCoreBytes, kTokenRowsBytes));
+                multiply_bf16_lines(
+                    sums, own[i], describe_cores(shared.tokens[stage] + (batch * kBatch + i) * kCoreBytes, kTokenRowsBytes));
             commit_products();
             wait_products<1>(sums);
         }
@@ -391,7 +391,7 @@ void set_rule(const GemmOperand& b, Arguments& args) {
         case Element::E5M2: return set_rule<E5M2>(b, args);
         case Element::E2M3: return set_rule<E2M3>(b, args);
         case Element::E3M2: return set_rule<E3M2>(b, args);
-        case Element::E2M1: return set_rule<E2M1>(b, args);
+        default: return set_rule<E2M1>(b, args);
     }
 }
 

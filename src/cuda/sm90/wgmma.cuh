@@ -114,7 +114,7 @@ __device__ __forceinline__ void multiply_bf16(float (&d)[kAccumulators], TileDes
 // d += A * B^T over 16 BF16 elements of the contraction, with A in registers: lane l of warp w has rows 16 w + l / 4 (a[0], a[2])
 // and 8 below (a[1], a[3]), of them elements 2 (l % 4) and the next (a[0], a[1]) and those 8 further (a[2], a[3]). B has as many
 // rows as d has columns.
-__device__ __forceinline__ void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], TileDescriptor b) {
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[4], const uint32_t (&a)[4], TileDescriptor b) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
@@ -126,7 +126,7 @@ __device__ __forceinline__ void multiply_bf16(float (&d)[4], const uint32_t (&a)
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
 }
-__device__ __forceinline__ void multiply_bf16(float (&d)[8], const uint32_t (&a)[4], TileDescriptor b) {
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[8], const uint32_t (&a)[4], TileDescriptor b) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
@@ -138,7 +138,7 @@ __device__ __forceinline__ void multiply_bf16(float (&d)[8], const uint32_t (&a)
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
 }
-__device__ __forceinline__ void multiply_bf16(float (&d)[16], const uint32_t (&a)[4], TileDescriptor b) {
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[16], const uint32_t (&a)[4], TileDescriptor b) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
@@ -151,7 +151,7 @@ __device__ __forceinline__ void multiply_bf16(float (&d)[16], const uint32_t (&a
           "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
 }
-__device__ __forceinline__ void multiply_bf16(float (&d)[32], const uint32_t (&a)[4], TileDescriptor b) {
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[32], const uint32_t (&a)[4], TileDescriptor b) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
