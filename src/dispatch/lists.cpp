@@ -7,10 +7,10 @@ namespace mxq {
 namespace {
 
 const QuantizeImplementation* const quantize_list[] = {
-    &cuda::quantize_rowwise,  // rowwise alone in blocks of a line: streams, no shared memory
+    &cuda::quantize_rowwise,    // rowwise alone in blocks of a line: streams, no shared memory
     &cuda::quantize_fp4_pairs,  // BF16 to NVFP4 and MXFP4
-    &cuda::quantize_tile,     // columnwise, both, square tiles, groups: 128x128 tiles through shared memory
-    &cuda::quantize_fp4,      // Hadamard transform, stochastic rounding, four-over-six
+    &cuda::quantize_tile,       // columnwise, both, square tiles, groups: 128x128 tiles through shared memory
+    &cuda::quantize_fp4,        // Hadamard transform, stochastic rounding, four-over-six
     &cpu::quantize,
 };
 
@@ -50,36 +50,45 @@ const SwizzleImplementation* const swizzle_list[] = {
 };
 
 const GemmImplementation* const gemm_list[] = {
-    &cuda::cublaslt,  // the library's tensor-core kernels, where version, chip and layout allow
+    &cuda::cublaslt,          // the library's tensor-core kernels, where version, chip and layout allow
     &cuda::cublaslt_swizzle,  // compact scales, and MX of 4 and 6 bits, where FP8 has E8M0 scales: a pass over what needs it
-    &cuda::skinny_sm90,      // up to 64 rows: reads quantized weights once, and multiplies exactly
-    &cuda::cublaslt_rebase,  // MX where FP8 has no E8M0 scales: a pass over each operand first
-    &cuda::wgmma_fp8_sm90,   // MX by a kernel of our own, with a guard: 0.88 to 0.92 of its speed, see also below; FP8 too
-    &cuda::mma_bf16,
-    &cpu::gemm,
+    &cuda::skinny_sm90,       // up to 64 rows: reads quantized weights once, and multiplies exactly
+    &cuda::cublaslt_rebase,   // MX where FP8 has no E8M0 scales: a pass over each operand first
+    &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.88 to 0.92 of its speed, see also below; FP8 too
+    &cuda::mma_bf16,         &cpu::gemm,
 };
 
 const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt_grouped,  // one call for all groups
     &cuda::cublaslt_grouped_swizzle,
-    &cuda::cublaslt,          // a call each, which needs their ends on the host
+    &cuda::cublaslt,  // a call each, which needs their ends on the host
     &cuda::cublaslt_swizzle,
-    &cuda::skinny_sm90,       // up to 64 rows a group
+    &cuda::skinny_sm90,  // up to 64 rows a group
     &cuda::cublaslt_grouped_rebase,
     &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::mma_bf16,
     &cpu::gemm,
 };
 
-// Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands; that and an F32 D make it slow.
-// Beside cuBLASLt 13.10, an H200, TFLOP/s: A transposed 8192^3 1115 and 985; in 8 groups (32768,2048,7168) and
-// (32768,8192,5120) to F32 948 and 789, 1050 and 724; along the contraction to F32 867 and 740, 977 and 803, to BF16 898 and
-// 872, 1028 and 956. Groups of rows to BF16 972 and 1053, 1077 and 1081: cuBLASLt first. But codes with one scale a line, such
-// as those of weights that are kept, need no pass there alone: 1057 and 1183 with such a B.
-const GemmImplementation* preferred_gemm(const GemmProblem& p) {
-    const int64_t groups = p.grouping == Grouping::Rows ? p.groups.count : 1;
+// Few rows are bound by reading the weights. Beside cuBLASLt 13.10's product of rebased operands, both with MXFP8
+// activations and weights kept in one scale a line, 8 groups (2048,7168) on an H200: 64 rows 66 and 74 us, 256 rows 81 and
+// 78, 512 rows 138 and 83. Weights of fewer bits must be moved for it, which takes longer than any product of few rows.
+bool has_few_rows(const GemmProblem& p) {
+    constexpr int64_t most = 64, most_beside_rebased = 24;
     const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
-    if (is_block_scaled && p.grouping != Grouping::Contraction && p.m <= 64 * groups) return &cuda::skinny_sm90;
+    if (!is_block_scaled || p.grouping == Grouping::Contraction) return false;
+    const bool rebased = p.a.scale_type == ScaleType::E8M0 && p.b.scale_type == ScaleType::E8M0 && p.b.bits == 8;
+    const int64_t groups = p.grouping == Grouping::Rows ? p.groups.count : 1;
+    return p.m <= (rebased && !p.exact_products ? most_beside_rebased : most) * groups;
+}
+
+// Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands; that and an F32 D make it
+// slow. Beside cuBLASLt 13.10, an H200, TFLOP/s: A transposed 8192^3 1115 and 985; in 8 groups (32768,2048,7168) and
+// (32768,8192,5120) to F32 948 and 789, 1050 and 724; along the contraction to F32 867 and 740, 977 and 803, to BF16 898 and
+// 872, 1028 and 956. Groups of rows to BF16 972 and 1053, 1077 and 1081: cuBLASLt first. But codes with one scale a line,
+// such as those of weights that are kept, need no pass there alone: 1057 and 1183 with such a B.
+const GemmImplementation* preferred_gemm(const GemmProblem& p) {
+    if (has_few_rows(p)) return &cuda::skinny_sm90;
     if (p.a.scale_type != ScaleType::E8M0) return nullptr;
     const bool kept = p.b.layout.block == MXQ_MAX_DIM && p.b.bits == 8;
     return p.a.columnwise || p.d.format == MXQ_FORMAT_F32 || kept ? &cuda::wgmma_fp8_sm90 : nullptr;
