@@ -1,4 +1,6 @@
 // The whole dispatch policy: per verb, implementations in the order in which they are asked.
+#include <algorithm>
+
 #include "cpu/implementations.h"
 #include "cuda/implementations.h"
 #include "dispatch/choice.h"
@@ -52,10 +54,11 @@ const SwizzleImplementation* const swizzle_list[] = {
 const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt,          // the library's tensor-core kernels, where version, chip and layout allow
     &cuda::cublaslt_swizzle,  // compact scales, and MX of 4 and 6 bits, where FP8 has E8M0 scales: a pass over what needs it
-    &cuda::skinny_sm90,       // up to 64 rows: reads quantized weights once, and multiplies exactly
     &cuda::cublaslt_rebase,   // MX where FP8 has no E8M0 scales: a pass over each operand first
+    &cuda::skinny_sm90,       // up to 64 rows: reads quantized weights once, and multiplies exactly
     &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.88 to 0.92 of its speed, see also below; FP8 too
-    &cuda::mma_bf16,         &cpu::gemm,
+    &cuda::mma_bf16,
+    &cpu::gemm,
 };
 
 const GemmImplementation* const grouped_gemm_list[] = {
@@ -63,8 +66,8 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt_grouped_swizzle,
     &cuda::cublaslt,  // a call each, which needs their ends on the host
     &cuda::cublaslt_swizzle,
-    &cuda::skinny_sm90,  // up to 64 rows a group
     &cuda::cublaslt_grouped_rebase,
+    &cuda::skinny_sm90,  // up to 64 rows a group
     &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::mma_bf16,
     &cpu::gemm,
@@ -85,13 +88,20 @@ bool has_few_rows(const GemmProblem& p) {
 // Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands; that and an F32 D make it
 // slow. Beside cuBLASLt 13.10, an H200, TFLOP/s: A transposed 8192^3 1115 and 985; in 8 groups (32768,2048,7168) and
 // (32768,8192,5120) to F32 948 and 789, 1050 and 724; along the contraction to F32 867 and 740, 977 and 803, to BF16 898 and
-// 872, 1028 and 956. Groups of rows to BF16 972 and 1053, 1077 and 1081: cuBLASLt first. But codes with one scale a line,
-// such as those of weights that are kept, need no pass there alone: 1057 and 1183 with such a B.
+// 872, 1028 and 956. Groups of rows to BF16 972 and 1053, 1077 and 1081: cuBLASLt first.
+//
+// But codes with one scale a line, such as those of weights that are kept, need no pass there alone: 1057 and 1183 with such a
+// B. That holds from two tiles of 128 x 192 for each multiprocessor on; with 176 tiles it takes 151 us and cuBLASLt 134, with
+// 352 191 and 200 (docs/performance.md has the table).
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {
+    constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     if (has_few_rows(p)) return &cuda::skinny_sm90;
     if (p.a.scale_type != ScaleType::E8M0) return nullptr;
+    if (p.a.columnwise || p.d.format == MXQ_FORMAT_F32) return &cuda::wgmma_fp8_sm90;
+    const int64_t groups = p.grouping == Grouping::Rows ? std::max(p.groups.count, 1) : 1;
+    const int64_t tiles = groups * ceil_div(ceil_div(p.m, groups), tile_rows) * ceil_div(p.n, tile_columns);
     const bool kept = p.b.layout.block == MXQ_MAX_DIM && p.b.bits == 8;
-    return p.a.columnwise || p.d.format == MXQ_FORMAT_F32 || kept ? &cuda::wgmma_fp8_sm90 : nullptr;
+    return kept && tiles >= enough_tiles ? &cuda::wgmma_fp8_sm90 : nullptr;
 }
 
 template <class Problem, size_t count>
