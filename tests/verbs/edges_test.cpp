@@ -204,25 +204,28 @@ MXQ_EACH_DEVICE("edges: groups without rows have the scale of their tensor") {
     CHECK(testing::difference(out_scale.read(), in_scale.read()) == "");
 }
 
-// 2^64 * 2^64 is Inf before it is added to -1.875 * 2^127; one rounding of both would give 2^124.
+// 2^64 * 2^64 is Inf before it is added to -1.875 * 2^127; one rounding of both would give 2^124. Few rows and many have kernels
+// of their own.
 TEST_CASE("edges: a product beyond fp32's range is Inf on every instruction set", "[cpu]") {
-    Bytes a_codes(32, 0), b_codes(32, 0), scale(1, 127 + 64);
-    a_codes[0] = 0x3F, a_codes[1] = 0x38;  // 1.875, 1
-    b_codes[0] = 0xB0, b_codes[1] = 0x38;  // -0.5, 1
-    const testing::Dims line{std::nullopt, 1, 32};
-    const auto a = testing::make_quantized({}, line, false), b = testing::make_quantized({}, line, false);
-    const auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 1, 1});
-    float sum = 0;
-    ok(mxq_tensor_set_part(a, MXQ_PART_ROWWISE, a_codes.data(), 32, scale.data(), 1));
-    ok(mxq_tensor_set_part(b, MXQ_PART_ROWWISE, b_codes.data(), 32, scale.data(), 1));
-    ok(mxq_tensor_set_data(d, &sum, 4));
     int ran = 0;
-    for (const char* isa : {"scalar", "avx2", "avx512"}) {
-        INFO(isa);
-        sum = 0;
-        ok(mxq_gemm(context_under(isa), nullptr, a, b, d, nullptr, 0, nullptr));
-        CHECK(sum == std::numeric_limits<float>::infinity());
-        ++ran;
+    for (const int64_t rows : {1, 17}) {
+        const auto count = static_cast<size_t>(rows);
+        Bytes a_codes(32 * count, 0), b_codes(32, 0), scales(count, 127 + 64);
+        for (size_t row = 0; row < count; ++row) a_codes[32 * row] = 0x3F, a_codes[32 * row + 1] = 0x38;  // 1.875, 1
+        b_codes[0] = 0xB0, b_codes[1] = 0x38;                                                          // -0.5, 1
+        const auto a = testing::make_quantized({}, {std::nullopt, rows, 32}, false),
+                   b = testing::make_quantized({}, {std::nullopt, 1, 32}, false);
+        const auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, 1});
+        ok(mxq_tensor_set_part(a, MXQ_PART_ROWWISE, a_codes.data(), a_codes.size(), scales.data(), count));
+        ok(mxq_tensor_set_part(b, MXQ_PART_ROWWISE, b_codes.data(), 32, scales.data(), 1));
+        for (const char* isa : {"scalar", "avx2", "avx512"}) {
+            INFO(isa << ", " << rows << " rows");
+            oracle::Floats sums(count, 0.0f);
+            ok(mxq_tensor_set_data(d, sums.data(), 4 * count));
+            ok(mxq_gemm(context_under(isa), nullptr, a, b, d, nullptr, 0, nullptr));
+            CHECK(sums == oracle::Floats(count, std::numeric_limits<float>::infinity()));
+            ++ran;
+        }
     }
-    CHECK(ran == 3);
+    CHECK(ran == 6);
 }
