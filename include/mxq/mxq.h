@@ -229,8 +229,8 @@ MXQ_API mxq_status mxq_context_options_set_parallel_for(mxq_context_options* opt
  * the context uses other implementations, and mxq_context_cublaslt tells why. A CPU context does not use cuBLASLt. */
 MXQ_API mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, const char* path);
 
-/* Each setter of options has a getter, which gives what was set or the default. Every output may be NULL for "not wanted". A text
- * is "" where none is set, and lives until its setter is called again or the options are destroyed. */
+/* Each setter of options has a getter, which gives what was set or the default. Every output may be NULL for "not wanted". A
+ * text is "" where none is set, and lives until its setter is called again or the options are destroyed. */
 MXQ_API mxq_status mxq_context_options_get_threads(const mxq_context_options* options, int32_t* threads);
 MXQ_API mxq_status mxq_context_options_get_own_threads(const mxq_context_options* options, int32_t* own);
 MXQ_API mxq_status mxq_context_options_get_parallel_for(const mxq_context_options* options, mxq_parallel_for* parallel_for,
@@ -363,19 +363,23 @@ MXQ_API mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, mxq_part part, 
 /* Codes and scales of a part as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that
  * has a tensor for each. `codes` and `scales` are arrays of `count` addresses in memory of the context's device; `count` is the
  * number of experts, and each address has code_bytes or scale_bytes from there on. mxq_tensor_required_bytes then tells the
- * bytes of one expert. Both arrays must stay until the work is done. Line strides are those of each expert; there are no expert
- * strides. TENSOR scales need MXQ_SCOPE_EXPERT. Such a part is only read, by the verbs and implementations that take strides
- * and that their plans name; on CUDA none takes a list yet. It replaces mxq_tensor_set_part, and the other way round. 3-D
- * tensors only; NULL arrays serve queries. */
+ * bytes of one expert, and mxq_tensor_total_bytes still those of all in one piece. Both arrays must stay until the work is
+ * done. Line strides are those of each expert; there are no expert strides. TENSOR scales need MXQ_SCOPE_EXPERT; the amax or
+ * decode scales of NVFP4 stay one array. Experts without rows have addresses too. Such a part is only read, by
+ * mxq_dequantize, mxq_requantize and products, and by the implementations that their plans name; on CUDA none takes a list
+ * yet. It replaces mxq_tensor_set_part and mxq_tensor_set_memory, and the other way round. 3-D tensors only; NULL arrays, with
+ * the bytes of an expert or 0, serve queries. */
 MXQ_API mxq_status mxq_tensor_set_part_list(mxq_tensor* tensor, mxq_part part, int64_t count, const void* const* codes,
                                             uint64_t code_bytes, const void* const* scales, uint64_t scale_bytes);
 
 /* Distances in bytes inside of a part that is a piece of something larger: from one line of codes to the next, from one
  * expert's codes to the next expert's, from one row of the compact scales to the next, and from one expert's scales to the
  * next expert's. 0 (default): one after another; experts then are as many line strides apart as they have lines. Columns
- * [k, k + K) of rowwise MXFP8 weights (N, K_all), k a multiple of 32, are read where they lie with their addresses moved by k
- * codes and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0). `gate` beside `up` in codes (experts, 2 N, K) has an
- * expert stride of 2 N K. A stride is at least one line, and a multiple of 4 for fp32 scales. Lines of different experts may
+ * [k, k + K) of rowwise MXFP8 weights (N, K_all), k and K_all multiples of 32, are read where they lie with their addresses
+ * moved by k codes and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0); of MXFP4 weights with k / 2 and K_all / 2
+ * for the codes. Where K_all is no multiple of 32, rows of scales are ceil(K_all / 32) bytes apart. `gate` beside `up` in codes
+ * (experts, 2 N, K) has an expert stride of 2 N K. Nothing looks at whether lines of different experts overlap, since
+ * they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales. Lines of different experts may
  * alternate. What lies between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the
  * last.
  *
@@ -840,18 +844,19 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  *
  * u is 2^-24 (F32), 2^-11 (F16), 2^-8 (BF16), t the smallest normal number of D's type, and L the length of the contraction.
  *
- *     EXACT_PRODUCTS     c = 13 L / 10 + 40 and R = 0. A NaN operand gives NaN in its row or column of D and nowhere else.
- * It holds where P < 2^128 and no operand is infinite. FP8_TENSOR_CORES   The same with c = 13 L / 10 + 270376. The fp32
- * scales of a and of b and their product must also be normal numbers. The sum of the codes' products times either scale, and
- * that times alpha, must stay below 2^128: cuBLASLt applies the two scales of ROW operands one after the other. REBASED The
- * same as FP8_TENSOR_CORES, and R is what small codes lose because a tile of MX blocks gets one scale, its largest. The
- * scales of two tiles that meet count as fp32 scales: one very large scale in a tile of B (128 columns of D by 128 of the
- * contraction) or of A (a row by 128) can make Inf and NaN of all that the tile meets. Of B that is 128 columns of D, in
- * every row of the product or group. For operands with such scales, mxq_gemm_options_set_exact_products takes another
- * implementation. REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a
- * line of B, or of 128 codes of A, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the largest value
- * that a block can hold, whatever stands beside it.
- *
+ *     EXACT_PRODUCTS     c = 13 L / 10 + 40 and R = 0. A NaN operand gives NaN in its row or column of D and nowhere else. It
+ *                        holds where P < 2^128 and no operand is infinite.
+ *     FP8_TENSOR_CORES   The same with c = 13 L / 10 + 270376. The fp32 scales of a and of b and their product must also be
+ *                        normal numbers. The sum of the codes' products times either scale, and that times alpha, must stay
+ *                        below 2^128: cuBLASLt applies the two scales of ROW operands one after the other.
+ *     REBASED            The same as FP8_TENSOR_CORES, and R is what small codes lose because a tile of MX blocks gets one
+ *                        scale, its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in
+ *                        a tile of B (128 columns of D by 128 of L) or of A (a row by 128 of L) can make Inf and NaN of all
+ *                        that the tile meets. Of B that is 128 columns of D, in every row of the product or group. For
+ *                        operands with such scales, mxq_gemm_options_set_exact_products takes another implementation.
+ *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B, or
+ *                        of 128 codes, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the largest
+ *                        value that a block can hold, whatever stands beside it.
  *     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
  *                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
  *

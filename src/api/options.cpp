@@ -163,6 +163,10 @@ mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, int32_t format, 
         if (!clears && (!known || known->quantized()))
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "format is %d, expected MXQ_FORMAT_F32 (1), F16 (2) or BF16 (3), or 0 with NULL for no bias", format);
+        if (!bias && bytes > 0)
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "bias is NULL with %llu bytes, expected an address, or NULL with 0 bytes; was it allocated?",
+                 (unsigned long long)bytes);
         options->bias_format = format;
         options->bias = {const_cast<void*>(bias), bytes};
     });

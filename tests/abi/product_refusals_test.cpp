@@ -147,6 +147,9 @@ MXQ_EACH_DEVICE("refusals: alpha, beta, bias") {
     for (int32_t bad : {-1, 0, 4, 11, 12})
         MXQ_REFUSED(mxq_gemm_options_set_bias(twice, bad, start, n * 4), MXQ_STATUS_INVALID_ARGUMENT, "format is " + std::to_string(bad), "BF16 (3)");
     MXQ_REFUSED(mxq_gemm_options_set_bias(twice, MXQ_FORMAT_NVFP4, nullptr, 0), MXQ_STATUS_INVALID_ARGUMENT, "format is 9");
+    for (int32_t format : {MXQ_FORMAT_F32, 0})
+        MXQ_REFUSED(mxq_gemm_options_set_bias(twice, format, nullptr, 256), MXQ_STATUS_INVALID_ARGUMENT,
+                    "bias is NULL with 256 bytes", "was it allocated?");
     for (int32_t bad : {-1, 2}) MXQ_REFUSED(mxq_gemm_options_set_exact_products(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "exact", std::to_string(bad));
     for (int32_t bad : {-1, 1025}) MXQ_REFUSED(mxq_gemm_options_set_sm_count(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "count is " + std::to_string(bad), "1 to 1024");
     CHECK(f.untouched());
