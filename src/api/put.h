@@ -1,4 +1,4 @@
-// What getters write: each output may be NULL.
+// Writes what getters give out; each output may be NULL.
 #pragma once
 #include "core/tensor.h"
 

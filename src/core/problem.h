@@ -19,7 +19,7 @@ struct PlainMatrix {
     int32_t group_unit;  // 1 without groups
 };
 
-// Where the matrices of a part lie: one after another without gaps, at strides, or each at an address of its own. What takes
+// Says where the matrices of a part lie: one after another without gaps, at strides, or each at an address of its own. What takes
 // one of them takes those before it.
 enum class Addresses : int32_t { Dense, Strided, Listed };
 

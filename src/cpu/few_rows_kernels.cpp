@@ -204,7 +204,7 @@ bool factors_of_fp32(const QuantizedPart& part, int64_t line, int64_t begin, int
     return any == 0;
 }
 
-// Whether one fp32 scale stands for a whole line.
+// Tells whether one fp32 scale stands for a whole line.
 bool has_line_scale(const QuantizedPart& part) {
     return part.scale_type == ScaleType::F32 && part.layout.block == MXQ_MAX_DIM;
 }
@@ -225,7 +225,7 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     return factors_of_e8m0(scales, whole, safe, fold, to);
 }
 
-// The memory of the lines that are multiplied together.
+// Holds the lines that are multiplied together.
 struct ColumnBuffers {
     alignas(64) float factors[kFewColumns][kMostFactors];
     alignas(64) uint8_t last[kFewColumns][kUnit * sizeof(float)];

@@ -18,7 +18,7 @@ struct FewRowsPass {
     float* values;  // room for kFewColumns decoded lines
 };
 
-// How many rows of A and lines of B a kernel takes at a time, at most: their sums are what registers hold.
+// Limits the rows of A and lines of B that a kernel takes at a time to those whose sums registers hold.
 constexpr int64_t kPassRows = 4, kFewColumns = 4;
 
 // Returns how many codes of the contraction a pass takes at most: so many that its rows stay in L1.

@@ -33,7 +33,7 @@ struct ThreadPool::Job {
 
 namespace {
 
-// How long a thread looks for what it waits for before it sleeps. To wake one takes some 25 us of a system call and a core
+// Says how long a thread looks for what it waits for before it sleeps. To wake one takes some 25 us of a system call and a core
 // that comes out of idling; the products of a model follow each other more closely.
 constexpr std::chrono::microseconds kSpin{50};
 

@@ -1,4 +1,4 @@
-// What newcomers try, and what they are told: the word that is wrong, and what to do.
+// Makes the mistakes of newcomers, and checks that each message names the word that is wrong and says what to do.
 #include "../formats.h"
 #include "says.h"
 

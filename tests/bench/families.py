@@ -125,7 +125,7 @@ def measure(library, family, size, scaling):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library")
+    parser.add_argument("path", metavar="LIBMXQ")
     parser.add_argument("--size", default="16384x8192x7168")
     parser.add_argument("--scaling", default="1X32")
     parser.add_argument("--json")
@@ -133,7 +133,7 @@ def main():
     if torch is None or not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         print("skipped: needs torch and a GPU of compute capability 9.0")
         return
-    library, size = Library(arguments.library), [int(text) for text in arguments.size.split("x")]
+    library, size = Library(arguments.path), [int(text) for text in arguments.size.split("x")]
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     print(f"families.py {' '.join(sys.argv[2:])}, {torch.cuda.get_device_name()}, {date}; MXFP8 E4M3, {arguments.size}")
     print(f"{'family':34} {'moved':>7} {'split':>7} {'to BF16':>8} {'to F32':>8} TFLOP/s {'dB':>7} {'worst row':>10}")

@@ -73,7 +73,7 @@ const SuiteLine lines[] = {
     {"gemm", "cpu", "--verb gemm --a fp8_e4m3 --b fp8_e4m3 --peer sgemm"},
     {"gemm", "cpu", "--verb gemm --a fp8_e4m3:1x128 --b fp8_e4m3:128x128 --peer sgemm"},
 
-    // What an engine asks for a token or a few: bound by reading the weights.
+    // Products as an engine asks for them for a token or a few: bound by reading the weights.
     {"few_rows", "cpu", "--verb gemm --a bf16 --b " MXQ_BENCH_WEIGHTS " --size " MXQ_BENCH_ROWS},
     {"few_rows", "cpu", "--verb gemm --a f16,f32,mxfp8_e4m3 --b mxfp4 --size 1x4096x4096,16x4096x4096"},
     {"few_rows", "cpu", "--verb grouped_gemm --groups 4 --a bf16 --b mxfp4,mxfp8_e4m3 --size 4x4096x4096,64x4096x4096"},
@@ -110,7 +110,8 @@ const SuiteLine lines[] = {
      "--verb grouped_gemm --implementation cublaslt_grouped --peer cublaslt --size " MXQ_BENCH_EXPERTS
      " --a fp8_e4m3:1x128 --b fp8_e4m3:128x128 --swizzled yes,no --alignment 4x0"},
 
-    // What block-scaled tensor cores take as it is, or after a pass where scales are compact or codes have four or six bits.
+    // Products that block-scaled tensor cores take as they are, or after a pass where scales are compact or codes have four
+    // or six bits.
     {"block_scaled", "cuda",
      "--verb gemm --peer bf16 --size 8192x8192x8192," MXQ_BENCH_EXPERTS " --a mxfp8_e4m3 --b mxfp8_e4m3 --swizzled yes,no"},
     {"block_scaled", "cuda",

@@ -86,7 +86,7 @@ def measure(library, size, groups, scaling, weight_scaling):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library")
+    parser.add_argument("path", metavar="LIBMXQ")
     parser.add_argument("--size", default="32768x2048x7168,32768x8192x5120")
     parser.add_argument("--groups", type=int, default=8)
     parser.add_argument("--scaling", default="1X32")
@@ -96,7 +96,7 @@ def main():
     if torch is None or not torch.cuda.is_available():
         print("skipped: needs torch and a CUDA device")
         return
-    library = Library(arguments.library)
+    library = Library(arguments.path)
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     print(f"training_step.py {' '.join(sys.argv[2:])}, {torch.cuda.get_device_name()}, torch {torch.__version__}, {date}")
     rows = []

@@ -31,7 +31,7 @@ std::vector<oracle::Spec> specs() {
 bool is_nvfp4(const oracle::Spec& spec) { return spec.format == MXQ_FORMAT_NVFP4; }
 bool is_wide(const oracle::Spec& spec) { return spec.scaling == MXQ_SCALING_1X128 || spec.scaling == MXQ_SCALING_128X128; }
 
-// What the codes become.
+// Returns the codes that a pass should write.
 oracle::Spec widened(oracle::Spec spec) {
     if (!is_nvfp4(spec) && spec.format != MXQ_FORMAT_MXFP8_E5M2) spec.format = MXQ_FORMAT_MXFP8_E4M3;
     return spec;
@@ -49,7 +49,7 @@ void check_same(const ScaleLayout& a, const ScaleLayout& b) {
     CHECK(a.group_stride == b.group_stride);
 }
 
-// What a pass plans to write is what the tensor would be if it had come that way.
+// Checks that a pass plans to write what the tensor would be if it had come that way.
 void check_planned(const GemmOperand& planned, const GemmOperand& wanted) {
     CHECK(planned.format == wanted.format);
     CHECK(planned.element == wanted.element);

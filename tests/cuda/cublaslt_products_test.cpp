@@ -24,7 +24,7 @@ bool is_tensor(const oracle::Spec& spec) { return spec.scaling == MXQ_SCALING_TE
 
 using Pair = std::pair<oracle::Spec, oracle::Spec>;
 
-// What the products of a test run on: 90 for 9.0, and 130100 for cuBLASLt 13.1.0; 0: there is none.
+// Names what the products of a test run on: 90 for 9.0, and 130100 for cuBLASLt 13.1.0; 0: there is none.
 struct Machine {
     int capability = 0, version = 0;
 
@@ -40,7 +40,7 @@ struct Machine {
     bool groups_on_blackwell() const { return capability >= 100 && capability < 120 && version >= 130400 && version < 130700; }
 };
 
-// The implementation that must take a product on this machine; NULL: any. `n` is that of D, `k` of the contraction.
+// Returns the implementation that must take a product on this machine; NULL: any. `n` is that of D, `k` of the contraction.
 const char* expected(const Machine& machine, const Pair& pair, int64_t n, int64_t k, int32_t d_format, bool swizzled) {
     const int64_t d_row = n * (d_format == MXQ_FORMAT_F32 ? 4 : 2);
     if (!is_plain(pair.first) && d_row % 16 != 0) return "mma_bf16";
@@ -56,7 +56,7 @@ const char* expected(const Machine& machine, const Pair& pair, int64_t n, int64_
     return swizzled && is_fp8(pair.first) && is_fp8(pair.second) && k % 32 == 0 ? "cublaslt" : "cublaslt_swizzle";
 }
 
-// The same of groups whose ends the device alone has.
+// Multiplies the same operands in groups whose ends the device alone has.
 const char* expected_of_groups(const Machine& machine, const Pair& pair, bool swizzled) {
     if (!is_block_scaled(pair.first)) {
         if (machine.capability == 90 && machine.version >= 130700) return "cublaslt_grouped";

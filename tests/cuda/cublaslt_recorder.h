@@ -351,7 +351,7 @@ inline mxq::cuda::lt::MatmulDescription matmul_of(const mxq::GemmProblem& p, int
 }
 inline mxq::cuda::lt::MatmulDescription matmul_of(const Case& c, int32_t capability) { return matmul_of(dense(c), capability); }
 
-// The number of the candidate that a product is made with; 0: none serves.
+// Returns the number of the candidate that a product is made with; 0: none serves.
 inline uint64_t taken(Recording& recording, const mxq::cuda::lt::MatmulDescription& matmul, int32_t capability, int32_t version,
                       std::vector<Candidate> candidates) {
     recording.candidates = std::move(candidates);

@@ -1,4 +1,4 @@
-// Which releases of cuBLASLt are asked for a product on which chip, and which of their algorithms are taken: every row of
+// Checks which releases of cuBLASLt are asked for a product on which chip, and which of their algorithms are taken: every row of
 // the tables in src/cuda/cublaslt/README.md, at both ends.
 #include "../catch.h"
 #include "cublaslt_recorder.h"

@@ -1,4 +1,4 @@
-// The same product a thousand times, beside a kernel that uses Tensor Memory on another stream: the same bits each time, and
+// Makes one product a thousand times, beside a kernel that uses Tensor Memory on another stream: the same bits each time, and
 // how far they are from mma_bf16, whose sums are fp32. For chips that nobody has run yet: hidden, tests/blackwell.sh runs
 // it.
 //

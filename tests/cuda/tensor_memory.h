@@ -8,7 +8,7 @@
 
 namespace testing {
 
-// What the kernel has found, in device memory: how many blocks have run, and how many numbers were not what they had been
+// Holds what the kernel has found, in device memory: how many blocks have run, and how many numbers were not what they had been
 // written as.
 struct TensorMemoryReport {
     uint32_t ran, wrong;

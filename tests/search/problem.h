@@ -82,7 +82,7 @@ oracle::Spec spec_of(const Call& call, const Side& side, bool is_target);
 // Returns codes and scales of a tensor that is read, as the values say. Bytes that are not written are 0xFF.
 oracle::Part draw_part(const Call& call, const TensorPlan& tensor, int32_t part, const Values& values);
 
-// How codes or scales of a part that is read lie in memory. Of a list, expert e is the e-th from the end, so that nobody
+// Says how codes or scales of a part that is read lie in memory. Of a list, expert e is the e-th from the end, so that nobody
 // finds it by a stride.
 struct Lying {
     testing::Lines lines;

@@ -32,7 +32,7 @@ Distances distances(const Lines& of, Way way, int64_t unit, bool has_lines) {
     return {};
 }
 
-// The memory of one part of a tensor that lies apart.
+// Holds the memory of one part of a tensor that lies apart.
 class ApartPart {
 public:
     ApartPart(mxq_tensor* tensor, const oracle::Spec& spec, const testing::Dims& dims, int32_t part, bool swizzled,

@@ -8,7 +8,7 @@ namespace mxq::cuda {
 // A block of threads takes 128 lines of 256 codes; of groups of rows lines of one group, along the contraction codes of one.
 constexpr int kWidenLines = 128, kWidenLength = 256;
 
-// What a block of threads moves: from line `line` of matrix `matrix` and code `code` on, at most as many as a block takes.
+// Says where a block of threads begins to move codes: at line `line` of matrix `matrix` and code `code`.
 struct WidenPlace {
     int64_t matrix, line, code;
     int64_t lines, codes;  // that exist from there on; the rest of a line's last blocks of 32 becomes zero

@@ -11,7 +11,7 @@
 namespace mxq::cuda {
 namespace {
 
-// The passes, and what the implementation that multiplies made of the product behind them.
+// Holds the passes, and what the implementation that multiplies made of the product behind them.
 struct Steps {
     BlockScaledProduct moved;
     Prepared product;

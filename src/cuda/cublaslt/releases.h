@@ -1,11 +1,11 @@
-// What each release of cuBLASLt offers on which chip, and which faults it has there: a row each, in two tables. README.md
+// Lists what each release of cuBLASLt offers on which chip and which faults it has there, a row each, in two tables. README.md
 // beside this file has the same rows with what is known of them and where it is said.
 #pragma once
 #include "cuda/cublaslt/description.h"
 
 namespace mxq::cuda::lt {
 
-// How an algorithm of the library is configured, by the library's own numbers.
+// Describes how an algorithm of the library is configured, by the library's own numbers.
 struct AlgorithmConfig {
     uint32_t id, splits, stages;  // splits: parts of the contraction that are summed apart, 0 or 1: none
 };

@@ -25,7 +25,7 @@ __device__ __forceinline__ void add_part(float (&totals)[kSums], const float (&p
     hold_accumulators(totals);
 }
 
-// How sums of 128 codes become part of the totals.
+// Says how sums of 128 codes become part of the totals.
 enum class Adding {
     Rows,    // times the factors of rows
     Pieces,  // times the products of two fp32 scales, those of columns by pieces

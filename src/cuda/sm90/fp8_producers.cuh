@@ -12,8 +12,8 @@
 
 namespace mxq::cuda::sm90 {
 
-// What columns have beside the factors of their lines: references of their own in steps that have marks (MX), a scale of each
-// piece of them (FP8, 128x128), or one of each (FP8, 1x128).
+// Says what columns of D have beside the factors of their lines: references of their own in steps that have marks (MX), a scale
+// for each piece of columns (FP8, 128x128), or one for each column (FP8, 1x128).
 enum class Columns { Marked, Pieces, Each };
 
 // A place in a ring of `count`, at most 8, and the parity of the round above it. One number, since registers are short.

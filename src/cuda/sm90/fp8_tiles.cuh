@@ -72,14 +72,14 @@ struct ProductTile {
     bool empty;                               // a turn without tiles
 };
 
-// Where the words of a tile lie: those of its group begin at `a` and `b`, and its first lines are these among theirs.
+// Says where the words of a tile lie: those of its group begin at `a` and `b`, and count its first lines as these.
 struct WordPlaces {
     int64_t a, b;
     int32_t a_line, b_line;
 };
 
-// The marks of the steps that a round through the ring takes, a bit each: the columns of a step have references of their own; and
-// kStages bits up, its blocks of 32 have.
+// Holds the marks of the steps that a round through the ring takes, a bit each: the columns of a step have references of their
+// own; and kStages bits up, its blocks of 32 have.
 using RoundMarks = uint32_t;
 constexpr int kMostRounds = (kMostSteps + kStages - 1) / kStages;
 
@@ -100,7 +100,8 @@ struct Stage {
     uint8_t b[kTileColumns * kStepCodes];
 };
 
-// What is multiplied with the sums of a step: words of its rows, and of its columns where they have some, or of pieces of them.
+// Holds what the sums of a step are multiplied with: a word for each row of the tile, and one for each column or piece of
+// columns where those have some.
 struct StageWords {
     uint32_t rows[kTileRows];
     alignas(8) uint32_t columns[kTileColumns];

@@ -24,7 +24,7 @@ namespace mxq::cuda::sm90 {
 
 constexpr int kLaneCodes = 32;
 
-// What weights are, as far as loading and decoding differ.
+// Tells kinds of weights apart, as far as loading and decoding them differ.
 enum class Weights { Bits4, Nvfp4, Bits6, Bits8 };
 
 template <Weights kind>
@@ -40,7 +40,7 @@ struct Fragment {
     uint32_t scales[2][kind == Weights::Nvfp4 ? 2 : 1];
 };
 
-// Where a thread's codes and scales of its two lines lie, in its first chunk.
+// Says where a thread's codes and scales of its two lines lie, in its first chunk.
 struct WeightReader {
     const uint8_t *codes[2], *scales[2];
     int32_t scale_step;  // bytes from the scale of a chunk to that of the next

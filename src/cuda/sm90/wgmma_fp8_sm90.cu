@@ -21,6 +21,7 @@
 #include "cuda/launch.h"
 #include "cuda/sm90/beside.cuh"
 #include "cuda/sm90/fp8_consumers.cuh"
+#include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/tensor_map.h"
 #include "dispatch/choice.h"
 
@@ -179,13 +180,6 @@ MoveCall placed(const PlannedOperand& operand, void* workspace) {
     out.factors = reinterpret_cast<float*>(base + operand.at.factors);
     out.marks = reinterpret_cast<Marks*>(base + operand.at.marks);
     return out;
-}
-
-Reason needs_chip(const Context& context) {
-    const int32_t capability = context.cuda->compute_capability;
-    if (capability == 90) return {};
-    return
-        [capability] { return format_text("needs compute capability 9.0, found %d.%d", capability / 10, capability % 10); };
 }
 
 // Two MX operands, or two of FP8.
