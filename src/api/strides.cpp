@@ -1,4 +1,4 @@
-// Says where the lines and experts of a quantized part lie.
+// Sets and gets where the lines and experts of a quantized part lie.
 #include "api/guard.h"
 #include "api/put.h"
 #include "core/strides.h"
