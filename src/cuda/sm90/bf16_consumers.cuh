@@ -4,8 +4,7 @@
 //                                   | 8          | 8            |                    2 q + 1 of either 8, q being lane % 4
 //     registers BF16, decoded a turn at a time, while the tensor cores multiply the turn before with the tokens
 //
-// Each warpgroup has half of the tile's lines, 64 or 2 x 64, and all of its tokens. What one waits for, the other's products
-// hide. A turn is 32 codes of 64 lines, or where tokens are fewer, and products shorter, 64 codes.
+// Each warpgroup has 64 of the tile's lines and all of its tokens. What one waits for, the other's products hide.
 //
 // Inf and NaN are as rare as lines that have them are: their sums are made again, one by one (bf16_output.cuh).
 #pragma once
@@ -89,48 +88,47 @@ struct Codes<Weights::Bits8> {
 
 // ---- Products ------------------------------------------------------------------------------------------------------------
 
-// Holds what a thread loads for a turn, by 32 codes of two lines: codes, and the scale of each line, or of NVFP4 two.
-template <Weights kind, int batches>
-struct Turn {
-    Codes<kind> codes[batches][2];
-    uint32_t scales[batches][2];
+// Returns the first accumulators of some, those of so many columns. (Where a member function casts its own, the compiler keeps
+// them in memory.)
+template <int columns, int count>
+__device__ __forceinline__ float (&first_columns(float (&sums)[count]))[columns / 2] {
+    return reinterpret_cast<float(&)[columns / 2]>(sums);
+}
+
+// Holds what a thread loads for a turn, 32 codes of two lines: codes, and the scale of each line, or of NVFP4 two.
+template <Weights kind>
+struct Loaded {
+    Codes<kind> codes[2];
+    uint32_t scales[2];
 };
 
-template <Weights kind, int tokens>
+constexpr int kTurns = kStepCodes / 32;
+static_assert(kTurns == 2, "one is loaded, decoded and multiplied while the other is on its way");
+
+template <Weights kind>
 struct Consumer {
-    static constexpr int fragments = tile_lines<tokens> / 128, sums_of_thread = tokens / 2;
-    static constexpr int batches = fragments;  // of a turn
-    static constexpr int instructions = batches * kBatch, turns = kStepCodes / 16 / instructions * fragments;
-    using Step = Stage<kind, tokens>;
-    using Loaded = Turn<kind, batches>;
-    using Operands = uint32_t[instructions][4];
-    static_assert(turns == 2, "one is loaded, decoded and multiplied while the other is on its way");
+    using Step = Stage<kind>;
+    using Operands = uint32_t[kBatch][4];
     const Arguments& args;
-    Shared<kind, tokens>& shared;
+    Shared<kind>& shared;
     uint32_t line;  // of the tile, the thread's first
     Ring<kStages> ring;
-    float sums[fragments][sums_of_thread];
-    uint32_t marks[fragments][2];  // kSpecialMarks, where codes of a line were Inf or NaN
-
-    static MXQ_HD constexpr int batch_of(int turn) { return turn / fragments * batches; }
-    static MXQ_HD constexpr int fragment_of(int turn) { return turn % fragments; }
+    float sums[kMostTokens / 2];
+    uint32_t marks[2];  // kSpecialMarks, where codes of a line were Inf or NaN
 
     // Loads a turn of a stage that is full.
-    __device__ __forceinline__ void load(uint32_t stage, int turn, Loaded& to) const {
+    __device__ __forceinline__ void load(uint32_t stage, int turn, Loaded<kind>& to) const {
         const Step& step = shared.stages[stage];
 #pragma unroll
-        for (int b = 0; b < batches; b++)
-#pragma unroll
-            for (int l = 0; l < 2; l++) {
-                const uint32_t own = line + 64 * fragment_of(turn) + 8 * l;
-                const int batch = batch_of(turn) + b;
-                const uint8_t* const scales = step.scales + own * Step::scale_bytes;
-                to.codes[b][l].load(step.codes, own, batch);
-                if constexpr (kind == Weights::Nvfp4)
-                    to.scales[b][l] = reinterpret_cast<const uint32_t*>(scales)[batch];
-                else
-                    to.scales[b][l] = kind == Weights::Bits8 && !args.scales.bytes ? 127 : scales[batch];
-            }
+        for (int l = 0; l < 2; l++) {
+            const uint32_t own = line + 8 * l;
+            const uint8_t* const scales = step.scales + own * Step::scale_bytes;
+            to.codes[l].load(step.codes, own, turn);
+            if constexpr (kind == Weights::Nvfp4)
+                to.scales[l] = reinterpret_cast<const uint32_t*>(scales)[turn];
+            else
+                to.scales[l] = kind == Weights::Bits8 && !args.scales.bytes ? 127 : scales[turn];
+        }
     }
     // Decodes four codes of an instruction.
     template <bool any_scales>
@@ -143,81 +141,78 @@ struct Consumer {
     }
     // Decodes a turn to what the thread gives to its instructions.
     template <bool any_scales>
-    __device__ __forceinline__ void decode(const Loaded& loaded, int turn, Operands& to) {
+    __device__ __forceinline__ void decode(const Loaded<kind>& loaded, Operands& to) {
 #pragma unroll
-        for (int b = 0; b < batches; b++)
+        for (int l = 0; l < 2; l++) {
+            uint32_t codes[kBatch];
+            loaded.codes[l].bring(codes);
 #pragma unroll
-            for (int l = 0; l < 2; l++) {
-                uint32_t codes[kBatch];
-                loaded.codes[b][l].bring(codes);
-#pragma unroll
-                for (int i = 0; i < kBatch; i++) {
-                    if constexpr (kind == Weights::Bits8)
-                        marks[fragment_of(turn)][l] |= mark_special_codes(args.rule, codes[i]);
-                    const EvenOddBf16 pairs = decode_four<any_scales>(codes[i], loaded.scales[b][l], i);
-                    uint32_t(&own)[4] = to[b * kBatch + i];
-                    own[l] = pairs.even, own[2 + l] = pairs.odd;
-                }
+            for (int i = 0; i < kBatch; i++) {
+                if constexpr (kind == Weights::Bits8) marks[l] |= mark_special_codes(args.rule, codes[i]);
+                const EvenOddBf16 pairs = decode_four<any_scales>(codes[i], loaded.scales[l], i);
+                to[i][l] = pairs.even, to[i][2 + l] = pairs.odd;
             }
+        }
     }
     // Multiplies a step. Its first turn is decoded and its second loaded; in the end those of the next step are, if there is one.
     // No product is on its way then, since the compiler follows accumulators through straight code alone.
-    template <bool any_scales>
-    __device__ __forceinline__ void multiply_step(uint32_t stage, bool last, Loaded (&loaded)[2], Operands (&operands)[2]) {
+    template <bool any_scales, int tokens>
+    __device__ __forceinline__ void multiply_step(uint32_t stage, bool last, Loaded<kind> (&loaded)[2],
+                                                  Operands (&operands)[2]) {
         const TileDescriptor described = describe_tile(shared.stages[stage].tokens);
+        auto& own = first_columns<tokens>(sums);
 #pragma unroll
-        for (int turn = 0; turn < turns; turn++) {
-            auto& own = sums[fragment_of(turn)];
+        for (int turn = 0; turn < kTurns; turn++) {
             begin_products(own);
 #pragma unroll
-            for (int i = 0; i < instructions; i++)
-                multiply_bf16_lines(own, operands[turn][i], described.along((batch_of(turn) * kBatch + i) * kProductBytes));
+            for (int i = 0; i < kBatch; i++)
+                multiply_bf16_lines(own, operands[turn][i], described.along((turn * kBatch + i) * kProductBytes));
             commit_products();
             if (!last) {
                 if (turn == 0) wait(shared.full[ring.at()], ring.parity());
                 load(ring.at(), turn, loaded[turn]);
             }
             wait_products<1>(own);  // those whose operands are overwritten next
-            if (turn == 0 || !last) decode<any_scales>(loaded[1 - turn], 1 - turn, operands[1 - turn]);
+            if (turn == 0 || !last) decode<any_scales>(loaded[1 - turn], operands[1 - turn]);
         }
-#pragma unroll
-        for (auto& of_fragment : sums) wait_products<0>(of_fragment);
+        wait_products<0>(own);
     }
     // Multiplies all steps of a tile, and gives the stages back.
-    template <bool any_scales>
+    template <bool any_scales, int tokens>
     __device__ __forceinline__ void multiply_steps(int32_t steps) {
-        Loaded loaded[2];
+        Loaded<kind> loaded[2];
         Operands operands[2];
         wait(shared.full[ring.at()], ring.parity());
         load(ring.at(), 0, loaded[0]);
         load(ring.at(), 1, loaded[1]);
-        decode<any_scales>(loaded[0], 0, operands[0]);
+        decode<any_scales>(loaded[0], operands[0]);
 #pragma unroll 1
         for (int32_t step = 0; step < steps; step++) {
             const uint32_t stage = ring.at();
             ring.next();
-            multiply_step<any_scales>(stage, step + 1 == steps, loaded, operands);
+            multiply_step<any_scales, tokens>(stage, step + 1 == steps, loaded, operands);
             __syncwarp();
             if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
         }
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
+        marks[0] = marks[1] = 0;
 #pragma unroll
-        for (int f = 0; f < fragments; f++) {
-            marks[f][0] = marks[f][1] = 0;
-#pragma unroll
-            for (float& sum : sums[f]) sum = 0;
-        }
-        if (kind != Weights::Nvfp4 && tile.any_scales) multiply_steps<true>(tile.steps);
-        else multiply_steps<false>(tile.steps);
+        for (float& sum : sums) sum = 0;
+        if (kind != Weights::Nvfp4 && tile.any_scales)
+            multiply_steps<true, kMostTokens>(tile.steps);
+        else if (tile.rows <= kFewTokens)
+            multiply_steps<false, kFewTokens>(tile.steps);
+        else
+            multiply_steps<false, kMostTokens>(tile.steps);
     }
-    // Returns which of the warp's 16 lines of a fragment have sums that are to be made again, a bit each.
-    __device__ __forceinline__ uint32_t lines_to_repair(int fragment) const {
+    // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
+    __device__ __forceinline__ uint32_t lines_to_repair() const {
         if constexpr (kind != Weights::Bits8) return 0;
         uint32_t lines = 0;
 #pragma unroll
         for (int l = 0; l < 2; l++) {
-            const uint32_t ballot = __ballot_sync(kAllLanes, marks[fragment][l] & kSpecialMarks);
+            const uint32_t ballot = __ballot_sync(kAllLanes, marks[l] & kSpecialMarks);
             if (ballot == 0) continue;
             for (int of_line = 0; of_line < 8; of_line++)
                 if (ballot >> 4 * of_line & 0xF) lines |= 1u << (8 * l + of_line);

@@ -23,14 +23,14 @@ __device__ __forceinline__ void each_tile(Shared& shared, const Take& take) {
 }
 
 // Finds tiles, one warp. A barrier counts as complete before its first phase, so that slots are free at first.
-template <Weights kind, int tokens>
-__device__ __forceinline__ void scout(const Arguments& args, Shared<kind, tokens>& shared) {
+template <Weights kind>
+__device__ __forceinline__ void scout(const Arguments& args, Shared<kind>& shared) {
     int32_t steps = 0;
     uint32_t index = blockIdx.x;
 #pragma unroll 1
     for (uint32_t number = 0; steps >= 0; number++, index += gridDim.x) {
         const uint32_t slot = number % kSlots;
-        const Tile tile = find_tile<tokens>(args, index);
+        const Tile tile = find_tile(args, index);
         wait(shared.tile_free[slot], (number / kSlots + 1) % 2);
         steps = tile.steps;
         if (threadIdx.x % 32 == 0) {
@@ -41,17 +41,16 @@ __device__ __forceinline__ void scout(const Arguments& args, Shared<kind, tokens
 }
 
 // Loads what steps need, one thread.
-template <Weights kind, int tokens>
-__device__ __forceinline__ void load_steps(const Arguments& args, Shared<kind, tokens>& shared) {
-    using Step = Stage<kind, tokens>;
-    constexpr uint32_t bytes = kArrangedLines * Step::scale_bytes;  // of the scales of 128 lines
-    const uint32_t arranged_tiles = arranged_tiles_of(args.problem);
+template <Weights kind>
+__device__ __forceinline__ void load_steps(const Arguments& args, Shared<kind>& shared) {
+    using Step = Stage<kind>;
+    constexpr uint32_t bytes = sizeof(Step::scales);
+    const uint32_t boxes = args.tile_tokens * kTokenBytes + sizeof(Step::codes) + (args.scales.bytes ? bytes : 0);
     Ring<kStages> ring;
     each_tile<false>(shared, [&](const Tile& tile) {
         const int32_t token = tile.token, line = tile.line, matrix = tile.group, steps = tile.steps;
-        const uint32_t first = line / kArrangedLines, count = min(Step::lines / kArrangedLines, arranged_tiles - first);
-        const uint32_t boxes = sizeof(Step::tokens) + sizeof(Step::codes) + (args.scales.bytes ? count * bytes : 0);
-        const uint8_t* scales = args.scales.bytes + (int64_t(matrix) * arranged_tiles + first) * steps * bytes;
+        const int64_t tile_of_all = int64_t(matrix) * arranged_tiles_of(args.problem) + line / kTileLines;
+        const uint8_t* scales = args.scales.bytes + tile_of_all * steps * bytes;
 #pragma unroll 1
         for (int32_t step = 0; step < steps; step++, ring.next(), scales += bytes) {
             Step& to = shared.stages[ring.at()];
@@ -60,9 +59,7 @@ __device__ __forceinline__ void load_steps(const Arguments& args, Shared<kind, t
             arrive_expecting(full, boxes);
             load_tile(to.tokens, args.tokens, {step * kStepCodes, token}, full);
             load_tile(to.codes, args.codes, {step * Step::line_bytes, line, matrix}, full);
-            if (args.scales.bytes)
-                for (uint32_t i = 0; i < count; i++)
-                    load_bytes(to.scales + i * bytes, scales + int64_t(i) * steps * bytes, bytes, full);
+            if (args.scales.bytes) load_bytes(to.scales, scales, bytes, full);
         }
     });
 }

@@ -34,32 +34,30 @@ constexpr int kThreads = 3 * kWarpgroup;
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * 168);
 
-template <Weights kind, int tokens>
-__device__ __forceinline__ void produce(const Arguments& args, Shared<kind, tokens>& shared) {
+template <Weights kind>
+__device__ __forceinline__ void produce(const Arguments& args, Shared<kind>& shared) {
     const uint32_t warp = threadIdx.x / 32;
     wait_for_previous_kernel();  // which arranges scales
     if (warp == 0 && elect_lane()) load_steps(args, shared);
     if (warp == 1) scout(args, shared);
 }
 
-template <Weights kind, int tokens>
-__device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tokens>& shared) {
+template <Weights kind>
+__device__ __forceinline__ void consume(const Arguments& args, Shared<kind>& shared) {
     const uint32_t thread = threadIdx.x - kWarpgroup, warp = thread / 32, lane = thread % 32;
-    const uint32_t first_line = warp / 4 * (tile_lines<tokens> / 2) + warp % 4 * kWarpLines;  // of the warp
-    Consumer<kind, tokens> consumer{args, shared, first_line + lane / 4, {}, {}, {}};
+    const uint32_t first_line = warp * kWarpLines;
+    Consumer<kind> consumer{args, shared, first_line + lane / 4, {}, {}, {}};
     each_tile<true>(shared, [&](const Tile& tile) {
         consumer.multiply_tile(tile);
-#pragma unroll
-        for (int f = 0; f < Consumer<kind, tokens>::fragments; f++)
-            write_lines<kind>(args, tile, consumer.sums[f], tile.line + int32_t(first_line) + 64 * f,
-                              consumer.lines_to_repair(f), shared.out[warp]);
+        write_lines<kind>(args, tile, consumer.sums, tile.line + int32_t(first_line), consumer.lines_to_repair(),
+                          shared.out[warp]);
     });
 }
 
-template <Weights kind, int tokens>
+template <Weights kind>
 __global__ void __launch_bounds__(kThreads, 1) wgmma_bf16_sm90_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    auto& shared = *reinterpret_cast<Shared<kind, tokens>*>(memory);
+    auto& shared = *reinterpret_cast<Shared<kind>*>(memory);
     if (threadIdx.x == 0) {
         for (Barrier& barrier : shared.full) init_barrier(barrier, 1);
         for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
@@ -79,39 +77,31 @@ __global__ void __launch_bounds__(kThreads, 1) wgmma_bf16_sm90_kernel(const __gr
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
-// Names what a kernel is compiled for: weights, and tokens of a tile.
-struct Key {
-    Weights kind;
-    int tokens;
-    bool operator==(const Key&) const = default;
-};
-
-template <Weights kind, int tokens>
-constexpr KernelEntry<Key, Arguments> entry() {
-    static_assert(sizeof(Shared<kind, tokens>) <= 227 * 1024, "what a block may have");
-    return {{kind, tokens}, wgmma_bf16_sm90_kernel<kind, tokens>, kThreads, sizeof(Shared<kind, tokens>)};
+template <Weights kind>
+constexpr KernelEntry<Weights, Arguments> entry() {
+    static_assert(sizeof(Shared<kind>) <= 227 * 1024, "what a block may have");
+    return {kind, wgmma_bf16_sm90_kernel<kind>, kThreads, sizeof(Shared<kind>)};
 }
 
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Weights::Bits4, kManyTokens>(),  entry<Weights::Nvfp4, kManyTokens>(),  entry<Weights::Bits6, kManyTokens>(),
-    entry<Weights::Bits8, kManyTokens>(),  entry<Weights::Bits4, kFewerTokens>(), entry<Weights::Nvfp4, kFewerTokens>(),
-    entry<Weights::Bits6, kFewerTokens>(), entry<Weights::Bits8, kFewerTokens>(),
-};
+constexpr KernelEntry<Weights, Arguments> kernels[] = {entry<Weights::Bits4>(), entry<Weights::Nvfp4>(),
+                                                       entry<Weights::Bits6>(), entry<Weights::Bits8>()};
 
-// Returns the tokens of a tile: large ones need less from memory, and small groups would leave them half empty.
-int32_t tile_tokens(const GemmProblem& p) {
-    static const int64_t large_group = getenv("LG") ? atoi(getenv("LG")) : 768;
-    const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
-    return p.m >= large_group * groups ? kManyTokens : kFewerTokens;
-}
-
-int32_t tile_lines_for(const GemmProblem& p) { return 128 * 256 / tile_tokens(p); }
-
-// Returns the tiles of tokens, at most.
-int64_t token_tiles(const GemmProblem& p) {
-    const int64_t tokens = tile_tokens(p);
+// Returns the tiles of so many tokens, at most.
+int64_t token_tiles_of(const GemmProblem& p, int64_t tokens) {
     return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, tokens) : ceil_div(p.m, tokens);
 }
+
+int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
+
+// Returns the tokens of a tile: fewer where most groups have no more, or where multiprocessors would have nothing to do.
+int32_t tile_tokens(const GemmProblem& p) {
+    constexpr int64_t multiprocessors = 132;  // of Hopper's larger boards
+    const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
+    const bool fit = p.m <= kFewTokens / 2 * groups;
+    return fit || token_tiles_of(p, kMostTokens) * line_tiles(p) < multiprocessors ? kFewTokens : kMostTokens;
+}
+
+int64_t token_tiles(const GemmProblem& p) { return token_tiles_of(p, tile_tokens(p)); }
 
 bool is_widened(const GemmProblem& p) { return p.a.scale_type != ScaleType::None; }
 
@@ -133,7 +123,7 @@ TileMap map_of_codes(const GemmProblem& p) {
             3,
             {ceil_div(p.k * p.b.bits, int64_t(8)), p.b.lines, p.b.matrices},
             {p.b.line_bytes, p.b.matrix_bytes},
-            {kStepCodes * p.b.bits / 8, tile_lines_for(p), 1},
+            {kStepCodes * p.b.bits / 8, kTileLines, 1},
             p.b.bits == 8 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_NONE};
 }
 
@@ -162,7 +152,7 @@ Reason needs_sizes(const GemmProblem& p) {
                                    "%p with lines of %lld and matrices of %lld bytes",
                                    data, (long long)lines, (long long)matrices);
             };
-    const double tiles = double(token_tiles(p)) * double(ceil_div(p.n, int64_t(tile_lines_for(p))));
+    const double tiles = double(token_tiles(p)) * double(line_tiles(p));
     if (tiles > 4294000000.0)  // turns of all blocks are counted in 32 bits
         return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };
     return {};
@@ -182,7 +172,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
-    const int64_t line_tiles = ceil_div(p.n, int64_t(tile_lines_for(p))), tiles = token_tiles(p) * line_tiles;
+    const int64_t tiles = token_tiles(p) * line_tiles(p);
     if (tiles == 0) return;
     ArrangedScales scales{};
     if (is_block_scaled(p.b)) scales = arranged_at(p, static_cast<uint8_t*>(call.workspace) + scales_offset(p));
@@ -196,17 +186,18 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    weights.rule,
                    weights.missing,
                    scales,
-                   uint32_t(line_tiles),
+                   uint32_t(tile_tokens(p)),
+                   uint32_t(line_tiles(p)),
                    false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
-    args.units.tile_rows_log2 = uint32_t(log2_of(uint32_t(tile_tokens(p))));
+    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     const int64_t all = context.cuda->multiprocessors;
     const int64_t blocks = std::min(tiles, p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all);
-    launch(context, kernels, Key{weights.kind, tile_tokens(p)}, "wgmma_bf16_sm90", dim3(unsigned(blocks)), call.stream, args,
+    launch(context, kernels, weights.kind, "wgmma_bf16_sm90", dim3(unsigned(blocks)), call.stream, args,
            scales.bytes ? Start::WithPrevious : Start::AfterAll);
 }
 
