@@ -282,7 +282,7 @@ static inline mxq_status mxq_dlpack_set_part(mxq_tensor* tensor, mxq_part part, 
     status = mxq_tensor_set_strides(tensor, part, of_codes.line, of_codes.expert, of_scales.line, of_scales.expert);
     if (status) return mxq_dlpack_pass(status, message);
     status = mxq_tensor_set_part(tensor, part, of_codes.data, of_codes.bytes, of_scales.data, of_scales.bytes);
-    if (status) { /* with a message, which the next call leaves, since strides that were there are allowed */
+    if (status) { /* the part keeps the strides that it had */
         mxq_dlpack_pass(status, message);
         mxq_tensor_set_strides(tensor, part, code_line, code_expert, scale_line, scale_expert);
     }

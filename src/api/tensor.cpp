@@ -231,7 +231,8 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t 
             return;
         }
         if (tensor->is_3d)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix");
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
         if (ends_type != MXQ_TYPE_INT32 && ends_type != MXQ_TYPE_INT64)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "ends_type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", ends_type);
         if (count < 0 || count > MXQ_MAX_GROUPS)
@@ -251,7 +252,8 @@ mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover) {
         require_handle(tensor, "tensor");
         require_flag(cover, "cover");
         if (cover == 1 && tensor->is_3d)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix");
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
         tensor->groups.cover_rows = cover == 1;
     });
 }
@@ -292,8 +294,9 @@ mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, int32_t part, void* 
         require_handle(tensor, "tensor");
         require_part(part);
         if (part == MXQ_PART_COLUMNWISE && !tensor->format->quantized())
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "part is MXQ_PART_COLUMNWISE, expected MXQ_PART_ROWWISE: tensor is %s, whose rows "
-                 "alone are padded", tensor->format->name);
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "part is MXQ_PART_COLUMNWISE, expected MXQ_PART_ROWWISE: tensor is %s, whose rows alone are padded",
+                 tensor->format->name);
         const Buffer of_starts = buffer_of(starts, start_bytes, "starts"), of_ends = buffer_of(ends, end_bytes, "ends");
         tensor->part(part).starts = of_starts;
         tensor->part(part).ends = of_ends;

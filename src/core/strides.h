@@ -8,7 +8,7 @@ namespace mxq {
 // Refuses strides of a part, and a list of experts, that the tensor cannot have as it is.
 void require_strides(const mxq_tensor& t, int32_t part, const char* name);
 
-// Checks both parts of the tensor of a setter so.
+// Does so for both parts of the tensor that a setter changes.
 void require_strides(const mxq_tensor& t);
 
 Addresses addresses_of(const Part& part);
