@@ -2,176 +2,227 @@
 //
 //     shared    codes of a line     | 16 codes, an instruction's  | 16 | 16 | 16 |     a thread gives its lines' codes 2 q,
 //                                   | 8          | 8            |                    2 q + 1 of either 8, q being lane % 4
-//     registers BF16, decoded 32 codes at a time, while the tensor cores multiply those before with the tokens
+//     registers BF16, decoded a turn at a time, while the tensor cores multiply the turn before with the tokens
 //
 // Each warpgroup has half of the tile's lines, 64 or 2 x 64, and all of its tokens. What one waits for, the other's products
-// hide.
+// hide. A turn is 32 codes of 64 lines, or where tokens are fewer, and products shorter, 64 codes.
+//
+// Inf and NaN are as rare as lines that have them are: their sums are made again, one by one (bf16_output.cuh).
 #pragma once
 #include "cuda/sm90/bf16_producers.cuh"
 #include "cuda/sm90/wgmma.cuh"
 
 namespace mxq::cuda::sm90::bf16 {
 
-constexpr int kBatch = 2, kBatches = kStepCodes / 16 / kBatch;  // instructions whose codes are decoded together
+constexpr int kBatch = 2;  // instructions of the 32 codes that are brought together
 
-// ---- Codes from shared memory: those that a thread gives to two instructions, a word each ------------------------------------
+// ---- Codes from shared memory: those that a thread gives to two instructions, of one line ------------------------------------
 
-// Eight codes are a word: this thread's two are byte q of it. Its low nibbles go to the low halves, its high ones to the high
-// halves, where move_pair_of_word finds them.
-__device__ __forceinline__ void load_4_bits(const uint8_t* codes, uint32_t line, int batch, uint32_t (&to)[kBatch]) {
-    const uint4 words = *reinterpret_cast<const uint4*>(codes + line * (kStepCodes / 2) + batch * 16);
-    const uint32_t both = 0x11 * (threadIdx.x % 4) + 0x40;  // byte q of either
-    const uint32_t all = permute_bytes(permute_bytes(words.x, words.y, both), permute_bytes(words.z, words.w, both), 0x5410);
-    to[0] = permute_bytes(all, all >> 4, 0x5410);
-    to[1] = permute_bytes(all, all >> 4, 0x7632);
-}
-
-// Sixteen codes are 12 bytes, and a thread's two of either eight 12 bits.
-__device__ __forceinline__ void load_6_bits(const uint8_t* codes, uint32_t line, int batch, uint32_t (&to)[kBatch]) {
-    const uint32_t q = threadIdx.x % 4, shift = q == 3 ? 4 : 12 * q, shift_high = (16 + 12 * q) % 32;
-    const auto apart = [](uint32_t two) { return (two & 0x3F) | (two & 0xFC0) << 10; };
-#pragma unroll
-    for (int i = 0; i < kBatch; i++) {
-        const uint32_t* const words =
-            reinterpret_cast<const uint32_t*>(codes + line * (kStepCodes / 8 * 6) + (batch * kBatch + i) * 12);
-        const uint32_t low = __funnelshift_r(q == 3 ? words[1] : words[0], words[1], shift);
-        const uint32_t high = __funnelshift_r(q < 2 ? words[1] : words[2], words[2], shift_high);
-        to[i] = apart(low) | apart(high) << 8;
-    }
-}
-
-// Sixteen codes are the 16 bytes that a swizzle of 64-byte lines moves as one.
-__device__ __forceinline__ void load_8_bits(const uint8_t* codes, uint32_t line, int batch, uint32_t (&to)[kBatch]) {
-#pragma unroll
-    for (int i = 0; i < kBatch; i++) {
-        const uint8_t* const of =
-            codes + line * kStepCodes + ((batch * kBatch + i) ^ (line / 2 % 4)) * 16 + threadIdx.x % 4 * 2;
-        const uint32_t low = *reinterpret_cast<const uint16_t*>(of), high = *reinterpret_cast<const uint16_t*>(of + 8);
-        to[i] = permute_bytes(low, high, 0x5140);
-    }
-}
-
+// Eight 4-bit codes are a word: this thread's two are byte q of it.
 template <Weights kind>
-__device__ __forceinline__ void load_codes(const uint8_t* codes, uint32_t line, int batch, uint32_t (&to)[kBatch]) {
-    if constexpr (kind == Weights::Bits8)
-        load_8_bits(codes, line, batch, to);
-    else if constexpr (kind == Weights::Bits6)
-        load_6_bits(codes, line, batch, to);
-    else
-        load_4_bits(codes, line, batch, to);
-}
+struct Codes {
+    uint4 words;
 
-// Moves four codes, as loaded, to where BF16 has them: those of the lower eight are even, those of the higher odd.
-template <Weights kind>
-__device__ __forceinline__ EvenOddBf16 move_loaded(const Bf16DecodeRule& rule, uint32_t codes) {
-    if constexpr (kind == Weights::Bits8) return move_codes_to_bf16(rule, codes);
-    if constexpr (kind == Weights::Bits6) return move_codes_to_bf16(rule, codes + 3 * (codes & 0x20202020u));
-    return {move_pair_of_word(codes, 0), move_pair_of_word(codes, 2)};
-}
+    __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
+        words = *reinterpret_cast<const uint4*>(codes + line * (kStepCodes / 2) + batch * 16);
+    }
+    // Low nibbles go to the low halves, high ones to the high halves, where move_pair_of_word finds them.
+    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
+        const uint32_t both = 0x11 * (threadIdx.x % 4) + 0x40;  // byte q of either
+        const uint32_t all =
+            permute_bytes(permute_bytes(words.x, words.y, both), permute_bytes(words.z, words.w, both), 0x5410);
+        to[0] = permute_bytes(all, all >> 4, 0x5410);
+        to[1] = permute_bytes(all, all >> 4, 0x7632);
+    }
+    static __device__ __forceinline__ EvenOddBf16 move(const Bf16DecodeRule&, uint32_t codes) {
+        return {move_pair_of_word(codes, 0), move_pair_of_word(codes, 2)};
+    }
+};
+
+// Sixteen 6-bit codes are 12 bytes, and a thread's two of either eight 12 bits.
+template <>
+struct Codes<Weights::Bits6> {
+    uint32_t words[kBatch];
+
+    __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
+        const uint32_t q = threadIdx.x % 4, shift = q == 3 ? 4 : 12 * q, shift_high = (16 + 12 * q) % 32;
+        const auto apart = [](uint32_t two) { return (two & 0x3F) | (two & 0xFC0) << 10; };
+#pragma unroll
+        for (int i = 0; i < kBatch; i++) {
+            const uint32_t* const from =
+                reinterpret_cast<const uint32_t*>(codes + line * (kStepCodes / 8 * 6) + (batch * kBatch + i) * 12);
+            const uint32_t low = __funnelshift_r(q == 3 ? from[1] : from[0], from[1], shift);
+            const uint32_t high = __funnelshift_r(q < 2 ? from[1] : from[2], from[2], shift_high);
+            words[i] = apart(low) | apart(high) << 8;
+        }
+    }
+    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
+#pragma unroll
+        for (int i = 0; i < kBatch; i++) to[i] = words[i];
+    }
+    static __device__ __forceinline__ EvenOddBf16 move(const Bf16DecodeRule& rule, uint32_t codes) {
+        return move_codes_to_bf16(rule, codes + 3 * (codes & 0x20202020u));
+    }
+};
+
+// Sixteen 8-bit codes are the 16 bytes that a swizzle of 64-byte lines moves as one.
+template <>
+struct Codes<Weights::Bits8> {
+    uint32_t words[kBatch];
+
+    __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
+#pragma unroll
+        for (int i = 0; i < kBatch; i++) {
+            const uint8_t* const of =
+                codes + line * kStepCodes + ((batch * kBatch + i) ^ (line / 2 % 4)) * 16 + threadIdx.x % 4 * 2;
+            words[i] = permute_bytes(*reinterpret_cast<const uint16_t*>(of), *reinterpret_cast<const uint16_t*>(of + 8), 0x5140);
+        }
+    }
+    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
+#pragma unroll
+        for (int i = 0; i < kBatch; i++) to[i] = words[i];
+    }
+    static __device__ __forceinline__ EvenOddBf16 move(const Bf16DecodeRule& rule, uint32_t codes) {
+        return move_codes_to_bf16(rule, codes);
+    }
+};
 
 // ---- Products ------------------------------------------------------------------------------------------------------------
+
+// Holds what a thread loads for a turn, by 32 codes of two lines: codes, and the scale of each line, or of NVFP4 two.
+template <Weights kind, int batches>
+struct Turn {
+    Codes<kind> codes[batches][2];
+    uint32_t scales[batches][2];
+};
 
 template <Weights kind, int tokens>
 struct Consumer {
     static constexpr int fragments = tile_lines<tokens> / 128, sums_of_thread = tokens / 2;
-    static constexpr int turns = kBatches * fragments;
+    static constexpr int batches = fragments;  // of a turn
+    static constexpr int instructions = batches * kBatch, turns = kStepCodes / 16 / instructions * fragments;
     using Step = Stage<kind, tokens>;
+    using Loaded = Turn<kind, batches>;
+    using Operands = uint32_t[instructions][4];
+    static_assert(turns == 2, "one is loaded, decoded and multiplied while the other is on its way");
     const Arguments& args;
+    Shared<kind, tokens>& shared;
     uint32_t line;  // of the tile, the thread's first
+    Ring<kStages> ring;
     float sums[fragments][sums_of_thread];
+    uint32_t marks[fragments][2];  // kSpecialMarks, where codes of a line were Inf or NaN
 
-    // Decodes what a thread gives to the instructions of a turn: 32 codes of two lines.
-    __device__ __forceinline__ void decode(const Step& step, int turn, uint32_t (&to)[kBatch][4]) const {
-        const int batch = turn / fragments, fragment = turn % fragments;
-        uint32_t codes[2][kBatch];
+    static MXQ_HD constexpr int batch_of(int turn) { return turn / fragments * batches; }
+    static MXQ_HD constexpr int fragment_of(int turn) { return turn % fragments; }
+
+    // Loads a turn of a stage that is full.
+    __device__ __forceinline__ void load(uint32_t stage, int turn, Loaded& to) const {
+        const Step& step = shared.stages[stage];
 #pragma unroll
-        for (int l = 0; l < 2; l++) load_codes<kind>(step.codes, line + 64 * fragment + 8 * l, batch, codes[l]);
-        if constexpr (kind == Weights::Nvfp4)
-            decode_nvfp4(step, fragment, batch, codes, to);
-        else
-            decode_mx(step, fragment, batch, codes, to);
-    }
-    __device__ __forceinline__ void decode_nvfp4(const Step& step, int fragment, int batch, const uint32_t (&codes)[2][kBatch],
-                                                 uint32_t (&to)[kBatch][4]) const {
+        for (int b = 0; b < batches; b++)
 #pragma unroll
-        for (int l = 0; l < 2; l++) {
-            const uint2& scales = step.scales[line + 64 * fragment + 8 * l];
-            const uint32_t factors = batch == 0 ? scales.x : scales.y;
-#pragma unroll
-            for (int i = 0; i < kBatch; i++)
-                put(scale_four<kind>(args.rule, move_loaded<kind>(args.rule, codes[l][i]),
-                                     permute_bytes(factors, 0, i == 0 ? 0x1010 : 0x3232)),
-                    l, to[i]);
-        }
-    }
-    __device__ __forceinline__ void decode_mx(const Step& step, int fragment, int batch, const uint32_t (&codes)[2][kBatch],
-                                              uint32_t (&to)[kBatch][4]) const {
-        uint32_t scales[2];
-        bool special = false;
-#pragma unroll
-        for (int l = 0; l < 2; l++) {
-            scales[l] = step.scales[line + 64 * fragment + 8 * l] >> 8 * batch & 0xFF;
-            special |= needs_two_factors<kind>(args.rule, scales[l]);
-            if constexpr (kind == Weights::Bits8)
-#pragma unroll
-                for (uint32_t four : codes[l]) special |= (mark_special_codes(args.rule, four) & kSpecialMarks) != 0;
-        }
-        special = __any_sync(kAllLanes, special);
-#pragma unroll
-        for (int l = 0; l < 2; l++)
-#pragma unroll
-            for (int i = 0; i < kBatch; i++) {
-                const EvenOddBf16 moved = move_loaded<kind>(args.rule, codes[l][i]);
-                put(special ? scale_any_four<kind>(args.rule, args.missing, moved, codes[l][i], scales[l])
-                            : scale_four<kind>(args.rule, moved, scale_factor<kind>(args.rule, scales[l])),
-                    l, to[i]);
+            for (int l = 0; l < 2; l++) {
+                const uint32_t own = line + 64 * fragment_of(turn) + 8 * l;
+                const int batch = batch_of(turn) + b;
+                const uint8_t* const scales = step.scales + own * Step::scale_bytes;
+                to.codes[b][l].load(step.codes, own, batch);
+                if constexpr (kind == Weights::Nvfp4)
+                    to.scales[b][l] = reinterpret_cast<const uint32_t*>(scales)[batch];
+                else
+                    to.scales[b][l] = kind == Weights::Bits8 && !args.scales.bytes ? 127 : scales[batch];
             }
     }
-    static __device__ __forceinline__ void put(const EvenOddBf16& pairs, int l, uint32_t (&to)[4]) {
-        to[l] = pairs.even, to[2 + l] = pairs.odd;
+    // Decodes four codes of an instruction.
+    template <bool any_scales>
+    __device__ __forceinline__ EvenOddBf16 decode_four(uint32_t codes, uint32_t scale, int instruction) const {
+        const EvenOddBf16 moved = Codes<kind>::move(args.rule, codes);
+        if constexpr (kind == Weights::Nvfp4)
+            return scale_four<kind>(args.rule, moved, permute_bytes(scale, 0, instruction == 0 ? 0x1010 : 0x3232));
+        if constexpr (any_scales) return scale_any_four<kind>(args.rule, args.missing, moved, codes, scale);
+        return scale_four<kind>(args.rule, moved, scale_factor<kind>(args.rule, scale));
     }
-    // Multiplies a step, whose first turn is decoded, and decodes the first of the next one, if there is one, meanwhile. No
-    // product is on its way at the end, since the compiler follows accumulators through straight code alone.
-    __device__ __forceinline__ void multiply_step(const Step& step, uint32_t (&operands)[2][kBatch][4],
-                                                  const auto& decode_next) {
-        const TileDescriptor described = describe_tile(step.tokens);
+    // Decodes a turn to what the thread gives to its instructions.
+    template <bool any_scales>
+    __device__ __forceinline__ void decode(const Loaded& loaded, int turn, Operands& to) {
+#pragma unroll
+        for (int b = 0; b < batches; b++)
+#pragma unroll
+            for (int l = 0; l < 2; l++) {
+                uint32_t codes[kBatch];
+                loaded.codes[b][l].bring(codes);
+#pragma unroll
+                for (int i = 0; i < kBatch; i++) {
+                    if constexpr (kind == Weights::Bits8)
+                        marks[fragment_of(turn)][l] |= mark_special_codes(args.rule, codes[i]);
+                    const EvenOddBf16 pairs = decode_four<any_scales>(codes[i], loaded.scales[b][l], i);
+                    uint32_t(&own)[4] = to[b * kBatch + i];
+                    own[l] = pairs.even, own[2 + l] = pairs.odd;
+                }
+            }
+    }
+    // Multiplies a step. Its first turn is decoded and its second loaded; in the end those of the next step are, if there is one.
+    // No product is on its way then, since the compiler follows accumulators through straight code alone.
+    template <bool any_scales>
+    __device__ __forceinline__ void multiply_step(uint32_t stage, bool last, Loaded (&loaded)[2], Operands (&operands)[2]) {
+        const TileDescriptor described = describe_tile(shared.stages[stage].tokens);
 #pragma unroll
         for (int turn = 0; turn < turns; turn++) {
-            const int batch = turn / fragments, fragment = turn % fragments;
-            begin_products(sums[fragment]);
+            auto& own = sums[fragment_of(turn)];
+            begin_products(own);
 #pragma unroll
-            for (int i = 0; i < kBatch; i++)
-                multiply_bf16_lines(sums[fragment], operands[turn % 2][i],
-                                    described.along((batch * kBatch + i) * kProductBytes));
+            for (int i = 0; i < instructions; i++)
+                multiply_bf16_lines(own, operands[turn][i], described.along((batch_of(turn) * kBatch + i) * kProductBytes));
             commit_products();
-            wait_products<1>(sums[fragment]);  // those whose operands are overwritten next
-            if (turn + 1 < turns) decode(step, turn + 1, operands[(turn + 1) % 2]);
-            else decode_next();
+            if (!last) {
+                if (turn == 0) wait(shared.full[ring.at()], ring.parity());
+                load(ring.at(), turn, loaded[turn]);
+            }
+            wait_products<1>(own);  // those whose operands are overwritten next
+            if (turn == 0 || !last) decode<any_scales>(loaded[1 - turn], 1 - turn, operands[1 - turn]);
         }
 #pragma unroll
         for (auto& of_fragment : sums) wait_products<0>(of_fragment);
     }
     // Multiplies all steps of a tile, and gives the stages back.
-    __device__ __forceinline__ void multiply_tile(Shared<kind, tokens>& shared, Ring<kStages>& ring, int32_t steps) {
-#pragma unroll
-        for (auto& of_fragment : sums)
-#pragma unroll
-            for (float& sum : of_fragment) sum = 0;
-        uint32_t operands[2][kBatch][4];
+    template <bool any_scales>
+    __device__ __forceinline__ void multiply_steps(int32_t steps) {
+        Loaded loaded[2];
+        Operands operands[2];
         wait(shared.full[ring.at()], ring.parity());
-        decode(shared.stages[ring.at()], 0, operands[0]);
+        load(ring.at(), 0, loaded[0]);
+        load(ring.at(), 1, loaded[1]);
+        decode<any_scales>(loaded[0], 0, operands[0]);
 #pragma unroll 1
         for (int32_t step = 0; step < steps; step++) {
             const uint32_t stage = ring.at();
             ring.next();
-            multiply_step(shared.stages[stage], operands, [&] {
-                if (step + 1 == steps) return;
-                wait(shared.full[ring.at()], ring.parity());
-                decode(shared.stages[ring.at()], 0, operands[0]);
-            });
+            multiply_step<any_scales>(stage, step + 1 == steps, loaded, operands);
             __syncwarp();
             if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
         }
+    }
+    __device__ __forceinline__ void multiply_tile(const Tile& tile) {
+#pragma unroll
+        for (int f = 0; f < fragments; f++) {
+            marks[f][0] = marks[f][1] = 0;
+#pragma unroll
+            for (float& sum : sums[f]) sum = 0;
+        }
+        if (kind != Weights::Nvfp4 && tile.any_scales) multiply_steps<true>(tile.steps);
+        else multiply_steps<false>(tile.steps);
+    }
+    // Returns which of the warp's 16 lines of a fragment have sums that are to be made again, a bit each.
+    __device__ __forceinline__ uint32_t lines_to_repair(int fragment) const {
+        if constexpr (kind != Weights::Bits8) return 0;
+        uint32_t lines = 0;
+#pragma unroll
+        for (int l = 0; l < 2; l++) {
+            const uint32_t ballot = __ballot_sync(kAllLanes, marks[fragment][l] & kSpecialMarks);
+            if (ballot == 0) continue;
+            for (int of_line = 0; of_line < 8; of_line++)
+                if (ballot >> 4 * of_line & 0xF) lines |= 1u << (8 * l + of_line);
+        }
+        return lines;
     }
 };
 

@@ -10,9 +10,8 @@
 #pragma once
 #include <cuda.h>
 
-#include <type_traits>
-
 #include "cuda/memory/operand.cuh"
+#include "cuda/sm90/arrange_scales.h"
 #include "cuda/sm90/barrier.cuh"
 #include "cuda/sm90/weights.cuh"
 
@@ -21,9 +20,9 @@ namespace mxq::cuda::sm90::bf16 {
 constexpr int kStepCodes = 64;  // of the contraction; 128 bytes of a token
 constexpr int kTokenBytes = kStepCodes * 2;
 constexpr int kStages = 5, kSlots = 2;
-constexpr int kConsumerWarps = 8, kScaleWarps = 2;
+constexpr int kConsumerWarps = 8;
 constexpr int kManyTokens = 256, kFewerTokens = 128;              // of a tile
-constexpr int kOutTokens = 32, kWarpLines = 16;  // on their way to D: of a turn, and of a warp
+constexpr int kOutTokens = 16, kWarpLines = 16;  // on their way to D: of a turn, and of a warp
 constexpr int kOutPitch = 48, kSumPitch = 20;    // of a token: bytes of elements, floats of sums
 
 template <int tokens>
@@ -36,9 +35,9 @@ struct Arguments {
     GroupSumUnits units;  // of A's codes and scales, of D's rows
     Bf16DecodeRule rule;
     uint32_t missing;  // 2^(127 - bias of the codes) as BF16, in both halves
+    ArrangedScales scales;
     uint32_t line_tiles;
-    bool scaled;  // weights have a scale byte for every block, or for a line
-    bool wide;    // D takes copies of 16 bytes
+    bool wide;  // D takes copies of 16 bytes
 };
 
 // One tile of one product; steps below 0: there are no more.
@@ -50,20 +49,18 @@ struct Tile {
     int64_t d_row;             // of the first token
     int32_t group_rows;
     GroupStart start;          // of the group in A
+    bool any_scales;           // some need more than one factor
 };
 
-// The scales of a line in a step: a byte for each 32 codes, or for each 16 the BF16 number that NVFP4's are multiplied with.
-template <Weights kind>
-using LineScales = std::conditional_t<kind == Weights::Nvfp4, uint2, uint32_t>;
-
-// Holds a step of a tile: its tokens, codes of its lines, and their scales.
+// Holds a step of a tile: its tokens, and codes and arranged scales of its lines.
 template <Weights kind, int tokens_of_tile>
 struct Stage {
     static constexpr int line_bytes = kStepCodes / 8 * weight_bits<kind>;
     static constexpr int lines = tile_lines<tokens_of_tile>;
     alignas(1024) uint8_t tokens[tokens_of_tile * kTokenBytes];
+    static constexpr int scale_bytes = arranged_step_bytes(kind == Weights::Nvfp4);
     alignas(1024) uint8_t codes[lines * line_bytes];
-    LineScales<kind> scales[lines];
+    uint8_t scales[lines * scale_bytes];
 };
 
 template <Weights kind, int tokens_of_tile>
@@ -73,6 +70,18 @@ struct Shared {
     Tile tiles[kSlots];
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
 };
+
+// Returns whether some scales of the lines need more than one factor, for all lanes of a warp.
+__device__ __forceinline__ bool find_any_scales(const ArrangedScales& scales, const GemmProblem& p, uint32_t matrix,
+                                                uint32_t line, uint32_t lines) {
+    if (!scales.bytes) return false;
+    const uint32_t tiles = arranged_tiles_of(p), of_tile = arranged_flags_of(p), tile = line / kArrangedLines;
+    const uint8_t* const flags = scales.flags + (int64_t(matrix) * tiles + tile) * of_tile;
+    const uint32_t count = min(lines / kArrangedLines, tiles - tile) * of_tile;
+    bool any = false;
+    for (uint32_t i = threadIdx.x % 32; i < count; i += 32) any |= flags[i] != 0;
+    return __any_sync(kAllLanes, any);
+}
 
 // Returns the tile of this block in turn number `index`, for all lanes of a warp.
 template <int tokens>
@@ -102,6 +111,7 @@ __device__ __forceinline__ Tile find_tile(const Arguments& args, uint32_t index)
     tile.padded = int32_t(min(padded - tile.row, int64_t(tokens)));
     tile.line = int32_t(index % args.line_tiles) * tile_lines<tokens>;
     tile.steps = int32_t((p.k + kStepCodes - 1) / kStepCodes);
+    tile.any_scales = find_any_scales(args.scales, p, tile.group, tile.line, tile_lines<tokens>);
     return tile;
 }
 
