@@ -198,10 +198,14 @@ void Bound::point_list(size_t number, int32_t part, const Pointer& codes, const 
             addresses.push_back(pointer.address + lying.place_of(e));
         return addresses.empty() ? nullptr : addresses.data();
     };
+    const auto bytes_of = [](const void* const* addresses, const Lying& lying) {
+        return addresses ? static_cast<uint64_t>(lying.expert_bytes()) : 0;
+    };
     const Lying of_codes = code_lying(plan, part), of_scales = scale_lying(plan, part);
-    ok(mxq_tensor_set_part_list(tensors[number], part, of_codes.lines.matrices, list("codes", of_codes, codes),
-                                static_cast<uint64_t>(of_codes.expert_bytes()), list("scales", of_scales, scales),
-                                static_cast<uint64_t>(of_scales.expert_bytes())));
+    const void* const* const codes_of = list("codes", of_codes, codes);
+    const void* const* const scales_of = list("scales", of_scales, scales);
+    ok(mxq_tensor_set_part_list(tensors[number], part, of_codes.lines.matrices, codes_of, bytes_of(codes_of, of_codes),
+                                scales_of, bytes_of(scales_of, of_scales)));
 }
 
 void Bound::point_tensor(size_t number) {

@@ -217,12 +217,6 @@ bool foreign_option(Bound& bound, int64_t at) {
     }
 }
 
-bool stochastic_four_over_six(Bound& bound, int64_t) {
-    if (!bound.problem.call.stochastic || bound.problem.call.second.format != MXQ_FORMAT_NVFP4) return false;
-    ok(mxq_quantize_options_set_four_over_six(bound.options, MXQ_FOUR_OVER_SIX_MSE));
-    return true;
-}
-
 bool hadamard_of_any_length(Bound& bound, int64_t) {
     const Call& call = bound.problem.call;
     const TensorPlan& out = bound.problem.tensors[1];
@@ -268,14 +262,6 @@ bool accumulate_in_16_bits(Bound& bound, int64_t) {
     return true;
 }
 
-bool accumulate_with_beta(Bound& bound, int64_t) {
-    const Call& call = bound.problem.call;
-    if (!call.is_product() || call.d.format != MXQ_FORMAT_F32) return false;
-    ok(mxq_gemm_options_set_accumulate(bound.gemm_options, 1));
-    ok(mxq_gemm_options_set_beta(bound.gemm_options, 0.5f));
-    return true;
-}
-
 bool bias_of_gradient(Bound& bound, int64_t) {
     if (!bound.problem.call.contracts_groups()) return false;
     const Pointer data = bound.pointers.at("ends");
@@ -307,7 +293,6 @@ bool no_amax(const Call& call) { return call.verb != "amax"; }
 bool no_pad(const Call& call) { return !pads(call); }
 bool contracts(const Call& call) { return call.contracts_groups(); }
 bool has_hadamard(const Call& call) { return quantizes(call) && (call.cols() % 16 || call.rows() % 16); }
-bool is_stochastic(const Call& call) { return call.stochastic && call.second.format == MXQ_FORMAT_NVFP4; }
 bool leave_bound(Bound&, int64_t) { return true; }
 
 std::vector<Rule> with_arguments(std::vector<Rule> rules) {
@@ -332,13 +317,11 @@ const std::vector<Rule>& all_rules() {
         {"direction", pads, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_direction},
         {"implementation", any_call, MXQ_STATUS_UNSUPPORTED, true, unknown_implementation},
         {"option", conversion, MXQ_STATUS_INVALID_ARGUMENT, true, foreign_option},
-        {"stochastic", is_stochastic, MXQ_STATUS_INVALID_ARGUMENT, true, stochastic_four_over_six},
         {"hadamard", has_hadamard, MXQ_STATUS_SHAPE_MISMATCH, true, hadamard_of_any_length},
         {"stream", any_call, MXQ_STATUS_INVALID_ARGUMENT, false, use_stream},
         {"contraction", product, MXQ_STATUS_SHAPE_MISMATCH, true, other_contraction},
         {"blocks", product, MXQ_STATUS_UNSUPPORTED, true, other_blocks},
         {"accumulate", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_in_16_bits},
-        {"accumulate_beta", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_with_beta},
         {"bias", contracts, MXQ_STATUS_UNSUPPORTED, true, bias_of_gradient},
         {"transposes", contracts, MXQ_STATUS_UNSUPPORTED, true, both_transposed},
     });

@@ -113,35 +113,15 @@ bool no_amax(Bound& bound, int64_t) {
     return true;
 }
 
-bool scale_of_blocks(Bound& bound, int64_t) {
-    const Side& out = bound.problem.tensors[1].side;
-    if (!is_fp8(out) || out.scaling == MXQ_SCALING_TENSOR) return false;
-    ok(mxq_tensor_set_quantization_scale(bound.tensors[1], any_memory(bound), many_bytes));
-    return true;
-}
-
 bool decode_scale_of_output(Bound& bound, int64_t) {
     const Side& out = bound.problem.tensors[1].side;
     if (out.format != MXQ_FORMAT_NVFP4) return false;
-    for (int32_t part : both_parts)
-        if (out.parts & part) ok(mxq_tensor_set_decode_scale(bound.tensors[1], part, any_memory(bound), many_bytes));
-    return true;
-}
-
-bool amax_and_decode_scale(Bound& bound, int64_t) {
-    for (size_t i = 0; i < bound.tensors.size(); ++i) {
-        const TensorPlan& plan = bound.problem.tensors[i];
-        if (plan.side.format != MXQ_FORMAT_NVFP4 || plan.name == "out") continue;
-        for (int32_t part : both_parts) {
-            const std::string prefix = plan.name + "." + part_name(part);
-            if (bound.has(prefix + ".amax"))
-                ok(mxq_tensor_set_decode_scale(bound.tensors[i], part, any_memory(bound), many_bytes));
-            if (bound.has(prefix + ".decode_scale"))
-                ok(mxq_tensor_set_amax(bound.tensors[i], part, any_memory(bound), many_bytes));
-        }
-        return true;
+    for (int32_t part : both_parts) {
+        if (!(out.parts & part)) continue;
+        ok(mxq_tensor_set_amax(bound.tensors[1], part, nullptr, 0));
+        ok(mxq_tensor_set_decode_scale(bound.tensors[1], part, any_memory(bound), many_bytes));
     }
-    return false;
+    return true;
 }
 
 bool no_groups(Bound& bound, int64_t) {
@@ -238,13 +218,7 @@ bool reads_one_part(const Call& call) {
 }
 bool reads_none(const Call& call) { return !call.is_product() && call.verb != "dequantize" && call.verb != "requantize"; }
 bool has_given_scale(const Call& call) { return call.given_scale; }
-bool quantizes_fp8(const Call& call) { return quantizes(call) && is_fp8(call.second); }
 bool quantizes_nvfp4(const Call& call) { return quantizes(call) && call.second.format == MXQ_FORMAT_NVFP4; }
-bool reads_nvfp4(const Call& call) {
-    const bool reads = call.verb == "dequantize" || call.verb == "requantize" || call.is_product();
-    return has_rows(call) && reads &&
-           (call.first.format == MXQ_FORMAT_NVFP4 || (call.is_product() && call.second.format == MXQ_FORMAT_NVFP4));
-}
 bool needs_groups(const Call& call) { return pads(call) || call.verb == "grouped_gemm"; }
 bool host_ends(const Call& call) { return call.host_ends; }
 bool converts(const Call& call) { return !call.is_product(); }
@@ -266,9 +240,7 @@ const std::vector<Rule>& argument_rules() {
         {"swizzled_columns", in_columnwise_groups, MXQ_STATUS_UNSUPPORTED, true, swizzle_columnwise_groups},
         {"amax_format", is_amax, MXQ_STATUS_UNSUPPORTED, true, amax_of_other_format},
         {"no_amax", needs_amax, MXQ_STATUS_MISSING_BUFFER, false, no_amax},
-        {"given_scale", quantizes_fp8, MXQ_STATUS_INVALID_ARGUMENT, true, scale_of_blocks},
         {"decode_scale", quantizes_nvfp4, MXQ_STATUS_INVALID_ARGUMENT, true, decode_scale_of_output},
-        {"two_scales", reads_nvfp4, MXQ_STATUS_INVALID_ARGUMENT, true, amax_and_decode_scale},
         {"no_groups", needs_groups, MXQ_STATUS_INVALID_ARGUMENT, true, no_groups},
         {"host_ends", host_ends, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_host_ends},
         {"other_hadamard", compares_hadamard, MXQ_STATUS_INVALID_ARGUMENT, true, other_hadamard},
