@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# ./tests/bindings/run.sh build-dir
+# Checks that the generated parts of the bindings are those of the header, and that the generator notices what it cannot read.
+set -u
+build=$(cd "${1:?the build directory}" && pwd) || exit 1
+here=$(cd "$(dirname "$0")" && pwd)
+source=$(cd "$here/../.." && pwd)
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+# shellcheck source=/dev/null
+. "$here/../checks.sh"
+export PYTHONDONTWRITEBYTECODE=1
+
+if ! command -v python3 >/dev/null || ! python3 -c 'import sys, ctypes; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+    skip "bindings" "python3 3.9 or later is not here"
+    finish
+fi
+
+generate() { python3 "$source/bindings/generate.py" "$@"; }
+check "the raw parts of the bindings are what mxq.h gives" generate --check
+
+# Adds a constant and a function to a copy of the header, or a declaration of a kind that the header does not have.
+header_with() { # text
+    sed "s|^/\* ---- Options -.*|$1\n&|" "$source/include/mxq/mxq.h" >"$work/mxq.h" && ! cmp -s "$work/mxq.h" "$source/include/mxq/mxq.h"
+}
+follows() {
+    header_with '#define MXQ_STATUS_NEW 11 /\* new *\/\n/* Tells news. *\/\nMXQ_API mxq_status mxq_news(const mxq_tensor* in, float* out);' &&
+        generate --header "$work/mxq.h" --to "$work/new" && generate --header "$work/mxq.h" --to "$work/new" --check &&
+        grep -q '"new": MXQ_STATUS_NEW' "$work/new/python/src/mxq/_raw.py" &&
+        grep -qF '"mxq_news": (c_int32, [c_void_p, c_void_p]),' "$work/new/python/src/mxq/_raw.py" &&
+        grep -qF 'pub fn mxq_news(input: *const mxq_tensor, out: *mut f32) -> mxq_status;' "$work/new/rust/mxq-sys/src/raw.rs" &&
+        grep -qF 'mxq_news(input, out) = @ccall' "$work/new/julia/src/raw.jl"
+}
+check "a new constant and a new function reach every binding" follows
+notices() { ! generate --header "$work/mxq.h" --check 2>"$work/said" && [ "$(grep -c 'is not what the header gives' "$work/said")" = 3 ]; }
+check "a changed header is noticed" notices
+refuses() {
+    header_with 'struct mxq_point { int32_t x; };' && ! generate --header "$work/mxq.h" --to "$work/refused" 2>"$work/said" &&
+        grep -q 'cannot read' "$work/said" && [ ! -e "$work/refused" ]
+}
+check "a declaration that cannot be read is refused" refuses
+
+library=$(find "$build/src" -maxdepth 1 -name 'libmxq.so.0' | head -n 1)
+if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san'; then
+    skip "the raw part of Python" "needs the shared library, built without sanitizers"
+else
+    check "ctypes finds every function, and the library has every constant" python3 "$here/raw.py" "$source" "$library"
+fi
+finish
