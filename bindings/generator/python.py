@@ -47,6 +47,7 @@ def _signature(header: Header, function: Function) -> str:
 
 def write(header: Header, version: str) -> str:
     out = _HEAD.format(version=version).split("\n")
+    out += [f'VERSION = "{version}"']
     section = ""
     for item in header.all(Constant):
         if item.section != section:

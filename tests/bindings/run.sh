@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # ./tests/bindings/run.sh build-dir
 # Checks that the generated parts of the bindings are those of the header, and that the generator notices what it cannot read.
+# Makes a wheel of the built library and runs the tests of the Python package from it in a fresh environment.
+#   MXQ_TEST_PIP     packages that the environment gets beside numpy, such as "torch torchao"
 set -u
 build=$(cd "${1:?the build directory}" && pwd) || exit 1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -45,5 +47,27 @@ if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san'; then
     skip "the raw part of Python" "needs the shared library, built without sanitizers"
 else
     check "ctypes finds every function, and the library has every constant" python3 "$here/raw.py" "$source" "$library"
+fi
+
+# ---- Python ----------------------------------------------------------------------------------------------------------
+
+wheel() {
+    "$source/bindings/python/make_wheel.py" mxq "$library" "$work/wheel" && "$source/bindings/python/make_wheel.py" mxq "$library" "$work/again" &&
+        cmp "$work"/wheel/*.whl "$work"/again/*.whl
+}
+# shellcheck disable=SC2086  # packages are words
+environment() { python3 -m venv "$work/venv" && "$work/venv/bin/pip" install --quiet --disable-pip-version-check numpy pytest ${MXQ_TEST_PIP:-}; }
+package() { # from the wheel: neither the source nor another library is in sight
+    "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$work"/wheel/*.whl && cd "$source/bindings/python/tests" &&
+        env -u MXQ_LIBRARY -u PYTHONPATH MXQ_TEST_DATA_DIR="$source/tests/data" "$work/venv/bin/python" -m pytest -q -p no:cacheprovider
+}
+if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san'; then
+    skip "the Python package" "needs the shared library, built without sanitizers"
+elif check "two wheels of one library are the same bytes" wheel; then
+    if environment >"$work/pip" 2>&1; then
+        check "the Python package, from its wheel with numpy${MXQ_TEST_PIP:+ and $MXQ_TEST_PIP}" package
+    else
+        skip "the Python package" "no environment with numpy and pytest can be made here: $(tail -n 1 "$work/pip")"
+    fi
 fi
 finish

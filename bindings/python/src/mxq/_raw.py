@@ -6,6 +6,7 @@ Made by bindings/generate.py from include/mxq/mxq.h; change the header, not this
 # flake8: noqa
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
 
+VERSION = "0.1.0"
 
 # ---- Version ----
 
