@@ -78,15 +78,15 @@ def describe(spec: Spec, shape: Shape, groups: Optional[Groups], device: Device)
 
 
 def set_part(tensor: int, name: str, part: Part, device: Device, what: str) -> None:
-    """Gives a descriptor the memory of a part."""
+    """Gives a descriptor the memory of a part, to read."""
     number = PARTS[name]
     codes, scales = dense(part.codes, f"{what}.codes"), dense(part.scales, f"{what}.scales")
     same_device(codes, device, f"{what}.codes")
     same_device(scales, device, f"{what}.scales")
     scale_item = 4 if scales.dtype == "float32" else 1
     sizes = count(codes.shape), count(scales.shape) * scale_item
-    setter = lib.mxq_tensor_set_const_part if codes.read_only or scales.read_only else lib.mxq_tensor_set_part
-    check(setter(tensor, number, codes.address if sizes[0] else None, sizes[0], scales.address if sizes[1] else None, sizes[1]))
+    check(lib.mxq_tensor_set_const_part(tensor, number, codes.address if sizes[0] else None, sizes[0],
+                                        scales.address if sizes[1] else None, sizes[1]))
     set_numbers(tensor, name, part, device, what)
 
 
