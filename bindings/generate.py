@@ -15,6 +15,7 @@ HERE = Path(__file__).resolve().parent
 OUTPUTS = {
     "python/src/mxq/_raw.py": python.write,
     "rust/mxq-sys/src/raw.rs": rust.write,
+    "rust/mxq/src/enums.rs": rust.write_enums,
     "julia/src/raw.jl": julia.write,
 }
 

@@ -75,3 +75,32 @@ def write(header: Header, version: str) -> str:
         out += _documented(function, "    ")
         out.append(f"    pub fn {function.name}({_parameters(header, function)}){_result(header, function)};")
     return "\n".join(out + ["}", ""])
+
+
+# ---- Enums for the safe crate -------------------------------------------------------------------------------------------
+
+
+def _variant(constant: Constant) -> str:
+    """MXQ_FORMAT_MXFP8_E4M3 is Mxfp8E4m3, and MXQ_SCALING_1X32, which begins with a digit, is Block1x32."""
+    family = "mxq_log" if constant.family == "mxq_log_level" else constant.family
+    words = constant.name[len(family) + 1:].lower().split("_")
+    name = "".join(word[0].upper() + word[1:] for word in words)
+    return f"Block{name}" if name[0].isdigit() else name
+
+
+def write_enums(header: Header, version: str) -> str:
+    """Writes an enum for each family of constants."""
+    out = _HEAD.format(version=version).split("\n")
+    for alias in header.all(Alias):
+        members = [constant for constant in header.all(Constant) if constant.family == alias.name]
+        name = "".join(word.capitalize() for word in alias.name.split("_")[1:])
+        out += _documented(alias) or [f"/// Values of {alias.name}."]
+        out += ["#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]", "#[non_exhaustive]", "#[repr(i32)]", f"pub enum {name} {{"]
+        for constant in members:
+            out += _documented(constant, "    ") or [f"    /// {constant.name}."]
+            out.append(f"    {_variant(constant)} = {constant.value},")
+        out += ["}", "", f"impl {name} {{", "    /// The value with this number, as the C functions give it.",
+                f"    pub fn from_raw(number: i32) -> Option<{name}> {{", "        match number {"]
+        out += [f"            {constant.value} => Some({name}::{_variant(constant)})," for constant in members]
+        out += ["            _ => None,", "        }", "    }", "}", ""]
+    return "\n".join(out)

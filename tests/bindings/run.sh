@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # ./tests/bindings/run.sh build-dir
 # Checks that the generated parts of the bindings are those of the header, and that the generator notices what it cannot read.
-# Makes a wheel of the built library and runs the tests of the Python package from it in a fresh environment.
+# Makes a wheel of the built library and runs the tests of the Python package from it in a fresh environment. Tests the Rust
+# crates.
 #   MXQ_TEST_PIP     packages that the environment gets beside numpy, such as "torch torchao"
 set -u
 build=$(cd "${1:?the build directory}" && pwd) || exit 1
@@ -34,7 +35,7 @@ follows() {
         grep -qF 'mxq_news(input, out) = @ccall' "$work/new/julia/src/raw.jl"
 }
 check "a new constant and a new function reach every binding" follows
-notices() { ! generate --header "$work/mxq.h" --check 2>"$work/said" && [ "$(grep -c 'is not what the header gives' "$work/said")" = 3 ]; }
+notices() { ! generate --header "$work/mxq.h" --check 2>"$work/said" && [ "$(grep -c 'is not what the header gives' "$work/said")" = 4 ]; }
 check "a changed header is noticed" notices
 refuses() {
     header_with 'struct mxq_point { int32_t x; };' && ! generate --header "$work/mxq.h" --to "$work/refused" 2>"$work/said" &&
@@ -68,6 +69,39 @@ elif check "two wheels of one library are the same bytes" wheel; then
         check "the Python package, from its wheel with numpy${MXQ_TEST_PIP:+ and $MXQ_TEST_PIP}" package
     else
         skip "the Python package" "no environment with numpy and pytest can be made here: $(tail -n 1 "$work/pip")"
+    fi
+fi
+
+# ---- Rust ------------------------------------------------------------------------------------------------------------
+
+rust() { (cd "$source/bindings/rust" && CARGO_TARGET_DIR=$work/cargo cargo "$@"); }
+rust_tests() {
+    export MXQ_LIB_DIR=$build/src
+    rust test --offline --quiet && rust run --offline --quiet --example quantize
+}
+rust_pkg_config() { # in a program of its own, with the code of the page
+    mkdir -p "$work/app/src" "$work/pc" && printf 'Name: libmxq\nDescription: x\nVersion: 0\nLibs: -L%s -lmxq\n' "$build/src" >"$work/pc/libmxq.pc" &&
+        printf '[package]\nname = "app"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nmxq = { path = "%s/bindings/rust/mxq" }\n' "$source" >"$work/app/Cargo.toml" &&
+        awk '/^```/ { if (inside) exit; inside = $0 == "```rust"; next } inside' "$source/bindings/rust/README.md" >"$work/app/src/main.rs" &&
+        (cd "$work/app" && unset MXQ_LIB_DIR && PKG_CONFIG_PATH=$work/pc LD_LIBRARY_PATH=$build/src CARGO_TARGET_DIR=$work/cargo cargo run --offline --quiet) |
+        grep -x 'Mxfp8E4m3 128 x 512 times Mxfp4 256 x 512, y\[0\] = -\?[0-9.]*'
+}
+rust_pages() { RUSTDOCFLAGS="-D warnings" rust doc --offline --quiet --no-deps; }
+rust_form() { rust fmt --check; }
+if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san' || ! command -v cargo >/dev/null; then
+    skip "the Rust crates" "need cargo, and the shared library built without sanitizers"
+else
+    check "the Rust crates: tests and example" rust_tests
+    check "the Rust crates: pages without warnings" rust_pages
+    if cargo fmt --version >/dev/null 2>&1; then
+        check "the Rust crates: rustfmt" rust_form
+    else
+        skip "the Rust crates: rustfmt" "it is not here"
+    fi
+    if command -v pkg-config >/dev/null; then
+        check "the program of bindings/rust/README.md, through pkg-config" rust_pkg_config
+    else
+        skip "the program of bindings/rust/README.md" "pkg-config is not here"
     fi
 fi
 finish
