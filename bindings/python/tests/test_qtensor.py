@@ -156,9 +156,9 @@ def test_handles_are_destroyed(monkeypatch):
 
     made, destroyed = [], []
 
-    def count(self, value, destroy):
-        made.append(value)
-        self.value, self._destroy = value, lambda value: (destroyed.append(value), destroy(value))
+    def count(self, address, destroy):
+        made.append(address.value)
+        self.value, self._destroy = address.value, lambda value: (destroyed.append(value), destroy(value))
 
     monkeypatch.setattr(Handle, "__init__", count)
     q = mxq.quantize(numbers(16, 64), scale_rounding="floor")

@@ -1,6 +1,6 @@
 """A call of a verb: prepared once, then run, or asked for its plan."""
 import ctypes
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
 from . import _raw
 from ._arrays import CUDA, Device, Plain
@@ -9,6 +9,7 @@ from ._library import Handle, check, lib, raise_last
 from ._qtensor import new_tensor
 
 _BOUNDS = {value: name for name, value in _raw.FAMILIES["mxq_bound"].items()}
+Function = TypeVar("Function", bound=Callable[..., Any])
 Options = List[Tuple[str, Tuple[Any, ...]]]  # the setters that are called, with their values
 
 
@@ -63,7 +64,7 @@ def make_options(family: str, setters: Options) -> Optional[Handle]:
         return None
     address = ctypes.c_void_p()
     check(getattr(lib, f"mxq_{family}_options_create")(address))
-    handle = Handle(address.value, getattr(lib, f"mxq_{family}_options_destroy"))  # type: ignore[arg-type]
+    handle = Handle(address, getattr(lib, f"mxq_{family}_options_destroy"))
     for name, values in setters:
         check(getattr(lib, f"mxq_{family}_options_set_{name}")(handle.value, *values))
     return handle
@@ -87,10 +88,10 @@ def set_plain_data(tensor: int, plain: Plain, written: bool) -> None:
 VERBS: Dict[Any, Callable[..., Call]] = {}  # a public function to the one that prepares its call
 
 
-def verb(prepare: Callable[..., Call]) -> Callable[[Any], Any]:
+def verb(prepare: Callable[..., Call]) -> Callable[[Function], Function]:
     """Registers how the call of a public function is prepared, so that mxq.plan can ask instead of run."""
 
-    def register(function: Any) -> Any:
+    def register(function: Function) -> Function:
         VERBS[function] = prepare
         return function
 

@@ -30,7 +30,7 @@ class Context:
             check(lib.mxq_context_create(self.device[0], ordinal, options, handle))
         finally:
             lib.mxq_context_options_destroy(options)
-        self._handle = Handle(handle.value, lib.mxq_context_destroy)
+        self._handle = Handle(handle, lib.mxq_context_destroy)
         self.address = self._handle.value
 
     @property

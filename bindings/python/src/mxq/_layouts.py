@@ -82,12 +82,12 @@ def _unpad_groups(x: Any, *, alignment: Alignment = 1, out: Any = None, context:
         raise Error(f"x is a {type(x).__name__}, expected a Padded, as pad_groups makes them, or a QTensor with groups")
     view, kind = plain(x.values, "x.values"), kind_of(x.values)
     device = view.memory.device
-    groups = as_groups(x.groups, kind, device)
+    groups = x.groups.on(kind, device)
     shape = (x.rows, view.shape[-1])
     source = padded_tensor(view, shape, groups, False)
     given = out is not None
     target, out = plain_output(out, shape, view.memory.dtype, kind, device, loose(groups))
-    set_groups(target.value, groups._replace(alignment=(1, 0)), device)  # type: ignore[union-attr]
+    set_groups(target.value, groups._replace(alignment=(1, 0)), device)
     return Call("mxq_unpad_groups", context, None, (source.value, target.value), device, kind, (x, source, target),
                 lambda: out if given else kind.give(out, x.values))
 

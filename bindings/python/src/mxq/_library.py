@@ -54,8 +54,9 @@ class Handle:
 
     __slots__ = ("value", "_destroy")
 
-    def __init__(self, value: int, destroy: Any):
-        self.value, self._destroy = value, destroy
+    def __init__(self, address: ctypes.c_void_p, destroy: Any):
+        self.value: int = address.value or 0
+        self._destroy = destroy
 
     def __del__(self) -> None:
         self._destroy(self.value)

@@ -23,7 +23,6 @@ CODE_DTYPES = {
     "mxfp4": "float4_e2m1fn_x2",
     "nvfp4": "float4_e2m1fn_x2",
 }
-BYTE_DTYPES = {"uint8", "int8", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2"}
 
 
 def scale_dtype(format: str) -> str:

@@ -8,7 +8,7 @@ from ._arrays import HOST, Device, Memory, count, dense, kind_of, same_device
 from ._context import place
 from ._groups import Groups, as_groups, set_groups
 from ._library import Error, Handle, check, lib
-from ._names import (BYTE_DTYPES, CODE_DTYPES, FORMATS, PARTS, SCALINGS, default_scaling, plain_dtype, quantized_format, scale_dtype,
+from ._names import (CODE_DTYPES, FORMATS, PARTS, SCALINGS, default_scaling, plain_dtype, quantized_format, scale_dtype,
                      value_of)
 from ._shapes import code_shape, scale_shape
 
@@ -57,7 +57,7 @@ def new_tensor(format: int, shape: Shape) -> Handle:
         check(lib.mxq_tensor_create_3d(format, shape[0], shape[1], shape[2], handle))
     else:
         raise Error(f"shape is {shape}, expected (rows, cols) or (experts, rows, cols)")
-    return Handle(handle.value, lib.mxq_tensor_destroy)  # type: ignore[arg-type]
+    return Handle(handle, lib.mxq_tensor_destroy)
 
 
 def describe(spec: Spec, shape: Shape, groups: Optional[Groups], device: Device) -> Handle:
@@ -252,8 +252,8 @@ class QTensor:
     def __setstate__(self, state: Tuple[Any, ...]) -> None:
         from importlib import import_module
 
-        *values, kind = state
-        QTensor.__init__(self, *values, import_module(f"mxq._kind_{kind}"))  # type: ignore[misc]
+        spec, shape, groups, parts, dtype, device, kind = state
+        self.__init__(spec, shape, groups, parts, dtype, device, import_module(f"mxq._kind_{kind}"))  # type: ignore[misc]
 
 
 class Transposed:
@@ -292,7 +292,7 @@ class Transposed:
 def _check_part(tensor: QTensor, name: str, part: Part) -> None:
     """Refuses types and shapes of codes and scales that cannot be those of the tensor."""
     codes, scales = dense(part.codes, f"{name}.codes"), dense(part.scales, f"{name}.scales")
-    fits = {"uint8", "int8", CODE_DTYPES.get(tensor.format)} & BYTE_DTYPES
+    fits = {"uint8", "int8", CODE_DTYPES.get(tensor.format, "uint8")}
     if codes.dtype not in fits:
         raise Error(f"{name}.codes has dtype {codes.dtype}, expected {' or '.join(sorted(fits))} for {tensor.format}")
     wanted = scale_dtype(tensor.format)

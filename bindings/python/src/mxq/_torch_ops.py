@@ -3,7 +3,7 @@
 An operator takes tensors, numbers and text alone: a quantized tensor is a list of tensors (codes, scales and, for NVFP4, the
 amax), the shape of the matrix, and a line of text that has everything else.
 """
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -34,19 +34,19 @@ class Packed(NamedTuple):
     ends: Optional[Tensor]
 
 
-def pack(x: object, part: str, transposed: bool) -> Packed:
+def pack(x: Any, part: str, transposed: bool) -> Packed:
     """One part of a quantized tensor, or a plain tensor, as operators take it."""
     if isinstance(x, Tensor):
         return Packed([x], "", list(x.shape), None)
-    chosen, spec = x.part(part), x.spec  # type: ignore[attr-defined]
+    chosen, spec = x.part(part), x.spec
     tensors = [chosen.codes, chosen.scales] + ([chosen.amax] if chosen.amax is not None else [])
     mask = -1 if chosen.hadamard is None else chosen.hadamard
     words = (spec.format, spec.scaling, spec.scope, spec.scale_max, int(spec.swizzled), part, int(transposed), mask, x.dtype)
-    ends = None if x.groups is None else x.groups.ends  # type: ignore[attr-defined]
-    return Packed(tensors, " ".join(str(word) for word in words), list(x.shape), ends)  # type: ignore[attr-defined]
+    ends = None if x.groups is None else x.groups.ends
+    return Packed(tensors, " ".join(str(word) for word in words), list(x.shape), ends)
 
 
-def _unpack(tensors: Sequence[Tensor], line: str, shape: Sequence[int], ends: Optional[Tensor]) -> object:
+def _unpack(tensors: Sequence[Tensor], line: str, shape: Sequence[int], ends: Optional[Tensor]) -> Any:
     if not line:
         return tensors[0]
     format, scaling, scope, scale_max, swizzled, part, transposed, mask, dtype = line.split()

@@ -41,8 +41,9 @@ def from_mxtensor(tensor: Any) -> QTensor:
     if tensor.elem_dtype not in _FORMATS or tensor.block_size != 32:
         raise Error(f"the MXTensor has {tensor.elem_dtype} in blocks of {tensor.block_size}, expected MXFP8 or MXFP4 in blocks of 32")
     codes, scales, shape = tensor.qdata, tensor.scale, tuple(tensor.shape)
-    part = "rowwise"
+    rowwise: Any = (codes, scales)
+    columnwise: Any = None
     if not codes.is_contiguous():
-        part, codes, scales = "columnwise", codes.transpose(-2, -1), scales.transpose(-2, -1)
-    return QTensor.from_parts(_FORMATS[tensor.elem_dtype], shape, **{part: (codes, scales)}, swizzled=tensor.is_swizzled_scales,
-                              dtype=tensor.orig_dtype)
+        rowwise, columnwise = None, (codes.transpose(-2, -1), scales.transpose(-2, -1))
+    return QTensor.from_parts(_FORMATS[tensor.elem_dtype], shape, rowwise=rowwise, columnwise=columnwise,
+                              swizzled=tensor.is_swizzled_scales, dtype=tensor.orig_dtype)

@@ -84,8 +84,7 @@ class _Linear(torch.autograd.Function):
         product = matmul if ends is None else grouped_matmul
         ctx.format, ctx.quantized, ctx.dtypes = format, quantized, (x.dtype, weight.dtype)
         ctx.x_shape, ctx.w_shape, ctx.has_ends = x.shape, weight.shape, ends is not None
-        kept = [field for field in qw.columnwise[:3] if field is not None]  # type: ignore[index]
-        kept += [field for field in qx.columnwise[:3] if field is not None] if quantized else [x]  # type: ignore[index]
+        kept = _fields(qw) + (_fields(qx) if quantized else [x])
         ctx.save_for_backward(*kept, *([] if ends is None else [ends]))
         return product(qx, qw.mT)
 
@@ -106,6 +105,11 @@ class _Linear(torch.autograd.Function):
             x = saved[fields]
             dw = (dy.t() @ x if ends is None else grouped_outer_op(dy, x, ends)).to(ctx.dtypes[1])
         return dx, dw, None, None, None
+
+
+def _fields(q: QTensor) -> List[Tensor]:
+    """The tensors of the columnwise part."""
+    return [field for field in q.part("columnwise")[:3] if field is not None]
 
 
 def _columnwise(fields: List[Tensor], format: str, shape: Any, ends: Optional[Tensor], like: Tensor) -> QTensor:
