@@ -82,7 +82,9 @@ def _unpad_groups(x: Any, *, alignment: Alignment = 1, out: Any = None, context:
         raise Error(f"x is a {type(x).__name__}, expected a Padded, as pad_groups makes them, or a QTensor with groups")
     view, kind = plain(x.values, "x.values"), kind_of(x.values)
     device = view.memory.device
-    groups = x.groups.on(kind, device)
+    groups = as_groups(x.groups, kind, device)
+    if groups is None:
+        raise Error("x.groups is None, expected Groups or their ends")
     shape = (x.rows, view.shape[-1])
     source = padded_tensor(view, shape, groups, False)
     given = out is not None

@@ -36,7 +36,7 @@ def _operand(x: Any, what: str, groups: Any = None) -> _Operand:
         return _Operand(q._descriptor(), q, transposed, x.shape, q.dtype, q.device, q.kind, q.groups, like)
     if isinstance(x, Padded):
         view, kind = plain(x.values, f"{what}.values"), kind_of(x.values)
-        own = x.groups.on(kind, view.memory.device)
+        own = as_groups(x.groups, kind, view.memory.device)
         shape = (x.rows, view.shape[-1])
         handle = padded_tensor(view, shape, own, False)
         return _Operand(handle.value, (x, handle), False, shape, view.memory.dtype, view.memory.device, kind, own, x.values)
