@@ -2,6 +2,7 @@
 
 A *kind* is numpy, torch or any library with DLPack. It views arrays as memory, and makes new ones.
 """
+import functools
 import sys
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
@@ -67,6 +68,7 @@ def _find_kind(array: Any) -> Any:
     raise Error(f"expected a numpy array, a torch tensor or an object with __dlpack__, got {type(array).__name__}")
 
 
+@functools.lru_cache(maxsize=256)
 def compact(shape: Tuple[int, ...]) -> Tuple[int, ...]:
     """The strides of a row-major array without gaps."""
     strides, step = [], 1

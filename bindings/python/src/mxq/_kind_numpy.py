@@ -1,4 +1,5 @@
 """numpy arrays, with the dtypes of ml_dtypes where it is installed."""
+import ctypes
 from typing import Any, Tuple
 
 import numpy
@@ -33,7 +34,8 @@ def memory(array: Any, what: str) -> Memory:
 
 
 def address(array: Any) -> int:
-    return array.__array_interface__["data"][0]
+    """The address of an array that this kind made, which is not empty: faster than what memory does for any array."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array))
 
 
 def dtype(text: str) -> Any:

@@ -40,6 +40,7 @@ class Spec(NamedTuple):
     scale_max: int = 448
 
 
+@functools.lru_cache(maxsize=256)
 def make_spec(format: str, scaling: Optional[str], swizzled: bool, scope: str, scale_max: int) -> Spec:
     quantized_format(format)
     scaling = scaling or default_scaling(format)
