@@ -40,13 +40,15 @@ class Spec(NamedTuple):
     scale_max: int = 448
 
 
-@functools.lru_cache(maxsize=256)
-def make_spec(format: str, scaling: Optional[str], swizzled: bool, scope: str, scale_max: int) -> Spec:
+def checked_spec(format: str, scaling: Optional[str], swizzled: bool, scope: str, scale_max: int) -> Spec:
     quantized_format(format)
     scaling = scaling or default_scaling(format)
     value_of("mxq_scaling", scaling, "scaling")
     value_of("mxq_scope", scope, "scope")
     return Spec(format, scaling, bool(swizzled), scope, scale_max)
+
+
+make_spec = functools.lru_cache(maxsize=256)(checked_spec)  # torch.compile wants the function itself
 
 
 def new_tensor(format: int, shape: Shape) -> Handle:

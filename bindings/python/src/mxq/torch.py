@@ -15,7 +15,7 @@ from torch import Tensor
 from . import _kind_torch
 from ._groups import Groups
 from ._library import Error
-from ._qtensor import Part, QTensor, Transposed, make_spec
+from ._qtensor import Part, QTensor, Transposed, checked_spec
 from ._torch_ops import (Packed, dequantize_op, device_of, grouped_matmul_op, grouped_outer_op, matmul_op, pack, quantize_op)
 from ._torchao import from_mxtensor, to_mxtensor
 from ._verbs import parts_of
@@ -26,7 +26,7 @@ __all__ = ["dequantize", "from_mxtensor", "grouped_linear", "grouped_matmul", "l
 def quantize(x: Tensor, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scaling: Optional[str] = None, swizzled: bool = False,
              scope: str = "tensor", scale_rounding: Optional[str] = None, ends: Optional[Tensor] = None) -> QTensor:
     """mxq.quantize as an operator of torch. ends: of groups of rows."""
-    spec, names = make_spec(format, scaling, swizzled, scope, 448), parts_of(parts)
+    spec, names = checked_spec(format, scaling, swizzled, scope, 448), parts_of(parts)
     made = quantize_op(x, format, names[0] if len(names) == 1 else "both", spec.scaling, swizzled, scope, scale_rounding, ends)
     each = len(made) // len(names)
     found = {}
@@ -117,7 +117,7 @@ def _columnwise(fields: List[Tensor], format: str, shape: Any, ends: Optional[Te
     part = Part(fields[0], fields[1], fields[2] if len(fields) > 2 else None)
     groups = None if ends is None else Groups(ends)
     name = str(like.dtype).rsplit(".", 1)[-1]
-    return QTensor(make_spec(format, None, False, "tensor", 448), tuple(shape), groups, {"columnwise": part}, name, device_of(like), _kind_torch)
+    return QTensor(checked_spec(format, None, False, "tensor", 448), tuple(shape), groups, {"columnwise": part}, name, device_of(like), _kind_torch)
 
 
 def _checked(weight_gradient: str) -> str:
