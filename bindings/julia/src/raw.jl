@@ -302,8 +302,8 @@ Runs the work of the CPU backend on threads of the host: the context starts none
 up to the number of mxq_context_options_set_threads. It is called by the thread that calls a verb, once or more for a call,
 and not at all for little work or in a forked child, where the calling thread does the work. When several threads call verbs,
 it is called by several threads at once; tasks never wait for one another. It must be callable as long as the context lives.
-The bytes, products too, are the same for any pool. Cannot be combined with threads of its own. NULL with NULL (default):
-the library's threads.
+The bytes, products too, are the same for any pool. Cannot be combined with threads of its own: the setter that is called
+second is refused. NULL with NULL (default): the library's threads.
 """
 mxq_context_options_set_parallel_for(options, parallel_for, user) = @ccall libmxq.mxq_context_options_set_parallel_for(options::Ptr{mxq_context_options}, parallel_for::Ptr{Cvoid}, user::Ptr{Cvoid})::mxq_status
 
@@ -375,7 +375,8 @@ mxq_tensor_destroy(tensor) = @ccall libmxq.mxq_tensor_destroy(tensor::Ptr{mxq_te
 
 @doc raw"""
 Sets which elements share a scale: MXQ_SCALING_*, which says the formats that take it. For quantized tensors. Setters may be
-called in any order; the later one refuses what cannot go together, such as FP8's ROW and swizzled scales.
+called in any order, but where their comments say otherwise; the later one refuses what cannot go together, such as FP8's ROW
+and swizzled scales.
 """
 mxq_tensor_set_scaling(tensor, scaling) = @ccall libmxq.mxq_tensor_set_scaling(tensor::Ptr{mxq_tensor}, scaling::mxq_scaling)::mxq_status
 
@@ -385,9 +386,10 @@ mxq_tensor_set_scaling(tensor, scaling) = @ccall libmxq.mxq_tensor_set_scaling(t
 mxq_tensor_set_swizzled(tensor, swizzled) = @ccall libmxq.mxq_tensor_set_swizzled(tensor::Ptr{mxq_tensor}, swizzled::Int32)::mxq_status
 
 @doc raw"""
-Elements from one row to the next, at least cols (default cols). For plain tensors. Nothing behind the last row's cols is
-touched: the tensor has (experts * rows - 1) * row stride + cols elements, none if it is empty. Tensors of equal strides in
-bytes may lie side by side in one buffer, column range beside column range: only shared elements overlap.
+Elements from one row to the next, at least cols (default cols). For plain tensors; the codes and scales of quantized ones
+have mxq_tensor_set_strides. Nothing behind the last row's cols is touched: the tensor has (experts * rows - 1) * row stride
++ cols elements, none if it is empty. Tensors of equal strides in bytes may lie side by side in one buffer, column range
+beside column range: only shared elements overlap.
 """
 mxq_tensor_set_row_stride(tensor, elements) = @ccall libmxq.mxq_tensor_set_row_stride(tensor::Ptr{mxq_tensor}, elements::Int64)::mxq_status
 
@@ -402,6 +404,18 @@ Data of a plain tensor that is only read: verbs refuse to write it (INVALID_ARGU
 and each replaces the other.
 """
 mxq_tensor_set_const_data(tensor, data, bytes) = @ccall libmxq.mxq_tensor_set_const_data(tensor::Ptr{mxq_tensor}, data::Ptr{Cvoid}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+Data of a plain tensor as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that has
+a tensor for each, or as halves of larger tensors. `data` is an array of `count` addresses in memory of the context's device;
+`count` is the number of experts, and each address has `bytes` bytes from there on: rows one row stride apart, and no stride
+between experts. mxq_tensor_required_bytes then tells the bytes of one expert, and mxq_tensor_total_bytes still those of all
+in one piece. The array must stay until the work is done. Experts without rows have addresses too. Such data are only read,
+by mxq_quantize, mxq_amax, mxq_convert and products; verbs refuse to write them (INVALID_ARGUMENT). All implementations of
+the CPU take a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_data and
+mxq_tensor_set_memory, and the other way round. 3-D tensors only; a NULL array with 0 bytes serves queries.
+"""
+mxq_tensor_set_data_list(tensor, count, data, bytes) = @ccall libmxq.mxq_tensor_set_data_list(tensor::Ptr{mxq_tensor}, count::Int64, data::Ptr{Ptr{Cvoid}}, bytes::UInt64)::mxq_status
 
 @doc raw"""
 Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
@@ -426,9 +440,9 @@ number of experts, and each address has code_bytes or scale_bytes from there on.
 bytes of one expert, and mxq_tensor_total_bytes still those of all in one piece. Both arrays must stay until the work is
 done. Line strides are those of each expert; there are no expert strides. TENSOR scales need MXQ_SCOPE_EXPERT; the amax or
 decode scales of NVFP4 stay one array. Experts without rows have addresses too. Such a part is only read, by
-mxq_dequantize, mxq_requantize and products, and by the implementations that their plans name; on CUDA none takes a list
-yet. It replaces mxq_tensor_set_part and mxq_tensor_set_memory, and the other way round. 3-D tensors only; NULL arrays, with
-the bytes of an expert or 0, serve queries.
+mxq_dequantize, mxq_requantize and products; verbs refuse to write it (INVALID_ARGUMENT). All implementations of the CPU take
+a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_part and
+mxq_tensor_set_memory, and the other way round. 3-D tensors only; NULL arrays with 0 bytes serve queries.
 """
 mxq_tensor_set_part_list(tensor, part, count, codes, code_bytes, scales, scale_bytes) = @ccall libmxq.mxq_tensor_set_part_list(tensor::Ptr{mxq_tensor}, part::mxq_part, count::Int64, codes::Ptr{Ptr{Cvoid}}, code_bytes::UInt64, scales::Ptr{Ptr{Cvoid}}, scale_bytes::UInt64)::mxq_status
 
@@ -440,15 +454,15 @@ next expert's. 0 (default): one after another; experts then are as many line str
 moved by k codes and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0); of MXFP4 weights with k / 2 and K_all / 2
 for the codes. Where K_all is no multiple of 32, rows of scales are ceil(K_all / 32) bytes apart. `gate` beside `up` in codes
 (experts, 2 N, K) has an expert stride of 2 N K. Nothing looks at whether lines of different experts overlap, since
-they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales. Lines of different experts may
-alternate. What lies between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the
-last.
+they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales; it is compared with the scaling, the
+layout and the scope that the tensor has, so set those before strides. Lines of different experts may alternate. What lies
+between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the last.
 
 Swizzled and TENSOR scales have no line stride; TENSOR ones have an expert stride with MXQ_SCOPE_EXPERT. 2-D tensors have no
 expert strides, and groups none at all (INVALID_ARGUMENT). Parts with strides are only read, by mxq_dequantize,
 mxq_requantize, the products and, but not from a list, mxq_swizzle_scales and mxq_unswizzle_scales. All implementations of
-the CPU take them; others decline by name in the plan. No verb writes such a part (UNSUPPORTED). Pointers that are set anew
-leave the strides as they are; mxq_tensor_clear_part clears them.
+the CPU take them; others decline by name in the plan, and on CUDA none takes strides yet. No verb writes such a part
+(UNSUPPORTED). Pointers that are set anew leave the strides as they are; mxq_tensor_clear_part clears them.
 """
 mxq_tensor_set_strides(tensor, part, code_line, code_expert, scale_line, scale_expert) = @ccall libmxq.mxq_tensor_set_strides(tensor::Ptr{mxq_tensor}, part::mxq_part, code_line::Int64, code_expert::Int64, scale_line::Int64, scale_expert::Int64)::mxq_status
 
@@ -550,8 +564,8 @@ mxq_tensor_required_amax_bytes(tensor, part, bytes) = @ccall libmxq.mxq_tensor_r
 
 @doc raw"""
 NVFP4: the decode scale amax / (6 * scale_max) of a part, as checkpoints store it. Verbs that read the part use it in
-place of the amax, and refuse a part that has both. A quantize into the part refuses it: it needs an amax. As many as
-amaxes, on the device.
+place of the amax; a part that has one of the two refuses the other. A quantize into the part refuses it: it needs an amax.
+As many as amaxes, on the device. NULL clears it.
 """
 mxq_tensor_set_decode_scale(tensor, part, scale, bytes) = @ccall libmxq.mxq_tensor_set_decode_scale(tensor::Ptr{mxq_tensor}, part::mxq_part, scale::Ptr{Cfloat}, bytes::UInt64)::mxq_status
 
@@ -570,10 +584,10 @@ they are: it cancels where both operands have it, so they refuse parts with diff
 mxq_tensor_set_hadamard(tensor, part, transformed, mask) = @ccall libmxq.mxq_tensor_set_hadamard(tensor::Ptr{mxq_tensor}, part::mxq_part, transformed::Int32, mask::Int32)::mxq_status
 
 @doc raw"""
-FP8 with TENSOR scales: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per expert or group, on
-the device. It is positive and finite. Verbs refuse another one on a CPU context; on CUDA nobody sees it: a 0 makes a
-stored scale of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL (default): mxq_quantize
-makes it from the amax of its input (current scaling).
+FP8 with TENSOR scales, others refuse it: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per
+expert or group, on the device. It is positive and finite. Verbs refuse another one on a CPU context; on CUDA nobody sees
+it: a 0 makes a stored scale of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL
+(default): mxq_quantize makes it from the amax of its input (current scaling).
 """
 mxq_tensor_set_quantization_scale(tensor, scale, bytes) = @ccall libmxq.mxq_tensor_set_quantization_scale(tensor::Ptr{mxq_tensor}, scale::Ptr{Cfloat}, bytes::UInt64)::mxq_status
 
@@ -612,9 +626,14 @@ mxq_tensor_get_swizzled(tensor, swizzled) = @ccall libmxq.mxq_tensor_get_swizzle
 mxq_tensor_get_row_stride(tensor, elements) = @ccall libmxq.mxq_tensor_get_row_stride(tensor::Ptr{mxq_tensor}, elements::Ptr{Int64})::mxq_status
 
 @doc raw"""
-Data of a plain tensor; *is_const is 1 where mxq_tensor_set_const_data set it, so that it may not be written.
+Data of a plain tensor; *is_const is 1 where it may not be written: set by mxq_tensor_set_const_data, or a list.
 """
 mxq_tensor_get_data(tensor, data, bytes, is_const) = @ccall libmxq.mxq_tensor_get_data(tensor::Ptr{mxq_tensor}, data::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64}, is_const::Ptr{Int32})::mxq_status
+
+@doc raw"""
+*count is 0 where the plain tensor has no list. mxq_tensor_get_data gives no address of one that has.
+"""
+mxq_tensor_get_data_list(tensor, count, data, bytes) = @ccall libmxq.mxq_tensor_get_data_list(tensor::Ptr{mxq_tensor}, count::Ptr{Int64}, data::Ptr{Ptr{Ptr{Cvoid}}}, bytes::Ptr{UInt64})::mxq_status
 
 @doc raw"""
 *declared is 1 where the quantized tensor has the part, and *is_const is 1 where it is only read.
@@ -688,8 +707,9 @@ mxq_tensor_get_scope(tensor, scope) = @ccall libmxq.mxq_tensor_get_scope(tensor:
 
 @doc raw"""
 Writes what MXQ_LOG calls the tensor, such as "mxfp8_e4m3 100 x 64 in 4 groups 1x32 rowwise swizzled", to `buffer`, cut to
-size - 1 bytes and ended by a 0 as snprintf does. Returns the length of the whole text without the 0; 0 for a handle that is
-NULL or refused, with "" in the buffer. A buffer of NULL or a size of 0: nothing is written.
+size - 1 bytes and ended by a 0 as snprintf does; with its strides, in bytes but a row stride, and its lists: "bf16 8 x 64 x
+32 row stride 96 listed", "mxfp4 64 x 32 1x32 rowwise strides (64, 0, 4, 0)". Returns the length of the whole text without
+the 0; 0 for a handle that is NULL or refused, with "" in the buffer. A buffer of NULL or a size of 0: nothing is written.
 """
 mxq_tensor_describe(tensor, buffer, size) = @ccall libmxq.mxq_tensor_describe(tensor::Ptr{mxq_tensor}, buffer::Ptr{Cchar}, size::UInt64)::UInt64
 
@@ -722,7 +742,8 @@ mxq_quantize_options_set_undo_hadamard(options, undo) = @ccall libmxq.mxq_quanti
 NVFP4 and MXFP4, but not with ROW scales: rounds codes up or down at random (Philox4x32-10), with probabilities that follow
 the distances to the two codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the
 context's device, read when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same
-seed and offset give the same codes on every device. Cannot be combined with four-over-six.
+seed and offset give the same codes on every device. Cannot be combined with four-over-six: the setter that is called second
+is refused.
 """
 mxq_quantize_options_set_stochastic_rounding(options, seed_offset, bytes) = @ccall libmxq.mxq_quantize_options_set_stochastic_rounding(options::Ptr{mxq_quantize_options}, seed_offset::Ptr{UInt64}, bytes::UInt64)::mxq_status
 
@@ -825,7 +846,7 @@ mxq_gemm_options_set_beta(options, beta) = @ccall libmxq.mxq_gemm_options_set_be
 
 @doc raw"""
 1: adds to D, as a beta of 1 does, but refuses a D other than F32, so that no running sum is rounded to 16 bits by mistake.
-0 (default): overwrites D. Cannot be combined with a beta.
+0 (default): overwrites D. Cannot be combined with a beta: the setter that is called second is refused.
 """
 mxq_gemm_options_set_accumulate(options, accumulate) = @ccall libmxq.mxq_gemm_options_set_accumulate(options::Ptr{mxq_gemm_options}, accumulate::Int32)::mxq_status
 

@@ -325,8 +325,8 @@ PROTOTYPES = {
     # up to the number of mxq_context_options_set_threads. It is called by the thread that calls a verb, once or more for a call,
     # and not at all for little work or in a forked child, where the calling thread does the work. When several threads call verbs,
     # it is called by several threads at once; tasks never wait for one another. It must be callable as long as the context lives.
-    # The bytes, products too, are the same for any pool. Cannot be combined with threads of its own. NULL with NULL (default):
-    # the library's threads.
+    # The bytes, products too, are the same for any pool. Cannot be combined with threads of its own: the setter that is called
+    # second is refused. NULL with NULL (default): the library's threads.
     # mxq_context_options_set_parallel_for(options, parallel_for, user)
     "mxq_context_options_set_parallel_for": (c_int32, [c_void_p, mxq_parallel_for, c_void_p]),
     # The cuBLASLt that a CUDA context uses, as a file such as "/opt/cuda/lib64/libcublasLt.so.13"; no other file is tried. NULL
@@ -374,15 +374,17 @@ PROTOTYPES = {
     # mxq_tensor_destroy(tensor)
     "mxq_tensor_destroy": (None, [c_void_p]),
     # Sets which elements share a scale: MXQ_SCALING_*, which says the formats that take it. For quantized tensors. Setters may be
-    # called in any order; the later one refuses what cannot go together, such as FP8's ROW and swizzled scales.
+    # called in any order, but where their comments say otherwise; the later one refuses what cannot go together, such as FP8's ROW
+    # and swizzled scales.
     # mxq_tensor_set_scaling(tensor, scaling)
     "mxq_tensor_set_scaling": (c_int32, [c_void_p, c_int32]),
     # 1: the scales of every part are swizzled; 0 (default): compact. For quantized tensors.
     # mxq_tensor_set_swizzled(tensor, swizzled)
     "mxq_tensor_set_swizzled": (c_int32, [c_void_p, c_int32]),
-    # Elements from one row to the next, at least cols (default cols). For plain tensors. Nothing behind the last row's cols is
-    # touched: the tensor has (experts * rows - 1) * row stride + cols elements, none if it is empty. Tensors of equal strides in
-    # bytes may lie side by side in one buffer, column range beside column range: only shared elements overlap.
+    # Elements from one row to the next, at least cols (default cols). For plain tensors; the codes and scales of quantized ones
+    # have mxq_tensor_set_strides. Nothing behind the last row's cols is touched: the tensor has (experts * rows - 1) * row stride
+    # + cols elements, none if it is empty. Tensors of equal strides in bytes may lie side by side in one buffer, column range
+    # beside column range: only shared elements overlap.
     # mxq_tensor_set_row_stride(tensor, elements)
     "mxq_tensor_set_row_stride": (c_int32, [c_void_p, c_int64]),
     # Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. NULL with more is
@@ -393,6 +395,16 @@ PROTOTYPES = {
     # and each replaces the other.
     # mxq_tensor_set_const_data(tensor, data, bytes)
     "mxq_tensor_set_const_data": (c_int32, [c_void_p, c_void_p, c_uint64]),
+    # Data of a plain tensor as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that has
+    # a tensor for each, or as halves of larger tensors. `data` is an array of `count` addresses in memory of the context's device;
+    # `count` is the number of experts, and each address has `bytes` bytes from there on: rows one row stride apart, and no stride
+    # between experts. mxq_tensor_required_bytes then tells the bytes of one expert, and mxq_tensor_total_bytes still those of all
+    # in one piece. The array must stay until the work is done. Experts without rows have addresses too. Such data are only read,
+    # by mxq_quantize, mxq_amax, mxq_convert and products; verbs refuse to write them (INVALID_ARGUMENT). All implementations of
+    # the CPU take a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_data and
+    # mxq_tensor_set_memory, and the other way round. 3-D tensors only; a NULL array with 0 bytes serves queries.
+    # mxq_tensor_set_data_list(tensor, count, data, bytes)
+    "mxq_tensor_set_data_list": (c_int32, [c_void_p, c_int64, c_void_p, c_uint64]),
     # Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
     # into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers
     # with 0 bytes declare a part for sizes and queries, which need no memory. While no part is declared, a query assumes the
@@ -411,9 +423,9 @@ PROTOTYPES = {
     # bytes of one expert, and mxq_tensor_total_bytes still those of all in one piece. Both arrays must stay until the work is
     # done. Line strides are those of each expert; there are no expert strides. TENSOR scales need MXQ_SCOPE_EXPERT; the amax or
     # decode scales of NVFP4 stay one array. Experts without rows have addresses too. Such a part is only read, by
-    # mxq_dequantize, mxq_requantize and products, and by the implementations that their plans name; on CUDA none takes a list
-    # yet. It replaces mxq_tensor_set_part and mxq_tensor_set_memory, and the other way round. 3-D tensors only; NULL arrays, with
-    # the bytes of an expert or 0, serve queries.
+    # mxq_dequantize, mxq_requantize and products; verbs refuse to write it (INVALID_ARGUMENT). All implementations of the CPU take
+    # a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_part and
+    # mxq_tensor_set_memory, and the other way round. 3-D tensors only; NULL arrays with 0 bytes serve queries.
     # mxq_tensor_set_part_list(tensor, part, count, codes, code_bytes, scales, scale_bytes)
     "mxq_tensor_set_part_list": (c_int32, [c_void_p, c_int32, c_int64, c_void_p, c_uint64, c_void_p, c_uint64]),
     # Distances in bytes inside of a part that is a piece of something larger: from one line of codes to the next, from one
@@ -423,15 +435,15 @@ PROTOTYPES = {
     # moved by k codes and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0); of MXFP4 weights with k / 2 and K_all / 2
     # for the codes. Where K_all is no multiple of 32, rows of scales are ceil(K_all / 32) bytes apart. `gate` beside `up` in codes
     # (experts, 2 N, K) has an expert stride of 2 N K. Nothing looks at whether lines of different experts overlap, since
-    # they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales. Lines of different experts may
-    # alternate. What lies between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the
-    # last.
+    # they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales; it is compared with the scaling, the
+    # layout and the scope that the tensor has, so set those before strides. Lines of different experts may alternate. What lies
+    # between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the last.
     #
     # Swizzled and TENSOR scales have no line stride; TENSOR ones have an expert stride with MXQ_SCOPE_EXPERT. 2-D tensors have no
     # expert strides, and groups none at all (INVALID_ARGUMENT). Parts with strides are only read, by mxq_dequantize,
     # mxq_requantize, the products and, but not from a list, mxq_swizzle_scales and mxq_unswizzle_scales. All implementations of
-    # the CPU take them; others decline by name in the plan. No verb writes such a part (UNSUPPORTED). Pointers that are set anew
-    # leave the strides as they are; mxq_tensor_clear_part clears them.
+    # the CPU take them; others decline by name in the plan, and on CUDA none takes strides yet. No verb writes such a part
+    # (UNSUPPORTED). Pointers that are set anew leave the strides as they are; mxq_tensor_clear_part clears them.
     # mxq_tensor_set_strides(tensor, part, code_line, code_expert, scale_line, scale_expert)
     "mxq_tensor_set_strides": (c_int32, [c_void_p, c_int32, c_int64, c_int64, c_int64, c_int64]),
     # Declares the named parts of a quantized tensor (MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE or MXQ_PART_BOTH), or the data of a
@@ -511,8 +523,8 @@ PROTOTYPES = {
     # mxq_tensor_required_amax_bytes(tensor, part, bytes)
     "mxq_tensor_required_amax_bytes": (c_int32, [c_void_p, c_int32, POINTER(c_uint64)]),
     # NVFP4: the decode scale amax / (6 * scale_max) of a part, as checkpoints store it. Verbs that read the part use it in
-    # place of the amax, and refuse a part that has both. A quantize into the part refuses it: it needs an amax. As many as
-    # amaxes, on the device.
+    # place of the amax; a part that has one of the two refuses the other. A quantize into the part refuses it: it needs an amax.
+    # As many as amaxes, on the device. NULL clears it.
     # mxq_tensor_set_decode_scale(tensor, part, scale, bytes)
     "mxq_tensor_set_decode_scale": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
     # NVFP4: the largest block scale, 448 (default) or 256. Encoding and decoding need the same value.
@@ -525,10 +537,10 @@ PROTOTYPES = {
     # they are: it cancels where both operands have it, so they refuse parts with different ones.
     # mxq_tensor_set_hadamard(tensor, part, transformed, mask)
     "mxq_tensor_set_hadamard": (c_int32, [c_void_p, c_int32, c_int32, c_int32]),
-    # FP8 with TENSOR scales: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per expert or group, on
-    # the device. It is positive and finite. Verbs refuse another one on a CPU context; on CUDA nobody sees it: a 0 makes a
-    # stored scale of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL (default): mxq_quantize
-    # makes it from the amax of its input (current scaling).
+    # FP8 with TENSOR scales, others refuse it: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per
+    # expert or group, on the device. It is positive and finite. Verbs refuse another one on a CPU context; on CUDA nobody sees
+    # it: a 0 makes a stored scale of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL
+    # (default): mxq_quantize makes it from the amax of its input (current scaling).
     # mxq_tensor_set_quantization_scale(tensor, scale, bytes)
     "mxq_tensor_set_quantization_scale": (c_int32, [c_void_p, c_void_p, c_uint64]),
     # mxq_tensor_set_scope(tensor, scope)
@@ -553,9 +565,12 @@ PROTOTYPES = {
     # *elements is cols for a quantized tensor.
     # mxq_tensor_get_row_stride(tensor, elements)
     "mxq_tensor_get_row_stride": (c_int32, [c_void_p, POINTER(c_int64)]),
-    # Data of a plain tensor; *is_const is 1 where mxq_tensor_set_const_data set it, so that it may not be written.
+    # Data of a plain tensor; *is_const is 1 where it may not be written: set by mxq_tensor_set_const_data, or a list.
     # mxq_tensor_get_data(tensor, data, bytes, is_const)
     "mxq_tensor_get_data": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64), POINTER(c_int32)]),
+    # *count is 0 where the plain tensor has no list. mxq_tensor_get_data gives no address of one that has.
+    # mxq_tensor_get_data_list(tensor, count, data, bytes)
+    "mxq_tensor_get_data_list": (c_int32, [c_void_p, POINTER(c_int64), POINTER(c_void_p), POINTER(c_uint64)]),
     # *declared is 1 where the quantized tensor has the part, and *is_const is 1 where it is only read.
     # mxq_tensor_get_part(tensor, part, declared, codes, code_bytes, scales, scale_bytes, is_const)
     "mxq_tensor_get_part": (c_int32, [c_void_p, c_int32, POINTER(c_int32), POINTER(c_void_p), POINTER(c_uint64), POINTER(c_void_p), POINTER(c_uint64), POINTER(c_int32)]),
@@ -599,8 +614,9 @@ PROTOTYPES = {
     # mxq_tensor_get_scope(tensor, scope)
     "mxq_tensor_get_scope": (c_int32, [c_void_p, POINTER(c_int32)]),
     # Writes what MXQ_LOG calls the tensor, such as "mxfp8_e4m3 100 x 64 in 4 groups 1x32 rowwise swizzled", to `buffer`, cut to
-    # size - 1 bytes and ended by a 0 as snprintf does. Returns the length of the whole text without the 0; 0 for a handle that is
-    # NULL or refused, with "" in the buffer. A buffer of NULL or a size of 0: nothing is written.
+    # size - 1 bytes and ended by a 0 as snprintf does; with its strides, in bytes but a row stride, and its lists: "bf16 8 x 64 x
+    # 32 row stride 96 listed", "mxfp4 64 x 32 1x32 rowwise strides (64, 0, 4, 0)". Returns the length of the whole text without
+    # the 0; 0 for a handle that is NULL or refused, with "" in the buffer. A buffer of NULL or a size of 0: nothing is written.
     # mxq_tensor_describe(tensor, buffer, size)
     "mxq_tensor_describe": (c_uint64, [c_void_p, c_void_p, c_uint64]),
     # mxq_quantize_options_create(out)
@@ -623,7 +639,8 @@ PROTOTYPES = {
     # NVFP4 and MXFP4, but not with ROW scales: rounds codes up or down at random (Philox4x32-10), with probabilities that follow
     # the distances to the two codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the
     # context's device, read when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same
-    # seed and offset give the same codes on every device. Cannot be combined with four-over-six.
+    # seed and offset give the same codes on every device. Cannot be combined with four-over-six: the setter that is called second
+    # is refused.
     # mxq_quantize_options_set_stochastic_rounding(options, seed_offset, bytes)
     "mxq_quantize_options_set_stochastic_rounding": (c_int32, [c_void_p, c_void_p, c_uint64]),
     # NVFP4, 1 (default): quantize and requantize first compute the amax of every part and write it where mxq_tensor_set_amax
@@ -690,7 +707,7 @@ PROTOTYPES = {
     # mxq_gemm_options_set_beta(options, beta)
     "mxq_gemm_options_set_beta": (c_int32, [c_void_p, c_float]),
     # 1: adds to D, as a beta of 1 does, but refuses a D other than F32, so that no running sum is rounded to 16 bits by mistake.
-    # 0 (default): overwrites D. Cannot be combined with a beta.
+    # 0 (default): overwrites D. Cannot be combined with a beta: the setter that is called second is refused.
     # mxq_gemm_options_set_accumulate(options, accumulate)
     "mxq_gemm_options_set_accumulate": (c_int32, [c_void_p, c_int32]),
     # A bias: one number for each column of D, added to all rows. They are of MXQ_FORMAT_F32, F16 or BF16, whatever D is, in

@@ -300,8 +300,8 @@ extern "C" {
     /// up to the number of mxq\_context\_options\_set\_threads. It is called by the thread that calls a verb, once or more for a call,
     /// and not at all for little work or in a forked child, where the calling thread does the work. When several threads call verbs,
     /// it is called by several threads at once; tasks never wait for one another. It must be callable as long as the context lives.
-    /// The bytes, products too, are the same for any pool. Cannot be combined with threads of its own. NULL with NULL (default):
-    /// the library's threads.
+    /// The bytes, products too, are the same for any pool. Cannot be combined with threads of its own: the setter that is called
+    /// second is refused. NULL with NULL (default): the library's threads.
     pub fn mxq_context_options_set_parallel_for(options: *mut mxq_context_options, parallel_for: mxq_parallel_for, user: *mut c_void) -> mxq_status;
     /// The cuBLASLt that a CUDA context uses, as a file such as "/opt/cuda/lib64/libcublasLt.so.13"; no other file is tried. NULL
     /// or "" (default): the file that the environment variable MXQ\_CUBLASLT\_PATH names when the process first needs one, or else
@@ -336,13 +336,15 @@ extern "C" {
     pub fn mxq_tensor_create_3d(format: mxq_format, experts: i64, rows: i64, cols: i64, out: *mut *mut mxq_tensor) -> mxq_status;
     pub fn mxq_tensor_destroy(tensor: *mut mxq_tensor);
     /// Sets which elements share a scale: MXQ\_SCALING\_\*, which says the formats that take it. For quantized tensors. Setters may be
-    /// called in any order; the later one refuses what cannot go together, such as FP8's ROW and swizzled scales.
+    /// called in any order, but where their comments say otherwise; the later one refuses what cannot go together, such as FP8's ROW
+    /// and swizzled scales.
     pub fn mxq_tensor_set_scaling(tensor: *mut mxq_tensor, scaling: mxq_scaling) -> mxq_status;
     /// 1: the scales of every part are swizzled; 0 (default): compact. For quantized tensors.
     pub fn mxq_tensor_set_swizzled(tensor: *mut mxq_tensor, swizzled: i32) -> mxq_status;
-    /// Elements from one row to the next, at least cols (default cols). For plain tensors. Nothing behind the last row's cols is
-    /// touched: the tensor has (experts \* rows - 1) \* row stride + cols elements, none if it is empty. Tensors of equal strides in
-    /// bytes may lie side by side in one buffer, column range beside column range: only shared elements overlap.
+    /// Elements from one row to the next, at least cols (default cols). For plain tensors; the codes and scales of quantized ones
+    /// have mxq\_tensor\_set\_strides. Nothing behind the last row's cols is touched: the tensor has (experts \* rows - 1) \* row stride
+    /// + cols elements, none if it is empty. Tensors of equal strides in bytes may lie side by side in one buffer, column range
+    /// beside column range: only shared elements overlap.
     pub fn mxq_tensor_set_row_stride(tensor: *mut mxq_tensor, elements: i64) -> mxq_status;
     /// Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. NULL with more is
     /// refused, as by the other setters of a part and of its numbers: memory that could not be allocated looks so.
@@ -350,6 +352,15 @@ extern "C" {
     /// Data of a plain tensor that is only read: verbs refuse to write it (INVALID\_ARGUMENT). Otherwise as mxq\_tensor\_set\_data,
     /// and each replaces the other.
     pub fn mxq_tensor_set_const_data(tensor: *mut mxq_tensor, data: *const c_void, bytes: u64) -> mxq_status;
+    /// Data of a plain tensor as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that has
+    /// a tensor for each, or as halves of larger tensors. `data` is an array of `count` addresses in memory of the context's device;
+    /// `count` is the number of experts, and each address has `bytes` bytes from there on: rows one row stride apart, and no stride
+    /// between experts. mxq\_tensor\_required\_bytes then tells the bytes of one expert, and mxq\_tensor\_total\_bytes still those of all
+    /// in one piece. The array must stay until the work is done. Experts without rows have addresses too. Such data are only read,
+    /// by mxq\_quantize, mxq\_amax, mxq\_convert and products; verbs refuse to write them (INVALID\_ARGUMENT). All implementations of
+    /// the CPU take a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq\_tensor\_set\_data and
+    /// mxq\_tensor\_set\_memory, and the other way round. 3-D tensors only; a NULL array with 0 bytes serves queries.
+    pub fn mxq_tensor_set_data_list(tensor: *mut mxq_tensor, count: i64, data: *const *const c_void, bytes: u64) -> mxq_status;
     /// Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
     /// into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers
     /// with 0 bytes declare a part for sizes and queries, which need no memory. While no part is declared, a query assumes the
@@ -366,9 +377,9 @@ extern "C" {
     /// bytes of one expert, and mxq\_tensor\_total\_bytes still those of all in one piece. Both arrays must stay until the work is
     /// done. Line strides are those of each expert; there are no expert strides. TENSOR scales need MXQ\_SCOPE\_EXPERT; the amax or
     /// decode scales of NVFP4 stay one array. Experts without rows have addresses too. Such a part is only read, by
-    /// mxq\_dequantize, mxq\_requantize and products, and by the implementations that their plans name; on CUDA none takes a list
-    /// yet. It replaces mxq\_tensor\_set\_part and mxq\_tensor\_set\_memory, and the other way round. 3-D tensors only; NULL arrays, with
-    /// the bytes of an expert or 0, serve queries.
+    /// mxq\_dequantize, mxq\_requantize and products; verbs refuse to write it (INVALID\_ARGUMENT). All implementations of the CPU take
+    /// a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq\_tensor\_set\_part and
+    /// mxq\_tensor\_set\_memory, and the other way round. 3-D tensors only; NULL arrays with 0 bytes serve queries.
     pub fn mxq_tensor_set_part_list(tensor: *mut mxq_tensor, part: mxq_part, count: i64, codes: *const *const c_void, code_bytes: u64, scales: *const *const c_void, scale_bytes: u64) -> mxq_status;
     /// Distances in bytes inside of a part that is a piece of something larger: from one line of codes to the next, from one
     /// expert's codes to the next expert's, from one row of the compact scales to the next, and from one expert's scales to the
@@ -377,15 +388,15 @@ extern "C" {
     /// moved by k codes and k / 32 scales and with the strides (K\_all, 0, K\_all / 32, 0); of MXFP4 weights with k / 2 and K\_all / 2
     /// for the codes. Where K\_all is no multiple of 32, rows of scales are ceil(K\_all / 32) bytes apart. `gate` beside `up` in codes
     /// (experts, 2 N, K) has an expert stride of 2 N K. Nothing looks at whether lines of different experts overlap, since
-    /// they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales. Lines of different experts may
-    /// alternate. What lies between lines is not touched. mxq\_tensor\_required\_bytes counts from the first line to the end of the
-    /// last.
+    /// they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales; it is compared with the scaling, the
+    /// layout and the scope that the tensor has, so set those before strides. Lines of different experts may alternate. What lies
+    /// between lines is not touched. mxq\_tensor\_required\_bytes counts from the first line to the end of the last.
     ///
     /// Swizzled and TENSOR scales have no line stride; TENSOR ones have an expert stride with MXQ\_SCOPE\_EXPERT. 2-D tensors have no
     /// expert strides, and groups none at all (INVALID\_ARGUMENT). Parts with strides are only read, by mxq\_dequantize,
     /// mxq\_requantize, the products and, but not from a list, mxq\_swizzle\_scales and mxq\_unswizzle\_scales. All implementations of
-    /// the CPU take them; others decline by name in the plan. No verb writes such a part (UNSUPPORTED). Pointers that are set anew
-    /// leave the strides as they are; mxq\_tensor\_clear\_part clears them.
+    /// the CPU take them; others decline by name in the plan, and on CUDA none takes strides yet. No verb writes such a part
+    /// (UNSUPPORTED). Pointers that are set anew leave the strides as they are; mxq\_tensor\_clear\_part clears them.
     pub fn mxq_tensor_set_strides(tensor: *mut mxq_tensor, part: mxq_part, code_line: i64, code_expert: i64, scale_line: i64, scale_expert: i64) -> mxq_status;
     /// Declares the named parts of a quantized tensor (MXQ\_PART\_ROWWISE, MXQ\_PART\_COLUMNWISE or MXQ\_PART\_BOTH), or the data of a
     /// plain one (MXQ\_PART\_ROWWISE), in one block of memory at a multiple of 256 bytes, of at least mxq\_tensor\_total\_bytes. For each
@@ -458,8 +469,8 @@ extern "C" {
     /// Bytes that the amax of a part takes; 0 for a format without amax.
     pub fn mxq_tensor_required_amax_bytes(tensor: *const mxq_tensor, part: mxq_part, bytes: *mut u64) -> mxq_status;
     /// NVFP4: the decode scale amax / (6 \* scale\_max) of a part, as checkpoints store it. Verbs that read the part use it in
-    /// place of the amax, and refuse a part that has both. A quantize into the part refuses it: it needs an amax. As many as
-    /// amaxes, on the device.
+    /// place of the amax; a part that has one of the two refuses the other. A quantize into the part refuses it: it needs an amax.
+    /// As many as amaxes, on the device. NULL clears it.
     pub fn mxq_tensor_set_decode_scale(tensor: *mut mxq_tensor, part: mxq_part, scale: *const f32, bytes: u64) -> mxq_status;
     /// NVFP4: the largest block scale, 448 (default) or 256. Encoding and decoding need the same value.
     pub fn mxq_tensor_set_scale_max(tensor: *mut mxq_tensor, scale_max: i32) -> mxq_status;
@@ -469,10 +480,10 @@ extern "C" {
     /// mxq\_amax apply the transform before amax and scale, and mxq\_dequantize undoes it. Products multiply transformed values as
     /// they are: it cancels where both operands have it, so they refuse parts with different ones.
     pub fn mxq_tensor_set_hadamard(tensor: *mut mxq_tensor, part: mxq_part, transformed: i32, mask: i32) -> mxq_status;
-    /// FP8 with TENSOR scales: the factor that mxq\_quantize multiplies by (delayed scaling), one, or one per expert or group, on
-    /// the device. It is positive and finite. Verbs refuse another one on a CPU context; on CUDA nobody sees it: a 0 makes a
-    /// stored scale of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL (default): mxq\_quantize
-    /// makes it from the amax of its input (current scaling).
+    /// FP8 with TENSOR scales, others refuse it: the factor that mxq\_quantize multiplies by (delayed scaling), one, or one per
+    /// expert or group, on the device. It is positive and finite. Verbs refuse another one on a CPU context; on CUDA nobody sees
+    /// it: a 0 makes a stored scale of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL
+    /// (default): mxq\_quantize makes it from the amax of its input (current scaling).
     pub fn mxq_tensor_set_quantization_scale(tensor: *mut mxq_tensor, scale: *const f32, bytes: u64) -> mxq_status;
     pub fn mxq_tensor_set_scope(tensor: *mut mxq_tensor, scope: mxq_scope) -> mxq_status;
     /// Bytes of codes and bytes of scales that a part needs. For a plain tensor ask for MXQ\_PART\_ROWWISE: \*code\_bytes is that of
@@ -489,8 +500,10 @@ extern "C" {
     pub fn mxq_tensor_get_swizzled(tensor: *const mxq_tensor, swizzled: *mut i32) -> mxq_status;
     /// \*elements is cols for a quantized tensor.
     pub fn mxq_tensor_get_row_stride(tensor: *const mxq_tensor, elements: *mut i64) -> mxq_status;
-    /// Data of a plain tensor; \*is\_const is 1 where mxq\_tensor\_set\_const\_data set it, so that it may not be written.
+    /// Data of a plain tensor; \*is\_const is 1 where it may not be written: set by mxq\_tensor\_set\_const\_data, or a list.
     pub fn mxq_tensor_get_data(tensor: *const mxq_tensor, data: *mut *mut c_void, bytes: *mut u64, is_const: *mut i32) -> mxq_status;
+    /// \*count is 0 where the plain tensor has no list. mxq\_tensor\_get\_data gives no address of one that has.
+    pub fn mxq_tensor_get_data_list(tensor: *const mxq_tensor, count: *mut i64, data: *mut *const *const c_void, bytes: *mut u64) -> mxq_status;
     /// \*declared is 1 where the quantized tensor has the part, and \*is\_const is 1 where it is only read.
     pub fn mxq_tensor_get_part(tensor: *const mxq_tensor, part: mxq_part, declared: *mut i32, codes: *mut *mut c_void, code_bytes: *mut u64, scales: *mut *mut c_void, scale_bytes: *mut u64, is_const: *mut i32) -> mxq_status;
     /// \*count is 0 where the part has no list. mxq\_tensor\_get\_part gives no addresses of one that has.
@@ -520,8 +533,9 @@ extern "C" {
     /// See [`mxq_tensor_get_group_alignment`].
     pub fn mxq_tensor_get_scope(tensor: *const mxq_tensor, scope: *mut mxq_scope) -> mxq_status;
     /// Writes what MXQ\_LOG calls the tensor, such as "mxfp8\_e4m3 100 x 64 in 4 groups 1x32 rowwise swizzled", to `buffer`, cut to
-    /// size - 1 bytes and ended by a 0 as snprintf does. Returns the length of the whole text without the 0; 0 for a handle that is
-    /// NULL or refused, with "" in the buffer. A buffer of NULL or a size of 0: nothing is written.
+    /// size - 1 bytes and ended by a 0 as snprintf does; with its strides, in bytes but a row stride, and its lists: "bf16 8 x 64 x
+    /// 32 row stride 96 listed", "mxfp4 64 x 32 1x32 rowwise strides (64, 0, 4, 0)". Returns the length of the whole text without
+    /// the 0; 0 for a handle that is NULL or refused, with "" in the buffer. A buffer of NULL or a size of 0: nothing is written.
     pub fn mxq_tensor_describe(tensor: *const mxq_tensor, buffer: *mut c_char, size: u64) -> u64;
     pub fn mxq_quantize_options_create(out: *mut *mut mxq_quantize_options) -> mxq_status;
     pub fn mxq_quantize_options_destroy(options: *mut mxq_quantize_options);
@@ -537,7 +551,8 @@ extern "C" {
     /// NVFP4 and MXFP4, but not with ROW scales: rounds codes up or down at random (Philox4x32-10), with probabilities that follow
     /// the distances to the two codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the
     /// context's device, read when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same
-    /// seed and offset give the same codes on every device. Cannot be combined with four-over-six.
+    /// seed and offset give the same codes on every device. Cannot be combined with four-over-six: the setter that is called second
+    /// is refused.
     pub fn mxq_quantize_options_set_stochastic_rounding(options: *mut mxq_quantize_options, seed_offset: *const u64, bytes: u64) -> mxq_status;
     /// NVFP4, 1 (default): quantize and requantize first compute the amax of every part and write it where mxq\_tensor\_set\_amax
     /// says, which reads the input once more; 0: the amax is given, and they read it from there. mxq\_amax computes it in either
@@ -583,7 +598,7 @@ extern "C" {
     /// See [`mxq_gemm_options_set_alpha`].
     pub fn mxq_gemm_options_set_beta(options: *mut mxq_gemm_options, beta: f32) -> mxq_status;
     /// 1: adds to D, as a beta of 1 does, but refuses a D other than F32, so that no running sum is rounded to 16 bits by mistake.
-    /// 0 (default): overwrites D. Cannot be combined with a beta.
+    /// 0 (default): overwrites D. Cannot be combined with a beta: the setter that is called second is refused.
     pub fn mxq_gemm_options_set_accumulate(options: *mut mxq_gemm_options, accumulate: i32) -> mxq_status;
     /// A bias: one number for each column of D, added to all rows. They are of MXQ\_FORMAT\_F32, F16 or BF16, whatever D is, in
     /// memory of the context's device; with groups of rows (groups, columns), one bias per group. Groups along the contraction
