@@ -1,0 +1,108 @@
+// Which tile of which product a block of wgmma_bf16_sm90 makes next, and what it has of it in shared memory.
+//
+//     the product is made transposed: lines of weights are the rows of the instruction, tokens (lines of A) its columns
+//
+//     tiles      128 lines x 256 tokens, or 256 lines x 128 tokens where groups are small; of the same tokens one after the
+//                other, so that blocks that work beside each other read the same tokens and then the same weights from L2
+//
+//     scout      a tile ahead: finds the tile and writes it to one of two slots
+//     all others take their part of the tile of a slot, and give the slot back
+#pragma once
+#include <cuda.h>
+
+#include <type_traits>
+
+#include "cuda/memory/operand.cuh"
+#include "cuda/sm90/barrier.cuh"
+#include "cuda/sm90/weights.cuh"
+
+namespace mxq::cuda::sm90::bf16 {
+
+constexpr int kStepCodes = 64;  // of the contraction; 128 bytes of a token
+constexpr int kTokenBytes = kStepCodes * 2;
+constexpr int kStages = 5, kSlots = 2;
+constexpr int kConsumerWarps = 8, kScaleWarps = 2;
+constexpr int kManyTokens = 256, kFewerTokens = 128;              // of a tile
+constexpr int kOutTokens = 32, kWarpLines = 16;  // on their way to D: of a turn, and of a warp
+constexpr int kOutPitch = 48, kSumPitch = 20;    // of a token: bytes of elements, floats of sums
+
+template <int tokens>
+constexpr int tile_lines = 128 * 256 / tokens;
+
+// Holds what the kernel is called with.
+struct Arguments {
+    CUtensorMap tokens, codes;
+    GemmProblem problem;
+    GroupSumUnits units;  // of A's codes and scales, of D's rows
+    Bf16DecodeRule rule;
+    uint32_t missing;  // 2^(127 - bias of the codes) as BF16, in both halves
+    uint32_t line_tiles;
+    bool scaled;  // weights have a scale byte for every block, or for a line
+    bool wide;    // D takes copies of 16 bytes
+};
+
+// One tile of one product; steps below 0: there are no more.
+struct Tile {
+    int32_t steps;
+    int32_t token, line;       // where its operands begin, as the maps count
+    int32_t row, group;        // of A in its group
+    int32_t rows, padded;      // tokens, and rows of D, of the tile
+    int64_t d_row;             // of the first token
+    int32_t group_rows;
+    GroupStart start;          // of the group in A
+};
+
+// The scales of a line in a step: a byte for each 32 codes, or for each 16 the BF16 number that NVFP4's are multiplied with.
+template <Weights kind>
+using LineScales = std::conditional_t<kind == Weights::Nvfp4, uint2, uint32_t>;
+
+// Holds a step of a tile: its tokens, codes of its lines, and their scales.
+template <Weights kind, int tokens_of_tile>
+struct Stage {
+    static constexpr int line_bytes = kStepCodes / 8 * weight_bits<kind>;
+    static constexpr int lines = tile_lines<tokens_of_tile>;
+    alignas(1024) uint8_t tokens[tokens_of_tile * kTokenBytes];
+    alignas(1024) uint8_t codes[lines * line_bytes];
+    LineScales<kind> scales[lines];
+};
+
+template <Weights kind, int tokens_of_tile>
+struct Shared {
+    Stage<kind, tokens_of_tile> stages[kStages];
+    alignas(128) uint8_t out[kConsumerWarps][kOutTokens * kSumPitch * 4];
+    Tile tiles[kSlots];
+    Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
+};
+
+// Returns the tile of this block in turn number `index`, for all lanes of a warp.
+template <int tokens>
+__device__ __forceinline__ Tile find_tile(const Arguments& args, uint32_t index) {
+    const GemmProblem& p = args.problem;
+    const uint32_t token_tile = index / args.line_tiles;
+    Tile tile{};
+    tile.steps = -1;
+    int64_t rows = p.m, padded = p.m;
+    if (p.grouping == Grouping::Rows) {
+        const Group group = find_group_tile({p.groups, p.group_rows}, args.units, token_tile);
+        if (!group.exists()) return tile;
+        tile.row = int32_t(token_tile - group.first_group_tile) * tokens;
+        tile.group = group.index;
+        tile.token = int32_t(group.starts[kSourceCodes]) + tile.row;
+        tile.d_row = int64_t(group.starts[kRowwiseCodes]) + tile.row;
+        tile.group_rows = int32_t(group.rows);
+        tile.start = group.first();
+        rows = group.rows;
+        padded = round_up_to_power(rows, p.d.group_unit);
+    } else {
+        if (int64_t(token_tile) * tokens >= p.m) return tile;
+        tile.row = tile.token = int32_t(token_tile) * tokens;
+        tile.d_row = tile.row;
+    }
+    tile.rows = int32_t(min(rows - tile.row, int64_t(tokens)));
+    tile.padded = int32_t(min(padded - tile.row, int64_t(tokens)));
+    tile.line = int32_t(index % args.line_tiles) * tile_lines<tokens>;
+    tile.steps = int32_t((p.k + kStepCodes - 1) / kStepCodes);
+    return tile;
+}
+
+}  // namespace mxq::cuda::sm90::bf16

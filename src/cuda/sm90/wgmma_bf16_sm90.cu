@@ -1,0 +1,216 @@
+// wgmma_bf16_sm90: exact products of many rows with quantized weights on Hopper's BF16 tensor cores, dense or grouped.
+//
+// The product is made transposed, so that weights are the operand that the tensor cores read from registers: their codes are
+// decoded there and never lie in memory as BF16. A block of 384 threads stays on its SM and takes tiles (bf16_tiles.cuh):
+//
+//     warps 0..3          load tokens, codes and scales of 64 codes a step through a ring of five stages, and find tiles
+//     warps 4..7, 8..11   consumers, 64 lines x 256 tokens each: decode 32 codes of the lines while the tensor cores multiply
+//                         those before (bf16_consumers.cuh), and write D (bf16_output.cuh)
+//
+// A step is 36 to 40 KB from L2 and 128 x 256 x 64 products: 1024 cycles of the tensor cores. Decoding takes about 3
+// instructions a code and thread, 100 for a step of 4-bit codes: a fifth of what a scheduler issues in that time.
+#include <algorithm>
+
+#include "cuda/device.h"
+#include "cuda/implementations.h"
+#include "cuda/launch.h"
+#include "cuda/sm90/bf16_consumers.cuh"
+#include "cuda/sm90/bf16_output.cuh"
+#include "cuda/sm90/needs_chip.h"
+#include "cuda/sm90/tensor_map.h"
+#include "cuda/sm90/weight_kind.h"
+#include "cuda/sm90/widen_tokens.h"
+#include "dispatch/choice.h"
+
+namespace mxq::cuda {
+namespace {
+
+using namespace sm90;
+using namespace sm90::bf16;
+
+constexpr int kThreads = 3 * kWarpgroup;
+// A block starts with 168 registers a thread, 65536 / 384 in eights; the consumers get what the first warpgroup gives back.
+constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
+static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * 168);
+
+template <Weights kind, int tokens>
+__device__ __forceinline__ void produce(const Arguments& args, Shared<kind, tokens>& shared) {
+    const uint32_t warp = threadIdx.x / 32;
+    if (warp == 0 && elect_lane()) load_boxes(args, shared);
+    if (warp == 1 || warp == 2) bring_scales(args, shared, warp - 1);
+    if (warp == 3) scout(args, shared);
+}
+
+template <Weights kind, int tokens>
+__device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tokens>& shared) {
+    const uint32_t thread = threadIdx.x - kWarpgroup, warp = thread / 32, lane = thread % 32;
+    const uint32_t first_line = warp / 4 * (tile_lines<tokens> / 2) + warp % 4 * kWarpLines;  // of the warp
+    Consumer<kind, tokens> consumer{args, first_line + lane / 4, {}};
+    Ring<kStages> ring;
+    each_tile<true>(shared, [&](const Tile& tile) {
+        consumer.multiply_tile(shared, ring, tile.steps);
+#pragma unroll
+        for (int f = 0; f < Consumer<kind, tokens>::fragments; f++)
+            write_lines<kind>(args, tile, consumer.sums[f], tile.line + int32_t(first_line) + 64 * f, shared.out[warp]);
+    });
+}
+
+template <Weights kind, int tokens>
+__global__ void __launch_bounds__(kThreads, 1) wgmma_bf16_sm90_kernel(const __grid_constant__ Arguments args) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    auto& shared = *reinterpret_cast<Shared<kind, tokens>*>(memory);
+    if (threadIdx.x == 0) {
+        for (Barrier& barrier : shared.full) init_barrier(barrier, 1 + kScaleWarps);
+        for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
+        for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 1 + kScaleWarps + kConsumerWarps);
+        publish_barriers();
+    }
+    __syncthreads();
+    if (threadIdx.x < kWarpgroup) {
+        give_registers<kProducerRegisters>();
+        produce(args, shared);
+    } else {
+        take_registers<kConsumerRegisters>();
+        consume(args, shared);
+    }
+}
+
+// ---- The implementation ----------------------------------------------------------------------------------------------
+
+// Names what a kernel is compiled for: weights, and tokens of a tile.
+struct Key {
+    Weights kind;
+    int tokens;
+    bool operator==(const Key&) const = default;
+};
+
+template <Weights kind, int tokens>
+constexpr KernelEntry<Key, Arguments> entry() {
+    static_assert(sizeof(Shared<kind, tokens>) <= 227 * 1024, "what a block may have");
+    return {{kind, tokens}, wgmma_bf16_sm90_kernel<kind, tokens>, kThreads, sizeof(Shared<kind, tokens>)};
+}
+
+constexpr KernelEntry<Key, Arguments> kernels[] = {
+    entry<Weights::Bits4, kManyTokens>(),  entry<Weights::Nvfp4, kManyTokens>(),  entry<Weights::Bits6, kManyTokens>(),
+    entry<Weights::Bits8, kManyTokens>(),  entry<Weights::Bits4, kFewerTokens>(), entry<Weights::Nvfp4, kFewerTokens>(),
+    entry<Weights::Bits6, kFewerTokens>(), entry<Weights::Bits8, kFewerTokens>(),
+};
+
+// Returns the tokens of a tile: large ones need less from memory, and small groups would leave them half empty.
+int32_t tile_tokens(const GemmProblem& p) {
+    static const int64_t large_group = getenv("LG") ? atoi(getenv("LG")) : 768;
+    const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
+    return p.m >= large_group * groups ? kManyTokens : kFewerTokens;
+}
+
+int32_t tile_lines_for(const GemmProblem& p) { return 128 * 256 / tile_tokens(p); }
+
+// Returns the tiles of tokens, at most.
+int64_t token_tiles(const GemmProblem& p) {
+    const int64_t tokens = tile_tokens(p);
+    return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, tokens) : ceil_div(p.m, tokens);
+}
+
+bool is_widened(const GemmProblem& p) { return p.a.scale_type != ScaleType::None; }
+
+// `widened`: where the lines of a quantized A lie as BF16.
+TileMap map_of_tokens(const GemmProblem& p, const void* widened) {
+    const bool as_it_is = !is_widened(p);
+    return {as_it_is ? p.a.codes : widened,
+            CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            2,
+            {p.k, p.a.lines, 1},
+            {as_it_is ? p.a.line_bytes : 2 * p.k, 0},
+            {kStepCodes, tile_tokens(p), 1},
+            CU_TENSOR_MAP_SWIZZLE_128B};
+}
+
+TileMap map_of_codes(const GemmProblem& p) {
+    return {p.b.codes,
+            CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            3,
+            {ceil_div(p.k * p.b.bits, int64_t(8)), p.b.lines, p.b.matrices},
+            {p.b.line_bytes, p.b.matrix_bytes},
+            {kStepCodes * p.b.bits / 8, tile_lines_for(p), 1},
+            p.b.bits == 8 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_NONE};
+}
+
+Reason needs_operands(const GemmProblem& p) {
+    if (p.b.scale_type == ScaleType::None)
+        return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
+    if (p.b.scale_type == ScaleType::F32 && !has_line_scales(p.b))
+        return "needs FP8 with scaling ROW or TENSOR, found scales of 128";
+    if (p.a.format != MXQ_FORMAT_BF16 && !can_widen_tokens(p.a))
+        return [format = p.a.format] {
+            return format_text("needs a in BF16 or quantized, without scales of 128, found %s", find_format(format)->name);
+        };
+    return {};
+}
+
+Reason needs_sizes(const GemmProblem& p) {
+    constexpr int64_t most = int64_t(1) << 31;
+    if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
+    if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
+    if (p.a.lines >= most || p.n >= most || p.k >= most) return "needs less than 2^31 rows, columns and codes of a line";
+    const void* const workspace = reinterpret_cast<const void*>(kWorkspaceAlignment);  // as aligned as it will be
+    for (const TileMap& map : {map_of_tokens(p, workspace), map_of_codes(p)})
+        if (!unmappable(map).empty())
+            return [data = map.data, lines = map.strides[0], matrices = map.strides[1]] {
+                return format_text("needs a and b at multiples of 16 bytes, their lines and matrices as far apart, found one at "
+                                   "%p with lines of %lld and matrices of %lld bytes",
+                                   data, (long long)lines, (long long)matrices);
+            };
+    const double tiles = double(token_tiles(p)) * double(ceil_div(p.n, int64_t(tile_lines_for(p))));
+    if (tiles > 4294000000.0)  // turns of all blocks are counted in 32 bits
+        return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };
+    return {};
+}
+
+Prepared prepare(const Context& context, const GemmProblem& p) {
+    if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_sizes(p); !reason.empty()) return {reason, 0, nullptr};
+    return {{}, is_widened(p) ? widened_bytes(p) : 0, nullptr};
+}
+
+void run(const Context& context, const GemmProblem& p, const Launch& call) {
+    const int64_t line_tiles = ceil_div(p.n, int64_t(tile_lines_for(p))), tiles = token_tiles(p) * line_tiles;
+    if (tiles == 0) return;
+    if (is_widened(p)) widen_tokens(context, p, call.workspace, call.stream);
+    const WeightRule weights = weight_rule(p.b);
+    Arguments args{tensor_map(driver(), map_of_tokens(p, call.workspace)),
+                   tensor_map(driver(), map_of_codes(p)),
+                   p,
+                   {},
+                   weights.rule,
+                   weights.missing,
+                   uint32_t(line_tiles),
+                   is_block_scaled(p.b),
+                   false};
+    args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
+    args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
+    args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
+    args.units.tile_rows_log2 = uint32_t(log2_of(uint32_t(tile_tokens(p))));
+    const int64_t element = find_format(p.d.format)->bits / 8;
+    args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
+    const int64_t all = context.cuda->multiprocessors;
+    const int64_t blocks = std::min(tiles, p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all);
+    launch(context, kernels, Key{weights.kind, tile_tokens(p)}, "wgmma_bf16_sm90", dim3(unsigned(blocks)), call.stream, args);
+}
+
+void load(const Context& context) {
+    if (context.cuda->compute_capability != 90) return;
+    load_kernels(kernels);
+    load_widen_tokens(context);
+}
+
+int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+
+}  // namespace
+
+const GemmImplementation wgmma_bf16_sm90{
+    .name = "wgmma_bf16_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
+
+}  // namespace mxq::cuda
