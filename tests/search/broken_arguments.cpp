@@ -199,16 +199,15 @@ bool cover_too_few(Bound& bound, int64_t at) {
 bool const_output(Bound& bound, int64_t) {
     const size_t number = bound.tensors.size() - 1;
     const TensorPlan& plan = bound.problem.tensors[number];
+    const std::string written = plan.name + (plan.side.plain() ? "" : std::string(".") + part_name(plan.side.read_part()));
+    const Pointer codes = bound.has(written + ".codes") ? bound.pointers.at(written + ".codes") : Pointer{};
+    const Pointer buffer = bound.pointers.at(written + (plan.side.plain() ? ".data" : ".scales"));
+    if (buffer.bytes == 0) return false;
     if (plan.side.plain()) {
-        const Pointer data = bound.pointers.at(plan.name + ".data");
-        ok(mxq_tensor_set_const_data(bound.tensors[number], data.address, data.bytes));
+        ok(mxq_tensor_set_const_data(bound.tensors[number], buffer.address, buffer.bytes));
         return true;
     }
-    const int32_t part = plan.side.read_part();
-    const std::string name = plan.name + "." + part_name(part);
-    const Pointer scales = bound.pointers.at(name + ".scales"),
-                  codes = bound.has(name + ".codes") ? bound.pointers.at(name + ".codes") : Pointer{};
-    ok(mxq_tensor_set_const_part(bound.tensors[number], part, codes.address, codes.bytes, scales.address, scales.bytes));
+    ok(mxq_tensor_set_const_part(bound.tensors[number], plan.side.read_part(), codes.address, codes.bytes, buffer.address, buffer.bytes));
     return true;
 }
 

@@ -290,6 +290,7 @@ const std::vector<Field>& fields() {
         field("source", &Call::source, parts),
         field("stochastic", &Call::stochastic),
         field("compute_amax", &Call::compute_amax),
+        field("own_amax", &Call::own_amax),
         field("given_scale", &Call::given_scale),
         field("power_of_two", &Call::power_of_two),
         field("epsilon", &Call::epsilon),

@@ -75,6 +75,7 @@ struct Call {
     int32_t source = 0;          // dequantize and requantize: the part that is read; 0: not set
     bool stochastic = false;
     bool compute_amax = false;  // NVFP4; FP8: the amax is written
+    bool own_amax = false;      // NVFP4: both parts are given an amax, and not the same
     bool given_scale = false;   // FP8 TENSOR: the quantization scale is given
     bool power_of_two = false;
     float epsilon = 0;

@@ -72,7 +72,7 @@ void draw_shape(Call& call, Random& random) {
     std::vector<int64_t*> sizes;
     for (int64_t& size : call.shape) sizes.push_back(&size);
     if (call.is_product())
-        limit(sizes, one_in(random, 150) ? 20'000'000 : one_in(random, 12) ? 500'000 : 40'000);
+        limit(sizes, one_in(random, 150) ? 20'000'000 : one_in(random, 40) ? 3'000'000 : one_in(random, 12) ? 500'000 : 40'000);
     else
         limit(sizes, one_in(random, 200) ? 400'000 : one_in(random, 20) ? 60'000 : 6'000);
 }
@@ -251,6 +251,7 @@ void draw_options(Call& call, Random& random) {
     if (call.stochastic) call.four_over_six = 0;
     call.compute_amax = one_in(random, 2);
     call.given_scale = one_in(random, 3);
+    call.own_amax = one_in(random, 2);
     call.power_of_two = one_in(random, 3);
     const float epsilons[] = {0.5f, 1e-30f, 1e30f, 0x1p-149f};
     call.epsilon = one_in(random, 3) ? pick(random, epsilons) : 0;
