@@ -1,7 +1,7 @@
 // From the sums of wgmma_bf16_sm90 to D: fp32 factors of lines, alpha, beta D, bias, one rounding, and the stores.
 //
 //     registers of a warp    16 lines of weights, columns of D, by the tile's tokens, rows of D
-//     shared                 32 tokens in a turn: as elements of 16 bits, transposed on the way (stmatrix), where D takes these
+//     shared                 16 tokens in a turn: as elements of 16 bits, transposed on the way (stmatrix), where D takes these
 //                            as they are by 16 bytes, two lanes a token; else as sums, which the lanes finish one by one
 //
 // Rows that are not the tile's stay untouched either way.

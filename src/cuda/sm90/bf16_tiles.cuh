@@ -10,9 +10,8 @@
 #pragma once
 #include <cuda.h>
 
-#include <type_traits>
-
 #include "cuda/memory/operand.cuh"
+#include "cuda/sm90/arrange_scales.h"
 #include "cuda/sm90/barrier.cuh"
 #include "cuda/sm90/weights.cuh"
 
@@ -21,9 +20,9 @@ namespace mxq::cuda::sm90::bf16 {
 constexpr int kStepCodes = 64;  // of the contraction; 128 bytes of a token
 constexpr int kTokenBytes = kStepCodes * 2;
 constexpr int kStages = 5, kSlots = 2;
-constexpr int kConsumerWarps = 8, kScaleWarps = 2;
+constexpr int kConsumerWarps = 8;
 constexpr int kManyTokens = 256, kFewerTokens = 128;              // of a tile
-constexpr int kOutTokens = 32, kWarpLines = 16;  // on their way to D: of a turn, and of a warp
+constexpr int kOutTokens = 16, kWarpLines = 16;  // on their way to D: of a turn, and of a warp
 constexpr int kOutPitch = 48, kSumPitch = 20;    // of a token: bytes of elements, floats of sums
 
 template <int tokens>
@@ -36,9 +35,9 @@ struct Arguments {
     GroupSumUnits units;  // of A's codes and scales, of D's rows
     Bf16DecodeRule rule;
     uint32_t missing;  // 2^(127 - bias of the codes) as BF16, in both halves
+    const uint8_t* scales;  // arranged; NULL: weights have none
     uint32_t line_tiles;
-    bool scaled;  // weights have a scale byte for every block, or for a line
-    bool wide;    // D takes copies of 16 bytes
+    bool wide;  // D takes copies of 16 bytes
 };
 
 // One tile of one product; steps below 0: there are no more.
@@ -52,18 +51,15 @@ struct Tile {
     GroupStart start;          // of the group in A
 };
 
-// The scales of a line in a step: a byte for each 32 codes, or for each 16 the BF16 number that NVFP4's are multiplied with.
-template <Weights kind>
-using LineScales = std::conditional_t<kind == Weights::Nvfp4, uint2, uint32_t>;
-
-// Holds a step of a tile: its tokens, codes of its lines, and their scales.
+// Holds a step of a tile: its tokens, and codes and arranged scales of its lines.
 template <Weights kind, int tokens_of_tile>
 struct Stage {
     static constexpr int line_bytes = kStepCodes / 8 * weight_bits<kind>;
     static constexpr int lines = tile_lines<tokens_of_tile>;
     alignas(1024) uint8_t tokens[tokens_of_tile * kTokenBytes];
+    static constexpr int scale_bytes = arranged_step_bytes(kind == Weights::Nvfp4);
     alignas(1024) uint8_t codes[lines * line_bytes];
-    LineScales<kind> scales[lines];
+    uint8_t scales[lines * scale_bytes];
 };
 
 template <Weights kind, int tokens_of_tile>

@@ -14,6 +14,7 @@
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
+#include "cuda/sm90/beside.cuh"
 #include "cuda/sm90/bf16_consumers.cuh"
 #include "cuda/sm90/bf16_output.cuh"
 #include "cuda/sm90/needs_chip.h"
@@ -36,19 +37,20 @@ static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * 168);
 template <Weights kind, int tokens>
 __device__ __forceinline__ void produce(const Arguments& args, Shared<kind, tokens>& shared) {
     const uint32_t warp = threadIdx.x / 32;
-    if (warp == 0 && elect_lane()) load_boxes(args, shared);
-    if (warp == 1 || warp == 2) bring_scales(args, shared, warp - 1);
-    if (warp == 3) scout(args, shared);
+    if (warp == 0 && elect_lane()) {
+        wait_for_previous_kernel();  // which arranges scales
+        load_steps(args, shared);
+    }
+    if (warp == 1) scout(args, shared);
 }
 
 template <Weights kind, int tokens>
 __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tokens>& shared) {
     const uint32_t thread = threadIdx.x - kWarpgroup, warp = thread / 32, lane = thread % 32;
     const uint32_t first_line = warp / 4 * (tile_lines<tokens> / 2) + warp % 4 * kWarpLines;  // of the warp
-    Consumer<kind, tokens> consumer{args, first_line + lane / 4, {}};
-    Ring<kStages> ring;
+    Consumer<kind, tokens> consumer{args, shared, first_line + lane / 4, {}, {}};
     each_tile<true>(shared, [&](const Tile& tile) {
-        consumer.multiply_tile(shared, ring, tile.steps);
+        consumer.multiply_tile(tile.steps);
 #pragma unroll
         for (int f = 0; f < Consumer<kind, tokens>::fragments; f++)
             write_lines<kind>(args, tile, consumer.sums[f], tile.line + int32_t(first_line) + 64 * f, shared.out[warp]);
@@ -60,10 +62,10 @@ __global__ void __launch_bounds__(kThreads, 1) wgmma_bf16_sm90_kernel(const __gr
     extern __shared__ __align__(1024) uint8_t memory[];
     auto& shared = *reinterpret_cast<Shared<kind, tokens>*>(memory);
     if (threadIdx.x == 0) {
-        for (Barrier& barrier : shared.full) init_barrier(barrier, 1 + kScaleWarps);
+        for (Barrier& barrier : shared.full) init_barrier(barrier, 1);
         for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
         for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
-        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 1 + kScaleWarps + kConsumerWarps);
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 1 + kConsumerWarps);
         publish_barriers();
     }
     __syncthreads();
@@ -167,18 +169,25 @@ Reason needs_sizes(const GemmProblem& p) {
     return {};
 }
 
+// Returns where the arranged scales lie in the workspace: behind a widened A.
+uint64_t scales_offset(const GemmProblem& p) {
+    return is_widened(p) ? uint64_t(round_up(int64_t(widened_bytes(p)), int64_t(kWorkspaceAlignment))) : 0;
+}
+
 Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_sizes(p); !reason.empty()) return {reason, 0, nullptr};
-    return {{}, is_widened(p) ? widened_bytes(p) : 0, nullptr};
+    return {{}, scales_offset(p) + (is_block_scaled(p.b) ? arranged_bytes(p) : 0), nullptr};
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const int64_t line_tiles = ceil_div(p.n, int64_t(tile_lines_for(p))), tiles = token_tiles(p) * line_tiles;
     if (tiles == 0) return;
+    uint8_t* const scales = is_block_scaled(p.b) ? static_cast<uint8_t*>(call.workspace) + scales_offset(p) : nullptr;
     if (is_widened(p)) widen_tokens(context, p, call.workspace, call.stream);
+    if (scales) arrange_scales(context, p, scales, call.stream);
     const WeightRule weights = weight_rule(p.b);
     Arguments args{tensor_map(driver(), map_of_tokens(p, call.workspace)),
                    tensor_map(driver(), map_of_codes(p)),
@@ -186,8 +195,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    {},
                    weights.rule,
                    weights.missing,
+                   scales,
                    uint32_t(line_tiles),
-                   is_block_scaled(p.b),
                    false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
@@ -197,13 +206,15 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     const int64_t all = context.cuda->multiprocessors;
     const int64_t blocks = std::min(tiles, p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all);
-    launch(context, kernels, Key{weights.kind, tile_tokens(p)}, "wgmma_bf16_sm90", dim3(unsigned(blocks)), call.stream, args);
+    launch(context, kernels, Key{weights.kind, tile_tokens(p)}, "wgmma_bf16_sm90", dim3(unsigned(blocks)), call.stream, args,
+           scales ? Start::WithPrevious : Start::AfterAll);
 }
 
 void load(const Context& context) {
     if (context.cuda->compute_capability != 90) return;
     load_kernels(kernels);
     load_widen_tokens(context);
+    load_arrange_scales();
 }
 
 int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
