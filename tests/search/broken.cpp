@@ -341,6 +341,7 @@ bool has_elements(const Call& call) {
     return std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
 }
 bool in_groups_with_elements(const Call& call) { return in_groups(call) && has_elements(call); }
+bool has_matrices(const Call& call) { return has_elements(call) && (!call.groups || call.group_count() > 0); }
 bool has_one_scale(const Call& call) { return call.first.scaling == MXQ_SCALING_TENSOR; }
 bool two_dimensions(const Call& call) { return !call.is_product() && call.shape.size() == 2 && !call.groups; }
 bool no_amax(const Call& call) { return call.verb != "amax"; }
@@ -369,7 +370,7 @@ const std::vector<Rule>& all_rules() {
         {"no_part", no_amax, MXQ_STATUS_MISSING_BUFFER, false, no_part},
         {"groups", in_groups, MXQ_STATUS_SHAPE_MISMATCH, true, other_groups},
         {"ends", in_groups_with_elements, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound, with_wrong_ends},
-        {"number", has_elements, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound, with_wrong_number},
+        {"number", has_matrices, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound, with_wrong_number},
         {"direction", pads, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_direction},
         {"implementation", any_call, MXQ_STATUS_UNSUPPORTED, true, unknown_implementation},
         {"option", conversion, MXQ_STATUS_INVALID_ARGUMENT, true, foreign_option},
