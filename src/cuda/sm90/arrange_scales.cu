@@ -6,18 +6,20 @@
 
 #include "cuda/launch.h"
 #include "cuda/sm90/beside.cuh"
-#include "cuda/sm90/weights.cuh"
+#include "cuda/sm90/weight_kind.h"
 
 namespace mxq::cuda::sm90 {
 namespace {
 
-constexpr int kThreads = 256, kSteps = 16;
+constexpr int kThreads = 256, kSteps = kArrangedSteps;
 
 struct Arguments {
     GemmOperand b;
     int64_t lines, length;  // that the product has
-    uint8_t* to;
+    ArrangedScales to;
     uint32_t steps, tiles;  // of a line; of 128 lines, of an expert
+    Bf16DecodeRule rule;
+    bool four_bits;
 };
 
 // Returns a scale as the product takes it.
@@ -41,9 +43,10 @@ __global__ void __launch_bounds__(kThreads) arrange_scales_kernel(const __grid_c
     const uint32_t first_step = blockIdx.x * kSteps, index = row_of_blocks();
     const uint32_t matrix = index / args.tiles, first_line = index % args.tiles * kArrangedLines;
     const int64_t matrices = args.b.matrices;
-    if (matrix >= matrices) return;
+    if (matrix >= matrices) return;  // blocks that fill the grid
     const uint8_t* const scales = matrix_scales(args.b, matrix);
     const uint32_t step = threadIdx.x % kSteps;
+    bool special = false;
 #pragma unroll 4
     for (uint32_t line = threadIdx.x / kSteps; line < kArrangedLines; line += kThreads / kSteps) {
         const int64_t own = min(int64_t(first_line + line), args.lines - 1);
@@ -51,35 +54,42 @@ __global__ void __launch_bounds__(kThreads) arrange_scales_kernel(const __grid_c
 #pragma unroll
         for (int i = 0; i < of_step; i++) {
             const uint32_t k = (first_step + step) * kArrangedCodes + i * codes;
-            tile[step][line][i] =
-                arranged<kind>(k < args.length ? __ldg(of_line + scale_in_line(args.b.layout, k)) : one);
+            const uint32_t scale = k < args.length ? __ldg(of_line + scale_in_line(args.b.layout, k)) : one;
+            special |= args.four_bits ? needs_two_factors<Weights::Bits4>(args.rule, scale)
+                                      : needs_two_factors<Weights::Bits8>(args.rule, scale);
+            tile[step][line][i] = arranged<kind>(scale);
         }
     }
-    __syncthreads();
+    special = __syncthreads_or(special);
+    if (threadIdx.x == 0) args.to.flags[int64_t(index) * gridDim.x + blockIdx.x] = special;
     constexpr uint32_t words = sizeof(tile[0]) / 4;
     const uint32_t steps = min(args.steps - first_step, uint32_t(kSteps));
-    uint32_t* const to = reinterpret_cast<uint32_t*>(args.to) + (int64_t(index) * args.steps + first_step) * words;
+    uint32_t* const to = reinterpret_cast<uint32_t*>(args.to.bytes) + (int64_t(index) * args.steps + first_step) * words;
     for (uint32_t word = threadIdx.x; word < steps * words; word += kThreads)
         to[word] = reinterpret_cast<const uint32_t*>(tile)[word];
 }
 
-uint32_t steps_of(const GemmProblem& p) { return uint32_t(ceil_div(p.k, int64_t(kArrangedCodes))); }
-uint32_t tiles_of(const GemmProblem& p) { return uint32_t(ceil_div(p.n, int64_t(kArrangedLines))); }
+// Returns the bytes of the scales alone, a multiple of those of a step.
+uint64_t scale_bytes_of(const GemmProblem& p) {
+    const uint64_t step = uint64_t(kArrangedLines) * arranged_step_bytes(p.b.scale_type == ScaleType::E4M3);
+    return uint64_t(p.b.matrices) * arranged_tiles_of(p) * arranged_steps_of(p) * step;
+}
 
 }  // namespace
 
 uint64_t arranged_bytes(const GemmProblem& p) {
-    const uint64_t step = uint64_t(kArrangedLines) * arranged_step_bytes(p.b.scale_type == ScaleType::E4M3);
-    return uint64_t(p.b.matrices) * tiles_of(p) * steps_of(p) * step;
+    return scale_bytes_of(p) + uint64_t(p.b.matrices) * arranged_tiles_of(p) * arranged_flags_of(p);
 }
 
-void arrange_scales(const Context& context, const GemmProblem& p, uint8_t* to, void* stream) {
-    const Arguments args{p.b, p.n, p.k, to, steps_of(p), tiles_of(p)};
-    const dim3 grid = grid_of_rows(ceil_div(int64_t(args.steps), int64_t(kSteps)), p.b.matrices * args.tiles);
-    if (p.b.scale_type == ScaleType::E4M3)
-        launch(context, arrange_scales_kernel<Weights::Nvfp4>, "wgmma_bf16_sm90's pass", grid, dim3(kThreads), 0, stream, args);
-    else
-        launch(context, arrange_scales_kernel<Weights::Bits8>, "wgmma_bf16_sm90's pass", grid, dim3(kThreads), 0, stream, args);
+ArrangedScales arranged_at(const GemmProblem& p, uint8_t* at) { return {at, at + scale_bytes_of(p)}; }
+
+void arrange_scales(const Context& context, const GemmProblem& p, const ArrangedScales& to, void* stream) {
+    const bool nvfp4 = p.b.scale_type == ScaleType::E4M3;
+    const Arguments args{p.b,       p.n, p.k, to, arranged_steps_of(p), arranged_tiles_of(p), weight_rule(p.b).rule,
+                         p.b.bits == 4 && !nvfp4};
+    const dim3 grid = grid_of_rows(arranged_flags_of(p), p.b.matrices * args.tiles);
+    launch(context, nvfp4 ? arrange_scales_kernel<Weights::Nvfp4> : arrange_scales_kernel<Weights::Bits8>,
+           "wgmma_bf16_sm90's pass", grid, dim3(kThreads), 0, stream, args);
 }
 
 void load_arrange_scales() {

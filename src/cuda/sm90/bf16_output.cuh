@@ -105,7 +105,7 @@ __device__ __forceinline__ bool pack_turn(const GemmProblem& p, const Output& ou
 
 // Makes D of a turn's sums in shared memory, a lane for each column of two tokens.
 __device__ __noinline__ void finish_turn(const GemmProblem& p, const Tile& tile, float unit, int first_token, int32_t line,
-                                         const float* sums) {
+                                         uint32_t repair, const float* sums) {
     const int lane = int(threadIdx.x % 32);
     const int32_t column = line + lane % kWarpLines;
     const int tokens = min(p.beta == 0 ? tile.padded : tile.rows, first_token + kOutTokens);
@@ -122,7 +122,7 @@ __device__ __noinline__ void finish_turn(const GemmProblem& p, const Tile& tile,
         if (token < tile.rows) {
             value = multiply_rn(sums[(token - first_token) * kSumPitch + lane % kWarpLines], unit);
             const uint32_t in_group = uint32_t(tile.row + token);
-            if (factored && !(fabsf(value) < bits_float(kInfinityBits)))
+            if ((repair >> lane % kWarpLines & 1) || (factored && !(fabsf(value) < bits_float(kInfinityBits))))
                 value = sum_again(p, a, b, in_group, uint32_t(column));
             else if (factored)
                 value = scale_sum(value, line_factor(p.a, a, in_group), line_factor(p.b, b, column), to_nearest);
@@ -140,24 +140,24 @@ __device__ __forceinline__ void put_turn(const float* sums, float* out) {
 }
 
 // Writes 16 lines by all tokens, which a warp has: of line 8 h + lane / 4 and token 8 j + 2 (lane % 4) + i the sum
-// 4 j + 2 h + i. `line` is the first one's number in the product.
+// 4 j + 2 h + i. `line` is the first one's number in the product; those with a bit of `repair` have no sums yet.
 template <Weights kind, int count>
 __device__ __forceinline__ void write_lines(const Arguments& args, const Tile& tile, const float (&sums)[count], int32_t line,
-                                            uint8_t* out) {
+                                            uint32_t repair, uint8_t* out) {
     const Output output = output_of<kind>(args, tile, line);
 #pragma unroll
     for (int first = 0; first < count * 2; first += kOutTokens) {
         if (first >= tile.padded) break;
         const float* const of_turn = &sums[first / 2];
         __syncwarp();
-        const bool copied = output.copied && !pack_turn<kind>(args.problem, output, of_turn, out);
+        const bool copied = output.copied && repair == 0 && !pack_turn<kind>(args.problem, output, of_turn, out);
         __syncwarp();
         if (copied) {
             copy_turn(args.problem, tile, first, line, out);
         } else {
             put_turn(of_turn, reinterpret_cast<float*>(out));
             __syncwarp();
-            finish_turn(args.problem, tile, unit_of_sums<kind>, first, line, reinterpret_cast<const float*>(out));
+            finish_turn(args.problem, tile, unit_of_sums<kind>, first, line, repair, reinterpret_cast<const float*>(out));
         }
     }
 }

@@ -45,13 +45,13 @@ template <Weights kind, int tokens>
 __device__ __forceinline__ void load_steps(const Arguments& args, Shared<kind, tokens>& shared) {
     using Step = Stage<kind, tokens>;
     constexpr uint32_t bytes = kArrangedLines * Step::scale_bytes;  // of the scales of 128 lines
-    const uint32_t arranged_tiles = uint32_t(ceil_div(args.problem.n, int64_t(kArrangedLines)));
+    const uint32_t arranged_tiles = arranged_tiles_of(args.problem);
     Ring<kStages> ring;
     each_tile<false>(shared, [&](const Tile& tile) {
         const int32_t token = tile.token, line = tile.line, matrix = tile.group, steps = tile.steps;
         const uint32_t first = line / kArrangedLines, count = min(Step::lines / kArrangedLines, arranged_tiles - first);
-        const uint32_t boxes = sizeof(Step::tokens) + sizeof(Step::codes) + (args.scales ? count * bytes : 0);
-        const uint8_t* scales = args.scales + (int64_t(matrix) * arranged_tiles + first) * steps * bytes;
+        const uint32_t boxes = sizeof(Step::tokens) + sizeof(Step::codes) + (args.scales.bytes ? count * bytes : 0);
+        const uint8_t* scales = args.scales.bytes + (int64_t(matrix) * arranged_tiles + first) * steps * bytes;
 #pragma unroll 1
         for (int32_t step = 0; step < steps; step++, ring.next(), scales += bytes) {
             Step& to = shared.stages[ring.at()];
@@ -60,7 +60,7 @@ __device__ __forceinline__ void load_steps(const Arguments& args, Shared<kind, t
             arrive_expecting(full, boxes);
             load_tile(to.tokens, args.tokens, {step * kStepCodes, token}, full);
             load_tile(to.codes, args.codes, {step * Step::line_bytes, line, matrix}, full);
-            if (args.scales)
+            if (args.scales.bytes)
                 for (uint32_t i = 0; i < count; i++)
                     load_bytes(to.scales + i * bytes, scales + int64_t(i) * steps * bytes, bytes, full);
         }

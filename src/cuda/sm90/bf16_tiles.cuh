@@ -35,7 +35,7 @@ struct Arguments {
     GroupSumUnits units;  // of A's codes and scales, of D's rows
     Bf16DecodeRule rule;
     uint32_t missing;  // 2^(127 - bias of the codes) as BF16, in both halves
-    const uint8_t* scales;  // arranged; NULL: weights have none
+    ArrangedScales scales;
     uint32_t line_tiles;
     bool wide;  // D takes copies of 16 bytes
 };
@@ -49,6 +49,7 @@ struct Tile {
     int64_t d_row;             // of the first token
     int32_t group_rows;
     GroupStart start;          // of the group in A
+    bool any_scales;           // some need more than one factor
 };
 
 // Holds a step of a tile: its tokens, and codes and arranged scales of its lines.
@@ -69,6 +70,18 @@ struct Shared {
     Tile tiles[kSlots];
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
 };
+
+// Returns whether some scales of the lines need more than one factor, for all lanes of a warp.
+__device__ __forceinline__ bool find_any_scales(const ArrangedScales& scales, const GemmProblem& p, uint32_t matrix,
+                                                uint32_t line, uint32_t lines) {
+    if (!scales.bytes) return false;
+    const uint32_t tiles = arranged_tiles_of(p), of_tile = arranged_flags_of(p), tile = line / kArrangedLines;
+    const uint8_t* const flags = scales.flags + (int64_t(matrix) * tiles + tile) * of_tile;
+    const uint32_t count = min(lines / kArrangedLines, tiles - tile) * of_tile;
+    bool any = false;
+    for (uint32_t i = threadIdx.x % 32; i < count; i += 32) any |= flags[i] != 0;
+    return __any_sync(kAllLanes, any);
+}
 
 // Returns the tile of this block in turn number `index`, for all lanes of a warp.
 template <int tokens>
@@ -98,6 +111,7 @@ __device__ __forceinline__ Tile find_tile(const Arguments& args, uint32_t index)
     tile.padded = int32_t(min(padded - tile.row, int64_t(tokens)));
     tile.line = int32_t(index % args.line_tiles) * tile_lines<tokens>;
     tile.steps = int32_t((p.k + kStepCodes - 1) / kStepCodes);
+    tile.any_scales = find_any_scales(args.scales, p, tile.group, tile.line, tile_lines<tokens>);
     return tile;
 }
 

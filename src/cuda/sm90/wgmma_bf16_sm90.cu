@@ -31,16 +31,14 @@ using namespace sm90::bf16;
 
 constexpr int kThreads = 3 * kWarpgroup;
 // A block starts with 168 registers a thread, 65536 / 384 in eights; the consumers get what the first warpgroup gives back.
-constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * 168);
 
 template <Weights kind, int tokens>
 __device__ __forceinline__ void produce(const Arguments& args, Shared<kind, tokens>& shared) {
     const uint32_t warp = threadIdx.x / 32;
-    if (warp == 0 && elect_lane()) {
-        wait_for_previous_kernel();  // which arranges scales
-        load_steps(args, shared);
-    }
+    wait_for_previous_kernel();  // which arranges scales
+    if (warp == 0 && elect_lane()) load_steps(args, shared);
     if (warp == 1) scout(args, shared);
 }
 
@@ -48,12 +46,13 @@ template <Weights kind, int tokens>
 __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tokens>& shared) {
     const uint32_t thread = threadIdx.x - kWarpgroup, warp = thread / 32, lane = thread % 32;
     const uint32_t first_line = warp / 4 * (tile_lines<tokens> / 2) + warp % 4 * kWarpLines;  // of the warp
-    Consumer<kind, tokens> consumer{args, shared, first_line + lane / 4, {}, {}};
+    Consumer<kind, tokens> consumer{args, shared, first_line + lane / 4, {}, {}, {}};
     each_tile<true>(shared, [&](const Tile& tile) {
-        consumer.multiply_tile(tile.steps);
+        consumer.multiply_tile(tile);
 #pragma unroll
         for (int f = 0; f < Consumer<kind, tokens>::fragments; f++)
-            write_lines<kind>(args, tile, consumer.sums[f], tile.line + int32_t(first_line) + 64 * f, shared.out[warp]);
+            write_lines<kind>(args, tile, consumer.sums[f], tile.line + int32_t(first_line) + 64 * f,
+                              consumer.lines_to_repair(f), shared.out[warp]);
     });
 }
 
@@ -185,9 +184,10 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const int64_t line_tiles = ceil_div(p.n, int64_t(tile_lines_for(p))), tiles = token_tiles(p) * line_tiles;
     if (tiles == 0) return;
-    uint8_t* const scales = is_block_scaled(p.b) ? static_cast<uint8_t*>(call.workspace) + scales_offset(p) : nullptr;
+    ArrangedScales scales{};
+    if (is_block_scaled(p.b)) scales = arranged_at(p, static_cast<uint8_t*>(call.workspace) + scales_offset(p));
     if (is_widened(p)) widen_tokens(context, p, call.workspace, call.stream);
-    if (scales) arrange_scales(context, p, scales, call.stream);
+    if (scales.bytes) arrange_scales(context, p, scales, call.stream);
     const WeightRule weights = weight_rule(p.b);
     Arguments args{tensor_map(driver(), map_of_tokens(p, call.workspace)),
                    tensor_map(driver(), map_of_codes(p)),
@@ -207,7 +207,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const int64_t all = context.cuda->multiprocessors;
     const int64_t blocks = std::min(tiles, p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all);
     launch(context, kernels, Key{weights.kind, tile_tokens(p)}, "wgmma_bf16_sm90", dim3(unsigned(blocks)), call.stream, args,
-           scales ? Start::WithPrevious : Start::AfterAll);
+           scales.bytes ? Start::WithPrevious : Start::AfterAll);
 }
 
 void load(const Context& context) {
