@@ -207,7 +207,8 @@ bool const_output(Bound& bound, int64_t) {
         ok(mxq_tensor_set_const_data(bound.tensors[number], buffer.address, buffer.bytes));
         return true;
     }
-    ok(mxq_tensor_set_const_part(bound.tensors[number], plan.side.read_part(), codes.address, codes.bytes, buffer.address, buffer.bytes));
+    ok(mxq_tensor_set_const_part(bound.tensors[number], plan.side.read_part(), codes.address, codes.bytes, buffer.address,
+                                 buffer.bytes));
     return true;
 }
 

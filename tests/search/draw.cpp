@@ -72,7 +72,10 @@ void draw_shape(Call& call, Random& random) {
     std::vector<int64_t*> sizes;
     for (int64_t& size : call.shape) sizes.push_back(&size);
     if (call.is_product())
-        limit(sizes, one_in(random, 150) ? 20'000'000 : one_in(random, 40) ? 3'000'000 : one_in(random, 12) ? 500'000 : 40'000);
+        limit(sizes, one_in(random, 150)  ? 20'000'000
+                     : one_in(random, 40) ? 3'000'000
+                     : one_in(random, 12) ? 500'000
+                                          : 40'000);
     else
         limit(sizes, one_in(random, 200) ? 400'000 : one_in(random, 20) ? 60'000 : 6'000);
 }
