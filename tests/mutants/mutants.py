@@ -89,6 +89,9 @@ def places_of(edit, source):
         pattern += pattern_of(parts[i]) + r"\s*"
         if i + 1 < len(parts):
             pattern += "(" + pattern_of(parts[i + 1]) + r")\s*"
+    for original in parts[1::3]:
+        if not re.search(r"[\w)\]}\"';]$", original):
+            raise ValueError(f"{original} is no expression, and no statement that ends with a semicolon")
     found = list(re.finditer(pattern, source))
     if len(found) != 1:
         raise ValueError(f"occurs {len(found)} times, not once")

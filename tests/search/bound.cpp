@@ -208,24 +208,49 @@ void Bound::point_list(size_t number, int32_t part, const Pointer& codes, const 
                                 scales_of, bytes_of(scales_of, of_scales)));
 }
 
+bool Bound::drop_address(int64_t at) {
+    std::vector<const void**> addresses;
+    for (const TensorPlan& plan : problem.tensors)
+        for (int32_t part : both_parts)
+            for (const char* what : {"codes", "scales"}) {
+                const std::string buffer = plan.name + "." + part_name(part) + "." + what;
+                if (!has(buffer) || !image(buffer).used) continue;
+                for (const void*& address : lists_[plan.name + part_name(part) + what]) addresses.push_back(&address);
+            }
+    if (addresses.empty()) return false;
+    *addresses[static_cast<size_t>(at) % addresses.size()] = nullptr;
+    return true;
+}
+
 void Bound::point_tensor(size_t number) {
     const TensorPlan& plan = problem.tensors[number];
     const Call& call = problem.call;
     mxq_tensor* tensor = tensors[number];
     const std::string name = plan.name + ".";
     if (plan.side.grouped) {
-        ok(testing::set_ends(tensor, at("ends").address, call.ends_type, static_cast<int32_t>(call.group_count())));
+        const bool own =
+            call.own_ends && number > 0 && problem.tensors[0].side.grouped && runner.device->is_cpu() && at("ends").address;
+        ok(testing::set_ends(tensor, own ? image("ends").before.data() : at("ends").address, call.ends_type,
+                             static_cast<int32_t>(call.group_count())));
         ok(mxq_tensor_set_group_alignment(tensor, static_cast<int32_t>(plan.side.rowwise),
                                           static_cast<int32_t>(plan.side.columnwise)));
+        if (call.cover) ok(mxq_tensor_set_groups_cover_rows(tensor, 1));
         if (call.host_ends && number == 0) ok(mxq_tensor_set_host_ends(tensor, image("ends").before.data(), image("ends").before.size()));
     }
-    if (plan.side.plain()) ok(mxq_tensor_set_data(tensor, at(name + "data").address, at(name + "data").bytes));
+    const bool read_only = call.read_only && plan.name != "out" && plan.name != "d";
+    if (plan.side.plain()) {
+        const Pointer data = at(name + "data");
+        ok(read_only ? mxq_tensor_set_const_data(tensor, data.address, data.bytes)
+                     : mxq_tensor_set_data(tensor, data.address, data.bytes));
+    }
     for (int32_t part : both_parts) {
         const std::string prefix = name + part_name(part);
         const Pointer codes = at(prefix + ".codes"), scales = at(prefix + ".scales"), starts = at(prefix + ".starts"),
                       ends = at(prefix + ".ends");
         if (has(prefix + ".scales") && plan.side.listed)
             point_list(number, part, codes, scales);
+        else if (has(prefix + ".scales") && read_only)
+            ok(mxq_tensor_set_const_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
         else if (has(prefix + ".scales"))
             ok(mxq_tensor_set_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
         if (has(prefix + ".amax"))
