@@ -3,6 +3,7 @@
 #include "../catch.h"
 #include "cublaslt_recorder.h"
 #include "cuda/device.h"
+#include "cuda/implementations.h"
 #include "dispatch/choice.h"
 
 using namespace mxq;
@@ -168,6 +169,37 @@ TEST_CASE("chips: releases that a product is not asked of") {
     CHECK(taker(120, 130201, nvfp4s) == library);
     CHECK(taker(121, 130201, plain) == portable);
     CHECK(taker(120, 130201, plain) == library);
+}
+
+TEST_CASE("chips: who takes exact products on Hopper") {
+    if (!cuda::wgmma_bf16_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    constexpr const char *few = "skinny_sm90", *many = "wgmma_bf16_sm90";
+    const auto dense = [](const oracle::Spec& a, const oracle::Spec& b, int64_t m, bool exact = false) {
+        GemmProblem p = recorder::dense(of(a, b, true, {m, 384, 512}));
+        p.exact_products = exact;
+        return taker(90, newest, p);
+    };
+    for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()}) {
+        INFO("weights of format " << weights.format);
+        CHECK(dense(bf16(), weights, 64) == few);
+        CHECK(dense(bf16(), weights, 65) == many);
+        GemmProblem p = recorder::by_rows(of(bf16(), weights, true, {4 * 48, 384, 512}));
+        p.groups.count = 4;
+        CHECK(taker(90, newest, p) == few);
+        p.groups.count = 3;
+        CHECK(taker(90, newest, p) == many);
+    }
+    CHECK(dense(bf16(), fp8(MXQ_SCALING_ROW), 256) == many);
+    CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == portable);
+    CHECK(dense(nvfp4(), nvfp4(), 256) == many);
+    CHECK(dense(mxfp8(), nvfp4(), 256) == many);
+    CHECK(dense(mxfp8(), mxfp4, 256, true) == many);
+    CHECK(dense(mxfp8(), mxfp4, 256) == "cublaslt_rebase");
+    GemmProblem p = recorder::dense(of(bf16(), mxfp4, true, {256, 384, 512}));
+    p.sm_count = 8;
+    CHECK(taker(90, newest, p) == many);
+    p.b.line_bytes = 264;  // which the copy engine cannot address
+    CHECK(taker(90, newest, p) == "nobody");
 }
 
 TEST_CASE("chips: who asks for exact products, or for few multiprocessors") {
