@@ -49,20 +49,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--portable", action="store_true")
     parser.add_argument("name")
-    parser.add_argument("library", type=Path)
+    parser.add_argument("built", metavar="library", type=Path)
     parser.add_argument("outdir", type=Path)
     arguments = parser.parse_args()
-    if arguments.portable and needs(arguments.library):
-        print(f"{arguments.library} needs {', '.join(sorted(needs(arguments.library)))}", file=sys.stderr)
+    if arguments.portable and needs(arguments.built):
+        print(f"{arguments.built} needs {', '.join(sorted(needs(arguments.built)))}", file=sys.stderr)
         return 1
 
     raw = (HERE / "src/mxq/_raw.py").read_text(encoding="utf-8")
     version = re.search(r'^VERSION = "(.*)"$', raw, re.MULTILINE).group(1)
     stem = f"{arguments.name.replace('-', '_')}-{version}"
-    tag = f"py3-none-{platform_tag(arguments.library)}"
+    tag = f"py3-none-{platform_tag(arguments.built)}"
     files = {f"mxq/{path.name}": path.read_bytes() for path in sorted((HERE / "src/mxq").glob("*.py"))}
     files["mxq/py.typed"] = b""
-    files["mxq/libmxq.so.0"] = arguments.library.read_bytes()
+    files["mxq/libmxq.so.0"] = arguments.built.read_bytes()
     info = f"{stem}.dist-info"
     files[f"{info}/METADATA"] = metadata(arguments.name, version).encode()
     files[f"{info}/LICENSE"] = (ROOT / "LICENSE").read_bytes()

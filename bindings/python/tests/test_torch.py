@@ -6,6 +6,7 @@ from test_arrays import FORMATS, numbers
 import mxq
 
 torch = pytest.importorskip("torch")
+from torch import library  # noqa: E402
 mt = pytest.importorskip("mxq.torch")
 
 
@@ -68,9 +69,9 @@ def test_operators_pass_torch_s_own_checks(format, groups, swizzled, parts):
     for rows, cols in ((70, 96), (5, 33), (2, 200)):
         ends = None if groups is None else torch.tensor([0, rows // 2, rows], dtype=torch.int32)
         arguments = (tensor(rows, cols), format, parts, scaling, swizzled, "tensor", None, ends)
-        torch.library.opcheck(torch.ops.mxq.quantize.default, arguments, test_utils="test_faketensor")
+        library.opcheck(torch.ops.mxq.quantize.default, arguments, test_utils="test_faketensor")
     experts = (tensor(2, 5, 33), format, parts, scaling, swizzled, "expert" if format == "nvfp4" else "tensor", None, None)
-    torch.library.opcheck(torch.ops.mxq.quantize.default, experts, test_utils="test_faketensor")
+    library.opcheck(torch.ops.mxq.quantize.default, experts, test_utils="test_faketensor")
 
 
 @pytest.mark.parametrize("format", ["mxfp8_e4m3", "mxfp4", "nvfp4"])

@@ -6,7 +6,7 @@ amax), the shape of the matrix, and a line of text that has everything else.
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 
 from . import _kind_torch as kind
 from . import _raw
@@ -64,7 +64,7 @@ def is_transposed(line: str) -> bool:
 # ---- Quantize ----------------------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("mxq::quantize", mutates_args=())
+@library.custom_op("mxq::quantize", mutates_args=())
 def quantize_op(x: Tensor, format: str, parts: str, scaling: str, swizzled: bool, scope: str, scale_rounding: Optional[str],
                 ends: Optional[Tensor]) -> List[Tensor]:
     q = quantize(x, format, parts=parts, scaling=scaling, swizzled=swizzled, scope=scope, scale_rounding=scale_rounding, groups=ends)
@@ -111,7 +111,7 @@ def _(x: Tensor, format: str, parts: str, scaling: str, swizzled: bool, scope: s
 # ---- Dequantize --------------------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("mxq::dequantize", mutates_args=())
+@library.custom_op("mxq::dequantize", mutates_args=())
 def dequantize_op(q: List[Tensor], line: str, shape: List[int], ends: Optional[Tensor], dtype: torch.dtype) -> Tensor:
     return dequantize(_unpack(q, line, shape, ends), dtype)
 
@@ -124,7 +124,7 @@ def _(q: List[Tensor], line: str, shape: List[int], ends: Optional[Tensor], dtyp
 # ---- Products ----------------------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("mxq::matmul", mutates_args=())
+@library.custom_op("mxq::matmul", mutates_args=())
 def matmul_op(a: List[Tensor], a_line: str, a_shape: List[int], b: List[Tensor], b_line: str, b_shape: List[int],
               bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool) -> Tensor:
     return matmul(_unpack(a, a_line, a_shape, None), _unpack(b, b_line, b_shape, None), bias=bias, dtype=dtype,
@@ -139,7 +139,7 @@ def _(a: List[Tensor], a_line: str, a_shape: List[int], b: List[Tensor], b_line:
     return a[0].new_empty((rows, cols), dtype=dtype)
 
 
-@torch.library.custom_op("mxq::grouped_matmul", mutates_args=())
+@library.custom_op("mxq::grouped_matmul", mutates_args=())
 def grouped_matmul_op(a: List[Tensor], a_line: str, a_shape: List[int], b: List[Tensor], b_line: str, b_shape: List[int],
                       ends: Tensor, bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool) -> Tensor:
     along_contraction = is_transposed(a_line)
@@ -157,7 +157,7 @@ def _(a: List[Tensor], a_line: str, a_shape: List[int], b: List[Tensor], b_line:
     return a[0].new_empty((a_shape[-2], cols), dtype=dtype)
 
 
-@torch.library.custom_op("mxq::grouped_outer", mutates_args=())
+@library.custom_op("mxq::grouped_outer", mutates_args=())
 def grouped_outer_op(dy: Tensor, x: Tensor, ends: Tensor) -> Tensor:
     """dy^T x for each group of rows, of plain tensors: the gradient of weights in high precision."""
     if dy.is_cuda and dy.dtype is torch.bfloat16 and hasattr(torch, "_grouped_mm"):
