@@ -175,7 +175,7 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     if (!cuda::wgmma_bf16_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
     constexpr const char *few = "skinny_sm90", *many = "wgmma_bf16_sm90";
     const auto dense = [](const oracle::Spec& a, const oracle::Spec& b, int64_t m, bool exact = false) {
-        GemmProblem p = recorder::dense(of(a, b, true, {m, 384, 512}));
+        GemmProblem p = recorder::dense(of(a, b, false, {m, 384, 512}));
         p.exact_products = exact;
         return taker(90, newest, p);
     };
@@ -183,7 +183,7 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         INFO("weights of format " << weights.format);
         CHECK(dense(bf16(), weights, 64) == few);
         CHECK(dense(bf16(), weights, 65) == many);
-        GemmProblem p = recorder::by_rows(of(bf16(), weights, true, {4 * 48, 384, 512}));
+        GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {4 * 48, 384, 512}));
         p.groups.count = 4;
         CHECK(taker(90, newest, p) == few);
         p.groups.count = 3;
@@ -195,7 +195,7 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     CHECK(dense(mxfp8(), nvfp4(), 256) == many);
     CHECK(dense(mxfp8(), mxfp4, 256, true) == many);
     CHECK(dense(mxfp8(), mxfp4, 256) == "cublaslt_rebase");
-    GemmProblem p = recorder::dense(of(bf16(), mxfp4, true, {256, 384, 512}));
+    GemmProblem p = recorder::dense(of(bf16(), mxfp4, false, {256, 384, 512}));
     p.sm_count = 8;
     CHECK(taker(90, newest, p) == many);
     p.b.line_bytes = 264;  // which the copy engine cannot address
