@@ -261,11 +261,11 @@ inline double bound_factor(const Promise& promise, int64_t k, bool exact = true)
     return of_class;
 }
 
-// Returns what is added to the bound where an implementation rounds each sum of K products to a multiple of 2^-149, or 2^-142.
+// Returns what is added to the bound where an implementation rounds each sum of L products to a multiple of 2^-149, or 2^-142.
 inline double rounding_of_sums(const Promise& promise, int64_t k) {
     if (promise.bound != MXQ_BOUND_EXACT_PRODUCTS) return 0;
     const std::string& name = promise.implementation;
-    if (name == "skinny_sm90") return static_cast<double>(k) * 0x1p-142;
+    if (name == "skinny_sm90" || name == "wgmma_bf16_sm90") return static_cast<double>(k) * 0x1p-142;
     return name == "cublaslt" || name == "cublaslt_grouped" ? static_cast<double>(k) * 0x1p-149 : 0;
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # ./tests/other_toolkits.sh folder [architecture]
-# Builds with the CUDA toolkit that is installed and with the newest, and compiles the host code against the headers of 12.8.
-# What it fetches (2 GB of NVIDIA's Python packages) and what it builds lie in `folder`, to be used again; nothing is installed.
+# Builds with the CUDA toolkit that is installed and with the newest, and compiles the host code against the headers of 12.9 and
+# 12.8. What it fetches (3 GB of NVIDIA's Python packages) and what it builds lie in `folder`, to be used again; nothing is installed.
 #   architecture      what to build for: 90a-real
-#   MXQ_TOOLKITS      which of "installed newest 12.8", in any order: all
+#   MXQ_TOOLKITS      which of "installed newest 12.9 12.8", in any order: all
 #   MXQ_CMAKE_ARGS    more arguments for cmake
 set -u
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
@@ -14,7 +14,7 @@ source=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" && folder=$(cd "$1" && pwd) || exit 1
 architecture=${2:-90a-real}
 jobs=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
-toolkits=${MXQ_TOOLKITS:-installed newest 12.8}
+toolkits=${MXQ_TOOLKITS:-installed newest 12.9 12.8}
 includes=()
 # shellcheck source=/dev/null
 . "$source/tests/checks.sh"
@@ -114,37 +114,38 @@ try_newest() {
     check "newest: links its own CUDA runtime" has_own_runtime "$toolkit"
 }
 
-# ---- The headers of 12.8 ---------------------------------------------------------------------------------------------
+# ---- The headers of older toolkits -----------------------------------------------------------------------------------
 
 # nvidia-cuda-nvcc has the headers of crt/, which those of the runtime include.
-fetch_old() {
-    fetch 12.8 'nvidia-cuda-runtime-cu12==12.8.*' 'nvidia-cublas-cu12==12.8.*' 'nvidia-cuda-nvcc-cu12==12.8.*'
+fetch_headers() { # release
+    fetch "$1" "nvidia-cuda-runtime-cu12==$1.*" "nvidia-cublas-cu12==$1.*" "nvidia-cuda-nvcc-cu12==$1.*"
 }
 
-is_old() {
-    cat >"$folder/version.cpp" <<'CODE'
+are_of() { # release
+    local major=${1%.*} minor=${1#*.}
+    cat >"$folder/version.cpp" <<CODE
 #include <cublasLt.h>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-static_assert(CUDA_VERSION == 12080 && CUDART_VERSION == 12080);
-static_assert(CUBLAS_VER_MAJOR == 12 && CUBLAS_VER_MINOR == 8);
+static_assert(CUDA_VERSION == ${major}0${minor}0 && CUDART_VERSION == ${major}0${minor}0);
+static_assert(CUBLAS_VER_MAJOR == $major && CUBLAS_VER_MINOR == $minor);
 CODE
     compile_host "$folder/version.cpp"
 }
 
-try_old() {
+try_headers() { # release
     local name
-    check "12.8: fetched" fetch_old || return
+    check "$1: fetched" fetch_headers "$1" || return
     includes=()
     for name in cuda_runtime cublas cuda_nvcc; do
-        includes+=(-isystem "$folder/12.8/nvidia/$name/include")
+        includes+=(-isystem "$folder/$1/nvidia/$name/include")
     done
-    check "12.8: these are its headers" is_old || return
-    check "12.8: host code compiles" compile_host "$source"/src/{api,core,dispatch,cuda,cuda/*}/*.cpp
+    check "$1: these are its headers" are_of "$1" || return
+    check "$1: host code compiles" compile_host "$source"/src/{api,core,dispatch,cuda,cuda/*}/*.cpp
     if [ $tests = ON ]; then
-        check "12.8: tests/cuda compile" compile_host "$source"/tests/cuda/{block_scaled,cublaslt_declines,cublaslt_recorder,cublaslt_releases,cublaslt_session}_test.cpp
+        check "$1: tests/cuda compile" compile_host "$source"/tests/cuda/{block_scaled,chips,cublaslt_bound,cublaslt_declines,cublaslt_rebase,cublaslt_recorder,cublaslt_releases,cublaslt_session}_test.cpp
     else
-        skip "12.8: tests/cuda" "Catch2 is not here"
+        skip "$1: tests/cuda" "Catch2 is not here"
     fi
 }
 
@@ -152,8 +153,8 @@ for toolkit in $toolkits; do
     case $toolkit in
         installed) try_installed ;;
         newest) try_newest ;;
-        12.8) try_old ;;
-        *) check "MXQ_TOOLKITS names $toolkit, expected installed, newest or 12.8" false ;;
+        12.9 | 12.8) try_headers "$toolkit" ;;
+        *) check "MXQ_TOOLKITS names $toolkit, expected installed, newest, 12.9 or 12.8" false ;;
     esac
 done
 

@@ -116,10 +116,11 @@ for name in mxq_fault_test mxq_unload_test mxq_graph_test mxq_cuda_error_test; d
     start "$name" "$build/tests/$name" ${MXQ_SLOWEST:+-d yes}
 done
 start tools ./tests/tools/run.sh "$build"
+start bindings ./tests/bindings/run.sh "$build"
+start packages ./tests/packages/run.sh "$build"
 [ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
 for name in decode arrived gpt_oss training_step; do start "$name on cpu" example "$name"; done
 start "gpt_oss_block on cpu" example gpt_oss_block 2 2 4
-start "training_step on cuda" example training_step cuda
 start "moe_layer on cpu" moe_layer cpu
 start "moe_layer on cuda" moe_layer cuda
 wait

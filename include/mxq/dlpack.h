@@ -139,7 +139,8 @@ static inline int64_t mxq_dlpack_row_stride(const DLTensor* source, char* messag
     }
     if (experts > 1 && (strides[0] % rows != 0 || strides[0] / rows != row_stride)) {
         mxq_dlpack_refuse(message,
-                          "strides[0] is %lld, expected %lld rows of %lld, expert after expert; make a contiguous copy",
+                          "strides[0] is %lld, expected %lld rows of %lld, expert after expert; make a contiguous copy, or call"
+                          " mxq_tensor_set_data_list",
                           (long long)strides[0], (long long)rows, (long long)row_stride);
         return -1;
     }
@@ -184,16 +185,108 @@ static inline mxq_status mxq_dlpack_create_tensor(const DLTensor* source, mxq_de
     return status;
 }
 
-/* Sets the codes and scales of a part of a quantized tensor, as mxq_tensor_set_part does. Both are compact, of any type: codes
- * and scales as bytes or in the types of a framework. Whether they are large enough is found by the verb. */
+/* Codes or scales of a part: where they are, and the bytes from a line to the next and from an expert to the next; 0: one
+ * after another. */
+typedef struct mxq_dlpack_piece {
+    void* data;
+    uint64_t bytes; /* from the first line to the end of the last */
+    int64_t line, expert;
+} mxq_dlpack_piece;
+
+/* Reads the codes or scales of `experts` times `lines` lines. Elements of a line follow one another; lines, experts or both may
+ * lie apart. */
+static inline mxq_status mxq_dlpack_find_piece(const DLTensor* source, mxq_device device_type, int32_t ordinal, int64_t experts,
+                                               int64_t lines, mxq_dlpack_piece* piece, char* message) {
+    const int64_t most = (int64_t)1 << 52;
+    int64_t width = 1, sizes[2] = {1, 1}, steps[2] = {0, 0}, span; /* of what lies apart, lines before experts */
+    int32_t i, apart = 0, bits, is_experts;
+    mxq_status status = mxq_dlpack_check(source, device_type, ordinal, message);
+    if (status) return status;
+    piece->line = piece->expert = 0;
+    for (i = source->ndim; source->strides && i-- > 0;) {
+        const int64_t size = source->shape[i], step = source->strides[i];
+        if (size == 0) apart = 0;
+        if (size == 0) break;
+        if (size == 1) continue;
+        if (size < 0 || step < 0 || step > most / size || width > most / size)
+            return mxq_dlpack_refuse(message,
+                                     "shape[%d] is %lld and strides[%d] %lld, expected 0 or more, and no more than 2^52 elements",
+                                     (int)i, (long long)size, (int)i, (long long)step);
+        if (apart == 0 && step == width) {
+            width *= size;
+        } else if (apart == 2) {
+            return mxq_dlpack_refuse(message,
+                                     "strides[%d] is %lld, expected lines and experts alone to lie apart; make a contiguous copy",
+                                     (int)i, (long long)step);
+        } else {
+            sizes[apart] = size;
+            steps[apart++] = step;
+        }
+    }
+    if (apart == 0) return mxq_dlpack_memory(source, device_type, ordinal, &piece->data, &piece->bytes, message);
+    bits = source->dtype.bits;
+    is_experts = apart == 1 && experts > 1 && sizes[0] == experts; /* whose lines follow one another */
+    if (apart == 2 ? sizes[0] != lines || sizes[1] != experts
+                   : !is_experts && (lines > most / (experts > 0 ? experts : 1) || sizes[0] != experts * lines))
+        return mxq_dlpack_refuse(message,
+                                 "%lld x %lld pieces lie apart, expected %lld experts, %lld lines of each, or both; make a"
+                                 " contiguous copy",
+                                 (long long)sizes[1], (long long)sizes[0], (long long)experts, (long long)lines);
+    if (bits == 0 || width * bits % 8 != 0 || steps[0] * bits % 8 != 0 || steps[1] * bits % 8 != 0)
+        return mxq_dlpack_refuse(message,
+                                 "dtype.bits is %d, expected lines and strides of whole bytes; view the packed codes as bytes",
+                                 (int)bits);
+    span = (sizes[0] - 1) * steps[0] + (sizes[1] - 1) * steps[1] + width;
+    piece->data = mxq_dlpack_first(source);
+    piece->bytes = (uint64_t)span * (uint64_t)bits / 8;
+    if (is_experts) piece->expert = steps[0] * bits / 8;
+    else piece->line = steps[0] * bits / 8, piece->expert = steps[1] * bits / 8;
+    return MXQ_STATUS_OK;
+}
+
+/* Writes which of two tensors a message is about before it. Returns the status. */
+static inline mxq_status mxq_dlpack_name(mxq_status status, const char* name, char* message) {
+    char text[MXQ_DLPACK_MESSAGE_BYTES];
+    if (status == MXQ_STATUS_OK || !message) return status;
+    snprintf(text, sizeof text, "%s", message);
+    snprintf(message, MXQ_DLPACK_MESSAGE_BYTES, "%s: %.*s", name, MXQ_DLPACK_MESSAGE_BYTES - 16, text);
+    return status;
+}
+
+/* Sets the codes and scales of a part of a quantized tensor, of any type: as bytes or in the types of a framework. Where both
+ * are compact it does what mxq_tensor_set_part does. Where lines or experts lie apart, as those of a slice do, it also sets the
+ * strides of mxq_tensor_set_strides; a DLTensor that these do not describe is refused. Strides that the part had are replaced.
+ * Set scaling, layout and scope before. Whether the bytes are large enough is found by the verb. */
 static inline mxq_status mxq_dlpack_set_part(mxq_tensor* tensor, mxq_part part, const DLTensor* codes, const DLTensor* scales,
                                              mxq_device device_type, int32_t ordinal, char* message) {
-    void *code_data, *scale_data;
-    uint64_t code_bytes, scale_bytes;
-    mxq_status status = mxq_dlpack_memory(codes, device_type, ordinal, &code_data, &code_bytes, message);
-    if (!status) status = mxq_dlpack_memory(scales, device_type, ordinal, &scale_data, &scale_bytes, message);
-    if (status) return status;
-    return mxq_dlpack_pass(mxq_tensor_set_part(tensor, part, code_data, code_bytes, scale_data, scale_bytes), message);
+    mxq_dlpack_piece of_codes, of_scales;
+    int64_t experts = 1, rows = 0, cols = 0, lines, tile, code_line, code_expert, scale_line, scale_expert;
+    int64_t quantized = 0;
+    mxq_format format = 0;
+    mxq_scaling scaling = 0;
+    mxq_status status = mxq_tensor_get_format(tensor, &format);
+    if (!status) status = mxq_format_property(format, MXQ_PROPERTY_QUANTIZED, &quantized);
+    if (!status && !quantized)
+        return mxq_dlpack_refuse(message, "tensor is %s, which has no parts; call mxq_dlpack_create_tensor or mxq_tensor_set_data",
+                                 mxq_format_name(format));
+    if (!status) status = mxq_tensor_get_shape(tensor, NULL, &experts, &rows, &cols);
+    if (!status) status = mxq_tensor_get_scaling(tensor, &scaling);
+    if (!status) status = mxq_tensor_get_strides(tensor, part, &code_line, &code_expert, &scale_line, &scale_expert);
+    if (status) return mxq_dlpack_pass(status, message);
+    lines = part == MXQ_PART_ROWWISE ? rows : cols;
+    tile = scaling == MXQ_SCALING_32X32 ? 32 : scaling == MXQ_SCALING_128X128 ? 128 : 1;
+    status = mxq_dlpack_find_piece(codes, device_type, ordinal, experts, lines, &of_codes, message);
+    if (status) return mxq_dlpack_name(status, "codes", message);
+    status = mxq_dlpack_find_piece(scales, device_type, ordinal, experts, (lines + tile - 1) / tile, &of_scales, message);
+    if (status) return mxq_dlpack_name(status, "scales", message);
+    status = mxq_tensor_set_strides(tensor, part, of_codes.line, of_codes.expert, of_scales.line, of_scales.expert);
+    if (status) return mxq_dlpack_pass(status, message);
+    status = mxq_tensor_set_part(tensor, part, of_codes.data, of_codes.bytes, of_scales.data, of_scales.bytes);
+    if (status) { /* the part keeps the strides that it had */
+        mxq_dlpack_pass(status, message);
+        mxq_tensor_set_strides(tensor, part, code_line, code_expert, scale_line, scale_expert);
+    }
+    return status;
 }
 
 #ifdef __cplusplus

@@ -218,8 +218,8 @@ typedef void (*mxq_parallel_for)(void* user, int32_t count, mxq_task task, void*
  * up to the number of mxq_context_options_set_threads. It is called by the thread that calls a verb, once or more for a call,
  * and not at all for little work or in a forked child, where the calling thread does the work. When several threads call verbs,
  * it is called by several threads at once; tasks never wait for one another. It must be callable as long as the context lives.
- * The bytes, products too, are the same for any pool. Cannot be combined with threads of its own. NULL with NULL (default):
- * the library's threads. */
+ * The bytes, products too, are the same for any pool. Cannot be combined with threads of its own: the setter that is called
+ * second is refused. NULL with NULL (default): the library's threads. */
 MXQ_API mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mxq_parallel_for parallel_for,
                                                         void* user);
 
@@ -327,15 +327,17 @@ MXQ_API mxq_status mxq_tensor_create_3d(mxq_format format, int64_t experts, int6
 MXQ_API void mxq_tensor_destroy(mxq_tensor* tensor);
 
 /* Sets which elements share a scale: MXQ_SCALING_*, which says the formats that take it. For quantized tensors. Setters may be
- * called in any order; the later one refuses what cannot go together, such as FP8's ROW and swizzled scales. */
+ * called in any order, but where their comments say otherwise; the later one refuses what cannot go together, such as FP8's ROW
+ * and swizzled scales. */
 MXQ_API mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, mxq_scaling scaling);
 
 /* 1: the scales of every part are swizzled; 0 (default): compact. For quantized tensors. */
 MXQ_API mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled);
 
-/* Elements from one row to the next, at least cols (default cols). For plain tensors. Nothing behind the last row's cols is
- * touched: the tensor has (experts * rows - 1) * row stride + cols elements, none if it is empty. Tensors of equal strides in
- * bytes may lie side by side in one buffer, column range beside column range: only shared elements overlap. */
+/* Elements from one row to the next, at least cols (default cols). For plain tensors; the codes and scales of quantized ones
+ * have mxq_tensor_set_strides. Nothing behind the last row's cols is touched: the tensor has (experts * rows - 1) * row stride
+ * + cols elements, none if it is empty. Tensors of equal strides in bytes may lie side by side in one buffer, column range
+ * beside column range: only shared elements overlap. */
 MXQ_API mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements);
 
 /* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. NULL with more is
@@ -345,6 +347,16 @@ MXQ_API mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t 
 /* Data of a plain tensor that is only read: verbs refuse to write it (INVALID_ARGUMENT). Otherwise as mxq_tensor_set_data,
  * and each replaces the other. */
 MXQ_API mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint64_t bytes);
+
+/* Data of a plain tensor as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that has
+ * a tensor for each, or as halves of larger tensors. `data` is an array of `count` addresses in memory of the context's device;
+ * `count` is the number of experts, and each address has `bytes` bytes from there on: rows one row stride apart, and no stride
+ * between experts. mxq_tensor_required_bytes then tells the bytes of one expert, and mxq_tensor_total_bytes still those of all
+ * in one piece. The array must stay until the work is done. Experts without rows have addresses too. Such data are only read,
+ * by mxq_quantize, mxq_amax, mxq_convert and products; verbs refuse to write them (INVALID_ARGUMENT). All implementations of
+ * the CPU take a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_data and
+ * mxq_tensor_set_memory, and the other way round. 3-D tensors only; a NULL array with 0 bytes serves queries. */
+MXQ_API mxq_status mxq_tensor_set_data_list(mxq_tensor* tensor, int64_t count, const void* const* data, uint64_t bytes);
 
 /* Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
  * into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers
@@ -366,9 +378,9 @@ MXQ_API mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, mxq_part part, 
  * bytes of one expert, and mxq_tensor_total_bytes still those of all in one piece. Both arrays must stay until the work is
  * done. Line strides are those of each expert; there are no expert strides. TENSOR scales need MXQ_SCOPE_EXPERT; the amax or
  * decode scales of NVFP4 stay one array. Experts without rows have addresses too. Such a part is only read, by
- * mxq_dequantize, mxq_requantize and products, and by the implementations that their plans name; on CUDA none takes a list
- * yet. It replaces mxq_tensor_set_part and mxq_tensor_set_memory, and the other way round. 3-D tensors only; NULL arrays, with
- * the bytes of an expert or 0, serve queries. */
+ * mxq_dequantize, mxq_requantize and products; verbs refuse to write it (INVALID_ARGUMENT). All implementations of the CPU take
+ * a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_part and
+ * mxq_tensor_set_memory, and the other way round. 3-D tensors only; NULL arrays with 0 bytes serve queries. */
 MXQ_API mxq_status mxq_tensor_set_part_list(mxq_tensor* tensor, mxq_part part, int64_t count, const void* const* codes,
                                             uint64_t code_bytes, const void* const* scales, uint64_t scale_bytes);
 
@@ -379,15 +391,15 @@ MXQ_API mxq_status mxq_tensor_set_part_list(mxq_tensor* tensor, mxq_part part, i
  * moved by k codes and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0); of MXFP4 weights with k / 2 and K_all / 2
  * for the codes. Where K_all is no multiple of 32, rows of scales are ceil(K_all / 32) bytes apart. `gate` beside `up` in codes
  * (experts, 2 N, K) has an expert stride of 2 N K. Nothing looks at whether lines of different experts overlap, since
- * they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales. Lines of different experts may
- * alternate. What lies between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the
- * last.
+ * they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales; it is compared with the scaling, the
+ * layout and the scope that the tensor has, so set those before strides. Lines of different experts may alternate. What lies
+ * between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the last.
  *
  * Swizzled and TENSOR scales have no line stride; TENSOR ones have an expert stride with MXQ_SCOPE_EXPERT. 2-D tensors have no
  * expert strides, and groups none at all (INVALID_ARGUMENT). Parts with strides are only read, by mxq_dequantize,
  * mxq_requantize, the products and, but not from a list, mxq_swizzle_scales and mxq_unswizzle_scales. All implementations of
- * the CPU take them; others decline by name in the plan. No verb writes such a part (UNSUPPORTED). Pointers that are set anew
- * leave the strides as they are; mxq_tensor_clear_part clears them. */
+ * the CPU take them; others decline by name in the plan, and on CUDA none takes strides yet. No verb writes such a part
+ * (UNSUPPORTED). Pointers that are set anew leave the strides as they are; mxq_tensor_clear_part clears them. */
 MXQ_API mxq_status mxq_tensor_set_strides(mxq_tensor* tensor, mxq_part part, int64_t code_line, int64_t code_expert,
                                           int64_t scale_line, int64_t scale_expert);
 
@@ -471,8 +483,8 @@ MXQ_API mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, mxq_part part, float*
 MXQ_API mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, mxq_part part, uint64_t* bytes);
 
 /* NVFP4: the decode scale amax / (6 * scale_max) of a part, as checkpoints store it. Verbs that read the part use it in
- * place of the amax, and refuse a part that has both. A quantize into the part refuses it: it needs an amax. As many as
- * amaxes, on the device. */
+ * place of the amax; a part that has one of the two refuses the other. A quantize into the part refuses it: it needs an amax.
+ * As many as amaxes, on the device. NULL clears it. */
 MXQ_API mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, mxq_part part, const float* scale, uint64_t bytes);
 
 /* NVFP4: the largest block scale, 448 (default) or 256. Encoding and decoding need the same value. */
@@ -485,10 +497,10 @@ MXQ_API mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_ma
  * they are: it cancels where both operands have it, so they refuse parts with different ones. */
 MXQ_API mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, mxq_part part, int32_t transformed, int32_t mask);
 
-/* FP8 with TENSOR scales: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per expert or group, on
- * the device. It is positive and finite. Verbs refuse another one on a CPU context; on CUDA nobody sees it: a 0 makes a
- * stored scale of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL (default): mxq_quantize
- * makes it from the amax of its input (current scaling). */
+/* FP8 with TENSOR scales, others refuse it: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per
+ * expert or group, on the device. It is positive and finite. Verbs refuse another one on a CPU context; on CUDA nobody sees
+ * it: a 0 makes a stored scale of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL
+ * (default): mxq_quantize makes it from the amax of its input (current scaling). */
 MXQ_API mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes);
 
 /* How far one amax, decode scale, quantization scale or TENSOR scale reaches. */
@@ -518,8 +530,12 @@ MXQ_API mxq_status mxq_tensor_get_swizzled(const mxq_tensor* tensor, int32_t* sw
 /* *elements is cols for a quantized tensor. */
 MXQ_API mxq_status mxq_tensor_get_row_stride(const mxq_tensor* tensor, int64_t* elements);
 
-/* Data of a plain tensor; *is_const is 1 where mxq_tensor_set_const_data set it, so that it may not be written. */
+/* Data of a plain tensor; *is_const is 1 where it may not be written: set by mxq_tensor_set_const_data, or a list. */
 MXQ_API mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, uint64_t* bytes, int32_t* is_const);
+
+/* *count is 0 where the plain tensor has no list. mxq_tensor_get_data gives no address of one that has. */
+MXQ_API mxq_status mxq_tensor_get_data_list(const mxq_tensor* tensor, int64_t* count, const void* const** data,
+                                            uint64_t* bytes);
 
 /* *declared is 1 where the quantized tensor has the part, and *is_const is 1 where it is only read. */
 MXQ_API mxq_status mxq_tensor_get_part(const mxq_tensor* tensor, mxq_part part, int32_t* declared, void** codes,
@@ -553,8 +569,9 @@ MXQ_API mxq_status mxq_tensor_get_quantization_scale(const mxq_tensor* tensor, c
 MXQ_API mxq_status mxq_tensor_get_scope(const mxq_tensor* tensor, mxq_scope* scope);
 
 /* Writes what MXQ_LOG calls the tensor, such as "mxfp8_e4m3 100 x 64 in 4 groups 1x32 rowwise swizzled", to `buffer`, cut to
- * size - 1 bytes and ended by a 0 as snprintf does. Returns the length of the whole text without the 0; 0 for a handle that is
- * NULL or refused, with "" in the buffer. A buffer of NULL or a size of 0: nothing is written. */
+ * size - 1 bytes and ended by a 0 as snprintf does; with its strides, in bytes but a row stride, and its lists: "bf16 8 x 64 x
+ * 32 row stride 96 listed", "mxfp4 64 x 32 1x32 rowwise strides (64, 0, 4, 0)". Returns the length of the whole text without
+ * the 0; 0 for a handle that is NULL or refused, with "" in the buffer. A buffer of NULL or a size of 0: nothing is written. */
 MXQ_API uint64_t mxq_tensor_describe(const mxq_tensor* tensor, char* buffer, uint64_t size);
 
 /* ---- Options ------------------------------------------------------------------------------------------------------ */
@@ -606,7 +623,8 @@ MXQ_API mxq_status mxq_quantize_options_set_undo_hadamard(mxq_quantize_options* 
 /* NVFP4 and MXFP4, but not with ROW scales: rounds codes up or down at random (Philox4x32-10), with probabilities that follow
  * the distances to the two codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the
  * context's device, read when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same
- * seed and offset give the same codes on every device. Cannot be combined with four-over-six. */
+ * seed and offset give the same codes on every device. Cannot be combined with four-over-six: the setter that is called second
+ * is refused. */
 MXQ_API mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* options, const uint64_t* seed_offset,
                                                                 uint64_t bytes);
 
@@ -661,7 +679,7 @@ MXQ_API mxq_status mxq_gemm_options_set_alpha(mxq_gemm_options* options, float a
 MXQ_API mxq_status mxq_gemm_options_set_beta(mxq_gemm_options* options, float beta);
 
 /* 1: adds to D, as a beta of 1 does, but refuses a D other than F32, so that no running sum is rounded to 16 bits by mistake.
- * 0 (default): overwrites D. Cannot be combined with a beta. */
+ * 0 (default): overwrites D. Cannot be combined with a beta: the setter that is called second is refused. */
 MXQ_API mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, int32_t accumulate);
 
 /* A bias: one number for each column of D, added to all rows. They are of MXQ_FORMAT_F32, F16 or BF16, whatever D is, in

@@ -194,6 +194,13 @@ struct part_list {
     uint64_t scale_bytes = 0;
 };
 
+// Addresses of the data of each expert of a plain tensor, and how many bytes each has.
+struct data_list {
+    int64_t count = 0;
+    const void* const* data = nullptr;
+    uint64_t bytes = 0;
+};
+
 // Bytes between lines and experts; 0: one after another.
 struct part_strides {
     int64_t code_line = 0, code_expert = 0, scale_line = 0, scale_expert = 0;
@@ -226,6 +233,9 @@ public:
     tensor& set_data(void* data, uint64_t bytes) { return checked(mxq_tensor_set_data(get(), data, bytes)); }
     tensor& set_const_data(const void* data, uint64_t bytes) {
         return checked(mxq_tensor_set_const_data(get(), data, bytes));
+    }
+    tensor& set_data_list(int64_t count, const void* const* data, uint64_t bytes) {
+        return checked(mxq_tensor_set_data_list(get(), count, data, bytes));
     }
     tensor& set_part(mxq_part part, void* codes, uint64_t code_bytes, void* scales, uint64_t scale_bytes) {
         return checked(mxq_tensor_set_part(get(), part, codes, code_bytes, scales, scale_bytes));
@@ -304,6 +314,11 @@ public:
         check(mxq_tensor_get_data(get(), &data.data, &data.bytes, &is_const));
         data.is_const = is_const != 0;
         return data;
+    }
+    data_list get_data_list() const {
+        data_list out;
+        check(mxq_tensor_get_data_list(get(), &out.count, &out.data, &out.bytes));
+        return out;
     }
     tensor_part get_part(mxq_part part) const {
         tensor_part out;

@@ -16,6 +16,17 @@ mxq_status mxq_context_options_create(mxq_context_options** out) {
 
 void mxq_context_options_destroy(mxq_context_options* options) { destroy("mxq_context_options_destroy", options, "options"); }
 
+namespace {
+
+void require_one_pool(bool own_threads, mxq_parallel_for parallel_for) {
+    if (parallel_for && own_threads)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "options have a parallel_for and threads of their own, expected one of them; call "
+             "mxq_context_options_set_parallel_for with NULL, or mxq_context_options_set_own_threads with 0, first");
+}
+
+}  // namespace
+
 mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads) {
     return guard("mxq_context_options_set_threads", [&] {
         constexpr int32_t most = 1024;
@@ -30,6 +41,7 @@ mxq_status mxq_context_options_set_own_threads(mxq_context_options* options, int
     return guard("mxq_context_options_set_own_threads", [&] {
         require_handle(options, "options");
         require_flag(own, "own");
+        require_one_pool(own == 1, options->parallel_for);
         options->own_threads = own;
     });
 }
@@ -40,6 +52,7 @@ mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mx
         if (user && !parallel_for)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "user is set but parallel_for is NULL, expected both, or NULL with NULL to clear");
+        require_one_pool(options->own_threads, parallel_for);
         options->parallel_for = parallel_for;
         options->user = user;
     });
@@ -60,8 +73,6 @@ mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_co
                  device_type);
         if (ordinal < 0 || (is_cpu && ordinal != 0))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "ordinal is %d, expected 0%s", ordinal, is_cpu ? " for the CPU" : " or more");
-        if (wanted.parallel_for && wanted.own_threads)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "options have a parallel_for and own_threads, expected one of them at most");
         auto context = std::make_unique<mxq_context_s>();
         context->device_type = device_type;
         context->forced = forced_implementations(*context, std::getenv("MXQ_IMPL"));

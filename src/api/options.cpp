@@ -3,8 +3,20 @@
 #include <cfloat>
 
 #include "api/guard.h"
+#include "api/take.h"
 
 using namespace mxq;
+
+namespace {
+
+void require_one_rounding(FourOverSix mode, const uint64_t* seed_offset) {
+    if (seed_offset && mode != FourOverSix::None)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "options have stochastic rounding and four-over-six, expected one of them; call "
+             "mxq_quantize_options_set_stochastic_rounding with NULL, or set MXQ_FOUR_OVER_SIX_NONE, first");
+}
+
+}  // namespace
 
 mxq_status mxq_quantize_options_create(mxq_quantize_options** out) {
     return guard_create("mxq_quantize_options_create", out, [] { return new mxq_quantize_options_s; });
@@ -39,6 +51,7 @@ mxq_status mxq_quantize_options_set_four_over_six(mxq_quantize_options* options,
         require_handle(options, "options");
         if (mode < MXQ_FOUR_OVER_SIX_NONE || mode > MXQ_FOUR_OVER_SIX_MSE)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "mode is %d, expected MXQ_FOUR_OVER_SIX_NONE (0), MAE (1) or MSE (2)", mode);
+        require_one_rounding(FourOverSix(mode), options->seed_offset);
         options->four_over_six = FourOverSix(mode);
     });
 }
@@ -55,9 +68,11 @@ mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* op
                                                         uint64_t bytes) {
     return guard("mxq_quantize_options_set_stochastic_rounding", [&] {
         require_handle(options, "options");
+        buffer_of(seed_offset, bytes, "seed_offset");
         if (seed_offset && bytes != 2 * sizeof(uint64_t))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "bytes is %llu, expected exactly 16: the seed and the offset, a uint64 each",
                  (unsigned long long)bytes);
+        require_one_rounding(options->four_over_six, seed_offset);
         options->seed_offset = seed_offset;
     });
 }
@@ -122,10 +137,23 @@ mxq_status mxq_gemm_options_set_transpose(mxq_gemm_options* options, int32_t a, 
     });
 }
 
+namespace {
+
+void require_one_addend(bool accumulate, float beta) {
+    if (accumulate && beta != 0)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "options have accumulate and a beta of %g, expected one of them; call mxq_gemm_options_set_accumulate or "
+             "mxq_gemm_options_set_beta with 0 first",
+             double(beta));
+}
+
+}  // namespace
+
 mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, int32_t accumulate) {
     return guard("mxq_gemm_options_set_accumulate", [&] {
         require_handle(options, "options");
         require_flag(accumulate, "accumulate");
+        require_one_addend(accumulate == 1, options->beta);
         options->accumulate = accumulate == 1;
     });
 }
@@ -151,6 +179,7 @@ mxq_status mxq_gemm_options_set_beta(mxq_gemm_options* options, float beta) {
     return guard("mxq_gemm_options_set_beta", [&] {
         require_handle(options, "options");
         require_finite(beta, "beta");
+        require_one_addend(options->accumulate, beta);
         options->beta = beta;
     });
 }
@@ -163,12 +192,8 @@ mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, int32_t format, 
         if (!clears && (!known || known->quantized()))
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "format is %d, expected MXQ_FORMAT_F32 (1), F16 (2) or BF16 (3), or 0 with NULL for no bias", format);
-        if (!bias && bytes > 0)
-            fail(MXQ_STATUS_INVALID_ARGUMENT,
-                 "bias is NULL with %llu bytes, expected an address, or NULL with 0 bytes; was it allocated?",
-                 (unsigned long long)bytes);
+        options->bias = buffer_of(bias, bytes, "bias");
         options->bias_format = format;
-        options->bias = {const_cast<void*>(bias), bytes};
     });
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "api/guard.h"
+#include "api/take.h"
 #include "core/strides.h"
 #include "core/views.h"
 
@@ -77,12 +78,31 @@ void require_hadamard_scaling(const mxq_tensor& tensor) {
              tensor.tile().name);
 }
 
+// Refuses a given factor for scales that are not those of the whole tensor.
+void require_quantization_scaling(const mxq_tensor& tensor) {
+    if (tensor.quantization_scale.pointer && tensor.scaling != MXQ_SCALING_TENSOR)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "tensor has a quantization scale and %s scales, expected tensor ones; call mxq_tensor_set_scaling with "
+             "MXQ_SCALING_TENSOR, or mxq_tensor_set_quantization_scale with NULL",
+             tensor.tile().name);
+}
+
+// Refuses an amax beside a decode scale, which stands in its place.
+void require_one_global_scale(const mxq_tensor& tensor, int32_t part) {
+    if (tensor.part(part).amax.pointer && tensor.part(part).decode_scale.pointer)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "tensor.%s has an amax and a decode scale, expected one of them; call mxq_tensor_set_amax or "
+             "mxq_tensor_set_decode_scale with NULL first",
+             part_name(part));
+}
+
 // Refuses a layout or an alignment that the scaling cannot have. One that the caller did not choose may still be replaced;
 // the default has the smallest block of those that the format takes.
 void require_chosen(const mxq_tensor& tensor) {
     if (tensor.scaling_set) require_scale_layout(tensor, "tensor");
     require_hadamard_scaling(tensor);
-    require_chosen_strides(tensor);
+    require_strides(tensor);
+    require_quantization_scaling(tensor);
     const int32_t least = tensor.least_alignment(MXQ_PART_COLUMNWISE);
     if (tensor.columnwise_alignment != 0 && tensor.columnwise_alignment < least)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -92,20 +112,12 @@ void require_chosen(const mxq_tensor& tensor) {
              tensor.columnwise_alignment, least, tensor.tile().name);
 }
 
-// Returns a buffer of the caller's. NULL with bytes is memory that could not be allocated.
-Buffer buffer_of(const void* pointer, uint64_t bytes, const char* name) {
-    if (!pointer && bytes != 0)
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s is NULL with %llu bytes, expected an address, or NULL with 0 bytes for none; was it allocated?", name,
-             (unsigned long long)bytes);
-    return {const_cast<void*>(pointer), bytes};
-}
-
 void set_data(mxq_tensor* tensor, const Buffer& data, bool is_const) {
     require_plain(require_handle(tensor, "tensor"), "single data buffer", "use mxq_tensor_set_part");
     Part& target = tensor->rowwise;
     target.declared = true;
     target.is_const = is_const;
+    target.listed = false;
     target.codes = data;
 }
 
@@ -171,7 +183,7 @@ mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled) {
 
 mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements) {
     return guard("mxq_tensor_set_row_stride", [&] {
-        require_plain(require_handle(tensor, "tensor"), "row stride", "its codes are contiguous");
+        require_plain(require_handle(tensor, "tensor"), "row stride", "call mxq_tensor_set_strides, which takes bytes");
         if (elements < tensor->cols || elements > kMaxElements)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "elements is %lld, expected %lld (cols) to 2^48", (long long)elements,
                  (long long)tensor->cols);
@@ -219,7 +231,8 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t 
             return;
         }
         if (tensor->is_3d)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix");
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
         if (ends_type != MXQ_TYPE_INT32 && ends_type != MXQ_TYPE_INT64)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "ends_type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", ends_type);
         if (count < 0 || count > MXQ_MAX_GROUPS)
@@ -228,7 +241,7 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t 
         if (ends) require_ends_bytes(groups, bytes);
         mxq_tensor grouped = *tensor;
         grouped.groups = groups;
-        require_chosen_strides(grouped);
+        require_strides(grouped);
         tensor->groups = groups;
         tensor->host_ends = nullptr;  // they belong to the groups that were set before
     });
@@ -239,7 +252,8 @@ mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover) {
         require_handle(tensor, "tensor");
         require_flag(cover, "cover");
         if (cover == 1 && tensor->is_3d)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix");
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
         tensor->groups.cover_rows = cover == 1;
     });
 }
@@ -251,6 +265,7 @@ mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends, uint64
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "tensor has no groups, expected some, whose type and count the ends on the host have; call "
                  "mxq_tensor_set_groups first");
+        buffer_of(ends, bytes, "ends");
         if (ends) require_ends_bytes(tensor->groups, bytes);
         tensor->host_ends = ends;
     });
@@ -279,8 +294,9 @@ mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, int32_t part, void* 
         require_handle(tensor, "tensor");
         require_part(part);
         if (part == MXQ_PART_COLUMNWISE && !tensor->format->quantized())
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "part is MXQ_PART_COLUMNWISE, expected MXQ_PART_ROWWISE: tensor is %s, whose rows "
-                 "alone are padded", tensor->format->name);
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "part is MXQ_PART_COLUMNWISE, expected MXQ_PART_ROWWISE: tensor is %s, whose rows alone are padded",
+                 tensor->format->name);
         const Buffer of_starts = buffer_of(starts, start_bytes, "starts"), of_ends = buffer_of(ends, end_bytes, "ends");
         tensor->part(part).starts = of_starts;
         tensor->part(part).ends = of_ends;
@@ -294,7 +310,10 @@ mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, int32_t part, float* amax, ui
         if (!tensor->format->is_nvfp4() && !tensor->format->is_fp8())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4 or fp8, the formats with an amax",
                  tensor->format->name);
-        tensor->part(part).amax = buffer_of(amax, bytes, "amax");
+        mxq_tensor with_amax = *tensor;
+        with_amax.part(part).amax = buffer_of(amax, bytes, "amax");
+        require_one_global_scale(with_amax, part);
+        tensor->part(part).amax = with_amax.part(part).amax;
     });
 }
 
@@ -302,7 +321,10 @@ mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, int32_t part, const f
     return guard("mxq_tensor_set_decode_scale", [&] {
         require_nvfp4(require_handle(tensor, "tensor"), "a decode scale");
         require_part(part);
-        tensor->part(part).decode_scale = buffer_of(scale, bytes, "scale");
+        mxq_tensor with_scale = *tensor;
+        with_scale.part(part).decode_scale = buffer_of(scale, bytes, "scale");
+        require_one_global_scale(with_scale, part);
+        tensor->part(part).decode_scale = with_scale.part(part).decode_scale;
     });
 }
 
@@ -340,7 +362,10 @@ mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* sc
         if (!require_handle(tensor, "tensor").format->is_fp8())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected fp8, the formats with a quantization scale",
                  tensor->format->name);
-        tensor->quantization_scale = buffer_of(scale, bytes, "scale");
+        mxq_tensor scaled = *tensor;
+        scaled.quantization_scale = buffer_of(scale, bytes, "scale");
+        require_quantization_scaling(scaled);
+        tensor->quantization_scale = scaled.quantization_scale;
     });
 }
 
@@ -352,6 +377,9 @@ mxq_status mxq_tensor_set_scope(mxq_tensor* tensor, int32_t scope) {
                  tensor->format->name);
         if (scope != MXQ_SCOPE_TENSOR && scope != MXQ_SCOPE_EXPERT)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "scope is %d, expected MXQ_SCOPE_TENSOR (1) or MXQ_SCOPE_EXPERT (2)", scope);
-        tensor->per_expert = scope == MXQ_SCOPE_EXPERT;
+        mxq_tensor scoped = *tensor;
+        scoped.per_expert = scope == MXQ_SCOPE_EXPERT;
+        require_strides(scoped);
+        tensor->per_expert = scoped.per_expert;
     });
 }

@@ -60,7 +60,7 @@ mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, uint64_t* 
         if (t.format->quantized())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no single data buffer; use mxq_tensor_get_part",
                  t.format->name);
-        put(data, bytes, t.rowwise.codes);
+        put(data, bytes, t.rowwise.listed ? Buffer{} : t.rowwise.codes);
         put(is_const, t.rowwise.is_const);
     });
 }

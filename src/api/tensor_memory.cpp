@@ -38,7 +38,7 @@ PartBytes required_bytes(const mxq_tensor& tensor, int32_t part) {
 // Returns the bytes of what a block of memory has of a part: an amax only where a verb needs one.
 PartBytes block_bytes(const mxq_tensor& tensor, int32_t part) {
     mxq_tensor in_one_piece = tensor;
-    in_one_piece.part(part).listed = false;
+    in_one_piece.rowwise.listed = in_one_piece.columnwise.listed = false;
     PartBytes bytes = required_bytes(in_one_piece, part);
     const bool needs_amax = tensor.format->is_nvfp4() && tensor.experts > 0 && !tensor.part(part).decode_scale.pointer;
     if (!needs_amax) bytes.amax = 0;
@@ -48,7 +48,7 @@ PartBytes block_bytes(const mxq_tensor& tensor, int32_t part) {
 // Calls visit(part, bytes) for each of the parts, in the order in which they lie in a block.
 template <class Visit>
 void for_each_part(const mxq_tensor& tensor, int32_t parts, const Visit& visit) {
-    if (!tensor.format->quantized()) return visit(parts, plain_bytes(tensor, parts));
+    if (!tensor.format->quantized()) return visit(parts, block_bytes(tensor, parts));
     for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
         if (parts & part) visit(part, block_bytes(tensor, part));
 }

@@ -6,7 +6,10 @@
 
 namespace mxq {
 
-std::string BufferName::text() const { return std::string(owner) + (part ? "." : "") + (part ? part : "") + "." + buffer; }
+std::string BufferName::text() const {
+    const std::string name = std::string(owner) + (part ? "." : "") + (part ? part : "") + "." + buffer;
+    return (is_array ? "the array of addresses of " : "") + name + (number < 0 ? "" : format_text("[%lld]", (long long)number));
+}
 
 namespace {
 
@@ -38,39 +41,44 @@ void Buffers::add(const BufferName& name, const void* pointer, uint64_t have, ui
     if (have < need)
         fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes, expected at least %llu%s; %s", name.text().c_str(),
              (unsigned long long)have, (unsigned long long)need, text_of_rows(rows).c_str(), size_hint(name.buffer));
+    keep(range_of(name, pointer, need, alignment, access, rows));
+}
+
+Buffers::Range Buffers::range_of(const BufferName& name, const void* pointer, uint64_t need, uint64_t alignment, Access access,
+                                 const Rows& rows) {
     const auto begin = reinterpret_cast<uintptr_t>(pointer);
     if (begin % alignment != 0)
-        fail(MXQ_STATUS_MISALIGNED,
-             "%s is at %p, expected a multiple of %llu bytes, the size of its elements; move it, or check its format",
-             name.text().c_str(), pointer, (unsigned long long)alignment);
+        fail(MXQ_STATUS_MISALIGNED, "%s is at %p, expected a multiple of %llu bytes, the size of %s; move it%s",
+             name.text().c_str(), pointer, (unsigned long long)alignment, name.is_array ? "an address" : "its elements",
+             name.is_array ? "" : ", or check its format");
     if (begin + need < begin)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "%s is at %p with %llu bytes, which runs past the end of the address space; check the pointer",
              name.text().c_str(), pointer, (unsigned long long)need);
-    keep({name, begin, begin + need, access, rows});
+    return {name, begin, begin + need, access, rows};
 }
 
 void Buffers::add_list(const BufferName& name, const void* array, int64_t count, uint64_t have, uint64_t need,
                        uint64_t alignment, const char* setter, const Rows& rows) {
     if (need == 0 || count == 0) return;
+    BufferName of_array = name;
+    of_array.is_array = true;
     const uint64_t array_bytes = uint64_t(count) * sizeof(void*);
-    add(name, array, array_bytes, array_bytes, sizeof(void*), Access::Read, setter);
+    add(of_array, array, array_bytes, array_bytes, sizeof(void*), Access::Read, setter);
     if (array && have < need)
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes at each address, expected at least %llu; %s",
-             name.text().c_str(), (unsigned long long)have, (unsigned long long)need, size_hint(name.buffer));
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes at each address, expected at least %llu%s; %s",
+             name.text().c_str(), (unsigned long long)have, (unsigned long long)need, text_of_rows(rows).c_str(),
+             size_hint(name.buffer));
     if (!array || !can_read()) return;
-    const auto* addresses = static_cast<const void* const*>(array);
+    List list{name, static_cast<const void* const*>(array), count, need, rows};
     for (int64_t i = 0; i < count; i++) {
-        if (!addresses[i])
-            fail(MXQ_STATUS_MISSING_BUFFER, "%s[%lld] is NULL, expected the address of %llu bytes; set it in the array",
-                 name.text().c_str(), (long long)i, (unsigned long long)need);
-        if (reinterpret_cast<uintptr_t>(addresses[i]) % alignment != 0)
-            fail(MXQ_STATUS_MISALIGNED,
-                 "%s[%lld] is %p, expected a multiple of %llu bytes, the size of its elements; move it", name.text().c_str(),
-                 (long long)i, addresses[i], (unsigned long long)alignment);
+        if (!list.addresses[i])
+            fail(MXQ_STATUS_MISSING_BUFFER, "%s is NULL, expected the address of %llu bytes; write it to the array that %s got",
+                 list.name_of(i).text().c_str(), (unsigned long long)need, setter);
+        range_of(list.name_of(i), list.addresses[i], need, alignment, Access::Read, rows);
     }
     if (list_count_ == kMostLists) fail(MXQ_STATUS_INTERNAL_ERROR, "a call has more than %zu lists", kMostLists);
-    lists_[list_count_++] = {name, addresses, count, need, rows};
+    lists_[list_count_++] = list;
 }
 
 void Buffers::keep(const Range& range) {
@@ -87,12 +95,15 @@ bool Buffers::overlap(const Range& a, const Range& b) {
     return offset < first.rows.width || offset + second.rows.width > a.rows.stride;
 }
 
+void Buffers::refuse_overlap(const Range& written, const Range& other) {
+    fail(MXQ_STATUS_INVALID_ARGUMENT, "%s overlaps %s; give them memory of their own", written.name.text().c_str(),
+         other.name.text().c_str());
+}
+
 void Buffers::check_overlaps_with_list(const Range& written, const List& list) const {
     for (int64_t i = 0; i < list.count; i++) {
-        const auto begin = reinterpret_cast<uintptr_t>(list.addresses[i]);
-        if (overlap(written, {list.name, begin, begin + list.bytes, Access::Read, list.rows}))
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "%s overlaps %s[%lld]; give them memory of their own",
-                 written.name.text().c_str(), list.name.text().c_str(), (long long)i);
+        const Range read = range_of(list.name_of(i), list.addresses[i], list.bytes, 1, Access::Read, list.rows);
+        if (overlap(written, read)) refuse_overlap(written, read);
     }
 }
 
@@ -101,9 +112,7 @@ void Buffers::check_overlaps() const {
         if (written.access != Access::Write) continue;
         for (size_t i = 0; i < list_count_; i++) check_overlaps_with_list(written, lists_[i]);
         for (const Range& other : ranges())
-            if (&written != &other && overlap(written, other))
-                fail(MXQ_STATUS_INVALID_ARGUMENT, "%s overlaps %s; give them memory of their own",
-                     written.name.text().c_str(), other.name.text().c_str());
+            if (&written != &other && overlap(written, other)) refuse_overlap(written, other);
     }
 }
 

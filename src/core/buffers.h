@@ -17,6 +17,8 @@ struct BufferName {
     const char* owner;  // a tensor, or "options"
     const char* part;   // NULL: none
     const char* buffer;
+    bool is_array = false;  // the array of addresses of such buffers: "the array of addresses of b.rowwise.codes"
+    int64_t number = -1;    // one buffer of such an array: "b.rowwise.codes[2]"
 
     std::string text() const;
 };
@@ -70,10 +72,16 @@ private:
         int64_t count;
         uint64_t bytes;  // at each address
         Rows rows;
+
+        BufferName name_of(int64_t number) const { return {name.owner, name.part, name.buffer, false, number}; }
     };
     static constexpr size_t kMostLists = 4;  // of a product: codes and scales of both operands
 
+    // Returns the addresses of a buffer at `pointer`, which must be a multiple of `alignment`.
+    static Range range_of(const BufferName& name, const void* pointer, uint64_t need, uint64_t alignment, Access access,
+                          const Rows& rows);
     static bool overlap(const Range& a, const Range& b);
+    [[noreturn]] static void refuse_overlap(const Range& written, const Range& other);
     void check_overlaps_with_list(const Range& written, const List& list) const;
     void keep(const Range& range);
     std::span<const Range> ranges() const { return {ranges_.data(), count_}; }

@@ -29,6 +29,13 @@ MXQ_HD uint8_t* address_in_list(const uint8_t* array, int64_t index) {
     return array ? reinterpret_cast<uint8_t* const*>(array)[index] : nullptr;  // NULL: there are no bytes
 }
 
+// Returns where a plain expert begins.
+MXQ_HD uint8_t* expert_data(const PlainMatrix& plain, int64_t index) {
+    if (plain.addresses == Addresses::Listed) return address_in_list(static_cast<const uint8_t*>(plain.data), index);
+    const int64_t element_bytes = plain.format == MXQ_FORMAT_F32 ? 4 : 2;
+    return static_cast<uint8_t*>(plain.data) + index * plain.rows * plain.row_stride * element_bytes;
+}
+
 // Return where the codes and the scales of an expert begin, also where experts are listed.
 MXQ_HD uint8_t* expert_codes(const QuantizedPart& part, int64_t index) {
     return part.addresses == Addresses::Listed ? address_in_list(part.codes, index) : matrix_codes(part, index);

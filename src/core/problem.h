@@ -9,19 +9,20 @@
 
 namespace mxq {
 
+// Says where the matrices of a part lie: one after another without gaps, at strides, or each at an address of its own. What takes
+// one of them takes those before it. Plain matrices are dense, with whatever row stride, or listed.
+enum class Addresses : int32_t { Dense, Strided, Listed };
+
 // F32, F16 or BF16: `matrices` experts of rows x cols, expert e starting at row e * rows. With groups, each group's rows
 // start at the sum of those before it rounded up to group_unit, and `rows` counts them without padding.
 struct PlainMatrix {
-    void* data;
+    void* data;      // Listed: an array of addresses, one for each matrix
     int32_t format;  // MXQ_FORMAT_*
     int64_t matrices, rows, cols;
     int64_t row_stride;  // elements
     int32_t group_unit;  // 1 without groups
+    Addresses addresses;
 };
-
-// Says where the matrices of a part lie: one after another without gaps, at strides, or each at an address of its own. What takes
-// one of them takes those before it.
-enum class Addresses : int32_t { Dense, Strided, Listed };
 
 // One part of a quantized tensor as stored: `matrices` x `lines` lines of `length` codes, contiguous along the contraction.
 // A rowwise part of (M, K) has M lines of K, a columnwise one K lines of M; with groups M is the padded capacity.
@@ -233,8 +234,10 @@ Addresses addresses_of(const Problem&) {
     return Addresses::Dense;
 }
 inline Addresses addresses_of(const QuantizeProblem& p) {
-    return p.source.is_quantized() ? p.source.quantized.addresses : Addresses::Dense;
+    return p.source.is_quantized() ? p.source.quantized.addresses : p.source.plain.addresses;
 }
+inline Addresses addresses_of(const AmaxProblem& p) { return addresses_of(p.quantize); }
+inline Addresses addresses_of(const ConvertProblem& p) { return p.in.addresses; }
 inline Addresses addresses_of(const DequantizeProblem& p) { return p.in.addresses; }
 inline Addresses addresses_of(const GemmProblem& p) { return p.a.addresses > p.b.addresses ? p.a.addresses : p.b.addresses; }
 inline Addresses addresses_of(const SwizzleProblem& p) {

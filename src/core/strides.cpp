@@ -10,15 +10,17 @@ namespace {
 void require_line(const char* name, int32_t part, const char* what, int64_t stride, int64_t line_bytes) {
     if (stride != 0 && stride < line_bytes)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s.%s has a %s stride of %lld bytes, expected 0 (none) or at least %lld, one line", name, part_name(part),
-             what, (long long)stride, (long long)line_bytes);
+             "%s.%s has a %s stride of %lld bytes, expected 0 (none) or at least %lld, one line; call mxq_tensor_set_strides, "
+             "which takes bytes",
+             name, part_name(part), what, (long long)stride, (long long)line_bytes);
 }
 
 void require_whole_scales(const char* name, int32_t part, const char* what, int64_t stride, int64_t scale_bytes) {
     if (stride % scale_bytes != 0)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s.%s has a %s stride of %lld bytes, expected a multiple of %lld, the size of a scale", name, part_name(part),
-             what, (long long)stride, (long long)scale_bytes);
+             "%s.%s has a %s stride of %lld bytes, expected a multiple of %lld, the size of a scale; call "
+             "mxq_tensor_set_strides, which takes bytes",
+             name, part_name(part), what, (long long)stride, (long long)scale_bytes);
 }
 
 // Returns the rows that gaps leave. Where both lines and experts have gaps, those between the lines count as bytes of the
@@ -30,64 +32,60 @@ Buffers::Rows rows_between(int64_t matrices, int64_t matrix_stride, int64_t line
     return matrix_stride >= matrix ? Buffers::Rows{uint64_t(matrix), uint64_t(matrix_stride)} : Buffers::Rows{};
 }
 
+// Refuses strides of codes that are shorter than a line.
+void require_code_strides(const mxq_tensor& t, int32_t part, const char* name, const Storage& s) {
+    const Strides& strides = t.part(part).strides;
+    const int64_t line_bytes = s.lines == 0 ? 0 : s.line_bytes;
+    require_line(name, part, "code line", strides.code_line, line_bytes);
+    require_line(name, part, "code expert", strides.code_expert, line_bytes);
+}
+
+// Refuses strides of scales that the scaling, the layout or the scope cannot have.
+void require_scale_strides(const mxq_tensor& t, int32_t part, const char* name, const Storage& s) {
+    const Part& given = t.part(part);
+    const Strides& strides = given.strides;
+    if ((strides.scale_expert != 0 || given.listed) && t.scaling == MXQ_SCALING_TENSOR && !t.per_expert)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s.%s has one scale for all experts and %s, expected a scale for each; call mxq_tensor_set_scope with "
+             "MXQ_SCOPE_EXPERT first, or %s",
+             name, part_name(part), given.listed ? "a list of experts" : "an expert stride of scales",
+             given.listed ? "mxq_tensor_set_part" : "mxq_tensor_set_strides with 0");
+    const bool in_one_line = t.swizzled || t.scaling == MXQ_SCALING_TENSOR;
+    if (strides.scale_line != 0 && in_one_line)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s.%s has a scale line stride of %lld bytes, which %s scales do not have, expected 0; call "
+             "mxq_tensor_set_strides%s",
+             name, part_name(part), (long long)strides.scale_line, t.swizzled ? "swizzled" : "tensor",
+             t.swizzled ? "" : ", or mxq_tensor_set_scaling first");
+    const int64_t bytes = s.scales.bytes, line_bytes = s.scale_lines == 0 ? 0 : s.scale_width * bytes;
+    require_whole_scales(name, part, "scale line", strides.scale_line, bytes);
+    require_whole_scales(name, part, "scale expert", strides.scale_expert, bytes);
+    require_line(name, part, "scale line", strides.scale_line, line_bytes);
+    require_line(name, part, "scale expert", strides.scale_expert, line_bytes);
+}
+
 }  // namespace
 
-void require_code_strides(const mxq_tensor& t, int32_t part, const char* name) {
+void require_strides(const mxq_tensor& t, int32_t part, const char* name) {
     const Part& given = t.part(part);
-    if (!given.strides.set() && !given.listed) return;
+    if (!t.format->quantized() || (!given.strides.set() && !given.listed)) return;
     if (t.groups.set)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "%s has groups and %s of its %s part, expected one of them; call %s", name,
-             given.listed ? "a list of experts" : "strides", part_name(part),
-             given.listed ? "mxq_tensor_set_part" : "mxq_tensor_set_strides with 0");
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s has groups and strides of its %s part, expected one of them; call mxq_tensor_set_strides with 0", name,
+             part_name(part));
     const bool expert_strides = given.strides.code_expert != 0 || given.strides.scale_expert != 0;
     if (given.listed && expert_strides)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s.%s has a list of experts and an expert stride, expected one of them; call mxq_tensor_set_strides with 0",
+             "%s.%s has a list of experts and an expert stride, expected one of them; call mxq_tensor_set_strides with expert "
+             "strides of 0, or mxq_tensor_set_part",
              name, part_name(part));
     const Storage s = t.storage(part);
-    const int64_t line_bytes = s.lines == 0 ? 0 : s.line_bytes;
-    require_line(name, part, "code line", given.strides.code_line, line_bytes);
-    require_line(name, part, "code expert", given.strides.code_expert, line_bytes);
+    require_code_strides(t, part, name, s);
+    require_scale_strides(t, part, name, s);
 }
 
-namespace {
-
-// Refuses strides of scales that the scaling or the layout cannot have.
-void require_scale_widths(const mxq_tensor& t, int32_t part, const char* name) {
-    const Part& given = t.part(part);
-    if (!given.strides.set()) return;
-    const Storage s = t.storage(part);
-    const int64_t bytes = s.scales.bytes;
-    const bool in_one_line = t.swizzled || t.scaling == MXQ_SCALING_TENSOR;
-    if (given.strides.scale_line != 0 && in_one_line)
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s.%s has a scale line stride of %lld bytes, which %s scales do not have, expected 0; an expert stride they "
-             "have",
-             name, part_name(part), (long long)given.strides.scale_line, t.swizzled ? "swizzled" : "tensor");
-    require_whole_scales(name, part, "scale line", given.strides.scale_line, bytes);
-    require_whole_scales(name, part, "scale expert", given.strides.scale_expert, bytes);
-    const int64_t line_bytes = s.scale_lines == 0 ? 0 : s.scale_width * bytes;
-    require_line(name, part, "scale line", given.strides.scale_line, line_bytes);
-    require_line(name, part, "scale expert", given.strides.scale_expert, line_bytes);
-}
-
-}  // namespace
-
-void require_scale_strides(const mxq_tensor& t, int32_t part, const char* name) {
-    const Part& given = t.part(part);
-    require_scale_widths(t, part, name);
-    if ((given.strides.scale_expert != 0 || given.listed) && t.scaling == MXQ_SCALING_TENSOR && !t.per_expert)
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s.%s has one scale for all experts and %s, expected a scale for each; call mxq_tensor_set_scope with "
-             "MXQ_SCOPE_EXPERT",
-             name, part_name(part), given.listed ? "a list of experts" : "an expert stride of scales");
-}
-
-void require_chosen_strides(const mxq_tensor& t) {
-    for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
-        require_code_strides(t, part, "tensor");
-        if (t.scaling_set || t.swizzled) require_scale_widths(t, part, "tensor");
-    }
+void require_strides(const mxq_tensor& t) {
+    for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) require_strides(t, part, "tensor");
 }
 
 Addresses addresses_of(const Part& part) {

@@ -5,15 +5,11 @@
 
 namespace mxq {
 
-// Refuses strides of codes and a list of experts that the tensor cannot have, whatever its scaling is.
-void require_code_strides(const mxq_tensor& t, int32_t part, const char* name);
+// Refuses strides of a part, and a list of experts, that the tensor cannot have as it is.
+void require_strides(const mxq_tensor& t, int32_t part, const char* name);
 
-// Refuses strides of scales that the scaling, the layout or the scope cannot have.
-void require_scale_strides(const mxq_tensor& t, int32_t part, const char* name);
-
-// Refuses strides and lists that contradict what else was set, in either order. Scales are those of the default scaling as
-// long as none was set, so that theirs are looked at when one is, or by a verb.
-void require_chosen_strides(const mxq_tensor& t);
+// Does so for both parts of the tensor that a setter changes.
+void require_strides(const mxq_tensor& t);
 
 Addresses addresses_of(const Part& part);
 

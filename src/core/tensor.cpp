@@ -18,7 +18,8 @@ int32_t mxq_tensor_s::alignment(int32_t part) const {
 
 int64_t mxq_tensor_s::data_bytes() const {
     if (elements() == 0) return 0;
-    const int64_t stored_rows = groups.set ? padded_rows_bound(rows, groups.count, rowwise_alignment) : experts * rows;
+    const int64_t matrices = rowwise.listed ? 1 : experts;
+    const int64_t stored_rows = groups.set ? padded_rows_bound(rows, groups.count, rowwise_alignment) : matrices * rows;
     if (stored_rows == 0) return 0;
     int64_t elements_spanned, bytes;
     const bool overflows = __builtin_mul_overflow(stored_rows - 1, row_stride, &elements_spanned) ||

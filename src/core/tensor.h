@@ -25,7 +25,7 @@ struct Part {
     bool declared = false;
     bool is_const = false;  // may not be written
     bool listed = false;  // codes and scales are arrays of addresses, one for each expert; the bytes are those of an expert
-    Buffer codes;         // the data of a plain tensor
+    Buffer codes;         // of a plain tensor its data
     Buffer scales;
     Strides strides;
     Buffer amax;
@@ -105,7 +105,8 @@ struct mxq_tensor_s : mxq::Handle<mxq::Kind::Tensor> {
     // Returns the number of amaxes, decode scales or TENSOR scales of a part.
     int64_t scope_count() const { return !per_expert ? 1 : groups.set ? groups.count : experts; }
 
-    // Returns the bytes that a plain tensor spans, padded groups included; -1 where that is 2^63 or more.
+    // Returns the bytes that a plain tensor spans, or an expert of it where they are listed, padded groups included; -1 where
+    // that is 2^63 or more.
     int64_t data_bytes() const;
 
     // Returns how a part is stored. The tensor must be quantized.

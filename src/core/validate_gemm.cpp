@@ -30,6 +30,7 @@ GemmOperand plain_operand(const mxq_tensor& t, int32_t part, const char* name, B
     operand.layout.block = MXQ_MAX_DIM;
     operand.layout.tile_rows = operand.layout.group_rows = 1;
     operand.format = t.format->id;
+    operand.addresses = plain.addresses;
     return operand;
 }
 
@@ -95,9 +96,6 @@ void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, 
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "d is %s, expected f32, the only one that accumulate adds into; use one, or set a beta of 1 instead",
              d.format->name);
-    if (options.accumulate && options.beta != 0)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets accumulate and a beta of %g, expected one of them; unset accumulate",
-             double(options.beta));
 }
 
 // Refuses operands with different Hadamard transforms. The same orthogonal transform of both cancels in their product; any

@@ -83,6 +83,7 @@ SwizzleProblem validate_swizzle(const Context& context, const mxq_quantize_optio
     SwizzleProblem p{};
     p.grouped = require_groups_alike(in, "in", out, "out", buffers);
     for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        if (both_use(in, out, part, Check::Query)) require_without_strides(out, part, "out");
         if (!both_use(in, out, part, check)) continue;
         require_hadamard_alike(in, out, part);
         if (p.grouped.set() && in.alignment(part) != out.alignment(part))

@@ -26,8 +26,6 @@ void require_options(const mxq_quantize_options& options, const mxq_tensor& out)
     if (options.compute_amax_set && !format.is_nvfp4())
         refuse_option(options.compute_amax ? "a computed amax" : "a given amax", "nvfp4", out);
     if (options.seed_offset && !in_blocks_of_e2m1) refuse_option("stochastic rounding", "nvfp4 or mxfp4 in blocks", out);
-    if (options.seed_offset && options.four_over_six != FourOverSix::None)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets stochastic rounding and four-over-six, expected one of them");
     if (options.power_of_two && !format.is_fp8()) refuse_option("power-of-two scales", "fp8", out);
     if (options.epsilon != 0 && !format.is_fp8()) refuse_option("an amax epsilon", "fp8", out);
     if (!options.undo_hadamard)
@@ -38,10 +36,6 @@ void require_options(const mxq_quantize_options& options, const mxq_tensor& out)
              "options sets %s and out has a quantization scale, which is taken as it is, expected one of them; use other "
              "options",
              options.epsilon != 0 ? "an amax epsilon" : "power-of-two scales");
-    if (out.quantization_scale.pointer && out.scaling != MXQ_SCALING_TENSOR)
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "out has a quantization scale, which only fp8 with tensor scales takes, and is %s with %s scales; set it to NULL",
-             format.name, out.tile().name);
 }
 
 void take_options(const mxq_quantize_options& options, const mxq_tensor& out, QuantizeProblem& p) {
@@ -67,7 +61,7 @@ void add_part(const mxq_tensor& out, int32_t part, const mxq_quantize_options& o
 
 // Returns the problem of a quantize or requantize, without its input.
 QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_tensor& out, Buffers& buffers, Check check) {
-    require_any_part(out, "out", check);
+    require_any_written_part(out, "out", check);
     QuantizeProblem p{};
     p.format = out.format;
     p.tile = out.tile();
@@ -278,8 +272,13 @@ ConvertProblem validate_convert(const Context& context, const mxq_quantize_optio
     const mxq_tensor& in = require(in_tensor, "in");
     const mxq_tensor& out = require(out_tensor, "out");
     refuse_options(options, "convert");
-    require_plain(in, "in");
-    require_plain(out, "out");
+    const bool from_codes = in.format->quantized(), to_codes = out.format->quantized();
+    if (from_codes || to_codes)
+        fail(MXQ_STATUS_UNSUPPORTED, "in is %s and out is %s, expected f32, f16 or bf16 on both sides; call %s",
+             in.format->name, out.format->name,
+             !from_codes ? "mxq_quantize"
+             : to_codes  ? "mxq_requantize"
+                         : "mxq_dequantize");
     require_same_shape(in, out);
     require_no_groups(in, "in", "clear them, and convert the rows as they are stored");
     require_no_groups(out, "out", "clear them, and convert the rows as they are stored");

@@ -12,9 +12,17 @@ std::string shape_text(const mxq_tensor& t) {
 
 namespace {
 
-const char* addresses_text(const Part& part) {
-    const Addresses addresses = addresses_of(part);
-    return addresses == Addresses::Listed ? " listed" : addresses == Addresses::Strided ? " strided" : "";
+const char* listed_text(const Part& part) { return part.listed ? " listed" : ""; }
+
+std::string strides_text(const Strides& strides) {
+    if (!strides.set()) return "";
+    return format_text(" strides (%lld, %lld, %lld, %lld)", (long long)strides.code_line, (long long)strides.code_expert,
+                       (long long)strides.scale_line, (long long)strides.scale_expert);
+}
+
+std::string plain_text(const mxq_tensor& t) {
+    const std::string stride = t.row_stride == t.cols ? "" : format_text(" row stride %lld", (long long)t.row_stride);
+    return stride + listed_text(t.rowwise);
 }
 
 }  // namespace
@@ -22,10 +30,11 @@ const char* addresses_text(const Part& part) {
 std::string tensor_text(const mxq_tensor& t) {
     std::string text = std::string(t.format->name) + " " + shape_text(t);
     if (t.groups.set) text += " in " + std::to_string(t.groups.count) + " groups";
-    if (!t.format->quantized()) return text;
+    if (!t.format->quantized()) return text + plain_text(t);
     text += std::string(" ") + t.tile().name;
     for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
-        if (t.part(part).declared) text += std::string(" ") + part_name(part) + addresses_text(t.part(part));
+        if (t.part(part).declared)
+            text += std::string(" ") + part_name(part) + listed_text(t.part(part)) + strides_text(t.part(part).strides);
     return text + (t.swizzled ? " swizzled" : "");
 }
 
@@ -59,7 +68,8 @@ void require_order(const mxq_tensor& in, const mxq_tensor& out, bool quantizes) 
 
 void require_same_shape(const mxq_tensor& in, const mxq_tensor& out) {
     if (in.is_3d == out.is_3d && in.experts == out.experts && in.rows == out.rows && in.cols == out.cols) return;
-    const bool transposed = in.is_3d == out.is_3d && in.experts == out.experts && in.rows == out.cols && in.cols == out.rows;
+    const bool transposed = in.is_3d == out.is_3d && in.experts == out.experts && in.rows == out.cols && in.cols == out.rows &&
+                            (in.format->quantized() || out.format->quantized());
     fail(MXQ_STATUS_SHAPE_MISMATCH, "out is %s, expected in's shape %s; create it with that%s", shape_text(out).c_str(),
          shape_text(in).c_str(), transposed ? ": rows and cols are those of the matrix, for a columnwise part too" : "");
 }
@@ -128,11 +138,26 @@ void require_scale_layout(const mxq_tensor& t, const char* name) {
              t.tile().name);
 }
 
+namespace {
+
+// Refuses a Hadamard transform of a contraction that is not made of sixteens.
+void require_hadamard(const mxq_tensor& t, int32_t part, const char* name) {
+    if (!t.part(part).transformed) return;
+    const int64_t contraction = part == MXQ_PART_ROWWISE ? t.cols : t.groups.set ? t.alignment(part) : t.rows;
+    if (contraction % kNvBlock != 0)
+        fail(MXQ_STATUS_SHAPE_MISMATCH,
+             "%s.%s has a Hadamard transform and a contraction of %lld, expected a multiple of 16; pad it, or call "
+             "mxq_tensor_set_hadamard with 0",
+             name, part_name(part), (long long)contraction);
+}
+
+}  // namespace
+
 void require_storage(const mxq_tensor& t, int32_t part, const char* name) {
     if (!t.format->quantized()) return;
     require_scale_layout(t, name);
-    require_code_strides(t, part, name);
-    require_scale_strides(t, part, name);
+    require_strides(t, part, name);
+    require_hadamard(t, part, name);
     if (t.swizzled && t.format->is_fp8() && t.groups.set && part == MXQ_PART_COLUMNWISE)
         fail(MXQ_STATUS_UNSUPPORTED,
              "%s.columnwise has groups and swizzled fp32 scales, which exist for groups of rows only; use compact ones",
@@ -151,20 +176,44 @@ void require_any_part(const mxq_tensor& t, const char* name, Check check) {
              name);
 }
 
+void require_without_strides(const mxq_tensor& t, int32_t part, const char* name) {
+    if (t.part(part).strides.set())
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "%s.%s has strides, which only what is read may have, expected codes and scales without gaps; call "
+             "mxq_tensor_set_strides with 0",
+             name, part_name(part));
+}
+
+void require_any_written_part(const mxq_tensor& t, const char* name, Check check) {
+    for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+        if (uses_part(t, part, Check::Query)) require_without_strides(t, part, name);
+    require_any_part(t, name, check);
+}
+
 PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
-    const Buffer& data = t.rowwise.codes;
-    if (access == Access::Write && t.rowwise.is_const)
+    const Part& given = t.rowwise;
+    const Buffer& data = given.codes;
+    if (access == Access::Write && given.is_const)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s has data that may only be read, expected some that this verb may write; set it with mxq_tensor_set_data", name);
+             "%s has %s may only be read, expected data that this verb may write; set it with mxq_tensor_set_data", name,
+             given.listed ? "a list of experts, which" : "data that");
     const int64_t bytes = t.data_bytes();
     if (bytes < 0)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "%s is %s with row stride %lld, which is 2^63 bytes or more; use a smaller row stride", name,
              shape_text(t).c_str(), (long long)t.row_stride);
     const auto element = uint64_t(t.format->bits / 8);
-    buffers.add({name, nullptr, "data"}, data.pointer, data.bytes, uint64_t(bytes), element, access, "mxq_tensor_set_data",
-                {uint64_t(t.cols) * element, uint64_t(t.row_stride) * element});
-    return {data.pointer, t.format->id, t.experts, t.rows, t.cols, t.row_stride, t.groups.set ? t.rowwise_alignment : 1};
+    const Buffers::Rows rows{uint64_t(t.cols) * element, uint64_t(t.row_stride) * element};
+    if (given.listed)
+        buffers.add_list({name, nullptr, "data"}, data.pointer, t.experts, data.bytes, uint64_t(bytes), element,
+                         "mxq_tensor_set_data_list", rows);
+    else
+        buffers.add({name, nullptr, "data"}, data.pointer, data.bytes, uint64_t(bytes), element, access, "mxq_tensor_set_data",
+                    rows);
+    // An array of addresses was not looked at where each would have no bytes.
+    void* const first = given.listed && bytes == 0 ? nullptr : data.pointer;
+    const int32_t group_unit = t.groups.set ? t.rowwise_alignment : 1;
+    return {first, t.format->id, t.experts, t.rows, t.cols, t.row_stride, group_unit, addresses_of(given)};
 }
 
 std::string hadamard_text(bool transformed, uint32_t mask) {
@@ -181,27 +230,12 @@ void require_hadamard_alike(const mxq_tensor& in, const mxq_tensor& out, int32_t
 
 namespace {
 
-// Refuses a Hadamard transform of a contraction that is not made of sixteens.
-void require_hadamard(const mxq_tensor& t, int32_t part, const char* name) {
-    if (!t.part(part).transformed) return;
-    const int64_t contraction = part == MXQ_PART_ROWWISE ? t.cols : t.groups.set ? t.alignment(part) : t.rows;
-    if (contraction % kNvBlock != 0)
-        fail(MXQ_STATUS_SHAPE_MISMATCH,
-             "%s.%s has a Hadamard transform and a contraction of %lld, expected a multiple of 16; pad it", name,
-             part_name(part), (long long)contraction);
-}
-
-// Refuses a part that the call writes and that may only be read, or has strides: only what is read may have them.
+// Refuses a part that the call writes and that may only be read.
 void require_writable(const Part& given, int32_t part, const char* name) {
     if (given.is_const)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s.%s may only be read, expected codes and scales that this verb may write; set them with mxq_tensor_set_part",
-             name, part_name(part));
-    if (given.strides.set())
-        fail(MXQ_STATUS_UNSUPPORTED,
-             "%s.%s has strides, which only what is read may have, expected codes and scales without gaps; call "
-             "mxq_tensor_set_strides with 0",
-             name, part_name(part));
+             "%s.%s %s, expected codes and scales that this verb may write; set them with mxq_tensor_set_part", name,
+             part_name(part), given.listed ? "is a list of experts, which may only be read" : "may only be read");
 }
 
 void add_part(const mxq_tensor& t, int32_t part, const char* name, const Storage& s, Buffers& buffers, Access access,
@@ -228,9 +262,15 @@ void add_part(const mxq_tensor& t, int32_t part, const char* name, const Storage
 QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
                         Touches touches) {
     require_storage(t, part, name);
-    require_hadamard(t, part, name);
     const Part& given = t.part(part);
-    if (access == Access::Write) require_writable(given, part, name);
+    if (access == Access::Write) {
+        require_writable(given, part, name);
+        require_without_strides(t, part, name);
+    }
+    if (touches == Touches::Scales && given.listed)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "%s.%s is a list of experts, expected their scales in one piece; set them with mxq_tensor_set_part", name,
+             part_name(part));
     const Storage s = t.storage(part);
     add_part(t, part, name, s, buffers, access, touches);
     QuantizedPart view{};
@@ -276,9 +316,6 @@ void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buff
 void add_global_scale(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers) {
     if (!t.format->is_nvfp4()) return;
     const Part& given = t.part(part);
-    if (given.amax.pointer && given.decode_scale.pointer)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "%s.%s has an amax and a decode scale, expected one of them; set the other to NULL",
-             name, part_name(part));
     if (given.decode_scale.pointer)
         add_floats(t, part, name, "decode_scale", given.decode_scale, buffers, Access::Read, "mxq_tensor_set_decode_scale");
     else

@@ -13,8 +13,8 @@ using Access = Buffers::Access;
 
 std::string shape_text(const mxq_tensor& t);
 
-// Returns what the log and mxq_tensor_describe call a tensor: "mxfp8_e4m3 64 x 32 in 4 groups 1x32 rowwise swizzled", or
-// "rowwise strided" and "rowwise listed" for strides and lists of experts.
+// Returns what the log and mxq_tensor_describe call a tensor: "mxfp8_e4m3 64 x 32 in 4 groups 1x32 rowwise swizzled",
+// with its strides and lists of experts.
 std::string tensor_text(const mxq_tensor& t);
 const char* part_name(int32_t part);
 
@@ -42,7 +42,8 @@ void refuse_options(const mxq_quantize_options* options, const char* verb);
 // Refuses swizzled scales of whole lines or the whole tensor.
 void require_scale_layout(const mxq_tensor& t, const char* name);
 
-// Refuses scale layouts that do not exist for the part's scaling.
+// Refuses scale layouts that do not exist for the part's scaling, and strides and Hadamard transforms that its shape does not
+// have.
 void require_storage(const mxq_tensor& t, int32_t part, const char* name);
 
 bool declares_none(const mxq_tensor& t);
@@ -51,6 +52,12 @@ bool declares_none(const mxq_tensor& t);
 // none.
 bool uses_part(const mxq_tensor& t, int32_t part, Check check);
 void require_any_part(const mxq_tensor& t, const char* name, Check check);
+
+// Refuses strides of a part that the call writes: only what is read may have them.
+void require_without_strides(const mxq_tensor& t, int32_t part, const char* name);
+
+// Requires a part to write. A verb refuses strides of the part that its query assumes before it misses the part.
+void require_any_written_part(const mxq_tensor& t, const char* name, Check check);
 
 // Describes a Hadamard transform, or that there is none, for messages.
 std::string hadamard_text(bool transformed, uint32_t mask);

@@ -22,6 +22,6 @@ void run(const Context& context, const AmaxProblem& problem, const Launch&) {
 
 }  // namespace
 
-const AmaxImplementation amax = {"cpu", declines, nullptr, run};
+const AmaxImplementation amax = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

@@ -25,6 +25,6 @@ void run(const Context& context, const ConvertProblem& problem, const Launch&) {
 
 }  // namespace
 
-const ConvertImplementation convert = {"cpu", declines, nullptr, run};
+const ConvertImplementation convert = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

@@ -18,8 +18,7 @@ inline int64_t number_bytes(const PlainMatrix& matrix) { return matrix.format ==
 
 // Returns where a number is stored.
 inline uint8_t* number_at(const PlainMatrix& matrix, int64_t index, int64_t row, int64_t col) {
-    const int64_t at = (index * matrix.rows + row) * matrix.row_stride + col;
-    return static_cast<uint8_t*>(matrix.data) + at * number_bytes(matrix);
+    return expert_data(matrix, index) + (row * matrix.row_stride + col) * number_bytes(matrix);
 }
 
 struct ConvertBuffers {

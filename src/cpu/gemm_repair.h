@@ -18,7 +18,7 @@ inline bool are_exact(const QuantizedPart& a, const QuantizedPart& b) {
 }
 
 // Returns whether the sum of an extreme line is so small that it is made again. At 2^-90 and above the bound's
-// (K + 1) 2^-24 |a||b| covers the roundings at 2^-150 of any K.
+// (L + 1) 2^-24 |a||b| covers the roundings at 2^-150 of any length L of the contraction.
 inline bool is_tiny(float sum) { return std::abs(sum) < 0x1p-90f; }
 
 // Returns the sum of one line of A and one of B once more, in double. `odd` tells that a rounding to 16 bits is the next

@@ -100,7 +100,7 @@ void run(const Context& context, const QuantizeProblem& given, const Launch&) {
 
 }  // namespace
 
-const QuantizeImplementation quantize = {"cpu", declines, nullptr, run};
+const QuantizeImplementation quantize = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
 const QuantizeImplementation requantize = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

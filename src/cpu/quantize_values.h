@@ -27,7 +27,7 @@ MXQ_HD void load_row(const T* line, int64_t count, float* to) {
 // Returns where an element of the input is stored.
 template <class T>
 MXQ_HD const T* input_line(const PlainMatrix& in, int64_t matrix, int64_t row, int64_t col) {
-    return static_cast<const T*>(in.data) + (matrix * in.rows + row) * in.row_stride + col;
+    return reinterpret_cast<const T*>(expert_data(in, matrix)) + row * in.row_stride + col;
 }
 
 // Returns how many rows of the patch lie within the first `rows` of the matrix.

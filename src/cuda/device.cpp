@@ -54,6 +54,11 @@ Device::Device(int ordinal, const std::string& cublaslt_path) : ordinal_(ordinal
     }
 }
 
+Device::Device(int compute_capability, std::shared_ptr<lt::Session> cublaslt)
+    : compute_capability(compute_capability),
+      cublaslt(std::move(cublaslt)),
+      cublaslt_missing("needs a cuBLASLt, found none") {}
+
 // Opens cuBLASLt while the context is created: its handle allocates device memory, which no later call may do.
 void Device::open_cublaslt(const std::string& path) {
     const lt::Library library = path.empty() ? lt::library() : lt::open_library(path.c_str(), "the path in the options");
@@ -80,11 +85,13 @@ void Device::close_cublaslt() noexcept {
 }
 
 Device::~Device() {
+    if (!driver_context_) return;
     close_cublaslt();
     driver().primary_release(ordinal_);
 }
 
 CurrentDevice::CurrentDevice(const Device& device) {
+    if (!device.driver_context_) return;
     CUcontext current = nullptr;
     check_driver(driver().get_current(&current), "cuCtxGetCurrent");
     if (current == device.driver_context_) return;

@@ -19,6 +19,8 @@ class Session;  // cuda/cublaslt/session.h
 class Device {
 public:
     Device(int ordinal, const std::string& cublaslt_path);
+    // Describes a device that is not here: its implementations can be asked what they take, and nothing can run.
+    Device(int compute_capability, std::shared_ptr<lt::Session> cublaslt);
     ~Device();
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
@@ -36,7 +38,7 @@ private:
     void open_cublaslt(const std::string& path);
     void close_cublaslt() noexcept;
     int ordinal_ = 0;
-    void* driver_context_ = nullptr;  // CUcontext
+    void* driver_context_ = nullptr;           // CUcontext; NULL: the device is not here
     cudaStream_t heuristic_stream_ = nullptr;  // a stream of the library's own, which no caller can capture
 };
 

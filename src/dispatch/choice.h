@@ -58,7 +58,7 @@ VerbNames names_of(const Verb<Problem>& verb) {
     return names;
 }
 
-constexpr size_t kMostImplementations = 9;  // of a verb
+constexpr size_t kMostImplementations = 10;  // of a verb
 
 // The answer to a problem: who takes it, what it needs, and why those asked before do not take it.
 template <class Problem>
@@ -74,7 +74,7 @@ struct Choice {
 // Returns why an implementation that reads no farther than `reads` does not take lines and experts at these addresses.
 inline Reason needs_nearer(Addresses found, Addresses reads) {
     if (found <= reads) return {};
-    if (found == Addresses::Listed) return "needs experts in one piece, found a list of them (mxq_tensor_set_part_list)";
+    if (found == Addresses::Listed) return "needs experts in one piece, found a list of them (mxq_tensor_set_part_list or _data_list)";
     return "needs lines and experts one after another, found strides (mxq_tensor_set_strides)";
 }
 

@@ -57,6 +57,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt_rebase,   // MX where FP8 has no E8M0 scales: a pass over each operand first
     &cuda::skinny_sm90,       // up to 64 rows: reads quantized weights once, and multiplies exactly
     &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.88 to 0.92 of its speed, see also below; FP8 too
+    &cuda::wgmma_bf16_sm90,   // BF16 with quantized weights
     &cuda::mma_bf16,
     &cpu::gemm,
 };
@@ -69,20 +70,31 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt_grouped_rebase,
     &cuda::skinny_sm90,  // up to 64 rows a group
     &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
+    &cuda::wgmma_bf16_sm90,
     &cuda::mma_bf16,
     &cpu::gemm,
 };
 
 // Few rows are bound by reading the weights. Beside cuBLASLt 13.10's product of rebased operands, both with MXFP8
 // activations and weights kept in one scale a line, 8 groups (2048,7168) on an H200: 64 rows 66 and 74 us, 256 rows 81 and
-// 78, 512 rows 138 and 83. Weights of fewer bits must be moved for it, which takes longer than any product of few rows.
+// 78, 512 rows 138 and 83. Weights of fewer bits must be moved for it, which takes longer than any product of few rows. Beside
+// wgmma_bf16_sm90, with BF16 activations: 256 rows of 8 groups 63 and 131 us (MXFP4), 76 and 138 (MXFP8), 512 rows 109 and
+// 103, 134 and 112; gpt-oss' 32 groups 1024 rows 267 and 374, 2048 rows 422 and 329; dense 64 rows 24 and 69.
 bool has_few_rows(const GemmProblem& p) {
-    constexpr int64_t most = 64, most_beside_rebased = 24;
+    constexpr int64_t most_dense = 64, most_of_group = 48, most_beside_rebased = 24;
     const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
-    if (!is_block_scaled || p.grouping == Grouping::Contraction) return false;
+    const bool is_plain = p.a.scale_type == ScaleType::None && p.b.scale_type != ScaleType::None;
+    if ((!is_block_scaled && !is_plain) || p.grouping == Grouping::Contraction) return false;
     const bool rebased = p.a.scale_type == ScaleType::E8M0 && p.b.scale_type == ScaleType::E8M0 && p.b.bits == 8;
-    const int64_t groups = p.grouping == Grouping::Rows ? p.groups.count : 1;
-    return p.m <= (rebased && !p.exact_products ? most_beside_rebased : most) * groups;
+    const bool grouped = p.grouping == Grouping::Rows;
+    const int64_t most = rebased && !p.exact_products ? most_beside_rebased : grouped ? most_of_group : most_dense;
+    return p.m <= most * (grouped ? p.groups.count : 1);
+}
+
+// Returns whether only BF16 tensor cores multiply these operands as the call wants it: exactly.
+bool is_exact(const GemmProblem& p) {
+    if (p.b.scale_type == ScaleType::None || p.b.scale_type == ScaleType::F32) return p.a.scale_type == ScaleType::None;
+    return p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0 || p.exact_products;
 }
 
 // Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands; that and an F32 D make it
@@ -96,6 +108,7 @@ bool has_few_rows(const GemmProblem& p) {
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     if (has_few_rows(p)) return &cuda::skinny_sm90;
+    if (is_exact(p) && p.b.scale_type != ScaleType::None) return &cuda::wgmma_bf16_sm90;
     if (p.a.scale_type != ScaleType::E8M0) return nullptr;
     if (p.a.columnwise || p.d.format == MXQ_FORMAT_F32) return &cuda::wgmma_fp8_sm90;
     const int64_t groups = p.grouping == Grouping::Rows ? std::max(p.groups.count, 1) : 1;

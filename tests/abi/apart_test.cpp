@@ -2,6 +2,8 @@
 #include "../formats.h"
 #include "says.h"
 
+#include <cstring>
+
 using testing::ok;
 
 namespace {
@@ -49,7 +51,7 @@ TEST_CASE("apart: strides, of each part its own, and the bytes that they span", 
     CHECK(sizes_of(q, rowwise) == std::pair<uint64_t, uint64_t>(3 * 8 * 64, 3 * 8 * 2));
     ok(mxq_tensor_set_part(q, rowwise, nullptr, 0, nullptr, 0));
     CHECK(strides_of(q, rowwise) == Four{192, 64, 0, 0});
-    CHECK(described(q) == "mxfp8_e4m3 3 x 8 x 64 1x32 rowwise strided");
+    CHECK(described(q) == "mxfp8_e4m3 3 x 8 x 64 1x32 rowwise strides (192, 64, 0, 0)");
     ok(mxq_tensor_clear_part(q, rowwise));
     CHECK(strides_of(q, rowwise) == Four{0, 0, 0, 0});
     ok(mxq_tensor_set_strides(q, columnwise, 0, 0, 0, 0));
@@ -87,26 +89,26 @@ TEST_CASE("apart: strides that cannot be are refused by the setter", "[cpu]") {
     MXQ_REFUSED(set(two, 0, 0, 0, 16), invalid, "scale_expert is 16", "2 dimensions");
     CHECK(strides_of(q, rowwise) == Four{0, 0, 0, 0});
 
-    // Scales are those of the scaling that is set, before or after.
-    ok(set(q, 0, 0, 1, 0));  // the default, 1x32, may still be replaced
-    MXQ_REFUSED(mxq_tensor_required_bytes(q, rowwise, nullptr, nullptr), invalid, "scale line stride of 1 bytes",
-                "at least 2");
-    MXQ_REFUSED(mxq_tensor_set_scaling(q, MXQ_SCALING_1X32), invalid, "scale line stride of 1 bytes", "at least 2");
+    // Scales are those of the scaling that the tensor has, before or after.
+    MXQ_REFUSED(set(q, 0, 0, 1, 0), invalid, "scale line stride of 1 bytes", "at least 2", "mxq_tensor_set_strides");
     ok(mxq_tensor_set_scaling(q, MXQ_SCALING_1X128));
+    ok(set(q, 0, 0, 1, 0));
+    MXQ_REFUSED(mxq_tensor_set_scaling(q, MXQ_SCALING_1X32), invalid, "scale line stride of 1 bytes", "at least 2");
     MXQ_REFUSED(mxq_tensor_set_swizzled(q, 1), invalid, "scale line stride of 1 bytes", "swizzled scales do not have");
     ok(set(q, 0, 0, 0, 0));
     ok(mxq_tensor_set_swizzled(q, 1));
-    MXQ_REFUSED(set(q, 0, 0, 4, 0), invalid, "swizzled scales do not have", "an expert stride they have");
+    MXQ_REFUSED(set(q, 0, 0, 4, 0), invalid, "swizzled scales do not have", "expected 0");
     MXQ_REFUSED(set(q, 0, 0, 0, 511), invalid, "scale expert stride of 511 bytes", "at least 512");
 
+    MXQ_REFUSED(set(fp8, 0, 0, 32, 0), invalid, "tensor scales do not have", "mxq_tensor_set_scaling");
     ok(mxq_tensor_set_scaling(fp8, MXQ_SCALING_ROW));
     MXQ_REFUSED(set(fp8, 0, 0, 6, 0), invalid, "scale line stride of 6 bytes", "multiple of 4");
     ok(mxq_tensor_set_scaling(fp8, MXQ_SCALING_TENSOR));
     MXQ_REFUSED(set(fp8, 0, 0, 8, 0), invalid, "tensor scales do not have");
-    ok(set(fp8, 0, 0, 0, 8));
-    MXQ_REFUSED(mxq_tensor_required_bytes(fp8, rowwise, nullptr, nullptr), invalid, "one scale for all experts",
-                "MXQ_SCOPE_EXPERT");
+    MXQ_REFUSED(set(fp8, 0, 0, 0, 8), invalid, "one scale for all experts and an expert stride", "MXQ_SCOPE_EXPERT first");
     ok(mxq_tensor_set_scope(fp8, MXQ_SCOPE_EXPERT));
+    ok(set(fp8, 0, 0, 0, 8));
+    MXQ_REFUSED(mxq_tensor_set_scope(fp8, MXQ_SCOPE_TENSOR), invalid, "one scale for all experts and an expert stride");
     CHECK(sizes_of(fp8, rowwise).second == 2 * 8 + 4);
 
     // Groups, in either order.
@@ -135,9 +137,13 @@ TEST_CASE("apart: a list of experts, its getter, and what replaces it", "[cpu]")
     const auto is_listed = [&] { return got(rowwise) != none; };
     CHECK(got(rowwise) == none);
     MXQ_REFUSED(list(nullptr, 3), invalid, "mxq_tensor_set_part_list", "tensor is NULL");
-    MXQ_REFUSED(list(plain, 3), invalid, "bf16", "mxq_tensor_set_data");
+    MXQ_REFUSED(list(plain, 3), invalid, "bf16", "mxq_tensor_set_data_list");
     MXQ_REFUSED(list(two, 1), invalid, "2 dimensions", "mxq_tensor_set_part");
-    MXQ_REFUSED(list(q, 2), invalid, "count is 2, expected 3");
+    MXQ_REFUSED(list(q, 2), invalid, "count is 2, expected 3", "an address for each");
+    MXQ_REFUSED(mxq_tensor_set_part_list(q, rowwise, 3, nullptr, 512, scales, 16), invalid, "codes is NULL with 512 bytes",
+                "was it allocated");
+    MXQ_REFUSED(mxq_tensor_set_part_list(q, rowwise, 3, codes, 512, nullptr, 16), invalid, "scales is NULL with 16 bytes");
+    CHECK(got(rowwise) == none);
     MXQ_REFUSED(mxq_tensor_set_part_list(q, MXQ_PART_BOTH, 3, codes, 512, scales, 16), invalid, "part is 3");
     MXQ_REFUSED(mxq_tensor_get_part_list(plain, rowwise, nullptr, nullptr, nullptr, nullptr, nullptr), invalid, "bf16");
 
@@ -207,7 +213,8 @@ TEST_CASE("apart: verbs check every address of a list", "[cpu]") {
     };
     ok(mxq_tensor_set_part_list(p.b, rowwise, 3, nullptr, 0, nullptr, 0));
     CHECK(p.query() == MXQ_STATUS_OK);
-    MXQ_REFUSED(p.run(), missing, "b.rowwise.codes is NULL", "mxq_tensor_set_part_list");
+    MXQ_REFUSED(p.run(), missing, "the array of addresses of b.rowwise.codes is NULL, expected 24 bytes",
+                "mxq_tensor_set_part_list");
     list(512, 16);
     CHECK(p.run() == MXQ_STATUS_OK);
     list(511, 16);
@@ -218,7 +225,8 @@ TEST_CASE("apart: verbs check every address of a list", "[cpu]") {
     MXQ_REFUSED(p.run(), MXQ_STATUS_BUFFER_TOO_SMALL, "b.rowwise.scales (compact) holds 15 bytes");
     list(512, 16);
     codes[1] = nullptr;
-    MXQ_REFUSED(p.run(), missing, "b.rowwise.codes[1] is NULL, expected the address of 512 bytes");
+    MXQ_REFUSED(p.run(), missing, "b.rowwise.codes[1] is NULL, expected the address of 512 bytes",
+                "the array that mxq_tensor_set_part_list got");
     CHECK(p.query() == MXQ_STATUS_OK);  // which reads no memory
     codes[1] = weights;                 // experts may share memory, which is only read
     CHECK(p.run() == MXQ_STATUS_OK);
@@ -230,7 +238,14 @@ TEST_CASE("apart: verbs check every address of a list", "[cpu]") {
     MXQ_REFUSED(p.run(), invalid, "d.data overlaps b.rowwise.scales (compact)[0]");
     scales[0] = scale_bytes;
     ok(mxq_tensor_set_part_list(p.b, rowwise, 3, reinterpret_cast<const void* const*>(&p.values[1]), 512, scales, 16));
-    MXQ_REFUSED(p.run(), MXQ_STATUS_MISALIGNED, "b.rowwise.codes is at", "multiple of 8");
+    MXQ_REFUSED(p.run(), MXQ_STATUS_MISALIGNED, "the array of addresses of b.rowwise.codes is at",
+                "multiple of 8 bytes, the size of an address; move it");
+    ok(mxq_tensor_set_part_list(p.b, rowwise, 3, reinterpret_cast<const void* const*>(&p.values[1024]), 512, scales, 16));
+    std::memcpy(&p.values[1024], codes, sizeof codes);
+    MXQ_REFUSED(p.run(), invalid, "d.data overlaps the array of addresses of b.rowwise.codes");
+    list(512, 16);
+    codes[2] = reinterpret_cast<const void*>(UINTPTR_MAX - 255);
+    MXQ_REFUSED(p.run(), invalid, "b.rowwise.codes[2] is at", "past the end of the address space");
 
     Product fp8;
     fp8.a = matrix_of(MXQ_FORMAT_FP8_E4M3), fp8.b = experts_of(MXQ_FORMAT_FP8_E4M3);
@@ -238,9 +253,10 @@ TEST_CASE("apart: verbs check every address of a list", "[cpu]") {
     ok(mxq_tensor_set_part(fp8.a, rowwise, &fp8.values[0], 512, &fp8.values[512], 4));
     codes[2] = weights;
     const void* floats[] = {scale_bytes, scale_bytes + 4, scale_bytes + 2};
-    ok(mxq_tensor_set_part_list(fp8.b, rowwise, 3, codes, 512, floats, 4));
-    MXQ_REFUSED(fp8.run(), invalid, "b.rowwise has one scale for all experts and a list of experts", "MXQ_SCOPE_EXPERT");
+    MXQ_REFUSED(mxq_tensor_set_part_list(fp8.b, rowwise, 3, codes, 512, floats, 4), invalid,
+                "tensor.rowwise has one scale for all experts and a list of experts", "MXQ_SCOPE_EXPERT first");
     ok(mxq_tensor_set_scope(fp8.b, MXQ_SCOPE_EXPERT));
+    ok(mxq_tensor_set_part_list(fp8.b, rowwise, 3, codes, 512, floats, 4));
     MXQ_REFUSED(fp8.run(), MXQ_STATUS_MISALIGNED, "b.rowwise.scales (compact)[2]", "multiple of 4");
     floats[2] = scale_bytes + 8;
     CHECK(fp8.run() == MXQ_STATUS_OK);
@@ -291,14 +307,29 @@ TEST_CASE("apart: no verb writes a part that lies apart", "[cpu]") {
                 "mxq_tensor_set_strides");
     MXQ_REFUSED(mxq_requantize_query(context, nullptr, from, q, nullptr), unsupported, "out.rowwise has strides");
     MXQ_REFUSED(mxq_swizzle_scales_query(context, nullptr, from, swizzled, nullptr), unsupported, "out.rowwise has strides");
+    for (mxq_tensor* tensor : {static_cast<mxq_tensor*>(q), static_cast<mxq_tensor*>(swizzled)}) {  // what a query assumes
+        ok(mxq_tensor_clear_part(tensor, rowwise));
+        ok(mxq_tensor_set_strides(tensor, rowwise, 100, 0, 0, 0));
+    }
+    MXQ_REFUSED(mxq_quantize_query(context, nullptr, x, q, nullptr), unsupported, "out.rowwise has strides");
+    testing::Bytes values(3 * 8 * 64 * 4);
+    ok(mxq_tensor_set_data(x, values.data(), values.size()));
+    MXQ_REFUSED(mxq_quantize(context, nullptr, x, q, nullptr, 0, nullptr), unsupported, "out.rowwise has strides");
+    MXQ_REFUSED(mxq_swizzle_scales_query(context, nullptr, from, swizzled, nullptr), unsupported, "out.rowwise has strides");
+    MXQ_REFUSED(mxq_swizzle_scales(context, nullptr, from, swizzled, nullptr, 0, nullptr), unsupported,
+                "out.rowwise has strides");
     CHECK(mxq_dequantize_query(context, nullptr, q, x, nullptr) == MXQ_STATUS_OK);
     CHECK(mxq_unswizzle_scales_query(context, nullptr, swizzled, from, nullptr) == MXQ_STATUS_OK);
     ok(mxq_tensor_set_strides(q, rowwise, 0, 0, 0, 0));
     ok(mxq_tensor_set_part_list(q, rowwise, 3, nullptr, 0, nullptr, 0));
-    MXQ_REFUSED(mxq_quantize_query(context, nullptr, x, q, nullptr), invalid, "out.rowwise may only be read");
+    MXQ_REFUSED(mxq_quantize_query(context, nullptr, x, q, nullptr), invalid, "out.rowwise is a list of experts",
+                "mxq_tensor_set_part");
     ok(mxq_tensor_set_strides(swizzled, rowwise, 0, 0, 0, 0));
     MXQ_REFUSED(mxq_swizzle_scales_query(context, nullptr, q, swizzled, nullptr), unsupported,
-                "cpu: needs experts in one piece", "mxq_tensor_set_part_list");
+                "in.rowwise is a list of experts", "mxq_tensor_set_part");
+    ok(mxq_tensor_set_part(swizzled, rowwise, nullptr, 0, nullptr, 0));
+    MXQ_REFUSED(mxq_swizzle_scales(context, nullptr, q, swizzled, nullptr, 0, nullptr), unsupported,
+                "in.rowwise is a list of experts");
 }
 
 MXQ_EACH_DEVICE("apart: implementations that need one piece decline by name") {

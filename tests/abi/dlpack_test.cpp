@@ -6,6 +6,7 @@
 
 #include <mxq/dlpack.h>
 
+#include <array>
 #include <cstring>
 
 extern "C" int mxq_use_dlpack_from_c(void);
@@ -202,6 +203,92 @@ TEST_CASE("dlpack: memory of any type has an address and bytes where it is compa
     auto q = testing::make_quantized({}, {std::nullopt, 1, 32}, false), plain = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 1, 32});
     CHECK(mxq_dlpack_set_part(q, MXQ_PART_ROWWISE, &codes.tensor, &spread.tensor, MXQ_DEVICE_CPU, 0, message) == MXQ_STATUS_INVALID_ARGUMENT);
     CHECK(mxq_dlpack_set_part(plain, MXQ_PART_ROWWISE, &codes.tensor, &scales.tensor, MXQ_DEVICE_CPU, 0, message) == MXQ_STATUS_INVALID_ARGUMENT);
-    CHECK(std::strstr(message, "mxq_tensor_set_part"));
+    CHECK(std::strstr(message, "tensor is f32, which has no parts; call mxq_dlpack_create_tensor"));
     CHECK(mxq_dlpack_memory(&codes.tensor, MXQ_DEVICE_CPU, 0, nullptr, nullptr, message) == MXQ_STATUS_INVALID_ARGUMENT);
+}
+
+namespace {
+
+using Strides = std::array<int64_t, 4>;
+
+// Returns the strides that a part got, or the message of a refusal.
+std::string strides_of(mxq_tensor* tensor, int32_t part, const DLTensor& codes, const DLTensor& scales, Strides* got) {
+    char message[MXQ_DLPACK_MESSAGE_BYTES] = "";
+    if (mxq_dlpack_set_part(tensor, part, &codes, &scales, MXQ_DEVICE_CPU, 0, message)) return message;
+    testing::ok(mxq_tensor_get_strides(tensor, part, &(*got)[0], &(*got)[1], &(*got)[2], &(*got)[3]));
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("dlpack: parts that are slices get strides") {
+    std::vector<uint8_t> memory(1 << 16);
+    int ran = 0;
+    const auto check = [&](mxq_tensor* tensor, int32_t part, const Handed& codes, const Handed& scales, Strides expected,
+                           uint64_t code_bytes, uint64_t scale_bytes) {
+        CAPTURE(ran);
+        Strides got{};
+        CHECK(strides_of(tensor, part, codes.tensor, scales.tensor, &got) == "");
+        CHECK(got == expected);
+        void *code_data = nullptr, *scale_data = nullptr;
+        uint64_t code_extent = 0, scale_extent = 0, needed = 0, needed_scales = 0;
+        testing::ok(mxq_tensor_get_part(tensor, part, nullptr, &code_data, &code_extent, &scale_data, &scale_extent, nullptr));
+        testing::ok(mxq_tensor_required_bytes(tensor, part, &needed, &needed_scales));
+        CHECK(code_data == memory.data());
+        CHECK(scale_data == memory.data() + 4096);
+        CHECK(std::pair(code_extent, scale_extent) == std::pair(code_bytes, scale_bytes));
+        CHECK(std::pair(needed, needed_scales) == std::pair(code_bytes, scale_bytes));
+        ++ran;
+    };
+    uint8_t* const second = memory.data() + 4096;
+    constexpr DLDataType fp4{kDLFloat4_e2m1fn, 4, 1}, fp8{kDLFloat8_e4m3fn, 8, 1};
+    constexpr auto rowwise = MXQ_PART_ROWWISE, columnwise = MXQ_PART_COLUMNWISE;
+    const auto codes = [&](DLDataType type, std::vector<int64_t> shape, std::vector<int64_t> strides) {
+        return std::make_unique<Handed>(memory.data(), type, std::move(shape), std::move(strides));
+    };
+    const auto scales = [&](DLDataType type, std::vector<int64_t> shape, std::vector<int64_t> strides) {
+        return std::make_unique<Handed>(second, type, std::move(shape), std::move(strides));
+    };
+    auto q = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, {std::nullopt, 8, 64}),
+         experts = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, {3, 8, 64}),
+         four = testing::make_tensor(MXQ_FORMAT_MXFP4, {3, 8, 64}),
+         tiles = testing::make_quantized({MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_32X32}, {std::nullopt, 70, 64}, false),
+         rows = testing::make_quantized({MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_ROW}, {std::nullopt, 8, 64}, false);
+    check(q, rowwise, *codes(fp8, {8, 64}, {100, 1}), *scales(u8, {8, 2}, {5, 1}), {100, 0, 5, 0}, 764, 37);
+    check(q, rowwise, *codes(fp8, {8, 64}, {}), *scales(u8, {8, 2}, {2, 1}), {0, 0, 0, 0}, 512, 16);
+    check(q, columnwise, *codes(u8, {64, 8}, {9, 1}), *scales(u8, {64, 1}, {3, 7}), {9, 0, 3, 0}, 63 * 9 + 8, 63 * 3 + 1);
+    check(experts, rowwise, *codes(u8, {3, 8, 64}, {1000, 100, 1}), *scales(u8, {3, 8, 2}, {20, 2, 1}), {100, 1000, 0, 20},
+          2 * 1000 + 7 * 100 + 64, 2 * 20 + 16);
+    check(experts, rowwise, *codes(u8, {3, 8, 64}, {64, 192, 1}), *scales(u8, {24, 2}, {3, 1}), {192, 64, 3, 0}, 3 * 512,
+          23 * 3 + 2);
+    check(four, rowwise, *codes(u8, {3, 8, 2, 16}, {400, 50, 16, 1}), *scales(u8, {3, 8, 2}, {}), {50, 400, 0, 0},
+          800 + 350 + 32, 48);
+    check(four, rowwise, *codes(fp4, {3, 8, 64}, {1024, 64, 1}), *scales(u8, {3, 8, 2}, {}), {0, 512, 0, 0}, 1024 + 256, 48);
+    check(tiles, rowwise, *codes(u8, {70, 64}, {}), *scales(u8, {3, 2}, {9, 1}), {0, 0, 9, 0}, 70 * 64, 2 * 9 + 2);
+    check(rows, rowwise, *codes(u8, {8, 64}, {}), *scales(f32, {8}, {2}), {0, 0, 8, 0}, 512, 7 * 8 + 4);
+    CHECK(ran == 9);
+
+    const auto refused = [&](mxq_tensor* tensor, const Handed& of_codes, const Handed& of_scales,
+                             std::initializer_list<const char*> words) {
+        Strides got{};
+        const std::string message = strides_of(tensor, rowwise, of_codes.tensor, of_scales.tensor, &got);
+        for (const char* word : words) CHECK((message.find(word) != std::string::npos ? "" : message) == "");
+        ++ran;
+    };
+    const auto full = scales(u8, {8, 2}, {}), all_scales = scales(u8, {3, 8, 2}, {});
+    refused(q, *codes(u8, {8, 64}, {1, 8}), *full, {"codes: ", "8 x 64 pieces lie apart", "1 experts, 8 lines"});
+    refused(q, *codes(u8, {4, 128}, {200, 1}), *full, {"codes: 1 x 4 pieces lie apart", "contiguous copy"});
+    refused(q, *codes(u8, {8, 64}, {100, 1}), *scales(u8, {8, 2}, {1, 8}), {"scales: 8 x 2 pieces"});
+    refused(q, *codes(u8, {8, 64}, {10, 1}), *full,
+            {"code line stride of 10 bytes", "at least 64"});  // the library's own words
+    refused(q, *codes(u8, {8, 64}, {-100, 1}), *full, {"codes: ", "strides[0] -100"});
+    refused(q, *codes(u8, {8, 64}, {int64_t(1) << 60, 1}), *full, {"2^52 elements"});
+    refused(four, *codes(u8, {3, 8, 2, 16}, {1000, 100, 40, 1}), *all_scales,
+            {"codes: strides[0] is 1000", "lines and experts alone"});
+    refused(four, *codes(fp4, {3, 8, 64}, {1001, 65, 1}), *all_scales, {"codes: dtype.bits is 4", "whole bytes"});
+    refused(q, *codes(u8, {8, 64}, {100, 1}), Handed(nullptr, u8, {8, 2}), {"scales is NULL with 16 bytes"});
+    CHECK(ran == 18);
+    Strides kept{};
+    testing::ok(mxq_tensor_get_strides(q, rowwise, &kept[0], &kept[1], &kept[2], &kept[3]));
+    CHECK(kept == Strides{0, 0, 0, 0});
 }

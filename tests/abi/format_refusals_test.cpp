@@ -158,9 +158,16 @@ MXQ_EACH_DEVICE("format refusals: scalings, alignments and shapes") {
     ok(mxq_quantize_options_set_stochastic_rounding(row_random.options, reinterpret_cast<const uint64_t*>(64), 16));
     MXQ_REFUSED(row_random(), invalid, "stochastic rounding", "mxfp4 in blocks", "mxfp4 with row scales");
     Query both(device, MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16);
+    const auto* const seed = reinterpret_cast<const uint64_t*>(64);
     ok(mxq_quantize_options_set_four_over_six(both.options, MXQ_FOUR_OVER_SIX_MSE));
-    ok(mxq_quantize_options_set_stochastic_rounding(both.options, reinterpret_cast<const uint64_t*>(64), 16));
-    MXQ_REFUSED(both(), invalid, "stochastic rounding and four-over-six");
+    MXQ_REFUSED(mxq_quantize_options_set_stochastic_rounding(both.options, seed, 16), invalid,
+                "stochastic rounding and four-over-six", "MXQ_FOUR_OVER_SIX_NONE");
+    CHECK(mxq_quantize_options_set_stochastic_rounding(both.options, nullptr, 0) == MXQ_STATUS_OK);
+    ok(mxq_quantize_options_set_four_over_six(both.options, MXQ_FOUR_OVER_SIX_NONE));
+    ok(mxq_quantize_options_set_stochastic_rounding(both.options, seed, 16));
+    MXQ_REFUSED(mxq_quantize_options_set_four_over_six(both.options, MXQ_FOUR_OVER_SIX_MAE), invalid,
+                "stochastic rounding and four-over-six");
+    CHECK(both() == MXQ_STATUS_OK);
 }
 
 MXQ_EACH_DEVICE("format refusals: values of setters") {
@@ -200,10 +207,15 @@ MXQ_EACH_DEVICE("format refusals: what a call needs and does not have") {
     ok(mxq_tensor_set_amax(out, MXQ_PART_ROWWISE, reinterpret_cast<float*>(static_cast<uint8_t*>(amax.data()) + 1), 4));
     MXQ_REFUSED(quantize(), MXQ_STATUS_MISALIGNED, "out.rowwise.amax", "multiple of 4");
     ok(mxq_tensor_set_amax(out, MXQ_PART_ROWWISE, numbers, 4));
-    ok(mxq_tensor_set_decode_scale(out, MXQ_PART_ROWWISE, reinterpret_cast<float*>(decode_scale.data()), 4));
+    auto* const decode = reinterpret_cast<float*>(decode_scale.data());
+    MXQ_REFUSED(mxq_tensor_set_decode_scale(out, MXQ_PART_ROWWISE, decode, 4), invalid,
+                "tensor.rowwise has an amax and a decode scale", "mxq_tensor_set_amax");
+    CHECK(mxq_tensor_set_decode_scale(out, MXQ_PART_COLUMNWISE, decode, 4) == MXQ_STATUS_OK);  // each part has its own
+    ok(mxq_tensor_set_amax(out, MXQ_PART_ROWWISE, nullptr, 0));
+    ok(mxq_tensor_set_decode_scale(out, MXQ_PART_ROWWISE, decode, 4));
+    MXQ_REFUSED(mxq_tensor_set_amax(out, MXQ_PART_ROWWISE, numbers, 4), invalid, "an amax and a decode scale",
+                "mxq_tensor_set_decode_scale");
     MXQ_REFUSED(quantize(), invalid, "decode scale", "expected an amax");
-    ok(mxq_tensor_set_data(in, x.data(), x.bytes()));
-    MXQ_REFUSED(mxq_dequantize(device.context, nullptr, out, in, nullptr, 0, nullptr), invalid, "an amax and a decode scale");
     CHECK(part.codes->untouched());
 
     auto mx = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, dims), row = testing::make_tensor(MXQ_FORMAT_FP8_E4M3, dims);
@@ -211,9 +223,13 @@ MXQ_EACH_DEVICE("format refusals: what a call needs and does not have") {
     MXQ_REFUSED(mxq_amax(device.context, nullptr, in, row, nullptr, 0, nullptr), MXQ_STATUS_MISSING_BUFFER, "no place for an amax");
     ok(mxq_tensor_set_scaling(row, MXQ_SCALING_ROW));
     MXQ_REFUSED(mxq_amax(device.context, nullptr, in, row, nullptr, 0, nullptr), unsupported, "row scales");
+    MXQ_REFUSED(mxq_tensor_set_quantization_scale(row, numbers, 4), invalid, "a quantization scale and row scales",
+                "MXQ_SCALING_TENSOR");
+    CHECK(mxq_tensor_set_quantization_scale(row, nullptr, 0) == MXQ_STATUS_OK);
+    ok(mxq_tensor_set_scaling(row, MXQ_SCALING_TENSOR));
     ok(mxq_tensor_set_quantization_scale(row, numbers, 4));
-    ok(mxq_tensor_set_part(row, MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0));
-    MXQ_REFUSED(mxq_quantize_query(device.context, nullptr, in, row, nullptr), invalid, "quantization scale", "tensor scales");
+    MXQ_REFUSED(mxq_tensor_set_scaling(row, MXQ_SCALING_1X128), invalid, "a quantization scale and 1x128 scales",
+                "mxq_tensor_set_quantization_scale with NULL");
 
     MXQ_REFUSED(mxq_pad_groups(device.context, nullptr, in, in, nullptr, 0, nullptr), invalid, "in has no groups");
     auto padded = testing::make_tensor(MXQ_FORMAT_F32, dims), dense = testing::make_tensor(MXQ_FORMAT_F32, dims);

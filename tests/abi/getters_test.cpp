@@ -250,6 +250,9 @@ TEST_CASE("describe: the words of the log, cut to the buffer", "[cpu]") {
     ok(testing::set_ends(q, nullptr, MXQ_TYPE_INT32, 4));
     for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) ok(mxq_tensor_set_part(q, part, nullptr, 0, nullptr, 0));
     CHECK(described(q) == "mxfp8_e4m3 64 x 32 in 4 groups 32x32 rowwise columnwise swizzled");
+    auto strided = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 3, 4});
+    ok(mxq_tensor_set_row_stride(strided, 9));
+    CHECK(described(strided) == "f32 3 x 4 row stride 9");
 
     char text[8];
     for (const uint64_t size : {0, 1, 5, 8}) {

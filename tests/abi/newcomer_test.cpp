@@ -67,6 +67,11 @@ TEST_CASE("newcomers: NULL with bytes is memory that was not allocated, in every
     MXQ_REFUSED(mxq_tensor_set_padded_groups(q, rowwise, nullptr, 4, &number, 4), invalid, "starts is NULL with 4 bytes",
                 was);
     MXQ_REFUSED(mxq_tensor_set_padded_groups(q, rowwise, &number, 4, nullptr, 4), invalid, "ends is NULL with 4 bytes", was);
+    MXQ_REFUSED(mxq_tensor_set_host_ends(q, nullptr, 8), invalid, "ends is NULL with 8 bytes", was);
+    testing::QuantizeOptions options;
+    ok(mxq_quantize_options_create(options.out()));
+    MXQ_REFUSED(mxq_quantize_options_set_stochastic_rounding(options, nullptr, 16), invalid,
+                "seed_offset is NULL with 16 bytes", was);
     int32_t declared = -1;
     ok(mxq_tensor_get_part(q, rowwise, &declared, nullptr, nullptr, nullptr, nullptr, nullptr));
     CHECK(declared == 0);
@@ -138,6 +143,12 @@ MXQ_EACH_DEVICE("newcomers: in and out in each other's place, and columnwise cod
                 "for a columnwise part too");
     MXQ_REFUSED(mxq_quantize_query(context, nullptr, x, longer, nullptr), MXQ_STATUS_SHAPE_MISMATCH, "out is 33 x 64",
                 "create it with that");
+    MXQ_REFUSED(mxq_convert_query(context, nullptr, x, q, nullptr), unsupported, "in is bf16 and out is mxfp8_e4m3",
+                "mxq_quantize");
+    MXQ_REFUSED(mxq_convert_query(context, nullptr, q, x, nullptr), unsupported, "call mxq_dequantize");
+    MXQ_REFUSED(mxq_convert_query(context, nullptr, q, q, nullptr), unsupported, "call mxq_requantize");
+    auto y = matrix(MXQ_FORMAT_BF16, 64, 32);
+    MXQ_REFUSED(mxq_convert_query(context, nullptr, x, y, nullptr), MXQ_STATUS_SHAPE_MISMATCH, "out is 64 x 32");
     CHECK(std::string(mxq_last_error()).find("columnwise") == std::string::npos);
 }
 

@@ -63,10 +63,12 @@ TEST_CASE("getters of options: a context's, first as they are by default", "[cpu
     int user = 0;
     ok(mxq_context_options_set_threads(options, 7));
     ok(mxq_context_options_set_own_threads(options, 1));
+    CHECK(value(mxq_context_options_get_own_threads, options) == 1);
+    ok(mxq_context_options_set_own_threads(options, 0));
+    CHECK(value(mxq_context_options_get_own_threads, options) == 0);
     ok(mxq_context_options_set_parallel_for(options, run_here, &user));
     ok(mxq_context_options_set_cublaslt_path(options, "/a/path"));
     CHECK(value(mxq_context_options_get_threads, options) == 7);
-    CHECK(value(mxq_context_options_get_own_threads, options) == 1);
     CHECK(parallel_for() == std::pair<mxq_parallel_for, void*>(run_here, &user));
     CHECK(text(mxq_context_options_get_cublaslt_path, options) == "/a/path");
     ok(mxq_context_options_set_cublaslt_path(options, nullptr));
@@ -97,6 +99,8 @@ TEST_CASE("getters of options: quantize, first as they are by default", "[cpu]")
     ok(mxq_quantize_options_set_scale_rounding(options, MXQ_SCALE_ROUNDING_EVEN));
     ok(mxq_quantize_options_set_nonfinite(options, MXQ_NONFINITE_SATURATE));
     ok(mxq_quantize_options_set_four_over_six(options, MXQ_FOUR_OVER_SIX_MSE));
+    CHECK(value(mxq_quantize_options_get_four_over_six, options) == MXQ_FOUR_OVER_SIX_MSE);
+    ok(mxq_quantize_options_set_four_over_six(options, MXQ_FOUR_OVER_SIX_NONE));
     ok(mxq_quantize_options_set_undo_hadamard(options, 0));
     ok(mxq_quantize_options_set_stochastic_rounding(options, numbers, 16));
     ok(mxq_quantize_options_set_compute_amax(options, 0));
@@ -106,7 +110,7 @@ TEST_CASE("getters of options: quantize, first as they are by default", "[cpu]")
     ok(mxq_quantize_options_set_implementation(options, "cpu"));
     CHECK(value(mxq_quantize_options_get_scale_rounding, options) == MXQ_SCALE_ROUNDING_EVEN);
     CHECK(value(mxq_quantize_options_get_nonfinite, options) == MXQ_NONFINITE_SATURATE);
-    CHECK(value(mxq_quantize_options_get_four_over_six, options) == MXQ_FOUR_OVER_SIX_MSE);
+    CHECK(value(mxq_quantize_options_get_four_over_six, options) == MXQ_FOUR_OVER_SIX_NONE);
     CHECK(value(mxq_quantize_options_get_undo_hadamard, options) == 0);
     CHECK(seed_offset() == std::pair<const uint64_t*, uint64_t>(numbers, 16));
     CHECK(value(mxq_quantize_options_get_compute_amax, options) == 0);
@@ -144,6 +148,8 @@ TEST_CASE("getters of options: gemm, first as they are by default", "[cpu]") {
     ok(mxq_gemm_options_set_transpose(options, MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N));
     ok(mxq_gemm_options_set_alpha(options, 2));
     ok(mxq_gemm_options_set_beta(options, 3));
+    CHECK(value(mxq_gemm_options_get_beta, options) == 3);
+    ok(mxq_gemm_options_set_beta(options, 0));
     ok(mxq_gemm_options_set_accumulate(options, 1));
     ok(mxq_gemm_options_set_bias(options, MXQ_FORMAT_F32, numbers, 12));
     ok(mxq_gemm_options_set_exact_products(options, 1));
@@ -151,7 +157,7 @@ TEST_CASE("getters of options: gemm, first as they are by default", "[cpu]") {
     ok(mxq_gemm_options_set_implementation(options, "mma_bf16"));
     CHECK(transposes() == std::pair(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N));
     CHECK(value(mxq_gemm_options_get_alpha, options) == 2);
-    CHECK(value(mxq_gemm_options_get_beta, options) == 3);
+    CHECK(value(mxq_gemm_options_get_beta, options) == 0);
     CHECK(value(mxq_gemm_options_get_accumulate, options) == 1);
     CHECK(bias() == std::tuple<int32_t, const void*, uint64_t>(MXQ_FORMAT_F32, numbers, 12));
     CHECK(value(mxq_gemm_options_get_exact_products, options) == 1);

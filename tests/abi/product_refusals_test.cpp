@@ -138,8 +138,16 @@ MXQ_EACH_DEVICE("refusals: alpha, beta, bias") {
     MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, with(MXQ_FORMAT_F32, f.d.data(), n * 4)), MXQ_STATUS_INVALID_ARGUMENT, "d.data", "overlaps", "options.bias");
 
     auto twice = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 1);
+    MXQ_REFUSED(mxq_gemm_options_set_beta(twice, 0.5f), MXQ_STATUS_INVALID_ARGUMENT, "accumulate and a beta of 0.5",
+                "with 0 first");
+    float beta = -1;
+    ok(mxq_gemm_options_get_beta(twice, &beta));
+    CHECK(beta == 0);
+    CHECK(mxq_gemm_options_set_beta(twice, 0) == MXQ_STATUS_OK);
+    ok(mxq_gemm_options_set_accumulate(twice, 0));
     ok(mxq_gemm_options_set_beta(twice, 0.5f));
-    MXQ_REFUSED(f.run(f.a, f.b, f.d.tensor, twice), MXQ_STATUS_INVALID_ARGUMENT, "accumulate", "beta of 0.5");
+    MXQ_REFUSED(mxq_gemm_options_set_accumulate(twice, 1), MXQ_STATUS_INVALID_ARGUMENT, "accumulate and a beta of 0.5");
+    CHECK(mxq_gemm_options_set_accumulate(twice, 0) == MXQ_STATUS_OK);
     for (float bad : {INFINITY, -INFINITY, NAN}) {
         MXQ_REFUSED(mxq_gemm_options_set_alpha(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "alpha is", "finite");
         MXQ_REFUSED(mxq_gemm_options_set_beta(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "beta is", "finite");
@@ -156,7 +164,6 @@ MXQ_EACH_DEVICE("refusals: alpha, beta, bias") {
     CHECK(numbers.untouched());
 
     ok(mxq_gemm_options_set_beta(twice, 0));
-    ok(mxq_gemm_options_set_accumulate(twice, 0));
     ok(mxq_gemm_options_set_exact_products(twice, 1));
     if (device.is_cpu()) {
         ok(mxq_gemm_options_set_sm_count(twice, 8));

@@ -1,10 +1,11 @@
 // Products that go through cuBLASLt on a chip that is here, by name, against the oracle: every kind of scales, their layouts,
 // transposes, ragged and empty groups, padding, and shapes that the library does not take. Where there is no such library or
 // chip, the device's best implementation runs the same cases, mma_bf16 those of MX and NVFP4.
-#include "../formats.h"
+#include "../machine.h"
 #include "../verbs/product.h"
 
 using testing::Buffer;
+using testing::Machine;
 using testing::ok;
 
 namespace {
@@ -24,47 +25,28 @@ bool is_tensor(const oracle::Spec& spec) { return spec.scaling == MXQ_SCALING_TE
 
 using Pair = std::pair<oracle::Spec, oracle::Spec>;
 
-// Names what the products of a test run on: 90 for 9.0, and 130100 for cuBLASLt 13.1.0; 0: there is none.
-struct Machine {
-    int capability = 0, version = 0;
-
-    explicit Machine(const testing::Device& device) {
-        const std::string chip = mxq_context_description(device.context);
-        const size_t at = chip.find("sm_");
-        if (at == std::string::npos || std::sscanf(chip.c_str() + at, "sm_%d", &capability) != 1) return;
-        int major = 0, minor = 0, patch = 0;
-        if (std::sscanf(mxq_context_cublaslt(device.context), "cuBLASLt %d.%d.%d", &major, &minor, &patch) == 3)
-            version = major * 10000 + minor * 100 + patch;
-    }
-    bool has_blackwell() const { return capability >= 100 && version >= 130300; }  // from there on without a known fault of products
-    bool groups_on_blackwell() const { return capability >= 100 && capability < 120 && version >= 130400 && version < 130700; }
-};
-
 // Returns the implementation that must take a product on this machine; NULL: any. `n` is that of D, `k` of the contraction.
 const char* expected(const Machine& machine, const Pair& pair, int64_t n, int64_t k, int32_t d_format, bool swizzled) {
     const int64_t d_row = n * (d_format == MXQ_FORMAT_F32 ? 4 : 2);
     if (!is_plain(pair.first) && d_row % 16 != 0) return "mma_bf16";
     if (!is_block_scaled(pair.first)) {
         const bool everywhere = is_plain(pair.first) || is_tensor(pair.first);
-        if (machine.capability == 90 && machine.version >= 120900) return "cublaslt";
+        if (machine.is_hopper() && machine.version >= 120900) return "cublaslt";
         return everywhere && machine.has_blackwell() ? "cublaslt" : nullptr;
     }
     if (!machine.has_blackwell() || (is_nvfp4(pair.first) && k % 32 != 0)) return "mma_bf16";
-    const auto is_fp8 = [](const oracle::Spec& spec) {
-        return spec.format == MXQ_FORMAT_MXFP8_E4M3 || spec.format == MXQ_FORMAT_MXFP8_E5M2 || is_nvfp4(spec);
-    };
-    return swizzled && is_fp8(pair.first) && is_fp8(pair.second) && k % 32 == 0 ? "cublaslt" : "cublaslt_swizzle";
+    return testing::block_scaled(pair.first, pair.second, swizzled, k);
 }
 
-// Multiplies the same operands in groups whose ends the device alone has.
-const char* expected_of_groups(const Machine& machine, const Pair& pair, bool swizzled) {
+// Returns the same of groups whose ends the device alone has; `k` is that of groups of rows, whose rows of D are whole 16
+// bytes.
+const char* expected_of_groups(const Machine& machine, const Pair& pair, int64_t k, bool swizzled) {
     if (!is_block_scaled(pair.first)) {
-        if (machine.capability == 90 && machine.version >= 130700) return "cublaslt_grouped";
+        if (machine.is_hopper() && machine.version >= (is_wide(pair.first) ? 131000 : 130700)) return "cublaslt_grouped";
         return !is_wide(pair.first) && machine.groups_on_blackwell() ? "cublaslt_grouped" : nullptr;
     }
     if (!machine.groups_on_blackwell()) return machine.capability >= 100 ? nullptr : "mma_bf16";
-    const bool widens = is_mx(pair.first) && (pair.first.format > MXQ_FORMAT_MXFP8_E5M2 || pair.second.format > MXQ_FORMAT_MXFP8_E5M2);
-    return swizzled && !widens ? "cublaslt_grouped" : "cublaslt_grouped_swizzle";
+    return testing::block_scaled_groups(pair.first, pair.second, swizzled, k);
 }
 
 struct Operand {
@@ -246,7 +228,7 @@ MXQ_CUDA_DEVICE("cublaslt products: groups of rows") {
                 oracle::Spec a_spec = c.pair.first, b_spec = c.pair.second;
                 a_spec.per_matrix = b_spec.per_matrix = c.per_group;
                 const int64_t k = ran % 2 == 0 ? 512 : blocks ? 288 : 272, count = static_cast<int64_t>(ends_of_groups.size());
-                const char* const wanted_name = expected_of_groups(machine, c.pair, swizzled);
+                const char* const wanted_name = expected_of_groups(machine, c.pair, k, swizzled);
                 const int32_t format = ran % 3 ? MXQ_FORMAT_BF16 : MXQ_FORMAT_F32;
                 const bool accumulate = ran % 6 == 3;
                 const oracle::Groups groups{ends_of_groups, c.a_alignment};
@@ -297,7 +279,7 @@ MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction") {
                 oracle::Spec spec = kinds[kind];
                 spec.per_matrix = kind == 1 || is_nvfp4(spec);
                 const bool swizzled = is_block_scaled(spec) && kind % 2 == 0;
-                const char* const wanted_name = expected_of_groups(machine, {spec, spec}, swizzled);
+                const char* const wanted_name = expected_of_groups(machine, {spec, spec}, 32, swizzled);
                 const int64_t count = static_cast<int64_t>(ends_of_groups.size());
                 // FP4 codes are whole 16 bytes from 32 on.
                 const oracle::Groups groups = is_nvfp4(spec) ? oracle::Groups{ends_of_groups, 1, 32} : oracle::Groups{ends_of_groups};

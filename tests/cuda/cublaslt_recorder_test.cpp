@@ -507,3 +507,17 @@ TEST_CASE("cublaslt group entry: product_of_group agrees") {
     const GemmProblem p = by_rows(per_group);
     CHECK(product_of_group(p, {2, 0, 0, 0}, {2, 0, 0, 0}, 0, 5).b.amax == at<float>(b_amax) + 2);
 }
+
+TEST_CASE("cublaslt group entry: each group has its bias") {
+    GroupCase c = group_case(mx_groups);
+    c.sizes.k = 256;
+    GemmProblem p = by_rows(c);
+    p.bias.values = at(bias_data), p.bias.format = MXQ_FORMAT_BF16;
+    int compared = 0;
+    for (const Group& g : walk({p, {}, 2}, ragged)) {
+        const GemmProblem one = product_of_group(p, g.first, g.second, g.second.codes, g.rows);
+        CHECK(one.bias.values == at(bias_data + static_cast<uintptr_t>(compared) * 384 * 2));
+        compared++;
+    }
+    CHECK(compared == 4);
+}

@@ -1,7 +1,7 @@
 // Products of MX operands through wgmma_fp8_sm90, cublaslt_rebase and cublaslt_grouped_rebase, by name where there is such a
 // chip and library: the bound for every element, and how close D comes to the exact product on several kinds of data.
-// Elsewhere the device's best implementation runs the same cases.
-#include "../formats.h"
+// Block-scaled tensor cores run the same cases by name too. Elsewhere the device's best implementation does.
+#include "../machine.h"
 #include "../verbs/product.h"
 
 #include <cmath>
@@ -12,21 +12,27 @@ using testing::ok;
 
 namespace {
 
-// Who makes the products of a test; NULL: the device's best.
+// Who makes the products of a test.
 struct Way {
-    const char* implementation;
-    bool guarded;  // its bound holds for any data
+    const char* implementation;  // NULL: the device's best, or what block-scaled tensor cores need
+    bool guarded;                // its bound holds for any data
+    bool block_scaled = false, block_scaled_groups = false;
+
+    const char* of(const oracle::Spec& a, const oracle::Spec& b, bool swizzled, int64_t k) const {
+        return block_scaled ? testing::block_scaled(a, b, swizzled, k) : implementation;
+    }
+    // `k` is that of groups of rows; along the contraction it is any number of whole blocks.
+    const char* of_groups(const oracle::Spec& a, const oracle::Spec& b, bool swizzled, int64_t k) const {
+        return block_scaled_groups ? testing::block_scaled_groups(a, b, swizzled, k) : implementation;
+    }
 };
 
 // `least` is the library's first version with which `by_library` takes the cases.
 std::vector<Way> ways(const testing::Device& device, const char* by_library, int least) {
-    int major = 0, minor = 0;
-    const std::string chip = mxq_context_description(device.context);
-    if (chip.find("sm_90") == std::string::npos) return {{nullptr, false}};
+    const testing::Machine machine(device);
+    if (!machine.is_hopper()) return {{nullptr, false, machine.has_blackwell(), machine.groups_on_blackwell()}};
     std::vector<Way> all{{"wgmma_fp8_sm90", true}};
-    if (std::sscanf(mxq_context_cublaslt(device.context), "cuBLASLt %d.%d", &major, &minor) == 2 &&
-        major * 100 + minor >= least)
-        all.push_back({by_library, false});
+    if (machine.version >= least) all.push_back({by_library, false});
     return all;
 }
 
@@ -175,7 +181,7 @@ const int32_t scalings[] = {MXQ_SCALING_1X32, MXQ_SCALING_32X32, MXQ_SCALING_1X1
 }  // namespace
 
 MXQ_CUDA_DEVICE("rebase products: the bound and the distance to the exact product") {
-    for (const Way& way : ways(device, "cublaslt_rebase", 1209)) {
+    for (const Way& way : ways(device, "cublaslt_rebase", 120900)) {
         const int64_t sizes[][3] = {{128, 128, 1024}, {66, 80, 608}};  // the second: rows and blocks that are not whole
         int ran = 0;
         for (Data data : std::span(all_data).first(static_cast<size_t>(kinds(way))))
@@ -190,9 +196,9 @@ MXQ_CUDA_DEVICE("rebase products: the bound and the distance to the exact produc
                         const Operand b = make_operand(device, blocks_of_32(b_format), b_data, std::nullopt, n, k,
                                                        !transpose_b, swizzled, transpose_a ? 1 : 128, true, seed + 1);
                         testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 4);
-                        auto options =
-                            testing::gemm_options(transpose_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
-                                                  transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, 0, way.implementation);
+                        const char* const name = way.of(blocks_of_32(a_format), blocks_of_32(b_format), swizzled, k);
+                        auto options = testing::gemm_options(transpose_a ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
+                                                             transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, 0, name);
                         const auto promise =
                             testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
                         Noise noise;
@@ -207,7 +213,7 @@ MXQ_CUDA_DEVICE("rebase products: the bound and the distance to the exact produc
 }
 
 MXQ_CUDA_DEVICE("rebase products: coarser scales, 16-bit D, accumulation") {
-    for (const Way& way : ways(device, "cublaslt_rebase", 1209)) {
+    for (const Way& way : ways(device, "cublaslt_rebase", 120900)) {
         const int64_t m = 132, n = 144, k = 512;
         int ran = 0;
         for (int32_t a_scaling : scalings)
@@ -225,7 +231,9 @@ MXQ_CUDA_DEVICE("rebase products: coarser scales, 16-bit D, accumulation") {
                                                    std::nullopt, n, k, false, swizzled, tile_lines, true, seed + 1);
                     const auto previous = make_data(Data::Normal, m, n, seed + 2);
                     testing::Output d(device, format, {std::nullopt, m, n}, 16, accumulate ? &previous : nullptr);
-                    auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, accumulate, way.implementation);
+                    const oracle::Spec mxfp8 = blocks_of_32(MXQ_FORMAT_MXFP8_E4M3);
+                    auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, accumulate,
+                                                         way.of(mxfp8, mxfp8, swizzled, k));
                     const auto promise =
                         testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
                     Noise noise;
@@ -250,7 +258,7 @@ const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511},
 }  // namespace
 
 MXQ_CUDA_DEVICE("rebase products: groups of rows") {
-    for (const Way& way : ways(device, "cublaslt_grouped_rebase", 1307)) {
+    for (const Way& way : ways(device, "cublaslt_grouped_rebase", 130700)) {
         const int64_t rows = 512, n = 64;
         int ran = 0;
         for (const auto& [a_format, b_format] : pairs)
@@ -275,8 +283,9 @@ MXQ_CUDA_DEVICE("rebase products: groups of rows") {
                     testing::Tensor grouped_d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, n});
                     ok(mxq_tensor_set_data(grouped_d, d.data(), d.size()));
                     if (unit > 1) ends.set(grouped_d, {{}, unit});
+                    const char* const name = way.of_groups(blocks_of_32(a_format), blocks_of_32(b_format), swizzled, k);
                     auto options = testing::gemm_options(MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
-                                                         accumulate, way.implementation);
+                                                         accumulate, name);
                     const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options,
                                                               a.tensor, b.tensor, grouped_d);
                     const auto starts = oracle::padded_starts(groups.ends, unit);
@@ -301,7 +310,7 @@ MXQ_CUDA_DEVICE("rebase products: groups of rows") {
 }
 
 MXQ_CUDA_DEVICE("rebase products: groups along the contraction") {
-    for (const Way& way : ways(device, "cublaslt_grouped_rebase", 1307)) {
+    for (const Way& way : ways(device, "cublaslt_grouped_rebase", 130700)) {
         const int64_t m = 132, n = 96, rows = 512;
         int ran = 0;
         for (const auto& [a_format, b_format] : pairs)
@@ -311,7 +320,8 @@ MXQ_CUDA_DEVICE("rebase products: groups along the contraction") {
                     const int32_t scaling = scalings[ran % 4];
                     const bool wide = scaling == MXQ_SCALING_1X128 || scaling == MXQ_SCALING_128X128, accumulate = ran % 2;
                     const int64_t count = static_cast<int64_t>(ends_of_groups.size());
-                    const oracle::Groups a_groups{ends_of_groups, 1, wide ? 128 : int64_t{32} << (ran % 3)};
+                    const int64_t unit = wide ? 128 : int64_t{32} << (ran % 3);
+                    const oracle::Groups a_groups{ends_of_groups, 1, unit};
                     const oracle::Groups b_groups{ends_of_groups};
                     testing::DeviceEnds ends(device, ends_of_groups, ran % 2);
                     const Operand a = make_grouped(device, testing::spec_of(a_format, scaling), all_data[ran % kinds(way)],
@@ -320,7 +330,12 @@ MXQ_CUDA_DEVICE("rebase products: groups along the contraction") {
                                                    MXQ_PART_COLUMNWISE, swizzled, ends, true, seed + 1);
                     const auto previous = make_data(Data::Normal, count * m, n, seed + 2);
                     testing::Output d(device, MXQ_FORMAT_F32, {count, m, n}, 0, accumulate ? &previous : nullptr);
-                    auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate, way.implementation);
+                    // Block-scaled tensor cores need both operands padded alike.
+                    const char* const name =
+                        way.block_scaled_groups && unit != 32
+                            ? nullptr
+                            : way.of_groups(blocks_of_32(a_format), blocks_of_32(b_format), swizzled, 32);
+                    auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, accumulate, name);
                     const auto promise = testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query, options,
                                                               a.tensor, b.tensor, d.tensor);
                     const oracle::Floats values = d.values();
@@ -342,7 +357,7 @@ MXQ_CUDA_DEVICE("rebase products: groups along the contraction") {
 }
 
 MXQ_CUDA_DEVICE("rebase products: exact products are asked for") {
-    for (const Way& way : ways(device, "cublaslt_rebase", 1209)) {
+    for (const Way& way : ways(device, "cublaslt_rebase", 120900)) {
         if (!way.implementation) MXQ_SKIP("no chip and library that rebase");
         const auto spec = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
         const Operand a = make_operand(device, spec, Data::Normal, std::nullopt, 128, 256, false, true, 1, false, 1);
@@ -354,7 +369,7 @@ MXQ_CUDA_DEVICE("rebase products: exact products are asked for") {
         auto exact = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
         ok(mxq_gemm_options_set_exact_products(exact, 1));
         const auto by_exact = testing::run_product(device, mxq_gemm, mxq_gemm_query, exact, a.tensor, b.tensor, d.tensor);
-        CHECK(by_exact.implementation == "mma_bf16");
+        CHECK(by_exact.implementation == (testing::Machine(device).is_hopper() ? "wgmma_bf16_sm90" : "mma_bf16"));
         ok(mxq_gemm_options_set_exact_products(options, 1));
         testing::Plan plan;
         CHECK(mxq_gemm_query(device.context, options, a.tensor, b.tensor, d.tensor, plan.out()) == MXQ_STATUS_UNSUPPORTED);

@@ -89,6 +89,9 @@ def places_of(edit, source):
         pattern += pattern_of(parts[i]) + r"\s*"
         if i + 1 < len(parts):
             pattern += "(" + pattern_of(parts[i + 1]) + r")\s*"
+    for original in parts[1::3]:
+        if not re.search(r"[\w)\]}\"';]$", original):
+            raise ValueError(f"{original} is no expression, and no statement that ends with a semicolon")
     found = list(re.finditer(pattern, source))
     if len(found) != 1:
         raise ValueError(f"occurs {len(found)} times, not once")
@@ -177,6 +180,7 @@ def build(place, device, mutants, jobs):
     write_tree(tree, mutants)
     include = f"-include {tree}/tests/mutants/mutant.h"
     configure = ["cmake", "-S", tree, "-B", out, "-DCMAKE_BUILD_TYPE=Release", "-DMXQ_TESTS=ON", "-DMXQ_EXAMPLES=OFF",
+                 "-DMXQ_INSTALL=OFF",
                  f"-DMXQ_CUDA={'ON' if device == 'cuda' else 'OFF'}", f"-DCMAKE_CXX_FLAGS={include}",
                  f"-DCMAKE_CUDA_FLAGS={include}", *os.environ.get("MXQ_CMAKE_ARGS", "").split()]
     targets = ["mxq_unit_tests", "mxq_tests", "mxq_search", "mxq_graph_test" if device == "cuda" else "mxq_fault_test"]

@@ -198,10 +198,28 @@ void Bound::point_list(size_t number, int32_t part, const Pointer& codes, const 
             addresses.push_back(pointer.address + lying.place_of(e));
         return addresses.empty() ? nullptr : addresses.data();
     };
+    const auto bytes_of = [](const void* const* addresses, const Lying& lying) {
+        return addresses ? static_cast<uint64_t>(lying.expert_bytes()) : 0;
+    };
     const Lying of_codes = code_lying(plan, part), of_scales = scale_lying(plan, part);
-    ok(mxq_tensor_set_part_list(tensors[number], part, of_codes.lines.matrices, list("codes", of_codes, codes),
-                                static_cast<uint64_t>(of_codes.expert_bytes()), list("scales", of_scales, scales),
-                                static_cast<uint64_t>(of_scales.expert_bytes())));
+    const void* const* const codes_of = list("codes", of_codes, codes);
+    const void* const* const scales_of = list("scales", of_scales, scales);
+    ok(mxq_tensor_set_part_list(tensors[number], part, of_codes.lines.matrices, codes_of, bytes_of(codes_of, of_codes),
+                                scales_of, bytes_of(scales_of, of_scales)));
+}
+
+bool Bound::drop_address(int64_t at) {
+    std::vector<const void**> addresses;
+    for (const TensorPlan& plan : problem.tensors)
+        for (int32_t part : both_parts)
+            for (const char* what : {"codes", "scales"}) {
+                const std::string buffer = plan.name + "." + part_name(part) + "." + what;
+                if (!has(buffer) || !image(buffer).used) continue;
+                for (const void*& address : lists_[plan.name + part_name(part) + what]) addresses.push_back(&address);
+            }
+    if (addresses.empty()) return false;
+    *addresses[static_cast<size_t>(at) % addresses.size()] = nullptr;
+    return true;
 }
 
 void Bound::point_tensor(size_t number) {
@@ -210,18 +228,29 @@ void Bound::point_tensor(size_t number) {
     mxq_tensor* tensor = tensors[number];
     const std::string name = plan.name + ".";
     if (plan.side.grouped) {
-        ok(testing::set_ends(tensor, at("ends").address, call.ends_type, static_cast<int32_t>(call.group_count())));
+        const bool own =
+            call.own_ends && number > 0 && problem.tensors[0].side.grouped && runner.device->is_cpu() && at("ends").address;
+        ok(testing::set_ends(tensor, own ? image("ends").before.data() : at("ends").address, call.ends_type,
+                             static_cast<int32_t>(call.group_count())));
         ok(mxq_tensor_set_group_alignment(tensor, static_cast<int32_t>(plan.side.rowwise),
                                           static_cast<int32_t>(plan.side.columnwise)));
+        if (call.cover) ok(mxq_tensor_set_groups_cover_rows(tensor, 1));
         if (call.host_ends && number == 0) ok(mxq_tensor_set_host_ends(tensor, image("ends").before.data(), image("ends").before.size()));
     }
-    if (plan.side.plain()) ok(mxq_tensor_set_data(tensor, at(name + "data").address, at(name + "data").bytes));
+    const bool read_only = call.read_only && plan.name != "out" && plan.name != "d";
+    if (plan.side.plain()) {
+        const Pointer data = at(name + "data");
+        ok(read_only ? mxq_tensor_set_const_data(tensor, data.address, data.bytes)
+                     : mxq_tensor_set_data(tensor, data.address, data.bytes));
+    }
     for (int32_t part : both_parts) {
         const std::string prefix = name + part_name(part);
         const Pointer codes = at(prefix + ".codes"), scales = at(prefix + ".scales"), starts = at(prefix + ".starts"),
                       ends = at(prefix + ".ends");
         if (has(prefix + ".scales") && plan.side.listed)
             point_list(number, part, codes, scales);
+        else if (has(prefix + ".scales") && read_only)
+            ok(mxq_tensor_set_const_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
         else if (has(prefix + ".scales"))
             ok(mxq_tensor_set_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
         if (has(prefix + ".amax"))

@@ -59,6 +59,9 @@ struct Bound {
     // Creates the descriptor of a tensor with these dimensions, without pointers.
     void create(size_t tensor, testing::Dims dims);
 
+    // Clears an address in one of the lists of experts that a verb reads. Returns false where there is none.
+    bool drop_address(int64_t at);
+
     // Gives the descriptors and options the pointers, once more after `pointers` was changed.
     void point();
 

@@ -207,20 +207,16 @@ bool foreign_option(Bound& bound, int64_t at) {
                nvfp4 = quantizes && call.second.format == MXQ_FORMAT_NVFP4,
                fp8 = quantizes && !call.second.plain() && oracle::is_fp8(call.second.format);
     mxq_quantize_options* const options = made(bound.options);
-    switch (at % 6) {
+    const bool transforms = call.verb == "dequantize" && testing::is_e2m1(bound.problem.tensors[0].spec);
+    switch (at % 7) {
         case 0: return !mx && mxq_quantize_options_set_scale_rounding(options, MXQ_SCALE_ROUNDING_RCEIL) == MXQ_STATUS_OK;
         case 1: return !mx && mxq_quantize_options_set_nonfinite(options, MXQ_NONFINITE_PROPAGATE) == MXQ_STATUS_OK;
         case 2: return !nvfp4 && mxq_quantize_options_set_four_over_six(options, MXQ_FOUR_OVER_SIX_MAE) == MXQ_STATUS_OK;
-        case 3: return !nvfp4 && mxq_quantize_options_set_compute_amax(options, at / 6 % 2) == MXQ_STATUS_OK;
+        case 3: return !nvfp4 && mxq_quantize_options_set_compute_amax(options, at / 7 % 2) == MXQ_STATUS_OK;
         case 4: return !fp8 && mxq_quantize_options_set_power_of_two_scales(options, 1) == MXQ_STATUS_OK;
-        default: return !fp8 && mxq_quantize_options_set_amax_epsilon(options, 1) == MXQ_STATUS_OK;
+        case 5: return !fp8 && mxq_quantize_options_set_amax_epsilon(options, 1) == MXQ_STATUS_OK;
+        default: return !transforms && mxq_quantize_options_set_undo_hadamard(options, 0) == MXQ_STATUS_OK;
     }
-}
-
-bool stochastic_four_over_six(Bound& bound, int64_t) {
-    if (!bound.problem.call.stochastic || bound.problem.call.second.format != MXQ_FORMAT_NVFP4) return false;
-    ok(mxq_quantize_options_set_four_over_six(bound.options, MXQ_FOUR_OVER_SIX_MSE));
-    return true;
 }
 
 bool hadamard_of_any_length(Bound& bound, int64_t) {
@@ -268,14 +264,6 @@ bool accumulate_in_16_bits(Bound& bound, int64_t) {
     return true;
 }
 
-bool accumulate_with_beta(Bound& bound, int64_t) {
-    const Call& call = bound.problem.call;
-    if (!call.is_product() || call.d.format != MXQ_FORMAT_F32) return false;
-    ok(mxq_gemm_options_set_accumulate(bound.gemm_options, 1));
-    ok(mxq_gemm_options_set_beta(bound.gemm_options, 0.5f));
-    return true;
-}
-
 bool bias_of_gradient(Bound& bound, int64_t) {
     if (!bound.problem.call.contracts_groups()) return false;
     const Pointer data = bound.pointers.at("ends");
@@ -289,6 +277,43 @@ bool both_transposed(Bound& bound, int64_t) {
     return true;
 }
 
+// ---- Memory ------------------------------------------------------------------------------------------------------------
+
+// Returns the problem with ends that are out of order or past the rows.
+std::optional<Problem> with_wrong_ends(const Problem& problem, int64_t at) {
+    Problem out = problem;
+    Image& image = out.images.at("ends");
+    const int64_t rows = problem.call.rows(), wrong[] = {rows + 1, -1, INT32_MAX, INT32_MIN};
+    const int64_t number = at / 4 % problem.call.group_count(), value = wrong[at % 4];
+    std::memcpy(&image.before[static_cast<size_t>(number * image.element)], &value, static_cast<size_t>(image.element));
+    image.after = image.before;
+    out.call.host_ends = false;  // which every device checks
+    return out;
+}
+
+// Returns the problem with an amax, a decode scale or a quantization scale that no memory holds which somebody wrote.
+std::optional<Problem> with_wrong_number(const Problem& problem, int64_t at) {
+    Problem out = problem;
+    std::vector<Image*> images;
+    for (auto& [name, image] : out.images) {
+        const bool is_number =
+            ends_with(name, ".amax") || ends_with(name, ".decode_scale") || ends_with(name, ".quantization_scale");
+        if (is_number && image.used && !image.written && !image.before.empty()) images.push_back(&image);
+    }
+    if (images.empty()) return std::nullopt;
+    Image& image = *images[static_cast<size_t>(at) % images.size()];
+    const float wrong[] = {NAN, -1.0f, -INFINITY, -0x1p-149f};
+    const auto count = static_cast<int64_t>(image.before.size() / sizeof(float));
+    int64_t number = at / 4 % count;
+    const oracle::Ends ends = problem.call.ends();
+    if (problem.call.groups && count > 1)  // those of groups without rows are not looked at
+        for (int64_t tried = 0; oracle::group_rows(ends, static_cast<size_t>(number)) == 0; number = (number + 1) % count)
+            if (++tried > count) return std::nullopt;
+    std::memcpy(&image.before[static_cast<size_t>(number) * sizeof(float)], &wrong[at % 4], sizeof(float));
+    image.after = image.before;
+    return out;
+}
+
 // ---- The rules ---------------------------------------------------------------------------------------------------------
 
 bool any_call(const Call&) { return true; }
@@ -298,16 +323,17 @@ bool swizzles(const Call& call) { return call.verb == "swizzle_scales" || call.v
 bool pads(const Call& call) { return call.verb == "pad_groups" || call.verb == "unpad_groups"; }
 bool quantizes(const Call& call) { return call.verb == "quantize" || call.verb == "requantize"; }
 bool in_groups(const Call& call) { return call.groups && call.group_count() > 0; }
-bool in_groups_with_elements(const Call& call) {
-    return in_groups(call) && std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
+bool has_elements(const Call& call) {
+    return std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
 }
+bool in_groups_with_elements(const Call& call) { return in_groups(call) && has_elements(call); }
+bool has_matrices(const Call& call) { return has_elements(call) && (!call.groups || call.group_count() > 0); }
 bool has_one_scale(const Call& call) { return call.first.scaling == MXQ_SCALING_TENSOR; }
 bool two_dimensions(const Call& call) { return !call.is_product() && call.shape.size() == 2 && !call.groups; }
 bool no_amax(const Call& call) { return call.verb != "amax"; }
 bool no_pad(const Call& call) { return !pads(call); }
 bool contracts(const Call& call) { return call.contracts_groups(); }
 bool has_hadamard(const Call& call) { return quantizes(call) && (call.cols() % 16 || call.rows() % 16); }
-bool is_stochastic(const Call& call) { return call.stochastic && call.second.format == MXQ_FORMAT_NVFP4; }
 bool leave_bound(Bound&, int64_t) { return true; }
 
 std::vector<Rule> with_arguments(std::vector<Rule> rules) {
@@ -328,17 +354,16 @@ const std::vector<Rule>& all_rules() {
         {"layout", swizzles, MXQ_STATUS_INVALID_ARGUMENT, true, same_layout},
         {"no_part", no_amax, MXQ_STATUS_MISSING_BUFFER, false, no_part},
         {"groups", in_groups, MXQ_STATUS_SHAPE_MISMATCH, true, other_groups},
-        {"ends", in_groups_with_elements, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound},
+        {"ends", in_groups_with_elements, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound, with_wrong_ends},
+        {"number", has_matrices, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound, with_wrong_number},
         {"direction", pads, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_direction},
         {"implementation", any_call, MXQ_STATUS_UNSUPPORTED, true, unknown_implementation},
         {"option", conversion, MXQ_STATUS_INVALID_ARGUMENT, true, foreign_option},
-        {"stochastic", is_stochastic, MXQ_STATUS_INVALID_ARGUMENT, true, stochastic_four_over_six},
         {"hadamard", has_hadamard, MXQ_STATUS_SHAPE_MISMATCH, true, hadamard_of_any_length},
         {"stream", any_call, MXQ_STATUS_INVALID_ARGUMENT, false, use_stream},
         {"contraction", product, MXQ_STATUS_SHAPE_MISMATCH, true, other_contraction},
         {"blocks", product, MXQ_STATUS_UNSUPPORTED, true, other_blocks},
         {"accumulate", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_in_16_bits},
-        {"accumulate_beta", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_with_beta},
         {"bias", contracts, MXQ_STATUS_UNSUPPORTED, true, bias_of_gradient},
         {"transposes", contracts, MXQ_STATUS_UNSUPPORTED, true, both_transposed},
     });
@@ -351,17 +376,6 @@ std::vector<std::string> rules_for(const Call& call) {
     std::vector<std::string> out;
     for (const Rule& rule : all_rules())
         if (rule.suits(call)) out.push_back(rule.name);
-    return out;
-}
-
-Problem with_wrong_ends(const Problem& problem, int64_t at) {
-    Problem out = problem;
-    Image& image = out.images.at("ends");
-    const int64_t rows = problem.call.rows(), wrong[] = {rows + 1, -1, INT32_MAX, INT32_MIN};
-    const int64_t number = at / 4 % problem.call.group_count(), value = wrong[at % 4];
-    std::memcpy(&image.before[static_cast<size_t>(number * image.element)], &value, static_cast<size_t>(image.element));
-    image.after = image.before;
-    out.call.host_ends = false;  // which every device checks
     return out;
 }
 

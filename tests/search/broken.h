@@ -15,6 +15,9 @@ struct Rule {
     bool query_refuses;                      // too, with the same status; otherwise it succeeds
     // Breaks the rule in one of the places that the call has for it. Returns false if it has none.
     std::function<bool(Bound&, int64_t)> apply;
+    // Where memory breaks the rule, which a CPU context reads and a device does not: returns the problem with such memory,
+    // or nothing where it has no place for it. On CUDA its values must not lead outside of the buffers.
+    std::function<std::optional<Problem>(const Problem&, int64_t)> change = {};
 };
 
 // Returns the rules about arguments, which broken_arguments.cpp holds.
@@ -23,10 +26,6 @@ const std::vector<Rule>& argument_rules();
 // Returns the names of the rules that suit a call.
 std::vector<std::string> rules_for(const Call& call);
 const Rule& rule_of(const std::string& name);
-
-// Returns the problem with ends that are out of order or past the rows. A CPU context refuses them; on CUDA they must not
-// lead outside of the buffers.
-Problem with_wrong_ends(const Problem& problem, int64_t at);
 
 }  // namespace search
 

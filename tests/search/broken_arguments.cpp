@@ -113,35 +113,15 @@ bool no_amax(Bound& bound, int64_t) {
     return true;
 }
 
-bool scale_of_blocks(Bound& bound, int64_t) {
-    const Side& out = bound.problem.tensors[1].side;
-    if (!is_fp8(out) || out.scaling == MXQ_SCALING_TENSOR) return false;
-    ok(mxq_tensor_set_quantization_scale(bound.tensors[1], any_memory(bound), many_bytes));
-    return true;
-}
-
 bool decode_scale_of_output(Bound& bound, int64_t) {
     const Side& out = bound.problem.tensors[1].side;
     if (out.format != MXQ_FORMAT_NVFP4) return false;
-    for (int32_t part : both_parts)
-        if (out.parts & part) ok(mxq_tensor_set_decode_scale(bound.tensors[1], part, any_memory(bound), many_bytes));
-    return true;
-}
-
-bool amax_and_decode_scale(Bound& bound, int64_t) {
-    for (size_t i = 0; i < bound.tensors.size(); ++i) {
-        const TensorPlan& plan = bound.problem.tensors[i];
-        if (plan.side.format != MXQ_FORMAT_NVFP4 || plan.name == "out") continue;
-        for (int32_t part : both_parts) {
-            const std::string prefix = plan.name + "." + part_name(part);
-            if (bound.has(prefix + ".amax"))
-                ok(mxq_tensor_set_decode_scale(bound.tensors[i], part, any_memory(bound), many_bytes));
-            if (bound.has(prefix + ".decode_scale"))
-                ok(mxq_tensor_set_amax(bound.tensors[i], part, any_memory(bound), many_bytes));
-        }
-        return true;
+    for (int32_t part : both_parts) {
+        if (!(out.parts & part)) continue;
+        ok(mxq_tensor_set_amax(bound.tensors[1], part, nullptr, 0));
+        ok(mxq_tensor_set_decode_scale(bound.tensors[1], part, any_memory(bound), many_bytes));
     }
-    return false;
+    return true;
 }
 
 bool no_groups(Bound& bound, int64_t) {
@@ -156,6 +136,75 @@ bool wrong_host_ends(Bound& bound, int64_t) {
     ok(mxq_tensor_set_host_ends(bound.tensors[0], wrong.data(), size * static_cast<size_t>(bound.problem.call.group_count())));
     return true;
 }
+
+// Gives a tensor ends of its own, in other memory, of which one differs. A query takes them for equal.
+bool other_ends(Bound& bound, int64_t at) {
+    const auto& plans = bound.problem.tensors;
+    const Call& call = bound.problem.call;
+    if (!bound.runner.device->is_cpu() || !plans[0].side.grouped) return false;
+    oracle::Ends ends = call.ends();
+    const auto number = static_cast<size_t>(at) % ends.size();
+    const int64_t next = number + 1 < ends.size() ? ends[number + 1] : call.rows(), before = number ? ends[number - 1] : 0;
+    if (ends[number] < next)
+        ends[number] += 1;
+    else if (ends[number] > before)
+        ends[number] -= 1;
+    else
+        return false;
+    static thread_local std::vector<int64_t> wide;
+    static thread_local std::vector<int32_t> narrow;
+    wide.assign(ends.begin(), ends.end());
+    narrow.assign(ends.begin(), ends.end());
+    for (size_t i = plans.size(); i-- > 1;) {
+        if (!plans[i].side.grouped) continue;
+        const void* own = call.ends_type == MXQ_TYPE_INT64 ? static_cast<const void*>(wide.data()) : narrow.data();
+        ok(testing::set_ends(bound.tensors[i], own, call.ends_type, static_cast<int32_t>(ends.size())));
+        return true;
+    }
+    return false;
+}
+
+// Says that groups cover all rows where rows follow the last end. A device cannot read that.
+bool cover_too_few(Bound& bound, int64_t at) {
+    if (!bound.runner.device->is_cpu()) return false;
+    std::vector<mxq_tensor*> grouped;
+    for (size_t i = 0; i < bound.tensors.size(); ++i)
+        if (bound.problem.tensors[i].side.grouped) grouped.push_back(bound.tensors[i]);
+    ok(mxq_tensor_set_groups_cover_rows(grouped[static_cast<size_t>(at) % grouped.size()], 1));
+    return true;
+}
+
+// ---- Outputs and lists ---------------------------------------------------------------------------------------------------
+
+bool const_output(Bound& bound, int64_t) {
+    const size_t number = bound.tensors.size() - 1;
+    const TensorPlan& plan = bound.problem.tensors[number];
+    const std::string written = plan.name + (plan.side.plain() ? "" : std::string(".") + part_name(plan.side.read_part()));
+    const Pointer codes = bound.has(written + ".codes") ? bound.pointers.at(written + ".codes") : Pointer{};
+    const Pointer buffer = bound.pointers.at(written + (plan.side.plain() ? ".data" : ".scales"));
+    if (buffer.bytes == 0) return false;
+    if (plan.side.plain()) {
+        ok(mxq_tensor_set_const_data(bound.tensors[number], buffer.address, buffer.bytes));
+        return true;
+    }
+    ok(mxq_tensor_set_const_part(bound.tensors[number], plan.side.read_part(), codes.address, codes.bytes, buffer.address,
+                                 buffer.bytes));
+    return true;
+}
+
+bool output_with_gaps(Bound& bound, int64_t) {
+    const TensorPlan& out = bound.problem.tensors[1];
+    if (out.side.plain() || out.side.grouped) return false;
+    const int64_t far = int64_t{1} << 20;
+    return mxq_tensor_set_strides(bound.tensors[1], out.side.read_part(), far, 0, 0, 0) == MXQ_STATUS_OK;
+}
+
+bool swapped(Bound& bound, int64_t) {
+    std::swap(bound.tensors[0], bound.tensors[1]);
+    return true;
+}
+
+bool no_expert(Bound& bound, int64_t at) { return bound.drop_address(at); }
 
 // ---- Options -----------------------------------------------------------------------------------------------------------
 
@@ -238,15 +287,22 @@ bool reads_one_part(const Call& call) {
 }
 bool reads_none(const Call& call) { return !call.is_product() && call.verb != "dequantize" && call.verb != "requantize"; }
 bool has_given_scale(const Call& call) { return call.given_scale; }
-bool quantizes_fp8(const Call& call) { return quantizes(call) && is_fp8(call.second); }
 bool quantizes_nvfp4(const Call& call) { return quantizes(call) && call.second.format == MXQ_FORMAT_NVFP4; }
-bool reads_nvfp4(const Call& call) {
-    const bool reads = call.verb == "dequantize" || call.verb == "requantize" || call.is_product();
-    return has_rows(call) && reads &&
-           (call.first.format == MXQ_FORMAT_NVFP4 || (call.is_product() && call.second.format == MXQ_FORMAT_NVFP4));
-}
 bool needs_groups(const Call& call) { return pads(call) || call.verb == "grouped_gemm"; }
 bool host_ends(const Call& call) { return call.host_ends; }
+bool of_elements_in_groups(const Call& call) {
+    const bool has_elements = std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
+    return call.groups && call.group_count() > 0 && has_elements;
+}
+bool leaves_rows(const Call& call) {
+    return of_elements_in_groups(call) && !call.host_ends && call.ends().back() < call.rows();
+}
+bool writes_parts(const Call& call) {
+    return !is_amax(call) && std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
+}
+bool writes_quantized(const Call& call) { return quantizes(call) || (alike(call) && !call.first.plain()); }
+bool changes_kind(const Call& call) { return call.verb == "quantize" || call.verb == "dequantize"; }
+bool has_list(const Call& call) { return call.first.listed || call.second.listed; }
 bool converts(const Call& call) { return !call.is_product(); }
 bool gemm(const Call& call) { return call.is_product() && !call.contracts_groups(); }
 bool plain_gemm(const Call& call) { return call.verb == "gemm" && (call.first.plain() || call.second.plain()); }
@@ -266,11 +322,15 @@ const std::vector<Rule>& argument_rules() {
         {"swizzled_columns", in_columnwise_groups, MXQ_STATUS_UNSUPPORTED, true, swizzle_columnwise_groups},
         {"amax_format", is_amax, MXQ_STATUS_UNSUPPORTED, true, amax_of_other_format},
         {"no_amax", needs_amax, MXQ_STATUS_MISSING_BUFFER, false, no_amax},
-        {"given_scale", quantizes_fp8, MXQ_STATUS_INVALID_ARGUMENT, true, scale_of_blocks},
         {"decode_scale", quantizes_nvfp4, MXQ_STATUS_INVALID_ARGUMENT, true, decode_scale_of_output},
-        {"two_scales", reads_nvfp4, MXQ_STATUS_INVALID_ARGUMENT, true, amax_and_decode_scale},
         {"no_groups", needs_groups, MXQ_STATUS_INVALID_ARGUMENT, true, no_groups},
         {"host_ends", host_ends, MXQ_STATUS_INVALID_ARGUMENT, true, wrong_host_ends},
+        {"other_ends", of_elements_in_groups, MXQ_STATUS_SHAPE_MISMATCH, false, other_ends},
+        {"const_output", writes_parts, MXQ_STATUS_INVALID_ARGUMENT, true, const_output},
+        {"gaps_in_output", writes_quantized, MXQ_STATUS_UNSUPPORTED, true, output_with_gaps},
+        {"swapped", changes_kind, MXQ_STATUS_UNSUPPORTED, true, swapped},
+        {"expert", has_list, MXQ_STATUS_MISSING_BUFFER, false, no_expert},
+        {"cover", leaves_rows, MXQ_STATUS_INVALID_ARGUMENT, false, cover_too_few},
         {"other_hadamard", compares_hadamard, MXQ_STATUS_INVALID_ARGUMENT, true, other_hadamard},
         {"source_part", reads_one_part, MXQ_STATUS_MISSING_BUFFER, true, source_of_other_part},
         {"no_source", reads_none, MXQ_STATUS_INVALID_ARGUMENT, true, source_of_no_part},

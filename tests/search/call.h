@@ -64,6 +64,9 @@ struct Call {
     int32_t ends_type = MXQ_TYPE_INT32;
     bool host_ends = false;  // grouped_gemm: A also has its ends on the host
     bool starts = false;     // pad_groups: the padded starts and ends are wanted
+    bool own_ends = false;   // on a CPU all tensors but the first have equal ends in other memory
+    bool cover = false;      // the tensors with groups say that these cover all rows
+    bool read_only = false;  // operands are set as memory that may only be read
     Values values = {}, second_values = {};
     std::map<std::string, int64_t> offsets = {};  // elements from a multiple of 256 bytes to each buffer
 
@@ -72,6 +75,7 @@ struct Call {
     int32_t source = 0;          // dequantize and requantize: the part that is read; 0: not set
     bool stochastic = false;
     bool compute_amax = false;  // NVFP4; FP8: the amax is written
+    bool own_amax = false;      // NVFP4: both parts are given an amax, and not the same
     bool given_scale = false;   // FP8 TENSOR: the quantization scale is given
     bool power_of_two = false;
     float epsilon = 0;

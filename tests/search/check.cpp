@@ -43,6 +43,7 @@ std::string compare_sizes(const Bound& bound) {
                 return prefix + ": " + mxq_last_error();
             if (mxq_tensor_required_amax_bytes(bound.tensors[i], part, &amax) != MXQ_STATUS_OK)
                 return prefix + ": " + mxq_last_error();
+            if (!testing::has_amax(plan.spec) && amax != 0) return differ(prefix + ".amax", amax, 0);
             if (plan.side.listed) {  // the sizes of one expert
                 if (auto text = differ(of_codes, codes, static_cast<uint64_t>(code_lying(plan, part).expert_bytes()));
                     !text.empty())
@@ -162,6 +163,8 @@ bool is_of_cpu_alone(const Call& call) {
     return (is_other(call.first) || is_other(call.second)) && !both_f16;
 }
 
+bool has_operands_apart(const Call& call) { return call.first.is_apart() || call.second.is_apart(); }
+
 // Returns "" if a product of such operands is refused, in words that say what converts them, or what else nobody takes here.
 std::string check_refused_operands(Runner& runner, const Problem& problem) {
     const mxq_status status = Bound(runner, problem, "").query(nullptr);
@@ -184,8 +187,7 @@ std::string check_refused_apart(Runner& runner, const Problem& problem) {
 std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Bytes& d_of_cpu) {
     const Call& call = problem.call;
     if (!runner.device->is_cpu() && is_of_cpu_alone(call)) return check_refused_operands(runner, problem);
-    if (!runner.device->is_cpu() && (call.first.is_apart() || call.second.is_apart()))
-        return check_refused_apart(runner, problem);
+    if (!runner.device->is_cpu() && has_operands_apart(call)) return check_refused_apart(runner, problem);
     Bound bound(runner, problem, call.implementation);
     if (auto text = compare_sizes(bound); !text.empty()) return text;
     if (auto text = ask_without_memory(runner, problem); !text.empty()) return text;
@@ -236,8 +238,8 @@ std::string expect(const std::string& who, mxq_status got, mxq_status expected, 
     return "";
 }
 
-// Ends that a device does not check may have any effect inside the buffers of the call, and none outside of them.
-std::string check_unchecked_ends(Runner& runner, const Problem& problem) {
+// Memory that a device does not check may have any effect inside the buffers of the call, and none outside of them.
+std::string check_unchecked(Runner& runner, const Problem& problem) {
     Bound bound(runner, problem, problem.call.implementation);
     testing::Plan plan;
     mxq_status status = bound.query(plan.out());
@@ -278,12 +280,14 @@ std::optional<std::string> check_broken_on(Runner& runner, const Problem& proble
 }
 
 std::optional<std::string> check_broken(const Problem& valid, std::vector<Runner>& runners, const Rule& rule) {
-    const bool wrong_ends = rule.name == "ends";
-    const Problem problem = wrong_ends ? with_wrong_ends(valid, valid.call.broken_at) : valid;
+    const std::optional<Problem> changed = rule.change ? rule.change(valid, valid.call.broken_at) : std::nullopt;
+    if (rule.change && !changed) return std::nullopt;
+    const Problem& problem = changed ? *changed : valid;
     for (Runner& runner : runners) {
-        if (!runner.device->is_cpu() && is_of_cpu_alone(problem.call)) return std::nullopt;
-        const auto text = wrong_ends && !runner.device->is_cpu() ? check_unchecked_ends(runner, problem)
-                                                                 : check_broken_on(runner, problem, rule);
+        if (!runner.device->is_cpu() && (is_of_cpu_alone(problem.call) || has_operands_apart(problem.call)))
+            return std::nullopt;
+        const auto text =
+            changed && !runner.device->is_cpu() ? check_unchecked(runner, problem) : check_broken_on(runner, problem, rule);
         if (!text) return std::nullopt;
         if (!text->empty()) return runner.name + ", rule \"" + rule.name + "\" broken, " + *text;
     }

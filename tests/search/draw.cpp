@@ -54,18 +54,28 @@ void limit(const std::vector<int64_t*>& sizes, int64_t most) {
     }
 }
 
+// Draws a few rows and columns with a contraction that kernels of few rows pass over in parts.
+void draw_long_lines(Call& call, Random& random) {
+    call.shape = {1 + random.below(17), 1 + random.below(8), 1000 + random.below(8000)};
+    limit({&call.shape[2]}, 250'000 / (call.shape[0] * call.shape[1]));
+}
+
 void draw_shape(Call& call, Random& random) {
     call.shape = {draw_size(random), draw_size(random)};
     if (call.is_product()) {
         call.shape.push_back(draw_size(random));
         if (one_in(random, 3)) call.shape[0] = 1 + random.below(17);  // few rows have kernels of their own
+        if (one_in(random, 20)) return draw_long_lines(call, random);
     } else if (one_in(random, 5)) {
         call.shape.insert(call.shape.begin(), one_in(random, 8) ? 0 : 1 + random.below(one_in(random, 10) ? 40 : 4));
     }
     std::vector<int64_t*> sizes;
     for (int64_t& size : call.shape) sizes.push_back(&size);
     if (call.is_product())
-        limit(sizes, one_in(random, 150) ? 20'000'000 : one_in(random, 12) ? 500'000 : 40'000);
+        limit(sizes, one_in(random, 150)  ? 20'000'000
+                     : one_in(random, 40) ? 3'000'000
+                     : one_in(random, 12) ? 500'000
+                                          : 40'000);
     else
         limit(sizes, one_in(random, 200) ? 400'000 : one_in(random, 20) ? 60'000 : 6'000);
 }
@@ -109,7 +119,7 @@ void limit_groups(Call& call) {
 GroupRuns draw_groups(Random& random, int64_t rows) {
     GroupRuns out;
     if (one_in(random, 15)) return out;
-    if (one_in(random, 8)) return {{std::max<int64_t>(1, rows - random.below(3)), 1}};
+    if (one_in(random, 8)) return {{std::clamp<int64_t>(rows - random.below(3), 1, MXQ_MAX_GROUPS), 1}};
     const int64_t most = one_in(random, 4) ? 40 : 6;
     int64_t left = rows;
     for (int64_t i = 1 + random.below(most); i > 0; --i) {
@@ -244,6 +254,7 @@ void draw_options(Call& call, Random& random) {
     if (call.stochastic) call.four_over_six = 0;
     call.compute_amax = one_in(random, 2);
     call.given_scale = one_in(random, 3);
+    call.own_amax = one_in(random, 2);
     call.power_of_two = one_in(random, 3);
     const float epsilons[] = {0.5f, 1e-30f, 1e30f, 0x1p-149f};
     call.epsilon = one_in(random, 3) ? pick(random, epsilons) : 0;
@@ -330,6 +341,8 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
         for (Side* side : {&call.first, &call.second, &call.d}) draw_side_groups(*side, random, false);
         call.host_ends = one_in(random, 3);
         call.starts = one_in(random, 2);
+        call.cover = one_in(random, 2);
+        call.own_ends = one_in(random, 3);
     }
     if (call.groups || call.is_product()) limit_groups(call);
     const bool converts = call.verb == "quantize" || call.verb == "requantize" || call.verb == "dequantize";
@@ -339,13 +352,16 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     if (call.values.kind == "even") call.compute_amax = !one_in(random, 4);
     call.second_values = draw_values_of(random, call.second.plain(), call.is_product(), false);
     draw_offsets(call, random);
+    call.read_only = one_in(random, 4);
     const bool breaks = one_in(random, 9);
-    if (!breaks) draw_apart(call, random);
+    if (!breaks || one_in(random, 8)) draw_apart(call, random);
     repair(call);
-    if (breaks) {
-        call.broken = pick(random, rules_for(call));
-        call.broken_at = random.below(16);
-    }
+    if (!breaks) return call;
+    const bool listed = call.first.listed || call.second.listed;
+    for (Side* side : {&call.first, &call.second})  // other rules are about tensors in one piece
+        if (!listed) side->code_line = side->code_expert = side->scale_line = side->scale_expert = 0;
+    call.broken = listed ? "expert" : pick(random, rules_for(call));
+    call.broken_at = random.below(16);
     return call;
 }
 

@@ -233,8 +233,13 @@ void add_numbers_of_options(Problem& problem, const oracle::Spec& spec) {
 }
 
 void add_quantized_output(Problem& problem, const TensorPlan& out, const oracle::Floats& x) {
-    for (int32_t part : both_parts)
-        if (out.side.parts & part) add_output_part(problem, out, part, quantized(problem.call, out, out.spec, x, part));
+    for (int32_t part : both_parts) {
+        if (!(out.side.parts & part)) continue;
+        oracle::Spec spec = out.spec;
+        if (problem.call.own_amax && part == MXQ_PART_COLUMNWISE)
+            spec.amax = draw_numbers(problem.call.values.seed + 1, static_cast<int64_t>(spec.amax.size()));
+        add_output_part(problem, out, part, quantized(problem.call, out, spec, x, part));
+    }
     add_numbers_of_options(problem, out.spec);
 }
 

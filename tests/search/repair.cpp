@@ -203,6 +203,10 @@ void repair_options(Call& call) {
     if (!decodes || !(is_nvfp4(in) || (reads && is_nvfp4(out)))) call.decode_scale = false;
     call.starts = call.starts && call.verb == "pad_groups";
     call.host_ends = call.host_ends && call.verb == "grouped_gemm";
+    const bool given = (call.verb == "quantize" || call.verb == "requantize") && is_nvfp4(call.second) && !call.compute_amax;
+    call.own_amax = call.own_amax && given && call.second.parts == MXQ_PART_BOTH;
+    call.own_ends = call.own_ends && call.group_count() > 0;
+    call.cover = call.cover && call.groups && call.group_count() > 0 && call.ends().back() == call.rows();
     if (call.is_product()) return;
     call.transpose_a = MXQ_TRANSPOSE_N, call.transpose_b = MXQ_TRANSPOSE_T;
     call.alpha = 1, call.beta = 0, call.bias = 0;

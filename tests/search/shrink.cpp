@@ -70,7 +70,8 @@ void add_options(std::vector<Change>& out) {
         out.push_back(reset(member));
     for (bool Call::*member :
          {&Call::stochastic, &Call::compute_amax, &Call::given_scale, &Call::power_of_two, &Call::per_expert, &Call::t256,
-          &Call::decode_scale, &Call::keep_hadamard, &Call::accumulate, &Call::exact, &Call::host_ends, &Call::starts})
+          &Call::decode_scale, &Call::keep_hadamard, &Call::accumulate, &Call::exact, &Call::host_ends, &Call::starts,
+          &Call::own_ends, &Call::own_amax, &Call::cover, &Call::read_only})
         out.push_back(reset(member));
     for (float Call::*member : {&Call::alpha, &Call::beta, &Call::epsilon}) out.push_back(reset(member));
 }

@@ -92,14 +92,16 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"gemm", "cublaslt_swizzle", "cublaslt_rebase"},
         {"gemm", "cublaslt_rebase", "skinny_sm90"},
         {"gemm", "skinny_sm90", "wgmma_fp8_sm90"},
-        {"gemm", "wgmma_fp8_sm90", "mma_bf16"},
+        {"gemm", "wgmma_fp8_sm90", "wgmma_bf16_sm90"},
+        {"gemm", "wgmma_bf16_sm90", "mma_bf16"},
         {"grouped_gemm", "cublaslt_grouped", "cublaslt_grouped_swizzle"},
         {"grouped_gemm", "cublaslt_grouped_swizzle", "cublaslt"},
         {"grouped_gemm", "cublaslt", "cublaslt_swizzle"},
         {"grouped_gemm", "cublaslt_swizzle", "cublaslt_grouped_rebase"},
         {"grouped_gemm", "cublaslt_grouped_rebase", "skinny_sm90"},
         {"grouped_gemm", "skinny_sm90", "wgmma_fp8_sm90"},
-        {"grouped_gemm", "wgmma_fp8_sm90", "mma_bf16"},
+        {"grouped_gemm", "wgmma_fp8_sm90", "wgmma_bf16_sm90"},
+        {"grouped_gemm", "wgmma_bf16_sm90", "mma_bf16"},
     };
     std::map<std::string, std::vector<std::string>> lists;
     for (const VerbNames& verb : verb_table()) lists[verb.verb] = verb.implementations;
@@ -116,7 +118,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 19);
+    CHECK(compared == 21);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 
@@ -170,7 +172,7 @@ TEST_CASE(
     CHECK(reason(Addresses::Strided) ==
           "far near: needs lines and experts one after another, found strides (mxq_tensor_set_strides)");
     CHECK(reason(Addresses::Listed) ==
-          "anywhere near, far: needs experts in one piece, found a list of them (mxq_tensor_set_part_list)");
+          "anywhere near, far: needs experts in one piece, found a list of them (mxq_tensor_set_part_list or _data_list)");
     CHECK(ask(reading, context, Lying{Addresses::Listed}, named("far")).implementation == nullptr);
 }
 

@@ -2,7 +2,7 @@
 // host.
 #include <cstdio>
 
-#include "../formats.h"
+#include "../machine.h"
 #include "product.h"
 
 using testing::Buffer;
@@ -162,10 +162,29 @@ Drawn draw(int64_t number) {
 // Draws the number of D's columns: mostly less than a tile has, sometimes more.
 int64_t draw_columns(cases::Random& random) { return 1 + random.below(70) + (random.below(12) ? 0 : 500); }
 
-// Returns whether the device has a cuBLASLt that takes the cases of this file: version 13 on compute capability 9.0.
+// Returns whether the device has a cuBLASLt that takes the cases of this file.
 bool has_cublaslt(const testing::Device& device) {
-    const std::string chip = mxq_context_description(device.context), library = mxq_context_cublaslt(device.context);
-    return chip.find("sm_90") != std::string::npos && library.find("cuBLASLt 13.") == 0;
+    const testing::Machine machine(device);
+    return (machine.is_hopper() && machine.version >= 130000) || machine.has_blackwell();
+}
+
+// Operands with compact scales, and the implementation that hands them to cuBLASLt.
+struct Taken {
+    Pair pair;
+    const char* implementation;
+};
+
+// Returns those that every chip with such a library takes, and on Blackwell the ones that block-scaled tensor cores take.
+std::vector<Taken> taken(const testing::Device& device) {
+    const auto fp8 = testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR),
+               nvfp4 = testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16),
+               mxfp8 = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32),
+               mxfp4 = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32);
+    std::vector<Taken> all{{{bf16, bf16}, "cublaslt"}, {{fp8, fp8}, "cublaslt"}};
+    if (!testing::Machine(device).has_blackwell()) return all;
+    for (const Pair& pair : {Pair{mxfp8, mxfp8}, Pair{mxfp8, mxfp4}, Pair{nvfp4, nvfp4}})
+        all.push_back({pair, "cublaslt_swizzle"});
+    return all;
 }
 
 }  // namespace
@@ -310,12 +329,13 @@ MXQ_EACH_DEVICE("grouped gemm options: the bound with every alpha and beta, grou
 // cuBLASLt is asked for by name. Otherwise another implementation would take the cases that it declines, and nothing would
 // show.
 TEST_CASE("gemm options: cuBLASLt takes alpha, beta and a bias", "[cuda]") {
-    if (!testing::cuda() || !has_cublaslt(*testing::cuda())) MXQ_SKIP("no cuBLASLt 13 on compute capability 9.0");
+    if (!testing::cuda() || !has_cublaslt(*testing::cuda()))
+        MXQ_SKIP("no cuBLASLt 13 on compute capability 9.0, or 13.3 from 10.0 on");
     testing::Device& device = *testing::cuda();
-    const auto fp8 = testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR);
+    const std::vector<Taken> all = taken(device);
     const int64_t m = 64, n = 96, k = 256;
     int64_t ran = 0;
-    for (const Pair& pair : {Pair{bf16, bf16}, Pair{fp8, fp8}})
+    for (const auto& [pair, implementation] : all)
         for (int64_t number = 0; number < drawn_count; ++number) {
             Drawn c = draw(number);
             if (c.more.alpha == 1e-40f) c.more.alpha = 1e-20f;  // keeps results in the normal range
@@ -324,7 +344,7 @@ TEST_CASE("gemm options: cuBLASLt takes alpha, beta and a bias", "[cuda]") {
             if (c.more.beta != 0 && c.d_format != MXQ_FORMAT_F32) continue;
             cases::Random random(static_cast<uint64_t>(ran) + 5);
             Operand a = make_operand(device, pair.a, std::nullopt, m, k, random), b = make_operand(device, pair.b, std::nullopt, n, k, random);
-            Options options(device, c.more, 0, n, random, {MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T}, "cublaslt");
+            Options options(device, c.more, 0, n, random, {MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T}, implementation);
             const oracle::Bytes bias_bytes = oracle::store(bias, draw_values(random, n, false));
             const Buffer bias_data(device, bias_bytes);
             if (c.bias != 0) {
@@ -333,14 +353,14 @@ TEST_CASE("gemm options: cuBLASLt takes alpha, beta and a bias", "[cuda]") {
             }
             const oracle::Floats previous = draw_previous(random, c.d_format, m * n, c.more.beta);
             testing::Output d(device, c.d_format, {std::nullopt, m, n}, 0, &previous);
-            INFO(text(pair, c.more, c.bias, c.d_format, "cublaslt"));
+            INFO(text(pair, c.more, c.bias, c.d_format, implementation));
             const auto promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, options.handle, a.tensor, b.tensor, d.tensor);
-            CHECK(promise.implementation == "cublaslt");
+            CHECK(promise.implementation == implementation);
             const auto wanted = finished(oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k), options, previous.data(), options.bias.data(), n);
             CHECK(check(promise, pair, wanted, d.values(), c.d_format, k, c.more) == "");
             ++ran;
         }
-    CHECK(ran == (20 + 5) * 2 + (20 + 5 + 5) * 2);
+    CHECK(ran == (20 + 5) * 2 + (20 + 5 + 5) * 2 * (std::ssize(all) - 1));
 }
 
 // A copy of the ends on the host changes no result. On CUDA it lets cuBLASLt take the product.

@@ -32,9 +32,9 @@
 // change).
 //
 // Sums: sm_80 adds 8 products and the sum at once, each cut at 2^-24 of the largest, the result cut to fp32: an error of at
-// most (8 + 2) 2^-24 sum |a||b| for every 8 of K, hence c = 5 K / 4 + 32. Later chips cut later and less often. Operands with
+// most (8 + 2) 2^-24 sum |a||b| for every 8 codes, hence c = 5 L / 4 + 32. Later chips cut later and less often. Operands with
 // fp32 factors are values rounded to fp32, which the sums of their codes are not: 1 each, 2 for the two factors. Scales of
-// 128: 1 for their product and K / 128 for the totals. All of them stay within c = 13 K / 10 + 40.
+// 128: 1 for their product and L / 128 for the totals. All of them stay within c = 13 L / 10 + 40.
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/mma_bf16/operand.cuh"

@@ -8,6 +8,7 @@
 #pragma once
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/fp8_tiles.cuh"
+#include "cuda/sm90/ring.cuh"
 #include "cuda/sm90/wgmma.cuh"
 
 namespace mxq::cuda::sm90 {
@@ -16,21 +17,7 @@ namespace mxq::cuda::sm90 {
 // for each piece of columns (FP8, 128x128), or one for each column (FP8, 1x128).
 enum class Columns { Marked, Pieces, Each };
 
-// A place in a ring of `count`, at most 8, and the parity of the round above it. One number, since registers are short.
-template <int count>
-struct Ring {
-    uint32_t bits = 0;
-    __device__ __forceinline__ uint32_t at() const { return bits % 8; }
-    __device__ __forceinline__ uint32_t parity() const { return bits / 8; }
-    __device__ __forceinline__ void next() { bits = bits % 8 == count - 1 ? 8 - bits / 8 * 8 : bits + 1; }
-    // Forgets what the compiler computed from it, so that it need not be kept over a loop.
-    __device__ __forceinline__ void recompute() { asm volatile("" : "+r"(bits)); }
-};
 using StageRing = Ring<kStages>;
-
-// Returns a number that all lanes of a warp have, as one that the compiler knows to be the same in all of them: addresses and
-// loops that depend on it are then computed once a warp.
-__device__ __forceinline__ int32_t uniform(int32_t value) { return __reduce_max_sync(kAllLanes, value); }
 
 // Loads the lines of one side of a step, of which there are two halves. Of what the cluster shares, a block loads the half
 // with its number, for both blocks; of the rest both halves, for itself.

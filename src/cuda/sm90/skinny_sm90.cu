@@ -20,6 +20,7 @@
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/skinny_consumers.cuh"
 #include "cuda/sm90/skinny_output.cuh"
+#include "cuda/sm90/weight_kind.h"
 #include "dispatch/choice.h"
 
 namespace mxq::cuda {
@@ -90,35 +91,6 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Weights::Bits8, kFewTokens>(),  entry<Weights::Bits4, kMostTokens>(), entry<Weights::Nvfp4, kMostTokens>(),
     entry<Weights::Bits6, kMostTokens>(), entry<Weights::Bits8, kMostTokens>(),
 };
-
-Weights weights_of(const GemmOperand& b) {
-    if (b.scale_type == ScaleType::E4M3) return Weights::Nvfp4;
-    return b.bits == 8 ? Weights::Bits8 : b.bits == 6 ? Weights::Bits6 : Weights::Bits4;
-}
-
-template <class E>
-void set_rule(const GemmOperand& b, Arguments& args) {
-    args.rule = b.scale_type == ScaleType::E4M3 ? bf16_decode_rule_nvfp4() : bf16_decode_rule<E>();
-    args.missing = bf16_power_pair(127 - E::bias);
-}
-
-void set_rule(const GemmOperand& b, Arguments& args) {
-    switch (b.element) {
-        case Element::E4M3: return set_rule<E4M3>(b, args);
-        case Element::E5M2: return set_rule<E5M2>(b, args);
-        case Element::E2M3: return set_rule<E2M3>(b, args);
-        case Element::E3M2: return set_rule<E3M2>(b, args);
-        default: return set_rule<E2M1>(b, args);
-    }
-}
-
-bool is_block_scaled(const GemmOperand& operand) {
-    return operand.scale_type == ScaleType::E8M0 || operand.scale_type == ScaleType::E4M3;
-}
-
-bool has_line_scales(const GemmOperand& operand) {
-    return operand.scale_type == ScaleType::F32 && operand.layout.block == MXQ_MAX_DIM;
-}
 
 Reason needs_operands(const GemmProblem& p) {
     for (const GemmOperand* operand : {&p.a, &p.b})
@@ -192,9 +164,10 @@ uint32_t cluster_for(const Context& context, const GemmProblem& p, int64_t chunk
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (token_tiles(p) == 0) return;
+    const WeightRule weights = weight_rule(p.b);
     Arguments args{
-        p, {}, {}, 0, static_cast<const uint8_t*>(call.workspace), uint32_t(tile_tokens(p)), 0, 0, 1, is_block_scaled(p.b)};
-    set_rule(p.b, args);
+        p, {}, weights.rule, weights.missing, static_cast<const uint8_t*>(call.workspace), uint32_t(tile_tokens(p)), 0, 0, 1,
+        is_block_scaled(p.b)};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = kTokenRows;
@@ -204,7 +177,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     args.chunks = uint32_t(ceil_div(p.k, int64_t(kChunkCodes)));
     args.cluster = cluster_for(context, p, args.chunks, args.weight_tiles);
     prepare_tokens(context, p, tile_tokens(p), p.b.bits == 4, static_cast<uint8_t*>(call.workspace), call.stream);
-    launch(context, kernels, Key{weights_of(p.b), tile_tokens(p)}, "skinny_sm90",
+    launch(context, kernels, Key{weights.kind, tile_tokens(p)}, "skinny_sm90",
            dim3(unsigned(token_tiles(p) * args.weight_tiles * args.cluster)), call.stream, args, Start::WithPrevious,
            args.cluster);
 }

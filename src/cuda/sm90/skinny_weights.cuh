@@ -7,30 +7,13 @@
 //
 //     four of the 32        decoded to BF16 as two pairs, are what the thread gives to one instruction of 16 codes; the
 //                           tokens lie in the order that follows (skinny_tokens.h)
-//
-// Logic operations are what decoding is bound by, and run at half the rate of others. So pairs of 4-bit codes are those that
-// a mask leaves in both halves of a word, and one multiplication brings their signs and magnitudes to where BF16 has them:
-//
-//     word           c7 c6 c5 c4   c3 c2 c1 c0
-//     masked               s e e m         s e e m          times 2^12 + 2^6, and masked again:
-//     pair 0         s0000000.eem.....   s0000000.eem.....  BF16 numbers, code * 2^-126
-//
-// Inf, NaN and scales far above 1, which one factor does not serve, are rare: a warp that meets one takes two factors.
 #pragma once
-#include "cuda/memory/operand.cuh"
 #include "cuda/sm90/skinny_tokens.h"
+#include "cuda/sm90/weights.cuh"
 
 namespace mxq::cuda::sm90 {
 
 constexpr int kLaneCodes = 32;
-
-// Tells kinds of weights apart, as far as loading and decoding them differ.
-enum class Weights { Bits4, Nvfp4, Bits6, Bits8 };
-
-template <Weights kind>
-constexpr int weight_bits = kind == Weights::Bits8   ? 8
-                            : kind == Weights::Bits6 ? 6
-                                                     : 4;
 
 // 32 codes of two lines, and the scales of each.
 template <Weights kind>
@@ -113,24 +96,6 @@ __device__ __forceinline__ uint32_t four_codes(const Fragment<kind>& fragment, i
     return words[four / 2];
 }
 
-// E2M1 codes become BF16 numbers 2^126 too small. Up to this scale one factor makes up for that too.
-constexpr int kE2m1Missing = 127 - E2M1::bias;
-constexpr uint32_t kMostE2m1Scale = 254 - kE2m1Missing;
-
-// A factor for both would be too large under scales of NVFP4, so their products are left that much too small.
-constexpr int kNvfp4Below = 7;
-template <Weights kind>
-constexpr float unit_of_sums = kind == Weights::Nvfp4 ? float(1 << kNvfp4Below) : 1.0f;
-
-// Returns the one factor of the codes of a scale, in both halves.
-template <Weights kind>
-__device__ __forceinline__ uint32_t scale_factor(const Bf16DecodeRule& rule, uint32_t scale) {
-    if constexpr (kind == Weights::Nvfp4)
-        return multiply_bf16_pairs(bf16_e4m3_factor(scale), bf16_power_pair(kE2m1Missing - kNvfp4Below));
-    if constexpr (kind == Weights::Bits4) return scale * 0x00800080u + uint32_t(kE2m1Missing) * 0x00800080u;
-    return bf16_e8m0_factor(rule, scale);
-}
-
 // Returns whether a fragment has something that the fast way does not decode.
 template <Weights kind>
 __device__ __forceinline__ bool is_special(const Bf16DecodeRule& rule, const Fragment<kind>& fragment) {
@@ -138,30 +103,11 @@ __device__ __forceinline__ bool is_special(const Bf16DecodeRule& rule, const Fra
     bool special = false;
 #pragma unroll
     for (int l = 0; l < 2; l++) {
-        for (uint32_t scale : fragment.scales[l])
-            special |= kind == Weights::Bits4 ? scale > kMostE2m1Scale : is_special_scale(rule, scale);
+        for (uint32_t scale : fragment.scales[l]) special |= needs_two_factors<kind>(rule, scale);
         if constexpr (kind == Weights::Bits8)
             for (uint32_t word : fragment.words[l]) marks |= mark_special_codes(rule, word);
     }
     return special || (marks & kSpecialMarks);
-}
-
-// Returns the value of any scale as BF16, in both halves.
-template <Weights kind>
-__device__ __forceinline__ uint32_t any_scale(uint32_t scale) {
-    constexpr uint32_t nan = 0x7FFF7FFF;
-    if constexpr (kind == Weights::Nvfp4) {
-        const uint32_t value = multiply_bf16_pairs(bf16_e4m3_factor(scale), bf16_power_pair(-kNvfp4Below));
-        return (scale & 0x7F) == E4M3::nan_code ? nan : value;
-    }
-    return scale == kScaleNan ? nan : scale == 0 ? 0x00400040u : scale * 0x00800080u;
-}
-
-// Moves codes pair and pair + 4 of the eight in a word to where BF16 has them.
-__device__ __forceinline__ uint32_t move_pair_of_word(uint32_t word, int pair) {
-    const int shift = pair % 2 * 4;
-    const uint32_t masked = (pair < 2 ? word : word >> 8) & (0x000F000Fu << shift);
-    return masked * ((1u << (12 - shift)) + (1u << (6 - shift))) & 0x81C081C0u;
 }
 
 // Moves four codes of a line to where BF16 has them.
@@ -176,24 +122,14 @@ __device__ __forceinline__ EvenOddBf16 move_four(const Bf16DecodeRule& rule, uin
 // Decodes four codes of a line, under the one factor of their scale.
 template <Weights kind>
 __device__ __forceinline__ EvenOddBf16 decode_four(const Bf16DecodeRule& rule, uint32_t codes, int four, uint32_t factor) {
-    const EvenOddBf16 moved = move_four<kind>(rule, codes, four);
-    if constexpr (kind == Weights::Bits6) return multiply_twice(moved, rule.first_factor, factor);
-    return {multiply_bf16_pairs(moved.even, factor), multiply_bf16_pairs(moved.odd, factor)};
+    return scale_four<kind>(rule, move_four<kind>(rule, codes, four), factor);
 }
 
-// Decodes the same whatever codes and scale are. Inf and NaN get BF16's exponent of all ones beside their mantissas.
+// Decodes the same whatever codes and scale are.
 template <Weights kind>
 __device__ __forceinline__ EvenOddBf16 decode_any_four(const Bf16DecodeRule& rule, uint32_t missing, uint32_t codes,
                                                        int four, uint32_t scale) {
-    const EvenOddBf16 moved = move_four<kind>(rule, codes, four);
-    uint32_t even = multiply_bf16_pairs(moved.even, missing), odd = multiply_bf16_pairs(moved.odd, missing);
-    if constexpr (kind == Weights::Bits8) {
-        const uint32_t special = (mark_special_codes(rule, codes) & kSpecialMarks) >> 7;  // a bit for each byte
-        even |= (special & kOneInBothHalves) * 0x7F80u;
-        odd |= (special >> 8 & kOneInBothHalves) * 0x7F80u;
-    }
-    const uint32_t factor = any_scale<kind>(scale);
-    return {multiply_bf16_pairs(even, factor), multiply_bf16_pairs(odd, factor)};
+    return scale_any_four<kind>(rule, missing, move_four<kind>(rule, codes, four), codes, scale);
 }
 
 }  // namespace mxq::cuda::sm90

@@ -87,6 +87,13 @@ void check_handles(const mxq::context& cpu) {
     expect(data.data == memory && data.bytes == sizeof memory && data.is_const, "what a setter gave");
     expect(second.get_shape().rows == 3 && second.get_format() == MXQ_FORMAT_BF16, "a shape and a format");
     expect(second.describe() == "bf16 2 x 3 x 4", "a description");
+    const void* const experts[] = {memory, memory + 12};
+    const mxq::data_list list = second.set_data_list(2, experts, 24).get_data_list();
+    expect(list.count == 2 && list.data == experts && list.bytes == 24, "a list of experts");
+    mxq::tensor slices(MXQ_FORMAT_MXFP4, 2, 3, 64);
+    slices.set_strides(MXQ_PART_ROWWISE, {48, 0, 4, 0}).set_part_list(MXQ_PART_ROWWISE, 2, experts, 128, experts, 10);
+    expect(slices.get_strides(MXQ_PART_ROWWISE).scale_line == 4 && slices.get_part_list(MXQ_PART_ROWWISE).code_bytes == 128,
+           "strides and a list of parts");
     expect(!mxq::quantize_options() && mxq::quantize_options().set_compute_amax(true), "options are made by a setter");
     const mxq::gemm_options defaults;
     expect(defaults.get_alpha() == 1 && defaults.get_transpose().b == MXQ_TRANSPOSE_T && !defaults, "defaults of options");

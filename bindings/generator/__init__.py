@@ -1,0 +1,1 @@
+"""Derives the raw part of every binding from mxq.h."""

@@ -1,0 +1,25 @@
+"""Microscaling formats (MXFP8, MXFP6, MXFP4, NVFP4, block FP8) for numpy, torch and everything with DLPack, by libmxq.
+
+    import mxq
+    q = mxq.quantize(x, "mxfp8_e4m3")              # x (tokens, inputs)
+    w = mxq.quantize(weights, "mxfp8_e4m3")        # weights (outputs, inputs)
+    y = mxq.matmul(q, w.T)                         # an array of x's kind and type
+    print(q, q.sqnr(x), mxq.plan(mxq.matmul, q, w.T))
+
+Nothing is copied: arrays are read where they are, row strides included, and results are arrays of the kind that went in. What
+the library refuses is an mxq.Error with its message.
+"""
+from ._call import Plan, plan
+from ._context import Context
+from ._groups import Groups, Padded
+from ._layouts import pad_groups, swizzle, unpad_groups, unswizzle
+from ._library import Error, build, version
+from ._products import grouped_matmul, matmul
+from ._qtensor import Part, QTensor, Transposed
+from ._verbs import amax, convert, dequantize, quantize, requantize
+
+__all__ = [
+    "Context", "Error", "Groups", "Padded", "Part", "Plan", "QTensor", "Transposed", "amax", "build", "convert", "dequantize",
+    "grouped_matmul", "matmul", "pad_groups", "plan", "quantize", "requantize", "swizzle", "unpad_groups", "unswizzle", "version",
+]
+__version__ = version()

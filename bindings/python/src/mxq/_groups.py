@@ -1,0 +1,75 @@
+"""Groups of rows, such as the tokens of each expert."""
+from typing import Any, NamedTuple, Optional, Tuple
+
+from . import _raw
+from ._arrays import Device, Memory, dense, kind_of, same_device
+from ._library import Error, check, lib
+
+
+class Groups(NamedTuple):
+    """Groups of rows: `ends[g]` is one past the last row of group g. Their number, not their size, is known to the host.
+
+    ends: int32 or int64 on the device of the tensor, or a list.
+    alignment: rows, and columns of columnwise codes, that each group is padded to a multiple of; 0 is the least that the format
+        takes.
+    cover_rows: every row belongs to a group, which the CPU then checks.
+    host_ends: the same ends in host memory, for products on CUDA devices.
+    """
+
+    ends: Any
+    alignment: Tuple[int, int] = (1, 0)
+    cover_rows: bool = False
+    host_ends: Any = None
+
+    def on(self, kind: Any, device: Device) -> "Groups":
+        """The groups with ends that are an array on the device."""
+        if isinstance(self.ends, (list, tuple)):
+            return self._replace(ends=kind.make([int(end) for end in self.ends], "int32", device))
+        return self
+
+
+def as_groups(groups: Any, kind: Any, device: Device) -> Optional[Groups]:
+    if groups is None:
+        return None
+    return (groups if isinstance(groups, Groups) else Groups(groups)).on(kind, device)
+
+
+class Padded(NamedTuple):
+    """A plain tensor whose groups are padded to their alignment: the stored rows, and how many rows there are without padding.
+
+    starts, ends: the first stored row of each group, and the one past its last with its padding.
+    """
+
+    values: Any
+    rows: int
+    groups: Groups
+    starts: Any = None
+    ends: Any = None
+
+
+def _ends(array: Any, what: str) -> Tuple[Memory, int, int]:
+    memory = dense(array, what)
+    types = {"int32": (_raw.MXQ_TYPE_INT32, 4), "int64": (_raw.MXQ_TYPE_INT64, 8)}
+    if memory.dtype not in types or len(memory.shape) != 1:
+        raise Error(f"{what} has shape {memory.shape} and dtype {memory.dtype}, expected one dimension of int32 or int64")
+    if memory.shape[0] == 0:
+        raise Error(f"{what} is empty, expected one end for each group; pass None where there are no groups")
+    return memory, types[memory.dtype][0], types[memory.dtype][1] * memory.shape[0]
+
+
+def set_groups(tensor: int, groups: Groups, device: Device) -> None:
+    """Gives a descriptor its groups."""
+    memory, type_, size = _ends(groups.ends, "groups.ends")
+    same_device(memory, device, "groups.ends")
+    check(lib.mxq_tensor_set_groups(tensor, memory.address or None, size, type_, memory.shape[0]))
+    if groups.alignment != (1, 0):
+        check(lib.mxq_tensor_set_group_alignment(tensor, *groups.alignment))
+    if groups.cover_rows:
+        check(lib.mxq_tensor_set_groups_cover_rows(tensor, 1))
+    if groups.host_ends is not None:
+        host, _, size = _ends(groups.host_ends, "groups.host_ends")
+        check(lib.mxq_tensor_set_host_ends(tensor, host.address, size))
+
+
+def group_count(groups: Groups) -> int:
+    return kind_of(groups.ends).memory(groups.ends, "groups.ends").shape[0]

@@ -1,0 +1,73 @@
+"""torch tensors, on the CPU and on CUDA devices, without a copy; work goes to torch's current stream."""
+from typing import Any, Optional, Tuple
+
+import torch
+
+from ._arrays import CPU, CUDA, Device, Memory
+from ._library import Error
+
+name = "torch"
+_DTYPES = {
+    text: getattr(torch, text)
+    for text in ("float32", "float16", "bfloat16", "uint8", "int8", "int32", "int64", "uint64", "float8_e4m3fn", "float8_e5m2",
+                 "float8_e8m0fnu", "float4_e2m1fn_x2")
+    if hasattr(torch, text)
+}
+_NAMES = {dtype: text for text, dtype in _DTYPES.items()}
+
+
+def memory(array: Any, what: str) -> Memory:
+    device = array.device
+    if device.type not in ("cpu", "cuda"):
+        raise Error(f"{what} is on device {device}, expected cpu or cuda")
+    if type(array).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise Error(f"{what} is a {type(array).__name__}, which holds its numbers elsewhere; pass a plain tensor")
+    if array.layout is not torch.strided:
+        raise Error(f"{what} has layout {array.layout}, expected a strided tensor")
+    if array.is_neg():
+        raise Error(f"{what} is a negated view, whose memory has other numbers; call resolve_neg()")
+    text = _NAMES.get(array.dtype) or str(array.dtype).rsplit(".", 1)[-1]
+    place = (CPU, 0) if device.type == "cpu" else (CUDA, device.index)
+    return Memory(array, array.data_ptr(), tuple(array.shape), array.stride(), text, place, False, array.is_contiguous())
+
+
+def address(array: Any) -> int:
+    return array.data_ptr()
+
+
+def _device(device: Device) -> Any:
+    return torch.device("cpu") if device[0] == CPU else torch.device("cuda", device[1])
+
+
+def empty(shape: Tuple[int, ...], text: str, device: Device) -> Any:
+    return torch.empty(shape, dtype=_DTYPES[text], device=_device(device))
+
+
+def zeros(shape: Tuple[int, ...], text: str, device: Device) -> Any:
+    return torch.zeros(shape, dtype=_DTYPES[text], device=_device(device))
+
+
+def make(values: Any, text: str, device: Device) -> Any:
+    return torch.tensor(values, dtype=_DTYPES[text], device=_device(device))
+
+
+def give(array: Any, like: Any) -> Any:
+    """Hands an array that this kind made to the caller."""
+    return array
+
+
+def view(array: Any, text: str) -> Any:
+    """The same bytes as another dtype of one byte; as they are where this torch has none."""
+    return array.view(_DTYPES[text]) if text in _DTYPES else array
+
+
+def stream(device: Device) -> Optional[int]:
+    return torch.cuda.current_stream(device[1]).cuda_stream if device[0] == CUDA else None
+
+
+def sqnr(signal: Any, noisy: Any) -> float:
+    signal, noisy = signal.detach().double(), noisy.double()
+    noise, power = float((signal - noisy).square().sum()), float(signal.square().sum())
+    if noise == 0:
+        return float("inf")
+    return 10 * float(torch.log10(torch.tensor(power / noise))) if power else float("-inf")

@@ -1,0 +1,136 @@
+"""Verbs that move bytes: pad_groups, unpad_groups, swizzle, unswizzle."""
+import functools
+from typing import Any, Dict, Optional, Tuple, Union
+
+from . import _raw
+from ._arrays import dense, kind_of, plain
+from ._call import Call, plain_tensor, verb
+from ._context import Context
+from ._groups import Groups, Padded, as_groups, group_count, set_groups
+from ._library import Error, check, lib
+from ._qtensor import QTensor, allocate
+from ._verbs import loose, padded_tensor, plain_output, quantized_input
+
+Alignment = Union[int, Tuple[int, int]]
+
+
+def _pair(alignment: Alignment) -> Tuple[int, int]:
+    return (alignment, 0) if isinstance(alignment, int) else (int(alignment[0]), int(alignment[1]))
+
+
+def stored_rows(rows: int, count: int, alignment: int) -> int:
+    """The rows that padded groups fill at most, whatever their sizes."""
+    return (rows + (alignment - 1) * min(count, rows)) // alignment * alignment
+
+
+def _masks(q: QTensor) -> Dict[str, int]:
+    return {name: part.hadamard for name, part in q.parts.items() if part.hadamard is not None}
+
+
+def _realigned(q: QTensor, name: str, alignment: Alignment, context: Optional[Context]) -> Call:
+    """The call that copies the groups of a quantized tensor to another alignment."""
+    if q.groups is None:
+        raise Error("q has no groups, expected a tensor that was quantized with groups")
+    groups = q.groups._replace(alignment=_pair(alignment))
+    out = allocate(q.spec, q.shape, tuple(q.parts), groups, _masks(q), q.dtype, q.kind, q.device)
+    like = next(iter(q.parts.values())).codes
+    return Call(name, context, None, (q._descriptor(), out._descriptor()), q.device, q.kind, q,
+                functools.partial(out._handed_over, like))
+
+
+def _pad_groups(x: Any, groups: Any = None, *, alignment: Alignment, context: Optional[Context] = None) -> Call:
+    if isinstance(x, QTensor):
+        if groups is not None:
+            raise Error("groups were given beside a quantized tensor, which has its own")
+        return _realigned(x, "mxq_pad_groups", alignment, context)
+    if isinstance(x, Padded):
+        raise Error("x is padded already, expected an array")
+    view, kind = plain(x, "x"), kind_of(x)
+    device = view.memory.device
+    grouped = as_groups(groups, kind, device)
+    if grouped is None:
+        raise Error("groups is None, expected Groups or their ends")
+    source = plain_tensor(view, "x")
+    set_groups(source.value, grouped._replace(alignment=(1, 0)), device)
+
+    padded = grouped._replace(alignment=_pair(alignment))
+    count, ends_type = group_count(grouped), dense(grouped.ends, "groups.ends").dtype
+    rows, cols = view.shape[-2], view.shape[-1]
+    out = kind.zeros((stored_rows(rows, count, padded.alignment[0]), cols), view.memory.dtype, device)
+    starts, ends = kind.empty((count,), ends_type, device), kind.empty((count,), ends_type, device)
+    target = padded_tensor(plain(out, "out"), (rows, cols), padded, True)
+    places = [dense(array, "starts") for array in (starts, ends)]
+    size = count * (4 if ends_type == "int32" else 8)
+    check(lib.mxq_tensor_set_padded_groups(target.value, _raw.MXQ_PART_ROWWISE, places[0].address, size, places[1].address, size))
+    return Call("mxq_pad_groups", context, None, (source.value, target.value), device, kind, (x, source, target),
+                lambda: Padded(kind.give(out, x), rows, padded, kind.give(starts, x), kind.give(ends, x)))
+
+
+@verb(_pad_groups)
+def pad_groups(x: Any, groups: Any = None, *, alignment: Alignment, context: Optional[Context] = None) -> Any:
+    """Pads each group of rows to a multiple of an alignment: of an array to a Padded, of a quantized tensor to another.
+
+    alignment: of rows, or of (rows, columns of columnwise codes), where 0 is the least that the format takes.
+    """
+    return _pad_groups(x, groups, alignment=alignment, context=context).run()
+
+
+def _unpad_groups(x: Any, *, alignment: Alignment = 1, out: Any = None, context: Optional[Context] = None) -> Call:
+    if isinstance(x, QTensor):
+        return _realigned(x, "mxq_unpad_groups", alignment, context)
+    if not isinstance(x, Padded):
+        raise Error(f"x is a {type(x).__name__}, expected a Padded, as pad_groups makes them, or a QTensor with groups")
+    view, kind = plain(x.values, "x.values"), kind_of(x.values)
+    device = view.memory.device
+    groups = as_groups(x.groups, kind, device)
+    if groups is None:
+        raise Error("x.groups is None, expected Groups or their ends")
+    shape = (x.rows, view.shape[-1])
+    source = padded_tensor(view, shape, groups, False)
+    given = out is not None
+    target, out = plain_output(out, shape, view.memory.dtype, kind, device, loose(groups))
+    set_groups(target.value, groups._replace(alignment=(1, 0)), device)
+    return Call("mxq_unpad_groups", context, None, (source.value, target.value), device, kind, (x, source, target),
+                lambda: out if given else kind.give(out, x.values))
+
+
+@verb(_unpad_groups)
+def unpad_groups(x: Any, *, alignment: Alignment = 1, out: Any = None, context: Optional[Context] = None) -> Any:
+    """Takes the padding of groups away again: of a Padded gives the array, of a quantized tensor one of a smaller alignment."""
+    return _unpad_groups(x, alignment=alignment, out=out, context=context).run()
+
+
+def _layout(q: Any, name: str, swizzled: bool, context: Optional[Context]) -> Call:
+    """The call that copies the scales to another layout. The result shares the codes."""
+    q = quantized_input(q, "q")
+    if q.swizzled == swizzled:
+        raise Error(f"the scales of q are {'swizzled' if swizzled else 'compact'} already")
+    moved = allocate(q.spec._replace(swizzled=swizzled), q.shape, tuple(q.parts), q.groups, _masks(q), q.dtype, q.kind, q.device,
+                     codes=False)
+    like = next(iter(q.parts.values())).codes
+
+    def finish() -> QTensor:
+        parts = {part: old._replace(scales=q.kind.give(getattr(moved, part).scales, like)) for part, old in q.parts.items()}
+        return QTensor(moved.spec, q.shape, q.groups, parts, q.dtype, q.device, q.kind)
+
+    return Call(name, context, None, (q._descriptor(), moved._descriptor()), q.device, q.kind, q, finish)
+
+
+def _swizzle(q: Any, *, context: Optional[Context] = None) -> Call:
+    return _layout(q, "mxq_swizzle_scales", True, context)
+
+
+def _unswizzle(q: Any, *, context: Optional[Context] = None) -> Call:
+    return _layout(q, "mxq_unswizzle_scales", False, context)
+
+
+@verb(_swizzle)
+def swizzle(q: QTensor, *, context: Optional[Context] = None) -> QTensor:
+    """The tensor with its scales in the layout of block-scaled tensor cores. It shares the codes."""
+    return _swizzle(q, context=context).run()
+
+
+@verb(_unswizzle)
+def unswizzle(q: QTensor, *, context: Optional[Context] = None) -> QTensor:
+    """The tensor with its scales in compact order again. It shares the codes."""
+    return _unswizzle(q, context=context).run()

@@ -1,0 +1,72 @@
+"""Opens libmxq and turns its refusals into exceptions."""
+import ctypes
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+from . import _raw
+
+_STATUS_NAMES = {value: name.upper() for name, value in _raw.FAMILIES["mxq_status"].items()}
+
+
+class Error(RuntimeError):
+    """What libmxq refuses. `code` is the name of the status, such as "SHAPE_MISMATCH"; the text is the library's message."""
+
+    def __init__(self, message: str, code: str = "INVALID_ARGUMENT"):
+        super().__init__(message)
+        self.code = code
+
+
+def _open() -> ctypes.CDLL:
+    """Opens the file that MXQ_LIBRARY names, or the one of this package, or else the system's."""
+    inside = Path(__file__).with_name("libmxq.so.0")
+    path = os.environ.get("MXQ_LIBRARY") or (str(inside) if inside.exists() else "libmxq.so.0")
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            f"mxq: cannot open libmxq ({error}). Install the mxq wheel, which has it inside, install libmxq, or name its file "
+            f"in the environment variable MXQ_LIBRARY"
+        ) from None
+    found = library.mxq_version()
+    if found // 100 != _raw.MXQ_VERSION // 100:
+        raise ImportError(f"mxq: {path} has version {found}, but this package is for version {_raw.MXQ_VERSION}")
+    for name, (result, parameters) in _raw.PROTOTYPES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, parameters
+    return library
+
+
+lib: Any = _open()
+
+
+def raise_last(status: int) -> NoReturn:
+    raise Error(lib.mxq_last_error().decode(), _STATUS_NAMES.get(status, str(status)))
+
+
+def check(status: int) -> None:
+    if status:
+        raise_last(status)
+
+
+class Handle:
+    """Owns a C handle and destroys it with the object. `value` is its address."""
+
+    __slots__ = ("value", "_destroy")
+
+    def __init__(self, address: ctypes.c_void_p, destroy: Any):
+        self.value: int = address.value or 0
+        self._destroy = destroy
+
+    def __del__(self) -> None:
+        self._destroy(self.value)
+
+
+def version() -> str:
+    """The version of the library that was opened, such as "0.1.0"."""
+    return lib.mxq_version_string().decode()
+
+
+def build() -> str:
+    """What the library was built with, such as "GCC 12.2.0, without CUDA"."""
+    return lib.mxq_build_string().decode()

@@ -1,0 +1,151 @@
+"""Products: matmul, and grouped_matmul with one matrix for each group."""
+from typing import Any, NamedTuple, Optional, Tuple
+
+from . import _raw
+from ._arrays import Device, dense, kind_of, plain, same_device
+from ._call import Call, Options, make_options, plain_tensor, verb
+from ._context import Context
+from ._groups import Groups, Padded, as_groups, group_count, set_groups
+from ._library import Error
+from ._names import FORMAT_OF_DTYPE, ITEM_BYTES, plain_dtype
+from ._qtensor import QTensor, Transposed
+from ._verbs import loose, padded_tensor, plain_output
+
+
+class _Operand(NamedTuple):
+    """An operand as it stands in the product, op(A) or op(B), and the tensor beneath it, of which it may be the transpose."""
+
+    address: int
+    keep: Any
+    transposed: bool
+    shape: Tuple[int, ...]
+    dtype: str
+    device: Device
+    kind: Any
+    groups: Optional[Groups]
+    like: Any
+
+
+def _operand(x: Any, what: str, groups: Any = None) -> _Operand:
+    transposed = isinstance(x, Transposed)
+    if transposed or isinstance(x, QTensor):
+        q = x.base if transposed else x
+        if groups is not None:
+            raise Error(f"groups were given beside a quantized {what}, which has its own; quantize it with groups")
+        like = next(iter(q.parts.values())).codes
+        return _Operand(q._descriptor(), q, transposed, x.shape, q.dtype, q.device, q.kind, q.groups, like)
+    if isinstance(x, Padded):
+        view, kind = plain(x.values, f"{what}.values"), kind_of(x.values)
+        own = as_groups(x.groups, kind, view.memory.device)
+        shape = (x.rows, view.shape[-1])
+        handle = padded_tensor(view, shape, own, False)
+        return _Operand(handle.value, (x, handle), False, shape, view.memory.dtype, view.memory.device, kind, own, x.values)
+    view, kind = plain(x, what, operand=what), kind_of(x)
+    handle = plain_tensor(view, what)
+    own = as_groups(groups, kind, view.memory.device)
+    if own is not None:
+        set_groups(handle.value, own, view.memory.device)
+    return _Operand(handle.value, (x, handle), view.transposed, view.memory.shape, view.memory.dtype, view.memory.device, kind, own, x)
+
+
+def _options(a: _Operand, b: _Operand, alpha: float, beta: float, accumulate: bool, bias: Any, exact_products: bool, sm_count: int,
+             implementation: Optional[str]) -> Tuple[Any, Any]:
+    """The options of the C function, and the bias that they point to."""
+    setters: Options = []
+    if (a.transposed, b.transposed) != (False, True):
+        flags = {False: _raw.MXQ_TRANSPOSE_N, True: _raw.MXQ_TRANSPOSE_T}
+        setters.append(("transpose", (flags[a.transposed], flags[b.transposed])))
+    if alpha != 1:
+        setters.append(("alpha", (alpha,)))
+    if beta != 0:
+        setters.append(("beta", (beta,)))
+    if accumulate:
+        setters.append(("accumulate", (1,)))
+    memory = None
+    if bias is not None:
+        memory = dense(bias, "bias")
+        same_device(memory, a.device, "bias")
+        if memory.dtype not in FORMAT_OF_DTYPE:
+            raise Error(f"bias has dtype {memory.dtype}, expected float32, float16 or bfloat16")
+        size = ITEM_BYTES[memory.dtype]
+        for extent in memory.shape:
+            size *= extent
+        setters.append(("bias", (FORMAT_OF_DTYPE[memory.dtype], memory.address, size)))
+    if exact_products:
+        setters.append(("exact_products", (1,)))
+    if sm_count:
+        setters.append(("sm_count", (sm_count,)))
+    if implementation:
+        setters.append(("implementation", (implementation.encode(),)))
+    return make_options("gemm", setters), memory
+
+
+def _product(verb_name: str, a: _Operand, b: _Operand, shape: Tuple[int, ...], zero: bool, out: Any, dtype: Any,
+             context: Optional[Context], alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False, bias: Any = None,
+             exact_products: bool = False, sm_count: int = 0, implementation: Optional[str] = None) -> Call:
+    if a.device != b.device:
+        raise Error(f"a is on device {a.device}, but b on {b.device} (type and ordinal of DLPack)")
+    if out is None and (accumulate or beta != 0):
+        raise Error("out is None, expected the array that accumulate or beta adds to")
+    given = out is not None
+    target, out = plain_output(out, shape, plain_dtype(dtype or a.dtype), a.kind, a.device, zero)
+    options, memory = _options(a, b, alpha, beta, accumulate, bias, exact_products, sm_count, implementation)
+    return Call(verb_name, context, options, (a.address, b.address, target.value), a.device, a.kind,
+                (a.keep, b.keep, target, memory), lambda: out if given else a.kind.give(out, a.like))
+
+
+def _matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, context: Optional[Context] = None, **options: Any) -> Call:
+    left, right = _operand(a, "a"), _operand(b, "b")
+    shape = (left.shape[-2], right.shape[-1])
+    return _product("mxq_gemm", left, right, shape, False, out, dtype, context, **options)
+
+
+@verb(_matmul)
+def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False,
+           bias: Any = None, exact_products: bool = False, sm_count: int = 0, implementation: Optional[str] = None,
+           context: Optional[Context] = None) -> Any:
+    """The product alpha a @ b (+ beta out + bias), as an array of `dtype`, by default that of a.
+
+    a, b: quantized tensors, or arrays. Blocks must lie along the contraction, so with x (tokens, inputs) and w (outputs, inputs):
+
+        y  = matmul(x, w.T)     rowwise parts of both
+        dx = matmul(dy, w)      the rowwise part of dy, the columnwise part of w
+        dw = matmul(dy.T, x)    columnwise parts of both
+
+    accumulate: adds to out, which then is float32. exact_products: no implementation that rounds small codes first.
+    """
+    return _matmul(a, b, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias,
+                   exact_products=exact_products, sm_count=sm_count, implementation=implementation, context=context).run()
+
+
+def _grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out: Any = None, context: Optional[Context] = None,
+                    **options: Any) -> Call:
+    left, right = _operand(a, "a", groups), _operand(b, "b")
+    if left.groups is None:
+        raise Error("a has no groups; quantize it with groups, or give groups beside an array")
+    along_contraction = left.transposed
+    if along_contraction:
+        shape: Tuple[int, ...] = (group_count(left.groups), left.shape[-2], right.shape[-1])
+    else:
+        if len(right.shape) != 3:
+            raise Error(f"b has shape {right.shape}, expected (groups, inputs, outputs): one matrix for each group")
+        shape = (left.shape[-2], right.shape[-1])
+    zero = not along_contraction and loose(left.groups)
+    return _product("mxq_grouped_gemm", left, right, shape, zero, out, dtype, context, **options)
+
+
+@verb(_grouped_matmul)
+def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0,
+                   accumulate: bool = False, bias: Any = None, exact_products: bool = False, sm_count: int = 0,
+                   implementation: Optional[str] = None, context: Optional[Context] = None) -> Any:
+    """One product for each group of rows, such as the tokens of each expert. x and dy have groups, w is (experts, outputs, inputs):
+
+        y  = grouped_matmul(x, w.mT)     (tokens, outputs)
+        dx = grouped_matmul(dy, w)       (tokens, inputs)
+        dw = grouped_matmul(dy.T, x)     (experts, outputs, inputs)
+
+    groups: those of an array a; a quantized tensor has its own. Rows that are in no group are zero. bias is (experts, outputs).
+    The other options are those of matmul.
+    """
+    return _grouped_matmul(a, b, groups=groups, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias,
+                           exact_products=exact_products, sm_count=sm_count, implementation=implementation, context=context).run()

@@ -1,0 +1,357 @@
+"""Quantized tensors: codes and scales of one or two parts, and the descriptor that tells the library of them."""
+import ctypes
+import functools
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from . import _raw
+from ._arrays import HOST, Device, Memory, count, dense, kind_of, same_device
+from ._context import place
+from ._groups import Groups, as_groups, set_groups
+from ._library import Error, Handle, check, lib
+from ._names import (CODE_DTYPES, FORMATS, PARTS, SCALINGS, default_scaling, plain_dtype, quantized_format, scale_dtype,
+                     value_of)
+from ._shapes import code_shape, scale_shape
+
+Shape = Tuple[int, ...]
+
+
+class Part(NamedTuple):
+    """Codes and scales of one part as bytes (scales of FP8 formats: float32).
+
+    codes: rowwise (rows, bytes of a row), columnwise (cols, bytes of a column), with experts in front.
+    amax, decode_scale: what NVFP4 has above its scales, one of the two.
+    hadamard: the mask of signs of a random Hadamard transform that the values went through; None: no transform.
+    """
+
+    codes: Any
+    scales: Any
+    amax: Any = None
+    decode_scale: Any = None
+    hadamard: Optional[int] = None
+
+
+class Spec(NamedTuple):
+    """What a quantized tensor is, without its memory."""
+
+    format: str
+    scaling: str
+    swizzled: bool = False
+    scope: str = "tensor"
+    scale_max: int = 448
+
+
+def checked_spec(format: str, scaling: Optional[str], swizzled: bool, scope: str, scale_max: int) -> Spec:
+    quantized_format(format)
+    scaling = scaling or default_scaling(format)
+    value_of("mxq_scaling", scaling, "scaling")
+    value_of("mxq_scope", scope, "scope")
+    return Spec(format, scaling, bool(swizzled), scope, scale_max)
+
+
+make_spec = functools.lru_cache(maxsize=256)(checked_spec)  # torch.compile wants the function itself
+
+
+def new_tensor(format: int, shape: Shape) -> Handle:
+    """A descriptor of a 2-D or 3-D tensor."""
+    handle = ctypes.c_void_p()
+    if len(shape) == 2:
+        check(lib.mxq_tensor_create_2d(format, shape[0], shape[1], handle))
+    elif len(shape) == 3:
+        check(lib.mxq_tensor_create_3d(format, shape[0], shape[1], shape[2], handle))
+    else:
+        raise Error(f"shape is {shape}, expected (rows, cols) or (experts, rows, cols)")
+    return Handle(handle, lib.mxq_tensor_destroy)
+
+
+def describe(spec: Spec, shape: Shape, groups: Optional[Groups], device: Device) -> Handle:
+    """A descriptor without memory."""
+    handle = new_tensor(FORMATS[spec.format], shape)
+    tensor = handle.value
+    if spec.scaling != default_scaling(spec.format):
+        check(lib.mxq_tensor_set_scaling(tensor, SCALINGS[spec.scaling]))
+    if spec.scope != "tensor":
+        check(lib.mxq_tensor_set_scope(tensor, _raw.FAMILIES["mxq_scope"][spec.scope]))
+    if spec.scale_max != 448:
+        check(lib.mxq_tensor_set_scale_max(tensor, spec.scale_max))
+    if groups is not None:
+        set_groups(tensor, groups, device)
+    if spec.swizzled:
+        check(lib.mxq_tensor_set_swizzled(tensor, 1))
+    return handle
+
+
+def set_part(tensor: int, name: str, part: Part, device: Device, what: str) -> None:
+    """Gives a descriptor the memory of a part, to read."""
+    number = PARTS[name]
+    codes, scales = dense(part.codes, f"{what}.codes"), dense(part.scales, f"{what}.scales")
+    same_device(codes, device, f"{what}.codes")
+    same_device(scales, device, f"{what}.scales")
+    scale_item = 4 if scales.dtype == "float32" else 1
+    sizes = count(codes.shape), count(scales.shape) * scale_item
+    check(lib.mxq_tensor_set_const_part(tensor, number, codes.address if sizes[0] else None, sizes[0],
+                                        scales.address if sizes[1] else None, sizes[1]))
+    set_numbers(tensor, name, part, device, what)
+
+
+def set_numbers(tensor: int, name: str, part: Part, device: Device, what: str) -> None:
+    """Gives a descriptor what a part has beside codes and scales."""
+    if part.amax is not None:
+        memory = float_memory(part.amax, f"{what}.amax", device)
+        check(lib.mxq_tensor_set_amax(tensor, PARTS[name], memory.address or None, 4 * count(memory.shape)))
+    if part.decode_scale is not None:
+        memory = float_memory(part.decode_scale, f"{what}.decode_scale", device)
+        check(lib.mxq_tensor_set_decode_scale(tensor, PARTS[name], memory.address or None, 4 * count(memory.shape)))
+    if part.hadamard is not None:
+        check(lib.mxq_tensor_set_hadamard(tensor, PARTS[name], 1, part.hadamard))
+
+
+def float_memory(array: Any, what: str, device: Device) -> Memory:
+    memory = dense(array, what)
+    if memory.dtype != "float32":
+        raise Error(f"{what} has dtype {memory.dtype}, expected float32")
+    same_device(memory, device, what)
+    return memory
+
+
+class QTensor:
+    """A quantized tensor. Made by quantize and requantize, or by QTensor.from_parts around memory that is there.
+
+    format, shape, scaling, swizzled, scope, scale_max, groups: what it is.
+    rowwise, columnwise: its parts, or None.
+    dtype: what dequantize and products give by default: the type that was quantized.
+    """
+
+    __slots__ = ("spec", "shape", "groups", "rowwise", "columnwise", "dtype", "device", "kind", "_handle")
+
+    def __init__(self, spec: Spec, shape: Shape, groups: Optional[Groups], parts: Dict[str, Part], dtype: str, device: Device,
+                 kind: Any, handle: Optional[Handle] = None):
+        self.spec, self.shape, self.groups, self.dtype = spec, shape, groups, dtype
+        self.rowwise, self.columnwise = parts.get("rowwise"), parts.get("columnwise")
+        self.device, self.kind, self._handle = device, kind, handle
+
+    @staticmethod
+    def from_parts(format: str, shape: Shape, *, rowwise: Any = None, columnwise: Any = None, scaling: Optional[str] = None,
+                   swizzled: bool = False, groups: Any = None, scope: str = "tensor", scale_max: int = 448,
+                   dtype: Any = "float32") -> "QTensor":
+        """A tensor over codes and scales that are there, as a checkpoint or another library has them. Copies nothing.
+
+        rowwise, columnwise: a Part, or (codes, scales), of bytes or of types such as float8_e4m3fn and float8_e8m0fnu.
+        """
+        spec = make_spec(format, scaling, swizzled, scope, scale_max)
+        given = {name: Part(*part) for name, part in (("rowwise", rowwise), ("columnwise", columnwise)) if part is not None}
+        if not given:
+            raise Error("from_parts got no part, expected rowwise=(codes, scales), columnwise=(codes, scales) or both")
+        kind = kind_of(next(iter(given.values())).codes)
+        device = kind.memory(next(iter(given.values())).codes, "codes").device
+        shape = tuple(int(size) for size in shape)
+        grouped = as_groups(groups, kind, device)
+        out = QTensor(spec, shape, grouped, given, plain_dtype(dtype), device, kind)
+        for name, part in given.items():
+            _check_part(out, name, part)
+        out._descriptor()
+        return out
+
+    def _descriptor(self) -> int:
+        """The address of the descriptor, which lives as long as this object."""
+        if self._handle is None:
+            self._handle = describe(self.spec, self.shape, self.groups, self.device)
+            for name, part in self.parts.items():
+                set_part(self._handle.value, name, part, self.device, name)
+        return self._handle.value
+
+    def _handed_over(self, like: Any) -> "QTensor":
+        """This tensor with arrays of the library that `like` is of."""
+        if self.kind.name != "dlpack":
+            return self
+        parts = {name: Part(*[self.kind.give(field, like) if hasattr(field, "shape") else field for field in part])
+                 for name, part in self.parts.items()}
+        return QTensor(self.spec, self.shape, self.groups, parts, self.dtype, self.device, self.kind)
+
+    @property
+    def parts(self) -> Dict[str, Part]:
+        return {name: part for name, part in (("rowwise", self.rowwise), ("columnwise", self.columnwise)) if part is not None}
+
+    @property
+    def format(self) -> str:
+        return self.spec.format
+
+    @property
+    def scaling(self) -> str:
+        return self.spec.scaling
+
+    @property
+    def swizzled(self) -> bool:
+        return self.spec.swizzled
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all codes and scales."""
+        total = 0
+        for part in self.parts.values():
+            total += count(dense(part.codes, "codes").shape)
+            scales = dense(part.scales, "scales")
+            total += count(scales.shape) * (4 if scales.dtype == "float32" else 1)
+        return total
+
+    def typed(self, part: str = "rowwise") -> Tuple[Any, Any]:
+        """Codes and scales as the types that torch or ml_dtypes have for them, such as float8_e4m3fn and float8_e8m0fnu."""
+        chosen = self.part(part)
+        codes = CODE_DTYPES.get(self.format)
+        scales = scale_dtype(self.format)
+        return (self.kind.view(chosen.codes, codes) if codes else chosen.codes,
+                chosen.scales if scales == "float32" else self.kind.view(chosen.scales, scales))
+
+    def part(self, name: str) -> Part:
+        found = self.parts.get(name)
+        if found is None:
+            raise Error(f"the tensor has no {name} part, only {' and '.join(self.parts)}; quantize with parts=\"both\"")
+        return found
+
+    @property
+    def T(self) -> "Transposed":
+        """The transpose, for products: matmul(x, w.T). Nothing is moved. Of experts, mT is meant."""
+        if len(self.shape) != 2:
+            raise Error(f"T of shape {self.shape} is not defined; mT swaps the rows and columns of each expert")
+        return Transposed(self)
+
+    @property
+    def mT(self) -> "Transposed":
+        """The transpose of the matrix, or of each expert's."""
+        return Transposed(self)
+
+    def __matmul__(self, other: Any) -> Any:
+        from ._products import matmul
+
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        from ._products import matmul
+
+        return matmul(other, self)
+
+    __array_ufunc__ = None  # numpy then leaves array @ tensor to __rmatmul__
+
+    def dequantize(self, dtype: Any = None, **options: Any) -> Any:
+        """mxq.dequantize(self, dtype, ...)."""
+        from ._verbs import dequantize
+
+        return dequantize(self, dtype, **options)
+
+    def sqnr(self, x: Any, part: Optional[str] = None) -> float:
+        """Decibels between x and what was lost of it: 20 dB are a tenth of the signal, 40 dB a hundredth."""
+        back = self.dequantize("float32", part=part)
+        return kind_of(x).sqnr(x, back)
+
+    def __repr__(self) -> str:
+        text = ctypes.create_string_buffer(512)
+        lib.mxq_tensor_describe(self._descriptor(), text, len(text))
+        elements = count(self.shape)
+        bits = f", {8 * self.nbytes / elements:.4g} bits an element" if elements else ""
+        return f"QTensor({text.value.decode()}, {self.kind.name} on {place(self.device)}{bits})"
+
+    def __getstate__(self) -> Tuple[Any, ...]:
+        return (self.spec, self.shape, self.groups, self.parts, self.dtype, self.device, self.kind.name)
+
+    def __setstate__(self, state: Tuple[Any, ...]) -> None:
+        from importlib import import_module
+
+        spec, shape, groups, parts, dtype, device, kind = state
+        self.__init__(spec, shape, groups, parts, dtype, device, import_module(f"mxq._kind_{kind}"))  # type: ignore[misc]
+
+
+class Transposed:
+    """The transpose of a quantized tensor, for products. Nothing is moved."""
+
+    __slots__ = ("base",)
+    __array_ufunc__ = None
+
+    def __init__(self, base: QTensor):
+        self.base = base
+
+    @property
+    def shape(self) -> Shape:
+        return (*self.base.shape[:-2], self.base.shape[-1], self.base.shape[-2])
+
+    @property
+    def T(self) -> QTensor:
+        return self.base
+
+    mT = T
+
+    def __matmul__(self, other: Any) -> Any:
+        from ._products import matmul
+
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        from ._products import matmul
+
+        return matmul(other, self)
+
+    def __repr__(self) -> str:
+        return f"{self.base!r}.T"
+
+
+def _check_part(tensor: QTensor, name: str, part: Part) -> None:
+    """Refuses types and shapes of codes and scales that cannot be those of the tensor."""
+    codes, scales = dense(part.codes, f"{name}.codes"), dense(part.scales, f"{name}.scales")
+    fits = {"uint8", "int8", CODE_DTYPES.get(tensor.format, "uint8")}
+    if codes.dtype not in fits:
+        raise Error(f"{name}.codes has dtype {codes.dtype}, expected {' or '.join(sorted(fits))} for {tensor.format}")
+    wanted = scale_dtype(tensor.format)
+    fits = {wanted} if wanted == "float32" else {wanted, "uint8", "int8"}
+    if scales.dtype not in fits:
+        raise Error(f"{name}.scales has dtype {scales.dtype}, expected {' or '.join(sorted(fits))} for {tensor.format}")
+    if tensor.groups is None and len(codes.shape) > 1:
+        expected = code_shape(tensor.format, tensor.shape, name, 0, False)
+        if codes.shape != expected:
+            raise Error(f"{name}.codes has shape {codes.shape}, expected {expected} for shape {tensor.shape}")
+
+
+class _Sizes(NamedTuple):
+    """Shapes and bytes of the arrays of a part."""
+
+    codes: Shape
+    scales: Shape
+    code_bytes: int
+    scale_bytes: int
+    amax_bytes: int
+
+
+def _sizes(tensor: int, spec: Spec, shape: Shape, part: str, grouped: bool) -> _Sizes:
+    """What the library says that a part of a described tensor needs."""
+    codes, scales, amax = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
+    check(lib.mxq_tensor_required_bytes(tensor, PARTS[part], codes, scales))
+    if spec.format == "nvfp4":
+        check(lib.mxq_tensor_required_amax_bytes(tensor, PARTS[part], amax))
+    codes_shape = code_shape(spec.format, shape, part, codes.value, grouped)
+    flat = spec.swizzled or (grouped and spec.scaling in ("32x32", "128x128"))
+    scales_shape = scale_shape(spec.format, shape, part, spec.scaling, flat, scales.value, codes_shape)
+    return _Sizes(codes_shape, scales_shape, codes.value, scales.value, amax.value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _sizes_without_groups(spec: Spec, shape: Shape, part: str) -> _Sizes:
+    described = describe(spec, shape, None, HOST)
+    return _sizes(described.value, spec, shape, part, False)
+
+
+def allocate(spec: Spec, shape: Shape, parts: Tuple[str, ...], groups: Optional[Groups], hadamard: Dict[str, int], dtype: str,
+             kind: Any, device: Device, amax: Any = None, codes: bool = True) -> QTensor:
+    """A quantized tensor with memory of its own for the named parts. amax: one that is given, for every part. codes: False for
+    scales alone."""
+    handle = describe(spec, shape, groups, device)
+    tensor = handle.value
+    made = {}
+    for name in parts:
+        sizes = _sizes(tensor, spec, shape, name, True) if groups is not None else _sizes_without_groups(spec, shape, name)
+        part = Part(kind.empty(sizes.codes if codes else (0,), "uint8", device),
+                    kind.empty(sizes.scales, "float32" if spec.format.startswith("fp8") else "uint8", device),
+                    kind.empty((sizes.amax_bytes // 4,), "float32", device) if sizes.amax_bytes and amax is None else amax,
+                    None, hadamard.get(name))
+        code_bytes = sizes.code_bytes if codes else 0
+        check(lib.mxq_tensor_set_part(tensor, PARTS[name], kind.address(part.codes) if code_bytes else None, code_bytes,
+                                      kind.address(part.scales) if sizes.scale_bytes else None, sizes.scale_bytes))
+        set_numbers(tensor, name, part, device, name)
+        made[name] = part
+    return QTensor(spec, shape, groups, made, dtype, device, kind, handle)

@@ -1,0 +1,243 @@
+"""Verbs that change formats: quantize, dequantize, requantize, amax, convert."""
+import functools
+from typing import Any, Dict, Optional, Tuple, Union
+
+from ._arrays import Device, count, dense, kind_of, plain, same_device
+from ._call import Call, Options, make_options, plain_tensor, set_plain_data, verb
+from ._context import Context
+from ._groups import Groups, Padded, as_groups, set_groups
+from ._library import Error, Handle, check, lib
+from ._names import PARTS, plain_dtype, value_of
+from ._qtensor import QTensor, Transposed, allocate, float_memory, make_spec, new_tensor
+
+Hadamard = Union[None, int, Dict[str, int]]
+
+
+def parts_of(parts: Any) -> Tuple[str, ...]:
+    """("rowwise",), ("columnwise",) or both, from a name, "both", or several names."""
+    names = ("rowwise", "columnwise") if parts == "both" else (parts,) if isinstance(parts, str) else tuple(parts)
+    for name in names:
+        if name not in PARTS:
+            raise Error(f"parts is {parts!r}, expected \"rowwise\", \"columnwise\" or \"both\"")
+    return names
+
+
+def _masks(hadamard: Hadamard, parts: Tuple[str, ...]) -> Dict[str, int]:
+    if hadamard is None:
+        return {}
+    return dict(hadamard) if isinstance(hadamard, dict) else {part: int(hadamard) for part in parts}
+
+
+class _QuantizeOptions:
+    """The options that quantize, requantize and amax share, as setters, and the arrays that these point to."""
+
+    def __init__(self, kind: Any, device: Device, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None,
+                 four_over_six: Optional[str] = None, stochastic: Any = None, compute_amax: bool = True,
+                 power_of_two_scales: bool = False, amax_epsilon: float = 0.0, source_part: Optional[str] = None,
+                 implementation: Optional[str] = None):
+        setters: Options = []
+        self.keep = None
+        for name, text in (("scale_rounding", scale_rounding), ("nonfinite", nonfinite), ("four_over_six", four_over_six)):
+            if text is not None:
+                setters.append((name, (value_of(f"mxq_{name}", text, name),)))
+        if stochastic is not None:
+            if isinstance(stochastic, (tuple, list)):
+                stochastic = kind.make([int(number) for number in stochastic], "uint64", device)
+            self.keep = dense(stochastic, "stochastic")
+            same_device(self.keep, device, "stochastic")
+            setters.append(("stochastic_rounding", (self.keep.address, 8 * self.keep.shape[0])))
+        if not compute_amax:
+            setters.append(("compute_amax", (0,)))
+        if power_of_two_scales:
+            setters.append(("power_of_two_scales", (1,)))
+        if amax_epsilon:
+            setters.append(("amax_epsilon", (amax_epsilon,)))
+        if source_part is not None:
+            setters.append(("source_part", (PARTS[parts_of(source_part)[0]],)))
+        if implementation:
+            setters.append(("implementation", (implementation.encode(),)))
+        self.handle = make_options("quantize", setters)
+
+
+def plain_input(x: Any, what: str) -> Tuple[Handle, Tuple[int, ...], str, Device, Any, Optional[Groups]]:
+    """The descriptor of an array or of a Padded, and what there is to know of it."""
+    if isinstance(x, (QTensor, Transposed)):
+        raise Error(f"{what} is a quantized tensor, expected an array; requantize changes the format of one")
+    if not isinstance(x, Padded):
+        view = plain(x, what)
+        return plain_tensor(view, what), view.shape, view.memory.dtype, view.memory.device, kind_of(x), None
+    view, kind = plain(x.values, f"{what}.values"), kind_of(x.values)
+    groups = as_groups(x.groups, kind, view.memory.device)
+    shape = (x.rows, view.shape[-1])
+    return padded_tensor(view, shape, groups, False), shape, view.memory.dtype, view.memory.device, kind, groups
+
+
+def padded_tensor(view: Any, shape: Tuple[int, ...], groups: Optional[Groups], written: bool) -> Handle:
+    """The descriptor of a plain tensor whose memory has rows of padding."""
+    handle = new_tensor(view.format, shape)
+    check(lib.mxq_tensor_set_row_stride(handle.value, view.row_stride))
+    if groups is not None:
+        set_groups(handle.value, groups, view.memory.device)
+    set_plain_data(handle.value, view, written)
+    return handle
+
+
+def _quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scaling: Optional[str] = None, groups: Any = None,
+              swizzled: bool = False, scope: str = "tensor", scale_max: int = 448, hadamard: Hadamard = None, amax: Any = None,
+              quantization_scale: Any = None, context: Optional[Context] = None, **options: Any) -> Call:
+    source, shape, dtype, device, kind, padded = plain_input(x, "x")
+    spec, names = make_spec(format, scaling, swizzled, scope, scale_max), parts_of(parts)
+    grouped = as_groups(groups, kind, device) or padded
+    if amax is not None:
+        options["compute_amax"] = False
+    out = allocate(spec, shape, names, grouped, _masks(hadamard, names), dtype, kind, device, amax)
+    factor = None
+    if quantization_scale is not None:
+        factor = float_memory(quantization_scale, "quantization_scale", device)
+        check(lib.mxq_tensor_set_quantization_scale(out._descriptor(), factor.address, 4 * count(factor.shape)))
+    chosen = _QuantizeOptions(kind, device, **options)
+    like = x.values if isinstance(x, Padded) else x
+    return Call("mxq_quantize", context, chosen.handle, (source.value, out._descriptor()), device, kind,
+                (x, source, chosen.keep, factor), functools.partial(out._handed_over, like))
+
+
+@verb(_quantize)
+def quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scaling: Optional[str] = None, groups: Any = None,
+             swizzled: bool = False, scope: str = "tensor", scale_max: int = 448, hadamard: Hadamard = None, amax: Any = None,
+             quantization_scale: Any = None, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None,
+             four_over_six: Optional[str] = None, stochastic: Any = None, power_of_two_scales: bool = False,
+             amax_epsilon: float = 0.0, implementation: Optional[str] = None, context: Optional[Context] = None) -> QTensor:
+    """Quantizes a matrix, or a stack of experts, to a microscaling format.
+
+    x: (rows, cols) or (experts, rows, cols) of float32, float16 or bfloat16, or a Padded.
+    format: "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "nvfp4", "fp8_e4m3" or "fp8_e5m2".
+    parts: "rowwise" (blocks along a row), "columnwise" (down a column), or "both" from one read of x.
+    scaling: which elements share a scale, such as "1x32", "32x32", "1x128", "128x128", "1x16", "16x16", "row", "tensor".
+    groups: Groups, or their ends: rows are quantized group by group.
+    swizzled: scales in the layout of block-scaled tensor cores.
+    scope: "tensor", or "expert" for an amax and a TENSOR scale of each expert or group.
+    hadamard: the mask of a random Hadamard transform, or one for each part by name.
+    amax: NVFP4's, if it is known; otherwise it is computed. quantization_scale: FP8's, of delayed scaling.
+    stochastic: (seed, offset) of stochastic rounding, or an array of the two.
+    The other options are the header's: mxq_quantize_options_set_*.
+    """
+    return _quantize(x, format, parts=parts, scaling=scaling, groups=groups, swizzled=swizzled, scope=scope, scale_max=scale_max,
+                     hadamard=hadamard, amax=amax, quantization_scale=quantization_scale, context=context,
+                     scale_rounding=scale_rounding, nonfinite=nonfinite, four_over_six=four_over_six, stochastic=stochastic,
+                     power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon, implementation=implementation).run()
+
+
+def quantized_input(q: Any, what: str) -> QTensor:
+    if isinstance(q, Transposed):
+        raise Error(f"{what} is a transposed view, which only products take; pass the tensor itself")
+    if not isinstance(q, QTensor):
+        raise Error(f"{what} is a {type(q).__name__}, expected a QTensor, as quantize makes them")
+    return q
+
+
+def _requantize(q: Any, format: str, *, parts: Any = "rowwise", scaling: Optional[str] = None, swizzled: bool = False,
+                scope: str = "tensor", scale_max: int = 448, hadamard: Hadamard = None, part: Optional[str] = None,
+                groups: Any = None, context: Optional[Context] = None, **options: Any) -> Call:
+    q, names = quantized_input(q, "q"), parts_of(parts)
+    grouped = as_groups(groups, q.kind, q.device) or (q.groups and q.groups._replace(alignment=(1, 0)))
+    out = allocate(make_spec(format, scaling, swizzled, scope, scale_max), q.shape, names, grouped, _masks(hadamard, names),
+                   q.dtype, q.kind, q.device)
+    chosen = _QuantizeOptions(q.kind, q.device, source_part=part, **options)
+    like = next(iter(q.parts.values())).codes
+    return Call("mxq_requantize", context, chosen.handle, (q._descriptor(), out._descriptor()), q.device, q.kind, (q, chosen.keep),
+                functools.partial(out._handed_over, like))
+
+
+@verb(_requantize)
+def requantize(q: QTensor, format: str, *, parts: Any = "rowwise", part: Optional[str] = None, **options: Any) -> QTensor:
+    """Quantizes a quantized tensor to another format or other parts, with the bytes of dequantize to float32 and quantize.
+
+    part: which part of q is read; by default the rowwise one if there is one. The other options are those of quantize.
+    """
+    return _requantize(q, format, parts=parts, part=part, **options).run()
+
+
+def plain_output(out: Any, shape: Tuple[int, ...], dtype: str, kind: Any, device: Device, zero: bool) -> Tuple[Handle, Any]:
+    """The descriptor and the array of a plain result: the caller's `out`, or a new one."""
+    if out is None:
+        out = (kind.zeros if zero else kind.empty)(shape, dtype, device)
+    elif kind_of(out).name == "dlpack":
+        raise Error(f"out is a {type(out).__name__}, whose library may not expect that it changes; pass a numpy array or a torch tensor")
+    view = plain(out, "out")
+    same_device(view.memory, device, "out")
+    if view.shape != shape:
+        raise Error(f"out has shape {view.shape}, expected {shape}")
+    return plain_tensor(view, "out", written=True), out
+
+
+def loose(groups: Optional[Groups]) -> bool:
+    """True where rows may be in no group: what is written for them is nothing, so it is zero from the start."""
+    return groups is not None and not groups.cover_rows
+
+
+def _dequantize(q: Any, dtype: Any = None, *, part: Optional[str] = None, undo_hadamard: bool = True, out: Any = None,
+                implementation: Optional[str] = None, context: Optional[Context] = None) -> Call:
+    q = quantized_input(q, "q")
+    given = out is not None
+    target, out = plain_output(out, q.shape, plain_dtype(dtype or q.dtype), q.kind, q.device, loose(q.groups))
+    setters: Options = []
+    if part is not None:
+        setters.append(("source_part", (PARTS[parts_of(part)[0]],)))
+    if not undo_hadamard:
+        setters.append(("undo_hadamard", (0,)))
+    if implementation:
+        setters.append(("implementation", (implementation.encode(),)))
+    like = next(iter(q.parts.values())).codes
+    return Call("mxq_dequantize", context, make_options("quantize", setters), (q._descriptor(), target.value), q.device, q.kind,
+                (q, target), lambda: out if given else q.kind.give(out, like))
+
+
+@verb(_dequantize)
+def dequantize(q: QTensor, dtype: Any = None, *, part: Optional[str] = None, undo_hadamard: bool = True, out: Any = None,
+               implementation: Optional[str] = None, context: Optional[Context] = None) -> Any:
+    """The values of a quantized tensor as an array of `dtype`: float32, float16 or bfloat16; by default what was quantized.
+
+    part: which part is read; by default the rowwise one if there is one. Rows that are in no group are zero.
+    """
+    return _dequantize(q, dtype, part=part, undo_hadamard=undo_hadamard, out=out, implementation=implementation, context=context).run()
+
+
+def _amax(x: Any, format: str = "nvfp4", *, part: str = "rowwise", scope: str = "tensor", groups: Any = None,
+          hadamard: Optional[int] = None, context: Optional[Context] = None) -> Call:
+    source, shape, dtype, device, kind, padded = plain_input(x, "x")
+    names = parts_of(part)
+    grouped = as_groups(groups, kind, device) or padded
+    out = allocate(make_spec(format, None, False, scope, 448), shape, names, grouped, _masks(hadamard, names), dtype, kind, device)
+    result = getattr(out, names[0]).amax
+    if result is None:
+        size = 1 if scope == "tensor" else shape[0] if len(shape) == 3 else dense(grouped.ends, "ends").shape[0] if grouped else 1
+        result = kind.empty((size,), "float32", device)
+        check(lib.mxq_tensor_set_amax(out._descriptor(), PARTS[names[0]], float_memory(result, "amax", device).address, 4 * size))
+    like = x.values if isinstance(x, Padded) else x
+    return Call("mxq_amax", context, None, (source.value, out._descriptor()), device, kind, (x, source, out),
+                lambda: kind.give(result, like))
+
+
+@verb(_amax)
+def amax(x: Any, format: str = "nvfp4", *, part: str = "rowwise", scope: str = "tensor", groups: Any = None,
+         hadamard: Optional[int] = None, context: Optional[Context] = None) -> Any:
+    """The largest magnitude of x, as quantize to "nvfp4", "fp8_e4m3" or "fp8_e5m2" needs it: one, or with scope="expert" one for
+    each expert or group. NaN is ignored."""
+    return _amax(x, format, part=part, scope=scope, groups=groups, hadamard=hadamard, context=context).run()
+
+
+def _convert(x: Any, dtype: Any, *, out: Any = None, implementation: Optional[str] = None, context: Optional[Context] = None) -> Call:
+    if isinstance(x, Padded):
+        raise Error("x is Padded, expected an array; convert its values")
+    source, shape, _, device, kind, _ = plain_input(x, "x")
+    given = out is not None
+    target, out = plain_output(out, shape, plain_dtype(dtype), kind, device, False)
+    options = make_options("quantize", [("implementation", (implementation.encode(),))] if implementation else [])
+    return Call("mxq_convert", context, options, (source.value, target.value), device, kind, (x, source, target),
+                lambda: out if given else kind.give(out, x))
+
+
+@verb(_convert)
+def convert(x: Any, dtype: Any, *, out: Any = None, implementation: Optional[str] = None, context: Optional[Context] = None) -> Any:
+    """x as float32, float16 or bfloat16, rounded once to nearest even."""
+    return _convert(x, dtype, out=out, implementation=implementation, context=context).run()

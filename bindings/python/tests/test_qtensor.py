@@ -1,0 +1,181 @@
+"""Quantized tensors: what they tell, how they are made and kept."""
+import copy
+import gc
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from test_arrays import FORMATS, numbers
+
+import mxq
+
+
+@pytest.mark.parametrize("format, least", [("mxfp8_e4m3", 30), ("mxfp8_e5m2", 24), ("mxfp6_e2m3", 29), ("mxfp4", 17), ("nvfp4", 19), ("fp8_e4m3", 30)])
+def test_sqnr(format, least):
+    x = numbers(64, 256)
+    q = mxq.quantize(x, format, parts="both")
+    back = q.dequantize().astype("f8")
+    expected = 10 * np.log10((x.astype("f8") ** 2).sum() / ((x - back) ** 2).sum())
+    assert q.sqnr(x) == pytest.approx(expected) and least < q.sqnr(x) < least + 4
+    assert q.sqnr(back.astype("f4")) == float("inf") and least < q.sqnr(x, "columnwise") < least + 4
+
+
+def test_repr_tells_what_it_is():
+    q = mxq.quantize(numbers(100, 64), groups=[30, 30, 70, 100], swizzled=True)
+    assert repr(q).startswith("QTensor(mxfp8_e4m3 100 x 64 in 4 groups 1x32 rowwise swizzled, numpy on cpu, ")
+    assert repr(mxq.quantize(numbers(128, 64), "nvfp4")).endswith("nvfp4 128 x 64 1x16 rowwise, numpy on cpu, 4.5 bits an element)")
+    assert repr(q.T) == repr(q) + ".T" and q.T.shape == (64, 100) and q.T.T is q
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("scaling", [None, "row"])
+def test_parts_that_are_there(format, scaling):
+    if scaling == "row" and format == "nvfp4":
+        pytest.skip("NVFP4 has no scale for a row")
+    x = numbers(40, 64)
+    q = mxq.quantize(x, format, parts="both", scaling=scaling)
+    again = mxq.QTensor.from_parts(format, x.shape, rowwise=q.rowwise, columnwise=q.columnwise, scaling=scaling)
+    for part in ("rowwise", "columnwise"):
+        assert np.array_equal(again.dequantize(part=part), q.dequantize(part=part))
+
+
+def test_parts_of_wrong_shape_or_type_are_refused():
+    q = mxq.quantize(numbers(40, 64), parts="both")
+    codes, scales = q.rowwise[:2]
+    for part, says in (((codes.T.copy(), scales), "shape"), ((codes.astype("f4"), scales), "float32"), ((codes, scales.astype("f4")), "float32"),
+                       ((codes[:, ::2], scales), "contiguous")):
+        with pytest.raises(mxq.Error, match=says):
+            mxq.QTensor.from_parts("mxfp8_e4m3", (40, 64), rowwise=part)
+    with pytest.raises(mxq.Error, match="no part"):
+        mxq.QTensor.from_parts("mxfp8_e4m3", (40, 64))
+    short = mxq.QTensor.from_parts("mxfp8_e4m3", (40, 64), rowwise=(codes, scales[:10].copy()))
+    with pytest.raises(mxq.Error) as error:
+        short.dequantize()
+    assert error.value.code == "BUFFER_TOO_SMALL"
+
+
+def test_requantize_has_the_bytes_of_dequantize_and_quantize():
+    q = mxq.quantize(numbers(64, 128), "mxfp8_e4m3")
+    for format in FORMATS:
+        got, expected = mxq.requantize(q, format, parts="both"), mxq.quantize(q.dequantize("float32"), format, parts="both")
+        for part in ("rowwise", "columnwise"):
+            assert np.array_equal(getattr(got, part).codes, getattr(expected, part).codes), format
+            assert np.array_equal(getattr(got, part).scales, getattr(expected, part).scales), format
+
+
+def test_groups_have_their_own_blocks():
+    x, ends = numbers(70, 64), [30, 30, 70]
+    q = mxq.quantize(x, groups=ends, parts="both")
+    for part in ("rowwise", "columnwise"):
+        back = q.dequantize(part=part)
+        for first, last in zip([0, *ends], ends):
+            alone = mxq.quantize(x[first:last], parts=part).dequantize()
+            assert np.array_equal(back[first:last], alone)
+    padded = mxq.pad_groups(q, alignment=(32, 64))
+    assert np.array_equal(padded.dequantize(), q.dequantize())
+    assert np.array_equal(mxq.unpad_groups(padded).rowwise.codes[:70], q.rowwise.codes[:70])
+    from_padded = mxq.quantize(mxq.pad_groups(x, ends, alignment=32), groups=ends)
+    assert np.array_equal(from_padded.rowwise.codes, mxq.quantize(x, groups=ends).rowwise.codes)
+
+
+def test_rows_in_no_group_are_zero():
+    x = numbers(70, 64)
+    assert not mxq.quantize(x, groups=[10, 40]).dequantize()[40:].any()
+    with pytest.raises(mxq.Error, match="end of the last group"):
+        mxq.quantize(x, groups=mxq.Groups([10, 40], cover_rows=True))
+    with pytest.raises(mxq.Error, match="ends"):
+        mxq.quantize(x, groups=[40, 10])
+    with pytest.raises(mxq.Error, match="empty"):
+        mxq.quantize(x, groups=[])
+    with pytest.raises(mxq.Error, match="float32"):
+        mxq.quantize(x, groups=np.array([10, 70], "f4"))
+
+
+def test_given_scales():
+    x = numbers(32, 64)
+    q = mxq.quantize(x, "fp8_e4m3", quantization_scale=np.array([16], "f4"))
+    assert q.rowwise.scales[0] == 1 / 16
+    experts = mxq.quantize(numbers(3, 16, 64), "nvfp4", scope="expert")
+    assert experts.rowwise.amax.shape == (3,)
+    decode = experts.rowwise.amax / np.float32(6 * 448)
+    part = experts.rowwise._replace(amax=None, decode_scale=decode)
+    again = mxq.QTensor.from_parts("nvfp4", (3, 16, 64), rowwise=part, scope="expert")
+    assert np.array_equal(again.dequantize(), experts.dequantize())
+
+
+def test_hadamard_is_undone():
+    x = numbers(16, 64)
+    q = mxq.quantize(x, "nvfp4", hadamard=0xD7E8)
+    assert q.rowwise.hadamard == 0xD7E8 and q.sqnr(x) > 18
+    assert not np.allclose(q.dequantize(undo_hadamard=False), x, atol=0.5)
+
+
+def test_buffers_stay_alive():
+    x = numbers(64, 64)
+    expected = mxq.quantize(x).dequantize()
+    rowwise = mxq.quantize(x.copy()).rowwise
+    q = mxq.QTensor.from_parts("mxfp8_e4m3", x.shape, rowwise=rowwise)
+    del rowwise
+    gc.collect()
+    waste = [np.full((64, 64), 255, "u1") for _ in range(100)]
+    assert np.array_equal(q.dequantize(), expected) and waste
+
+
+def test_copies_and_pickles_stand_alone():
+    q = mxq.quantize(numbers(64, 64), "nvfp4", parts="both")
+    expected = q.dequantize()
+    copies = [copy.copy(q), copy.deepcopy(q), pickle.loads(pickle.dumps(q))]
+    del q
+    gc.collect()
+    for other in copies:
+        assert np.array_equal(other.dequantize(), expected)
+
+
+def test_many_threads():
+    x = numbers(128, 256)
+    expected, wrong = mxq.quantize(x).rowwise.codes, []
+
+    def work():
+        for _ in range(50):
+            if not np.array_equal(mxq.quantize(x).rowwise.codes, expected):
+                wrong.append(1)
+            try:
+                mxq.quantize(x, "nvfp9")
+            except mxq.Error:
+                continue
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not wrong
+
+
+def test_handles_are_destroyed(monkeypatch):
+    from mxq._library import Handle
+
+    made, destroyed = [], []
+
+    def count(self, address, destroy):
+        made.append(address.value)
+        self.value, self._destroy = address.value, lambda value: (destroyed.append(value), destroy(value))
+
+    monkeypatch.setattr(Handle, "__init__", count)
+    q = mxq.quantize(numbers(16, 64), scale_rounding="floor")
+    assert len(made) >= 3 and mxq.matmul(q, q.T, alpha=2).any()
+    del q
+    gc.collect()
+    assert sorted(made) == sorted(destroyed)
+
+
+def test_own_context():
+    context = mxq.Context("cpu", threads=1)
+    assert "CPU, 1 thread" in repr(context)
+    x = numbers(16, 64)
+    assert np.array_equal(mxq.quantize(x, context=context).rowwise.codes, mxq.quantize(x).rowwise.codes)
+    context.device = (2, 0)
+    with pytest.raises(mxq.Error, match="on cpu, but the context is of cuda:0"):
+        mxq.quantize(x, context=context)
+    with pytest.raises(mxq.Error) as error:
+        mxq.Context("cuda", 99)
+    assert error.value.code == "NO_DEVICE"

@@ -1,0 +1,43 @@
+//! Microscaling formats (MXFP8, MXFP6, MXFP4, NVFP4, block FP8) for Rust, by libmxq.
+//!
+//! ```
+//! # fn main() -> mxq::Result<()> {
+//! let cpu = mxq::Context::cpu()?;
+//! let x: Vec<f32> = (0..4 * 64).map(|i| (i as f32).sin()).collect();
+//! let q = mxq::Quantized::new(&cpu, mxq::Format::Mxfp8E4m3, &x, 4, 64)?;
+//! let y = q.matmul_transposed(&cpu, &q)?; // x x^T, 4 x 4
+//! println!("{q}: {:.2} was {:.2}, y[0] = {:.2}", q.dequantize(&cpu)?[1], x[1], y[0]);
+//! # Ok(()) }
+//! ```
+//!
+//! [`Quantized`] owns its memory and does the common things. [`Tensor`] is the C library's descriptor, with everything that it
+//! can be told; its lifetime is that of the buffers it was given. The verbs ([`quantize`], [`gemm`], ...) work on descriptors.
+//! What is refused is an [`Error`] with the library's message.
+//!
+//! Safe functions run on CPU contexts. Device memory has no lifetime that Rust can see: [`launch`] has the same verbs for CUDA
+//! contexts, with workspace and stream, and is unsafe.
+#![warn(missing_docs)]
+
+mod context;
+mod enums;
+mod error;
+pub mod launch;
+mod options;
+mod quantized;
+mod tensor;
+mod verbs;
+
+pub use context::Context;
+pub use enums::*;
+pub use error::{Error, Result};
+pub use mxq_sys as sys;
+pub use options::{GemmOptions, QuantizeOptions};
+pub use quantized::Quantized;
+pub use tensor::{Element, Tensor};
+pub use verbs::*;
+
+/// The version of the library that was loaded, such as "0.1.0".
+pub fn version() -> &'static str {
+    // SAFETY: the library gives text of static storage.
+    unsafe { error::text(sys::mxq_version_string()) }
+}

@@ -1,0 +1,209 @@
+//! The verbs on CPU contexts, and what a query says of a call on any context.
+use crate::context::Context;
+use crate::enums::Bound;
+use crate::error::{check, text, Result};
+use crate::launch::{self, Launch};
+use crate::options::{GemmOptions, QuantizeOptions};
+use crate::tensor::Tensor;
+use mxq_sys as sys;
+use std::ptr;
+
+/// How a call would run: the answer of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The name of the implementation.
+    pub implementation: String,
+    /// Why none of the better ones takes the call; "" for the best one.
+    pub reason: String,
+    /// Bytes of device memory that the verb needs.
+    pub workspace_bytes: u64,
+    /// The class of bound that a product's error keeps.
+    pub bound: Bound,
+}
+
+/// Makes a plan of what a query writes.
+fn plan(query: impl FnOnce(*mut *mut sys::mxq_plan) -> sys::mxq_status) -> Result<Plan> {
+    let mut raw = ptr::null_mut();
+    check(query(&mut raw))?;
+    // SAFETY: the query succeeded, so the plan is live; its text is copied before it is destroyed.
+    unsafe {
+        let out = Plan {
+            implementation: text(sys::mxq_plan_implementation(raw)).to_owned(),
+            reason: text(sys::mxq_plan_reason(raw)).to_owned(),
+            workspace_bytes: sys::mxq_plan_workspace_bytes(raw),
+            bound: Bound::from_raw(sys::mxq_plan_bound(raw)).unwrap_or(Bound::None),
+        };
+        sys::mxq_plan_destroy(raw);
+        Ok(out)
+    }
+}
+
+/// Quantizes `input` into every declared part of `out`.
+pub fn quantize(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
+    context.synchronous()?;
+    // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
+    unsafe { launch::quantize(context, options, input, out, Launch::NONE) }
+}
+
+/// How [`quantize`] would run with these arguments.
+pub fn quantize_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
+    // SAFETY: a query reads descriptors and options alone, which are live.
+    plan(|raw| unsafe { sys::mxq_quantize_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+}
+
+/// Quantizes a quantized tensor to another format or other parts.
+pub fn requantize(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
+    context.synchronous()?;
+    // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
+    unsafe { launch::requantize(context, options, input, out, Launch::NONE) }
+}
+
+/// How [`requantize`] would run with these arguments.
+pub fn requantize_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
+    // SAFETY: a query reads descriptors and options alone, which are live.
+    plan(|raw| unsafe { sys::mxq_requantize_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+}
+
+/// Dequantizes `input` to a plain tensor.
+pub fn dequantize(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
+    context.synchronous()?;
+    // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
+    unsafe { launch::dequantize(context, options, input, out, Launch::NONE) }
+}
+
+/// How [`dequantize`] would run with these arguments.
+pub fn dequantize_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
+    // SAFETY: a query reads descriptors and options alone, which are live.
+    plan(|raw| unsafe { sys::mxq_dequantize_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+}
+
+/// Writes the amax of `input` to that of `out`.
+pub fn amax(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
+    context.synchronous()?;
+    // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
+    unsafe { launch::amax(context, options, input, out, Launch::NONE) }
+}
+
+/// How [`amax`] would run with these arguments.
+pub fn amax_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
+    // SAFETY: a query reads descriptors and options alone, which are live.
+    plan(|raw| unsafe { sys::mxq_amax_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+}
+
+/// Converts between plain formats.
+pub fn convert(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
+    context.synchronous()?;
+    // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
+    unsafe { launch::convert(context, options, input, out, Launch::NONE) }
+}
+
+/// How [`convert`] would run with these arguments.
+pub fn convert_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
+    // SAFETY: a query reads descriptors and options alone, which are live.
+    plan(|raw| unsafe { sys::mxq_convert_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+}
+
+/// Copies groups of rows to a larger alignment.
+pub fn pad_groups(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
+    context.synchronous()?;
+    // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
+    unsafe { launch::pad_groups(context, options, input, out, Launch::NONE) }
+}
+
+/// How [`pad_groups`] would run with these arguments.
+pub fn pad_groups_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
+    // SAFETY: a query reads descriptors and options alone, which are live.
+    plan(|raw| unsafe { sys::mxq_pad_groups_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+}
+
+/// Copies groups of rows to a smaller alignment.
+pub fn unpad_groups(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
+    context.synchronous()?;
+    // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
+    unsafe { launch::unpad_groups(context, options, input, out, Launch::NONE) }
+}
+
+/// How [`unpad_groups`] would run with these arguments.
+pub fn unpad_groups_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
+    // SAFETY: a query reads descriptors and options alone, which are live.
+    plan(|raw| unsafe { sys::mxq_unpad_groups_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+}
+
+/// Copies compact scales to the layout of block-scaled tensor cores.
+pub fn swizzle_scales(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
+    context.synchronous()?;
+    // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
+    unsafe { launch::swizzle_scales(context, options, input, out, Launch::NONE) }
+}
+
+/// How [`swizzle_scales`] would run with these arguments.
+pub fn swizzle_scales_query(
+    context: &Context,
+    options: Option<&QuantizeOptions>,
+    input: &Tensor,
+    out: &Tensor,
+) -> Result<Plan> {
+    let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
+    // SAFETY: a query reads descriptors and options alone, which are live.
+    plan(|raw| unsafe { sys::mxq_swizzle_scales_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+}
+
+/// Copies scales back to compact order.
+pub fn unswizzle_scales(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
+    context.synchronous()?;
+    // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
+    unsafe { launch::unswizzle_scales(context, options, input, out, Launch::NONE) }
+}
+
+/// How [`unswizzle_scales`] would run with these arguments.
+pub fn unswizzle_scales_query(
+    context: &Context,
+    options: Option<&QuantizeOptions>,
+    input: &Tensor,
+    out: &Tensor,
+) -> Result<Plan> {
+    let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
+    // SAFETY: a query reads descriptors and options alone, which are live.
+    plan(|raw| unsafe { sys::mxq_unswizzle_scales_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+}
+
+/// Multiplies: D = alpha op(A) op(B) + beta D + bias, by default D = A B^T.
+pub fn gemm(context: &Context, options: Option<&GemmOptions>, a: &Tensor, b: &Tensor, d: &mut Tensor) -> Result<()> {
+    context.synchronous()?;
+    // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
+    unsafe { launch::gemm(context, options, a, b, d, Launch::NONE) }
+}
+
+/// How [`gemm`] would run with these arguments.
+pub fn gemm_query(context: &Context, options: Option<&GemmOptions>, a: &Tensor, b: &Tensor, d: &Tensor) -> Result<Plan> {
+    let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
+    // SAFETY: a query reads descriptors and options alone, which are live.
+    plan(|raw| unsafe { sys::mxq_gemm_query(context.as_raw(), options, a.as_raw(), b.as_raw(), d.as_raw(), raw) })
+}
+
+/// Multiplies once per group of rows.
+pub fn grouped_gemm(context: &Context, options: Option<&GemmOptions>, a: &Tensor, b: &Tensor, d: &mut Tensor) -> Result<()> {
+    context.synchronous()?;
+    // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
+    unsafe { launch::grouped_gemm(context, options, a, b, d, Launch::NONE) }
+}
+
+/// How [`grouped_gemm`] would run with these arguments.
+pub fn grouped_gemm_query(
+    context: &Context,
+    options: Option<&GemmOptions>,
+    a: &Tensor,
+    b: &Tensor,
+    d: &Tensor,
+) -> Result<Plan> {
+    let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
+    // SAFETY: a query reads descriptors and options alone, which are live.
+    plan(|raw| unsafe { sys::mxq_grouped_gemm_query(context.as_raw(), options, a.as_raw(), b.as_raw(), d.as_raw(), raw) })
+}

@@ -1,0 +1,224 @@
+// The warps of wgmma_bf16_sm90 that decode and multiply:
+//
+//     shared    codes of a line     | 16 codes, an instruction's  | 16 | 16 | 16 |     a thread gives its lines' codes 2 q,
+//                                   | 8          | 8            |                    2 q + 1 of either 8, q being lane % 4
+//     registers BF16, decoded a turn at a time, while the tensor cores multiply the turn before with the tokens
+//
+// Each warpgroup has 64 of the tile's lines and all of its tokens. What one waits for, the other's products hide.
+//
+// Inf and NaN are as rare as lines that have them are: their sums are made again, one by one (bf16_output.cuh).
+#pragma once
+#include "cuda/sm90/bf16_producers.cuh"
+#include "cuda/sm90/wgmma.cuh"
+
+namespace mxq::cuda::sm90::bf16 {
+
+constexpr int kBatch = 2;  // instructions of the 32 codes that are brought together
+
+// ---- Codes from shared memory: those that a thread gives to two instructions, of one line ------------------------------------
+
+// Eight 4-bit codes are a word: this thread's two are byte q of it.
+template <Weights kind>
+struct Codes {
+    uint4 words;
+
+    __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
+        words = *reinterpret_cast<const uint4*>(codes + line * (kStepCodes / 2) + batch * 16);
+    }
+    // Low nibbles go to the low halves, high ones to the high halves, where move_pair_of_word finds them.
+    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
+        const uint32_t both = 0x11 * (threadIdx.x % 4) + 0x40;  // byte q of either
+        const uint32_t all =
+            permute_bytes(permute_bytes(words.x, words.y, both), permute_bytes(words.z, words.w, both), 0x5410);
+        to[0] = permute_bytes(all, all >> 4, 0x5410);
+        to[1] = permute_bytes(all, all >> 4, 0x7632);
+    }
+    static __device__ __forceinline__ EvenOddBf16 move(const Bf16DecodeRule&, uint32_t codes) {
+        return {move_pair_of_word(codes, 0), move_pair_of_word(codes, 2)};
+    }
+};
+
+// Sixteen 6-bit codes are 12 bytes, and a thread's two of either eight 12 bits.
+template <>
+struct Codes<Weights::Bits6> {
+    uint32_t words[kBatch];
+
+    __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
+        const uint32_t q = threadIdx.x % 4, shift = q == 3 ? 4 : 12 * q, shift_high = (16 + 12 * q) % 32;
+        const auto apart = [](uint32_t two) { return (two & 0x3F) | (two & 0xFC0) << 10; };
+#pragma unroll
+        for (int i = 0; i < kBatch; i++) {
+            const uint32_t* const from =
+                reinterpret_cast<const uint32_t*>(codes + line * (kStepCodes / 8 * 6) + (batch * kBatch + i) * 12);
+            const uint32_t low = __funnelshift_r(q == 3 ? from[1] : from[0], from[1], shift);
+            const uint32_t high = __funnelshift_r(q < 2 ? from[1] : from[2], from[2], shift_high);
+            words[i] = apart(low) | apart(high) << 8;
+        }
+    }
+    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
+#pragma unroll
+        for (int i = 0; i < kBatch; i++) to[i] = words[i];
+    }
+    static __device__ __forceinline__ EvenOddBf16 move(const Bf16DecodeRule& rule, uint32_t codes) {
+        return move_codes_to_bf16(rule, codes + 3 * (codes & 0x20202020u));
+    }
+};
+
+// Sixteen 8-bit codes are the 16 bytes that a swizzle of 64-byte lines moves as one.
+template <>
+struct Codes<Weights::Bits8> {
+    uint32_t words[kBatch];
+
+    __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
+#pragma unroll
+        for (int i = 0; i < kBatch; i++) {
+            const uint8_t* const of =
+                codes + line * kStepCodes + ((batch * kBatch + i) ^ (line / 2 % 4)) * 16 + threadIdx.x % 4 * 2;
+            words[i] = permute_bytes(*reinterpret_cast<const uint16_t*>(of), *reinterpret_cast<const uint16_t*>(of + 8), 0x5140);
+        }
+    }
+    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
+#pragma unroll
+        for (int i = 0; i < kBatch; i++) to[i] = words[i];
+    }
+    static __device__ __forceinline__ EvenOddBf16 move(const Bf16DecodeRule& rule, uint32_t codes) {
+        return move_codes_to_bf16(rule, codes);
+    }
+};
+
+// ---- Products ------------------------------------------------------------------------------------------------------------
+
+// Returns the first accumulators of some, those of so many columns. (Where a member function casts its own, the compiler keeps
+// them in memory.)
+template <int columns, int count>
+__device__ __forceinline__ float (&first_columns(float (&sums)[count]))[columns / 2] {
+    return reinterpret_cast<float(&)[columns / 2]>(sums);
+}
+
+// Holds what a thread loads for a turn, 32 codes of two lines: codes, and the scale of each line, or of NVFP4 two.
+template <Weights kind>
+struct Loaded {
+    Codes<kind> codes[2];
+    uint32_t scales[2];
+};
+
+constexpr int kTurns = kStepCodes / 32;
+static_assert(kTurns == 2, "one is loaded, decoded and multiplied while the other is on its way");
+
+template <Weights kind>
+struct Consumer {
+    using Step = Stage<kind>;
+    using Operands = uint32_t[kBatch][4];
+    const Arguments& args;
+    Shared<kind>& shared;
+    uint32_t line;  // of the tile, the thread's first
+    Ring<kStages> ring;
+    float sums[kMostTokens / 2];
+    uint32_t marks[2];  // kSpecialMarks, where codes of a line were Inf or NaN
+
+    // Loads a turn of a stage that is full.
+    __device__ __forceinline__ void load(uint32_t stage, int turn, Loaded<kind>& to) const {
+        const Step& step = shared.stages[stage];
+#pragma unroll
+        for (int l = 0; l < 2; l++) {
+            const uint32_t own = line + 8 * l;
+            const uint8_t* const scales = step.scales + own * Step::scale_bytes;
+            to.codes[l].load(step.codes, own, turn);
+            if constexpr (kind == Weights::Nvfp4)
+                to.scales[l] = reinterpret_cast<const uint32_t*>(scales)[turn];
+            else
+                to.scales[l] = kind == Weights::Bits8 && !args.scales.bytes ? 127 : scales[turn];
+        }
+    }
+    // Decodes four codes of an instruction.
+    template <bool any_scales>
+    __device__ __forceinline__ EvenOddBf16 decode_four(uint32_t codes, uint32_t scale, int instruction) const {
+        const EvenOddBf16 moved = Codes<kind>::move(args.rule, codes);
+        if constexpr (kind == Weights::Nvfp4)
+            return scale_four<kind>(args.rule, moved, permute_bytes(scale, 0, instruction == 0 ? 0x1010 : 0x3232));
+        if constexpr (any_scales) return scale_any_four<kind>(args.rule, args.missing, moved, codes, scale);
+        return scale_four<kind>(args.rule, moved, scale_factor<kind>(args.rule, scale));
+    }
+    // Decodes a turn to what the thread gives to its instructions.
+    template <bool any_scales>
+    __device__ __forceinline__ void decode(const Loaded<kind>& loaded, Operands& to) {
+#pragma unroll
+        for (int l = 0; l < 2; l++) {
+            uint32_t codes[kBatch];
+            loaded.codes[l].bring(codes);
+#pragma unroll
+            for (int i = 0; i < kBatch; i++) {
+                if constexpr (kind == Weights::Bits8) marks[l] |= mark_special_codes(args.rule, codes[i]);
+                const EvenOddBf16 pairs = decode_four<any_scales>(codes[i], loaded.scales[l], i);
+                to[i][l] = pairs.even, to[i][2 + l] = pairs.odd;
+            }
+        }
+    }
+    // Multiplies a step. Its first turn is decoded and its second loaded; in the end those of the next step are, if there is one.
+    // No product is on its way then, since the compiler follows accumulators through straight code alone.
+    template <bool any_scales, int tokens>
+    __device__ __forceinline__ void multiply_step(uint32_t stage, bool last, Loaded<kind> (&loaded)[2],
+                                                  Operands (&operands)[2]) {
+        const TileDescriptor described = describe_tile(shared.stages[stage].tokens);
+        auto& own = first_columns<tokens>(sums);
+#pragma unroll
+        for (int turn = 0; turn < kTurns; turn++) {
+            begin_products(own);
+#pragma unroll
+            for (int i = 0; i < kBatch; i++)
+                multiply_bf16_lines(own, operands[turn][i], described.along((turn * kBatch + i) * kProductBytes));
+            commit_products();
+            if (!last) {
+                if (turn == 0) wait(shared.full[ring.at()], ring.parity());
+                load(ring.at(), turn, loaded[turn]);
+            }
+            wait_products<1>(own);  // those whose operands are overwritten next
+            if (turn == 0 || !last) decode<any_scales>(loaded[1 - turn], operands[1 - turn]);
+        }
+        wait_products<0>(own);
+    }
+    // Multiplies all steps of a tile, and gives the stages back.
+    template <bool any_scales, int tokens>
+    __device__ __forceinline__ void multiply_steps(int32_t steps) {
+        Loaded<kind> loaded[2];
+        Operands operands[2];
+        wait(shared.full[ring.at()], ring.parity());
+        load(ring.at(), 0, loaded[0]);
+        load(ring.at(), 1, loaded[1]);
+        decode<any_scales>(loaded[0], operands[0]);
+#pragma unroll 1
+        for (int32_t step = 0; step < steps; step++) {
+            const uint32_t stage = ring.at();
+            ring.next();
+            multiply_step<any_scales, tokens>(stage, step + 1 == steps, loaded, operands);
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
+        }
+    }
+    __device__ __forceinline__ void multiply_tile(const Tile& tile) {
+        marks[0] = marks[1] = 0;
+#pragma unroll
+        for (float& sum : sums) sum = 0;
+        if (kind != Weights::Nvfp4 && tile.any_scales)
+            multiply_steps<true, kMostTokens>(tile.steps);
+        else if (tile.rows <= kFewTokens)
+            multiply_steps<false, kFewTokens>(tile.steps);
+        else
+            multiply_steps<false, kMostTokens>(tile.steps);
+    }
+    // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
+    __device__ __forceinline__ uint32_t lines_to_repair() const {
+        if constexpr (kind != Weights::Bits8) return 0;
+        uint32_t lines = 0;
+#pragma unroll
+        for (int l = 0; l < 2; l++) {
+            const uint32_t ballot = __ballot_sync(kAllLanes, marks[l] & kSpecialMarks);
+            if (ballot == 0) continue;
+            for (int of_line = 0; of_line < 8; of_line++)
+                if (ballot >> 4 * of_line & 0xF) lines |= 1u << (8 * l + of_line);
+        }
+        return lines;
+    }
+};
+
+}  // namespace mxq::cuda::sm90::bf16

@@ -1,0 +1,212 @@
+// From the sums of wgmma_bf16_sm90 to D: fp32 factors of lines, alpha, beta D, bias, one rounding, and the stores.
+//
+//     registers of a warp    16 lines of weights, columns of D, by the tile's tokens, rows of D
+//     shared                 32 tokens in a turn: as elements, those of 16 bits transposed on the way (stmatrix), where D takes
+//                            them by 16 bytes, some lanes a token; else as sums, which the lanes finish one by one
+//
+// Rows that are not the tile's stay untouched either way.
+#pragma once
+#include "cuda/sm90/bf16_tiles.cuh"
+#include "cuda/sm90/output.cuh"
+
+namespace mxq::cuda::sm90::bf16 {
+
+// Makes the sum of plain numbers and codes again, in double: without their fp32 factors sums may leave fp32's range where D
+// does not.
+__device__ __noinline__ float sum_again(const GemmProblem& p, const TileOperand& a, const TileOperand& b, uint32_t token,
+                                        uint32_t line) {
+    double sum = 0;
+#pragma unroll 1
+    for (uint32_t k = 0; k < uint32_t(p.k) && sum == sum; k++)
+        sum += double(operand_value(p.a, a, token, k)) * double(operand_value(p.b, b, line, k));
+    return __double2float_rn(sum);
+}
+
+__device__ __forceinline__ TileOperand operand_of_tokens(const GemmProblem& p, const Tile& tile) {
+    return p.grouping == Grouping::Rows ? operand_of_group(p.a, tile.start, tile.group_rows) : operand_of_matrix(p.a, 0);
+}
+
+__device__ __forceinline__ bool has_factor(const GemmOperand& operand) {
+    return operand.scale_type == ScaleType::F32 || operand.scale_type == ScaleType::E4M3;
+}
+
+// Says how the sums of a warp become D.
+struct Output {
+    bool copied;             // by 16 bytes, with no more than factors of lines
+    bool factored;           // there are some
+    float of_lines[2];       // of this lane's lines, columns of D
+    const float* of_tokens;  // those of A, where each has its own
+    int64_t token_stride;
+    float of_all_tokens;
+};
+
+template <Weights kind>
+__device__ __forceinline__ Output output_of(const Arguments& args, const Tile& tile, int32_t line) {
+    const GemmProblem& p = args.problem;
+    Output output{args.wide && line + kWarpLines <= p.n && p.is_sum_alone(), has_factor(p.a) || has_factor(p.b),
+                  {1, 1}, nullptr, 0, 1};
+    if (!output.copied || !output.factored) return output;
+    if (has_factor(p.a)) {
+        const TileOperand a = operand_of_tokens(p, tile);
+        output.of_all_tokens = a.global;
+        output.token_stride = a.layout.line_stride;
+        if (p.a.scale_type == ScaleType::F32)
+            output.of_tokens = reinterpret_cast<const float*>(a.scales) + tile.row * output.token_stride;
+    }
+    bool usual = true;
+    if (has_factor(p.b)) {
+        const TileOperand b = operand_of_matrix(p.b, tile.group);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            output.of_lines[h] = line_factor(p.b, b, line + threadIdx.x % 32 / 4 + 8 * h);
+            usual &= is_usual_factor(output.of_lines[h]);
+        }
+    }
+    output.copied = __all_sync(kAllLanes, usual && is_usual_factor(output.of_all_tokens));
+    return output;
+}
+
+// ---- Elements as they are ------------------------------------------------------------------------------------------------
+
+// Stores four 8 x 8 matrices, transposed, whose rows lie where the lanes say.
+__device__ __forceinline__ void store_transposed(void* row, const uint32_t (&of)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     uint32_t(__cvta_generic_to_shared(row))),
+                 "r"(of[0]), "r"(of[1]), "r"(of[2]), "r"(of[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ uint32_t pack_pair(bool f16, float low, float high) {
+    if (f16) return uint32_t(from_float<F16>(low).bits) | uint32_t(from_float<F16>(high).bits) << 16;
+    return uint32_t(from_float<Bf16>(low).bits) | uint32_t(from_float<Bf16>(high).bits) << 16;
+}
+
+// Copies a turn's tokens from shared memory to D, some lanes a token; those that pad the group become +0.
+template <int element_bytes>
+__device__ __forceinline__ void copy_turn(const GemmProblem& p, const Tile& tile, int first_token, int32_t column,
+                                          const uint8_t* from) {
+    constexpr int pieces = kWarpLines * element_bytes / 16, pitch = element_bytes == 4 ? kSumPitch * 4 : kOutPitch;
+    const int lane = int(threadIdx.x % 32), piece = lane % pieces;
+#pragma unroll
+    for (int i = lane / pieces; i < kOutTokens; i += 32 / pieces) {
+        const int token = first_token + i;
+        if (token >= tile.padded) break;
+        const uint4 of = *reinterpret_cast<const uint4*>(from + i * pitch + piece * 16);
+        uint8_t* const row = static_cast<uint8_t*>(p.d.data) + (tile.d_row + token) * p.d.row_stride * element_bytes;
+        *reinterpret_cast<uint4*>(row + column * element_bytes + piece * 16) = token < tile.rows ? of : uint4{};
+    }
+}
+
+// Multiplies a turn's sums with the factors of their lines. Returns whether that is all: sums are numbers, which without the
+// factors they might not be, and factors are usual.
+template <Weights kind>
+__device__ __forceinline__ bool scale_turn(const Tile& tile, const Output& output, int first_token, const float* sums,
+                                           float (&values)[kOutTokens / 2]) {
+    bool plain = true;
+#pragma unroll
+    for (int two = 0; two < kOutTokens / 2; two += 4) {
+        float of_tokens[2] = {output.of_all_tokens, output.of_all_tokens};
+        if (output.of_tokens)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int token = min(first_token + 2 * two + int(threadIdx.x % 4) * 2 + i, tile.rows - 1);
+                of_tokens[i] = __ldg(output.of_tokens + token * output.token_stride);
+                plain &= is_usual_factor(of_tokens[i]);
+            }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float sum = kind == Weights::Nvfp4 ? multiply_rn(sums[two + i], unit_of_sums<kind>) : sums[two + i];
+            plain &= fabsf(sum) < bits_float(kInfinityBits);
+            values[two + i] = multiply_rn(multiply_rn(sum, of_tokens[i % 2]), output.of_lines[i / 2]);
+        }
+    }
+    return __all_sync(kAllLanes, plain);
+}
+
+// Brings sums to shared memory, token by token.
+__device__ __forceinline__ void put_turn(const float* sums, float* out) {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kOutTokens / 2; i++)
+        out[(i / 4 * 8 + lane % 4 * 2 + i % 2) * kSumPitch + lane / 4 + i / 2 % 2 * 8] = sums[i];
+}
+
+// Writes a turn that needs no more than factors; returns whether it was one.
+template <Weights kind>
+__device__ __forceinline__ bool write_turn(const GemmProblem& p, const Tile& tile, const Output& output, int first_token,
+                                           int32_t column, const float* sums, uint8_t* out) {
+    float values[kOutTokens / 2];
+    if (kind == Weights::Nvfp4 || output.factored) {
+        if (!scale_turn<kind>(tile, output, first_token, sums, values)) return false;
+    } else {
+#pragma unroll
+        for (int i = 0; i < kOutTokens / 2; i++) values[i] = sums[i];
+    }
+    if (p.d.format == MXQ_FORMAT_F32) {
+        put_turn(values, reinterpret_cast<float*>(out));
+        __syncwarp();
+        copy_turn<4>(p, tile, first_token, column, out);
+        return true;
+    }
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int two = 0; two < kOutTokens / 16; two++) {
+        uint32_t packed[4];
+#pragma unroll
+        for (int part = 0; part < 4; part++)
+            packed[part] = pack_pair(p.d.format == MXQ_FORMAT_F16, values[8 * two + 2 * part], values[8 * two + 2 * part + 1]);
+        store_transposed(out + (16 * two + lane / 16 * 8 + lane % 8) * kOutPitch + lane / 8 % 2 * 16, packed);
+    }
+    __syncwarp();
+    copy_turn<2>(p, tile, first_token, column, out);
+    return true;
+}
+
+// ---- Any elements ----------------------------------------------------------------------------------------------------------
+
+// Makes D of a turn's sums in shared memory, a lane for each column of two tokens.
+__device__ __noinline__ void finish_turn(const GemmProblem& p, const Tile& tile, float unit, int first_token, int32_t line,
+                                         uint32_t repair, const float* sums) {
+    const int lane = int(threadIdx.x % 32);
+    const int32_t column = line + lane % kWarpLines;
+    const int tokens = min(p.beta == 0 ? tile.padded : tile.rows, first_token + kOutTokens);
+    const bool factored = has_factor(p.a) || has_factor(p.b);
+    const bool to_nearest = !p.is_sum_alone() || p.d.format == MXQ_FORMAT_F32;
+    const TileOperand a = operand_of_tokens(p, tile), b = operand_of_matrix(p.b, tile.group);
+    if (column >= p.n) return;
+#pragma unroll 1
+    for (int token = first_token + lane / kWarpLines; token < tokens; token += 32 / kWarpLines) {
+        const int64_t row = tile.d_row + token;
+        float value = 0;
+        if (token < tile.rows) {
+            value = multiply_rn(sums[(token - first_token) * kSumPitch + lane % kWarpLines], unit);
+            const uint32_t in_group = uint32_t(tile.row + token);
+            if ((repair >> lane % kWarpLines & 1) || (factored && !(fabsf(value) < bits_float(kInfinityBits))))
+                value = sum_again(p, a, b, in_group, uint32_t(column));
+            else if (factored)
+                value = scale_sum(value, line_factor(p.a, a, in_group), line_factor(p.b, b, column), to_nearest);
+            value = add_more(p, tile.group, row, column, value);
+        }
+        store_element(p.d.data, p.d.format, row * p.d.row_stride + column, value);
+    }
+}
+
+// Writes 16 lines by all tokens, which a warp has: of line 8 h + lane / 4 and token 8 j + 2 (lane % 4) + i the sum
+// 4 j + 2 h + i. `line` is the first one's number in the product; those with a bit of `repair` have no sums yet.
+template <Weights kind, int count>
+__device__ __forceinline__ void write_lines(const Arguments& args, const Tile& tile, const float (&sums)[count], int32_t line,
+                                            uint32_t repair, uint8_t* out) {
+    const Output output = output_of<kind>(args, tile, line);
+#pragma unroll
+    for (int first = 0; first < count * 2; first += kOutTokens) {
+        if (first >= tile.padded) break;
+        const float* const of_turn = &sums[first / 2];
+        __syncwarp();
+        if (output.copied && repair == 0 && write_turn<kind>(args.problem, tile, output, first, line, of_turn, out)) continue;
+        put_turn(of_turn, reinterpret_cast<float*>(out));
+        __syncwarp();
+        finish_turn(args.problem, tile, unit_of_sums<kind>, first, line, repair, reinterpret_cast<const float*>(out));
+    }
+}
+
+}  // namespace mxq::cuda::sm90::bf16

@@ -1,0 +1,218 @@
+// wgmma_bf16_sm90: exact products of many rows with quantized weights on Hopper's BF16 tensor cores, dense or grouped.
+//
+// The product is made transposed, so that weights are the operand that the tensor cores read from registers: their codes are
+// decoded there and never lie in memory as BF16. A block of 384 threads stays on its SM and takes tiles (bf16_tiles.cuh):
+//
+//     warps 0..3          load tokens, codes and scales of 64 codes a step through a ring of five stages, and find tiles
+//     warps 4..7, 8..11   consumers, 64 lines x 256 tokens each: decode 32 codes of the lines while the tensor cores multiply
+//                         those before (bf16_consumers.cuh), and write D (bf16_output.cuh)
+//
+// A step is 36 to 40 KB from L2 and 128 x 256 x 64 products: 1024 cycles of the tensor cores. Decoding takes about 3
+// instructions a code and thread, 100 for a step of 4-bit codes: a fifth of what a scheduler issues in that time.
+#include <algorithm>
+
+#include "cuda/device.h"
+#include "cuda/implementations.h"
+#include "cuda/launch.h"
+#include "cuda/sm90/beside.cuh"
+#include "cuda/sm90/bf16_consumers.cuh"
+#include "cuda/sm90/bf16_output.cuh"
+#include "cuda/sm90/needs_chip.h"
+#include "cuda/sm90/tensor_map.h"
+#include "cuda/sm90/weight_kind.h"
+#include "cuda/sm90/widen_tokens.h"
+#include "dispatch/choice.h"
+
+namespace mxq::cuda {
+namespace {
+
+using namespace sm90;
+using namespace sm90::bf16;
+
+constexpr int kThreads = 3 * kWarpgroup;
+// A block starts with 168 registers a thread, 65536 / 384 in eights; the consumers get what the first warpgroup gives back.
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * 168);
+
+template <Weights kind>
+__device__ __forceinline__ void produce(const Arguments& args, Shared<kind>& shared) {
+    const uint32_t warp = threadIdx.x / 32;
+    wait_for_previous_kernel();  // which arranges scales
+    if (warp == 0 && elect_lane()) load_steps(args, shared);
+    if (warp == 1) scout(args, shared);
+}
+
+template <Weights kind>
+__device__ __forceinline__ void consume(const Arguments& args, Shared<kind>& shared) {
+    const uint32_t thread = threadIdx.x - kWarpgroup, warp = thread / 32, lane = thread % 32;
+    const uint32_t first_line = warp * kWarpLines;
+    Consumer<kind> consumer{args, shared, first_line + lane / 4, {}, {}, {}};
+    each_tile<true>(shared, [&](const Tile& tile) {
+        consumer.multiply_tile(tile);
+        write_lines<kind>(args, tile, consumer.sums, tile.line + int32_t(first_line), consumer.lines_to_repair(),
+                          shared.out[warp]);
+    });
+}
+
+template <Weights kind>
+__global__ void __launch_bounds__(kThreads, 1) wgmma_bf16_sm90_kernel(const __grid_constant__ Arguments args) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    auto& shared = *reinterpret_cast<Shared<kind>*>(memory);
+    if (threadIdx.x == 0) {
+        for (Barrier& barrier : shared.full) init_barrier(barrier, 1);
+        for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
+        for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 1 + kConsumerWarps);
+        publish_barriers();
+    }
+    __syncthreads();
+    if (threadIdx.x < kWarpgroup) {
+        give_registers<kProducerRegisters>();
+        produce(args, shared);
+    } else {
+        take_registers<kConsumerRegisters>();
+        consume(args, shared);
+    }
+}
+
+// ---- The implementation ----------------------------------------------------------------------------------------------
+
+template <Weights kind>
+constexpr KernelEntry<Weights, Arguments> entry() {
+    static_assert(sizeof(Shared<kind>) <= 227 * 1024, "what a block may have");
+    return {kind, wgmma_bf16_sm90_kernel<kind>, kThreads, sizeof(Shared<kind>)};
+}
+
+constexpr KernelEntry<Weights, Arguments> kernels[] = {entry<Weights::Bits4>(), entry<Weights::Nvfp4>(),
+                                                       entry<Weights::Bits6>(), entry<Weights::Bits8>()};
+
+// Returns the tiles of so many tokens, at most.
+int64_t token_tiles_of(const GemmProblem& p, int64_t tokens) {
+    return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, tokens) : ceil_div(p.m, tokens);
+}
+
+int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
+
+// Returns the tokens of a tile: fewer where most groups have no more, or where multiprocessors would have nothing to do.
+int32_t tile_tokens(const GemmProblem& p) {
+    constexpr int64_t multiprocessors = 132;  // of Hopper's larger boards
+    const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
+    const bool fit = p.m <= kFewTokens / 2 * groups;
+    return fit || token_tiles_of(p, kMostTokens) * line_tiles(p) < multiprocessors ? kFewTokens : kMostTokens;
+}
+
+int64_t token_tiles(const GemmProblem& p) { return token_tiles_of(p, tile_tokens(p)); }
+
+bool is_widened(const GemmProblem& p) { return p.a.scale_type != ScaleType::None; }
+
+// `widened`: where the lines of a quantized A lie as BF16.
+TileMap map_of_tokens(const GemmProblem& p, const void* widened) {
+    const bool as_it_is = !is_widened(p);
+    return {as_it_is ? p.a.codes : widened,
+            CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            2,
+            {p.k, p.a.lines, 1},
+            {as_it_is ? p.a.line_bytes : 2 * p.k, 0},
+            {kStepCodes, tile_tokens(p), 1},
+            CU_TENSOR_MAP_SWIZZLE_128B};
+}
+
+TileMap map_of_codes(const GemmProblem& p) {
+    return {p.b.codes,
+            CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            3,
+            {ceil_div(p.k * p.b.bits, int64_t(8)), p.b.lines, p.b.matrices},
+            {p.b.line_bytes, p.b.matrix_bytes},
+            {kStepCodes * p.b.bits / 8, kTileLines, 1},
+            p.b.bits == 8 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_NONE};
+}
+
+Reason needs_operands(const GemmProblem& p) {
+    if (p.b.scale_type == ScaleType::None)
+        return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
+    if (p.b.scale_type == ScaleType::F32 && !has_line_scales(p.b))
+        return "needs FP8 with scaling ROW or TENSOR, found scales of 128";
+    if (p.a.format != MXQ_FORMAT_BF16 && !can_widen_tokens(p.a))
+        return [format = p.a.format] {
+            return format_text("needs a in BF16 or quantized, without scales of 128, found %s", find_format(format)->name);
+        };
+    return {};
+}
+
+Reason needs_sizes(const GemmProblem& p) {
+    constexpr int64_t most = int64_t(1) << 31;
+    if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
+    if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
+    if (p.a.lines >= most || p.n >= most || p.k >= most) return "needs less than 2^31 rows, columns and codes of a line";
+    const void* const workspace = reinterpret_cast<const void*>(kWorkspaceAlignment);  // as aligned as it will be
+    for (const TileMap& map : {map_of_tokens(p, workspace), map_of_codes(p)})
+        if (!unmappable(map).empty())
+            return [data = map.data, lines = map.strides[0], matrices = map.strides[1]] {
+                return format_text("needs a and b at multiples of 16 bytes, their lines and matrices as far apart, found one at "
+                                   "%p with lines of %lld and matrices of %lld bytes",
+                                   data, (long long)lines, (long long)matrices);
+            };
+    const double tiles = double(token_tiles(p)) * double(line_tiles(p));
+    if (tiles > 4294000000.0)  // turns of all blocks are counted in 32 bits
+        return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };
+    return {};
+}
+
+// Returns where the arranged scales lie in the workspace: behind a widened A.
+uint64_t scales_offset(const GemmProblem& p) {
+    return is_widened(p) ? uint64_t(round_up(int64_t(widened_bytes(p)), int64_t(kWorkspaceAlignment))) : 0;
+}
+
+Prepared prepare(const Context& context, const GemmProblem& p) {
+    if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_sizes(p); !reason.empty()) return {reason, 0, nullptr};
+    return {{}, scales_offset(p) + (is_block_scaled(p.b) ? arranged_bytes(p) : 0), nullptr};
+}
+
+void run(const Context& context, const GemmProblem& p, const Launch& call) {
+    const int64_t tiles = token_tiles(p) * line_tiles(p);
+    if (tiles == 0) return;
+    ArrangedScales scales{};
+    if (is_block_scaled(p.b)) scales = arranged_at(p, static_cast<uint8_t*>(call.workspace) + scales_offset(p));
+    if (is_widened(p)) widen_tokens(context, p, call.workspace, call.stream);
+    if (scales.bytes) arrange_scales(context, p, scales, call.stream);
+    const WeightRule weights = weight_rule(p.b);
+    Arguments args{tensor_map(driver(), map_of_tokens(p, call.workspace)),
+                   tensor_map(driver(), map_of_codes(p)),
+                   p,
+                   {},
+                   weights.rule,
+                   weights.missing,
+                   scales,
+                   uint32_t(tile_tokens(p)),
+                   uint32_t(line_tiles(p)),
+                   false};
+    args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
+    args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
+    args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
+    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
+    const int64_t element = find_format(p.d.format)->bits / 8;
+    args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
+    const int64_t all = context.cuda->multiprocessors;
+    const int64_t blocks = std::min(tiles, p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all);
+    launch(context, kernels, weights.kind, "wgmma_bf16_sm90", dim3(unsigned(blocks)), call.stream, args,
+           scales.bytes ? Start::WithPrevious : Start::AfterAll);
+}
+
+void load(const Context& context) {
+    if (context.cuda->compute_capability != 90) return;
+    load_kernels(kernels);
+    load_widen_tokens(context);
+    load_arrange_scales();
+}
+
+int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+
+}  // namespace
+
+const GemmImplementation wgmma_bf16_sm90{
+    .name = "wgmma_bf16_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
+
+}  // namespace mxq::cuda

@@ -1,0 +1,911 @@
+/* libmxq: microscaling formats (quantize, dequantize, swizzle, block-scaled grouped GEMM) behind a C ABI.
+ *
+ * This header is the whole interface and its manual. It is C99 and needs no CUDA header. (mxq.hpp has the same for C++, and
+ * dlpack.h makes descriptors of DLPack tensors: inline code over this header, and no part of the ABI.)
+ *
+ * A program in short: create a context for a device, describe tensors, set their pointers, call verbs.
+ *
+ *     mxq_context* ctx = NULL;  mxq_tensor *x = NULL, *xq = NULL;
+ *     mxq_context_create(MXQ_DEVICE_CPU, 0, NULL, &ctx);
+ *     mxq_tensor_create_2d(MXQ_FORMAT_F32, rows, cols, &x);
+ *     mxq_tensor_create_2d(MXQ_FORMAT_MXFP8_E4M3, rows, cols, &xq);
+ *     mxq_tensor_required_bytes(xq, MXQ_PART_ROWWISE, &code_bytes, &scale_bytes);
+ *     mxq_tensor_set_data(x, values, value_bytes);
+ *     mxq_tensor_set_part(xq, MXQ_PART_ROWWISE, codes, code_bytes, scales, scale_bytes);
+ *     if (mxq_quantize(ctx, NULL, x, xq, NULL, 0, NULL)) puts(mxq_last_error());
+ *
+ * RULES THAT HOLD EVERYWHERE
+ *
+ *   Errors        Every function that can fail returns an mxq_status; 0 is success. On failure mxq_last_error() tells which
+ *                 argument is wrong, what was expected, what came, and what to do. A refused call has written nothing, and
+ *                 the context stays usable. The library never aborts or exits, and prints only what MXQ_LOG asks for
+ *                 (mxq_set_log_callback takes these lines instead).
+ *   Memory        The library owns no tensor memory. Pointers given to a CUDA context point to memory of its device's primary
+ *                 CUDA context (what the CUDA runtime and the frameworks allocate), or to other memory that this CUDA context
+ *                 can access. This is not checked: an address that the device cannot access is a CUDA error that ends the
+ *                 CUDA context. Pointers given to a CPU context are host pointers. A buffer that is written may not overlap
+ *                 another buffer of the call.
+ *   Threads       A context may be used from many threads at once, also from threads with a stack of 64 KiB on the CPU. A
+ *                 descriptor or options object may be read by many calls at once, but not while a setter changes it.
+ *   Streams       `stream` is a cudaStream_t on a CUDA context (NULL: the legacy default stream) and must be NULL on a
+ *                 CPU context, whose calls are synchronous. CUDA calls enqueue and return: they do not synchronise,
+ *                 allocate device memory or read it from the host, and may be captured in a CUDA graph, the first
+ *                 call of the process included. The calling thread's current device is left as it was.
+ *   Handles       Create functions set *out to NULL on failure. Destroy functions, and functions that read a plan or a
+ *                 context, accept NULL. Every function refuses a handle of another kind (INVALID_ARGUMENT; a destroy function
+ *                 does nothing), and one that was destroyed as long as nothing else has its memory: no promise, but help.
+ *                 After a fork, the child may create, use and destroy CPU contexts, but no CUDA context. The shared library
+ *                 stays in memory after dlclose, so that a context may outlive the handle of the library.
+ *   Lifetime      Descriptors and options are read during the call and not kept. They may be destroyed, or given new
+ *                 pointers, as soon as the call returns. The memory that they point to must stay until the work is done.
+ *   Bits          All verbs but products give the same bytes on every device, for any number of threads. Products give the
+ *                 same bytes from run to run on one device, and their errors keep the bound that mxq_gemm describes.
+ *   Environment   MXQ_LOG=info prints a line on stderr for each verb that runs, with its implementation and why it was
+ *                 chosen, and how many rows are in no group where the host can read the ends; MXQ_LOG=trace also prints a
+ *                 line for each implementation that declined. Read once, by the first verb.
+ *                 MXQ_IMPL=verb:implementation[,verb:implementation...], such as grouped_gemm:mma_bf16, makes these verbs
+ *                 take these implementations or fail, on every device. An implementation that is set in the options wins over
+ *                 it. Read when a context is created, which refuses names that do not exist.
+ *                 MXQ_CPU_ISA: see mxq_context_options_set_threads.
+ *                 MXQ_CUBLASLT_PATH: see mxq_context_options_set_cublaslt_path.
+ *   Growth        New options arrive as new setters. No number changes its meaning, no struct is exposed.
+ *
+ * All functions are available since 0.1.0. Version 0.x: the ABI may still change; the promise of stability starts with 1.0.
+ */
+#ifndef MXQ_MXQ_H
+#define MXQ_MXQ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define MXQ_API __attribute__((visibility("default")))
+#else
+#define MXQ_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version ------------------------------------------------------------------------------------------------------ */
+
+#define MXQ_VERSION_MAJOR 0
+#define MXQ_VERSION_MINOR 1
+#define MXQ_VERSION_PATCH 0
+
+/* Version of this header as mxq_version gives that of the library: major * 10000 + minor * 100 + patch, for #if. */
+#define MXQ_VERSION 100
+
+/* Version of the loaded library as major * 10000 + minor * 100 + patch (0.1.0 is 100). */
+MXQ_API int32_t mxq_version(void);
+
+/* Version of the loaded library as text, "0.1.0". Static storage. */
+MXQ_API const char* mxq_version_string(void);
+
+/* What the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without CUDA".
+ * Static storage. */
+MXQ_API const char* mxq_build_string(void);
+
+/* ---- Status and messages ------------------------------------------------------------------------------------------ */
+
+/* Families of constants have types of their own, all int32_t, so that signatures say which constants they take. */
+typedef int32_t mxq_status;
+
+#define MXQ_STATUS_OK 0
+#define MXQ_STATUS_INVALID_ARGUMENT 1 /* NULL handle, unknown value, negative size, overlapping buffers and the like */
+#define MXQ_STATUS_SHAPE_MISMATCH 2   /* shapes of the tensors do not fit together */
+#define MXQ_STATUS_MISSING_BUFFER 3   /* this call needs a pointer that is NULL, or a part that was not set */
+#define MXQ_STATUS_BUFFER_TOO_SMALL 4 /* a byte extent is shorter than mxq_tensor_required_bytes, or the workspace too small */
+#define MXQ_STATUS_MISALIGNED 5       /* a pointer is not a multiple of its element's size */
+#define MXQ_STATUS_UNSUPPORTED 6      /* this verb does not take the format or feature, or no implementation takes it here */
+#define MXQ_STATUS_NO_DEVICE 7        /* no such device, no driver, or the library was built without CUDA */
+#define MXQ_STATUS_OUT_OF_MEMORY 8    /* host memory */
+#define MXQ_STATUS_CUDA_ERROR 9       /* CUDA refused a launch or reports an earlier failure; the message quotes CUDA */
+#define MXQ_STATUS_INTERNAL_ERROR 10  /* a fault of the library: please report it with the message */
+
+/* Name of a status, "MXQ_STATUS_SHAPE_MISMATCH"; "unknown status" for a number that is none. Static storage, never NULL. */
+MXQ_API const char* mxq_status_name(mxq_status status);
+
+/* Message of the last call of this thread that failed; "" before the first. Valid until this thread's next failure. */
+MXQ_API const char* mxq_last_error(void);
+
+/* Value of any constant of this header by its name, for languages that cannot read a C header:
+ * mxq_constant("MXQ_FORMAT_BF16", &value). INVALID_ARGUMENT for an unknown name or NULL. */
+MXQ_API mxq_status mxq_constant(const char* name, int64_t* value);
+
+/* Name of constant number `index`, from 0; NULL past the last. Static storage. */
+MXQ_API const char* mxq_constant_name(int32_t index);
+
+/* ---- Log ---------------------------------------------------------------------------------------------------------- */
+
+/* Which lines are wanted, and what a line is. */
+typedef int32_t mxq_log_level;
+
+#define MXQ_LOG_OFF 0   /* no line */
+#define MXQ_LOG_INFO 1  /* a line for each verb that runs */
+#define MXQ_LOG_TRACE 2 /* also a line for each implementation that declined */
+
+/* Takes one line of the log, without a newline. The text is valid during the call. */
+typedef void (*mxq_log_callback)(void* user, mxq_log_level level, const char* line);
+
+/* Gives the lines up to `level` to the callback instead of writing them to stderr; MXQ_LOG then means nothing. It holds for the
+ * whole process, as MXQ_LOG does and stderr is: a program has one log, whichever of its parts use the library. The callback is
+ * called by the thread that calls a verb, before its work begins and while no lock is held, so that it may call the library;
+ * lines of its own calls come to it as well. Several threads may call it at once. A call that began before may still use the
+ * callback that was set before. NULL with MXQ_LOG_OFF and NULL (default): lines go to stderr as MXQ_LOG says. */
+MXQ_API mxq_status mxq_set_log_callback(mxq_log_callback callback, mxq_log_level level, void* user);
+
+/* ---- Formats ------------------------------------------------------------------------------------------------------ */
+
+/* A format says how elements and their scales are stored. 0 is "unset". */
+typedef int32_t mxq_format;
+
+#define MXQ_FORMAT_F32 1
+#define MXQ_FORMAT_F16 2
+#define MXQ_FORMAT_BF16 3
+#define MXQ_FORMAT_MXFP8_E4M3 4 /* OCP MX: FP8 E4M3 codes (max 448, NaN 0x7F), one E8M0 scale per block of 32 */
+#define MXQ_FORMAT_MXFP8_E5M2 5 /* OCP MX: FP8 E5M2 codes (max 57344, has Inf), one E8M0 scale per block of 32 */
+#define MXQ_FORMAT_MXFP6_E2M3 6 /* OCP MX: FP6 E2M3 codes (max 7.5), four in three bytes, one E8M0 scale per block of 32 */
+#define MXQ_FORMAT_MXFP6_E3M2 7 /* OCP MX: FP6 E3M2 codes (max 28), four in three bytes, one E8M0 scale per block of 32 */
+#define MXQ_FORMAT_MXFP4 8      /* OCP MX: FP4 E2M1 codes (max 6), two a byte, one E8M0 scale per block of 32 */
+#define MXQ_FORMAT_NVFP4 9      /* FP4 E2M1 codes, two a byte, one E4M3 scale per block of 16, one fp32 amax above them */
+#define MXQ_FORMAT_FP8_E4M3 10  /* FP8 E4M3 codes, fp32 scales */
+#define MXQ_FORMAT_FP8_E5M2 11  /* FP8 E5M2 codes, fp32 scales */
+
+/* Which elements share a scale. An E8M0 scale (MX) has the value 2^(byte - 127), 255 is NaN. FP8 has fp32 scales. A value is
+ * its code times its scale. */
+typedef int32_t mxq_scaling;
+
+#define MXQ_SCALING_NONE 0    /* F32, F16, BF16 */
+#define MXQ_SCALING_1X32 1    /* MX (default): 32 neighbours along the part's contraction */
+#define MXQ_SCALING_32X32 2   /* MX: square tiles; the rowwise and the columnwise part have the same values and scales */
+#define MXQ_SCALING_1X128 3   /* MX, FP8: 128 neighbours along the part's contraction */
+#define MXQ_SCALING_128X128 4 /* MX, FP8: square tiles */
+#define MXQ_SCALING_1X16 5    /* NVFP4 (default): 16 neighbours along the part's contraction */
+#define MXQ_SCALING_16X16 6   /* NVFP4: square tiles, their scale stored for each of the 16 lines */
+#define MXQ_SCALING_ROW 7     /* MX, FP8: a whole line of the part: a row (rowwise), a column (columnwise); with groups the
+                                 group's part of a column */
+#define MXQ_SCALING_TENSOR 8  /* FP8 (default): the whole tensor, or an expert or group of it */
+
+/* Properties of a format. */
+typedef int32_t mxq_property;
+
+#define MXQ_PROPERTY_ELEMENT_BITS 1 /* bits of one element or code */
+#define MXQ_PROPERTY_BLOCK 2        /* elements that share a scale along the contraction with the default scaling: 1 for F32,
+                                       F16, BF16; 0 (all of them) for FP8 */
+#define MXQ_PROPERTY_QUANTIZED 3    /* 1: codes and scales, made by mxq_quantize; 0: plain numbers */
+
+/* Name of a format, "mxfp8_e4m3"; NULL for an unknown one. Static storage. */
+MXQ_API const char* mxq_format_name(mxq_format format);
+
+/* A property of a format. INVALID_ARGUMENT for an unknown format or property. */
+MXQ_API mxq_status mxq_format_property(mxq_format format, mxq_property property, int64_t* value);
+
+/* ---- Context ------------------------------------------------------------------------------------------------------ */
+
+typedef struct mxq_context_s mxq_context;
+typedef struct mxq_context_options_s mxq_context_options;
+
+/* Device types; the numbers are DLPack's. */
+typedef int32_t mxq_device;
+
+#define MXQ_DEVICE_CPU 1
+#define MXQ_DEVICE_CUDA 2
+
+/* Options of a context, each at its default until it is set. */
+MXQ_API mxq_status mxq_context_options_create(mxq_context_options** out);
+MXQ_API void mxq_context_options_destroy(mxq_context_options* options);
+
+/* Threads of the CPU backend, the calling one included: 1 to 1024, or 0 (default) for as many cores as the process may use:
+ * those of the calling thread's affinity, but no more than the CPU quota of its cgroup (a container's limit), rounded up. A
+ * CUDA context has no threads. (The instruction set is the best that the CPU has; the environment variable MXQ_CPU_ISA caps it
+ * when a context is created: scalar, avx2 or avx512. The bytes are the same.) */
+MXQ_API mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads);
+
+/* 0 (default): the context shares its threads with all CPU contexts of the process that have as many and were created under
+ * the same affinity; they start with the first of these contexts and end with the last. Calls of several contexts then divide
+ * the threads, and each caller works on its own call, so that none waits for another. 1: the context has threads of its own. */
+MXQ_API mxq_status mxq_context_options_set_own_threads(mxq_context_options* options, int32_t own);
+
+/* A host's own way to run tasks on its threads: calls task(data, index) for each index from 0 to count - 1, on any threads, in
+ * any order, at once or one after another, and returns when all calls have returned. It may leave tasks out: the calling thread
+ * then does the work. It must not throw. */
+typedef void (*mxq_task)(void* data, int32_t index);
+typedef void (*mxq_parallel_for)(void* user, int32_t count, mxq_task task, void* data);
+
+/* Runs the work of the CPU backend on threads of the host: the context starts none. parallel_for gets `user`, and a count of 2
+ * up to the number of mxq_context_options_set_threads. It is called by the thread that calls a verb, once or more for a call,
+ * and not at all for little work or in a forked child, where the calling thread does the work. When several threads call verbs,
+ * it is called by several threads at once; tasks never wait for one another. It must be callable as long as the context lives.
+ * The bytes, products too, are the same for any pool. Cannot be combined with threads of its own: the setter that is called
+ * second is refused. NULL with NULL (default): the library's threads. */
+MXQ_API mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mxq_parallel_for parallel_for,
+                                                        void* user);
+
+/* The cuBLASLt that a CUDA context uses, as a file such as "/opt/cuda/lib64/libcublasLt.so.13"; no other file is tried. NULL
+ * or "" (default): the file that the environment variable MXQ_CUBLASLT_PATH names when the process first needs one, or else
+ * libcublasLt.so.13 or .12, first one that the process has loaded already, then one that the loader finds. Without cuBLASLt
+ * the context uses other implementations, and mxq_context_cublaslt tells why. A CPU context does not use cuBLASLt. */
+MXQ_API mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, const char* path);
+
+/* Each setter of options has a getter, which gives what was set or the default. Every output may be NULL for "not wanted". A
+ * text is "" where none is set, and lives until its setter is called again or the options are destroyed. */
+MXQ_API mxq_status mxq_context_options_get_threads(const mxq_context_options* options, int32_t* threads);
+MXQ_API mxq_status mxq_context_options_get_own_threads(const mxq_context_options* options, int32_t* own);
+MXQ_API mxq_status mxq_context_options_get_parallel_for(const mxq_context_options* options, mxq_parallel_for* parallel_for,
+                                                        void** user);
+MXQ_API mxq_status mxq_context_options_get_cublaslt_path(const mxq_context_options* options, const char** path);
+
+/* Creates a context for one device: MXQ_DEVICE_CPU with ordinal 0, or MXQ_DEVICE_CUDA with a CUDA ordinal. options may be
+ * NULL. It loads everything that a later call under graph capture must not load, so create it outside of capture. On failure
+ * *out is NULL. NO_DEVICE: the message says whether the build has no CUDA, the driver is missing, there is no such device, or
+ * it is older than compute capability 8.0. */
+MXQ_API mxq_status mxq_context_create(mxq_device device_type, int32_t ordinal, const mxq_context_options* options,
+                                      mxq_context** out);
+
+/* Destroys a context. No call may be using it; work that it enqueued may still be running. */
+MXQ_API void mxq_context_destroy(mxq_context* context);
+
+/* One line about the device, such as "CPU, 8 threads, avx2" or "CUDA 0, NVIDIA H200, sm_90". Lives as long as the context;
+ * "" for NULL. */
+MXQ_API const char* mxq_context_description(const mxq_context* context);
+
+/* One line about the cuBLASLt that the context's products may use: its version and path, or why there is none. Lives as long
+ * as the context; "" for NULL. */
+MXQ_API const char* mxq_context_cublaslt(const mxq_context* context);
+
+/* ---- Tensors ------------------------------------------------------------------------------------------------------ */
+
+/* A descriptor: format, shape, and where the bytes are. It owns no memory.
+ *
+ * Plain tensors (F32, F16, BF16) are row-major: rows x cols elements, or experts x rows x cols, each row starting
+ * row_stride elements after the one before, experts one after another (expert e starts at row e * rows).
+ *
+ * Quantized tensors have one or two parts, each with codes and scales:
+ *
+ *     part         codes          blocks run
+ *     rowwise      (rows, cols)   along a row:    the contraction is cols
+ *     columnwise   (cols, rows)   down a column:  the contraction is rows
+ *
+ * so columnwise codes are stored transposed; rows and cols of the descriptor are those of the matrix, whatever its parts. With
+ * experts, each expert's matrices follow one another, codes (experts, cols, rows) for the columnwise part. A partial last block
+ * uses the elements that exist.
+ *
+ * Codes of 8 bits are bytes. Every line of codes starts on a byte and has ceil(codes * bits / 8) of them, unused bits 0:
+ *
+ *     4 bits   two a byte, the even element in the low half
+ *     6 bits   four in three bytes: element i in bits 6 i .. 6 i + 5 of a little-endian 24-bit word
+ *
+ * Scales of an (R, C) matrix of codes (rowwise R = rows, C = cols; columnwise R = cols, C = rows), compact, row-major:
+ *
+ *     1X32, 1X16, 1X128     (R, ceil(C / block))
+ *     32X32, 128X128        (ceil(R / tile), ceil(C / tile)): the columnwise matrix is the transpose of the rowwise one
+ *     16X16 (NVFP4)         as 1X16: a tile's scale stands at each of its 16 lines
+ *     ROW                   (R)
+ *     TENSOR                one, or one for each expert or group (mxq_tensor_set_scope)
+ *
+ * Swizzled scales are what block-scaled tensor cores read:
+ *
+ *     MX, NVFP4   the (R, ceil(C / 32)) (NVFP4: 16) matrix of bytes in tiles of 128 x 4: scale (i, j) is byte
+ *                 ((i / 128) * ceil(ceil(C / 32) / 4) + j / 4) * 512 + (i % 32) * 16 + (i % 128) / 32 * 4 + j % 4; bytes
+ *                 that belong to no scale are zero. A coarser tile's byte stands at every position that it covers, so that
+ *                 whatever reads 1X32 scales also reads 32X32, 1X128, 128X128 and ROW. Verbs that read such a tensor do not
+ *                 check that the byte is the same over the whole tile.
+ *     FP8         1X128: (ceil(C / 128), R). 128X128: (ceil(R / 128), ceil(C / 128) rounded up to a multiple of 4 with +0).
+ *                 With groups, of rowwise parts only. ROW and TENSOR have no swizzled layout.
+ *
+ * With experts, each expert's matrix is padded by itself.
+ *
+ * An address must be a multiple of its element's size. Fast kernels want more, and others take over where it is missing: data,
+ * codes and scales at multiples of 16 bytes (mxq_tensor_set_memory gives 256), and lines of whole 16 bytes: the row stride of
+ * a plain tensor, and a line of codes. With groups, columnwise lines have them if the columnwise alignment is at least 16 codes
+ * of 8 bits, 64 of 6 or 32 of 4 (more than NVFP4's default). */
+typedef struct mxq_tensor_s mxq_tensor;
+
+typedef int32_t mxq_part;
+
+#define MXQ_PART_ROWWISE 1
+#define MXQ_PART_COLUMNWISE 2
+#define MXQ_PART_BOTH 3 /* where a function takes several parts: both of them */
+
+/* Integer types of arrays that the caller keeps. */
+typedef int32_t mxq_type;
+
+#define MXQ_TYPE_INT32 1
+#define MXQ_TYPE_INT64 2
+
+#define MXQ_MAX_DIM 2147483647  /* largest rows, cols, experts; rows x cols x experts may reach 2^48 */
+#define MXQ_MAX_GROUPS 4096     /* largest number of groups */
+
+/* A descriptor for rows x cols; each may be 0. On failure *out is NULL. */
+MXQ_API mxq_status mxq_tensor_create_2d(mxq_format format, int64_t rows, int64_t cols, mxq_tensor** out);
+
+/* A descriptor for experts x rows x cols; each may be 0. On failure *out is NULL. */
+MXQ_API mxq_status mxq_tensor_create_3d(mxq_format format, int64_t experts, int64_t rows, int64_t cols, mxq_tensor** out);
+
+MXQ_API void mxq_tensor_destroy(mxq_tensor* tensor);
+
+/* Sets which elements share a scale: MXQ_SCALING_*, which says the formats that take it. For quantized tensors. Setters may be
+ * called in any order, but where their comments say otherwise; the later one refuses what cannot go together, such as FP8's ROW
+ * and swizzled scales. */
+MXQ_API mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, mxq_scaling scaling);
+
+/* 1: the scales of every part are swizzled; 0 (default): compact. For quantized tensors. */
+MXQ_API mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled);
+
+/* Elements from one row to the next, at least cols (default cols). For plain tensors; the codes and scales of quantized ones
+ * have mxq_tensor_set_strides. Nothing behind the last row's cols is touched: the tensor has (experts * rows - 1) * row stride
+ * + cols elements, none if it is empty. Tensors of equal strides in bytes may lie side by side in one buffer, column range
+ * beside column range: only shared elements overlap. */
+MXQ_API mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements);
+
+/* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. NULL with more is
+ * refused, as by the other setters of a part and of its numbers: memory that could not be allocated looks so. */
+MXQ_API mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t bytes);
+
+/* Data of a plain tensor that is only read: verbs refuse to write it (INVALID_ARGUMENT). Otherwise as mxq_tensor_set_data,
+ * and each replaces the other. */
+MXQ_API mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint64_t bytes);
+
+/* Data of a plain tensor as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that has
+ * a tensor for each, or as halves of larger tensors. `data` is an array of `count` addresses in memory of the context's device;
+ * `count` is the number of experts, and each address has `bytes` bytes from there on: rows one row stride apart, and no stride
+ * between experts. mxq_tensor_required_bytes then tells the bytes of one expert, and mxq_tensor_total_bytes still those of all
+ * in one piece. The array must stay until the work is done. Experts without rows have addresses too. Such data are only read,
+ * by mxq_quantize, mxq_amax, mxq_convert and products; verbs refuse to write them (INVALID_ARGUMENT). All implementations of
+ * the CPU take a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_data and
+ * mxq_tensor_set_memory, and the other way round. 3-D tensors only; a NULL array with 0 bytes serves queries. */
+MXQ_API mxq_status mxq_tensor_set_data_list(mxq_tensor* tensor, int64_t count, const void* const* data, uint64_t bytes);
+
+/* Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
+ * into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers
+ * with 0 bytes declare a part for sizes and queries, which need no memory. While no part is declared, a query assumes the
+ * part that it needs (rowwise where either would do). A verb that only reads the tensor writes neither, so that both may lie
+ * in memory that is mapped for reading. An extent may be larger than needed; whether the bytes are those of the scaling and
+ * the layout that were set, the library cannot see. */
+MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, mxq_part part, void* codes, uint64_t code_bytes, void* scales,
+                                       uint64_t scale_bytes);
+
+/* Codes and scales of one part that are only read: verbs refuse to write either (INVALID_ARGUMENT). Otherwise as
+ * mxq_tensor_set_part, and each replaces the other. */
+MXQ_API mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, mxq_part part, const void* codes, uint64_t code_bytes,
+                                             const void* scales, uint64_t scale_bytes);
+
+/* Codes and scales of a part as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that
+ * has a tensor for each. `codes` and `scales` are arrays of `count` addresses in memory of the context's device; `count` is the
+ * number of experts, and each address has code_bytes or scale_bytes from there on. mxq_tensor_required_bytes then tells the
+ * bytes of one expert, and mxq_tensor_total_bytes still those of all in one piece. Both arrays must stay until the work is
+ * done. Line strides are those of each expert; there are no expert strides. TENSOR scales need MXQ_SCOPE_EXPERT; the amax or
+ * decode scales of NVFP4 stay one array. Experts without rows have addresses too. Such a part is only read, by
+ * mxq_dequantize, mxq_requantize and products; verbs refuse to write it (INVALID_ARGUMENT). All implementations of the CPU take
+ * a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_part and
+ * mxq_tensor_set_memory, and the other way round. 3-D tensors only; NULL arrays with 0 bytes serve queries. */
+MXQ_API mxq_status mxq_tensor_set_part_list(mxq_tensor* tensor, mxq_part part, int64_t count, const void* const* codes,
+                                            uint64_t code_bytes, const void* const* scales, uint64_t scale_bytes);
+
+/* Distances in bytes inside of a part that is a piece of something larger: from one line of codes to the next, from one
+ * expert's codes to the next expert's, from one row of the compact scales to the next, and from one expert's scales to the
+ * next expert's. 0 (default): one after another; experts then are as many line strides apart as they have lines. Columns
+ * [k, k + K) of rowwise MXFP8 weights (N, K_all), k and K_all multiples of 32, are read where they lie with their addresses
+ * moved by k codes and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0); of MXFP4 weights with k / 2 and K_all / 2
+ * for the codes. Where K_all is no multiple of 32, rows of scales are ceil(K_all / 32) bytes apart. `gate` beside `up` in codes
+ * (experts, 2 N, K) has an expert stride of 2 N K. Nothing looks at whether lines of different experts overlap, since
+ * they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales; it is compared with the scaling, the
+ * layout and the scope that the tensor has, so set those before strides. Lines of different experts may alternate. What lies
+ * between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the last.
+ *
+ * Swizzled and TENSOR scales have no line stride; TENSOR ones have an expert stride with MXQ_SCOPE_EXPERT. 2-D tensors have no
+ * expert strides, and groups none at all (INVALID_ARGUMENT). Parts with strides are only read, by mxq_dequantize,
+ * mxq_requantize, the products and, but not from a list, mxq_swizzle_scales and mxq_unswizzle_scales. All implementations of
+ * the CPU take them; others decline by name in the plan, and on CUDA none takes strides yet. No verb writes such a part
+ * (UNSUPPORTED). Pointers that are set anew leave the strides as they are; mxq_tensor_clear_part clears them. */
+MXQ_API mxq_status mxq_tensor_set_strides(mxq_tensor* tensor, mxq_part part, int64_t code_line, int64_t code_expert,
+                                          int64_t scale_line, int64_t scale_expert);
+
+/* Declares the named parts of a quantized tensor (MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE or MXQ_PART_BOTH), or the data of a
+ * plain one (MXQ_PART_ROWWISE), in one block of memory at a multiple of 256 bytes, of at least mxq_tensor_total_bytes. For each
+ * part, rowwise first, the block has codes, scales and, for NVFP4, the amax, each at a multiple of 256 bytes. Format, scaling,
+ * layout, scope and groups must be set before, since sizes follow from them. NULL with 0 where the total is 0. Replaces what
+ * mxq_tensor_set_data, mxq_tensor_set_part and mxq_tensor_set_amax said; other buffers stay as they are. An NVFP4 part that
+ * has a decode scale needs no amax and gets none, nor does a tensor of 0 experts. FP8's amax is optional: it is set by
+ * mxq_tensor_set_amax. */
+MXQ_API mxq_status mxq_tensor_set_memory(mxq_tensor* tensor, mxq_part parts, void* memory, uint64_t bytes);
+
+/* Bytes of the block that mxq_tensor_set_memory takes for the named parts, a multiple of 256. With groups, they suffice for any
+ * ends. */
+MXQ_API mxq_status mxq_tensor_total_bytes(const mxq_tensor* tensor, mxq_part parts, uint64_t* bytes);
+
+/* Clears a declared part, and all that was set for it: the tensor no longer has it. */
+MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, mxq_part part);
+
+/* Groups of rows, such as the tokens of each expert. `ends` holds `count` integers of type MXQ_TYPE_INT32 or
+ * MXQ_TYPE_INT64 in the memory of the context's device, and `bytes` is exactly their size (it is not looked at where ends is
+ * NULL): ends[g] is one past the last row of group g, never decreasing, at most rows. Empty groups are allowed; rows past
+ * the last end belong to no group: they are not read and what they would produce is not written. On CUDA the host never
+ * reads `ends` (values out of order are clamped, so that nothing outside the buffers is touched); on a CPU context the verbs
+ * check them, but not those of a call that has nothing to write. 2-D tensors only. A count of 0 with NULL clears the groups;
+ * a count with NULL ends serves queries and sizes.
+ *
+ * In memory every group is padded to a multiple of an alignment A: group g starts at
+ * P[g] = sum over h < g of A * ceil(m_h / A), m_h being the rows of group h, and padding is as if rows of +0 followed the
+ * group. `rows` and `ends` never count padding. P[count] is at most A * floor((rows + (A - 1) * min(count, rows)) / A),
+ * which is what mxq_tensor_required_bytes takes for the number of stored rows. So the ends {30, 30, 70} of 70 rows are
+ * groups of 30, 0 and 40 rows; with A = 32 they start at stored rows P = {0, 32, 32} and fill P[3] = 96 of at most 160.
+ *
+ *     plain, rowwise   codes start at row P[g]; A is the rowwise alignment, by default 1: no padding
+ *     columnwise       codes are (cols, Mc), Mc the bound above, and start at column P[g]; A is the columnwise alignment, a
+ *                      multiple of the block, which may not straddle groups: by default 32, 16 for NVFP4, 128 for
+ *                      1X128 and 128X128; ROW of MX wants a multiple of 32, ROW and TENSOR of FP8 one of 16 (default 32)
+ *
+ * Two tensors of a call have the same groups where type and count are equal and ends is the same address. On a CPU context
+ * ends may also be two arrays of equal values, which the verb compares and a query, which reads no memory, takes for equal.
+ *
+ * Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h < g of ceil(m_h /
+ * t). Columnwise ROW scales are (count, cols). Swizzled scales start every group at a fresh tile of 128 rows (rowwise) or of
+ * 4 scales (columnwise), and all bytes of the tiles of groups that have rows are written. */
+MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t bytes, mxq_type ends_type,
+                                         int32_t count);
+
+/* 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them:
+ * on a CPU context, and those of mxq_tensor_set_host_ends. It finds starts or sizes that were given in place of ends. 0
+ * (default): rows may follow the last end. Stays when the groups change; without groups it means nothing. 2-D tensors only.
+ */
+MXQ_API mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover);
+
+/* Optional copy of `ends` in host memory, of the type, count and bytes given to mxq_tensor_set_groups. Call that function
+ * first: it clears an earlier copy. The copy is read during a call and never replaces `ends`; that of A lets mxq_grouped_gemm
+ * on a CUDA context take an implementation that makes one call per group. Its values must ascend and end within the rows;
+ * that they equal those on the device is not checked. While the stream is captured the copy is ignored, because a replay may
+ * have other groups: clear it before the query for a captured call. NULL clears it. */
+MXQ_API mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends, uint64_t bytes);
+
+/* The alignments of the tensor's groups: powers of two up to 128; columnwise 0: the default. A columnwise one must be a
+ * multiple of the block of the scaling, or of the format's smallest block until a scaling is set. */
+MXQ_API mxq_status mxq_tensor_set_group_alignment(mxq_tensor* tensor, int32_t rowwise, int32_t columnwise);
+
+/* Where mxq_pad_groups and mxq_unpad_groups write the start and the end, padding included, of each group in a part of out (a
+ * plain tensor: MXQ_PART_ROWWISE): `count` integers each, of the type of the ends, on the device. NULL: not wanted. */
+MXQ_API mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, mxq_part part, void* starts, uint64_t start_bytes,
+                                                void* ends, uint64_t end_bytes);
+
+/* The amax (largest magnitude, NaN ignored) of a part, on the device.
+ *     NVFP4  One, or one per expert or group (mxq_tensor_set_scope). Block scales and codes are made relative to it, and
+ *            decoding needs it. mxq_quantize and mxq_requantize compute and write it, or read it where
+ *            mxq_quantize_options_set_compute_amax says that it is given. Without a Hadamard transform both parts have the
+ *            same amax; where it is only read they may share its memory. A tensor of 0 experts may leave it out.
+ *     FP8    As many as scales, laid out like them, swizzled ones and their padding too. mxq_quantize writes it where set.
+ * On a CPU context, verbs refuse an amax, decode scale or quantization scale that they read and that is NaN or negative. On
+ * CUDA nobody sees it, and a NaN or negative one makes codes and values that mean nothing. NULL clears it. */
+MXQ_API mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, mxq_part part, float* amax, uint64_t bytes);
+
+/* Bytes that the amax of a part takes; 0 for a format without amax. */
+MXQ_API mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, mxq_part part, uint64_t* bytes);
+
+/* NVFP4: the decode scale amax / (6 * scale_max) of a part, as checkpoints store it. Verbs that read the part use it in
+ * place of the amax; a part that has one of the two refuses the other. A quantize into the part refuses it: it needs an amax.
+ * As many as amaxes, on the device. NULL clears it. */
+MXQ_API mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, mxq_part part, const float* scale, uint64_t bytes);
+
+/* NVFP4: the largest block scale, 448 (default) or 256. Encoding and decoding need the same value. */
+MXQ_API mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max);
+
+/* NVFP4 with 1X16 scales and MXFP4 with 1X32 or 1X128 ones, 1: the part holds values that a random Hadamard transform was
+ * applied to, every 16 neighbours along the contraction, which must be a multiple of 16; 0 with a mask of 0 (default): the
+ * values themselves. Bit i of `mask` flips the sign of element i first; 0xD7E8 is common. mxq_quantize, mxq_requantize and
+ * mxq_amax apply the transform before amax and scale, and mxq_dequantize undoes it. Products multiply transformed values as
+ * they are: it cancels where both operands have it, so they refuse parts with different ones. */
+MXQ_API mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, mxq_part part, int32_t transformed, int32_t mask);
+
+/* FP8 with TENSOR scales, others refuse it: the factor that mxq_quantize multiplies by (delayed scaling), one, or one per
+ * expert or group, on the device. It is positive and finite. Verbs refuse another one on a CPU context; on CUDA nobody sees
+ * it: a 0 makes a stored scale of Inf, and what is dequantized is then NaN. The stored scale is its reciprocal. NULL
+ * (default): mxq_quantize makes it from the amax of its input (current scaling). */
+MXQ_API mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes);
+
+/* How far one amax, decode scale, quantization scale or TENSOR scale reaches. */
+typedef int32_t mxq_scope;
+
+#define MXQ_SCOPE_TENSOR 1 /* default: one for the whole tensor */
+#define MXQ_SCOPE_EXPERT 2 /* one for each expert or group; a matrix without groups has one */
+MXQ_API mxq_status mxq_tensor_set_scope(mxq_tensor* tensor, mxq_scope scope);
+
+/* Bytes of codes and bytes of scales that a part needs. For a plain tensor ask for MXQ_PART_ROWWISE: *code_bytes is that of
+ * its data, *scale_bytes is 0. With groups, the bytes suffice for any ends. Either output may be NULL. */
+MXQ_API mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, mxq_part part, uint64_t* code_bytes,
+                                             uint64_t* scale_bytes);
+
+/* ---- What a tensor holds ------------------------------------------------------------------------------------------ */
+
+/* Each setter has a getter, which gives what was set or the default. Every output may be NULL for "not wanted"; pointers that
+ * are not set are NULL with 0 bytes. */
+MXQ_API mxq_status mxq_tensor_get_format(const mxq_tensor* tensor, mxq_format* format);
+
+/* *dimensions is 2 or 3; *experts is 1 for 2. */
+MXQ_API mxq_status mxq_tensor_get_shape(const mxq_tensor* tensor, int32_t* dimensions, int64_t* experts, int64_t* rows,
+                                        int64_t* cols);
+MXQ_API mxq_status mxq_tensor_get_scaling(const mxq_tensor* tensor, mxq_scaling* scaling);
+MXQ_API mxq_status mxq_tensor_get_swizzled(const mxq_tensor* tensor, int32_t* swizzled);
+
+/* *elements is cols for a quantized tensor. */
+MXQ_API mxq_status mxq_tensor_get_row_stride(const mxq_tensor* tensor, int64_t* elements);
+
+/* Data of a plain tensor; *is_const is 1 where it may not be written: set by mxq_tensor_set_const_data, or a list. */
+MXQ_API mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, uint64_t* bytes, int32_t* is_const);
+
+/* *count is 0 where the plain tensor has no list. mxq_tensor_get_data gives no address of one that has. */
+MXQ_API mxq_status mxq_tensor_get_data_list(const mxq_tensor* tensor, int64_t* count, const void* const** data,
+                                            uint64_t* bytes);
+
+/* *declared is 1 where the quantized tensor has the part, and *is_const is 1 where it is only read. */
+MXQ_API mxq_status mxq_tensor_get_part(const mxq_tensor* tensor, mxq_part part, int32_t* declared, void** codes,
+                                       uint64_t* code_bytes, void** scales, uint64_t* scale_bytes, int32_t* is_const);
+
+/* *count is 0 where the part has no list. mxq_tensor_get_part gives no addresses of one that has. */
+MXQ_API mxq_status mxq_tensor_get_part_list(const mxq_tensor* tensor, mxq_part part, int64_t* count,
+                                            const void* const** codes, uint64_t* code_bytes, const void* const** scales,
+                                            uint64_t* scale_bytes);
+
+/* The strides that were set; 0: none. */
+MXQ_API mxq_status mxq_tensor_get_strides(const mxq_tensor* tensor, mxq_part part, int64_t* code_line, int64_t* code_expert,
+                                          int64_t* scale_line, int64_t* scale_expert);
+
+/* *ends_type is 0 without groups. *bytes is the size of the ends by their type and count, with ends of NULL too. */
+MXQ_API mxq_status mxq_tensor_get_groups(const mxq_tensor* tensor, const void** ends, uint64_t* bytes, mxq_type* ends_type,
+                                         int32_t* count);
+MXQ_API mxq_status mxq_tensor_get_groups_cover_rows(const mxq_tensor* tensor, int32_t* cover);
+MXQ_API mxq_status mxq_tensor_get_host_ends(const mxq_tensor* tensor, const void** ends, uint64_t* bytes);
+
+/* The alignments that hold: the default for the scaling where columnwise is 0. */
+MXQ_API mxq_status mxq_tensor_get_group_alignment(const mxq_tensor* tensor, int32_t* rowwise, int32_t* columnwise);
+MXQ_API mxq_status mxq_tensor_get_padded_groups(const mxq_tensor* tensor, mxq_part part, void** starts,
+                                                uint64_t* start_bytes, void** ends, uint64_t* end_bytes);
+MXQ_API mxq_status mxq_tensor_get_amax(const mxq_tensor* tensor, mxq_part part, float** amax, uint64_t* bytes);
+MXQ_API mxq_status mxq_tensor_get_decode_scale(const mxq_tensor* tensor, mxq_part part, const float** scale,
+                                               uint64_t* bytes);
+MXQ_API mxq_status mxq_tensor_get_hadamard(const mxq_tensor* tensor, mxq_part part, int32_t* transformed, int32_t* mask);
+MXQ_API mxq_status mxq_tensor_get_scale_max(const mxq_tensor* tensor, int32_t* scale_max);
+MXQ_API mxq_status mxq_tensor_get_quantization_scale(const mxq_tensor* tensor, const float** scale, uint64_t* bytes);
+MXQ_API mxq_status mxq_tensor_get_scope(const mxq_tensor* tensor, mxq_scope* scope);
+
+/* Writes what MXQ_LOG calls the tensor, such as "mxfp8_e4m3 100 x 64 in 4 groups 1x32 rowwise swizzled", to `buffer`, cut to
+ * size - 1 bytes and ended by a 0 as snprintf does; with its strides, in bytes but a row stride, and its lists: "bf16 8 x 64 x
+ * 32 row stride 96 listed", "mxfp4 64 x 32 1x32 rowwise strides (64, 0, 4, 0)". Returns the length of the whole text without
+ * the 0; 0 for a handle that is NULL or refused, with "" in the buffer. A buffer of NULL or a size of 0: nothing is written. */
+MXQ_API uint64_t mxq_tensor_describe(const mxq_tensor* tensor, char* buffer, uint64_t size);
+
+/* ---- Options ------------------------------------------------------------------------------------------------------ */
+
+/* Options of quantize and all other verbs but products. NULL means defaults. Options that mean nothing to a call are refused
+ * (INVALID_ARGUMENT): those of another verb, format or scaling, a Hadamard transform of a part that out does not declare,
+ * epsilon and powers of two beside a given quantization scale. Options that were set to their default are refused alike, but
+ * NONE, 0 and NULL, where they are the default, take an option back. mxq_amax takes all that the quantize after it takes. */
+typedef struct mxq_quantize_options_s mxq_quantize_options;
+
+/* MX: how a block's largest magnitude a becomes its power-of-two scale; max and emax are those of the element type. */
+typedef int32_t mxq_scale_rounding;
+
+#define MXQ_SCALE_ROUNDING_FLOOR 1 /* floor(log2 a) - emax: OCP MX 1.0; the largest elements may saturate */
+#define MXQ_SCALE_ROUNDING_CEIL 2  /* ceil(log2 a) - emax */
+#define MXQ_SCALE_ROUNDING_EVEN 3  /* FLOOR after rounding a to the element's mantissa */
+#define MXQ_SCALE_ROUNDING_RCEIL 4 /* default: ceil(log2(a / max)); nothing saturates */
+
+/* MX: what a NaN or an infinity in a block does. (NVFP4 and FP8 ignore NaN in maxima; as an element NaN becomes a NaN code,
+ * or the largest value where the element type has no NaN.) */
+typedef int32_t mxq_nonfinite;
+
+#define MXQ_NONFINITE_PROPAGATE 1 /* default: scale 255 and NaN codes (0 where there are none) for the whole block */
+#define MXQ_NONFINITE_SATURATE 2  /* NaN: a NaN code (or the largest), else ignored; infinities saturate under scale 0xFE */
+
+/* NVFP4: each block takes the better of two scales, which map its largest magnitude to 6 or to 4. */
+typedef int32_t mxq_four_over_six;
+
+#define MXQ_FOUR_OVER_SIX_NONE 0 /* default: no choice, the scale maps to 6 */
+#define MXQ_FOUR_OVER_SIX_MAE 1  /* the scale with the smaller sum of absolute errors */
+#define MXQ_FOUR_OVER_SIX_MSE 2  /* the scale with the smaller sum of squared errors */
+
+MXQ_API mxq_status mxq_quantize_options_create(mxq_quantize_options** out);
+MXQ_API void mxq_quantize_options_destroy(mxq_quantize_options* options);
+
+/* MX: MXQ_SCALE_ROUNDING_*. */
+MXQ_API mxq_status mxq_quantize_options_set_scale_rounding(mxq_quantize_options* options, mxq_scale_rounding rounding);
+
+/* MX: MXQ_NONFINITE_*. */
+MXQ_API mxq_status mxq_quantize_options_set_nonfinite(mxq_quantize_options* options, mxq_nonfinite policy);
+
+/* NVFP4: MXQ_FOUR_OVER_SIX_*. */
+MXQ_API mxq_status mxq_quantize_options_set_four_over_six(mxq_quantize_options* options, mxq_four_over_six mode);
+
+/* NVFP4 and MXFP4, 1 (default): mxq_dequantize undoes the transform that mxq_tensor_set_hadamard says the part has; 0: it gives
+ * the transformed values. Groups along the contraction refuse 0 for a transformed part, which has values in their padding. */
+MXQ_API mxq_status mxq_quantize_options_set_undo_hadamard(mxq_quantize_options* options, int32_t undo);
+
+/* NVFP4 and MXFP4, but not with ROW scales: rounds codes up or down at random (Philox4x32-10), with probabilities that follow
+ * the distances to the two codes. `seed_offset` is the address of two uint64, the seed and the offset, in memory of the
+ * context's device, read when the work runs; `bytes` is exactly 16. NULL (default): codes are rounded to nearest. The same
+ * seed and offset give the same codes on every device. Cannot be combined with four-over-six: the setter that is called second
+ * is refused. */
+MXQ_API mxq_status mxq_quantize_options_set_stochastic_rounding(mxq_quantize_options* options, const uint64_t* seed_offset,
+                                                                uint64_t bytes);
+
+/* NVFP4, 1 (default): quantize and requantize first compute the amax of every part and write it where mxq_tensor_set_amax
+ * says, which reads the input once more; 0: the amax is given, and they read it from there. mxq_amax computes it in either
+ * case. */
+MXQ_API mxq_status mxq_quantize_options_set_compute_amax(mxq_quantize_options* options, int32_t compute);
+
+/* FP8, 1: quantization scales that are made from an amax are rounded down to powers of two; 0 (default): they are not. */
+MXQ_API mxq_status mxq_quantize_options_set_power_of_two_scales(mxq_quantize_options* options, int32_t power_of_two);
+
+/* FP8: a scale is made from max(amax, epsilon); 0 by default. */
+MXQ_API mxq_status mxq_quantize_options_set_amax_epsilon(mxq_quantize_options* options, float epsilon);
+
+/* dequantize and requantize: the part of in that is read, which in must declare. 0 (default): the rowwise part if declared,
+ * else the columnwise one. */
+MXQ_API mxq_status mxq_quantize_options_set_source_part(mxq_quantize_options* options, mxq_part part);
+
+/* Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ_IMPL.
+ * Names are those that mxq_plan_implementation gives. */
+MXQ_API mxq_status mxq_quantize_options_set_implementation(mxq_quantize_options* options, const char* name);
+
+/* What was set or the default, as of the options of a context. *seed_offset is NULL with 0 bytes where codes are rounded to
+ * nearest. */
+MXQ_API mxq_status mxq_quantize_options_get_scale_rounding(const mxq_quantize_options* options, mxq_scale_rounding* rounding);
+MXQ_API mxq_status mxq_quantize_options_get_nonfinite(const mxq_quantize_options* options, mxq_nonfinite* policy);
+MXQ_API mxq_status mxq_quantize_options_get_four_over_six(const mxq_quantize_options* options, mxq_four_over_six* mode);
+MXQ_API mxq_status mxq_quantize_options_get_undo_hadamard(const mxq_quantize_options* options, int32_t* undo);
+MXQ_API mxq_status mxq_quantize_options_get_stochastic_rounding(const mxq_quantize_options* options,
+                                                                const uint64_t** seed_offset, uint64_t* bytes);
+MXQ_API mxq_status mxq_quantize_options_get_compute_amax(const mxq_quantize_options* options, int32_t* compute);
+MXQ_API mxq_status mxq_quantize_options_get_power_of_two_scales(const mxq_quantize_options* options, int32_t* power_of_two);
+MXQ_API mxq_status mxq_quantize_options_get_amax_epsilon(const mxq_quantize_options* options, float* epsilon);
+MXQ_API mxq_status mxq_quantize_options_get_source_part(const mxq_quantize_options* options, mxq_part* part);
+MXQ_API mxq_status mxq_quantize_options_get_implementation(const mxq_quantize_options* options, const char** name);
+
+/* Options of gemm and grouped_gemm. NULL means defaults: A as it is, B transposed (the forward pass). */
+typedef struct mxq_gemm_options_s mxq_gemm_options;
+
+typedef int32_t mxq_transpose;
+
+#define MXQ_TRANSPOSE_N 1 /* op(A) is A */
+#define MXQ_TRANSPOSE_T 2 /* op(A) is A transposed */
+
+MXQ_API mxq_status mxq_gemm_options_create(mxq_gemm_options** out);
+MXQ_API void mxq_gemm_options_destroy(mxq_gemm_options* options);
+MXQ_API mxq_status mxq_gemm_options_set_transpose(mxq_gemm_options* options, mxq_transpose a, mxq_transpose b);
+
+/* D = alpha op(A) op(B) + beta D + bias. alpha (default 1) and beta (default 0) are finite. With a beta of 0, D is not read;
+ * with any other, D is read in its own type. */
+MXQ_API mxq_status mxq_gemm_options_set_alpha(mxq_gemm_options* options, float alpha);
+MXQ_API mxq_status mxq_gemm_options_set_beta(mxq_gemm_options* options, float beta);
+
+/* 1: adds to D, as a beta of 1 does, but refuses a D other than F32, so that no running sum is rounded to 16 bits by mistake.
+ * 0 (default): overwrites D. Cannot be combined with a beta: the setter that is called second is refused. */
+MXQ_API mxq_status mxq_gemm_options_set_accumulate(mxq_gemm_options* options, int32_t accumulate);
+
+/* A bias: one number for each column of D, added to all rows. They are of MXQ_FORMAT_F32, F16 or BF16, whatever D is, in
+ * memory of the context's device; with groups of rows (groups, columns), one bias per group. Groups along the contraction
+ * refuse a bias (UNSUPPORTED), since their D is a gradient of weights. Format 0 with NULL: no bias (default). */
+MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, mxq_format format, const void* bias, uint64_t bytes);
+
+/* 1: implementations that round operands before they multiply them (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED) decline, so
+ * that only sums are rounded; MXQ_BOUND_FP8_TENSOR_CORES, whose sums are rounded more, and MXQ_BOUND_BLACKWELL_TENSOR_CORES
+ * remain. 0 (default): the best implementation. */
+MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact);
+
+/* Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
+ * them, 1 to 1024; 0 (default): all. The bits of D are the same. Implementations that cannot keep to it decline; cuBLASLt takes
+ * it as the target of its choice. A product of a CPU context refuses it (UNSUPPORTED). */
+MXQ_API mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int32_t count);
+
+/* Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does. */
+MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name);
+
+/* What was set or the default, as of the options of a context. *format is 0, with NULL and 0 bytes, where there is no bias. */
+MXQ_API mxq_status mxq_gemm_options_get_transpose(const mxq_gemm_options* options, mxq_transpose* a, mxq_transpose* b);
+MXQ_API mxq_status mxq_gemm_options_get_alpha(const mxq_gemm_options* options, float* alpha);
+MXQ_API mxq_status mxq_gemm_options_get_beta(const mxq_gemm_options* options, float* beta);
+MXQ_API mxq_status mxq_gemm_options_get_accumulate(const mxq_gemm_options* options, int32_t* accumulate);
+MXQ_API mxq_status mxq_gemm_options_get_bias(const mxq_gemm_options* options, mxq_format* format, const void** bias,
+                                             uint64_t* bytes);
+MXQ_API mxq_status mxq_gemm_options_get_exact_products(const mxq_gemm_options* options, int32_t* exact);
+MXQ_API mxq_status mxq_gemm_options_get_sm_count(const mxq_gemm_options* options, int32_t* count);
+MXQ_API mxq_status mxq_gemm_options_get_implementation(const mxq_gemm_options* options, const char** name);
+
+/* ---- Plans: the answer of a query --------------------------------------------------------------------------------- */
+
+/* Every verb has a query with the same arguments, without workspace and stream. It checks shapes, formats and options as
+ * the verb does, and pointers where they are set. It returns MXQ_STATUS_OK where the verb would run, and *plan tells how;
+ * otherwise it returns the verb's status with *plan NULL, and for UNSUPPORTED the message tells why each implementation
+ * declined. `plan` may be NULL. A query reads no memory but descriptors, options and the copy that mxq_tensor_set_host_ends
+ * names: ends out of order, which a CPU context refuses, are found by the verb alone. */
+typedef struct mxq_plan_s mxq_plan;
+
+/* Name of the implementation that would run; on CUDA its kernel and its source file have the same name. Lives as long as the
+ * plan; "" for NULL. */
+MXQ_API const char* mxq_plan_implementation(const mxq_plan* plan);
+
+/* Why this implementation would run: "" for the best one of all; "name: reason; name, name: reason" for the better ones of the
+ * context's device type that declined; or where it was asked for by name. Lives as long as the plan; "" for NULL. */
+MXQ_API const char* mxq_plan_reason(const mxq_plan* plan);
+
+/* Bytes of workspace that the verb needs, at an address that is a multiple of 256. Its content does not matter before the
+ * call and is undefined after it. A CPU context never needs any. A workspace that is given and not needed must be aligned and
+ * not NULL all the same, unless it has 0 bytes. 0 for NULL. */
+MXQ_API uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan);
+
+/* The class of bound that a product's error keeps; mxq_gemm tells what each class promises. */
+typedef int32_t mxq_bound;
+
+#define MXQ_BOUND_NONE 0             /* the verb is no product: its bytes are the same everywhere */
+#define MXQ_BOUND_EXACT_PRODUCTS 1   /* products of two values are exact, sums are rounded to fp32 */
+#define MXQ_BOUND_FP8_TENSOR_CORES 2 /* products of two codes are exact, FP8 tensor cores cut the sums of 32 products */
+#define MXQ_BOUND_REBASED 3          /* the same, after MX operands were given wider scales, which rounds small codes */
+#define MXQ_BOUND_REBASED_GUARDED 4  /* the same, but blocks far below those beside them keep scales of their own */
+#define MXQ_BOUND_BLACKWELL_TENSOR_CORES 5 /* products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum */
+
+/* The class of bound of the implementation that would run, MXQ_BOUND_*; MXQ_BOUND_NONE for NULL. */
+MXQ_API mxq_bound mxq_plan_bound(const mxq_plan* plan);
+
+MXQ_API void mxq_plan_destroy(mxq_plan* plan);
+
+/* ---- Quantize, requantize and dequantize -------------------------------------------------------------------------- */
+
+/* Quantizes in (F32, F16, BF16) into every declared part of out, which has the same shape. With groups, out has the groups,
+ * and in holds its rows without padding, or has the same groups and its rows padded to its own rowwise alignment; every group
+ * of out is padded on the way. MISSING_BUFFER if out declares no part. With zero elements, only a computed amax (0) and a
+ * TENSOR scale (1) are written. (Swizzled scales of an (R, 0) or (0, C) matrix have no bytes. ROW scales of an (R, 0) matrix
+ * have memory for R numbers, which are not written.) An empty group has an amax of 0 and FP8 scales of 1, where TENSOR scales
+ * are one for each group and ROW scales columnwise; rowwise it has none.
+ *
+ * docs/numerics.md has the exact rules. In short, with a the largest magnitude of a block and x an element:
+ * MX      The scale byte s follows from a by the scale rounding. A code is the value nearest to x * 2^(127 - s), ties to even,
+ *         saturated to +-max; zero keeps its sign. A zero block has s = 0.
+ * NVFP4   The block scale is S = E4M3 of a / 6 * scale_max * 6 / amax. Codes are rounded to nearest or stochastically.
+ * FP8     A code is the value nearest to x * q, q being max / amax of what shares the scale, or given. The stored scale is
+ *         1 / q. */
+MXQ_API mxq_status mxq_quantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_quantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                      const mxq_tensor* out, mxq_plan** plan);
+
+/* Requantizes in to out, both quantized, of any formats and parts. Gives exactly the bytes of mxq_dequantize to F32 followed
+ * by mxq_quantize, without the F32 tensor. Reads the part of in that mxq_quantize_options_set_source_part names, by default the
+ * rowwise part if declared, else the columnwise one. Either both have groups or neither has. From a part with a Hadamard
+ * transform it goes only to the same part with the same mask, whose values are the transformed ones as they are, and not where
+ * groups run along the contraction (UNSUPPORTED). */
+MXQ_API mxq_status mxq_requantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                  const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_requantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                        const mxq_tensor* out, mxq_plan** plan);
+
+/* Computes the amax of in (F32, F16, BF16) and writes it to the amax of out (NVFP4, or FP8 with TENSOR scales), for each part
+ * that has one; after the part's Hadamard transform. Writes nothing else of out. */
+MXQ_API mxq_status mxq_amax(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                            const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_amax_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                  const mxq_tensor* out, mxq_plan** plan);
+
+/* Dequantizes in (the part that mxq_quantize_options_set_source_part names, by default the rowwise part if declared, else the
+ * columnwise one) to out (F32, F16, BF16) of the same shape. Each value is code * 2^(s - 127) (MX), code * S * decode scale
+ * (NVFP4, rounded after each product) or code * scale (FP8), rounded to fp32 and then to out's type, to nearest even; between
+ * the two a Hadamard transform of the part is undone. A value beyond the range of out's type becomes Inf; NaN is written as
+ * 0x7FFFFFFF (F32) or 0x7FFF. With groups, out holds the rows without padding, or has in's groups and its own alignment, padded
+ * with +0. */
+MXQ_API mxq_status mxq_dequantize(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                  const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_dequantize_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                        const mxq_tensor* out, mxq_plan** plan);
+
+/* Converts in to out, both plain (F32, F16, BF16), of the same shape and without groups; row strides may differ. A number
+ * is rounded once, to nearest even; beyond the range of out's type it becomes Inf, and NaN is written as mxq_dequantize
+ * does, where both have the same format too. */
+MXQ_API mxq_status mxq_convert(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                               const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_convert_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                     const mxq_tensor* out, mxq_plan** plan);
+
+/* ---- Groups ------------------------------------------------------------------------------------------------------- */
+
+/* Copy groups of rows from the alignment of in to that of out. Both have the same groups, format, scaling, shape and
+ * Hadamard transforms of parts; an alignment of out is at least that of in (pad) or at most that of in (unpad). Of plain
+ * tensors they move rows, and padding is +0, whatever in has there. Of quantized tensors they move codes and scales of the
+ * parts that both declare; padding is code 0, also in a block of scale 255, and scale 0 where a block is padding alone. (But
+ * columnwise the last 16 codes of a group are moved as they are, since a Hadamard transform spreads rows over them.) Both
+ * write the starts and ends of the groups of out where mxq_tensor_set_padded_groups says. With a count of 0 nothing is
+ * written, a TENSOR scale neither. No size reaches the host. */
+MXQ_API mxq_status mxq_pad_groups(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                  const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_pad_groups_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                        const mxq_tensor* out, mxq_plan** plan);
+MXQ_API mxq_status mxq_unpad_groups(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                    const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_unpad_groups_query(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                          const mxq_tensor* out, mxq_plan** plan);
+
+/* ---- Scale layouts ------------------------------------------------------------------------------------------------ */
+
+/* Copy the scales of in (compact) to out (swizzled), or back. Both have the same format, scaling and shape, declare the same
+ * parts with the same Hadamard transforms, and with groups have the same groups and alignments. Codes are neither read nor
+ * written, so their pointers may be NULL. Every byte of out's scales is written (with groups: those of groups that have rows,
+ * every byte of their tiles), padding as zero. The byte of a coarser tile, or of a line, is read at its first position. */
+MXQ_API mxq_status mxq_swizzle_scales(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                      const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_swizzle_scales_query(mxq_context* context, const mxq_quantize_options* options,
+                                            const mxq_tensor* in, const mxq_tensor* out, mxq_plan** plan);
+MXQ_API mxq_status mxq_unswizzle_scales(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
+                                        const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_quantize_options* options,
+                                              const mxq_tensor* in, const mxq_tensor* out, mxq_plan** plan);
+
+/* ---- Products ----------------------------------------------------------------------------------------------------- */
+
+/* Multiplies: D = alpha op(A) op(B) + beta D + bias, by default D = op(A) op(B); on Hopper GPUs it rounds small codes of MX
+ * operands first (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED), unless mxq_gemm_options_set_exact_products or
+ * mxq_gemm_options_set_implementation asks for another implementation. A and B have any formats, scalings and scale layouts
+ * with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW or
+ * TENSOR scales. Either or both may be plain where their rows run along the contraction (A not transposed, B transposed): on
+ * a CUDA context BF16 beside any of them, or F16 on both sides; on a CPU context F32, F16 and BF16 beside any. Other pairs
+ * are UNSUPPORTED. Parts with different Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is
+ * F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transposes, which are (N,T) by
+ * default. With M tokens, K inputs and N outputs of a layer:
+ *
+ *     case     A           part read     B           part read     D          use
+ *     (N,T)    (M, K)      rowwise       (N, K)      rowwise       (M, N)     forward:          y  = x w^T
+ *     (N,N)    (M, N)      rowwise       (N, K)      columnwise    (M, K)     input gradient:   dx = dy w
+ *     (T,N)    (M, N)      columnwise    (M, K)      columnwise    (N, K)     weight gradient:  dw = dy^T x
+ *
+ * (T,T) works too, with A columnwise and B rowwise. A contraction of 0 numbers gives a sum of 0.
+ *
+ * The error of every element keeps a bound, by the class that mxq_plan_bound gives:
+ *
+ *     |error| <= c 2^-24 P + u max(|D|, t) + 2^-134 sum (|a| + |b|) + R,    P = sum |a||b| over the contraction
+ *
+ * u is 2^-24 (F32), 2^-11 (F16), 2^-8 (BF16), t the smallest normal number of D's type, and L the length of the contraction.
+ *
+ *     EXACT_PRODUCTS     c = 13 L / 10 + 40 and R = 0. A NaN operand gives NaN in its row or column of D and nowhere else. It
+ *                        holds where P < 2^128 and no operand is infinite.
+ *     FP8_TENSOR_CORES   The same with c = 13 L / 10 + 270376. The fp32 scales of a and of b and their product must also be
+ *                        normal numbers. The sum of the codes' products times either scale, and that times alpha, must stay
+ *                        below 2^128: cuBLASLt applies the two scales of ROW operands one after the other.
+ *     REBASED            The same as FP8_TENSOR_CORES, and R is what small codes lose because a tile of MX blocks gets one
+ *                        scale, its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in
+ *                        a tile of B (128 columns of D by 128 of L) or of A (a row by 128 of L) can make Inf and NaN of all
+ *                        that the tile meets. Of B that is 128 columns of D, in every row of the product or group. For
+ *                        operands with such scales, mxq_gemm_options_set_exact_products takes another implementation.
+ *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B, or
+ *                        of 128 codes, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the largest
+ *                        value that a block can hold, whatever stands beside it.
+ *     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
+ *                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
+ *
+ * alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
+ * smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed. */
+MXQ_API mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
+                            const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
+                            void* stream);
+MXQ_API mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
+                                  const mxq_tensor* b, const mxq_tensor* d, mxq_plan** plan);
+
+/* Multiplies once per group, with the options and the bound of mxq_gemm. Reads the sizes from A's groups on the device; G is
+ * their number:
+ *
+ *     case     A                        B                        D
+ *     (N,T)    (M, K), groups of rows   (G, N, K)                (M, N): D[rows of g] = A[rows of g] B[g]^T
+ *     (N,N)    (M, N), groups of rows   (G, N, K)                (M, K): D[rows of g] = A[rows of g] B[g]
+ *     (T,N)    (M, N), groups of rows   (M, K), the same groups  (G, N, K): D[g] = A[rows of g]^T B[rows of g]
+ *
+ * In A, rows of a group are padded to A's rowwise alignment. In D they have no padding or, where D has the same groups, are
+ * padded to D's alignment; that padding becomes +0 (with a beta other than 0 it is left as it is). In (T,N) both operands
+ * have groups and their columnwise parts are padded as mxq_tensor_set_groups says; an empty group gives D[g] = beta D[g]. In
+ * (N,T) and (N,N), rows of D past the last end are not written. (T,T) is UNSUPPORTED. */
+MXQ_API mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
+                                    const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
+                                    void* stream);
+MXQ_API mxq_status mxq_grouped_gemm_query(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
+                                          const mxq_tensor* b, const mxq_tensor* d, mxq_plan** plan);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MXQ_MXQ_H */

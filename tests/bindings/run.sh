@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# ./tests/bindings/run.sh build-dir
+# Checks that the generated parts of the bindings are those of the header, and that the generator notices what it cannot read.
+# Makes a wheel of the built library and runs the tests of the Python package from it in a fresh environment. Tests the Rust
+# crates.
+#   MXQ_TEST_PIP     packages that the environment gets beside numpy, such as "torch torchao"
+set -u
+build=$(cd "${1:?the build directory}" && pwd) || exit 1
+here=$(cd "$(dirname "$0")" && pwd)
+source=$(cd "$here/../.." && pwd)
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+# shellcheck source=/dev/null
+. "$here/../checks.sh"
+export PYTHONDONTWRITEBYTECODE=1
+
+if ! command -v python3 >/dev/null || ! python3 -c 'import sys, ctypes; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+    skip "bindings" "python3 3.9 or later is not here"
+    finish
+fi
+
+generate() { python3 "$source/bindings/generate.py" "$@"; }
+check "the raw parts of the bindings are what mxq.h gives" generate --check
+
+# Adds a constant and a function to a copy of the header, or a declaration of a kind that the header does not have.
+header_with() { # text
+    sed "s|^/\* ---- Options -.*|$1\n&|" "$source/include/mxq/mxq.h" >"$work/mxq.h" && ! cmp -s "$work/mxq.h" "$source/include/mxq/mxq.h"
+}
+follows() {
+    header_with '#define MXQ_STATUS_NEW 11 /\* new *\/\n/* Tells news. *\/\nMXQ_API mxq_status mxq_news(const mxq_tensor* in, float* out);' &&
+        generate --header "$work/mxq.h" --to "$work/new" && generate --header "$work/mxq.h" --to "$work/new" --check &&
+        grep -q '"new": MXQ_STATUS_NEW' "$work/new/python/src/mxq/_raw.py" &&
+        grep -qF '"mxq_news": (c_int32, [c_void_p, c_void_p]),' "$work/new/python/src/mxq/_raw.py" &&
+        grep -qF 'pub fn mxq_news(input: *const mxq_tensor, out: *mut f32) -> mxq_status;' "$work/new/rust/mxq-sys/src/raw.rs" &&
+        grep -qF 'mxq_news(input, out) = @ccall' "$work/new/julia/src/raw.jl"
+}
+check "a new constant and a new function reach every binding" follows
+notices() { ! generate --header "$work/mxq.h" --check 2>"$work/said" && [ "$(grep -c 'is not what the header gives' "$work/said")" = 4 ]; }
+check "a changed header is noticed" notices
+refuses() {
+    header_with 'struct mxq_point { int32_t x; };' && ! generate --header "$work/mxq.h" --to "$work/refused" 2>"$work/said" &&
+        grep -q 'cannot read' "$work/said" && [ ! -e "$work/refused" ]
+}
+check "a declaration that cannot be read is refused" refuses
+
+library=$(find "$build/src" -maxdepth 1 -name 'libmxq.so.0' | head -n 1)
+if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san'; then
+    skip "the raw part of Python" "needs the shared library, built without sanitizers"
+else
+    check "ctypes finds every function, and the library has every constant" python3 "$here/raw.py" "$source" "$library"
+fi
+
+# ---- Python ----------------------------------------------------------------------------------------------------------
+
+wheel() {
+    "$source/bindings/python/make_wheel.py" mxq "$library" "$work/wheel" && "$source/bindings/python/make_wheel.py" mxq "$library" "$work/again" &&
+        cmp "$work"/wheel/*.whl "$work"/again/*.whl
+}
+# shellcheck disable=SC2086  # packages are words
+environment() { python3 -m venv "$work/venv" && "$work/venv/bin/pip" install --quiet --disable-pip-version-check numpy pytest ${MXQ_TEST_PIP:-}; }
+package() { # from the wheel: neither the source nor another library is in sight
+    "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$work"/wheel/*.whl && cd "$source/bindings/python/tests" &&
+        env -u MXQ_LIBRARY -u PYTHONPATH MXQ_TEST_DATA_DIR="$source/tests/data" "$work/venv/bin/python" -m pytest -q -p no:cacheprovider
+}
+if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san'; then
+    skip "the Python package" "needs the shared library, built without sanitizers"
+elif check "two wheels of one library are the same bytes" wheel; then
+    if environment >"$work/pip" 2>&1; then
+        check "the Python package, from its wheel with numpy${MXQ_TEST_PIP:+ and $MXQ_TEST_PIP}" package
+    else
+        skip "the Python package" "no environment with numpy and pytest can be made here: $(tail -n 1 "$work/pip")"
+    fi
+fi
+
+# ---- Rust ------------------------------------------------------------------------------------------------------------
+
+rust() { (cd "$source/bindings/rust" && CARGO_TARGET_DIR=$work/cargo cargo "$@"); }
+rust_tests() {
+    export MXQ_LIB_DIR=$build/src
+    rust test --offline --quiet && rust run --offline --quiet --example quantize
+}
+rust_pkg_config() { # in a program of its own, with the code of the page
+    mkdir -p "$work/app/src" "$work/pc" && printf 'Name: libmxq\nDescription: x\nVersion: 0\nLibs: -L%s -lmxq\n' "$build/src" >"$work/pc/libmxq.pc" &&
+        printf '[package]\nname = "app"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nmxq = { path = "%s/bindings/rust/mxq" }\n' "$source" >"$work/app/Cargo.toml" &&
+        awk '/^```/ { if (inside) exit; inside = $0 == "```rust"; next } inside' "$source/bindings/rust/README.md" >"$work/app/src/main.rs" &&
+        (cd "$work/app" && unset MXQ_LIB_DIR && PKG_CONFIG_PATH=$work/pc LD_LIBRARY_PATH=$build/src CARGO_TARGET_DIR=$work/cargo cargo run --offline --quiet) |
+        grep -x 'Mxfp8E4m3 128 x 512 times Mxfp4 256 x 512, y\[0\] = -\?[0-9.]*'
+}
+rust_pages() { RUSTDOCFLAGS="-D warnings" rust doc --offline --quiet --no-deps; }
+rust_form() { rust fmt --check; }
+if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san' || ! command -v cargo >/dev/null; then
+    skip "the Rust crates" "need cargo, and the shared library built without sanitizers"
+else
+    check "the Rust crates: tests and example" rust_tests
+    check "the Rust crates: pages without warnings" rust_pages
+    if cargo fmt --version >/dev/null 2>&1; then
+        check "the Rust crates: rustfmt" rust_form
+    else
+        skip "the Rust crates: rustfmt" "it is not here"
+    fi
+    if command -v pkg-config >/dev/null; then
+        check "the program of bindings/rust/README.md, through pkg-config" rust_pkg_config
+    else
+        skip "the program of bindings/rust/README.md" "pkg-config is not here"
+    fi
+fi
+finish

@@ -1,0 +1,211 @@
+// Which implementation takes a product on chips that are not here: the whole list of the verb is asked as it would be there,
+// with a stand-in for cuBLASLt that has an algorithm for everything. docs/blackwell.md has the same table in words.
+#include "../catch.h"
+#include "cublaslt_recorder.h"
+#include "cuda/device.h"
+#include "cuda/implementations.h"
+#include "dispatch/choice.h"
+
+using namespace mxq;
+using recorder::bf16, recorder::fp8, recorder::mxfp8, recorder::mxfp8_e5m2, recorder::nvfp4;
+
+namespace {
+
+constexpr int32_t newest = 131000, newest_groups = 130602;  // of groups on 10.x and 11.0
+
+// A CUDA context as if on a chip with this cuBLASLt; 0: without one.
+struct Chip {
+    Chip(int32_t capability, int32_t version) {
+        std::shared_ptr<cuda::lt::Session> session;
+        if (version)
+            session = std::make_shared<cuda::lt::Session>(recorder::api(), recorder::machine(capability, version), nullptr);
+        context.device_type = MXQ_DEVICE_CUDA;
+        context.cuda = std::make_shared<cuda::Device>(capability, std::move(session));
+    }
+    std::string taker(const GemmProblem& p) const {
+        const auto& verb = p.grouping == Grouping::None ? verbs::gemm : verbs::grouped_gemm;
+        const auto choice = ask(verb, context, p, Wanted{});
+        return choice.implementation ? choice.implementation->name : "nobody";
+    }
+
+    recorder::Recording recording;
+    Context context;
+};
+
+std::string taker(int32_t capability, int32_t version, const GemmProblem& p) { return Chip(capability, version).taker(p); }
+
+oracle::Spec mx(int32_t format, int32_t scaling = MXQ_SCALING_1X32) { return testing::spec_of(format, scaling); }
+const oracle::Spec mxfp4 = mx(MXQ_FORMAT_MXFP4), mxfp6 = mx(MXQ_FORMAT_MXFP6_E2M3),
+                   fp8_e5m2 = mx(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_TENSOR);
+
+recorder::GroupCase of(const oracle::Spec& a, const oracle::Spec& b, bool swizzled, recorder::Sizes sizes = {},
+                       int32_t d = MXQ_FORMAT_BF16) {
+    recorder::GroupCase c;
+    c.a = a, c.b = b, c.d = d, c.swizzled = swizzled, c.sizes = sizes;
+    return c;
+}
+
+// With the ends of the groups on the host, too.
+GemmProblem with_host_ends(GemmProblem p) {
+    static const int32_t ends[] = {4, 4, 8, 16};
+    p.host_ends = ends;
+    return p;
+}
+
+constexpr const char *library = "cublaslt", *swizzle = "cublaslt_swizzle", *groups = "cublaslt_grouped",
+                     *swizzled_groups = "cublaslt_grouped_swizzle", *portable = "mma_bf16";
+
+struct Row {
+    recorder::GroupCase c;
+    const char *ampere, *ada, *blackwell, *grouped;  // dense products on 8.0, on 8.9, from 10.0 on; groups on 10.x and 11.0
+};
+
+const Row rows[] = {
+    {of(mxfp8(), mxfp8(), true), portable, portable, library, groups},
+    {of(mxfp8_e5m2(), mxfp8(), true), portable, portable, library, groups},
+    {of(mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128), mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128), true), portable,
+     portable, library, groups},
+    {of(mxfp8(), mxfp8(), true, {}, MXQ_FORMAT_F32), portable, portable, library, groups},
+    {of(nvfp4(), nvfp4(), true), portable, portable, library, groups},
+    {of(nvfp4(), mx(MXQ_FORMAT_NVFP4, MXQ_SCALING_16X16), true), portable, portable, library, groups},
+    {of(nvfp4(), nvfp4(), true, {}, MXQ_FORMAT_F16), portable, portable, library, portable},
+    {of(mxfp8(), mxfp8(), false), portable, portable, swizzle, swizzled_groups},
+    {of(mxfp8(), mxfp8(), true, {256, 384, 496}), portable, portable, swizzle, swizzled_groups},
+    {of(nvfp4(), nvfp4(), false), portable, portable, swizzle, swizzled_groups},
+    {of(mxfp4, mxfp4, true), portable, portable, swizzle, swizzled_groups},
+    {of(mxfp8(), mxfp4, true), portable, portable, swizzle, swizzled_groups},
+    {of(mxfp6, mx(MXQ_FORMAT_MXFP6_E3M2), false), portable, portable, swizzle, swizzled_groups},
+    {of(bf16(), bf16(), false), library, library, library, groups},
+    {of(fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_TENSOR), false), portable, library, library, groups},
+    {of(fp8_e5m2, fp8(MXQ_SCALING_TENSOR), false), portable, library, library, groups},
+    {of(fp8(MXQ_SCALING_ROW), fp8(MXQ_SCALING_ROW), false), portable, portable, portable, portable},
+    {of(fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128), true), portable, portable, portable, portable},
+    {of(mxfp8_e5m2(), mxfp8_e5m2(), true), portable, portable, portable, portable},
+    {of(fp8_e5m2, fp8_e5m2, false), portable, portable, portable, portable},
+    {of(bf16(), mxfp4, true), portable, portable, portable, portable},
+    {of(bf16(), mxfp8(), true, {16, 384, 512}), portable, portable, portable, portable},
+    {of(mxfp8(), mxfp8(), true, {256, 388, 512}), portable, portable, portable, portable},
+    {of(nvfp4(), nvfp4(), true, {256, 384, 48}), portable, portable, portable, portable},
+};
+
+std::string text(const Row& row) {
+    const auto [m, n, k] = row.c.sizes;
+    return std::to_string(row.c.a.format) + " x " + std::to_string(row.c.b.format) + " to " + std::to_string(row.c.d) +
+           ", " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) +
+           (row.c.swizzled ? ", swizzled" : ", compact");
+}
+
+}  // namespace
+
+TEST_CASE("chips: who takes a product") {
+    for (const Row& row : rows) {
+        INFO(text(row));
+        const GemmProblem p = recorder::dense(row.c);
+        CHECK(taker(80, newest, p) == row.ampere);
+        CHECK(taker(89, newest, p) == row.ada);
+        for (int32_t capability : {100, 103, 110, 120, 121}) {
+            INFO("capability " << capability);
+            CHECK(taker(capability, newest, p) == row.blackwell);
+            CHECK(taker(capability, 130300, p) == row.blackwell);
+            CHECK(taker(capability, 0, p) == portable);
+        }
+    }
+}
+
+TEST_CASE("chips: who takes groups of rows") {
+    for (const Row& row : rows) {
+        INFO(text(row));
+        const GemmProblem p = recorder::by_rows(row.c), p_on_host = with_host_ends(p);
+        for (int32_t capability : {100, 103, 110}) {
+            INFO("capability " << capability);
+            CHECK(taker(capability, newest_groups, p) == row.grouped);
+            CHECK(taker(capability, newest_groups, p_on_host) == (row.grouped == portable ? row.blackwell : row.grouped));
+            CHECK(taker(capability, newest, p) == portable);  // whose groups may be wrong there
+            CHECK(taker(capability, newest, p_on_host) == row.blackwell);
+        }
+        for (int32_t capability : {120, 121}) {
+            INFO("capability " << capability);
+            CHECK(taker(capability, newest, p) == portable);
+            CHECK(taker(capability, newest, p_on_host) == row.blackwell);
+        }
+    }
+}
+
+TEST_CASE("chips: who takes groups along the contraction") {
+    const auto problem = [](const oracle::Spec& spec, bool swizzled, int32_t columnwise) {
+        recorder::GroupCase c = of(spec, spec, swizzled, {}, MXQ_FORMAT_F32);
+        c.a_columnwise = c.b_columnwise = columnwise;
+        c.per_group = true;
+        return recorder::by_contraction(c);
+    };
+    const std::pair<GemmProblem, const char*> all[] = {
+        {problem(mxfp8(), true, 0), groups},
+        {problem(mxfp8(), false, 0), swizzled_groups},
+        {problem(mxfp4, true, 0), swizzled_groups},
+        {problem(nvfp4(), true, 32), groups},
+        {problem(nvfp4(), true, 16), portable},  // no whole 16 bytes of codes
+        {problem(fp8(MXQ_SCALING_TENSOR), false, 16), groups},
+        {problem(fp8(MXQ_SCALING_1X128), false, 0), portable},
+    };
+    for (const auto& [p, wanted] : all) {
+        INFO("format " << p.a.format << ", swizzled " << int(p.a.layout.swizzled) << ", groups of " << p.a.units.codes);
+        for (int32_t capability : {100, 103, 110}) CHECK(taker(capability, newest_groups, p) == wanted);
+        for (int32_t capability : {120, 121}) CHECK(taker(capability, newest, p) == portable);
+    }
+}
+
+TEST_CASE("chips: releases that a product is not asked of") {
+    const GemmProblem mxfp8s = recorder::dense(of(mxfp8(), mxfp8(), true)),
+                      nvfp4s = recorder::dense(of(nvfp4(), nvfp4(), true)),
+                      plain = recorder::dense(of(bf16(), bf16(), false)),
+                      packed = recorder::dense(of(mxfp8(), mxfp8(), false));
+    CHECK(taker(100, 120800, mxfp8s) == portable);
+    CHECK(taker(100, 120800, packed) == portable);
+    CHECK(taker(100, 120804, mxfp8s) == library);
+    CHECK(taker(100, 120804, packed) == swizzle);
+    CHECK(taker(103, 130201, nvfp4s) == portable);
+    CHECK(taker(103, 130201, mxfp8s) == library);
+    CHECK(taker(120, 130201, mxfp8s) == portable);
+    CHECK(taker(120, 130201, nvfp4s) == library);
+    CHECK(taker(121, 130201, plain) == portable);
+    CHECK(taker(120, 130201, plain) == library);
+}
+
+TEST_CASE("chips: who takes exact products on Hopper") {
+    if (!cuda::wgmma_bf16_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    constexpr const char *few = "skinny_sm90", *many = "wgmma_bf16_sm90";
+    const auto dense = [](const oracle::Spec& a, const oracle::Spec& b, int64_t m, bool exact = false) {
+        GemmProblem p = recorder::dense(of(a, b, true, {m, 384, 512}));
+        p.exact_products = exact;
+        return taker(90, newest, p);
+    };
+    for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()}) {
+        INFO("weights of format " << weights.format);
+        CHECK(dense(bf16(), weights, 64) == few);
+        CHECK(dense(bf16(), weights, 65) == many);
+        GemmProblem p = recorder::by_rows(of(bf16(), weights, true, {4 * 48, 384, 512}));
+        p.groups.count = 4;
+        CHECK(taker(90, newest, p) == few);
+        p.groups.count = 3;
+        CHECK(taker(90, newest, p) == many);
+    }
+    CHECK(dense(bf16(), fp8(MXQ_SCALING_ROW), 256) == many);
+    CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == portable);
+    CHECK(dense(nvfp4(), nvfp4(), 256) == many);
+    CHECK(dense(mxfp8(), nvfp4(), 256) == many);
+    CHECK(dense(mxfp8(), mxfp4, 256, true) == many);
+    CHECK(dense(mxfp8(), mxfp4, 256) == "cublaslt_rebase");
+    GemmProblem p = recorder::dense(of(bf16(), mxfp4, true, {256, 384, 512}));
+    p.sm_count = 8;
+    CHECK(taker(90, newest, p) == many);
+    p.b.line_bytes = 264;  // which the copy engine cannot address
+    CHECK(taker(90, newest, p) == "nobody");
+}
+
+TEST_CASE("chips: who asks for exact products, or for few multiprocessors") {
+    GemmProblem p = recorder::dense(of(mxfp8(), mxfp8(), false));
+    p.exact_products = true;
+    CHECK(taker(100, newest, p) == swizzle);  // nothing is rounded on the way
+    p.sm_count = 8;
+    CHECK(taker(100, newest, p) == "nobody");
+}
