@@ -3,12 +3,11 @@
 //
 //     unit        how many codes or numbers are decoded together
 //     order       which of them lie in which lane of which vector
-//     factors     how many factors a unit has: NVFP4 one for every 16 codes, MX for every 32, FP8 one, or none for whole lines
-//     section     how many vectors have the same factors
-//     fold        a power of two that factors are multiplied by beforehand, since values come out that much smaller
-//     scale       the same, but sums are multiplied by it
-//     decode      calls use(n, values) for each vector n of a unit, in order, but for the factors
-//     decode_words    calls use(s, pairs) for every two vectors: 2 s is in the upper halves of pairs of BF16
+//     factors     how many factors a unit has: NVFP4 one for every 16 codes, MX for every 32, FP8 one, or none for whole
+//     lines section     how many vectors have the same factors fold        a power of two that factors are multiplied by
+//     beforehand, since values come out that much smaller scale       the same, but sums are multiplied by it decode calls
+//     use(n, values) for each vector n of a unit, in order, but for the factors decode_words    calls use(s, pairs) for
+//     every two vectors: 2 s is in the upper halves of pairs of BF16
 //
 // The order decides which products a lane sums, so it is the same for all instruction sets. It is the one in which codes
 // come out of their bytes with the fewest shuffles, where the numbers of a lane are neighbours and share a factor:
@@ -46,23 +45,46 @@ constexpr int64_t code_at(Order order, int64_t vector, int64_t lane) {
     return 32 * group + 2 * (8 * (pair / 2) + 2 * (lane % 4) + odd) + pair % 2;
 }
 
-// The numbers of a unit in their order.
-template <Order order>
-struct Arrangement {
-    uint8_t code[kMostUnit];
+typedef float Four __attribute__((vector_size(16)));
 
-    constexpr Arrangement() : code() {
-        for (int64_t i = 0; i < unit_of(order); i++) code[i] = uint8_t(code_at(order, i / kLanes, i % kLanes));
-    }
-};
-template <Order order>
-constexpr Arrangement<order> kArrangement;
+MXQ_HD Four load_four(const float* from) {
+    Four four;
+    memcpy(&four, from, sizeof four);
+    return four;
+}
+MXQ_HD void store_four(Four four, float* to) { memcpy(to, &four, sizeof four); }
+
+// Arranges sixteen neighbours, which the four bits of eight bytes are: a transpose of 4 x 4.
+MXQ_HD void arrange_nibbles(const float* codes, float* to, int64_t stride) {
+    const Four a = load_four(codes), b = load_four(codes + 4), c = load_four(codes + 8), d = load_four(codes + 12);
+    const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), to);
+    store_four(__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), to + stride);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), to + 2 * stride);
+    store_four(__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7), to + 3 * stride);
+}
+
+// Arranges eight neighbours: the odd ones before the even ones.
+MXQ_HD void arrange_bytes(const float* codes, float* to, int64_t stride) {
+    const Four a = load_four(codes), b = load_four(codes + 4);
+    store_four(__builtin_shufflevector(a, b, 1, 3, 5, 7), to);
+    store_four(__builtin_shufflevector(a, b, 0, 2, 4, 6), to + stride);
+}
 
 // Arranges the numbers of a unit. Vectors of `to` are `stride` floats apart.
 template <Order order>
 MXQ_HD void arrange_as(const float* unit, float* to, int64_t stride) {
-    for (int64_t n = 0; n < unit_of(order) / kLanes; n++)
-        for (int64_t l = 0; l < kLanes; l++) to[n * stride + l] = unit[kArrangement<order>.code[n * kLanes + l]];
+    if constexpr (order == Order::nibbles) {
+        for (int64_t i = 0; i < unit_of(order); i += 16)
+            arrange_nibbles(unit + i, to + i % 32 / 16 * 4 * stride + i / 32 * 4, stride);
+    } else if constexpr (order == Order::bytes) {
+        for (int64_t i = 0; i < unit_of(order); i += 8)
+            arrange_bytes(unit + i, to + (i / 64 * 4 + i % 16 / 8 * 2) * stride + i % 64 / 16 * 4, stride);
+    } else {
+        for (int64_t n = 0; n < unit_of(order) / kLanes; n++)
+            for (int64_t l = 0; l < kLanes; l++) to[n * stride + l] = unit[code_at(order, n, l)];
+    }
 }
 inline void arrange(Order order, const float* unit, float* to, int64_t stride) {
     order == Order::nibbles ? arrange_as<Order::nibbles>(unit, to, stride)
