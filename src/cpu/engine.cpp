@@ -11,7 +11,6 @@ namespace mxq::cpu {
 namespace {
 
 struct Candidate {
-    const char* name;
     bool (*runs_here)();  // whether the machine has it and the system keeps its registers
     InstructionSet build;
 };
@@ -24,20 +23,26 @@ bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
-#define MXQ_X86_BUILD(isa) \
-    { &isa##_kernels, &isa##_gemm_kernels, &isa##_few_rows_kernels }
+// Returns whether the machine has what the avx512bf16 build of the kernels for few rows is compiled for.
+bool has_avx512bf16() {
+    return has_avx512() && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
+}
+#define MXQ_X86_BUILD(isa, few_rows_isa) \
+    { #few_rows_isa, &isa##_kernels, &isa##_gemm_kernels, &few_rows_isa##_few_rows_kernels }
 #else
 bool has_avx2() { return false; }
 bool has_avx512() { return false; }
-#define MXQ_X86_BUILD(isa) \
-    { nullptr, nullptr, nullptr }
+bool has_avx512bf16() { return false; }
+#define MXQ_X86_BUILD(isa, few_rows_isa) \
+    { #few_rows_isa, nullptr, nullptr, nullptr }
 #endif
 
 // The builds, from the least to the most that they ask of a machine.
 const Candidate candidates[] = {
-    {"scalar", [] { return true; }, {&scalar_kernels, &scalar_gemm_kernels, &scalar_few_rows_kernels}},
-    {"avx2", has_avx2, MXQ_X86_BUILD(avx2)},
-    {"avx512", has_avx512, MXQ_X86_BUILD(avx512)},
+    {[] { return true; }, {"scalar", &scalar_kernels, &scalar_gemm_kernels, &scalar_few_rows_kernels}},
+    {has_avx2, MXQ_X86_BUILD(avx2, avx2)},
+    {has_avx512, MXQ_X86_BUILD(avx512, avx512)},
+    {has_avx512bf16, MXQ_X86_BUILD(avx512, avx512bf16)},
 };
 
 // Returns the build that MXQ_CPU_ISA names, or the last one.
@@ -45,9 +50,10 @@ const Candidate* cap_of_environment() {
     const char* cap = std::getenv("MXQ_CPU_ISA");
     if (!cap || !*cap) return std::end(candidates) - 1;
     for (const Candidate& candidate : candidates)
-        if (std::strcmp(cap, candidate.name) == 0) return &candidate;
+        if (std::strcmp(cap, candidate.build.name) == 0) return &candidate;
     fail(MXQ_STATUS_INVALID_ARGUMENT,
-         "the environment variable MXQ_CPU_ISA is \"%.32s\", expected scalar, avx2 or avx512; or leave it unset", cap);
+         "the environment variable MXQ_CPU_ISA is \"%.32s\", expected scalar, avx2, avx512 or avx512bf16; or leave it unset",
+         cap);
 }
 
 // Returns the last build, up to that cap, that runs here.

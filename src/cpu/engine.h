@@ -13,6 +13,7 @@ namespace mxq::cpu {
 
 // The kernels as they are built for one instruction set.
 struct InstructionSet {
+    const char* name;
     const Kernels* kernels;
     const GemmKernels* gemm_kernels;
     const FewRowsKernels* few_rows_kernels;
@@ -20,12 +21,13 @@ struct InstructionSet {
 
 class Engine {
 public:
-    // The environment variable MXQ_CPU_ISA (scalar, avx2, avx512) caps the instruction set; every instruction set gives the
+    // The environment variable MXQ_CPU_ISA (scalar, avx2, avx512, avx512bf16) caps the instruction set; every instruction set gives the
     // same bytes.
     explicit Engine(const mxq_context_options_s& options);
 
     ThreadPool& pool() const { return *pool_; }
     ScratchCache& scratch() const { return scratch_; }
+    const char* instruction_set() const { return instruction_set_.name; }
     const Kernels& kernels() const { return *instruction_set_.kernels; }
     const GemmKernels& gemm_kernels() const { return *instruction_set_.gemm_kernels; }
     const FewRowsKernels& few_rows_kernels() const { return *instruction_set_.few_rows_kernels; }

@@ -7,9 +7,24 @@
 
 namespace mxq::cpu {
 
+namespace {
+
+// Returns how products are made with rows that are not extreme. Factors round the sums that they are applied to, but those
+// of MX; of contractions too short for a bound of K + 1 roundings to have room for that, factors are applied to codes.
+Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k) {
+    constexpr int64_t is_short = 16;
+    constexpr int of_bf16 = 8, of_fp32 = 24;
+    if (b.scale_type == ScaleType::None) return Products::scaled;
+    if (b.scale_type != ScaleType::E8M0 && k <= is_short) return Products::scaled;
+    const int bits = significant_bits(a);
+    return bits <= of_bf16 ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::fused : Products::rounded;
+}
+
+}  // namespace
+
 int64_t FewRows::most_columns(int64_t rows) {
     const int64_t row_count = std::min(rows, kPassRows);
-    const int64_t lanes = FewRowsScratch::arena_floats - kFewColumns * few_rows_depth(row_count);
+    const int64_t lanes = FewRowsScratch::arena_floats - few_rows_depth(row_count);
     const int64_t of_lanes = lanes / (row_count * 16), of_sums = FewRowsScratch::most_sums / rows;
     return std::min({FewRowsScratch::most_columns, of_lanes, of_sums}) / kFewColumns * kFewColumns;
 }
@@ -19,7 +34,7 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
     std::fill_n(scratch.unsafe, b.count, uint8_t(0));
     std::fill_n(scratch.extreme, a.count, uint8_t(0));
     std::fill_n(scratch.nonzero, a.count, uint8_t(0));
-    const bool exact = significant_bits(a.part) + significant_bits_below(b.part) <= 24;
+    const Products products = products_of(a.part, b.part, k);
     for (int64_t row = 0; row < a.count; row += kPassRows) {
         const OperandLines rows = a.some(row, std::min(kPassRows, a.count - row));
         const int64_t depth = few_rows_depth(rows.count);
@@ -30,11 +45,10 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
             pass.first = at == 0, pass.last = at + depth >= k;
             pass.rows = scratch.rows;
             pass.values = scratch.arena;
-            pass.lanes = scratch.arena + kFewColumns * depth;
+            pass.lanes = scratch.arena + depth;
             pass.sums = scratch.sums + row * b.count, pass.stride = b.count;
-            uint8_t* const extreme = scratch.extreme + row;
-            kernels_.prepare(pass, rows, b.part, extreme, scratch.nonzero + row);
-            pass.exact = exact && std::none_of(extreme, extreme + rows.count, [](uint8_t is) { return is != 0; });
+            pass.products = products;
+            kernels_.prepare(pass, rows, b.part, scratch.extreme + row, scratch.nonzero + row);
             kernels_.multiply(pass, b, scratch.unsafe);
         }
     }

@@ -1,21 +1,29 @@
-// Products of few rows of A with many lines of B, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512). Codes
-// of B are decoded in registers and never stored:
+// Products of few rows of A with many lines of B, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512,
+// avx512bf16). Codes of B are decoded in registers and never stored:
 //
-//     rows of A    prepared, fp32, in L1:  sixteen numbers of row 0 | of row 1 | ... | the next sixteen of row 0 | ...
-//     lines of B   up to four:             32 codes each, as they are stored -> fp32, times their factor
+//     rows of A    prepared in L1, fp32 or pairs of BF16:  sixteen lanes of row 0 | of row 1 | ... | the next of row 0 | ...
+//     lines of B   up to four:                             units of 128 codes (32 plain numbers), as they are stored
 //     sums         sixteen lanes for each row and line
 //
-// The order of a sum is fixed. Of 32 products lane l adds numbers 2 l and 2 l + 1, or where B has four-bit codes, F16 or F32
-// numbers l and l + 16; the lanes are added as a tree (cpu/lanes.h). Neither threads nor passes nor the width of vectors
-// touch it. As in gemm_kernels.cpp a multiply-add is fused only where the product is exact: of MX, BF16 or F16 rows with
-// codes times block scales. Lines whose factors may leave the range of that are decoded to memory by an OperandReader first.
-// NVFP4's global scale of B and FP8's scale of a whole line multiply the sum.
+// The order of a sum is fixed. Lanes sum the products of a unit's codes that share a factor, in the order of code_at()
+// (few_rows_weights.h), and add that times the factor to their sums; at the end lanes are added as a tree (cpu/lanes.h).
+// Neither threads nor passes nor the width of vectors touch it. Products with codes are exact for rows of BF16, F16 and MX,
+// so that fused multiply-adds and BF16 dot products (vdpbf16ps) give the bits of plain ones: that instruction adds the
+// product of the upper numbers, then that of the lower ones, each sum rounded to nearest, on AMD as on Intel (both were
+// compared with two fp32 multiply-adds in millions of draws). It takes subnormals as zero, but there are none: rows have no
+// value below 2^-71 (extreme ones go another way), codes none below 2^-16, and sums of their products are multiples of the
+// product of their last bits. VNNI multiplies bytes: activations in BF16 do not fit them. AMX sums 32 products at a time in
+// an order that no other instruction set could follow at speed, and its tiles want 16 rows.
 //
-// A line of B costs its bytes once for four rows. With one row these bytes are the bound or close to it (13 GB/s of MXFP4 on
-// one Zen 4 core that reads 18 GB/s), with more the multiply-adds. Lines that come next are prefetched to L2, because the
-// hardware's streams end with each line. Only the table at the end has external linkage.
+// Rows that have values out of the range in which products are exact are multiplied with codes times factors. Lines whose
+// factors may leave that range are decoded to memory by an OperandReader first. NVFP4's global scale of B and FP8's scale of
+// a whole line multiply the sum.
+//
+// A line of B costs its bytes once for four rows. Lines that come next are prefetched to L2, because the hardware's streams
+// end with each line. docs/performance.md says what bounds which format. Only the table at the end has external linkage.
 #include "cpu/few_rows_kernels.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -28,84 +36,184 @@ namespace {
 #if defined(__AVX512F__)
 constexpr int columns_for(int) { return 4; }
 #elif defined(__AVX2__)
-constexpr int columns_for(int rows) { return rows == 1 ? 2 : 1; }
+constexpr int columns_for(int) { return 2; }
 #else
 constexpr int columns_for(int) { return 1; }
 #endif
-constexpr int64_t kMostFactors = few_rows_depth(1) / kSixteen;
+constexpr int64_t kMostFactors = few_rows_depth(1) / kSixteen + kLanes;  // with some to read beyond the last
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Lines of B that are multiplied together.
 struct Columns {
     const uint8_t* codes[kFewColumns];
-    const uint8_t* last[kFewColumns];  // the last 32 codes, filled up with zeros, where the depth is no multiple of 32
+    const uint8_t* last[kFewColumns];  // the last unit, filled up with zeros, where the depth is no multiple of it
     const float* factors[kFewColumns];
     int64_t units;                   // whole ones
-    int factor_shift;                // units that share a factor, as a power of two
     int64_t to_next;                 // bytes from a line to the one that takes its place next
     int64_t count;                   // how many lines there are; the others repeat one
     float line_factor[kFewColumns];  // what sums are multiplied by
 };
 
-// Multiplies one unit of `columns` lines with the rows.
-template <class Weights, bool fused, int row_count, int columns>
-MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns& b, int64_t unit, const float* rows,
-                          Lanes (&sums)[row_count][columns]) {
-    Lanes values[columns][2];
-#pragma GCC unroll 4
-    for (int c = 0; c < columns; c++)
-        Weights::decode(codes[c], b.factors[c] + (unit >> b.factor_shift) * Weights::factors, values[c]);
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++)
-#pragma GCC unroll 8
-        for (int r = 0; r < row_count; r++) {
-            const Lanes row = load_lanes(rows + (i * row_count + r) * kLanes);
-#pragma GCC unroll 4
-            for (int c = 0; c < columns; c++) sums[r][c] = multiply_add<fused>(row, values[c][i], sums[r][c]);
-        }
+// Returns vector n of a row's numbers. Rows lie between each other.
+template <Products products, int rows>
+MXQ_HD Lanes row_lanes(const float* numbers, int n, int row) {
+#if defined(__AVX512BF16__)
+    if constexpr (products == Products::dots) {
+        const Words pairs = _mm512_loadu_si512(numbers + (n / 2 * rows + row) * kLanes);
+        return as_lanes(n % 2 ? lower_of(pairs) : upper_of(pairs));
+    }
+#endif
+    return load_lanes(numbers + (n * rows + row) * kLanes);
 }
 
-template <class Weights, bool fused, int row_count>
-void multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
-    constexpr int columns = columns_for(row_count);
-    constexpr int64_t between_prefetches = Weights::unit_bytes < 64 ? 64 / Weights::unit_bytes : 1;
-    constexpr int64_t unit_floats = kUnit * row_count;
-    float* const lanes = pass.lanes + first_column * row_count * kLanes;
-    Lanes sums[row_count][columns];
-#pragma GCC unroll 8
-    for (int r = 0; r < row_count; r++)
+// Multiplies a part of a unit of a line with the rows. Products of codes that have the same factors are summed before these
+// are applied.
+template <class Weights, Products products, int rows>
+MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, const float* numbers, int64_t part,
+                                Lanes* const (&sums)[rows]) {
+    Lanes run[rows];
+    const auto multiply = [&](int n, const auto& add) __attribute__((always_inline)) {
+        if (n % Weights::section == 0)
 #pragma GCC unroll 4
-        for (int c = 0; c < columns; c++)
-            sums[r][c] = pass.first ? no_lanes() : load_lanes(lanes + (c * row_count + r) * kLanes);
+            for (int r = 0; r < rows; r++) run[r] = no_lanes();
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) add(r);
+    };
+    const auto end = [&](int n) __attribute__((always_inline)) {
+        if (n % Weights::section != 0) return;
+        constexpr bool is_exact = products <= Products::fused && Weights::has_powers_of_two;
+        const Lanes of_lanes = Weights::factors_of(factors, n / Weights::section - 1, part);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) *sums[r] = multiply_add<is_exact>(run[r], of_lanes, *sums[r]);
+    };
+#if defined(__AVX512BF16__)
+    if constexpr (products == Products::dots)
+        return Weights::decode_words(
+            codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
+                multiply(
+                    2 * s, [&](int r) __attribute__((always_inline)) {
+                        const __m512i row = _mm512_loadu_si512(numbers + (s * rows + r) * kLanes);
+                        run[r].all = _mm512_dpbf16_ps(run[r].all, __m512bh(pairs), __m512bh(row));
+                    });
+                end(2 * s + 2);
+            });
+#endif
+    Weights::decode(
+        codes, part, [&](int n, Lanes values) __attribute__((always_inline)) {
+            multiply(
+                n, [&](int r) __attribute__((always_inline)) {
+                    run[r] =
+                        multiply_add<products == Products::fused>(row_lanes<products, rows>(numbers, n, r), values, run[r]);
+                });
+            end(n + 1);
+        });
+}
 
+// Multiplies a part of a unit of a line with the rows. Factors, where there are any, are applied first.
+template <class Weights, Products products, int rows>
+MXQ_HD void scale_then_multiply(const uint8_t* codes, const float* factors, const float* numbers, int64_t part,
+                                Lanes* const (&sums)[rows]) {
+#if defined(__AVX512BF16__)
+    if constexpr (products == Products::dots && Weights::has_words)
+        return Weights::decode_words(
+            codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+                for (int r = 0; r < rows; r++) {
+                    const __m512i row = _mm512_loadu_si512(numbers + (s * rows + r) * kLanes);
+                    sums[r]->all = _mm512_dpbf16_ps(sums[r]->all, __m512bh(pairs), __m512bh(row));
+                }
+            });
+#endif
+    Weights::decode(
+        codes, part, [&](int n, Lanes values) __attribute__((always_inline)) {
+            if constexpr (Weights::factors > 0)
+                values = times(values, Weights::factors_of(factors, n / Weights::section, part));
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++)
+                *sums[r] =
+                    multiply_add<products == Products::fused>(row_lanes<products, rows>(numbers, n, r), values, *sums[r]);
+        });
+}
+
+// Multiplies a part of one unit of the lines with the rows.
+template <class Weights, Products products, int rows, int columns>
+MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns& b, int64_t unit, const float* numbers,
+                          int64_t part, Lanes (&sums)[rows][columns]) {
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; c++) {
+        Lanes* of_line[rows];
+        for (int r = 0; r < rows; r++) of_line[r] = &sums[r][c];
+        const float* const factors = b.factors[c] + unit * Weights::factors;
+        if constexpr (Weights::factors > 0 && products != Products::scaled)
+            multiply_then_scale<Weights, products, rows>(codes[c], factors, numbers, part, of_line);
+        else
+            scale_then_multiply<Weights, products, rows>(codes[c], factors, numbers, part, of_line);
+    }
+}
+
+// Multiplies parts of all units, from part `first` on. Only those with the first one prefetch what comes next.
+template <class Weights, Products products, int parts, int rows, int columns>
+MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t first, Lanes (&sums)[parts][rows][columns]) {
+    constexpr int64_t unit_floats = Weights::unit * rows / (products == Products::dots ? 2 : 1);
     const uint8_t* codes[columns];
     for (int c = 0; c < columns; c++) codes[c] = b.codes[c];
-    const float* rows = pass.rows;
-    for (int64_t unit = 0; unit < b.units; unit++, rows += unit_floats) {
-        if (unit % between_prefetches == 0) {
+    const float* numbers = pass.rows + first * kWidth;
+    const auto multiply = [&](int64_t unit) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+        for (int p = 0; p < parts; p++)
+            multiply_unit<Weights, products>(codes, b, unit, numbers + p * kWidth, first + p, sums[p]);
+    };
+    for (int64_t unit = 0; unit < b.units; unit++, numbers += unit_floats) {
+        if (first == 0)
 #pragma GCC unroll 4
-            for (int c = 0; c < columns; c++) __builtin_prefetch(codes[c] + b.to_next, 0, 2);
-        }
-        multiply_unit<Weights, fused, row_count, columns>(codes, b, unit, rows, sums);
+            for (int c = 0; c < columns; c++)
+#pragma GCC unroll 8
+                for (int64_t at = 0; at < Weights::unit_bytes; at += 64) __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
+        multiply(unit);
 #pragma GCC unroll 4
         for (int c = 0; c < columns; c++) codes[c] += Weights::unit_bytes;
     }
-    if (b.units * kUnit < pass.depth) {
+    if (b.units * Weights::unit < pass.depth) {
         for (int c = 0; c < columns; c++) codes[c] = b.last[c];
-        multiply_unit<Weights, fused, row_count, columns>(codes, b, b.units, rows, sums);
+        multiply(b.units);
     }
+}
 
-#pragma GCC unroll 8
-    for (int r = 0; r < row_count; r++)
+template <class Weights, Products products, int rows>
+void multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
+    constexpr int columns = columns_for(rows), parts = rows == 1 ? kParts : 1;  // so many whose sums registers hold
+    float* const lanes = pass.lanes + first_column * rows * kLanes;
+    const auto lanes_of = [&](int64_t part, int r, int c) { return lanes + (c * rows + r) * kLanes + part * kWidth; };
+    Lanes all[kParts][rows][columns];
+#pragma GCC unroll 2
+    for (int64_t first = 0; first < kParts; first += parts) {
+        Lanes sums[parts][rows][columns];
+#pragma GCC unroll 2
+        for (int p = 0; p < parts; p++)
 #pragma GCC unroll 4
-        for (int c = 0; c < columns; c++) {
-            if (!pass.last)
-                store_lanes(sums[r][c], lanes + (c * row_count + r) * kLanes);
-            else if (c < b.count)
-                pass.sums[r * pass.stride + first_column + c] =
-                    multiply_rn(sum_of_lanes(Weights::order == Order::alternating ? in_order(sums[r][c]) : sums[r][c]),
-                                b.line_factor[c]);
+            for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+                for (int c = 0; c < columns; c++)
+                    sums[p][r][c] = pass.first || c >= b.count ? no_lanes() : load_lanes(lanes_of(first + p, r, c));
+        multiply_parts<Weights, products>(pass, b, first, sums);
+#pragma GCC unroll 2
+        for (int p = 0; p < parts; p++)
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+                for (int c = 0; c < columns; c++) {
+                    all[first + p][r][c] = sums[p][r][c];
+                    if (!pass.last && c < b.count) store_lanes(sums[p][r][c], lanes_of(first + p, r, c));
+                }
+    }
+    if (!pass.last) return;
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < b.count; c++) {
+            Lanes of_sum[kParts];
+            for (int64_t part = 0; part < kParts; part++) of_sum[part] = all[part][r][c];
+            const float sum = multiply_rn(sum_of_lanes(of_sum), Weights::scale);
+            pass.sums[r * pass.stride + first_column + c] = multiply_rn(sum, b.line_factor[c]);
         }
 }
 
@@ -119,58 +227,97 @@ struct Kernel {
     Order order;
 };
 
-template <class Weights, bool fused, int... index>
+template <class Weights, Products products, int... index>
 constexpr Kernel kernel_with(std::integer_sequence<int, index...>) {
-    return {{multiply_columns<Weights, fused, index + 1>...},
+    return {{multiply_columns<Weights, products, index + 1>...},
             Weights::unit_bytes,
             Weights::factors,
             Weights::fold,
             Weights::order};
 }
 
-template <class Weights, bool fused>
-constexpr Kernel kernel = kernel_with<Weights, fused>(std::make_integer_sequence<int, kPassRows>());
+template <class Weights, Products products>
+constexpr Kernel kernel = kernel_with<Weights, products>(std::make_integer_sequence<int, kPassRows>());
 
-// Returns the kernel for decoded lines beside rows in this order.
-const Kernel& kernel_of_values(Order order) {
-    return order == Order::pairs ? kernel<DecodedWeights<Order::pairs>, false> : kernel<DecodedWeights<kOrderOfE2M1>, false>;
+template <class Weights>
+const Kernel& kernel_for(Products products) {
+#if defined(__AVX512BF16__)
+    if (products == Products::dots) return kernel<Weights, Products::dots>;
+#endif
+#if defined(__AVX2__)
+    if constexpr (Weights::has_words)
+        if (products == Products::fused) return kernel<Weights, Products::fused>;
+#endif
+    if constexpr (Weights::factors > 0)
+        if (products < Products::scaled) return kernel<Weights, Products::rounded>;
+    return kernel<Weights, Products::scaled>;
 }
 
-const Kernel& kernel_of(const QuantizedPart& b, bool exact) {
-    if (b.element == Element::F32) return kernel<PlainWeights<float>, false>;
-    if (b.element == Element::F16) return kernel<PlainWeights<F16>, false>;
-    if (b.element == Element::Bf16) return kernel<PlainWeights<Bf16>, false>;
-    if (b.scale_type == ScaleType::E4M3)
-        return exact ? kernel<QuantizedWeights<E2M1, kNvBlock>, true> : kernel<QuantizedWeights<E2M1, kNvBlock>, false>;
-    const Kernel* found = with_element(b.element, [&]<class E>(E) {
-        return exact ? &kernel<QuantizedWeights<E, kUnit>, true> : &kernel<QuantizedWeights<E, kUnit>, false>;
-    });
+// Tells whether one fp32 scale stands for a whole line.
+bool has_line_scale(const QuantizedPart& part) {
+    return part.scale_type == ScaleType::F32 && part.layout.block == MXQ_MAX_DIM;
+}
+
+// Returns the kernel for decoded lines beside rows in this order.
+const Kernel& kernel_of_values(Order order, Products products) {
+    return order == Order::nibbles ? kernel_for<DecodedWeights<Order::nibbles>>(products)
+                                   : kernel_for<DecodedWeights<Order::bytes>>(products);
+}
+
+template <class E>
+const Kernel& kernel_of_codes(const QuantizedPart& b, Products products) {
+    if constexpr (E::bits == 4)
+        if (b.scale_type == ScaleType::E4M3) return kernel_for<QuantizedWeights<E, kNvBlock>>(products);
+    if constexpr (E::bits == 8) {
+        if (has_line_scale(b) && products != Products::scaled) return kernel_for<LineWeights<E>>(products);
+        if (b.scale_type == ScaleType::F32) return kernel_for<QuantizedWeights<E, 128>>(products);
+    }
+    return kernel_for<QuantizedWeights<E, kMxBlock>>(products);
+}
+
+const Kernel& kernel_of(const QuantizedPart& b, Products products) {
+    if (b.element == Element::F32) return kernel<PlainWeights<float>, Products::scaled>;
+    if (b.element == Element::F16) return kernel<PlainWeights<F16>, Products::scaled>;
+    if (b.element == Element::Bf16) return kernel<PlainWeights<Bf16>, Products::scaled>;
+    const Kernel* found = with_element(b.element, [&]<class E>(E) { return &kernel_of_codes<E>(b, products); });
     return *found;
 }
 
+#if defined(__AVX512BF16__)
+// Packs pairs of vectors of BF16 numbers, in place: the first one of a pair in the upper halves.
+void pack_pairs(float* numbers, int64_t count, int64_t row_count) {
+    uint32_t* to = reinterpret_cast<uint32_t*>(numbers);
+    const int64_t vector = row_count * kLanes;
+    for (const float* pair = numbers; pair < numbers + count; pair += 2 * vector)
+        for (int64_t i = 0; i < vector; i++) *to++ = (float_bits(pair[i]) & 0xFFFF0000) | float_bits(pair[i + vector]) >> 16;
+}
+#endif
+
 // Implements FewRowsKernels::prepare.
-void prepare(const FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme, uint8_t* nonzero) {
+void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme, uint8_t* nonzero) {
     const OperandReader reader(a.part);
-    const Order order = kernel_of(b, false).order;
-    const int64_t all = round_up(pass.depth, kUnit);
-    memset(pass.rows, 0, size_t(pass.row_count * all) * sizeof(float));
+    const Order order = kernel_of(b, Products::scaled).order;
+    const int64_t unit = unit_of(order), vector = pass.row_count * kLanes;
     alignas(64) float values[kGemmDepth];
     for (int64_t line = 0; line < a.count; line++)
         for (int64_t at = 0; at < pass.depth; at += kGemmDepth) {
-            const int64_t depth = least(kGemmDepth, pass.depth - at), whole = round_up(depth, kUnit);
+            const int64_t depth = least(kGemmDepth, pass.depth - at), whole = round_up(depth, unit);
             if (reader.read(a.first + line, pass.k + at, depth, values)) extreme[line] = true;
             for (int64_t i = depth; i < whole; i++) values[i] = 0;
             uint32_t any = 0;
             for (int64_t i = 0; i < whole; i++) any |= float_bits(values[i]) & kMagnitudeMask;
             if (any) nonzero[line] = true;
-            for (int64_t i = 0; i < whole; i += kUnit) {
-                LanePair pair;
-                arrange(order, load_lanes(values + i), load_lanes(values + i + kLanes), pair);
-                float* const to = pass.rows + ((at + i) / kLanes * pass.row_count + line) * kLanes;
-                store_lanes(pair[0], to);
-                store_lanes(pair[1], to + pass.row_count * kLanes);
-            }
+            for (int64_t i = 0; i < whole; i += unit)
+                arrange(order, values + i, pass.rows + (at + i) * pass.row_count + line * kLanes, vector);
         }
+    bool any_extreme = false;
+    for (int64_t line = 0; line < a.count; line++) any_extreme |= extreme[line] != 0;
+    if (any_extreme) pass.products = Products::scaled;
+#if defined(__AVX512BF16__)
+    if (pass.products == Products::dots) pack_pairs(pass.rows, round_up(pass.depth, unit) * pass.row_count, pass.row_count);
+#else
+    if (pass.products == Products::dots) pass.products = Products::fused;
+#endif
 }
 
 // Turns E8M0 scales to factors. Returns whether all are safe.
@@ -189,46 +336,51 @@ void factors_of_e4m3(const uint8_t* scales, int64_t count, float fold, float* to
         store_sixteen(times(decode_bytes_16<E4M3>(scales + i), sixteen_of(fold)), to + i);
 }
 
-// Loads fp32 scales of a line, which are a column_stride apart, as factors. Returns whether all are safe.
+// Loads fp32 scales of blocks of 128, which are a column_stride apart, as factors. Returns whether all are safe.
 bool factors_of_fp32(const QuantizedPart& part, int64_t line, int64_t begin, int64_t count, const SafeFactors& safe,
                      float fold, float* to) {
     constexpr int64_t bytes = sizeof(float);
     const uint8_t* const from = part.scales + part.layout.offset(0, line, begin) * bytes;
-    for (int64_t i = 0; i < count; i++) memcpy(to + i, from + i * part.layout.column_stride * bytes, bytes);
     const uint32_t first = float_bits(safe.low), span = float_bits(safe.high) - first;
     uint32_t any = 0;
     for (int64_t i = 0; i < count; i++) {
-        any |= uint32_t((float_bits(to[i]) & kMagnitudeMask) - first > span);
-        to[i] = multiply_rn(to[i], fold);
+        float scale;
+        memcpy(&scale, from + i * part.layout.column_stride * bytes, bytes);
+        any |= uint32_t((float_bits(scale) & kMagnitudeMask) - first > span);
+        to[i] = multiply_rn(scale, fold);
     }
     return any == 0;
 }
 
-// Tells whether one fp32 scale stands for a whole line.
-bool has_line_scale(const QuantizedPart& part) {
-    return part.scale_type == ScaleType::F32 && part.layout.block == MXQ_MAX_DIM;
+// Repeats scales of blocks of 128 codes and more, in place, so that every 32 codes have one. Those up to a multiple of four
+// scales are there.
+void spread_scales(uint8_t* scales, int64_t count, int shift) {
+    if (shift > 7) return void(memset(scales, scales[0], size_t(kMostFactors)));
+    for (int64_t i = round_up(count, 4) - 1; i >= 0; i--) memset(scales + 4 * i, scales[i], 4);
 }
 
-// Loads the factors of the blocks that codes [k, k + depth) of a line lie in, and some more. Returns false if one is not
-// safe.
+// Loads the factors of codes [k, k + depth) of a line, and some more: one for every 16 codes of NVFP4, for every 32 of MX
+// and for every block of 128 of FP8. Returns false if one is not safe.
 bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64_t line, int64_t k, int64_t depth,
                        float fold, float* to) {
-    if (has_line_scale(part)) return to[0] = fold, true;
+    if (has_line_scale(part)) return std::fill_n(to, ceil_div(depth, 128) + kLanes, fold), true;
     const int shift = block_shift(part.layout);
     const int64_t begin = k >> shift, count = ((k + depth - 1) >> shift) + 1 - begin;
     if (part.scale_type == ScaleType::F32) return factors_of_fp32(part, line, begin, count, safe, fold, to);
+    const int64_t whole = round_up(count, kSixteen);
     alignas(64) uint8_t scales[kMostFactors];
     load_scale_bytes(part, 0, line, begin, count, scales);
-    const int64_t whole = round_up(count, kSixteen);
     memset(scales + count, scales[0], size_t(whole - count));
     if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, fold, to), true;
-    return factors_of_e8m0(scales, whole, safe, fold, to);
+    if (part.layout.block == kMxBlock) return factors_of_e8m0(scales, whole, safe, fold, to);
+    spread_scales(scales, count, shift);
+    return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, to);
 }
 
 // Holds the lines that are multiplied together.
 struct ColumnBuffers {
     alignas(64) float factors[kFewColumns][kMostFactors];
-    alignas(64) uint8_t last[kFewColumns][kUnit * sizeof(float)];
+    alignas(64) uint8_t last[kFewColumns][kMostUnit * sizeof(float)];
 };
 
 // Multiplies lines of B, a few at a time.
@@ -238,75 +390,80 @@ public:
         : pass_(pass),
           b_(b),
           reader_(b.part, 1.0f),
-          kernel_(kernel_of(b.part, pass.exact)),
-          of_values_(kernel_of_values(kernel_.order)),
-          rows_(int(pass.row_count) - 1) {}
+          kernel_(kernel_of(b.part, pass.products)),
+          of_values_(kernel_of_values(kernel_.order, pass.products)),
+          unit_(unit_of(kernel_.order)),
+          rows_(int(pass.row_count) - 1),
+          width_(columns_for(int(pass.row_count))) {}
 
     void multiply(uint8_t* unsafe) {
-        const int64_t width = columns_for(int(pass_.row_count));
-        for (int64_t first = 0; first < b_.count; first += width) {
-            const int64_t count = least(width, b_.count - first);
-            if (are_safe(first, count, unsafe + first))
-                multiply_codes(first, count, width);
+        for (int64_t first = 0; first < b_.count; first += width_) {
+            const int64_t count = least(width_, b_.count - first);
+            bool safe[kFewColumns];
+            if (read_factors(first, count, unsafe + first, safe))
+                multiply_codes(first, count, 0);
             else
-                multiply_values(first, count, width);
+                for (int64_t i = 0; i < count; i++) safe[i] ? multiply_codes(first + i, 1, i) : multiply_values(first + i);
         }
     }
 
 private:
     bool is_plain() const { return b_.part.scale_type == ScaleType::None; }
 
-    // Loads the factors. Returns whether values of the lines are in range for sure, or products are rounded in any case.
-    bool are_safe(int64_t first, int64_t count, uint8_t* unsafe) {
+    // Loads the factors of lines. Tells which lines have values in range for sure, or products that are rounded in any case.
+    // Returns whether all have.
+    bool read_factors(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
         if (is_plain()) return memset(unsafe, 1, size_t(count)), true;
         bool all = true;
         for (int64_t i = 0; i < count; i++) {
             const int64_t line = b_.first + first + i;
-            if (!load_safe_factors(b_.part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, buffers_.factors[i]))
-                unsafe[i] = 1, all = false;
+            safe[i] =
+                load_safe_factors(b_.part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, buffers_.factors[i]);
+            if (!safe[i]) unsafe[i] = 1, all = false;
         }
         return all;
     }
 
-    void multiply_codes(int64_t first, int64_t count, int64_t width) {
-        Columns columns = columns_of(count, width * b_.part.line_bytes);
-        for (int64_t i = 0; i < width; i++) {
+    // Multiplies lines whose factors are in the buffers from one on.
+    void multiply_codes(int64_t first, int64_t count, int64_t buffer) {
+        Columns columns{};
+        columns.units = pass_.depth / unit_;
+        columns.to_next = width_ * b_.part.line_bytes;
+        columns.count = count;
+        for (int64_t i = 0; i < width_; i++) {
             const int64_t from = least(i, count - 1);
             columns.codes[i] = line_of(b_.part, 0, b_.first + first + from, pass_.k);
-            columns.factors[i] = buffers_.factors[from];
+            columns.factors[i] = buffers_.factors[buffer + from];
             columns.last[i] = buffers_.last[from];
             columns.line_factor[i] = line_factor(b_.first + first + from);
         }
-        if (columns.units * kUnit < pass_.depth)
-            for (int64_t i = 0; i < count; i++) copy_last(columns.codes[i], b_.part.bits, kernel_.unit_bytes, i);
+        if (columns.units * unit_ < pass_.depth)
+            for (int64_t i = 0; i < count; i++) copy_last(columns.codes[i], i);
         kernel_.multiply[rows_](pass_, columns, first);
     }
 
-    // Multiplies lines that leave the range: their values are decoded to memory.
-    void multiply_values(int64_t first, int64_t count, int64_t width) {
-        Columns columns = columns_of(count, 0);
-        for (int64_t i = 0; i < width; i++) {
-            const int64_t from = least(i, count - 1);
-            float* const values = pass_.values + from * few_rows_depth(pass_.row_count);
-            columns.codes[i] = reinterpret_cast<const uint8_t*>(values);
-            columns.factors[i] = nullptr;
-            columns.last[i] = buffers_.last[from];
-            columns.line_factor[i] = line_factor(b_.first + first + from);
-            for (int64_t at = 0; i < count && at < pass_.depth; at += kGemmDepth)
-                reader_.read(b_.first + first + i, pass_.k + at, least(kGemmDepth, pass_.depth - at), values + at);
+    // Multiplies a line that leaves the range: its values are decoded to memory.
+    void multiply_values(int64_t line) {
+        read_values(b_.first + line, pass_.values);
+        Columns columns{};
+        columns.units = ceil_div(pass_.depth, unit_);
+        columns.count = 1;
+        for (int64_t i = 0; i < width_; i++) {
+            columns.codes[i] = reinterpret_cast<const uint8_t*>(pass_.values);
+            columns.line_factor[i] = line_factor(b_.first + line);
         }
-        if (columns.units * kUnit < pass_.depth)
-            for (int64_t i = 0; i < count; i++) copy_last(columns.codes[i], 32, of_values_.unit_bytes, i);
-        of_values_.multiply[rows_](pass_, columns, first);
+        of_values_.multiply[rows_](pass_, columns, line);
     }
 
-    Columns columns_of(int64_t count, int64_t to_next) const {
-        Columns columns{};
-        columns.units = pass_.depth / kUnit;
-        columns.to_next = to_next;
-        columns.count = count;
-        columns.factor_shift = is_plain() || kernel_.factors == 2 ? 0 : block_shift(b_.part.layout) - kUnitShift;
-        return columns;
+    // Stores the values of a line in the order of its codes.
+    void read_values(int64_t line, float* to) const {
+        alignas(64) float values[kGemmDepth];
+        for (int64_t at = 0; at < pass_.depth; at += kGemmDepth) {
+            const int64_t depth = least(kGemmDepth, pass_.depth - at), whole = round_up(depth, unit_);
+            reader_.read(line, pass_.k + at, depth, values);
+            for (int64_t i = depth; i < whole; i++) values[i] = 0;
+            for (int64_t i = 0; i < whole; i += unit_) arrange(kernel_.order, values + i, to + at + i, kLanes);
+        }
     }
 
     // Returns what the sums of a line are multiplied by.
@@ -317,11 +474,11 @@ private:
     }
 
     // Copies the codes after the last whole unit of a line, and fills up with zeros.
-    void copy_last(const uint8_t* codes, int64_t bits, int64_t unit_bytes, int64_t index) {
-        const int64_t begin = pass_.depth / kUnit * unit_bytes;
+    void copy_last(const uint8_t* codes, int64_t index) {
+        const int64_t begin = pass_.depth / unit_ * kernel_.unit_bytes;
         uint8_t* const last = buffers_.last[index];
-        memset(last, 0, sizeof buffers_.last[index]);
-        memcpy(last, codes + begin, size_t(packed_bytes(pass_.depth % kUnit, int(bits))));
+        memset(last, 0, size_t(kernel_.unit_bytes));
+        memcpy(last, codes + begin, size_t(packed_bytes(pass_.depth % unit_, b_.part.bits)));
     }
 
     const FewRowsPass& pass_;
@@ -329,7 +486,9 @@ private:
     const OperandReader reader_;
     const Kernel& kernel_;
     const Kernel& of_values_;
+    const int64_t unit_;
     const int rows_;
+    const int64_t width_;
     ColumnBuffers buffers_;
 };
 

@@ -5,17 +5,26 @@
 
 namespace mxq::cpu {
 
+// How products of a row's values with codes times factors are made. Where products with codes are exact, the first three
+// give the same bits; they sum them over the codes that have the same factors, and apply the factors to these sums.
+enum class Products {
+    dots,     // exact products of BF16 values with codes, in dot products of two where there are such instructions
+    fused,    // exact products
+    rounded,  // products are rounded before they are added
+    scaled    // factors are applied to codes
+};
+
 // Rows of A that are multiplied with every line of B that is read, over codes [k, k + depth) of the contraction.
 struct FewRowsPass {
     int64_t row_count;  // 1 to kPassRows
     int64_t k, depth;   // k is a multiple of kGemmDepth
     bool first, last;   // whether the contraction begins and ends here
-    bool exact;         // every product with values in range is exact
+    Products products;  // prepare changes it to `scaled` for extreme rows
     float* rows;        // from prepare
     float* lanes;       // sums that wait for the next codes: sixteen for each line of B and row of A
     float* sums;        // the sums of all codes, where `last`: sums[row][stride]
     int64_t stride;
-    float* values;  // room for kFewColumns decoded lines
+    float* values;  // room for a decoded line
 };
 
 // Limits the rows of A and lines of B that a kernel takes at a time to those whose sums registers hold.
@@ -27,8 +36,7 @@ constexpr int64_t few_rows_depth(int64_t row_count) { return 4096 / row_count / 
 struct FewRowsKernels {
     // Fills pass.rows with the values of pass.row_count lines of A, in the order that products with such a
     // B take. Sets extreme[row] as DecodeLines does, and nonzero[row] for a row with a value that is not zero.
-    void (*prepare)(const FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme,
-                    uint8_t* nonzero);
+    void (*prepare)(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme, uint8_t* nonzero);
 
     // Multiplies the prepared rows with the lines of B. Sets unsafe[line] for a line that may have values out of the range
     // in which products are exact.
@@ -39,6 +47,7 @@ extern const FewRowsKernels scalar_few_rows_kernels;
 #if defined(__x86_64__)
 extern const FewRowsKernels avx2_few_rows_kernels;
 extern const FewRowsKernels avx512_few_rows_kernels;
+extern const FewRowsKernels avx512bf16_few_rows_kernels;
 #endif
 
 }  // namespace mxq::cpu

@@ -1,18 +1,20 @@
-// The weights of a product of few rows: how 32 neighbours of a line become fp32 numbers in registers, one type for each kind
-// of weights. Part of few_rows_kernels.cpp.
+// The weights of a product of few rows: how the codes of a line become fp32 numbers in registers, one type for each kind of
+// weights. Part of few_rows_kernels.cpp.
 //
-//     unit_bytes   bytes of 32 codes or numbers
-//     factors      how many factors 32 codes have: NVFP4 one for every sixteen, other codes one, plain numbers none
-//     fold         a power of two that factors are multiplied by beforehand, which saves decode() a multiplication
-//     order        which of the 32 lie in which lane
-//     decode       their values in that order, each the product of an element and its factor, rounded
+//     unit        how many codes or numbers are decoded together
+//     order       which of them lie in which lane of which vector
+//     factors     how many factors a unit has: NVFP4 one for every 16 codes, MX for every 32, FP8 one, or none for whole
+//     lines section     how many vectors have the same factors fold        a power of two that factors are multiplied by
+//     beforehand, since values come out that much smaller scale       the same, but sums are multiplied by it decode calls
+//     use(n, values) for each vector n of a unit, in order, but for the factors decode_words    calls use(s, pairs) for
+//     every two vectors: 2 s is in the upper halves of pairs of BF16
 //
-// The order decides which products a lane sums, so it is the same for all instruction sets: of 32 numbers the even and the
-// odd ones, which come apart without shuffles where two share a word; but codes of four bits, F16 and F32 as they come,
-// sixteen by sixteen.
+// The order decides which products a lane sums, so it is the same for all instruction sets. It is the one in which codes
+// come out of their bytes with the fewest shuffles, where the numbers of a lane are neighbours and share a factor:
 //
-//     AVX-512      codes pick from registers that hold all values of an element, of four bits as fp32, of others as BF16
-//     AVX2         codes move to where F16 has their bits, and one instruction converts F16
+//     AVX-512      bytes pick the two bytes of BF16 numbers from registers that hold all values of an element (VBMI: any
+//                  element; else four bits), or words pick BF16 numbers
+//     AVX2         the same for four bits; codes of six and eight bits move to where F16 has their bits
 //     scalar       decode() of each
 #pragma once
 #include "cpu/decode_lines.h"
@@ -22,81 +24,91 @@
 namespace mxq::cpu {
 namespace {
 
-constexpr int kUnitShift = 5;
-constexpr int64_t kUnit = 1 << kUnitShift;
+// nibbles, bytes    of codes of four bits, and of six and eight: see code_at()
+// pairs, sixteens   of plain numbers: 2 l and 2 l + 1 in lane l, or l and l + 16
+enum class Order { nibbles, bytes, pairs, sixteens };
 
-// 32 neighbours in an order.
-using LanePair = Lanes[2];
+constexpr int64_t unit_of(Order order) { return order <= Order::bytes ? 128 : 32; }
+constexpr int64_t kMostUnit = 128;
 
-// `alternating` is `sixteens` with lanes 0, 8, 1, 9, ... next to each other, which only sum_of_lanes may not see.
-enum class Order { pairs, sixteens, alternating };
+// MX codes have a factor for so many of them: those of larger blocks have copies.
+constexpr int64_t kMxBlock = 32;
 
-#if defined(__AVX512F__)
-MXQ_HD Lanes even_numbers(const Lanes& low, const Lanes& high) {
-    return {__builtin_shufflevector(low.all, high.all, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)};
+// Returns which number of a unit lies in a lane of a vector. Codes of sixteen bytes lie in four lanes: lane d of them has
+// bytes 2 d, 2 d + 1, 8 + 2 d and 9 + 2 d, each odd one before its even one, and of codes of four bits the low half of both
+// before the high one.
+constexpr int64_t code_at(Order order, int64_t vector, int64_t lane) {
+    if (order == Order::pairs) return 2 * lane + vector;
+    if (order == Order::sixteens) return kLanes * vector + lane;
+    const int64_t group = lane / 4, odd = 1 - vector % 2, pair = vector / 2;
+    if (order == Order::bytes) return 64 * (pair / 2) + 16 * group + 8 * (pair % 2) + 2 * (lane % 4) + odd;
+    return 32 * group + 2 * (8 * (pair / 2) + 2 * (lane % 4) + odd) + pair % 2;
 }
-MXQ_HD Lanes odd_numbers(const Lanes& low, const Lanes& high) {
-    return {__builtin_shufflevector(low.all, high.all, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)};
+
+typedef float Four __attribute__((vector_size(16)));
+
+MXQ_HD Four load_four(const float* from) {
+    Four four;
+    memcpy(&four, from, sizeof four);
+    return four;
 }
-#elif defined(__AVX2__)
-MXQ_HD Lanes even_numbers(const Lanes& low, const Lanes& high) {
-    return {__builtin_shufflevector(low.low, low.high, 0, 2, 4, 6, 8, 10, 12, 14),
-            __builtin_shufflevector(high.low, high.high, 0, 2, 4, 6, 8, 10, 12, 14)};
+MXQ_HD void store_four(Four four, float* to) { memcpy(to, &four, sizeof four); }
+
+// Arranges sixteen neighbours, which the four bits of eight bytes are: a transpose of 4 x 4.
+MXQ_HD void arrange_nibbles(const float* codes, float* to, int64_t stride) {
+    const Four a = load_four(codes), b = load_four(codes + 4), c = load_four(codes + 8), d = load_four(codes + 12);
+    const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), to);
+    store_four(__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), to + stride);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), to + 2 * stride);
+    store_four(__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7), to + 3 * stride);
 }
-MXQ_HD Lanes odd_numbers(const Lanes& low, const Lanes& high) {
-    return {__builtin_shufflevector(low.low, low.high, 1, 3, 5, 7, 9, 11, 13, 15),
-            __builtin_shufflevector(high.low, high.high, 1, 3, 5, 7, 9, 11, 13, 15)};
+
+// Arranges eight neighbours: the odd ones before the even ones.
+MXQ_HD void arrange_bytes(const float* codes, float* to, int64_t stride) {
+    const Four a = load_four(codes), b = load_four(codes + 4);
+    store_four(__builtin_shufflevector(a, b, 1, 3, 5, 7), to);
+    store_four(__builtin_shufflevector(a, b, 0, 2, 4, 6), to + stride);
 }
-#else
-MXQ_HD Lanes every_second(const Lanes& low, const Lanes& high, int64_t first) {
-    Lanes lanes;
-    for (int64_t i = 0; i < kLanes / 2; i++) {
-        lanes.values[i] = low.values[2 * i + first];
-        lanes.values[i + kLanes / 2] = high.values[2 * i + first];
+
+// Arranges the numbers of a unit. Vectors of `to` are `stride` floats apart.
+template <Order order>
+MXQ_HD void arrange_as(const float* unit, float* to, int64_t stride) {
+    if constexpr (order == Order::nibbles) {
+        for (int64_t i = 0; i < unit_of(order); i += 16)
+            arrange_nibbles(unit + i, to + i % 32 / 16 * 4 * stride + i / 32 * 4, stride);
+    } else if constexpr (order == Order::bytes) {
+        for (int64_t i = 0; i < unit_of(order); i += 8)
+            arrange_bytes(unit + i, to + (i / 64 * 4 + i % 16 / 8 * 2) * stride + i % 64 / 16 * 4, stride);
+    } else {
+        for (int64_t n = 0; n < unit_of(order) / kLanes; n++)
+            for (int64_t l = 0; l < kLanes; l++) to[n * stride + l] = unit[code_at(order, n, l)];
     }
-    return lanes;
 }
-MXQ_HD Lanes even_numbers(const Lanes& low, const Lanes& high) { return every_second(low, high, 0); }
-MXQ_HD Lanes odd_numbers(const Lanes& low, const Lanes& high) { return every_second(low, high, 1); }
-#endif
-
-#if defined(__AVX512F__)
-constexpr Order kOrderOfE2M1 = Order::alternating;
-
-MXQ_HD Lanes alternate(const Lanes& lanes) {
-    const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
-    return {_mm512_maskz_permutexvar_ps(kAll, order, lanes.all)};
-}
-// Undoes alternate().
-MXQ_HD Lanes in_order(const Lanes& lanes) {
-    const __m512i order = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-    return {_mm512_maskz_permutexvar_ps(kAll, order, lanes.all)};
-}
-#else
-constexpr Order kOrderOfE2M1 = Order::sixteens;
-MXQ_HD Lanes alternate(const Lanes& lanes) { return lanes; }
-MXQ_HD Lanes in_order(const Lanes& lanes) { return lanes; }
-#endif
-
-// Arranges 32 numbers, of which these are the first and the last sixteen.
-MXQ_HD void arrange(Order order, const Lanes& low, const Lanes& high, LanePair& pair) {
-    pair[0] = order == Order::pairs ? even_numbers(low, high) : order == Order::sixteens ? low : alternate(low);
-    pair[1] = order == Order::pairs ? odd_numbers(low, high) : order == Order::sixteens ? high : alternate(high);
-}
-
-// ---- Factors
-// ---------------------------------------------------------------------------------------------------------------
-
-// Multiplies 32 values by the factor of their block, or each sixteen by theirs.
-template <int64_t factors>
-MXQ_HD void multiply_factors(const float* factor, LanePair& values) {
-    for (int i = 0; i < 2; i++) values[i] = times(values[i], factor[i * (factors - 1)]);
+inline void arrange(Order order, const float* unit, float* to, int64_t stride) {
+    order == Order::nibbles ? arrange_as<Order::nibbles>(unit, to, stride)
+    : order == Order::bytes ? arrange_as<Order::bytes>(unit, to, stride)
+    : order == Order::pairs ? arrange_as<Order::pairs>(unit, to, stride)
+                            : arrange_as<Order::sixteens>(unit, to, stride);
 }
 
 // ---- Codes
 // -----------------------------------------------------------------------------------------------------------------
 
-#if defined(__AVX512F__)
+// Which of so many factors each lane takes, where they are `step` apart.
+template <int64_t count, int64_t step>
+struct FactorOfLane {
+    alignas(64) int32_t index[kLanes];
+
+    constexpr FactorOfLane() : index() {
+        for (int64_t l = 0; l < kLanes; l++) index[l] = int32_t(l * count / kLanes * step);
+    }
+};
+template <class Index>
+constexpr Index kFactorOfLane;
+
+#if defined(__AVX2__)
 // Returns the BF16 bits of a code's value, which has them all.
 template <class E>
 constexpr uint16_t bf16_of_code(uint32_t code) {
@@ -111,200 +123,381 @@ constexpr uint16_t bf16_of_code(uint32_t code) {
     return uint16_t(bits | (code & ElementBits<E>::sign ? 0x8000 : 0));
 }
 
-// The values of the first 128 codes: of all magnitudes of eight bits, or of all codes of six bits, twice.
+// The BF16 values of all codes, those of less than seven bits again and again; of eight bits those of all magnitudes. As
+// words, and as their low and high bytes.
 template <class E>
 struct Bf16Table {
-    alignas(64) uint16_t bits[128];
+    alignas(64) uint16_t words[128];
+    alignas(64) uint8_t bytes[2][128];
 
-    constexpr Bf16Table() : bits() {
-        for (uint32_t i = 0; i < 128; i++) bits[i] = bf16_of_code<E>(E::bits == 8 ? i : i % 64);
-    }
-    MXQ_HD __m512i words(int quarter) const { return _mm512_load_si512(bits + 32 * quarter); }
-};
-template <class E>
-constexpr Bf16Table<E> kBf16Table;
-
-// Splits 32 BF16 numbers.
-MXQ_HD void split_bf16(__m512i numbers, LanePair& pair) {
-    pair[0].all = _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, numbers, 16));
-    pair[1].all = _mm512_castsi512_ps(_mm512_and_si512(numbers, _mm512_set1_epi32(int(0xFFFF0000))));
-}
-
-// Loads 32 codes of six bits to the low bits of words, whose other bits are not zero.
-MXQ_HD __m512i words_of_six_bits(const uint8_t* codes) {
-    const __m512i bytes = _mm512_maskz_loadu_epi32(0x3F, codes);
-    const __m512i dwords = _mm512_setr_epi32(0, 1, 0, 0, 1, 2, 0, 0, 3, 4, 0, 0, 4, 5, 0, 0);
-    const __m512i spread = _mm512_maskz_permutexvar_epi32(kAll, dwords, bytes);
-    const __m128i first = _mm_setr_epi8(0, 1, 0, 1, 1, 2, 1, 2, 3, 4, 3, 4, 4, 5, 4, 5);
-    const __m128i second = _mm_add_epi8(first, _mm_set1_epi8(2));
-    const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
-    const __m512i order = _mm512_maskz_broadcast_i64x4(0xFF, both);
-    const __m512i starts = _mm512_set1_epi64(int64_t(0x000A000400060000));
-    return _mm512_maskz_srlv_epi16(~__mmask32(0), _mm512_shuffle_epi8(spread, order), starts);
-}
-
-// Sets the values of 32 codes of eight or six bits, but for their factor.
-template <class E>
-MXQ_HD void decode_elements(const uint8_t* codes, LanePair& pair) {
-    const Bf16Table<E>& table = kBf16Table<E>;
-    if constexpr (E::bits == 6)
-        return split_bf16(_mm512_permutex2var_epi16(table.words(0), words_of_six_bits(codes), table.words(1)), pair);
-    const __m512i words =
-        _mm512_maskz_cvtepi8_epi16(~__mmask32(0), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)));
-    const __m512i low = _mm512_permutex2var_epi16(table.words(0), words, table.words(1));
-    const __m512i high = _mm512_permutex2var_epi16(table.words(2), words, table.words(3));
-    const __m512i picked = _mm512_mask_blend_epi16(_mm512_test_epi16_mask(words, _mm512_set1_epi16(0x40)), low, high);
-    constexpr int or_of_and = 0xF8;  // a | (b & c)
-    split_bf16(_mm512_ternarylogic_epi32(picked, words, _mm512_set1_epi16(short(0x8000)), or_of_and), pair);
-}
-#elif defined(__AVX2__)
-// Returns sixteen F16 numbers as fp32.
-MXQ_HD Lanes lanes_of_halves(__m256i halves) {
-    return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
-}
-
-// Sets words with the codes of 32 at their top, in their order; other bits are not zero.
-template <int bits>
-MXQ_HD void arrange_codes(const uint8_t* codes, __m256i (&words)[2]) {
-    const auto load = [&](int64_t at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + at)); };
-    if constexpr (bits == 8) {
-        words[1] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
-        words[0] = _mm256_slli_epi16(words[1], 8);
-    } else if constexpr (bits == 6) {
-        const __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(load(0)), load(8), 1);
-        const __m256i even = _mm256_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11,  //
-                                              4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11, 12, 13, 14, 14, 15);
-        const __m256i picked = _mm256_shuffle_epi8(bytes, even);  // even codes start at bits 0 and 4, odd ones at 6 and 10
-        words[0] = _mm256_mullo_epi16(picked, _mm256_set1_epi32(0x00400400));
-        words[1] = _mm256_mullo_epi16(picked, _mm256_set1_epi32(0x00010010));
-    } else {
-        for (int i = 0; i < 2; i++) words[i] = lanes_of_stored<bits>(codes + i * kSixteen * bits / 8);
-    }
-}
-
-template <class E>
-MXQ_HD void decode_elements(const uint8_t* codes, LanePair& pair) {
-    __m256i words[2];
-    arrange_codes<E::bits>(codes, words);
-    for (int i = 0; i < 2; i++) pair[i] = lanes_of_halves(halves_of_lanes<E>(words[i]));
-}
-#else
-template <class E>
-MXQ_HD void decode_elements(const uint8_t* codes, LanePair& pair) {
-    const auto sixteen = [&](int64_t at) { return load_lanes(decode_stored_16<E>(codes + at * E::bits / 8).values); };
-    arrange(E::bits == 4 ? kOrderOfE2M1 : Order::pairs, sixteen(0), sixteen(kLanes), pair);
-}
-#endif
-
-// Codes of E, of which every `block` have a factor: 16 or, with a factor for 32 or more, 32.
-template <class E, int64_t block>
-struct QuantizedWeights {
-    static constexpr int64_t unit_bytes = kUnit * E::bits / 8;
-    static constexpr int64_t factors = kUnit / block;
-    static constexpr Order order = E::bits == 4 ? kOrderOfE2M1 : Order::pairs;
-#if defined(__AVX2__) && !defined(__AVX512F__)
-    static constexpr float fold = 1 << (15 - E::bias);  // from F16
-#else
-    static constexpr float fold = 1;
-#endif
-
-    static void MXQ_HD decode(const uint8_t* codes, const float* factor, LanePair& values) {
-        decode_elements<E>(codes, values);
-        multiply_factors<factors>(factor, values);
-    }
-};
-
-#if defined(__AVX512F__)
-template <int64_t block>
-struct QuantizedWeights<E2M1, block> {
-    static constexpr int64_t unit_bytes = kUnit / 2;
-    static constexpr int64_t factors = kUnit / block;
-    static constexpr Order order = kOrderOfE2M1;
-    static constexpr float fold = 1;
-
-    static void MXQ_HD decode(const uint8_t* codes, const float* factor, LanePair& values) {
-        const Lanes elements = {_mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6)};
-        const __m512i shifts = _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28);
-        for (int i = 0; i < 2; i++) {
-            int64_t eight_bytes;
-            memcpy(&eight_bytes, codes + i * unit_bytes / 2, sizeof eight_bytes);
-            const __m512i picks = _mm512_maskz_srlv_epi64(0xFF, _mm512_set1_epi64(eight_bytes), shifts);
-            const Lanes scaled = times(elements, factor[i * (factors - 1)]);
-            values[i].all = _mm512_maskz_permutexvar_ps(kAll, picks, scaled.all);
+    constexpr Bf16Table() : words(), bytes() {
+        for (uint32_t i = 0; i < 128; i++) {
+            words[i] = bf16_of_code<E>(E::bits == 8 ? i : i % (1u << E::bits));
+            bytes[0][i] = uint8_t(words[i]), bytes[1][i] = uint8_t(words[i] >> 8);
         }
     }
 };
+template <class E>
+constexpr Bf16Table<E> kBf16Table;
 #endif
+
+#if defined(__AVX512F__)
+using Words = __m512i;
+MXQ_HD Words upper_of(Words pairs) { return _mm512_and_si512(pairs, _mm512_set1_epi32(int(0xFFFF0000))); }
+MXQ_HD Words lower_of(Words pairs) { return _mm512_maskz_slli_epi32(kAll, pairs, 16); }
+MXQ_HD Lanes as_lanes(Words words) { return {_mm512_castsi512_ps(words)}; }
+
+constexpr __mmask64 kAllBytes = ~__mmask64(0);
+constexpr __mmask32 kAllWords = ~__mmask32(0);
+
+// Returns the 64 bytes of a table from byte 64 half on.
+MXQ_HD __m512i half_of(const void* table, int half) {
+    return _mm512_load_si512(static_cast<const uint8_t*>(table) + 64 * half);
+}
+MXQ_HD __m512i low_pairs(__m512i low, __m512i high) { return _mm512_maskz_unpacklo_epi8(kAllBytes, low, high); }
+MXQ_HD __m512i high_pairs(__m512i low, __m512i high) { return _mm512_maskz_unpackhi_epi8(kAllBytes, low, high); }
+
+// Picks byte `which` of the BF16 values of 64 codes, whose upper bits may be anything if the codes have four or six bits. Of
+// eight bits the sign is left out.
+#if defined(__AVX512VBMI__)
+template <class E>
+MXQ_HD __m512i pick_bytes(__m512i codes, int which) {
+    const uint8_t* const table = kBf16Table<E>.bytes[which];
+    if constexpr (E::bits == 8) return _mm512_permutex2var_epi8(half_of(table, 0), codes, half_of(table, 1));
+    return _mm512_maskz_permutexvar_epi8(kAllBytes, codes, half_of(table, 0));
+}
+#else
+template <class E>
+MXQ_HD __m512i pick_bytes(__m512i codes, int which) {
+    static_assert(E::bits == 4);
+    return _mm512_shuffle_epi8(half_of(kBf16Table<E>.bytes[which], 0), _mm512_and_si512(codes, _mm512_set1_epi8(0x0F)));
+}
+#endif
+
+template <class E, class Use>
+MXQ_HD void decode_nibbles(const uint8_t* codes, const Use& use) {
+    const __m512i low_codes = _mm512_loadu_si512(codes), high_codes = _mm512_maskz_srli_epi16(kAllWords, low_codes, 4);
+    const __m512i low[] = {pick_bytes<E>(low_codes, 0), pick_bytes<E>(low_codes, 1)};
+    const __m512i high[] = {pick_bytes<E>(high_codes, 0), pick_bytes<E>(high_codes, 1)};
+    use(0, low_pairs(low[0], low[1]));
+    use(1, low_pairs(high[0], high[1]));
+    use(2, high_pairs(low[0], low[1]));
+    use(3, high_pairs(high[0], high[1]));
+}
+
+#if defined(__AVX512VBMI__)
+// Loads 64 codes of six bits to bytes, whose upper two bits are not zero.
+MXQ_HD __m512i load_six_bits(const uint8_t* codes) {
+    // Eight codes are six bytes.
+    alignas(64) static constexpr auto order = [] {
+        struct {
+            uint8_t byte[64];
+        } result{};
+        for (int i = 0; i < 64; i++) result.byte[i] = uint8_t(i / 8 * 6 + (i % 8 < 6 ? i % 8 : 0));
+        return result;
+    }();
+    const __m512i bytes = _mm512_maskz_loadu_epi32(0x0FFF, codes);
+    const __m512i eights = _mm512_maskz_permutexvar_epi8(kAllBytes, _mm512_load_si512(&order), bytes);
+    const __m512i starts = _mm512_set1_epi64(int64_t(0x2A241E18120C0600));
+    return _mm512_maskz_multishift_epi64_epi8(kAllBytes, starts, eights);
+}
+
+template <class E, class Use>
+MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
+    __m512i codes;
+    if constexpr (E::bits == 8)
+        codes = _mm512_loadu_si512(stored);
+    else
+        codes = load_six_bits(stored);
+    const __m512i low = pick_bytes<E>(codes, 0);
+    __m512i high = pick_bytes<E>(codes, 1);
+    constexpr int or_of_and = 0xF8;  // a | (b & c)
+    if constexpr (E::bits == 8) high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(char(0x80)), or_of_and);
+    use(0, low_pairs(low, high));
+    use(1, high_pairs(low, high));
+}
+#else
+// Returns the BF16 values of 32 codes of eight bits, each of which is in both bytes of its word.
+template <class E>
+MXQ_HD __m512i pick_words(__m512i codes) {
+    const uint16_t* const table = kBf16Table<E>.words;
+    const __m512i low = _mm512_permutex2var_epi16(half_of(table, 0), codes, half_of(table, 1));
+    const __m512i high = _mm512_permutex2var_epi16(half_of(table, 2), codes, half_of(table, 3));
+    const __m512i picked = _mm512_mask_blend_epi16(_mm512_test_epi16_mask(codes, _mm512_set1_epi16(0x40)), low, high);
+    constexpr int or_of_and = 0xF8;  // a | (b & c)
+    return _mm512_ternarylogic_epi32(picked, codes, _mm512_set1_epi16(short(0x8000)), or_of_and);
+}
+
+// Returns codes 8 half .. 8 half + 7 of every sixteen codes of six bits in the low bits of words, whose other bits are not
+// zero.
+MXQ_HD __m512i words_of_six_bits(__m512i sixteens, int half) {
+    const __m128i first = _mm_setr_epi8(0, 1, 0, 1, 1, 2, 2, 3, 3, 4, 3, 4, 4, 5, 5, 5);
+    const __m128i order = _mm_add_epi8(first, _mm_set1_epi8(char(6 * half)));
+    const __m512i starts = _mm512_maskz_broadcast_i32x4(kAll, _mm_setr_epi16(0, 6, 4, 2, 0, 6, 4, 2));
+    const __m512i bytes = _mm512_shuffle_epi8(sixteens, _mm512_maskz_broadcast_i32x4(kAll, order));
+    return _mm512_maskz_srlv_epi16(kAllWords, bytes, starts);
+}
+
+template <class E, class Use>
+MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
+    if constexpr (E::bits == 8) {
+        const __m512i codes = _mm512_loadu_si512(stored);
+        use(0, pick_words<E>(low_pairs(codes, codes)));
+        use(1, pick_words<E>(high_pairs(codes, codes)));
+    } else {
+        const __m512i dwords = _mm512_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0);
+        const __m512i bytes = _mm512_maskz_loadu_epi32(0x0FFF, stored);
+        const __m512i sixteens = _mm512_maskz_permutexvar_epi32(kAll, dwords, bytes);
+        const uint16_t* const table = kBf16Table<E>.words;
+        for (int i = 0; i < 2; i++)
+            use(i, _mm512_permutex2var_epi16(half_of(table, 0), words_of_six_bits(sixteens, i), half_of(table, 1)));
+    }
+}
+#endif
+
+template <class E, class Use>
+MXQ_HD void decode_pairs(const uint8_t* codes, const Use& use) {
+    if constexpr (E::bits == 4)
+        decode_nibbles<E>(codes, use);
+    else
+        for (int half = 0; half < 2; half++)
+            decode_bytes<E>(
+                codes + half * 8 * E::bits, [&](int s, __m512i pairs)
+                                                __attribute__((always_inline)) { use(2 * half + s, pairs); });
+}
+
+template <class E, class Use>
+MXQ_HD void decode_unit(const uint8_t* codes, int64_t, const Use& use) {
+    decode_pairs<E>(
+        codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
+            use(2 * s, as_lanes(upper_of(pairs)));
+            use(2 * s + 1, as_lanes(lower_of(pairs)));
+        });
+}
+template <class E>
+constexpr int kFold = 0;
+#elif defined(__AVX2__)
+using Words = __m256i;
+MXQ_HD Words upper_of(Words pairs) { return _mm256_and_si256(pairs, _mm256_set1_epi32(int(0xFFFF0000))); }
+MXQ_HD Words lower_of(Words pairs) { return _mm256_slli_epi32(pairs, 16); }
+MXQ_HD Lanes as_lanes(Words words) { return {_mm256_castsi256_ps(words)}; }
+MXQ_HD Words load_words(const uint8_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
+
+template <class E, class Use>
+MXQ_HD void decode_nibbles(const uint8_t* stored, const Use& use) {
+    const auto table = [](int which) {
+        return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kBf16Table<E>.bytes[which])));
+    };
+    const auto emit = [&](int s, __m256i pairs) __attribute__((always_inline)) {
+        use(2 * s, as_lanes(upper_of(pairs)));
+        use(2 * s + 1, as_lanes(lower_of(pairs)));
+    };
+    const __m256i ones = _mm256_set1_epi8(0x0F), codes = load_words(stored);
+    const __m256i low = _mm256_and_si256(codes, ones), high = _mm256_and_si256(_mm256_srli_epi16(codes, 4), ones);
+    const __m256i low_0 = _mm256_shuffle_epi8(table(0), low), low_1 = _mm256_shuffle_epi8(table(1), low);
+    emit(0, _mm256_unpacklo_epi8(low_0, low_1));
+    const __m256i high_0 = _mm256_shuffle_epi8(table(0), high), high_1 = _mm256_shuffle_epi8(table(1), high);
+    emit(1, _mm256_unpacklo_epi8(high_0, high_1));
+    emit(2, _mm256_unpackhi_epi8(low_0, low_1));
+    emit(3, _mm256_unpackhi_epi8(high_0, high_1));
+}
+
+// Sets words with the even and the odd ones of 32 codes at their top, other bits not zero: in the lower half of a vector the
+// first eight of each sixteen codes.
+template <int bits>
+MXQ_HD void split_codes(const uint8_t* codes, __m256i& even, __m256i& odd) {
+    if constexpr (bits == 8) {
+        odd = _mm256_permute4x64_epi64(load_words(codes), 0xD8);
+        even = _mm256_slli_epi16(odd, 8);
+    } else {
+        const auto load = [&](int64_t at) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + at)); };
+        // Eight codes are six bytes; the last ones come with the two before them.
+        const __m128i first = _mm_unpacklo_epi64(load(0), load(12)), second = _mm_unpacklo_epi64(load(6), load(16));
+        const __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+        const __m256i of_even = _mm256_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 8, 9, 9, 10, 11, 12, 12, 13,  //
+                                                 0, 1, 1, 2, 3, 4, 4, 5, 10, 11, 11, 12, 13, 14, 14, 15);
+        const __m256i of_odd = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, -1, 8, 9, 10, 11, 11, 12, 13, -1,  //
+                                                0, 1, 2, 3, 3, 4, 5, -1, 10, 11, 12, 13, 13, 14, 15, -1);
+        // Even codes start at bits 0 and 4, odd ones at 6 and 2.
+        even = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, of_even), _mm256_set1_epi32(0x00400400));
+        odd = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, of_odd), _mm256_set1_epi32(0x01000010));
+    }
+}
+
+template <class E, class Use>
+MXQ_HD void decode_bytes(const uint8_t* codes, const Use& use) {
+    __m256i even, odd;
+    split_codes<E::bits>(codes, even, odd);
+    const __m256i even_halves = halves_of_lanes<E>(even), odd_halves = halves_of_lanes<E>(odd);
+    use(0, Lanes{_mm256_cvtph_ps(_mm256_castsi256_si128(odd_halves))});
+    use(1, Lanes{_mm256_cvtph_ps(_mm256_castsi256_si128(even_halves))});
+    use(2, Lanes{_mm256_cvtph_ps(_mm256_extracti128_si256(odd_halves, 1))});
+    use(3, Lanes{_mm256_cvtph_ps(_mm256_extracti128_si256(even_halves, 1))});
+}
+
+template <class E, class Use>
+MXQ_HD void decode_unit(const uint8_t* codes, int64_t part, const Use& use) {
+    if constexpr (E::bits == 4)
+        decode_nibbles<E>(codes + part * 32, use);
+    else
+        for (int half = 0; half < 2; half++)
+            decode_bytes<E>(
+                codes + half * 8 * E::bits + part * 4 * E::bits, [&](int n, Lanes values) __attribute__((always_inline)) {
+                    use(4 * half + n, values);
+                });
+}
+template <class E>
+constexpr int kFold = E::bits == 4 ? 0 : 15 - E::bias;  // from F16
+#else
+template <class E, class Use>
+void decode_unit(const uint8_t* codes, int64_t, const Use& use) {
+    constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
+    constexpr int64_t unit = unit_of(order);
+    float values[unit];
+    Lanes arranged[unit / kLanes];
+    for (int64_t i = 0; i < unit; i += kSixteen) store_sixteen(decode_stored_16<E>(codes + i * E::bits / 8), values + i);
+    arrange_as<order>(values, arranged[0].all, kLanes);
+    for (int n = 0; n < unit / kLanes; n++) use(n, arranged[n]);
+}
+template <class E>
+constexpr int kFold = 0;
+#endif
+
+// Codes of E, of which every `block` have a factor. Those of half a unit and more share it among all lanes of a vector.
+template <class E, int64_t block>
+struct QuantizedWeights {
+    static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
+    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = unit / block;
+    static constexpr int64_t sections = block == kNvBlock || (block == kMxBlock && E::bits > 4) ? 2 : 1;
+    static constexpr int64_t section = unit / kLanes / sections;
+    static constexpr bool has_powers_of_two = block == kMxBlock, has_words = true;
+    static constexpr float fold = float(1 << kFold<E>), scale = 1;
+
+    template <class Use>
+    MXQ_HD static void decode(const uint8_t* codes, int64_t part, const Use& use) {
+        decode_unit<E>(codes, part, use);
+    }
+#if defined(__AVX512BF16__)
+    template <class Use>
+    MXQ_HD static void decode_words(const uint8_t* codes, const Use& use) {
+        decode_pairs<E>(codes, use);
+    }
+#endif
+    // Returns the factors of a part's lanes for vectors of a section, from those of a unit.
+    MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
+        // In a nibble's order the sections of NVFP4 take turns; in that of bytes one follows the other.
+        constexpr bool alternate = block == kNvBlock;
+        constexpr int64_t of_section = factors / sections;
+        using Index = FactorOfLane<of_section, alternate ? sections : 1>;
+        const int32_t* const index = kFactorOfLane<Index>.index + part * kWidth;
+        return pick_lanes(of_unit + (alternate ? number : number * of_section), index);
+    }
+};
+
+// Codes of E without factors: one scale multiplies the sums of a line.
+template <class E>
+struct LineWeights {
+    static constexpr Order order = Order::bytes;
+    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = 0;
+    static constexpr bool has_words = true;
+    static constexpr float fold = 1, scale = float(1 << kFold<E>);
+
+    template <class Use>
+    MXQ_HD static void decode(const uint8_t* codes, int64_t part, const Use& use) {
+        decode_unit<E>(codes, part, use);
+    }
+#if defined(__AVX512BF16__)
+    template <class Use>
+    MXQ_HD static void decode_words(const uint8_t* codes, const Use& use) {
+        decode_pairs<E>(codes, use);
+    }
+#endif
+};
 
 // ---- Plain numbers
 // ---------------------------------------------------------------------------------------------------------
 
-// Returns sixteen numbers as fp32.
-MXQ_HD Lanes load_numbers_16(const uint8_t* from, float) { return load_lanes(reinterpret_cast<const float*>(from)); }
-#if defined(__AVX2__)
-MXQ_HD Lanes load_numbers_16(const uint8_t* from, F16) {
-    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+// Loads kWidth numbers as fp32.
+MXQ_HD Lanes load_numbers(const uint8_t* from, float) { return load_lanes(reinterpret_cast<const float*>(from)); }
 #if defined(__AVX512F__)
-    return {_mm512_maskz_cvtph_ps(kAll, halves)};
-#else
-    return lanes_of_halves(halves);
-#endif
+MXQ_HD Lanes load_numbers(const uint8_t* from, F16) {
+    return {_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
+}
+#elif defined(__AVX2__)
+MXQ_HD Lanes load_numbers(const uint8_t* from, F16) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
 }
 #else
-template <class T>
-MXQ_HD Lanes load_numbers_16(const uint8_t* from, T) {
+MXQ_HD Lanes load_numbers(const uint8_t* from, F16) {
     Lanes lanes;
     for (int64_t i = 0; i < kLanes; i++) {
-        T number;
+        F16 number;
         memcpy(&number, from + i * int64_t(sizeof number), sizeof number);
-        lanes.values[i] = to_float(number);
+        lanes.all[i] = to_float(number);
     }
     return lanes;
 }
 #endif
 
-// Loads 32 numbers in their order: BF16 in pairs, others sixteen by sixteen.
-template <class T>
-MXQ_HD void load_unit(const uint8_t* from, T type, LanePair& pair) {
-    for (int i = 0; i < 2; i++) pair[i] = load_numbers_16(from + i * kLanes * int64_t(sizeof(T)), type);
-}
-#if defined(__AVX512F__)
-MXQ_HD void load_unit(const uint8_t* from, Bf16, LanePair& pair) { split_bf16(_mm512_loadu_si512(from), pair); }
-#elif defined(__AVX2__)
-MXQ_HD void load_unit(const uint8_t* from, Bf16, LanePair& pair) {
-    const __m256i words[] = {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)),
-                             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32))};
-    const __m256i odd = _mm256_set1_epi32(int(0xFFFF0000));
-    pair[0] = {_mm256_castsi256_ps(_mm256_slli_epi32(words[0], 16)), _mm256_castsi256_ps(_mm256_slli_epi32(words[1], 16))};
-    pair[1] = {_mm256_castsi256_ps(_mm256_and_si256(words[0], odd)), _mm256_castsi256_ps(_mm256_and_si256(words[1], odd))};
-}
-#else
-MXQ_HD void load_unit(const uint8_t* from, Bf16 type, LanePair& pair) {
-    arrange(Order::pairs, load_numbers_16(from, type), load_numbers_16(from + kLanes * int64_t(sizeof type), type), pair);
-}
-#endif
-
+// F16 or F32.
 template <class T>
 struct PlainWeights {
-    static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(T));
+    static constexpr Order order = Order::sixteens;
+    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(T));
     static constexpr int64_t factors = 0;
-    static constexpr Order order = std::is_same_v<T, Bf16> ? Order::pairs : Order::sixteens;
-    static constexpr float fold = 1;
+    static constexpr bool has_words = false;
+    static constexpr float fold = 1, scale = 1;
 
-    static void MXQ_HD decode(const uint8_t* numbers, const float*, LanePair& values) { load_unit(numbers, T{}, values); }
+    template <class Use>
+    MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
+        for (int n = 0; n < 2; n++) use(n, load_numbers(numbers + (n * kLanes + part * kWidth) * int64_t(sizeof(T)), T{}));
+    }
 };
 
-// Decoded values, in the order of their codes.
+template <>
+struct PlainWeights<Bf16> {
+    static constexpr Order order = Order::pairs;
+    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(Bf16));
+    static constexpr int64_t factors = 0;
+    static constexpr bool has_words = false;
+    static constexpr float fold = 1, scale = 1;
+
+    template <class Use>
+    MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
+#if defined(__AVX512F__)
+        const Words pairs = _mm512_loadu_si512(numbers + part * 0);
+        use(0, as_lanes(lower_of(pairs)));
+        use(1, as_lanes(upper_of(pairs)));
+#elif defined(__AVX2__)
+        const Words pairs = load_words(numbers + part * 32);
+        use(0, as_lanes(lower_of(pairs)));
+        use(1, as_lanes(upper_of(pairs)));
+#else
+        uint16_t bits[unit];
+        memcpy(bits, numbers + part, sizeof bits);
+        Lanes even, odd;
+        for (int64_t i = 0; i < kLanes; i++)
+            even.all[i] = to_float(Bf16{bits[2 * i]}), odd.all[i] = to_float(Bf16{bits[2 * i + 1]});
+        use(0, even);
+        use(1, odd);
+#endif
+    }
+};
+
+// Decoded values, arranged in the order of their codes.
 template <Order of_codes>
 struct DecodedWeights {
-    static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(float));
-    static constexpr int64_t factors = 0;
     static constexpr Order order = of_codes;
-    static constexpr float fold = 1;
+    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(float));
+    static constexpr int64_t factors = 0;
+    static constexpr bool has_words = false;
+    static constexpr float fold = 1, scale = 1;
 
-    static void MXQ_HD decode(const uint8_t* numbers, const float*, LanePair& values) {
-        const float* const from = reinterpret_cast<const float*>(numbers);
-        arrange(order, load_lanes(from), load_lanes(from + kLanes), values);
+    template <class Use>
+    MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
+        const float* const from = reinterpret_cast<const float*>(numbers) + part * kWidth;
+#pragma GCC unroll 8
+        for (int n = 0; n < unit / kLanes; n++) use(n, load_lanes(from + n * kLanes));
     }
 };
 

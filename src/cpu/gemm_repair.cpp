@@ -28,12 +28,8 @@ int significant_bits(const QuantizedPart& part) {
     return with_element(part.element, []<class E>(E) { return E::mantissa_bits + 1; });
 }
 
-int significant_bits_below(const QuantizedPart& part) {
-    constexpr int of_nvfp4 = E2M1::mantissa_bits + E4M3::mantissa_bits + 2;
-    if (part.scale_type == ScaleType::E4M3) return of_nvfp4;
-    if (part.scale_type == ScaleType::F32 && part.layout.block == MXQ_MAX_DIM)
-        return with_element(part.element, []<class E>(E) { return E::mantissa_bits + 1; });
-    return significant_bits(part);
+int code_bits(const QuantizedPart& part) {
+    return with_element(part.element, []<class E>(E) { return E::mantissa_bits + 1; });
 }
 
 float sum_again(const GemmKernels& kernels, const OperandLines& a, const OperandLines& b, int64_t k, bool odd, float* room) {

@@ -9,8 +9,8 @@ namespace mxq::cpu {
 // Returns how many significant bits values have: products of 24 and fewer are exact in fp32.
 int significant_bits(const QuantizedPart& part);
 
-// Returns how many significant bits values have without the scale above them: that of a whole line, or NVFP4's global one.
-int significant_bits_below(const QuantizedPart& part);
+// Returns how many significant bits codes have without any scale.
+int code_bits(const QuantizedPart& part);
 
 // Returns whether every product of values in range is exact.
 inline bool are_exact(const QuantizedPart& a, const QuantizedPart& b) {

@@ -28,12 +28,10 @@
 
 namespace mxq::cpu {
 
-#define MXQ_TEXT_OF(isa) #isa
-#define MXQ_TEXT(isa) MXQ_TEXT_OF(isa)
 #define MXQ_JOIN_OF(isa, name) isa##name
 #define MXQ_JOIN(isa, name) MXQ_JOIN_OF(isa, name)
 
-extern const Kernels MXQ_JOIN(MXQ_ISA, _kernels) = {MXQ_TEXT(MXQ_ISA), quantize_rectangle, gather_rectangle,
-                                                     dequantize_any_rectangle, convert_rectangle};
+extern const Kernels MXQ_JOIN(MXQ_ISA, _kernels) = {quantize_rectangle, gather_rectangle, dequantize_any_rectangle,
+                                                    convert_rectangle};
 
 }  // namespace mxq::cpu

@@ -51,7 +51,6 @@ inline Fp8Rule fp8_rule_of(const QuantizeProblem& problem) {
 }  // namespace
 
 struct Kernels {
-    const char* name;  // "scalar", "avx2", "avx512"
     // Stores codes and scales, swizzled padding included, of the elements in the rectangle. Scales that stand for more than
     // a block are made from the maxima and not stored. `stream` writes past the caches, for outputs that they could not
     // hold. `scratch` is memory to work in, of kScratchBytes.

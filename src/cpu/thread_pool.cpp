@@ -37,19 +37,20 @@ namespace {
 // that comes out of idling; the products of a model follow each other more closely.
 constexpr std::chrono::microseconds kSpin{50};
 
-// Returns as soon as `is_there` does, or after kSpin.
+// Returns as soon as `is_there` does, with true, or after kSpin.
 template <class IsThere>
-void spin(const IsThere& is_there) {
+bool spin(const IsThere& is_there) {
     constexpr int looks = 64;  // for which one look at the clock is cheap
     const auto end = std::chrono::steady_clock::now() + kSpin;
     do {
         for (int i = 0; i < looks; i++) {
-            if (is_there()) return;
+            if (is_there()) return true;
 #if defined(__x86_64__)
             __builtin_ia32_pause();
 #endif
         }
     } while (std::chrono::steady_clock::now() < end);
+    return false;
 }
 
 // Blocks all signals of this thread while it lives. Threads that are started meanwhile inherit that, so that no handler of
@@ -104,20 +105,19 @@ void ThreadPool::stop() {
     for (std::thread& worker : workers_) worker.join();
 }
 
+// A job that its caller ended alone was a job all the same: the next one is as near as after any other.
 void ThreadPool::work() {
     std::unique_lock lock(mutex_);
-    for (;;) {
+    while (!stopping_) {
+        help(lock);
+        const uint64_t seen = posted_;
+        lock.unlock();
+        const bool is_posted = spin([&] { return posted_ != seen; });
+        lock.lock();
+        if (is_posted) continue;
         sleepers_++;
         wake_.wait(lock, [this] { return stopping_ || jobs_; });
         sleepers_--;
-        while (jobs_ && !stopping_) {
-            help(lock);
-            const uint64_t seen = posted_;
-            lock.unlock();
-            spin([&] { return posted_ != seen; });
-            lock.lock();
-        }
-        if (stopping_) return;
     }
 }
 
