@@ -249,7 +249,10 @@ std::vector<Call> products(testing::Device& device) {
     const Bytes ends{32, 0, 0, 0, 128, 0, 0, 0};
     std::vector<Call> calls;
     auto add = [&](Call call, testing::ProductVerb verb, mxq_gemm_options* options, mxq_tensor* a, mxq_tensor* b, mxq_tensor* d) {
-        call.run = [=](mxq_context* context, void* stream) { return verb(context, options, a, b, d, nullptr, 0, stream); };
+        const auto workspace = std::make_shared<testing::Buffer>(device, 1 << 20);
+        call.run = [=](mxq_context* context, void* stream) {
+            return verb(context, options, a, b, d, workspace->data(), workspace->bytes(), stream);
+        };
         calls.push_back(std::move(call));
     };
     for (bool aligned : {true, false}) {
