@@ -306,7 +306,7 @@ std::optional<Problem> with_wrong_number(const Problem& problem, int64_t at) {
     const auto count = static_cast<int64_t>(image.before.size() / sizeof(float));
     int64_t number = at / 4 % count;
     const oracle::Ends ends = problem.call.ends();
-    if (problem.call.groups && count > 1)  // those of groups without rows are not looked at
+    if (problem.call.groups && count == problem.call.group_count())  // those of groups without rows are not looked at
         for (int64_t tried = 0; oracle::group_rows(ends, static_cast<size_t>(number)) == 0; number = (number + 1) % count)
             if (++tried > count) return std::nullopt;
     std::memcpy(&image.before[static_cast<size_t>(number) * sizeof(float)], &wrong[at % 4], sizeof(float));

@@ -302,7 +302,11 @@ bool writes_parts(const Call& call) {
 }
 bool writes_quantized(const Call& call) { return quantizes(call) || (alike(call) && !call.first.plain()); }
 bool changes_kind(const Call& call) { return call.verb == "quantize" || call.verb == "dequantize"; }
-bool has_list(const Call& call) { return call.first.listed || call.second.listed; }
+// Experts without elements need no address.
+bool has_list(const Call& call) {
+    const bool has_elements = std::all_of(call.shape.begin(), call.shape.end(), [](int64_t size) { return size > 0; });
+    return (call.first.listed || call.second.listed) && has_elements;
+}
 bool converts(const Call& call) { return !call.is_product(); }
 bool gemm(const Call& call) { return call.is_product() && !call.contracts_groups(); }
 bool plain_gemm(const Call& call) { return call.verb == "gemm" && (call.first.plain() || call.second.plain()); }
