@@ -78,8 +78,8 @@ const GemmImplementation* const grouped_gemm_list[] = {
 // Few rows are bound by reading the weights. Beside cuBLASLt 13.10's product of rebased operands, both with MXFP8
 // activations and weights kept in one scale a line, 8 groups (2048,7168) on an H200: 64 rows 66 and 74 us, 256 rows 81 and
 // 78, 512 rows 138 and 83. Weights of fewer bits must be moved for it, which takes longer than any product of few rows. Beside
-// wgmma_bf16_sm90, with BF16 activations: 256 rows of 8 groups 63 and 131 us (MXFP4), 76 and 138 (MXFP8), 512 rows 109 and
-// 103, 134 and 112; gpt-oss' 32 groups 1024 rows 267 and 374, 2048 rows 422 and 329; dense 64 rows 24 and 69.
+// wgmma_bf16_sm90, BF16 with MXFP4: 256 rows of 8 groups 63 and 81 us, gpt-oss' 32 groups 1024 rows 264 and 328, 2048 rows 420
+// and 331; dense 64 rows 24 and 69 (docs/performance.md has the table).
 bool has_few_rows(const GemmProblem& p) {
     constexpr int64_t most_dense = 64, most_of_group = 48, most_beside_rebased = 24;
     const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
