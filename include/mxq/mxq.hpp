@@ -86,14 +86,14 @@ protected:
     template <class Value>
     Value got(mxq_status (*getter)(const T*, Value*)) const {
         Value value{};
-        read([&](const T* handle) { return getter(handle, &value); });
+        read([&](const T* from) { return getter(from, &value); });
         return value;
     }
     std::string text(mxq_status (*getter)(const T*, const char**)) const {
         std::string out;
-        read([&](const T* handle) {
+        read([&](const T* from) {
             const char* text = nullptr;
-            const mxq_status status = getter(handle, &text);
+            const mxq_status status = getter(from, &text);
             if (text) out = text;
             return status;
         });
@@ -135,7 +135,7 @@ public:
     bool get_own_threads() const { return got(mxq_context_options_get_own_threads) != 0; }
     host_threads get_parallel_for() const {
         host_threads out;
-        read([&](auto* handle) { return mxq_context_options_get_parallel_for(handle, &out.parallel_for, &out.user); });
+        read([&](auto* from) { return mxq_context_options_get_parallel_for(from, &out.parallel_for, &out.user); });
         return out;
     }
     std::string get_cublaslt_path() const { return text(mxq_context_options_get_cublaslt_path); }
@@ -498,7 +498,7 @@ public:
     bool get_undo_hadamard() const { return got(mxq_quantize_options_get_undo_hadamard) != 0; }
     memory_of<const uint64_t> get_stochastic_rounding() const {
         memory_of<const uint64_t> out;
-        read([&](auto* handle) { return mxq_quantize_options_get_stochastic_rounding(handle, &out.data, &out.bytes); });
+        read([&](auto* from) { return mxq_quantize_options_get_stochastic_rounding(from, &out.data, &out.bytes); });
         return out;
     }
     bool get_compute_amax() const { return got(mxq_quantize_options_get_compute_amax) != 0; }
@@ -554,7 +554,7 @@ public:
 
     product_transposes get_transpose() const {
         product_transposes out;
-        read([&](auto* handle) { return mxq_gemm_options_get_transpose(handle, &out.a, &out.b); });
+        read([&](auto* from) { return mxq_gemm_options_get_transpose(from, &out.a, &out.b); });
         return out;
     }
     float get_alpha() const { return got(mxq_gemm_options_get_alpha); }
@@ -562,8 +562,8 @@ public:
     bool get_accumulate() const { return got(mxq_gemm_options_get_accumulate) != 0; }
     product_bias get_bias() const {
         product_bias out;
-        read([&](auto* handle) {
-            return mxq_gemm_options_get_bias(handle, &out.format, &out.values.data, &out.values.bytes);
+        read([&](auto* from) {
+            return mxq_gemm_options_get_bias(from, &out.format, &out.values.data, &out.values.bytes);
         });
         return out;
     }

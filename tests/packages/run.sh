@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE=1
 
 # Each compiler reads the headers in each language version that it knows, and warns of nothing.
 c_warnings="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wstrict-prototypes -Wmissing-prototypes"
-cpp_warnings="-Wall -Wextra -Wpedantic -Wconversion -Wundef -Wold-style-cast -Wzero-as-null-pointer-constant"
+cpp_warnings="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wold-style-cast -Wzero-as-null-pointer-constant"
 # shellcheck disable=SC2086  # the warnings are words
 reads() { # compiler language standard header warnings: a standard that the compiler lacks counts as read
     local compiler=$1 language=$2 standard=$3 header=$4 warnings=$5
