@@ -363,16 +363,9 @@ template <class E>
 constexpr int kFold = 0;
 #endif
 
-// Codes of E, of which every `block` have a factor. Those of half a unit and more share it among all lanes of a vector.
-template <class E, int64_t block>
-struct QuantizedWeights {
-    static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
-    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = unit / block;
-    static constexpr int64_t sections = block == kNvBlock || (block == kMxBlock && E::bits > 4) ? 2 : 1;
-    static constexpr int64_t section = unit / kLanes / sections;
-    static constexpr bool has_powers_of_two = block == kMxBlock, has_words = true;
-    static constexpr float fold = float(1 << kFold<E>), scale = 1;
-
+// Decodes units of codes of E, part by part, or as pairs of BF16.
+template <class E>
+struct UnitDecoder {
     template <class Use>
     MXQ_HD static void decode(const uint8_t* codes, int64_t part, const Use& use) {
         decode_unit<E>(codes, part, use);
@@ -383,6 +376,18 @@ struct QuantizedWeights {
         decode_pairs<E>(codes, use);
     }
 #endif
+};
+
+// Codes of E, of which every `block` have a factor. Those of half a unit and more share it among all lanes of a vector.
+template <class E, int64_t block>
+struct QuantizedWeights : UnitDecoder<E> {
+    static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
+    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = unit / block;
+    static constexpr int64_t sections = block == kNvBlock || (block == kMxBlock && E::bits > 4) ? 2 : 1;
+    static constexpr int64_t section = unit / kLanes / sections;
+    static constexpr bool has_powers_of_two = block == kMxBlock, has_words = true;
+    static constexpr float fold = float(1 << kFold<E>), scale = 1;
+
     // Returns the factors of a part's lanes for vectors of a section, from those of a unit.
     MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
         // In a nibble's order the sections of NVFP4 take turns; in that of bytes one follows the other.
@@ -396,26 +401,14 @@ struct QuantizedWeights {
 
 // Codes of E without factors: one scale multiplies the sums of a line.
 template <class E>
-struct LineWeights {
+struct LineWeights : UnitDecoder<E> {
     static constexpr Order order = Order::bytes;
     static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = 0;
     static constexpr bool has_words = true;
     static constexpr float fold = 1, scale = float(1 << kFold<E>);
-
-    template <class Use>
-    MXQ_HD static void decode(const uint8_t* codes, int64_t part, const Use& use) {
-        decode_unit<E>(codes, part, use);
-    }
-#if defined(__AVX512BF16__)
-    template <class Use>
-    MXQ_HD static void decode_words(const uint8_t* codes, const Use& use) {
-        decode_pairs<E>(codes, use);
-    }
-#endif
 };
 
-// ---- Plain numbers
-// ---------------------------------------------------------------------------------------------------------
+// ---- Plain numbers -----------------------------------------------------------------------------------------------------
 
 // Loads kWidth numbers as fp32.
 MXQ_HD Lanes load_numbers(const uint8_t* from, float) { return load_lanes(reinterpret_cast<const float*>(from)); }

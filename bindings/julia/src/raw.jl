@@ -227,8 +227,8 @@ Version of the loaded library as text, "0.1.0". Static storage.
 mxq_version_string() = @ccall libmxq.mxq_version_string()::Cstring
 
 @doc raw"""
-What the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without CUDA".
-Static storage.
+Returns what the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without
+CUDA". Static storage.
 """
 mxq_build_string() = @ccall libmxq.mxq_build_string()::Cstring
 
@@ -777,8 +777,8 @@ Names are those that mxq_plan_implementation gives.
 mxq_quantize_options_set_implementation(options, name) = @ccall libmxq.mxq_quantize_options_set_implementation(options::Ptr{mxq_quantize_options}, name::Cstring)::mxq_status
 
 @doc raw"""
-What was set or the default, as of the options of a context. *seed_offset is NULL with 0 bytes where codes are rounded to
-nearest.
+Return what was set, or the default, like the getters of a context's options. *seed_offset is NULL with 0 bytes where codes
+are rounded to nearest.
 """
 mxq_quantize_options_get_scale_rounding(options, rounding) = @ccall libmxq.mxq_quantize_options_get_scale_rounding(options::Ptr{mxq_quantize_options}, rounding::Ptr{mxq_scale_rounding})::mxq_status
 
@@ -877,7 +877,8 @@ Makes the product take the implementation of this name or fail, as mxq_quantize_
 mxq_gemm_options_set_implementation(options, name) = @ccall libmxq.mxq_gemm_options_set_implementation(options::Ptr{mxq_gemm_options}, name::Cstring)::mxq_status
 
 @doc raw"""
-What was set or the default, as of the options of a context. *format is 0, with NULL and 0 bytes, where there is no bias.
+Return what was set, or the default, like the getters of a context's options. *format is 0, with NULL and 0 bytes, where
+there is no bias.
 """
 mxq_gemm_options_get_transpose(options, a, b) = @ccall libmxq.mxq_gemm_options_get_transpose(options::Ptr{mxq_gemm_options}, a::Ptr{mxq_transpose}, b::Ptr{mxq_transpose})::mxq_status
 

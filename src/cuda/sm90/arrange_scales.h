@@ -15,7 +15,8 @@ constexpr int kArrangedLines = 128, kArrangedCodes = 64, kArrangedSteps = 16;  /
 // Returns the bytes of the scales of a line in a step.
 MXQ_HD constexpr int arranged_step_bytes(bool nvfp4) { return nvfp4 ? 8 : 2; }
 
-// Where they lie. Behind them is a flag for each expert, 128 lines and 16 steps: some of these scales need more than one factor.
+// Says where arranged scales lie, and their flags: one for each expert, 128 lines and 16 steps, set where some of these scales
+// need more than one factor.
 struct ArrangedScales {
     uint8_t *bytes, *flags;  // NULL: weights have no block scales
 };

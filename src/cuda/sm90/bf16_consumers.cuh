@@ -6,7 +6,8 @@
 //
 // Each warpgroup has 64 of the tile's lines and all of its tokens. What one waits for, the other's products hide.
 //
-// Inf and NaN are as rare as lines that have them are: their sums are made again, one by one (bf16_output.cuh).
+// Codes that are Inf or NaN are rare, so the loop only remembers in which lines it met some. The sums of these lines are made
+// again afterwards, one by one (bf16_output.cuh).
 #pragma once
 #include "cuda/sm90/bf16_producers.cuh"
 #include "cuda/sm90/wgmma.cuh"

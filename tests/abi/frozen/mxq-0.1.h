@@ -83,8 +83,8 @@ MXQ_API int32_t mxq_version(void);
 /* Version of the loaded library as text, "0.1.0". Static storage. */
 MXQ_API const char* mxq_version_string(void);
 
-/* What the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without CUDA".
- * Static storage. */
+/* Returns what the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without
+ * CUDA". Static storage. */
 MXQ_API const char* mxq_build_string(void);
 
 /* ---- Status and messages ------------------------------------------------------------------------------------------ */
@@ -647,8 +647,8 @@ MXQ_API mxq_status mxq_quantize_options_set_source_part(mxq_quantize_options* op
  * Names are those that mxq_plan_implementation gives. */
 MXQ_API mxq_status mxq_quantize_options_set_implementation(mxq_quantize_options* options, const char* name);
 
-/* What was set or the default, as of the options of a context. *seed_offset is NULL with 0 bytes where codes are rounded to
- * nearest. */
+/* Return what was set, or the default, like the getters of a context's options. *seed_offset is NULL with 0 bytes where codes
+ * are rounded to nearest. */
 MXQ_API mxq_status mxq_quantize_options_get_scale_rounding(const mxq_quantize_options* options, mxq_scale_rounding* rounding);
 MXQ_API mxq_status mxq_quantize_options_get_nonfinite(const mxq_quantize_options* options, mxq_nonfinite* policy);
 MXQ_API mxq_status mxq_quantize_options_get_four_over_six(const mxq_quantize_options* options, mxq_four_over_six* mode);
@@ -700,7 +700,8 @@ MXQ_API mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int3
 /* Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does. */
 MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name);
 
-/* What was set or the default, as of the options of a context. *format is 0, with NULL and 0 bytes, where there is no bias. */
+/* Return what was set, or the default, like the getters of a context's options. *format is 0, with NULL and 0 bytes, where
+ * there is no bias. */
 MXQ_API mxq_status mxq_gemm_options_get_transpose(const mxq_gemm_options* options, mxq_transpose* a, mxq_transpose* b);
 MXQ_API mxq_status mxq_gemm_options_get_alpha(const mxq_gemm_options* options, float* alpha);
 MXQ_API mxq_status mxq_gemm_options_get_beta(const mxq_gemm_options* options, float* beta);

@@ -274,8 +274,8 @@ PROTOTYPES = {
     # Version of the loaded library as text, "0.1.0". Static storage.
     # mxq_version_string()
     "mxq_version_string": (c_char_p, []),
-    # What the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without CUDA".
-    # Static storage.
+    # Returns what the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without
+    # CUDA". Static storage.
     # mxq_build_string()
     "mxq_build_string": (c_char_p, []),
     # Name of a status, "MXQ_STATUS_SHAPE_MISMATCH"; "unknown status" for a number that is none. Static storage, never NULL.
@@ -662,8 +662,8 @@ PROTOTYPES = {
     # Names are those that mxq_plan_implementation gives.
     # mxq_quantize_options_set_implementation(options, name)
     "mxq_quantize_options_set_implementation": (c_int32, [c_void_p, c_char_p]),
-    # What was set or the default, as of the options of a context. *seed_offset is NULL with 0 bytes where codes are rounded to
-    # nearest.
+    # Return what was set, or the default, like the getters of a context's options. *seed_offset is NULL with 0 bytes where codes
+    # are rounded to nearest.
     # mxq_quantize_options_get_scale_rounding(options, rounding)
     "mxq_quantize_options_get_scale_rounding": (c_int32, [c_void_p, POINTER(c_int32)]),
     # See mxq_quantize_options_get_scale_rounding.
@@ -728,7 +728,8 @@ PROTOTYPES = {
     # Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does.
     # mxq_gemm_options_set_implementation(options, name)
     "mxq_gemm_options_set_implementation": (c_int32, [c_void_p, c_char_p]),
-    # What was set or the default, as of the options of a context. *format is 0, with NULL and 0 bytes, where there is no bias.
+    # Return what was set, or the default, like the getters of a context's options. *format is 0, with NULL and 0 bytes, where
+    # there is no bias.
     # mxq_gemm_options_get_transpose(options, a, b)
     "mxq_gemm_options_get_transpose": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_int32)]),
     # See mxq_gemm_options_get_transpose.

@@ -261,8 +261,8 @@ extern "C" {
     pub fn mxq_version() -> i32;
     /// Version of the loaded library as text, "0.1.0". Static storage.
     pub fn mxq_version_string() -> *const c_char;
-    /// What the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without CUDA".
-    /// Static storage.
+    /// Returns what the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without
+    /// CUDA". Static storage.
     pub fn mxq_build_string() -> *const c_char;
     /// Name of a status, "MXQ\_STATUS\_SHAPE\_MISMATCH"; "unknown status" for a number that is none. Static storage, never NULL.
     pub fn mxq_status_name(status: mxq_status) -> *const c_char;
@@ -568,8 +568,8 @@ extern "C" {
     /// Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ\_IMPL.
     /// Names are those that mxq\_plan\_implementation gives.
     pub fn mxq_quantize_options_set_implementation(options: *mut mxq_quantize_options, name: *const c_char) -> mxq_status;
-    /// What was set or the default, as of the options of a context. \*seed\_offset is NULL with 0 bytes where codes are rounded to
-    /// nearest.
+    /// Return what was set, or the default, like the getters of a context's options. \*seed\_offset is NULL with 0 bytes where codes
+    /// are rounded to nearest.
     pub fn mxq_quantize_options_get_scale_rounding(options: *const mxq_quantize_options, rounding: *mut mxq_scale_rounding) -> mxq_status;
     /// See [`mxq_quantize_options_get_scale_rounding`].
     pub fn mxq_quantize_options_get_nonfinite(options: *const mxq_quantize_options, policy: *mut mxq_nonfinite) -> mxq_status;
@@ -614,7 +614,8 @@ extern "C" {
     pub fn mxq_gemm_options_set_sm_count(options: *mut mxq_gemm_options, count: i32) -> mxq_status;
     /// Makes the product take the implementation of this name or fail, as mxq\_quantize\_options\_set\_implementation does.
     pub fn mxq_gemm_options_set_implementation(options: *mut mxq_gemm_options, name: *const c_char) -> mxq_status;
-    /// What was set or the default, as of the options of a context. \*format is 0, with NULL and 0 bytes, where there is no bias.
+    /// Return what was set, or the default, like the getters of a context's options. \*format is 0, with NULL and 0 bytes, where
+    /// there is no bias.
     pub fn mxq_gemm_options_get_transpose(options: *const mxq_gemm_options, a: *mut mxq_transpose, b: *mut mxq_transpose) -> mxq_status;
     /// See [`mxq_gemm_options_get_transpose`].
     pub fn mxq_gemm_options_get_alpha(options: *const mxq_gemm_options, alpha: *mut f32) -> mxq_status;

@@ -229,7 +229,7 @@ impl Drop for Tensor<'_> {
 }
 
 impl fmt::Display for Tensor<'_> {
-    /// What the log calls the tensor, such as "mxfp8_e4m3 100 x 64 in 4 groups 1x32 rowwise swizzled".
+    /// Returns what the log calls the tensor, such as "mxfp8_e4m3 100 x 64 in 4 groups 1x32 rowwise swizzled".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut buffer = [0u8; 512];
         // SAFETY: the library writes at most the size, with a 0 at the end.
