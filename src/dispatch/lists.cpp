@@ -55,7 +55,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt,          // the library's tensor-core kernels, where version, chip and layout allow
     &cuda::cublaslt_swizzle,  // compact scales, and MX of 4 and 6 bits, where FP8 has E8M0 scales: a pass over what needs it
     &cuda::cublaslt_rebase,   // MX where FP8 has no E8M0 scales: a pass over each operand first
-    &cuda::skinny_sm90,       // up to 64 rows: reads quantized weights once, and multiplies exactly
+    &cuda::skinny_sm90,       // up to 128 rows: reads quantized weights once, and multiplies exactly
     &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.88 to 0.92 of its speed, see also below; FP8 too
     &cuda::wgmma_bf16_sm90,   // BF16 with quantized weights
     &cuda::mma_bf16,
@@ -68,26 +68,29 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt,  // a call each, which needs their ends on the host
     &cuda::cublaslt_swizzle,
     &cuda::cublaslt_grouped_rebase,
-    &cuda::skinny_sm90,  // up to 64 rows a group
+    &cuda::skinny_sm90,     // up to 128 rows a group
     &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
     &cuda::mma_bf16,
     &cpu::gemm,
 };
 
-// Few rows are bound by reading the weights. Beside cuBLASLt 13.10's product of rebased operands, both with MXFP8
-// activations and weights kept in one scale a line, 8 groups (2048,7168) on an H200: 64 rows 66 and 74 us, 256 rows 81 and
-// 78, 512 rows 138 and 83. Weights of fewer bits must be moved for it, which takes longer than any product of few rows. Beside
-// wgmma_bf16_sm90, BF16 with MXFP4: 256 rows of 8 groups 63 and 81 us, gpt-oss' 32 groups 1024 rows 264 and 328, 2048 rows 420
-// and 331; dense 64 rows 24 and 69 (docs/performance.md has the table).
+// Few rows are bound by reading the weights. Beside wgmma_bf16_sm90, BF16 with MXFP4 on an H200: 32 groups of (2048,7168),
+// 64 rows each 230 and 288 us, 96 each 300 and 320, 128 each 396 and 353; gpt-oss' 32 groups, 64 each 271 and 332, 96 each
+// 355 and 365; dense 64, 96 and 128 rows of (8192,8192) 46, 55, 64 and 82, 81, 81, of (4096,4096) 35, 43, 51 and 45, 46, 46
+// (docs/performance.md has the table). Beside cuBLASLt 13.10's product of rebased operands, MXFP8 with MXFP8 weights kept in
+// one scale a line, 8 groups of (2048,7168), 64, 256 and 512 rows: 59, 69, 97 and 74, 78, 83 us. Weights that are not kept, or
+// have fewer bits, must be moved for that, which takes longer than any product of few rows.
 bool has_few_rows(const GemmProblem& p) {
-    constexpr int64_t most_dense = 64, most_of_group = 48, most_beside_rebased = 24;
+    constexpr int64_t most_of_group = 96, most_dense = 64, most_of_large = 128, large = int64_t(1) << 25, most_beside_kept = 32;
     const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
     const bool is_plain = p.a.scale_type == ScaleType::None && p.b.scale_type != ScaleType::None;
     if ((!is_block_scaled && !is_plain) || p.grouping == Grouping::Contraction) return false;
-    const bool rebased = p.a.scale_type == ScaleType::E8M0 && p.b.scale_type == ScaleType::E8M0 && p.b.bits == 8;
+    const bool both_mx = p.a.scale_type == ScaleType::E8M0 && p.b.scale_type == ScaleType::E8M0;
+    const bool beside_kept = both_mx && p.b.bits == 8 && p.b.layout.block == MXQ_MAX_DIM && !p.exact_products;
     const bool grouped = p.grouping == Grouping::Rows;
-    const int64_t most = rebased && !p.exact_products ? most_beside_rebased : grouped ? most_of_group : most_dense;
+    const int64_t most_alone = p.n * p.k >= large ? most_of_large : most_dense;
+    const int64_t most = beside_kept ? most_beside_kept : grouped ? most_of_group : most_alone;
     return p.m <= most * (grouped ? p.groups.count : 1);
 }
 
@@ -102,9 +105,9 @@ bool is_exact(const GemmProblem& p) {
 // (32768,8192,5120) to F32 948 and 789, 1050 and 724; along the contraction to F32 867 and 740, 977 and 803, to BF16 898 and
 // 872, 1028 and 956. Groups of rows to BF16 972 and 1053, 1077 and 1081: cuBLASLt first.
 //
-// But codes with one scale a line, such as those of weights that are kept, need no pass there alone: 1057 and 1183 with such a
-// B. That holds from two tiles of 128 x 192 for each multiprocessor on; with 176 tiles it takes 151 us and cuBLASLt 134, with
-// 352 191 and 200 (docs/performance.md has the table).
+// But codes with one scale a line, such as those of weights that are kept, need no pass there alone: 1057 and 1183 with such
+// a B. That holds from two tiles of 128 x 192 for each multiprocessor on; with 176 tiles it takes 151 us and cuBLASLt 134,
+// with 352 191 and 200 (docs/performance.md has the table).
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     if (has_few_rows(p)) return &cuda::skinny_sm90;

@@ -183,7 +183,9 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         INFO("weights of format " << weights.format);
         CHECK(dense(bf16(), weights, 64) == few);
         CHECK(dense(bf16(), weights, 65) == many);
-        GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {4 * 48, 384, 512}));
+        CHECK(taker(90, newest, recorder::dense(of(bf16(), weights, false, {128, 8192, 4096}))) == few);
+        CHECK(taker(90, newest, recorder::dense(of(bf16(), weights, false, {129, 8192, 4096}))) == many);
+        GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {4 * 96, 384, 512}));
         p.groups.count = 4;
         CHECK(taker(90, newest, p) == few);
         p.groups.count = 3;

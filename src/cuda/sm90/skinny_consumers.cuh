@@ -79,7 +79,8 @@ __device__ __forceinline__ bool any_of_warpgroup(bool own) {
 template <Weights kind, int tile_tokens, int columns>
 struct Consumer {
     static constexpr int sums_of_thread = columns / 2;
-    static constexpr int batch_steps = kind == Weights::Bits4 ? 2 : 1;  // instructions made at once: registers are short
+    static constexpr int batch_steps =
+        kind == Weights::Bits4 && columns <= 64 ? 2 : 1;  // instructions made at once: registers are short
     using Block = Shared<kind, tile_tokens>;
     const Arguments& args;
     Block& shared;
@@ -120,13 +121,15 @@ struct Consumer {
             }
         }
     }
+    // Codes of 8 bits are read again when their turn comes: registers are short.
     template <bool special>
-    __device__ __forceinline__ void multiply_by_warpgroups(const Fragment<kind>& fragment, const uint8_t* tokens,
-                                                           const uint32_t (&factors)[2][2]) {
+    __device__ __forceinline__ void multiply_by_warpgroups(Fragment<kind>& fragment, const uint8_t* codes,
+                                                           const uint8_t* tokens, const uint32_t (&factors)[2][2]) {
         uint32_t operands[2][batch_steps][4];  // decoded while those before are multiplied
 #pragma unroll
         for (int batch = 0; batch < kSteps / batch_steps; batch++) {
             auto& own = operands[batch % 2];
+            if (kind == Weights::Bits8 && batch % 4 == 0) read_piece(codes, place.codes, batch / 4, fragment);
 #pragma unroll
             for (int i = 0; i < batch_steps; i++) decode_16<special>(fragment, batch * batch_steps + i, factors, own[i]);
             begin_products(sums);
@@ -140,10 +143,10 @@ struct Consumer {
         wait_products<0>(sums);
     }
     template <bool special>
-    __device__ __forceinline__ void multiply(const Fragment<kind>& fragment, const uint8_t* tokens,
+    __device__ __forceinline__ void multiply(Fragment<kind>& fragment, const uint8_t* codes, const uint8_t* tokens,
                                              const uint32_t (&factors)[2][2]) {
         if constexpr (columns > kFewTokens)
-            multiply_by_warpgroups<special>(fragment, tokens, factors);
+            multiply_by_warpgroups<special>(fragment, codes, tokens, factors);
         else
             multiply_by_warps<special>(fragment, tokens, factors);
     }
@@ -155,7 +158,9 @@ struct Consumer {
             return __any_sync(kAllLanes, own);
     }
     // `special`: whether some scales of the chunks around this one need two factors.
-    __device__ __forceinline__ void multiply_chunk(Fragment<kind>& fragment, const uint8_t* tokens, bool special) {
+    __device__ __forceinline__ void multiply_chunk(Fragment<kind>& fragment, const uint8_t* codes, const uint8_t* tokens,
+                                                   bool special) {
+        read_codes(codes, place.codes, fragment);
         uint32_t factors[2][2];
 #pragma unroll
         for (int l = 0; l < 2; l++)
@@ -164,9 +169,9 @@ struct Consumer {
                 factors[l][i] = scale_factor<kind>(args.rule, fragment.scales[l][i]);
         if constexpr (kind == Weights::Bits8) special |= any_of_all(any_special(args.rule, fragment));
         if (special)
-            multiply<true>(fragment, tokens, factors);
+            multiply<true>(fragment, codes, tokens, factors);
         else
-            multiply<false>(fragment, tokens, factors);
+            multiply<false>(fragment, codes, tokens, factors);
     }
     __device__ __forceinline__ void multiply_part(const Tile& tile, Ring<Block::kStages>& ring) {
         constexpr int chunks = Block::OneStage::chunks;
@@ -192,8 +197,8 @@ struct Consumer {
             for (int i = 0; i < chunks; i++) {
                 Fragment<kind> fragment;
                 take_scales(scales, step * chunks + i, fragment);
-                read_codes(stage.codes[i], place.codes, fragment);
-                multiply_chunk(fragment, stage.tokens + i * (kFewTokens / kTokenRows * kPieceBytes), special);
+                multiply_chunk(fragment, stage.codes[i], stage.tokens + i * (kFewTokens / kTokenRows * kPieceBytes),
+                               special);
             }
             __syncwarp();
             if (read_thread() % 32 == 0) arrive(shared.free[ring.at()]);

@@ -8,10 +8,14 @@
 
 namespace mxq::cuda::sm90::skinny {
 
+__device__ __forceinline__ uint64_t* flag_of_warp(const Arguments& args, uint32_t block, uint32_t warp) {
+    return args.flags + block * (args.tile_lines / kWarpLines) + warp;
+}
+
 // Returns where a lane's sums of a part lie, 32 numbers apart.
 __device__ __forceinline__ float* part_of_lane(const Arguments& args, uint32_t block) {
-    const uint32_t warp = threadIdx.x / 32;
-    return args.parts + (uint64_t(block) * kWarps + warp) * (args.tile_tokens * kWarpLines) + threadIdx.x % 32;
+    const uint32_t line = read_thread() / 32 * kWarpLines;
+    return args.parts + (uint64_t(block) * args.tile_lines + line) * args.tile_tokens + read_thread() % 32;
 }
 
 // Leaves the sums of a beginning for the block that has the end.
@@ -21,16 +25,16 @@ __device__ __forceinline__ void leave_part(const Arguments& args, const float (&
 #pragma unroll
     for (int i = 0; i < count; i++) __stcg(to + 32 * i, sums[i]);
     __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(left);
+    if (read_thread() % 32 == 0) arrive(left);
 }
 
 // Tells the other blocks that this one's part is there, once all of its warps have left theirs. A warp of its own does,
 // since it takes as long as memory takes to have the sums.
 __device__ __forceinline__ void announce_part(const Arguments& args, Barrier& left) {
     wait(left, 0);
-    const uint32_t lane = threadIdx.x % 32;
-    if (lane >= kWarps) return;
-    asm volatile("fence.acq_rel.gpu;\nst.release.gpu.global.u64 [%0], %1;" ::"l"(args.flags + blockIdx.x * kWarps + lane),
+    const uint32_t lane = read_thread() % 32;
+    if (lane >= args.tile_lines / kWarpLines) return;
+    asm volatile("fence.acq_rel.gpu;\nst.release.gpu.global.u64 [%0], %1;" ::"l"(flag_of_warp(args, blockIdx.x, lane)),
                  "l"(args.mark)
                  : "memory");
 }
@@ -38,29 +42,34 @@ __device__ __forceinline__ void announce_part(const Arguments& args, Barrier& le
 // Waits for a warp's part of another block, for all lanes of the warp.
 __device__ __forceinline__ void wait_for_part(const uint64_t* flag, uint64_t mark) {
     uint64_t found = ~mark;
-    while (threadIdx.x % 32 == 0 && found != mark)
+    while (read_thread() % 32 == 0 && found != mark)
         asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(flag) : "memory");
     __syncwarp();
 }
 
-// Adds this part to those of the blocks before.
+// Adds this part to those of the blocks before, some sums at a time, since registers are short.
 template <int count>
 __device__ __forceinline__ void add_parts(const Arguments& args, uint32_t first_block, float (&sums)[count]) {
-    float before[count];
-#pragma unroll
-    for (float& sum : before) sum = 0;
+    constexpr int some = 4;
+    const uint32_t warp = read_thread() / 32;
 #pragma unroll 1
-    for (uint32_t block = first_block; block < blockIdx.x; block++) {
-        uint64_t* const flag = args.flags + block * kWarps + threadIdx.x / 32;
-        wait_for_part(flag, args.mark);
-        const float* const from = part_of_lane(args, block);
+    for (uint32_t block = first_block; block < blockIdx.x; block++)
+        wait_for_part(flag_of_warp(args, block, warp), args.mark);
 #pragma unroll
-        for (int i = 0; i < count; i++) before[i] = add_rn(before[i], __ldcg(from + 32 * i));
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) *flag = ~args.mark;  // a graph launches with the same mark again
+    for (int first = 0; first < count; first += some) {
+        float before[some] = {};
+#pragma unroll 1
+        for (uint32_t block = first_block; block < blockIdx.x; block++) {
+            const float* const from = part_of_lane(args, block) + 32 * first;
+#pragma unroll
+            for (int i = 0; i < some; i++) before[i] = add_rn(before[i], __ldcg(from + 32 * i));
+        }
+#pragma unroll
+        for (int i = 0; i < some; i++) sums[first + i] = add_rn(before[i], sums[first + i]);
     }
-#pragma unroll
-    for (int i = 0; i < count; i++) sums[i] = add_rn(before[i], sums[i]);
+    __syncwarp();
+    for (uint32_t block = first_block; read_thread() % 32 == 0 && block < blockIdx.x; block++)
+        *flag_of_warp(args, block, warp) = ~args.mark;  // a graph launches with the same mark again
 }
 
 // Makes the sum of plain numbers and codes again, in double: without their fp32 factors sums may leave fp32's range where D
@@ -90,20 +99,29 @@ __device__ __forceinline__ float finish_sum(const Arguments& args, const Tile& t
     return add_more(p, int32_t(tile.group), tile.d_row + token, int32_t(line), value);
 }
 
-// Writes a warp's lines of D from its sums in shared memory, and what pads the group.
+// Writes a warp's lines of D for some tokens, those from `first` on, from their sums in shared memory.
 template <Weights kind>
-__device__ __forceinline__ void write_lines(const Arguments& args, const Tile& tile, const float* sums) {
+__device__ __forceinline__ void write_tokens(const Arguments& args, const Tile& tile, uint32_t first, const float* sums) {
     const GemmProblem& p = args.problem;
-    const uint32_t line = tile.line + threadIdx.x / 32 * kWarpLines + threadIdx.x % kWarpLines;
+    const uint32_t line = tile.line + read_thread() / 32 * kWarpLines + read_thread() % kWarpLines;
     if (line >= uint32_t(p.n)) return;
-    const uint32_t tokens = p.beta != 0 ? tile.rows : tile.padded;
+    const uint32_t end = min(tile.rows, first + kOutTokens);
 #pragma unroll 1
-    for (uint32_t token = threadIdx.x % 32 / kWarpLines; token < tokens; token += 32 / kWarpLines) {
-        const float value = token < tile.rows ? finish_sum<kind>(args, tile, token, line,
-                                                                 sums[token * kWarpLines + threadIdx.x % kWarpLines])
-                                              : 0.0f;
-        store_element(p.d.data, p.d.format, (tile.d_row + token) * p.d.row_stride + line, value);
+    for (uint32_t token = first + read_thread() % 32 / kWarpLines; token < end; token += 32 / kWarpLines) {
+        const float sum = sums[(token - first) * kWarpLines + read_thread() % kWarpLines];
+        store_element(p.d.data, p.d.format, (tile.d_row + token) * p.d.row_stride + line,
+                      finish_sum<kind>(args, tile, token, line, sum));
     }
+}
+
+// Writes what pads the group.
+__device__ __forceinline__ void write_padding(const Arguments& args, const Tile& tile) {
+    const GemmProblem& p = args.problem;
+    const uint32_t line = tile.line + read_thread() / 32 * kWarpLines + read_thread() % kWarpLines;
+    if (line >= uint32_t(p.n) || p.beta != 0) return;
+#pragma unroll 1
+    for (uint32_t token = tile.rows + read_thread() % 32 / kWarpLines; token < tile.padded; token += 32 / kWarpLines)
+        store_element(p.d.data, p.d.format, (tile.d_row + token) * p.d.row_stride + line, 0);
 }
 
 __device__ __forceinline__ bool is_beginning(const Arguments& args, const Tile& tile) {
@@ -116,13 +134,19 @@ __device__ __forceinline__ void finish_part(const Arguments& args, const Tile& t
                                             Barrier& left) {
     if (is_beginning(args, tile)) return leave_part(args, sums, left);
     if (tile.first_step > 0) add_parts(args, tile.first_block, sums);
-    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t lane = read_thread() % 32;
+    constexpr int turn = count < kOutTokens / 2 ? count : kOutTokens / 2;  // sums that a thread has of so many tokens
 #pragma unroll
-    for (int i = 0; i < count; i++)
-        own[(8 * (i / 4) + lane % 4 * 2 + i % 2) * kWarpLines + lane / 4 + i % 4 / 2 * 8] = sums[i];
-    __syncwarp();
-    write_lines<kind>(args, tile, own);
-    __syncwarp();  // all have read the sums before the next part's
+    for (int first = 0; first < count; first += turn) {
+        if (uint32_t(2 * first) >= tile.rows) break;
+#pragma unroll
+        for (int i = 0; i < turn; i++)
+            own[(8 * (i / 4) + lane % 4 * 2 + i % 2) * kWarpLines + lane / 4 + i % 4 / 2 * 8] = sums[first + i];
+        __syncwarp();
+        write_tokens<kind>(args, tile, 2 * first, own);
+        __syncwarp();  // all have read the sums before the next
+    }
+    write_padding(args, tile);
 }
 
 }  // namespace mxq::cuda::sm90::skinny

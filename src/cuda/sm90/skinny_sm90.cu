@@ -43,7 +43,7 @@ __device__ __forceinline__ void make_part(const Arguments& args, const Tile& til
                                           Ring<Shared<kind, tile_tokens>::kStages>& ring) {
     Consumer<kind, tile_tokens, columns> consumer{args, shared, {}, {}};
     consumer.multiply_part(tile, ring);
-    finish_part<kind>(args, tile, consumer.sums, shared.sums[threadIdx.x / 32], shared.left);
+    finish_part<kind>(args, tile, consumer.sums, shared.sums[read_thread() / 32], shared.left);
 }
 
 // Calls `take` with each part of the block. A warp calls it, and gives the slot of a part back after it.
@@ -56,38 +56,42 @@ __device__ __forceinline__ void each_part(Shared<kind, tile_tokens>& shared, con
         if (tile.steps == 0) return;
         take(tile);
         __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(shared.tile_free[slots.at()]);
+        if (read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);
     }
 }
 
 template <Weights kind, int tile_tokens>
 __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tile_tokens>& shared) {
+    constexpr int three_quarters = tile_tokens > kFewTokens ? tile_tokens / 4 * 3 : tile_tokens;
     Ring<Shared<kind, tile_tokens>::kStages> ring;
     each_part(shared, [&](const Tile& tile) {
         if (tile.eights * kTokenRows <= tile_tokens / 2)
             make_part<tile_tokens / 2>(args, tile, shared, ring);
+        else if (tile_tokens > kFewTokens && tile.eights * kTokenRows <= three_quarters)
+            make_part<three_quarters>(args, tile, shared, ring);
         else
             make_part<tile_tokens>(args, tile, shared, ring);
     });
 }
 
 template <Weights kind, int tile_tokens>
-__global__ void __launch_bounds__(kThreads, 1) skinny_sm90_kernel(const __grid_constant__ Arguments args) {
+__global__ void __launch_bounds__(threads_of(tile_tokens), 1) skinny_sm90_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
     auto& shared = *reinterpret_cast<Shared<kind, tile_tokens>*>(memory);
+    constexpr uint32_t warps = Shared<kind, tile_tokens>::warps;
     if (threadIdx.x == 0) {
         for (Barrier& barrier : shared.full) init_barrier(barrier, 1);
-        for (Barrier& barrier : shared.free) init_barrier(barrier, kWarps);
+        for (Barrier& barrier : shared.free) init_barrier(barrier, warps);
         for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
-        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, kWarps + 1);
-        init_barrier(shared.left, kWarps);
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, warps + 1);
+        init_barrier(shared.left, warps);
         publish_barriers();
     }
     __syncthreads();
     const uint32_t warp = threadIdx.x / 32;
-    if (warp < kWarps)
+    if (warp < warps)
         consume(args, shared);
-    else if (warp == kWarps)
+    else if (warp == warps)
         produce(args, shared);
     else
         each_part(shared, [&](const Tile& tile) {
@@ -107,24 +111,15 @@ struct Key {
 template <Weights kind, int tokens>
 constexpr KernelEntry<Key, Arguments> entry() {
     static_assert(sizeof(Shared<kind, tokens>) <= 227 * 1024, "what a block may have");
-    return {{kind, tokens}, skinny_sm90_kernel<kind, tokens>, kThreads, sizeof(Shared<kind, tokens>)};
+    return {{kind, tokens}, skinny_sm90_kernel<kind, tokens>, threads_of(tokens), sizeof(Shared<kind, tokens>)};
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Weights::Bits4, kFewTokens>(),  entry<Weights::Nvfp4, kFewTokens>(),  entry<Weights::Bits6, kFewTokens>(),
-    entry<Weights::Bits8, kFewTokens>(),  entry<Weights::Bits4, kMostTokens>(), entry<Weights::Nvfp4, kMostTokens>(),
-    entry<Weights::Bits6, kMostTokens>(), entry<Weights::Bits8, kMostTokens>(),
+    entry<Weights::Bits4, kFewTokens>(), entry<Weights::Bits4, kManyTokens>(), entry<Weights::Bits4, kMostTokens>(),
+    entry<Weights::Nvfp4, kFewTokens>(), entry<Weights::Nvfp4, kManyTokens>(), entry<Weights::Nvfp4, kMostTokens>(),
+    entry<Weights::Bits6, kFewTokens>(), entry<Weights::Bits6, kManyTokens>(), entry<Weights::Bits6, kMostTokens>(),
+    entry<Weights::Bits8, kFewTokens>(), entry<Weights::Bits8, kManyTokens>(), entry<Weights::Bits8, kMostTokens>(),
 };
-
-TileMap map_of_codes(const GemmProblem& p) {
-    return {p.b.codes,
-            CU_TENSOR_MAP_DATA_TYPE_UINT8,
-            3,
-            {ceil_div(p.k * p.b.bits, int64_t(8)), p.b.lines, p.b.matrices},
-            {p.b.line_bytes, p.b.matrix_bytes},
-            {kChunkCodes * p.b.bits / 8, kLines, 1},
-            p.b.bits == 8 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE};
-}
 
 // `widened`: where the lines of a quantized A lie as BF16.
 TileMap map_of_tokens(const GemmProblem& p, const void* widened) {
@@ -155,10 +150,11 @@ Reason needs_operands(const GemmProblem& p) {
 // other, where the copy engine can bring them as they lie.
 int32_t tile_tokens(const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
-    if (3 * p.m > 2 * kFewTokens * groups) return kMostTokens;
+    if (3 * p.m > 2 * kManyTokens * groups) return kMostTokens;
+    if (3 * p.m > 2 * kFewTokens * groups) return kManyTokens;
     const void* const workspace = reinterpret_cast<const void*>(kWorkspaceAlignment);  // as aligned as it will be
     const bool widens = p.a.scale_type != ScaleType::None;
-    return (!widens || can_widen_tokens(p.a)) && unmappable(map_of_tokens(p, workspace)).empty() ? kFewTokens : kMostTokens;
+    return (!widens || can_widen_tokens(p.a)) && unmappable(map_of_tokens(p, workspace)).empty() ? kFewTokens : kManyTokens;
 }
 
 // Returns the tiles of tokens, at most.
@@ -167,7 +163,17 @@ int64_t token_tiles(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, tokens) : ceil_div(p.m, tokens);
 }
 
-int64_t weight_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kLines)); }
+TileMap map_of_codes(const GemmProblem& p) {
+    return {p.b.codes,
+            CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            3,
+            {ceil_div(p.k * p.b.bits, int64_t(8)), p.b.lines, p.b.matrices},
+            {p.b.line_bytes, p.b.matrix_bytes},
+            {kChunkCodes * p.b.bits / 8, lines_of(tile_tokens(p)), 1},
+            p.b.bits == 8 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE};
+}
+
+int64_t weight_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(lines_of(tile_tokens(p)))); }
 
 Reason needs_sizes(const GemmProblem& p) {
     if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
@@ -210,10 +216,10 @@ bool widens_tokens(const GemmProblem& p) { return tile_tokens(p) == kFewTokens &
 Workspace workspace_of(const Context& context, const GemmProblem& p) {
     uint64_t tokens = 0;
     if (widens_tokens(p)) tokens = widened_bytes(p);
-    if (tile_tokens(p) == kMostTokens) tokens = token_bytes(p);
+    if (tile_tokens(p) != kFewTokens) tokens = token_bytes(p);
     tokens = uint64_t(round_up(int64_t(tokens), int64_t(kWorkspaceAlignment)));
-    const uint64_t parts = blocks_of(context, p) * uint64_t(tile_tokens(p)) * kLines * sizeof(float);
-    return {tokens, tokens + parts, tokens + parts + blocks_of(context, p) * kWarps * sizeof(uint64_t)};
+    const uint64_t parts = blocks_of(context, p) * uint64_t(tile_tokens(p)) * lines_of(tile_tokens(p)) * sizeof(float);
+    return {tokens, tokens + parts, tokens + parts + blocks_of(context, p) * warps_of(tile_tokens(p)) * sizeof(uint64_t)};
 }
 
 Prepared prepare(const Context& context, const GemmProblem& p) {
@@ -258,6 +264,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    reinterpret_cast<uint64_t*>(at + space.flags),
                    next_mark(),
                    uint32_t(tile_tokens(p)),
+                   uint32_t(lines_of(tile_tokens(p))),
                    uint32_t(weight_tiles(p)),
                    uint32_t(steps(p)),
                    uint32_t(step_chunks(p)),
@@ -269,7 +276,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     args.units.at[kColumnwiseCodes] = uint32_t(p.d.group_unit);
     args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
     if (widens_tokens(p)) widen_tokens(context, p, at, call.stream);
-    if (!few) prepare_tokens(context, p, p.b.bits == 4, at, call.stream);
+    if (!few) prepare_tokens(context, p, tile_tokens(p), p.b.bits == 4, at, call.stream);
     launch(context, kernels, Key{weights.kind, tile_tokens(p)}, "skinny_sm90", dim3(blocks_of(context, p)), call.stream,
            args, few ? Start::AfterAll : Start::WithPrevious);
 }

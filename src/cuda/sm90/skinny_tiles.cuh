@@ -1,7 +1,7 @@
 // Which part of which tile of which product a block of skinny_sm90 makes next, and what it has of it in shared memory.
 //
-//     a tile    256 lines of weights, up to 16 or 64 tokens of a group, and all steps along the contraction: one or two
-//     chunks of 128 codes
+//     a tile    256 lines of weights and up to 16 or 64 tokens of a group, or 192 and 128, and all steps along the
+//     contraction: one or two chunks of 128 codes
 //
 //     tiles     |--- 0 ---|--- 1 ---|--- 2 ---|      the steps of all tiles in a row, in equal shares: a block may have the
 //     blocks    |--- 0 ------|--- 1 ------|---       end of a tile, whole tiles, and the beginning of another
@@ -19,8 +19,14 @@
 
 namespace mxq::cuda::sm90::skinny {
 
-constexpr int kLines = 256, kWarpLines = 16, kWarps = kLines / kWarpLines, kThreads = 32 * (kWarps + 2);
+// Tiles of 128 tokens have fewer lines: their sums need registers that sixteen warps have not.
+constexpr int kWarpLines = 16;
+constexpr int warps_of(int tile_tokens) { return tile_tokens > kManyTokens ? 12 : 16; }
+constexpr int lines_of(int tile_tokens) { return warps_of(tile_tokens) * kWarpLines; }
+constexpr int threads_of(int tile_tokens) { return 32 * (warps_of(tile_tokens) + 2); }
+
 constexpr int kSlots = 2;
+constexpr int kOutTokens = 64;                   // whose sums a warp brings to shared memory at once, at most
 constexpr int kSteps = kChunkCodes / 16;         // instructions of 16 codes
 constexpr int kCoreBytes = 16 * 2 * kTokenRows;  // of eight tokens and 16 codes
 constexpr uint32_t kLeastShare = 2;              // steps of a block
@@ -36,7 +42,7 @@ struct Arguments {
     float* parts;             // sums of beginnings of tiles, a place for each block
     uint64_t* flags;          // of each warp of each block: `mark` where its part is there
     uint64_t mark;            // a number that no other launch has
-    uint32_t tile_tokens, weight_tiles;
+    uint32_t tile_tokens, tile_lines, weight_tiles;
     uint32_t steps, step_chunks;  // of a tile; chunks of a step
     bool scaled;                  // weights have a scale byte for every block, or for a line
     bool adjacent;                // scales of a line lie one after the other, or by fours that do
@@ -72,7 +78,7 @@ template <Weights kind, int tile_tokens>
 struct Stage {
     static constexpr int chunks = chunks_of_step(weight_bits<kind>, tile_tokens);
     static constexpr int line_bytes = kChunkCodes / 8 * weight_bits<kind>;
-    alignas(1024) uint8_t codes[chunks][kLines * line_bytes];
+    alignas(1024) uint8_t codes[chunks][lines_of(tile_tokens) * line_bytes];
     alignas(1024) uint8_t tokens[tile_tokens == kFewTokens ? 2 * kSecondPieces<chunks> - kPieceGap
                                                            : chunks * (tile_tokens / kTokenRows * kTokenRowsBytes)];
 };
@@ -81,10 +87,11 @@ struct Stage {
 template <Weights kind, int tile_tokens>
 struct Shared {
     using OneStage = Stage<kind, tile_tokens>;
-    static constexpr int kMostBytes = 227 * 1024, kRest = kWarps * tile_tokens * kWarpLines * 4 + 2048;
+    static constexpr int warps = warps_of(tile_tokens), out_tokens = tile_tokens < kOutTokens ? tile_tokens : kOutTokens;
+    static constexpr int kMostBytes = 227 * 1024, kRest = warps * out_tokens * kWarpLines * 4 + 2048;
     static constexpr int fitting = (kMostBytes - kRest) / int(sizeof(OneStage)), kStages = fitting < 8 ? fitting : 8;
     OneStage stages[kStages];
-    alignas(16) float sums[kWarps][tile_tokens * kWarpLines];
+    alignas(16) float sums[warps][out_tokens * kWarpLines];
     Tile tiles[kSlots];
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots], left;
 };
@@ -132,7 +139,7 @@ __device__ __forceinline__ Part find_part(const Arguments& args, const Shares& s
     if (begin >= end) return part;
     const uint32_t index = (end - 1) / args.steps, first = index * args.steps;
     part.token_tile = index / args.weight_tiles;
-    part.line = (index - part.token_tile * args.weight_tiles) * kLines;
+    part.line = (index - part.token_tile * args.weight_tiles) * args.tile_lines;
     part.first_step = max(begin, first) - first;
     part.steps = end - first - part.first_step;
     part.first_block = first / shares.of_block;

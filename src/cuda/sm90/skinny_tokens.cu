@@ -1,7 +1,8 @@
 // The pass of skinny_sm90: decodes A to BF16 and brings it into the order of skinny_tokens.h, which has the picture.
 //
-// A block has eight tokens of a group, a warp each, and 512 codes of them: a thread has 16, two pairs from each quarter of
-// 128, which it reads by fours and writes as two pieces of 16 bytes.
+// A block has eight tokens of a group and 512 codes of them: a thread has 16, two pairs from each quarter of 128, which it
+// reads by fours and writes as two pieces of 16 bytes. Eight lanes have the eight tokens, whose pieces are a line of 128
+// bytes; four of a token read its next 32 bytes.
 #include "cuda/launch.h"
 #include "cuda/memory/operand.cuh"
 #include "cuda/sm90/beside.cuh"
@@ -16,6 +17,7 @@ struct Arguments {
     GemmProblem problem;
     GroupSumUnits units;  // of A's codes and scales; of tokens
     uint8_t* tokens;
+    uint32_t tile_tokens;
     int64_t chunks;
     bool by_eights;
     bool whole;  // lines of BF16 are whole aligned pieces of four
@@ -67,14 +69,14 @@ __global__ void __launch_bounds__(kThreads) prepare_tokens_kernel(const __grid_c
     } else {
         at = operand_of_matrix(p.a, 0);
     }
-    const uint32_t line = row + threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint32_t chunk = blockIdx.y * (kBlockCodes / kChunkCodes) + lane / 8, sixteen = lane % 8;
+    const uint32_t line = row + threadIdx.x % kTokenRows, sixteen = threadIdx.x / kTokenRows % 8;
+    const uint32_t chunk = blockIdx.y * (kBlockCodes / kChunkCodes) + threadIdx.x / (8 * kTokenRows);
     if (line >= rows || chunk >= args.chunks) return;
     EvenOddBf16 pairs[4];
 #pragma unroll
     for (uint32_t q = 0; q < 4; q++) pairs[q] = load_pairs(args, at, line, chunk * kChunkCodes + 32 * q, sixteen);
-    const uint32_t in_tile = line % uint32_t(kMostTokens), tile = line - in_tile;
-    const uint32_t tile_rows = min(rows - tile, uint32_t(kMostTokens)), eights = (tile_rows + kTokenRows - 1) / kTokenRows;
+    const uint32_t in_tile = line % args.tile_tokens, tile = line - in_tile;
+    const uint32_t tile_rows = min(rows - tile, args.tile_tokens), eights = (tile_rows + kTokenRows - 1) / kTokenRows;
     const uint32_t token = in_tile % kTokenRows;
     uint8_t* const to = args.tokens + int64_t(first_token + tile) * args.chunks * (kChunkCodes * 2) +
                         (int64_t(chunk) * eights + in_tile / kTokenRows) * kTokenRowsBytes;
@@ -93,8 +95,9 @@ int64_t token_rows(const GemmProblem& p) {
 
 uint64_t token_bytes(const GemmProblem& p) { return uint64_t(token_rows(p) * round_up(p.k, int64_t(kChunkCodes))) * 2; }
 
-void prepare_tokens(const Context& context, const GemmProblem& p, bool by_eights, uint8_t* tokens, void* stream) {
-    Arguments args{p, {}, tokens, ceil_div(p.k, int64_t(kChunkCodes)), by_eights, false};
+void prepare_tokens(const Context& context, const GemmProblem& p, int32_t tile_tokens, bool by_eights, uint8_t* tokens,
+                    void* stream) {
+    Arguments args{p, {}, tokens, uint32_t(tile_tokens), ceil_div(p.k, int64_t(kChunkCodes)), by_eights, false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = kTokenRows;

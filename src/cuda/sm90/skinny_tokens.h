@@ -1,5 +1,5 @@
-// The tokens of skinny_sm90 for tiles of 64: A as BF16, in the order in which a warpgroup's instruction takes it, so that a
-// tile's 128 codes of the contraction are bytes in a row. By 64 tokens of a group, a tile, and of these
+// The tokens of skinny_sm90 for tiles of 64 and 128: A as BF16, in the order in which a warpgroup's instruction takes it, so
+// that a tile's 128 codes of the contraction are bytes in a row. By tiles of a group, and of these
 //
 //     128 codes     8 tokens     16 codes     8 of these     token                          16 bytes
 //
@@ -14,16 +14,17 @@
 
 namespace mxq::cuda::sm90 {
 
-constexpr int kFewTokens = 16, kMostTokens = 64;  // of a tile
-constexpr int kTokenRows = 8;                     // tokens are counted by these: groups begin at multiples of them
+constexpr int kFewTokens = 16, kManyTokens = 64, kMostTokens = 128;  // of a tile
+constexpr int kTokenRows = 8;  // tokens are counted by these: groups begin at multiples of them
 constexpr int kChunkCodes = 128;
 constexpr int kTokenRowsBytes = kTokenRows * kChunkCodes * 2;  // of eight tokens and 128 codes
 
 // Returns the bytes that the tokens take, for any ends of groups.
 uint64_t token_bytes(const GemmProblem& p);
 
-// Enqueues the pass that writes them, in the order for weights of 4 bits or for the others.
-void prepare_tokens(const Context& context, const GemmProblem& p, bool by_eights, uint8_t* tokens, void* stream);
+// Enqueues the pass that writes them, for tiles of so many, in the order for weights of 4 bits or for the others.
+void prepare_tokens(const Context& context, const GemmProblem& p, int32_t tile_tokens, bool by_eights, uint8_t* tokens,
+                    void* stream);
 
 void load_prepare_tokens();
 

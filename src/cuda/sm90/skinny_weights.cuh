@@ -161,14 +161,14 @@ __device__ __forceinline__ uint32_t first_code_of_thread() {
     return line * line_bytes + (kind == Weights::Bits8 ? (2 * quarter ^ line % 8) * 16 : quarter * line_bytes / 4);
 }
 
-// Reads a thread's codes of a chunk, from where its first are.
+// Reads 16 bytes of a thread's codes of a chunk, number `piece`, or all 24 of 6 bits; `place` is where its first are.
 template <Weights kind>
-__device__ __forceinline__ void read_codes(const uint8_t* first, uint32_t place, Fragment<kind>& to) {
+__device__ __forceinline__ void read_piece(const uint8_t* codes, uint32_t place, int piece, Fragment<kind>& to) {
     constexpr int line_bytes = kChunkCodes / 8 * weight_bits<kind>;
 #pragma unroll
     for (int l = 0; l < 2; l++) {
         auto& words = to.words[l];
-        const uint8_t* const from = first + 8 * l * line_bytes;
+        const uint8_t* const from = codes + 8 * l * line_bytes;
         if constexpr (kind == Weights::Bits6) {
 #pragma unroll
             for (int i = 0; i < 3; i++) {
@@ -176,13 +176,16 @@ __device__ __forceinline__ void read_codes(const uint8_t* first, uint32_t place,
                 words[2 * i] = v.x, words[2 * i + 1] = v.y;
             }
         } else {
-#pragma unroll
-            for (int i = 0; i < weight_bits<kind> / 4; i++) {
-                const uint4 v = *reinterpret_cast<const uint4*>(from + (place ^ 16 * i));
-                words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
-            }
+            const uint4 v = *reinterpret_cast<const uint4*>(from + (place ^ 16 * piece));
+            words[4 * piece] = v.x, words[4 * piece + 1] = v.y, words[4 * piece + 2] = v.z, words[4 * piece + 3] = v.w;
         }
     }
+}
+
+template <Weights kind>
+__device__ __forceinline__ void read_codes(const uint8_t* codes, uint32_t place, Fragment<kind>& to) {
+#pragma unroll
+    for (int piece = 0; piece < (kind == Weights::Bits8 ? 2 : 1); piece++) read_piece(codes, place, piece, to);
 }
 
 // Returns codes 4 four .. 4 four + 3 of a line, as they lie in its words; 4-bit codes in the low half.
