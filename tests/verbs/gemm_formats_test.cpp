@@ -129,11 +129,19 @@ Operand make_grouped(testing::Device& device, const oracle::Spec& spec, int64_t 
 
 bool is_exact(const oracle::Spec& spec) { return is_plain(spec) || oracle::is_mx(spec.format); }
 
-std::string check(const oracle::Promise& promise, bool exact, const std::vector<oracle::Element>& expected, const oracle::Floats& d,
+// Says of two operands what their bound depends on.
+struct Kinds {
+    Kinds(const oracle::Spec& a, const oracle::Spec& b)
+        : exact(is_exact(a) && is_exact(b)), f16(a.format == MXQ_FORMAT_F16 && b.format == MXQ_FORMAT_F16) {}
+    bool exact, f16;
+};
+
+std::string check(const oracle::Promise& promise, Kinds kinds, const std::vector<oracle::Element>& expected, const oracle::Floats& d,
                   int32_t format, int64_t k, bool accumulate) {
-    double factor = oracle::bound_factor(promise, k, exact);
+    double factor = oracle::bound_factor(promise, k, kinds.exact);
     if (factor < 0) return "no class of bound from " + promise.implementation;
     if (d.size() != expected.size()) return "the test lost elements";
+    if (kinds.f16) return oracle::check_product(oracle::of_f16(expected, promise.implementation), d, format, factor + accumulate);
     return oracle::check_product(expected, d, format, factor + accumulate);
 }
 
@@ -174,7 +182,7 @@ MXQ_EACH_DEVICE("gemm formats: the bound for every pair of formats") {
         auto promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
         auto expected = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k, accumulate ? previous.data() : nullptr);
         ++ran;
-        if (auto complaint = check(promise, is_exact(a_spec) && is_exact(b_spec), expected, d.values(), d_format, k, accumulate); !complaint.empty())
+        if (auto complaint = check(promise, {a_spec, b_spec}, expected, d.values(), d_format, k, accumulate); !complaint.empty())
             FAIL(text(a_spec, b_spec) << ", " << m << "x" << n << "x" << k << ", transposes " << transpose_a << transpose_b << ", swizzled " << a_swizzled
                                       << b_swizzled << ", D " << d_format << " accumulate " << accumulate << " offset " << offset << ": " << complaint);
     }
@@ -220,7 +228,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of formats, grou
         for (size_t i = 0; i < written.size(); ++i)
             if (written[i]) values.insert(values.end(), all.begin() + static_cast<int64_t>(i) * n, all.begin() + static_cast<int64_t>(i + 1) * n);
         ++ran;
-        if (auto complaint = check(promise, is_exact(a_spec) && is_exact(b_spec), expected, values, d_format, k, accumulate); !complaint.empty())
+        if (auto complaint = check(promise, {a_spec, b_spec}, expected, values, d_format, k, accumulate); !complaint.empty())
             FAIL(text(a_spec, b_spec) << ", " << count << " groups of " << rows << ", n " << n << ", k " << k << ", transpose b " << transpose_b << ", alignments "
                                       << groups.rowwise << " in D " << d_alignment << " accumulate " << accumulate << ": " << complaint);
     }
@@ -253,7 +261,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of quantized for
             auto a_lines = oracle::transposed(a.lines.data() + first * m, k, m), b_lines = oracle::transposed(b.lines.data() + first * n, k, n);
             auto expected = oracle::product(a_lines.data(), k, b_lines.data(), k, m, n, k, accumulate ? previous.data() + at : nullptr);
             oracle::Floats one(values.begin() + at, values.begin() + at + m * n);
-            if (auto complaint = check(promise, is_exact(a_spec) && is_exact(b_spec), expected, one, MXQ_FORMAT_F32, k, accumulate); !complaint.empty())
+            if (auto complaint = check(promise, {a_spec, b_spec}, expected, one, MXQ_FORMAT_F32, k, accumulate); !complaint.empty())
                 FAIL(text(a_spec, b_spec) << ", group " << g << " of " << count << ", " << k << " rows, " << m << "x" << n << ", swizzled " << a_swizzled << b_swizzled
                                           << ", alignments " << a_groups.columnwise << " " << b_groups.columnwise << ": " << complaint);
         }
@@ -283,7 +291,7 @@ MXQ_EACH_DEVICE("gemm formats: the bound at a size of several tiles") {
         auto promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
         auto expected = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k);
         ++ran;
-        if (auto complaint = check(promise, is_exact(a_spec) && is_exact(b_spec), expected, d.values(), MXQ_FORMAT_F32, k, false); !complaint.empty()) FAIL(text(a_spec, b_spec) << ": " << complaint);
+        if (auto complaint = check(promise, {a_spec, b_spec}, expected, d.values(), MXQ_FORMAT_F32, k, false); !complaint.empty()) FAIL(text(a_spec, b_spec) << ": " << complaint);
     }
     CHECK(ran == 8);
 }
@@ -310,7 +318,7 @@ TEST_CASE("gemm formats: the bound for 1 to 17 rows of plain numbers and every f
                 auto promise = testing::run_product(testing::cpu(), mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
                 auto expected = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k, nullptr);
                 ++ran;
-                if (auto complaint = check(promise, false, expected, d.values(), d_format, k, false); !complaint.empty())
+                if (auto complaint = check(promise, {plain_spec(activations), spec}, expected, d.values(), d_format, k, false); !complaint.empty())
                     FAIL(text(plain_spec(activations), spec) << ", " << m << "x" << n << "x" << k << ", swizzled " << swizzled << ", D " << d_format << ": " << complaint);
             }
     CHECK(ran == (35 + 3) * 3 * 17);
