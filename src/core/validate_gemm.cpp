@@ -1,5 +1,6 @@
 // Validates gemm and grouped_gemm.
 #include <string_view>
+#include <utility>
 
 #include "core/groups.h"
 #include "core/validate.h"
@@ -8,13 +9,15 @@
 namespace mxq {
 namespace {
 
-// Returns the view of a plain operand, whose rows must run along the contraction.
-GemmOperand plain_operand(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers) {
-    if (part != MXQ_PART_ROWWISE)
-        fail(MXQ_STATUS_UNSUPPORTED,
-             "%s is %s and this transpose contracts over its rows, expected a contraction over its columns; quantize it, or "
-             "store its transpose",
-             name, t.format->name);
+// Returns an operand whose contraction runs across the lines of what is stored.
+GemmOperand read_across(GemmOperand stored) {
+    std::swap(stored.lines, stored.length);
+    stored.across = true;
+    return stored;
+}
+
+// Returns the view of a plain operand by its rows.
+GemmOperand plain_rows(const mxq_tensor& t, const char* name, Buffers& buffers) {
     const PlainMatrix plain = plain_view(t, name, buffers, Access::Read);
     GemmOperand operand{};
     operand.codes = static_cast<uint8_t*>(plain.data);
@@ -35,7 +38,10 @@ GemmOperand plain_operand(const mxq_tensor& t, int32_t part, const char* name, B
 }
 
 GemmOperand gemm_operand(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Check check) {
-    if (!t.format->quantized()) return plain_operand(t, part, name, buffers);
+    if (!t.format->quantized()) {
+        const GemmOperand rows = plain_rows(t, name, buffers);
+        return part == MXQ_PART_ROWWISE ? rows : read_across(rows);
+    }
     if (!t.part(part).declared && !(declares_none(t) && check == Check::Query))
         fail(MXQ_STATUS_MISSING_BUFFER,
              "%s declares no %s part, which this transpose reads; quantize one (blocks along the contraction) or set another "

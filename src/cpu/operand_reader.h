@@ -106,5 +106,31 @@ private:
     }
 };
 
+// Marks the lines of which a value makes them extreme, one value of each line. Returns whether there are any.
+bool mark_extreme(const float* values, int64_t count, int lowest, uint8_t* extreme) {
+    bool any = false;
+    for (int64_t i = 0; i < count; i++)
+        if (leaves_range(values + i, 1, lowest)) extreme[i] = any = true;
+    return any;
+}
+
+// Decodes code `k` of lines that are read across, which is a piece of the stored line k. Calls take(first, values, count) with
+// values of lines first, first + 1, ..., counted from the first of `lines`, until it had all. Marks extreme lines, and returns
+// whether there are any.
+template <class Take>
+bool read_across(const OperandReader& reader, const OperandLines& lines, int64_t k, uint8_t* extreme, const Take& take) {
+    alignas(64) float values[kGemmDepth];
+    const int64_t end = lines.first + lines.count;
+    bool any = false;
+    for (int64_t at = lines.first / kSixteen * kSixteen; at < end; at += kGemmDepth) {
+        const int64_t count = end - at < kGemmDepth ? end - at : kGemmDepth;
+        const int64_t before = at < lines.first ? lines.first - at : 0, first = at + before - lines.first;
+        const bool leaves = reader.read(k, at, count, values);
+        take(first, values + before, count - before);
+        if (leaves) any |= mark_extreme(values + before, count - before, lowest_of(reader.part), extreme + first);
+    }
+    return any;
+}
+
 }  // namespace
 }  // namespace mxq::cpu

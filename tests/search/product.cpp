@@ -34,7 +34,8 @@ oracle::Floats add_operand(Problem& problem, const TensorPlan& tensor, int32_t p
     if (tensor.side.plain()) {
         const Bytes dense = draw_plain(values, tensor.spec, tensor.side.format, shape);
         add_plain(problem, tensor, dense);
-        return oracle::load(tensor.side.format, dense.data(), shape.count());
+        if (tensor.side.grouped) return oracle::load(tensor.side.format, dense.data(), shape.count());
+        return oracle::operand_lines(tensor.spec, {dense, {}, {}, {}}, shape, part);
     }
     for (int32_t each : both_parts) {
         if (!(tensor.side.parts & each)) continue;

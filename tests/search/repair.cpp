@@ -86,12 +86,7 @@ void repair_product(Call& call) {
     if (grouped && !call.groups) call.groups.emplace();
     if (!grouped) call.groups.reset();
     make_plain(d);
-    if (a.plain()) call.transpose_a = MXQ_TRANSPOSE_N;
-    if (b.plain()) call.transpose_b = MXQ_TRANSPOSE_T;
-    if (grouped && call.transpose_a == MXQ_TRANSPOSE_T) {
-        if (b.plain()) b = a;
-        call.transpose_b = MXQ_TRANSPOSE_N;
-    }
+    if (call.contracts_groups()) call.transpose_b = MXQ_TRANSPOSE_N;
     if (!a.plain() && !b.plain() && blocking(a) != blocking(b)) b.format = a.format, b.scaling = a.scaling;
     a.grouped = grouped;
     b.grouped = call.contracts_groups();

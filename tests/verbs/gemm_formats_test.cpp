@@ -63,7 +63,7 @@ oracle::Floats draw_values(cases::Random& random, size_t count) {
     return x;
 }
 
-// An operand: its tensor, its buffers, and the values that it decodes to. The rows of a plain one run along the contraction.
+// An operand: its tensor, its buffers, and the values that it decodes to.
 struct Operand {
     testing::Tensor tensor;
     std::unique_ptr<testing::InputPart> part;
@@ -89,12 +89,27 @@ Operand make_plain(testing::Device& device, int32_t format, const oracle::Floats
     return out;
 }
 
-// Makes an operand of `outer` lines of k codes. If `transposed`, the tensor is (k, outer) and its columnwise part is used.
+// Returns each (rows, cols) matrix as (cols, rows).
+oracle::Floats each_transposed(const oracle::Floats& x, oracle::Shape shape) {
+    oracle::Floats out;
+    for (int64_t e = 0; e < shape.experts; ++e) {
+        const oracle::Floats one = oracle::transposed(x.data() + e * shape.rows * shape.cols, shape.rows, shape.cols);
+        out.insert(out.end(), one.begin(), one.end());
+    }
+    return out;
+}
+
+// Makes an operand of `outer` lines of k codes. If `transposed`, the tensor is (k, outer) and its columnwise part is used, or its
+// rows where it is plain.
 Operand make_operand(testing::Device& device, const oracle::Spec& spec, std::optional<int64_t> matrices, int64_t outer, int64_t k,
                      bool transposed, bool swizzled, cases::Random& random, size_t offset) {
     testing::Dims dims = transposed ? testing::Dims{matrices, k, outer} : testing::Dims{matrices, outer, k};
     oracle::Floats x = draw_values(random, dims.shape().count());
-    if (is_plain(spec)) return make_plain(device, spec.format, x, dims, offset);
+    if (is_plain(spec)) {
+        Operand out = make_plain(device, spec.format, x, dims, offset);
+        if (transposed) out.lines = each_transposed(out.lines, dims.shape());
+        return out;
+    }
     int32_t part = transposed ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE;
     oracle::Part stored = oracle::quantize(spec, x, dims.shape(), part, swizzled);
     Operand out;
@@ -169,7 +184,7 @@ MXQ_EACH_DEVICE("gemm formats: the bound for every pair of formats") {
         cases::Random random(static_cast<uint64_t>(ran) + 1);
         oracle::Spec a_spec = draw(a_base, random), b_spec = draw(b_base, random);
         int64_t m = sizes[random.below(6)], n = sizes[random.below(6)], k = depths[random.below(10)];
-        bool transpose_a = !is_plain(a_spec) && random.below(2), transpose_b = is_plain(b_spec) || random.below(2);
+        bool transpose_a = random.below(2), transpose_b = random.below(2);
         int32_t d_format = cases::plain_formats[random.below(3)];
         bool accumulate = d_format == MXQ_FORMAT_F32 && random.below(2);
         auto offset = static_cast<size_t>(random.below(3) == 0);
@@ -196,7 +211,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of formats, grou
         oracle::Spec a_spec = draw(a_base, random), b_spec = draw(b_base, random);
         const int64_t depths[] = {1, 32, 64, 100, 160, 257}, widths[] = {1, 33, 64, 130};
         int64_t count = random.below(6), rows = 1 + random.below(200), k = depths[random.below(6)], n = widths[random.below(4)];
-        bool transpose_b = is_plain(b_spec) || random.below(2), accumulate = random.below(2);
+        bool transpose_b = random.below(2), accumulate = random.below(2);
         oracle::Groups groups = testing::draw_groups(random, is_plain(a_spec) ? oracle::Spec{} : a_spec, rows, count);
         testing::DeviceEnds ends(device, groups.ends, random.below(2));
         Operand a = make_grouped(device, a_spec, rows, k, groups, MXQ_PART_ROWWISE, draw_swizzled(a_spec, random), ends, random);
@@ -235,16 +250,18 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of formats, grou
     CHECK(ran == pair_count(device));
 }
 
-MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of quantized formats, groups along the contraction") {
+MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of formats, groups along the contraction") {
     int64_t ran = 0;
     for (auto& [a_base, b_base] : all_pairs(device)) {
-        if (is_plain(a_base) || is_plain(b_base)) continue;
         cases::Random random(static_cast<uint64_t>(ran) + 2000);
         oracle::Spec a_spec = draw(a_base, random), b_spec = draw(b_base, random);
         const int64_t widths[] = {1, 33, 64, 130};
         int64_t count = random.below(6), rows = 1 + random.below(300), m = widths[random.below(4)], n = widths[random.below(4)];
         bool accumulate = random.below(2);
-        oracle::Groups a_groups = testing::draw_groups(random, a_spec, rows, count), b_groups = testing::draw_groups(random, b_spec, rows, count);
+        const auto draw_groups = [&](const oracle::Spec& spec) {
+            return testing::draw_groups(random, is_plain(spec) ? oracle::Spec{} : spec, rows, count);
+        };
+        oracle::Groups a_groups = draw_groups(a_spec), b_groups = draw_groups(b_spec);
         b_groups.ends = a_groups.ends;
         testing::DeviceEnds ends(device, a_groups.ends, random.below(2));
         bool a_swizzled = draw_swizzled(a_spec, random, true), b_swizzled = draw_swizzled(b_spec, random, true);
@@ -266,7 +283,7 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of quantized for
                                           << ", alignments " << a_groups.columnwise << " " << b_groups.columnwise << ": " << complaint);
         }
     }
-    CHECK(ran == quantized_pairs);
+    CHECK(ran == pair_count(device));
 }
 
 // Covers mixed formats such as W4A16 with more than one tile of D in each direction, so that every loop repeats.
@@ -345,6 +362,35 @@ struct OtherCpu : testing::Device {
 };
 
 }  // namespace
+
+// Threads share tiles of D, and instruction sets differ in how many lines they decode at a time.
+TEST_CASE("gemm formats: the same bits of operands that are read across for any number of threads and instruction set", "[cpu]") {
+    OtherCpu reference("scalar", 1), others[] = {{"avx2", 1}, {"avx512", 1}, {"avx512", 2}, {"avx2", 5}, {"scalar", 3}};
+    int ran = 0;
+    for (int32_t a_format : cases::plain_formats)
+        for (int32_t b_format : cases::plain_formats) {
+            const uint64_t seed = static_cast<uint64_t>(ran) + 9500;
+            cases::Random random(seed);
+            const int64_t m = 1 + random.below(40), k = 240 + random.below(60), n = 2'200'000 / (m * k) + 1;
+            const auto product_on = [&](testing::Device& device) {
+                cases::Random same(seed);
+                Operand a = make_operand(device, plain_spec(a_format), std::nullopt, m, k, true, false, same, 0);
+                Operand b = make_operand(device, plain_spec(b_format), std::nullopt, n, k, true, false, same, 0);
+                testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
+                testing::run_product(device, mxq_gemm, mxq_gemm_query, testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N),
+                                     a.tensor, b.tensor, d.tensor);
+                return d.bytes();
+            };
+            const oracle::Bytes expected = product_on(reference);
+            for (OtherCpu& other : others) {
+                INFO(text(plain_spec(a_format), plain_spec(b_format)) << ", " << m << "x" << n << "x" << k << ", "
+                                                                      << mxq_context_description(other.context));
+                REQUIRE(testing::difference(product_on(other), expected) == "");
+                ++ran;
+            }
+        }
+    CHECK(ran == 9 * 5);
+}
 
 // Two million products of a call are worth a second thread.
 TEST_CASE("gemm formats: the same bits of few rows for any number of threads and instruction set", "[cpu]") {
