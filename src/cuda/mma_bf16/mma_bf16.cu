@@ -52,6 +52,8 @@ struct Kind {
     static constexpr int a_bits = kABits, b_bits = kBBits, columns = kTileColumns;
     static constexpr bool promotes = kPromotes;
     static constexpr bool f16 = kF16;  // both operands are F16, and stay it
+    static constexpr bool across = kABits == kAcross;  // an operand may be read across
+    static_assert(across == (kBBits == kAcross));
     static constexpr int chunks = (kTileRows + columns) / kChunkLines;  // of 16 codes, per thread and step
     static constexpr int halves = 2 * chunks / 4;                       // converted in a quarter of a step
     static constexpr int warp_columns = columns / 4, fragments = warp_columns / 16;
@@ -189,13 +191,13 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
 struct Kernel {
     void (*function)(Arguments);
     int32_t a_bits, b_bits, columns, shared_bytes;
-    bool promotes, f16;
+    bool promotes, f16, across;
 };
 
 template <int kABits, int kBBits, int kTileColumns, bool kPromotes = false, bool kF16 = false>
 constexpr Kernel kernel_of() {
     using K = Kind<kABits, kBBits, kTileColumns, kPromotes, kF16>;
-    return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes, kF16};
+    return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes, kF16, K::across};
 }
 
 // The first that takes a problem runs it.
@@ -209,6 +211,9 @@ const Kernel kernels[] = {
     kernel_of<8, 8, 128, true>(),
     kernel_of<kAnyWide, kAnyWide, 128, true>(),
     kernel_of<kAnyWide, kAnyWide, 128, false, true>(),
+    kernel_of<kAcross, kAcross, 128>(),
+    kernel_of<kAcross, kAcross, 128, true>(),
+    kernel_of<kAcross, kAcross, 128, false, true>(),
 };
 
 int64_t row_tiles(const GemmProblem& p) {
@@ -222,6 +227,7 @@ int64_t matrices(const GemmProblem& p) { return p.grouping == Grouping::Contract
 
 // 16 codes are a chunk; `bytes` are loaded at once.
 bool is_aligned(const GemmOperand& operand, int64_t bytes) {
+    if (operand.across) return true;  // is loaded code by code
     return operand.length % kChunkCodes == 0 && operand.line_bytes % bytes == 0 &&
            reinterpret_cast<uintptr_t>(operand.codes) % bytes == 0;
 }
@@ -237,20 +243,23 @@ bool has_line_factors(const GemmOperand& operand) {
 bool promotes(const GemmProblem& p) { return has_blocks_of_128(p.a) || has_blocks_of_128(p.b); }
 
 bool takes(int32_t bits, const GemmOperand& operand) {
-    return bits <= kAnyWide || (operand.bits == bits && is_aligned(operand, bits == 4 ? 8 : 16));
+    return bits <= kAcross || (operand.bits == bits && is_aligned(operand, bits == 4 ? 8 : 16));
 }
 
 const Kernel& kernel_for(const GemmProblem& p) {
     for (const Kernel& kernel : kernels)
-        if (kernel.promotes == promotes(p) && kernel.f16 == is_f16(p.a) && takes(kernel.a_bits, p.a) &&
-            takes(kernel.b_bits, p.b))
+        if (kernel.promotes == promotes(p) && kernel.f16 == is_f16(p.a) && kernel.across == reads_across(p) &&
+            takes(kernel.a_bits, p.a) && takes(kernel.b_bits, p.b))
             return kernel;
     return kernels[0];  // not reached: those of any bits take all
 }
 
+// Returns whether an operand is BF16 or F16 as soon as it is loaded.
+bool is_loaded_as_numbers(const GemmOperand& operand) { return is_plain(operand) || operand.across; }
+
 Bf16DecodeRule rule_of(const GemmOperand& operand) {
+    if (is_loaded_as_numbers(operand)) return bf16_decode_rule<E4M3>();  // numbers need the scale of one alone
     if (operand.scale_type == ScaleType::E4M3) return bf16_decode_rule_nvfp4();
-    if (operand.scale_type == ScaleType::None) return bf16_decode_rule<E4M3>();  // plain numbers need the scale of one alone
     return with_element(operand.element, []<class E>(E) { return bf16_decode_rule<E>(); });
 }
 
@@ -261,14 +270,16 @@ constexpr uint32_t kTinyNumber = (127 - 63) * (0x80 * kOneInBothHalves),
 
 uint32_t tiny_below(const GemmOperand& operand, const GemmOperand& other) {
     if (is_f16(operand)) return 0;  // products of F16 are normal numbers
-    if (is_plain(operand)) return has_float_scales(other) || has_line_factors(other) ? kTinyWithCodes : kTinyNumber;
+    if (is_loaded_as_numbers(operand))
+        return has_float_scales(other) || has_line_factors(other) ? kTinyWithCodes : kTinyNumber;
     return operand.scale_type == ScaleType::E8M0 ? kTinyScale : 0;
 }
 
 LoopOperand loop_operand(const GemmOperand& operand, const GemmOperand& other) {
     const ScaleLayout& layout = operand.layout;
     const int64_t step = operand.line_bytes * kChunkLines;
-    LoopOperand s{{0, step, 2 * step, 3 * step}, {}, {}, operand.bits, !is_plain(operand) && !has_float_scales(operand),
+    LoopOperand s{{0, step, 2 * step, 3 * step}, {}, {}, operand.across ? 16 : operand.bits,
+                  !is_loaded_as_numbers(operand) && !has_float_scales(operand), operand.across,
                   tiny_below(operand, other), rule_of(operand)};
     if (!s.scaled) return s;
     const int64_t odd = layout.offset(0, 0, kStep / layout.block), even = layout.offset(0, 0, 2 * kStep / layout.block);
@@ -329,6 +340,7 @@ int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODU
 
 }  // namespace
 
-const GemmImplementation mma_bf16{"mma_bf16", declines, nullptr, run, load, bound};
+const GemmImplementation mma_bf16{
+    .name = "mma_bf16", .declines = declines, .run = run, .load = load, .bound = bound, .reads_across = true};
 
 }  // namespace mxq::cuda
