@@ -154,6 +154,32 @@ TEST_CASE("chips: who takes groups along the contraction") {
     }
 }
 
+// cuBLASLt has transposes of its own for plain numbers. Its grouped product must be sure of whole 16 bytes in every group.
+TEST_CASE("chips: who takes plain operands that are contracted over rows") {
+    for (auto [a, b] : {std::pair{false, false}, {true, false}, {true, true}}) {
+        recorder::Case c = of(bf16(), bf16(), false);
+        c.transpose_a = a, c.transpose_b = b;
+        for (int32_t capability : {80, 90, 100, 120}) CHECK(taker(capability, newest, recorder::dense(c)) == library);
+        CHECK(taker(90, 0, recorder::dense(c)) == portable);
+        c.a = c.b = recorder::plain(MXQ_FORMAT_F16);
+        CHECK(taker(90, newest, recorder::dense(c)) == portable);
+        c.a = recorder::plain(MXQ_FORMAT_F32);
+        CHECK(taker(90, newest, recorder::dense(c)) == "nobody");
+    }
+    recorder::GroupCase c = of(bf16(), bf16(), false, {}, MXQ_FORMAT_F32);
+    GemmProblem p = recorder::by_contraction(c);
+    const int32_t whole[] = {8, 8, 128, 512}, odd[] = {8, 8, 131, 512};
+    CHECK(taker(90, newest, p) == portable);
+    p.host_ends = odd;
+    CHECK(taker(90, newest, p) == library);
+    p.host_ends = whole;
+    CHECK(taker(90, newest, p) == groups);
+    CHECK(taker(100, newest_groups, p) == groups);
+    CHECK(taker(80, newest, p) == library);
+    c.transpose_b = false;
+    CHECK(taker(90, newest, recorder::by_rows(c)) == groups);
+}
+
 TEST_CASE("chips: releases that a product is not asked of") {
     const GemmProblem mxfp8s = recorder::dense(of(mxfp8(), mxfp8(), true)),
                       nvfp4s = recorder::dense(of(nvfp4(), nvfp4(), true)),
