@@ -13,10 +13,11 @@ namespace {
 constexpr uint32_t power_of_two(int exponent) { return uint32_t(127 + exponent) << 23; }
 
 // Returns `lowest`: values in [2^lowest, 2^64) have products that are exact, or normal numbers where they are rounded. Those
-// of MX types are multiples of 2^-74 then. F32 has more bits than fit beside those, so its products with them are rounded.
+// of MX types are multiples of 2^-74 then. F32, and FP8 under fp32 scales, have more bits than fit beside those, so their
+// products with them are rounded.
 int lowest_of(const QuantizedPart& part) {
     if (part.scale_type == ScaleType::E8M0) return -71;
-    return part.element == Element::F32 ? -55 : -63;
+    return part.element == Element::F32 || part.scale_type == ScaleType::F32 ? -52 : -63;
 }
 
 // Magnitudes of factors under which all nonzero values of an element are in that range.
@@ -28,7 +29,7 @@ struct SafeFactors {
 template <class E>
 SafeFactors safe_factors(ScaleType type) {
     constexpr int smallest = 1 - E::bias - E::mantissa_bits;  // the exponent of the smallest value
-    const int low = (type == ScaleType::E8M0 ? -74 : -62) - smallest;
+    const int low = (type == ScaleType::E8M0 ? -74 : type == ScaleType::F32 ? -51 : -62) - smallest;
     return {bits_float(power_of_two(low)), bits_float(power_of_two(62 - E::emax))};
 }
 

@@ -244,7 +244,7 @@ MXQ_EACH_DEVICE("format refusals: what a call needs and does not have") {
     MXQ_REFUSED(mxq_requantize_query(device.context, nullptr, mx, in, nullptr), unsupported, "out is f32");
 }
 
-MXQ_EACH_DEVICE("format refusals: pairs of a product with other blocks") {
+MXQ_EACH_DEVICE("format refusals: pairs of a product with other blocks, but for FP8 beside block scales") {
     auto name = [](const oracle::Spec& spec) { return std::string(mxq_format_name(spec.format)); };
     int refused = 0, taken = 0;
     for (const oracle::Spec& a_spec : testing::all_formats())
@@ -254,12 +254,13 @@ MXQ_EACH_DEVICE("format refusals: pairs of a product with other blocks") {
             auto family = [](const oracle::Spec& s) { return oracle::is_mx(s.format) ? 32 : testing::is_nvfp4(s) ? 16 : oracle::tile_of(s.scaling).width == 128 ? 128 : 0; };
             mxq_status status = mxq_gemm_query(device.context, nullptr, a, b, d, nullptr);
             CAPTURE(name(a_spec), a_spec.scaling, name(b_spec), b_spec.scaling);
-            const bool same = family(a_spec) == family(b_spec);
-            ++(same ? taken : refused);
-            if (same) CHECK(status == MXQ_STATUS_OK);
+            const bool fp8_beside_blocks = oracle::is_fp8(a_spec.format) && !oracle::is_fp8(b_spec.format);
+            const bool takes = family(a_spec) == family(b_spec) || fp8_beside_blocks;
+            ++(takes ? taken : refused);
+            if (takes) CHECK(status == MXQ_STATUS_OK);
             else CHECK(testing::refusal(status, unsupported, {name(a_spec), name(b_spec), "same block"}) == "");
         }
-    CHECK(taken == 25 * 25 + 2 * 2 + 4 * 4 + 4 * 4);
+    CHECK(taken == 25 * 25 + 2 * 2 + 4 * 4 + 4 * 4 + 8 * 27);
     CHECK(refused == 35 * 35 - taken);
 }
 

@@ -215,6 +215,14 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         p.groups.count = 3;
         CHECK(taker(90, newest, p) == many);
     }
+    for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()})
+        for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_TENSOR, MXQ_SCALING_1X128}) {
+            INFO("fp8 of scaling " << scaling << " with weights of format " << weights.format);
+            const bool of_lines = scaling != MXQ_SCALING_1X128;
+            CHECK(dense(fp8(scaling), weights, 64) == (of_lines ? few : portable));
+            CHECK(dense(fp8(scaling), weights, 65) == (of_lines ? many : portable));
+            CHECK(taker(100, newest, recorder::dense(of(fp8(scaling), weights, false))) == portable);
+        }
     CHECK(dense(bf16(), fp8(MXQ_SCALING_ROW), 256) == many);
     CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == portable);
     CHECK(dense(nvfp4(), nvfp4(), 256) == many);

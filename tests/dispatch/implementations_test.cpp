@@ -359,6 +359,13 @@ const Problems& all_problems() {
                 add_grouped_gemm(problems, a, b);
             }
         }
+        for (int32_t activations : {MXQ_SCALING_TENSOR, MXQ_SCALING_ROW, MXQ_SCALING_1X128})
+            for (int32_t weights : {MXQ_FORMAT_MXFP4, MXQ_FORMAT_MXFP6_E3M2, MXQ_FORMAT_MXFP8_E4M3, MXQ_FORMAT_NVFP4}) {
+                const oracle::Spec a = exact(testing::spec_of(MXQ_FORMAT_FP8_E4M3, activations)),
+                                   b = exact(testing::spec_of(weights, oracle::default_scaling(weights)));
+                add_gemm(problems, a, b);
+                add_grouped_gemm(problems, a, b);
+            }
         add_convert(problems);
         add_gemm(problems, bf16, bf16);
         add_grouped_gemm(problems, bf16, bf16);

@@ -1,4 +1,5 @@
-// mxq_gemm and mxq_grouped_gemm keep the bound for every pair of formats with the same blocks, and for plain operands.
+// mxq_gemm and mxq_grouped_gemm keep the bound for every pair of formats with the same blocks, for FP8 beside block scales, and
+// for plain operands.
 #include "../formats.h"
 #include "product.h"
 
@@ -20,7 +21,7 @@ int64_t blocking(const oracle::Spec& spec) {
     return width == oracle::whole ? 0 : width;
 }
 
-// Returns every pair of formats and scalings with the same blocks, each format with the plain ones that the device multiplies
+// Returns every pair of formats and scalings with the same blocks, FP8 beside those with block scales, each format with the plain ones that the device multiplies
 // it with on either side, and the pairs of plain ones.
 std::vector<std::pair<oracle::Spec, oracle::Spec>> all_pairs(const testing::Device& device) {
     std::vector<std::pair<oracle::Spec, oracle::Spec>> out{{plain, plain}, {plain_spec(MXQ_FORMAT_F16), plain_spec(MXQ_FORMAT_F16)}};
@@ -37,7 +38,7 @@ std::vector<std::pair<oracle::Spec, oracle::Spec>> all_pairs(const testing::Devi
             out.emplace_back(plain_spec(format), a);
         }
         for (const oracle::Spec& b : testing::all_formats())
-            if (blocking(a) == blocking(b)) out.emplace_back(a, b);
+            if (blocking(a) == blocking(b) || (oracle::is_fp8(a.format) && !oracle::is_fp8(b.format))) out.emplace_back(a, b);
     }
     return out;
 }
@@ -169,7 +170,7 @@ std::string text(const oracle::Spec& a, const oracle::Spec& b) {
     return one(a) + " x " + one(b);
 }
 
-constexpr int64_t quantized_pairs = 25 * 25 + 2 * 2 + 4 * 4 + 4 * 4;
+constexpr int64_t quantized_pairs = 25 * 25 + 2 * 2 + 4 * 4 + 4 * 4 + 8 * (25 + 2);
 
 int64_t pair_count(const testing::Device& device) {
     return quantized_pairs + (device.is_cpu() ? 9 + 3 * 2 * 35 : 2 + 2 * 35);
@@ -295,6 +296,8 @@ MXQ_EACH_DEVICE("gemm formats: the bound at a size of several tiles") {
         {testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16), testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_16X16)},
         {testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128), testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_128X128)},
         {testing::spec_of(MXQ_FORMAT_FP8_E5M2, MXQ_SCALING_ROW), testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR)},
+        {testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_ROW), testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32)},
+        {testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128), testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16)},
         {plain, plain},
         {plain_spec(MXQ_FORMAT_F16), plain_spec(MXQ_FORMAT_F16)},
     };
@@ -310,7 +313,7 @@ MXQ_EACH_DEVICE("gemm formats: the bound at a size of several tiles") {
         ++ran;
         if (auto complaint = check(promise, {a_spec, b_spec}, expected, d.values(), MXQ_FORMAT_F32, k, false); !complaint.empty()) FAIL(text(a_spec, b_spec) << ": " << complaint);
     }
-    CHECK(ran == 8);
+    CHECK(ran == 10);
 }
 
 // The CPU has other kernels for products of few rows. Contractions end in the middle of a block, of a byte's codes and of what

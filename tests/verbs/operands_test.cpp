@@ -254,13 +254,18 @@ TEST_CASE("operands: sums of products below the normal range are rounded once", 
 }
 
 // 32 products of 2^-71 and 2^-63 (1 + 2^-17), each of which alone would lose its last bits below the normal range.
-TEST_CASE("operands: sums of products of F32 and MX below the normal range are rounded once", "[cpu]") {
+TEST_CASE("operands: sums of products of F32, or FP8, and MX below the normal range are rounded once", "[cpu]") {
     const testing::Dims dims{std::nullopt, 1, 32};
-    auto f32 = testing::make_tensor(MXQ_FORMAT_F32, dims), mx = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, dims);
+    auto f32 = testing::make_tensor(MXQ_FORMAT_F32, dims), mx = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, dims),
+         fp8 = testing::make_tensor(testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_ROW), dims, false);
     Buffer numbers(testing::cpu(), testing::bytes_of(oracle::Floats(32, 0x1.00008p-63f))), codes(testing::cpu(), Bytes(32, 0x38)),
-        scale(testing::cpu(), Bytes{127 - 71});
+        scale(testing::cpu(), Bytes{127 - 71}), line_scale(testing::cpu(), testing::bytes_of({0x1.00008p-63f}));
     ok(mxq_tensor_set_data(f32, numbers.data(), numbers.bytes()));
     ok(mxq_tensor_set_part(mx, MXQ_PART_ROWWISE, codes.data(), codes.bytes(), scale.data(), scale.bytes()));
+    ok(mxq_tensor_set_part(fp8, MXQ_PART_ROWWISE, codes.data(), codes.bytes(), line_scale.data(), line_scale.bytes()));
+    testing::Output of_fp8(testing::cpu(), MXQ_FORMAT_F32, {std::nullopt, 1, 1}, 0);
+    testing::run_product(testing::cpu(), mxq_gemm, mxq_gemm_query, nullptr, fp8, mx, of_fp8.tensor);
+    CHECK(of_fp8.values()[0] == 0x1.00008p-129f);
     for (bool swapped : {false, true}) {
         testing::Output d(testing::cpu(), MXQ_FORMAT_F32, {std::nullopt, 1, 1}, 0);
         testing::run_product(testing::cpu(), mxq_gemm, mxq_gemm_query, nullptr, swapped ? mx : f32, swapped ? f32 : mx, d.tensor);

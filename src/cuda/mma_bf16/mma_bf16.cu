@@ -21,7 +21,10 @@
 // What multiplies the codes
 //     E8M0, E4M3 scales of blocks    as they are converted: exact in BF16, six significant bits at most
 //     fp32 scales of lines, NVFP4's global ones    the sums, at the end
-//     fp32 scales of 128                           the sums of 128, in registers (promote.cuh)
+//     fp32 scales of 128                           the sums of 128, in registers (promote.cuh), before NVFP4's global one
+//
+// Operands that are stored across the contraction are read code by code and decoded as they are loaded, by kernels of their own
+// that are simple and not fast.
 //
 // Inf, NaN and scales far above 1, which the fast conversion does not serve, are noticed at the barrier; then every thread
 // reads its codes again and converts them one by one. Sums that fp32 could not hold are made again at the end
@@ -210,6 +213,7 @@ const Kernel kernels[] = {
     kernel_of<kAny, kAny, 128>(),
     kernel_of<8, 8, 128, true>(),
     kernel_of<kAnyWide, kAnyWide, 128, true>(),
+    kernel_of<kAny, kAny, 128, true>(),
     kernel_of<kAnyWide, kAnyWide, 128, false, true>(),
     kernel_of<kAcross, kAcross, 128>(),
     kernel_of<kAcross, kAcross, 128, true>(),
@@ -243,6 +247,7 @@ bool has_line_factors(const GemmOperand& operand) {
 bool promotes(const GemmProblem& p) { return has_blocks_of_128(p.a) || has_blocks_of_128(p.b); }
 
 bool takes(int32_t bits, const GemmOperand& operand) {
+    if (bits == kAnyWide) return operand.bits >= 8;
     return bits <= kAcross || (operand.bits == bits && is_aligned(operand, bits == 4 ? 8 : 16));
 }
 
@@ -264,15 +269,25 @@ Bf16DecodeRule rule_of(const GemmOperand& operand) {
 }
 
 // Codes under a scale of one are at least 2^-16. Below these a product may be under 2^-126.
-constexpr uint32_t kTinyScale = 127 - 63 + 16;
+constexpr uint32_t kTinyScale = 127 - 63 + 16, kTinyScaleWithCodes = 127 - 110 + 16;
 constexpr uint32_t kTinyNumber = (127 - 63) * (0x80 * kOneInBothHalves),
                    kTinyWithCodes = (127 - 110) * (0x80 * kOneInBothHalves);
 
 uint32_t tiny_below(const GemmOperand& operand, const GemmOperand& other) {
     if (is_f16(operand)) return 0;  // products of F16 are normal numbers
-    if (is_loaded_as_numbers(operand))
-        return has_float_scales(other) || has_line_factors(other) ? kTinyWithCodes : kTinyNumber;
-    return operand.scale_type == ScaleType::E8M0 ? kTinyScale : 0;
+    const bool with_codes = has_float_scales(other) || has_line_factors(other);
+    if (is_loaded_as_numbers(operand)) return with_codes ? kTinyWithCodes : kTinyNumber;
+    return operand.scale_type != ScaleType::E8M0 ? 0 : with_codes ? kTinyScaleWithCodes : kTinyScale;
+}
+
+// Returns whether values have the range of BF16 before any fp32 scale is applied.
+bool is_wide(const GemmOperand& operand) { return is_plain(operand) || operand.scale_type == ScaleType::E8M0; }
+
+// Returns whether sums without their fp32 factors may leave fp32's range where D does not: those of wide values, and of 128
+// codes under their scales where another factor comes after them.
+bool mixes_ranges(const GemmProblem& p) {
+    const bool factored = has_line_factors(p.a) || has_line_factors(p.b);
+    return (is_wide(p.a) || is_wide(p.b)) ? factored || promotes(p) : factored && promotes(p);
 }
 
 LoopOperand loop_operand(const GemmOperand& operand, const GemmOperand& other) {
@@ -326,7 +341,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& launch_info
                          factored,
                          p.d.format == MXQ_FORMAT_F32 || !p.is_sum_alone(),
                          !p.is_sum_alone(),
-                         (is_plain(p.a) || is_plain(p.b)) && (factored || kernel.promotes)};
+                         mixes_ranges(p)};
     const uint32_t blocks = args.row_tiles * args.column_tiles * uint32_t(matrices(p));
     if (blocks == 0) return;
     launch(context, kernel.function, "mma_bf16", blocks, kThreads, kernel.shared_bytes, launch_info.stream, args);

@@ -8,7 +8,7 @@
 //
 //     products below fp32's normal range are cut at 2^-149 whenever they are added: tiny sums, where a thread met operands that
 //     have such products (into 16 bits without factors the bound covers the loss)
-//     sums of plain numbers times codes, whose fp32 factors come later, may leave fp32's range where D does not
+//     sums of plain numbers or MX values times codes, whose fp32 factors come later, may leave fp32's range where D does not
 //
 // Both are rare and slow. All zeros in a line give tiny sums too, and are looked for first.
 #pragma once

@@ -46,7 +46,7 @@ struct Arguments {
     bool factored;                     // an operand has one fp32 factor for a line
     bool to_nearest;                   // sums are: D is F32, or more than sums (see round_sum)
     bool more;                         // D is more than sums
-    bool mixed;                        // plain numbers times fp32 scales: sums of codes alone may leave fp32's range
+    bool mixed;                        // sums without fp32 scales that come after them may leave fp32's range
 };
 
 // One tile of one product.
