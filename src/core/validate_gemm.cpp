@@ -52,6 +52,30 @@ GemmOperand gemm_operand(const mxq_tensor& t, int32_t part, const char* name, Bu
     return {view, t.format->id, t.tile().lines};
 }
 
+struct Transposes {
+    bool a, b;  // true: transposed
+};
+
+Transposes transposes(const mxq_gemm_options& options) {
+    return {options.transpose_a == MXQ_TRANSPOSE_T, options.transpose_b == MXQ_TRANSPOSE_T};
+}
+
+// Returns whether b is read by the rowwise part in place of the columnwise one: weights that were quantized along their rows
+// alone, in the gradient of a layer's input.
+bool is_read_by_rows(const Transposes& transposed, const mxq_tensor& b) {
+    return !transposed.a && !transposed.b && b.format->quantized() && b.rowwise.declared && !b.columnwise.declared;
+}
+
+// Returns the rowwise part of b, whose lines run across the contraction.
+GemmOperand rows_of_weights(const mxq_tensor& b, Buffers& buffers, Check check) {
+    if (b.rowwise.transformed)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "b declares no columnwise part, and b.rowwise has %s, which runs across this contraction and does not cancel, "
+             "expected none; quantize a columnwise part",
+             hadamard_text(true, b.rowwise.hadamard_mask).c_str());
+    return read_across(gemm_operand(b, MXQ_PART_ROWWISE, "b", buffers, check));
+}
+
 void require_2d(const mxq_tensor& t, const char* name, const char* remedy) {
     if (t.is_3d)
         fail(MXQ_STATUS_SHAPE_MISMATCH, "%s is %s, expected 2 dimensions; %s", name, shape_text(t).c_str(), remedy);
@@ -73,14 +97,6 @@ void require_product_shapes(const mxq_tensor& a, const mxq_tensor& b, const mxq_
     if (d.rows != m || d.cols != n)
         fail(MXQ_STATUS_SHAPE_MISMATCH, "d is %s, expected %lld x %lld; create it so, or check the transposes",
              shape_text(d).c_str(), (long long)m, (long long)n);
-}
-
-struct Transposes {
-    bool a, b;  // true: transposed
-};
-
-Transposes transposes(const mxq_gemm_options& options) {
-    return {options.transpose_a == MXQ_TRANSPOSE_T, options.transpose_b == MXQ_TRANSPOSE_T};
 }
 
 // Names how many elements along the contraction share a scale, which both operands must agree on. NULL for plain operands,
@@ -181,7 +197,9 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     const auto [transpose_a, transpose_b] = transposes(options);
     GemmProblem p{};
     p.a = gemm_operand(a, transpose_a ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE, "a", buffers, check);
-    p.b = gemm_operand(b, transpose_b ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, "b", buffers, check);
+    p.b = is_read_by_rows(transposes(options), b)
+              ? rows_of_weights(b, buffers, check)
+              : gemm_operand(b, transpose_b ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, "b", buffers, check);
     require_hadamard_of_both(p);
     p.d = plain_view(d, "d", buffers, Access::Write);
     p.grouping = grouping;

@@ -214,7 +214,8 @@ bool other_hadamard(Bound& bound, int64_t at) {
     const auto number = static_cast<size_t>(at % 2);
     const Side& side = bound.problem.tensors[number].side;
     if (!testing::takes_hadamard(bound.problem.tensors[number].spec)) return false;
-    const bool columnwise = number == 0 ? call.transpose_a == MXQ_TRANSPOSE_T : call.transpose_b == MXQ_TRANSPOSE_N;
+    const bool columnwise = number == 0 ? call.transpose_a == MXQ_TRANSPOSE_T
+                                        : call.transpose_b == MXQ_TRANSPOSE_N && !call.reads_b_by_rows();
     const int32_t part = !call.is_product() ? side.read_part() : columnwise ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE;
     const int32_t mask = part == MXQ_PART_ROWWISE ? side.rowwise_mask : side.columnwise_mask;
     const testing::Dims dims = bound.problem.tensors[number].dims;

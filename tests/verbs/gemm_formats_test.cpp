@@ -120,6 +120,19 @@ Operand make_operand(testing::Device& device, const oracle::Spec& spec, std::opt
     return out;
 }
 
+// Makes weights (k, outer) that are quantized along their rows alone, with lines of k codes as make_operand has them.
+Operand make_rows_of_weights(testing::Device& device, const oracle::Spec& spec, std::optional<int64_t> matrices, int64_t outer,
+                             int64_t k, bool swizzled, cases::Random& random) {
+    Operand out = make_operand(device, spec, matrices, k, outer, false, swizzled, random, 0);
+    out.lines = each_transposed(out.lines, {matrices.value_or(1), k, outer});
+    return out;
+}
+
+// Returns whether fp32 scales change from code to code across the rows of a part, so that they multiply no sum.
+bool has_scales_of_rows(const oracle::Spec& spec) {
+    return oracle::is_fp8(spec.format) && (spec.scaling == MXQ_SCALING_ROW || spec.scaling == MXQ_SCALING_1X128);
+}
+
 // Makes a grouped (rows, cols) operand. Its `lines` are the values of its rows, (rows, cols) without padding.
 Operand make_grouped(testing::Device& device, const oracle::Spec& spec, int64_t rows, int64_t cols, const oracle::Groups& groups, int32_t part,
                      bool swizzled, const testing::DeviceEnds& ends, cases::Random& random) {
@@ -285,6 +298,56 @@ MXQ_EACH_DEVICE("grouped gemm formats: the bound for every pair of formats, grou
         }
     }
     CHECK(ran == pair_count(device));
+}
+
+// The gradient of a layer's input through weights that were quantized along their rows alone.
+MXQ_EACH_DEVICE("gemm formats: the bound for weights that are read across their rows, dense and in groups") {
+    const int64_t sizes[] = {1, 17, 33, 64, 130}, depths[] = {0, 1, 31, 32, 100, 128, 257, 300};
+    int64_t ran = 0, refused = 0;
+    for (const auto& [a_base, b_base] : all_pairs(device)) {
+        if (is_plain(b_base)) continue;
+        if (!is_plain(a_base) && a_base.format != b_base.format) continue;
+        cases::Random random(static_cast<uint64_t>(ran + refused) + 4000);
+        const oracle::Spec a_spec = draw(a_base, random), b_spec = draw(b_base, random);
+        const int64_t m = sizes[random.below(5)], n = sizes[random.below(5)], k = depths[random.below(8)], count = 1 + random.below(4);
+        const bool grouped = random.below(2), b_swizzled = draw_swizzled(b_spec, random);
+        const std::optional<int64_t> matrices = grouped ? std::optional(count) : std::nullopt;
+        oracle::Groups groups = testing::draw_groups(random, is_plain(a_spec) ? oracle::Spec{} : a_spec, m, count);
+        if (!grouped) groups.ends = {m};
+        testing::DeviceEnds ends(device, groups.ends);
+        Operand a = grouped ? make_grouped(device, a_spec, m, k, groups, MXQ_PART_ROWWISE, false, ends, random)
+                            : make_operand(device, a_spec, std::nullopt, m, k, false, false, random, 0);
+        Operand b = make_rows_of_weights(device, b_spec, matrices, n, k, b_swizzled, random);
+        testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
+        auto options = testing::exact_gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N, 0);
+        const auto verb = grouped ? mxq_grouped_gemm : mxq_gemm;
+        const auto query = grouped ? mxq_grouped_gemm_query : mxq_gemm_query;
+        INFO(text(a_spec, b_spec) << ", " << m << "x" << n << "x" << k << ", groups " << (grouped ? count : 0) << ", swizzled " << b_swizzled);
+        testing::Plan plan;
+        if (!device.is_cpu() && has_scales_of_rows(b_spec)) {
+            REQUIRE(query(device.context, options, a.tensor, b.tensor, d.tensor, plan.out()) == MXQ_STATUS_UNSUPPORTED);
+            REQUIRE(std::string(mxq_last_error()).find("quantize a columnwise part") != std::string::npos);
+            ++refused;
+            continue;
+        }
+        ok(query(device.context, options, a.tensor, b.tensor, d.tensor, plan.out()));
+        REQUIRE(std::string(mxq_plan_reason(plan)).find("reads b.rowwise") != std::string::npos);
+        auto promise = testing::run_product(device, verb, query, options, a.tensor, b.tensor, d.tensor);
+        std::vector<bool> written(static_cast<size_t>(m), false);
+        for (size_t g = 0; g < groups.ends.size(); ++g)
+            std::fill(written.begin() + groups.ends[g] - oracle::group_rows(groups.ends, g), written.begin() + groups.ends[g], true);
+        const oracle::Floats values = d.values(&written);
+        for (size_t g = 0; g < groups.ends.size(); ++g) {
+            const int64_t rows = oracle::group_rows(groups.ends, g), first = groups.ends[g] - rows;
+            auto expected = oracle::product(a.lines.data() + first * k, k, b.lines.data() + static_cast<int64_t>(g) * n * k, k, rows, n, k);
+            const oracle::Floats one(values.begin() + first * n, values.begin() + (first + rows) * n);
+            REQUIRE(check(promise, {a_spec, b_spec}, expected, one, MXQ_FORMAT_F32, k, false) == "");
+        }
+        ++ran;
+    }
+    const int64_t same_formats = 5 * 5 * 5 + 2 * 2 + 2 * (2 * 2 + 2 * 2), plain_activations = device.is_cpu() ? 3 : 1;
+    CHECK(ran + refused == same_formats + plain_activations * 35);
+    CHECK(refused == (device.is_cpu() ? 0 : 2 * 2 * 2 + 4));
 }
 
 // Covers mixed formats such as W4A16 with more than one tile of D in each direction, so that every loop repeats.

@@ -314,9 +314,22 @@ Reason declines_numbers(const GemmProblem& p) {
     };
 }
 
+// Refuses fp32 scales that change from code to code along the contraction: they can multiply no sum.
+Reason declines_scales(const GemmProblem& p) {
+    const ScaleLayout& layout = p.b.layout;
+    if (!p.b.across || !has_float_scales(p.b)) return "";
+    if (layout.block == MXQ_MAX_DIM ? layout.line_stride == 0 : layout.tile_rows == kBlock128) return "";
+    return [format = p.b.format] {
+        return format_text("needs fp32 scales of tensors or 128X128 where the rows of b run across the contraction, found %s with "
+                           "one for each row or each 128 codes of it; quantize a columnwise part",
+                           find_format(format)->name);
+    };
+}
+
 Reason declines(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return reason;
     if (auto reason = declines_numbers(p); !reason.empty()) return reason;
+    if (auto reason = declines_scales(p); !reason.empty()) return reason;
     if (auto reason = needs_no_limit(p); !reason.empty()) return reason;
     const Kernel& kernel = kernel_for(p);
     const double tiles = double(row_tiles(p)) * double(column_tiles(p, kernel)) * double(matrices(p));
