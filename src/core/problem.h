@@ -186,8 +186,8 @@ enum class Grouping { None, Rows, Contraction };
 enum class Side { A, B };  // which operand of a product
 
 // Codes and scales, or with ScaleType::None plain elements. `lines` and `length` are those of the product: lines of `length`
-// codes along the contraction. An operand that is read across is stored the other way round: a stored line has a code of each
-// of the `lines`, `line_bytes` is from code k of them all to code k + 1, and `layout` is that of the stored lines.
+// codes along the contraction. An operand that is read across is stored the other way round: a stored line has a code of
+// each of the `lines`, `line_bytes` is from code k of them all to code k + 1, and `layout` is that of the stored lines.
 struct GemmOperand : QuantizedPart {
     int32_t format;
     int32_t tile_lines;  // that share a scale, as in Scaling, however it is stored

@@ -117,8 +117,8 @@ void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, 
     const char *of_a = blocking(a), *of_b = blocking(b);
     if (of_a && of_b && std::string_view(of_a) != of_b && !is_fp8_beside_blocks(a, b))
         fail(MXQ_STATUS_UNSUPPORTED,
-             "a is %s with %s and b is %s with %s, expected the same blocks along the contraction, or fp8 for a beside an MX or "
-             "nvfp4 b; requantize one of them",
+             "a is %s with %s and b is %s with %s, expected the same blocks along the contraction, or fp8 for a beside an MX "
+             "or nvfp4 b; requantize one of them",
              a.format->name, of_a, b.format->name, of_b);
     require_plain(d, "d");
     if (options.accumulate && d.format->id != MXQ_FORMAT_F32)

@@ -82,7 +82,7 @@ MXQ_HD void transpose_4(const float* from, int64_t from_stride, float* to, int64
     for (int i = 0; i < 4; i++) memcpy(to + i * to_stride, &columns[i], sizeof columns[i]);
 }
 
-// Implements GemmKernels::decode_columns for lines that are read across: a stored line has neighbours of a panel side by side.
+// Implements GemmKernels::decode_columns for lines that are read across: a stored line has those of a panel side by side.
 bool decode_columns_across(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
     const OperandReader reader(lines.part);
     const int64_t last = lines.count / kColumns * kColumns;

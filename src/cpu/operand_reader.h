@@ -115,9 +115,9 @@ bool mark_extreme(const float* values, int64_t count, int lowest, uint8_t* extre
     return any;
 }
 
-// Decodes code `k` of lines that are read across, which is a piece of the stored line k. Calls take(first, values, count) with
-// values of lines first, first + 1, ..., counted from the first of `lines`, until it had all. Marks extreme lines, and returns
-// whether there are any.
+// Decodes code `k` of lines that are read across, which is a piece of the stored line k. Calls take(first, values, count)
+// with values of lines first, first + 1, ..., counted from the first of `lines`, until it had all. Marks extreme lines, and
+// returns whether there are any.
 template <class Take>
 bool read_across(const OperandReader& reader, const OperandLines& lines, int64_t k, uint8_t* extreme, const Take& take) {
     alignas(64) float values[kGemmDepth];

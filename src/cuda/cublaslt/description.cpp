@@ -255,8 +255,8 @@ Reason check_rows_of_groups(const GemmProblem& p) {
     const int64_t unit = kBytes * 8 / p.a.bits;
     if (!p.host_ends)
         return [unit] {
-            return format_text("needs the ends of the groups on the host, to know of %lld rows each or a multiple, found them on "
-                               "the device alone",
+            return format_text("needs the ends of the groups on the host, to know of %lld rows each or a multiple, found them "
+                               "on the device alone",
                                (long long)unit);
         };
     Groups on_host = p.groups;

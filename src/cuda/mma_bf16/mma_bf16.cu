@@ -320,8 +320,8 @@ Reason declines_scales(const GemmProblem& p) {
     if (!p.b.across || !has_float_scales(p.b)) return "";
     if (layout.block == MXQ_MAX_DIM ? layout.line_stride == 0 : layout.tile_rows == kBlock128) return "";
     return [format = p.b.format] {
-        return format_text("needs fp32 scales of tensors or 128X128 where the rows of b run across the contraction, found %s with "
-                           "one for each row or each 128 codes of it; quantize a columnwise part",
+        return format_text("needs fp32 scales of tensors or 128X128 where the rows of b run across the contraction, found %s "
+                           "with one for each row or each 128 codes of it; quantize a columnwise part",
                            find_format(format)->name);
     };
 }

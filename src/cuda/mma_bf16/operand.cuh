@@ -153,7 +153,7 @@ __device__ __forceinline__ uint32_t number_at(const GemmOperand& operand, const 
 
 // Loads 16 numbers of a line that is read across, from number k on. `left`: how many there are.
 __device__ __noinline__ Chunk<kAcross> load_across(const GemmOperand& operand, const TileOperand& at, uint32_t line,
-                                                      uint32_t k, int32_t left) {
+                                                   uint32_t k, int32_t left) {
     Chunk<kAcross> chunk{{}, kScaleOfOne};
 #pragma unroll
     for (int i = 0; i < kChunkCodes; i++)

@@ -24,8 +24,8 @@ __device__ __forceinline__ float load_of_block(const float* at, uint32_t block) 
     return value;
 }
 
-// Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's range where D
-// does not.
+// Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's
+// range where D does not.
 __device__ __noinline__ float sum_again(const Arguments& args, const Tile& tile, uint32_t token, uint32_t line) {
     const GemmProblem& p = args.problem;
     double sum = 0;
