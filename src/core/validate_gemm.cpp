@@ -49,7 +49,7 @@ GemmOperand gemm_operand(const mxq_tensor& t, int32_t part, const char* name, Bu
              name, part_name(part));
     const QuantizedPart view = part_view(t, part, name, buffers, Access::Read);
     add_global_scale(t, part, name, buffers);
-    return {view, t.format->id, t.tile().lines};
+    return {view, t.format->id, t.tile().lines, false};
 }
 
 struct Transposes {
