@@ -180,6 +180,25 @@ TEST_CASE("chips: who takes plain operands that are contracted over rows") {
     CHECK(taker(90, newest, recorder::by_rows(c)) == groups);
 }
 
+// In the gradient of a layer's input their blocks run across the contraction, which nothing but mma_bf16 reads.
+TEST_CASE("chips: who takes weights that are quantized along their rows alone") {
+    const auto problem = [](const oracle::Spec& a_spec, const oracle::Spec& weights) {
+        testing::Tensor a = recorder::tensor(a_spec, {{}, 256, 384}, false, recorder::a_rows, recorder::a_amax),
+                        b = recorder::tensor(weights, {{}, 384, 512}, false, recorder::b_rows, recorder::b_amax),
+                        d = recorder::tensor(recorder::plain(MXQ_FORMAT_F32), {{}, 256, 512}, false, recorder::d_data, 0);
+        testing::ok(mxq_tensor_clear_part(b, MXQ_PART_COLUMNWISE));
+        const auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N);
+        return validate_gemm(*testing::any_context(), options, a, b, d, Check::Execute);
+    };
+    for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4(), fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_128X128)})
+        for (const oracle::Spec& a : {bf16(), weights})
+            for (int32_t capability : {80, 90, 100}) {
+                INFO("a of format " << a.format << ", weights of format " << weights.format << ", capability " << capability);
+                CHECK(taker(capability, newest, problem(a, weights)) == portable);
+            }
+    for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_1X128}) CHECK(taker(90, newest, problem(bf16(), fp8(scaling))) == "nobody");
+}
+
 TEST_CASE("chips: releases that a product is not asked of") {
     const GemmProblem mxfp8s = recorder::dense(of(mxfp8(), mxfp8(), true)),
                       nvfp4s = recorder::dense(of(nvfp4(), nvfp4(), true)),
