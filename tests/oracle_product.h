@@ -40,10 +40,17 @@ struct Element {
     bool promised = true;  // false: an operand is Inf or the magnitude is 2^128 or more, for which there is no bound
     double below = 0;      // allowed error of roundings below the normal range
     double rebased = 0;    // allowed error of operands whose scales are rebased first
+    double aligned = 0;    // what subnormals of F16 add to the magnitude where tensor cores align their products
 };
 
+// Returns how much larger |x||y| counts where products of two F16 numbers are aligned by their exponent fields.
+inline double aligned_more(double x, double y) {
+    if (x == 0 || y == 0) return 0;
+    return std::max(std::fabs(x), 0x1p-14) * std::max(std::fabs(y), 0x1p-14) - std::fabs(x) * std::fabs(y);
+}
+
 // Returns every element of A B^T. A is (m, k), B is (n, k), both with a row stride. `previous` is the D that an accumulating
-// product adds to, or NULL.
+// product adds to, or NULL. `aligned` means something for two F16 operands alone.
 inline std::vector<Element> product(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t m, int64_t n,
                                     int64_t k, const float* previous = nullptr) {
     std::vector<Element> out(static_cast<size_t>(m * n));
@@ -56,6 +63,7 @@ inline std::vector<Element> product(const float* a, int64_t a_stride, const floa
                 e.value += x * y;
                 e.magnitude += std::fabs(x) * std::fabs(y);
                 e.operands += std::fabs(x) + std::fabs(y);
+                e.aligned += aligned_more(x, y);
                 infinite |= std::isinf(x) || std::isinf(y);
             }
             if (infinite || e.magnitude >= 0x1p128) {
@@ -88,10 +96,18 @@ inline Element with_more(Element e, const More& more, float previous, float bias
     e.magnitude = std::fabs(alpha) * e.magnitude + std::fabs(d) + std::fabs(b);
     e.operands *= std::fabs(alpha);
     e.rebased *= std::fabs(alpha);
+    e.aligned *= std::fabs(alpha);
     e.below = more_of(more) > 0 ? (1 + std::fabs(alpha)) * 0x1p-149 : 0;
     e.promised = e.promised && !std::isinf(d) && !std::isinf(b) && !(e.magnitude >= 0x1p128);
     e.nan = e.nan || std::isnan(d) || std::isnan(b);
     return e;
+}
+
+// Returns the elements of a product of two F16 operands as an implementation bounds them: tensor cores align the products.
+inline std::vector<Element> of_f16(std::vector<Element> elements, const std::string& implementation) {
+    for (Element& e : elements)
+        if (implementation != "cpu") e.magnitude += e.aligned;
+    return elements;
 }
 
 // Returns "" if D's values (m * n, dense) keep the bound with factor c, else a text about the first element that does not.

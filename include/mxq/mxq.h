@@ -726,7 +726,7 @@ typedef struct mxq_plan_s mxq_plan;
 MXQ_API const char* mxq_plan_implementation(const mxq_plan* plan);
 
 /* Why this implementation would run: "" for the best one of all; "name: reason; name, name: reason" for the better ones of the
- * context's device type that declined; or where it was asked for by name. Lives as long as the plan; "" for NULL. */
+ * context's device type that declined; or who asked for it; and if b is read across. Lives as long as the plan; "" for NULL. */
 MXQ_API const char* mxq_plan_reason(const mxq_plan* plan);
 
 /* Bytes of workspace that the verb needs, at an address that is a multiple of 256. Its content does not matter before the
@@ -844,38 +844,38 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  * operands first (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED), unless mxq_gemm_options_set_exact_products or
  * mxq_gemm_options_set_implementation asks for another implementation. A and B have any formats, scalings and scale layouts
  * with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW or
- * TENSOR scales. Either or both may be plain where their rows run along the contraction (A not transposed, B transposed): on
- * a CUDA context BF16 beside any of them, or F16 on both sides; on a CPU context F32, F16 and BF16 beside any. Other pairs
- * are UNSUPPORTED. Parts with different Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is
- * F32, F16 or BF16, row-major with a row stride. The part that is read follows from the transposes, which are (N,T) by
- * default. With M tokens, K inputs and N outputs of a layer:
+ * TENSOR scales. An FP8 A also goes with a B of MX or NVFP4. Either or both may be plain: on a CUDA context BF16 beside any of
+ * them, or F16 on both sides; on a CPU context F32, F16 and BF16 beside any. Other pairs are UNSUPPORTED. Parts with different
+ * Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is F32, F16 or BF16, row-major with a row
+ * stride. The part that is read follows from the transposes, which are (N,T) by default; a plain operand has its rows for all.
+ * With M tokens, K inputs and N outputs of a layer:
  *
  *     case     A           part read     B           part read     D          use
  *     (N,T)    (M, K)      rowwise       (N, K)      rowwise       (M, N)     forward:          y  = x w^T
  *     (N,N)    (M, N)      rowwise       (N, K)      columnwise    (M, K)     input gradient:   dx = dy w
  *     (T,N)    (M, N)      columnwise    (M, K)      columnwise    (N, K)     weight gradient:  dw = dy^T x
  *
- * (T,T) works too, with A columnwise and B rowwise. A contraction of 0 numbers gives a sum of 0.
+ * (T,T) works too, with A columnwise and B rowwise. In (N,N), a B that declares no columnwise part is read across the lines of
+ * its rowwise one, and mxq_plan_reason says so; a CUDA context refuses FP8 with ROW or 1X128 scales there (UNSUPPORTED), since
+ * they multiply no sum. A contraction of 0 numbers gives a sum of 0.
  *
  * The error of every element keeps a bound, by the class that mxq_plan_bound gives:
  *
  *     |error| <= c 2^-24 P + u max(|D|, t) + 2^-134 sum (|a| + |b|) + R,    P = sum |a||b| over the contraction
  *
  * u is 2^-24 (F32), 2^-11 (F16), 2^-8 (BF16), t the smallest normal number of D's type, and L the length of the contraction.
+ * On a CUDA context, numbers of two F16 operands that are below 2^-14 and not 0 count as 2^-14 in P.
  *
  *     EXACT_PRODUCTS     c = 13 L / 10 + 40 and R = 0. A NaN operand gives NaN in its row or column of D and nowhere else. It
  *                        holds where P < 2^128 and no operand is infinite.
  *     FP8_TENSOR_CORES   The same with c = 13 L / 10 + 270376. The fp32 scales of a and of b and their product must also be
- *                        normal numbers. The sum of the codes' products times either scale, and that times alpha, must stay
- *                        below 2^128: cuBLASLt applies the two scales of ROW operands one after the other.
+ *                        normal numbers; the sum of the codes' products times either scale, and that times alpha, below 2^128.
  *     REBASED            The same as FP8_TENSOR_CORES, and R is what small codes lose because a tile of MX blocks gets one
  *                        scale, its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in
  *                        a tile of B (128 columns of D by 128 of L) or of A (a row by 128 of L) can make Inf and NaN of all
- *                        that the tile meets. Of B that is 128 columns of D, in every row of the product or group. For
- *                        operands with such scales, mxq_gemm_options_set_exact_products takes another implementation.
- *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B, or
- *                        of 128 codes, unless a block lies more than 2^10 below it: R is at most about 2^-9 of the largest
- *                        value that a block can hold, whatever stands beside it.
+ *                        that the tile meets; mxq_gemm_options_set_exact_products takes another implementation.
+ *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B or of
+ *                        128, but in blocks 2^10 below it: R is about 2^-9 of the largest value that a block can hold.
  *     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
  *                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
  *
@@ -897,8 +897,8 @@ MXQ_API mxq_status mxq_gemm_query(mxq_context* context, const mxq_gemm_options* 
  *
  * In A, rows of a group are padded to A's rowwise alignment. In D they have no padding or, where D has the same groups, are
  * padded to D's alignment; that padding becomes +0 (with a beta other than 0 it is left as it is). In (T,N) both operands
- * have groups and their columnwise parts are padded as mxq_tensor_set_groups says; an empty group gives D[g] = beta D[g]. In
- * (N,T) and (N,N), rows of D past the last end are not written. (T,T) is UNSUPPORTED. */
+ * have groups, padded as mxq_tensor_set_groups says: columnwise parts, or rows of plain operands, whose padding is never read;
+ * an empty group has D[g] = beta D[g]. In (N,T), (N,N) rows of D past the last end are not written. (T,T) is UNSUPPORTED. */
 MXQ_API mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                                     const mxq_tensor* b, const mxq_tensor* d, void* workspace, uint64_t workspace_bytes,
                                     void* stream);

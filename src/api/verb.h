@@ -38,8 +38,8 @@ void run_verb(const Verb<Problem>& verb, const Call& call, const Problem& proble
     const Implementation<Problem>& chosen = require_choice(choice, verb, context, name);
     check_workspace(choice.prepared.workspace_bytes, workspace.memory, workspace.bytes);
     log_line(LogLevel::Info, [&] {
-        return line_of(context, verb.name + detail_of(problem), call.tensors, chosen.name, reason_of(name, choice.declined()),
-                       readable_groups(context, problem));
+        return line_of(context, verb.name + detail_of(problem), call.tensors, chosen.name,
+                       with_note(reason_of(name, choice.declined()), note_of(problem)), readable_groups(context, problem));
     });
     if (!nothing_to_do) chosen.run(context, problem, {workspace.memory, stream, choice.prepared.state.get()});
 }
@@ -53,7 +53,7 @@ void query_verb(const Verb<Problem>& verb, const Call& call, const Problem& prob
     auto made = std::make_unique<mxq_plan_s>();
     made->implementation = chosen.name;
     made->workspace_bytes = choice.prepared.workspace_bytes;
-    made->reason = reason_of(name, choice.declined());
+    made->reason = with_note(reason_of(name, choice.declined()), note_of(problem));
     made->bound = bound_of(chosen, call.context, problem);
     *plan = made.release();
 }

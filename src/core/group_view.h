@@ -113,4 +113,11 @@ Part part_of_group(const Part& part, const GroupStart& start, int64_t rows) {
     return group;
 }
 
+// Returns `rows` codes of every line of an operand, from where a group along the contraction starts.
+inline GemmOperand contraction_of_group(const GemmOperand& operand, const GroupStart& start, int64_t rows) {
+    GemmOperand group = part_of_group(operand, start, rows);
+    if (operand.across) group.lines = operand.lines, group.length = rows;
+    return group;
+}
+
 }  // namespace mxq

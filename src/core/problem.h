@@ -185,10 +185,13 @@ enum class Grouping { None, Rows, Contraction };
 
 enum class Side { A, B };  // which operand of a product
 
-// Codes and scales, or with ScaleType::None plain elements.
+// Codes and scales, or with ScaleType::None plain elements. `lines` and `length` are those of the product: lines of `length`
+// codes along the contraction. An operand that is read across is stored the other way round: a stored line has a code of
+// each of the `lines`, `line_bytes` is from code k of them all to code k + 1, and `layout` is that of the stored lines.
 struct GemmOperand : QuantizedPart {
     int32_t format;
     int32_t tile_lines;  // that share a scale, as in Scaling, however it is stored
+    bool across;
 };
 
 // One number for each column of D; of groups of rows, n of them for each group, group after group.
@@ -246,5 +249,12 @@ inline Addresses addresses_of(const SwizzleProblem& p) {
         if (p.parts[i].in_addresses > most) most = p.parts[i].in_addresses;
     return most;
 }
+
+// Returns whether a problem has an operand whose contraction runs across its lines as they are stored.
+template <class Problem>
+bool reads_across(const Problem&) {
+    return false;
+}
+inline bool reads_across(const GemmProblem& p) { return p.a.across || p.b.across; }
 
 }  // namespace mxq

@@ -1,5 +1,6 @@
 // Validates gemm and grouped_gemm.
 #include <string_view>
+#include <utility>
 
 #include "core/groups.h"
 #include "core/validate.h"
@@ -8,13 +9,15 @@
 namespace mxq {
 namespace {
 
-// Returns the view of a plain operand, whose rows must run along the contraction.
-GemmOperand plain_operand(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers) {
-    if (part != MXQ_PART_ROWWISE)
-        fail(MXQ_STATUS_UNSUPPORTED,
-             "%s is %s and this transpose contracts over its rows, expected a contraction over its columns; quantize it, or "
-             "store its transpose",
-             name, t.format->name);
+// Returns an operand whose contraction runs across the lines of what is stored.
+GemmOperand read_across(GemmOperand stored) {
+    std::swap(stored.lines, stored.length);
+    stored.across = true;
+    return stored;
+}
+
+// Returns the view of a plain operand by its rows.
+GemmOperand plain_rows(const mxq_tensor& t, const char* name, Buffers& buffers) {
     const PlainMatrix plain = plain_view(t, name, buffers, Access::Read);
     GemmOperand operand{};
     operand.codes = static_cast<uint8_t*>(plain.data);
@@ -35,7 +38,10 @@ GemmOperand plain_operand(const mxq_tensor& t, int32_t part, const char* name, B
 }
 
 GemmOperand gemm_operand(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Check check) {
-    if (!t.format->quantized()) return plain_operand(t, part, name, buffers);
+    if (!t.format->quantized()) {
+        const GemmOperand rows = plain_rows(t, name, buffers);
+        return part == MXQ_PART_ROWWISE ? rows : read_across(rows);
+    }
     if (!t.part(part).declared && !(declares_none(t) && check == Check::Query))
         fail(MXQ_STATUS_MISSING_BUFFER,
              "%s declares no %s part, which this transpose reads; quantize one (blocks along the contraction) or set another "
@@ -43,7 +49,31 @@ GemmOperand gemm_operand(const mxq_tensor& t, int32_t part, const char* name, Bu
              name, part_name(part));
     const QuantizedPart view = part_view(t, part, name, buffers, Access::Read);
     add_global_scale(t, part, name, buffers);
-    return {view, t.format->id, t.tile().lines};
+    return {view, t.format->id, t.tile().lines, false};
+}
+
+struct Transposes {
+    bool a, b;  // true: transposed
+};
+
+Transposes transposes(const mxq_gemm_options& options) {
+    return {options.transpose_a == MXQ_TRANSPOSE_T, options.transpose_b == MXQ_TRANSPOSE_T};
+}
+
+// Returns whether b is read by the rowwise part in place of the columnwise one: weights that were quantized along their rows
+// alone, in the gradient of a layer's input.
+bool is_read_by_rows(const Transposes& transposed, const mxq_tensor& b) {
+    return !transposed.a && !transposed.b && b.format->quantized() && b.rowwise.declared && !b.columnwise.declared;
+}
+
+// Returns the rowwise part of b, whose lines run across the contraction.
+GemmOperand rows_of_weights(const mxq_tensor& b, Buffers& buffers, Check check) {
+    if (b.rowwise.transformed)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "b declares no columnwise part, and b.rowwise has %s, which runs across this contraction and does not cancel, "
+             "expected none; quantize a columnwise part",
+             hadamard_text(true, b.rowwise.hadamard_mask).c_str());
+    return read_across(gemm_operand(b, MXQ_PART_ROWWISE, "b", buffers, check));
 }
 
 void require_2d(const mxq_tensor& t, const char* name, const char* remedy) {
@@ -69,14 +99,6 @@ void require_product_shapes(const mxq_tensor& a, const mxq_tensor& b, const mxq_
              shape_text(d).c_str(), (long long)m, (long long)n);
 }
 
-struct Transposes {
-    bool a, b;  // true: transposed
-};
-
-Transposes transposes(const mxq_gemm_options& options) {
-    return {options.transpose_a == MXQ_TRANSPOSE_T, options.transpose_b == MXQ_TRANSPOSE_T};
-}
-
 // Names how many elements along the contraction share a scale, which both operands must agree on. NULL for plain operands,
 // which go with any.
 const char* blocking(const mxq_tensor& t) {
@@ -85,11 +107,18 @@ const char* blocking(const mxq_tensor& t) {
     return t.format->is_mx() ? "blocks of 32 (MX)" : "blocks of 16 (nvfp4)";
 }
 
+// Returns whether a is FP8, whose fp32 scales multiply sums, and b has scales of blocks, which multiply codes: their blocks do
+// not meet.
+bool is_fp8_beside_blocks(const mxq_tensor& a, const mxq_tensor& b) {
+    return a.format->is_fp8() && (b.format->is_mx() || b.format->is_nvfp4());
+}
+
 void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, const mxq_tensor& b, const mxq_tensor& d) {
     const char *of_a = blocking(a), *of_b = blocking(b);
-    if (of_a && of_b && std::string_view(of_a) != of_b)
+    if (of_a && of_b && std::string_view(of_a) != of_b && !is_fp8_beside_blocks(a, b))
         fail(MXQ_STATUS_UNSUPPORTED,
-             "a is %s with %s and b is %s with %s, expected the same blocks along the contraction; requantize one of them",
+             "a is %s with %s and b is %s with %s, expected the same blocks along the contraction, or fp8 for a beside an MX "
+             "or nvfp4 b; requantize one of them",
              a.format->name, of_a, b.format->name, of_b);
     require_plain(d, "d");
     if (options.accumulate && d.format->id != MXQ_FORMAT_F32)
@@ -168,7 +197,9 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     const auto [transpose_a, transpose_b] = transposes(options);
     GemmProblem p{};
     p.a = gemm_operand(a, transpose_a ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE, "a", buffers, check);
-    p.b = gemm_operand(b, transpose_b ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, "b", buffers, check);
+    p.b = is_read_by_rows(transposes(options), b)
+              ? rows_of_weights(b, buffers, check)
+              : gemm_operand(b, transpose_b ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, "b", buffers, check);
     require_hadamard_of_both(p);
     p.d = plain_view(d, "d", buffers, Access::Write);
     p.grouping = grouping;

@@ -43,7 +43,7 @@ struct Product {
     int64_t group = 0;  // whose bias is added
     int64_t tile_rows = 0, tile_columns = 0, row_tiles = 0, first_tile = 0;
 
-    bool has_few_rows() const { return a.count <= kFewRows; }
+    bool has_few_rows() const { return a.count <= kFewRows && !a.part.across && !b.part.across; }
     int64_t tiles() const { return row_tiles * ceil_div(b.count, tile_columns); }
 };
 
@@ -53,7 +53,7 @@ struct Tiling {
     int64_t tiles = 0;
 };
 
-OperandLines all_lines(const QuantizedPart& part) { return {part, 0, part.lines}; }
+OperandLines all_lines(const GemmOperand& part) { return {part, 0, part.lines}; }
 
 OperandLines matrix_of(const GemmOperand& operand, int64_t matrix) { return all_lines(part_of_matrix(operand, matrix)); }
 
@@ -62,11 +62,12 @@ Product product_of_rows(const GemmProblem& problem, const GroupStart& a, int64_t
     return {all_lines(part_of_group(problem.a, a, rows)), matrix_of(problem.b, a.index), problem.k, d_row, a.index};
 }
 
-// Padding is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum. Every alignment has room for
-// it.
+// Padding of codes is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum. Every alignment has
+// room for it. Padding between the rows of a plain operand, which has no transform, is never read.
 Product product_of_contraction(const GemmProblem& problem, const GroupStart& a, const GroupStart& b, int64_t rows) {
-    const int64_t k = round_up(rows, kNvBlock);
-    return {all_lines(part_of_group(problem.a, a, k)), all_lines(part_of_group(problem.b, b, k)), k, a.index * problem.m};
+    const int64_t k = reads_across(problem) ? rows : round_up(rows, kNvBlock);
+    return {all_lines(contraction_of_group(problem.a, a, k)), all_lines(contraction_of_group(problem.b, b, k)), k,
+            a.index * problem.m};
 }
 
 bool changes_d(const GemmProblem& problem, const Product& p) {
@@ -313,6 +314,6 @@ int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODU
 }  // namespace
 
 const GemmImplementation gemm = {
-    .name = "cpu", .declines = declines, .run = run, .bound = bound, .reads = Addresses::Listed};
+    .name = "cpu", .declines = declines, .run = run, .bound = bound, .reads = Addresses::Listed, .reads_across = true};
 
 }  // namespace mxq::cpu

@@ -40,14 +40,31 @@ typedef float Vector __attribute__((vector_size(kLanes * 4)));
 typedef float VectorInMemory __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
 typedef float Four __attribute__((vector_size(16)));
 
-// Implements GemmKernels::decode_rows.
-bool decode_rows(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
+// Implements GemmKernels::decode_rows for lines that are read across.
+bool decode_rows_across(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
+    const OperandReader reader(lines.part);
+    bool any = false;
+    for (int64_t l = 0; l < depth; l++)
+        any |= read_across(reader, lines, k + l, extreme, [&](int64_t first, const float* values, int64_t count) {
+            for (int64_t i = 0; i < count; i++) out[(first + i) * kGemmDepth + l] = values[i];
+        });
+    return any;
+}
+
+bool decode_rows_along(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
     const OperandReader reader(lines.part);
     bool any = false;
     for (int64_t line = 0; line < lines.count; line++, out += kGemmDepth)
         if (reader.read(lines.first + line, k, depth, out)) extreme[line] = any = true;
-    memset(out, 0, size_t(round_up(lines.count, kRows) - lines.count) * kGemmDepth * sizeof(float));
     return any;
+}
+
+// Implements GemmKernels::decode_rows.
+bool decode_rows(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
+    const int64_t missing = round_up(lines.count, kRows) - lines.count;
+    memset(out + lines.count * kGemmDepth, 0, size_t(missing * kGemmDepth) * sizeof(float));
+    return lines.part.across ? decode_rows_across(lines, k, depth, out, extreme)
+                             : decode_rows_along(lines, k, depth, out, extreme);
 }
 
 // Transposes 4 x 4 values by two rounds of interleaving.
@@ -65,10 +82,24 @@ MXQ_HD void transpose_4(const float* from, int64_t from_stride, float* to, int64
     for (int i = 0; i < 4; i++) memcpy(to + i * to_stride, &columns[i], sizeof columns[i]);
 }
 
+// Implements GemmKernels::decode_columns for lines that are read across: a stored line has those of a panel side by side.
+bool decode_columns_across(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
+    const OperandReader reader(lines.part);
+    const int64_t last = lines.count / kColumns * kColumns;
+    if (last < lines.count) memset(out + last * depth, 0, size_t(kColumns * depth) * sizeof(float));
+    bool any = false;
+    for (int64_t l = 0; l < depth; l++)
+        any |= read_across(reader, lines, k + l, extreme, [&](int64_t first, const float* values, int64_t count) {
+            for (int64_t i = first; i < first + count; i++)
+                out[(i / kColumns * depth + l) * kColumns + i % kColumns] = values[i - first];
+        });
+    return any;
+}
+
 // Implements GemmKernels::decode_columns, four lines at a time, since the caller's stack may be small. A panel is written to
 // a depth that is a multiple of 4; what is too much is overwritten by the next panel, or lies in room that `out` has and
 // nobody reads.
-bool decode_columns(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
+bool decode_columns_along(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
     const OperandReader reader(lines.part);
     alignas(64) float four[4][kGemmDepth] = {};
     bool any = false;
@@ -80,6 +111,11 @@ bool decode_columns(const OperandLines& lines, int64_t k, int64_t depth, float* 
                 transpose_4(&four[0][at], kGemmDepth, out + at * kColumns + i, kColumns);
         }
     return any;
+}
+
+bool decode_columns(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
+    return lines.part.across ? decode_columns_across(lines, k, depth, out, extreme)
+                             : decode_columns_along(lines, k, depth, out, extreme);
 }
 
 MXQ_HD Vector load(const float* from) { return *reinterpret_cast<const VectorInMemory*>(from); }

@@ -12,7 +12,7 @@ constexpr int64_t kGemmDepth = 256;
 
 // Lines [first, first + count) of A or B of one product. The part has one matrix.
 struct OperandLines {
-    QuantizedPart part;
+    GemmOperand part;
     int64_t first, count;
 
     // Returns `lines` of these lines, from line `from` on.

@@ -13,10 +13,11 @@ namespace {
 constexpr uint32_t power_of_two(int exponent) { return uint32_t(127 + exponent) << 23; }
 
 // Returns `lowest`: values in [2^lowest, 2^64) have products that are exact, or normal numbers where they are rounded. Those
-// of MX types are multiples of 2^-74 then. F32 has more bits than fit beside those, so its products with them are rounded.
+// of MX types are multiples of 2^-74 then. F32, and FP8 under fp32 scales, have more bits than fit beside those, so their
+// products with them are rounded.
 int lowest_of(const QuantizedPart& part) {
     if (part.scale_type == ScaleType::E8M0) return -71;
-    return part.element == Element::F32 ? -55 : -63;
+    return part.element == Element::F32 || part.scale_type == ScaleType::F32 ? -52 : -63;
 }
 
 // Magnitudes of factors under which all nonzero values of an element are in that range.
@@ -28,7 +29,7 @@ struct SafeFactors {
 template <class E>
 SafeFactors safe_factors(ScaleType type) {
     constexpr int smallest = 1 - E::bias - E::mantissa_bits;  // the exponent of the smallest value
-    const int low = (type == ScaleType::E8M0 ? -74 : -62) - smallest;
+    const int low = (type == ScaleType::E8M0 ? -74 : type == ScaleType::F32 ? -51 : -62) - smallest;
     return {bits_float(power_of_two(low)), bits_float(power_of_two(62 - E::emax))};
 }
 
@@ -105,6 +106,32 @@ private:
         return all;
     }
 };
+
+// Marks the lines of which a value makes them extreme, one value of each line. Returns whether there are any.
+bool mark_extreme(const float* values, int64_t count, int lowest, uint8_t* extreme) {
+    bool any = false;
+    for (int64_t i = 0; i < count; i++)
+        if (leaves_range(values + i, 1, lowest)) extreme[i] = any = true;
+    return any;
+}
+
+// Decodes code `k` of lines that are read across, which is a piece of the stored line k. Calls take(first, values, count)
+// with values of lines first, first + 1, ..., counted from the first of `lines`, until it had all. Marks extreme lines, and
+// returns whether there are any.
+template <class Take>
+bool read_across(const OperandReader& reader, const OperandLines& lines, int64_t k, uint8_t* extreme, const Take& take) {
+    alignas(64) float values[kGemmDepth];
+    const int64_t end = lines.first + lines.count;
+    bool any = false;
+    for (int64_t at = lines.first / kSixteen * kSixteen; at < end; at += kGemmDepth) {
+        const int64_t count = end - at < kGemmDepth ? end - at : kGemmDepth;
+        const int64_t before = at < lines.first ? lines.first - at : 0, first = at + before - lines.first;
+        const bool leaves = reader.read(k, at, count, values);
+        take(first, values + before, count - before);
+        if (leaves) any |= mark_extreme(values + before, count - before, lowest_of(reader.part), extreme + first);
+    }
+    return any;
+}
 
 }  // namespace
 }  // namespace mxq::cpu

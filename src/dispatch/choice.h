@@ -81,6 +81,8 @@ inline Reason needs_nearer(Addresses found, Addresses reads) {
 template <class Problem>
 Prepared prepare(const Implementation<Problem>& candidate, const Context& context, const Problem& problem) {
     if (Reason reason = needs_nearer(addresses_of(problem), candidate.reads); !reason.empty()) return {reason, 0, nullptr};
+    if (reads_across(problem) && !candidate.reads_across)
+        return {"needs operands that are stored along the contraction, found one that is stored across it", 0, nullptr};
     if (candidate.prepare) return candidate.prepare(context, problem);
     Prepared prepared{candidate.declines(context, problem), 0, nullptr};
     if (prepared.declines.empty() && candidate.workspace_bytes)

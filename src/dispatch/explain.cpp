@@ -56,7 +56,17 @@ void refuse_name(const Wanted& wanted, const std::string& names) {
 
 // A product's part follows from the transpose, and the other way round.
 std::string detail_of(const GemmProblem& p) {
-    return std::string(p.a.columnwise ? " (T," : " (N,") + (p.b.columnwise ? "N)" : "T)");
+    const bool a_transposed = p.a.columnwise || p.a.across, b_transposed = !(p.b.columnwise || p.b.across);
+    return std::string(a_transposed ? " (T," : " (N,") + (b_transposed ? "T)" : "N)");
+}
+
+std::string note_of(const GemmProblem& p) {
+    if (!p.b.across || p.b.scale_type == ScaleType::None) return "";
+    return "reads b.rowwise across its lines, since b declares no columnwise part";
+}
+
+std::string with_note(const std::string& reason, const std::string& note) {
+    return reason + (reason.empty() || note.empty() ? "" : "; ") + note;
 }
 
 GroupedRows readable_groups(const Context& context, const AmaxProblem& p) { return readable_groups(context, p.quantize); }

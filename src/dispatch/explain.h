@@ -40,6 +40,16 @@ std::string reason_of(const Wanted& wanted, std::span<const Decline> declined);
 [[noreturn]] void refuse_declined(const Wanted& wanted, std::span<const Decline> declined);
 [[noreturn]] void refuse_name(const Wanted& wanted, const std::string& names);
 
+// Returns what a plan and the log say beside the reason: which part is read where it is not the usual one. Empty: nothing.
+template <class Problem>
+std::string note_of(const Problem&) {
+    return "";
+}
+std::string note_of(const GemmProblem& problem);
+
+// Returns "reason; note", or the one that there is.
+std::string with_note(const std::string& reason, const std::string& note);
+
 // What a line of the log tells of a problem beyond its tensors.
 template <class Problem>
 std::string detail_of(const Problem&) {

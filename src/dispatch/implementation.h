@@ -35,6 +35,8 @@ struct Implementation {
     Prepared (*prepare)(const Context&, const Problem&) = nullptr;
     // How far apart the lines and experts that it reads may lie. A problem of others is declined before it is asked.
     Addresses reads = Addresses::Dense;
+    // Whether it reads operands of a product across their lines as they are stored. Others are declined in the same way.
+    bool reads_across = false;
 };
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;

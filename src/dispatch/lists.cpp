@@ -57,7 +57,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt_rebase,   // MX where FP8 has no E8M0 scales: a pass over each operand first
     &cuda::skinny_sm90,       // up to 128 rows: reads quantized weights once, and multiplies exactly
     &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.88 to 0.92 of its speed, see also below; FP8 too
-    &cuda::wgmma_bf16_sm90,   // BF16 with quantized weights
+    &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with scales of lines, with quantized weights
     &cuda::mma_bf16,
     &cpu::gemm,
 };

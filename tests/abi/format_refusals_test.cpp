@@ -244,7 +244,7 @@ MXQ_EACH_DEVICE("format refusals: what a call needs and does not have") {
     MXQ_REFUSED(mxq_requantize_query(device.context, nullptr, mx, in, nullptr), unsupported, "out is f32");
 }
 
-MXQ_EACH_DEVICE("format refusals: pairs of a product with other blocks, and plain operands across their rows") {
+MXQ_EACH_DEVICE("format refusals: pairs of a product with other blocks, but for FP8 beside block scales") {
     auto name = [](const oracle::Spec& spec) { return std::string(mxq_format_name(spec.format)); };
     int refused = 0, taken = 0;
     for (const oracle::Spec& a_spec : testing::all_formats())
@@ -254,19 +254,31 @@ MXQ_EACH_DEVICE("format refusals: pairs of a product with other blocks, and plai
             auto family = [](const oracle::Spec& s) { return oracle::is_mx(s.format) ? 32 : testing::is_nvfp4(s) ? 16 : oracle::tile_of(s.scaling).width == 128 ? 128 : 0; };
             mxq_status status = mxq_gemm_query(device.context, nullptr, a, b, d, nullptr);
             CAPTURE(name(a_spec), a_spec.scaling, name(b_spec), b_spec.scaling);
-            const bool same = family(a_spec) == family(b_spec);
-            ++(same ? taken : refused);
-            if (same) CHECK(status == MXQ_STATUS_OK);
+            const bool fp8_beside_blocks = oracle::is_fp8(a_spec.format) && !oracle::is_fp8(b_spec.format);
+            const bool takes = family(a_spec) == family(b_spec) || fp8_beside_blocks;
+            ++(takes ? taken : refused);
+            if (takes) CHECK(status == MXQ_STATUS_OK);
             else CHECK(testing::refusal(status, unsupported, {name(a_spec), name(b_spec), "same block"}) == "");
         }
-    CHECK(taken == 25 * 25 + 2 * 2 + 4 * 4 + 4 * 4);
+    CHECK(taken == 25 * 25 + 2 * 2 + 4 * 4 + 4 * 4 + 8 * 27);
     CHECK(refused == 35 * 35 - taken);
+}
 
-    auto x = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 64, 64}), d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 64, 64});
-    CHECK(mxq_gemm_query(device.context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T), x, x, d, nullptr) == MXQ_STATUS_OK);
-    MXQ_REFUSED(mxq_gemm_query(device.context, testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_T), x, x, d, nullptr), unsupported, "a is bf16", "over its rows");
-    MXQ_REFUSED(mxq_gemm_query(device.context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N), x, x, d, nullptr), unsupported, "b is bf16", "over its rows");
-    MXQ_REFUSED(mxq_gemm_query(device.context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N), d, d, d, nullptr), unsupported, "b is f32", "over its rows");
+// Plain operands have no part that a transpose could miss, and tensor cores take the same ones in each.
+MXQ_EACH_DEVICE("format refusals: plain operands in every transpose") {
+    const testing::Dims dims{std::nullopt, 64, 64};
+    int ran = 0;
+    for (int32_t a : {MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T})
+        for (int32_t b : {MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T})
+            for (int32_t format : cases::plain_formats) {
+                auto x = testing::make_tensor(format, dims), d = testing::make_tensor(MXQ_FORMAT_F32, dims);
+                CAPTURE(a, b, format);
+                const mxq_status status = mxq_gemm_query(device.context, testing::gemm_options(a, b), x, x, d, nullptr);
+                if (device.is_cpu() || format != MXQ_FORMAT_F32) CHECK(status == MXQ_STATUS_OK);
+                else CHECK(testing::refusal(status, unsupported, {"f32", "mxq_convert"}) == "");
+                ++ran;
+            }
+    CHECK(ran == 12);
 }
 
 // The CPU multiplies plain operands of any type with all others; tensor cores BF16 with all that become BF16, and F16 with F16.

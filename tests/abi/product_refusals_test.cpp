@@ -121,6 +121,29 @@ MXQ_EACH_DEVICE("refusals: gemm") {
     CHECK(!f.untouched());
 }
 
+// Weights of which the rowwise part alone is declared are read by it in (N,N), and nothing else is.
+MXQ_EACH_DEVICE("refusals: weights that are quantized along their rows alone") {
+    Dense f(device);
+    const auto input_gradient = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N);
+    auto a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, m, n}), d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, m, k});
+    CHECK(mxq_gemm_query(device.context, input_gradient, a, f.b, d, nullptr) == MXQ_STATUS_OK);
+
+    auto fp4 = testing::make_tensor(MXQ_FORMAT_MXFP4, {std::nullopt, n, 64});
+    auto wide_d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, m, 64});
+    ok(mxq_tensor_set_part(fp4, MXQ_PART_ROWWISE, f.b_part.codes->data(), n * 32, f.b_part.scales->data(), n * 2));
+    CHECK(mxq_gemm_query(device.context, input_gradient, a, fp4, wide_d, nullptr) == MXQ_STATUS_OK);
+    ok(mxq_tensor_set_hadamard(fp4, MXQ_PART_ROWWISE, 1, 0x1234));
+    MXQ_REFUSED(mxq_gemm_query(device.context, input_gradient, a, fp4, wide_d, nullptr), MXQ_STATUS_INVALID_ARGUMENT,
+                "b declares no columnwise part", "b.rowwise has a Hadamard transform with the mask 0x1234", "quantize a columnwise part");
+
+    auto x = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, n, m}), of_x = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, m, k});
+    MXQ_REFUSED(mxq_gemm_query(device.context, testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N), x, f.b, of_x, nullptr),
+                MXQ_STATUS_MISSING_BUFFER, "b declares no columnwise part");
+    MXQ_REFUSED(mxq_gemm_query(device.context, input_gradient, f.a, testing::make_tensor(MXQ_FORMAT_NVFP4, {std::nullopt, k, n}), f.d.tensor, nullptr),
+                MXQ_STATUS_UNSUPPORTED, "a is mxfp8_e4m3 with blocks of 32", "b is nvfp4 with blocks of 16", "or fp8 for a");
+    CHECK(f.untouched());
+}
+
 MXQ_EACH_DEVICE("refusals: alpha, beta, bias") {
     Dense f(device);
     Buffer numbers(device, n * 4);

@@ -154,6 +154,51 @@ TEST_CASE("chips: who takes groups along the contraction") {
     }
 }
 
+// cuBLASLt has transposes of its own for plain numbers. Its grouped product must be sure of whole 16 bytes in every group.
+TEST_CASE("chips: who takes plain operands that are contracted over rows") {
+    for (auto [a, b] : {std::pair{false, false}, {true, false}, {true, true}}) {
+        recorder::Case c = of(bf16(), bf16(), false);
+        c.transpose_a = a, c.transpose_b = b;
+        for (int32_t capability : {80, 90, 100, 120}) CHECK(taker(capability, newest, recorder::dense(c)) == library);
+        CHECK(taker(90, 0, recorder::dense(c)) == portable);
+        c.a = c.b = recorder::plain(MXQ_FORMAT_F16);
+        CHECK(taker(90, newest, recorder::dense(c)) == portable);
+        c.a = recorder::plain(MXQ_FORMAT_F32);
+        CHECK(taker(90, newest, recorder::dense(c)) == "nobody");
+    }
+    recorder::GroupCase c = of(bf16(), bf16(), false, {}, MXQ_FORMAT_F32);
+    GemmProblem p = recorder::by_contraction(c);
+    const int32_t whole[] = {8, 8, 128, 512}, odd[] = {8, 8, 131, 512};
+    CHECK(taker(90, newest, p) == portable);
+    p.host_ends = odd;
+    CHECK(taker(90, newest, p) == library);
+    p.host_ends = whole;
+    CHECK(taker(90, newest, p) == groups);
+    CHECK(taker(100, newest_groups, p) == groups);
+    CHECK(taker(80, newest, p) == library);
+    c.transpose_b = false;
+    CHECK(taker(90, newest, recorder::by_rows(c)) == groups);
+}
+
+// In the gradient of a layer's input their blocks run across the contraction, which nothing but mma_bf16 reads.
+TEST_CASE("chips: who takes weights that are quantized along their rows alone") {
+    const auto problem = [](const oracle::Spec& a_spec, const oracle::Spec& weights) {
+        testing::Tensor a = recorder::tensor(a_spec, {{}, 256, 384}, false, recorder::a_rows, recorder::a_amax),
+                        b = recorder::tensor(weights, {{}, 384, 512}, false, recorder::b_rows, recorder::b_amax),
+                        d = recorder::tensor(recorder::plain(MXQ_FORMAT_F32), {{}, 256, 512}, false, recorder::d_data, 0);
+        testing::ok(mxq_tensor_clear_part(b, MXQ_PART_COLUMNWISE));
+        const auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N);
+        return validate_gemm(*testing::any_context(), options, a, b, d, Check::Execute);
+    };
+    for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4(), fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_128X128)})
+        for (const oracle::Spec& a : {bf16(), weights})
+            for (int32_t capability : {80, 90, 100}) {
+                INFO("a of format " << a.format << ", weights of format " << weights.format << ", capability " << capability);
+                CHECK(taker(capability, newest, problem(a, weights)) == portable);
+            }
+    for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_1X128}) CHECK(taker(90, newest, problem(bf16(), fp8(scaling))) == "nobody");
+}
+
 TEST_CASE("chips: releases that a product is not asked of") {
     const GemmProblem mxfp8s = recorder::dense(of(mxfp8(), mxfp8(), true)),
                       nvfp4s = recorder::dense(of(nvfp4(), nvfp4(), true)),
@@ -191,6 +236,14 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         p.groups.count = 3;
         CHECK(taker(90, newest, p) == many);
     }
+    for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()})
+        for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_TENSOR, MXQ_SCALING_1X128}) {
+            INFO("fp8 of scaling " << scaling << " with weights of format " << weights.format);
+            const bool of_lines = scaling != MXQ_SCALING_1X128;
+            CHECK(dense(fp8(scaling), weights, 64) == (of_lines ? few : portable));
+            CHECK(dense(fp8(scaling), weights, 65) == (of_lines ? many : portable));
+            CHECK(taker(100, newest, recorder::dense(of(fp8(scaling), weights, false))) == portable);
+        }
     CHECK(dense(bf16(), fp8(MXQ_SCALING_ROW), 256) == many);
     CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == portable);
     CHECK(dense(nvfp4(), nvfp4(), 256) == many);

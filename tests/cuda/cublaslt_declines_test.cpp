@@ -198,6 +198,41 @@ TEST_CASE("cublaslt declines: a bias, and factors of D") {
     CHECK(check_groups(p).text() == "needs a beta of 0 or 1 for groups along the contraction, found -0.5");
 }
 
+TEST_CASE("cublaslt declines: groups of plain numbers along the contraction") {
+    const auto plain = [](Sizes sizes = {}) {
+        GroupCase c = groups_of(bf16(), bf16());
+        c.d = MXQ_FORMAT_F32, c.sizes = sizes;
+        return by_contraction(c);
+    };
+    GemmProblem p = plain();
+    CHECK(group_reason(p, 90) == "needs the ends of the groups on the host, to know of 8 rows each or a multiple, found them on "
+                                 "the device alone");
+    const int32_t whole[] = {8, 8, 128, 512}, odd[] = {8, 8, 131, 512};
+    p.host_ends = whole;
+    CHECK(group_reason(p, 90) == "");
+    CHECK(group_reason(p, 100) == "");
+    p.host_ends = odd;
+    CHECK(group_reason(p, 90) == "needs a multiple of 8 rows in each group, found 123 in group 2");
+    CHECK(reason(product_of_group(p, {}, {}, 0, 123), 90) == "");  // one call a group takes any
+    p.host_ends = whole;
+    p.a.units.codes = 4;  // where the groups start is all that padding says
+    CHECK(group_reason(p, 90) == "");
+    CHECK(check_groups(p).text() == "");
+    p = plain({260, 384, 512});
+    p.host_ends = whole;
+    CHECK(group_reason(p, 90) == "needs lines of a a multiple of 16 bytes, found 520");
+    p.a.line_bytes = 528;
+    CHECK(group_reason(p, 90) == "needs rows of a a multiple of 16 bytes, found 520");
+}
+
+// What has no rows to multiply is declined like what has.
+TEST_CASE("cublaslt declines: groups one by one, of operands that it does not multiply") {
+    GroupCase c = groups_of(plain(MXQ_FORMAT_F32), mxfp8());
+    CHECK(check_groups(by_rows(c)).text() == "needs bf16, mxfp8, nvfp4 or fp8 operands, found f32");
+    c = groups_of(bf16(), mxfp8());
+    CHECK(check_groups(by_rows(c)).text() == "needs the same kind of scales on both sides, found 16-bit numbers and mxfp8");
+}
+
 TEST_CASE("cublaslt declines: groups") {
     CHECK(group_reason(dense(of(mxfp8(), mxfp8())), 100) == "needs a grouped product, found one without groups");
     CHECK(reason(by_rows(groups_of(mxfp8(), mxfp8())), 100) == "needs a product without groups, found groups");

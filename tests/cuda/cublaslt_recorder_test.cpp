@@ -33,6 +33,12 @@ struct Expected {
         attributes[CUBLASLT_MATMUL_DESC_B_SCALE_POINTER] = bytes_of(b);
         return *this;
     }
+    // Our B is their A. Only plain numbers are stored across the contraction.
+    Expected& across(bool a, bool b) {
+        if (b) attributes[CUBLASLT_MATMUL_DESC_TRANSA] = bytes_of(int32_t(CUBLAS_OP_N));
+        if (a) attributes[CUBLASLT_MATMUL_DESC_TRANSB] = bytes_of(int32_t(CUBLAS_OP_T));
+        return *this;
+    }
     Expected& device_factors() {
         attributes[CUBLASLT_MATMUL_DESC_POINTER_MODE] = bytes_of(int32_t(CUBLASLT_POINTER_MODE_DEVICE));
         return *this;
@@ -191,6 +197,32 @@ TEST_CASE("cublaslt recorder: 16-bit operands, any alignment") {
     CHECK(recording.heuristics[0].d.ld == 385);
 }
 
+TEST_CASE("cublaslt recorder: 16-bit operands, every transpose") {
+    int ran = 0;
+    for (bool a : {false, true})
+        for (bool b : {false, true}) {
+            INFO("transposes " << a << b);
+            const GemmProblem p = dense({bf16(), bf16(), MXQ_FORMAT_F32, a, b});
+            check_dense(p, machine(80, 130100), Expected().across(a, !b),
+                        b ? Layout{CUDA_R_16BF, 512, 384, 512} : Layout{CUDA_R_16BF, 384, 512, 384},
+                        a ? Layout{CUDA_R_16BF, 256, 512, 256} : Layout{CUDA_R_16BF, 512, 256, 512},
+                        {CUDA_R_32F, 384, 256, 384}, at(b_rows), at(a_rows));
+            ran++;
+        }
+    CHECK(ran == 4);
+
+    // What differs in the transposes alone is not the same product to the session.
+    Recording recording;
+    Session session(api(), machine(80, 130100), nullptr);
+    for (bool a : {false, true})
+        for (bool b : {false, true}) {
+            Case c{bf16(), bf16(), MXQ_FORMAT_F32, a, b};
+            c.sizes = {512, 512, 512};
+            session.choose(matmul_of(c, 80));
+        }
+    CHECK(recording.heuristics.size() == 4);
+}
+
 // A bias has an element for each of their rows, in D's type with plain operands, in 16 bits with narrow ones.
 TEST_CASE("cublaslt recorder: a bias, in the type that the manual has for it") {
     int ran = 0;
@@ -261,6 +293,7 @@ struct GroupExpected {
     FormatCase format;
     bool alpha_array = false;
     bool scale_arrays = true;
+    bool a_across = false, b_across = false;  // ours
 };
 
 void check_grouped(const GemmProblem& p, const Machine& where, const GroupExpected& e, int64_t m, int64_t n, int64_t k) {
@@ -283,7 +316,7 @@ void check_grouped(const GemmProblem& p, const Machine& where, const GroupExpect
     CHECK(recording.heuristics[0].preference == group_preferences(m, n, k));
 
     Expected expected;
-    expected.device_factors();
+    expected.device_factors().across(e.a_across, e.b_across);
     if (e.alpha_array) expected.alpha_per_group();
     if (e.format.a_mode >= 0)
         expected.scales(e.format.a_mode, e.scale_arrays ? on_device.a_scales : at<const void>(b_row_scales), e.format.b_mode,
@@ -291,8 +324,11 @@ void check_grouped(const GemmProblem& p, const Machine& where, const GroupExpect
     const GroupSizes& sizes = on_device.sizes;
     const int groups = p.groups.count;
     const Call& call = recording.matmuls[0];
-    check_call(call, expected, {e.format.a_type, 0, 0, 0, groups, sizes.k, sizes.m, sizes.a_ld},
-               {e.format.b_type, 0, 0, 0, groups, sizes.k, sizes.n, sizes.b_ld},
+    const auto operand = [&](cudaDataType type, bool across, const int32_t* lines, const int32_t* ld) {
+        return Layout{type, 0, 0, 0, groups, across ? lines : sizes.k, across ? sizes.k : lines, ld};
+    };
+    check_call(call, expected, operand(e.format.a_type, e.b_across, sizes.m, sizes.a_ld),
+               operand(e.format.b_type, e.a_across, sizes.n, sizes.b_ld),
                {d_type(p.d.format), 0, 0, 0, groups, sizes.m, sizes.n, sizes.d_ld});
     CHECK(call.a_data == on_device.a);
     CHECK(call.b_data == on_device.b);
@@ -333,7 +369,7 @@ TEST_CASE("cublaslt recorder: groups of rows") {
         GroupCase per_group = group_case(nv_groups);
         per_group.per_group = true;
         check({nv_groups, true}, per_group);
-        if (transpose_b) check({bf16_groups}, group_case(bf16_groups));
+        check({bf16_groups, false, true, false, !transpose_b}, group_case(bf16_groups));
         if (transpose_b) check({tensor_groups(hopper, 0), false, false}, group_case(tensor_groups(hopper, 0)));
         for (int where : {hopper, blackwell}) {
             GroupCase scales = group_case(tensor_groups(where, 6));
@@ -347,7 +383,7 @@ TEST_CASE("cublaslt recorder: groups of rows") {
         wide.d = MXQ_FORMAT_F32, wide.accumulate = true;
         check({wide_groups}, wide);
     }
-    CHECK(ran == 18);
+    CHECK(ran == 19);
 }
 
 // Strides of factors count where there are more groups than one: a single group has plain pointers.
@@ -372,6 +408,13 @@ TEST_CASE("cublaslt recorder: groups along the contraction") {
     scales.per_group = true;
     check({tensor_groups(hopper, 6)}, scales);
     check({wide_both}, group_case(wide_both));
+
+    GroupCase plain = group_case(bf16_groups);
+    plain.d = MXQ_FORMAT_F32;
+    GemmProblem p = by_contraction(plain);
+    const int32_t ends[] = {128, 128, 136, 512};
+    p.host_ends = ends;
+    check_grouped(p, machine(hopper, newest), {bf16_groups, false, true, true, true}, 384, 256, 128);
 }
 
 // 256 rows in 4 ragged groups take 268 with their padding to fours, whatever pads A and D.
@@ -476,6 +519,23 @@ TEST_CASE("cublaslt group entry: groups along the contraction, MXFP8 and NVFP4")
                         at(a_column_scales + 3 * 2 * 512), at(d_data + 3 * 256 * 384 * 2), 384, 256, 128});
 }
 
+// What pads rows of plain numbers may be anything: a group has its rows alone, wherever the padding of both sides puts them.
+TEST_CASE("cublaslt group entry: groups along the contraction, BF16") {
+    GroupCase c = group_case(bf16_groups);
+    c.d = MXQ_FORMAT_F32, c.sizes.k = 256;
+    GemmProblem p = by_contraction(c);
+    p.a.units.codes = 4;
+    const GroupedCall call{p, {}, 4};
+    const auto groups = walk(call, ragged);
+    const int64_t a_starts[] = {0, 100, 100, 132}, b_starts[] = {0, 100, 100, 129}, depths[] = {100, 0, 29, 127};
+    for (int64_t g = 0; g < 4; g++) {
+        const int64_t m = g == 1 ? 0 : 384, n = g == 1 ? 0 : 256;
+        check_entry(entry_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
+                     {at(b_rows + b_starts[g] * 384 * 2), at(a_rows + a_starts[g] * 256 * 2), nullptr, nullptr,
+                      at(d_data + g * 256 * 384 * 4), m, n, depths[g]});
+    }
+}
+
 // A group of its own, for one call each, lies where the arrays say.
 TEST_CASE("cublaslt group entry: product_of_group agrees") {
     int compared = 0;
@@ -503,7 +563,12 @@ TEST_CASE("cublaslt group entry: product_of_group agrees") {
     scales.sizes.k = 256, scales.per_group = true;
     compare(by_rows(scales), 2);
     compare(by_contraction(scales), 2);
-    CHECK(compared == 18);
+    GroupCase plain = group_case(bf16_groups);
+    plain.sizes.k = 256;
+    compare(by_contraction(plain), 2);
+    plain.transpose_b = false;
+    compare(by_rows(plain), 2);
+    CHECK(compared == 24);
     const GemmProblem p = by_rows(per_group);
     CHECK(product_of_group(p, {2, 0, 0, 0}, {2, 0, 0, 0}, 0, 5).b.amax == at<float>(b_amax) + 2);
 }

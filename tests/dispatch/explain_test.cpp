@@ -318,3 +318,24 @@ TEST_CASE("MXQ_LOG=info: a line tells where scales are swizzled") {
     REQUIRE(lines.size() == 1);
     CHECK(lines[0].find("f32 2 x 32, mxfp8_e4m3 2 x 32 1x32 rowwise swizzled: cpu") != std::string::npos);
 }
+
+TEST_CASE("MXQ_LOG: products across what is stored, to be logged", "[.][log-across]") {
+    Small small;
+    std::vector<float> gradient(32 * 32), of_rows(2 * 32);
+    auto weights = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 32, 32}), rows = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 2, 32});
+    ok(mxq_tensor_set_data(weights, gradient.data(), gradient.size() * sizeof(float)));
+    ok(mxq_tensor_set_data(rows, of_rows.data(), of_rows.size() * sizeof(float)));
+    const testing::Context context = testing::cpu_context(1);
+    ok(mxq_gemm(context, testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N), small.x, small.x, weights, nullptr, 0, nullptr));
+    ok(mxq_gemm(context, testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N), small.d, small.q, rows, nullptr, 0, nullptr));
+    CHECK(gradient[1] == 2);
+    CHECK(gradient[32] == 2);
+}
+
+TEST_CASE("MXQ_LOG=info: a line tells the transposes of plain operands, and of which part weights are read") {
+    const auto lines = log_of("info", "log-across");
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[0] == "mxq: CPU: gemm (T,N), f32 2 x 32, f32 2 x 32, f32 32 x 32: cpu");
+    CHECK(lines[1] == "mxq: CPU: gemm (N,N), f32 2 x 2, mxfp8_e4m3 2 x 32 1x32 rowwise, f32 2 x 32: cpu (reads b.rowwise across its "
+                      "lines, since b declares no columnwise part)");
+}

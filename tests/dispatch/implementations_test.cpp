@@ -314,7 +314,6 @@ void add_gemm(Problems& problems, const oracle::Spec& a_spec, const oracle::Spec
     int64_t number = 0;
     for (auto [a, b] : {std::pair{MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T}, {MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N}, {MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N}})
         for (auto [m, n, k] : shapes) {
-            if ((is_plain(a_spec) && a == MXQ_TRANSPOSE_T) || (is_plain(b_spec) && b == MXQ_TRANSPOSE_N)) continue;
             const int32_t d = ++number % 2 ? MXQ_FORMAT_F32 : MXQ_FORMAT_BF16;
             const bool t = a == MXQ_TRANSPOSE_T, u = b == MXQ_TRANSPOSE_T, swizzled = number % 3 == 0;
             auto in = operand(a_spec, {std::nullopt, t ? k : m, t ? m : k}, t ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE,
@@ -330,14 +329,12 @@ void add_grouped_gemm(Problems& problems, const oracle::Spec& a_spec, const orac
     const auto count = std::optional<int64_t>(groups.count());
     const int64_t rows = 160, n = 128, k = 256;
     for (bool transpose_b : {true, false}) {
-        if (is_plain(b_spec) && !transpose_b) continue;
         auto in = grouped_operand(a_spec, {std::nullopt, rows, k}, MXQ_PART_ROWWISE);
         auto second = operand(b_spec, {count, transpose_b ? n : k, transpose_b ? k : n}, transpose_b ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, false);
         problems["grouped_gemm"].push_back(product("", true, MXQ_TRANSPOSE_N, transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, [=](Scene& s) {
             s.in = in(s), s.second = second(s), s.out = s.plain_out(MXQ_FORMAT_BF16, {std::nullopt, rows, n});
         }));
     }
-    if (is_plain(a_spec) || is_plain(b_spec)) return;
     auto in = grouped_operand(a_spec, {std::nullopt, rows, k}, MXQ_PART_COLUMNWISE);
     auto second = grouped_operand(b_spec, {std::nullopt, rows, n}, MXQ_PART_COLUMNWISE);
     problems["grouped_gemm"].push_back(product("", true, MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N, [=](Scene& s) {
@@ -362,6 +359,13 @@ const Problems& all_problems() {
                 add_grouped_gemm(problems, a, b);
             }
         }
+        for (int32_t activations : {MXQ_SCALING_TENSOR, MXQ_SCALING_ROW, MXQ_SCALING_1X128})
+            for (int32_t weights : {MXQ_FORMAT_MXFP4, MXQ_FORMAT_MXFP6_E3M2, MXQ_FORMAT_MXFP8_E4M3, MXQ_FORMAT_NVFP4}) {
+                const oracle::Spec a = exact(testing::spec_of(MXQ_FORMAT_FP8_E4M3, activations)),
+                                   b = exact(testing::spec_of(weights, oracle::default_scaling(weights)));
+                add_gemm(problems, a, b);
+                add_grouped_gemm(problems, a, b);
+            }
         add_convert(problems);
         add_gemm(problems, bf16, bf16);
         add_grouped_gemm(problems, bf16, bf16);

@@ -37,6 +37,11 @@ double error_of_sum(const Element& e, double factor) {
     return factor * 0x1p-24 * e.magnitude + 0x1p-134 * e.operands + e.below + e.rebased;
 }
 
+// What alignment adds on tensor cores to the error of two F16 operands.
+double error_of_alignment(const Element& e, double factor, const oracle::Promise& promise) {
+    return promise.implementation == "cpu" ? 0 : factor * 0x1p-24 * e.aligned;
+}
+
 // Numbers from here on may round to Inf in fp32.
 constexpr double largest_sum = 0x1.FFFFFFp127 * (1 - 0x1p-40);
 
@@ -195,6 +200,8 @@ const std::vector<Element>& sums_of(const Problem& problem, const Piece& piece, 
     std::vector<Element>& sums = found->second;
     if (!is_new) return sums;
     sums = product(piece.a, piece.b, piece.k);
+    const bool f16 = problem.call.first.format == MXQ_FORMAT_F16 && problem.call.second.format == MXQ_FORMAT_F16;
+    if (f16) add_aligned(sums, piece.a, piece.b, piece.k);
     if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_BLACKWELL_TENSOR_CORES) require_scales(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED) add_rebase(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED_GUARDED) add_guarded(problem, piece, sums);
@@ -244,7 +251,8 @@ std::string check_piece(const Problem& problem, const Piece& piece, const oracle
     if (values.size() != sums.size()) return "the search lost elements";
     for (size_t i = 0; i < sums.size(); ++i) {
         const Element& e = sums[i];
-        const double error = error_of_sum(e, factor) + oracle::rounding_of_sums(promise, piece.k) * scale;
+        const double error = error_of_sum(e, factor) + error_of_alignment(e, factor, promise) +
+                             oracle::rounding_of_sums(promise, piece.k) * scale;
         if (keeps_bound(e, values[i], rounding, error)) continue;
         char text[200];
         std::snprintf(text, sizeof text, "element %zu: %.9g, expected %.17g%s, error %.3g, of the sum at most %.3g", i,

@@ -252,8 +252,15 @@ bool other_contraction(Bound& bound, int64_t) {
 bool other_blocks(Bound& bound, int64_t) {
     const Call& call = bound.problem.call;
     if (!call.is_product() || call.first.plain() || call.second.plain()) return false;
-    bound.tensors[1] = testing::make_tensor(call.second.format == MXQ_FORMAT_NVFP4 ? MXQ_FORMAT_MXFP4 : MXQ_FORMAT_NVFP4,
-                                            bound.problem.tensors[1].dims);
+    const testing::Dims dims = bound.problem.tensors[1].dims;
+    if (oracle::is_fp8(call.first.format)) {  // which goes with blocks of any length, but for its own kind
+        const bool wide = oracle::tile_of(call.first.scaling).width == 128;
+        bound.tensors[1] = testing::make_tensor(testing::spec_of(MXQ_FORMAT_FP8_E5M2, wide ? MXQ_SCALING_ROW : MXQ_SCALING_1X128),
+                                                dims, false);
+        return true;
+    }
+    bound.tensors[1] =
+        testing::make_tensor(call.first.format == MXQ_FORMAT_NVFP4 ? MXQ_FORMAT_MXFP4 : MXQ_FORMAT_NVFP4, dims);
     return true;
 }
 

@@ -214,7 +214,8 @@ bool other_hadamard(Bound& bound, int64_t at) {
     const auto number = static_cast<size_t>(at % 2);
     const Side& side = bound.problem.tensors[number].side;
     if (!testing::takes_hadamard(bound.problem.tensors[number].spec)) return false;
-    const bool columnwise = number == 0 ? call.transpose_a == MXQ_TRANSPOSE_T : call.transpose_b == MXQ_TRANSPOSE_N;
+    const bool columnwise = number == 0 ? call.transpose_a == MXQ_TRANSPOSE_T
+                                        : call.transpose_b == MXQ_TRANSPOSE_N && !call.reads_b_by_rows();
     const int32_t part = !call.is_product() ? side.read_part() : columnwise ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE;
     const int32_t mask = part == MXQ_PART_ROWWISE ? side.rowwise_mask : side.columnwise_mask;
     const testing::Dims dims = bound.problem.tensors[number].dims;
@@ -259,17 +260,6 @@ bool experts_of_product(Bound& bound, int64_t at) {
     return reshape(bound, number, dims);
 }
 
-// A plain operand whose rows do not run along the contraction.
-bool transpose_plain(Bound& bound, int64_t) {
-    const Call& call = bound.problem.call;
-    const size_t number = call.first.plain() ? 0 : 1;
-    if (!bound.problem.tensors[number].side.plain()) return false;
-    ok(mxq_gemm_options_set_transpose(bound.gemm_options, number == 0 ? MXQ_TRANSPOSE_T : call.transpose_a,
-                                      number == 1 ? MXQ_TRANSPOSE_N : call.transpose_b));
-    const testing::Dims dims = bound.problem.tensors[number].dims;
-    return reshape(bound, number, {std::nullopt, dims.cols, dims.rows});
-}
-
 // ---- Which calls they suit ---------------------------------------------------------------------------------------------
 
 bool any_call(const Call&) { return true; }
@@ -309,7 +299,6 @@ bool has_list(const Call& call) {
 }
 bool converts(const Call& call) { return !call.is_product(); }
 bool gemm(const Call& call) { return call.is_product() && !call.contracts_groups(); }
-bool plain_gemm(const Call& call) { return call.verb == "gemm" && (call.first.plain() || call.second.plain()); }
 
 }  // namespace
 
@@ -341,7 +330,6 @@ const std::vector<Rule>& argument_rules() {
         {"unused_rule", has_given_scale, MXQ_STATUS_INVALID_ARGUMENT, true, rule_of_given_scale},
         {"stochastic_format", converts, MXQ_STATUS_INVALID_ARGUMENT, true, stochastic_of_other_format},
         {"experts", gemm, MXQ_STATUS_SHAPE_MISMATCH, true, experts_of_product},
-        {"transposed_plain", plain_gemm, MXQ_STATUS_UNSUPPORTED, true, transpose_plain},
     };
     return all;
 }

@@ -93,6 +93,11 @@ struct Call {
     int64_t broken_at = 0;            // which of the places where it can be broken
 
     bool is_product() const { return verb == "gemm" || verb == "grouped_gemm"; }
+    // Returns whether the product reads the rowwise part of B for want of a columnwise one.
+    bool reads_b_by_rows() const {
+        const bool both_as_they_are = transpose_a == MXQ_TRANSPOSE_N && transpose_b == MXQ_TRANSPOSE_N;
+        return is_product() && both_as_they_are && !second.plain() && !(second.parts & MXQ_PART_COLUMNWISE);
+    }
     bool contracts_groups() const { return verb == "grouped_gemm" && transpose_a == MXQ_TRANSPOSE_T; }
     std::optional<int64_t> experts() const {
         return !is_product() && shape.size() == 3 ? std::optional(shape[0]) : std::nullopt;

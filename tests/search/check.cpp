@@ -154,10 +154,12 @@ const std::vector<std::string>& known_implementations(Runner& runner, const Prob
     return known;
 }
 
-// Returns whether a product has plain operands that a device does not multiply: tensor cores take BF16 beside all that becomes
-// BF16, and F16 with F16.
+// Returns whether a product has operands that a device does not multiply: plain ones, since tensor cores take BF16 beside all that
+// becomes BF16, and F16 with F16; rows of weights across the contraction under fp32 scales that are no factors of sums.
 bool is_of_cpu_alone(const Call& call) {
     if (!call.is_product()) return false;
+    const bool of_lines = call.second.scaling == MXQ_SCALING_ROW || call.second.scaling == MXQ_SCALING_1X128;
+    if (call.reads_b_by_rows() && oracle::is_fp8(call.second.format) && of_lines) return true;
     const auto is_other = [](const Side& side) { return side.plain() && side.format != MXQ_FORMAT_BF16; };
     const bool both_f16 = call.first.format == MXQ_FORMAT_F16 && call.second.format == MXQ_FORMAT_F16;
     return (is_other(call.first) || is_other(call.second)) && !both_f16;
@@ -170,9 +172,9 @@ std::string check_refused_operands(Runner& runner, const Problem& problem) {
     const mxq_status status = Bound(runner, problem, "").query(nullptr);
     if (status != MXQ_STATUS_UNSUPPORTED) return "operands that only the CPU multiplies: " + status_text(status);
     const std::string message = mxq_last_error();
-    for (const char* remedy : {"mxq_convert", "mxq_tensor_set_strides", "mxq_tensor_set_part_list"})
+    for (const char* remedy : {"mxq_convert", "quantize a columnwise part", "mxq_tensor_set_strides", "mxq_tensor_set_part_list"})
         if (message.find(remedy) != std::string::npos) return "";
-    return "no mxq_convert in the message: " + message;
+    return "no remedy in the message: " + message;
 }
 
 // Returns "" if a call whose operands lie apart, which no implementation of a device takes, is refused in words that say so.

@@ -7,7 +7,9 @@ namespace {
 
 // Return which part of an operand the product reads.
 int32_t part_of_a(const Call& call) { return call.transpose_a == MXQ_TRANSPOSE_T ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE; }
-int32_t part_of_b(const Call& call) { return call.transpose_b == MXQ_TRANSPOSE_T ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE; }
+int32_t part_of_b(const Call& call) {
+    return call.transpose_b == MXQ_TRANSPOSE_T || call.reads_b_by_rows() ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+}
 
 // Returns the values of groups along the contraction, one after another: (rows_of_values, cols) each.
 oracle::Floats contracted_values(const Call& call, const TensorPlan& tensor, const oracle::Part& stored) {
@@ -26,6 +28,16 @@ oracle::Floats contracted_values(const Call& call, const TensorPlan& tensor, con
     return out;
 }
 
+// Returns each (rows, cols) matrix as (cols, rows).
+oracle::Floats each_transposed(const oracle::Floats& x, const oracle::Shape& shape) {
+    oracle::Floats out;
+    for (int64_t e = 0; e < shape.experts; ++e) {
+        const oracle::Floats one = oracle::transposed(x.data() + e * shape.rows * shape.cols, shape.rows, shape.cols);
+        out.insert(out.end(), one.begin(), one.end());
+    }
+    return out;
+}
+
 // Adds an operand and returns its values, transformed ones as they are. Ungrouped they are lines of the contraction,
 // (matrices, outer, k); grouped they are its rows, (rows, cols) without padding, but those of contracted_values.
 oracle::Floats add_operand(Problem& problem, const TensorPlan& tensor, int32_t part, const Values& values,
@@ -34,7 +46,8 @@ oracle::Floats add_operand(Problem& problem, const TensorPlan& tensor, int32_t p
     if (tensor.side.plain()) {
         const Bytes dense = draw_plain(values, tensor.spec, tensor.side.format, shape);
         add_plain(problem, tensor, dense);
-        return oracle::load(tensor.side.format, dense.data(), shape.count());
+        if (tensor.side.grouped) return oracle::load(tensor.side.format, dense.data(), shape.count());
+        return oracle::operand_lines(tensor.spec, {dense, {}, {}, {}}, shape, part);
     }
     for (int32_t each : both_parts) {
         if (!(tensor.side.parts & each)) continue;
@@ -166,7 +179,8 @@ void add_product(Problem& problem) {
     const int64_t n = call.n();
     const TensorPlan &a = problem.tensors[0], &b = problem.tensors[1], &d = problem.tensors[2];
     const oracle::Floats a_values = add_operand(problem, a, part_of_a(call), call.values, problem.stored[0]);
-    const oracle::Floats b_values = add_operand(problem, b, part_of_b(call), call.second_values, problem.stored[1]);
+    oracle::Floats b_values = add_operand(problem, b, part_of_b(call), call.second_values, problem.stored[1]);
+    if (call.reads_b_by_rows()) b_values = each_transposed(b_values, b.dims.shape());
     const oracle::Floats previous = add_d(problem, d, call.beta != 0 || call.accumulate);
     const oracle::Floats bias = add_bias(problem);
     problem.pieces = pieces_of(call, a.spec, d, a_values, b_values);

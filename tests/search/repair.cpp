@@ -86,19 +86,15 @@ void repair_product(Call& call) {
     if (grouped && !call.groups) call.groups.emplace();
     if (!grouped) call.groups.reset();
     make_plain(d);
-    if (a.plain()) call.transpose_a = MXQ_TRANSPOSE_N;
-    if (b.plain()) call.transpose_b = MXQ_TRANSPOSE_T;
-    if (grouped && call.transpose_a == MXQ_TRANSPOSE_T) {
-        if (b.plain()) b = a;
-        call.transpose_b = MXQ_TRANSPOSE_N;
-    }
-    if (!a.plain() && !b.plain() && blocking(a) != blocking(b)) b.format = a.format, b.scaling = a.scaling;
+    if (call.contracts_groups()) call.transpose_b = MXQ_TRANSPOSE_N;
+    const bool fp8_beside_blocks = is_fp8(a) && (is_mx(b) || is_nvfp4(b));
+    if (!a.plain() && !b.plain() && blocking(a) != blocking(b) && !fp8_beside_blocks) b.format = a.format, b.scaling = a.scaling;
     a.grouped = grouped;
     b.grouped = call.contracts_groups();
     d.grouped = d.grouped && grouped && !call.contracts_groups();
     for (Side* side : {&a, &b, &d}) repair_side(*side, grouped);
     a.parts |= call.transpose_a == MXQ_TRANSPOSE_N ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
-    b.parts |= call.transpose_b == MXQ_TRANSPOSE_T ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    if (!call.reads_b_by_rows()) b.parts |= call.transpose_b == MXQ_TRANSPOSE_T ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
     for (Side* side : {&a, &b, &d}) repair_side(*side, grouped);
     if (call.accumulate) d.format = MXQ_FORMAT_F32, call.beta = 0;
     if (call.contracts_groups()) call.bias = 0;
@@ -160,9 +156,10 @@ void repair_product_transforms(Call& call) {
     const bool a_t = call.transpose_a == MXQ_TRANSPOSE_T, b_t = call.transpose_b == MXQ_TRANSPOSE_T;
     const int32_t of_a = a_t ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE, of_b = b_t ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
     repair_transforms(a, a_t ? call.k() : call.m(), a_t ? call.m() : call.k());
-    const bool both = a.transforms(of_a) && takes_hadamard(b);
+    const bool both = a.transforms(of_a) && takes_hadamard(b) && !call.reads_b_by_rows();
     if (!both) set_transform(a, of_a, false, 0);
     set_transform(b, of_b, both, mask_of(a, of_a));
+    if (call.reads_b_by_rows()) set_transform(b, MXQ_PART_ROWWISE, false, 0);
     repair_transforms(b, b_t ? call.n() : call.k(), b_t ? call.k() : call.n());
 }
 

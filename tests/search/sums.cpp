@@ -83,6 +83,21 @@ std::vector<Element> product(const PieceOperand& a, const PieceOperand& b, int64
     return out;
 }
 
+void add_aligned(std::vector<Element>& sums, const PieceOperand& a, const PieceOperand& b, int64_t k) {
+    const auto raised = [](float x) { return x == 0 ? 0 : std::max(std::fabs(static_cast<double>(x)), 0x1p-14); };
+    const Doubles columns = tiled(b.lines, k, [&](size_t at) { return raised(b.values[at]); });
+    for_each_tile(a.lines, b.lines, k, [&](int64_t i, int64_t first, int64_t count) {
+        double magnitude[tile] = {};
+        for (int64_t l = 0; l < k; ++l)
+            add_times(raised(a.values[static_cast<size_t>(i * k + l)]), &columns[static_cast<size_t>(first * k + l * tile)],
+                      magnitude);
+        for (int64_t j = 0; j < count; ++j) {
+            Element& e = sums[static_cast<size_t>(i * b.lines + first + j)];
+            e.aligned = magnitude[j] - e.magnitude;
+        }
+    });
+}
+
 void add_rebase_errors(std::vector<Element>& sums, const PieceOperand& a, const oracle::Floats& a_errors,
                        const PieceOperand& b, const oracle::Floats& b_errors, int64_t k) {
     const Doubles errors = tiled(b.lines, k, [&](size_t at) { return b_errors[at]; }),

@@ -54,10 +54,11 @@ oracle::Floats sixteen_each(float first, float second) {
     return out;
 }
 
-// Returns the bytes of D of a product (1, k) by (1, k) on the CPU.
-Bytes product_of_lines(const oracle::Spec& spec, const oracle::Part& a, const oracle::Part& b, int64_t k, int32_t format) {
+// Returns the bytes of D of a product (1, k) by (1, k) on the CPU. `across`: plain ones are (k, 1), under (T,N).
+Bytes product_of_lines(const oracle::Spec& spec, const oracle::Part& a, const oracle::Part& b, int64_t k, int32_t format,
+                       bool across = false) {
     const bool plain = !oracle::find_quantized(spec.format);
-    const testing::Dims dims{std::nullopt, 1, k};
+    const testing::Dims dims{std::nullopt, across ? k : 1, across ? 1 : k};
     auto x = testing::make_tensor(spec.format, dims), y = testing::make_tensor(spec.format, dims);
     Buffer x_codes(testing::cpu(), a.codes), y_codes(testing::cpu(), b.codes), x_scales(testing::cpu(), a.scales),
         y_scales(testing::cpu(), b.scales);
@@ -69,19 +70,75 @@ Bytes product_of_lines(const oracle::Spec& spec, const oracle::Part& a, const or
         ok(mxq_tensor_set_part(y, MXQ_PART_ROWWISE, y_codes.data(), y_codes.bytes(), y_scales.data(), y_scales.bytes()));
     }
     testing::Output d(testing::cpu(), format, {std::nullopt, 1, 1}, 0);
-    testing::run_product(testing::cpu(), mxq_gemm, mxq_gemm_query, nullptr, x, y, d.tensor);
+    testing::run_product(testing::cpu(), mxq_gemm, mxq_gemm_query,
+                         across ? testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N)
+                                : testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T),
+                         x, y, d.tensor);
     return d.bytes();
 }
 
-float f32_product(const oracle::Floats& a, const oracle::Floats& b) {
+float f32_product(const oracle::Floats& a, const oracle::Floats& b, bool across) {
     const oracle::Spec bf16 = testing::spec_of(MXQ_FORMAT_BF16, MXQ_SCALING_NONE);
     const Bytes d =
         product_of_lines(bf16, {oracle::store(MXQ_FORMAT_BF16, a), {}, {}, {}},
-                         {oracle::store(MXQ_FORMAT_BF16, b), {}, {}, {}}, static_cast<int64_t>(a.size()), MXQ_FORMAT_F32);
+                         {oracle::store(MXQ_FORMAT_BF16, b), {}, {}, {}}, static_cast<int64_t>(a.size()), MXQ_FORMAT_F32, across);
     return oracle::load(MXQ_FORMAT_F32, d.data(), 1)[0];
 }
 
 }  // namespace
+
+// Tensor cores align the product of a subnormal by its exponent field, as that of 2^-14, and lose what is small beside it. The
+// first result is that of an H200.
+MXQ_EACH_DEVICE("operands: subnormals of F16 count as 2^-14 on tensor cores") {
+    const oracle::Floats a(2, -0x1p-23f), b{0x1.AAp-3f, -65504};
+    const auto expected = oracle::product(a.data(), 2, b.data(), 2, 1, 1, 2);
+    const double factor = oracle::class_factor(MXQ_BOUND_EXACT_PRODUCTS, 2);
+    const auto check = [&](const std::string& name, float d) {
+        return oracle::check_product(oracle::of_f16(expected, name), {d}, MXQ_FORMAT_F32, factor);
+    };
+    CHECK(check("mma_bf16", 0x1.FFCp-8f) == "");
+    CHECK(check("cpu", 0x1.FFCp-8f) != "");
+    CHECK(check("mma_bf16", 0x1.FEp-8f) != "");
+
+    auto x = testing::make_tensor(MXQ_FORMAT_F16, {std::nullopt, 1, 2}), y = testing::make_tensor(MXQ_FORMAT_F16, {std::nullopt, 1, 2});
+    Buffer x_data(device, oracle::store(MXQ_FORMAT_F16, a)), y_data(device, oracle::store(MXQ_FORMAT_F16, b));
+    ok(mxq_tensor_set_data(x, x_data.data(), x_data.bytes()));
+    ok(mxq_tensor_set_data(y, y_data.data(), y_data.bytes()));
+    testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, 1, 1}, 0);
+    const auto promise = testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, x, y, d.tensor);
+    CHECK(check(promise.implementation, d.values()[0]) == "");
+}
+
+// The contraction runs across the rows, and a group pads its rows with what is no number.
+MXQ_EACH_DEVICE("operands: plain rows with gaps, and padding that is never read, contracted over rows") {
+    int ran = 0;
+    for (int32_t format : {MXQ_FORMAT_BF16, MXQ_FORMAT_F16}) {
+        const int64_t rows = 3, m = 2, n = 5, stride = 8, alignment = 4;
+        const testing::DeviceEnds ends(device, {1, 1, 3});
+        const auto operand = [&](int64_t cols) {  // groups of rows 1, 0 and 2: padded to row 0 and rows 4, 5
+            oracle::Floats x(static_cast<size_t>(12 * stride), NAN);
+            for (int64_t row : {0, 4, 5})
+                for (int64_t i = 0; i < cols; ++i) x[static_cast<size_t>(row * stride + i)] = row == 0 ? 1.0f : 2.0f;
+            return std::make_unique<Buffer>(device, oracle::store(format, x));
+        };
+        const auto a_data = operand(m), b_data = operand(n);
+        auto a = testing::make_tensor(format, {std::nullopt, rows, m}), b = testing::make_tensor(format, {std::nullopt, rows, n});
+        for (auto [tensor, data] : {std::pair{static_cast<mxq_tensor*>(a), a_data.get()}, {static_cast<mxq_tensor*>(b), b_data.get()}}) {
+            ok(mxq_tensor_set_row_stride(tensor, stride));
+            ok(mxq_tensor_set_data(tensor, data->data(), data->bytes()));
+            ends.set(tensor, {{}, alignment});
+        }
+        testing::Output d(device, MXQ_FORMAT_F32, {3, m, n}, 0);
+        testing::run_product(device, mxq_grouped_gemm, mxq_grouped_gemm_query,
+                             testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N), a, b, d.tensor);
+        oracle::Floats expected(static_cast<size_t>(m * n), 1.0f);
+        expected.resize(static_cast<size_t>(2 * m * n), 0.0f);
+        expected.resize(static_cast<size_t>(3 * m * n), 8.0f);
+        CHECK(d.values() == expected);
+        ++ran;
+    }
+    CHECK(ran == 2);
+}
 
 MXQ_EACH_DEVICE("operands: rows of BF16 with gaps between them") {
     const int64_t k = 32;
@@ -179,14 +236,15 @@ MXQ_EACH_DEVICE("operands: each expert and each group has its decode scale") {
 // Products below the normal range are rounded once, with the sum, whichever operand has the extreme values.
 TEST_CASE("operands: sums of products below the normal range are rounded once", "[cpu]") {
     const oracle::Floats ordinary(32, 0x1.8p-22f), tiny(32, 0x1p-127f);
-    CHECK(f32_product(ordinary, tiny) == 48 * 0x1p-149f);
-    CHECK(f32_product(tiny, ordinary) == 48 * 0x1p-149f);
-
     // 2^-125 and 31 products of 1.375 2^-149, each of which alone would be rounded to 2^-149 and lost.
     oracle::Floats a(32, 0x1.6p-49f), b(32, 0x1p-100f);
     a[0] = 0x1p-25f;
-    CHECK(f32_product(a, b) == 0x1p-125f + 21 * 0x1p-148f);
-    CHECK(f32_product(b, a) == 0x1p-125f + 21 * 0x1p-148f);
+    for (bool across : {false, true}) {
+        CHECK(f32_product(ordinary, tiny, across) == 48 * 0x1p-149f);
+        CHECK(f32_product(tiny, ordinary, across) == 48 * 0x1p-149f);
+        CHECK(f32_product(a, b, across) == 0x1p-125f + 21 * 0x1p-148f);
+        CHECK(f32_product(b, a, across) == 0x1p-125f + 21 * 0x1p-148f);
+    }
 
     // 2^-134 (1 + 2^-17) is above the middle of 0 and the smallest BF16; fp32 has no room for what is above.
     oracle::Part x{Bytes(32, 0), Bytes{60}, {}, {}}, y = x;
@@ -196,13 +254,18 @@ TEST_CASE("operands: sums of products below the normal range are rounded once", 
 }
 
 // 32 products of 2^-71 and 2^-63 (1 + 2^-17), each of which alone would lose its last bits below the normal range.
-TEST_CASE("operands: sums of products of F32 and MX below the normal range are rounded once", "[cpu]") {
+TEST_CASE("operands: sums of products of F32, or FP8, and MX below the normal range are rounded once", "[cpu]") {
     const testing::Dims dims{std::nullopt, 1, 32};
-    auto f32 = testing::make_tensor(MXQ_FORMAT_F32, dims), mx = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, dims);
+    auto f32 = testing::make_tensor(MXQ_FORMAT_F32, dims), mx = testing::make_tensor(MXQ_FORMAT_MXFP8_E4M3, dims),
+         fp8 = testing::make_tensor(testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_ROW), dims, false);
     Buffer numbers(testing::cpu(), testing::bytes_of(oracle::Floats(32, 0x1.00008p-63f))), codes(testing::cpu(), Bytes(32, 0x38)),
-        scale(testing::cpu(), Bytes{127 - 71});
+        scale(testing::cpu(), Bytes{127 - 71}), line_scale(testing::cpu(), testing::bytes_of({0x1.00008p-63f}));
     ok(mxq_tensor_set_data(f32, numbers.data(), numbers.bytes()));
     ok(mxq_tensor_set_part(mx, MXQ_PART_ROWWISE, codes.data(), codes.bytes(), scale.data(), scale.bytes()));
+    ok(mxq_tensor_set_part(fp8, MXQ_PART_ROWWISE, codes.data(), codes.bytes(), line_scale.data(), line_scale.bytes()));
+    testing::Output of_fp8(testing::cpu(), MXQ_FORMAT_F32, {std::nullopt, 1, 1}, 0);
+    testing::run_product(testing::cpu(), mxq_gemm, mxq_gemm_query, nullptr, fp8, mx, of_fp8.tensor);
+    CHECK(of_fp8.values()[0] == 0x1.00008p-129f);
     for (bool swapped : {false, true}) {
         testing::Output d(testing::cpu(), MXQ_FORMAT_F32, {std::nullopt, 1, 1}, 0);
         testing::run_product(testing::cpu(), mxq_gemm, mxq_gemm_query, nullptr, swapped ? mx : f32, swapped ? f32 : mx, d.tensor);

@@ -83,6 +83,6 @@ void load(const Context&) { lt::load_arrays(); }
 }  // namespace
 
 const GemmImplementation cublaslt{
-    .name = "cublaslt", .run = run, .load = load, .bound = lt::product_bound, .prepare = prepare};
+    .name = "cublaslt", .run = run, .load = load, .bound = lt::product_bound, .prepare = prepare, .reads_across = true};
 
 }  // namespace mxq::cuda

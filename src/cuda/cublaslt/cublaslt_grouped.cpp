@@ -19,6 +19,11 @@ void load(const Context&) { lt::load_arrays(); }
 }  // namespace
 
 const GemmImplementation cublaslt_grouped{
-    .name = "cublaslt_grouped", .run = run, .load = load, .bound = lt::product_bound, .prepare = lt::prepare_as_is};
+    .name = "cublaslt_grouped",
+    .run = run,
+    .load = load,
+    .bound = lt::product_bound,
+    .prepare = lt::prepare_as_is,
+    .reads_across = true};
 
 }  // namespace mxq::cuda

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/group_view.h"
+#include "core/groups.h"
+#include "cuda/cublaslt/group_entry.h"
 #include "cuda/cublaslt/releases.h"
 
 namespace mxq::cuda::lt {
@@ -55,6 +56,12 @@ bool has_blocks_of_128(ScaleMode mode) { return mode == ScaleMode::Vec128 || mod
 bool is_scalar(ScaleMode mode) { return mode == ScaleMode::Scalar || mode == ScaleMode::GroupScalar; }
 
 Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
+    for (const GemmOperand* operand : {&p.a, &p.b})
+        if (operand->across && operand->scale_type != ScaleType::None)
+            return [format = operand->format] {
+                return format_text("needs codes that are stored along the contraction, found %s across it",
+                                   find_format(format)->name);
+            };
     if (!a.known || !b.known)
         return [format = (a.known ? p.b : p.a).format] {
             return format_text("needs bf16, mxfp8, nvfp4 or fp8 operands, found %s", find_format(format)->name);
@@ -96,6 +103,8 @@ Reason check_pointer(const char* what, const char* of, const void* pointer) {
 Reason check_operand(const GemmOperand& operand, ScaleMode mode, const char* name) {
     if (auto reason = check_pointer("", name, operand.codes); !reason.empty()) return reason;
     if (auto reason = check_multiple("lines of ", name, operand.line_bytes); !reason.empty()) return reason;
+    if (operand.across)
+        if (auto reason = check_multiple("rows of ", name, operand.lines * operand.bits / 8); !reason.empty()) return reason;
     const bool swizzles = mode == ScaleMode::Vec32 || mode == ScaleMode::Vec16;
     if (swizzles && !operand.layout.swizzled)
         return [name] { return format_text("needs swizzled scales, found compact ones on %s", name); };
@@ -193,7 +202,7 @@ bool must_pack_groups(const GemmProblem& p, Side side, ScaleMode mode) {
 
 MatrixDescription describe_operand(const GemmOperand& operand, ScaleMode mode, bool packs) {
     return {type_of(operand.element), mode, operand.codes, operand.scales, operand.lines,
-            operand.line_bytes * 8 / operand.bits, packs};
+            operand.line_bytes * 8 / operand.bits, packs, operand.across};
 }
 
 void fill_rest(const GemmProblem& p, MatmulDescription& out) {
@@ -227,21 +236,46 @@ Reason check_row_groups(const GemmProblem& p, ScaleMode a) {
     return a == ScaleMode::Block128 ? "needs 1X128 scales on the grouped side, found 128X128" : "";
 }
 
-// Checks that both sides are padded alike and that D of an empty group becomes zeros or stays.
+// Checks that both sides are padded alike, where padding is multiplied, and that D of an empty group becomes zeros or stays.
 Reason check_group_units(const GemmProblem& p) {
     if (p.grouping != Grouping::Contraction) return {};
     if (p.beta != 0 && p.beta != 1)
         return [beta = p.beta] {
             return format_text("needs a beta of 0 or 1 for groups along the contraction, found %g", double(beta));
         };
-    if (p.a.units.codes == p.b.units.codes) return {};
+    if (reads_across(p) || p.a.units.codes == p.b.units.codes) return {};
     return [a = p.a.units.codes, b = p.b.units.codes] {
         return format_text("needs the same columnwise group alignment on both sides, found %d and %d", a, b);
     };
 }
 
+// Checks that each group along the contraction has whole 16 bytes of plain numbers, which only its ends tell: what pads it is
+// not multiplied.
+Reason check_rows_of_groups(const GemmProblem& p) {
+    const int64_t unit = kBytes * 8 / p.a.bits;
+    if (!p.host_ends)
+        return [unit] {
+            return format_text("needs the ends of the groups on the host, to know of %lld rows each or a multiple, found them "
+                               "on the device alone",
+                               (long long)unit);
+        };
+    Groups on_host = p.groups;
+    on_host.ends = p.host_ends;
+    for (int64_t g = 0, before = 0; g < p.groups.count; g++) {
+        const int64_t end = read_end(on_host, g), rows = end - before;
+        if (rows % unit != 0)
+            return [unit, g, rows] {
+                return format_text("needs a multiple of %lld rows in each group, found %lld in group %lld", (long long)unit,
+                                   (long long)rows, (long long)g);
+            };
+        before = end;
+    }
+    return {};
+}
+
 Reason check_depth_groups(const GemmProblem& p, ScaleMode a, ScaleMode b) {
     if (auto reason = check_group_units(p); !reason.empty()) return reason;
+    if (reads_across(p)) return check_rows_of_groups(p);
     const int32_t least = int32_t(kBytes * 8 / p.a.bits);
     if (p.a.units.codes % least != 0)
         return [least, found = p.a.units.codes] {
@@ -328,6 +362,7 @@ Reason describe_grouped(const GemmProblem& p, const Machine& machine, const Side
 }
 
 Reason check_groups(const GemmProblem& p) {
+    if (auto reason = check_kinds(p, kind_of(p.a), kind_of(p.b)); !reason.empty()) return reason;
     if (auto reason = check_group_units(p); !reason.empty()) return reason;
     return check_d(p);
 }
@@ -352,9 +387,9 @@ GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const Gr
         one.a = part_of_group(p.a, a, rows);
         one.b = part_of_matrix(p.b, a.index);
     } else {
-        one.k = round_up(rows, p.a.units.codes);
-        one.a = part_of_group(p.a, a, one.k);
-        one.b = part_of_group(p.b, b, one.k);
+        one.k = depth_of_group(p, rows);
+        one.a = contraction_of_group(p.a, a, one.k);
+        one.b = contraction_of_group(p.b, b, one.k);
     }
     if (p.bias.values)
         one.bias.values = static_cast<const uint8_t*>(p.bias.values) + a.index * p.n * (find_format(p.bias.format)->bits / 8);

@@ -4,7 +4,8 @@
 //     MatmulDescription    D (n, m), column-major  = A (k, n)^T B (k, m)     the same bytes: its A is our B, transposed
 //
 // Every quantized part is contiguous along the contraction, so that cuBLASLt's (T,N) form, the only one that all formats have,
-// serves our (N,T), (N,N) and (T,N) alike: the transpose has picked the part before.
+// serves our (N,T), (N,N) and (T,N) alike: the transpose has picked the part before. Plain operands have one part: where the
+// contraction runs across its rows, cuBLASLt's own transposes take it.
 #pragma once
 #include <library_types.h>
 
@@ -36,15 +37,17 @@ struct Machine {
     std::string path;
 };
 
-// One operand as cuBLASLt sees it: k rows, and a column for each of our lines.
+// One operand as cuBLASLt sees it: k rows, and a column for each of our lines; across, a row for each of our lines, and k
+// columns.
 struct MatrixDescription {
     cudaDataType type;
     ScaleMode mode;
     const void* data;    // of a group: an array of pointers on the device, as are the scales
     const void* scales;
-    int64_t lines;       // columns
-    int64_t ld;          // codes from one line to the next
+    int64_t lines;
+    int64_t ld;          // codes from one stored line to the next
     bool packs;          // its fp32 scales lie otherwise: a kernel copies them into the workspace first
+    bool across;         // of plain numbers: stored lines run across the contraction
 };
 
 // Where the factors of the sums come from: those of the caller from the host, those with NVFP4's from the device.

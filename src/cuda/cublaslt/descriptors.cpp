@@ -43,8 +43,8 @@ void Descriptors::set(cublasLtMatmulDescAttributes_t attribute, T value) {
 
 void Descriptors::describe_operation(const MatmulDescription& p) {
     check(api_, api_.desc_create(operation_.renew(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-    set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(CUBLAS_OP_T));
-    set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(CUBLAS_OP_N));
+    set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(p.a.across ? CUBLAS_OP_N : CUBLAS_OP_T));
+    set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(p.b.across ? CUBLAS_OP_T : CUBLAS_OP_N));
     // Groups take their factors from the device always: from the host they are wrong on 9.0 before 13.8.
     if (p.alpha != Alpha::Host || p.groups > 0)
         set(CUBLASLT_MATMUL_DESC_POINTER_MODE, int32_t(CUBLASLT_POINTER_MODE_DEVICE));
@@ -69,8 +69,11 @@ void Descriptors::describe_matrices(const MatmulDescription& p) {
         check(api_, api_.layout_create(layout.renew(), type, uint64_t(rows), uint64_t(columns), ld),
               "cublasLtMatrixLayoutCreate");
     };
-    create(a_, p.a.type, p.k, p.m, p.a.ld);
-    create(b_, p.b.type, p.k, p.n, p.b.ld);
+    const auto create_operand = [&](auto& layout, const MatrixDescription& of, int64_t lines) {
+        create(layout, of.type, of.across ? lines : p.k, of.across ? p.k : lines, of.ld);
+    };
+    create_operand(a_, p.a, p.m);
+    create_operand(b_, p.b, p.n);
     create(d_, p.d_type, p.m, p.n, p.ldd);
 }
 
@@ -82,8 +85,11 @@ void Descriptors::describe_groups(const MatmulDescription& p, const GroupSizes& 
               api_.grouped_layout_create(layout.renew(), type, p.groups, somewhere(rows), somewhere(columns), somewhere(ld)),
               "cublasLtGroupedMatrixLayoutCreate");
     };
-    create(a_, p.a.type, sizes.k, sizes.m, sizes.a_ld);
-    create(b_, p.b.type, sizes.k, sizes.n, sizes.b_ld);
+    const auto create_operand = [&](auto& layout, const MatrixDescription& of, int32_t* lines, int32_t* ld) {
+        create(layout, of.type, of.across ? lines : sizes.k, of.across ? sizes.k : lines, ld);
+    };
+    create_operand(a_, p.a, sizes.m, sizes.a_ld);
+    create_operand(b_, p.b, sizes.n, sizes.b_ld);
     create(d_, p.d_type, sizes.m, sizes.n, sizes.d_ld);
     sizes_ = sizes;
 }

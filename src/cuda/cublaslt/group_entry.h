@@ -4,6 +4,7 @@
 //                      n                k                       A, B, D in cuBLASLt's order
 //     groups of rows   rows of g        all                     matrix g of our B, lines of g in our A, rows of g in D
 //     contraction      all              rows of g, padded       codes of g in every line of both, matrix g of D
+//       plain          all              rows of g               rows of g of both, matrix g of D
 #pragma once
 #include "core/group_view.h"
 #include "cuda/cublaslt/description.h"
@@ -63,6 +64,11 @@ MXQ_HD const void* contraction_scales(const GemmOperand& operand, const GroupSta
     return group_scales(operand, start);
 }
 
+// Returns the codes of a group along the contraction: padding is part of it, but that of plain numbers, which may be anything.
+MXQ_HD int64_t depth_of_group(const GemmProblem& p, int64_t rows) {
+    return p.a.across || p.b.across ? rows : round_up(rows, p.a.units.codes);
+}
+
 // A group without rows has no size at all: what reads and writes nothing cannot go wrong.
 MXQ_HD GroupEntry entry_by_contraction(const GroupedCall& call, const GroupStart& first, const GroupStart& second,
                                        int64_t rows) {
@@ -75,7 +81,7 @@ MXQ_HD GroupEntry entry_by_contraction(const GroupedCall& call, const GroupStart
     entry.d = static_cast<uint8_t*>(p.d.data) + first.index * p.m * p.d.row_stride * call.d_bytes;
     entry.m = rows == 0 ? 0 : p.n;
     entry.n = rows == 0 ? 0 : p.m;
-    entry.k = round_up(rows, p.a.units.codes);
+    entry.k = depth_of_group(p, rows);
     return entry;
 }
 

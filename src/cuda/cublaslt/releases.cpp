@@ -100,7 +100,8 @@ bool rounds_before_bias(const MatmulDescription& p) {
 
 bool is_long_line(const MatmulDescription& p) {
     constexpr int64_t kMostNumbers = int64_t(1) << 31;
-    return has_one_line(p) && std::max({p.a.ld * p.a.lines, p.b.ld * p.b.lines, p.ldd * p.n}) > kMostNumbers;
+    const auto numbers = [&](const MatrixDescription& of) { return of.ld * (of.across ? p.k : of.lines); };
+    return has_one_line(p) && std::max({numbers(p.a), numbers(p.b), p.ldd * p.n}) > kMostNumbers;
 }
 
 bool is_long_accumulated_line(const MatmulDescription& p) {
@@ -176,8 +177,10 @@ bool is_mended(const Mended& mended, int32_t version) {
 }  // namespace
 
 bool has_whole_lines(const MatmulDescription& p) {
+    const bool across = (!p.a.across || is_whole(p.m, p.a.type)) && (!p.b.across || is_whole(p.n, p.b.type));
     return is_aligned(p.a.data) && is_aligned(p.b.data) && is_aligned(p.d) && is_whole(p.a.ld, p.a.type) &&
-           is_whole(p.b.ld, p.b.type) && is_whole(p.ldd, p.d_type) && is_whole(p.k, p.a.type) && is_whole(p.m, p.d_type);
+           is_whole(p.b.ld, p.b.type) && is_whole(p.ldd, p.d_type) && is_whole(p.k, p.a.type) && is_whole(p.m, p.d_type) &&
+           across;
 }
 
 Reason check_offer(ScaleMode mode, bool grouped, const Machine& machine) {

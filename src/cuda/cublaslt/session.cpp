@@ -81,7 +81,8 @@ Session::~Session() { api_.destroy(handle_); }
 Session::Key Session::key_of(const MatmulDescription& p) {
     const bool grouped = p.groups > 0;
     return {p.m, p.n, p.k, p.a.type, p.b.type, p.d_type, int64_t(p.a.mode), int64_t(p.b.mode), p.a.ld, p.b.ld, p.ldd,
-            p.groups, p.reads_d, int64_t(p.alpha), p.has_bias, p.bias_type, p.sm_count, alignment_of(p.a.data, grouped),
+            p.groups, p.reads_d, int64_t(p.alpha), p.has_bias, p.bias_type, p.sm_count, p.a.across, p.b.across,
+            alignment_of(p.a.data, grouped),
             alignment_of(p.b.data, grouped), alignment_of(p.d, grouped), alignment_of(p.bias, grouped)};
 }
 

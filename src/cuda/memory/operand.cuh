@@ -60,6 +60,7 @@ __device__ inline float element_value(int32_t bits, Element element, uint32_t co
     return to_float(Bf16{uint16_t(code)});
 }
 
+// Returns the value of code `k` of a stored line.
 __device__ inline float element_at(const GemmOperand& operand, int32_t bits, const TileOperand& at, uint32_t line,
                                    uint32_t k) {
     uint32_t code = code_at(bits, at.codes + line * operand.line_bytes, k);
@@ -67,7 +68,7 @@ __device__ inline float element_at(const GemmOperand& operand, int32_t bits, con
     return element_value(bits, operand.element, code);
 }
 
-// Returns the value of the scale byte of a block; 1 where there is none.
+// Returns the value of the scale byte of code `k` of a stored line; 1 where there is none.
 __device__ inline float block_scale_at(const GemmOperand& operand, int32_t bits, const TileOperand& at, uint32_t line,
                                        uint32_t k) {
     if (operand.scale_type != ScaleType::E8M0 && operand.scale_type != ScaleType::E4M3) return 1;
@@ -75,8 +76,19 @@ __device__ inline float block_scale_at(const GemmOperand& operand, int32_t bits,
     return bits == E2M1::bits && operand.scale_type == ScaleType::E4M3 ? decode<E4M3>(scale) : scale_value(scale);
 }
 
+// Where a code of an operand is stored: a line, and the code's number in it.
+struct Stored {
+    uint32_t line, code;
+};
+
+__device__ __forceinline__ Stored stored_at(bool across, uint32_t line, uint32_t k) {
+    return across ? Stored{k, line} : Stored{line, k};
+}
+
 // Returns an operand's fp32 value at (line, k), as dequantized.
-__device__ inline float operand_value(const GemmOperand& operand, const TileOperand& at, uint32_t line, uint32_t k) {
+__device__ inline float operand_value(const GemmOperand& operand, const TileOperand& at, uint32_t operand_line,
+                                      uint32_t operand_k) {
+    const auto [line, k] = stored_at(operand.across, operand_line, operand_k);
     const float value =
         multiply_rn(element_at(operand, operand.bits, at, line, k), block_scale_at(operand, operand.bits, at, line, k));
     if (operand.scale_type == ScaleType::E4M3) return multiply_rn(value, at.global);

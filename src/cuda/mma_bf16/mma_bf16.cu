@@ -21,7 +21,10 @@
 // What multiplies the codes
 //     E8M0, E4M3 scales of blocks    as they are converted: exact in BF16, six significant bits at most
 //     fp32 scales of lines, NVFP4's global ones    the sums, at the end
-//     fp32 scales of 128                           the sums of 128, in registers (promote.cuh)
+//     fp32 scales of 128                           the sums of 128, in registers (promote.cuh), before NVFP4's global one
+//
+// Operands that are stored across the contraction are read code by code and decoded as they are loaded, by kernels of their own
+// that are simple and not fast.
 //
 // Inf, NaN and scales far above 1, which the fast conversion does not serve, are noticed at the barrier; then every thread
 // reads its codes again and converts them one by one. Sums that fp32 could not hold are made again at the end
@@ -52,6 +55,8 @@ struct Kind {
     static constexpr int a_bits = kABits, b_bits = kBBits, columns = kTileColumns;
     static constexpr bool promotes = kPromotes;
     static constexpr bool f16 = kF16;  // both operands are F16, and stay it
+    static constexpr bool across = kABits == kAcross;  // an operand may be read across
+    static_assert(across == (kBBits == kAcross));
     static constexpr int chunks = (kTileRows + columns) / kChunkLines;  // of 16 codes, per thread and step
     static constexpr int halves = 2 * chunks / 4;                       // converted in a quarter of a step
     static constexpr int warp_columns = columns / 4, fragments = warp_columns / 16;
@@ -189,13 +194,13 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
 struct Kernel {
     void (*function)(Arguments);
     int32_t a_bits, b_bits, columns, shared_bytes;
-    bool promotes, f16;
+    bool promotes, f16, across;
 };
 
 template <int kABits, int kBBits, int kTileColumns, bool kPromotes = false, bool kF16 = false>
 constexpr Kernel kernel_of() {
     using K = Kind<kABits, kBBits, kTileColumns, kPromotes, kF16>;
-    return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes, kF16};
+    return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes, kF16, K::across};
 }
 
 // The first that takes a problem runs it.
@@ -208,7 +213,11 @@ const Kernel kernels[] = {
     kernel_of<kAny, kAny, 128>(),
     kernel_of<8, 8, 128, true>(),
     kernel_of<kAnyWide, kAnyWide, 128, true>(),
+    kernel_of<kAny, kAny, 128, true>(),
     kernel_of<kAnyWide, kAnyWide, 128, false, true>(),
+    kernel_of<kAcross, kAcross, 128>(),
+    kernel_of<kAcross, kAcross, 128, true>(),
+    kernel_of<kAcross, kAcross, 128, false, true>(),
 };
 
 int64_t row_tiles(const GemmProblem& p) {
@@ -222,6 +231,7 @@ int64_t matrices(const GemmProblem& p) { return p.grouping == Grouping::Contract
 
 // 16 codes are a chunk; `bytes` are loaded at once.
 bool is_aligned(const GemmOperand& operand, int64_t bytes) {
+    if (operand.across) return true;  // is loaded code by code
     return operand.length % kChunkCodes == 0 && operand.line_bytes % bytes == 0 &&
            reinterpret_cast<uintptr_t>(operand.codes) % bytes == 0;
 }
@@ -237,38 +247,54 @@ bool has_line_factors(const GemmOperand& operand) {
 bool promotes(const GemmProblem& p) { return has_blocks_of_128(p.a) || has_blocks_of_128(p.b); }
 
 bool takes(int32_t bits, const GemmOperand& operand) {
-    return bits <= kAnyWide || (operand.bits == bits && is_aligned(operand, bits == 4 ? 8 : 16));
+    if (bits == kAnyWide) return operand.bits >= 8;
+    return bits <= kAcross || (operand.bits == bits && is_aligned(operand, bits == 4 ? 8 : 16));
 }
 
 const Kernel& kernel_for(const GemmProblem& p) {
     for (const Kernel& kernel : kernels)
-        if (kernel.promotes == promotes(p) && kernel.f16 == is_f16(p.a) && takes(kernel.a_bits, p.a) &&
-            takes(kernel.b_bits, p.b))
+        if (kernel.promotes == promotes(p) && kernel.f16 == is_f16(p.a) && kernel.across == reads_across(p) &&
+            takes(kernel.a_bits, p.a) && takes(kernel.b_bits, p.b))
             return kernel;
     return kernels[0];  // not reached: those of any bits take all
 }
 
+// Returns whether an operand is BF16 or F16 as soon as it is loaded.
+bool is_loaded_as_numbers(const GemmOperand& operand) { return is_plain(operand) || operand.across; }
+
 Bf16DecodeRule rule_of(const GemmOperand& operand) {
+    if (is_loaded_as_numbers(operand)) return bf16_decode_rule<E4M3>();  // numbers need the scale of one alone
     if (operand.scale_type == ScaleType::E4M3) return bf16_decode_rule_nvfp4();
-    if (operand.scale_type == ScaleType::None) return bf16_decode_rule<E4M3>();  // plain numbers need the scale of one alone
     return with_element(operand.element, []<class E>(E) { return bf16_decode_rule<E>(); });
 }
 
 // Codes under a scale of one are at least 2^-16. Below these a product may be under 2^-126.
-constexpr uint32_t kTinyScale = 127 - 63 + 16;
+constexpr uint32_t kTinyScale = 127 - 63 + 16, kTinyScaleWithCodes = 127 - 110 + 16;
 constexpr uint32_t kTinyNumber = (127 - 63) * (0x80 * kOneInBothHalves),
                    kTinyWithCodes = (127 - 110) * (0x80 * kOneInBothHalves);
 
 uint32_t tiny_below(const GemmOperand& operand, const GemmOperand& other) {
     if (is_f16(operand)) return 0;  // products of F16 are normal numbers
-    if (is_plain(operand)) return has_float_scales(other) || has_line_factors(other) ? kTinyWithCodes : kTinyNumber;
-    return operand.scale_type == ScaleType::E8M0 ? kTinyScale : 0;
+    const bool with_codes = has_float_scales(other) || has_line_factors(other);
+    if (is_loaded_as_numbers(operand)) return with_codes ? kTinyWithCodes : kTinyNumber;
+    return operand.scale_type != ScaleType::E8M0 ? 0 : with_codes ? kTinyScaleWithCodes : kTinyScale;
+}
+
+// Returns whether values have the range of BF16 before any fp32 scale is applied.
+bool is_wide(const GemmOperand& operand) { return is_plain(operand) || operand.scale_type == ScaleType::E8M0; }
+
+// Returns whether sums without their fp32 factors may leave fp32's range where D does not: those of wide values, and of 128
+// codes under their scales where another factor comes after them.
+bool mixes_ranges(const GemmProblem& p) {
+    const bool factored = has_line_factors(p.a) || has_line_factors(p.b);
+    return (is_wide(p.a) || is_wide(p.b)) ? factored || promotes(p) : factored && promotes(p);
 }
 
 LoopOperand loop_operand(const GemmOperand& operand, const GemmOperand& other) {
     const ScaleLayout& layout = operand.layout;
     const int64_t step = operand.line_bytes * kChunkLines;
-    LoopOperand s{{0, step, 2 * step, 3 * step}, {}, {}, operand.bits, !is_plain(operand) && !has_float_scales(operand),
+    LoopOperand s{{0, step, 2 * step, 3 * step}, {}, {}, operand.across ? 16 : operand.bits,
+                  !is_loaded_as_numbers(operand) && !has_float_scales(operand), operand.across,
                   tiny_below(operand, other), rule_of(operand)};
     if (!s.scaled) return s;
     const int64_t odd = layout.offset(0, 0, kStep / layout.block), even = layout.offset(0, 0, 2 * kStep / layout.block);
@@ -288,9 +314,22 @@ Reason declines_numbers(const GemmProblem& p) {
     };
 }
 
+// Refuses fp32 scales that change from code to code along the contraction: they can multiply no sum.
+Reason declines_scales(const GemmProblem& p) {
+    const ScaleLayout& layout = p.b.layout;
+    if (!p.b.across || !has_float_scales(p.b)) return "";
+    if (layout.block == MXQ_MAX_DIM ? layout.line_stride == 0 : layout.tile_rows == kBlock128) return "";
+    return [format = p.b.format] {
+        return format_text("needs fp32 scales of tensors or 128X128 where the rows of b run across the contraction, found %s "
+                           "with one for each row or each 128 codes of it; quantize a columnwise part",
+                           find_format(format)->name);
+    };
+}
+
 Reason declines(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return reason;
     if (auto reason = declines_numbers(p); !reason.empty()) return reason;
+    if (auto reason = declines_scales(p); !reason.empty()) return reason;
     if (auto reason = needs_no_limit(p); !reason.empty()) return reason;
     const Kernel& kernel = kernel_for(p);
     const double tiles = double(row_tiles(p)) * double(column_tiles(p, kernel)) * double(matrices(p));
@@ -315,7 +354,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& launch_info
                          factored,
                          p.d.format == MXQ_FORMAT_F32 || !p.is_sum_alone(),
                          !p.is_sum_alone(),
-                         (is_plain(p.a) || is_plain(p.b)) && (factored || kernel.promotes)};
+                         mixes_ranges(p)};
     const uint32_t blocks = args.row_tiles * args.column_tiles * uint32_t(matrices(p));
     if (blocks == 0) return;
     launch(context, kernel.function, "mma_bf16", blocks, kThreads, kernel.shared_bytes, launch_info.stream, args);
@@ -329,6 +368,7 @@ int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODU
 
 }  // namespace
 
-const GemmImplementation mma_bf16{"mma_bf16", declines, nullptr, run, load, bound};
+const GemmImplementation mma_bf16{
+    .name = "mma_bf16", .declines = declines, .run = run, .load = load, .bound = bound, .reads_across = true};
 
 }  // namespace mxq::cuda

@@ -5,6 +5,7 @@
 //     4 bits    8 bytes    one load        the same with two
 //     16 bits  32 bytes    two loads       put into the order of the others
 //     any      8 words, as many as there are, or byte by byte: which it is, is known at run time (6 bits are only here)
+//     across   16 codes of as many stored lines, one by one, and their scales: in registers they are BF16 or F16 already
 //
 // A buffer has kStep numbers of every line of the tile, A's lines first. Line L: 8 x 16 bytes, the j-th at j ^ (L % 8); four
 // numbers stand as 0, 2, 1, 3.
@@ -19,10 +20,11 @@ constexpr int kChunkLines = kThreads / 4;  // from a thread's line to its next
 constexpr int kAChunks = kTileRows / kChunkLines;
 constexpr int kLineBytes = 2 * kStep;
 
-// Stand for widths that are known at run time: all of them, or 8 and 16, which is what goes with scales of 128.
-constexpr int kAny = 0, kAnyWide = 1;
+// Stand for widths that are known at run time: all of them, or 8 and 16, which is what goes with scales of 128, or all of them
+// along the contraction or across it.
+constexpr int kAny = 0, kAnyWide = 1, kAcross = 2;
 template <int kBits>
-constexpr bool is_any = kBits <= kAnyWide;
+constexpr bool is_any = kBits <= kAcross;
 
 template <int kBits>
 __device__ __forceinline__ int32_t bits_of(const LoopOperand& operand) {
@@ -142,6 +144,23 @@ __device__ __forceinline__ Chunk<kBits> load_chunk(const Arguments& args, const 
     return chunk;
 }
 
+// Returns a number as tensor cores take it: BF16 or F16 as it is, a code times the scale of its block as BF16.
+__device__ __forceinline__ uint32_t number_at(const GemmOperand& operand, const TileOperand& at, const Stored& stored) {
+    if (operand.scale_type == ScaleType::None) return code_at(16, at.codes + stored.line * operand.line_bytes, stored.code);
+    return decode_to_bf16_exactly(element_at(operand, operand.bits, at, stored.line, stored.code),
+                                  block_scale_at(operand, operand.bits, at, stored.line, stored.code));
+}
+
+// Loads 16 numbers of a line that is read across, from number k on. `left`: how many there are.
+__device__ __noinline__ Chunk<kAcross> load_across(const GemmOperand& operand, const TileOperand& at, uint32_t line,
+                                                   uint32_t k, int32_t left) {
+    Chunk<kAcross> chunk{{}, kScaleOfOne};
+#pragma unroll
+    for (int i = 0; i < kChunkCodes; i++)
+        if (i < left) chunk.words[i / 2] |= number_at(operand, at, stored_at(true, line, k + i)) << (16 * (i % 2));
+    return chunk;
+}
+
 // Loads chunk c of the reader's step; zeros where there are no codes.
 template <class Kind>
 __device__ __forceinline__ void load_chunk(const Arguments& args, const Tile& tile, const Reader<Kind>& reader, int c,
@@ -149,6 +168,17 @@ __device__ __forceinline__ void load_chunk(const Arguments& args, const Tile& ti
     const int i = c < kAChunks ? c : c - kAChunks;
     const uint32_t present = reader.left > 0 ? reader.present : 0;
     const bool exists = present & (1u << c);
+    if constexpr (Kind::across) {
+        const uint32_t line = threadIdx.x / 4 + i * kChunkLines, k = reader.step * kStep + threadIdx.x % 4 * kChunkCodes;
+        if (exists && c < kAChunks && args.a.across) {
+            chunks.a[i % kAChunks] = load_across(args.problem.a, tile.a, uint32_t(tile.row) + line, k, reader.left);
+            return;
+        }
+        if (exists && c >= kAChunks && args.b.across) {
+            chunks.b[i] = load_across(args.problem.b, tile.b, uint32_t(tile.column) + line, k, reader.left);
+            return;
+        }
+    }
     if (c < kAChunks) {
         Chunk<Kind::a_bits>& chunk = chunks.a[i % kAChunks];
         chunk = {};
@@ -262,9 +292,13 @@ __device__ __forceinline__ void convert_exactly(const Arguments& args, const Til
         if (k < tile.k && line < (is_a ? tile.m : args.problem.n)) {
             const GemmOperand& operand = is_a ? args.problem.a : args.problem.b;
             const TileOperand& at = is_a ? tile.a : tile.b;
-            const int32_t bits = is_a ? bits_of<Kind::a_bits>(args.a) : bits_of<Kind::b_bits>(args.b);
-            const float element = element_at(operand, bits, at, line, k);
-            value = decode_to_bf16_exactly(element, block_scale_at(operand, bits, at, line, k));
+            if constexpr (Kind::across) {
+                value = number_at(operand, at, stored_at(operand.across, line, k));
+            } else {
+                const int32_t bits = is_a ? bits_of<Kind::a_bits>(args.a) : bits_of<Kind::b_bits>(args.b);
+                const float element = element_at(operand, bits, at, line, k);
+                value = decode_to_bf16_exactly(element, block_scale_at(operand, bits, at, line, k));
+            }
         }
         const uint32_t place = (i & 4) | (i & 1) << 1 | (i >> 1 & 1);
         reinterpret_cast<uint16_t*>(buffer + half_offset(first_offset(), c, i / 8))[place] = uint16_t(value);

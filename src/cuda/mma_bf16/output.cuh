@@ -8,7 +8,7 @@
 //
 //     products below fp32's normal range are cut at 2^-149 whenever they are added: tiny sums, where a thread met operands that
 //     have such products (into 16 bits without factors the bound covers the loss)
-//     sums of plain numbers times codes, whose fp32 factors come later, may leave fp32's range where D does not
+//     sums of plain numbers or MX values times codes, whose fp32 factors come later, may leave fp32's range where D does not
 //
 // Both are rare and slow. All zeros in a line give tiny sums too, and are looked for first.
 #pragma once
@@ -35,14 +35,17 @@ __device__ __noinline__ void find_zero_lines(const Arguments& args, const Tile& 
         const bool is_a = l < kTileRows;
         const GemmOperand& operand = is_a ? p.a : p.b;
         const int64_t line = is_a ? tile.row + l : tile.column + l - kTileRows;
-        const uint8_t* const codes = (is_a ? tile.a.codes : tile.b.codes) + line * operand.line_bytes;
+        const uint8_t* const codes = is_a ? tile.a.codes : tile.b.codes;
         const int64_t count = line < (is_a ? tile.m : p.n) ? tile.k : 0;
         bool any = false;
         for (int64_t first = lane; !any && first - lane < count; first += 8 * 32) {
             uint32_t found = 0;
 #pragma unroll 8
             for (int64_t k = first; k < first + 8 * 32; k += 32)
-                if (k < count) found |= without_sign(operand.bits, code_at(operand.bits, codes, k));
+                if (k < count) {
+                    const auto [stored, code] = stored_at(operand.across, uint32_t(line), uint32_t(k));
+                    found |= without_sign(operand.bits, code_at(operand.bits, codes + stored * operand.line_bytes, code));
+                }
             any = __any_sync(~0u, found != 0);
         }
         if (lane == 0) zero[l] = !any;
@@ -138,6 +141,12 @@ __device__ __forceinline__ void write_padding(const Arguments& args, const Tile&
     if (line < tile.padded_m && args.problem.beta == 0) write_row(args, tile.first_row + line, column, zeros);
 }
 
+// Returns the fp32 factor of a line; scales of 128 have met its sums before.
+__device__ __forceinline__ float factor_after_sums(const GemmOperand& operand, const TileOperand& at, int64_t line) {
+    const bool has_met = operand.scale_type == ScaleType::F32 && operand.layout.block == int32_t(kBlock128);
+    return has_met ? 1.0f : line_factor(operand, at, line);
+}
+
 // Finishes eight neighbours of row `line` of the tile's product, whose sums are in shared memory.
 __device__ __forceinline__ void finish_row(const Arguments& args, const Tile& tile, int64_t line, int64_t column,
                                            const Repair& repair, const uint8_t* zero, bool factored,
@@ -147,11 +156,12 @@ __device__ __forceinline__ void finish_row(const Arguments& args, const Tile& ti
     const float4 low = reinterpret_cast<const float4*>(sums)[0], high = reinterpret_cast<const float4*>(sums)[1];
     float values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     if (factored) {
-        const float row_factor = line_factor(args.problem.a, tile.a, line);
+        const float row_factor = factor_after_sums(args.problem.a, tile.a, line);
 #pragma unroll
         for (int i = 0; i < 8; i++)
             if (column + i < args.problem.n && !(repaired >> i & 1))
-                values[i] = scale_sum(values[i], row_factor, line_factor(args.problem.b, tile.b, column + i), args.to_nearest);
+                values[i] = scale_sum(values[i], row_factor, factor_after_sums(args.problem.b, tile.b, column + i),
+                                      args.to_nearest);
     }
     if (args.more) add_to_row(args.problem, tile.group, tile.first_row + line, column, values);
     write_row(args, tile.first_row + line, column, values);

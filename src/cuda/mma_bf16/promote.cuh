@@ -29,6 +29,9 @@ __device__ __forceinline__ float load_block_scale(const GemmProblem& p, const Ti
     const int64_t line = is_a ? tile.row + l : tile.column + l - kTileRows;
     if (operand.scale_type != ScaleType::F32 || line >= (is_a ? tile.m : p.n)) return 1;
     const float* const scales = reinterpret_cast<const float*>(is_a ? tile.a.scales : tile.b.scales);
+    if (operand.across)
+        return __ldg(scales + scale_line(operand.layout, uint32_t(block * kBlock128)) +
+                     scale_in_line(operand.layout, uint32_t(line)));
     return __ldg(scales + scale_line(operand.layout, line) + block * operand.layout.column_stride);
 }
 

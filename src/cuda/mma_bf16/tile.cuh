@@ -24,13 +24,15 @@ constexpr int kPanel = 16;                  // row tiles that run together
 static_assert(kTileRows == kSwizzleRows, "Group::first_group_tile counts row tiles");
 
 // Holds what the loop needs of an operand, the same in every group. "Scaled" operands have a scale byte for every block; the
-// others, plain numbers and codes whose fp32 scales come after the sums, count as under a scale of 1.
+// others, plain numbers, codes whose fp32 scales come after the sums, and what is read across, which is decoded as it is
+// loaded, count as under a scale of 1.
 struct LoopOperand {
     int64_t code_steps[4];     // bytes from a line to those 64, 128, 192 lines further
     int64_t scale_steps[2];    // likewise, of their scales
     int32_t scale_advance[2];  // bytes from the scale of an even step to the next one's, and of an odd step
-    int32_t bits;
+    int32_t bits;  // of what a thread holds of a code: 16 of an operand that is read across, whatever its own are
     bool scaled;
+    bool across;
     uint32_t tiny_below;  // scales under which products may be below fp32's range; of plain numbers: bits of magnitudes
     Bf16DecodeRule rule;
 };
@@ -44,7 +46,7 @@ struct Arguments {
     bool factored;                     // an operand has one fp32 factor for a line
     bool to_nearest;                   // sums are: D is F32, or more than sums (see round_sum)
     bool more;                         // D is more than sums
-    bool mixed;                        // plain numbers times fp32 scales: sums of codes alone may leave fp32's range
+    bool mixed;                        // sums without fp32 scales that come after them may leave fp32's range
 };
 
 // One tile of one product.
@@ -72,8 +74,9 @@ __device__ inline bool enter_group(const GemmProblem& p, uint32_t matrix, int64_
         tile.b = operand_of_matrix(p.b, group.index);
     } else {
         const Group group = group_of_index(grouped, p.a.units, p.b.units, matrix);
-        // Padding is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum.
-        tile.k = round_up(group.rows, kNvBlock);
+        // Padding of codes is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum. That between
+        // the rows of a plain operand is never read.
+        tile.k = p.a.across || p.b.across ? int64_t(group.rows) : round_up(group.rows, kNvBlock);
         tile.first_row = group.index * p.m;
         tile.a = operand_of_group(p.a, group.first(), group.rows);
         tile.b = operand_of_group(p.b, group.second(), group.rows);

@@ -11,8 +11,8 @@
 
 namespace mxq::cuda::sm90::bf16 {
 
-// Makes the sum of plain numbers and codes again, in double: without their fp32 factors sums may leave fp32's range where D
-// does not.
+// Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's
+// range where D does not.
 __device__ __noinline__ float sum_again(const GemmProblem& p, const TileOperand& a, const TileOperand& b, uint32_t token,
                                         uint32_t line) {
     double sum = 0;

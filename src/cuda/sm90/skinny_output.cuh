@@ -72,8 +72,8 @@ __device__ __forceinline__ void add_parts(const Arguments& args, uint32_t first_
         *flag_of_warp(args, block, warp) = ~args.mark;  // a graph launches with the same mark again
 }
 
-// Makes the sum of plain numbers and codes again, in double: without their fp32 factors sums may leave fp32's range where D
-// does not.
+// Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's
+// range where D does not.
 __device__ __noinline__ float sum_again(const Arguments& args, const Tile& tile, uint32_t token, uint32_t line) {
     const GemmProblem& p = args.problem;
     double sum = 0;
