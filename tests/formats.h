@@ -130,6 +130,17 @@ inline Tensor make_tensor(const oracle::Spec& spec, Dims dims, bool swizzled) {
     return tensor;
 }
 
+// Gives declared parts the transforms of the specification and takes those of other parts away, which quantize refuses.
+inline void transform_declared_parts(mxq_tensor* tensor, const oracle::Spec& spec) {
+    if (!takes_hadamard(spec)) return;
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        int32_t declared = 0;
+        ok(mxq_tensor_get_part(tensor, part, &declared, nullptr, nullptr, nullptr, nullptr, nullptr));
+        const bool transforms = declared && spec.transforms(part);
+        ok(mxq_tensor_set_hadamard(tensor, part, transforms, transforms ? static_cast<int32_t>(spec.mask(part)) : 0));
+    }
+}
+
 // Quantize options with everything that a specification sets, and for NVFP4 whether the amax is given.
 class Options {
 public:
@@ -177,6 +188,7 @@ public:
         codes_ = std::make_unique<Buffer>(device, static_cast<size_t>(code_bytes), offset);
         scales_ = std::make_unique<Buffer>(device, static_cast<size_t>(scale_bytes), scale_offset(spec, offset));
         ok(mxq_tensor_set_part(tensor, part, codes_->data(), codes_->bytes(), scales_->data(), scales_->bytes()));
+        transform_declared_parts(tensor, spec);
         if (!with_amax || !has_amax(spec)) return;
         amax_ = spec.amax.empty() ? std::make_unique<Buffer>(device, static_cast<size_t>(amax_bytes), offset * 4)
                                   : std::make_unique<Buffer>(device, bytes_of(spec.amax), offset * 4);

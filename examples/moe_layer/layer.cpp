@@ -161,8 +161,7 @@ private:
     mxq::gemm_options product_options(int32_t transpose_a, int32_t transpose_b) {
         mxq::gemm_options options;
         options.set_transpose(transpose_a, transpose_b);
-        if (setting_.products == Products::Exact) options.set_exact_products(true);
-        else options.set_implementation("cublaslt_grouped_rebase");
+        if (setting_.exact_products) options.set_exact_products(true);
         return options;
     }
 
@@ -174,6 +173,7 @@ private:
         const mxq::gemm_options options = product_options(transpose_a, transpose_b);
         const mxq::plan plan = mxq::grouped_gemm_query(device_.context, options, a.tensor, b.tensor, d);
         calls.implementation = plan.implementation();
+        calls.exact = calls.exact && plan.bound() == MXQ_BOUND_EXACT_PRODUCTS;
         Buffer workspace(memory_, plan.workspace_bytes());
         calls.ms += time_ms([&] {
             mxq::grouped_gemm(device_.context, options, a.tensor, b.tensor, d, {workspace.get(), workspace.bytes()},

@@ -16,20 +16,18 @@ struct Storage {
     int32_t format, scaling;
 };
 
-// Exact: products with no error but the rounding of sums. Rebased: products of MX operands that cublaslt_grouped_rebase
-// turns into FP8 first, on the devices that have it.
-enum class Products { Exact, Rebased };
-
 struct Setting {
     Storage weights, activations;
     int32_t rounding;  // MXQ_SCALE_ROUNDING_*, of MX formats
-    Products products = Products::Exact;
+    bool exact_products = false;  // only products whose sums alone are rounded; else the device's best ones
 };
 
-// Several calls of one verb: their total time, and the implementation that the last one used.
+// Several calls of one verb: their total time, the implementation that the last one used, and of products whether all of them
+// keep the bound of exact ones.
 struct Calls {
     double ms = 0;
     std::string implementation;
+    bool exact = true;
 };
 
 struct QuantizedRun {
@@ -40,7 +38,7 @@ struct QuantizedRun {
     Calls products;                  // both grouped GEMMs: every step
 };
 
-// Runs the forward pass. Throws mxq::error with MXQ_STATUS_UNSUPPORTED if no implementation takes the products.
+// Runs the forward pass.
 QuantizedRun run_layer(const Model& model, Device& device, const Setting& setting);
 
 struct GradientRun {
@@ -50,5 +48,5 @@ struct GradientRun {
 };
 
 // Computes the gradients of `down` from the gradient of its output, for the given hidden activations. The setting must
-// quantize activations. Throws like run_layer.
+// quantize activations.
 GradientRun run_gradients(const Model& model, Device& device, const Setting& setting, const std::vector<double>& hidden);

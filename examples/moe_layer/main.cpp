@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <optional>
 
 namespace {
 
@@ -20,6 +19,7 @@ constexpr int32_t floor_ = MXQ_SCALE_ROUNDING_FLOOR, rceil = MXQ_SCALE_ROUNDING_
 constexpr Storage e4m3{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32}, e4m3_tile{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_32X32};
 constexpr Storage e4m3_128{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128}, e4m3_128_tile{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128};
 constexpr Storage e5m2{MXQ_FORMAT_MXFP8_E5M2, MXQ_SCALING_1X32}, e5m2_tile{MXQ_FORMAT_MXFP8_E5M2, MXQ_SCALING_32X32};
+constexpr Storage e2m3{MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X32}, e3m2{MXQ_FORMAT_MXFP6_E3M2, MXQ_SCALING_1X32};
 constexpr Storage fp4{MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32}, nvfp4{MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16};
 constexpr Storage bf16{MXQ_FORMAT_BF16, MXQ_SCALING_NONE};
 
@@ -38,6 +38,8 @@ const Row rows[] = {
     {{fp4, bf16, rceil}, "MXFP4", "BF16", "RCEIL", 21.38, 17.48},
     {{nvfp4, bf16, rceil}, "NVFP4", "BF16", "", 23.61, 26.47},
     {{nvfp4, nvfp4, rceil}, "NVFP4", "NVFP4", "", 20.86, 23.30},
+    {{e2m3, e2m3, rceil}, "MXFP6 E2M3", "the same", "RCEIL", 30.26, 32.38},
+    {{e3m2, e3m2, rceil}, "MXFP6 E3M2", "the same", "RCEIL", 26.07, 20.03},
 };
 
 // The gradients of `down`: how all operands are stored, and the SQNR that an exact implementation gives.
@@ -90,9 +92,9 @@ passes GELU, and is multiplied with its `down` matrix (%d -> %d). The weights an
 a small sentence encoder (%s).
 
 MXFP8 stores 8 bits a number instead of the 16 of BF16, in blocks of 32 numbers that share one power-of-two scale;
-MXFP4 stores 4; NVFP4 stores 4 in blocks of 16, whose scales are FP8 numbers below one amax for each expert. Here
-weights, and tokens and hidden activations where they do not stay in BF16, are quantized so, and both products are
-taken by libmxq's grouped GEMM over the experts' unequal groups of tokens:)",
+MXFP6 and MXFP4 store 6 and 4; NVFP4 stores 4 in blocks of 16, whose scales are FP8 numbers below one amax for each
+expert. Here weights, and tokens and hidden activations where they do not stay in BF16, are quantized so, and both
+products are taken by libmxq's grouped GEMM over the experts' unequal groups of tokens:)",
         int(m.experts), int(m.width), int(m.hidden), int(m.hidden), int(m.width), int(m.tokens), data.c_str());
     int32_t begin = 0;
     for (int32_t end : m.ends) std::printf(" %d", end - begin), begin = end;
@@ -108,8 +110,9 @@ whole layer; `max err` is the largest single difference.
             E5M2 has 2 and a wider range
   scale     how a power-of-two scale is chosen: RCEIL leaves room for the largest number, FLOOR may clip it
   size      weights with their scales, as a share of the %.1f MB that BF16 takes
-  rebased   the row above, but multiplied on tensor cores for FP8, which have no scales of 32 numbers (Hopper, cuBLASLt
-            13.7 or later): those are moved into the numbers until 128 share one. All other rows are exact products
+  exact     the row above with mxq_gemm_options_set_exact_products. It stands where the default products round more
+            than sums: MX operands on Hopper's tensor cores for FP8, which have no scales of 32 numbers, so that these
+            are moved into the numbers until 128 share one. Where it does not stand, the default products are exact
   time      weights: quantize both weights, once a model. activ.: quantize tokens and hidden activations, every step.
             GEMM: both products, every step. Median of 5 calls, as the host sees them.
 
@@ -132,36 +135,9 @@ Figures print_row(const Model& model, const Reference& reference, const Row& row
     return figures;
 }
 
-// Returns whether rebased products exist for a setting: both operands must be MX, but not both E5M2, a pair that FP8 tensor
-// cores do not take.
-bool can_be_rebased(const Setting& setting) {
-    const auto is_mx = [](const Storage& s) { return s.format != MXQ_FORMAT_BF16 && s.format != MXQ_FORMAT_NVFP4; };
-    const auto is_e5m2 = [](const Storage& s) { return s.format == MXQ_FORMAT_MXFP8_E5M2; };
-    const Storage &a = setting.activations, &b = setting.weights;
-    return is_mx(a) && is_mx(b) && !(is_e5m2(a) && is_e5m2(b));
-}
-
-Setting rebased(Setting setting) {
-    setting.products = Products::Rebased;
+Setting exactly(Setting setting) {
+    setting.exact_products = true;
     return setting;
-}
-
-// Returns the part of a message in brackets, which says which implementation declined, and why.
-std::string in_brackets(const std::string& message) {
-    const size_t from = message.find('('), to = message.rfind(')');
-    return from == std::string::npos || to < from ? message : message.substr(from + 1, to - from - 1);
-}
-
-// Returns the result of `run`; or nothing, and sets `reason`, if no implementation takes its products.
-template <class Run>
-auto run_if_taken(const Run& run, std::string& reason) -> std::optional<decltype(run())> {
-    try {
-        return run();
-    } catch (const mxq::error& error) {
-        if (error.status() != MXQ_STATUS_UNSUPPORTED) throw;
-        reason = in_brackets(error.what());
-        return std::nullopt;
-    }
 }
 
 struct Gradient {
@@ -186,9 +162,8 @@ std::vector<Gradient> compare_gradients(const Model& model, const Reference& ref
 }
 
 struct Table {
-    std::vector<Figures> exact;                               // of each of `rows`
-    std::vector<std::pair<const Row*, Figures>> rebased = {};
-    std::string why_not = {};                                 // why products were not rebased; empty: they were
+    std::vector<Figures> exact;                                // of each of `rows`, with exact products
+    std::vector<std::pair<const Row*, Figures>> rounded = {};  // with the default products, where these are not exact
 };
 
 Table print_table(const Model& model, Device& device, const Reference& reference) {
@@ -199,26 +174,29 @@ weights            activations scale |  SQNR dB  max err |  SQNR dB  max err |  
 )",
                stdout);
     Table table;
-    QuantizedRun last;
-    std::string by_rebase;
+    std::string quantize, products, exact_products;
     for (const Row& row : rows) {
-        last = run_layer(model, device, row.setting);
-        table.exact.push_back(print_row(model, reference, row, last));
-        if (!can_be_rebased(row.setting) || !table.why_not.empty()) continue;
-        const auto run = run_if_taken([&] { return run_layer(model, device, rebased(row.setting)); }, table.why_not);
-        if (!run) continue;
-        by_rebase = ", rebased ones by `" + run->products.implementation + "`";
-        table.rebased.push_back({&row, print_row(model, reference, {row.setting, "  rebased", "", "", 0, 0}, *run)});
+        const QuantizedRun run = run_layer(model, device, row.setting);
+        const Figures figures = print_row(model, reference, row, run);
+        quantize = run.activations.implementation.empty() ? quantize : run.activations.implementation;
+        (run.products.exact ? exact_products : products) = run.products.implementation;
+        if (run.products.exact) {
+            table.exact.push_back(figures);
+            continue;
+        }
+        table.rounded.push_back({&row, figures});
+        const QuantizedRun exact = run_layer(model, device, exactly(row.setting));
+        table.exact.push_back(print_row(model, reference, {row.setting, "  exact", "", "", 0, 0}, exact));
+        exact_products = exact.products.implementation;
     }
-    std::printf("\nImplementations: quantize by `%s`, grouped GEMM by `%s`%s.\n", last.activations.implementation.c_str(),
-                last.products.implementation.c_str(), by_rebase.c_str());
-    if (!table.why_not.empty()) std::printf("No products are rebased here: %s\n", table.why_not.c_str());
+    std::printf("\nImplementations: quantize by `%s`, exact grouped GEMM by `%s`%s%s%s.\n", quantize.c_str(),
+                exact_products.c_str(), products.empty() ? "" : ", others by `", products.c_str(), products.empty() ? "" : "`");
+    if (table.rounded.empty()) std::printf("All products are exact here.\n");
     return table;
 }
 
 struct Gradients {
-    std::vector<Gradient> exact, rebased = {};
-    std::string why_not = {};  // why products were not rebased; empty: they were
+    std::vector<Gradient> exact, rounded = {};
 };
 
 void print_gradients(const std::vector<Gradient>& gradients, const char* products) {
@@ -242,19 +220,21 @@ gradient of            products |  SQNR dB    max err
 --------------------------------+--------------------
 )",
                stdout);
-    const GradientRun exact = run_gradients(model, device, gradient_setting, reference.hidden);
-    Gradients gradients = {compare_gradients(model, reference, exact)};
-    print_gradients(gradients.exact, "exact");
-    const auto run = run_if_taken(
-        [&] { return run_gradients(model, device, rebased(gradient_setting), reference.hidden); }, gradients.why_not);
-    if (run) {
-        gradients.rebased = compare_gradients(model, reference, *run);
-        print_gradients(gradients.rebased, "rebased");
+    const GradientRun run = run_gradients(model, device, gradient_setting, reference.hidden);
+    const char* const products = run.products.exact ? "exact" : "default";
+    std::vector<Gradient> figures = compare_gradients(model, reference, run);
+    print_gradients(figures, products);
+    if (run.products.exact) {
+        std::printf("\n");
+        print_time(run, products);
+        return {std::move(figures)};
     }
+    const GradientRun exact = run_gradients(model, device, exactly(gradient_setting), reference.hidden);
+    Gradients gradients{compare_gradients(model, reference, exact), std::move(figures)};
+    print_gradients(gradients.exact, "exact");
     std::printf("\n");
+    print_time(run, products);
     print_time(exact, "exact");
-    if (run) print_time(*run, "rebased");
-    else std::printf("No products are rebased here: %s\n", gradients.why_not.c_str());
     return gradients;
 }
 
@@ -308,22 +288,20 @@ struct Check {
 
 // Checks all figures and returns how many differ.
 int check_figures(const Table& table, const Gradients& gradients) {
-    Check exact, rebased;
+    Check exact, rounded;
     for (size_t i = 0; i < std::size(rows); ++i) exact.compare(rows[i], table.exact[i], "");
     exact.compare(gradients.exact, "");
     exact.print("");
-    for (const auto& [row, figures] : table.rebased) {
+    for (const auto& [row, figures] : table.rounded) {
         Row expected = *row;
         // FLOOR clips a hidden activation just below a power of two by an eighth, and one just above it not at all. The largest
         // activations are within 0.1% of 2, so that the last bits of the first product decide half a dB of the layer.
         if (row->setting.rounding == floor_) expected.layer_db = 0;
-        rebased.compare(expected, figures, ", rebased");
+        rounded.compare(expected, figures, ", default products");
     }
-    rebased.compare(gradients.rebased, ", rebased");
-    if (rebased.asserted > 0) rebased.print(" of rebased products");
-    if (table.rebased.empty()) std::printf("check: rebased products of the layer are not here, and were not checked\n");
-    if (gradients.rebased.empty()) std::printf("check: rebased products of gradients are not here, and were not checked\n");
-    return exact.wrong + rebased.wrong;
+    rounded.compare(gradients.rounded, ", default products");
+    if (rounded.asserted > 0) rounded.print(" of default products");
+    return exact.wrong + rounded.wrong;
 }
 
 int run(const Arguments& arguments) {

@@ -12,7 +12,7 @@ constexpr uint64_t kAlignment = 256;
 bool has_amax(const mxq_tensor& tensor) { return tensor.format->is_nvfp4() || tensor.format->is_fp8(); }
 
 struct PartBytes {
-    uint64_t codes, scales, amax;
+    uint64_t codes, scales, amax;  // the last for a format that has one
 };
 
 PartBytes plain_bytes(const mxq_tensor& tensor, int32_t part) {
@@ -31,8 +31,7 @@ PartBytes required_bytes(const mxq_tensor& tensor, int32_t part) {
     if (!tensor.format->quantized()) return plain_bytes(tensor, part);
     require_storage(tensor, part, "tensor");
     const Storage storage = tensor.storage(part);
-    const uint64_t amax = has_amax(tensor) ? uint64_t(storage.amax_count) * sizeof(float) : 0;
-    return {uint64_t(storage.code_bytes), uint64_t(storage.scale_bytes()), amax};
+    return {uint64_t(storage.code_bytes), uint64_t(storage.scale_bytes()), uint64_t(storage.amax_count) * sizeof(float)};
 }
 
 // Returns the bytes of what a block of memory has of a part: an amax only where a verb needs one.

@@ -59,6 +59,17 @@ void add_part(const mxq_tensor& out, int32_t part, const mxq_quantize_options& o
     if (out.format->is_fp8() && view.amax) add_amax(out, part, "out", buffers, Access::Write);
 }
 
+// Refuses a Hadamard transform of a part that is not written. A query for a tensor that declares no part tells nothing of
+// parts.
+void require_transforms_declared(const mxq_tensor& out) {
+    for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
+        if (out.part(part).transformed && !out.part(part).declared && !declares_none(out))
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "out.%s has a Hadamard transform and is not declared, expected transforms of declared parts alone; call "
+                 "mxq_tensor_set_part, or mxq_tensor_set_hadamard with 0",
+                 part_name(part));
+}
+
 // Returns the problem of a quantize or requantize, without its input.
 QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_tensor& out, Buffers& buffers, Check check) {
     require_any_written_part(out, "out", check);
@@ -69,6 +80,7 @@ QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_te
     p.has_rowwise = uses_part(out, MXQ_PART_ROWWISE, check);
     p.has_columnwise = uses_part(out, MXQ_PART_COLUMNWISE, check);
     require_options(options, out);
+    require_transforms_declared(out);
     if (p.has_rowwise) add_part(out, MXQ_PART_ROWWISE, options, buffers, p);
     if (p.has_columnwise) add_part(out, MXQ_PART_COLUMNWISE, options, buffers, p);
     if (out.quantization_scale.pointer) {

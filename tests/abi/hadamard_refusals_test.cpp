@@ -82,6 +82,29 @@ MXQ_EACH_DEVICE("hadamard refusals: shapes and scales of the part that a verb us
     CHECK(quantize(rows, grouped) == MXQ_STATUS_OK);
 }
 
+MXQ_EACH_DEVICE("hadamard refusals: a transform of a part that out does not declare") {
+    auto plain = testing::make_tensor(MXQ_FORMAT_BF16, dims), source = declared(MXQ_FORMAT_NVFP4, rowwise);
+    for (int32_t part : {rowwise, columnwise}) {
+        auto out = declared(MXQ_FORMAT_MXFP4, MXQ_PART_BOTH - part);
+        const auto quantize = [&] { return mxq_quantize_query(device.context, nullptr, plain, out, nullptr); };
+        const auto requantize = [&] { return mxq_requantize_query(device.context, nullptr, source, out, nullptr); };
+        ok(mxq_tensor_set_hadamard(out, part, 1, 5));
+        const std::string says = std::string("out.") + (part == rowwise ? "rowwise" : "columnwise") +
+                                 " has a Hadamard transform and is not declared";
+        MXQ_REFUSED(quantize(), invalid, says, "mxq_tensor_set_part", "mxq_tensor_set_hadamard");
+        MXQ_REFUSED(requantize(), invalid, says);
+        ok(mxq_tensor_set_hadamard(out, part, 0, 0));
+        CHECK(quantize() == MXQ_STATUS_OK);
+        CHECK(requantize() == MXQ_STATUS_OK);
+        ok(mxq_tensor_set_hadamard(out, part, 1, 5));
+        ok(mxq_tensor_set_part(out, part, nullptr, 0, nullptr, 0));
+        CHECK(quantize() == MXQ_STATUS_OK);
+    }
+    auto none = testing::make_tensor(MXQ_FORMAT_MXFP4, dims);  // a query of sizes alone
+    ok(mxq_tensor_set_hadamard(none, columnwise, 1, 5));
+    CHECK(mxq_quantize_query(device.context, nullptr, plain, none, nullptr) == MXQ_STATUS_OK);
+}
+
 MXQ_EACH_DEVICE("hadamard refusals: operands of a product with different transforms") {
     auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 64, 64});
     const auto product = [&](mxq_tensor* a, mxq_tensor* b) {

@@ -124,6 +124,16 @@ MXQ_EACH_DEVICE("memory: quantize writes the same bytes into one block as into b
     CHECK(ran == 35 * 2);
 }
 
+TEST_CASE("memory: formats without an amax need no bytes for one, whichever part is asked for", "[cpu]") {
+    for (int32_t format : {MXQ_FORMAT_F32, MXQ_FORMAT_BF16, MXQ_FORMAT_MXFP8_E4M3, MXQ_FORMAT_MXFP4})
+        for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+            auto tensor = testing::make_tensor(format, {std::nullopt, 5, 40});
+            uint64_t bytes = 99;
+            ok(mxq_tensor_required_amax_bytes(tensor, part, &bytes));
+            CHECK(bytes == 0);
+        }
+}
+
 TEST_CASE("memory: data of a plain tensor, with its row stride", "[cpu]") {
     alignas(256) static uint8_t block[1024];
     auto x = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 5, 10});

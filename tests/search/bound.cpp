@@ -1,5 +1,8 @@
 #include "bound.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace search {
 
 using testing::canary, testing::guard_bytes, testing::ok, testing::poison;
@@ -47,6 +50,11 @@ const Entry& entry_of(const std::string& verb) {
     throw std::runtime_error("\"" + verb + "\": no such verb");
 }
 
+// Returns the bytes of each expert of a list; 0 for a list of no addresses.
+uint64_t bytes_of(const void* const* addresses, const Lying& lying) {
+    return addresses ? static_cast<uint64_t>(lying.expert_bytes()) : 0;
+}
+
 float* floats(const Pointer& pointer) { return reinterpret_cast<float*>(pointer.address); }
 
 }  // namespace
@@ -78,11 +86,17 @@ void Bound::ask_for(const std::string& implementation) {
 
 void Bound::lay_out() {
     size_t at = 0;
-    for (const auto& [name, image] : problem.images) {
-        at = aligned(at + guard_bytes);
-        rooms[name] = {at + offset_of(problem.call, name, image.element), image.before.size()};
+    const auto add = [&](const std::string& name, size_t first) {
+        rooms[name] = {first, image(name).before.size()};
         at = rooms[name].end();
+        order_.push_back(name);
+    };
+    for (const TensorPlan& tensor : problem.tensors) {
+        size_t distance = guard_bytes;
+        for (const std::string& name : block_of(problem, tensor)) add(name, aligned(at + std::exchange(distance, 0)));
     }
+    for (const auto& [name, image] : problem.images)
+        if (!rooms.count(name)) add(name, aligned(at + guard_bytes) + offset_of(problem.call, name, image.element));
     workspace_.first = aligned(at + guard_bytes);
 }
 
@@ -102,6 +116,7 @@ void Bound::add_workspace(uint64_t bytes) {
 }
 
 void Bound::forget_memory() {
+    in_blocks_ = false;
     for (auto& [name, pointer] : pointers)
         if (!is_of_options(name)) pointer = {};
     point();
@@ -128,9 +143,9 @@ void Bound::fill() const {
     arena.fill(workspace_, poison);
     arena.fill({workspace_.end(), guard_bytes}, canary);
     size_t end = 0;
-    for (const auto& [name, room] : rooms) {
-        arena.forbid(end, room.first);
-        end = room.end();
+    for (const std::string& name : order_) {
+        arena.forbid(end, rooms.at(name).first);
+        end = rooms.at(name).end();
     }
     arena.forbid(end, workspace_.first);
     arena.forbid(workspace_.end(), workspace_.end() + guard_bytes);
@@ -154,10 +169,10 @@ void Bound::check_canaries() const {
     };
     std::string before = "the start";
     size_t end = 0;
-    for (const auto& [name, room] : rooms) {
-        check(before, end, name, room.first);
+    for (const std::string& name : order_) {
+        check(before, end, name, rooms.at(name).first);
         before = name;
-        end = room.end();
+        end = rooms.at(name).end();
     }
     check(before, end, "the workspace", workspace_.first);
     if (workspace_.bytes) check("the workspace", workspace_.end(), "the end", workspace_.end() + guard_bytes);
@@ -189,71 +204,113 @@ void Bound::create(size_t number, testing::Dims dims) {
     }
 }
 
-void Bound::point_list(size_t number, int32_t part, const Pointer& codes, const Pointer& scales) {
+// Returns the addresses of the experts of a buffer; NULL where there are none.
+const void* const* Bound::addresses_of(const std::string& buffer, const Lying& lying) {
+    std::vector<const void*>& addresses = lists_[buffer];
+    const uint8_t* const first = at(buffer).address;
+    addresses.clear();
+    for (int64_t e = 0; first && e < lying.lines.matrices; ++e) addresses.push_back(first + lying.place_of(e));
+    return addresses.empty() ? nullptr : addresses.data();
+}
+
+void Bound::point_part_list(size_t number, int32_t part) {
     const TensorPlan& plan = problem.tensors[number];
-    const auto list = [&](const char* what, const Lying& lying, const Pointer& pointer) {
-        auto& addresses = lists_[plan.name + part_name(part) + what];
-        addresses.clear();
-        for (int64_t e = 0; pointer.address && e < lying.lines.matrices; ++e)
-            addresses.push_back(pointer.address + lying.place_of(e));
-        return addresses.empty() ? nullptr : addresses.data();
-    };
-    const auto bytes_of = [](const void* const* addresses, const Lying& lying) {
-        return addresses ? static_cast<uint64_t>(lying.expert_bytes()) : 0;
-    };
+    const std::string prefix = plan.name + "." + part_name(part);
     const Lying of_codes = code_lying(plan, part), of_scales = scale_lying(plan, part);
-    const void* const* const codes_of = list("codes", of_codes, codes);
-    const void* const* const scales_of = list("scales", of_scales, scales);
-    ok(mxq_tensor_set_part_list(tensors[number], part, of_codes.lines.matrices, codes_of, bytes_of(codes_of, of_codes),
-                                scales_of, bytes_of(scales_of, of_scales)));
+    const void* const* const codes = addresses_of(prefix + ".codes", of_codes);
+    const void* const* const scales = addresses_of(prefix + ".scales", of_scales);
+    ok(mxq_tensor_set_part_list(tensors[number], part, of_codes.lines.matrices, codes, bytes_of(codes, of_codes), scales,
+                                bytes_of(scales, of_scales)));
 }
 
 bool Bound::drop_address(int64_t at) {
-    std::vector<const void**> addresses;
-    for (const TensorPlan& plan : problem.tensors)
-        for (int32_t part : both_parts)
-            for (const char* what : {"codes", "scales"}) {
-                const std::string buffer = plan.name + "." + part_name(part) + "." + what;
-                if (!has(buffer) || !image(buffer).used) continue;
-                for (const void*& address : lists_[plan.name + part_name(part) + what]) addresses.push_back(&address);
-            }
-    if (addresses.empty()) return false;
-    *addresses[static_cast<size_t>(at) % addresses.size()] = nullptr;
+    std::vector<const void**> all;
+    for (auto& [buffer, addresses] : lists_)
+        if (has(buffer) && image(buffer).used)
+            for (const void*& address : addresses) all.push_back(&address);
+    if (all.empty()) return false;
+    *all[static_cast<size_t>(at) % all.size()] = nullptr;
     return true;
+}
+
+void Bound::point_groups(size_t number) {
+    const Side& side = problem.tensors[number].side;
+    const Call& call = problem.call;
+    mxq_tensor* const tensor = tensors[number];
+    const Bytes& on_host = image("ends").before;
+    const bool own =
+        call.own_ends && number > 0 && problem.tensors[0].side.grouped && runner.device->is_cpu() && at("ends").address;
+    ok(testing::set_ends(tensor, own ? on_host.data() : at("ends").address, call.ends_type,
+                         static_cast<int32_t>(call.group_count())));
+    ok(mxq_tensor_set_group_alignment(tensor, static_cast<int32_t>(side.rowwise), static_cast<int32_t>(side.columnwise)));
+    if (call.cover) ok(mxq_tensor_set_groups_cover_rows(tensor, 1));
+    if (call.host_ends && number == 0) ok(mxq_tensor_set_host_ends(tensor, on_host.data(), on_host.size()));
+}
+
+// Gives the tensor one block of memory. Throws where the library asks for another size than the oracle's buffers have.
+void Bound::point_block(size_t number, const std::vector<std::string>& block) {
+    const TensorPlan& plan = problem.tensors[number];
+    for (int32_t part : both_parts) {  // a part that has a decode scale gets no amax
+        const std::string scale = plan.name + "." + part_name(part) + ".decode_scale";
+        if (has(scale)) ok(mxq_tensor_set_decode_scale(tensors[number], part, floats(at(scale)), at(scale).bytes));
+    }
+    uint64_t asked = 0, expected = 0;
+    for (const std::string& buffer : block) expected += aligned(rooms.at(buffer).bytes);
+    ok(mxq_tensor_total_bytes(tensors[number], plan.side.parts, &asked));
+    if (asked != expected)
+        throw std::runtime_error(plan.name + " needs " + std::to_string(asked) + " bytes in all, expected " +
+                                 std::to_string(expected));
+    ok(mxq_tensor_set_memory(tensors[number], plan.side.parts, runner.arena->device(rooms.at(block[0]).first), expected));
+}
+
+bool Bound::is_read_only(const TensorPlan& plan) const {
+    return problem.call.read_only && plan.name != "out" && plan.name != "d";
+}
+
+void Bound::point_data(size_t number) {
+    const TensorPlan& plan = problem.tensors[number];
+    mxq_tensor* const tensor = tensors[number];
+    const Pointer data = at(plan.name + ".data");
+    if (plan.side.listed) {
+        const Lying lying = data_lying(plan);
+        const void* const* const addresses = addresses_of(plan.name + ".data", lying);
+        ok(mxq_tensor_set_data_list(tensor, lying.lines.matrices, addresses, bytes_of(addresses, lying)));
+    } else {
+        ok(is_read_only(plan) ? mxq_tensor_set_const_data(tensor, data.address, data.bytes)
+                              : mxq_tensor_set_data(tensor, data.address, data.bytes));
+    }
+}
+
+void Bound::point_part(size_t number, int32_t part) {
+    const TensorPlan& plan = problem.tensors[number];
+    mxq_tensor* const tensor = tensors[number];
+    const std::string prefix = plan.name + "." + part_name(part);
+    const Pointer codes = at(prefix + ".codes"), scales = at(prefix + ".scales");
+    if (plan.side.listed)
+        point_part_list(number, part);
+    else if (is_read_only(plan))
+        ok(mxq_tensor_set_const_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
+    else
+        ok(mxq_tensor_set_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
 }
 
 void Bound::point_tensor(size_t number) {
     const TensorPlan& plan = problem.tensors[number];
-    const Call& call = problem.call;
     mxq_tensor* tensor = tensors[number];
     const std::string name = plan.name + ".";
-    if (plan.side.grouped) {
-        const bool own =
-            call.own_ends && number > 0 && problem.tensors[0].side.grouped && runner.device->is_cpu() && at("ends").address;
-        ok(testing::set_ends(tensor, own ? image("ends").before.data() : at("ends").address, call.ends_type,
-                             static_cast<int32_t>(call.group_count())));
-        ok(mxq_tensor_set_group_alignment(tensor, static_cast<int32_t>(plan.side.rowwise),
-                                          static_cast<int32_t>(plan.side.columnwise)));
-        if (call.cover) ok(mxq_tensor_set_groups_cover_rows(tensor, 1));
-        if (call.host_ends && number == 0) ok(mxq_tensor_set_host_ends(tensor, image("ends").before.data(), image("ends").before.size()));
-    }
-    const bool read_only = call.read_only && plan.name != "out" && plan.name != "d";
-    if (plan.side.plain()) {
-        const Pointer data = at(name + "data");
-        ok(read_only ? mxq_tensor_set_const_data(tensor, data.address, data.bytes)
-                     : mxq_tensor_set_data(tensor, data.address, data.bytes));
+    if (plan.side.grouped) point_groups(number);
+    std::vector<std::string> block;
+    if (in_blocks_) block = block_of(problem, plan);
+    if (!block.empty()) {
+        point_block(number, block);
+    } else if (plan.side.plain()) {
+        point_data(number);
     }
     for (int32_t part : both_parts) {
         const std::string prefix = name + part_name(part);
-        const Pointer codes = at(prefix + ".codes"), scales = at(prefix + ".scales"), starts = at(prefix + ".starts"),
-                      ends = at(prefix + ".ends");
-        if (has(prefix + ".scales") && plan.side.listed)
-            point_list(number, part, codes, scales);
-        else if (has(prefix + ".scales") && read_only)
-            ok(mxq_tensor_set_const_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
-        else if (has(prefix + ".scales"))
-            ok(mxq_tensor_set_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes));
-        if (has(prefix + ".amax"))
+        const Pointer starts = at(prefix + ".starts"), ends = at(prefix + ".ends");
+        if (block.empty() && has(prefix + ".scales")) point_part(number, part);
+        if (has(prefix + ".amax") && std::find(block.begin(), block.end(), prefix + ".amax") == block.end())
             ok(mxq_tensor_set_amax(tensor, part, floats(at(prefix + ".amax")), at(prefix + ".amax").bytes));
         if (has(prefix + ".decode_scale"))
             ok(mxq_tensor_set_decode_scale(tensor, part, floats(at(prefix + ".decode_scale")),
@@ -273,6 +330,8 @@ void Bound::point() {
                                                         reinterpret_cast<const uint64_t*>(at("seed_offset").address), 16));
 }
 
+void Bound::set_limit(int64_t sm_count) { ok(mxq_gemm_options_set_sm_count(gemm_options, static_cast<int32_t>(sm_count))); }
+
 void Bound::make_options() {
     const Call& call = problem.call;
     if (call.is_product()) {
@@ -280,6 +339,7 @@ void Bound::make_options() {
         ok(mxq_gemm_options_set_alpha(gemm_options, call.alpha));
         ok(mxq_gemm_options_set_beta(gemm_options, call.beta));
         ok(mxq_gemm_options_set_exact_products(gemm_options, call.exact));
+        if (!runner.device->is_cpu()) set_limit(call.sm_count);
         return;
     }
     if (call.rounding) ok(mxq_quantize_options_set_scale_rounding(made(options), call.rounding));

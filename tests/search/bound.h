@@ -33,6 +33,9 @@ struct Bound {
     // Makes the verb take this implementation or fail.
     void ask_for(const std::string& implementation);
 
+    // Limits a product to so many multiprocessors; 0: to none.
+    void set_limit(int64_t sm_count);
+
     // Clears the pointers of tensors, for a query before there is memory.
     void forget_memory();
 
@@ -85,11 +88,19 @@ private:
     void set_pointers();
     void check_canaries() const;
     void point_tensor(size_t number);
-    void point_list(size_t number, int32_t part, const Pointer& codes, const Pointer& scales);
+    void point_groups(size_t number);
+    void point_data(size_t number);
+    void point_part(size_t number, int32_t part);
+    void point_block(size_t number, const std::vector<std::string>& block);
+    void point_part_list(size_t number, int32_t part);
+    const void* const* addresses_of(const std::string& buffer, const Lying& lying);
     void make_options();
+    bool is_read_only(const TensorPlan& plan) const;
     Pointer at(const std::string& name) const { return has(name) ? pointers.at(name) : Pointer{}; }
 
-    std::map<std::string, std::vector<const void*>> lists_;  // addresses of experts
+    std::vector<std::string> order_;                         // of the buffers in memory
+    std::map<std::string, std::vector<const void*>> lists_;  // addresses of experts, by buffer
+    bool in_blocks_ = true;                                  // as the call says; else all addresses are set one by one
     Room workspace_;  // begins behind the canaries of the last buffer
 };
 

@@ -237,6 +237,7 @@ bool source_of_no_part(Bound& bound, int64_t at) {
 }
 
 bool rule_of_given_scale(Bound& bound, int64_t at) {
+    if (!bound.has("out.quantization_scale")) return false;  // 0 experts have none
     if (at % 2) ok(mxq_quantize_options_set_amax_epsilon(made(bound.options), 0.5f));
     else ok(mxq_quantize_options_set_power_of_two_scales(made(bound.options), 1));
     return true;

@@ -129,6 +129,7 @@ std::string print(const Side& side) {
         out += ":apart=" + joined(std::vector<int64_t>{side.code_line, side.code_expert, side.scale_line, side.scale_expert},
                                   "/", [](int64_t gap) { return std::to_string(gap); });
     if (side.listed) out += ":listed";
+    if (side.memory) out += ":memory";
     return out;
 }
 
@@ -223,6 +224,8 @@ void read(const std::string& text, Side& side) {
             side.swizzled = true;
         else if (field == "listed")
             side.listed = true;
+        else if (field == "memory")
+            side.memory = true;
         else if (field.rfind("apart=", 0) == 0)
             read_apart(field.substr(6), side);
         else if (field.rfind("gap=", 0) == 0)
@@ -234,8 +237,9 @@ void read(const std::string& text, Side& side) {
             read(field.substr(7, slash - 7), side.rowwise);
             read(field.substr(slash + 1), side.columnwise);
         } else
-            refuse(field,
-                   "a scaling, swizzled, a part, groups=A/B, gap=N, hadamard=PART/MASK/MASK, apart=N/N/N/N or listed");
+            refuse(
+                field,
+                "a scaling, swizzled, a part, groups=A/B, gap=N, hadamard=PART/MASK/MASK, apart=N/N/N/N, listed or memory");
     }
 }
 
@@ -304,6 +308,7 @@ const std::vector<Field>& fields() {
         field("accumulate", &Call::accumulate),
         field("exact", &Call::exact),
         field("bias", &Call::bias, formats),
+        field("sm_count", &Call::sm_count),
         field("offsets", &Call::offsets),
         field("implementation", &Call::implementation),
         field("broken", &Call::broken),

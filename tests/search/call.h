@@ -5,8 +5,8 @@
 //
 // A tensor is format[:scaling][:swizzled][:columnwise|:both][:groups=rowwise/columnwise alignment][:gap=elements]
 // [:hadamard=part/rowwise mask/columnwise mask][:apart=gaps behind each line and each expert of codes/.../of
-// scales][:listed]. `shape` is rows x cols or experts x rows x cols; of a product it is m x n x k. `groups` lists the rows
-// of each group, 3x10 being three groups of ten. Whatever a line leaves out has the default that Call gives it.
+// scales][:listed][:memory]. `shape` is rows x cols or experts x rows x cols; of a product it is m x n x k. `groups` lists
+// the rows of each group, 3x10 being three groups of ten. Whatever a line leaves out has the default that Call gives it.
 #ifndef MXQ_TESTS_SEARCH_CALL_H
 #define MXQ_TESTS_SEARCH_CALL_H
 
@@ -31,6 +31,7 @@ struct Side {
     // Gaps of parts that are read: bytes behind each line and expert of codes, scales behind each line and expert of scales.
     int64_t code_line = 0, code_expert = 0, scale_line = 0, scale_expert = 0;
     bool listed = false;  // experts have an address each
+    bool memory = false;  // mxq_tensor_set_memory lays out its buffers in one block
 
     bool plain() const { return format <= MXQ_FORMAT_BF16; }
     bool transforms(int32_t part) const { return (hadamard & part) != 0; }
@@ -86,7 +87,8 @@ struct Call {
     int32_t transpose_a = MXQ_TRANSPOSE_N, transpose_b = MXQ_TRANSPOSE_T;
     float alpha = 1, beta = 0;
     bool accumulate = false, exact = false;
-    int32_t bias = 0;  // its format; 0: none
+    int32_t bias = 0;      // its format; 0: none
+    int64_t sm_count = 0;  // multiprocessors that a device may take, which a CPU refuses; 0: not set
 
     std::string implementation = "";  // "": every one that takes the call
     std::string broken = "";          // the rule that the call breaks (broken.h); "": none

@@ -45,12 +45,11 @@ std::string compare_sizes(const Bound& bound) {
                 return prefix + ": " + mxq_last_error();
             if (!testing::has_amax(plan.spec) && amax != 0) return differ(prefix + ".amax", amax, 0);
             if (plan.side.listed) {  // the sizes of one expert
-                if (auto text = differ(of_codes, codes, static_cast<uint64_t>(code_lying(plan, part).expert_bytes()));
-                    !text.empty())
-                    return text;
-                if (auto text =
-                        differ(prefix + ".scales", scales, static_cast<uint64_t>(scale_lying(plan, part).expert_bytes()));
-                    !text.empty())
+                const bool plain = plan.side.plain();
+                const int64_t of_code = (plain ? data_lying(plan) : code_lying(plan, part)).expert_bytes(),
+                              of_scale = plain ? 0 : scale_lying(plan, part).expert_bytes();
+                if (auto text = differ(of_codes, codes, static_cast<uint64_t>(of_code)); !text.empty()) return text;
+                if (auto text = differ(prefix + ".scales", scales, static_cast<uint64_t>(of_scale)); !text.empty())
                     return text;
                 continue;
             }
@@ -172,7 +171,8 @@ std::string check_refused_operands(Runner& runner, const Problem& problem) {
     const mxq_status status = Bound(runner, problem, "").query(nullptr);
     if (status != MXQ_STATUS_UNSUPPORTED) return "operands that only the CPU multiplies: " + status_text(status);
     const std::string message = mxq_last_error();
-    for (const char* remedy : {"mxq_convert", "quantize a columnwise part", "mxq_tensor_set_strides", "mxq_tensor_set_part_list"})
+    for (const char* remedy : {"mxq_convert", "quantize a columnwise part", "mxq_tensor_set_strides", "mxq_tensor_set_part_list",
+                               "mxq_tensor_set_data_list"})
         if (message.find(remedy) != std::string::npos) return "";
     return "no remedy in the message: " + message;
 }
@@ -185,6 +185,40 @@ std::string check_refused_apart(Runner& runner, const Problem& problem) {
     return says ? "" : std::string("no setter in the message: ") + mxq_last_error();
 }
 
+// Returns "" if a CPU refuses a limit of multiprocessors. It is taken back then.
+std::string check_refused_limit(Bound& bound, int64_t sm_count) {
+    bound.set_limit(sm_count);
+    const mxq_status status = bound.query(nullptr);
+    const std::string message = mxq_last_error();
+    bound.set_limit(0);
+    if (status != MXQ_STATUS_UNSUPPORTED) return "a limit of multiprocessors on a CPU: " + status_text(status);
+    const bool says = message.find("mxq_gemm_options_set_sm_count") != std::string::npos;
+    return says ? "" : "no mxq_gemm_options_set_sm_count in the message: " + message;
+}
+
+// Returns "" if D, which a call with a limit of multiprocessors left, has the same bits without it.
+std::string compare_without_limit(Bound& bound, const std::string& implementation) {
+    const std::span<const uint8_t> d = bound.content("d.data");
+    const Bytes limited(d.begin(), d.end());
+    bound.set_limit(0);
+    bound.ask_for(implementation);
+    testing::Plan plan;
+    if (const mxq_status status = bound.query(plan.out()); status != MXQ_STATUS_OK)
+        return "the query without a limit: " + status_text(status);
+    std::string text = run_planned(bound, plan);
+    if (text.empty()) {
+        const std::span<const uint8_t> all = bound.content("d.data");
+        text = testing::difference(limited, {all.begin(), all.end()});
+    }
+    bound.set_limit(bound.problem.call.sm_count);
+    return text.empty() ? "" : "without a limit of multiprocessors: " + text;
+}
+
+// Returns whether nobody takes a call because of its limit of multiprocessors, as the message says.
+bool is_refused_for_limit(const Call& call) {
+    return call.sm_count != 0 && std::string(mxq_last_error()).find("mxq_gemm_options_set_sm_count") != std::string::npos;
+}
+
 // Runs a valid call on one runner by the implementation that it asks for, or by the best one and on CUDA by every other.
 std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Bytes& d_of_cpu) {
     const Call& call = problem.call;
@@ -192,6 +226,9 @@ std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Byt
     if (!runner.device->is_cpu() && has_operands_apart(call)) return check_refused_apart(runner, problem);
     Bound bound(runner, problem, call.implementation);
     if (auto text = compare_sizes(bound); !text.empty()) return text;
+    if (runner.device->is_cpu() && call.sm_count)
+        if (auto text = check_refused_limit(bound, call.sm_count); !text.empty()) return text;
+    if (!runner.device->is_cpu() && bound.query(nullptr) == MXQ_STATUS_UNSUPPORTED && is_refused_for_limit(call)) return "";
     if (auto text = ask_without_memory(runner, problem); !text.empty()) return text;
 
     std::vector<std::string> names = {call.implementation}, declined;
@@ -209,6 +246,8 @@ std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Byt
         const std::string implementation = mxq_plan_implementation(plan);
         if (!name.empty() && implementation != name) return implementation + " answers for " + name;
         if (auto text = run_planned(bound, plan); !text.empty()) return implementation + ": " + text;
+        if (call.sm_count && !runner.device->is_cpu())
+            if (auto text = compare_without_limit(bound, implementation); !text.empty()) return implementation + ": " + text;
         ++counts.runs[call.verb + " " + implementation];
         if (!name.empty() || runner.device->is_cpu()) continue;
         for (const std::string& other : known_implementations(runner, problem))

@@ -239,7 +239,7 @@ void draw_apart(Call& call, Random& random) {
         if (!one_in(random, 3)) continue;
         for (int64_t* gap : {&side->code_line, &side->code_expert, &side->scale_line, &side->scale_expert})
             *gap = pick(random, gaps);
-        side->listed = one_in(random, 3);
+        side->listed = side->plain() || one_in(random, 3);
     }
 }
 
@@ -276,6 +276,8 @@ void draw_product_options(Call& call, Random& random) {
     call.exact = one_in(random, 3);
     const int32_t biases[] = {0, 0, MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16};
     call.bias = pick(random, biases);
+    const int64_t limits[] = {1, 2, 3, 20, 131, 1024};
+    if (one_in(random, 12)) call.sm_count = pick(random, limits);
 }
 
 // The names of all buffers that calls have; a call ignores those that it has not.
@@ -355,8 +357,10 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     call.read_only = one_in(random, 4);
     const bool breaks = one_in(random, 9);
     if (!breaks || one_in(random, 8)) draw_apart(call, random);
+    for (Side* side : {&call.first, &call.second, &call.d}) side->memory = !breaks && one_in(random, 4);
     repair(call);
     if (!breaks) return call;
+    call.sm_count = 0;  // which a device may refuse before it finds what is broken
     const bool listed = call.first.listed || call.second.listed;
     for (Side* side : {&call.first, &call.second})  // other rules are about tensors in one piece
         if (!listed) side->code_line = side->code_expert = side->scale_line = side->scale_expert = 0;

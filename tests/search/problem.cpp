@@ -147,6 +147,26 @@ Lying scale_lying(const TensorPlan& tensor, int32_t part) {
     return lying(lines, side.scale_line * bytes, side.scale_expert * bytes, side.listed);
 }
 
+Lying data_lying(const TensorPlan& tensor) {
+    const auto [experts, rows, cols] = tensor.dims.shape();
+    const int64_t element = oracle::plain_bytes(tensor.side.format);
+    return lying({experts, rows, cols * element}, tensor.side.gap * element, 0, true);
+}
+
+std::vector<std::string> block_of(const Problem& problem, const TensorPlan& tensor) {
+    if (!tensor.side.memory) return {};
+    if (tensor.side.plain()) return {tensor.name + ".data"};
+    std::vector<std::string> out;
+    const bool takes_amax = testing::is_nvfp4(tensor.spec) && tensor.dims.experts != 0;
+    for (int32_t part : both_parts) {
+        if (!(tensor.side.parts & part)) continue;
+        const std::string prefix = tensor.name + "." + part_name(part);
+        out.insert(out.end(), {prefix + ".codes", prefix + ".scales"});
+        if (takes_amax && problem.images.count(prefix + ".amax")) out.push_back(prefix + ".amax");
+    }
+    return out;
+}
+
 void add_part(Problem& problem, const TensorPlan& tensor, int32_t part, const oracle::Part& stored, bool used) {
     const std::string prefix = tensor.name + "." + part_name(part);
     const auto add = [&](const char* what, const Bytes& bytes, int64_t element) {
@@ -193,9 +213,14 @@ oracle::Written plain_rows(const Call& call, const TensorPlan& tensor, const Byt
 }  // namespace
 
 void add_plain(Problem& problem, const TensorPlan& tensor, const Bytes& dense) {
+    Image& image = problem.images[tensor.name + ".data"];
+    const int64_t element = oracle::plain_bytes(tensor.side.format);
+    if (tensor.side.listed) {
+        image = read_image(laid_apart(dense, data_lying(tensor), true), element);
+        return;
+    }
     const oracle::Written rows = plain_rows(problem.call, tensor, dense, false);
-    problem.images[tensor.name + ".data"] = read_image(with_gaps(tensor, rows.bytes, rows.written, oracle::untouchable),
-                                                       oracle::plain_bytes(tensor.side.format));
+    image = read_image(with_gaps(tensor, rows.bytes, rows.written, oracle::untouchable), element);
 }
 
 namespace {
@@ -385,6 +410,8 @@ void drop_unused_offsets(Call& call) {
     if (call.offsets.empty()) return;
     const Problem problem = make_problem(call);
     std::erase_if(call.offsets, [&](const auto& offset) { return problem.images.count(offset.first) == 0; });
+    for (const TensorPlan& tensor : problem.tensors)
+        for (const std::string& buffer : block_of(problem, tensor)) call.offsets.erase(buffer);
 }
 
 namespace {
@@ -408,6 +435,7 @@ Problem with_tensors(const Call& call) {
 
 Problem make_outline(const Call& call) {
     Problem problem = with_tensors(call);
+    for (TensorPlan& tensor : problem.tensors) tensor.side.memory = false;  // its addresses are set one by one
     for (const TensorPlan& tensor : problem.tensors)
         if (tensor.side.plain())
             problem.images[tensor.name + ".data"] = read_image({}, oracle::plain_bytes(tensor.side.format));

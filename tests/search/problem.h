@@ -95,6 +95,12 @@ struct Lying {
 Lying code_lying(const TensorPlan& tensor, int32_t part);
 Lying scale_lying(const TensorPlan& tensor, int32_t part);
 
+// Says how the rows of a plain tensor lie whose experts have an address each.
+Lying data_lying(const TensorPlan& tensor);
+
+// Returns the buffers that mxq_tensor_set_memory lays out for a tensor, in their order; none where it is not asked to.
+std::vector<std::string> block_of(const Problem& problem, const TensorPlan& tensor);
+
 // Adds the buffers of a part that is read.
 void add_part(Problem& problem, const TensorPlan& tensor, int32_t part, const oracle::Part& stored, bool used);
 

@@ -206,7 +206,7 @@ void repair_options(Call& call) {
     call.cover = call.cover && call.groups && call.group_count() > 0 && call.ends().back() == call.rows();
     if (call.is_product()) return;
     call.transpose_a = MXQ_TRANSPOSE_N, call.transpose_b = MXQ_TRANSPOSE_T;
-    call.alpha = 1, call.beta = 0, call.bias = 0;
+    call.alpha = 1, call.beta = 0, call.bias = 0, call.sm_count = 0;
     call.accumulate = call.exact = false;
     call.second_values = {};
     call.d = {};
@@ -216,7 +216,7 @@ void repair_options(Call& call) {
 void repair_apart(Side& side, bool reads, bool has_experts, bool takes_list, bool per_expert) {
     if (side.plain() || side.grouped || !reads) side.code_line = side.code_expert = side.scale_line = side.scale_expert = 0;
     const bool is_tensor = side.scaling == MXQ_SCALING_TENSOR, one_for_all = is_tensor && !per_expert;
-    side.listed = side.listed && !side.plain() && !side.grouped && reads && has_experts && takes_list && !one_for_all;
+    side.listed = side.listed && !side.grouped && reads && has_experts && takes_list && !one_for_all;
     if (side.swizzled || is_tensor) side.scale_line = 0;
     if (!has_experts || side.listed) side.code_expert = side.scale_expert = 0;
     if (one_for_all) side.scale_expert = 0;
@@ -224,10 +224,22 @@ void repair_apart(Side& side, bool reads, bool has_experts, bool takes_list, boo
 
 void repair_apart(Call& call) {
     const bool swizzles = call.verb == "swizzle_scales" || call.verb == "unswizzle_scales",
-               decodes = call.verb == "dequantize" || call.verb == "requantize", product = call.is_product();
+               decodes = call.verb == "dequantize" || call.verb == "requantize",
+               encodes = call.verb == "quantize" || call.verb == "amax" || call.verb == "convert",
+               product = call.is_product();
     const bool experts_of_b = call.verb == "grouped_gemm" && !call.contracts_groups();
-    repair_apart(call.first, swizzles || decodes || product, !product && call.shape.size() == 3, decodes, call.per_expert);
+    repair_apart(call.first, swizzles || decodes || encodes || product, !product && call.shape.size() == 3,
+                 decodes || encodes, call.per_expert);
     repair_apart(call.second, product, experts_of_b, true, call.per_expert);
+}
+
+// Leaves blocks of memory to tensors of which the call has all that is in such a block.
+void repair_memory(Call& call) {
+    const bool pads = call.verb == "pad_groups" || call.verb == "unpad_groups",
+               swizzles = call.verb == "swizzle_scales" || call.verb == "unswizzle_scales";
+    for (Side* side : {&call.first, &call.second, &call.d})
+        side->memory = side->memory && !side->listed && !swizzles && !(pads && is_nvfp4(*side)) && call.broken.empty();
+    if (call.verb == "amax") call.second.memory = false;
 }
 
 }  // namespace
@@ -242,6 +254,7 @@ void repair(Call& call) {
     call.is_product() ? repair_product_transforms(call) : repair_conversion_transforms(call);
     repair_options(call);
     repair_apart(call);
+    repair_memory(call);
     if (!call.groups) call.ends_type = MXQ_TYPE_INT32;
     if (call.first.plain() && is_raw(call.values)) call.values.kind = "normal";
     if (call.second.plain() && is_raw(call.second_values)) call.second_values.kind = "normal";

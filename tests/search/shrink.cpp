@@ -43,6 +43,7 @@ void add_sides(std::vector<Change>& out) {
         out.push_back(reset(side, &Side::columnwise));
         out.push_back(reset(side, &Side::gap));
         out.push_back(reset(side, &Side::listed));
+        out.push_back(reset(side, &Side::memory));
         for (int64_t Side::*gap : {&Side::code_line, &Side::code_expert, &Side::scale_line, &Side::scale_expert}) {
             out.push_back(reset(side, gap));
             out.push_back([=](Call& c) { (c.*side).*gap = std::min<int64_t>((c.*side).*gap, 1); });
@@ -73,6 +74,7 @@ void add_options(std::vector<Change>& out) {
           &Call::decode_scale, &Call::keep_hadamard, &Call::accumulate, &Call::exact, &Call::host_ends, &Call::starts,
           &Call::own_ends, &Call::own_amax, &Call::cover, &Call::read_only})
         out.push_back(reset(member));
+    out.push_back(reset(&Call::sm_count));
     for (float Call::*member : {&Call::alpha, &Call::beta, &Call::epsilon}) out.push_back(reset(member));
 }
 

@@ -31,6 +31,7 @@ Written quantize(testing::Device& device, const oracle::Spec& spec, const oracle
     Buffer data(device, plain == MXQ_FORMAT_F32 ? testing::bytes_of(x) : bf16_bytes(x));
     ok(mxq_tensor_set_data(in, data.data(), data.bytes()));
     testing::PartBuffers buffers(device, out, part);
+    testing::transform_declared_parts(out, spec);
     std::unique_ptr<Buffer> amax;
     if (testing::is_nvfp4(spec)) {
         amax = std::make_unique<Buffer>(device, testing::bytes_of(spec.amax.empty() ? oracle::Floats{0} : spec.amax));

@@ -94,26 +94,25 @@ int64_t token_tiles_of(const GemmProblem& p, int64_t tokens) {
 int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
 
 // Returns the tokens of a tile: fewer where most groups have no more, or where multiprocessors would have nothing to do.
-int32_t tile_tokens(const GemmProblem& p) {
-    constexpr int64_t multiprocessors = 132;  // of Hopper's larger boards
+int32_t tile_tokens(const Context& context, const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
     const bool fit = p.m <= kFewTokens / 2 * groups;
-    return fit || token_tiles_of(p, kMostTokens) * line_tiles(p) < multiprocessors ? kFewTokens : kMostTokens;
+    return fit || token_tiles_of(p, kMostTokens) * line_tiles(p) < context.cuda->multiprocessors ? kFewTokens : kMostTokens;
 }
 
-int64_t token_tiles(const GemmProblem& p) { return token_tiles_of(p, tile_tokens(p)); }
+int64_t token_tiles(const Context& context, const GemmProblem& p) { return token_tiles_of(p, tile_tokens(context, p)); }
 
 bool is_widened(const GemmProblem& p) { return p.a.scale_type != ScaleType::None; }
 
 // `widened`: where the lines of a quantized A lie as BF16.
-TileMap map_of_tokens(const GemmProblem& p, const void* widened) {
+TileMap map_of_tokens(const Context& context, const GemmProblem& p, const void* widened) {
     const bool as_it_is = !is_widened(p);
     return {as_it_is ? p.a.codes : widened,
             CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             2,
             {p.k, p.a.lines, 1},
             {as_it_is ? p.a.line_bytes : 2 * p.k, 0},
-            {kStepCodes, tile_tokens(p), 1},
+            {kStepCodes, tile_tokens(context, p), 1},
             CU_TENSOR_MAP_SWIZZLE_128B};
 }
 
@@ -139,20 +138,20 @@ Reason needs_operands(const GemmProblem& p) {
     return {};
 }
 
-Reason needs_sizes(const GemmProblem& p) {
+Reason needs_sizes(const Context& context, const GemmProblem& p) {
     constexpr int64_t most = int64_t(1) << 31;
     if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     if (p.a.lines >= most || p.n >= most || p.k >= most) return "needs less than 2^31 rows, columns and codes of a line";
     const void* const workspace = reinterpret_cast<const void*>(kWorkspaceAlignment);  // as aligned as it will be
-    for (const TileMap& map : {map_of_tokens(p, workspace), map_of_codes(p)})
+    for (const TileMap& map : {map_of_tokens(context, p, workspace), map_of_codes(p)})
         if (!unmappable(map).empty())
             return [data = map.data, lines = map.strides[0], matrices = map.strides[1]] {
                 return format_text("needs a and b at multiples of 16 bytes, their lines and matrices as far apart, found one at "
                                    "%p with lines of %lld and matrices of %lld bytes",
                                    data, (long long)lines, (long long)matrices);
             };
-    const double tiles = double(token_tiles(p)) * double(line_tiles(p));
+    const double tiles = double(token_tiles(context, p)) * double(line_tiles(p));
     if (tiles > 4294000000.0)  // turns of all blocks are counted in 32 bits
         return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };
     return {};
@@ -167,26 +166,26 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
-    if (auto reason = needs_sizes(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_sizes(context, p); !reason.empty()) return {reason, 0, nullptr};
     return {{}, scales_offset(p) + (is_block_scaled(p.b) ? arranged_bytes(p) : 0), nullptr};
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
-    const int64_t tiles = token_tiles(p) * line_tiles(p);
+    const int64_t tiles = token_tiles(context, p) * line_tiles(p);
     if (tiles == 0) return;
     ArrangedScales scales{};
     if (is_block_scaled(p.b)) scales = arranged_at(p, static_cast<uint8_t*>(call.workspace) + scales_offset(p));
     if (is_widened(p)) widen_tokens(context, p, call.workspace, call.stream);
     if (scales.bytes) arrange_scales(context, p, scales, call.stream);
     const WeightRule weights = weight_rule(p.b);
-    Arguments args{tensor_map(driver(), map_of_tokens(p, call.workspace)),
+    Arguments args{tensor_map(driver(), map_of_tokens(context, p, call.workspace)),
                    tensor_map(driver(), map_of_codes(p)),
                    p,
                    {},
                    weights.rule,
                    weights.missing,
                    scales,
-                   uint32_t(tile_tokens(p)),
+                   uint32_t(tile_tokens(context, p)),
                    uint32_t(line_tiles(p)),
                    false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
