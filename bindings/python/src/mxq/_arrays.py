@@ -4,7 +4,7 @@ A *kind* is numpy, torch or any library with DLPack. It views arrays as memory, 
 """
 import functools
 import sys
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from ._library import Error
 from ._names import FORMAT_OF_DTYPE, ITEM_BYTES
@@ -30,7 +30,8 @@ class Memory(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """A plain tensor as the library takes it. Transposed: the array is the transpose of this tensor."""
+    """A plain tensor as the library takes it. Transposed: the array is the transpose of this tensor. experts: the address of each,
+    where they are arrays of their own, and `memory` that of the first."""
 
     memory: Memory
     format: int
@@ -38,6 +39,12 @@ class Plain(NamedTuple):
     row_stride: int
     bytes: int
     transposed: bool = False
+    experts: Optional[Memory] = None
+
+    @property
+    def seen(self) -> Tuple[int, ...]:
+        """The shape of what was given: (rows, cols), with experts in front."""
+        return _swapped(self.shape) if self.transposed else self.shape
 
 
 _kinds: Dict[type, Any] = {}  # by the type of an array
@@ -65,7 +72,7 @@ def _find_kind(array: Any) -> Any:
         from . import _kind_dlpack
 
         return _kind_dlpack
-    raise Error(f"expected a numpy array, a torch tensor or an object with __dlpack__, got {type(array).__name__}")
+    raise Error(f"expected a numpy array, a torch tensor or another object with __dlpack__, got a {type(array).__name__}")
 
 
 @functools.lru_cache(maxsize=256)
@@ -100,7 +107,7 @@ def _swapped(values: Tuple[int, ...]) -> Tuple[int, ...]:
     return values[:-2] + (values[-1], values[-2])
 
 
-def plain(array: Any, what: str, operand: str = "", stored: Optional[Tuple[int, ...]] = None) -> Plain:
+def plain(array: Any, what: str, operand: str = "") -> Plain:
     """Views an array of numbers as a plain tensor, or says what it has that would be read wrongly.
 
     operand: "a" or "b" where a transposed view is welcome. Where a matrix can be read either way, it is read as the product can
@@ -127,6 +134,33 @@ def plain(array: Any, what: str, operand: str = "", stored: Optional[Tuple[int, 
         f"{what} has shape {shape} and strides of {strides} elements, expected row-major: neighbours of a row side by side, "
         f"rows one after another{', experts without gaps' if len(shape) == 3 else ''}; make a contiguous copy"
     )
+
+
+def plain_list(arrays: Sequence[Any], what: str, operand: str = "") -> Plain:
+    """Views a list of matrices, one for each expert, as a plain tensor of three dimensions whose experts have addresses of their own."""
+    if not arrays:
+        raise Error(f"{what} is an empty list, expected an array for each expert")
+    views = [plain(array, f"{what}[{i}]", operand) for i, array in enumerate(arrays)]
+    first = views[0]
+    for i, view in enumerate(views):
+        if len(view.shape) != 2:
+            raise Error(f"{what}[{i}] has shape {view.shape}, expected 2 dimensions: one expert of a list")
+        same_device(view.memory, first.memory.device, f"{what}[{i}]")
+        for name, got, want in (("shape", view.seen, first.seen), ("dtype", view.memory.dtype, first.memory.dtype),
+                                ("strides", view.memory.strides, first.memory.strides)):
+            if got != want and not (name == "strides" and (view.row_stride, view.transposed) == (first.row_stride, first.transposed)):
+                raise Error(f"{what}[{i}] has {name} {got}, expected {want}, as {what}[0] has; make contiguous copies")
+    experts = None
+    if first.bytes:
+        experts = addresses_on([view.memory.address for view in views], kind_of(arrays[0]), first.memory.device)
+    return first._replace(memory=first.memory._replace(owner=[view.memory.owner for view in views]), shape=(len(views), *first.shape),
+                          experts=experts)
+
+
+def addresses_on(addresses: Sequence[int], kind: Any, device: Device) -> Memory:
+    """An array of addresses in memory of the device."""
+    made: Memory = kind.memory(kind.make(addresses, "uint64", device), "addresses")
+    return made
 
 
 def dense(array: Any, what: str) -> Memory:

@@ -73,6 +73,7 @@ def make_options(family: str, setters: Options) -> Optional[Handle]:
 def plain_tensor(plain: Plain, what: str, written: bool = False) -> Handle:
     """The descriptor of a plain tensor with its memory."""
     handle = new_tensor(plain.format, plain.shape)
+    handle.keep = plain
     if plain.row_stride != plain.shape[-1]:
         check(lib.mxq_tensor_set_row_stride(handle.value, plain.row_stride))
     set_plain_data(handle.value, plain, written)
@@ -80,6 +81,9 @@ def plain_tensor(plain: Plain, what: str, written: bool = False) -> Handle:
 
 
 def set_plain_data(tensor: int, plain: Plain, written: bool) -> None:
+    if plain.experts is not None:
+        check(lib.mxq_tensor_set_data_list(tensor, plain.shape[0], plain.experts.address, plain.bytes))
+        return
     read_only = plain.memory.read_only or not written
     setter = lib.mxq_tensor_set_const_data if read_only else lib.mxq_tensor_set_data
     check(setter(tensor, plain.memory.address if plain.bytes else None, plain.bytes))

@@ -33,7 +33,7 @@ def _realigned(q: QTensor, name: str, alignment: Alignment, context: Optional[Co
         raise Error("q has no groups, expected a tensor that was quantized with groups")
     groups = q.groups._replace(alignment=_pair(alignment))
     out = allocate(q.spec, q.shape, tuple(q.parts), groups, _masks(q), q.dtype, q.kind, q.device)
-    like = next(iter(q.parts.values())).codes
+    like = q._like
     return Call(name, context, None, (q._descriptor(), out._descriptor()), q.device, q.kind, q,
                 functools.partial(out._handed_over, like))
 
@@ -107,7 +107,7 @@ def _layout(q: Any, name: str, swizzled: bool, context: Optional[Context]) -> Ca
         raise Error(f"the scales of q are {'swizzled' if swizzled else 'compact'} already")
     moved = allocate(q.spec._replace(swizzled=swizzled), q.shape, tuple(q.parts), q.groups, _masks(q), q.dtype, q.kind, q.device,
                      codes=False)
-    like = next(iter(q.parts.values())).codes
+    like = q._like
 
     def finish() -> QTensor:
         parts = {part: old._replace(scales=q.kind.give(getattr(moved, part).scales, like)) for part, old in q.parts.items()}

@@ -50,12 +50,13 @@ def check(status: int) -> None:
 
 
 class Handle:
-    """Owns a C handle and destroys it with the object. `value` is its address."""
+    """Owns a C handle and destroys it with the object. `value` is its address. `keep`: what its pointers need."""
 
-    __slots__ = ("value", "_destroy")
+    __slots__ = ("value", "keep", "_destroy")
 
     def __init__(self, address: ctypes.c_void_p, destroy: Any):
         self.value: int = address.value or 0
+        self.keep: Any = None
         self._destroy = destroy
 
     def __del__(self) -> None:

@@ -2,13 +2,14 @@
 import functools
 from typing import Any, Dict, Optional, Tuple, Union
 
-from ._arrays import Device, count, dense, kind_of, plain, same_device
+from ._arrays import Device, count, dense, kind_of, plain, plain_list, same_device
 from ._call import Call, Options, make_options, plain_tensor, set_plain_data, verb
 from ._context import Context
 from ._groups import Groups, Padded, as_groups, set_groups
 from ._library import Error, Handle, check, lib
 from ._names import PARTS, plain_dtype, value_of
-from ._qtensor import QTensor, Transposed, allocate, float_memory, make_spec, new_tensor
+from ._parts import float_memory
+from ._qtensor import QTensor, Transposed, allocate, make_spec, new_tensor
 
 Hadamard = Union[None, int, Dict[str, int]]
 
@@ -60,16 +61,21 @@ class _QuantizeOptions:
 
 
 def plain_input(x: Any, what: str) -> Tuple[Handle, Tuple[int, ...], str, Device, Any, Optional[Groups]]:
-    """The descriptor of an array or of a Padded, and what there is to know of it."""
+    """The descriptor of an array, of a list of experts or of a Padded, and what there is to know of it."""
     if isinstance(x, (QTensor, Transposed)):
         raise Error(f"{what} is a quantized tensor, expected an array; requantize changes the format of one")
     if not isinstance(x, Padded):
-        view = plain(x, what)
-        return plain_tensor(view, what), view.shape, view.memory.dtype, view.memory.device, kind_of(x), None
+        view, like = (plain_list(x, what), x[0]) if isinstance(x, (list, tuple)) else (plain(x, what), x)
+        return plain_tensor(view, what), view.shape, view.memory.dtype, view.memory.device, kind_of(like), None
     view, kind = plain(x.values, f"{what}.values"), kind_of(x.values)
     groups = as_groups(x.groups, kind, view.memory.device)
     shape = (x.rows, view.shape[-1])
     return padded_tensor(view, shape, groups, False), shape, view.memory.dtype, view.memory.device, kind, groups
+
+
+def first_of(x: Any) -> Any:
+    """An array of the library that results are handed to."""
+    return x.values if isinstance(x, Padded) else x[0] if isinstance(x, (list, tuple)) else x
 
 
 def padded_tensor(view: Any, shape: Tuple[int, ...], groups: Optional[Groups], written: bool) -> Handle:
@@ -96,9 +102,8 @@ def _quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", sca
         factor = float_memory(quantization_scale, "quantization_scale", device)
         check(lib.mxq_tensor_set_quantization_scale(out._descriptor(), factor.address, 4 * count(factor.shape)))
     chosen = _QuantizeOptions(kind, device, **options)
-    like = x.values if isinstance(x, Padded) else x
     return Call("mxq_quantize", context, chosen.handle, (source.value, out._descriptor()), device, kind,
-                (x, source, chosen.keep, factor), functools.partial(out._handed_over, like))
+                (x, source, chosen.keep, factor), functools.partial(out._handed_over, first_of(x)))
 
 
 @verb(_quantize)
@@ -109,7 +114,7 @@ def quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scal
              amax_epsilon: float = 0.0, implementation: Optional[str] = None, context: Optional[Context] = None) -> QTensor:
     """Quantizes a matrix, or a stack of experts, to a microscaling format.
 
-    x: (rows, cols) or (experts, rows, cols) of float32, float16 or bfloat16, or a Padded.
+    x: (rows, cols) or (experts, rows, cols) of float32, float16 or bfloat16, a list with an array for each expert, or a Padded.
     format: "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "nvfp4", "fp8_e4m3" or "fp8_e5m2".
     parts: "rowwise" (blocks along a row), "columnwise" (down a column), or "both" from one read of x.
     scaling: which elements share a scale, such as "1x32", "32x32", "1x128", "128x128", "1x16", "16x16", "row", "tensor".
@@ -143,7 +148,7 @@ def _requantize(q: Any, format: str, *, parts: Any = "rowwise", scaling: Optiona
     out = allocate(make_spec(format, scaling, swizzled, scope, scale_max), q.shape, names, grouped, _masks(hadamard, names),
                    q.dtype, q.kind, q.device)
     chosen = _QuantizeOptions(q.kind, q.device, source_part=part, **options)
-    like = next(iter(q.parts.values())).codes
+    like = q._like
     return Call("mxq_requantize", context, chosen.handle, (q._descriptor(), out._descriptor()), q.device, q.kind, (q, chosen.keep),
                 functools.partial(out._handed_over, like))
 
@@ -187,7 +192,7 @@ def _dequantize(q: Any, dtype: Any = None, *, part: Optional[str] = None, undo_h
         setters.append(("undo_hadamard", (0,)))
     if implementation:
         setters.append(("implementation", (implementation.encode(),)))
-    like = next(iter(q.parts.values())).codes
+    like = q._like
     return Call("mxq_dequantize", context, make_options("quantize", setters), (q._descriptor(), target.value), q.device, q.kind,
                 (q, target), lambda: out if given else q.kind.give(out, like))
 
@@ -213,9 +218,8 @@ def _amax(x: Any, format: str = "nvfp4", *, part: str = "rowwise", scope: str = 
         size = 1 if scope == "tensor" else shape[0] if len(shape) == 3 else dense(grouped.ends, "ends").shape[0] if grouped else 1
         result = kind.empty((size,), "float32", device)
         check(lib.mxq_tensor_set_amax(out._descriptor(), PARTS[names[0]], float_memory(result, "amax", device).address, 4 * size))
-    like = x.values if isinstance(x, Padded) else x
     return Call("mxq_amax", context, None, (source.value, out._descriptor()), device, kind, (x, source, out),
-                lambda: kind.give(result, like))
+                lambda: kind.give(result, first_of(x)))
 
 
 @verb(_amax)
@@ -234,7 +238,7 @@ def _convert(x: Any, dtype: Any, *, out: Any = None, implementation: Optional[st
     target, out = plain_output(out, shape, plain_dtype(dtype), kind, device, False)
     options = make_options("quantize", [("implementation", (implementation.encode(),))] if implementation else [])
     return Call("mxq_convert", context, options, (source.value, target.value), device, kind, (x, source, target),
-                lambda: out if given else kind.give(out, x))
+                lambda: out if given else kind.give(out, first_of(x)))
 
 
 @verb(_convert)
