@@ -167,16 +167,3 @@ def test_handles_are_destroyed(monkeypatch):
     del q
     gc.collect()
     assert sorted(made) == sorted(destroyed)
-
-
-def test_own_context():
-    context = mxq.Context("cpu", threads=1)
-    assert "CPU, 1 thread" in repr(context)
-    x = numbers(16, 64)
-    assert np.array_equal(mxq.quantize(x, context=context).rowwise.codes, mxq.quantize(x).rowwise.codes)
-    context.device = (2, 0)
-    with pytest.raises(mxq.Error, match="on cpu, but the context is of cuda:0"):
-        mxq.quantize(x, context=context)
-    with pytest.raises(mxq.Error) as error:
-        mxq.Context("cuda", 99)
-    assert error.value.code == "NO_DEVICE"

@@ -14,12 +14,14 @@ from ._context import Context
 from ._groups import Groups, Padded
 from ._layouts import pad_groups, swizzle, unpad_groups, unswizzle
 from ._library import Error, build, version
+from ._log import set_log_callback
 from ._products import grouped_matmul, matmul
 from ._qtensor import Part, QTensor, Transposed
 from ._verbs import amax, convert, dequantize, quantize, requantize
 
 __all__ = [
     "Context", "Error", "Groups", "Padded", "Part", "Plan", "QTensor", "Transposed", "amax", "build", "convert", "dequantize",
-    "grouped_matmul", "matmul", "pad_groups", "plan", "quantize", "requantize", "swizzle", "unpad_groups", "unswizzle", "version",
+    "grouped_matmul", "matmul", "pad_groups", "plan", "quantize", "requantize", "set_log_callback", "swizzle", "unpad_groups",
+    "unswizzle", "version",
 ]
 __version__ = version()
