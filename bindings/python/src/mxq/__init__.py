@@ -17,11 +17,12 @@ from ._library import Error, build, version
 from ._log import set_log_callback
 from ._products import grouped_matmul, matmul
 from ._qtensor import Part, QTensor, Transposed
+from ._transformer_engine import from_transformer_engine, to_transformer_engine
 from ._verbs import amax, convert, dequantize, quantize, requantize
 
 __all__ = [
     "Context", "Error", "Groups", "Padded", "Part", "Plan", "QTensor", "Transposed", "amax", "build", "convert", "dequantize",
-    "grouped_matmul", "matmul", "pad_groups", "plan", "quantize", "requantize", "set_log_callback", "swizzle", "unpad_groups",
-    "unswizzle", "version",
+    "from_transformer_engine", "grouped_matmul", "matmul", "pad_groups", "plan", "quantize", "requantize", "set_log_callback", "swizzle",
+    "to_transformer_engine", "unpad_groups", "unswizzle", "version",
 ]
 __version__ = version()
