@@ -46,7 +46,7 @@ def test_own_context():
     assert "CPU, 1 thread" in repr(context)
     x = numbers(16, 64)
     assert np.array_equal(mxq.quantize(x, context=context).rowwise.codes, mxq.quantize(x).rowwise.codes)
-    context.device = (2, 0)
+    context._device = (2, 0)
     with pytest.raises(mxq.Error, match="on cpu, but the context is of cuda:0"):
         mxq.quantize(x, context=context)
     with pytest.raises(mxq.Error) as error:

@@ -50,15 +50,15 @@ class Plain(NamedTuple):
 _kinds: Dict[type, Any] = {}  # by the type of an array
 
 
-def kind_of(array: Any) -> Any:
+def kind_of(array: Any, what: str = "the array") -> Any:
     """The kind of an array; refuses what is no array."""
     kind = _kinds.get(type(array))
     if kind is None:
-        kind = _kinds[type(array)] = _find_kind(array)
+        kind = _kinds[type(array)] = _find_kind(array, what)
     return kind
 
 
-def _find_kind(array: Any) -> Any:
+def _find_kind(array: Any, what: str) -> Any:
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(array, torch.Tensor):
         from . import _kind_torch
@@ -72,7 +72,7 @@ def _find_kind(array: Any) -> Any:
         from . import _kind_dlpack
 
         return _kind_dlpack
-    raise Error(f"expected a numpy array, a torch tensor or another object with __dlpack__, got a {type(array).__name__}")
+    raise Error(f"{what} is a {type(array).__name__}, expected a numpy array, a torch tensor or another object with __dlpack__")
 
 
 @functools.lru_cache(maxsize=256)
@@ -113,11 +113,11 @@ def plain(array: Any, what: str, operand: str = "") -> Plain:
     operand: "a" or "b" where a transposed view is welcome. Where a matrix can be read either way, it is read as the product can
     take it: A as it is, B as the transpose of a row-major matrix.
     """
-    memory = kind_of(array).memory(array, what)
+    memory = kind_of(array, what).memory(array, what)
     shape, strides = memory.shape, memory.strides
     format = FORMAT_OF_DTYPE.get(memory.dtype)
     if format is None:
-        raise Error(f"{what} has dtype {memory.dtype}, expected float32, float16 or bfloat16; convert it first")
+        raise Error(f"{what} has dtype {memory.dtype}, expected float32, float16 or bfloat16; convert it to one of them")
     if len(shape) not in (2, 3):
         raise Error(f"{what} has shape {shape}, expected 2 dimensions (rows, cols) or 3 (experts, rows, cols); reshape it")
     if memory.gapless and operand != "b":
@@ -165,7 +165,7 @@ def addresses_on(addresses: Sequence[int], kind: Any, device: Device) -> Memory:
 
 def dense(array: Any, what: str) -> Memory:
     """Views an array without gaps: codes, scales, ends, an amax."""
-    memory = kind_of(array).memory(array, what)
+    memory = kind_of(array, what).memory(array, what)
     if not memory.gapless:
         raise Error(f"{what} has strides of {memory.strides} elements, expected {compact(memory.shape)}; make a contiguous copy")
     return memory

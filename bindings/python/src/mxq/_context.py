@@ -34,7 +34,7 @@ class Context:
         types = _raw.FAMILIES["mxq_device"]
         if device not in types:
             raise Error(f"device is {device!r}, expected one of {', '.join(types)}")
-        self.device: Device = (types[device], ordinal)
+        self._device: Device = (types[device], ordinal)
         options = ctypes.c_void_p()
         check(lib.mxq_context_options_create(options))
         try:
@@ -48,7 +48,7 @@ class Context:
             if cublaslt:
                 check(lib.mxq_context_options_set_cublaslt_path(options, cublaslt.encode()))
             handle = ctypes.c_void_p()
-            check(lib.mxq_context_create(self.device[0], ordinal, options, handle))
+            check(lib.mxq_context_create(self._device[0], ordinal, options, handle))
         finally:
             lib.mxq_context_options_destroy(options)
         self._handle = Handle(handle, lib.mxq_context_destroy)
@@ -62,6 +62,11 @@ class Context:
         entered = _entered.get()
         if entered is not None:
             _entered.set(entered[1])
+
+    @property
+    def device(self) -> str:
+        """ "cpu", or "cuda:0" with the ordinal."""
+        return place(self._device)
 
     @property
     def description(self) -> str:
@@ -97,12 +102,14 @@ _entered: "contextvars.ContextVar[_Entered]" = contextvars.ContextVar("mxq", def
 def context_for(device: Device, given: Optional[Context] = None) -> Context:
     """The context of a device: the caller's own if there is one, which must be of that device, or the innermost `with` of one."""
     if given is not None:
-        if given.device != device:
-            raise Error(f"the arrays are on {place(device)}, but the context is of {place(given.device)}")
+        if not isinstance(given, Context):
+            raise Error(f"context is {given!r}, expected a Context, such as mxq.Context(\"cpu\", threads=4)")
+        if given._device != device:
+            raise Error(f"the arrays are on {place(device)}, but the context is of {place(given._device)}")
         return given
     entered = _entered.get()
     while entered is not None:
-        if entered[0].device == device:
+        if entered[0]._device == device:
             return entered[0]
         entered = entered[1]
     found = _contexts.get(device)

@@ -39,7 +39,7 @@ def array_bytes(arrays: Any, what: str) -> int:
     """Bytes of the elements of an array, or of a list of arrays."""
     if is_list(arrays):
         return sum(array_bytes(array, what) for array in arrays)
-    memory = kind_of(arrays).memory(arrays, what)
+    memory = kind_of(arrays, what).memory(arrays, what)
     return count(memory.shape) * (4 if memory.dtype == "float32" else 1)
 
 
@@ -72,7 +72,7 @@ def _strided(memory: Memory, experts: bool, item: int, what: str) -> Tuple[int, 
 def _place(arrays: Any, experts: bool, device: Device, what: str) -> _Place:
     names = [f"{what}[{i}]" for i in range(len(arrays))] if is_list(arrays) else [what]
     each = list(arrays) if is_list(arrays) else [arrays]
-    memories = [kind_of(array).memory(array, name) for array, name in zip(each, names)]
+    memories = [kind_of(array, name).memory(array, name) for array, name in zip(each, names)]
     first = memories[0]
     for memory, name in zip(memories, names):
         same_device(memory, device, name)
@@ -118,6 +118,11 @@ def set_numbers(tensor: int, name: str, part: Part, device: Device) -> None:
         check(lib.mxq_tensor_set_hadamard(tensor, PARTS[name], 1, part.hadamard))
 
 
+def float_array(numbers: Any, kind: Any, device: Device) -> Any:
+    """An array as it is; of a number of Python an array on the device."""
+    return kind.make([float(numbers)], "float32", device) if isinstance(numbers, (int, float)) else numbers
+
+
 def float_memory(array: Any, what: str, device: Device) -> Memory:
     memory = dense(array, what)
     if memory.dtype != "float32":
@@ -150,15 +155,16 @@ def check_part(format: str, shape: Shape, name: str, part: Part, expected: Dict[
               "scales": {wanted} if wanted == "float32" else {wanted, "uint8", "int8"}}
     for field, fits in dtypes.items():
         arrays = getattr(part, field)
-        memory = kind_of(first_of(arrays)).memory(first_of(arrays), f"{name}.{field}")
+        what, first = f"{name}.{field}", first_of(arrays)
+        memory = kind_of(first, what).memory(first, what)
         if memory.dtype not in fits:
-            raise Error(f"{name}.{field} has dtype {memory.dtype}, expected {' or '.join(sorted(fits))} for {format}")
+            raise Error(f"{what} has dtype {memory.dtype}, expected {' or '.join(sorted(fits))} for {format}")
         if field not in expected:
             continue
         one = expected[field][1:] if is_list(arrays) else expected[field]
         flat = memory.gapless and len(memory.shape) <= 1
         if not flat and _without_ones(memory.shape) != _without_ones(one):
-            raise Error(f"{name}.{field} has shape {memory.shape}, expected {one} for shape {shape}")
+            raise Error(f"{what} has shape {memory.shape}, expected {one} for shape {shape}")
 
 
 def _without_ones(shape: Shape) -> Shape:

@@ -33,7 +33,7 @@ def _operand(x: Any, what: str, groups: Any = None) -> _Operand:
         if groups is not None:
             raise Error(f"groups were given beside a quantized {what}, which has its own; quantize it with groups")
         like = q._like
-        return _Operand(q._descriptor(), q, transposed, x.shape, q.dtype, q.device, q.kind, q.groups, like)
+        return _Operand(q._descriptor(), q, transposed, x.shape, q.dtype, q._device, q._kind, q.groups, like)
     if isinstance(x, Padded):
         view, kind = plain(x.values, f"{what}.values"), kind_of(x.values)
         own = as_groups(x.groups, kind, view.memory.device)

@@ -66,18 +66,20 @@ def describe(spec: Spec, shape: Shape, groups: Optional[Groups], device: Device)
 class QTensor:
     """A quantized tensor. Made by quantize and requantize, or by QTensor.from_parts around memory that is there.
 
-    format, shape, scaling, swizzled, scope, scale_max, groups: what it is.
+    q.dequantize() gives an array of its values, numpy.asarray(q) one of numpy; q.rowwise.codes and q.rowwise.scales are its bytes.
+
+    format, shape, scaling, swizzled, scope, scale_max, groups, device: what it is.
     rowwise, columnwise: its parts, or None.
     dtype: what dequantize and products give by default: the type that was quantized.
     """
 
-    __slots__ = ("spec", "shape", "groups", "rowwise", "columnwise", "dtype", "device", "kind", "_handle")
+    __slots__ = ("spec", "shape", "groups", "rowwise", "columnwise", "dtype", "_device", "_kind", "_handle")
 
     def __init__(self, spec: Spec, shape: Shape, groups: Optional[Groups], parts: Dict[str, Part], dtype: str, device: Device,
                  kind: Any, handle: Optional[Handle] = None):
         self.spec, self.shape, self.groups, self.dtype = spec, shape, groups, dtype
         self.rowwise, self.columnwise = parts.get("rowwise"), parts.get("columnwise")
-        self.device, self.kind, self._handle = device, kind, handle
+        self._device, self._kind, self._handle = device, kind, handle
 
     @staticmethod
     def from_parts(format: str, shape: Shape, *, rowwise: Any = None, columnwise: Any = None, scaling: Optional[str] = None,
@@ -92,7 +94,8 @@ class QTensor:
         if not given:
             raise Error("from_parts got no part, expected rowwise=(codes, scales), columnwise=(codes, scales) or both")
         like = first_of(next(iter(given.values())).codes)
-        kind, device = kind_of(like), kind_of(like).memory(like, "codes").device
+        kind = kind_of(like, "codes")
+        device = kind.memory(like, "codes").device
         shape = tuple(int(size) for size in shape)
         grouped = as_groups(groups, kind, device)
         for name, part in given.items():
@@ -104,8 +107,8 @@ class QTensor:
     def _descriptor(self) -> int:
         """The address of the descriptor, which lives as long as this object."""
         if self._handle is None:
-            handle = describe(self.spec, self.shape, self.groups, self.device)
-            handle.keep = [set_part(handle.value, name, part, self.shape, self.device) for name, part in self.parts.items()]
+            handle = describe(self.spec, self.shape, self.groups, self._device)
+            handle.keep = [set_part(handle.value, name, part, self.shape, self._device) for name, part in self.parts.items()]
             self._handle = handle
         return self._handle.value
 
@@ -116,11 +119,11 @@ class QTensor:
 
     def _handed_over(self, like: Any) -> "QTensor":
         """This tensor with arrays of the library that `like` is of."""
-        if self.kind.name != "dlpack":
+        if self._kind.name != "dlpack":
             return self
-        parts = {name: Part(*[self.kind.give(field, like) if hasattr(field, "shape") else field for field in part])
+        parts = {name: Part(*[self._kind.give(field, like) if hasattr(field, "shape") else field for field in part])
                  for name, part in self.parts.items()}
-        return QTensor(self.spec, self.shape, self.groups, parts, self.dtype, self.device, self.kind)
+        return QTensor(self.spec, self.shape, self.groups, parts, self.dtype, self._device, self._kind)
 
     @property
     def parts(self) -> Dict[str, Part]:
@@ -139,6 +142,23 @@ class QTensor:
         return self.spec.swizzled
 
     @property
+    def scope(self) -> str:
+        return self.spec.scope
+
+    @property
+    def scale_max(self) -> int:
+        return self.spec.scale_max
+
+    @property
+    def device(self) -> str:
+        """ "cpu", or "cuda:0" with the ordinal."""
+        return place(self._device)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all codes and scales."""
         return sum(array_bytes(part.codes, "codes") + array_bytes(part.scales, "scales") for part in self.parts.values())
@@ -151,7 +171,7 @@ class QTensor:
     def _viewed(self, arrays: Any, dtype: Optional[str]) -> Any:
         if dtype is None:
             return arrays
-        return [self.kind.view(array, dtype) for array in arrays] if is_list(arrays) else self.kind.view(arrays, dtype)
+        return [self._kind.view(array, dtype) for array in arrays] if is_list(arrays) else self._kind.view(arrays, dtype)
 
     def part(self, name: str) -> Part:
         found = self.parts.get(name)
@@ -183,26 +203,40 @@ class QTensor:
 
     __array_ufunc__ = None  # numpy then leaves array @ tensor to __rmatmul__
 
-    def dequantize(self, dtype: Any = None, **options: Any) -> Any:
-        """mxq.dequantize(self, dtype, ...)."""
+    def dequantize(self, dtype: Any = None, *, part: Optional[str] = None, undo_hadamard: bool = True, out: Any = None) -> Any:
+        """The values as an array of `dtype`, by default what was quantized: mxq.dequantize(self, dtype, ...)."""
         from ._verbs import dequantize
 
-        return dequantize(self, dtype, **options)
+        return dequantize(self, dtype, part=part, undo_hadamard=undo_hadamard, out=out)
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        """The values for numpy.asarray(self), of host memory."""
+        import numpy
+
+        if copy is False:
+            raise ValueError("the values are not in memory as they are, expected copy=None or copy=True")
+        if self._device != HOST:
+            raise Error(f"the tensor is on {self.device}, expected host memory; dequantize it and copy the result to the host")
+        values = self.dequantize("float32")
+        values = numpy.asarray(values) if hasattr(values, "__array__") else numpy.from_dlpack(values)
+        return values.astype(dtype or ("float16" if self.dtype == "float16" else "float32"), copy=False)
 
     def sqnr(self, x: Any, part: Optional[str] = None) -> float:
         """Decibels between x and what was lost of it: 20 dB are a tenth of the signal, 40 dB a hundredth."""
-        back = self.dequantize("float32", part=part)
-        return kind_of(x).sqnr(x, back)
+        kind = kind_of(x, "x")
+        if tuple(x.shape) != self.shape:
+            raise Error(f"x has shape {tuple(x.shape)}, expected {self.shape}, that of the tensor")
+        return float(kind.sqnr(x, self.dequantize("float32", part=part)))
 
     def __repr__(self) -> str:
         text = ctypes.create_string_buffer(512)
         lib.mxq_tensor_describe(self._descriptor(), text, len(text))
         elements = count(self.shape)
         bits = f", {8 * self.nbytes / elements:.4g} bits an element" if elements else ""
-        return f"QTensor({text.value.decode()}, {self.kind.name} on {place(self.device)}{bits})"
+        return f"QTensor({text.value.decode()}, {self._kind.name} on {place(self._device)}{bits})"
 
     def __getstate__(self) -> Tuple[Any, ...]:
-        return (self.spec, self.shape, self.groups, self.parts, self.dtype, self.device, self.kind.name)
+        return (self.spec, self.shape, self.groups, self.parts, self.dtype, self._device, self._kind.name)
 
     def __setstate__(self, state: Tuple[Any, ...]) -> None:
         from importlib import import_module

@@ -84,7 +84,7 @@ def to_transformer_engine(q: QTensor) -> Dict[str, Any]:
         raise Error(f"q is a {type(q).__name__}, expected a QTensor, as quantize makes them")
     layout = _layout(q.format, q.scaling, "q")
     _check_multiples(layout, q.shape, "q")
-    if q.groups is not None or q.kind.name == "dlpack":
+    if q.groups is not None or q._kind.name == "dlpack":
         raise Error(f"q is {q!r}, expected one without groups, of numpy or torch")
     fp8 = q.format.startswith("fp8")
     if fp8 and q.swizzled:
@@ -105,7 +105,7 @@ def to_transformer_engine(q: QTensor) -> Dict[str, Any]:
 def _data(q: QTensor, part: Part, layout: _Layout, name: str) -> Any:
     if layout is not _MXFP8 or name == "rowwise":
         return part.codes
-    out = q.kind.empty(q.shape, "uint8", q.device)
+    out = q._kind.empty(q.shape, "uint8", q._device)
     out[...] = part.codes.T
     return out
 
@@ -117,7 +117,7 @@ def _scale_inv(q: QTensor, part: Part, layout: _Layout, name: str) -> Any:
         return part.scales.reshape(stored)
     if stored == matrix and name not in layout.transposed:
         return part.scales
-    out = q.kind.zeros(stored, "float32" if q.format.startswith("fp8") else "uint8", q.device)
+    out = q._kind.zeros(stored, "float32" if q.format.startswith("fp8") else "uint8", q._device)
     inside = out.T if name in layout.transposed else out
     inside[: matrix[0], : matrix[1]] = part.scales.reshape(matrix)
     return out

@@ -8,7 +8,7 @@ from ._context import Context
 from ._groups import Groups, Padded, as_groups, set_groups
 from ._library import Error, Handle, check, lib
 from ._names import PARTS, plain_dtype, value_of
-from ._parts import float_memory
+from ._parts import float_array, float_memory
 from ._qtensor import QTensor, Transposed, allocate, make_spec, new_tensor
 
 Hadamard = Union[None, int, Dict[str, int]]
@@ -16,17 +16,19 @@ Hadamard = Union[None, int, Dict[str, int]]
 
 def parts_of(parts: Any) -> Tuple[str, ...]:
     """("rowwise",), ("columnwise",) or both, from a name, "both", or several names."""
-    names = ("rowwise", "columnwise") if parts == "both" else (parts,) if isinstance(parts, str) else tuple(parts)
-    for name in names:
-        if name not in PARTS:
-            raise Error(f"parts is {parts!r}, expected \"rowwise\", \"columnwise\" or \"both\"")
-    return names
+    names = ("rowwise", "columnwise") if parts == "both" else (parts,) if isinstance(parts, str) else parts
+    if not isinstance(names, (tuple, list)) or not names or any(name not in PARTS for name in names):
+        raise Error(f"parts is {parts!r}, expected \"rowwise\", \"columnwise\" or \"both\"")
+    return tuple(names)
 
 
 def _masks(hadamard: Hadamard, parts: Tuple[str, ...]) -> Dict[str, int]:
     if hadamard is None:
         return {}
-    return dict(hadamard) if isinstance(hadamard, dict) else {part: int(hadamard) for part in parts}
+    masks = hadamard if isinstance(hadamard, dict) else {part: hadamard for part in parts}
+    if any(isinstance(mask, bool) or not isinstance(mask, int) for mask in masks.values()):
+        raise Error(f"hadamard is {hadamard!r}, expected a mask of 16 signs such as 0xD7E8, or one for each part by name")
+    return dict(masks)
 
 
 class _QuantizeOptions:
@@ -43,7 +45,9 @@ class _QuantizeOptions:
                 setters.append((name, (value_of(f"mxq_{name}", text, name),)))
         if stochastic is not None:
             if isinstance(stochastic, (tuple, list)):
-                stochastic = kind.make([int(number) for number in stochastic], "uint64", device)
+                if len(stochastic) != 2 or not all(isinstance(number, int) for number in stochastic):
+                    raise Error(f"stochastic is {stochastic!r}, expected two integers: (seed, offset)")
+                stochastic = kind.make(stochastic, "uint64", device)
             self.keep = dense(stochastic, "stochastic")
             same_device(self.keep, device, "stochastic")
             setters.append(("stochastic_rounding", (self.keep.address, 8 * self.keep.shape[0])))
@@ -67,7 +71,7 @@ def plain_input(x: Any, what: str) -> Tuple[Handle, Tuple[int, ...], str, Device
     if not isinstance(x, Padded):
         view, like = (plain_list(x, what), x[0]) if isinstance(x, (list, tuple)) else (plain(x, what), x)
         return plain_tensor(view, what), view.shape, view.memory.dtype, view.memory.device, kind_of(like), None
-    view, kind = plain(x.values, f"{what}.values"), kind_of(x.values)
+    view, kind = plain(x.values, f"{what}.values"), kind_of(x.values, f"{what}.values")
     groups = as_groups(x.groups, kind, view.memory.device)
     shape = (x.rows, view.shape[-1])
     return padded_tensor(view, shape, groups, False), shape, view.memory.dtype, view.memory.device, kind, groups
@@ -95,11 +99,11 @@ def _quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", sca
     spec, names = make_spec(format, scaling, swizzled, scope, scale_max), parts_of(parts)
     grouped = as_groups(groups, kind, device) or padded
     if amax is not None:
-        options["compute_amax"] = False
+        amax, options["compute_amax"] = float_array(amax, kind, device), False
     out = allocate(spec, shape, names, grouped, _masks(hadamard, names), dtype, kind, device, amax)
     factor = None
     if quantization_scale is not None:
-        factor = float_memory(quantization_scale, "quantization_scale", device)
+        factor = float_memory(float_array(quantization_scale, kind, device), "quantization_scale", device)
         check(lib.mxq_tensor_set_quantization_scale(out._descriptor(), factor.address, 4 * count(factor.shape)))
     chosen = _QuantizeOptions(kind, device, **options)
     return Call("mxq_quantize", context, chosen.handle, (source.value, out._descriptor()), device, kind,
@@ -122,7 +126,7 @@ def quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scal
     swizzled: scales in the layout of block-scaled tensor cores.
     scope: "tensor", or "expert" for an amax and a TENSOR scale of each expert or group.
     hadamard: the mask of a random Hadamard transform, or one for each part by name.
-    amax: NVFP4's, if it is known; otherwise it is computed. quantization_scale: FP8's, of delayed scaling.
+    amax: NVFP4's, if it is known; otherwise it is computed. quantization_scale: FP8's, of delayed scaling. Arrays or numbers.
     stochastic: (seed, offset) of stochastic rounding, or an array of the two.
     The other options are the header's: mxq_quantize_options_set_*.
     """
@@ -144,22 +148,30 @@ def _requantize(q: Any, format: str, *, parts: Any = "rowwise", scaling: Optiona
                 scope: str = "tensor", scale_max: int = 448, hadamard: Hadamard = None, part: Optional[str] = None,
                 groups: Any = None, context: Optional[Context] = None, **options: Any) -> Call:
     q, names = quantized_input(q, "q"), parts_of(parts)
-    grouped = as_groups(groups, q.kind, q.device) or (q.groups and q.groups._replace(alignment=(1, 0)))
+    grouped = as_groups(groups, q._kind, q._device) or (q.groups and q.groups._replace(alignment=(1, 0)))
     out = allocate(make_spec(format, scaling, swizzled, scope, scale_max), q.shape, names, grouped, _masks(hadamard, names),
-                   q.dtype, q.kind, q.device)
-    chosen = _QuantizeOptions(q.kind, q.device, source_part=part, **options)
+                   q.dtype, q._kind, q._device)
+    chosen = _QuantizeOptions(q._kind, q._device, source_part=part, **options)
     like = q._like
-    return Call("mxq_requantize", context, chosen.handle, (q._descriptor(), out._descriptor()), q.device, q.kind, (q, chosen.keep),
+    return Call("mxq_requantize", context, chosen.handle, (q._descriptor(), out._descriptor()), q._device, q._kind, (q, chosen.keep),
                 functools.partial(out._handed_over, like))
 
 
 @verb(_requantize)
-def requantize(q: QTensor, format: str, *, parts: Any = "rowwise", part: Optional[str] = None, **options: Any) -> QTensor:
+def requantize(q: QTensor, format: str, *, parts: Any = "rowwise", part: Optional[str] = None, scaling: Optional[str] = None,
+               groups: Any = None, swizzled: bool = False, scope: str = "tensor", scale_max: int = 448, hadamard: Hadamard = None,
+               scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None, four_over_six: Optional[str] = None,
+               stochastic: Any = None, power_of_two_scales: bool = False, amax_epsilon: float = 0.0,
+               implementation: Optional[str] = None, context: Optional[Context] = None) -> QTensor:
     """Quantizes a quantized tensor to another format or other parts, with the bytes of dequantize to float32 and quantize.
 
     part: which part of q is read; by default the rowwise one if there is one. The other options are those of quantize.
     """
-    return _requantize(q, format, parts=parts, part=part, **options).run()
+    done: QTensor = _requantize(q, format, parts=parts, part=part, scaling=scaling, groups=groups, swizzled=swizzled, scope=scope,
+                                scale_max=scale_max, hadamard=hadamard, context=context, scale_rounding=scale_rounding,
+                                nonfinite=nonfinite, four_over_six=four_over_six, stochastic=stochastic,
+                                power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon, implementation=implementation).run()
+    return done
 
 
 def plain_output(out: Any, shape: Tuple[int, ...], dtype: str, kind: Any, device: Device, zero: bool) -> Tuple[Handle, Any]:
@@ -184,7 +196,7 @@ def _dequantize(q: Any, dtype: Any = None, *, part: Optional[str] = None, undo_h
                 implementation: Optional[str] = None, context: Optional[Context] = None) -> Call:
     q = quantized_input(q, "q")
     given = out is not None
-    target, out = plain_output(out, q.shape, plain_dtype(dtype or q.dtype), q.kind, q.device, loose(q.groups))
+    target, out = plain_output(out, q.shape, plain_dtype(dtype or q.dtype), q._kind, q._device, loose(q.groups))
     setters: Options = []
     if part is not None:
         setters.append(("source_part", (PARTS[parts_of(part)[0]],)))
@@ -193,8 +205,8 @@ def _dequantize(q: Any, dtype: Any = None, *, part: Optional[str] = None, undo_h
     if implementation:
         setters.append(("implementation", (implementation.encode(),)))
     like = q._like
-    return Call("mxq_dequantize", context, make_options("quantize", setters), (q._descriptor(), target.value), q.device, q.kind,
-                (q, target), lambda: out if given else q.kind.give(out, like))
+    return Call("mxq_dequantize", context, make_options("quantize", setters), (q._descriptor(), target.value), q._device, q._kind,
+                (q, target), lambda: out if given else q._kind.give(out, like))
 
 
 @verb(_dequantize)
