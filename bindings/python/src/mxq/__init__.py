@@ -16,7 +16,8 @@ from ._layouts import pad_groups, swizzle, unpad_groups, unswizzle
 from ._library import Error, build, version
 from ._log import set_log_callback
 from ._products import grouped_matmul, matmul
-from ._qtensor import Part, QTensor, Transposed
+from ._parts import Part
+from ._qtensor import QTensor, Transposed
 from ._transformer_engine import from_transformer_engine, to_transformer_engine
 from ._verbs import amax, convert, dequantize, quantize, requantize
 

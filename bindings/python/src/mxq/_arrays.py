@@ -165,7 +165,7 @@ def addresses_on(addresses: Sequence[int], kind: Any, device: Device) -> Memory:
 
 def dense(array: Any, what: str) -> Memory:
     """Views an array without gaps: codes, scales, ends, an amax."""
-    memory = kind_of(array, what).memory(array, what)
+    memory: Memory = kind_of(array, what).memory(array, what)
     if not memory.gapless:
         raise Error(f"{what} has strides of {memory.strides} elements, expected {compact(memory.shape)}; make a contiguous copy")
     return memory

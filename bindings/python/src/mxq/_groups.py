@@ -77,4 +77,5 @@ def set_groups(tensor: int, groups: Groups, device: Device) -> None:
 
 
 def group_count(groups: Groups) -> int:
-    return kind_of(groups.ends, "groups.ends").memory(groups.ends, "groups.ends").shape[0]
+    memory: Memory = kind_of(groups.ends, "groups.ends").memory(groups.ends, "groups.ends")
+    return memory.shape[0]

@@ -4,6 +4,8 @@ import ctypes
 import sys
 from typing import Any, Tuple
 
+import numpy
+
 from . import _kind_numpy
 from ._arrays import CUDA, HOST, Device, Memory, compact, is_gapless
 from ._library import Error
@@ -94,7 +96,6 @@ def sqnr(signal: Any, noisy: Any) -> float:
     if signal.__dlpack_device__()[0] == CUDA:
         kind = _torch_kind("x")
         return float(kind.sqnr(*(kind.torch.from_dlpack(array) for array in (signal, noisy))))
-    numpy = _kind_numpy.numpy
     return _kind_numpy.sqnr(*(numpy.asarray(numpy.from_dlpack(array)) for array in (signal, noisy)))
 
 

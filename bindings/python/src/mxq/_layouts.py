@@ -127,10 +127,12 @@ def _unswizzle(q: Any, *, context: Optional[Context] = None) -> Call:
 @verb(_swizzle)
 def swizzle(q: QTensor, *, context: Optional[Context] = None) -> QTensor:
     """The tensor with its scales in the layout of block-scaled tensor cores. It shares the codes."""
-    return _swizzle(q, context=context).run()
+    made: QTensor = _swizzle(q, context=context).run()
+    return made
 
 
 @verb(_unswizzle)
 def unswizzle(q: QTensor, *, context: Optional[Context] = None) -> QTensor:
     """The tensor with its scales in compact order again. It shares the codes."""
-    return _unswizzle(q, context=context).run()
+    made: QTensor = _unswizzle(q, context=context).run()
+    return made

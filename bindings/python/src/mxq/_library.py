@@ -65,9 +65,11 @@ class Handle:
 
 def version() -> str:
     """The version of the library that was opened, such as "0.1.0"."""
-    return lib.mxq_version_string().decode()
+    text: str = lib.mxq_version_string().decode()
+    return text
 
 
 def build() -> str:
     """What the library was built with, such as "GCC 12.2.0, without CUDA"."""
-    return lib.mxq_build_string().decode()
+    text: str = lib.mxq_build_string().decode()
+    return text

@@ -38,9 +38,9 @@ def new_tensor(format: int, shape: Shape) -> Handle:
     """A descriptor of a 2-D or 3-D tensor."""
     handle = ctypes.c_void_p()
     if len(shape) == 2:
-        check(lib.mxq_tensor_create_2d(format, shape[0], shape[1], handle))
+        check(lib.mxq_tensor_create_2d(format, shape[0], shape[1], ctypes.byref(handle)))
     elif len(shape) == 3:
-        check(lib.mxq_tensor_create_3d(format, shape[0], shape[1], shape[2], handle))
+        check(lib.mxq_tensor_create_3d(format, shape[0], shape[1], shape[2], ctypes.byref(handle)))
     else:
         raise Error(f"shape is {shape}, expected (rows, cols) or (experts, rows, cols)")
     return Handle(handle, lib.mxq_tensor_destroy)

@@ -19,7 +19,8 @@ from ._arrays import kind_of
 from ._layouts import unswizzle
 from ._library import Error
 from ._names import quantized_format
-from ._qtensor import Part, QTensor
+from ._parts import Part
+from ._qtensor import QTensor
 
 
 class _Layout(NamedTuple):

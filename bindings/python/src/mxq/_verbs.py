@@ -14,12 +14,15 @@ from ._qtensor import QTensor, Transposed, allocate, make_spec, new_tensor
 Hadamard = Union[None, int, Dict[str, int]]
 
 
+_PARTS: Dict[str, Tuple[str, ...]] = {"rowwise": ("rowwise",), "columnwise": ("columnwise",), "both": ("rowwise", "columnwise")}
+
+
 def parts_of(parts: Any) -> Tuple[str, ...]:
     """("rowwise",), ("columnwise",) or both, from a name, "both", or several names."""
-    names = ("rowwise", "columnwise") if parts == "both" else (parts,) if isinstance(parts, str) else parts
-    if not isinstance(names, (tuple, list)) or not names or any(name not in PARTS for name in names):
+    names = _PARTS.get(parts) if isinstance(parts, str) else tuple(parts) if isinstance(parts, (tuple, list)) else None
+    if not names or not PARTS.keys() >= set(names):
         raise Error(f"parts is {parts!r}, expected \"rowwise\", \"columnwise\" or \"both\"")
-    return tuple(names)
+    return names
 
 
 def _masks(hadamard: Hadamard, parts: Tuple[str, ...]) -> Dict[str, int]:
@@ -130,10 +133,12 @@ def quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scal
     stochastic: (seed, offset) of stochastic rounding, or an array of the two.
     The other options are the header's: mxq_quantize_options_set_*.
     """
-    return _quantize(x, format, parts=parts, scaling=scaling, groups=groups, swizzled=swizzled, scope=scope, scale_max=scale_max,
-                     hadamard=hadamard, amax=amax, quantization_scale=quantization_scale, context=context,
-                     scale_rounding=scale_rounding, nonfinite=nonfinite, four_over_six=four_over_six, stochastic=stochastic,
-                     power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon, implementation=implementation).run()
+    made: QTensor = _quantize(x, format, parts=parts, scaling=scaling, groups=groups, swizzled=swizzled, scope=scope,
+                              scale_max=scale_max, hadamard=hadamard, amax=amax, quantization_scale=quantization_scale,
+                              context=context, scale_rounding=scale_rounding, nonfinite=nonfinite, four_over_six=four_over_six,
+                              stochastic=stochastic, power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon,
+                              implementation=implementation).run()
+    return made
 
 
 def quantized_input(q: Any, what: str) -> QTensor:
@@ -167,11 +172,11 @@ def requantize(q: QTensor, format: str, *, parts: Any = "rowwise", part: Optiona
 
     part: which part of q is read; by default the rowwise one if there is one. The other options are those of quantize.
     """
-    done: QTensor = _requantize(q, format, parts=parts, part=part, scaling=scaling, groups=groups, swizzled=swizzled, scope=scope,
+    made: QTensor = _requantize(q, format, parts=parts, part=part, scaling=scaling, groups=groups, swizzled=swizzled, scope=scope,
                                 scale_max=scale_max, hadamard=hadamard, context=context, scale_rounding=scale_rounding,
                                 nonfinite=nonfinite, four_over_six=four_over_six, stochastic=stochastic,
                                 power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon, implementation=implementation).run()
-    return done
+    return made
 
 
 def plain_output(out: Any, shape: Tuple[int, ...], dtype: str, kind: Any, device: Device, zero: bool) -> Tuple[Handle, Any]:
