@@ -171,9 +171,14 @@ def dense(array: Any, what: str) -> Memory:
     return memory
 
 
+def place(device: Device) -> str:
+    """ "cpu", or "cuda:0" with the ordinal."""
+    return "cpu" if device[0] == CPU else f"cuda:{device[1]}"
+
+
 def same_device(memory: Memory, device: Device, what: str) -> None:
     if memory.device != device:
-        raise Error(f"{what} is on device {memory.device}, expected {device}, where the tensor is (type and ordinal of DLPack)")
+        raise Error(f"{what} is on {place(memory.device)}, expected {place(device)}, where the rest is; copy it there")
 
 
 def count(shape: Tuple[int, ...]) -> int:

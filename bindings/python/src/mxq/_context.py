@@ -5,7 +5,7 @@ import threading
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from . import _raw
-from ._arrays import CPU, CUDA, Device
+from ._arrays import CPU, Device, place
 from ._library import Error, Handle, check, lib
 
 ParallelFor = Callable[[int, Callable[[int], None]], Any]
@@ -119,7 +119,3 @@ def context_for(device: Device, given: Optional[Context] = None) -> Context:
             if found is None:
                 found = _contexts[device] = Context("cpu" if device[0] == CPU else "cuda", device[1])
     return found
-
-
-def place(device: Device) -> str:
-    return "cpu" if device[0] == CPU else f"cuda:{device[1]}" if device[0] == CUDA else str(device)

@@ -107,10 +107,9 @@ def give(array: Any, like: Any) -> Any:
     convert = getattr(namespace, "from_dlpack", None)
     if convert is None:
         return array
-    name = getattr(array.dtype, "name", "")
-    if name != "bfloat16":  # of numpy: it does not export the types of ml_dtypes
+    if not isinstance(array, numpy.ndarray) or array.dtype.name != "bfloat16":
         return convert(array)
-    return convert(array.view("uint16")).view(getattr(namespace, name))
+    return convert(array.view("uint16")).view(getattr(namespace, "bfloat16"))  # numpy exports no type of ml_dtypes
 
 
 def view(array: Any, text: str) -> Any:

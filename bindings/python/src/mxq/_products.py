@@ -2,7 +2,7 @@
 from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _raw
-from ._arrays import Device, dense, kind_of, plain, plain_list, same_device
+from ._arrays import Device, dense, kind_of, place, plain, plain_list, same_device
 from ._call import Call, Options, make_options, plain_tensor, verb
 from ._context import Context
 from ._groups import Groups, Padded, as_groups, group_count, set_groups
@@ -84,7 +84,7 @@ def _product(verb_name: str, a: _Operand, b: _Operand, shape: Tuple[int, ...], z
              context: Optional[Context], alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False, bias: Any = None,
              exact_products: bool = False, sm_count: int = 0, implementation: Optional[str] = None) -> Call:
     if a.device != b.device:
-        raise Error(f"a is on device {a.device}, but b on {b.device} (type and ordinal of DLPack)")
+        raise Error(f"a is on {place(a.device)}, but b on {place(b.device)}; copy one of them")
     if out is None and (accumulate or beta != 0):
         raise Error("out is None, expected the array that accumulate or beta adds to")
     given = out is not None

@@ -4,8 +4,7 @@ import functools
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from . import _raw
-from ._arrays import HOST, Device, count, kind_of
-from ._context import place
+from ._arrays import HOST, Device, count, kind_of, place
 from ._groups import Groups, as_groups, set_groups
 from ._library import Error, Handle, check, lib
 from ._names import CODE_DTYPES, FORMATS, PARTS, SCALINGS, default_scaling, plain_dtype, quantized_format, scale_dtype, value_of
