@@ -80,7 +80,8 @@ def make_options(family: str, setters: Options) -> Optional[Handle]:
 def plain_tensor(plain: Plain, what: str, written: bool = False) -> Handle:
     """The descriptor of a plain tensor with its memory."""
     handle = new_tensor(plain.format, plain.shape)
-    handle.keep = plain
+    if plain.experts is not None:
+        handle.keep = plain
     if plain.row_stride != plain.shape[-1]:
         check(lib.mxq_tensor_set_row_stride(handle.value, plain.row_stride))
     set_plain_data(handle.value, plain, written)

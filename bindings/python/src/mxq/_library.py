@@ -53,10 +53,10 @@ class Handle:
     """Owns a C handle and destroys it with the object. `value` is its address. `keep`: what its pointers need."""
 
     __slots__ = ("value", "keep", "_destroy")
+    keep: Any
 
     def __init__(self, address: ctypes.c_void_p, destroy: Any):
         self.value: int = address.value or 0
-        self.keep: Any = None
         self._destroy = destroy
 
     def __del__(self) -> None:

@@ -329,6 +329,7 @@ def allocate(spec: Spec, shape: Shape, parts: Tuple[str, ...], groups: Optional[
         code_bytes = sizes.code_bytes if codes else 0
         check(lib.mxq_tensor_set_part(tensor, PARTS[name], kind.address(part.codes) if code_bytes else None, code_bytes,
                                       kind.address(part.scales) if sizes.scale_bytes else None, sizes.scale_bytes))
-        set_numbers(tensor, name, part, device)
+        if part.amax is not None or part.hadamard is not None:
+            set_numbers(tensor, name, part, device)
         made[name] = part
     return QTensor(spec, shape, groups, made, dtype, device, kind, handle)
