@@ -130,7 +130,7 @@ def test_what_is_refused():
         with pytest.raises(mxq.Error, match=says):
             mxq.quantize(wrong)
     for call in (lambda: q @ mxq.quantize(x.cpu()).T, lambda: mxq.matmul(q, q.T, bias=torch.zeros(16)), lambda: mxq.dequantize(q, out=torch.zeros(16, 64)),
-                 lambda: mxq.quantize(x, groups=torch.tensor([16])), lambda: np.asarray(q), lambda: mxq.quantize(x, context=mxq.Context("cpu")),
+                 lambda: mxq.quantize(x, groups=torch.tensor([16])), lambda: np.asarray(q), lambda: mxq.quantize(x, context=mxq.Context("cpu")), lambda: mxq.quantize([x, x.cpu()]),
                  lambda: mxq.QTensor.from_parts("mxfp8_e4m3", (16, 64), rowwise=(q.rowwise.codes, q.rowwise.scales.cpu()))):
         with pytest.raises(mxq.Error, match="on c"):
             call()
