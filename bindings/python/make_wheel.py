@@ -41,9 +41,16 @@ def project(key: str) -> str:
     return re.search(rf'^{key} = "(.*)"$', (HERE / "pyproject.toml").read_text(), re.MULTILINE).group(1)
 
 
+def extras() -> list:
+    """The lines of pip install mxq[numpy] and the like."""
+    section = (HERE / "pyproject.toml").read_text().split("[project.optional-dependencies]\n")[1].split("\n\n")[0]
+    found = re.findall(r'^(\w+) = \["(.*)"\]$', section, re.MULTILINE)
+    return [line for name, needed in found for line in (f"Provides-Extra: {name}", f'Requires-Dist: {needed}; extra == "{name}"')]
+
+
 def metadata(name: str, version: str) -> str:
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", f"Summary: {project('description')}",
-             "License: Apache-2.0", f"Requires-Python: {project('requires-python')}",
+             "License: Apache-2.0", f"Requires-Python: {project('requires-python')}", *extras(),
              "Description-Content-Type: text/markdown", "", (HERE / "README.md").read_text(encoding="utf-8")]
     return "\n".join(lines)
 

@@ -3,7 +3,8 @@
     import mxq
     q = mxq.quantize(x, "mxfp8_e4m3")              # x (tokens, inputs)
     w = mxq.quantize(weights, "mxfp8_e4m3")        # weights (outputs, inputs)
-    y = mxq.matmul(q, w.T)                         # an array of x's kind and type
+    y = mxq.matmul(q, w.T)                         # an array of x's kind and type; or q @ w.T
+    back = q.dequantize()                          # and so is this
     print(q, q.sqnr(x), mxq.plan(mxq.matmul, q, w.T))
 
 Nothing is copied: arrays are read where they are, row strides included, and results are arrays of the kind that went in. What
