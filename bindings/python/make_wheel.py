@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""make_wheel.py [--portable] [--most MB] name library outdir: zips the package and a library into a wheel, tagged by what the library needs.
+"""make_wheel.py [--portable] [--most MB] name library outdir: zips the package and a library into a wheel.
 
-Two runs give the same bytes. --portable: refuses a library that needs more than the C library. --most: refuses a larger wheel.
+Its tag says what the library needs. Two runs give the same bytes. --portable: refuses a library that needs more than the C library. --most: refuses a larger wheel.
 """
 import argparse
 import base64
@@ -26,8 +26,8 @@ def needs(library: Path) -> set:
 
 
 def platform_tag(library: Path) -> str:
-    """manylinux_2_N, N from the newest symbol of the C library; linux for a library that needs others, or whose symbols of libgcc_s
-    are not in all of manylinux."""
+    """manylinux_2_N, N from the newest symbol of the C library; linux for a library that needs others, or newer symbols of
+    libgcc_s than manylinux has."""
     machine = platform.machine()
     text = subprocess.run(["readelf", "-V", library], check=True, capture_output=True, text=True).stdout
     of_gcc = [tuple(int(number) for number in version.split(".")) for version in re.findall(r"GCC_([\d.]+)", text)]

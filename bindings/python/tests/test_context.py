@@ -1,4 +1,5 @@
 """Contexts, threads and the log."""
+
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor

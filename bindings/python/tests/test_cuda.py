@@ -4,6 +4,7 @@ Skipped without a GPU. From a source tree, with the library of a build and witho
 
     MXQ_LIBRARY=$PWD/build/src/libmxq.so.0 PYTHONPATH=$PWD/bindings/python/src python3 -m pytest bindings/python/tests
 """
+
 import copy
 import gc
 import os
@@ -54,7 +55,9 @@ def decibels(got, expected):
 
 def check_product(a, b, left, right):
     """|error| <= c 2^-24 P + 2^-24 |D|, which the class of bound promises in float32, c being 13 L / 10 + 40 for exact products."""
-    c = {"exact_products": 40, "fp8_tensor_cores": 270376}[mxq.plan(mxq.matmul, a, b, dtype="float32", exact_products=True).bound]
+    c = {"exact_products": 40, "fp8_tensor_cores": 270376}[
+        mxq.plan(mxq.matmul, a, b, dtype="float32", exact_products=True).bound
+    ]
     left, right, d = left.double(), right.double(), mxq.matmul(a, b, dtype="float32", exact_products=True).double()
     exact, sums = left @ right, left.abs() @ right.abs()
     bound = (1.3 * left.shape[-1] + c) * 2.0**-24 * sums + 2.0**-24 * exact.abs() + 1e-30
@@ -115,8 +118,11 @@ def test_pieces_and_lists_are_read_or_refused_by_name():
     q = mxq.quantize(x)
     halves = mxq.QTensor.from_parts("mxfp8_e4m3", (2, 16, 64), rowwise=(q.rowwise.codes[:, :16], q.rowwise.scales[:, :16]))
     listed = mxq.QTensor.from_parts("mxfp8_e4m3", (2, 32, 64), rowwise=(list(q.rowwise.codes), list(q.rowwise.scales)))
-    for call, expected in ((lambda: halves.dequantize("float32"), q.dequantize("float32")[:, :16]), (lambda: listed.dequantize("float32"), q.dequantize("float32")),
-                           (lambda: mxq.quantize(list(x)).dequantize("float32"), q.dequantize("float32"))):
+    for call, expected in (
+        (lambda: halves.dequantize("float32"), q.dequantize("float32")[:, :16]),
+        (lambda: listed.dequantize("float32"), q.dequantize("float32")),
+        (lambda: mxq.quantize(list(x)).dequantize("float32"), q.dequantize("float32")),
+    ):
         try:
             assert torch.equal(call(), expected)
         except mxq.Error as error:
@@ -126,12 +132,24 @@ def test_pieces_and_lists_are_read_or_refused_by_name():
 def test_what_is_refused():
     x = tensor(16, 64)
     q = mxq.quantize(x)
-    for wrong, says in ((x.double(), "float64"), (x.T, "contiguous copy"), (x[:, ::2], "contiguous copy"), (x.to(torch.int32), "int32")):
+    for wrong, says in (
+        (x.double(), "float64"),
+        (x.T, "contiguous copy"),
+        (x[:, ::2], "contiguous copy"),
+        (x.to(torch.int32), "int32"),
+    ):
         with pytest.raises(mxq.Error, match=says):
             mxq.quantize(wrong)
-    for call in (lambda: q @ mxq.quantize(x.cpu()).T, lambda: mxq.matmul(q, q.T, bias=torch.zeros(16)), lambda: mxq.dequantize(q, out=torch.zeros(16, 64)),
-                 lambda: mxq.quantize(x, groups=torch.tensor([16])), lambda: np.asarray(q), lambda: mxq.quantize(x, context=mxq.Context("cpu")), lambda: mxq.quantize([x, x.cpu()]),
-                 lambda: mxq.QTensor.from_parts("mxfp8_e4m3", (16, 64), rowwise=(q.rowwise.codes, q.rowwise.scales.cpu()))):
+    for call in (
+        lambda: q @ mxq.quantize(x.cpu()).T,
+        lambda: mxq.matmul(q, q.T, bias=torch.zeros(16)),
+        lambda: mxq.dequantize(q, out=torch.zeros(16, 64)),
+        lambda: mxq.quantize(x, groups=torch.tensor([16])),
+        lambda: np.asarray(q),
+        lambda: mxq.quantize(x, context=mxq.Context("cpu")),
+        lambda: mxq.quantize([x, x.cpu()]),
+        lambda: mxq.QTensor.from_parts("mxfp8_e4m3", (16, 64), rowwise=(q.rowwise.codes, q.rowwise.scales.cpu())),
+    ):
         with pytest.raises(mxq.Error, match="on c"):
             call()
 
@@ -156,8 +174,11 @@ def test_products(format):
     def value(q, part):
         return q.dequantize("float32", part=part)
 
-    for a, b, left, right in ((qx, qw.T, value(qx, "rowwise"), value(qw, "rowwise").T), (qdy, qw, value(qdy, "rowwise"), value(qw, "columnwise")),
-                              (qdy.T, qx, value(qdy, "columnwise").T, value(qx, "columnwise"))):
+    for a, b, left, right in (
+        (qx, qw.T, value(qx, "rowwise"), value(qw, "rowwise").T),
+        (qdy, qw, value(qdy, "rowwise"), value(qw, "columnwise")),
+        (qdy.T, qx, value(qdy, "columnwise").T, value(qx, "columnwise")),
+    ):
         check_product(a, b, left, right)
         d = mxq.matmul(a, b)
         assert d.dtype == torch.bfloat16 and decibels(d, left.double() @ right.double()) > 30
@@ -177,7 +198,13 @@ def test_grouped_products(format):
             if first < last:
                 part = slice(first, last)
                 assert decibels(y[part], qx.dequantize("float32")[part].double() @ qw.dequantize("float32")[g].double().T) > 30
-                assert decibels(dx[part], qdy.dequantize("float32")[part].double() @ qw.dequantize("float32", part="columnwise")[g].double()) > 30
+                assert (
+                    decibels(
+                        dx[part],
+                        qdy.dequantize("float32")[part].double() @ qw.dequantize("float32", part="columnwise")[g].double(),
+                    )
+                    > 30
+                )
                 columns = [q.dequantize("float32", part="columnwise")[part].double() for q in (qdy, qx)]
                 assert decibels(dw[g], columns[0].T @ columns[1]) > 30
 
@@ -223,7 +250,11 @@ def test_many_threads_with_streams():
 def test_another_device_than_the_current_one():
     x = tensor(64, 128, device="cuda:1")
     q = mxq.quantize(x)
-    assert q.device == "cuda:1" and torch.cuda.current_device() == 0 and torch.equal(q.rowwise.codes.cpu(), mxq.quantize(x.cpu()).rowwise.codes)
+    assert (
+        q.device == "cuda:1"
+        and torch.cuda.current_device() == 0
+        and torch.equal(q.rowwise.codes.cpu(), mxq.quantize(x.cpu()).rowwise.codes)
+    )
     assert (q @ q.T).device == x.device
     with pytest.raises(mxq.Error, match="a is on cuda:1, but b on cuda:0"):
         q @ mxq.quantize(x.to("cuda:0")).T
@@ -251,7 +282,9 @@ def test_cupy():
         y = q @ q.T
         assert isinstance(q.rowwise.codes, cupy.ndarray) and isinstance(y, cupy.ndarray)
         assert np.array_equal(cupy.asnumpy(q.columnwise.codes), expected.columnwise.codes)
-        assert np.array_equal(cupy.asnumpy(q.dequantize()), expected.dequantize()) and q.sqnr(x) == pytest.approx(expected.sqnr(numbers(64, 128)))
+        assert np.array_equal(cupy.asnumpy(q.dequantize()), expected.dequantize()) and q.sqnr(x) == pytest.approx(
+            expected.sqnr(numbers(64, 128))
+        )
 
 
 def test_jax():
@@ -351,7 +384,9 @@ def test_gradients(grouped, format, least, weight_gradient, compiled):
 
 
 @pytest.mark.parametrize("swizzled", [False, True])
-@pytest.mark.parametrize("format, scaling", [("mxfp8_e4m3", "1x32"), ("nvfp4", "1x16"), ("fp8_e4m3", "1x128"), ("fp8_e4m3", "128x128")])
+@pytest.mark.parametrize(
+    "format, scaling", [("mxfp8_e4m3", "1x32"), ("nvfp4", "1x16"), ("fp8_e4m3", "1x128"), ("fp8_e4m3", "128x128")]
+)
 def test_transformer_engine_s_layouts(format, scaling, swizzled):
     x = tensor(160, 416)
     q = mxq.quantize(x, format, scaling=scaling, parts="both", swizzled=swizzled)
@@ -359,7 +394,11 @@ def test_transformer_engine_s_layouts(format, scaling, swizzled):
     expected = mxq.to_transformer_engine(mxq.quantize(x.cpu(), format, scaling=scaling, parts="both", swizzled=swizzled))
     assert stored.keys() == expected.keys()
     for name, value in stored.items():
-        assert torch.equal(value.cpu(), expected[name]) and value.device.type == DEVICE if isinstance(value, torch.Tensor) else value == expected[name]
+        assert (
+            torch.equal(value.cpu(), expected[name]) and value.device.type == DEVICE
+            if isinstance(value, torch.Tensor)
+            else value == expected[name]
+        )
     back = mxq.from_transformer_engine(format, stored, dtype=torch.bfloat16)
     for part in ("rowwise", "columnwise"):
         assert torch.equal(back.dequantize(part=part), q.dequantize(part=part))
@@ -370,9 +409,13 @@ def test_transformer_engine_s_layouts(format, scaling, swizzled):
 def test_torchao_both_ways(format, element, swizzled):
     mx_tensor = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
     x = tensor(128, 256)
-    theirs = mx_tensor.MXTensor.to_mx(x, getattr(torch, element), 32, mx_tensor.ScaleCalculationMode.FLOOR, is_swizzled_scales=swizzled)
+    theirs = mx_tensor.MXTensor.to_mx(
+        x, getattr(torch, element), 32, mx_tensor.ScaleCalculationMode.FLOOR, is_swizzled_scales=swizzled
+    )
     ours = mxq.quantize(x, format, scale_rounding="floor", swizzled=swizzled)
     bridged = mt.to_mxtensor(ours)
-    assert torch.equal(bridged.qdata.view(torch.uint8), theirs.qdata.view(torch.uint8)) and torch.equal(bridged.dequantize(), theirs.dequantize())
+    assert torch.equal(bridged.qdata.view(torch.uint8), theirs.qdata.view(torch.uint8)) and torch.equal(
+        bridged.dequantize(), theirs.dequantize()
+    )
     back = mt.from_mxtensor(theirs)
     assert back.rowwise.codes.data_ptr() == theirs.qdata.data_ptr() and torch.equal(back.dequantize(), theirs.dequantize())

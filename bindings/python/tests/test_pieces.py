@@ -1,4 +1,5 @@
 """Codes and scales that are pieces of larger arrays, and experts that are arrays of their own."""
+
 import gc
 import pickle
 
@@ -10,7 +11,12 @@ import mxq
 
 
 def whole(format, experts=3, rows=32, cols=128, **options):
-    return mxq.quantize(numbers(experts, rows, cols), format, scope="expert" if format in ("nvfp4", "fp8_e4m3", "fp8_e5m2") else "tensor", **options)
+    return mxq.quantize(
+        numbers(experts, rows, cols),
+        format,
+        scope="expert" if format in ("nvfp4", "fp8_e4m3", "fp8_e5m2") else "tensor",
+        **options
+    )
 
 
 def same(q, expected):
@@ -25,8 +31,13 @@ def test_columns_of_a_larger_matrix(format, block):
     piece = q.rowwise._replace(codes=codes[:, 64 * bits // 8 : 192 * bits // 8], scales=scales[:, 64 // block : 192 // block])
     view = mxq.QTensor.from_parts(format, (40, 128), rowwise=piece)
     assert np.array_equal(view.dequantize(), q.dequantize()[:, 64:192])
-    copied = mxq.QTensor.from_parts(format, (40, 128), rowwise=piece._replace(codes=piece.codes.copy(), scales=piece.scales.copy()))
-    assert np.array_equal(mxq.matmul(numbers(4, 128), view.T), mxq.matmul(numbers(4, 128), copied.T)) and view.nbytes == copied.nbytes
+    copied = mxq.QTensor.from_parts(
+        format, (40, 128), rowwise=piece._replace(codes=piece.codes.copy(), scales=piece.scales.copy())
+    )
+    assert (
+        np.array_equal(mxq.matmul(numbers(4, 128), view.T), mxq.matmul(numbers(4, 128), copied.T))
+        and view.nbytes == copied.nbytes
+    )
     every_other = mxq.QTensor.from_parts(format, (20, 256), rowwise=q.rowwise._replace(codes=codes[::2], scales=scales[::2]))
     assert np.array_equal(every_other.dequantize(), q.dequantize()[::2])
     assert np.array_equal(pickle.loads(pickle.dumps(view)).dequantize(), view.dequantize())
@@ -45,7 +56,9 @@ def test_gate_beside_up():
 @pytest.mark.parametrize("format", FORMATS)
 def test_experts_as_lists(format):
     q = whole(format)
-    rowwise = q.rowwise._replace(codes=[codes.copy() for codes in q.rowwise.codes], scales=[scales.copy() for scales in np.split(q.rowwise.scales, 3)])
+    rowwise = q.rowwise._replace(
+        codes=[codes.copy() for codes in q.rowwise.codes], scales=[scales.copy() for scales in np.split(q.rowwise.scales, 3)]
+    )
     listed = mxq.QTensor.from_parts(format, q.shape, rowwise=rowwise, scope=q.spec.scope)
     del rowwise
     gc.collect()
@@ -77,21 +90,34 @@ def test_arrays_of_experts(format):
 def test_types_of_lists():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     q = whole("mxfp8_e4m3")
-    codes, scales = mxq.QTensor.from_parts("mxfp8_e4m3", q.shape, rowwise=(list(q.rowwise.codes), list(q.rowwise.scales))).typed()
+    codes, scales = mxq.QTensor.from_parts(
+        "mxfp8_e4m3", q.shape, rowwise=(list(q.rowwise.codes), list(q.rowwise.scales))
+    ).typed()
     assert [array.dtype for array in codes + scales] == [ml_dtypes.float8_e4m3fn] * 3 + [ml_dtypes.float8_e8m0fnu] * 3
 
 
 def test_lists_that_do_not_fit_are_refused():
     a = numbers(16, 64)
-    for wrong, says in (([], "empty"), ([a, a[:8]], r"x\[1\] has shape"), ([a, a.astype("f2")], r"x\[1\] has dtype"), ([a, None], "NoneType"),
-                        ([a, numbers(16, 96)[:, :64]], r"x\[1\] has strides"), ([a[None]], "one expert of a list"),
-                        ([a, np.asfortranarray(a)], r"x\[1\] has shape .* contiguous copy")):
+    for wrong, says in (
+        ([], "empty"),
+        ([a, a[:8]], r"x\[1\] has shape"),
+        ([a, a.astype("f2")], r"x\[1\] has dtype"),
+        ([a, None], "NoneType"),
+        ([a, numbers(16, 96)[:, :64]], r"x\[1\] has strides"),
+        ([a[None]], "one expert of a list"),
+        ([a, np.asfortranarray(a)], r"x\[1\] has shape .* contiguous copy"),
+    ):
         with pytest.raises(mxq.Error, match=says):
             mxq.quantize(wrong)
     q = whole("mxfp8_e4m3")
     codes, scales = list(q.rowwise.codes), list(q.rowwise.scales)
-    for part, says in (((codes, q.rowwise.scales), "two lists"), ((codes[:2], scales[:2]), "one for each expert"), (([], []), "an array for each"),
-                       ((codes[:2] + [codes[0][:8]], scales), r"codes\[2\] has shape"), ((codes, scales[:2]), "two lists")):
+    for part, says in (
+        ((codes, q.rowwise.scales), "two lists"),
+        ((codes[:2], scales[:2]), "one for each expert"),
+        (([], []), "an array for each"),
+        ((codes[:2] + [codes[0][:8]], scales), r"codes\[2\] has shape"),
+        ((codes, scales[:2]), "two lists"),
+    ):
         with pytest.raises(mxq.Error, match=says):
             mxq.QTensor.from_parts("mxfp8_e4m3", q.shape, rowwise=part)
     with pytest.raises(mxq.Error, match="scope|SCOPE"):
@@ -104,5 +130,7 @@ def test_scales_of_checkpoints():
     again = mxq.QTensor.from_parts("fp8_e4m3", q.shape, rowwise=(q.rowwise.codes, q.rowwise.scales.reshape(())))
     assert same(again, q)
     q = mxq.quantize(numbers(32, 64), "fp8_e4m3", scaling="row")
-    again = mxq.QTensor.from_parts("fp8_e4m3", q.shape, rowwise=(q.rowwise.codes, q.rowwise.scales.reshape(32, 1)), scaling="row")
+    again = mxq.QTensor.from_parts(
+        "fp8_e4m3", q.shape, rowwise=(q.rowwise.codes, q.rowwise.scales.reshape(32, 1)), scaling="row"
+    )
     assert same(again, q)

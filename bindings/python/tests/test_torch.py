@@ -147,10 +147,14 @@ def test_gradient_that_is_one_number_everywhere():
 def test_transformer_engine_s_layouts(format, scaling):
     x = tensor(160, 416)
     q = mxq.quantize(x, format, scaling=scaling, parts="both")
-    stored, expected = mt.to_transformer_engine(q), mxq.to_transformer_engine(mxq.quantize(x.float().numpy(), format, scaling=scaling, parts="both"))
+    of_numpy = mxq.quantize(x.float().numpy(), format, scaling=scaling, parts="both")
+    stored, expected = mt.to_transformer_engine(q), mxq.to_transformer_engine(of_numpy)
     assert stored.keys() == expected.keys()
     for name, value in stored.items():
-        assert np.array_equal(value.numpy(), expected[name]) and value.is_contiguous() if isinstance(value, torch.Tensor) else value == expected[name]
+        if isinstance(value, torch.Tensor):
+            assert np.array_equal(value.numpy(), expected[name]) and value.is_contiguous()
+        else:
+            assert value == expected[name]
     if format != "nvfp4":
         stored["rowwise_data"] = stored["rowwise_data"].view(torch.float8_e4m3fn)
         stored["columnwise_data"] = stored["columnwise_data"].view(torch.float8_e4m3fn)

@@ -30,8 +30,11 @@ class Memory(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """A plain tensor as the library takes it. Transposed: the array is the transpose of this tensor. experts: the address of each,
-    where they are arrays of their own, and `memory` that of the first."""
+    """A plain tensor as the library takes it.
+
+    transposed: the array is the transpose of this tensor.
+    experts: the address of each, where they are arrays of their own; `memory` is that of the first.
+    """
 
     memory: Memory
     format: int
@@ -137,7 +140,7 @@ def plain(array: Any, what: str, operand: str = "") -> Plain:
 
 
 def plain_list(arrays: Sequence[Any], what: str, operand: str = "") -> Plain:
-    """Views a list of matrices, one for each expert, as a plain tensor of three dimensions whose experts have addresses of their own."""
+    """Views a list of matrices, one for each expert, as a plain tensor of 3 dimensions whose experts have addresses of their own."""
     if not arrays:
         raise Error(f"{what} is an empty list, expected an array for each expert")
     views = [plain(array, f"{what}[{i}]", operand) for i, array in enumerate(arrays)]
@@ -146,15 +149,16 @@ def plain_list(arrays: Sequence[Any], what: str, operand: str = "") -> Plain:
         if len(view.shape) != 2:
             raise Error(f"{what}[{i}] has shape {view.shape}, expected 2 dimensions: one expert of a list")
         same_device(view.memory, first.memory.device, f"{what}[{i}]")
+        same_steps = (view.row_stride, view.transposed) == (first.row_stride, first.transposed)
         for name, got, want in (("shape", view.seen, first.seen), ("dtype", view.memory.dtype, first.memory.dtype),
                                 ("strides", view.memory.strides, first.memory.strides)):
-            if got != want and not (name == "strides" and (view.row_stride, view.transposed) == (first.row_stride, first.transposed)):
+            if got != want and not (name == "strides" and same_steps):
                 raise Error(f"{what}[{i}] has {name} {got}, expected {want}, as {what}[0] has; make contiguous copies")
     experts = None
     if first.bytes:
         experts = addresses_on([view.memory.address for view in views], kind_of(arrays[0]), first.memory.device)
-    return first._replace(memory=first.memory._replace(owner=[view.memory.owner for view in views]), shape=(len(views), *first.shape),
-                          experts=experts)
+    memory = first.memory._replace(owner=[view.memory.owner for view in views])
+    return first._replace(memory=memory, shape=(len(views), *first.shape), experts=experts)
 
 
 def addresses_on(addresses: Sequence[int], kind: Any, device: Device) -> Memory:

@@ -22,10 +22,10 @@ class Context:
     Without one, functions use a context of their own for the device of their arrays.
 
     device, ordinal: "cpu", or "cuda" and which one.
-    threads: of the CPU, the calling one included; 0 is as many as the process may use. own_threads: they are not shared with other
-        contexts.
-    parallel_for: runs the work on threads of yours: parallel_for(count, task) calls task(i) for each i below count, on any threads,
-        and returns when all have returned, such as lambda count, task: list(pool.map(task, range(count))).
+    threads: of the CPU, the calling one included; 0 is as many as the process may use.
+    own_threads: the threads are not shared with other contexts.
+    parallel_for: runs the work on threads of yours: parallel_for(count, task) calls task(i) for each i below count, on any
+        threads, and returns when all have returned, such as lambda count, task: list(pool.map(task, range(count))).
     cublaslt: the file of the cuBLASLt that products on CUDA may use.
     """
 
@@ -100,7 +100,7 @@ _entered: "contextvars.ContextVar[_Entered]" = contextvars.ContextVar("mxq", def
 
 
 def context_for(device: Device, given: Optional[Context] = None) -> Context:
-    """The context of a device: the caller's own if there is one, which must be of that device, or the innermost `with` of one."""
+    """The context of a device: the caller's own, which must be of that device, or the innermost one of a `with` block."""
     if given is not None:
         if not isinstance(given, Context):
             raise Error(f"context is {given!r}, expected a Context, such as mxq.Context(\"cpu\", threads=4)")

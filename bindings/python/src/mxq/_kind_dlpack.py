@@ -1,5 +1,8 @@
-"""Arrays of any library with DLPack, such as jax and CuPy. What the library writes is made by numpy in host memory and by torch on
-CUDA devices, and handed over through DLPack as well, so that streams wait for one another as DLPack says."""
+"""Arrays of any library with DLPack, such as jax and CuPy.
+
+What mxq writes is made by numpy in host memory and by torch on CUDA devices, and handed over through DLPack as well, so that
+streams wait for one another as DLPack says.
+"""
 import ctypes
 import sys
 from typing import Any, Tuple
@@ -54,8 +57,8 @@ def memory(array: Any, what: str) -> Memory:
         found: Memory = kind.memory(kind.torch.from_dlpack(array), what)
         return found
     if device_type not in _HOST_TYPES:
-        raise Error(f"{what} is a {type(array).__module__.split('.')[0]} array on DLPack device ({device_type}, {ordinal}), expected host "
-                    f"or CUDA memory")
+        raise Error(f"{what} is a {type(array).__module__.split('.')[0]} array on DLPack device ({device_type}, {ordinal}), "
+                    f"expected host or CUDA memory")
     capsule = array.__dlpack__()
     tensor = ctypes.cast(_pointer_of(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
     if tensor.lanes != 1:

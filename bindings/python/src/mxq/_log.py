@@ -1,4 +1,5 @@
 """The library's log: a line for each call, with the implementation that runs and why."""
+
 from typing import Any, Callable, List, Optional
 
 from . import _raw

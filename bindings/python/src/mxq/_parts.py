@@ -1,4 +1,5 @@
-"""Parts of quantized tensors: codes and scales in one piece, as pieces of larger arrays, or as a list with one for each expert."""
+"""Parts of quantized tensors: codes and scales in one piece, as slices of larger arrays, or as lists with one for each expert."""
+
 import ctypes
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -59,8 +60,10 @@ def _strided(memory: Memory, experts: bool, item: int, what: str) -> Tuple[int, 
     wanted = 3 if experts else 2
     forward = all(stride > 0 or size == 1 for size, stride in zip(shape, strides))
     if len(shape) != wanted or not (strides[-1] == 1 or shape[-1] == 1) or not forward:
-        raise Error(f"{what} has shape {shape} and strides of {strides} elements, expected {wanted} dimensions whose last has no gaps; "
-                    f"make a contiguous copy")
+        raise Error(
+            f"{what} has shape {shape} and strides of {strides} elements, expected {wanted} dimensions whose last has no gaps; "
+            f"make a contiguous copy"
+        )
     width, lines = shape[-1], shape[-2]
     line = strides[-2] if lines > 1 else width
     elements = (lines - 1) * line + width
@@ -76,10 +79,13 @@ def _place(arrays: Any, experts: bool, device: Device, what: str) -> _Place:
     first = memories[0]
     for memory, name in zip(memories, names):
         same_device(memory, device, name)
-        if (memory.shape, memory.dtype) != (first.shape, first.dtype) or (memory.strides != first.strides and not (
-                memory.gapless and first.gapless)):
-            raise Error(f"{name} has shape {memory.shape}, strides {memory.strides} and dtype {memory.dtype}, expected "
-                        f"{first.shape}, {first.strides} and {first.dtype}, as {names[0]} has")
+        if (memory.shape, memory.dtype) != (first.shape, first.dtype) or (
+            memory.strides != first.strides and not (memory.gapless and first.gapless)
+        ):
+            raise Error(
+                f"{name} has shape {memory.shape}, strides {memory.strides} and dtype {memory.dtype}, expected "
+                f"{first.shape}, {first.strides} and {first.dtype}, as {names[0]} has"
+            )
     item = 4 if first.dtype == "float32" else 1
     if first.gapless:
         return _Place(memories, count(first.shape) * item, 0, 0)
@@ -95,11 +101,22 @@ def set_part(tensor: int, name: str, part: Part, shape: Shape, device: Device) -
     if is_list(part.codes) and codes.bytes:
         kind = kind_of(first_of(part.codes))
         keep = [addresses_on([memory.address for memory in place.memories], kind, device) for place in (codes, scales)]
-        check(lib.mxq_tensor_set_part_list(tensor, number, len(codes.memories), keep[0].address, codes.bytes, keep[1].address,
-                                           scales.bytes))
+        check(
+            lib.mxq_tensor_set_part_list(
+                tensor, number, len(codes.memories), keep[0].address, codes.bytes, keep[1].address, scales.bytes
+            )
+        )
     else:
-        check(lib.mxq_tensor_set_const_part(tensor, number, codes.memories[0].address if codes.bytes else None, codes.bytes,
-                                            scales.memories[0].address if scales.bytes else None, scales.bytes))
+        check(
+            lib.mxq_tensor_set_const_part(
+                tensor,
+                number,
+                codes.memories[0].address if codes.bytes else None,
+                codes.bytes,
+                scales.memories[0].address if scales.bytes else None,
+                scales.bytes,
+            )
+        )
     if codes.line or codes.expert or scales.line or scales.expert:
         check(lib.mxq_tensor_set_strides(tensor, number, codes.line, codes.expert, scales.line, scales.expert))
     set_numbers(tensor, name, part, device)
@@ -151,8 +168,10 @@ def check_part(format: str, shape: Shape, name: str, part: Part, expected: Dict[
     if is_list(part.codes) and (len(shape) != 3 or len(part.codes) != shape[0]):
         raise Error(f"{name} has lists of {len(part.codes)} arrays, expected one for each expert of shape {shape}")
     wanted = scale_dtype(format)
-    dtypes = {"codes": {"uint8", "int8", CODE_DTYPES.get(format, "uint8")},
-              "scales": {wanted} if wanted == "float32" else {wanted, "uint8", "int8"}}
+    dtypes = {
+        "codes": {"uint8", "int8", CODE_DTYPES.get(format, "uint8")},
+        "scales": {wanted} if wanted == "float32" else {wanted, "uint8", "int8"},
+    }
     for field, fits in dtypes.items():
         arrays = getattr(part, field)
         what, first = f"{name}.{field}", first_of(arrays)

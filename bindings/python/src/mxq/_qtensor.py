@@ -65,7 +65,7 @@ def describe(spec: Spec, shape: Shape, groups: Optional[Groups], device: Device)
 class QTensor:
     """A quantized tensor. Made by quantize and requantize, or by QTensor.from_parts around memory that is there.
 
-    q.dequantize() gives an array of its values, numpy.asarray(q) one of numpy; q.rowwise.codes and q.rowwise.scales are its bytes.
+    q.dequantize() gives an array of its values, numpy.asarray(q) one of numpy. q.rowwise.codes and q.rowwise.scales are bytes.
 
     format, shape, scaling, swizzled, scope, scale_max, groups, device: what it is.
     rowwise, columnwise: its parts, or None.
@@ -89,7 +89,8 @@ class QTensor:
         rowwise, columnwise: a Part, or (codes, scales), of bytes or of types such as float8_e4m3fn and float8_e8m0fnu.
         """
         spec = make_spec(format, scaling, swizzled, scope, scale_max)
-        given = {name: as_part(part, name) for name, part in (("rowwise", rowwise), ("columnwise", columnwise)) if part is not None}
+        both = {"rowwise": rowwise, "columnwise": columnwise}
+        given = {name: as_part(part, name) for name, part in both.items() if part is not None}
         if not given:
             raise Error("from_parts got no part, expected rowwise=(codes, scales), columnwise=(codes, scales) or both")
         like = first_of(next(iter(given.values())).codes)
@@ -165,7 +166,8 @@ class QTensor:
     def typed(self, part: str = "rowwise") -> Tuple[Any, Any]:
         """Codes and scales as the types that torch or ml_dtypes have for them, such as float8_e4m3fn and float8_e8m0fnu."""
         chosen, scales = self.part(part), scale_dtype(self.format)
-        return self._viewed(chosen.codes, CODE_DTYPES.get(self.format)), self._viewed(chosen.scales, scales if scales != "float32" else None)
+        return (self._viewed(chosen.codes, CODE_DTYPES.get(self.format)),
+                self._viewed(chosen.scales, scales if scales != "float32" else None))
 
     def _viewed(self, arrays: Any, dtype: Optional[str]) -> Any:
         if dtype is None:

@@ -158,14 +158,14 @@ def _requantize(q: Any, format: str, *, parts: Any = "rowwise", scaling: Optiona
                    q.dtype, q._kind, q._device)
     chosen = _QuantizeOptions(q._kind, q._device, source_part=part, **options)
     like = q._like
-    return Call("mxq_requantize", context, chosen.handle, (q._descriptor(), out._descriptor()), q._device, q._kind, (q, chosen.keep),
-                functools.partial(out._handed_over, like))
+    return Call("mxq_requantize", context, chosen.handle, (q._descriptor(), out._descriptor()), q._device, q._kind,
+                (q, chosen.keep), functools.partial(out._handed_over, like))
 
 
 @verb(_requantize)
 def requantize(q: QTensor, format: str, *, parts: Any = "rowwise", part: Optional[str] = None, scaling: Optional[str] = None,
-               groups: Any = None, swizzled: bool = False, scope: str = "tensor", scale_max: int = 448, hadamard: Hadamard = None,
-               scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None, four_over_six: Optional[str] = None,
+               groups: Any = None, swizzled: bool = False, scope: str = "tensor", scale_max: int = 448,
+               hadamard: Hadamard = None, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None, four_over_six: Optional[str] = None,
                stochastic: Any = None, power_of_two_scales: bool = False, amax_epsilon: float = 0.0,
                implementation: Optional[str] = None, context: Optional[Context] = None) -> QTensor:
     """Quantizes a quantized tensor to another format or other parts, with the bytes of dequantize to float32 and quantize.
@@ -175,7 +175,8 @@ def requantize(q: QTensor, format: str, *, parts: Any = "rowwise", part: Optiona
     made: QTensor = _requantize(q, format, parts=parts, part=part, scaling=scaling, groups=groups, swizzled=swizzled, scope=scope,
                                 scale_max=scale_max, hadamard=hadamard, context=context, scale_rounding=scale_rounding,
                                 nonfinite=nonfinite, four_over_six=four_over_six, stochastic=stochastic,
-                                power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon, implementation=implementation).run()
+                                power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon,
+                                implementation=implementation).run()
     return made
 
 

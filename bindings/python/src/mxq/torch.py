@@ -62,7 +62,8 @@ def _operands(a: Any, b: Any) -> Tuple[Packed, Packed, torch.dtype]:
 def matmul(a: Any, b: Any, *, dtype: Optional[torch.dtype] = None, bias: Optional[Tensor] = None, exact_products: bool = False) -> Tensor:
     """mxq.matmul as an operator of torch."""
     left, right, own = _operands(a, b)
-    out: Tensor = matmul_op(left.tensors, left.line, left.shape, right.tensors, right.line, right.shape, bias, dtype or own, exact_products)
+    out: Tensor = matmul_op(left.tensors, left.line, left.shape, right.tensors, right.line, right.shape, bias, dtype or own,
+                            exact_products)
     return out
 
 
@@ -73,8 +74,8 @@ def grouped_matmul(a: Any, b: Any, *, ends: Optional[Tensor] = None, dtype: Opti
     ends = left.ends if left.ends is not None else ends
     if ends is None:
         raise Error("a has no groups; quantize it with ends, or give ends beside a plain tensor")
-    out: Tensor = grouped_matmul_op(left.tensors, left.line, left.shape, right.tensors, right.line, right.shape, ends, bias, dtype or own,
-                                    exact_products)
+    out: Tensor = grouped_matmul_op(left.tensors, left.line, left.shape, right.tensors, right.line, right.shape, ends, bias,
+                                    dtype or own, exact_products)
     return out
 
 
