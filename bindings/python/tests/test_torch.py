@@ -135,6 +135,14 @@ def test_gradients(grouped, format, least, weight_gradient, compiled):
         assert not results[0][2][1].any()
 
 
+def test_tokens_of_more_dimensions():
+    x, w = tensor(2, 16, 64).requires_grad_(), tensor(24, 64, seed=2).requires_grad_()
+    y = mt.linear(x, w)
+    assert y.shape == (2, 16, 24) and torch.equal(y.reshape(32, 24), mt.linear(x.reshape(32, 64), w))
+    y.square().sum().backward()
+    assert x.grad.shape == x.shape and x.grad.any() and mt.linear(x[0, 0], w).shape == (24,)
+
+
 def test_gradient_that_is_one_number_everywhere():
     x, w = tensor(32, 64).requires_grad_(), tensor(16, 64).requires_grad_()
     mt.linear(x, w).sum().backward()

@@ -136,9 +136,12 @@ def _checked(weight_gradient: str) -> str:
 
 
 def linear(x: Tensor, weight: Tensor, format: str = "mxfp8_e4m3", *, weight_gradient: str = "quantized") -> Tensor:
-    """x weight^T with both operands quantized on the way, and so the gradients. x (tokens, inputs), weight (outputs, inputs)."""
-    y: Tensor = _Linear.apply(x, weight, None, format, _checked(weight_gradient))
-    return y
+    """x weight^T with both operands quantized on the way, and so the gradients. x (tokens, inputs), weight (outputs, inputs).
+
+    x may have more dimensions of tokens in front, as in torch.nn.functional.linear.
+    """
+    y: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, None, format, _checked(weight_gradient))
+    return y.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def grouped_linear(x: Tensor, weights: Tensor, ends: Tensor, format: str = "mxfp8_e4m3", *, weight_gradient: str = "quantized") -> Tensor:
