@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""make_wheel.py [--portable] name library outdir: zips the package and a library into a wheel, tagged by what the library needs.
+"""make_wheel.py [--portable] [--most MB] name library outdir: zips the package and a library into a wheel.
 
-Two runs give the same bytes. --portable: refuses a library that needs more than the C library.
+Its tag says what the library needs. Two runs give the same bytes. --portable: refuses a library that needs more than the C library. --most: refuses a larger wheel.
 """
 import argparse
 import base64
@@ -15,6 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+NEWEST_GCC = (4, 8, 0)  # of the symbols of libgcc_s in manylinux_2_17
 C_LIBRARY = re.compile(r"lib(c|m|dl|rt|pthread|gcc_s)\.so\.\d+|ld-linux.*\.so\.\d+")  # what every manylinux has
 
 
@@ -25,11 +26,13 @@ def needs(library: Path) -> set:
 
 
 def platform_tag(library: Path) -> str:
-    """manylinux_2_N, N from the newest symbol of the C library; linux for a library that needs others."""
+    """manylinux_2_N, N from the newest symbol of the C library; linux for a library that needs others, or newer symbols of
+    libgcc_s than manylinux has."""
     machine = platform.machine()
-    if needs(library):
-        return f"linux_{machine}"
     text = subprocess.run(["readelf", "-V", library], check=True, capture_output=True, text=True).stdout
+    of_gcc = [tuple(int(number) for number in version.split(".")) for version in re.findall(r"GCC_([\d.]+)", text)]
+    if needs(library) or max(of_gcc, default=(0,)) > NEWEST_GCC:
+        return f"linux_{machine}"
     newest = max(int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", text))
     return f"manylinux_2_{max(newest, 17)}_{machine}"
 
@@ -38,9 +41,16 @@ def project(key: str) -> str:
     return re.search(rf'^{key} = "(.*)"$', (HERE / "pyproject.toml").read_text(), re.MULTILINE).group(1)
 
 
+def extras() -> list:
+    """The lines of pip install mxq[numpy] and the like."""
+    section = (HERE / "pyproject.toml").read_text().split("[project.optional-dependencies]\n")[1].split("\n\n")[0]
+    found = re.findall(r'^(\w+) = \["(.*)"\]$', section, re.MULTILINE)
+    return [line for name, needed in found for line in (f"Provides-Extra: {name}", f'Requires-Dist: {needed}; extra == "{name}"')]
+
+
 def metadata(name: str, version: str) -> str:
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", f"Summary: {project('description')}",
-             "License: Apache-2.0", f"Requires-Python: {project('requires-python')}",
+             "License: Apache-2.0", f"Requires-Python: {project('requires-python')}", *extras(),
              "Description-Content-Type: text/markdown", "", (HERE / "README.md").read_text(encoding="utf-8")]
     return "\n".join(lines)
 
@@ -48,12 +58,14 @@ def metadata(name: str, version: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--portable", action="store_true")
+    parser.add_argument("--most", type=float, default=float("inf"), metavar="MB")
     parser.add_argument("name")
     parser.add_argument("built", metavar="library", type=Path)
     parser.add_argument("outdir", type=Path)
     arguments = parser.parse_args()
-    if arguments.portable and needs(arguments.built):
-        print(f"{arguments.built} needs {', '.join(sorted(needs(arguments.built)))}", file=sys.stderr)
+    if arguments.portable and platform_tag(arguments.built).startswith("linux"):
+        others = ", ".join(sorted(needs(arguments.built))) or "newer symbols of libgcc_s than manylinux has"
+        print(f"{arguments.built} needs {others}", file=sys.stderr)
         return 1
 
     raw = (HERE / "src/mxq/_raw.py").read_text(encoding="utf-8")
@@ -78,7 +90,12 @@ def main() -> int:
             entry.external_attr = (0o100755 if name.endswith(".so.0") else 0o100644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             out.writestr(entry, data)
-    print(f"{wheel} ({wheel.stat().st_size / 1e6:.1f} MB)")
+    size = wheel.stat().st_size / 1e6
+    print(f"{wheel} ({size:.1f} MB)")
+    if size > arguments.most:
+        wheel.unlink()
+        print(f"removed: it is larger than {arguments.most:g} MB", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # ./bindings/python/wheel.sh OUTDIR
 # Builds libmxq and puts the wheel with it inside into OUTDIR: mxq, for CPUs and GPUs, which needs a CUDA toolkit to build and
-# none to run. Installs a missing compiler or CMake on Debian and Ubuntu.
+# none to run. Installs a missing compiler or CMake on Debian and Ubuntu. Fails where the wheel gets larger than 25 MB, 3 MB without
+# CUDA, or would need more of a system than manylinux has.
 #   MXQ_CUDA=OFF      the wheel mxq-cpu, without the CUDA backend
 #   MXQ_CMAKE_ARGS    more arguments for cmake, such as -DMXQ_CUDA_ARCHITECTURES=90a-real
 #   MXQ_BUILD_DIR     where to build (default: build/wheel-mxq or build/wheel-mxq-cpu)
@@ -14,8 +15,8 @@ cd "$here/../.."
 . examples/install_missing.sh
 install_missing build
 
-name=mxq cuda=ON
-[ "${MXQ_CUDA:-ON}" = OFF ] && name=mxq-cpu cuda=OFF
+name=mxq cuda=ON most=25
+[ "${MXQ_CUDA:-ON}" = OFF ] && name=mxq-cpu cuda=OFF most=3
 build=${MXQ_BUILD_DIR:-build/wheel-$name}
 
 # The C++ library goes inside, less what is not called, since that would ask for a newer C library.
@@ -25,4 +26,4 @@ cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DMXQ_CUDA=$cuda -DMXQ_TESTS=O
 cmake --build "$build" --parallel "$(nproc)"
 cmake --install "$build" --strip --prefix "$build/prefix" >/dev/null
 library=$(find "$build/prefix" -name libmxq.so.0 | head -n 1)
-python3 "$here/make_wheel.py" --portable "$name" "$library" "$outdir"
+python3 "$here/make_wheel.py" --portable --most "$most" "$name" "$library" "$outdir"

@@ -3,7 +3,7 @@
 # Checks that the generated parts of the bindings are those of the header, and that the generator notices what it cannot read.
 # Makes a wheel of the built library and runs the tests of the Python package from it in a fresh environment. Tests the Rust
 # crates.
-#   MXQ_TEST_PIP     packages that the environment gets beside numpy, such as "torch torchao"
+#   MXQ_TEST_PIP     packages that the environment gets beside numpy, such as "torch torchao ml_dtypes jax mypy"
 set -u
 build=$(cd "${1:?the build directory}" && pwd) || exit 1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -56,17 +56,27 @@ wheel() {
     "$source/bindings/python/make_wheel.py" mxq "$library" "$work/wheel" && "$source/bindings/python/make_wheel.py" mxq "$library" "$work/again" &&
         cmp "$work"/wheel/*.whl "$work"/again/*.whl
 }
+refuses_wheels() { # a library that needs others, and a wheel that is too large; each leaves no file
+    ! "$source/bindings/python/make_wheel.py" --most 0.1 mxq "$library" "$work/large" 2>"$work/said" && grep -q 'larger than 0.1 MB' "$work/said" &&
+        ! ls "$work"/large/*.whl 2>/dev/null && echo 'int x; int mxq_f(void) { return x; }' >"$work/f.c" &&
+        cc -shared -fPIC -o "$work/f.so" "$work/f.c" -Wl,--no-as-needed -lm -L"$(dirname "$library")" -l:libmxq.so.0 &&
+        ! "$source/bindings/python/make_wheel.py" --portable mxq "$work/f.so" "$work/foreign" 2>"$work/said" && grep -q 'needs libmxq.so.0' "$work/said" &&
+        [ ! -e "$work/foreign" ]
+}
 # shellcheck disable=SC2086  # packages are words
 environment() { python3 -m venv "$work/venv" && "$work/venv/bin/pip" install --quiet --disable-pip-version-check numpy pytest ${MXQ_TEST_PIP:-}; }
 package() { # from the wheel: neither the source nor another library is in sight
     "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$work"/wheel/*.whl && cd "$source/bindings/python/tests" &&
         env -u MXQ_LIBRARY -u PYTHONPATH MXQ_TEST_DATA_DIR="$source/tests/data" "$work/venv/bin/python" -m pytest -q -p no:cacheprovider
 }
+types() { "$work/venv/bin/python" -m mypy --strict --cache-dir "$work/mypy" "$source/bindings/python/src/mxq"; }
 if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san'; then
     skip "the Python package" "needs the shared library, built without sanitizers"
 elif check "two wheels of one library are the same bytes" wheel; then
+    check "wheels that are too large or need other libraries are refused" refuses_wheels
     if environment >"$work/pip" 2>&1; then
         check "the Python package, from its wheel with numpy${MXQ_TEST_PIP:+ and $MXQ_TEST_PIP}" package
+        "$work/venv/bin/python" -c 'import mypy' 2>/dev/null && check "the types of the Python package" types
     else
         skip "the Python package" "no environment with numpy and pytest can be made here: $(tail -n 1 "$work/pip")"
     fi

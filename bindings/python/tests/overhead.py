@@ -1,4 +1,7 @@
-"""python overhead.py: what mxq.quantize costs beside the C call that it makes, for a small array: microseconds, the best of many."""
+"""python overhead.py: what mxq.quantize costs beside the C call that it makes, for a small array: microseconds, the best of many.
+
+Of numpy, and of torch where it is installed, there on a GPU as well. For torch, set OMP_NUM_THREADS=1.
+"""
 import time
 
 import numpy as np
@@ -6,12 +9,8 @@ import numpy as np
 import mxq
 from mxq import _library, _verbs
 
-x = np.random.default_rng(0).standard_normal((2, 64), dtype="float32")
-call = _verbs._quantize(x)
-arguments = (call.context.address, None, *call.tensors, None, 0, None)
 
-
-def microseconds(function, batch=50, batches=400):
+def microseconds(function, batch=50, batches=200):
     best = float("inf")
     for _ in range(batches):
         begin = time.perf_counter()
@@ -21,6 +20,21 @@ def microseconds(function, batch=50, batches=400):
     return 1e6 * best
 
 
-c = microseconds(lambda: _library.lib.mxq_quantize(*arguments))
-whole = microseconds(lambda: mxq.quantize(x))
-print(f"C call through ctypes {c:.1f} us, mxq.quantize {whole:.1f} us: {whole - c:.1f} us over it")
+def report(name, x):
+    call = _verbs._quantize(x)
+    arguments = (call.context.address, None, *call.tensors, None, 0, call.kind.stream(call.device))
+    c = microseconds(lambda: _library.lib.mxq_quantize(*arguments))
+    whole = microseconds(lambda: mxq.quantize(x))
+    print(f"{name}: C call through ctypes {c:.1f} us, mxq.quantize {whole:.1f} us: {whole - c:.1f} us over it")
+
+
+x = np.random.default_rng(0).standard_normal((2, 64), dtype="float32")
+report("numpy", x)
+try:
+    import torch
+except ImportError:
+    torch = None
+if torch is not None:
+    report("torch", torch.from_numpy(x))
+    if torch.cuda.is_available() and "without CUDA" not in mxq.build():
+        report("torch on CUDA", torch.from_numpy(x).cuda())

@@ -123,6 +123,47 @@ def test_dtypes_by_any_name(dtype):
     assert mxq.quantize(x).dequantize(dtype).dtype == np.float16
 
 
+def test_jax():
+    jax = pytest.importorskip("jax")
+    jnp, x = jax.numpy, numbers(48, 96)
+    with jax.default_device(jax.devices("cpu")[0]):
+        q, expected = mxq.quantize(jnp.asarray(x), "nvfp4", parts="both"), mxq.quantize(x, "nvfp4", parts="both")
+        assert isinstance(q.rowwise.codes, jax.Array) and np.array_equal(q.columnwise.codes, expected.columnwise.codes)
+        assert np.array_equal(q @ q.T, expected @ expected.T) and q.sqnr(jnp.asarray(x)) == pytest.approx(expected.sqnr(x))
+        half = mxq.quantize(jnp.asarray(x).astype(jnp.bfloat16))
+        assert half.dequantize().dtype == jnp.bfloat16 and np.array_equal(half.dequantize("float32"), np.asarray(half))
+        assert 30 < half.sqnr(jnp.asarray(x)) < 35
+
+
+@pytest.mark.parametrize("options, says", [
+    (dict(parts=None), "parts is None"), (dict(parts=()), "parts is"), (dict(hadamard=True), "hadamard is True"),
+    (dict(hadamard="x"), "hadamard is 'x'"), (dict(groups=3), "groups.ends is a int"), (dict(groups=[1.5, 4]), "groups.ends is .*integers"),
+    (dict(stochastic=(1,)), "seed, offset"), (dict(stochastic=(1.0, 0)), "seed, offset"), (dict(stochastic=1), "stochastic is a int"),
+    (dict(context="cpu"), "context is 'cpu'"), (dict(scope="row"), "scope is 'row'"), (dict(format=None), "format is None")])
+def test_options_that_mean_nothing_are_refused_by_name(options, says):
+    with pytest.raises(mxq.Error, match=says):
+        mxq.quantize(numbers(4, 64), **{"format": "nvfp4", **options})
+
+
+def test_numbers_for_arrays_of_one():
+    x = numbers(16, 64)
+    number, array = mxq.quantize(x, "nvfp4", amax=3.0), mxq.quantize(x, "nvfp4", amax=np.array([3], "f4"))
+    assert np.array_equal(number.rowwise.codes, array.rowwise.codes)
+    assert mxq.quantize(x, "fp8_e4m3", quantization_scale=16).rowwise.scales[0] == 1 / 16
+
+
+def test_numpy_gets_the_values():
+    x = numbers(16, 64)
+    q = mxq.quantize(x)
+    assert np.array_equal(np.asarray(q), q.dequantize()) and np.asarray(q, "f8").dtype == np.float64
+    assert np.asarray(mxq.quantize(x.astype("f2"))).dtype == np.float16 and q.ndim == 2 and q.device == "cpu"
+    assert q.scope == "tensor" and q.scale_max == 448
+    with pytest.raises(mxq.Error, match=r"x has shape \(64,\), expected \(16, 64\)"):
+        q.sqnr(x[0])
+    with pytest.raises(TypeError):
+        x + q
+
+
 def test_results_have_the_type_that_went_in():
     x = numbers(4, 64).astype("f2")
     q = mxq.quantize(x)

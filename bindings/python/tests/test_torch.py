@@ -135,12 +135,55 @@ def test_gradients(grouped, format, least, weight_gradient, compiled):
         assert not results[0][2][1].any()
 
 
+def test_tokens_of_more_dimensions():
+    x, w = tensor(2, 16, 64).requires_grad_(), tensor(24, 64, seed=2).requires_grad_()
+    y = mt.linear(x, w)
+    assert y.shape == (2, 16, 24) and torch.equal(y.reshape(32, 24), mt.linear(x.reshape(32, 64), w))
+    y.square().sum().backward()
+    assert x.grad.shape == x.shape and x.grad.any() and mt.linear(x[0, 0], w).shape == (24,)
+
+
 def test_gradient_that_is_one_number_everywhere():
     x, w = tensor(32, 64).requires_grad_(), tensor(16, 64).requires_grad_()
     mt.linear(x, w).sum().backward()
     assert x.grad.any() and w.grad.any()
     with pytest.raises(mxq.Error, match="high_precision"):
         mt.linear(x, w, weight_gradient="exact")
+
+
+@pytest.mark.parametrize("format, scaling", [("mxfp8_e4m3", "1x32"), ("nvfp4", "1x16"), ("fp8_e4m3", "1x128"), ("fp8_e4m3", "128x128")])
+def test_transformer_engine_s_layouts(format, scaling):
+    x = tensor(160, 416)
+    q = mxq.quantize(x, format, scaling=scaling, parts="both")
+    of_numpy = mxq.quantize(x.float().numpy(), format, scaling=scaling, parts="both")
+    stored, expected = mt.to_transformer_engine(q), mxq.to_transformer_engine(of_numpy)
+    assert stored.keys() == expected.keys()
+    for name, value in stored.items():
+        if isinstance(value, torch.Tensor):
+            assert np.array_equal(value.numpy(), expected[name]) and value.is_contiguous()
+        else:
+            assert value == expected[name]
+    if format != "nvfp4":
+        stored["rowwise_data"] = stored["rowwise_data"].view(torch.float8_e4m3fn)
+        stored["columnwise_data"] = stored["columnwise_data"].view(torch.float8_e4m3fn)
+    back = mt.from_transformer_engine(format, stored, dtype=x.dtype)
+    for part in ("rowwise", "columnwise"):
+        assert torch.equal(back.dequantize(part=part), q.dequantize(part=part)) and back.dequantize().dtype == x.dtype
+
+
+def test_pieces_and_lists():
+    x = tensor(3, 32, 64)
+    q = mxq.quantize(x)
+    half = mxq.QTensor.from_parts("mxfp8_e4m3", (3, 16, 64), rowwise=(q.rowwise.codes[:, 16:], q.rowwise.scales[:, 16:]))
+    assert torch.equal(half.dequantize("float32"), q.dequantize("float32")[:, 16:])
+    listed = mxq.QTensor.from_parts("mxfp8_e4m3", x.shape, rowwise=(list(q.rowwise.codes), list(q.rowwise.scales)), dtype=x.dtype)
+    assert torch.equal(listed.dequantize(), q.dequantize()) and listed.typed()[0][2].dtype == torch.float8_e4m3fn
+    assert torch.equal(mxq.quantize(list(x)).rowwise.codes, q.rowwise.codes)
+    assert np.array_equal(np.asarray(q), q.dequantize("float32").numpy())
+    tokens, ends = tensor(8, 64), torch.tensor([2, 4, 8])
+    assert torch.equal(mxq.grouped_matmul(tokens, listed.mT, groups=ends), mxq.grouped_matmul(tokens, q.mT, groups=ends))
+    with pytest.raises(mxq.Error, match="list of experts"):
+        mt.dequantize(listed)
 
 
 try:

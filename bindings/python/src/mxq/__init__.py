@@ -3,7 +3,8 @@
     import mxq
     q = mxq.quantize(x, "mxfp8_e4m3")              # x (tokens, inputs)
     w = mxq.quantize(weights, "mxfp8_e4m3")        # weights (outputs, inputs)
-    y = mxq.matmul(q, w.T)                         # an array of x's kind and type
+    y = mxq.matmul(q, w.T)                         # an array of x's kind and type; or q @ w.T
+    back = q.dequantize()                          # and so is this
     print(q, q.sqnr(x), mxq.plan(mxq.matmul, q, w.T))
 
 Nothing is copied: arrays are read where they are, row strides included, and results are arrays of the kind that went in. What
@@ -14,12 +15,16 @@ from ._context import Context
 from ._groups import Groups, Padded
 from ._layouts import pad_groups, swizzle, unpad_groups, unswizzle
 from ._library import Error, build, version
+from ._log import set_log_callback
 from ._products import grouped_matmul, matmul
-from ._qtensor import Part, QTensor, Transposed
+from ._parts import Part
+from ._qtensor import QTensor, Transposed
+from ._transformer_engine import from_transformer_engine, to_transformer_engine
 from ._verbs import amax, convert, dequantize, quantize, requantize
 
 __all__ = [
     "Context", "Error", "Groups", "Padded", "Part", "Plan", "QTensor", "Transposed", "amax", "build", "convert", "dequantize",
-    "grouped_matmul", "matmul", "pad_groups", "plan", "quantize", "requantize", "swizzle", "unpad_groups", "unswizzle", "version",
+    "from_transformer_engine", "grouped_matmul", "matmul", "pad_groups", "plan", "quantize", "requantize", "set_log_callback", "swizzle",
+    "to_transformer_engine", "unpad_groups", "unswizzle", "version",
 ]
 __version__ = version()

@@ -4,7 +4,7 @@ A *kind* is numpy, torch or any library with DLPack. It views arrays as memory, 
 """
 import functools
 import sys
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from ._library import Error
 from ._names import FORMAT_OF_DTYPE, ITEM_BYTES
@@ -30,7 +30,11 @@ class Memory(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """A plain tensor as the library takes it. Transposed: the array is the transpose of this tensor."""
+    """A plain tensor as the library takes it.
+
+    transposed: the array is the transpose of this tensor.
+    experts: the address of each, where they are arrays of their own; `memory` is that of the first.
+    """
 
     memory: Memory
     format: int
@@ -38,20 +42,26 @@ class Plain(NamedTuple):
     row_stride: int
     bytes: int
     transposed: bool = False
+    experts: Optional[Memory] = None
+
+    @property
+    def seen(self) -> Tuple[int, ...]:
+        """The shape of what was given: (rows, cols), with experts in front."""
+        return _swapped(self.shape) if self.transposed else self.shape
 
 
 _kinds: Dict[type, Any] = {}  # by the type of an array
 
 
-def kind_of(array: Any) -> Any:
+def kind_of(array: Any, what: str = "the array") -> Any:
     """The kind of an array; refuses what is no array."""
     kind = _kinds.get(type(array))
     if kind is None:
-        kind = _kinds[type(array)] = _find_kind(array)
+        kind = _kinds[type(array)] = _find_kind(array, what)
     return kind
 
 
-def _find_kind(array: Any) -> Any:
+def _find_kind(array: Any, what: str) -> Any:
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(array, torch.Tensor):
         from . import _kind_torch
@@ -65,7 +75,7 @@ def _find_kind(array: Any) -> Any:
         from . import _kind_dlpack
 
         return _kind_dlpack
-    raise Error(f"expected a numpy array, a torch tensor or an object with __dlpack__, got {type(array).__name__}")
+    raise Error(f"{what} is a {type(array).__name__}, expected a numpy array, a torch tensor or another object with __dlpack__")
 
 
 @functools.lru_cache(maxsize=256)
@@ -100,17 +110,17 @@ def _swapped(values: Tuple[int, ...]) -> Tuple[int, ...]:
     return values[:-2] + (values[-1], values[-2])
 
 
-def plain(array: Any, what: str, operand: str = "", stored: Optional[Tuple[int, ...]] = None) -> Plain:
+def plain(array: Any, what: str, operand: str = "") -> Plain:
     """Views an array of numbers as a plain tensor, or says what it has that would be read wrongly.
 
     operand: "a" or "b" where a transposed view is welcome. Where a matrix can be read either way, it is read as the product can
     take it: A as it is, B as the transpose of a row-major matrix.
     """
-    memory = kind_of(array).memory(array, what)
+    memory = kind_of(array, what).memory(array, what)
     shape, strides = memory.shape, memory.strides
     format = FORMAT_OF_DTYPE.get(memory.dtype)
     if format is None:
-        raise Error(f"{what} has dtype {memory.dtype}, expected float32, float16 or bfloat16; convert it first")
+        raise Error(f"{what} has dtype {memory.dtype}, expected float32, float16 or bfloat16; convert it to one of them")
     if len(shape) not in (2, 3):
         raise Error(f"{what} has shape {shape}, expected 2 dimensions (rows, cols) or 3 (experts, rows, cols); reshape it")
     if memory.gapless and operand != "b":
@@ -129,17 +139,50 @@ def plain(array: Any, what: str, operand: str = "", stored: Optional[Tuple[int, 
     )
 
 
+def plain_list(arrays: Sequence[Any], what: str, operand: str = "") -> Plain:
+    """Views a list of matrices, one for each expert, as a plain tensor of 3 dimensions whose experts have addresses of their own."""
+    if not arrays:
+        raise Error(f"{what} is an empty list, expected an array for each expert")
+    views = [plain(array, f"{what}[{i}]", operand) for i, array in enumerate(arrays)]
+    first = views[0]
+    for i, view in enumerate(views):
+        if len(view.shape) != 2:
+            raise Error(f"{what}[{i}] has shape {view.shape}, expected 2 dimensions: one expert of a list")
+        same_device(view.memory, first.memory.device, f"{what}[{i}]")
+        same_steps = (view.row_stride, view.transposed) == (first.row_stride, first.transposed)
+        for name, got, want in (("shape", view.seen, first.seen), ("dtype", view.memory.dtype, first.memory.dtype),
+                                ("strides", view.memory.strides, first.memory.strides)):
+            if got != want and not (name == "strides" and same_steps):
+                raise Error(f"{what}[{i}] has {name} {got}, expected {want}, as {what}[0] has; make contiguous copies")
+    experts = None
+    if first.bytes:
+        experts = addresses_on([view.memory.address for view in views], kind_of(arrays[0]), first.memory.device)
+    memory = first.memory._replace(owner=[view.memory.owner for view in views])
+    return first._replace(memory=memory, shape=(len(views), *first.shape), experts=experts)
+
+
+def addresses_on(addresses: Sequence[int], kind: Any, device: Device) -> Memory:
+    """An array of addresses in memory of the device."""
+    made: Memory = kind.memory(kind.make(addresses, "uint64", device), "addresses")
+    return made
+
+
 def dense(array: Any, what: str) -> Memory:
     """Views an array without gaps: codes, scales, ends, an amax."""
-    memory = kind_of(array).memory(array, what)
+    memory: Memory = kind_of(array, what).memory(array, what)
     if not memory.gapless:
         raise Error(f"{what} has strides of {memory.strides} elements, expected {compact(memory.shape)}; make a contiguous copy")
     return memory
 
 
+def place(device: Device) -> str:
+    """ "cpu", or "cuda:0" with the ordinal."""
+    return "cpu" if device[0] == CPU else f"cuda:{device[1]}"
+
+
 def same_device(memory: Memory, device: Device, what: str) -> None:
     if memory.device != device:
-        raise Error(f"{what} is on device {memory.device}, expected {device}, where the tensor is (type and ordinal of DLPack)")
+        raise Error(f"{what} is on {place(memory.device)}, expected {place(device)}, where the rest is; copy it there")
 
 
 def count(shape: Tuple[int, ...]) -> int:

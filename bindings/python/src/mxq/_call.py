@@ -37,7 +37,9 @@ class Call:
         options = self.options.value if self.options else None
         workspace, size = None, 0
         if self.device[0] == CUDA:
-            size = self.plan().workspace_bytes
+            plan = self._query()
+            size = lib.mxq_plan_workspace_bytes(plan)
+            lib.mxq_plan_destroy(plan)
             if size:
                 memory = self.kind.empty((size + 255,), "uint8", self.device)
                 self.keep = (self.keep, memory)
@@ -47,10 +49,15 @@ class Call:
             raise_last(status)
         return self.finish()
 
-    def plan(self) -> Plan:
+    def _query(self) -> ctypes.c_void_p:
+        """The plan of the library, for the caller to destroy."""
         plan = ctypes.c_void_p()
         options = self.options.value if self.options else None
-        check(getattr(lib, self.verb + "_query")(self.context.address, options, *self.tensors, plan))
+        check(getattr(lib, self.verb + "_query")(self.context.address, options, *self.tensors, ctypes.byref(plan)))
+        return plan
+
+    def plan(self) -> Plan:
+        plan = self._query()
         try:
             return Plan(lib.mxq_plan_implementation(plan).decode(), lib.mxq_plan_reason(plan).decode(),
                         lib.mxq_plan_workspace_bytes(plan), _BOUNDS[lib.mxq_plan_bound(plan)])
@@ -73,6 +80,8 @@ def make_options(family: str, setters: Options) -> Optional[Handle]:
 def plain_tensor(plain: Plain, what: str, written: bool = False) -> Handle:
     """The descriptor of a plain tensor with its memory."""
     handle = new_tensor(plain.format, plain.shape)
+    if plain.experts is not None:
+        handle.keep = plain
     if plain.row_stride != plain.shape[-1]:
         check(lib.mxq_tensor_set_row_stride(handle.value, plain.row_stride))
     set_plain_data(handle.value, plain, written)
@@ -80,6 +89,9 @@ def plain_tensor(plain: Plain, what: str, written: bool = False) -> Handle:
 
 
 def set_plain_data(tensor: int, plain: Plain, written: bool) -> None:
+    if plain.experts is not None:
+        check(lib.mxq_tensor_set_data_list(tensor, plain.shape[0], plain.experts.address, plain.bytes))
+        return
     read_only = plain.memory.read_only or not written
     setter = lib.mxq_tensor_set_const_data if read_only else lib.mxq_tensor_set_data
     check(setter(tensor, plain.memory.address if plain.bytes else None, plain.bytes))

@@ -1,22 +1,40 @@
 """Contexts: one for each device, made when it is first needed, or the caller's own."""
+import contextvars
 import ctypes
 import threading
-from typing import Dict, Optional
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from . import _raw
-from ._arrays import CPU, CUDA, Device
+from ._arrays import CPU, Device, place
 from ._library import Error, Handle, check, lib
+
+ParallelFor = Callable[[int, Callable[[int], None]], Any]
 
 
 class Context:
-    """A device that verbs run on: Context("cpu", threads=4) or Context("cuda", 1). Verbs make one by themselves for the device
-    of their arrays; one of your own chooses how many threads work, for instance."""
+    """A device that functions run on, with options of your own:
 
-    def __init__(self, device: str = "cpu", ordinal: int = 0, *, threads: int = 0, own_threads: bool = False, cublaslt: str = ""):
+        context = mxq.Context("cpu", threads=4)
+        q = mxq.quantize(x, context=context)     # this call
+        with context:                            # all calls of this thread until the end of the block, q @ w.T too
+            ...
+
+    Without one, functions use a context of their own for the device of their arrays.
+
+    device, ordinal: "cpu", or "cuda" and which one.
+    threads: of the CPU, the calling one included; 0 is as many as the process may use.
+    own_threads: the threads are not shared with other contexts.
+    parallel_for: runs the work on threads of yours: parallel_for(count, task) calls task(i) for each i below count, on any
+        threads, and returns when all have returned, such as lambda count, task: list(pool.map(task, range(count))).
+    cublaslt: the file of the cuBLASLt that products on CUDA may use.
+    """
+
+    def __init__(self, device: str = "cpu", ordinal: int = 0, *, threads: int = 0, own_threads: bool = False,
+                 parallel_for: Optional[ParallelFor] = None, cublaslt: str = ""):
         types = _raw.FAMILIES["mxq_device"]
         if device not in types:
             raise Error(f"device is {device!r}, expected one of {', '.join(types)}")
-        self.device: Device = (types[device], ordinal)
+        self._device: Device = (types[device], ordinal)
         options = ctypes.c_void_p()
         check(lib.mxq_context_options_create(options))
         try:
@@ -24,39 +42,76 @@ class Context:
                 check(lib.mxq_context_options_set_threads(options, threads))
             if own_threads:
                 check(lib.mxq_context_options_set_own_threads(options, 1))
+            if parallel_for is not None:
+                self._parallel_for = _parallel_for(parallel_for)
+                check(lib.mxq_context_options_set_parallel_for(options, self._parallel_for, None))
             if cublaslt:
                 check(lib.mxq_context_options_set_cublaslt_path(options, cublaslt.encode()))
             handle = ctypes.c_void_p()
-            check(lib.mxq_context_create(self.device[0], ordinal, options, handle))
+            check(lib.mxq_context_create(self._device[0], ordinal, options, handle))
         finally:
             lib.mxq_context_options_destroy(options)
         self._handle = Handle(handle, lib.mxq_context_destroy)
         self.address = self._handle.value
 
+    def __enter__(self) -> "Context":
+        _entered.set((self, _entered.get()))
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        entered = _entered.get()
+        if entered is not None:
+            _entered.set(entered[1])
+
+    @property
+    def device(self) -> str:
+        """ "cpu", or "cuda:0" with the ordinal."""
+        return place(self._device)
+
     @property
     def description(self) -> str:
         """One line about the device, such as "CPU, 8 threads, avx2"."""
-        return lib.mxq_context_description(self.address).decode()
+        text: str = lib.mxq_context_description(self.address).decode()
+        return text
 
     @property
     def cublaslt(self) -> str:
         """One line about the cuBLASLt that products may use, or why there is none."""
-        return lib.mxq_context_cublaslt(self.address).decode()
+        text: str = lib.mxq_context_cublaslt(self.address).decode()
+        return text
 
     def __repr__(self) -> str:
         return f"Context({self.description})"
 
 
+def _parallel_for(run: ParallelFor) -> Any:
+    """A C callback that calls a function of Python. Tasks that an exception leaves out are run by the library."""
+
+    def call(user: Optional[int], count: int, task: Any, data: Optional[int]) -> None:
+        run(count, lambda index: task(data, index))
+
+    return _raw.mxq_parallel_for(call)
+
+
 _contexts: Dict[Device, Context] = {}
 _lock = threading.Lock()
+_Entered = Optional[Tuple[Context, Any]]  # the innermost context, and those around it
+_entered: "contextvars.ContextVar[_Entered]" = contextvars.ContextVar("mxq", default=None)
 
 
 def context_for(device: Device, given: Optional[Context] = None) -> Context:
-    """The context of a device; the caller's own if there is one, which must be of that device."""
+    """The context of a device: the caller's own, which must be of that device, or the innermost one of a `with` block."""
     if given is not None:
-        if given.device != device:
-            raise Error(f"the arrays are on {place(device)}, but the context is of {place(given.device)}")
+        if not isinstance(given, Context):
+            raise Error(f"context is {given!r}, expected a Context, such as mxq.Context(\"cpu\", threads=4)")
+        if given._device != device:
+            raise Error(f"the arrays are on {place(device)}, but the context is of {place(given._device)}")
         return given
+    entered = _entered.get()
+    while entered is not None:
+        if entered[0]._device == device:
+            return entered[0]
+        entered = entered[1]
     found = _contexts.get(device)
     if found is None:
         with _lock:
@@ -64,9 +119,3 @@ def context_for(device: Device, given: Optional[Context] = None) -> Context:
             if found is None:
                 found = _contexts[device] = Context("cpu" if device[0] == CPU else "cuda", device[1])
     return found
-
-
-def place(device: Device) -> str:
-    return "cpu" if device[0] == CPU else f"cuda:{device[1]}" if device[0] == CUDA else str(device)
-
-

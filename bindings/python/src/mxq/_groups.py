@@ -1,4 +1,5 @@
 """Groups of rows, such as the tokens of each expert."""
+import operator
 from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _raw
@@ -24,7 +25,11 @@ class Groups(NamedTuple):
     def on(self, kind: Any, device: Device) -> "Groups":
         """The groups with ends that are an array on the device."""
         if isinstance(self.ends, (list, tuple)):
-            return self._replace(ends=kind.make([int(end) for end in self.ends], "int32", device))
+            try:
+                ends = [operator.index(end) for end in self.ends]
+            except TypeError:
+                raise Error(f"groups.ends is {self.ends!r}, expected integers: one past the last row of each group") from None
+            return self._replace(ends=kind.make(ends, "int32", device))
         return self
 
 
@@ -72,4 +77,5 @@ def set_groups(tensor: int, groups: Groups, device: Device) -> None:
 
 
 def group_count(groups: Groups) -> int:
-    return kind_of(groups.ends).memory(groups.ends, "groups.ends").shape[0]
+    memory: Memory = kind_of(groups.ends, "groups.ends").memory(groups.ends, "groups.ends")
+    return memory.shape[0]

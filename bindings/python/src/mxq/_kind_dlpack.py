@@ -1,5 +1,8 @@
-"""Arrays in host memory of any library with DLPack, such as jax. What the library writes is made by numpy and handed over
-through DLPack as well."""
+"""Arrays of any library with DLPack, such as jax and CuPy.
+
+What mxq writes is made by numpy in host memory and by torch on CUDA devices, and handed over through DLPack as well, so that
+streams wait for one another as DLPack says.
+"""
 import ctypes
 import sys
 from typing import Any, Tuple
@@ -7,7 +10,7 @@ from typing import Any, Tuple
 import numpy
 
 from . import _kind_numpy
-from ._arrays import HOST, Device, Memory, compact, is_gapless
+from ._arrays import CUDA, HOST, Device, Memory, compact, is_gapless
 from ._library import Error
 
 name = "dlpack"
@@ -28,18 +31,34 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 _NAMES = {
     (2, 64): "float64", (2, 32): "float32", (2, 16): "float16", (4, 16): "bfloat16", (0, 32): "int32", (0, 64): "int64",
     (1, 64): "uint64", (1, 8): "uint8", (0, 8): "int8", (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2",
-    (14, 8): "float8_e8m0fnu",
+    (14, 8): "float8_e8m0fnu", (5, 64): "complex64", (5, 128): "complex128", (6, 8): "bool",
 }
 _HOST_TYPES = (1, 3)  # kDLCPU, kDLCUDAHost
 
 
+def _torch_kind(what: str) -> Any:
+    try:
+        from . import _kind_torch
+    except ImportError:
+        raise Error(f"{what} is in CUDA memory, where mxq makes its results with torch; pip install torch") from None
+    return _kind_torch
+
+
+def _maker(device: Device) -> Any:
+    """The kind that makes arrays on a device."""
+    return _torch_kind("the array") if device[0] == CUDA else _kind_numpy
+
+
 def memory(array: Any, what: str) -> Memory:
     device_type, ordinal = (int(number) for number in array.__dlpack_device__())
+    if device_type == CUDA:
+        kind = _torch_kind(what)
+        # torch asks the other library to make torch's stream wait for what writes the array.
+        found: Memory = kind.memory(kind.torch.from_dlpack(array), what)
+        return found
     if device_type not in _HOST_TYPES:
-        raise Error(
-            f"{what} is a {type(array).__module__.split('.')[0]} array on DLPack device ({device_type}, {ordinal}), expected host "
-            f"memory; CUDA memory is taken as a torch tensor: torch.from_dlpack(array), which copies nothing"
-        )
+        raise Error(f"{what} is a {type(array).__module__.split('.')[0]} array on DLPack device ({device_type}, {ordinal}), "
+                    f"expected host or CUDA memory")
     capsule = array.__dlpack__()
     tensor = ctypes.cast(_pointer_of(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
     if tensor.lanes != 1:
@@ -52,21 +71,48 @@ def memory(array: Any, what: str) -> Memory:
                   is_gapless(shape, strides))
 
 
-empty, zeros, make, address = _kind_numpy.empty, _kind_numpy.zeros, _kind_numpy.make, _kind_numpy.address
-stream = _kind_numpy.stream
+def empty(shape: Tuple[int, ...], text: str, device: Device) -> Any:
+    return _maker(device).empty(shape, text, device)
+
+
+def zeros(shape: Tuple[int, ...], text: str, device: Device) -> Any:
+    return _maker(device).zeros(shape, text, device)
+
+
+def make(values: Any, text: str, device: Device) -> Any:
+    return _maker(device).make(values, text, device)
+
+
+def address(array: Any) -> int:
+    found: int = array.data_ptr() if hasattr(array, "data_ptr") else _kind_numpy.address(array)
+    return found
+
+
+def stream(device: Device) -> Any:
+    return _maker(device).stream(device)
 
 
 def sqnr(signal: Any, noisy: Any) -> float:
-    return _kind_numpy.sqnr(numpy.from_dlpack(signal), numpy.from_dlpack(noisy))
+    from ._verbs import convert
+
+    signal = convert(signal, "float32")  # numpy's from_dlpack takes no bfloat16
+    if signal.__dlpack_device__()[0] == CUDA:
+        kind = _torch_kind("x")
+        return float(kind.sqnr(*(kind.torch.from_dlpack(array) for array in (signal, noisy))))
+    return _kind_numpy.sqnr(*(numpy.asarray(numpy.from_dlpack(array)) for array in (signal, noisy)))
 
 
 def give(array: Any, like: Any) -> Any:
-    """Hands an array of numpy to the caller, through the from_dlpack of the library that `like` is of."""
+    """Hands an array that this kind made to the caller, through the from_dlpack of the library that `like` is of."""
     namespace = like.__array_namespace__() if hasattr(like, "__array_namespace__") else None
     if namespace is None:
         namespace = sys.modules.get(type(like).__module__.split(".")[0])
     convert = getattr(namespace, "from_dlpack", None)
-    return convert(array) if convert else array
+    if convert is None:
+        return array
+    if not isinstance(array, numpy.ndarray) or array.dtype.name != "bfloat16":
+        return convert(array)
+    return convert(array.view("uint16")).view(getattr(namespace, "bfloat16"))  # numpy exports no type of ml_dtypes
 
 
 def view(array: Any, text: str) -> Any:

@@ -10,6 +10,7 @@ from ._library import Error
 name = "numpy"
 _DTYPES = {text: numpy.dtype(text) for text in ("float32", "float16", "uint8", "int32", "int64", "uint64")}
 _NAMES = {dtype: text for text, dtype in _DTYPES.items()}
+_address_of, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
 
 
 def memory(array: Any, what: str) -> Memory:
@@ -23,8 +24,11 @@ def memory(array: Any, what: str) -> Memory:
         text = dtype.name
     if isinstance(array, numpy.ma.MaskedArray):
         raise Error(f"{what} is a masked array, whose mask would be lost; fill it first")
-    address, read_only = array.__array_interface__["data"]
     shape = array.shape
+    try:
+        return Memory(array, _address_of(_from_buffer(array)), shape, compact(shape), text, HOST, False, True)
+    except (BufferError, TypeError, ValueError):  # not contiguous, read-only, or empty
+        address, read_only = array.__array_interface__["data"]
     if array.flags.c_contiguous:
         return Memory(array, address, shape, compact(shape), text, HOST, read_only, True)
     item = dtype.itemsize
@@ -35,7 +39,7 @@ def memory(array: Any, what: str) -> Memory:
 
 def address(array: Any) -> int:
     """The address of an array that this kind made, which is not empty: faster than what memory does for any array."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    return _address_of(_from_buffer(array))
 
 
 def dtype(text: str) -> Any:

@@ -1,4 +1,5 @@
 """torch tensors, on the CPU and on CUDA devices, without a copy; work goes to torch's current stream."""
+import functools
 from typing import Any, Optional, Tuple
 
 import torch
@@ -32,19 +33,21 @@ def memory(array: Any, what: str) -> Memory:
 
 
 def address(array: Any) -> int:
-    return array.data_ptr()
+    found: int = array.data_ptr()
+    return found
 
 
+@functools.lru_cache(maxsize=64)
 def _device(device: Device) -> Any:
     return torch.device("cpu") if device[0] == CPU else torch.device("cuda", device[1])
 
 
 def empty(shape: Tuple[int, ...], text: str, device: Device) -> Any:
-    return torch.empty(shape, dtype=_DTYPES[text], device=_device(device))
+    return torch.empty(*shape, dtype=_DTYPES[text], device=_device(device))
 
 
 def zeros(shape: Tuple[int, ...], text: str, device: Device) -> Any:
-    return torch.zeros(shape, dtype=_DTYPES[text], device=_device(device))
+    return torch.zeros(*shape, dtype=_DTYPES[text], device=_device(device))
 
 
 def make(values: Any, text: str, device: Device) -> Any:

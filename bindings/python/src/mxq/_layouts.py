@@ -32,9 +32,9 @@ def _realigned(q: QTensor, name: str, alignment: Alignment, context: Optional[Co
     if q.groups is None:
         raise Error("q has no groups, expected a tensor that was quantized with groups")
     groups = q.groups._replace(alignment=_pair(alignment))
-    out = allocate(q.spec, q.shape, tuple(q.parts), groups, _masks(q), q.dtype, q.kind, q.device)
-    like = next(iter(q.parts.values())).codes
-    return Call(name, context, None, (q._descriptor(), out._descriptor()), q.device, q.kind, q,
+    out = allocate(q.spec, q.shape, tuple(q.parts), groups, _masks(q), q.dtype, q._kind, q._device)
+    like = q._like
+    return Call(name, context, None, (q._descriptor(), out._descriptor()), q._device, q._kind, q,
                 functools.partial(out._handed_over, like))
 
 
@@ -105,15 +105,15 @@ def _layout(q: Any, name: str, swizzled: bool, context: Optional[Context]) -> Ca
     q = quantized_input(q, "q")
     if q.swizzled == swizzled:
         raise Error(f"the scales of q are {'swizzled' if swizzled else 'compact'} already")
-    moved = allocate(q.spec._replace(swizzled=swizzled), q.shape, tuple(q.parts), q.groups, _masks(q), q.dtype, q.kind, q.device,
+    moved = allocate(q.spec._replace(swizzled=swizzled), q.shape, tuple(q.parts), q.groups, _masks(q), q.dtype, q._kind, q._device,
                      codes=False)
-    like = next(iter(q.parts.values())).codes
+    like = q._like
 
     def finish() -> QTensor:
-        parts = {part: old._replace(scales=q.kind.give(getattr(moved, part).scales, like)) for part, old in q.parts.items()}
-        return QTensor(moved.spec, q.shape, q.groups, parts, q.dtype, q.device, q.kind)
+        parts = {part: old._replace(scales=q._kind.give(getattr(moved, part).scales, like)) for part, old in q.parts.items()}
+        return QTensor(moved.spec, q.shape, q.groups, parts, q.dtype, q._device, q._kind)
 
-    return Call(name, context, None, (q._descriptor(), moved._descriptor()), q.device, q.kind, q, finish)
+    return Call(name, context, None, (q._descriptor(), moved._descriptor()), q._device, q._kind, q, finish)
 
 
 def _swizzle(q: Any, *, context: Optional[Context] = None) -> Call:
@@ -127,10 +127,12 @@ def _unswizzle(q: Any, *, context: Optional[Context] = None) -> Call:
 @verb(_swizzle)
 def swizzle(q: QTensor, *, context: Optional[Context] = None) -> QTensor:
     """The tensor with its scales in the layout of block-scaled tensor cores. It shares the codes."""
-    return _swizzle(q, context=context).run()
+    made: QTensor = _swizzle(q, context=context).run()
+    return made
 
 
 @verb(_unswizzle)
 def unswizzle(q: QTensor, *, context: Optional[Context] = None) -> QTensor:
     """The tensor with its scales in compact order again. It shares the codes."""
-    return _unswizzle(q, context=context).run()
+    made: QTensor = _unswizzle(q, context=context).run()
+    return made

@@ -50,9 +50,10 @@ def check(status: int) -> None:
 
 
 class Handle:
-    """Owns a C handle and destroys it with the object. `value` is its address."""
+    """Owns a C handle and destroys it with the object. `value` is its address. `keep`: what its pointers need."""
 
-    __slots__ = ("value", "_destroy")
+    __slots__ = ("value", "keep", "_destroy")
+    keep: Any
 
     def __init__(self, address: ctypes.c_void_p, destroy: Any):
         self.value: int = address.value or 0
@@ -64,9 +65,11 @@ class Handle:
 
 def version() -> str:
     """The version of the library that was opened, such as "0.1.0"."""
-    return lib.mxq_version_string().decode()
+    text: str = lib.mxq_version_string().decode()
+    return text
 
 
 def build() -> str:
     """What the library was built with, such as "GCC 12.2.0, without CUDA"."""
-    return lib.mxq_build_string().decode()
+    text: str = lib.mxq_build_string().decode()
+    return text

@@ -2,7 +2,7 @@
 from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _raw
-from ._arrays import Device, dense, kind_of, plain, same_device
+from ._arrays import Device, dense, kind_of, place, plain, plain_list, same_device
 from ._call import Call, Options, make_options, plain_tensor, verb
 from ._context import Context
 from ._groups import Groups, Padded, as_groups, group_count, set_groups
@@ -32,20 +32,20 @@ def _operand(x: Any, what: str, groups: Any = None) -> _Operand:
         q = x.base if transposed else x
         if groups is not None:
             raise Error(f"groups were given beside a quantized {what}, which has its own; quantize it with groups")
-        like = next(iter(q.parts.values())).codes
-        return _Operand(q._descriptor(), q, transposed, x.shape, q.dtype, q.device, q.kind, q.groups, like)
+        like = q._like
+        return _Operand(q._descriptor(), q, transposed, x.shape, q.dtype, q._device, q._kind, q.groups, like)
     if isinstance(x, Padded):
         view, kind = plain(x.values, f"{what}.values"), kind_of(x.values)
         own = as_groups(x.groups, kind, view.memory.device)
         shape = (x.rows, view.shape[-1])
         handle = padded_tensor(view, shape, own, False)
         return _Operand(handle.value, (x, handle), False, shape, view.memory.dtype, view.memory.device, kind, own, x.values)
-    view, kind = plain(x, what, operand=what), kind_of(x)
-    handle = plain_tensor(view, what)
+    view, like = (plain_list(x, what, what), x[0]) if isinstance(x, (list, tuple)) else (plain(x, what, what), x)
+    handle, kind = plain_tensor(view, what), kind_of(like)
     own = as_groups(groups, kind, view.memory.device)
     if own is not None:
         set_groups(handle.value, own, view.memory.device)
-    return _Operand(handle.value, (x, handle), view.transposed, view.memory.shape, view.memory.dtype, view.memory.device, kind, own, x)
+    return _Operand(handle.value, (x, handle), view.transposed, view.seen, view.memory.dtype, view.memory.device, kind, own, like)
 
 
 def _options(a: _Operand, b: _Operand, alpha: float, beta: float, accumulate: bool, bias: Any, exact_products: bool, sm_count: int,
@@ -84,7 +84,7 @@ def _product(verb_name: str, a: _Operand, b: _Operand, shape: Tuple[int, ...], z
              context: Optional[Context], alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False, bias: Any = None,
              exact_products: bool = False, sm_count: int = 0, implementation: Optional[str] = None) -> Call:
     if a.device != b.device:
-        raise Error(f"a is on device {a.device}, but b on {b.device} (type and ordinal of DLPack)")
+        raise Error(f"a is on {place(a.device)}, but b on {place(b.device)}; copy one of them")
     if out is None and (accumulate or beta != 0):
         raise Error("out is None, expected the array that accumulate or beta adds to")
     given = out is not None

@@ -4,30 +4,12 @@ import functools
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from . import _raw
-from ._arrays import HOST, Device, Memory, count, dense, kind_of, same_device
-from ._context import place
+from ._arrays import HOST, Device, count, kind_of, place
 from ._groups import Groups, as_groups, set_groups
 from ._library import Error, Handle, check, lib
-from ._names import (CODE_DTYPES, FORMATS, PARTS, SCALINGS, default_scaling, plain_dtype, quantized_format, scale_dtype,
-                     value_of)
+from ._names import CODE_DTYPES, FORMATS, PARTS, SCALINGS, default_scaling, plain_dtype, quantized_format, scale_dtype, value_of
+from ._parts import Part, Shape, array_bytes, as_part, check_part, first_of, is_list, set_numbers, set_part
 from ._shapes import code_shape, scale_shape
-
-Shape = Tuple[int, ...]
-
-
-class Part(NamedTuple):
-    """Codes and scales of one part as bytes (scales of FP8 formats: float32).
-
-    codes: rowwise (rows, bytes of a row), columnwise (cols, bytes of a column), with experts in front.
-    amax, decode_scale: what NVFP4 has above its scales, one of the two.
-    hadamard: the mask of signs of a random Hadamard transform that the values went through; None: no transform.
-    """
-
-    codes: Any
-    scales: Any
-    amax: Any = None
-    decode_scale: Any = None
-    hadamard: Optional[int] = None
 
 
 class Spec(NamedTuple):
@@ -55,9 +37,9 @@ def new_tensor(format: int, shape: Shape) -> Handle:
     """A descriptor of a 2-D or 3-D tensor."""
     handle = ctypes.c_void_p()
     if len(shape) == 2:
-        check(lib.mxq_tensor_create_2d(format, shape[0], shape[1], handle))
+        check(lib.mxq_tensor_create_2d(format, shape[0], shape[1], ctypes.byref(handle)))
     elif len(shape) == 3:
-        check(lib.mxq_tensor_create_3d(format, shape[0], shape[1], shape[2], handle))
+        check(lib.mxq_tensor_create_3d(format, shape[0], shape[1], shape[2], ctypes.byref(handle)))
     else:
         raise Error(f"shape is {shape}, expected (rows, cols) or (experts, rows, cols)")
     return Handle(handle, lib.mxq_tensor_destroy)
@@ -80,54 +62,23 @@ def describe(spec: Spec, shape: Shape, groups: Optional[Groups], device: Device)
     return handle
 
 
-def set_part(tensor: int, name: str, part: Part, device: Device, what: str) -> None:
-    """Gives a descriptor the memory of a part, to read."""
-    number = PARTS[name]
-    codes, scales = dense(part.codes, f"{what}.codes"), dense(part.scales, f"{what}.scales")
-    same_device(codes, device, f"{what}.codes")
-    same_device(scales, device, f"{what}.scales")
-    scale_item = 4 if scales.dtype == "float32" else 1
-    sizes = count(codes.shape), count(scales.shape) * scale_item
-    check(lib.mxq_tensor_set_const_part(tensor, number, codes.address if sizes[0] else None, sizes[0],
-                                        scales.address if sizes[1] else None, sizes[1]))
-    set_numbers(tensor, name, part, device, what)
-
-
-def set_numbers(tensor: int, name: str, part: Part, device: Device, what: str) -> None:
-    """Gives a descriptor what a part has beside codes and scales."""
-    if part.amax is not None:
-        memory = float_memory(part.amax, f"{what}.amax", device)
-        check(lib.mxq_tensor_set_amax(tensor, PARTS[name], memory.address or None, 4 * count(memory.shape)))
-    if part.decode_scale is not None:
-        memory = float_memory(part.decode_scale, f"{what}.decode_scale", device)
-        check(lib.mxq_tensor_set_decode_scale(tensor, PARTS[name], memory.address or None, 4 * count(memory.shape)))
-    if part.hadamard is not None:
-        check(lib.mxq_tensor_set_hadamard(tensor, PARTS[name], 1, part.hadamard))
-
-
-def float_memory(array: Any, what: str, device: Device) -> Memory:
-    memory = dense(array, what)
-    if memory.dtype != "float32":
-        raise Error(f"{what} has dtype {memory.dtype}, expected float32")
-    same_device(memory, device, what)
-    return memory
-
-
 class QTensor:
     """A quantized tensor. Made by quantize and requantize, or by QTensor.from_parts around memory that is there.
 
-    format, shape, scaling, swizzled, scope, scale_max, groups: what it is.
+    q.dequantize() gives an array of its values, numpy.asarray(q) one of numpy. q.rowwise.codes and q.rowwise.scales are bytes.
+
+    format, shape, scaling, swizzled, scope, scale_max, groups, device: what it is.
     rowwise, columnwise: its parts, or None.
     dtype: what dequantize and products give by default: the type that was quantized.
     """
 
-    __slots__ = ("spec", "shape", "groups", "rowwise", "columnwise", "dtype", "device", "kind", "_handle")
+    __slots__ = ("spec", "shape", "groups", "rowwise", "columnwise", "dtype", "_device", "_kind", "_handle")
 
     def __init__(self, spec: Spec, shape: Shape, groups: Optional[Groups], parts: Dict[str, Part], dtype: str, device: Device,
                  kind: Any, handle: Optional[Handle] = None):
         self.spec, self.shape, self.groups, self.dtype = spec, shape, groups, dtype
         self.rowwise, self.columnwise = parts.get("rowwise"), parts.get("columnwise")
-        self.device, self.kind, self._handle = device, kind, handle
+        self._device, self._kind, self._handle = device, kind, handle
 
     @staticmethod
     def from_parts(format: str, shape: Shape, *, rowwise: Any = None, columnwise: Any = None, scaling: Optional[str] = None,
@@ -138,34 +89,41 @@ class QTensor:
         rowwise, columnwise: a Part, or (codes, scales), of bytes or of types such as float8_e4m3fn and float8_e8m0fnu.
         """
         spec = make_spec(format, scaling, swizzled, scope, scale_max)
-        given = {name: Part(*part) for name, part in (("rowwise", rowwise), ("columnwise", columnwise)) if part is not None}
+        both = {"rowwise": rowwise, "columnwise": columnwise}
+        given = {name: as_part(part, name) for name, part in both.items() if part is not None}
         if not given:
             raise Error("from_parts got no part, expected rowwise=(codes, scales), columnwise=(codes, scales) or both")
-        kind = kind_of(next(iter(given.values())).codes)
-        device = kind.memory(next(iter(given.values())).codes, "codes").device
+        like = first_of(next(iter(given.values())).codes)
+        kind = kind_of(like, "codes")
+        device = kind.memory(like, "codes").device
         shape = tuple(int(size) for size in shape)
         grouped = as_groups(groups, kind, device)
-        out = QTensor(spec, shape, grouped, given, plain_dtype(dtype), device, kind)
         for name, part in given.items():
-            _check_part(out, name, part)
+            check_part(format, shape, name, part, {} if grouped else _given_shapes(spec, shape, name))
+        out = QTensor(spec, shape, grouped, given, plain_dtype(dtype), device, kind)
         out._descriptor()
         return out
 
     def _descriptor(self) -> int:
         """The address of the descriptor, which lives as long as this object."""
         if self._handle is None:
-            self._handle = describe(self.spec, self.shape, self.groups, self.device)
-            for name, part in self.parts.items():
-                set_part(self._handle.value, name, part, self.device, name)
+            handle = describe(self.spec, self.shape, self.groups, self._device)
+            handle.keep = [set_part(handle.value, name, part, self.shape, self._device) for name, part in self.parts.items()]
+            self._handle = handle
         return self._handle.value
+
+    @property
+    def _like(self) -> Any:
+        """An array of the library that results are handed to."""
+        return first_of(next(iter(self.parts.values())).codes)
 
     def _handed_over(self, like: Any) -> "QTensor":
         """This tensor with arrays of the library that `like` is of."""
-        if self.kind.name != "dlpack":
+        if self._kind.name != "dlpack":
             return self
-        parts = {name: Part(*[self.kind.give(field, like) if hasattr(field, "shape") else field for field in part])
+        parts = {name: Part(*[self._kind.give(field, like) if hasattr(field, "shape") else field for field in part])
                  for name, part in self.parts.items()}
-        return QTensor(self.spec, self.shape, self.groups, parts, self.dtype, self.device, self.kind)
+        return QTensor(self.spec, self.shape, self.groups, parts, self.dtype, self._device, self._kind)
 
     @property
     def parts(self) -> Dict[str, Part]:
@@ -184,22 +142,37 @@ class QTensor:
         return self.spec.swizzled
 
     @property
+    def scope(self) -> str:
+        return self.spec.scope
+
+    @property
+    def scale_max(self) -> int:
+        return self.spec.scale_max
+
+    @property
+    def device(self) -> str:
+        """ "cpu", or "cuda:0" with the ordinal."""
+        return place(self._device)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all codes and scales."""
-        total = 0
-        for part in self.parts.values():
-            total += count(dense(part.codes, "codes").shape)
-            scales = dense(part.scales, "scales")
-            total += count(scales.shape) * (4 if scales.dtype == "float32" else 1)
-        return total
+        return sum(array_bytes(part.codes, "codes") + array_bytes(part.scales, "scales") for part in self.parts.values())
 
     def typed(self, part: str = "rowwise") -> Tuple[Any, Any]:
         """Codes and scales as the types that torch or ml_dtypes have for them, such as float8_e4m3fn and float8_e8m0fnu."""
-        chosen = self.part(part)
-        codes = CODE_DTYPES.get(self.format)
-        scales = scale_dtype(self.format)
-        return (self.kind.view(chosen.codes, codes) if codes else chosen.codes,
-                chosen.scales if scales == "float32" else self.kind.view(chosen.scales, scales))
+        chosen, scales = self.part(part), scale_dtype(self.format)
+        return (self._viewed(chosen.codes, CODE_DTYPES.get(self.format)),
+                self._viewed(chosen.scales, scales if scales != "float32" else None))
+
+    def _viewed(self, arrays: Any, dtype: Optional[str]) -> Any:
+        if dtype is None:
+            return arrays
+        return [self._kind.view(array, dtype) for array in arrays] if is_list(arrays) else self._kind.view(arrays, dtype)
 
     def part(self, name: str) -> Part:
         found = self.parts.get(name)
@@ -231,26 +204,40 @@ class QTensor:
 
     __array_ufunc__ = None  # numpy then leaves array @ tensor to __rmatmul__
 
-    def dequantize(self, dtype: Any = None, **options: Any) -> Any:
-        """mxq.dequantize(self, dtype, ...)."""
+    def dequantize(self, dtype: Any = None, *, part: Optional[str] = None, undo_hadamard: bool = True, out: Any = None) -> Any:
+        """The values as an array of `dtype`, by default what was quantized: mxq.dequantize(self, dtype, ...)."""
         from ._verbs import dequantize
 
-        return dequantize(self, dtype, **options)
+        return dequantize(self, dtype, part=part, undo_hadamard=undo_hadamard, out=out)
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        """The values for numpy.asarray(self), of host memory."""
+        import numpy
+
+        if copy is False:
+            raise ValueError("the values are not in memory as they are, expected copy=None or copy=True")
+        if self._device != HOST:
+            raise Error(f"the tensor is on {self.device}, expected host memory; dequantize it and copy the result to the host")
+        values = self.dequantize("float32")
+        values = numpy.asarray(values) if hasattr(values, "__array__") else numpy.from_dlpack(values)
+        return values.astype(dtype or ("float16" if self.dtype == "float16" else "float32"), copy=False)
 
     def sqnr(self, x: Any, part: Optional[str] = None) -> float:
         """Decibels between x and what was lost of it: 20 dB are a tenth of the signal, 40 dB a hundredth."""
-        back = self.dequantize("float32", part=part)
-        return kind_of(x).sqnr(x, back)
+        kind = kind_of(x, "x")
+        if tuple(x.shape) != self.shape:
+            raise Error(f"x has shape {tuple(x.shape)}, expected {self.shape}, that of the tensor")
+        return float(kind.sqnr(x, self.dequantize("float32", part=part)))
 
     def __repr__(self) -> str:
         text = ctypes.create_string_buffer(512)
         lib.mxq_tensor_describe(self._descriptor(), text, len(text))
         elements = count(self.shape)
         bits = f", {8 * self.nbytes / elements:.4g} bits an element" if elements else ""
-        return f"QTensor({text.value.decode()}, {self.kind.name} on {place(self.device)}{bits})"
+        return f"QTensor({text.value.decode()}, {self._kind.name} on {place(self._device)}{bits})"
 
     def __getstate__(self) -> Tuple[Any, ...]:
-        return (self.spec, self.shape, self.groups, self.parts, self.dtype, self.device, self.kind.name)
+        return (self.spec, self.shape, self.groups, self.parts, self.dtype, self._device, self._kind.name)
 
     def __setstate__(self, state: Tuple[Any, ...]) -> None:
         from importlib import import_module
@@ -292,22 +279,6 @@ class Transposed:
         return f"{self.base!r}.T"
 
 
-def _check_part(tensor: QTensor, name: str, part: Part) -> None:
-    """Refuses types and shapes of codes and scales that cannot be those of the tensor."""
-    codes, scales = dense(part.codes, f"{name}.codes"), dense(part.scales, f"{name}.scales")
-    fits = {"uint8", "int8", CODE_DTYPES.get(tensor.format, "uint8")}
-    if codes.dtype not in fits:
-        raise Error(f"{name}.codes has dtype {codes.dtype}, expected {' or '.join(sorted(fits))} for {tensor.format}")
-    wanted = scale_dtype(tensor.format)
-    fits = {wanted} if wanted == "float32" else {wanted, "uint8", "int8"}
-    if scales.dtype not in fits:
-        raise Error(f"{name}.scales has dtype {scales.dtype}, expected {' or '.join(sorted(fits))} for {tensor.format}")
-    if tensor.groups is None and len(codes.shape) > 1:
-        expected = code_shape(tensor.format, tensor.shape, name, 0, False)
-        if codes.shape != expected:
-            raise Error(f"{name}.codes has shape {codes.shape}, expected {expected} for shape {tensor.shape}")
-
-
 class _Sizes(NamedTuple):
     """Shapes and bytes of the arrays of a part."""
 
@@ -336,6 +307,14 @@ def _sizes_without_groups(spec: Spec, shape: Shape, part: str) -> _Sizes:
     return _sizes(described.value, spec, shape, part, False)
 
 
+def _given_shapes(spec: Spec, shape: Shape, part: str) -> Dict[str, Shape]:
+    """The shapes that codes and scales which are given must have. Swizzled scales have many, of the same bytes."""
+    if len(shape) not in (2, 3):
+        return {}
+    sizes = _sizes_without_groups(spec, shape, part)
+    return {"codes": sizes.codes} if spec.swizzled else {"codes": sizes.codes, "scales": sizes.scales}
+
+
 def allocate(spec: Spec, shape: Shape, parts: Tuple[str, ...], groups: Optional[Groups], hadamard: Dict[str, int], dtype: str,
              kind: Any, device: Device, amax: Any = None, codes: bool = True) -> QTensor:
     """A quantized tensor with memory of its own for the named parts. amax: one that is given, for every part. codes: False for
@@ -352,6 +331,7 @@ def allocate(spec: Spec, shape: Shape, parts: Tuple[str, ...], groups: Optional[
         code_bytes = sizes.code_bytes if codes else 0
         check(lib.mxq_tensor_set_part(tensor, PARTS[name], kind.address(part.codes) if code_bytes else None, code_bytes,
                                       kind.address(part.scales) if sizes.scale_bytes else None, sizes.scale_bytes))
-        set_numbers(tensor, name, part, device, name)
+        if part.amax is not None or part.hadamard is not None:
+            set_numbers(tensor, name, part, device)
         made[name] = part
     return QTensor(spec, shape, groups, made, dtype, device, kind, handle)

@@ -12,9 +12,10 @@ from . import _kind_torch as kind
 from . import _raw
 from ._arrays import CPU, CUDA, Device
 from ._groups import Groups
-from ._library import check, lib
+from ._library import Error, check, lib
 from ._products import grouped_matmul, matmul
-from ._qtensor import Part, QTensor, Spec, _sizes, describe
+from ._parts import Part, is_list
+from ._qtensor import QTensor, Spec, _sizes, describe
 from ._shapes import line_bytes
 from ._verbs import dequantize, parts_of, quantize
 
@@ -39,6 +40,8 @@ def pack(x: Any, part: str, transposed: bool) -> Packed:
     if isinstance(x, Tensor):
         return Packed([x], "", list(x.shape), None)
     chosen, spec = x.part(part), x.spec
+    if is_list(chosen.codes):
+        raise Error("the tensor has a list of experts, which operators do not take; mxq.matmul and mxq.grouped_matmul do")
     tensors = [chosen.codes, chosen.scales] + ([chosen.amax] if chosen.amax is not None else [])
     mask = -1 if chosen.hadamard is None else chosen.hadamard
     words = (spec.format, spec.scaling, spec.scope, spec.scale_max, int(spec.swizzled), part, int(transposed), mask, x.dtype)
@@ -71,7 +74,7 @@ def quantize_op(x: Tensor, format: str, parts: str, scaling: str, swizzled: bool
     return [tensor for part in parts_of(parts) for tensor in q.part(part)[:3] if tensor is not None]
 
 
-def _stored(rows: int, groups: Optional[int], alignment: int) -> int:
+def _stored(rows: int, groups: Optional[int], alignment: int) -> Any:
     """Rows, or columns of columnwise codes, that padded groups fill at most."""
     if groups is None or alignment == 1:
         return rows
@@ -113,7 +116,8 @@ def _(x: Tensor, format: str, parts: str, scaling: str, swizzled: bool, scope: s
 
 @library.custom_op("mxq::dequantize", mutates_args=())
 def dequantize_op(q: List[Tensor], line: str, shape: List[int], ends: Optional[Tensor], dtype: torch.dtype) -> Tensor:
-    return dequantize(_unpack(q, line, shape, ends), dtype)
+    out: Tensor = dequantize(_unpack(q, line, shape, ends), dtype)
+    return out
 
 
 @dequantize_op.register_fake
@@ -127,8 +131,9 @@ def _(q: List[Tensor], line: str, shape: List[int], ends: Optional[Tensor], dtyp
 @library.custom_op("mxq::matmul", mutates_args=())
 def matmul_op(a: List[Tensor], a_line: str, a_shape: List[int], b: List[Tensor], b_line: str, b_shape: List[int],
               bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool) -> Tensor:
-    return matmul(_unpack(a, a_line, a_shape, None), _unpack(b, b_line, b_shape, None), bias=bias, dtype=dtype,
-                  exact_products=exact_products)
+    out: Tensor = matmul(_unpack(a, a_line, a_shape, None), _unpack(b, b_line, b_shape, None), bias=bias, dtype=dtype,
+                         exact_products=exact_products)
+    return out
 
 
 @matmul_op.register_fake
@@ -144,8 +149,9 @@ def grouped_matmul_op(a: List[Tensor], a_line: str, a_shape: List[int], b: List[
                       ends: Tensor, bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool) -> Tensor:
     along_contraction = is_transposed(a_line)
     left, right = _unpack(a, a_line, a_shape, ends), _unpack(b, b_line, b_shape, ends if along_contraction else None)
-    return grouped_matmul(left, right, groups=ends if isinstance(left, Tensor) else None, bias=bias, dtype=dtype,
-                          exact_products=exact_products)
+    out: Tensor = grouped_matmul(left, right, groups=ends if isinstance(left, Tensor) else None, bias=bias, dtype=dtype,
+                                 exact_products=exact_products)
+    return out
 
 
 @grouped_matmul_op.register_fake

@@ -5,6 +5,7 @@ import torch
 
 from ._library import Error
 from ._names import CODE_DTYPES
+from ._parts import is_list
 from ._qtensor import QTensor
 
 _FORMATS = {torch.float8_e4m3fn: "mxfp8_e4m3", torch.float8_e5m2: "mxfp8_e5m2"}
@@ -14,7 +15,7 @@ if hasattr(torch, "float4_e2m1fn_x2"):
 
 def _class() -> Any:
     try:
-        from torchao.prototype.mx_formats.mx_tensor import MXTensor
+        from torchao.prototype.mx_formats.mx_tensor import MXTensor  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         raise Error("torchao is not here; pip install torchao") from None
     return MXTensor
@@ -25,9 +26,11 @@ def to_mxtensor(q: QTensor, part: str = "rowwise") -> Any:
     transposed matrix, which is how torchao has blocks along another dimension."""
     if q.format not in _FORMATS.values() or q.scaling != "1x32" or q.groups is not None:
         raise Error(f"q is {q!r}, expected mxfp8_e4m3, mxfp8_e5m2 or mxfp4 in blocks of 1x32 without groups")
-    from torchao.quantization.quantize_.common import KernelPreference
+    from torchao.quantization.quantize_.common import KernelPreference  # type: ignore[import-untyped,unused-ignore]
 
     chosen = q.part(part)
+    if is_list(chosen.codes):
+        raise Error("q has a list of experts, expected codes in one piece")
     element = next(dtype for dtype, format in _FORMATS.items() if format == q.format)
     codes = chosen.codes if q.format == "mxfp4" else chosen.codes.view(getattr(torch, CODE_DTYPES[q.format]))
     scales = chosen.scales.view(torch.float8_e8m0fnu)

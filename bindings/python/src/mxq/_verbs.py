@@ -2,30 +2,36 @@
 import functools
 from typing import Any, Dict, Optional, Tuple, Union
 
-from ._arrays import Device, count, dense, kind_of, plain, same_device
+from ._arrays import Device, count, dense, kind_of, plain, plain_list, same_device
 from ._call import Call, Options, make_options, plain_tensor, set_plain_data, verb
 from ._context import Context
 from ._groups import Groups, Padded, as_groups, set_groups
 from ._library import Error, Handle, check, lib
 from ._names import PARTS, plain_dtype, value_of
-from ._qtensor import QTensor, Transposed, allocate, float_memory, make_spec, new_tensor
+from ._parts import float_array, float_memory
+from ._qtensor import QTensor, Transposed, allocate, make_spec, new_tensor
 
 Hadamard = Union[None, int, Dict[str, int]]
 
 
+_PARTS: Dict[str, Tuple[str, ...]] = {"rowwise": ("rowwise",), "columnwise": ("columnwise",), "both": ("rowwise", "columnwise")}
+
+
 def parts_of(parts: Any) -> Tuple[str, ...]:
     """("rowwise",), ("columnwise",) or both, from a name, "both", or several names."""
-    names = ("rowwise", "columnwise") if parts == "both" else (parts,) if isinstance(parts, str) else tuple(parts)
-    for name in names:
-        if name not in PARTS:
-            raise Error(f"parts is {parts!r}, expected \"rowwise\", \"columnwise\" or \"both\"")
+    names = _PARTS.get(parts) if isinstance(parts, str) else tuple(parts) if isinstance(parts, (tuple, list)) else None
+    if not names or not PARTS.keys() >= set(names):
+        raise Error(f"parts is {parts!r}, expected \"rowwise\", \"columnwise\" or \"both\"")
     return names
 
 
 def _masks(hadamard: Hadamard, parts: Tuple[str, ...]) -> Dict[str, int]:
     if hadamard is None:
         return {}
-    return dict(hadamard) if isinstance(hadamard, dict) else {part: int(hadamard) for part in parts}
+    masks = hadamard if isinstance(hadamard, dict) else {part: hadamard for part in parts}
+    if any(isinstance(mask, bool) or not isinstance(mask, int) for mask in masks.values()):
+        raise Error(f"hadamard is {hadamard!r}, expected a mask of 16 signs such as 0xD7E8, or one for each part by name")
+    return dict(masks)
 
 
 class _QuantizeOptions:
@@ -42,7 +48,9 @@ class _QuantizeOptions:
                 setters.append((name, (value_of(f"mxq_{name}", text, name),)))
         if stochastic is not None:
             if isinstance(stochastic, (tuple, list)):
-                stochastic = kind.make([int(number) for number in stochastic], "uint64", device)
+                if len(stochastic) != 2 or not all(isinstance(number, int) for number in stochastic):
+                    raise Error(f"stochastic is {stochastic!r}, expected two integers: (seed, offset)")
+                stochastic = kind.make(stochastic, "uint64", device)
             self.keep = dense(stochastic, "stochastic")
             same_device(self.keep, device, "stochastic")
             setters.append(("stochastic_rounding", (self.keep.address, 8 * self.keep.shape[0])))
@@ -60,16 +68,21 @@ class _QuantizeOptions:
 
 
 def plain_input(x: Any, what: str) -> Tuple[Handle, Tuple[int, ...], str, Device, Any, Optional[Groups]]:
-    """The descriptor of an array or of a Padded, and what there is to know of it."""
+    """The descriptor of an array, of a list of experts or of a Padded, and what there is to know of it."""
     if isinstance(x, (QTensor, Transposed)):
         raise Error(f"{what} is a quantized tensor, expected an array; requantize changes the format of one")
     if not isinstance(x, Padded):
-        view = plain(x, what)
-        return plain_tensor(view, what), view.shape, view.memory.dtype, view.memory.device, kind_of(x), None
-    view, kind = plain(x.values, f"{what}.values"), kind_of(x.values)
+        view, like = (plain_list(x, what), x[0]) if isinstance(x, (list, tuple)) else (plain(x, what), x)
+        return plain_tensor(view, what), view.shape, view.memory.dtype, view.memory.device, kind_of(like), None
+    view, kind = plain(x.values, f"{what}.values"), kind_of(x.values, f"{what}.values")
     groups = as_groups(x.groups, kind, view.memory.device)
     shape = (x.rows, view.shape[-1])
     return padded_tensor(view, shape, groups, False), shape, view.memory.dtype, view.memory.device, kind, groups
+
+
+def first_of(x: Any) -> Any:
+    """An array of the library that results are handed to."""
+    return x.values if isinstance(x, Padded) else x[0] if isinstance(x, (list, tuple)) else x
 
 
 def padded_tensor(view: Any, shape: Tuple[int, ...], groups: Optional[Groups], written: bool) -> Handle:
@@ -89,16 +102,15 @@ def _quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", sca
     spec, names = make_spec(format, scaling, swizzled, scope, scale_max), parts_of(parts)
     grouped = as_groups(groups, kind, device) or padded
     if amax is not None:
-        options["compute_amax"] = False
+        amax, options["compute_amax"] = float_array(amax, kind, device), False
     out = allocate(spec, shape, names, grouped, _masks(hadamard, names), dtype, kind, device, amax)
     factor = None
     if quantization_scale is not None:
-        factor = float_memory(quantization_scale, "quantization_scale", device)
+        factor = float_memory(float_array(quantization_scale, kind, device), "quantization_scale", device)
         check(lib.mxq_tensor_set_quantization_scale(out._descriptor(), factor.address, 4 * count(factor.shape)))
     chosen = _QuantizeOptions(kind, device, **options)
-    like = x.values if isinstance(x, Padded) else x
     return Call("mxq_quantize", context, chosen.handle, (source.value, out._descriptor()), device, kind,
-                (x, source, chosen.keep, factor), functools.partial(out._handed_over, like))
+                (x, source, chosen.keep, factor), functools.partial(out._handed_over, first_of(x)))
 
 
 @verb(_quantize)
@@ -109,7 +121,7 @@ def quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scal
              amax_epsilon: float = 0.0, implementation: Optional[str] = None, context: Optional[Context] = None) -> QTensor:
     """Quantizes a matrix, or a stack of experts, to a microscaling format.
 
-    x: (rows, cols) or (experts, rows, cols) of float32, float16 or bfloat16, or a Padded.
+    x: (rows, cols) or (experts, rows, cols) of float32, float16 or bfloat16, a list with an array for each expert, or a Padded.
     format: "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "nvfp4", "fp8_e4m3" or "fp8_e5m2".
     parts: "rowwise" (blocks along a row), "columnwise" (down a column), or "both" from one read of x.
     scaling: which elements share a scale, such as "1x32", "32x32", "1x128", "128x128", "1x16", "16x16", "row", "tensor".
@@ -117,14 +129,16 @@ def quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scal
     swizzled: scales in the layout of block-scaled tensor cores.
     scope: "tensor", or "expert" for an amax and a TENSOR scale of each expert or group.
     hadamard: the mask of a random Hadamard transform, or one for each part by name.
-    amax: NVFP4's, if it is known; otherwise it is computed. quantization_scale: FP8's, of delayed scaling.
+    amax: NVFP4's, if it is known; otherwise it is computed. quantization_scale: FP8's, of delayed scaling. Arrays or numbers.
     stochastic: (seed, offset) of stochastic rounding, or an array of the two.
     The other options are the header's: mxq_quantize_options_set_*.
     """
-    return _quantize(x, format, parts=parts, scaling=scaling, groups=groups, swizzled=swizzled, scope=scope, scale_max=scale_max,
-                     hadamard=hadamard, amax=amax, quantization_scale=quantization_scale, context=context,
-                     scale_rounding=scale_rounding, nonfinite=nonfinite, four_over_six=four_over_six, stochastic=stochastic,
-                     power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon, implementation=implementation).run()
+    made: QTensor = _quantize(x, format, parts=parts, scaling=scaling, groups=groups, swizzled=swizzled, scope=scope,
+                              scale_max=scale_max, hadamard=hadamard, amax=amax, quantization_scale=quantization_scale,
+                              context=context, scale_rounding=scale_rounding, nonfinite=nonfinite, four_over_six=four_over_six,
+                              stochastic=stochastic, power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon,
+                              implementation=implementation).run()
+    return made
 
 
 def quantized_input(q: Any, what: str) -> QTensor:
@@ -139,22 +153,31 @@ def _requantize(q: Any, format: str, *, parts: Any = "rowwise", scaling: Optiona
                 scope: str = "tensor", scale_max: int = 448, hadamard: Hadamard = None, part: Optional[str] = None,
                 groups: Any = None, context: Optional[Context] = None, **options: Any) -> Call:
     q, names = quantized_input(q, "q"), parts_of(parts)
-    grouped = as_groups(groups, q.kind, q.device) or (q.groups and q.groups._replace(alignment=(1, 0)))
+    grouped = as_groups(groups, q._kind, q._device) or (q.groups and q.groups._replace(alignment=(1, 0)))
     out = allocate(make_spec(format, scaling, swizzled, scope, scale_max), q.shape, names, grouped, _masks(hadamard, names),
-                   q.dtype, q.kind, q.device)
-    chosen = _QuantizeOptions(q.kind, q.device, source_part=part, **options)
-    like = next(iter(q.parts.values())).codes
-    return Call("mxq_requantize", context, chosen.handle, (q._descriptor(), out._descriptor()), q.device, q.kind, (q, chosen.keep),
-                functools.partial(out._handed_over, like))
+                   q.dtype, q._kind, q._device)
+    chosen = _QuantizeOptions(q._kind, q._device, source_part=part, **options)
+    like = q._like
+    return Call("mxq_requantize", context, chosen.handle, (q._descriptor(), out._descriptor()), q._device, q._kind,
+                (q, chosen.keep), functools.partial(out._handed_over, like))
 
 
 @verb(_requantize)
-def requantize(q: QTensor, format: str, *, parts: Any = "rowwise", part: Optional[str] = None, **options: Any) -> QTensor:
+def requantize(q: QTensor, format: str, *, parts: Any = "rowwise", part: Optional[str] = None, scaling: Optional[str] = None,
+               groups: Any = None, swizzled: bool = False, scope: str = "tensor", scale_max: int = 448,
+               hadamard: Hadamard = None, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None, four_over_six: Optional[str] = None,
+               stochastic: Any = None, power_of_two_scales: bool = False, amax_epsilon: float = 0.0,
+               implementation: Optional[str] = None, context: Optional[Context] = None) -> QTensor:
     """Quantizes a quantized tensor to another format or other parts, with the bytes of dequantize to float32 and quantize.
 
     part: which part of q is read; by default the rowwise one if there is one. The other options are those of quantize.
     """
-    return _requantize(q, format, parts=parts, part=part, **options).run()
+    made: QTensor = _requantize(q, format, parts=parts, part=part, scaling=scaling, groups=groups, swizzled=swizzled, scope=scope,
+                                scale_max=scale_max, hadamard=hadamard, context=context, scale_rounding=scale_rounding,
+                                nonfinite=nonfinite, four_over_six=four_over_six, stochastic=stochastic,
+                                power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon,
+                                implementation=implementation).run()
+    return made
 
 
 def plain_output(out: Any, shape: Tuple[int, ...], dtype: str, kind: Any, device: Device, zero: bool) -> Tuple[Handle, Any]:
@@ -179,7 +202,7 @@ def _dequantize(q: Any, dtype: Any = None, *, part: Optional[str] = None, undo_h
                 implementation: Optional[str] = None, context: Optional[Context] = None) -> Call:
     q = quantized_input(q, "q")
     given = out is not None
-    target, out = plain_output(out, q.shape, plain_dtype(dtype or q.dtype), q.kind, q.device, loose(q.groups))
+    target, out = plain_output(out, q.shape, plain_dtype(dtype or q.dtype), q._kind, q._device, loose(q.groups))
     setters: Options = []
     if part is not None:
         setters.append(("source_part", (PARTS[parts_of(part)[0]],)))
@@ -187,9 +210,9 @@ def _dequantize(q: Any, dtype: Any = None, *, part: Optional[str] = None, undo_h
         setters.append(("undo_hadamard", (0,)))
     if implementation:
         setters.append(("implementation", (implementation.encode(),)))
-    like = next(iter(q.parts.values())).codes
-    return Call("mxq_dequantize", context, make_options("quantize", setters), (q._descriptor(), target.value), q.device, q.kind,
-                (q, target), lambda: out if given else q.kind.give(out, like))
+    like = q._like
+    return Call("mxq_dequantize", context, make_options("quantize", setters), (q._descriptor(), target.value), q._device, q._kind,
+                (q, target), lambda: out if given else q._kind.give(out, like))
 
 
 @verb(_dequantize)
@@ -213,9 +236,8 @@ def _amax(x: Any, format: str = "nvfp4", *, part: str = "rowwise", scope: str = 
         size = 1 if scope == "tensor" else shape[0] if len(shape) == 3 else dense(grouped.ends, "ends").shape[0] if grouped else 1
         result = kind.empty((size,), "float32", device)
         check(lib.mxq_tensor_set_amax(out._descriptor(), PARTS[names[0]], float_memory(result, "amax", device).address, 4 * size))
-    like = x.values if isinstance(x, Padded) else x
     return Call("mxq_amax", context, None, (source.value, out._descriptor()), device, kind, (x, source, out),
-                lambda: kind.give(result, like))
+                lambda: kind.give(result, first_of(x)))
 
 
 @verb(_amax)
@@ -234,7 +256,7 @@ def _convert(x: Any, dtype: Any, *, out: Any = None, implementation: Optional[st
     target, out = plain_output(out, shape, plain_dtype(dtype), kind, device, False)
     options = make_options("quantize", [("implementation", (implementation.encode(),))] if implementation else [])
     return Call("mxq_convert", context, options, (source.value, target.value), device, kind, (x, source, target),
-                lambda: out if given else kind.give(out, x))
+                lambda: out if given else kind.give(out, first_of(x)))
 
 
 @verb(_convert)

@@ -15,12 +15,17 @@ from torch import Tensor
 from . import _kind_torch
 from ._groups import Groups
 from ._library import Error
-from ._qtensor import Part, QTensor, Transposed, checked_spec
+from ._parts import Part
+from ._qtensor import QTensor, Transposed, checked_spec
 from ._torch_ops import (Packed, dequantize_op, device_of, grouped_matmul_op, grouped_outer_op, matmul_op, pack, quantize_op)
 from ._torchao import from_mxtensor, to_mxtensor
+from ._transformer_engine import from_transformer_engine, to_transformer_engine
 from ._verbs import parts_of
 
-__all__ = ["dequantize", "from_mxtensor", "grouped_linear", "grouped_matmul", "linear", "matmul", "quantize", "to_mxtensor"]
+__all__ = [
+    "dequantize", "from_mxtensor", "from_transformer_engine", "grouped_linear", "grouped_matmul", "linear", "matmul", "quantize",
+    "to_mxtensor", "to_transformer_engine",
+]
 
 
 def quantize(x: Tensor, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scaling: Optional[str] = None, swizzled: bool = False,
@@ -40,7 +45,8 @@ def quantize(x: Tensor, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", s
 def dequantize(q: QTensor, dtype: Optional[torch.dtype] = None, *, part: Optional[str] = None) -> Tensor:
     """mxq.dequantize as an operator of torch."""
     packed = pack(q, part or ("rowwise" if q.rowwise is not None else "columnwise"), False)
-    return dequantize_op(packed.tensors, packed.line, packed.shape, packed.ends, dtype or getattr(torch, q.dtype))
+    out: Tensor = dequantize_op(packed.tensors, packed.line, packed.shape, packed.ends, dtype or getattr(torch, q.dtype))
+    return out
 
 
 def _operands(a: Any, b: Any) -> Tuple[Packed, Packed, torch.dtype]:
@@ -56,7 +62,9 @@ def _operands(a: Any, b: Any) -> Tuple[Packed, Packed, torch.dtype]:
 def matmul(a: Any, b: Any, *, dtype: Optional[torch.dtype] = None, bias: Optional[Tensor] = None, exact_products: bool = False) -> Tensor:
     """mxq.matmul as an operator of torch."""
     left, right, own = _operands(a, b)
-    return matmul_op(left.tensors, left.line, left.shape, right.tensors, right.line, right.shape, bias, dtype or own, exact_products)
+    out: Tensor = matmul_op(left.tensors, left.line, left.shape, right.tensors, right.line, right.shape, bias, dtype or own,
+                            exact_products)
+    return out
 
 
 def grouped_matmul(a: Any, b: Any, *, ends: Optional[Tensor] = None, dtype: Optional[torch.dtype] = None, bias: Optional[Tensor] = None,
@@ -66,8 +74,9 @@ def grouped_matmul(a: Any, b: Any, *, ends: Optional[Tensor] = None, dtype: Opti
     ends = left.ends if left.ends is not None else ends
     if ends is None:
         raise Error("a has no groups; quantize it with ends, or give ends beside a plain tensor")
-    return grouped_matmul_op(left.tensors, left.line, left.shape, right.tensors, right.line, right.shape, ends, bias, dtype or own,
-                             exact_products)
+    out: Tensor = grouped_matmul_op(left.tensors, left.line, left.shape, right.tensors, right.line, right.shape, ends, bias,
+                                    dtype or own, exact_products)
+    return out
 
 
 class _Linear(torch.autograd.Function):
@@ -127,13 +136,18 @@ def _checked(weight_gradient: str) -> str:
 
 
 def linear(x: Tensor, weight: Tensor, format: str = "mxfp8_e4m3", *, weight_gradient: str = "quantized") -> Tensor:
-    """x weight^T with both operands quantized on the way, and so the gradients. x (tokens, inputs), weight (outputs, inputs)."""
-    return _Linear.apply(x, weight, None, format, _checked(weight_gradient))
+    """x weight^T with both operands quantized on the way, and so the gradients. x (tokens, inputs), weight (outputs, inputs).
+
+    x may have more dimensions of tokens in front, as in torch.nn.functional.linear.
+    """
+    y: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, None, format, _checked(weight_gradient))
+    return y.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def grouped_linear(x: Tensor, weights: Tensor, ends: Tensor, format: str = "mxfp8_e4m3", *, weight_gradient: str = "quantized") -> Tensor:
-    """The same with one weight for each group of rows, such as the tokens of each expert. weights (groups, outputs, inputs).
+    """linear with one weight for each group of rows, such as the tokens of each expert. weights (groups, outputs, inputs).
 
     weight_gradient: "quantized", or "high_precision" for dy^T x of the tensors as they are.
     """
-    return _Linear.apply(x, weights, ends, format, _checked(weight_gradient))
+    y: Tensor = _Linear.apply(x, weights, ends, format, _checked(weight_gradient))
+    return y
