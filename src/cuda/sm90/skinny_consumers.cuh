@@ -1,58 +1,96 @@
-// The warps of skinny_sm90 at work: weights are loaded some steps ahead, decoded and multiplied with the tokens of a stage.
+// The warps of skinny_sm90 at work, 16 lines of weights each: what they need comes through the ring of stages.
 //
-//     step s     load s + ahead | decode s, 16 codes of two lines at a time | multiply
+//     step       wait for its stage | of each chunk: codes to registers, decode, multiply | give the stage back
+//     decode     16 codes of two lines at a time, what one instruction takes
 //
-// Up to 16 tokens each warp multiplies by itself (mma.sync), so that no warp waits for another. More tokens are multiplied by
-// the four warps of a warpgroup together (wgmma), while each decodes what comes next.
+// Up to 16 tokens each warp multiplies by itself (mma.sync), so that no warp waits for another. More tokens are multiplied
+// by the four warps of a warpgroup together (wgmma), while each decodes what comes next.
 #pragma once
 #include "cuda/mma_bf16/instructions.cuh"
-#include "cuda/sm90/beside.cuh"
+#include "cuda/sm90/ring.cuh"
 #include "cuda/sm90/skinny_tiles.cuh"
 #include "cuda/sm90/skinny_weights.cuh"
 #include "cuda/sm90/wgmma.cuh"
 
 namespace mxq::cuda::sm90::skinny {
 
-// Returns where a thread's weights lie. Lines behind the last count as the last; nobody stores their sums.
-__device__ __forceinline__ WeightReader weight_reader(const Arguments& args, const Tile& tile) {
-    const GemmOperand& b = args.problem.b;
-    const uint32_t thread = threadIdx.x, lane = thread % 32;
-    WeightReader reader{};
-    reader.code = tile.first_chunk * kChunkCodes + lane % 4 * kLaneCodes;
-    reader.end = min(uint32_t(args.problem.k), (tile.first_chunk + tile.chunks) * kChunkCodes);
+// Returns where the scales of a thread's lines lie. Lines behind the last count as the last; nobody stores their sums.
+template <Weights kind>
+__device__ __forceinline__ ScaleReader scale_reader(const Arguments& args, const Tile& tile) {
+    const uint32_t thread = read_thread(), lane = thread % 32;
+    const ScaleLayout& layout = tile.b.layout;
+    const uint32_t code = (tile.first_step * args.step_chunks + lane % kScaleChunks) * kChunkCodes;
+    const uint32_t k = uint32_t(args.problem.k);
+    const bool exist = args.scaled && code < k;
+    const int32_t blocks = exist ? int32_t((k - code - 1) / kBlockCodes<kind>) + 1 : 0;
+    ScaleReader reader{nullptr, 0, 0, tile.scale_steps, blocks, args.adjacent};
 #pragma unroll
     for (int l = 0; l < 2; l++) {
-        const uint32_t line = min(tile.line + thread / 32 * 16 + lane / 4 + 8 * l, uint32_t(args.problem.n) - 1);
-        reader.codes[l] = tile.b.codes + line * b.line_bytes + reader.code / 8 * b.bits;
-        reader.scales[l] = tile.b.scales + scale_line(tile.b.layout, line) + scale_in_line(tile.b.layout, reader.code);
+        const uint32_t line = min(tile.line + thread / 32 * kWarpLines + lane / 4 + 8 * l, uint32_t(args.problem.n) - 1);
+        const uint8_t* const scales = tile.b.scales + scale_line(layout, line) + scale_in_line(layout, code);
+        const uint32_t before = args.adjacent ? uint32_t(reinterpret_cast<uintptr_t>(scales)) % 4 : 0;
+        if (l == 0) reader.words = scales - before;
+        if (l == 1) reader.to_second = int32_t(scales - before - reader.words);
+        reader.bits |= 8 * before << 8 * l;
     }
-    reader.scale_step = int32_t(scale_in_line(tile.b.layout, kChunkCodes));
     return reader;
 }
 
-// Steps that are loaded ahead: as many as there are registers for, since the time goes to waiting for them.
-template <Weights kind, int columns>
-constexpr int kAhead = kind == Weights::Bits8                           ? (columns > kFewTokens ? 1 : 2)
-                       : kind == Weights::Bits6                         ? 2
-                       : kind == Weights::Bits4&& columns <= kFewTokens ? 4
-                                                                        : 3;
+// Says where a thread's codes and tokens lie in those of a chunk.
+struct Places {
+    uint32_t codes, tokens;
+};
 
-// Multiplies the block's share for up to `columns` tokens.
-template <Weights kind, int columns>
+// Returns where a thread's first tokens lie: those of the lane's quarter of the codes, of one token of eight.
+template <int second_pieces>
+__device__ __forceinline__ uint32_t first_token_of_thread() {
+    const uint32_t lane = read_thread() % 32, token = lane / 4, half = lane % 4 / 2, piece = lane % 2 * 4;
+    return half * second_pieces + token * 128 + ((piece ^ (token + half * (kPieceGap / 128)) % 8) * 16);
+}
+
+// Returns codes in a row of a token as pairs, in the order in which the weights' are decoded.
+template <Weights kind>
+__device__ __forceinline__ uint4 pair_eight(const uint4& of) {
+    constexpr uint32_t low = 0x5410, high = 0x7632;
+    if constexpr (weight_bits<kind> == 4)
+        return {permute_bytes(of.x, of.z, low), permute_bytes(of.x, of.z, high), permute_bytes(of.y, of.w, low),
+                permute_bytes(of.y, of.w, high)};
+    return {permute_bytes(of.x, of.y, low), permute_bytes(of.x, of.y, high), permute_bytes(of.z, of.w, low),
+            permute_bytes(of.z, of.w, high)};
+}
+
+// Returns whether any thread of the caller's warpgroup has `own`; all of them call it.
+__device__ __forceinline__ bool any_of_warpgroup(bool own) {
+    uint32_t any;
+    asm volatile(
+        "{\n"
+        ".reg .pred own, any;\n"
+        "setp.ne.u32 own, %1, 0;\n"
+        "barrier.cta.red.or.pred any, %2, 128, own;\n"
+        "selp.u32 %0, 1, 0, any;\n"
+        "}"
+        : "=r"(any)
+        : "r"(uint32_t(own)), "r"(1 + read_thread() / 128)
+        : "memory");
+    return any != 0;
+}
+
+// Multiplies a part of a tile for up to `columns` tokens.
+template <Weights kind, int tile_tokens, int columns>
 struct Consumer {
     static constexpr int sums_of_thread = columns / 2;
+    static constexpr int batch_steps = kind == Weights::Bits4 ? 2 : 1;  // instructions made at once: registers are short
+    using Block = Shared<kind, tile_tokens>;
     const Arguments& args;
-    const Tile& tile;
-    Shared& shared;
-    WeightReader reader;
+    Block& shared;
     float sums[sums_of_thread];
+    Places place;  // of what the thread reads of a chunk
 
-    __device__ __forceinline__ void load(uint32_t chunk, Fragment<kind>& to) const {
-        load_fragment<kind>(reader, chunk, args.scaled, to);
-    }
-    // Decodes what a thread gives to one instruction.
+    // Decodes what a thread gives to one instruction. `special` is asked once a chunk, so that all of its instructions are
+    // one straight piece of code.
+    template <bool special>
     __device__ __forceinline__ void decode_16(const Fragment<kind>& fragment, int four, const uint32_t (&factors)[2][2],
-                                              bool special, uint32_t (&to)[4]) const {
+                                              uint32_t (&to)[4]) const {
 #pragma unroll
         for (int l = 0; l < 2; l++) {
             const int half = kind == Weights::Nvfp4 ? four / 4 : 0;
@@ -63,89 +101,103 @@ struct Consumer {
             to[l] = pairs.even, to[2 + l] = pairs.odd;
         }
     }
-    __device__ __forceinline__ void multiply_chunk(const Fragment<kind>& fragment, uint32_t chunk) {
-        uint32_t factors[2][2];
-#pragma unroll
-        for (int l = 0; l < 2; l++)
-#pragma unroll
-            for (int i = 0; i < (kind == Weights::Nvfp4 ? 2 : 1); i++)
-                factors[l][i] = scale_factor<kind>(args.rule, fragment.scales[l][i]);
-        const bool special = __any_sync(kAllLanes, is_special<kind>(args.rule, fragment));
-        const uint32_t stage = chunk % kStages;
-        wait(shared.full[stage], chunk / kStages % 2);
-        if constexpr (columns <= kFewTokens)
-            multiply_by_warps(fragment, stage, factors, special);
-        else
-            multiply_by_warpgroups(fragment, stage, factors, special);
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
-    }
     // Each warp multiplies by itself: nobody waits for the others of its warpgroup.
-    __device__ __forceinline__ void multiply_by_warps(const Fragment<kind>& fragment, uint32_t stage,
-                                                      const uint32_t (&factors)[2][2], bool special) {
-        const uint8_t* const tokens = shared.tokens[stage] + threadIdx.x % 32 * 16;
+    template <bool special>
+    __device__ __forceinline__ void multiply_by_warps(const Fragment<kind>& fragment, const uint8_t* tokens,
+                                                      const uint32_t (&factors)[2][2]) {
 #pragma unroll
         for (int two = 0; two < kSteps / 2; two++) {
             uint32_t first[4], second[4];
-            decode_16(fragment, 2 * two, factors, special, first);
-            decode_16(fragment, 2 * two + 1, factors, special, second);
+            decode_16<special>(fragment, 2 * two, factors, first);
+            decode_16<special>(fragment, 2 * two + 1, factors, second);
 #pragma unroll
             for (int eight = 0; eight < columns / kTokenRows; eight++) {
-                const uint4 of = *reinterpret_cast<const uint4*>(tokens + eight * kTokenRowsBytes + two * 2 * kCoreBytes);
+                const uint4 of = pair_eight<kind>(
+                    *reinterpret_cast<const uint4*>(tokens + eight * kPieceBytes + (place.tokens ^ two * 16)));
                 auto& own = reinterpret_cast<float(&)[4]>(sums[4 * eight]);
                 multiply_add_bf16(own, first, of.x, of.y);
                 multiply_add_bf16(own, second, of.z, of.w);
             }
         }
     }
-    __device__ __forceinline__ void multiply_by_warpgroups(const Fragment<kind>& fragment, uint32_t stage,
-                                                           const uint32_t (&factors)[2][2], bool special) {
-        uint32_t operands[2][kBatch][4];  // decoded while those before are multiplied
+    template <bool special>
+    __device__ __forceinline__ void multiply_by_warpgroups(const Fragment<kind>& fragment, const uint8_t* tokens,
+                                                           const uint32_t (&factors)[2][2]) {
+        uint32_t operands[2][batch_steps][4];  // decoded while those before are multiplied
 #pragma unroll
-        for (int batch = 0; batch < kSteps / kBatch; batch++) {
+        for (int batch = 0; batch < kSteps / batch_steps; batch++) {
             auto& own = operands[batch % 2];
 #pragma unroll
-            for (int i = 0; i < kBatch; i++) decode_16(fragment, batch * kBatch + i, factors, special, own[i]);
+            for (int i = 0; i < batch_steps; i++) decode_16<special>(fragment, batch * batch_steps + i, factors, own[i]);
             begin_products(sums);
 #pragma unroll
-            for (int i = 0; i < kBatch; i++)
-                multiply_bf16_lines(
-                    sums, own[i], describe_cores(shared.tokens[stage] + (batch * kBatch + i) * kCoreBytes, kTokenRowsBytes));
+            for (int i = 0; i < batch_steps; i++)
+                multiply_bf16_lines(sums, own[i],
+                                    describe_cores(tokens + (batch * batch_steps + i) * kCoreBytes, kTokenRowsBytes));
             commit_products();
             wait_products<1>(sums);
         }
         wait_products<0>(sums);
     }
-    __device__ __forceinline__ void multiply_share() {
-        Fragment<kind> ahead[kAhead<kind, columns>];
+    template <bool special>
+    __device__ __forceinline__ void multiply(const Fragment<kind>& fragment, const uint8_t* tokens,
+                                             const uint32_t (&factors)[2][2]) {
+        if constexpr (columns > kFewTokens)
+            multiply_by_warpgroups<special>(fragment, tokens, factors);
+        else
+            multiply_by_warps<special>(fragment, tokens, factors);
+    }
+    // Returns whether any of those has something special who multiply together, and so take the same way.
+    static __device__ __forceinline__ bool any_of_all(bool own) {
+        if constexpr (columns > kFewTokens)
+            return any_of_warpgroup(own);
+        else
+            return __any_sync(kAllLanes, own);
+    }
+    // `special`: whether some scales of the chunks around this one need two factors.
+    __device__ __forceinline__ void multiply_chunk(Fragment<kind>& fragment, const uint8_t* tokens, bool special) {
+        uint32_t factors[2][2];
+#pragma unroll
+        for (int l = 0; l < 2; l++)
+#pragma unroll
+            for (int i = 0; i < (kind == Weights::Nvfp4 ? 2 : 1); i++)
+                factors[l][i] = scale_factor<kind>(args.rule, fragment.scales[l][i]);
+        if constexpr (kind == Weights::Bits8) special |= any_of_all(any_special(args.rule, fragment));
+        if (special)
+            multiply<true>(fragment, tokens, factors);
+        else
+            multiply<false>(fragment, tokens, factors);
+    }
+    __device__ __forceinline__ void multiply_part(const Tile& tile, Ring<Block::kStages>& ring) {
+        constexpr int chunks = Block::OneStage::chunks;
+        ScaleReader reader = scale_reader<kind>(args, tile);
+        LoadedScales<kind> next{};
+        ScaleWords<kind> scales;
+        load_scales(reader, next);
+        bool special = false;
+        place = {first_code_of_thread<kind>(), first_token_of_thread<kSecondPieces<chunks>>()};
+        if constexpr (columns <= kFewTokens) keep(place.codes), keep(place.tokens);
 #pragma unroll
         for (float& sum : sums) sum = 0;
-#pragma unroll
-        for (int i = 0; i < kAhead<kind, columns>; i++) load(i, ahead[i]);
-        if (threadIdx.x == 0) {
-            wait_for_previous_kernel();  // which writes the tokens; weights are there already
 #pragma unroll 1
-            for (uint32_t chunk = 0; chunk + 1 < kStages; chunk++) load_tokens(tile, shared, chunk);
-        }
-        __syncwarp();
-#pragma unroll 1
-        for (uint32_t first = 0; first < tile.chunks; first += kAhead<kind, columns>)
-#pragma unroll
-            for (int i = 0; i < kAhead<kind, columns>; i++) {
-                if (first + i >= tile.chunks) break;
-                const Fragment<kind> fragment = ahead[i];
-                load(first + i + kAhead<kind, columns>, ahead[i]);
-                if (threadIdx.x == 0) load_tokens(tile, shared, first + i + kStages - 1);
-                __syncwarp();
-                multiply_chunk(fragment, first + i);
+        for (uint32_t step = 0; step < tile.steps; step++, ring.next()) {
+            if (step % (kScaleChunks / chunks) == 0) {
+                scales = scale_words(reader, next);
+                load_scales(reader, next);
+                special = any_of_all(any_special(args.rule, scales));
             }
-    }
-    // Leaves the sums in shared memory, token by token.
-    __device__ __forceinline__ void store_sums() {
-        const uint32_t lane = threadIdx.x % 32, line = threadIdx.x / 32 * 16 + lane / 4;
+            const auto& stage = shared.stages[ring.at()];
+            wait(shared.full[ring.at()], ring.parity());
 #pragma unroll
-        for (int i = 0; i < sums_of_thread; i++)
-            shared.sums[8 * (i / 4) + lane % 4 * 2 + i % 2][line + i % 4 / 2 * 8] = sums[i];
+            for (int i = 0; i < chunks; i++) {
+                Fragment<kind> fragment;
+                take_scales(scales, step * chunks + i, fragment);
+                read_codes(stage.codes[i], place.codes, fragment);
+                multiply_chunk(fragment, stage.tokens + i * (kFewTokens / kTokenRows * kPieceBytes), special);
+            }
+            __syncwarp();
+            if (read_thread() % 32 == 0) arrive(shared.free[ring.at()]);
+        }
     }
 };
 

@@ -1,18 +1,24 @@
 // skinny_sm90: exact products of few rows with quantized weights on Hopper, dense or grouped, bound by reading the weights
 // once.
 //
-// The product is made transposed: weights are the side of 64 of the instruction, tokens the side that may be 8. A block has
-// 128 lines of weights, up to 64 tokens of a group, and all of the contraction or, in a cluster, a share of it:
+// The product is made transposed: weights are the side of 16 or 64 of the instruction, tokens the side that may be 8. A tile
+// is 256 lines of weights, up to 16 or 64 tokens of a group, and all of the contraction. One block a multiprocessor stays,
+// and makes its share of all tiles (skinny_tiles.cuh):
 //
-//     warps 0..7    16 lines of weights each: from memory to registers, some steps of 128 codes ahead; there to BF16
-//                   (skinny_weights.cuh); multiplied from there
-//     thread 0      also loads tokens through a ring of stages; a pass has brought them into order (skinny_tokens.h)
+//     warp 16        finds parts of tiles; one thread brings codes and tokens to a ring of stages (skinny_producer.cuh)
+//     warps 0..15    16 lines of weights each: from a stage to registers, there to BF16 (skinny_weights.cuh), multiplied
+//     from
+//                    there (skinny_consumers.cuh); sums to D, or to the block that has the end of the tile
+//                    (skinny_output.cuh)
+//     warp 17        tells that block that they are there
 //
-//     sums          to shared memory; each block of a cluster adds up those of some tokens, block after block, and
-//                   writes them
+// Tiles of 16 tokens take them as they lie, quantized ones as a pass widens them; those of 64 as a pass brings them into
+// order (skinny_tokens.h).
 //
 // Bytes: the weights of the groups that have tokens, once for every 64 tokens of a group.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 
 #include "cuda/device.h"
 #include "cuda/implementations.h"
@@ -20,7 +26,10 @@
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/skinny_consumers.cuh"
 #include "cuda/sm90/skinny_output.cuh"
+#include "cuda/sm90/skinny_producer.cuh"
+#include "cuda/sm90/tensor_map.h"
 #include "cuda/sm90/weight_kind.h"
+#include "cuda/sm90/widen_tokens.h"
 #include "dispatch/choice.h"
 
 namespace mxq::cuda {
@@ -29,47 +38,61 @@ namespace {
 using namespace sm90;
 using namespace sm90::skinny;
 
-template <Weights kind, int columns>
-__device__ __forceinline__ void multiply_tile(const Arguments& args, const Tile& tile, Shared& shared) {
-    Consumer<kind, columns> consumer{args, tile, shared, weight_reader(args, tile), {}};
-    consumer.multiply_share();
-    __syncthreads();  // all have left the tokens, which the sums overwrite
-    consumer.store_sums();
+template <int columns, Weights kind, int tile_tokens>
+__device__ __forceinline__ void make_part(const Arguments& args, const Tile& tile, Shared<kind, tile_tokens>& shared,
+                                          Ring<Shared<kind, tile_tokens>::kStages>& ring) {
+    Consumer<kind, tile_tokens, columns> consumer{args, shared, {}, {}};
+    consumer.multiply_part(tile, ring);
+    finish_part<kind>(args, tile, consumer.sums, shared.sums[threadIdx.x / 32], shared.left);
 }
 
-template <Weights kind, int tokens>
-__global__ void __launch_bounds__(kThreads, 2) skinny_sm90_kernel(const __grid_constant__ Arguments args) {
-    extern __shared__ __align__(128) uint8_t memory[];
-    auto& shared = *reinterpret_cast<Shared*>(memory);
-    {
-        Tile found;
-        if (!find_tile(args, shared, found)) return;  // all blocks of the cluster
-        if (threadIdx.x == 0) shared.tile = found;
+// Calls `take` with each part of the block. A warp calls it, and gives the slot of a part back after it.
+template <Weights kind, int tile_tokens, class Take>
+__device__ __forceinline__ void each_part(Shared<kind, tile_tokens>& shared, const Take& take) {
+#pragma unroll 1
+    for (Ring<kSlots> slots;; slots.next()) {
+        wait(shared.tile_full[slots.at()], slots.parity());
+        const Tile& tile = shared.tiles[slots.at()];
+        if (tile.steps == 0) return;
+        take(tile);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(shared.tile_free[slots.at()]);
     }
-    const Tile& tile = shared.tile;
+}
+
+template <Weights kind, int tile_tokens>
+__device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tile_tokens>& shared) {
+    Ring<Shared<kind, tile_tokens>::kStages> ring;
+    each_part(shared, [&](const Tile& tile) {
+        if (tile.eights * kTokenRows <= tile_tokens / 2)
+            make_part<tile_tokens / 2>(args, tile, shared, ring);
+        else
+            make_part<tile_tokens>(args, tile, shared, ring);
+    });
+}
+
+template <Weights kind, int tile_tokens>
+__global__ void __launch_bounds__(kThreads, 1) skinny_sm90_kernel(const __grid_constant__ Arguments args) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    auto& shared = *reinterpret_cast<Shared<kind, tile_tokens>*>(memory);
     if (threadIdx.x == 0) {
         for (Barrier& barrier : shared.full) init_barrier(barrier, 1);
         for (Barrier& barrier : shared.free) init_barrier(barrier, kWarps);
+        for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, kWarps + 1);
+        init_barrier(shared.left, kWarps);
         publish_barriers();
     }
     __syncthreads();
-    if constexpr (tokens == kFewTokens) {
-        if (tile.eights == 1)
-            multiply_tile<kind, 8>(args, tile, shared);
-        else
-            multiply_tile<kind, 16>(args, tile, shared);
-    } else {
-        if (tile.eights <= 4)
-            multiply_tile<kind, 32>(args, tile, shared);
-        else
-            multiply_tile<kind, 64>(args, tile, shared);
-    }
-    if (args.cluster > 1)
-        sync_cluster();
+    const uint32_t warp = threadIdx.x / 32;
+    if (warp < kWarps)
+        consume(args, shared);
+    else if (warp == kWarps)
+        produce(args, shared);
     else
-        __syncthreads();
-    write_tokens<kind>(args, tile, shared);
-    if (args.cluster > 1) sync_cluster();  // the others may still read this block's sums
+        each_part(shared, [&](const Tile& tile) {
+            if (is_beginning(args, tile)) announce_part(args, shared.left);
+        });
 }
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
@@ -83,7 +106,8 @@ struct Key {
 
 template <Weights kind, int tokens>
 constexpr KernelEntry<Key, Arguments> entry() {
-    return {{kind, tokens}, skinny_sm90_kernel<kind, tokens>, kThreads, sizeof(Shared)};
+    static_assert(sizeof(Shared<kind, tokens>) <= 227 * 1024, "what a block may have");
+    return {{kind, tokens}, skinny_sm90_kernel<kind, tokens>, kThreads, sizeof(Shared<kind, tokens>)};
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
@@ -91,6 +115,28 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Weights::Bits8, kFewTokens>(),  entry<Weights::Bits4, kMostTokens>(), entry<Weights::Nvfp4, kMostTokens>(),
     entry<Weights::Bits6, kMostTokens>(), entry<Weights::Bits8, kMostTokens>(),
 };
+
+TileMap map_of_codes(const GemmProblem& p) {
+    return {p.b.codes,
+            CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            3,
+            {ceil_div(p.k * p.b.bits, int64_t(8)), p.b.lines, p.b.matrices},
+            {p.b.line_bytes, p.b.matrix_bytes},
+            {kChunkCodes * p.b.bits / 8, kLines, 1},
+            p.b.bits == 8 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE};
+}
+
+// `widened`: where the lines of a quantized A lie as BF16.
+TileMap map_of_tokens(const GemmProblem& p, const void* widened) {
+    const bool as_it_is = p.a.scale_type == ScaleType::None;
+    return {as_it_is ? p.a.codes : widened,
+            CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            2,
+            {p.k, p.a.lines, 1},
+            {as_it_is ? p.a.line_bytes : 2 * p.k, 0},
+            {64, kTokenRows, 1},
+            CU_TENSOR_MAP_SWIZZLE_128B};
+}
 
 Reason needs_operands(const GemmProblem& p) {
     for (const GemmOperand* operand : {&p.a, &p.b})
@@ -102,21 +148,17 @@ Reason needs_operands(const GemmProblem& p) {
         return [format = p.a.format] {
             return format_text("needs a in BF16 or quantized, found %s", find_format(format)->name);
         };
-    const int64_t unit = p.b.bits == 6 ? 8 : 16;
-    if (reinterpret_cast<uintptr_t>(p.b.codes) % uintptr_t(unit) != 0 || p.b.line_bytes % unit != 0 || p.k % kLaneCodes != 0)
-        return [unit, bytes = p.b.line_bytes, k = p.k] {
-            return format_text(
-                "needs lines of b at multiples of %lld bytes and whole blocks of 32, found %lld bytes and %lld codes",
-                (long long)unit, (long long)bytes, (long long)k);
-        };
     return {};
 }
 
 // Returns the tokens of a tile: those of most groups are to fit, and few are multiplied without warps that wait for each
-// other.
+// other, where the copy engine can bring them as they lie.
 int32_t tile_tokens(const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
-    return 3 * p.m <= 2 * kFewTokens * groups ? kFewTokens : kMostTokens;
+    if (3 * p.m > 2 * kFewTokens * groups) return kMostTokens;
+    const void* const workspace = reinterpret_cast<const void*>(kWorkspaceAlignment);  // as aligned as it will be
+    const bool widens = p.a.scale_type != ScaleType::None;
+    return (!widens || can_widen_tokens(p.a)) && unmappable(map_of_tokens(p, workspace)).empty() ? kFewTokens : kMostTokens;
 }
 
 // Returns the tiles of tokens, at most.
@@ -125,9 +167,10 @@ int64_t token_tiles(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, tokens) : ceil_div(p.m, tokens);
 }
 
+int64_t weight_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kLines)); }
+
 Reason needs_sizes(const GemmProblem& p) {
     if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
-    if (p.sm_count > 0) return "needs all multiprocessors, found a limit";
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
     if (p.m > kMostTokens * groups)
@@ -135,9 +178,42 @@ Reason needs_sizes(const GemmProblem& p) {
             return format_text("needs at most %d rows a group, found %.1f on average", kMostTokens,
                                double(m) / double(groups));
         };
-    if (double(token_tiles(p)) * double(ceil_div(p.n, int64_t(kLines))) * kMostCluster > 2147483647.0)
-        return "needs at most 2^28 tiles of 16 rows and 128 columns";
+    if (!unmappable(map_of_codes(p)).empty())
+        return [data = p.b.codes, lines = p.b.line_bytes, matrices = p.b.matrix_bytes] {
+            return format_text(
+                "needs b at a multiple of 16 bytes, its lines and matrices as far apart, found it at %p with "
+                "lines of %lld and matrices of %lld bytes",
+                static_cast<const void*>(data), (long long)lines, (long long)matrices);
+        };
+    const double chunks = double(token_tiles(p)) * double(weight_tiles(p)) * double(ceil_div(p.k, int64_t(kChunkCodes)));
+    if (chunks > 2147483647.0)
+        return [chunks] { return format_text("needs at most 2^31 chunks of 128 codes, found %.0f", chunks); };
     return {};
+}
+
+unsigned blocks_of(const Context& context, const GemmProblem& p) {
+    const int64_t all = context.cuda->multiprocessors;
+    return unsigned(p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all);
+}
+
+// Says where in the workspace the kernel's memory lies, behind the tokens.
+struct Workspace {
+    uint64_t parts, flags, bytes;
+};
+
+int64_t step_chunks(const GemmProblem& p) { return chunks_of_step(p.b.bits, tile_tokens(p)); }
+
+int64_t steps(const GemmProblem& p) { return ceil_div(p.k, step_chunks(p) * kChunkCodes); }
+
+bool widens_tokens(const GemmProblem& p) { return tile_tokens(p) == kFewTokens && p.a.scale_type != ScaleType::None; }
+
+Workspace workspace_of(const Context& context, const GemmProblem& p) {
+    uint64_t tokens = 0;
+    if (widens_tokens(p)) tokens = widened_bytes(p);
+    if (tile_tokens(p) == kMostTokens) tokens = token_bytes(p);
+    tokens = uint64_t(round_up(int64_t(tokens), int64_t(kWorkspaceAlignment)));
+    const uint64_t parts = blocks_of(context, p) * uint64_t(tile_tokens(p)) * kLines * sizeof(float);
+    return {tokens, tokens + parts, tokens + parts + blocks_of(context, p) * kWarps * sizeof(uint64_t)};
 }
 
 Prepared prepare(const Context& context, const GemmProblem& p) {
@@ -145,47 +221,64 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_sizes(p); !reason.empty()) return {reason, 0, nullptr};
-    return {{}, token_bytes(p), nullptr};
+    return {{}, workspace_of(context, p).bytes, nullptr};
 }
 
-// Returns how many blocks share the contraction of a tile. Shares that are not short let the last blocks of a call not run
-// alone for long; short ones pay where multiprocessors have nothing to do otherwise.
-uint32_t cluster_for(const Context& context, const GemmProblem& p, int64_t chunks, int64_t weight_tiles) {
-    constexpr int64_t short_share = 6, long_share = 20;
-    const int64_t groups = p.grouping == Grouping::Rows ? std::min<int64_t>(p.groups.count, p.m) : 1;
-    const int64_t blocks = std::max<int64_t>(groups, ceil_div(p.m, int64_t(tile_tokens(p)))) * weight_tiles;
-    const int64_t all = context.cuda->multiprocessors;
-    uint32_t cluster = 1;
-    while (cluster < kMostCluster && blocks * cluster < 4 * all &&
-           chunks / (2 * cluster) >= (2 * blocks * cluster <= all ? short_share : long_share))
-        cluster *= 2;
-    return cluster;
+int32_t block_of(const GemmProblem& p) { return p.b.scale_type == ScaleType::E4M3 ? 16 : 32; }
+
+// Returns whether the scales of any four blocks that begin at a multiple of four lie one after the other, and those of the
+// next 128 codes whole words behind them.
+bool has_adjacent_scales(const GemmProblem& p) {
+    return p.b.layout.block == block_of(p) && (p.b.layout.swizzled || p.b.layout.column_stride == 1);
+}
+
+// Returns a number that no other launch of this process has, and that no memory has by chance.
+uint64_t next_mark() {
+    static std::atomic<uint64_t> launches{uint64_t(std::chrono::steady_clock::now().time_since_epoch().count())};
+    uint64_t mark = launches.fetch_add(0x9E3779B97F4A7C15ull);  // then mixed, so that near numbers have nothing in common
+    mark = (mark ^ mark >> 30) * 0xBF58476D1CE4E5B9ull;
+    mark = (mark ^ mark >> 27) * 0x94D049BB133111EBull;
+    return mark ^ mark >> 31;
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (token_tiles(p) == 0) return;
     const WeightRule weights = weight_rule(p.b);
-    Arguments args{
-        p, {}, weights.rule, weights.missing, static_cast<const uint8_t*>(call.workspace), uint32_t(tile_tokens(p)), 0, 0, 1,
-        is_block_scaled(p.b)};
+    const Workspace space = workspace_of(context, p);
+    uint8_t* const at = static_cast<uint8_t*>(call.workspace);
+    const bool few = tile_tokens(p) == kFewTokens;
+    Arguments args{tensor_map(driver(), map_of_codes(p)),
+                   few ? tensor_map(driver(), map_of_tokens(p, at)) : CUtensorMap{},
+                   p,
+                   {},
+                   weights.rule,
+                   weights.missing,
+                   at,
+                   reinterpret_cast<float*>(at + space.parts),
+                   reinterpret_cast<uint64_t*>(at + space.flags),
+                   next_mark(),
+                   uint32_t(tile_tokens(p)),
+                   uint32_t(weight_tiles(p)),
+                   uint32_t(steps(p)),
+                   uint32_t(step_chunks(p)),
+                   is_block_scaled(p.b),
+                   has_adjacent_scales(p)};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = kTokenRows;
     args.units.at[kColumnwiseCodes] = uint32_t(p.d.group_unit);
     args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
-    args.weight_tiles = uint32_t(ceil_div(p.n, int64_t(kLines)));
-    args.chunks = uint32_t(ceil_div(p.k, int64_t(kChunkCodes)));
-    args.cluster = cluster_for(context, p, args.chunks, args.weight_tiles);
-    prepare_tokens(context, p, tile_tokens(p), p.b.bits == 4, static_cast<uint8_t*>(call.workspace), call.stream);
-    launch(context, kernels, Key{weights.kind, tile_tokens(p)}, "skinny_sm90",
-           dim3(unsigned(token_tiles(p) * args.weight_tiles * args.cluster)), call.stream, args, Start::WithPrevious,
-           args.cluster);
+    if (widens_tokens(p)) widen_tokens(context, p, at, call.stream);
+    if (!few) prepare_tokens(context, p, p.b.bits == 4, at, call.stream);
+    launch(context, kernels, Key{weights.kind, tile_tokens(p)}, "skinny_sm90", dim3(blocks_of(context, p)), call.stream,
+           args, few ? Start::AfterAll : Start::WithPrevious);
 }
 
 void load(const Context& context) {
     if (context.cuda->compute_capability != 90) return;
     load_kernels(kernels);
     load_prepare_tokens();
+    load_widen_tokens(context);
 }
 
 int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }

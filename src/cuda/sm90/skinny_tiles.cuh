@@ -1,102 +1,177 @@
-// Finds which tile of which product a block of skinny_sm90 makes, and brings its tokens to shared memory.
+// Which part of which tile of which product a block of skinny_sm90 makes next, and what it has of it in shared memory.
 //
-//     blocks    one after the other: the shares of a tile's contraction, in a cluster; the tiles of 128 lines of weights
-//               beside the same tokens; the next tokens of the group, or of the next one
+//     a tile    256 lines of weights, up to 16 or 64 tokens of a group, and all steps along the contraction: one or two
+//     chunks of 128 codes
 //
-//     tokens    a ring of stages, 128 codes each, filled by one thread as all warps leave them
+//     tiles     |--- 0 ---|--- 1 ---|--- 2 ---|      the steps of all tiles in a row, in equal shares: a block may have the
+//     blocks    |--- 0 ------|--- 1 ------|---       end of a tile, whole tiles, and the beginning of another
+//
+// A block takes the tiles of its share from the last to the first. So it leaves the beginning of a tile first of all, and
+// the block that has the end, and waits for the beginning, comes to it last of all. It waits for blocks before it alone,
+// which the hardware starts before it.
 #pragma once
+#include <cuda.h>
+
 #include "cuda/memory/operand.cuh"
-#include "cuda/sm90/copy.cuh"
+#include "cuda/sm90/barrier.cuh"
 #include "cuda/sm90/skinny_tokens.h"
+#include "cuda/sm90/skinny_weights.cuh"
 
 namespace mxq::cuda::sm90::skinny {
 
-constexpr int kLines = 128, kWarps = kLines / 16, kThreads = 32 * kWarps;
-constexpr int kStages = 4, kMostCluster = 8;
-constexpr int kPitch = kLines + 4;                    // of the sums of a token, in floats
-constexpr int kSteps = kChunkCodes / 16, kBatch = 2;  // instructions of 16 codes; of which so many are made at once
-constexpr int kCoreBytes = 16 * 2 * kTokenRows;       // of eight tokens and 16 codes
+constexpr int kLines = 256, kWarpLines = 16, kWarps = kLines / kWarpLines, kThreads = 32 * (kWarps + 2);
+constexpr int kSlots = 2;
+constexpr int kSteps = kChunkCodes / 16;         // instructions of 16 codes
+constexpr int kCoreBytes = 16 * 2 * kTokenRows;  // of eight tokens and 16 codes
+constexpr uint32_t kLeastShare = 2;              // steps of a block
 
 // Holds what the kernel is called with.
 struct Arguments {
+    CUtensorMap codes, tokens;  // tokens of tiles of 16
     GemmProblem problem;
     GroupSumUnits units;  // of A's codes and scales, of tokens, of D's rows
     Bf16DecodeRule rule;
-    uint32_t missing;  // 2^(127 - bias of the codes) as BF16, in both halves
-    const uint8_t* tokens;
-    uint32_t tile_tokens, weight_tiles, chunks, cluster;
-    bool scaled;  // weights have a scale byte for every block, or for a line
+    uint32_t missing;         // 2^(127 - bias of the codes) as BF16, in both halves
+    const uint8_t* arranged;  // tokens of tiles of 64, as the pass leaves them
+    float* parts;             // sums of beginnings of tiles, a place for each block
+    uint64_t* flags;          // of each warp of each block: `mark` where its part is there
+    uint64_t mark;            // a number that no other launch has
+    uint32_t tile_tokens, weight_tiles;
+    uint32_t steps, step_chunks;  // of a tile; chunks of a step
+    bool scaled;                  // weights have a scale byte for every block, or for a line
+    bool adjacent;                // scales of a line lie one after the other, or by fours that do
 };
 
-// Describes the tile of a block.
+// Describes a block's part of a tile.
 struct Tile {
     TileOperand a, b;
-    int64_t group, d_row;          // of the first token
-    uint32_t row, rows, padded;    // first token of the group; tokens, and rows of D, of the tile
-    uint32_t line;                 // first of weights
-    uint32_t first_chunk, chunks;  // of the block's share
-    const uint8_t* tokens;
-    uint32_t eights;  // of tokens
+    ScaleSteps scale_steps;
+    int64_t d_row;                      // of the first token
+    const uint8_t* arranged;            // its tokens, where a pass leaves them
+    uint32_t token;                     // its first as the map counts
+    uint32_t group, row, rows, padded;  // first token of the group; tokens, and rows of D, of the tile
+    uint32_t line;                      // first of weights
+    uint32_t first_step, steps;         // of the part; no steps: there are no more parts
+    uint32_t first_block;               // that has a part of the tile
+    uint32_t eights;                    // of tokens
 };
 
-// Holds what the threads of a block share. The sums take the place of the tokens once these are multiplied.
+// Returns how many chunks of 128 codes a step has: more where they are small, since a step costs some thirty instructions.
+constexpr int chunks_of_step(int bits, int tile_tokens) { return bits == 4 && tile_tokens == kFewTokens ? 2 : 1; }
+
+// Tokens of tiles of 16 lie in pieces of eight tokens and 64 codes, a kilobyte each, as the copy engine swizzles them: first
+// the pieces of the first 64 codes of each chunk, and behind a gap those of the second. With the gap eight lanes read from
+// all banks.
+constexpr int kPieceBytes = kTokenRows * 128, kPieceGap = 256;
+
+template <int chunks>
+constexpr int kSecondPieces = chunks*(kFewTokens / kTokenRows) * kPieceBytes + kPieceGap;
+
+// Holds a step of a tile: chunks of its lines, and of its tokens.
+template <Weights kind, int tile_tokens>
+struct Stage {
+    static constexpr int chunks = chunks_of_step(weight_bits<kind>, tile_tokens);
+    static constexpr int line_bytes = kChunkCodes / 8 * weight_bits<kind>;
+    alignas(1024) uint8_t codes[chunks][kLines * line_bytes];
+    alignas(1024) uint8_t tokens[tile_tokens == kFewTokens ? 2 * kSecondPieces<chunks> - kPieceGap
+                                                           : chunks * (tile_tokens / kTokenRows * kTokenRowsBytes)];
+};
+
+// Holds what the threads of a block share.
+template <Weights kind, int tile_tokens>
 struct Shared {
-    union {
-        alignas(128) uint8_t tokens[kStages][kMostTokens / kTokenRows * kTokenRowsBytes];
-        float sums[kMostTokens][kPitch];
-    };
-    Barrier full[kStages], free[kStages];
-    Group group;
-    Tile tile;
+    using OneStage = Stage<kind, tile_tokens>;
+    static constexpr int kMostBytes = 227 * 1024, kRest = kWarps * tile_tokens * kWarpLines * 4 + 2048;
+    static constexpr int fitting = (kMostBytes - kRest) / int(sizeof(OneStage)), kStages = fitting < 8 ? fitting : 8;
+    OneStage stages[kStages];
+    alignas(16) float sums[kWarps][tile_tokens * kWarpLines];
+    Tile tiles[kSlots];
+    Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots], left;
 };
 
-// Returns false where there are no tokens. All threads of the block call it.
-__device__ __forceinline__ bool find_tile(const Arguments& args, Shared& shared, Tile& tile) {
+// Says how the steps of all tiles are shared.
+struct Shares {
+    uint32_t all, of_block;
+};
+
+// Returns how many tiles of tokens the groups have, for all lanes of a warp.
+__device__ __forceinline__ uint32_t count_group_tiles(const GroupedRows& grouped, const GroupSumUnits& units) {
+    const int lane = threadIdx.x % 32, count = grouped.groups.count;
+    uint32_t row = 0, tiles = 0;
+#pragma unroll 1
+    for (int base = 0; base < count; base += 32) {
+        const uint32_t own = base + lane < count ? uint32_t(clamped_end(grouped, base + lane)) : 0;
+        const uint32_t end = max(scan_lanes<Scan::Max>(own), row);
+        tiles += units.group_tiles(end - shift_up(end, row));
+        row = __shfl_sync(kAllLanes, end, 31);
+    }
+    return __reduce_add_sync(kAllLanes, tiles);
+}
+
+__device__ __forceinline__ Shares share_steps(const Arguments& args) {
     const GemmProblem& p = args.problem;
-    const uint32_t index = blockIdx.x / args.cluster, rank = blockIdx.x % args.cluster;
-    const uint32_t token_tile = index / args.weight_tiles;
-    int64_t first_token = 0, padded;
-    uint32_t rows;
+    const uint32_t token_tiles = p.grouping == Grouping::Rows ? count_group_tiles({p.groups, p.group_rows}, args.units)
+                                                              : args.units.group_tiles(uint32_t(p.m));
+    const uint32_t all = token_tiles * args.weight_tiles * args.steps;
+    return {all, max((all + gridDim.x - 1) / gridDim.x, kLeastShare)};
+}
+
+// Says which steps of which lines a part has, and of which token tile.
+struct Part {
+    Group group;
+    uint32_t token_tile;  // of all
+    uint32_t line;        // first of weights
+    uint32_t first_step, steps;
+    uint32_t first_block;  // that has a part of the tile
+};
+
+// Returns the part of a tile that ends before step `end` of all, and begins no earlier than `begin`; for all lanes of a
+// warp.
+__device__ __forceinline__ Part find_part(const Arguments& args, const Shares& shares, uint32_t begin, uint32_t end) {
+    Part part{};
+    if (begin >= end) return part;
+    const uint32_t index = (end - 1) / args.steps, first = index * args.steps;
+    part.token_tile = index / args.weight_tiles;
+    part.line = (index - part.token_tile * args.weight_tiles) * kLines;
+    part.first_step = max(begin, first) - first;
+    part.steps = end - first - part.first_step;
+    part.first_block = first / shares.of_block;
+    const GemmProblem& p = args.problem;
+    if (p.grouping == Grouping::Rows) part.group = find_group_tile({p.groups, p.group_rows}, args.units, part.token_tile);
+    return part;
+}
+
+// Returns all that the consumers must know of a part.
+__device__ __forceinline__ Tile describe_part(const Arguments& args, const Part& part) {
+    const GemmProblem& p = args.problem;
+    Tile tile{};
+    tile.line = part.line, tile.first_step = part.first_step, tile.steps = part.steps, tile.first_block = part.first_block;
+    if (part.steps == 0) return tile;
+    int64_t first_token = 0, first_line = 0, padded = p.m;  // as the pass and as A counts
+    uint32_t rows = uint32_t(p.m);
+    tile.row = part.token_tile * args.tile_tokens;
+    tile.d_row = tile.row;
     if (p.grouping == Grouping::Rows) {
-        find_group_tile({p.groups, p.group_rows}, args.units, token_tile, shared.group);
-        const Group& group = shared.group;
-        if (!group.exists()) return false;
-        tile.row = (token_tile - group.first_group_tile) * args.tile_tokens;
+        const Group& group = part.group;
+        tile.row = (part.token_tile - group.first_group_tile) * args.tile_tokens;
         tile.group = group.index;
-        tile.a = operand_of_group(p.a, group.first(), group.rows);
-        tile.b = operand_of_matrix(p.b, group.index);
         tile.d_row = group.starts[kColumnwiseCodes] + tile.row;
+        tile.a = operand_of_group(p.a, group.first(), group.rows);
         first_token = group.starts[kRowwiseCodes];
+        first_line = group.starts[kSourceCodes];
         rows = group.rows;
         padded = round_up_to_power(int64_t(group.rows), p.d.group_unit);
     } else {
-        tile.row = token_tile * args.tile_tokens;
-        tile.group = 0;
         tile.a = operand_of_matrix(p.a, 0);
-        tile.b = operand_of_matrix(p.b, 0);
-        tile.d_row = tile.row;
-        rows = uint32_t(p.m);
-        padded = p.m;
     }
+    tile.b = operand_of_matrix(p.b, tile.group);
+    tile.scale_steps = scale_steps(tile.b.layout, p.b.scale_type == ScaleType::E4M3 ? kNvBlock : kMxBlock);
     tile.rows = min(rows - tile.row, args.tile_tokens);
     tile.padded = tile.row + args.tile_tokens >= rows ? uint32_t(padded) - tile.row : tile.rows;
     tile.eights = (tile.rows + kTokenRows - 1) / kTokenRows;
-    tile.line = (index % args.weight_tiles) * kLines;
-    const uint32_t share = (args.chunks + args.cluster - 1) / args.cluster;
-    tile.first_chunk = min(rank * share, args.chunks);
-    tile.chunks = min(share, args.chunks - tile.first_chunk);
-    tile.tokens = args.tokens + (first_token + tile.row) * int64_t(args.chunks) * (kChunkCodes * 2);
-    return true;
-}
-
-// Loads the tokens of a chunk of the share, one thread, once all warps have left what its stage had. A barrier counts as
-// complete before its first phase, so that stages are free at first.
-__device__ __forceinline__ void load_tokens(const Tile& tile, Shared& shared, uint32_t chunk) {
-    if (chunk >= tile.chunks) return;
-    const uint32_t stage = chunk % kStages, bytes = tile.eights * kTokenRowsBytes;
-    wait(shared.free[stage], (chunk / kStages + 1) % 2);
-    arrive_expecting(shared.full[stage], bytes);
-    load_bytes(shared.tokens[stage], tile.tokens + int64_t(tile.first_chunk + chunk) * bytes, bytes, shared.full[stage]);
+    tile.token = uint32_t(first_line + tile.row);
+    tile.arranged = args.arranged + (first_token + tile.row) * int64_t(args.steps * args.step_chunks) * (kChunkCodes * 2);
+    return tile;
 }
 
 }  // namespace mxq::cuda::sm90::skinny

@@ -17,7 +17,6 @@ struct Arguments {
     GroupSumUnits units;  // of A's codes and scales; of tokens
     uint8_t* tokens;
     int64_t chunks;
-    uint32_t tile_tokens;
     bool by_eights;
     bool whole;  // lines of BF16 are whole aligned pieces of four
 };
@@ -74,17 +73,11 @@ __global__ void __launch_bounds__(kThreads) prepare_tokens_kernel(const __grid_c
     EvenOddBf16 pairs[4];
 #pragma unroll
     for (uint32_t q = 0; q < 4; q++) pairs[q] = load_pairs(args, at, line, chunk * kChunkCodes + 32 * q, sixteen);
-    const uint32_t in_tile = line % args.tile_tokens, tile = line - in_tile;
-    const uint32_t tile_rows = min(rows - tile, args.tile_tokens), eights = (tile_rows + kTokenRows - 1) / kTokenRows;
+    const uint32_t in_tile = line % uint32_t(kMostTokens), tile = line - in_tile;
+    const uint32_t tile_rows = min(rows - tile, uint32_t(kMostTokens)), eights = (tile_rows + kTokenRows - 1) / kTokenRows;
     const uint32_t token = in_tile % kTokenRows;
     uint8_t* const to = args.tokens + int64_t(first_token + tile) * args.chunks * (kChunkCodes * 2) +
                         (int64_t(chunk) * eights + in_tile / kTokenRows) * kTokenRowsBytes;
-    if (args.tile_tokens == kFewTokens) {
-        uint8_t* const of_lane = to + sixteen / 2 * 512 + token * 64 + sixteen % 2 * 8;
-#pragma unroll
-        for (int q = 0; q < 4; q++) *reinterpret_cast<uint2*>(of_lane + 16 * q) = {pairs[q].even, pairs[q].odd};
-        return;
-    }
     uint8_t* const core = to + sixteen * 256 + token * 16;
     *reinterpret_cast<uint4*>(core) = {pairs[0].even, pairs[1].even, pairs[2].even, pairs[3].even};
     *reinterpret_cast<uint4*>(core + 128) = {pairs[0].odd, pairs[1].odd, pairs[2].odd, pairs[3].odd};
@@ -100,9 +93,8 @@ int64_t token_rows(const GemmProblem& p) {
 
 uint64_t token_bytes(const GemmProblem& p) { return uint64_t(token_rows(p) * round_up(p.k, int64_t(kChunkCodes))) * 2; }
 
-void prepare_tokens(const Context& context, const GemmProblem& p, int32_t tile_tokens, bool by_eights, uint8_t* tokens,
-                    void* stream) {
-    Arguments args{p, {}, tokens, ceil_div(p.k, int64_t(kChunkCodes)), uint32_t(tile_tokens), by_eights, false};
+void prepare_tokens(const Context& context, const GemmProblem& p, bool by_eights, uint8_t* tokens, void* stream) {
+    Arguments args{p, {}, tokens, ceil_div(p.k, int64_t(kChunkCodes)), by_eights, false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = kTokenRows;

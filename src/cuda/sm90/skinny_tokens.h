@@ -1,10 +1,7 @@
-// The tokens of skinny_sm90: A as BF16, in the order in which its products take it, so that a tile's 128 codes of the
-// contraction are bytes in a row. By 16 or 64 tokens of a group, a tile, and of these
+// The tokens of skinny_sm90 for tiles of 64: A as BF16, in the order in which a warpgroup's instruction takes it, so that a
+// tile's 128 codes of the contraction are bytes in a row. By 64 tokens of a group, a tile, and of these
 //
-//     tiles of 64   128 codes     8 tokens     16 codes     8 of these     token                          16 bytes
-//     tiles of 16   128 codes     8 tokens     32 codes     token          quarter, as lanes are          16 bytes
-//
-// The former is how a warpgroup's instruction reads them, the latter what a lane loads for a warp's.
+//     128 codes     8 tokens     16 codes     8 of these     token                          16 bytes
 //
 // A thread's quarter of 128 codes of a weight is 32 of them in a row (skinny_weights.cuh), of which it gives two pairs to
 // each 16: numbers 2 q and 2 q + 1 of the 16, and those 8 further. Of quarter q these are
@@ -25,9 +22,8 @@ constexpr int kTokenRowsBytes = kTokenRows * kChunkCodes * 2;  // of eight token
 // Returns the bytes that the tokens take, for any ends of groups.
 uint64_t token_bytes(const GemmProblem& p);
 
-// Enqueues the pass that writes them, for tiles of so many, in the order for weights of 4 bits or for the others.
-void prepare_tokens(const Context& context, const GemmProblem& p, int32_t tile_tokens, bool by_eights, uint8_t* tokens,
-                    void* stream);
+// Enqueues the pass that writes them, in the order for weights of 4 bits or for the others.
+void prepare_tokens(const Context& context, const GemmProblem& p, bool by_eights, uint8_t* tokens, void* stream);
 
 void load_prepare_tokens();
 
