@@ -8,6 +8,10 @@ target_compile_features(mxq_compile_options INTERFACE cxx_std_20)
 target_compile_options(mxq_compile_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -ffp-contract=off>
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xcompiler=-ffp-contract=off,-Wall>)
+# No path of this machine goes into what is built, so that the same source gives the same bytes from any folder. A debugger finds
+# the sources when it is started in their folder.
+target_compile_options(mxq_compile_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>
+  $<$<COMPILE_LANGUAGE:C,CXX>:-ffile-prefix-map=${PROJECT_BINARY_DIR}=./build>)
 if(MXQ_SANITIZE)
   target_compile_options(mxq_compile_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX,C>:-fsanitize=${MXQ_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)

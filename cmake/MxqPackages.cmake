@@ -20,10 +20,14 @@ set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME mxq-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
 
-# Packages that others need by version. The libraries of the system are found by dpkg-shlibdeps where it is installed.
+# Packages that others need by version. The libraries of the system are found by dpkg-shlibdeps where it is installed; it knows
+# those of this machine alone, as dpkg does its architecture.
 find_program(MXQ_DPKG_SHLIBDEPS dpkg-shlibdeps)
 mark_as_advanced(MXQ_DPKG_SHLIBDEPS)
-if(MXQ_DPKG_SHLIBDEPS)
+if(CMAKE_CROSSCOMPILING AND CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
+endif()
+if(MXQ_DPKG_SHLIBDEPS AND NOT CMAKE_CROSSCOMPILING)
   set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 else()
   set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS "libc6, libstdc++6, libgcc-s1")

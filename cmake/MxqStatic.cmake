@@ -36,7 +36,7 @@ function(mxq_add_static_library name symbols)
             --whole-archive $<TARGET_FILE:${name}> --no-whole-archive ${runtime}
     COMMAND ${CMAKE_OBJCOPY} --keep-global-symbols=${object}.names ${object}.whole ${object}
     COMMAND ${CMAKE_COMMAND} -E rm $<TARGET_FILE:${name}> ${object}.whole
-    COMMAND ${CMAKE_AR} qcs $<TARGET_FILE:${name}> ${object}
+    COMMAND ${CMAKE_AR} qcsD $<TARGET_FILE:${name}> ${object}
     VERBATIM)
   set_target_properties(${name} PROPERTIES LINK_DEPENDS ${symbols})
   target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:mxq_compile_options> Threads::Threads ${MXQ_STATIC_LIBRARIES})

@@ -112,7 +112,7 @@ start consumers ./tests/consumers/run.sh "$build" # takes longest: it builds
 MXQ_BUILD_DIR=$build start search ./tests/search/run.sh
 start_shards mxq_tests
 start_shards mxq_unit_tests
-for name in mxq_fault_test mxq_unload_test mxq_graph_test mxq_cuda_error_test; do
+for name in mxq_fault_test mxq_unload_test mxq_copies_test mxq_graph_test mxq_cuda_error_test; do
     start "$name" "$build/tests/$name" ${MXQ_SLOWEST:+-d yes}
 done
 start tools ./tests/tools/run.sh "$build"

@@ -21,7 +21,8 @@ def _type(header: Header, type_: CType) -> str:
 
 
 def _escaped(line: str) -> str:
-    """Keeps rustdoc from seeing links, HTML and emphasis outside of `code`."""
+    """Keeps rustdoc from seeing links, HTML and emphasis outside of `code`, and lists where a line begins with a sign."""
+    line = re.sub(r"^([+-]) ", r"\\\1 ", line)
     pieces = line.split("`")
     if len(pieces) % 2 == 0:  # a span that ends on another line
         return re.sub(r"([\[\]<>*_`])", r"\\\1", line)

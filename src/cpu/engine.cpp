@@ -6,6 +6,9 @@
 #include "core/error.h"
 #include "cpu/shared_pools.h"
 #include "cpu/usable_cores.h"
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 namespace mxq::cpu {
 namespace {
@@ -16,8 +19,13 @@ struct Candidate {
 };
 
 #if defined(__x86_64__)
+// Returns whether the machine converts F16, which Clang has a name for only from version 18 on.
+bool has_f16c() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 // Returns whether the machine has all that the avx2 build is compiled for.
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 // Returns whether the machine has all that the avx512 build is compiled for.
 bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

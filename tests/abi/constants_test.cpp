@@ -63,7 +63,7 @@ TEST_CASE("constants: every status has its name") {
 
 TEST_CASE("constants: version, formats and their properties") {
     CHECK(mxq_version() == MXQ_VERSION_MAJOR * 10000 + MXQ_VERSION_MINOR * 100 + MXQ_VERSION_PATCH);
-    CHECK(mxq_version_string() == std::string("0.1.0"));
+    CHECK(mxq_version_string() == std::string("0.2.0"));
 
     struct Expected {
         int32_t format;

@@ -2,8 +2,10 @@
 // 64 KiB.
 #include "../formats.h"
 
+#include <limits.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 
@@ -26,7 +28,8 @@ mxq_status on_small_stack(std::function<mxq_status()> call) {
     pthread_attr_t attributes;
     pthread_t thread;
     REQUIRE(pthread_attr_init(&attributes) == 0);
-    REQUIRE(pthread_attr_setstacksize(&attributes, stack_bytes) == 0);
+    const size_t least = PTHREAD_STACK_MIN;  // 128 KiB on Arm
+    REQUIRE(pthread_attr_setstacksize(&attributes, std::max(stack_bytes, least)) == 0);
     const auto body = [](void* argument) -> void* {
         auto& job = *static_cast<Job*>(argument);
         job.status = job.call();

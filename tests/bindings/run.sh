@@ -96,6 +96,11 @@ rust_pkg_config() { # in a program of its own, with the code of the page
         (cd "$work/app" && unset MXQ_LIB_DIR && PKG_CONFIG_PATH=$work/pc LD_LIBRARY_PATH=$build/src CARGO_TARGET_DIR=$work/cargo cargo run --offline --quiet) |
         grep -x 'Mxfp8E4m3 128 x 512 times Mxfp4 256 x 512, y\[0\] = -\?[0-9.]*'
 }
+rust_readme() ( # what README.md says after the library is built
+    grep '^    c.*app/' "$source/README.md" >"$work/lines" && cat "$work/lines" && [ "$(wc -l <"$work/lines")" = 2 ] && mkdir "$work/clone" &&
+        ln -s "$source/bindings" "$work/clone" && cd "$work/clone" &&
+        MXQ_LIB_DIR=$build/src LD_LIBRARY_PATH=$build/src CARGO_TARGET_DIR=$work/cargo CARGO_NET_OFFLINE=true bash -e "$work/lines" | grep 'y\[0\] = '
+)
 rust_pages() { RUSTDOCFLAGS="-D warnings" rust doc --offline --quiet --no-deps; }
 rust_form() { rust fmt --check; }
 if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san' || ! command -v cargo >/dev/null; then
@@ -103,6 +108,7 @@ if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san' || ! comman
 else
     check "the Rust crates: tests and example" rust_tests
     check "the Rust crates: pages without warnings" rust_pages
+    check "the lines of README.md that make a Rust program" rust_readme
     if cargo fmt --version >/dev/null 2>&1; then
         check "the Rust crates: rustfmt" rust_form
     else

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ./tests/consumers/run.sh build-dir
-# Uses the library as its users do: installed, through pkg-config, embedded, from Python. Checks the symbols that it exports.
+# Uses the library as its users do: installed, through pkg-config, static, from Python. Checks the symbols that it exports.
 set -u
 build=$(cd "${1:?the build directory}" && pwd) || exit 1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,11 +25,12 @@ check "cmake --install" cmake --install "$build" --prefix "$prefix"
 library=$(find "$prefix" -name libmxq.so.0 | head -n 1)
 library_dir=$(dirname "${library:-$prefix/none}")
 
-find_package() { # prefix
-    cmake --fresh -S "$here/program" -B "$work/package" -DCMAKE_PREFIX_PATH="$1" && cmake --build "$work/package" &&
+find_package() { # prefix project
+    cmake --fresh -S "$here/${2:-program}" -B "$work/package" -DCMAKE_PREFIX_PATH="$1" && cmake --build "$work/package" &&
         "$work/package/consumer"
 }
 check "a C program through find_package(mxq)" find_package "$prefix"
+check "a C++ program, without C, through find_package(mxq)" find_package "$prefix" cpp
 
 # Checks that the first program of README.md prints what README.md says.
 readme() {
@@ -98,14 +99,6 @@ refuses_tests() { # where Catch2 is missing, and says what to do
         cat "$work/error" && grep -q "MXQ_TESTS=ON, but Catch2 was not found" "$work/error" && grep -q "MXQ_TESTS=OFF" "$work/error"
 }
 check "MXQ_TESTS=ON without Catch2 is refused" refuses_tests
-
-embedded() { # in a debug build, which compiles fastest
-    cmake -S "$here/embed" -B "$work/embed" -DMXQ_SOURCE="$source" -DCMAKE_BUILD_TYPE=Debug &&
-        cmake --build "$work/embed" --parallel "$(nproc)" && "$work/embed/consumer"
-}
-check "embedded with add_subdirectory" embedded
-nothing_installed() { cmake --install "$work/embed" --prefix "$work/none" && [ -z "$(find "$work/none" -type f 2>/dev/null)" ]; }
-check "embedded, it installs nothing" nothing_installed
 
 # The static library, without CUDA, which is faster. A C program links it though it is C++ inside.
 static_prefix=$work/static-prefix

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # ./tests/packages/run.sh build-dir
 # Makes the packages of cpack and builds a program with each, from wherever it is unpacked. Reads the headers with every compiler
-# and language version that is here, and compares the interface with the frozen one of each release.
+# and language version that is here, and compares the interface with the frozen one of each release. Embeds the library in a
+# project, and builds it once more from another folder, with the same bytes.
 set -u
 build=$(cd "${1:?the build directory}" && pwd) || exit 1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -39,6 +40,24 @@ for pair in "gcc g++" "clang clang++"; do
     fi
 done
 
+# ---- The version -----------------------------------------------------------------------------------------------------
+
+# It is that of mxq.h wherever it stands: CMake and the generated parts of the bindings read it there.
+version=$(sed -n 's/^#define MXQ_VERSION_[A-Z]* //p' "$source/include/mxq/mxq.h" | paste -sd .)
+minor=${version%.*}
+same_version() (
+    local file
+    cd "$source" && echo "mxq.h has $version" && [ "$(sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' CHANGELOG.md | head -n 1)" = "$version" ] &&
+        grep -qx "version: $version" CITATION.cff && grep -qx "MXQ_$minor {" src/libmxq.map && [ -e "tests/abi/frozen/mxq-$minor.h" ] || return 1
+    for file in bindings/rust/mxq/Cargo.toml bindings/rust/mxq-sys/Cargo.toml bindings/julia/Project.toml; do
+        echo "$file" && grep -qx "version = \"$version\"" "$file" || return 1
+    done
+    for file in examples/CMakeLists.txt tests/consumers/program/CMakeLists.txt tests/consumers/cpp/CMakeLists.txt; do
+        echo "$file" && grep -q "find_package(mxq $minor " "$file" || return 1
+    done
+)
+check "the version of mxq.h stands everywhere" same_version
+
 # ---- The frozen interface --------------------------------------------------------------------------------------------
 
 # What a release had stays: every constant with its value, every function with its signature.
@@ -65,6 +84,50 @@ if ! command -v cmake >/dev/null || ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$
     skip "packages" "the build directory was made elsewhere, so it cannot pack"
     finish
 fi
+
+# ---- Embedded, and built again elsewhere -----------------------------------------------------------------------------
+
+# Debug builds, which compile fastest and have what abidiff reads. A cache that makes paths relative would change them.
+unset CCACHE_BASEDIR CCACHE_NOHASHDIR
+embedded() {
+    cmake -S "$here/embed" -B "$work/embed" -DMXQ_SOURCE="$source" -DCMAKE_BUILD_TYPE=Debug &&
+        cmake --build "$work/embed" --parallel "$(nproc)" && "$work/embed/consumer"
+}
+nothing_installed() { cmake --install "$work/embed" --prefix "$work/none" && [ -z "$(find "$work/none" -type f 2>/dev/null)" ]; }
+elsewhere() {
+    local tree="$work/some where/else"
+    mkdir -p "$tree" && cp -r "$source/CMakeLists.txt" "$source/cmake" "$source/include" "$source/src" "$tree" &&
+        cmake -S "$tree" -B "$tree/out" -DCMAKE_BUILD_TYPE=Debug -DMXQ_CUDA=OFF -DMXQ_TESTS=OFF -DMXQ_EXAMPLES=OFF -DMXQ_INSTALL=OFF &&
+        cmake --build "$tree/out" --parallel "$(nproc)" --target mxq && cmp "$work/embed/mxq/src/libmxq.so.0" "$tree/out/src/libmxq.so.0"
+}
+
+# The types and functions that are in the library: nothing of a release goes or changes.
+compare_abi() { "$here/abi.sh" "$work/embed/mxq/src/libmxq.so.0" "$1"; }
+as_stored() {
+    local stored
+    for stored in "$source"/tests/abi/frozen/mxq-*.abi; do compare_abi "$stored" || return 1; done
+}
+notices_changes() { # of a name and of a result's type; a function that the stored interface lacks is no change
+    local stored=$source/tests/abi/frozen/mxq-0.2.abi text
+    text=$(sed -n "/function-decl name='mxq_version_string'/,/<return/s/.*<return type-id='\([^']*\)'.*/\1/p" "$stored")
+    sed 's/mxq_plan_destroy/mxq_plan_free/' "$stored" >"$work/renamed.abi"
+    sed "/function-decl name='mxq_version'/,/<return/s/<return type-id='[^']*'/<return type-id='$text'/" "$stored" >"$work/returns.abi"
+    sed "/function-decl name='mxq_version'/,/<.function-decl/d; /elf-symbol name='mxq_version'/d" "$stored" >"$work/fewer.abi"
+    ! compare_abi "$work/renamed.abi" >"$work/said" && grep -q '1 Removed' "$work/said" &&
+        ! compare_abi "$work/returns.abi" >"$work/said" && grep -q '1 Changed' "$work/said" &&
+        ! cmp -s "$work/fewer.abi" "$stored" && compare_abi "$work/fewer.abi"
+}
+if check "embedded with add_subdirectory" embedded; then
+    check "embedded, it installs nothing" nothing_installed
+    check "built from another folder, the library is the same bytes" elsewhere
+    if command -v abidiff >/dev/null && [ "$(uname -m)" = x86_64 ]; then
+        check "abidiff: the library has the stored interface" as_stored
+        check "abidiff: a changed interface is noticed" notices_changes
+    else
+        skip "abidiff" "it is not here, or this is not x86-64, whose interface is stored"
+    fi
+fi
+
 library=$(find "$build/src" -maxdepth 1 -name 'libmxq.so.0' | head -n 1)
 if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san'; then
     skip "packages" "they are of the shared library, built without sanitizers"
@@ -91,9 +154,9 @@ generators=TGZ
 command -v dpkg-deb >/dev/null && generators="TGZ;DEB"
 
 if check "cpack" pack "$generators" "$work/packages"; then
-    twice() {
+    twice() { # with a file of another time
         local package
-        pack "$generators" "$work/again" && for package in "$work"/packages/*.tar.gz "$work"/packages/*.deb; do
+        touch "$build/libmxq.pc" && pack "$generators" "$work/again" && for package in "$work"/packages/*.tar.gz "$work"/packages/*.deb; do
             [ ! -e "$package" ] || cmp "$package" "$work/again/$(basename "$package")" || return 1
         done
     }

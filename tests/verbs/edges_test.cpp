@@ -7,6 +7,9 @@
 
 #include <cstdlib>
 #include <limits>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 using testing::Buffer;
 using testing::Bytes;
@@ -164,7 +167,9 @@ TEST_CASE("edges: a context tells the instruction set that it uses", "[cpu]") {
     };
     CHECK(ends_with(description_under("scalar"), ", scalar"));
 #if defined(__x86_64__)
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    const bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
     CHECK(ends_with(description_under("avx2"), avx2 ? ", avx2" : ", scalar"));
 #endif
 }

@@ -1,10 +1,10 @@
-# Made by bindings/generate.py from include/mxq/mxq.h of libmxq 0.1.0; change the header, not this file.
+# Made by bindings/generate.py from include/mxq/mxq.h of libmxq 0.2.0; change the header, not this file.
 
 const MXQ_VERSION_MAJOR = Int32(0)
-const MXQ_VERSION_MINOR = Int32(1)
+const MXQ_VERSION_MINOR = Int32(2)
 const MXQ_VERSION_PATCH = Int32(0)
 # Version of this header as mxq_version gives that of the library: major * 10000 + minor * 100 + patch, for #if.
-const MXQ_VERSION = Int32(100)
+const MXQ_VERSION = Int32(200)
 # Families of constants have types of their own, all int32_t, so that signatures say which constants they take.
 const mxq_status = Int32
 const MXQ_STATUS_OK = mxq_status(0)
@@ -217,12 +217,12 @@ const MXQ_BOUND_REBASED_GUARDED = mxq_bound(4)
 const MXQ_BOUND_BLACKWELL_TENSOR_CORES = mxq_bound(5)
 
 @doc raw"""
-Version of the loaded library as major * 10000 + minor * 100 + patch (0.1.0 is 100).
+Version of the loaded library as major * 10000 + minor * 100 + patch (0.2.0 is 200).
 """
 mxq_version() = @ccall libmxq.mxq_version()::Int32
 
 @doc raw"""
-Version of the loaded library as text, "0.1.0". Static storage.
+Version of the loaded library as text, "0.2.0". Static storage.
 """
 mxq_version_string() = @ccall libmxq.mxq_version_string()::Cstring
 

@@ -1,4 +1,4 @@
-"""Constants, callbacks and prototypes of libmxq 0.1.0 for ctypes, with the comments of its header.
+"""Constants, callbacks and prototypes of libmxq 0.2.0 for ctypes, with the comments of its header.
 
 Made by bindings/generate.py from include/mxq/mxq.h; change the header, not this file.
 """
@@ -6,15 +6,15 @@ Made by bindings/generate.py from include/mxq/mxq.h; change the header, not this
 # flake8: noqa
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 # ---- Version ----
 
 MXQ_VERSION_MAJOR = 0
-MXQ_VERSION_MINOR = 1
+MXQ_VERSION_MINOR = 2
 MXQ_VERSION_PATCH = 0
 # Version of this header as mxq_version gives that of the library: major * 10000 + minor * 100 + patch, for #if.
-MXQ_VERSION = 100
+MXQ_VERSION = 200
 
 # ---- Status and messages ----
 
@@ -268,10 +268,10 @@ mxq_parallel_for = CFUNCTYPE(None, c_void_p, c_int32, mxq_task, c_void_p)
 # ---- Functions: the type of the result, and those of the parameters ----
 
 PROTOTYPES = {
-    # Version of the loaded library as major * 10000 + minor * 100 + patch (0.1.0 is 100).
+    # Version of the loaded library as major * 10000 + minor * 100 + patch (0.2.0 is 200).
     # mxq_version()
     "mxq_version": (c_int32, []),
-    # Version of the loaded library as text, "0.1.0". Static storage.
+    # Version of the loaded library as text, "0.2.0". Static storage.
     # mxq_version_string()
     "mxq_version_string": (c_char_p, []),
     # Returns what the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without

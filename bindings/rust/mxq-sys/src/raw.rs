@@ -1,10 +1,10 @@
-// Made by bindings/generate.py from include/mxq/mxq.h of libmxq 0.1.0; change the header, not this file.
+// Made by bindings/generate.py from include/mxq/mxq.h of libmxq 0.2.0; change the header, not this file.
 
 pub const MXQ_VERSION_MAJOR: i32 = 0;
-pub const MXQ_VERSION_MINOR: i32 = 1;
+pub const MXQ_VERSION_MINOR: i32 = 2;
 pub const MXQ_VERSION_PATCH: i32 = 0;
 /// Version of this header as mxq\_version gives that of the library: major \* 10000 + minor \* 100 + patch, for #if.
-pub const MXQ_VERSION: i32 = 100;
+pub const MXQ_VERSION: i32 = 200;
 /// Families of constants have types of their own, all int32\_t, so that signatures say which constants they take.
 pub type mxq_status = i32;
 pub const MXQ_STATUS_OK: mxq_status = 0;
@@ -257,9 +257,9 @@ pub const MXQ_BOUND_REBASED_GUARDED: mxq_bound = 4;
 pub const MXQ_BOUND_BLACKWELL_TENSOR_CORES: mxq_bound = 5;
 
 extern "C" {
-    /// Version of the loaded library as major \* 10000 + minor \* 100 + patch (0.1.0 is 100).
+    /// Version of the loaded library as major \* 10000 + minor \* 100 + patch (0.2.0 is 200).
     pub fn mxq_version() -> i32;
-    /// Version of the loaded library as text, "0.1.0". Static storage.
+    /// Version of the loaded library as text, "0.2.0". Static storage.
     pub fn mxq_version_string() -> *const c_char;
     /// Returns what the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without
     /// CUDA". Static storage.
@@ -343,7 +343,7 @@ extern "C" {
     pub fn mxq_tensor_set_swizzled(tensor: *mut mxq_tensor, swizzled: i32) -> mxq_status;
     /// Elements from one row to the next, at least cols (default cols). For plain tensors; the codes and scales of quantized ones
     /// have mxq\_tensor\_set\_strides. Nothing behind the last row's cols is touched: the tensor has (experts \* rows - 1) \* row stride
-    /// + cols elements, none if it is empty. Tensors of equal strides in bytes may lie side by side in one buffer, column range
+    /// \+ cols elements, none if it is empty. Tensors of equal strides in bytes may lie side by side in one buffer, column range
     /// beside column range: only shared elements overlap.
     pub fn mxq_tensor_set_row_stride(tensor: *mut mxq_tensor, elements: i64) -> mxq_status;
     /// Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. NULL with more is

@@ -1,4 +1,4 @@
-// Made by bindings/generate.py from include/mxq/mxq.h of libmxq 0.1.0; change the header, not this file.
+// Made by bindings/generate.py from include/mxq/mxq.h of libmxq 0.2.0; change the header, not this file.
 
 /// Families of constants have types of their own, all int32\_t, so that signatures say which constants they take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

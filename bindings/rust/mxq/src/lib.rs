@@ -36,7 +36,7 @@ pub use quantized::Quantized;
 pub use tensor::{Element, Tensor};
 pub use verbs::*;
 
-/// The version of the library that was loaded, such as "0.1.0".
+/// The version of the library that was loaded, such as "0.2.0".
 pub fn version() -> &'static str {
     // SAFETY: the library gives text of static storage.
     unsafe { error::text(sys::mxq_version_string()) }

@@ -50,7 +50,7 @@
  *                 MXQ_CUBLASLT_PATH: see mxq_context_options_set_cublaslt_path.
  *   Growth        New options arrive as new setters. No number changes its meaning, no struct is exposed.
  *
- * All functions are available since 0.1.0. Version 0.x: the ABI may still change; the promise of stability starts with 1.0.
+ * All functions are available since 0.2.0. Version 0.x: the ABI may still change; the promise of stability starts with 1.0.
  */
 #ifndef MXQ_MXQ_H
 #define MXQ_MXQ_H
@@ -71,16 +71,16 @@ extern "C" {
 /* ---- Version ------------------------------------------------------------------------------------------------------ */
 
 #define MXQ_VERSION_MAJOR 0
-#define MXQ_VERSION_MINOR 1
+#define MXQ_VERSION_MINOR 2
 #define MXQ_VERSION_PATCH 0
 
 /* Version of this header as mxq_version gives that of the library: major * 10000 + minor * 100 + patch, for #if. */
-#define MXQ_VERSION 100
+#define MXQ_VERSION 200
 
-/* Version of the loaded library as major * 10000 + minor * 100 + patch (0.1.0 is 100). */
+/* Version of the loaded library as major * 10000 + minor * 100 + patch (0.2.0 is 200). */
 MXQ_API int32_t mxq_version(void);
 
-/* Version of the loaded library as text, "0.1.0". Static storage. */
+/* Version of the loaded library as text, "0.2.0". Static storage. */
 MXQ_API const char* mxq_version_string(void);
 
 /* Returns what the loaded library was built with, "GCC 12.2.0, CUDA 13.0.48 for 80-real 90a-real" or "GCC 12.2.0, without
