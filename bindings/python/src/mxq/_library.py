@@ -64,7 +64,7 @@ class Handle:
 
 
 def version() -> str:
-    """The version of the library that was opened, such as "0.1.0"."""
+    """The version of the library that was opened, such as "0.2.0"."""
     text: str = lib.mxq_version_string().decode()
     return text
 
