@@ -1,0 +1,1 @@
+"""The command mxq-quantize: quantizes checkpoints, says what is in them, and compares them. Needs mxq[tools]."""

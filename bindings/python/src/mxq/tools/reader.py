@@ -1,0 +1,216 @@
+"""Reads checkpoints: .safetensors files, single or sharded with an index. Tensors are read one at a time.
+
+Everything that a header or an index claims is checked when a checkpoint is opened, before any tensor is read. The package
+safetensors is not used: it takes duplicate names, and it writes a file from memory that holds all of its tensors.
+"""
+import json
+import math
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, NoReturn, Tuple
+
+import numpy
+
+from .._library import Error
+
+# Bits of an element of each type that safetensors names.
+BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
+    "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
+    "I64": 64, "U64": 64, "F64": 64, "C64": 64,
+}
+MAX_JSON_BYTES = 100_000_000  # the limit of safetensors for a header
+MAX_RANK = 32
+INDEX_NAME = "model.safetensors.index.json"
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.safetensors")
+
+
+class CheckpointError(Error):
+    """A file that is not what it should be. The text names the file, the place in it, what was expected and what was found."""
+
+
+def refuse(path: Any, where: str, expected: str, found: Any) -> NoReturn:
+    text = repr(found) if isinstance(found, str) else str(found)
+    text = text if len(text) <= 200 else text[:197] + "..."
+    raise CheckpointError(f"{path}: {where}: expected {expected}, found {text}")
+
+
+class Entry(NamedTuple):
+    """A tensor in a file. start, end: where its bytes lie in the file."""
+
+    name: str
+    dtype: str
+    shape: Tuple[int, ...]
+    start: int
+    end: int
+    path: Path
+
+    @property
+    def nbytes(self) -> int:
+        return self.end - self.start
+
+
+class File(NamedTuple):
+    """A .safetensors file whose header was checked. entries: its tensors by name, in the order of their bytes."""
+
+    path: Path
+    metadata: Dict[str, str]
+    entries: Dict[str, Entry]
+
+
+class Checkpoint(NamedTuple):
+    """The files of a checkpoint and the tensors of all of them."""
+
+    folder: Path
+    files: List[File]
+    entries: Dict[str, Entry]
+
+
+def parse_object(data: bytes, path: Path, where: str) -> Dict[str, Any]:
+    """Parses a JSON object; refuses names that occur twice, nesting without end, and numbers that JSON does not have."""
+
+    def unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+        out = dict(pairs)
+        if len(out) != len(pairs):
+            names = [name for name, _ in pairs]
+            refuse(path, where, "each name once", next(f"{name!r} twice" for name in out if names.count(name) > 1))
+        return out
+
+    def no_constant(text: str) -> NoReturn:
+        refuse(path, where, "JSON", text)
+
+    try:
+        out = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
+    except RecursionError:
+        refuse(path, where, "JSON of little depth", "objects or lists nested too deep")
+    except ValueError as error:  # also bad UTF-8, and numbers with thousands of digits
+        refuse(path, where, "JSON", f"text that is none ({error})")
+    if not isinstance(out, dict):
+        refuse(path, where, "an object", type(out).__name__)
+    return out
+
+
+def _sizes(values: Any, least: int, most: int) -> bool:
+    """True for a list of integers from 0 to 2^63 - 1 whose length lies between two bounds."""
+    return isinstance(values, list) and least <= len(values) <= most and all(type(v) is int and 0 <= v < 2**63 for v in values)
+
+
+def _entry(name: str, value: Any, data_start: int, data_bytes: int, path: Path) -> Entry:
+    where = f"tensor {name!r}"
+    if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
+        refuse(path, where, "dtype, shape and data_offsets", value)
+    dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in BITS:
+        refuse(path, where, f"a dtype of {', '.join(BITS)}", dtype)
+    if not _sizes(shape, 0, MAX_RANK):
+        refuse(path, where, f"a shape of up to {MAX_RANK} sizes", shape)
+    if not _sizes(offsets, 2, 2) or not offsets[0] <= offsets[1] <= data_bytes:
+        refuse(path, where, f"data_offsets [begin, end] in {data_bytes} bytes of data", offsets)
+    bits = math.prod(shape) * BITS[dtype]
+    if bits != 8 * (offsets[1] - offsets[0]):
+        refuse(path, where, f"{bits / 8:g} bytes for {dtype} of shape {shape}", f"data_offsets of {offsets[1] - offsets[0]} bytes")
+    return Entry(name, dtype, tuple(shape), data_start + offsets[0], data_start + offsets[1], path)
+
+
+def _check_order(entries: List[Entry], data_start: int, file_bytes: int, path: Path) -> None:
+    """Refuses bytes that belong to two tensors or to none."""
+    end = data_start
+    for entry in entries:
+        if entry.start != end:
+            what = "an overlap with the one before" if entry.start < end else "a gap before it"
+            refuse(path, f"tensor {entry.name!r}", f"bytes that begin at {end - data_start} of the data",
+                   f"{entry.start - data_start}: {what}")
+        end = entry.end
+    if end != file_bytes:
+        refuse(path, "data", f"{end - data_start} bytes, up to the end of the last tensor", f"{file_bytes - data_start} bytes")
+
+
+def open_file(path: Path) -> File:
+    """Reads and checks the header of a .safetensors file."""
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                refuse(path, "file", "a regular file", stat.filemode(status.st_mode))
+            head = file.read(8)
+            length = int.from_bytes(head, "little")
+            if len(head) < 8 or not 2 <= length <= min(MAX_JSON_BYTES, status.st_size - 8):
+                found = f"{length} in a file of {status.st_size} bytes" if len(head) == 8 else f"a file of {len(head)} bytes"
+                refuse(path, "length of the header", f"8 bytes with a number from 2 to {MAX_JSON_BYTES}, inside of the file", found)
+            header = file.read(length)
+    except OSError as error:
+        refuse(path, "file", "a file that can be read", error.strerror)
+    fields = parse_object(header, path, "header")
+    metadata = fields.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        refuse(path, "__metadata__", "an object of texts", metadata)
+    start = 8 + length
+    entries = sorted((_entry(name, value, start, status.st_size - start, path) for name, value in fields.items()),
+                     key=lambda entry: (entry.start, entry.end))
+    _check_order(entries, start, status.st_size, path)
+    return File(path, metadata, {entry.name: entry for entry in entries})
+
+
+def read_json(path: Path) -> Dict[str, Any]:
+    """Reads a JSON object from a file of bounded size."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_JSON_BYTES + 1)
+    except OSError as error:
+        refuse(path, "file", "a file that can be read", error.strerror)
+    if len(data) > MAX_JSON_BYTES:
+        refuse(path, "file", f"at most {MAX_JSON_BYTES} bytes", "more")
+    return parse_object(data, path, "file")
+
+
+def _indexed(index: Path) -> List[File]:
+    """The files that an index names. Each tensor that it lists must be in the file that it says."""
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        refuse(index, "weight_map", "an object of tensors and their files", places)
+    for name, file in places.items():
+        if not isinstance(file, str) or not _FILE_NAME.fullmatch(file):
+            refuse(index, f"tensor {name!r}", "the name of a .safetensors file beside the index", file)
+    files = {name: open_file(index.parent / name) for name in sorted(set(places.values()))}
+    for name, file in places.items():
+        if name not in files[file].entries:
+            refuse(index, f"tensor {name!r}", f"a tensor of {file}", "none of this name there")
+    return list(files.values())
+
+
+def _locate(path: Path) -> Path:
+    """The file or the index that a path means: itself, or the one in a folder."""
+    if not path.is_dir():
+        return path
+    if (path / INDEX_NAME).exists():
+        return path / INDEX_NAME
+    found = sorted(path.glob("*.safetensors"))
+    if len(found) != 1:
+        refuse(path, "folder", f"{INDEX_NAME}, or one .safetensors file", f"{len(found)} of them and no index")
+    return found[0]
+
+
+def open_checkpoint(path: Any) -> Checkpoint:
+    """Opens a .safetensors file, an index, or the folder of one of them, and checks all headers."""
+    place = _locate(Path(path))
+    files = _indexed(place) if place.name.endswith(".json") else [open_file(place)]
+    entries: Dict[str, Entry] = {}
+    for file in files:
+        for name, entry in file.entries.items():
+            if name in entries:
+                refuse(file.path, f"tensor {name!r}", "a name in one file alone", f"it in {entries[name].path.name}, too")
+            entries[name] = entry
+    return Checkpoint(place.parent, files, entries)
+
+
+def read_bytes(entry: Entry) -> "numpy.ndarray[Any, Any]":
+    """The bytes of a tensor, in memory of their own: a file that shrinks later cannot fault as mapped memory would."""
+    out = numpy.empty(entry.nbytes, numpy.uint8)
+    with open(entry.path, "rb") as file:
+        file.seek(entry.start)
+        got = file.readinto(memoryview(out)) if entry.nbytes else 0
+    if got != entry.nbytes:
+        refuse(entry.path, f"tensor {entry.name!r}", f"{entry.nbytes} bytes", f"{got}: the file became shorter")
+    return out
