@@ -30,6 +30,14 @@ def test_a_written_file_reads_back_and_its_tensors_are_aligned(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "m.safetensors"]
 
 
+@pytest.mark.parametrize("length", range(1, 9))
+def test_data_begins_at_a_multiple_of_8(tmp_path, length):
+    file = FileWriter(tmp_path / "m.safetensors", [Output("x" * length, "U8", (1,))], {})
+    file.add("x" * length, np.array([7], np.uint8))
+    file.finish()
+    assert next(iter(reader.open_file(tmp_path / "m.safetensors").entries.values())).start % 8 == 0
+
+
 def test_the_package_safetensors_reads_what_is_written(tmp_path):
     numpy_files = pytest.importorskip("safetensors.numpy")
     outputs = [output for output in OUTPUTS if output.dtype != "BF16"]
@@ -92,11 +100,13 @@ def test_an_interrupted_run_is_taken_up_behind_its_last_complete_file(tmp_path):
     assert len(reader.open_checkpoint(out).entries) == 4 and not (out / "2.safetensors.part").exists()
 
 
-def test_a_file_without_its_rows_is_written_again(tmp_path):
+def test_a_file_and_its_rows_count_together_alone(tmp_path):
     folder = Folder(tmp_path / "out", {})
-    write(folder, "1.safetensors", [])
-    (folder.part / "1.safetensors.rows.json").unlink()
-    assert folder.rows("1.safetensors") is None
+    for lost in ("1.safetensors", "1.safetensors.rows.json"):
+        write(folder, "1.safetensors", [])
+        assert folder.rows("1.safetensors") == []
+        (folder.part / lost).unlink()
+        assert folder.rows("1.safetensors") is None
 
 
 def test_two_runs_do_not_write_one_folder(tmp_path):
