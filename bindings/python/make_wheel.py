@@ -41,11 +41,23 @@ def project(key: str) -> str:
     return re.search(rf'^{key} = "(.*)"$', (HERE / "pyproject.toml").read_text(), re.MULTILINE).group(1)
 
 
+def section(name: str) -> list:
+    """The names and values of a table of pyproject.toml."""
+    text = (HERE / "pyproject.toml").read_text().split(f"[{name}]\n")[1].split("\n\n")[0]
+    return re.findall(r"^([\w-]+) = (.*)$", text, re.MULTILINE)
+
+
 def extras() -> list:
     """The lines of pip install mxq[numpy] and the like."""
-    section = (HERE / "pyproject.toml").read_text().split("[project.optional-dependencies]\n")[1].split("\n\n")[0]
-    found = re.findall(r'^(\w+) = \["(.*)"\]$', section, re.MULTILINE)
-    return [line for name, needed in found for line in (f"Provides-Extra: {name}", f'Requires-Dist: {needed}; extra == "{name}"')]
+    lines = []
+    for name, needed in section("project.optional-dependencies"):
+        lines += [f"Provides-Extra: {name}", *(f'Requires-Dist: {one}; extra == "{name}"' for one in re.findall(r'"(.*?)"', needed))]
+    return lines
+
+
+def commands() -> bytes:
+    """The entry points of the commands."""
+    return "".join(["[console_scripts]\n", *(f'{name} = {value.strip(chr(34))}\n' for name, value in section("project.scripts"))]).encode()
 
 
 def metadata(name: str, version: str) -> str:
@@ -72,11 +84,12 @@ def main() -> int:
     version = re.search(r'^VERSION = "(.*)"$', raw, re.MULTILINE).group(1)
     stem = f"{arguments.name.replace('-', '_')}-{version}"
     tag = f"py3-none-{platform_tag(arguments.built)}"
-    files = {f"mxq/{path.name}": path.read_bytes() for path in sorted((HERE / "src/mxq").glob("*.py"))}
+    files = {str(path.relative_to(HERE / "src")): path.read_bytes() for path in sorted((HERE / "src/mxq").rglob("*.py"))}
     files["mxq/py.typed"] = b""
     files["mxq/libmxq.so.0"] = arguments.built.read_bytes()
     info = f"{stem}.dist-info"
     files[f"{info}/METADATA"] = metadata(arguments.name, version).encode()
+    files[f"{info}/entry_points.txt"] = commands()
     files[f"{info}/LICENSE"] = (ROOT / "LICENSE").read_bytes()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: libmxq\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     record = "".join(f"{name},sha256={digest(data)},{len(data)}\n" for name, data in files.items()) + f"{info}/RECORD,,\n"

@@ -210,7 +210,7 @@ def read_bytes(entry: Entry) -> "numpy.ndarray[Any, Any]":
     out = numpy.empty(entry.nbytes, numpy.uint8)
     with open(entry.path, "rb") as file:
         file.seek(entry.start)
-        got = file.readinto(memoryview(out)) if entry.nbytes else 0
+        got = file.readinto(out.data)
     if got != entry.nbytes:
         refuse(entry.path, f"tensor {entry.name!r}", f"{entry.nbytes} bytes", f"{got}: the file became shorter")
     return out

@@ -72,7 +72,7 @@ class FileWriter:
         if array.nbytes != end - begin:
             refuse(self.path, f"tensor {name!r}", f"{end - begin} bytes", array.nbytes)
         self._file.seek(self._start + begin)
-        self._file.write(numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8))
+        self._file.write(numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8).data)
         self._missing.discard(name)
 
     def finish(self) -> None:

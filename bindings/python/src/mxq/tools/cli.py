@@ -1,0 +1,130 @@
+"""The command line of mxq-quantize."""
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+try:
+    import ml_dtypes  # noqa: F401  numpy has no bfloat16 without it
+    import numpy  # noqa: F401
+    from rich import box
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.table import Table
+    from rich.text import Text
+except ImportError as missing:
+    sys.exit(f"mxq-quantize: {missing}; install the packages that it needs: pip install 'mxq[tools]'")
+
+from .._library import Error
+from .compare import compare, inspect
+from .layouts import LAYOUTS
+from .quantize import EXCLUDE, INCLUDE, REPORT, recipe, run
+from .reader import open_checkpoint
+
+Row = Dict[str, Any]
+LONGEST = 60  # rows of a table in the terminal
+
+
+def _parser() -> argparse.ArgumentParser:
+    layouts = list(dict.fromkeys(row.layout for row in LAYOUTS))
+    formats = list(dict.fromkeys(row.format for row in LAYOUTS))
+    scalings = list(dict.fromkeys(row.scaling for row in LAYOUTS))
+    parser = argparse.ArgumentParser(
+        prog="mxq-quantize", description="Quantizes the weights of a checkpoint of .safetensors files.",
+        epilog="mxq-quantize inspect FILE says what a checkpoint has and which tensors libmxq takes as they are. "
+               "mxq-quantize compare A B compares the values of two checkpoints.")
+    parser.add_argument("input", type=Path, help="a .safetensors file, an index, or their folder")
+    parser.add_argument("output", type=Path, help="the folder to make; it appears when it is complete")
+    parser.add_argument("--format", required=True, choices=formats)
+    parser.add_argument("--scaling", choices=scalings, help="by default the usual one of the layout")
+    parser.add_argument("--layout", default=layouts[0], choices=layouts, help="whose names and config block (default: %(default)s)")
+    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"in place of {' '.join(INCLUDE[2])}")
+    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"in place of {' '.join(EXCLUDE)}")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser
+
+
+def _small(name: str, count: int) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"mxq-quantize {name}")
+    parser.add_argument("paths", nargs=count, type=Path, metavar="CHECKPOINT")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return " x ".join(map(str, value))
+    return f"{value:.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """columns: keys of rows. The name is folded where the terminal is narrow, the others are not."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for column in columns:
+        right = any(isinstance(row.get(column), (int, float)) for row in rows)
+        table.add_column(column.replace("_", " "), justify="right" if right else "left", overflow="fold", no_wrap=column != "name")
+    for row in rows:
+        table.add_row(*(Text(_text(row.get(column))) for column in columns))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _worst(rows: List[Row]) -> List[Row]:
+    """The rows with the least SQNR, if there are too many for a terminal."""
+    if len(rows) <= LONGEST:
+        return rows
+    return sorted(rows, key=lambda row: row["sqnr_db"] if row.get("sqnr_db") is not None else -1e9)[:LONGEST]
+
+
+def _quantize(arguments: argparse.Namespace) -> None:
+    chosen = recipe(arguments.layout, arguments.format, arguments.scaling, arguments.include, arguments.exclude)
+    total = sum(entry.nbytes for entry in open_checkpoint(arguments.input).entries.values())
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=total)
+        report = run(arguments.input, arguments.output, chosen,
+                     lambda count, name: progress.update(task, advance=count, description=name[-40:]))
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+        return
+    rows = [row for row in report["tensors"] if "scaling" in row]
+    kept = [row for row in report["tensors"] if "scaling" not in row]
+    shown = _worst(rows)
+    title = f"{len(rows)} tensors quantized" + (f", the {len(shown)} with the least SQNR" if len(shown) < len(rows) else "")
+    _table(title, ["name", "shape", "format", "scaling", "bytes_after", "sqnr_db", "clipped", "zero_blocks"], shown)
+    before, after = (sum(row[key] for row in report["tensors"]) for key in ("bytes_before", "bytes_after"))
+    print(f"{len(kept)} tensors kept; {before:,} bytes became {after:,}; all tensors are in {arguments.output / REPORT}")
+
+
+def _main(argv: List[str]) -> None:
+    if argv[:1] == ["inspect"]:
+        arguments = _small("inspect", 1).parse_args(argv[1:])
+        columns, rows = ["name", "family", "dtype", "shape", "descriptor", "needs"], inspect(arguments.paths[0])
+    elif argv[:1] == ["compare"]:
+        arguments = _small("compare", 2).parse_args(argv[1:])
+        columns, rows = ["name", "a", "b", "sqnr_db", "note"], list(compare(*arguments.paths))
+    else:
+        _quantize(_parser().parse_args(argv))
+        return
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        _table(" ".join(map(str, arguments.paths)), columns, rows)
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    try:
+        _main(sys.argv[1:] if argv is None else argv)
+    except (Error, OSError) as error:
+        print(f"mxq-quantize: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("mxq-quantize: interrupted; the same command goes on from the last complete file", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

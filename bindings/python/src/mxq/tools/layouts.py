@@ -1,0 +1,192 @@
+"""Layouts of quantized checkpoints: names, types and shapes of what a weight becomes, and the config block that tells of it.
+
+Of a weight (R, C) named X.weight, and for gpt-oss experts (E, C, R) named X:
+
+    layout              format             codes                            scales
+    compressed-tensors  mxfp8_e4m3         X.weight         (R, C)          X.weight_scale      (R, C/32)  E8M0
+                        mxfp4              X.weight_packed  (R, C/2)        X.weight_scale      (R, C/32)  E8M0
+                        nvfp4              X.weight_packed  (R, C/2)        X.weight_scale      (R, C/16)  E4M3
+                                                                            X.weight_global_scale (1), which divides
+                        fp8_e4m3           X.weight         (R, C)          X.weight_scale      (R, 1), (1) or (R/128, C/128)
+    modelopt            mxfp8_e4m3, nvfp4, fp8_e4m3, as above with X.weight; nvfp4 has X.weight_scale_2 (), which multiplies;
+                        fp8_e4m3 has scales (R) or (R/128, 1, C/128, 1)
+    deepseek            fp8_e4m3           X.weight         (R, C)          X.weight_scale_inv  (R/128, C/128)
+    gpt-oss             mxfp4              X_blocks (E, R, C/32, 16)        X_scales            (E, R, C/32)  E8M0
+"""
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import numpy
+
+from .._library import Error
+from .._qtensor import QTensor
+from .writer import Output
+
+Shape = Tuple[int, ...]
+FLOATS = ("F32", "F16", "BF16")
+
+
+class Layout(NamedTuple):
+    """How weights of one format and scaling are stored.
+
+    codes, scales, global_scale: what replaces `suffix` at the end of a weight's name.
+    scale_shape: the shape of the scales, from words for their sizes; see scale_shape().
+    multiples: what rows and columns are multiples of.
+    """
+
+    layout: str
+    format: str
+    scaling: str
+    codes: str
+    scales: str
+    scale_shape: str
+    multiples: Tuple[int, int]
+    config: Dict[str, Any]
+    global_scale: str = ""
+    suffix: str = "weight"
+    rank: int = 2
+
+
+def _weights(bits: int, strategy: str, group: Optional[int] = None, **more: Any) -> Dict[str, Any]:
+    return {"num_bits": bits, "type": "float", "symmetric": True, "dynamic": False, "strategy": strategy, "group_size": group, **more}
+
+
+def _group(format: str, weights: Dict[str, Any], activations: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+    return {"format": format, "weights": weights, "input_activations": activations}
+
+
+_U8 = {"scale_dtype": "torch.uint8"}
+_MXFP8 = _group("mxfp8-quantized", _weights(8, "group", 32, **_U8))
+_MXFP4 = _group("mxfp4-pack-quantized", _weights(4, "group", 32, **_U8))
+_NVFP4 = _group("nvfp4-pack-quantized", _weights(4, "tensor_group", 16, scale_dtype="torch.float8_e4m3fn"))
+_TOKENS = {**_weights(8, "token"), "dynamic": True}
+_FP8 = {
+    "row": _group("float-quantized", _weights(8, "channel"), _TOKENS),
+    "tensor": _group("float-quantized", _weights(8, "tensor"), _TOKENS),
+    "128x128": _group("float-quantized", _weights(8, "block", block_structure=[128, 128]), {**_weights(8, "group", 128), "dynamic": True}),
+}
+
+# The first row of a layout and a format is what is taken where no scaling is asked for.
+_CT, _MO = "compressed-tensors", "modelopt"
+LAYOUTS: List[Layout] = [
+    Layout(_CT, "mxfp8_e4m3", "1x32", "weight", "weight_scale", "matrix", (1, 32), _MXFP8),
+    Layout(_CT, "mxfp4", "1x32", "weight_packed", "weight_scale", "matrix", (1, 32), _MXFP4),
+    Layout(_CT, "nvfp4", "1x16", "weight_packed", "weight_scale", "matrix", (1, 16), _NVFP4, "weight_global_scale"),
+    Layout(_CT, "nvfp4", "16x16", "weight_packed", "weight_scale", "matrix", (1, 16), _NVFP4, "weight_global_scale"),
+    Layout(_CT, "fp8_e4m3", "row", "weight", "weight_scale", "column", (1, 1), _FP8["row"]),
+    Layout(_CT, "fp8_e4m3", "tensor", "weight", "weight_scale", "matrix", (1, 1), _FP8["tensor"]),
+    Layout(_CT, "fp8_e4m3", "128x128", "weight", "weight_scale", "matrix", (1, 1), _FP8["128x128"]),
+    Layout(_MO, "nvfp4", "1x16", "weight", "weight_scale", "matrix", (1, 16), {"quant_algo": "W4A16_NVFP4", "group_size": 16}, "weight_scale_2"),
+    Layout(_MO, "nvfp4", "16x16", "weight", "weight_scale", "matrix", (1, 16), {"quant_algo": "W4A16_NVFP4", "group_size": 16}, "weight_scale_2"),
+    Layout(_MO, "mxfp8_e4m3", "1x32", "weight", "weight_scale", "matrix", (1, 32), {"quant_algo": "MXFP8", "group_size": 32}),
+    Layout(_MO, "fp8_e4m3", "row", "weight", "weight_scale", "matrix", (1, 1), {"quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"}),
+    Layout(_MO, "fp8_e4m3", "128x128", "weight", "weight_scale", "tiles", (128, 128), {"quant_algo": "FP8_PB_WO", "group_size": 128}),
+    Layout("deepseek", "fp8_e4m3", "128x128", "weight", "weight_scale_inv", "matrix", (1, 1), {}),
+    Layout("gpt-oss", "mxfp4", "1x32", "_blocks", "_scales", "matrix", (1, 32), {}, "", "", 3),
+]
+
+
+def choose(layout: str, format: str, scaling: Optional[str]) -> Layout:
+    """The row of the table; what is not there is refused with what is."""
+    rows = [row for row in LAYOUTS if row.layout == layout]
+    for row in rows:
+        if row.format == format and scaling in (None, row.scaling):
+            return row
+    known = ", ".join(f"{row.format} {row.scaling}" for row in rows) or "a layout of " + ", ".join(sorted({row.layout for row in LAYOUTS}))
+    raise Error(f"{layout}: expected {known}, found {format} {scaling or ''}".rstrip())
+
+
+def matrix(layout: Layout, shape: Shape) -> Tuple[int, int]:
+    """Rows and columns that a weight has for the library: those of all experts together, whose blocks lie along inputs."""
+    return (shape[0], shape[1]) if layout.rank == 2 else (shape[0] * shape[2], shape[1])
+
+
+def unfit(layout: Layout, dtype: str, shape: Shape) -> str:
+    """Why a tensor cannot be stored so, or nothing."""
+    if dtype not in FLOATS:
+        return f"{dtype} is not one of {', '.join(FLOATS)}"
+    if len(shape) != layout.rank:
+        return f"{len(shape)} dimensions, not {layout.rank}"
+    rows, cols = matrix(layout, shape)
+    if not rows or not cols:
+        return "no elements"
+    for size, multiple, what in ((rows, layout.multiples[0], "rows"), (cols, layout.multiples[1], "columns")):
+        if size % multiple:
+            return f"{size} {what} are no multiple of {multiple}"
+    return ""
+
+
+def _up(size: int, tile: int) -> int:
+    return -(-size // tile)
+
+
+def scale_shape(layout: Layout, shape: Shape) -> Shape:
+    """The shape of the scales as they are stored."""
+    rows, cols = matrix(layout, shape)
+    if layout.scaling == "tensor":
+        return (1,)
+    if layout.scaling == "row":
+        return (rows, 1) if layout.scale_shape == "column" else (rows,)
+    if layout.scaling == "128x128":
+        tiles = _up(rows, 128), _up(cols, 128)
+        return (tiles[0], 1, tiles[1], 1) if layout.scale_shape == "tiles" else tiles
+    blocks = cols // (16 if layout.format == "nvfp4" else 32)
+    return (rows, blocks) if layout.rank == 2 else (shape[0], shape[2], blocks)
+
+
+def outputs(layout: Layout, name: str, shape: Shape) -> List[Output]:
+    """The tensors that a weight becomes: codes, scales, and the scale above them if there is one."""
+    stem = name[: len(name) - len(layout.suffix)]
+    rows, cols = matrix(layout, shape)
+    four_bits = layout.format in ("mxfp4", "nvfp4")
+    codes: Shape = (shape[0], shape[2], cols // 32, 16) if layout.rank == 3 else (rows, cols // 2 if four_bits else cols)
+    types = {"nvfp4": "F8_E4M3", "fp8_e4m3": "F32"}
+    out = [Output(stem + layout.codes, "U8" if four_bits else "F8_E4M3", codes),
+           Output(stem + layout.scales, types.get(layout.format, "U8"), scale_shape(layout, shape))]
+    if layout.global_scale:
+        out.append(Output(stem + layout.global_scale, "F32", (1,) if layout.layout == _CT else ()))
+    return out
+
+
+def power_of_two_amax(amax: float) -> float:
+    """The least amax from `amax` on whose NVFP4 global scale is a power of two; 2.2e38 for one beyond.
+
+    Readers multiply by the global scale, divide by its reciprocal, or fold it into block scales, each with roundings of its own.
+    With a power of two all of them get the same bits. Block scales are E4M3 numbers, whose precision is the same one binade lower.
+    """
+    scale = 2688 / amax if 0 < amax < float("inf") else 1.0
+    _, exponent = numpy.frexp(scale)
+    return float(2688 * 2.0 ** -max(min(int(exponent) - 1, 126), -116))
+
+
+def arrays(layout: Layout, q: QTensor) -> List[Any]:
+    """The arrays of outputs(), in its order."""
+    part = q.part("rowwise")
+    out = [part.codes, part.scales]
+    if layout.global_scale:
+        decode = numpy.float32(part.amax[0] / numpy.float32(2688))
+        out.append(numpy.float32(1) / decode if layout.layout == _CT else decode)
+    return [numpy.asarray(array) for array in out]
+
+
+GPT_OSS_PLAIN = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+
+
+def config_block(layout: Layout, plain: List[str]) -> Dict[str, Any]:
+    """The quantization_config of config.json. plain: modules with a weight matrix that was not quantized."""
+    if layout.layout == _CT:
+        group = {"targets": ["Linear"], "output_activations": None, **layout.config}
+        return {"quant_method": "compressed-tensors", "format": layout.config["format"], "quantization_status": "compressed",
+                "config_groups": {"group_0": group}, "ignore": plain, "kv_cache_scheme": None}
+    if layout.layout == _MO:
+        return {"quant_method": "modelopt", **layout.config, "kv_cache_quant_algo": None, "ignore": plain,
+                "producer": {"name": "mxq-quantize"}}
+    if layout.layout == "gpt-oss":
+        return {"quant_method": "mxfp4", "modules_to_not_convert": GPT_OSS_PLAIN}
+    return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128],
+            "modules_to_not_convert": plain}
+
+
+def modelopt_file(block: Dict[str, Any]) -> Dict[str, Any]:
+    """The content of hf_quant_config.json, which ModelOpt's readers take beside config.json or in its place."""
+    fields = {name: block[name] for name in ("quant_algo", "kv_cache_quant_algo", "group_size") if name in block}
+    return {"producer": {"name": "modelopt", "version": "mxq-quantize"}, "quantization": {**fields, "exclude_modules": block["ignore"]}}

@@ -1,0 +1,167 @@
+"""Finds quantized tensors in checkpoints by the names and types that layouts give them, and loads them as they are."""
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import numpy
+
+from .._parts import Part
+from .._qtensor import QTensor
+from .reader import Checkpoint, Entry, read_bytes, refuse
+
+Shape = Tuple[int, ...]
+PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_WIDTHS = {"U8": "uint8", "F8_E4M3": "uint8", "F8_E8M0": "uint8", "I8": "uint8"}
+
+
+class Stored(NamedTuple):
+    """A tensor of values: plain if it has no scales.
+
+    name: without what layouts append to it. family: whose names these are.
+    format, scaling, shape: the descriptor of libmxq that takes the bytes; of a plain tensor its type and shape.
+    global_scale: what multiplies NVFP4's block scales, or divides them if `divides`.
+    convert: what has to be done before libmxq takes it, or nothing.
+    transposed: the plain tensor of this name has rows and columns swapped.
+    """
+
+    name: str
+    family: str
+    format: str
+    shape: Shape
+    codes: Entry
+    scaling: str = ""
+    scales: Optional[Entry] = None
+    global_scale: Optional[Entry] = None
+    divides: bool = False
+    convert: str = ""
+    transposed: bool = False
+
+
+class _Pattern(NamedTuple):
+    """The names of one layout: stem + codes, stem + scales, stem + global_scale, with the types that they may have."""
+
+    family: str
+    codes: str
+    code_types: Tuple[str, ...]
+    scales: str
+    scale_types: Tuple[str, ...]
+    formats: Tuple[str, ...]
+    global_scale: str = ""
+    divides: bool = False
+
+
+_CODES8, _CODES4, _FLOATS = ("F8_E4M3",), ("U8", "I8", "F4"), ("F32", "BF16", "F16")
+_PATTERNS = [
+    _Pattern("compressed-tensors", ".weight_packed", _CODES4, ".weight_scale", ("F8_E4M3",), ("nvfp4",), ".weight_global_scale", True),
+    _Pattern("compressed-tensors", ".weight_packed", _CODES4, ".weight_scale", ("U8", "F8_E8M0"), ("mxfp4",)),
+    _Pattern("ModelOpt", ".weight", _CODES4, ".weight_scale", ("F8_E4M3",), ("nvfp4",), ".weight_scale_2"),
+    _Pattern("compressed-tensors, ModelOpt", ".weight", _CODES8, ".weight_scale", ("U8", "F8_E8M0"), ("mxfp8_e4m3",)),
+    _Pattern("compressed-tensors, ModelOpt", ".weight", _CODES8, ".weight_scale", _FLOATS, ("fp8_e4m3",)),
+    _Pattern("MX in U8", ".weight", _CODES4, ".weight_scale", ("U8", "F8_E8M0"), ("mxfp4",)),
+    _Pattern("DeepSeek", ".weight", _CODES8, ".weight_scale_inv", _FLOATS, ("fp8_e4m3",)),
+    _Pattern("MX in FP8 names", ".weight", _CODES8, ".weight_scale_inv", ("U8", "F8_E8M0"), ("mxfp8_e4m3",)),
+    _Pattern("gpt-oss", "_blocks", ("U8",), "_scales", ("U8",), ("mxfp4",)),
+]
+
+
+def _up(size: int, tile: int) -> int:
+    return -(-size // tile)
+
+
+def _fp8_scaling(shape: Shape, scales: Shape) -> str:
+    """Which elements share a scale of FP8, from the shape of the scales; nothing if libmxq has no such scaling."""
+    rows, cols = shape[-2], shape[-1]
+    tiles = _up(rows, 128), _up(cols, 128)
+    if scales in (tiles, (tiles[0], 1, tiles[1], 1)):
+        return "128x128"
+    if scales in ((rows,), (rows, 1)):
+        return "row"
+    if scales in ((), (1,), (1, 1)):
+        return "tensor"
+    return "1x128" if scales == (rows, tiles[1]) else ""
+
+
+def _match(pattern: _Pattern, stem: str, entries: Dict[str, Entry]) -> Optional[Stored]:
+    codes, scales = entries[stem + pattern.codes], entries.get(stem + pattern.scales)
+    if scales is None or codes.dtype not in pattern.code_types or scales.dtype not in pattern.scale_types:
+        return None
+    above = entries.get(stem + pattern.global_scale) if pattern.global_scale else None
+    if (pattern.global_scale and above is None) or len(codes.shape) < 2:
+        return None
+    format, convert = pattern.formats[0], ""
+    packed = format in ("mxfp4", "nvfp4") and codes.dtype != "F4"
+    gpt_oss = pattern.family == "gpt-oss"
+    if gpt_oss:
+        if len(codes.shape) != 4 or codes.shape[3] != 16:
+            return None
+        shape: Shape = (codes.shape[0], codes.shape[1], 32 * codes.shape[2])
+    else:
+        shape = (*codes.shape[:-1], codes.shape[-1] * (2 if packed else 1))
+    scaling = {"nvfp4": "1x16", "fp8_e4m3": _fp8_scaling(shape, scales.shape)}.get(format, "1x32")
+    blocks = _up(shape[-1], 16 if format == "nvfp4" else 32)
+    if format != "fp8_e4m3" and scales.shape != (*shape[:-1], blocks):
+        convert = f"scales have shape {list(scales.shape)}, not {[*shape[:-1], blocks]}: padded or swizzled"
+    elif not scaling:
+        convert = f"scales have shape {list(scales.shape)}, which is no scaling of libmxq"
+    elif above is not None and numpy.prod(above.shape, dtype=object) != 1:
+        convert = f"{len(above.shape)}-D global scales: one operand for each"
+    elif format == "fp8_e4m3" and scales.dtype != "F32":
+        convert = f"{scales.dtype} scales are widened to F32"
+    return Stored(stem if gpt_oss else stem + ".weight", pattern.family, format, shape, codes, scaling, scales, above,
+                  pattern.divides, convert, gpt_oss)
+
+
+def find(checkpoint: Checkpoint) -> List[Stored]:
+    """All tensors of values of a checkpoint, in the order of its files."""
+    entries, out, taken = checkpoint.entries, [], set()
+    for name in entries:
+        for pattern in _PATTERNS:
+            if name.endswith(pattern.codes) and (found := _match(pattern, name[: -len(pattern.codes)], entries)):
+                out.append(found)
+                taken |= {entry.name for entry in (found.codes, found.scales, found.global_scale) if entry}
+                break
+    plain = [Stored(name, "plain", entry.dtype, entry.shape, entry) for name, entry in entries.items() if name not in taken]
+    places = {name: place for place, name in enumerate(entries)}
+    return sorted(out + plain, key=lambda stored: places[stored.codes.name])
+
+
+def array(entry: Entry) -> Any:
+    """A tensor as numpy has it: codes and scales of 8 bits as bytes."""
+    if entry.dtype == "BF16":
+        import ml_dtypes
+
+        return read_bytes(entry).view(ml_dtypes.bfloat16).reshape(entry.shape)
+    dtype = PLAIN.get(entry.dtype) or _WIDTHS.get(entry.dtype)
+    if dtype is None:
+        refuse(entry.path, f"tensor {entry.name!r}", f"a type of {', '.join([*PLAIN, *_WIDTHS])}", entry.dtype)
+    return read_bytes(entry).view(dtype).reshape(entry.shape)
+
+
+def _bytes(entry: Entry, shape: Shape) -> Any:
+    return read_bytes(entry).reshape(shape)
+
+
+def load(stored: Stored) -> QTensor:
+    """A quantized tensor around the bytes of the file. FP8 scales in BF16 or F16 are widened, which is exact."""
+    if stored.scales is None or (stored.convert and "widened" not in stored.convert):
+        refuse(stored.codes.path, f"tensor {stored.name!r}", "a quantized tensor that libmxq takes", stored.convert or stored.format)
+    shape, fp8 = stored.shape, stored.format == "fp8_e4m3"
+    width = shape[-1] // 2 if stored.format in ("mxfp4", "nvfp4") else shape[-1]
+    codes = _bytes(stored.codes, (*shape[:-1], width))
+    scales = array(stored.scales).astype("float32").reshape(-1) if fp8 else array(stored.scales)
+    if stored.scaling in ("128x128", "1x128"):
+        scales = scales.reshape(_up(shape[-2], 128) if stored.scaling == "128x128" else shape[-2], -1)
+    decode = None
+    if stored.global_scale is not None:
+        decode = array(stored.global_scale).astype("float32").reshape(1)
+        decode = numpy.float32(1) / decode if stored.divides else decode
+    return QTensor.from_parts(stored.format, shape, rowwise=Part(codes, scales, decode_scale=decode), scaling=stored.scaling)
+
+
+def values(stored: Stored) -> Any:
+    """The values as float32, rows and columns as the plain tensor of this name has them."""
+    from .. import convert
+
+    if stored.scales is None:
+        plain = array(stored.codes)
+        return plain if plain.dtype == numpy.float32 else convert(plain.reshape(-1, plain.shape[-1] if plain.ndim else 1), "float32").reshape(plain.shape)
+    out = load(stored).dequantize("float32")
+    return out.swapaxes(-1, -2) if stored.transposed else out
