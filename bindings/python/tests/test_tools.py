@@ -104,6 +104,13 @@ def test_names_types_and_shapes_of_a_layout(row):
     assert {out.name: (out.dtype, out.shape) for out in found} == {f"m.{name}": value for name, value in SHAPES[name_of(row)].items()}
 
 
+def test_tensors_that_do_not_fit_a_layout_are_told_why():
+    row = layouts.choose("compressed-tensors", "mxfp4", None)
+    for dtype, shape, says in (("U8", (32, 32), "U8 is not one of"), ("F32", (0, 32), "no elements"), ("F32", (32, 0), "no elements"),
+                               ("F32", (32,), "1 dimensions, not 2"), ("F32", (32, 33), "33 columns"), ("BF16", (1, 32), "")):
+        assert layouts.unfit(row, dtype, shape).startswith(says) and (says or not layouts.unfit(row, dtype, shape))
+
+
 def test_experts_of_gpt_oss_are_quantized_along_their_inputs(tmp_path):
     rng = np.random.default_rng(1)
     experts = rng.standard_normal((3, 64, 96), "float32").astype(ml_dtypes.bfloat16)  # (experts, inputs, outputs)
@@ -143,6 +150,9 @@ def test_global_scales_of_nvfp4_are_powers_of_two(amax, least):
     made = layouts.power_of_two_amax(amax)
     assert least <= made <= 2 * least or (amax == 1e-30 and made == 2688 * 2.0**-126)
     decode = np.float32(made) / np.float32(2688)
+    scales, codes = np.arange(127, dtype="uint8").view(ml_dtypes.float8_e4m3fn).astype("float32")[:, None], np.float32([0.5, 1, 1.5, 2, 3, 4, 6])
+    ours = codes * scales * decode
+    assert ours.tobytes() == (codes * (scales / (1 / decode))).tobytes() == (codes * (scales * decode)).tobytes()
     assert np.frexp(decode)[0] == 0.5 and np.frexp(1 / decode)[0] == 0.5
 
 
@@ -225,6 +235,21 @@ def test_the_report_counts_clipped_elements_and_zero_blocks():
     assert measure(clipped, q)["clipped"] == 150
     floor = measure(x, mxq.quantize(x, "mxfp4", scale_rounding="floor"))["clipped"]
     assert floor == np.count_nonzero(np.abs(x) > top(x) * 7 / 6) > 100
+
+
+def test_the_report_does_not_depend_on_its_slices(monkeypatch):
+    from mxq.tools import measure
+
+    x = np.random.default_rng(7).standard_normal((300, 256), "float32") * np.linspace(1, 100, 300, dtype="float32")[:, None]
+    x[20:30], x[200:210] = 0, 0
+    for format, scaling in (("mxfp4", "1x32"), ("nvfp4", "1x16"), ("fp8_e4m3", "row"), ("fp8_e4m3", "tensor"), ("fp8_e4m3", "128x128")):
+        q = mxq.quantize(x, format, scaling=scaling)
+        monkeypatch.setattr(measure, "_SLICE", 1 << 30)
+        one = measure.measure(x, q)
+        monkeypatch.setattr(measure, "_SLICE", 1)
+        assert {**measure.measure(x, q), "sqnr_db": 0} == {**one, "sqnr_db": 0}
+        assert measure.measure(x, q)["sqnr_db"] == pytest.approx(one["sqnr_db"], abs=2e-3) == pytest.approx(q.sqnr(x), abs=2e-3)
+        assert one["zero_blocks"] == {"1x32": 160, "1x16": 320, "row": 20}.get(scaling, 0)
 
 
 def top(x):

@@ -13,7 +13,7 @@ from .. import convert
 from .._parts import Part
 from .._qtensor import QTensor
 
-_SLICE = 1 << 20  # elements
+_SLICE = 1 << 19  # elements
 _LARGEST = {"mxfp8_e4m3": 0x7E, "fp8_e4m3": 0x7E, "mxfp4": 0x77, "nvfp4": 0x77}  # the byte of codes of the largest value
 _MAGNITUDES = {"mxfp8_e4m3": 0x7F, "fp8_e4m3": 0x7F, "mxfp4": 0x77, "nvfp4": 0x77}
 _HALF_STEP = {"mxfp8_e4m3": 464 / 448, "fp8_e4m3": 464 / 448, "mxfp4": 7 / 6, "nvfp4": 7 / 6}  # half of the step behind it
@@ -55,19 +55,23 @@ def zero_blocks(q: QTensor) -> Tuple[int, int]:
 class Measure:
     """Sums over the slices of a tensor."""
 
-    def __init__(self) -> None:
+    def __init__(self, elements: int) -> None:
+        """elements: of the largest slice. The memory for slices is taken once."""
         self.signal = self.noise = 0.0
         self.clipped = self.zeros = self.blocks = 0
+        self._buffers = numpy.empty((3, elements), numpy.float32)
 
     def add(self, x: Any, q: QTensor, top: QTensor) -> None:
         """A slice: its values, what they became, and the largest values that its blocks can have."""
-        x, back = convert(x, "float32"), q.dequantize("float32")
-        self.signal += float(numpy.dot(x.ravel(), x.ravel()))
-        limit = top.dequantize("float32")
+        given, back, limit = self._buffers[:, : x.size]
+        convert(x, "float32", out=given.reshape(x.shape))
+        q.dequantize("float32", out=back.reshape(x.shape))
+        top.dequantize("float32", out=limit.reshape(x.shape))
+        self.signal += float(numpy.dot(given, given))
+        numpy.subtract(given, back, out=back)
+        self.noise += float(numpy.dot(back, back))
         limit *= _HALF_STEP[q.format]
-        numpy.subtract(x, back, out=back)
-        self.noise += float(numpy.dot(back.ravel(), back.ravel()))
-        self.clipped += int(numpy.count_nonzero(numpy.abs(x, out=x) > limit))
+        self.clipped += int(numpy.count_nonzero(numpy.abs(given, out=given) > limit))
         zeros, blocks = zero_blocks(q)
         self.zeros, self.blocks = self.zeros + zeros, self.blocks + blocks
 
@@ -86,7 +90,7 @@ def measure(x: Any, q: QTensor) -> Dict[str, Any]:
     """Compares a matrix with what it became."""
     rows, cols = q.shape
     step = max(_SLICE // cols // 128, 1) * 128
-    out, codes = Measure(), q.part("rowwise").codes
+    out, codes = Measure(min(step, rows) * cols), q.part("rowwise").codes
     largest = numpy.full((min(step, rows), codes.shape[1]), _LARGEST[q.format], numpy.uint8)
     for first in range(0, rows, step):
         last = min(first + step, rows)
