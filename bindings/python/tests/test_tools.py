@@ -286,6 +286,16 @@ def test_inspect_names_descriptors_and_what_must_be_converted(checkpoint, tmp_pa
     assert needs["e"] == ("", "U8 without scales that belong to it") and len(needs) == 5
 
 
+def test_deepseek_v4_has_mx_scales_of_blocks_and_of_tiles(tmp_path):
+    x = np.random.default_rng(6).standard_normal((200, 256), "float32")
+    four, eight = mxq.quantize(x, "mxfp4"), mxq.quantize(x, "mxfp8_e4m3", scaling="128x128")
+    save(tmp_path / "m.safetensors", {"a.weight": four.rowwise.codes, "a.scale": four.rowwise.scales, "b.weight": eight.rowwise.codes, "b.scale": eight.rowwise.scales},
+         {"a.weight": "I8", "a.scale": "F8_E8M0", "b.weight": "F8_E4M3", "b.scale": "F8_E8M0"})
+    a, b = stored.find(reader.open_checkpoint(tmp_path / "m.safetensors"))
+    assert (a.format, a.scaling, b.format, b.scaling) == ("mxfp4", "1x32", "mxfp8_e4m3", "128x128")
+    assert np.array_equal(stored.values(a), four.dequantize()) and np.array_equal(stored.values(b), eight.dequantize())
+
+
 def test_compare_tells_of_values_shapes_and_missing_tensors(tmp_path):
     x = np.random.default_rng(5).standard_normal((64, 64), "float32")
     save(tmp_path / "a.safetensors", {"same": x, "half": x, "shape": x, "a": x})

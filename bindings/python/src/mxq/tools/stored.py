@@ -43,22 +43,24 @@ class _Pattern(NamedTuple):
     code_types: Tuple[str, ...]
     scales: str
     scale_types: Tuple[str, ...]
-    formats: Tuple[str, ...]
+    format: str
     global_scale: str = ""
     divides: bool = False
 
 
 _CODES8, _CODES4, _FLOATS = ("F8_E4M3",), ("U8", "I8", "F4"), ("F32", "BF16", "F16")
 _PATTERNS = [
-    _Pattern("compressed-tensors", ".weight_packed", _CODES4, ".weight_scale", ("F8_E4M3",), ("nvfp4",), ".weight_global_scale", True),
-    _Pattern("compressed-tensors", ".weight_packed", _CODES4, ".weight_scale", ("U8", "F8_E8M0"), ("mxfp4",)),
-    _Pattern("ModelOpt", ".weight", _CODES4, ".weight_scale", ("F8_E4M3",), ("nvfp4",), ".weight_scale_2"),
-    _Pattern("compressed-tensors, ModelOpt", ".weight", _CODES8, ".weight_scale", ("U8", "F8_E8M0"), ("mxfp8_e4m3",)),
-    _Pattern("compressed-tensors, ModelOpt", ".weight", _CODES8, ".weight_scale", _FLOATS, ("fp8_e4m3",)),
-    _Pattern("MX in U8", ".weight", _CODES4, ".weight_scale", ("U8", "F8_E8M0"), ("mxfp4",)),
-    _Pattern("DeepSeek", ".weight", _CODES8, ".weight_scale_inv", _FLOATS, ("fp8_e4m3",)),
-    _Pattern("MX in FP8 names", ".weight", _CODES8, ".weight_scale_inv", ("U8", "F8_E8M0"), ("mxfp8_e4m3",)),
-    _Pattern("gpt-oss", "_blocks", ("U8",), "_scales", ("U8",), ("mxfp4",)),
+    _Pattern("compressed-tensors", ".weight_packed", _CODES4, ".weight_scale", ("F8_E4M3",), "nvfp4", ".weight_global_scale", True),
+    _Pattern("compressed-tensors", ".weight_packed", _CODES4, ".weight_scale", ("U8", "F8_E8M0"), "mxfp4"),
+    _Pattern("ModelOpt", ".weight", _CODES4, ".weight_scale", ("F8_E4M3",), "nvfp4", ".weight_scale_2"),
+    _Pattern("compressed-tensors, ModelOpt", ".weight", _CODES8, ".weight_scale", ("U8", "F8_E8M0"), "mxfp8_e4m3"),
+    _Pattern("compressed-tensors, ModelOpt", ".weight", _CODES8, ".weight_scale", _FLOATS, "fp8_e4m3"),
+    _Pattern("MX in U8", ".weight", _CODES4, ".weight_scale", ("U8", "F8_E8M0"), "mxfp4"),
+    _Pattern("DeepSeek", ".weight", _CODES8, ".weight_scale_inv", _FLOATS, "fp8_e4m3"),
+    _Pattern("MX in FP8 names", ".weight", _CODES8, ".weight_scale_inv", ("U8", "F8_E8M0"), "mxfp8_e4m3"),
+    _Pattern("DeepSeek V4", ".weight", ("I8",), ".scale", ("F8_E8M0",), "mxfp4"),
+    _Pattern("DeepSeek V4", ".weight", _CODES8, ".scale", ("F8_E8M0",), "mxfp8_e4m3"),
+    _Pattern("gpt-oss", "_blocks", ("U8",), "_scales", ("U8",), "mxfp4"),
 ]
 
 
@@ -86,7 +88,7 @@ def _match(pattern: _Pattern, stem: str, entries: Dict[str, Entry]) -> Optional[
     above = entries.get(stem + pattern.global_scale) if pattern.global_scale else None
     if (pattern.global_scale and above is None) or len(codes.shape) < 2:
         return None
-    format, convert = pattern.formats[0], ""
+    format, convert = pattern.format, ""
     packed = format in ("mxfp4", "nvfp4") and codes.dtype != "F4"
     gpt_oss = pattern.family == "gpt-oss"
     if gpt_oss:
@@ -95,9 +97,11 @@ def _match(pattern: _Pattern, stem: str, entries: Dict[str, Entry]) -> Optional[
         shape: Shape = (codes.shape[0], codes.shape[1], 32 * codes.shape[2])
     else:
         shape = (*codes.shape[:-1], codes.shape[-1] * (2 if packed else 1))
-    scaling = {"nvfp4": "1x16", "fp8_e4m3": _fp8_scaling(shape, scales.shape)}.get(format, "1x32")
     blocks = _up(shape[-1], 16 if format == "nvfp4" else 32)
-    if format != "fp8_e4m3" and scales.shape != (*shape[:-1], blocks):
+    scaling = {"nvfp4": "1x16", "fp8_e4m3": _fp8_scaling(shape, scales.shape)}.get(format, "1x32")
+    if format == "mxfp8_e4m3" and scales.shape == (*shape[:-2], _up(shape[-2], 128), _up(shape[-1], 128)) != (*shape[:-1], blocks):
+        scaling = "128x128"
+    elif format != "fp8_e4m3" and scales.shape != (*shape[:-1], blocks):
         convert = f"scales have shape {list(scales.shape)}, not {[*shape[:-1], blocks]}: padded or swizzled"
     elif not scaling:
         convert = f"scales have shape {list(scales.shape)}, which is no scaling of libmxq"
