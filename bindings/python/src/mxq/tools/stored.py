@@ -81,35 +81,43 @@ def _fp8_scaling(shape: Shape, scales: Shape) -> str:
     return "1x128" if scales == (rows, tiles[1]) else ""
 
 
+def _scaling(format: str, shape: Shape, scales: Entry) -> Tuple[str, str]:
+    """The scaling that the shape of the scales says, and what must be done with them first."""
+    if format == "fp8_e4m3":
+        scaling = _fp8_scaling(shape, scales.shape)
+        widened = "" if scales.dtype == "F32" else f"{scales.dtype} scales are widened to F32"
+        return scaling, widened if scaling else f"scales have shape {list(scales.shape)}, which is no scaling of libmxq"
+    lines, width = ("1x16", 16) if format == "nvfp4" else ("1x32", 32)
+    wanted = (*shape[:-1], _up(shape[-1], width))
+    if scales.shape == wanted:
+        return lines, ""
+    if format == "mxfp8_e4m3" and scales.shape == (*shape[:-2], _up(shape[-2], 128), _up(shape[-1], 128)):
+        return "128x128", ""
+    return lines, f"scales have shape {list(scales.shape)}, not {list(wanted)}: padded or swizzled"
+
+
+def _shape(pattern: _Pattern, codes: Entry) -> Optional[Shape]:
+    """Experts, rows and columns of the values whose codes these are."""
+    if pattern.family == "gpt-oss":
+        return (*codes.shape[:2], 32 * codes.shape[2]) if len(codes.shape) == 4 and codes.shape[3] == 16 else None
+    packed = pattern.format in ("mxfp4", "nvfp4") and codes.dtype != "F4"
+    return (*codes.shape[:-1], codes.shape[-1] * (2 if packed else 1)) if len(codes.shape) in (2, 3) else None
+
+
 def _match(pattern: _Pattern, stem: str, entries: Dict[str, Entry]) -> Optional[Stored]:
-    codes, scales = entries[stem + pattern.codes], entries.get(stem + pattern.scales)
+    """The tensor whose codes and scales have these names and types, or None."""
+    codes, scales, above = entries[stem + pattern.codes], entries.get(stem + pattern.scales), entries.get(stem + pattern.global_scale)
     if scales is None or codes.dtype not in pattern.code_types or scales.dtype not in pattern.scale_types:
         return None
-    above = entries.get(stem + pattern.global_scale) if pattern.global_scale else None
-    if (pattern.global_scale and above is None) or len(codes.shape) < 2:
+    shape = _shape(pattern, codes)
+    if shape is None or (pattern.global_scale and above is None):
         return None
-    format, convert = pattern.format, ""
-    packed = format in ("mxfp4", "nvfp4") and codes.dtype != "F4"
+    above = above if pattern.global_scale else None
+    scaling, convert = _scaling(pattern.format, shape, scales)
+    if above is not None and numpy.prod(above.shape, dtype=object) != 1:
+        convert = f"{list(above.shape)} global scales: one operand for each"
     gpt_oss = pattern.family == "gpt-oss"
-    if gpt_oss:
-        if len(codes.shape) != 4 or codes.shape[3] != 16:
-            return None
-        shape: Shape = (codes.shape[0], codes.shape[1], 32 * codes.shape[2])
-    else:
-        shape = (*codes.shape[:-1], codes.shape[-1] * (2 if packed else 1))
-    blocks = _up(shape[-1], 16 if format == "nvfp4" else 32)
-    scaling = {"nvfp4": "1x16", "fp8_e4m3": _fp8_scaling(shape, scales.shape)}.get(format, "1x32")
-    if format == "mxfp8_e4m3" and scales.shape == (*shape[:-2], _up(shape[-2], 128), _up(shape[-1], 128)) != (*shape[:-1], blocks):
-        scaling = "128x128"
-    elif format != "fp8_e4m3" and scales.shape != (*shape[:-1], blocks):
-        convert = f"scales have shape {list(scales.shape)}, not {[*shape[:-1], blocks]}: padded or swizzled"
-    elif not scaling:
-        convert = f"scales have shape {list(scales.shape)}, which is no scaling of libmxq"
-    elif above is not None and numpy.prod(above.shape, dtype=object) != 1:
-        convert = f"{len(above.shape)}-D global scales: one operand for each"
-    elif format == "fp8_e4m3" and scales.dtype != "F32":
-        convert = f"{scales.dtype} scales are widened to F32"
-    return Stored(stem if gpt_oss else stem + ".weight", pattern.family, format, shape, codes, scaling, scales, above,
+    return Stored(stem if gpt_oss else stem + ".weight", pattern.family, pattern.format, shape, codes, scaling, scales, above,
                   pattern.divides, convert, gpt_oss)
 
 
