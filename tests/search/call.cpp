@@ -104,7 +104,7 @@ std::string print(const std::optional<GroupRuns>& groups) {
 }
 std::string print(const Values& values) {
     std::string out = values.kind;
-    out += ":" + std::to_string(values.seed);
+    out.append(":").append(std::to_string(values.seed));
     if (!values.keep.empty())
         out.append(":").append(joined(values.keep, ",", [](int64_t at) { return std::to_string(at); }));
     return out;

@@ -1,6 +1,7 @@
 // mxq_gemm and mxq_grouped_gemm keep the bound with every alpha, beta, bias and type of D, and with the ends of groups on the
 // host.
 #include <cstdio>
+#include <thread>
 
 #include "../machine.h"
 #include "product.h"
@@ -438,4 +439,40 @@ TEST_CASE("gemm options: a number of multiprocessors", "[cuda]") {
     refuse(1, "wgmma_fp8_sm90", "needs two multiprocessors, found a limit of one");
     refuse(8, "mma_bf16", "cannot keep to 8 multiprocessors");
     refuse(8, "cublaslt_rebase", "cannot keep to 8 multiprocessors");
+}
+
+// The driver's functions, which the runtime does not call, need its context in the thread that calls them.
+TEST_CASE("gemm options: kernels of sm_90 in a thread that has not used CUDA", "[cuda]") {
+    if (!testing::cuda()) MXQ_SKIP("no CUDA device");
+    testing::Device& device = *testing::cuda();
+    if (std::string(mxq_context_description(device.context)).find("sm_90") == std::string::npos) MXQ_SKIP("no compute capability 9.0");
+    const auto mxfp4 = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), mxfp8 = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
+    const struct {
+        const char* name;
+        const oracle::Spec &a, &b;
+    } rows[] = {{"skinny_sm90", mxfp8, mxfp4}, {"wgmma_bf16_sm90", mxfp8, mxfp4}, {"wgmma_fp8_sm90", mxfp8, mxfp8}};
+    for (const auto& row : rows) {
+        INFO(row.name);
+        cases::Random random(29);
+        const int64_t m = 24, n = 300, k = 384;
+        Operand a = make_operand(device, row.a, std::nullopt, m, k, random), b = make_operand(device, row.b, std::nullopt, n, k, random);
+        Options options(device, {}, 0, 0, random);
+        ok(mxq_gemm_options_set_exact_products(options.handle, 0));
+        ok(mxq_gemm_options_set_implementation(options.handle, row.name));
+        testing::Output here(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0, nullptr), there(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0, nullptr);
+        testing::run_product(device, mxq_gemm, mxq_gemm_query, options.handle, a.tensor, b.tensor, here.tensor);
+        testing::Plan plan;
+        ok(mxq_gemm_query(device.context, options.handle, a.tensor, b.tensor, there.tensor, plan.out()));
+        Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
+        mxq_status status = MXQ_STATUS_INTERNAL_ERROR;
+        std::string message;
+        std::thread([&] {
+            status = mxq_gemm(device.context, options.handle, a.tensor, b.tensor, there.tensor, workspace.bytes() ? workspace.data() : nullptr, workspace.bytes(), nullptr);
+            message = mxq_last_error();
+        }).join();
+        INFO(message);
+        CHECK(status == MXQ_STATUS_OK);
+        workspace.read();  // waits for the device
+        CHECK(there.values() == here.values());
+    }
 }

@@ -866,8 +866,8 @@ mxq_gemm_options_set_exact_products(options, exact) = @ccall libmxq.mxq_gemm_opt
 
 @doc raw"""
 Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
-them, 1 to 1024; 0 (default): all. The bits of D are the same. Implementations that cannot keep to it decline; cuBLASLt takes
-it as the target of its choice. A product of a CPU context refuses it (UNSUPPORTED).
+them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Implementations
+that cannot keep to it decline; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
 """
 mxq_gemm_options_set_sm_count(options, count) = @ccall libmxq.mxq_gemm_options_set_sm_count(options::Ptr{mxq_gemm_options}, count::Int32)::mxq_status
 
@@ -1102,7 +1102,7 @@ On a CUDA context, numbers of two F16 operands that are below 2^-14 and not 0 co
                        a tile of B (128 columns of D by 128 of L) or of A (a row by 128 of L) can make Inf and NaN of all
                        that the tile meets; mxq_gemm_options_set_exact_products takes another implementation.
     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B or of
-                       128, but in blocks 2^10 below it: R is about 2^-9 of the largest value that a block can hold.
+                       128 codes, except those of blocks 2^10 below it: R is at most about 2^-9 of a block's largest value.
     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
 

@@ -197,11 +197,6 @@ Reason needs_sizes(const GemmProblem& p) {
     return {};
 }
 
-unsigned blocks_of(const Context& context, const GemmProblem& p) {
-    const int64_t all = context.cuda->multiprocessors;
-    return unsigned(p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all);
-}
-
 // Says where in the workspace the kernel's memory lies, behind the tokens.
 struct Workspace {
     uint64_t parts, flags, bytes;
@@ -210,6 +205,12 @@ struct Workspace {
 int64_t step_chunks(const GemmProblem& p) { return chunks_of_step(p.b.bits, tile_tokens(p)); }
 
 int64_t steps(const GemmProblem& p) { return ceil_div(p.k, step_chunks(p) * kChunkCodes); }
+
+unsigned blocks_of(const Context& context, const GemmProblem& p) {
+    const int64_t all = context.cuda->multiprocessors, most = p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all;
+    const int64_t shares = ceil_div(token_tiles(p) * weight_tiles(p) * steps(p), int64_t(kLeastShare));
+    return unsigned(std::clamp<int64_t>(shares, 1, most));
+}
 
 bool widens_tokens(const GemmProblem& p) { return tile_tokens(p) == kFewTokens && p.a.scale_type != ScaleType::None; }
 
@@ -248,6 +249,7 @@ uint64_t next_mark() {
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
+    const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
     if (token_tiles(p) == 0) return;
     const WeightRule weights = weight_rule(p.b);
     const Workspace space = workspace_of(context, p);

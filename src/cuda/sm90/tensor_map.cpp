@@ -46,7 +46,7 @@ std::string unmappable_box(const TileMap& map) {
 
 std::string unmappable(const TileMap& map) {
     if (map.rank < 2 || map.rank > 3) return format_text("needs tensor maps of rank 2 or 3, found %d", map.rank);
-    if (!map.data || reinterpret_cast<uintptr_t>(map.data) % kUnit != 0)
+    if (reinterpret_cast<uintptr_t>(map.data) % kUnit != 0)
         return format_text("needs matrices that begin at a multiple of 16 bytes, found one at %p", map.data);
     for (int i = 0; i < map.rank; i++)
         if (map.sizes[i] < 1 || map.sizes[i] > kMostSize)
@@ -61,6 +61,7 @@ std::string unmappable(const TileMap& map) {
 CUtensorMap tensor_map(const Driver& driver, const TileMap& map) {
     const std::string reason = unmappable(map);
     if (!reason.empty()) fail(MXQ_STATUS_INTERNAL_ERROR, "a tensor map %s", reason.c_str());
+    if (!map.data) fail(MXQ_STATUS_INTERNAL_ERROR, "a tensor map has no matrices, expected some");
     cuuint64_t sizes[3], strides[2];
     cuuint32_t box[3];
     constexpr cuuint32_t every_element[3] = {1, 1, 1};

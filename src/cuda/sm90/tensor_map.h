@@ -25,10 +25,11 @@ struct TileMap {
     CUtensorMapSwizzle swizzle;  // of the box in shared memory
 };
 
-// Returns why the copy engine cannot address this, in the words of an implementation that declines; empty where it can.
+// Returns why the copy engine cannot address this, in the words of an implementation that declines; empty where it can. A query
+// may come before the memory: NULL counts as aligned.
 std::string unmappable(const TileMap& map);
 
-// Encodes the map. Throws INTERNAL_ERROR where `unmappable` has a reason, since its caller should have declined, and
+// Encodes the map, on the current device. Throws INTERNAL_ERROR where `unmappable` has a reason, since its caller should have declined, and
 // CUDA_ERROR where the driver refuses.
 CUtensorMap tensor_map(const Driver& driver, const TileMap& map);
 

@@ -171,6 +171,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
+    const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
     const int64_t tiles = token_tiles(context, p) * line_tiles(p);
     if (tiles == 0) return;
     ArrangedScales scales{};

@@ -325,6 +325,7 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
+    const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
     const Plan& plan = *static_cast<const Plan*>(call.state);
     const MoveCall a = placed(plan.a, call.workspace), b = placed(plan.b, call.workspace);
     const bool passes = plan.a.passed || plan.b.passed;

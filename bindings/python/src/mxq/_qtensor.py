@@ -225,8 +225,9 @@ class QTensor:
     def sqnr(self, x: Any, part: Optional[str] = None) -> float:
         """Decibels between x and what was lost of it: 20 dB are a tenth of the signal, 40 dB a hundredth."""
         kind = kind_of(x, "x")
-        if tuple(x.shape) != self.shape:
-            raise Error(f"x has shape {tuple(x.shape)}, expected {self.shape}, that of the tensor")
+        shape = tuple(kind.memory(x, "x").shape)
+        if shape != self.shape:
+            raise Error(f"x has shape {shape}, expected {self.shape}, that of the tensor")
         return float(kind.sqnr(x, self.dequantize("float32", part=part)))
 
     def __repr__(self) -> str:

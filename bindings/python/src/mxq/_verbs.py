@@ -20,7 +20,7 @@ _PARTS: Dict[str, Tuple[str, ...]] = {"rowwise": ("rowwise",), "columnwise": ("c
 def parts_of(parts: Any) -> Tuple[str, ...]:
     """("rowwise",), ("columnwise",) or both, from a name, "both", or several names."""
     names = _PARTS.get(parts) if isinstance(parts, str) else tuple(parts) if isinstance(parts, (tuple, list)) else None
-    if not names or not PARTS.keys() >= set(names):
+    if not names or any(name not in PARTS for name in names):
         raise Error(f"parts is {parts!r}, expected \"rowwise\", \"columnwise\" or \"both\"")
     return names
 
