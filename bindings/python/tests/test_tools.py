@@ -1,5 +1,6 @@
 """mxq-quantize: what it writes in every layout, its report, inspect and compare."""
 import json
+import tracemalloc
 
 import mxq
 import numpy as np
@@ -216,6 +217,17 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(checkpoint, tmp_path):
     assert quantize.run(checkpoint, tmp_path / "again", chosen) == report
     for path in (tmp_path / "again").iterdir():
         assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes()
+
+
+def test_memory_holds_one_tensor_and_what_it_becomes(tmp_path):
+    x = np.random.default_rng(8).standard_normal((2048, 2048), "float32").astype(ml_dtypes.bfloat16)
+    save(tmp_path / "m.safetensors", {f"{i}.weight": x for i in range(8)})  # 67 MB
+    for format in ("mxfp8_e4m3", "nvfp4"):
+        tracemalloc.start()
+        quantize.run(tmp_path / "m.safetensors", tmp_path / format, quantize.recipe("compressed-tensors", format))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert x.nbytes < peak < 2 * x.nbytes + 12e6
 
 
 def test_the_report_counts_clipped_elements_and_zero_blocks():
