@@ -1,4 +1,5 @@
 """mxq-quantize: what it writes in every layout, its report, inspect and compare."""
+
 import json
 import tracemalloc
 
@@ -45,10 +46,17 @@ def checkpoint(tmp_path):
     """Two shards with an index, a config and a tokenizer."""
     folder, tensors = tmp_path / "in", weights()
     folder.mkdir()
-    shards = {f"model-0000{i + 1}-of-00002.safetensors": {n: a for n, a in tensors.items() if (f"layers.{i}" in n) or (i and "layers" not in n)} for i in range(2)}
+    shards = {
+        f"model-0000{i + 1}-of-00002.safetensors": {
+            n: a for n, a in tensors.items() if (f"layers.{i}" in n) or (i and "layers" not in n)
+        }
+        for i in range(2)
+    }
     for file, part in shards.items():
         save(folder / file, part)
-    (folder / reader.INDEX_NAME).write_text(json.dumps({"weight_map": {n: file for file, part in shards.items() for n in part}}))
+    (folder / reader.INDEX_NAME).write_text(
+        json.dumps({"weight_map": {n: file for file, part in shards.items() for n in part}})
+    )
     (folder / "config.json").write_text('{"model_type": "llama"}')
     (folder / "tokenizer.json").write_text("{}")
     return folder
@@ -87,11 +95,19 @@ def test_a_layout_has_the_bytes_of_the_library_and_loads_back(checkpoint, tmp_pa
 SHAPES = {  # of a weight (256, 512): codes, scales, global scale
     "compressed-tensors-mxfp8_e4m3-1x32": {"weight": ("F8_E4M3", (256, 512)), "weight_scale": ("U8", (256, 16))},
     "compressed-tensors-mxfp4-1x32": {"weight_packed": ("U8", (256, 256)), "weight_scale": ("U8", (256, 16))},
-    "compressed-tensors-nvfp4-1x16": {"weight_packed": ("U8", (256, 256)), "weight_scale": ("F8_E4M3", (256, 32)), "weight_global_scale": ("F32", (1,))},
+    "compressed-tensors-nvfp4-1x16": {
+        "weight_packed": ("U8", (256, 256)),
+        "weight_scale": ("F8_E4M3", (256, 32)),
+        "weight_global_scale": ("F32", (1,)),
+    },
     "compressed-tensors-fp8_e4m3-row": {"weight": ("F8_E4M3", (256, 512)), "weight_scale": ("F32", (256, 1))},
     "compressed-tensors-fp8_e4m3-tensor": {"weight": ("F8_E4M3", (256, 512)), "weight_scale": ("F32", (1,))},
     "compressed-tensors-fp8_e4m3-128x128": {"weight": ("F8_E4M3", (256, 512)), "weight_scale": ("F32", (2, 4))},
-    "modelopt-nvfp4-1x16": {"weight": ("U8", (256, 256)), "weight_scale": ("F8_E4M3", (256, 32)), "weight_scale_2": ("F32", ())},
+    "modelopt-nvfp4-1x16": {
+        "weight": ("U8", (256, 256)),
+        "weight_scale": ("F8_E4M3", (256, 32)),
+        "weight_scale_2": ("F32", ()),
+    },
     "modelopt-mxfp8_e4m3-1x32": {"weight": ("F8_E4M3", (256, 512)), "weight_scale": ("U8", (256, 16))},
     "modelopt-fp8_e4m3-row": {"weight": ("F8_E4M3", (256, 512)), "weight_scale": ("F32", (256,))},
     "modelopt-fp8_e4m3-128x128": {"weight": ("F8_E4M3", (256, 512)), "weight_scale": ("F32", (2, 1, 4, 1))},
@@ -102,13 +118,21 @@ SHAPES = {  # of a weight (256, 512): codes, scales, global scale
 @pytest.mark.parametrize("row", [row for row in TWO_D if row.scaling != "16x16"], ids=name_of)
 def test_names_types_and_shapes_of_a_layout(row):
     found = layouts.outputs(row, "m.weight", (256, 512))
-    assert {out.name: (out.dtype, out.shape) for out in found} == {f"m.{name}": value for name, value in SHAPES[name_of(row)].items()}
+    assert {out.name: (out.dtype, out.shape) for out in found} == {
+        f"m.{name}": value for name, value in SHAPES[name_of(row)].items()
+    }
 
 
 def test_tensors_that_do_not_fit_a_layout_are_told_why():
     row = layouts.choose("compressed-tensors", "mxfp4", None)
-    for dtype, shape, says in (("U8", (32, 32), "U8 is not one of"), ("F32", (0, 32), "no elements"), ("F32", (32, 0), "no elements"),
-                               ("F32", (32,), "1 dimensions, not 2"), ("F32", (32, 33), "33 columns"), ("BF16", (1, 32), "")):
+    for dtype, shape, says in (
+        ("U8", (32, 32), "U8 is not one of"),
+        ("F32", (0, 32), "no elements"),
+        ("F32", (32, 0), "no elements"),
+        ("F32", (32,), "1 dimensions, not 2"),
+        ("F32", (32, 33), "33 columns"),
+        ("BF16", (1, 32), ""),
+    ):
         assert layouts.unfit(row, dtype, shape).startswith(says) and (says or not layouts.unfit(row, dtype, shape))
 
 
@@ -131,7 +155,10 @@ def test_experts_of_gpt_oss_are_quantized_along_their_inputs(tmp_path):
 def test_a_checkpoint_of_fp8_tiles_is_quantized_from_its_values(tmp_path):
     x = np.random.default_rng(2).standard_normal((200, 256), "float32")
     fp8 = mxq.quantize(x, "fp8_e4m3", scaling="128x128")
-    for folder, scales, dtype in (("f32", fp8.rowwise.scales, "F32"), ("bf16", fp8.rowwise.scales.astype(ml_dtypes.bfloat16), "BF16")):
+    for folder, scales, dtype in (
+        ("f32", fp8.rowwise.scales, "F32"),
+        ("bf16", fp8.rowwise.scales.astype(ml_dtypes.bfloat16), "BF16"),
+    ):
         (tmp_path / folder).mkdir()
         tensors = {}
         for name in ("a.weight", "lm_head.weight"):
@@ -140,18 +167,28 @@ def test_a_checkpoint_of_fp8_tiles_is_quantized_from_its_values(tmp_path):
         save(tmp_path / folder / "m.safetensors", tensors, types)
         quantize.run(tmp_path / folder, tmp_path / f"{folder}-out", quantize.recipe("compressed-tensors", "nvfp4"))
         found = {one.name: one for one in stored.find(reader.open_checkpoint(tmp_path / f"{folder}-out"))}
-        values = mxq.QTensor.from_parts("fp8_e4m3", x.shape, rowwise=(fp8.rowwise.codes, scales.astype("float32")), scaling="128x128").dequantize()
+        values = mxq.QTensor.from_parts(
+            "fp8_e4m3", x.shape, rowwise=(fp8.rowwise.codes, scales.astype("float32")), scaling="128x128"
+        ).dequantize()
         assert set(found) == {"a.weight", "lm_head.weight"} and found["lm_head.weight"].codes.dtype == "BF16"
-        assert stored.values(found["a.weight"]).tobytes() == expected(layouts.choose("compressed-tensors", "nvfp4", None), values).dequantize().tobytes()
+        assert (
+            stored.values(found["a.weight"]).tobytes()
+            == expected(layouts.choose("compressed-tensors", "nvfp4", None), values).dequantize().tobytes()
+        )
         assert np.array_equal(stored.values(found["lm_head.weight"]), values.astype(ml_dtypes.bfloat16).astype("float32"))
 
 
-@pytest.mark.parametrize("amax, least", [(0.0, 2688), (1e-30, 1e-30), (0.75, 0.75), (2688.0, 2688), (2689.0, 2689), (3e38, 2.2e38), (float("inf"), 2688)])
+@pytest.mark.parametrize(
+    "amax, least",
+    [(0.0, 2688), (1e-30, 1e-30), (0.75, 0.75), (2688.0, 2688), (2689.0, 2689), (3e38, 2.2e38), (float("inf"), 2688)],
+)
 def test_global_scales_of_nvfp4_are_powers_of_two(amax, least):
     made = layouts.power_of_two_amax(amax)
     assert least <= made <= 2 * least or (amax == 1e-30 and made == 2688 * 2.0**-126)
     decode = np.float32(made) / np.float32(2688)
-    scales, codes = np.arange(127, dtype="uint8").view(ml_dtypes.float8_e4m3fn).astype("float32")[:, None], np.float32([0.5, 1, 1.5, 2, 3, 4, 6])
+    scales, codes = np.arange(127, dtype="uint8").view(ml_dtypes.float8_e4m3fn).astype("float32")[:, None], np.float32(
+        [0.5, 1, 1.5, 2, 3, 4, 6]
+    )
     ours = codes * scales * decode
     assert ours.tobytes() == (codes * (scales / (1 / decode))).tobytes() == (codes * (scales * decode)).tobytes()
     assert np.frexp(decode)[0] == 0.5 and np.frexp(1 / decode)[0] == 0.5
@@ -175,7 +212,10 @@ def test_the_config_tells_of_the_layout_and_of_what_stayed_plain(checkpoint, tmp
 def test_patterns_choose_tensors(checkpoint, tmp_path):
     chosen = quantize.recipe("deepseek", "fp8_e4m3", include=["*.up.*", "lm_head.*"], exclude=["*.bias"])
     report = quantize.run(checkpoint, tmp_path / "out", chosen)
-    assert sorted(row["name"] for row in report["tensors"] if "scaling" in row) == ["lm_head.weight", "model.layers.0.mlp.up.weight"]
+    assert sorted(row["name"] for row in report["tensors"] if "scaling" in row) == [
+        "lm_head.weight",
+        "model.layers.0.mlp.up.weight",
+    ]
     notes = {row["name"]: row.get("note") for row in report["tensors"]}
     assert notes["model.norm.weight"] == "not included" and notes["model.layers.1.mlp.up.bias"] == "excluded by *.bias"
 
@@ -235,8 +275,14 @@ def test_the_report_counts_clipped_elements_and_zero_blocks():
 
     x = np.random.default_rng(3).standard_normal((300, 256), "float32")
     x[5, 32:96], x[7, :16] = 0, 0
-    for format, scaling, zeros, blocks in (("mxfp8_e4m3", "1x32", 2, 2400), ("mxfp4", "1x32", 2, 2400), ("nvfp4", "1x16", 5, 4800),
-                                           ("fp8_e4m3", "row", 0, 300), ("fp8_e4m3", "tensor", 0, 1), ("fp8_e4m3", "128x128", 0, 6)):
+    for format, scaling, zeros, blocks in (
+        ("mxfp8_e4m3", "1x32", 2, 2400),
+        ("mxfp4", "1x32", 2, 2400),
+        ("nvfp4", "1x16", 5, 4800),
+        ("fp8_e4m3", "row", 0, 300),
+        ("fp8_e4m3", "tensor", 0, 1),
+        ("fp8_e4m3", "128x128", 0, 6),
+    ):
         row = measure(x, mxq.quantize(x, format, scaling=scaling))
         assert (row["zero_blocks"], row["blocks"], row["clipped"]) == (zeros, blocks, 0), format
         all_zero = measure(0 * x, mxq.quantize(0 * x, format, scaling=scaling))
@@ -254,7 +300,13 @@ def test_the_report_does_not_depend_on_its_slices(monkeypatch):
 
     x = np.random.default_rng(7).standard_normal((300, 256), "float32") * np.linspace(1, 100, 300, dtype="float32")[:, None]
     x[20:30], x[200:210] = 0, 0
-    for format, scaling in (("mxfp4", "1x32"), ("nvfp4", "1x16"), ("fp8_e4m3", "row"), ("fp8_e4m3", "tensor"), ("fp8_e4m3", "128x128")):
+    for format, scaling in (
+        ("mxfp4", "1x32"),
+        ("nvfp4", "1x16"),
+        ("fp8_e4m3", "row"),
+        ("fp8_e4m3", "tensor"),
+        ("fp8_e4m3", "128x128"),
+    ):
         q = mxq.quantize(x, format, scaling=scaling)
         monkeypatch.setattr(measure, "_SLICE", 1 << 30)
         one = measure.measure(x, q)
@@ -285,14 +337,34 @@ def test_inspect_names_descriptors_and_what_must_be_converted(checkpoint, tmp_pa
     rows = {row["name"]: row for row in compare.inspect(tmp_path / "out")}
     assert len(rows) == len(weights())
     up = rows["model.layers.0.mlp.up.weight"]
-    assert up == {"name": up["name"], "family": "ModelOpt", "dtype": "U8", "shape": [256, 512], "descriptor": "nvfp4 1x16, decode scale",
-                  "needs": "", "bytes": 256 * 256 + 256 * 32 + 4}
+    assert up == {
+        "name": up["name"],
+        "family": "ModelOpt",
+        "dtype": "U8",
+        "shape": [256, 512],
+        "descriptor": "nvfp4 1x16, decode scale",
+        "needs": "",
+        "bytes": 256 * 256 + 256 * 32 + 4,
+    }
     assert rows["model.norm.weight"]["descriptor"] == "f32"
     codes, scales = np.zeros((64, 64), "uint8"), np.zeros((64, 2), "uint8")
-    save(tmp_path / "odd.safetensors", {"a.weight": codes, "a.weight_scale": scales, "b.weight": codes, "b.weight_scale": np.zeros((128, 4), "uint8"),
-                                        "c.weight": codes, "c.weight_scale_inv": np.ones((3, 5), "float32"), "d.qweight": codes, "e": codes},
-         {"a.weight": "F8_E4M3", "b.weight": "F8_E4M3", "c.weight": "F8_E4M3"})
-    needs = {row["name"]: (row["descriptor"].split(",")[0], row["needs"]) for row in compare.inspect(tmp_path / "odd.safetensors")}
+    save(
+        tmp_path / "odd.safetensors",
+        {
+            "a.weight": codes,
+            "a.weight_scale": scales,
+            "b.weight": codes,
+            "b.weight_scale": np.zeros((128, 4), "uint8"),
+            "c.weight": codes,
+            "c.weight_scale_inv": np.ones((3, 5), "float32"),
+            "d.qweight": codes,
+            "e": codes,
+        },
+        {"a.weight": "F8_E4M3", "b.weight": "F8_E4M3", "c.weight": "F8_E4M3"},
+    )
+    needs = {
+        row["name"]: (row["descriptor"].split(",")[0], row["needs"]) for row in compare.inspect(tmp_path / "odd.safetensors")
+    }
     assert needs["a.weight"] == ("mxfp8_e4m3 1x32", "") and needs["d.qweight"][1].startswith("integer quantization")
     assert "padded or swizzled" in needs["b.weight"][1] and "no scaling of libmxq" in needs["c.weight"][1]
     assert needs["e"] == ("", "U8 without scales that belong to it") and len(needs) == 5
@@ -301,8 +373,16 @@ def test_inspect_names_descriptors_and_what_must_be_converted(checkpoint, tmp_pa
 def test_deepseek_v4_has_mx_scales_of_blocks_and_of_tiles(tmp_path):
     x = np.random.default_rng(6).standard_normal((200, 256), "float32")
     four, eight = mxq.quantize(x, "mxfp4"), mxq.quantize(x, "mxfp8_e4m3", scaling="128x128")
-    save(tmp_path / "m.safetensors", {"a.weight": four.rowwise.codes, "a.scale": four.rowwise.scales, "b.weight": eight.rowwise.codes, "b.scale": eight.rowwise.scales},
-         {"a.weight": "I8", "a.scale": "F8_E8M0", "b.weight": "F8_E4M3", "b.scale": "F8_E8M0"})
+    save(
+        tmp_path / "m.safetensors",
+        {
+            "a.weight": four.rowwise.codes,
+            "a.scale": four.rowwise.scales,
+            "b.weight": eight.rowwise.codes,
+            "b.scale": eight.rowwise.scales,
+        },
+        {"a.weight": "I8", "a.scale": "F8_E8M0", "b.weight": "F8_E4M3", "b.scale": "F8_E8M0"},
+    )
     a, b = stored.find(reader.open_checkpoint(tmp_path / "m.safetensors"))
     assert (a.format, a.scaling, b.format, b.scaling) == ("mxfp4", "1x32", "mxfp8_e4m3", "128x128")
     assert np.array_equal(stored.values(a), four.dequantize()) and np.array_equal(stored.values(b), eight.dequantize())
@@ -315,14 +395,21 @@ def test_compare_tells_of_values_shapes_and_missing_tensors(tmp_path):
     rows = {row["name"]: row for row in compare.compare(tmp_path / "a.safetensors", tmp_path / "b.safetensors")}
     noise = ((x - x.astype(ml_dtypes.bfloat16).astype("float32")) ** 2).sum()
     assert rows["half"]["sqnr_db"] == pytest.approx(10 * np.log10((x**2).sum() / noise), abs=1e-2)
-    assert [rows[name].get("note") for name in ("same", "shape", "a", "b")] == ["same values", "shapes [64, 64] and [32, 64]", "in A alone", "in B alone"]
+    assert [rows[name].get("note") for name in ("same", "shape", "a", "b")] == [
+        "same values",
+        "shapes [64, 64] and [32, 64]",
+        "in A alone",
+        "in B alone",
+    ]
 
 
 def test_the_command_line(checkpoint, tmp_path, capsys):
     out = str(tmp_path / "out")
     assert cli.main([str(checkpoint), out, "--format", "mxfp4"]) == 0
     said = capsys.readouterr().out
-    assert "3 tensors quantized" in said and "model.layers.0.mlp.up.weight" in said and "4 tensors kept" in said and "18.8" in said
+    assert (
+        "3 tensors quantized" in said and "model.layers.0.mlp.up.weight" in said and "4 tensors kept" in said and "18.8" in said
+    )
     assert json.loads((tmp_path / "out" / quantize.REPORT).read_text())["format"] == "mxfp4"
     assert cli.main(["inspect", out]) == 0 and "mxfp4 1x32" in capsys.readouterr().out
     assert cli.main(["compare", str(checkpoint), out, "--json"]) == 0

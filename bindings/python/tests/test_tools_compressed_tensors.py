@@ -1,4 +1,5 @@
 """The package compressed-tensors decompresses what mxq-quantize writes, to the bits that mxq.dequantize gives."""
+
 import json
 
 import mxq
@@ -16,8 +17,14 @@ from mxq.tools import layouts, quantize, reader  # noqa: E402
 from mxq.tools.writer import FileWriter, Output  # noqa: E402
 
 ROWS = [row for row in layouts.LAYOUTS if row.layout == "compressed-tensors"]
-PRESETS = {("mxfp8_e4m3", "1x32"): "MXFP8A16", ("mxfp4", "1x32"): "MXFP4A16", ("nvfp4", "1x16"): "NVFP4A16", ("nvfp4", "16x16"): "NVFP4A16",
-           ("fp8_e4m3", "row"): "FP8_DYNAMIC", ("fp8_e4m3", "128x128"): "FP8_BLOCK"}
+PRESETS = {
+    ("mxfp8_e4m3", "1x32"): "MXFP8A16",
+    ("mxfp4", "1x32"): "MXFP4A16",
+    ("nvfp4", "1x16"): "NVFP4A16",
+    ("nvfp4", "16x16"): "NVFP4A16",
+    ("fp8_e4m3", "row"): "FP8_DYNAMIC",
+    ("fp8_e4m3", "128x128"): "FP8_BLOCK",
+}
 TORCH = {"U8": torch.uint8, "F8_E4M3": torch.float8_e4m3fn, "F32": torch.float32}
 
 

@@ -1,4 +1,5 @@
 """The command where the packages of its extra are not installed."""
+
 import subprocess
 import sys
 

@@ -1,4 +1,5 @@
 """Reading checkpoints: what is in them, and that what is hostile or truncated is refused by name."""
+
 import json
 
 import numpy as np
@@ -21,7 +22,12 @@ def written(path, content):
 
 
 def test_a_file_gives_its_tensors_in_the_order_of_their_bytes(tmp_path):
-    header = {"b": tensor(4, 12, "BF16", [2, 2]), "__metadata__": {"format": "pt"}, "a": tensor(0, 4, "F32", []), "none": tensor(12, 12)}
+    header = {
+        "b": tensor(4, 12, "BF16", [2, 2]),
+        "__metadata__": {"format": "pt"},
+        "a": tensor(0, 4, "F32", []),
+        "none": tensor(12, 12),
+    }
     path = written(tmp_path / "m.safetensors", blob(header, bytes(range(12))))
     checkpoint = reader.open_checkpoint(path)
     assert list(checkpoint.entries) == ["a", "b", "none"] and checkpoint.files[0].metadata == {"format": "pt"}
@@ -45,7 +51,11 @@ HOSTILE = [
     ("depth", blob(b'{"a":' * 200_000 + b"1" + b"}" * 200_000), "little depth"),
     ("digits", blob(b'{"a":' + b"9" * 100_000 + b"}"), "expected JSON"),
     ("duplicate names", blob(b'{"a":%s,"a":%s}' % ((json.dumps(tensor(0, 4)).encode(),) * 2), bytes(4)), "'a' twice"),
-    ("duplicate fields", blob(b'{"a":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}}', bytes(4)), "'dtype' twice"),
+    (
+        "duplicate fields",
+        blob(b'{"a":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}}', bytes(4)),
+        "'dtype' twice",
+    ),
     ("a field too many", blob({"a": {**tensor(0, 4), "more": 1}}, bytes(4)), "dtype, shape and data_offsets"),
     ("a tensor that is a number", blob({"a": 1}), "dtype, shape and data_offsets"),
     ("unknown dtype", blob({"a": tensor(0, 4, "F7")}, bytes(4)), "found 'F7'"),
@@ -91,7 +101,7 @@ def test_a_changed_byte_of_the_header_is_refused_or_read_without_harm(tmp_path):
     outcomes = {True: 0, False: 0}
     for place in range(len(whole) - 8):
         for value in (0, 0x22, 0x2D, 0x39, 0x7D, 0xFF):
-            changed = bytes(whole[:place]) + bytes([value]) + bytes(whole[place + 1:])
+            changed = bytes(whole[:place]) + bytes([value]) + bytes(whole[place + 1 :])
             path = written(tmp_path / "m.safetensors", changed)
             try:
                 entries = reader.open_checkpoint(path).entries.values()
@@ -118,13 +128,21 @@ def test_an_index_gives_the_tensors_of_all_files(tmp_path):
         assert np.array_equal(reader.read_bytes(checkpoint.entries["b"]), [1, 2])
 
 
-@pytest.mark.parametrize("weight_map, says", [
-    ({}, "weight_map"), ([], "weight_map"), ({"a": 1}, "the name of a .safetensors file"),
-    ({"a": "../s1.safetensors"}, "beside the index"), ({"a": "/s1.safetensors"}, "beside the index"),
-    ({"a": ".s1.safetensors"}, "beside the index"), ({"a": "s1.bin"}, "beside the index"),
-    ({"a": "s1.safetensors", "x": "s1.safetensors"}, "none of this name"), ({"a": "s3.safetensors"}, "No such file"),
-    ({"a": "s1.safetensors", "b": "s2.safetensors"}, "a name in one file alone"),
-])
+@pytest.mark.parametrize(
+    "weight_map, says",
+    [
+        ({}, "weight_map"),
+        ([], "weight_map"),
+        ({"a": 1}, "the name of a .safetensors file"),
+        ({"a": "../s1.safetensors"}, "beside the index"),
+        ({"a": "/s1.safetensors"}, "beside the index"),
+        ({"a": ".s1.safetensors"}, "beside the index"),
+        ({"a": "s1.bin"}, "beside the index"),
+        ({"a": "s1.safetensors", "x": "s1.safetensors"}, "none of this name"),
+        ({"a": "s3.safetensors"}, "No such file"),
+        ({"a": "s1.safetensors", "b": "s2.safetensors"}, "a name in one file alone"),
+    ],
+)
 def test_an_index_that_lies_is_refused(tmp_path, weight_map, says):
     files = {"s1": blob({"a": tensor(0, 4)}, bytes(4)), "s2": blob({"a": tensor(0, 4), "b": tensor(4, 6)}, bytes(6))}
     sharded(tmp_path, weight_map, **files)

@@ -1,4 +1,5 @@
 """Writing checkpoints: complete or absent, resumed, and refused where something is missing."""
+
 import json
 
 import numpy as np
@@ -6,9 +7,18 @@ import pytest
 from mxq.tools import reader
 from mxq.tools.writer import FileWriter, Folder, Output
 
-OUTPUTS = [Output("a.codes", "U8", (3,)), Output("a.scale", "F32", ()), Output("b", "BF16", (2, 2)), Output("none", "F16", (0, 4))]
-ARRAYS = {"a.codes": np.array([1, 2, 3], np.uint8), "a.scale": np.float32(2.5).reshape(()), "b": np.arange(4, dtype=np.uint16).reshape(2, 2),
-          "none": np.zeros((0, 4), np.float16)}
+OUTPUTS = [
+    Output("a.codes", "U8", (3,)),
+    Output("a.scale", "F32", ()),
+    Output("b", "BF16", (2, 2)),
+    Output("none", "F16", (0, 4)),
+]
+ARRAYS = {
+    "a.codes": np.array([1, 2, 3], np.uint8),
+    "a.scale": np.float32(2.5).reshape(()),
+    "b": np.arange(4, dtype=np.uint16).reshape(2, 2),
+    "none": np.zeros((0, 4), np.float16),
+}
 
 
 def fill(file, names=None):

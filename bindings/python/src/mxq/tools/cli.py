@@ -1,4 +1,5 @@
 """The command line of mxq-quantize."""
+
 import argparse
 import json
 import sys
@@ -31,14 +32,18 @@ def _parser() -> argparse.ArgumentParser:
     formats = list(dict.fromkeys(row.format for row in LAYOUTS))
     scalings = list(dict.fromkeys(row.scaling for row in LAYOUTS))
     parser = argparse.ArgumentParser(
-        prog="mxq-quantize", description="Quantizes the weights of a checkpoint of .safetensors files.",
+        prog="mxq-quantize",
+        description="Quantizes the weights of a checkpoint of .safetensors files.",
         epilog="mxq-quantize inspect FILE says what a checkpoint has and which tensors libmxq takes as they are. "
-               "mxq-quantize compare A B compares the values of two checkpoints.")
+        "mxq-quantize compare A B compares the values of two checkpoints.",
+    )
     parser.add_argument("input", type=Path, help="a .safetensors file, an index, or their folder")
     parser.add_argument("output", type=Path, help="the folder to make; it appears when it is complete")
     parser.add_argument("--format", required=True, choices=formats)
     parser.add_argument("--scaling", choices=scalings, help="by default the usual one of the layout")
-    parser.add_argument("--layout", default=layouts[0], choices=layouts, help="whose names and config block (default: %(default)s)")
+    parser.add_argument(
+        "--layout", default=layouts[0], choices=layouts, help="whose names and config block (default: %(default)s)"
+    )
     parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"in place of {' '.join(INCLUDE[2])}")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"in place of {' '.join(EXCLUDE)}")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -65,7 +70,9 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for column in columns:
         right = any(isinstance(row.get(column), (int, float)) for row in rows)
-        table.add_column(column.replace("_", " "), justify="right" if right else "left", overflow="fold", no_wrap=column != "name")
+        table.add_column(
+            column.replace("_", " "), justify="right" if right else "left", overflow="fold", no_wrap=column != "name"
+        )
     for row in rows:
         table.add_row(*(Text(_text(row.get(column))) for column in columns))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
@@ -84,8 +91,12 @@ def _quantize(arguments: argparse.Namespace) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("", total=total)
-        report = run(arguments.input, arguments.output, chosen,
-                     lambda count, name: progress.update(task, advance=count, description=name[-40:]))
+        report = run(
+            arguments.input,
+            arguments.output,
+            chosen,
+            lambda count, name: progress.update(task, advance=count, description=name[-40:]),
+        )
     if arguments.json:
         print(json.dumps(report, indent=2))
         return

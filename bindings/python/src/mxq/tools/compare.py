@@ -1,4 +1,5 @@
 """mxq-quantize inspect FILE and mxq-quantize compare A B."""
+
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
@@ -34,10 +35,18 @@ def _descriptor(stored: Stored) -> str:
 
 def inspect(path: Path) -> List[Row]:
     """Which tensors of a checkpoint libmxq takes as they are, by which descriptor, and what the others need."""
-    return [{"name": stored.name, "family": stored.family, "dtype": stored.codes.dtype, "shape": list(stored.shape),
-             "descriptor": _descriptor(stored), "needs": _needs(stored),
-             "bytes": sum(entry.nbytes for entry in (stored.codes, stored.scales, stored.global_scale) if entry)}
-            for stored in find(open_checkpoint(path))]
+    return [
+        {
+            "name": stored.name,
+            "family": stored.family,
+            "dtype": stored.codes.dtype,
+            "shape": list(stored.shape),
+            "descriptor": _descriptor(stored),
+            "needs": _needs(stored),
+            "bytes": sum(entry.nbytes for entry in (stored.codes, stored.scales, stored.global_scale) if entry),
+        }
+        for stored in find(open_checkpoint(path))
+    ]
 
 
 def _difference(a: Stored, b: Stored) -> Row:
@@ -59,7 +68,11 @@ def compare(a: Path, b: Path) -> Iterator[Row]:
     """Compares the values of two checkpoints tensor by tensor, whatever each stores them as."""
     left, right = ({stored.name: stored for stored in find(open_checkpoint(path))} for path in (a, b))
     for name in [*left, *(name for name in right if name not in left)]:
-        row: Row = {"name": name, "a": _descriptor(left[name]) if name in left else "", "b": _descriptor(right[name]) if name in right else ""}
+        row: Row = {
+            "name": name,
+            "a": _descriptor(left[name]) if name in left else "",
+            "b": _descriptor(right[name]) if name in right else "",
+        }
         if name not in left or name not in right:
             yield {**row, "note": f"in {'A' if name in left else 'B'} alone"}
             continue

@@ -13,6 +13,7 @@ Of a weight (R, C) named X.weight, and for gpt-oss experts (E, C, R) named X:
     deepseek            fp8_e4m3           X.weight         (R, C)          X.weight_scale_inv  (R/128, C/128)
     gpt-oss             mxfp4              X_blocks (E, R, C/32, 16)        X_scales            (E, R, C/32)  E8M0
 """
+
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy
@@ -47,7 +48,15 @@ class Layout(NamedTuple):
 
 
 def _weights(bits: int, strategy: str, group: Optional[int] = None, **more: Any) -> Dict[str, Any]:
-    return {"num_bits": bits, "type": "float", "symmetric": True, "dynamic": False, "strategy": strategy, "group_size": group, **more}
+    return {
+        "num_bits": bits,
+        "type": "float",
+        "symmetric": True,
+        "dynamic": False,
+        "strategy": strategy,
+        "group_size": group,
+        **more,
+    }
 
 
 def _group(format: str, weights: Dict[str, Any], activations: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
@@ -62,8 +71,13 @@ _TOKENS = {**_weights(8, "token"), "dynamic": True}
 _FP8 = {
     "row": _group("float-quantized", _weights(8, "channel"), _TOKENS),
     "tensor": _group("float-quantized", _weights(8, "tensor"), _TOKENS),
-    "128x128": _group("float-quantized", _weights(8, "block", block_structure=[128, 128]), {**_weights(8, "group", 128), "dynamic": True}),
+    "128x128": _group(
+        "float-quantized", _weights(8, "block", block_structure=[128, 128]), {**_weights(8, "group", 128), "dynamic": True}
+    ),
 }
+
+_W4A16 = {"quant_algo": "W4A16_NVFP4", "group_size": 16}
+_PB_WO = {"quant_algo": "FP8_PB_WO", "group_size": 128}
 
 # The first row of a layout and a format is what is taken where no scaling is asked for.
 _CT, _MO = "compressed-tensors", "modelopt"
@@ -75,11 +89,11 @@ LAYOUTS: List[Layout] = [
     Layout(_CT, "fp8_e4m3", "row", "weight", "weight_scale", "column", (1, 1), _FP8["row"]),
     Layout(_CT, "fp8_e4m3", "tensor", "weight", "weight_scale", "matrix", (1, 1), _FP8["tensor"]),
     Layout(_CT, "fp8_e4m3", "128x128", "weight", "weight_scale", "matrix", (1, 1), _FP8["128x128"]),
-    Layout(_MO, "nvfp4", "1x16", "weight", "weight_scale", "matrix", (1, 16), {"quant_algo": "W4A16_NVFP4", "group_size": 16}, "weight_scale_2"),
-    Layout(_MO, "nvfp4", "16x16", "weight", "weight_scale", "matrix", (1, 16), {"quant_algo": "W4A16_NVFP4", "group_size": 16}, "weight_scale_2"),
+    Layout(_MO, "nvfp4", "1x16", "weight", "weight_scale", "matrix", (1, 16), _W4A16, "weight_scale_2"),
+    Layout(_MO, "nvfp4", "16x16", "weight", "weight_scale", "matrix", (1, 16), _W4A16, "weight_scale_2"),
     Layout(_MO, "mxfp8_e4m3", "1x32", "weight", "weight_scale", "matrix", (1, 32), {"quant_algo": "MXFP8", "group_size": 32}),
     Layout(_MO, "fp8_e4m3", "row", "weight", "weight_scale", "matrix", (1, 1), {"quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"}),
-    Layout(_MO, "fp8_e4m3", "128x128", "weight", "weight_scale", "tiles", (128, 128), {"quant_algo": "FP8_PB_WO", "group_size": 128}),
+    Layout(_MO, "fp8_e4m3", "128x128", "weight", "weight_scale", "tiles", (128, 128), _PB_WO),
     Layout("deepseek", "fp8_e4m3", "128x128", "weight", "weight_scale_inv", "matrix", (1, 1), {}),
     Layout("gpt-oss", "mxfp4", "1x32", "_blocks", "_scales", "matrix", (1, 32), {}, "", "", 3),
 ]
@@ -91,7 +105,9 @@ def choose(layout: str, format: str, scaling: Optional[str]) -> Layout:
     for row in rows:
         if row.format == format and scaling in (None, row.scaling):
             return row
-    known = ", ".join(f"{row.format} {row.scaling}" for row in rows) or "a layout of " + ", ".join(sorted({row.layout for row in LAYOUTS}))
+    known = ", ".join(f"{row.format} {row.scaling}" for row in rows) or "a layout of " + ", ".join(
+        sorted({row.layout for row in LAYOUTS})
+    )
     raise Error(f"{layout}: expected {known}, found {format} {scaling or ''}".rstrip())
 
 
@@ -140,8 +156,10 @@ def outputs(layout: Layout, name: str, shape: Shape) -> List[Output]:
     four_bits = layout.format in ("mxfp4", "nvfp4")
     codes: Shape = (shape[0], shape[2], cols // 32, 16) if layout.rank == 3 else (rows, cols // 2 if four_bits else cols)
     types = {"nvfp4": "F8_E4M3", "fp8_e4m3": "F32"}
-    out = [Output(stem + layout.codes, "U8" if four_bits else "F8_E4M3", codes),
-           Output(stem + layout.scales, types.get(layout.format, "U8"), scale_shape(layout, shape))]
+    out = [
+        Output(stem + layout.codes, "U8" if four_bits else "F8_E4M3", codes),
+        Output(stem + layout.scales, types.get(layout.format, "U8"), scale_shape(layout, shape)),
+    ]
     if layout.global_scale:
         out.append(Output(stem + layout.global_scale, "F32", (1,) if layout.layout == _CT else ()))
     return out
@@ -150,8 +168,9 @@ def outputs(layout: Layout, name: str, shape: Shape) -> List[Output]:
 def power_of_two_amax(amax: float) -> float:
     """The least amax from `amax` on whose NVFP4 global scale is a power of two; 2.2e38 for one beyond.
 
-    Readers multiply by the global scale, divide by its reciprocal, or fold it into block scales, each with roundings of its own.
-    With a power of two all of them get the same bits. Block scales are E4M3 numbers, whose precision is the same one binade lower.
+    Readers multiply by the global scale, divide by its reciprocal, or fold it into block scales, each with roundings of its
+    own. With a power of two all of them get the same bits. Block scales are E4M3 numbers, whose precision is the same one
+    binade lower.
     """
     scale = 2688 / amax if 0 < amax < float("inf") else 1.0
     _, exponent = numpy.frexp(scale)
@@ -175,18 +194,37 @@ def config_block(layout: Layout, plain: List[str]) -> Dict[str, Any]:
     """The quantization_config of config.json. plain: modules with a weight matrix that was not quantized."""
     if layout.layout == _CT:
         group = {"targets": ["Linear"], "output_activations": None, **layout.config}
-        return {"quant_method": "compressed-tensors", "format": layout.config["format"], "quantization_status": "compressed",
-                "config_groups": {"group_0": group}, "ignore": plain, "kv_cache_scheme": None}
+        return {
+            "quant_method": "compressed-tensors",
+            "format": layout.config["format"],
+            "quantization_status": "compressed",
+            "config_groups": {"group_0": group},
+            "ignore": plain,
+            "kv_cache_scheme": None,
+        }
     if layout.layout == _MO:
-        return {"quant_method": "modelopt", **layout.config, "kv_cache_quant_algo": None, "ignore": plain,
-                "producer": {"name": "mxq-quantize"}}
+        return {
+            "quant_method": "modelopt",
+            **layout.config,
+            "kv_cache_quant_algo": None,
+            "ignore": plain,
+            "producer": {"name": "mxq-quantize"},
+        }
     if layout.layout == "gpt-oss":
         return {"quant_method": "mxfp4", "modules_to_not_convert": GPT_OSS_PLAIN}
-    return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128],
-            "modules_to_not_convert": plain}
+    return {
+        "quant_method": "fp8",
+        "fmt": "e4m3",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128],
+        "modules_to_not_convert": plain,
+    }
 
 
 def modelopt_file(block: Dict[str, Any]) -> Dict[str, Any]:
     """The content of hf_quant_config.json, which ModelOpt's readers take beside config.json or in its place."""
     fields = {name: block[name] for name in ("quant_algo", "kv_cache_quant_algo", "group_size") if name in block}
-    return {"producer": {"name": "modelopt", "version": "mxq-quantize"}, "quantization": {**fields, "exclude_modules": block["ignore"]}}
+    return {
+        "producer": {"name": "modelopt", "version": "mxq-quantize"},
+        "quantization": {**fields, "exclude_modules": block["ignore"]},
+    }

@@ -4,6 +4,7 @@ SQNR: decibels between the values and what was lost of them.
 Clipped: elements so far beyond the largest value of their block that they lose more than by rounding.
 Zero blocks: blocks whose codes are all zero, whether their values were or not.
 """
+
 import math
 from typing import Any, Dict, Optional, Tuple
 
@@ -76,7 +77,12 @@ class Measure:
         self.zeros, self.blocks = self.zeros + zeros, self.blocks + blocks
 
     def row(self) -> Dict[str, Any]:
-        return {"sqnr_db": sqnr(self.signal, self.noise), "clipped": self.clipped, "zero_blocks": self.zeros, "blocks": self.blocks}
+        return {
+            "sqnr_db": sqnr(self.signal, self.noise),
+            "clipped": self.clipped,
+            "zero_blocks": self.zeros,
+            "blocks": self.blocks,
+        }
 
 
 def sqnr(signal: float, noise: float) -> Optional[float]:

@@ -1,4 +1,5 @@
 """mxq-quantize IN OUT: quantizes the weights of a checkpoint, one tensor at a time."""
+
 import shutil
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -40,7 +41,9 @@ class Step(NamedTuple):
     outputs: List[Output]
 
 
-def recipe(layout: str, format: str, scaling: Optional[str] = None, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Recipe:
+def recipe(
+    layout: str, format: str, scaling: Optional[str] = None, include: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> Recipe:
     """include, exclude: patterns of the shell, in place of INCLUDE and EXCLUDE."""
     row = layouts.choose(layout, format, scaling)
     return Recipe(row, tuple(include) or INCLUDE[row.rank], tuple(exclude) or EXCLUDE)
@@ -58,8 +61,12 @@ def _step(source: Stored, recipe: Recipe) -> Step:
     """Decides what happens to a tensor."""
     layout, fp8 = recipe.layout, _fp8_source(source)
     if source.scales is not None and not fp8:
-        refuse(source.codes.path, f"tensor {source.name!r}", "F32, F16, BF16, or FP8 with a scale for each 128x128",
-               f"{source.format} {source.scaling} {source.convert}".strip())
+        refuse(
+            source.codes.path,
+            f"tensor {source.name!r}",
+            "F32, F16, BF16, or FP8 with a scale for each 128x128",
+            f"{source.format} {source.scaling} {source.convert}".strip(),
+        )
     matched, excluded = _any(recipe.include, source.name), _any(recipe.exclude, source.name)
     dtype = "BF16" if fp8 else source.codes.dtype
     note = ""
@@ -84,11 +91,18 @@ def plan(checkpoint: Checkpoint, recipe: Recipe) -> Dict[str, List[Step]]:
         step = _step(source, recipe)
         for output in step.outputs:
             if output.name in names:
-                refuse(source.codes.path, f"tensor {source.name!r}", f"{output.name!r} once in the output", f"it from {names[output.name]!r}, too")
+                refuse(
+                    source.codes.path,
+                    f"tensor {source.name!r}",
+                    f"{output.name!r} once in the output",
+                    f"it from {names[output.name]!r}, too",
+                )
             names[output.name] = source.name
         out[source.codes.path.name].append(step)
     if not any(step.layout for steps in out.values() for step in steps):
-        refuse(checkpoint.folder, "tensors", f"a weight that {', '.join(recipe.include)} include and that fits the layout", "none")
+        refuse(
+            checkpoint.folder, "tensors", f"a weight that {', '.join(recipe.include)} include and that fits the layout", "none"
+        )
     return out
 
 
@@ -115,8 +129,12 @@ def _quantized(x: Any, layout: Layout) -> QTensor:
 def _run(step: Step, file: FileWriter) -> Row:
     """Does a step and tells of it."""
     source, before = step.source, step.source.codes.nbytes + (step.source.scales.nbytes if step.source.scales else 0)
-    row: Row = {"name": source.name, "shape": list(source.shape), "bytes_before": before,
-                "bytes_after": sum(output.nbytes for output in step.outputs)}
+    row: Row = {
+        "name": source.name,
+        "shape": list(source.shape),
+        "bytes_before": before,
+        "bytes_after": sum(output.nbytes for output in step.outputs),
+    }
     fp8 = _fp8_source(source)
     if step.layout is None:
         file.add(step.outputs[0].name, load(source).dequantize("bfloat16") if fp8 else read_bytes(source.codes))
@@ -130,8 +148,13 @@ def _run(step: Step, file: FileWriter) -> Row:
 
 def _plain_modules(steps: Sequence[Step]) -> List[str]:
     """Modules with a weight of two dimensions or more that stays plain: what readers must not take for quantized."""
-    return sorted({step.source.name[: -len(".weight")] for step in steps
-                   if step.layout is None and step.source.name.endswith(".weight") and len(step.source.shape) > 1})
+    return sorted(
+        {
+            step.source.name[: -len(".weight")]
+            for step in steps
+            if step.layout is None and step.source.name.endswith(".weight") and len(step.source.shape) > 1
+        }
+    )
 
 
 def _config(source: Path, folder: Folder, layout: Layout, steps: Sequence[Step]) -> None:
@@ -139,7 +162,11 @@ def _config(source: Path, folder: Folder, layout: Layout, steps: Sequence[Step])
     block = layouts.config_block(layout, _plain_modules(steps))
     config = read_json(source / "config.json") if (source / "config.json").exists() else {}
     for path in sorted(source.iterdir()):
-        if path.is_file() and not path.name.endswith(_WEIGHTS) and path.name not in ("config.json", "hf_quant_config.json", REPORT):
+        if (
+            path.is_file()
+            and not path.name.endswith(_WEIGHTS)
+            and path.name not in ("config.json", "hf_quant_config.json", REPORT)
+        ):
             shutil.copyfile(path, folder.part / path.name)
     write_json(folder.part / "config.json", {**config, "quantization_config": block})
     if layout.layout == "modelopt":
@@ -169,8 +196,15 @@ def _identity(checkpoint: Checkpoint, recipe: Recipe) -> Dict[str, Any]:
     """What an interrupted run must have in common with the one that goes on."""
     files = [[str(file.path.resolve()), file.path.stat().st_size, file.path.stat().st_mtime_ns] for file in checkpoint.files]
     row = recipe.layout
-    return {"files": files, "layout": row.layout, "format": row.format, "scaling": row.scaling, "include": recipe.include,
-            "exclude": recipe.exclude, "version": version()}
+    return {
+        "files": files,
+        "layout": row.layout,
+        "format": row.format,
+        "scaling": row.scaling,
+        "include": recipe.include,
+        "exclude": recipe.exclude,
+        "version": version(),
+    }
 
 
 def run(source: Path, out: Path, recipe: Recipe, progress: Progress = lambda count, name: None) -> Dict[str, Any]:

@@ -3,6 +3,7 @@
 Everything that a header or an index claims is checked when a checkpoint is opened, before any tensor is read. The package
 safetensors is not used: it takes duplicate names, and it writes a file from memory that holds all of its tensors.
 """
+
 import json
 import math
 import os
@@ -17,9 +18,26 @@ from .._library import Error
 
 # Bits of an element of each type that safetensors names.
 BITS = {
-    "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
-    "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
-    "I64": 64, "U64": 64, "F64": 64, "C64": 64,
+    "BOOL": 8,
+    "U8": 8,
+    "I8": 8,
+    "F8_E5M2": 8,
+    "F8_E4M3": 8,
+    "F8_E8M0": 8,
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "I16": 16,
+    "U16": 16,
+    "F16": 16,
+    "BF16": 16,
+    "I32": 32,
+    "U32": 32,
+    "F32": 32,
+    "I64": 64,
+    "U64": 64,
+    "F64": 64,
+    "C64": 64,
 }
 MAX_JSON_BYTES = 100_000_000  # the limit of safetensors for a header
 MAX_RANK = 32
@@ -110,7 +128,9 @@ def _entry(name: str, value: Any, data_start: int, data_bytes: int, path: Path) 
         refuse(path, where, f"data_offsets [begin, end] in {data_bytes} bytes of data", offsets)
     bits = math.prod(shape) * BITS[dtype]
     if bits != 8 * (offsets[1] - offsets[0]):
-        refuse(path, where, f"{bits / 8:g} bytes for {dtype} of shape {shape}", f"data_offsets of {offsets[1] - offsets[0]} bytes")
+        refuse(
+            path, where, f"{bits / 8:g} bytes for {dtype} of shape {shape}", f"data_offsets of {offsets[1] - offsets[0]} bytes"
+        )
     return Entry(name, dtype, tuple(shape), data_start + offsets[0], data_start + offsets[1], path)
 
 
@@ -120,8 +140,12 @@ def _check_order(entries: List[Entry], data_start: int, file_bytes: int, path: P
     for entry in entries:
         if entry.start != end:
             what = "an overlap with the one before" if entry.start < end else "a gap before it"
-            refuse(path, f"tensor {entry.name!r}", f"bytes that begin at {end - data_start} of the data",
-                   f"{entry.start - data_start}: {what}")
+            refuse(
+                path,
+                f"tensor {entry.name!r}",
+                f"bytes that begin at {end - data_start} of the data",
+                f"{entry.start - data_start}: {what}",
+            )
         end = entry.end
     if end != file_bytes:
         refuse(path, "data", f"{end - data_start} bytes, up to the end of the last tensor", f"{file_bytes - data_start} bytes")
@@ -138,7 +162,9 @@ def open_file(path: Path) -> File:
             length = int.from_bytes(head, "little")
             if len(head) < 8 or not 2 <= length <= min(MAX_JSON_BYTES, status.st_size - 8):
                 found = f"{length} in a file of {status.st_size} bytes" if len(head) == 8 else f"a file of {len(head)} bytes"
-                refuse(path, "length of the header", f"8 bytes with a number from 2 to {MAX_JSON_BYTES}, inside of the file", found)
+                refuse(
+                    path, "length of the header", f"8 bytes with a number from 2 to {MAX_JSON_BYTES}, inside of the file", found
+                )
             header = file.read(length)
     except OSError as error:
         refuse(path, "file", "a file that can be read", error.strerror)
@@ -147,8 +173,10 @@ def open_file(path: Path) -> File:
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         refuse(path, "__metadata__", "an object of texts", metadata)
     start = 8 + length
-    entries = sorted((_entry(name, value, start, status.st_size - start, path) for name, value in fields.items()),
-                     key=lambda entry: (entry.start, entry.end))
+    entries = sorted(
+        (_entry(name, value, start, status.st_size - start, path) for name, value in fields.items()),
+        key=lambda entry: (entry.start, entry.end),
+    )
     _check_order(entries, start, status.st_size, path)
     return File(path, metadata, {entry.name: entry for entry in entries})
 

@@ -1,4 +1,5 @@
 """Finds quantized tensors in checkpoints by the names and types that layouts give them, and loads them as they are."""
+
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy
@@ -50,7 +51,9 @@ class _Pattern(NamedTuple):
 
 _CODES8, _CODES4, _FLOATS = ("F8_E4M3",), ("U8", "I8", "F4"), ("F32", "BF16", "F16")
 _PATTERNS = [
-    _Pattern("compressed-tensors", ".weight_packed", _CODES4, ".weight_scale", ("F8_E4M3",), "nvfp4", ".weight_global_scale", True),
+    _Pattern(
+        "compressed-tensors", ".weight_packed", _CODES4, ".weight_scale", ("F8_E4M3",), "nvfp4", ".weight_global_scale", True
+    ),
     _Pattern("compressed-tensors", ".weight_packed", _CODES4, ".weight_scale", ("U8", "F8_E8M0"), "mxfp4"),
     _Pattern("ModelOpt", ".weight", _CODES4, ".weight_scale", ("F8_E4M3",), "nvfp4", ".weight_scale_2"),
     _Pattern("compressed-tensors, ModelOpt", ".weight", _CODES8, ".weight_scale", ("U8", "F8_E8M0"), "mxfp8_e4m3"),
@@ -106,7 +109,11 @@ def _shape(pattern: _Pattern, codes: Entry) -> Optional[Shape]:
 
 def _match(pattern: _Pattern, stem: str, entries: Dict[str, Entry]) -> Optional[Stored]:
     """The tensor whose codes and scales have these names and types, or None."""
-    codes, scales, above = entries[stem + pattern.codes], entries.get(stem + pattern.scales), entries.get(stem + pattern.global_scale)
+    codes, scales, above = (
+        entries[stem + pattern.codes],
+        entries.get(stem + pattern.scales),
+        entries.get(stem + pattern.global_scale),
+    )
     if scales is None or codes.dtype not in pattern.code_types or scales.dtype not in pattern.scale_types:
         return None
     shape = _shape(pattern, codes)
@@ -117,8 +124,19 @@ def _match(pattern: _Pattern, stem: str, entries: Dict[str, Entry]) -> Optional[
     if above is not None and numpy.prod(above.shape, dtype=object) != 1:
         convert = f"{list(above.shape)} global scales: one operand for each"
     gpt_oss = pattern.family == "gpt-oss"
-    return Stored(stem if gpt_oss else stem + ".weight", pattern.family, pattern.format, shape, codes, scaling, scales, above,
-                  pattern.divides, convert, gpt_oss)
+    return Stored(
+        stem if gpt_oss else stem + ".weight",
+        pattern.family,
+        pattern.format,
+        shape,
+        codes,
+        scaling,
+        scales,
+        above,
+        pattern.divides,
+        convert,
+        gpt_oss,
+    )
 
 
 def find(checkpoint: Checkpoint) -> List[Stored]:
@@ -154,7 +172,12 @@ def _bytes(entry: Entry, shape: Shape) -> Any:
 def load(stored: Stored) -> QTensor:
     """A quantized tensor around the bytes of the file. FP8 scales in BF16 or F16 are widened, which is exact."""
     if stored.scales is None or (stored.convert and "widened" not in stored.convert):
-        refuse(stored.codes.path, f"tensor {stored.name!r}", "a quantized tensor that libmxq takes", stored.convert or stored.format)
+        refuse(
+            stored.codes.path,
+            f"tensor {stored.name!r}",
+            "a quantized tensor that libmxq takes",
+            stored.convert or stored.format,
+        )
     shape, fp8 = stored.shape, stored.format == "fp8_e4m3"
     width = shape[-1] // 2 if stored.format in ("mxfp4", "nvfp4") else shape[-1]
     codes = _bytes(stored.codes, (*shape[:-1], width))
@@ -174,6 +197,10 @@ def values(stored: Stored) -> Any:
 
     if stored.scales is None:
         plain = array(stored.codes)
-        return plain if plain.dtype == numpy.float32 else convert(plain.reshape(-1, plain.shape[-1] if plain.ndim else 1), "float32").reshape(plain.shape)
+        return (
+            plain
+            if plain.dtype == numpy.float32
+            else convert(plain.reshape(-1, plain.shape[-1] if plain.ndim else 1), "float32").reshape(plain.shape)
+        )
     out = load(stored).dequantize("float32")
     return out.swapaxes(-1, -2) if stored.transposed else out

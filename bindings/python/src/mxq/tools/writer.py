@@ -1,8 +1,9 @@
 """Writes checkpoints: a file or a folder is complete under its name, or not there.
 
-Everything is written into a folder NAME.partial, which gets its name at the end. An interrupted run leaves it, and the next run of
-the same recipe goes on behind the files that are complete.
+Everything is written into a folder NAME.partial, which gets its name at the end. An interrupted run leaves it, and the next
+run of the same recipe goes on behind the files that are complete.
 """
+
 import fcntl
 import json
 import os
@@ -104,8 +105,12 @@ class Folder:
             refuse(self.part, "output", "no other run that writes it", "one")
         place = self.part / _RECIPE
         if place.exists() and read_json(place) != json.loads(json.dumps(recipe)):
-            refuse(self.part, "interrupted run", "one of the same input and options",
-                   "another; remove the folder, or take its options")
+            refuse(
+                self.part,
+                "interrupted run",
+                "one of the same input and options",
+                "another; remove the folder, or take its options",
+            )
         write_json(place, recipe)
 
     def rows(self, name: str) -> Optional[List[Dict[str, Any]]]:
@@ -130,8 +135,10 @@ class Folder:
         if index:
             entries = [(entry, path.name) for path in written for entry in open_file(path).entries.values()]
             places = {entry.name: file for entry, file in sorted(entries, key=lambda pair: pair[0].name)}
-            write_json(self.part / INDEX_NAME, {"metadata": {"total_size": sum(entry.nbytes for entry, _ in entries)},
-                                                "weight_map": places})
+            write_json(
+                self.part / INDEX_NAME,
+                {"metadata": {"total_size": sum(entry.nbytes for entry, _ in entries)}, "weight_map": places},
+            )
         own: Set[Path] = {self.part / _RECIPE, self.part / "lock", *(path.with_name(path.name + _ROWS) for path in written)}
         for path in own:
             path.unlink()
