@@ -9,8 +9,9 @@
 //     mxq::quantize(cpu, mxq::quantize_options().set_scale_rounding(MXQ_SCALE_ROUNDING_FLOOR), x, q);
 //
 // A member has the name of its function without the handle's prefix: tensor::set_scaling is mxq_tensor_set_scaling. Setters
-// return the object. Every class also gives its C handle, get(), for functions that take one. The overloads with std::span need
-// C++20.
+// return the object that they are called on: one without a name is gone at the end of its statement, so give what is used later
+// a name before its setters. Every class also gives its C handle, get(), for functions that take one. The overloads with
+// std::span need C++20.
 #ifndef MXQ_MXQ_HPP
 #define MXQ_MXQ_HPP
 
@@ -413,13 +414,12 @@ public:
     tensor& set_const_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) {
         return set_const_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
     }
-    template <size_t N>
-    tensor& set_groups(std::span<const int32_t, N> ends) {
-        return set_groups(ends.data(), ends.size_bytes(), MXQ_TYPE_INT32, static_cast<int32_t>(ends.size()));
-    }
-    template <size_t N>
-    tensor& set_groups(std::span<const int64_t, N> ends) {
-        return set_groups(ends.data(), ends.size_bytes(), MXQ_TYPE_INT64, static_cast<int32_t>(ends.size()));
+    template <class T, size_t N>
+    tensor& set_groups(std::span<T, N> ends) {
+        constexpr bool is_int32 = std::is_same_v<std::remove_const_t<T>, int32_t>;
+        static_assert(is_int32 || std::is_same_v<std::remove_const_t<T>, int64_t>, "ends are int32_t or int64_t");
+        return set_groups(ends.data(), ends.size_bytes(), is_int32 ? MXQ_TYPE_INT32 : MXQ_TYPE_INT64,
+                          static_cast<int32_t>(ends.size()));
     }
 #endif
 
