@@ -1,4 +1,4 @@
-// What a test of products runs on, and who must take a product there: docs/blackwell.md says it in words, chips_test.cpp
+// Says what a test of products runs on, and who must take a product there: docs/blackwell.md says it in words, chips_test.cpp
 // asks the library itself.
 #ifndef MXQ_TESTS_MACHINE_H
 #define MXQ_TESTS_MACHINE_H

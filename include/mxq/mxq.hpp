@@ -9,8 +9,8 @@
 //     mxq::quantize(cpu, mxq::quantize_options().set_scale_rounding(MXQ_SCALE_ROUNDING_FLOOR), x, q);
 //
 // A member has the name of its function without the handle's prefix: tensor::set_scaling is mxq_tensor_set_scaling. Setters
-// return the object. Every class also gives its C handle, get(), for functions that take one. The overloads with std::span need
-// C++20.
+// return the object that they are called on, or the object itself where it has no name. Every class also gives its C handle,
+// get(), for functions that take one. The overloads with std::span need C++20.
 #ifndef MXQ_MXQ_HPP
 #define MXQ_MXQ_HPP
 
@@ -20,6 +20,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #if __cplusplus >= 202002L
 #include <span>
@@ -114,22 +115,28 @@ struct host_threads {
 class context_options
     : public detail::options<mxq_context_options, mxq_context_options_create, mxq_context_options_destroy> {
 public:
-    context_options& set_threads(int32_t threads) {
+    context_options& set_threads(int32_t threads) & {
         check(mxq_context_options_set_threads(made(), threads));
         return *this;
     }
-    context_options& set_own_threads(bool own) {
+    context_options set_threads(int32_t threads) && { return std::move(set_threads(threads)); }
+    context_options& set_own_threads(bool own) & {
         check(mxq_context_options_set_own_threads(made(), own));
         return *this;
     }
-    context_options& set_parallel_for(mxq_parallel_for parallel_for, void* user) {
+    context_options set_own_threads(bool own) && { return std::move(set_own_threads(own)); }
+    context_options& set_parallel_for(mxq_parallel_for parallel_for, void* user) & {
         check(mxq_context_options_set_parallel_for(made(), parallel_for, user));
         return *this;
     }
-    context_options& set_cublaslt_path(const char* path) {
+    context_options set_parallel_for(mxq_parallel_for parallel_for, void* user) && {
+        return std::move(set_parallel_for(parallel_for, user));
+    }
+    context_options& set_cublaslt_path(const char* path) & {
         check(mxq_context_options_set_cublaslt_path(made(), path));
         return *this;
     }
+    context_options set_cublaslt_path(const char* path) && { return std::move(set_cublaslt_path(path)); }
 
     int32_t get_threads() const { return got(mxq_context_options_get_threads); }
     bool get_own_threads() const { return got(mxq_context_options_get_own_threads) != 0; }
@@ -227,61 +234,109 @@ public:
     tensor(mxq_format format, int64_t experts, int64_t rows, int64_t cols)
         : handle(create_3d(format, experts, rows, cols)) {}
 
-    tensor& set_scaling(mxq_scaling scaling) { return checked(mxq_tensor_set_scaling(get(), scaling)); }
-    tensor& set_swizzled(bool swizzled) { return checked(mxq_tensor_set_swizzled(get(), swizzled)); }
-    tensor& set_row_stride(int64_t elements) { return checked(mxq_tensor_set_row_stride(get(), elements)); }
-    tensor& set_data(void* data, uint64_t bytes) { return checked(mxq_tensor_set_data(get(), data, bytes)); }
-    tensor& set_const_data(const void* data, uint64_t bytes) {
+    tensor& set_scaling(mxq_scaling scaling) & { return checked(mxq_tensor_set_scaling(get(), scaling)); }
+    tensor set_scaling(mxq_scaling scaling) && { return std::move(set_scaling(scaling)); }
+    tensor& set_swizzled(bool swizzled) & { return checked(mxq_tensor_set_swizzled(get(), swizzled)); }
+    tensor set_swizzled(bool swizzled) && { return std::move(set_swizzled(swizzled)); }
+    tensor& set_row_stride(int64_t elements) & { return checked(mxq_tensor_set_row_stride(get(), elements)); }
+    tensor set_row_stride(int64_t elements) && { return std::move(set_row_stride(elements)); }
+    tensor& set_data(void* data, uint64_t bytes) & { return checked(mxq_tensor_set_data(get(), data, bytes)); }
+    tensor set_data(void* data, uint64_t bytes) && { return std::move(set_data(data, bytes)); }
+    tensor& set_const_data(const void* data, uint64_t bytes) & {
         return checked(mxq_tensor_set_const_data(get(), data, bytes));
     }
-    tensor& set_data_list(int64_t count, const void* const* data, uint64_t bytes) {
+    tensor set_const_data(const void* data, uint64_t bytes) && { return std::move(set_const_data(data, bytes)); }
+    tensor& set_data_list(int64_t count, const void* const* data, uint64_t bytes) & {
         return checked(mxq_tensor_set_data_list(get(), count, data, bytes));
     }
-    tensor& set_part(mxq_part part, void* codes, uint64_t code_bytes, void* scales, uint64_t scale_bytes) {
+    tensor set_data_list(int64_t count, const void* const* data, uint64_t bytes) && {
+        return std::move(set_data_list(count, data, bytes));
+    }
+    tensor& set_part(mxq_part part, void* codes, uint64_t code_bytes, void* scales, uint64_t scale_bytes) & {
         return checked(mxq_tensor_set_part(get(), part, codes, code_bytes, scales, scale_bytes));
     }
-    tensor& set_const_part(mxq_part part, const void* codes, uint64_t code_bytes, const void* scales, uint64_t scale_bytes) {
+    tensor set_part(mxq_part part, void* codes, uint64_t code_bytes, void* scales, uint64_t scale_bytes) && {
+        return std::move(set_part(part, codes, code_bytes, scales, scale_bytes));
+    }
+    tensor& set_const_part(mxq_part part, const void* codes, uint64_t code_bytes, const void* scales,
+                           uint64_t scale_bytes) & {
         return checked(mxq_tensor_set_const_part(get(), part, codes, code_bytes, scales, scale_bytes));
     }
+    tensor set_const_part(mxq_part part, const void* codes, uint64_t code_bytes, const void* scales,
+                          uint64_t scale_bytes) && {
+        return std::move(set_const_part(part, codes, code_bytes, scales, scale_bytes));
+    }
     tensor& set_part_list(mxq_part part, int64_t count, const void* const* codes, uint64_t code_bytes,
-                          const void* const* scales, uint64_t scale_bytes) {
+                          const void* const* scales, uint64_t scale_bytes) & {
         return checked(mxq_tensor_set_part_list(get(), part, count, codes, code_bytes, scales, scale_bytes));
     }
-    tensor& set_strides(mxq_part part, const part_strides& strides) {
+    tensor set_part_list(mxq_part part, int64_t count, const void* const* codes, uint64_t code_bytes,
+                         const void* const* scales, uint64_t scale_bytes) && {
+        return std::move(set_part_list(part, count, codes, code_bytes, scales, scale_bytes));
+    }
+    tensor& set_strides(mxq_part part, const part_strides& strides) & {
         return checked(mxq_tensor_set_strides(get(), part, strides.code_line, strides.code_expert, strides.scale_line,
                                               strides.scale_expert));
     }
-    tensor& set_memory(mxq_part parts, void* memory, uint64_t bytes) {
+    tensor set_strides(mxq_part part, const part_strides& strides) && { return std::move(set_strides(part, strides)); }
+    tensor& set_memory(mxq_part parts, void* memory, uint64_t bytes) & {
         return checked(mxq_tensor_set_memory(get(), parts, memory, bytes));
     }
-    tensor& clear_part(mxq_part part) { return checked(mxq_tensor_clear_part(get(), part)); }
-    tensor& set_groups(const void* ends, uint64_t bytes, mxq_type ends_type, int32_t count) {
+    tensor set_memory(mxq_part parts, void* memory, uint64_t bytes) && {
+        return std::move(set_memory(parts, memory, bytes));
+    }
+    tensor& clear_part(mxq_part part) & { return checked(mxq_tensor_clear_part(get(), part)); }
+    tensor clear_part(mxq_part part) && { return std::move(clear_part(part)); }
+    tensor& set_groups(const void* ends, uint64_t bytes, mxq_type ends_type, int32_t count) & {
         return checked(mxq_tensor_set_groups(get(), ends, bytes, ends_type, count));
     }
-    tensor& set_groups_cover_rows(bool cover) { return checked(mxq_tensor_set_groups_cover_rows(get(), cover)); }
-    tensor& set_host_ends(const void* ends, uint64_t bytes) {
+    tensor set_groups(const void* ends, uint64_t bytes, mxq_type ends_type, int32_t count) && {
+        return std::move(set_groups(ends, bytes, ends_type, count));
+    }
+    tensor& set_groups_cover_rows(bool cover) & { return checked(mxq_tensor_set_groups_cover_rows(get(), cover)); }
+    tensor set_groups_cover_rows(bool cover) && { return std::move(set_groups_cover_rows(cover)); }
+    tensor& set_host_ends(const void* ends, uint64_t bytes) & {
         return checked(mxq_tensor_set_host_ends(get(), ends, bytes));
     }
-    tensor& set_group_alignment(int32_t rowwise, int32_t columnwise) {
+    tensor set_host_ends(const void* ends, uint64_t bytes) && { return std::move(set_host_ends(ends, bytes)); }
+    tensor& set_group_alignment(int32_t rowwise, int32_t columnwise) & {
         return checked(mxq_tensor_set_group_alignment(get(), rowwise, columnwise));
     }
-    tensor& set_padded_groups(mxq_part part, void* starts, uint64_t start_bytes, void* ends, uint64_t end_bytes) {
+    tensor set_group_alignment(int32_t rowwise, int32_t columnwise) && {
+        return std::move(set_group_alignment(rowwise, columnwise));
+    }
+    tensor& set_padded_groups(mxq_part part, void* starts, uint64_t start_bytes, void* ends, uint64_t end_bytes) & {
         return checked(mxq_tensor_set_padded_groups(get(), part, starts, start_bytes, ends, end_bytes));
     }
-    tensor& set_amax(mxq_part part, float* amax, uint64_t bytes) {
+    tensor set_padded_groups(mxq_part part, void* starts, uint64_t start_bytes, void* ends, uint64_t end_bytes) && {
+        return std::move(set_padded_groups(part, starts, start_bytes, ends, end_bytes));
+    }
+    tensor& set_amax(mxq_part part, float* amax, uint64_t bytes) & {
         return checked(mxq_tensor_set_amax(get(), part, amax, bytes));
     }
-    tensor& set_decode_scale(mxq_part part, const float* scale, uint64_t bytes) {
+    tensor set_amax(mxq_part part, float* amax, uint64_t bytes) && { return std::move(set_amax(part, amax, bytes)); }
+    tensor& set_decode_scale(mxq_part part, const float* scale, uint64_t bytes) & {
         return checked(mxq_tensor_set_decode_scale(get(), part, scale, bytes));
     }
-    tensor& set_hadamard(mxq_part part, bool transformed, int32_t mask) {
+    tensor set_decode_scale(mxq_part part, const float* scale, uint64_t bytes) && {
+        return std::move(set_decode_scale(part, scale, bytes));
+    }
+    tensor& set_hadamard(mxq_part part, bool transformed, int32_t mask) & {
         return checked(mxq_tensor_set_hadamard(get(), part, transformed, mask));
     }
-    tensor& set_scale_max(int32_t scale_max) { return checked(mxq_tensor_set_scale_max(get(), scale_max)); }
-    tensor& set_quantization_scale(const float* scale, uint64_t bytes) {
+    tensor set_hadamard(mxq_part part, bool transformed, int32_t mask) && {
+        return std::move(set_hadamard(part, transformed, mask));
+    }
+    tensor& set_scale_max(int32_t scale_max) & { return checked(mxq_tensor_set_scale_max(get(), scale_max)); }
+    tensor set_scale_max(int32_t scale_max) && { return std::move(set_scale_max(scale_max)); }
+    tensor& set_quantization_scale(const float* scale, uint64_t bytes) & {
         return checked(mxq_tensor_set_quantization_scale(get(), scale, bytes));
     }
-    tensor& set_scope(mxq_scope scope) { return checked(mxq_tensor_set_scope(get(), scope)); }
+    tensor set_quantization_scale(const float* scale, uint64_t bytes) && {
+        return std::move(set_quantization_scale(scale, bytes));
+    }
+    tensor& set_scope(mxq_scope scope) & { return checked(mxq_tensor_set_scope(get(), scope)); }
+    tensor set_scope(mxq_scope scope) && { return std::move(set_scope(scope)); }
 
     part_bytes required_bytes(mxq_part part = MXQ_PART_ROWWISE) const {
         part_bytes bytes;
@@ -357,8 +412,8 @@ public:
     }
     padded_groups get_padded_groups(mxq_part part) const {
         padded_groups out;
-        check(mxq_tensor_get_padded_groups(get(), part, &out.starts.data, &out.starts.bytes, &out.ends.data,
-                                           &out.ends.bytes));
+        check(
+            mxq_tensor_get_padded_groups(get(), part, &out.starts.data, &out.starts.bytes, &out.ends.data, &out.ends.bytes));
         return out;
     }
     memory_of<float> get_amax(mxq_part part) const {
@@ -393,33 +448,54 @@ public:
 #if __cplusplus >= 202002L
     // Sets data that is only read where the elements are const.
     template <class T, size_t N>
-    tensor& set_data(std::span<T, N> data) {
-        if constexpr (std::is_const_v<T>) return set_const_data(data.data(), data.size_bytes());
-        else return set_data(static_cast<void*>(data.data()), data.size_bytes());
+    tensor& set_data(std::span<T, N> data) & {
+        if constexpr (std::is_const_v<T>)
+            return set_const_data(data.data(), data.size_bytes());
+        else
+            return set_data(static_cast<void*>(data.data()), data.size_bytes());
     }
     template <class T, size_t N>
-    tensor& set_const_data(std::span<T, N> data) {
+    tensor set_data(std::span<T, N> data) && {
+        return std::move(set_data(data));
+    }
+    template <class T, size_t N>
+    tensor& set_const_data(std::span<T, N> data) & {
         return set_const_data(data.data(), data.size_bytes());
+    }
+    template <class T, size_t N>
+    tensor set_const_data(std::span<T, N> data) && {
+        return std::move(set_const_data(data));
     }
     // Sets a part that is only read where the elements of both are const.
     template <class C, size_t N, class S, size_t M>
-    tensor& set_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) {
+    tensor& set_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) & {
         if constexpr (std::is_const_v<C> && std::is_const_v<S>)
             return set_const_part(part, codes, scales);
         else
             return set_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
     }
     template <class C, size_t N, class S, size_t M>
-    tensor& set_const_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) {
+    tensor set_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) && {
+        return std::move(set_part(part, codes, scales));
+    }
+    template <class C, size_t N, class S, size_t M>
+    tensor& set_const_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) & {
         return set_const_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
     }
-    template <size_t N>
-    tensor& set_groups(std::span<const int32_t, N> ends) {
-        return set_groups(ends.data(), ends.size_bytes(), MXQ_TYPE_INT32, static_cast<int32_t>(ends.size()));
+    template <class C, size_t N, class S, size_t M>
+    tensor set_const_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) && {
+        return std::move(set_const_part(part, codes, scales));
     }
-    template <size_t N>
-    tensor& set_groups(std::span<const int64_t, N> ends) {
-        return set_groups(ends.data(), ends.size_bytes(), MXQ_TYPE_INT64, static_cast<int32_t>(ends.size()));
+    template <class T, size_t N>
+    tensor& set_groups(std::span<T, N> ends) & {
+        constexpr bool is_int32 = std::is_same_v<std::remove_const_t<T>, int32_t>;
+        static_assert(is_int32 || std::is_same_v<std::remove_const_t<T>, int64_t>, "ends are int32_t or int64_t");
+        return set_groups(ends.data(), ends.size_bytes(), is_int32 ? MXQ_TYPE_INT32 : MXQ_TYPE_INT64,
+                          static_cast<int32_t>(ends.size()));
+    }
+    template <class T, size_t N>
+    tensor set_groups(std::span<T, N> ends) && {
+        return std::move(set_groups(ends));
     }
 #endif
 
@@ -451,46 +527,60 @@ private:
 class quantize_options
     : public detail::options<mxq_quantize_options, mxq_quantize_options_create, mxq_quantize_options_destroy> {
 public:
-    quantize_options& set_scale_rounding(mxq_scale_rounding rounding) {
+    quantize_options& set_scale_rounding(mxq_scale_rounding rounding) & {
         check(mxq_quantize_options_set_scale_rounding(made(), rounding));
         return *this;
     }
-    quantize_options& set_nonfinite(mxq_nonfinite policy) {
+    quantize_options set_scale_rounding(mxq_scale_rounding rounding) && { return std::move(set_scale_rounding(rounding)); }
+    quantize_options& set_nonfinite(mxq_nonfinite policy) & {
         check(mxq_quantize_options_set_nonfinite(made(), policy));
         return *this;
     }
-    quantize_options& set_four_over_six(mxq_four_over_six mode) {
+    quantize_options set_nonfinite(mxq_nonfinite policy) && { return std::move(set_nonfinite(policy)); }
+    quantize_options& set_four_over_six(mxq_four_over_six mode) & {
         check(mxq_quantize_options_set_four_over_six(made(), mode));
         return *this;
     }
-    quantize_options& set_undo_hadamard(bool undo) {
+    quantize_options set_four_over_six(mxq_four_over_six mode) && { return std::move(set_four_over_six(mode)); }
+    quantize_options& set_undo_hadamard(bool undo) & {
         check(mxq_quantize_options_set_undo_hadamard(made(), undo));
         return *this;
     }
-    quantize_options& set_stochastic_rounding(const uint64_t* seed_offset, uint64_t bytes) {
+    quantize_options set_undo_hadamard(bool undo) && { return std::move(set_undo_hadamard(undo)); }
+    quantize_options& set_stochastic_rounding(const uint64_t* seed_offset, uint64_t bytes) & {
         check(mxq_quantize_options_set_stochastic_rounding(made(), seed_offset, bytes));
         return *this;
     }
-    quantize_options& set_compute_amax(bool compute) {
+    quantize_options set_stochastic_rounding(const uint64_t* seed_offset, uint64_t bytes) && {
+        return std::move(set_stochastic_rounding(seed_offset, bytes));
+    }
+    quantize_options& set_compute_amax(bool compute) & {
         check(mxq_quantize_options_set_compute_amax(made(), compute));
         return *this;
     }
-    quantize_options& set_power_of_two_scales(bool power_of_two) {
+    quantize_options set_compute_amax(bool compute) && { return std::move(set_compute_amax(compute)); }
+    quantize_options& set_power_of_two_scales(bool power_of_two) & {
         check(mxq_quantize_options_set_power_of_two_scales(made(), power_of_two));
         return *this;
     }
-    quantize_options& set_amax_epsilon(float epsilon) {
+    quantize_options set_power_of_two_scales(bool power_of_two) && {
+        return std::move(set_power_of_two_scales(power_of_two));
+    }
+    quantize_options& set_amax_epsilon(float epsilon) & {
         check(mxq_quantize_options_set_amax_epsilon(made(), epsilon));
         return *this;
     }
-    quantize_options& set_source_part(mxq_part part) {
+    quantize_options set_amax_epsilon(float epsilon) && { return std::move(set_amax_epsilon(epsilon)); }
+    quantize_options& set_source_part(mxq_part part) & {
         check(mxq_quantize_options_set_source_part(made(), part));
         return *this;
     }
-    quantize_options& set_implementation(const char* name) {
+    quantize_options set_source_part(mxq_part part) && { return std::move(set_source_part(part)); }
+    quantize_options& set_implementation(const char* name) & {
         check(mxq_quantize_options_set_implementation(made(), name));
         return *this;
     }
+    quantize_options set_implementation(const char* name) && { return std::move(set_implementation(name)); }
 
     mxq_scale_rounding get_scale_rounding() const { return got(mxq_quantize_options_get_scale_rounding); }
     mxq_nonfinite get_nonfinite() const { return got(mxq_quantize_options_get_nonfinite); }
@@ -519,38 +609,48 @@ struct product_bias {
 
 class gemm_options : public detail::options<mxq_gemm_options, mxq_gemm_options_create, mxq_gemm_options_destroy> {
 public:
-    gemm_options& set_transpose(mxq_transpose a, mxq_transpose b) {
+    gemm_options& set_transpose(mxq_transpose a, mxq_transpose b) & {
         check(mxq_gemm_options_set_transpose(made(), a, b));
         return *this;
     }
-    gemm_options& set_alpha(float alpha) {
+    gemm_options set_transpose(mxq_transpose a, mxq_transpose b) && { return std::move(set_transpose(a, b)); }
+    gemm_options& set_alpha(float alpha) & {
         check(mxq_gemm_options_set_alpha(made(), alpha));
         return *this;
     }
-    gemm_options& set_beta(float beta) {
+    gemm_options set_alpha(float alpha) && { return std::move(set_alpha(alpha)); }
+    gemm_options& set_beta(float beta) & {
         check(mxq_gemm_options_set_beta(made(), beta));
         return *this;
     }
-    gemm_options& set_accumulate(bool accumulate) {
+    gemm_options set_beta(float beta) && { return std::move(set_beta(beta)); }
+    gemm_options& set_accumulate(bool accumulate) & {
         check(mxq_gemm_options_set_accumulate(made(), accumulate));
         return *this;
     }
-    gemm_options& set_bias(mxq_format format, const void* bias, uint64_t bytes) {
+    gemm_options set_accumulate(bool accumulate) && { return std::move(set_accumulate(accumulate)); }
+    gemm_options& set_bias(mxq_format format, const void* bias, uint64_t bytes) & {
         check(mxq_gemm_options_set_bias(made(), format, bias, bytes));
         return *this;
     }
-    gemm_options& set_exact_products(bool exact) {
+    gemm_options set_bias(mxq_format format, const void* bias, uint64_t bytes) && {
+        return std::move(set_bias(format, bias, bytes));
+    }
+    gemm_options& set_exact_products(bool exact) & {
         check(mxq_gemm_options_set_exact_products(made(), exact));
         return *this;
     }
-    gemm_options& set_sm_count(int32_t count) {
+    gemm_options set_exact_products(bool exact) && { return std::move(set_exact_products(exact)); }
+    gemm_options& set_sm_count(int32_t count) & {
         check(mxq_gemm_options_set_sm_count(made(), count));
         return *this;
     }
-    gemm_options& set_implementation(const char* name) {
+    gemm_options set_sm_count(int32_t count) && { return std::move(set_sm_count(count)); }
+    gemm_options& set_implementation(const char* name) & {
         check(mxq_gemm_options_set_implementation(made(), name));
         return *this;
     }
+    gemm_options set_implementation(const char* name) && { return std::move(set_implementation(name)); }
 
     product_transposes get_transpose() const {
         product_transposes out;
@@ -562,9 +662,7 @@ public:
     bool get_accumulate() const { return got(mxq_gemm_options_get_accumulate) != 0; }
     product_bias get_bias() const {
         product_bias out;
-        read([&](auto* from) {
-            return mxq_gemm_options_get_bias(from, &out.format, &out.values.data, &out.values.bytes);
-        });
+        read([&](auto* from) { return mxq_gemm_options_get_bias(from, &out.format, &out.values.data, &out.values.bytes); });
         return out;
     }
     bool get_exact_products() const { return got(mxq_gemm_options_get_exact_products) != 0; }

@@ -46,7 +46,7 @@ void require_scaled(const mxq_tensor& tensor, const char* what) {
              what);
 }
 
-void require_plain(const mxq_tensor& tensor, const char* what, const char* remedy) {
+void refuse_quantized(const mxq_tensor& tensor, const char* what, const char* remedy) {
     if (tensor.format->quantized())
         fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no %s; %s", tensor.format->name, what, remedy);
 }
@@ -113,7 +113,7 @@ void require_chosen(const mxq_tensor& tensor) {
 }
 
 void set_data(mxq_tensor* tensor, const Buffer& data, bool is_const) {
-    require_plain(require_handle(tensor, "tensor"), "single data buffer", "use mxq_tensor_set_part");
+    refuse_quantized(require_handle(tensor, "tensor"), "single data buffer", "use mxq_tensor_set_part");
     Part& target = tensor->rowwise;
     target.declared = true;
     target.is_const = is_const;
@@ -183,7 +183,7 @@ mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled) {
 
 mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements) {
     return guard("mxq_tensor_set_row_stride", [&] {
-        require_plain(require_handle(tensor, "tensor"), "row stride", "call mxq_tensor_set_strides, which takes bytes");
+        refuse_quantized(require_handle(tensor, "tensor"), "row stride", "call mxq_tensor_set_strides, which takes bytes");
         if (elements < tensor->cols || elements > kMaxElements)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "elements is %lld, expected %lld (cols) to 2^48", (long long)elements,
                  (long long)tensor->cols);

@@ -83,9 +83,9 @@ void require_2d(const mxq_tensor& t, const char* name, const char* remedy) {
 
 void require_3d(const mxq_tensor& t, const char* name, int64_t matrices) {
     if (!t.is_3d || t.experts != matrices)
-        fail(MXQ_STATUS_SHAPE_MISMATCH,
-             "%s is %s, expected 3 dimensions with a matrix for each of a's %lld groups; use mxq_tensor_create_3d", name,
-             shape_text(t).c_str(), (long long)matrices);
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "%s is %s, expected 3 dimensions with a matrix for each of a's %lld groups; %s", name,
+             shape_text(t).c_str(), (long long)matrices,
+             t.is_3d ? "create it as experts x rows x cols, or check the number of ends" : "use mxq_tensor_create_3d");
 }
 
 void require_product_shapes(const mxq_tensor& a, const mxq_tensor& b, const mxq_tensor& d, int64_t a_k, int64_t b_k,
@@ -137,7 +137,7 @@ void require_hadamard_of_both(const GemmProblem& p) {
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "%s is %s, and %s has %s, which cancels only where both have it; quantize %s with it "
              "(mxq_tensor_set_hadamard), or take "
-             "a %s without",
+             "%s without",
              a ? "a" : "b", find_format(a ? p.a.format : p.b.format)->name, a ? "b" : "a",
              hadamard_text(true, a ? p.b.hadamard_mask : p.a.hadamard_mask).c_str(), a ? "a" : "b", a ? "b" : "a");
     }

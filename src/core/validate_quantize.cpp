@@ -179,8 +179,8 @@ QuantizeProblem validate_quantize(const Context& context, const mxq_quantize_opt
     const mxq_tensor& out = require(out_tensor, "out");
     refuse_source_part(options, "quantize");
     require_order(in, out, true);
-    require_plain(in, "in");
-    require_quantized(out, "out");
+    require_plain(in, "in", "call mxq_requantize");
+    require_quantized(out, "out", "call mxq_convert");
     require_same_shape(in, out);
     Buffers buffers(context, check);
     const GroupedRows grouped = require_groups_alike(in, "in", out, "out", buffers);
@@ -260,8 +260,8 @@ DequantizeProblem validate_dequantize(const Context& context, const mxq_quantize
     const mxq_tensor& out = require(out_tensor, "out");
     refuse_making(options, "dequantize");
     require_order(in, out, false);
-    require_quantized(in, "in");
-    require_plain(out, "out");
+    require_quantized(in, "in", "call mxq_convert");
+    require_plain(out, "out", "call mxq_requantize");
     require_same_shape(in, out);
     const int32_t part = source_part(&options, in, check);
 

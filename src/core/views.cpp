@@ -47,16 +47,15 @@ const mxq_tensor& require(const mxq_tensor* tensor, const char* name) {
     return *tensor;
 }
 
-void require_plain(const mxq_tensor& t, const char* name) {
+void require_plain(const mxq_tensor& t, const char* name, const char* remedy) {
     if (t.format->quantized())
-        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected f32, f16 or bf16; create it with another format", name,
-             t.format->name);
+        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected f32, f16 or bf16; %s", name, t.format->name, remedy);
 }
 
-void require_quantized(const mxq_tensor& t, const char* name) {
+void require_quantized(const mxq_tensor& t, const char* name, const char* remedy) {
     if (!t.format->quantized())
-        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected a quantized format such as mxfp8_e4m3; quantize it first", name,
-             t.format->name);
+        fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected a quantized format such as mxfp8_e4m3; %s", name, t.format->name,
+             remedy);
 }
 
 void require_order(const mxq_tensor& in, const mxq_tensor& out, bool quantizes) {
@@ -88,6 +87,11 @@ void require_groups(const mxq_tensor& t, const char* name, Buffers& buffers) {
 
 namespace {
 
+std::string groups_text(const mxq_tensor& t) {
+    if (t.groups.count == 0) return "none";
+    return format_text("%d with %s ends", t.groups.count, t.groups.type == MXQ_TYPE_INT32 ? "int32" : "int64");
+}
+
 // Compares the ends of b with those of a, which are known to be in memory.
 void require_equal_ends(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name) {
     for (int64_t g = 0; g < a.groups.count; g++) {
@@ -106,8 +110,8 @@ void require_same_groups(const mxq_tensor& a, const char* a_name, const mxq_tens
                          Buffers& buffers) {
     if (b.groups.type != a.groups.type || b.groups.count != a.groups.count)
         fail(MXQ_STATUS_SHAPE_MISMATCH,
-             "%s has other groups than %s, expected ends of the same type and count; set the same groups on both", b_name,
-             a_name);
+             "%s has other groups than %s (%s and %s), expected ends of the same type and count; set the same groups on both",
+             b_name, a_name, groups_text(b).c_str(), groups_text(a).c_str());
     if (b.groups.ends == a.groups.ends) return;
     if (!buffers.is_cpu())
         fail(MXQ_STATUS_SHAPE_MISMATCH,

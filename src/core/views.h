@@ -19,8 +19,8 @@ std::string tensor_text(const mxq_tensor& t);
 const char* part_name(int32_t part);
 
 const mxq_tensor& require(const mxq_tensor* tensor, const char* name);
-void require_plain(const mxq_tensor& t, const char* name);
-void require_quantized(const mxq_tensor& t, const char* name);
+void require_plain(const mxq_tensor& t, const char* name, const char* remedy = "create it with another format");
+void require_quantized(const mxq_tensor& t, const char* name, const char* remedy = "quantize it first");
 
 // Refuses in and out in each other's place: `quantizes` where in must be plain and out quantized, else the other way round.
 void require_order(const mxq_tensor& in, const mxq_tensor& out, bool quantizes);

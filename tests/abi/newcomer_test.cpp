@@ -2,6 +2,7 @@
 #include "../formats.h"
 #include "says.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -157,7 +158,7 @@ MXQ_EACH_DEVICE("newcomers: a plain operand beside a transformed one") {
     ok(mxq_tensor_set_part(w, rowwise, nullptr, 0, nullptr, 0));
     ok(mxq_tensor_set_hadamard(w, rowwise, 1, 0xD7E8));
     MXQ_REFUSED(mxq_gemm_query(device.context, nullptr, x, w, d, nullptr), invalid,
-                "a is bf16, and b has a Hadamard transform with the mask 0xD7E8", "quantize a with it", "take a b without");
+                "a is bf16, and b has a Hadamard transform with the mask 0xD7E8", "quantize a with it", "take b without");
     MXQ_REFUSED(mxq_gemm_query(device.context, nullptr, w, x, d, nullptr), invalid,
                 "b is bf16, and a has a Hadamard transform");
 }
@@ -195,4 +196,26 @@ TEST_CASE("newcomers: mxq_constant without a name, MXQ_IMPL with a name that no 
     unsetenv("MXQ_IMPL");
     MXQ_REFUSED(status, invalid, "gemm:fastest", "one of cpu;");
     CHECK(context == nullptr);
+}
+
+TEST_CASE("newcomers: a verb that was meant for other formats names the one that takes these", "[cpu]") {
+    const auto context = testing::cpu().context;
+    const auto f32 = matrix(MXQ_FORMAT_F32), bf16 = matrix(MXQ_FORMAT_BF16), fp8 = matrix(MXQ_FORMAT_MXFP8_E4M3), fp4 = matrix(MXQ_FORMAT_MXFP4);
+    MXQ_REFUSED(mxq_quantize_query(context, nullptr, f32, bf16, nullptr), unsupported, "out is bf16", "call mxq_convert");
+    MXQ_REFUSED(mxq_quantize_query(context, nullptr, fp8, fp4, nullptr), unsupported, "in is mxfp8_e4m3", "call mxq_requantize");
+    MXQ_REFUSED(mxq_dequantize_query(context, nullptr, f32, bf16, nullptr), unsupported, "in is f32", "call mxq_convert");
+    MXQ_REFUSED(mxq_dequantize_query(context, nullptr, fp8, fp4, nullptr), unsupported, "out is mxfp4", "call mxq_requantize");
+}
+
+TEST_CASE("newcomers: weights with another number of experts, and groups on one of two tensors", "[cpu]") {
+    const auto context = testing::cpu().context;
+    const std::array<int32_t, 3> ends = {0, 16, 32};
+    auto a = matrix(MXQ_FORMAT_F32), d = matrix(MXQ_FORMAT_F32, 32, 8);
+    const auto b = testing::make_tensor(MXQ_FORMAT_F32, {2, 8, 64});
+    ok(mxq_tensor_set_groups(a, ends.data(), sizeof ends, MXQ_TYPE_INT32, 3));
+    MXQ_REFUSED(mxq_grouped_gemm_query(context, nullptr, a, b, d, nullptr), MXQ_STATUS_SHAPE_MISMATCH, "b is 2 x 8 x 64", "a's 3 groups",
+                "experts x rows x cols, or check the number of ends");
+    const auto out = matrix(MXQ_FORMAT_MXFP8_E4M3);
+    MXQ_REFUSED(mxq_quantize_query(context, nullptr, a, out, nullptr), MXQ_STATUS_SHAPE_MISMATCH,
+                "out has other groups than in (none and 3 with int32 ends)");
 }

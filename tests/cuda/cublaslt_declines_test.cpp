@@ -225,7 +225,7 @@ TEST_CASE("cublaslt declines: groups of plain numbers along the contraction") {
     CHECK(group_reason(p, 90) == "needs rows of a a multiple of 16 bytes, found 520");
 }
 
-// What has no rows to multiply is declined like what has.
+// Groups without rows are declined like those that have some.
 TEST_CASE("cublaslt declines: groups one by one, of operands that it does not multiply") {
     GroupCase c = groups_of(plain(MXQ_FORMAT_F32), mxfp8());
     CHECK(check_groups(by_rows(c)).text() == "needs bf16, mxfp8, nvfp4 or fp8 operands, found f32");

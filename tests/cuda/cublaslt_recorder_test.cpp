@@ -211,7 +211,7 @@ TEST_CASE("cublaslt recorder: 16-bit operands, every transpose") {
         }
     CHECK(ran == 4);
 
-    // What differs in the transposes alone is not the same product to the session.
+    // Products that differ in their transposes alone are not the same to the session.
     Recording recording;
     Session session(api(), machine(80, 130100), nullptr);
     for (bool a : {false, true})
@@ -519,7 +519,7 @@ TEST_CASE("cublaslt group entry: groups along the contraction, MXFP8 and NVFP4")
                         at(a_column_scales + 3 * 2 * 512), at(d_data + 3 * 256 * 384 * 2), 384, 256, 128});
 }
 
-// What pads rows of plain numbers may be anything: a group has its rows alone, wherever the padding of both sides puts them.
+// Rows of plain numbers may be padded with anything: a group has its rows alone, wherever the padding of both sides puts them.
 TEST_CASE("cublaslt group entry: groups along the contraction, BF16") {
     GroupCase c = group_case(bf16_groups);
     c.d = MXQ_FORMAT_F32, c.sizes.k = 256;

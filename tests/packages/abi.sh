@@ -5,7 +5,7 @@ set -euo pipefail
 library=${1:?the library}
 include=$(cd "$(dirname "$0")/../../include/mxq" && pwd)
 
-# What mxq.h does not tell is private, as are the insides of handles.
+# Names that mxq.h does not tell are private, as are the insides of handles.
 interface() {
     abidw --headers-dir "$include" --drop-private-types --exported-interfaces-only --no-show-locs --no-comp-dir-path \
         --no-corpus-path --no-elf-needed "$library"

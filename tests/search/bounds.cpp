@@ -37,7 +37,7 @@ double error_of_sum(const Element& e, double factor) {
     return factor * 0x1p-24 * e.magnitude + 0x1p-134 * e.operands + e.below + e.rebased;
 }
 
-// What alignment adds on tensor cores to the error of two F16 operands.
+// Returns how much alignment on tensor cores adds to the error of two F16 operands.
 double error_of_alignment(const Element& e, double factor, const oracle::Promise& promise) {
     return promise.implementation == "cpu" ? 0 : factor * 0x1p-24 * e.aligned;
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int32_t both_parts[] = {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE};
 
-// The same experts twice: in one piece, and each in memory of its own.
+// Holds experts twice: in one piece, and each in memory of its own.
 class Experts {
 public:
     Experts(int32_t format, testing::Dims dims, int64_t gap, uint64_t seed)

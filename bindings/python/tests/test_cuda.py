@@ -18,6 +18,8 @@ import mxq
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # jax would take most of the GPU's memory
 torch = pytest.importorskip("torch")
+from torch import library  # noqa: E402
+
 mt = pytest.importorskip("mxq.torch")
 DEVICE = "cuda"
 
@@ -345,7 +347,7 @@ def test_operators_pass_torch_s_own_checks(format, groups, parts):
     ends = None if groups is None else torch.tensor([0, 35, 70], dtype=torch.int32, device=DEVICE)
     scaling = "tensor" if format.startswith("fp8") else "1x16" if format == "nvfp4" else "1x32"
     arguments = (tensor(70, 96), format, parts, scaling, False, "tensor", None, ends)
-    torch.library.opcheck(torch.ops.mxq.quantize.default, arguments, test_utils="test_faketensor")
+    library.opcheck(torch.ops.mxq.quantize.default, arguments, test_utils="test_faketensor")
 
 
 # ---- Gradients ---------------------------------------------------------------------------------------------------------

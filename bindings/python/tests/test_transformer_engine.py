@@ -11,7 +11,7 @@ def up(size, multiple):
     return -(-size // multiple) * multiple
 
 
-# Of an (M, K) matrix: rowwise_data, rowwise_scale_inv, columnwise_data, columnwise_scale_inv.
+# Lists the shapes of rowwise_data, rowwise_scale_inv, columnwise_data and columnwise_scale_inv of an (M, K) matrix.
 def shapes(format, scaling, m, k):
     if format.startswith("mxfp8"):
         return (m, k), (up(m, 128), up(k // 32, 4)), (m, k), (up(m // 32, 4), up(k, 128))

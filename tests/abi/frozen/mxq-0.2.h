@@ -442,8 +442,8 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, mxq_part part);
  * ends may also be two arrays of equal values, which the verb compares and a query, which reads no memory, takes for equal.
  *
  * Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h < g of ceil(m_h /
- * t). Columnwise ROW scales are (count, cols). Swizzled scales start every group at a fresh tile of 128 rows (rowwise) or of
- * 4 scales (columnwise), and all bytes of the tiles of groups that have rows are written. */
+ * t). Columnwise ROW scales are (count, cols). Swizzled scales of a group are a matrix of their own, of its rows or, for the
+ * columnwise part, of cols lines, in tiles as ever; they follow those of the group before, and all their bytes are written. */
 MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t bytes, mxq_type ends_type,
                                          int32_t count);
 
@@ -693,8 +693,8 @@ MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, mxq_form
 MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact);
 
 /* Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
- * them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Implementations
- * that cannot keep to it decline; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED). */
+ * them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Who cannot
+ * keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED). */
 MXQ_API mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int32_t count);
 
 /* Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does. */

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,22 @@ void check_product(const mxq::context& cpu, const Quantized& q) {
     expect(sums[0] == 64 && sums[1] == 128 && sums[rows * rows - 1] == 16 * 64, "the product");
     mxq::gemm(cpu, mxq::gemm_options().set_alpha(0.5f).set_accumulate(true), q.tensor, q.tensor, d);
     expect(sums[0] == 96, "the product, halved and added");
+}
+
+// Setters of an object without a name give an object: a reference to it would outlive it.
+static_assert(!std::is_reference_v<decltype(mxq::gemm_options().set_alpha(2))>);
+static_assert(!std::is_reference_v<decltype(mxq::tensor().set_row_stride(8))>);
+
+void check_setters() {
+    const auto options = mxq::gemm_options().set_alpha(2).set_accumulate(true);
+    expect(options.get_alpha() == 2 && options.get_accumulate(), "options that began without a name");
+    auto tensor = mxq::tensor(MXQ_FORMAT_F32, rows, cols).set_row_stride(cols + 8);
+#if __cplusplus >= 202002L
+    std::vector<int32_t> ends = {1, rows};
+    tensor.set_groups(std::span(ends));
+    expect(tensor.get_groups().count == 2, "ends that may change");
+#endif
+    expect(tensor.get_row_stride() == cols + 8, "a tensor that began without a name");
 }
 
 void check_errors(const mxq::context& cpu) {
@@ -116,7 +133,8 @@ int main() {
         const Quantized q = quantize(cpu, values);
         expect(q.scales == std::vector<uint8_t>({119, 119, 120, 120, 120, 120, 121, 121}), "scales");
         check_product(cpu, q);
-        check_errors(cpu);
+        check_setters();
+    check_errors(cpu);
         check_handles(cpu);
     } catch (const std::exception& error) {
         expect(false, error.what());

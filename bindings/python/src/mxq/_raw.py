@@ -485,8 +485,8 @@ PROTOTYPES = {
     # ends may also be two arrays of equal values, which the verb compares and a query, which reads no memory, takes for equal.
     #
     # Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h < g of ceil(m_h /
-    # t). Columnwise ROW scales are (count, cols). Swizzled scales start every group at a fresh tile of 128 rows (rowwise) or of
-    # 4 scales (columnwise), and all bytes of the tiles of groups that have rows are written.
+    # t). Columnwise ROW scales are (count, cols). Swizzled scales of a group are a matrix of their own, of its rows or, for the
+    # columnwise part, of cols lines, in tiles as ever; they follow those of the group before, and all their bytes are written.
     # mxq_tensor_set_groups(tensor, ends, bytes, ends_type, count)
     "mxq_tensor_set_groups": (c_int32, [c_void_p, c_void_p, c_uint64, c_int32, c_int32]),
     # 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them:
@@ -721,8 +721,8 @@ PROTOTYPES = {
     # mxq_gemm_options_set_exact_products(options, exact)
     "mxq_gemm_options_set_exact_products": (c_int32, [c_void_p, c_int32]),
     # Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
-    # them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Implementations
-    # that cannot keep to it decline; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
+    # them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Who cannot
+    # keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
     # mxq_gemm_options_set_sm_count(options, count)
     "mxq_gemm_options_set_sm_count": (c_int32, [c_void_p, c_int32]),
     # Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does.

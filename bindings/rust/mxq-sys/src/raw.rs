@@ -436,8 +436,8 @@ extern "C" {
     /// ends may also be two arrays of equal values, which the verb compares and a query, which reads no memory, takes for equal.
     ///
     /// Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h \< g of ceil(m\_h /
-    /// t). Columnwise ROW scales are (count, cols). Swizzled scales start every group at a fresh tile of 128 rows (rowwise) or of
-    /// 4 scales (columnwise), and all bytes of the tiles of groups that have rows are written.
+    /// t). Columnwise ROW scales are (count, cols). Swizzled scales of a group are a matrix of their own, of its rows or, for the
+    /// columnwise part, of cols lines, in tiles as ever; they follow those of the group before, and all their bytes are written.
     pub fn mxq_tensor_set_groups(tensor: *mut mxq_tensor, ends: *const c_void, bytes: u64, ends_type: mxq_type, count: i32) -> mxq_status;
     /// 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them:
     /// on a CPU context, and those of mxq\_tensor\_set\_host\_ends. It finds starts or sizes that were given in place of ends. 0
@@ -609,8 +609,8 @@ extern "C" {
     /// remain. 0 (default): the best implementation.
     pub fn mxq_gemm_options_set_exact_products(options: *mut mxq_gemm_options, exact: i32) -> mxq_status;
     /// Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
-    /// them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Implementations
-    /// that cannot keep to it decline; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
+    /// them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Who cannot
+    /// keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
     pub fn mxq_gemm_options_set_sm_count(options: *mut mxq_gemm_options, count: i32) -> mxq_status;
     /// Makes the product take the implementation of this name or fail, as mxq\_quantize\_options\_set\_implementation does.
     pub fn mxq_gemm_options_set_implementation(options: *mut mxq_gemm_options, name: *const c_char) -> mxq_status;
