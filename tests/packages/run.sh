@@ -60,7 +60,7 @@ check "the version of mxq.h stands everywhere" same_version
 
 # ---- The frozen interface --------------------------------------------------------------------------------------------
 
-# What a release had stays: every constant with its value, every function with its signature.
+# Checks that what a release had stays: every constant with its value, every function with its signature.
 if command -v python3 >/dev/null; then
     for frozen in "$source"/tests/abi/frozen/mxq-*.h; do
         check "everything of $(basename "$frozen" .h) is in mxq.h as it was" python3 "$here/compatible.py" "$frozen" "$source/include/mxq/mxq.h"

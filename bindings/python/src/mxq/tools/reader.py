@@ -1,7 +1,7 @@
 """Reads checkpoints: .safetensors files, single or sharded with an index. Tensors are read one at a time.
 
-Everything that a header or an index claims is checked when a checkpoint is opened, before any tensor is read. The package
-safetensors is not used: it takes duplicate names, and it writes a file from memory that holds all of its tensors.
+Everything that a header or an index claims is checked when a checkpoint is opened, before any tensor is read, duplicate names
+too. Reader and writer are here, in place of a package's, so that memory is bounded by one tensor.
 """
 
 import json
