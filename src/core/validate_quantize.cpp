@@ -84,6 +84,7 @@ QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_te
     if (p.has_rowwise) add_part(out, MXQ_PART_ROWWISE, options, buffers, p);
     if (p.has_columnwise) add_part(out, MXQ_PART_COLUMNWISE, options, buffers, p);
     if (out.quantization_scale.pointer) {
+        require_scope(out, "out.quantization_scale", out.quantization_scale);
         buffers.add({"out", nullptr, "quantization_scale"}, out.quantization_scale.pointer, out.quantization_scale.bytes,
                     uint64_t(out.scope_count()) * sizeof(float), sizeof(float), Access::Read,
                     "mxq_tensor_set_quantization_scale");

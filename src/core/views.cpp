@@ -302,11 +302,22 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
     return view;
 }
 
+void require_scope(const mxq_tensor& t, const std::string& name, const Buffer& buffer) {
+    const int64_t members = t.groups.set ? t.groups.count : t.experts;
+    if (t.per_expert || members < 2 || buffer.bytes != uint64_t(members) * sizeof(float)) return;
+    fail(MXQ_STATUS_INVALID_ARGUMENT,
+         "%s holds %lld numbers, one for each %s, expected one with MXQ_SCOPE_TENSOR; call mxq_tensor_set_scope with "
+         "MXQ_SCOPE_EXPERT",
+         name.c_str(), (long long)members, t.groups.set ? "group" : "expert");
+}
+
 namespace {
 
 void add_floats(const mxq_tensor& t, int32_t part, const char* name, const char* what, const Buffer& buffer,
                 Buffers& buffers, Access access, const char* setter) {
-    const uint64_t need = uint64_t(t.storage(part).amax_count) * sizeof(float);
+    const int64_t count = t.storage(part).amax_count;
+    const uint64_t need = uint64_t(count) * sizeof(float);
+    if (count == 1) require_scope(t, BufferName{name, part_name(part), what}.text(), buffer);
     buffers.add({name, part_name(part), what}, buffer.pointer, buffer.bytes, need, sizeof(float), access, setter);
 }
 

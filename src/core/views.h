@@ -74,6 +74,9 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
 void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
               const char* setter = "mxq_tensor_set_amax");
 
+// Refuses numbers of which there is one for each group or expert where the scope says one for the tensor.
+void require_scope(const mxq_tensor& t, const std::string& name, const Buffer& buffer);
+
 // Adds what decoding an NVFP4 part needs besides codes and scales: its amax or its decode scale. Other formats need nothing.
 void add_global_scale(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers);
 

@@ -219,3 +219,25 @@ TEST_CASE("newcomers: weights with another number of experts, and groups on one 
     MXQ_REFUSED(mxq_quantize_query(context, nullptr, a, out, nullptr), MXQ_STATUS_SHAPE_MISMATCH,
                 "out has other groups than in (none and 3 with int32 ends)");
 }
+
+TEST_CASE("newcomers: a number for each expert or group, and the scope that was forgotten", "[cpu]") {
+    const auto context = testing::cpu().context;
+    std::array<float, 2> numbers = {1, 2};
+    const auto x = testing::make_tensor(MXQ_FORMAT_F32, {2, 32, 64}), q = testing::make_tensor(MXQ_FORMAT_NVFP4, {2, 32, 64});
+    const testing::PartBuffers part(testing::cpu(), q, rowwise);
+    ok(mxq_tensor_set_decode_scale(q, rowwise, numbers.data(), sizeof numbers));
+    MXQ_REFUSED(mxq_dequantize_query(context, nullptr, q, x, nullptr), invalid, "in.rowwise.decode_scale holds 2 numbers, one for each expert",
+                "mxq_tensor_set_scope with MXQ_SCOPE_EXPERT");
+    ok(mxq_tensor_set_scope(q, MXQ_SCOPE_EXPERT));
+    CHECK(mxq_dequantize_query(context, nullptr, q, x, nullptr) == MXQ_STATUS_OK);
+
+    const std::array<int32_t, 2> ends = {16, 32};
+    auto rows = matrix(MXQ_FORMAT_F32), fp8 = matrix(MXQ_FORMAT_FP8_E4M3);
+    const testing::PartBuffers codes(testing::cpu(), fp8, rowwise);
+    ok(mxq_tensor_set_groups(rows, ends.data(), sizeof ends, MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_groups(fp8, ends.data(), sizeof ends, MXQ_TYPE_INT32, 2));
+    ok(mxq_tensor_set_quantization_scale(fp8, numbers.data(), sizeof numbers));
+    MXQ_REFUSED(mxq_quantize_query(context, nullptr, rows, fp8, nullptr), invalid, "out.quantization_scale holds 2 numbers, one for each group");
+    ok(mxq_tensor_set_quantization_scale(fp8, numbers.data(), 4));
+    CHECK(mxq_quantize_query(context, nullptr, rows, fp8, nullptr) == MXQ_STATUS_OK);
+}

@@ -152,7 +152,8 @@ const MXQ_TYPE_INT64 = mxq_type(2)
 const MXQ_MAX_DIM = Int32(2147483647)
 # largest number of groups
 const MXQ_MAX_GROUPS = Int32(4096)
-# How far one amax, decode scale, quantization scale or TENSOR scale reaches.
+# How far one amax, decode scale, quantization scale or TENSOR scale reaches. The first three are refused with TENSOR where they
+# have the bytes of one for each expert or group.
 const mxq_scope = Int32
 # default: one for the whole tensor
 const MXQ_SCOPE_TENSOR = mxq_scope(1)

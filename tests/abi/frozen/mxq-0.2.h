@@ -503,7 +503,8 @@ MXQ_API mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, mxq_part part, in
  * (default): mxq_quantize makes it from the amax of its input (current scaling). */
 MXQ_API mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes);
 
-/* How far one amax, decode scale, quantization scale or TENSOR scale reaches. */
+/* How far one amax, decode scale, quantization scale or TENSOR scale reaches. The first three are refused with TENSOR where they
+ * have the bytes of one for each expert or group. */
 typedef int32_t mxq_scope;
 
 #define MXQ_SCOPE_TENSOR 1 /* default: one for the whole tensor */

@@ -180,7 +180,8 @@ pub const MXQ_TYPE_INT64: mxq_type = 2;
 pub const MXQ_MAX_DIM: i32 = 2147483647;
 /// largest number of groups
 pub const MXQ_MAX_GROUPS: i32 = 4096;
-/// How far one amax, decode scale, quantization scale or TENSOR scale reaches.
+/// How far one amax, decode scale, quantization scale or TENSOR scale reaches. The first three are refused with TENSOR where they
+/// have the bytes of one for each expert or group.
 pub type mxq_scope = i32;
 /// default: one for the whole tensor
 pub const MXQ_SCOPE_TENSOR: mxq_scope = 1;

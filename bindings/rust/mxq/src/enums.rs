@@ -263,7 +263,8 @@ impl Type {
     }
 }
 
-/// How far one amax, decode scale, quantization scale or TENSOR scale reaches.
+/// How far one amax, decode scale, quantization scale or TENSOR scale reaches. The first three are refused with TENSOR where they
+/// have the bytes of one for each expert or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(i32)]
