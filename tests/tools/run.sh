@@ -73,7 +73,7 @@ if command -v python3 >/dev/null; then
         {a["bound"] for a in ask(device=0) if "gemm" not in a["verb"]} == {None}
         ask(device=0, verb="swizzle_scales", format="fp8_e5m2", scaling="1x128")[0]["implementation"] == "cpu"
         "row" in ask(device=0, verb="swizzle_scales", format="fp8_e5m2", scaling="row")[0]["reason"]
-        [a["use"] for a in ask(device=0, verb="gemm", format="bf16") if a["implementation"]] == ["(N,T)"]
+        [a["use"] for a in ask(device=0, verb="gemm", format="bf16") if a["implementation"]] == ["(N,T)", "(N,N)", "(T,N)"]
         [a["use"] for a in ask(device=0, verb="grouped_gemm", format="nvfp4", scaling="16x16")] == ["(N,T)", "(N,N)", "(T,N)"]'
     forced() { MXQ_IMPL='gemm:mma_bf16,amax:"\' "$info" --json >"$work/json" && python3 -m json.tool "$work/json"; }
     check "mxq-info --json: quotes in the environment" forced
