@@ -14,8 +14,6 @@
 
 namespace mxq::cuda::sm90 {
 
-constexpr int kLaneCodes = 32;
-
 // 32 codes of two lines, and the scales of each.
 template <Weights kind>
 struct Fragment {
