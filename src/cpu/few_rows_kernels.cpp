@@ -40,7 +40,7 @@ constexpr int columns_for(int) { return 2; }
 #else
 constexpr int columns_for(int) { return 1; }
 #endif
-constexpr int64_t kMostFactors = few_rows_depth(1) / kSixteen + kLanes;  // with some to read beyond the last
+constexpr int64_t kMostFactors = kPassDepth / kSixteen + kLanes;  // with some to read beyond the last
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -225,6 +225,7 @@ struct Kernel {
     int64_t unit_bytes, factors;
     float fold;
     Order order;
+    bool loses_nan;
 };
 
 template <class Weights, Products products, int... index>
@@ -233,7 +234,8 @@ constexpr Kernel kernel_with(std::integer_sequence<int, index...>) {
             Weights::unit_bytes,
             Weights::factors,
             Weights::fold,
-            Weights::order};
+            Weights::order,
+            Weights::loses_nan};
 }
 
 template <class Weights, Products products>
@@ -410,8 +412,8 @@ public:
 private:
     bool is_plain() const { return b_.part.scale_type == ScaleType::None; }
 
-    // Loads the factors of lines. Tells which lines have values in range for sure, or products that are rounded in any case.
-    // Returns whether all have.
+    // Loads the factors of lines. Tells which lines have values in range for sure, or products that are rounded in any case,
+    // and no NaN that the kernel would take for a number. Returns whether all have.
     bool read_factors(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
         if (is_plain()) return memset(unsafe, 1, size_t(count)), true;
         bool all = true;
@@ -419,7 +421,9 @@ private:
             const int64_t line = b_.first + first + i;
             safe[i] =
                 load_safe_factors(b_.part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, buffers_.factors[i]);
-            if (!safe[i]) unsafe[i] = 1, all = false;
+            if (!safe[i]) unsafe[i] = 1;
+            if (kernel_.loses_nan && has_nan_code(line_of(b_.part, 0, line, pass_.k), pass_.depth)) safe[i] = false;
+            all &= safe[i];
         }
         return all;
     }
@@ -500,6 +504,12 @@ void multiply(const FewRowsPass& pass, const OperandLines& b, uint8_t* unsafe) {
 #define MXQ_JOIN(a, b) a##b
 #define MXQ_TABLE(isa) MXQ_JOIN(isa, _few_rows_kernels)
 
-const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {prepare, multiply};
+#if defined(__AVX512BF16__)
+constexpr bool kPacksDots = true;
+#else
+constexpr bool kPacksDots = false;
+#endif
+
+const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, prepare, multiply};
 
 }  // namespace mxq::cpu
