@@ -74,7 +74,7 @@ def test_a_file_is_refused_that_lacks_a_tensor_or_gets_another(tmp_path):
 
 
 def write(folder, name, rows):
-    file = folder.file(name, OUTPUTS[:1] if name == "1.safetensors" else OUTPUTS[1:], {})
+    file, _ = folder.file(name, OUTPUTS[:1] if name == "1.safetensors" else OUTPUTS[1:], {})
     fill(file, ["a.codes"] if name == "1.safetensors" else ["a.scale", "b", "none"])
     folder.complete(file, rows)
 
@@ -97,7 +97,7 @@ def test_an_interrupted_run_is_taken_up_behind_its_last_complete_file(tmp_path):
     out, rows = tmp_path / "out", [{"name": "a", "sqnr_db": 20.5}]
     folder = Folder(out, {"shape": (1, 2)})
     write(folder, "1.safetensors", rows)
-    file = folder.file("2.safetensors", OUTPUTS[1:], {})
+    file, _ = folder.file("2.safetensors", OUTPUTS[1:], {})
     file.add("b", ARRAYS["b"])  # and here it stops
     file.close()
     folder.close()

@@ -1,4 +1,4 @@
-"""Reads checkpoints: .safetensors files, single or sharded with an index. Tensors are read one at a time.
+"""Reads checkpoints: .safetensors files, single or sharded with an index. Tensors are read one at a time, or in pieces.
 
 Everything that a header or an index claims is checked when a checkpoint is opened, before any tensor is read, duplicate names
 too. Reader and writer are here, in place of a package's, so that memory is bounded by one tensor.
@@ -41,6 +41,7 @@ BITS = {
 }
 MAX_JSON_BYTES = 100_000_000  # the limit of safetensors for a header
 MAX_RANK = 32
+_AHEAD = 1 << 26  # how far before a read the disk is asked for it
 INDEX_NAME = "model.safetensors.index.json"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.safetensors")
 
@@ -233,12 +234,25 @@ def open_checkpoint(path: Any) -> Checkpoint:
     return Checkpoint(place.parent, files, entries)
 
 
+def read_into(entry: Entry, begin: int, out: "numpy.ndarray[Any, Any]") -> None:
+    """Reads bytes of a tensor from its byte `begin` on. Memory is the caller's: a file that shrinks cannot fault as mapped
+    memory would. Asks the system for what comes behind, so that a disk reads while the caller computes."""
+    view, place = memoryview(out).cast("B"), entry.start + begin
+    file = os.open(entry.path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(file, place + _AHEAD, len(view), os.POSIX_FADV_WILLNEED)
+        got, count = 0, -1
+        while got < len(view) and count:
+            count = os.preadv(file, [view[got:]], place + got)
+            got += count
+    finally:
+        os.close(file)
+    if got != len(view):
+        refuse(entry.path, f"tensor {entry.name!r}", f"{entry.nbytes} bytes", f"{begin + got}: the file became shorter")
+
+
 def read_bytes(entry: Entry) -> "numpy.ndarray[Any, Any]":
-    """The bytes of a tensor, in memory of their own: a file that shrinks later cannot fault as mapped memory would."""
+    """The bytes of a tensor."""
     out = numpy.empty(entry.nbytes, numpy.uint8)
-    with open(entry.path, "rb") as file:
-        file.seek(entry.start)
-        got = file.readinto(out.data)
-    if got != entry.nbytes:
-        refuse(entry.path, f"tensor {entry.name!r}", f"{entry.nbytes} bytes", f"{got}: the file became shorter")
+    read_into(entry, 0, out)
     return out
