@@ -57,28 +57,32 @@ class Cuda(Cpu):
     """The memory, the stream and the context of a thread that quantizes on a CUDA device. torch has the device's memory."""
 
     piece_bytes = 1 << 25
+    _device = "cuda"
 
     def __init__(self) -> None:
         try:
             import torch
         except ImportError:
             raise Error("--device cuda: expected the package torch, whose tensors are in the device's memory, found none") from None
-        if not torch.cuda.is_available():
-            raise Error("--device cuda: expected a CUDA device, found none that torch sees")
         self._torch, self._buffers = torch, {}
-        self.context = Context("cuda")
-        torch.cuda.set_stream(torch.cuda.Stream())  # of this thread
+        self.context = self._open()
+
+    def _open(self) -> Context:
+        if not self._torch.cuda.is_available():
+            raise Error("--device cuda: expected a CUDA device, found none that torch sees")
+        self._torch.cuda.set_stream(self._torch.cuda.Stream())  # of this thread
+        return Context("cuda")
 
     def _new(self, nbytes: int) -> Any:
-        return self._torch.empty(nbytes, dtype=self._torch.uint8, pin_memory=True).numpy()
+        return self._torch.empty(nbytes, dtype=self._torch.uint8, pin_memory=self._device == "cuda").numpy()
 
     def floats(self, name: str, shape: Tuple[int, int]) -> Any:
-        return self._torch.empty(shape, dtype=self._torch.float32, device="cuda")
+        return self._torch.empty(shape, dtype=self._torch.float32, device=self._device)
 
     def place(self, array: Any) -> Any:
         torch = self._torch
-        dtype = getattr(torch, array.dtype.name)
-        return torch.from_numpy(array.reshape(-1).view(numpy.uint8)).to("cuda", non_blocking=True).view(dtype).reshape(array.shape)
+        data = torch.from_numpy(array.reshape(-1).view(numpy.uint8)).to(self._device, non_blocking=True)
+        return data.view(getattr(torch, array.dtype.name)).reshape(array.shape)
 
     def host(self, array: Any) -> Any:
         """A numpy array of the same bytes; bits for BF16, which torch does not hand to numpy."""
@@ -86,7 +90,7 @@ class Cuda(Cpu):
         return (array.view(torch.int16) if array.dtype is torch.bfloat16 else array).cpu().numpy()
 
     def filled(self, shape: Tuple[int, ...], byte: int) -> Any:
-        return self._torch.full(shape, byte, dtype=self._torch.uint8, device="cuda")
+        return self._torch.full(shape, byte, dtype=self._torch.uint8, device=self._device)
 
     def rows(self, array: Any) -> Any:
         return array.contiguous()

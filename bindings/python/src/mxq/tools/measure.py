@@ -19,7 +19,7 @@ from .._parts import Part
 from .._qtensor import QTensor
 from .devices import Cpu
 
-_SLICE = 1 << 17  # elements, whose float32 stays in a core's cache
+_SLICE = 1 << 19  # elements
 _SAMPLE, _PERIOD = 128, 2048  # rows
 _LARGEST = {"mxfp8_e4m3": 0x7E, "fp8_e4m3": 0x7E, "mxfp4": 0x77, "nvfp4": 0x77}  # the byte of codes of the largest value
 _MAGNITUDES = {"mxfp8_e4m3": 0x7F, "fp8_e4m3": 0x7F, "mxfp4": 0x77, "nvfp4": 0x77}

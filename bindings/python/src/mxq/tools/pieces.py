@@ -48,22 +48,22 @@ def pieces(step: Step, piece_bytes: int) -> List[Piece]:
     return out
 
 
-def _read(here: Cpu, entry: Entry, first: int, last: int, row_elements: int, name: str = "source") -> Any:
+def _read(here: Cpu, entry: Entry, first: int, last: int, row_elements: int, again: bool, name: str = "source") -> Any:
     """Rows of a tensor, in memory that the next call takes again."""
     row_bytes = entry.nbytes // entry.shape[0]
     data = here.buffer(name, (last - first) * row_bytes)
-    read_into(entry, first * row_bytes, data)
+    read_into(entry, first * row_bytes, data, again)
     return typed(entry, data).reshape(last - first, row_elements)
 
 
-def values(here: Cpu, source: Stored, first: int, last: int, dtype: str = "float32") -> Any:
+def values(here: Cpu, source: Stored, first: int, last: int, dtype: str = "float32", again: bool = False) -> Any:
     """Rows of a source on the device: as they are, or those of FP8 with scales of 128x128 as `dtype`."""
     cols = source.shape[1]
-    codes = here.place(_read(here, source.codes, first, last, cols))
+    codes = here.place(_read(here, source.codes, first, last, cols, again))
     if source.scales is None:
         return codes
     rows = first // 128, -(-last // 128)
-    scales = _read(here, source.scales, rows[0], rows[1], -(-cols // 128), "scales").astype(numpy.float32)
+    scales = _read(here, source.scales, rows[0], rows[1], -(-cols // 128), True, "scales").astype(numpy.float32)
     q = QTensor.from_parts("fp8_e4m3", (last - first, cols), rowwise=(codes, here.place(scales)), scaling="128x128")
     return dequantize(q, dtype, context=here.context)
 
@@ -71,7 +71,7 @@ def values(here: Cpu, source: Stored, first: int, last: int, dtype: str = "float
 def piece_amax(device: Device, step: Step, piece: Piece) -> float:
     """The largest magnitude of a piece, as the format needs it."""
     assert step.layout is not None
-    x = values(device.here, piece.source, piece.first, piece.last)
+    x = values(device.here, piece.source, piece.first, piece.last, again=True)
     return float(amax(x, step.layout.format, context=device.here.context)[0])
 
 
@@ -115,5 +115,5 @@ def widen_piece(device: Device, step: Step, piece: Piece, file: FileWriter) -> N
 def copy_piece(device: Device, step: Step, first: int, last: int, file: FileWriter) -> None:
     """Copies bytes of a tensor."""
     data = device.here.buffer("source", last - first)
-    read_into(step.sources[0].codes, first, data)
+    read_into(step.sources[0].codes, first, data, again=False)
     file.add_piece(step.outputs[0].name, first, data)

@@ -20,7 +20,7 @@ __all__ = ["EXCLUDE", "INCLUDE", "PAGE", "REPORT", "recipe", "run"]
 REPORT, PAGE = "quantization_report.json", "quantization_report.html"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 _BEGUN = 1 << 28  # bytes of the tensors that are begun before the first of them is complete
-_SAVED = 1 << 31  # bytes after which the disk is waited for, so that an interrupted run goes on from there
+_SAVED = 1 << 30  # bytes after which the disk is waited for, so that an interrupted run goes on from there
 Row = Dict[str, Any]
 Progress = Callable[[int, str], Any]
 
@@ -76,9 +76,9 @@ class _Work:
             size, many = step.sources[0].codes.nbytes, self._device.piece_bytes
             ends = [(first, min(first + many, size)) for first in range(0, max(size, 1), many)]
             parts = [(self._submit(copy_piece, step, first, last, file), last - first) for first, last in ends]
-        return lambda: self._wait(step, parts)
+        return lambda: self._wait(step, file, parts)
 
-    def _wait(self, step: Step, parts: Sequence[Any]) -> Row:
+    def _wait(self, step: Step, file: FileWriter, parts: Sequence[Any]) -> Row:
         out: Optional[Measure] = None
         for future, nbytes in parts:
             found = future.result()
@@ -87,6 +87,8 @@ class _Work:
                 out = found
             else:
                 out.merge(found)
+        for output in step.outputs:
+            file.flush(output.name)
         self._advance(step.bytes_before - sum(nbytes for _, nbytes in parts), step.name)
         row: Row = {
             "name": step.name,

@@ -234,9 +234,12 @@ def open_checkpoint(path: Any) -> Checkpoint:
     return Checkpoint(place.parent, files, entries)
 
 
-def read_into(entry: Entry, begin: int, out: "numpy.ndarray[Any, Any]") -> None:
+def read_into(entry: Entry, begin: int, out: "numpy.ndarray[Any, Any]", again: bool = True) -> None:
     """Reads bytes of a tensor from its byte `begin` on. Memory is the caller's: a file that shrinks cannot fault as mapped
-    memory would. Asks the system for what comes behind, so that a disk reads while the caller computes."""
+    memory would. Asks the system for what comes behind, so that a disk reads while the caller computes.
+
+    again: False where nothing reads the bytes again, so that the system's memory for them is free for what comes.
+    """
     view, place = memoryview(out).cast("B"), entry.start + begin
     file = os.open(entry.path, os.O_RDONLY)
     try:
@@ -245,6 +248,8 @@ def read_into(entry: Entry, begin: int, out: "numpy.ndarray[Any, Any]") -> None:
         while got < len(view) and count:
             count = os.preadv(file, [view[got:]], place + got)
             got += count
+        if not again:
+            os.posix_fadvise(file, place, len(view), os.POSIX_FADV_DONTNEED)
     finally:
         os.close(file)
     if got != len(view):
