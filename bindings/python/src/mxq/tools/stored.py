@@ -63,7 +63,8 @@ _PATTERNS = [
     _Pattern("MX in FP8 names", ".weight", _CODES8, ".weight_scale_inv", ("U8", "F8_E8M0"), "mxfp8_e4m3"),
     _Pattern("DeepSeek V4", ".weight", ("I8",), ".scale", ("F8_E8M0",), "mxfp4"),
     _Pattern("DeepSeek V4", ".weight", _CODES8, ".scale", ("F8_E8M0",), "mxfp8_e4m3"),
-    _Pattern("gpt-oss", "_blocks", ("U8",), "_scales", ("U8",), "mxfp4"),
+    _Pattern("gpt-oss", "_blocks", ("U8",), "_scales", ("U8",), "mxfp4"),  # the names of transformers
+    _Pattern("gpt-oss", ".blocks", ("U8",), ".scales", ("U8",), "mxfp4"),  # those of gpt-oss itself
 ]
 
 
@@ -135,7 +136,7 @@ def _match(pattern: _Pattern, stem: str, entries: Dict[str, Entry]) -> Optional[
         above,
         pattern.divides,
         convert,
-        gpt_oss,
+        pattern.codes == "_blocks",
     )
 
 
