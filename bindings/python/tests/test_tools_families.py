@@ -1,6 +1,6 @@
 """Files shaped like those of gpt-oss and ModelOpt, packed and read by code of these projects' packages, load bit for bit.
 
-    pip install nvidia-modelopt transformers; pip install --no-deps gpt-oss    (its reader needs torch and safetensors alone)
+pip install nvidia-modelopt transformers; pip install --no-deps gpt-oss    (its reader needs torch and safetensors alone)
 """
 
 import mxq

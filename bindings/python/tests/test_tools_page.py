@@ -1,6 +1,6 @@
 """The HTML page of the report, and what a browser shows of it. Skipped without Playwright and a Chromium.
 
-    pip install playwright && playwright install chromium    (or Debian's: apt install chromium)
+pip install playwright && playwright install chromium    (or Debian's: apt install chromium)
 """
 
 import re

@@ -57,10 +57,15 @@ def test_a_large_tensor_is_cut_into_pieces_of_whole_tiles():
         ("16x16", 3000, [16 * i for i in range(1, 63)] + [1000]),
     ):
         row = layouts.choose("compressed-tensors", "nvfp4", scaling)
-        step = plan._quantized("a.weight", (1000, 64), (source,), quantize.recipe("compressed-tensors", "nvfp4", scaling), False)
+        step = plan._quantized(
+            "a.weight", (1000, 64), (source,), quantize.recipe("compressed-tensors", "nvfp4", scaling), False
+        )
         made = pieces.pieces(step, nbytes)
         assert [piece.last for piece in made] == lasts and made[0].first == 0 and row.scaling == scaling
-        assert all(one.last == other.first for one, other in zip(made, made[1:])) and sum(piece.nbytes for piece in made) == 128_000
+        assert (
+            all(one.last == other.first for one, other in zip(made, made[1:]))
+            and sum(piece.nbytes for piece in made) == 128_000
+        )
 
 
 # ---- What is measured ------------------------------------------------------------------------------------------------
@@ -232,11 +237,20 @@ def test_tensors_of_experts_become_a_stack(tmp_path, layout, format):
     save(tmp_path / "m.safetensors", {f"l.experts.{i}.up.weight": x for i, x in enumerate(experts)} | {"l.o.bias": bf16(4)})
     quantize.run(tmp_path / "m.safetensors", tmp_path / "out", quantize.recipe(layout, format, experts="stack"))
     found = loaded(tmp_path / "out")
-    amax = layouts.power_of_two_amax(max(float(np.abs(x.astype("float32")).max()) for x in experts)) if format == "nvfp4" else None
+    amax = (
+        layouts.power_of_two_amax(max(float(np.abs(x.astype("float32")).max()) for x in experts)) if format == "nvfp4" else None
+    )
     want = mxq.quantize(np.stack(experts), format, amax=amax)
     (name, q), *_ = found.items()
-    assert name == ("l.experts.up" if layout == "gpt-oss" else "l.experts.up.weight") and len(found) == 1 and q.shape == (12, 64, 128)
-    assert q.rowwise.codes.tobytes() == want.rowwise.codes.tobytes() and q.rowwise.scales.tobytes() == want.rowwise.scales.tobytes()
+    assert (
+        name == ("l.experts.up" if layout == "gpt-oss" else "l.experts.up.weight")
+        and len(found) == 1
+        and q.shape == (12, 64, 128)
+    )
+    assert (
+        q.rowwise.codes.tobytes() == want.rowwise.codes.tobytes()
+        and q.rowwise.scales.tobytes() == want.rowwise.scales.tobytes()
+    )
     assert q.dequantize().tobytes() == want.dequantize("float32").tobytes()
 
 
@@ -254,8 +268,23 @@ def test_experts_that_make_no_stack_are_refused(tmp_path):
 
 
 def test_tensors_that_engines_join_share_a_global_scale(tmp_path):
-    names = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "experts.0.w1", "experts.0.w3", "experts.1.w1"]
-    tensors = {f"layers.{l}.{name}.weight": (bf16(32, 64, seed=l) * (4.0**i)).astype("float32") for l in range(2) for i, name in enumerate(names)}
+    names = [
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+        "experts.0.w1",
+        "experts.0.w3",
+        "experts.1.w1",
+    ]
+    tensors = {
+        f"layers.{l}.{name}.weight": (bf16(32, 64, seed=l) * (4.0**i)).astype("float32")
+        for l in range(2)
+        for i, name in enumerate(names)
+    }
     save(tmp_path / "m.safetensors", tensors)
     places = {}
     for shared in (False, True):
@@ -270,4 +299,7 @@ def test_tensors_that_engines_join_share_a_global_scale(tmp_path):
     assert len(set(places[True].values())) < len(set(places[False].values()))
     for name, q in loaded(tmp_path / "True").items():
         want = mxq.quantize(tensors[name], "nvfp4", amax=2688 / places[True][name])
-        assert q.rowwise.codes.tobytes() == want.rowwise.codes.tobytes() and q.rowwise.scales.tobytes() == want.rowwise.scales.tobytes()
+        assert (
+            q.rowwise.codes.tobytes() == want.rowwise.codes.tobytes()
+            and q.rowwise.scales.tobytes() == want.rowwise.scales.tobytes()
+        )

@@ -24,6 +24,7 @@ from .layouts import LAYOUTS
 from .plan import EXCLUDE, EXPERTS, FUSED, INCLUDE, MEASURE, recipe
 from .quantize import PAGE, REPORT, run
 from .reader import open_checkpoint
+from .recipes import recipes
 
 Row = Dict[str, Any]
 LONGEST = 60  # rows of a table in the terminal
@@ -37,7 +38,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="mxq-quantize",
         description="Quantizes the weights of a checkpoint of .safetensors files.",
         epilog="mxq-quantize inspect FILE says what a checkpoint has and which tensors libmxq takes as they are. "
-        "mxq-quantize compare A B compares the values of two checkpoints.",
+        "mxq-quantize compare A B compares the values of two checkpoints. "
+        "mxq-quantize recipes FILE says what formats and scalings cost on the weights of a checkpoint.",
     )
     parser.add_argument("input", type=Path, help="a .safetensors file, an index, or their folder")
     parser.add_argument("output", type=Path, help="the folder to make; it appears when it is complete")
@@ -66,7 +68,9 @@ def _parser() -> argparse.ArgumentParser:
         choices=MEASURE,
         help="the rows that SQNR and clipped elements are of: the first 128 of each 2048, all, or none (default: %(default)s)",
     )
-    parser.add_argument("--device", default="cpu", choices=list(KINDS), help="cuda needs the package torch (default: %(default)s)")
+    parser.add_argument(
+        "--device", default="cpu", choices=list(KINDS), help="cuda needs the package torch (default: %(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=0, help="by default one for each core, for cuda at most 8")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
@@ -141,7 +145,9 @@ def _quantize(arguments: argparse.Namespace) -> None:
     title += "; SQNR, clipped: of measured rows, the first 128 of each 2048" if sampled else ""
     _table(title, ["name", "shape", "format", "scaling", "bytes_after", "sqnr_db", "clipped", "zero_blocks"], shown)
     before, after = (sum(row[key] for row in report["tensors"]) for key in ("bytes_before", "bytes_after"))
-    print(f"{len(kept)} tensors kept; {before:,} bytes became {after:,}; all tensors are in {arguments.output / REPORT}, pictures in {PAGE}")
+    print(
+        f"{len(kept)} tensors kept; {before:,} bytes became {after:,}; all tensors are in {arguments.output / REPORT}, pictures in {PAGE}"
+    )
 
 
 def _main(argv: List[str]) -> None:
@@ -151,6 +157,18 @@ def _main(argv: List[str]) -> None:
     elif argv[:1] == ["compare"]:
         arguments = _small("compare", 2).parse_args(argv[1:])
         columns, rows = ["name", "a", "b", "sqnr_db", "note"], list(compare(*arguments.paths))
+    elif argv[:1] == ["recipes"]:
+        arguments = _small("recipes", 1).parse_args(argv[1:])
+        rows = list(recipes(arguments.paths[0]))
+        columns = [
+            "format",
+            "scaling",
+            "option",
+            "bytes",
+            "bits",
+            "weights_db",
+            *(["layer_db"] if "layer_db" in rows[0] else []),
+        ]
     else:
         _quantize(_parser().parse_args(argv))
         return

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from typing import Any, Tuple
+from typing import Any, Optional, Tuple
 
 import numpy
 
@@ -21,8 +21,8 @@ class Cpu:
 
     def buffer(self, name: str, nbytes: int) -> Any:
         """Memory that the next call of the same name takes again."""
-        if self._buffers.get(name, b"").__len__() < nbytes:
-            self._buffers[name] = self._new(nbytes)
+        if len(self._buffers.get(name, b"")) < max(nbytes, 1):
+            self._buffers[name] = self._new(max(nbytes, 1))
         return self._buffers[name][:nbytes]
 
     def _new(self, nbytes: int) -> Any:
@@ -63,8 +63,11 @@ class Cuda(Cpu):
         try:
             import torch
         except ImportError:
-            raise Error("--device cuda: expected the package torch, whose tensors are in the device's memory, found none") from None
-        self._torch, self._buffers = torch, {}
+            raise Error(
+                "--device cuda: expected the package torch, whose tensors are in the device's memory, found none"
+            ) from None
+        self._torch: Any = torch
+        self._buffers: Any = {}
         self.context = self._open()
 
     def _open(self) -> Context:
@@ -117,7 +120,7 @@ class Device:
     @property
     def here(self) -> Cpu:
         """That of the calling thread."""
-        found = getattr(self._local, "device", None)
+        found: Optional[Cpu] = getattr(self._local, "device", None)
         if found is None:
             found = self._local.device = self._kind()
-        return found  # type: ignore[no-any-return]
+        return found

@@ -129,8 +129,9 @@ class Measure:
         dequantize(rows, "float32", out=back, context=here.context)
         top = here.filled(tuple(rows.part("rowwise").codes.shape), _LARGEST[self.format])
         dequantize(rows_of(rows, 0, last - first, top), "float32", out=limit, context=here.context)
-        limit *= _HALF_STEP[self.format]
-        signal, noise, clipped = here.sums(given, back, limit)
+        with numpy.errstate(all="ignore"):  # infinities and NaN leave no SQNR
+            limit *= _HALF_STEP[self.format]
+            signal, noise, clipped = here.sums(given, back, limit)
         self.signal, self.noise, self.clipped = self.signal + signal, self.noise + noise, self.clipped + clipped
         self.measured += last - first
         self._count(counts_of(here.host(rows.part("rowwise").scales)))
@@ -146,7 +147,10 @@ class Measure:
 
     def row(self) -> Dict[str, Any]:
         tensor = self.scaling == "tensor"
-        zeros = {"zero_blocks": int(self.zeros == self.blocks) if tensor else self.zeros, "blocks": 1 if tensor else self.blocks}
+        zeros = {
+            "zero_blocks": int(self.zeros == self.blocks) if tensor else self.zeros,
+            "blocks": 1 if tensor else self.blocks,
+        }
         if not self.measured:
             return zeros
         return {

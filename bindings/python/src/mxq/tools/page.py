@@ -113,14 +113,18 @@ def _sqnr_picture(found: Sequence[Tensor]) -> str:
     for tensor in sorted(dots, key=lambda tensor: bool(tensor.faults)):
         x, y = place(tensor)
         bad = f' stroke="{_BAD}" stroke-width="3"' if tensor.faults else ""
-        title = f"{_text(tensor.row['name'])}: {tensor.row['sqnr_db']:.2f} dB" + "".join(f"; {_text(why)}" for why in tensor.faults)
+        title = f"{_text(tensor.row['name'])}: {tensor.row['sqnr_db']:.2f} dB" + "".join(
+            f"; {_text(why)}" for why in tensor.faults
+        )
         shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{6 if tensor.faults else 4}" fill="{colors[tensor.kind]}"{bad}>'
         out.append(f"{shape}<title>{title}</title></circle>")
         if tensor.faults:
             side = ("end", -10) if x > width / 2 else ("start", 10)
             name = _text(tensor.row["name"])
             out.append(f'<text x="{x + side[1]:.1f}" y="{y + 4:.1f}" text-anchor="{side[0]}" fill="{_BAD}">{name}</text>')
-    keys = [f'<span class="key"><i style="background:{colors[kind]}"></i>{_text(kind)}</span>' for kind in kinds[: len(_COLORS)]]
+    keys = [
+        f'<span class="key"><i style="background:{colors[kind]}"></i>{_text(kind)}</span>' for kind in kinds[: len(_COLORS)]
+    ]
     more = len(kinds) - len(_COLORS)
     return "".join(out) + "</svg><p>" + "".join(keys) + (f"and {more} kinds more" if more > 0 else "") + "</p>"
 
@@ -173,8 +177,14 @@ def _scale_pictures(found: Sequence[Tensor]) -> str:
         for key, count in tensor.row["scale_log2"].items():
             total[key] = total.get(key, 0) + count
     behind = _shares(total)
-    worst = sorted(measured, key=lambda tensor: (not tensor.faults, tensor.row["sqnr_db"] if tensor.row["sqnr_db"] is not None else 1e9))
-    out = ["<figure>", _histogram("all tensors", behind, {}, (960, 180), False), "<figcaption>All tensors</figcaption></figure>"]
+    worst = sorted(
+        measured, key=lambda tensor: (not tensor.faults, tensor.row["sqnr_db"] if tensor.row["sqnr_db"] is not None else 1e9)
+    )
+    out = [
+        "<figure>",
+        _histogram("all tensors", behind, {}, (960, 180), False),
+        "<figcaption>All tensors</figcaption></figure>",
+    ]
     out.append('<div class="small">')
     for tensor in worst[:_SHOWN]:
         name, bad = tensor.row["name"], bool(tensor.faults)
@@ -204,7 +214,10 @@ def _table(found: Sequence[Tensor], kept: Sequence[Row]) -> str:
     out.append("</tbody></table></div>")
     if kept:
         out.append(f"<details><summary>{len(kept)} tensors kept</summary><table>")
-        out += [f"<tr><td>{_text(row['name'])}</td><td>{_text(row['format'])}</td><td>{_text(row['note'])}</td></tr>" for row in kept]
+        out += [
+            f"<tr><td>{_text(row['name'])}</td><td>{_text(row['format'])}</td><td>{_text(row['note'])}</td></tr>"
+            for row in kept
+        ]
         out.append("</table></details>")
     return "".join(out)
 

@@ -67,7 +67,9 @@ class _Work:
         self.begin(step)
         amax = self._amax(step)
         if step.layout is not None:
-            parts = [(self._submit(quantize_piece, step, part, amax, file, self._mode), part.nbytes) for part in self._pieces(step)]
+            parts = [
+                (self._submit(quantize_piece, step, part, amax, file, self._mode), part.nbytes) for part in self._pieces(step)
+            ]
             if step.layout.global_scale:
                 file.add(step.outputs[2].name, layouts.stored_global_scale(step.layout, amax))
         elif fp8_source(step.sources[0]):

@@ -152,10 +152,15 @@ def _check_order(entries: List[Entry], data_start: int, file_bytes: int, path: P
         refuse(path, "data", f"{end - data_start} bytes, up to the end of the last tensor", f"{file_bytes - data_start} bytes")
 
 
+def _at_once(path: str, flags: int) -> int:
+    """Opens a file without waiting, which the open of a pipe does until another process writes it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def open_file(path: Path) -> File:
     """Reads and checks the header of a .safetensors file."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 refuse(path, "file", "a regular file", stat.filemode(status.st_mode))
@@ -185,7 +190,7 @@ def open_file(path: Path) -> File:
 def read_json(path: Path) -> Dict[str, Any]:
     """Reads a JSON object from a file of bounded size."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
             data = file.read(MAX_JSON_BYTES + 1)
     except OSError as error:
         refuse(path, "file", "a file that can be read", error.strerror)
@@ -240,7 +245,7 @@ def read_into(entry: Entry, begin: int, out: "numpy.ndarray[Any, Any]", again: b
 
     again: False where nothing reads the bytes again, so that the system's memory for them is free for what comes.
     """
-    view, place = memoryview(out).cast("B"), entry.start + begin
+    view, place = out.data.cast("B"), entry.start + begin
     file = os.open(entry.path, os.O_RDONLY)
     try:
         os.posix_fadvise(file, place + _AHEAD, len(view), os.POSIX_FADV_WILLNEED)

@@ -203,10 +203,8 @@ def values(stored: Stored) -> Any:
 
     if stored.scales is None:
         plain = array(stored.codes)
-        return (
-            plain
-            if plain.dtype == numpy.float32
-            else convert(plain.reshape(-1, plain.shape[-1] if plain.ndim else 1), "float32").reshape(plain.shape)
-        )
+        if plain.dtype == numpy.float32:
+            return plain
+        return convert(plain.reshape(1, -1), "float32").reshape(plain.shape)
     out = load(stored).dequantize("float32")
     return out.swapaxes(-1, -2) if stored.transposed else out

@@ -114,7 +114,12 @@ class FileWriter:
     def finish(self) -> None:
         """Gives the file its name. All tensors must have been written."""
         if self._missing:
-            refuse(self.path, f"tensor {sorted(self._missing)[0]!r}", "its bytes", f"{self._missing[sorted(self._missing)[0]]} missing")
+            refuse(
+                self.path,
+                f"tensor {sorted(self._missing)[0]!r}",
+                "its bytes",
+                f"{self._missing[sorted(self._missing)[0]]} missing",
+            )
         os.fsync(self._file)
         self.close()
         os.replace(self._part, self.path)
