@@ -1,6 +1,11 @@
 """mxq-quantize: what it writes in every layout, its report, inspect and compare."""
 
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
 import tracemalloc
 
 import mxq
@@ -417,3 +422,24 @@ def test_the_command_line(checkpoint, tmp_path, capsys):
     assert cli.main([str(checkpoint), out, "--format", "mxfp4"]) == 1
     assert capsys.readouterr().err.startswith(f"mxq-quantize: {out}: output: expected a name that is not taken")
     assert cli.main(["inspect", str(tmp_path / "none.safetensors")]) == 1 and "No such file" in capsys.readouterr().err
+
+
+def test_a_terminal_is_told_the_rate_and_the_time_left(tmp_path):
+    """On a pseudo terminal, where the bar is drawn."""
+    x = np.random.default_rng(0).standard_normal((2048, 1024), "float32")
+    save(tmp_path / "m.safetensors", {f"{i}.weight": x for i in range(12)})
+    master, end = pty.openpty()
+    command = [sys.executable, "-m", "mxq.tools.cli", str(tmp_path / "m.safetensors"), str(tmp_path / "out"), "--format", "mxfp4"]
+    environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
+    with open(master, "rb", buffering=0) as screen:
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=end, env=environment)
+        os.close(end)
+        drawn = b""
+        while True:
+            try:
+                drawn += screen.read(4096)
+            except OSError:  # the end of a pseudo terminal
+                break
+    assert running.wait() == 0
+    text = drawn.decode()
+    assert re.search(r"[\d.]+ [kM]B/s", text) and re.search(r"\d:\d\d:\d\d", text) and "100.7 MB" in text and ".weight" in text, text

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="the tools need mxq[tools]")
 pytest.importorskip("rich", reason="the tools need mxq[tools]")
-from mxq.tools import cli, devices, layouts, quantize, reader  # noqa: E402
+from mxq.tools import cli, devices, layouts, measure, quantize, reader  # noqa: E402
 from test_tools import checkpoint, name_of, save  # noqa: E402, F401
 
 
@@ -55,6 +55,10 @@ class Torch(devices.Cuda):
 
     _device, piece_bytes = "cpu", 1 << 15
 
+    @staticmethod
+    def check():
+        """torch is here."""
+
     def _open(self):
         return mxq.Context("cpu", threads=1)
 
@@ -63,9 +67,11 @@ class Torch(devices.Cuda):
 def test_tensors_of_torch_give_the_files_of_numpy(checkpoint, tmp_path, monkeypatch, row):  # noqa: F811
     monkeypatch.setitem(devices.KINDS, "torch", Torch)
     chosen = quantize.recipe(row.layout, row.format, row.scaling, measure="all")
+    monkeypatch.setattr(measure, "_HALF_STEP", dict.fromkeys(measure._HALF_STEP, 0.99))  # so that there are clipped elements
     reports = [quantize.run(checkpoint, tmp_path / device, chosen, device=device) for device in ("cpu", "torch")]
     same_files(tmp_path / "cpu", tmp_path / "torch")
     same_reports(*reports)
+    assert any(one.get("clipped") for one in reports[0]["tensors"])
 
 
 @needs_gpu

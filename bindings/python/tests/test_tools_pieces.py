@@ -45,6 +45,23 @@ def test_pieces_and_threads_do_not_change_what_is_written(checkpoint, tmp_path, 
         assert [{**one, "sqnr_db": 0} for one in rows] == [{**one, "sqnr_db": 0} for one in wanted]
 
 
+def test_pieces_of_fp8_hold_whole_tiles(tmp_path, monkeypatch):
+    fp8 = mxq.quantize(np.random.default_rng(0).standard_normal((700, 256), "float32"), "fp8_e4m3", scaling="128x128")
+    tensors = {}
+    for name in ("a.weight", "lm_head.weight"):  # quantized, and widened to BF16
+        tensors |= {name: fp8.rowwise.codes, name + "_scale_inv": fp8.rowwise.scales}
+    save(tmp_path / "m.safetensors", tensors, {"a.weight": "F8_E4M3", "lm_head.weight": "F8_E4M3"})
+    chosen = quantize.recipe("compressed-tensors", "mxfp4")
+    quantize.run(tmp_path / "m.safetensors", tmp_path / "whole", chosen)
+    monkeypatch.setattr(devices.Cpu, "piece_bytes", 10_000)
+    quantize.run(tmp_path / "m.safetensors", tmp_path / "pieces", chosen)
+    made = reader.open_checkpoint(tmp_path / "pieces").entries
+    assert (tmp_path / "pieces/m.safetensors").read_bytes() == (tmp_path / "whole/m.safetensors").read_bytes()
+    want = mxq.quantize(fp8.dequantize(), "mxfp4").rowwise
+    assert reader.read_bytes(made["a.weight_packed"]).tobytes() == want.codes.tobytes()
+    assert reader.read_bytes(made["lm_head.weight"]).tobytes() == fp8.dequantize("bfloat16").tobytes()
+
+
 def test_a_large_tensor_is_cut_into_pieces_of_whole_tiles():
     from mxq.tools import pieces, plan
     from pathlib import Path
@@ -158,7 +175,8 @@ def test_a_signal_ends_the_command_and_the_same_command_goes_on(tmp_path):
     save(tmp_path / "m.safetensors", {f"{i}.weight": x for i in range(40)})
     command = [sys.executable, "-m", "mxq.tools.cli", str(tmp_path / "m.safetensors"), str(tmp_path / "out")]
     command += ["--format", "mxfp8_e4m3", "--measure", "all", "--threads", "1"]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    taken = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  a shell's background jobs ignore it
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=taken)
     place = tmp_path / "out.partial/m.safetensors.part"
     while not place.exists() and running.poll() is None:
         time.sleep(0.01)

@@ -15,6 +15,10 @@ class Cpu:
 
     piece_bytes = 1 << 22  # what is read at once stays in a core's cache until it is written
 
+    @staticmethod
+    def check() -> None:
+        """Refuses a device that is not there."""
+
     def __init__(self) -> None:
         self.context = Context("cpu", threads=1)
         self._buffers: Any = {}
@@ -59,20 +63,24 @@ class Cuda(Cpu):
     piece_bytes = 1 << 25
     _device = "cuda"
 
-    def __init__(self) -> None:
+    @staticmethod
+    def check() -> None:
         try:
             import torch
         except ImportError:
-            raise Error(
-                "--device cuda: expected the package torch, whose tensors are in the device's memory, found none"
-            ) from None
+            raise Error("--device cuda: expected the package torch, whose tensors are in the device's memory, found none") from None
+        if not torch.cuda.is_available():
+            raise Error("--device cuda: expected a CUDA device, found none that torch sees")
+        Context("cuda")
+
+    def __init__(self) -> None:
+        import torch
+
         self._torch: Any = torch
         self._buffers: Any = {}
         self.context = self._open()
 
     def _open(self) -> Context:
-        if not self._torch.cuda.is_available():
-            raise Error("--device cuda: expected a CUDA device, found none that torch sees")
         self._torch.cuda.set_stream(self._torch.cuda.Stream())  # of this thread
         return Context("cuda")
 
@@ -111,11 +119,11 @@ class Device:
 
     def __init__(self, name: str, threads: int = 0) -> None:
         """threads: by default one for each core; for CUDA at most 8, which read and write files."""
+        KINDS[name].check()
         cores = len(os.sched_getaffinity(0))
         self.threads = threads or (cores if name == "cpu" else min(8, cores))
         self.piece_bytes = KINDS[name].piece_bytes
         self._kind, self._local = KINDS[name], threading.local()
-        self.here  # refuses a device that is not there before anything is written
 
     @property
     def here(self) -> Cpu:
