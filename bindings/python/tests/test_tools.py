@@ -429,7 +429,15 @@ def test_a_terminal_is_told_the_rate_and_the_time_left(tmp_path):
     x = np.random.default_rng(0).standard_normal((2048, 1024), "float32")
     save(tmp_path / "m.safetensors", {f"{i}.weight": x for i in range(12)})
     master, end = pty.openpty()
-    command = [sys.executable, "-m", "mxq.tools.cli", str(tmp_path / "m.safetensors"), str(tmp_path / "out"), "--format", "mxfp4"]
+    command = [
+        sys.executable,
+        "-m",
+        "mxq.tools.cli",
+        str(tmp_path / "m.safetensors"),
+        str(tmp_path / "out"),
+        "--format",
+        "mxfp4",
+    ]
     environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
     with open(master, "rb", buffering=0) as screen:
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=end, env=environment)
@@ -442,4 +450,6 @@ def test_a_terminal_is_told_the_rate_and_the_time_left(tmp_path):
                 break
     assert running.wait() == 0
     text = drawn.decode()
-    assert re.search(r"[\d.]+ [kM]B/s", text) and re.search(r"\d:\d\d:\d\d", text) and "100.7 MB" in text and ".weight" in text, text
+    assert (
+        re.search(r"[\d.]+ [kM]B/s", text) and re.search(r"\d:\d\d:\d\d", text) and "100.7 MB" in text and ".weight" in text
+    ), text

@@ -68,7 +68,9 @@ class Cuda(Cpu):
         try:
             import torch
         except ImportError:
-            raise Error("--device cuda: expected the package torch, whose tensors are in the device's memory, found none") from None
+            raise Error(
+                "--device cuda: expected the package torch, whose tensors are in the device's memory, found none"
+            ) from None
         if not torch.cuda.is_available():
             raise Error("--device cuda: expected a CUDA device, found none that torch sees")
         Context("cuda")

@@ -68,7 +68,6 @@ class FileWriter:
         self._lock, self._file = threading.Lock(), os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self.resumed = os.fstat(self._file).st_size == self._start + end and os.pread(self._file, len(text), 0) == text
         if not self.resumed:
-            os.ftruncate(self._file, 0)
             os.pwrite(self._file, text, 0)
             os.ftruncate(self._file, self._start + end)
 
