@@ -20,7 +20,7 @@ __all__ = ["EXCLUDE", "INCLUDE", "PAGE", "REPORT", "recipe", "run"]
 REPORT, PAGE = "quantization_report.json", "quantization_report.html"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 _BEGUN = 1 << 28  # bytes of the tensors that are begun before the first of them is complete
-_SAVED = 1 << 30  # bytes after which the disk is waited for, so that an interrupted run goes on from there
+_SAVED = 1 << 28  # bytes after which the disk is waited for, so that an interrupted run goes on from there
 Row = Dict[str, Any]
 Progress = Callable[[int, str], Any]
 
