@@ -92,6 +92,8 @@ def check() -> None:
         for block in blocks(page):
             if block.language == "text" and not (before and before.after.lstrip().startswith("```text")):
                 raise ValueError(f"{page}:{block.line}: this text follows no block that could print it")
+            if not block.code.strip():
+                raise ValueError(f"{page}:{block.line}: a block with nothing in it")
             before = block
             reason = UNTESTED.get((page, block.language))
             if block.language not in TESTED and not reason:
