@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ./docs/build.sh [folder]
-# Makes the site of the pages and of mxq.h in the folder (build/site): Doxygen reads the header, Sphinx makes the pages. A warning
-# of either, a link to nothing or an anchor that is not there is an error.
+# Makes the site of the pages and of mxq.h in the folder (build/site): Doxygen reads the header, Sphinx makes the pages. A
+# warning of either, a link to nothing or an anchor that is not there is an error.
 # Installs Doxygen with apt-get and Python packages (docs/site/requirements.txt) in build/site-env, where they are missing.
 #   MXQ_SITE_ENV=folder    the virtual environment, in place of build/site-env
 set -euo pipefail

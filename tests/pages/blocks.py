@@ -23,7 +23,7 @@ from typing import Iterator, List, NamedTuple, Optional
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-PAGES = ("*.md", "docs/*.md", "bindings/*/README.md", "src/README.md", "src/**/README.md", "tests/**/README.md", "examples/**/*.md")
+PAGES = ("*.md", "docs/*.md", "bindings/*/README.md", "src/**/README.md", "tests/**/README.md", "examples/**/*.md")
 TESTED = ("c", "cpp", "sh", "text", "python", "rust")
 # Where no test can run the block, and why.
 UNTESTED = {("bindings/julia/README.md", "julia"): "no Julia is at hand"}
@@ -97,7 +97,8 @@ def check() -> None:
             before = block
             reason = UNTESTED.get((page, block.language))
             if block.language not in TESTED and not reason:
-                raise ValueError(f"{page}:{block.line}: nobody tests a block of {block.language or 'no language'!r}; see tests/pages/blocks.py")
+                what = block.language or "no language"
+                raise ValueError(f"{page}:{block.line}: nobody tests a block of {what!r}; see tests/pages/blocks.py")
             if block.mark and block.language in ("c", "cpp"):
                 code(block)
             if reason:

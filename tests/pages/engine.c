@@ -1,4 +1,5 @@
-// An engine around the fragments of docs/embedding.md: 48 tokens in F32 and the weights of a layer, quantized on a CPU context.
+// An engine around the fragments of docs/embedding.md: 48 tokens in F32 and the weights of a layer, quantized on a CPU
+// context.
 #include <mxq/mxq.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -40,7 +41,7 @@ int main(void) {
     check(mxq_tensor_create_2d(MXQ_FORMAT_F32, TOKENS, OUTPUTS, &y));
     check(mxq_tensor_set_data(y, results, sizeof results));
     (void)stream, (void)workspace, (void)workspace_bytes, (void)engine_alloc, (void)engine_log;
-// page
+    // page
     mxq_tensor_destroy(x), mxq_tensor_destroy(xq), mxq_tensor_destroy(source), mxq_tensor_destroy(w), mxq_tensor_destroy(y);
     mxq_context_destroy(context);
     return 0;

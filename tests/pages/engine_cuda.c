@@ -13,5 +13,5 @@ static void cuda_check(cudaError_t error) {
 
 void engine_layer(mxq_context* context, mxq_tensor* x, mxq_tensor* xq, mxq_tensor* w, mxq_tensor* y, int32_t* device_ends,
                   const int32_t* host_ends, int32_t experts, cudaStream_t stream, cudaStream_t other) {
-// page
+    // page
 }

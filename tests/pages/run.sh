@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ./tests/pages/run.sh build-dir
-# Compiles and runs the code blocks of the pages in C, C++ and sh, and makes the site. Every block of every page has a test, here
-# or in those of the bindings (blocks.py), and prints what its page says.
+# Compiles and runs the blocks of the pages in C, C++ and sh, and makes the site. Every block of every page has a test, here or in
+# those of the bindings (blocks.py), and prints what its page says.
 set -u
 build=$(cd "${1:?the build directory}" && pwd) || exit 1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,13 +20,15 @@ blocks() { python3 "$here/blocks.py" "$@"; }
 every_block() { blocks check >"$work/check" 2>&1; local code=$?; cat "$work/check"; return $code; }
 check "every block of the pages has a test" every_block
 grep '^skip  ' "$work/check" && skipped=$((skipped + $(grep -c '^skip  ' "$work/check")))
-notices() { # a page with a block that nobody tests, and one whose block has no end
-    mkdir -p "$work/root/tests/pages" "$work/root/docs" && cp "$here"/*.py "$work/root/tests/pages" &&
-        printf '```fortran\nEND\n```\n' >"$work/root/docs/a.md" && ! python3 "$work/root/tests/pages/blocks.py" check 2>"$work/said" &&
-        grep -q "docs/a.md:1: nobody tests a block of 'fortran'" "$work/said" && printf '```c\nint x;\n' >"$work/root/docs/a.md" &&
-        ! python3 "$work/root/tests/pages/blocks.py" check 2>"$work/said" && grep -q 'docs/a.md:1: a block without an end' "$work/said"
+notices() { # page-as-printf-has-it, what is said of it
+    local root=$work/root
+    mkdir -p "$root/tests/pages" "$root/docs" && cp "$here/blocks.py" "$root/tests/pages" && printf "$1" >"$root/docs/a.md" &&
+        ! python3 "$root/tests/pages/blocks.py" check 2>"$work/said" && cat "$work/said" && grep -qF "docs/a.md:$2" "$work/said"
 }
-check "a block that nobody tests is noticed" notices
+check "a block that nobody tests is noticed" notices '```fortran\nEND\n```\n' "1: nobody tests a block of 'fortran'"
+check "a block without a language is noticed" notices '\n```\nx\n```\n' "2: nobody tests a block of 'no language'"
+check "a block without an end is noticed" notices '```c\nint x;\n' "1: a block without an end"
+check "text that no block prints is noticed" notices '```text\nx\n```\n' "1: this text follows no block"
 
 # ---- The blocks ------------------------------------------------------------------------------------------------------
 
@@ -42,6 +44,7 @@ cuda=$(cuda_include)
 export LD_LIBRARY_PATH=$build/src${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PATH=$build/src/tools:$build/examples:$PATH
 
+warnings=(-Wall -Wno-unused -pedantic -Werror)
 # Compiles a block; runs it too, unless the code around it says that it is compiled alone.
 block() { # page line language
     local file=$work/block.$3 compile=("${CC:-cc}" -std=c99)
@@ -50,10 +53,10 @@ block() { # page line language
     if [ "$3" = sh ]; then
         (cd "$source" && bash -eu "$file") >"$work/printed" || { cat "$work/printed"; return 1; }
     elif grep -q '^// Compiled alone' "$file"; then
-        "${compile[@]}" -Wall -Wno-unused -pedantic -Werror -fsyntax-only -I"$source/include" -I"$here" ${cuda:+-isystem "$cuda"} "$file"
+        "${compile[@]}" "${warnings[@]}" -fsyntax-only -I"$source/include" ${cuda:+-isystem "$cuda"} "$file"
         return
     else
-        "${compile[@]}" -Wall -Wno-unused -pedantic -Werror "$file" -o "$work/block" -I"$source/include" -L"$build/src" -lmxq -ldl &&
+        "${compile[@]}" "${warnings[@]}" "$file" -o "$work/block" -I"$source/include" -L"$build/src" -lmxq -ldl -pthread &&
             (cd "$work" && ./block) >"$work/printed" || { cat "$work/printed"; return 1; }
     fi
     [ ! -s "$work/says" ] || diff "$work/says" "$work/printed"
@@ -73,7 +76,7 @@ fi
 
 # ---- The site --------------------------------------------------------------------------------------------------------
 
-site() { "$source/docs/build.sh" "$work/site" && [ -s "$work/site/reference.html" ] && grep -q mxq_quantize_query "$work/site/reference.html"; }
+site() { "$source/docs/build.sh" "$work/site" && grep -q mxq_quantize_query "$work/site/reference.html"; }
 MXQ_SITE_ENV=${MXQ_SITE_ENV:-$work/site-env} site >"$work/built" 2>&1
 case $? in
 3) skip "the site" "$(tail -n 1 "$work/built")" ;;

@@ -57,11 +57,12 @@ int main(void) {
     check(mxq_gemm_options_create(&gemm_options));
     mxq_tensor *x = plain(values, M, K), *w = plain(weight_values, N, K), *dy = plain(gradient_values, M, N);
     mxq_tensor *y = plain(outputs, M, N), *dx = plain(input_gradient, M, K), *dw = plain(weight_gradient, N, K), *t = NULL;
-    mxq_tensor *xq = quantized(context, x, MXQ_FORMAT_MXFP8_E4M3, M, K), *wq = quantized(context, w, MXQ_FORMAT_MXFP8_E4M3, N, K);
+    mxq_tensor *xq = quantized(context, x, MXQ_FORMAT_MXFP8_E4M3, M, K),
+               *wq = quantized(context, w, MXQ_FORMAT_MXFP8_E4M3, N, K);
     mxq_tensor* dyq = quantized(context, dy, MXQ_FORMAT_MXFP8_E4M3, M, N);
     (void)ends, (void)rng_state, (void)scale, (void)amax, (void)scale_inv, (void)biases, (void)row_data, (void)row_scales;
     (void)column_data, (void)column_scales, (void)dx, (void)dw, (void)y, (void)xq, (void)wq, (void)dyq;
-// page
+    // page
     mxq_tensor_destroy(t);
     return 0;
 }

@@ -1,5 +1,5 @@
-// Compiled alone: the side of TransformerEngine in docs/transformer-engine.md. Where its headers are not found, what they declare of
-// these functions stands here, as in release 2.20.
+// Compiled alone: the side of TransformerEngine in docs/transformer-engine.md. Where its headers are not found, the declarations
+// of the functions that the page names stand here, as in release 2.20.
 #if __has_include(<transformer_engine/cast.h>)
 #include <transformer_engine/cast.h>
 #include <transformer_engine/gemm.h>
@@ -12,7 +12,14 @@
 #include <stdint.h>
 typedef struct CUstream_st* cudaStream_t;
 typedef void *NVTETensor, *NVTEGroupedTensor, *NVTEQuantizationConfig, *NVTEMatmulConfig;
-enum NVTEDType { kNVTEByte = 0, kNVTEInt64 = 3, kNVTEFloat32 = 4, kNVTEBFloat16 = 6, kNVTEFloat8E4M3 = 7, kNVTEFloat8E8M0 = 9 };
+enum NVTEDType {
+    kNVTEByte = 0,
+    kNVTEInt64 = 3,
+    kNVTEFloat32 = 4,
+    kNVTEBFloat16 = 6,
+    kNVTEFloat8E4M3 = 7,
+    kNVTEFloat8E8M0 = 9
+};
 enum NVTETensorParam {
     kNVTERowwiseData = 0,
     kNVTEColumnwiseData = 1,
@@ -60,24 +67,26 @@ void nvte_dequantize(const NVTETensor, NVTETensor, cudaStream_t);
 void nvte_compute_amax(const NVTETensor, NVTETensor, cudaStream_t);
 void nvte_compute_scale_from_amax(NVTETensor, const NVTEQuantizationConfig, cudaStream_t);
 void nvte_hadamard_transform_amax(const NVTETensor, NVTETensor, int, int, cudaStream_t);
-void nvte_quantize_with_hadamard_transform(const NVTETensor, NVTETensor, const NVTETensor, const NVTEQuantizationConfig, cudaStream_t);
+void nvte_quantize_with_hadamard_transform(const NVTETensor, NVTETensor, const NVTETensor, const NVTEQuantizationConfig,
+                                           cudaStream_t);
 void nvte_swizzle_scaling_factors(const NVTETensor, NVTETensor, cudaStream_t);
 void nvte_multi_padding(size_t, const NVTETensor*, NVTETensor*, const int*, cudaStream_t);
 NVTEMatmulConfig nvte_create_matmul_config();
 void nvte_set_matmul_config_attribute(NVTEMatmulConfig, NVTEMatmulConfigAttribute, const void*, size_t);
-void nvte_cublas_gemm(const NVTETensor, const NVTETensor, NVTETensor, const NVTETensor, NVTETensor, bool, bool, bool, NVTETensor, bool,
-                      bool, int, cudaStream_t);
-void nvte_cublas_gemm_v2(int, int, const float*, const NVTETensor, const NVTETensor, const float*, const NVTETensor, NVTETensor,
-                         NVTETensor, NVTEMatmulConfig, cudaStream_t);
-void nvte_multi_tensor_gemm(const NVTETensor*, const NVTETensor*, NVTETensor*, const NVTETensor*, NVTETensor*, const int, bool, bool,
-                            bool, NVTETensor*, bool, bool, int, cudaStream_t);
+void nvte_cublas_gemm(const NVTETensor, const NVTETensor, NVTETensor, const NVTETensor, NVTETensor, bool, bool, bool,
+                      NVTETensor, bool, bool, int, cudaStream_t);
+void nvte_cublas_gemm_v2(int, int, const float*, const NVTETensor, const NVTETensor, const float*, const NVTETensor,
+                         NVTETensor, NVTETensor, NVTEMatmulConfig, cudaStream_t);
+void nvte_multi_tensor_gemm(const NVTETensor*, const NVTETensor*, NVTETensor*, const NVTETensor*, NVTETensor*, const int,
+                            bool, bool, bool, NVTETensor*, bool, bool, int, cudaStream_t);
 }
 #endif
 
-void caller(size_t M, size_t K, void* x_data, void* row_data, void* row_scales, void* column_data, void* column_scales, float* scale,
-            float* amax, float* scale_inv, NVTETensor x, NVTETensor xq, NVTETensor wq, NVTETensor dyq, NVTETensor y, NVTETensor dx,
-            NVTETensor dw, NVTETensor empty, NVTETensor workspace, NVTETensor rng_state, NVTETensor hadamard_matrix, NVTETensor* xs,
-            NVTETensor* xqs, NVTETensor* wqs, NVTETensor* ys, NVTETensor* workspaces, NVTETensor* padded, const int* padded_rows,
-            int experts, NVTETensor bias, NVTETensor swizzled, cudaStream_t stream) {
-// page
+void caller(size_t M, size_t K, void* x_data, void* row_data, void* row_scales, void* column_data, void* column_scales,
+            float* scale, float* amax, float* scale_inv, NVTETensor x, NVTETensor xq, NVTETensor wq, NVTETensor dyq,
+            NVTETensor y, NVTETensor dx, NVTETensor dw, NVTETensor empty, NVTETensor workspace, NVTETensor rng_state,
+            NVTETensor hadamard_matrix, NVTETensor* xs, NVTETensor* xqs, NVTETensor* wqs, NVTETensor* ys,
+            NVTETensor* workspaces, NVTETensor* padded, const int* padded_rows, int experts, NVTETensor bias,
+            NVTETensor swizzled, cudaStream_t stream) {
+    // page
 }

@@ -20,7 +20,8 @@ def test_pages_are_found():
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page(page):
+def test_page(page, monkeypatch):
+    monkeypatch.chdir(blocks.ROOT)
     names, printed, ran, code = {}, "", 0, [block for block in blocks.blocks(page) if block.language in ("python", "text")]
     for block in code:
         if block.mark and importlib.util.find_spec(block.mark) is None:
