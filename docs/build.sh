@@ -34,6 +34,7 @@ fi
 
 # ---- The header ------------------------------------------------------------------------------------------------------
 
+python3 docs/site/header_for_doxygen.py include/mxq/mxq.h >"$work/header" # Doxygen does not tell of a filter that fails
 (cat docs/site/Doxyfile && echo "OUTPUT_DIRECTORY = $work") | doxygen -
 
 # ---- The pages -------------------------------------------------------------------------------------------------------
