@@ -20,16 +20,17 @@ blocks() { python3 "$here/blocks.py" "$@"; }
 every_block() { blocks check >"$work/check" 2>&1; local code=$?; cat "$work/check"; return $code; }
 check "every block of the pages has a test" every_block
 grep '^skip  ' "$work/check" && skipped=$((skipped + $(grep -c '^skip  ' "$work/check")))
-# shellcheck disable=SC2016,SC2059  # the pages are formats of printf, and their ticks are no commands
+fence='```'
+# shellcheck disable=SC2059  # the page is a format of printf
 notices() { # page, what is said of it
     local root=$work/root
     mkdir -p "$root/tests/pages" "$root/docs" && cp "$here/blocks.py" "$root/tests/pages" && printf "$1" >"$root/docs/a.md" &&
         ! python3 "$root/tests/pages/blocks.py" check 2>"$work/said" && cat "$work/said" && grep -qF "docs/a.md:$2" "$work/said"
 }
-check "a block that nobody tests is noticed" notices '```fortran\nEND\n```\n' "1: nobody tests a block of 'fortran'"
-check "a block without a language is noticed" notices '\n```\nx\n```\n' "2: nobody tests a block of 'no language'"
-check "a block without an end is noticed" notices '```c\nint x;\n' "1: a block without an end"
-check "text that no block prints is noticed" notices '```text\nx\n```\n' "1: this text follows no block"
+check "a block that nobody tests is noticed" notices "${fence}fortran\nEND\n$fence\n" "1: nobody tests a block of 'fortran'"
+check "a block without a language is noticed" notices "\n$fence\nx\n$fence\n" "2: nobody tests a block of 'no language'"
+check "a block without an end is noticed" notices "${fence}c\nint x;\n" "1: a block without an end"
+check "text that no block prints is noticed" notices "${fence}text\nx\n$fence\n" "1: this text follows no block"
 
 # ---- The blocks ------------------------------------------------------------------------------------------------------
 
