@@ -7,6 +7,7 @@
 //
 // NVFP4 scales are bytes without a sign: what each stands for comes from tables of 128 entries for each part.
 #pragma once
+#include "cuda/memory/beside.cuh"
 #include "cuda/tile/shared_tile.cuh"
 #include "cuda/tile/store_scale_words.cuh"
 #include "cuda/types.cuh"
@@ -41,9 +42,10 @@ struct Nvfp4Tables {
     float multipliers[2][kScaleBytes];
 };
 
-// Returns the global maximum of the part whose table the thread has a share in; asked for early, since it takes a while to
-// come.
+// Returns the global maximum of the part whose table the thread has a share in; asked for as soon as the tile is on its way, since
+// it takes a while to come.
 __device__ __forceinline__ float table_amax(const QuantizeProblem& p, int64_t scope) {
+    wait_for_previous_kernel();  // which makes it where this call does
     static_assert(kChunkThreads == 2 * kScaleBytes);
     const bool columnwise = threadIdx.x >= kScaleBytes, exists = columnwise ? p.has_columnwise : p.has_rowwise;
     const QuantizedPart& part = columnwise ? p.columnwise : p.rowwise;
