@@ -451,5 +451,5 @@ def test_a_terminal_is_told_the_rate_and_the_time_left(tmp_path):
     assert running.wait() == 0
     text = drawn.decode()
     assert (
-        re.search(r"[\d.]+ [kM]B/s", text) and re.search(r"\d:\d\d:\d\d", text) and "100.7 MB" in text and ".weight" in text
+        re.search(r"[\d.]+ [kMG]B/s", text) and re.search(r"\d:\d\d:\d\d", text) and "100.7 MB" in text and ".weight" in text
     ), text
