@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import mxq
 import numpy as np
@@ -453,3 +454,16 @@ def test_a_terminal_is_told_the_rate_and_the_time_left(tmp_path):
     assert (
         re.search(r"[\d.]+ [kMG]B/s", text) and re.search(r"\d:\d\d:\d\d", text) and "100.7 MB" in text and ".weight" in text
     ), text
+
+
+def test_the_commands_of_the_page_run(checkpoint, tmp_path, capsys):
+    page = Path(__file__).resolve().parents[3] / "docs/checkpoints.md"
+    data = Path(os.environ.get("MXQ_TEST_DATA_DIR", page.parents[1] / "tests/data"))
+    if not page.exists():
+        pytest.skip("the page is not here")
+    lines = re.findall(r"^    mxq-quantize (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(lines) == 4
+    places = {"IN": checkpoint, "OUT": tmp_path / "out", "tests/data/moe.safetensors": data / "moe.safetensors"}
+    for line in lines:
+        assert cli.main([str(places.get(word, word)) for word in line.split()]) == 0, line
+        assert capsys.readouterr().out
