@@ -42,14 +42,19 @@ struct Nvfp4Tables {
     float multipliers[2][kScaleBytes];
 };
 
-// Returns the global maximum of the part whose table the thread has a share in; asked for as soon as the tile is on its way, since
-// it takes a while to come.
+// Returns the global maximum of the part whose table the thread has a share in; asked for early, since it takes a while to
+// come.
 __device__ __forceinline__ float table_amax(const QuantizeProblem& p, int64_t scope) {
-    wait_for_previous_kernel();  // which makes it where this call does
     static_assert(kChunkThreads == 2 * kScaleBytes);
     const bool columnwise = threadIdx.x >= kScaleBytes, exists = columnwise ? p.has_columnwise : p.has_rowwise;
     const QuantizedPart& part = columnwise ? p.columnwise : p.rowwise;
     return exists ? part.amax[scope * part.scope_stride] : 0;
+}
+
+// Returns the same where this call computes it: after all else that does not need it.
+__device__ __forceinline__ float computed_table_amax(const QuantizeProblem& p, int64_t scope) {
+    wait_for_previous_kernel();  // which computes it
+    return table_amax(p, scope);
 }
 
 // Makes the tables of the parts that there are. A barrier must follow.

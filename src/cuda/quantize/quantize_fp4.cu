@@ -260,9 +260,10 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& s
 template <class Source, class T>
 __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
+    float amax = a.nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
     const bool copies = start_copy(Source{}, shared.tile, p, SourcePlace(p, place, shared.place.group), a.wide_in);
-    const float amax = a.nvfp4 ? table_amax(p, place.scope) : 0;
     describe_tile(p, place, shared.place);
+    if (a.nvfp4 && p.compute_amax) amax = computed_table_amax(p, place.scope);
     if (a.nvfp4) put_tables(p, amax, shared.tables);
     put_keys(p, shared.keys);
     if (copies) {

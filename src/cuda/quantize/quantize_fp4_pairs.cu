@@ -190,10 +190,11 @@ template <bool nvfp4, class PutTables>
 __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared& shared,
                                           const PutTables& put_scale_tables) {
     const QuantizeProblem& p = a.problem;
+    float amax = nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
     const SourcePlace source(p, place, shared.place.group);
     if (!start_copy(Bf16Source{}, shared.tile, p, source, a.wide_in)) fill_narrow(shared.tile, p.source.plain, source);
-    const float amax = nvfp4 ? table_amax(p, place.scope) : 0;
     describe_tile(p, place, shared.place);
+    if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, place.scope);
     put_scale_tables(amax);
     wait_for_pieces();
     __syncthreads();
