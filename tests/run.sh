@@ -142,6 +142,7 @@ done
 start tools ./tests/tools/run.sh "$build"
 start bindings ./tests/bindings/run.sh "$build"
 start packages ./tests/packages/run.sh "$build"
+start pages ./tests/pages/run.sh "$build"
 [ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
 for name in decode arrived gpt_oss training_step; do start "$name on cpu" example "$name"; done
 start "gpt_oss_block on cpu" example gpt_oss_block 2 2 4
