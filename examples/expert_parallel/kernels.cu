@@ -8,7 +8,14 @@ namespace {
 
 constexpr int kThreads = 256, kSlotThreads = 1024;
 
-unsigned blocks_for(int64_t threads) { return unsigned((threads + kThreads - 1) / kThreads); }
+int64_t blocks_for(int64_t threads) { return (threads + kThreads - 1) / kThreads; }
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), int64_t blocks, int threads, cudaStream_t stream, Arguments... arguments) {
+    if (blocks == 0) return;
+    kernel<<<unsigned(blocks), unsigned(threads), 0, stream>>>(arguments...);
+    check(cudaGetLastError());
+}
 
 // Returns how many threads of the block before this one have `mine`, and in *all how many there are. All threads call it.
 __device__ int32_t rank_in_block(bool mine, int32_t* all) {
@@ -77,11 +84,12 @@ __global__ void order_kernel(const Word* from, const int32_t* slot_of_row, int32
 }
 
 template <class Word>
-void order_words(const void* from, const int32_t* slot_of_row, int32_t divisor, int64_t rows, int64_t row_words, void* to,
+void order_words(const void* from, const int32_t* slot_of_row, int32_t divisor, int64_t rows, int64_t row_bytes, void* to,
                  cudaStream_t stream) {
-    const auto threads = unsigned(std::clamp<int64_t>((row_words + 31) / 32 * 32, 32, kThreads));
-    order_kernel<<<unsigned(rows), threads, 0, stream>>>(static_cast<const Word*>(from), slot_of_row, divisor, row_words,
-                                                         static_cast<Word*>(to));
+    const int64_t words = row_bytes / int64_t(sizeof(Word));
+    const auto threads = int(std::clamp<int64_t>((words + 31) / 32 * 32, 32, kThreads));
+    launch(order_kernel<Word>, rows, threads, stream, static_cast<const Word*>(from), slot_of_row, divisor, words,
+           static_cast<Word*>(to));
 }
 
 __device__ float sigmoid(float z) { return 1 / (1 + expf(-z)); }
@@ -141,64 +149,48 @@ __global__ void fill_kernel(Numbers numbers, uint64_t first, int64_t count, bf16
 }  // namespace
 
 void count_slots(const Choices& choices, int32_t* counts, cudaStream_t stream) {
-    count_kernel<<<unsigned(choices.expert_count), kSlotThreads, 0, stream>>>(choices, counts);
-    check(cudaGetLastError());
+    launch(count_kernel, choices.expert_count, kSlotThreads, stream, choices, counts);
 }
 
 void place_slots(const Choices& choices, const int32_t* counts, int32_t capacity, int64_t rows, int32_t* row_of_slot,
                  int32_t* slot_of_row, cudaStream_t stream) {
     check(cudaMemsetAsync(row_of_slot, 0xFF, size_t(choices.slots()) * sizeof(int32_t), stream));
     check(cudaMemsetAsync(slot_of_row, 0xFF, size_t(rows) * sizeof(int32_t), stream));
-    place_kernel<<<unsigned(choices.expert_count), kSlotThreads, 0, stream>>>(choices, counts, capacity, row_of_slot,
-                                                                              slot_of_row);
-    check(cudaGetLastError());
+    launch(place_kernel, choices.expert_count, kSlotThreads, stream, choices, counts, capacity, row_of_slot, slot_of_row);
 }
 
 void group_ends(const int32_t* counts, int32_t ranks, int32_t expert_count, int32_t first, int32_t own, int32_t* ends,
                 cudaStream_t stream) {
-    ends_kernel<<<1, 1, 0, stream>>>(counts, ranks, expert_count, first, own, ends);
-    check(cudaGetLastError());
+    launch(ends_kernel, 1, 1, stream, counts, ranks, expert_count, first, own, ends);
 }
 
 void order_rows(const void* from, const int32_t* slot_of_row, int32_t divisor, int64_t rows, int64_t row_bytes, void* to,
                 cudaStream_t stream) {
-    if (rows == 0) return;
     if (row_bytes % int64_t(sizeof(uint4)) == 0)
-        order_words<uint4>(from, slot_of_row, divisor, rows, row_bytes / int64_t(sizeof(uint4)), to, stream);
+        order_words<uint4>(from, slot_of_row, divisor, rows, row_bytes, to, stream);
     else
-        order_words<uint32_t>(from, slot_of_row, divisor, rows, row_bytes / int64_t(sizeof(uint32_t)), to, stream);
-    check(cudaGetLastError());
+        order_words<uint32_t>(from, slot_of_row, divisor, rows, row_bytes, to, stream);
 }
 
 void activate(const bf16* z, const float* weights, int64_t rows, int64_t cols, bf16* h, cudaStream_t stream) {
-    if (rows == 0) return;
-    activate_kernel<<<unsigned(rows), kThreads, 0, stream>>>(z, weights, cols, h);
-    check(cudaGetLastError());
+    launch(activate_kernel, rows, kThreads, stream, z, weights, cols, h);
 }
 
 void activate_backward(const bf16* z, const bf16* dh, const float* weights, int64_t rows, int64_t cols, bf16* dz,
                        float* weight_gradients, cudaStream_t stream) {
-    if (rows == 0) return;
-    activate_backward_kernel<<<unsigned(rows), kThreads, 0, stream>>>(z, dh, weights, cols, dz, weight_gradients);
-    check(cudaGetLastError());
+    launch(activate_backward_kernel, rows, kThreads, stream, z, dh, weights, cols, dz, weight_gradients);
 }
 
 void combine(const bf16* rows, const int32_t* row_of_slot, int64_t tokens, int32_t top, int64_t cols, bf16* out,
              cudaStream_t stream) {
-    if (tokens == 0) return;
-    combine_kernel<<<unsigned(tokens), kThreads, 0, stream>>>(reinterpret_cast<const __nv_bfloat162*>(rows), row_of_slot,
-                                                              top, cols / 2, reinterpret_cast<__nv_bfloat162*>(out));
-    check(cudaGetLastError());
+    launch(combine_kernel, tokens, kThreads, stream, reinterpret_cast<const __nv_bfloat162*>(rows), row_of_slot, top,
+           cols / 2, reinterpret_cast<__nv_bfloat162*>(out));
 }
 
 void return_numbers(const float* of_rows, const int32_t* row_of_slot, int64_t slots, float* of_slots, cudaStream_t stream) {
-    if (slots == 0) return;
-    return_kernel<<<blocks_for(slots), kThreads, 0, stream>>>(of_rows, row_of_slot, slots, of_slots);
-    check(cudaGetLastError());
+    launch(return_kernel, blocks_for(slots), kThreads, stream, of_rows, row_of_slot, slots, of_slots);
 }
 
 void fill(Numbers numbers, uint64_t first, int64_t count, bf16* out, cudaStream_t stream) {
-    if (count == 0) return;
-    fill_kernel<<<std::min(blocks_for(count), 8192u), kThreads, 0, stream>>>(numbers, first, count, out);
-    check(cudaGetLastError());
+    launch(fill_kernel, std::min<int64_t>(blocks_for(count), 8192), kThreads, stream, numbers, first, count, out);
 }

@@ -2,85 +2,7 @@
 
 #include <deque>
 
-namespace {
-
-constexpr int64_t kBlock = 32;  // codes that share a scale
-
-// Rows as they travel and as products read them: MXFP8 codes and scales along the rows, or BF16.
-struct Rows {
-    bool quantized;
-    int64_t cols;
-    Buffer values, scales;
-
-    int64_t value_bytes() const { return quantized ? cols : cols * int64_t(sizeof(bf16)); }
-    int64_t scale_bytes() const { return quantized ? cols / kBlock : 0; }
-    void reserve(int64_t rows) {
-        values.reserve(uint64_t(rows * value_bytes()));
-        scales.reserve(uint64_t(rows * scale_bytes()));
-    }
-    mxq::tensor tensor(int64_t rows) const {
-        mxq::tensor t(quantized ? MXQ_FORMAT_MXFP8_E4M3 : MXQ_FORMAT_BF16, rows, cols);
-        const auto bytes = uint64_t(rows * value_bytes());
-        if (quantized)
-            t.set_part(MXQ_PART_ROWWISE, values.get(), bytes, scales.get(), uint64_t(rows * scale_bytes()));
-        else
-            t.set_data(values.get(), bytes);
-        return t;
-    }
-};
-
-void add_lanes(const Rows& from, const Rows& to, std::vector<Lane>& lanes) {
-    lanes.push_back({from.values.get(), to.values.get(), from.value_bytes()});
-    if (from.quantized) lanes.push_back({from.scales.get(), to.scales.get(), from.scale_bytes()});
-}
-
-mxq::tensor plain(int64_t rows, int64_t cols, const Buffer& buffer) {
-    mxq::tensor t(MXQ_FORMAT_BF16, rows, cols);
-    t.set_data(buffer.get(), uint64_t(rows * cols) * sizeof(bf16));
-    return t;
-}
-
-// Who sends which rows where. Row numbers are those of the sender's rows in the order of experts, and of the receiver's.
-struct Routes {
-    std::vector<Segment> out, in;
-    std::vector<int32_t> ends;  // of the rows that arrive, by the rank's experts
-    int64_t sent = 0, received = 0;
-
-    Routes() = default;
-    Routes(const int32_t* counts, int rank, int ranks, int32_t experts) {
-        const int32_t own = experts / ranks;
-        for (int32_t e = 0; e < experts; ++e) sent += add(out, e / own, sent, counts[rank * experts + e]);
-        for (int32_t e = rank * own; e < (rank + 1) * own; ++e) {
-            for (int source = 0; source < ranks; ++source)
-                received += add(in, source, received, counts[source * experts + e]);
-            ends.push_back(int32_t(received));
-        }
-    }
-    static int64_t add(std::vector<Segment>& to, int peer, int64_t row, int32_t rows) {
-        to.push_back({peer, row, rows});
-        return rows;
-    }
-};
-
-// A part of the tokens on its way, and what the backward pass needs of it.
-struct Batch {
-    Tokens tokens{};
-    Routes routes;
-    Rows x, sent, arrived_x, arrived_dy;  // `x` in the order of tokens; sent in that of experts
-    Buffer counts, all_counts, row_of_slot, slot_of_row, ends;
-    Buffer sent_weights, weights, z, h, dh, dz, back, returned, weight_gradients, returned_gradients;
-    Buffer h_parts, dz_parts, x_columns, dy_columns;  // quantized: what products alone read
-    mxq::tensor h_tensor;
-    Event ready, arrived, computed, came_back;
-
-    Batch(const Shape& shape, bool quantized)
-        : x{quantized, shape.width, {}, {}},
-          sent{quantized, shape.width, {}, {}},
-          arrived_x{quantized, shape.width, {}, {}},
-          arrived_dy{quantized, shape.width, {}, {}} {}
-};
-
-}  // namespace
+#include "batch.hpp"
 
 struct Layer::State {
     const mxq::context& context;
@@ -90,7 +12,7 @@ struct Layer::State {
     const Recipe recipe;
     const int32_t own;  // experts of this rank
     std::deque<Batch> batches;
-    Buffer weight_memory, workspace;
+    Buffer up_memory, down_memory, workspace;
     mxq::tensor up, down;
     std::string implementation;
     int64_t wire_bytes = 0;
@@ -115,14 +37,25 @@ struct Layer::State {
         work();
         spans.back().end.record(stream);
     }
+    template <class Work>
+    void time(Stage stage, Work work) {
+        time(stage, streams.compute, work);
+    }
 
     // ---- Verbs of the library ------------------------------------------------------------------------------------------
 
-    void* room(const mxq::plan& plan) { return workspace.reserve(plan.workspace_bytes()); }
+    mxq::workspace room(const mxq::plan& plan) {
+        return {workspace.reserve(plan.workspace_bytes()), plan.workspace_bytes()};
+    }
 
     void quantize(const mxq::tensor& in, const mxq::tensor& out) {
         const mxq::plan plan = mxq::quantize_query(context, {}, in, out);
-        mxq::quantize(context, {}, in, out, {room(plan), plan.workspace_bytes()}, streams.compute);
+        time(kQuantize, [&] { mxq::quantize(context, {}, in, out, room(plan), streams.compute); });
+    }
+
+    void requantize(const mxq::tensor& in, const mxq::tensor& out) {
+        const mxq::plan plan = mxq::requantize_query(context, {}, in, out);
+        time(kQuantize, [&] { mxq::requantize(context, {}, in, out, room(plan), streams.compute); });
     }
 
     void multiply(const mxq::tensor& a, mxq_transpose ta, const mxq::tensor& b, mxq_transpose tb, const mxq::tensor& d,
@@ -132,62 +65,49 @@ struct Layer::State {
         if (recipe.implementation) options.set_implementation(recipe.implementation);
         const mxq::plan plan = mxq::grouped_gemm_query(context, options, a, b, d);
         implementation = plan.implementation();
-        mxq::grouped_gemm(context, options, a, b, d, {room(plan), plan.workspace_bytes()}, streams.compute);
+        time(kProduct, [&] { mxq::grouped_gemm(context, options, a, b, d, room(plan), streams.compute); });
     }
 
     // Gives a tensor of arrived rows its groups, one for each expert.
-    void set_groups(const Batch& batch, mxq::tensor& t) {
+    mxq::tensor grouped(const Batch& batch, mxq::tensor t) {
         const uint64_t bytes = uint64_t(own) * sizeof(int32_t);
         t.set_groups(batch.ends.get(), bytes, MXQ_TYPE_INT32, own);
         if (!recipe.quantized && recipe.capacity == 0) t.set_host_ends(batch.routes.ends.data(), bytes);  // for cuBLASLt
+        return t;
     }
-    mxq::tensor grouped(const Batch& batch, const Rows& rows) {
-        mxq::tensor t = rows.tensor(batch.routes.received);
-        set_groups(batch, t);
+    // Returns room for arrived rows in MXFP8.
+    mxq::tensor mxfp8(const Batch& batch, int64_t cols, mxq_part parts, Buffer& memory) {
+        mxq::tensor t = grouped(batch, mxq::tensor(MXQ_FORMAT_MXFP8_E4M3, batch.routes.received, cols));
+        const uint64_t bytes = t.total_bytes(parts);
+        t.set_memory(parts, memory.reserve(bytes), bytes);
         return t;
     }
     // Returns BF16 rows as products read them: in both directions of MXFP8, or as they are.
     mxq::tensor operand(const Batch& batch, const Buffer& rows, int64_t cols, Buffer& memory) {
-        mxq::tensor in = plain(batch.routes.received, cols, rows);
-        set_groups(batch, in);
+        mxq::tensor in = grouped(batch, plain(batch.routes.received, cols, rows));
         if (!recipe.quantized) return in;
-        mxq::tensor out(MXQ_FORMAT_MXFP8_E4M3, batch.routes.received, cols);
-        set_groups(batch, out);
-        const uint64_t bytes = out.total_bytes(MXQ_PART_BOTH);
-        out.set_memory(MXQ_PART_BOTH, memory.reserve(bytes), bytes);
-        time(kQuantize, streams.compute, [&] { quantize(in, out); });
+        mxq::tensor out = mxfp8(batch, cols, MXQ_PART_BOTH, memory);
+        quantize(in, out);
         return out;
     }
     // Returns arrived rows for a product over them: requantized along the columns, or as they are.
     mxq::tensor columns(const Batch& batch, const Rows& rows, Buffer& memory) {
-        mxq::tensor in = grouped(batch, rows);
+        mxq::tensor in = grouped(batch, rows.tensor(batch.routes.received));
         if (!recipe.quantized) return in;
-        mxq::tensor out(MXQ_FORMAT_MXFP8_E4M3, batch.routes.received, rows.cols);
-        set_groups(batch, out);
-        const uint64_t bytes = out.total_bytes(MXQ_PART_COLUMNWISE);
-        out.set_memory(MXQ_PART_COLUMNWISE, memory.reserve(bytes), bytes);
-        time(kQuantize, streams.compute, [&] {
-            const mxq::plan plan = mxq::requantize_query(context, {}, in, out);
-            mxq::requantize(context, {}, in, out, {room(plan), plan.workspace_bytes()}, streams.compute);
-        });
+        mxq::tensor out = mxfp8(batch, rows.cols, MXQ_PART_COLUMNWISE, memory);
+        requantize(in, out);
         return out;
     }
 
-    mxq::tensor weights(const bf16* values, int64_t rows, int64_t cols, void* memory) {
+    mxq::tensor weights(const bf16* values, int64_t rows, int64_t cols, Buffer& memory) {
         mxq::tensor in(MXQ_FORMAT_BF16, own, rows, cols);
         in.set_const_data(values, uint64_t(own * rows * cols) * sizeof(bf16));
         if (!recipe.quantized) return in;
         mxq::tensor out(MXQ_FORMAT_MXFP8_E4M3, own, rows, cols);
-        out.set_memory(MXQ_PART_BOTH, memory, out.total_bytes(MXQ_PART_BOTH));
+        const uint64_t bytes = out.total_bytes(MXQ_PART_BOTH);
+        out.set_memory(MXQ_PART_BOTH, memory.reserve(bytes), bytes);
         quantize(in, out);
         return out;
-    }
-    void set_weights(const bf16* up_values, const bf16* down_values) {
-        const mxq::tensor like(MXQ_FORMAT_MXFP8_E4M3, own, shape.hidden, shape.width);
-        const uint64_t bytes = recipe.quantized ? like.total_bytes(MXQ_PART_BOTH) : 0;
-        auto* memory = weight_memory.reserve<std::byte>(2 * bytes);
-        up = weights(up_values, shape.hidden, shape.width, memory);
-        down = weights(down_values, shape.width, shape.hidden, memory + bytes);
     }
 
     // ---- Where each token goes -----------------------------------------------------------------------------------------
@@ -205,7 +125,7 @@ struct Layer::State {
     }
 
     void count(Batch& batch) {
-        time(kOther, streams.compute,
+        time(kOther,
              [&] { count_slots(choices(batch), batch.counts.reserve<int32_t>(uint64_t(shape.experts)), streams.compute); });
         batch.ready.record(streams.compute);
     }
@@ -239,7 +159,7 @@ struct Layer::State {
     void place(Batch& batch) {
         const auto rows = uint64_t(batch.routes.sent);
         const auto slots = uint64_t(choices(batch).slots());
-        time(kOther, streams.compute, [&] {
+        time(kOther, [&] {
             place_slots(choices(batch), batch.counts.as<int32_t>(), recipe.capacity, batch.routes.sent,
                         batch.row_of_slot.reserve<int32_t>(slots), batch.slot_of_row.reserve<int32_t>(rows),
                         streams.compute);
@@ -258,7 +178,7 @@ struct Layer::State {
         const int32_t* slots = batch.slot_of_row.as<int32_t>();
         batch.sent.reserve(rows);
         if (!recipe.quantized) {
-            time(kOther, streams.compute, [&] {
+            time(kOther, [&] {
                 order_rows(values, slots, shape.top, rows, batch.sent.value_bytes(), batch.sent.values.get(),
                            streams.compute);
             });
@@ -266,8 +186,8 @@ struct Layer::State {
             batch.x.reserve(tokens);
             mxq::tensor in(MXQ_FORMAT_BF16, tokens, shape.width);
             in.set_const_data(values, uint64_t(tokens * shape.width) * sizeof(bf16));
-            time(kQuantize, streams.compute, [&] { quantize(in, batch.x.tensor(tokens)); });
-            time(kOther, streams.compute, [&] {
+            quantize(in, batch.x.tensor(tokens));
+            time(kOther, [&] {
                 order_rows(batch.x.values.get(), slots, shape.top, rows, batch.x.value_bytes(), batch.sent.values.get(),
                            streams.compute);
                 order_rows(batch.x.scales.get(), slots, shape.top, rows, batch.x.scale_bytes(), batch.sent.scales.get(),
@@ -308,7 +228,7 @@ struct Layer::State {
 
     void sum(Batch& batch, bf16* out) {
         batch.came_back.hold(streams.compute);
-        time(kOther, streams.compute, [&] {
+        time(kOther, [&] {
             combine(batch.returned.as<bf16>(), batch.row_of_slot.as<int32_t>(), batch.tokens.count, shape.top, shape.width,
                     out, streams.compute);
         });
@@ -323,18 +243,14 @@ struct Layer::State {
         batch.z.reserve<bf16>(hidden), batch.h.reserve<bf16>(hidden);
         batch.back.reserve<bf16>(uint64_t(rows * shape.width));
         if (rows > 0) {
-            time(kProduct, streams.compute, [&] {
-                multiply(grouped(batch, batch.arrived_x), MXQ_TRANSPOSE_N, up, MXQ_TRANSPOSE_T,
-                         plain(rows, shape.hidden, batch.z));
-            });
-            time(kOther, streams.compute, [&] {
+            multiply(grouped(batch, batch.arrived_x.tensor(rows)), MXQ_TRANSPOSE_N, up, MXQ_TRANSPOSE_T,
+                     plain(rows, shape.hidden, batch.z));
+            time(kOther, [&] {
                 activate(batch.z.as<bf16>(), batch.weights.as<float>(), rows, shape.hidden, batch.h.as<bf16>(),
                          streams.compute);
             });
             batch.h_tensor = operand(batch, batch.h, shape.hidden, batch.h_parts);
-            time(kProduct, streams.compute, [&] {
-                multiply(batch.h_tensor, MXQ_TRANSPOSE_N, down, MXQ_TRANSPOSE_T, plain(rows, shape.width, batch.back));
-            });
+            multiply(batch.h_tensor, MXQ_TRANSPOSE_N, down, MXQ_TRANSPOSE_T, plain(rows, shape.width, batch.back));
         }
         batch.computed.record(streams.compute);
     }
@@ -350,24 +266,19 @@ struct Layer::State {
             d_down(MXQ_FORMAT_F32, own, shape.width, shape.hidden);
         d_up.set_data(gradients.up, bytes), d_down.set_data(gradients.down, bytes);
         if (rows > 0) {
-            time(kProduct, streams.compute, [&] {
-                multiply(grouped(batch, batch.arrived_dy), MXQ_TRANSPOSE_N, down, MXQ_TRANSPOSE_N,
-                         plain(rows, shape.hidden, batch.dh));
-            });
-            time(kOther, streams.compute, [&] {
+            multiply(grouped(batch, batch.arrived_dy.tensor(rows)), MXQ_TRANSPOSE_N, down, MXQ_TRANSPOSE_N,
+                     plain(rows, shape.hidden, batch.dh));
+            time(kOther, [&] {
                 activate_backward(batch.z.as<bf16>(), batch.dh.as<bf16>(), batch.weights.as<float>(), rows, shape.hidden,
                                   batch.dz.as<bf16>(), batch.weight_gradients.as<float>(), streams.compute);
             });
             const mxq::tensor dz = operand(batch, batch.dz, shape.hidden, batch.dz_parts);
-            time(kProduct, streams.compute,
-                 [&] { multiply(dz, MXQ_TRANSPOSE_N, up, MXQ_TRANSPOSE_N, plain(rows, shape.width, batch.back)); });
+            multiply(dz, MXQ_TRANSPOSE_N, up, MXQ_TRANSPOSE_N, plain(rows, shape.width, batch.back));
             batch.computed.record(streams.compute);  // what returns need not wait for the gradients of the weights
             const mxq::tensor x = columns(batch, batch.arrived_x, batch.x_columns);
             const mxq::tensor dy = columns(batch, batch.arrived_dy, batch.dy_columns);
-            time(kProduct, streams.compute, [&] {
-                multiply(dz, MXQ_TRANSPOSE_T, x, MXQ_TRANSPOSE_N, d_up, accumulate);
-                multiply(dy, MXQ_TRANSPOSE_T, batch.h_tensor, MXQ_TRANSPOSE_N, d_down, accumulate);
-            });
+            multiply(dz, MXQ_TRANSPOSE_T, x, MXQ_TRANSPOSE_N, d_up, accumulate);
+            multiply(dy, MXQ_TRANSPOSE_T, batch.h_tensor, MXQ_TRANSPOSE_N, d_down, accumulate);
         } else {
             batch.computed.record(streams.compute);
             if (accumulate) return;
@@ -380,7 +291,8 @@ struct Layer::State {
 Layer::Layer(const mxq::context& context, Transport& transport, Streams streams, const Shape& shape, const Recipe& recipe,
              const bf16* up, const bf16* down)
     : state_(std::make_unique<State>(context, transport, streams, shape, recipe)) {
-    state_->set_weights(up, down);
+    state_->up = state_->weights(up, shape.hidden, shape.width, state_->up_memory);
+    state_->down = state_->weights(down, shape.width, shape.hidden, state_->down_memory);
 }
 
 Layer::~Layer() = default;
@@ -416,7 +328,7 @@ void Layer::backward(const bf16* dy, const Gradients& gradients) {
     }
     for (Batch& batch : s.batches) {
         s.sum(batch, gradients.x + (batch.tokens.x - first.x));
-        s.time(kOther, s.streams.compute, [&] {
+        s.time(kOther, [&] {
             return_numbers(batch.returned_gradients.as<float>(), batch.row_of_slot.as<int32_t>(), s.choices(batch).slots(),
                            gradients.weights + (batch.tokens.weights - first.weights), s.streams.compute);
         });

@@ -3,7 +3,8 @@
 //     ./launch.sh 2 ./expert_parallel            or mpirun, torchrun, srun with EP_ID_FILE set
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
+#include <map>
 #include <thread>
 #include <unistd.h>
 
@@ -12,36 +13,30 @@
 namespace {
 
 struct Arguments {
-    Problem problem{{7168, 2048, 32, 4}, 32768};
-    int world = 0;  // ranks that are threads on one GPU; 0: NCCL
-    int steps = 10;
-    int spare = 16;  // multiprocessors that products leave to what travels beside them
-    int timeout = 60000;
-    int dies = -1;  // a rank that ends after its first step
-    bool own_rows = false;
+    Problem problem;
+    int world;  // ranks that are threads on one GPU; 0: NCCL
+    int steps;
+    int spare;  // multiprocessors that products leave to what travels beside them
+    int timeout;
+    int dies;  // a rank that ends after its first step
+    bool own_rows;
 };
 
 Arguments parse(int argc, char** argv) {
-    Arguments a;
-    const std::pair<const char*, int64_t*> longs[] = {
-        {"--tokens", &a.problem.tokens}, {"--width", &a.problem.shape.width}, {"--hidden", &a.problem.shape.hidden}};
-    const std::pair<const char*, int*> ints[] = {{"--experts", &a.problem.shape.experts},
-                                                 {"--top", &a.problem.shape.top},
-                                                 {"--world", &a.world},
-                                                 {"--steps", &a.steps},
-                                                 {"--spare", &a.spare},
-                                                 {"--timeout-ms", &a.timeout},
-                                                 {"--dies", &a.dies}};
-    for (int i = 1; i < argc; ++i) {
-        bool known = std::strcmp(argv[i], "--own-rows") == 0;
-        if (known) a.own_rows = true;
-        for (const auto& [name, value] : longs)
-            if (std::strcmp(argv[i], name) == 0 && i + 1 < argc) known = true, *value = std::atoll(argv[++i]);
-        for (const auto& [name, value] : ints)
-            if (!known && std::strcmp(argv[i], name) == 0 && i + 1 < argc) known = true, *value = std::atoi(argv[++i]);
-        if (!known) throw std::runtime_error(std::string("unknown argument ") + argv[i]);
+    std::map<std::string, int64_t> values{{"--tokens", 32768},     {"--width", 7168}, {"--hidden", 2048},
+                                          {"--experts", 32},       {"--top", 4},      {"--world", 0},
+                                          {"--steps", 10},         {"--spare", 16},   {"--dies", -1},
+                                          {"--timeout-ms", 60000}, {"--own-rows", 0}};
+    for (int i = 1; i < argc; i += 2) {
+        const auto argument = values.find(argv[i]);
+        if (argument == values.end() || i + 1 == argc)
+            throw std::runtime_error(std::string("an unknown argument, or one without its number: ") + argv[i]);
+        argument->second = std::atoll(argv[i + 1]);
     }
-    return a;
+    const auto number = [&](const char* name) { return int32_t(values.at(name)); };
+    const Shape shape{values.at("--width"), values.at("--hidden"), number("--experts"), number("--top")};
+    return {{shape, values.at("--tokens")}, number("--world"), number("--steps"),        number("--spare"),
+            number("--timeout-ms"),         number("--dies"),  number("--own-rows") != 0};
 }
 
 // Gives each rank's numbers to all ranks.
@@ -93,28 +88,35 @@ std::vector<T> download(const T* from, int64_t count) {
     return out;
 }
 
-// Compares the rank's first and last token, and one unit of its first expert, with the layer in double.
+// The layer in double for the rank's first and last token, and for one unit of its first expert.
+struct Exact {
+    std::vector<std::pair<int64_t, TokenReference>> tokens;  // by their number on the rank
+    UnitReference unit;
+
+    Exact(const Problem& problem, const RankData& data, int rank, int ranks)
+        : unit(reference_of_unit(problem, rank * problem.shape.experts / ranks, 1)) {
+        for (int64_t t = 0; t < data.tokens; t += std::max<int64_t>(data.tokens - 1, 1))
+            tokens.emplace_back(t, reference_of_token(problem, problem.first_token(rank, ranks) + t));
+    }
+};
+
 struct Accuracy {
     Sqnr y, dx, dw;
 };
-Accuracy compare(const Problem& problem, const RankData& data, int rank, int ranks) {
+Accuracy compare(const Exact& exact, const RankData& data, const Shape& shape) {
     Accuracy accuracy;
-    const auto [width, hidden, experts, top] = problem.shape;
-    const int64_t first = problem.first_token(rank, ranks);
-    for (const int64_t t : {int64_t(0), data.tokens - 1}) {
-        if (data.tokens == 0) break;
-        const TokenReference exact = reference_of_token(problem, first + t);
+    const int64_t width = shape.width, hidden = shape.hidden;
+    for (const auto& [t, token] : exact.tokens) {
         const auto y = download(data.y.as<bf16>() + t * width, width), dx = download(data.dx.as<bf16>() + t * width, width);
         for (int64_t c = 0; c < width; ++c) {
-            accuracy.y.add(__bfloat162float(y[c]), exact.y[c]);
-            accuracy.dx.add(__bfloat162float(dx[c]), exact.dx[c]);
+            accuracy.y.add(__bfloat162float(y[c]), token.y[c]);
+            accuracy.dx.add(__bfloat162float(dx[c]), token.dx[c]);
         }
     }
-    const UnitReference exact = reference_of_unit(problem, rank * experts / ranks, 1);
     const auto up = download(data.d_up.as<float>() + width, width), down = download(data.d_down.as<float>(), width * hidden);
     for (int64_t c = 0; c < width; ++c) {
-        accuracy.dw.add(up[c], exact.up[c]);
-        accuracy.dw.add(down[c * hidden + 1], exact.down[c]);
+        accuracy.dw.add(up[c], exact.unit.up[c]);
+        accuracy.dw.add(down[c * hidden + 1], exact.unit.down[c]);
     }
     return accuracy;
 }
@@ -150,6 +152,7 @@ void run_rank(const Arguments& arguments, Transport& transport, Streams streams)
     check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     const mxq::context context(MXQ_DEVICE_CUDA, device);
     const RankData data(problem, rank, ranks);
+    const Exact exact(problem, data, rank, ranks);
     const int64_t each = data.tokens * problem.shape.top / ranks * problem.shape.width;
     const double link = link_rate(transport, streams.travel, std::max<int64_t>(each, 1), arguments.steps);
     if (rank == 0)
@@ -161,7 +164,7 @@ void run_rank(const Arguments& arguments, Transport& transport, Streams streams)
         Recipe recipe;
         recipe.quantized = row.quantized;
         recipe.parts = row.halves ? 2 : 1;
-        recipe.sm_count = row.halves ? std::max(multiprocessors - arguments.spare, 2) : 0;
+        if (row.halves && arguments.spare > 0) recipe.sm_count = std::max(multiprocessors - arguments.spare, 2);
         Layer layer(context, transport, row.halves ? streams : Streams{streams.compute, streams.compute}, problem.shape,
                     recipe, data.up.as<bf16>(), data.down.as<bf16>());
         const auto step = [&] {
@@ -180,7 +183,7 @@ void run_rank(const Arguments& arguments, Transport& transport, Streams streams)
         const Figures figures = layer.take_figures();
         layer.set_timed(false);
         const float ms = median_ms(transport, streams.compute, arguments.steps, step);
-        const Accuracy accuracy = compare(problem, data, rank, ranks);
+        const Accuracy accuracy = compare(exact, data, problem.shape);
         const auto all =
             of_all_ranks(transport,
                          std::array<float, 9>{ms, figures.ms[kQuantize], figures.ms[kExchange], figures.ms[kProduct],

@@ -20,15 +20,15 @@ int number_from(std::initializer_list<const char*> names, int otherwise) {
     return otherwise;
 }
 
-// Waits until done() is true, and throws where that takes longer than the timeout.
-void wait_until(const std::function<bool()>& done, std::chrono::milliseconds timeout, const std::string& message) {
+// Asks done() until it returns true. Returns false where that takes longer than the timeout.
+bool done_within(std::chrono::milliseconds timeout, const std::function<bool()>& done) {
     const auto deadline = Clock::now() + timeout;
-    while (!done()) {
-        if (Clock::now() > deadline)
-            throw std::runtime_error(message + " within " + std::to_string(timeout.count()) + " ms");
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
+    while (!done())
+        if (Clock::now() > deadline) return false;
+    return true;
 }
+
+std::string within(std::chrono::milliseconds timeout) { return " within " + std::to_string(timeout.count()) + " ms"; }
 
 // Gives rank 0's id to all ranks: it appears under the name of the file in one step.
 ncclUniqueId share_id(const Identity& who, const std::string& file, std::chrono::milliseconds timeout) {
@@ -41,7 +41,11 @@ ncclUniqueId share_id(const Identity& who, const std::string& file, std::chrono:
         std::filesystem::rename(file + ".new", file);
         return id;
     }
-    wait_until([&] { return std::filesystem::exists(file); }, timeout, "rank 0 did not write " + file);
+    const auto is_there = [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return std::filesystem::exists(file);
+    };
+    if (!done_within(timeout, is_there)) throw std::runtime_error("rank 0 did not write " + file + within(timeout));
     if (!std::ifstream(file, std::ios::binary).read(id.internal, sizeof id.internal))
         throw std::runtime_error(file + " has no id of NCCL");
     return id;
@@ -95,16 +99,12 @@ public:
     }
 
     void wait(cudaStream_t stream) override {
-        poll(
-            [&] {
-                const cudaError_t state = cudaStreamQuery(stream);
-                if (state != cudaErrorNotReady) check(state);
-                ncclResult_t result = ncclSuccess;
-                accepted(ncclCommGetAsyncError(comm_, &result), "ncclCommGetAsyncError");
-                accepted(result, "an exchange");
-                return state == cudaSuccess;
-            },
-            "an exchange");
+        constexpr auto what = "an exchange";
+        poll(what, [&] {
+            const cudaError_t state = cudaStreamQuery(stream);
+            if (state != cudaErrorNotReady) check(state);
+            return has_started(what) && state == cudaSuccess;
+        });
     }
 
 private:
@@ -113,24 +113,20 @@ private:
         if (result == ncclSuccess || result == ncclInProgress) return;
         fail(std::string("NCCL: ") + call + ": " + ncclGetErrorString(result) + ". " + ncclGetLastError(comm_));
     }
-    // Waits until the host's part of a call is done.
+    // Returns whether the host's part of the last call is done. Throws what went wrong since.
+    bool has_started(const char* call) {
+        ncclResult_t state = ncclSuccess;
+        accepted(ncclCommGetAsyncError(comm_, &state), call);
+        accepted(state, call);
+        return state == ncclSuccess;
+    }
     void started(ncclResult_t result, const char* call) {
         accepted(result, call);
-        poll(
-            [&] {
-                ncclResult_t state = ncclSuccess;
-                accepted(ncclCommGetAsyncError(comm_, &state), call);
-                accepted(state, call);
-                return state == ncclSuccess;
-            },
-            call);
+        poll(call, [&] { return has_started(call); });
     }
-    void poll(const std::function<bool()>& done, const char* what) {
-        const auto deadline = Clock::now() + timeout_;
-        while (!done())
-            if (Clock::now() > deadline)
-                fail(std::string("NCCL: ") + what + " did not end within " + std::to_string(timeout_.count()) +
-                     " ms: another rank may be gone");
+    void poll(const char* what, const std::function<bool()>& done) {
+        if (!done_within(timeout_, done))
+            fail(std::string("NCCL: ") + what + " did not end" + within(timeout_) + ": another rank may be gone");
     }
     // Ends the communicator, and with it what its kernels wait for.
     [[noreturn]] void fail(const std::string& message) {
