@@ -1,4 +1,4 @@
-// What a part of the tokens needs on its way: rows as they travel, who sends which of them where, and buffers.
+// Holds what a part of the tokens needs on its way: rows as they travel, who sends which of them where, and buffers.
 #pragma once
 
 #include <vector>
