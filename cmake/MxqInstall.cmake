@@ -14,9 +14,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/mxq DESTINATION ${CMAKE_INSTALL_
 # The pages stand beside each other as in the source, so that the links between them hold.
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev
+        PATTERN site EXCLUDE PATTERN build.sh EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev
-        PATTERN __pycache__ EXCLUDE PATTERN *.sh EXCLUDE)
+        PATTERN __pycache__ EXCLUDE PATTERN quickstart.sh EXCLUDE PATTERN install_missing.sh EXCLUDE)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/mxq)
 install(EXPORT mxqTargets NAMESPACE mxq:: FILE mxqTargets.cmake DESTINATION ${package_dir} COMPONENT dev)

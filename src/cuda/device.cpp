@@ -104,6 +104,10 @@ CurrentDevice::~CurrentDevice() {
     if (pushed_) driver().pop_current(&popped);
 }
 
+Start start_beside(const Context& context) {
+    return context.cuda->compute_capability >= 90 ? Start::WithPrevious : Start::AfterAll;
+}
+
 void launch_kernel(const Context& context, const void* kernel, const char* name, dim3 grid, dim3 block, size_t shared_bytes,
                    void* stream, void** arguments, Start start, uint32_t cluster) {
     const CurrentDevice current(*context.cuda);

@@ -13,6 +13,10 @@ namespace mxq::cuda {
 // executed griddepcontrol.launch_dependents. It then executes griddepcontrol.wait before it touches memory.
 enum class Start { AfterAll, WithPrevious };
 
+// Returns how a kernel starts that is ready for both, behind one that was enqueued by the same call: WithPrevious where the chip
+// can. Behind a kernel of the caller's it must not, since it reads what that one writes.
+Start start_beside(const Context& context);
+
 // Launches a kernel on the context's device; `arguments` are the addresses of its arguments, `name` is for messages. So many
 // blocks make a cluster, where the kernel leaves it open.
 void launch_kernel(const Context& context, const void* kernel, const char* name, dim3 grid, dim3 block, size_t shared_bytes,

@@ -32,17 +32,6 @@ find_package() { # prefix project
 check "a C program through find_package(mxq)" find_package "$prefix"
 check "a C++ program, without C, through find_package(mxq)" find_package "$prefix" cpp
 
-# Checks that a program of README.md prints what README.md says after it; the rest of the arguments compile it.
-readme() { # language compile...
-    local says
-    awk -v fence='```'"$1" '/^```/ { if (inside) exit; inside = $0 == fence; next } inside' "$source/README.md" >"$work/readme.$1" &&
-        says=$(awk -v fence='```'"$1" '$0 == fence { seen = 1 } seen' "$source/README.md" | sed -n 's/^It prints `\([^`]*\)`.*/\1/p' | head -1) &&
-        [ -n "$says" ] && "${@:2}" -Wall -pedantic -Werror "$work/readme.$1" -o "$work/readme" -I"$prefix/include" -L"$library_dir" -lmxq &&
-        LD_LIBRARY_PATH=$library_dir "$work/readme" >"$work/printed" && cat "$work/printed" && [ "$(cat "$work/printed")" = "$says" ]
-}
-check "the C program of README.md" readme c "${CC:-cc}" -std=c99
-check "the C++ program of README.md" readme cpp "${CXX:-c++}" -std=c++20
-
 with_pkg_config() {
     export PKG_CONFIG_PATH=$library_dir/pkgconfig
     local flags

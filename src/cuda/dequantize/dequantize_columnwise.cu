@@ -1,19 +1,21 @@
 // dequantize_columnwise: a columnwise part of any format to F32, F16 or BF16; compact or swizzled scales, experts, groups.
 //
-// A block of threads takes tiles of 128 x 128 elements, each read and written once.
+// A block of threads takes tiles of 256 x 128 elements, each read and written once.
 //
-//     codes in memory     lines of the transposed matrix: 128, 96 or 64 bytes of a tile, read as words or byte by byte
-//     shared memory       pieces: 16 codes of a line, 8 pieces a line; the scales of 128 lines, 4 or 8 bytes or one fp32 each
+//     codes in memory     lines of the transposed matrix: 256, 192 or 128 bytes of a tile, read as words or byte by byte. With
+//                         half as much of a line at once, memory gives a twentieth less (docs/performance.md)
+//     shared memory       pieces: 16 codes of a line, 16 pieces a line; the scales of 128 lines, twice 4 or 8 bytes or one fp32
 //     registers           a patch of the output: 16 rows of 8 columns (F32: 4)
 //
 //                      lane 0    lane 1        lane 15     columns 16 * (8 or 4); F32: warps 4..7 take the right half
 //         rows 0..15   [vector]  [vector] ...  [vector] }
 //         rows 16..31  lane 16   lane 17  ...  lane 31  }  warp 0; warps 1, 2, 3 the 32 rows after
+//         rows 128 on                                      threads of threadIdx.y 1
 //
 // A thread unpacks half a piece of each of its columns to a byte per code, picks the codes of a row out of them, and writes the
 // 16 bytes of the row: a warp writes 256 contiguous bytes of two rows.
 //
-// With groups, a tile lies in one group tile, 128 rows of one group; a block of threads takes some neighbouring tiles of it.
+// With groups, a tile lies in one group tile, 256 rows of one group; a block of threads takes some neighbouring tiles of it.
 // The rows that pad the output are +0.
 //
 // Bytes an element: 0.5 to 1.06 read, 2 or 4 written; bound by memory.
@@ -27,7 +29,9 @@
 namespace mxq::cuda {
 namespace {
 
-constexpr int kPieces = kTile / kPieceCodes;  // of a line
+constexpr int kRowsLog2 = 8, kRows = 1 << kRowsLog2;  // of a tile
+constexpr int kHalves = kRows / kTile;                 // rows of threads, a patch of 128 rows each
+constexpr int kPieces = kRows / kPieceCodes;           // of a line
 constexpr int kBlockTiles = 4;                // of a group tile that a block of threads takes
 
 struct Arguments {
@@ -42,8 +46,17 @@ template <int bits>
 struct Shared {
     static constexpr int piece_words = bits / 2;
     alignas(16) uint32_t pieces[kTile * kPieces * piece_words];
-    uint2 scales[kTile];
+    uint2 scales[kHalves][kTile];
 };
+
+template <class T>
+constexpr int kThreads = kHalves * Patch<T>::threads;
+
+// Returns the index of a thread in its block.
+template <class T>
+__device__ __forceinline__ int thread_index() {
+    return int(threadIdx.y) * Patch<T>::threads + int(threadIdx.x);
+}
 
 // Returns the slot of a piece in shared memory: moved within its line so that lanes meet different banks, both when they hold
 // one piece of every `columns`-th line and when they hold the pieces of one line.
@@ -62,20 +75,21 @@ __device__ __forceinline__ void load_pieces_by_words(const uint8_t* from, int64_
                                                      Shared<bits>& shared) {
     using Word = Access<bits>;
     constexpr int of_piece = bits == 6 ? 3 : 1, of_line = kPieces * of_piece;
-    constexpr int batch = bits == 6 ? 4 : kTile * kPieces / Patch<T>::threads;
+    constexpr int batch = bits == 6 ? 4 : kTile * kPieces / kThreads<T>;
     auto* slots = reinterpret_cast<Word*>(shared.pieces);
 #pragma unroll 1
-    for (int first = threadIdx.x; first < kTile * of_line; first += batch * Patch<T>::threads) {
+    for (int first = thread_index<T>(); first < kTile * of_line; first += batch * kThreads<T>) {
         Word words[batch];
 #pragma unroll
         for (int j = 0; j < batch; j++) {
-            const int i = first + j * Patch<T>::threads, line = i / of_line, word = i % of_line;
+            const int i = first + j * kThreads<T>, line = i / of_line, word = i % of_line;
             const bool exists = line < lines && word / of_piece * kPieceCodes < length;
-            words[j] = exists ? __ldcs(reinterpret_cast<const Word*>(from + line * line_bytes) + word) : Word{};
+            // Plain loads, which the compiler would reorder, and then it spills.
+            words[j] = exists ? __ldca(reinterpret_cast<const Word*>(from + line * line_bytes) + word) : Word{};
         }
 #pragma unroll
         for (int j = 0; j < batch; j++) {
-            const int i = first + j * Patch<T>::threads, line = i / of_line, word = i % of_line;
+            const int i = first + j * kThreads<T>, line = i / of_line, word = i % of_line;
             slots[slot_of_piece<T>(line, word / of_piece) * of_piece + word % of_piece] = words[j];
         }
     }
@@ -89,7 +103,7 @@ __device__ __forceinline__ void load_pieces_by_bytes(const uint8_t* from, int64_
     const int valid = (length * bits + 7) / 8;
     auto* bytes = reinterpret_cast<uint8_t*>(shared.pieces);
 #pragma unroll 4
-    for (int i = threadIdx.x; i < kTile * of_line; i += Patch<T>::threads) {
+    for (int i = thread_index<T>(); i < kTile * of_line; i += kThreads<T>) {
         const int line = i / of_line, byte = i % of_line;
         bytes[slot_of_piece<T>(line, byte / piece_bytes) * piece_bytes + byte % piece_bytes] =
             line < lines && byte < valid ? from[line * line_bytes + byte] : 0;
@@ -148,20 +162,21 @@ __device__ __forceinline__ Codes<8> load_half(const Shared<bits>& shared, int li
     }
 }
 
-// Writes a patch; `filled` of its rows have codes, the others are +0. out: the first element of the tile.
+// Writes a patch; `filled` of its rows have codes, the others are +0. out: the first element of the threads' 128 rows.
 template <class T, class E>
 __device__ __forceinline__ void store_patch(const Arguments& a, T* out, const Patch<T>& patch, int filled, float global,
                                             const Shared<E::bits>& shared) {
     constexpr int columns = Patch<T>::columns, half_rows = Patch<T>::rows / 2;
+    const int first_piece = (int(threadIdx.y) * kTile + patch.row) / kPieceCodes;
     float scales[columns];
 #pragma unroll
     for (int v = 0; v < columns; v++)
-        scales[v] = scale_of(a.problem.in.scale_type, shared.scales[patch.column + v], patch.row);
+        scales[v] = scale_of(a.problem.in.scale_type, shared.scales[threadIdx.y][patch.column + v], patch.row);
 #pragma unroll 1
     for (int half = 0; half < 2; half++) {
         Codes<8> codes[columns];
 #pragma unroll
-        for (int v = 0; v < columns; v++) codes[v] = load_half<T>(shared, patch.column + v, patch.row / kPieceCodes, half);
+        for (int v = 0; v < columns; v++) codes[v] = load_half<T>(shared, patch.column + v, first_piece, half);
 #pragma unroll
         for (int i = 0; i < half_rows; i++) {
             const int row = half * half_rows + i;
@@ -184,14 +199,15 @@ __device__ __forceinline__ void dequantize_tile(const Arguments& a, const Dequan
                                                 int row, int64_t col, Shared<E::bits>& shared) {
     const QuantizedPart& in = a.problem.in;
     const uint8_t* from = scope.codes + col * in.line_bytes + int64_t(row) * E::bits / 8;
-    const int lines = int(min(in.lines - col, int64_t(kTile))), filled = min(scope.rows - row, kTile);
-    load_scales(in, layout, scope.scales, col, row, shared.scales);
+    const int lines = int(min(in.lines - col, int64_t(kTile))), filled = min(scope.rows - row, kRows);
+    const int half_row = row + int(threadIdx.y) * kTile;  // of the threads' 128 rows
+    if (half_row < scope.rows) load_scales(in, layout, scope.scales, col, half_row, shared.scales[threadIdx.y]);
     if (a.whole_words_in) load_pieces_by_words<T>(from, in.line_bytes, lines, filled, shared);
     else load_pieces_by_bytes<T>(from, in.line_bytes, lines, filled, shared);
     __syncthreads();
-    const Patch<T> patch(scope.out_rows - row, lines);
-    T* out = reinterpret_cast<T*>(scope.out) + row * a.problem.out.row_stride + col;
-    store_patch<T, E>(a, out, patch, filled - patch.row, scope.global, shared);
+    const Patch<T> patch(scope.out_rows - half_row, lines);
+    T* out = reinterpret_cast<T*>(scope.out) + half_row * a.problem.out.row_stride + col;
+    store_patch<T, E>(a, out, patch, scope.rows - half_row - patch.row, scope.global, shared);
 }
 
 // Describes what a block of threads works on: neighbouring tiles of one scope, from `row` on; of a matrix it is one tile.
@@ -205,33 +221,37 @@ struct TileRow {
 __device__ __forceinline__ TileRow tile_of_matrix(const Arguments& a, int64_t line, int64_t across, int64_t element_bytes) {
     const DequantizeProblem& p = a.problem;
     const int64_t expert = p.out.matrices == 1 ? 0 : line / a.down;
-    return {scope_of_expert(p, expert, element_bytes), p.in.layout, int32_t((line - expert * a.down) * kTile),
+    return {scope_of_expert(p, expert, element_bytes), p.in.layout, int32_t((line - expert * a.down) << kRowsLog2),
             across * kTile, (across + 1) * kTile};
 }
 
-// Finds the tiles of a group tile. All threads of the block call it.
+// Finds the tiles of a group tile, by one warp.
 __device__ __forceinline__ void find_tiles_of_group(const Arguments& a, int64_t group_tile, int64_t across,
                                                     int64_t element_bytes, TileRow& tiles) {
     const DequantizeProblem& p = a.problem;
-    const Group group = group_of_tile(p.grouped, p.in.units, {p.out.group_unit, 1}, group_tile);
+    GroupSumUnits units = group_sum_units(p.in.units, {p.out.group_unit, 1});
+    units.tile_rows_log2 = kRowsLog2;
+    const Group group = find_group_tile(p.grouped, units, uint32_t(group_tile));
     if (threadIdx.x != 0) return;
     tiles.col = across * kBlockTiles * kTile;
     tiles.end = group.exists() ? min(tiles.col + kBlockTiles * kTile, p.out.cols) : 0;
     if (!group.exists()) return;
     tiles.scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
     tiles.layout = group_layout(p.in, group.rows);
-    tiles.row = int32_t((group_tile - group.first_group_tile) * kTile);
+    tiles.row = int32_t((group_tile - group.first_group_tile) << kRowsLog2);
 }
 
 template <class T, class E>
-__global__ void __launch_bounds__(Patch<T>::threads, 1024 / Patch<T>::threads)
+__global__ void __launch_bounds__(kThreads<T>, 1024 / kThreads<T>)
     dequantize_columnwise_kernel(const __grid_constant__ Arguments a) {
     __shared__ Shared<E::bits> shared;
     __shared__ TileRow tiles;  // not in registers, which patches need
     const int64_t index = block_index(), line = index / a.across, across = index - line * a.across;
     if (index >= a.blocks) return;
-    if (a.problem.grouped.groups.set) find_tiles_of_group(a, line, across, sizeof(T), tiles);
-    else if (threadIdx.x == 0) tiles = tile_of_matrix(a, line, across, sizeof(T));
+    if (thread_index<T>() < 32) {
+        if (a.problem.grouped.groups.set) find_tiles_of_group(a, line, across, sizeof(T), tiles);
+        else if (threadIdx.x == 0) tiles = tile_of_matrix(a, line, across, sizeof(T));
+    }
     __syncthreads();
 #pragma unroll 1
     for (int64_t col = tiles.col; col < tiles.end; col += kTile) {
@@ -268,10 +288,10 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     const bool groups = problem.grouped.set();
     const PlainMatrix& out = problem.out;
     Arguments a{problem, 0, 0, 0, is_word_wise(problem.in), kernel.writes_whole_vectors(out)};
-    a.down = groups ? group_tiles_bound(problem.grouped) : ceil_div(out.rows, kTile);
+    a.down = groups ? group_tiles_bound(problem.grouped, kRows) : ceil_div(out.rows, kRows);
     a.across = ceil_div(out.cols, groups ? kTile * kBlockTiles : kTile);
     a.blocks = out.matrices * a.down * a.across;
-    launch(context, kernel.function, "dequantize_columnwise", grid_of(a.blocks), dim3(kernel.threads), 0, call.stream, a);
+    launch(context, kernel.function, "dequantize_columnwise", grid_of(a.blocks), dim3(kernel.threads, kHalves), 0, call.stream, a);
 }
 
 void load(const Context&) {

@@ -73,7 +73,7 @@ __device__ __forceinline__ void move_rectangle(const Rectangle& r) {
         for (int k = 0; k < kInFlight; k++) {
             const int i = first + k * kThreads, line = uint32_t(i) / uint32_t(r.across), access = i - line * r.across;
             const bool exists = line < r.copied_lines && access < r.copied_across;
-            words[k] = exists ? __ldcs(reinterpret_cast<const Word*>(r.from + line * r.from_stride) + access) : Word{};
+            words[k] = exists ? *(reinterpret_cast<const Word*>(r.from + line * r.from_stride) + access) : Word{};
         }
 #pragma unroll
         for (int k = 0; k < kInFlight; k++) {

@@ -18,10 +18,10 @@ __device__ __forceinline__ Codes<count> load_codes(bool wide, const uint8_t* fro
     if (wide) {
         if (!accesses.exists(i)) return codes;
         if constexpr (count == 8) {
-            const uint2 v = __ldcs(reinterpret_cast<const uint2*>(from));
+            const uint2 v = *reinterpret_cast<const uint2*>(from);
             return {{v.x, v.y}};
         } else {
-            return {{__ldcs(reinterpret_cast<const uint32_t*>(from))}};
+            return {{*reinterpret_cast<const uint32_t*>(from)}};
         }
     }
 #pragma unroll

@@ -50,7 +50,7 @@ inline bool is_wide(const QuantizedPart& part, int count) {
 
 template <class T>
 __device__ __forceinline__ Vector<T> load_vector_wide(const T* from, bool exists) {
-    const uint4 v = exists ? __ldcs(reinterpret_cast<const uint4*>(from)) : uint4{};
+    const uint4 v = exists ? *reinterpret_cast<const uint4*>(from) : uint4{};
     return {{v.x, v.y, v.z, v.w}};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include "core/layout.h"
 #include "core/problem.h"
+#include "cuda/memory/kept_store.cuh"
 
 namespace mxq::cuda {
 
@@ -26,6 +27,14 @@ __device__ __forceinline__ void store_scale_word(uint8_t* to, uint32_t word, int
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (i < count) to[i] = uint8_t(word >> (i * 8));
+}
+
+// Stores a scale word of a compact layout, whose sector other blocks of threads complete.
+__device__ __forceinline__ void store_shared_scale_word(uint8_t* to, uint32_t word, int64_t count) {
+    if (is_word(to, count)) return store_kept(reinterpret_cast<uint32_t*>(to), word);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (i < count) store_kept(to + i, uint8_t(word >> (i * 8)));
 }
 
 __device__ __forceinline__ uint32_t load_scale_word(const uint8_t* from, int64_t count) {

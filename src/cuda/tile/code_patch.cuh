@@ -45,10 +45,10 @@ struct SourceCodes<E2M1> {
 template <int bits>
 __device__ __forceinline__ void load_share(const uint8_t* from, bool exists, uint32_t (&words)[kPatchPositions / 4]) {
     if constexpr (bits == 8) {
-        const uint2 v = exists ? __ldcs(reinterpret_cast<const uint2*>(from)) : uint2{};
+        const uint2 v = exists ? *reinterpret_cast<const uint2*>(from) : uint2{};
         words[0] = v.x, words[1] = v.y;
     } else {
-        words[0] = exists ? __ldcs(reinterpret_cast<const uint32_t*>(from)) : 0;
+        words[0] = exists ? *reinterpret_cast<const uint32_t*>(from) : 0;
     }
 }
 

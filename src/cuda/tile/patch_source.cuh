@@ -73,12 +73,12 @@ __device__ __forceinline__ void load_wide_piece(const uint8_t* from, int bits, b
     const auto* of_words = reinterpret_cast<const uint32_t*>(from);
     uint4 v{};
     if (exists && bits == 8) {
-        v = __ldcs(reinterpret_cast<const uint4*>(from));
+        v = *reinterpret_cast<const uint4*>(from);
     } else if (exists && bits == 4) {
-        const uint2 two = __ldcs(reinterpret_cast<const uint2*>(from));
+        const uint2 two = *reinterpret_cast<const uint2*>(from);
         v.x = two.x, v.y = two.y;
     } else if (exists) {
-        v.x = __ldcs(of_words), v.y = __ldcs(of_words + 1), v.z = __ldcs(of_words + 2);
+        v.x = *of_words, v.y = *(of_words + 1), v.z = *(of_words + 2);
     }
     words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
 }

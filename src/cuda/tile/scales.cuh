@@ -11,6 +11,7 @@
 //
 // A square tile's maximum stands at each of its lines.
 #pragma once
+#include "cuda/memory/kept_store.cuh"
 #include "cuda/tile/maxima.cuh"
 #include "cuda/tile/store_scale_words.cuh"
 #include "cuda/types.cuh"
@@ -162,7 +163,8 @@ __device__ __forceinline__ void store_float_scales(const QuantizedPart& part, co
     for (int line = threadIdx.x; line < kTile; line += blockDim.x) {
         if (!tile.stores(line)) continue;
         const int64_t at = tile.offset(line, tile.column);
-        to[at] = line < padding ? fp8_stored_scale(bits_float(scales.table[0][line])) : 0;
+        const float scale = line < padding ? fp8_stored_scale(bits_float(scales.table[0][line])) : 0;
+        store_kept(reinterpret_cast<uint32_t*>(to + at), float_bits(scale));
         if (amax) amax[at] = bits_float(scales.table[1][line]);
         const bool last = tile.layout.tile_rows > 1 && tile.column + 1 == part.layout.columns;
         for (int64_t i = 1; last && i <= part.layout.line_stride - part.layout.columns; i++) {

@@ -31,7 +31,7 @@ struct FloatSource {
 __device__ __forceinline__ Vector<float> load_halves(const uint16_t* from, int32_t format, bool wide, int valid) {
     uint16_t halves[4] = {};
     if (wide) {
-        const uint2 v = valid > 0 ? __ldcs(reinterpret_cast<const uint2*>(from)) : uint2{};
+        const uint2 v = valid > 0 ? *reinterpret_cast<const uint2*>(from) : uint2{};
         halves[0] = uint16_t(v.x), halves[1] = uint16_t(v.x >> 16), halves[2] = uint16_t(v.y), halves[3] = uint16_t(v.y >> 16);
     } else {
 #pragma unroll

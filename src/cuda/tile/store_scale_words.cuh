@@ -38,7 +38,9 @@ __device__ __forceinline__ void store_scale_words(uint8_t* scales, const ScaleTi
         if (!at.exists || left <= 0) continue;
         const uint32_t word = at.line < tile.lines ? word_at(at.line, at.index) & (~0u >> (32 - 8 * left)) : 0;
         const int stored = layout.swizzled ? 4 : tile.stores(at.line) ? min(left, in_word) : 0;
-        if (stored > 0) store_scale_word(scales + tile.offset(at.line, column), word, stored);
+        uint8_t* const to = scales + tile.offset(at.line, column);
+        if (layout.swizzled) store_scale_word(to, word, stored);
+        else if (stored > 0) store_shared_scale_word(to, word, stored);
     }
 }
 
@@ -51,7 +53,9 @@ __device__ __forceinline__ void store_scale_words(const QuantizedPart& part, con
         const ScaleWord<most> at(part.layout, first + threadIdx.x);
         if (!at.exists) break;
         const int64_t byte = part.layout.swizzled ? at.order * 4 : at.line * place.scale_step + at.index * 4;
-        *reinterpret_cast<uint32_t*>(place.scale_bytes + byte) = word_at(at.line, at.index);
+        auto* const to = reinterpret_cast<uint32_t*>(place.scale_bytes + byte);
+        if (part.layout.swizzled) *to = word_at(at.line, at.index);
+        else store_kept(to, word_at(at.line, at.index));
     }
 }
 
