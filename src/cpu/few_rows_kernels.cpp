@@ -74,9 +74,10 @@ MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, cons
                                 Lanes* const (&sums)[rows]) {
     Lanes run[rows];
     const auto multiply = [&](int n, const auto& add) __attribute__((always_inline)) {
-        if (n % Weights::section == 0)
+        if (n % Weights::section == 0) {
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) run[r] = no_lanes();
+        }
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) add(r);
     };
@@ -372,6 +373,7 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     const int64_t whole = round_up(count, kSixteen);
     alignas(64) uint8_t scales[kMostFactors];
     load_scale_bytes(part, 0, line, begin, count, scales);
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
     memset(scales + count, scales[0], size_t(whole - count));
     if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, fold, to), true;
     if (part.layout.block == kMxBlock) return factors_of_e8m0(scales, whole, safe, fold, to);
@@ -482,6 +484,7 @@ private:
         const int64_t begin = pass_.depth / unit_ * kernel_.unit_bytes;
         uint8_t* const last = buffers_.last[index];
         memset(last, 0, size_t(kernel_.unit_bytes));
+        // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): codes that are copied are there.
         memcpy(last, codes + begin, size_t(packed_bytes(pass_.depth % unit_, b_.part.bits)));
     }
 
