@@ -1,6 +1,6 @@
 // A kernel that starts beside the one before it in the stream ("programmatic dependent launch", cuda/launch.h): its blocks take
-// multiprocessors as soon as they are free, and get ready while the last blocks of the other still work. Chips before compute
-// capability 9.0 start every kernel after all work before it, and both functions do nothing there.
+// multiprocessors as soon as they are free, and get ready while the last blocks of the other still work. Code for chips before
+// compute capability 9.0 starts every kernel after all work before it (start_beside), and both functions do nothing there.
 #pragma once
 
 namespace mxq::cuda {

@@ -17,8 +17,8 @@
 // read; bound by memory.
 #include "cuda/quantize/amax.h"
 
-#include "cuda/memory/beside.cuh"
 #include "cuda/device.h"
+#include "cuda/memory/beside.cuh"
 #include "cuda/tile/tile_source.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
@@ -462,10 +462,10 @@ void run(const Context& context, const AmaxProblem& problem, const Launch& call)
     launch_amax(context, p, p.has_rowwise ? p.rowwise.amax : nullptr, p.has_columnwise ? p.columnwise.amax : nullptr, call);
 }
 
-void load(const Context&) {
+void load(const Context& context) {
     load_kernels(kernels);
     load_kernels(tile_kernels);
-    load_kernel(zero_kernel);
+    context.cuda->code_capability = load_kernel(zero_kernel);
     load_kernel(zero_lines_kernel);
 }
 
