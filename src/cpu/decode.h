@@ -37,7 +37,8 @@ MXQ_HD SixteenFloats times(const SixteenFloats& a, const SixteenFloats& b) {
 // Returns sixteen copies of a value.
 MXQ_HD SixteenFloats sixteen_of(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
 
-// Returns bytes picked from the same 16 bytes for both halves of 128 bits: for each lane the pair of bytes that holds its code.
+// Returns bytes picked from the same 16 bytes for both halves of 128 bits: for each lane the pair of bytes that holds its
+// code.
 MXQ_HD __m256i shuffle_twice(__m128i bytes, __m256i order) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), order);
 }
@@ -72,12 +73,23 @@ MXQ_HD __m256i lanes_of_bytes(const uint8_t* from) {
     return _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 16 - bits);
 }
 
-// Returns sixteen codes as F16 numbers of 2^(bias - 15) times their values. E fits into F16 but for the bias.
+// The bits of a code's magnitude where F16 has them.
+template <class E>
+constexpr int kMagnitudeOfHalf = 0x7FFF & ((0x7FFF >> (16 - E::bits)) << (10 - E::mantissa_bits));
+
+// Returns sixteen codes as F16 numbers of 2^(bias - 15) times their values. E fits into F16 but for the bias, and NaN of an
+// E without infinities becomes a number.
+template <class E>
+MXQ_HD __m256i halves_of_numbers(__m256i lanes) {
+    const __m256i moved = _mm256_srai_epi16(lanes, 5 - E::exponent_bits);
+    return _mm256_and_si256(moved, _mm256_set1_epi16(short(0x8000 | kMagnitudeOfHalf<E>)));
+}
+
+// Returns sixteen codes as halves_of_numbers() does, and NaN as NaN.
 template <class E>
 MXQ_HD __m256i halves_of_lanes(__m256i lanes) {
-    constexpr int sign = int(0xFFFF8000), magnitude = 0x7FFF & ((0x7FFF >> (16 - E::bits)) << (10 - E::mantissa_bits));
-    const __m256i moved = _mm256_srai_epi16(lanes, 5 - E::exponent_bits);
-    const __m256i halves = _mm256_and_si256(moved, _mm256_set1_epi16(short(sign | magnitude)));
+    constexpr int magnitude = kMagnitudeOfHalf<E>;
+    const __m256i halves = halves_of_numbers<E>(lanes);
     if constexpr (E::first_special == E::nan_code && has_nan<E>) {  // all ones is E's NaN, but would be a number as F16
         const __m256i specials = _mm256_set1_epi16(short(magnitude));
         return _mm256_or_si256(halves, _mm256_cmpeq_epi16(_mm256_and_si256(halves, specials), specials));

@@ -24,7 +24,7 @@ Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k) 
 
 int64_t FewRows::most_columns(int64_t rows) {
     const int64_t row_count = std::min(rows, kPassRows);
-    const int64_t lanes = FewRowsScratch::arena_floats - few_rows_depth(row_count);
+    const int64_t lanes = FewRowsScratch::arena_floats - few_rows_depth(row_count, true);
     const int64_t of_lanes = lanes / (row_count * 16), of_sums = FewRowsScratch::most_sums / rows;
     return std::min({FewRowsScratch::most_columns, of_lanes, of_sums}) / kFewColumns * kFewColumns;
 }
@@ -37,7 +37,7 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
     const Products products = products_of(a.part, b.part, k);
     for (int64_t row = 0; row < a.count; row += kPassRows) {
         const OperandLines rows = a.some(row, std::min(kPassRows, a.count - row));
-        const int64_t depth = few_rows_depth(rows.count);
+        const int64_t depth = few_rows_depth(rows.count, products == Products::dots && kernels_.packs_dots);
         for (int64_t at = 0; at < k; at += depth) {
             FewRowsPass pass{};
             pass.row_count = rows.count;

@@ -10,10 +10,10 @@ constexpr int64_t kFewRows = 16;
 
 // Holds what a task works in; it is part of a worker's scratch.
 struct alignas(64) FewRowsScratch {
-    static constexpr int64_t arena_floats = 22 << 10, most_sums = 4096, most_columns = 512;
+    static constexpr int64_t arena_floats = 18 << 10, most_sums = 4096, most_columns = 512;
 
-    float rows[few_rows_depth(1)];
-    float arena[arena_floats];  // decoded lines and sums of lanes, whose sizes depend on the rows of a pass
+    float rows[2 * kPassDepth];  // as fp32, which may be packed in place
+    float arena[arena_floats];   // decoded lines and sums of lanes, whose sizes depend on the rows of a pass
     float sums[most_sums];
     uint8_t unsafe[most_columns], extreme[kFewRows], nonzero[kFewRows];
 };

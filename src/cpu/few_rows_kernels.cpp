@@ -40,7 +40,7 @@ constexpr int columns_for(int) { return 2; }
 #else
 constexpr int columns_for(int) { return 1; }
 #endif
-constexpr int64_t kMostFactors = few_rows_depth(1) / kSixteen + kLanes;  // with some to read beyond the last
+constexpr int64_t kMostFactors = kPassDepth / kSixteen + kLanes;  // with some to read beyond the last
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -74,9 +74,10 @@ MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, cons
                                 Lanes* const (&sums)[rows]) {
     Lanes run[rows];
     const auto multiply = [&](int n, const auto& add) __attribute__((always_inline)) {
-        if (n % Weights::section == 0)
+        if (n % Weights::section == 0) {
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) run[r] = no_lanes();
+        }
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) add(r);
     };
@@ -225,6 +226,7 @@ struct Kernel {
     int64_t unit_bytes, factors;
     float fold;
     Order order;
+    bool loses_nan;
 };
 
 template <class Weights, Products products, int... index>
@@ -233,7 +235,8 @@ constexpr Kernel kernel_with(std::integer_sequence<int, index...>) {
             Weights::unit_bytes,
             Weights::factors,
             Weights::fold,
-            Weights::order};
+            Weights::order,
+            Weights::loses_nan};
 }
 
 template <class Weights, Products products>
@@ -370,6 +373,7 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     const int64_t whole = round_up(count, kSixteen);
     alignas(64) uint8_t scales[kMostFactors];
     load_scale_bytes(part, 0, line, begin, count, scales);
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
     memset(scales + count, scales[0], size_t(whole - count));
     if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, fold, to), true;
     if (part.layout.block == kMxBlock) return factors_of_e8m0(scales, whole, safe, fold, to);
@@ -410,8 +414,8 @@ public:
 private:
     bool is_plain() const { return b_.part.scale_type == ScaleType::None; }
 
-    // Loads the factors of lines. Tells which lines have values in range for sure, or products that are rounded in any case.
-    // Returns whether all have.
+    // Loads the factors of lines. Tells which lines have values in range for sure, or products that are rounded in any case,
+    // and no NaN that the kernel would take for a number. Returns whether all have.
     bool read_factors(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
         if (is_plain()) return memset(unsafe, 1, size_t(count)), true;
         bool all = true;
@@ -419,7 +423,9 @@ private:
             const int64_t line = b_.first + first + i;
             safe[i] =
                 load_safe_factors(b_.part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, buffers_.factors[i]);
-            if (!safe[i]) unsafe[i] = 1, all = false;
+            if (!safe[i]) unsafe[i] = 1;
+            if (kernel_.loses_nan && has_nan_code(line_of(b_.part, 0, line, pass_.k), pass_.depth)) safe[i] = false;
+            all &= safe[i];
         }
         return all;
     }
@@ -478,6 +484,7 @@ private:
         const int64_t begin = pass_.depth / unit_ * kernel_.unit_bytes;
         uint8_t* const last = buffers_.last[index];
         memset(last, 0, size_t(kernel_.unit_bytes));
+        // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): codes that are copied are there.
         memcpy(last, codes + begin, size_t(packed_bytes(pass_.depth % unit_, b_.part.bits)));
     }
 
@@ -500,6 +507,12 @@ void multiply(const FewRowsPass& pass, const OperandLines& b, uint8_t* unsafe) {
 #define MXQ_JOIN(a, b) a##b
 #define MXQ_TABLE(isa) MXQ_JOIN(isa, _few_rows_kernels)
 
-const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {prepare, multiply};
+#if defined(__AVX512BF16__)
+constexpr bool kPacksDots = true;
+#else
+constexpr bool kPacksDots = false;
+#endif
+
+const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, prepare, multiply};
 
 }  // namespace mxq::cpu

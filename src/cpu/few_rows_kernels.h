@@ -30,10 +30,19 @@ struct FewRowsPass {
 // Limits the rows of A and lines of B that a kernel takes at a time to those whose sums registers hold.
 constexpr int64_t kPassRows = 4, kFewColumns = 4;
 
-// Returns how many codes of the contraction a pass takes at most: so many that its rows stay in L1.
-constexpr int64_t few_rows_depth(int64_t row_count) { return 4096 / row_count / kGemmDepth * kGemmDepth; }
+// Limits the codes of the contraction that a pass takes.
+constexpr int64_t kPassDepth = 4096;
+
+// Returns how many codes of the contraction a pass takes at most: so many that its rows, whose numbers take 16 KiB, stay in
+// L1. is_packed: numbers are BF16 and not fp32.
+constexpr int64_t few_rows_depth(int64_t row_count, bool is_packed) {
+    const int64_t numbers = is_packed ? 2 * kPassDepth : kPassDepth, depth = numbers / row_count / kGemmDepth * kGemmDepth;
+    return depth < kPassDepth ? depth : kPassDepth;
+}
 
 struct FewRowsKernels {
+    bool packs_dots;  // whether rows of dot products are pairs of BF16
+
     // Fills pass.rows with the values of pass.row_count lines of A, in the order that products with such a
     // B take. Sets extreme[row] as DecodeLines does, and nonzero[row] for a row with a value that is not zero.
     void (*prepare)(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme, uint8_t* nonzero);

@@ -17,6 +17,8 @@
 //     AVX2         the same for four bits; codes of six and eight bits move to where F16 has their bits
 //     scalar       decode() of each
 #pragma once
+#include <algorithm>
+
 #include "cpu/decode_lines.h"
 #include "cpu/lanes.h"
 #include "numerics/convert.h"
@@ -276,6 +278,8 @@ MXQ_HD void decode_unit(const uint8_t* codes, int64_t, const Use& use) {
 }
 template <class E>
 constexpr int kFold = 0;
+template <class E>
+constexpr bool kLosesNan = false;
 #elif defined(__AVX2__)
 using Words = __m256i;
 MXQ_HD Words upper_of(Words pairs) { return _mm256_and_si256(pairs, _mm256_set1_epi32(int(0xFFFF0000))); }
@@ -302,22 +306,27 @@ MXQ_HD void decode_nibbles(const uint8_t* stored, const Use& use) {
     emit(3, _mm256_unpackhi_epi8(high_0, high_1));
 }
 
+// Returns 24 bytes, which are 32 codes of six bits: in the lower half eights 0 and 2 of the codes, in the upper one eights 1
+// and 3, from the third byte on. Reads eight more bytes: those before them if `is_end`, else those after them.
+MXQ_HD __m256i load_eights(const uint8_t* codes, bool is_end) {
+    const __m256i from_start = _mm256_setr_epi32(0, 1, 3, 4, 1, 2, 4, 5),
+                  from_before = _mm256_setr_epi32(2, 3, 5, 6, 3, 4, 6, 7);
+    return _mm256_permutevar8x32_epi32(load_words(is_end ? codes - 8 : codes), is_end ? from_before : from_start);
+}
+
 // Sets words with the even and the odd ones of 32 codes at their top, other bits not zero: in the lower half of a vector the
 // first eight of each sixteen codes.
 template <int bits>
-MXQ_HD void split_codes(const uint8_t* codes, __m256i& even, __m256i& odd) {
+MXQ_HD void split_codes(const uint8_t* codes, bool is_end, __m256i& even, __m256i& odd) {
     if constexpr (bits == 8) {
         odd = _mm256_permute4x64_epi64(load_words(codes), 0xD8);
         even = _mm256_slli_epi16(odd, 8);
     } else {
-        const auto load = [&](int64_t at) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + at)); };
-        // Eight codes are six bytes; the last ones come with the two before them.
-        const __m128i first = _mm_unpacklo_epi64(load(0), load(12)), second = _mm_unpacklo_epi64(load(6), load(16));
-        const __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+        const __m256i bytes = load_eights(codes, is_end);
         const __m256i of_even = _mm256_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 8, 9, 9, 10, 11, 12, 12, 13,  //
-                                                 0, 1, 1, 2, 3, 4, 4, 5, 10, 11, 11, 12, 13, 14, 14, 15);
+                                                 2, 3, 3, 4, 5, 6, 6, 7, 10, 11, 11, 12, 13, 14, 14, 15);
         const __m256i of_odd = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, -1, 8, 9, 10, 11, 11, 12, 13, -1,  //
-                                                0, 1, 2, 3, 3, 4, 5, -1, 10, 11, 12, 13, 13, 14, 15, -1);
+                                                2, 3, 4, 5, 5, 6, 7, -1, 10, 11, 12, 13, 13, 14, 15, -1);
         // Even codes start at bits 0 and 4, odd ones at 6 and 2.
         even = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, of_even), _mm256_set1_epi32(0x00400400));
         odd = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, of_odd), _mm256_set1_epi32(0x01000010));
@@ -325,10 +334,10 @@ MXQ_HD void split_codes(const uint8_t* codes, __m256i& even, __m256i& odd) {
 }
 
 template <class E, class Use>
-MXQ_HD void decode_bytes(const uint8_t* codes, const Use& use) {
+MXQ_HD void decode_bytes(const uint8_t* codes, bool is_end, const Use& use) {
     __m256i even, odd;
-    split_codes<E::bits>(codes, even, odd);
-    const __m256i even_halves = halves_of_lanes<E>(even), odd_halves = halves_of_lanes<E>(odd);
+    split_codes<E::bits>(codes, is_end, even, odd);
+    const __m256i even_halves = halves_of_numbers<E>(even), odd_halves = halves_of_numbers<E>(odd);
     use(0, Lanes{_mm256_cvtph_ps(_mm256_castsi256_si128(odd_halves))});
     use(1, Lanes{_mm256_cvtph_ps(_mm256_castsi256_si128(even_halves))});
     use(2, Lanes{_mm256_cvtph_ps(_mm256_extracti128_si256(odd_halves, 1))});
@@ -342,12 +351,14 @@ MXQ_HD void decode_unit(const uint8_t* codes, int64_t part, const Use& use) {
     else
         for (int half = 0; half < 2; half++)
             decode_bytes<E>(
-                codes + half * 8 * E::bits + part * 4 * E::bits, [&](int n, Lanes values) __attribute__((always_inline)) {
-                    use(4 * half + n, values);
-                });
+                codes + half * 8 * E::bits + part * 4 * E::bits,
+                half == 1, [&](int n, Lanes values) __attribute__((always_inline)) { use(4 * half + n, values); });
 }
 template <class E>
 constexpr int kFold = E::bits == 4 ? 0 : 15 - E::bias;  // from F16
+// Tells whether NaN becomes a number: lines that have some are decoded in another way.
+template <class E>
+constexpr bool kLosesNan = E::first_special == E::nan_code&& has_nan<E>;
 #else
 template <class E, class Use>
 void decode_unit(const uint8_t* codes, int64_t, const Use& use) {
@@ -361,7 +372,16 @@ void decode_unit(const uint8_t* codes, int64_t, const Use& use) {
 }
 template <class E>
 constexpr int kFold = 0;
+template <class E>
+constexpr bool kLosesNan = false;
 #endif
+
+// Tells whether one of these codes of eight bits is NaN, whose bits are all ones but for the sign.
+MXQ_HD bool has_nan_code(const uint8_t* codes, int64_t count) {
+    uint8_t most = 0;
+    for (int64_t i = 0; i < count; i++) most = std::max(most, uint8_t(codes[i] | 0x80));
+    return most == 0xFF;
+}
 
 // Decodes units of codes of E, part by part, or as pairs of BF16.
 template <class E>
@@ -387,6 +407,7 @@ struct QuantizedWeights : UnitDecoder<E> {
     static constexpr int64_t section = unit / kLanes / sections;
     static constexpr bool has_powers_of_two = block == kMxBlock, has_words = true;
     static constexpr float fold = float(1 << kFold<E>), scale = 1;
+    static constexpr bool loses_nan = kLosesNan<E>;
 
     // Returns the factors of a part's lanes for vectors of a section, from those of a unit.
     MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
@@ -406,6 +427,7 @@ struct LineWeights : UnitDecoder<E> {
     static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = 0;
     static constexpr bool has_words = true;
     static constexpr float fold = 1, scale = float(1 << kFold<E>);
+    static constexpr bool loses_nan = kLosesNan<E>;
 };
 
 // ---- Plain numbers -----------------------------------------------------------------------------------------------------
@@ -440,6 +462,7 @@ struct PlainWeights {
     static constexpr int64_t factors = 0;
     static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
+    static constexpr bool loses_nan = false;
 
     template <class Use>
     MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
@@ -454,6 +477,7 @@ struct PlainWeights<Bf16> {
     static constexpr int64_t factors = 0;
     static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
+    static constexpr bool loses_nan = false;
 
     template <class Use>
     MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
@@ -485,6 +509,7 @@ struct DecodedWeights {
     static constexpr int64_t factors = 0;
     static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
+    static constexpr bool loses_nan = false;
 
     template <class Use>
     MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {

@@ -157,9 +157,9 @@ def test_handles_are_destroyed(monkeypatch):
 
     made, destroyed = [], []
 
-    def count(self, address, destroy):
-        made.append(address.value)
-        self.value, self._destroy = address.value, lambda value: (destroyed.append(value), destroy(value))
+    def count(self, address, destroy, idle=None):
+        made.append(address)
+        self.value, self._idle, self._destroy = address, None, lambda value: (destroyed.append(value), destroy(value))
 
     monkeypatch.setattr(Handle, "__init__", count)
     q = mxq.quantize(numbers(16, 64), scale_rounding="floor")
@@ -167,3 +167,46 @@ def test_handles_are_destroyed(monkeypatch):
     del q
     gc.collect()
     assert sorted(made) == sorted(destroyed)
+
+
+def test_descriptors_serve_again_and_carry_nothing_over():
+    x = numbers(16, 128)
+    plainly = {format: mxq.quantize(x, format) for format in ("nvfp4", "fp8_e4m3", "mxfp8_e4m3")}
+
+    def check():
+        for format, expected in plainly.items():
+            for _ in range(2):
+                q = mxq.quantize(x, format)
+                assert q.columnwise is None and q._descriptor() != expected._descriptor()
+                assert all(np.array_equal(got, want) for got, want in zip(q.rowwise[:2], expected.rowwise[:2]))
+                assert np.array_equal(q.dequantize(), expected.dequantize())
+
+    check()
+    for format, options in (("nvfp4", {"amax": 100.0}), ("nvfp4", {"parts": "both"}), ("nvfp4", {"hadamard": 0xD7E8}),
+                            ("fp8_e4m3", {"quantization_scale": 2.0}), ("mxfp8_e4m3", {"groups": [3, 16]})):
+        for _ in range(2):
+            mxq.quantize(x, format, **options)
+        check()
+
+
+def test_few_descriptors_wait_for_their_next_use(monkeypatch):
+    from mxq import _qtensor
+    from mxq._library import Idle
+
+    destroyed = []
+    monkeypatch.setattr(Idle, "_destroy", destroyed.append)
+    monkeypatch.setattr(_qtensor, "_destroy", destroyed.append)
+    many = [mxq.quantize(numbers(16, 96)) for _ in range(Idle.MOST + 3)]
+    sources = _qtensor._idle_plain(1, (16, 96))
+    assert len(sources) == 1
+    destroyed.clear()  # one described the sizes
+    waiting = _qtensor._recipe(many[0].spec, (16, 96), ("rowwise",)).idle
+    addresses = sorted(q._descriptor() for q in many)
+    del many
+    gc.collect()
+    assert len(waiting) == Idle.MOST and len(destroyed) == 3 and sorted(waiting + destroyed) == addresses
+    del sources, waiting
+    _qtensor._recipe.cache_clear()
+    _qtensor._idle_plain.cache_clear()
+    gc.collect()
+    assert set(addresses) < set(destroyed)

@@ -1,12 +1,12 @@
 """A call of a verb: prepared once, then run, or asked for its plan."""
 import ctypes
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple, TypeVar
 
 from . import _raw
 from ._arrays import CUDA, Device, Plain
 from ._context import Context, context_for
 from ._library import Handle, check, lib, raise_last
-from ._qtensor import new_tensor
+from ._qtensor import new_tensor, plain_descriptor
 
 _BOUNDS = {value: name for name, value in _raw.FAMILIES["mxq_bound"].items()}
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -23,6 +23,9 @@ class Plan(NamedTuple):
     bound: str
 
 
+_with_workspace: Set[str] = set()  # verbs whose last call on a CUDA device needed a workspace
+
+
 class Call:
     """context, options, tensors: what the C function gets. keep: what must live until it has run. finish: makes the result."""
 
@@ -34,20 +37,34 @@ class Call:
         self.options, self.tensors, self.device, self.kind, self.keep, self.finish = options, tensors, device, kind, keep, finish
 
     def run(self) -> Any:
+        function, stream = getattr(lib, self.verb), self.kind.stream(self.device)
         options = self.options.value if self.options else None
-        workspace, size = None, 0
-        if self.device[0] == CUDA:
-            plan = self._query()
-            size = lib.mxq_plan_workspace_bytes(plan)
-            lib.mxq_plan_destroy(plan)
-            if size:
-                memory = self.kind.empty((size + 255,), "uint8", self.device)
-                self.keep = (self.keep, memory)
-                workspace = -(-memory.data_ptr() // 256) * 256
-        status = getattr(lib, self.verb)(self.context.address, options, *self.tensors, workspace, size, self.kind.stream(self.device))
+        if self.device[0] != CUDA:
+            status = function(self.context.address, options, *self.tensors, None, 0, stream)
+        else:
+            status = self._run_on_cuda(function, options, stream)
         if status:
             raise_last(status)
         return self.finish()
+
+    def _run_on_cuda(self, function: Any, options: Optional[int], stream: Optional[int]) -> int:
+        """Calls the function with the workspace that it needs. It is asked only where it, or the last call of the verb, needed
+        some: the library refuses a missing one before it does anything."""
+        if self.verb not in _with_workspace:
+            status: int = function(self.context.address, options, *self.tensors, None, 0, stream)
+            if status != _raw.MXQ_STATUS_BUFFER_TOO_SMALL:
+                return status
+        plan = self._query()
+        size = lib.mxq_plan_workspace_bytes(plan)
+        lib.mxq_plan_destroy(plan)
+        (_with_workspace.add if size else _with_workspace.discard)(self.verb)
+        workspace = None
+        if size:
+            memory = self.kind.empty((size + 255,), "uint8", self.device)
+            self.keep = (self.keep, memory)
+            workspace = -(-memory.data_ptr() // 256) * 256
+        status = function(self.context.address, options, *self.tensors, workspace, size, stream)
+        return status
 
     def _query(self) -> ctypes.c_void_p:
         """The plan of the library, for the caller to destroy."""
@@ -71,9 +88,18 @@ def make_options(family: str, setters: Options) -> Optional[Handle]:
         return None
     address = ctypes.c_void_p()
     check(getattr(lib, f"mxq_{family}_options_create")(address))
-    handle = Handle(address, getattr(lib, f"mxq_{family}_options_destroy"))
+    handle = Handle(address.value or 0, getattr(lib, f"mxq_{family}_options_destroy"))
     for name, values in setters:
         check(getattr(lib, f"mxq_{family}_options_set_{name}")(handle.value, *values))
+    return handle
+
+
+def plain_source(plain: Plain, what: str) -> Handle:
+    """The descriptor of a plain tensor that is read, to which the caller adds nothing."""
+    if plain.row_stride != plain.shape[-1] or plain.experts is not None:
+        return plain_tensor(plain, what)
+    handle = plain_descriptor(plain.format, plain.shape)
+    check(lib.mxq_tensor_set_const_data(handle.value, plain.memory.address if plain.bytes else None, plain.bytes))
     return handle
 
 

@@ -51,7 +51,7 @@ class Context:
             check(lib.mxq_context_create(self._device[0], ordinal, options, handle))
         finally:
             lib.mxq_context_options_destroy(options)
-        self._handle = Handle(handle, lib.mxq_context_destroy)
+        self._handle = Handle(handle.value or 0, lib.mxq_context_destroy)
         self.address = self._handle.value
 
     def __enter__(self) -> "Context":

@@ -2,7 +2,7 @@
 import ctypes
 import os
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, List, NoReturn, Optional
 
 from . import _raw
 
@@ -49,18 +49,33 @@ def check(status: int) -> None:
         raise_last(status)
 
 
-class Handle:
-    """Owns a C handle and destroys it with the object. `value` is its address. `keep`: what its pointers need."""
+class Idle(List[int]):
+    """Descriptors of tensors of one kind that no object owns now, for the next ones."""
 
-    __slots__ = ("value", "keep", "_destroy")
-    keep: Any
-
-    def __init__(self, address: ctypes.c_void_p, destroy: Any):
-        self.value: int = address.value or 0
-        self._destroy = destroy
+    MOST = 8
+    _destroy = staticmethod(lib.mxq_tensor_destroy)
 
     def __del__(self) -> None:
-        self._destroy(self.value)
+        for address in self:
+            self._destroy(address)
+
+
+class Handle:
+    """Owns a C handle and destroys it with the object. `value` is its address. `keep`: what its pointers need. idle: where the
+    handle goes in place of that, while there is room; whoever takes it from there sets its memory again."""
+
+    __slots__ = ("value", "keep", "_destroy", "_idle")
+    keep: Any
+
+    def __init__(self, address: int, destroy: Any, idle: Optional[Idle] = None):
+        self.value, self._destroy, self._idle = address, destroy, idle
+
+    def __del__(self) -> None:
+        idle = self._idle
+        if idle is not None and len(idle) < Idle.MOST:
+            idle.append(self.value)
+        else:
+            self._destroy(self.value)
 
 
 def version() -> str:

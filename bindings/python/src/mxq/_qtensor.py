@@ -6,10 +6,13 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 from . import _raw
 from ._arrays import HOST, Device, count, kind_of, place
 from ._groups import Groups, as_groups, set_groups
-from ._library import Error, Handle, check, lib
+from ._library import Error, Handle, Idle, check, lib
 from ._names import CODE_DTYPES, FORMATS, PARTS, SCALINGS, default_scaling, plain_dtype, quantized_format, scale_dtype, value_of
 from ._parts import Part, Shape, array_bytes, as_part, check_part, first_of, is_list, set_numbers, set_part
 from ._shapes import code_shape, scale_shape
+
+
+_destroy = lib.mxq_tensor_destroy
 
 
 class Spec(NamedTuple):
@@ -33,8 +36,8 @@ def checked_spec(format: str, scaling: Optional[str], swizzled: bool, scope: str
 make_spec = functools.lru_cache(maxsize=256)(checked_spec)  # torch.compile wants the function itself
 
 
-def new_tensor(format: int, shape: Shape) -> Handle:
-    """A descriptor of a 2-D or 3-D tensor."""
+def new_tensor(format: int, shape: Shape, idle: Optional[Idle] = None) -> Handle:
+    """A descriptor of a 2-D or 3-D tensor. idle: where it goes when it is not needed any more."""
     handle = ctypes.c_void_p()
     if len(shape) == 2:
         check(lib.mxq_tensor_create_2d(format, shape[0], shape[1], ctypes.byref(handle)))
@@ -42,12 +45,26 @@ def new_tensor(format: int, shape: Shape) -> Handle:
         check(lib.mxq_tensor_create_3d(format, shape[0], shape[1], shape[2], ctypes.byref(handle)))
     else:
         raise Error(f"shape is {shape}, expected (rows, cols) or (experts, rows, cols)")
-    return Handle(handle, lib.mxq_tensor_destroy)
+    return Handle(handle.value or 0, _destroy, idle)
 
 
-def describe(spec: Spec, shape: Shape, groups: Optional[Groups], device: Device) -> Handle:
+@functools.lru_cache(maxsize=256)
+def _idle_plain(format: int, shape: Shape) -> Idle:
+    return Idle()
+
+
+def plain_descriptor(format: int, shape: Shape) -> Handle:
+    """A descriptor of a plain tensor, new or used before. The caller sets its memory, and nothing else."""
+    idle = _idle_plain(format, shape)
+    try:
+        return Handle(idle.pop(), _destroy, idle)
+    except IndexError:
+        return new_tensor(format, shape, idle)
+
+
+def describe(spec: Spec, shape: Shape, groups: Optional[Groups], device: Device, idle: Optional[Idle] = None) -> Handle:
     """A descriptor without memory."""
-    handle = new_tensor(FORMATS[spec.format], shape)
+    handle = new_tensor(FORMATS[spec.format], shape, idle)
     tensor = handle.value
     if spec.scaling != default_scaling(spec.format):
         check(lib.mxq_tensor_set_scaling(tensor, SCALINGS[spec.scaling]))
@@ -288,6 +305,7 @@ class _Sizes(NamedTuple):
     code_bytes: int
     scale_bytes: int
     amax_bytes: int
+    scale_type: str
 
 
 def _sizes(tensor: int, spec: Spec, shape: Shape, part: str, grouped: bool) -> _Sizes:
@@ -299,7 +317,8 @@ def _sizes(tensor: int, spec: Spec, shape: Shape, part: str, grouped: bool) -> _
     codes_shape = code_shape(spec.format, shape, part, codes.value, grouped)
     flat = spec.swizzled or (grouped and spec.scaling in ("32x32", "128x128"))
     scales_shape = scale_shape(spec.format, shape, part, spec.scaling, flat, scales.value, codes_shape)
-    return _Sizes(codes_shape, scales_shape, codes.value, scales.value, amax.value)
+    scale_type = "float32" if spec.format.startswith("fp8") else "uint8"
+    return _Sizes(codes_shape, scales_shape, codes.value, scales.value, amax.value, scale_type)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -316,23 +335,54 @@ def _given_shapes(spec: Spec, shape: Shape, part: str) -> Dict[str, Shape]:
     return {"codes": sizes.codes} if spec.swizzled else {"codes": sizes.codes, "scales": sizes.scales}
 
 
+def _new_part(tensor: int, name: str, sizes: _Sizes, kind: Any, device: Device, amax: Any = None, hadamard: Optional[int] = None) -> Part:
+    """A part with memory of its own, of which the descriptor is told. amax: one that is given."""
+    codes, scales = kind.empty(sizes.codes, "uint8", device), kind.empty(sizes.scales, sizes.scale_type, device)
+    _, _, code_bytes, scale_bytes, amax_bytes, _ = sizes
+    check(lib.mxq_tensor_set_part(tensor, PARTS[name], kind.address(codes) if code_bytes else None, code_bytes,
+                                  kind.address(scales) if scale_bytes else None, scale_bytes))
+    if amax_bytes and amax is None:
+        amax = kind.empty((amax_bytes // 4,), "float32", device)
+    part = Part(codes, scales, amax, None, hadamard)
+    if amax is not None or hadamard is not None:
+        set_numbers(tensor, name, part, device)
+    return part
+
+
 def allocate(spec: Spec, shape: Shape, parts: Tuple[str, ...], groups: Optional[Groups], hadamard: Dict[str, int], dtype: str,
              kind: Any, device: Device, amax: Any = None, codes: bool = True) -> QTensor:
     """A quantized tensor with memory of its own for the named parts. amax: one that is given, for every part. codes: False for
     scales alone."""
     handle = describe(spec, shape, groups, device)
-    tensor = handle.value
     made = {}
     for name in parts:
-        sizes = _sizes(tensor, spec, shape, name, True) if groups is not None else _sizes_without_groups(spec, shape, name)
-        part = Part(kind.empty(sizes.codes if codes else (0,), "uint8", device),
-                    kind.empty(sizes.scales, "float32" if spec.format.startswith("fp8") else "uint8", device),
-                    kind.empty((sizes.amax_bytes // 4,), "float32", device) if sizes.amax_bytes and amax is None else amax,
-                    None, hadamard.get(name))
-        code_bytes = sizes.code_bytes if codes else 0
-        check(lib.mxq_tensor_set_part(tensor, PARTS[name], kind.address(part.codes) if code_bytes else None, code_bytes,
-                                      kind.address(part.scales) if sizes.scale_bytes else None, sizes.scale_bytes))
-        if part.amax is not None or part.hadamard is not None:
-            set_numbers(tensor, name, part, device)
-        made[name] = part
+        sizes = _sizes(handle.value, spec, shape, name, True) if groups is not None else _sizes_without_groups(spec, shape, name)
+        if not codes:
+            sizes = sizes._replace(codes=(0,), code_bytes=0)
+        made[name] = _new_part(handle.value, name, sizes, kind, device, amax, hadamard.get(name))
     return QTensor(spec, shape, groups, made, dtype, device, kind, handle)
+
+
+class _Recipe:
+    """What tensors without groups have in common that agree in spec, shape and parts: sizes, and descriptors that none uses."""
+
+    __slots__ = ("sizes", "idle")
+
+    def __init__(self, spec: Spec, shape: Shape, parts: Tuple[str, ...]):
+        self.sizes = [(name, _sizes_without_groups(spec, shape, name)) for name in parts]
+        self.idle = Idle()
+
+
+_recipe = functools.lru_cache(maxsize=256)(_Recipe)
+
+
+def allocate_plainly(spec: Spec, shape: Shape, parts: Tuple[str, ...], dtype: str, kind: Any, device: Device) -> QTensor:
+    """Allocates a tensor without groups, transform and amax that is given. Its descriptor may have served another one before, so
+    the caller adds nothing to it."""
+    recipe = _recipe(spec, shape, parts)
+    try:
+        handle = Handle(recipe.idle.pop(), _destroy, recipe.idle)
+    except IndexError:
+        handle = describe(spec, shape, None, device, recipe.idle)
+    made = {name: _new_part(handle.value, name, sizes, kind, device) for name, sizes in recipe.sizes}
+    return QTensor(spec, shape, None, made, dtype, device, kind, handle)

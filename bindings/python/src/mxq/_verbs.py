@@ -3,13 +3,13 @@ import functools
 from typing import Any, Dict, Optional, Tuple, Union
 
 from ._arrays import Device, count, dense, kind_of, plain, plain_list, same_device
-from ._call import Call, Options, make_options, plain_tensor, set_plain_data, verb
+from ._call import Call, Options, make_options, plain_source, plain_tensor, set_plain_data, verb
 from ._context import Context
 from ._groups import Groups, Padded, as_groups, set_groups
 from ._library import Error, Handle, check, lib
 from ._names import PARTS, plain_dtype, value_of
 from ._parts import float_array, float_memory
-from ._qtensor import QTensor, Transposed, allocate, make_spec, new_tensor
+from ._qtensor import QTensor, Transposed, allocate, allocate_plainly, make_spec, new_tensor
 
 Hadamard = Union[None, int, Dict[str, int]]
 
@@ -34,37 +34,38 @@ def _masks(hadamard: Hadamard, parts: Tuple[str, ...]) -> Dict[str, int]:
     return dict(masks)
 
 
-class _QuantizeOptions:
-    """The options that quantize, requantize and amax share, as setters, and the arrays that these point to."""
-
-    def __init__(self, kind: Any, device: Device, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None,
-                 four_over_six: Optional[str] = None, stochastic: Any = None, compute_amax: bool = True,
-                 power_of_two_scales: bool = False, amax_epsilon: float = 0.0, source_part: Optional[str] = None,
-                 implementation: Optional[str] = None):
-        setters: Options = []
-        self.keep = None
-        for name, text in (("scale_rounding", scale_rounding), ("nonfinite", nonfinite), ("four_over_six", four_over_six)):
-            if text is not None:
-                setters.append((name, (value_of(f"mxq_{name}", text, name),)))
-        if stochastic is not None:
-            if isinstance(stochastic, (tuple, list)):
-                if len(stochastic) != 2 or not all(isinstance(number, int) for number in stochastic):
-                    raise Error(f"stochastic is {stochastic!r}, expected two integers: (seed, offset)")
-                stochastic = kind.make(stochastic, "uint64", device)
-            self.keep = dense(stochastic, "stochastic")
-            same_device(self.keep, device, "stochastic")
-            setters.append(("stochastic_rounding", (self.keep.address, 8 * self.keep.shape[0])))
-        if not compute_amax:
-            setters.append(("compute_amax", (0,)))
-        if power_of_two_scales:
-            setters.append(("power_of_two_scales", (1,)))
-        if amax_epsilon:
-            setters.append(("amax_epsilon", (amax_epsilon,)))
-        if source_part is not None:
-            setters.append(("source_part", (PARTS[parts_of(source_part)[0]],)))
-        if implementation:
-            setters.append(("implementation", (implementation.encode(),)))
-        self.handle = make_options("quantize", setters)
+def _quantize_options(kind: Any, device: Device, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None,
+                      four_over_six: Optional[str] = None, stochastic: Any = None, compute_amax: bool = True,
+                      power_of_two_scales: bool = False, amax_epsilon: float = 0.0, source_part: Optional[str] = None,
+                      implementation: Optional[str] = None) -> Tuple[Optional[Handle], Any]:
+    """The options that quantize, requantize and amax share, and the array that these point to."""
+    setters: Options = []
+    random = None
+    if scale_rounding is not None:
+        setters.append(("scale_rounding", (value_of("mxq_scale_rounding", scale_rounding, "scale_rounding"),)))
+    if nonfinite is not None:
+        setters.append(("nonfinite", (value_of("mxq_nonfinite", nonfinite, "nonfinite"),)))
+    if four_over_six is not None:
+        setters.append(("four_over_six", (value_of("mxq_four_over_six", four_over_six, "four_over_six"),)))
+    if stochastic is not None:
+        if isinstance(stochastic, (tuple, list)):
+            if len(stochastic) != 2 or not all(isinstance(number, int) for number in stochastic):
+                raise Error(f"stochastic is {stochastic!r}, expected two integers: (seed, offset)")
+            stochastic = kind.make(stochastic, "uint64", device)
+        random = dense(stochastic, "stochastic")
+        same_device(random, device, "stochastic")
+        setters.append(("stochastic_rounding", (random.address, 8 * random.shape[0])))
+    if not compute_amax:
+        setters.append(("compute_amax", (0,)))
+    if power_of_two_scales:
+        setters.append(("power_of_two_scales", (1,)))
+    if amax_epsilon:
+        setters.append(("amax_epsilon", (amax_epsilon,)))
+    if source_part is not None:
+        setters.append(("source_part", (PARTS[parts_of(source_part)[0]],)))
+    if implementation:
+        setters.append(("implementation", (implementation.encode(),)))
+    return make_options("quantize", setters), random
 
 
 def plain_input(x: Any, what: str) -> Tuple[Handle, Tuple[int, ...], str, Device, Any, Optional[Groups]]:
@@ -73,7 +74,7 @@ def plain_input(x: Any, what: str) -> Tuple[Handle, Tuple[int, ...], str, Device
         raise Error(f"{what} is a quantized tensor, expected an array; requantize changes the format of one")
     if not isinstance(x, Padded):
         view, like = (plain_list(x, what), x[0]) if isinstance(x, (list, tuple)) else (plain(x, what), x)
-        return plain_tensor(view, what), view.shape, view.memory.dtype, view.memory.device, kind_of(like), None
+        return plain_source(view, what), view.shape, view.memory.dtype, view.memory.device, kind_of(like), None
     view, kind = plain(x.values, f"{what}.values"), kind_of(x.values, f"{what}.values")
     groups = as_groups(x.groups, kind, view.memory.device)
     shape = (x.rows, view.shape[-1])
@@ -95,22 +96,27 @@ def padded_tensor(view: Any, shape: Tuple[int, ...], groups: Optional[Groups], w
     return handle
 
 
-def _quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scaling: Optional[str] = None, groups: Any = None,
+def _quantize(x: Any, format: str = "mxfp8_e4m3", parts: Any = "rowwise", scaling: Optional[str] = None, groups: Any = None,
               swizzled: bool = False, scope: str = "tensor", scale_max: int = 448, hadamard: Hadamard = None, amax: Any = None,
-              quantization_scale: Any = None, context: Optional[Context] = None, **options: Any) -> Call:
+              quantization_scale: Any = None, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None,
+              four_over_six: Optional[str] = None, stochastic: Any = None, power_of_two_scales: bool = False,
+              amax_epsilon: float = 0.0, implementation: Optional[str] = None, context: Optional[Context] = None) -> Call:
     source, shape, dtype, device, kind, padded = plain_input(x, "x")
     spec, names = make_spec(format, scaling, swizzled, scope, scale_max), parts_of(parts)
     grouped = as_groups(groups, kind, device) or padded
-    if amax is not None:
-        amax, options["compute_amax"] = float_array(amax, kind, device), False
-    out = allocate(spec, shape, names, grouped, _masks(hadamard, names), dtype, kind, device, amax)
     factor = None
-    if quantization_scale is not None:
-        factor = float_memory(float_array(quantization_scale, kind, device), "quantization_scale", device)
-        check(lib.mxq_tensor_set_quantization_scale(out._descriptor(), factor.address, 4 * count(factor.shape)))
-    chosen = _QuantizeOptions(kind, device, **options)
-    return Call("mxq_quantize", context, chosen.handle, (source.value, out._descriptor()), device, kind,
-                (x, source, chosen.keep, factor), functools.partial(out._handed_over, first_of(x)))
+    if grouped is None and hadamard is None and amax is None and quantization_scale is None:
+        out = allocate_plainly(spec, shape, names, dtype, kind, device)
+    else:
+        given = None if amax is None else float_array(amax, kind, device)
+        out = allocate(spec, shape, names, grouped, _masks(hadamard, names), dtype, kind, device, given)
+        if quantization_scale is not None:
+            factor = float_memory(float_array(quantization_scale, kind, device), "quantization_scale", device)
+            check(lib.mxq_tensor_set_quantization_scale(out._descriptor(), factor.address, 4 * count(factor.shape)))
+    options, random = _quantize_options(kind, device, scale_rounding, nonfinite, four_over_six, stochastic, amax is None,
+                                        power_of_two_scales, amax_epsilon, None, implementation)
+    return Call("mxq_quantize", context, options, (source.value, out._descriptor()), device, kind, (x, source, random, factor),
+                functools.partial(out._handed_over, first_of(x)))
 
 
 @verb(_quantize)
@@ -133,11 +139,9 @@ def quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scal
     stochastic: (seed, offset) of stochastic rounding, or an array of the two.
     The other options are the header's: mxq_quantize_options_set_*.
     """
-    made: QTensor = _quantize(x, format, parts=parts, scaling=scaling, groups=groups, swizzled=swizzled, scope=scope,
-                              scale_max=scale_max, hadamard=hadamard, amax=amax, quantization_scale=quantization_scale,
-                              context=context, scale_rounding=scale_rounding, nonfinite=nonfinite, four_over_six=four_over_six,
-                              stochastic=stochastic, power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon,
-                              implementation=implementation).run()
+    made: QTensor = _quantize(x, format, parts, scaling, groups, swizzled, scope, scale_max, hadamard, amax, quantization_scale,
+                              scale_rounding, nonfinite, four_over_six, stochastic, power_of_two_scales, amax_epsilon,
+                              implementation, context).run()
     return made
 
 
@@ -156,10 +160,10 @@ def _requantize(q: Any, format: str, *, parts: Any = "rowwise", scaling: Optiona
     grouped = as_groups(groups, q._kind, q._device) or (q.groups and q.groups._replace(alignment=(1, 0)))
     out = allocate(make_spec(format, scaling, swizzled, scope, scale_max), q.shape, names, grouped, _masks(hadamard, names),
                    q.dtype, q._kind, q._device)
-    chosen = _QuantizeOptions(q._kind, q._device, source_part=part, **options)
+    chosen, random = _quantize_options(q._kind, q._device, source_part=part, **options)
     like = q._like
-    return Call("mxq_requantize", context, chosen.handle, (q._descriptor(), out._descriptor()), q._device, q._kind,
-                (q, chosen.keep), functools.partial(out._handed_over, like))
+    return Call("mxq_requantize", context, chosen, (q._descriptor(), out._descriptor()), q._device, q._kind, (q, random),
+                functools.partial(out._handed_over, like))
 
 
 @verb(_requantize)
