@@ -3,6 +3,7 @@
 //     values x multiplier -> code, to nearest or by random bytes -> masked -> packed 8, 6 or 4 bits each
 #pragma once
 #include "cpu/moves.h"
+#include "cpu/quantize_nvfp4.h"
 #include "cpu/quantize_scales.h"
 #include "numerics/element.h"
 #include "numerics/packing.h"
@@ -57,9 +58,70 @@ MXQ_HD void encode_32(const float* values, const Multipliers& multiplier, const 
     narrow_words(words, codes);
 }
 
+#if defined(__AVX2__) && defined(__F16C__)
+// Returns words that are no NaN as they are, and +0 in place of a NaN.
+MXQ_HD __m256i without_nan(Words words) {
+    const __m256i nan = _mm256_cmpgt_epi16(__m256i(words & 0x7FFF), _mm256_set1_epi16(kInfinityBits >> 16));
+    return _mm256_andnot_si256(nan, __m256i(words));
+}
+
+// Encodes 32 neighbours to E2M1, rounded to nearest: their products, rounded to odd as BF16, have the codes of the products
+// (numerics/nvfp4.h). The codes are masked by the bytes of `mask`.
+MXQ_HD void encode_e2m1_32(const float* values, const Floats (&multipliers)[4], __m256i mask, uint8_t* codes) {
+    const auto words = [&](int i) {  // those of 16 neighbours: 0, 8, 1, 9 and so on
+        return to_odd_words(read<Floats>(values + 8 * i) * multipliers[i], read<Floats>(values + 8 * i + 8) * multipliers[i + 1]);
+    };
+    const Words first = words(0), second = words(2);
+    const __m256i magnitudes = _mm256_packus_epi16(__m256i(e2m1_magnitudes(first)), __m256i(e2m1_magnitudes(second)));
+    const __m256i saturated = _mm256_packs_epi16(without_nan(first), without_nan(second));
+    const __m256i signs = _mm256_and_si256(_mm256_srli_epi16(saturated, 4), _mm256_set1_epi8(ElementBits<E2M1>::sign));
+    const __m256i apart = _mm256_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15,  //
+                                           0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    const __m256i fours = _mm256_shuffle_epi8(_mm256_or_si256(magnitudes, signs), apart);
+    const __m256i in_order = _mm256_permutevar8x32_epi32(fours, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(codes), _mm256_and_si256(in_order, mask));
+}
+
+// Does what encode_blocks does, for E2M1 rounded to nearest.
+template <int64_t length>
+MXQ_HD void encode_e2m1_blocks(const float* values, int64_t blocks, const BlockScales& scales, uint8_t* codes) {
+    for (int64_t i = 0; i < blocks * length; i += kMxBlock) {
+        const int64_t first = i / length, second = (i + kNvBlock) / length;
+        const Floats low = all(scales.multipliers[first]), high = all(scales.multipliers[second]);
+        const __m256i mask = _mm256_set_m128i(_mm_set1_epi8(char(scales.masks[second])), _mm_set1_epi8(char(scales.masks[first])));
+        encode_e2m1_32(values + i, {low, low, high, high}, mask, codes + i);
+    }
+}
+
+// Does what encode_columns does, for E2M1 rounded to nearest.
+MXQ_HD void encode_e2m1_columns(const float* values, int64_t rows, int64_t pitch, const BlockScales& scales, uint8_t* codes,
+                                int64_t code_pitch) {
+    for (int64_t col = 0; col < pitch; col += kMxBlock) {
+        Floats multipliers[4];
+        alignas(32) uint8_t masks[kMxBlock];
+        for (int i = 0; i < 4; i++) multipliers[i] = read<Floats>(scales.multipliers + col + 8 * i);
+        narrow_words(scales.masks + col, masks);
+        const __m256i mask = read<__m256i>(masks);
+        for (int64_t row = 0; row < rows; row++)
+            encode_e2m1_32(values + row * pitch + col, multipliers, mask, codes + row * code_pitch + col);
+    }
+}
+
+// Whether E2M1 is encoded by the functions above.
+template <class Rounding>
+constexpr bool by_odd_words = __is_same(Rounding, Nearest<E2M1>);
+#else
+template <class Rounding>
+constexpr bool by_odd_words = false;
+template <int64_t length>
+MXQ_HD void encode_e2m1_blocks(const float*, int64_t, const BlockScales&, uint8_t*) {}
+MXQ_HD void encode_e2m1_columns(const float*, int64_t, int64_t, const BlockScales&, uint8_t*, int64_t) {}
+#endif
+
 // Encodes blocks of `length` neighbours.
 template <class Rounding, int64_t length>
 void encode_blocks(const float* values, int64_t blocks, const BlockScales& scales, const uint8_t* random, uint8_t* codes) {
+    if constexpr (by_odd_words<Rounding>) return encode_e2m1_blocks<length>(values, blocks, scales, codes);
     for (int64_t i = 0; i < blocks * length; i += kMxBlock) {
         // These 32 neighbours are one block, a part of one, or two blocks of 16.
         const int64_t first = i / length, second = (i + kNvBlock) / length;
@@ -75,6 +137,7 @@ void encode_blocks(const float* values, int64_t blocks, const BlockScales& scale
 template <class Rounding>
 void encode_columns(const float* values, int64_t rows, int64_t pitch, const BlockScales& scales, const uint8_t* random,
                     uint8_t* codes, int64_t code_pitch) {
+    if constexpr (by_odd_words<Rounding>) return encode_e2m1_columns(values, rows, pitch, scales, codes, code_pitch);
     for (int64_t row = 0; row < rows; row++)
         for (int64_t col = 0; col < pitch; col += kMxBlock) {
             const int64_t at = row * pitch + col;
