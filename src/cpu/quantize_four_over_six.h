@@ -66,25 +66,87 @@ void add_errors(const Lines& lines, int64_t first, const uint32_t* scales, const
     memcpy(errors + first, sums, sizeof sums);
 }
 
-// Stores the error of every line under its scale.
-template <bool squared>
-void add_errors(const Lines& lines, const uint32_t* scales, const Nvfp4Global& global, float* errors) {
-    const bool corrects = ErrorDivisor::serves(global.amax);
-    for (int64_t first = 0; first < kJudged; first += kJudgedAtOnce)
-        corrects ? add_errors<squared, true>(lines, first, scales, global, errors)
-                 : add_errors<squared, false>(lines, first, scales, global, errors);
-}
+#if defined(__FMA__)
+// The estimates of the errors of 16 lines under one candidate, and the factors that they are made with.
+struct Estimates {
+    alignas(64) float multipliers[kJudgedAtOnce], units[kJudgedAtOnce], sums[2][kJudgedAtOnce] = {};
 
-// Makes the candidates of every line from its maximum, and their errors.
+    Estimates(const uint32_t* scales, const Nvfp4Global& global) {
+        const float unit = error_unit(global);
+        for (int64_t i = 0; i < kJudgedAtOnce; i++) units[i] = decode<E4M3>(scales[i]);
+        for (int64_t i = 0; i < kJudgedAtOnce; i++) multipliers[i] = nvfp4_multiplier_of_value(units[i], global);
+        for (int64_t i = 0; i < kJudgedAtOnce; i++) {
+            multipliers[i] = multiply_rn(multipliers[i], ErrorScale::one);
+            units[i] = multiply_rn(units[i], multiply_rn(unit, 1 / ErrorScale::one));
+        }
+    }
+    MXQ_HD ErrorScale of(int64_t i) const { return {multipliers[i], units[i]}; }
+    // Adds the errors of an element of each line. Even and odd elements have sums of their own, as in error_estimate_16.
+    template <bool squared>
+    MXQ_HD void add(const float* elements, int64_t element) {
+        for (int64_t i = 0; i < kJudgedAtOnce; i++) add_error<squared>(elements[i], of(i), false, sums[element % 2][i]);
+    }
+};
+
+// Stores estimates as the errors of the lines from `first` on. Returns false where one of them needs the errors themselves.
 template <bool squared>
-void judge(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
+bool estimate_errors(const Lines& lines, int64_t first, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
+    Estimates four(judged.four + first, global), six(judged.six + first, global);
+    for (int64_t element = 0; element < kNvBlock; element += 2)
+        for (int64_t i = 0; i < 2; i++) {
+            four.add<squared>(lines.elements[element + i] + first, i);
+            six.add<squared>(lines.elements[element + i] + first, i);
+        }
+    uint32_t undecided = 0;
+    for (int64_t i = 0; i < kJudgedAtOnce; i++) {
+        const float of_four = add_rn(four.sums[0][i], four.sums[1][i]), of_six = add_rn(six.sums[0][i], six.sums[1][i]);
+        const float amax = bits_float(maxima[first + i]);
+        judged.error_of_four[first + i] = of_four;
+        judged.error_of_six[first + i] = of_six;
+        const bool decided = (amax == 0) | estimates_decide<squared>(of_four, of_six, amax, 1);
+        undecided |= uint32_t(!(decided & can_estimate(amax, four.of(i), six.of(i))));
+    }
+    return undecided == 0;
+}
+#else
+// Without fused multiply-add an estimate would take longer than the errors.
+template <bool squared>
+bool estimate_errors(const Lines&, int64_t, const uint32_t*, const Nvfp4Global&, Judged&) {
+    return false;
+}
+#endif
+
+// Makes the candidates of every line from its maximum.
+void make_candidates(const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
     for (int64_t i = 0; i < kJudged; i++) {
         const Nvfp4Candidates both = nvfp4_candidates(bits_float(maxima[i]), global);
         judged.four[i] = both.four;
         judged.six[i] = both.six;
     }
-    add_errors<squared>(lines, judged.four, global, judged.error_of_four);
-    add_errors<squared>(lines, judged.six, global, judged.error_of_six);
+}
+
+// Stores the errors of the lines from `first` on.
+template <bool squared>
+void add_errors(const Lines& lines, int64_t first, const Nvfp4Global& global, Judged& judged) {
+    const auto add = ErrorDivisor::serves(global.amax) ? &add_errors<squared, true> : &add_errors<squared, false>;
+    add(lines, first, judged.four, global, judged.error_of_four);
+    add(lines, first, judged.six, global, judged.error_of_six);
+}
+
+// Makes the candidates of every line, and errors by which each line chooses alone: estimates where they decide.
+template <bool squared>
+void judge_lines(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
+    make_candidates(maxima, global, judged);
+    for (int64_t first = 0; first < kJudged; first += kJudgedAtOnce)
+        if (!can_estimate(global) || !estimate_errors<squared>(lines, first, maxima, global, judged))
+            add_errors<squared>(lines, first, global, judged);
+}
+
+// Makes the candidates of every line and their errors.
+template <bool squared>
+void judge(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
+    make_candidates(maxima, global, judged);
+    for (int64_t first = 0; first < kJudged; first += kJudgedAtOnce) add_errors<squared>(lines, first, global, judged);
 }
 
 // Four elements of a line.
@@ -135,7 +197,7 @@ void choose_for_rows(const float* values, int64_t, int64_t blocks, const Nvfp4Gl
             transpose_lines(values + (first + i) * kNvBlock, kNvBlock, i, lines);
         uint32_t maxima[kJudged] = {};
         memcpy(maxima, scales.maxima + first, size_t(count) * sizeof *maxima);
-        judge<squared>(lines, maxima, global, judged);
+        judge_lines<squared>(lines, maxima, global, judged);
         put_choices(judged, count, global, first, scales);
     }
 }
@@ -148,7 +210,7 @@ void choose_for_columns(const float* values, int64_t pitch, int64_t, const Nvfp4
     for (int64_t first = 0; first < pitch; first += kJudged) {
         for (int64_t row = 0; row < kNvBlock; row++)
             memcpy(lines.elements[row], values + row * pitch + first, sizeof lines.elements[row]);
-        judge<squared>(lines, scales.maxima + first, global, judged);
+        judge_lines<squared>(lines, scales.maxima + first, global, judged);
         put_choices(judged, kJudged, global, first, scales);
     }
 }
