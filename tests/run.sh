@@ -108,6 +108,30 @@ example() { # name, then nothing or cuda
     fi
 }
 
+# The layer of experts over several ranks: threads on the host or on a GPU, one process over NCCL, or one on each of two GPUs.
+expert_parallel() { # host, threads, one, two
+    local checks program gpus=0 said code
+    checks=$(find "$build" -name "expert_parallel_$([ "$1" = host ] && echo host_)checks" -type f -perm -u+x 2>/dev/null | head -n 1)
+    program=$(find "$build/examples" -name expert_parallel -type f -perm -u+x 2>/dev/null | head -n 1)
+    [ -n "$checks" ] || { echo "skip  expert_parallel: not in this build" && echo "0 passed, 0 failed, 1 skipped" && return; }
+    case $1 in
+    host) "$checks" threads 256 ;;
+    threads) "$checks" threads ;;
+    one) env -u RANK -u WORLD_SIZE -u LOCAL_RANK "$checks" nccl ;;
+    two)
+        gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ')
+        [ "$gpus" -ge 2 ] || { echo "skip  expert_parallel: two processes need two GPUs, found $gpus" && echo "0 passed, 0 failed, 1 skipped" && return; }
+        said=$(examples/expert_parallel/launch.sh 2 timeout 60 "$program" --tokens 512 --width 256 --hidden 128 --experts 8 --top 2 \
+            --timeout-ms 5000 --dies 1 2>&1)
+        code=$?
+        if [ "$code" = 0 ] || [ "$code" = 124 ] || ! grep -q 'rank 0 of 2: NCCL: ' <<<"$said"; then
+            echo "FAIL  a rank that dies: exit code $code" && echo "$said" && echo "0 passed, 1 failed, 0 skipped" && return 1
+        fi
+        examples/expert_parallel/launch.sh 2 "$checks" nccl
+        ;;
+    esac
+}
+
 start consumers ./tests/consumers/run.sh "$build" # takes longest: it builds
 MXQ_BUILD_DIR=$build start search ./tests/search/run.sh
 start_shards mxq_tests
@@ -122,6 +146,7 @@ start pages ./tests/pages/run.sh "$build"
 [ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
 for name in decode arrived gpt_oss training_step; do start "$name on cpu" example "$name"; done
 start "gpt_oss_block on cpu" example gpt_oss_block 2 2 4
+for mode in host threads one two; do start "expert_parallel on $mode" expert_parallel "$mode"; done
 start "moe_layer on cpu" moe_layer cpu
 start "moe_layer on cuda" moe_layer cuda
 wait

@@ -104,6 +104,10 @@ CurrentDevice::~CurrentDevice() {
     if (pushed_) driver().pop_current(&popped);
 }
 
+Start start_beside(const Context& context) {
+    return context.cuda->code_capability >= 90 ? Start::WithPrevious : Start::AfterAll;
+}
+
 void launch_kernel(const Context& context, const void* kernel, const char* name, dim3 grid, dim3 block, size_t shared_bytes,
                    void* stream, void** arguments, Start start, uint32_t cluster) {
     const CurrentDevice current(*context.cuda);
@@ -130,12 +134,13 @@ Reason needs_cuda(const Context& context) {
     return context.is_cuda() ? "" : "needs a CUDA context, found a CPU one";
 }
 
-void load_kernel(const void* kernel, size_t shared_bytes) {
+int load_kernel(const void* kernel, size_t shared_bytes) {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel), "loading a kernel");
     if (shared_bytes > 0)
         check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)),
               "reserving shared memory");
+    return attributes.ptxVersion;
 }
 
 namespace {

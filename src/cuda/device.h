@@ -27,6 +27,7 @@ public:
 
     std::string name;
     int compute_capability = 0;  // 90 for 9.0
+    int code_capability = 0;     // what the portable kernels were compiled for that run here; less in a build for older chips
     int multiprocessors = 0;
 
     std::shared_ptr<lt::Session> cublaslt;  // NULL where there is none

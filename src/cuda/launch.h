@@ -13,6 +13,11 @@ namespace mxq::cuda {
 // executed griddepcontrol.launch_dependents. It then executes griddepcontrol.wait before it touches memory.
 enum class Start { AfterAll, WithPrevious };
 
+// Returns how a portable kernel starts that is ready for both, behind one that was enqueued by the same call: WithPrevious where
+// its code was compiled for chips that can, since older code does not wait. Behind a kernel of the caller's it must not, since it
+// reads what that one writes.
+Start start_beside(const Context& context);
+
 // Launches a kernel on the context's device; `arguments` are the addresses of its arguments, `name` is for messages. So many
 // blocks make a cluster, where the kernel leaves it open.
 void launch_kernel(const Context& context, const void* kernel, const char* name, dim3 grid, dim3 block, size_t shared_bytes,
@@ -32,12 +37,13 @@ void clear(const Context& context, void* at, size_t bytes, const char* what, voi
 // Returns why an implementation that needs a CUDA context declines this one; empty where it is a CUDA context.
 Reason needs_cuda(const Context& context);
 
-// Loads a kernel, so that none is loaded under graph capture, and allows it this much dynamic shared memory.
-void load_kernel(const void* kernel, size_t shared_bytes);
+// Loads a kernel, so that none is loaded under graph capture, and allows it this much dynamic shared memory. Returns the compute
+// capability that its code was compiled for: 90 for 9.0.
+int load_kernel(const void* kernel, size_t shared_bytes);
 
 template <class... Parameters>
-void load_kernel(void (*kernel)(Parameters...), size_t shared_bytes = 0) {
-    load_kernel(reinterpret_cast<const void*>(kernel), shared_bytes);
+int load_kernel(void (*kernel)(Parameters...), size_t shared_bytes = 0) {
+    return load_kernel(reinterpret_cast<const void*>(kernel), shared_bytes);
 }
 
 // A kernel in the one list of its file, from which it is both chosen by its key and loaded.

@@ -1,7 +1,13 @@
 """mxq-quantize: what it writes in every layout, its report, inspect and compare."""
 
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
 import tracemalloc
+from pathlib import Path
 
 import mxq
 import numpy as np
@@ -71,7 +77,7 @@ def expected(row, x):
 @pytest.mark.parametrize("row", TWO_D, ids=name_of)
 def test_a_layout_has_the_bytes_of_the_library_and_loads_back(checkpoint, tmp_path, row):
     out, tensors = tmp_path / "out", weights()
-    report = quantize.run(checkpoint, out, quantize.recipe(row.layout, row.format, row.scaling))
+    report = quantize.run(checkpoint, out, quantize.recipe(row.layout, row.format, row.scaling, measure="all"))
     made = reader.open_checkpoint(out)
     assert [file.path.name for file in made.files] == [file.path.name for file in reader.open_checkpoint(checkpoint).files]
     found = {one.name: one for one in stored.find(made)}
@@ -117,7 +123,7 @@ SHAPES = {  # of a weight (256, 512): codes, scales, global scale
 
 @pytest.mark.parametrize("row", [row for row in TWO_D if row.scaling != "16x16"], ids=name_of)
 def test_names_types_and_shapes_of_a_layout(row):
-    found = layouts.outputs(row, "m.weight", (256, 512))
+    found = layouts.outputs(row, "m.weight", (), 256, 512)
     assert {out.name: (out.dtype, out.shape) for out in found} == {
         f"m.{name}": value for name, value in SHAPES[name_of(row)].items()
     }
@@ -417,3 +423,47 @@ def test_the_command_line(checkpoint, tmp_path, capsys):
     assert cli.main([str(checkpoint), out, "--format", "mxfp4"]) == 1
     assert capsys.readouterr().err.startswith(f"mxq-quantize: {out}: output: expected a name that is not taken")
     assert cli.main(["inspect", str(tmp_path / "none.safetensors")]) == 1 and "No such file" in capsys.readouterr().err
+
+
+def test_a_terminal_is_told_the_rate_and_the_time_left(tmp_path):
+    """On a pseudo terminal, where the bar is drawn."""
+    x = np.random.default_rng(0).standard_normal((2048, 1024), "float32")
+    save(tmp_path / "m.safetensors", {f"{i}.weight": x for i in range(12)})
+    master, end = pty.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "mxq.tools.cli",
+        str(tmp_path / "m.safetensors"),
+        str(tmp_path / "out"),
+        "--format",
+        "mxfp4",
+    ]
+    environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
+    with open(master, "rb", buffering=0) as screen:
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=end, env=environment)
+        os.close(end)
+        drawn = b""
+        while True:
+            try:
+                drawn += screen.read(4096)
+            except OSError:  # the end of a pseudo terminal
+                break
+    assert running.wait() == 0
+    text = drawn.decode()
+    assert (
+        re.search(r"[\d.]+ [kMG]B/s", text) and re.search(r"\d:\d\d:\d\d", text) and "100.7 MB" in text and ".weight" in text
+    ), text
+
+
+def test_the_commands_of_the_page_run(checkpoint, tmp_path, capsys):
+    page = Path(__file__).resolve().parents[3] / "docs/checkpoints.md"
+    data = Path(os.environ.get("MXQ_TEST_DATA_DIR", page.parents[1] / "tests/data"))
+    if not page.exists():
+        pytest.skip("the page is not here")
+    lines = re.findall(r"^    mxq-quantize (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(lines) == 4
+    places = {"IN": checkpoint, "OUT": tmp_path / "out", "tests/data/moe.safetensors": data / "moe.safetensors"}
+    for line in lines:
+        assert cli.main([str(places.get(word, word)) for word in line.split()]) == 0, line
+        assert capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Reading checkpoints: what is in them, and that what is hostile or truncated is refused by name."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -156,3 +157,68 @@ def test_a_file_that_shrinks_after_it_was_opened_is_refused(tmp_path):
     path.write_bytes(blob(GOOD, bytes(6)))
     with pytest.raises(reader.CheckpointError, match="became shorter"):
         reader.read_bytes(entry)
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "m.safetensors")
+    with pytest.raises(reader.CheckpointError, match="expected a regular file"):
+        reader.open_checkpoint(tmp_path / "m.safetensors")
+    (tmp_path / "folder.safetensors").mkdir()
+    with pytest.raises(reader.CheckpointError):
+        reader.open_file(tmp_path / "folder.safetensors")
+    with pytest.raises(reader.CheckpointError, match="expected a regular file"):
+        reader.open_checkpoint("/dev/zero")
+
+
+STEMS = ("a.weight", "a.weight_packed", "a.weight_scale", "a.weight_scale_inv", "a.weight_scale_2", "a.weight_global_scale")
+NAMES = (
+    *STEMS,
+    "a.scale",
+    "x.experts.0.w1.weight",
+    "x.experts.1.w1.weight",
+    "x.experts.up",
+    "x_blocks",
+    "x_scales",
+    "a.weight_shape",
+)
+
+
+def random_file(rng):
+    """A file that is well-formed, whose names and types are those of quantized checkpoints and whose shapes are anything."""
+    header, end = {}, 0
+    for name in rng.choice(NAMES, rng.integers(1, 7), replace=False):
+        dtype = str(rng.choice(["F32", "BF16", "F16", "F8_E4M3", "F8_E8M0", "U8", "I8", "I32", "F4", "F64"]))
+        sizes = rng.choice([0, 1, 2, 3, 16, 32, 128, 130], rng.integers(0, 5))
+        bits = int(np.prod(sizes, dtype=object)) * reader.BITS[dtype]
+        if bits % 8 or bits > 1 << 22:
+            continue
+        header[str(name)] = tensor(end, end + bits // 8, dtype, [int(size) for size in sizes])
+        end += bits // 8
+    return blob(header, rng.bytes(end))
+
+
+def test_any_names_types_and_shapes_are_taken_or_refused_by_name(tmp_path):
+    """Random files through inspect, compare and every layout: each call works or is refused with an error of this package."""
+    import mxq
+
+    pytest.importorskip("ml_dtypes")
+    from mxq.tools import compare, layouts, quantize
+
+    rng, outcomes = np.random.default_rng(0), {True: 0, False: 0}
+    for turn in range(150):
+        path = written(tmp_path / f"{turn}.safetensors", random_file(rng))
+        row = layouts.LAYOUTS[turn % len(layouts.LAYOUTS)]
+        experts = ("keep", "stack", "split")[turn % 3] if row.rank == 2 else "keep"
+        chosen = quantize.recipe(row.layout, row.format, row.scaling, include=["*"], experts=experts)
+        for work in (
+            lambda: compare.inspect(path),
+            lambda: list(compare.compare(path, path)),
+            lambda: quantize.run(path, tmp_path / f"{turn}-out", chosen),
+        ):
+            try:
+                work()
+                outcomes[True] += 1
+            except mxq.Error:
+                outcomes[False] += 1
+        assert not (tmp_path / f"{turn}-out.partial").exists()
+    assert outcomes[True] > 250 and outcomes[False] > 50, outcomes

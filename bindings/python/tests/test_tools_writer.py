@@ -74,7 +74,7 @@ def test_a_file_is_refused_that_lacks_a_tensor_or_gets_another(tmp_path):
 
 
 def write(folder, name, rows):
-    file = folder.file(name, OUTPUTS[:1] if name == "1.safetensors" else OUTPUTS[1:], {})
+    file, _ = folder.file(name, OUTPUTS[:1] if name == "1.safetensors" else OUTPUTS[1:], {})
     fill(file, ["a.codes"] if name == "1.safetensors" else ["a.scale", "b", "none"])
     folder.complete(file, rows)
 
@@ -97,7 +97,7 @@ def test_an_interrupted_run_is_taken_up_behind_its_last_complete_file(tmp_path):
     out, rows = tmp_path / "out", [{"name": "a", "sqnr_db": 20.5}]
     folder = Folder(out, {"shape": (1, 2)})
     write(folder, "1.safetensors", rows)
-    file = folder.file("2.safetensors", OUTPUTS[1:], {})
+    file, _ = folder.file("2.safetensors", OUTPUTS[1:], {})
     file.add("b", ARRAYS["b"])  # and here it stops
     file.close()
     folder.close()
@@ -135,3 +135,18 @@ def test_a_name_that_is_taken_meanwhile_is_not_overwritten(tmp_path):
     with pytest.raises(reader.CheckpointError, match="came meanwhile"):
         folder.finish(index=False)
     assert (folder.part / "1.safetensors").exists() and not list(out.iterdir())
+
+
+def test_pieces_of_a_tensor_are_counted(tmp_path):
+    file = FileWriter(tmp_path / "m.safetensors", [Output("a", "U8", (8,)), Output("b", "U8", (2,))], {})
+    file.add_piece("a", 5, np.array([6, 7, 8], np.uint8))
+    for offset, size in ((0, 6), (6, 3), (8, 1)):  # more than is missing, and beyond the end
+        with pytest.raises(reader.CheckpointError, match=f"expected 5 more bytes, found .{size} from {offset} on"):
+            file.add_piece("a", offset, np.zeros(size, np.uint8))
+    with pytest.raises(reader.CheckpointError, match="'a': expected its bytes, found '5 missing'"):
+        file.finish()
+    file.add_piece("a", 0, np.array([1, 2, 3, 4, 5], np.uint8))
+    file.add("b", np.array([9, 9], np.uint8))
+    file.finish()
+    entries = reader.open_file(tmp_path / "m.safetensors").entries
+    assert reader.read_bytes(entries["a"]).tolist() == [1, 2, 3, 4, 5, 6, 7, 8]

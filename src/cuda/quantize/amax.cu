@@ -17,6 +17,8 @@
 // read; bound by memory.
 #include "cuda/quantize/amax.h"
 
+#include "cuda/device.h"
+#include "cuda/memory/beside.cuh"
 #include "cuda/tile/tile_source.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
@@ -142,8 +144,9 @@ __device__ __forceinline__ void take_vectors(const Regions& r, const Region& reg
 template <class T>
 __global__ void __launch_bounds__(kThreads, 4) amax_kernel(const __grid_constant__ Arguments a) {
     const Regions& r = a.regions;
+    start_next_kernel();
     Region region;
-    if (!find_region(r, block_index(), region)) return;
+    if (!find_region(r, block_index(), region)) return wait_for_previous_kernel();
     const int column = int(threadIdx.x) % r.lanes * Vector<T>::count;
     const int step = r.row_step == 0 ? 1 : r.row_step * kLoads;
     uint32_t largest = 0;
@@ -155,6 +158,7 @@ __global__ void __launch_bounds__(kThreads, 4) amax_kernel(const __grid_constant
         });
     }
     const uint32_t bits = block_maximum(largest_bits<T>(largest));
+    wait_for_previous_kernel();  // which zeroes
     if (threadIdx.x != 0) return;
     const int64_t at = region.scope * a.scope_stride;
     if (a.rowwise) take_larger(a.rowwise + at, bits);
@@ -168,8 +172,9 @@ __global__ void __launch_bounds__(kThreads, 4) amax_lines_kernel(const __grid_co
     constexpr int per_word = Vector<T>::in_word;
     __shared__ uint32_t of_rows[kSwizzleRows];
     const Regions& r = a.regions;
+    start_next_kernel();
     Region region;
-    if (!find_region(r, block_index(), region)) return;
+    if (!find_region(r, block_index(), region)) return wait_for_previous_kernel();
     for (int i = threadIdx.x; i < kSwizzleRows; i += kThreads) of_rows[i] = 0;
     __syncthreads();
     const int column = int(threadIdx.x) % r.lanes * Vector<T>::count;
@@ -188,6 +193,7 @@ __global__ void __launch_bounds__(kThreads, 4) amax_lines_kernel(const __grid_co
         });
     }
     __syncthreads();
+    wait_for_previous_kernel();  // which zeroes
     if (a.rowwise)
         for (int i = threadIdx.x; i < region.rows; i += kThreads) take_larger(a.rowwise + region.line + i, of_rows[i]);
     if (!a.columnwise) return;
@@ -195,6 +201,21 @@ __global__ void __launch_bounds__(kThreads, 4) amax_lines_kernel(const __grid_co
 #pragma unroll
     for (int i = 0; i < Vector<T>::count; i++)
         if (column + i < region.cols) take_larger(to + i, magnitude_bits<T>(of_columns[i / per_word], i % per_word));
+}
+
+// Up to two runs of numbers.
+struct Runs {
+    float* first[2];
+    int64_t count[2];
+};
+
+constexpr int kZeroThreads = 1024;
+
+// Zeroes all numbers, by one block of threads.
+__global__ void __launch_bounds__(kZeroThreads) zero_kernel(const __grid_constant__ Runs runs) {
+    start_next_kernel();
+    for (int run = 0; run < 2; run++)
+        for (int64_t i = threadIdx.x; i < runs.count[run]; i += kZeroThreads) runs.first[run][i] = 0;
 }
 
 struct ZeroArguments {
@@ -259,14 +280,16 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::E
     extern __shared__ uint4 memory[];
     auto& shared = *reinterpret_cast<TileShared<typename Source::Element>*>(memory);
     const QuantizeProblem& p = a.problem;
+    start_next_kernel();
     TilePlace place;
-    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return;
+    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
     const bool copies = start_copy(Source{}, shared.tile, p, SourcePlace(p, place, shared.place.group), a.wide);
     describe_tile(p, place, shared.place);
     __syncthreads();
     if (!copies) fill_tile(Source{}, shared.tile, p, shared.place, a.wide);
     wait_for_pieces();
     __syncthreads();
+    wait_for_previous_kernel();  // which zeroes
     const float rowwise = a.out[0] ? tile_maximum<false>(a, shared) : 0.0f;
     const float columnwise = a.out[1] ? tile_maximum<true>(a, shared) : 0.0f;
     if (a.lines) return;
@@ -305,8 +328,20 @@ int64_t power_of_two_from(int64_t value) {
     return power;
 }
 
+// Returns the rows of a region: fewer where 128 would leave multiprocessors without one.
+int region_height(const Context& context, const QuantizeProblem& p, const Regions& r, bool along) {
+    if (along) return 1;
+    const int fewest = r.row_step * kLoads;
+    if (!is_per_line(p)) return fewest;
+    if (p.grouped.set()) return int(kSwizzleRows);
+    const int64_t across = r.in.matrices * ceil_div(r.in.cols, int64_t(r.span)), wanted = 2 * context.cuda->multiprocessors;
+    int height = int(kSwizzleRows);
+    while (height > fewest && ceil_div(r.in.rows, int64_t(height)) * across < wanted) height /= 2;
+    return height;
+}
+
 template <class T>
-Regions divide(const QuantizeProblem& p) {
+Regions divide(const Context& context, const QuantizeProblem& p) {
     constexpr int64_t count = Vector<T>::count;
     Regions r{};
     r.in = taken_together(p);
@@ -320,30 +355,47 @@ Regions divide(const QuantizeProblem& p) {
     r.row_step = along ? 0 : kThreads / r.lanes;
     r.col_step = along ? r.lanes : 0;
     r.span = r.lanes * int(count) * (along ? kLoads : 1);
-    r.height = along ? 1 : is_per_line(p) ? int(kSwizzleRows) : r.row_step * kLoads;
+    r.height = region_height(context, p, r, along);
     r.down = p.grouped.set() ? group_tiles_bound(p.grouped) : ceil_div(r.in.rows, int64_t(r.height));
     r.across = ceil_div(r.in.cols, int64_t(r.span));
     return r;
 }
 
-void zero(const Context& context, float* destination, int64_t count, const Launch& call) {
-    if (!destination || count == 0) return;
-    clear(context, destination, size_t(count) * sizeof(float), "zeroing maxima", call.stream);
+// Zeroes the places of maxima; false: there are none, and nothing was enqueued. Few are zeroed by a kernel, beside which the next
+// one starts.
+bool zero(const Context& context, const Runs& runs, const Launch& call) {
+    constexpr int64_t few = 64 * kZeroThreads;
+    if (runs.count[0] + runs.count[1] == 0) return false;
+    if (runs.count[0] + runs.count[1] <= few) {
+        launch(context, zero_kernel, "amax", dim3(1), dim3(kZeroThreads), 0, call.stream, runs);
+        return true;
+    }
+    for (int i = 0; i < 2; i++)
+        if (runs.count[i] > 0)
+            clear(context, runs.first[i], size_t(runs.count[i]) * sizeof(float), "zeroing maxima", call.stream);
+    return false;
 }
 
-// Zeroes all places where a maximum will stand.
-void zero_everything(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
-    zero(context, rowwise, scope_count(p), call);
-    if (columnwise != rowwise) zero(context, columnwise, scope_count(p), call);
+Runs runs_of(float* rowwise, int64_t rowwise_count, float* columnwise, int64_t columnwise_count) {
+    return {{rowwise, columnwise},
+            {rowwise ? rowwise_count : 0, columnwise && columnwise != rowwise ? columnwise_count : 0}};
 }
 
-void zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
-    zero(context, columnwise, (p.grouped.set() ? p.grouped.groups.count : p.source.matrices) * p.columnwise.lines, call);
-    if (!p.grouped.set()) return zero(context, rowwise, p.source.matrices * p.rowwise.lines, call);
-    const int64_t group_tiles = group_tiles_bound(p.grouped);
-    if (rowwise && group_tiles > 0)
-        launch(context, zero_lines_kernel, "amax", grid_of(group_tiles), dim3(kSwizzleRows), 0, call.stream,
-               ZeroArguments{p.grouped, p.rowwise.units, rowwise});
+// Zeroes all places where a maximum will stand. Both return as zero does.
+bool zero_everything(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
+    return zero(context, runs_of(rowwise, scope_count(p), columnwise, scope_count(p)), call);
+}
+
+bool zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
+    const bool grouped = p.grouped.set();
+    const int64_t columns = (grouped ? p.grouped.groups.count : p.source.matrices) * p.columnwise.lines;
+    const bool by_kernel =
+        zero(context, runs_of(grouped ? nullptr : rowwise, p.source.matrices * p.rowwise.lines, columnwise, columns), call);
+    const int64_t group_tiles = grouped ? group_tiles_bound(p.grouped) : 0;
+    if (!rowwise || group_tiles == 0) return by_kernel;
+    launch(context, zero_lines_kernel, "amax", grid_of(group_tiles), dim3(kSwizzleRows), 0, call.stream,
+           ZeroArguments{p.grouped, p.rowwise.units, rowwise});
+    return true;
 }
 
 // The kernels by what is read, by whether every line has a maximum, and by whether a NaN is one.
@@ -381,20 +433,26 @@ constexpr KernelEntry<bool, TileArguments> tile_kernels[] = {
     {false, amax_tile_kernel<FloatSource>, kChunkThreads, sizeof(TileShared<float>)},
 };
 
-void run_regions(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
+// Launches a kernel over regions or over tiles; false: there is nothing to read, and no kernel.
+bool run_regions(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call,
+                 Start start) {
     const bool same = columnwise == rowwise;
-    const Regions regions = p.source.plain.format == MXQ_FORMAT_F32 ? divide<float>(p) : divide<Bf16>(p);
+    const Regions regions = p.source.plain.format == MXQ_FORMAT_F32 ? divide<float>(context, p) : divide<Bf16>(context, p);
     const Arguments a{regions, rowwise, same ? nullptr : columnwise, scope_stride(p), p.columnwise.lines};
-    if (a.regions.count() > 0)
-        launch(context, kernels, {p.source.plain.format, is_per_line(p), propagates(p)}, "amax", grid_of(a.regions.count()),
-               call.stream, a);
+    if (a.regions.count() == 0) return false;
+    launch(context, kernels, {p.source.plain.format, is_per_line(p), propagates(p)}, "amax", grid_of(a.regions.count()),
+           call.stream, a, start);
+    return true;
 }
 
-void run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
+bool run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call,
+               Start start) {
     const TileArguments a{p, Tiles(p), {rowwise, columnwise == rowwise ? nullptr : columnwise}, scope_stride(p),
                           is_per_line(p), is_wide_tile_source(p), propagates(p)};
     const bool bf16 = !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16;
-    if (a.tiles.count() > 0) launch(context, tile_kernels, bf16, "amax", a.tiles.grid(), call.stream, a);
+    if (a.tiles.count() == 0) return false;
+    launch(context, tile_kernels, bf16, "amax", a.tiles.grid(), call.stream, a, start);
+    return true;
 }
 
 Reason declines(const Context& context, const AmaxProblem&) { return needs_cuda(context); }
@@ -404,22 +462,26 @@ void run(const Context& context, const AmaxProblem& problem, const Launch& call)
     launch_amax(context, p, p.has_rowwise ? p.rowwise.amax : nullptr, p.has_columnwise ? p.columnwise.amax : nullptr, call);
 }
 
-void load(const Context&) {
+void load(const Context& context) {
     load_kernels(kernels);
     load_kernels(tile_kernels);
+    context.cuda->code_capability = load_kernel(zero_kernel);
     load_kernel(zero_lines_kernel);
 }
 
 }  // namespace
 
-void launch_amax(const Context& context, const QuantizeProblem& problem, float* rowwise_out, float* columnwise_out,
-                 const Launch& call) {
-    if (!rowwise_out && !columnwise_out) return;
-    if (is_per_line(problem)) zero_lines(context, problem, rowwise_out, columnwise_out, call);
-    else zero_everything(context, problem, rowwise_out, columnwise_out, call);
+Start launch_amax(const Context& context, const QuantizeProblem& problem, float* rowwise_out, float* columnwise_out,
+                  const Launch& call) {
+    if (!rowwise_out && !columnwise_out) return Start::AfterAll;
+    const bool zeroed = is_per_line(problem) ? zero_lines(context, problem, rowwise_out, columnwise_out, call)
+                                             : zero_everything(context, problem, rowwise_out, columnwise_out, call);
+    const Start start = zeroed ? start_beside(context) : Start::AfterAll;
     const bool transformed = (rowwise_out && problem.rowwise.transformed) || (columnwise_out && problem.columnwise.transformed);
-    if (transformed || problem.source.is_quantized()) run_tiles(context, problem, rowwise_out, columnwise_out, call);
-    else run_regions(context, problem, rowwise_out, columnwise_out, call);
+    const bool read = transformed || problem.source.is_quantized()
+                          ? run_tiles(context, problem, rowwise_out, columnwise_out, call, start)
+                          : run_regions(context, problem, rowwise_out, columnwise_out, call, start);
+    return read || zeroed ? start_beside(context) : Start::AfterAll;
 }
 
 const AmaxImplementation amax = {"amax", declines, nullptr, run, load};

@@ -7,6 +7,7 @@
 //
 // NVFP4 scales are bytes without a sign: what each stands for comes from tables of 128 entries for each part.
 #pragma once
+#include "cuda/memory/beside.cuh"
 #include "cuda/tile/shared_tile.cuh"
 #include "cuda/tile/store_scale_words.cuh"
 #include "cuda/types.cuh"
@@ -48,6 +49,12 @@ __device__ __forceinline__ float table_amax(const QuantizeProblem& p, int64_t sc
     const bool columnwise = threadIdx.x >= kScaleBytes, exists = columnwise ? p.has_columnwise : p.has_rowwise;
     const QuantizedPart& part = columnwise ? p.columnwise : p.rowwise;
     return exists ? part.amax[scope * part.scope_stride] : 0;
+}
+
+// Returns the same where this call computes it: after all else that does not need it.
+__device__ __forceinline__ float computed_table_amax(const QuantizeProblem& p, int64_t scope) {
+    wait_for_previous_kernel();  // which computes it
+    return table_amax(p, scope);
 }
 
 // Makes the tables of the parts that there are. A barrier must follow.

@@ -260,9 +260,10 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& s
 template <class Source, class T>
 __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
-    const float amax = a.nvfp4 ? table_amax(p, place.scope) : 0;
+    float amax = a.nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
     const bool copies = start_copy(Source{}, shared.tile, p, SourcePlace(p, place, shared.place.group), a.wide_in);
     describe_tile(p, place, shared.place);
+    if (a.nvfp4 && p.compute_amax) amax = computed_table_amax(p, place.scope);
     if (a.nvfp4) put_tables(p, amax, shared.tables);
     put_keys(p, shared.keys);
     if (copies) {
@@ -281,7 +282,7 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::E
     auto& shared = *reinterpret_cast<Shared<typename Source::Element>*>(memory);
     const QuantizeProblem& p = a.problem;
     TilePlace place;
-    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return;
+    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
     load_tile<Source>(a, place, shared);
     if (p.square_tiles) square_scales<rounding>(a, shared);
     if (p.has_rowwise) emit_rowwise<rounding>(a, shared);
@@ -327,12 +328,14 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 }
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    if (problem.compute_amax) launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call);
+    const Start start = problem.compute_amax
+                            ? launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call)
+                            : Start::AfterAll;
     const Arguments a{problem, Tiles(problem),
                       {hadamard_signs(problem.rowwise.hadamard_mask), hadamard_signs(problem.columnwise.hadamard_mask)},
                       scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite), problem.format->is_nvfp4(),
                       is_wide_tile_source(problem), {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
-    if (a.tiles.count() > 0) launch(context, kernels, key_of(problem), "quantize_fp4", a.tiles.grid(), call.stream, a);
+    if (a.tiles.count() > 0) launch(context, kernels, key_of(problem), "quantize_fp4", a.tiles.grid(), call.stream, a, start);
 }
 
 void load(const Context&) { load_kernels(kernels); }

@@ -190,10 +190,11 @@ template <bool nvfp4, class PutTables>
 __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared& shared,
                                           const PutTables& put_scale_tables) {
     const QuantizeProblem& p = a.problem;
-    const float amax = nvfp4 ? table_amax(p, place.scope) : 0;
+    float amax = nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
     const SourcePlace source(p, place, shared.place.group);
     if (!start_copy(Bf16Source{}, shared.tile, p, source, a.wide_in)) fill_narrow(shared.tile, p.source.plain, source);
     describe_tile(p, place, shared.place);
+    if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, place.scope);
     put_scale_tables(amax);
     wait_for_pieces();
     __syncthreads();
@@ -213,7 +214,7 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     auto& shared = *reinterpret_cast<Shared*>(memory);
     const QuantizeProblem& p = a.problem;
     TilePlace place;
-    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return;
+    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
     load_tile<nvfp4>(a, place, shared, [&](float amax) {
         if constexpr (rounding == Rounding::Stochastic) put_keys(p, shared.keys);
         if constexpr (nvfp4 && rounding == Rounding::Stochastic) put_tables(p, amax, shared.tables);
@@ -232,7 +233,7 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     auto& shared = *reinterpret_cast<Shared*>(memory);
     const QuantizeProblem& p = a.problem;
     TilePlace place;
-    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return;
+    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
     load_tile<true>(a, place, shared, [&](float amax) { put_errors(p, amax, shared); });
     emit_better<rounding>(a, shared);
     store_all_scales(p, shared);
@@ -276,7 +277,9 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 }
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    if (problem.compute_amax) launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call);
+    const Start start = problem.compute_amax
+                            ? launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call)
+                            : Start::AfterAll;
     // FLOOR and EVEN give values up to 8, SATURATE Inf and NaN.
     const bool below_seven = problem.scale_rounding == ScaleRounding::Rceil || problem.scale_rounding == ScaleRounding::Ceil;
     const Arguments a{problem, Tiles(problem), scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite),
@@ -285,7 +288,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     if (a.tiles.count() == 0) return;
     const Rounding rounding = rounding_of(problem);
     const Key key{problem.format->is_nvfp4(), rounding, is_four_over_six(rounding) && !problem.square_tiles};
-    launch(context, kernels, key, "quantize_fp4_pairs", a.tiles.grid(), call.stream, a);
+    launch(context, kernels, key, "quantize_fp4_pairs", a.tiles.grid(), call.stream, a, start);
 }
 
 void load(const Context&) { load_kernels(kernels); }

@@ -31,12 +31,15 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
     using T = typename Source::Element;
     __shared__ TileShared<E> shared;
     static_assert(sizeof(SourceScaleTable) <= sizeof(shared.codes));
-    store_whole_scales<E>(a.problem, a.rule);
     TilePlace place;
-    if (!find_tile(a.tiles, a.problem.grouped, shared.group, place)) return;
+    const bool exists = find_tile(a.tiles, a.problem.grouped, shared.group, place);
     PatchVectors<T> vectors;
-    load_patch(Source{}, a.problem, place, shared.group, a.wide_in, *reinterpret_cast<SourceScaleTable*>(shared.codes.words),
-               vectors);
+    if (exists)
+        load_patch(Source{}, a.problem, place, shared.group, a.wide_in,
+                   *reinterpret_cast<SourceScaleTable*>(shared.codes.words), vectors);
+    wait_for_previous_kernel();  // which makes the maxima
+    store_whole_scales<E>(a.problem, a.rule);
+    if (!exists) return;
     quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), vectors, shared);
 }
 
@@ -101,9 +104,10 @@ void launch_quantize_tile(const Context& context, const QuantizeProblem& problem
     TileArguments a = tile_arguments(problem, amax);
     a.wide_in = is_wide_patch_source(problem);
     a.direct_rows = stores_rows_directly(holds_bf16(problem), problem, a.access[0]);
-    prepare_amax(context, problem, a.rule, amax, call);
+    const Start start = prepare_amax(context, problem, a.rule, amax, call);
     if (has_tile_work(a))
-        launch(context, kernels, {holds_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a);
+        launch(context, kernels, {holds_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a,
+               start);
 }
 
 uint64_t tile_workspace_bytes(const Context&, const QuantizeProblem& problem) {

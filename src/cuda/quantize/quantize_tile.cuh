@@ -9,6 +9,7 @@
 #pragma once
 #include "cuda/quantize/amax.h"
 #include "cuda/launch.h"
+#include "cuda/memory/beside.cuh"
 #include "cuda/tile/codes.cuh"
 
 namespace mxq::cuda {
@@ -109,11 +110,14 @@ inline void clear_recorded(const Context& context, const QuantizeProblem& proble
             clear(context, part->amax, size_t(scope_count(problem, *part)) * sizeof(float), "clearing an amax", call.stream);
 }
 
-// Makes or clears the maxima, before the tiles.
-inline void prepare_amax(const Context& context, const QuantizeProblem& problem, const ScaleRule& rule,
-                         const AmaxBuffers& amax, const Launch& call) {
-    if (amax.wanted) launch_amax(context, problem, amax.parts[0], amax.parts[1], call);
-    if (rule.records) clear_recorded(context, problem, call);
+// Makes or clears the maxima, before the tiles. Returns how the kernel over tiles may start.
+inline Start prepare_amax(const Context& context, const QuantizeProblem& problem, const ScaleRule& rule,
+                          const AmaxBuffers& amax, const Launch& call) {
+    const Start start =
+        amax.wanted ? launch_amax(context, problem, amax.parts[0], amax.parts[1], call) : Start::AfterAll;
+    if (!rule.records) return start;
+    clear_recorded(context, problem, call);
+    return Start::AfterAll;
 }
 
 // ---- On the device ---------------------------------------------------------------------------------------------------

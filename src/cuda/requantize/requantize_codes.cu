@@ -98,6 +98,7 @@ template <class S, class E>
 __global__ void __launch_bounds__(CodePatch::threads, kCodeBlocks)
     requantize_codes_kernel(const __grid_constant__ TileArguments a) {
     __shared__ CodeShared<E> shared;
+    wait_for_previous_kernel();  // which makes the maxima
     store_whole_scales<E>(a.problem, a.rule);
     TilePlace place;
     if (!find_tile(a.tiles, a.problem.grouped, shared.tile.group, place)) return;
@@ -156,9 +157,9 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const int along = problem.source.quantized.columnwise ? 1 : 0;
     const bool has_along = along ? problem.has_columnwise : problem.has_rowwise;
     a.direct_rows = has_along && stores_along_directly(a.access[along]);
-    prepare_amax(context, problem, a.rule, amax, call);
+    const Start start = prepare_amax(context, problem, a.rule, amax, call);
     const Key key{problem.source.quantized.element, problem.format->element};
-    if (has_tile_work(a)) launch(context, kernels, key, "requantize_codes", a.tiles.grid(), call.stream, a);
+    if (has_tile_work(a)) launch(context, kernels, key, "requantize_codes", a.tiles.grid(), call.stream, a, start);
 }
 
 void load(const Context&) { load_kernels(kernels); }

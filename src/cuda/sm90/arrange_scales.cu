@@ -5,7 +5,7 @@
 #include "cuda/sm90/arrange_scales.h"
 
 #include "cuda/launch.h"
-#include "cuda/sm90/beside.cuh"
+#include "cuda/memory/beside.cuh"
 #include "cuda/sm90/weight_kind.h"
 
 namespace mxq::cuda::sm90 {

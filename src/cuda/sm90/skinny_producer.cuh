@@ -4,7 +4,7 @@
 //     first part     find | load codes | describe it to the consumers | wait for a pass that writes tokens | load tokens
 //     others         find | describe | load codes and tokens of a step as a stage is free
 #pragma once
-#include "cuda/sm90/beside.cuh"
+#include "cuda/memory/beside.cuh"
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/skinny_tiles.cuh"
 

@@ -5,7 +5,7 @@
 // bytes; four of a token read its next 32 bytes.
 #include "cuda/launch.h"
 #include "cuda/memory/operand.cuh"
-#include "cuda/sm90/beside.cuh"
+#include "cuda/memory/beside.cuh"
 #include "cuda/sm90/skinny_tokens.h"
 
 namespace mxq::cuda::sm90 {

@@ -14,7 +14,7 @@
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
-#include "cuda/sm90/beside.cuh"
+#include "cuda/memory/beside.cuh"
 #include "cuda/sm90/bf16_consumers.cuh"
 #include "cuda/sm90/bf16_output.cuh"
 #include "cuda/sm90/needs_chip.h"

@@ -19,7 +19,7 @@
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
-#include "cuda/sm90/beside.cuh"
+#include "cuda/memory/beside.cuh"
 #include "cuda/sm90/fp8_consumers.cuh"
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/tensor_map.h"

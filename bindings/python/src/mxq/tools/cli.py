@@ -19,9 +19,12 @@ except ImportError as missing:
 
 from .._library import Error
 from .compare import compare, inspect
+from .devices import KINDS
 from .layouts import LAYOUTS
-from .quantize import EXCLUDE, INCLUDE, REPORT, recipe, run
+from .plan import EXCLUDE, EXPERTS, FUSED, INCLUDE, MEASURE, recipe
+from .quantize import PAGE, REPORT, run
 from .reader import open_checkpoint
+from .recipes import recipes
 
 Row = Dict[str, Any]
 LONGEST = 60  # rows of a table in the terminal
@@ -35,7 +38,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="mxq-quantize",
         description="Quantizes the weights of a checkpoint of .safetensors files.",
         epilog="mxq-quantize inspect FILE says what a checkpoint has and which tensors libmxq takes as they are. "
-        "mxq-quantize compare A B compares the values of two checkpoints.",
+        "mxq-quantize compare A B compares the values of two checkpoints. "
+        "mxq-quantize recipes FILE says what formats and scalings cost on the weights of a checkpoint.",
     )
     parser.add_argument("input", type=Path, help="a .safetensors file, an index, or their folder")
     parser.add_argument("output", type=Path, help="the folder to make; it appears when it is complete")
@@ -46,6 +50,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"in place of {' '.join(INCLUDE[2])}")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"in place of {' '.join(EXCLUDE)}")
+    parser.add_argument(
+        "--experts",
+        default=EXPERTS[0],
+        choices=EXPERTS,
+        help="split: a tensor for each expert of a stack (experts, outputs, inputs); stack: a stack of the tensors of all experts "
+        "(default: %(default)s, as they are)",
+    )
+    parser.add_argument(
+        "--share-global",
+        action="store_true",
+        help=f"one global scale of NVFP4 for tensors that engines join: {', '.join('/'.join(names) for names in FUSED)}",
+    )
+    parser.add_argument(
+        "--measure",
+        default=MEASURE[0],
+        choices=MEASURE,
+        help="the rows that SQNR and clipped elements are of: the first 128 of each 2048, all, or none (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--device", default="cpu", choices=list(KINDS), help="cuda needs the package torch (default: %(default)s)"
+    )
+    parser.add_argument("--threads", type=int, default=0, help="by default one for each core, for cuda at most 8")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
 
@@ -86,7 +112,16 @@ def _worst(rows: List[Row]) -> List[Row]:
 
 
 def _quantize(arguments: argparse.Namespace) -> None:
-    chosen = recipe(arguments.layout, arguments.format, arguments.scaling, arguments.include, arguments.exclude)
+    chosen = recipe(
+        arguments.layout,
+        arguments.format,
+        arguments.scaling,
+        arguments.include,
+        arguments.exclude,
+        arguments.experts,
+        arguments.share_global,
+        arguments.measure,
+    )
     total = sum(entry.nbytes for entry in open_checkpoint(arguments.input).entries.values())
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
@@ -96,6 +131,8 @@ def _quantize(arguments: argparse.Namespace) -> None:
             arguments.output,
             chosen,
             lambda count, name: progress.update(task, advance=count, description=name[-40:]),
+            arguments.device,
+            max(arguments.threads, 0),
         )
     if arguments.json:
         print(json.dumps(report, indent=2))
@@ -103,10 +140,14 @@ def _quantize(arguments: argparse.Namespace) -> None:
     rows = [row for row in report["tensors"] if "scaling" in row]
     kept = [row for row in report["tensors"] if "scaling" not in row]
     shown = _worst(rows)
+    sampled = any(row.get("measured_rows", 0) < row.get("rows", 0) for row in rows)
     title = f"{len(rows)} tensors quantized" + (f", the {len(shown)} with the least SQNR" if len(shown) < len(rows) else "")
+    title += "; SQNR, clipped: of measured rows, the first 128 of each 2048" if sampled else ""
     _table(title, ["name", "shape", "format", "scaling", "bytes_after", "sqnr_db", "clipped", "zero_blocks"], shown)
     before, after = (sum(row[key] for row in report["tensors"]) for key in ("bytes_before", "bytes_after"))
-    print(f"{len(kept)} tensors kept; {before:,} bytes became {after:,}; all tensors are in {arguments.output / REPORT}")
+    print(
+        f"{len(kept)} tensors kept; {before:,} bytes became {after:,}; all tensors are in {arguments.output / REPORT}, pictures in {PAGE}"
+    )
 
 
 def _main(argv: List[str]) -> None:
@@ -116,6 +157,18 @@ def _main(argv: List[str]) -> None:
     elif argv[:1] == ["compare"]:
         arguments = _small("compare", 2).parse_args(argv[1:])
         columns, rows = ["name", "a", "b", "sqnr_db", "note"], list(compare(*arguments.paths))
+    elif argv[:1] == ["recipes"]:
+        arguments = _small("recipes", 1).parse_args(argv[1:])
+        rows = list(recipes(arguments.paths[0]))
+        columns = [
+            "format",
+            "scaling",
+            "option",
+            "bytes",
+            "bits",
+            "weights_db",
+            *(["layer_db"] if "layer_db" in rows[0] else []),
+        ]
     else:
         _quantize(_parser().parse_args(argv))
         return
@@ -132,7 +185,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         print(f"mxq-quantize: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("mxq-quantize: interrupted; the same command goes on from the last complete file", file=sys.stderr)
+        print("mxq-quantize: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
     return 0
 

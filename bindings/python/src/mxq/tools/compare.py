@@ -56,11 +56,12 @@ def _difference(a: Stored, b: Stored) -> Row:
         return {"note": f"shapes {list(left.shape)} and {list(right.shape)}"}
     left, right = left.reshape(-1), right.reshape(-1)
     signal = noise = 0.0
-    for first in range(0, left.size, _SLICE):
-        x, y = left[first : first + _SLICE], right[first : first + _SLICE]
-        signal += float(numpy.dot(x, x))
-        y = x - y
-        noise += float(numpy.dot(y, y))
+    with numpy.errstate(all="ignore"):  # infinities and NaN leave no SQNR
+        for first in range(0, left.size, _SLICE):
+            x, y = left[first : first + _SLICE], right[first : first + _SLICE]
+            signal += float(numpy.dot(x, x))
+            y = x - y
+            noise += float(numpy.dot(y, y))
     return {"sqnr_db": sqnr(signal, noise), "note": "same values" if noise == 0 else ""}
 
 

@@ -19,17 +19,17 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import numpy
 
 from .._library import Error
-from .._qtensor import QTensor
 from .writer import Output
 
 Shape = Tuple[int, ...]
 FLOATS = ("F32", "F16", "BF16")
+TILE_ROWS = {"16x16": 16, "128x128": 128}  # rows that share a scale; where not listed, one
 
 
 class Layout(NamedTuple):
     """How weights of one format and scaling are stored.
 
-    codes, scales, global_scale: what replaces `suffix` at the end of a weight's name.
+    codes, scales, global_scale: what follows the stem of a weight's name; see stem().
     scale_shape: the shape of the scales, from words for their sizes; see scale_shape().
     multiples: what rows and columns are multiples of.
     """
@@ -43,7 +43,6 @@ class Layout(NamedTuple):
     multiples: Tuple[int, int]
     config: Dict[str, Any]
     global_scale: str = ""
-    suffix: str = "weight"
     rank: int = 2
 
 
@@ -95,7 +94,7 @@ LAYOUTS: List[Layout] = [
     Layout(_MO, "fp8_e4m3", "row", "weight", "weight_scale", "matrix", (1, 1), {"quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"}),
     Layout(_MO, "fp8_e4m3", "128x128", "weight", "weight_scale", "tiles", (128, 128), _PB_WO),
     Layout("deepseek", "fp8_e4m3", "128x128", "weight", "weight_scale_inv", "matrix", (1, 1), {}),
-    Layout("gpt-oss", "mxfp4", "1x32", "_blocks", "_scales", "matrix", (1, 32), {}, "", "", 3),
+    Layout("gpt-oss", "mxfp4", "1x32", "_blocks", "_scales", "matrix", (1, 32), {}, "", 3),
 ]
 
 
@@ -111,21 +110,23 @@ def choose(layout: str, format: str, scaling: Optional[str]) -> Layout:
     raise Error(f"{layout}: expected {known}, found {format} {scaling or ''}".rstrip())
 
 
-def matrix(layout: Layout, shape: Shape) -> Tuple[int, int]:
-    """Rows and columns that a weight has for the library: those of all experts together, whose blocks lie along inputs."""
-    return (shape[0], shape[1]) if layout.rank == 2 else (shape[0] * shape[2], shape[1])
+def matrix(layout: Layout, shape: Shape) -> Tuple[Shape, int, int]:
+    """Experts, outputs and inputs of a weight: () or (E), R, C. Layouts of rank 3 have experts (E, inputs, outputs)."""
+    rows, cols = (shape[-1], shape[-2]) if layout.rank == 3 else (shape[-2], shape[-1])
+    return shape[:-2], rows, cols
 
 
 def unfit(layout: Layout, dtype: str, shape: Shape) -> str:
     """Why a tensor cannot be stored so, or nothing."""
     if dtype not in FLOATS:
         return f"{dtype} is not one of {', '.join(FLOATS)}"
-    if len(shape) != layout.rank:
+    if len(shape) not in (layout.rank, 3):
         return f"{len(shape)} dimensions, not {layout.rank}"
-    rows, cols = matrix(layout, shape)
-    if not rows or not cols:
+    experts, rows, cols = matrix(layout, shape)
+    if 0 in shape:
         return "no elements"
-    for size, multiple, what in ((rows, layout.multiples[0], "rows"), (cols, layout.multiples[1], "columns")):
+    tile = TILE_ROWS.get(layout.scaling, 1) if experts else 1
+    for size, multiple, what in ((rows, max(layout.multiples[0], tile), "rows"), (cols, layout.multiples[1], "columns")):
         if size % multiple:
             return f"{size} {what} are no multiple of {multiple}"
     return ""
@@ -135,33 +136,35 @@ def _up(size: int, tile: int) -> int:
     return -(-size // tile)
 
 
-def scale_shape(layout: Layout, shape: Shape) -> Shape:
+def scale_shape(layout: Layout, experts: Shape, rows: int, cols: int) -> Shape:
     """The shape of the scales as they are stored."""
-    rows, cols = matrix(layout, shape)
     if layout.scaling == "tensor":
         return (1,)
     if layout.scaling == "row":
-        return (rows, 1) if layout.scale_shape == "column" else (rows,)
+        return (*experts, rows, 1) if layout.scale_shape == "column" else (*experts, rows)
     if layout.scaling == "128x128":
         tiles = _up(rows, 128), _up(cols, 128)
-        return (tiles[0], 1, tiles[1], 1) if layout.scale_shape == "tiles" else tiles
-    blocks = cols // (16 if layout.format == "nvfp4" else 32)
-    return (rows, blocks) if layout.rank == 2 else (shape[0], shape[2], blocks)
+        return (*experts, tiles[0], 1, tiles[1], 1) if layout.scale_shape == "tiles" else (*experts, *tiles)
+    return (*experts, rows, cols // (16 if layout.format == "nvfp4" else 32))
 
 
-def outputs(layout: Layout, name: str, shape: Shape) -> List[Output]:
+def stem(layout: Layout, name: str) -> str:
+    """What the names of a weight's codes and scales begin with. A weight may be named X.weight or, as experts are, X."""
+    base = name[: -len(".weight")] if name.endswith(".weight") else name
+    return base if layout.rank == 3 else base + "."
+
+
+def outputs(layout: Layout, name: str, experts: Shape, rows: int, cols: int) -> List[Output]:
     """The tensors that a weight becomes: codes, scales, and the scale above them if there is one."""
-    stem = name[: len(name) - len(layout.suffix)]
-    rows, cols = matrix(layout, shape)
     four_bits = layout.format in ("mxfp4", "nvfp4")
-    codes: Shape = (shape[0], shape[2], cols // 32, 16) if layout.rank == 3 else (rows, cols // 2 if four_bits else cols)
-    types = {"nvfp4": "F8_E4M3", "fp8_e4m3": "F32"}
+    codes: Shape = (*experts, rows, cols // 32, 16) if layout.rank == 3 else (*experts, rows, cols // 2 if four_bits else cols)
+    types, base = {"nvfp4": "F8_E4M3", "fp8_e4m3": "F32"}, stem(layout, name)
     out = [
-        Output(stem + layout.codes, "U8" if four_bits else "F8_E4M3", codes),
-        Output(stem + layout.scales, types.get(layout.format, "U8"), scale_shape(layout, shape)),
+        Output(base + layout.codes, "U8" if four_bits else "F8_E4M3", codes),
+        Output(base + layout.scales, types.get(layout.format, "U8"), scale_shape(layout, experts, rows, cols)),
     ]
     if layout.global_scale:
-        out.append(Output(stem + layout.global_scale, "F32", (1,) if layout.layout == _CT else ()))
+        out.append(Output(base + layout.global_scale, "F32", (1,) if layout.layout == _CT else ()))
     return out
 
 
@@ -177,14 +180,10 @@ def power_of_two_amax(amax: float) -> float:
     return float(2688 * 2.0 ** -max(min(int(exponent) - 1, 126), -116))
 
 
-def arrays(layout: Layout, q: QTensor) -> List[Any]:
-    """The arrays of outputs(), in its order."""
-    part = q.part("rowwise")
-    out = [part.codes, part.scales]
-    if layout.global_scale:
-        decode = numpy.float32(part.amax[0] / numpy.float32(2688))
-        out.append(numpy.float32(1) / decode if layout.layout == _CT else decode)
-    return [numpy.asarray(array) for array in out]
+def stored_global_scale(layout: Layout, amax: float) -> Any:
+    """The scale above NVFP4's block scales as the layout stores it: what multiplies them, or for compressed-tensors divides."""
+    decode = numpy.float32(amax) / numpy.float32(2688)
+    return numpy.asarray(numpy.float32(1) / decode if layout.layout == _CT else decode)
 
 
 GPT_OSS_PLAIN = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]

@@ -1,158 +1,135 @@
-"""mxq-quantize IN OUT: quantizes the weights of a checkpoint, one tensor at a time."""
+"""mxq-quantize IN OUT: quantizes the weights of a checkpoint, piece by piece in several threads."""
 
 import shutil
-from fnmatch import fnmatchcase
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
 
-import numpy
-
-from .. import amax, quantize, version
-from .._qtensor import QTensor
-from . import layouts
+from .. import version
+from . import layouts, page
+from .devices import Device
 from .layouts import Layout
-from .measure import measure
-from .reader import Checkpoint, Entry, File, open_checkpoint, read_bytes, read_json, refuse
-from .stored import Stored, array, find, load
-from .writer import FileWriter, Folder, Output, write_json
+from .measure import Measure
+from .pieces import Piece, copy_piece, piece_amax, pieces, quantize_piece, widen_piece
+from .plan import EXCLUDE, INCLUDE, Recipe, Step, fp8_source, plan, recipe
+from .reader import Checkpoint, File, open_checkpoint, read_json
+from .writer import FileWriter, Folder, write_json
 
-INCLUDE = {2: ("*.weight",), 3: ("*.experts.gate_up_proj", "*.experts.down_proj")}
-EXCLUDE = ("*embed*", "*lm_head*", "*norm*", "*router*", "*.gate.weight")
-REPORT = "quantization_report.json"
+__all__ = ["EXCLUDE", "INCLUDE", "PAGE", "REPORT", "recipe", "run"]
+REPORT, PAGE = "quantization_report.json", "quantization_report.html"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
+_BEGUN = 1 << 28  # bytes of the tensors that are begun before the first of them is complete
+_SAVED = 1 << 28  # bytes after which the disk is waited for, so that an interrupted run goes on from there
 Row = Dict[str, Any]
 Progress = Callable[[int, str], Any]
 
 
-class Recipe(NamedTuple):
-    """What is asked for: how weights are stored, and which tensors are weights."""
+class _Work:
+    """Runs the pieces of the steps of a file in threads, several steps at once. Only what the threads read is in memory."""
 
-    layout: Layout
-    include: Tuple[str, ...]
-    exclude: Tuple[str, ...]
+    def __init__(self, device: Device, pool: ThreadPoolExecutor, every: Sequence[Step], mode: str, progress: Progress) -> None:
+        """every: the steps of all files, of which some share an amax."""
+        self._device, self._pool, self._mode, self._progress = device, pool, mode, progress
+        self._groups: Dict[str, List[Step]] = {}
+        self._amaxes: Dict[str, List["Future[float]"]] = {}
+        for step in every:
+            self._groups.setdefault(step.group, []).append(step)
 
+    def _pieces(self, step: Step) -> List[Piece]:
+        return pieces(step, self._device.piece_bytes)
 
-class Step(NamedTuple):
-    """What happens to a tensor: it is quantized to a layout, widened from FP8 to BF16, or copied, for the reason in `note`."""
+    def _submit(self, work: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        return self._pool.submit(work, self._device, *arguments)
 
-    source: Stored
-    layout: Optional[Layout]
-    note: str
-    outputs: List[Output]
+    def _advance(self, nbytes: int, name: str) -> None:
+        if nbytes:
+            self._progress(nbytes, name)
 
+    def begin(self, step: Step) -> None:
+        """Starts what must be known of a tensor before any of it is quantized."""
+        layout = step.layout
+        if layout is None or not (layout.format == "nvfp4" or layout.scaling == "tensor") or step.group in self._amaxes:
+            return
+        members = self._groups[step.group]
+        self._amaxes[step.group] = [self._submit(piece_amax, one, piece) for one in members for piece in self._pieces(one)]
 
-def recipe(
-    layout: str, format: str, scaling: Optional[str] = None, include: Sequence[str] = (), exclude: Sequence[str] = ()
-) -> Recipe:
-    """include, exclude: patterns of the shell, in place of INCLUDE and EXCLUDE."""
-    row = layouts.choose(layout, format, scaling)
-    return Recipe(row, tuple(include) or INCLUDE[row.rank], tuple(exclude) or EXCLUDE)
+    def _amax(self, step: Step) -> float:
+        found = max((future.result() for future in self._amaxes.get(step.group, [])), default=0.0)
+        return layouts.power_of_two_amax(found) if step.layout and step.layout.format == "nvfp4" else found
 
+    def stop(self) -> None:
+        """Waits for the pieces that threads are at, and leaves out the others."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
-def _any(patterns: Sequence[str], name: str) -> Optional[str]:
-    return next((pattern for pattern in patterns if fnmatchcase(name, pattern)), None)
+    def start(self, step: Step, file: FileWriter) -> Callable[[], Row]:
+        """Starts a step that was begun. Gives a function that waits for it and tells of it."""
+        self.begin(step)
+        amax = self._amax(step)
+        if step.layout is not None:
+            parts = [
+                (self._submit(quantize_piece, step, part, amax, file, self._mode), part.nbytes) for part in self._pieces(step)
+            ]
+            if step.layout.global_scale:
+                file.add(step.outputs[2].name, layouts.stored_global_scale(step.layout, amax))
+        elif fp8_source(step.sources[0]):
+            parts = [(self._submit(widen_piece, step, part, file), part.nbytes) for part in self._pieces(step)]
+        else:
+            size, many = step.sources[0].codes.nbytes, self._device.piece_bytes
+            ends = [(first, min(first + many, size)) for first in range(0, max(size, 1), many)]
+            parts = [(self._submit(copy_piece, step, first, last, file), last - first) for first, last in ends]
+        return lambda: self._wait(step, file, parts)
 
-
-def _fp8_source(source: Stored) -> bool:
-    return source.format == "fp8_e4m3" and source.scaling == "128x128" and len(source.shape) == 2
-
-
-def _step(source: Stored, recipe: Recipe) -> Step:
-    """Decides what happens to a tensor."""
-    layout, fp8 = recipe.layout, _fp8_source(source)
-    if source.scales is not None and not fp8:
-        refuse(
-            source.codes.path,
-            f"tensor {source.name!r}",
-            "F32, F16, BF16, or FP8 with a scale for each 128x128",
-            f"{source.format} {source.scaling} {source.convert}".strip(),
-        )
-    matched, excluded = _any(recipe.include, source.name), _any(recipe.exclude, source.name)
-    dtype = "BF16" if fp8 else source.codes.dtype
-    note = ""
-    if not matched:
-        note = "not included"
-    elif excluded:
-        note = f"excluded by {excluded}"
-    elif not source.name.endswith(layout.suffix):
-        note = f"its name does not end with {layout.suffix}"
-    else:
-        note = layouts.unfit(layout, dtype, source.shape)
-    if not note:
-        return Step(source, layout, "", layouts.outputs(layout, source.name, source.shape))
-    return Step(source, None, note, [Output(source.name, dtype, source.shape)])
-
-
-def plan(checkpoint: Checkpoint, recipe: Recipe) -> Dict[str, List[Step]]:
-    """The steps for each file. A tensor that a name of the output would replace is refused."""
-    out: Dict[str, List[Step]] = {file.path.name: [] for file in checkpoint.files}
-    names: Dict[str, str] = {}
-    for source in find(checkpoint):
-        step = _step(source, recipe)
+    def _wait(self, step: Step, file: FileWriter, parts: Sequence[Any]) -> Row:
+        out: Optional[Measure] = None
+        for future, nbytes in parts:
+            found = future.result()
+            self._advance(nbytes, step.name)
+            if out is None:
+                out = found
+            else:
+                out.merge(found)
         for output in step.outputs:
-            if output.name in names:
-                refuse(
-                    source.codes.path,
-                    f"tensor {source.name!r}",
-                    f"{output.name!r} once in the output",
-                    f"it from {names[output.name]!r}, too",
-                )
-            names[output.name] = source.name
-        out[source.codes.path.name].append(step)
-    if not any(step.layout for steps in out.values() for step in steps):
-        refuse(
-            checkpoint.folder, "tensors", f"a weight that {', '.join(recipe.include)} include and that fits the layout", "none"
-        )
-    return out
+            file.flush(output.name)
+        self._advance(step.bytes_before - sum(nbytes for _, nbytes in parts), step.name)
+        row: Row = {
+            "name": step.name,
+            "shape": list(step.shape),
+            "bytes_before": step.bytes_before,
+            "bytes_after": sum(output.nbytes for output in step.outputs),
+        }
+        if step.layout is None or out is None:
+            return {**row, "format": step.outputs[0].dtype, "note": step.note}
+        return {**row, "format": step.layout.format, "scaling": step.layout.scaling, **out.row()}
 
 
-def _experts(entry: Entry) -> Any:
-    """Experts (E, inputs, outputs) as one matrix (E * outputs, inputs), which is read and transposed expert by expert."""
-    count, inputs, outs = entry.shape
-    step = entry.nbytes // count
-    out: Any = None
-    for expert in range(count):
-        part = entry._replace(shape=(inputs, outs), start=entry.start + expert * step, end=entry.start + (expert + 1) * step)
-        one = array(part)
-        if out is None:
-            out = numpy.empty((count, outs, inputs), one.dtype)
-        out[expert] = one.T
-    return out.reshape(count * outs, inputs)
-
-
-def _quantized(x: Any, layout: Layout) -> QTensor:
-    if layout.format != "nvfp4":
-        return quantize(x, layout.format, scaling=layout.scaling)
-    return quantize(x, "nvfp4", scaling=layout.scaling, amax=layouts.power_of_two_amax(float(amax(x, "nvfp4")[0])))
-
-
-def _run(step: Step, file: FileWriter) -> Row:
-    """Does a step and tells of it."""
-    source, before = step.source, step.source.codes.nbytes + (step.source.scales.nbytes if step.source.scales else 0)
-    row: Row = {
-        "name": source.name,
-        "shape": list(source.shape),
-        "bytes_before": before,
-        "bytes_after": sum(output.nbytes for output in step.outputs),
-    }
-    fp8 = _fp8_source(source)
-    if step.layout is None:
-        file.add(step.outputs[0].name, load(source).dequantize("bfloat16") if fp8 else read_bytes(source.codes))
-        return {**row, "format": step.outputs[0].dtype, "note": step.note}
-    x = load(source).dequantize("float32") if fp8 else _experts(source.codes) if step.layout.rank == 3 else array(source.codes)
-    q = _quantized(x, step.layout)
-    for output, made in zip(step.outputs, layouts.arrays(step.layout, q)):
-        file.add(output.name, made)
-    return {**row, "format": step.layout.format, "scaling": step.layout.scaling, **measure(x, q)}
+def _run_steps(steps: Sequence[Step], work: _Work, writer: FileWriter, done: Callable[[Row], None]) -> None:
+    """Does steps in their order, of which some are begun while those before them are done."""
+    begun: Deque[Step] = deque()
+    started: Deque[Callable[[], Row]] = deque()
+    ahead = 0
+    for step in steps:
+        work.begin(step)
+        begun.append(step)
+        ahead += step.bytes_before
+        while ahead > _BEGUN and len(begun) > 1:
+            ahead -= begun[0].bytes_before
+            started.append(work.start(begun.popleft(), writer))
+            if len(started) > 4:
+                done(started.popleft()())
+    for step in begun:
+        started.append(work.start(step, writer))
+    for wait in started:
+        done(wait())
 
 
 def _plain_modules(steps: Sequence[Step]) -> List[str]:
     """Modules with a weight of two dimensions or more that stays plain: what readers must not take for quantized."""
     return sorted(
         {
-            step.source.name[: -len(".weight")]
+            step.name[: -len(".weight")]
             for step in steps
-            if step.layout is None and step.source.name.endswith(".weight") and len(step.source.shape) > 1
+            if step.layout is None and step.name.endswith(".weight") and len(step.shape) > 1
         }
     )
 
@@ -165,7 +142,7 @@ def _config(source: Path, folder: Folder, layout: Layout, steps: Sequence[Step])
         if (
             path.is_file()
             and not path.name.endswith(_WEIGHTS)
-            and path.name not in ("config.json", "hf_quant_config.json", REPORT)
+            and path.name not in ("config.json", "hf_quant_config.json", REPORT, PAGE)
         ):
             shutil.copyfile(path, folder.part / path.name)
     write_json(folder.part / "config.json", {**config, "quantization_config": block})
@@ -173,20 +150,35 @@ def _config(source: Path, folder: Folder, layout: Layout, steps: Sequence[Step])
         write_json(folder.part / "hf_quant_config.json", layouts.modelopt_file(block))
 
 
-def _file(file: File, steps: List[Step], folder: Folder, progress: Progress) -> List[Row]:
-    """Writes one file, or takes what an interrupted run wrote of it."""
+def _file(file: File, steps: List[Step], folder: Folder, work: _Work, progress: Progress) -> List[Row]:
+    """Writes one file, or what an interrupted run did not write of it."""
     name = file.path.name
     rows = folder.rows(name)
     if rows is not None:
         progress(sum(row["bytes_before"] for row in rows), name)
         return rows
-    rows = []
-    writer = folder.file(name, [output for step in steps for output in step.outputs], file.metadata)
+    writer, rows = folder.file(name, [output for step in steps for output in step.outputs], file.metadata)
+    unsaved = 0
+    for step, row in zip(steps, rows):
+        for output in step.outputs:
+            writer.skip(output.name)
+        progress(row["bytes_before"], step.name)
+
+    def done(row: Row) -> None:
+        nonlocal unsaved
+        rows.append(row)
+        unsaved += row["bytes_before"]
+        if unsaved >= _SAVED:
+            folder.save(writer, rows)
+            unsaved = 0
+
     try:
-        for step in steps:
-            rows.append(_run(step, writer))
-            progress(rows[-1]["bytes_before"], step.source.name)
+        _run_steps(steps[len(rows) :], work, writer, done)
         folder.complete(writer, rows)
+    except BaseException:
+        work.stop()
+        folder.save(writer, rows)
+        raise
     finally:
         writer.close()
     return rows
@@ -203,26 +195,50 @@ def _identity(checkpoint: Checkpoint, recipe: Recipe) -> Dict[str, Any]:
         "scaling": row.scaling,
         "include": recipe.include,
         "exclude": recipe.exclude,
+        "experts": recipe.experts,
+        "share_global": recipe.share_global,
+        "measure": recipe.measure,
         "version": version(),
     }
 
 
-def run(source: Path, out: Path, recipe: Recipe, progress: Progress = lambda count, name: None) -> Dict[str, Any]:
-    """Quantizes a checkpoint into a folder and gives the report. All headers are checked before anything is written."""
+def _report(recipe: Recipe, device: str, rows: List[Row]) -> Row:
+    row = recipe.layout
+    head = {"layout": row.layout, "format": row.format, "scaling": row.scaling, "measure": recipe.measure}
+    return {**head, "version": version(), "device": device, "tensors": rows}
+
+
+def run(
+    source: Path,
+    out: Path,
+    recipe: Recipe,
+    progress: Progress = lambda count, name: None,
+    device: str = "cpu",
+    threads: int = 0,
+) -> Row:
+    """Quantizes a checkpoint into a folder and gives the report. All headers are checked before anything is written.
+
+    threads: by default one for each core; see Device.
+    """
     checkpoint = open_checkpoint(source)
     steps = plan(checkpoint, recipe)
+    every = [step for part in steps.values() for step in part]
+    where = Device(device, threads)
     folder = Folder(out, _identity(checkpoint, recipe))
+    pool = ThreadPoolExecutor(where.threads, "mxq-quantize")
     try:
-        rows = [row for file in checkpoint.files for row in _file(file, steps[file.path.name], folder, progress)]
-        row = recipe.layout
-        report = {"layout": row.layout, "format": row.format, "scaling": row.scaling, "version": version(), "tensors": rows}
-        every = [step for part in steps.values() for step in part]
+        work = _Work(where, pool, every, recipe.measure, progress)
+        rows = [row for file in checkpoint.files for row in _file(file, steps[file.path.name], folder, work, progress)]
         if Path(source).is_dir() or Path(source).suffix == ".json":
-            _config(checkpoint.folder, folder, row, every)
+            _config(checkpoint.folder, folder, recipe.layout, every)
         else:
-            write_json(folder.part / "config.json", {"quantization_config": layouts.config_block(row, _plain_modules(every))})
+            block = layouts.config_block(recipe.layout, _plain_modules(every))
+            write_json(folder.part / "config.json", {"quantization_config": block})
+        report = _report(recipe, device, rows)
         write_json(folder.part / REPORT, report)
+        (folder.part / PAGE).write_text(page.page(report), encoding="utf-8")
         folder.finish(index=len(checkpoint.files) > 1)
     finally:
+        pool.shutdown(wait=True, cancel_futures=True)
         folder.close()
     return report

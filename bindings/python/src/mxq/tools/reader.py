@@ -1,4 +1,4 @@
-"""Reads checkpoints: .safetensors files, single or sharded with an index. Tensors are read one at a time.
+"""Reads checkpoints: .safetensors files, single or sharded with an index. Tensors are read one at a time, or in pieces.
 
 Everything that a header or an index claims is checked when a checkpoint is opened, before any tensor is read, duplicate names
 too. Reader and writer are here, in place of a package's, so that memory is bounded by one tensor.
@@ -41,6 +41,7 @@ BITS = {
 }
 MAX_JSON_BYTES = 100_000_000  # the limit of safetensors for a header
 MAX_RANK = 32
+_AHEAD = 1 << 26  # how far before a read the disk is asked for it
 INDEX_NAME = "model.safetensors.index.json"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.safetensors")
 
@@ -151,10 +152,15 @@ def _check_order(entries: List[Entry], data_start: int, file_bytes: int, path: P
         refuse(path, "data", f"{end - data_start} bytes, up to the end of the last tensor", f"{file_bytes - data_start} bytes")
 
 
+def _at_once(path: str, flags: int) -> int:
+    """Opens a file without waiting, which the open of a pipe does until another process writes it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def open_file(path: Path) -> File:
     """Reads and checks the header of a .safetensors file."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 refuse(path, "file", "a regular file", stat.filemode(status.st_mode))
@@ -184,7 +190,7 @@ def open_file(path: Path) -> File:
 def read_json(path: Path) -> Dict[str, Any]:
     """Reads a JSON object from a file of bounded size."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
             data = file.read(MAX_JSON_BYTES + 1)
     except OSError as error:
         refuse(path, "file", "a file that can be read", error.strerror)
@@ -233,12 +239,30 @@ def open_checkpoint(path: Any) -> Checkpoint:
     return Checkpoint(place.parent, files, entries)
 
 
+def read_into(entry: Entry, begin: int, out: "numpy.ndarray[Any, Any]", again: bool = True) -> None:
+    """Reads bytes of a tensor from its byte `begin` on. Memory is the caller's: a file that shrinks cannot fault as mapped
+    memory would. Asks the system for what comes behind, so that a disk reads while the caller computes.
+
+    again: False where nothing reads the bytes again, so that the system's memory for them is free for what comes.
+    """
+    view, place = out.data.cast("B"), entry.start + begin
+    file = os.open(entry.path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(file, place + _AHEAD, len(view), os.POSIX_FADV_WILLNEED)
+        got, count = 0, -1
+        while got < len(view) and count:
+            count = os.preadv(file, [view[got:]], place + got)
+            got += count
+        if not again:
+            os.posix_fadvise(file, place, len(view), os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(file)
+    if got != len(view):
+        refuse(entry.path, f"tensor {entry.name!r}", f"{entry.nbytes} bytes", f"{begin + got}: the file became shorter")
+
+
 def read_bytes(entry: Entry) -> "numpy.ndarray[Any, Any]":
-    """The bytes of a tensor, in memory of their own: a file that shrinks later cannot fault as mapped memory would."""
+    """The bytes of a tensor."""
     out = numpy.empty(entry.nbytes, numpy.uint8)
-    with open(entry.path, "rb") as file:
-        file.seek(entry.start)
-        got = file.readinto(out.data)
-    if got != entry.nbytes:
-        refuse(entry.path, f"tensor {entry.name!r}", f"{entry.nbytes} bytes", f"{got}: the file became shorter")
+    read_into(entry, 0, out)
     return out

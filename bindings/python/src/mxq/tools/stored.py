@@ -63,7 +63,8 @@ _PATTERNS = [
     _Pattern("MX in FP8 names", ".weight", _CODES8, ".weight_scale_inv", ("U8", "F8_E8M0"), "mxfp8_e4m3"),
     _Pattern("DeepSeek V4", ".weight", ("I8",), ".scale", ("F8_E8M0",), "mxfp4"),
     _Pattern("DeepSeek V4", ".weight", _CODES8, ".scale", ("F8_E8M0",), "mxfp8_e4m3"),
-    _Pattern("gpt-oss", "_blocks", ("U8",), "_scales", ("U8",), "mxfp4"),
+    _Pattern("gpt-oss", "_blocks", ("U8",), "_scales", ("U8",), "mxfp4"),  # the names of transformers
+    _Pattern("gpt-oss", ".blocks", ("U8",), ".scales", ("U8",), "mxfp4"),  # those of gpt-oss itself
 ]
 
 
@@ -73,15 +74,15 @@ def _up(size: int, tile: int) -> int:
 
 def _fp8_scaling(shape: Shape, scales: Shape) -> str:
     """Which elements share a scale of FP8, from the shape of the scales; nothing if libmxq has no such scaling."""
-    rows, cols = shape[-2], shape[-1]
+    experts, rows, cols = shape[:-2], shape[-2], shape[-1]
     tiles = _up(rows, 128), _up(cols, 128)
-    if scales in (tiles, (tiles[0], 1, tiles[1], 1)):
+    if scales in ((*experts, *tiles), (*experts, tiles[0], 1, tiles[1], 1)):
         return "128x128"
-    if scales in ((rows,), (rows, 1)):
+    if scales in ((*experts, rows), (*experts, rows, 1)):
         return "row"
     if scales in ((), (1,), (1, 1)):
         return "tensor"
-    return "1x128" if scales == (rows, tiles[1]) else ""
+    return "1x128" if scales == (*experts, rows, tiles[1]) else ""
 
 
 def _scaling(format: str, shape: Shape, scales: Entry) -> Tuple[str, str]:
@@ -135,7 +136,7 @@ def _match(pattern: _Pattern, stem: str, entries: Dict[str, Entry]) -> Optional[
         above,
         pattern.divides,
         convert,
-        gpt_oss,
+        pattern.codes == "_blocks",
     )
 
 
@@ -153,16 +154,21 @@ def find(checkpoint: Checkpoint) -> List[Stored]:
     return sorted(out + plain, key=lambda stored: places[stored.codes.name])
 
 
-def array(entry: Entry) -> Any:
-    """A tensor as numpy has it: codes and scales of 8 bits as bytes."""
+def typed(entry: Entry, data: Any) -> Any:
+    """Bytes of a tensor as numpy has its type: codes and scales of 8 bits as bytes."""
     if entry.dtype == "BF16":
         import ml_dtypes
 
-        return read_bytes(entry).view(ml_dtypes.bfloat16).reshape(entry.shape)
+        return data.view(ml_dtypes.bfloat16)
     dtype = PLAIN.get(entry.dtype) or _WIDTHS.get(entry.dtype)
     if dtype is None:
         refuse(entry.path, f"tensor {entry.name!r}", f"a type of {', '.join([*PLAIN, *_WIDTHS])}", entry.dtype)
-    return read_bytes(entry).view(dtype).reshape(entry.shape)
+    return data.view(dtype)
+
+
+def array(entry: Entry) -> Any:
+    """A tensor as numpy has it."""
+    return typed(entry, read_bytes(entry)).reshape(entry.shape)
 
 
 def _bytes(entry: Entry, shape: Shape) -> Any:
@@ -183,7 +189,7 @@ def load(stored: Stored) -> QTensor:
     codes = _bytes(stored.codes, (*shape[:-1], width))
     scales = array(stored.scales).astype("float32").reshape(-1) if fp8 else array(stored.scales)
     if stored.scaling in ("128x128", "1x128"):
-        scales = scales.reshape(_up(shape[-2], 128) if stored.scaling == "128x128" else shape[-2], -1)
+        scales = scales.reshape(*shape[:-2], _up(shape[-2], 128) if stored.scaling == "128x128" else shape[-2], -1)
     decode = None
     if stored.global_scale is not None:
         decode = array(stored.global_scale).astype("float32").reshape(1)
@@ -197,10 +203,8 @@ def values(stored: Stored) -> Any:
 
     if stored.scales is None:
         plain = array(stored.codes)
-        return (
-            plain
-            if plain.dtype == numpy.float32
-            else convert(plain.reshape(-1, plain.shape[-1] if plain.ndim else 1), "float32").reshape(plain.shape)
-        )
+        if plain.dtype == numpy.float32:
+            return plain
+        return convert(plain.reshape(1, -1), "float32").reshape(plain.shape)
     out = load(stored).dequantize("float32")
     return out.swapaxes(-1, -2) if stored.transposed else out

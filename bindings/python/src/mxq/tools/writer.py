@@ -1,14 +1,15 @@
 """Writes checkpoints: a file or a folder is complete under its name, or not there.
 
 Everything is written into a folder NAME.partial, which gets its name at the end. An interrupted run leaves it, and the next
-run of the same recipe goes on behind the files that are complete.
+run of the same recipe goes on behind the tensors that are complete.
 """
 
 import fcntl
 import json
 import os
+import threading
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy
 
@@ -42,12 +43,14 @@ def write_json(path: Path, value: Any) -> None:
 
 
 class FileWriter:
-    """Writes a .safetensors file tensor by tensor, in any order. The header is written first, so memory holds no tensor.
+    """Writes a .safetensors file tensor by tensor, or piece by piece from several threads, in any order. The header is written
+    first, so memory holds no tensor.
 
     Tensors of wide elements come first, so that each is aligned to its elements.
     """
 
     def __init__(self, path: Path, outputs: Sequence[Output], metadata: Dict[str, str]):
+        """Takes up what an interrupted run wrote under the name of a part, if that has the same header."""
         self.path, self._part = path, path.with_name(path.name + ".part")
         header: Dict[str, Any] = {"__metadata__": metadata} if metadata else {}
         self._places: Dict[str, Tuple[int, int]] = {}
@@ -60,33 +63,70 @@ class FileWriter:
             self._places[output.name] = begin, end
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
         text += b" " * (-len(text) % 8)
-        self._start, self._missing = 8 + len(text), set(self._places)
-        self._file: BinaryIO = open(self._part, "wb")
-        self._file.write(len(text).to_bytes(8, "little") + text)
-        self._file.truncate(self._start + end)
+        text = len(text).to_bytes(8, "little") + text
+        self._start, self._missing = len(text), {name: end - begin for name, (begin, end) in self._places.items()}
+        self._lock, self._file = threading.Lock(), os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self.resumed = os.fstat(self._file).st_size == self._start + end and os.pread(self._file, len(text), 0) == text
+        if not self.resumed:
+            os.pwrite(self._file, text, 0)
+            os.ftruncate(self._file, self._start + end)
 
     def add(self, name: str, array: "numpy.ndarray[Any, Any]") -> None:
-        """Writes the bytes of a tensor to their place."""
-        if name not in self._missing:
-            refuse(self.path, f"tensor {name!r}", "a tensor that the header has and that is not yet written", "it")
-        begin, end = self._places[name]
-        if array.nbytes != end - begin:
+        """Writes a whole tensor."""
+        begin, end = self._places.get(name, (0, 0))
+        if self._missing.get(name) == end - begin != array.nbytes:
             refuse(self.path, f"tensor {name!r}", f"{end - begin} bytes", array.nbytes)
-        self._file.seek(self._start + begin)
-        self._file.write(numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8).data)
-        self._missing.discard(name)
+        self.add_piece(name, 0, array)
+
+    def add_piece(self, name: str, offset: int, array: "numpy.ndarray[Any, Any]") -> None:
+        """Writes bytes of a tensor from its byte `offset` on. Each byte is written once."""
+        with self._lock:
+            if name not in self._missing:
+                refuse(self.path, f"tensor {name!r}", "a tensor that the header has and that is not yet written", "it")
+            if offset + array.nbytes > self._places[name][1] - self._places[name][0] or array.nbytes > self._missing[name]:
+                refuse(self.path, f"tensor {name!r}", f"{self._missing[name]} more bytes", f"{array.nbytes} from {offset} on")
+            self._count(name, array.nbytes)
+        place, data = self._start + self._places[name][0] + offset, numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
+        done = 0
+        while done < data.size:
+            done += os.pwrite(self._file, data[done:].data, place + done)
+
+    def _count(self, name: str, nbytes: int) -> None:
+        self._missing[name] -= nbytes
+        if not self._missing[name]:
+            del self._missing[name]
+
+    def skip(self, name: str) -> None:
+        """Counts a tensor as written, which an interrupted run wrote."""
+        self._count(name, self._missing[name])
+
+    def flush(self, name: str) -> None:
+        """Tells the system that a tensor can go to the disk."""
+        begin, end = self._places[name]
+        os.posix_fadvise(self._file, self._start + begin, end - begin, os.POSIX_FADV_DONTNEED)
+
+    def sync(self) -> None:
+        """Waits until the disk has what was written, and frees the system's memory for it."""
+        os.fdatasync(self._file)
+        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def finish(self) -> None:
         """Gives the file its name. All tensors must have been written."""
         if self._missing:
-            refuse(self.path, f"tensor {sorted(self._missing)[0]!r}", "its bytes", "none written")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+            refuse(
+                self.path,
+                f"tensor {sorted(self._missing)[0]!r}",
+                "its bytes",
+                f"{self._missing[sorted(self._missing)[0]]} missing",
+            )
+        os.fsync(self._file)
         self.close()
         os.replace(self._part, self.path)
 
     def close(self) -> None:
-        self._file.close()
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
 
 
 class Folder:
@@ -115,18 +155,26 @@ class Folder:
 
     def rows(self, name: str) -> Optional[List[Dict[str, Any]]]:
         """What an earlier run reported of a file that it completed, or None."""
+        return self._saved(name) if (self.part / name).exists() else None
+
+    def _saved(self, name: str) -> Optional[List[Dict[str, Any]]]:
         place = self.part / (name + _ROWS)
-        if not (self.part / name).exists() or not place.exists():
-            return None
-        rows: List[Dict[str, Any]] = read_json(place)["rows"]
+        rows: Optional[List[Dict[str, Any]]] = read_json(place)["rows"] if place.exists() else None
         return rows
 
-    def file(self, name: str, outputs: Sequence[Output], metadata: Dict[str, str]) -> FileWriter:
-        return FileWriter(self.part / name, outputs, metadata)
+    def file(self, name: str, outputs: Sequence[Output], metadata: Dict[str, str]) -> Tuple[FileWriter, List[Dict[str, Any]]]:
+        """A file to write, and what an interrupted run reported of the tensors of it that it wrote."""
+        writer = FileWriter(self.part / name, outputs, metadata)
+        return writer, (self._saved(name) or []) if writer.resumed else []
+
+    def save(self, writer: FileWriter, rows: List[Dict[str, Any]]) -> None:
+        """Keeps what is reported of a file so far for a run that goes on from here, once the disk has the tensors themselves."""
+        writer.sync()
+        write_json(writer.path.with_name(writer.path.name + _ROWS), {"rows": rows})
 
     def complete(self, writer: FileWriter, rows: List[Dict[str, Any]]) -> None:
-        """Finishes a file, and keeps what is reported of it for a run that goes on from here."""
-        write_json(writer.path.with_name(writer.path.name + _ROWS), {"rows": rows})
+        """Finishes a file, and keeps what is reported of it."""
+        self.save(writer, rows)
         writer.finish()
 
     def finish(self, index: bool) -> None:

@@ -1,0 +1,119 @@
+"""Does a step in pieces of rows: each is read, quantized, measured and written by one thread, in memory of a few MB."""
+
+from typing import Any, List, NamedTuple
+
+import numpy
+
+from .. import amax, dequantize, quantize
+from .._parts import Part
+from .._qtensor import QTensor
+from .devices import Cpu, Device
+from .layouts import TILE_ROWS
+from .measure import Measure
+from .plan import Step, fp8_source
+from .reader import Entry, read_into
+from .stored import Stored, typed
+from .writer import FileWriter
+
+
+class Piece(NamedTuple):
+    """Rows of a source, or all of a transposed one. line: the row of the output that the first becomes."""
+
+    source: Stored
+    first: int
+    last: int
+    line: int
+    nbytes: int
+
+
+def _rows_of_tile(step: Step) -> int:
+    """Rows that only together can be read or quantized."""
+    if fp8_source(step.sources[0]):
+        return 128
+    return TILE_ROWS.get(step.layout.scaling, 1) if step.layout else 1
+
+
+def pieces(step: Step, piece_bytes: int) -> List[Piece]:
+    """The pieces of a step that reads matrices, in the order of their bytes."""
+    out, tile, line = [], _rows_of_tile(step), 0
+    for source in step.sources:
+        rows, cols = source.shape
+        row_bytes = max(source.codes.nbytes // max(rows, 1), 1)
+        many = max(piece_bytes // row_bytes, 1)
+        many = rows if step.transposed else max(many // 128 * 128 or many // tile * tile, tile)
+        for first in range(0, rows, max(many, 1)):
+            last = min(first + many, rows)
+            out.append(Piece(source, first, last, line + first, (last - first) * row_bytes))
+        line += cols if step.transposed else rows
+    return out
+
+
+def _read(here: Cpu, entry: Entry, first: int, last: int, row_elements: int, again: bool, name: str = "source") -> Any:
+    """Rows of a tensor, in memory that the next call takes again."""
+    row_bytes = entry.nbytes // entry.shape[0]
+    data = here.buffer(name, (last - first) * row_bytes)
+    read_into(entry, first * row_bytes, data, again)
+    return typed(entry, data).reshape(last - first, row_elements)
+
+
+def values(here: Cpu, source: Stored, first: int, last: int, dtype: str = "float32", again: bool = False) -> Any:
+    """Rows of a source on the device: as they are, or those of FP8 with scales of 128x128 as `dtype`."""
+    cols = source.shape[1]
+    codes = here.place(_read(here, source.codes, first, last, cols, again))
+    if source.scales is None:
+        return codes
+    rows = first // 128, -(-last // 128)
+    scales = _read(here, source.scales, rows[0], rows[1], -(-cols // 128), True, "scales").astype(numpy.float32)
+    q = QTensor.from_parts("fp8_e4m3", (last - first, cols), rowwise=(codes, here.place(scales)), scaling="128x128")
+    return dequantize(q, dtype, context=here.context)
+
+
+def piece_amax(device: Device, step: Step, piece: Piece) -> float:
+    """The largest magnitude of a piece, as the format needs it."""
+    assert step.layout is not None
+    x = values(device.here, piece.source, piece.first, piece.last, again=True)
+    return float(amax(x, step.layout.format, context=device.here.context)[0])
+
+
+def quantization_scale(amax: float) -> float:
+    """What FP8 with a scale of the tensor multiplies values by before they are rounded."""
+    scale = numpy.float32(448) / numpy.float32(amax) if 0 < amax < float("inf") else numpy.float32(1)
+    return float(min(scale, numpy.finfo(numpy.float32).max))
+
+
+def quantize_piece(device: Device, step: Step, piece: Piece, amax: float, file: FileWriter, mode: str) -> Measure:
+    """Quantizes a piece and writes its codes and scales. amax: that of the tensor, if its scaling has one."""
+    layout, here = step.layout, device.here
+    assert layout is not None
+    x = values(here, piece.source, piece.first, piece.last)
+    options: Any = {"amax": amax} if layout.format == "nvfp4" else {}
+    if layout.scaling == "tensor":
+        options = {"quantization_scale": quantization_scale(amax)}
+    made_parts = "columnwise" if step.transposed else "rowwise"
+    q = quantize(x, layout.format, scaling=layout.scaling, parts=made_parts, context=here.context, **options)
+    part = q.part(made_parts)
+    if step.transposed:  # its columnwise part is the rowwise part of the transpose
+        x = x.T
+        q = QTensor.from_parts(layout.format, tuple(x.shape), rowwise=Part(part.codes, part.scales), scaling=layout.scaling)
+    codes, scales = here.host(part.codes), here.host(part.scales)
+    file.add_piece(step.outputs[0].name, piece.line * codes.nbytes // len(codes), codes)
+    if layout.scaling != "tensor" or piece.line == 0:
+        tile = 128 if layout.scaling == "128x128" else 1
+        file.add_piece(step.outputs[1].name, -(-piece.line // tile) * (scales.nbytes // len(scales)), scales)
+    out = Measure(layout.format, layout.scaling)
+    out.add(here, x, q, mode, piece.first)
+    return out
+
+
+def widen_piece(device: Device, step: Step, piece: Piece, file: FileWriter) -> None:
+    """Writes rows of FP8 as BF16."""
+    here = device.here
+    x = here.host(values(here, piece.source, piece.first, piece.last, "bfloat16"))
+    file.add_piece(step.outputs[0].name, piece.first * x.nbytes // len(x), x)
+
+
+def copy_piece(device: Device, step: Step, first: int, last: int, file: FileWriter) -> None:
+    """Copies bytes of a tensor."""
+    data = device.here.buffer("source", last - first)
+    read_into(step.sources[0].codes, first, data, again=False)
+    file.add_piece(step.outputs[0].name, first, data)

@@ -1,0 +1,449 @@
+// Checks the layer of examples/expert_parallel: the same bits for each token however many ranks there are, the error against
+// double precision, and what must not spoil anything. Ranks are threads on one GPU, or processes over NCCL.
+//
+//     expert_parallel_checks threads        worlds of 1, 2 and 4 ranks on one GPU
+//     expert_parallel_checks nccl           the world that the environment names; one rank sends to itself
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "problem.hpp"
+
+namespace {
+
+// Where CUDA is played by the host (host_cuda.cpp), the library's CPU context computes, and nothing can be replayed.
+#ifdef EXPERT_PARALLEL_ON_HOST
+constexpr bool on_host = true;
+#else
+constexpr bool on_host = false;
+#endif
+
+int passed = 0, failed = 0;
+bool speaks = true;  // one rank of several processes
+
+void expect(bool holds, const std::string& what) {
+    ++(holds ? passed : failed);
+    if (speaks || !holds) std::printf("%s  %s\n", holds ? "pass" : "FAIL", what.c_str());
+}
+
+struct Case {
+    Problem problem;
+    Recipe recipe;
+    bool in_graph = false;
+};
+
+// What all ranks gave, or those of this process: the numbers of the others stay 0.
+struct Results {
+    std::vector<uint16_t> y, dx;  // BF16
+    std::vector<float> weight_gradients, d_up, d_down;
+    int64_t dropped = 0, wire_bytes = 0;
+    std::string implementation;
+
+    explicit Results(const Problem& p)
+        : y(size_t(p.tokens * p.shape.width)),
+          dx(y.size()),
+          weight_gradients(size_t(p.tokens * p.shape.top)),
+          d_up(size_t(p.shape.experts * p.shape.width * p.shape.hidden)),
+          d_down(d_up.size()) {}
+};
+
+float value(uint16_t bits) {
+    const uint32_t wide = uint32_t(bits) << 16;
+    float out;
+    std::memcpy(&out, &wide, sizeof out);
+    return out;
+}
+
+template <class T>
+void download(std::vector<T>& to, int64_t first, const void* from, int64_t count) {
+    check(cudaMemcpy(to.data() + first, from, size_t(count) * sizeof(T), cudaMemcpyDeviceToHost));
+}
+
+// Captures a step while all tokens choose expert 0, and replays it with the choices of the problem.
+void replay(Transport& transport, Streams streams, Layer& layer, const RankData& data, const std::function<void()>& step) {
+    const auto bytes = size_t(data.tokens) * sizeof(int32_t) * size_t(data.top);
+    std::vector<std::byte> choices(bytes);
+    check(cudaMemcpy(choices.data(), data.experts.get(), bytes, cudaMemcpyDeviceToHost));
+    check(cudaMemset(data.experts.get(), 0, bytes));
+    check(cudaDeviceSynchronize());
+    layer.set_timed(false);
+    step();
+    transport.wait(streams.compute);
+    transport.meet();
+    if (transport.captures()) check(cudaStreamBeginCapture(streams.compute, cudaStreamCaptureModeRelaxed));
+    transport.meet();
+    step();
+    transport.meet();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    if (transport.captures()) {
+        check(cudaStreamEndCapture(streams.compute, &graph));
+        check(cudaGraphInstantiate(&executable, graph, 0));
+    }
+    transport.meet();
+    check(cudaMemcpy(data.experts.get(), choices.data(), bytes, cudaMemcpyHostToDevice));
+    check(cudaMemset(data.y.get(), 0xFF, size_t(data.tokens) * sizeof(bf16)));
+    check(cudaDeviceSynchronize());
+    transport.meet();
+    if (transport.captures()) check(cudaGraphLaunch(executable, streams.compute));
+    transport.meet();
+    transport.wait(streams.compute);
+    if (executable) check(cudaGraphExecDestroy(executable));
+    if (graph) check(cudaGraphDestroy(graph));
+}
+
+void run_rank(const Case& c, Transport& transport, Streams streams, Results& results) {
+    const Problem& p = c.problem;
+    const int rank = transport.rank(), ranks = transport.size();
+    int device = 0;
+    check(cudaGetDevice(&device));
+    const mxq::context context = on_host ? mxq::context(MXQ_DEVICE_CPU) : mxq::context(MXQ_DEVICE_CUDA, device);
+    const RankData data(p, rank, ranks);
+    Layer layer(context, transport, streams, p.shape, c.recipe, data.up.as<bf16>(), data.down.as<bf16>());
+    const auto step = [&] {
+        layer.forward(data.input(), data.y.as<bf16>());
+        layer.backward(data.dy.as<bf16>(), data.gradients());
+    };
+    if (c.in_graph) {
+        replay(transport, streams, layer, data, step);
+    } else {
+        step();
+        transport.wait(streams.compute);
+    }
+    const int64_t first = p.first_token(rank, ranks), matrices = p.shape.experts / ranks * p.shape.width * p.shape.hidden;
+    download(results.y, first * p.shape.width, data.y.get(), data.tokens * p.shape.width);
+    download(results.dx, first * p.shape.width, data.dx.get(), data.tokens * p.shape.width);
+    download(results.weight_gradients, first * p.shape.top, data.weight_gradients.get(), data.tokens * p.shape.top);
+    download(results.d_up, rank * matrices, data.d_up.get(), matrices);
+    download(results.d_down, rank * matrices, data.d_down.get(), matrices);
+    if (transport.captures()) results.implementation = layer.implementation();
+    {
+        static std::mutex mutex;
+        const std::lock_guard lock(mutex);
+        results.dropped += layer.dropped();
+        if (!c.in_graph) results.wire_bytes += layer.take_figures().wire_bytes;
+    }
+    transport.wait(streams.compute);  // before memory goes that others copy from
+}
+
+Results run_threads(const Case& c, int ranks) {
+    const auto world = local_world(ranks, std::chrono::seconds(60));
+    const Stream compute, travel;
+    int device = 0;
+    check(cudaGetDevice(&device));
+    Results results(c.problem);
+    std::vector<std::thread> threads;
+    std::vector<std::string> messages(static_cast<size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank)
+        threads.emplace_back([&, rank] {
+            try {
+                check(cudaSetDevice(device));
+                run_rank(c, *join(world, rank), {compute, travel}, results);
+            } catch (const std::exception& error) {
+                messages[size_t(rank)] = error.what();
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& message : messages)
+        if (!message.empty()) throw std::runtime_error(message);
+    return results;
+}
+
+// The ranks whose results a check sees: how to run a case there, and which tokens and experts are of this process.
+struct World {
+    std::string name;
+    int ranks;
+    std::function<Results(const Case&)> run;
+    int first_rank, last_rank;  // of this process, the last one included
+};
+
+template <class T>
+size_t different(const std::vector<T>& a, const std::vector<T>& b, int64_t first, int64_t last) {
+    size_t count = 0;
+    for (int64_t i = first; i < last; ++i) count += std::memcmp(&a[size_t(i)], &b[size_t(i)], sizeof(T)) != 0;
+    return count;
+}
+
+class Checks {
+public:
+    Checks(World world, Problem problem, const char* exact) : world_(std::move(world)), problem_(problem) {
+        recipe_.implementation = exact;
+    }
+
+    void run() {
+        const Results plain = world_.run({problem_, recipe_});
+        const Results one = run_threads({problem_, recipe_}, 1);
+        same_tokens(plain, one, problem_, "as one rank (" + plain.implementation + ")");
+        near_gradients(plain, one, "as one rank");
+        wire(plain);
+        accuracy();
+        halves(plain);
+        capacity(plain);
+        faults();
+    }
+
+private:
+    void say(bool holds, const std::string& what) { expect(holds, world_.name + ": " + what); }
+
+    std::pair<int64_t, int64_t> own_tokens(const Problem& p) const {
+        return {p.first_token(world_.first_rank, world_.ranks), p.first_token(world_.last_rank + 1, world_.ranks)};
+    }
+    std::pair<int64_t, int64_t> own_weights() const {
+        const int64_t of_rank = problem_.shape.experts / world_.ranks * problem_.shape.width * problem_.shape.hidden;
+        return {world_.first_rank * of_rank, (world_.last_rank + 1) * of_rank};
+    }
+
+    void same_tokens(const Results& a, const Results& b, const Problem& p, const std::string& what) {
+        const auto [first, last] = own_tokens(p);
+        const int64_t width = p.shape.width, top = p.shape.top;
+        const size_t y = different(a.y, b.y, first * width, last * width),
+                     dx = different(a.dx, b.dx, first * width, last * width),
+                     w = different(a.weight_gradients, b.weight_gradients, first * top, last * top);
+        say(y + dx + w == 0, "tokens have the same bits " + what + " (of y " + std::to_string(y) + ", of dx " +
+                                 std::to_string(dx) + ", of weights " + std::to_string(w) + " others)");
+    }
+
+    void near_gradients(const Results& a, const Results& b, const std::string& what) {
+        Sqnr sqnr;
+        const auto [first, last] = own_weights();
+        for (int64_t i = first; i < last; ++i)
+            sqnr.add(a.d_up[size_t(i)], b.d_up[size_t(i)]), sqnr.add(a.d_down[size_t(i)], b.d_down[size_t(i)]);
+        const size_t others = different(a.d_up, b.d_up, first, last) + different(a.d_down, b.d_down, first, last);
+        const double db = sqnr.error == 0 ? 999 : sqnr.db();
+        say(sqnr.signal > 0 && db >= 60, "gradients of weights " + what + " within 60 dB: " + std::to_string(db) + " dB, " +
+                                             std::to_string(others) + " other bits");
+    }
+
+    // Counts rows that leave their rank, from the routes alone.
+    void wire(const Results& results) {
+        const int32_t own = problem_.shape.experts / world_.ranks;
+        int64_t rows = 0;
+        for (int rank = world_.first_rank; rank <= world_.last_rank; ++rank)
+            each_choice(problem_, rank, world_.ranks, [&](int64_t, int32_t expert) { rows += expert / own != rank; });
+        const int64_t there = 2 * (problem_.shape.width + problem_.shape.width / 32) + 4,
+                      back = 2 * 2 * problem_.shape.width + 4;
+        if (world_.first_rank == 0 &&
+            world_.last_rank == world_.ranks - 1)  // the rows that one rank sends come back from others
+            say(results.wire_bytes == rows * (there + back), "bytes on the wire: " + std::to_string(results.wire_bytes) +
+                                                                 ", expected " + std::to_string(rows * (there + back)));
+    }
+
+    template <class Found>
+    static void each_choice(const Problem& p, int rank, int ranks, Found found) {
+        std::vector<int32_t> experts(size_t(p.shape.top));
+        std::vector<float> weights(experts.size());
+        for (int64_t t = p.first_token(rank, ranks); t < p.first_token(rank + 1, ranks); ++t) {
+            p.route(t, experts.data(), weights.data());
+            for (const int32_t expert : experts) found(t, expert);
+        }
+    }
+
+    void accuracy() {
+        for (const bool quantized : {true, false}) {
+            Recipe recipe;
+            recipe.quantized = quantized;
+            const Results results = world_.run({problem_, recipe});
+            Sqnr y, dx, w, dw;
+            const auto [first, last] = own_tokens(problem_);
+            const int64_t width = problem_.shape.width, hidden = problem_.shape.hidden, top = problem_.shape.top;
+            for (int64_t t = first; t < last; t += 13) {
+                const TokenReference exact = reference_of_token(problem_, t);
+                for (int64_t c = 0; c < width; ++c) {
+                    y.add(value(results.y[size_t(t * width + c)]), exact.y[size_t(c)]);
+                    dx.add(value(results.dx[size_t(t * width + c)]), exact.dx[size_t(c)]);
+                }
+                for (int64_t j = 0; j < top; ++j)
+                    w.add(results.weight_gradients[size_t(t * top + j)], exact.weight_gradients[size_t(j)]);
+            }
+            const auto of_rank = problem_.shape.experts / world_.ranks;
+            for (int64_t e = world_.first_rank * of_rank; e < (world_.last_rank + 1) * of_rank; ++e) {
+                const int64_t unit = (7 * e + 3) % hidden;
+                const UnitReference exact = reference_of_unit(problem_, int32_t(e), unit);
+                for (int64_t c = 0; c < width; ++c) {
+                    dw.add(results.d_up[size_t((e * hidden + unit) * width + c)], exact.up[size_t(c)]);
+                    dw.add(results.d_down[size_t((e * width + c) * hidden + unit)], exact.down[size_t(c)]);
+                }
+            }
+            char text[160];
+            std::snprintf(text, sizeof text, "%s against double: y %.1f, dx %.1f, weights %.1f, gradients %.1f dB (%s)",
+                          quantized ? "MXFP8" : "BF16", y.db(), dx.db(), w.db(), dw.db(), results.implementation.c_str());
+            const double least = quantized ? 22 : 38;
+            say(std::min({y.db(), dx.db(), w.db(), dw.db()}) >= least, text);
+        }
+    }
+
+    void halves(const Results& plain) {
+        Recipe recipe = recipe_;
+        recipe.parts = 2;
+        recipe.sm_count = on_host ? 0 : 64;
+        const Results results = world_.run({problem_, recipe});
+        same_tokens(results, plain, problem_, "in two halves");
+        near_gradients(results, plain, "of two halves");
+    }
+
+    void capacity(const Results& plain) {
+        Recipe recipe = recipe_;
+        recipe.capacity = int32_t(problem_.tokens * problem_.shape.top / problem_.shape.experts * 2);
+        const Results enough = world_.run({problem_, recipe});
+        say(enough.dropped == 0, "a large capacity drops nothing");
+        same_tokens(enough, plain, problem_, "with a capacity");
+        near_gradients(enough, plain, "with a capacity");
+        if (!on_host) {
+            const Results replayed = world_.run({problem_, recipe, true});
+            same_tokens(replayed, enough, problem_, "from a CUDA graph");
+            near_gradients(replayed, enough, "from a CUDA graph");
+        }
+
+        recipe.capacity = int32_t(problem_.tokens * problem_.shape.top / problem_.shape.experts / world_.ranks);
+        const Results few = world_.run({problem_, recipe});
+        int64_t dropped = 0;
+        size_t others = 0, whole = 0;
+        const int64_t width = problem_.shape.width;
+        for (int rank = world_.first_rank; rank <= world_.last_rank; ++rank) {
+            std::vector<int32_t> rows(size_t(problem_.shape.experts));
+            std::vector<char> lost(size_t(problem_.tokens));
+            each_choice(problem_, rank, world_.ranks, [&](int64_t t, int32_t e) {
+                if (++rows[size_t(e)] <= recipe.capacity) return;
+                ++dropped;
+                lost[size_t(t)] = 1;
+            });
+            for (int64_t t = problem_.first_token(rank, world_.ranks); t < problem_.first_token(rank + 1, world_.ranks);
+                 ++t) {
+                if (lost[size_t(t)]) continue;
+                ++whole;
+                others += different(few.y, plain.y, t * width, (t + 1) * width);
+            }
+        }
+        say(few.dropped == dropped && dropped > 0 && whole > 0 && others == 0,
+            "a small capacity drops " + std::to_string(few.dropped) + " choices, expected " + std::to_string(dropped) +
+                ", and leaves " + std::to_string(whole) + " tokens as they were (" + std::to_string(others) +
+                " other bits)");
+    }
+
+    void faults() {
+        Problem p = problem_;
+        p.first_rank_idle = true;
+        same_tokens(world_.run({p, recipe_}), run_threads({p, recipe_}, 1), p, "where rank 0 has no tokens");
+        p = problem_;
+        p.routing = Routing::kFirstExperts;
+        same_tokens(world_.run({p, recipe_}), run_threads({p, recipe_}, 1), p, "where all choose the first experts");
+        p.routing = Routing::kWithoutExpert1;
+        const Results without = world_.run({p, recipe_});
+        same_tokens(without, run_threads({p, recipe_}, 1), p, "where nobody chooses expert 1");
+        const auto matrix = problem_.shape.width * problem_.shape.hidden;
+        const auto zeros = [&](const std::vector<float>& d) {
+            return std::all_of(d.begin() + matrix, d.begin() + 2 * matrix, [](float v) { return v == 0; });
+        };
+        say(zeros(without.d_up) && zeros(without.d_down), "its gradients are zeros");
+        nan();
+    }
+
+    void nan() {
+        Problem p = problem_;
+        p.nan_token = p.tokens / 2 + 5;
+        const Results clean = world_.run({problem_, recipe_}), spoiled = world_.run({p, recipe_});
+        const auto [first, last] = own_tokens(p);
+        const int64_t width = p.shape.width;
+        size_t nans = 0, others = 0, elsewhere = 0;
+        for (int64_t t = first; t < last; ++t)
+            for (int64_t i = t * width; i < (t + 1) * width; ++i) {
+                const bool is_nan = std::isnan(value(spoiled.y[size_t(i)]));
+                if (t == p.nan_token)
+                    nans += is_nan;
+                else
+                    elsewhere += is_nan || std::isnan(value(spoiled.dx[size_t(i)]));
+                if (t != p.nan_token)
+                    others += spoiled.y[size_t(i)] != clean.y[size_t(i)] || spoiled.dx[size_t(i)] != clean.dx[size_t(i)];
+            }
+        const bool is_here = p.nan_token >= first && p.nan_token < last;
+        say(nans == (is_here ? size_t(width) : 0) && elsewhere == 0,
+            "a NaN stays in its token: " + std::to_string(nans) + " numbers, " + std::to_string(elsewhere) + " elsewhere");
+        say(others == 0, "and changes no bit of others (" + std::to_string(others) + ")");
+    }
+
+    const World world_;
+    const Problem problem_;
+    Recipe recipe_;
+};
+
+// A rank that ends: the other one says so in words, within its timeout.
+void rank_that_dies() {
+    const auto world = local_world(2, std::chrono::milliseconds(300));
+    std::string message;
+    std::thread other([&] {
+        try {
+            join(world, 0)->meet();
+        } catch (const std::exception& error) {
+            message = error.what();
+        }
+    });
+    other.join();
+    expect(message == "rank 0 of 2: another rank did not come within 300 ms", "a rank that does not come: " + message);
+}
+
+// Products that keep the bits of a row whatever rows are beside it.
+const char* implementation_for_bits() {
+    if (on_host) return nullptr;
+    int device = 0, major = 0, minor = 0;
+    check(cudaGetDevice(&device));
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+    return major == 9 && minor == 0 ? "wgmma_fp8_sm90" : "mma_bf16";
+}
+
+void check_threads(const Problem& problem) {
+    rank_that_dies();
+    for (const int ranks : {1, 2, 4})
+        Checks({std::to_string(ranks) + " threads", ranks, [ranks](const Case& c) { return run_threads(c, ranks); }, 0,
+                ranks - 1},
+               problem, implementation_for_bits())
+            .run();
+}
+
+#ifdef EXPERT_PARALLEL_ON_HOST
+void run(const std::string&, const Problem& problem) { check_threads(problem); }
+#else
+void run(const std::string& mode, const Problem& problem) {
+    int devices = 0;
+    const Identity who = identity_from_environment();
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices <= who.local_rank) {
+        std::printf("skip  expert_parallel: it needs %d CUDA devices, found %d\n0 passed, 0 failed, 1 skipped\n",
+                    who.local_rank + 1, devices);
+        std::exit(0);
+    }
+    check(cudaSetDevice(who.local_rank));
+    if (mode == "threads") return check_threads(problem);
+    if (mode != "nccl") throw std::runtime_error("the first argument is threads or nccl");
+    speaks = who.rank == 0;
+    const auto transport = nccl_transport(who, who.size == 1, std::chrono::seconds(60));
+    const Stream compute, travel;
+    const auto over_nccl = [&](const Case& c) {
+        Results results(c.problem);
+        run_rank(c, *transport, {compute, travel}, results);
+        return results;
+    };
+    Checks({"NCCL, rank " + std::to_string(who.rank) + " of " + std::to_string(who.size), who.size, over_nccl, who.rank,
+            who.rank},
+           problem, implementation_for_bits())
+        .run();
+}
+#endif
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    setvbuf(stdout, nullptr, _IOLBF, 0);
+    Problem problem{{256, 128, 8, 2}, 1024};
+    try {
+        if (argc > 2) problem.tokens = std::atoll(argv[2]);
+        run(argc > 1 ? argv[1] : "threads", problem);
+    } catch (const std::exception& error) {
+        expect(false, std::string("it ran: ") + error.what());
+    }
+    if (speaks || failed > 0) std::printf("%d passed, %d failed, 0 skipped\n", passed, failed);
+    return failed > 0;
+}
