@@ -2,6 +2,7 @@
 // kernels.cpp.
 //
 //     maxima -> two scales -> the errors of both, over 16 elements in order -> the better one
+//                          -> estimates of the errors, where they decide (numerics/four_over_six.h): not for square tiles
 //
 // Thirty-two lines of 16 elements are judged at once, each in a lane of its own:
 //

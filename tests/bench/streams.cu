@@ -2,8 +2,8 @@
 //
 //     block b, thread t: words b * 512 + t + {0, 256} of 16 bytes of each stream, all loaded before one is stored
 //
-// Loads and stores are plain. On an H200 (2026-11-23) ld.cs took the 2:1 stream from 1.03 of a copy to 0.85 to 0.91. With two
-// words a thread 2:2 reaches 0.96 and 1:1 0.97.
+// Loads and stores are plain. On an H200 (2026-11-23) ld.cs took the 2:1 stream from 1.03 of a copy to 0.85 to 0.91.
+// With two words a thread 2:2 reaches 0.96 and 1:1 0.97.
 #include "streams.h"
 
 namespace {
