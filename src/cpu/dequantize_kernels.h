@@ -85,6 +85,23 @@ void decode_line(const uint8_t* codes, int64_t count, const float* factors, floa
 
 // ---- Codes in a tile, a byte each -------------------------------------------------------------------------------------
 
+// Unpacks codes of four bits by thirty-twos and returns how many are done.
+MXQ_HD int64_t unpack_nibbles(const uint8_t* codes, int64_t count, uint8_t* to) {
+    int64_t i = 0;
+    for (; i + 32 <= count; i += 32) {
+        Bytes16 pairs;
+        memcpy(&pairs, codes + i / 2, sizeof pairs);
+        const Bytes16 even = pairs & 15, odd = pairs >> 4;
+        const Bytes16 first =
+            __builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        const Bytes16 second =
+            __builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        memcpy(to + i, &first, sizeof first);
+        memcpy(to + i + 16, &second, sizeof second);
+    }
+    return i;
+}
+
 // Unpacks stored codes to whole sixteens of a byte each.
 template <int bits>
 void unpack_codes(const uint8_t* codes, int64_t count, uint8_t* to) {
@@ -92,7 +109,9 @@ void unpack_codes(const uint8_t* codes, int64_t count, uint8_t* to) {
         memcpy(to, codes, size_t(count));
         return;
     }
-    for (int64_t i = 0; i < count; i += kSixteen) {
+    int64_t i = 0;
+    if constexpr (bits == 4) i = unpack_nibbles(codes, count, to);
+    for (; i < count; i += kSixteen) {
         uint8_t copy[kSixteen];
         unpack_stored_16<bits>(whole_sixteen<bits>(codes + i * bits / 8, count - i, copy), to + i);
     }
@@ -114,6 +133,7 @@ void decode_columns(const uint8_t* codes, int64_t count, const float* factors, f
 // Returns whether no code is Inf or NaN.
 template <class E>
 bool are_finite(const uint8_t* codes, int64_t count) {
+    if (!has_nan<E>) return true;
     uint8_t special = 0;
     for (int64_t i = 0; i < count; i++) special |= uint8_t((codes[i] & 0x7F) >= E::first_special);
     return special == 0;
@@ -137,24 +157,24 @@ MXQ_HD void store_16(Floats even, Floats odd, float* out) {
     memcpy(out + 8, &high, sizeof high);
 }
 
-typedef int16_t SignedWords __attribute__((vector_size(32)));
-
-// Moves sixteen codes, which are the upper bytes of words, to where F16 has their bits.
+// Returns the values of sixteen even or odd codes of 32 as F16 numbers, in two halves. The codes are at the top of words.
+struct CodeValues {
+    Floats low, high;
+};
 template <class E>
-MXQ_HD __m256i f16_of(Words codes) {
-    constexpr int shift = 5 - E::exponent_bits;
-    return __m256i(Words(SignedWords(codes) >> shift) & uint16_t(0x8000 | 0x7FFF >> shift));
+MXQ_HD CodeValues f16_values(Words codes) {
+    const __m256i halves = halves_of_lanes<E>(__m256i(codes));
+    return {Floats(_mm256_cvtph_ps(_mm256_castsi256_si128(halves))), Floats(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)))};
 }
 
-// Decodes 32 neighbours. The factors are those of the even and of the odd elements of the first and the second sixteen.
-template <class E, class T>
-MXQ_HD void decode_32(const uint8_t* codes, const Floats (&even)[2], const Floats (&odd)[2], T* out) {
+// Decodes 32 neighbours that are a byte each. The factors are those of the even and of the odd elements of the first and the
+// second sixteen.
+template <class E, class Store>
+MXQ_HD void decode_32(const uint8_t* codes, const Floats (&even)[2], const Floats (&odd)[2], const Store& store) {
     const Words pairs = read<Words>(codes);
-    const __m256i evens = f16_of<E>(pairs << 8), odds = f16_of<E>(pairs & 0xFF00);
-    store_16(Floats(_mm256_cvtph_ps(_mm256_castsi256_si128(evens))) * even[0],
-             Floats(_mm256_cvtph_ps(_mm256_castsi256_si128(odds))) * odd[0], out);
-    store_16(Floats(_mm256_cvtph_ps(_mm256_extracti128_si256(evens, 1))) * even[1],
-             Floats(_mm256_cvtph_ps(_mm256_extracti128_si256(odds, 1))) * odd[1], out + 16);
+    const CodeValues evens = f16_values<E>(pairs << (16 - E::bits)), odds = f16_values<E>(pairs << (8 - E::bits));
+    store(evens.low * even[0], odds.low * odd[0], 0);
+    store(evens.high * even[1], odds.high * odd[1], 16);
 }
 
 // Makes the factors of F16 numbers from those of codes. Returns false if a scale is not served.
@@ -177,7 +197,8 @@ bool decode_blocks_via_f16(const uint8_t* codes, int64_t count, const float* fac
     if (!make_f16_factors<E>(factors, count / kSixteen, scales) || !are_finite<E>(codes, count)) return false;
     for (int64_t i = 0; i < count; i += kMxBlock) {
         const Floats scale[] = {all(scales[i / kSixteen]), all(scales[i / kSixteen])};
-        decode_32<E>(codes + i, scale, scale, static_cast<T*>(out) + i);
+        decode_32<E>(codes + i, scale, scale,
+                     [&](Floats even, Floats odd, int64_t at) { store_16(even, odd, static_cast<T*>(out) + i + at); });
     }
     return true;
 }
@@ -194,7 +215,39 @@ bool decode_columns_via_f16(const uint8_t (*codes)[kTile], int64_t rows, int64_t
         const Floats even[] = {even_of(scales + first), even_of(scales + first + 16)};
         const Floats odd[] = {odd_of(scales + first), odd_of(scales + first + 16)};
         for (int64_t row = 0; row < rows; row++)
-            decode_32<E>(codes[row] + first, even, odd, reinterpret_cast<T*>(out[row]) + first);
+            decode_32<E>(codes[row] + first, even, odd, [&](Floats even_values, Floats odd_values, int64_t at) {
+                store_16(even_values, odd_values, reinterpret_cast<T*>(out[row]) + first + at);
+            });
+    }
+    return true;
+}
+
+// Rounds eight values that are no NaN to BF16, each in the upper half of its lane; the lower halves mean nothing.
+MXQ_HD Bits rounded_to_bf16(Floats values) { return Bits(values) + 0x7FFF + ((Bits(values) >> 16) & 1); }
+
+// Decodes up to 16 rows of a tile under factors of any value, to BF16. The factor of a code's F16 is 2^(15 - bias) times that of
+// the code. Returns false, and stores nothing, where a product could be NaN.
+template <class E, bool has_global>
+bool decode_columns_to_bf16(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors, float global,
+                            uint8_t (*out)[kTile * sizeof(float)]) {
+    alignas(64) float scales[kTile];
+    bool is_finite = float_bits(global) << 1 < kInfinityBits << 1;
+    for (int64_t i = 0; i < cols; i++) {
+        scales[i] = multiply_rn(factors[i], float(1 << (15 - E::bias)));
+        is_finite &= (float_bits(scales[i]) & kMagnitudeMask) < kInfinityBits;
+    }
+    if (!is_finite || !are_finite<E>(codes[0], rows * kTile)) return false;
+    const Floats globals = all(has_global ? global : 1.0f);
+    for (int64_t first = 0; first < cols; first += kMxBlock) {
+        const Floats even[] = {even_of(scales + first), even_of(scales + first + 16)};
+        const Floats odd[] = {odd_of(scales + first), odd_of(scales + first + 16)};
+        for (int64_t row = 0; row < rows; row++)
+            decode_32<E>(codes[row] + first, even, odd, [&](Floats even_values, Floats odd_values, int64_t at) {
+                const Bits evens = rounded_to_bf16(has_global ? even_values * globals : even_values);
+                const Bits odds = rounded_to_bf16(has_global ? odd_values * globals : odd_values);
+                const Bits words = (evens >> 16) | (odds & 0xFFFF0000);
+                memcpy(reinterpret_cast<Bf16*>(out[row]) + first + at, &words, sizeof words);
+            });
     }
     return true;
 }
@@ -208,6 +261,9 @@ struct DequantizeSteps {
     bool (*blocks_via_f16)(const uint8_t* codes, int64_t count, const float* factors, void* out);
     bool (*columns_via_f16)(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors,
                           uint8_t (*out)[kTile * sizeof(float)]);
+    // The steps for any factors; NULL where the output is not BF16.
+    bool (*columns_to_bf16)(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors, float global,
+                            uint8_t (*out)[kTile * sizeof(float)]);
     decltype(&unpack_codes<8>) unpack;
     decltype(&decode_line<E4M3, false, float>) line, columns;
 };
@@ -217,11 +273,12 @@ DequantizeSteps steps_of(ScaleType scale) {
     DequantizeSteps steps{};
     steps.bytes = sizeof(T);
 #if defined(__F16C__)
+    if (scale == ScaleType::E8M0) steps.columns_via_f16 = decode_columns_via_f16<E, T>;
     if constexpr (E::bits == 8)
-        if (scale == ScaleType::E8M0) {
-            steps.blocks_via_f16 = decode_blocks_via_f16<E, T>;
-            steps.columns_via_f16 = decode_columns_via_f16<E, T>;
-        }
+        if (scale == ScaleType::E8M0) steps.blocks_via_f16 = decode_blocks_via_f16<E, T>;
+    if constexpr (__is_same(T, Bf16))
+        steps.columns_to_bf16 =
+            scale == ScaleType::E4M3 ? decode_columns_to_bf16<E, true> : decode_columns_to_bf16<E, false>;
 #endif
     steps.unpack = unpack_codes<E::bits>;
     const bool has_global = scale == ScaleType::E4M3;
@@ -316,6 +373,7 @@ struct RectangleDequantizer {
     void read_columns(int64_t matrix, const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors) {
         if (steps.columns_via_f16 && steps.columns_via_f16(codes, rows, cols, factors, out)) return;
         const float global = global_scale(in, matrix);
+        if (steps.columns_to_bf16 && steps.columns_to_bf16(codes, rows, cols, factors, global, out)) return;
         for (int64_t row = 0; row < rows; row++) steps.columns(codes[row], cols, factors, global, out[row]);
     }
 };

@@ -2,6 +2,7 @@
 // kernels.cpp.
 //
 //     maxima -> two scales -> the errors of both, over 16 elements in order -> the better one
+//                          -> estimates of the errors, where they decide (numerics/four_over_six.h): not for square tiles
 //
 // Thirty-two lines of 16 elements are judged at once, each in a lane of its own:
 //
@@ -10,6 +11,7 @@
 //     square tiles   a lane is a row of a tile; the errors of a tile's rows are added as a tree
 #pragma once
 #include "cpu/quantize_scales.h"
+#include "numerics/four_over_six.h"
 
 namespace mxq::cpu {
 namespace {
@@ -31,31 +33,142 @@ struct Judged {
     }
 };
 
-// Stores the error of every line under its scale.
-template <bool squared>
-void add_errors(const Lines& lines, const uint32_t* scales, const Nvfp4Global& global, float* errors) {
-    alignas(64) float multipliers[kJudged], values[kJudged];
-    for (int64_t i = 0; i < kJudged; i++) multipliers[i] = nvfp4_multiplier(scales[i], global);
-    for (int64_t i = 0; i < kJudged; i++) values[i] = decode<E4M3>(scales[i]);
-    for (int64_t i = 0; i < kJudged; i++) errors[i] = 0;
-    for (int64_t element = 0; element < kNvBlock; element++)
-        for (int64_t i = 0; i < kJudged; i++) {
-            const float value = lines.elements[element][i];
-            const uint32_t code = nvfp4_code(value, multipliers[i]);
-            errors[i] = add_rn(errors[i], nvfp4_error<squared>(value, code, values[i], global));
-        }
+// How many lines the loop over elements takes at once: their sums of errors stay in registers.
+constexpr int64_t kJudgedAtOnce = 16;
+
+// Returns the quotient that divide_rn gives. `corrects` tells that ErrorDivisor serves the dividend: a product with the
+// reciprocal, corrected by its remainder, takes a third of a division's time.
+template <bool corrects>
+MXQ_HD float divide_error(float product, const ErrorDivisor& by) {
+#if defined(__FMA__)
+    if constexpr (corrects) {
+        const float quotient = multiply_rn(product, by.reciprocal);
+        return __builtin_fmaf(__builtin_fmaf(-quotient, by.divisor, product), by.reciprocal, quotient);
+    }
+#endif
+    return divide_rn(product, by.divisor);
 }
 
-// Makes the candidates of every line from its maximum, and their errors.
+// Stores the errors of the lines from `first` on under their scales.
+template <bool squared, bool corrects>
+void add_errors(const Lines& lines, int64_t first, const uint32_t* scales, const Nvfp4Global& global, float* errors) {
+    const ErrorDivisor divisor{global.largest, reciprocal_rn(global.largest)};
+    alignas(64) float multipliers[kJudgedAtOnce], values[kJudgedAtOnce], sums[kJudgedAtOnce] = {};
+    for (int64_t i = 0; i < kJudgedAtOnce; i++) values[i] = decode<E4M3>(scales[first + i]);
+    for (int64_t i = 0; i < kJudgedAtOnce; i++) multipliers[i] = nvfp4_multiplier_of_value(values[i], global);
+    for (int64_t element = 0; element < kNvBlock; element++)
+        for (int64_t i = 0; i < kJudgedAtOnce; i++) {
+            const float magnitude = magnitude_of(lines.elements[element][first + i]);
+            const float rounded = round_to_e2m1(multiply_rn(magnitude, multipliers[i]));
+            const float decoded = divide_error<corrects>(nvfp4_product(rounded, values[i], global.amax), divisor);
+            const float difference = add_rn(decoded, -magnitude);
+            sums[i] = add_rn(sums[i], squared ? multiply_rn(difference, difference) : magnitude_of(difference));
+        }
+    memcpy(errors + first, sums, sizeof sums);
+}
+
+#if defined(__FMA__)
+// The estimates of the errors of 16 lines under one candidate, and the factors that they are made with.
+struct Estimates {
+    alignas(64) float multipliers[kJudgedAtOnce], units[kJudgedAtOnce], sums[2][kJudgedAtOnce] = {};
+
+    Estimates(const uint32_t* scales, const Nvfp4Global& global) {
+        const float unit = error_unit(global);
+        for (int64_t i = 0; i < kJudgedAtOnce; i++) units[i] = decode<E4M3>(scales[i]);
+        for (int64_t i = 0; i < kJudgedAtOnce; i++) multipliers[i] = nvfp4_multiplier_of_value(units[i], global);
+        for (int64_t i = 0; i < kJudgedAtOnce; i++) {
+            multipliers[i] = multiply_rn(multipliers[i], ErrorScale::one);
+            units[i] = multiply_rn(units[i], multiply_rn(unit, 1 / ErrorScale::one));
+        }
+    }
+    MXQ_HD ErrorScale of(int64_t i) const { return {multipliers[i], units[i]}; }
+    // Adds the errors of an element of each line. Even and odd elements have sums of their own, as in error_estimate_16.
+    template <bool squared>
+    MXQ_HD void add(const float* elements, int64_t element) {
+        for (int64_t i = 0; i < kJudgedAtOnce; i++) add_error<squared>(elements[i], of(i), false, sums[element % 2][i]);
+    }
+};
+
+// Stores estimates as the errors of the lines from `first` on. Returns false where one of them needs the errors themselves.
 template <bool squared>
-void judge(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
+bool estimate_errors(const Lines& lines, int64_t first, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
+    Estimates four(judged.four + first, global), six(judged.six + first, global);
+    for (int64_t element = 0; element < kNvBlock; element += 2)
+        for (int64_t i = 0; i < 2; i++) {
+            four.add<squared>(lines.elements[element + i] + first, i);
+            six.add<squared>(lines.elements[element + i] + first, i);
+        }
+    uint32_t undecided = 0;
+    for (int64_t i = 0; i < kJudgedAtOnce; i++) {
+        const float of_four = add_rn(four.sums[0][i], four.sums[1][i]), of_six = add_rn(six.sums[0][i], six.sums[1][i]);
+        const float amax = bits_float(maxima[first + i]);
+        judged.error_of_four[first + i] = of_four;
+        judged.error_of_six[first + i] = of_six;
+        const bool decided = (amax == 0) | estimates_decide<squared>(of_four, of_six, amax, 1);
+        undecided |= uint32_t(!(decided & can_estimate(amax, four.of(i), six.of(i))));
+    }
+    return undecided == 0;
+}
+#else
+// Without fused multiply-add an estimate would take longer than the errors.
+template <bool squared>
+bool estimate_errors(const Lines&, int64_t, const uint32_t*, const Nvfp4Global&, Judged&) {
+    return false;
+}
+#endif
+
+// Makes the candidates of every line from its maximum.
+void make_candidates(const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
     for (int64_t i = 0; i < kJudged; i++) {
         const Nvfp4Candidates both = nvfp4_candidates(bits_float(maxima[i]), global);
         judged.four[i] = both.four;
         judged.six[i] = both.six;
     }
-    add_errors<squared>(lines, judged.four, global, judged.error_of_four);
-    add_errors<squared>(lines, judged.six, global, judged.error_of_six);
+}
+
+// Stores the errors of the lines from `first` on.
+template <bool squared>
+void add_errors(const Lines& lines, int64_t first, const Nvfp4Global& global, Judged& judged) {
+    const auto add = ErrorDivisor::serves(global.amax) ? &add_errors<squared, true> : &add_errors<squared, false>;
+    add(lines, first, judged.four, global, judged.error_of_four);
+    add(lines, first, judged.six, global, judged.error_of_six);
+}
+
+// Makes the candidates of every line, and errors by which each line chooses alone: estimates where they decide.
+template <bool squared>
+void judge_lines(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
+    make_candidates(maxima, global, judged);
+    for (int64_t first = 0; first < kJudged; first += kJudgedAtOnce)
+        if (!can_estimate(global) || !estimate_errors<squared>(lines, first, maxima, global, judged))
+            add_errors<squared>(lines, first, global, judged);
+}
+
+// Makes the candidates of every line and their errors.
+template <bool squared>
+void judge(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
+    make_candidates(maxima, global, judged);
+    for (int64_t first = 0; first < kJudged; first += kJudgedAtOnce) add_errors<squared>(lines, first, global, judged);
+}
+
+// Four elements of a line.
+typedef float Four __attribute__((vector_size(16)));
+
+// Transposes 16 lines of 16 elements, which are `pitch` apart, to lanes from `lane` on.
+MXQ_HD void transpose_lines(const float* from, int64_t pitch, int64_t lane, Lines& lines) {
+    for (int64_t line = 0; line < kNvBlock; line += 4)
+        for (int64_t element = 0; element < kNvBlock; element += 4) {
+            Four v[4], pairs[4];
+            for (int i = 0; i < 4; i++) memcpy(&v[i], from + (line + i) * pitch + element, sizeof v[i]);
+            for (int i = 0; i < 2; i++) {
+                pairs[2 * i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 4, 1, 5);
+                pairs[2 * i + 1] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 2, 6, 3, 7);
+            }
+            for (int i = 0; i < 2; i++) {
+                v[2 * i] = __builtin_shufflevector(pairs[i], pairs[i + 2], 0, 1, 4, 5);
+                v[2 * i + 1] = __builtin_shufflevector(pairs[i], pairs[i + 2], 2, 3, 6, 7);
+            }
+            for (int i = 0; i < 4; i++) memcpy(&lines.elements[element + i][lane + line], &v[i], sizeof v[i]);
+        }
 }
 
 // Stores scale bytes, multipliers and code masks from block `first` on.
@@ -81,11 +194,11 @@ void choose_for_rows(const float* values, int64_t, int64_t blocks, const Nvfp4Gl
     Judged judged;
     for (int64_t first = 0; first < blocks; first += kJudged) {
         const int64_t count = least(kJudged, blocks - first);
-        const float* const from = values + first * kNvBlock;
-        for (int64_t i = 0; i < count * kNvBlock; i++) lines.elements[i % kNvBlock][i / kNvBlock] = from[i];
+        for (int64_t i = 0; i < count; i += kNvBlock)
+            transpose_lines(values + (first + i) * kNvBlock, kNvBlock, i, lines);
         uint32_t maxima[kJudged] = {};
         memcpy(maxima, scales.maxima + first, size_t(count) * sizeof *maxima);
-        judge<squared>(lines, maxima, global, judged);
+        judge_lines<squared>(lines, maxima, global, judged);
         put_choices(judged, count, global, first, scales);
     }
 }
@@ -98,7 +211,7 @@ void choose_for_columns(const float* values, int64_t pitch, int64_t, const Nvfp4
     for (int64_t first = 0; first < pitch; first += kJudged) {
         for (int64_t row = 0; row < kNvBlock; row++)
             memcpy(lines.elements[row], values + row * pitch + first, sizeof lines.elements[row]);
-        judge<squared>(lines, scales.maxima + first, global, judged);
+        judge_lines<squared>(lines, scales.maxima + first, global, judged);
         put_choices(judged, kJudged, global, first, scales);
     }
 }
@@ -117,9 +230,7 @@ void choose_for_tiles(const float* values, int64_t pitch, int64_t, const Nvfp4Gl
     Lines lines;
     Judged judged;
     for (int64_t first = 0; first < pitch; first += kJudged) {
-        for (int64_t row = 0; row < kNvBlock; row++)
-            for (int64_t i = 0; i < kJudged; i++)
-                lines.elements[i % kNvBlock][i / kNvBlock * kNvBlock + row] = values[row * pitch + first + i];
+        for (int64_t i = 0; i < kJudged; i += kNvBlock) transpose_lines(values + first + i, pitch, i, lines);
         judge<squared>(lines, scales.maxima + first, global, judged);
         for (int64_t tile = 0; tile < kJudged; tile += kNvBlock) {
             add_rows(judged.error_of_four + tile);

@@ -32,6 +32,7 @@ check "every format and option" rows 111 --suite formats --shape 64x128
 check "groups" rows 8 --suite groups --shape 70x64
 check "products of every pair" rows 14 --suite gemm --size 32x64x128 --peer none
 check "products of few rows" rows 22 --suite few_rows --size 3x64x128
+check "shares against size" rows 36 --suite sizes --shape 64x128,128x128,256x128
 check "the host's cost of every verb" rows 10 --suite host
 check "scalings, experts, scopes" rows 8 --verb quantize --to fp8_e4m3,nvfp4 --scaling tensor,row,1x16,16x16 --experts 3 \
     --scope tensor,expert --shape 32x64
@@ -96,6 +97,17 @@ if command -v python3 >/dev/null; then
     check "--check of a report that another program wrote" compares 1 "2 rows compared, 2 fell" "$work/indented.json"
 else
     skip "--check of a report that another program wrote" "python3 is not here"
+fi
+
+# Pictures of reports: of the CPU's, as far as it has them, and of the stored run.
+pictures_of() { python3 "$(dirname "${BASH_SOURCE[0]}")/pictures_test.py" "$@"; }
+if python3 -c 'import matplotlib' 2>/dev/null; then
+    bench --suite sizes --shape 64x128,128x128,256x128 --json "$work/sizes.json" >/dev/null
+    bench --suite gemm --size 32x64x128 --peer none --json "$work/products.json" >/dev/null
+    check "pictures of this run" pictures_of "$work/sizes.json" "$work/products.json"
+    check "pictures of the stored run" pictures_of "$(dirname "$0")"/runs/h200.json "$(dirname "$0")"/runs/h200.json
+else
+    skip "pictures" "matplotlib is not here"
 fi
 
 # Two libraries, the first without one function, as an older one would be.

@@ -6,7 +6,7 @@
 #include "device.h"
 
 // Reads mix.reads streams of stream_bytes that follow one another in `from`, and writes mix.writes of them into `to`.
-// stream_bytes is a multiple of 16 KiB.
+// stream_bytes is a multiple of 8 KiB.
 cudaError_t enqueue_stream_pass(Mix mix, const void* from, void* to, size_t stream_bytes, cudaStream_t stream);
 
 cudaError_t enqueue_nothing(cudaStream_t stream);

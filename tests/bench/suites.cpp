@@ -18,6 +18,11 @@ namespace {
 // Shapes whose verbs take less than 50 us.
 #define MXQ_BENCH_SMALL "1x7168,32x7168,128x7168,512x7168,2048x7168"
 
+// Rows of 7168 elements, from a launch and its tail to far beyond the caches.
+#define MXQ_BENCH_SHORT "128x7168,512x7168,2048x7168"
+#define MXQ_BENCH_LONG "16384x7168,131072x7168"
+#define MXQ_BENCH_CPU "128x7168,512x7168,2048x7168,4096x7168"
+
 const SuiteLine lines[] = {
     // Every format through quantize, dequantize, requantize and amax; the scale layouts.
     {"formats", "", "--verb quantize --parts rowwise,columnwise,both --to " MXQ_BENCH_FORMATS},
@@ -139,6 +144,23 @@ const SuiteLine lines[] = {
      "--graph --verb gemm --a bf16 --b mxfp8_e4m3,mxfp4,nvfp4 --size 1x7168x2048,16x7168x2048,128x7168x2048"},
     {"graph", "cuda", "--graph --verb gemm --a bf16 --b bf16 --size 1x7168x2048,16x7168x2048,128x7168x2048"},
     {"graph", "cuda", "--graph --verb grouped_gemm --a mxfp8_e4m3,bf16 --b mxfp4 --size 64x2048x7168"},
+
+    // Share of the copy against size: what takes less than 50 us by graph, the rest in turns.
+    {"sizes", "cuda",
+     "--graph --verb quantize --to mxfp8_e4m3 --parts rowwise,columnwise,both --swizzled no,yes --shape " MXQ_BENCH_SHORT},
+    {"sizes", "cuda", "--graph --verb quantize,amax --to nvfp4 --shape " MXQ_BENCH_SHORT},
+    {"sizes", "cuda", "--graph --verb dequantize --parts rowwise,columnwise --shape " MXQ_BENCH_SHORT},
+    {"sizes", "cuda", "--graph --verb requantize,pad_groups --parts columnwise --shape " MXQ_BENCH_SHORT},
+    {"sizes", "cuda",
+     "--verb quantize --to mxfp8_e4m3 --parts rowwise,columnwise,both --swizzled no,yes --shape " MXQ_BENCH_LONG},
+    {"sizes", "cuda", "--verb quantize,amax --to nvfp4 --shape " MXQ_BENCH_LONG},
+    {"sizes", "cuda", "--verb dequantize --parts rowwise,columnwise --shape " MXQ_BENCH_LONG},
+    {"sizes", "cuda", "--verb requantize,pad_groups --parts columnwise --shape " MXQ_BENCH_LONG},
+    {"sizes", "cpu",
+     "--verb quantize --to mxfp8_e4m3 --parts rowwise,columnwise,both --swizzled no,yes --shape " MXQ_BENCH_CPU},
+    {"sizes", "cpu", "--verb quantize,amax --to nvfp4 --shape " MXQ_BENCH_CPU},
+    {"sizes", "cpu", "--verb dequantize --parts rowwise,columnwise --shape " MXQ_BENCH_CPU},
+    {"sizes", "cpu", "--verb requantize,pad_groups --parts columnwise --shape " MXQ_BENCH_CPU},
 
     // What a call costs the host.
     {"host", "",
