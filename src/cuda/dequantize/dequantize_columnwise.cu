@@ -84,7 +84,7 @@ __device__ __forceinline__ void load_pieces_by_words(const uint8_t* from, int64_
         for (int j = 0; j < batch; j++) {
             const int i = first + j * kThreads<T>, line = i / of_line, word = i % of_line;
             const bool exists = line < lines && word / of_piece * kPieceCodes < length;
-            // Plain loads, which the compiler would reorder, and then it spills.
+            // Loads as a plain access would, but where it stands: the compiler moves plain ones, and then it spills.
             words[j] = exists ? __ldca(reinterpret_cast<const Word*>(from + line * line_bytes) + word) : Word{};
         }
 #pragma unroll
