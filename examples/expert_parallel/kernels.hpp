@@ -12,7 +12,7 @@
 
 using bf16 = __nv_bfloat16;
 
-// What each slot chose; another number than that of an expert is no choice.
+// Holds what each slot chose; another number than that of an expert is no choice.
 struct Choices {
     const int32_t* experts;
     int64_t tokens;

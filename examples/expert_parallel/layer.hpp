@@ -40,7 +40,7 @@ struct Gradients {
     float *up, *down;  // of the rank's experts: (experts, hidden, width), (experts, width, hidden)
 };
 
-// What a pass took: milliseconds of the stream that did it, by kind of work, and bytes that left the rank.
+// Holds what a pass took: milliseconds of the stream that did it, by kind of work, and bytes that left the rank.
 enum Stage { kQuantize, kExchange, kProduct, kOther, kStages };
 struct Figures {
     float ms[kStages] = {};
