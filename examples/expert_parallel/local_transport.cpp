@@ -5,7 +5,7 @@
 #include "cuda.hpp"
 #include "transport.hpp"
 
-// What each rank shows the others between two meetings.
+// Holds what each rank shows the others between two meetings.
 struct Post {
     std::span<const Segment> out;
     std::span<const Lane> lanes;

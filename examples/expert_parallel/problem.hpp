@@ -25,7 +25,7 @@ private:
     static float scale_of(int64_t terms);  // keeps a sum of so many products near the size of one number
 };
 
-// What a rank brings to the layer, and what the layer gives it.
+// Holds what a rank brings to the layer, and what the layer gives it.
 struct RankData {
     int64_t tokens;
     int32_t top;

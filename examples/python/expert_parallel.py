@@ -35,7 +35,7 @@ class Route:
         arriving = table[:, rank * own : (rank + 1) * own]
         self.sent = table[rank].view(ranks, own).sum(1).tolist()
         self.received = arriving.sum(1).tolist()
-        # What arrives is sorted by source, and for each source by expert; products want it by expert.
+        # Rows arrive sorted by source, and for each source by expert; products want them by expert.
         expert_of_row = torch.arange(own).repeat(ranks).repeat_interleave(arriving.flatten())
         self.by_expert = torch.argsort(expert_of_row, stable=True).to(choices.device)
         self.ends = arriving.sum(0).cumsum(0).int().to(choices.device)
