@@ -9,7 +9,8 @@
 // Maxima stay packed as they were loaded. What they are for is a type:
 //
 //     Everything  one maximum, of an expert or group or of all: over the thread, the warp, the block, then one atomic
-//     Lines       rows: over the warp, then in shared memory; columns: in the thread down the region; then an atomic each
+//     Lines       rows: over the warp, then in shared memory; columns: in the thread down the region; then an atomic each, those
+//                 of neighbouring columns by neighbouring lanes
 // Transformed parts, and values of a quantized input, are another kernel's: from a tile in shared memory
 // (tile/shared_tile.cuh).
 //
@@ -167,9 +168,25 @@ __global__ void __launch_bounds__(kThreads, 4) amax_kernel(const __grid_constant
 
 // ---- One a line ------------------------------------------------------------------------------------------------------
 
+// Raises the maxima of a region's columns. A thread holds those of a vector, so that the atomics of a warp would lie 16 bytes of
+// elements apart; they cross shared memory first, and neighbouring lanes raise neighbouring columns.
+template <class T>
+__device__ __forceinline__ void raise_columns(const Regions& r, const Region& region, const uint32_t (&packed)[4], float* to) {
+    constexpr int count = Vector<T>::count, step = kThreads + 32 / count;  // a step that meets all banks
+    __shared__ uint32_t maxima[count * step];
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        maxima[i * step + threadIdx.x] = magnitude_bits<T>(packed[i / Vector<T>::in_word], i % Vector<T>::in_word);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        const int number = i * kThreads + int(threadIdx.x), holder = number / count, column = number % (r.lanes * count);
+        if (column < region.cols) take_larger(to + column, maxima[number % count * step + holder]);
+    }
+}
+
 template <class T, Nonfinite policy>
 __global__ void __launch_bounds__(kThreads, 4) amax_lines_kernel(const __grid_constant__ Arguments a) {
-    constexpr int per_word = Vector<T>::in_word;
     __shared__ uint32_t of_rows[kSwizzleRows];
     const Regions& r = a.regions;
     start_next_kernel();
@@ -197,10 +214,8 @@ __global__ void __launch_bounds__(kThreads, 4) amax_lines_kernel(const __grid_co
     if (a.rowwise)
         for (int i = threadIdx.x; i < region.rows; i += kThreads) take_larger(a.rowwise + region.line + i, of_rows[i]);
     if (!a.columnwise) return;
-    float* to = a.columnwise + region.scope * a.columnwise_lines + region.col + column;
-#pragma unroll
-    for (int i = 0; i < Vector<T>::count; i++)
-        if (column + i < region.cols) take_larger(to + i, magnitude_bits<T>(of_columns[i / per_word], i % per_word));
+    float* to = a.columnwise + region.scope * a.columnwise_lines + region.col;
+    raise_columns<T>(r, region, of_columns, to);
 }
 
 // Up to two runs of numbers.

@@ -25,11 +25,26 @@ struct ScaleWord {
     }
 };
 
+// Stores the scale words of a compact tile whose lines may begin at any byte: four lanes a word, so that a warp's bytes of a line
+// lie side by side.
+template <int threads, int most, class WordAt>
+__device__ __forceinline__ void store_scale_bytes(uint8_t* scales, const ScaleTile& tile, const WordAt& word_at) {
+    const int in_word = min(max(kTile / tile.layout.block, 1), 4), byte = threadIdx.x % 4;
+#pragma unroll 1
+    for (int first = 0; first < most * kTile; first += threads / 4) {
+        const ScaleWord<most> at(tile.layout, first + threadIdx.x / 4);
+        const uint32_t column = tile.column + at.index * 4 + byte;
+        if (!at.exists || byte >= in_word || column >= tile.layout.columns || !tile.stores(at.line)) continue;
+        store_kept(scales + tile.offset(at.line, column), uint8_t(word_at(at.line, at.index) >> (byte * 8)));
+    }
+}
+
 // Stores the scale words of a tile of any layout, edges included, by all `threads` of the block: word_at(line, index) is one of
 // them. Swizzled tiles are written in full, zeros where nothing has a scale.
 template <int threads, int most, class WordAt>
 __device__ __forceinline__ void store_scale_words(uint8_t* scales, const ScaleTile& tile, const WordAt& word_at) {
     const ScaleLayout& layout = tile.layout;
+    if (!layout.swizzled && layout.line_stride % 4 != 0) return store_scale_bytes<threads, most>(scales, tile, word_at);
 #pragma unroll 1
     for (int first = 0; first < most * kTile; first += threads) {
         const ScaleWord<most> at(layout, first + threadIdx.x);
