@@ -37,20 +37,31 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
     const Products products = products_of(a.part, b.part, k);
     for (int64_t row = 0; row < a.count; row += kPassRows) {
         const OperandLines rows = a.some(row, std::min(kPassRows, a.count - row));
+        const int64_t step = few_rows_depth(rows.count, false);
         const int64_t depth = few_rows_depth(rows.count, products == Products::dots && kernels_.packs_dots);
-        for (int64_t at = 0; at < k; at += depth) {
+        uint8_t* const extreme = scratch.extreme + row;
+        // Returns false, and does nothing, where the rows are extreme and so the pass must be no deeper than a step.
+        const auto pass_over = [&](int64_t at, int64_t most) {
             FewRowsPass pass{};
             pass.row_count = rows.count;
-            pass.k = at, pass.depth = std::min(depth, k - at);
-            pass.first = at == 0, pass.last = at + depth >= k;
+            pass.k = at, pass.depth = std::min(most, k - at), pass.step = step;
+            pass.first = at == 0, pass.last = at + most >= k;
             pass.rows = scratch.rows;
             pass.values = scratch.arena;
             pass.lanes = scratch.arena + depth;
             pass.sums = scratch.sums + row * b.count, pass.stride = b.count;
             pass.products = products;
-            kernels_.prepare(pass, rows, b.part, scratch.extreme + row, scratch.nonzero + row);
-            kernels_.multiply(pass, b, scratch.unsafe);
-        }
+            uint8_t before[kPassRows];
+            std::copy_n(extreme, rows.count, before);
+            kernels_.prepare(pass, rows, b.part, extreme, scratch.nonzero + row);
+            const bool is_too_deep = pass.depth > step && std::count(extreme, extreme + rows.count, 0) != rows.count;
+            if (is_too_deep) std::copy_n(before, rows.count, extreme);
+            else kernels_.multiply(pass, b, scratch.unsafe);
+            return !is_too_deep;
+        };
+        for (int64_t at = 0; at < k; at += depth)
+            if (!pass_over(at, depth))
+                for (int64_t part = at; part < std::min(at + depth, k); part += step) pass_over(part, step);
     }
     repair(a, b, k, odd, scratch);
 }

@@ -407,7 +407,7 @@ public:
             if (read_factors(first, count, unsafe + first, safe))
                 multiply_codes(first, count, 0);
             else
-                for (int64_t i = 0; i < count; i++) safe[i] ? multiply_codes(first + i, 1, i) : multiply_values(first + i);
+                multiply_apart(first, count, unsafe + first, safe);
         }
     }
 
@@ -428,6 +428,30 @@ private:
             all &= safe[i];
         }
         return all;
+    }
+
+    // Multiplies lines one by one: those that are safe, and then the others, in steps that may be.
+    void multiply_apart(int64_t first, int64_t count, uint8_t* unsafe, const bool* safe) {
+        for (int64_t i = 0; i < count; i++)
+            if (safe[i]) multiply_codes(first + i, 1, i);
+        const FewRowsPass whole = pass_;
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t at = 0; !safe[i] && at < whole.depth; at += whole.step) {
+                pass_ = step_of(whole, at);
+                bool is_safe = false;
+                if (pass_.depth < whole.depth) read_factors(first + i, 1, unsafe + i, &is_safe);
+                is_safe ? multiply_codes(first + i, 1, 0) : multiply_values(first + i);
+            }
+        pass_ = whole;
+    }
+
+    // Returns a step of a pass that is deeper.
+    static FewRowsPass step_of(const FewRowsPass& whole, int64_t at) {
+        FewRowsPass step = whole;
+        step.k += at, step.depth = least(whole.step, whole.depth - at);
+        step.first = whole.first && at == 0, step.last = whole.last && at + whole.step >= whole.depth;
+        step.rows += at * whole.row_count / (whole.products == Products::dots ? 2 : 1);
+        return step;
     }
 
     // Multiplies lines whose factors are in the buffers from one on.
@@ -488,7 +512,7 @@ private:
         memcpy(last, codes + begin, size_t(packed_bytes(pass_.depth % unit_, b_.part.bits)));
     }
 
-    const FewRowsPass& pass_;
+    FewRowsPass pass_;
     const OperandLines& b_;
     const OperandReader reader_;
     const Kernel& kernel_;

@@ -18,6 +18,7 @@ enum class Products {
 struct FewRowsPass {
     int64_t row_count;  // 1 to kPassRows
     int64_t k, depth;   // k is a multiple of kGemmDepth
+    int64_t step;       // codes that are multiplied in one way: as codes, or as values where they leave the range
     bool first, last;   // whether the contraction begins and ends here
     Products products;  // prepare changes it to `scaled` for extreme rows
     float* rows;        // from prepare
@@ -34,7 +35,8 @@ constexpr int64_t kPassRows = 4, kFewColumns = 4;
 constexpr int64_t kPassDepth = 4096;
 
 // Returns how many codes of the contraction a pass takes at most: so many that its rows, whose numbers take 16 KiB, stay in
-// L1. is_packed: numbers are BF16 and not fp32.
+// L1. is_packed: numbers are BF16 and not fp32. What follows from extreme values in a pass follows in the step that fp32
+// numbers would take, so that every instruction set gives the same bits.
 constexpr int64_t few_rows_depth(int64_t row_count, bool is_packed) {
     const int64_t numbers = is_packed ? 2 * kPassDepth : kPassDepth, depth = numbers / row_count / kGemmDepth * kGemmDepth;
     return depth < kPassDepth ? depth : kPassDepth;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ./tests/mutants/run.sh [--device cpu|cuda] [--only NAME]... [--jobs N] [--list | --check | --build | --run]
-# Shows that the tests can see: builds the library once with over 200 mutants in it, a constant, comparison, offset, rounding,
+# Shows that the tests can see: builds the library once with over 400 mutants in it, a constant, comparison, offset, rounding,
 # mask, check or message that is wrong, and runs the tests and 20,000 calls of the search under each until one fails. A line
 # says what caught it; the last one counts those that were caught, are equivalent to the library, and SURVIVED.
 #   --device cuda     the mutants of the CUDA backend, which need a GPU; default: those of the CPU

@@ -96,6 +96,14 @@ void draw_huge_shape(Call& call, Random& random) {
     call.shape = {oracle::ceil_div(elements, cols) + random.below(100), cols};
 }
 
+// Makes so many columns beside few rows that a device takes the tiles that it takes for large products.
+void draw_wide_product(Call& call, Random& random) {
+    const int64_t rows[] = {65, 127, 128, 129, 150}, columns[] = {16'896, 16'912, 17'001};
+    call.shape = {pick(random, rows), pick(random, columns), 16 * (1 + random.below(3))};
+    call.transpose_a = MXQ_TRANSPOSE_N, call.transpose_b = MXQ_TRANSPOSE_T;
+    if (one_in(random, 2)) call.first = {MXQ_FORMAT_BF16};
+}
+
 // Keeps the memory of a call small: each group may be padded to 128 rows, and of a product has a matrix of B or of D.
 void limit_groups(Call& call) {
     const int64_t groups = std::max<int64_t>(call.group_count(), 1),
@@ -123,7 +131,7 @@ GroupRuns draw_groups(Random& random, int64_t rows) {
     const int64_t most = one_in(random, 4) ? 40 : 6;
     int64_t left = rows;
     for (int64_t i = 1 + random.below(most); i > 0; --i) {
-        const int64_t sizes[] = {0, 1, 16, 32, 128, random.below(left + 1), random.below(left + 1), left / i};
+        const int64_t sizes[] = {0, 1, 16, 32, 128, 127 + random.below(3), random.below(left + 1), random.below(left + 1), left / i};
         const int64_t size = std::min(left, pick(random, sizes));
         out.push_back({1, size});
         left -= size;
@@ -208,6 +216,17 @@ Values draw_values_of(Random& random, bool plain, bool is_product, bool four_ove
     else
         values.kind = is_product ? pick(random, of_products) : pick(random, plain_kinds);
     return values;
+}
+
+// Draws values and scales of both operands of a product far from 1, so that their sums leave fp32's range, or nearly do, before
+// or after the factors of lines bring them back.
+void draw_far_operands(Call& call, Random& random) {
+    const auto far = [&](const Side& side) {
+        const char* kinds[] = {"opposite", "opposite", "raw_edge"};
+        return Values{side.plain() ? "far" : pick(random, kinds), random.bits() % 1'000'000, {}};
+    };
+    call.values = far(call.first);
+    call.second_values = far(call.second);
 }
 
 // Draws the Hadamard transforms of both operands, mostly the same ones; repair() takes away those that a verb refuses.
@@ -318,8 +337,10 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
                           ((call.verb == "pad_groups" || call.verb == "unpad_groups") && one_in(random, 2)) ||
                           (call.is_product() && one_in(random, 6));
     call.first = plain_in ? draw_plain_side(random) : draw_quantized(random);
-    call.second = call.verb == "dequantize" || call.verb == "convert" || (call.is_product() && one_in(random, 6)) ? draw_plain_side(random)
-                                                                                        : draw_quantized(random);
+    const bool pads = call.verb == "pad_groups" || call.verb == "unpad_groups",
+               plain_out = call.verb == "dequantize" || call.verb == "convert" || (pads && plain_in) ||
+                           (call.is_product() && one_in(random, 6));
+    call.second = plain_out ? draw_plain_side(random) : draw_quantized(random);
     call.d = draw_plain_side(random);
     if (call.is_product()) draw_product_options(call, random);
     if (call.is_product() && one_in(random, 2))
@@ -347,12 +368,14 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
         call.own_ends = one_in(random, 3);
     }
     if (call.groups || call.is_product()) limit_groups(call);
+    if (call.verb == "gemm" && one_in(random, 250)) draw_wide_product(call, random);
     const bool converts = call.verb == "quantize" || call.verb == "requantize" || call.verb == "dequantize";
     if (converts && !call.groups && one_in(random, 700)) draw_huge_shape(call, random);
     call.values = draw_values_of(random, plain_in, call.is_product(),
                                  call.verb == "quantize" && call.second.format == MXQ_FORMAT_NVFP4 && call.four_over_six);
     if (call.values.kind == "even") call.compute_amax = !one_in(random, 4);
     call.second_values = draw_values_of(random, call.second.plain(), call.is_product(), false);
+    if (call.is_product() && one_in(random, 12)) draw_far_operands(call, random);
     draw_offsets(call, random);
     call.read_only = one_in(random, 4);
     const bool breaks = one_in(random, 9);

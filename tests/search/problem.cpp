@@ -106,8 +106,10 @@ oracle::Part draw_part(const Call& call, const TensorPlan& tensor, int32_t part,
         const oracle::Floats x = oracle::load(MXQ_FORMAT_F32, dense.data(), tensor.dims.shape().count());
         out = quantized(call, tensor, tensor.spec, x, part).on(oracle::untouchable);
     }
-    if (call.decode_scale && testing::is_nvfp4(tensor.spec))
-        out.global_scale = draw_numbers(values.seed + 1, static_cast<int64_t>(out.amax.size()));
+    if (call.decode_scale && testing::is_nvfp4(tensor.spec)) {
+        const auto draw = values.kind == "opposite" ? draw_far_numbers : draw_numbers;
+        out.global_scale = draw(values.seed + 1, static_cast<int64_t>(out.amax.size()));
+    }
     return out;
 }
 

@@ -3,12 +3,15 @@
 namespace search {
 
 const std::vector<std::string> plain_kinds = {"normal", "bits", "wide", "specials", "planted",
-                                              "sizes",  "ties", "even", "equal",    "zeros"};
+                                              "sizes",  "ties", "even", "equal",    "zeros",   "far"};
 const std::vector<std::string> raw_kinds = {"raw", "raw_mid", "raw_edge", "opposite"};
 
 bool is_raw(const Values& values) { return std::find(raw_kinds.begin(), raw_kinds.end(), values.kind) != raw_kinds.end(); }
 
 namespace {
+
+// Returns whether values far from 1 are large.
+bool is_large(const Values& values) { return values.seed % 2 != 0; }
 
 // Moves a value by `steps` of the least bit of a plain format.
 float nudged(int32_t format, float value, int64_t steps) {
@@ -97,6 +100,26 @@ oracle::Floats ties(const oracle::Spec& target, int32_t format, size_t count, ca
     return out;
 }
 
+// Returns an exponent at which numbers of a few units are nearly too large, or nearly too small, for the range of F32 and BF16.
+int far_exponent(int32_t format, bool large, cases::Random& random) {
+    if (format == MXQ_FORMAT_F16) return static_cast<int>(large ? 8 + random.below(5) : -18 + random.below(6));
+    return static_cast<int>(large ? 110 + random.below(14) : -130 + random.below(16));
+}
+
+// At such an exponent: values halfway between two codes beside a maximum that is one, or those of a normal distribution.
+oracle::Floats far(const oracle::Spec& target, int32_t format, size_t count, bool large, cases::Random& random) {
+    const oracle::Type& element = target.format <= MXQ_FORMAT_BF16 ? oracle::e4m3 : oracle::element_type(target.format);
+    const int exponent = far_exponent(format, large, random);
+    const bool halfway = random.below(2);
+    oracle::Floats out(count);
+    for (size_t i = 0; i < count; ++i) {
+        const float magnitude = i % 16 == 5 ? element.max() : tie(element.finite, random);
+        const float units = halfway ? std::ldexp(magnitude, 2 - element.emax()) : random.normal();
+        out[i] = std::ldexp(random.below(2) ? units : -units, exponent);
+    }
+    return out;
+}
+
 // Blocks with the maximum 6, in units of a power of two times one of a few factors, of a tensor whose amax lets their scale
 // for a maximum of 4 be 1.5 times that for 6. Each other value lies halfway between neighbours of one grid or of the two, so
 // that both errors of a block are equal but for the roundings of their terms.
@@ -125,8 +148,9 @@ oracle::Floats of_cases(cases::Values kind, size_t count, cases::Random& random)
     return out;
 }
 
-oracle::Floats draw_kind(const std::string& kind, const oracle::Spec& target, int32_t format, oracle::Shape shape,
+oracle::Floats draw_kind(const Values& values, const oracle::Spec& target, int32_t format, oracle::Shape shape,
                          cases::Random& random) {
+    const std::string& kind = values.kind;
     const size_t count = shape.count();
     if (kind == "wide") return of_cases(cases::Values::wide, count, random);
     if (kind == "specials") return of_cases(cases::Values::specials, count, random);
@@ -134,6 +158,7 @@ oracle::Floats draw_kind(const std::string& kind, const oracle::Spec& target, in
     if (kind == "sizes") return of_sizes(format, shape, random);
     if (kind == "ties") return ties(target, format, count, random);
     if (kind == "even") return even(target, format, shape, random);
+    if (kind == "far") return far(target, format, count, is_large(values), random);
     if (kind == "equal") return oracle::Floats(count, random.below(3) ? random.normal() : special_value(format, random));
     oracle::Floats out(count);
     for (float& value : out) value = kind == "zeros" ? (random.below(2) ? 0.0f : -0.0f) : random.normal();
@@ -155,7 +180,7 @@ bool keeps(const Values& values, int64_t row, int64_t col) {
 oracle::Bytes draw_plain(const Values& values, const oracle::Spec& target, int32_t format, oracle::Shape shape) {
     cases::Random random(values.seed);
     oracle::Bytes out = values.kind == "bits" ? cases::plain_values(format, cases::Values::bits, shape.count(), values.seed)
-                                              : stored(format, draw_kind(values.kind, target, format, shape, random));
+                                              : stored(format, draw_kind(values, target, format, shape, random));
     const int64_t element = oracle::plain_bytes(format);
     for (int64_t i = 0; !values.keep.empty() && i < static_cast<int64_t>(shape.count()); ++i)
         if (!keeps(values, i / shape.cols, i % shape.cols)) std::fill_n(out.begin() + i * element, element, uint8_t{0});
@@ -171,23 +196,35 @@ oracle::Floats draw_numbers(uint64_t seed, int64_t count) {
     return out;
 }
 
+oracle::Floats draw_far_numbers(uint64_t seed, int64_t count) {
+    cases::Random random(seed + 99);
+    const float far[] = {3.0e38f, 0x1p127f, 0x1.8p125f, 0x1p116f, 0x1p100f, 0x1p-100f, 0x1.4p-120f, 0x1p-126f, 0x1p-149f, 1.0f};
+    oracle::Floats out;
+    for (int64_t i = 0; i < count; ++i) out.push_back(far[random.below(10)]);
+    return out;
+}
+
 namespace {
 
-uint32_t raw_byte_scale(const std::string& kind, bool mx, cases::Random& random) {
+// Of MX, two operands of "opposite" whose scales are both small have products near 2^-149, where fp32 ends.
+uint32_t raw_byte_scale(const Values& values, bool mx, cases::Random& random) {
+    const std::string& kind = values.kind;
     if (kind == "raw") return random.bits() & 0xFF;
     if (mx) {
         const uint32_t edges[] = {0, 1, 2, 3, 126, 127, 128, 251, 252, 253, 254, 255};
+        if (kind == "opposite") return static_cast<uint32_t>((is_large(values) ? 196 : 46) + random.below(10));
         return kind == "raw_edge" ? edges[random.below(12)] : static_cast<uint32_t>(112 + random.below(32));
     }
     const uint32_t edges[] = {0x00, 0x01, 0x07, 0x08, 0x7D, 0x7E, 0x7F, 0x80, 0x81, 0xFE, 0xFF};
     return kind == "raw_edge" ? edges[random.below(11)] : static_cast<uint32_t>(0x20 + random.below(0x38));
 }
 
-uint32_t raw_float_scale(const std::string& kind, uint64_t seed, cases::Random& random) {
+uint32_t raw_float_scale(const Values& values, cases::Random& random) {
+    const std::string& kind = values.kind;
     if (kind == "raw") return random.bits();
     uint32_t mantissa = random.bits() & 0x7FFFFF;
     if (kind == "raw_mid") return static_cast<uint32_t>(112 + random.below(32)) << 23 | mantissa;
-    if (kind == "opposite") return static_cast<uint32_t>((seed % 2 ? 225 : 29) + random.below(8)) << 23 | mantissa;
+    if (kind == "opposite") return static_cast<uint32_t>((is_large(values) ? 225 : 29) + random.below(8)) << 23 | mantissa;
     const uint32_t near_ties[] = {0x008000, 0x007FFF, 0x008001, 0x001000, 0x000FFF, 0x001001, 0x018000, 0x003000};
     mantissa = (mantissa & 0x7C0000) | near_ties[random.below(8)];
     const uint32_t exponents[] = {0, 1, 2, 96, 102, 103, 110, 112, 127, 142, 143, 252, 253, 254, 255};
@@ -212,8 +249,8 @@ oracle::Matrix raw_matrix(const Values& values, const oracle::Spec& spec, int64_
             out.codes.push_back(keeps(values, i, j) ? code : 0);
         }
     for (int64_t i = 0; i < grid.rows * grid.cols; ++i)
-        out.scales.push_back(oracle::is_fp8(spec.format) ? raw_float_scale(values.kind, values.seed, random)
-                                                         : raw_byte_scale(values.kind, oracle::is_mx(spec.format), random));
+        out.scales.push_back(oracle::is_fp8(spec.format) ? raw_float_scale(values, random)
+                                                         : raw_byte_scale(values, oracle::is_mx(spec.format), random));
     return out;
 }
 

@@ -18,6 +18,7 @@ namespace search {
 //     even       with NVFP4's four-over-six both scales of a block have errors that are equal but for roundings
 //     equal      one value everywhere
 //     zeros      zeros of both signs
+//     far        near the largest number of F32 and BF16, or near the least, with another seed; some halfway between two codes
 extern const std::vector<std::string> plain_kinds;
 
 // Codes and scales of a quantized tensor that no quantization made:
@@ -36,6 +37,9 @@ oracle::Bytes draw_plain(const Values& values, const oracle::Spec& target, int32
 // Returns one number for each matrix as a caller may pass amaxes or scales: mostly ordinary, else 0, Inf or of an extreme
 // size.
 oracle::Floats draw_numbers(uint64_t seed, int64_t count);
+
+// Returns the same with numbers of extreme sizes alone.
+oracle::Floats draw_far_numbers(uint64_t seed, int64_t count);
 
 // Returns a matrix of codes and scales.
 oracle::Matrix raw_matrix(const Values& values, const oracle::Spec& spec, int64_t rows, int64_t cols, cases::Random& random);

@@ -253,6 +253,27 @@ TEST_CASE("operands: sums of products below the normal range are rounded once", 
     CHECK(product_of_lines({}, x, y, 32, MXQ_FORMAT_BF16) == Bytes{0x01, 0x00});
 }
 
+// 1 + 2^-17 times factors of 2^-67 each, which no fp32 number is: it lies above the middle of 0 and the smallest BF16.
+MXQ_EACH_DEVICE("operands: a sum that its factors take below the normal range is rounded once") {
+    const oracle::Spec spec = testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_ROW);
+    const testing::Dims dims{std::nullopt, 1, 32};
+    oracle::Part a{Bytes(32, 0), testing::bytes_of({0x1p-67f}), {}, {}}, b = a;
+    a.codes[0] = b.codes[0] = 0x38;        // 1
+    a.codes[1] = 0x01, b.codes[1] = 0x02;  // 2^-9, 2^-8
+    auto x = testing::make_tensor(spec, dims, false), y = testing::make_tensor(spec, dims, false);
+    const testing::InputPart of_x(device, x, spec, MXQ_PART_ROWWISE, a), of_y(device, y, spec, MXQ_PART_ROWWISE, b);
+    const std::string chip = mxq_context_description(device.context);
+    std::vector<std::string> names = testing::product_implementations(device);
+    if (chip.find("sm_90") != std::string::npos) names.insert(names.end(), {"skinny_sm90", "wgmma_bf16_sm90"});
+    for (const std::string& name : names) {
+        INFO(name);
+        testing::Output d(device, MXQ_FORMAT_BF16, {std::nullopt, 1, 1}, 0);
+        testing::run_product(device, mxq_gemm, mxq_gemm_query,
+                             testing::exact_gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, name.c_str()), x, y, d.tensor);
+        CHECK(d.bytes() == Bytes{0x01, 0x00});
+    }
+}
+
 // 32 products of 2^-71 and 2^-63 (1 + 2^-17), each of which alone would lose its last bits below the normal range.
 TEST_CASE("operands: sums of products of F32, or FP8, and MX below the normal range are rounded once", "[cpu]") {
     const testing::Dims dims{std::nullopt, 1, 32};
