@@ -78,7 +78,10 @@ fi
 
 # ---- The site --------------------------------------------------------------------------------------------------------
 
-site() { "$source/docs/build.sh" "$work/site" && grep -q mxq_quantize_query "$work/site/reference.html"; }
+site() {
+    "$source/docs/build.sh" "$work/site" && grep -q mxq_quantize_query "$work/site/reference.html" &&
+        grep -q set_padded_groups "$work/site/cpp.html" && grep -q unswizzle_scales_query "$work/site/cpp.html"
+}
 site >"$work/built" 2>&1
 code=$?
 shows_built() { cat "$work/built" && [ "$code" = 0 ]; }
