@@ -119,7 +119,8 @@ def main(path: str) -> None:
     everything = items(re.sub(r"^namespace detail {\n.*?^}  // namespace detail$", "", body, flags=re.M | re.S), "Errors")
     printer = Printer(header, everything)
     manual = documented(re.sub("^// ?", "", intro, flags=re.M), printer.names)
-    print("/** \\file mxq.hpp The interface for C++. */", "/** \\page cpp The header for C++", manual[0][4:], *manual[1:], sep="\n")
+    print("/** \\file mxq.hpp The interface for C++. */\n/** \\page cpp The header for C++")
+    print(manual[0][4:], *manual[1:], sep="\n")
     print("/** The library for C++. */\nnamespace mxq {")
     group = ""
     for item in everything:

@@ -3,15 +3,8 @@
 # Makes the packages of cpack and builds a program with each, from wherever it is unpacked. Reads the headers with every compiler
 # and language version that is here, and compares the interface with the frozen one of each release. Embeds the library in a
 # project, and builds it once more from another folder, with the same bytes.
-set -u
-build=$(cd "${1:?the build directory}" && pwd) || exit 1
-here=$(cd "$(dirname "$0")" && pwd)
-source=$(cd "$here/../.." && pwd)
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-# shellcheck source=/dev/null
-. "$here/../checks.sh"
-export PYTHONDONTWRITEBYTECODE=1
+# shellcheck source=/dev/null disable=SC2154  # it makes build, here, source and work
+. "$(dirname "$0")/../checks.sh"
 
 # ---- The header ------------------------------------------------------------------------------------------------------
 
