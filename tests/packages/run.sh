@@ -66,7 +66,10 @@ if command -v python3 >/dev/null; then
         breaks 's/MXQ_FORMAT_MXFP4 8 /MXQ_FORMAT_MXFP4 18 /' 'MXQ_FORMAT_MXFP4 was 8 and is 18' &&
             breaks 's/mxq_tensor_set_swizzled(mxq_tensor\* tensor, int32_t/mxq_tensor_set_swizzled(mxq_tensor* tensor, int64_t/' 'mxq_tensor_set_swizzled' &&
             breaks 's/mxq_plan_destroy/mxq_plan_free/' 'mxq_plan_destroy is gone' &&
-            breaks 's/^typedef int32_t mxq_scope/typedef int64_t mxq_scope/' 'mxq_scope'
+            breaks 's/^typedef int32_t mxq_scope/typedef int64_t mxq_scope/' 'mxq_scope' &&
+            breaks 's/^MXQ_API int32_t mxq_version(void);/&\nMXQ_API int32_t mxq_news(void);/' 'mxq_news is new' &&
+            breaks 's/^#define MXQ_FORMAT_MXFP4 8 /#define MXQ_FORMAT_NEW 108\n&/' 'MXQ_FORMAT_NEW is new' &&
+            ! breaks 's|^MXQ_API int32_t mxq_version(void);|&\n/* Tells news. Since 0.3. */\nMXQ_API int32_t mxq_news(void);|' ''
     }
     check "a broken interface is noticed" all_breaks
 else
