@@ -1,8 +1,7 @@
 // swizzle_scales: compact scales to swizzled ones and back, of every format, with experts or groups, one or two parts in one
 // launch.
 //
-// A warp takes 128 lines x 16 scales, four neighbouring tiles of 128 x 4. Lane r holds their scale words of lines r, r + 32,
-// r + 64 and r + 96, a 4 x 4 square:
+// A lane takes the scale words of lines r, r + 32, r + 64 and r + 96 in four neighbouring tiles of 128 x 4, a 4 x 4 square:
 //
 //                      tile 0   tile 1   tile 2   tile 3
 //     line r           word     word     word     word      16 bytes of a compact line
@@ -11,8 +10,10 @@
 //     line r + 96      word     word     word     word
 //                      16 bytes of a swizzled tile
 //
-// so both sides are 16-byte accesses, and a swizzled tile is 512 bytes in a row. Where 16 bytes are not aligned, accesses are
-// words, and where words are not, bytes. A coarse tile's compact byte becomes a word of four equal ones. fp32 scales, which
+// so both sides are 16-byte accesses. The lanes of a warp are 16 such r of two squares side by side, in turns: two neighbours have
+// 32 bytes of a compact line, a whole sector, and 16 of them 256 bytes of a swizzled tile. (Parts with groups along their lines,
+// whose tiles have 8 columns at most, take 32 r of one square.) Where 16 bytes are not aligned, accesses are words, and where words
+// are not, bytes. A coarse tile's compact byte becomes a word of four equal ones. fp32 scales, which
 // both layouts address by strides, make squares of 128 lines x 4 numbers.
 //
 // With groups, a block of threads takes the scales of one group tile, 128 rows of one group: 128 lines (rowwise), or the 4 or 8
@@ -46,7 +47,8 @@ struct Part {
     bool compact_wide, swizzled_wide;  // every access to this side is of 16 aligned bytes
     int32_t row_lines;                 // lines of codes of a row of fp32 scales; 1 for bytes, whose layout divides by it
     int32_t square_columns;            // scales in a row of a square
-    int64_t down, across;              // squares of a matrix
+    bool paired;                       // a warp takes half of the lines of two squares, not all of one
+    int64_t down, across;              // squares of a matrix; where they are paired an even number
     int64_t tile_blocks;               // blocks of threads for a group tile
     int64_t blocks;
 };
@@ -68,7 +70,7 @@ struct ScaleScope {
 // The square of a lane: words[i][j] of line `line` + 32 i at scale column `column` + 4 j, fp32: + j.
 struct Square {
     int64_t line, column;
-    int tiles;  // 1 to 4
+    int tiles;  // up to 4; below 1 there is nothing
     uint32_t words[kSide][kSide];
 };
 
@@ -88,7 +90,7 @@ __device__ __forceinline__ void load_compact(Square& s, const ScaleScope& scope,
         const int64_t line = s.line + i * 32;
         const uint8_t* from = scope.in + scope.compact.offset(0, line, s.column);
         if (wide) {
-            const uint4 v = line < scope.lines ? *reinterpret_cast<const uint4*>(from) : uint4{};
+            const uint4 v = line < scope.lines && s.tiles > 0 ? *reinterpret_cast<const uint4*>(from) : uint4{};
             s.words[i][0] = v.x, s.words[i][1] = v.y, s.words[i][2] = v.z, s.words[i][3] = v.w;
             continue;
         }
@@ -105,7 +107,7 @@ __device__ __forceinline__ void store_compact(const Square& s, const ScaleScope&
 #pragma unroll
     for (int i = 0; i < kSide; i++) {
         const int64_t line = s.line + i * 32;
-        if (line >= scope.lines || (scope.compact.tile_rows > 1 && line % scope.compact.tile_rows != 0)) continue;
+        if (line >= scope.lines || s.tiles <= 0 || (scope.compact.tile_rows > 1 && line % scope.compact.tile_rows != 0)) continue;
         if (wide) {
             auto* to = reinterpret_cast<uint4*>(scope.out + scope.compact.offset(0, line, s.column));
             *to = {s.words[i][0], s.words[i][1], s.words[i][2], s.words[i][3]};
@@ -217,7 +219,10 @@ __device__ __forceinline__ ScaleScope scope_of_group(const Part& part, const Gro
 }
 
 __device__ __forceinline__ Square square_at(const Part& part, const ScaleScope& scope, int64_t down, int64_t across) {
-    Square s{down * kSwizzleRows + threadIdx.x % 32, across * part.square_columns, 0, {}};
+    const int lane = int(threadIdx.x % 32);
+    const int64_t row = part.paired ? across % 2 * 16 + lane / 2 : lane;
+    const int64_t square = part.paired ? across - across % 2 + lane % 2 : across;
+    Square s{down * kSwizzleRows + row, square * part.square_columns, 0, {}};
     s.tiles = int(min(ceil_div(scope.swizzled.columns - s.column, kSwizzleColumns), int64_t(kSide)));
     return s;
 }
@@ -263,7 +268,9 @@ Reason declines(const Context& context, const SwizzleProblem&) { return needs_cu
 
 void divide(Part& part, const GroupedRows& grouped) {
     part.down = ceil_div(part.lines, kSwizzleRows);
+    part.paired = !grouped.set() || !part.columnwise;
     part.across = ceil_div(part.swizzled.columns, int64_t(part.square_columns));
+    if (part.paired) part.across = round_up(part.across, 2);
     part.tile_blocks = ceil_div(part.columnwise ? part.down : part.across, kGroupSquares);
     part.blocks = grouped.set() ? group_tiles_bound(grouped) * part.tile_blocks
                                 : ceil_div(part.matrices * part.down * part.across, kWarps);
@@ -272,7 +279,7 @@ void divide(Part& part, const GroupedRows& grouped) {
 Part part_of(const SwizzleProblem::Scales& s, const GroupedRows& grouped) {
     const bool to_swizzled = s.out_layout.swizzled;
     Part part{s.in, s.out, s.matrices, s.lines, s.out_layout, s.in_layout, s.out_units, s.in_units, s.columnwise,
-              to_swizzled, false, false, 1, int32_t(kSwizzleColumns) * kSide, 0, 0, 0, 0};
+              to_swizzled, false, false, 1, int32_t(kSwizzleColumns) * kSide, false, 0, 0, 0, 0};
     if (to_swizzled) {
         std::swap(part.compact, part.swizzled);
         std::swap(part.compact_units, part.swizzled_units);
