@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ./docs/build.sh [folder]
-# Makes the site of the pages and of mxq.h in the folder (build/site): Doxygen reads the header, Sphinx makes the pages. A
-# warning of either, a link to nothing or an anchor that is not there is an error.
+# Makes the site of the pages and of the headers in the folder (build/site): Doxygen reads mxq.h and mxq.hpp, Sphinx makes the
+# pages. A warning of either, a link to nothing or an anchor that is not there is an error.
 # Installs Doxygen with apt-get and Python packages (docs/site/requirements.txt) in build/site-env, where they are missing.
 #   MXQ_SITE_ENV=folder    the virtual environment, in place of build/site-env
 set -euo pipefail
@@ -32,17 +32,19 @@ if ! cmp -s docs/site/requirements.txt "$env/requirements.txt"; then
     cp docs/site/requirements.txt "$env/requirements.txt"
 fi
 
-# ---- The header ------------------------------------------------------------------------------------------------------
+# ---- The headers -----------------------------------------------------------------------------------------------------
 
-python3 docs/site/header_for_doxygen.py include/mxq/mxq.h >"$work/header" # Doxygen does not tell of a filter that fails
+# Doxygen does not tell of a filter that fails.
+python3 docs/site/header_for_doxygen.py include/mxq/mxq.h >"$work/header"
+python3 docs/site/cpp_for_doxygen.py include/mxq/mxq.hpp >"$work/header"
 (cat docs/site/Doxyfile && echo "OUTPUT_DIRECTORY = $work") | doxygen -
 
 # ---- The pages -------------------------------------------------------------------------------------------------------
 
-# Sphinx wants its first page at the top, where a forge wants README.md: it reads a copy, with its own two pages added.
+# Sphinx wants its first page at the top, where a forge wants README.md: it reads a copy, with its own three pages added.
 mkdir "$work/tree"
 tar --exclude='./build*' --exclude=./.git -cf - . | tar -C "$work/tree" -xf -
-cp docs/site/index.md docs/site/reference.md "$work/tree"
+cp docs/site/index.md docs/site/reference.md docs/site/cpp.md "$work/tree"
 "$env/bin/python" -m sphinx -q -W --keep-going -n -j auto -b html -c "$work/tree/docs/site" -d "$work/doctrees" \
     -D "breathe_projects.mxq=$work/xml" "$work/tree" "$out"
 echo "$out/index.html"

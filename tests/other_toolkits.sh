@@ -5,19 +5,18 @@
 #   architecture      what to build for: 90a-real
 #   MXQ_TOOLKITS      which of "installed newest 12.9 12.8", in any order: all
 #   MXQ_CMAKE_ARGS    more arguments for cmake
-set -u
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
     sed -n '2,7s/^# //p' "$0" >&2
     exit 2
 fi
-source=$(cd "$(dirname "$0")/.." && pwd)
-mkdir -p "$1" && folder=$(cd "$1" && pwd) || exit 1
+mkdir -p "$1" || exit 1
+# shellcheck source=/dev/null disable=SC2154
+. "$(dirname "$0")/checks.sh" # for which the folder is the build directory
+folder=$build
 architecture=${2:-90a-real}
 jobs=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 toolkits=${MXQ_TOOLKITS:-installed newest 12.9 12.8}
 includes=()
-# shellcheck source=/dev/null
-. "$source/tests/checks.sh"
 # shellcheck source=/dev/null
 . "$source/examples/install_missing.sh" # for has_catch2
 tests=OFF

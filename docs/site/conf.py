@@ -16,10 +16,15 @@ include_patterns = ["*.md", "docs/*.md", "bindings/*/README.md", "src/README.md"
 # Headings have the anchors that a forge gives them. A link or an anchor that does not exist is a warning, and warnings are errors.
 myst_heading_anchors = 4
 nitpicky = True
-nitpick_ignore_regex = [("c:identifier", r"u?int\d+_t|size_t|mxq_\w+_s")]  # of other headers, and the insides of handles
+# Names of other headers, the insides of handles, and names of C in the header for C++.
+nitpick_ignore_regex = [
+    ("c:identifier", r"u?int\d+_t|size_t|mxq_\w+_s"),
+    ("cpp:identifier", r"u?int\d+_t|size_t|mxq|(mxq|MXQ)_\w+"),
+]
 
 breathe_default_project = "mxq"
 breathe_domain_by_extension = {"h": "c"}
+breathe_show_include = False
 
 html_theme = "furo"
 html_title = f"libmxq {release}"

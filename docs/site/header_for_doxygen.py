@@ -80,4 +80,5 @@ def main(path: str) -> None:
     print("\n".join(out + ["/** @} */"]))
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -32,8 +32,10 @@ namespace mxq {
 // A call that failed: its status, and as what() "MXQ_STATUS_...: " and the message of mxq_last_error().
 class error : public std::runtime_error {
 public:
+    // Takes the message of the call that returned the status, the last that failed on this thread.
     explicit error(mxq_status status)
         : std::runtime_error(std::string(mxq_status_name(status)) + ": " + mxq_last_error()), status_(status) {}
+    // What the call returned.
     mxq_status status() const noexcept { return status_; }
 
 private:
@@ -179,8 +181,8 @@ struct tensor_shape {
 // An address with its byte extent, as a setter gave them.
 template <class T>
 struct memory_of {
-    T* data = nullptr;
-    uint64_t bytes = 0;
+    T* data = nullptr;   // where it begins
+    uint64_t bytes = 0;  // its extent
 };
 
 struct tensor_data : memory_of<void> {
@@ -675,7 +677,8 @@ public:
 // The answer of a query.
 class plan : public detail::handle<mxq_plan, mxq_plan_destroy> {
 public:
-    plan() = default;
+    plan() = default;  // empty: nothing was asked
+    // Owns what a query of mxq.h made.
     explicit plan(mxq_plan* owned) noexcept : handle(owned) {}
     const char* implementation() const noexcept { return mxq_plan_implementation(get()); }
     const char* reason() const noexcept { return mxq_plan_reason(get()); }
@@ -683,9 +686,10 @@ public:
     mxq_bound bound() const noexcept { return mxq_plan_bound(get()); }
 };
 
+// Memory that a verb may use while it runs, as large as its query says.
 struct workspace {
-    void* data = nullptr;
-    uint64_t bytes = 0;
+    void* data = nullptr;  // at a multiple of 256
+    uint64_t bytes = 0;    // its extent
 };
 
 namespace detail {

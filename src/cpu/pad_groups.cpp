@@ -181,7 +181,8 @@ struct Plan {
 };
 
 std::vector<GroupStart> add_part(const PadProblem::Part& part, int64_t rows, const std::vector<Group>& groups, Plan& plan) {
-    const std::vector<GroupStart> in = group_starts(groups, part.in.units), out = group_starts(groups, part.out.units);
+    const std::vector<GroupStart> in = group_starts(groups, part.in.units);
+    std::vector<GroupStart> out = group_starts(groups, part.out.units);
     // Without elements there is no scale but a TENSOR one.
     const bool empty = rows == 0 || (part.columnwise ? part.lines : part.line_bytes) == 0;
     const bool has_scales = part.out.scales && (!empty || is_whole(part.out.layout));

@@ -1,11 +1,7 @@
 #!/usr/bin/env bash
 # ./tests/bench/run.sh build-dir
 # Runs mxq_bench on the CPU, on operands so small that no figure means anything: what it takes, prints, writes and compares.
-set -u
-build=$(cd "${1:?the build directory}" && pwd) || exit 1
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-# shellcheck source=/dev/null
+# shellcheck source=/dev/null disable=SC2154  # it makes build, here, source and work
 . "$(dirname "$0")/../checks.sh"
 
 program=$build/tests/bench/mxq_bench
@@ -100,12 +96,12 @@ else
 fi
 
 # Pictures of reports: of the CPU's, as far as it has them, and of the stored run.
-pictures_of() { python3 "$(dirname "${BASH_SOURCE[0]}")/pictures_test.py" "$@"; }
+pictures_of() { python3 "$here/pictures_test.py" "$@"; }
 if python3 -c 'import matplotlib' 2>/dev/null; then
     bench --suite sizes --shape 64x128,128x128,256x128 --json "$work/sizes.json" >/dev/null
     bench --suite gemm --size 32x64x128 --peer none --json "$work/products.json" >/dev/null
     check "pictures of this run" pictures_of "$work/sizes.json" "$work/products.json"
-    check "pictures of the stored run" pictures_of "$(dirname "$0")"/runs/h200.json "$(dirname "$0")"/runs/h200.json
+    check "pictures of the stored run" pictures_of "$here/runs/h200.json" "$here/runs/h200.json"
 else
     skip "pictures" "matplotlib is not here"
 fi

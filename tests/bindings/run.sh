@@ -4,15 +4,8 @@
 # Makes a wheel of the built library and runs the tests of the Python package from it in a fresh environment. Tests the Rust
 # crates.
 #   MXQ_TEST_PIP     packages that the environment gets beside numpy, such as "torch torchao ml_dtypes jax mypy"
-set -u
-build=$(cd "${1:?the build directory}" && pwd) || exit 1
-here=$(cd "$(dirname "$0")" && pwd)
-source=$(cd "$here/../.." && pwd)
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-# shellcheck source=/dev/null
-. "$here/../checks.sh"
-export PYTHONDONTWRITEBYTECODE=1
+# shellcheck source=/dev/null disable=SC2154  # it makes build, here, source and work
+. "$(dirname "$0")/../checks.sh"
 
 if ! command -v python3 >/dev/null || ! python3 -c 'import sys, ctypes; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
     skip "bindings" "python3 3.9 or later is not here"

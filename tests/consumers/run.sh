@@ -1,14 +1,8 @@
 #!/usr/bin/env bash
 # ./tests/consumers/run.sh build-dir
 # Uses the library as its users do: installed, through pkg-config, static, from Python. Checks the symbols that it exports.
-set -u
-build=$(cd "${1:?the build directory}" && pwd) || exit 1
-here=$(cd "$(dirname "$0")" && pwd)
-source=$(cd "$here/../.." && pwd)
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-# shellcheck source=/dev/null
-. "$here/../checks.sh"
+# shellcheck source=/dev/null disable=SC2154  # it makes build, here, source and work
+. "$(dirname "$0")/../checks.sh"
 
 if ! command -v cmake >/dev/null || ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$source" "$build/CMakeCache.txt" 2>/dev/null; then
     skip "consumers" "the build directory was made elsewhere, so it cannot install"

@@ -3,15 +3,8 @@
 # Makes the packages of cpack and builds a program with each, from wherever it is unpacked. Reads the headers with every compiler
 # and language version that is here, and compares the interface with the frozen one of each release. Embeds the library in a
 # project, and builds it once more from another folder, with the same bytes.
-set -u
-build=$(cd "${1:?the build directory}" && pwd) || exit 1
-here=$(cd "$(dirname "$0")" && pwd)
-source=$(cd "$here/../.." && pwd)
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-# shellcheck source=/dev/null
-. "$here/../checks.sh"
-export PYTHONDONTWRITEBYTECODE=1
+# shellcheck source=/dev/null disable=SC2154  # it makes build, here, source and work
+. "$(dirname "$0")/../checks.sh"
 
 # ---- The header ------------------------------------------------------------------------------------------------------
 
@@ -73,7 +66,10 @@ if command -v python3 >/dev/null; then
         breaks 's/MXQ_FORMAT_MXFP4 8 /MXQ_FORMAT_MXFP4 18 /' 'MXQ_FORMAT_MXFP4 was 8 and is 18' &&
             breaks 's/mxq_tensor_set_swizzled(mxq_tensor\* tensor, int32_t/mxq_tensor_set_swizzled(mxq_tensor* tensor, int64_t/' 'mxq_tensor_set_swizzled' &&
             breaks 's/mxq_plan_destroy/mxq_plan_free/' 'mxq_plan_destroy is gone' &&
-            breaks 's/^typedef int32_t mxq_scope/typedef int64_t mxq_scope/' 'mxq_scope'
+            breaks 's/^typedef int32_t mxq_scope/typedef int64_t mxq_scope/' 'mxq_scope' &&
+            breaks 's/^MXQ_API int32_t mxq_version(void);/&\nMXQ_API int32_t mxq_news(void);/' 'mxq_news is new' &&
+            breaks 's/^#define MXQ_FORMAT_MXFP4 8 /#define MXQ_FORMAT_NEW 108\n&/' 'MXQ_FORMAT_NEW is new' &&
+            ! breaks 's|^MXQ_API int32_t mxq_version(void);|&\n/* Tells news. Since 0.3. */\nMXQ_API int32_t mxq_news(void);|' ''
     }
     check "a broken interface is noticed" all_breaks
 else

@@ -2,15 +2,8 @@
 # ./tests/pages/run.sh build-dir
 # Compiles and runs the blocks of the pages in C, C++ and sh, and makes the site. Every block of every page has a test, here or in
 # those of the bindings (blocks.py), and prints what its page says.
-set -u
-build=$(cd "${1:?the build directory}" && pwd) || exit 1
-here=$(cd "$(dirname "$0")" && pwd)
-source=$(cd "$here/../.." && pwd)
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-# shellcheck source=/dev/null
-. "$here/../checks.sh"
-export PYTHONDONTWRITEBYTECODE=1
+# shellcheck source=/dev/null disable=SC2154  # it makes build, here, source and work
+. "$(dirname "$0")/../checks.sh"
 
 if ! command -v python3 >/dev/null; then
     skip "pages" "python3 is not here"
@@ -78,7 +71,10 @@ fi
 
 # ---- The site --------------------------------------------------------------------------------------------------------
 
-site() { "$source/docs/build.sh" "$work/site" && grep -q mxq_quantize_query "$work/site/reference.html"; }
+site() {
+    "$source/docs/build.sh" "$work/site" && grep -q mxq_quantize_query "$work/site/reference.html" &&
+        grep -q set_padded_groups "$work/site/cpp.html" && grep -q unswizzle_scales_query "$work/site/cpp.html"
+}
 site >"$work/built" 2>&1
 code=$?
 shows_built() { cat "$work/built" && [ "$code" = 0 ]; }

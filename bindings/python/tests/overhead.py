@@ -10,9 +10,11 @@ import mxq
 from mxq import _library, _verbs
 
 
-def microseconds(function, batch=50, batches=200):
+def microseconds(function, wait, batch=50, batches=200):
+    """wait: what ends the work of a batch, so that the next one finds the device's queue empty."""
     best = float("inf")
     for _ in range(batches):
+        wait()
         begin = time.perf_counter()
         for _ in range(batch):
             function()
@@ -20,11 +22,11 @@ def microseconds(function, batch=50, batches=200):
     return 1e6 * best
 
 
-def report(name, x):
+def report(name, x, wait=lambda: None):
     call = _verbs._quantize(x)
     arguments = (call.context.address, None, *call.tensors, None, 0, call.kind.stream(call.device))
-    c = microseconds(lambda: _library.lib.mxq_quantize(*arguments))
-    whole = microseconds(lambda: mxq.quantize(x))
+    c = microseconds(lambda: _library.lib.mxq_quantize(*arguments), wait)
+    whole = microseconds(lambda: mxq.quantize(x), wait)
     print(f"{name}: C call through ctypes {c:.1f} us, mxq.quantize {whole:.1f} us: {whole - c:.1f} us over it")
 
 
@@ -37,4 +39,4 @@ except ImportError:
 if torch is not None:
     report("torch", torch.from_numpy(x))
     if torch.cuda.is_available() and "without CUDA" not in mxq.build():
-        report("torch on CUDA", torch.from_numpy(x).cuda())
+        report("torch on CUDA", torch.from_numpy(x).cuda(), torch.cuda.synchronize)

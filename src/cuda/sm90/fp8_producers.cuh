@@ -5,7 +5,11 @@
 //
 // A stage is full when the boxes of both blocks of the cluster and each lane's words are there; it is free when the
 // consumers of both blocks have left it, since each block loads for the other.
+//
+// Where groups lie along the contraction and no pass moved them, the last step of a group has codes of the next one behind its
+// own. The warp that loads words makes them zero, as soon as they have landed and before it says that the stage is full.
 #pragma once
+#include "cuda/memory/async_copy.cuh"
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/fp8_tiles.cuh"
 #include "cuda/sm90/ring.cuh"
@@ -20,17 +24,41 @@ enum class Columns { Marked, Pieces, Each };
 using StageRing = Ring<kStages>;
 
 // Loads the lines of one side of a step, of which there are two halves. Of what the cluster shares, a block loads the half
-// with its number, for both blocks; of the rest both halves, for itself.
+// with its number, for both blocks; of the rest both halves, for itself. `done` waits for the bytes.
 template <int lines, class At>
-__device__ __forceinline__ void load_lines(uint8_t* to, const CUtensorMap& map, bool shared, Barrier& full, const At& at) {
+__device__ __forceinline__ void load_lines(uint8_t* to, const CUtensorMap& map, bool shared, Barrier& done, const At& at) {
     constexpr int half = lines / 2;
-    arrive_expecting(full, lines * kStepCodes);
+    arrive_expecting(done, lines * kStepCodes);
     if (shared) {
         const int32_t rank = int32_t(blockIdx.x % kCluster);
-        load_tile_to((1u << kCluster) - 1, to + rank * half * kStepCodes, map, at(rank * half).values, full);
+        load_tile_to((1u << kCluster) - 1, to + rank * half * kStepCodes, map, at(rank * half).values, done);
     } else {
-        load_tile(to, map, at(0).values, full);
-        load_tile(to + half * kStepCodes, map, at(half).values, full);
+        load_tile(to, map, at(0).values, done);
+        load_tile(to + half * kStepCodes, map, at(half).values, done);
+    }
+}
+
+// Returns the barrier for a step's codes, and arrives at `full` if it is another.
+__device__ __forceinline__ Barrier& barrier_of_codes(ProductShared& shared, int stage, bool cut) {
+    if (!cut) return shared.full[stage];
+    arrive(shared.full[stage]);
+    return shared.landed[stage];
+}
+
+// Makes the codes of a stage from this one on zero, in all lines. All lanes of a warp call it; a lane has the same 16 codes of
+// every fourth line.
+__device__ __forceinline__ void clear_behind(Stage& stage, int32_t codes) {
+    constexpr int pieces = kStepCodes / 16;
+    const int lane = int(threadIdx.x % 32), piece = lane % pieces, kept = min(max(codes - piece * 16, 0), 16);
+    if (kept == 16) return;
+    const auto mask = [&](int word) { return kept >= 4 * word + 4 ? ~0u : kept <= 4 * word ? 0 : (1u << 8 * (kept % 4)) - 1; };
+    const uint4 masks{mask(0), mask(1), mask(2), mask(3)};
+#pragma unroll 1
+    for (int line = lane / pieces; line < kTileRows + kTileColumns; line += 32 / pieces) {
+        auto& codes_16 = *reinterpret_cast<uint4*>(stage.a + line * kStepCodes + (piece ^ line % 8) * 16);
+        uint4 value = codes_16;
+        value.x &= masks.x, value.y &= masks.y, value.z &= masks.z, value.w &= masks.w;
+        codes_16 = value;
     }
 }
 
@@ -113,7 +141,7 @@ __device__ __forceinline__ void each_step(ProductShared& shared, const Load& loa
         for (int32_t step = 0; step < steps || ring.at() != 0; step++, ring.next()) {
             wait(shared.free[ring.at()], ring.parity() ^ 1);
             if (step < steps)
-                load_step(step, int(ring.at()), shared.full[ring.at()]);
+                load_step(step, int(ring.at()), step + 1 == steps);
             else
                 arrive(shared.full[ring.at()]);
         }
@@ -124,8 +152,10 @@ __device__ __forceinline__ void each_step(ProductShared& shared, const Load& loa
 __device__ __forceinline__ void load_a(const ProductArguments& args, ProductShared& shared) {
     each_step<1>(shared, [&](const TileSlot& slot) {
         const ProductTile& tile = slot.tile;
-        return [&, code = tile.code, line = tile.a_line, shares = tile.shares_a](int32_t step, int stage, Barrier& full) {
-            load_lines<kTileRows>(shared.stages[stage].a, args.a_map, shares, full, [&](int32_t at) {
+        return [&, code = tile.a_code, line = tile.a_line, shares = tile.shares_a,
+                &cut = tile.cut](int32_t step, int stage, bool last) {
+            Barrier& done = barrier_of_codes(shared, stage, last && cut > 0);
+            load_lines<kTileRows>(shared.stages[stage].a, args.a_map, shares, done, [&](int32_t at) {
                 return Coordinates<2>{code + step * kStepCodes, line + at};
             });
         };
@@ -136,9 +166,10 @@ __device__ __forceinline__ void load_a(const ProductArguments& args, ProductShar
 __device__ __forceinline__ void load_b(const ProductArguments& args, ProductShared& shared) {
     each_step<1>(shared, [&](const TileSlot& slot) {
         const ProductTile& tile = slot.tile;
-        return [&, code = tile.code, line = tile.b_line, matrix = tile.b_matrix, shares = !tile.shares_a](
-                   int32_t step, int stage, Barrier& full) {
-            load_lines<kTileColumns>(shared.stages[stage].b, args.b_map, shares, full, [&](int32_t at) {
+        return [&, code = tile.b_code, line = tile.b_line, matrix = tile.b_matrix, shares = !tile.shares_a,
+                &cut = tile.cut](int32_t step, int stage, bool last) {
+            Barrier& done = barrier_of_codes(shared, stage, last && cut > 0);
+            load_lines<kTileColumns>(shared.stages[stage].b, args.b_map, shares, done, [&](int32_t at) {
                 return Coordinates<3>{code + step * kStepCodes, line + at, matrix};
             });
         };
@@ -156,21 +187,28 @@ __device__ __forceinline__ void clear_words(ProductShared& shared) {
     __syncwarp();
 }
 
-// Loads words, one warp; each lane arrives when its own are there.
+// Loads words, one warp; each lane arrives when its own are there, and in a step that is cut when the codes are, too.
 template <Columns columns>
 __device__ __forceinline__ void load_words(const ProductArguments& args, ProductShared& shared) {
     using OfColumns = std::conditional_t<columns == Columns::Pieces, PieceWords, ColumnWords>;
     clear_words<columns>(shared);
+    uint32_t landed = 0;  // a bit for each stage: the parity of the next cut step's codes
     each_step<32>(shared, [&](const TileSlot& slot) {
         const ProductTile& tile = slot.tile;
         const bool has_columns =
             args.b.words && tile.columns > 0 && (columns != Columns::Marked || slot.any_marked);
         return [&, has_columns, of_rows = RowWords(args.a, slot.words.a, slot.words.a_line, tile.rows),
-                of_columns = OfColumns(args.b, slot.words.b, slot.words.b_line, tile.columns)](int32_t step, int stage,
-                                                                                               Barrier& full) {
+                of_columns = OfColumns(args.b, slot.words.b, slot.words.b_line, tile.columns),
+                &cut = tile.cut](int32_t step, int stage, bool last) {
             if (args.a.words) of_rows.load(step, shared.words[stage].rows);
             if (has_columns) of_columns.load(step, shared.words[stage].columns);
-            arrive_after_copies(full);
+            if (!last || cut == 0) return arrive_after_copies(shared.full[stage]);
+            wait(shared.landed[stage], landed >> stage & 1);
+            landed ^= 1u << stage;
+            clear_behind(shared.stages[stage], cut);
+            publish_shared_writes();
+            wait_for_pieces();
+            arrive(shared.full[stage]);
         };
     });
 }

@@ -54,15 +54,18 @@ struct ProductArguments {
     CUtensorMap a_map, b_map;
     SideView a, b;
     GemmProblem problem;
-    GroupSumUnits units;  // A's codes, and rows of D or codes of a moved group; group tiles of two row tiles
+    GroupSumUnits units;  // codes of A and B, and rows of D or codes of a moved group; group tiles of two row tiles
     uint32_t row_pairs, column_tiles, bands;  // row tiles of a product by twos: with Grouping::Rows of all groups, at most
+    bool a_stays, b_stays;                    // groups along the contraction that no pass moved, one right behind the other
     bool wide;                                // D takes copies of 16 bytes
 };
 
 // One tile of one product; steps below 0: there are no more.
 struct ProductTile {
     int32_t steps;
-    int32_t a_line, b_line, b_matrix, code;  // where its operands begin: lines and codes as the maps count
+    int32_t a_line, b_line, b_matrix, a_code, b_code;  // where its operands begin: lines and codes as the maps count
+    int32_t code;                                      // where what a pass left of its group begins
+    int32_t cut;                                       // codes that the last step has of the group's; 0: no others follow them
     int32_t rows, padded_rows, columns;      // of D, from the tile's first on; below 128 or 192 at the edges
     int32_t column, group;
     int64_t d_row;
@@ -113,6 +116,7 @@ struct ProductShared {
     alignas(128) uint8_t out[kConsumerWarps][kWarpRows * kTurnPitch];
     TileSlot tiles[kTileSlots];
     Barrier full[kStages], free[kStages], tile_full[kTileSlots], tile_free[kTileSlots];
+    Barrier landed[kStages];  // in place of full, for the codes of a step that is cut
 };
 static_assert(sizeof(ProductShared) <= 227 * 1024, "what a block may have");
 
@@ -190,6 +194,9 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
             const Group group = find_group_by<GroupBy::Index>(grouped, args.units, product);
             codes = group.rows;
             tile.code = int32_t(group.starts[kRowwiseCodes]);
+            tile.a_code = args.a_stays ? int32_t(group.starts[kSourceCodes]) : tile.code;
+            tile.b_code = args.b_stays ? int32_t(group.starts[kColumnwiseCodes]) : tile.code;
+            tile.cut = args.a_stays || args.b_stays ? int32_t(codes) % kStepCodes : 0;
             place_words(args, group, words);
         }
         tile.group = int32_t(product);

@@ -33,7 +33,7 @@ using namespace sm90;
 constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 // A block starts with 168 registers a thread, 65536 / 384 in eights. What the producer's warpgroup gives the consumers must
 // be enough for them, or they wait for ever.
-constexpr int kStartRegisters = 168, kProducerRegisters = 48, kConsumerRegisters = 224;
+constexpr int kStartRegisters = 168, kProducerRegisters = 56, kConsumerRegisters = 224;
 static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= (1 + kConsumers) * kStartRegisters);
 
 template <class A, class B, Columns columns>
@@ -44,6 +44,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) {
         for (Barrier& barrier : shared.full) init_barrier(barrier, 2 + 32);  // codes of both sides, and each lane's words
         for (Barrier& barrier : shared.free) init_barrier(barrier, kCluster * kConsumerWarps);
+        for (Barrier& barrier : shared.landed) init_barrier(barrier, 2);
         for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
         for (Barrier& barrier : shared.tile_free) init_barrier(barrier, kLoaders + kConsumerWarps);
         publish_barriers();
@@ -149,12 +150,12 @@ TileMap map_of_moved(const MoveCall& call, int rank, int32_t box_lines) {
 // The ranks of the maps: lines of A lie one after the other, and B has a matrix for each group.
 constexpr int kRankA = 2, kRankB = 3;
 
-// Codes of FP8 stay where they are, if the copy engine can read them and no group begins between them; so do those of MX whose
-// references are their scales.
+// Codes of FP8, and of MX with a scale for a line, stay where they are if the copy engine can read them; so do those of MX whose
+// references are their scales, if no group begins between them.
 PlannedOperand plan_operand(const GemmProblem& p, Side side) {
     const bool is_b = side == Side::B;
     MoveCall call = move_call(p, side, is_b);
-    const bool stays = (call.copies() || call.codes_may_stay()) && call.grouping != Grouping::Contraction &&
+    const bool stays = (call.copies() || (call.codes_may_stay() && call.grouping != Grouping::Contraction)) &&
                        unmappable(map_of_source(call, is_b ? kRankB : kRankA, kHalfRows)).empty();
     call.codes_stay = stays && !call.copies();
     return {call, stays, !stays || call.codes_stay, {}};
@@ -309,12 +310,15 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
                           0,
                           0,
                           0,
+                          plan.a.stays,
+                          plan.b.stays,
                           false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseScales] = uint32_t(p.b.units.scales);
     args.units.at[kRowwiseCodes] = p.grouping == Grouping::Contraction ? uint32_t(kBlock128) : uint32_t(p.d.group_unit);
-    args.units.at[kColumnwiseCodes] = kTileRows;  // marks
+    args.units.at[kColumnwiseCodes] =
+        p.grouping == Grouping::Contraction ? uint32_t(p.b.units.codes) : uint32_t(kTileRows);  // codes of B, or marks
     args.units.tile_rows_log2 = uint32_t(log2_of(2 * kTileRows));
     args.row_pairs = uint32_t(row_pairs_of(p));
     args.column_tiles = uint32_t(ceil_div(p.n, int64_t(kTileColumns)));
