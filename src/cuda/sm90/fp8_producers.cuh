@@ -38,6 +38,9 @@ __device__ __forceinline__ void load_lines(uint8_t* to, const CUtensorMap& map, 
     }
 }
 
+// Returns the step of the tile behind whose codes there are others; below 0: there is none.
+__device__ __forceinline__ int32_t cut_step(const ProductTile& tile) { return tile.cut > 0 ? tile.steps - 1 : -1; }
+
 // Returns the barrier for a step's codes, and arrives at `full` if it is another.
 __device__ __forceinline__ Barrier& barrier_of_codes(ProductShared& shared, int stage, bool cut) {
     if (!cut) return shared.full[stage];
@@ -141,7 +144,7 @@ __device__ __forceinline__ void each_step(ProductShared& shared, const Load& loa
         for (int32_t step = 0; step < steps || ring.at() != 0; step++, ring.next()) {
             wait(shared.free[ring.at()], ring.parity() ^ 1);
             if (step < steps)
-                load_step(step, int(ring.at()), step + 1 == steps);
+                load_step(step, int(ring.at()));
             else
                 arrive(shared.full[ring.at()]);
         }
@@ -153,8 +156,8 @@ __device__ __forceinline__ void load_a(const ProductArguments& args, ProductShar
     each_step<1>(shared, [&](const TileSlot& slot) {
         const ProductTile& tile = slot.tile;
         return [&, code = tile.a_code, line = tile.a_line, shares = tile.shares_a,
-                &cut = tile.cut](int32_t step, int stage, bool last) {
-            Barrier& done = barrier_of_codes(shared, stage, last && cut > 0);
+                cut_step = cut_step(tile)](int32_t step, int stage) {
+            Barrier& done = barrier_of_codes(shared, stage, step == cut_step);
             load_lines<kTileRows>(shared.stages[stage].a, args.a_map, shares, done, [&](int32_t at) {
                 return Coordinates<2>{code + step * kStepCodes, line + at};
             });
@@ -167,8 +170,8 @@ __device__ __forceinline__ void load_b(const ProductArguments& args, ProductShar
     each_step<1>(shared, [&](const TileSlot& slot) {
         const ProductTile& tile = slot.tile;
         return [&, code = tile.b_code, line = tile.b_line, matrix = tile.b_matrix, shares = !tile.shares_a,
-                &cut = tile.cut](int32_t step, int stage, bool last) {
-            Barrier& done = barrier_of_codes(shared, stage, last && cut > 0);
+                cut_step = cut_step(tile)](int32_t step, int stage) {
+            Barrier& done = barrier_of_codes(shared, stage, step == cut_step);
             load_lines<kTileColumns>(shared.stages[stage].b, args.b_map, shares, done, [&](int32_t at) {
                 return Coordinates<3>{code + step * kStepCodes, line + at, matrix};
             });
@@ -199,10 +202,10 @@ __device__ __forceinline__ void load_words(const ProductArguments& args, Product
             args.b.words && tile.columns > 0 && (columns != Columns::Marked || slot.any_marked);
         return [&, has_columns, of_rows = RowWords(args.a, slot.words.a, slot.words.a_line, tile.rows),
                 of_columns = OfColumns(args.b, slot.words.b, slot.words.b_line, tile.columns),
-                &cut = tile.cut](int32_t step, int stage, bool last) {
+                cut_step = cut_step(tile), &cut = tile.cut](int32_t step, int stage) {
             if (args.a.words) of_rows.load(step, shared.words[stage].rows);
             if (has_columns) of_columns.load(step, shared.words[stage].columns);
-            if (!last || cut == 0) return arrive_after_copies(shared.full[stage]);
+            if (step != cut_step) return arrive_after_copies(shared.full[stage]);
             wait(shared.landed[stage], landed >> stage & 1);
             landed ^= 1u << stage;
             clear_behind(shared.stages[stage], cut);
