@@ -36,15 +36,15 @@ constexpr int64_t kMostUnit = 128;
 // MX codes have a factor for so many of them: those of larger blocks have copies.
 constexpr int64_t kMxBlock = 32;
 
-// Returns which number of a unit lies in a lane of a vector. Codes of sixteen bytes lie in four lanes: lane d of them has
-// bytes 2 d, 2 d + 1, 8 + 2 d and 9 + 2 d, each odd one before its even one, and of codes of four bits the low half of both
-// before the high one.
+// Returns which number of a unit lies in a lane of a vector. Of codes of four bits a lane has the eight of its four bytes: the
+// fifth, the first, the sixth, the second and so on. Of wider ones, those of sixteen bytes lie in four lanes: lane d of them
+// has bytes 2 d, 2 d + 1, 8 + 2 d and 9 + 2 d, each odd one before its even one.
 constexpr int64_t code_at(Order order, int64_t vector, int64_t lane) {
     if (order == Order::pairs) return 2 * lane + vector;
     if (order == Order::sixteens) return kLanes * vector + lane;
     const int64_t group = lane / 4, odd = 1 - vector % 2, pair = vector / 2;
     if (order == Order::bytes) return 64 * (pair / 2) + 16 * group + 8 * (pair % 2) + 2 * (lane % 4) + odd;
-    return 32 * group + 2 * (8 * (pair / 2) + 2 * (lane % 4) + odd) + pair % 2;
+    return 8 * lane + 4 * odd + pair;
 }
 
 typedef float Four __attribute__((vector_size(16)));
@@ -56,15 +56,15 @@ MXQ_HD Four load_four(const float* from) {
 }
 MXQ_HD void store_four(Four four, float* to) { memcpy(to, &four, sizeof four); }
 
-// Arranges sixteen neighbours, which the four bits of eight bytes are: a transpose of 4 x 4.
+// Arranges every second four of 32 neighbours, which belong to four lanes: a transpose of 4 x 4.
 MXQ_HD void arrange_nibbles(const float* codes, float* to, int64_t stride) {
-    const Four a = load_four(codes), b = load_four(codes + 4), c = load_four(codes + 8), d = load_four(codes + 12);
+    const Four a = load_four(codes), b = load_four(codes + 8), c = load_four(codes + 16), d = load_four(codes + 24);
     const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
     const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    store_four(__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), to);
-    store_four(__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), to + stride);
-    store_four(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), to + 2 * stride);
-    store_four(__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7), to + 3 * stride);
+    store_four(__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), to);
+    store_four(__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7), to + 2 * stride);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), to + 4 * stride);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), to + 6 * stride);
 }
 
 // Arranges eight neighbours: the odd ones before the even ones.
@@ -78,8 +78,10 @@ MXQ_HD void arrange_bytes(const float* codes, float* to, int64_t stride) {
 template <Order order>
 MXQ_HD void arrange_as(const float* unit, float* to, int64_t stride) {
     if constexpr (order == Order::nibbles) {
-        for (int64_t i = 0; i < unit_of(order); i += 16)
-            arrange_nibbles(unit + i, to + i % 32 / 16 * 4 * stride + i / 32 * 4, stride);
+        for (int64_t i = 0; i < unit_of(order); i += 32) {
+            arrange_nibbles(unit + i + 4, to + i / 8, stride);
+            arrange_nibbles(unit + i, to + stride + i / 8, stride);
+        }
     } else if constexpr (order == Order::bytes) {
         for (int64_t i = 0; i < unit_of(order); i += 8)
             arrange_bytes(unit + i, to + (i / 64 * 4 + i % 16 / 8 * 2) * stride + i % 64 / 16 * 4, stride);
@@ -98,13 +100,13 @@ inline void arrange(Order order, const float* unit, float* to, int64_t stride) {
 // ---- Codes
 // -----------------------------------------------------------------------------------------------------------------
 
-// Which of so many factors each lane takes, where they are `step` apart.
-template <int64_t count, int64_t step>
+// Which of so many factors each lane takes.
+template <int64_t count>
 struct FactorOfLane {
     alignas(64) int32_t index[kLanes];
 
     constexpr FactorOfLane() : index() {
-        for (int64_t l = 0; l < kLanes; l++) index[l] = int32_t(l * count / kLanes * step);
+        for (int64_t l = 0; l < kLanes; l++) index[l] = int32_t(l * count / kLanes);
     }
 };
 template <class Index>
@@ -159,32 +161,14 @@ MXQ_HD __m512i half_of(const void* table, int half) {
 MXQ_HD __m512i low_pairs(__m512i low, __m512i high) { return _mm512_maskz_unpacklo_epi8(kAllBytes, low, high); }
 MXQ_HD __m512i high_pairs(__m512i low, __m512i high) { return _mm512_maskz_unpackhi_epi8(kAllBytes, low, high); }
 
-// Picks byte `which` of the BF16 values of 64 codes, whose upper bits may be anything if the codes have four or six bits. Of
-// eight bits the sign is left out.
-#if defined(__AVX512VBMI__)
-template <class E>
-MXQ_HD __m512i pick_bytes(__m512i codes, int which) {
-    const uint8_t* const table = kBf16Table<E>.bytes[which];
-    if constexpr (E::bits == 8) return _mm512_permutex2var_epi8(half_of(table, 0), codes, half_of(table, 1));
-    return _mm512_maskz_permutexvar_epi8(kAllBytes, codes, half_of(table, 0));
-}
-#else
-template <class E>
-MXQ_HD __m512i pick_bytes(__m512i codes, int which) {
-    static_assert(E::bits == 4);
-    return _mm512_shuffle_epi8(half_of(kBf16Table<E>.bytes[which], 0), _mm512_and_si512(codes, _mm512_set1_epi8(0x0F)));
-}
-#endif
-
+// Picks BF16 values by the low bits of words, one code of each after another.
 template <class E, class Use>
-MXQ_HD void decode_nibbles(const uint8_t* codes, const Use& use) {
-    const __m512i low_codes = _mm512_loadu_si512(codes), high_codes = _mm512_maskz_srli_epi16(kAllWords, low_codes, 4);
-    const __m512i low[] = {pick_bytes<E>(low_codes, 0), pick_bytes<E>(low_codes, 1)};
-    const __m512i high[] = {pick_bytes<E>(high_codes, 0), pick_bytes<E>(high_codes, 1)};
-    use(0, low_pairs(low[0], low[1]));
-    use(1, low_pairs(high[0], high[1]));
-    use(2, high_pairs(low[0], low[1]));
-    use(3, high_pairs(high[0], high[1]));
+MXQ_HD void decode_nibbles(const uint8_t* stored, const Use& use) {
+    const __m512i codes = _mm512_loadu_si512(stored), table = half_of(kBf16Table<E>.words, 0);
+    use(0, _mm512_maskz_permutexvar_epi16(kAllWords, codes, table));
+    use(1, _mm512_maskz_permutexvar_epi16(kAllWords, _mm512_maskz_srli_epi16(kAllWords, codes, 4), table));
+    use(2, _mm512_maskz_permutexvar_epi16(kAllWords, _mm512_maskz_srli_epi16(kAllWords, codes, 8), table));
+    use(3, _mm512_maskz_permutexvar_epi16(kAllWords, _mm512_maskz_srli_epi16(kAllWords, codes, 12), table));
 }
 
 #if defined(__AVX512VBMI__)
@@ -202,6 +186,15 @@ MXQ_HD __m512i load_six_bits(const uint8_t* codes) {
     const __m512i eights = _mm512_maskz_permutexvar_epi8(kAllBytes, _mm512_load_si512(&order), bytes);
     const __m512i starts = _mm512_set1_epi64(int64_t(0x2A241E18120C0600));
     return _mm512_maskz_multishift_epi64_epi8(kAllBytes, starts, eights);
+}
+
+// Picks byte `which` of the BF16 values of 64 codes of eight bits, without their signs, or of six bits, whose upper two bits
+// may be anything.
+template <class E>
+MXQ_HD __m512i pick_bytes(__m512i codes, int which) {
+    const uint8_t* const table = kBf16Table<E>.bytes[which];
+    if constexpr (E::bits == 8) return _mm512_permutex2var_epi8(half_of(table, 0), codes, half_of(table, 1));
+    return _mm512_maskz_permutexvar_epi8(kAllBytes, codes, half_of(table, 0));
 }
 
 template <class E, class Use>
@@ -296,7 +289,9 @@ MXQ_HD void decode_nibbles(const uint8_t* stored, const Use& use) {
         use(2 * s, as_lanes(upper_of(pairs)));
         use(2 * s + 1, as_lanes(lower_of(pairs)));
     };
-    const __m256i ones = _mm256_set1_epi8(0x0F), codes = load_words(stored);
+    const __m256i order = _mm256_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15,  //
+                                           0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    const __m256i ones = _mm256_set1_epi8(0x0F), codes = _mm256_shuffle_epi8(load_words(stored), order);
     const __m256i low = _mm256_and_si256(codes, ones), high = _mm256_and_si256(_mm256_srli_epi16(codes, 4), ones);
     const __m256i low_0 = _mm256_shuffle_epi8(table(0), low), low_1 = _mm256_shuffle_epi8(table(1), low);
     emit(0, _mm256_unpacklo_epi8(low_0, low_1));
@@ -403,7 +398,7 @@ template <class E, int64_t block>
 struct QuantizedWeights : UnitDecoder<E> {
     static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
     static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = unit / block;
-    static constexpr int64_t sections = block == kNvBlock || (block == kMxBlock && E::bits > 4) ? 2 : 1;
+    static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
     static constexpr int64_t section = unit / kLanes / sections;
     static constexpr bool has_powers_of_two = block == kMxBlock, has_words = true;
     static constexpr float fold = float(1 << kFold<E>), scale = 1;
@@ -411,12 +406,9 @@ struct QuantizedWeights : UnitDecoder<E> {
 
     // Returns the factors of a part's lanes for vectors of a section, from those of a unit.
     MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
-        // In a nibble's order the sections of NVFP4 take turns; in that of bytes one follows the other.
-        constexpr bool alternate = block == kNvBlock;
         constexpr int64_t of_section = factors / sections;
-        using Index = FactorOfLane<of_section, alternate ? sections : 1>;
-        const int32_t* const index = kFactorOfLane<Index>.index + part * kWidth;
-        return pick_lanes(of_unit + (alternate ? number : number * of_section), index);
+        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section>>.index + part * kWidth;
+        return pick_lanes(of_unit + number * of_section, index);
     }
 };
 
