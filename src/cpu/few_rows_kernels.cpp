@@ -145,7 +145,7 @@ MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns&
     for (int c = 0; c < columns; c++) {
         Lanes* of_line[rows];
         for (int r = 0; r < rows; r++) of_line[r] = &sums[r][c];
-        const float* const factors = b.factors[c] + unit * Weights::factors;
+        const float* const factors = b.factors[c] + unit * Weights::factor_floats;
         if constexpr (Weights::factors > 0 && products != Products::scaled)
             multiply_then_scale<Weights, products, rows>(codes[c], factors, numbers, part, of_line);
         else
@@ -333,12 +333,6 @@ bool factors_of_e8m0(const uint8_t* scales, int64_t count, const SafeFactors& sa
     return any == 0;
 }
 
-// Turns E4M3 scales, a multiple of 16, to factors. They are in range without the global scale, and NaN stays NaN.
-void factors_of_e4m3(const uint8_t* scales, int64_t count, float fold, float* to) {
-    for (int64_t i = 0; i < count; i += kSixteen)
-        store_sixteen(times(decode_bytes_16<E4M3>(scales + i), sixteen_of(fold)), to + i);
-}
-
 // Loads fp32 scales of blocks of 128, which are a column_stride apart, as factors. Returns whether all are safe.
 bool factors_of_fp32(const QuantizedPart& part, int64_t line, int64_t begin, int64_t count, const SafeFactors& safe,
                      float fold, float* to) {
@@ -370,11 +364,16 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     const int shift = block_shift(part.layout);
     const int64_t begin = k >> shift, count = ((k + depth - 1) >> shift) + 1 - begin;
     if (part.scale_type == ScaleType::F32) return factors_of_fp32(part, line, begin, count, safe, fold, to);
-    const int64_t whole = round_up(count, kSixteen);
-    alignas(64) uint8_t scales[kMostFactors];
-    load_scale_bytes(part, 0, line, begin, count, scales);
-    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
-    memset(scales + count, scales[0], size_t(whole - count));
+    const int64_t whole = round_up(count, kScalesAtOnce);
+    alignas(64) uint8_t copy[kMostFactors];
+    uint8_t* scales = copy;
+    if (!part.layout.swizzled && count == whole && part.layout.block <= kMxBlock) {
+        scales = expert_scales(part, 0) + part.layout.offset(0, line, begin);
+    } else {
+        load_scale_bytes(part, 0, line, begin, count, scales);
+        // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
+        memset(scales + count, scales[0], size_t(whole - count));
+    }
     if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, fold, to), true;
     if (part.layout.block == kMxBlock) return factors_of_e8m0(scales, whole, safe, fold, to);
     spread_scales(scales, count, shift);

@@ -100,13 +100,13 @@ inline void arrange(Order order, const float* unit, float* to, int64_t stride) {
 // ---- Codes
 // -----------------------------------------------------------------------------------------------------------------
 
-// Which of so many factors each lane takes.
-template <int64_t count>
+// Which of so many factors each lane takes, in the bits of its index from bit `shift` on.
+template <int64_t count, int shift = 0>
 struct FactorOfLane {
     alignas(64) int32_t index[kLanes];
 
     constexpr FactorOfLane() : index() {
-        for (int64_t l = 0; l < kLanes; l++) index[l] = int32_t(l * count / kLanes);
+        for (int64_t l = 0; l < kLanes; l++) index[l] = int32_t(l * count / kLanes) << shift;
     }
 };
 template <class Index>
@@ -197,19 +197,23 @@ MXQ_HD __m512i pick_bytes(__m512i codes, int which) {
     return _mm512_maskz_permutexvar_epi8(kAllBytes, codes, half_of(table, 0));
 }
 
+// Calls use(s, pairs) with the BF16 values of 64 codes that are a byte each.
 template <class E, class Use>
-MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
-    __m512i codes;
-    if constexpr (E::bits == 8)
-        codes = _mm512_loadu_si512(stored);
-    else
-        codes = load_six_bits(stored);
+MXQ_HD void pick_pairs(__m512i codes, const Use& use) {
     const __m512i low = pick_bytes<E>(codes, 0);
     __m512i high = pick_bytes<E>(codes, 1);
     constexpr int or_of_and = 0xF8;  // a | (b & c)
     if constexpr (E::bits == 8) high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(char(0x80)), or_of_and);
     use(0, low_pairs(low, high));
     use(1, high_pairs(low, high));
+}
+
+template <class E, class Use>
+MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
+    if constexpr (E::bits == 8)
+        pick_pairs<E>(_mm512_loadu_si512(stored), use);
+    else
+        pick_pairs<E>(load_six_bits(stored), use);
 }
 #else
 // Returns the BF16 values of 32 codes of eight bits, each of which is in both bytes of its word.
@@ -233,12 +237,17 @@ MXQ_HD __m512i words_of_six_bits(__m512i sixteens, int half) {
     return _mm512_maskz_srlv_epi16(kAllWords, bytes, starts);
 }
 
+// Calls use(s, pairs) with the BF16 values of 64 codes of eight bits.
+template <class E, class Use>
+MXQ_HD void pick_pairs(__m512i codes, const Use& use) {
+    use(0, pick_words<E>(low_pairs(codes, codes)));
+    use(1, pick_words<E>(high_pairs(codes, codes)));
+}
+
 template <class E, class Use>
 MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
     if constexpr (E::bits == 8) {
-        const __m512i codes = _mm512_loadu_si512(stored);
-        use(0, pick_words<E>(low_pairs(codes, codes)));
-        use(1, pick_words<E>(high_pairs(codes, codes)));
+        pick_pairs<E>(_mm512_loadu_si512(stored), use);
     } else {
         const __m512i dwords = _mm512_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0);
         const __m512i bytes = _mm512_maskz_loadu_epi32(0x0FFF, stored);
@@ -393,11 +402,34 @@ struct UnitDecoder {
 #endif
 };
 
+#if defined(__AVX512F__)
+// Stores E4M3 scales, a multiple of 64, as BF16 numbers.
+MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float, float* to) {
+    const __m512i neighbours = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    for (int64_t i = 0; i < count; i += 64, to += 32) {
+        const __m512i codes = _mm512_maskz_permutexvar_epi64(0xFF, neighbours, _mm512_loadu_si512(scales + i));
+        pick_pairs<E4M3>(
+            codes, [&](int s, __m512i words) __attribute__((always_inline)) { _mm512_storeu_si512(to + kLanes * s, words); });
+    }
+}
+constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
+constexpr int64_t kScalesAtOnce = 64;
+#else
+// Turns E4M3 scales, a multiple of 16, to factors. They are in range without the global scale, and NaN stays NaN.
+MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float fold, float* to) {
+    for (int64_t i = 0; i < count; i += kSixteen)
+        store_sixteen(times(decode_bytes_16<E4M3>(scales + i), sixteen_of(fold)), to + i);
+}
+constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
+constexpr int64_t kScalesAtOnce = kSixteen;
+#endif
+
 // Codes of E, of which every `block` have a factor. Those of half a unit and more share it among all lanes of a vector.
 template <class E, int64_t block>
 struct QuantizedWeights : UnitDecoder<E> {
     static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
     static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = unit / block;
+    static constexpr int64_t factor_floats = block == kNvBlock ? floats_of_e4m3(factors) : factors;
     static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
     static constexpr int64_t section = unit / kLanes / sections;
     static constexpr bool has_powers_of_two = block == kMxBlock, has_words = true;
@@ -407,6 +439,12 @@ struct QuantizedWeights : UnitDecoder<E> {
     // Returns the factors of a part's lanes for vectors of a section, from those of a unit.
     MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
         constexpr int64_t of_section = factors / sections;
+#if defined(__AVX512F__)
+        if constexpr (block == kNvBlock) {
+            const __m512i index = _mm512_load_si512(kFactorOfLane<FactorOfLane<of_section, 16>>.index);
+            return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_loadu_si512(of_unit)));
+        }
+#endif
         const int32_t* const index = kFactorOfLane<FactorOfLane<of_section>>.index + part * kWidth;
         return pick_lanes(of_unit + number * of_section, index);
     }
@@ -416,7 +454,7 @@ struct QuantizedWeights : UnitDecoder<E> {
 template <class E>
 struct LineWeights : UnitDecoder<E> {
     static constexpr Order order = Order::bytes;
-    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = 0;
+    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = 0, factor_floats = 0;
     static constexpr bool has_words = true;
     static constexpr float fold = 1, scale = float(1 << kFold<E>);
     static constexpr bool loses_nan = kLosesNan<E>;
@@ -451,7 +489,7 @@ template <class T>
 struct PlainWeights {
     static constexpr Order order = Order::sixteens;
     static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(T));
-    static constexpr int64_t factors = 0;
+    static constexpr int64_t factors = 0, factor_floats = 0;
     static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
@@ -466,7 +504,7 @@ template <>
 struct PlainWeights<Bf16> {
     static constexpr Order order = Order::pairs;
     static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(Bf16));
-    static constexpr int64_t factors = 0;
+    static constexpr int64_t factors = 0, factor_floats = 0;
     static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
@@ -498,7 +536,7 @@ template <Order of_codes>
 struct DecodedWeights {
     static constexpr Order order = of_codes;
     static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(float));
-    static constexpr int64_t factors = 0;
+    static constexpr int64_t factors = 0, factor_floats = 0;
     static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
