@@ -374,7 +374,7 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
         // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
         memset(scales + count, scales[0], size_t(whole - count));
     }
-    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, fold, to), true;
+    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, to), true;
     if (part.layout.block == kMxBlock) return factors_of_e8m0(scales, whole, safe, fold, to);
     spread_scales(scales, count, shift);
     return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, to);
@@ -396,6 +396,7 @@ public:
           kernel_(kernel_of(b.part, pass.products)),
           of_values_(kernel_of_values(kernel_.order, pass.products)),
           unit_(unit_of(kernel_.order)),
+          units_(pass.depth / unit_),
           rows_(int(pass.row_count) - 1),
           width_(columns_for(int(pass.row_count))) {}
 
@@ -431,8 +432,8 @@ private:
 
     // Multiplies lines whose factors are in the buffers from one on.
     void multiply_codes(int64_t first, int64_t count, int64_t buffer) {
-        Columns columns{};
-        columns.units = pass_.depth / unit_;
+        Columns columns;
+        columns.units = units_;
         columns.to_next = width_ * b_.part.line_bytes;
         columns.count = count;
         for (int64_t i = 0; i < width_; i++) {
@@ -442,7 +443,7 @@ private:
             columns.last[i] = buffers_.last[from];
             columns.line_factor[i] = line_factor(b_.first + first + from);
         }
-        if (columns.units * unit_ < pass_.depth)
+        if (units_ * unit_ < pass_.depth)
             for (int64_t i = 0; i < count; i++) copy_last(columns.codes[i], i);
         kernel_.multiply[rows_](pass_, columns, first);
     }
@@ -480,7 +481,7 @@ private:
 
     // Copies the codes after the last whole unit of a line, and fills up with zeros.
     void copy_last(const uint8_t* codes, int64_t index) {
-        const int64_t begin = pass_.depth / unit_ * kernel_.unit_bytes;
+        const int64_t begin = units_ * kernel_.unit_bytes;
         uint8_t* const last = buffers_.last[index];
         memset(last, 0, size_t(kernel_.unit_bytes));
         // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): codes that are copied are there.
@@ -492,7 +493,7 @@ private:
     const OperandReader reader_;
     const Kernel& kernel_;
     const Kernel& of_values_;
-    const int64_t unit_;
+    const int64_t unit_, units_;
     const int rows_;
     const int64_t width_;
     ColumnBuffers buffers_;

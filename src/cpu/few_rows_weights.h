@@ -404,7 +404,7 @@ struct UnitDecoder {
 
 #if defined(__AVX512F__)
 // Stores E4M3 scales, a multiple of 64, as BF16 numbers.
-MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float, float* to) {
+MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
     const __m512i neighbours = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     for (int64_t i = 0; i < count; i += 64, to += 32) {
         const __m512i codes = _mm512_maskz_permutexvar_epi64(0xFF, neighbours, _mm512_loadu_si512(scales + i));
@@ -416,9 +416,8 @@ constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
 constexpr int64_t kScalesAtOnce = 64;
 #else
 // Turns E4M3 scales, a multiple of 16, to factors. They are in range without the global scale, and NaN stays NaN.
-MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float fold, float* to) {
-    for (int64_t i = 0; i < count; i += kSixteen)
-        store_sixteen(times(decode_bytes_16<E4M3>(scales + i), sixteen_of(fold)), to + i);
+MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+    for (int64_t i = 0; i < count; i += kSixteen) store_sixteen(decode_bytes_16<E4M3>(scales + i), to + i);
 }
 constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
 constexpr int64_t kScalesAtOnce = kSixteen;
@@ -433,6 +432,7 @@ struct QuantizedWeights : UnitDecoder<E> {
     static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
     static constexpr int64_t section = unit / kLanes / sections;
     static constexpr bool has_powers_of_two = block == kMxBlock, has_words = true;
+    static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
     static constexpr float fold = float(1 << kFold<E>), scale = 1;
     static constexpr bool loses_nan = kLosesNan<E>;
 
