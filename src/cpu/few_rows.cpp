@@ -1,5 +1,7 @@
 #include "cpu/few_rows.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -20,11 +22,28 @@ Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k) 
     return bits <= of_bf16 ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::fused : Products::rounded;
 }
 
+// Returns whether 32 KiB of rows stay in L1 beside the lines that pass through it.
+bool has_large_l1() {
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+    static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
+    return is_large;
+#else
+    return false;
+#endif
+}
+
+// Returns how many codes of the contraction a pass takes at most: so many that its rows stay in L1. is_packed: numbers are
+// BF16 and not fp32.
+int64_t pass_depth(int64_t row_count, bool is_packed) {
+    const int64_t numbers = is_packed || has_large_l1() ? 2 * kPassDepth : kPassDepth;
+    return std::min(numbers / row_count / kGemmDepth * kGemmDepth, kPassDepth);
+}
+
 }  // namespace
 
 int64_t FewRows::most_columns(int64_t rows) {
     const int64_t row_count = std::min(rows, kPassRows);
-    const int64_t lanes = FewRowsScratch::arena_floats - few_rows_depth(row_count, true);
+    const int64_t lanes = FewRowsScratch::arena_floats - pass_depth(row_count, true);
     const int64_t of_lanes = lanes / (row_count * 16), of_sums = FewRowsScratch::most_sums / rows;
     return std::min({FewRowsScratch::most_columns, of_lanes, of_sums}) / kFewColumns * kFewColumns;
 }
@@ -37,7 +56,7 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
     const Products products = products_of(a.part, b.part, k);
     for (int64_t row = 0; row < a.count; row += kPassRows) {
         const OperandLines rows = a.some(row, std::min(kPassRows, a.count - row));
-        const int64_t depth = few_rows_depth(rows.count, products == Products::dots && kernels_.packs_dots);
+        const int64_t depth = pass_depth(rows.count, products == Products::dots && kernels_.packs_dots);
         for (int64_t at = 0; at < k; at += depth) {
             FewRowsPass pass{};
             pass.row_count = rows.count;

@@ -1,20 +1,22 @@
 // The weights of a product of few rows: how the codes of a line become fp32 numbers in registers, one type for each kind of
 // weights. Part of few_rows_kernels.cpp.
 //
-//     unit        how many codes or numbers are decoded together
-//     order       which of them lie in which lane of which vector
-//     factors     how many factors a unit has: NVFP4 one for every 16 codes, MX for every 32, FP8 one, or none for whole
-//     lines section     how many vectors have the same factors fold        a power of two that factors are multiplied by
-//     beforehand, since values come out that much smaller scale       the same, but sums are multiplied by it decode calls
-//     use(n, values) for each vector n of a unit, in order, but for the factors decode_words    calls use(s, pairs) for
-//     every two vectors: 2 s is in the upper halves of pairs of BF16
+//     unit              how many codes or numbers are decoded together
+//     order             which of them lie in which lane of which vector
+//     factors           how many a unit has: NVFP4 one for 16 codes, MX for 32, FP8 one, or none for whole lines
+//     factor_floats     how many floats of memory they take: AVX-512 keeps those of NVFP4 as BF16
+//     section           how many vectors have the same factors
+//     fold              a power of two that factors are multiplied by beforehand, since values come out that much smaller
+//     scale             the same, but sums are multiplied by it
+//     decode            calls use(n, values) for each vector n of a unit, in order, but for the factors
+//     decode_words      calls use(s, pairs) for every two vectors: 2 s is in the upper halves of pairs of BF16
 //
 // The order decides which products a lane sums, so it is the same for all instruction sets. It is the one in which codes
 // come out of their bytes with the fewest shuffles, where the numbers of a lane are neighbours and share a factor:
 //
-//     AVX-512      bytes pick the two bytes of BF16 numbers from registers that hold all values of an element (VBMI: any
-//                  element; else four bits), or words pick BF16 numbers
-//     AVX2         the same for four bits; codes of six and eight bits move to where F16 has their bits
+//     AVX-512      words pick BF16 numbers from registers that hold all values of an element, or with VBMI codes of six and
+//                  eight bits the two bytes of such numbers
+//     AVX2         codes of four bits pick these bytes; those of six and eight bits move to where F16 has their bits
 //     scalar       decode() of each
 #pragma once
 #include <algorithm>
@@ -36,9 +38,9 @@ constexpr int64_t kMostUnit = 128;
 // MX codes have a factor for so many of them: those of larger blocks have copies.
 constexpr int64_t kMxBlock = 32;
 
-// Returns which number of a unit lies in a lane of a vector. Of codes of four bits a lane has the eight of its four bytes: the
-// fifth, the first, the sixth, the second and so on. Of wider ones, those of sixteen bytes lie in four lanes: lane d of them
-// has bytes 2 d, 2 d + 1, 8 + 2 d and 9 + 2 d, each odd one before its even one.
+// Returns which number of a unit lies in a lane of a vector. Of codes of four bits a lane has the eight of its four bytes:
+// the fifth, the first, the sixth, the second and so on. Of wider ones, those of sixteen bytes lie in four lanes: lane d of
+// them has bytes 2 d, 2 d + 1, 8 + 2 d and 9 + 2 d, each odd one before its even one.
 constexpr int64_t code_at(Order order, int64_t vector, int64_t lane) {
     if (order == Order::pairs) return 2 * lane + vector;
     if (order == Order::sixteens) return kLanes * vector + lane;
@@ -409,7 +411,8 @@ MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
     for (int64_t i = 0; i < count; i += 64, to += 32) {
         const __m512i codes = _mm512_maskz_permutexvar_epi64(0xFF, neighbours, _mm512_loadu_si512(scales + i));
         pick_pairs<E4M3>(
-            codes, [&](int s, __m512i words) __attribute__((always_inline)) { _mm512_storeu_si512(to + kLanes * s, words); });
+            codes, [&](int s, __m512i words)
+                       __attribute__((always_inline)) { _mm512_storeu_si512(to + kLanes * s, words); });
     }
 }
 constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
