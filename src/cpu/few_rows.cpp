@@ -1,5 +1,7 @@
 #include "cpu/few_rows.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -20,11 +22,33 @@ Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k) 
     return bits <= of_bf16 ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::fused : Products::rounded;
 }
 
+// Returns whether 32 KiB of rows stay in L1 beside the lines that pass through it.
+bool has_large_l1() {
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+    static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
+    return is_large;
+#else
+    return false;
+#endif
+}
+
+// Returns how many codes of the contraction so many rows may have together with this many numbers.
+int64_t depth_of(int64_t numbers, int64_t row_count) {
+    return std::min(numbers / row_count / kGemmDepth * kGemmDepth, kPassDepth);
+}
+
+// Returns how many codes of the contraction a pass takes at most: so many that its rows stay in L1. is_packed: numbers are
+// BF16 and not fp32. What follows from extreme values in a pass follows in the step that fp32 numbers take where L1 is small, so
+// that every instruction set and every processor gives the same bits.
+int64_t pass_depth(int64_t row_count, bool is_packed) {
+    return depth_of(is_packed || has_large_l1() ? 2 * kPassDepth : kPassDepth, row_count);
+}
+
 }  // namespace
 
 int64_t FewRows::most_columns(int64_t rows) {
     const int64_t row_count = std::min(rows, kPassRows);
-    const int64_t lanes = FewRowsScratch::arena_floats - few_rows_depth(row_count, true);
+    const int64_t lanes = FewRowsScratch::arena_floats - pass_depth(row_count, true);
     const int64_t of_lanes = lanes / (row_count * 16), of_sums = FewRowsScratch::most_sums / rows;
     return std::min({FewRowsScratch::most_columns, of_lanes, of_sums}) / kFewColumns * kFewColumns;
 }
@@ -37,8 +61,8 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
     const Products products = products_of(a.part, b.part, k);
     for (int64_t row = 0; row < a.count; row += kPassRows) {
         const OperandLines rows = a.some(row, std::min(kPassRows, a.count - row));
-        const int64_t step = few_rows_depth(rows.count, false);
-        const int64_t depth = few_rows_depth(rows.count, products == Products::dots && kernels_.packs_dots);
+        const int64_t step = depth_of(kPassDepth, rows.count);
+        const int64_t depth = pass_depth(rows.count, products == Products::dots && kernels_.packs_dots);
         uint8_t* const extreme = scratch.extreme + row;
         // Returns false, and does nothing, where the rows are extreme and so the pass must be no deeper than a step.
         const auto pass_over = [&](int64_t at, int64_t most) {

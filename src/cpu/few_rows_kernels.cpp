@@ -145,7 +145,7 @@ MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns&
     for (int c = 0; c < columns; c++) {
         Lanes* of_line[rows];
         for (int r = 0; r < rows; r++) of_line[r] = &sums[r][c];
-        const float* const factors = b.factors[c] + unit * Weights::factors;
+        const float* const factors = b.factors[c] + unit * Weights::factor_floats;
         if constexpr (Weights::factors > 0 && products != Products::scaled)
             multiply_then_scale<Weights, products, rows>(codes[c], factors, numbers, part, of_line);
         else
@@ -333,12 +333,6 @@ bool factors_of_e8m0(const uint8_t* scales, int64_t count, const SafeFactors& sa
     return any == 0;
 }
 
-// Turns E4M3 scales, a multiple of 16, to factors. They are in range without the global scale, and NaN stays NaN.
-void factors_of_e4m3(const uint8_t* scales, int64_t count, float fold, float* to) {
-    for (int64_t i = 0; i < count; i += kSixteen)
-        store_sixteen(times(decode_bytes_16<E4M3>(scales + i), sixteen_of(fold)), to + i);
-}
-
 // Loads fp32 scales of blocks of 128, which are a column_stride apart, as factors. Returns whether all are safe.
 bool factors_of_fp32(const QuantizedPart& part, int64_t line, int64_t begin, int64_t count, const SafeFactors& safe,
                      float fold, float* to) {
@@ -370,12 +364,17 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     const int shift = block_shift(part.layout);
     const int64_t begin = k >> shift, count = ((k + depth - 1) >> shift) + 1 - begin;
     if (part.scale_type == ScaleType::F32) return factors_of_fp32(part, line, begin, count, safe, fold, to);
-    const int64_t whole = round_up(count, kSixteen);
-    alignas(64) uint8_t scales[kMostFactors];
-    load_scale_bytes(part, 0, line, begin, count, scales);
-    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
-    memset(scales + count, scales[0], size_t(whole - count));
-    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, fold, to), true;
+    const int64_t whole = round_up(count, kScalesAtOnce);
+    alignas(64) uint8_t copy[kMostFactors];
+    uint8_t* scales = copy;
+    if (!part.layout.swizzled && count == whole && part.layout.block <= kMxBlock) {
+        scales = expert_scales(part, 0) + part.layout.offset(0, line, begin);
+    } else {
+        load_scale_bytes(part, 0, line, begin, count, scales);
+        // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
+        memset(scales + count, scales[0], size_t(whole - count));
+    }
+    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, to), true;
     if (part.layout.block == kMxBlock) return factors_of_e8m0(scales, whole, safe, fold, to);
     spread_scales(scales, count, shift);
     return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, to);
@@ -397,6 +396,7 @@ public:
           kernel_(kernel_of(b.part, pass.products)),
           of_values_(kernel_of_values(kernel_.order, pass.products)),
           unit_(unit_of(kernel_.order)),
+          units_(pass.depth / unit_),
           rows_(int(pass.row_count) - 1),
           width_(columns_for(int(pass.row_count))) {}
 
@@ -456,8 +456,8 @@ private:
 
     // Multiplies lines whose factors are in the buffers from one on.
     void multiply_codes(int64_t first, int64_t count, int64_t buffer) {
-        Columns columns{};
-        columns.units = pass_.depth / unit_;
+        Columns columns;
+        columns.units = units_;
         columns.to_next = width_ * b_.part.line_bytes;
         columns.count = count;
         for (int64_t i = 0; i < width_; i++) {
@@ -467,7 +467,7 @@ private:
             columns.last[i] = buffers_.last[from];
             columns.line_factor[i] = line_factor(b_.first + first + from);
         }
-        if (columns.units * unit_ < pass_.depth)
+        if (units_ * unit_ < pass_.depth)
             for (int64_t i = 0; i < count; i++) copy_last(columns.codes[i], i);
         kernel_.multiply[rows_](pass_, columns, first);
     }
@@ -505,7 +505,7 @@ private:
 
     // Copies the codes after the last whole unit of a line, and fills up with zeros.
     void copy_last(const uint8_t* codes, int64_t index) {
-        const int64_t begin = pass_.depth / unit_ * kernel_.unit_bytes;
+        const int64_t begin = units_ * kernel_.unit_bytes;
         uint8_t* const last = buffers_.last[index];
         memset(last, 0, size_t(kernel_.unit_bytes));
         // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): codes that are copied are there.
@@ -517,7 +517,7 @@ private:
     const OperandReader reader_;
     const Kernel& kernel_;
     const Kernel& of_values_;
-    const int64_t unit_;
+    const int64_t unit_, units_;
     const int rows_;
     const int64_t width_;
     ColumnBuffers buffers_;

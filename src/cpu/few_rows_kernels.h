@@ -34,14 +34,6 @@ constexpr int64_t kPassRows = 4, kFewColumns = 4;
 // Limits the codes of the contraction that a pass takes.
 constexpr int64_t kPassDepth = 4096;
 
-// Returns how many codes of the contraction a pass takes at most: so many that its rows, whose numbers take 16 KiB, stay in
-// L1. is_packed: numbers are BF16 and not fp32. What follows from extreme values in a pass follows in the step that fp32
-// numbers would take, so that every instruction set gives the same bits.
-constexpr int64_t few_rows_depth(int64_t row_count, bool is_packed) {
-    const int64_t numbers = is_packed ? 2 * kPassDepth : kPassDepth, depth = numbers / row_count / kGemmDepth * kGemmDepth;
-    return depth < kPassDepth ? depth : kPassDepth;
-}
-
 struct FewRowsKernels {
     bool packs_dots;  // whether rows of dot products are pairs of BF16
 

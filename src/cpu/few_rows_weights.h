@@ -1,20 +1,22 @@
 // The weights of a product of few rows: how the codes of a line become fp32 numbers in registers, one type for each kind of
 // weights. Part of few_rows_kernels.cpp.
 //
-//     unit        how many codes or numbers are decoded together
-//     order       which of them lie in which lane of which vector
-//     factors     how many factors a unit has: NVFP4 one for every 16 codes, MX for every 32, FP8 one, or none for whole
-//     lines section     how many vectors have the same factors fold        a power of two that factors are multiplied by
-//     beforehand, since values come out that much smaller scale       the same, but sums are multiplied by it decode calls
-//     use(n, values) for each vector n of a unit, in order, but for the factors decode_words    calls use(s, pairs) for
-//     every two vectors: 2 s is in the upper halves of pairs of BF16
+//     unit              how many codes or numbers are decoded together
+//     order             which of them lie in which lane of which vector
+//     factors           how many a unit has: NVFP4 one for 16 codes, MX for 32, FP8 one, or none for whole lines
+//     factor_floats     how many floats of memory they take: AVX-512 keeps those of NVFP4 as BF16
+//     section           how many vectors have the same factors
+//     fold              a power of two that factors are multiplied by beforehand, since values come out that much smaller
+//     scale             the same, but sums are multiplied by it
+//     decode            calls use(n, values) for each vector n of a unit, in order, but for the factors
+//     decode_words      calls use(s, pairs) for every two vectors: 2 s is in the upper halves of pairs of BF16
 //
 // The order decides which products a lane sums, so it is the same for all instruction sets. It is the one in which codes
 // come out of their bytes with the fewest shuffles, where the numbers of a lane are neighbours and share a factor:
 //
-//     AVX-512      bytes pick the two bytes of BF16 numbers from registers that hold all values of an element (VBMI: any
-//                  element; else four bits), or words pick BF16 numbers
-//     AVX2         the same for four bits; codes of six and eight bits move to where F16 has their bits
+//     AVX-512      words pick BF16 numbers from registers that hold all values of an element, or with VBMI codes of six and
+//                  eight bits the two bytes of such numbers
+//     AVX2         codes of four bits pick these bytes; those of six and eight bits move to where F16 has their bits
 //     scalar       decode() of each
 #pragma once
 #include <algorithm>
@@ -36,15 +38,15 @@ constexpr int64_t kMostUnit = 128;
 // MX codes have a factor for so many of them: those of larger blocks have copies.
 constexpr int64_t kMxBlock = 32;
 
-// Returns which number of a unit lies in a lane of a vector. Codes of sixteen bytes lie in four lanes: lane d of them has
-// bytes 2 d, 2 d + 1, 8 + 2 d and 9 + 2 d, each odd one before its even one, and of codes of four bits the low half of both
-// before the high one.
+// Returns which number of a unit lies in a lane of a vector. Of codes of four bits a lane has the eight of its four bytes:
+// the fifth, the first, the sixth, the second and so on. Of wider ones, those of sixteen bytes lie in four lanes: lane d of
+// them has bytes 2 d, 2 d + 1, 8 + 2 d and 9 + 2 d, each odd one before its even one.
 constexpr int64_t code_at(Order order, int64_t vector, int64_t lane) {
     if (order == Order::pairs) return 2 * lane + vector;
     if (order == Order::sixteens) return kLanes * vector + lane;
     const int64_t group = lane / 4, odd = 1 - vector % 2, pair = vector / 2;
     if (order == Order::bytes) return 64 * (pair / 2) + 16 * group + 8 * (pair % 2) + 2 * (lane % 4) + odd;
-    return 32 * group + 2 * (8 * (pair / 2) + 2 * (lane % 4) + odd) + pair % 2;
+    return 8 * lane + 4 * odd + pair;
 }
 
 typedef float Four __attribute__((vector_size(16)));
@@ -56,15 +58,15 @@ MXQ_HD Four load_four(const float* from) {
 }
 MXQ_HD void store_four(Four four, float* to) { memcpy(to, &four, sizeof four); }
 
-// Arranges sixteen neighbours, which the four bits of eight bytes are: a transpose of 4 x 4.
+// Arranges every second four of 32 neighbours, which belong to four lanes: a transpose of 4 x 4.
 MXQ_HD void arrange_nibbles(const float* codes, float* to, int64_t stride) {
-    const Four a = load_four(codes), b = load_four(codes + 4), c = load_four(codes + 8), d = load_four(codes + 12);
+    const Four a = load_four(codes), b = load_four(codes + 8), c = load_four(codes + 16), d = load_four(codes + 24);
     const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
     const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    store_four(__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), to);
-    store_four(__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), to + stride);
-    store_four(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), to + 2 * stride);
-    store_four(__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7), to + 3 * stride);
+    store_four(__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), to);
+    store_four(__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7), to + 2 * stride);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), to + 4 * stride);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), to + 6 * stride);
 }
 
 // Arranges eight neighbours: the odd ones before the even ones.
@@ -78,8 +80,10 @@ MXQ_HD void arrange_bytes(const float* codes, float* to, int64_t stride) {
 template <Order order>
 MXQ_HD void arrange_as(const float* unit, float* to, int64_t stride) {
     if constexpr (order == Order::nibbles) {
-        for (int64_t i = 0; i < unit_of(order); i += 16)
-            arrange_nibbles(unit + i, to + i % 32 / 16 * 4 * stride + i / 32 * 4, stride);
+        for (int64_t i = 0; i < unit_of(order); i += 32) {
+            arrange_nibbles(unit + i + 4, to + i / 8, stride);
+            arrange_nibbles(unit + i, to + stride + i / 8, stride);
+        }
     } else if constexpr (order == Order::bytes) {
         for (int64_t i = 0; i < unit_of(order); i += 8)
             arrange_bytes(unit + i, to + (i / 64 * 4 + i % 16 / 8 * 2) * stride + i % 64 / 16 * 4, stride);
@@ -98,13 +102,13 @@ inline void arrange(Order order, const float* unit, float* to, int64_t stride) {
 // ---- Codes
 // -----------------------------------------------------------------------------------------------------------------
 
-// Which of so many factors each lane takes, where they are `step` apart.
-template <int64_t count, int64_t step>
+// Which of so many factors each lane takes, in the bits of its index from bit `shift` on.
+template <int64_t count, int shift = 0>
 struct FactorOfLane {
     alignas(64) int32_t index[kLanes];
 
     constexpr FactorOfLane() : index() {
-        for (int64_t l = 0; l < kLanes; l++) index[l] = int32_t(l * count / kLanes * step);
+        for (int64_t l = 0; l < kLanes; l++) index[l] = int32_t(l * count / kLanes) << shift;
     }
 };
 template <class Index>
@@ -159,32 +163,14 @@ MXQ_HD __m512i half_of(const void* table, int half) {
 MXQ_HD __m512i low_pairs(__m512i low, __m512i high) { return _mm512_maskz_unpacklo_epi8(kAllBytes, low, high); }
 MXQ_HD __m512i high_pairs(__m512i low, __m512i high) { return _mm512_maskz_unpackhi_epi8(kAllBytes, low, high); }
 
-// Picks byte `which` of the BF16 values of 64 codes, whose upper bits may be anything if the codes have four or six bits. Of
-// eight bits the sign is left out.
-#if defined(__AVX512VBMI__)
-template <class E>
-MXQ_HD __m512i pick_bytes(__m512i codes, int which) {
-    const uint8_t* const table = kBf16Table<E>.bytes[which];
-    if constexpr (E::bits == 8) return _mm512_permutex2var_epi8(half_of(table, 0), codes, half_of(table, 1));
-    return _mm512_maskz_permutexvar_epi8(kAllBytes, codes, half_of(table, 0));
-}
-#else
-template <class E>
-MXQ_HD __m512i pick_bytes(__m512i codes, int which) {
-    static_assert(E::bits == 4);
-    return _mm512_shuffle_epi8(half_of(kBf16Table<E>.bytes[which], 0), _mm512_and_si512(codes, _mm512_set1_epi8(0x0F)));
-}
-#endif
-
+// Picks BF16 values by the low bits of words, one code of each after another.
 template <class E, class Use>
-MXQ_HD void decode_nibbles(const uint8_t* codes, const Use& use) {
-    const __m512i low_codes = _mm512_loadu_si512(codes), high_codes = _mm512_maskz_srli_epi16(kAllWords, low_codes, 4);
-    const __m512i low[] = {pick_bytes<E>(low_codes, 0), pick_bytes<E>(low_codes, 1)};
-    const __m512i high[] = {pick_bytes<E>(high_codes, 0), pick_bytes<E>(high_codes, 1)};
-    use(0, low_pairs(low[0], low[1]));
-    use(1, low_pairs(high[0], high[1]));
-    use(2, high_pairs(low[0], low[1]));
-    use(3, high_pairs(high[0], high[1]));
+MXQ_HD void decode_nibbles(const uint8_t* stored, const Use& use) {
+    const __m512i codes = _mm512_loadu_si512(stored), table = half_of(kBf16Table<E>.words, 0);
+    use(0, _mm512_maskz_permutexvar_epi16(kAllWords, codes, table));
+    use(1, _mm512_maskz_permutexvar_epi16(kAllWords, _mm512_maskz_srli_epi16(kAllWords, codes, 4), table));
+    use(2, _mm512_maskz_permutexvar_epi16(kAllWords, _mm512_maskz_srli_epi16(kAllWords, codes, 8), table));
+    use(3, _mm512_maskz_permutexvar_epi16(kAllWords, _mm512_maskz_srli_epi16(kAllWords, codes, 12), table));
 }
 
 #if defined(__AVX512VBMI__)
@@ -204,19 +190,32 @@ MXQ_HD __m512i load_six_bits(const uint8_t* codes) {
     return _mm512_maskz_multishift_epi64_epi8(kAllBytes, starts, eights);
 }
 
+// Picks byte `which` of the BF16 values of 64 codes of eight bits, without their signs, or of six bits, whose upper two bits
+// may be anything.
+template <class E>
+MXQ_HD __m512i pick_bytes(__m512i codes, int which) {
+    const uint8_t* const table = kBf16Table<E>.bytes[which];
+    if constexpr (E::bits == 8) return _mm512_permutex2var_epi8(half_of(table, 0), codes, half_of(table, 1));
+    return _mm512_maskz_permutexvar_epi8(kAllBytes, codes, half_of(table, 0));
+}
+
+// Calls use(s, pairs) with the BF16 values of 64 codes that are a byte each.
 template <class E, class Use>
-MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
-    __m512i codes;
-    if constexpr (E::bits == 8)
-        codes = _mm512_loadu_si512(stored);
-    else
-        codes = load_six_bits(stored);
+MXQ_HD void pick_pairs(__m512i codes, const Use& use) {
     const __m512i low = pick_bytes<E>(codes, 0);
     __m512i high = pick_bytes<E>(codes, 1);
     constexpr int or_of_and = 0xF8;  // a | (b & c)
     if constexpr (E::bits == 8) high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(char(0x80)), or_of_and);
     use(0, low_pairs(low, high));
     use(1, high_pairs(low, high));
+}
+
+template <class E, class Use>
+MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
+    if constexpr (E::bits == 8)
+        pick_pairs<E>(_mm512_loadu_si512(stored), use);
+    else
+        pick_pairs<E>(load_six_bits(stored), use);
 }
 #else
 // Returns the BF16 values of 32 codes of eight bits, each of which is in both bytes of its word.
@@ -240,12 +239,17 @@ MXQ_HD __m512i words_of_six_bits(__m512i sixteens, int half) {
     return _mm512_maskz_srlv_epi16(kAllWords, bytes, starts);
 }
 
+// Calls use(s, pairs) with the BF16 values of 64 codes of eight bits.
+template <class E, class Use>
+MXQ_HD void pick_pairs(__m512i codes, const Use& use) {
+    use(0, pick_words<E>(low_pairs(codes, codes)));
+    use(1, pick_words<E>(high_pairs(codes, codes)));
+}
+
 template <class E, class Use>
 MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
     if constexpr (E::bits == 8) {
-        const __m512i codes = _mm512_loadu_si512(stored);
-        use(0, pick_words<E>(low_pairs(codes, codes)));
-        use(1, pick_words<E>(high_pairs(codes, codes)));
+        pick_pairs<E>(_mm512_loadu_si512(stored), use);
     } else {
         const __m512i dwords = _mm512_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0);
         const __m512i bytes = _mm512_maskz_loadu_epi32(0x0FFF, stored);
@@ -296,7 +300,9 @@ MXQ_HD void decode_nibbles(const uint8_t* stored, const Use& use) {
         use(2 * s, as_lanes(upper_of(pairs)));
         use(2 * s + 1, as_lanes(lower_of(pairs)));
     };
-    const __m256i ones = _mm256_set1_epi8(0x0F), codes = load_words(stored);
+    const __m256i order = _mm256_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15,  //
+                                           0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    const __m256i ones = _mm256_set1_epi8(0x0F), codes = _mm256_shuffle_epi8(load_words(stored), order);
     const __m256i low = _mm256_and_si256(codes, ones), high = _mm256_and_si256(_mm256_srli_epi16(codes, 4), ones);
     const __m256i low_0 = _mm256_shuffle_epi8(table(0), low), low_1 = _mm256_shuffle_epi8(table(1), low);
     emit(0, _mm256_unpacklo_epi8(low_0, low_1));
@@ -398,25 +404,52 @@ struct UnitDecoder {
 #endif
 };
 
+#if defined(__AVX512F__)
+// Stores E4M3 scales, a multiple of 64, as BF16 numbers.
+MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+    const __m512i neighbours = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    for (int64_t i = 0; i < count; i += 64, to += 32) {
+        const __m512i codes = _mm512_maskz_permutexvar_epi64(0xFF, neighbours, _mm512_loadu_si512(scales + i));
+        pick_pairs<E4M3>(
+            codes, [&](int s, __m512i words)
+                       __attribute__((always_inline)) { _mm512_storeu_si512(to + kLanes * s, words); });
+    }
+}
+constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
+constexpr int64_t kScalesAtOnce = 64;
+#else
+// Turns E4M3 scales, a multiple of 16, to factors. They are in range without the global scale, and NaN stays NaN.
+MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+    for (int64_t i = 0; i < count; i += kSixteen) store_sixteen(decode_bytes_16<E4M3>(scales + i), to + i);
+}
+constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
+constexpr int64_t kScalesAtOnce = kSixteen;
+#endif
+
 // Codes of E, of which every `block` have a factor. Those of half a unit and more share it among all lanes of a vector.
 template <class E, int64_t block>
 struct QuantizedWeights : UnitDecoder<E> {
     static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
     static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = unit / block;
-    static constexpr int64_t sections = block == kNvBlock || (block == kMxBlock && E::bits > 4) ? 2 : 1;
+    static constexpr int64_t factor_floats = block == kNvBlock ? floats_of_e4m3(factors) : factors;
+    static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
     static constexpr int64_t section = unit / kLanes / sections;
     static constexpr bool has_powers_of_two = block == kMxBlock, has_words = true;
+    static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
     static constexpr float fold = float(1 << kFold<E>), scale = 1;
     static constexpr bool loses_nan = kLosesNan<E>;
 
     // Returns the factors of a part's lanes for vectors of a section, from those of a unit.
     MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
-        // In a nibble's order the sections of NVFP4 take turns; in that of bytes one follows the other.
-        constexpr bool alternate = block == kNvBlock;
         constexpr int64_t of_section = factors / sections;
-        using Index = FactorOfLane<of_section, alternate ? sections : 1>;
-        const int32_t* const index = kFactorOfLane<Index>.index + part * kWidth;
-        return pick_lanes(of_unit + (alternate ? number : number * of_section), index);
+#if defined(__AVX512F__)
+        if constexpr (block == kNvBlock) {
+            const __m512i index = _mm512_load_si512(kFactorOfLane<FactorOfLane<of_section, 16>>.index);
+            return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_loadu_si512(of_unit)));
+        }
+#endif
+        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section>>.index + part * kWidth;
+        return pick_lanes(of_unit + number * of_section, index);
     }
 };
 
@@ -424,7 +457,7 @@ struct QuantizedWeights : UnitDecoder<E> {
 template <class E>
 struct LineWeights : UnitDecoder<E> {
     static constexpr Order order = Order::bytes;
-    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = 0;
+    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = 0, factor_floats = 0;
     static constexpr bool has_words = true;
     static constexpr float fold = 1, scale = float(1 << kFold<E>);
     static constexpr bool loses_nan = kLosesNan<E>;
@@ -459,7 +492,7 @@ template <class T>
 struct PlainWeights {
     static constexpr Order order = Order::sixteens;
     static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(T));
-    static constexpr int64_t factors = 0;
+    static constexpr int64_t factors = 0, factor_floats = 0;
     static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
@@ -474,7 +507,7 @@ template <>
 struct PlainWeights<Bf16> {
     static constexpr Order order = Order::pairs;
     static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(Bf16));
-    static constexpr int64_t factors = 0;
+    static constexpr int64_t factors = 0, factor_floats = 0;
     static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
@@ -506,7 +539,7 @@ template <Order of_codes>
 struct DecodedWeights {
     static constexpr Order order = of_codes;
     static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(float));
-    static constexpr int64_t factors = 0;
+    static constexpr int64_t factors = 0, factor_floats = 0;
     static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
