@@ -4,6 +4,7 @@
 
 #include "oracle.h"
 
+#include <stdexcept>
 #include <string>
 
 namespace cases {
@@ -16,7 +17,10 @@ public:
         state_ ^= state_ >> 12, state_ ^= state_ << 25, state_ ^= state_ >> 27;
         return static_cast<uint32_t>(state_ * 0x2545F4914F6CDD1Du >> 32);
     }
-    int64_t below(int64_t limit) { return bits() % limit; }
+    int64_t below(int64_t limit) {
+        if (limit < 1) throw std::logic_error("no number is below " + std::to_string(limit));
+        return bits() % limit;
+    }
     float uniform() { return static_cast<float>(bits() >> 8) * 0x1p-23f - 1.0f; }  // [-1, 1)
     float normal() { return uniform() + uniform() + uniform() + uniform(); }       // a sum of four is close enough to normal
 

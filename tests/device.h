@@ -166,14 +166,16 @@ inline Device& cpu() {
 
 // Returns the CUDA device, or NULL where there is none or the build has no CUDA. Throws on every other failure.
 inline Device* cuda() {
-    static std::unique_ptr<Device> device = [] {
-        mxq_context* context = nullptr;
-        mxq_status status = mxq_context_create(MXQ_DEVICE_CUDA, 0, nullptr, &context);
+    static mxq_context* const context = [] {
+        mxq_context* made = nullptr;
+        const mxq_status status = mxq_context_create(MXQ_DEVICE_CUDA, 0, nullptr, &made);
         if (status != MXQ_STATUS_OK && status != MXQ_STATUS_NO_DEVICE)
             throw std::runtime_error(std::string("no CUDA context: ") + mxq_last_error());
-        return status == MXQ_STATUS_OK ? std::make_unique<Device>(MXQ_DEVICE_CUDA, context) : nullptr;
+        return made;
     }();
-    return device.get();
+    if (!context) return nullptr;
+    static Device device(MXQ_DEVICE_CUDA, context);
+    return &device;
 }
 
 }  // namespace testing

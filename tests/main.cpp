@@ -86,9 +86,9 @@ int run_shard(Catch::Session& session, Shard shard) {
     for (const auto& name : names) data.testsOrTags.push_back(filter_of(name));
     session.useConfigData(data);
     const int result = session.run();
-    const auto ran = static_cast<size_t>(passed + failed + skipped);
-    if (ran == names.size()) return result;
-    std::printf("the shard has %zu cases, but %zu ran\n", names.size(), ran);
+    const int ran = passed + failed + skipped;
+    if (static_cast<size_t>(ran) == names.size()) return result;
+    std::printf("the shard has %zu cases, but %d ran\n", names.size(), ran);
     ++failed;
     return 1;
 }

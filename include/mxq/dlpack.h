@@ -161,6 +161,7 @@ static inline mxq_status mxq_dlpack_create_tensor(const DLTensor* source, mxq_de
     *out = NULL;
     status = mxq_dlpack_check(source, device_type, ordinal, message);
     if (status) return status;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): mxq_dlpack_check refuses NULL, and no refusal is 0. */
     if (source->ndim != 2 && source->ndim != 3)
         return mxq_dlpack_refuse(message, "ndim is %d, expected 2 (rows, cols) or 3 (experts, rows, cols); reshape the tensor",
                                  (int)source->ndim);
@@ -259,7 +260,7 @@ static inline mxq_status mxq_dlpack_name(mxq_status status, const char* name, ch
  * Set scaling, layout and scope before. Whether the bytes are large enough is found by the verb. */
 static inline mxq_status mxq_dlpack_set_part(mxq_tensor* tensor, mxq_part part, const DLTensor* codes, const DLTensor* scales,
                                              mxq_device device_type, int32_t ordinal, char* message) {
-    mxq_dlpack_piece of_codes, of_scales;
+    mxq_dlpack_piece of_codes = {NULL, 0, 0, 0}, of_scales = {NULL, 0, 0, 0};
     int64_t experts = 1, rows = 0, cols = 0, lines, tile, code_line, code_expert, scale_line, scale_expert;
     int64_t quantized = 0;
     mxq_format format = 0;

@@ -73,9 +73,9 @@ TEST_CASE("dlpack: row strides, experts, offsets and dimensions of one") {
     std::vector<float> memory(64);
     for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i % 8);
     int ran = 0;
-    const auto check = [&](std::vector<int64_t> shape, std::vector<int64_t> strides, size_t offset, const std::vector<float>& expected) {
+    const auto check = [&](const std::vector<int64_t>& shape, std::vector<int64_t> strides, size_t offset, const std::vector<float>& expected) {
         CAPTURE(ran);
-        Handed handed(memory.data(), f32, shape, strides);
+        Handed handed(memory.data(), f32, shape, std::move(strides));
         handed.tensor.byte_offset = offset * sizeof(float);
         CHECK(numbers_of(handed.tensor, shape) == expected);
         ++ran;

@@ -34,6 +34,7 @@ void backwards(int32_t count, mxq_task task, void* data) {
 }
 void at_once(int32_t count, mxq_task task, void* data) {
     std::vector<std::thread> threads;
+    threads.reserve(static_cast<size_t>(count));
     for (int32_t i = 0; i < count; ++i) threads.emplace_back(task, data, i);
     for (auto& thread : threads) thread.join();
 }
@@ -131,6 +132,7 @@ TEST_CASE("host threads: several threads use one context at once", "[cpu]") {
     const testing::Context context = context_of(host, 3);
     std::atomic<int> good{0};
     std::vector<std::thread> callers;
+    callers.reserve(4);
     for (int i = 0; i < 4; ++i)
         callers.emplace_back([&] {
             for (int round = 0; round < 3; ++round) good += run_verbs(context) == expected;

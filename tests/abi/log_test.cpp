@@ -93,6 +93,7 @@ TEST_CASE("log: threads log while callbacks are replaced, and each line comes wh
             for (Lines* lines : {&other, &one}) mxq_set_log_callback(take, MXQ_LOG_INFO, lines);
     });
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (int i = 0; i < 4; ++i)
         threads.emplace_back([&] {
             for (int call = 0; call < 200; ++call) ok(quantize(context));

@@ -43,6 +43,7 @@ bool quantizes(mxq_context* context, uint64_t seed) {
 TEST_CASE("shared threads: 400 contexts have the threads of one, which end with the last", "[cpu]") {
     const size_t before = testing::task_count();
     std::vector<testing::Context> contexts;
+    contexts.reserve(400);
     for (int i = 0; i < 400; ++i) contexts.push_back(testing::cpu_context(threads));
     CHECK(testing::tasks().size() == before + threads - 1);
     contexts.erase(contexts.begin(), contexts.begin() + 399);
@@ -88,6 +89,7 @@ TEST_CASE("shared threads: contexts come, work and go in many threads at once", 
     const size_t before = testing::task_count();
     std::atomic<int> good{0};
     std::vector<std::thread> hosts;
+    hosts.reserve(4);
     for (int i = 0; i < 4; ++i)
         hosts.emplace_back([&] {
             for (int round = 0; round < 25; ++round) {
@@ -109,6 +111,7 @@ TEST_CASE("shared threads: a forked child creates contexts with threads of its o
     testing::Context parents = testing::cpu_context(threads);
     std::atomic<bool> done{false};
     std::vector<std::thread> hosts;
+    hosts.reserve(2);
     for (int i = 0; i < 2; ++i)
         hosts.emplace_back([&] {
             while (!done) testing::cpu_context(threads + 1);

@@ -1,6 +1,7 @@
 #include "case.h"
 
 #include <algorithm>
+#include <charconv>
 #include <sstream>
 #include <stdexcept>
 
@@ -79,16 +80,13 @@ std::string default_of(const VerbRow& verb, const std::string& option, const Cho
 
 std::vector<int64_t> numbers(const std::string& option, const std::string& text, size_t count) {
     std::vector<int64_t> out;
+    bool all_numbers = true;
     for (const std::string& item : split(text, 'x')) {
-        size_t used = 0;
-        try {
-            out.push_back(std::stoll(item, &used));
-        } catch (const std::exception&) {
-            used = std::string::npos;
-        }
-        if (used != item.size() || out.back() < 0)
-            throw std::runtime_error("--" + option + " takes numbers joined by x, got " + text);
+        const char* end = item.data() + item.size();
+        const auto [stopped, error] = std::from_chars(item.data(), end, out.emplace_back());
+        all_numbers &= error == std::errc() && stopped == end && out.back() >= 0;
     }
+    if (!all_numbers) throw std::runtime_error("--" + option + " takes numbers joined by x, got " + text);
     if (out.size() != count)
         throw std::runtime_error("--" + option + " takes " + std::to_string(count) + " numbers, got " + text);
     return out;

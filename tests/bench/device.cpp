@@ -20,6 +20,7 @@ std::vector<double> Device::host_times_us(const std::vector<Call>& calls) {
             if (repeat >= 0) times[i].push_back(us / batch);
         }
     std::vector<double> medians;
+    medians.reserve(times.size());
     for (auto& time : times) medians.push_back(median(std::move(time)));
     return medians;
 }

@@ -70,6 +70,7 @@ public:
             }
         }
         std::vector<double> medians;
+        medians.reserve(times.size());
         for (auto& time : times) medians.push_back(median(std::move(time)));
         return medians;
     }

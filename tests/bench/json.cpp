@@ -13,7 +13,7 @@ public:
     explicit Parser(const std::string& text) : at_(text.c_str()), begin_(at_) {}
 
     Json document() {
-        const Json value = parse();
+        Json value = parse();
         if (next() != '\0') fail("the end");
         return value;
     }

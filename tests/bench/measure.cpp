@@ -46,6 +46,7 @@ std::vector<Ready> prepare_all(Device& device, const std::vector<Library>& libra
 
 void measure_in_turns(Device& device, Row& row, const std::vector<Ready>& ready, const Peer& peer) {
     std::vector<Call> calls;
+    calls.reserve(ready.size() + 1);
     for (const Ready& r : ready) calls.push_back(r.prepared[0].call);
     const Mix mix = mix_of(row.work);
     if (peer.call) calls.push_back(peer.call);

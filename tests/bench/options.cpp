@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 #include <stdexcept>
 
@@ -59,13 +60,10 @@ The run
 )";
 
 int64_t whole(const std::string& option, const std::string& value, int64_t least) {
-    size_t used = 0;
-    int64_t number = least - 1;
-    try {
-        number = std::stoll(value, &used);
-    } catch (const std::exception&) {
-    }
-    if (used != value.size() || number < least)
+    int64_t number = 0;
+    const char* end = value.data() + value.size();
+    const auto [stopped, error] = std::from_chars(value.data(), end, number);
+    if (error != std::errc() || stopped != end || number < least)
         throw std::runtime_error("--" + option + " takes a number from " + std::to_string(least) + ", got " + value);
     return number;
 }

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <span>
 
-using testing::Buffer;
 using testing::ok;
 
 namespace {

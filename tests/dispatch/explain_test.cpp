@@ -244,6 +244,7 @@ TEST_CASE("MXQ_LOG: calls with groups, to be logged", "[.][log-groups]") {
 TEST_CASE("MXQ_LOG: calls of many threads to be logged", "[.][log-threads]") {
     testing::Context context = testing::cpu_context(1);
     std::vector<std::thread> threads;
+    threads.reserve(8);
     for (int i = 0; i < 8; ++i)
         threads.emplace_back([&] {
             Small small;

@@ -264,7 +264,8 @@ TEST_CASE("out of memory: every verb and query") {
 // Of all calls, padding has the most buffers and a grouped product the most requirements.
 TEST_CASE("out of memory: validation allocates nothing") {
     uintptr_t next = 0;
-    auto memory = [&] { return reinterpret_cast<void*>(next += 1 << 20); };  // only an address
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): only an address.
+    auto memory = [&] { return reinterpret_cast<void*>(next += 1 << 20); };
     auto quantized = [&](const testing::Dims& dims) {
         auto tensor = testing::make_quantized({}, dims, true);
         for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {

@@ -57,7 +57,7 @@ MXQ_EACH_DEVICE("golden: quantize gives every byte of mx_rowwise") {
 MXQ_EACH_DEVICE("golden: quantize gives every byte of layout") {
     const auto& vectors = file("layout");
     int compared = 0;
-    auto compare = [&](const std::string& prefix, oracle::Spec spec, int32_t part, const safetensors::Tensor& x) {
+    auto compare = [&](const std::string& prefix, const oracle::Spec& spec, int32_t part, const safetensors::Tensor& x) {
         INFO(prefix);
         auto compact = quantize(device, spec, x, part, false), swizzled = quantize(device, spec, x, part, true);
         CHECK(testing::difference(compact.codes, bytes(vectors.at(prefix + ".codes"))) == "");

@@ -37,7 +37,7 @@ TEST_CASE("golden: the oracle gives every byte of mx_rowwise") {
 TEST_CASE("golden: the oracle gives every byte of layout") {
     const auto& vectors = file("layout");
     int compared = 0;
-    auto compare = [&](const std::string& prefix, oracle::Spec spec, int32_t part, const safetensors::Tensor& x) {
+    auto compare = [&](const std::string& prefix, const oracle::Spec& spec, int32_t part, const safetensors::Tensor& x) {
         INFO(prefix);
         oracle::Part compact = oracle::quantize(spec, values(x), shape(x), part, false);
         CHECK(compact.codes == bytes(vectors.at(prefix + ".codes")));

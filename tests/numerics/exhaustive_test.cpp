@@ -79,6 +79,10 @@ int independent_scale(mxq::ScaleRounding rounding, uint32_t bits) {
     return -1;
 }
 
+// Clang 14 finds no template with arguments of its own inside of a lambda of a generic one.
+uint32_t propagated(float value) { return mxq::amax_bits<mxq::Nonfinite::Propagate>(value); }
+uint32_t saturated(float value) { return mxq::amax_bits<mxq::Nonfinite::Saturate>(value); }
+
 template <class E>
 void check_scales() {
     using mxq::Nonfinite, mxq::ScaleRounding;
@@ -93,8 +97,8 @@ void check_scales() {
         CHECK(outcome.ran == 0x7F800000u);
         outcome = for_all_bits(0x800000u, [](uint32_t nan) {  // 0 stands for Inf; a NaN does not count where it saturates
             const float value = oracle::float_of(0x7F800000u + nan);
-            return mxq::scale_of<E, r, Nonfinite::Propagate>(mxq::amax_bits<Nonfinite::Propagate>(value)) != 255 ||
-                   mxq::scale_of<E, r, Nonfinite::Saturate>(mxq::amax_bits<Nonfinite::Saturate>(value)) != (nan ? 0 : 0xFE);
+            return mxq::scale_of<E, r, Nonfinite::Propagate>(propagated(value)) != 255 ||
+                   mxq::scale_of<E, r, Nonfinite::Saturate>(saturated(value)) != (nan ? 0 : 0xFE);
         });
         CHECK(outcome.first_wrong == ~0ull);
         CHECK(outcome.ran == 0x800000u);

@@ -84,9 +84,10 @@ bool overlap(Bound& bound, int64_t at) {
 
 // Lets every buffer look large enough for other shapes; a refused call touches none of them.
 void extend_buffers(Bound& bound) {
-    constexpr uint64_t somewhere = uint64_t{1} << 45;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that nothing has and nobody reads.
+    auto* const somewhere = reinterpret_cast<uint8_t*>(uint64_t{1} << 45);
     for (auto& [name, pointer] : bound.pointers)
-        pointer = {pointer.address ? pointer.address : reinterpret_cast<uint8_t*>(somewhere), uint64_t{1} << 40};
+        pointer = {pointer.address ? pointer.address : somewhere, uint64_t{1} << 40};
 }
 
 bool other_shape(Bound& bound, int64_t at) {

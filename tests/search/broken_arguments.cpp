@@ -49,7 +49,9 @@ bool end_of_addresses(Bound& bound, int64_t at) {
     for (const auto& [name, image] : bound.problem.images)
         if (image.used && image.before.size() > 256) large.push_back(name);
     if (large.empty()) return false;
-    bound.pointers[large[static_cast<size_t>(at) % large.size()]].address = reinterpret_cast<uint8_t*>(UINTPTR_MAX - 255);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): nothing is read there.
+    auto* const last = reinterpret_cast<uint8_t*>(UINTPTR_MAX - 255);
+    bound.pointers[large[static_cast<size_t>(at) % large.size()]].address = last;
     bound.point();
     return true;
 }

@@ -224,6 +224,8 @@ bool is_refused_for_limit(const Call& call) {
     return call.sm_count != 0 && std::string(mxq_last_error()).find("mxq_gemm_options_set_sm_count") != std::string::npos;
 }
 
+std::string about(const std::string& implementation, const std::string& text) { return implementation + ": " + text; }
+
 // Runs a valid call on one runner by the implementation that it asks for, or by the best one and on CUDA by every other.
 std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Bytes& d_of_cpu) {
     const Call& call = problem.call;
@@ -249,10 +251,10 @@ std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Byt
         }
         if (asked != MXQ_STATUS_OK) return "the query: " + status_text(asked);
         const std::string implementation = mxq_plan_implementation(plan);
-        if (!name.empty() && implementation != name) return implementation + " answers for " + name;
-        if (auto text = run_planned(bound, plan); !text.empty()) return implementation + ": " + text;
+        if (!name.empty() && implementation != name) return about(implementation, "it answers for " + name);
+        if (auto text = run_planned(bound, plan); !text.empty()) return about(implementation, text);
         if (call.sm_count && !runner.device->is_cpu() && sums_alike(implementation))
-            if (auto text = compare_without_limit(bound, implementation); !text.empty()) return implementation + ": " + text;
+            if (auto text = compare_without_limit(bound, implementation); !text.empty()) return about(implementation, text);
         ++counts.runs[call.verb + " " + implementation];
         if (!name.empty() || runner.device->is_cpu()) continue;
         for (const std::string& other : known_implementations(runner, problem))

@@ -74,8 +74,11 @@ Options read_options(int argc, char** argv) {
 // ---- Contexts ----------------------------------------------------------------------------------------------------------
 
 Runner make_runner(int32_t device, mxq_context* context) {
-    return {mxq_context_description(context), std::make_unique<testing::Device>(device, context),
-            std::make_unique<search::Arena>(device == MXQ_DEVICE_CPU)};
+    Runner out;
+    out.name = mxq_context_description(context);
+    out.device = std::make_unique<testing::Device>(device, context);
+    out.arena = std::make_unique<search::Arena>(device == MXQ_DEVICE_CPU);
+    return out;
 }
 
 enum class Threads { One, Three, OfHost };

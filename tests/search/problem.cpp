@@ -48,7 +48,10 @@ Image written_image(Bytes after, int64_t element) {
     Bytes before(after.size(), poison);
     return {std::move(before), std::move(after), element, true};
 }
-Image read_image(Bytes bytes, int64_t element) { return {bytes, bytes, element}; }
+Image read_image(Bytes bytes, int64_t element) {
+    Bytes before = bytes;
+    return {std::move(before), std::move(bytes), element};
+}
 
 GroupedPart quantized(const Call& call, const TensorPlan& tensor, const oracle::Spec& spec, const oracle::Floats& x,
                       int32_t part) {

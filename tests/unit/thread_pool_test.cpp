@@ -55,6 +55,7 @@ TEST_CASE("thread pool: many callers at once") {
     mxq::cpu::ThreadPool pool(3);
     std::atomic<int64_t> sum{0};
     std::vector<std::thread> callers;
+    callers.reserve(6);
     for (int i = 0; i < 6; ++i)
         callers.emplace_back([&] {
             for (int round = 0; round < 100; ++round) pool.run(10, [&](int64_t chunk, int) { sum += chunk; });
@@ -112,6 +113,7 @@ TEST_CASE("thread pool: a child that is forked in the midst of calls does its ow
     mxq::cpu::ThreadPool pool(4);
     std::atomic<bool> done{false};
     std::vector<std::thread> callers;
+    callers.reserve(2);
     for (int i = 0; i < 2; ++i)
         callers.emplace_back([&] {
             while (!done) pool.run(3, [](int64_t, int) {});

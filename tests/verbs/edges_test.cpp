@@ -23,7 +23,7 @@ uint8_t* byte(const Buffer& buffer, int64_t at) { return static_cast<uint8_t*>(b
 
 // Quantizes an F32 input to the rowwise part of `spec`, both in one buffer.
 struct SharedBuffer {
-    SharedBuffer(testing::Device& device, oracle::Spec spec)
+    SharedBuffer(testing::Device& device, const oracle::Spec& spec)
         : device(device),
           memory(device, static_cast<size_t>(numbers + codes + 256)),
           scale_memory(device, scales),

@@ -1,7 +1,6 @@
 // mxq_gemm keeps the contract's bound against a product in double precision, on every device.
 #include "product.h"
 
-using testing::ok;
 using testing::Spread;
 
 namespace {

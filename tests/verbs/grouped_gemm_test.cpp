@@ -4,7 +4,6 @@
 #include "product.h"
 
 using testing::ok;
-using testing::Spread;
 
 namespace {
 

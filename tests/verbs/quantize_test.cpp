@@ -52,8 +52,10 @@ std::string compare(testing::Device& device, const Case& c, const oracle::Bytes&
     for (auto& [part, buffers] : parts) {
         oracle::Part expected = oracle::quantize(c.spec, x, shape, part, c.swizzled);
         std::string name = part == MXQ_PART_ROWWISE ? "rowwise " : "columnwise ";
-        if (auto text = testing::difference(buffers.scales->read(), expected.scales); !text.empty()) return name + "scales: " + text;
-        if (auto text = testing::difference(buffers.codes->read(), expected.codes); !text.empty()) return name + "codes: " + text;
+        if (auto text = testing::difference(buffers.scales->read(), expected.scales); !text.empty())
+            return name.append("scales: ").append(text);
+        if (auto text = testing::difference(buffers.codes->read(), expected.codes); !text.empty())
+            return name.append("codes: ").append(text);
     }
     return "";
 }
