@@ -396,7 +396,6 @@ public:
           kernel_(kernel_of(b.part, pass.products)),
           of_values_(kernel_of_values(kernel_.order, pass.products)),
           unit_(unit_of(kernel_.order)),
-          units_(pass.depth / unit_),
           rows_(int(pass.row_count) - 1),
           width_(columns_for(int(pass.row_count))) {}
 
@@ -457,7 +456,7 @@ private:
     // Multiplies lines whose factors are in the buffers from one on.
     void multiply_codes(int64_t first, int64_t count, int64_t buffer) {
         Columns columns;
-        columns.units = units_;
+        columns.units = pass_.depth / unit_;
         columns.to_next = width_ * b_.part.line_bytes;
         columns.count = count;
         for (int64_t i = 0; i < width_; i++) {
@@ -467,7 +466,7 @@ private:
             columns.last[i] = buffers_.last[from];
             columns.line_factor[i] = line_factor(b_.first + first + from);
         }
-        if (units_ * unit_ < pass_.depth)
+        if (columns.units * unit_ < pass_.depth)
             for (int64_t i = 0; i < count; i++) copy_last(columns.codes[i], i);
         kernel_.multiply[rows_](pass_, columns, first);
     }
@@ -505,7 +504,7 @@ private:
 
     // Copies the codes after the last whole unit of a line, and fills up with zeros.
     void copy_last(const uint8_t* codes, int64_t index) {
-        const int64_t begin = units_ * kernel_.unit_bytes;
+        const int64_t begin = pass_.depth / unit_ * kernel_.unit_bytes;
         uint8_t* const last = buffers_.last[index];
         memset(last, 0, size_t(kernel_.unit_bytes));
         // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): codes that are copied are there.
@@ -517,7 +516,7 @@ private:
     const OperandReader reader_;
     const Kernel& kernel_;
     const Kernel& of_values_;
-    const int64_t unit_, units_;
+    const int64_t unit_;
     const int rows_;
     const int64_t width_;
     ColumnBuffers buffers_;
