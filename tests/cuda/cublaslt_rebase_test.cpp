@@ -57,6 +57,19 @@ TEST_CASE("cublaslt rebase: every pair of formats, transpose and layout of scale
     CHECK(ran == 24 * 8);
 }
 
+TEST_CASE("cublaslt rebase: codes stay where lines are whole blocks of 128") {
+    for (int32_t scaling : {MXQ_SCALING_1X32, MXQ_SCALING_1X128, MXQ_SCALING_128X128, MXQ_SCALING_ROW})
+        for (int64_t k : {128, 160, 256, 416}) {
+            Case c{mx(MXQ_FORMAT_MXFP8_E4M3), mx(MXQ_FORMAT_MXFP8_E4M3, scaling)};
+            c.sizes = {64, 96, k};
+            const RebasedProduct rebased = rebased_at_workspace(dense(c));
+            CHECK_FALSE(rebased.a.keeps_codes);
+            CHECK(rebased.b.keeps_codes == (scaling != MXQ_SCALING_1X32 && k % 128 == 0));
+            CHECK(rebased.product.k == round_up(k, 128));
+            CHECK(rebased.product.b.line_bytes == round_up(k, 128));
+        }
+}
+
 TEST_CASE("cublaslt rebase: rows of one D by fours") {
     Case c{mxfp8(), mxfp8()};
     c.sizes = {255, 384, 512};
