@@ -86,12 +86,11 @@ void require_scales(const Problem& problem, const Piece& piece, std::vector<Elem
         const Scales &left = of_a[i / of_b.size()], &right = of_b[i % of_b.size()];
         Element& e = sums[i];
         bool good = true;
-        for (double scale :
-             {left.least, left.largest, right.least, right.largest, left.least * right.least, left.largest * right.largest})
+        for (double scale : {1.0, left.least, left.largest, right.least, right.largest, left.least * right.least,
+                             left.largest * right.largest}) {
             good &= is_normal(scale);
-        if (problem.call.alpha != 0)
-            for (double scale : {left.least * right.least, left.largest * right.largest})
-                good &= is_normal(scale * std::fabs(static_cast<double>(problem.call.alpha)));
+            if (problem.call.alpha != 0) good &= is_normal(scale * std::fabs(static_cast<double>(problem.call.alpha)));
+        }
         // The sum of the codes' products times either scale.
         good &= e.magnitude / right.least * alpha < 0x1p128 && e.magnitude / left.least * alpha < 0x1p128;
         if (!good) e.promised = e.nan = false;

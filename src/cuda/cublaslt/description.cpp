@@ -154,6 +154,16 @@ Reason check_alpha(const GemmProblem& p, const MatmulDescription& matmul) {
     return "needs an alpha other than 0 for a bias where some line is no whole pieces of 16 bytes, found 0";
 }
 
+// cuBLASLt 13.1 multiplies alpha with scales before sums: one below the normal numbers loses bits there, or becomes 0. Looks at
+// its bits, since the caller's thread may take such numbers for 0.
+Reason check_small_alpha(const GemmProblem& p, ScaleMode mode) {
+    const uint32_t magnitude = float_bits(p.alpha) & kMagnitudeMask;
+    if (mode == ScaleMode::None || magnitude == 0 || magnitude >= 1u << 23) return {};
+    return [alpha = p.alpha] {
+        return format_text("needs an alpha of 0 or a normal number beside scales, found %g", double(alpha));
+    };
+}
+
 Reason check_size(const char* what, int64_t size) {
     if (size >= 1 && size <= kLongest) return {};
     return [what, size] { return format_text("needs 1 to 2^31 - 1 %s, found %lld", what, (long long)size); };
@@ -317,6 +327,7 @@ Reason describe(const GemmProblem& p, const Machine& machine, MatmulDescription&
     if (auto reason = check_offer(a.mode, false, machine); !reason.empty()) return reason;
     if (auto reason = check_sizes(p); !reason.empty()) return reason;
     if (auto reason = check_added_d(p); !reason.empty()) return reason;
+    if (auto reason = check_small_alpha(p, a.mode); !reason.empty()) return reason;
     if (a.mode != ScaleMode::None) {
         if (auto reason = check_depth(p.k, p.a, a.mode); !reason.empty()) return reason;
         if (auto reason = check_memory(p, a.mode, b.mode); !reason.empty()) return reason;
@@ -342,6 +353,7 @@ Reason describe_grouped(const GemmProblem& p, const Machine& machine, const Side
     if (auto reason = check_offer(a.mode, false, machine); !reason.empty()) return reason;
     if (auto reason = check_offer(a.mode, true, machine); !reason.empty()) return reason;
     if (is_nvfp4(p.a) && p.d.format == MXQ_FORMAT_F16) return "needs d in bf16 or f32 for groups of nvfp4, found f16";
+    if (auto reason = check_small_alpha(p, a.mode); !reason.empty()) return reason;
     if (auto reason = check_sizes(p); !reason.empty()) return reason;
     if (auto reason = check_memory(p, a.mode, b.mode); !reason.empty()) return reason;
     if (auto reason = check_strides(p); !reason.empty()) return reason;
