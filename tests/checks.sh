@@ -1,5 +1,5 @@
-# What the shell tests share, to be sourced by ./tests/NAME/run.sh build-dir. Each check is a line "pass", "FAIL" or "skip", the
-# last line their numbers. It makes the names
+# The part that the shell tests share, to be sourced by ./tests/NAME/run.sh build-dir. Each check is a line "pass", "FAIL" or
+# "skip", the last line their numbers. It makes the names
 #   build      the build directory
 #   source     the repository
 #   here       the folder of the test

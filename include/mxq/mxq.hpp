@@ -35,7 +35,7 @@ public:
     // Takes the message of the call that returned the status, the last that failed on this thread.
     explicit error(mxq_status status)
         : std::runtime_error(std::string(mxq_status_name(status)) + ": " + mxq_last_error()), status_(status) {}
-    // What the call returned.
+    // Returns the status of the call.
     mxq_status status() const noexcept { return status_; }
 
 private:

@@ -36,7 +36,7 @@ struct Case {
     bool in_graph = false;
 };
 
-// What all ranks gave, or those of this process: the numbers of the others stay 0.
+// Holds the results of all ranks, or of those of this process: the numbers of the others stay 0.
 struct Results {
     std::vector<uint16_t> y, dx;  // BF16
     std::vector<float> weight_gradients, d_up, d_down;

@@ -1,4 +1,4 @@
-// What the kernels of examples/expert_parallel compute, on the host and in the plainest way.
+// Computes on the host, in the plainest way, what the kernels of examples/expert_parallel do on a device.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -206,7 +206,8 @@ oracle::Floats draw_far_numbers(uint64_t seed, int64_t count) {
 
 namespace {
 
-// Of MX, two operands of "opposite" whose scales are both small have products near 2^-149, where fp32 ends.
+// Draws a scale byte by the kind of values. "opposite" are large ones or small ones: of MX, two small ones make products
+// near 2^-149, where fp32 ends.
 uint32_t raw_byte_scale(const Values& values, bool mx, cases::Random& random) {
     const std::string& kind = values.kind;
     if (kind == "raw") return random.bits() & 0xFF;
