@@ -3,7 +3,8 @@
 //     registers of a warp    16 rows of 192 sums, in the order of the instruction, times the factors of their lines
 //     shared                 96 bytes of each row in a turn: elements of 16 bits that D takes as they are, or fp32
 //     D                      16 bytes a thread where rows of D are whole pieces of them and the elements are ready (fp32
-//                            then leaves the registers at once); else by elements, with alpha, beta and bias
+//                            then leaves the registers at once, added to D where gradients accumulate); else by elements,
+//                            with alpha, beta and bias
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
@@ -64,12 +65,17 @@ struct RowsOfWarp {
     int64_t d_row;         // of the first
     int32_t rows, columns;  // of the tile, that D has
     int32_t column, group;
-    bool copied;  // elements go to D as they are, by 16 bytes
+    bool copied;  // elements go to D as they are, by 16 bytes, or as fp32 from registers
 };
+
+// Returns whether all that is more than the sums is an F32 D, to which they are added.
+__device__ __forceinline__ bool adds_to_floats(const GemmProblem& p) {
+    return p.d.format == MXQ_FORMAT_F32 && p.alpha == 1 && p.beta == 1 && p.bias.format == 0;
+}
 
 __device__ __forceinline__ RowsOfWarp rows_of_warp(const ProductArguments& args, const ProductTile& tile, int first_row) {
     return {tile.d_row + first_row, min(tile.rows - first_row, kWarpRows), tile.columns, tile.column, tile.group,
-            args.problem.is_sum_alone() && args.wide};
+            args.wide && (args.problem.is_sum_alone() || adds_to_floats(args.problem))};
 }
 
 // Stores the turn's columns, from the tile's column `first` on, from shared memory to D.
@@ -126,6 +132,27 @@ __device__ __forceinline__ void write_rows(const ProductArguments& args, const R
     }
 }
 
+// Adds an F32 D to sums, a quarter of it loaded before the first of it is added, so that loads do not wait for each other.
+__device__ __forceinline__ void add_floats(const ProductArguments& args, const RowsOfWarp& of, float (&sums)[2][kSums]) {
+    constexpr int pairs = kSums / 4;
+    const int lane = int(read_thread() % 32), row = lane / 4, column = 2 * (lane % 4), columns = of.columns - column;
+    const int64_t stride = args.problem.d.row_stride;
+    const float* const from = static_cast<const float*>(args.problem.d.data) + (of.d_row + row) * stride + of.column + column;
+#pragma unroll
+    for (int quarter = 0; quarter < 4; quarter++) {
+        const int half = quarter / 2, h = quarter % 2, left = row + 8 * h < of.rows ? columns - half * kHalfColumns : 0;
+        const float* const first = from + 8 * h * stride + half * kHalfColumns;
+        float2 d[pairs];
+#pragma unroll
+        for (int i = 0; i < pairs; i++) d[i] = {8 * i < left ? first[8 * i] : 0, 8 * i + 1 < left ? first[8 * i + 1] : 0};
+#pragma unroll
+        for (int i = 0; i < pairs; i++) {
+            float* const two = &sums[half][4 * i + 2 * h];
+            two[0] = add_rn(two[0], d[i].x), two[1] = add_rn(two[1], d[i].y);
+        }
+    }
+}
+
 // Writes sums as they are to an F32 D: eight columns of a row are 32 bytes of four lanes.
 __device__ __forceinline__ void write_floats(const ProductArguments& args, const RowsOfWarp& of,
                                              const float (&sums)[2][kSums]) {
@@ -173,6 +200,7 @@ __device__ __forceinline__ void write_sums(const ProductArguments& args, const T
     const RowsOfWarp of = rows_of_warp(args, slot.tile, first_row);
     uint8_t* const rows = shared.out[warp];
     const int32_t format = args.problem.is_sum_alone() ? args.problem.d.format : MXQ_FORMAT_F32;
+    if (of.copied && adds_to_floats(args.problem)) add_floats(args, of, sums);
     if (format == MXQ_FORMAT_F32 && of.copied)
         write_floats(args, of, sums);
     else if (format == MXQ_FORMAT_BF16)
