@@ -154,8 +154,8 @@ Reason check_alpha(const GemmProblem& p, const MatmulDescription& matmul) {
     return "needs an alpha other than 0 for a bias where some line is no whole pieces of 16 bytes, found 0";
 }
 
-// cuBLASLt 13.1 multiplies alpha with scales before sums: one below the normal numbers loses bits there, or becomes 0. Looks at
-// its bits, since the caller's thread may take such numbers for 0.
+// With an alpha below the normal numbers cuBLASLt 13.1 gave 0 for FP8 on an H200, or lost bits as a product of alpha with a scale
+// does there. Looks at its bits, since the caller's thread may take such numbers for 0.
 Reason check_small_alpha(const GemmProblem& p, ScaleMode mode) {
     const uint32_t magnitude = float_bits(p.alpha) & kMagnitudeMask;
     if (mode == ScaleMode::None || magnitude == 0 || magnitude >= 1u << 23) return {};
