@@ -183,13 +183,23 @@ __global__ void __launch_bounds__(kSquareThreads) quantize_squares_kernel(const 
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Most elements that squares take.
-constexpr int64_t kMostInSquares = int64_t(1) << 24;
+// Returns how many elements squares take at most: as long as they are faster than tiles. A square stores a scale a byte, which
+// is dearest for compact rowwise scales, one of which lies in another sector than the next. H200, in a graph, E4M3, us of tiles
+// and of squares (mxq_bench --graph --verb quantize --to mxfp8_e4m3, both libraries in turns, 2026-11-23):
+//
+//     rows of 7168          1            32           128          512          1024         2048
+//     both, compact     14.9  2.7     6.2  3.2     6.5  4.4     8.5  9.1    13.0 17.3    20.6 31.8
+//     both, swizzled    14.5  2.7                  6.3  3.7     8.4  6.7
+//     columnwise        13.2  2.0     4.6  2.4     4.8  3.0     6.6  5.1     9.2  9.4    14.6 16.8
+inline int64_t most_in_squares(const QuantizeProblem& p) {
+    const bool compact_rows = p.has_rowwise && !p.rowwise.layout.swizzled;
+    return int64_t(1) << (compact_rows ? 21 : 22);
+}
 
 inline bool fits_squares(const QuantizeProblem& p) {
     const bool plain = !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16 && !p.grouped.set();
     return plain && p.format->is_mx() && p.format->bits == 8 && p.tile.id == MXQ_SCALING_1X32 && p.has_columnwise &&
-           p.source.matrices * p.source.rows * p.source.cols <= kMostInSquares;
+           p.source.matrices * p.source.rows * p.source.cols <= most_in_squares(p);
 }
 
 inline SquareArguments square_arguments(const QuantizeProblem& p) {

@@ -11,6 +11,8 @@
 //     codes    rows from registers, columns as pieces through shared memory: tile/codes.cuh
 //     scales   as words through shared memory, then 512 contiguous bytes (swizzled, padding included) or 4 a line
 //
+// Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh.
+//
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
 // a whole, since experts and groups without rows have some too.
 //

@@ -101,7 +101,7 @@ __device__ __forceinline__ void copy_codes(const QuantizeProblem& p, const TileP
     }
 }
 
-// Loads a line's scales one by one, all on their way before the first is needed. Out of line: for ragged tiles, and layouts
+// Loads a line's scales one by one, all on their way before the first is needed. Out of line: for ragged lines, and layouts
 // other than whole aligned words.
 template <class S>
 __device__ __noinline__ void load_line_scales(const QuantizedPart& part, int line, RequantizeShared<S>& shared) {
@@ -131,13 +131,13 @@ __device__ __forceinline__ void load_scale_table(const QuantizedPart& part, Requ
     static_assert(kRequantizeThreads == kTile);
     const PartPlace& from = shared.parts[kSourcePart];
     const int line = line_of_word(part.layout, int(threadIdx.x));
-    if (!from.whole_words || shared.lines < kTile || shared.length < kTile) return load_line_scales<S>(part, line, shared);
+    if (!from.line_words || shared.length < kTile) return load_line_scales<S>(part, line, shared);
     const uint8_t* at = from.scale_bytes + (part.layout.swizzled ? int64_t(threadIdx.x * 4) : line * from.scale_step);
     const int64_t next = part.layout.swizzled ? kSwizzleBytes : 4;
     uint32_t words[ScaleTable<S>::blocks / 4];
 #pragma unroll
     for (uint32_t& word : words) {
-        word = __ldg(reinterpret_cast<const uint32_t*>(at));
+        word = line < shared.lines ? __ldg(reinterpret_cast<const uint32_t*>(at)) : 0;
         at += next;
     }
     auto* const to = &shared.scales.at(0, line);

@@ -10,6 +10,8 @@
 //     along      16 or 32 codes of a line under one power of two, in F16 (chunks_along.cuh)
 //     scales     as bytes through shared memory, then as words in the layout's order
 //
+// MXFP8 to MXFP4 along the source's lines alone, without groups, needs no tile: blocks_along.cuh.
+//
 // The source's scales come from a table. The loops are short on purpose, and addresses are found by a few threads: a tile is
 // but 128 elements a thread. Bytes an element: 0.56 to 1.03 read once, as much written for each part. Bound by instructions,
 // an element: 8 across (of NVFP4 9), 7 along to E2M1, 6 to 8 bits under one scale for the tile, and 3 for all that comes once.
