@@ -63,11 +63,11 @@ __device__ __forceinline__ void load_part(const Arguments& args, uint32_t block,
     }
 }
 
-// Adds this part to those of the blocks before, one after the other. Four are loaded at once, and some sums of each, since
+// Adds this part to those of the blocks before, one after the other. Several are loaded at once, and some sums of each, since
 // registers are short.
 template <int count>
 __device__ __forceinline__ void add_parts(const Arguments& args, uint32_t first_block, float (&sums)[count]) {
-    constexpr int at_once = 4, some = count < 8 || count > 24 ? 4 : 8;
+    constexpr int at_once = count > 32 ? 4 : 8, some = 4;
     wait_for_parts(args, first_block);
 #pragma unroll
     for (int first = 0; first < count; first += some) {
@@ -106,18 +106,33 @@ __device__ __forceinline__ float factor_sum(const Arguments& args, const Tile& t
     return scale_sum(sum, line_factor(p.a, tile.a, tile.row + token), line_factor(p.b, tile.b, line), to_nearest);
 }
 
+// Writes the sums of a line's tokens from `token` on, every other one, as they are: what most products want, in few instructions.
+template <Weights kind>
+__device__ __forceinline__ void write_bf16_sums(const GemmProblem& p, int64_t at, uint32_t token, uint32_t end,
+                                                const float* sums) {
+    constexpr int others = 32 / kWarpLines;
+    Bf16* to = static_cast<Bf16*>(p.d.data) + at;
+#pragma unroll 4
+    for (; token < end; token += others, to += others * p.d.row_stride, sums += others * kWarpLines)
+        *to = from_float<Bf16>(multiply_rn(*sums, unit_of_sums<kind>));
+}
+
 // Writes a warp's lines of D for some tokens, those from `first` on, from their sums in shared memory.
 template <Weights kind>
 __device__ __forceinline__ void write_tokens(const Arguments& args, const Tile& tile, uint32_t first, const float* sums) {
     const GemmProblem& p = args.problem;
-    const uint32_t in_warp = read_thread() % kWarpLines, line = tile.line + read_thread() / 32 * kWarpLines + in_warp;
+    const uint32_t lane = read_thread() % 32, in_warp = lane % kWarpLines, end = min(tile.rows, first + kOutTokens);
+    const uint32_t line = tile.line + read_thread() / 32 * kWarpLines + in_warp;
     if (line >= uint32_t(p.n)) return;
+    uint32_t token = first + lane / kWarpLines;
+    sums += lane;
     const bool factored = p.b.scale_type == ScaleType::F32 || p.b.scale_type == ScaleType::E4M3 ||
                           p.a.scale_type == ScaleType::F32 || p.a.scale_type == ScaleType::E4M3;
-    const uint32_t end = min(tile.rows, first + kOutTokens);
+    if (!factored && p.is_sum_alone() && p.d.format == MXQ_FORMAT_BF16)
+        return write_bf16_sums<kind>(p, (tile.d_row + token) * p.d.row_stride + line, token, end, sums);
 #pragma unroll 1
-    for (uint32_t token = first + read_thread() % 32 / kWarpLines; token < end; token += 32 / kWarpLines) {
-        float value = multiply_rn(sums[(token - first) * kWarpLines + in_warp], unit_of_sums<kind>);
+    for (; token < end; token += 32 / kWarpLines, sums += 32) {
+        float value = multiply_rn(*sums, unit_of_sums<kind>);
         if (factored) value = factor_sum(args, tile, token, line, value);
         value = add_more(p, int32_t(tile.group), tile.d_row + token, int32_t(line), value);
         store_element(p.d.data, p.d.format, (tile.d_row + token) * p.d.row_stride + line, value);
