@@ -75,6 +75,9 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cpu::gemm,
 };
 
+// Returns whether MXFP8 lines have one scale each, so that no codes need to be moved.
+bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && operand.layout.block == MXQ_MAX_DIM; }
+
 // Returns how many rows, of a product or of a group on average, skinny_sm90 multiplies faster than whatever is asked behind it,
 // by times on an H200 (docs/performance.md has the tables), in us.
 //
@@ -90,7 +93,7 @@ int64_t most_few_rows(const GemmProblem& p) {
     constexpr int64_t large = int64_t(1) << 25, deep = 4096;
     const bool is_large = p.n * p.k >= large, grouped = p.grouping == Grouping::Rows;
     const bool rounds = p.a.scale_type == ScaleType::E8M0 && p.b.scale_type == ScaleType::E8M0 && !p.exact_products;
-    const bool kept = rounds && p.b.bits == 8 && p.b.layout.block == MXQ_MAX_DIM;
+    const bool kept = rounds && has_kept_lines(p.b);
     const bool for_cublaslt = rounds && p.d.format != MXQ_FORMAT_F32 && !p.a.columnwise;  // see preferred_gemm
     if (grouped) return kept ? 32 : 96;
     if (for_cublaslt && kept) return is_large ? 8 : 0;
@@ -119,7 +122,9 @@ bool is_exact(const GemmProblem& p) {
 //
 // But codes with one scale a line, such as those of weights that are kept, need no pass there alone: 1057 and 1183 with such
 // a B. That holds from two tiles of 128 x 192 for each multiprocessor on; with 176 tiles it takes 151 us and cuBLASLt 134,
-// with 352 191 and 200 (docs/performance.md has the table).
+// with 352 191 and 200 (docs/performance.md has the table). Where both sides have them, and there are no groups, cuBLASLt
+// multiplies sums by the scales of lines as well: FP8 of 8192^3, 4096^3 and (32768,2048,7168) 1441, 1340 and 1425, here 1373,
+// 1051 and 1314.
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     if (has_few_rows(p)) return &cuda::skinny_sm90;
@@ -128,8 +133,8 @@ const GemmImplementation* preferred_gemm(const GemmProblem& p) {
     if (p.a.columnwise || p.d.format == MXQ_FORMAT_F32) return &cuda::wgmma_fp8_sm90;
     const int64_t groups = p.grouping == Grouping::Rows ? std::max(p.groups.count, 1) : 1;
     const int64_t tiles = groups * ceil_div(ceil_div(p.m, groups), tile_rows) * ceil_div(p.n, tile_columns);
-    const bool kept = p.b.layout.block == MXQ_MAX_DIM && p.b.bits == 8;
-    return kept && tiles >= enough_tiles ? &cuda::wgmma_fp8_sm90 : nullptr;
+    if (!has_kept_lines(p.b) || (has_kept_lines(p.a) && p.grouping == Grouping::None)) return nullptr;
+    return tiles >= enough_tiles ? &cuda::wgmma_fp8_sm90 : nullptr;
 }
 
 template <class Problem, size_t count>
