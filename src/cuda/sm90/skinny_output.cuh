@@ -67,7 +67,7 @@ __device__ __forceinline__ void load_part(const Arguments& args, uint32_t block,
 // registers are short.
 template <int count>
 __device__ __forceinline__ void add_parts(const Arguments& args, uint32_t first_block, float (&sums)[count]) {
-    constexpr int at_once = count > 32 ? 4 : 8, some = 4;
+    constexpr int at_once = count > 8 && count <= 32 ? 8 : 4, some = count == 8 ? 8 : 4;
     wait_for_parts(args, first_block);
 #pragma unroll
     for (int first = 0; first < count; first += some) {
@@ -106,30 +106,43 @@ __device__ __forceinline__ float factor_sum(const Arguments& args, const Tile& t
     return scale_sum(sum, line_factor(p.a, tile.a, tile.row + token), line_factor(p.b, tile.b, line), to_nearest);
 }
 
-// Writes the sums of a line's tokens from `token` on, every other one, as they are: what most products want, in few instructions.
+// Returns the one factor of all sums of a tile that become elements of a BF16 D by themselves, or NaN where there is no such.
+__device__ __forceinline__ float plain_factor(const GemmProblem& p, const Tile& tile) {
+    const bool of_lines = p.a.scale_type == ScaleType::F32 || p.b.scale_type == ScaleType::F32;
+    if (of_lines || !p.is_sum_alone() || p.d.format != MXQ_FORMAT_BF16) return bits_float(kNanBits);
+    const float a = p.a.scale_type == ScaleType::E4M3 ? tile.a.global : 1, b = p.b.scale_type == ScaleType::E4M3 ? tile.b.global : 1;
+    return is_usual_factor(a) && is_usual_factor(b) && (a == 1 || b == 1) ? multiply_rn(a, b) : bits_float(kNanBits);
+}
+
+// Writes a line's tokens from `token` on in few instructions, every other one, as most products want them. Returns whether all
+// sums are finite: false where none was written, too.
 template <Weights kind>
-__device__ __forceinline__ void write_bf16_sums(const GemmProblem& p, int64_t at, uint32_t token, uint32_t end,
-                                                const float* sums) {
+__device__ __forceinline__ bool write_plain(const GemmProblem& p, const Tile& tile, float factor, uint32_t line, uint32_t token,
+                                            uint32_t end, const float* sums) {
     constexpr int others = 32 / kWarpLines;
-    Bf16* to = static_cast<Bf16*>(p.d.data) + at;
-#pragma unroll 4
-    for (; token < end; token += others, to += others * p.d.row_stride, sums += others * kWarpLines)
-        *to = from_float<Bf16>(multiply_rn(*sums, unit_of_sums<kind>));
+    if (factor != factor) return false;
+    bool finite = true;
+    Bf16* to = static_cast<Bf16*>(p.d.data) + (tile.d_row + token) * p.d.row_stride + line;
+#pragma unroll 2
+    for (; token < end; token += others, to += others * p.d.row_stride, sums += others * kWarpLines) {
+        const float value = multiply_rn(*sums, unit_of_sums<kind>);
+        finite = finite && fabsf(value) < bits_float(kInfinityBits);
+        *to = from_float<Bf16>(multiply_rn(value, factor));
+    }
+    return finite;
 }
 
 // Writes a warp's lines of D for some tokens, those from `first` on, from their sums in shared memory.
 template <Weights kind>
 __device__ __forceinline__ void write_tokens(const Arguments& args, const Tile& tile, uint32_t first, const float* sums) {
     const GemmProblem& p = args.problem;
-    const uint32_t lane = read_thread() % 32, in_warp = lane % kWarpLines, end = min(tile.rows, first + kOutTokens);
-    const uint32_t line = tile.line + read_thread() / 32 * kWarpLines + in_warp;
-    if (line >= uint32_t(p.n)) return;
+    const uint32_t lane = read_thread() % 32, end = min(tile.rows, first + kOutTokens);
+    const uint32_t line = tile.line + read_thread() / 32 * kWarpLines + lane % kWarpLines;
     uint32_t token = first + lane / kWarpLines;
     sums += lane;
+    if (line >= uint32_t(p.n) || write_plain<kind>(p, tile, plain_factor(p, tile), line, token, end, sums)) return;
     const bool factored = p.b.scale_type == ScaleType::F32 || p.b.scale_type == ScaleType::E4M3 ||
                           p.a.scale_type == ScaleType::F32 || p.a.scale_type == ScaleType::E4M3;
-    if (!factored && p.is_sum_alone() && p.d.format == MXQ_FORMAT_BF16)
-        return write_bf16_sums<kind>(p, (tile.d_row + token) * p.d.row_stride + line, token, end, sums);
 #pragma unroll 1
     for (; token < end; token += 32 / kWarpLines, sums += 32) {
         float value = multiply_rn(*sums, unit_of_sums<kind>);
