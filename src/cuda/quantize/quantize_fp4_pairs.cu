@@ -91,8 +91,8 @@ __device__ __forceinline__ bool row_block(const Arguments& a, const Rule& rule, 
         block = nvfp4_block(rule, amax);
         return __all_sync(kAllLanes, is_plain(amax, block));
     } else {
-        block = mx_block(a, p.nonfinite == Nonfinite::Saturate ? largest_of_row<Nonfinite::Saturate>(words)
-                                                               : largest_of_row<Nonfinite::Propagate>(words));
+        const uint32_t largest = block_maxima(largest_pair(p.nonfinite, words), p.tile.length);
+        block = mx_block(a.steps, larger<Bf16>(largest, largest >> 16), 0);
         return true;
     }
 }
@@ -141,9 +141,9 @@ __device__ __forceinline__ bool column_blocks(const Arguments& a, const Rule& ru
         blocks[1] = nvfp4_block(rule, second);
         return __all_sync(kAllLanes, is_plain(first, blocks[0]) && is_plain(second, blocks[1]));
     } else {
-        const uint32_t largest = largest_pair(p.nonfinite, words);
-        blocks[0] = mx_block(a, magnitude_bits<Bf16>(largest, 0));
-        blocks[1] = mx_block(a, magnitude_bits<Bf16>(largest, 1));
+        const uint32_t largest = block_maxima(largest_pair(p.nonfinite, words), p.tile.length);
+        blocks[0] = mx_block(a.steps, largest, 0);
+        blocks[1] = mx_block(a.steps, largest, 1);
         return true;
     }
 }
