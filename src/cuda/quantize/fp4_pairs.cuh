@@ -129,7 +129,7 @@ __device__ __forceinline__ void put_cut_table(const Nvfp4Global& global, bool ex
                                               float (&multipliers)[kScaleBytes]) {
     const int scale = threadIdx.x % kScaleBytes;
     constexpr int one = 56;  // the scale 1
-    const float multiplier = nvfp4_multiplier(uint32_t(scale), global);
+    const float multiplier = exists ? nvfp4_multiplier(uint32_t(scale), global) : 0;
     if (exists && scale >= one && scale < one + 8) cuts[scale - one] = {multiplier, truncation_for(multiplier)};
     __syncthreads();
     if (!exists) return;

@@ -18,8 +18,8 @@
 // sm_90a counts them, 8 operations an element and part for MXFP4, 10 for NVFP4, 19 for stochastic rounding, 21 for four over
 // six; half are integers, bits, minima and maxima, which issue at half the rate. And by the latency of what comes before the
 // first code. The loops are short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower).
-// Blocks that take tile after tile, the next one on its way while scales leave, are a tenth slower; so is a fifth block on an
-// SM, 48 registers a thread, for NVFP4.
+// Blocks that take tile after tile, the next one on its way while scales leave, are a tenth slower. A fifth block on an SM,
+// which leaves 48 registers a thread, takes 2 to 3% of the time from MXFP4 and costs NVFP4 up to a tenth.
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_four_over_six.cuh"
 #include "cuda/quantize/fp4_pair_codes.cuh"
@@ -208,7 +208,7 @@ __device__ __forceinline__ void store_all_scales(const QuantizeProblem& p, const
 
 // Four over six is NVFP4's in squares here; of lines it has the kernel below, which needs other registers.
 template <bool nvfp4, Rounding rounding>
-__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
+__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16> + !nvfp4)
     quantize_fp4_pairs_kernel(const __grid_constant__ Arguments a) {
     extern __shared__ uint4 memory[];
     auto& shared = *reinterpret_cast<Shared*>(memory);

@@ -130,7 +130,7 @@ rowwise_small::Arguments small_arguments(const QuantizeProblem& problem) {
     const int64_t tile_rows = ceil_div(in.rows, kSwizzleRows);
     return {static_cast<const Bf16*>(in.data), out.codes, out.scales, in.matrices * in.rows * in.cols, in.row_stride,
             out.line_bytes, out.layout.line_stride, out.layout.matrix_scales, uint32_t(in.rows), uint32_t(in.cols),
-            uint32_t(tile_rows), uint32_t(in.matrices * tile_rows), uint32_t(out.layout.columns), out.layout.swizzled != 0, saturates,
+            uint32_t(tile_rows), uint32_t(in.matrices * tile_rows), uint32_t(ceil_div(out.layout.columns, 4)), out.layout.swizzled != 0, saturates,
             below_seven && !saturates, out.scale_max, scale_steps_of(problem), out.amax};
 }
 
@@ -143,7 +143,7 @@ void run_small(const Context& context, const QuantizeProblem& problem, const Lau
     if (a.elements == 0) return;
     const bool one_line = in.row_stride == in.cols || in.matrices * in.rows == 1;
     const bool down = out.layout.swizzled || !one_line || in.cols % out.layout.block != 0;
-    const dim3 grid = down ? grid_of_rows(ceil_div(in.cols, rowwise_small::kSegment) * kTileShares, a.all_tile_rows)
+    const dim3 grid = down ? grid_of_rows(ceil_div(in.cols, kRequest) * kTileShares, a.all_tile_rows)
                            : grid_of(ceil_div(a.elements, kWarps * rowwise_small::kRequests * kRequest));
     launch(context, small_kernels, {problem.format->element, out.layout.block, down}, "quantize_rowwise", grid, call.stream, a,
            start);

@@ -1,11 +1,16 @@
 // The rowwise part of MXFP4, NVFP4 and MXFP6 alone from BF16, as quantize_rowwise streams it: aligned lines, scales of 1x32 and
 // 1x16, rounded to nearest.
 //
-// A warp makes four requests of 16 bytes a lane, 256 elements each, which are two segments of 128. They lie
+// A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. They lie
 //
 //     along  one after another, where all of the tensor is one line without a gap, and so are its scales
-//     down   in one tile of 128 rows x 128 columns, a request's segments in neighbouring rows, requests 32 rows apart, so that
-//            the warp's scale words are neighbours in the swizzled tile
+//     down   in 256 columns of a row each, 32 rows apart, so that the words of a warp are neighbours in a swizzled tile; a
+//            block of threads has neighbouring rows
+//
+//                              256 columns               swizzled tile of the first 128 (MX) or 64 (NVFP4)
+//                row      r    [request 0]                 | ... word r, word r + 32, word r + 64, word r + 96 | row r + 1 ...
+//                row r + 32    [request 1]                       (16 bytes)
+//                ...
 //
 //     maxima   two requests to a word. The lanes of a block exchange them so that each has the maxima of one request (16 in a
 //              block: of two), and makes its scale
@@ -24,10 +29,10 @@
 namespace mxq::cuda::rowwise_small {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kRequests = 4, kSegment = 128;
+constexpr int kRequests = 4;
 constexpr int kCount = Vector<Bf16>::count, kRequest = 32 * kCount;
-constexpr int kRowStep = kSwizzleRows / kRequests;          // down: from request to request
-constexpr int kTileShares = kRowStep / 2 / kWarps;          // down: blocks of threads of a tile
+constexpr int kRowStep = kSwizzleRows / kRequests;  // down: from request to request
+constexpr int kTileShares = kRowStep / kWarps;      // down: blocks of threads of 128 rows
 
 struct Arguments {
     const Bf16* in;
@@ -35,7 +40,7 @@ struct Arguments {
     int64_t elements;               // along: all of them; then no more is needed of what follows
     int64_t row_stride, line_bytes, scale_stride;  // from a row to the next
     int64_t matrix_scales;
-    uint32_t rows, cols, tile_rows, all_tile_rows, scale_columns;
+    uint32_t rows, cols, tile_rows, all_tile_rows, tile_words;  // tile_words: swizzled tiles of 128 rows
     bool swizzled;
     bool saturates;       // MX: a maximum ignores NaN
     bool plain;           // MXFP4: codes need no clamping
@@ -53,36 +58,35 @@ struct Requests {
     uint8_t *codes, *scales;
     int64_t in_step, code_step, scale_step;  // from a request to the next
     int existing;    // requests whose vector exists
-    int left, rows;  // elements from the segment of request 0 on, in its row (down) or in all; rows from there on
+    int left, rows;  // elements from request 0 on, in its row (down) or in all; rows from its own on
 
     // Along: warp `task` of all.
     __device__ __forceinline__ Requests(const Arguments& a, int64_t task) requires(!down)
         : in_step(kRequest), code_step(kRequest / 8 * bits), scale_step(kRequest / block), rows(1) {
         const int lane = threadIdx.x % 32;
         constexpr int all = kRequests * kRequest;
-        const int in_warp = int(max(min(a.elements - task * all, int64_t(all)), int64_t(0)));
         in = a.in + task * all + lane * kCount;
         codes = a.codes + task * (all / 8 * bits) + lane * bits;
         scales = a.scales + task * (all / block) + lane / word_lanes * 4;
-        existing = (in_warp - lane * kCount + kRequest - 1) / kRequest;
-        left = in_warp - lane / 16 * kSegment;
+        left = int(max(min(a.elements - task * all, int64_t(all)), int64_t(0)));
+        existing = (left - lane * kCount + kRequest - 1) / kRequest;
     }
-    // Down: warp `task` of a tile.
-    __device__ __forceinline__ Requests(const Arguments& a, uint32_t matrix, uint32_t tile_row, uint32_t segment, int task)
+    // Down: row `in_tile` of a tile's first 32.
+    __device__ __forceinline__ Requests(const Arguments& a, uint32_t matrix, uint32_t tile_row, uint32_t request, uint32_t in_tile)
         requires(down)
         : in_step(kRowStep * a.row_stride), code_step(kRowStep * a.line_bytes),
           scale_step(a.swizzled ? 4 : kRowStep * a.scale_stride) {
-        const int lane = threadIdx.x % 32, in_tile = task * 2 + lane / 16;
-        const uint32_t row = tile_row * uint32_t(kSwizzleRows) + in_tile, column = segment * kSegment + lane % 16 * kCount;
-        const uint32_t word = segment * (kSegment / block / 4) + lane % 16 / word_lanes;
+        const uint32_t lane = threadIdx.x % 32, row = tile_row * uint32_t(kSwizzleRows) + in_tile;
+        const uint32_t column = request * kRequest + lane * kCount;
+        const uint32_t word = request * (kRequest / block / 4) + lane / word_lanes;
         const int64_t line = int64_t(matrix) * a.rows + row;
         in = a.in + line * a.row_stride + column;
         codes = a.codes + line * a.line_bytes + column / 8 * bits;
         scales = a.scales + matrix * a.matrix_scales +
-                 (a.swizzled ? (int64_t(tile_row) * ((a.scale_columns + 3) / 4) + word) * kSwizzleBytes + in_tile * 16
+                 (a.swizzled ? (int64_t(tile_row) * a.tile_words + word) * kSwizzleBytes + in_tile * 16
                              : int64_t(row) * a.scale_stride + word * 4);
         rows = int(a.rows) - int(row);
-        left = int(a.cols) - int(segment) * kSegment;
+        left = int(a.cols) - int(request * kRequest);
         existing = column < a.cols ? (rows + kRowStep - 1) / kRowStep : 0;
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
@@ -90,7 +94,7 @@ struct Requests {
     // Stores the scale word of a request. Of the lanes of a word the first four store those of one request each.
     __device__ __forceinline__ void store_word(const Arguments& a, int request, uint32_t word) const {
         if (threadIdx.x % word_lanes >= kRequests) return;
-        const int elements = left - (down ? 0 : request * kRequest) - threadIdx.x % 16 / word_lanes * (4 * block);
+        const int elements = left - (down ? 0 : request * kRequest) - int(threadIdx.x) % 32 / word_lanes * (4 * block);
         int count = (elements + block - 1) / block;
         if (down && a.swizzled) count = count > 0 ? 4 : 0;
         else if (down && request * kRowStep >= rows) count = 0;
@@ -169,12 +173,14 @@ struct Nvfp4Table {
     float multipliers[kScaleBytes];
 };
 
-// Makes the table. Ends with a barrier.
+// Makes the table by half of the warps; the others pass the barriers alone.
 __device__ __forceinline__ void put_table(const float* amax, int scale_max, Nvfp4Table& table) {
     wait_for_previous_kernel();  // which may compute it
-    const Nvfp4Global global = nvfp4_global(*amax, scale_max);
+    const bool makes = threadIdx.x < kScaleBytes;
+    Nvfp4Global global{};
+    if (makes) global = nvfp4_global(*amax, scale_max);
     if (threadIdx.x == 0) table.global = global;
-    fp4_pairs::put_cut_table(global, threadIdx.x < kScaleBytes, table.cuts, table.multipliers);
+    fp4_pairs::put_cut_table(global, makes, table.cuts, table.multipliers);
     __syncthreads();
 }
 
@@ -223,33 +229,32 @@ __device__ __forceinline__ void store_nvfp4(const Arguments& a, const Vector<Bf1
 
 // ---- Six bits --------------------------------------------------------------------------------------------------------
 
-// A warp's codes of six bits: 96 bytes of each request for either half of the warp.
+// A warp's codes of six bits: 192 bytes of each request.
 struct alignas(16) StagedCodes {
-    static constexpr int piece = 16, segment = kSegment * 6 / 8, pieces = segment / piece;
-    uint8_t bytes[kRequests][2][segment];
+    static constexpr int pieces = kRequest * 6 / 8 / 16;  // of a request
+    uint8_t bytes[kRequests][pieces * 16];
 
     // Puts the lane's six bytes of a request: a word, and a half word on the side on which the word is not aligned.
     __device__ __forceinline__ void put(int request, uint32_t low, uint32_t high) {
         const bool odd = threadIdx.x % 2;
-        uint8_t* const to = &bytes[request][threadIdx.x % 32 / 16][threadIdx.x % 16 * 6];
+        uint8_t* const to = &bytes[request][threadIdx.x % 32 * 6];
         *reinterpret_cast<uint32_t*>(to + (odd ? 2 : 0)) = odd ? __funnelshift_r(low, high, 16) : low;
         *reinterpret_cast<uint16_t*>(to + (odd ? 0 : 4)) = uint16_t(odd ? low : high);
     }
 };
 
-// Stores what the lanes of a segment have put, 24 pieces by 16 lanes.
+// Stores what the lanes have put, 48 pieces of 16 bytes.
 template <bool down, class R>
 __device__ __forceinline__ void store_staged(const StagedCodes& staged, const R& requests) {
-    constexpr int all = kRequests * StagedCodes::pieces;
-    const int lane = threadIdx.x % 16, half = threadIdx.x % 32 / 16;
+    const int lane = threadIdx.x % 32;
     uint8_t* const to = requests.codes - lane * 6;
 #pragma unroll
-    for (int first = 0; first < all; first += 16) {
-        const int piece = first + lane, request = piece / StagedCodes::pieces, byte = piece % StagedCodes::pieces * 16;
+    for (int piece = lane; piece < kRequests * StagedCodes::pieces; piece += 32) {
+        const int request = piece / StagedCodes::pieces, byte = piece % StagedCodes::pieces * 16;
         const int left = requests.left - (down ? 0 : request * kRequest);
-        if (piece >= all || byte >= left / 8 * 6 || (down && request * kRowStep >= requests.rows)) continue;
+        if (byte >= left / 8 * 6 || (down && request * kRowStep >= requests.rows)) continue;
         *reinterpret_cast<uint4*>(to + request * requests.code_step + byte) =
-            *reinterpret_cast<const uint4*>(&staged.bytes[request][half][byte]);
+            *reinterpret_cast<const uint4*>(&staged.bytes[request][byte]);
     }
 }
 
@@ -261,8 +266,8 @@ __device__ __forceinline__ void store_six_bits(const Vector<Bf16> (&vectors)[kRe
         const float of_request = __shfl_sync(kAllLanes, reciprocal, threadIdx.x % 32 / kRequests * kRequests + i);
         const auto of_vector = quantize_small_vector<E, Bf16>(vectors[i], of_request);
         const uint32_t mask = factor_mask<E>(of_request);
-        const uint32_t low = pack_4<6>(of_vector.words[0] & mask), high = pack_4<6>(of_vector.words[1] & mask);
-        staged.put(i, low | high << 24, high >> 8);
+        const uint32_t low = pack_six_bits(of_vector.words[0] & mask), high = pack_six_bits(of_vector.words[1] & mask);
+        staged.put(i, permute_bytes(low, high, 0x5321), high >> 16);
     }
     __syncwarp();
     store_staged<down>(staged, requests);
@@ -298,15 +303,15 @@ __device__ __forceinline__ void quantize_requests(const Arguments& a, const Requ
 }
 
 template <class E, int block, bool down>
-__global__ void __launch_bounds__(kThreads, 5) quantize_rowwise_small_kernel(const __grid_constant__ Arguments a) {
-    const int warp = threadIdx.x / 32;
+__global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_small_kernel(const __grid_constant__ Arguments a) {
+    const uint32_t warp = threadIdx.x / 32;
     if constexpr (down) {
-        const uint32_t line = row_of_blocks(), matrix = line / a.tile_rows;
+        const uint32_t line = row_of_blocks(), matrix = a.tile_rows == a.all_tile_rows ? 0 : line / a.tile_rows;
         if (line >= a.all_tile_rows) return wait_for_previous_kernel();
         quantize_requests<E, block, down>(a, {a, matrix, line - matrix * a.tile_rows, blockIdx.x / kTileShares,
-                                              int(blockIdx.x % kTileShares) * kWarps + warp});
+                                              blockIdx.x % kTileShares * kWarps + warp});
     } else {
-        quantize_requests<E, block, down>(a, {a, block_index() * kWarps + warp});
+        quantize_requests<E, block, down>(a, {a, block_index() * kWarps + int(warp)});
     }
 }
 
