@@ -58,17 +58,17 @@ MXQ_HD uint32_t abs_bf16_pairs(uint32_t a) {
 // Returns a number that BF16 has, in both halves.
 MXQ_HD constexpr uint32_t bf16_pair_of(float value) { return (__builtin_bit_cast(uint32_t, value) >> 16) * kOneInBothHalves; }
 
-// Returns `base` + code as BF16 in both halves, for magnitudes below 7. `base` is even, from 128 to 246.
-template <int base>
+// Returns 132 + code as BF16 in both halves, for magnitudes below 7.
 MXQ_HD uint32_t encode_e2m1_above_base(uint32_t magnitudes) {
+    constexpr int base = 132;
     const uint32_t first = multiply_add_bf16_pairs(magnitudes, bf16_pair_of(2), bf16_pair_of(base));
     const uint32_t second = multiply_add_bf16_pairs(magnitudes, bf16_pair_of(1), bf16_pair_of(base + 2));
     const uint32_t third = multiply_add_bf16_pairs(magnitudes, bf16_pair_of(0.5f), bf16_pair_of(base + 4));
     return min_bf16_pairs(min_bf16_pairs(first, second), third);
 }
 
-// Powers of two by which magnitudes are multiplied on the way to E2M1 codes: a half, a quarter and an eighth of both halves' factors.
-// None of them is Inf.
+// Powers of two by which magnitudes are multiplied on the way to E2M1 codes: a half, a quarter and an eighth of both halves'
+// factors. None of them is Inf.
 struct E2m1Factors {
     uint32_t half, quarter, eighth;
 };
@@ -78,8 +78,8 @@ MXQ_HD E2m1Factors e2m1_factors(uint32_t factors) {
             multiply_bf16_pairs(factors, bf16_pair_of(0.125f))};
 }
 
-// Returns the E2M1 codes of products below 7 in the low byte of each half, 0x42 in the high byte. The lines are a quarter as high as
-// above, where the last place is a quarter, and each takes the product with it.
+// Returns the E2M1 codes of products below 7 in the low byte of each half, 0x42 in the high byte. The lines are a quarter as
+// high as above, where the last place is a quarter, and each takes the product with it.
 MXQ_HD uint32_t encode_e2m1_products(uint32_t magnitudes, const E2m1Factors& factors) {
     const uint32_t first = multiply_add_bf16_pairs(magnitudes, factors.half, bf16_pair_of(32));
     const uint32_t second = multiply_add_bf16_pairs(magnitudes, factors.quarter, bf16_pair_of(32.5f));
@@ -90,7 +90,7 @@ MXQ_HD uint32_t encode_e2m1_products(uint32_t magnitudes, const E2m1Factors& fac
 // Returns the codes of encode<E2M1> in the low byte of each half, and 0x43 in the high byte. Only the signs of `signs` are
 // read.
 MXQ_HD uint32_t encode_e2m1_signed(uint32_t magnitudes, uint32_t signs) {
-    const uint32_t rounded = encode_e2m1_above_base<132>(min_bf16_pairs(magnitudes, bf16_pair_of(6)));  // NaN becomes 6
+    const uint32_t rounded = encode_e2m1_above_base(min_bf16_pairs(magnitudes, bf16_pair_of(6)));  // NaN becomes 6
     const uint32_t signed_four = select_bits(kSignsOfBothHalves, signs, bf16_pair_of(4));
     return multiply_add_bf16_pairs(signed_four, bf16_pair_of(-1), rounded);  // makes 128 + code, plus 8 for a sign
 }

@@ -20,6 +20,12 @@ struct Arguments {
     bool wide_in, wide[2];  // parts: rowwise, columnwise
 };
 
+// Returns whether MXFP4's codes need no clamping, or are masked: FLOOR and EVEN give values up to 8, SATURATE Inf and NaN.
+inline bool is_plain_mxfp4(const QuantizeProblem& p) {
+    const bool below_seven = p.scale_rounding == ScaleRounding::Rceil || p.scale_rounding == ScaleRounding::Ceil;
+    return below_seven && p.nonfinite == Nonfinite::Propagate;
+}
+
 // A multiplier of NVFP4, and the way in which it may be cut to fewer bits.
 struct MultiplierCut {
     float multiplier;
@@ -122,9 +128,9 @@ __device__ __forceinline__ uint32_t largest_pair(Nonfinite policy, const uint32_
                                          : largest_pair<Nonfinite::Propagate>(words);
 }
 
-// Makes a table of TruncatingMultipliers by their scales, negative where those are not odd; each of 128 threads for which there is
-// one makes one. Scales of one significand have multipliers of one, and are cut alike: eight threads look for all. All threads of
-// the block call it, and a barrier must follow.
+// Makes a table of TruncatingMultipliers by their scales, negative where those are not odd; each of 128 threads for which there
+// is one makes one. Scales of one significand have multipliers of one, and are cut alike: eight threads look for all. All
+// threads of the block call it, and a barrier must follow.
 __device__ __forceinline__ void put_cut_table(const Nvfp4Global& global, bool exists, MultiplierCut (&cuts)[8],
                                               float (&multipliers)[kScaleBytes]) {
     const int scale = threadIdx.x % kScaleBytes;

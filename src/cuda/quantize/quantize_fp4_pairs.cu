@@ -280,10 +280,8 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const Start start = problem.compute_amax
                             ? launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call)
                             : Start::AfterAll;
-    // FLOOR and EVEN give values up to 8, SATURATE Inf and NaN.
-    const bool below_seven = problem.scale_rounding == ScaleRounding::Rceil || problem.scale_rounding == ScaleRounding::Ceil;
     const Arguments a{problem, Tiles(problem), scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite),
-                      below_seven && problem.nonfinite == Nonfinite::Propagate, is_wide_tile_source(problem),
+                      is_plain_mxfp4(problem), is_wide_tile_source(problem),
                       {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
     if (a.tiles.count() == 0) return;
     const Rounding rounding = rounding_of(problem);

@@ -1,5 +1,5 @@
-// quantize_rowwise: F32, F16 or BF16 to the rowwise part of MXFP8 alone, in 1x32 blocks, and aligned BF16 to that of MXFP4, NVFP4
-// and MXFP6, whose kernels are in rowwise_small.cuh.
+// quantize_rowwise: F32, F16 or BF16 to the rowwise part of MXFP8 alone, in 1x32 blocks, and aligned BF16 to that of MXFP4,
+// NVFP4 and MXFP6, whose kernels are in rowwise_small.cuh.
 //
 // Streams: no shared memory and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. A lane
 // holds four vectors of 16 bytes, all loaded before the first use:
@@ -96,8 +96,9 @@ Reason declines_small(const QuantizeProblem& problem) {
     if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
     if (problem.rowwise.scope_stride != 0 && problem.rowwise.matrices > 1) return "needs one amax, found one for each expert";
+    const QuantizedPart& out = problem.rowwise;
     const int bytes = problem.format->bits == 6 ? 16 : 4;
-    if (!is_wide<Bf16>(problem.source.plain) || !is_aligned(problem.rowwise.codes, bytes) || problem.rowwise.line_bytes % bytes != 0)
+    if (!is_wide<Bf16>(problem.source.plain) || !is_aligned(out.codes, bytes) || out.line_bytes % bytes != 0)
         return "needs aligned lines, found others";
     return "";
 }
@@ -124,14 +125,12 @@ constexpr KernelEntry<SmallKey, rowwise_small::Arguments> small_kernels[] = {
 rowwise_small::Arguments small_arguments(const QuantizeProblem& problem) {
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
-    // FLOOR and EVEN give values up to 8, SATURATE Inf and NaN.
-    const bool below_seven = problem.scale_rounding == ScaleRounding::Rceil || problem.scale_rounding == ScaleRounding::Ceil;
-    const bool saturates = problem.nonfinite == Nonfinite::Saturate;
     const int64_t tile_rows = ceil_div(in.rows, kSwizzleRows);
     return {static_cast<const Bf16*>(in.data), out.codes, out.scales, in.matrices * in.rows * in.cols, in.row_stride,
             out.line_bytes, out.layout.line_stride, out.layout.matrix_scales, uint32_t(in.rows), uint32_t(in.cols),
-            uint32_t(tile_rows), uint32_t(in.matrices * tile_rows), uint32_t(ceil_div(out.layout.columns, 4)), out.layout.swizzled != 0, saturates,
-            below_seven && !saturates, out.scale_max, scale_steps_of(problem), out.amax};
+            uint32_t(tile_rows), uint32_t(in.matrices * tile_rows), uint32_t(ceil_div(out.layout.columns, 4)),
+            out.layout.swizzled != 0, problem.nonfinite == Nonfinite::Saturate, fp4_pairs::is_plain_mxfp4(problem),
+            out.scale_max, scale_steps_of(problem), out.amax};
 }
 
 void run_small(const Context& context, const QuantizeProblem& problem, const Launch& call) {

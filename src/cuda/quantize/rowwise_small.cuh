@@ -1,5 +1,6 @@
-// The rowwise part of MXFP4, NVFP4 and MXFP6 alone from BF16, as quantize_rowwise streams it: aligned lines, scales of 1x32 and
-// 1x16, rounded to nearest.
+// The rowwise part of MXFP4, NVFP4 and MXFP6 alone from BF16, as quantize_rowwise streams it: aligned lines, scales of 1x32
+// and 1x16, rounded to nearest. Codes below a byte need whole lines of 128 bytes to leave well, so that rows of 256 elements are
+// what moves here; segments.cuh, of 128, and its places in 64 bits cost a tenth of these kernels' instructions.
 //
 // A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. They lie
 //
@@ -7,10 +8,10 @@
 //     down   in 256 columns of a row each, 32 rows apart, so that the words of a warp are neighbours in a swizzled tile; a
 //            block of threads has neighbouring rows
 //
-//                              256 columns               swizzled tile of the first 128 (MX) or 64 (NVFP4)
-//                row      r    [request 0]                 | ... word r, word r + 32, word r + 64, word r + 96 | row r + 1 ...
-//                row r + 32    [request 1]                       (16 bytes)
-//                ...
+//                           256 columns            swizzled tile of the first 128 (MX) or 64 (NVFP4), 4 bytes a row
+//              row r          [request 0]            ... | r    r + 32    r + 64    r + 96 | r + 1    r + 33 ...
+//              row r + 32     [request 1]
+//              ...
 //
 //     maxima   two requests to a word. The lanes of a block exchange them so that each has the maxima of one request (16 in a
 //              block: of two), and makes its scale
@@ -72,8 +73,8 @@ struct Requests {
         existing = (left - lane * kCount + kRequest - 1) / kRequest;
     }
     // Down: row `in_tile` of a tile's first 32.
-    __device__ __forceinline__ Requests(const Arguments& a, uint32_t matrix, uint32_t tile_row, uint32_t request, uint32_t in_tile)
-        requires(down)
+    __device__ __forceinline__ Requests(const Arguments& a, uint32_t matrix, uint32_t tile_row, uint32_t request,
+                                        uint32_t in_tile) requires(down)
         : in_step(kRowStep * a.row_stride), code_step(kRowStep * a.line_bytes),
           scale_step(a.swizzled ? 4 : kRowStep * a.scale_stride) {
         const uint32_t lane = threadIdx.x % 32, row = tile_row * uint32_t(kSwizzleRows) + in_tile;
@@ -104,8 +105,8 @@ struct Requests {
 
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
 
-// Returns the largest magnitudes over the lanes of a block, of requests 2k and 2k + 1 in the halves of a word: k is 1 for lanes
-// with bit `distance`, which is the highest of a lane's place in its block. Signs are any.
+// Returns the largest magnitudes over the lanes of a block, of requests 2k and 2k + 1 in the halves of a word: k is 1 for
+// lanes with bit `distance`, which is the highest of a lane's place in its block. Signs are any.
 template <int distance, Nonfinite policy>
 __device__ __forceinline__ uint32_t request_maxima(const Vector<Bf16> (&vectors)[kRequests]) {
     using namespace fp4_pairs;
