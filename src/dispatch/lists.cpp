@@ -75,23 +75,38 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cpu::gemm,
 };
 
-// Few rows are bound by reading the weights. Beside wgmma_bf16_sm90, BF16 with MXFP4 on an H200: 32 groups of (2048,7168),
-// 64 rows each 230 and 288 us, 96 each 300 and 320, 128 each 396 and 353; gpt-oss' 32 groups, 64 each 271 and 332, 96 each
-// 355 and 365; dense 64, 96 and 128 rows of (8192,8192) 46, 55, 64 and 82, 81, 81, of (4096,4096) 35, 43, 51 and 45, 46, 46
-// (docs/performance.md has the table). Beside cuBLASLt 13.10's product of rebased operands, MXFP8 with MXFP8 weights kept in
-// one scale a line, 8 groups of (2048,7168), 64, 256 and 512 rows: 59, 69, 97 and 74, 78, 83 us. Weights that are not kept, or
-// have fewer bits, must be moved for that, which takes longer than any product of few rows.
+// Returns whether MXFP8 lines have one scale each, so that no codes need to be moved.
+bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && operand.layout.block == MXQ_MAX_DIM; }
+
+// Returns how many rows, of a product or of a group on average, skinny_sm90 multiplies faster than whatever is asked behind it,
+// by times on an H200 (docs/performance.md has the tables), in us.
+//
+// Beside wgmma_bf16_sm90, BF16 with MXFP4: 32 groups of (2048,7168), 64 rows each 230 and 288, 96 each 300 and 320, 128 each 396
+// and 353. Without groups that kernel takes as long as the contraction is deep, whatever the rows: 96 and 128 rows of
+// (4096,4096) 32, 38 and 41, of (2048,7168) 38, 45 and 65, of (8192,8192) 49, 52 and 77, but of (7168,2048) 26, 31 and 25.
+//
+// Beside cuBLASLt 13.10's product of rebased operands, where the pass over weights counts, MXFP8 with MXFP8: 16 rows of
+// (7168,2048) and (4096,4096) 16, 17 and 19, 26, 32 rows 22, 25 and 19, 26; 96 rows of (8192,8192) 59 and 63. Weights kept in
+// one scale a line need no pass: one row of (7168,2048) 15 and 12, 8 and 16 rows of (8192,8192) 28, 32 and 30; 8 groups of
+// (2048,7168), 8, 32 and 64 rows each 58, 75, 97 and 74, 78, 83.
+int64_t most_few_rows(const GemmProblem& p) {
+    constexpr int64_t large = int64_t(1) << 25, deep = 4096;
+    const bool is_large = p.n * p.k >= large, grouped = p.grouping == Grouping::Rows;
+    const bool rounds = p.a.scale_type == ScaleType::E8M0 && p.b.scale_type == ScaleType::E8M0 && !p.exact_products;
+    const bool kept = rounds && has_kept_lines(p.b);
+    const bool for_cublaslt = rounds && p.d.format != MXQ_FORMAT_F32 && !p.a.columnwise;  // see preferred_gemm
+    if (grouped) return kept ? 32 : 96;
+    if (for_cublaslt && kept) return is_large ? 8 : 0;
+    if (for_cublaslt) return is_large ? 96 : 16;
+    if (kept) return 32;
+    return is_large || p.k >= deep ? 128 : 64;
+}
+
 bool has_few_rows(const GemmProblem& p) {
-    constexpr int64_t most_of_group = 96, most_dense = 64, most_of_large = 128, large = int64_t(1) << 25, most_beside_kept = 32;
     const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
     const bool is_plain = p.a.scale_type == ScaleType::None && p.b.scale_type != ScaleType::None;
     if ((!is_block_scaled && !is_plain) || p.grouping == Grouping::Contraction) return false;
-    const bool both_mx = p.a.scale_type == ScaleType::E8M0 && p.b.scale_type == ScaleType::E8M0;
-    const bool beside_kept = both_mx && p.b.bits == 8 && p.b.layout.block == MXQ_MAX_DIM && !p.exact_products;
-    const bool grouped = p.grouping == Grouping::Rows;
-    const int64_t most_alone = p.n * p.k >= large ? most_of_large : most_dense;
-    const int64_t most = beside_kept ? most_beside_kept : grouped ? most_of_group : most_alone;
-    return p.m <= most * (grouped ? p.groups.count : 1);
+    return p.m <= most_few_rows(p) * (p.grouping == Grouping::Rows ? p.groups.count : 1);
 }
 
 // Returns whether only BF16 tensor cores multiply these operands as the call wants it: exactly.
@@ -107,7 +122,9 @@ bool is_exact(const GemmProblem& p) {
 //
 // But codes with one scale a line, such as those of weights that are kept, need no pass there alone: 1057 and 1183 with such
 // a B. That holds from two tiles of 128 x 192 for each multiprocessor on; with 176 tiles it takes 151 us and cuBLASLt 134,
-// with 352 191 and 200 (docs/performance.md has the table).
+// with 352 191 and 200 (docs/performance.md has the table). Where both sides have them, and there are no groups, cuBLASLt
+// multiplies sums by the scales of lines as well: FP8 of 8192^3, 4096^3 and (32768,2048,7168) 1441, 1340 and 1425, here 1373,
+// 1051 and 1314.
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     if (has_few_rows(p)) return &cuda::skinny_sm90;
@@ -116,8 +133,8 @@ const GemmImplementation* preferred_gemm(const GemmProblem& p) {
     if (p.a.columnwise || p.d.format == MXQ_FORMAT_F32) return &cuda::wgmma_fp8_sm90;
     const int64_t groups = p.grouping == Grouping::Rows ? std::max(p.groups.count, 1) : 1;
     const int64_t tiles = groups * ceil_div(ceil_div(p.m, groups), tile_rows) * ceil_div(p.n, tile_columns);
-    const bool kept = p.b.layout.block == MXQ_MAX_DIM && p.b.bits == 8;
-    return kept && tiles >= enough_tiles ? &cuda::wgmma_fp8_sm90 : nullptr;
+    if (!has_kept_lines(p.b) || (has_kept_lines(p.a) && p.grouping == Grouping::None)) return nullptr;
+    return tiles >= enough_tiles ? &cuda::wgmma_fp8_sm90 : nullptr;
 }
 
 template <class Problem, size_t count>

@@ -69,18 +69,18 @@ MXQ_HD uint32_t encode_e2m1_above_base(uint32_t magnitudes) {
 
 // Powers of two by which magnitudes are multiplied on the way to E2M1 codes: a half, a quarter and an eighth of both halves'
 // factors. None of them is Inf.
-struct E2m1Factors {
+struct E2m1LineFactors {
     uint32_t half, quarter, eighth;
 };
 
-MXQ_HD E2m1Factors e2m1_factors(uint32_t factors) {
+MXQ_HD E2m1LineFactors e2m1_line_factors(uint32_t factors) {
     return {multiply_bf16_pairs(factors, bf16_pair_of(0.5f)), multiply_bf16_pairs(factors, bf16_pair_of(0.25f)),
             multiply_bf16_pairs(factors, bf16_pair_of(0.125f))};
 }
 
 // Returns the E2M1 codes of products below 7 in the low byte of each half, 0x42 in the high byte. The lines are a quarter as
 // high as above, where the last place is a quarter, and each takes the product with it.
-MXQ_HD uint32_t encode_e2m1_products(uint32_t magnitudes, const E2m1Factors& factors) {
+MXQ_HD uint32_t encode_e2m1_products(uint32_t magnitudes, const E2m1LineFactors& factors) {
     const uint32_t first = multiply_add_bf16_pairs(magnitudes, factors.half, bf16_pair_of(32));
     const uint32_t second = multiply_add_bf16_pairs(magnitudes, factors.quarter, bf16_pair_of(32.5f));
     const uint32_t third = multiply_add_bf16_pairs(magnitudes, factors.eighth, bf16_pair_of(33));

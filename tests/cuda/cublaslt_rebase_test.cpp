@@ -70,6 +70,32 @@ TEST_CASE("cublaslt rebase: codes stay where lines are whole blocks of 128") {
         }
 }
 
+TEST_CASE("cublaslt rebase: one scale for each line of both operands multiplies sums") {
+    const auto modes = [](int32_t a, int32_t b, Sizes sizes, bool transpose_a = false) {
+        Case c{mx(MXQ_FORMAT_MXFP8_E4M3, a), mx(MXQ_FORMAT_MXFP8_E4M3, b)};
+        c.sizes = sizes, c.transpose_a = transpose_a;
+        const MatmulDescription matmul = described(dense(c));
+        CHECK(in_workspace(matmul.a.scales));
+        CHECK(in_workspace(matmul.b.scales));
+        return std::pair(matmul.b.mode, matmul.a.mode);
+    };
+    using enum ScaleMode;
+    const int32_t row = MXQ_SCALING_ROW, blocks = MXQ_SCALING_1X32;
+    CHECK(modes(row, row, {64, 96, 256}) == std::pair(OuterVec, OuterVec));
+    CHECK(modes(row, row, {64, 96, 256}, true) == std::pair(OuterVec, OuterVec));
+    CHECK(modes(row, row, {62, 96, 256}) == std::pair(Vec128, Vec128));   // whose D is moved
+    CHECK(modes(row, row, {64, 96, 160}) == std::pair(Vec128, Block128));  // whose codes are
+    CHECK(modes(blocks, row, {64, 96, 256}) == std::pair(Vec128, Vec128));
+    CHECK(modes(row, blocks, {64, 96, 256}) == std::pair(Vec128, Block128));
+    Case c{mx(MXQ_FORMAT_MXFP8_E4M3, row), mx(MXQ_FORMAT_MXFP8_E4M3, row)};
+    c.sizes = {64, 96, 256};
+    const GemmProblem p = dense(c);
+    const RebasedProduct rebased = rebased_at_workspace(p);
+    CHECK(rebased.product.a.codes == p.a.codes);
+    CHECK(rebased.product.b.codes == p.b.codes);
+    CHECK(rebased.bytes == 256 + 512);  // 64 and 96 floats
+}
+
 TEST_CASE("cublaslt rebase: rows of one D by fours") {
     Case c{mxfp8(), mxfp8()};
     c.sizes = {255, 384, 512};

@@ -189,7 +189,7 @@ struct QuantizeWords {
     __device__ static uint64_t device(uint32_t i) {
         const uint32_t scale = i >> 15, factors = (float_bits(scale_reciprocal(scale)) >> 16) * kOneInBothHalves;
         const uint32_t products = multiply_bf16_pairs(word(bf16_pair(i)), factors);
-        const uint32_t plain = encode_e2m1_products(word(bf16_pair(i)) & ~kSignsOfBothHalves, e2m1_factors(factors));
+        const uint32_t plain = encode_e2m1_products(word(bf16_pair(i)) & ~kSignsOfBothHalves, e2m1_line_factors(factors));
         const bool small = is_small(bits_float(products << 16)) && is_small(bits_float(products));
         return two_words(encode_e2m1_bf16(products) & code_mask<E2M1>(scale) & 0x00FF00FF, small ? plain & 0x00FF00FF : 0);
     }

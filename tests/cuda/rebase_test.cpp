@@ -200,7 +200,7 @@ struct Operand {
 
 // Runs the pass and compares every byte that it may write, and every byte that it may not.
 void check_call(testing::Device& device, RebaseCall call, int32_t tile_lines, int32_t line_unit, const Expected& expected) {
-    call.to = mxq::cuda::rebased_operand(call, {tile_lines, line_unit, 4});
+    call.to = mxq::cuda::rebased_operand(call, {tile_lines, line_unit, 4, false});
     Buffer codes(device, expected.codes.size()), scales(device, expected.scales.size());
     if (!call.keeps_codes) {
         REQUIRE(mxq::cuda::rebased_code_bytes(call.to) == codes.bytes());
@@ -312,7 +312,7 @@ Rebased rebase_lines(testing::Device& device, const oracle::Spec& spec, const or
     testing::Tensor d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, lines, 16});
     RebaseCall call{};
     call.from = view(tensor, other, d, false);
-    call.to = mxq::cuda::rebased_operand(call, {tile_lines, 1, 4});
+    call.to = mxq::cuda::rebased_operand(call, {tile_lines, 1, 4, false});
     Buffer codes(device, mxq::cuda::rebased_code_bytes(call.to)), scales(device, mxq::cuda::rebased_scale_bytes(call.to));
     call.to.codes = static_cast<uint8_t*>(codes.data());
     call.to.scales = static_cast<uint8_t*>(scales.data());

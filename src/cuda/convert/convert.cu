@@ -4,6 +4,7 @@
 //
 //     lane (16 bits)   0         1         ...  31           one vector of 16 bytes each
 //     lane (F32)       0    0    1    1    ...  31   31      two, side by side
+//     lane (unaligned) 0 1 2 ... 31 0 1 2 ... 31 0 1 ...     one number at a time, all lanes side by side
 //
 // Bytes an element: 2 or 4 read, 2 or 4 written; bound by memory. It has not been tuned.
 #include "cuda/implementations.h"
@@ -47,22 +48,30 @@ __device__ __forceinline__ void store_eight(const float (&values)[kLaneNumbers],
     }
 }
 
+// Converts eight numbers of a row one by one, 32 apart, of which those before `left` exist.
+template <class In, class Out>
+__device__ __forceinline__ void convert_apart(const In* from, Out* to, int64_t left) {
+    In numbers[kLaneNumbers];
+#pragma unroll
+    for (int i = 0; i < kLaneNumbers; i++)
+        if (i * 32 < left) numbers[i] = from[i * 32];
+#pragma unroll
+    for (int i = 0; i < kLaneNumbers; i++)
+        if (i * 32 < left) to[i * 32] = from_float<Out>(to_float(numbers[i]));
+}
+
 template <class In, class Out>
 __global__ void __launch_bounds__(32 * kRows) convert_kernel(const __grid_constant__ Arguments a) {
     const int64_t row = int64_t(row_of_blocks()) * kRows + threadIdx.x / 32;
-    const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x % 32 * kLaneNumbers;
-    if (row >= a.in.rows || col >= a.in.cols) return;
+    if (row >= a.in.rows) return;
+    const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x % 32 * (a.wide ? kLaneNumbers : 1);
     const In* const from = static_cast<const In*>(a.in.data) + row * a.in.row_stride + col;
     Out* const to = static_cast<Out*>(a.out.data) + row * a.out.row_stride + col;
-    if (a.wide) {
-        float values[kLaneNumbers];
-        load_eight(from, values);
-        store_eight(values, to);
-        return;
-    }
-    const int count = int(min(a.in.cols - col, int64_t(kLaneNumbers)));
-#pragma unroll 1
-    for (int i = 0; i < count; i++) to[i] = from_float<Out>(to_float(from[i]));
+    if (!a.wide) return convert_apart(from, to, a.in.cols - col);
+    if (col >= a.in.cols) return;
+    float values[kLaneNumbers];
+    load_eight(from, values);
+    store_eight(values, to);
 }
 
 // Names what a kernel is compiled for.

@@ -214,13 +214,14 @@ constexpr std::array<Kernel, 3> kernels_of() {
 
 constexpr auto kernels = for_all_types([]<class T, class E>(T, E) { return kernels_of<T, E>(); });
 
-// Returns whether warps go down tiles: where scales lie in tiles, or where rows are so short that it takes fewer warps.
+// Returns whether warps go down tiles: where scales lie in tiles, or where rows are so short that it takes less than half of
+// the warps (memory/segments.cuh).
 template <int count>
 bool goes_down(const DequantizeProblem& p) {
     using R = Requests<count, true>;
     const int64_t along = p.out.rows * ceil_div(p.out.cols, R::row_columns);
     const int64_t down = ceil_div(p.out.rows, kSwizzleRows) * ceil_div(p.out.cols, kSegment) * R::tile_tasks;
-    return p.grouped.set() || p.in.layout.swizzled || down < along;
+    return p.grouped.set() || p.in.layout.swizzled || 2 * down < along;
 }
 
 const Kernel& kernel_for(const DequantizeProblem& p) {

@@ -14,10 +14,12 @@
 // 32 bytes of a compact line, a whole sector, and 16 of them 256 bytes of a swizzled tile. (Parts with groups along their lines,
 // whose tiles have 8 columns at most, take 32 r of one square.) Where 16 bytes are not aligned, accesses are words, and where words
 // are not, bytes. A coarse tile's compact byte becomes a word of four equal ones. fp32 scales, which
-// both layouts address by strides, make squares of 128 lines x 4 numbers.
+// both layouts address by strides, make squares of 128 lines x 4 numbers. Where all accesses are of 16 aligned bytes and no groups
+// are, a kernel of its own does the same in fewer operations.
 //
 // With groups, a block of threads takes the scales of one group tile, 128 rows of one group: 128 lines (rowwise), or the 4 or 8
 // columns of some lines (columnwise). Bound by the launch: a byte read and one written for 16 elements or more.
+#include <algorithm>
 #include <utility>
 
 #include "cuda/launch.h"
@@ -264,6 +266,48 @@ __global__ void __launch_bounds__(kThreads) swizzle_scales_kernel(const __grid_c
     move_square(part, scope, s);
 }
 
+// ---- Squares of whole pieces ------------------------------------------------------------------------------------------
+
+// Moves the squares of parts without groups where all accesses are of 16 aligned bytes, which is what nearly all parts are: few
+// operations, since there are but 64 bytes a lane. Blocks are four half squares side by side in a row of tiles of a part.
+__global__ void __launch_bounds__(kThreads) swizzle_whole_squares_kernel(const __grid_constant__ Arguments a) {
+    const Part& part = a.parts[blockIdx.z];
+    const uint32_t half = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t square = half / 2 * 2 + lane % 2, row = half % 2 * 16 + lane / 2;
+    const uint32_t down = uint32_t(part.down), squares = uint32_t(part.compact.columns) / (kSide * uint32_t(kSwizzleColumns));
+    const uint32_t matrix = part.matrices == 1 ? 0 : blockIdx.y / down, tile_row = blockIdx.y - matrix * down;
+    if (square >= squares || matrix >= part.matrices) return;
+    const int64_t line = int64_t(tile_row) * kSwizzleRows + row, stride = part.compact.line_stride;
+    const int64_t compact = matrix * part.compact.matrix_scales + line * stride + square * (kSide * kSwizzleColumns);
+    const int64_t swizzled = matrix * part.swizzled.matrix_scales +
+                             (int64_t(tile_row) * squares + square) * (kSide * kSwizzleBytes) + row * 16;
+    const int existing = int(min(ceil_div(max(part.lines - line, int64_t(0)), int64_t(32)), int64_t(kSide)));
+    const bool to_swizzled = part.to_swizzled;
+    const int loaded = to_swizzled ? existing : kSide, stored = to_swizzled ? kSide : existing;
+    const uint8_t* from = part.in + (to_swizzled ? compact : swizzled);
+    uint8_t* to = part.out + (to_swizzled ? swizzled : compact);
+    const int64_t from_step = to_swizzled ? 32 * stride : kSwizzleBytes, to_step = to_swizzled ? kSwizzleBytes : 32 * stride;
+    uint4 in[kSide];
+#pragma unroll
+    for (int i = 0; i < kSide; i++, from += from_step)
+        in[i] = i < loaded ? *reinterpret_cast<const uint4*>(from) : uint4{};
+    const uint4 out[kSide] = {{in[0].x, in[1].x, in[2].x, in[3].x},
+                              {in[0].y, in[1].y, in[2].y, in[3].y},
+                              {in[0].z, in[1].z, in[2].z, in[3].z},
+                              {in[0].w, in[1].w, in[2].w, in[3].w}};
+#pragma unroll
+    for (int i = 0; i < kSide; i++, to += to_step)
+        if (i < stored) *reinterpret_cast<uint4*>(to) = out[i];
+}
+
+// Returns whether a part serves that kernel.
+bool has_whole_squares(const Part& part) {
+    constexpr int64_t most_rows = 65535;  // of a grid
+    const bool whole_strides = part.compact.line_stride % 16 == 0 && part.compact.matrix_scales % 16 == 0;
+    return whole_strides && part.compact.bytes == 1 && part.compact_wide && part.swizzled_wide && part.compact.tile_rows == 1 &&
+           part.matrices * part.down <= most_rows;
+}
+
 Reason declines(const Context& context, const SwizzleProblem&) { return needs_cuda(context); }
 
 void divide(Part& part, const GroupedRows& grouped) {
@@ -303,10 +347,25 @@ void run(const Context& context, const SwizzleProblem& problem, const Launch& ca
     Arguments a{{}, problem.grouped};
     for (int i = 0; i < problem.count; i++) a.parts[i] = part_of(problem.parts[i], problem.grouped);
     const int64_t blocks = a.parts[0].blocks + a.parts[1].blocks;
+    if (blocks == 0) return;
+    bool whole = !problem.grouped.set();
+    int64_t across = 0, rows = 0;
+    for (int i = 0; i < problem.count; i++) {
+        whole = whole && has_whole_squares(a.parts[i]);
+        across = std::max(across, a.parts[i].across);
+        rows = std::max(rows, a.parts[i].matrices * a.parts[i].down);
+    }
+    if (whole) {
+        const dim3 grid(uint32_t(ceil_div(across, kWarps)), uint32_t(rows), uint32_t(problem.count));
+        return launch(context, swizzle_whole_squares_kernel, "swizzle_scales", grid, dim3(kThreads), 0, call.stream, a);
+    }
     launch(context, swizzle_scales_kernel, "swizzle_scales", grid_of(blocks), dim3(kThreads), 0, call.stream, a);
 }
 
-void load(const Context&) { load_kernel(swizzle_scales_kernel); }
+void load(const Context&) {
+    load_kernel(swizzle_scales_kernel);
+    load_kernel(swizzle_whole_squares_kernel);
+}
 
 }  // namespace
 

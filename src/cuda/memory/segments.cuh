@@ -31,7 +31,9 @@ struct Segments {
 };
 
 // Divides the plain matrix and its rowwise part into segments, `parallel` of them in one request. Rows that are contiguous
-// become one long row, and experts that need no padding between them one matrix; `layout` becomes theirs.
+// become one long row, and experts that need no padding between them one matrix; `layout` becomes theirs. Elsewhere warps go
+// down where scales lie in tiles, and where rows are so short that it takes less than half of the warps: what a warp writes
+// along a row begins and ends in fewer sectors that others complete.
 inline Segments divide(const PlainMatrix& plain, ScaleLayout& layout, int parallel) {
     Segments s{plain.matrices, plain.rows, plain.cols};
     if (!layout.swizzled && layout.tile_rows == 1) {
@@ -47,7 +49,7 @@ inline Segments divide(const PlainMatrix& plain, ScaleLayout& layout, int parall
     s.row_tasks = ceil_div(s.in_row, kRequests * parallel);
     const int64_t along_tasks = s.matrices * s.rows * s.row_tasks;
     const int64_t down_tasks = s.matrices * ceil_div(s.rows, kSwizzleRows) * s.in_row * (32 / parallel);
-    s.down = layout.swizzled || down_tasks < along_tasks;
+    s.down = layout.swizzled || 2 * down_tasks < along_tasks;
     s.tasks = s.down ? down_tasks : along_tasks;
     return s;
 }

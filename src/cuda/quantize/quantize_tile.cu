@@ -11,6 +11,8 @@
 //     codes    rows from registers, columns as pieces through shared memory: tile/codes.cuh
 //     scales   as words through shared memory, then 512 contiguous bytes (swizzled, padding included) or 4 a line
 //
+// Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh.
+//
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
 // a whole, since experts and groups without rows have some too.
 //
@@ -18,6 +20,7 @@
 // thread need no copy engine and no second stage, since four blocks share an SM and are at different steps.
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
+#include "cuda/quantize/quantize_squares.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"
 #include "cuda/tile/patch_source.cuh"
@@ -64,6 +67,11 @@ constexpr KernelEntry<Key, TileArguments> kernels[] = {
     entry<FloatSource, E2M1>(Element::E2M1),
 };
 
+constexpr KernelEntry<Element, SquareArguments> square_kernels[] = {
+    {Element::E4M3, quantize_squares_kernel<E4M3>, kSquareThreads, 0},
+    {Element::E5M2, quantize_squares_kernel<E5M2>, kSquareThreads, 0},
+};
+
 bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
 
 // Returns whether elements are held as BF16.
@@ -85,10 +93,20 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 }
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    if (fits_squares(problem)) {
+        const SquareArguments a = square_arguments(problem);
+        const dim3 grid = grid_of_rows(a.across, problem.source.matrices * a.down);
+        if (a.across * a.down * problem.source.matrices > 0)
+            launch(context, square_kernels, problem.format->element, "quantize_tile", grid, call.stream, a);
+        return;
+    }
     launch_quantize_tile(context, problem, call, "quantize_tile");
 }
 
-void load(const Context&) { load_kernels(kernels); }
+void load(const Context&) {
+    load_kernels(kernels);
+    load_kernels(square_kernels);
+}
 
 }  // namespace
 

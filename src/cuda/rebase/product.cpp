@@ -38,6 +38,15 @@ bool keeps_codes(const GemmProblem& p, const GemmOperand& operand, bool pads_lin
     return operand.length % kBlock128 == 0;
 }
 
+// Returns whether a line of each operand has one scale and codes that stay, and rows are the caller's: then one scale a line does.
+bool multiplies_lines(const GemmProblem& p, const RebaseTarget& target) {
+    const auto keeps = [&](const GemmOperand& operand) {
+        const bool lines = operand.layout.block == MXQ_MAX_DIM || operand.layout.repeat == kWholeLine;
+        return lines && keeps_codes(p, operand, false, target);
+    };
+    return p.grouping == Grouping::None && !moves_d(p, target) && keeps(p.a) && keeps(p.b);
+}
+
 RebaseCall call_of(const GemmProblem& p, Side side, const RebaseTarget& target) {
     const GemmOperand& operand = p.operand(side);
     const bool is_a = side == Side::A, is_weight = !is_a && !p.a.columnwise, pads_d = moves_d(p, target);
@@ -46,9 +55,11 @@ RebaseCall call_of(const GemmProblem& p, Side side, const RebaseTarget& target) 
     call.grouped = {p.groups, p.group_rows};
     call.grouping = p.grouping_of(side);
     call.keeps_codes = keeps_codes(p, operand, is_a && pads_d, target);
+    const bool by_lines = multiplies_lines(p, target);
     const bool squares = is_weight && (!call.keeps_codes || operand.tile_lines == kBlock128);
     const bool pads_lines = is_a && (p.grouping == Grouping::Rows || pads_d);
-    call.to = rebased_operand(call, {squares ? int32_t(kBlock128) : 1, pads_lines ? target.line_unit : 1, target.column_unit});
+    call.to = rebased_operand(call, {squares ? int32_t(kBlock128) : 1, pads_lines ? target.line_unit : 1, target.column_unit,
+                                      by_lines});
     return call;
 }
 

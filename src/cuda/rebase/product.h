@@ -5,6 +5,7 @@
 //     B as a weight               128x128              one pass; of (N,T), (N,N)
 //     B beside a transposed A     1x128                one pass
 //     scales of 128 already       as they are          the scales alone, as floats
+//     of lines, both operands     as they are          one float a line; without groups
 //     ragged rows of one D        in the workspace     padded to whole units, copied to their place behind the product
 //
 // The workspace: codes and scales of A and of B, then D where it is moved.

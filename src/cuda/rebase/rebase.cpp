@@ -8,18 +8,19 @@ int64_t padded(const RebaseCall& call, int32_t unit) {
     return padded_rows_bound(call.grouped.rows, call.grouped.groups.count, unit);
 }
 
-// Returns the layout of scales of 1x128 as (ceil(k / 128), lines), of 128x128 as (ceil(lines / 128), ceil(k / 128) rounded up).
-ScaleLayout scale_layout(const GemmOperand& to, int32_t tile_lines, int32_t column_unit) {
+// Returns the layout of scales of 1x128 as (ceil(k / 128), lines), of 128x128 as (ceil(lines / 128), ceil(k / 128) rounded up),
+// of lines as (lines).
+ScaleLayout scale_layout(const GemmOperand& to, const RebasedLayout& as) {
     ScaleLayout layout{};
-    layout.block = kBlock128;
+    layout.block = as.by_lines ? MXQ_MAX_DIM : kBlock128;
     layout.bytes = sizeof(float);
     layout.repeat = layout.group_rows = 1;
-    layout.tile_rows = tile_lines;
-    layout.columns = ceil_div(to.length, kBlock128);
-    const bool squares = tile_lines > 1;
-    layout.line_stride = squares ? round_up(layout.columns, column_unit) : 1;
-    layout.column_stride = squares ? 1 : to.lines;
-    layout.matrix_scales = squares ? ceil_div(to.lines, tile_lines) * layout.line_stride : layout.columns * to.lines;
+    layout.tile_rows = as.tile_lines;
+    layout.columns = as.by_lines ? 1 : ceil_div(to.length, kBlock128);
+    const bool squares = as.tile_lines > 1;
+    layout.line_stride = squares ? round_up(layout.columns, as.column_unit) : 1;
+    layout.column_stride = squares ? 1 : as.by_lines ? 0 : to.lines;
+    layout.matrix_scales = squares ? ceil_div(to.lines, as.tile_lines) * layout.line_stride : layout.columns * to.lines;
     return layout;
 }
 
@@ -57,7 +58,7 @@ GemmOperand rebased_operand(const RebaseCall& call, const RebasedLayout& layout)
     }
     const bool by_rows = call.grouping == Grouping::Rows;
     to.units.scales = by_rows ? layout.line_unit : to.units.codes;
-    to.layout = scale_layout(to, layout.tile_lines, layout.column_unit);
+    to.layout = scale_layout(to, layout);
     if (by_rows) to.layout.matrix_scales = to.layout.columns * padded(call, layout.line_unit);
     return to;
 }

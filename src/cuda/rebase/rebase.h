@@ -210,6 +210,7 @@ struct RebasedLayout {
     int32_t line_unit;    // what lines, of a group too, are rounded up to: a power of two up to kRebaseLines, since a block of
                           // threads starts where a group has rows
     int32_t column_unit;  // of 128x128: what the columns of scales are rounded up to
+    bool by_lines;        // a line has one scale, and its codes stay
 };
 
 // Returns what the call writes, by its other members and without pointers.

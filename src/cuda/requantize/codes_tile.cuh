@@ -101,20 +101,27 @@ __device__ __forceinline__ void copy_codes(const QuantizeProblem& p, const TileP
     }
 }
 
-// Loads a line's scales one by one. Out of line: for ragged tiles, and layouts other than whole aligned words.
+// Loads a line's scales one by one, all on their way before the first is needed. Out of line: for ragged lines, and layouts
+// other than whole aligned words.
 template <class S>
 __device__ __noinline__ void load_line_scales(const QuantizedPart& part, int line, RequantizeShared<S>& shared) {
     const ScaleTile& tile = shared.parts[kSourcePart].scales;
     const int shift = source_shift(part.layout), blocks = kTile >> shift, count = (shared.length + (1 << shift) - 1) >> shift;
-#pragma unroll 1
-    for (int block = 0; block < blocks; block++) {
+    const int existing = line < shared.lines ? count : 0;
+    uint32_t scales[ScaleTable<S>::blocks];  // bytes, or bits of fp32 values
+#pragma unroll
+    for (int block = 0; block < ScaleTable<S>::blocks; block++) {
+        const int64_t at = tile.offset(line, tile.column + block);
+        if (block >= existing) scales[block] = 0;
+        else if (part.scale_type != ScaleType::F32) scales[block] = part.scales[at];
+        else scales[block] = reinterpret_cast<const uint32_t*>(part.scales)[at];
+    }
+#pragma unroll
+    for (int block = 0; block < ScaleTable<S>::blocks; block++) {
         typename ScaleTable<S>::Value scale = 0;
-        if (line < shared.lines && block < count) {
-            const int64_t at = tile.offset(line, tile.column + block);
-            if (part.scale_type != ScaleType::F32) scale = ScaleTable<S>::value(part.scales[at]);
-            else if constexpr (!S::has_global) scale = reinterpret_cast<const float*>(part.scales)[at];
-        }
-        shared.scales.at(block, line) = scale;
+        if (block < existing && part.scale_type != ScaleType::F32) scale = ScaleTable<S>::value(scales[block]);
+        else if constexpr (!S::has_global) scale = bits_float(scales[block]);
+        if (block < blocks) shared.scales.at(block, line) = scale;
     }
 }
 
@@ -124,13 +131,13 @@ __device__ __forceinline__ void load_scale_table(const QuantizedPart& part, Requ
     static_assert(kRequantizeThreads == kTile);
     const PartPlace& from = shared.parts[kSourcePart];
     const int line = line_of_word(part.layout, int(threadIdx.x));
-    if (!from.whole_words || shared.lines < kTile || shared.length < kTile) return load_line_scales<S>(part, line, shared);
+    if (!from.line_words || shared.length < kTile) return load_line_scales<S>(part, line, shared);
     const uint8_t* at = from.scale_bytes + (part.layout.swizzled ? int64_t(threadIdx.x * 4) : line * from.scale_step);
     const int64_t next = part.layout.swizzled ? kSwizzleBytes : 4;
     uint32_t words[ScaleTable<S>::blocks / 4];
 #pragma unroll
     for (uint32_t& word : words) {
-        word = __ldg(reinterpret_cast<const uint32_t*>(at));
+        word = line < shared.lines ? __ldg(reinterpret_cast<const uint32_t*>(at)) : 0;
         at += next;
     }
     auto* const to = &shared.scales.at(0, line);

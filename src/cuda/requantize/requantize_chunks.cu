@@ -10,12 +10,15 @@
 //     along      16 or 32 codes of a line under one power of two, in F16 (chunks_along.cuh)
 //     scales     as bytes through shared memory, then as words in the layout's order
 //
+// MXFP8 to MXFP4 along the source's lines alone, without groups, needs no tile: blocks_along.cuh.
+//
 // The source's scales come from a table. The loops are short on purpose, and addresses are found by a few threads: a tile is
 // but 128 elements a thread. Bytes an element: 0.56 to 1.03 read once, as much written for each part. Bound by instructions,
 // an element: 8 across (of NVFP4 9), 7 along to E2M1, 6 to 8 bits under one scale for the tile, and 3 for all that comes once.
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_tile.h"
+#include "cuda/requantize/blocks_along.cuh"
 #include "cuda/requantize/chunks_across.cuh"
 #include "cuda/requantize/chunks_along.cuh"
 #include "cuda/requantize/source_lines.cuh"
@@ -79,6 +82,11 @@ constexpr KernelEntry<Key, ChunkArguments> kernels[] = {
     entry<E2M1, E2M1>(Element::E2M1, Element::E2M1),
 };
 
+constexpr KernelEntry<Element, BlockArguments> block_kernels[] = {
+    {Element::E4M3, requantize_blocks_kernel<SourceCodes<E4M3>>, kSegmentThreads, 0},
+    {Element::E5M2, requantize_blocks_kernel<SourceCodes<E5M2>>, kSegmentThreads, 0},
+};
+
 // Returns whether all lines of a part are whole aligned pieces of 16 bytes.
 bool has_whole_pieces(const QuantizedPart& part, bool grouped) {
     return code_access(part, grouped).bytes >= 16 && part.length % (8 * 16 / part.bits) == 0;
@@ -123,11 +131,19 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     const Tiles tiles(p);
     if (tiles.count() == 0) return;
     const ChunkArguments a{tiles, scale_steps_of(p), !below_seven || p.nonfinite == Nonfinite::Saturate, p};
+    if (takes_blocks(p)) {
+        const BlockArguments blocks = block_arguments(p, a.steps, a.clamps);
+        return launch(context, block_kernels, p.source.quantized.element, "requantize_chunks", blocks.segments.grid(),
+                      call.stream, blocks);
+    }
     launch(context, kernels, {p.source.quantized.element, p.format->element}, "requantize_chunks", tiles.grid(), call.stream,
            a);
 }
 
-void load(const Context&) { load_kernels(kernels); }
+void load(const Context&) {
+    load_kernels(kernels);
+    load_kernels(block_kernels);
+}
 
 }  // namespace
 

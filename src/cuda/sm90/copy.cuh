@@ -16,6 +16,11 @@
 
 namespace mxq::cuda::sm90 {
 
+// Brings what describes a matrix and its boxes to where the copy engine reads it, ahead of the first load.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 // Starts a load of the box at {column, row} or {column, row, matrix}. Coordinates may be negative or past the end.
 template <int rank>
 __device__ __forceinline__ void load_tile(void* to, const CUtensorMap& map, const int32_t (&at)[rank], Barrier& barrier) {

@@ -15,7 +15,7 @@
 namespace mxq::cuda::sm90::skinny {
 
 // Returns where the scales of a thread's lines lie. Lines behind the last count as the last; nobody stores their sums.
-template <Weights kind>
+template <Weights kind, int chunks>
 __device__ __forceinline__ ScaleReader scale_reader(const Arguments& args, const Tile& tile) {
     const uint32_t thread = read_thread(), lane = thread % 32;
     const ScaleLayout& layout = tile.b.layout;
@@ -26,7 +26,8 @@ __device__ __forceinline__ ScaleReader scale_reader(const Arguments& args, const
     ScaleReader reader{nullptr, 0, 0, tile.scale_steps, blocks, args.adjacent};
 #pragma unroll
     for (int l = 0; l < 2; l++) {
-        const uint32_t line = min(tile.line + thread / 32 * kWarpLines + lane / 4 + 8 * l, uint32_t(args.problem.n) - 1);
+        const uint32_t line = min(tile.line + thread / 32 * kWarpLines + line_of_lane<chunks>() + 8 * l,
+                                  uint32_t(args.problem.n) - 1);
         const uint8_t* const scales = tile.b.scales + scale_line(layout, line) + scale_in_line(layout, code);
         const uint32_t before = args.adjacent ? uint32_t(reinterpret_cast<uintptr_t>(scales)) % 4 : 0;
         if (l == 0) reader.words = scales - before;
@@ -78,7 +79,7 @@ __device__ __forceinline__ bool any_of_warpgroup(bool own) {
 // Multiplies a part of a tile for up to `columns` tokens.
 template <Weights kind, int tile_tokens, int columns>
 struct Consumer {
-    static constexpr int sums_of_thread = columns / 2;
+    static constexpr int sums_of_thread = columns / 2, chunks = chunks_of_step(weight_bits<kind>, tile_tokens);
     static constexpr int batch_steps =
         kind == Weights::Bits4 && columns <= 64 ? 2 : 1;  // instructions made at once: registers are short
     using Block = Shared<kind, tile_tokens>;
@@ -129,7 +130,7 @@ struct Consumer {
 #pragma unroll
         for (int batch = 0; batch < kSteps / batch_steps; batch++) {
             auto& own = operands[batch % 2];
-            if (kind == Weights::Bits8 && batch % 4 == 0) read_piece(codes, place.codes, batch / 4, fragment);
+            if (kind == Weights::Bits8 && batch % 4 == 0) read_piece<kind, chunks>(codes, place.codes, batch / 4, fragment);
 #pragma unroll
             for (int i = 0; i < batch_steps; i++) decode_16<special>(fragment, batch * batch_steps + i, factors, own[i]);
             begin_products(sums);
@@ -157,10 +158,10 @@ struct Consumer {
         else
             return __any_sync(kAllLanes, own);
     }
-    // `special`: whether some scales of the chunks around this one need two factors.
-    __device__ __forceinline__ void multiply_chunk(Fragment<kind>& fragment, const uint8_t* codes, const uint8_t* tokens,
-                                                   bool special) {
-        read_codes(codes, place.codes, fragment);
+    // `at` is where the thread's first codes lie; `special`: whether some scales of the chunks around this one need two factors.
+    __device__ __forceinline__ void multiply_chunk(Fragment<kind>& fragment, const uint8_t* codes, uint32_t at,
+                                                   const uint8_t* tokens, bool special) {
+        read_codes<kind, chunks>(codes, at, fragment);
         uint32_t factors[2][2];
 #pragma unroll
         for (int l = 0; l < 2; l++)
@@ -174,13 +175,12 @@ struct Consumer {
             multiply<false>(fragment, codes, tokens, factors);
     }
     __device__ __forceinline__ void multiply_part(const Tile& tile, Ring<Block::kStages>& ring) {
-        constexpr int chunks = Block::OneStage::chunks;
-        ScaleReader reader = scale_reader<kind>(args, tile);
+        ScaleReader reader = scale_reader<kind, chunks>(args, tile);
         LoadedScales<kind> next{};
         ScaleWords<kind> scales;
         load_scales(reader, next);
         bool special = false;
-        place = {first_code_of_thread<kind>(), first_token_of_thread<kSecondPieces<chunks>>()};
+        place = {first_code_of_thread<kind, chunks>(), first_token_of_thread<kSecondPieces<chunks>>()};
         if constexpr (columns <= kFewTokens) keep(place.codes), keep(place.tokens);
 #pragma unroll
         for (float& sum : sums) sum = 0;
@@ -197,8 +197,8 @@ struct Consumer {
             for (int i = 0; i < chunks; i++) {
                 Fragment<kind> fragment;
                 take_scales(scales, step * chunks + i, fragment);
-                multiply_chunk(fragment, stage.codes[i], stage.tokens + i * (kFewTokens / kTokenRows * kPieceBytes),
-                               special);
+                multiply_chunk(fragment, stage.codes, place.codes ^ i * (kRowBytes<kind, 1>),
+                               stage.tokens + i * (kFewTokens / kTokenRows * kPieceBytes), special);
             }
             __syncwarp();
             if (read_thread() % 32 == 0) arrive(shared.free[ring.at()]);

@@ -12,18 +12,19 @@ __device__ __forceinline__ uint64_t* flag_of_warp(const Arguments& args, uint32_
     return args.flags + block * (args.tile_lines / kWarpLines) + warp;
 }
 
-// Returns where a lane's sums of a part lie, 32 numbers apart.
-__device__ __forceinline__ float* part_of_lane(const Arguments& args, uint32_t block) {
+// Returns where a lane's sums of a part lie: by fours, each 32 fours behind the one before.
+__device__ __forceinline__ float4* part_of_lane(const Arguments& args, uint32_t block) {
     const uint32_t line = read_thread() / 32 * kWarpLines;
-    return args.parts + (uint64_t(block) * args.tile_lines + line) * args.tile_tokens + read_thread() % 32;
+    float* const part = args.parts + (uint64_t(block) * args.tile_lines + line) * args.tile_tokens;
+    return reinterpret_cast<float4*>(part) + read_thread() % 32;
 }
 
 // Leaves the sums of a beginning for the block that has the end.
 template <int count>
 __device__ __forceinline__ void leave_part(const Arguments& args, const float (&sums)[count], Barrier& left) {
-    float* const to = part_of_lane(args, blockIdx.x);
+    float4* const to = part_of_lane(args, blockIdx.x);
 #pragma unroll
-    for (int i = 0; i < count; i++) __stcg(to + 32 * i, sums[i]);
+    for (int i = 0; i < count; i += 4) __stcg(to + 8 * i, float4{sums[i], sums[i + 1], sums[i + 2], sums[i + 3]});
     __syncwarp();
     if (read_thread() % 32 == 0) arrive(left);
 }
@@ -39,37 +40,51 @@ __device__ __forceinline__ void announce_part(const Arguments& args, Barrier& le
                  : "memory");
 }
 
-// Waits for a warp's part of another block, for all lanes of the warp.
-__device__ __forceinline__ void wait_for_part(const uint64_t* flag, uint64_t mark) {
-    uint64_t found = ~mark;
-    while (read_thread() % 32 == 0 && found != mark)
-        asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(flag) : "memory");
+// Waits for a warp's parts of the blocks from `first_block` to this one, a lane for each, so that it takes as long as for one.
+// Flags become what they were, since a graph launches with the same mark again.
+__device__ __forceinline__ void wait_for_parts(const Arguments& args, uint32_t first_block) {
+#pragma unroll 1
+    for (uint32_t block = first_block + read_thread() % 32; block < blockIdx.x; block += 32) {
+        uint64_t* const flag = flag_of_warp(args, block, read_thread() / 32);
+        uint64_t found = ~args.mark;
+        while (found != args.mark) asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(flag) : "memory");
+        *flag = ~args.mark;
+    }
     __syncwarp();
 }
 
-// Adds this part to those of the blocks before, some sums at a time, since registers are short.
+// Loads some of a lane's sums of a block's part, from number `first` on. Zeros stand for a part that does not exist.
+template <int some>
+__device__ __forceinline__ void load_part(const Arguments& args, uint32_t block, int first, float (&to)[some]) {
+#pragma unroll
+    for (int i = 0; i < some; i += 4) {
+        const float4 four = block < blockIdx.x ? __ldcg(part_of_lane(args, block) + 8 * (first + i)) : float4{};
+        to[i] = four.x, to[i + 1] = four.y, to[i + 2] = four.z, to[i + 3] = four.w;
+    }
+}
+
+// Adds this part to those of the blocks before, one after the other. Several are loaded at once, and some sums of each, since
+// registers are short.
 template <int count>
 __device__ __forceinline__ void add_parts(const Arguments& args, uint32_t first_block, float (&sums)[count]) {
-    constexpr int some = 4;
-    const uint32_t warp = read_thread() / 32;
-#pragma unroll 1
-    for (uint32_t block = first_block; block < blockIdx.x; block++)
-        wait_for_part(flag_of_warp(args, block, warp), args.mark);
+    constexpr int at_once = count > 32 ? 4 : 8, some = 4;
+    wait_for_parts(args, first_block);
 #pragma unroll
     for (int first = 0; first < count; first += some) {
         float before[some] = {};
 #pragma unroll 1
-        for (uint32_t block = first_block; block < blockIdx.x; block++) {
-            const float* const from = part_of_lane(args, block) + 32 * first;
+        for (uint32_t block = first_block; block < blockIdx.x; block += at_once) {
+            float parts[at_once][some];
 #pragma unroll
-            for (int i = 0; i < some; i++) before[i] = add_rn(before[i], __ldcg(from + 32 * i));
+            for (int b = 0; b < at_once; b++) load_part(args, block + b, first, parts[b]);
+#pragma unroll
+            for (int b = 0; b < at_once; b++)
+#pragma unroll
+                for (int i = 0; i < some; i++) before[i] = add_rn(before[i], parts[b][i]);
         }
 #pragma unroll
         for (int i = 0; i < some; i++) sums[first + i] = add_rn(before[i], sums[first + i]);
     }
-    __syncwarp();
-    for (uint32_t block = first_block; read_thread() % 32 == 0 && block < blockIdx.x; block++)
-        *flag_of_warp(args, block, warp) = ~args.mark;  // a graph launches with the same mark again
 }
 
 // Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's
@@ -83,34 +98,44 @@ __device__ __noinline__ float sum_again(const Arguments& args, const Tile& tile,
     return __double2float_rn(sum);
 }
 
-// Returns the element of D that a sum becomes.
-template <Weights kind>
-__device__ __forceinline__ float finish_sum(const Arguments& args, const Tile& tile, uint32_t token, uint32_t line,
-                                            float sum) {
+// Returns the sum under the fp32 factors of its lines.
+__device__ __forceinline__ float factor_sum(const Arguments& args, const Tile& tile, uint32_t token, uint32_t line, float sum) {
     const GemmProblem& p = args.problem;
+    if (!(fabsf(sum) < bits_float(kInfinityBits))) return sum_again(args, tile, tile.row + token, line);
     const bool to_nearest = !p.is_sum_alone() || p.d.format == MXQ_FORMAT_F32;
-    const bool factored = p.b.scale_type == ScaleType::F32 || p.b.scale_type == ScaleType::E4M3 ||
-                          p.a.scale_type == ScaleType::F32 || p.a.scale_type == ScaleType::E4M3;
-    float value = multiply_rn(sum, unit_of_sums<kind>);
-    if (factored && !(fabsf(value) < bits_float(kInfinityBits)))
-        value = sum_again(args, tile, tile.row + token, line);
-    else if (factored)
-        value = scale_sum(value, line_factor(p.a, tile.a, tile.row + token), line_factor(p.b, tile.b, line), to_nearest);
-    return add_more(p, int32_t(tile.group), tile.d_row + token, int32_t(line), value);
+    return scale_sum(sum, line_factor(p.a, tile.a, tile.row + token), line_factor(p.b, tile.b, line), to_nearest);
+}
+
+// Writes the sums of a line's tokens from `token` on, every other one, as they are: what most products want, in few instructions.
+template <Weights kind>
+__device__ __forceinline__ void write_bf16_sums(const GemmProblem& p, int64_t at, uint32_t token, uint32_t end,
+                                                const float* sums) {
+    constexpr int others = 32 / kWarpLines;
+    Bf16* to = static_cast<Bf16*>(p.d.data) + at;
+#pragma unroll 4
+    for (; token < end; token += others, to += others * p.d.row_stride, sums += others * kWarpLines)
+        *to = from_float<Bf16>(multiply_rn(*sums, unit_of_sums<kind>));
 }
 
 // Writes a warp's lines of D for some tokens, those from `first` on, from their sums in shared memory.
 template <Weights kind>
 __device__ __forceinline__ void write_tokens(const Arguments& args, const Tile& tile, uint32_t first, const float* sums) {
     const GemmProblem& p = args.problem;
-    const uint32_t line = tile.line + read_thread() / 32 * kWarpLines + read_thread() % kWarpLines;
+    const uint32_t lane = read_thread() % 32, in_warp = lane % kWarpLines, end = min(tile.rows, first + kOutTokens);
+    const uint32_t line = tile.line + read_thread() / 32 * kWarpLines + in_warp;
     if (line >= uint32_t(p.n)) return;
-    const uint32_t end = min(tile.rows, first + kOutTokens);
+    uint32_t token = first + lane / kWarpLines;
+    sums += lane;
+    const bool factored = p.b.scale_type == ScaleType::F32 || p.b.scale_type == ScaleType::E4M3 ||
+                          p.a.scale_type == ScaleType::F32 || p.a.scale_type == ScaleType::E4M3;
+    if (!factored && p.is_sum_alone() && p.d.format == MXQ_FORMAT_BF16)
+        return write_bf16_sums<kind>(p, (tile.d_row + token) * p.d.row_stride + line, token, end, sums);
 #pragma unroll 1
-    for (uint32_t token = first + read_thread() % 32 / kWarpLines; token < end; token += 32 / kWarpLines) {
-        const float sum = sums[(token - first) * kWarpLines + read_thread() % kWarpLines];
-        store_element(p.d.data, p.d.format, (tile.d_row + token) * p.d.row_stride + line,
-                      finish_sum<kind>(args, tile, token, line, sum));
+    for (; token < end; token += 32 / kWarpLines, sums += 32) {
+        float value = multiply_rn(*sums, unit_of_sums<kind>);
+        if (factored) value = factor_sum(args, tile, token, line, value);
+        value = add_more(p, int32_t(tile.group), tile.d_row + token, int32_t(line), value);
+        store_element(p.d.data, p.d.format, (tile.d_row + token) * p.d.row_stride + line, value);
     }
 }
 
@@ -129,7 +154,7 @@ __device__ __forceinline__ bool is_beginning(const Arguments& args, const Tile& 
 }
 
 // Takes a warp's sums of a part to where they belong; `own` is the warp's place in shared memory.
-template <Weights kind, int count>
+template <Weights kind, int chunks, int count>
 __device__ __forceinline__ void finish_part(const Arguments& args, const Tile& tile, float (&sums)[count], float* own,
                                             Barrier& left) {
     if (is_beginning(args, tile)) return leave_part(args, sums, left);
@@ -141,7 +166,8 @@ __device__ __forceinline__ void finish_part(const Arguments& args, const Tile& t
         if (uint32_t(2 * first) >= tile.rows) break;
 #pragma unroll
         for (int i = 0; i < turn; i++)
-            own[(8 * (i / 4) + lane % 4 * 2 + i % 2) * kWarpLines + lane / 4 + i % 4 / 2 * 8] = sums[first + i];
+            own[(8 * (i / 4) + lane % 4 * 2 + i % 2) * kWarpLines + line_of_lane<chunks>() + i % 4 / 2 * 8] =
+                sums[first + i];
         __syncwarp();
         write_tokens<kind>(args, tile, 2 * first, own);
         __syncwarp();  // all have read the sums before the next

@@ -1,7 +1,8 @@
 // The warp of skinny_sm90 that multiplies nothing: it finds the parts of tiles that the block makes, and one of its threads
 // has the copy engine bring codes and tokens, as many steps ahead as there are stages.
 //
-//     first part     find | load codes | describe it to the consumers | wait for a pass that writes tokens | load tokens
+//     first part     find | load codes | describe it to the consumers | wait for the pass that writes tokens | load tokens
+//     of 16 tokens   find | load codes and tokens | describe
 //     others         find | describe | load codes and tokens of a step as a stage is free
 #pragma once
 #include "cuda/memory/beside.cuh"
@@ -25,40 +26,38 @@ struct Loader {
     __device__ __forceinline__ uint32_t stage_of(uint32_t step) const { return (loaded + step) % stages; }
     __device__ __forceinline__ void load_codes(const Part& part, uint32_t step) const {
         const uint32_t stage = stage_of(step);
-        const int32_t chunk = int32_t(part.first_step + step) * Block::OneStage::chunks;
-#pragma unroll
-        for (int i = 0; i < Block::OneStage::chunks; i++)
-            load_tile(shared.stages[stage].codes[i], args.codes,
-                      {(chunk + i) * Block::OneStage::line_bytes, int32_t(part.line), part.group.index}, shared.full[stage]);
+        const int32_t byte = int32_t(part.first_step + step) * Block::OneStage::chunks * Block::OneStage::line_bytes;
+        load_tile(shared.stages[stage].codes, args.codes, {byte, int32_t(part.line), part.group.index}, shared.full[stage]);
     }
-    // Loads tokens, and says how many bytes the stage waits for.
-    __device__ __forceinline__ void load_tokens(const Tile& tile, uint32_t step) const {
+    // Loads tokens, and says how many bytes the stage waits for. `arranged`: those of the tile, where a pass leaves them.
+    __device__ __forceinline__ void load_tokens(const Part& part, const uint8_t* arranged, uint32_t step) const {
         constexpr uint32_t chunks = Block::OneStage::chunks;
-        const uint32_t stage = stage_of(step), bytes = chunks * tile.eights * kTokenRowsBytes;
+        const uint32_t stage = stage_of(step), eights = part.eights(), bytes = chunks * eights * kTokenRowsBytes;
         auto& to = shared.stages[stage];
         arrive_expecting(shared.full[stage], uint32_t(sizeof to.codes) + bytes);
         if constexpr (tile_tokens == kFewTokens) {
-            const int32_t code = int32_t((tile.first_step + step) * chunks * kChunkCodes);
-            for (uint32_t eight = 0; eight < tile.eights; eight++)
+            const int32_t code = int32_t((part.first_step + step) * chunks * kChunkCodes);
+            for (uint32_t eight = 0; eight < eights; eight++)
 #pragma unroll
                 for (uint32_t i = 0; i < 2 * chunks; i++)
                     load_tile(to.tokens + i % 2 * kSecondPieces<int(chunks)> + (i / 2 * 2 + eight) * kPieceBytes,
-                              args.tokens, {code + int32_t(i) * 64, int32_t(tile.token + eight * kTokenRows)},
+                              args.tokens, {code + int32_t(i) * 64, int32_t(part.token + eight * kTokenRows)},
                               shared.full[stage]);
         } else {
-            load_bytes(to.tokens, tile.arranged + int64_t(tile.first_step + step) * bytes, bytes, shared.full[stage]);
+            load_bytes(to.tokens, arranged + int64_t(part.first_step + step) * bytes, bytes, shared.full[stage]);
         }
     }
-    __device__ __forceinline__ void load_step(const Part& part, const Tile& tile, uint32_t step) const {
+    __device__ __forceinline__ void load_step(const Part& part, const uint8_t* arranged, uint32_t step) const {
         // A barrier counts as complete before its first phase, so that stages are free at first.
         wait(shared.free[stage_of(step)], ((loaded + step) / stages + 1) % 2);
-        load_tokens(tile, step);
+        load_tokens(part, arranged, step);
         load_codes(part, step);
     }
 };
 
 template <Weights kind, int tile_tokens>
 __device__ __forceinline__ void produce(const Arguments& args, Shared<kind, tile_tokens>& shared) {
+    constexpr bool as_they_lie = tile_tokens == kFewTokens;  // tokens, without a pass that would have to end before
     const Shares shares = share_steps(args);
     const uint32_t begin = min(blockIdx.x * shares.of_block, shares.all);
     uint32_t end = min(begin + shares.of_block, shares.all);
@@ -68,7 +67,10 @@ __device__ __forceinline__ void produce(const Arguments& args, Shared<kind, tile
         const Part part = find_part(args, shares, begin, end);
         const uint32_t ahead = number == 0 ? min(kFirstSteps, part.steps) : 0;
         if (ahead > 0 && elect_lane())
-            for (uint32_t step = 0; step < ahead; step++) loader.load_codes(part, step);
+            for (uint32_t step = 0; step < ahead; step++) {
+                loader.load_codes(part, step);
+                if constexpr (as_they_lie) loader.load_tokens(part, nullptr, step);
+            }
         __syncwarp();
         const uint32_t slot = number % kSlots;
         wait(shared.tile_free[slot], (number / kSlots + 1) % 2);
@@ -81,10 +83,12 @@ __device__ __forceinline__ void produce(const Arguments& args, Shared<kind, tile
         if (part.steps == 0) return;
         __syncwarp();
         if (elect_lane()) {
-            if (number == 0 && tile_tokens != kFewTokens) wait_for_previous_kernel();
-            for (uint32_t step = 0; step < ahead; step++) loader.load_tokens(tile, step);
+            if (number == 0 && !as_they_lie) {
+                wait_for_previous_kernel();
+                for (uint32_t step = 0; step < ahead; step++) loader.load_tokens(part, found.arranged, step);
+            }
 #pragma unroll 1
-            for (uint32_t step = ahead; step < part.steps; step++) loader.load_step(part, tile, step);
+            for (uint32_t step = ahead; step < part.steps; step++) loader.load_step(part, found.arranged, step);
         }
         __syncwarp();
         loader.loaded += part.steps;

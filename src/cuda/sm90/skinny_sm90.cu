@@ -43,7 +43,7 @@ __device__ __forceinline__ void make_part(const Arguments& args, const Tile& til
                                           Ring<Shared<kind, tile_tokens>::kStages>& ring) {
     Consumer<kind, tile_tokens, columns> consumer{args, shared, {}, {}};
     consumer.multiply_part(tile, ring);
-    finish_part<kind>(args, tile, consumer.sums, shared.sums[read_thread() / 32], shared.left);
+    finish_part<kind, consumer.chunks>(args, tile, consumer.sums, shared.sums[read_thread() / 32], shared.left);
 }
 
 // Calls `take` with each part of the block. A warp calls it, and gives the slot of a part back after it.
@@ -77,6 +77,8 @@ __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tile
 template <Weights kind, int tile_tokens>
 __global__ void __launch_bounds__(threads_of(tile_tokens), 1) skinny_sm90_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
+    if (threadIdx.x == 32) prefetch_map(args.codes);
+    if (threadIdx.x == 64 && tile_tokens == kFewTokens) prefetch_map(args.tokens);
     auto& shared = *reinterpret_cast<Shared<kind, tile_tokens>*>(memory);
     constexpr uint32_t warps = Shared<kind, tile_tokens>::warps;
     if (threadIdx.x == 0) {
@@ -150,8 +152,9 @@ Reason needs_operands(const GemmProblem& p) {
 // other, where the copy engine can bring them as they lie.
 int32_t tile_tokens(const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
+    const bool all_fit = p.grouping == Grouping::None && p.m <= kFewTokens;  // groups differ in size
     if (3 * p.m > 2 * kManyTokens * groups) return kMostTokens;
-    if (3 * p.m > 2 * kFewTokens * groups) return kManyTokens;
+    if (3 * p.m > 2 * kFewTokens * groups && !all_fit) return kManyTokens;
     const void* const workspace = reinterpret_cast<const void*>(kWorkspaceAlignment);  // as aligned as it will be
     const bool widens = p.a.scale_type != ScaleType::None;
     return (!widens || can_widen_tokens(p.a)) && unmappable(map_of_tokens(p, workspace)).empty() ? kFewTokens : kManyTokens;
@@ -163,14 +166,17 @@ int64_t token_tiles(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, tokens) : ceil_div(p.m, tokens);
 }
 
+int64_t step_chunks(const GemmProblem& p) { return chunks_of_step(p.b.bits, tile_tokens(p)); }
+
 TileMap map_of_codes(const GemmProblem& p) {
+    const int32_t line_bytes = int32_t(step_chunks(p)) * kChunkCodes * p.b.bits / 8;
     return {p.b.codes,
             CU_TENSOR_MAP_DATA_TYPE_UINT8,
             3,
             {ceil_div(p.k * p.b.bits, int64_t(8)), p.b.lines, p.b.matrices},
             {p.b.line_bytes, p.b.matrix_bytes},
-            {kChunkCodes * p.b.bits / 8, lines_of(tile_tokens(p)), 1},
-            p.b.bits == 8 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE};
+            {line_bytes, lines_of(tile_tokens(p)), 1},
+            line_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE};
 }
 
 int64_t weight_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(lines_of(tile_tokens(p)))); }
@@ -201,8 +207,6 @@ Reason needs_sizes(const GemmProblem& p) {
 struct Workspace {
     uint64_t parts, flags, bytes;
 };
-
-int64_t step_chunks(const GemmProblem& p) { return chunks_of_step(p.b.bits, tile_tokens(p)); }
 
 int64_t steps(const GemmProblem& p) { return ceil_div(p.k, step_chunks(p) * kChunkCodes); }
 
@@ -270,6 +274,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    uint32_t(weight_tiles(p)),
                    uint32_t(steps(p)),
                    uint32_t(step_chunks(p)),
+                   share(uint32_t(token_tiles(p) * weight_tiles(p) * steps(p)), blocks_of(context, p)),
                    is_block_scaled(p.b),
                    has_adjacent_scales(p)};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);

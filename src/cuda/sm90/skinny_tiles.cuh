@@ -31,6 +31,16 @@ constexpr int kSteps = kChunkCodes / 16;         // instructions of 16 codes
 constexpr int kCoreBytes = 16 * 2 * kTokenRows;  // of eight tokens and 16 codes
 constexpr uint32_t kLeastShare = 2;              // steps of a block
 
+// Says how the steps of all tiles are shared.
+struct Shares {
+    uint32_t all, of_block;
+};
+
+MXQ_HD Shares share(uint32_t all, uint32_t blocks) {
+    const uint32_t even = (all + blocks - 1) / blocks;
+    return {all, even > kLeastShare ? even : kLeastShare};
+}
+
 // Holds what the kernel is called with.
 struct Arguments {
     CUtensorMap codes, tokens;  // tokens of tiles of 16
@@ -44,6 +54,7 @@ struct Arguments {
     uint64_t mark;            // a number that no other launch has
     uint32_t tile_tokens, tile_lines, weight_tiles;
     uint32_t steps, step_chunks;  // of a tile; chunks of a step
+    Shares shares;                // without groups, whose ends only the device knows
     bool scaled;                  // weights have a scale byte for every block, or for a line
     bool adjacent;                // scales of a line lie one after the other, or by fours that do
 };
@@ -54,7 +65,6 @@ struct Tile {
     ScaleSteps scale_steps;
     int64_t d_row;                      // of the first token
     const uint8_t* arranged;            // its tokens, where a pass leaves them
-    uint32_t token;                     // its first as the map counts
     uint32_t group, row, rows, padded;  // first token of the group; tokens, and rows of D, of the tile
     uint32_t line;                      // first of weights
     uint32_t first_step, steps;         // of the part; no steps: there are no more parts
@@ -77,8 +87,8 @@ constexpr int kSecondPieces = chunks*(kFewTokens / kTokenRows) * kPieceBytes + k
 template <Weights kind, int tile_tokens>
 struct Stage {
     static constexpr int chunks = chunks_of_step(weight_bits<kind>, tile_tokens);
-    static constexpr int line_bytes = kChunkCodes / 8 * weight_bits<kind>;
-    alignas(1024) uint8_t codes[chunks][lines_of(tile_tokens) * line_bytes];
+    static constexpr int line_bytes = kChunkCodes / 8 * weight_bits<kind>;  // of a chunk
+    alignas(1024) uint8_t codes[chunks * lines_of(tile_tokens) * line_bytes];
     alignas(1024) uint8_t tokens[tile_tokens == kFewTokens ? 2 * kSecondPieces<chunks> - kPieceGap
                                                            : chunks * (tile_tokens / kTokenRows * kTokenRowsBytes)];
 };
@@ -94,11 +104,6 @@ struct Shared {
     alignas(16) float sums[warps][out_tokens * kWarpLines];
     Tile tiles[kSlots];
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots], left;
-};
-
-// Says how the steps of all tiles are shared.
-struct Shares {
-    uint32_t all, of_block;
 };
 
 // Returns how many tiles of tokens the groups have, for all lanes of a warp.
@@ -117,19 +122,20 @@ __device__ __forceinline__ uint32_t count_group_tiles(const GroupedRows& grouped
 
 __device__ __forceinline__ Shares share_steps(const Arguments& args) {
     const GemmProblem& p = args.problem;
-    const uint32_t token_tiles = p.grouping == Grouping::Rows ? count_group_tiles({p.groups, p.group_rows}, args.units)
-                                                              : args.units.group_tiles(uint32_t(p.m));
-    const uint32_t all = token_tiles * args.weight_tiles * args.steps;
-    return {all, max((all + gridDim.x - 1) / gridDim.x, kLeastShare)};
+    if (p.grouping != Grouping::Rows) return args.shares;
+    const uint32_t token_tiles = count_group_tiles({p.groups, p.group_rows}, args.units);
+    return share(token_tiles * args.weight_tiles * args.steps, gridDim.x);
 }
 
 // Says which steps of which lines a part has, and of which token tile.
 struct Part {
     Group group;
-    uint32_t token_tile;  // of all
-    uint32_t line;        // first of weights
+    uint32_t row, rows;  // first token of the group; tokens
+    uint32_t token;      // its first as the map counts
+    uint32_t line;       // first of weights
     uint32_t first_step, steps;
     uint32_t first_block;  // that has a part of the tile
+    __device__ __forceinline__ uint32_t eights() const { return (rows + kTokenRows - 1) / kTokenRows; }
 };
 
 // Returns the part of a tile that ends before step `end` of all, and begins no earlier than `begin`; for all lanes of a
@@ -138,13 +144,20 @@ __device__ __forceinline__ Part find_part(const Arguments& args, const Shares& s
     Part part{};
     if (begin >= end) return part;
     const uint32_t index = (end - 1) / args.steps, first = index * args.steps;
-    part.token_tile = index / args.weight_tiles;
-    part.line = (index - part.token_tile * args.weight_tiles) * args.tile_lines;
+    uint32_t token_tile = index / args.weight_tiles, rows = uint32_t(args.problem.m);
+    part.line = (index - token_tile * args.weight_tiles) * args.tile_lines;
     part.first_step = max(begin, first) - first;
     part.steps = end - first - part.first_step;
     part.first_block = first / shares.of_block;
     const GemmProblem& p = args.problem;
-    if (p.grouping == Grouping::Rows) part.group = find_group_tile({p.groups, p.group_rows}, args.units, part.token_tile);
+    if (p.grouping == Grouping::Rows) {
+        part.group = find_group_tile({p.groups, p.group_rows}, args.units, token_tile);
+        token_tile -= part.group.first_group_tile;
+        rows = part.group.rows;
+    }
+    part.row = token_tile * args.tile_tokens;
+    part.rows = min(rows - part.row, args.tile_tokens);
+    part.token = uint32_t(part.group.starts[kSourceCodes]) + part.row;
     return part;
 }
 
@@ -154,18 +167,16 @@ __device__ __forceinline__ Tile describe_part(const Arguments& args, const Part&
     Tile tile{};
     tile.line = part.line, tile.first_step = part.first_step, tile.steps = part.steps, tile.first_block = part.first_block;
     if (part.steps == 0) return tile;
-    int64_t first_token = 0, first_line = 0, padded = p.m;  // as the pass and as A counts
+    int64_t first_token = 0, padded = p.m;  // as the pass counts
     uint32_t rows = uint32_t(p.m);
-    tile.row = part.token_tile * args.tile_tokens;
+    tile.row = part.row, tile.rows = part.rows, tile.eights = part.eights();
     tile.d_row = tile.row;
     if (p.grouping == Grouping::Rows) {
         const Group& group = part.group;
-        tile.row = (part.token_tile - group.first_group_tile) * args.tile_tokens;
         tile.group = group.index;
         tile.d_row = group.starts[kColumnwiseCodes] + tile.row;
         tile.a = operand_of_group(p.a, group.first(), group.rows);
         first_token = group.starts[kRowwiseCodes];
-        first_line = group.starts[kSourceCodes];
         rows = group.rows;
         padded = round_up_to_power(int64_t(group.rows), p.d.group_unit);
     } else {
@@ -173,10 +184,7 @@ __device__ __forceinline__ Tile describe_part(const Arguments& args, const Part&
     }
     tile.b = operand_of_matrix(p.b, tile.group);
     tile.scale_steps = scale_steps(tile.b.layout, p.b.scale_type == ScaleType::E4M3 ? kNvBlock : kMxBlock);
-    tile.rows = min(rows - tile.row, args.tile_tokens);
     tile.padded = tile.row + args.tile_tokens >= rows ? uint32_t(padded) - tile.row : tile.rows;
-    tile.eights = (tile.rows + kTokenRows - 1) / kTokenRows;
-    tile.token = uint32_t(first_line + tile.row);
     tile.arranged = args.arranged + (first_token + tile.row) * int64_t(args.steps * args.step_chunks) * (kChunkCodes * 2);
     return tile;
 }

@@ -150,23 +150,34 @@ __device__ __forceinline__ void take_scales(const ScaleWords<kind>& of, uint32_t
     }
 }
 
-// Returns where in the codes of a chunk a thread's first line and quarter lie. Lines of 4 and 6 bits lie one after the
-// other, so that eight lanes read from all banks; those of 8 bits lie as the copy engine swizzles them.
-template <Weights kind>
+// Returns how many bytes of a line a step of so many chunks has. 128 lie as the copy engine swizzles them, fewer one line after
+// the other.
+template <Weights kind, int chunks>
+constexpr int kRowBytes = chunks * kChunkCodes / 8 * weight_bits<kind>;
+
+// Returns which of eight lines a lane has. Lanes 0 to 7 read from all banks: halves of the rows of lines 0 and 1, or where two
+// chunks share a row under the swizzle, of lines 0 and 4.
+template <int chunks>
+__device__ __forceinline__ uint32_t line_of_lane() {
+    const uint32_t eighth = read_thread() % 32 / 4;
+    return chunks == 1 ? eighth : eighth / 2 + eighth % 2 * 4;
+}
+
+// Returns where in the codes of a step's first chunk a thread's first line and quarter lie.
+template <Weights kind, int chunks>
 __device__ __forceinline__ uint32_t first_code_of_thread() {
-    constexpr int line_bytes = kChunkCodes / 8 * weight_bits<kind>;
-    const uint32_t thread = read_thread(), lane = thread % 32, line = thread / 32 * 16 + lane / 4, quarter = lane % 4;
-    return line * line_bytes + (kind == Weights::Bits8 ? (2 * quarter ^ line % 8) * 16 : quarter * line_bytes / 4);
+    constexpr int row_bytes = kRowBytes<kind, chunks>, quarter_bytes = row_bytes / chunks / 4;
+    const uint32_t thread = read_thread(), line = thread / 32 * 16 + line_of_lane<chunks>(), at = thread % 4 * quarter_bytes;
+    return line * row_bytes + (row_bytes == 128 ? at ^ line % 8 * 16 : at);
 }
 
 // Reads 16 bytes of a thread's codes of a chunk, number `piece`, or all 24 of 6 bits; `place` is where its first are.
-template <Weights kind>
+template <Weights kind, int chunks>
 __device__ __forceinline__ void read_piece(const uint8_t* codes, uint32_t place, int piece, Fragment<kind>& to) {
-    constexpr int line_bytes = kChunkCodes / 8 * weight_bits<kind>;
 #pragma unroll
     for (int l = 0; l < 2; l++) {
         auto& words = to.words[l];
-        const uint8_t* const from = codes + 8 * l * line_bytes;
+        const uint8_t* const from = codes + 8 * l * kRowBytes<kind, chunks>;
         if constexpr (kind == Weights::Bits6) {
 #pragma unroll
             for (int i = 0; i < 3; i++) {
@@ -180,10 +191,10 @@ __device__ __forceinline__ void read_piece(const uint8_t* codes, uint32_t place,
     }
 }
 
-template <Weights kind>
+template <Weights kind, int chunks>
 __device__ __forceinline__ void read_codes(const uint8_t* codes, uint32_t place, Fragment<kind>& to) {
 #pragma unroll
-    for (int piece = 0; piece < (kind == Weights::Bits8 ? 2 : 1); piece++) read_piece(codes, place, piece, to);
+    for (int piece = 0; piece < (kind == Weights::Bits8 ? 2 : 1); piece++) read_piece<kind, chunks>(codes, place, piece, to);
 }
 
 // Returns codes 4 four .. 4 four + 3 of a line, as they lie in its words; 4-bit codes in the low half.

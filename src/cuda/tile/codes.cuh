@@ -97,30 +97,41 @@ __device__ __forceinline__ void store_piece_of(uint32_t* to, const uint32_t (&co
     }
 }
 
+// Copies a unit of a line from shared memory to a part.
+template <class Unit, class E, class T>
+__device__ __forceinline__ void copy_unit(const TileCodes<E>& codes, const CodeTile& to, int line, int byte) {
+    const auto* from = reinterpret_cast<const uint8_t*>(&codes.words[codes.template line<Patch<T>::columns>(line)]);
+    *reinterpret_cast<Unit*>(to.codes + line * to.line_bytes + byte) = *reinterpret_cast<const Unit*>(from + byte);
+}
+
 // Copies lines from shared memory to a part, by all threads of the block.
+template <class E, class T>
+__device__ __forceinline__ void copy_wide_lines(const TileCodes<E>& codes, const CodeTile& to) {
+    constexpr int units = kTile * E::bits / 8 / sizeof(uint4), count = kTile * units / Patch<T>::threads;
+    const int bytes = (to.length * E::bits + 7) / 8;
+#pragma unroll
+    for (int j = 0; j < count; j++) {
+        const int i = j * Patch<T>::threads + threadIdx.x, line = i / units, byte = i % units * int(sizeof(uint4));
+        if (line < to.lines && byte < bytes) copy_unit<uint4, E, T>(codes, to, line, byte);
+    }
+}
+
+// The same by smaller units: as many threads a line as it has units, rounded up to a power of two, so that short lines, such as
+// those of one row's columns, take few steps.
 template <class Unit, class E, class T>
 __device__ __forceinline__ void copy_lines(const TileCodes<E>& codes, const CodeTile& to) {
-    constexpr int units = kTile * E::bits / 8 / sizeof(Unit), count = kTile * units / Patch<T>::threads;
-    const int bytes = (to.length * E::bits + 7) / 8;
-    const auto move = [&](int j) {
-        const int i = j * Patch<T>::threads + threadIdx.x, line = i / units, byte = i % units * int(sizeof(Unit));
-        const auto* from = reinterpret_cast<const uint8_t*>(&codes.words[codes.template line<Patch<T>::columns>(line)]);
-        if (line < to.lines && byte < bytes)
-            *reinterpret_cast<Unit*>(to.codes + line * to.line_bytes + byte) = *reinterpret_cast<const Unit*>(from + byte);
-    };
-    if constexpr (sizeof(Unit) == 16) {
-#pragma unroll
-        for (int j = 0; j < count; j++) move(j);
-    } else {
-#pragma unroll 1
-        for (int j = 0; j < count; j++) move(j);
-    }
+    const int units = (to.length * E::bits + 8 * int(sizeof(Unit)) - 1) / (8 * int(sizeof(Unit)));
+    if (units <= 0) return;
+    const int log2_units = 32 - __clz(units - 1), in_line = (1 << log2_units) - 1;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < to.lines << log2_units; i += Patch<T>::threads)
+        if ((i & in_line) < units) copy_unit<Unit, E, T>(codes, to, i >> log2_units, (i & in_line) * int(sizeof(Unit)));
 }
 
 template <class E, class T>
 __device__ __forceinline__ void store_lines(const TileCodes<E>& codes, const CodeTile& to, CodeAccess access) {
     switch (access.bytes) {
-        case 16: return copy_lines<uint4, E, T>(codes, to);
+        case 16: return copy_wide_lines<E, T>(codes, to);
         case 8: return copy_lines<uint2, E, T>(codes, to);
         case 4: return copy_lines<uint32_t, E, T>(codes, to);
         default: return copy_lines<uint8_t, E, T>(codes, to);

@@ -141,10 +141,11 @@ struct PartPlace {
     CodeTile codes;
     ScaleTile scales;
     int64_t line, position;
-    // The scale of line 0, and what leads to that of the next in compact layouts; whether all lines have whole aligned words.
+    // The scale of line 0, and what leads to that of the next in compact layouts; whether lines have whole aligned words, and
+    // whether 128 lines do.
     uint8_t* scale_bytes;
     int64_t scale_step;
-    bool whole_words;
+    bool line_words, whole_words;
 
     __device__ __forceinline__ PartPlace(const QuantizedPart& part, const TilePlace& place, const GroupStart& start,
                                          int64_t cols, bool grouped)
@@ -156,8 +157,9 @@ struct PartPlace {
         scale_step = part.layout.line_stride;
         const uint32_t columns = kTile / uint32_t(part.layout.block);
         const bool aligned = (reinterpret_cast<uintptr_t>(scale_bytes) | (part.layout.swizzled ? 0 : scale_step)) % 4 == 0;
-        whole_words = part.layout.tile_rows == 1 && columns >= 4 && scales.lines >= kTile && aligned &&
-                      scales.column + columns <= uint32_t(scales.layout.columns);
+        line_words = part.layout.tile_rows == 1 && columns >= 4 && aligned &&
+                     scales.column + columns <= uint32_t(scales.layout.columns);
+        whole_words = line_words && scales.lines >= kTile;
     }
 };
 
