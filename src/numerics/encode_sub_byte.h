@@ -58,19 +58,39 @@ MXQ_HD uint32_t abs_bf16_pairs(uint32_t a) {
 // Returns a number that BF16 has, in both halves.
 MXQ_HD constexpr uint32_t bf16_pair_of(float value) { return (__builtin_bit_cast(uint32_t, value) >> 16) * kOneInBothHalves; }
 
-// Returns `base` + code as BF16 in both halves, for magnitudes below 7. `base` is even, from 128 to 246.
-template <int base>
+// Returns 132 + code as BF16 in both halves, for magnitudes below 7.
 MXQ_HD uint32_t encode_e2m1_above_base(uint32_t magnitudes) {
+    constexpr int base = 132;
     const uint32_t first = multiply_add_bf16_pairs(magnitudes, bf16_pair_of(2), bf16_pair_of(base));
     const uint32_t second = multiply_add_bf16_pairs(magnitudes, bf16_pair_of(1), bf16_pair_of(base + 2));
     const uint32_t third = multiply_add_bf16_pairs(magnitudes, bf16_pair_of(0.5f), bf16_pair_of(base + 4));
     return min_bf16_pairs(min_bf16_pairs(first, second), third);
 }
 
+// Powers of two by which magnitudes are multiplied on the way to E2M1 codes: a half, a quarter and an eighth of both halves'
+// factors. None of them is Inf.
+struct E2m1LineFactors {
+    uint32_t half, quarter, eighth;
+};
+
+MXQ_HD E2m1LineFactors e2m1_line_factors(uint32_t factors) {
+    return {multiply_bf16_pairs(factors, bf16_pair_of(0.5f)), multiply_bf16_pairs(factors, bf16_pair_of(0.25f)),
+            multiply_bf16_pairs(factors, bf16_pair_of(0.125f))};
+}
+
+// Returns the E2M1 codes of products below 7 in the low byte of each half, 0x42 in the high byte. The lines are a quarter as
+// high as above, where the last place is a quarter, and each takes the product with it.
+MXQ_HD uint32_t encode_e2m1_products(uint32_t magnitudes, const E2m1LineFactors& factors) {
+    const uint32_t first = multiply_add_bf16_pairs(magnitudes, factors.half, bf16_pair_of(32));
+    const uint32_t second = multiply_add_bf16_pairs(magnitudes, factors.quarter, bf16_pair_of(32.5f));
+    const uint32_t third = multiply_add_bf16_pairs(magnitudes, factors.eighth, bf16_pair_of(33));
+    return min_bf16_pairs(min_bf16_pairs(first, second), third);
+}
+
 // Returns the codes of encode<E2M1> in the low byte of each half, and 0x43 in the high byte. Only the signs of `signs` are
 // read.
 MXQ_HD uint32_t encode_e2m1_signed(uint32_t magnitudes, uint32_t signs) {
-    const uint32_t rounded = encode_e2m1_above_base<132>(min_bf16_pairs(magnitudes, bf16_pair_of(6)));  // NaN becomes 6
+    const uint32_t rounded = encode_e2m1_above_base(min_bf16_pairs(magnitudes, bf16_pair_of(6)));  // NaN becomes 6
     const uint32_t signed_four = select_bits(kSignsOfBothHalves, signs, bf16_pair_of(4));
     return multiply_add_bf16_pairs(signed_four, bf16_pair_of(-1), rounded);  // makes 128 + code, plus 8 for a sign
 }
@@ -256,18 +276,40 @@ __device__ __forceinline__ uint32_t prepare_six_bit_pair(uint32_t values) {
 #endif
 }
 
-// Encodes four values that prepare_six_bit_pair has prepared, a byte each.
+// Encodes four values that prepare_six_bit_pair has prepared, a byte each, for pack_six_bits: as 00sccccc or, where they come
+// from 8-bit types, as s00ccccc.
 template <class E>
 __device__ __forceinline__ uint32_t encode_six_bits(float a, float b, float c, float d) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
     constexpr auto kind = Conversion<E>::kind;
     const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kind);
     const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, kind);
-    const uint32_t codes = low | high << 16;
-    return (codes & 0x1F1F1F1Fu) | ((codes >> 2) & 0x20202020u);
+    return low | high << 16;
 #else
     return encode_pair<E>(a, b) | encode_pair<E>(c, d) << 16;
 #endif
+}
+
+// Packs four codes of encode_six_bits to the upper three bytes of a word; what the lowest one holds is of no use. Shifts to the
+// left can be multiplications, which leaves three operations to the ALU, signs included.
+//
+//     s..11111 s..00000   by 4, 2 and 0 bits -->  s11111s0 0000....   (either half)  -->  33333322 22221111 11000000 ........
+__device__ __forceinline__ uint32_t pack_six_bits(uint32_t codes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
+    const uint32_t moved = select_bits(0x01F001F0u, codes << 4, codes << 2);
+    const uint32_t pairs = select_bits(0x80008000u, codes, moved);
+#else
+    const uint32_t pairs = select_bits(0x03F003F0u, codes << 4, codes << 2);
+#endif
+    return select_bits(0xFFF00000u, pairs, pairs << 4);
+}
+
+// Packs sixteen codes of encode_six_bits.
+__device__ __forceinline__ void pack_six_bits(const uint32_t (&codes)[4], uint32_t (&packed)[3]) {
+    const uint32_t second = pack_six_bits(codes[1]), third = pack_six_bits(codes[2]);
+    packed[0] = permute_bytes(pack_six_bits(codes[0]), second, 0x5321);
+    packed[1] = permute_bytes(second, third, 0x6532);
+    packed[2] = permute_bytes(third, pack_six_bits(codes[3]), 0x7653);
 }
 #endif
 

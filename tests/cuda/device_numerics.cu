@@ -173,7 +173,7 @@ struct QuantizeSixBits {
         const uint32_t scale = i >> 15, factors = (float_bits(scale_reciprocal(scale)) >> 16) * kOneInBothHalves;
         const uint32_t ready = prepare_six_bit_pair<E>(multiply_bf16_pairs(word(bf16_pair(i)), factors));
         const float first = bits_float(ready << 16), second = bits_float(ready & 0xFFFF0000u);
-        return encode_six_bits<E>(first, second, second, first) & code_mask<E>(scale);
+        return unpack_4<6>(pack_six_bits(encode_six_bits<E>(first, second, second, first)) >> 8) & code_mask<E>(scale);
     }
     static uint64_t host(uint32_t i) {
         const Bf16Pair pair = bf16_pair(i);
@@ -189,7 +189,7 @@ struct QuantizeWords {
     __device__ static uint64_t device(uint32_t i) {
         const uint32_t scale = i >> 15, factors = (float_bits(scale_reciprocal(scale)) >> 16) * kOneInBothHalves;
         const uint32_t products = multiply_bf16_pairs(word(bf16_pair(i)), factors);
-        const uint32_t plain = encode_e2m1_above_base<128>(products & ~kSignsOfBothHalves);
+        const uint32_t plain = encode_e2m1_products(word(bf16_pair(i)) & ~kSignsOfBothHalves, e2m1_line_factors(factors));
         const bool small = is_small(bits_float(products << 16)) && is_small(bits_float(products));
         return two_words(encode_e2m1_bf16(products) & code_mask<E2M1>(scale) & 0x00FF00FF, small ? plain & 0x00FF00FF : 0);
     }

@@ -3,8 +3,7 @@
 //     row        8 words -> 8 pairs of codes -> pack_nibble_pairs -> 2 words
 //     columns   16 words -> 16 pairs of codes, 4 to a word in either half -> 2 words of each column
 #pragma once
-#include "cuda/quantize/fp4_chunks.cuh"
-#include "cuda/tile/pair_factors.cuh"
+#include "cuda/quantize/fp4_pairs.cuh"
 
 namespace mxq::cuda::fp4_pairs {
 
@@ -23,15 +22,18 @@ __device__ __forceinline__ uint32_t masked(uint32_t codes, float multiplier) {
     return nvfp4 ? codes : mask_nibbles(codes, multiplier);
 }
 
+// Makes the codes of eight elements of a row.
+template <bool nvfp4, bool plain>
+__device__ __forceinline__ uint32_t eight_codes(const uint32_t* words, float multiplier) {
+    const float factor = nvfp4 ? fabsf(multiplier) : multiplier;
+    uint32_t pairs[4];
+    four_pairs<nvfp4, plain>(words, pair_factors(factor, factor), odd_halves(multiplier), pairs);
+    return masked<nvfp4>(plain ? pack_nibble_pairs(pairs, words) : pack_nibble_pairs(pairs), factor);
+}
+
 template <bool nvfp4, bool plain>
 __device__ __forceinline__ uint2 row_codes(const uint32_t (&words)[kPairs], float multiplier) {
-    const float factor = nvfp4 ? fabsf(multiplier) : multiplier;
-    const auto eight = [&](const uint32_t* from) {
-        uint32_t pairs[4];
-        four_pairs<nvfp4, plain>(from, pair_factors(factor, factor), odd_halves(multiplier), pairs);
-        return masked<nvfp4>(plain ? pack_nibble_pairs(pairs, from) : pack_nibble_pairs(pairs), factor);
-    };
-    return {eight(words), eight(words + 4)};
+    return {eight_codes<nvfp4, plain>(words, multiplier), eight_codes<nvfp4, plain>(words + 4, multiplier)};
 }
 
 // Returns a column's 16 codes, from four of each in the halves of words.

@@ -20,6 +20,12 @@ struct Arguments {
     bool wide_in, wide[2];  // parts: rowwise, columnwise
 };
 
+// Returns whether MXFP4's codes need no clamping, or are masked: FLOOR and EVEN give values up to 8, SATURATE Inf and NaN.
+inline bool is_plain_mxfp4(const QuantizeProblem& p) {
+    const bool below_seven = p.scale_rounding == ScaleRounding::Rceil || p.scale_rounding == ScaleRounding::Ceil;
+    return below_seven && p.nonfinite == Nonfinite::Propagate;
+}
+
 // A multiplier of NVFP4, and the way in which it may be cut to fewer bits.
 struct MultiplierCut {
     float multiplier;
@@ -122,23 +128,30 @@ __device__ __forceinline__ uint32_t largest_pair(Nonfinite policy, const uint32_
                                          : largest_pair<Nonfinite::Propagate>(words);
 }
 
-// Makes the tables of put_tables with CutMultipliers, negative where those are not odd. Scales of one significand have
-// multipliers of one, and are cut alike: eight threads look for all. A barrier must follow.
-__device__ __forceinline__ void put_cut_tables(const QuantizeProblem& p, float amax, Shared& shared) {
-    const int part = threadIdx.x / kScaleBytes, scale = threadIdx.x % kScaleBytes;
-    const bool exists = has_part(p, part);
+// Makes a table of TruncatingMultipliers by their scales, negative where those are not odd; each of 128 threads for which there
+// is one makes one. Scales of one significand have multipliers of one, and are cut alike: eight threads look for all. All
+// threads of the block call it, and a barrier must follow.
+__device__ __forceinline__ void put_cut_table(const Nvfp4Global& global, bool exists, MultiplierCut (&cuts)[8],
+                                              float (&multipliers)[kScaleBytes]) {
+    const int scale = threadIdx.x % kScaleBytes;
     constexpr int one = 56;  // the scale 1
-    const Nvfp4Global global = nvfp4_global(amax, part_of(p, part).scale_max);
-    const float multiplier = nvfp4_multiplier(uint32_t(scale), global);
-    if (exists && scale >= one && scale < one + 8) shared.cuts[part][scale - one] = {multiplier, truncation_for(multiplier)};
-    if (scale == 0) shared.tables.globals[part] = global;
+    const float multiplier = exists ? nvfp4_multiplier(uint32_t(scale), global) : 0;
+    if (exists && scale >= one && scale < one + 8) cuts[scale - one] = {multiplier, truncation_for(multiplier)};
     __syncthreads();
     if (!exists) return;
     const int normal = scale >= 8 ? scale : scale << max(__clz(scale) - 28, 0);
-    const MultiplierCut same = shared.cuts[part][normal % 8];
+    const MultiplierCut same = cuts[normal % 8];
     const bool alike = ((float_bits(multiplier) ^ float_bits(same.multiplier)) & 0x7FFFFF) == 0;
     const TruncatingMultiplier cut = truncating_multiplier(multiplier, alike ? same.way : Truncation::None);
-    shared.tables.multipliers[part][scale] = cut.odd ? cut.factor : -cut.factor;
+    multipliers[scale] = cut.odd ? cut.factor : -cut.factor;
+}
+
+// Makes the tables of put_tables with TruncatingMultipliers. A barrier must follow.
+__device__ __forceinline__ void put_cut_tables(const QuantizeProblem& p, float amax, Shared& shared) {
+    const int part = threadIdx.x / kScaleBytes;
+    const Nvfp4Global global = nvfp4_global(amax, part_of(p, part).scale_max);
+    if (threadIdx.x % kScaleBytes == 0) shared.tables.globals[part] = global;
+    put_cut_table(global, has_part(p, part), shared.cuts[part], shared.tables.multipliers[part]);
 }
 
 // Makes the tables that four over six has instead; multipliers are NaN where there are no estimates. A barrier must follow.
@@ -158,8 +171,18 @@ __device__ __forceinline__ Block nvfp4_block(const Rule& rule, uint32_t amax) {
     return {scale, rule.multipliers[scale % kScaleBytes]};
 }
 
-__device__ __forceinline__ Block mx_block(const Arguments& a, uint32_t amax) {
-    const uint32_t scale = scale_of(block_amax(amax, a.problem.tile.length), a.steps);
+// Returns the maxima over the chunks of MX blocks, which neighbouring lanes hold: two in the halves of a word.
+__device__ __forceinline__ uint32_t block_maxima(uint32_t largest, int length) {
+    largest = larger<Bf16>(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+#pragma unroll 1
+    for (int distance = 2; distance * kChunk < length; distance *= 2)
+        largest = larger<Bf16>(largest, __shfl_xor_sync(kAllLanes, largest, distance));
+    return largest;
+}
+
+// Returns the block of a maximum, either half of the word.
+__device__ __forceinline__ Block mx_block(const ScaleSteps& steps, uint32_t maxima, int half) {
+    const uint32_t scale = scale_of(magnitude_bits<Bf16>(maxima, half), steps);
     return {scale, scale_reciprocal(scale)};
 }
 

@@ -18,8 +18,8 @@
 // sm_90a counts them, 8 operations an element and part for MXFP4, 10 for NVFP4, 19 for stochastic rounding, 21 for four over
 // six; half are integers, bits, minima and maxima, which issue at half the rate. And by the latency of what comes before the
 // first code. The loops are short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower).
-// Blocks that take tile after tile, the next one on its way while scales leave, are a tenth slower; so is a fifth block on an
-// SM, 48 registers a thread, for NVFP4.
+// Blocks that take tile after tile, the next one on its way while scales leave, are a tenth slower. A fifth block on an SM,
+// which leaves 48 registers a thread, takes 2 to 3% of the time from MXFP4 and costs NVFP4 up to a tenth.
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_four_over_six.cuh"
 #include "cuda/quantize/fp4_pair_codes.cuh"
@@ -91,8 +91,8 @@ __device__ __forceinline__ bool row_block(const Arguments& a, const Rule& rule, 
         block = nvfp4_block(rule, amax);
         return __all_sync(kAllLanes, is_plain(amax, block));
     } else {
-        block = mx_block(a, p.nonfinite == Nonfinite::Saturate ? largest_of_row<Nonfinite::Saturate>(words)
-                                                               : largest_of_row<Nonfinite::Propagate>(words));
+        const uint32_t largest = block_maxima(largest_pair(p.nonfinite, words), p.tile.length);
+        block = mx_block(a.steps, larger<Bf16>(largest, largest >> 16), 0);
         return true;
     }
 }
@@ -141,9 +141,9 @@ __device__ __forceinline__ bool column_blocks(const Arguments& a, const Rule& ru
         blocks[1] = nvfp4_block(rule, second);
         return __all_sync(kAllLanes, is_plain(first, blocks[0]) && is_plain(second, blocks[1]));
     } else {
-        const uint32_t largest = largest_pair(p.nonfinite, words);
-        blocks[0] = mx_block(a, magnitude_bits<Bf16>(largest, 0));
-        blocks[1] = mx_block(a, magnitude_bits<Bf16>(largest, 1));
+        const uint32_t largest = block_maxima(largest_pair(p.nonfinite, words), p.tile.length);
+        blocks[0] = mx_block(a.steps, largest, 0);
+        blocks[1] = mx_block(a.steps, largest, 1);
         return true;
     }
 }
@@ -208,7 +208,7 @@ __device__ __forceinline__ void store_all_scales(const QuantizeProblem& p, const
 
 // Four over six is NVFP4's in squares here; of lines it has the kernel below, which needs other registers.
 template <bool nvfp4, Rounding rounding>
-__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
+__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16> + !nvfp4)
     quantize_fp4_pairs_kernel(const __grid_constant__ Arguments a) {
     extern __shared__ uint4 memory[];
     auto& shared = *reinterpret_cast<Shared*>(memory);
@@ -280,10 +280,8 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const Start start = problem.compute_amax
                             ? launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call)
                             : Start::AfterAll;
-    // FLOOR and EVEN give values up to 8, SATURATE Inf and NaN.
-    const bool below_seven = problem.scale_rounding == ScaleRounding::Rceil || problem.scale_rounding == ScaleRounding::Ceil;
     const Arguments a{problem, Tiles(problem), scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite),
-                      below_seven && problem.nonfinite == Nonfinite::Propagate, is_wide_tile_source(problem),
+                      is_plain_mxfp4(problem), is_wide_tile_source(problem),
                       {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
     if (a.tiles.count() == 0) return;
     const Rounding rounding = rounding_of(problem);

@@ -1,4 +1,5 @@
-// quantize_rowwise: F32, F16 or BF16 to the rowwise part of MXFP8 alone, in 1x32 blocks.
+// quantize_rowwise: F32, F16 or BF16 to the rowwise part of MXFP8 alone, in 1x32 blocks, and aligned BF16 to that of MXFP4,
+// NVFP4 and MXFP6, whose kernels are in rowwise_small.cuh.
 //
 // Streams: no shared memory and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. A lane
 // holds four vectors of 16 bytes, all loaded before the first use:
@@ -20,6 +21,8 @@
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/segments.cuh"
+#include "cuda/quantize/amax.h"
+#include "cuda/quantize/rowwise_small.cuh"
 #include "cuda/types.cuh"
 
 namespace mxq::cuda {
@@ -83,13 +86,79 @@ __global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(co
     }
 }
 
+// ---- Four and six bits -----------------------------------------------------------------------------------------------
+
+// Returns why codes of four or six bits are left to others.
+Reason declines_small(const QuantizeProblem& problem) {
+    if (problem.source.plain.format != MXQ_FORMAT_BF16)
+        return [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
+    if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
+    if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
+    if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
+    if (problem.rowwise.scope_stride != 0 && problem.rowwise.matrices > 1) return "needs one amax, found one for each expert";
+    const QuantizedPart& out = problem.rowwise;
+    const int bytes = problem.format->bits == 6 ? 16 : 4;
+    if (!is_wide<Bf16>(problem.source.plain) || !is_aligned(out.codes, bytes) || out.line_bytes % bytes != 0)
+        return "needs aligned lines, found others";
+    return "";
+}
+
+struct SmallKey {
+    Element element;
+    int32_t block;
+    bool down;
+    bool operator==(const SmallKey&) const = default;
+};
+
+template <class E, int block, bool down>
+constexpr KernelEntry<SmallKey, rowwise_small::Arguments> small_entry(Element element) {
+    return {{element, block, down}, rowwise_small::quantize_rowwise_small_kernel<E, block, down>, rowwise_small::kThreads, 0};
+}
+
+constexpr KernelEntry<SmallKey, rowwise_small::Arguments> small_kernels[] = {
+    small_entry<E2M1, kMxBlock, false>(Element::E2M1), small_entry<E2M1, kMxBlock, true>(Element::E2M1),
+    small_entry<E2M1, kNvBlock, false>(Element::E2M1), small_entry<E2M1, kNvBlock, true>(Element::E2M1),
+    small_entry<E2M3, kMxBlock, false>(Element::E2M3), small_entry<E2M3, kMxBlock, true>(Element::E2M3),
+    small_entry<E3M2, kMxBlock, false>(Element::E3M2), small_entry<E3M2, kMxBlock, true>(Element::E3M2),
+};
+
+rowwise_small::Arguments small_arguments(const QuantizeProblem& problem) {
+    const PlainMatrix& in = problem.source.plain;
+    const QuantizedPart& out = problem.rowwise;
+    const int64_t tile_rows = ceil_div(in.rows, kSwizzleRows);
+    return {static_cast<const Bf16*>(in.data), out.codes, out.scales, in.matrices * in.rows * in.cols, in.row_stride,
+            out.line_bytes, out.layout.line_stride, out.layout.matrix_scales, uint32_t(in.rows), uint32_t(in.cols),
+            uint32_t(tile_rows), uint32_t(in.matrices * tile_rows), uint32_t(ceil_div(out.layout.columns, 4)),
+            out.layout.swizzled != 0, problem.nonfinite == Nonfinite::Saturate, fp4_pairs::is_plain_mxfp4(problem),
+            out.scale_max, scale_steps_of(problem), out.amax};
+}
+
+void run_small(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    using namespace rowwise_small;
+    const PlainMatrix& in = problem.source.plain;
+    const QuantizedPart& out = problem.rowwise;
+    const Start start = problem.compute_amax ? launch_amax(context, problem, out.amax, nullptr, call) : Start::AfterAll;
+    const rowwise_small::Arguments a = small_arguments(problem);
+    if (a.elements == 0) return;
+    const bool one_line = in.row_stride == in.cols || in.matrices * in.rows == 1;
+    const bool down = out.layout.swizzled || !one_line || in.cols % out.layout.block != 0;
+    const dim3 grid = down ? grid_of_rows(ceil_div(in.cols, kRequest) * kTileShares, a.all_tile_rows)
+                           : grid_of(ceil_div(a.elements, kWarps * rowwise_small::kRequests * kRequest));
+    launch(context, small_kernels, {problem.format->element, out.layout.block, down}, "quantize_rowwise", grid, call.stream, a,
+           start);
+}
+
+// ---- On the host -----------------------------------------------------------------------------------------------------
+
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.has_columnwise) return "needs the rowwise part alone, found a columnwise one";
-    if (!problem.format->is_mx() || problem.format->bits != 8)
-        return [format = problem.format] { return std::string("needs an MX format of eight bits, found ") + format->name; };
-    if (problem.tile.id != MXQ_SCALING_1X32)
-        return [name = problem.tile.name] { return std::string("needs 1x32 blocks, found ") + name; };
+    if (problem.format->is_fp8())
+        return [format = problem.format] { return std::string("needs blocks of 16 or 32, found ") + format->name; };
+    if (problem.tile.id != MXQ_SCALING_1X32 && problem.tile.id != MXQ_SCALING_1X16)
+        return [name = problem.tile.name] { return std::string("needs 1x32 or 1x16 blocks, found ") + name; };
     if (problem.grouped.set()) return "needs rows without groups, found groups";
+    if (problem.format->bits < 8)
+        if (Reason reason = declines_small(problem); !reason.empty()) return reason;
     return needs_cuda(context);
 }
 
@@ -112,6 +181,7 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
 };
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    if (problem.format->bits < 8) return run_small(context, problem, call);
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
@@ -122,7 +192,10 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     launch(context, kernels, {in.format, problem.format->element}, "quantize_rowwise", a.segments.grid(), call.stream, a);
 }
 
-void load(const Context&) { load_kernels(kernels); }
+void load(const Context&) {
+    load_kernels(kernels);
+    load_kernels(small_kernels);
+}
 
 }  // namespace
 

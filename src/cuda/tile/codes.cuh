@@ -70,14 +70,31 @@ __device__ __forceinline__ void quantize_column(const PatchVectors<T>& vectors, 
 
 // Stores a packed piece to shared or global memory, as wide as it is aligned.
 template <int bits>
-__device__ __forceinline__ void store_piece(uint32_t* to, const uint32_t (&codes)[4]) {
-    uint32_t packed[bits / 2];
-    pack_16<bits>(codes, packed);
+__device__ __forceinline__ void store_packed(uint32_t* to, const uint32_t (&packed)[bits / 2]) {
     if constexpr (bits == 8) *reinterpret_cast<uint4*>(to) = {packed[0], packed[1], packed[2], packed[3]};
     else if constexpr (bits == 4) *reinterpret_cast<uint2*>(to) = {packed[0], packed[1]};
     else
 #pragma unroll
         for (int i = 0; i < bits / 2; i++) to[i] = packed[i];
+}
+
+template <int bits>
+__device__ __forceinline__ void store_piece(uint32_t* to, const uint32_t (&codes)[4]) {
+    uint32_t packed[bits / 2];
+    pack_16<bits>(codes, packed);
+    store_packed<bits>(to, packed);
+}
+
+// Stores a piece of elements of T: six bits made from pairs are packed otherwise.
+template <class E, class T>
+__device__ __forceinline__ void store_piece_of(uint32_t* to, const uint32_t (&codes)[4]) {
+    if constexpr (clamps_pairs<E, T>) {
+        uint32_t packed[3];
+        pack_six_bits(codes, packed);
+        store_packed<6>(to, packed);
+    } else {
+        store_piece<E::bits>(to, codes);
+    }
 }
 
 // Copies a unit of a line from shared memory to a part.
@@ -141,8 +158,8 @@ __device__ __forceinline__ void put_six_bit_columns(const PatchVectors<T>& vecto
             second[g] = factor_mask<E>(pair.second) & encode_six_bits<E>(high_value(ready[0]), high_value(ready[1]),
                                                                          high_value(ready[2]), high_value(ready[3]));
         }
-        store_piece<E::bits>(to + 2 * w * 4 * E::bits, first);
-        store_piece<E::bits>(to + (2 * w + 1) * 4 * E::bits, second);
+        store_piece_of<E, T>(to + 2 * w * 4 * E::bits, first);
+        store_piece_of<E, T>(to + (2 * w + 1) * 4 * E::bits, second);
     }
 }
 
@@ -225,7 +242,7 @@ __device__ __forceinline__ void put_vector_rows(const PatchVectors<T>& vectors, 
     }
 }
 
-// Returns the codes of a vector, one a byte, upper bits zero.
+// Returns the codes of a vector, one a byte: as store_piece_of takes them.
 template <class E, class T>
 __device__ __forceinline__ Codes<Vector<T>::count> quantize_small_vector(const Vector<T>& vector, float factor) {
     if constexpr (clamps_pairs<E, T>) {
@@ -261,7 +278,7 @@ __device__ __forceinline__ void put_piece_rows(const PatchVectors<T>& vectors, c
             for (int w = 0; w < words_each; w++) words[r * words_each + w] = row.words[w] & mask;
         }
         exchange_rows<lanes>(words);
-        if (pointers.exists(i)) store_piece<E::bits>(pointers.at(i), words);
+        if (pointers.exists(i)) store_piece_of<E, T>(pointers.at(i), words);
     }
 }
 

@@ -8,10 +8,12 @@ namespace mxq::cuda {
 struct PairFactors {
     float first, second;
     uint32_t pair;
+    E2m1LineFactors parts;  // of `pair`
 };
 
 __device__ __forceinline__ PairFactors pair_factors(float first, float second) {
-    return {first, second, __byte_perm(float_bits(first), float_bits(second), 0x7632)};
+    const uint32_t pair = __byte_perm(float_bits(first), float_bits(second), 0x7632);
+    return {first, second, pair, e2m1_line_factors(pair)};
 }
 
 __device__ __forceinline__ float low_value(uint32_t pair) { return bits_float(pair << 16); }
@@ -26,7 +28,7 @@ __device__ __forceinline__ uint32_t quantize_e2m1_pair(uint32_t word, const Pair
 // TruncatingMultiplier's, `odd` goes with them.
 template <bool powers>
 __device__ __forceinline__ uint32_t round_e2m1_pair(uint32_t word, const PairFactors& factors, uint32_t odd) {
-    if constexpr (powers) return encode_e2m1_above_base<128>(multiply_bf16_pairs(word & ~kSignsOfBothHalves, factors.pair));
+    if constexpr (powers) return encode_e2m1_products(word & ~kSignsOfBothHalves, factors.parts);
     else return encode_e2m1_truncated(multiply_rn(fabsf(low_value(word)), factors.first),
                                   multiply_rn(fabsf(high_value(word)), factors.second), odd);
 }

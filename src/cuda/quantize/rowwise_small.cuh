@@ -1,0 +1,319 @@
+// The rowwise part of MXFP4, NVFP4 and MXFP6 alone from BF16, as quantize_rowwise streams it: aligned lines, scales of 1x32
+// and 1x16, rounded to nearest. 256 elements of a row move at once, so that codes of four bits leave as whole lines of 128
+// bytes, and places are worked out without 64-bit divisions. memory/segments.cuh takes 128, and divides.
+//
+// A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. They lie
+//
+//     along  one after another, where all of the tensor is one line without a gap, and so are its scales
+//     down   in 256 columns of a row each, 32 rows apart, so that the words of a warp are neighbours in a swizzled tile; a
+//            block of threads has neighbouring rows
+//
+//                           256 columns            swizzled tile of the first 128 (MX) or 64 (NVFP4), 4 bytes a row
+//              row r          [request 0]            ... | r    r + 32    r + 64    r + 96 | r + 1    r + 33 ...
+//              row r + 32     [request 1]
+//              ...
+//
+//     maxima   two requests to a word. The lanes of a block exchange them so that each has the maxima of one request (16 in a
+//              block: of two), and makes its scale
+//     codes    four bits: a vector's eight are a word, along a request's are one line of 128 bytes
+//              six bits: a vector's six bytes go through shared memory, from where the warp stores them 16 at a time
+//
+// NVFP4 has a table of multipliers for the block of threads, made while the elements are on their way. What is not plain
+// (fp4_pairs.cuh) takes a slower way, a warp at a time.
+#pragma once
+#include "cuda/memory/elements.cuh"
+#include "cuda/memory/grid.cuh"
+#include "cuda/memory/scale_words.cuh"
+#include "cuda/quantize/fp4_pair_codes.cuh"
+#include "cuda/tile/codes.cuh"
+
+namespace mxq::cuda::rowwise_small {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kRequests = 4;
+constexpr int kCount = Vector<Bf16>::count, kRequest = 32 * kCount;
+constexpr int kRowStep = kSwizzleRows / kRequests;  // down: from request to request
+constexpr int kTileShares = kRowStep / kWarps;      // down: blocks of threads of 128 rows
+
+struct Arguments {
+    const Bf16* in;
+    uint8_t *codes, *scales;
+    int64_t elements;               // along: all of them; then no more is needed of what follows
+    int64_t row_stride, line_bytes, scale_stride;  // from a row to the next
+    int64_t matrix_scales;
+    uint32_t rows, cols, tile_rows, all_tile_rows, tile_words;  // tile_words: swizzled tiles of 128 rows
+    bool swizzled;
+    bool saturates;       // MX: a maximum ignores NaN
+    bool plain;           // MXFP4: codes need no clamping
+    int32_t scale_max;    // NVFP4
+    ScaleSteps steps;     // MX
+    const float* amax;    // NVFP4
+};
+
+// The four vectors of a lane, and where their codes and scale words go. The lanes of a word all know where it goes.
+template <int bits, int block, bool down>
+struct Requests {
+    static constexpr int block_lanes = block / kCount, word_lanes = 4 * block_lanes;
+
+    const Bf16* in;
+    uint8_t *codes, *scales;
+    int64_t in_step, code_step, scale_step;  // from a request to the next
+    int existing;    // requests whose vector exists
+    int left, rows;  // elements from request 0 on, in its row (down) or in all; rows from its own on
+
+    // Along: warp `task` of all.
+    __device__ __forceinline__ Requests(const Arguments& a, int64_t task) requires(!down)
+        : in_step(kRequest), code_step(kRequest / 8 * bits), scale_step(kRequest / block), rows(1) {
+        const int lane = threadIdx.x % 32;
+        constexpr int all = kRequests * kRequest;
+        in = a.in + task * all + lane * kCount;
+        codes = a.codes + task * (all / 8 * bits) + lane * bits;
+        scales = a.scales + task * (all / block) + lane / word_lanes * 4;
+        left = int(max(min(a.elements - task * all, int64_t(all)), int64_t(0)));
+        existing = (left - lane * kCount + kRequest - 1) / kRequest;
+    }
+    // Down: row `in_tile` of a tile's first 32.
+    __device__ __forceinline__ Requests(const Arguments& a, uint32_t matrix, uint32_t tile_row, uint32_t request,
+                                        uint32_t in_tile) requires(down)
+        : in_step(kRowStep * a.row_stride), code_step(kRowStep * a.line_bytes),
+          scale_step(a.swizzled ? 4 : kRowStep * a.scale_stride) {
+        const uint32_t lane = threadIdx.x % 32, row = tile_row * uint32_t(kSwizzleRows) + in_tile;
+        const uint32_t column = request * kRequest + lane * kCount;
+        const uint32_t word = request * (kRequest / block / 4) + lane / word_lanes;
+        const int64_t line = int64_t(matrix) * a.rows + row;
+        in = a.in + line * a.row_stride + column;
+        codes = a.codes + line * a.line_bytes + column / 8 * bits;
+        scales = a.scales + matrix * a.matrix_scales +
+                 (a.swizzled ? (int64_t(tile_row) * a.tile_words + word) * kSwizzleBytes + in_tile * 16
+                             : int64_t(row) * a.scale_stride + word * 4);
+        rows = int(a.rows) - int(row);
+        left = int(a.cols) - int(request * kRequest);
+        existing = column < a.cols ? (rows + kRowStep - 1) / kRowStep : 0;
+    }
+    __device__ __forceinline__ bool exists(int i) const { return i < existing; }
+
+    // Stores the scale word of a request. Of the lanes of a word the first four store those of one request each.
+    __device__ __forceinline__ void store_word(const Arguments& a, int request, uint32_t word) const {
+        if (threadIdx.x % word_lanes >= kRequests) return;
+        const int elements = left - (down ? 0 : request * kRequest) - int(threadIdx.x) % 32 / word_lanes * (4 * block);
+        int count = (elements + block - 1) / block;
+        if (down && a.swizzled) count = count > 0 ? 4 : 0;
+        else if (down && request * kRowStep >= rows) count = 0;
+        store_scale_word(scales + request * scale_step, word, count);
+    }
+};
+
+// ---- Maxima ----------------------------------------------------------------------------------------------------------
+
+// Returns the largest magnitudes over the lanes of a block, of requests 2k and 2k + 1 in the halves of a word: k is 1 for
+// lanes with bit `distance`, which is the highest of a lane's place in its block. Signs are any.
+template <int distance, Nonfinite policy>
+__device__ __forceinline__ uint32_t request_maxima(const Vector<Bf16> (&vectors)[kRequests]) {
+    using namespace fp4_pairs;
+    uint32_t pairs[2];
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const uint32_t first = largest_by_magnitude<policy>(vectors[2 * k].words);
+        const uint32_t second = largest_by_magnitude<policy>(vectors[2 * k + 1].words);
+        pairs[k] = larger_by_magnitude<policy>(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
+    }
+    const bool high = threadIdx.x & distance;
+    const uint32_t mine = high ? pairs[1] : pairs[0], other = high ? pairs[0] : pairs[1];
+    uint32_t largest = larger_by_magnitude<policy>(mine, __shfl_xor_sync(kAllLanes, other, distance));
+#pragma unroll
+    for (int d = distance / 2; d > 0; d /= 2)
+        largest = larger_by_magnitude<policy>(largest, __shfl_xor_sync(kAllLanes, largest, d));
+    return largest;
+}
+
+// Returns a magnitude of a word's two as bits of an fp32 value.
+__device__ __forceinline__ uint32_t magnitude_of(uint32_t pair, bool high) {
+    return (high ? pair : pair << 16) & 0x7FFF0000u;
+}
+
+// ---- Scales ----------------------------------------------------------------------------------------------------------
+
+// Returns the scale word of request lane % 4 from scales of it.
+__device__ __forceinline__ uint32_t mx_word(uint32_t scale) {
+    uint32_t word = scale << (threadIdx.x / 4 % 4 * 8);
+    word |= __shfl_xor_sync(kAllLanes, word, 4);
+    return word | __shfl_xor_sync(kAllLanes, word, 8);
+}
+
+// Returns the scale word of request nv_word_request() from those of two requests, 2 * (lane % 2) and the next.
+__device__ __forceinline__ uint32_t nv_word(const uint32_t (&scales)[2]) {
+    const int block = threadIdx.x / 2 % 4;
+    const uint32_t mine = block % 2 == 0 ? scales[0] : scales[1], other = block % 2 == 0 ? scales[1] : scales[0];
+    uint32_t word = mine << (block * 8) | __shfl_xor_sync(kAllLanes, other, 2) << ((block ^ 1) * 8);
+    return word | __shfl_xor_sync(kAllLanes, word, 4);
+}
+
+__device__ __forceinline__ int nv_word_request() { return threadIdx.x % 2 * 2 + threadIdx.x / 2 % 2; }
+
+// ---- Four bits -------------------------------------------------------------------------------------------------------
+
+// Stores a request's codes of four bits, a word a lane.
+template <class R>
+__device__ __forceinline__ void store_codes(const R& requests, int i, uint32_t word) {
+    if (requests.exists(i)) *reinterpret_cast<uint32_t*>(requests.codes + i * requests.code_step) = word;
+}
+
+template <bool plain, class R>
+__device__ __forceinline__ void store_mxfp4(const Vector<Bf16> (&vectors)[kRequests], float reciprocal, const R& requests) {
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) {
+        const float of_request = __shfl_sync(kAllLanes, reciprocal, threadIdx.x % 32 / kRequests * kRequests + i);
+        store_codes(requests, i, fp4_pairs::eight_codes<false, plain>(vectors[i].words, of_request));
+    }
+}
+
+// What all threads of a block know of NVFP4's scales.
+struct Nvfp4Table {
+    Nvfp4Global global;
+    fp4_pairs::MultiplierCut cuts[8];
+    float multipliers[kScaleBytes];
+};
+
+// Makes the table by half of the warps; the others pass the barriers alone.
+__device__ __forceinline__ void put_table(const float* amax, int scale_max, Nvfp4Table& table) {
+    wait_for_previous_kernel();  // which may compute it
+    const bool makes = threadIdx.x < kScaleBytes;
+    Nvfp4Global global{};
+    if (makes) global = nvfp4_global(*amax, scale_max);
+    if (threadIdx.x == 0) table.global = global;
+    fp4_pairs::put_cut_table(global, makes, table.cuts, table.multipliers);
+    __syncthreads();
+}
+
+// Makes eight codes of any elements. Out of line: few need it.
+__device__ __noinline__ uint32_t any_codes(Vector<Bf16> vector, uint32_t scale, const Nvfp4Global& global) {
+    float values[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; i++) values[i] = vector[i];
+    return nearest_codes(values, nvfp4_multiplier(scale, global)) & nvfp4_code_mask(scale);
+}
+
+template <class R>
+__device__ __forceinline__ void store_any_nvfp4(const Vector<Bf16> (&vectors)[kRequests], const uint32_t (&scales)[2],
+                                                const Nvfp4Global& global, const R& requests) {
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) {
+        const uint32_t scale = __shfl_sync(kAllLanes, scales[i % 2], (threadIdx.x & 30) + i / 2);
+        store_codes(requests, i, any_codes(vectors[i], scale, global));
+    }
+}
+
+// Stores the scales and codes of NVFP4.
+template <class R>
+__device__ __forceinline__ void store_nvfp4(const Arguments& a, const Vector<Bf16> (&vectors)[kRequests],
+                                            const Nvfp4Table& table, const R& requests) {
+    uint32_t maxima = request_maxima<1, Nonfinite::Propagate>(vectors);
+    bool plain = !is_nan(bits_float(magnitude_of(maxima, false))) && !is_nan(bits_float(magnitude_of(maxima, true)));
+    if (__any_sync(kAllLanes, !plain)) maxima = request_maxima<1, Nonfinite::Saturate>(vectors);
+    uint32_t scales[2];
+    float multipliers[2];
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const uint32_t amax = magnitude_of(maxima, k == 1);
+        scales[k] = encode_nvfp4_scale(multiply_rn(bits_float(amax), table.global.encode_sixth));
+        multipliers[k] = table.multipliers[scales[k] % kScaleBytes];
+        plain = plain && fp4_pairs::is_plain(amax, {scales[k], multipliers[k]});
+    }
+    requests.store_word(a, nv_word_request(), nv_word(scales));
+    if (!__all_sync(kAllLanes, plain)) return store_any_nvfp4(vectors, scales, table.global, requests);
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) {
+        const float multiplier = __shfl_sync(kAllLanes, multipliers[i % 2], (threadIdx.x & 30) + i / 2);
+        store_codes(requests, i, fp4_pairs::eight_codes<true, true>(vectors[i].words, multiplier));
+    }
+}
+
+// ---- Six bits --------------------------------------------------------------------------------------------------------
+
+// A warp's codes of six bits: 192 bytes of each request.
+struct alignas(16) StagedCodes {
+    static constexpr int pieces = kRequest * 6 / 8 / 16;  // of a request
+    uint8_t bytes[kRequests][pieces * 16];
+
+    // Puts the lane's six bytes of a request: a word, and a half word on the side on which the word is not aligned.
+    __device__ __forceinline__ void put(int request, uint32_t low, uint32_t high) {
+        const bool odd = threadIdx.x % 2;
+        uint8_t* const to = &bytes[request][threadIdx.x % 32 * 6];
+        *reinterpret_cast<uint32_t*>(to + (odd ? 2 : 0)) = odd ? __funnelshift_r(low, high, 16) : low;
+        *reinterpret_cast<uint16_t*>(to + (odd ? 0 : 4)) = uint16_t(odd ? low : high);
+    }
+};
+
+// Stores what the lanes have put, 48 pieces of 16 bytes.
+template <bool down, class R>
+__device__ __forceinline__ void store_staged(const StagedCodes& staged, const R& requests) {
+    const int lane = threadIdx.x % 32;
+    uint8_t* const to = requests.codes - lane * 6;
+#pragma unroll
+    for (int piece = lane; piece < kRequests * StagedCodes::pieces; piece += 32) {
+        const int request = piece / StagedCodes::pieces, byte = piece % StagedCodes::pieces * 16;
+        const int left = requests.left - (down ? 0 : request * kRequest);
+        if (byte >= left / 8 * 6 || (down && request * kRowStep >= requests.rows)) continue;
+        *reinterpret_cast<uint4*>(to + request * requests.code_step + byte) =
+            *reinterpret_cast<const uint4*>(&staged.bytes[request][byte]);
+    }
+}
+
+template <class E, bool down, class R>
+__device__ __forceinline__ void store_six_bits(const Vector<Bf16> (&vectors)[kRequests], float reciprocal, const R& requests,
+                                               StagedCodes& staged) {
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) {
+        const float of_request = __shfl_sync(kAllLanes, reciprocal, threadIdx.x % 32 / kRequests * kRequests + i);
+        const auto of_vector = quantize_small_vector<E, Bf16>(vectors[i], of_request);
+        const uint32_t mask = factor_mask<E>(of_request);
+        const uint32_t low = pack_six_bits(of_vector.words[0] & mask), high = pack_six_bits(of_vector.words[1] & mask);
+        staged.put(i, permute_bytes(low, high, 0x5321), high >> 16);
+    }
+    __syncwarp();
+    store_staged<down>(staged, requests);
+}
+
+// ---- Kernels ---------------------------------------------------------------------------------------------------------
+
+// Quantizes what the lane's requests are. All threads of the block call it.
+template <class E, int block, bool down>
+__device__ __forceinline__ void quantize_requests(const Arguments& a, const Requests<E::bits, block, down>& requests) {
+    Vector<Bf16> vectors[kRequests];
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) vectors[i] = load_vector_wide(requests.in + i * requests.in_step, requests.exists(i));
+    if constexpr (block == kNvBlock) {
+        __shared__ Nvfp4Table table;
+        put_table(a.amax, a.scale_max, table);
+        store_nvfp4(a, vectors, table, requests);
+    } else {
+        const uint32_t maxima = a.saturates ? request_maxima<2, Nonfinite::Saturate>(vectors)
+                                            : request_maxima<2, Nonfinite::Propagate>(vectors);
+        const uint32_t scale = scale_of(magnitude_of(maxima, threadIdx.x % 2), a.steps);
+        requests.store_word(a, threadIdx.x % kRequests, mx_word(scale));
+        const float reciprocal = scale_reciprocal(scale);
+        if constexpr (E::bits == 6) {
+            __shared__ StagedCodes staged[kWarps];
+            store_six_bits<E, down>(vectors, reciprocal, requests, staged[threadIdx.x / 32]);
+        } else if (a.plain) {
+            store_mxfp4<true>(vectors, reciprocal, requests);
+        } else {
+            store_mxfp4<false>(vectors, reciprocal, requests);
+        }
+    }
+}
+
+template <class E, int block, bool down>
+__global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_small_kernel(const __grid_constant__ Arguments a) {
+    const uint32_t warp = threadIdx.x / 32;
+    if constexpr (down) {
+        const uint32_t line = row_of_blocks(), matrix = a.tile_rows == a.all_tile_rows ? 0 : line / a.tile_rows;
+        if (line >= a.all_tile_rows) return wait_for_previous_kernel();
+        quantize_requests<E, block, down>(a, {a, matrix, line - matrix * a.tile_rows, blockIdx.x / kTileShares,
+                                              blockIdx.x % kTileShares * kWarps + warp});
+    } else {
+        quantize_requests<E, block, down>(a, {a, block_index() * kWarps + int(warp)});
+    }
+}
+
+}  // namespace mxq::cuda::rowwise_small
