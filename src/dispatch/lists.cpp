@@ -81,25 +81,24 @@ bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && op
 // Returns how many rows, of a product or of a group on average, skinny_sm90 multiplies faster than whatever is asked behind it,
 // by times on an H200 (docs/performance.md has the tables), in us.
 //
-// Beside wgmma_bf16_sm90, BF16 with MXFP4: 32 groups of (2048,7168), 64 rows each 230 and 288, 96 each 300 and 320, 128 each 396
-// and 353. Without groups that kernel takes as long as the contraction is deep, whatever the rows: 96 and 128 rows of
-// (4096,4096) 32, 38 and 41, of (2048,7168) 38, 45 and 65, of (8192,8192) 49, 52 and 77, but of (7168,2048) 26, 31 and 25.
+// Beside wgmma_bf16_sm90, BF16 with MXFP4: 32 groups of (2048,7168), 64 rows each 219 and 288; of gpt-oss' (5760,2880) 239 and 332;
+// 128 each took 396 and 353. Without groups that kernel takes as long as the contraction is deep, whatever the rows: 128 rows
+// of (8192,8192), (4096,4096) and (7168,2048) 48, 33, 26 and 77, 42, 26.
 //
 // Beside cuBLASLt 13.10's product of rebased operands, where the pass over weights counts, MXFP8 with MXFP8: 16 rows of
-// (7168,2048) and (4096,4096) 16, 17 and 19, 26, 32 rows 22, 25 and 19, 26; 96 rows of (8192,8192) 59 and 63. Weights kept in
-// one scale a line need no pass: one row of (7168,2048) 15 and 12, 8 and 16 rows of (8192,8192) 28, 32 and 30; 8 groups of
-// (2048,7168), 8, 32 and 64 rows each 58, 75, 97 and 74, 78, 83.
+// (7168,2048) and (4096,4096) 15, 17 and 19, 26; 32 rows 21, 23 and 19, 26; 64 rows of the second 27 and 26, 128 of (8192,8192)
+// 57 and 63. Weights kept in one scale a line need no pass: one row of (7168,2048) 15 and 12, 8 and 16 rows of (8192,8192)
+// 28, 32 and 30; 8 groups of (2048,7168), 8, 32 and 64 rows each 58, 75, 97 and 74, 78, 83.
 int64_t most_few_rows(const GemmProblem& p) {
-    constexpr int64_t large = int64_t(1) << 25, deep = 4096;
-    const bool is_large = p.n * p.k >= large, grouped = p.grouping == Grouping::Rows;
+    const bool is_large = p.n * p.k >= int64_t(1) << 25, grouped = p.grouping == Grouping::Rows;
     const bool rounds = p.a.scale_type == ScaleType::E8M0 && p.b.scale_type == ScaleType::E8M0 && !p.exact_products;
     const bool kept = rounds && has_kept_lines(p.b);
     const bool for_cublaslt = rounds && p.d.format != MXQ_FORMAT_F32 && !p.a.columnwise;  // see preferred_gemm
     if (grouped) return kept ? 32 : 96;
     if (for_cublaslt && kept) return is_large ? 8 : 0;
-    if (for_cublaslt) return is_large ? 96 : 16;
+    if (for_cublaslt) return is_large ? 128 : 16;
     if (kept) return 32;
-    return is_large || p.k >= deep ? 128 : 64;
+    return rounds && !is_large ? 64 : 128;
 }
 
 bool has_few_rows(const GemmProblem& p) {
