@@ -226,10 +226,8 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     };
     for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()}) {
         INFO("weights of format " << weights.format);
-        CHECK(dense(bf16(), weights, 64) == few);
-        CHECK(dense(bf16(), weights, 65) == many);
-        CHECK(taker(90, newest, recorder::dense(of(bf16(), weights, false, {128, 8192, 4096}))) == few);
-        CHECK(taker(90, newest, recorder::dense(of(bf16(), weights, false, {129, 8192, 4096}))) == many);
+        CHECK(dense(bf16(), weights, 128) == few);
+        CHECK(dense(bf16(), weights, 129) == many);
         GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {4 * 96, 384, 512}));
         p.groups.count = 4;
         CHECK(taker(90, newest, p) == few);
@@ -240,8 +238,8 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_TENSOR, MXQ_SCALING_1X128}) {
             INFO("fp8 of scaling " << scaling << " with weights of format " << weights.format);
             const bool of_lines = scaling != MXQ_SCALING_1X128;
-            CHECK(dense(fp8(scaling), weights, 64) == (of_lines ? few : portable));
-            CHECK(dense(fp8(scaling), weights, 65) == (of_lines ? many : portable));
+            CHECK(dense(fp8(scaling), weights, 128) == (of_lines ? few : portable));
+            CHECK(dense(fp8(scaling), weights, 129) == (of_lines ? many : portable));
             CHECK(taker(100, newest, recorder::dense(of(fp8(scaling), weights, false))) == portable);
         }
     CHECK(dense(bf16(), fp8(MXQ_SCALING_ROW), 256) == many);
@@ -254,6 +252,42 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     CHECK(taker(90, newest, p) == many);
     p.b.line_bytes = 264;  // which the copy engine cannot address
     CHECK(taker(90, newest, p) == "nobody");
+}
+
+// The pass over weights is what cuBLASLt's way costs; weights with one scale a line need none.
+TEST_CASE("chips: who takes few rows of MX on Hopper") {
+    if (!cuda::skinny_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    const oracle::Spec lines = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_ROW);
+    const auto takes = [](const oracle::Spec& weights, recorder::Sizes sizes, int32_t d = MXQ_FORMAT_BF16, bool exact = false) {
+        GemmProblem p = recorder::dense(of(mxfp8(), weights, false, sizes, d));
+        p.exact_products = exact;
+        return taker(90, newest, p) == "skinny_sm90";
+    };
+    for (const oracle::Spec& weights : {mxfp8(), mxfp4}) {
+        INFO("weights of format " << weights.format);
+        CHECK(takes(weights, {16, 384, 512}));
+        CHECK_FALSE(takes(weights, {17, 384, 512}));
+        CHECK(takes(weights, {128, 8192, 4096}));
+        CHECK_FALSE(takes(weights, {129, 8192, 4096}));
+        CHECK(takes(weights, {64, 384, 512}, MXQ_FORMAT_F32));
+        CHECK_FALSE(takes(weights, {65, 384, 512}, MXQ_FORMAT_F32));
+        CHECK(takes(weights, {128, 384, 512}, MXQ_FORMAT_BF16, true));
+    }
+    CHECK_FALSE(takes(lines, {1, 384, 512}));
+    CHECK(takes(lines, {8, 8192, 4096}));
+    CHECK_FALSE(takes(lines, {9, 8192, 4096}));
+    CHECK(takes(lines, {32, 384, 512}, MXQ_FORMAT_F32));
+    CHECK_FALSE(takes(lines, {33, 384, 512}, MXQ_FORMAT_F32));
+}
+
+TEST_CASE("chips: who takes one scale a line on Hopper") {
+    if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    const oracle::Spec lines = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_ROW);
+    const recorder::Sizes many_tiles{4096, 4096, 512};
+    CHECK(taker(90, newest, recorder::dense(of(mxfp8(), lines, false, many_tiles))) == "wgmma_fp8_sm90");
+    CHECK(taker(90, newest, recorder::dense(of(lines, lines, false, many_tiles))) == "cublaslt_rebase");
+    CHECK(taker(90, 0, recorder::dense(of(lines, lines, false, many_tiles))) == "wgmma_fp8_sm90");
+    CHECK(taker(90, newest, recorder::dense(of(lines, lines, false, {4096, 4096, 512}, MXQ_FORMAT_F32))) == "wgmma_fp8_sm90");
 }
 
 TEST_CASE("chips: who asks for exact products, or for few multiprocessors") {
