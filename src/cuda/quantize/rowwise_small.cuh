@@ -167,7 +167,7 @@ __device__ __forceinline__ void store_mxfp4(const Vector<Bf16> (&vectors)[kReque
     }
 }
 
-// What all threads of a block know of NVFP4's scales.
+// Holds what all threads of a block know of NVFP4's scales.
 struct Nvfp4Table {
     Nvfp4Global global;
     fp4_pairs::MultiplierCut cuts[8];

@@ -116,7 +116,7 @@ __device__ __forceinline__ void copy_wide_lines(const TileCodes<E>& codes, const
     }
 }
 
-// The same by smaller units: as many threads a line as it has units, rounded up to a power of two, so that short lines, such as
+// Copies lines by smaller units, with as many threads a line as it has units, rounded up to a power of two: so short lines, such as
 // those of one row's columns, take few steps.
 template <class Unit, class E, class T>
 __device__ __forceinline__ void copy_lines(const TileCodes<E>& codes, const CodeTile& to) {
