@@ -45,12 +45,18 @@ struct ScaleLayout {
     int32_t group_rows;      // a power of two
     int64_t group_stride, group_index_stride;
 
+    // Returns whether a line has one scale, be it stored once or repeated.
+    MXQ_HD bool has_one_of_line() const { return block == MXQ_MAX_DIM || repeat == kWholeLine; }
+
+    // Returns the distance from the scales of 128 lines in 128 x 4 tiles to those of the next.
+    MXQ_HD int64_t tile_row_scales() const { return ceil_div(columns, kSwizzleColumns) * kSwizzleBytes; }
+
     // Returns the index of the scale of block `column` of line `row`, in expert `matrix`.
     MXQ_HD int64_t offset(int64_t matrix, int64_t row, int64_t column) const {
         const int64_t base = matrix * matrix_scales;
         if (!swizzled) return base + (row >> log2_of(uint32_t(tile_rows))) * line_stride + column * column_stride;
-        const int64_t tile = row / kSwizzleRows * ceil_div(columns, kSwizzleColumns) + column / kSwizzleColumns;
-        return base + tile * kSwizzleBytes + swizzle_in_tile(row, column);
+        const int64_t of_rows = row / kSwizzleRows * tile_row_scales();
+        return base + of_rows + column / kSwizzleColumns * kSwizzleBytes + swizzle_in_tile(row, column);
     }
 };
 

@@ -76,7 +76,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
 };
 
 // Returns whether MXFP8 lines have one scale each, so that no codes need to be moved.
-bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && operand.layout.block == MXQ_MAX_DIM; }
+bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && operand.layout.has_one_of_line(); }
 
 // Returns how many rows, of a product or of a group on average, skinny_sm90 multiplies faster than whatever is asked behind it,
 // by times on an H200 (docs/performance.md has the tables), in us.

@@ -290,6 +290,33 @@ TEST_CASE("chips: who takes one scale a line on Hopper") {
     CHECK(taker(90, newest, recorder::dense(of(lines, lines, false, {4096, 4096, 512}, MXQ_FORMAT_F32))) == "wgmma_fp8_sm90");
 }
 
+TEST_CASE("chips: codes with one scale a line stay on Hopper, wherever the scales lie") {
+    if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    const oracle::Spec lines = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_ROW), coarse = mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128);
+    const auto workspace = [](const GemmProblem& p) {
+        const Chip chip(90, newest);
+        const auto choice = ask(p.grouping == Grouping::None ? verbs::gemm : verbs::grouped_gemm, chip.context, p, Wanted{});
+        CHECK(std::string(choice.implementation->name) == "wgmma_fp8_sm90");
+        return choice.prepared.workspace_bytes;
+    };
+    const recorder::Sizes sizes{4096, 4096, 512};
+    constexpr uint64_t a_codes = 4096 * 512, b_codes = 4096 * 512;
+    for (const bool swizzled : {false, true}) {
+        INFO("swizzled " << swizzled);
+        CHECK(workspace(recorder::dense(of(lines, lines, swizzled, sizes, MXQ_FORMAT_F32))) == 0);
+        CHECK(workspace(recorder::by_rows(of(lines, lines, swizzled, {16384, 4096, 512}))) == 0);
+        const uint64_t moved = workspace(recorder::dense(of(mxfp8(), lines, swizzled, sizes)));
+        CHECK(moved > a_codes);
+        CHECK(moved < a_codes + b_codes);
+        const uint64_t words = workspace(recorder::dense(of(coarse, lines, swizzled, sizes)));
+        CHECK(words > 0);
+        CHECK(words < a_codes);
+    }
+    // Groups along the contraction begin in 128 x 4 tiles where their lengths say: a pass copies them.
+    CHECK(workspace(recorder::by_contraction(of(lines, lines, false, {1024, 1024, 4096}))) == 0);
+    CHECK(workspace(recorder::by_contraction(of(lines, lines, true, {1024, 1024, 4096}))) > 0);
+}
+
 TEST_CASE("chips: who asks for exact products, or for few multiprocessors") {
     GemmProblem p = recorder::dense(of(mxfp8(), mxfp8(), false));
     p.exact_products = true;

@@ -146,9 +146,10 @@ __device__ void walk_groups(const GroupedRows& grouped, const GroupUnits& first_
 
 enum class GroupBy { Tile, Index };
 
-// Returns the group that holds group tile `wanted`, or group `wanted`, for all lanes of a warp.
-template <GroupBy by>
-__device__ __forceinline__ Group find_group_by(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
+// Returns the group that holds group tile `wanted`, or group `wanted`, for all lanes of a warp. `units` may count something else
+// in place of group tiles.
+template <GroupBy by, class Units>
+__device__ __forceinline__ Group find_group_by(const GroupedRows& grouped, const Units& units, uint32_t wanted) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count;
     uint32_t row = 0, group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
     int base = 0, owner = 32;

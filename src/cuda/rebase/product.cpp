@@ -41,8 +41,7 @@ bool keeps_codes(const GemmProblem& p, const GemmOperand& operand, bool pads_lin
 // Returns whether a line of each operand has one scale and codes that stay, and rows are the caller's: then one scale a line does.
 bool multiplies_lines(const GemmProblem& p, const RebaseTarget& target) {
     const auto keeps = [&](const GemmOperand& operand) {
-        const bool lines = operand.layout.block == MXQ_MAX_DIM || operand.layout.repeat == kWholeLine;
-        return lines && keeps_codes(p, operand, false, target);
+        return operand.layout.has_one_of_line() && keeps_codes(p, operand, false, target);
     };
     return p.grouping == Grouping::None && !moves_d(p, target) && keeps(p.a) && keeps(p.b);
 }

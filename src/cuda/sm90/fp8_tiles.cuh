@@ -5,9 +5,9 @@
 //
 //     in a group:   band 0            band 1           a band is at most 12 tiles wide, so that the lines of B that the
 //     blocks
-//                   0  1  2  3        8  9  10         of a moment need stay in L2, and those of A are read once a band. The
-//                   0  1  2  3        8  9  10         number is that of the cluster's turn; turns without tiles are left
-//                   4  4  5  5        11 11 12         out (6, 7 and 13 here)
+//                   0  1  2  3        6  7  8          of a moment need stay in L2, and those of A are read once a band. The
+//                   0  1  2  3        6  7  8          number is that of the cluster's turn. Each turn has a tile, or clusters
+//                   4  4  5  5        9  9  10         whose turns often had none would wait for the others
 //
 //     scout         a tile ahead: finds the tile and the steps that have marks, and writes them to one of two slots
 //     all others    take their part of the tile of a slot, and give the slot back
@@ -48,14 +48,23 @@ struct SideView {
     int64_t factor_stride;  // from a line to the next: 1, or 0 where all have the same
     int64_t factor_group_stride;
     const uint8_t* bytes;  // in place of factors
+    int64_t tile_bytes;    // above 0: bytes are in 128 x 4 tiles, so far from those of 128 lines to the next
+};
+
+// Counts turns where others count group tiles: those of two row tiles, and those of an odd last one, which takes its columns by
+// twos.
+struct TurnUnits : GroupSumUnits {
+    uint32_t of_pair, of_last;
+    MXQ_HD uint32_t turns(uint32_t row_tiles) const { return row_tiles / 2 * of_pair + row_tiles % 2 * of_last; }
+    __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const { return turns(GroupSumUnits::group_tiles(rows)); }
 };
 
 struct ProductArguments {
     CUtensorMap a_map, b_map;
     SideView a, b;
     GemmProblem problem;
-    GroupSumUnits units;  // codes of A and B, and rows of D or codes of a moved group; group tiles of two row tiles
-    uint32_t row_pairs, column_tiles, bands;  // row tiles of a product by twos: with Grouping::Rows of all groups, at most
+    TurnUnits units;  // codes of A and B, and rows of D or codes of a moved group
+    uint32_t column_tiles, bands;
     bool a_stays, b_stays;                    // groups along the contraction that no pass moved, one right behind the other
     bool wide;                                // D takes copies of 16 bytes
 };
@@ -72,7 +81,6 @@ struct ProductTile {
     int64_t a_factor, b_factor;               // of the first line
     int32_t a_marks, b_marks;                 // rows of marks
     bool shares_a;                            // with the other block: lines of A, not of B
-    bool empty;                               // a turn without tiles
 };
 
 // Says where the words of a tile lie: those of its group begin at `a` and `b`, and count its first lines as these.
@@ -120,15 +128,17 @@ struct ProductShared {
 };
 static_assert(sizeof(ProductShared) <= 227 * 1024, "what a block may have");
 
+// Returns the columns of tiles that a band has; the last one has what is left.
+MXQ_HD uint32_t band_width(uint32_t column_tiles, uint32_t bands) { return (column_tiles + bands - 1) / bands; }
+
 // Sets the tile of the cluster's turn `index` in a product of `rows` row tiles; returns its row tile.
 __device__ __forceinline__ uint32_t place_in_product(const ProductArguments& args, uint32_t index, uint32_t rows,
                                                      ProductTile& tile) {
-    const uint32_t rank = blockIdx.x % kCluster, pairs = (rows + 1) / 2;
-    const uint32_t width = (args.column_tiles + args.bands - 1) / args.bands, band = index / (pairs * width);
-    const uint32_t columns = min(width, args.column_tiles - band * width), in_band = index - band * pairs * width;
-    const uint32_t pair = in_band / columns, column = in_band - pair * columns;
-    tile.shares_a = 2 * pair + 1 == rows;
-    tile.empty = tile.shares_a && 2 * column >= columns;
+    const uint32_t rank = blockIdx.x % kCluster, pairs = rows / 2, is_odd = rows % 2;
+    const uint32_t width = band_width(args.column_tiles, args.bands), of_band = pairs * width + is_odd * ((width + 1) / 2);
+    const uint32_t band = index / of_band, columns = min(width, args.column_tiles - band * width);
+    const uint32_t in_band = index - band * of_band, pair = in_band / columns, column = in_band - pair * columns;
+    tile.shares_a = pair == pairs;
     const uint32_t in_row = tile.shares_a ? 2 * column + rank : column;
     tile.column = int32_t((band * width + in_row) * kTileColumns);
     tile.columns = in_row < columns ? int32_t(min(args.problem.n - tile.column, int64_t(kTileColumns))) : 0;
@@ -168,10 +178,10 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
     words.a = words.b = 0;
     int64_t row;  // of the product
     if (p.grouping == Grouping::Rows) {
-        const Group group = find_group_by<GroupBy::Tile>(grouped, args.units, index / args.column_tiles);
+        const Group group = find_group_by<GroupBy::Tile>(grouped, args.units, index);
         if (group.index < 0) return tile;
         const uint32_t rows = (group.rows + kTileRows - 1) / kTileRows;
-        const uint32_t row_tile = place_in_product(args, index - group.first_group_tile * args.column_tiles, rows, tile);
+        const uint32_t row_tile = place_in_product(args, index - group.first_group_tile, rows, tile);
         row = int64_t(row_tile) * kTileRows;
         place_rows(row, group.rows, round_up_to_power(group.rows, p.d.group_unit), tile);
         tile.group = tile.b_matrix = group.index;
@@ -182,10 +192,10 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
         tile.a_factor = tile.a_line;
         place_words(args, group, words);
     } else {
-        const uint32_t of_product = args.row_pairs * args.column_tiles, product = index / of_product;
+        const uint32_t rows = uint32_t(ceil_div(p.m, int64_t(kTileRows)));
+        const uint32_t of_product = args.units.turns(rows), product = index / of_product;
         const bool along = p.grouping == Grouping::Contraction;
         if (product >= (along ? uint32_t(p.groups.count) : 1)) return tile;
-        const uint32_t rows = uint32_t(ceil_div(p.m, int64_t(kTileRows)));
         const uint32_t row_tile = place_in_product(args, index - product * of_product, rows, tile);
         row = int64_t(row_tile) * kTileRows;
         place_rows(row, p.m, p.m, tile);
@@ -209,8 +219,10 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
     tile.b_line = tile.column;
     place_word_lines(args, tile, row, words);
     tile.b_marks = int32_t(tile.b_matrix * b_marks_of_matrix + tile.column / kMarkLines);
-    tile.a_factor = tile.a_factor * args.a.factor_stride + tile.group * args.a.factor_group_stride;
-    tile.b_factor = tile.column * args.b.factor_stride + tile.group * args.b.factor_group_stride;
+    tile.a_factor = args.a.tile_bytes > 0 ? words.a + row / kSwizzleRows * args.a.tile_bytes
+                                          : tile.a_factor * args.a.factor_stride + tile.group * args.a.factor_group_stride;
+    tile.b_factor = args.b.tile_bytes > 0 ? words.b + tile.column / kSwizzleRows * args.b.tile_bytes
+                                          : tile.column * args.b.factor_stride + tile.group * args.b.factor_group_stride;
     return tile;
 }
 
@@ -258,12 +270,18 @@ struct ExponentRange {
     }
 };
 
-// Brings the factors of some lines to shared memory: 1 for those that the tile does not have. All lanes of a warp call it.
+// Brings the factors of some lines to shared memory: 1 for those that the tile does not have. In 128 x 4 tiles of scales the
+// first of these lines is line `in_tile` of such a tile. All lanes of a warp call it.
 template <int lines>
-__device__ __forceinline__ ExponentRange scout_factors(const SideView& side, int64_t first, int32_t count, float* to) {
+__device__ __forceinline__ ExponentRange scout_factors(const SideView& side, int64_t first, int32_t in_tile, int32_t count,
+                                                       float* to) {
     const int32_t stride = int32_t(side.factor_stride);
+    const auto place = [&](int32_t line) {
+        if (side.tile_bytes == 0) return int64_t(line) * stride;
+        return (in_tile + line) / kSwizzleRows * side.tile_bytes + swizzle_in_tile(in_tile + line, 0);
+    };
     const auto factor = [&](int32_t line) {
-        const int64_t at = first + line * stride;
+        const int64_t at = first + place(line);
         return side.bytes ? scale_value(__ldg(side.bytes + at)) : side.factors ? __ldg(side.factors + at) : 1.0f;
     };
     ExponentRange range;
@@ -277,18 +295,15 @@ __device__ __forceinline__ ExponentRange scout_factors(const SideView& side, int
 // it.
 __device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_t& index, TileSlot& slot) {
     const bool leads = threadIdx.x % 32 == 0;
-    ProductTile tile;
-    do {
-        tile = product_tile(args, index, slot.words);
-        index += gridDim.x / kCluster;
-    } while (tile.steps >= 0 && tile.empty);
+    const ProductTile tile = product_tile(args, index, slot.words);
+    index += gridDim.x / kCluster;
     scout_marks(args, tile, slot);
     if (tile.steps >= 0) {
         const bool any = tile.steps > 0;  // a group without rows has no scales either
         const ExponentRange rows =
-            scout_factors<kTileRows>(args.a, tile.a_factor, any ? tile.rows : 0, slot.row_factors);
-        const ExponentRange columns =
-            scout_factors<kTileColumns>(args.b, tile.b_factor, any ? tile.columns : 0, slot.column_factors);
+            scout_factors<kTileRows>(args.a, tile.a_factor, 0, any ? tile.rows : 0, slot.row_factors);
+        const ExponentRange columns = scout_factors<kTileColumns>(args.b, tile.b_factor, tile.column % int32_t(kSwizzleRows),
+                                                                  any ? tile.columns : 0, slot.column_factors);
         const bool multiplied = rows.multiplies(columns);
         if (leads) slot.multiplied = multiplied;
     }

@@ -40,11 +40,16 @@ struct MoveCall {
     float* factors;
     Marks* marks;
 
-    // FP8's codes serve as they are, and so do those of MX that have one scale for a line.
+    // FP8's codes serve as they are, and so do those of MX that have one scale for a line. In 128 x 4 tiles those of a group of
+    // the contraction begin where its length says.
     MXQ_HD bool copies() const {
-        return from.scale_type == ScaleType::F32 || (from.bits == 8 && from.layout.block == MXQ_MAX_DIM);
+        const bool are_found = !from.layout.swizzled || grouping != Grouping::Contraction;
+        return from.scale_type == ScaleType::F32 || (from.bits == 8 && from.layout.has_one_of_line() && are_found);
     }
-    MXQ_HD bool codes_may_stay() const { return !by_line && from.bits == 8 && from.layout.block == kBlock128; }
+    MXQ_HD bool codes_may_stay() const {
+        const bool share = from.layout.block == kBlock128 || from.layout.repeat == kBlock128 / kMxBlock;
+        return !by_line && from.bits == 8 && share;
+    }
     MXQ_HD int64_t lines() const { return from.matrices * from.lines; }
     MXQ_HD int64_t blocks() const { return line_bytes / kBlock128; }  // words of a line
 };

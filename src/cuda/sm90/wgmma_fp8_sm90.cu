@@ -204,10 +204,21 @@ Reason needs_operands(const GemmProblem& p) {
     return {};
 }
 
-// Returns the row tiles of a product by twos; with Grouping::Rows of all groups, at most.
-int64_t row_pairs_of(const GemmProblem& p) {
+// Returns how the clusters' turns are counted for so many columns of tiles.
+TurnUnits turn_units(uint32_t column_tiles, uint32_t bands) {
+    const uint32_t width = band_width(column_tiles, bands), last = column_tiles - (bands - 1) * width;
+    TurnUnits units{};
+    units.of_pair = column_tiles;
+    units.of_last = (bands - 1) * ((width + 1) / 2) + (last + 1) / 2;
+    return units;
+}
+
+// Returns the most turns that the clusters of a call can take.
+double most_turns(const GemmProblem& p) {
     constexpr int64_t pair = 2 * kTileRows;
-    return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, pair) : ceil_div(p.m, pair);
+    const int64_t pairs = p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, pair) : ceil_div(p.m, pair);
+    return double(pairs) * double(ceil_div(p.n, int64_t(kTileColumns))) *
+           (p.grouping == Grouping::Contraction ? p.groups.count : 1);
 }
 
 // Returns how many multiprocessors the call takes.
@@ -238,8 +249,7 @@ Reason needs_sizes(const GemmProblem& p, const Plan& plan) {
             return format_text("needs at most %d codes along the contraction, found %lld", kMostSteps * kStepCodes,
                                (long long)length);
         };
-    const double turns = double(row_pairs_of(p)) * double(ceil_div(p.n, int64_t(kTileColumns))) *
-                         (p.grouping == Grouping::Contraction ? p.groups.count : 1);
+    const double turns = most_turns(p);
     if (turns > 2147483647.0)
         return [turns] {
             return format_text("needs at most 2^31 - 1 tiles of %d x %d in D, found %.0f", 2 * kTileRows, kTileColumns,
@@ -284,6 +294,7 @@ SideView view_of_scales(const MoveCall& call) {
     }
     if (call.from.scale_type == ScaleType::E8M0) view.bytes = call.from.scales;
     else view.factors = reinterpret_cast<const float*>(call.from.scales);
+    if (layout.swizzled) view.tile_bytes = layout.tile_row_scales();
     view.factor_stride = layout.line_stride;
     view.factor_group_stride = call.grouping == Grouping::None ? layout.matrix_scales : layout.group_index_stride;
     return view;
@@ -303,11 +314,6 @@ SideView view_of(const MoveCall& call) {
     return view;
 }
 
-// The most turns that the clusters of a call can take.
-int64_t turns_of(const GemmProblem& p, const ProductArguments& args) {
-    return int64_t(args.row_pairs) * args.column_tiles * (p.grouping == Grouping::Contraction ? p.groups.count : 1);
-}
-
 ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const MoveCall& a, const MoveCall& b) {
     ProductArguments args{map_of(plan.a, a, kRankA, kHalfRows),
                           map_of(plan.b, b, kRankB, kHalfColumns),
@@ -315,22 +321,19 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
                           view_of(b),
                           p,
                           {},
-                          0,
-                          0,
+                          uint32_t(ceil_div(p.n, int64_t(kTileColumns))),
                           0,
                           plan.a.stays,
                           plan.b.stays,
                           false};
+    args.bands = uint32_t(ceil_div(args.column_tiles, kMostBand));
+    args.units = turn_units(args.column_tiles, args.bands);
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseScales] = uint32_t(p.b.units.scales);
     args.units.at[kRowwiseCodes] = p.grouping == Grouping::Contraction ? uint32_t(kBlock128) : uint32_t(p.d.group_unit);
     args.units.at[kColumnwiseCodes] =
         p.grouping == Grouping::Contraction ? uint32_t(p.b.units.codes) : uint32_t(kTileRows);  // codes of B, or marks
-    args.units.tile_rows_log2 = uint32_t(log2_of(2 * kTileRows));
-    args.row_pairs = uint32_t(row_pairs_of(p));
-    args.column_tiles = uint32_t(ceil_div(p.n, int64_t(kTileColumns)));
-    args.bands = uint32_t(ceil_div(args.column_tiles, kMostBand));
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     return args;
@@ -343,7 +346,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const bool passes = plan.a.passed || plan.b.passed;
     if (passes) move_operands(context, plan.a.passed ? &a : nullptr, plan.b.passed ? &b : nullptr, p.sm_count, call.stream);
     const ProductArguments args = arguments_of(p, plan, a, b);
-    const int64_t clusters = std::min(turns_of(p, args), int64_t(multiprocessors_for(context, p) / kCluster));
+    const int64_t clusters = int64_t(std::min(most_turns(p), double(multiprocessors_for(context, p) / kCluster)));
     const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2, columns_of(p)};
     launch(context, kernels, key, "wgmma_fp8_sm90", dim3(unsigned(clusters * kCluster)), call.stream, args,
            passes ? Start::WithPrevious : Start::AfterAll);
