@@ -46,6 +46,11 @@ __device__ __forceinline__ void store_tile(const CUtensorMap& map, const int32_t
     ptx::cp_async_bulk_tensor(ptx::space_global, ptx::space_shared, &map, at, from);
 }
 
+// Starts a store of bytes that lie one after the other: a multiple of 16, at multiples of 16. What holds for boxes holds here.
+__device__ __forceinline__ void store_bytes(void* to, const void* from, uint32_t bytes) {
+    ptx::cp_async_bulk(ptx::space_global, ptx::space_shared, to, from, bytes);
+}
+
 // Makes one group of this thread's stores since the last.
 __device__ __forceinline__ void commit_stores() { ptx::cp_async_bulk_commit_group(); }
 

@@ -270,6 +270,7 @@ __device__ __forceinline__ void consume(const ProductArguments& args, ProductSha
         Consumer<A, B, columns>{args, shared, warpgroup, slot, parity, totals}.multiply_tile(steps);
         if (!args.problem.leaves_d(steps)) write_sums(args, slot, totals, shared);
     });
+    wait_stores_read<0>();
 }
 
 }  // namespace mxq::cuda::sm90

@@ -1,13 +1,15 @@
 // From the sums of wgmma_fp8_sm90 to D: factors of lines, alpha, beta D, bias, one rounding, and the stores.
 //
 //     registers of a warp    16 rows of 192 sums, in the order of the instruction, times the factors of their lines
-//     shared                 96 bytes of each row in a turn: elements of 16 bits that D takes as they are, or fp32
-//     D                      16 bytes a thread where rows of D are whole pieces of them and the elements are ready (fp32
-//                            then leaves the registers at once, added to D where gradients accumulate); else by elements,
-//                            with alpha, beta and bias
+//     shared                 whole rows of 16-bit elements that D takes as they are; else 96 bytes of each row in a turn, of those
+//                            or of fp32
+//     D                      whole rows by the copy engine, a copy each, while the next tile is multiplied; fp32 that D takes as
+//                            it is from the registers, added to D where gradients accumulate; else by elements, with alpha,
+//                            beta and bias
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
+#include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/fp8_tiles.cuh"
 #include "cuda/sm90/output.cuh"
 #include "cuda/sm90/wgmma.cuh"
@@ -65,7 +67,7 @@ struct RowsOfWarp {
     int64_t d_row;         // of the first
     int32_t rows, columns;  // of the tile, that D has
     int32_t column, group;
-    bool copied;  // elements go to D as they are, by 16 bytes, or as fp32 from registers
+    bool copied;  // elements go to D as they are, whole rows of 16 bits or fp32 from registers
 };
 
 // Returns whether all that is more than the sums is an F32 D, to which they are added.
@@ -81,21 +83,10 @@ __device__ __forceinline__ RowsOfWarp rows_of_warp(const ProductArguments& args,
 // Stores the turn's columns, from the tile's column `first` on, from shared memory to D.
 template <class T>
 __device__ __forceinline__ void store_turn(const ProductArguments& args, const RowsOfWarp& of, int first, const uint8_t* from) {
-    constexpr int pieces = kTurnBytes / 16;
     const PlainMatrix& d = args.problem.d;
     const int lane = int(read_thread() % 32);
     const int columns = min(of.columns - first, kTurnBytes / int(sizeof(T)));
     const int64_t corner = of.d_row * d.row_stride + of.column + first;
-    if (of.copied && columns * int(sizeof(T)) % 16 == 0) {
-#pragma unroll
-        for (int i = lane; i < kWarpRows * pieces; i += 32) {
-            const int row = i / pieces, piece = i % pieces;
-            if (row < of.rows && piece * 16 < columns * int(sizeof(T)))
-                *reinterpret_cast<uint4*>(static_cast<T*>(d.data) + corner + row * d.row_stride + piece * (16 / sizeof(T))) =
-                    *reinterpret_cast<const uint4*>(from + row * kTurnPitch + piece * 16);
-        }
-        return;
-    }
 #pragma unroll 1
     for (int row = 0; row < of.rows; row++)
 #pragma unroll 1
@@ -110,9 +101,30 @@ __device__ __forceinline__ void store_turn(const ProductArguments& args, const R
         }
 }
 
+// Starts copies of whole rows of 16-bit elements to D, by way of shared memory.
+template <class T>
+__device__ __forceinline__ void copy_rows(const ProductArguments& args, const RowsOfWarp& of, const float (&sums)[2][kSums],
+                                          uint8_t* rows) {
+    const uint32_t lane = read_thread() % 32;
+    T* const place = reinterpret_cast<T*>(rows + lane / 4 * kRowPitch) + 2 * (lane % 4);
+#pragma unroll
+    for (int i = 0; i < 2 * kSums; i += 4) {
+        const float* const four = &sums[i / kSums][i % kSums];
+        put_pair(place + 2 * i, four[0], four[1]);
+        put_pair(place + 2 * i + 8 * kRowPitch / sizeof(T), four[2], four[3]);
+    }
+    publish_shared_writes();
+    __syncwarp();
+    if (int(lane) >= of.rows || of.columns == 0) return;
+    const PlainMatrix& d = args.problem.d;
+    store_bytes(static_cast<T*>(d.data) + (of.d_row + lane) * d.row_stride + of.column, rows + lane * kRowPitch,
+                uint32_t(of.columns) * uint32_t(sizeof(T)));
+    commit_stores();
+}
+
 // Writes sums by way of shared memory, as elements of this type, 96 bytes of each row in a turn.
 template <class T>
-__device__ __forceinline__ void write_rows(const ProductArguments& args, const RowsOfWarp& of, const float (&sums)[2][kSums],
+__device__ __forceinline__ void write_turns(const ProductArguments& args, const RowsOfWarp& of, const float (&sums)[2][kSums],
                                            uint8_t* rows) {
     constexpr int columns = kTurnBytes / int(sizeof(T));
     const uint32_t lane = read_thread() % 32;
@@ -174,6 +186,15 @@ __device__ __forceinline__ void write_floats(const ProductArguments& args, const
     }
 }
 
+template <class T>
+__device__ __forceinline__ void write_rows(const ProductArguments& args, const RowsOfWarp& of, const float (&sums)[2][kSums],
+                                           uint8_t* rows) {
+    if (of.copied && of.columns * int(sizeof(T)) % 16 == 0)
+        copy_rows<T>(args, of, sums, rows);
+    else
+        write_turns<T>(args, of, sums, rows);
+}
+
 // Makes the rows of D that pad the tile's group +0.
 __device__ __forceinline__ void clear_padding(const ProductArguments& args, const ProductTile& tile, int first_row) {
     const PlainMatrix& d = args.problem.d;
@@ -200,6 +221,8 @@ __device__ __forceinline__ void write_sums(const ProductArguments& args, const T
     const RowsOfWarp of = rows_of_warp(args, slot.tile, first_row);
     uint8_t* const rows = shared.out[warp];
     const int32_t format = args.problem.is_sum_alone() ? args.problem.d.format : MXQ_FORMAT_F32;
+    wait_stores_read<0>();  // of the tile before
+    __syncwarp();
     if (of.copied && adds_to_floats(args.problem)) add_floats(args, of, sums);
     if (format == MXQ_FORMAT_F32 && of.copied)
         write_floats(args, of, sums);
@@ -208,7 +231,7 @@ __device__ __forceinline__ void write_sums(const ProductArguments& args, const T
     else if (format == MXQ_FORMAT_F16)
         write_rows<F16>(args, of, sums, rows);
     else
-        write_rows<float>(args, of, sums, rows);
+        write_turns<float>(args, of, sums, rows);
     clear_padding(args, slot.tile, first_row);
 }
 

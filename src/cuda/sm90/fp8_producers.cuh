@@ -1,7 +1,7 @@
 // The warps of wgmma_fp8_sm90 that multiply nothing, and where all its warps meet:
 //
 //     slots    scout -> everybody     two of them: tiles, found one ahead
-//     ring     loaders -> consumers   five stages: codes by the copy engine, words of rows and columns by 4-byte copies
+//     ring     loaders -> consumers   four stages: codes by the copy engine, words of rows and columns by 4-byte copies
 //
 // A stage is full when the boxes of both blocks of the cluster and each lane's words are there; it is free when the
 // consumers of both blocks have left it, since each block loads for the other.
@@ -48,20 +48,27 @@ __device__ __forceinline__ Barrier& barrier_of_codes(ProductShared& shared, int 
     return shared.landed[stage];
 }
 
-// Makes the codes of a stage from this one on zero, in all lines. All lanes of a warp call it; a lane has the same 16 codes of
-// every fourth line.
+// Returns piece `piece` of 16 codes of a line of a stage, whose lines of both operands lie one after the other.
+__device__ __forceinline__ uint4& stage_piece(Stage& stage, int line, int piece) {
+    return *reinterpret_cast<uint4*>(stage.a + line * kStepCodes + (piece ^ line % 8) * 16);
+}
+
+// Makes the codes of a stage from this one on zero, in all lines. All lanes of a warp call it, each for every 32nd line. Whole
+// pieces of 16 codes are not read first, since the consumers may wait for this warp.
 __device__ __forceinline__ void clear_behind(Stage& stage, int32_t codes) {
     constexpr int pieces = kStepCodes / 16;
-    const int lane = int(threadIdx.x % 32), piece = lane % pieces, kept = min(max(codes - piece * 16, 0), 16);
-    if (kept == 16) return;
+    const int cut_piece = codes / 16, kept = codes % 16;
     const auto mask = [&](int word) { return kept >= 4 * word + 4 ? ~0u : kept <= 4 * word ? 0 : (1u << 8 * (kept % 4)) - 1; };
     const uint4 masks{mask(0), mask(1), mask(2), mask(3)};
 #pragma unroll 1
-    for (int line = lane / pieces; line < kTileRows + kTileColumns; line += 32 / pieces) {
-        auto& codes_16 = *reinterpret_cast<uint4*>(stage.a + line * kStepCodes + (piece ^ line % 8) * 16);
-        uint4 value = codes_16;
-        value.x &= masks.x, value.y &= masks.y, value.z &= masks.z, value.w &= masks.w;
-        codes_16 = value;
+    for (int line = int(threadIdx.x % 32); line < kTileRows + kTileColumns; line += 32) {
+        const auto at = [&](int piece) -> uint4& {
+            return *reinterpret_cast<uint4*>(stage.a + line * kStepCodes + (piece ^ line % 8) * 16);
+        };
+        const uint4 value = at(cut_piece);
+#pragma unroll 1
+        for (int piece = cut_piece + 1; piece < pieces; piece++) at(piece) = {};
+        at(cut_piece) = {value.x & masks.x, value.y & masks.y, value.z & masks.z, value.w & masks.w};
     }
 }
 

@@ -23,7 +23,7 @@ namespace mxq::cuda::sm90 {
 constexpr int kTileRows = 128, kTileColumns = 192;
 constexpr int kHalfRows = kTileRows / 2, kHalfColumns = kTileColumns / 2;
 constexpr int kStepCodes = 128;
-constexpr int kStages = 5, kTileSlots = 2;
+constexpr int kStages = 4, kTileSlots = 2;
 constexpr int kMostSteps = 2048;  // of a tile
 constexpr int kMostBand = 12;
 constexpr int kCluster = 2;
@@ -31,7 +31,8 @@ constexpr uint32_t kNoReferences = 0x7F7F7F7Fu;  // the word of codes that have 
 constexpr int kPieceColumns = 32;                // of which neighbours share the scale of 128 x 128
 constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers, kLoaders = 3;  // warps that load: codes of A, of B, words
 constexpr int kWarpRows = kTileRows / kConsumerWarps;
-constexpr int kTurnBytes = 96, kTurnPitch = 112;  // of a row on its way to D; neither stores nor copies conflict
+// Of a row on its way to D, of 16-bit elements whole or in turns; neither stores nor copies conflict.
+constexpr int kRowPitch = kTileColumns * 2 + 16, kTurnBytes = 96, kTurnPitch = 112;
 static_assert(kTileRows == kSwizzleRows, "group tiles are row tiles");
 
 // Holds what a side of the product has beside its codes: a word for each line and step, a factor for each line, or both. A
@@ -121,7 +122,7 @@ struct StageWords {
 struct ProductShared {
     Stage stages[kStages];
     StageWords words[kStages];
-    alignas(128) uint8_t out[kConsumerWarps][kWarpRows * kTurnPitch];
+    alignas(128) uint8_t out[kConsumerWarps][kWarpRows * kRowPitch];
     TileSlot tiles[kTileSlots];
     Barrier full[kStages], free[kStages], tile_full[kTileSlots], tile_free[kTileSlots];
     Barrier landed[kStages];  // in place of full, for the codes of a step that is cut

@@ -4,7 +4,7 @@
 //
 // A block of 384 threads stays on its SM and takes tiles of 128 x 192 of D (fp8_tiles.cuh):
 //
-//     warps 0, 1          load 128 codes of the lines of A, and of B, a step, through a ring of five stages
+//     warps 0, 1          load 128 codes of the lines of A, and of B, a step, through a ring of four stages
 //     warp 2              loads words, the references or scales of 128 codes; warp 3 finds tiles, marks and factors, one ahead
 //     warps 4..7, 8..11   consumers, 64 x 192 each, as two halves that take turns: while the tensor cores multiply one, the
 //                         threads add the other, times the factors of its rows, to the totals
@@ -150,20 +150,12 @@ TileMap map_of_moved(const MoveCall& call, int rank, int32_t box_lines) {
 // The ranks of the maps: lines of A lie one after the other, and B has a matrix for each group.
 constexpr int kRankA = 2, kRankB = 3;
 
-// Returns whether groups along the contraction are better read where they lie than copied to multiples of 128 codes first. Boxes
-// of the copy engine that begin elsewhere cost the product about an eighth of its time; what the copies cost beside it falls with
-// both sides of D.
-bool lies_well(const GemmProblem& p, const MoveCall& call) {
-    return call.grouping != Grouping::Contraction || call.from.units.codes % kBlock128 == 0 ||
-           double(p.m) * double(p.n) < 3000.0 * double(p.m + p.n);
-}
-
 // Codes of FP8, and of MX with a scale for a line, stay where they are if the copy engine can read them there; so do those of MX
 // whose references are their scales, if no group begins between them.
 PlannedOperand plan_operand(const GemmProblem& p, Side side) {
     const bool is_b = side == Side::B;
     MoveCall call = move_call(p, side, is_b);
-    const bool serves = call.copies() ? lies_well(p, call) : call.codes_may_stay() && call.grouping != Grouping::Contraction;
+    const bool serves = call.copies() || (call.codes_may_stay() && call.grouping != Grouping::Contraction);
     const bool stays = serves && unmappable(map_of_source(call, is_b ? kRankB : kRankA, kHalfRows)).empty();
     call.codes_stay = stays && !call.copies();
     return {call, stays, !stays || call.codes_stay, {}};
