@@ -118,18 +118,22 @@ MXQ_HD float fused_multiply_add(float a, float b, float c) {
 #endif
 }
 
-// Adds an element's error to a sum, or begins the sum. Returns the magnitude of its code's value, times 2^-14.
-template <bool squared>
-MXQ_HD float add_error(float value, const ErrorScale& scale, bool begins, float& sum) {
+// Rounds a magnitude below 7, which is given times 2^-14 as is what it returns, to the value of its E2M1 code, or to 8.
+MXQ_HD float round_small_to_e2m1(float product) {
     constexpr uint32_t shift = 22u << 23, least = __builtin_bit_cast(uint32_t, 0x1.8p22f * ErrorScale::one);
-    const float magnitude = magnitude_of(value), product = multiply_rn(magnitude, scale.multiplier);
 #if defined(__CUDA_ARCH__)
     const float step = bits_float(__viaddmax_u32(float_bits(product), shift, least));
 #else
     const uint32_t shifted = float_bits(product) + shift;
     const float step = bits_float(shifted > least ? shifted : least);
 #endif
-    const float element = add_rn(step, -add_rn(step, -product));
+    return add_rn(step, -add_rn(step, -product));
+}
+
+// Adds an element's error to a sum, or begins the sum. Returns the magnitude of its code's value, times 2^-14.
+template <bool squared>
+MXQ_HD float add_error(float value, const ErrorScale& scale, bool begins, float& sum) {
+    const float magnitude = magnitude_of(value), element = round_small_to_e2m1(multiply_rn(magnitude, scale.multiplier));
     const float difference = fused_multiply_add(element, scale.unit, -magnitude);
     if (begins) sum = squared ? multiply_rn(difference, difference) : magnitude_of(difference);
     else if (squared) sum = fused_multiply_add(difference, difference, sum);

@@ -23,8 +23,8 @@ MXQ_HD void flip_signs(float (&values)[16], const HadamardSigns& signs) {
     for (int i = 0; i < 16; ++i) values[i] = bits_float(float_bits(values[i]) ^ signs.bits[i]);
 }
 
-// Multiplies 16 elements in place by the matrix, which is symmetric and its own inverse.
-MXQ_HD void hadamard_butterflies(float (&values)[16]) {
+// Does the butterflies alone, which leaves four times the transformed values.
+MXQ_HD void hadamard_sums(float (&values)[16]) {
     for (int distance = 1; distance < 16; distance *= 2)
         for (int pair = 0; pair < 8; ++pair) {
             const int i = pair / distance * 2 * distance + pair % distance;
@@ -32,6 +32,11 @@ MXQ_HD void hadamard_butterflies(float (&values)[16]) {
             values[i] = add_rn(low, high);
             values[i + distance] = add_rn(low, -high);
         }
+}
+
+// Multiplies 16 elements in place by the matrix, which is symmetric and its own inverse.
+MXQ_HD void hadamard_butterflies(float (&values)[16]) {
+    hadamard_sums(values);
     for (float& value : values) value = multiply_rn(value, 0.25f);
 }
 

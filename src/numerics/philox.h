@@ -137,4 +137,56 @@ MXQ_HD uint32_t stochastic_e2m1(float scaled, uint32_t r) {
     return (code >> 24 & 7) | code >> 31 << 3;
 }
 
+#if defined(__CUDACC__)
+// Many elements at once go through F16. Nine bits of p are enough for the comparison, 512 p > 2 r + 1, if what they cut off is
+// told apart from nothing. That takes one bit less than it seems: a number is above the odd place 2 r + 1 where the number just
+// below it in fp32 reaches that place, cut or not. Times 2^-14 its F16 bits are those of a code and p, also below 1, where F16
+// is subnormal:
+//
+//     bits of F16              s000cccp pppppppp
+//     and 511 - 2 r is added   -------7 ..r....1      carries into the code where p is large enough
+//
+// Returns the F16 bits of two scaled elements, signs among them. A NaN must be one that arithmetic made.
+__device__ __forceinline__ uint32_t stochastic_places(float first, float second) {
+    constexpr float before = 0x1.fffffep-15f;  // 2^-14, less its last place
+    uint32_t places;
+    asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(places) : "f"(__fmul_rz(second, before)), "f"(__fmul_rz(first, before)));
+    return places;
+}
+
+// Returns the places of magnitudes up to 6, which NaN counts as.
+__device__ __forceinline__ uint32_t clamped_places(uint32_t places) {
+    uint32_t least;
+    asm("{ .reg .b32 m; abs.f16x2 m, %1; min.f16x2 %0, m, %2; }" : "=r"(least) : "r"(places), "r"(0x0E000E00));
+    return least;
+}
+
+// Returns codes of four elements in bits 9 to 11 and 13 to 15 of both halves. `low` and `high` are the places of elements 0
+// and 2, 1 and 3.
+__device__ __forceinline__ uint32_t stochastic_four(uint32_t low, uint32_t high, uint32_t random) {
+    constexpr uint32_t keys = 0x01FF01FF;
+    const uint32_t even = random & 0x00FF00FFu, odd = permute_bytes(random, 0, 0x4341);
+    const uint32_t lows = clamped_places(low) + keys - even * 2;
+    const uint32_t highs = clamped_places(high) * 16 + keys * 16 - odd * 32;
+    return select_bits(0xF000F000u, highs, lows);
+}
+
+// Returns the codes of eight elements times their multiplier, packed, under the bytes of two random words.
+__device__ __forceinline__ uint32_t stochastic_e2m1_codes(const float* values, float multiplier, const uint32_t* random) {
+    uint32_t low[2], high[2], fours[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float scaled[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) scaled[j] = multiply_rn(values[4 * i + j], multiplier);
+        low[i] = stochastic_places(scaled[0], scaled[2]);
+        high[i] = stochastic_places(scaled[1], scaled[3]);
+        fours[i] = stochastic_four(low[i], high[i], random[i]);
+    }
+    const uint32_t codes = permute_bytes(fours[0], fours[1], 0x7531) >> 1;
+    const uint32_t signs = select_bits(0x80808080u, permute_bytes(high[0], high[1], 0xFDB9), permute_bytes(low[0], low[1], 0xFDB9));
+    return select_bits(0x77777777u, codes, signs);
+}
+#endif
+
 }  // namespace mxq

@@ -209,24 +209,10 @@ __device__ __forceinline__ uint32_t nearest_codes(const float* values, float mul
     return pack_nibble_pairs(pairs);
 }
 
-// Returns four nibbles of the bytes that stochastic_e2m1_byte leaves on top, s000 0ccc.
-__device__ __forceinline__ uint32_t upper_bytes(const uint32_t (&words)[4]) {
-    const uint32_t low = __byte_perm(words[0], words[1], 0x0073), high = __byte_perm(words[2], words[3], 0x0073);
-    const uint32_t bytes = __byte_perm(low, high, 0x5410);
-    return (bytes | bytes >> 4) & 0x0F0F0F0Fu;
-}
-
-__device__ __forceinline__ uint32_t stochastic_codes(const float* values, float multiplier, const uint32_t* random) {
-    uint32_t codes[2];
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        uint32_t words[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            words[i] = stochastic_e2m1_byte(multiply_rn(values[4 * j + i], multiplier), stochastic_key(~random[j], i));
-        codes[j] = upper_bytes(words);
-    }
-    return pack_nibbles(codes[0], codes[1]);
+// Returns the chunk's stochastic codes.
+__device__ __forceinline__ uint2 stochastic_codes(const float (&values)[kChunk], float multiplier, const PhiloxWords& random) {
+    return {stochastic_e2m1_codes(values, multiplier, random.words),
+            stochastic_e2m1_codes(values + kChunk / 2, multiplier, random.words + 2)};
 }
 
 // Stores the first `bytes` of a chunk's eight.

@@ -61,57 +61,29 @@ __device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], fl
 
 // ---- Stochastic codes ------------------------------------------------------------------------------------------------
 
-// Returns the codes of two words' elements, signs among them, in the low nibbles of the bytes: the lower half of each, then
-// the upper ones. Bytes `low` and low + 2 of one random word are added to the lower halves, `high` and high + 2 of another to
-// the upper ones.
-template <bool plain>
-__device__ __forceinline__ uint32_t stochastic_bytes(uint32_t first, uint32_t second, float low_factor, float high_factor,
-                                                     uint32_t low_random, int low, uint32_t high_random, int high) {
-    const auto code = [](float value, float factor, uint32_t random, int i) {
-        const uint32_t key = stochastic_key(~random, i);
-        return plain ? (e2m1_place(multiply_rn(fabsf(value), factor)) << 2) + key
-                     : stochastic_e2m1_byte(multiply_rn(value, factor), key);
-    };
-    const uint32_t lows = __byte_perm(code(low_value(first), low_factor, low_random, low),
-                                      code(low_value(second), low_factor, low_random, low + 2), 0x0073);
-    const uint32_t highs = __byte_perm(code(high_value(first), high_factor, high_random, high),
-                                       code(high_value(second), high_factor, high_random, high + 2), 0x0073);
-    const uint32_t bytes = __byte_perm(lows, highs, 0x5410);
-    if constexpr (!plain) return (bytes | bytes >> 4) & 0x0F0F0F0Fu;
-    // Code 8 becomes 7: what lies between 6 and 8 is 6.
-    return (bytes - (bytes >> 3 & 0x01010101u)) | (spread_signs(first, second) & 0x08080808u);
+// Masks codes under a scale of NaN.
+template <bool nvfp4>
+__device__ __forceinline__ uint2 masked(uint2 codes, float multiplier) {
+    return {masked<nvfp4>(codes.x, multiplier), masked<nvfp4>(codes.y, multiplier)};
 }
 
-template <bool nvfp4, bool plain>
+template <bool nvfp4>
 __device__ __forceinline__ uint2 stochastic_row_codes(const uint32_t (&words)[kPairs], float multiplier,
                                                       const PhiloxWords& random) {
-    uint32_t codes[2];
+    float values[kChunk];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const auto four = [&](int word) {
-            const uint32_t bytes = random.words[word / 2];
-            return stochastic_bytes<plain>(words[word], words[word + 1], multiplier, multiplier, bytes, 0, bytes, 1);
-        };
-        codes[i] = masked<nvfp4>(pack_nibble_bytes(four(4 * i), four(4 * i + 2)), multiplier);
-    }
-    return {codes[0], codes[1]};
+    for (int i = 0; i < kPairs; i++) values[2 * i] = low_value(words[i]), values[2 * i + 1] = high_value(words[i]);
+    return masked<nvfp4>(stochastic_codes(values, multiplier, random), multiplier);
 }
 
-// Makes stochastic codes of two neighbouring columns. random: one Philox block for each column.
-template <bool nvfp4, bool plain>
-__device__ __forceinline__ void stochastic_column_codes(const uint32_t (&words)[kChunk], float low, float high,
-                                                        const PhiloxWords (&random)[2], uint2 (&codes)[2]) {
-    uint32_t lines[4];
+// Makes stochastic codes of one of two neighbouring columns.
+template <bool nvfp4>
+__device__ __forceinline__ uint2 stochastic_column_codes(const uint32_t (&words)[kChunk], bool upper, float multiplier,
+                                                         const PhiloxWords& random) {
+    float values[kChunk];
 #pragma unroll
-    for (int g = 0; g < 4; g++) {
-        const auto rows = [&](int i) {
-            return stochastic_bytes<plain>(words[4 * g + i], words[4 * g + i + 2], low, high, random[0].words[g], i,
-                                           random[1].words[g], i);
-        };
-        lines[g] = rows(0) + rows(1) * 16;  // no carry: a NaN leaves at most 10 in a byte, which fits a nibble
-    }
-    codes[0] = column_line<nvfp4>(lines, 0x5410, low);
-    codes[1] = column_line<nvfp4>(lines, 0x7632, high);
+    for (int i = 0; i < kChunk; i++) values[i] = bits_float(__byte_perm(words[i], 0, upper ? 0x3244 : 0x1044));
+    return masked<nvfp4>(stochastic_codes(values, multiplier, random), multiplier);
 }
 
 }  // namespace mxq::cuda::fp4_pairs

@@ -231,9 +231,7 @@ __device__ __noinline__ void emit_any(const Arguments& a, bool columnwise, int l
     const float multiplier = nvfp4_multiplier(scale, rule.global);
     uint2 codes;
     if constexpr (rounding == Rounding::Stochastic) {
-        const PhiloxWords random = line_random(rule, shared, line);
-        codes = {stochastic_codes(values, multiplier, random.words),
-                 stochastic_codes(values + kPairs, multiplier, random.words + 2)};
+        codes = stochastic_codes(values, multiplier, line_random(rule, shared, line));
     } else {
         codes = {nearest_codes(values, multiplier), nearest_codes(values + kPairs, multiplier)};
     }

@@ -15,6 +15,7 @@
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_chunks.cuh"
 #include "cuda/implementations.h"
+#include "cuda/tile/pair_factors.cuh"
 #include "cuda/tile/tile_source.cuh"
 #include "numerics/encode_sub_byte.h"
 #include "numerics/four_over_six.h"
@@ -26,10 +27,16 @@
 namespace mxq::cuda {
 namespace {
 
+// The signs that a part's transform flips, by elements and as they lie in words of 16-bit pairs of a row and of two columns.
+struct PartSigns {
+    HadamardSigns elements;
+    uint32_t row_words[kChunk / 2], column_words[kChunk];
+};
+
 struct Arguments {
     QuantizeProblem problem;
     Tiles tiles;
-    HadamardSigns signs[2];  // of the parts: rowwise, columnwise
+    PartSigns signs[2];  // of the parts: rowwise, columnwise
     ScaleSteps steps;
     bool nvfp4;
     bool wide_in, wide[2];  // parts: rowwise, columnwise
@@ -166,6 +173,53 @@ __device__ __forceinline__ void square_scales(const Arguments& a, Shared<T>& sha
     __syncthreads();
 }
 
+// ---- Transformed chunks ----------------------------------------------------------------------------------------------
+
+// Makes codes of eight magnitudes times a factor, which makes them 2^-14 times as large as their codes' values, and below 7
+// of them, or 8 and more where they are to be clamped.
+template <bool clamps>
+__device__ __forceinline__ uint32_t small_codes(const float* values, float factor) {
+    float elements[8];
+    uint32_t signs[4];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float product = multiply_rn(fabsf(values[i]), factor);
+        if (clamps) product = fminf(product, 6 * ErrorScale::one);
+        elements[i] = round_small_to_e2m1(product);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) signs[i] = permute_bytes(float_bits(values[2 * i]), float_bits(values[2 * i + 1]), 0x7632);
+    return pack_shifted_codes(shifted_codes(elements[0], elements[1], elements[2], elements[3]),
+                              shifted_codes(elements[4], elements[5], elements[6], elements[7]), signs);
+}
+
+// Makes scale and codes of a chunk that holds four times the transformed values, a quarter being part of the factor. False,
+// for all lanes of a warp, where a value is so large or small, or no number, that this would not have the contract's bits.
+__device__ __forceinline__ bool transformed_codes(const Arguments& a, const Rule& rule, const float (&sums)[kChunk],
+                                                  BlockScale& block, uint2& codes) {
+    float largest[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < kChunk; i++)
+        asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest[i % 2]) : "f"(fabsf(sums[i])));
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest[0]) : "f"(largest[1]));
+    const float most = bits_float(block_amax(float_bits(largest[0]), a.problem.tile.length));
+    const float amax = multiply_rn(most, 0.25f);
+    bool serves = most == 0 || (most >= 0x1p-80f && most <= 0x1p+80f);
+    if (a.nvfp4) {
+        block.scale = nvfp4_scale(amax, rule.global);
+        block.multiplier = rule.multipliers[block.scale % kScaleBytes];
+        serves = serves && multiply_rn(amax, block.multiplier) < 7 && (block.multiplier == 0 || block.multiplier >= 0x1p-100f);
+    } else {
+        block.scale = scale_of(float_bits(amax), a.steps);
+        block.multiplier = scale_reciprocal(block.scale);
+    }
+    if (!__all_sync(kAllLanes, serves)) return false;
+    const float factor = multiply_rn(block.multiplier, 0.25f * ErrorScale::one);
+    codes = a.nvfp4 ? uint2{small_codes<false>(sums, factor), small_codes<false>(sums + 8, factor)}
+                    : uint2{small_codes<true>(sums, factor), small_codes<true>(sums + 8, factor)};
+    return true;
+}
+
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
 template <Rounding rounding>
@@ -174,29 +228,43 @@ __device__ __forceinline__ uint2 chunk_codes(const float (&values)[kChunk], floa
     if constexpr (rounding == Rounding::Stochastic) {
         const PhiloxWords random =
             philox(keys, philox_counter(rule.chunk, rule.first_line + line, rule.columnwise, rule.offset));
-        return {stochastic_codes(values, multiplier, random.words), stochastic_codes(values + 8, multiplier, random.words + 2)};
+        return stochastic_codes(values, multiplier, random);
     }
     return {nearest_codes(values, multiplier), nearest_codes(values + 8, multiplier)};
 }
 
 // ---- Parts -----------------------------------------------------------------------------------------------------------
 
-// Stores the lane's chunk of `line` of the tile as the part has it; all lanes of a warp call it. `cell` is the square that it
-// lies in.
-template <Rounding rounding, class T>
-__device__ __forceinline__ void emit_chunk(const Arguments& a, const HadamardSigns& signs, const Rule& rule,
-                                           float (&values)[kChunk], int line, int cell, Shared<T>& shared) {
-    const QuantizeProblem& p = a.problem;
-    const int chunk = chunk_of_lane();
-    if (rule.hadamard) hadamard_16(values, signs);
-    BlockScale block;
-    if (p.square_tiles) {
-        block.scale = shared.cells[rule.columnwise][cell];
+// Makes scale and codes of the lane's chunk of `line`, which lies in square `cell`. A chunk to be transformed has its signs
+// flipped already.
+template <Rounding rounding>
+__device__ __forceinline__ uint2 scaled_codes(const Arguments& a, const Rule& rule, float (&values)[kChunk], int line, int cell,
+                                              const uint8_t (&cells)[2][kCells], const PhiloxKeys& keys, BlockScale& block) {
+    if (rule.hadamard) {
+        hadamard_sums(values);
+        uint2 codes;
+        if constexpr (rounding == Rounding::Nearest)
+            if (transformed_codes(a, rule, values, block, codes)) return codes;
+#pragma unroll
+        for (float& value : values) value = multiply_rn(value, 0.25f);
+    }
+    if (a.problem.square_tiles) {
+        block.scale = cells[rule.columnwise][cell];
         block.multiplier = a.nvfp4 ? rule.multipliers[block.scale] : scale_reciprocal(block.scale);
     } else {
         block = line_scale<rounding>(a, rule, values);
     }
-    const uint2 codes = chunk_codes<rounding>(values, block.multiplier, rule, line, shared.keys);
+    return chunk_codes<rounding>(values, block.multiplier, rule, line, keys);
+}
+
+// Stores the lane's chunk of `line` of the tile as the part has it; all lanes of a warp call it.
+template <Rounding rounding, class T>
+__device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule, float (&values)[kChunk], int line, int cell,
+                                           Shared<T>& shared) {
+    const QuantizeProblem& p = a.problem;
+    const int chunk = chunk_of_lane();
+    BlockScale block;
+    const uint2 codes = scaled_codes<rounding>(a, rule, values, line, cell, shared.cells, shared.keys, block);
 
     // Transformed padding may be -0, but blocks of padding alone are zero.
     const int first = rule.columnwise ? chunk * kChunk & -p.tile.length : line;
@@ -213,11 +281,23 @@ __device__ __forceinline__ void emit_rowwise(const Arguments& a, Shared<T>& shar
     const Rule rule = load_rule<rounding>(a, a.problem.rowwise, shared);
     const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
     const RowReader<T> rows(shared.tile, row_of_step(0), chunk_of_lane());
+    constexpr bool paired = std::is_same_v<T, Bf16>;
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
         float values[kChunk];
-        rows.read(row_of_step(i) - row_of_step(0), values);
-        emit_chunk<rounding>(a, a.signs[0], rule, values, row_of_step(i), cell, shared);
+        if constexpr (paired) {
+            uint32_t words[kChunk / 2];
+            rows.read_words(row_of_step(i) - row_of_step(0), words);
+#pragma unroll
+            for (int j = 0; j < kChunk / 2; j++) {
+                words[j] ^= a.signs[0].row_words[j];
+                values[2 * j] = low_value(words[j]), values[2 * j + 1] = high_value(words[j]);
+            }
+        } else {
+            rows.read(row_of_step(i) - row_of_step(0), values);
+            flip_signs(values, a.signs[0].elements);
+        }
+        emit_chunk<rounding>(a, rule, values, row_of_step(i), cell, shared);
     }
 }
 
@@ -233,7 +313,7 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& s
     const Rule rule = load_rule<rounding>(a, a.problem.columnwise, shared);
     const int chunk = chunk_of_lane();
     const auto emit = [&](float (&values)[kChunk], int line) {
-        emit_chunk<rounding>(a, a.signs[1], rule, values, line, chunk * kSideChunks + line / kChunk, shared);
+        emit_chunk<rounding>(a, rule, values, line, chunk * kSideChunks + line / kChunk, shared);
     };
     constexpr int together = sizeof(T) == 4 || is_four_over_six(rounding) ? 1 : 2;  // as registers allow
 #pragma unroll 1
@@ -242,10 +322,13 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& s
         float values[kChunk];
         if constexpr (together == 1) {
             shared.tile.read_column(line, chunk, values);
+            flip_signs(values, a.signs[1].elements);
             emit(values, line);
         } else {
             uint32_t pairs[kChunk];
             read_column_pair(shared.tile, column_pair_word<T>(line, chunk), pairs);
+#pragma unroll
+            for (int j = 0; j < kChunk; j++) pairs[j] ^= a.signs[1].column_words[j];
 #pragma unroll 1
             for (int upper = 0; upper < 2; upper++) {
 #pragma unroll
@@ -320,6 +403,17 @@ Key key_of(const QuantizeProblem& p) {
     return {bf16 && !is_four_over_six(rounding), rounding};
 }
 
+// Returns the signs of a part; none are flipped where it is not transformed.
+PartSigns part_signs(const QuantizedPart& part) {
+    PartSigns signs{hadamard_signs(part.transformed ? part.hadamard_mask : 0), {}, {}};
+    const auto& bits = signs.elements.bits;
+    for (int i = 0; i < kChunk; i++) {
+        signs.column_words[i] = bits[i] | bits[i] >> 16;
+        signs.row_words[i / 2] |= i % 2 ? bits[i] : bits[i] >> 16;
+    }
+    return signs;
+}
+
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.format->element != Element::E2M1)
         return [format = problem.format] { return std::string("needs nvfp4 or mxfp4, found ") + format->name; };
@@ -332,7 +426,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
                             ? launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call)
                             : Start::AfterAll;
     const Arguments a{problem, Tiles(problem),
-                      {hadamard_signs(problem.rowwise.hadamard_mask), hadamard_signs(problem.columnwise.hadamard_mask)},
+                      {part_signs(problem.rowwise), part_signs(problem.columnwise)},
                       scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite), problem.format->is_nvfp4(),
                       is_wide_tile_source(problem), {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
     if (a.tiles.count() > 0) launch(context, kernels, key_of(problem), "quantize_fp4", a.tiles.grid(), call.stream, a, start);

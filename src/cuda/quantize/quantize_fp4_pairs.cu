@@ -101,9 +101,14 @@ template <bool nvfp4, bool plain, Rounding rounding>
 __device__ __forceinline__ uint2 any_row_codes(const Rule& rule, const Shared& shared, const uint32_t (&words)[kPairs],
                                                int line, float multiplier) {
     if constexpr (rounding == Rounding::Stochastic)
-        return stochastic_row_codes<nvfp4, plain>(words, multiplier, line_random(rule, shared, line));
+        return stochastic_row_codes<nvfp4>(words, multiplier, line_random(rule, shared, line));
     return row_codes<nvfp4, plain>(words, multiplier);
 }
+
+// Tells that there is one way for all elements: stochastic rounding has no faster one for plain ones, and of NVFP4 others do not
+// come so far.
+template <bool nvfp4, Rounding rounding>
+constexpr bool always_plain = nvfp4 || rounding == Rounding::Stochastic;
 
 template <bool nvfp4, Rounding rounding>
 __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool plain, Shared& shared) {
@@ -119,7 +124,7 @@ __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool plain, Sha
             emit_any<rounding>(a, false, line, shared);
             continue;
         }
-        const uint2 codes = nvfp4 || plain ? any_row_codes<nvfp4, true, rounding>(rule, shared, words, line, block.multiplier)
+        const uint2 codes = always_plain<nvfp4, rounding> || plain ? any_row_codes<nvfp4, true, rounding>(rule, shared, words, line, block.multiplier)
                                            : any_row_codes<nvfp4, false, rounding>(rule, shared, words, line, block.multiplier);
         put_chunk(rule, shared, line, block.scale, codes);
     }
@@ -148,14 +153,16 @@ __device__ __forceinline__ bool column_blocks(const Arguments& a, const Rule& ru
     }
 }
 
-template <bool nvfp4, bool plain, Rounding rounding>
-__device__ __forceinline__ void any_column_codes(const Rule& rule, const Shared& shared, const uint32_t (&words)[kChunk],
-                                                 int line, const Block (&blocks)[2], uint2 (&codes)[2]) {
-    if constexpr (rounding == Rounding::Stochastic) {
-        const PhiloxWords random[2] = {line_random(rule, shared, line), line_random(rule, shared, line + 1)};
-        stochastic_column_codes<nvfp4, plain>(words, blocks[0].multiplier, blocks[1].multiplier, random, codes);
-    } else {
-        column_codes<nvfp4, plain>(words, blocks[0].multiplier, blocks[1].multiplier, codes);
+// Stores chunks of two neighbouring columns, one after the other, since both at once would take more registers than there are.
+template <bool nvfp4>
+__device__ __forceinline__ void emit_stochastic_columns(const Rule& rule, Shared& shared, const uint32_t (&words)[kChunk],
+                                                        int line, const Block (&blocks)[2]) {
+#pragma unroll 1
+    for (int upper = 0; upper < 2; upper++) {
+        const Block block = upper ? blocks[1] : blocks[0];
+        const PhiloxWords random = line_random(rule, shared, line + upper);
+        put_chunk(rule, shared, line + upper, block.scale,
+                  stochastic_column_codes<nvfp4>(words, upper, block.multiplier, random));
     }
 }
 
@@ -176,11 +183,15 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool plain, 
             emit_any<rounding>(a, true, line + 1, shared);
             continue;
         }
-        uint2 codes[2];
-        if (nvfp4 || plain) any_column_codes<nvfp4, true, rounding>(rule, shared, words, line, blocks, codes);
-        else any_column_codes<nvfp4, false, rounding>(rule, shared, words, line, blocks, codes);
-        put_chunk(rule, shared, line, blocks[0].scale, codes[0]);
-        put_chunk(rule, shared, line + 1, blocks[1].scale, codes[1]);
+        if constexpr (rounding == Rounding::Stochastic) {
+            emit_stochastic_columns<nvfp4>(rule, shared, words, line, blocks);
+        } else {
+            uint2 codes[2];
+            if (nvfp4 || plain) column_codes<nvfp4, true>(words, blocks[0].multiplier, blocks[1].multiplier, codes);
+            else column_codes<nvfp4, false>(words, blocks[0].multiplier, blocks[1].multiplier, codes);
+            put_chunk(rule, shared, line, blocks[0].scale, codes[0]);
+            put_chunk(rule, shared, line + 1, blocks[1].scale, codes[1]);
+        }
     }
 }
 

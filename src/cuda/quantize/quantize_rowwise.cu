@@ -93,7 +93,6 @@ Reason declines_small(const QuantizeProblem& problem) {
     if (problem.source.plain.format != MXQ_FORMAT_BF16)
         return [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
     if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
-    if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
     if (problem.rowwise.scope_stride != 0 && problem.rowwise.matrices > 1) return "needs one amax, found one for each expert";
     const QuantizedPart& out = problem.rowwise;
@@ -107,12 +106,18 @@ struct SmallKey {
     Element element;
     int32_t block;
     bool down;
+    bool stochastic;
     bool operator==(const SmallKey&) const = default;
 };
 
 template <class E, int block, bool down>
 constexpr KernelEntry<SmallKey, rowwise_small::Arguments> small_entry(Element element) {
-    return {{element, block, down}, rowwise_small::quantize_rowwise_small_kernel<E, block, down>, rowwise_small::kThreads, 0};
+    return {{element, block, down, false}, rowwise_small::quantize_rowwise_small_kernel<E, block, down>, rowwise_small::kThreads, 0};
+}
+
+template <int block>
+constexpr KernelEntry<SmallKey, rowwise_small::Arguments> stochastic_entry() {
+    return {{Element::E2M1, block, true, true}, rowwise_small::quantize_rowwise_stochastic_kernel<block>, rowwise_small::kThreads, 0};
 }
 
 constexpr KernelEntry<SmallKey, rowwise_small::Arguments> small_kernels[] = {
@@ -120,6 +125,7 @@ constexpr KernelEntry<SmallKey, rowwise_small::Arguments> small_kernels[] = {
     small_entry<E2M1, kNvBlock, false>(Element::E2M1), small_entry<E2M1, kNvBlock, true>(Element::E2M1),
     small_entry<E2M3, kMxBlock, false>(Element::E2M3), small_entry<E2M3, kMxBlock, true>(Element::E2M3),
     small_entry<E3M2, kMxBlock, false>(Element::E3M2), small_entry<E3M2, kMxBlock, true>(Element::E3M2),
+    stochastic_entry<kMxBlock>(),                      stochastic_entry<kNvBlock>(),
 };
 
 rowwise_small::Arguments small_arguments(const QuantizeProblem& problem) {
@@ -130,7 +136,7 @@ rowwise_small::Arguments small_arguments(const QuantizeProblem& problem) {
             out.line_bytes, out.layout.line_stride, out.layout.matrix_scales, uint32_t(in.rows), uint32_t(in.cols),
             uint32_t(tile_rows), uint32_t(in.matrices * tile_rows), uint32_t(ceil_div(out.layout.columns, 4)),
             out.layout.swizzled != 0, problem.nonfinite == Nonfinite::Saturate, fp4_pairs::is_plain_mxfp4(problem),
-            out.scale_max, scale_steps_of(problem), out.amax};
+            out.scale_max, scale_steps_of(problem), out.amax, problem.seed_offset};
 }
 
 void run_small(const Context& context, const QuantizeProblem& problem, const Launch& call) {
@@ -141,10 +147,11 @@ void run_small(const Context& context, const QuantizeProblem& problem, const Lau
     const rowwise_small::Arguments a = small_arguments(problem);
     if (a.elements == 0) return;
     const bool one_line = in.row_stride == in.cols || in.matrices * in.rows == 1;
-    const bool down = out.layout.swizzled || !one_line || in.cols % out.layout.block != 0;
+    const bool stochastic = problem.seed_offset != nullptr;  // needs rows for its counters
+    const bool down = stochastic || out.layout.swizzled || !one_line || in.cols % out.layout.block != 0;
     const dim3 grid = down ? grid_of_rows(ceil_div(in.cols, kRequest) * kTileShares, a.all_tile_rows)
                            : grid_of(ceil_div(a.elements, kWarps * rowwise_small::kRequests * kRequest));
-    launch(context, small_kernels, {problem.format->element, out.layout.block, down}, "quantize_rowwise", grid, call.stream, a,
+    launch(context, small_kernels, {problem.format->element, out.layout.block, down, stochastic}, "quantize_rowwise", grid, call.stream, a,
            start);
 }
 

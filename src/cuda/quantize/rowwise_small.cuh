@@ -48,6 +48,7 @@ struct Arguments {
     int32_t scale_max;    // NVFP4
     ScaleSteps steps;     // MX
     const float* amax;    // NVFP4
+    const uint64_t* seed_offset;  // stochastic rounding
 };
 
 // The four vectors of a lane, and where their codes and scale words go. The lanes of a word all know where it goes.
@@ -228,6 +229,104 @@ __device__ __forceinline__ void store_nvfp4(const Arguments& a, const Vector<Bf1
     }
 }
 
+// ---- Stochastic codes ------------------------------------------------------------------------------------------------
+
+// Makes the random words of all requests: lanes 2 k and 2 k + 1, whose vectors are one chunk, make those of two requests each
+// and exchange them. `row` is that of request 0 among all, `chunk` the place in it.
+__device__ __forceinline__ void random_words(const PhiloxKeys& keys, uint32_t chunk, uint32_t row, uint64_t offset,
+                                             uint32_t (&words)[kRequests][2]) {
+    const bool odd = threadIdx.x % 2;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const PhiloxWords mine = philox(keys, philox_counter(chunk, row + uint32_t((2 * odd + k) * kRowStep), false, offset));
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const uint32_t kept = mine.words[odd ? 2 + j : j];
+            const uint32_t other = __shfl_xor_sync(kAllLanes, mine.words[odd ? j : 2 + j], 1);
+            words[k][j] = odd ? other : kept;
+            words[2 + k][j] = odd ? kept : other;
+        }
+    }
+}
+
+// Stores codes under the requests' multipliers; `multiplier_of` gives that of one.
+template <bool nvfp4, class R, class MultiplierOf>
+__device__ __forceinline__ void store_stochastic(const Vector<Bf16> (&vectors)[kRequests], const uint32_t (&random)[kRequests][2],
+                                                 const R& requests, const MultiplierOf& multiplier_of) {
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) {
+        const float multiplier = multiplier_of(i);
+        float values[kCount];
+#pragma unroll
+        for (int j = 0; j < kCount; j++) values[j] = vectors[i][j];
+        // Under NVFP4's scale 0 codes are zeros with signs, under MX's NaN they are zeros.
+        const uint32_t mask = nvfp4 ? (multiplier == 0 ? 0x88888888u : ~0u) : is_nan(multiplier) ? 0 : ~0u;
+        store_codes(requests, i, stochastic_e2m1_codes(values, multiplier, random[i]) & mask);
+    }
+}
+
+// Holds what all threads of a block know for stochastic rounding.
+struct StochasticTable {
+    alignas(16) PhiloxKeys keys;
+    Nvfp4Global global;
+    float multipliers[kScaleBytes];
+};
+
+// Makes the table. Ends with a barrier.
+template <bool nvfp4>
+__device__ __forceinline__ void put_table(const Arguments& a, StochasticTable& table) {
+    wait_for_previous_kernel();  // which may compute the maximum
+    if (threadIdx.x < 2 * PhiloxKeys::rounds) {
+        const PhiloxKey key = philox_key(a.seed_offset[0]);
+        table.keys.words[threadIdx.x] = PhiloxKeys::word(threadIdx.x % 2 == 0 ? key.words[0] : key.words[1], threadIdx.x);
+    }
+    if (nvfp4 && threadIdx.x >= kScaleBytes) {
+        const uint32_t scale = threadIdx.x - kScaleBytes;
+        const Nvfp4Global global = nvfp4_global(*a.amax, a.scale_max);
+        table.multipliers[scale] = nvfp4_multiplier(scale, global);
+        if (scale == 0) table.global = global;
+    }
+    __syncthreads();
+}
+
+// Quantizes what the lane's requests are, the first in line `row` of all, with stochastic rounding. All threads of the block
+// call it.
+template <int block>
+__device__ __forceinline__ void quantize_stochastic(const Arguments& a, const Requests<E2M1::bits, block, true>& requests,
+                                                    uint32_t chunk, uint32_t row) {
+    __shared__ StochasticTable table;
+    Vector<Bf16> vectors[kRequests];
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) vectors[i] = load_vector_wide(requests.in + i * requests.in_step, requests.exists(i));
+    const uint64_t offset = a.seed_offset[1];
+    put_table<block == kNvBlock>(a, table);
+    uint32_t random[kRequests][2];
+    random_words(table.keys, chunk, row, offset, random);
+    if constexpr (block == kNvBlock) {
+        const uint32_t maxima = request_maxima<1, Nonfinite::Saturate>(vectors);
+        uint32_t scales[2];
+        float multipliers[2];
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            scales[k] = nvfp4_scale(bits_float(magnitude_of(maxima, k == 1)), table.global);
+            multipliers[k] = table.multipliers[scales[k] % kScaleBytes];
+        }
+        requests.store_word(a, nv_word_request(), nv_word(scales));
+        store_stochastic<true>(vectors, random, requests, [&](int i) {
+            return __shfl_sync(kAllLanes, multipliers[i % 2], (threadIdx.x & 30) + i / 2);
+        });
+    } else {
+        const uint32_t maxima = a.saturates ? request_maxima<2, Nonfinite::Saturate>(vectors)
+                                            : request_maxima<2, Nonfinite::Propagate>(vectors);
+        const uint32_t scale = scale_of(magnitude_of(maxima, threadIdx.x % 2), a.steps);
+        requests.store_word(a, threadIdx.x % kRequests, mx_word(scale));
+        const float reciprocal = scale_reciprocal(scale);
+        store_stochastic<false>(vectors, random, requests, [&](int i) {
+            return __shfl_sync(kAllLanes, reciprocal, threadIdx.x % 32 / kRequests * kRequests + i);
+        });
+    }
+}
+
 // ---- Six bits --------------------------------------------------------------------------------------------------------
 
 // A warp's codes of six bits: 192 bytes of each request.
@@ -314,6 +413,17 @@ __global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_small_kernel(con
     } else {
         quantize_requests<E, block, down>(a, {a, block_index() * kWarps + int(warp)});
     }
+}
+
+// Where the rows' lanes lie, every block of threads takes neighbouring rows.
+template <int block>
+__global__ void __launch_bounds__(kThreads, 4) quantize_rowwise_stochastic_kernel(const __grid_constant__ Arguments a) {
+    const uint32_t line = row_of_blocks(), matrix = a.tile_rows == a.all_tile_rows ? 0 : line / a.tile_rows;
+    if (line >= a.all_tile_rows) return wait_for_previous_kernel();
+    const uint32_t tile_row = line - matrix * a.tile_rows, request = blockIdx.x / kTileShares;
+    const uint32_t in_tile = blockIdx.x % kTileShares * kWarps + threadIdx.x / 32;
+    quantize_stochastic<block>(a, {a, matrix, tile_row, request, in_tile}, request * (kRequest / kChunk) + threadIdx.x % 32 / 2,
+                               matrix * a.rows + tile_row * uint32_t(kSwizzleRows) + in_tile);
 }
 
 }  // namespace mxq::cuda::rowwise_small
