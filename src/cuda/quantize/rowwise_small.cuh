@@ -1,6 +1,7 @@
 // The rowwise part of MXFP4, NVFP4 and MXFP6 alone from BF16, as quantize_rowwise streams it: aligned lines, scales of 1x32
-// and 1x16, rounded to nearest. 256 elements of a row move at once, so that codes of four bits leave as whole lines of 128
-// bytes, and places are worked out without 64-bit divisions. memory/segments.cuh takes 128, and divides.
+// and 1x16, rounded to nearest, four bits also stochastically. 256 elements of a row move at once, so that codes of four bits
+// leave as whole lines of 128 bytes, and places are worked out without 64-bit divisions. memory/segments.cuh takes 128, and
+// divides.
 //
 // A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. They lie
 //
