@@ -125,7 +125,7 @@ __device__ __forceinline__ void copy_rows(const ProductArguments& args, const Ro
 // Writes sums by way of shared memory, as elements of this type, 96 bytes of each row in a turn.
 template <class T>
 __device__ __forceinline__ void write_turns(const ProductArguments& args, const RowsOfWarp& of, const float (&sums)[2][kSums],
-                                           uint8_t* rows) {
+                                            uint8_t* rows) {
     constexpr int columns = kTurnBytes / int(sizeof(T));
     const uint32_t lane = read_thread() % 32;
     T* const place = reinterpret_cast<T*>(rows + lane / 4 * kTurnPitch) + 2 * (lane % 4);
@@ -186,6 +186,7 @@ __device__ __forceinline__ void write_floats(const ProductArguments& args, const
     }
 }
 
+// Writes sums as elements of 16 bits, the faster way where D takes it.
 template <class T>
 __device__ __forceinline__ void write_rows(const ProductArguments& args, const RowsOfWarp& of, const float (&sums)[2][kSums],
                                            uint8_t* rows) {

@@ -48,11 +48,6 @@ __device__ __forceinline__ Barrier& barrier_of_codes(ProductShared& shared, int 
     return shared.landed[stage];
 }
 
-// Returns piece `piece` of 16 codes of a line of a stage, whose lines of both operands lie one after the other.
-__device__ __forceinline__ uint4& stage_piece(Stage& stage, int line, int piece) {
-    return *reinterpret_cast<uint4*>(stage.a + line * kStepCodes + (piece ^ line % 8) * 16);
-}
-
 // Makes the codes of a stage from this one on zero, in all lines. All lanes of a warp call it, each for every 32nd line. Whole
 // pieces of 16 codes are not read first, since the consumers may wait for this warp.
 __device__ __forceinline__ void clear_behind(Stage& stage, int32_t codes) {
