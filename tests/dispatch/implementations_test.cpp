@@ -196,11 +196,12 @@ void add_requantize(Problems& problems, const oracle::Spec& base) {
     const oracle::Spec from = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
     const auto content = content_of(from, sizes[0], false, MXQ_PART_ROWWISE);
     for (const oracle::Spec& to : ways_of(base))
-        problems["requantize"].push_back(conversion(testing::describe(to), mxq_requantize, mxq_requantize_query, [=](Scene& s) {
-            s.in = s.quantized_in(from, sizes[0], false, content);
-            s.out = s.quantized_out(to, sizes[0], false, both_parts, testing::is_nvfp4(to));
-            s.of_format = std::make_unique<testing::Options>(s.device, to);
-        }));
+        for (int32_t parts : {both_parts, int32_t(MXQ_PART_COLUMNWISE)})
+            problems["requantize"].push_back(conversion(testing::describe(to), mxq_requantize, mxq_requantize_query, [=](Scene& s) {
+                s.in = s.quantized_in(from, sizes[0], false, content);
+                s.out = s.quantized_out(to, sizes[0], false, parts, testing::is_nvfp4(to));
+                s.of_format = std::make_unique<testing::Options>(s.device, to);
+            }));
 }
 
 void add_dequantize(Problems& problems, const oracle::Spec& base, int32_t hadamard) {

@@ -86,7 +86,8 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"quantize", "quantize_fp4_pairs", "quantize_tile"},
         {"quantize", "quantize_fp4_pairs", "quantize_fp4"},
         {"quantize", "quantize_tile", "quantize_fp4"},
-        {"requantize", "requantize_chunks", "requantize_codes"},
+        {"requantize", "requantize_chunks", "requantize_wide"},
+        {"requantize", "requantize_wide", "requantize_codes"},
         {"requantize", "requantize_codes", "requantize_values"},
         {"requantize", "requantize_values", "quantize_fp4"},
         {"gemm", "cublaslt", "cublaslt_swizzle"},
@@ -119,8 +120,22 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 22);
+    CHECK(compared == 23);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
+}
+
+TEST_CASE("dispatch: requantize prefers wide tiles where there are 1024 of them") {
+    const auto preferred = [](int64_t matrices, int64_t lines, int64_t length) {
+        QuantizeProblem problem{};
+        QuantizedPart& from = problem.source.quantized;
+        from.matrices = matrices, from.lines = lines, from.length = length;
+        const QuantizeImplementation* const first = verbs::requantize.preferred(problem);
+        return std::string(first ? first->name : "");
+    };
+    CHECK(preferred(1, 8192, 8192) == "requantize_wide");
+    CHECK(preferred(8, 1793, 4096) == "requantize_wide");
+    CHECK(preferred(1, 7936, 8192) == "");
+    CHECK(preferred(0, 8192, 8192) == "");
 }
 
 TEST_CASE("dispatch: a reason is written where somebody reads it, and not before") {

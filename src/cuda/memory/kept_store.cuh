@@ -19,6 +19,11 @@ __device__ __forceinline__ void store_kept(uint32_t* to, uint32_t word) {
     asm volatile("st.global.L2::cache_hint.u32 [%0], %1, %2;" ::"l"(to), "r"(word), "l"(keep_longest()) : "memory");
 }
 
+__device__ __forceinline__ void store_kept(uint2* to, uint2 words) {
+    asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;" ::"l"(to), "r"(words.x), "r"(words.y), "l"(keep_longest())
+                 : "memory");
+}
+
 __device__ __forceinline__ void store_kept(uint8_t* to, uint8_t byte) {
     asm volatile("st.global.L2::cache_hint.u8 [%0], %1, %2;" ::"l"(to), "r"(uint32_t(byte)), "l"(keep_longest()) : "memory");
 }

@@ -87,11 +87,6 @@ constexpr KernelEntry<Element, BlockArguments> block_kernels[] = {
     {Element::E5M2, requantize_blocks_kernel<SourceCodes<E5M2>>, kSegmentThreads, 0},
 };
 
-// Returns whether all lines of a part are whole aligned pieces of 16 bytes.
-bool has_whole_pieces(const QuantizedPart& part, bool grouped) {
-    return code_access(part, grouped).bytes >= 16 && part.length % (8 * 16 / part.bits) == 0;
-}
-
 Reason declines_formats(const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
     if (from.bits == 6) return "needs codes of 8 bits or nvfp4 in the source, found six bits";

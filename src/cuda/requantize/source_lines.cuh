@@ -7,6 +7,11 @@
 
 namespace mxq::cuda {
 
+// Returns whether all lines of a part are whole aligned pieces of 16 bytes.
+inline bool has_whole_pieces(const QuantizedPart& part, bool grouped) {
+    return code_access(part, grouped).bytes >= 16 && part.length % (8 * 16 / part.bits) == 0;
+}
+
 // Returns why the source's lines do not serve; empty where they do. A scale above the blocks' that the caller gives may be
 // anything: then no thread may have lines that exist beside such that do not.
 inline Reason declines_source_lines(const QuantizeProblem& problem) {
