@@ -57,7 +57,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt_swizzle,  // compact scales, and MX of 4 and 6 bits, where FP8 has E8M0 scales: a pass over what needs it
     &cuda::cublaslt_rebase,   // MX where FP8 has no E8M0 scales: a pass over each operand first
     &cuda::skinny_sm90,       // up to 128 rows: reads quantized weights once, and multiplies exactly
-    &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.88 to 0.92 of its speed, see also below; FP8 too
+    &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.94 to 0.96 of its speed, see also below; FP8 too
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with scales of lines, with quantized weights
     &cuda::mma_bf16,
     &cpu::gemm,
@@ -127,13 +127,13 @@ bool is_exact(const GemmProblem& p) {
 }
 
 // Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands; that and an F32 D make it
-// slow. Beside cuBLASLt 13.10, an H200, TFLOP/s: A transposed 8192^3 1115 and 985; in 8 groups (32768,2048,7168) and
-// (32768,8192,5120) to F32 948 and 789, 1050 and 724; along the contraction to F32 867 and 740, 977 and 803, to BF16 898 and
-// 872, 1028 and 956. Groups of rows to BF16 972 and 1053, 1077 and 1081: cuBLASLt first.
+// slow. Beside cuBLASLt 13.10, an H200, TFLOP/s: A transposed 8192^3 1173 and 985; in 8 groups (32768,2048,7168) and
+// (32768,8192,5120) to F32 972 and 782, 1098 and 861; along the contraction to F32 873 and 736, 983 and 805, to BF16 907 and
+// 863, 1032 and 962. Groups of rows to BF16 1001 and 1063, 1139 and 1186: cuBLASLt first.
 //
-// But codes with one scale a line, such as those of weights that are kept, need no pass there alone: 1057 and 1183 with such
-// a B. That holds from two tiles of 128 x 192 for each multiprocessor on; with 176 tiles it takes 151 us and cuBLASLt 134,
-// with 352 191 and 200 (docs/performance.md has the table). Where both sides have them, and there are no groups, cuBLASLt
+// But codes with one scale a line, such as those of weights that are kept, need no pass there alone: 1071 and 1230 with such
+// a B. That holds from two tiles of 128 x 192 for each multiprocessor on; with 88 tiles it takes 103 us and cuBLASLt 97, with
+// 352 177 and 198 (docs/performance.md has the table). Where both sides have them, and there are no groups, cuBLASLt
 // multiplies sums by the scales of lines as well: FP8 of 8192^3, 4096^3 and (32768,2048,7168) 1441, 1340 and 1425, here 1373,
 // 1051 and 1314.
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {

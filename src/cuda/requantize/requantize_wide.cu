@@ -24,6 +24,7 @@
 //
 // Bytes an element: 1.03 read, 1.03 written. Bound by memory, scales above all: without them
 // it took 66.3 us in place of 75.3 (16384 x 7168 in bands of 16, H200).
+#include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/quantize/quantize_tile.h"
@@ -188,6 +189,16 @@ Reason declines_formats(const QuantizeProblem& p) {
     return "";
 }
 
+// The kernel was timed where a multiprocessor has room for its three blocks; with one of them it may well be the slower one.
+Reason needs_room(const Context& context) {
+    const int32_t capability = context.cuda->compute_capability;
+    if (capability >= 90 && capability < 120) return "";
+    return [capability] {
+        return format_text("needs three blocks of %d KB in a multiprocessor, which compute capability 9.0 to 11.0 has, found %d.%d",
+                           int(sizeof(WideShared) / 1024), capability / 10, capability % 10);
+    };
+}
+
 Reason declines(const Context& context, const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
     if (Reason reason = declines_tile_options(p); !reason.empty()) return reason;
@@ -198,7 +209,8 @@ Reason declines(const Context& context, const QuantizeProblem& p) {
     if (Reason reason = declines_source_lines(p); !reason.empty()) return reason;
     if (!has_whole_pieces(from, false) || !has_whole_pieces(from.columnwise ? p.rowwise : p.columnwise, false))
         return "needs lines of whole aligned pieces of 16 bytes, found others";
-    return needs_cuda(context);
+    if (Reason reason = needs_cuda(context); !reason.empty()) return reason;
+    return needs_room(context);
 }
 
 void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
