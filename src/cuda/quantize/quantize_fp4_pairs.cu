@@ -124,8 +124,9 @@ __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool plain, Sha
             emit_any<rounding>(a, false, line, shared);
             continue;
         }
-        const uint2 codes = always_plain<nvfp4, rounding> || plain ? any_row_codes<nvfp4, true, rounding>(rule, shared, words, line, block.multiplier)
-                                           : any_row_codes<nvfp4, false, rounding>(rule, shared, words, line, block.multiplier);
+        const uint2 codes = always_plain<nvfp4, rounding> || plain
+                                ? any_row_codes<nvfp4, true, rounding>(rule, shared, words, line, block.multiplier)
+                                : any_row_codes<nvfp4, false, rounding>(rule, shared, words, line, block.multiplier);
         put_chunk(rule, shared, line, block.scale, codes);
     }
 }

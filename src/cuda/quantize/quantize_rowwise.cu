@@ -112,12 +112,18 @@ struct SmallKey {
 
 template <class E, int block, bool down>
 constexpr KernelEntry<SmallKey, rowwise_small::Arguments> small_entry(Element element) {
-    return {{element, block, down, false}, rowwise_small::quantize_rowwise_small_kernel<E, block, down>, rowwise_small::kThreads, 0};
+    return {{element, block, down, false},
+            rowwise_small::quantize_rowwise_small_kernel<E, block, down>,
+            rowwise_small::kThreads,
+            0};
 }
 
 template <int block>
 constexpr KernelEntry<SmallKey, rowwise_small::Arguments> stochastic_entry() {
-    return {{Element::E2M1, block, true, true}, rowwise_small::quantize_rowwise_stochastic_kernel<block>, rowwise_small::kThreads, 0};
+    return {{Element::E2M1, block, true, true},
+            rowwise_small::quantize_rowwise_stochastic_kernel<block>,
+            rowwise_small::kThreads,
+            0};
 }
 
 constexpr KernelEntry<SmallKey, rowwise_small::Arguments> small_kernels[] = {
@@ -151,8 +157,8 @@ void run_small(const Context& context, const QuantizeProblem& problem, const Lau
     const bool down = stochastic || out.layout.swizzled || !one_line || in.cols % out.layout.block != 0;
     const dim3 grid = down ? grid_of_rows(ceil_div(in.cols, kRequest) * kTileShares, a.all_tile_rows)
                            : grid_of(ceil_div(a.elements, kWarps * rowwise_small::kRequests * kRequest));
-    launch(context, small_kernels, {problem.format->element, out.layout.block, down, stochastic}, "quantize_rowwise", grid, call.stream, a,
-           start);
+    const SmallKey key{problem.format->element, out.layout.block, down, stochastic};
+    launch(context, small_kernels, key, "quantize_rowwise", grid, call.stream, a, start);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------

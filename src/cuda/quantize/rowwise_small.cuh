@@ -230,6 +230,16 @@ __device__ __forceinline__ void store_nvfp4(const Arguments& a, const Vector<Bf1
     }
 }
 
+// Stores the scales of all requests; returns the reciprocal of the one that the lane made.
+template <class R>
+__device__ __forceinline__ float put_mx_scales(const Arguments& a, const Vector<Bf16> (&vectors)[kRequests], const R& requests) {
+    const uint32_t maxima = a.saturates ? request_maxima<2, Nonfinite::Saturate>(vectors)
+                                        : request_maxima<2, Nonfinite::Propagate>(vectors);
+    const uint32_t scale = scale_of(magnitude_of(maxima, threadIdx.x % 2), a.steps);
+    requests.store_word(a, threadIdx.x % kRequests, mx_word(scale));
+    return scale_reciprocal(scale);
+}
+
 // ---- Stochastic codes ------------------------------------------------------------------------------------------------
 
 // Makes the random words of all requests: lanes 2 k and 2 k + 1, whose vectors are one chunk, make those of two requests each
@@ -317,11 +327,7 @@ __device__ __forceinline__ void quantize_stochastic(const Arguments& a, const Re
             return __shfl_sync(kAllLanes, multipliers[i % 2], (threadIdx.x & 30) + i / 2);
         });
     } else {
-        const uint32_t maxima = a.saturates ? request_maxima<2, Nonfinite::Saturate>(vectors)
-                                            : request_maxima<2, Nonfinite::Propagate>(vectors);
-        const uint32_t scale = scale_of(magnitude_of(maxima, threadIdx.x % 2), a.steps);
-        requests.store_word(a, threadIdx.x % kRequests, mx_word(scale));
-        const float reciprocal = scale_reciprocal(scale);
+        const float reciprocal = put_mx_scales(a, vectors, requests);
         store_stochastic<false>(vectors, random, requests, [&](int i) {
             return __shfl_sync(kAllLanes, reciprocal, threadIdx.x % 32 / kRequests * kRequests + i);
         });
@@ -387,11 +393,7 @@ __device__ __forceinline__ void quantize_requests(const Arguments& a, const Requ
         put_table(a.amax, a.scale_max, table);
         store_nvfp4(a, vectors, table, requests);
     } else {
-        const uint32_t maxima = a.saturates ? request_maxima<2, Nonfinite::Saturate>(vectors)
-                                            : request_maxima<2, Nonfinite::Propagate>(vectors);
-        const uint32_t scale = scale_of(magnitude_of(maxima, threadIdx.x % 2), a.steps);
-        requests.store_word(a, threadIdx.x % kRequests, mx_word(scale));
-        const float reciprocal = scale_reciprocal(scale);
+        const float reciprocal = put_mx_scales(a, vectors, requests);
         if constexpr (E::bits == 6) {
             __shared__ StagedCodes staged[kWarps];
             store_six_bits<E, down>(vectors, reciprocal, requests, staged[threadIdx.x / 32]);

@@ -9,7 +9,7 @@
 //     tile     each 16 lines, a chunk of every position, start 16 bytes later than the ones before would have it, so that 8
 //              chunks meet 8 bank groups; a warp reads words of 16, two lanes a bank. Its stores are 256 bytes of two lines
 //
-// What 32 lines have of a block of 32 positions shares a unit: 2^-6 of the largest of its 32 scales. A line's codes times its
+// The 32 lines of a block of 32 positions share a unit: 2^-6 of the largest of their 32 scales. A line's codes times its
 // scale over that unit are F16 numbers, and so are their products with the unit over the new scale:
 //
 //     - A scale 2^30 or less below the largest leaves products exact, or below 2^-21.
@@ -194,8 +194,9 @@ Reason needs_room(const Context& context) {
     const int32_t capability = context.cuda->compute_capability;
     if (capability >= 90 && capability < 120) return "";
     return [capability] {
-        return format_text("needs three blocks of %d KB in a multiprocessor, which compute capability 9.0 to 11.0 has, found %d.%d",
-                           int(sizeof(WideShared) / 1024), capability / 10, capability % 10);
+        return format_text(
+            "needs three blocks of %d KB in a multiprocessor, which compute capability 9.0 to 11.0 has, found %d.%d",
+            int(sizeof(WideShared) / 1024), capability / 10, capability % 10);
     };
 }
 

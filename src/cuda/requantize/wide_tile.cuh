@@ -19,7 +19,7 @@ struct WideArguments {
     Nonfinite nonfinite;
 };
 
-// What 32 lines share in a block of 32 positions.
+// Holds the unit that 32 lines share in a block of 32 positions.
 struct WideUnit {
     float value;     // 2^-6 of the largest scale
     uint32_t whole;  // no line counts as 0

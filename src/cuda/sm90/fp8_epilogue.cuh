@@ -1,11 +1,11 @@
 // From the sums of wgmma_fp8_sm90 to D: factors of lines, alpha, beta D, bias, one rounding, and the stores.
 //
 //     registers of a warp    16 rows of 192 sums, in the order of the instruction, times the factors of their lines
-//     shared                 whole rows of 16-bit elements that D takes as they are; else 96 bytes of each row in a turn, of those
-//                            or of fp32
-//     D                      whole rows by the copy engine, a copy each, while the next tile is multiplied; fp32 that D takes as
-//                            it is from the registers, added to D where gradients accumulate; else by elements, with alpha,
-//                            beta and bias
+//     shared                 whole rows of 16-bit elements that D takes as they are; else 96 bytes of each row in a turn, of
+//                            those or of fp32
+//     D                      whole rows by the copy engine, a copy each, while the next tile is multiplied; fp32 that D takes
+//                            as it is from the registers, added to D where gradients accumulate; else by elements, with
+//                            alpha, beta and bias
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once

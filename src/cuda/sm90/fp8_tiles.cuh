@@ -31,7 +31,7 @@ constexpr uint32_t kNoReferences = 0x7F7F7F7Fu;  // the word of codes that have 
 constexpr int kPieceColumns = 32;                // of which neighbours share the scale of 128 x 128
 constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers, kLoaders = 3;  // warps that load: codes of A, of B, words
 constexpr int kWarpRows = kTileRows / kConsumerWarps;
-// Of a row on its way to D, of 16-bit elements whole or in turns; neither stores nor copies conflict.
+// Says how a row lies on its way to D: whole, of 16-bit elements, or in turns. Neither stores nor copies conflict.
 constexpr int kRowPitch = kTileColumns * 2 + 16, kTurnBytes = 96, kTurnPitch = 112;
 static_assert(kTileRows == kSwizzleRows, "group tiles are row tiles");
 
