@@ -15,7 +15,7 @@
 // estimates first.
 //
 // Bytes an element: 2 read once, 0.53 or 0.56 written for each part. Bound by arithmetic: in the loops, as machine code for
-// sm_90a counts them, 8 operations an element and part for MXFP4, 10 for NVFP4, 19 for stochastic rounding, 21 for four over
+// sm_90a counts them, 8 operations an element and part for MXFP4, 10 for NVFP4, 17 for stochastic rounding, 21 for four over
 // six; half are integers, bits, minima and maxima, which issue at half the rate. And by the latency of what comes before the
 // first code. The loops are short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower).
 // Blocks that take tile after tile, the next one on its way while scales leave, are a tenth slower. A fifth block on an SM,
