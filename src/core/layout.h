@@ -48,6 +48,9 @@ struct ScaleLayout {
     // Returns whether a line has one scale, be it stored once or repeated.
     MXQ_HD bool has_one_of_line() const { return block == MXQ_MAX_DIM || repeat == kWholeLine; }
 
+    // Returns whether 128 neighbouring codes of a line share a scale, and may share it with more.
+    MXQ_HD bool has_one_of_128() const { return block >= kBlock128 || repeat >= kBlock128 / kMxBlock; }
+
     // Returns the distance from the scales of 128 lines in 128 x 4 tiles to those of the next.
     MXQ_HD int64_t tile_row_scales() const { return ceil_div(columns, kSwizzleColumns) * kSwizzleBytes; }
 

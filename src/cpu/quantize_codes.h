@@ -44,7 +44,7 @@ struct Stochastic {
         for (int64_t i = 0; i < kMxBlock; i++) random.words[i] = bytes[i];
         return random;
     }
-    MXQ_HD static uint32_t code(float scaled, uint32_t mask, uint32_t random) { return stochastic_e2m1(scaled, random) & mask; }
+    MXQ_HOST static uint32_t code(float scaled, uint32_t mask, uint32_t random) { return stochastic_e2m1(scaled, random) & mask; }
 };
 
 // Encodes 32 neighbours. `multiplier` and `mask` are functions of the neighbour's number.

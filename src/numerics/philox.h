@@ -88,53 +88,19 @@ MXQ_HD uint32_t philox_byte(const PhiloxWords& random, int i) { return random.wo
 //
 // The bits of 2 v, for v from 1 on, count codes in steps of 2^22, from code 2 at v = 1 on; the 22 bits below are p. The bits
 // of 1 + v, for v below 1, do so from code 0 on. Both are the bits of v + max(v, 1). What this sum cuts off matters to the
-// comparison only by being there, so the sum is rounded up. Adding the key, which holds 255 - r, then carries into the code
-// where p is large enough:
+// comparison only by being there, so the sum is rounded up. Adding 255 - r then carries into the code where p is large enough:
 //
 //     bits of the sum, two places up     ccc pppppppp pppppppp pppppp00
-//     key                                    7..r...0 01111111 11111111       and 2 at the top, which removes the bits of 1.0
+//     what is added                          7..r...0 01111111 11111111       and 2 at the top, which removes the bits of 1.0
 //
-// Returns the bits of v + max(v, 1), rounded up.
-MXQ_HD uint32_t e2m1_place(float magnitude) {
-    const float addend = magnitude > 1 ? magnitude : 1;
-#if defined(__CUDA_ARCH__)
-    return float_bits(__fadd_ru(magnitude, addend));
-#else
-    const float sum = add_rn(magnitude, addend);
-    return float_bits(sum) + (add_rn(sum, -addend) < magnitude);
-#endif
-}
-
-// Returns the key of random byte `i` of a word, of which every bit has been flipped.
-MXQ_HD uint32_t stochastic_key(uint32_t flipped, int i) {
-#if defined(__CUDA_ARCH__)
-    uint32_t rest = 0x02007FFF;
-    asm("" : "+r"(rest));  // keeps it in a register; as a constant it would be loaded for each permutation
-    return permute_bytes(flipped, rest, 0x7054 | i << 8);
-#else
-    constexpr uint32_t rest = 0x02007FFF;
-    return rest | (flipped >> i % 4 * 8 & 0xFF) << 16;
-#endif
-}
-
-// Returns the code of an element times its multiplier in the highest byte: the magnitude in its low bits, the sign at its
-// top. On the device a NaN must be one that arithmetic made.
-MXQ_HD uint32_t stochastic_e2m1_byte(float scaled, uint32_t key) {
-    constexpr uint32_t sign = 1u << 31;
-#if defined(__CUDA_ARCH__)
-    const float clamped = fminf(fabsf(scaled), E2M1::max);
-    return ((e2m1_place(clamped) << 2) + key) | (float_bits(scaled) & sign);
-#else
-    const uint32_t bits = float_bits(scaled) & kMagnitudeMask;
-    const uint32_t clamped = bits < ElementBits<E2M1>::max ? bits : ElementBits<E2M1>::max;
-    return ((e2m1_place(bits_float(clamped)) << 2) + key) | (is_nan(scaled) ? 0 : float_bits(scaled) & sign);
-#endif
-}
-
 // Returns the code of an element times its multiplier, `r` being the random byte.
-MXQ_HD uint32_t stochastic_e2m1(float scaled, uint32_t r) {
-    const uint32_t code = stochastic_e2m1_byte(scaled, stochastic_key(255 - r, 0));
-    return (code >> 24 & 7) | code >> 31 << 3;
+MXQ_HOST uint32_t stochastic_e2m1(float scaled, uint32_t r) {
+    const uint32_t bits = float_bits(scaled) & kMagnitudeMask;
+    const float magnitude = bits_float(bits < ElementBits<E2M1>::max ? bits : ElementBits<E2M1>::max);
+    const float addend = magnitude > 1 ? magnitude : 1, sum = add_rn(magnitude, addend);
+    const uint32_t place = float_bits(sum) + (add_rn(sum, -addend) < magnitude);
+    const uint32_t code = (place << 2) + (0x02007FFFu | (255 - r) << 16);
+    return (code >> 24 & 7) | (is_nan(scaled) ? 0 : float_bits(scaled) >> 31 << 3);
 }
 
 #if defined(__CUDACC__)

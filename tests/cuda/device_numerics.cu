@@ -263,11 +263,50 @@ struct EstimatedCodes {
     }
 };
 
+// Eight elements that the device packs, each with a random byte of its own: any number, or for every place of the eight one that
+// lies where the byte decides, or right beside it.
 struct Stochastic {
-    static constexpr uint64_t cases = 8 * kFloats;
-    MXQ_HD static uint64_t both(uint32_t i) { return stochastic_e2m1(float_of_case(i % kFloats), hash(i) & 0xFF); }
-    __device__ static uint64_t device(uint32_t i) { return both(i); }
-    static uint64_t host(uint32_t i) { return both(i); }
+    static constexpr uint32_t kGaps = 7, kBytes = 256, kBeside = 3, kPlaces = 8;
+    static constexpr uint64_t cases = kFloats + kGaps * kBytes * kBeside * kPlaces;
+
+    MXQ_HD static uint32_t random(uint32_t i, uint32_t k) { return hash(uint64_t(i) * 8 + k) & 0xFF; }
+    MXQ_HD static float element(uint32_t i, uint32_t k) {
+        return float_of_case(uint32_t((i + uint64_t(k) * 73) * 40507 % kFloats));
+    }
+    // Returns the number where byte r still rounds down from `gap` on, or the one above or below it, of either sign.
+    MXQ_HD static float at_byte(uint32_t gap, uint32_t r, uint32_t beside) {
+        const float low = gap < 4 ? float(gap) / 2 : gap == 4 ? 2 : float(gap) - 2, width = gap < 4 ? 0.5f : gap == 6 ? 2 : 1;
+        const uint32_t bits = float_bits(low + width * float(2 * r + 1) / 512) + beside - 1;
+        return bits_float(bits | (r + gap) % 2 << 31);
+    }
+    struct Eight {
+        float values[8];
+        uint32_t random[2];
+    };
+    MXQ_HD static Eight eight(uint32_t i) {
+        Eight out{};
+        for (uint32_t k = 0; k < 8; k++) {
+            uint32_t r = random(i, k);
+            out.values[k] = element(i, k);
+            if (i >= kFloats && k == i % kPlaces) {
+                const uint32_t at = (i - kFloats) / kPlaces;
+                r = at % kBytes;
+                out.values[k] = at_byte(at / kBytes % kGaps, r, at / kBytes / kGaps);
+            }
+            out.random[k / 4] |= r << k % 4 * 8;
+        }
+        return out;
+    }
+    __device__ static uint64_t device(uint32_t i) {
+        const Eight of = eight(i);
+        return stochastic_e2m1_codes(of.values, 1.0f, of.random);
+    }
+    static uint64_t host(uint32_t i) {
+        const Eight of = eight(i);
+        uint32_t codes = 0;
+        for (uint32_t k = 0; k < 8; k++) codes |= stochastic_e2m1(of.values[k], of.random[k / 4] >> k % 4 * 8 & 0xFF) << 4 * k;
+        return codes;
+    }
 };
 
 // ---- Around codes ---------------------------------------------------------------------------------------------------

@@ -25,14 +25,9 @@ bool moves_d(const GemmProblem& p, const RebaseTarget& target) {
     return p.grouping == Grouping::None && !p.reads_d() && p.m % target.line_unit != 0;
 }
 
-// Returns whether 128 neighbouring codes of a line share a scale, and may share it with more.
-bool has_scales_of_128(const GemmOperand& operand) {
-    return operand.layout.block >= kBlock128 || operand.layout.repeat >= kBlock128 / kMxBlock;
-}
-
 // Codes can be multiplied where they are: whole blocks of 128, and no lines to be added.
 bool keeps_codes(const GemmProblem& p, const GemmOperand& operand, bool pads_lines, const RebaseTarget& target) {
-    if (operand.bits != 8 || !has_scales_of_128(operand) || pads_lines) return false;
+    if (operand.bits != 8 || !operand.layout.has_one_of_128() || pads_lines) return false;
     if (reinterpret_cast<uintptr_t>(operand.codes) % uintptr_t(target.alignment) != 0) return false;
     if (p.grouping == Grouping::Contraction) return operand.units.codes == kBlock128;
     return operand.length % kBlock128 == 0;

@@ -39,6 +39,11 @@ __device__ __forceinline__ void arrive_expecting(Barrier& barrier, uint32_t byte
     ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, &barrier.state, bytes);
 }
 
+// Makes the phase wait for so many bytes of loads, too, before this thread arrives.
+__device__ __forceinline__ void expect(Barrier& barrier, uint32_t bytes) {
+    ptx::mbarrier_expect_tx(ptx::sem_relaxed, ptx::scope_cta, ptx::space_shared, &barrier.state, bytes);
+}
+
 // Arrives at the same barrier of another block of the cluster.
 __device__ __forceinline__ void arrive_at(Barrier& barrier, uint32_t block) {
     const uint32_t own = uint32_t(__cvta_generic_to_shared(&barrier.state));

@@ -107,8 +107,9 @@ struct Consumer {
     }
     // Returns the words of the thread's two rows.
     __device__ __forceinline__ uint2 row_words(int stage) const {
-        const uint32_t* const first = shared.words[stage].rows + (threadIdx.x / 32 - 4) * 16 + threadIdx.x % 32 / 4;
-        return {first[0], first[8]};
+        const uint32_t row = (threadIdx.x / 32 - 4) * 16 + threadIdx.x % 32 / 4;
+        const uint32_t* const first = shared.row_words[parity].of_row[row] + stage;
+        return {first[0], first[8 * kStages]};
     }
     template <Adding adding>
     __device__ __forceinline__ static float2 row_factors(const uint2& words) {
@@ -119,7 +120,7 @@ struct Consumer {
     }
     // Returns the words of the thread's first two columns of a half.
     __device__ __forceinline__ const uint32_t* column_words(int stage, int half) const {
-        return shared.words[stage].columns + half * kHalfColumns + 2 * (read_thread() % 4);
+        return shared.column_words[stage].of_column + half * kHalfColumns + 2 * (read_thread() % 4);
     }
     template <Adding adding>
     __device__ __forceinline__ void add(int stage, int half, const float (&part)[kSums], const float2& rows) {
@@ -127,7 +128,7 @@ struct Consumer {
             add_part(totals[half], part, rows);
         else if constexpr (adding == Adding::Pieces)
             add_pieces(totals[half], part, rows,
-                       reinterpret_cast<const float*>(shared.words[stage].columns) + half * kHalfPieces);
+                       reinterpret_cast<const float*>(shared.column_words[stage].of_column) + half * kHalfPieces);
         else
             add_columns<adding>(totals[half], part, rows, column_words(stage, half));
     }

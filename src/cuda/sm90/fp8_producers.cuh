@@ -1,7 +1,8 @@
 // The warps of wgmma_fp8_sm90 that multiply nothing, and where all its warps meet:
 //
 //     slots    scout -> everybody     two of them: tiles, found one ahead
-//     ring     loaders -> consumers   four stages: codes by the copy engine, words of rows and columns by 4-byte copies
+//     ring     loaders -> consumers   four stages: codes by the copy engine, as are words of rows that a pass left, for a round
+//                                     at once; other words by 4-byte copies
 //
 // A stage is full when the boxes of both blocks of the cluster and each lane's words are there; it is free when the
 // consumers of both blocks have left it, since each block loads for the other.
@@ -72,8 +73,9 @@ struct Coordinates {
     int32_t values[rank];
 };
 
-// Copies words of a tile to shared memory: `count` of them, of every `spread`th line. Lane l has number l, l + 32, ...
-template <int count, int spread = 1>
+// Copies words of a tile to shared memory, `pitch` words apart there: `count` of them, of every `spread`th line. Lane l has
+// number l, l + 32, ...
+template <int count, int pitch = 1, int spread = 1>
 struct LaneWords {
     static constexpr int of_lane = (count + 31) / 32;
     const uint32_t* first;
@@ -94,13 +96,12 @@ struct LaneWords {
 #pragma unroll
         for (int i = 0; i < of_lane; i++) {
             const int word = int(threadIdx.x % 32) + 32 * i;
-            if (word < count) copy_word(to + word, at + offsets[i]);
+            if (word < count) copy_word(to + word * pitch, at + offsets[i]);
         }
     }
 };
-using RowWords = LaneWords<kTileRows>;
 using ColumnWords = LaneWords<kTileColumns>;
-using PieceWords = LaneWords<kTileColumns / kPieceColumns, kPieceColumns>;
+using PieceWords = LaneWords<kTileColumns / kPieceColumns, 1, kPieceColumns>;
 
 // Calls `take` with the tile of each slot, in turn, as it is ready, and gives the slot back. All of so many lanes of a warp
 // call it.
@@ -146,7 +147,7 @@ __device__ __forceinline__ void each_step(ProductShared& shared, const Load& loa
         for (int32_t step = 0; step < steps || ring.at() != 0; step++, ring.next()) {
             wait(shared.free[ring.at()], ring.parity() ^ 1);
             if (step < steps)
-                load_step(step, int(ring.at()));
+                load_step(step, ring);
             else
                 arrive(shared.full[ring.at()]);
         }
@@ -158,7 +159,8 @@ __device__ __forceinline__ void load_a(const ProductArguments& args, ProductShar
     each_step<1>(shared, [&](const TileSlot& slot) {
         const ProductTile& tile = slot.tile;
         return [&, code = tile.a_code, line = tile.a_line, shares = tile.shares_a,
-                cut_step = cut_step(tile)](int32_t step, int stage) {
+                cut_step = cut_step(tile)](int32_t step, const StageRing& ring) {
+            const int stage = int(ring.at());
             Barrier& done = barrier_of_codes(shared, stage, step == cut_step);
             load_lines<kTileRows>(shared.stages[stage].a, args.a_map, shares, done, [&](int32_t at) {
                 return Coordinates<2>{code + step * kStepCodes, line + at};
@@ -172,7 +174,8 @@ __device__ __forceinline__ void load_b(const ProductArguments& args, ProductShar
     each_step<1>(shared, [&](const TileSlot& slot) {
         const ProductTile& tile = slot.tile;
         return [&, code = tile.b_code, line = tile.b_line, matrix = tile.b_matrix, shares = !tile.shares_a,
-                cut_step = cut_step(tile)](int32_t step, int stage) {
+                cut_step = cut_step(tile)](int32_t step, const StageRing& ring) {
+            const int stage = int(ring.at());
             Barrier& done = barrier_of_codes(shared, stage, step == cut_step);
             load_lines<kTileColumns>(shared.stages[stage].b, args.b_map, shares, done, [&](int32_t at) {
                 return Coordinates<3>{code + step * kStepCodes, line + at, matrix};
@@ -185,16 +188,47 @@ __device__ __forceinline__ void load_b(const ProductArguments& args, ProductShar
 template <Columns columns>
 __device__ __forceinline__ void clear_words(ProductShared& shared) {
     const uint32_t word = columns == Columns::Marked ? kNoReferences : float_bits(1.0f);
-    for (StageWords& stage : shared.words) {
-        for (int row = int(threadIdx.x % 32); row < kTileRows; row += 32) stage.rows[row] = word;
-        for (int column = int(threadIdx.x % 32); column < kTileColumns; column += 32) stage.columns[column] = word;
-    }
+    const int lane = int(threadIdx.x % 32);
+    for (RoundWords& round : shared.row_words)
+        for (int row = lane; row < kTileRows; row += 32)
+            *reinterpret_cast<uint4*>(round.of_row[row]) = {word, word, word, word};
+    for (StageWords& stage : shared.column_words)
+        for (int column = lane; column < kTileColumns; column += 32) stage.of_column[column] = word;
+    publish_shared_writes();
     __syncwarp();
 }
+
+// Loads the words of rows that a pass left, with the first step of a round those of all of its steps. All lanes of a warp call
+// it.
+struct PassedRows {
+    int32_t line, first;
+    __device__ __forceinline__ PassedRows(const SideView&, const TileSlot& slot)
+        : line(slot.words.a_line), first(int32_t(slot.words.a)) {}
+    __device__ __forceinline__ void load(const ProductArguments& args, ProductShared& shared, int32_t step,
+                                         const StageRing& ring) const {
+        if (ring.at() != 0 || threadIdx.x % 32 != 0) return;
+        RoundWords& to = shared.row_words[ring.parity()];
+        expect(shared.full[0], sizeof(to));
+        const int32_t at[] = {(first + step) * int32_t(sizeof(uint32_t)), line};
+        load_tile(&to, args.a_words, at, shared.full[0]);
+    }
+};
+
+// Loads scales of rows where they lie.
+struct ScaledRows {
+    LaneWords<kTileRows, kStages> words;
+    __device__ __forceinline__ ScaledRows(const SideView& side, const TileSlot& slot)
+        : words(side, slot.words.a, slot.words.a_line, slot.tile.rows) {}
+    __device__ __forceinline__ void load(const ProductArguments&, ProductShared& shared, int32_t step,
+                                         const StageRing& ring) const {
+        words.load(step, shared.row_words[ring.parity()].of_row[0] + ring.at());
+    }
+};
 
 // Loads words, one warp; each lane arrives when its own are there, and in a step that is cut when the codes are, too.
 template <Columns columns>
 __device__ __forceinline__ void load_words(const ProductArguments& args, ProductShared& shared) {
+    using OfRows = std::conditional_t<columns == Columns::Marked, PassedRows, ScaledRows>;
     using OfColumns = std::conditional_t<columns == Columns::Pieces, PieceWords, ColumnWords>;
     clear_words<columns>(shared);
     uint32_t landed = 0;  // a bit for each stage: the parity of the next cut step's codes
@@ -202,11 +236,12 @@ __device__ __forceinline__ void load_words(const ProductArguments& args, Product
         const ProductTile& tile = slot.tile;
         const bool has_columns =
             args.b.words && tile.columns > 0 && (columns != Columns::Marked || slot.any_marked);
-        return [&, has_columns, of_rows = RowWords(args.a, slot.words.a, slot.words.a_line, tile.rows),
+        return [&, has_columns, of_rows = OfRows(args.a, slot),
                 of_columns = OfColumns(args.b, slot.words.b, slot.words.b_line, tile.columns),
-                cut_step = cut_step(tile), &cut = tile.cut](int32_t step, int stage) {
-            if (args.a.words) of_rows.load(step, shared.words[stage].rows);
-            if (has_columns) of_columns.load(step, shared.words[stage].columns);
+                cut_step = cut_step(tile), &cut = tile.cut](int32_t step, const StageRing& ring) {
+            const int stage = int(ring.at());
+            if (args.a.words) of_rows.load(args, shared, step, ring);
+            if (has_columns) of_columns.load(step, shared.column_words[stage].of_column);
             if (step != cut_step) return arrive_after_copies(shared.full[stage]);
             wait(shared.landed[stage], landed >> stage & 1);
             landed ^= 1u << stage;

@@ -62,6 +62,7 @@ struct TurnUnits : GroupSumUnits {
 
 struct ProductArguments {
     CUtensorMap a_map, b_map;
+    CUtensorMap a_words;  // those that a pass left, if one did
     SideView a, b;
     GemmProblem problem;
     TurnUnits units;  // codes of A and B, and rows of D or codes of a moved group
@@ -112,16 +113,23 @@ struct Stage {
     uint8_t b[kTileColumns * kStepCodes];
 };
 
-// Holds what the sums of a step are multiplied with: a word for each row of the tile, and one for each column or piece of
-// columns where those have some.
+// Holds the words of the rows of a tile for a round through the ring, as the copy engine brings them. There are two: the words
+// of a round are read until its last step, while those of the next arrive.
+struct RoundWords {
+    alignas(128) uint32_t of_row[kTileRows][kStages];
+};
+constexpr int kWordRounds = 2;
+static_assert(kStages % kWordUnit == 0, "rounds begin where the copy engine can read words");
+
+// Holds a word of a step for each column of the tile, or for each piece of columns, where those have some.
 struct StageWords {
-    uint32_t rows[kTileRows];
-    alignas(8) uint32_t columns[kTileColumns];
+    alignas(8) uint32_t of_column[kTileColumns];
 };
 
 struct ProductShared {
     Stage stages[kStages];
-    StageWords words[kStages];
+    RoundWords row_words[kWordRounds];
+    StageWords column_words[kStages];
     alignas(128) uint8_t out[kConsumerWarps][kWarpRows * kRowPitch];
     TileSlot tiles[kTileSlots];
     Barrier full[kStages], free[kStages], tile_full[kTileSlots], tile_free[kTileSlots];
@@ -163,10 +171,12 @@ __device__ __forceinline__ void place_words(const ProductArguments& args, const 
 // Finds the words of a tile's first lines, once its lines and codes are known. Those that a pass left count all lines.
 __device__ __forceinline__ void place_word_lines(const ProductArguments& args, const ProductTile& tile, int64_t row,
                                                  WordPlaces& words) {
-    if (args.a.passed) words.a = tile.code / kStepCodes;
-    if (args.b.passed) words.b = tile.code / kStepCodes;
+    const GemmProblem& p = args.problem;
+    const int64_t passed = p.grouping == Grouping::Contraction ? MoveCall::first_word(tile.code, tile.group) : 0;
+    if (args.a.passed) words.a = passed;
+    if (args.b.passed) words.b = passed;
     words.a_line = args.a.passed ? tile.a_line : int32_t(row);
-    words.b_line = tile.column + (args.b.passed ? int32_t(tile.b_matrix * args.problem.b.lines) : 0);
+    words.b_line = tile.column + (args.b.passed ? int32_t(tile.b_matrix * p.b.lines) : 0);
 }
 
 // Returns the tile of this block in turn number `index`, for all lanes of a warp.

@@ -61,13 +61,14 @@ struct Lines {
 
 // ---- Places ----------------------------------------------------------------------------------------------------------
 
-// Fills in what is written from this line among all and this block of 128 codes on.
-__device__ __forceinline__ void point_to(const MoveCall& call, int64_t line, int64_t block, int64_t mark_row, Lines& at) {
-    at.to_codes = call.codes + line * call.line_bytes + block * kBlock128;
+// Fills in what is written from this line among all on, and from where these codes and words of it begin.
+__device__ __forceinline__ void point_to(const MoveCall& call, int64_t line, int64_t code, int64_t word, int64_t mark_row,
+                                         Lines& at) {
+    at.to_codes = call.codes + line * call.line_bytes + code;
     at.to_line_bytes = call.line_bytes;
-    at.word_stride = call.blocks();
-    at.words = call.words + line * at.word_stride + block;
-    at.marks = call.marks + mark_row * at.word_stride + block;
+    at.word_stride = call.word_stride();
+    at.words = call.words + line * at.word_stride + word;
+    at.marks = call.marks + mark_row * call.blocks() + code / kBlock128;
     at.factors = call.factors + line;
 }
 
@@ -81,7 +82,7 @@ __device__ __forceinline__ void lines_of_matrix(const Operand& operand, uint32_t
     at.count = int(min(from.lines - first, int64_t(kMarkLines)));
     at.length = at.scaled = int(from.length);
     at.padded = int(operand.call.line_bytes);
-    point_to(operand.call, matrix * from.lines + first, 0, index, at);
+    point_to(operand.call, matrix * from.lines + first, 0, 0, index, at);
 }
 
 // A group tile is 128 rows of one group; four blocks of threads share it.
@@ -97,7 +98,7 @@ __device__ __forceinline__ bool lines_of_group(const Operand& operand, uint32_t 
     at.count = int(min(group.rows - first, uint32_t(kMarkLines)));
     at.length = at.scaled = int(from.length);
     at.padded = int(operand.call.line_bytes);
-    point_to(operand.call, start.codes + first, 0, index, at);
+    point_to(operand.call, start.codes + first, 0, 0, index, at);
     return true;
 }
 
@@ -114,7 +115,8 @@ __device__ __forceinline__ void lines_of_depth(const Operand& operand, uint32_t 
     // Compact square tiles are there for a group's rows, all else for its padding too.
     if (from.layout.tile_rows > 1) at.scaled = min(at.scaled, int(round_up_to_power(group.rows, from.layout.block)));
     at.padded = int(round_up_to_power(group.rows, kBlock128));
-    point_to(operand.call, first, group.starts[kRowwiseCodes] / kBlock128, tile, at);
+    const int64_t code = group.starts[kRowwiseCodes];
+    point_to(operand.call, first, code, MoveCall::first_word(code, group.index), tile, at);
     at.factors = operand.call.factors + group.index * from.lines + first;
 }
 
@@ -413,7 +415,7 @@ uint64_t moved_code_bytes(const MoveCall& call) {
 
 uint64_t moved_word_bytes(const MoveCall& call) {
     if (call.copies()) return 0;
-    return uint64_t(call.lines() * call.blocks()) * sizeof(uint32_t);
+    return uint64_t(call.lines() * call.word_stride()) * sizeof(uint32_t);
 }
 
 uint64_t moved_factor_bytes(const MoveCall& call) {

@@ -4,7 +4,8 @@
 //                   128 codes        128 codes
 //     line i     |  0  1  2  3  |  0  1  2  3  | ...     codes, moved to the reference of the 128 (A) or of the line (B)
 //     words[i]   |    a word    |    a word    | ...     the four blocks' references beside the line's, as E8M0 bytes:
-//                                                        equal, unless they are split
+//                                                        equal, unless they are split. Those of a group along the
+//                                                        contraction begin at 16 bytes
 //     factors[i]     2^reference of the line
 //     marks          of 32 lines and 128 codes
 //
@@ -21,6 +22,7 @@
 namespace mxq::cuda::sm90 {
 
 constexpr int kMarkLines = 32;
+constexpr int64_t kWordUnit = 4;  // words in 16 bytes
 
 // Says which references the 128 codes of some of 32 lines have, 0 or 1 each. Bytes, since several warps may write the same.
 struct Marks {
@@ -46,12 +48,17 @@ struct MoveCall {
         const bool are_found = !from.layout.swizzled || grouping != Grouping::Contraction;
         return from.scale_type == ScaleType::F32 || (from.bits == 8 && from.layout.has_one_of_line() && are_found);
     }
-    MXQ_HD bool codes_may_stay() const {
-        const bool share = from.layout.block == kBlock128 || from.layout.repeat == kBlock128 / kMxBlock;
-        return !by_line && from.bits == 8 && share;
-    }
+    MXQ_HD bool codes_may_stay() const { return !by_line && from.bits == 8 && from.layout.has_one_of_128(); }
     MXQ_HD int64_t lines() const { return from.matrices * from.lines; }
     MXQ_HD int64_t blocks() const { return line_bytes / kBlock128; }  // words of a line
+    // The copy engine reads from multiples of 16 bytes on. Return the words from a line to the next, and the first word of a
+    // group whose codes begin at `code`, a multiple of 128: four words a group make up for what is rounded down.
+    MXQ_HD int64_t word_stride() const {
+        return round_up(blocks(), kWordUnit) + (grouping == Grouping::Contraction ? kWordUnit * grouped.groups.count : 0);
+    }
+    MXQ_HD static int64_t first_word(int64_t code, int32_t group) {
+        return code / kBlock128 / kWordUnit * kWordUnit + kWordUnit * group;
+    }
 };
 
 // Returns a call without its pointers.

@@ -213,6 +213,19 @@ double most_turns(const GemmProblem& p) {
            (p.grouping == Grouping::Contraction ? p.groups.count : 1);
 }
 
+// Returns how the copy engine sees the words that a pass left, those of a round of a tile in a box.
+CUtensorMap map_of_words(const MoveCall& call) {
+    if (call.copies()) return {};
+    constexpr int64_t word = sizeof(uint32_t);
+    return tensor_map(driver(), {reinterpret_cast<const uint8_t*>(call.words),
+                                 CU_TENSOR_MAP_DATA_TYPE_UINT8,
+                                 kRankA,
+                                 {call.word_stride() * word, call.lines(), 1},
+                                 {call.word_stride() * word, 0},
+                                 {kStages * word, kTileRows, 1},
+                                 CU_TENSOR_MAP_SWIZZLE_NONE});
+}
+
 // Returns how many multiprocessors the call takes.
 int32_t multiprocessors_for(const Context& context, const GemmProblem& p) {
     const int32_t all = context.cuda->multiprocessors;
@@ -229,7 +242,7 @@ Reason needs_sizes(const GemmProblem& p, const Plan& plan) {
                 return format_text("needs 1 to 2^31 - 1 lines and codes of a line, found %lld and %lld", (long long)lines,
                                    (long long)length);
             };
-    const int64_t blocks = move_blocks(a) + move_blocks(b), words = a.lines() * a.blocks();
+    const int64_t blocks = move_blocks(a) + move_blocks(b), words = a.lines() * a.word_stride();
     if (blocks >= most || words >= 2 * most)
         return [blocks, words] {
             return format_text(
@@ -298,7 +311,8 @@ SideView view_of(const MoveCall& call) {
     view.words = call.words;
     view.marks = call.codes_stay ? nullptr : call.marks;
     view.passed = true;
-    view.word_stride = view.mark_stride = call.blocks();
+    view.word_stride = call.word_stride();
+    view.mark_stride = call.blocks();
     view.step_stride = 1;
     view.factors = call.factors;
     view.factor_stride = 1;
@@ -309,6 +323,7 @@ SideView view_of(const MoveCall& call) {
 ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const MoveCall& a, const MoveCall& b) {
     ProductArguments args{map_of(plan.a, a, kRankA, kHalfRows),
                           map_of(plan.b, b, kRankB, kHalfColumns),
+                          map_of_words(a),
                           view_of(a),
                           view_of(b),
                           p,
