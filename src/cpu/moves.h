@@ -117,5 +117,24 @@ void transpose_tile(const uint8_t (&from)[height][width], int64_t rows, int64_t 
         for (int64_t col = 0; col < cols; col += 16) transpose_16(&from[row][col], width, &to[col][row], height);
 }
 
+// Packs the codes of columns in a tile of `rows` rows, before it is transposed: byte r of a packed column takes the place of
+// row r. The rows after these, up to a multiple of 16, must be 0. Returns how many rows there are then.
+template <int bits, int64_t height, int64_t width>
+int64_t pack_columns(uint8_t (&tile)[height][width], int64_t rows) {
+    constexpr int codes = bits == 4 ? 2 : 4, bytes = codes * bits / 8;  // of a group
+    const int64_t groups = (rows + codes - 1) / codes;
+    for (int64_t group = 0; group < groups; group++)
+        for (int64_t col = 0; col < width; col += 16) {
+            Bytes16 of[codes], packed[bytes];
+            for (int i = 0; i < codes; i++) memcpy(&of[i], &tile[group * codes + i][col], 16);
+            for (int i = 0; i < bytes; i++) {  // a byte has the upper bits of code i and the lower ones of the next
+                const int low = i * (8 - bits);
+                packed[i] = of[i] >> low | of[i + 1] << (bits - low);
+            }
+            for (int i = 0; i < bytes; i++) memcpy(&tile[group * bytes + i][col], &packed[i], 16);
+        }
+    return groups * bytes;
+}
+
 }  // namespace
 }  // namespace mxq::cpu

@@ -338,7 +338,9 @@ void pack_line(const uint8_t* codes, int64_t count, uint8_t* to) {
 struct CodeSteps {
     decltype(&encode_blocks<Nearest<E4M3>, 32>) blocks;
     decltype(&encode_columns<Nearest<E4M3>>) columns;
-    decltype(&pack_line<4>) pack;  // NULL where codes are bytes
+    // NULL where codes are bytes:
+    decltype(&pack_line<4>) pack;
+    decltype(&pack_columns<4, kTileRows, kTile>) pack_columns;
 };
 
 template <class Rounding, int bits>
@@ -346,7 +348,7 @@ CodeSteps code_steps_of(int64_t length) {
     CodeSteps steps{};
     steps.blocks = with_block_length(length, []<int64_t block>(BlockLength<block>) { return &encode_blocks<Rounding, block>; });
     steps.columns = encode_columns<Rounding>;
-    if constexpr (bits != 8) steps.pack = pack_line<bits>;
+    if constexpr (bits != 8) steps.pack = pack_line<bits>, steps.pack_columns = pack_columns<bits, kTileRows, kTile>;
     return steps;
 }
 

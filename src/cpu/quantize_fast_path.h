@@ -1,8 +1,9 @@
-// The fast path of quantize, by vectors of 16-bit words: MX formats from plain tensors (numerics/mx_via_f16.h), and NVFP4
-// from BF16 tensors (cpu/quantize_nvfp4.h). Part of kernels.cpp.
+// The fast path of quantize from BF16 tensors, by vectors of 16-bit words: MX formats (numerics/mx_via_f16.h) and NVFP4
+// (cpu/quantize_nvfp4.h). Part of kernels.cpp. F16 and F32 made words first would take longer than the exact path.
 //
-//     input -> words: BF16, rounded to odd -> maxima of words -> scales, factors -> MX: F16 -> codes, a byte each
-//                                                                                -> NVFP4: BF16 again -> codes, a byte each
+//     BF16 words -> their maxima -> scales, factors -> MX: F16 -> codes, a byte each
+//                                                   -> MXFP4: words again -> codes, a byte each
+//                                                   -> NVFP4: words again -> codes, a byte each
 //
 // Patches with a block that has NaN or Inf, or is near the ends of fp32, are left to the exact path.
 #pragma once
@@ -15,41 +16,16 @@ namespace mxq::cpu {
 namespace {
 
 #if defined(__F16C__)
-// Stores round_to_odd_bf16 of sixteen values.
-MXQ_HD void round_16_to_words(const float* values, uint16_t* to) {
-    const auto round = [](Bits bits) { return __m256i((bits | ((bits & 0xFFFF) + 0xFFFF)) >> 16); };
-    const __m256i pairs = _mm256_packus_epi32(round(read<Bits>(values)), round(read<Bits>(values + 8)));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(pairs, 0xD8));
-}
-
-// Stores the words of `count` elements of a row.
-template <class T>
-MXQ_HD void row_to_words(const T* line, int64_t count, uint16_t* to) {
-    alignas(64) float values[kMxBlock];
-    for (int64_t i = 0; i < count; i += kMxBlock) {
-        const int64_t length = least(kMxBlock, count - i);
-        load_row(line + i, length, values);
-        if (length == kMxBlock)
-            for (int64_t j = 0; j < kMxBlock; j += 16) round_16_to_words(values + j, to + i + j);
-        else
-            for (int64_t j = 0; j < length; j++) to[i + j] = uint16_t(round_to_odd_bf16(values[j]));
-    }
-}
-template <>
-MXQ_HD void row_to_words(const Bf16* line, int64_t count, uint16_t* to) {
-    memcpy(to, line, size_t(count) * sizeof *line);
-}
-
 // Loads a patch as words: the rows that the input has, and zeros beside and below them. `prefetches` asks for the rows that
 // the next patch has in the same place.
-template <class T>
-void load_words(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, bool prefetches,
-                uint16_t* words) {
+inline void load_words(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, bool prefetches,
+                       uint16_t* words) {
     const int64_t rows = rows_within(problem.source.rows, patch);
     for (int64_t row = 0; row < rows; row++) {
         uint16_t* to = words + row * pitch;
-        if (prefetches) prefetch_next<T>(problem.source.plain, patch, row, height);
-        row_to_words(input_line<T>(problem.source.plain, patch.matrix, patch.row + row, patch.col), patch.cols, to);
+        if (prefetches) prefetch_next<Bf16>(problem.source.plain, patch, row, height);
+        const Bf16* const line = input_line<Bf16>(problem.source.plain, patch.matrix, patch.row + row, patch.col);
+        memcpy(to, line, size_t(patch.cols) * sizeof *to);
         memset(to + patch.cols, 0, size_t(pitch - patch.cols) * sizeof *to);
     }
     memset(words + rows * pitch, 0, size_t((height - rows) * pitch) * sizeof *words);
@@ -114,16 +90,22 @@ inline void raise_word_column_maxima(const uint16_t* words, int64_t rows, int64_
     }
 }
 
-// Makes scale bytes and factors. Returns false where a block needs the exact path.
+// Makes scale bytes and factors, by sixteens: up to fifteen more than `count`, for which the scratch has room. Returns false
+// where a block needs the exact path.
 template <class E, ScaleRounding rounding, Nonfinite policy>
 bool make_word_scales(const ScaleRule&, const uint16_t* maxima, int64_t count, BlockScales& scales) {
     uint32_t rare = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const uint32_t maximum = uint32_t(maxima[i]) << 16;
-        const uint32_t scale = scale_of<E, rounding, policy>(maximum);
-        scales.bytes[i] = uint8_t(scale);
-        scales.multipliers[i] = encode_via_f16_factor<E>(scale);
-        rare |= uint32_t((maximum != 0) & !can_encode_via_f16(scale));
+    for (int64_t first = 0; first < count; first += 16) {
+        const auto left = uint32_t(count - first);
+        alignas(64) uint32_t bytes[16], factors[16];  // factors as bits, for the vectoriser
+        for (uint32_t i = 0; i < 16; i++) {
+            const uint32_t maximum = uint32_t(maxima[first + i]) << 16, scale = scale_of<E, rounding, policy>(maximum);
+            bytes[i] = scale;
+            factors[i] = float_bits(encode_via_f16_factor<E>(scale));
+            rare |= (i < left) & (maximum != 0) & !can_encode_via_f16(scale);
+        }
+        narrow_16(bytes, scales.bytes + first);
+        memcpy(scales.multipliers + first, factors, sizeof factors);
     }
     return rare == 0;
 }
@@ -180,9 +162,50 @@ void encode_word_columns(const uint16_t* words, int64_t pitch, const Prefetcher&
     }
 }
 
+// Returns what is added to the magnitudes of sixteen words under these factors for those of their products, which
+// E2m1FromOddBf16 rounds: powers of two move the exponent alone. They are limited, so that zeros in blocks of zeros, which may
+// have any scale, stay below the least of code 1.
+MXQ_HD SignedWords e2m1_places(Floats first, Floats second) {
+    const int16_t of_one = int16_t(float_bits(encode_via_f16_factor<E2M1>(127)) >> 16);
+    const __m256i tops = _mm256_packus_epi32(__m256i(Bits(first) >> 16), __m256i(Bits(second) >> 16));
+    const auto places = SignedWords(_mm256_permute4x64_epi64(tops, 0xD8)) - of_one;
+    return SignedWords(_mm256_min_epi16(__m256i(places), _mm256_set1_epi16(E2m1FromOddBf16::first - 1)));
+}
+
+// Stores the E2M1 codes of 32 neighbours.
+MXQ_HD void encode_e2m1_words(const uint16_t* words, SignedWords first_places, SignedWords second_places, uint8_t* codes) {
+    const Words first = read<Words>(words), second = read<Words>(words + 16);
+    store_e2m1_32(e2m1_codes(SignedWords(first & 0x7FFF) + first_places),
+                  e2m1_codes(SignedWords(second & 0x7FFF) + second_places), first, second, codes);
+}
+
+// Does what encode_word_blocks does, for E2M1.
+inline void encode_e2m1_word_blocks(const uint16_t* words, int64_t count, int64_t times, const Prefetcher& prefetcher,
+                                    const float* factors, uint8_t* codes) {
+    const int shift = __builtin_ctz(uint32_t(times));
+    for (int64_t i = 0; i < count; i++) {
+        prefetcher.prefetch(0, i * kMxBlock);
+        const Floats factor = all(factors[i >> shift]);
+        const SignedWords places = e2m1_places(factor, factor);
+        encode_e2m1_words(words + i * kMxBlock, places, places, codes + i * kMxBlock);
+    }
+}
+
+// Does what encode_word_columns does, for E2M1.
+inline void encode_e2m1_word_columns(const uint16_t* words, int64_t pitch, const Prefetcher& prefetcher, const float* factors,
+                                     uint8_t* codes, int64_t code_pitch) {
+    for (int64_t first = 0; first < pitch; first += kMxBlock) {
+        const auto places_from = [&](int64_t i) { return e2m1_places(read<Floats>(factors + i), read<Floats>(factors + i + 8)); };
+        const SignedWords places[] = {places_from(first), places_from(first + 16)};
+        for (int64_t row = 0; row < kMxBlock; row++) {
+            prefetcher.prefetch(row, first);
+            encode_e2m1_words(words + row * pitch + first, places[0], places[1], codes + row * code_pitch + first);
+        }
+    }
+}
+
 struct FastSteps {
-    decltype(&load_words<float>) load;  // NULL where the fast path does not serve the problem
-    decltype(&word_block_maxima<kMxBlock>) maxima;
+    decltype(&word_block_maxima<kMxBlock>) maxima;  // NULL where the fast path does not serve the problem
     decltype(&make_word_scales<E4M3, ScaleRounding::Floor, Nonfinite::Propagate>) scales;
     decltype(&encode_word_blocks<E4M3>) blocks;
     decltype(&encode_word_columns<E4M3>) columns;
@@ -192,27 +215,31 @@ struct FastSteps {
 template <class E>
 FastSteps fast_steps_of(const QuantizeProblem& problem) {
     FastSteps steps{};
-    steps.load = with_plain(problem.source.plain.format, []<class T>(T) { return &load_words<T>; });
     steps.maxima = word_block_maxima<kMxBlock>;
     steps.scales = with_mx_rule(problem, []<ScaleRounding rounding, Nonfinite policy>(MxRule<rounding, policy>) {
         return &make_word_scales<E, rounding, policy>;
     });
-    steps.blocks = encode_word_blocks<E>;
-    steps.columns = encode_word_columns<E>;
+    if constexpr (__is_same(E, E2M1)) {
+        steps.blocks = encode_e2m1_word_blocks;
+        steps.columns = encode_e2m1_word_columns;
+    } else {
+        steps.blocks = encode_word_blocks<E>;
+        steps.columns = encode_word_columns<E>;
+    }
     return steps;
 }
 
-// Returns the steps of NVFP4, which serve BF16 alone: words of other types are rounded before they are multiplied by a scale
-// that is no power of two.
+// Returns the steps of NVFP4.
 inline FastSteps fast_nvfp4_steps_of(const QuantizeProblem& problem) {
-    if (problem.source.plain.format != MXQ_FORMAT_BF16 || problem.four_over_six != FourOverSix::None) return {};
-    return {load_words<Bf16>, word_block_maxima<kNvBlock>, make_nvfp4_word_scales, encode_nvfp4_blocks, encode_nvfp4_columns};
+    if (problem.four_over_six != FourOverSix::None) return {};
+    return {word_block_maxima<kNvBlock>, make_nvfp4_word_scales, encode_nvfp4_blocks, encode_nvfp4_columns};
 }
 
 // Returns the steps of a problem.
 inline FastSteps fast_steps_of(const QuantizeProblem& problem) {
-    const bool served = problem.format->scale != ScaleType::F32 && problem.tile.length != 0 &&
-                        !problem.source.is_quantized() && !problem.seed_offset && !is_transformed(problem);
+    const bool is_bf16 = !problem.source.is_quantized() && problem.source.plain.format == MXQ_FORMAT_BF16;
+    const bool served = is_bf16 && problem.format->scale != ScaleType::F32 && problem.tile.length != 0 &&
+                        !problem.seed_offset && !is_transformed(problem);
     if (!served) return {};
     if (problem.format->scale == ScaleType::E4M3) return fast_nvfp4_steps_of(problem);
     return with_element(problem.format->element, [&]<class E>(E) {
@@ -232,19 +259,19 @@ struct FastPath {
 
     explicit FastPath(const QuantizeProblem& problem)
         : problem(problem), steps(fast_steps_of(problem)), unit(least(problem.tile.length, kMxBlock)),
-          times(steps.load ? problem.tile.length / unit : 0) {}
+          times(steps.maxima ? problem.tile.length / unit : 0) {}
 
-    bool serves() const { return steps.load; }
+    bool serves() const { return steps.maxima; }
 
     // Loads a patch. `next` is the patch to come, whose lines are prefetched one by one while this one is encoded; if it has
     // no rows, the rows below this patch are prefetched at once.
     void load(const Rectangle& patch, int64_t height, int64_t pitch, const Rectangle& next) {
-        const bool asks = next.rows > 0 && problem.source.plain.format != MXQ_FORMAT_F32;
+        const bool asks = next.rows > 0;
         const Prefetcher at_hand = {words, 0};  // prefetches what is in L1 already
         prefetcher = at_hand;
         if (asks) prefetcher = {input_line<uint16_t>(problem.source.plain, next.matrix, next.row, next.col), problem.source.plain.row_stride};
         row_prefetcher = height == 1 ? prefetcher : at_hand;
-        steps.load(problem, patch, height, pitch, !asks, words);
+        load_words(problem, patch, height, pitch, !asks, words);
     }
 
     // Makes the scales and codes of a patch whose blocks lie in rows. Returns false where the exact path is needed.

@@ -253,10 +253,11 @@ struct PatchQuantizer {
         const int64_t length = least(at.rows, problem.columnwise.length - at.row);
         if (length <= 0) return;
         const auto window = columnwise.window(at.matrix, at.col, at.row);
-        transpose_tile(tile, length, at.cols, transposed);
+        transpose_tile(tile, code_steps.pack_columns ? code_steps.pack_columns(tile, length) : length, at.cols, transposed);
         held = Held::Nothing;
+        const int64_t bytes = packed_bytes(length, problem.columnwise.bits);
         for (int64_t col = 0; col < at.cols; col++) {
-            store_codes(problem.columnwise, at.col + col, at.row, length, transposed[col]);
+            store_line(line_of(problem.columnwise, at.matrix, at.col + col, at.row), transposed[col], bytes, stream);
             if (!stores_scales) continue;
             GatheredLine line;
             line.take_column(tile_scales, col, ceil_div(length, block));

@@ -33,23 +33,25 @@ MXQ_HD void narrow_16(const uint32_t* words, uint8_t* bytes) {
     _mm_store_si128(reinterpret_cast<__m128i*>(bytes), narrowed);
 }
 
-// Returns round_to_odd_bf16 of sixteen values, given as those of even and of odd lanes.
+// Returns sixteen values as words, rounded to odd: given as those of even and of odd lanes.
 MXQ_HD Words to_odd_words(Floats even, Floats odd) {
     const __m256i kept = _mm256_blend_epi16(__m256i(Bits(even) >> 16), __m256i(odd), 0xAA);
     const __m256i rest = _mm256_blend_epi16(__m256i(even), __m256i(Bits(odd) << 16), 0xAA);
     return Words(kept) | Words(_mm256_min_epu16(rest, _mm256_set1_epi16(1)));
 }
 
-// Returns E2m1FromOddBf16::code of sixteen words, without signs.
-MXQ_HD SignedWords e2m1_magnitudes(Words words) {
+// Returns E2m1FromOddBf16::code of sixteen magnitudes of words.
+MXQ_HD SignedWords e2m1_codes(SignedWords magnitudes) {
     using R = E2m1FromOddBf16;
     const auto from = [](SignedWords a, int16_t b) { return SignedWords(a > int16_t(b - 1)); };
-    const auto magnitudes = SignedWords(words & 0x7FFF);
     const auto normal = SignedWords(_mm256_max_epi16(__m256i(magnitudes), _mm256_set1_epi16(R::one)));
     const auto above = (normal + R::below_half + ((normal >> R::shift) & 1)) >> R::shift;
     const auto limited = SignedWords(_mm256_min_epi16(__m256i(above), _mm256_set1_epi16(R::most_above)));
     return limited - from(magnitudes, R::first) - from(magnitudes, R::second);
 }
+
+// Returns E2m1FromOddBf16::code of sixteen words, without signs.
+MXQ_HD SignedWords e2m1_magnitudes(Words words) { return e2m1_codes(SignedWords(words & 0x7FFF)); }
 
 // Returns the codes, without signs, of sixteen BF16 elements under the factors of even and of odd ones.
 MXQ_HD SignedWords nvfp4_magnitudes(Words words, Floats even_factors, Floats odd_factors) {
@@ -58,7 +60,7 @@ MXQ_HD SignedWords nvfp4_magnitudes(Words words, Floats even_factors, Floats odd
 }
 
 // Stores the codes of 32 neighbours, given by their magnitudes and by words that have their signs.
-MXQ_HD void store_nvfp4_32(SignedWords first, SignedWords second, Words first_words, Words second_words, uint8_t* codes) {
+MXQ_HD void store_e2m1_32(SignedWords first, SignedWords second, Words first_words, Words second_words, uint8_t* codes) {
     const __m256i magnitudes = _mm256_packus_epi16(__m256i(first), __m256i(second));
     const __m256i saturated = _mm256_packs_epi16(__m256i(first_words), __m256i(second_words));
     const __m256i signs = _mm256_and_si256(_mm256_srli_epi16(saturated, 4), _mm256_set1_epi8(ElementBits<E2M1>::sign));
@@ -73,7 +75,7 @@ inline void encode_nvfp4_blocks(const uint16_t* words, int64_t count, int64_t, c
         prefetcher.prefetch(0, i * kNvBlock);
         const Words first = read<Words>(words + i * kNvBlock), second = read<Words>(words + (i + 1) * kNvBlock);
         const Floats factor[] = {all(factors[i]), all(factors[i + 1])};
-        store_nvfp4_32(nvfp4_magnitudes(first, factor[0], factor[0]), nvfp4_magnitudes(second, factor[1], factor[1]), first,
+        store_e2m1_32(nvfp4_magnitudes(first, factor[0], factor[0]), nvfp4_magnitudes(second, factor[1], factor[1]), first,
                        second, codes + i * kNvBlock);
     }
 }
@@ -88,7 +90,7 @@ inline void encode_nvfp4_columns(const uint16_t* words, int64_t pitch, const Pre
             prefetcher.prefetch(row, col);
             const uint16_t* const line = words + row * pitch + col;
             const Words first = read<Words>(line), second = read<Words>(line + 16);
-            store_nvfp4_32(nvfp4_magnitudes(first, even[0], odd[0]), nvfp4_magnitudes(second, even[1], odd[1]), first, second,
+            store_e2m1_32(nvfp4_magnitudes(first, even[0], odd[0]), nvfp4_magnitudes(second, even[1], odd[1]), first, second,
                            codes + row * code_pitch + col);
         }
     }

@@ -1,15 +1,12 @@
 // MX elements to codes and back by way of F16, of which 16-bit operations serve twice the elements that 32-bit ones do.
 //
-//     to codes      value -> BF16, rounded to odd -> times 2^k -> F16, of which the exponent field is the code's -> code
+//     to codes      BF16 -> times 2^k -> F16, of which the exponent field is the code's -> code
 //     from codes    code -> its bits as an F16 -> times 2^k -> value
 //
-// Rounding to odd ORs what is cut off into the last place. A word made so lies on the same side of every number of up to six
-// significant bits as the value that it came from, so that scales and codes, and ties between codes, come out the same.
-//
 // The F16 holds 2^(bias - 15) times the value, so that subnormal codes are subnormal F16 numbers. It has the eight significant
-// bits of a word exactly, or the number is smaller than 2^-10 of half a place of the code. One word is the exception: the one
+// bits of a BF16 exactly, or the number is smaller than 2^-10 of half a place of the code. One BF16 is the exception: the one
 // that is above the tie of 0 and the smallest code by half a place of F16. Multiplying by 1 + 2^-20 rounds it up. A type of four
-// mantissa bits would have a word a quarter of a place above that tie, which is lost.
+// mantissa bits would have a BF16 a quarter of a place above that tie, which is lost.
 //
 // All of it holds where no product with an element that gets a code other than 0 leaves fp32's normal range: under the scales
 // that can_encode_via_f16 names, and in blocks of zeros.
@@ -19,12 +16,6 @@
 #include "numerics/element.h"
 
 namespace mxq {
-
-// Returns the upper 16 bits of an fp32 value, rounded to odd.
-MXQ_HD uint32_t round_to_odd_bf16(float value) {
-    const uint32_t bits = float_bits(value);
-    return (bits | ((bits & 0xFFFF) + 0xFFFF)) >> 16;
-}
 
 // Whether codes of E are made by way of F16.
 template <class E>

@@ -93,8 +93,8 @@ MXQ_HD uint32_t nvfp4_code(float value, float multiplier) {
     return multiplier == 0 ? code & ElementBits<E2M1>::sign : code;
 }
 
-// E2M1 codes of values that round_to_odd_bf16 has cut to BF16, which lie on the same side of every tie as the values
-// themselves. The code of a magnitude from 1 on is its bits rounded to two significant bits, less a constant; below 1 it is
+// E2M1 codes of BF16 words, or of values cut to such words and rounded to odd: what is cut off is ORed into the last place, so
+// that a word lies on the same side of every tie as its value. The code of a magnitude from 1 on is its bits rounded to two significant bits, less a constant; below 1 it is
 // the number of `first` and `second` that the magnitude reaches.
 struct E2m1FromOddBf16 {
     static constexpr int shift = 6;          // from BF16's last place to the code's
