@@ -18,8 +18,8 @@ namespace {
 #if defined(__F16C__)
 // Loads a patch as words: the rows that the input has, and zeros beside and below them. `prefetches` asks for the rows that
 // the next patch has in the same place.
-inline void load_words(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, bool prefetches,
-                       uint16_t* words) {
+inline void load_words(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch,
+                       bool prefetches, uint16_t* words) {
     const int64_t rows = rows_within(problem.source.rows, patch);
     for (int64_t row = 0; row < rows; row++) {
         uint16_t* to = words + row * pitch;
@@ -163,8 +163,8 @@ void encode_word_columns(const uint16_t* words, int64_t pitch, const Prefetcher&
 }
 
 // Returns what is added to the magnitudes of sixteen words under these factors for those of their products, which
-// E2m1FromOddBf16 rounds: powers of two move the exponent alone. They are limited, so that zeros in blocks of zeros, which may
-// have any scale, stay below the least of code 1.
+// E2m1FromOddBf16 rounds: powers of two move the exponent alone. They are limited, so that zeros in blocks of zeros,
+// which may have any scale, stay below the least of code 1.
 MXQ_HD SignedWords e2m1_places(Floats first, Floats second) {
     const int16_t of_one = int16_t(float_bits(encode_via_f16_factor<E2M1>(127)) >> 16);
     const __m256i tops = _mm256_packus_epi32(__m256i(Bits(first) >> 16), __m256i(Bits(second) >> 16));
@@ -192,8 +192,8 @@ inline void encode_e2m1_word_blocks(const uint16_t* words, int64_t count, int64_
 }
 
 // Does what encode_word_columns does, for E2M1.
-inline void encode_e2m1_word_columns(const uint16_t* words, int64_t pitch, const Prefetcher& prefetcher, const float* factors,
-                                     uint8_t* codes, int64_t code_pitch) {
+inline void encode_e2m1_word_columns(const uint16_t* words, int64_t pitch, const Prefetcher& prefetcher,
+                                     const float* factors, uint8_t* codes, int64_t code_pitch) {
     for (int64_t first = 0; first < pitch; first += kMxBlock) {
         const auto places_from = [&](int64_t i) { return e2m1_places(read<Floats>(factors + i), read<Floats>(factors + i + 8)); };
         const SignedWords places[] = {places_from(first), places_from(first + 16)};

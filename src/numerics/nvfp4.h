@@ -93,9 +93,10 @@ MXQ_HD uint32_t nvfp4_code(float value, float multiplier) {
     return multiplier == 0 ? code & ElementBits<E2M1>::sign : code;
 }
 
-// E2M1 codes of BF16 words, or of values cut to such words and rounded to odd: what is cut off is ORed into the last place, so
-// that a word lies on the same side of every tie as its value. The code of a magnitude from 1 on is its bits rounded to two significant bits, less a constant; below 1 it is
-// the number of `first` and `second` that the magnitude reaches.
+// E2M1 codes of BF16 words, or of values cut to such words and rounded to odd: what is cut off is ORed into the last
+// place, so that a word lies on the same side of every tie as its value. The code of a magnitude from 1 on is its bits
+// rounded to two significant bits, less a constant; below 1 it is the number of `first` and `second` that the magnitude
+// reaches.
 struct E2m1FromOddBf16 {
     static constexpr int shift = 6;          // from BF16's last place to the code's
     static constexpr int16_t one = 0x3F80;   // has code 2
