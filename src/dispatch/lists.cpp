@@ -90,12 +90,18 @@ const QuantizeImplementation* preferred_requantize(const QuantizeProblem& p) {
 // Returns whether MXFP8 lines have one scale each, so that no codes need to be moved.
 bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && operand.layout.has_one_of_line(); }
 
+// Returns whether only BF16 tensor cores multiply these operands as the call wants it: exactly.
+bool is_exact(const GemmProblem& p) {
+    if (p.b.scale_type == ScaleType::None || p.b.scale_type == ScaleType::F32) return p.a.scale_type == ScaleType::None;
+    return p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0 || p.exact_products;
+}
+
 // Returns how many rows, of a product or of a group on average, skinny_sm90 multiplies faster than whatever is asked behind it,
 // by times on an H200 (docs/performance.md has the tables), in us.
 //
-// Beside wgmma_bf16_sm90, BF16 with MXFP4: 32 groups of (2048,7168), 64 rows each 219 and 288; of gpt-oss' (5760,2880) 239 and 332;
-// 128 each took 396 and 353. Without groups that kernel takes as long as the contraction is deep, whatever the rows: 128 rows
-// of (8192,8192), (4096,4096) and (7168,2048) 48, 33, 26 and 77, 42, 26.
+// Beside wgmma_bf16_sm90, BF16 with MXFP4: 32 groups of (2048,7168), 64 rows each 219 and 288; of gpt-oss' (5760,2880) 239
+// and 332; 128 each took 396 and 353. Without groups, 64 rows of (7168,2048), (4096,4096), (2048,7168) and (8192,8192) 20, 22,
+// 25, 40 and 20, 23, 23, 52; 128 rows 27, 33, 40, 47 and 21, 24, 24, 47.
 //
 // Beside cuBLASLt 13.10's product of rebased operands, where the pass over weights counts, MXFP8 with MXFP8: 16 rows of
 // (7168,2048) and (4096,4096) 15, 17 and 19, 26; 32 rows 21, 23 and 19, 26; 64 rows of the second 27 and 26, 128 of (8192,8192)
@@ -110,7 +116,8 @@ int64_t most_few_rows(const GemmProblem& p) {
     if (for_cublaslt && kept) return is_large ? 8 : 0;
     if (for_cublaslt) return is_large ? 128 : 16;
     if (kept) return 32;
-    return rounds && !is_large ? 64 : 128;
+    if (is_exact(p)) return is_large ? 96 : 64;
+    return is_large ? 128 : 64;
 }
 
 bool has_few_rows(const GemmProblem& p) {
@@ -118,12 +125,6 @@ bool has_few_rows(const GemmProblem& p) {
     const bool is_plain = p.a.scale_type == ScaleType::None && p.b.scale_type != ScaleType::None;
     if ((!is_block_scaled && !is_plain) || p.grouping == Grouping::Contraction) return false;
     return p.m <= most_few_rows(p) * (p.grouping == Grouping::Rows ? p.groups.count : 1);
-}
-
-// Returns whether only BF16 tensor cores multiply these operands as the call wants it: exactly.
-bool is_exact(const GemmProblem& p) {
-    if (p.b.scale_type == ScaleType::None || p.b.scale_type == ScaleType::F32) return p.a.scale_type == ScaleType::None;
-    return p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0 || p.exact_products;
 }
 
 // Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands; that and an F32 D make it

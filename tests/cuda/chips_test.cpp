@@ -226,8 +226,8 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     };
     for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()}) {
         INFO("weights of format " << weights.format);
-        CHECK(dense(bf16(), weights, 128) == few);
-        CHECK(dense(bf16(), weights, 129) == many);
+        CHECK(dense(bf16(), weights, 64) == few);
+        CHECK(dense(bf16(), weights, 65) == many);
         GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {4 * 96, 384, 512}));
         p.groups.count = 4;
         CHECK(taker(90, newest, p) == few);
@@ -238,10 +238,14 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_TENSOR, MXQ_SCALING_1X128}) {
             INFO("fp8 of scaling " << scaling << " with weights of format " << weights.format);
             const bool of_lines = scaling != MXQ_SCALING_1X128;
-            CHECK(dense(fp8(scaling), weights, 128) == (of_lines ? few : portable));
-            CHECK(dense(fp8(scaling), weights, 129) == (of_lines ? many : portable));
+            CHECK(dense(fp8(scaling), weights, 64) == (of_lines ? few : portable));
+            CHECK(dense(fp8(scaling), weights, 65) == (of_lines ? many : portable));
             CHECK(taker(100, newest, recorder::dense(of(fp8(scaling), weights, false))) == portable);
         }
+    GemmProblem large = recorder::dense(of(bf16(), mxfp4, false, {96, 8192, 4096}));
+    CHECK(taker(90, newest, large) == few);
+    large.m = 97;
+    CHECK(taker(90, newest, large) == many);
     CHECK(dense(bf16(), fp8(MXQ_SCALING_ROW), 256) == many);
     CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == portable);
     CHECK(dense(nvfp4(), nvfp4(), 256) == many);
@@ -271,7 +275,8 @@ TEST_CASE("chips: who takes few rows of MX on Hopper") {
         CHECK_FALSE(takes(weights, {129, 8192, 4096}));
         CHECK(takes(weights, {64, 384, 512}, MXQ_FORMAT_F32));
         CHECK_FALSE(takes(weights, {65, 384, 512}, MXQ_FORMAT_F32));
-        CHECK(takes(weights, {128, 384, 512}, MXQ_FORMAT_BF16, true));
+        CHECK(takes(weights, {64, 384, 512}, MXQ_FORMAT_BF16, true));
+        CHECK_FALSE(takes(weights, {65, 384, 512}, MXQ_FORMAT_BF16, true));
     }
     CHECK_FALSE(takes(lines, {1, 384, 512}));
     CHECK(takes(lines, {8, 8192, 4096}));

@@ -198,7 +198,7 @@ std::string check_refused_limit(Bound& bound, int64_t sm_count) {
 
 // Returns whether an implementation adds up the same numbers in the same order on any number of multiprocessors.
 bool sums_alike(const std::string& implementation) {
-    return implementation == "wgmma_fp8_sm90" || implementation == "wgmma_bf16_sm90";
+    return implementation == "wgmma_fp8_sm90";
 }
 
 // Returns "" if D, which a call with a limit of multiprocessors left, has the same bits without it.

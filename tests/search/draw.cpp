@@ -104,6 +104,17 @@ void draw_wide_product(Call& call, Random& random) {
     if (one_in(random, 2)) call.first = {MXQ_FORMAT_BF16};
 }
 
+// Makes so few rows and columns beside the contraction that blocks of a device share it.
+void draw_deep_product(Call& call, Random& random) {
+    const int64_t many[] = {65, 100, 127, 128, 129, 130, 160, 200, 255, 256, 257, 300};
+    if (!call.groups) call.shape[0] = pick(random, many);
+    call.shape[1] = 1 + random.below(140), call.shape[2] = 32 * (14 + random.below(120));
+    const int64_t rows = std::max(call.shape[0], 30 * std::max<int64_t>(call.group_count(), 1));
+    limit({&call.shape[1], &call.shape[2]}, 12'000'000 / rows);
+    call.transpose_a = MXQ_TRANSPOSE_N, call.transpose_b = MXQ_TRANSPOSE_T;
+    if (one_in(random, 2)) call.first = {MXQ_FORMAT_BF16};
+}
+
 // Keeps the memory of a call small: each group may be padded to 128 rows, and of a product has a matrix of B or of D.
 void limit_groups(Call& call) {
     const int64_t groups = std::max<int64_t>(call.group_count(), 1),
@@ -369,6 +380,7 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     }
     if (call.groups || call.is_product()) limit_groups(call);
     if (call.verb == "gemm" && one_in(random, 250)) draw_wide_product(call, random);
+    if (call.is_product() && !call.contracts_groups() && one_in(random, 100)) draw_deep_product(call, random);
     const bool converts = call.verb == "quantize" || call.verb == "requantize" || call.verb == "dequantize";
     if (converts && !call.groups && one_in(random, 700)) draw_huge_shape(call, random);
     call.values = draw_values_of(random, plain_in, call.is_product(),

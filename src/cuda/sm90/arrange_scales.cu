@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads) arrange_scales_kernel(const __grid_c
     const uint8_t* const scales = matrix_scales(args.b, matrix);
     const uint32_t step = threadIdx.x % kSteps;
     bool special = false;
-#pragma unroll 4
+#pragma unroll
     for (uint32_t line = threadIdx.x / kSteps; line < kArrangedLines; line += kThreads / kSteps) {
         const int64_t own = min(int64_t(first_line + line), args.lines - 1);
         const uint8_t* const of_line = scales + scale_line(args.b.layout, uint32_t(own));

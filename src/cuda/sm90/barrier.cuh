@@ -57,6 +57,11 @@ __device__ __forceinline__ void arrive_at(Barrier& barrier, uint32_t block) {
         : "memory");
 }
 
+// Tells clusters, and blocks of a cluster, apart. A launch without clusters has those of one block.
+__device__ __forceinline__ uint32_t cluster_index() { return ptx::get_sreg_clusterid_x(); }
+__device__ __forceinline__ uint32_t cluster_count() { return ptx::get_sreg_nclusterid_x(); }
+__device__ __forceinline__ uint32_t block_of_cluster() { return ptx::get_sreg_cluster_ctarank(); }
+
 // Waits for all threads of the cluster's blocks.
 __device__ __forceinline__ void sync_cluster() {
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");

@@ -197,15 +197,17 @@ struct Consumer {
         }
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
+        const Steps of_block = steps_of_block(args);
+        const int32_t steps = of_block.end - of_block.first;
         marks[0] = marks[1] = 0;
 #pragma unroll
         for (float& sum : sums) sum = 0;
         if (kind != Weights::Nvfp4 && tile.any_scales)
-            multiply_steps<true, kMostTokens>(tile.steps);
+            multiply_steps<true, kMostTokens>(steps);
         else if (tile.rows <= kFewTokens)
-            multiply_steps<false, kFewTokens>(tile.steps);
+            multiply_steps<false, kFewTokens>(steps);
         else
-            multiply_steps<false, kMostTokens>(tile.steps);
+            multiply_steps<false, kMostTokens>(steps);
     }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair() const {

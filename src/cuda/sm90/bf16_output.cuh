@@ -1,13 +1,15 @@
 // From the sums of wgmma_bf16_sm90 to D: fp32 factors of lines, alpha, beta D, bias, one rounding, and the stores.
 //
 //     registers of a warp    16 lines of weights, columns of D, by the tile's tokens, rows of D
-//     shared                 32 tokens in a turn: as elements, those of 16 bits transposed on the way (stmatrix), where D takes
+//     shared                 32 tokens in a turn: as elements, those of 16 bits transposed on the way (stmatrix), where D
+//     takes
 //                            them by 16 bytes, some lanes a token; else as sums, which the lanes finish one by one
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
 #include "cuda/sm90/bf16_tiles.cuh"
 #include "cuda/sm90/output.cuh"
+#include "cuda/sm90/wgmma.cuh"
 
 namespace mxq::cuda::sm90::bf16 {
 
@@ -30,6 +32,16 @@ __device__ __forceinline__ bool has_factor(const GemmOperand& operand) {
     return operand.scale_type == ScaleType::F32 || operand.scale_type == ScaleType::E4M3;
 }
 
+// Holds what warps have on its way to D.
+using OutOfWarps = uint8_t[kConsumerWarps][kOutTokens * kSumPitch * 4];
+
+// Return which of the consumers a warp is, and the first of its lines. They are found anew where they are used, since
+// registers are short while sums wait in them.
+__device__ __forceinline__ uint32_t consumer_warp() { return read_thread() / 32 - kWarpgroup / 32; }
+__device__ __forceinline__ int32_t first_line_of(const Tile& tile) {
+    return tile.line + int32_t(consumer_warp()) * kWarpLines;
+}
+
 // Says how the sums of a warp become D.
 struct Output {
     bool copied;             // by 16 bytes, with no more than factors of lines
@@ -43,8 +55,12 @@ struct Output {
 template <Weights kind>
 __device__ __forceinline__ Output output_of(const Arguments& args, const Tile& tile, int32_t line) {
     const GemmProblem& p = args.problem;
-    Output output{args.wide && line + kWarpLines <= p.n && p.is_sum_alone(), has_factor(p.a) || has_factor(p.b),
-                  {1, 1}, nullptr, 0, 1};
+    Output output{args.wide && line + kWarpLines <= p.n && p.is_sum_alone(),
+                  has_factor(p.a) || has_factor(p.b),
+                  {1, 1},
+                  nullptr,
+                  0,
+                  1};
     if (!output.copied || !output.factored) return output;
     if (has_factor(p.a)) {
         const TileOperand a = operand_of_tokens(p, tile);
@@ -154,7 +170,8 @@ __device__ __forceinline__ bool write_turn(const GemmProblem& p, const Tile& til
         uint32_t packed[4];
 #pragma unroll
         for (int part = 0; part < 4; part++)
-            packed[part] = pack_pair(p.d.format == MXQ_FORMAT_F16, values[8 * two + 2 * part], values[8 * two + 2 * part + 1]);
+            packed[part] =
+                pack_pair(p.d.format == MXQ_FORMAT_F16, values[8 * two + 2 * part], values[8 * two + 2 * part + 1]);
         store_transposed(out + (16 * two + lane / 16 * 8 + lane % 8) * kOutPitch + lane / 8 % 2 * 16, packed);
     }
     __syncwarp();
@@ -162,7 +179,8 @@ __device__ __forceinline__ bool write_turn(const GemmProblem& p, const Tile& til
     return true;
 }
 
-// ---- Any elements ----------------------------------------------------------------------------------------------------------
+// ---- Any elements
+// ----------------------------------------------------------------------------------------------------------
 
 // Makes D of a turn's sums in shared memory, a lane for each column of two tokens.
 __device__ __noinline__ void finish_turn(const GemmProblem& p, const Tile& tile, float unit, int first_token, int32_t line,
@@ -191,21 +209,29 @@ __device__ __noinline__ void finish_turn(const GemmProblem& p, const Tile& tile,
     }
 }
 
+// Writes a turn of a warp's lines, however it must be done.
+template <Weights kind>
+__device__ __forceinline__ void write_any_turn(const Arguments& args, const Tile& tile, const Output& output,
+                                               int first_token, uint32_t repair, const float* sums, OutOfWarps& outs) {
+    uint8_t* const out = outs[consumer_warp()];
+    const int32_t line = first_line_of(tile);
+    __syncwarp();
+    if (output.copied && repair == 0 && write_turn<kind>(args.problem, tile, output, first_token, line, sums, out)) return;
+    put_turn(sums, reinterpret_cast<float*>(out));
+    __syncwarp();
+    finish_turn(args.problem, tile, unit_of_sums<kind>, first_token, line, repair, reinterpret_cast<const float*>(out));
+}
+
 // Writes 16 lines by all tokens, which a warp has: of line 8 h + lane / 4 and token 8 j + 2 (lane % 4) + i the sum
-// 4 j + 2 h + i. `line` is the first one's number in the product; those with a bit of `repair` have no sums yet.
+// 4 j + 2 h + i. Lines with a bit of `repair` have no sums yet.
 template <Weights kind, int count>
-__device__ __forceinline__ void write_lines(const Arguments& args, const Tile& tile, const float (&sums)[count], int32_t line,
-                                            uint32_t repair, uint8_t* out) {
-    const Output output = output_of<kind>(args, tile, line);
+__device__ __forceinline__ void write_lines(const Arguments& args, const Tile& tile, const float (&sums)[count],
+                                            uint32_t repair, OutOfWarps& outs) {
+    const Output output = output_of<kind>(args, tile, first_line_of(tile));
 #pragma unroll
     for (int first = 0; first < count * 2; first += kOutTokens) {
         if (first >= tile.padded) break;
-        const float* const of_turn = &sums[first / 2];
-        __syncwarp();
-        if (output.copied && repair == 0 && write_turn<kind>(args.problem, tile, output, first, line, of_turn, out)) continue;
-        put_turn(of_turn, reinterpret_cast<float*>(out));
-        __syncwarp();
-        finish_turn(args.problem, tile, unit_of_sums<kind>, first, line, repair, reinterpret_cast<const float*>(out));
+        write_any_turn<kind>(args, tile, output, first, repair, &sums[first / 2], outs);
     }
 }
 

@@ -1,21 +1,24 @@
-// The warps of wgmma_bf16_sm90 that multiply nothing: one thread loads tokens, codes and scales of a step by the copy engine, and a
-// warp finds tiles. A stage is full when its bytes are there, and free when all consumers have left it.
+// The warps of wgmma_bf16_sm90 that multiply nothing: one thread loads tokens and codes of a step by the copy engine,
+// another arranged scales, and a warp finds tiles. A stage is full when its bytes are there, and free when all consumers
+// have left it.
 #pragma once
+#include "cuda/memory/beside.cuh"
 #include "cuda/sm90/bf16_tiles.cuh"
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/ring.cuh"
 
 namespace mxq::cuda::sm90::bf16 {
 
-// Calls `take` with the tile of each slot, in turn, as it is ready, and gives the slot back. One thread calls it, or a warp.
+// Calls `take` with the tile of each slot, in turn, as `ready` says that it is, and gives the slot back. One thread calls
+// it, or a warp.
 template <bool warp, class Shared, class Take>
-__device__ __forceinline__ void each_tile(Shared& shared, const Take& take) {
+__device__ __forceinline__ void each_tile(Shared& shared, Barrier (&ready)[kSlots], const Take& take) {
     Ring<kSlots> slots;
 #pragma unroll 1
     for (;; slots.next()) {
-        wait(shared.tile_full[slots.at()], slots.parity());
+        wait(ready[slots.at()], slots.parity());
         const Tile& tile = shared.tiles[slots.at()];
-        if (tile.steps < 0) return;
+        if (!tile.exists) return;
         take(tile);
         if (warp) __syncwarp();
         if (!warp || threadIdx.x % 32 == 0) arrive(shared.tile_free[slots.at()]);
@@ -25,42 +28,63 @@ __device__ __forceinline__ void each_tile(Shared& shared, const Take& take) {
 // Finds tiles, one warp. A barrier counts as complete before its first phase, so that slots are free at first.
 template <Weights kind>
 __device__ __forceinline__ void scout(const Arguments& args, Shared<kind>& shared) {
-    int32_t steps = 0;
-    uint32_t index = blockIdx.x;
+    bool exists = true;
+    uint32_t index = cluster_index();
 #pragma unroll 1
-    for (uint32_t number = 0; steps >= 0; number++, index += gridDim.x) {
+    for (uint32_t number = 0; exists; number++, index += cluster_count()) {
         const uint32_t slot = number % kSlots;
         const Tile tile = find_tile(args, index);
         wait(shared.tile_free[slot], (number / kSlots + 1) % 2);
-        steps = tile.steps;
+        exists = tile.exists;
         if (threadIdx.x % 32 == 0) {
             shared.tiles[slot] = tile;
+            arrive(shared.tile_found[slot]);
+        }
+        wait_for_previous_kernel();
+        __syncwarp();
+        const bool any_scales = exists && find_any_scales(args, shared.tiles[slot]);
+        if (threadIdx.x % 32 == 0) {
+            shared.tiles[slot].any_scales = any_scales;
             arrive(shared.tile_full[slot]);
         }
     }
 }
 
-// Loads what steps need, one thread.
-template <Weights kind>
-__device__ __forceinline__ void load_steps(const Arguments& args, Shared<kind>& shared) {
-    using Step = Stage<kind>;
-    constexpr uint32_t bytes = sizeof(Step::scales);
-    const uint32_t boxes = args.tile_tokens * kTokenBytes + sizeof(Step::codes) + (args.scales.bytes ? bytes : 0);
+// Calls `load` with each step of each tile and the stage that it is for, as the stage is free. One thread calls it.
+template <Weights kind, class Load>
+__device__ __forceinline__ void each_step(const Arguments& args, Shared<kind>& shared, const Load& load) {
+    const Steps steps = steps_of_block(args);
     Ring<kStages> ring;
-    each_tile<false>(shared, [&](const Tile& tile) {
-        const int32_t token = tile.token, line = tile.line, matrix = tile.group, steps = tile.steps;
-        const int64_t tile_of_all = int64_t(matrix) * arranged_tiles_of(args.problem) + line / kTileLines;
-        const uint8_t* scales = args.scales.bytes + tile_of_all * steps * bytes;
+    each_tile<false>(shared, shared.tile_found, [&](const Tile& tile) {
+        const int32_t token = tile.token, line = tile.line, matrix = tile.group;
 #pragma unroll 1
-        for (int32_t step = 0; step < steps; step++, ring.next(), scales += bytes) {
-            Step& to = shared.stages[ring.at()];
-            Barrier& full = shared.full[ring.at()];
+        for (int32_t step = steps.first; step < steps.end; step++, ring.next()) {
             wait(shared.free[ring.at()], ring.parity() ^ 1);
-            arrive_expecting(full, boxes);
-            load_tile(to.tokens, args.tokens, {step * kStepCodes, token}, full);
-            load_tile(to.codes, args.codes, {step * Step::line_bytes, line, matrix}, full);
-            if (args.scales.bytes) load_bytes(to.scales, scales, bytes, full);
+            load(shared.stages[ring.at()], shared.full[ring.at()], step, token, line, matrix);
         }
+    });
+}
+
+// Loads tokens and codes, which need not wait for the pass over scales: it began when all that was before it had ended.
+template <Weights kind>
+__device__ __forceinline__ void load_operands(const Arguments& args, Shared<kind>& shared) {
+    using Step = Stage<kind>;
+    const uint32_t bytes = args.tile_tokens * kTokenBytes + sizeof(Step::codes);
+    each_step(args, shared, [&](Step& to, Barrier& full, int32_t step, int32_t token, int32_t line, int32_t matrix) {
+        arrive_expecting(full, bytes);
+        load_tile(to.tokens, args.tokens, {step * kStepCodes, token}, full);
+        load_tile(to.codes, args.codes, {step * Step::line_bytes, line, matrix}, full);
+    });
+}
+
+template <Weights kind>
+__device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind>& shared) {
+    constexpr uint32_t bytes = sizeof(Stage<kind>::scales);
+    const uint32_t steps = arranged_steps_of(args.problem), tiles = arranged_tiles_of(args.problem);
+    each_step(args, shared, [&](Stage<kind>& to, Barrier& full, int32_t step, int32_t, int32_t line, int32_t matrix) {
+        const int64_t tile = int64_t(matrix) * tiles + line / kTileLines;
+        arrive_expecting(full, bytes);
+        load_bytes(to.scales, args.scales.bytes + (tile * steps + step) * bytes, bytes, full);
     });
 }
 

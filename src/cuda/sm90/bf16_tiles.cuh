@@ -5,7 +5,7 @@
 //     tiles      128 lines x 256 tokens, or 128 where there are few; of the same tokens one after the other, so that blocks
 //                that work beside each other read the same tokens and then the same weights from L2
 //
-//     scout      a tile ahead: finds the tile and writes it to one of two slots
+//     scout      a tile ahead: finds the tile and writes it to one of two slots, then what the pass over scales says of it
 //     all others take their part of the tile of a slot, and give the slot back
 #pragma once
 #include <cuda.h>
@@ -23,8 +23,8 @@ constexpr int kStages = 5, kSlots = 2;
 constexpr int kConsumerWarps = 8;
 static_assert(kStepCodes == kArrangedCodes);
 constexpr int kTileLines = kArrangedLines, kMostTokens = 256, kFewTokens = 128;  // of a tile
-constexpr int kOutTokens = 32, kWarpLines = 16;                      // on their way to D: of a turn, and of a warp
-constexpr int kOutPitch = 48, kSumPitch = 20;                        // of a token: bytes of elements, floats of sums
+constexpr int kOutTokens = 32, kWarpLines = 16;  // on their way to D: of a turn, and of a warp
+constexpr int kOutPitch = 48, kSumPitch = 20;    // of a token: bytes of elements, floats of sums
 
 // Holds what the kernel is called with.
 struct Arguments {
@@ -35,19 +35,20 @@ struct Arguments {
     uint32_t missing;  // 2^(127 - bias of the codes) as BF16, in both halves
     ArrangedScales scales;
     uint32_t tile_tokens, line_tiles;
-    bool wide;  // D takes copies of 16 bytes
+    uint32_t sharing;  // blocks of a cluster, which share the contraction of a tile
+    bool wide;         // D takes copies of 16 bytes
 };
 
-// One tile of one product; steps below 0: there are no more.
+// One tile of one product.
 struct Tile {
-    int32_t steps;
-    int32_t token, line;       // where its operands begin, as the maps count
-    int32_t row, group;        // of A in its group
-    int32_t rows, padded;      // tokens, and rows of D, of the tile
-    int64_t d_row;             // of the first token
+    bool exists;           // else there are no more
+    int32_t token, line;   // where its operands begin, as the maps count
+    int32_t row, group;    // of A in its group
+    int32_t rows, padded;  // tokens, and rows of D, of the tile
+    int64_t d_row;         // of the first token
     int32_t group_rows;
-    GroupStart start;          // of the group in A
-    bool any_scales;           // some need more than one factor
+    GroupStart start;  // of the group in A
+    bool any_scales;   // some need more than one factor; known when the slot is full
 };
 
 // Holds a step of a tile: its tokens, and codes and arranged scales of its lines.
@@ -65,27 +66,37 @@ struct Shared {
     Stage<kind> stages[kStages];
     alignas(128) uint8_t out[kConsumerWarps][kOutTokens * kSumPitch * 4];
     Tile tiles[kSlots];
-    Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
+    Barrier full[kStages], free[kStages], tile_found[kSlots], tile_full[kSlots], tile_free[kSlots];
 };
 
 // Returns whether some scales of a tile of lines need more than one factor, for all lanes of a warp.
-__device__ __forceinline__ bool find_any_scales(const ArrangedScales& scales, const GemmProblem& p, uint32_t matrix,
-                                                uint32_t tile) {
-    if (!scales.bytes) return false;
+__device__ __forceinline__ bool find_any_scales(const Arguments& args, const Tile& tile) {
+    const GemmProblem& p = args.problem;
+    if (!args.scales.bytes) return false;
     const uint32_t count = arranged_flags_of(p);
-    const uint8_t* const flags = scales.flags + (int64_t(matrix) * arranged_tiles_of(p) + tile) * count;
+    const uint8_t* const flags =
+        args.scales.flags + (int64_t(tile.group) * arranged_tiles_of(p) + tile.line / kTileLines) * count;
     bool any = false;
     for (uint32_t i = threadIdx.x % 32; i < count; i += 32) any |= flags[i] != 0;
     return __any_sync(kAllLanes, any);
 }
 
-// Returns the tile of this block in turn number `index`, for all lanes of a warp.
+// Says which steps of its tiles this block makes.
+struct Steps {
+    int32_t first, end;
+};
+
+__device__ __forceinline__ Steps steps_of_block(const Arguments& args) {
+    const uint32_t all = arranged_steps_of(args.problem), part = block_of_cluster();
+    return {int32_t(all * part / args.sharing), int32_t(all * (part + 1) / args.sharing)};
+}
+
+// Returns tile number `index`, for all lanes of a warp.
 __device__ __forceinline__ Tile find_tile(const Arguments& args, uint32_t index) {
     const GemmProblem& p = args.problem;
     const uint32_t token_tile = index / args.line_tiles, line_tile = index - token_tile * args.line_tiles;
     const int32_t tokens = int32_t(args.tile_tokens);
     Tile tile{};
-    tile.steps = -1;
     int64_t rows = p.m, padded = p.m;
     if (p.grouping == Grouping::Rows) {
         const Group group = find_group_tile({p.groups, p.group_rows}, args.units, token_tile);
@@ -106,8 +117,7 @@ __device__ __forceinline__ Tile find_tile(const Arguments& args, uint32_t index)
     tile.rows = int32_t(min(rows - tile.row, int64_t(tokens)));
     tile.padded = int32_t(min(padded - tile.row, int64_t(tokens)));
     tile.line = int32_t(line_tile) * kTileLines;
-    tile.steps = int32_t((p.k + kStepCodes - 1) / kStepCodes);
-    tile.any_scales = find_any_scales(args.scales, p, tile.group, line_tile);
+    tile.exists = true;
     return tile;
 }
 

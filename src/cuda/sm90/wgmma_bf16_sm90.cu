@@ -4,7 +4,8 @@
 // decoded there and never lie in memory as BF16. A block of 384 threads stays on its SM and takes tiles (bf16_tiles.cuh):
 //
 //     warps 0..3          load tokens, codes and scales of 64 codes a step through a ring of five stages, and find tiles
-//     warps 4..7, 8..11   consumers, 64 lines x 256 tokens each: decode 32 codes of the lines while the tensor cores multiply
+//     warps 4..7, 8..11   consumers, 64 lines x 256 tokens each: decode 32 codes of the lines while the tensor cores
+//     multiply
 //                         those before (bf16_consumers.cuh), and write D (bf16_output.cuh)
 //
 // A step is 36 to 40 KB from L2 and 128 x 256 x 64 products: 1024 cycles of the tensor cores. Decoding takes about 3
@@ -16,6 +17,7 @@
 #include "cuda/launch.h"
 #include "cuda/memory/beside.cuh"
 #include "cuda/sm90/bf16_consumers.cuh"
+#include "cuda/sm90/bf16_exchange.cuh"
 #include "cuda/sm90/bf16_output.cuh"
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/tensor_map.h"
@@ -37,20 +39,25 @@ static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * 168);
 template <Weights kind>
 __device__ __forceinline__ void produce(const Arguments& args, Shared<kind>& shared) {
     const uint32_t warp = threadIdx.x / 32;
-    wait_for_previous_kernel();  // which arranges scales
-    if (warp == 0 && elect_lane()) load_steps(args, shared);
+    if (warp == 0 && elect_lane()) load_operands(args, shared);
     if (warp == 1) scout(args, shared);
+    if (warp != 2) return;
+    wait_for_previous_kernel();  // which arranges scales
+    if (args.scales.bytes && elect_lane()) load_scales(args, shared);
 }
 
 template <Weights kind>
 __device__ __forceinline__ void consume(const Arguments& args, Shared<kind>& shared) {
-    const uint32_t thread = threadIdx.x - kWarpgroup, warp = thread / 32, lane = thread % 32;
-    const uint32_t first_line = warp * kWarpLines;
-    Consumer<kind> consumer{args, shared, first_line + lane / 4, {}, {}, {}};
-    each_tile<true>(shared, [&](const Tile& tile) {
+    const uint32_t thread = threadIdx.x - kWarpgroup;
+    Consumer<kind> consumer{args, shared, thread / 32 * kWarpLines + thread % 32 / 4, {}, {}, {}};
+    each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         consumer.multiply_tile(tile);
-        write_lines<kind>(args, tile, consumer.sums, tile.line + int32_t(first_line), consumer.lines_to_repair(),
-                          shared.out[warp]);
+        const uint32_t repair = consumer.lines_to_repair();
+        if (args.sharing > 1)
+            write_shared_tile<kind>(args, reinterpret_cast<Exchange&>(shared.stages), tile, repair, consumer.sums,
+                                    shared.out);
+        else
+            write_lines<kind>(args, tile, consumer.sums, repair, shared.out);
     });
 }
 
@@ -59,10 +66,12 @@ __global__ void __launch_bounds__(kThreads, 1) wgmma_bf16_sm90_kernel(const __gr
     extern __shared__ __align__(1024) uint8_t memory[];
     auto& shared = *reinterpret_cast<Shared<kind>*>(memory);
     if (threadIdx.x == 0) {
-        for (Barrier& barrier : shared.full) init_barrier(barrier, 1);
+        const uint32_t loaders = args.scales.bytes ? 2 : 1;
+        for (Barrier& barrier : shared.full) init_barrier(barrier, loaders);
         for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
+        for (Barrier& barrier : shared.tile_found) init_barrier(barrier, 1);
         for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
-        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 1 + kConsumerWarps);
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, loaders + kConsumerWarps);
         publish_barriers();
     }
     __syncthreads();
@@ -80,6 +89,7 @@ __global__ void __launch_bounds__(kThreads, 1) wgmma_bf16_sm90_kernel(const __gr
 template <Weights kind>
 constexpr KernelEntry<Weights, Arguments> entry() {
     static_assert(sizeof(Shared<kind>) <= 227 * 1024, "what a block may have");
+    static_assert(sizeof(Exchange) <= sizeof(Shared<kind>::stages), "what is exchanged lies where the stages were");
     return {kind, wgmma_bf16_sm90_kernel<kind>, kThreads, sizeof(Shared<kind>)};
 }
 
@@ -93,12 +103,56 @@ int64_t token_tiles_of(const GemmProblem& p, int64_t tokens) {
 
 int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
 
-// Returns the tokens of a tile: fewer where most groups have no more, or where multiprocessors would have nothing to do.
-int32_t tile_tokens(const Context& context, const GemmProblem& p) {
-    const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
-    const bool fit = p.m <= kFewTokens / 2 * groups;
-    return fit || token_tiles_of(p, kMostTokens) * line_tiles(p) < context.cuda->multiprocessors ? kFewTokens : kMostTokens;
+// Says how a product is cut into tiles: tokens of each, and how many blocks, a cluster then, share its contraction.
+struct Cut {
+    int32_t tokens, sharing;
+};
+
+constexpr int kLeastSteps = 4;  // of a block, where some share a tile's
+
+// Returns how many clusters of so many blocks run at once. The multiprocessors of a cluster are neighbours, and how many are
+// neighbours differs from chip to chip of one kind: so that all of them cut alike, a fifth are counted as left over. Of 2 to
+// 8 blocks one H200 runs 66, 39, 30, 22, 17, 15 and 15.
+int64_t clusters_at_once(int64_t multiprocessors, int32_t sharing) {
+    return sharing <= 2 ? multiprocessors / sharing : multiprocessors * 4 / 5 / sharing;
 }
+
+// Returns about how long a cut takes, in 50 ns of an H200: for each round of tiles the steps of a block, 0.67 and 0.48 us
+// each, the end of a tile, and what is exchanged then.
+int64_t cost_of(const GemmProblem& p, const Cut& cut, int64_t clusters) {
+    const int64_t rounds = ceil_div(token_tiles_of(p, cut.tokens) * line_tiles(p), clusters);
+    const int64_t steps = ceil_div(int64_t(arranged_steps_of(p)), int64_t(cut.sharing));
+    const int64_t step = cut.tokens == kMostTokens ? 13 : 10, end = cut.tokens == kMostTokens ? 40 : 20;
+    return rounds * (steps * step + end + (cut.sharing > 1 ? 40 : 0));
+}
+
+int64_t blocks_at_most(const Context& context, const GemmProblem& p) {
+    const int64_t all = context.cuda->multiprocessors;
+    return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all;
+}
+
+// Returns the cut of least cost. Tiles have few tokens where most groups have no more. Those of which each multiprocessor
+// has some are not shared, nor are those of which a block would have hardly any steps.
+Cut cut_of(const Context& context, const GemmProblem& p) {
+    const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
+    const int64_t blocks = blocks_at_most(context, p);
+    const bool fit = p.m <= kFewTokens / 2 * groups;
+    Cut best{fit ? kFewTokens : kMostTokens, 1};
+    const int64_t tiles = token_tiles_of(p, best.tokens) * line_tiles(p);
+    if (tiles == 0 || tiles >= blocks) return best;
+    int64_t least = cost_of(p, best, blocks);
+    for (const int32_t tokens : {best.tokens, kFewTokens})
+        for (int32_t sharing = 1; sharing <= kMostSharing; sharing++) {
+            const int64_t clusters = clusters_at_once(blocks, sharing);
+            const bool fits = token_tiles_of(p, tokens) * line_tiles(p) <= clusters;
+            if (sharing > 1 && (!fits || int64_t(arranged_steps_of(p)) < kLeastSteps * sharing)) break;
+            const int64_t cost = cost_of(p, {tokens, sharing}, clusters);
+            if (cost < least) best = {tokens, sharing}, least = cost;
+        }
+    return best;
+}
+
+int32_t tile_tokens(const Context& context, const GemmProblem& p) { return cut_of(context, p).tokens; }
 
 int64_t token_tiles(const Context& context, const GemmProblem& p) { return token_tiles_of(p, tile_tokens(context, p)); }
 
@@ -147,9 +201,10 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
     for (const TileMap& map : {map_of_tokens(context, p, workspace), map_of_codes(p)})
         if (!unmappable(map).empty())
             return [data = map.data, lines = map.strides[0], matrices = map.strides[1]] {
-                return format_text("needs a and b at multiples of 16 bytes, their lines and matrices as far apart, found one at "
-                                   "%p with lines of %lld and matrices of %lld bytes",
-                                   data, (long long)lines, (long long)matrices);
+                return format_text(
+                    "needs a and b at multiples of 16 bytes, their lines and matrices as far apart, found one at "
+                    "%p with lines of %lld and matrices of %lld bytes",
+                    data, (long long)lines, (long long)matrices);
             };
     const double tiles = double(token_tiles(context, p)) * double(line_tiles(p));
     if (tiles > 4294000000.0)  // turns of all blocks are counted in 32 bits
@@ -172,7 +227,8 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
-    const int64_t tiles = token_tiles(context, p) * line_tiles(p);
+    const Cut cut = cut_of(context, p);
+    const int64_t tiles = token_tiles_of(p, cut.tokens) * line_tiles(p);
     if (tiles == 0) return;
     ArrangedScales scales{};
     if (is_block_scaled(p.b)) scales = arranged_at(p, static_cast<uint8_t*>(call.workspace) + scales_offset(p));
@@ -186,8 +242,9 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    weights.rule,
                    weights.missing,
                    scales,
-                   uint32_t(tile_tokens(context, p)),
+                   uint32_t(cut.tokens),
                    uint32_t(line_tiles(p)),
+                   uint32_t(cut.sharing),
                    false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
@@ -195,10 +252,9 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
-    const int64_t all = context.cuda->multiprocessors;
-    const int64_t blocks = std::min(tiles, p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all);
+    const int64_t blocks = std::min(tiles * cut.sharing, blocks_at_most(context, p));
     launch(context, kernels, weights.kind, "wgmma_bf16_sm90", dim3(unsigned(blocks)), call.stream, args,
-           scales.bytes ? Start::WithPrevious : Start::AfterAll);
+           scales.bytes ? Start::WithPrevious : Start::AfterAll, uint32_t(cut.sharing));
 }
 
 void load(const Context& context) {
