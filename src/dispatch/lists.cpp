@@ -59,6 +59,8 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::skinny_sm90,       // up to 128 rows: reads quantized weights once, and multiplies exactly
     &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.94 to 0.96 of its speed, see also below; FP8 too
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with scales of lines, with quantized weights
+    &cuda::cublaslt_widen,    // MX weights that are read across their lines: a pass over them first
+    &cuda::mma_bf16_widen,
     &cuda::mma_bf16,
     &cpu::gemm,
 };
@@ -72,6 +74,9 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::skinny_sm90,     // up to 128 rows a group
     &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
+    &cuda::cublaslt_grouped_widen,
+    &cuda::cublaslt_widen,
+    &cuda::mma_bf16_widen,
     &cuda::mma_bf16,
     &cpu::gemm,
 };

@@ -180,7 +180,8 @@ TEST_CASE("chips: who takes plain operands that are contracted over rows") {
     CHECK(taker(90, newest, recorder::by_rows(c)) == groups);
 }
 
-// In the gradient of a layer's input their blocks run across the contraction, which nothing but mma_bf16 reads.
+// In the gradient of a layer's input their blocks run across the contraction: MX weights become BF16 first where there are many
+// rows.
 TEST_CASE("chips: who takes weights that are quantized along their rows alone") {
     const auto problem = [](const oracle::Spec& a_spec, const oracle::Spec& weights) {
         testing::Tensor a = recorder::tensor(a_spec, {{}, 256, 384}, false, recorder::a_rows, recorder::a_amax),
@@ -194,7 +195,12 @@ TEST_CASE("chips: who takes weights that are quantized along their rows alone") 
         for (const oracle::Spec& a : {bf16(), weights})
             for (int32_t capability : {80, 90, 100}) {
                 INFO("a of format " << a.format << ", weights of format " << weights.format << ", capability " << capability);
-                CHECK(taker(capability, newest, problem(a, weights)) == portable);
+                const bool widens = find_format(weights.format)->is_mx();
+                GemmProblem p = problem(a, weights);
+                CHECK(taker(capability, 0, p) == (widens ? "mma_bf16_widen" : portable));
+                CHECK(taker(capability, newest, p) == (widens ? "cublaslt_widen" : portable));
+                p.sm_count = 8;
+                CHECK(taker(capability, newest, p) == "nobody");
             }
     for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_1X128}) CHECK(taker(90, newest, problem(bf16(), fp8(scaling))) == "nobody");
 }

@@ -96,6 +96,8 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"gemm", "skinny_sm90", "wgmma_fp8_sm90"},
         {"gemm", "wgmma_fp8_sm90", "wgmma_bf16_sm90"},
         {"gemm", "wgmma_bf16_sm90", "mma_bf16"},
+        {"gemm", "cublaslt_widen", "mma_bf16_widen"},
+        {"gemm", "mma_bf16_widen", "mma_bf16"},
         {"grouped_gemm", "cublaslt_grouped", "cublaslt_grouped_swizzle"},
         {"grouped_gemm", "cublaslt_grouped_swizzle", "cublaslt"},
         {"grouped_gemm", "cublaslt", "cublaslt_swizzle"},
@@ -104,6 +106,9 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"grouped_gemm", "skinny_sm90", "wgmma_fp8_sm90"},
         {"grouped_gemm", "wgmma_fp8_sm90", "wgmma_bf16_sm90"},
         {"grouped_gemm", "wgmma_bf16_sm90", "mma_bf16"},
+        {"grouped_gemm", "cublaslt_grouped_widen", "cublaslt_widen"},
+        {"grouped_gemm", "cublaslt_widen", "mma_bf16_widen"},
+        {"grouped_gemm", "mma_bf16_widen", "mma_bf16"},
     };
     std::map<std::string, std::vector<std::string>> lists;
     for (const VerbNames& verb : verb_table()) lists[verb.verb] = verb.implementations;
@@ -120,7 +125,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 23);
+    CHECK(compared == 28);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 
