@@ -343,6 +343,24 @@ void add_grouped_gemm(Problems& problems, const oracle::Spec& a_spec, const orac
     }));
 }
 
+// Products by weights that have their rowwise part alone and are read across it.
+void add_across(Problems& problems, const oracle::Spec& a_spec, const oracle::Spec& b_spec) {
+    const int64_t shapes[][3] = {{256, 128, 256}, {37, 70, 96}};
+    for (auto [m, n, k] : shapes) {
+        auto in = operand(a_spec, {std::nullopt, m, k}, MXQ_PART_ROWWISE, false);
+        auto second = operand(b_spec, {std::nullopt, k, n}, MXQ_PART_ROWWISE, false);
+        problems["gemm"].push_back(product("", false, MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N, [=, m = m, n = n](Scene& s) {
+            s.in = in(s), s.second = second(s), s.out = s.plain_out(MXQ_FORMAT_BF16, {std::nullopt, m, n});
+        }));
+    }
+    const int64_t rows = 160, n = 128, k = 256;
+    auto in = grouped_operand(a_spec, {std::nullopt, rows, k}, MXQ_PART_ROWWISE);
+    auto second = operand(b_spec, {std::optional<int64_t>(groups.count()), k, n}, MXQ_PART_ROWWISE, false);
+    problems["grouped_gemm"].push_back(product("", true, MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_N, [=](Scene& s) {
+        s.in = in(s), s.second = second(s), s.out = s.plain_out(MXQ_FORMAT_BF16, {std::nullopt, rows, n});
+    }));
+}
+
 const Problems& all_problems() {
     static const Problems all = [] {
         Problems problems;
@@ -367,6 +385,11 @@ const Problems& all_problems() {
                 add_gemm(problems, a, b);
                 add_grouped_gemm(problems, a, b);
             }
+        for (int32_t weights : {MXQ_FORMAT_MXFP4, MXQ_FORMAT_MXFP6_E2M3, MXQ_FORMAT_MXFP8_E4M3}) {
+            const oracle::Spec b = exact(testing::spec_of(weights, MXQ_SCALING_1X32));
+            add_across(problems, bf16, b);
+            add_across(problems, b, b);
+        }
         add_convert(problems);
         add_gemm(problems, bf16, bf16);
         add_grouped_gemm(problems, bf16, bf16);
