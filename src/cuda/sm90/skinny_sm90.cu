@@ -149,11 +149,15 @@ Reason needs_operands(const GemmProblem& p) {
 }
 
 // Returns the tokens of a tile: those of most groups are to fit, and few are multiplied without warps that wait for each
-// other, where the copy engine can bring them as they lie.
+// other, where the copy engine can bring them as they lie. Without groups 64 tokens of (8192,8192) take 37 us so and 40 in
+// tiles of 128, but of (4096,4096) 23 and 22, MXFP4 on an H200.
 int32_t tile_tokens(const GemmProblem& p) {
+    constexpr int64_t many_weights = 1 << 26;
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
-    const bool all_fit = p.grouping == Grouping::None && p.m <= kFewTokens;  // groups differ in size
-    if (3 * p.m > 2 * kManyTokens * groups) return kMostTokens;
+    const bool single = p.grouping == Grouping::None;  // groups differ in size
+    const bool all_fit = single && p.m <= kFewTokens;
+    const bool many_fit = single && p.m <= kManyTokens && p.n * p.k >= many_weights;
+    if (3 * p.m > 2 * kManyTokens * groups && !many_fit) return kMostTokens;
     if (3 * p.m > 2 * kFewTokens * groups && !all_fit) return kManyTokens;
     const void* const workspace = reinterpret_cast<const void*>(kWorkspaceAlignment);  // as aligned as it will be
     const bool widens = p.a.scale_type != ScaleType::None;
