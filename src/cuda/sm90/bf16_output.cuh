@@ -2,8 +2,7 @@
 //
 //     registers of a warp    16 lines of weights, columns of D, by the tile's tokens, rows of D
 //     shared                 32 tokens in a turn: as elements, those of 16 bits transposed on the way (stmatrix), where D
-//     takes
-//                            them by 16 bytes, some lanes a token; else as sums, which the lanes finish one by one
+//                            takes them by 16 bytes, some lanes a token; else as sums, which the lanes finish one by one
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
@@ -32,7 +31,7 @@ __device__ __forceinline__ bool has_factor(const GemmOperand& operand) {
     return operand.scale_type == ScaleType::F32 || operand.scale_type == ScaleType::E4M3;
 }
 
-// Holds what warps have on its way to D.
+// Holds what warps bring to D, on its way.
 using OutOfWarps = uint8_t[kConsumerWarps][kOutTokens * kSumPitch * 4];
 
 // Return which of the consumers a warp is, and the first of its lines. They are found anew where they are used, since
@@ -179,8 +178,7 @@ __device__ __forceinline__ bool write_turn(const GemmProblem& p, const Tile& til
     return true;
 }
 
-// ---- Any elements
-// ----------------------------------------------------------------------------------------------------------
+// ---- Any elements ------------------------------------------------------------------------------------------------------
 
 // Makes D of a turn's sums in shared memory, a lane for each column of two tokens.
 __device__ __noinline__ void finish_turn(const GemmProblem& p, const Tile& tile, float unit, int first_token, int32_t line,

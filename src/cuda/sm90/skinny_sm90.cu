@@ -6,10 +6,9 @@
 // and makes its share of all tiles (skinny_tiles.cuh):
 //
 //     warp 16        finds parts of tiles; one thread brings codes and tokens to a ring of stages (skinny_producer.cuh)
-//     warps 0..15    16 lines of weights each: from a stage to registers, there to BF16 (skinny_weights.cuh), multiplied
-//     from
-//                    there (skinny_consumers.cuh); sums to D, or to the block that has the end of the tile
-//                    (skinny_output.cuh)
+//     warps 0..15    16 lines of weights each: from a stage to registers, there to BF16 (skinny_weights.cuh),
+//                    multiplied from there (skinny_consumers.cuh); sums to D, or to the block that has the end of the
+//                    tile (skinny_output.cuh)
 //     warp 17        tells that block that they are there
 //
 // Tiles of 16 tokens take them as they lie, quantized ones as a pass widens them; those of 64 as a pass brings them into

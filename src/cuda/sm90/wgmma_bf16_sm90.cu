@@ -5,8 +5,10 @@
 //
 //     warps 0..3          load tokens, codes and scales of 64 codes a step through a ring of five stages, and find tiles
 //     warps 4..7, 8..11   consumers, 64 lines x 256 tokens each: decode 32 codes of the lines while the tensor cores
-//     multiply
-//                         those before (bf16_consumers.cuh), and write D (bf16_output.cuh)
+//                         multiply those before (bf16_consumers.cuh), and write D (bf16_output.cuh)
+//
+// Where there are fewer tiles than multiprocessors, the blocks of a cluster share the contraction of one, and add up their
+// sums through each other's shared memory (bf16_exchange.cuh).
 //
 // A step is 36 to 40 KB from L2 and 128 x 256 x 64 products: 1024 cycles of the tensor cores. Decoding takes about 3
 // instructions a code and thread, 100 for a step of 4-bit codes: a fifth of what a scheduler issues in that time.
