@@ -14,7 +14,6 @@
 
 namespace mxq::cuda::sm90::bf16 {
 
-constexpr int kMostSharing = 8;  // blocks, as many as any Hopper takes in a cluster
 constexpr int kTurnSums = kOutTokens / 2, kWarpPieces = kMostTokens / kOutTokens;  // of a thread; of a warp
 constexpr int kPieces = kConsumerWarps * kWarpPieces;
 

@@ -13,6 +13,7 @@
 #include "cuda/memory/operand.cuh"
 #include "cuda/sm90/arrange_scales.h"
 #include "cuda/sm90/barrier.cuh"
+#include "cuda/sm90/bf16_cut.h"
 #include "cuda/sm90/weights.cuh"
 
 namespace mxq::cuda::sm90::bf16 {
@@ -22,7 +23,7 @@ constexpr int kTokenBytes = kStepCodes * 2;
 constexpr int kStages = 5, kSlots = 2;
 constexpr int kConsumerWarps = 8;
 static_assert(kStepCodes == kArrangedCodes);
-constexpr int kTileLines = kArrangedLines, kMostTokens = 256, kFewTokens = 128;  // of a tile
+constexpr int kTileLines = kArrangedLines;  // of a tile
 constexpr int kOutTokens = 32, kWarpLines = 16;  // on their way to D: of a turn, and of a warp
 constexpr int kOutPitch = 48, kSumPitch = 20;    // of a token: bytes of elements, floats of sums
 

@@ -105,53 +105,16 @@ int64_t token_tiles_of(const GemmProblem& p, int64_t tokens) {
 
 int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
 
-// Says how a product is cut into tiles: tokens of each, and how many blocks, a cluster then, share its contraction.
-struct Cut {
-    int32_t tokens, sharing;
-};
-
-constexpr int kLeastSteps = 4;  // of a block, where some share a tile's
-
-// Returns how many clusters of so many blocks run at once. The multiprocessors of a cluster are neighbours, and how many are
-// neighbours differs from chip to chip of one kind: so that all of them cut alike, a fifth are counted as left over. Of 2 to
-// 8 blocks one H200 runs 66, 39, 30, 22, 17, 15 and 15.
-int64_t clusters_at_once(int64_t multiprocessors, int32_t sharing) {
-    return sharing <= 2 ? multiprocessors / sharing : multiprocessors * 4 / 5 / sharing;
-}
-
-// Returns about how long a cut takes, in 50 ns of an H200: for each round of tiles the steps of a block, 0.67 and 0.48 us
-// each, the end of a tile, and what is exchanged then.
-int64_t cost_of(const GemmProblem& p, const Cut& cut, int64_t clusters) {
-    const int64_t rounds = ceil_div(token_tiles_of(p, cut.tokens) * line_tiles(p), clusters);
-    const int64_t steps = ceil_div(int64_t(arranged_steps_of(p)), int64_t(cut.sharing));
-    const int64_t step = cut.tokens == kMostTokens ? 13 : 10, end = cut.tokens == kMostTokens ? 40 : 20;
-    return rounds * (steps * step + end + (cut.sharing > 1 ? 40 : 0));
-}
-
 int64_t blocks_at_most(const Context& context, const GemmProblem& p) {
     const int64_t all = context.cuda->multiprocessors;
     return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all;
 }
 
-// Returns the cut of least cost. Tiles have few tokens where most groups have no more. Those of which each multiprocessor
-// has some are not shared, nor are those of which a block would have hardly any steps.
 Cut cut_of(const Context& context, const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
-    const int64_t blocks = blocks_at_most(context, p);
-    const bool fit = p.m <= kFewTokens / 2 * groups;
-    Cut best{fit ? kFewTokens : kMostTokens, 1};
-    const int64_t tiles = token_tiles_of(p, best.tokens) * line_tiles(p);
-    if (tiles == 0 || tiles >= blocks) return best;
-    int64_t least = cost_of(p, best, blocks);
-    for (const int32_t tokens : {best.tokens, kFewTokens})
-        for (int32_t sharing = 1; sharing <= kMostSharing; sharing++) {
-            const int64_t clusters = clusters_at_once(blocks, sharing);
-            const bool fits = token_tiles_of(p, tokens) * line_tiles(p) <= clusters;
-            if (sharing > 1 && (!fits || int64_t(arranged_steps_of(p)) < kLeastSteps * sharing)) break;
-            const int64_t cost = cost_of(p, {tokens, sharing}, clusters);
-            if (cost < least) best = {tokens, sharing}, least = cost;
-        }
-    return best;
+    const TilesToCut tiles{token_tiles_of(p, kMostTokens) * line_tiles(p), token_tiles_of(p, kFewTokens) * line_tiles(p),
+                           arranged_steps_of(p), p.m <= kFewTokens / 2 * groups};
+    return cut_of(tiles, blocks_at_most(context, p));
 }
 
 int32_t tile_tokens(const Context& context, const GemmProblem& p) { return cut_of(context, p).tokens; }
