@@ -4,8 +4,8 @@
 //     few tiles     whatever costs least, by a model in 50 ns of an H200: for each round of tiles the steps of a block, 0.65
 //                   and 0.5 us each, the end of a tile, and what is exchanged then
 #pragma once
-#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 namespace mxq::cuda::sm90::bf16 {
 
@@ -15,7 +15,6 @@ constexpr int kLeastSteps = 4;                      // of a block, where some sh
 
 struct Cut {
     int32_t tokens, sharing;
-    bool operator==(const Cut&) const = default;
 };
 
 // Holds the tiles of a product, those of 256 and those of 128 tokens, and the steps of its contraction.
@@ -27,8 +26,8 @@ struct TilesToCut {
 };
 
 // Returns how many clusters of so many blocks run at once. The multiprocessors of a cluster are neighbours, and how many are
-// neighbours differs from chip to chip of one kind: so that all of them cut alike, a fifth are counted as left over. Of 2 to
-// 8 blocks one H200 runs 66, 39, 30, 22, 17, 15 and 15.
+// neighbours may differ from chip to chip of one kind: so that all of them cut alike, a fifth are counted as left over. Of 2
+// to 8 blocks one H200 runs 66, 39, 30, 22, 17, 15 and 15.
 inline int64_t clusters_at_once(int64_t multiprocessors, int32_t sharing) {
     return sharing <= 2 ? multiprocessors / sharing : multiprocessors * 4 / 5 / sharing;
 }

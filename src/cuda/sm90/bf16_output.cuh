@@ -31,9 +31,6 @@ __device__ __forceinline__ bool has_factor(const GemmOperand& operand) {
     return operand.scale_type == ScaleType::F32 || operand.scale_type == ScaleType::E4M3;
 }
 
-// Holds what warps bring to D, on its way.
-using OutOfWarps = uint8_t[kConsumerWarps][kOutTokens * kSumPitch * 4];
-
 // Return which of the consumers a warp is, and the first of its lines. They are found anew where they are used, since
 // registers are short while sums wait in them.
 __device__ __forceinline__ uint32_t consumer_warp() { return read_thread() / 32 - kWarpgroup / 32; }

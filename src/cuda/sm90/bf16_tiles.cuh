@@ -62,10 +62,13 @@ struct Stage {
     uint8_t scales[kTileLines * scale_bytes];
 };
 
+// Holds what warps bring to D, on its way.
+using OutOfWarps = uint8_t[kConsumerWarps][kOutTokens * kSumPitch * 4];
+
 template <Weights kind>
 struct Shared {
     Stage<kind> stages[kStages];
-    alignas(128) uint8_t out[kConsumerWarps][kOutTokens * kSumPitch * 4];
+    alignas(128) OutOfWarps out;
     Tile tiles[kSlots];
     Barrier full[kStages], free[kStages], tile_found[kSlots], tile_full[kSlots], tile_free[kSlots];
 };

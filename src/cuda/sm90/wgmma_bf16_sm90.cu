@@ -117,21 +117,17 @@ Cut cut_of(const Context& context, const GemmProblem& p) {
     return cut_of(tiles, blocks_at_most(context, p));
 }
 
-int32_t tile_tokens(const Context& context, const GemmProblem& p) { return cut_of(context, p).tokens; }
-
-int64_t token_tiles(const Context& context, const GemmProblem& p) { return token_tiles_of(p, tile_tokens(context, p)); }
-
 bool is_widened(const GemmProblem& p) { return p.a.scale_type != ScaleType::None; }
 
-// `widened`: where the lines of a quantized A lie as BF16.
-TileMap map_of_tokens(const Context& context, const GemmProblem& p, const void* widened) {
+// Describes tokens in tiles of so many; `widened` is where the lines of a quantized A lie as BF16.
+TileMap map_of_tokens(const GemmProblem& p, int32_t tokens, const void* widened) {
     const bool as_it_is = !is_widened(p);
     return {as_it_is ? p.a.codes : widened,
             CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             2,
             {p.k, p.a.lines, 1},
             {as_it_is ? p.a.line_bytes : 2 * p.k, 0},
-            {kStepCodes, tile_tokens(context, p), 1},
+            {kStepCodes, tokens, 1},
             CU_TENSOR_MAP_SWIZZLE_128B};
 }
 
@@ -163,7 +159,8 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     if (p.a.lines >= most || p.n >= most || p.k >= most) return "needs less than 2^31 rows, columns and codes of a line";
     const void* const workspace = reinterpret_cast<const void*>(kWorkspaceAlignment);  // as aligned as it will be
-    for (const TileMap& map : {map_of_tokens(context, p, workspace), map_of_codes(p)})
+    const Cut cut = cut_of(context, p);
+    for (const TileMap& map : {map_of_tokens(p, cut.tokens, workspace), map_of_codes(p)})
         if (!unmappable(map).empty())
             return [data = map.data, lines = map.strides[0], matrices = map.strides[1]] {
                 return format_text(
@@ -171,7 +168,7 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
                     "%p with lines of %lld and matrices of %lld bytes",
                     data, (long long)lines, (long long)matrices);
             };
-    const double tiles = double(token_tiles(context, p)) * double(line_tiles(p));
+    const double tiles = double(token_tiles_of(p, cut.tokens)) * double(line_tiles(p));
     if (tiles > 4294000000.0)  // turns of all blocks are counted in 32 bits
         return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };
     return {};
@@ -200,7 +197,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (is_widened(p)) widen_tokens(context, p, call.workspace, call.stream);
     if (scales.bytes) arrange_scales(context, p, scales, call.stream);
     const WeightRule weights = weight_rule(p.b);
-    Arguments args{tensor_map(driver(), map_of_tokens(context, p, call.workspace)),
+    Arguments args{tensor_map(driver(), map_of_tokens(p, cut.tokens, call.workspace)),
                    tensor_map(driver(), map_of_codes(p)),
                    p,
                    {},
