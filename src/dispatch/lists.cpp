@@ -59,7 +59,9 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::skinny_sm90,       // up to 128 rows: reads quantized weights once, and multiplies exactly
     &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.94 to 0.96 of its speed, see also below; FP8 too
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with scales of lines, with quantized weights
-    &cuda::cublaslt_widen,    // MX weights that are read across their lines: a pass over them first
+    &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
+    &cuda::cublaslt_widen,    // MX read across its lines, and weight gradients of it, exact or beside BF16: a pass over it first
+    &cuda::wgmma_plain_widen,
     &cuda::mma_bf16_widen,
     &cuda::mma_bf16,
     &cpu::gemm,
@@ -68,13 +70,15 @@ const GemmImplementation* const gemm_list[] = {
 const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt_grouped,  // one call for all groups
     &cuda::cublaslt_grouped_swizzle,
-    &cuda::cublaslt,  // a call each, which needs their ends on the host
+    &cuda::wgmma_plain_sm90,  // one launch; BF16 with BF16, F16 with F16
+    &cuda::cublaslt,          // a call each, which needs their ends on the host
     &cuda::cublaslt_swizzle,
     &cuda::cublaslt_grouped_rebase,
     &cuda::skinny_sm90,     // up to 128 rows a group
     &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
     &cuda::cublaslt_grouped_widen,
+    &cuda::wgmma_plain_widen,
     &cuda::cublaslt_widen,
     &cuda::mma_bf16_widen,
     &cuda::mma_bf16,

@@ -154,24 +154,32 @@ TEST_CASE("chips: who takes groups along the contraction") {
     }
 }
 
+// Returns what takes plain operands on Hopper where cuBLASLt does not.
+const char* own_kernel() { return cuda::wgmma_plain_sm90.load ? "wgmma_plain_sm90" : portable; }
+
 // cuBLASLt has transposes of its own for plain numbers. Its grouped product must be sure of whole 16 bytes in every group.
 TEST_CASE("chips: who takes plain operands that are contracted over rows") {
+    const std::string own = own_kernel();
     for (auto [a, b] : {std::pair{false, false}, {true, false}, {true, true}}) {
         recorder::Case c = of(bf16(), bf16(), false);
         c.transpose_a = a, c.transpose_b = b;
         for (int32_t capability : {80, 90, 100, 120}) CHECK(taker(capability, newest, recorder::dense(c)) == library);
-        CHECK(taker(90, 0, recorder::dense(c)) == portable);
+        CHECK(taker(90, 0, recorder::dense(c)) == own);
+        CHECK(taker(80, 0, recorder::dense(c)) == portable);
         c.a = c.b = recorder::plain(MXQ_FORMAT_F16);
-        CHECK(taker(90, newest, recorder::dense(c)) == portable);
+        CHECK(taker(90, newest, recorder::dense(c)) == own);
+        CHECK(taker(100, newest, recorder::dense(c)) == portable);
         c.a = recorder::plain(MXQ_FORMAT_F32);
         CHECK(taker(90, newest, recorder::dense(c)) == "nobody");
     }
     recorder::GroupCase c = of(bf16(), bf16(), false, {}, MXQ_FORMAT_F32);
     GemmProblem p = recorder::by_contraction(c);
     const int32_t whole[] = {8, 8, 128, 512}, odd[] = {8, 8, 131, 512};
-    CHECK(taker(90, newest, p) == portable);
+    CHECK(taker(90, newest, p) == own);
+    CHECK(taker(80, newest, p) == portable);
     p.host_ends = odd;
-    CHECK(taker(90, newest, p) == library);
+    CHECK(taker(90, newest, p) == (own == portable ? library : own));
+    CHECK(taker(80, newest, p) == library);
     p.host_ends = whole;
     CHECK(taker(90, newest, p) == groups);
     CHECK(taker(100, newest_groups, p) == groups);
@@ -197,12 +205,39 @@ TEST_CASE("chips: who takes weights that are quantized along their rows alone") 
                 INFO("a of format " << a.format << ", weights of format " << weights.format << ", capability " << capability);
                 const bool widens = find_format(weights.format)->is_mx();
                 GemmProblem p = problem(a, weights);
-                CHECK(taker(capability, 0, p) == (widens ? "mma_bf16_widen" : portable));
+                const char* const without_library = capability == 90 && cuda::wgmma_plain_sm90.load ? "wgmma_plain_widen" : "mma_bf16_widen";
+                CHECK(taker(capability, 0, p) == (widens ? without_library : portable));
                 CHECK(taker(capability, newest, p) == (widens ? "cublaslt_widen" : portable));
                 p.sm_count = 8;
                 CHECK(taker(capability, newest, p) == "nobody");
             }
     for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_1X128}) CHECK(taker(90, newest, problem(bf16(), fp8(scaling))) == "nobody");
+}
+
+// BF16 that is read across its rows becomes no faster by a pass over the other side, but has a fast product then.
+TEST_CASE("chips: who takes exact weight gradients of MX") {
+    const bool has_own = cuda::wgmma_plain_sm90.load;
+    const char* const own = has_own ? "wgmma_plain_widen" : portable;
+    for (const oracle::Spec& other : {mxfp8(), mxfp4, bf16()})
+        for (bool swapped : {false, true}) {
+            INFO("beside format " << other.format << ", swapped " << swapped);
+            const bool reads_across = other.format == MXQ_FORMAT_BF16;
+            recorder::GroupCase c = of(swapped ? other : mxfp8(), swapped ? mxfp8() : other, false, {}, MXQ_FORMAT_F32);
+            c.transpose_a = true, c.transpose_b = false;
+            GemmProblem dense = recorder::dense(c), grouped = recorder::by_contraction(c);
+            dense.exact_products = grouped.exact_products = true;
+            for (int32_t capability : {80, 90, 100}) {
+                INFO("capability " << capability);
+                if (reads_across) CHECK(taker(capability, newest, dense) == "cublaslt_widen");
+            }
+            CHECK(taker(80, 0, dense) == portable);
+            if (has_own) CHECK(taker(90, 0, dense) == (reads_across ? "wgmma_plain_widen" : "wgmma_bf16_sm90"));
+            CHECK(taker(90, newest, grouped) == own);  // whose ends the host does not know
+            CHECK(taker(80, newest, grouped) == portable);
+            const int32_t whole[] = {8, 8, 128, 512};
+            grouped.host_ends = whole;
+            CHECK(taker(80, newest, grouped) == (reads_across ? "cublaslt_widen" : portable));
+        }
 }
 
 TEST_CASE("chips: releases that a product is not asked of") {

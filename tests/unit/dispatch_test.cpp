@@ -96,7 +96,10 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"gemm", "skinny_sm90", "wgmma_fp8_sm90"},
         {"gemm", "wgmma_fp8_sm90", "wgmma_bf16_sm90"},
         {"gemm", "wgmma_bf16_sm90", "mma_bf16"},
-        {"gemm", "cublaslt_widen", "mma_bf16_widen"},
+        {"gemm", "cublaslt", "wgmma_plain_sm90"},
+        {"gemm", "wgmma_plain_sm90", "mma_bf16"},
+        {"gemm", "cublaslt_widen", "wgmma_plain_widen"},
+        {"gemm", "wgmma_plain_widen", "mma_bf16_widen"},
         {"gemm", "mma_bf16_widen", "mma_bf16"},
         {"grouped_gemm", "cublaslt_grouped", "cublaslt_grouped_swizzle"},
         {"grouped_gemm", "cublaslt_grouped_swizzle", "cublaslt"},
@@ -106,7 +109,10 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"grouped_gemm", "skinny_sm90", "wgmma_fp8_sm90"},
         {"grouped_gemm", "wgmma_fp8_sm90", "wgmma_bf16_sm90"},
         {"grouped_gemm", "wgmma_bf16_sm90", "mma_bf16"},
-        {"grouped_gemm", "cublaslt_grouped_widen", "cublaslt_widen"},
+        {"grouped_gemm", "cublaslt_grouped", "wgmma_plain_sm90"},
+        {"grouped_gemm", "wgmma_plain_sm90", "cublaslt"},
+        {"grouped_gemm", "cublaslt_grouped_widen", "wgmma_plain_widen"},
+        {"grouped_gemm", "wgmma_plain_widen", "cublaslt_widen"},
         {"grouped_gemm", "cublaslt_widen", "mma_bf16_widen"},
         {"grouped_gemm", "mma_bf16_widen", "mma_bf16"},
     };
@@ -125,7 +131,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 28);
+    CHECK(compared == 34);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 

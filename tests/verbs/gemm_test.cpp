@@ -1,4 +1,5 @@
 // mxq_gemm keeps the contract's bound against a product in double precision, on every device.
+#include "../machine.h"
 #include "product.h"
 
 using testing::Spread;
@@ -137,6 +138,21 @@ MXQ_EACH_DEVICE("gemm: NaN stays in its row and column") {
                 CHECK(result.complaint == "");
             }
     CHECK(ran == 24);
+}
+
+// A NaN code that one block of a cluster meets concerns the lines of D that another writes. Tiles of 128 lines without a scale of
+// 255 decode codes in a way of their own.
+MXQ_EACH_DEVICE("gemm: NaN stays in its row and column where blocks share a contraction") {
+    if (!testing::Machine(device).is_hopper()) MXQ_SKIP("needs a device of compute capability 9.0");
+    for (uint64_t seed = 0; seed < 30; ++seed) {
+        Case c{150, 250, 2048, {}, {}};
+        c.a_spread = c.b_spread = Spread::nan;
+        c.implementation = "wgmma_bf16_sm90";
+        Run result = run(device, c, seed);
+        INFO("seed " << seed);
+        CHECK(result.complaint == "");
+        CHECK(result.promise.implementation == "wgmma_bf16_sm90");
+    }
 }
 
 MXQ_EACH_DEVICE("gemm: every implementation by name gives the bound, and the same bits each time") {

@@ -5,25 +5,9 @@
 #include "cuda/memory/beside.cuh"
 #include "cuda/sm90/bf16_tiles.cuh"
 #include "cuda/sm90/copy.cuh"
-#include "cuda/sm90/ring.cuh"
+#include "cuda/sm90/slots.cuh"
 
 namespace mxq::cuda::sm90::bf16 {
-
-// Calls `take` with the tile of each slot, in turn, as `ready` says that it is, and gives the slot back. One thread calls
-// it, or a warp.
-template <bool warp, class Shared, class Take>
-__device__ __forceinline__ void each_tile(Shared& shared, Barrier (&ready)[kSlots], const Take& take) {
-    Ring<kSlots> slots;
-#pragma unroll 1
-    for (;; slots.next()) {
-        wait(ready[slots.at()], slots.parity());
-        const Tile& tile = shared.tiles[slots.at()];
-        if (!tile.exists) return;
-        take(tile);
-        if (warp) __syncwarp();
-        if (!warp || threadIdx.x % 32 == 0) arrive(shared.tile_free[slots.at()]);
-    }
-}
 
 // Finds tiles, one warp. A barrier counts as complete before its first phase, so that slots are free at first.
 template <Weights kind>

@@ -1,22 +1,16 @@
 // Which tile of which product a block of wgmma_fp8_sm90 makes next, and what it has of it in shared memory.
 //
-//     two blocks, a cluster, take two tiles that share the lines of B, or in an odd last row those of A: each loads half of
-//     what they share, for both
-//
-//     in a group:   band 0            band 1           a band is at most 12 tiles wide, so that the lines of B that the
-//     blocks
-//                   0  1  2  3        6  7  8          of a moment need stay in L2, and those of A are read once a band. The
-//                   0  1  2  3        6  7  8          number is that of the cluster's turn. Each turn has a tile, or clusters
-//                   4  4  5  5        9  9  10         whose turns often had none would wait for the others
+//     the blocks of a cluster take two tiles that share lines of B or A (cluster_turns.cuh)
 //
 //     scout         a tile ahead: finds the tile and the steps that have marks, and writes them to one of two slots
 //     all others    take their part of the tile of a slot, and give the slot back
 #pragma once
 #include <cuda.h>
 
-#include "cuda/memory/groups.cuh"
 #include "cuda/sm90/barrier.cuh"
+#include "cuda/sm90/cluster_turns.cuh"
 #include "cuda/sm90/move_operands.h"
+#include "cuda/sm90/rows_output.cuh"
 
 namespace mxq::cuda::sm90 {
 
@@ -26,13 +20,13 @@ constexpr int kStepCodes = 128;
 constexpr int kStages = 4, kTileSlots = 2;
 constexpr int kMostSteps = 2048;  // of a tile
 constexpr int kMostBand = 12;
-constexpr int kCluster = 2;
 constexpr uint32_t kNoReferences = 0x7F7F7F7Fu;  // the word of codes that have the reference of their line
 constexpr int kPieceColumns = 32;                // of which neighbours share the scale of 128 x 128
 constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers, kLoaders = 3;  // warps that load: codes of A, of B, words
-constexpr int kWarpRows = kTileRows / kConsumerWarps;
-// Says how a row lies on its way to D: whole, of 16-bit elements, or in turns. Neither stores nor copies conflict.
-constexpr int kRowPitch = kTileColumns * 2 + 16, kTurnBytes = 96, kTurnPitch = 112;
+static_assert(kTileRows == kConsumerWarps * kWarpRows);
+// Says how a whole row of 16-bit elements lies on its way to D; stores do not conflict.
+constexpr int kRowPitch = kTileColumns * 2 + 16;
+static_assert(kRowPitch >= kTurnPitch, "rows in turns lie there too");
 static_assert(kTileRows == kSwizzleRows, "group tiles are row tiles");
 
 // Holds what a side of the product has beside its codes: a word for each line and step, a factor for each line, or both. A
@@ -52,21 +46,13 @@ struct SideView {
     int64_t tile_bytes;    // above 0: bytes are in 128 x 4 tiles, so far from those of 128 lines to the next
 };
 
-// Counts turns where others count group tiles: those of two row tiles, and those of an odd last one, which takes its columns by
-// twos.
-struct TurnUnits : GroupSumUnits {
-    uint32_t of_pair, of_last;
-    MXQ_HD uint32_t turns(uint32_t row_tiles) const { return row_tiles / 2 * of_pair + row_tiles % 2 * of_last; }
-    __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const { return turns(GroupSumUnits::group_tiles(rows)); }
-};
-
 struct ProductArguments {
     CUtensorMap a_map, b_map;
     CUtensorMap a_words;  // those that a pass left, if one did
     SideView a, b;
     GemmProblem problem;
     TurnUnits units;  // codes of A and B, and rows of D or codes of a moved group
-    uint32_t column_tiles, bands;
+    TileBands bands;
     bool a_stays, b_stays;                    // groups along the contraction that no pass moved, one right behind the other
     bool wide;                                // D takes copies of 16 bytes
 };
@@ -137,21 +123,13 @@ struct ProductShared {
 };
 static_assert(sizeof(ProductShared) <= 227 * 1024, "what a block may have");
 
-// Returns the columns of tiles that a band has; the last one has what is left.
-MXQ_HD uint32_t band_width(uint32_t column_tiles, uint32_t bands) { return (column_tiles + bands - 1) / bands; }
-
 // Sets the tile of the cluster's turn `index` in a product of `rows` row tiles; returns its row tile.
-__device__ __forceinline__ uint32_t place_in_product(const ProductArguments& args, uint32_t index, uint32_t rows,
-                                                     ProductTile& tile) {
-    const uint32_t rank = blockIdx.x % kCluster, pairs = rows / 2, is_odd = rows % 2;
-    const uint32_t width = band_width(args.column_tiles, args.bands), of_band = pairs * width + is_odd * ((width + 1) / 2);
-    const uint32_t band = index / of_band, columns = min(width, args.column_tiles - band * width);
-    const uint32_t in_band = index - band * of_band, pair = in_band / columns, column = in_band - pair * columns;
-    tile.shares_a = pair == pairs;
-    const uint32_t in_row = tile.shares_a ? 2 * column + rank : column;
-    tile.column = int32_t((band * width + in_row) * kTileColumns);
-    tile.columns = in_row < columns ? int32_t(min(args.problem.n - tile.column, int64_t(kTileColumns))) : 0;
-    return 2 * pair + (tile.shares_a ? 0 : rank);
+__device__ __forceinline__ uint32_t place_tile(const ProductArguments& args, uint32_t index, uint32_t rows, ProductTile& tile) {
+    const TilePlace place = place_in_product<kTileColumns>(args.bands, args.problem.n, index, rows);
+    tile.column = place.column;
+    tile.columns = place.columns;
+    tile.shares_a = place.shares_a;
+    return place.row_tile;
 }
 
 __device__ __forceinline__ void place_rows(int64_t row, int64_t rows, int64_t padded, ProductTile& tile) {
@@ -192,7 +170,7 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
         const Group group = find_group_by<GroupBy::Tile>(grouped, args.units, index);
         if (group.index < 0) return tile;
         const uint32_t rows = (group.rows + kTileRows - 1) / kTileRows;
-        const uint32_t row_tile = place_in_product(args, index - group.first_group_tile, rows, tile);
+        const uint32_t row_tile = place_tile(args, index - group.first_group_tile, rows, tile);
         row = int64_t(row_tile) * kTileRows;
         place_rows(row, group.rows, round_up_to_power(group.rows, p.d.group_unit), tile);
         tile.group = tile.b_matrix = group.index;
@@ -207,7 +185,7 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
         const uint32_t of_product = args.units.turns(rows), product = index / of_product;
         const bool along = p.grouping == Grouping::Contraction;
         if (product >= (along ? uint32_t(p.groups.count) : 1)) return tile;
-        const uint32_t row_tile = place_in_product(args, index - product * of_product, rows, tile);
+        const uint32_t row_tile = place_tile(args, index - product * of_product, rows, tile);
         row = int64_t(row_tile) * kTileRows;
         place_rows(row, p.m, p.m, tile);
         int64_t codes = p.k;

@@ -14,8 +14,6 @@
 // references of their own is added up every 32 codes: exact, and slow.
 //
 // A step is 40 KB from L2 and 128 x 192 x 128 products: 768 cycles of the tensor cores.
-#include <algorithm>
-
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -196,23 +194,6 @@ Reason needs_operands(const GemmProblem& p) {
     return {};
 }
 
-// Returns how the clusters' turns are counted for so many columns of tiles.
-TurnUnits turn_units(uint32_t column_tiles, uint32_t bands) {
-    const uint32_t width = band_width(column_tiles, bands), last = column_tiles - (bands - 1) * width;
-    TurnUnits units{};
-    units.of_pair = column_tiles;
-    units.of_last = (bands - 1) * ((width + 1) / 2) + (last + 1) / 2;
-    return units;
-}
-
-// Returns the most turns that the clusters of a call can take.
-double most_turns(const GemmProblem& p) {
-    constexpr int64_t pair = 2 * kTileRows;
-    const int64_t pairs = p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, pair) : ceil_div(p.m, pair);
-    return double(pairs) * double(ceil_div(p.n, int64_t(kTileColumns))) *
-           (p.grouping == Grouping::Contraction ? p.groups.count : 1);
-}
-
 // Returns how the copy engine sees the words that a pass left, those of a round of a tile in a box.
 CUtensorMap map_of_words(const MoveCall& call) {
     if (call.copies()) return {};
@@ -224,12 +205,6 @@ CUtensorMap map_of_words(const MoveCall& call) {
                                  {call.word_stride() * word, 0},
                                  {kStages * word, kTileRows, 1},
                                  CU_TENSOR_MAP_SWIZZLE_NONE});
-}
-
-// Returns how many multiprocessors the call takes.
-int32_t multiprocessors_for(const Context& context, const GemmProblem& p) {
-    const int32_t all = context.cuda->multiprocessors;
-    return p.sm_count > 0 ? std::min(p.sm_count, all) : all;
 }
 
 // What the maps and 32-bit places can address.
@@ -254,7 +229,7 @@ Reason needs_sizes(const GemmProblem& p, const Plan& plan) {
             return format_text("needs at most %d codes along the contraction, found %lld", kMostSteps * kStepCodes,
                                (long long)length);
         };
-    const double turns = most_turns(p);
+    const double turns = most_turns(p, kTileRows, kTileColumns);
     if (turns > 2147483647.0)
         return [turns] {
             return format_text("needs at most 2^31 - 1 tiles of %d x %d in D, found %.0f", 2 * kTileRows, kTileColumns,
@@ -328,13 +303,11 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
                           view_of(b),
                           p,
                           {},
-                          uint32_t(ceil_div(p.n, int64_t(kTileColumns))),
-                          0,
+                          tile_bands(p.n, kTileColumns, kMostBand),
                           plan.a.stays,
                           plan.b.stays,
                           false};
-    args.bands = uint32_t(ceil_div(args.column_tiles, kMostBand));
-    args.units = turn_units(args.column_tiles, args.bands);
+    args.units = turn_units(args.bands);
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseScales] = uint32_t(p.b.units.scales);
@@ -353,9 +326,9 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const bool passes = plan.a.passed || plan.b.passed;
     if (passes) move_operands(context, plan.a.passed ? &a : nullptr, plan.b.passed ? &b : nullptr, p.sm_count, call.stream);
     const ProductArguments args = arguments_of(p, plan, a, b);
-    const int64_t clusters = int64_t(std::min(most_turns(p), double(multiprocessors_for(context, p) / kCluster)));
+    const unsigned clusters = clusters_for(p, most_turns(p, kTileRows, kTileColumns), context.cuda->multiprocessors);
     const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2, columns_of(p)};
-    launch(context, kernels, key, "wgmma_fp8_sm90", dim3(unsigned(clusters * kCluster)), call.stream, args,
+    launch(context, kernels, key, "wgmma_fp8_sm90", dim3(clusters * kCluster), call.stream, args,
            passes ? Start::WithPrevious : Start::AfterAll);
 }
 

@@ -1,0 +1,154 @@
+// From sums of a tile to rows of D, as the kernels of this folder have them whose operands both lie in shared memory. A warp
+// has 16 rows, in halves of as many columns as `count` accumulators are:
+//
+//     sums[half][4 j + 2 h + i] of lane l    row 8 h + l / 4, column 8 j + 2 (l % 4) + i of the half
+//
+//     shared    128 bytes of each row in a turn, as elements that D takes as they are, or as fp32
+//     D         16 bytes at a time where it takes them; else by elements, with alpha, beta and bias. An F32 D that is a sum alone
+//               is stored from the registers, or added to where gradients accumulate
+//
+// Rows that are not the tile's stay untouched either way.
+#pragma once
+#include "cuda/sm90/output.cuh"
+#include "cuda/sm90/wgmma.cuh"
+
+namespace mxq::cuda::sm90 {
+
+constexpr int kWarpRows = 16;
+// Says how rows lie in a turn; neither stores nor loads conflict.
+constexpr int kTurnBytes = 128, kTurnPitch = 144;
+
+// Tells where the rows of a warp lie in D, and how many rows and columns of the tile D has.
+struct RowsOfWarp {
+    int64_t d_row;          // of the first
+    int32_t rows, columns;  // of the tile, that D has
+    int32_t column, group;
+    bool copied;  // elements go to D as they are: whole rows of 16 bits, or fp32 from registers
+};
+
+// Returns whether all that is more than the sums is an F32 D, to which they are added.
+__device__ __forceinline__ bool adds_to_floats(const GemmProblem& p) {
+    return p.d.format == MXQ_FORMAT_F32 && p.alpha == 1 && p.beta == 1 && p.bias.format == 0;
+}
+
+// Returns the rows of a warp from the tile's row `first_row` on; `wide`: D takes copies of 16 bytes.
+template <class Tile>
+__device__ __forceinline__ RowsOfWarp rows_of_warp(const GemmProblem& p, const Tile& tile, int first_row, bool wide) {
+    return {tile.d_row + first_row, min(tile.rows - first_row, kWarpRows), tile.columns, tile.column, tile.group,
+            wide && (p.is_sum_alone() || adds_to_floats(p))};
+}
+
+// Returns the type that sums leave registers as.
+__device__ __forceinline__ int32_t format_of_sums(const GemmProblem& p) {
+    return p.is_sum_alone() ? p.d.format : MXQ_FORMAT_F32;
+}
+
+// Stores two neighbouring elements to shared memory.
+__device__ __forceinline__ void put_pair(float* to, float low, float high) {
+    *reinterpret_cast<float2*>(to) = {low, high};
+}
+template <class T>
+__device__ __forceinline__ void put_pair(T* to, float low, float high) {
+    *reinterpret_cast<uint32_t*>(to) = uint32_t(from_float<T>(low).bits) | uint32_t(from_float<T>(high).bits) << 16;
+}
+
+// Stores the turn's columns, from the tile's column `first` on, from shared memory to D.
+template <class T>
+__device__ __forceinline__ void store_turn(const GemmProblem& p, const RowsOfWarp& of, int first, const uint8_t* from) {
+    const PlainMatrix& d = p.d;
+    const int lane = int(read_thread() % 32);
+    const int columns = min(of.columns - first, kTurnBytes / int(sizeof(T)));
+    const int64_t corner = of.d_row * d.row_stride + of.column + first;
+#pragma unroll 1
+    for (int row = 0; row < of.rows; row++)
+#pragma unroll 1
+        for (int i = lane; i < columns; i += 32) {
+            const T value = reinterpret_cast<const T*>(from + row * kTurnPitch)[i];
+            const int64_t to = corner + row * d.row_stride + i;
+            if constexpr (std::is_same_v<T, float>)
+                store_element(d.data, d.format, to, add_more(p, of.group, of.d_row + row, of.column + first + i, value));
+            else
+                static_cast<T*>(d.data)[to] = value;
+        }
+}
+
+// Writes sums by way of shared memory, as elements of this type, some columns of each row in a turn. `store` brings those from
+// the tile's column `first` on to D.
+template <class T, int halves, int count, class Store>
+__device__ __forceinline__ void write_turns(const float (&sums)[halves][count], uint8_t* rows, const Store& store) {
+    constexpr int columns = kTurnBytes / int(sizeof(T)), all_columns = 2 * halves * count;
+    static_assert(all_columns % columns == 0, "whole turns");
+    const uint32_t lane = read_thread() % 32;
+    T* const place = reinterpret_cast<T*>(rows + lane / 4 * kTurnPitch) + 2 * (lane % 4);
+#pragma unroll
+    for (int first = 0; first < all_columns; first += columns) {
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < columns / 2; i += 4) {
+            const int at = first / 2 + i;
+            const float* const four = &sums[at / count][at % count];
+            put_pair(place + 2 * i, four[0], four[1]);
+            put_pair(place + 2 * i + 8 * kTurnPitch / sizeof(T), four[2], four[3]);
+        }
+        __syncwarp();
+        store(first);
+    }
+}
+
+// Adds an F32 D to sums, a quarter of it loaded before the first of it is added, so that loads do not wait for each other.
+template <int halves, int count>
+__device__ __forceinline__ void add_floats(const GemmProblem& p, const RowsOfWarp& of, float (&sums)[halves][count]) {
+    constexpr int pairs = count / 4;
+    const int lane = int(read_thread() % 32), row = lane / 4, column = 2 * (lane % 4), columns = of.columns - column;
+    const int64_t stride = p.d.row_stride;
+    const float* const from = static_cast<const float*>(p.d.data) + (of.d_row + row) * stride + of.column + column;
+#pragma unroll
+    for (int quarter = 0; quarter < 2 * halves; quarter++) {
+        const int half = quarter / 2, h = quarter % 2, left = row + 8 * h < of.rows ? columns - half * 2 * count : 0;
+        const float* const first = from + 8 * h * stride + half * 2 * count;
+        float2 d[pairs];
+#pragma unroll
+        for (int i = 0; i < pairs; i++) d[i] = {8 * i < left ? first[8 * i] : 0, 8 * i + 1 < left ? first[8 * i + 1] : 0};
+#pragma unroll
+        for (int i = 0; i < pairs; i++) {
+            float* const two = &sums[half][4 * i + 2 * h];
+            two[0] = add_rn(two[0], d[i].x), two[1] = add_rn(two[1], d[i].y);
+        }
+    }
+}
+
+// Writes sums as they are to an F32 D: eight columns of a row are 32 bytes of four lanes.
+template <int halves, int count>
+__device__ __forceinline__ void write_floats(const GemmProblem& p, const RowsOfWarp& of, const float (&sums)[halves][count]) {
+    const int lane = int(read_thread() % 32), row = lane / 4, column = 2 * (lane % 4), columns = of.columns - column;
+    const int64_t stride = p.d.row_stride;
+    float* const to = static_cast<float*>(p.d.data) + (of.d_row + row) * stride + of.column + column;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (row + 8 * h >= of.rows) continue;
+#pragma unroll
+        for (int i = 0; i < halves * count; i += 4) {
+            const float* const two = &sums[i / count][i % count + 2 * h];
+            float* const at = to + 8 * h * stride + 2 * i;
+            if (2 * i + 1 < columns)
+                *reinterpret_cast<float2*>(at) = {two[0], two[1]};
+            else if (2 * i < columns)
+                *at = two[0];
+        }
+    }
+}
+
+// Makes the rows of D that pad the tile's group +0.
+template <class Tile>
+__device__ __forceinline__ void clear_padding(const GemmProblem& p, const Tile& tile, int first_row) {
+    const PlainMatrix& d = p.d;
+    if (p.beta != 0) return;
+    const int begin = max(tile.rows, first_row), end = min(tile.padded_rows, first_row + kWarpRows);
+#pragma unroll 1
+    for (int row = begin; row < end; row++)
+#pragma unroll 1
+        for (int i = int(read_thread() % 32); i < tile.columns; i += 32)
+            store_element(d.data, d.format, (tile.d_row + row) * d.row_stride + tile.column + i, 0.0f);
+}
+
+}  // namespace mxq::cuda::sm90
