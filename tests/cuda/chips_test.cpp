@@ -203,11 +203,12 @@ TEST_CASE("chips: who takes weights that are quantized along their rows alone") 
         for (const oracle::Spec& a : {bf16(), weights})
             for (int32_t capability : {80, 90, 100}) {
                 INFO("a of format " << a.format << ", weights of format " << weights.format << ", capability " << capability);
-                const bool widens = find_format(weights.format)->is_mx();
+                const bool is_mx = find_format(weights.format)->is_mx(), has_own = capability == 90 && cuda::wgmma_plain_sm90.load;
+                const bool is_factor = !is_mx && weights.scaling != MXQ_SCALING_128X128;  // what scales a whole line
                 GemmProblem p = problem(a, weights);
-                const char* const without_library = capability == 90 && cuda::wgmma_plain_sm90.load ? "wgmma_plain_widen" : "mma_bf16_widen";
-                CHECK(taker(capability, 0, p) == (widens ? without_library : portable));
-                CHECK(taker(capability, newest, p) == (widens ? "cublaslt_widen" : portable));
+                const std::string own = has_own && (is_mx || is_factor) ? "wgmma_plain_widen" : is_mx ? "mma_bf16_widen" : portable;
+                CHECK(taker(capability, 0, p) == own);
+                CHECK(taker(capability, newest, p) == (is_mx ? "cublaslt_widen" : own));
                 p.sm_count = 8;
                 CHECK(taker(capability, newest, p) == "nobody");
             }
@@ -238,6 +239,12 @@ TEST_CASE("chips: who takes exact weight gradients of MX") {
             grouped.host_ends = whole;
             CHECK(taker(80, newest, grouped) == (reads_across ? "cublaslt_widen" : portable));
         }
+    recorder::GroupCase c = of(nvfp4(), nvfp4(), false, {}, MXQ_FORMAT_F32);
+    GemmProblem p = recorder::by_contraction(c);
+    CHECK(taker(90, newest, p) == own);
+    CHECK(taker(80, newest, p) == portable);
+    p.a.transformed = p.b.transformed = true;  // whose groups end with sixteens of what the transform made of their rows
+    CHECK(taker(90, newest, p) == portable);
 }
 
 TEST_CASE("chips: releases that a product is not asked of") {

@@ -37,10 +37,13 @@ struct Tile {
     int32_t steps;
     int32_t a_line, b_line, b_matrix, a_first, b_first;  // where its operands begin: lines, and elements of the contraction
     int32_t cut;                   // elements that the last step has of the group's; 0: no others follow them
+    int32_t row;                         // of its product or group, the tile's first
     int32_t rows, padded_rows, columns;  // of D, from the tile's first on; below 128 or 256 at the edges
     int32_t column, group;
     int64_t d_row;
     bool shares_a;  // with the other block: lines of A, not of B
+    GroupStart a_start, b_start;  // of the group in the operands that it divides
+    int32_t group_rows;
 };
 
 struct Stage {
@@ -71,6 +74,8 @@ __device__ __forceinline__ Tile find_tile(const Arguments& args, uint32_t index)
         rows = group.rows;
         padded = round_up_to_power(rows, p.d.group_unit);
         tile.group = tile.b_matrix = group.index;
+        tile.a_start = group.start(kSourcePart);
+        tile.group_rows = int32_t(group.rows);
         tile.a_line = int32_t(group.starts[kSourceCodes]);
         tile.d_row = group.starts[kRowwiseCodes];
     } else {
@@ -83,6 +88,8 @@ __device__ __forceinline__ Tile find_tile(const Arguments& args, uint32_t index)
         if (along) {
             const Group group = find_group_by<GroupBy::Index>(grouped, args.units, product);
             length = group.rows;
+            tile.a_start = group.start(kSourcePart), tile.b_start = group.start(kColumnwisePart);
+            tile.group_rows = int32_t(group.rows);
             tile.a_first = int32_t(group.starts[kSourceCodes]);
             tile.b_first = int32_t(group.starts[kColumnwiseCodes]);
             tile.cut = int32_t(length) % kStep;
@@ -92,7 +99,8 @@ __device__ __forceinline__ Tile find_tile(const Arguments& args, uint32_t index)
     const int64_t row = int64_t(place.row_tile) * kTileRows;
     tile.exists = true;
     tile.steps = int32_t((length + kStep - 1) / kStep);
-    tile.a_line += int32_t(row);
+    tile.row = int32_t(row);
+    tile.a_line += tile.row;
     tile.b_line = tile.column = place.column;
     tile.rows = int32_t(min(rows - row, int64_t(kTileRows)));
     tile.padded_rows = int32_t(min(padded - row, int64_t(kTileRows)));

@@ -28,7 +28,7 @@
 #include "cuda/sm90/skinny_producer.cuh"
 #include "cuda/sm90/tensor_map.h"
 #include "cuda/sm90/weight_kind.h"
-#include "cuda/sm90/widen_tokens.h"
+#include "cuda/widen/widen_operand.h"
 #include "dispatch/choice.h"
 
 namespace mxq::cuda {
@@ -122,14 +122,12 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Weights::Bits8, kFewTokens>(), entry<Weights::Bits8, kManyTokens>(), entry<Weights::Bits8, kMostTokens>(),
 };
 
-// `widened`: where the lines of a quantized A lie as BF16.
-TileMap map_of_tokens(const GemmProblem& p, const void* widened) {
-    const bool as_it_is = p.a.scale_type == ScaleType::None;
-    return {as_it_is ? p.a.codes : widened,
+TileMap map_of_tokens(const GemmOperand& a) {
+    return {a.codes,
             CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             2,
-            {p.k, p.a.lines, 1},
-            {as_it_is ? p.a.line_bytes : 2 * p.k, 0},
+            {a.length, a.lines, 1},
+            {a.line_bytes, 0},
             {64, kTokenRows, 1},
             CU_TENSOR_MAP_SWIZZLE_128B};
 }
@@ -158,9 +156,10 @@ int32_t tile_tokens(const GemmProblem& p) {
     const bool many_fit = single && p.m <= kManyTokens && p.n * p.k >= many_weights;
     if (3 * p.m > 2 * kManyTokens * groups && !many_fit) return kMostTokens;
     if (3 * p.m > 2 * kFewTokens * groups && !all_fit) return kManyTokens;
-    const void* const workspace = reinterpret_cast<const void*>(kWorkspaceAlignment);  // as aligned as it will be
+    void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
     const bool widens = p.a.scale_type != ScaleType::None;
-    return (!widens || can_widen_tokens(p.a)) && unmappable(map_of_tokens(p, workspace)).empty() ? kFewTokens : kManyTokens;
+    if (widens && !can_widen(p.a)) return kManyTokens;
+    return unmappable(map_of_tokens(as_bf16(p, Side::A, workspace))).empty() ? kFewTokens : kManyTokens;
 }
 
 // Returns the tiles of tokens, at most.
@@ -223,7 +222,7 @@ bool widens_tokens(const GemmProblem& p) { return tile_tokens(p) == kFewTokens &
 
 Workspace workspace_of(const Context& context, const GemmProblem& p) {
     uint64_t tokens = 0;
-    if (widens_tokens(p)) tokens = widened_bytes(p);
+    if (widens_tokens(p)) tokens = widened_bytes(as_bf16(p, Side::A, nullptr));
     if (tile_tokens(p) != kFewTokens) tokens = token_bytes(p);
     tokens = uint64_t(round_up(int64_t(tokens), int64_t(kWorkspaceAlignment)));
     const uint64_t parts = blocks_of(context, p) * uint64_t(tile_tokens(p)) * lines_of(tile_tokens(p)) * sizeof(float);
@@ -262,8 +261,9 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const Workspace space = workspace_of(context, p);
     uint8_t* const at = static_cast<uint8_t*>(call.workspace);
     const bool few = tile_tokens(p) == kFewTokens;
+    const GemmOperand tokens = as_bf16(p, Side::A, at);
     Arguments args{tensor_map(driver(), map_of_codes(p)),
-                   few ? tensor_map(driver(), map_of_tokens(p, at)) : CUtensorMap{},
+                   few ? tensor_map(driver(), map_of_tokens(tokens)) : CUtensorMap{},
                    p,
                    {},
                    weights.rule,
@@ -285,7 +285,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     args.units.at[kRowwiseCodes] = kTokenRows;
     args.units.at[kColumnwiseCodes] = uint32_t(p.d.group_unit);
     args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
-    if (widens_tokens(p)) widen_tokens(context, p, at, call.stream);
+    if (widens_tokens(p)) widen(context, p, Side::A, tokens, call.stream);
     if (!few) prepare_tokens(context, p, tile_tokens(p), p.b.bits == 4, at, call.stream);
     launch(context, kernels, Key{weights.kind, tile_tokens(p)}, "skinny_sm90", dim3(blocks_of(context, p)), call.stream,
            args, few ? Start::AfterAll : Start::WithPrevious);
@@ -295,7 +295,7 @@ void load(const Context& context) {
     if (context.cuda->compute_capability != 90) return;
     load_kernels(kernels);
     load_prepare_tokens();
-    load_widen_tokens(context);
+    load_widen(context);
 }
 
 int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }

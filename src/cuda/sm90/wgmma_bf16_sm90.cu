@@ -24,7 +24,7 @@
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/tensor_map.h"
 #include "cuda/sm90/weight_kind.h"
-#include "cuda/sm90/widen_tokens.h"
+#include "cuda/widen/widen_operand.h"
 #include "dispatch/choice.h"
 
 namespace mxq::cuda {
@@ -119,14 +119,13 @@ Cut cut_of(const Context& context, const GemmProblem& p) {
 
 bool is_widened(const GemmProblem& p) { return p.a.scale_type != ScaleType::None; }
 
-// Describes tokens in tiles of so many; `widened` is where the lines of a quantized A lie as BF16.
-TileMap map_of_tokens(const GemmProblem& p, int32_t tokens, const void* widened) {
-    const bool as_it_is = !is_widened(p);
-    return {as_it_is ? p.a.codes : widened,
+// Describes tokens in tiles of so many.
+TileMap map_of_tokens(const GemmOperand& a, int32_t tokens) {
+    return {a.codes,
             CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             2,
-            {p.k, p.a.lines, 1},
-            {as_it_is ? p.a.line_bytes : 2 * p.k, 0},
+            {a.length, a.lines, 1},
+            {a.line_bytes, 0},
             {kStepCodes, tokens, 1},
             CU_TENSOR_MAP_SWIZZLE_128B};
 }
@@ -146,7 +145,7 @@ Reason needs_operands(const GemmProblem& p) {
         return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
     if (p.b.scale_type == ScaleType::F32 && !has_line_scales(p.b))
         return "needs FP8 with scaling ROW or TENSOR, found scales of 128";
-    if (p.a.format != MXQ_FORMAT_BF16 && !can_widen_tokens(p.a))
+    if (p.a.format != MXQ_FORMAT_BF16 && !can_widen(p.a))
         return [format = p.a.format] {
             return format_text("needs a in BF16 or quantized, without scales of 128, found %s", find_format(format)->name);
         };
@@ -158,9 +157,9 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
     if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     if (p.a.lines >= most || p.n >= most || p.k >= most) return "needs less than 2^31 rows, columns and codes of a line";
-    const void* const workspace = reinterpret_cast<const void*>(kWorkspaceAlignment);  // as aligned as it will be
+    void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
     const Cut cut = cut_of(context, p);
-    for (const TileMap& map : {map_of_tokens(p, cut.tokens, workspace), map_of_codes(p)})
+    for (const TileMap& map : {map_of_tokens(as_bf16(p, Side::A, workspace), cut.tokens), map_of_codes(p)})
         if (!unmappable(map).empty())
             return [data = map.data, lines = map.strides[0], matrices = map.strides[1]] {
                 return format_text(
@@ -175,9 +174,7 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
 }
 
 // Returns where the arranged scales lie in the workspace: behind a widened A.
-uint64_t scales_offset(const GemmProblem& p) {
-    return is_widened(p) ? uint64_t(round_up(int64_t(widened_bytes(p)), int64_t(kWorkspaceAlignment))) : 0;
-}
+uint64_t scales_offset(const GemmProblem& p) { return is_widened(p) ? widened_bytes(as_bf16(p, Side::A, nullptr)) : 0; }
 
 Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
@@ -194,10 +191,11 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (tiles == 0) return;
     ArrangedScales scales{};
     if (is_block_scaled(p.b)) scales = arranged_at(p, static_cast<uint8_t*>(call.workspace) + scales_offset(p));
-    if (is_widened(p)) widen_tokens(context, p, call.workspace, call.stream);
+    const GemmOperand tokens = as_bf16(p, Side::A, call.workspace);
+    if (is_widened(p)) widen(context, p, Side::A, tokens, call.stream);
     if (scales.bytes) arrange_scales(context, p, scales, call.stream);
     const WeightRule weights = weight_rule(p.b);
-    Arguments args{tensor_map(driver(), map_of_tokens(p, cut.tokens, call.workspace)),
+    Arguments args{tensor_map(driver(), map_of_tokens(tokens, cut.tokens)),
                    tensor_map(driver(), map_of_codes(p)),
                    p,
                    {},
@@ -222,7 +220,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
 void load(const Context& context) {
     if (context.cuda->compute_capability != 90) return;
     load_kernels(kernels);
-    load_widen_tokens(context);
+    load_widen(context);
     load_arrange_scales();
 }
 

@@ -8,6 +8,8 @@
 //     warp 1              finds tiles, one ahead
 //     warps 4..7, 8..11   consumers, 64 x 256 each; a step's products are asked for before those of the step before have ended
 //
+// Operands that were quantized come here as BF16, with fp32 factors of their lines for the sums (plain_factors.cuh).
+//
 // Groups along the contraction may begin at any row. The last step of one has rows of the next behind its own, in both operands:
 // the consumers make them zero, whole rows of 128 bytes, before they multiply.
 //
@@ -17,9 +19,10 @@
 #include "cuda/launch.h"
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/needs_chip.h"
-#include "cuda/sm90/plain_tiles.cuh"
+#include "cuda/sm90/plain_factors.cuh"
 #include "cuda/sm90/slots.cuh"
 #include "cuda/sm90/tensor_map.h"
+#include "cuda/widen/widen_operand.h"
 #include "dispatch/choice.h"
 
 namespace mxq::cuda {
@@ -30,7 +33,7 @@ using namespace sm90::plain;
 
 constexpr int kThreads = 3 * kWarpgroup;
 // A block starts with 168 registers a thread, 65536 / 384 in eights; the consumers get what the first warpgroup gives back.
-constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
 static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * 168);
 
 // ---- What multiplies nothing -------------------------------------------------------------------------------------------
@@ -172,6 +175,7 @@ __device__ __forceinline__ void write_rows(const GemmProblem& p, const RowsOfWar
         write_turns<T>(sums, rows, [&](int first) { store_turn<T>(p, of, first, rows); });
 }
 
+template <bool factored>
 __device__ __forceinline__ void write_tile(const Arguments& args, const Tile& tile, float (&all)[kWidestAccumulators],
                                            Shared& shared) {
     const GemmProblem& p = args.problem;
@@ -180,6 +184,11 @@ __device__ __forceinline__ void write_tile(const Arguments& args, const Tile& ti
     const RowsOfWarp of = rows_of_warp(p, tile, first_row, args.wide);
     uint8_t* const rows = shared.out[warp];
     const int32_t format = format_of_sums(p);
+    if constexpr (factored)
+        if (!scale_rows(p, tile, first_row, sums)) {
+            write_turns<float>(sums, rows, [&](int first) { finish_turn(p, tile, first_row, first, rows); });
+            return clear_padding(p, tile, first_row);
+        }
     if (of.copied && adds_to_floats(p)) add_floats(p, of, sums);
     if (format == MXQ_FORMAT_F32 && of.copied)
         write_floats(p, of, sums);
@@ -192,17 +201,17 @@ __device__ __forceinline__ void write_tile(const Arguments& args, const Tile& ti
     clear_padding(p, tile, first_row);
 }
 
-template <class T, bool a_across, bool b_across>
+template <class T, bool a_across, bool b_across, bool factored>
 __device__ __forceinline__ void consume(const Arguments& args, Shared& shared) {
     Ring<kStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         float sums[kWidestAccumulators] = {};
         multiply_tile<T, a_across, b_across>(shared, ring, tile, sums);
-        if (!args.problem.leaves_d(tile.steps)) write_tile(args, tile, sums, shared);
+        if (!args.problem.leaves_d(tile.steps)) write_tile<factored>(args, tile, sums, shared);
     });
 }
 
-template <class T, bool a_across, bool b_across>
+template <class T, bool a_across, bool b_across, bool factored>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     wgmma_plain_sm90_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
@@ -223,7 +232,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         if (warp == 1) scout(args, shared);
     } else {
         take_registers<kConsumerRegisters>();
-        consume<T, a_across, b_across>(args, shared);
+        consume<T, a_across, b_across, factored>(args, shared);
     }
     __syncwarp();
     sync_cluster();  // the other block may still load to this one, and arrive at its barriers
@@ -233,21 +242,23 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 
 // Names what a kernel is compiled for.
 struct Key {
-    bool f16, a_across, b_across;
+    bool f16, a_across, b_across, factored;
     bool operator==(const Key&) const = default;
 };
 
-template <class T, bool a_across, bool b_across>
+template <class T, bool a_across, bool b_across, bool factored = false>
 constexpr KernelEntry<Key, Arguments> entry() {
-    return {{std::is_same_v<T, F16>, a_across, b_across},
-            wgmma_plain_sm90_kernel<T, a_across, b_across>,
+    return {{std::is_same_v<T, F16>, a_across, b_across, factored},
+            wgmma_plain_sm90_kernel<T, a_across, b_across, factored>,
             kThreads,
             sizeof(Shared)};
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Bf16, false, false>(), entry<Bf16, false, true>(), entry<Bf16, true, false>(), entry<Bf16, true, true>(),
-    entry<F16, false, false>(),  entry<F16, false, true>(),  entry<F16, true, false>(),  entry<F16, true, true>(),
+    entry<Bf16, false, false>(),       entry<Bf16, false, true>(),       entry<Bf16, true, false>(),
+    entry<Bf16, true, true>(),         entry<F16, false, false>(),       entry<F16, false, true>(),
+    entry<F16, true, false>(),         entry<F16, true, true>(),         entry<Bf16, false, false, true>(),
+    entry<Bf16, false, true, true>(),  entry<Bf16, true, false, true>(), entry<Bf16, true, true, true>(),
 };
 
 TileMap map_of(const GemmOperand& operand) {
@@ -262,10 +273,7 @@ TileMap map_of(const GemmOperand& operand) {
 }
 
 Reason needs_operands(const GemmProblem& p) {
-    const auto is_half = [](const GemmOperand& operand) {
-        return operand.scale_type == ScaleType::None && operand.bits == 16;
-    };
-    if (!is_half(p.a) || !is_half(p.b) || p.a.element != p.b.element)
+    if (p.a.bits != 16 || p.b.bits != 16 || p.a.element != p.b.element)
         return [a = p.a.format, b = p.b.format] {
             return format_text("needs both operands in bf16, or both in f16, found %s and %s", find_format(a)->name,
                                find_format(b)->name);
@@ -314,13 +322,15 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    tile_bands(p.n, kTileColumns, kMostBand), false};
     args.units = turn_units(args.bands);
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
+    args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
     args.units.at[kColumnwiseCodes] = uint32_t(p.b.units.codes);
+    args.units.at[kColumnwiseScales] = uint32_t(p.b.units.scales);
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     const unsigned clusters = clusters_for(p, turns, context.cuda->multiprocessors);
-    launch(context, kernels, Key{p.a.element == Element::F16, p.a.across, p.b.across}, "wgmma_plain_sm90",
-           dim3(clusters * kCluster), call.stream, args);
+    const Key key{p.a.element == Element::F16, p.a.across, p.b.across, has_line_factors(p.a) || has_line_factors(p.b)};
+    launch(context, kernels, key, "wgmma_plain_sm90", dim3(clusters * kCluster), call.stream, args);
 }
 
 void load(const Context& context) {

@@ -1,0 +1,39 @@
+// The pass that makes BF16 of a quantized operand of a product: its codes times their block scales, each of which is a BF16 number
+// but for BF16's subnormals. fp32 factors, of whole lines and of NVFP4, stay out of it, for sums.
+//
+//     an operand that is read across    matrices x k lines of n codes  ->  matrices x n lines of k BF16 numbers
+//     groups along the contraction      lines of k codes               ->  k rows of numbers, group after group without padding
+//     all else                          lines of k codes               ->  the same as BF16
+#pragma once
+#include "core/context.h"
+#include "core/problem.h"
+
+namespace mxq::cuda {
+
+// Returns whether sums of an operand's codes, or of these times their block scales, have an fp32 factor of their line.
+inline bool has_line_factors(const GemmOperand& operand) {
+    return operand.scale_type == ScaleType::E4M3 ||
+           (operand.scale_type == ScaleType::F32 && operand.layout.block == MXQ_MAX_DIM);
+}
+
+// Returns whether an operand is quantized and its fp32 scales, if it has some, are factors of lines of the product.
+bool can_widen(const GemmOperand& operand);
+
+// Returns the widened operand of a side, at `to`: a plain one of BF16, whose lines or rows are whole 16 bytes apart. Fp32 factors of
+// lines, of which no plain operand has any, are those of the operand that it was.
+GemmOperand widened(const GemmProblem& p, Side side, void* to);
+
+// Returns the operand of a side as BF16: a plain one as it is, another widened at `to`.
+inline GemmOperand as_bf16(const GemmProblem& p, Side side, void* to) {
+    return p.operand(side).scale_type == ScaleType::None ? p.operand(side) : widened(p, side, to);
+}
+
+// Returns the bytes that a widened operand takes, whole units of a workspace.
+uint64_t widened_bytes(const GemmOperand& wide);
+
+// Enqueues the pass.
+void widen(const Context& context, const GemmProblem& p, Side side, const GemmOperand& wide, void* stream);
+
+void load_widen(const Context& context);
+
+}  // namespace mxq::cuda
