@@ -20,7 +20,7 @@ try:
 except ImportError:
     torch = None
 
-IMPLEMENTATIONS = ("mma_bf16", "mma_bf16_widen", "cublaslt_widen", "cublaslt_grouped_widen")
+IMPLEMENTATIONS = ("mma_bf16", "mma_bf16_widen", "wgmma_plain_widen", "cublaslt_widen", "cublaslt_grouped_widen")
 
 
 def measure(library, size, groups, a_format, weights_format):

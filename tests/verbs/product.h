@@ -23,6 +23,7 @@ enum class Spread {
     nan,        // like raw, with some NaN codes and some scales of 255
     huge,       // scales up to 254, codes of magnitudes below 1
     tiny,       // scales from 0 on, so that values are subnormal
+    nan_codes,  // like normal, with two NaN codes
     count
 };
 
@@ -36,8 +37,10 @@ inline Operand make_operand(const oracle::Spec& spec, int64_t rows, int64_t k, S
     Operand out;
     cases::Random random(seed);
     auto count = static_cast<size_t>(rows * k);
-    if (spread == Spread::normal) {
+    if (spread == Spread::normal || spread == Spread::nan_codes) {
         out.compact = oracle::quantize_rowwise(spec, cases::values(cases::Values::normal, count, seed).data(), rows, k);
+        if (spread == Spread::nan_codes)
+            for (int i = 0; i < 2; ++i) out.compact.codes[static_cast<size_t>(random.below(rows * k))] = 0x7F;
     } else {
         bool e4m3 = spec.format == MXQ_FORMAT_MXFP8_E4M3;
         int64_t codes = spread == Spread::huge ? (e4m3 ? 0x38 : 0x3C) : e4m3 ? 0x7F : 0x7C;

@@ -18,10 +18,11 @@ struct TileOperands {
                                                 : operand_of_matrix(p.b, tile.b_matrix)) {}
 };
 
-// Returns the factor of a line of an operand, of which a tile has `count`; of those behind them that of the last.
-__device__ __forceinline__ float factor_of(const GemmOperand& operand, const TileOperand& at, int32_t first, int32_t count,
-                                           int32_t line) {
-    return line_factor(operand, at, first + max(0, min(line, count - 1)));
+// Returns the factor of a line of an operand, of which a tile has `count`; of those behind them that of the last. An empty group
+// has no factors.
+__device__ __forceinline__ float factor_of(const GemmOperand& operand, const TileOperand& at, const Tile& tile, int32_t first,
+                                           int32_t count, int32_t line) {
+    return tile.steps > 0 ? line_factor(operand, at, first + max(0, min(line, count - 1))) : 1.0f;
 }
 
 // Multiplies the sums of a warp with their factors; returns false, and leaves them, where that is not all that there is to do.
@@ -33,20 +34,22 @@ __device__ __forceinline__ bool scale_rows(const GemmProblem& p, const Tile& til
     bool usual = true;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        of_rows[h] = factor_of(p.a, operands.a, tile.row, tile.rows, first_row + lane / 4 + 8 * h);
+        of_rows[h] = factor_of(p.a, operands.a, tile, tile.row, tile.rows, first_row + lane / 4 + 8 * h);
         usual &= is_usual_factor(of_rows[h]);
     }
     const auto of_column = [&](int i) {  // of accumulators 4 j + 2 h + i
-        return factor_of(p.b, operands.b, tile.column, tile.columns, 2 * (i / 4 * 4) + 2 * (lane % 4) + i % 2);
+        return factor_of(p.b, operands.b, tile, tile.column, tile.columns, 2 * (i / 4 * 4) + 2 * (lane % 4) + i % 2);
     };
 #pragma unroll
     for (int i = 0; i < halves * count; i++) {
+        if (i % 16 == 0) __syncwarp();  // else the compiler loads more ahead than there are registers for
         usual &= fabsf(sums[i / count][i % count]) < bits_float(kInfinityBits);
         if (i % 4 < 2) usual &= is_usual_factor(of_column(i));
     }
     if (!__all_sync(kAllLanes, usual)) return false;
 #pragma unroll
     for (int i = 0; i < halves * count; i++) {
+        if (i % 16 == 0) __syncwarp();
         float& sum = sums[i / count][i % count];
         sum = multiply_rn(multiply_rn(sum, of_rows[i / 2 % 2]), of_column(i));
     }
