@@ -77,8 +77,8 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::skinny_sm90,     // up to 128 rows a group
     &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
+    &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with one scale a line
     &cuda::cublaslt_grouped_widen,
-    &cuda::wgmma_plain_widen,
     &cuda::cublaslt_widen,
     &cuda::mma_bf16_widen,
     &cuda::mma_bf16,

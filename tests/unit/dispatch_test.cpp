@@ -111,8 +111,8 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"grouped_gemm", "wgmma_bf16_sm90", "mma_bf16"},
         {"grouped_gemm", "cublaslt_grouped", "wgmma_plain_sm90"},
         {"grouped_gemm", "wgmma_plain_sm90", "cublaslt"},
-        {"grouped_gemm", "cublaslt_grouped_widen", "wgmma_plain_widen"},
-        {"grouped_gemm", "wgmma_plain_widen", "cublaslt_widen"},
+        {"grouped_gemm", "wgmma_plain_widen", "cublaslt_grouped_widen"},
+        {"grouped_gemm", "cublaslt_grouped_widen", "cublaslt_widen"},
         {"grouped_gemm", "cublaslt_widen", "mma_bf16_widen"},
         {"grouped_gemm", "mma_bf16_widen", "mma_bf16"},
     };

@@ -18,41 +18,54 @@ struct TileOperands {
                                                 : operand_of_matrix(p.b, tile.b_matrix)) {}
 };
 
-// Returns the factor of a line of an operand, of which a tile has `count`; of those behind them that of the last. An empty group
-// has no factors.
-__device__ __forceinline__ float factor_of(const GemmOperand& operand, const TileOperand& at, const Tile& tile, int32_t first,
-                                           int32_t count, int32_t line) {
-    return tile.steps > 0 ? line_factor(operand, at, first + max(0, min(line, count - 1))) : 1.0f;
+// Holds the factors of some lines of an operand. An empty group has none.
+struct LineFactors {
+    const GemmOperand& operand;
+    const TileOperand& at;
+    int32_t first, count;  // lines of the tile
+    bool exist;
+
+    __device__ __forceinline__ bool same() const { return operand.scale_type != ScaleType::F32 || operand.layout.line_stride == 0; }
+    // Returns that of a line of the tile; of one behind them that of the last.
+    __device__ __forceinline__ float of(int32_t line) const {
+        return exist ? line_factor(operand, at, first + max(0, min(line, count - 1))) : 1.0f;
+    }
+};
+
+// Multiplies sums with the factors of their rows and of accumulators 4 j + i, which `of_column(4 j + i)` returns.
+template <int halves, int count, class OfColumn>
+__device__ __forceinline__ void multiply_sums(float (&sums)[halves][count], const float (&of_rows)[2], const OfColumn& of_column) {
+#pragma unroll
+    for (int i = 0; i < halves * count; i += 4) {
+        if (i % 16 == 0) __syncwarp();  // else the compiler loads more ahead than there are registers for
+        const float factors[2] = {of_column(i), of_column(i + 1)};
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float& sum = sums[i / count][i % count + j];
+            sum = multiply_rn(multiply_rn(sum, of_rows[j / 2]), factors[j % 2]);
+        }
+    }
 }
 
 // Multiplies the sums of a warp with their factors; returns false, and leaves them, where that is not all that there is to do.
 template <int halves, int count>
 __device__ __forceinline__ bool scale_rows(const GemmProblem& p, const Tile& tile, int first_row, float (&sums)[halves][count]) {
     const TileOperands operands(p, tile);
+    const LineFactors rows{p.a, operands.a, tile.row, tile.rows, tile.steps > 0},
+        columns{p.b, operands.b, tile.column, tile.columns, tile.steps > 0};
     const int lane = int(read_thread() % 32);
-    float of_rows[2];
-    bool usual = true;
+    const float of_rows[2] = {rows.of(first_row + lane / 4), rows.of(first_row + lane / 4 + 8)}, of_all = columns.of(0);
+    bool usual = is_usual_factor(of_rows[0]) && is_usual_factor(of_rows[1]) && is_usual_factor(of_all);
+    if (!columns.same())
+#pragma unroll 1
+        for (int column = lane; column < tile.columns; column += 32) usual &= is_usual_factor(columns.of(column));
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        of_rows[h] = factor_of(p.a, operands.a, tile, tile.row, tile.rows, first_row + lane / 4 + 8 * h);
-        usual &= is_usual_factor(of_rows[h]);
-    }
-    const auto of_column = [&](int i) {  // of accumulators 4 j + 2 h + i
-        return factor_of(p.b, operands.b, tile, tile.column, tile.columns, 2 * (i / 4 * 4) + 2 * (lane % 4) + i % 2);
-    };
-#pragma unroll
-    for (int i = 0; i < halves * count; i++) {
-        if (i % 16 == 0) __syncwarp();  // else the compiler loads more ahead than there are registers for
-        usual &= fabsf(sums[i / count][i % count]) < bits_float(kInfinityBits);
-        if (i % 4 < 2) usual &= is_usual_factor(of_column(i));
-    }
+    for (int i = 0; i < halves * count; i++) usual &= fabsf(sums[i / count][i % count]) < bits_float(kInfinityBits);
     if (!__all_sync(kAllLanes, usual)) return false;
-#pragma unroll
-    for (int i = 0; i < halves * count; i++) {
-        if (i % 16 == 0) __syncwarp();
-        float& sum = sums[i / count][i % count];
-        sum = multiply_rn(multiply_rn(sum, of_rows[i / 2 % 2]), of_column(i));
-    }
+    if (columns.same())
+        multiply_sums(sums, of_rows, [&](int) { return of_all; });
+    else
+        multiply_sums(sums, of_rows, [&](int i) { return columns.of(2 * (i / 4 * 4) + 2 * (lane % 4) + i % 2); });
     return true;
 }
 
