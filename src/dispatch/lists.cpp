@@ -136,6 +136,16 @@ bool has_few_rows(const GemmProblem& p) {
     return p.m <= most_few_rows(p) * (p.grouping == Grouping::Rows ? p.groups.count : 1);
 }
 
+// Returns whether wgmma_plain_sm90 multiplies groups of plain numbers faster than cuBLASLt 13.10, or as fast. An H200, us of both:
+// 32 groups of (5760,2880), 1024, 4096, 16384 and 32768 rows in all 272, 318, 793, 1497 and 323, 366, 866, 1494; 8 of (2048,7168) 85,
+// 229, 602, 1194 and 112, 227, 658, 1186; 128 of these 883, 915, 1062, 1634 and 898, 1014, 1134, 1737. Of 131072 rows 6233, 4818,
+// 5636 and 5507, 4675, 5188.
+bool has_plain_groups(const GemmProblem& p) {
+    constexpr int64_t most_rows = int64_t(1) << 15;
+    return p.grouping == Grouping::Rows && p.m <= most_rows && p.a.scale_type == ScaleType::None &&
+           p.b.scale_type == ScaleType::None;
+}
+
 // Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands; that and an F32 D make it
 // slow. Beside cuBLASLt 13.10, an H200, TFLOP/s: A transposed 8192^3 1173 and 985; in 8 groups (32768,2048,7168) and
 // (32768,8192,5120) to F32 972 and 782, 1098 and 861; along the contraction to F32 873 and 736, 983 and 805, to BF16 907 and
@@ -149,6 +159,7 @@ bool has_few_rows(const GemmProblem& p) {
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     if (has_few_rows(p)) return &cuda::skinny_sm90;
+    if (has_plain_groups(p)) return &cuda::wgmma_plain_sm90;
     if (is_exact(p) && p.b.scale_type != ScaleType::None) return &cuda::wgmma_bf16_sm90;
     if (p.a.scale_type != ScaleType::E8M0) return nullptr;
     if (p.a.columnwise || p.d.format == MXQ_FORMAT_F32) return &cuda::wgmma_fp8_sm90;

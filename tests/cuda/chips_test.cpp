@@ -185,7 +185,11 @@ TEST_CASE("chips: who takes plain operands that are contracted over rows") {
     CHECK(taker(100, newest_groups, p) == groups);
     CHECK(taker(80, newest, p) == library);
     c.transpose_b = false;
-    CHECK(taker(90, newest, recorder::by_rows(c)) == groups);
+    GemmProblem by_rows = recorder::by_rows(c);
+    CHECK(taker(90, newest, by_rows) == (own == portable ? groups : own));
+    CHECK(taker(100, newest_groups, by_rows) == groups);
+    by_rows.m = (1 << 15) + 1;
+    CHECK(taker(90, newest, by_rows) == groups);
 }
 
 // In the gradient of a layer's input their blocks run across the contraction: MX weights become BF16 first where there are many
