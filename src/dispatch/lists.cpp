@@ -60,9 +60,11 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.94 to 0.96 of its speed, see also below; FP8 too
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with scales of lines, with quantized weights
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
+    &cuda::wgmma_fp8_turn,    // FP8 read across its lines, beside FP8: a pass that turns it first
     &cuda::cublaslt_widen,    // MX read across its lines, and weight gradients of it, exact or beside BF16: a pass over it first
     &cuda::wgmma_plain_widen,
     &cuda::mma_bf16_widen,
+    &cuda::mma_bf16_turn,  // FP8 read across its lines
     &cuda::mma_bf16,
     &cpu::gemm,
 };
@@ -77,10 +79,12 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::skinny_sm90,     // up to 128 rows a group
     &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
+    &cuda::wgmma_fp8_turn,
     &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with one scale a line
     &cuda::cublaslt_grouped_widen,
     &cuda::cublaslt_widen,
     &cuda::mma_bf16_widen,
+    &cuda::mma_bf16_turn,  // FP8 read across its lines
     &cuda::mma_bf16,
     &cpu::gemm,
 };

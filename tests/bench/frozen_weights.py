@@ -4,6 +4,7 @@ beside torch's product of BF16 weights.
 
     frozen_weights.py LIBMXQ [--size MxNxK,...] [--groups G] [--a bf16] [--weights mxfp4]
 
+A format may have a scaling behind it, as fp8_e4m3:128x128 has.
 M rows of gradients of N outputs, weights of N x K in G ragged groups (0: without groups); the gradient of K inputs is BF16. Needs
 torch 2.11 and a CUDA device. cuBLASLt from 13.7 on takes groups whose ends are on the device alone.
 """
@@ -20,7 +21,13 @@ try:
 except ImportError:
     torch = None
 
-IMPLEMENTATIONS = ("mma_bf16", "mma_bf16_widen", "wgmma_plain_widen", "cublaslt_widen", "cublaslt_grouped_widen")
+IMPLEMENTATIONS = ("mma_bf16", "mma_bf16_widen", "mma_bf16_turn", "wgmma_fp8_turn", "wgmma_plain_widen", "cublaslt_widen",
+                   "cublaslt_grouped_widen")
+
+
+def quantized(library, format, shape, ends=None):
+    name, _, scaling = format.upper().partition(":")
+    return library.quantized(name, shape, scaling=scaling or None, ends=ends)
 
 
 def measure(library, size, groups, a_format, weights_format):
@@ -29,11 +36,11 @@ def measure(library, size, groups, a_format, weights_format):
     ends = torch.tensor(ragged_ends(m, groups), device="cuda", dtype=torch.int32) if groups else None
     random = lambda *shape: torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
     dy, w, dx = random(m, n), random(*([groups] if groups else []), n, k), random(m, k)
-    weights, kept = library.quantized(weights_format.upper(), w.shape)
+    weights, kept = quantized(library, weights_format, w.shape)
     library.verb("quantize", None, library.plain(w), weights)[0]()
     gradient = library.plain(dy, ends)
     if a_format != "bf16":
-        gradient, kept_gradient = library.quantized(a_format.upper(), dy.shape, ends=ends)
+        gradient, kept_gradient = quantized(library, a_format, dy.shape, ends)
         library.verb("quantize", None, library.plain(dy, ends), gradient)[0]()
     verb, calls = "grouped_gemm" if groups else "gemm", []
     for wanted in (None,) + IMPLEMENTATIONS:

@@ -192,6 +192,14 @@ TEST_CASE("chips: who takes plain operands that are contracted over rows") {
     CHECK(taker(90, newest, by_rows) == groups);
 }
 
+// Returns what takes weights without a columnwise part where cuBLASLt does not, on Hopper with kernels of our own or elsewhere.
+std::string taker_across(const oracle::Spec& a, const oracle::Spec& weights, bool own) {
+    if (find_format(weights.format)->is_mx()) return own ? "wgmma_plain_widen" : "mma_bf16_widen";
+    if (weights.format == MXQ_FORMAT_NVFP4) return own ? "wgmma_plain_widen" : portable;
+    if (own && a.format == weights.format) return "wgmma_fp8_turn";
+    return own && weights.scaling == MXQ_SCALING_TENSOR ? "wgmma_plain_widen" : "mma_bf16_turn";
+}
+
 // In the gradient of a layer's input their blocks run across the contraction: MX weights become BF16 first where there are many
 // rows.
 TEST_CASE("chips: who takes weights that are quantized along their rows alone") {
@@ -207,10 +215,9 @@ TEST_CASE("chips: who takes weights that are quantized along their rows alone") 
         for (const oracle::Spec& a : {bf16(), weights})
             for (int32_t capability : {80, 90, 100}) {
                 INFO("a of format " << a.format << ", weights of format " << weights.format << ", capability " << capability);
-                const bool is_mx = find_format(weights.format)->is_mx(), has_own = capability == 90 && cuda::wgmma_plain_sm90.load;
-                const bool is_factor = !is_mx && weights.scaling != MXQ_SCALING_128X128;  // what scales a whole line
                 GemmProblem p = problem(a, weights);
-                const std::string own = has_own && (is_mx || is_factor) ? "wgmma_plain_widen" : is_mx ? "mma_bf16_widen" : portable;
+                const bool is_mx = find_format(weights.format)->is_mx();
+                const std::string own = taker_across(a, weights, capability == 90 && cuda::wgmma_plain_sm90.load);
                 CHECK(taker(capability, 0, p) == own);
                 CHECK(taker(capability, newest, p) == (is_mx ? "cublaslt_widen" : own));
                 p.sm_count = 8;

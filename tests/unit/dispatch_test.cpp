@@ -100,7 +100,9 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"gemm", "wgmma_plain_sm90", "mma_bf16"},
         {"gemm", "cublaslt_widen", "wgmma_plain_widen"},
         {"gemm", "wgmma_plain_widen", "mma_bf16_widen"},
+        {"gemm", "wgmma_fp8_turn", "wgmma_plain_widen"},
         {"gemm", "mma_bf16_widen", "mma_bf16"},
+        {"gemm", "mma_bf16_turn", "mma_bf16"},
         {"grouped_gemm", "cublaslt_grouped", "cublaslt_grouped_swizzle"},
         {"grouped_gemm", "cublaslt_grouped_swizzle", "cublaslt"},
         {"grouped_gemm", "cublaslt", "cublaslt_swizzle"},
@@ -114,7 +116,9 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"grouped_gemm", "wgmma_plain_widen", "cublaslt_grouped_widen"},
         {"grouped_gemm", "cublaslt_grouped_widen", "cublaslt_widen"},
         {"grouped_gemm", "cublaslt_widen", "mma_bf16_widen"},
+        {"grouped_gemm", "wgmma_fp8_turn", "wgmma_plain_widen"},
         {"grouped_gemm", "mma_bf16_widen", "mma_bf16"},
+        {"grouped_gemm", "mma_bf16_turn", "mma_bf16"},
     };
     std::map<std::string, std::vector<std::string>> lists;
     for (const VerbNames& verb : verb_table()) lists[verb.verb] = verb.implementations;
@@ -131,7 +135,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 34);
+    CHECK(compared == 38);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 

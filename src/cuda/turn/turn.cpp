@@ -1,0 +1,99 @@
+// `wgmma_fp8_turn`, `mma_bf16_turn`: FP8 weights that are read across their lines, in an input gradient where they have no columnwise
+// part. A pass turns their codes, so that lines run along the contraction; scales of tensors and of 128x128 stay where they are,
+// since those of a turned matrix are the same by other strides. Then `wgmma_fp8_sm90`, beside FP8, or `mma_bf16` multiplies, in its
+// own workspace behind the turned codes. Reading across code by code instead, as mma_bf16 does, takes many times as long.
+#include <utility>
+
+#include "cuda/implementations.h"
+#include "cuda/launch.h"
+#include "cuda/turn/turn_codes.h"
+#include "dispatch/choice.h"
+
+namespace mxq::cuda {
+namespace {
+
+// Holds the product of the turned weights, as if the workspace began at 0, and what multiplies it made of it.
+struct Steps {
+    GemmProblem turned;
+    uint64_t bytes;  // of the turned codes
+    Prepared product;
+};
+
+// Returns the operand with its lines along the contraction, in whole 16 bytes, its codes at 0.
+GemmOperand turned(const GemmOperand& from) {
+    constexpr int64_t whole = 16;
+    GemmOperand to = from;
+    to.across = false;
+    to.codes = nullptr;
+    to.line_bytes = round_up(from.length, whole);
+    to.matrix_bytes = from.lines * to.line_bytes;
+    if (from.layout.block != MXQ_MAX_DIM) {
+        std::swap(to.layout.line_stride, to.layout.column_stride);
+        to.layout.columns = ceil_div(from.length, int64_t(from.layout.block));
+    }
+    return to;
+}
+
+// Returns whether the scales of codes of 8 bits are the same along lines and across them.
+bool can_turn(const GemmOperand& operand) {
+    const ScaleLayout& layout = operand.layout;
+    if (operand.scale_type != ScaleType::F32) return false;
+    return layout.block == MXQ_MAX_DIM ? layout.line_stride == 0 : layout.tile_rows == kBlock128;
+}
+
+Reason needs_across(const GemmProblem& p) {
+    if (!p.b.across || !can_turn(p.b))
+        return [format = p.b.format] {
+            return format_text("needs FP8 weights with scales of tensors or 128X128 that are read across their lines, found %s",
+                               find_format(format)->name);
+        };
+    if (p.a.across || p.a.columnwise) return "needs a along the contraction, found it transposed";
+    if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
+    return needs_no_limit(p);
+}
+
+template <const GemmImplementation& multiply>
+Prepared prepare_product(const Context& context, const GemmProblem& p) {
+    if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_across(p); !reason.empty()) return {reason, 0, nullptr};
+    const auto steps = std::make_shared<Steps>(Steps{p, 0, {}});
+    steps->turned.b = turned(p.b);
+    steps->bytes = uint64_t(round_up(p.b.matrices * steps->turned.b.matrix_bytes, int64_t(kWorkspaceAlignment)));
+    steps->product = prepare(multiply, context, steps->turned);
+    return {steps->product.declines, steps->bytes + steps->product.workspace_bytes, steps};
+}
+
+template <const GemmImplementation& multiply>
+void run(const Context& context, const GemmProblem& p, const Launch& call) {
+    const Steps& steps = *static_cast<const Steps*>(call.state);
+    GemmProblem product = steps.turned;
+    product.b.codes = static_cast<uint8_t*>(call.workspace);
+    turn_codes(context, p.b, product.b, call.stream);
+    multiply.run(context, product, {product.b.codes + steps.bytes, call.stream, steps.product.state.get()});
+}
+
+template <const GemmImplementation& multiply>
+void load(const Context& context) {
+    load_turn_codes();
+    if (multiply.load) multiply.load(context);
+}
+
+template <const GemmImplementation& multiply>
+constexpr GemmImplementation turn_before(const char* name, int32_t (*bound)(const Context&, const GemmProblem&)) {
+    return {.name = name,
+            .run = run<multiply>,
+            .load = load<multiply>,
+            .bound = bound,
+            .prepare = prepare_product<multiply>,
+            .reads_across = true};
+}
+
+int32_t exact(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+int32_t by_fp8(const Context&, const GemmProblem&) { return MXQ_BOUND_FP8_TENSOR_CORES; }
+
+}  // namespace
+
+const GemmImplementation wgmma_fp8_turn = turn_before<wgmma_fp8_sm90>("wgmma_fp8_turn", by_fp8);
+const GemmImplementation mma_bf16_turn = turn_before<mma_bf16>("mma_bf16_turn", exact);
+
+}  // namespace mxq::cuda
