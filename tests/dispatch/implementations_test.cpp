@@ -390,6 +390,12 @@ const Problems& all_problems() {
             add_across(problems, bf16, b);
             add_across(problems, b, b);
         }
+        for (auto [weights, scaling] : {std::pair{MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR}, {MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_128X128},
+                                        {MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16}}) {
+            const oracle::Spec b = exact(testing::spec_of(weights, scaling));
+            add_across(problems, bf16, b);
+            add_across(problems, b, b);
+        }
         add_convert(problems);
         add_gemm(problems, bf16, bf16);
         add_grouped_gemm(problems, bf16, bf16);

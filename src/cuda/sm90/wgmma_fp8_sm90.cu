@@ -168,16 +168,18 @@ Plan plan_of(const GemmProblem& p) {
     return plan;
 }
 
-// Returns an operand's call with its places in the workspace; those without bytes are NULL.
-MoveCall placed(const PlannedOperand& operand, void* workspace) {
-    MoveCall out = operand.call;
-    if (!operand.passed) return out;
+// Returns an operand's call with its places in the workspace; those without bytes are NULL. Who plans may not know yet where the
+// operand's codes are.
+MoveCall placed(const PlannedOperand& planned, const GemmOperand& operand, void* workspace) {
+    MoveCall out = planned.call;
+    out.from.codes = operand.codes;
+    if (!planned.passed) return out;
     uint8_t* const base = static_cast<uint8_t*>(workspace);
-    out.codes = base + operand.at.codes;
+    out.codes = base + planned.at.codes;
     if (out.copies()) return out;
-    out.words = reinterpret_cast<uint32_t*>(base + operand.at.words);
-    out.factors = reinterpret_cast<float*>(base + operand.at.factors);
-    out.marks = reinterpret_cast<Marks*>(base + operand.at.marks);
+    out.words = reinterpret_cast<uint32_t*>(base + planned.at.words);
+    out.factors = reinterpret_cast<float*>(base + planned.at.factors);
+    out.marks = reinterpret_cast<Marks*>(base + planned.at.marks);
     return out;
 }
 
@@ -322,7 +324,7 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
     const Plan& plan = *static_cast<const Plan*>(call.state);
-    const MoveCall a = placed(plan.a, call.workspace), b = placed(plan.b, call.workspace);
+    const MoveCall a = placed(plan.a, p.a, call.workspace), b = placed(plan.b, p.b, call.workspace);
     const bool passes = plan.a.passed || plan.b.passed;
     if (passes) move_operands(context, plan.a.passed ? &a : nullptr, plan.b.passed ? &b : nullptr, p.sm_count, call.stream);
     const ProductArguments args = arguments_of(p, plan, a, b);
