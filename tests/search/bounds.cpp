@@ -14,17 +14,23 @@ struct Stored {
         : spec(problem.tensors[which == Operand::a ? 0 : 1].spec),
           part(problem.stored[which == Operand::a ? 0 : 1]),
           operand(which == Operand::a ? piece.a : piece.b),
-          placement(placement_of(problem, piece, which)) {}
+          placement(placement_of(problem, piece, which)),
+          across(which == Operand::b && problem.call.reads_b_by_rows()) {}
 
-    bool has_scale(int64_t line, int64_t at) const { return placement.has_scale(line, at); }
+    // Where lines run across those that are stored, the placement has them the other way round.
+    bool has_scale(int64_t line, int64_t at) const {
+        return across ? placement.has_scale(at, line) : placement.has_scale(line, at);
+    }
     uint32_t scale(int64_t line, int64_t at) const {
-        return oracle::get_scale(spec.format, part.scales.data(), placement.scale(line, at));
+        const int64_t place = across ? placement.scale(at, line) : placement.scale(line, at);
+        return oracle::get_scale(spec.format, part.scales.data(), place);
     }
 
     const oracle::Spec& spec;
     const oracle::Part& part;
     const PieceOperand& operand;
     const oracle::Placement placement;
+    const bool across;
 };
 
 bool is_mx(const oracle::Spec& spec) { return spec.format > MXQ_FORMAT_BF16 && oracle::is_mx(spec.format); }
