@@ -61,7 +61,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with scales of lines, with quantized weights
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
     &cuda::wgmma_fp8_turn,    // FP8 read across its lines, beside FP8: a pass that turns it first
-    &cuda::cublaslt_widen,    // MX read across its lines, and weight gradients of it, exact or beside BF16: a pass over it first
+    &cuda::cublaslt_widen,    // MX read across its lines, and weight gradients, exact or beside BF16: a pass over it first
     &cuda::wgmma_plain_widen,
     &cuda::mma_bf16_widen,
     &cuda::mma_bf16_turn,  // FP8 read across its lines
@@ -140,10 +140,10 @@ bool has_few_rows(const GemmProblem& p) {
     return p.m <= most_few_rows(p) * (p.grouping == Grouping::Rows ? p.groups.count : 1);
 }
 
-// Returns whether wgmma_plain_sm90 multiplies groups of plain numbers faster than cuBLASLt 13.10, or as fast. An H200, us of both:
-// 32 groups of (5760,2880), 1024, 4096, 16384 and 32768 rows in all 272, 318, 793, 1497 and 323, 366, 866, 1494; 8 of (2048,7168) 85,
-// 229, 602, 1194 and 112, 227, 658, 1186; 128 of these 883, 915, 1062, 1634 and 898, 1014, 1134, 1737. Of 131072 rows 6233, 4818,
-// 5636 and 5507, 4675, 5188.
+// Returns whether wgmma_plain_sm90 multiplies groups of plain numbers faster than cuBLASLt 13.10, or as fast. An H200, us of
+// both: 32 groups of (5760,2880), 1024, 4096, 16384 and 32768 rows in all 272, 318, 793, 1497 and 323, 366, 866, 1494; 8 of
+// (2048,7168) 85, 229, 602, 1194 and 112, 227, 658, 1186; 128 of these 883, 915, 1062, 1634 and 898, 1014, 1134, 1737. Of 131072
+// rows 6233, 4818, 5636 and 5507, 4675, 5188.
 bool has_plain_groups(const GemmProblem& p) {
     constexpr int64_t most_rows = int64_t(1) << 15;
     return p.grouping == Grouping::Rows && p.m <= most_rows && p.a.scale_type == ScaleType::None &&

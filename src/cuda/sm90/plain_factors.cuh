@@ -1,8 +1,8 @@
 // Fp32 factors of lines, which multiply the sums of wgmma_plain_sm90 where its operands were widened (cuda/widen).
 //
-//     all factors of a warp's rows and columns are usual, and all its sums numbers    in registers, one factor after the other
-//     else                                                                            element by element; sums that are no numbers are
-//                                                                                     made again, since D may be one
+//     a warp's factors are all usual, and its sums numbers    in registers, one factor after the other
+//     else                                                    element by element; sums that are no numbers are made again, since
+//                                                             D may be one
 #pragma once
 #include "cuda/memory/operand.cuh"
 #include "cuda/sm90/plain_tiles.cuh"
@@ -25,7 +25,9 @@ struct LineFactors {
     int32_t first, count;  // lines of the tile
     bool exist;
 
-    __device__ __forceinline__ bool same() const { return operand.scale_type != ScaleType::F32 || operand.layout.line_stride == 0; }
+    __device__ __forceinline__ bool same() const {
+        return operand.scale_type != ScaleType::F32 || operand.layout.line_stride == 0;
+    }
     // Returns that of a line of the tile; of one behind them that of the last.
     __device__ __forceinline__ float of(int32_t line) const {
         return exist ? line_factor(operand, at, first + max(0, min(line, count - 1))) : 1.0f;
@@ -34,7 +36,8 @@ struct LineFactors {
 
 // Multiplies sums with the factors of their rows and of accumulators 4 j + i, which `of_column(4 j + i)` returns.
 template <int halves, int count, class OfColumn>
-__device__ __forceinline__ void multiply_sums(float (&sums)[halves][count], const float (&of_rows)[2], const OfColumn& of_column) {
+__device__ __forceinline__ void multiply_sums(float (&sums)[halves][count], const float (&of_rows)[2],
+                                              const OfColumn& of_column) {
 #pragma unroll
     for (int i = 0; i < halves * count; i += 4) {
         if (i % 16 == 0) __syncwarp();  // else the compiler loads more ahead than there are registers for
@@ -98,10 +101,13 @@ __device__ __noinline__ void finish_turn(const GemmProblem& p, const Tile& tile,
         const uint32_t row = uint32_t(tile.row + first_row + i);
         const float sum = reinterpret_cast<const float*>(from + i * kTurnPitch)[column - first];
         const float of_row = line_factor(p.a, operands.a, row);
-        const float value = fabsf(sum) < bits_float(kInfinityBits)
-                                ? scale_sum(sum, of_row, of_column, to_nearest)
-                                : round_sum(sum_again(p, operands, row, line, length) * double(of_row) * double(of_column), to_nearest);
-        store_element(p.d.data, p.d.format, d_row * p.d.row_stride + line, add_more(p, tile.group, d_row, int32_t(line), value));
+        float value;
+        if (fabsf(sum) < bits_float(kInfinityBits))
+            value = scale_sum(sum, of_row, of_column, to_nearest);
+        else
+            value = round_sum(sum_again(p, operands, row, line, length) * of_row * of_column, to_nearest);
+        value = add_more(p, tile.group, d_row, int32_t(line), value);
+        store_element(p.d.data, p.d.format, d_row * p.d.row_stride + line, value);
     }
 }
 

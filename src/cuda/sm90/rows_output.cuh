@@ -4,8 +4,8 @@
 //     sums[half][4 j + 2 h + i] of lane l    row 8 h + l / 4, column 8 j + 2 (l % 4) + i of the half
 //
 //     shared    128 bytes of each row in a turn, as elements that D takes as they are, or as fp32
-//     D         16 bytes at a time where it takes them; else by elements, with alpha, beta and bias. An F32 D that is a sum alone
-//               is stored from the registers, or added to where gradients accumulate
+//     D         by elements, with alpha, beta and bias, where a kernel has no faster way. An F32 D that is a sum alone is stored
+//               from the registers, or added to where gradients accumulate
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once

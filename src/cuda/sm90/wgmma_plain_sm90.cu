@@ -1,5 +1,5 @@
-// wgmma_plain_sm90: products of BF16 with BF16, and of F16 with F16, on Hopper's tensor cores, dense or grouped. Each operand may
-// be read across its rows as they are stored, since the tensor cores take both orders: (N,T), (N,N) and (T,N) cost the same.
+// wgmma_plain_sm90: products of BF16 with BF16, and of F16 with F16, on Hopper's tensor cores, dense or grouped. Each operand
+// may be read across its rows as they are stored, since the tensor cores take both orders: (N,T), (N,N) and (T,N) cost the same.
 //
 // A block of 384 threads stays on its SM and takes tiles of 128 x 256 of D (plain_tiles.cuh):
 //

@@ -1,7 +1,8 @@
-// `wgmma_fp8_turn`, `mma_bf16_turn`: FP8 weights that are read across their lines, in an input gradient where they have no columnwise
-// part. A pass turns their codes, so that lines run along the contraction; scales of tensors and of 128x128 stay where they are,
-// since those of a turned matrix are the same by other strides. Then `wgmma_fp8_sm90`, beside FP8, or `mma_bf16` multiplies, in its
-// own workspace behind the turned codes. Reading across code by code instead, as mma_bf16 does, takes many times as long.
+// `wgmma_fp8_turn`, `mma_bf16_turn`: FP8 weights that are read across their lines, in an input gradient where they have no
+// columnwise part. A pass turns their codes, so that lines run along the contraction; scales of tensors and of 128x128 stay where
+// they are, since those of a turned matrix are the same by other strides. Then `wgmma_fp8_sm90`, beside FP8, or `mma_bf16`
+// multiplies, in its own workspace behind the turned codes. Reading across code by code instead, as mma_bf16 does, takes 6 to 14
+// times as long as turning and mma_bf16.
 #include <utility>
 
 #include "cuda/implementations.h"

@@ -5,7 +5,6 @@
 //     input gradients whose B is read across its lines, where it has no columnwise part
 //     weight gradients, exact or beside BF16
 //
-//
 // BF16 is read where it lies. What is widened is exact but for BF16's subnormals, so the class of bound is that of BF16. Reading
 // across code by code instead, as mma_bf16 does, takes 20 to 80 times as long. Fp32 factors of lines multiply sums, which
 // wgmma_plain_sm90 alone does.
@@ -41,14 +40,15 @@ Reason needs_operands(const GemmProblem& p, bool takes_factors) {
     if (is_bf16(p.a) && is_bf16(p.b)) return "needs a quantized operand, found both in BF16";
     if (!reads_across(p) && p.grouping != Grouping::Contraction)
         return "needs an operand that is read across its lines or groups along the contraction, found neither";
-    if (p.grouping == Grouping::Contraction && (p.a.transformed || p.b.transformed))  // whose groups go on behind their last row
+    // The groups of what was transformed go on behind their last row.
+    if (p.grouping == Grouping::Contraction && (p.a.transformed || p.b.transformed))
         return "needs groups along the contraction without a Hadamard transform, found one";
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     return {};
 }
 
-// Groups of quantized operands that lie along the contraction are mma_bf16's too, which needs no pass and has a third of the rate of
-// Hopper's tensor cores, or less of later ones'. On chips before them nobody measured which is faster.
+// Groups of quantized operands that lie along the contraction are mma_bf16's too, which needs no pass and has a third of the rate
+// of Hopper's tensor cores, or less of later ones'. On chips before them nobody measured which is faster.
 Reason needs_chip(const Context& context, const GemmProblem& p) {
     const int32_t capability = context.cuda->compute_capability;
     if (reads_across(p) || capability >= 90) return {};
@@ -63,7 +63,8 @@ Prepared prepare_product(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_operands(p, &multiply == &wgmma_plain_sm90); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context, p); !reason.empty()) return {reason, 0, nullptr};
-    if (&multiply == &mma_bf16 && is_transposed(p.a)) return {"needs a along the contraction, found it transposed", 0, nullptr};
+    if (&multiply == &mma_bf16 && is_transposed(p.a))
+        return {"needs a along the contraction, found it transposed", 0, nullptr};
     if (auto reason = needs_no_limit(p); !reason.empty()) return {reason, 0, nullptr};
     const auto steps = std::make_shared<Steps>(Steps{p, 0, 0, {}});
     uint64_t at = 0;

@@ -1,5 +1,5 @@
-// The pass that makes BF16 of a quantized operand of a product: its codes times their block scales, each of which is a BF16 number
-// but for BF16's subnormals. fp32 factors, of whole lines and of NVFP4, stay out of it, for sums.
+// The pass that makes BF16 of a quantized operand of a product: its codes times their block scales, each of which is a BF16
+// number but for BF16's subnormals. Fp32 factors, of whole lines and of NVFP4, stay out of it, for sums.
 //
 //     an operand that is read across    matrices x k lines of n codes  ->  matrices x n lines of k BF16 numbers
 //     groups along the contraction      lines of k codes               ->  k rows of numbers, group after group without padding
@@ -19,8 +19,8 @@ inline bool has_line_factors(const GemmOperand& operand) {
 // Returns whether an operand is quantized and its fp32 scales, if it has some, are factors of lines of the product.
 bool can_widen(const GemmOperand& operand);
 
-// Returns the widened operand of a side, at `to`: a plain one of BF16, whose lines or rows are whole 16 bytes apart. Fp32 factors of
-// lines, of which no plain operand has any, are those of the operand that it was.
+// Returns the widened operand of a side, at `to`: a plain one of BF16, whose lines or rows are whole 16 bytes apart. Fp32 factors
+// of lines, of which no plain operand has any, are those of the operand that it was.
 GemmOperand widened(const GemmProblem& p, Side side, void* to);
 
 // Returns the operand of a side as BF16: a plain one as it is, another widened at `to`.
