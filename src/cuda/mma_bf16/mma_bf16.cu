@@ -240,9 +240,6 @@ bool is_plain(const GemmOperand& operand) { return operand.scale_type == ScaleTy
 bool is_f16(const GemmOperand& operand) { return operand.element == Element::F16; }
 bool has_float_scales(const GemmOperand& operand) { return operand.scale_type == ScaleType::F32; }
 bool has_blocks_of_128(const GemmOperand& operand) { return has_float_scales(operand) && operand.layout.block == kBlock128; }
-bool has_line_factors(const GemmOperand& operand) {
-    return operand.scale_type == ScaleType::E4M3 || (has_float_scales(operand) && !has_blocks_of_128(operand));
-}
 
 bool promotes(const GemmProblem& p) { return has_blocks_of_128(p.a) || has_blocks_of_128(p.b); }
 

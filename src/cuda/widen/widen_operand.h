@@ -10,12 +10,6 @@
 
 namespace mxq::cuda {
 
-// Returns whether sums of an operand's codes, or of these times their block scales, have an fp32 factor of their line.
-inline bool has_line_factors(const GemmOperand& operand) {
-    return operand.scale_type == ScaleType::E4M3 ||
-           (operand.scale_type == ScaleType::F32 && operand.layout.block == MXQ_MAX_DIM);
-}
-
 // Returns whether an operand is quantized and its fp32 scales, if it has some, are factors of lines of the product.
 bool can_widen(const GemmOperand& operand);
 
