@@ -57,6 +57,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt_swizzle,  // compact scales, and MX of 4 and 6 bits, where FP8 has E8M0 scales: a pass over what needs it
     &cuda::cublaslt_rebase,   // MX where FP8 has no E8M0 scales: a pass over each operand first
     &cuda::skinny_sm90,       // up to 128 rows: reads quantized weights once, and multiplies exactly
+    &cuda::splitk_sm90,       // the same for 17 rows and more, in one launch
     &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.94 to 0.96 of its speed, see also below; FP8 too
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with scales of lines, with quantized weights
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16

@@ -1,7 +1,6 @@
 // The warps of wgmma_bf16_sm90 that decode and multiply:
 //
-//     shared    codes of a line     | 16 codes, an instruction's  | 16 | 16 | 16 |     a thread gives its lines' codes 2 q,
-//                                   | 8          | 8            |                    2 q + 1 of either 8, q being lane % 4
+//     shared    codes of a line     | 16 codes, an instruction's  | 16 | 16 | 16 |     (line_codes.cuh)
 //     registers BF16, decoded a turn at a time, while the tensor cores multiply the turn before with the tokens
 //
 // Each warpgroup has 64 of the tile's lines and all of its tokens. What one waits for, the other's products hide.
@@ -10,82 +9,10 @@
 // again afterwards, one by one (bf16_output.cuh).
 #pragma once
 #include "cuda/sm90/bf16_producers.cuh"
+#include "cuda/sm90/line_codes.cuh"
 #include "cuda/sm90/wgmma.cuh"
 
 namespace mxq::cuda::sm90::bf16 {
-
-constexpr int kBatch = 2;  // instructions of the 32 codes that are brought together
-
-// ---- Codes from shared memory: those that a thread gives to two instructions, of one line ------------------------------------
-
-// Eight 4-bit codes are a word: this thread's two are byte q of it.
-template <Weights kind>
-struct Codes {
-    uint4 words;
-
-    __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
-        words = *reinterpret_cast<const uint4*>(codes + line * (kStepCodes / 2) + batch * 16);
-    }
-    // Low nibbles go to the low halves, high ones to the high halves, where move_pair_of_word finds them.
-    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
-        const uint32_t both = 0x11 * (threadIdx.x % 4) + 0x40;  // byte q of either
-        const uint32_t all =
-            permute_bytes(permute_bytes(words.x, words.y, both), permute_bytes(words.z, words.w, both), 0x5410);
-        to[0] = permute_bytes(all, all >> 4, 0x5410);
-        to[1] = permute_bytes(all, all >> 4, 0x7632);
-    }
-    static __device__ __forceinline__ EvenOddBf16 move(const Bf16DecodeRule&, uint32_t codes) {
-        return {move_pair_of_word(codes, 0), move_pair_of_word(codes, 2)};
-    }
-};
-
-// Sixteen 6-bit codes are 12 bytes, and a thread's two of either eight 12 bits.
-template <>
-struct Codes<Weights::Bits6> {
-    uint32_t words[kBatch];
-
-    __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
-        const uint32_t q = threadIdx.x % 4, shift = q == 3 ? 4 : 12 * q, shift_high = (16 + 12 * q) % 32;
-        const auto apart = [](uint32_t two) { return (two & 0x3F) | (two & 0xFC0) << 10; };
-#pragma unroll
-        for (int i = 0; i < kBatch; i++) {
-            const uint32_t* const from =
-                reinterpret_cast<const uint32_t*>(codes + line * (kStepCodes / 8 * 6) + (batch * kBatch + i) * 12);
-            const uint32_t low = __funnelshift_r(q == 3 ? from[1] : from[0], from[1], shift);
-            const uint32_t high = __funnelshift_r(q < 2 ? from[1] : from[2], from[2], shift_high);
-            words[i] = apart(low) | apart(high) << 8;
-        }
-    }
-    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
-#pragma unroll
-        for (int i = 0; i < kBatch; i++) to[i] = words[i];
-    }
-    static __device__ __forceinline__ EvenOddBf16 move(const Bf16DecodeRule& rule, uint32_t codes) {
-        return move_codes_to_bf16(rule, codes + 3 * (codes & 0x20202020u));
-    }
-};
-
-// Sixteen 8-bit codes are the 16 bytes that a swizzle of 64-byte lines moves as one.
-template <>
-struct Codes<Weights::Bits8> {
-    uint32_t words[kBatch];
-
-    __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
-#pragma unroll
-        for (int i = 0; i < kBatch; i++) {
-            const uint8_t* const of =
-                codes + line * kStepCodes + ((batch * kBatch + i) ^ (line / 2 % 4)) * 16 + threadIdx.x % 4 * 2;
-            words[i] = permute_bytes(*reinterpret_cast<const uint16_t*>(of), *reinterpret_cast<const uint16_t*>(of + 8), 0x5140);
-        }
-    }
-    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
-#pragma unroll
-        for (int i = 0; i < kBatch; i++) to[i] = words[i];
-    }
-    static __device__ __forceinline__ EvenOddBf16 move(const Bf16DecodeRule& rule, uint32_t codes) {
-        return move_codes_to_bf16(rule, codes);
-    }
-};
 
 // ---- Products ------------------------------------------------------------------------------------------------------------
 
@@ -99,7 +26,7 @@ __device__ __forceinline__ float (&first_columns(float (&sums)[count]))[columns 
 // Holds what a thread loads for a turn, 32 codes of two lines: codes, and the scale of each line, or of NVFP4 two.
 template <Weights kind>
 struct Loaded {
-    Codes<kind> codes[2];
+    Codes<kind, kStepCodes> codes[2];
     uint32_t scales[2];
 };
 
@@ -134,7 +61,7 @@ struct Consumer {
     // Decodes four codes of an instruction.
     template <bool any_scales>
     __device__ __forceinline__ EvenOddBf16 decode_four(uint32_t codes, uint32_t scale, int instruction) const {
-        const EvenOddBf16 moved = Codes<kind>::move(args.rule, codes);
+        const EvenOddBf16 moved = Codes<kind, kStepCodes>::move(args.rule, codes);
         if constexpr (kind == Weights::Nvfp4)
             return scale_four<kind>(args.rule, moved, permute_bytes(scale, 0, instruction == 0 ? 0x1010 : 0x3232));
         if constexpr (any_scales) return scale_any_four<kind>(args.rule, args.missing, moved, codes, scale);

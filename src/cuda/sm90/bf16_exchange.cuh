@@ -17,9 +17,12 @@ namespace mxq::cuda::sm90::bf16 {
 constexpr int kTurnSums = kOutTokens / 2, kWarpPieces = kMostTokens / kOutTokens;  // of a thread; of a warp
 constexpr int kPieces = kConsumerWarps * kWarpPieces;
 
+// Holds the sums of a warp's threads for a piece.
+using PartOfPiece = float4[kTurnSums / 4][32];
+
 // Holds what a block gets from all blocks of its cluster.
 struct Exchange {
-    float4 sums[kPieces + kMostSharing][kTurnSums / 4][32];  // the block's pieces in turn, and of each those of all blocks
+    PartOfPiece sums[kPieces + kMostSharing];  // the block's pieces in turn, and of each those of all blocks
     uint32_t repair[kMostSharing][kConsumerWarps];
 };
 
@@ -37,6 +40,16 @@ __device__ __forceinline__ void store_in_block(uint32_t at, const float4& of) {
 
 __device__ __forceinline__ void store_in_block(uint32_t at, uint32_t word) {
     asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(at), "r"(word) : "memory");
+}
+
+// Sends a thread's sums of a piece to where the same memory of another block of the cluster lies.
+__device__ __forceinline__ void send_part(const PartOfPiece& own, uint32_t block, const float* sums) {
+    const uint32_t to = address_in_block(&own[0][threadIdx.x % 32], block);
+#pragma unroll
+    for (uint32_t i = 0; i < kTurnSums / 4; i++) {
+        const float* const of = &sums[4 * i];
+        store_in_block(to + i * sizeof own[0], float4{of[0], of[1], of[2], of[3]});
+    }
 }
 
 // Names the piece of a warp's turn: its block, and how many pieces that one has before.
@@ -58,26 +71,19 @@ __device__ __forceinline__ void send_sums(Exchange& exchange, const Tile& tile, 
     for (uint32_t turn = 0; turn < count / kTurnSums; turn++) {
         if (int32_t(turn) * kOutTokens >= tile.rows) break;
         const Piece piece(turn, sharing);
-        const uint32_t to = address_in_block(&exchange.sums[piece.before * sharing + own][0][lane], piece.block);
-#pragma unroll
-        for (uint32_t i = 0; i < kTurnSums / 4; i++) {
-            const float* const of = &sums[turn * kTurnSums + 4 * i];
-            store_in_block(to + i * sizeof exchange.sums[0][0], float4{of[0], of[1], of[2], of[3]});
-        }
+        send_part(exchange.sums[piece.before * sharing + own], piece.block, &sums[turn * kTurnSums]);
     }
 }
 
-// Adds up what all blocks have of a piece of this one, one after the other.
-__device__ __forceinline__ void add_piece(const Exchange& exchange, uint32_t sharing, const Piece& piece,
-                                          float (&sums)[kTurnSums]) {
+// Adds up so many parts of a piece, one after the other.
+__device__ __forceinline__ void add_parts(const PartOfPiece* parts, uint32_t count, float (&sums)[kTurnSums]) {
 #pragma unroll
     for (float& sum : sums) sum = 0;
 #pragma unroll 2
-    for (uint32_t block = 0; block < sharing; block++) {
-        const auto& of_block = exchange.sums[piece.before * sharing + block];
+    for (uint32_t part = 0; part < count; part++) {
 #pragma unroll
         for (int i = 0; i < kTurnSums; i += 4) {
-            const float4 of = of_block[i / 4][threadIdx.x % 32];
+            const float4 of = parts[part][i / 4][threadIdx.x % 32];
             sums[i] = add_rn(sums[i], of.x), sums[i + 1] = add_rn(sums[i + 1], of.y);
             sums[i + 2] = add_rn(sums[i + 2], of.z), sums[i + 3] = add_rn(sums[i + 3], of.w);
         }
@@ -94,14 +100,15 @@ __device__ __forceinline__ void write_shared_tile(const Arguments& args, Exchang
     send_sums(exchange, tile, sharing, repair, sums);
     sync_cluster();
     for (uint32_t block = 0; block < sharing; block++) repair |= exchange.repair[block][consumer_warp()];
-    const Output output = output_of<kind>(args, tile, first_line_of(tile));
+    const int32_t line = first_line_of(tile);
+    const Output output = output_of<kind>(args, tile, line);
 #pragma unroll 1
     for (uint32_t turn = 0; int32_t(turn) * kOutTokens < tile.padded; turn++) {
         const Piece piece(turn, sharing);
         if (piece.block != block_of_cluster()) continue;
         float of_piece[kTurnSums];
-        add_piece(exchange, sharing, piece, of_piece);
-        write_any_turn<kind>(args, tile, output, int(turn) * kOutTokens, repair, of_piece, outs);
+        add_parts(&exchange.sums[piece.before * sharing], sharing, of_piece);
+        write_any_turn<kind>(args, tile, output, line, int(turn) * kOutTokens, repair, of_piece, outs[consumer_warp()]);
     }
 }
 

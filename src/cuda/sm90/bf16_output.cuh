@@ -14,7 +14,7 @@ namespace mxq::cuda::sm90::bf16 {
 
 // Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's
 // range where D does not.
-__device__ __noinline__ float sum_again(const GemmProblem& p, const TileOperand& a, const TileOperand& b, uint32_t token,
+__device__ __noinline__ inline float sum_again(const GemmProblem& p, const TileOperand& a, const TileOperand& b, uint32_t token,
                                         uint32_t line) {
     double sum = 0;
 #pragma unroll 1
@@ -178,7 +178,7 @@ __device__ __forceinline__ bool write_turn(const GemmProblem& p, const Tile& til
 // ---- Any elements ------------------------------------------------------------------------------------------------------
 
 // Makes D of a turn's sums in shared memory, a lane for each column of two tokens.
-__device__ __noinline__ void finish_turn(const GemmProblem& p, const Tile& tile, float unit, int first_token, int32_t line,
+__device__ __noinline__ inline void finish_turn(const GemmProblem& p, const Tile& tile, float unit, int first_token, int32_t line,
                                          uint32_t repair, const float* sums) {
     const int lane = int(threadIdx.x % 32);
     const int32_t column = line + lane % kWarpLines;
@@ -204,12 +204,10 @@ __device__ __noinline__ void finish_turn(const GemmProblem& p, const Tile& tile,
     }
 }
 
-// Writes a turn of a warp's lines, however it must be done.
+// Writes a turn of a warp's lines, the first of which is `line`, however it must be done; by way of kOutBytes at `out`.
 template <Weights kind>
-__device__ __forceinline__ void write_any_turn(const Arguments& args, const Tile& tile, const Output& output,
-                                               int first_token, uint32_t repair, const float* sums, OutOfWarps& outs) {
-    uint8_t* const out = outs[consumer_warp()];
-    const int32_t line = first_line_of(tile);
+__device__ __forceinline__ void write_any_turn(const Arguments& args, const Tile& tile, const Output& output, int32_t line,
+                                               int first_token, uint32_t repair, const float* sums, uint8_t* out) {
     __syncwarp();
     if (output.copied && repair == 0 && write_turn<kind>(args.problem, tile, output, first_token, line, sums, out)) return;
     put_turn(sums, reinterpret_cast<float*>(out));
@@ -222,11 +220,12 @@ __device__ __forceinline__ void write_any_turn(const Arguments& args, const Tile
 template <Weights kind, int count>
 __device__ __forceinline__ void write_lines(const Arguments& args, const Tile& tile, const float (&sums)[count],
                                             uint32_t repair, OutOfWarps& outs) {
-    const Output output = output_of<kind>(args, tile, first_line_of(tile));
+    const int32_t line = first_line_of(tile);
+    const Output output = output_of<kind>(args, tile, line);
 #pragma unroll
     for (int first = 0; first < count * 2; first += kOutTokens) {
         if (first >= tile.padded) break;
-        write_any_turn<kind>(args, tile, output, first, repair, &sums[first / 2], outs);
+        write_any_turn<kind>(args, tile, output, line, first, repair, &sums[first / 2], outs[consumer_warp()]);
     }
 }
 

@@ -63,7 +63,8 @@ struct Stage {
 };
 
 // Holds what warps bring to D, on its way.
-using OutOfWarps = uint8_t[kConsumerWarps][kOutTokens * kSumPitch * 4];
+constexpr int kOutBytes = kOutTokens * kSumPitch * 4;  // of a warp
+using OutOfWarps = uint8_t[kConsumerWarps][kOutBytes];
 
 template <Weights kind>
 struct Shared {

@@ -18,7 +18,7 @@ struct TileOperands {
                                                 : operand_of_matrix(p.b, tile.b_matrix)) {}
 };
 
-// Holds the factors of some lines of an operand. An empty group has none.
+// Holds the factors of some lines of an operand. An empty group has none, nor has the block of a cluster that has no columns.
 struct LineFactors {
     const GemmOperand& operand;
     const TileOperand& at;
@@ -55,7 +55,7 @@ template <int halves, int count>
 __device__ __forceinline__ bool scale_rows(const GemmProblem& p, const Tile& tile, int first_row, float (&sums)[halves][count]) {
     const TileOperands operands(p, tile);
     const LineFactors rows{p.a, operands.a, tile.row, tile.rows, tile.steps > 0},
-        columns{p.b, operands.b, tile.column, tile.columns, tile.steps > 0};
+        columns{p.b, operands.b, tile.column, tile.columns, tile.steps > 0 && tile.columns > 0};
     const int lane = int(read_thread() % 32);
     const float of_rows[2] = {rows.of(first_row + lane / 4), rows.of(first_row + lane / 4 + 8)}, of_all = columns.of(0);
     bool usual = is_usual_factor(of_rows[0]) && is_usual_factor(of_rows[1]) && is_usual_factor(of_all);

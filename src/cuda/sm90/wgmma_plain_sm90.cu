@@ -286,7 +286,8 @@ Reason needs_operands(const GemmProblem& p) {
 Reason needs_sizes(const GemmProblem& p) {
     constexpr int64_t most = int64_t(1) << 31;
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
-    if (p.a.lines >= most || p.n >= most || p.k >= most) return "needs less than 2^31 rows, columns and elements of a line";
+    for (const int64_t size : {p.a.lines, p.b.lines, p.a.length, p.b.length, p.n, p.k})
+        if (size >= most) return "needs less than 2^31 rows, columns and elements of a line";
     for (const GemmOperand* operand : {&p.a, &p.b}) {
         const TileMap map = map_of(*operand);
         if (!unmappable(map).empty())

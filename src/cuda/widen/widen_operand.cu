@@ -1,5 +1,5 @@
-// What is widened is dequantized, with 1 in place of fp32 factors. What is written with other lines than it was read with is
-// dequantized as if it were a columnwise part.
+// The pass is a dequantize, with 1 in place of fp32 factors. Where it writes other lines than it reads, it is the dequantize of a
+// columnwise part.
 #include "cuda/widen/widen_operand.h"
 
 #include <utility>

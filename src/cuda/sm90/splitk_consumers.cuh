@@ -1,0 +1,210 @@
+// The warps of splitk_sm90 that decode and multiply, four warpgroups:
+//
+//                   lines 0..63       lines 64..127
+//     even steps    warpgroup 0       warpgroup 1          in each: 32 codes of a thread's two lines are decoded while the tensor
+//     odd steps     warpgroup 2       warpgroup 3          cores multiply those before
+//
+// Four warps a scheduler then decode, and one waits while others work. What both halves have, and all blocks of the
+// cluster, is added up in the end through shared memory (bf16_exchange.cuh has pieces and their parts):
+//
+//     piece       16 lines x 32 tokens; the blocks of the cluster take turns with them, and the warps of a block
+//     parts       two of each block, one for a half
+#pragma once
+#include "cuda/sm90/line_codes.cuh"
+#include "cuda/sm90/ring.cuh"
+#include "cuda/sm90/splitk_tiles.cuh"
+#include "cuda/sm90/wgmma.cuh"
+
+namespace mxq::cuda::sm90::splitk {
+
+constexpr int kTurns = kStepCodes / (16 * kBatch);  // of a step
+
+// Returns whether any thread of the caller's warpgroup has `own`; all of them call it.
+__device__ __forceinline__ bool any_of_warpgroup(bool own) {
+    uint32_t any;
+    asm volatile(
+        "{\n"
+        ".reg .pred own, any;\n"
+        "setp.ne.u32 own, %1, 0;\n"
+        "barrier.cta.red.or.pred any, %2, 128, own;\n"
+        "selp.u32 %0, 1, 0, any;\n"
+        "}"
+        : "=r"(any)
+        : "r"(uint32_t(own)), "r"(1 + read_thread() / 128)
+        : "memory");
+    return any != 0;
+}
+
+// Holds the scales of a thread's two lines in a step.
+template <Weights kind>
+struct StepScales {
+    uint32_t words[2][kScaleWords<kind>];
+
+    // Scales of blocks that do not exist become those of finite numbers, since the codes there are zeros.
+    __device__ __forceinline__ void load(const uint32_t (&from)[kScaleWords<kind>][kTileLines], uint32_t line, bool exist,
+                                         int32_t blocks) {
+        constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
+#pragma unroll
+        for (int l = 0; l < 2; l++)
+#pragma unroll
+            for (int i = 0; i < kScaleWords<kind>; i++) words[l][i] = exist ? from[i][line + 8 * l] : none;
+        if (blocks >= 4 * kScaleWords<kind>) return;
+#pragma unroll
+        for (int i = 0; i < kScaleWords<kind>; i++) {
+            const int32_t of_word = max(min(blocks - 4 * i, 4), 0);
+            const uint32_t mask = of_word == 4 ? ~0u : (1u << 8 * of_word) - 1;
+#pragma unroll
+            for (int l = 0; l < 2; l++) words[l][i] = (words[l][i] & mask) | (none & ~mask);
+        }
+    }
+    __device__ __forceinline__ bool any_special(const Bf16DecodeRule& rule) const {
+        constexpr uint32_t in_each_byte = 0x01010101u, mask = kind == Weights::Nvfp4 ? 0x7F7F7F7Fu : ~0u;
+        const uint32_t most = kind == Weights::Bits4 ? kMostE2m1Scale : rule.scale_limit;
+        uint32_t above = 0;
+#pragma unroll
+        for (int l = 0; l < 2; l++)
+            for (uint32_t word : words[l]) above |= __vcmpgtu4(word & mask, most * in_each_byte);
+        return above != 0;
+    }
+    // Returns the scale of the codes that an instruction of a turn takes.
+    __device__ __forceinline__ uint32_t of(int l, int turn, int instruction) const {
+        const int block = kind == Weights::Nvfp4 ? turn * kBatch + instruction : turn;
+        return permute_bytes(words[l][block / 4], 0, 0x4440 | block % 4);
+    }
+};
+
+template <Weights kind, int tokens>
+struct Consumer {
+    using Block = Shared<kind, tokens>;
+    using Step = Stage<kind, tokens>;
+    using LineCodes = Codes<kind, kStepCodes>;
+    const Arguments& args;
+    Block& shared;
+    uint32_t half, line;  // which steps; of the tile, the thread's first
+    float sums[tokens / 2];
+
+    // Returns whether codes of 8 bits are Inf or NaN, of those that this thread looks at for its lines.
+    __device__ __forceinline__ bool any_special_code(const Step& step) const {
+        uint32_t marks = 0;
+#pragma unroll
+        for (int l = 0; l < 2; l++)
+#pragma unroll
+            for (int piece = 0; piece < 2; piece++) {
+                const uint4 of = *reinterpret_cast<const uint4*>(
+                    step.codes + place_in_lines<Step::line_bytes>(line + 8 * l, threadIdx.x % 4 * 2 + piece));
+                for (uint32_t word : {of.x, of.y, of.z, of.w}) marks |= mark_special_codes(args.rule, word);
+            }
+        return marks & kSpecialMarks;
+    }
+    template <bool special>
+    __device__ __forceinline__ void decode(const LineCodes (&codes)[2], const StepScales<kind>& scales, int turn,
+                                           uint32_t (&to)[kBatch][4]) const {
+#pragma unroll
+        for (int l = 0; l < 2; l++) {
+            uint32_t own[kBatch];
+            codes[l].bring(own);
+#pragma unroll
+            for (int i = 0; i < kBatch; i++) {
+                const uint32_t scale = scales.of(l, turn, i);
+                const EvenOddBf16 moved = LineCodes::move(args.rule, own[i]);
+                const EvenOddBf16 pairs = special ? scale_any_four<kind>(args.rule, args.missing, moved, own[i], scale)
+                                                  : scale_four<kind>(args.rule, moved, scale_factor<kind>(args.rule, scale));
+                to[i][l] = pairs.even, to[i][2 + l] = pairs.odd;
+            }
+        }
+    }
+    template <bool special>
+    __device__ __forceinline__ void multiply_step(const Step& step, const StepScales<kind>& scales) {
+        LineCodes codes[2][2];  // of a turn, loaded one ahead
+        uint32_t operands[2][kBatch][4];
+#pragma unroll
+        for (int l = 0; l < 2; l++) codes[0][l].load(step.codes, line + 8 * l, 0);
+#pragma unroll
+        for (int turn = 0; turn < kTurns; turn++) {
+            if (turn + 1 < kTurns)
+#pragma unroll
+                for (int l = 0; l < 2; l++) codes[(turn + 1) % 2][l].load(step.codes, line + 8 * l, turn + 1);
+            auto& own = operands[turn % 2];
+            decode<special>(codes[turn % 2], scales, turn, own);
+            begin_products(sums);
+            const TileDescriptor described = describe_tile(step.token_boxes[turn / 2]);
+#pragma unroll
+            for (int i = 0; i < kBatch; i++)
+                multiply_bf16_lines(sums, own[i], described.along((turn % 2 * kBatch + i) * kProductBytes));
+            commit_products();
+            wait_products<1>(sums);  // those whose operands are overwritten next
+        }
+        wait_products<0>(sums);
+    }
+    __device__ __forceinline__ void multiply_steps() {
+        constexpr uint32_t stages = Block::kStages, halves = kHalves<tokens>, block_codes = kind == Weights::Nvfp4 ? kNvBlock : kMxBlock;
+        const Steps steps = part_of_steps(args);
+        const bool scaled = kind != Weights::Bits8 || args.problem.b.scale_type == ScaleType::E8M0;
+        uint32_t stage = half, parity = 0;
+#pragma unroll
+        for (float& sum : sums) sum = 0;
+#pragma unroll 1
+        for (int32_t step = int32_t(half); step < steps.count; step += halves) {
+            const Step& own = shared.stages[stage];
+            wait(shared.full[stage], parity);
+            StepScales<kind> scales;
+            const int32_t codes = int32_t(args.problem.k) - (steps.first + step) * kStepCodes;
+            scales.load(own.scales, line, scaled, int32_t((uint32_t(codes) + block_codes - 1) / block_codes));
+            bool special = scales.any_special(args.rule);
+            if constexpr (kind == Weights::Bits8) special |= any_special_code(own);
+            if (any_of_warpgroup(special))
+                multiply_step<true>(own, scales);
+            else
+                multiply_step<false>(own, scales);
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
+            stage += halves;
+            if (stage >= stages) stage -= stages, parity ^= 1;
+        }
+    }
+};
+
+// ---- From sums to D ------------------------------------------------------------------------------------------------------
+
+using bf16::kOutTokens;
+using bf16::kTurnSums;
+using bf16::PartOfPiece;
+
+// Holds the parts of a block's pieces, and what its warps bring to D.
+template <int tokens>
+struct Exchange {
+    static constexpr int of_warp = tokens / kOutTokens, pieces = kLineWarps * of_warp;
+    static constexpr int halves = kHalves<tokens>;
+    PartOfPiece parts[(pieces + bf16::kMostSharing) * halves];
+    uint8_t outs[kConsumerWarps<tokens>][bf16::kOutBytes];
+};
+
+// Takes the sums of all warps of the cluster to D. All of its consumers call it when the last of their products is complete.
+template <Weights kind, int tokens>
+__device__ __forceinline__ void write_tile(const Arguments& args, const Consumer<kind, tokens>& consumer, Exchange<tokens>& exchange) {
+    using Pieces = Exchange<tokens>;
+    const Tile& tile = consumer.shared.tile;
+    const uint32_t sharing = args.sharing, own = block_of_cluster(), warp = bf16::consumer_warp();
+    const uint32_t parts = Pieces::halves * sharing, part = own * Pieces::halves + consumer.half;
+    sync_cluster();  // nobody needs the stages any more, where the parts go
+#pragma unroll
+    for (uint32_t turn = 0; turn < Pieces::of_warp; turn++) {
+        if (int32_t(turn) * kOutTokens >= tile.rows) break;
+        const uint32_t piece = warp % kLineWarps * Pieces::of_warp + turn, before = piece / sharing;
+        bf16::send_part(exchange.parts[before * parts + part], piece - before * sharing, &consumer.sums[turn * kTurnSums]);
+    }
+    sync_cluster();
+#pragma unroll 1
+    for (uint32_t before = warp; before * sharing + own < Pieces::pieces; before += kConsumerWarps<tokens>) {
+        const uint32_t piece = before * sharing + own, turn = piece % Pieces::of_warp;
+        const int32_t line = tile.line + int32_t(piece / Pieces::of_warp) * kWarpLines;
+        if (int32_t(turn) * kOutTokens >= tile.padded) continue;
+        PartOfPiece* const of_piece = &exchange.parts[before * parts];
+        float sums[kTurnSums];
+        bf16::add_parts(of_piece, parts, sums);
+        bf16::write_any_turn<kind>(args, tile, bf16::output_of<kind>(args, tile, line), line, int(turn) * kOutTokens, 0, sums,
+                                   exchange.outs[warp]);
+    }
+}
+
+}  // namespace mxq::cuda::sm90::splitk

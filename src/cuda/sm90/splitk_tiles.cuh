@@ -1,0 +1,130 @@
+// What a block of splitk_sm90 has of its tile, and the warps that bring it there.
+//
+//     a tile      128 lines of weights, up to 32, 64 or 128 tokens; its contraction is shared by the blocks of a cluster
+//     a step      128 codes of the contraction: two boxes of tokens, a box of codes, and the scales of the lines in words
+//     a block     as many steps on their way as it has room for, which is all of them where weights are small
+#pragma once
+#include "cuda/memory/operand.cuh"
+#include "cuda/sm90/bf16_exchange.cuh"
+#include "cuda/sm90/copy.cuh"
+
+namespace mxq::cuda::sm90::splitk {
+
+using bf16::Arguments;
+using bf16::kTileLines;
+using bf16::kWarpLines;
+using bf16::Tile;
+
+constexpr int kStepCodes = 128;
+constexpr int kBoxCodes = 64, kBoxes = kStepCodes / kBoxCodes;  // of a token, 128 bytes
+constexpr int kLineWarps = kTileLines / kWarpLines;             // which have all lines together
+// Tiles of up to 64 tokens have every other step made by other warps, larger ones have no registers for so many.
+template <int tokens>
+constexpr int kHalves = tokens <= 96 ? 2 : 1;
+template <int tokens>
+constexpr int kConsumerWarps = kHalves<tokens>* kLineWarps;
+constexpr int kMostStages = 8;
+
+// Words of a line's scales in a step.
+template <Weights kind>
+constexpr int kScaleWords = kind == Weights::Nvfp4 ? 2 : 1;
+
+template <Weights kind, int tokens>
+struct Stage {
+    static constexpr int line_bytes = kStepCodes / 8 * weight_bits<kind>;
+    alignas(1024) uint8_t token_boxes[kBoxes][tokens * kBoxCodes * 2];
+    alignas(1024) uint8_t codes[kTileLines * line_bytes];
+    uint32_t scales[kScaleWords<kind>][kTileLines];
+};
+
+template <Weights kind, int tokens>
+struct Shared {
+    static constexpr int kMostBytes = 226 * 1024, fitting = kMostBytes / int(sizeof(Stage<kind, tokens>));
+    static constexpr int kStages = fitting < kMostStages ? fitting : kMostStages;
+    Stage<kind, tokens> stages[kStages];
+    Tile tile;
+    Barrier full[kStages], free[kStages];
+};
+
+// Says which steps a block makes, of how many.
+struct Steps {
+    int32_t first, count;
+};
+
+__device__ __forceinline__ Steps part_of_steps(const Arguments& args) {
+    const uint32_t all = uint32_t((args.problem.k + kStepCodes - 1) / kStepCodes), part = block_of_cluster();
+    const uint32_t first = all * part / args.sharing;
+    return {int32_t(first), int32_t(all * (part + 1) / args.sharing - first)};
+}
+
+// Says where scales lie, for the lanes of a warp: of every 32nd line from the lane's own on.
+struct ScalePlaces {
+    const uint8_t* of_line[kTileLines / 32];
+};
+
+// Copies the scales of a step, words of four, whose first lie at multiples of 4 bytes. Lines behind the last count as the last,
+// since nobody stores their sums; words behind the last of a line stay as they are.
+template <Weights kind>
+__device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePlaces& places, int32_t step,
+                                            uint32_t (&to)[kScaleWords<kind>][kTileLines]) {
+    constexpr int codes_of_word = kStepCodes / kScaleWords<kind>;
+#pragma unroll
+    for (int word = 0; word < kScaleWords<kind>; word++) {
+        const uint32_t code = uint32_t(step * kStepCodes + word * codes_of_word);
+        if (code >= p.k) return;
+        const int64_t at = scale_in_line(p.b.layout, code);
+#pragma unroll
+        for (int i = 0; i < kTileLines / 32; i++)
+            copy_word(&to[word][threadIdx.x % 32 + 32 * i], reinterpret_cast<const uint32_t*>(places.of_line[i] + at));
+    }
+}
+
+__device__ __forceinline__ ScalePlaces find_scales(const GemmProblem& p, const Tile& tile) {
+    const uint8_t* const scales = matrix_scales(p.b, tile.group);
+    ScalePlaces places;
+#pragma unroll
+    for (int i = 0; i < kTileLines / 32; i++) {
+        const int64_t line = min(int64_t(tile.line) + threadIdx.x % 32 + 32 * i, p.n - 1);
+        places.of_line[i] = scales + scale_line(p.b.layout, uint32_t(line));
+    }
+    return places;
+}
+
+// Calls `load` with each step of the block and its stage, as the stage is free.
+template <Weights kind, int tokens, class Load>
+__device__ __forceinline__ void each_step(const Arguments& args, Shared<kind, tokens>& shared, const Load& load) {
+    constexpr int stages = Shared<kind, tokens>::kStages;
+    const Steps steps = part_of_steps(args);
+    Ring<stages> ring;
+#pragma unroll 1
+    for (int32_t step = 0; step < steps.count; step++, ring.next()) {
+        if (step >= stages) wait(shared.free[ring.at()], ring.parity() ^ 1);
+        load(shared.stages[ring.at()], shared.full[ring.at()], steps.first + step);
+    }
+}
+
+// Loads tokens and codes; one thread calls it.
+template <Weights kind, int tokens>
+__device__ __forceinline__ void load_operands(const Arguments& args, Shared<kind, tokens>& shared) {
+    using Step = Stage<kind, tokens>;
+    const int32_t line = shared.tile.line, token = shared.tile.token;
+    each_step(args, shared, [&](Step& to, Barrier& full, int32_t step) {
+        arrive_expecting(full, uint32_t(sizeof to.token_boxes + sizeof to.codes));
+        load_tile(to.codes, args.codes, {step * Step::line_bytes, line, 0}, full);
+#pragma unroll
+        for (int box = 0; box < kBoxes; box++)
+            load_tile(to.token_boxes[box], args.tokens, {step * kStepCodes + box * kBoxCodes, token}, full);
+    });
+}
+
+// Loads scales; a warp calls it.
+template <Weights kind, int tokens>
+__device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens>& shared) {
+    const ScalePlaces places = find_scales(args.problem, shared.tile);
+    each_step(args, shared, [&](Stage<kind, tokens>& to, Barrier& full, int32_t step) {
+        copy_scales<kind>(args.problem, places, step, to.scales);
+        arrive_after_copies(full);
+    });
+}
+
+}  // namespace mxq::cuda::sm90::splitk
