@@ -67,6 +67,11 @@ __device__ __forceinline__ void sync_cluster() {
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
+// Waits for all threads of the cluster's blocks, which need not see what others wrote, but have read what they needed.
+__device__ __forceinline__ void sync_cluster_readers() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
 // Copies a word from global to shared memory behind the thread's back.
 __device__ __forceinline__ void copy_word(uint32_t* to, const uint32_t* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from)

@@ -37,6 +37,7 @@ template <Weights kind>
 struct Consumer {
     using Step = Stage<kind>;
     using Operands = uint32_t[kBatch][4];
+    using Four = typename Codes<kind, kStepCodes>::Four;
     const Arguments& args;
     Shared<kind>& shared;
     uint32_t line;  // of the tile, the thread's first
@@ -60,11 +61,11 @@ struct Consumer {
     }
     // Decodes four codes of an instruction.
     template <bool any_scales>
-    __device__ __forceinline__ EvenOddBf16 decode_four(uint32_t codes, uint32_t scale, int instruction) const {
+    __device__ __forceinline__ EvenOddBf16 decode_four(const Four& codes, uint32_t scale, int instruction) const {
         const EvenOddBf16 moved = Codes<kind, kStepCodes>::move(args.rule, codes);
         if constexpr (kind == Weights::Nvfp4)
             return scale_four<kind>(args.rule, moved, permute_bytes(scale, 0, instruction == 0 ? 0x1010 : 0x3232));
-        if constexpr (any_scales) return scale_any_four<kind>(args.rule, args.missing, moved, codes, scale);
+        if constexpr (any_scales) return scale_any_four<kind>(args.rule, args.missing, moved, special_word<kind>(codes), scale);
         return scale_four<kind>(args.rule, moved, scale_factor<kind>(args.rule, scale));
     }
     // Decodes a turn to what the thread gives to its instructions.
@@ -72,7 +73,7 @@ struct Consumer {
     __device__ __forceinline__ void decode(const Loaded<kind>& loaded, Operands& to) {
 #pragma unroll
         for (int l = 0; l < 2; l++) {
-            uint32_t codes[kBatch];
+            Four codes[kBatch];
             loaded.codes[l].bring(codes);
 #pragma unroll
             for (int i = 0; i < kBatch; i++) {

@@ -18,31 +18,36 @@ __device__ __forceinline__ uint32_t place_in_lines(uint32_t line, uint32_t piece
     return line * line_bytes + moved * 16;
 }
 
-// Holds the codes that a thread gives to two instructions, of one line. Eight 4-bit codes are a word: this thread's two are
-// byte q of it. Lines have `line_codes`.
+// Holds the codes that a thread gives to two instructions, of one line of `line_codes`. Eight 4-bit codes are a word: this thread's
+// two are byte q of it.
 template <Weights kind, int line_codes>
 struct Codes {
+    struct Four {
+        uint32_t pairs[2];  // of codes, in both halves
+    };
     uint4 words;
 
     __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
         words = *reinterpret_cast<const uint4*>(codes + place_in_lines<line_codes / 2>(line, batch));
     }
-    // Low nibbles go to the low halves, high ones to the high halves, where move_pair_of_word finds them.
-    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
+    // Brings a byte's low nibble to the low half and its high one to the high half; four bytes are what two instructions take.
+    __device__ __forceinline__ void bring(Four (&to)[kBatch]) const {
         const uint32_t both = 0x11 * (threadIdx.x % 4) + 0x40;  // byte q of either
         const uint32_t all =
             permute_bytes(permute_bytes(words.x, words.y, both), permute_bytes(words.z, words.w, both), 0x5410);
-        to[0] = permute_bytes(all, all >> 4, 0x5410);
-        to[1] = permute_bytes(all, all >> 4, 0x7632);
+        const uint32_t low = all & 0x0F0F0F0Fu, high = all >> 4 & 0x0F0F0F0Fu;
+#pragma unroll
+        for (uint32_t i = 0; i < 2 * kBatch; i++) to[i / 2].pairs[i % 2] = permute_bytes(low, high, 0xC480 + 0x1111 * i);
     }
-    static __device__ __forceinline__ EvenOddBf16 move(const Bf16DecodeRule&, uint32_t codes) {
-        return {move_pair_of_word(codes, 0), move_pair_of_word(codes, 2)};
+    static __device__ __forceinline__ EvenOddBf16 move(const Bf16DecodeRule&, const Four& codes) {
+        return {move_pair(codes.pairs[0]), move_pair(codes.pairs[1])};
     }
 };
 
 // Sixteen 6-bit codes are 12 bytes, and a thread's two of either eight 12 bits.
 template <int line_codes>
 struct Codes<Weights::Bits6, line_codes> {
+    using Four = uint32_t;
     uint32_t words[kBatch];
 
     __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
@@ -57,7 +62,7 @@ struct Codes<Weights::Bits6, line_codes> {
             words[i] = apart(low) | apart(high) << 8;
         }
     }
-    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
+    __device__ __forceinline__ void bring(Four (&to)[kBatch]) const {
 #pragma unroll
         for (int i = 0; i < kBatch; i++) to[i] = words[i];
     }
@@ -69,6 +74,7 @@ struct Codes<Weights::Bits6, line_codes> {
 // Sixteen 8-bit codes are the 16 bytes that a swizzle moves as one.
 template <int line_codes>
 struct Codes<Weights::Bits8, line_codes> {
+    using Four = uint32_t;
     uint32_t words[kBatch];
 
     __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
@@ -78,7 +84,7 @@ struct Codes<Weights::Bits8, line_codes> {
             words[i] = permute_bytes(*reinterpret_cast<const uint16_t*>(of), *reinterpret_cast<const uint16_t*>(of + 8), 0x5140);
         }
     }
-    __device__ __forceinline__ void bring(uint32_t (&to)[kBatch]) const {
+    __device__ __forceinline__ void bring(Four (&to)[kBatch]) const {
 #pragma unroll
         for (int i = 0; i < kBatch; i++) to[i] = words[i];
     }
@@ -86,5 +92,14 @@ struct Codes<Weights::Bits8, line_codes> {
         return move_codes_to_bf16(rule, codes);
     }
 };
+
+// Returns four codes of 8 bits, which alone may be Inf or NaN.
+template <Weights kind, class Four>
+__device__ __forceinline__ uint32_t special_word(const Four& codes) {
+    if constexpr (kind == Weights::Bits8)
+        return codes;
+    else
+        return 0;
+}
 
 }  // namespace mxq::cuda::sm90

@@ -19,22 +19,6 @@ namespace mxq::cuda::sm90::splitk {
 
 constexpr int kTurns = kStepCodes / (16 * kBatch);  // of a step
 
-// Returns whether any thread of the caller's warpgroup has `own`; all of them call it.
-__device__ __forceinline__ bool any_of_warpgroup(bool own) {
-    uint32_t any;
-    asm volatile(
-        "{\n"
-        ".reg .pred own, any;\n"
-        "setp.ne.u32 own, %1, 0;\n"
-        "barrier.cta.red.or.pred any, %2, 128, own;\n"
-        "selp.u32 %0, 1, 0, any;\n"
-        "}"
-        : "=r"(any)
-        : "r"(uint32_t(own)), "r"(1 + read_thread() / 128)
-        : "memory");
-    return any != 0;
-}
-
 // Holds the scales of a thread's two lines in a step.
 template <Weights kind>
 struct StepScales {
@@ -57,14 +41,14 @@ struct StepScales {
             for (int l = 0; l < 2; l++) words[l][i] = (words[l][i] & mask) | (none & ~mask);
         }
     }
-    __device__ __forceinline__ bool any_special(const Bf16DecodeRule& rule) const {
-        constexpr uint32_t in_each_byte = 0x01010101u, mask = kind == Weights::Nvfp4 ? 0x7F7F7F7Fu : ~0u;
-        const uint32_t most = kind == Weights::Bits4 ? kMostE2m1Scale : rule.scale_limit;
-        uint32_t above = 0;
+    // Returns whether one factor might not serve some of them: those of 2 and more, where it always serves others.
+    __device__ __forceinline__ bool any_special() const {
+        uint32_t marks = 0;
 #pragma unroll
         for (int l = 0; l < 2; l++)
-            for (uint32_t word : words[l]) above |= __vcmpgtu4(word & mask, most * in_each_byte);
-        return above != 0;
+            for (uint32_t word : words[l])
+                marks |= kind == Weights::Nvfp4 ? (word & 0x7F7F7F7Fu) + (0x80u - E4M3::nan_code) * 0x01010101u : word;
+        return marks & 0x80808080u;
     }
     // Returns the scale of the codes that an instruction of a turn takes.
     __device__ __forceinline__ uint32_t of(int l, int turn, int instruction) const {
@@ -78,6 +62,7 @@ struct Consumer {
     using Block = Shared<kind, tokens>;
     using Step = Stage<kind, tokens>;
     using LineCodes = Codes<kind, kStepCodes>;
+    using Operands = uint32_t[kTurns / kBoxes][kBatch][4];
     const Arguments& args;
     Block& shared;
     uint32_t half, line;  // which steps; of the tile, the thread's first
@@ -101,66 +86,84 @@ struct Consumer {
                                            uint32_t (&to)[kBatch][4]) const {
 #pragma unroll
         for (int l = 0; l < 2; l++) {
-            uint32_t own[kBatch];
+            typename LineCodes::Four own[kBatch];
             codes[l].bring(own);
 #pragma unroll
             for (int i = 0; i < kBatch; i++) {
                 const uint32_t scale = scales.of(l, turn, i);
                 const EvenOddBf16 moved = LineCodes::move(args.rule, own[i]);
-                const EvenOddBf16 pairs = special ? scale_any_four<kind>(args.rule, args.missing, moved, own[i], scale)
+                const EvenOddBf16 pairs = special ? scale_any_four<kind>(args.rule, args.missing, moved, special_word<kind>(own[i]), scale)
                                                   : scale_four<kind>(args.rule, moved, scale_factor<kind>(args.rule, scale));
                 to[i][l] = pairs.even, to[i][2 + l] = pairs.odd;
             }
         }
     }
+    // Decodes a thread's codes of one box of tokens.
     template <bool special>
-    __device__ __forceinline__ void multiply_step(const Step& step, const StepScales<kind>& scales) {
-        LineCodes codes[2][2];  // of a turn, loaded one ahead
-        uint32_t operands[2][kBatch][4];
+    __device__ __forceinline__ void decode_box(const Step& step, const StepScales<kind>& scales, int box, Operands& to) const {
+        constexpr int turns = kTurns / kBoxes;
+        LineCodes codes[turns][2];
 #pragma unroll
-        for (int l = 0; l < 2; l++) codes[0][l].load(step.codes, line + 8 * l, 0);
+        for (int turn = 0; turn < turns; turn++)
 #pragma unroll
-        for (int turn = 0; turn < kTurns; turn++) {
-            if (turn + 1 < kTurns)
+            for (int l = 0; l < 2; l++) codes[turn][l].load(step.codes, line + 8 * l, box * turns + turn);
 #pragma unroll
-                for (int l = 0; l < 2; l++) codes[(turn + 1) % 2][l].load(step.codes, line + 8 * l, turn + 1);
-            auto& own = operands[turn % 2];
-            decode<special>(codes[turn % 2], scales, turn, own);
-            begin_products(sums);
-            const TileDescriptor described = describe_tile(step.token_boxes[turn / 2]);
-#pragma unroll
-            for (int i = 0; i < kBatch; i++)
-                multiply_bf16_lines(sums, own[i], described.along((turn % 2 * kBatch + i) * kProductBytes));
-            commit_products();
-            wait_products<1>(sums);  // those whose operands are overwritten next
-        }
-        wait_products<0>(sums);
+        for (int turn = 0; turn < turns; turn++) decode<special>(codes[turn], scales, box * turns + turn, to[turn]);
     }
+    // Multiplies a box, and waits until the products before are complete, which `before` are operands of. A warp that meets
+    // something special decodes it another way, and multiplies with the others of its warpgroup.
+    __device__ __forceinline__ void multiply_box(const Step& step, const StepScales<kind>& scales, int box, bool special,
+                                                 Operands& operands, Operands& before) {
+        if (special)
+            decode_box<true>(step, scales, box, operands);
+        else
+            decode_box<false>(step, scales, box, operands);
+        const TileDescriptor described = describe_tile(step.token_boxes[box]);
+        order_products();
+#pragma unroll
+        for (int i = 0; i < kTurns / kBoxes * kBatch; i++)
+            multiply_bf16_lines(sums, operands[i / kBatch][i % kBatch], described.along(i * kProductBytes));
+        commit_products();
+        wait_products_before<1>();
+#pragma unroll
+        for (auto& turn : before)
+            for (auto& instruction : turn)
+                for (uint32_t& pair : instruction) keep(pair);  // else the next are written here while these are multiplied
+    }
+    __device__ __forceinline__ void release(uint32_t stage) {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
+    }
+    // The last products of a step are on their way while the first codes of the next are decoded. The compiler follows accumulators
+    // over the loop's end as long as nothing touches them, not even in order to hold them.
     __device__ __forceinline__ void multiply_steps() {
-        constexpr uint32_t stages = Block::kStages, halves = kHalves<tokens>, block_codes = kind == Weights::Nvfp4 ? kNvBlock : kMxBlock;
+        constexpr uint32_t stages = Block::kStages, halves = kHalves<tokens>,
+                           block_codes = kind == Weights::Nvfp4 ? kNvBlock : kMxBlock;
         const Steps steps = part_of_steps(args);
         const bool scaled = kind != Weights::Bits8 || args.problem.b.scale_type == ScaleType::E8M0;
-        uint32_t stage = half, parity = 0;
+        uint32_t stage = half, before = half, parity = 0;
+        Operands operands[kBoxes] = {};
 #pragma unroll
         for (float& sum : sums) sum = 0;
+        begin_products(sums);
 #pragma unroll 1
         for (int32_t step = int32_t(half); step < steps.count; step += halves) {
-            const Step& own = shared.stages[stage];
+            const Step& own = shared.stages[uniform(int32_t(stage))];
             wait(shared.full[stage], parity);
             StepScales<kind> scales;
             const int32_t codes = int32_t(args.problem.k) - (steps.first + step) * kStepCodes;
             scales.load(own.scales, line, scaled, int32_t((uint32_t(codes) + block_codes - 1) / block_codes));
-            bool special = scales.any_special(args.rule);
+            bool special = scales.any_special();
             if constexpr (kind == Weights::Bits8) special |= any_special_code(own);
-            if (any_of_warpgroup(special))
-                multiply_step<true>(own, scales);
-            else
-                multiply_step<false>(own, scales);
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
+            special = __any_sync(kAllLanes, special);
+            multiply_box(own, scales, 0, special, operands[0], operands[1]);
+            if (step >= int32_t(halves)) release(before);
+            multiply_box(own, scales, 1, special, operands[1], operands[0]);
+            before = stage;
             stage += halves;
             if (stage >= stages) stage -= stages, parity ^= 1;
         }
+        wait_products<0>(sums);
     }
 };
 
@@ -186,7 +189,7 @@ __device__ __forceinline__ void write_tile(const Arguments& args, const Consumer
     const Tile& tile = consumer.shared.tile;
     const uint32_t sharing = args.sharing, own = block_of_cluster(), warp = bf16::consumer_warp();
     const uint32_t parts = Pieces::halves * sharing, part = own * Pieces::halves + consumer.half;
-    sync_cluster();  // nobody needs the stages any more, where the parts go
+    sync_cluster_readers();  // nobody needs the stages any more, where the parts go
 #pragma unroll
     for (uint32_t turn = 0; turn < Pieces::of_warp; turn++) {
         if (int32_t(turn) * kOutTokens >= tile.rows) break;

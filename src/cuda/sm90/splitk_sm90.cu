@@ -80,14 +80,15 @@ constexpr KernelEntry<Key, Arguments> entry() {
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Weights::Bits4, 32>(), entry<Weights::Bits4, 64>(), entry<Weights::Bits4, 96>(), entry<Weights::Bits4, 128>(),
-    entry<Weights::Nvfp4, 32>(), entry<Weights::Nvfp4, 64>(),entry<Weights::Nvfp4, 96>(), entry<Weights::Nvfp4, 128>(),
-    entry<Weights::Bits6, 32>(), entry<Weights::Bits6, 64>(), entry<Weights::Bits6, 96>(),entry<Weights::Bits6, 128>(),
-    entry<Weights::Bits8, 32>(), entry<Weights::Bits8, 64>(), entry<Weights::Bits8, 96>(),entry<Weights::Bits8, 128>(),
+    entry<Weights::Nvfp4, 32>(), entry<Weights::Nvfp4, 64>(), entry<Weights::Nvfp4, 96>(), entry<Weights::Nvfp4, 128>(),
+    entry<Weights::Bits6, 32>(), entry<Weights::Bits6, 64>(), entry<Weights::Bits6, 96>(), entry<Weights::Bits6, 128>(),
+    entry<Weights::Bits8, 32>(), entry<Weights::Bits8, 64>(), entry<Weights::Bits8, 96>(), entry<Weights::Bits8, 128>(),
 };
 
 constexpr int64_t kMostTokens = 128;
 
-int32_t tile_tokens(const GemmProblem& p) { return p.m <= 32 ? 32 : p.m <= 64 ? 64 : int32_t(kMostTokens); }
+// Returns the tokens of a tile, for which the kernels are compiled.
+int32_t tile_tokens(const GemmProblem& p) { return int32_t(round_up(p.m, int64_t(32))); }
 
 int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
 

@@ -20,7 +20,7 @@ constexpr int kBoxCodes = 64, kBoxes = kStepCodes / kBoxCodes;  // of a token, 1
 constexpr int kLineWarps = kTileLines / kWarpLines;             // which have all lines together
 // Tiles of up to 64 tokens have every other step made by other warps, larger ones have no registers for so many.
 template <int tokens>
-constexpr int kHalves = tokens <= 96 ? 2 : 1;
+constexpr int kHalves = tokens <= 64 ? 2 : 1;
 template <int tokens>
 constexpr int kConsumerWarps = kHalves<tokens>* kLineWarps;
 constexpr int kMostStages = 8;

@@ -57,11 +57,15 @@ __device__ __forceinline__ uint32_t any_scale(uint32_t scale) {
     return scale == kScaleNan ? nan : scale == 0 ? 0x00400040u : scale * 0x00800080u;
 }
 
-// Moves codes pair and pair + 4 of the eight in a word to where BF16 has them.
+// Moves two 4-bit codes, `shift` bits up in either half and alone there, to where BF16 has them.
+__device__ __forceinline__ uint32_t move_pair(uint32_t codes, int shift = 0) {
+    return codes * ((1u << (12 - shift)) + (1u << (6 - shift))) & 0x81C081C0u;
+}
+
+// Moves codes pair and pair + 4 of the eight in a word.
 __device__ __forceinline__ uint32_t move_pair_of_word(uint32_t word, int pair) {
     const int shift = pair % 2 * 4;
-    const uint32_t masked = (pair < 2 ? word : word >> 8) & (0x000F000Fu << shift);
-    return masked * ((1u << (12 - shift)) + (1u << (6 - shift))) & 0x81C081C0u;
+    return move_pair((pair < 2 ? word : word >> 8) & (0x000F000Fu << shift), shift);
 }
 
 // Multiplies four moved codes by the one factor of their scale.

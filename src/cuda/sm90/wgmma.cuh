@@ -72,19 +72,28 @@ __device__ __forceinline__ void hold_accumulators(float (&d)[count]) {
     for (float& value : d) asm volatile("" : "+f"(value)::"memory");
 }
 
-// Orders the threads' accesses to accumulators before the products that follow.
+// Orders the threads' accesses to registers before the products that follow.
+__device__ __forceinline__ void order_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+// Does so where accumulators were touched.
 template <int count>
 __device__ __forceinline__ void begin_products(float (&d)[count]) {
     hold_accumulators(d);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    order_products();
 }
 
 __device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 // Waits until at most `groups` groups of products are not complete.
+template <int groups>
+__device__ __forceinline__ void wait_products_before() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
+}
+
+// Does so before accumulators are touched.
 template <int groups, int count>
 __device__ __forceinline__ void wait_products(float (&d)[count]) {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
+    wait_products_before<groups>();
     hold_accumulators(d);
 }
 
