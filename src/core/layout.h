@@ -51,6 +51,12 @@ struct ScaleLayout {
     // Returns whether 128 neighbouring codes of a line share a scale, and may share it with more.
     MXQ_HD bool has_one_of_128() const { return block >= kBlock128 || repeat >= kBlock128 / kMxBlock; }
 
+    // Returns whether the scales of the blocks of 128 codes, which begin at a multiple of 128, are whole words of four bytes, in order,
+    // as far as the first scale lies at a multiple of 4 bytes.
+    MXQ_HD bool has_words() const {
+        return bytes == 1 && (swizzled || (block <= kMxBlock && column_stride == 1 && line_stride % 4 == 0));
+    }
+
     // Returns the distance from the scales of 128 lines in 128 x 4 tiles to those of the next.
     MXQ_HD int64_t tile_row_scales() const { return ceil_div(columns, kSwizzleColumns) * kSwizzleBytes; }
 

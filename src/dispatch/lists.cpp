@@ -57,7 +57,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt_swizzle,  // compact scales, and MX of 4 and 6 bits, where FP8 has E8M0 scales: a pass over what needs it
     &cuda::cublaslt_rebase,   // MX where FP8 has no E8M0 scales: a pass over each operand first
     &cuda::skinny_sm90,       // up to 128 rows: reads quantized weights once, and multiplies exactly
-    &cuda::splitk_sm90,       // the same for 17 rows and more, in one launch
+    &cuda::splitk_sm90,       // the same, in one launch, the contraction split: see below
     &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.94 to 0.96 of its speed, see also below; FP8 too
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with scales of lines, with quantized weights
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
@@ -130,7 +130,7 @@ int64_t most_few_rows(const GemmProblem& p) {
     if (for_cublaslt && kept) return is_large ? 8 : 0;
     if (for_cublaslt) return is_large ? 128 : 16;
     if (kept) return 32;
-    if (is_exact(p)) return is_large ? 96 : 64;
+    if (is_exact(p)) return p.n > int64_t(1) << 14 ? 128 : is_large ? 96 : 64;
     return is_large ? 128 : 64;
 }
 
@@ -139,6 +139,26 @@ bool has_few_rows(const GemmProblem& p) {
     const bool is_plain = p.a.scale_type == ScaleType::None && p.b.scale_type != ScaleType::None;
     if ((!is_block_scaled && !is_plain) || p.grouping == Grouping::Contraction) return false;
     return p.m <= most_few_rows(p) * (p.grouping == Grouping::Rows ? p.groups.count : 1);
+}
+
+// Returns whether quantized weights are multiplied fastest by clusters that split the contraction, and exactly. An H200, us of
+// splitk_sm90, skinny_sm90, wgmma_bf16_sm90 and cuBLASLt 13.1's product of rebased operands:
+//
+//     BF16 with MXFP4     (7168,2048) 16, 64 and 128 rows 9.9 11.1 20.3, 11.3 20.2 19.3 and 13.9 26.5 20.5; (2048,7168) 64 rows 14.1
+//                         25.3 21.6; (8192,8192) 16, 64 and 128 rows 23 25 66, 27 37 51 and 35 47 44
+//     with NVFP4          16 rows of (4096,4096) and (8192,8192) 14.2 13.6 and 29.7 27.5, 32 rows 14.2 19.1 and 29.9 34.5
+//     MXFP8 with MXFP8    64 rows of (7168,2048) and (4096,4096) 15.3 25.3 and 18.3 27.4, rebased 19.7 and 26.1
+//
+// Where there are more tiles of 128 columns than multiprocessors, blocks that stay are better: (28672,8192), BF16 with MXFP4,
+// 32, 64 and 128 rows 79 67 186, 90 80 156 and 126 119 233. Eight rows of (4096,4096) take 11.9 and 10.5.
+bool has_split_rows(const GemmProblem& p) {
+    constexpr int64_t most_rows = 128, most_columns = 1 << 14;
+    const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
+    const bool is_plain = p.a.scale_type == ScaleType::None && p.b.scale_type != ScaleType::None;
+    if ((!is_block_scaled && !is_plain) || p.grouping != Grouping::None) return false;
+    if (is_block_scaled && (!p.b.layout.has_words() || (has_kept_lines(p.b) && !is_exact(p)))) return false;
+    const int64_t least_rows = p.b.scale_type == ScaleType::E4M3 ? 17 : 9;
+    return p.m >= least_rows && p.m <= most_rows && p.n <= most_columns;
 }
 
 // Returns whether wgmma_plain_sm90 multiplies groups of plain numbers faster than cuBLASLt 13.10, or as fast. An H200, us of
@@ -163,6 +183,7 @@ bool has_plain_groups(const GemmProblem& p) {
 // 1051 and 1314.
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
+    if (has_split_rows(p)) return &cuda::splitk_sm90;
     if (has_few_rows(p)) return &cuda::skinny_sm90;
     if (has_plain_groups(p)) return &cuda::wgmma_plain_sm90;
     if (is_exact(p) && p.b.scale_type != ScaleType::None) return &cuda::wgmma_bf16_sm90;

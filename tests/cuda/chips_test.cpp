@@ -277,7 +277,7 @@ TEST_CASE("chips: releases that a product is not asked of") {
 
 TEST_CASE("chips: who takes exact products on Hopper") {
     if (!cuda::wgmma_bf16_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    constexpr const char *few = "skinny_sm90", *many = "wgmma_bf16_sm90";
+    constexpr const char *few = "skinny_sm90", *split = "splitk_sm90", *many = "wgmma_bf16_sm90";
     const auto dense = [](const oracle::Spec& a, const oracle::Spec& b, int64_t m, bool exact = false) {
         GemmProblem p = recorder::dense(of(a, b, false, {m, 384, 512}));
         p.exact_products = exact;
@@ -285,8 +285,11 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     };
     for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()}) {
         INFO("weights of format " << weights.format);
-        CHECK(dense(bf16(), weights, 64) == few);
-        CHECK(dense(bf16(), weights, 65) == many);
+        const int64_t most_few = weights.format == MXQ_FORMAT_NVFP4 ? 16 : 8;
+        CHECK(dense(bf16(), weights, most_few) == few);
+        CHECK(dense(bf16(), weights, most_few + 1) == split);
+        CHECK(dense(bf16(), weights, 128) == split);
+        CHECK(dense(bf16(), weights, 129) == many);
         GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {4 * 96, 384, 512}));
         p.groups.count = 4;
         CHECK(taker(90, newest, p) == few);
@@ -297,14 +300,20 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_TENSOR, MXQ_SCALING_1X128}) {
             INFO("fp8 of scaling " << scaling << " with weights of format " << weights.format);
             const bool of_lines = scaling != MXQ_SCALING_1X128;
-            CHECK(dense(fp8(scaling), weights, 64) == (of_lines ? few : portable));
-            CHECK(dense(fp8(scaling), weights, 65) == (of_lines ? many : portable));
+            CHECK(dense(fp8(scaling), weights, 128) == (of_lines ? split : portable));
+            CHECK(dense(fp8(scaling), weights, 129) == (of_lines ? many : portable));
             CHECK(taker(100, newest, recorder::dense(of(fp8(scaling), weights, false))) == portable);
         }
-    GemmProblem large = recorder::dense(of(bf16(), mxfp4, false, {96, 8192, 4096}));
-    CHECK(taker(90, newest, large) == few);
-    large.m = 97;
-    CHECK(taker(90, newest, large) == many);
+    // Rows of scales that are no whole words, and more tiles of columns than there are multiprocessors.
+    const auto sized = [](int64_t m, int64_t n, int64_t k) {
+        return taker(90, newest, recorder::dense(of(bf16(), mxfp4, false, {m, n, k})));
+    };
+    CHECK(sized(64, 384, 2880) == few);
+    CHECK(sized(65, 384, 2880) == many);
+    CHECK(sized(96, 8192, 2880 * 2) == split);
+    CHECK(sized(128, 16384, 4096) == split);
+    CHECK(sized(128, 16512, 4096) == few);
+    CHECK(sized(129, 16512, 4096) == many);
     CHECK(dense(bf16(), fp8(MXQ_SCALING_ROW), 256) == many);
     CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == portable);
     CHECK(dense(nvfp4(), nvfp4(), 256) == many);
@@ -313,6 +322,9 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     GemmProblem p = recorder::dense(of(bf16(), mxfp4, false, {256, 384, 512}));
     p.sm_count = 8;
     CHECK(taker(90, newest, p) == many);
+    GemmProblem limited = recorder::dense(of(bf16(), mxfp4, false, {32, 384, 512}));
+    limited.sm_count = 2;  // less than it has blocks
+    CHECK(taker(90, newest, limited) == few);
     p.b.line_bytes = 264;  // which the copy engine cannot address
     CHECK(taker(90, newest, p) == "nobody");
 }
@@ -324,24 +336,29 @@ TEST_CASE("chips: who takes few rows of MX on Hopper") {
     const auto takes = [](const oracle::Spec& weights, recorder::Sizes sizes, int32_t d = MXQ_FORMAT_BF16, bool exact = false) {
         GemmProblem p = recorder::dense(of(mxfp8(), weights, false, sizes, d));
         p.exact_products = exact;
-        return taker(90, newest, p) == "skinny_sm90";
+        return taker(90, newest, p);
     };
     for (const oracle::Spec& weights : {mxfp8(), mxfp4}) {
         INFO("weights of format " << weights.format);
-        CHECK(takes(weights, {16, 384, 512}));
-        CHECK_FALSE(takes(weights, {17, 384, 512}));
-        CHECK(takes(weights, {128, 8192, 4096}));
-        CHECK_FALSE(takes(weights, {129, 8192, 4096}));
-        CHECK(takes(weights, {64, 384, 512}, MXQ_FORMAT_F32));
-        CHECK_FALSE(takes(weights, {65, 384, 512}, MXQ_FORMAT_F32));
-        CHECK(takes(weights, {64, 384, 512}, MXQ_FORMAT_BF16, true));
-        CHECK_FALSE(takes(weights, {65, 384, 512}, MXQ_FORMAT_BF16, true));
+        for (int32_t d : {MXQ_FORMAT_BF16, MXQ_FORMAT_F32})
+            for (bool exact : {false, true}) {
+                CHECK(takes(weights, {8, 384, 512}, d, exact) == "skinny_sm90");
+                CHECK(takes(weights, {9, 384, 512}, d, exact) == "splitk_sm90");
+                CHECK(takes(weights, {128, 384, 512}, d, exact) == "splitk_sm90");
+                CHECK(takes(weights, {128, 8192, 4096}, d, exact) == "splitk_sm90");
+                CHECK(takes(weights, {129, 384, 512}, d, exact) ==
+                      (exact ? "wgmma_bf16_sm90" : d == MXQ_FORMAT_F32 ? "wgmma_fp8_sm90" : "cublaslt_rebase"));
+            }
+        CHECK(takes(weights, {16, 384, 2880}) == "skinny_sm90");
+        CHECK(takes(weights, {17, 384, 2880}) == "cublaslt_rebase");
+        CHECK(takes(weights, {128, 16512, 2880}) == "skinny_sm90");
     }
-    CHECK_FALSE(takes(lines, {1, 384, 512}));
-    CHECK(takes(lines, {8, 8192, 4096}));
-    CHECK_FALSE(takes(lines, {9, 8192, 4096}));
-    CHECK(takes(lines, {32, 384, 512}, MXQ_FORMAT_F32));
-    CHECK_FALSE(takes(lines, {33, 384, 512}, MXQ_FORMAT_F32));
+    const std::string few = "skinny_sm90";
+    CHECK(takes(lines, {1, 384, 512}) != few);
+    CHECK(takes(lines, {8, 8192, 4096}) == few);
+    CHECK(takes(lines, {9, 8192, 4096}) != few);
+    CHECK(takes(lines, {32, 384, 512}, MXQ_FORMAT_F32) == few);
+    CHECK(takes(lines, {33, 384, 512}, MXQ_FORMAT_F32) != few);
 }
 
 TEST_CASE("chips: who takes one scale a line on Hopper") {

@@ -141,20 +141,14 @@ Reason needs_operands(const GemmProblem& p) {
 
 // Scales are copied by words of four.
 Reason needs_scale_words(const GemmProblem& p) {
-    if (!is_block_scaled(p.b)) return {};
-    const ScaleLayout& layout = p.b.layout;
-    const int32_t block = p.b.scale_type == ScaleType::E4M3 ? 16 : 32;
-    if (layout.block != block || (!layout.swizzled && layout.column_stride != 1))
-        return [block, found = layout.block] {
-            return format_text("needs a scale for every %d codes of b, found one for %d", block, found);
-        };
     const uintptr_t at = reinterpret_cast<uintptr_t>(p.b.scales);
-    if (at % 4 != 0 || (!layout.swizzled && layout.line_stride % 4 != 0))
-        return [at, stride = layout.line_stride] {
-            return format_text("needs the scales of b's lines at multiples of 4 bytes, found them at %p, %lld apart",
-                               reinterpret_cast<const void*>(at), (long long)stride);
-        };
-    return {};
+    if (!is_block_scaled(p.b) || (p.b.layout.has_words() && at % 4 == 0)) return {};
+    return [at, stride = p.b.layout.line_stride, block = p.b.layout.block] {
+        return format_text(
+            "needs b's scales swizzled, or one for each block of a line and lines at multiples of 4 bytes, found one for %d codes, "
+            "the first at %p and lines %lld apart",
+            block, reinterpret_cast<const void*>(at), (long long)stride);
+    };
 }
 
 int64_t blocks_of(const Context& context, const GemmProblem& p) {
