@@ -368,7 +368,7 @@ MXQ_CUDA_DEVICE("rebase products: exact products are asked for") {
         auto exact = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
         ok(mxq_gemm_options_set_exact_products(exact, 1));
         const auto by_exact = testing::run_product(device, mxq_gemm, mxq_gemm_query, exact, a.tensor, b.tensor, d.tensor);
-        CHECK(by_exact.implementation == (testing::Machine(device).is_hopper() ? "wgmma_bf16_sm90" : "mma_bf16"));
+        CHECK(by_exact.implementation == (testing::Machine(device).is_hopper() ? "splitk_sm90" : "mma_bf16"));
         ok(mxq_gemm_options_set_exact_products(options, 1));
         testing::Plan plan;
         CHECK(mxq_gemm_query(device.context, options, a.tensor, b.tensor, d.tensor, plan.out()) == MXQ_STATUS_UNSUPPORTED);

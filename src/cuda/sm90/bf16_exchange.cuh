@@ -42,13 +42,18 @@ __device__ __forceinline__ void store_in_block(uint32_t at, uint32_t word) {
     asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(at), "r"(word) : "memory");
 }
 
-// Sends a thread's sums of a piece to where the same memory of another block of the cluster lies.
-__device__ __forceinline__ void send_part(const PartOfPiece& own, uint32_t block, const float* sums) {
-    const uint32_t to = address_in_block(&own[0][threadIdx.x % 32], block);
+// Sends a thread's sums of a piece to where the same memory of a block of the cluster lies. The block's own memory is written as
+// ever: where a block is alone, sync_cluster does not wait for stores to a cluster.
+__device__ __forceinline__ void send_part(PartOfPiece& own, uint32_t block, const float* sums) {
+    const uint32_t lane = threadIdx.x % 32, to = address_in_block(&own[0][lane], block);
+    const bool here = block == block_of_cluster();
 #pragma unroll
     for (uint32_t i = 0; i < kTurnSums / 4; i++) {
-        const float* const of = &sums[4 * i];
-        store_in_block(to + i * sizeof own[0], float4{of[0], of[1], of[2], of[3]});
+        const float4 of{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]};
+        if (here)
+            own[i][lane] = of;
+        else
+            store_in_block(to + i * sizeof own[0], of);
     }
 }
 

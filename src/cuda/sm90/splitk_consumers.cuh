@@ -110,10 +110,10 @@ struct Consumer {
 #pragma unroll
         for (int turn = 0; turn < turns; turn++) decode<special>(codes[turn], scales, box * turns + turn, to[turn]);
     }
-    // Multiplies a box, and waits until the products before are complete, which `before` are operands of. A warp that meets
-    // something special decodes it another way, and multiplies with the others of its warpgroup.
+    // Multiplies a box, and waits until the products of the one before are complete, whose operands the next one overwrites. A warp
+    // that meets something special decodes it another way, and multiplies with the others of its warpgroup.
     __device__ __forceinline__ void multiply_box(const Step& step, const StepScales<kind>& scales, int box, bool special,
-                                                 Operands& operands, Operands& before) {
+                                                 Operands& operands) {
         if (special)
             decode_box<true>(step, scales, box, operands);
         else
@@ -125,10 +125,6 @@ struct Consumer {
             multiply_bf16_lines(sums, operands[i / kBatch][i % kBatch], described.along(i * kProductBytes));
         commit_products();
         wait_products_before<1>();
-#pragma unroll
-        for (auto& turn : before)
-            for (auto& instruction : turn)
-                for (uint32_t& pair : instruction) keep(pair);  // else the next are written here while these are multiplied
     }
     __device__ __forceinline__ void release(uint32_t stage) {
         __syncwarp();
@@ -142,7 +138,7 @@ struct Consumer {
         const Steps steps = part_of_steps(args);
         const bool scaled = kind != Weights::Bits8 || args.problem.b.scale_type == ScaleType::E8M0;
         uint32_t stage = half, before = half, parity = 0;
-        Operands operands[kBoxes] = {};
+        Operands operands[kBoxes];
 #pragma unroll
         for (float& sum : sums) sum = 0;
         begin_products(sums);
@@ -156,9 +152,9 @@ struct Consumer {
             bool special = scales.any_special();
             if constexpr (kind == Weights::Bits8) special |= any_special_code(own);
             special = __any_sync(kAllLanes, special);
-            multiply_box(own, scales, 0, special, operands[0], operands[1]);
+            multiply_box(own, scales, 0, special, operands[0]);
             if (step >= int32_t(halves)) release(before);
-            multiply_box(own, scales, 1, special, operands[1], operands[0]);
+            multiply_box(own, scales, 1, special, operands[1]);
             before = stage;
             stage += halves;
             if (stage >= stages) stage -= stages, parity ^= 1;
