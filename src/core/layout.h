@@ -51,8 +51,8 @@ struct ScaleLayout {
     // Returns whether 128 neighbouring codes of a line share a scale, and may share it with more.
     MXQ_HD bool has_one_of_128() const { return block >= kBlock128 || repeat >= kBlock128 / kMxBlock; }
 
-    // Returns whether the scales of the blocks of 128 codes, which begin at a multiple of 128, are whole words of four bytes, in order,
-    // as far as the first scale lies at a multiple of 4 bytes.
+    // Returns whether the scales of 128 neighbouring codes, from a multiple of 128 on, are whole words of four bytes, where the
+    // first scale of all is.
     MXQ_HD bool has_words() const {
         return bytes == 1 && (swizzled || (block <= kMxBlock && column_stride == 1 && line_stride % 4 == 0));
     }

@@ -141,11 +141,11 @@ bool has_few_rows(const GemmProblem& p) {
     return p.m <= most_few_rows(p) * (p.grouping == Grouping::Rows ? p.groups.count : 1);
 }
 
-// Returns whether quantized weights are multiplied fastest by clusters that split the contraction, and exactly. An H200, us of
+// Returns whether clusters that split the contraction multiply quantized weights fastest, and exactly. An H200, us of
 // splitk_sm90, skinny_sm90, wgmma_bf16_sm90 and cuBLASLt 13.1's product of rebased operands:
 //
-//     BF16 with MXFP4     (7168,2048) 16, 64 and 128 rows 9.9 11.1 20.3, 11.3 20.2 19.3 and 13.9 26.5 20.5; (2048,7168) 64 rows 14.1
-//                         25.3 21.6; (8192,8192) 16, 64 and 128 rows 23 25 66, 27 37 51 and 35 47 44
+//     BF16 with MXFP4     (7168,2048) 16, 64 and 128 rows 9.9 11.1 20.3, 11.3 20.2 19.3 and 13.9 26.5 20.5; (2048,7168)
+//                         64 rows 14.1 25.3 21.6; (8192,8192) 16, 64 and 128 rows 23 25 66, 27 37 51 and 35 47 44
 //     with NVFP4          16 rows of (4096,4096) and (8192,8192) 14.2 13.6 and 29.7 27.5, 32 rows 14.2 19.1 and 29.9 34.5
 //     MXFP8 with MXFP8    64 rows of (7168,2048) and (4096,4096) 15.3 25.3 and 18.3 27.4, rebased 19.7 and 26.1
 //

@@ -1,7 +1,7 @@
 // Codes of weights as the copy engine leaves them in shared memory, line after line, on their way to the matrix instruction:
 //
-//     a line      | 16 codes, an instruction's  | 16 | 16 | ...        a thread gives its lines' codes 2 q, 2 q + 1 of either
-//                 | 8          | 8            |                        8, q being lane % 4
+//     a line      | 16 codes, an instruction's  | 16 | 16 | ...     a thread gives its lines' codes 2 q, 2 q + 1
+//                 | 8          | 8            |                     of either 8, q being lane % 4
 //
 // Two instructions' codes are brought together, 32 of a line. 64 or 128 bytes of a line lie under the swizzle of as many.
 #pragma once
@@ -18,8 +18,8 @@ __device__ __forceinline__ uint32_t place_in_lines(uint32_t line, uint32_t piece
     return line * line_bytes + moved * 16;
 }
 
-// Holds the codes that a thread gives to two instructions, of one line of `line_codes`. Eight 4-bit codes are a word: this thread's
-// two are byte q of it.
+// Holds the codes that a thread gives to two instructions, of one line of `line_codes`. Eight 4-bit codes are a word: this
+// thread's two are byte q of it.
 template <Weights kind, int line_codes>
 struct Codes {
     struct Four {
@@ -30,7 +30,8 @@ struct Codes {
     __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
         words = *reinterpret_cast<const uint4*>(codes + place_in_lines<line_codes / 2>(line, batch));
     }
-    // Brings a byte's low nibble to the low half and its high one to the high half; four bytes are what two instructions take.
+    // Brings a byte's low nibble to the low half and its high one to the high half; four bytes are what two instructions
+    // take.
     __device__ __forceinline__ void bring(Four (&to)[kBatch]) const {
         const uint32_t both = 0x11 * (threadIdx.x % 4) + 0x40;  // byte q of either
         const uint32_t all =
@@ -81,7 +82,8 @@ struct Codes<Weights::Bits8, line_codes> {
 #pragma unroll
         for (int i = 0; i < kBatch; i++) {
             const uint8_t* const of = codes + place_in_lines<line_codes>(line, batch * kBatch + i) + threadIdx.x % 4 * 2;
-            words[i] = permute_bytes(*reinterpret_cast<const uint16_t*>(of), *reinterpret_cast<const uint16_t*>(of + 8), 0x5140);
+            words[i] =
+                permute_bytes(*reinterpret_cast<const uint16_t*>(of), *reinterpret_cast<const uint16_t*>(of + 8), 0x5140);
         }
     }
     __device__ __forceinline__ void bring(Four (&to)[kBatch]) const {

@@ -1,14 +1,15 @@
 // The warps of splitk_sm90 that decode and multiply, four warpgroups:
 //
 //                   lines 0..63       lines 64..127
-//     even steps    warpgroup 0       warpgroup 1          in each: 32 codes of a thread's two lines are decoded while the tensor
-//     odd steps     warpgroup 2       warpgroup 3          cores multiply those before
+//     even steps    warpgroup 0       warpgroup 1          in each: the codes of a box of tokens are decoded
+//     odd steps     warpgroup 2       warpgroup 3          while the tensor cores multiply the box before
 //
-// Four warps a scheduler then decode, and one waits while others work. What both halves have, and all blocks of the
-// cluster, is added up in the end through shared memory (bf16_exchange.cuh has pieces and their parts):
+// Four warps a scheduler then decode, and one waits while others work. From 96 tokens on there are registers for two alone,
+// which make all steps. What both halves have, and all blocks of the cluster, is added up in the end through shared memory
+// (bf16_exchange.cuh has pieces and their parts):
 //
 //     piece       16 lines x 32 tokens; the blocks of the cluster take turns with them, and the warps of a block
-//     parts       two of each block, one for a half
+//     parts       of each block one for a half
 #pragma once
 #include "cuda/sm90/line_codes.cuh"
 #include "cuda/sm90/ring.cuh"
@@ -92,15 +93,17 @@ struct Consumer {
             for (int i = 0; i < kBatch; i++) {
                 const uint32_t scale = scales.of(l, turn, i);
                 const EvenOddBf16 moved = LineCodes::move(args.rule, own[i]);
-                const EvenOddBf16 pairs = special ? scale_any_four<kind>(args.rule, args.missing, moved, special_word<kind>(own[i]), scale)
-                                                  : scale_four<kind>(args.rule, moved, scale_factor<kind>(args.rule, scale));
+                const EvenOddBf16 pairs =
+                    special ? scale_any_four<kind>(args.rule, args.missing, moved, special_word<kind>(own[i]), scale)
+                            : scale_four<kind>(args.rule, moved, scale_factor<kind>(args.rule, scale));
                 to[i][l] = pairs.even, to[i][2 + l] = pairs.odd;
             }
         }
     }
     // Decodes a thread's codes of one box of tokens.
     template <bool special>
-    __device__ __forceinline__ void decode_box(const Step& step, const StepScales<kind>& scales, int box, Operands& to) const {
+    __device__ __forceinline__ void decode_box(const Step& step, const StepScales<kind>& scales, int box,
+                                               Operands& to) const {
         constexpr int turns = kTurns / kBoxes;
         LineCodes codes[turns][2];
 #pragma unroll
@@ -110,8 +113,8 @@ struct Consumer {
 #pragma unroll
         for (int turn = 0; turn < turns; turn++) decode<special>(codes[turn], scales, box * turns + turn, to[turn]);
     }
-    // Multiplies a box, and waits until the products of the one before are complete, whose operands the next one overwrites. A warp
-    // that meets something special decodes it another way, and multiplies with the others of its warpgroup.
+    // Multiplies a box, and waits until the products of the one before are complete, whose operands the next one overwrites.
+    // A warp that meets something special decodes it another way, and multiplies with the others of its warpgroup.
     __device__ __forceinline__ void multiply_box(const Step& step, const StepScales<kind>& scales, int box, bool special,
                                                  Operands& operands) {
         if (special)
@@ -130,8 +133,8 @@ struct Consumer {
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
     }
-    // The last products of a step are on their way while the first codes of the next are decoded. The compiler follows accumulators
-    // over the loop's end as long as nothing touches them, not even in order to hold them.
+    // The last products of a step are on their way while the first codes of the next are decoded. The compiler follows
+    // accumulators over the loop's end as long as nothing touches them, not even in order to hold them.
     __device__ __forceinline__ void multiply_steps() {
         constexpr uint32_t stages = Block::kStages, halves = kHalves<tokens>,
                            block_codes = kind == Weights::Nvfp4 ? kNvBlock : kMxBlock;
@@ -180,7 +183,8 @@ struct Exchange {
 
 // Takes the sums of all warps of the cluster to D. All of its consumers call it when the last of their products is complete.
 template <Weights kind, int tokens>
-__device__ __forceinline__ void write_tile(const Arguments& args, const Consumer<kind, tokens>& consumer, Exchange<tokens>& exchange) {
+__device__ __forceinline__ void write_tile(const Arguments& args, const Consumer<kind, tokens>& consumer,
+                                           Exchange<tokens>& exchange) {
     using Pieces = Exchange<tokens>;
     const Tile& tile = consumer.shared.tile;
     const uint32_t sharing = args.sharing, own = block_of_cluster(), warp = bf16::consumer_warp();
@@ -201,8 +205,8 @@ __device__ __forceinline__ void write_tile(const Arguments& args, const Consumer
         PartOfPiece* const of_piece = &exchange.parts[before * parts];
         float sums[kTurnSums];
         bf16::add_parts(of_piece, parts, sums);
-        bf16::write_any_turn<kind>(args, tile, bf16::output_of<kind>(args, tile, line), line, int(turn) * kOutTokens, 0, sums,
-                                   exchange.outs[warp]);
+        bf16::write_any_turn<kind>(args, tile, bf16::output_of<kind>(args, tile, line), line, int(turn) * kOutTokens, 0,
+                                   sums, exchange.outs[warp]);
     }
 }
 

@@ -1,11 +1,11 @@
-// splitk_sm90: exact products of few rows with quantized weights on Hopper, without groups, the contraction split between the
-// blocks of a cluster.
+// splitk_sm90: exact products of few rows with quantized weights on Hopper, without groups, the contraction split between
+// the blocks of a cluster.
 //
 // The product is made transposed, so that weights are the operand that the tensor cores read from registers. A tile is 128
 // lines of weights and up to 128 tokens, and each block of its cluster has a part of the contraction and nothing else to do:
 //
 //     warps 0, 1     ask for all that fits into shared memory at once (splitk_tiles.cuh)
-//     warps 4..19    decode and multiply; then they add up what the blocks have of the tile (splitk_consumers.cuh)
+//     warps 4..      decode and multiply; then they add up what the blocks have of the tile (splitk_consumers.cuh)
 //
 // One launch, no pass over weights or scales. Bytes: weights once, tokens once for every tile of lines.
 #include <algorithm>
@@ -28,8 +28,8 @@ using namespace sm90::splitk;
 
 template <int tokens>
 constexpr int kThreads = kWarpgroup + 32 * kConsumerWarps<tokens>;
-// A block of 640 threads starts with 96 registers each, 65536 / 640 in eights, one of 384 with 168; the consumers get what the
-// first warpgroup gives back.
+// A block of 640 threads starts with 96 registers each, 65536 / 640 in eights, one of 384 with 168; the consumers get what
+// the first warpgroup gives back.
 constexpr int kProducerRegisters = 32;
 template <int tokens>
 constexpr int kConsumerRegisters = kHalves<tokens> == 2 ? 112 : 232;
@@ -145,7 +145,8 @@ Reason needs_scale_words(const GemmProblem& p) {
     if (!is_block_scaled(p.b) || (p.b.layout.has_words() && at % 4 == 0)) return {};
     return [at, stride = p.b.layout.line_stride, block = p.b.layout.block] {
         return format_text(
-            "needs b's scales swizzled, or one for each block of a line and lines at multiples of 4 bytes, found one for %d codes, "
+            "needs b's scales swizzled, or one for each block of a line and lines at multiples of 4 bytes, found one for %d "
+            "codes, "
             "the first at %p and lines %lld apart",
             block, reinterpret_cast<const void*>(at), (long long)stride);
     };
@@ -159,7 +160,8 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
     if (p.grouping != Grouping::None) return "needs a product without groups";
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     if (p.m > kMostTokens)
-        return [m = p.m] { return format_text("needs at most %lld rows, found %lld", (long long)kMostTokens, (long long)m); };
+        return
+            [m = p.m] { return format_text("needs at most %lld rows, found %lld", (long long)kMostTokens, (long long)m); };
     constexpr int64_t most = int64_t(1) << 27;  // so that places of steps stay within 32 bits
     if (p.n >= most || p.k >= most) return "needs less than 2^27 columns of D and codes of a line";
     const int64_t blocks = blocks_of(context, p);
@@ -172,8 +174,10 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
     for (const TileMap& map : {map_of_tokens(as_bf16(p, Side::A, workspace), tile_tokens(p)), map_of_codes(p)})
         if (!unmappable(map).empty())
             return [data = map.data, lines = map.strides[0]] {
-                return format_text("needs a and b at multiples of 16 bytes, their lines as far apart, found one at %p with lines of %lld bytes",
-                                   data, (long long)lines);
+                return format_text(
+                    "needs a and b at multiples of 16 bytes, their lines as far apart, found one at %p with lines of %lld "
+                    "bytes",
+                    data, (long long)lines);
             };
     return {};
 }
@@ -222,7 +226,6 @@ int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODU
 
 }  // namespace
 
-const GemmImplementation splitk_sm90{
-    .name = "splitk_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
+const GemmImplementation splitk_sm90{.name = "splitk_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
 
 }  // namespace mxq::cuda

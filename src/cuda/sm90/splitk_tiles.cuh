@@ -18,7 +18,7 @@ using bf16::Tile;
 constexpr int kStepCodes = 128;
 constexpr int kBoxCodes = 64, kBoxes = kStepCodes / kBoxCodes;  // of a token, 128 bytes
 constexpr int kLineWarps = kTileLines / kWarpLines;             // which have all lines together
-// Tiles of up to 64 tokens have every other step made by other warps, larger ones have no registers for so many.
+// Up to 64 tokens every other step is made by other warps; more leave no registers for so many.
 template <int tokens>
 constexpr int kHalves = tokens <= 64 ? 2 : 1;
 template <int tokens>
@@ -62,8 +62,8 @@ struct ScalePlaces {
     const uint8_t* of_line[kTileLines / 32];
 };
 
-// Copies the scales of a step, words of four, whose first lie at multiples of 4 bytes. Lines behind the last count as the last,
-// since nobody stores their sums; words behind the last of a line stay as they are.
+// Copies the scales of a step, words of four, whose first lie at multiples of 4 bytes. Lines behind the last count as the
+// last, since nobody stores their sums; words behind the last of a line stay as they are.
 template <Weights kind>
 __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePlaces& places, int32_t step,
                                             uint32_t (&to)[kScaleWords<kind>][kTileLines]) {
