@@ -105,40 +105,6 @@ int32_t sharing_of(const Context& context, const GemmProblem& p) {
     return sharing;
 }
 
-TileMap map_of_tokens(const GemmOperand& a, int32_t tokens) {
-    return {a.codes,
-            CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            2,
-            {a.length, a.lines, 1},
-            {a.line_bytes, 0},
-            {kBoxCodes, tokens, 1},
-            CU_TENSOR_MAP_SWIZZLE_128B};
-}
-
-TileMap map_of_codes(const GemmProblem& p) {
-    return {p.b.codes,
-            CU_TENSOR_MAP_DATA_TYPE_UINT8,
-            3,
-            {ceil_div(p.k * p.b.bits, int64_t(8)), p.b.lines, p.b.matrices},
-            {p.b.line_bytes, p.b.matrix_bytes},
-            {kStepCodes * p.b.bits / 8, kTileLines, 1},
-            p.b.bits == 8   ? CU_TENSOR_MAP_SWIZZLE_128B
-            : p.b.bits == 4 ? CU_TENSOR_MAP_SWIZZLE_64B
-                            : CU_TENSOR_MAP_SWIZZLE_NONE};
-}
-
-Reason needs_operands(const GemmProblem& p) {
-    if (p.b.scale_type == ScaleType::None)
-        return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
-    if (p.b.scale_type == ScaleType::F32 && !has_line_scales(p.b))
-        return "needs FP8 with scaling ROW or TENSOR, found scales of 128";
-    if (p.a.format != MXQ_FORMAT_BF16 && !can_widen(p.a))
-        return [format = p.a.format] {
-            return format_text("needs a in BF16 or quantized, without scales of 128, found %s", find_format(format)->name);
-        };
-    return {};
-}
-
 // Scales are copied by words of four.
 Reason needs_scale_words(const GemmProblem& p) {
     const uintptr_t at = reinterpret_cast<uintptr_t>(p.b.scales);
@@ -171,7 +137,7 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
                                count);
         };
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
-    for (const TileMap& map : {map_of_tokens(as_bf16(p, Side::A, workspace), tile_tokens(p)), map_of_codes(p)})
+    for (const TileMap& map : {map_of_tokens(as_bf16(p, Side::A, workspace), tile_tokens(p)), map_of_lines(p, kStepCodes, kTileLines)})
         if (!unmappable(map).empty())
             return [data = map.data, lines = map.strides[0]] {
                 return format_text(
@@ -187,7 +153,7 @@ bool is_widened(const GemmProblem& p) { return p.a.scale_type != ScaleType::None
 Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
-    if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_lines_of_codes(p); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_scale_words(p); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_sizes(context, p); !reason.empty()) return {reason, 0, nullptr};
     return {{}, is_widened(p) ? widened_bytes(as_bf16(p, Side::A, nullptr)) : 0, nullptr};
@@ -200,7 +166,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (is_widened(p)) widen(context, p, Side::A, a, call.stream);
     const WeightRule weights = weight_rule(p.b);
     Arguments args{tensor_map(driver(), map_of_tokens(a, tokens)),
-                   tensor_map(driver(), map_of_codes(p)),
+                   tensor_map(driver(), map_of_lines(p, kStepCodes, kTileLines)),
                    p,
                    {},
                    weights.rule,

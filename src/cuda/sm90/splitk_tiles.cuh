@@ -1,4 +1,4 @@
-// What a block of splitk_sm90 has of its tile, and the warps that bring it there.
+// Brings to a block of splitk_sm90 what it has of its tile, by two warps.
 //
 //     a tile      128 lines of weights, up to 32, 64 or 128 tokens; its contraction is shared by the blocks of a cluster
 //     a step      128 codes of the contraction: two boxes of tokens, a box of codes, and the scales of the lines in words

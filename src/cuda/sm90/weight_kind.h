@@ -1,7 +1,10 @@
 // What kind of weights an operand is to the exact kernels of this folder, and the rule that decodes them.
 #pragma once
 #include "core/problem.h"
+#include "cuda/sm90/tensor_map.h"
 #include "cuda/sm90/weights.cuh"
+#include "cuda/widen/widen_operand.h"
+#include "dispatch/reason.h"
 
 namespace mxq::cuda::sm90 {
 
@@ -11,6 +14,44 @@ inline bool is_block_scaled(const GemmOperand& operand) {
 
 inline bool has_line_scales(const GemmOperand& operand) {
     return operand.scale_type == ScaleType::F32 && operand.layout.block == MXQ_MAX_DIM;
+}
+
+// Returns why the exact kernels that take weights line by line decline these operands.
+inline Reason needs_lines_of_codes(const GemmProblem& p) {
+    if (p.b.scale_type == ScaleType::None)
+        return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
+    if (p.b.scale_type == ScaleType::F32 && !has_line_scales(p.b))
+        return "needs FP8 with scaling ROW or TENSOR, found scales of 128";
+    if (p.a.format != MXQ_FORMAT_BF16 && !can_widen(p.a))
+        return [format = p.a.format] {
+            return format_text("needs a in BF16 or quantized, without scales of 128, found %s", find_format(format)->name);
+        };
+    return {};
+}
+
+// Describes boxes of so many tokens, lines of BF16, and 64 of the contraction.
+inline TileMap map_of_tokens(const GemmOperand& a, int32_t tokens) {
+    return {a.codes,
+            CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            2,
+            {a.length, a.lines, 1},
+            {a.line_bytes, 0},
+            {64, tokens, 1},
+            CU_TENSOR_MAP_SWIZZLE_128B};
+}
+
+// Describes boxes of so many lines of B and so many codes of each, as place_in_lines finds them (line_codes.cuh).
+inline TileMap map_of_lines(const GemmProblem& p, int32_t codes, int32_t lines) {
+    const int32_t line_bytes = codes * p.b.bits / 8;
+    return {p.b.codes,
+            CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            3,
+            {ceil_div(p.k * p.b.bits, int64_t(8)), p.b.lines, p.b.matrices},
+            {p.b.line_bytes, p.b.matrix_bytes},
+            {line_bytes, lines, 1},
+            line_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+            : line_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                               : CU_TENSOR_MAP_SWIZZLE_NONE};
 }
 
 struct WeightRule {

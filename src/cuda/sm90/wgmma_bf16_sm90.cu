@@ -119,39 +119,6 @@ Cut cut_of(const Context& context, const GemmProblem& p) {
 
 bool is_widened(const GemmProblem& p) { return p.a.scale_type != ScaleType::None; }
 
-// Describes tokens in tiles of so many.
-TileMap map_of_tokens(const GemmOperand& a, int32_t tokens) {
-    return {a.codes,
-            CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            2,
-            {a.length, a.lines, 1},
-            {a.line_bytes, 0},
-            {kStepCodes, tokens, 1},
-            CU_TENSOR_MAP_SWIZZLE_128B};
-}
-
-TileMap map_of_codes(const GemmProblem& p) {
-    return {p.b.codes,
-            CU_TENSOR_MAP_DATA_TYPE_UINT8,
-            3,
-            {ceil_div(p.k * p.b.bits, int64_t(8)), p.b.lines, p.b.matrices},
-            {p.b.line_bytes, p.b.matrix_bytes},
-            {kStepCodes * p.b.bits / 8, kTileLines, 1},
-            p.b.bits == 8 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_NONE};
-}
-
-Reason needs_operands(const GemmProblem& p) {
-    if (p.b.scale_type == ScaleType::None)
-        return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
-    if (p.b.scale_type == ScaleType::F32 && !has_line_scales(p.b))
-        return "needs FP8 with scaling ROW or TENSOR, found scales of 128";
-    if (p.a.format != MXQ_FORMAT_BF16 && !can_widen(p.a))
-        return [format = p.a.format] {
-            return format_text("needs a in BF16 or quantized, without scales of 128, found %s", find_format(format)->name);
-        };
-    return {};
-}
-
 Reason needs_sizes(const Context& context, const GemmProblem& p) {
     constexpr int64_t most = int64_t(1) << 31;
     if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
@@ -159,7 +126,7 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
     if (p.a.lines >= most || p.n >= most || p.k >= most) return "needs less than 2^31 rows, columns and codes of a line";
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
     const Cut cut = cut_of(context, p);
-    for (const TileMap& map : {map_of_tokens(as_bf16(p, Side::A, workspace), cut.tokens), map_of_codes(p)})
+    for (const TileMap& map : {map_of_tokens(as_bf16(p, Side::A, workspace), cut.tokens), map_of_lines(p, kStepCodes, kTileLines)})
         if (!unmappable(map).empty())
             return [data = map.data, lines = map.strides[0], matrices = map.strides[1]] {
                 return format_text(
@@ -179,7 +146,7 @@ uint64_t scales_offset(const GemmProblem& p) { return is_widened(p) ? widened_by
 Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
-    if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_lines_of_codes(p); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_sizes(context, p); !reason.empty()) return {reason, 0, nullptr};
     return {{}, scales_offset(p) + (is_block_scaled(p.b) ? arranged_bytes(p) : 0), nullptr};
 }
@@ -196,7 +163,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (scales.bytes) arrange_scales(context, p, scales, call.stream);
     const WeightRule weights = weight_rule(p.b);
     Arguments args{tensor_map(driver(), map_of_tokens(tokens, cut.tokens)),
-                   tensor_map(driver(), map_of_codes(p)),
+                   tensor_map(driver(), map_of_lines(p, kStepCodes, kTileLines)),
                    p,
                    {},
                    weights.rule,
