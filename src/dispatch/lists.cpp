@@ -110,6 +110,9 @@ bool is_exact(const GemmProblem& p) {
     return p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0 || p.exact_products;
 }
 
+// Columns up to which splitk_sm90 has no more tiles than there are multiprocessors, see has_split_rows.
+constexpr int64_t kMostSplitColumns = 1 << 14;
+
 // Returns how many rows, of a product or of a group on average, skinny_sm90 multiplies faster than whatever is asked behind it,
 // by times on an H200 (docs/performance.md has the tables), in us.
 //
@@ -130,7 +133,7 @@ int64_t most_few_rows(const GemmProblem& p) {
     if (for_cublaslt && kept) return is_large ? 8 : 0;
     if (for_cublaslt) return is_large ? 128 : 16;
     if (kept) return 32;
-    if (is_exact(p)) return p.n > int64_t(1) << 14 ? 128 : is_large ? 96 : 64;
+    if (is_exact(p)) return p.n > kMostSplitColumns ? 128 : is_large ? 96 : 64;
     return is_large ? 128 : 64;
 }
 
@@ -152,13 +155,13 @@ bool has_few_rows(const GemmProblem& p) {
 // Where there are more tiles of 128 columns than multiprocessors, blocks that stay are better: (28672,8192), BF16 with MXFP4,
 // 32, 64 and 128 rows 79 67 186, 90 80 156 and 126 119 233. Eight rows of (4096,4096) take 11.9 and 10.5.
 bool has_split_rows(const GemmProblem& p) {
-    constexpr int64_t most_rows = 128, most_columns = 1 << 14;
+    constexpr int64_t most_rows = 128;
     const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
     const bool is_plain = p.a.scale_type == ScaleType::None && p.b.scale_type != ScaleType::None;
     if ((!is_block_scaled && !is_plain) || p.grouping != Grouping::None) return false;
     if (is_block_scaled && (!p.b.layout.has_words() || (has_kept_lines(p.b) && !is_exact(p)))) return false;
     const int64_t least_rows = p.b.scale_type == ScaleType::E4M3 ? 17 : 9;
-    return p.m >= least_rows && p.m <= most_rows && p.n <= most_columns;
+    return p.m >= least_rows && p.m <= most_rows && p.n <= kMostSplitColumns;
 }
 
 // Returns whether wgmma_plain_sm90 multiplies groups of plain numbers faster than cuBLASLt 13.10, or as fast. An H200, us of

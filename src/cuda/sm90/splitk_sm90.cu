@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads<tokens>, 1) splitk_sm90_kernel(const 
     if (threadIdx.x == 0) {
         prefetch_map(args.codes);
         prefetch_map(args.tokens);
-        for (Barrier& barrier : shared.full) init_barrier(barrier, scaled ? 33 : 1);
+        for (Barrier& barrier : shared.full) init_barrier(barrier, scaled ? 1 + 32 : 1);  // a thread, and a warp's lanes
         for (Barrier& barrier : shared.free) init_barrier(barrier, kLineWarps);
         publish_barriers();
     }
@@ -87,16 +87,14 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
 
 constexpr int64_t kMostTokens = 128;
 
-// Returns the tokens of a tile, for which the kernels are compiled.
+// Returns the tokens of a tile, which has all of them.
 int32_t tile_tokens(const GemmProblem& p) { return int32_t(round_up(p.m, int64_t(32))); }
 
 int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
 
-int64_t token_tiles(const GemmProblem& p) { return ceil_div(p.m, int64_t(tile_tokens(p))); }
-
 // Returns how many blocks share a tile: as many as run at once, with two steps each at least.
 int32_t sharing_of(const Context& context, const GemmProblem& p) {
-    const int64_t all = context.cuda->multiprocessors, tiles = line_tiles(p) * token_tiles(p);
+    const int64_t all = context.cuda->multiprocessors, tiles = line_tiles(p);
     const int64_t blocks = p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all;
     const int64_t steps = ceil_div(p.k, int64_t(kStepCodes));
     int32_t sharing = 1;
@@ -112,15 +110,12 @@ Reason needs_scale_words(const GemmProblem& p) {
     return [at, stride = p.b.layout.line_stride, block = p.b.layout.block] {
         return format_text(
             "needs b's scales swizzled, or one for each block of a line and lines at multiples of 4 bytes, found one for %d "
-            "codes, "
-            "the first at %p and lines %lld apart",
+            "codes, the first at %p and lines %lld apart",
             block, reinterpret_cast<const void*>(at), (long long)stride);
     };
 }
 
-int64_t blocks_of(const Context& context, const GemmProblem& p) {
-    return line_tiles(p) * token_tiles(p) * sharing_of(context, p);
-}
+int64_t blocks_of(const Context& context, const GemmProblem& p) { return line_tiles(p) * sharing_of(context, p); }
 
 Reason needs_sizes(const Context& context, const GemmProblem& p) {
     if (p.grouping != Grouping::None) return "needs a product without groups";
@@ -137,7 +132,8 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
                                count);
         };
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
-    for (const TileMap& map : {map_of_tokens(as_bf16(p, Side::A, workspace), tile_tokens(p)), map_of_lines(p, kStepCodes, kTileLines)})
+    for (const TileMap& map :
+         {map_of_tokens(as_bf16(p, Side::A, workspace), tile_tokens(p)), map_of_lines(p, kStepCodes, kTileLines)})
         if (!unmappable(map).empty())
             return [data = map.data, lines = map.strides[0]] {
                 return format_text(
