@@ -159,7 +159,7 @@ bool has_split_rows(const GemmProblem& p) {
     const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
     const bool is_plain = p.a.scale_type == ScaleType::None && p.b.scale_type != ScaleType::None;
     if ((!is_block_scaled && !is_plain) || p.grouping != Grouping::None) return false;
-    if (is_block_scaled && (!p.b.layout.has_words() || (has_kept_lines(p.b) && !is_exact(p)))) return false;
+    if (is_block_scaled && has_kept_lines(p.b) && !is_exact(p)) return false;
     const int64_t least_rows = p.b.scale_type == ScaleType::E4M3 ? 17 : 9;
     return p.m >= least_rows && p.m <= most_rows && p.n <= kMostSplitColumns;
 }

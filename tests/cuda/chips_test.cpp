@@ -304,12 +304,12 @@ TEST_CASE("chips: who takes exact products on Hopper") {
             CHECK(dense(fp8(scaling), weights, 129) == (of_lines ? many : portable));
             CHECK(taker(100, newest, recorder::dense(of(fp8(scaling), weights, false))) == portable);
         }
-    // Rows of scales that are no whole words, and more tiles of columns than there are multiprocessors.
+    // More tiles of columns than there are multiprocessors; however scales lie.
     const auto sized = [](int64_t m, int64_t n, int64_t k) {
         return taker(90, newest, recorder::dense(of(bf16(), mxfp4, false, {m, n, k})));
     };
-    CHECK(sized(64, 384, 2880) == few);
-    CHECK(sized(65, 384, 2880) == many);
+    CHECK(sized(8, 384, 2880) == few);
+    CHECK(sized(64, 384, 2880) == split);
     CHECK(sized(96, 8192, 2880 * 2) == split);
     CHECK(sized(128, 16384, 4096) == split);
     CHECK(sized(128, 16512, 4096) == few);
@@ -349,8 +349,8 @@ TEST_CASE("chips: who takes few rows of MX on Hopper") {
                 CHECK(takes(weights, {129, 384, 512}, d, exact) ==
                       (exact ? "wgmma_bf16_sm90" : d == MXQ_FORMAT_F32 ? "wgmma_fp8_sm90" : "cublaslt_rebase"));
             }
-        CHECK(takes(weights, {16, 384, 2880}) == "skinny_sm90");
-        CHECK(takes(weights, {17, 384, 2880}) == "cublaslt_rebase");
+        CHECK(takes(weights, {8, 384, 2880}) == "skinny_sm90");
+        CHECK(takes(weights, {9, 384, 2880}) == "splitk_sm90");
         CHECK(takes(weights, {128, 16512, 2880}) == "skinny_sm90");
     }
     const std::string few = "skinny_sm90";

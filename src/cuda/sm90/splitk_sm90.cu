@@ -103,18 +103,6 @@ int32_t sharing_of(const Context& context, const GemmProblem& p) {
     return sharing;
 }
 
-// Scales are copied by words of four.
-Reason needs_scale_words(const GemmProblem& p) {
-    const uintptr_t at = reinterpret_cast<uintptr_t>(p.b.scales);
-    if (!is_block_scaled(p.b) || (p.b.layout.has_words() && at % 4 == 0)) return {};
-    return [at, stride = p.b.layout.line_stride, block = p.b.layout.block] {
-        return format_text(
-            "needs b's scales swizzled, or one for each block of a line and lines at multiples of 4 bytes, found one for %d "
-            "codes, the first at %p and lines %lld apart",
-            block, reinterpret_cast<const void*>(at), (long long)stride);
-    };
-}
-
 int64_t blocks_of(const Context& context, const GemmProblem& p) { return line_tiles(p) * sharing_of(context, p); }
 
 Reason needs_sizes(const Context& context, const GemmProblem& p) {
@@ -150,7 +138,6 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_lines_of_codes(p); !reason.empty()) return {reason, 0, nullptr};
-    if (auto reason = needs_scale_words(p); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_sizes(context, p); !reason.empty()) return {reason, 0, nullptr};
     return {{}, is_widened(p) ? widened_bytes(as_bf16(p, Side::A, nullptr)) : 0, nullptr};
 }

@@ -79,6 +79,29 @@ __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePla
     }
 }
 
+// Puts the same words together byte by byte, however scales lie: lines of 90, one for 128 codes. Those of the lane's lines are
+// loaded at once, and the next bytes of a line then come from the nearest cache.
+template <Weights kind>
+__device__ __forceinline__ void gather_scales(const GemmProblem& p, const ScalePlaces& places, int32_t step,
+                                              uint32_t (&to)[kScaleWords<kind>][kTileLines]) {
+    constexpr uint32_t block = kStepCodes / kScaleWords<kind> / 4;
+    constexpr int lines = kTileLines / 32;
+#pragma unroll 1
+    for (int word = 0; word < kScaleWords<kind>; word++) {
+        uint32_t words[lines] = {};
+#pragma unroll 1
+        for (uint32_t b = 0; b < 4; b++) {
+            const uint32_t code = uint32_t(step) * kStepCodes + (word * 4 + b) * block;
+            if (code >= p.k) break;
+            const int64_t at = scale_in_line(p.b.layout, code);
+#pragma unroll
+            for (int i = 0; i < lines; i++) words[i] |= uint32_t(__ldg(places.of_line[i] + at)) << 8 * b;
+        }
+#pragma unroll
+        for (int i = 0; i < lines; i++) to[word][threadIdx.x % 32 + 32 * i] = words[i];
+    }
+}
+
 __device__ __forceinline__ ScalePlaces find_scales(const GemmProblem& p, const Tile& tile) {
     const uint8_t* const scales = matrix_scales(p.b, tile.group);
     ScalePlaces places;
@@ -120,11 +143,18 @@ __device__ __forceinline__ void load_operands(const Arguments& args, Shared<kind
 // Loads scales; a warp calls it.
 template <Weights kind, int tokens>
 __device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens>& shared) {
+    const GemmOperand& b = args.problem.b;
     const ScalePlaces places = find_scales(args.problem, shared.tile);
-    each_step(args, shared, [&](Stage<kind, tokens>& to, Barrier& full, int32_t step) {
-        copy_scales<kind>(args.problem, places, step, to.scales);
-        arrive_after_copies(full);
-    });
+    if (b.layout.has_words() && reinterpret_cast<uintptr_t>(b.scales) % 4 == 0)
+        each_step(args, shared, [&](Stage<kind, tokens>& to, Barrier& full, int32_t step) {
+            copy_scales<kind>(args.problem, places, step, to.scales);
+            arrive_after_copies(full);
+        });
+    else
+        each_step(args, shared, [&](Stage<kind, tokens>& to, Barrier& full, int32_t step) {
+            gather_scales<kind>(args.problem, places, step, to.scales);
+            arrive(full);
+        });
 }
 
 }  // namespace mxq::cuda::sm90::splitk
