@@ -269,7 +269,7 @@ inline double class_factor(int32_t bound, int64_t k) {
 }
 
 // c of a product: that of its class, or less where docs/numerics.md has less for the implementation; -1 as above. `exact`: both
-// operands are MX or BF16.
+// operands are MX or BF16, or both F16.
 inline double bound_factor(const Promise& promise, int64_t k, bool exact = true) {
     const double of_class = class_factor(promise.bound, k), length = static_cast<double>(k);
     if (promise.implementation == "cpu") return std::min(of_class, length + 1);

@@ -281,7 +281,8 @@ MXQ_EACH_DEVICE("format refusals: plain operands in every transpose") {
     CHECK(ran == 12);
 }
 
-// The CPU multiplies plain operands of any type with all others; tensor cores BF16 with all that become BF16, and F16 with F16.
+// The CPU multiplies plain operands of any type with all others; tensor cores BF16 with all that become BF16, and F16 with F16 or,
+// as A, with what is quantized.
 MXQ_EACH_DEVICE("format refusals: plain operands") {
     const testing::Dims dims{std::nullopt, 64, 64};
     auto d = testing::make_tensor(MXQ_FORMAT_F32, dims);
@@ -290,15 +291,16 @@ MXQ_EACH_DEVICE("format refusals: plain operands") {
         for (int32_t b_format : {MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16, MXQ_FORMAT_MXFP8_E4M3, MXQ_FORMAT_MXFP4, MXQ_FORMAT_NVFP4, MXQ_FORMAT_FP8_E4M3}) {
             auto a = testing::make_tensor(a_format, dims), b = testing::make_tensor(b_format, dims);
             const bool b_plain = b_format <= MXQ_FORMAT_BF16, f16 = a_format == MXQ_FORMAT_F16 && b_format == MXQ_FORMAT_F16;
-            const bool takes = device.is_cpu() || f16 || (a_format == MXQ_FORMAT_BF16 && (!b_plain || b_format == MXQ_FORMAT_BF16));
             CAPTURE(a_format, b_format);
             for (bool swapped : {false, true}) {
+                const bool takes = device.is_cpu() || f16 || (a_format == MXQ_FORMAT_BF16 && (!b_plain || b_format == MXQ_FORMAT_BF16)) ||
+                                   (a_format == MXQ_FORMAT_F16 && !b_plain && !swapped);
                 const mxq_status status = mxq_gemm_query(device.context, nullptr, swapped ? b : a, swapped ? a : b, d, nullptr);
                 if (takes) CHECK(status == MXQ_STATUS_OK);
                 else CHECK(testing::refusal(status, unsupported, {mxq_format_name(a_format), mxq_format_name(b_format), "mxq_convert"}) == "");
                 ++(takes ? taken : refused);
             }
         }
-    CHECK(taken == 2 * (device.is_cpu() ? 21 : 6));
+    CHECK(taken == 2 * (device.is_cpu() ? 21 : 6) + (device.is_cpu() ? 0 : 4));
     CHECK(refused == 42 - taken);
 }

@@ -14,6 +14,7 @@
 #include "numerics/nvfp4.h"
 #include "numerics/packing.h"
 #include "numerics/philox.h"
+#include "numerics/split_f16.h"
 
 #include <cuda_runtime.h>
 
@@ -334,6 +335,13 @@ struct Plain16 {
     static uint64_t host(uint32_t i) { return both(i); }
 };
 
+struct SplitF16 {
+    static constexpr uint64_t cases = 1 << 16;
+    MXQ_HD static uint64_t both(uint32_t i) { return two_words(parts_of_pair(i | i << 16, true), parts_of_pair(i | i << 16, false)); }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
 // Codes to BF16 under all scales but those that are special.
 template <class E>
 struct Bf16Values {
@@ -454,6 +462,7 @@ std::vector<testing::NumericsOutcome> testing::MXQ_TEST_FUNCTION() {
     results.add<Stochastic>("stochastic");
     results.add<Nvfp4Scale>("NVFP4 scales");
     results.add<Plain16>("16 bits");
+    results.add<SplitF16>("parts of F16");
     results.add<Packing>("packing");
     return results.outcomes;
 }

@@ -284,8 +284,15 @@ oracle::Spec exact(oracle::Spec spec) {
     return spec;
 }
 
-const oracle::Spec bf16 = testing::spec_of(MXQ_FORMAT_BF16, MXQ_SCALING_NONE);
-bool is_plain(const oracle::Spec& spec) { return spec.format == MXQ_FORMAT_BF16; }
+const oracle::Spec bf16 = testing::spec_of(MXQ_FORMAT_BF16, MXQ_SCALING_NONE), f16 = testing::spec_of(MXQ_FORMAT_F16, MXQ_SCALING_NONE);
+bool is_plain(const oracle::Spec& spec) { return spec.format <= MXQ_FORMAT_BF16; }
+
+// Returns the integers as numbers of a plain format; of F16 257 times as large, so that they have more bits than BF16's.
+Bytes numbers_of(const oracle::Spec& spec, oracle::Floats x) {
+    if (spec.format == MXQ_FORMAT_F16)
+        for (float& value : x) value *= 257;
+    return oracle::store(spec.format, x);
+}
 
 void require_exact(const oracle::Floats& decoded, const oracle::Floats& x, size_t count) {
     if (!std::equal(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(count), decoded.begin()))
@@ -296,14 +303,14 @@ void require_exact(const oracle::Floats& decoded, const oracle::Floats& x, size_
 using Operand = std::function<testing::Tensor(Scene&)>;
 Operand operand(const oracle::Spec& spec, testing::Dims dims, int32_t part, bool swizzled) {
     const oracle::Floats x = integers(dims);
-    if (is_plain(spec)) return [=, bytes = oracle::store(MXQ_FORMAT_BF16, x)](Scene& s) { return s.plain_in(MXQ_FORMAT_BF16, dims, bytes); };
+    if (is_plain(spec)) return [=, bytes = numbers_of(spec, x)](Scene& s) { return s.plain_in(spec.format, dims, bytes); };
     const std::map<int32_t, oracle::Part> content{{part, oracle::quantize(spec, x, dims.shape(), part, swizzled)}};
     require_exact(oracle::dequantize(spec, content.at(part), dims.shape(), part, swizzled), x, x.size());
     return [=](Scene& s) { return s.quantized_in(spec, dims, swizzled, content); };
 }
 Operand grouped_operand(const oracle::Spec& spec, testing::Dims dims, int32_t part) {
     const oracle::Floats x = integers(dims);
-    if (is_plain(spec)) return [=, bytes = oracle::store(MXQ_FORMAT_BF16, x)](Scene& s) { return s.plain_in(MXQ_FORMAT_BF16, dims, bytes, 1); };
+    if (is_plain(spec)) return [=, bytes = numbers_of(spec, x)](Scene& s) { return s.plain_in(spec.format, dims, bytes, 1); };
     const auto content = grouped_content_of(spec, x, dims, part, 1);
     const auto decoded = oracle::dequantize_groups(spec, content.at(part), dims.rows, dims.cols, groups, part, false);
     require_exact(decoded, x, static_cast<size_t>(groups.ends.back() * dims.cols));
@@ -373,7 +380,7 @@ const Problems& all_problems() {
             add_swizzle(problems, spec);
             add_pad(problems, spec);
             const oracle::Spec operand = exact(spec);
-            for (const auto& [a, b] : {std::pair{operand, operand}, {operand, bf16}, {bf16, operand}}) {
+            for (const auto& [a, b] : {std::pair{operand, operand}, {operand, bf16}, {bf16, operand}, {f16, operand}}) {
                 add_gemm(problems, a, b);
                 add_grouped_gemm(problems, a, b);
             }

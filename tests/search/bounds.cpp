@@ -248,7 +248,8 @@ bool keeps_bound(const Element& e, double got, const Rounding& rounding, double 
 std::string check_piece(const Problem& problem, const Piece& piece, const oracle::Floats& values,
                         const oracle::Promise& promise) {
     if (oracle::class_factor(promise.bound, piece.k) < 0) return "no class of bound";
-    const bool exact = is_exact(problem.tensors[0].spec) && is_exact(problem.tensors[1].spec);
+    const bool splits = problem.call.first.format == MXQ_FORMAT_F16 && problem.call.second.format != MXQ_FORMAT_F16;
+    const bool exact = is_exact(problem.tensors[0].spec) && is_exact(problem.tensors[1].spec) && !splits;
     const double factor = oracle::bound_factor(promise, piece.k, exact) + oracle::more_of(more_of_call(problem.call));
     const std::vector<Element>& sums = sums_of(problem, piece, promise.bound);
     const Rounding rounding = rounding_of(problem.call.d.format);

@@ -154,14 +154,14 @@ const std::vector<std::string>& known_implementations(Runner& runner, const Prob
 }
 
 // Returns whether a product has operands that a device does not multiply: plain ones, since tensor cores take BF16 beside all that
-// becomes BF16, and F16 with F16; rows of weights across the contraction under fp32 scales that are no factors of sums.
+// becomes BF16, and F16 with F16 or, as A, beside quantized numbers; rows of weights across the contraction under fp32 scales that are no factors of sums.
 bool is_of_cpu_alone(const Call& call) {
     if (!call.is_product()) return false;
     const bool of_lines = call.second.scaling == MXQ_SCALING_ROW || call.second.scaling == MXQ_SCALING_1X128;
     if (call.reads_b_by_rows() && oracle::is_fp8(call.second.format) && of_lines) return true;
     const auto is_other = [](const Side& side) { return side.plain() && side.format != MXQ_FORMAT_BF16; };
-    const bool both_f16 = call.first.format == MXQ_FORMAT_F16 && call.second.format == MXQ_FORMAT_F16;
-    return (is_other(call.first) || is_other(call.second)) && !both_f16;
+    const bool takes_f16 = call.second.format == MXQ_FORMAT_F16 || !call.second.plain();
+    return (is_other(call.first) || is_other(call.second)) && !(call.first.format == MXQ_FORMAT_F16 && takes_f16);
 }
 
 bool has_operands_apart(const Call& call) { return call.first.is_apart() || call.second.is_apart(); }

@@ -112,7 +112,8 @@ void draw_deep_product(Call& call, Random& random) {
     const int64_t rows = std::max(call.shape[0], 30 * std::max<int64_t>(call.group_count(), 1));
     limit({&call.shape[1], &call.shape[2]}, 12'000'000 / rows);
     call.transpose_a = MXQ_TRANSPOSE_N, call.transpose_b = MXQ_TRANSPOSE_T;
-    if (one_in(random, 2)) call.first = {MXQ_FORMAT_BF16};
+    const int32_t formats[] = {call.first.format, call.first.format, MXQ_FORMAT_BF16, MXQ_FORMAT_F16};
+    if (const int32_t format = pick(random, formats); format != call.first.format) call.first = {format};
 }
 
 // Keeps the memory of a call small: each group may be padded to 128 rows, and of a product has a matrix of B or of D.
@@ -329,6 +330,11 @@ void draw_offsets(Call& call, Random& random) {
     if (all || one_in(random, 3)) call.offsets["ends"] = call.offsets["bias"] = call.offsets["seed_offset"] = shared;
 }
 
+// Returns whether a product has F16 where devices take it: as A, beside F16 or quantized numbers.
+bool is_f16_of_devices(const Call& call) {
+    return call.first.format == MXQ_FORMAT_F16 && (call.second.format == MXQ_FORMAT_F16 || !call.second.plain());
+}
+
 const char* draw_verb(Random& random) {
     static const char* const weighted[] = {
         "quantize",   "quantize",   "quantize", "quantize",       "dequantize",       "dequantize",  "requantize",
@@ -358,8 +364,7 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
         call.second.format = call.first.format, call.second.scaling = call.first.scaling;
     if (call.is_product() && !one_in(random, 4))  // what tensor cores multiply too
         for (Side* side : {&call.first, &call.second})
-            if (side->plain() && (call.first.format != MXQ_FORMAT_F16 || call.second.format != MXQ_FORMAT_F16))
-                side->format = MXQ_FORMAT_BF16;
+            if (side->plain() && !is_f16_of_devices(call)) side->format = MXQ_FORMAT_BF16;
 
     repair(call);  // which decides about the transposes of a product, and so what its groups divide
     draw_shape(call, random);

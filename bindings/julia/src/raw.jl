@@ -1073,9 +1073,9 @@ operands first (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED), unless mxq_gemm_o
 mxq_gemm_options_set_implementation asks for another implementation. A and B have any formats, scalings and scale layouts
 with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW or
 TENSOR scales. An FP8 A also goes with a B of MX or NVFP4. Either or both may be plain: on a CUDA context BF16 beside any of
-them, or F16 on both sides; on a CPU context F32, F16 and BF16 beside any. Other pairs are UNSUPPORTED. Parts with different
-Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is F32, F16 or BF16, row-major with a row
-stride. The part that is read follows from the transposes, which are (N,T) by default; a plain operand has its rows for all.
+them, F16 on both sides, or F16 as A beside a quantized B; on a CPU context F32, F16 and BF16 beside any. Other pairs are
+UNSUPPORTED. Parts with different Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is F32, F16
+or BF16, row-major with a row stride. The part that is read follows from the transposes, which are (N,T) by default; a plain operand has its rows for all.
 With M tokens, K inputs and N outputs of a layer:
 
     case     A           part read     B           part read     D          use

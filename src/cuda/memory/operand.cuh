@@ -57,7 +57,7 @@ __device__ inline float element_value(int32_t bits, Element element, uint32_t co
     if (bits == 4) return decode<E2M1>(code);
     if (bits == 6) return element == Element::E2M3 ? decode<E2M3>(code) : decode<E3M2>(code);
     if (bits == 8) return element == Element::E4M3 ? decode<E4M3>(code) : decode<E5M2>(code);
-    return to_float(Bf16{uint16_t(code)});
+    return element == Element::F16 ? to_float(F16{uint16_t(code)}) : to_float(Bf16{uint16_t(code)});
 }
 
 // Returns the value of code `k` of a stored line.

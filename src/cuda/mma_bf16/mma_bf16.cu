@@ -1,5 +1,5 @@
-// D = A B^T of quantized and BF16 operands, dense or grouped, converted to BF16 on the way into shared memory; and of two F16
-// operands, which stay F16, by a kernel of its own that differs in the instruction alone.
+// D = A B^T of quantized and BF16 operands, dense or grouped, converted to BF16 on the way into shared memory; of two F16
+// operands, which stay F16, by a kernel of its own that differs in the instruction alone; and of F16 with quantized numbers.
 //
 // A block of 256 threads makes one 128 x 256 tile of D, 64 codes of the contraction a step:
 //
@@ -24,7 +24,11 @@
 //     fp32 scales of 128                           the sums of 128, in registers (promote.cuh), before NVFP4's global one
 //
 // Operands that are stored across the contraction are read code by code and decoded as they are loaded, by kernels of their own
-// that are simple and not fast.
+// that are simple and not fast. So are products of F16 with quantized numbers, whatever their order: an F16 number is the sum of
+// two BF16 numbers, and the whole contraction is multiplied with the low ones first, then once more with the high ones.
+//
+//     steps of the contraction    | 0 | 1 | ... | S - 1 | 0 | 1 | ... | S - 1 |
+//     parts of A's numbers        | low                 | high                |
 //
 // Inf, NaN and scales far above 1, which the fast conversion does not serve, are noticed at the barrier; then every thread
 // reads its codes again and converts them one by one. Sums that fp32 could not hold are made again at the end
@@ -37,7 +41,8 @@
 // Sums: sm_80 adds 8 products and the sum at once, each cut at 2^-24 of the largest, the result cut to fp32: an error of at
 // most (8 + 2) 2^-24 sum |a||b| for every 8 codes, hence c = 5 L / 4 + 32. Later chips cut later and less often. Operands with
 // fp32 factors are values rounded to fp32, which the sums of their codes are not: 1 each, 2 for the two factors. Scales of
-// 128: 1 for their product and L / 128 for the totals. All of them stay within c = 13 L / 10 + 40.
+// 128: 1 for their product and L / 128 for the totals. Low parts of F16 numbers are less than 2^-7 of them, and so are all sums
+// until the high ones come: c grows by 2^-7 of itself. All of them stay within c = 13 L / 10 + 40.
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/mma_bf16/operand.cuh"
@@ -49,14 +54,18 @@ namespace {
 
 using namespace mma;
 
+// Says what the tensor cores multiply: BF16 numbers, F16 numbers, or the BF16 parts of A's F16 numbers with BF16 numbers.
+enum class Numbers { Bf16, F16, Split };
+
 // Names what a kernel is compiled for.
-template <int kABits, int kBBits, int kTileColumns, bool kPromotes, bool kF16>
+template <int kABits, int kBBits, int kTileColumns, bool kPromotes, Numbers kNumbers>
 struct Kind {
     static constexpr int a_bits = kABits, b_bits = kBBits, columns = kTileColumns;
     static constexpr bool promotes = kPromotes;
-    static constexpr bool f16 = kF16;  // both operands are F16, and stay it
+    static constexpr bool f16 = kNumbers == Numbers::F16, splits = kNumbers == Numbers::Split;
+    static constexpr int passes = splits ? 2 : 1;      // over the contraction
     static constexpr bool across = kABits == kAcross;  // an operand may be read across
-    static_assert(across == (kBBits == kAcross));
+    static_assert(across == (kBBits == kAcross) && (across || !splits));
     static constexpr int chunks = (kTileRows + columns) / kChunkLines;  // of 16 codes, per thread and step
     static constexpr int halves = 2 * chunks / 4;                       // converted in a quarter of a step
     static constexpr int warp_columns = columns / 4, fragments = warp_columns / 16;
@@ -127,7 +136,9 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
     const auto fill = [&](uint32_t buffer, int n) {
         const int c = n / 2, h = n % 2;
         uint8_t* const to = shared + buffer + half_offset(first, c, h);
-        if (c < kAChunks) store_half(args.a, chunks.a[c % kAChunks], h, to, met);
+        if (K::splits && c < kAChunks)
+            *reinterpret_cast<uint4*>(to) = convert_split(chunks.a[c % kAChunks].words + 4 * h, reader.previous().high);
+        else if (c < kAChunks) store_half(args.a, chunks.a[c % kAChunks], h, to, met);
         else store_half(args.b, chunks.b[c - kAChunks], h, to, met);
         if (h == 1) load_chunk(args, kept, reader, c, chunks);
     };
@@ -135,11 +146,11 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
 
 #pragma unroll
     for (int c = 0; c < K::chunks; c++) load_chunk(args, kept, reader, c, chunks);
-    reader.advance(args);
+    reader.advance(args, kept);
 #pragma unroll
     for (int n = 0; n < 2 * K::chunks; n++) fill(current, n);
     complete(args, kept, reader, shared + current, met, chunks);
-    reader.advance(args);
+    reader.advance(args, kept);
 #pragma unroll
     for (int n = 0; n < K::halves; n++) fill(next, n);
 #pragma unroll
@@ -148,16 +159,14 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
         if (i < K::fragments) load_matrices(b[i], b_lane + i * 16 * kLineBytes);
     }
 
-#pragma unroll 1
-    for (int32_t step = 0; int64_t(step) * kStep < kept.k; step++) {
-        if constexpr (K::promotes)
-            if (step % kBlockSteps == 0) block_scale = load_block_scale(args.problem, kept, threadIdx.x, step / kBlockSteps);
+    // Multiplies a step, and converts and loads what comes behind it. `place`: that of its scales of 128.
+    const auto multiply_step = [&]([[maybe_unused]] int32_t place) {
 #pragma unroll
         for (int q = 0; q < 4; q++) {  // 16 of K; each fragment makes room for its successor after its last use
             if (q == 3) {
-                if constexpr (K::promotes) block_scales[step / kBlockSteps % 2][threadIdx.x] = block_scale;
+                if constexpr (K::promotes) block_scales[place][threadIdx.x] = block_scale;
                 complete(args, kept, reader, shared + next, met, chunks);
-                reader.advance(args);
+                reader.advance(args, kept);
                 const uint32_t free = current;
                 current = next;
                 next = free;
@@ -175,10 +184,22 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
                 if (j < K::halves) fill(next, (q + 1) % 4 * K::halves + j);
             }
         }
-        if constexpr (K::promotes)
-            if ((step + 1) % kBlockSteps == 0 || int64_t(step + 1) * kStep >= kept.k)
-                met_scales |= promote<K::warp_columns>(block_scales[step / kBlockSteps % 2], sums, totals);
-    }
+    };
+    uint32_t blocks = 0;  // of 128, before the step's own
+#pragma unroll 1
+    for (int32_t pass = 0; pass < K::passes; pass++)
+#pragma unroll 1
+        for (int32_t step = 0; int64_t(step) * kStep < kept.k; step++) {
+            if constexpr (!K::promotes) {
+                multiply_step(0);
+            } else {
+                if (step % kBlockSteps == 0)
+                    block_scale = load_block_scale(args.problem, kept, threadIdx.x, step / kBlockSteps);
+                multiply_step(blocks % 2);
+                if ((step + 1) % kBlockSteps == 0 || int64_t(step + 1) * kStep >= kept.k)
+                    met_scales |= promote<K::warp_columns>(block_scales[blocks++ % 2], sums, totals);
+            }
+        }
 
     const Repair repair = what_to_repair<K>(args, met, met_scales);
     if (repair.tiny > 0) {
@@ -194,13 +215,14 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
 struct Kernel {
     void (*function)(Arguments);
     int32_t a_bits, b_bits, columns, shared_bytes;
-    bool promotes, f16, across;
+    bool promotes, across;
+    Numbers numbers;
 };
 
-template <int kABits, int kBBits, int kTileColumns, bool kPromotes = false, bool kF16 = false>
+template <int kABits, int kBBits, int kTileColumns, bool kPromotes = false, Numbers kNumbers = Numbers::Bf16>
 constexpr Kernel kernel_of() {
-    using K = Kind<kABits, kBBits, kTileColumns, kPromotes, kF16>;
-    return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes, kF16, K::across};
+    using K = Kind<kABits, kBBits, kTileColumns, kPromotes, kNumbers>;
+    return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes, K::across, kNumbers};
 }
 
 // The first that takes a problem runs it.
@@ -214,10 +236,12 @@ const Kernel kernels[] = {
     kernel_of<8, 8, 128, true>(),
     kernel_of<kAnyWide, kAnyWide, 128, true>(),
     kernel_of<kAny, kAny, 128, true>(),
-    kernel_of<kAnyWide, kAnyWide, 128, false, true>(),
+    kernel_of<kAnyWide, kAnyWide, 128, false, Numbers::F16>(),
     kernel_of<kAcross, kAcross, 128>(),
     kernel_of<kAcross, kAcross, 128, true>(),
-    kernel_of<kAcross, kAcross, 128, false, true>(),
+    kernel_of<kAcross, kAcross, 128, false, Numbers::F16>(),
+    kernel_of<kAcross, kAcross, 128, false, Numbers::Split>(),
+    kernel_of<kAcross, kAcross, 128, true, Numbers::Split>(),
 };
 
 int64_t row_tiles(const GemmProblem& p) {
@@ -248,10 +272,17 @@ bool takes(int32_t bits, const GemmOperand& operand) {
     return bits <= kAcross || (operand.bits == bits && is_aligned(operand, bits == 4 ? 8 : 16));
 }
 
+Numbers numbers_of(const GemmProblem& p) {
+    if (!is_f16(p.a)) return Numbers::Bf16;
+    return is_f16(p.b) ? Numbers::F16 : Numbers::Split;
+}
+
 const Kernel& kernel_for(const GemmProblem& p) {
+    const Numbers numbers = numbers_of(p);
     for (const Kernel& kernel : kernels)
-        if (kernel.promotes == promotes(p) && kernel.f16 == is_f16(p.a) && kernel.across == reads_across(p) &&
-            takes(kernel.a_bits, p.a) && takes(kernel.b_bits, p.b))
+        if (kernel.promotes == promotes(p) && kernel.numbers == numbers &&
+            (kernel.across == reads_across(p) || numbers == Numbers::Split) && takes(kernel.a_bits, p.a) &&
+            takes(kernel.b_bits, p.b))
             return kernel;
     return kernels[0];  // not reached: those of any bits take all
 }
@@ -304,9 +335,11 @@ LoopOperand loop_operand(const GemmOperand& operand, const GemmOperand& other) {
 // Refuses plain numbers that no tensor core multiplies with what is on the other side.
 Reason declines_numbers(const GemmProblem& p) {
     const auto is_other = [](const GemmOperand& operand) { return is_plain(operand) && operand.element != Element::Bf16; };
-    if ((!is_other(p.a) && !is_other(p.b)) || (is_f16(p.a) && is_f16(p.b))) return "";
+    if (!is_other(p.a) && !is_other(p.b)) return "";
+    if (is_f16(p.a) && (is_f16(p.b) || !is_plain(p.b))) return "";
     return [a = p.a.format, b = p.b.format] {
-        return format_text("needs plain operands in bf16, or in f16 on both sides, found %s and %s, which mxq_convert makes so",
+        return format_text("needs plain operands in bf16, or a in f16 beside f16 or quantized numbers, found %s and %s, which "
+                           "mxq_convert makes so",
                            find_format(a)->name, find_format(b)->name);
     };
 }

@@ -6,12 +6,14 @@
 //     16 bits  32 bytes    two loads       put into the order of the others
 //     any      8 words, as many as there are, or byte by byte: which it is, is known at run time (6 bits are only here)
 //     across   16 codes of as many stored lines, one by one, and their scales: in registers they are BF16 or F16 already
+//     split    16 bits of F16, of which a step stores the low parts or the high ones (numerics/split_f16.h)
 //
 // A buffer has kStep numbers of every line of the tile, A's lines first. Line L: 8 x 16 bytes, the j-th at j ^ (L % 8); four
 // numbers stand as 0, 2, 1, 3.
 #pragma once
 #include "cuda/mma_bf16/instructions.cuh"
 #include "cuda/mma_bf16/tile.cuh"
+#include "numerics/split_f16.h"
 
 namespace mxq::cuda::mma {
 
@@ -34,6 +36,12 @@ __device__ __forceinline__ int32_t bits_of(const LoopOperand& operand) {
 // Is read as the scale of operands that have none for a block.
 __device__ const uint8_t kScaleOfOne = 127;
 
+// Names 64 of the contraction, and which parts of A's numbers are multiplied with them where it is split.
+struct Step {
+    int32_t number;
+    bool high;
+};
+
 // Knows what one thread reads of the step that it stands at.
 template <class Kind>
 struct Reader {
@@ -42,6 +50,8 @@ struct Reader {
     uint32_t present;  // bit c: the line of chunk c exists
     int32_t step;
     int32_t left;      // codes from its first one to the end of the contraction
+    bool high = false;  // where A is split: its parts
+    Step before{};      // where A is split: the step before this one
 
     __device__ Reader(const Arguments& args, const Tile& tile) {
         const GemmProblem& p = args.problem;
@@ -61,13 +71,24 @@ struct Reader {
         left = int32_t(min(tile.k, int64_t(MXQ_MAX_DIM))) - kChunkCodes * quarter;
     }
 
-    __device__ __forceinline__ void advance(const Arguments& args) {
+    // Goes on to the next step; where A is split, from the end of the contraction with low parts to its beginning with high ones.
+    __device__ __forceinline__ void advance(const Arguments& args, const Tile& tile) {
+        const Step at{step, high};
         a_codes += bits_of<Kind::a_bits>(args.a) * (kStep / 8);
         b_codes += bits_of<Kind::b_bits>(args.b) * (kStep / 8);
         a_scales += step % 2 ? args.a.scale_advance[1] : args.a.scale_advance[0];
         b_scales += step % 2 ? args.b.scale_advance[1] : args.b.scale_advance[0];
         step++;
         left -= kStep;
+        if constexpr (Kind::splits) {
+            if (!high && step * int64_t(kStep) >= tile.k) *this = Reader(args, tile), high = true;
+            before = at;
+        }
+    }
+    // Returns the step whose chunks are being converted.
+    __device__ __forceinline__ Step previous() const {
+        if constexpr (Kind::splits) return before;
+        return {step - 1, false};
     }
 
 private:
@@ -250,6 +271,12 @@ __device__ __forceinline__ uint4 convert_16(const LoopOperand& operand, const ui
     return together(split_even_odd_bf16(words[0], words[1]), split_even_odd_bf16(words[2], words[3]));
 }
 
+// Takes the low or the high parts of F16 numbers.
+__device__ __forceinline__ uint4 convert_split(const uint32_t* words, bool high) {
+    return together(split_even_odd_bf16(parts_of_pair(words[0], high), parts_of_pair(words[1], high)),
+                    split_even_odd_bf16(parts_of_pair(words[2], high), parts_of_pair(words[3], high)));
+}
+
 // Converts half h of a chunk.
 template <int kBits>
 __device__ __forceinline__ uint4 convert_half(const LoopOperand& operand, const Chunk<kBits>& chunk, int h, Met& met) {
@@ -281,19 +308,20 @@ __device__ __forceinline__ void store_half(const LoopOperand& operand, const Chu
 // Converts this thread's part of a step again, whatever the codes and scales are. One code at a time and all from the
 // beginning: registers are short where it stands.
 template <class Kind>
-__device__ __forceinline__ void convert_exactly(const Arguments& args, const Tile& tile, int32_t step, uint8_t* buffer) {
+__device__ __forceinline__ void convert_exactly(const Arguments& args, const Tile& tile, const Step& step, uint8_t* buffer) {
 #pragma unroll 1
     for (uint32_t n = 0; n < Kind::chunks * kChunkCodes; n++) {
         const uint32_t c = n / kChunkCodes, i = n % kChunkCodes;
         const bool is_a = c < kAChunks;
         const uint32_t line = uint32_t(is_a ? tile.row : tile.column - kTileRows) + threadIdx.x / 4 + c * kChunkLines;
-        const uint32_t k = step * kStep + threadIdx.x % 4 * kChunkCodes + i;
+        const uint32_t k = step.number * kStep + threadIdx.x % 4 * kChunkCodes + i;
         uint32_t value = 0;
         if (k < tile.k && line < (is_a ? tile.m : args.problem.n)) {
             const GemmOperand& operand = is_a ? args.problem.a : args.problem.b;
             const TileOperand& at = is_a ? tile.a : tile.b;
             if constexpr (Kind::across) {
                 value = number_at(operand, at, stored_at(operand.across, line, k));
+                if (Kind::splits && is_a) value = parts_of_pair(value, step.high);
             } else {
                 const int32_t bits = is_a ? bits_of<Kind::a_bits>(args.a) : bits_of<Kind::b_bits>(args.b);
                 const float element = element_at(operand, bits, at, line, k);
@@ -311,7 +339,7 @@ template <class Kind>
 __device__ __forceinline__ void complete(const Arguments& args, const Tile& tile, const Reader<Kind>& reader, uint8_t* buffer,
                                          Met& met, Chunks<Kind>& chunks) {
     if (__syncthreads_or(met.special & kSpecialMarks)) {
-        convert_exactly<Kind>(args, tile, reader.step - 1, buffer);
+        convert_exactly<Kind>(args, tile, reader.previous(), buffer);
 #pragma unroll
         for (int c = 0; c < Kind::chunks; c++) load_chunk(args, tile, reader, c, chunks);
         __syncthreads();
