@@ -137,11 +137,14 @@ int64_t most_few_rows(const GemmProblem& p) {
     return is_large ? 128 : 64;
 }
 
+// Returns the rows of A as exact products take them, those of F16 as two BF16 numbers each.
+int64_t bf16_rows(const GemmProblem& p) { return p.a.format == MXQ_FORMAT_F16 ? 2 * p.m : p.m; }
+
 bool has_few_rows(const GemmProblem& p) {
     const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
     const bool is_plain = p.a.scale_type == ScaleType::None && p.b.scale_type != ScaleType::None;
     if ((!is_block_scaled && !is_plain) || p.grouping == Grouping::Contraction) return false;
-    return p.m <= most_few_rows(p) * (p.grouping == Grouping::Rows ? p.groups.count : 1);
+    return bf16_rows(p) <= most_few_rows(p) * (p.grouping == Grouping::Rows ? p.groups.count : 1);
 }
 
 // Returns whether clusters that split the contraction multiply quantized weights fastest, and exactly. An H200, us of
@@ -160,8 +163,8 @@ bool has_split_rows(const GemmProblem& p) {
     const bool is_plain = p.a.scale_type == ScaleType::None && p.b.scale_type != ScaleType::None;
     if ((!is_block_scaled && !is_plain) || p.grouping != Grouping::None) return false;
     if (is_block_scaled && has_kept_lines(p.b) && !is_exact(p)) return false;
-    const int64_t least_rows = p.b.scale_type == ScaleType::E4M3 ? 17 : 9;
-    return p.m >= least_rows && p.m <= most_rows && p.n <= kMostSplitColumns;
+    const int64_t least_rows = p.b.scale_type == ScaleType::E4M3 ? 17 : 9, rows = bf16_rows(p);
+    return rows >= least_rows && rows <= most_rows && p.n <= kMostSplitColumns;
 }
 
 // Returns whether wgmma_plain_sm90 multiplies groups of plain numbers faster than cuBLASLt 13.10, or as fast. An H200, us of

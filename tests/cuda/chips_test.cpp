@@ -329,6 +329,38 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     CHECK(taker(90, newest, p) == "nobody");
 }
 
+// An F16 number is two of BF16 to tensor cores, so that a row counts twice.
+TEST_CASE("chips: who takes F16 with quantized weights") {
+    if (!cuda::wgmma_bf16_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    constexpr const char *few = "skinny_sm90", *split = "splitk_sm90", *many = "wgmma_bf16_sm90";
+    const oracle::Spec f16 = recorder::plain(MXQ_FORMAT_F16);
+    const auto dense = [&](int32_t capability, const oracle::Spec& weights, int64_t m) {
+        return taker(capability, newest, recorder::dense(of(f16, weights, false, {m, 384, 512})));
+    };
+    for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4(), fp8(MXQ_SCALING_ROW)}) {
+        INFO("weights of format " << weights.format);
+        const int64_t most_few = weights.format == MXQ_FORMAT_NVFP4 ? 8 : 4;
+        CHECK(dense(90, weights, most_few) == few);
+        CHECK(dense(90, weights, most_few + 1) == split);
+        CHECK(dense(90, weights, 64) == split);
+        CHECK(dense(90, weights, 65) == many);
+        CHECK(dense(80, weights, 65) == portable);
+        CHECK(dense(100, weights, 65) == portable);
+        GemmProblem p = recorder::by_rows(of(f16, weights, false, {4 * 48, 384, 512}));
+        p.groups.count = 4;
+        CHECK(taker(90, newest, p) == few);
+        p.groups.count = 3;
+        CHECK(taker(90, newest, p) == many);
+    }
+    CHECK(dense(90, fp8(MXQ_SCALING_128X128), 65) == portable);
+    CHECK(taker(90, newest, recorder::dense(of(mxfp4, f16, false))) == "nobody");
+    CHECK(taker(90, newest, recorder::dense(of(f16, bf16(), false))) == "nobody");
+    // The pass makes lines of whole 16 bytes of any others.
+    GemmProblem odd = recorder::dense(of(f16, mxfp4, false, {65, 384, 512}));
+    odd.a.line_bytes = 1026;
+    CHECK(taker(90, newest, odd) == many);
+}
+
 // The pass over weights is what cuBLASLt's way costs; weights with one scale a line need none.
 TEST_CASE("chips: who takes few rows of MX on Hopper") {
     if (!cuda::skinny_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");

@@ -8,6 +8,7 @@
 // Codes that are Inf or NaN are rare, so the loop only remembers in which lines it met some. The sums of these lines are made
 // again afterwards, one by one (bf16_output.cuh).
 #pragma once
+#include "cuda/sm90/bf16_output.cuh"
 #include "cuda/sm90/bf16_producers.cuh"
 #include "cuda/sm90/line_codes.cuh"
 #include "cuda/sm90/wgmma.cuh"
@@ -132,10 +133,11 @@ struct Consumer {
         for (float& sum : sums) sum = 0;
         if (kind != Weights::Nvfp4 && tile.any_scales)
             multiply_steps<true, kMostTokens>(steps);
-        else if (tile.rows <= kFewTokens)
+        else if (args.parts == 1 && tile.rows <= kFewTokens)
             multiply_steps<false, kFewTokens>(steps);
         else
             multiply_steps<false, kMostTokens>(steps);
+        if (args.parts == 2) add_low_parts(sums);
     }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair() const {

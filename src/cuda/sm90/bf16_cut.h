@@ -1,6 +1,6 @@
 // How wgmma_bf16_sm90 cuts a product: tokens of a tile, and how many blocks, a cluster then, share its contraction.
 //
-//     many tiles    256 tokens; 128 where most groups have no more than 64
+//     many tiles    256 tokens; 128 where most groups have no more than 64, and of F16, which takes the room of 256
 //     few tiles     whatever costs least, by a model in 50 ns of an H200: for each round of tiles the steps of a block, 0.65
 //                   and 0.5 us each, the end of a tile, and what is exchanged then
 #pragma once
@@ -20,7 +20,7 @@ struct Cut {
 // Holds the tiles of a product, those of 256 and those of 128 tokens, and the steps of its contraction.
 struct TilesToCut {
     int64_t wide, narrow, steps;
-    bool has_small_groups;  // of at most 64 tokens each
+    bool is_narrow;  // has those of 128 alone
 
     int64_t of(int32_t tokens) const { return tokens == kMostTokens ? wide : narrow; }
 };
@@ -42,7 +42,7 @@ inline int64_t cost_of(const TilesToCut& tiles, const Cut& cut, int64_t clusters
 // Returns the cut for so many multiprocessors. Tiles of which each has some are not shared, nor are those of which a block
 // would have hardly any steps. Shared tiles are all made at once, so that each block has one.
 inline Cut cut_of(const TilesToCut& tiles, int64_t multiprocessors) {
-    Cut best{tiles.has_small_groups ? kFewTokens : kMostTokens, 1};
+    Cut best{tiles.is_narrow ? kFewTokens : kMostTokens, 1};
     if (tiles.of(best.tokens) == 0 || tiles.of(best.tokens) >= multiprocessors) return best;
     int64_t least = cost_of(tiles, best, multiprocessors);
     for (const int32_t tokens : {best.tokens, kFewTokens})

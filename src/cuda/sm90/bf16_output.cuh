@@ -12,6 +12,13 @@
 
 namespace mxq::cuda::sm90::bf16 {
 
+// Adds a thread's sums of low parts, the second half of a tile's columns, to those of high ones.
+template <int count>
+__device__ __forceinline__ void add_low_parts(float (&sums)[count]) {
+#pragma unroll
+    for (int i = 0; i < count / 2; i++) sums[i] = add_rn(sums[i], sums[count / 2 + i]);
+}
+
 // Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's
 // range where D does not.
 __device__ __noinline__ inline float sum_again(const GemmProblem& p, const TileOperand& a, const TileOperand& b, uint32_t token,

@@ -4,6 +4,7 @@
 //
 //     tiles      128 lines x 256 tokens, or 128 where there are few; of the same tokens one after the other, so that blocks
 //                that work beside each other read the same tokens and then the same weights from L2
+//     of F16     128 lines x the high parts of 128 tokens and their low parts, whose sums are added up in the end
 //
 //     scout      a tile ahead: finds the tile and writes it to one of two slots, then what the pass over scales says of it
 //     all others take their part of the tile of a slot, and give the slot back
@@ -37,6 +38,7 @@ struct Arguments {
     ArrangedScales scales;
     uint32_t tile_tokens, line_tiles;
     uint32_t sharing;  // blocks of a cluster, which share the contraction of a tile
+    uint32_t parts;    // of a number of A: 2 of F16, a tile's high parts before its low ones
     bool wide;         // D takes copies of 16 bytes
 };
 

@@ -87,6 +87,13 @@ __device__ __forceinline__ void add_parts(const Arguments& args, uint32_t first_
     }
 }
 
+// Adds the sums of eight tokens' low parts to those of their high parts, which are before them.
+template <int count>
+__device__ __forceinline__ void add_low_parts(float (&sums)[count]) {
+#pragma unroll
+    for (int i = 0; i < count / 2; i++) sums[i] = add_rn(sums[i / 4 * 8 + i % 4], sums[i / 4 * 8 + 4 + i % 4]);
+}
+
 // Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's
 // range where D does not.
 __device__ __noinline__ float sum_again(const Arguments& args, const Tile& tile, uint32_t token, uint32_t line) {
@@ -172,6 +179,7 @@ __device__ __forceinline__ void finish_part(const Arguments& args, const Tile& t
                                             Barrier& left) {
     if (is_beginning(args, tile)) return leave_part(args, sums, left);
     if (tile.first_step > 0) add_parts(args, tile.first_block, sums);
+    if (args.token_parts == 2) add_low_parts(sums);
     const uint32_t lane = read_thread() % 32;
     constexpr int turn = count < kOutTokens / 2 ? count : kOutTokens / 2;  // sums that a thread has of so many tokens
 #pragma unroll

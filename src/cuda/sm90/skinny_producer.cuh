@@ -2,7 +2,7 @@
 // has the copy engine bring codes and tokens, as many steps ahead as there are stages.
 //
 //     first part     find | load codes | describe it to the consumers | wait for the pass that writes tokens | load tokens
-//     of 16 tokens   find | load codes and tokens | describe
+//     of 16 tokens   find | load codes and tokens, those of F16 once the pass has written them | describe
 //     others         find | describe | load codes and tokens of a step as a stage is free
 #pragma once
 #include "cuda/memory/beside.cuh"
@@ -32,16 +32,16 @@ struct Loader {
     // Loads tokens, and says how many bytes the stage waits for. `arranged`: those of the tile, where a pass leaves them.
     __device__ __forceinline__ void load_tokens(const Part& part, const uint8_t* arranged, uint32_t step) const {
         constexpr uint32_t chunks = Block::OneStage::chunks;
-        const uint32_t stage = stage_of(step), eights = part.eights(), bytes = chunks * eights * kTokenRowsBytes;
+        const uint32_t stage = stage_of(step), eights = part.eights, bytes = chunks * eights * kTokenRowsBytes;
         auto& to = shared.stages[stage];
         arrive_expecting(shared.full[stage], uint32_t(sizeof to.codes) + bytes);
         if constexpr (tile_tokens == kFewTokens) {
             const int32_t code = int32_t((part.first_step + step) * chunks * kChunkCodes);
-            for (uint32_t eight = 0; eight < eights; eight++)
+            for (uint32_t eight = 0; eight < eights; eight += args.token_parts)
 #pragma unroll
                 for (uint32_t i = 0; i < 2 * chunks; i++)
                     load_tile(to.tokens + i % 2 * kSecondPieces<int(chunks)> + (i / 2 * 2 + eight) * kPieceBytes,
-                              args.tokens, {code + int32_t(i) * 64, int32_t(part.token + eight * kTokenRows)},
+                              args.tokens, {code + int32_t(i) * 64, int32_t(part.token + eight * kTokenRows), 0},
                               shared.full[stage]);
         } else {
             load_bytes(to.tokens, arranged + int64_t(part.first_step + step) * bytes, bytes, shared.full[stage]);
@@ -69,7 +69,10 @@ __device__ __forceinline__ void produce(const Arguments& args, Shared<kind, tile
         if (ahead > 0 && elect_lane())
             for (uint32_t step = 0; step < ahead; step++) {
                 loader.load_codes(part, step);
-                if constexpr (as_they_lie) loader.load_tokens(part, nullptr, step);
+                if constexpr (as_they_lie) {
+                    if (args.token_parts == 2) wait_for_previous_kernel();  // which writes them
+                    loader.load_tokens(part, nullptr, step);
+                }
             }
         __syncwarp();
         const uint32_t slot = number % kSlots;
@@ -80,7 +83,10 @@ __device__ __forceinline__ void produce(const Arguments& args, Shared<kind, tile
             tile = found;
             arrive(shared.tile_full[slot]);
         }
-        if (part.steps == 0) return;
+        if (part.steps == 0) {
+            if (number == 0) wait_for_previous_kernel();
+            return;
+        }
         __syncwarp();
         if (elect_lane()) {
             if (number == 0 && !as_they_lie) {

@@ -12,7 +12,8 @@
 //     warp 17        tells that block that they are there
 //
 // Tiles of 16 tokens take them as they lie, quantized ones as a pass widens them; those of 64 as a pass brings them into
-// order (skinny_tokens.h).
+// order (skinny_tokens.h). F16 tokens are two BF16 numbers each, as the passes leave them: a tile has half as many, eight's high
+// parts before their low ones, and the sums of both are added up in the end.
 //
 // Bytes: the weights of the groups that have tokens, once for every 64 tokens of a group.
 #include <algorithm>
@@ -122,49 +123,42 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Weights::Bits8, kFewTokens>(), entry<Weights::Bits8, kManyTokens>(), entry<Weights::Bits8, kMostTokens>(),
 };
 
-TileMap map_of_tokens(const GemmOperand& a) {
-    return {a.codes,
-            CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            2,
-            {a.length, a.lines, 1},
-            {a.line_bytes, 0},
-            {64, kTokenRows, 1},
-            CU_TENSOR_MAP_SWIZZLE_128B};
-}
-
 Reason needs_operands(const GemmProblem& p) {
     for (const GemmOperand* operand : {&p.a, &p.b})
         if (operand->scale_type == ScaleType::F32 && !has_line_scales(*operand))
             return "needs FP8 with scaling ROW or TENSOR, found scales of 128";
     if (p.b.scale_type == ScaleType::None)
         return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
-    if (p.a.scale_type == ScaleType::None && p.a.format != MXQ_FORMAT_BF16)
+    if (p.a.scale_type == ScaleType::None && !can_be_bf16(p.a))
         return [format = p.a.format] {
-            return format_text("needs a in BF16 or quantized, found %s", find_format(format)->name);
+            return format_text("needs a in BF16, F16 or quantized, found %s", find_format(format)->name);
         };
     return {};
 }
 
-// Returns the tokens of a tile: those of most groups are to fit, and few are multiplied without warps that wait for each
-// other, where the copy engine can bring them as they lie. Without groups 64 tokens of (8192,8192) take 37 us so and 40 in
-// tiles of 128, but of (4096,4096) 23 and 22, MXFP4 on an H200.
+// Returns the tokens of a tile, F16 counted twice: those of most groups are to fit, and few are multiplied without warps that wait
+// for each other, where the copy engine can bring them as they lie. Without groups 64 tokens of (8192,8192) take 37 us so and 40
+// in tiles of 128, but of (4096,4096) 23 and 22, MXFP4 on an H200.
 int32_t tile_tokens(const GemmProblem& p) {
     constexpr int64_t many_weights = 1 << 26;
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
+    const int64_t tokens = p.m * parts_of_numbers(p.a);
     const bool single = p.grouping == Grouping::None;  // groups differ in size
-    const bool all_fit = single && p.m <= kFewTokens;
-    const bool many_fit = single && p.m <= kManyTokens && p.n * p.k >= many_weights;
-    if (3 * p.m > 2 * kManyTokens * groups && !many_fit) return kMostTokens;
-    if (3 * p.m > 2 * kFewTokens * groups && !all_fit) return kManyTokens;
+    const bool all_fit = single && tokens <= kFewTokens;
+    const bool many_fit = single && tokens <= kManyTokens && p.n * p.k >= many_weights;
+    if (3 * tokens > 2 * kManyTokens * groups && !many_fit) return kMostTokens;
+    if (3 * tokens > 2 * kFewTokens * groups && !all_fit) return kManyTokens;
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
-    const bool widens = p.a.scale_type != ScaleType::None;
-    if (widens && !can_widen(p.a)) return kManyTokens;
-    return unmappable(map_of_tokens(as_bf16(p, Side::A, workspace))).empty() ? kFewTokens : kManyTokens;
+    if (!can_be_bf16(p.a)) return kManyTokens;
+    return unmappable(map_of_tokens(as_bf16(p, Side::A, workspace), kTokenRows)).empty() ? kFewTokens : kManyTokens;
 }
+
+// Returns the rows of A that a tile has.
+int32_t tile_rows(const GemmProblem& p) { return tile_tokens(p) / parts_of_numbers(p.a); }
 
 // Returns the tiles of tokens, at most.
 int64_t token_tiles(const GemmProblem& p) {
-    const int64_t tokens = tile_tokens(p);
+    const int64_t tokens = tile_rows(p);
     return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, tokens) : ceil_div(p.m, tokens);
 }
 
@@ -187,10 +181,9 @@ Reason needs_sizes(const GemmProblem& p) {
     if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
-    if (p.m > kMostTokens * groups)
-        return [m = p.m, groups] {
-            return format_text("needs at most %d rows a group, found %.1f on average", kMostTokens,
-                               double(m) / double(groups));
+    if (const int32_t most = kMostTokens / parts_of_numbers(p.a); p.m > most * groups)
+        return [most, m = p.m, groups] {
+            return format_text("needs at most %d rows a group, found %.1f on average", most, double(m) / double(groups));
         };
     if (!unmappable(map_of_codes(p)).empty())
         return [data = p.b.codes, lines = p.b.line_bytes, matrices = p.b.matrix_bytes] {
@@ -218,7 +211,7 @@ unsigned blocks_of(const Context& context, const GemmProblem& p) {
     return unsigned(std::clamp<int64_t>(shares, 1, most));
 }
 
-bool widens_tokens(const GemmProblem& p) { return tile_tokens(p) == kFewTokens && p.a.scale_type != ScaleType::None; }
+bool widens_tokens(const GemmProblem& p) { return tile_tokens(p) == kFewTokens && !is_bf16(p.a); }
 
 Workspace workspace_of(const Context& context, const GemmProblem& p) {
     uint64_t tokens = 0;
@@ -263,7 +256,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const bool few = tile_tokens(p) == kFewTokens;
     const GemmOperand tokens = as_bf16(p, Side::A, at);
     Arguments args{tensor_map(driver(), map_of_codes(p)),
-                   few ? tensor_map(driver(), map_of_tokens(tokens)) : CUtensorMap{},
+                   few ? tensor_map(driver(), map_of_tokens(tokens, kTokenRows)) : CUtensorMap{},
                    p,
                    {},
                    weights.rule,
@@ -275,6 +268,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    uint32_t(tile_tokens(p)),
                    uint32_t(lines_of(tile_tokens(p))),
                    uint32_t(weight_tiles(p)),
+                   uint32_t(parts_of_numbers(p.a)),
+                   uint32_t(tile_rows(p)),
                    uint32_t(steps(p)),
                    uint32_t(step_chunks(p)),
                    share(uint32_t(token_tiles(p) * weight_tiles(p) * steps(p)), blocks_of(context, p)),
@@ -284,11 +279,11 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = kTokenRows;
     args.units.at[kColumnwiseCodes] = uint32_t(p.d.group_unit);
-    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
+    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_rows));
     if (widens_tokens(p)) widen(context, p, Side::A, tokens, call.stream);
-    if (!few) prepare_tokens(context, p, tile_tokens(p), p.b.bits == 4, at, call.stream);
+    if (!few) prepare_tokens(context, p, tile_rows(p), p.b.bits == 4, at, call.stream);
     launch(context, kernels, Key{weights.kind, tile_tokens(p)}, "skinny_sm90", dim3(blocks_of(context, p)), call.stream,
-           args, few ? Start::AfterAll : Start::WithPrevious);
+           args, few && !can_split(p.a) ? Start::AfterAll : Start::WithPrevious);
 }
 
 void load(const Context& context) {

@@ -1,7 +1,7 @@
 // Which part of which tile of which product a block of skinny_sm90 makes next, and what it has of it in shared memory.
 //
 //     a tile    256 lines of weights and up to 16 or 64 tokens of a group, or 192 and 128, and all steps along the
-//     contraction: one or two chunks of 128 codes
+//     contraction: one or two chunks of 128 codes; of F16 half as many tokens, in two parts
 //
 //     tiles     |--- 0 ---|--- 1 ---|--- 2 ---|      the steps of all tiles in a row, in equal shares: a block may have the
 //     blocks    |--- 0 ------|--- 1 ------|---       end of a tile, whole tiles, and the beginning of another
@@ -53,6 +53,8 @@ struct Arguments {
     uint64_t* flags;          // of each warp of each block: `mark` where its part is there
     uint64_t mark;            // a number that no other launch has
     uint32_t tile_tokens, tile_lines, weight_tiles;
+    uint32_t token_parts;         // of a number of A: 2 of F16, eight tokens' high parts before their low ones
+    uint32_t tile_rows;           // of A: as many as tokens, or of F16 half as many
     uint32_t steps, step_chunks;  // of a tile; chunks of a step
     Shares shares;                // without groups, whose ends only the device knows
     bool scaled;                  // weights have a scale byte for every block, or for a line
@@ -69,7 +71,7 @@ struct Tile {
     uint32_t line;                      // first of weights
     uint32_t first_step, steps;         // of the part; no steps: there are no more parts
     uint32_t first_block;               // that has a part of the tile
-    uint32_t eights;                    // of tokens
+    uint32_t eights;                    // of tokens, those of F16 in two parts
 };
 
 // Returns how many chunks of 128 codes a step has: more where they are small, since a step costs some thirty instructions.
@@ -135,7 +137,7 @@ struct Part {
     uint32_t line;       // first of weights
     uint32_t first_step, steps;
     uint32_t first_block;  // that has a part of the tile
-    __device__ __forceinline__ uint32_t eights() const { return (rows + kTokenRows - 1) / kTokenRows; }
+    uint32_t eights;       // of tokens, as in Tile
 };
 
 // Returns the part of a tile that ends before step `end` of all, and begins no earlier than `begin`; for all lanes of a
@@ -155,8 +157,9 @@ __device__ __forceinline__ Part find_part(const Arguments& args, const Shares& s
         token_tile -= part.group.first_group_tile;
         rows = part.group.rows;
     }
-    part.row = token_tile * args.tile_tokens;
-    part.rows = min(rows - part.row, args.tile_tokens);
+    part.row = token_tile * args.tile_rows;
+    part.rows = min(rows - part.row, args.tile_rows);
+    part.eights = (part.rows + kTokenRows - 1) / kTokenRows * args.token_parts;
     part.token = uint32_t(part.group.starts[kSourceCodes]) + part.row;
     return part;
 }
@@ -169,7 +172,7 @@ __device__ __forceinline__ Tile describe_part(const Arguments& args, const Part&
     if (part.steps == 0) return tile;
     int64_t first_token = 0, padded = p.m;  // as the pass counts
     uint32_t rows = uint32_t(p.m);
-    tile.row = part.row, tile.rows = part.rows, tile.eights = part.eights();
+    tile.row = part.row, tile.rows = part.rows, tile.eights = part.eights;
     tile.d_row = tile.row;
     if (p.grouping == Grouping::Rows) {
         const Group& group = part.group;
@@ -184,8 +187,9 @@ __device__ __forceinline__ Tile describe_part(const Arguments& args, const Part&
     }
     tile.b = operand_of_matrix(p.b, tile.group);
     tile.scale_steps = scale_steps(tile.b.layout, p.b.scale_type == ScaleType::E4M3 ? kNvBlock : kMxBlock);
-    tile.padded = tile.row + args.tile_tokens >= rows ? uint32_t(padded) - tile.row : tile.rows;
-    tile.arranged = args.arranged + (first_token + tile.row) * int64_t(args.steps * args.step_chunks) * (kChunkCodes * 2);
+    tile.padded = tile.row + args.tile_rows >= rows ? uint32_t(padded) - tile.row : tile.rows;
+    tile.arranged = args.arranged + (first_token + tile.row) * int64_t(args.steps * args.step_chunks) *
+                                        int64_t(args.token_parts * kChunkCodes * 2);
     return tile;
 }
 

@@ -163,6 +163,7 @@ struct Consumer {
             if (stage >= stages) stage -= stages, parity ^= 1;
         }
         wait_products<0>(sums);
+        if (args.parts == 2) bf16::add_low_parts(sums);
     }
 };
 

@@ -8,6 +8,9 @@
 //     warps 4..      decode and multiply; then they add up what the blocks have of the tile (splitk_consumers.cuh)
 //
 // One launch, no pass over weights or scales. Bytes: weights once, tokens once for every tile of lines.
+//
+// F16 tokens are two BF16 numbers each, as a pass leaves them: half of a tile's tokens are the high parts of up to 64 rows, the
+// other half their low parts, and the sums of both are added up in the end.
 #include <algorithm>
 
 #include "cuda/device.h"
@@ -87,8 +90,11 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
 
 constexpr int64_t kMostTokens = 128;
 
-// Returns the tokens of a tile, which has all of them.
-int32_t tile_tokens(const GemmProblem& p) { return int32_t(round_up(p.m, int64_t(32))); }
+// Returns the tokens of a tile, which has all of them, those of F16 in two parts.
+int32_t tile_tokens(const GemmProblem& p) { return int32_t(round_up(p.m * parts_of_numbers(p.a), int64_t(32))); }
+
+// Describes boxes of all tokens.
+TileMap map_of_tile(const GemmProblem& p, const GemmOperand& a) { return map_of_tokens(a, tile_tokens(p) / parts_of_numbers(p.a)); }
 
 int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
 
@@ -108,9 +114,8 @@ int64_t blocks_of(const Context& context, const GemmProblem& p) { return line_ti
 Reason needs_sizes(const Context& context, const GemmProblem& p) {
     if (p.grouping != Grouping::None) return "needs a product without groups";
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
-    if (p.m > kMostTokens)
-        return
-            [m = p.m] { return format_text("needs at most %lld rows, found %lld", (long long)kMostTokens, (long long)m); };
+    if (const int64_t most = kMostTokens / parts_of_numbers(p.a); p.m > most)
+        return [most, m = p.m] { return format_text("needs at most %lld rows, found %lld", (long long)most, (long long)m); };
     constexpr int64_t most = int64_t(1) << 27;  // so that places of steps stay within 32 bits
     if (p.n >= most || p.k >= most) return "needs less than 2^27 columns of D and codes of a line";
     const int64_t blocks = blocks_of(context, p);
@@ -121,7 +126,7 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
         };
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
     for (const TileMap& map :
-         {map_of_tokens(as_bf16(p, Side::A, workspace), tile_tokens(p)), map_of_lines(p, kStepCodes, kTileLines)})
+         {map_of_tile(p, as_bf16(p, Side::A, workspace)), map_of_lines(p, kStepCodes, kTileLines)})
         if (!unmappable(map).empty())
             return [data = map.data, lines = map.strides[0]] {
                 return format_text(
@@ -132,23 +137,21 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
     return {};
 }
 
-bool is_widened(const GemmProblem& p) { return p.a.scale_type != ScaleType::None; }
-
 Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_lines_of_codes(p); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_sizes(context, p); !reason.empty()) return {reason, 0, nullptr};
-    return {{}, is_widened(p) ? widened_bytes(as_bf16(p, Side::A, nullptr)) : 0, nullptr};
+    return {{}, is_bf16(p.a) ? 0 : widened_bytes(as_bf16(p, Side::A, nullptr)), nullptr};
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
     const int32_t tokens = tile_tokens(p), sharing = sharing_of(context, p);
     const GemmOperand a = as_bf16(p, Side::A, call.workspace);
-    if (is_widened(p)) widen(context, p, Side::A, a, call.stream);
+    if (!is_bf16(p.a)) widen(context, p, Side::A, a, call.stream);
     const WeightRule weights = weight_rule(p.b);
-    Arguments args{tensor_map(driver(), map_of_tokens(a, tokens)),
+    Arguments args{tensor_map(driver(), map_of_tile(p, a)),
                    tensor_map(driver(), map_of_lines(p, kStepCodes, kTileLines)),
                    p,
                    {},
@@ -158,11 +161,12 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    uint32_t(tokens),
                    uint32_t(line_tiles(p)),
                    uint32_t(sharing),
+                   uint32_t(parts_of_numbers(p.a)),
                    false};
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     launch(context, kernels, Key{weights.kind, tokens}, "splitk_sm90", dim3(unsigned(blocks_of(context, p))), call.stream,
-           args, Start::AfterAll, uint32_t(sharing));
+           args, can_split(p.a) ? Start::WithPrevious : Start::AfterAll, uint32_t(sharing));
 }
 
 void load(const Context& context) {

@@ -4,6 +4,7 @@
 //     a step      128 codes of the contraction: two boxes of tokens, a box of codes, and the scales of the lines in words
 //     a block     as many steps on their way as it has room for, which is all of them where weights are small
 #pragma once
+#include "cuda/memory/beside.cuh"
 #include "cuda/memory/operand.cuh"
 #include "cuda/sm90/bf16_exchange.cuh"
 #include "cuda/sm90/copy.cuh"
@@ -134,9 +135,10 @@ __device__ __forceinline__ void load_operands(const Arguments& args, Shared<kind
     each_step(args, shared, [&](Step& to, Barrier& full, int32_t step) {
         arrive_expecting(full, uint32_t(sizeof to.token_boxes + sizeof to.codes));
         load_tile(to.codes, args.codes, {step * Step::line_bytes, line, 0}, full);
+        if (args.parts == 2) wait_for_previous_kernel();  // the pass that writes them
 #pragma unroll
         for (int box = 0; box < kBoxes; box++)
-            load_tile(to.token_boxes[box], args.tokens, {step * kStepCodes + box * kBoxCodes, token}, full);
+            load_tile(to.token_boxes[box], args.tokens, {step * kStepCodes + box * kBoxCodes, token, 0}, full);
     });
 }
 

@@ -22,21 +22,26 @@ inline Reason needs_lines_of_codes(const GemmProblem& p) {
         return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
     if (p.b.scale_type == ScaleType::F32 && !has_line_scales(p.b))
         return "needs FP8 with scaling ROW or TENSOR, found scales of 128";
-    if (p.a.format != MXQ_FORMAT_BF16 && !can_widen(p.a))
+    if (!can_be_bf16(p.a))
         return [format = p.a.format] {
-            return format_text("needs a in BF16 or quantized, without scales of 128, found %s", find_format(format)->name);
+            return format_text("needs a in BF16, F16 or quantized, without scales of 128, found %s", find_format(format)->name);
         };
     return {};
 }
 
-// Describes boxes of so many tokens, lines of BF16, and 64 of the contraction.
+// Returns how many BF16 numbers an operand has for one of its own: two of F16, whose sum it is, so that the sums of its rows are
+// those of the rows of high parts and of the rows of low ones.
+inline int32_t parts_of_numbers(const GemmOperand& a) { return can_split(a) ? 2 : 1; }
+
+// Describes boxes of so many tokens, lines of BF16, and 64 of the contraction; of tokens in two parts the high ones, and behind
+// them the low ones.
 inline TileMap map_of_tokens(const GemmOperand& a, int32_t tokens) {
     return {a.codes,
             CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            2,
-            {a.length, a.lines, 1},
-            {a.line_bytes, 0},
-            {64, tokens, 1},
+            3,
+            {a.length, a.lines, a.matrices},
+            {a.line_bytes, a.matrix_bytes},
+            {64, tokens, int32_t(a.matrices)},
             CU_TENSOR_MAP_SWIZZLE_128B};
 }
 

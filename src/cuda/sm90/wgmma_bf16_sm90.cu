@@ -113,11 +113,9 @@ int64_t blocks_at_most(const Context& context, const GemmProblem& p) {
 Cut cut_of(const Context& context, const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
     const TilesToCut tiles{token_tiles_of(p, kMostTokens) * line_tiles(p), token_tiles_of(p, kFewTokens) * line_tiles(p),
-                           arranged_steps_of(p), p.m <= kFewTokens / 2 * groups};
+                           arranged_steps_of(p), parts_of_numbers(p.a) == 2 || p.m <= kFewTokens / 2 * groups};
     return cut_of(tiles, blocks_at_most(context, p));
 }
-
-bool is_widened(const GemmProblem& p) { return p.a.scale_type != ScaleType::None; }
 
 Reason needs_sizes(const Context& context, const GemmProblem& p) {
     constexpr int64_t most = int64_t(1) << 31;
@@ -140,8 +138,8 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
     return {};
 }
 
-// Returns where the arranged scales lie in the workspace: behind a widened A.
-uint64_t scales_offset(const GemmProblem& p) { return is_widened(p) ? widened_bytes(as_bf16(p, Side::A, nullptr)) : 0; }
+// Returns where the arranged scales lie in the workspace: behind an A that a pass made BF16.
+uint64_t scales_offset(const GemmProblem& p) { return is_bf16(p.a) ? 0 : widened_bytes(as_bf16(p, Side::A, nullptr)); }
 
 Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
@@ -159,7 +157,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     ArrangedScales scales{};
     if (is_block_scaled(p.b)) scales = arranged_at(p, static_cast<uint8_t*>(call.workspace) + scales_offset(p));
     const GemmOperand tokens = as_bf16(p, Side::A, call.workspace);
-    if (is_widened(p)) widen(context, p, Side::A, tokens, call.stream);
+    if (!is_bf16(p.a)) widen(context, p, Side::A, tokens, call.stream);
     if (scales.bytes) arrange_scales(context, p, scales, call.stream);
     const WeightRule weights = weight_rule(p.b);
     Arguments args{tensor_map(driver(), map_of_tokens(tokens, cut.tokens)),
@@ -172,6 +170,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    uint32_t(cut.tokens),
                    uint32_t(line_tiles(p)),
                    uint32_t(cut.sharing),
+                   uint32_t(parts_of_numbers(p.a)),
                    false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);

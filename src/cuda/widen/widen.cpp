@@ -27,8 +27,6 @@ struct Steps {
 // Returns whether A is transposed, as in a weight gradient.
 bool is_transposed(const GemmOperand& a) { return a.across || a.columnwise; }
 
-bool is_bf16(const GemmOperand& operand) { return operand.format == MXQ_FORMAT_BF16; }
-
 Reason needs_operands(const GemmProblem& p, bool takes_factors) {
     for (const GemmOperand* operand : {&p.a, &p.b})
         if (!is_bf16(*operand) && (!can_widen(*operand) || (has_line_factors(*operand) && !takes_factors)))

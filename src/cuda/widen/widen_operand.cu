@@ -76,6 +76,7 @@ uint64_t widened_bytes(const GemmOperand& wide) {
 
 void widen(const Context& context, const GemmProblem& p, Side side, const GemmOperand& wide, void* stream) {
     const GemmOperand& from = p.operand(side);
+    if (can_split(from)) return split_f16(context, from, wide, stream);
     DequantizeProblem pass{};
     pass.format = find_format(from.format);
     pass.columnwise = from.across || wide.across;
@@ -95,6 +96,7 @@ void widen(const Context& context, const GemmProblem& p, Side side, const GemmOp
 void load_widen(const Context& context) {
     dequantize_rowwise.load(context);
     dequantize_columnwise.load(context);
+    load_split_f16();
 }
 
 }  // namespace mxq::cuda

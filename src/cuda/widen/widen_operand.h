@@ -7,6 +7,7 @@
 #pragma once
 #include "core/context.h"
 #include "core/problem.h"
+#include "cuda/widen/split_f16.h"
 
 namespace mxq::cuda {
 
@@ -17,12 +18,18 @@ bool can_widen(const GemmOperand& operand);
 // of lines, of which no plain operand has any, are those of the operand that it was.
 GemmOperand widened(const GemmProblem& p, Side side, void* to);
 
-// Returns the operand of a side as BF16: a plain one as it is, another widened at `to`.
+inline bool is_bf16(const GemmOperand& operand) { return operand.format == MXQ_FORMAT_BF16; }
+
+// Returns whether an operand is BF16, or becomes so by a pass.
+inline bool can_be_bf16(const GemmOperand& operand) { return is_bf16(operand) || can_widen(operand) || can_split(operand); }
+
+// Returns the operand of a side as BF16: as it is where it is that, in two parts at `to` where it is F16, else widened there.
 inline GemmOperand as_bf16(const GemmProblem& p, Side side, void* to) {
-    return p.operand(side).scale_type == ScaleType::None ? p.operand(side) : widened(p, side, to);
+    const GemmOperand& from = p.operand(side);
+    return is_bf16(from) ? from : can_split(from) ? split(from, to) : widened(p, side, to);
 }
 
-// Returns the bytes that a widened operand takes, whole units of a workspace.
+// Returns the bytes that an operand takes which a pass writes, whole units of a workspace.
 uint64_t widened_bytes(const GemmOperand& wide);
 
 // Enqueues the pass.

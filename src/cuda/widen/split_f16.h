@@ -1,0 +1,22 @@
+// The pass that makes two BF16 numbers of each F16 number of an operand (numerics/split_f16.h): a matrix of high parts, and
+// behind it one of low parts.
+#pragma once
+#include "core/context.h"
+#include "core/problem.h"
+
+namespace mxq::cuda {
+
+// Returns whether an operand is F16 numbers in lines along the contraction.
+inline bool can_split(const GemmOperand& operand) {
+    return operand.scale_type == ScaleType::None && operand.element == Element::F16 && !operand.across;
+}
+
+// Returns the operand's parts at `to`: two matrices of BF16, whose lines are whole 16 bytes apart.
+GemmOperand split(const GemmOperand& from, void* to);
+
+// Enqueues the pass. A kernel may start beside it that waits for it.
+void split_f16(const Context& context, const GemmOperand& from, const GemmOperand& parts, void* stream);
+
+void load_split_f16();
+
+}  // namespace mxq::cuda
