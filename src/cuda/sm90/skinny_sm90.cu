@@ -12,8 +12,8 @@
 //     warp 17        tells that block that they are there
 //
 // Tiles of 16 tokens take them as they lie, quantized ones as a pass widens them; those of 64 as a pass brings them into
-// order (skinny_tokens.h). F16 tokens are two BF16 numbers each, as the passes leave them: a tile has half as many, eight's high
-// parts before their low ones, and the sums of both are added up in the end.
+// order (skinny_tokens.h). F16 tokens are two BF16 numbers each, as the passes leave them: a tile has half as many, eight's
+// high parts before their low ones, and the sums of both are added up in the end.
 //
 // Bytes: the weights of the groups that have tokens, once for every 64 tokens of a group.
 #include <algorithm>
@@ -136,9 +136,9 @@ Reason needs_operands(const GemmProblem& p) {
     return {};
 }
 
-// Returns the tokens of a tile, F16 counted twice: those of most groups are to fit, and few are multiplied without warps that wait
-// for each other, where the copy engine can bring them as they lie. Without groups 64 tokens of (8192,8192) take 37 us so and 40
-// in tiles of 128, but of (4096,4096) 23 and 22, MXFP4 on an H200.
+// Returns the tokens of a tile, F16 counted twice: those of most groups are to fit, and few are multiplied without warps
+// that wait for each other, where the copy engine can bring them as they lie. Without groups 64 tokens of (8192,8192) take
+// 37 us so and 40 in tiles of 128, but of (4096,4096) 23 and 22, MXFP4 on an H200.
 int32_t tile_tokens(const GemmProblem& p) {
     constexpr int64_t many_weights = 1 << 26;
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;

@@ -28,13 +28,15 @@ struct Arguments {
 };
 
 // Returns an element as BF16; of F16 the high or the low part.
-__device__ __forceinline__ uint32_t load_one(const GemmOperand& a, const TileOperand& at, uint32_t line, uint32_t k, bool high) {
+__device__ __forceinline__ uint32_t load_one(const GemmOperand& a, const TileOperand& at, uint32_t line, uint32_t k,
+                                             bool high) {
     if (a.element == Element::F16) return parts_of_pair(code_at(16, at.codes + line * a.line_bytes, k), high) & 0xFFFF;
     return decode_to_bf16_exactly(element_at(a, a.bits, at, line, k), block_scale_at(a, a.bits, at, line, k));
 }
 
 // Returns four elements of a line likewise; those past its end are zero.
-__device__ __forceinline__ uint2 load_four(const Arguments& args, const TileOperand& at, uint32_t line, uint32_t k, bool high) {
+__device__ __forceinline__ uint2 load_four(const Arguments& args, const TileOperand& at, uint32_t line, uint32_t k,
+                                           bool high) {
     const GemmOperand& a = args.problem.a;
     if (args.whole) {
         if (k >= uint32_t(args.problem.k)) return {};
@@ -84,8 +86,9 @@ __global__ void __launch_bounds__(kThreads) prepare_tokens_kernel(const __grid_c
     const uint32_t in_tile = line % args.tile_tokens, tile = line - in_tile;
     const uint32_t tile_rows = min(rows - tile, args.tile_tokens), eights = (tile_rows + kTokenRows - 1) / kTokenRows;
     const uint32_t token = in_tile % kTokenRows;
-    uint8_t* core = args.tokens + args.parts * (int64_t(first_token + tile) * args.chunks * (kChunkCodes * 2) +
-                                                (int64_t(chunk) * eights + in_tile / kTokenRows) * kTokenRowsBytes) +
+    uint8_t* core = args.tokens +
+                    args.parts * (int64_t(first_token + tile) * args.chunks * (kChunkCodes * 2) +
+                                  (int64_t(chunk) * eights + in_tile / kTokenRows) * kTokenRowsBytes) +
                     sixteen * 256 + token * 16;
 #pragma unroll 1
     for (uint32_t part = 0; part < args.parts; part++, core += kTokenRowsBytes) {
@@ -112,8 +115,14 @@ uint64_t token_bytes(const GemmProblem& p) {
 
 void prepare_tokens(const Context& context, const GemmProblem& p, int32_t tile_tokens, bool by_eights, uint8_t* tokens,
                     void* stream) {
-    Arguments args{p,     {}, tokens, uint32_t(tile_tokens), ceil_div(p.k, int64_t(kChunkCodes)), by_eights,
-                   false, uint32_t(parts_of_numbers(p.a))};
+    Arguments args{p,
+                   {},
+                   tokens,
+                   uint32_t(tile_tokens),
+                   ceil_div(p.k, int64_t(kChunkCodes)),
+                   by_eights,
+                   false,
+                   uint32_t(parts_of_numbers(p.a))};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = kTokenRows;

@@ -9,8 +9,8 @@
 //
 // One launch, no pass over weights or scales. Bytes: weights once, tokens once for every tile of lines.
 //
-// F16 tokens are two BF16 numbers each, as a pass leaves them: half of a tile's tokens are the high parts of up to 64 rows, the
-// other half their low parts, and the sums of both are added up in the end.
+// F16 tokens are two BF16 numbers each, as a pass leaves them: half of a tile's tokens are the high parts of up to 64 rows,
+// the other half their low parts, and the sums of both are added up in the end.
 #include <algorithm>
 
 #include "cuda/device.h"
@@ -94,7 +94,9 @@ constexpr int64_t kMostTokens = 128;
 int32_t tile_tokens(const GemmProblem& p) { return int32_t(round_up(p.m * parts_of_numbers(p.a), int64_t(32))); }
 
 // Describes boxes of all tokens.
-TileMap map_of_tile(const GemmProblem& p, const GemmOperand& a) { return map_of_tokens(a, tile_tokens(p) / parts_of_numbers(p.a)); }
+TileMap map_of_tile(const GemmProblem& p, const GemmOperand& a) {
+    return map_of_tokens(a, tile_tokens(p) / parts_of_numbers(p.a));
+}
 
 int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
 
@@ -125,8 +127,7 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
                                count);
         };
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
-    for (const TileMap& map :
-         {map_of_tile(p, as_bf16(p, Side::A, workspace)), map_of_lines(p, kStepCodes, kTileLines)})
+    for (const TileMap& map : {map_of_tile(p, as_bf16(p, Side::A, workspace)), map_of_lines(p, kStepCodes, kTileLines)})
         if (!unmappable(map).empty())
             return [data = map.data, lines = map.strides[0]] {
                 return format_text(

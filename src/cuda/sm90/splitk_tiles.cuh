@@ -80,8 +80,8 @@ __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePla
     }
 }
 
-// Puts the same words together byte by byte, however scales lie: lines of 90, one for 128 codes. Those of the lane's lines are
-// loaded at once, and the next bytes of a line then come from the nearest cache.
+// Puts the same words together byte by byte, however scales lie: lines of 90, one for 128 codes. Those of the lane's lines
+// are loaded at once, and the next bytes of a line then come from the nearest cache.
 template <Weights kind>
 __device__ __forceinline__ void gather_scales(const GemmProblem& p, const ScalePlaces& places, int32_t step,
                                               uint32_t (&to)[kScaleWords<kind>][kTileLines]) {

@@ -24,17 +24,18 @@ inline Reason needs_lines_of_codes(const GemmProblem& p) {
         return "needs FP8 with scaling ROW or TENSOR, found scales of 128";
     if (!can_be_bf16(p.a))
         return [format = p.a.format] {
-            return format_text("needs a in BF16, F16 or quantized, without scales of 128, found %s", find_format(format)->name);
+            return format_text("needs a in BF16, F16 or quantized, without scales of 128, found %s",
+                               find_format(format)->name);
         };
     return {};
 }
 
-// Returns how many BF16 numbers an operand has for one of its own: two of F16, whose sum it is, so that the sums of its rows are
-// those of the rows of high parts and of the rows of low ones.
+// Returns how many BF16 numbers an operand has for one of its own: two of F16, whose sum it is, so that the sums of its rows
+// are those of the rows of high parts and of the rows of low ones.
 inline int32_t parts_of_numbers(const GemmOperand& a) { return can_split(a) ? 2 : 1; }
 
-// Describes boxes of so many tokens, lines of BF16, and 64 of the contraction; of tokens in two parts the high ones, and behind
-// them the low ones.
+// Describes boxes of so many tokens, lines of BF16, and 64 of the contraction; of tokens in two parts the high ones, and
+// behind them the low ones.
 inline TileMap map_of_tokens(const GemmOperand& a, int32_t tokens) {
     return {a.codes,
             CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,

@@ -1,5 +1,5 @@
-// A warp takes 256 numbers of a line, a lane eight of them: 16 bytes of F16, which become 16 bytes of high parts and 16 of low
-// ones. A block of threads takes eight lines.
+// A warp takes 256 numbers of a line, a lane eight of them: 16 bytes of F16, which become 16 bytes of high parts and 16 of
+// low ones. A block of threads takes eight lines.
 //
 //     lane 0 | lane 1 | ... | lane 31      numbers of a line       ->  the same places of two matrices
 //
@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(32 * kLines) split_f16_kernel(const __grid_con
     const int64_t first = int64_t(blockIdx.x) * kWarpNumbers + threadIdx.x % 32 * kLaneNumbers, left = args.length - first;
     if (line >= args.lines || left <= 0) return;
     const F16* const from = reinterpret_cast<const F16*>(args.numbers + line * args.line_bytes) + first;
-    const Vector<F16> numbers = args.wide ? load_vector_wide(from, true) : load_vector_narrow(from, int(min(left, int64_t(kLaneNumbers))));
+    const Vector<F16> numbers =
+        args.wide ? load_vector_wide(from, true) : load_vector_narrow(from, int(min(left, int64_t(kLaneNumbers))));
     uint8_t* const to = args.parts + line * args.part_line_bytes + first * 2;
     *reinterpret_cast<uint4*>(to) = parts_of(numbers, true);
     *reinterpret_cast<uint4*>(to + args.part_bytes) = parts_of(numbers, false);
@@ -56,8 +57,9 @@ GemmOperand split(const GemmOperand& from, void* to) {
 }
 
 void split_f16(const Context& context, const GemmOperand& from, const GemmOperand& parts, void* stream) {
-    const Arguments args{from.codes,       parts.codes,        from.lines, from.length, from.line_bytes, parts.line_bytes,
-                         parts.matrix_bytes, from.length % kLaneNumbers == 0 && from.line_bytes % 16 == 0 && is_aligned(from.codes, 16)};
+    const bool wide = from.length % kLaneNumbers == 0 && from.line_bytes % 16 == 0 && is_aligned(from.codes, 16);
+    const Arguments args{from.codes,      parts.codes,        from.lines, from.length, from.line_bytes,
+                         parts.line_bytes, parts.matrix_bytes, wide};
     const dim3 grid = grid_of_rows(ceil_div(args.length, int64_t(kWarpNumbers)), ceil_div(args.lines, int64_t(kLines)));
     launch(context, split_f16_kernel, "the pass that splits F16 numbers", grid, dim3(32 * kLines), 0, stream, args);
 }

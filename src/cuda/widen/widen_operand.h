@@ -23,7 +23,8 @@ inline bool is_bf16(const GemmOperand& operand) { return operand.format == MXQ_F
 // Returns whether an operand is BF16, or becomes so by a pass.
 inline bool can_be_bf16(const GemmOperand& operand) { return is_bf16(operand) || can_widen(operand) || can_split(operand); }
 
-// Returns the operand of a side as BF16: as it is where it is that, in two parts at `to` where it is F16, else widened there.
+// Returns the operand of a side as BF16: as it is where it is that, in two parts at `to` where it is F16, else widened
+// there.
 inline GemmOperand as_bf16(const GemmProblem& p, Side side, void* to) {
     const GemmOperand& from = p.operand(side);
     return is_bf16(from) ? from : can_split(from) ? split(from, to) : widened(p, side, to);
