@@ -51,10 +51,9 @@ struct ScaleLayout {
     // Returns whether 128 neighbouring codes of a line share a scale, and may share it with more.
     MXQ_HD bool has_one_of_128() const { return block >= kBlock128 || repeat >= kBlock128 / kMxBlock; }
 
-    // Returns whether the scales of 128 neighbouring codes, from a multiple of 128 on, are whole words of four bytes, where the
-    // first scale of all is.
-    MXQ_HD bool has_words() const {
-        return bytes == 1 && (swizzled || (block <= kMxBlock && column_stride == 1 && line_stride % 4 == 0));
+    // Returns whether four scales of a line, from a multiple of four on, lie one after the other and serve 128 codes at most.
+    MXQ_HD bool has_adjacent_fours() const {
+        return bytes == 1 && (swizzled || (block <= kMxBlock && column_stride == 1));
     }
 
     // Returns the distance from the scales of 128 lines in 128 x 4 tiles to those of the next.

@@ -311,6 +311,7 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     CHECK(sized(8, 384, 2880) == few);
     CHECK(sized(64, 384, 2880) == split);
     CHECK(sized(96, 8192, 2880 * 2) == split);
+    CHECK(dense(bf16(), mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128), 64) == few);
     CHECK(sized(128, 16384, 4096) == split);
     CHECK(sized(128, 16512, 4096) == few);
     CHECK(sized(129, 16512, 4096) == many);

@@ -380,7 +380,7 @@ const Problems& all_problems() {
             add_swizzle(problems, spec);
             add_pad(problems, spec);
             const oracle::Spec operand = exact(spec);
-            for (const auto& [a, b] : {std::pair{operand, operand}, {operand, bf16}, {bf16, operand}, {f16, operand}}) {
+            for (const auto& [a, b] : {std::pair{operand, operand}, {operand, bf16}, {bf16, operand}}) {
                 add_gemm(problems, a, b);
                 add_grouped_gemm(problems, a, b);
             }
@@ -392,6 +392,13 @@ const Problems& all_problems() {
                 add_gemm(problems, a, b);
                 add_grouped_gemm(problems, a, b);
             }
+        for (auto [weights, scaling] : {std::pair{MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32}, {MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32},
+                                        {MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16}, {MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_ROW},
+                                        {MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_128X128}}) {
+            const oracle::Spec b = exact(testing::spec_of(weights, scaling));
+            add_gemm(problems, f16, b);
+            add_grouped_gemm(problems, f16, b);
+        }
         for (int32_t weights : {MXQ_FORMAT_MXFP4, MXQ_FORMAT_MXFP6_E2M3, MXQ_FORMAT_MXFP8_E4M3}) {
             const oracle::Spec b = exact(testing::spec_of(weights, MXQ_SCALING_1X32));
             add_across(problems, bf16, b);

@@ -40,6 +40,7 @@ struct Arguments {
     uint32_t sharing;  // blocks of a cluster, which share the contraction of a tile
     uint32_t parts;    // of a number of A: 2 of F16, a tile's high parts before its low ones
     bool wide;         // D takes copies of 16 bytes
+    bool shifted;      // splitk_sm90: scales of lines begin anywhere in words of four
 };
 
 // One tile of one product.

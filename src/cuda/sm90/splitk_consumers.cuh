@@ -25,14 +25,22 @@ template <Weights kind>
 struct StepScales {
     uint32_t words[2][kScaleWords<kind>];
 
-    // Scales of blocks that do not exist become those of finite numbers, since the codes there are zeros.
-    __device__ __forceinline__ void load(const uint32_t (&from)[kScaleWords<kind>][kTileLines], uint32_t line, bool exist,
-                                         int32_t blocks) {
+    // Scales of blocks that do not exist become those of finite numbers, since the codes there are zeros. `shifts`: by how many
+    // bits the scales of either line begin behind the first bit of their words, 8 bits each.
+    __device__ __forceinline__ void load(const uint32_t (&from)[kScaleWords<kind> + 1][kTileLines], uint32_t line, bool exist,
+                                         int32_t blocks, bool shifted, uint32_t shifts) {
         constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
 #pragma unroll
         for (int l = 0; l < 2; l++)
 #pragma unroll
             for (int i = 0; i < kScaleWords<kind>; i++) words[l][i] = exist ? from[i][line + 8 * l] : none;
+        if (shifted) {
+#pragma unroll
+            for (int l = 0; l < 2; l++)
+#pragma unroll
+                for (int i = 0; i < kScaleWords<kind>; i++)
+                    words[l][i] = __funnelshift_r(words[l][i], from[i + 1][line + 8 * l], shifts >> 8 * l);
+        }
         if (blocks >= 4 * kScaleWords<kind>) return;
 #pragma unroll
         for (int i = 0; i < kScaleWords<kind>; i++) {
@@ -129,6 +137,16 @@ struct Consumer {
         commit_products();
         wait_products_before<1>();
     }
+    // Returns how far into their words the scales of the thread's lines begin, 8 bits each.
+    __device__ __forceinline__ uint32_t shifts_of_lines() const {
+        uint32_t shifts = 0;
+#pragma unroll
+        for (int l = 0; l < 2; l++) {
+            const uint8_t* const at = scales_of_line(args.problem, shared.tile, line + 8 * l);
+            shifts |= uint32_t(reinterpret_cast<uintptr_t>(at) % 4 * 8) << 8 * l;
+        }
+        return shifts;
+    }
     __device__ __forceinline__ void release(uint32_t stage) {
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
@@ -140,6 +158,7 @@ struct Consumer {
                            block_codes = kind == Weights::Nvfp4 ? kNvBlock : kMxBlock;
         const Steps steps = part_of_steps(args);
         const bool scaled = kind != Weights::Bits8 || args.problem.b.scale_type == ScaleType::E8M0;
+        const uint32_t shifts = args.shifted ? shifts_of_lines() : 0;
         uint32_t stage = half, before = half, parity = 0;
         Operands operands[kBoxes];
 #pragma unroll
@@ -151,7 +170,8 @@ struct Consumer {
             wait(shared.full[stage], parity);
             StepScales<kind> scales;
             const int32_t codes = int32_t(args.problem.k) - (steps.first + step) * kStepCodes;
-            scales.load(own.scales, line, scaled, int32_t((uint32_t(codes) + block_codes - 1) / block_codes));
+            scales.load(own.scales, line, scaled, int32_t((uint32_t(codes) + block_codes - 1) / block_codes), args.shifted,
+                        shifts);
             bool special = scales.any_special();
             if constexpr (kind == Weights::Bits8) special |= any_special_code(own);
             special = __any_sync(kAllLanes, special);

@@ -111,6 +111,23 @@ int32_t sharing_of(const Context& context, const GemmProblem& p) {
     return sharing;
 }
 
+// Scales are copied by words of four, which lines of compact ones may begin anywhere in.
+Reason needs_adjacent_scales(const GemmProblem& p) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p.b.scales);
+    if (!is_block_scaled(p.b) || (p.b.layout.has_adjacent_fours() && (!p.b.layout.swizzled || at % 4 == 0))) return {};
+    return [at, block = p.b.layout.block] {
+        return format_text(
+            "needs b's scales swizzled at a multiple of 4 bytes, or one for each block of a line, found one for %d codes, the "
+            "first at %p",
+            block, reinterpret_cast<const void*>(at));
+    };
+}
+
+bool has_shifted_scales(const GemmOperand& b) {
+    const bool whole = b.layout.swizzled || (b.layout.line_stride % 4 == 0 && reinterpret_cast<uintptr_t>(b.scales) % 4 == 0);
+    return is_block_scaled(b) && !whole;
+}
+
 int64_t blocks_of(const Context& context, const GemmProblem& p) { return line_tiles(p) * sharing_of(context, p); }
 
 Reason needs_sizes(const Context& context, const GemmProblem& p) {
@@ -142,6 +159,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_lines_of_codes(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_adjacent_scales(p); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_sizes(context, p); !reason.empty()) return {reason, 0, nullptr};
     return {{}, is_bf16(p.a) ? 0 : widened_bytes(as_bf16(p, Side::A, nullptr)), nullptr};
 }
@@ -163,7 +181,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    uint32_t(line_tiles(p)),
                    uint32_t(sharing),
                    uint32_t(parts_of_numbers(p.a)),
-                   false};
+                   false,
+                   has_shifted_scales(p.b)};
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     launch(context, kernels, Key{weights.kind, tokens}, "splitk_sm90", dim3(unsigned(blocks_of(context, p))), call.stream,

@@ -35,7 +35,7 @@ struct Stage {
     static constexpr int line_bytes = kStepCodes / 8 * weight_bits<kind>;
     alignas(1024) uint8_t token_boxes[kBoxes][tokens * kBoxCodes * 2];
     alignas(1024) uint8_t codes[kTileLines * line_bytes];
-    uint32_t scales[kScaleWords<kind>][kTileLines];
+    uint32_t scales[kScaleWords<kind> + 1][kTileLines];  // and a word more, see copy_shifted_scales
 };
 
 template <Weights kind, int tokens>
@@ -67,7 +67,7 @@ struct ScalePlaces {
 // last, since nobody stores their sums; words behind the last of a line stay as they are.
 template <Weights kind>
 __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePlaces& places, int32_t step,
-                                            uint32_t (&to)[kScaleWords<kind>][kTileLines]) {
+                                            uint32_t (&to)[kScaleWords<kind> + 1][kTileLines]) {
     constexpr int codes_of_word = kStepCodes / kScaleWords<kind>;
 #pragma unroll
     for (int word = 0; word < kScaleWords<kind>; word++) {
@@ -80,37 +80,33 @@ __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePla
     }
 }
 
-// Puts the same words together byte by byte, however scales lie: lines of 90, one for 128 codes. Those of the lane's lines
-// are loaded at once, and the next bytes of a line then come from the nearest cache.
+// Copies the words that the scales of a step lie in, where lines begin anywhere: as many, and one more where the last scales of
+// the line's step reach into it. Who reads them moves them to their place.
 template <Weights kind>
-__device__ __forceinline__ void gather_scales(const GemmProblem& p, const ScalePlaces& places, int32_t step,
-                                              uint32_t (&to)[kScaleWords<kind>][kTileLines]) {
-    constexpr uint32_t block = kStepCodes / kScaleWords<kind> / 4;
-    constexpr int lines = kTileLines / 32;
-#pragma unroll 1
-    for (int word = 0; word < kScaleWords<kind>; word++) {
-        uint32_t words[lines] = {};
-#pragma unroll 1
-        for (uint32_t b = 0; b < 4; b++) {
-            const uint32_t code = uint32_t(step) * kStepCodes + (word * 4 + b) * block;
-            if (code >= p.k) break;
-            const int64_t at = scale_in_line(p.b.layout, code);
+__device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const ScalePlaces& places, int32_t step,
+                                                    uint32_t (&to)[kScaleWords<kind> + 1][kTileLines]) {
+    constexpr int32_t of_step = 4 * kScaleWords<kind>;
+    const int32_t first = step * of_step, count = min(int32_t(p.b.layout.columns) - first, of_step);
 #pragma unroll
-            for (int i = 0; i < lines; i++) words[i] |= uint32_t(__ldg(places.of_line[i] + at)) << 8 * b;
-        }
+    for (int i = 0; i < kTileLines / 32; i++) {
+        const uint8_t* const at = places.of_line[i] + first;
+        const int32_t before = int32_t(reinterpret_cast<uintptr_t>(at) % 4);
 #pragma unroll
-        for (int i = 0; i < lines; i++) to[word][threadIdx.x % 32 + 32 * i] = words[i];
+        for (int word = 0; word <= kScaleWords<kind>; word++)
+            if (4 * word < before + count)
+                copy_word(&to[word][threadIdx.x % 32 + 32 * i], reinterpret_cast<const uint32_t*>(at - before) + word);
     }
 }
 
+// Returns where the scales of a line of the tile begin.
+__device__ __forceinline__ const uint8_t* scales_of_line(const GemmProblem& p, const Tile& tile, uint32_t line) {
+    return matrix_scales(p.b, tile.group) + scale_line(p.b.layout, uint32_t(min(int64_t(tile.line) + line, p.n - 1)));
+}
+
 __device__ __forceinline__ ScalePlaces find_scales(const GemmProblem& p, const Tile& tile) {
-    const uint8_t* const scales = matrix_scales(p.b, tile.group);
     ScalePlaces places;
 #pragma unroll
-    for (int i = 0; i < kTileLines / 32; i++) {
-        const int64_t line = min(int64_t(tile.line) + threadIdx.x % 32 + 32 * i, p.n - 1);
-        places.of_line[i] = scales + scale_line(p.b.layout, uint32_t(line));
-    }
+    for (int i = 0; i < kTileLines / 32; i++) places.of_line[i] = scales_of_line(p, tile, threadIdx.x % 32 + 32 * i);
     return places;
 }
 
@@ -145,18 +141,14 @@ __device__ __forceinline__ void load_operands(const Arguments& args, Shared<kind
 // Loads scales; a warp calls it.
 template <Weights kind, int tokens>
 __device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens>& shared) {
-    const GemmOperand& b = args.problem.b;
     const ScalePlaces places = find_scales(args.problem, shared.tile);
-    if (b.layout.has_words() && reinterpret_cast<uintptr_t>(b.scales) % 4 == 0)
-        each_step(args, shared, [&](Stage<kind, tokens>& to, Barrier& full, int32_t step) {
+    each_step(args, shared, [&](Stage<kind, tokens>& to, Barrier& full, int32_t step) {
+        if (args.shifted)
+            copy_shifted_scales<kind>(args.problem, places, step, to.scales);
+        else
             copy_scales<kind>(args.problem, places, step, to.scales);
-            arrive_after_copies(full);
-        });
-    else
-        each_step(args, shared, [&](Stage<kind, tokens>& to, Barrier& full, int32_t step) {
-            gather_scales<kind>(args.problem, places, step, to.scales);
-            arrive(full);
-        });
+        arrive_after_copies(full);
+    });
 }
 
 }  // namespace mxq::cuda::sm90::splitk

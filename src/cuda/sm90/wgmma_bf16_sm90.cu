@@ -171,6 +171,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    uint32_t(line_tiles(p)),
                    uint32_t(cut.sharing),
                    uint32_t(parts_of_numbers(p.a)),
+                   false,
                    false};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
