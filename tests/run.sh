@@ -146,6 +146,7 @@ start pages ./tests/pages/run.sh "$build"
 [ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
 for name in decode arrived gpt_oss training_step; do start "$name on cpu" example "$name"; done
 start "gpt_oss_block on cpu" example gpt_oss_block 2 2 4
+start "gpt_oss_block on cuda" example gpt_oss_block_cuda check
 for mode in host threads one two; do start "expert_parallel on $mode" expert_parallel "$mode"; done
 start "moe_layer on cpu" moe_layer cpu
 start "moe_layer on cuda" moe_layer cuda

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cuda.hpp"
+#include "../common/cuda.hpp"
 
 namespace {
 

@@ -130,18 +130,21 @@ struct Layer::State {
         batch.ready.record(streams.compute);
     }
 
-    // Brings the counts of all ranks to all hosts: NCCL takes sizes from the host.
+    // Brings the counts of all ranks to all hosts: NCCL takes sizes from the host. A copy to a vector keeps the host until
+    // the stream has come to it, whoever is gone, so it is asked for once the exchange has ended.
     void learn_counts() {
         const int64_t all = int64_t(shape.experts) * transport.size();
         std::vector<int32_t> counts(size_t(all * recipe.parts));
-        for (size_t i = 0; i < batches.size(); ++i) {
-            batches[i].ready.hold(streams.travel);
-            auto* on_device = batches[i].all_counts.reserve<int32_t>(uint64_t(all));
+        for (Batch& batch : batches) {
+            batch.ready.hold(streams.travel);
+            auto* on_device = batch.all_counts.reserve<int32_t>(uint64_t(all));
             time(kExchange, streams.travel,
-                 [&] { transport.gather(batches[i].counts.as<int32_t>(), on_device, shape.experts, streams.travel); });
-            check(cudaMemcpyAsync(&counts[i * size_t(all)], on_device, size_t(all) * sizeof(int32_t), cudaMemcpyDeviceToHost,
-                                  streams.travel));
+                 [&] { transport.gather(batch.counts.as<int32_t>(), on_device, shape.experts, streams.travel); });
         }
+        transport.wait(streams.travel);
+        for (size_t i = 0; i < batches.size(); ++i)
+            check(cudaMemcpyAsync(&counts[i * size_t(all)], batches[i].all_counts.get(), size_t(all) * sizeof(int32_t),
+                                  cudaMemcpyDeviceToHost, streams.travel));
         transport.wait(streams.travel);
         for (size_t i = 0; i < batches.size(); ++i)
             batches[i].routes = Routes(&counts[i * size_t(all)], transport.rank(), transport.size(), shape.experts);

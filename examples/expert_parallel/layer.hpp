@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "cuda.hpp"
+#include "../common/cuda.hpp"
 #include "kernels.hpp"
 #include "transport.hpp"
 

@@ -2,7 +2,7 @@
 #include <mutex>
 #include <vector>
 
-#include "cuda.hpp"
+#include "../common/cuda.hpp"
 #include "transport.hpp"
 
 // Holds what each rank shows the others between two meetings.

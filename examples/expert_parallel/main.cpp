@@ -47,6 +47,7 @@ std::vector<std::array<float, count>> of_all_ranks(Transport& transport, const s
     Buffer from, to;
     check(cudaMemcpyAsync(from.reserve(sizeof mine), &mine, sizeof mine, cudaMemcpyHostToDevice, stream));
     transport.gather(from.as<int32_t>(), to.reserve<int32_t>(count * all.size()), count, stream);
+    transport.wait(stream);  // a copy to a vector would keep the host, whoever is gone
     check(cudaMemcpyAsync(all.data(), to.get(), sizeof mine * all.size(), cudaMemcpyDeviceToHost, stream));
     transport.wait(stream);
     return all;

@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-#include "cuda.hpp"
+#include "../common/cuda.hpp"
 #include "transport.hpp"
 
 namespace {

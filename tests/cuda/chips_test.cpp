@@ -362,6 +362,38 @@ TEST_CASE("chips: who takes F16 with quantized weights") {
     CHECK(taker(90, newest, odd) == many);
 }
 
+// A pass over weights pays where many rows share them, for codes of eight and six bits.
+TEST_CASE("chips: who takes exact products of so many rows on Hopper that weights are widened") {
+    if (!cuda::wgmma_plain_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    constexpr const char *many = "wgmma_bf16_sm90", *wide = "wgmma_plain_widen";
+    const oracle::Spec lines = fp8(MXQ_SCALING_ROW);
+    struct Least {
+        oracle::Spec weights;
+        int64_t rows;  // 0: any number of rows stays
+    };
+    for (const auto& [weights, rows] : {Least{mxfp8(), 2048}, {mxfp6, 512}, {lines, 4096}, {mxfp4, 0}, {nvfp4(), 0}})
+        for (const oracle::Spec& a : {bf16(), lines}) {
+            if (a.format == weights.format) continue;
+            INFO("a of format " << a.format << ", weights of format " << weights.format);
+            const int64_t least = rows ? rows : 65536;
+            GemmProblem p = recorder::dense(of(a, weights, false, {least, 384, 512}));
+            CHECK(taker(90, newest, p) == (rows ? wide : many));
+            p.sm_count = 64;  // which a pass does not keep to
+            CHECK(taker(90, newest, p) == many);
+            CHECK(taker(90, newest, recorder::dense(of(a, weights, false, {least - 1, 384, 512}))) == many);
+            GemmProblem grouped = recorder::by_rows(of(a, weights, false, {4 * least, 384, 512}));
+            grouped.groups.count = 4;
+            CHECK(taker(90, newest, grouped) == (rows ? wide : many));
+            grouped.groups.count = 5;
+            CHECK(taker(90, newest, grouped) == many);
+        }
+    GemmProblem exact = recorder::dense(of(mxfp8(), mxfp6, false, {512, 384, 512}));
+    CHECK(taker(90, newest, exact) == "cublaslt_rebase");
+    exact.exact_products = true;
+    CHECK(taker(90, newest, exact) == wide);
+    CHECK(taker(100, newest, recorder::dense(of(bf16(), mxfp6, false, {512, 384, 512}))) == portable);
+}
+
 // The pass over weights is what cuBLASLt's way costs; weights with one scale a line need none.
 TEST_CASE("chips: who takes few rows of MX on Hopper") {
     if (!cuda::skinny_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");

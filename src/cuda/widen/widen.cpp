@@ -1,9 +1,11 @@
 // `cublaslt_widen`, `cublaslt_grouped_widen`, `wgmma_plain_widen`, `mma_bf16_widen`: passes make BF16 of quantized operands, then
 // `cublaslt`, `cublaslt_grouped`, `wgmma_plain_sm90` or `mma_bf16` multiplies, in its own workspace behind what the passes wrote.
-// Two kinds of products come here:
+// Three kinds of products come here:
 //
 //     input gradients whose B is read across its lines, where it has no columnwise part
 //     weight gradients, exact or beside BF16
+//     any other exact products, to wgmma_plain_sm90 alone: those of many rows, whose weights are decoded once in place of
+//     once for every 128 or 256 rows
 //
 // BF16 is read where it lies. What is widened is exact but for BF16's subnormals, so the class of bound is that of BF16. Reading
 // across code by code instead, as mma_bf16 does, takes 20 to 80 times as long. Fp32 factors of lines multiply sums, which
@@ -27,16 +29,17 @@ struct Steps {
 // Returns whether A is transposed, as in a weight gradient.
 bool is_transposed(const GemmOperand& a) { return a.across || a.columnwise; }
 
-Reason needs_operands(const GemmProblem& p, bool takes_factors) {
+// `is_ours`: wgmma_plain_sm90 multiplies, which takes factors of lines, and is as fast as what decodes weights in its loop.
+Reason needs_operands(const GemmProblem& p, bool is_ours) {
     for (const GemmOperand* operand : {&p.a, &p.b})
-        if (!is_bf16(*operand) && (!can_widen(*operand) || (has_line_factors(*operand) && !takes_factors)))
-            return [takes_factors, format = operand->format] {
+        if (!is_bf16(*operand) && (!can_widen(*operand) || (has_line_factors(*operand) && !is_ours)))
+            return [is_ours, format = operand->format] {
                 return format_text("needs operands in BF16 or %s, found %s",
-                                   takes_factors ? "quantized, without scales of 128 or of rows across the contraction" : "MX",
+                                   is_ours ? "quantized, without scales of 128 or of rows across the contraction" : "MX",
                                    find_format(format)->name);
             };
     if (is_bf16(p.a) && is_bf16(p.b)) return "needs a quantized operand, found both in BF16";
-    if (!reads_across(p) && p.grouping != Grouping::Contraction)
+    if (!is_ours && !reads_across(p) && p.grouping != Grouping::Contraction)
         return "needs an operand that is read across its lines or groups along the contraction, found neither";
     // The groups of what was transformed go on behind their last row.
     if (p.grouping == Grouping::Contraction && (p.a.transformed || p.b.transformed))
