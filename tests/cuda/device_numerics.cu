@@ -8,6 +8,7 @@
 #include "../numerics/one_element.h"
 #include "numerics/encode_sub_byte.h"
 #include "numerics/decode_to_bf16.h"
+#include "numerics/packed_pairs.h"
 #include "numerics/e8m0.h"
 #include "numerics/element.h"
 #include "numerics/four_over_six.h"
@@ -364,6 +365,29 @@ struct Bf16Values {
     static uint64_t host(uint32_t i) { return both(i); }
 };
 
+// Packed codes in windows of two lines and of one: as BF16 under all scales but those that are special, and as F16.
+template <class E>
+struct PackedPairs {
+    static constexpr uint64_t cases = 1 << 16;
+    MXQ_HD static uint64_t both(uint32_t i) {
+        constexpr Bf16DecodeRule rule = bf16_decode_rule<E>();
+        const uint32_t scale = i >> 8, packed[2] = {hash(i), hash(i + cases)};
+        uint32_t words[kWordsOfEight<E::bits>], bf16 = 0, f16 = 0;
+        for (int w = 0; w < kWordsOfEight<E::bits>; ++w) words[w] = packed[w];
+        for (int j = 0; j < 4; ++j) {
+            const int bit = bit_in_window<E::bits>(j);
+            const uint32_t lines = window_of_lines<E::bits>(packed[0], packed[1], j), line = window_of_line<E::bits>(words, j);
+            f16 = f16 * 31 + (decode_window_to_f16<E>(lines, bit) ^ decode_window_to_f16<E>(line, bit) * 7);
+            if (is_special_scale(rule, scale)) continue;
+            const uint32_t factor = bf16_e8m0_factor(rule, scale);
+            bf16 = bf16 * 31 + (decode_window_to_bf16<E>(lines, bit, factor) ^ decode_window_to_bf16<E>(line, bit, factor) * 7);
+        }
+        return two_words(bf16, f16);
+    }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
 struct Packing {
     static constexpr uint64_t cases = 1 << 20;
     MXQ_HD static uint64_t both(uint32_t i) {
@@ -452,6 +476,9 @@ std::vector<testing::NumericsOutcome> testing::MXQ_TEST_FUNCTION() {
     results.add_element<E3M2>("E3M2");
     results.add_element<E2M3>("E2M3");
     results.add_element<E2M1>("E2M1");
+    results.add<PackedPairs<E2M1>>("E2M1 packed pairs");
+    results.add<PackedPairs<E2M3>>("E2M3 packed pairs");
+    results.add<PackedPairs<E3M2>>("E3M2 packed pairs");
     results.add<QuantizeSixBits<E3M2>>("E3M2 words");
     results.add<QuantizeSixBits<E2M3>>("E2M3 words");
     results.add<ScaleValues>("scale values");

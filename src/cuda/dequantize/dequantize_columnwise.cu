@@ -22,9 +22,12 @@
 #include "cuda/dequantize/dequantize.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
+#include "cuda/memory/async_copy.cuh"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/scale_words.cuh"
+#include "cuda/memory/spread_store.cuh"
 #include "cuda/tile/patch.cuh"
+#include "numerics/packed_pairs.h"
 
 namespace mxq::cuda {
 namespace {
@@ -36,8 +39,8 @@ constexpr int kBlockTiles = 4;                // of a group tile that a block of
 
 struct Arguments {
     DequantizeProblem problem;
-    int64_t down, across;    // tiles of a matrix; with groups, group tiles of all groups and blocks of threads of one
-    int64_t blocks;          // of threads
+    uint32_t down, across;   // tiles of a matrix; with groups, group tiles of all groups and blocks of threads of one
+    uint32_t lines;          // rows of tiles of all matrices
     bool whole_words_in;     // every line of codes is read in whole words
     bool whole_vectors_out;  // every row of the output is written in whole vectors
 };
@@ -61,7 +64,7 @@ __device__ __forceinline__ int thread_index() {
 // Returns the slot of a piece in shared memory: moved within its line so that lanes meet different banks, both when they hold
 // one piece of every `columns`-th line and when they hold the pieces of one line.
 template <class T>
-__device__ __forceinline__ int slot_of_piece(int line, int piece) {
+__device__ __forceinline__ uint32_t slot_of_piece(uint32_t line, uint32_t piece) {
     return line * kPieces + (piece ^ (line / Patch<T>::columns % kPieces));
 }
 
@@ -69,36 +72,32 @@ __device__ __forceinline__ int slot_of_piece(int line, int piece) {
 template <int bits>
 using Access = std::conditional_t<bits == 8, uint4, std::conditional_t<bits == 6, uint32_t, uint2>>;
 
-// Loads a tile's codes as pieces, word by word; neighbouring lanes read neighbouring words of a line.
+// Starts to load a tile's codes as pieces, word by word: a warp takes two neighbouring lines at a time, neighbouring lanes
+// neighbouring words. So slots are those of the first lines, but for bits of their own.
 template <class T, int bits>
-__device__ __forceinline__ void load_pieces_by_words(const uint8_t* from, int64_t line_bytes, int lines, int length,
-                                                     Shared<bits>& shared) {
+__device__ __forceinline__ void start_pieces(const uint8_t* from, int64_t line_bytes, int lines, int length,
+                                             Shared<bits>& shared) {
     using Word = Access<bits>;
-    constexpr int of_piece = bits == 6 ? 3 : 1, of_line = kPieces * of_piece;
-    constexpr int batch = bits == 6 ? 4 : kTile * kPieces / kThreads<T>;
-    auto* slots = reinterpret_cast<Word*>(shared.pieces);
-#pragma unroll 1
-    for (int first = thread_index<T>(); first < kTile * of_line; first += batch * kThreads<T>) {
-        Word words[batch];
+    constexpr uint32_t of_piece = bits == 6 ? 3 : 1, of_line = kPieces * of_piece, step = kThreads<T> / 32 * 2;
+    const uint32_t warp = uint32_t(thread_index<T>()) / 32, lane = threadIdx.x % 32;
+#pragma unroll 1  // else all addresses are worked out before the first tile, and spill
+    for (uint32_t place = lane; place < 2 * of_line; place += 32) {
+        const uint32_t first = warp * 2 + place / of_line, word = place % of_line, piece = word / of_piece;
+        const uint8_t* at = from + first * line_bytes + word * sizeof(Word);
+        Word* const slots = reinterpret_cast<Word*>(shared.pieces) + first * of_line + word % of_piece;
+        const uint32_t slot = piece ^ (first / Patch<T>::columns % kPieces);
+        const int left = int(piece) * kPieceCodes < length ? lines - int(first) : 0;
 #pragma unroll
-        for (int j = 0; j < batch; j++) {
-            const int i = first + j * kThreads<T>, line = i / of_line, word = i % of_line;
-            const bool exists = line < lines && word / of_piece * kPieceCodes < length;
-            // Loads as a plain access would, but where it stands: the compiler moves plain ones, and then it spills.
-            words[j] = exists ? __ldca(reinterpret_cast<const Word*>(from + line * line_bytes) + word) : Word{};
-        }
-#pragma unroll
-        for (int j = 0; j < batch; j++) {
-            const int i = first + j * kThreads<T>, line = i / of_line, word = i % of_line;
-            slots[slot_of_piece<T>(line, word / of_piece) * of_piece + word % of_piece] = words[j];
-        }
+        for (uint32_t line = 0; line < kTile; line += step, at += step * line_bytes)
+            if (int(line) < left)
+                copy_word(slots + line * of_line + (slot ^ (line / Patch<T>::columns % kPieces)) * of_piece, at);
     }
 }
 
-// Loads a tile's codes as pieces, byte by byte, from lines of any alignment.
+// Loads a tile's codes as pieces, byte by byte, from lines of any alignment. Out of line, since it is rare.
 template <class T, int bits>
-__device__ __forceinline__ void load_pieces_by_bytes(const uint8_t* from, int64_t line_bytes, int lines, int length,
-                                                     Shared<bits>& shared) {
+__device__ __noinline__ void load_pieces_by_bytes(const uint8_t* from, int64_t line_bytes, int lines, int length,
+                                                  Shared<bits>& shared) {
     constexpr int piece_bytes = kPieceCodes * bits / 8, of_line = kPieces * piece_bytes;
     const int valid = (length * bits + 7) / 8;
     auto* bytes = reinterpret_cast<uint8_t*>(shared.pieces);
@@ -108,6 +107,27 @@ __device__ __forceinline__ void load_pieces_by_bytes(const uint8_t* from, int64_
         bytes[slot_of_piece<T>(line, byte / piece_bytes) * piece_bytes + byte % piece_bytes] =
             line < lines && byte < valid ? from[line * line_bytes + byte] : 0;
     }
+}
+
+// Starts to load the scales of a tile's lines where they are whole aligned words; false: load_scales must. A swizzled tile
+// is 512 bytes in a row, the next one the next 512.
+__device__ __forceinline__ bool start_scales(const QuantizedPart& part, const ScaleLayout& layout, const uint8_t* scales,
+                                             int64_t first_line, int first_code, uint2 (&words)[kTile]) {
+    if (!layout.has_adjacent_fours() || (!layout.swizzled && layout.line_stride % 4 != 0)) return false;
+    const bool swizzled = layout.swizzled, two = layout.block == kNvBlock;
+    const int column = first_code >> log2_of(uint32_t(layout.block)), left = int(layout.columns) - column;
+    const uint8_t* const first = scales + layout.offset(0, first_line, column);
+    if (reinterpret_cast<uintptr_t>(first) % 4 != 0 || (!swizzled && left < (two ? 8 : 4))) return false;
+    const int rows_log2 = log2_of(uint32_t(layout.tile_rows)), lines = int(min(part.lines - first_line, int64_t(kTile)));
+    for (int i = threadIdx.x; i < kTile; i += blockDim.x) {
+        const int in_tile = line_of_word(layout, i);
+        if (in_tile >= lines) continue;
+        const uint8_t* const at = first + (swizzled ? i * 4 : (in_tile >> rows_log2) * layout.line_stride);
+        copy_word(&words[in_tile].x, at);
+        if (two && left > 4)
+            copy_word(&words[in_tile].y, reinterpret_cast<const uint32_t*>(at + (swizzled ? kSwizzleBytes : 4)));
+    }
+    return true;
 }
 
 // Loads the scales of a tile's lines as they are stored: a byte for each of up to eight blocks, or one fp32 number. The loop
@@ -142,72 +162,202 @@ __device__ __forceinline__ float scale_of(ScaleType type, uint2 words, int row) 
     return scale_of_byte(type, (block < 4 ? words.x : words.y) >> (block % 4 * 8) & 0xFF);
 }
 
-// Returns the codes of row i of two neighbouring columns, the first in the low byte.
-__device__ __forceinline__ uint32_t codes_of_row(const Codes<8>& first, const Codes<8>& second, int i) {
-    return __byte_perm(first.words[i / 4], second.words[i / 4], (4 + i % 4) << 4 | i % 4) & 0xFFFF;
+// ---- Rows ------------------------------------------------------------------------------------------------------------
+
+// The scale byte of a column's codes from `row` of the tile on.
+__device__ __forceinline__ uint32_t scale_byte_of(const uint2& words, int row) {
+    const int block = row / int(kMxBlock);
+    return words.x >> (block * 8) & 0xFF;
 }
 
-// Returns half of a piece, a byte per code.
-template <class T, int bits>
-__device__ __forceinline__ Codes<8> load_half(const Shared<bits>& shared, int line, int piece, int half) {
-    const uint32_t* from = shared.pieces + slot_of_piece<T>(line, piece) * Shared<bits>::piece_words;
-    if constexpr (bits == 8) {
-        const uint2 codes = reinterpret_cast<const uint2*>(from)[half];
-        return {{codes.x, codes.y}};
-    } else if constexpr (bits == 6) {
-        const uint32_t low = from[half], high = from[half + 1];
-        return unpack(Packed<6, 8>{{__funnelshift_r(low, high, half * 16), high >> (half * 16)}});
-    } else {
-        return unpack(Packed<4, 8>{{from[half]}});
+// Eight rows of a thread's columns, from half of a piece of each. Codes of 8 bits become fp32 numbers.
+template <class T, class E>
+struct HalfRows {
+    static constexpr int columns = Patch<T>::columns;
+    Codes<8> codes[columns];
+
+    // `line` is the first of the columns.
+    __device__ __forceinline__ HalfRows(const Shared<8>& shared, int line, int piece, int half) {
+        const auto* from = reinterpret_cast<const uint2*>(shared.pieces) + slot_of_piece<T>(line, piece) * 2 + half;
+#pragma unroll
+        for (int v = 0; v < columns; v++) codes[v] = {{from[v * kPieces * 2].x, from[v * kPieces * 2].y}};
+    }
+    // Returns the codes of row i of columns v and v + 1, the first in the low byte.
+    __device__ __forceinline__ uint32_t pair(int v, int i) const {
+        return __byte_perm(codes[v].words[i / 4], codes[v + 1].words[i / 4], (4 + i % 4) << 4 | i % 4) & 0xFFFF;
+    }
+    __device__ __forceinline__ float2 values(int v, int i) const { return decode_pair<E>(pair(v, i)); }
+};
+
+// Codes of six and four bits stay packed until two columns' codes of a row are moved to where numbers have them.
+template <class T, class E>
+requires(E::bits < 8) struct HalfRows<T, E> {
+    static constexpr int columns = Patch<T>::columns, in_word = E::bits == 6 ? 4 : 8;  // codes
+    uint32_t words[columns][8 / in_word];
+
+    __device__ __forceinline__ HalfRows(const Shared<E::bits>& shared, int line, int piece, int half) {
+        const uint32_t* from = shared.pieces + slot_of_piece<T>(line, piece) * Shared<E::bits>::piece_words + half;
+#pragma unroll
+        for (int v = 0; v < columns; v++, from += kPieces * Shared<E::bits>::piece_words) {
+            words[v][0] = from[0];
+            if constexpr (E::bits == 6) {  // 48 bits from bit 0 or 16 on
+                const uint32_t low = from[0], high = from[1];
+                words[v][0] = __funnelshift_r(low, high, half * 16);
+                words[v][1] = half == 0 ? __funnelshift_r(low, high, 24) : high >> 8;
+            }
+        }
+    }
+    __device__ __forceinline__ uint32_t window(int v, int i) const {
+        return window_of_lines<E::bits>(words[v][i / in_word], words[v + 1][i / in_word], i % in_word);
+    }
+    static __device__ __forceinline__ int bit(int i) { return bit_in_window<E::bits>(i % in_word); }
+    __device__ __forceinline__ float2 values(int v, int i) const { return decode_window<E>(window(v, i), bit(i)); }
+};
+
+// What a thread's columns have above their codes: scales as fp32 numbers.
+template <class T, class E>
+struct ColumnScales {
+    static constexpr int columns = Patch<T>::columns;
+    float scales[columns], global;
+
+    __device__ __forceinline__ ColumnScales(ScaleType type, float above, const uint2* words, int row) : global(above) {
+#pragma unroll
+        for (int v = 0; v < columns; v++) scales[v] = scale_of(type, words[v], row);
+    }
+    __device__ __forceinline__ Vector<T> row_of(const HalfRows<T, E>& rows, int i) const {
+        float values[columns];
+#pragma unroll
+        for (int v = 0; v < columns; v += 2) {
+            const float2 pair = rows.values(v, i);
+            values[v] = multiply_rn(pair.x, scales[v]);
+            values[v + 1] = multiply_rn(pair.y, scales[v + 1]);
+            if constexpr (E::bits == 4)
+                values[v] = multiply_rn(values[v], global), values[v + 1] = multiply_rn(values[v + 1], global);
+        }
+        return round_vector<T>(values);
+    }
+};
+
+// The same for codes of six and four bits under E8M0 scales that become BF16: factors of two columns in a word.
+template <class E>
+struct ColumnFactors {
+    static constexpr int columns = Patch<Bf16>::columns;
+    uint32_t factors[columns / 2];
+    bool plain = true;  // no scale is special
+
+    __device__ __forceinline__ ColumnFactors(const uint2* words, int row) {
+        constexpr Bf16DecodeRule rule = bf16_decode_rule<E>();
+#pragma unroll
+        for (int v = 0; v < columns; v++) {
+            const uint32_t byte = scale_byte_of(words[v], row), factor = bf16_e8m0_factor(rule, byte);
+            plain = plain && !is_special_scale(rule, byte);
+            factors[v / 2] = v % 2 == 0 ? factor : permute_bytes(factors[v / 2], factor, 0x5410);
+        }
+    }
+    __device__ __forceinline__ Vector<Bf16> row_of(const HalfRows<Bf16, E>& rows, int i) const {
+        Vector<Bf16> vector;
+#pragma unroll
+        for (int v = 0; v < columns; v += 2)
+            vector.words[v / 2] = decode_window_to_bf16<E>(rows.window(v, i), rows.bit(i), factors[v / 2]);
+        return vector;
+    }
+};
+
+// The rows of a thread's patch, which it shares with 15 neighbouring lanes: where it writes, how many rows have codes, how
+// many are written, and how many columns these have from the first lane's on.
+template <class T>
+struct PatchRows {
+    static constexpr int lanes = 16;
+    T* out;
+    int filled, written, left;
+    bool exists;  // the lane's first column does
+
+    __device__ __forceinline__ PatchRows(T* half_tile, int64_t row_stride, const Patch<T>& patch, int rows, int out_rows,
+                                         int cols)
+        : out(half_tile + patch.offset(0, row_stride)),
+          written(min(out_rows - patch.row, Patch<T>::rows)),
+          left(cols - patch.column + int(threadIdx.x) % lanes * Patch<T>::columns),
+          exists(patch.column < cols) {
+        filled = min(rows - patch.row, written);
+    }
+    // Stores the vector of row i, if that is below `end`. All lanes of the warp call it.
+    template <bool wide>
+    __device__ __forceinline__ void store(const Vector<T>& vector, T* to, int i, int end, SpreadStore<T>& spread) const {
+        if constexpr (wide)
+            store_vector_wide(vector, to, exists && i < end);
+        else
+            spread.store(vector, to, i < end ? left : 0, lanes);
+    }
+};
+
+// Writes the rows that have codes.
+template <bool wide, class T, class E, class Scales>
+__device__ __forceinline__ void store_rows(const Arguments& a, const Patch<T>& patch, const PatchRows<T>& to,
+                                           const Scales& scales, const Shared<E::bits>& shared, SpreadStore<T>& spread) {
+    constexpr int half_rows = Patch<T>::rows / 2;
+    const int piece = (int(threadIdx.y) * kTile + patch.row) / kPieceCodes;
+    const int64_t row_stride = a.problem.out.row_stride;
+    T* out = to.out;
+#pragma unroll 1
+    for (int half = 0; half < 2; half++) {
+        const HalfRows<T, E> rows(shared, patch.column, piece, half);
+#pragma unroll
+        for (int i = 0; i < half_rows; i++, out += row_stride)
+            to.template store<wide>(scales.row_of(rows, i), out, half * half_rows + i, to.filled, spread);
     }
 }
 
-// Writes a patch; `filled` of its rows have codes, the others are +0. out: the first element of the threads' 128 rows.
+// Does the same by factors where that is possible; false: nothing was written.
 template <class T, class E>
-__device__ __forceinline__ void store_patch(const Arguments& a, T* out, const Patch<T>& patch, int filled, float global,
-                                            const Shared<E::bits>& shared) {
-    constexpr int columns = Patch<T>::columns, half_rows = Patch<T>::rows / 2;
-    const int first_piece = (int(threadIdx.y) * kTile + patch.row) / kPieceCodes;
-    float scales[columns];
-#pragma unroll
-    for (int v = 0; v < columns; v++)
-        scales[v] = scale_of(a.problem.in.scale_type, shared.scales[threadIdx.y][patch.column + v], patch.row);
+__device__ __forceinline__ bool store_rows_by_factors(const Arguments& a, const Patch<T>& patch, const PatchRows<T>& to,
+                                                      const Shared<E::bits>& shared, SpreadStore<T>& spread) {
+    if constexpr (E::bits < 8 && std::is_same_v<T, Bf16>) {
+        if (a.problem.in.scale_type != ScaleType::E8M0 || !a.whole_vectors_out) return false;
+        const ColumnFactors<E> factors(&shared.scales[threadIdx.y][patch.column], patch.row);
+        if (factors.plain) store_rows<true, T, E>(a, patch, to, factors, shared, spread);
+        return factors.plain;
+    }
+    return false;
+}
+
+// Writes the rows of a patch; those without codes are +0.
+template <bool wide, class T, class E>
+__device__ __forceinline__ void store_patch(const Arguments& a, const Patch<T>& patch, const PatchRows<T>& to, float global,
+                                            const Shared<E::bits>& shared, SpreadStore<T>& spread) {
+    if (!wide || !store_rows_by_factors<T, E>(a, patch, to, shared, spread)) {
+        const uint2* const words = &shared.scales[threadIdx.y][patch.column];
+        const ColumnScales<T, E> scales(a.problem.in.scale_type, global, words, patch.row);
+        store_rows<wide, T, E>(a, patch, to, scales, shared, spread);
+    }
 #pragma unroll 1
-    for (int half = 0; half < 2; half++) {
-        Codes<8> codes[columns];
-#pragma unroll
-        for (int v = 0; v < columns; v++) codes[v] = load_half<T>(shared, patch.column + v, first_piece, half);
-#pragma unroll
-        for (int i = 0; i < half_rows; i++) {
-            const int row = half * half_rows + i;
-            float values[columns];
-#pragma unroll
-            for (int v = 0; v < columns; v += 2) {
-                const uint32_t pair_codes = codes_of_row(codes[v], codes[v + 1], i);
-                const float2 pair = decode_scaled_pair<E>(pair_codes, scales[v], scales[v + 1], global);
-                values[v] = pair.x;
-                values[v + 1] = pair.y;
-            }
-            const Vector<T> vector = row < filled ? round_vector<T>(values) : Vector<T>{};
-            store_vector(vector, a.whole_vectors_out, out, a.problem.out.row_stride, patch, row);
-        }
+    for (int row = 0; row < Patch<T>::rows; row++) {
+        if (__all_sync(kAllLanes, row < to.filled || row >= to.written)) continue;
+        T* const out = to.out + row * a.problem.out.row_stride;
+        to.template store<wide>(Vector<T>{}, out, row, row < to.filled ? 0 : to.written, spread);
     }
 }
 
 template <class T, class E>
 __device__ __forceinline__ void dequantize_tile(const Arguments& a, const DequantizeScope& scope, const ScaleLayout& layout,
-                                                int row, int64_t col, Shared<E::bits>& shared) {
+                                                int row, int64_t col, Shared<E::bits>& shared, SpreadStore<T>& spread) {
     const QuantizedPart& in = a.problem.in;
     const uint8_t* from = scope.codes + col * in.line_bytes + int64_t(row) * E::bits / 8;
     const int lines = int(min(in.lines - col, int64_t(kTile))), filled = min(scope.rows - row, kRows);
     const int half_row = row + int(threadIdx.y) * kTile;  // of the threads' 128 rows
-    if (half_row < scope.rows) load_scales(in, layout, scope.scales, col, half_row, shared.scales[threadIdx.y]);
-    if (a.whole_words_in) load_pieces_by_words<T>(from, in.line_bytes, lines, filled, shared);
+    if (a.whole_words_in)
+        start_pieces<T>(from, in.line_bytes, lines, filled, shared);
     else load_pieces_by_bytes<T>(from, in.line_bytes, lines, filled, shared);
+    if (half_row < scope.rows && !start_scales(in, layout, scope.scales, col, half_row, shared.scales[threadIdx.y]))
+        load_scales(in, layout, scope.scales, col, half_row, shared.scales[threadIdx.y]);
+    wait_for_pieces();
     __syncthreads();
     const Patch<T> patch(scope.out_rows - half_row, lines);
-    T* out = reinterpret_cast<T*>(scope.out) + half_row * a.problem.out.row_stride + col;
-    store_patch<T, E>(a, out, patch, scope.rows - half_row - patch.row, scope.global, shared);
+    T* const out = reinterpret_cast<T*>(scope.out) + half_row * a.problem.out.row_stride + col;
+    const PatchRows<T> to(out, a.problem.out.row_stride, patch, scope.rows - half_row, scope.out_rows - half_row, lines);
+    if (a.whole_vectors_out)
+        store_patch<true, T, E>(a, patch, to, scope.global, shared, spread);
+    else
+        store_patch<false, T, E>(a, patch, to, scope.global, shared, spread);
 }
 
 // Describes what a block of threads works on: neighbouring tiles of one scope, from `row` on; of a matrix it is one tile.
@@ -218,20 +368,20 @@ struct TileRow {
     int64_t col, end;  // columns; none where there is no group
 };
 
-__device__ __forceinline__ TileRow tile_of_matrix(const Arguments& a, int64_t line, int64_t across, int64_t element_bytes) {
+__device__ __forceinline__ TileRow tile_of_matrix(const Arguments& a, uint32_t line, int64_t across, int64_t element_bytes) {
     const DequantizeProblem& p = a.problem;
-    const int64_t expert = p.out.matrices == 1 ? 0 : line / a.down;
+    const uint32_t expert = p.out.matrices == 1 ? 0 : line / a.down;
     return {scope_of_expert(p, expert, element_bytes), p.in.layout, int32_t((line - expert * a.down) << kRowsLog2),
             across * kTile, (across + 1) * kTile};
 }
 
 // Finds the tiles of a group tile, by one warp.
-__device__ __forceinline__ void find_tiles_of_group(const Arguments& a, int64_t group_tile, int64_t across,
+__device__ __forceinline__ void find_tiles_of_group(const Arguments& a, uint32_t group_tile, int64_t across,
                                                     int64_t element_bytes, TileRow& tiles) {
     const DequantizeProblem& p = a.problem;
     GroupSumUnits units = group_sum_units(p.in.units, {p.out.group_unit, 1});
     units.tile_rows_log2 = kRowsLog2;
-    const Group group = find_group_tile(p.grouped, units, uint32_t(group_tile));
+    const Group group = find_group_tile(p.grouped, units, group_tile);
     if (threadIdx.x != 0) return;
     tiles.col = across * kBlockTiles * kTile;
     tiles.end = group.exists() ? min(tiles.col + kBlockTiles * kTile, p.out.cols) : 0;
@@ -245,9 +395,10 @@ template <class T, class E>
 __global__ void __launch_bounds__(kThreads<T>, 1024 / kThreads<T>)
     dequantize_columnwise_kernel(const __grid_constant__ Arguments a) {
     __shared__ Shared<E::bits> shared;
+    __shared__ SpreadStore<T> spreads[kThreads<T> / 32];
     __shared__ TileRow tiles;  // not in registers, which patches need
-    const int64_t index = block_index(), line = index / a.across, across = index - line * a.across;
-    if (index >= a.blocks) return;
+    const uint32_t line = row_of_blocks(), across = blockIdx.x;
+    if (line >= a.lines || across >= a.across) return;
     if (thread_index<T>() < 32) {
         if (a.problem.grouped.groups.set) find_tiles_of_group(a, line, across, sizeof(T), tiles);
         else if (threadIdx.x == 0) tiles = tile_of_matrix(a, line, across, sizeof(T));
@@ -255,7 +406,7 @@ __global__ void __launch_bounds__(kThreads<T>, 1024 / kThreads<T>)
     __syncthreads();
 #pragma unroll 1
     for (int64_t col = tiles.col; col < tiles.end; col += kTile) {
-        dequantize_tile<T, E>(a, tiles.scope, tiles.layout, tiles.row, col, shared);
+        dequantize_tile<T, E>(a, tiles.scope, tiles.layout, tiles.row, col, shared, spreads[thread_index<T>() / 32]);
         __syncthreads();
     }
 }
@@ -288,10 +439,11 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     const bool groups = problem.grouped.set();
     const PlainMatrix& out = problem.out;
     Arguments a{problem, 0, 0, 0, is_word_wise(problem.in), kernel.writes_whole_vectors(out)};
-    a.down = groups ? group_tiles_bound(problem.grouped, kRows) : ceil_div(out.rows, kRows);
-    a.across = ceil_div(out.cols, groups ? kTile * kBlockTiles : kTile);
-    a.blocks = out.matrices * a.down * a.across;
-    launch(context, kernel.function, "dequantize_columnwise", grid_of(a.blocks), dim3(kernel.threads, kHalves), 0, call.stream, a);
+    a.down = uint32_t(groups ? group_tiles_bound(problem.grouped, kRows) : ceil_div(out.rows, kRows));
+    a.across = uint32_t(ceil_div(out.cols, groups ? kTile * kBlockTiles : kTile));
+    a.lines = uint32_t(out.matrices) * a.down;
+    launch(context, kernel.function, "dequantize_columnwise", grid_of_rows(a.across, a.lines), dim3(kernel.threads, kHalves),
+           0, call.stream, a);
 }
 
 void load(const Context&) {

@@ -13,16 +13,18 @@
 // packed. The lanes of a block of 32 (16 where codes have four bits) load its scales of the four requests between them and
 // exchange them by shuffles; a longer block loads its scale once for each 32 or 16.
 //
-// With groups, a block of threads takes one group tile, 128 rows of one group, down, and some columns; the rows that pad the
-// output are +0.
+// A block of threads takes 8 rows along, or a share of a tile down. With groups these are of one group
+// (memory/row_tiles.cuh); the rows that pad the output are +0.
 //
-// Bytes an element: 0.5 to 1.06 read, 2 or 4 written, in 16-byte stores that are contiguous across a request; bound by memory
-// as long as addresses cost little: from request to request everything is a constant step away, and only experts take a
-// division.
+// Bytes an element: 0.5 to 1.06 read, 2 or 4 written, in 16-byte stores that are contiguous across a request; bound by
+// memory as long as addresses cost little: from request to request everything is a constant step away, and only experts take
+// a division.
 #include "cuda/dequantize/dequantize.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
-#include "cuda/tile/location.cuh"
+#include "cuda/memory/row_tiles.cuh"
+#include "cuda/memory/spread_store.cuh"
+#include "numerics/packed_pairs.h"
 
 namespace mxq::cuda {
 namespace {
@@ -30,17 +32,16 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kRequests = 4;
-constexpr int kSegment = 128;      // columns of a tile
-constexpr int kGroupSegments = 4;  // of a group tile that a block of threads takes
+constexpr int kSegment = 128;  // columns of a tile
 
 struct Arguments {
     DequantizeProblem problem;
-    uint32_t lines, matrix_lines;   // rows of blocks of threads: all, and those of a matrix; with groups, group tiles
+    uint32_t lines, matrix_lines;   // tiles of rows: all, with groups as many as any ends need, and those of a matrix
     int64_t code_step, scale_step;  // from a request to the next, in bytes and in scales
     int32_t block_log2;             // codes of a scale's block
     bool whole_words_in;            // a lane reads its codes of a request in words
     bool whole_vectors_out;         // every row of the output is written in whole vectors
-    GroupSumUnits units;
+    RowUnits units;
 };
 
 // The four vectors of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh).
@@ -52,15 +53,17 @@ struct Requests {
     static constexpr int row_columns = kRequests * parallel * kSegment;  // along: columns of a warp
     static constexpr int row_step = down ? 32 : 0, column_step = down ? 0 : parallel * kSegment;
 
+    static constexpr int row_lanes = down ? segment_lanes : 32;  // that have one row
+
     int row, column;          // of request 0
     int filled, existing;     // requests that have codes; that are written
-    int cols;
+    int cols, out_rows;
     int64_t first, step;      // in the output, in elements
 
     // Along: the warp's columns begin at `first_column` of one row. Down: it is warp `task` of the tile there.
-    __device__ __forceinline__ Requests(const PlainMatrix& out, const DequantizeScope& scope, int first_row, int first_column,
-                                        int task)
-        : cols(int(out.cols)) {
+    __device__ __forceinline__ Requests(const PlainMatrix& out, const DequantizeScope& scope, int first_row,
+                                        int first_column, int task)
+        : cols(int(out.cols)), out_rows(scope.out_rows) {
         const int lane = threadIdx.x % 32, segment = lane / segment_lanes;
         row = first_row + (down ? task * parallel + segment : 0);
         column = first_column + (down ? 0 : segment * kSegment) + lane % segment_lanes * count;
@@ -77,15 +80,32 @@ struct Requests {
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ int valid(int i) const { return exists(i) ? min(cols - column - i * column_step, count) : 0; }
-    __device__ __forceinline__ int64_t offset(int i, int64_t) const { return first + i * step; }
+    // Returns how many elements the lane's row has from request i on, if that is written.
+    __device__ __forceinline__ int left_of_row(int i) const {
+        const int first = column - int(threadIdx.x) % row_lanes * count + i * column_step;
+        return row + i * row_step < out_rows ? cols - first : 0;
+    }
+};
+
+// What stands for the scale of a block: an fp32 number, or the byte as it is stored.
+template <class E>
+struct ScaleNumber {
+    using Value = float;
+    static __device__ __forceinline__ float load(const uint8_t* scales, ScaleType type, int64_t at) {
+        return load_scale<E>(scales, type, at);
+    }
+};
+struct ScaleByte {
+    using Value = uint32_t;
+    static __device__ __forceinline__ uint32_t load(const uint8_t* scales, ScaleType, int64_t at) { return scales[at]; }
 };
 
 // The scales of a lane's vectors: of the `sharers` lanes of a block, lane q loads those of requests q, q + sharers, ...
-template <class E, int count>
+template <class E, int count, class As>
 struct Scales {
     static constexpr int block = E::bits == 4 ? 16 : 32;
     static constexpr int sharers = block / count < kRequests ? block / count : kRequests;
-    float values[kRequests / sharers];
+    typename As::Value values[kRequests / sharers];
 
     template <bool down>
     __device__ __forceinline__ Scales(const Arguments& a, const DequantizeScope& scope,
@@ -97,66 +117,146 @@ struct Scales {
 #pragma unroll
         for (int k = 0; k < kRequests / sharers; k++) {
             const int i = k * sharers + threadIdx.x % sharers;
-            values[k] = i < filled ? load_scale<E>(scope.scales, in.scale_type, first + i * a.scale_step) : 0;
+            values[k] = i < filled ? As::load(scope.scales, in.scale_type, first + i * a.scale_step) : 0;
         }
     }
     // Returns the scale of vector i. All lanes of the warp call it.
-    __device__ __forceinline__ float of_request(int i) const {
+    __device__ __forceinline__ typename As::Value of_request(int i) const {
         return __shfl_sync(kAllLanes, values[i / sharers], threadIdx.x % 32 / sharers * sharers + i % sharers);
     }
 };
 
-// Reads, decodes and writes the vectors of a lane. All lanes of the warp call it.
-template <class T, class E, bool down>
-__device__ __forceinline__ void dequantize_requests(const Arguments& a, const DequantizeScope& scope,
-                                                    const Requests<Vector<T>::count, down>& requests) {
+// Returns a vector's values under a scale, and under what stands above it.
+template <class T, class E>
+__device__ __forceinline__ Vector<T> decode_vector(const Packed<E::bits, Vector<T>::count>& packed, float scale,
+                                                   float global) {
     constexpr int count = Vector<T>::count;
-    const uint8_t* const line = scope.codes + requests.row * a.problem.in.line_bytes;
-    Packed<E::bits, count> packed[kRequests] = {};
+    float values[count];
+    if constexpr (E::bits < 8 && count == 8) {
 #pragma unroll
-    for (int i = 0; i < kRequests; i++) {
-        if (i >= requests.filled) continue;
-        const uint8_t* const from = line + i * a.code_step;
-        packed[i] = a.whole_words_in ? load_packed_wide<E::bits, count>(from, requests.column)
-                                     : load_packed_narrow<E::bits, count>(from, requests.column, requests.valid(i));
-    }
-    const Scales<E, count> scales(a, scope, requests);
-#pragma unroll
-    for (int i = 0; i < kRequests; i++) {
-        const float scale = scales.of_request(i), global = i < requests.filled ? scope.global : 0;
-        const Codes<count> codes = unpack(packed[i]);
-        float values[count];
+        for (int j = 0; j < 4; j++) {
+            const float2 pair = decode_window<E>(window_of_line<E::bits>(packed.words, j), bit_in_window<E::bits>(j));
+            values[j] = multiply_rn(pair.x, scale), values[j + 4] = multiply_rn(pair.y, scale);
+            if constexpr (E::bits == 4)
+                values[j] = multiply_rn(values[j], global), values[j + 4] = multiply_rn(values[j + 4], global);
+        }
+    } else {
+        const Codes<count> codes = unpack(packed);
 #pragma unroll
         for (int j = 0; j < count; j += 2) {
             const float2 pair = decode_scaled_pair<E>(codes.words[j / 4] >> (j % 4 * 8) & 0xFFFF, scale, scale, global);
-            values[j] = pair.x;
-            values[j + 1] = pair.y;
+            values[j] = pair.x, values[j + 1] = pair.y;
         }
-        T* out = reinterpret_cast<T*>(scope.out);
-        store_vector(round_vector<T>(values), a.whole_vectors_out, out, a.problem.out.row_stride, requests, i);
+    }
+    return round_vector<T>(values);
+}
+
+// Returns eight codes under an E8M0 scale as BF16: by one factor for all, unless the scale is special.
+template <class E>
+__device__ __forceinline__ Vector<Bf16> decode_by_factor(const Packed<E::bits, 8>& packed, uint32_t scale) {
+    constexpr Bf16DecodeRule rule = bf16_decode_rule<E>();
+    if (is_special_scale(rule, scale)) return decode_vector<Bf16, E>(packed, scale_value(scale), 1);
+    const uint32_t factor = bf16_e8m0_factor(rule, scale);
+    uint32_t pairs[4];  // codes j and j + 4
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        pairs[j] = decode_window_to_bf16<E>(window_of_line<E::bits>(packed.words, j), bit_in_window<E::bits>(j), factor);
+    return {{permute_bytes(pairs[0], pairs[1], 0x5410), permute_bytes(pairs[2], pairs[3], 0x5410),
+             permute_bytes(pairs[0], pairs[1], 0x7632), permute_bytes(pairs[2], pairs[3], 0x7632)}};
+}
+
+// The codes of a lane's vectors as they were loaded, all before the first is needed; what is missing is zero.
+template <class E, int count>
+struct LoadedCodes {
+    Packed<E::bits, 8> words[kRequests] = {};
+    uint32_t bit = 0;  // where those of a request begin
+
+    template <bool down>
+    __device__ __forceinline__ LoadedCodes(const Arguments& a, const DequantizeScope& scope,
+                                           const Requests<count, down>& requests) {
+        const uint8_t* const line = scope.codes + requests.row * a.problem.in.line_bytes;
+        if (a.whole_words_in) {
+            bit = first_packed_bit<E::bits>(requests.column);
+#pragma unroll
+            for (int i = 0; i < kRequests; i++)
+                if (i < requests.filled)
+                    words[i] = load_packed_words<E::bits, count>(line + i * a.code_step, requests.column);
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < kRequests; i++) {
+            if (i >= requests.filled) continue;
+            const auto packed =
+                load_packed_narrow<E::bits, count>(line + i * a.code_step, requests.column, requests.valid(i));
+            words[i].words[0] = packed.words[0];
+            if constexpr (packed.bytes > 4) words[i].words[1] = packed.words[1];
+        }
+    }
+    __device__ __forceinline__ Packed<E::bits, count> of_request(int i) const {
+        return align_packed<E::bits, count>(words[i], bit);
+    }
+};
+
+// Stores the vector of request i. F32 that is not aligned stays with its lanes: by the other way an H100 took 5% longer. All
+// lanes of the warp call it.
+template <class T, bool down>
+__device__ __forceinline__ void store_request(const Arguments& a, const Requests<Vector<T>::count, down>& requests, int i,
+                                              const Vector<T>& vector, T* out, SpreadStore<T>& spread) {
+    if (a.whole_vectors_out) store_vector_wide(vector, out, requests.exists(i));
+    else if constexpr (sizeof(T) == 4) store_vector_narrow(vector, out, requests.valid(i));
+    else spread.store(vector, out, requests.left_of_row(i), requests.row_lanes);
+}
+
+// Reads, decodes and writes the vectors of a lane. All lanes of the warp call it.
+template <class T, class E, class As, bool down>
+__device__ __forceinline__ void dequantize_requests(const Arguments& a, const DequantizeScope& scope,
+                                                    const Requests<Vector<T>::count, down>& requests, SpreadStore<T>& spread) {
+    constexpr int count = Vector<T>::count;
+    const LoadedCodes<E, count> codes(a, scope, requests);
+    const Scales<E, count, As> scales(a, scope, requests);
+    T* out = reinterpret_cast<T*>(scope.out) + requests.first;
+#pragma unroll
+    for (int i = 0; i < kRequests; i++, out += requests.step) {
+        const auto scale = scales.of_request(i);
+        Vector<T> vector;
+        if constexpr (std::is_same_v<As, ScaleByte>)
+            vector = decode_by_factor<E>(codes.of_request(i), scale);
+        else
+            vector = decode_vector<T, E>(codes.of_request(i), scale, i < requests.filled ? scope.global : 0);
+        store_request(a, requests, i, vector, out, spread);
     }
 }
 
-// A block of threads takes one group tile and kGroupSegments segments of it.
-template <class T, class E>
-__global__ void __launch_bounds__(kThreads, 4)
-    dequantize_rowwise_groups_kernel(const __grid_constant__ Arguments a) {
-    using R = Requests<Vector<T>::count, true>;
-    __shared__ Group group;
+// The same as the types allow.
+template <class T, class E, bool down>
+__device__ __forceinline__ void dequantize_requests(const Arguments& a, const DequantizeScope& scope,
+                                                    const Requests<Vector<T>::count, down>& requests) {
+    __shared__ SpreadStore<T> spreads[kWarps];
+    SpreadStore<T>& spread = spreads[threadIdx.x / 32];
+    if constexpr (E::bits < 8 && std::is_same_v<T, Bf16>)
+        if (E::bits == 6 || a.problem.in.scale_type == ScaleType::E8M0)
+            return dequantize_requests<T, E, ScaleByte>(a, scope, requests, spread);
+    dequantize_requests<T, E, ScaleNumber<E>>(a, scope, requests, spread);
+}
+
+// Finds the expert or the group of a line of blocks of threads, and its first row there; false: there is none. All threads
+// of the block call it.
+template <int tile_rows>
+__device__ __forceinline__ bool find_scope(const Arguments& a, uint32_t line, int64_t element_bytes, DequantizeScope& scope,
+                                           int32_t& row) {
     const DequantizeProblem& p = a.problem;
-    const uint32_t group_tile = row_of_blocks();
-    if (group_tile >= a.lines) return;
-    find_group_tile(p.grouped, a.units, group_tile, group);
-    if (!group.exists()) return;
-    const DequantizeScope scope = scope_of_group(p, group.first(), group.second().codes, group.rows, sizeof(T));
-    const int row = int(group_tile - group.first_group_tile) * int(kSwizzleRows);
-    const int column = int(blockIdx.x) * kGroupSegments * kSegment;
-#pragma unroll 1
-    for (int task = threadIdx.x / 32; task < kGroupSegments * R::tile_tasks; task += kWarps) {
-        const int of_task = column + task / R::tile_tasks * kSegment;
-        if (of_task >= p.out.cols) break;
-        dequantize_requests<T, E>(a, scope, R(p.out, scope, row, of_task, task % R::tile_tasks));
+    if (line >= a.lines) return false;
+    if (!p.grouped.groups.set) {
+        const uint32_t matrix = p.out.matrices == 1 ? 0 : line / a.matrix_lines;
+        scope = scope_of_expert(p, matrix, element_bytes);
+        row = int32_t(line - matrix * a.matrix_lines) * tile_rows;
+        return true;
     }
+    __shared__ Group group;
+    if (!find_group_of_rows(p.grouped, a.units, line, group)) return false;
+    scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
+    row = int32_t(line - group.first_group_tile) * tile_rows;
+    return true;
 }
 
 // Blocks of threads that share an SM. Codes below 8 bits take more instructions to decode: as many blocks as the SM has room
@@ -169,21 +269,23 @@ constexpr int kSmThreads = 2048;
 template <class E>
 constexpr int kSmBlocks = E::bits == 8 ? 6 : kSmThreads / kThreads;
 
+template <bool down>
+constexpr int kTileRows = down ? kSwizzleRows : kWarps;
+
 // A block of threads takes some columns of kWarps rows (along), or one of the tile_blocks shares of a tile (down).
 template <class T, class E, bool down>
 __global__ void __launch_bounds__(kThreads, kSmBlocks<E>) dequantize_rowwise_kernel(const __grid_constant__ Arguments a) {
     using R = Requests<Vector<T>::count, down>;
     constexpr int tile_blocks = R::tile_tasks / kWarps;
-    const PlainMatrix& out = a.problem.out;
-    const uint32_t line = row_of_blocks(), warp = threadIdx.x / 32;
-    if (line >= a.lines) return;
-    const uint32_t matrix = out.matrices == 1 ? 0 : line / a.matrix_lines, in_matrix = line - matrix * a.matrix_lines;
-    const DequantizeScope scope = scope_of_expert(a.problem, matrix, sizeof(T));
+    const int warp = int(threadIdx.x / 32);
+    DequantizeScope scope;
+    int32_t row;
+    if (!find_scope<kTileRows<down>>(a, row_of_blocks(), sizeof(T), scope, row)) return;
     if constexpr (down) {
-        const uint32_t segment = blockIdx.x / tile_blocks, task = blockIdx.x % tile_blocks * kWarps + warp;
-        dequantize_requests<T, E>(a, scope, R(out, scope, int(in_matrix * kSwizzleRows), int(segment * kSegment), int(task)));
+        const int segment = int(blockIdx.x / tile_blocks), task = int(blockIdx.x % tile_blocks) * kWarps + warp;
+        dequantize_requests<T, E>(a, scope, R(a.problem.out, scope, row, segment * kSegment, task));
     } else {
-        dequantize_requests<T, E>(a, scope, R(out, scope, int(in_matrix * kWarps + warp), int(blockIdx.x * R::row_columns), 0));
+        dequantize_requests<T, E>(a, scope, R(a.problem.out, scope, row + warp, int(blockIdx.x * R::row_columns), 0));
     }
 }
 
@@ -191,7 +293,7 @@ __global__ void __launch_bounds__(kThreads, kSmBlocks<E>) dequantize_rowwise_ker
 // `columns`.
 struct Kernel {
     KernelTypes types;
-    bool grouped, down;
+    bool down;
     void (*function)(Arguments);
     bool (*writes_whole_vectors)(const PlainMatrix&);
     int32_t vector_elements;
@@ -199,17 +301,15 @@ struct Kernel {
 };
 
 template <class T, class E>
-constexpr std::array<Kernel, 3> kernels_of() {
+constexpr std::array<Kernel, 2> kernels_of() {
     constexpr int count = Vector<T>::count;
     using Along = Requests<count, false>;
     using Down = Requests<count, true>;
     constexpr KernelTypes types = types_of<T, E>();
-    return {{{types, false, false, dequantize_rowwise_kernel<T, E, false>, is_wide<T>, count, 0, Along::column_step,
+    return {{{types, false, dequantize_rowwise_kernel<T, E, false>, is_wide<T>, count, 0, Along::column_step,
               Along::row_columns, 1},
-             {types, false, true, dequantize_rowwise_kernel<T, E, true>, is_wide<T>, count, Down::row_step, 0, kSegment,
-              Down::tile_tasks / kWarps},
-             {types, true, true, dequantize_rowwise_groups_kernel<T, E>, is_wide<T>, count, Down::row_step, 0,
-              kGroupSegments * kSegment, 1}}};
+             {types, true, dequantize_rowwise_kernel<T, E, true>, is_wide<T>, count, Down::row_step, 0, kSegment,
+              Down::tile_tasks / kWarps}}};
 }
 
 constexpr auto kernels = for_all_types([]<class T, class E>(T, E) { return kernels_of<T, E>(); });
@@ -221,16 +321,14 @@ bool goes_down(const DequantizeProblem& p) {
     using R = Requests<count, true>;
     const int64_t along = p.out.rows * ceil_div(p.out.cols, R::row_columns);
     const int64_t down = ceil_div(p.out.rows, kSwizzleRows) * ceil_div(p.out.cols, kSegment) * R::tile_tasks;
-    return p.grouped.set() || p.in.layout.swizzled || 2 * down < along;
+    return p.in.layout.swizzled || 2 * down < along;
 }
 
 const Kernel& kernel_for(const DequantizeProblem& p) {
     const bool down = p.out.format == MXQ_FORMAT_F32 ? goes_down<4>(p) : goes_down<8>(p);
     for (const auto& of_types : kernels)
         for (const Kernel& kernel : of_types)
-            if (kernel.types == KernelTypes{p.out.format, p.in.element} && kernel.grouped == p.grouped.set() &&
-                kernel.down == down)
-                return kernel;
+            if (kernel.types == KernelTypes{p.out.format, p.in.element} && kernel.down == down) return kernel;
     return kernels[0][0];  // not reached: there is a kernel for every pair of types
 }
 
@@ -245,8 +343,10 @@ Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     const ScaleLayout& layout = p.in.layout;
     Arguments a{};
     a.problem = p;
-    a.matrix_lines = uint32_t(ceil_div(p.out.rows, kernel.down ? int64_t(kSwizzleRows) : kWarps));
-    a.lines = uint32_t(p.grouped.set() ? group_tiles_bound(p.grouped) : p.out.matrices * a.matrix_lines);
+    const int64_t tile_rows = kernel.down ? kTileRows<true> : kTileRows<false>;
+    a.matrix_lines = uint32_t(ceil_div(p.out.rows, tile_rows));
+    a.lines = p.grouped.set() ? row_tiles_bound(p.grouped, p.out.group_unit, tile_rows)
+                              : uint32_t(p.out.matrices) * a.matrix_lines;
     a.block_log2 = layout.block == MXQ_MAX_DIM ? 31 : log2_of(uint32_t(layout.block));
     a.code_step = kernel.down ? kernel.row_step * p.in.line_bytes : kernel.column_step / 8 * p.in.bits;
     if (layout.swizzled) a.scale_step = swizzle_in_tile(kernel.row_step, 0);
@@ -254,7 +354,7 @@ Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     else a.scale_step = kernel.column_step / layout.block * layout.column_stride;
     a.whole_words_in = reads_whole_words(p.in, kernel.vector_elements);
     a.whole_vectors_out = kernel.writes_whole_vectors(p.out);
-    a.units = group_sum_units(p.in.units, {p.out.group_unit, 1});
+    a.units = row_units(p.in.units, {p.out.group_unit, 1}, tile_rows);
     return a;
 }
 

@@ -31,26 +31,48 @@ inline bool is_word_wise(const QuantizedPart& part) {
     return is_aligned(part.codes, unit) && part.line_bytes % unit == 0 && part.length % 16 == 0;
 }
 
-// Loads the codes at `column` of a line, a multiple of `count`. Six-bit codes lie across words: 16 of them are three words, of
-// which a lane reads the two that hold its own, its neighbours the rest.
+// Loads the words that hold the codes at `column` of a line, a multiple of `count`. Six-bit codes may begin inside of a
+// word: align_packed moves them once they are there, so that several loads are on their way before the first is needed. Of
+// 16 codes, three words, a lane reads the two that hold its own, its neighbours the rest.
 template <int bits, int count>
-__device__ __forceinline__ Packed<bits, count> load_packed_wide(const uint8_t* line, int64_t column) {
-    Packed<bits, count> packed;
+__device__ __forceinline__ Packed<bits, 8> load_packed_words(const uint8_t* line, int64_t column) {
+    Packed<bits, 8> packed{};
+    const uint8_t* const from = line + column * bits / 8;
     if constexpr (bits == 6) {
-        const int bit = int(column % 16) * 6, first = bit / 32;
-        const auto* words = reinterpret_cast<const uint32_t*>(line + column / 16 * 12) + first;
-        const uint32_t low = words[0], high = words[first < 2 ? 1 : 0];
-        packed.words[0] = __funnelshift_r(low, high, bit);  // by bit % 32
-        if constexpr (count == 8) packed.words[1] = high >> (bit % 32);
-    } else if constexpr (packed.bytes == 8) {
-        const uint2 v = *reinterpret_cast<const uint2*>(line + column * bits / 8);
+        const uint32_t byte = uint32_t(column) / 4 * 3 % 4;  // of the first word
+        const auto* words = reinterpret_cast<const uint32_t*>(from - byte);
+        packed.words[0] = words[0];
+        packed.words[1] = words[count == 8 || byte >= 2];  // four codes may lie in one word, which may be the last
+    } else if constexpr (bits * count == 64) {
+        const uint2 v = *reinterpret_cast<const uint2*>(from);
         packed.words[0] = v.x, packed.words[1] = v.y;
-    } else if constexpr (packed.bytes == 4) {
-        packed.words[0] = *reinterpret_cast<const uint32_t*>(line + column * bits / 8);
+    } else if constexpr (bits * count == 32) {
+        packed.words[0] = *reinterpret_cast<const uint32_t*>(from);
     } else {
-        packed.words[0] = *reinterpret_cast<const uint16_t*>(line + column * bits / 8);
+        packed.words[0] = *reinterpret_cast<const uint16_t*>(from);
     }
     return packed;
+}
+
+// Returns at which bit of these words the codes at `column` begin.
+template <int bits>
+__device__ __forceinline__ uint32_t first_packed_bit(int64_t column) {
+    return bits == 6 ? uint32_t(column) / 4 * 3 % 4 * 8 : 0;
+}
+
+// Returns the codes that begin at a bit of the words.
+template <int bits, int count>
+__device__ __forceinline__ Packed<bits, count> align_packed(const Packed<bits, 8>& words, uint32_t bit) {
+    Packed<bits, count> packed;
+    packed.words[0] = bits == 6 ? __funnelshift_r(words.words[0], words.words[1], bit) : words.words[0];
+    if constexpr (packed.bytes > 4) packed.words[1] = bits == 6 ? words.words[1] >> bit : words.words[1];
+    return packed;
+}
+
+// Loads the codes at `column` of a line, a multiple of `count`.
+template <int bits, int count>
+__device__ __forceinline__ Packed<bits, count> load_packed_wide(const uint8_t* line, int64_t column) {
+    return align_packed<bits, count>(load_packed_words<bits, count>(line, column), first_packed_bit<bits>(column));
 }
 
 // Loads the first `valid` of the codes at `column`, byte by byte; what is missing is zero.

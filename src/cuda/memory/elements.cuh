@@ -88,20 +88,19 @@ __device__ __forceinline__ Vector<T> round_vector(const float (&values)[Vector<T
     return vector;
 }
 
-template <class T, class Accesses>
-__device__ __forceinline__ void store_vector(const Vector<T>& vector, bool wide, T* to, int64_t stride,
-                                             const Accesses& accesses, int i) {
-    to += accesses.offset(i, stride);
-    if (wide) {
-        const uint4 v = {vector.words[0], vector.words[1], vector.words[2], vector.words[3]};
-        if (accesses.exists(i)) __stcs(reinterpret_cast<uint4*>(to), v);  // H200: a plain store is 1 to 3 points slower to F32
-        return;
-    }
+template <class T>
+__device__ __forceinline__ void store_vector_wide(const Vector<T>& vector, T* to, bool exists) {
+    const uint4 v = {vector.words[0], vector.words[1], vector.words[2], vector.words[3]};
+    if (exists) __stcs(reinterpret_cast<uint4*>(to), v);  // H200: a plain store is 1 to 3 points slower to F32
+}
+
+// Stores the first `valid` elements one by one (spread_store.cuh: by the whole warp).
+template <class T>
+__device__ __forceinline__ void store_vector_narrow(const Vector<T>& vector, T* to, int valid) {
     auto* bits = reinterpret_cast<StoredBits<T>*>(to);
 #pragma unroll
     for (int j = 0; j < Vector<T>::count; j++)
-        if (j < accesses.valid(i))
-            bits[j] = StoredBits<T>(vector.words[j / vector.in_word] >> (j % vector.in_word * vector.element_bits));
+        if (j < valid) bits[j] = StoredBits<T>(vector.words[j / vector.in_word] >> (j % vector.in_word * vector.element_bits));
 }
 
 }  // namespace mxq::cuda

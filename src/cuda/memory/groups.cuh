@@ -146,35 +146,43 @@ __device__ void walk_groups(const GroupedRows& grouped, const GroupUnits& first_
 
 enum class GroupBy { Tile, Index };
 
-// Returns the group that holds group tile `wanted`, or group `wanted`, for all lanes of a warp. `units` may count something else
-// in place of group tiles.
+// Returns the group that holds group tile `wanted`, or group `wanted`, for all lanes of a warp. `units` may count something
+// else in place of group tiles.
 template <GroupBy by, class Units>
 __device__ __forceinline__ Group find_group_by(const GroupedRows& grouped, const Units& units, uint32_t wanted) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count;
     uint32_t row = 0, group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
     int base = 0, owner = 32;
     Group found{-1, 0, 0, {}};
+    const auto end_of = [&](int group) { return group < count ? uint32_t(clamped_end(grouped, group)) : 0; };
+    uint32_t next_end = end_of(lane);
 #pragma unroll 1
     for (; base < count && owner == 32; base += 32) {
         const bool exists = base + lane < count;
-        uint32_t end = exists ? uint32_t(clamped_end(grouped, base + lane)) : 0, before = shift_up(end, row);
+        uint32_t end = next_end, before = shift_up(end, row);
+        next_end = end_of(base + 32 + lane);
         if (__any_sync(kAllLanes, exists && end < before)) {
             end = max(scan_lanes<Scan::Max>(end), row);
             before = shift_up(end, row);
         }
         end = max(end, before);
-        const uint32_t rows = end - before, group_tiles = units.group_tiles(rows);
-        const uint32_t passed = group_tile + scan_lanes<Scan::Sum>(group_tiles);
-        if constexpr (by == GroupBy::Tile) owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
-        else owner = min(int(wanted) - base, 32);
-        if (owner < 32)
-            found = {base + owner, __shfl_sync(kAllLanes, rows, owner),
-                     __shfl_sync(kAllLanes, passed - group_tiles, owner), {}};
+        const uint32_t rows = end - before, group_tiles = units.group_tiles(rows),
+                       all = __reduce_add_sync(kAllLanes, group_tiles);
+        // Most are passed as a whole; only those with the wanted group among them are scanned.
+        if (by == GroupBy::Tile ? group_tile + all > wanted : int(wanted) - base < 32) {
+            const uint32_t passed = group_tile + scan_lanes<Scan::Sum>(group_tiles);
+            if constexpr (by == GroupBy::Tile)
+                owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
+            else
+                owner = int(wanted) - base;
+            found = {
+                base + owner, __shfl_sync(kAllLanes, rows, owner), __shfl_sync(kAllLanes, passed - group_tiles, owner), {}};
+        }
 #pragma unroll
         for (int i = 0; i < kGroupSums; i++)
             if (lane < owner) sums[i] += units.round_up(i, rows);
         row = __shfl_sync(kAllLanes, end, 31);
-        group_tile = __shfl_sync(kAllLanes, passed, 31);
+        group_tile += all;
     }
 #pragma unroll
     for (int i = 0; i < kGroupSums; i++) found.starts[i] = __reduce_add_sync(kAllLanes, sums[i]);

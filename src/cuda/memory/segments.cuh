@@ -1,4 +1,5 @@
-// How the warps of a rowwise kernel divide a matrix.
+// How the warps of a rowwise kernel divide a matrix, or the groups of one: of groups they take tiles of rows
+// (row_tiles.cuh), down 128, along 8.
 //
 // A segment is 128 columns of a row: four blocks of 32, whose scales are one scale word. A warp makes four requests of 16
 // bytes a lane on the plain side: 4 or 8 segments (F32; 16 bits). They lie
@@ -12,13 +13,13 @@
 #pragma once
 #include "core/layout.h"
 #include "core/problem.h"
-#include "cuda/memory/grid.cuh"
+#include "cuda/memory/row_tiles.cuh"
 
 namespace mxq::cuda {
 
 constexpr int kSegment = 128;
 constexpr int kRequests = 4;
-constexpr int kSegmentThreads = 256;
+constexpr int kSegmentThreads = 256, kSegmentWarps = kSegmentThreads / 32;
 
 struct Segments {
     int64_t matrices, rows, cols;
@@ -27,7 +28,12 @@ struct Segments {
     bool down;
     int64_t tasks;  // warps
 
-    dim3 grid() const { return grid_of(ceil_div(tasks, kSegmentThreads / 32)); }
+    dim3 grid() const { return grid_of(ceil_div(tasks, kSegmentWarps)); }
+    int32_t tile_rows() const { return down ? int32_t(kSwizzleRows) : kSegmentWarps; }  // of groups
+    // Groups: blocks of threads side by side, for every tile.
+    dim3 group_grid(const RowTiles& tiles) const {
+        return grid_of_rows(down ? tasks / kSegmentWarps : row_tasks, tiles.all);
+    }
 };
 
 // Divides the plain matrix and its rowwise part into segments, `parallel` of them in one request. Rows that are contiguous
@@ -54,10 +60,37 @@ inline Segments divide(const PlainMatrix& plain, ScaleLayout& layout, int parall
     return s;
 }
 
+// Divides each group by itself: `tasks` are the warps of a tile of 128 rows.
+inline Segments divide_groups(const PlainMatrix& plain, const ScaleLayout& layout, int parallel) {
+    Segments s{1, plain.rows, plain.cols};
+    s.in_row = ceil_div(s.cols, kSegment);
+    s.row_tasks = ceil_div(s.in_row, kRequests * parallel);
+    const int64_t along_tasks = kSwizzleRows * s.row_tasks, down_tasks = s.in_row * (32 / parallel);
+    s.down = layout.swizzled || 2 * down_tasks < along_tasks;
+    s.tasks = s.down ? down_tasks : along_tasks;
+    return s;
+}
+
 // Returns how many of `most` steps from `first` on begin before `end`.
 __device__ __forceinline__ int steps_before(int64_t first, int64_t end, int step, int most) {
     const int64_t room = end - first;
     return room <= 0 ? 0 : room >= int64_t(step) * most ? most : (int(room) + step - 1) / step;
+}
+
+// The share of a group's tile that a warp takes: its first row there, and which of the places along or of the segments down.
+struct GroupTask {
+    RowTile tile;
+    uint32_t across, in_tile;
+};
+
+// Finds the warp's; false: there is none. All threads of the block call it, once.
+template <int parallel>
+__device__ __forceinline__ bool find_group_task(const Segments& s, const RowTiles& tiles, GroupTask& task) {
+    constexpr uint32_t shares = 32 / parallel / kSegmentWarps;  // down: blocks of threads of a tile
+    const uint32_t warp = threadIdx.x / 32;
+    task.across = s.down ? blockIdx.x / shares : blockIdx.x;
+    task.in_tile = s.down ? (blockIdx.x % shares * kSegmentWarps + warp) * parallel : warp;
+    return find_row_tile(tiles, row_of_blocks(), task.tile) && (s.down || int(task.in_tile) < task.tile.padded);
 }
 
 // The four vectors of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh).
@@ -66,11 +99,13 @@ struct Requests {
     static constexpr int block_lanes = kMxBlock / count;         // lanes that share a block
     static constexpr int segment_lanes = kSegment / count;
     static constexpr int parallel = 32 / segment_lanes;          // segments in a request
+    static constexpr int tile_tasks = 32 / parallel;             // down: warps of a tile
 
-    int64_t matrix, row, line, column;  // of request 0; line: the row among those of all matrices
+    int64_t matrix, row, line, column;  // of request 0: the row in its matrix or group, the line among all of the source
+    int64_t code_line, group_scale;     // the line among all of the part; where the scales of the group begin
+    int64_t rows, cols;                 // that the matrix or group has in the part
     int row_step, column_step;          // to the next request
-    int existing;
-    int64_t cols;
+    int existing, stored;               // of the source; of the part, which groups pad
 
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ int valid(int i) const {
@@ -83,31 +118,61 @@ struct Requests {
     __device__ __forceinline__ int64_t first_scale(int i) const {
         return (column + i * column_step) / kSegment * kSwizzleColumns;
     }
+    // Returns the same requests where their codes lie.
+    __device__ __forceinline__ Requests of_codes() const {
+        Requests codes = *this;
+        codes.line = code_line;
+        codes.existing = stored;
+        return codes;
+    }
 
+    // Of a matrix: warp `task` of all.
     __device__ __forceinline__ Requests(const Segments& s, int64_t task) {
-        const int lane = threadIdx.x % 32, segment = lane / segment_lanes;
-        cols = s.cols;
+        const int segment = threadIdx.x % 32 / segment_lanes;
+        rows = s.rows;
         if (s.down) {
-            constexpr int tile_tasks = 32 / parallel;
             const int64_t tile = task / tile_tasks, tile_row = tile / s.in_row, tile_rows = ceil_div(s.rows, kSwizzleRows);
             matrix = s.matrices == 1 ? 0 : tile_row / tile_rows;
             row = (tile_row - matrix * tile_rows) * kSwizzleRows + task % tile_tasks * parallel + segment;
             column = (tile - tile_row * s.in_row) * kSegment;
-            row_step = 32;
-            column_step = 0;
         } else {
             const int64_t in_all = s.matrices * s.rows == 1 ? 0 : task / s.row_tasks;
             matrix = s.matrices == 1 ? 0 : in_all / s.rows;
             row = in_all - matrix * s.rows;
             column = ((task - in_all * s.row_tasks) * kRequests * parallel + segment) * kSegment;
-            row_step = 0;
-            column_step = parallel * kSegment;
         }
-        line = matrix * s.rows + row;
-        column += lane % segment_lanes * count;
-        existing = !s.down         ? steps_before(column, cols, parallel * kSegment, kRequests)
-                   : column < cols ? steps_before(row, s.rows, 32, kRequests)
-                                   : 0;
+        line = code_line = matrix * s.rows + row;
+        group_scale = 0;
+        step(s);
+        existing = stored = requests_of(s, row, rows);
+    }
+    // Of a group.
+    __device__ __forceinline__ Requests(const Segments& s, const GroupTask& task) {
+        const RowTile& tile = task.tile;
+        const uint32_t segment = threadIdx.x % 32 / segment_lanes, in_tile = task.in_tile + (s.down ? segment : 0);
+        column = (s.down ? int64_t(task.across) : int64_t(task.across) * kRequests * parallel + segment) * kSegment;
+        matrix = 0;
+        row = tile.row + in_tile;
+        rows = tile.row + tile.padded;
+        line = tile.in_row + in_tile;
+        code_line = tile.code_row + in_tile;
+        group_scale = tile.scale_byte;
+        step(s);
+        existing = requests_of(s, in_tile, tile.rows);
+        stored = requests_of(s, in_tile, tile.padded);
+    }
+
+private:
+    __device__ __forceinline__ void step(const Segments& s) {
+        cols = s.cols;
+        row_step = s.down ? 32 : 0;
+        column_step = s.down ? 0 : parallel * kSegment;
+        column += threadIdx.x % 32 % segment_lanes * count;
+    }
+    // Returns how many requests from row `first` on begin inside of `end` rows.
+    __device__ __forceinline__ int requests_of(const Segments& s, int64_t first, int64_t end) const {
+        if (column >= cols || first >= end) return 0;
+        return s.down ? steps_before(first, end, 32, kRequests) : steps_before(column, cols, parallel * kSegment, kRequests);
     }
 };
 

@@ -1,8 +1,9 @@
 // quantize_rowwise: F32, F16 or BF16 to the rowwise part of MXFP8 alone, in 1x32 blocks, and aligned BF16 to that of MXFP4,
-// NVFP4 and MXFP6, whose kernels are in rowwise_small.cuh.
+// NVFP4 and MXFP6, whose kernels are in rowwise_small.cuh; experts, and groups of rows.
 //
-// Streams: no shared memory and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. A lane
-// holds four vectors of 16 bytes, all loaded before the first use:
+// Streams: no tile and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. With groups a
+// block of threads takes rows of one, which its first warp finds (memory/row_tiles.cuh): from there on it is the same. A
+// lane holds four vectors of 16 bytes, all loaded before the first use:
 //
 //     vector i of lanes 4b .. 4b+3 (F32: 8b .. 8b+7) = block b of request i
 //
@@ -12,7 +13,7 @@
 //
 // Bytes an element: 2 or 4 read, 1.03 written; bound by memory. Contiguous tensors are read 2 KB a warp and 16 KB a block
 // without a gap, their codes written as whole 128-byte lines. Swizzled scales leave as whole sectors, padding included,
-// since padding is what zeros quantize to.
+// since padding is what zeros quantize to: that of groups, too.
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
@@ -38,6 +39,7 @@ struct Arguments {
     ScaleRounding scale_rounding;
     Nonfinite nonfinite;
     bool wide;
+    RowTiles tiles;  // of groups
 };
 
 template <class T, Nonfinite policy>
@@ -58,15 +60,12 @@ __device__ __forceinline__ void store_scales(const Arguments& a, const Requests<
     const int64_t row = requests.row + request * requests.row_step, column = requests.first_scale(request);
     ScaleLayout layout = a.layout;
     layout.tile_rows = 1, layout.column_stride = 1;  // known here
-    const int64_t stored = stored_scales(layout, a.segments.rows, row, column);
-    store_scale_word(a.scales + layout.offset(requests.matrix, row, column), word, stored);
+    const int64_t stored = stored_scales(layout, requests.rows, row, column);
+    store_scale_word(a.scales + requests.group_scale + layout.offset(requests.matrix, row, column), word, stored);
 }
 
 template <class T, class E>
-__global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
-    const int64_t task = block_index() * (kSegmentThreads / 32) + threadIdx.x / 32;
-    if (task >= a.segments.tasks) return;
-    const Requests<Vector<T>::count> requests(a.segments, task);
+__device__ __forceinline__ void quantize_requests(const Arguments& a, const Requests<Vector<T>::count>& requests) {
     Vector<T> vectors[kRequests];
     load_vectors(vectors, a.wide, static_cast<const T*>(a.in), a.row_stride, requests);
 
@@ -78,12 +77,23 @@ __global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(co
     scales_of<E>(scale, a.scale_rounding, a.nonfinite);
     store_scales(a, requests, scale[0]);
 
+    const auto codes = requests.of_codes();
     const float reciprocal = scale_reciprocal(scale[0]);
 #pragma unroll
     for (int i = 0; i < kRequests; i++) {
         const float of_request = __shfl_sync(kAllLanes, reciprocal, threadIdx.x % 32 / kRequests * kRequests + i);
-        store_codes(quantize_vector<E>(vectors[i], of_request), a.wide, a.codes, a.segments.cols, requests, i);
+        store_codes(quantize_vector<E>(vectors[i], of_request), a.wide, a.codes, a.segments.cols, codes, i);
     }
+}
+
+template <class T, class E>
+__global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
+    using R = Requests<Vector<T>::count>;
+    const int64_t task = block_index() * kSegmentWarps + threadIdx.x / 32;
+    const bool grouped = a.tiles.in_groups;
+    GroupTask of_group;
+    if (grouped ? !find_group_task<R::parallel>(a.segments, a.tiles, of_group) : task >= a.segments.tasks) return;
+    quantize_requests<T, E>(a, grouped ? R(a.segments, of_group) : R(a.segments, task));
 }
 
 // ---- Four and six bits -----------------------------------------------------------------------------------------------
@@ -94,7 +104,6 @@ Reason declines_small(const QuantizeProblem& problem) {
         return [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
     if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
-    if (problem.rowwise.scope_stride != 0 && problem.rowwise.matrices > 1) return "needs one amax, found one for each expert";
     const QuantizedPart& out = problem.rowwise;
     const int bytes = problem.format->bits == 6 ? 16 : 4;
     if (!is_wide<Bf16>(problem.source.plain) || !is_aligned(out.codes, bytes) || out.line_bytes % bytes != 0)
@@ -110,58 +119,85 @@ struct SmallKey {
     bool operator==(const SmallKey&) const = default;
 };
 
-template <class E, int block, bool down>
-constexpr KernelEntry<SmallKey, rowwise_small::Arguments> small_entry(Element element) {
-    return {{element, block, down, false},
-            rowwise_small::quantize_rowwise_small_kernel<E, block, down>,
-            rowwise_small::kThreads,
-            0};
+using SmallEntry = KernelEntry<SmallKey, rowwise_small::Arguments>;
+
+template <class E, int block>
+constexpr SmallEntry along_entry(Element element) {
+    using namespace rowwise_small;
+    return {{element, block, false, false}, quantize_rowwise_small_along_kernel<E, block>, kThreads, 0};
+}
+
+template <class E, int block>
+constexpr SmallEntry down_entry(Element element) {
+    using namespace rowwise_small;
+    return {{element, block, true, false}, quantize_rowwise_small_down_kernel<E, block>, kThreads, 0};
 }
 
 template <int block>
-constexpr KernelEntry<SmallKey, rowwise_small::Arguments> stochastic_entry() {
-    return {{Element::E2M1, block, true, true},
-            rowwise_small::quantize_rowwise_stochastic_kernel<block>,
-            rowwise_small::kThreads,
-            0};
+constexpr SmallEntry stochastic_entry() {
+    using namespace rowwise_small;
+    return {{Element::E2M1, block, true, true}, quantize_rowwise_stochastic_kernel<block>, kThreads, 0};
 }
 
-constexpr KernelEntry<SmallKey, rowwise_small::Arguments> small_kernels[] = {
-    small_entry<E2M1, kMxBlock, false>(Element::E2M1), small_entry<E2M1, kMxBlock, true>(Element::E2M1),
-    small_entry<E2M1, kNvBlock, false>(Element::E2M1), small_entry<E2M1, kNvBlock, true>(Element::E2M1),
-    small_entry<E2M3, kMxBlock, false>(Element::E2M3), small_entry<E2M3, kMxBlock, true>(Element::E2M3),
-    small_entry<E3M2, kMxBlock, false>(Element::E3M2), small_entry<E3M2, kMxBlock, true>(Element::E3M2),
-    stochastic_entry<kMxBlock>(),                      stochastic_entry<kNvBlock>(),
+constexpr SmallEntry small_kernels[] = {
+    along_entry<E2M1, kMxBlock>(Element::E2M1), down_entry<E2M1, kMxBlock>(Element::E2M1),
+    along_entry<E2M1, kNvBlock>(Element::E2M1), down_entry<E2M1, kNvBlock>(Element::E2M1),
+    along_entry<E2M3, kMxBlock>(Element::E2M3), down_entry<E2M3, kMxBlock>(Element::E2M3),
+    along_entry<E3M2, kMxBlock>(Element::E3M2), down_entry<E3M2, kMxBlock>(Element::E3M2),
+    stochastic_entry<kMxBlock>(),               stochastic_entry<kNvBlock>(),
 };
 
-rowwise_small::Arguments small_arguments(const QuantizeProblem& problem) {
+rowwise_small::Arguments small_arguments(const QuantizeProblem& problem, bool down) {
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
-    const int64_t tile_rows = ceil_div(in.rows, kSwizzleRows);
     return {static_cast<const Bf16*>(in.data), out.codes, out.scales, in.matrices * in.rows * in.cols, in.row_stride,
-            out.line_bytes, out.layout.line_stride, out.layout.matrix_scales, uint32_t(in.rows), uint32_t(in.cols),
-            uint32_t(tile_rows), uint32_t(in.matrices * tile_rows), uint32_t(ceil_div(out.layout.columns, 4)),
+            out.line_bytes, out.layout.line_stride, uint32_t(in.cols), uint32_t(ceil_div(out.layout.columns, 4)),
             out.layout.swizzled != 0, problem.nonfinite == Nonfinite::Saturate, fp4_pairs::is_plain_mxfp4(problem),
-            out.scale_max, scale_steps_of(problem), out.amax, problem.seed_offset};
+            out.scale_max, scale_steps_of(problem), out.amax, out.scope_stride, problem.seed_offset,
+            RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : rowwise_small::kWarps)};
+}
+
+// Returns whether warps go down tiles: where scales lie in tiles or random numbers count rows. Without groups along is one
+// line without a gap, which has one amax; with groups it is a row, which may be too short for it.
+bool goes_down_small(const QuantizeProblem& problem) {
+    const PlainMatrix& in = problem.source.plain;
+    const QuantizedPart& out = problem.rowwise;
+    if (problem.seed_offset != nullptr || out.layout.swizzled) return true;
+    if (problem.grouped.set())
+        return ceil_div(in.cols, rowwise_small::kRequest) < 2 * ceil_div(in.cols, rowwise_small::kAlong);
+    const bool one_line = in.row_stride == in.cols || in.matrices * in.rows == 1;
+    return !one_line || in.cols % out.layout.block != 0 || (out.scope_stride != 0 && in.matrices > 1);
 }
 
 void run_small(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     using namespace rowwise_small;
-    const PlainMatrix& in = problem.source.plain;
+    const int64_t cols = problem.source.cols;
     const QuantizedPart& out = problem.rowwise;
     const Start start = problem.compute_amax ? launch_amax(context, problem, out.amax, nullptr, call) : Start::AfterAll;
-    const rowwise_small::Arguments a = small_arguments(problem);
+    const bool down = goes_down_small(problem), stochastic = problem.seed_offset != nullptr;
+    const rowwise_small::Arguments a = small_arguments(problem, down);
     if (a.elements == 0) return;
-    const bool one_line = in.row_stride == in.cols || in.matrices * in.rows == 1;
-    const bool stochastic = problem.seed_offset != nullptr;  // needs rows for its counters
-    const bool down = stochastic || out.layout.swizzled || !one_line || in.cols % out.layout.block != 0;
-    const dim3 grid = down ? grid_of_rows(ceil_div(in.cols, kRequest) * kTileShares, a.all_tile_rows)
-                           : grid_of(ceil_div(a.elements, kWarps * rowwise_small::kRequests * kRequest));
+    const dim3 grid = down                    ? grid_of_rows(ceil_div(cols, kRequest) * kTileShares, a.tiles.all)
+                      : problem.grouped.set() ? grid_of_rows(ceil_div(cols, kAlong), a.tiles.all)
+                                              : grid_of(ceil_div(a.elements, kWarps * kAlong));
     const SmallKey key{problem.format->element, out.layout.block, down, stochastic};
     launch(context, small_kernels, key, "quantize_rowwise", grid, call.stream, a, start);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
+
+// Returns whether groups leave so much of their tiles of 128 rows empty that tiles of values are faster. An H100,
+// 2026-11-25, us by this implementation and by those behind it, 256 groups to swizzled scales, 16384 and 131072 rows of
+// 7168: MXFP8 250, 227 and 1033, 986; MXFP4 213, 200 and 869, 897; NVFP4 240, 231 and 959, 953; MXFP6 with 16384 rows 233,
+// 243. In 64 groups 131072 rows take 937, 942; 773, 805 and 799, 817.
+bool leaves_tiles_empty(const QuantizeProblem& problem) {
+    const bool by_tiles = problem.rowwise.layout.swizzled || problem.seed_offset;
+    const int64_t rows = problem.source.rows;
+    const int32_t bits = problem.format->bits, filled = bits == 8 ? 1024 : bits == 4 ? 128 : 0;  // rows of a group
+    constexpr int64_t few_elements = 1 << 18;
+    return problem.grouped.set() && by_tiles && rows < int64_t(filled) * problem.grouped.groups.count &&
+           rows * problem.source.cols >= few_elements;
+}
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.has_columnwise) return "needs the rowwise part alone, found a columnwise one";
@@ -169,7 +205,10 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
         return [format = problem.format] { return std::string("needs blocks of 16 or 32, found ") + format->name; };
     if (problem.tile.id != MXQ_SCALING_1X32 && problem.tile.id != MXQ_SCALING_1X16)
         return [name = problem.tile.name] { return std::string("needs 1x32 or 1x16 blocks, found ") + name; };
-    if (problem.grouped.set()) return "needs rows without groups, found groups";
+    if (leaves_tiles_empty(problem))
+        return [count = problem.grouped.groups.count] {
+            return format_text("needs groups that fill tiles of scales, found %d of few rows", count);
+        };
     if (problem.format->bits < 8)
         if (Reason reason = declines_small(problem); !reason.empty()) return reason;
     return needs_cuda(context);
@@ -199,10 +238,13 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const QuantizedPart& out = problem.rowwise;
     const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
     const bool wide = in.format == MXQ_FORMAT_F32 ? is_wide<float>(in) : is_wide<Bf16>(in);
-    Arguments a{{}, in.data, in.row_stride, out.codes, out.scales, out.layout, problem.scale_rounding, problem.nonfinite,
-                wide && is_wide(out, count)};
-    a.segments = divide(in, a.layout, count / 4);
-    launch(context, kernels, {in.format, problem.format->element}, "quantize_rowwise", a.segments.grid(), call.stream, a);
+    const bool grouped = problem.grouped.set();
+    ScaleLayout layout = out.layout;
+    const Segments segments = grouped ? divide_groups(in, layout, count / 4) : divide(in, layout, count / 4);
+    const Arguments a{segments, in.data, in.row_stride, out.codes, out.scales, layout, problem.scale_rounding,
+                      problem.nonfinite, wide && is_wide(out, count), RowTiles(problem.grouped, in, out, segments.tile_rows())};
+    const dim3 grid = grouped ? segments.group_grid(a.tiles) : segments.grid();
+    launch(context, kernels, {in.format, problem.format->element}, "quantize_rowwise", grid, call.stream, a);
 }
 
 void load(const Context&) {

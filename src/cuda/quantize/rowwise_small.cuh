@@ -1,13 +1,14 @@
 // The rowwise part of MXFP4, NVFP4 and MXFP6 alone from BF16, as quantize_rowwise streams it: aligned lines, scales of 1x32
-// and 1x16, rounded to nearest, four bits also stochastically. 256 elements of a row move at once, so that codes of four bits
-// leave as whole lines of 128 bytes, and places are worked out without 64-bit divisions. memory/segments.cuh takes 128, and
-// divides.
+// and 1x16, rounded to nearest, four bits also stochastically. 256 elements of a row move at once, so that codes of four
+// bits leave as whole lines of 128 bytes, and places are worked out without 64-bit divisions. memory/segments.cuh takes 128,
+// and divides.
 //
 // A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. They lie
 //
-//     along  one after another, where all of the tensor is one line without a gap, and so are its scales
+//     along  one after another, where all of the tensor is one line without a gap, and so are its scales; with groups a row a
+//            warp, eight rows of one group a block of threads
 //     down   in 256 columns of a row each, 32 rows apart, so that the words of a warp are neighbours in a swizzled tile; a
-//            block of threads has neighbouring rows
+//            block of threads has neighbouring rows, with groups of one of them
 //
 //                           256 columns            swizzled tile of the first 128 (MX) or 64 (NVFP4), 4 bytes a row
 //              row r          [request 0]            ... | r    r + 32    r + 64    r + 96 | r + 1    r + 33 ...
@@ -20,10 +21,11 @@
 //              six bits: a vector's six bytes go through shared memory, from where the warp stores them 16 at a time
 //
 // NVFP4 has a table of multipliers for the block of threads, made while the elements are on their way. What is not plain
-// (fp4_pairs.cuh) takes a slower way, a warp at a time.
+// (fp4_pairs.cuh) takes a slower way, a warp at a time. Rows that pad a group are zeros that are not loaded.
 #pragma once
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
+#include "cuda/memory/row_tiles.cuh"
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/quantize/fp4_pair_codes.cuh"
 #include "cuda/tile/codes.cuh"
@@ -32,76 +34,104 @@ namespace mxq::cuda::rowwise_small {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kRequests = 4;
-constexpr int kCount = Vector<Bf16>::count, kRequest = 32 * kCount;
+constexpr int kCount = Vector<Bf16>::count, kRequest = 32 * kCount, kAlong = kRequests * kRequest;
 constexpr int kRowStep = kSwizzleRows / kRequests;  // down: from request to request
 constexpr int kTileShares = kRowStep / kWarps;      // down: blocks of threads of 128 rows
 
 struct Arguments {
     const Bf16* in;
     uint8_t *codes, *scales;
-    int64_t elements;               // along: all of them; then no more is needed of what follows
+    int64_t elements;  // along without groups: all of them; then no more is needed of what follows
     int64_t row_stride, line_bytes, scale_stride;  // from a row to the next
-    int64_t matrix_scales;
-    uint32_t rows, cols, tile_rows, all_tile_rows, tile_words;  // tile_words: swizzled tiles of 128 rows
+    uint32_t cols, tile_words;                     // of swizzled tiles, in 128 rows
     bool swizzled;
     bool saturates;       // MX: a maximum ignores NaN
     bool plain;           // MXFP4: codes need no clamping
     int32_t scale_max;    // NVFP4
     ScaleSteps steps;     // MX
-    const float* amax;    // NVFP4
+    const float* amax;    // NVFP4; from an expert or group to the next
+    int32_t scope_stride;
     const uint64_t* seed_offset;  // stochastic rounding
+    RowTiles tiles;               // of 128 rows down, of kWarps along
 };
 
-// The four vectors of a lane, and where their codes and scale words go. The lanes of a word all know where it goes.
+// The four vectors of a lane, where their codes go, and the scale word that the lane stores: of the lanes of a word each of
+// the first four stores that of one request.
 template <int bits, int block, bool down>
 struct Requests {
     static constexpr int block_lanes = block / kCount, word_lanes = 4 * block_lanes;
 
     const Bf16* in;
-    uint8_t *codes, *scales;
-    int64_t in_step, code_step, scale_step;  // from a request to the next
-    int existing;    // requests whose vector exists
-    int left, rows;  // elements from request 0 on, in its row (down) or in all; rows from its own on
+    uint8_t *codes, *scale_word;
+    int64_t in_step, code_step;  // from a request to the next
+    int existing, stored;        // requests whose vector exists; whose codes do, which groups pad
+    int left, rows;              // that the part has: elements from request 0 on, in its row or in all; rows from its own on
+    int scale_bytes;             // of the word
 
-    // Along: warp `task` of all.
+    // Along without groups: warp `task` of all.
     __device__ __forceinline__ Requests(const Arguments& a, int64_t task) requires(!down)
-        : in_step(kRequest), code_step(kRequest / 8 * bits), scale_step(kRequest / block), rows(1) {
+        : in_step(kRequest), code_step(kRequest / 8 * bits), rows(1) {
         const int lane = threadIdx.x % 32;
-        constexpr int all = kRequests * kRequest;
-        in = a.in + task * all + lane * kCount;
-        codes = a.codes + task * (all / 8 * bits) + lane * bits;
-        scales = a.scales + task * (all / block) + lane / word_lanes * 4;
-        left = int(max(min(a.elements - task * all, int64_t(all)), int64_t(0)));
-        existing = (left - lane * kCount + kRequest - 1) / kRequest;
+        in = a.in + task * kAlong + lane * kCount;
+        codes = a.codes + task * (kAlong / 8 * bits) + lane * bits;
+        left = int(max(min(a.elements - task * kAlong, int64_t(kAlong)), int64_t(0)));
+        existing = stored = requests_before(left);
+        put_scale_word(a.scales + task * (kAlong / block) + lane / word_lanes * 4, kRequest / block, false);
+    }
+    // Along with groups: the columns from those of request `request` on, of row `in_tile` of a tile.
+    __device__ __forceinline__ Requests(const Arguments& a, const RowTile& tile, uint32_t request,
+                                        uint32_t in_tile) requires(!down)
+        : in_step(kRequest), code_step(kRequest / 8 * bits), rows(1) {
+        left = int(in_tile) < tile.padded ? int(a.cols) - int(request * kRequest) : 0;
+        stored = requests_before(left);
+        existing = int(in_tile) < tile.rows ? stored : 0;
+        start_at(a, tile, request, in_tile, kRequest / block);
     }
     // Down: row `in_tile` of a tile's first 32.
-    __device__ __forceinline__ Requests(const Arguments& a, uint32_t matrix, uint32_t tile_row, uint32_t request,
+    __device__ __forceinline__ Requests(const Arguments& a, const RowTile& tile, uint32_t request,
                                         uint32_t in_tile) requires(down)
-        : in_step(kRowStep * a.row_stride), code_step(kRowStep * a.line_bytes),
-          scale_step(a.swizzled ? 4 : kRowStep * a.scale_stride) {
-        const uint32_t lane = threadIdx.x % 32, row = tile_row * uint32_t(kSwizzleRows) + in_tile;
-        const uint32_t column = request * kRequest + lane * kCount;
-        const uint32_t word = request * (kRequest / block / 4) + lane / word_lanes;
-        const int64_t line = int64_t(matrix) * a.rows + row;
-        in = a.in + line * a.row_stride + column;
-        codes = a.codes + line * a.line_bytes + column / 8 * bits;
-        scales = a.scales + matrix * a.matrix_scales +
-                 (a.swizzled ? (int64_t(tile_row) * a.tile_words + word) * kSwizzleBytes + in_tile * 16
-                             : int64_t(row) * a.scale_stride + word * 4);
-        rows = int(a.rows) - int(row);
+        : in_step(kRowStep * a.row_stride), code_step(kRowStep * a.line_bytes) {
+        rows = tile.padded - int(in_tile);
         left = int(a.cols) - int(request * kRequest);
-        existing = column < a.cols ? (rows + kRowStep - 1) / kRowStep : 0;
+        const bool has_column = int(threadIdx.x % 32 * kCount) < left;
+        existing = has_column ? (tile.rows - int(in_tile) + kRowStep - 1) / kRowStep : 0;
+        stored = has_column ? (rows + kRowStep - 1) / kRowStep : 0;
+        start_at(a, tile, request, in_tile, a.swizzled ? 4 : kRowStep * a.scale_stride);
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
+    __device__ __forceinline__ bool stores(int i) const { return i < stored; }
 
-    // Stores the scale word of a request. Of the lanes of a word the first four store those of one request each.
-    __device__ __forceinline__ void store_word(const Arguments& a, int request, uint32_t word) const {
-        if (threadIdx.x % word_lanes >= kRequests) return;
+    // Returns the request whose scale word the lane stores.
+    static __device__ __forceinline__ int word_request() {
+        return block == kNvBlock ? threadIdx.x % 2 * 2 + threadIdx.x / 2 % 2 : threadIdx.x % kRequests;
+    }
+    __device__ __forceinline__ void store_word(uint32_t word) const { store_scale_word(scale_word, word, scale_bytes); }
+
+private:
+    __device__ __forceinline__ void start_at(const Arguments& a, const RowTile& tile, uint32_t request, uint32_t in_tile,
+                                             int64_t scale_step) {
+        const uint32_t lane = threadIdx.x % 32, column = request * kRequest + lane * kCount, row = tile.row + in_tile;
+        const uint32_t word = request * (kRequest / block / 4) + lane / word_lanes;
+        in = a.in + (tile.in_row + in_tile) * a.row_stride + column;
+        codes = a.codes + (tile.code_row + in_tile) * a.line_bytes + column / 8 * bits;
+        const int64_t in_swizzled = (int64_t(row / kSwizzleRows) * a.tile_words + word) * kSwizzleBytes + in_tile * 16;
+        const bool swizzled = down && a.swizzled;
+        put_scale_word(a.scales + tile.scale_byte + (swizzled ? in_swizzled : int64_t(row) * a.scale_stride + word * 4),
+                       scale_step, swizzled);
+    }
+    // Finds the lane's word; `first` is that of request 0.
+    __device__ __forceinline__ void put_scale_word(uint8_t* first, int64_t scale_step, bool swizzled) {
+        const int request = word_request();
         const int elements = left - (down ? 0 : request * kRequest) - int(threadIdx.x) % 32 / word_lanes * (4 * block);
         int count = (elements + block - 1) / block;
-        if (down && a.swizzled) count = count > 0 ? 4 : 0;
+        if (swizzled) count = count > 0 ? 4 : 0;
         else if (down && request * kRowStep >= rows) count = 0;
-        store_scale_word(scales + request * scale_step, word, count);
+        scale_word = first + request * scale_step;
+        scale_bytes = threadIdx.x % word_lanes < kRequests ? count : 0;
+    }
+    // Along: returns how many requests of the lane begin before `end`, counted from the first element of request 0.
+    static __device__ __forceinline__ int requests_before(int end) {
+        return (end - int(threadIdx.x) % 32 * kCount + kRequest - 1) / kRequest;
     }
 };
 
@@ -142,7 +172,7 @@ __device__ __forceinline__ uint32_t mx_word(uint32_t scale) {
     return word | __shfl_xor_sync(kAllLanes, word, 8);
 }
 
-// Returns the scale word of request nv_word_request() from those of two requests, 2 * (lane % 2) and the next.
+// Returns the scale word of the lane's request (word_request) from those of two requests, 2 * (lane % 2) and the next.
 __device__ __forceinline__ uint32_t nv_word(const uint32_t (&scales)[2]) {
     const int block = threadIdx.x / 2 % 4;
     const uint32_t mine = block % 2 == 0 ? scales[0] : scales[1], other = block % 2 == 0 ? scales[1] : scales[0];
@@ -150,14 +180,12 @@ __device__ __forceinline__ uint32_t nv_word(const uint32_t (&scales)[2]) {
     return word | __shfl_xor_sync(kAllLanes, word, 4);
 }
 
-__device__ __forceinline__ int nv_word_request() { return threadIdx.x % 2 * 2 + threadIdx.x / 2 % 2; }
-
 // ---- Four bits -------------------------------------------------------------------------------------------------------
 
 // Stores a request's codes of four bits, a word a lane.
 template <class R>
 __device__ __forceinline__ void store_codes(const R& requests, int i, uint32_t word) {
-    if (requests.exists(i)) *reinterpret_cast<uint32_t*>(requests.codes + i * requests.code_step) = word;
+    if (requests.stores(i)) *reinterpret_cast<uint32_t*>(requests.codes + i * requests.code_step) = word;
 }
 
 template <bool plain, class R>
@@ -221,7 +249,7 @@ __device__ __forceinline__ void store_nvfp4(const Arguments& a, const Vector<Bf1
         multipliers[k] = table.multipliers[scales[k] % kScaleBytes];
         plain = plain && fp4_pairs::is_plain(amax, {scales[k], multipliers[k]});
     }
-    requests.store_word(a, nv_word_request(), nv_word(scales));
+    requests.store_word(nv_word(scales));
     if (!__all_sync(kAllLanes, plain)) return store_any_nvfp4(vectors, scales, table.global, requests);
 #pragma unroll
     for (int i = 0; i < kRequests; i++) {
@@ -236,7 +264,7 @@ __device__ __forceinline__ float put_mx_scales(const Arguments& a, const Vector<
     const uint32_t maxima = a.saturates ? request_maxima<2, Nonfinite::Saturate>(vectors)
                                         : request_maxima<2, Nonfinite::Propagate>(vectors);
     const uint32_t scale = scale_of(magnitude_of(maxima, threadIdx.x % 2), a.steps);
-    requests.store_word(a, threadIdx.x % kRequests, mx_word(scale));
+    requests.store_word(mx_word(scale));
     return scale_reciprocal(scale);
 }
 
@@ -285,7 +313,7 @@ struct StochasticTable {
 
 // Makes the table. Ends with a barrier.
 template <bool nvfp4>
-__device__ __forceinline__ void put_table(const Arguments& a, StochasticTable& table) {
+__device__ __forceinline__ void put_table(const Arguments& a, int32_t scope, StochasticTable& table) {
     wait_for_previous_kernel();  // which may compute the maximum
     if (threadIdx.x < 2 * PhiloxKeys::rounds) {
         const PhiloxKey key = philox_key(a.seed_offset[0]);
@@ -293,24 +321,24 @@ __device__ __forceinline__ void put_table(const Arguments& a, StochasticTable& t
     }
     if (nvfp4 && threadIdx.x >= kScaleBytes) {
         const uint32_t scale = threadIdx.x - kScaleBytes;
-        const Nvfp4Global global = nvfp4_global(*a.amax, a.scale_max);
+        const Nvfp4Global global = nvfp4_global(a.amax[scope * a.scope_stride], a.scale_max);
         table.multipliers[scale] = nvfp4_multiplier(scale, global);
         if (scale == 0) table.global = global;
     }
     __syncthreads();
 }
 
-// Quantizes what the lane's requests are, the first in line `row` of all, with stochastic rounding. All threads of the block
-// call it.
+// Quantizes what the lane's requests are, the first in line `row` of all that the part has, with stochastic rounding. All
+// threads of the block call it.
 template <int block>
 __device__ __forceinline__ void quantize_stochastic(const Arguments& a, const Requests<E2M1::bits, block, true>& requests,
-                                                    uint32_t chunk, uint32_t row) {
+                                                    int32_t scope, uint32_t chunk, uint32_t row) {
     __shared__ StochasticTable table;
     Vector<Bf16> vectors[kRequests];
 #pragma unroll
     for (int i = 0; i < kRequests; i++) vectors[i] = load_vector_wide(requests.in + i * requests.in_step, requests.exists(i));
     const uint64_t offset = a.seed_offset[1];
-    put_table<block == kNvBlock>(a, table);
+    put_table<block == kNvBlock>(a, scope, table);
     uint32_t random[kRequests][2];
     random_words(table.keys, chunk, row, offset, random);
     if constexpr (block == kNvBlock) {
@@ -322,7 +350,7 @@ __device__ __forceinline__ void quantize_stochastic(const Arguments& a, const Re
             scales[k] = nvfp4_scale(bits_float(magnitude_of(maxima, k == 1)), table.global);
             multipliers[k] = table.multipliers[scales[k] % kScaleBytes];
         }
-        requests.store_word(a, nv_word_request(), nv_word(scales));
+        requests.store_word(nv_word(scales));
         store_stochastic<true>(vectors, random, requests, [&](int i) {
             return __shfl_sync(kAllLanes, multipliers[i % 2], (threadIdx.x & 30) + i / 2);
         });
@@ -384,13 +412,14 @@ __device__ __forceinline__ void store_six_bits(const Vector<Bf16> (&vectors)[kRe
 
 // Quantizes what the lane's requests are. All threads of the block call it.
 template <class E, int block, bool down>
-__device__ __forceinline__ void quantize_requests(const Arguments& a, const Requests<E::bits, block, down>& requests) {
+__device__ __forceinline__ void quantize_requests(const Arguments& a, const Requests<E::bits, block, down>& requests,
+                                                  int32_t scope) {
     Vector<Bf16> vectors[kRequests];
 #pragma unroll
     for (int i = 0; i < kRequests; i++) vectors[i] = load_vector_wide(requests.in + i * requests.in_step, requests.exists(i));
     if constexpr (block == kNvBlock) {
         __shared__ Nvfp4Table table;
-        put_table(a.amax, a.scale_max, table);
+        put_table(a.amax + scope * a.scope_stride, a.scale_max, table);
         store_nvfp4(a, vectors, table, requests);
     } else {
         const float reciprocal = put_mx_scales(a, vectors, requests);
@@ -405,28 +434,33 @@ __device__ __forceinline__ void quantize_requests(const Arguments& a, const Requ
     }
 }
 
-template <class E, int block, bool down>
-__global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_small_kernel(const __grid_constant__ Arguments a) {
+template <class E, int block>
+__global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_small_along_kernel(const __grid_constant__ Arguments a) {
+    using R = Requests<E::bits, block, false>;
     const uint32_t warp = threadIdx.x / 32;
-    if constexpr (down) {
-        const uint32_t line = row_of_blocks(), matrix = a.tile_rows == a.all_tile_rows ? 0 : line / a.tile_rows;
-        if (line >= a.all_tile_rows) return wait_for_previous_kernel();
-        quantize_requests<E, block, down>(a, {a, matrix, line - matrix * a.tile_rows, blockIdx.x / kTileShares,
-                                              blockIdx.x % kTileShares * kWarps + warp});
-    } else {
-        quantize_requests<E, block, down>(a, {a, block_index() * kWarps + int(warp)});
-    }
+    const bool grouped = a.tiles.in_groups;
+    RowTile tile{};
+    if (grouped && !find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
+    const R requests = grouped ? R(a, tile, blockIdx.x * kRequests, warp) : R(a, block_index() * kWarps + int(warp));
+    quantize_requests<E, block, false>(a, requests, tile.scope);
 }
 
-// Where the rows' lanes lie, every block of threads takes neighbouring rows.
+// A block of threads takes neighbouring rows.
+template <class E, int block>
+__global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_small_down_kernel(const __grid_constant__ Arguments a) {
+    RowTile tile;
+    if (!find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
+    const uint32_t in_tile = blockIdx.x % kTileShares * kWarps + threadIdx.x / 32;
+    quantize_requests<E, block, true>(a, {a, tile, blockIdx.x / kTileShares, in_tile}, tile.scope);
+}
+
 template <int block>
 __global__ void __launch_bounds__(kThreads, 4) quantize_rowwise_stochastic_kernel(const __grid_constant__ Arguments a) {
-    const uint32_t line = row_of_blocks(), matrix = a.tile_rows == a.all_tile_rows ? 0 : line / a.tile_rows;
-    if (line >= a.all_tile_rows) return wait_for_previous_kernel();
-    const uint32_t tile_row = line - matrix * a.tile_rows, request = blockIdx.x / kTileShares;
-    const uint32_t in_tile = blockIdx.x % kTileShares * kWarps + threadIdx.x / 32;
-    quantize_stochastic<block>(a, {a, matrix, tile_row, request, in_tile}, request * (kRequest / kChunk) + threadIdx.x % 32 / 2,
-                               matrix * a.rows + tile_row * uint32_t(kSwizzleRows) + in_tile);
+    RowTile tile;
+    if (!find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
+    const uint32_t request = blockIdx.x / kTileShares, in_tile = blockIdx.x % kTileShares * kWarps + threadIdx.x / 32;
+    quantize_stochastic<block>(a, {a, tile, request, in_tile}, tile.scope,
+                               request * (kRequest / kChunk) + threadIdx.x % 32 / 2, uint32_t(tile.code_row) + in_tile);
 }
 
 }  // namespace mxq::cuda::rowwise_small
