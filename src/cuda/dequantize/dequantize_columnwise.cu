@@ -12,13 +12,17 @@
 //         rows 16..31  lane 16   lane 17  ...  lane 31  }  warp 0; warps 1, 2, 3 the 32 rows after
 //         rows 128 on                                      threads of threadIdx.y 1
 //
-// A thread unpacks half a piece of each of its columns to a byte per code, picks the codes of a row out of them, and writes the
-// 16 bytes of the row: a warp writes 256 contiguous bytes of two rows.
+// Codes and scales are copied to shared memory without a register, all of a tile on their way at once. A thread takes half a
+// piece of each of its columns, picks the codes of a row out of two columns at a time, and writes the 16 bytes of the row: a
+// warp writes 256 contiguous bytes of two rows. Codes of six and four bits are decoded where they are packed
+// (numerics/packed_pairs.h), to BF16 under E8M0 scales in packed products; rows that are not aligned are stored by whole warps
+// (memory/spread_store.cuh).
 //
 // With groups, a tile lies in one group tile, 256 rows of one group; a block of threads takes some neighbouring tiles of it.
 // The rows that pad the output are +0.
 //
-// Bytes an element: 0.5 to 1.06 read, 2 or 4 written; bound by memory.
+// Bytes an element: 0.5 to 1.06 read, 2 or 4 written; bound by memory in this pattern, with 4 to 7 instructions an element in
+// the loops to BF16 (machine code).
 #include "cuda/dequantize/dequantize.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"

@@ -10,8 +10,10 @@
 //                      block 0    | block 1    | 2, 3    | along: blocks 4 .. 7; down: the next row
 //
 // A lane reads the codes of its four vectors, all before the first use: 8, 6 or 4 bytes each, a word or two where codes are
-// packed. The lanes of a block of 32 (16 where codes have four bits) load its scales of the four requests between them and
-// exchange them by shuffles; a longer block loads its scale once for each 32 or 16.
+// packed. Packed ones are decoded where they are (numerics/packed_pairs.h), to BF16 under E8M0 scales in packed products. The
+// lanes of a block of 32 (16 where codes have four bits) load its scales of the four requests between them and exchange them
+// by shuffles; a longer block loads its scale once for each 32 or 16. Rows that are not aligned are stored by whole warps
+// (memory/spread_store.cuh).
 //
 // A block of threads takes 8 rows along, or a share of a tile down. With groups these are of one group
 // (memory/row_tiles.cuh); the rows that pad the output are +0.
