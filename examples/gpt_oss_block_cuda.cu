@@ -87,8 +87,11 @@ struct Matrix {
     explicit Matrix(mxq::tensor made) : tensor(std::move(made)) {
         const auto [code_bytes, scale_bytes] = tensor.required_bytes();
         bytes = code_bytes + scale_bytes;
-        tensor.set_part(MXQ_PART_ROWWISE, codes.reserve(code_bytes), code_bytes,
-                        scale_bytes ? scales.reserve(scale_bytes) : nullptr, scale_bytes);
+        if (scale_bytes == 0)
+            tensor.set_data(codes.reserve(code_bytes), code_bytes);
+        else
+            tensor.set_part(MXQ_PART_ROWWISE, codes.reserve(code_bytes), code_bytes, scales.reserve(scale_bytes),
+                            scale_bytes);
     }
     bf16* numbers() const { return codes.as<bf16>(); }
 };
