@@ -6,14 +6,16 @@
 namespace mxq::cpu {
 
 // Products of so few rows, or fewer, are bound by reading B, or close to it: FewRowsKernels serve them.
-constexpr int64_t kFewRows = 16;
+constexpr int64_t kFewRows = 32;
 
 // Holds what a task works in; it is part of a worker's scratch.
 struct alignas(64) FewRowsScratch {
-    static constexpr int64_t arena_floats = 18 << 10, most_sums = 4096, most_columns = 512;
+    static constexpr int64_t row_floats = 64 << 10, lane_floats = 64 << 10, most_sums = 8 << 10, most_columns = 512;
 
-    float rows[2 * kPassDepth];  // as fp32, which may be packed in place
-    float arena[arena_floats];   // decoded lines and sums of lanes, whose sizes depend on the rows of a pass
+    float rows[row_floats];    // as fp32, which may be packed in place
+    float values[kPassDepth];  // a decoded line
+    float lanes[lane_floats];  // sums of lanes
+    float strip[kFewColumns * kPassRows * 16];
     float sums[most_sums];
     uint8_t unsafe[most_columns], extreme[kFewRows], nonzero[kFewRows];
 };

@@ -27,45 +27,15 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/few_rows_columns.h"
+#include "cpu/few_rows_strips.h"
 #include "cpu/few_rows_weights.h"
 #include "cpu/operand_reader.h"
 
 namespace mxq::cpu {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int columns_for(int) { return 4; }
-#elif defined(__AVX2__)
-constexpr int columns_for(int) { return 2; }
-#else
-constexpr int columns_for(int) { return 1; }
-#endif
 constexpr int64_t kMostFactors = kPassDepth / kSixteen + kLanes;  // with some to read beyond the last
-
-MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// Lines of B that are multiplied together.
-struct Columns {
-    const uint8_t* codes[kFewColumns];
-    const uint8_t* last[kFewColumns];  // the last unit, filled up with zeros, where the depth is no multiple of it
-    const float* factors[kFewColumns];
-    int64_t units;                   // whole ones
-    int64_t to_next;                 // bytes from a line to the one that takes its place next
-    int64_t count;                   // how many lines there are; the others repeat one
-    float line_factor[kFewColumns];  // what sums are multiplied by
-};
-
-// Returns vector n of a row's numbers. Rows lie between each other.
-template <Products products, int rows>
-MXQ_HD Lanes row_lanes(const float* numbers, int n, int row) {
-#if defined(__AVX512BF16__)
-    if constexpr (products == Products::dots) {
-        const Words pairs = _mm512_loadu_si512(numbers + (n / 2 * rows + row) * kLanes);
-        return as_lanes(n % 2 ? lower_of(pairs) : upper_of(pairs));
-    }
-#endif
-    return load_lanes(numbers + (n * rows + row) * kLanes);
-}
 
 // Multiplies a part of a unit of a line with the rows. Products of codes that have the same factors are summed before these
 // are applied.
@@ -94,7 +64,7 @@ MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, cons
             codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
                 multiply(
                     2 * s, [&](int r) __attribute__((always_inline)) {
-                        const __m512i row = _mm512_loadu_si512(numbers + (s * rows + r) * kLanes);
+                        const __m512i row = _mm512_loadu_si512(numbers + r * kRowFloats<products> + s * kLanes);
                         run[r].all = _mm512_dpbf16_ps(run[r].all, __m512bh(pairs), __m512bh(row));
                     });
                 end(2 * s + 2);
@@ -104,8 +74,8 @@ MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, cons
         codes, part, [&](int n, Lanes values) __attribute__((always_inline)) {
             multiply(
                 n, [&](int r) __attribute__((always_inline)) {
-                    run[r] =
-                        multiply_add<products == Products::fused>(row_lanes<products, rows>(numbers, n, r), values, run[r]);
+                    run[r] = multiply_add<products == Products::fused>(
+                        row_lanes<products>(numbers + r * kRowFloats<products>, n), values, run[r]);
                 });
             end(n + 1);
         });
@@ -121,7 +91,7 @@ MXQ_HD void scale_then_multiply(const uint8_t* codes, const float* factors, cons
             codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
 #pragma GCC unroll 4
                 for (int r = 0; r < rows; r++) {
-                    const __m512i row = _mm512_loadu_si512(numbers + (s * rows + r) * kLanes);
+                    const __m512i row = _mm512_loadu_si512(numbers + r * kRowFloats<products> + s * kLanes);
                     sums[r]->all = _mm512_dpbf16_ps(sums[r]->all, __m512bh(pairs), __m512bh(row));
                 }
             });
@@ -132,8 +102,8 @@ MXQ_HD void scale_then_multiply(const uint8_t* codes, const float* factors, cons
                 values = times(values, Weights::factors_of(factors, n / Weights::section, part));
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
-                *sums[r] =
-                    multiply_add<products == Products::fused>(row_lanes<products, rows>(numbers, n, r), values, *sums[r]);
+                *sums[r] = multiply_add<products == Products::fused>(
+                    row_lanes<products>(numbers + r * kRowFloats<products>, n), values, *sums[r]);
         });
 }
 
@@ -156,7 +126,6 @@ MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns&
 // Multiplies parts of all units, from part `first` on. Only those with the first one prefetch what comes next.
 template <class Weights, Products products, int parts, int rows, int columns>
 MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t first, Lanes (&sums)[parts][rows][columns]) {
-    constexpr int64_t unit_floats = Weights::unit * rows / (products == Products::dots ? 2 : 1);
     const uint8_t* codes[columns];
     for (int c = 0; c < columns; c++) codes[c] = b.codes[c];
     const float* numbers = pass.rows + first * kWidth;
@@ -165,7 +134,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
         for (int p = 0; p < parts; p++)
             multiply_unit<Weights, products>(codes, b, unit, numbers + p * kWidth, first + p, sums[p]);
     };
-    for (int64_t unit = 0; unit < b.units; unit++, numbers += unit_floats) {
+    for (int64_t unit = 0; unit < b.units; unit++, numbers += rows * kRowFloats<products>) {
         if (first == 0)
 #pragma GCC unroll 4
             for (int c = 0; c < columns; c++)
@@ -175,7 +144,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
 #pragma GCC unroll 4
         for (int c = 0; c < columns; c++) codes[c] += Weights::unit_bytes;
     }
-    if (b.units * Weights::unit < pass.depth) {
+    if (b.units * kUnit < pass.depth) {
         for (int c = 0; c < columns; c++) codes[c] = b.last[c];
         multiply(b.units);
     }
@@ -183,7 +152,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
 
 template <class Weights, Products products, int rows>
 void multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
-    constexpr int columns = columns_for(rows), parts = rows == 1 ? kParts : 1;  // so many whose sums registers hold
+    constexpr int columns = kRegisterLines, parts = rows == 1 ? kParts : 1;  // so many whose sums registers hold
     float* const lanes = pass.lanes + first_column * rows * kLanes;
     const auto lanes_of = [&](int64_t part, int r, int c) { return lanes + (c * rows + r) * kLanes + part * kWidth; };
     Lanes all[kParts][rows][columns];
@@ -213,8 +182,7 @@ void multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_c
         for (int c = 0; c < b.count; c++) {
             Lanes of_sum[kParts];
             for (int64_t part = 0; part < kParts; part++) of_sum[part] = all[part][r][c];
-            const float sum = multiply_rn(sum_of_lanes(of_sum), Weights::scale);
-            pass.sums[r * pass.stride + first_column + c] = multiply_rn(sum, b.line_factor[c]);
+            finish_sum(pass, b, r, first_column, c, of_sum, Weights::scale);
         }
 }
 
@@ -222,7 +190,7 @@ using MultiplyColumns = void (*)(const FewRowsPass&, const Columns&, int64_t fir
 
 // A kernel for each number of rows, and what it asks of its operands.
 struct Kernel {
-    MultiplyColumns multiply[kPassRows];
+    MultiplyColumns multiply[kRegisterRows + 1];
     int64_t unit_bytes, factors;
     float fold;
     Order order;
@@ -231,7 +199,7 @@ struct Kernel {
 
 template <class Weights, Products products, int... index>
 constexpr Kernel kernel_with(std::integer_sequence<int, index...>) {
-    return {{multiply_columns<Weights, products, index + 1>...},
+    return {{multiply_columns<Weights, products, index + 1>..., multiply_strips<Weights, products>},
             Weights::unit_bytes,
             Weights::factors,
             Weights::fold,
@@ -240,7 +208,7 @@ constexpr Kernel kernel_with(std::integer_sequence<int, index...>) {
 }
 
 template <class Weights, Products products>
-constexpr Kernel kernel = kernel_with<Weights, products>(std::make_integer_sequence<int, kPassRows>());
+constexpr Kernel kernel = kernel_with<Weights, products>(std::make_integer_sequence<int, kRegisterRows>());
 
 template <class Weights>
 const Kernel& kernel_for(Products products) {
@@ -288,11 +256,10 @@ const Kernel& kernel_of(const QuantizedPart& b, Products products) {
 
 #if defined(__AVX512BF16__)
 // Packs pairs of vectors of BF16 numbers, in place: the first one of a pair in the upper halves.
-void pack_pairs(float* numbers, int64_t count, int64_t row_count) {
+void pack_pairs(float* numbers, int64_t count) {
     uint32_t* to = reinterpret_cast<uint32_t*>(numbers);
-    const int64_t vector = row_count * kLanes;
-    for (const float* pair = numbers; pair < numbers + count; pair += 2 * vector)
-        for (int64_t i = 0; i < vector; i++) *to++ = (float_bits(pair[i]) & 0xFFFF0000) | float_bits(pair[i + vector]) >> 16;
+    for (const float* pair = numbers; pair < numbers + count; pair += 2 * kLanes)
+        for (int64_t i = 0; i < kLanes; i++) *to++ = (float_bits(pair[i]) & 0xFFFF0000) | float_bits(pair[i + kLanes]) >> 16;
 }
 #endif
 
@@ -300,24 +267,23 @@ void pack_pairs(float* numbers, int64_t count, int64_t row_count) {
 void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme, uint8_t* nonzero) {
     const OperandReader reader(a.part);
     const Order order = kernel_of(b, Products::scaled).order;
-    const int64_t unit = unit_of(order), vector = pass.row_count * kLanes;
     alignas(64) float values[kGemmDepth];
     for (int64_t line = 0; line < a.count; line++)
         for (int64_t at = 0; at < pass.depth; at += kGemmDepth) {
-            const int64_t depth = least(kGemmDepth, pass.depth - at), whole = round_up(depth, unit);
+            const int64_t depth = least(kGemmDepth, pass.depth - at), whole = round_up(depth, kUnit);
             if (reader.read(a.first + line, pass.k + at, depth, values)) extreme[line] = true;
             for (int64_t i = depth; i < whole; i++) values[i] = 0;
             uint32_t any = 0;
             for (int64_t i = 0; i < whole; i++) any |= float_bits(values[i]) & kMagnitudeMask;
             if (any) nonzero[line] = true;
-            for (int64_t i = 0; i < whole; i += unit)
-                arrange(order, values + i, pass.rows + (at + i) * pass.row_count + line * kLanes, vector);
+            for (int64_t i = 0; i < whole; i += kUnit)
+                arrange(order, values + i, pass.rows + (at + i) * pass.row_count + line * kUnit);
         }
     bool any_extreme = false;
     for (int64_t line = 0; line < a.count; line++) any_extreme |= extreme[line] != 0;
     if (any_extreme) pass.products = Products::scaled;
 #if defined(__AVX512BF16__)
-    if (pass.products == Products::dots) pack_pairs(pass.rows, round_up(pass.depth, unit) * pass.row_count, pass.row_count);
+    if (pass.products == Products::dots) pack_pairs(pass.rows, round_up(pass.depth, kUnit) * pass.row_count);
 #else
     if (pass.products == Products::dots) pass.products = Products::fused;
 #endif
@@ -383,7 +349,7 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
 // Holds the lines that are multiplied together.
 struct ColumnBuffers {
     alignas(64) float factors[kFewColumns][kMostFactors];
-    alignas(64) uint8_t last[kFewColumns][kMostUnit * sizeof(float)];
+    alignas(64) uint8_t last[kFewColumns][kUnit * sizeof(float)];
 };
 
 // Multiplies lines of B, a few at a time.
@@ -395,9 +361,8 @@ public:
           reader_(b.part, 1.0f),
           kernel_(kernel_of(b.part, pass.products)),
           of_values_(kernel_of_values(kernel_.order, pass.products)),
-          unit_(unit_of(kernel_.order)),
-          rows_(int(pass.row_count) - 1),
-          width_(columns_for(int(pass.row_count))) {}
+          rows_(int(least(pass.row_count - 1, kRegisterRows))),
+          width_(pass.row_count > kRegisterRows ? kStripLines : kRegisterLines) {}
 
     void multiply(uint8_t* unsafe) {
         for (int64_t first = 0; first < b_.count; first += width_) {
@@ -456,7 +421,7 @@ private:
     // Multiplies lines whose factors are in the buffers from one on.
     void multiply_codes(int64_t first, int64_t count, int64_t buffer) {
         Columns columns;
-        columns.units = pass_.depth / unit_;
+        columns.units = pass_.depth / kUnit;
         columns.to_next = width_ * b_.part.line_bytes;
         columns.count = count;
         for (int64_t i = 0; i < width_; i++) {
@@ -466,7 +431,7 @@ private:
             columns.last[i] = buffers_.last[from];
             columns.line_factor[i] = line_factor(b_.first + first + from);
         }
-        if (columns.units * unit_ < pass_.depth)
+        if (columns.units * kUnit < pass_.depth)
             for (int64_t i = 0; i < count; i++) copy_last(columns.codes[i], i);
         kernel_.multiply[rows_](pass_, columns, first);
     }
@@ -475,7 +440,7 @@ private:
     void multiply_values(int64_t line) {
         read_values(b_.first + line, pass_.values);
         Columns columns{};
-        columns.units = ceil_div(pass_.depth, unit_);
+        columns.units = ceil_div(pass_.depth, kUnit);
         columns.count = 1;
         for (int64_t i = 0; i < width_; i++) {
             columns.codes[i] = reinterpret_cast<const uint8_t*>(pass_.values);
@@ -488,10 +453,10 @@ private:
     void read_values(int64_t line, float* to) const {
         alignas(64) float values[kGemmDepth];
         for (int64_t at = 0; at < pass_.depth; at += kGemmDepth) {
-            const int64_t depth = least(kGemmDepth, pass_.depth - at), whole = round_up(depth, unit_);
+            const int64_t depth = least(kGemmDepth, pass_.depth - at), whole = round_up(depth, kUnit);
             reader_.read(line, pass_.k + at, depth, values);
             for (int64_t i = depth; i < whole; i++) values[i] = 0;
-            for (int64_t i = 0; i < whole; i += unit_) arrange(kernel_.order, values + i, to + at + i, kLanes);
+            for (int64_t i = 0; i < whole; i += kUnit) arrange(kernel_.order, values + i, to + at + i);
         }
     }
 
@@ -504,11 +469,11 @@ private:
 
     // Copies the codes after the last whole unit of a line, and fills up with zeros.
     void copy_last(const uint8_t* codes, int64_t index) {
-        const int64_t begin = pass_.depth / unit_ * kernel_.unit_bytes;
+        const int64_t begin = pass_.depth / kUnit * kernel_.unit_bytes;
         uint8_t* const last = buffers_.last[index];
         memset(last, 0, size_t(kernel_.unit_bytes));
         // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): codes that are copied are there.
-        memcpy(last, codes + begin, size_t(packed_bytes(pass_.depth % unit_, b_.part.bits)));
+        memcpy(last, codes + begin, size_t(packed_bytes(pass_.depth % kUnit, b_.part.bits)));
     }
 
     FewRowsPass pass_;
@@ -516,7 +481,6 @@ private:
     const OperandReader reader_;
     const Kernel& kernel_;
     const Kernel& of_values_;
-    const int64_t unit_;
     const int rows_;
     const int64_t width_;
     ColumnBuffers buffers_;
@@ -536,6 +500,6 @@ constexpr bool kPacksDots = true;
 constexpr bool kPacksDots = false;
 #endif
 
-const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, prepare, multiply};
+const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, kRegisterRows, prepare, multiply};
 
 }  // namespace mxq::cpu
