@@ -11,12 +11,21 @@ namespace mxq::cpu {
 
 namespace {
 
+// Returns how products with plain numbers are made, which for one and two rows, bound by memory, is as good in any way.
+// Those with F16 are exact if they have few enough bits. BF16 may be so small or large that they are not, which more than
+// five rows pay for a look at where there are dot products. The bits are the same.
+Products products_of_plain(const QuantizedPart& a, const QuantizedPart& b, int64_t row_count, bool packs_dots) {
+    if (b.element == Element::F16 && are_exact(a, b)) return row_count > 2 ? Products::fused : Products::scaled;
+    const bool has_dots = packs_dots && b.element == Element::Bf16 && significant_bits(a) <= significant_bits(b);
+    return has_dots && row_count > 5 ? Products::dots : Products::scaled;
+}
+
 // Returns how products are made with rows that are not extreme. Factors round the sums that they are applied to, but those
 // of MX; of contractions too short for a bound of K + 1 roundings to have room for that, factors are applied to codes.
-Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k) {
+Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k, int64_t row_count, bool packs_dots) {
     constexpr int64_t is_short = 16;
     constexpr int of_bf16 = 8, of_fp32 = 24;
-    if (b.scale_type == ScaleType::None) return Products::scaled;
+    if (b.scale_type == ScaleType::None) return products_of_plain(a, b, row_count, packs_dots);
     if (b.scale_type != ScaleType::E8M0 && k <= is_short) return Products::scaled;
     const int bits = significant_bits(a);
     return bits <= of_bf16 ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::fused : Products::rounded;
@@ -58,13 +67,13 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
     std::fill_n(scratch.unsafe, b.count, uint8_t(0));
     std::fill_n(scratch.extreme, a.count, uint8_t(0));
     std::fill_n(scratch.nonzero, a.count, uint8_t(0));
-    const Products products = products_of(a.part, b.part, k);
     const int64_t row_count = ceil_div(a.count, ceil_div(a.count, kPassRows));
     for (int64_t row = 0; row < a.count; row += row_count) {
         const OperandLines rows = a.some(row, std::min(row_count, a.count - row));
+        const bool in_registers = rows.count <= kernels_.register_rows;
+        const Products products = products_of(a.part, b.part, k, rows.count, kernels_.packs_dots);
         const int64_t step = step_of(rows.count);
-        const int64_t depth =
-            pass_depth(rows.count, rows.count <= kernels_.register_rows, products == Products::dots && kernels_.packs_dots);
+        const int64_t depth = pass_depth(rows.count, in_registers, products == Products::dots && kernels_.packs_dots);
         uint8_t* const extreme = scratch.extreme + row;
         // Returns false, and does nothing, where the rows are extreme and so the pass must be no deeper than a step.
         const auto pass_over = [&](int64_t at, int64_t most) {

@@ -5,7 +5,8 @@
 
 namespace mxq::cpu {
 
-// Products of so few rows, or fewer, are bound by reading B, or close to it: FewRowsKernels serve them.
+// Products of so few rows, or fewer, are served by FewRowsKernels, which decode B for up to kPassRows rows at a time.
+// Beyond, the kernels that decode B for many rows (gemm_kernels.h) are faster with AVX2.
 constexpr int64_t kFewRows = 32;
 
 // Holds what a task works in; it is part of a worker's scratch.

@@ -1,8 +1,8 @@
 // Products of few rows of A with many lines of B, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512,
-// avx512bf16). Codes of B are decoded in registers and never stored:
+// avx512bf16). Codes of B are decoded in registers and never stored; for more than three or four rows see few_rows_strips.h:
 //
-//     rows of A    prepared in L1, fp32 or pairs of BF16:  sixteen lanes of row 0 | of row 1 | ... | the next of row 0 | ...
-//     lines of B   up to four:                             units of 128 codes (32 plain numbers), as they are stored
+//     rows of A    prepared in L1, fp32 or pairs of BF16:  128 numbers of row 0 | of row 1 | ... | the next of row 0 | ...
+//     lines of B   up to four:                             units of 128 codes, as they are stored
 //     sums         sixteen lanes for each row and line
 //
 // The order of a sum is fixed. Lanes sum the products of a unit's codes that share a factor, in the order of code_at()
@@ -12,15 +12,16 @@
 // product of the upper numbers, then that of the lower ones, each sum rounded to nearest, on AMD as on Intel (both were
 // compared with two fp32 multiply-adds in millions of draws). It takes subnormals as zero, but there are none: rows have no
 // value below 2^-71 (extreme ones go another way), codes none below 2^-16, and sums of their products are multiples of the
-// product of their last bits. VNNI multiplies bytes: activations in BF16 do not fit them. AMX sums 32 products at a time in
-// an order that no other instruction set could follow at speed, and its tiles want 16 rows.
+// product of their last bits. Lines of BF16 numbers that have smaller ones go another way, too (are_exact()). VNNI
+// multiplies bytes: activations in BF16 do not fit them. AMX sums 32 products at a time in an order that no other
+// instruction set could follow at speed.
 //
 // Rows that have values out of the range in which products are exact are multiplied with codes times factors. Lines whose
 // factors may leave that range are decoded to memory by an OperandReader first. NVFP4's global scale of B and FP8's scale of
 // a whole line multiply the sum.
 //
-// A line of B costs its bytes once for four rows. Lines that come next are prefetched to L2, because the hardware's streams
-// end with each line. docs/performance.md says what bounds which format. Only the table at the end has external linkage.
+// Lines that come next are prefetched to L2, because the hardware's streams end with each line. docs/performance.md says
+// what bounds which format. Only the table at the end has external linkage.
 #include "cpu/few_rows_kernels.h"
 
 #include <algorithm>
@@ -216,7 +217,7 @@ const Kernel& kernel_for(Products products) {
     if (products == Products::dots) return kernel<Weights, Products::dots>;
 #endif
 #if defined(__AVX2__)
-    if constexpr (Weights::has_words)
+    if constexpr (Weights::can_be_exact)
         if (products == Products::fused) return kernel<Weights, Products::fused>;
 #endif
     if constexpr (Weights::factors > 0)
@@ -232,6 +233,7 @@ bool has_line_scale(const QuantizedPart& part) {
 // Returns the kernel for decoded lines beside rows in this order.
 const Kernel& kernel_of_values(Order order, Products products) {
     return order == Order::nibbles ? kernel_for<DecodedWeights<Order::nibbles>>(products)
+           : order == Order::pairs ? kernel_for<DecodedWeights<Order::pairs>>(products)
                                    : kernel_for<DecodedWeights<Order::bytes>>(products);
 }
 
@@ -248,8 +250,8 @@ const Kernel& kernel_of_codes(const QuantizedPart& b, Products products) {
 
 const Kernel& kernel_of(const QuantizedPart& b, Products products) {
     if (b.element == Element::F32) return kernel<PlainWeights<float>, Products::scaled>;
-    if (b.element == Element::F16) return kernel<PlainWeights<F16>, Products::scaled>;
-    if (b.element == Element::Bf16) return kernel<PlainWeights<Bf16>, Products::scaled>;
+    if (b.element == Element::F16) return kernel_for<PlainWeights<F16>>(products);
+    if (b.element == Element::Bf16) return kernel_for<PlainWeights<Bf16>>(products);
     const Kernel* found = with_element(b.element, [&]<class E>(E) { return &kernel_of_codes<E>(b, products); });
     return *found;
 }
@@ -346,6 +348,21 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, to);
 }
 
+// Returns whether all these BF16 numbers are zero or in [2^-45, 2^62): sums of their products with rows in range, which are
+// multiples of 2^-74, then are zero or normal numbers.
+bool are_exact(const uint8_t* numbers, int64_t count) {
+    constexpr uint16_t low = (127 - 45) << 7, high = (127 + 62) << 7;
+    uint16_t smallest = 0xFFFF, largest = 0;  // the first of all but zeros, less one
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t bits;
+        memcpy(&bits, numbers + i * int64_t(sizeof bits), sizeof bits);
+        const uint16_t magnitude = bits & 0x7FFF, less_one = uint16_t(magnitude - 1);
+        smallest = less_one < smallest ? less_one : smallest;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return smallest >= low - 1 && largest < high;
+}
+
 // Holds the lines that are multiplied together.
 struct ColumnBuffers {
     alignas(64) float factors[kFewColumns][kMostFactors];
@@ -376,12 +393,21 @@ public:
     }
 
 private:
-    bool is_plain() const { return b_.part.scale_type == ScaleType::None; }
+    // Tells which lines of BF16 numbers have exact products with the rows of this pass. Returns whether all have, or
+    // products are rounded in any case. Such lines have no factors, and are never known to have values in range.
+    bool read_numbers(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
+        memset(unsafe, 1, size_t(count));
+        if (b_.part.element != Element::Bf16 || pass_.products != Products::dots) return true;
+        bool all = true;
+        for (int64_t i = 0; i < count; i++)
+            all &= safe[i] = are_exact(line_of(b_.part, 0, b_.first + first + i, pass_.k), pass_.depth);
+        return all;
+    }
 
     // Loads the factors of lines. Tells which lines have values in range for sure, or products that are rounded in any case,
     // and no NaN that the kernel would take for a number. Returns whether all have.
     bool read_factors(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
-        if (is_plain()) return memset(unsafe, 1, size_t(count)), true;
+        if (b_.part.scale_type == ScaleType::None) return read_numbers(first, count, unsafe, safe);
         bool all = true;
         for (int64_t i = 0; i < count; i++) {
             const int64_t line = b_.first + first + i;

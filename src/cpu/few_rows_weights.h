@@ -8,8 +8,10 @@
 //     section           how many vectors have the same factors
 //     fold              a power of two that factors are multiplied by beforehand, since values come out that much smaller
 //     scale             the same, but sums are multiplied by it
+//     can_be_exact      whether products with rows of few enough bits are exact
 //     decode            calls use(n, values) for each vector n of a unit, in order, but for the factors
-//     decode_words      calls use(s, pairs) for every two vectors: 2 s is in the upper halves of pairs of BF16
+//     decode_words      where has_words: calls use(s, pairs) for every two vectors: 2 s is in the upper halves of pairs of
+//     BF16
 //
 // The order decides which products a lane sums, so it is the same for all instruction sets. It is the one in which codes
 // come out of their bytes with the fewest shuffles, where the numbers of a lane are neighbours and share a factor:
@@ -29,7 +31,7 @@ namespace mxq::cpu {
 namespace {
 
 // nibbles, bytes    of codes of four bits, and of six and eight: see code_at()
-// pairs, sixteens   of plain numbers: 2 l and 2 l + 1 in lane l, or l and l + 16
+// pairs, sixteens   of plain numbers: 2 l + 1 and 2 l in lane l, or l and l + 16
 enum class Order { nibbles, bytes, pairs, sixteens };
 
 // How many codes or numbers are decoded together, and to how many vectors of sixteen.
@@ -43,7 +45,7 @@ constexpr int64_t kMxBlock = 32;
 // the fifth, the first, the sixth, the second and so on. Of wider ones, those of sixteen bytes lie in four lanes: lane d of
 // them has bytes 2 d, 2 d + 1, 8 + 2 d and 9 + 2 d, each odd one before its even one.
 constexpr int64_t code_at(Order order, int64_t vector, int64_t lane) {
-    if (order == Order::pairs) return vector / 2 * 32 + 2 * lane + vector % 2;
+    if (order == Order::pairs) return vector / 2 * 32 + 2 * lane + 1 - vector % 2;
     if (order == Order::sixteens) return kLanes * vector + lane;
     const int64_t group = lane / 4, odd = 1 - vector % 2, pair = vector / 2;
     if (order == Order::bytes) return 64 * (pair / 2) + 16 * group + 8 * (pair % 2) + 2 * (lane % 4) + odd;
@@ -88,9 +90,11 @@ MXQ_HD void arrange_as(const float* unit, float* to) {
     } else if constexpr (order == Order::bytes) {
         for (int64_t i = 0; i < kUnit; i += 8)
             arrange_bytes(unit + i, to + (i / 64 * 4 + i % 16 / 8 * 2) * kLanes + i % 64 / 16 * 4);
+    } else if constexpr (order == Order::pairs) {
+        for (int64_t i = 0; i < kUnit; i += 2 * kLanes)
+            for (int64_t l = 0; l < kLanes; l++) to[i + l] = unit[i + 2 * l + 1], to[i + kLanes + l] = unit[i + 2 * l];
     } else {
-        for (int64_t n = 0; n < kUnit / kLanes; n++)
-            for (int64_t l = 0; l < kLanes; l++) to[n * kLanes + l] = unit[code_at(order, n, l)];
+        memcpy(to, unit, size_t(kUnit) * sizeof(float));
     }
 }
 inline void arrange(Order order, const float* unit, float* to) {
@@ -435,7 +439,8 @@ struct QuantizedWeights : UnitDecoder<E> {
     static constexpr int64_t factor_floats = block == kNvBlock ? floats_of_e4m3(factors) : factors;
     static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
     static constexpr int64_t section = kUnitVectors / sections;
-    static constexpr bool has_powers_of_two = block == kMxBlock, has_words = true;
+    static constexpr bool has_powers_of_two = block == kMxBlock;
+    static constexpr bool has_words = true, can_be_exact = true;
     static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
     static constexpr float fold = float(1 << kFold<E>), scale = 1;
     static constexpr bool loses_nan = kLosesNan<E>;
@@ -459,7 +464,7 @@ template <class E>
 struct LineWeights : UnitDecoder<E> {
     static constexpr Order order = Order::bytes;
     static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = 0, factor_floats = 0;
-    static constexpr bool has_words = true;
+    static constexpr bool has_words = true, can_be_exact = true;
     static constexpr float fold = 1, scale = float(1 << kFold<E>);
     static constexpr bool loses_nan = kLosesNan<E>;
 };
@@ -494,7 +499,7 @@ struct PlainWeights {
     static constexpr Order order = Order::sixteens;
     static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(T));
     static constexpr int64_t factors = 0, factor_floats = 0;
-    static constexpr bool has_words = false;
+    static constexpr bool has_words = false, can_be_exact = sizeof(T) == sizeof(F16);
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
@@ -511,7 +516,7 @@ struct PlainWeights<Bf16> {
     static constexpr Order order = Order::pairs;
     static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(Bf16));
     static constexpr int64_t factors = 0, factor_floats = 0;
-    static constexpr bool has_words = false;
+    static constexpr bool has_words = true, can_be_exact = true;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
@@ -522,19 +527,26 @@ struct PlainWeights<Bf16> {
             const uint8_t* const from = numbers + (n * kLanes + part * kWidth * 2) * int64_t(sizeof(Bf16));
 #if defined(__AVX2__)
             const Words pairs = load_words(from);
-            use(n, as_lanes(lower_of(pairs)));
-            use(n + 1, as_lanes(upper_of(pairs)));
+            use(n, as_lanes(upper_of(pairs)));
+            use(n + 1, as_lanes(lower_of(pairs)));
 #else
             uint16_t bits[2 * kLanes];
             memcpy(bits, from, sizeof bits);
             Lanes even, odd;
             for (int64_t i = 0; i < kLanes; i++)
                 even.all[i] = to_float(Bf16{bits[2 * i]}), odd.all[i] = to_float(Bf16{bits[2 * i + 1]});
-            use(n, even);
-            use(n + 1, odd);
+            use(n, odd);
+            use(n + 1, even);
 #endif
         }
     }
+#if defined(__AVX512BF16__)
+    template <class Use>
+    MXQ_HD static void decode_words(const uint8_t* numbers, const Use& use) {
+#pragma GCC unroll 4
+        for (int s = 0; s < kUnitVectors / 2; s++) use(s, load_words(numbers + s * kLanes * int64_t(sizeof(float))));
+    }
+#endif
 };
 
 // Decoded values, arranged in the order of their codes.
@@ -543,7 +555,7 @@ struct DecodedWeights {
     static constexpr Order order = of_codes;
     static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(float));
     static constexpr int64_t factors = 0, factor_floats = 0;
-    static constexpr bool has_words = false;
+    static constexpr bool has_words = false, can_be_exact = false;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
