@@ -56,10 +56,10 @@ int64_t pass_depth(int64_t row_count, bool in_registers, bool is_packed) {
 
 }  // namespace
 
+// More than two rows pass over a part of the contraction at a time, or once for kPassRows of them, and come back to the same
+// lines, which stay in L2.
 int64_t FewRows::most_columns(int64_t rows) {
-    const int64_t of_lanes = FewRowsScratch::lane_floats / (std::min(rows, kPassRows) * 16);
-    const int64_t of_sums = FewRowsScratch::most_sums / rows;
-    return std::min({FewRowsScratch::most_columns, of_lanes, of_sums}) / kFewColumns * kFewColumns;
+    return rows > 2 ? FewRowsScratch::most_columns_of_many : FewRowsScratch::most_columns;
 }
 
 void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const {

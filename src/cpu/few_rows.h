@@ -11,13 +11,13 @@ constexpr int64_t kFewRows = 32;
 
 // Holds what a task works in; it is part of a worker's scratch.
 struct alignas(64) FewRowsScratch {
-    static constexpr int64_t row_floats = 64 << 10, lane_floats = 64 << 10, most_sums = 8 << 10, most_columns = 512;
+    static constexpr int64_t row_floats = 64 << 10, most_columns = 512, most_columns_of_many = 256;
 
-    float rows[row_floats];    // as fp32, which may be packed in place
-    float values[kPassDepth];  // a decoded line
-    float lanes[lane_floats];  // sums of lanes
+    float rows[row_floats];                              // as fp32, which may be packed in place
+    float values[kPassDepth];                            // a decoded line
+    float lanes[most_columns_of_many * kPassRows * 16];  // sums of lanes
     float strip[kFewColumns * kPassRows * 16];
-    float sums[most_sums];
+    float sums[most_columns_of_many * kFewRows];
     uint8_t unsafe[most_columns], extreme[kFewRows], nonzero[kFewRows];
 };
 static_assert(sizeof(FewRowsScratch) <= kScratchBytes && alignof(FewRowsScratch) <= kScratchAlignment);
