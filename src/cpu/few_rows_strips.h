@@ -11,8 +11,9 @@
 //     runs      sums of products that wait for the second half of their section
 //
 // The rows of a unit come from L2, once for a strip: 12 to 16 bytes a cycle, which a core reads beside its multiply-adds.
-// These bound it: 16 rows with AVX2 keep the two pipes busy 6 cycles in 10, with AVX-512 7 in 10, where decoding takes an
-// eighth of the time, and adding runs times factors to sums a ninth (MXFP4) to a fifth (MXFP6, MXFP8) of the multiply-adds.
+// These bound it: with 16 rows and MXFP4 they keep their pipes busy 8 cycles in 10 with AVX-512, 7 with AVX2. Decoding takes
+// an eighth of the time, and adding runs times factors to sums an eighth (MXFP4) to a quarter (MXFP6, MXFP8) as much as
+// products.
 #pragma once
 #include <cstring>
 
