@@ -8,13 +8,13 @@ namespace mxq::cpu {
 namespace {
 
 // How many rows and lines have their sums in registers. More rows take strips (few_rows_strips.h), which with AVX-512 are
-// faster from four rows on.
+// faster from four rows on, with AVX2 from five. Scalar code takes them early, to have fewer kernels.
 #if defined(__AVX512F__)
 constexpr int kRegisterRows = 3, kRegisterLines = 4;
 #elif defined(__AVX2__)
 constexpr int kRegisterRows = 4, kRegisterLines = 2;
 #else
-constexpr int kRegisterRows = 3, kRegisterLines = 1;
+constexpr int kRegisterRows = 1, kRegisterLines = 1;
 #endif
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
