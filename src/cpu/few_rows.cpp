@@ -11,12 +11,21 @@ namespace mxq::cpu {
 
 namespace {
 
+// Returns how products with plain numbers are made, which for one and two rows, bound by memory, is as good in any way.
+// Those with F16 are exact if they have few enough bits. BF16 may be so small or large that they are not, which more than
+// five rows pay for a look at where there are dot products. The bits are the same.
+Products products_of_plain(const QuantizedPart& a, const QuantizedPart& b, int64_t row_count, bool packs_dots) {
+    if (b.element == Element::F16 && are_exact(a, b)) return row_count > 2 ? Products::fused : Products::scaled;
+    const bool has_dots = packs_dots && b.element == Element::Bf16 && significant_bits(a) <= significant_bits(b);
+    return has_dots && row_count > 5 ? Products::dots : Products::scaled;
+}
+
 // Returns how products are made with rows that are not extreme. Factors round the sums that they are applied to, but those
 // of MX; of contractions too short for a bound of K + 1 roundings to have room for that, factors are applied to codes.
-Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k) {
+Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k, int64_t row_count, bool packs_dots) {
     constexpr int64_t is_short = 16;
     constexpr int of_bf16 = 8, of_fp32 = 24;
-    if (b.scale_type == ScaleType::None) return Products::scaled;
+    if (b.scale_type == ScaleType::None) return products_of_plain(a, b, row_count, packs_dots);
     if (b.scale_type != ScaleType::E8M0 && k <= is_short) return Products::scaled;
     const int bits = significant_bits(a);
     return bits <= of_bf16 ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::fused : Products::rounded;
@@ -32,25 +41,25 @@ bool has_large_l1() {
 #endif
 }
 
-// Returns how many codes of the contraction so many rows may have together with this many numbers.
-int64_t depth_of(int64_t numbers, int64_t row_count) {
-    return std::min(numbers / row_count / kGemmDepth * kGemmDepth, kPassDepth);
-}
+// Returns how many codes of the contraction are multiplied in one way, as codes or as values, with so many rows. It is the
+// same for every instruction set and every processor, so that these give the same bits where values are extreme.
+int64_t step_of(int64_t row_count) { return kPassDepth / row_count / kGemmDepth * kGemmDepth; }
 
-// Returns how many codes of the contraction a pass takes at most: so many that its rows stay in L1. is_packed: numbers are
-// BF16 and not fp32. What follows from extreme values in a pass follows in the step that fp32 numbers take where L1 is small, so
-// that every instruction set and every processor gives the same bits.
-int64_t pass_depth(int64_t row_count, bool is_packed) {
-    return depth_of(is_packed || has_large_l1() ? 2 * kPassDepth : kPassDepth, row_count);
+// Returns how many codes of the contraction a pass takes at most, in whole steps. Rows whose sums are in registers stay in
+// L1, more of them in L2. is_packed: numbers are BF16 and not fp32.
+int64_t pass_depth(int64_t row_count, bool in_registers, bool is_packed) {
+    const int64_t in_l1 = is_packed || has_large_l1() ? 2 * kPassDepth : kPassDepth;
+    const int64_t in_l2 = is_packed ? FewRowsScratch::row_floats : FewRowsScratch::row_floats / 2;
+    const int64_t step = step_of(row_count);
+    return std::min((in_registers ? in_l1 : in_l2) / row_count, kPassDepth) / step * step;
 }
 
 }  // namespace
 
+// More than two rows pass over a part of the contraction at a time, or once for kPassRows of them, and come back to the same
+// lines, which stay in L2.
 int64_t FewRows::most_columns(int64_t rows) {
-    const int64_t row_count = std::min(rows, kPassRows);
-    const int64_t lanes = FewRowsScratch::arena_floats - pass_depth(row_count, true);
-    const int64_t of_lanes = lanes / (row_count * 16), of_sums = FewRowsScratch::most_sums / rows;
-    return std::min({FewRowsScratch::most_columns, of_lanes, of_sums}) / kFewColumns * kFewColumns;
+    return rows > 2 ? FewRowsScratch::most_columns_of_many : FewRowsScratch::most_columns;
 }
 
 void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const {
@@ -58,11 +67,13 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
     std::fill_n(scratch.unsafe, b.count, uint8_t(0));
     std::fill_n(scratch.extreme, a.count, uint8_t(0));
     std::fill_n(scratch.nonzero, a.count, uint8_t(0));
-    const Products products = products_of(a.part, b.part, k);
-    for (int64_t row = 0; row < a.count; row += kPassRows) {
-        const OperandLines rows = a.some(row, std::min(kPassRows, a.count - row));
-        const int64_t step = depth_of(kPassDepth, rows.count);
-        const int64_t depth = pass_depth(rows.count, products == Products::dots && kernels_.packs_dots);
+    const int64_t row_count = ceil_div(a.count, ceil_div(a.count, kPassRows));
+    for (int64_t row = 0; row < a.count; row += row_count) {
+        const OperandLines rows = a.some(row, std::min(row_count, a.count - row));
+        const bool in_registers = rows.count <= kernels_.register_rows;
+        const Products products = products_of(a.part, b.part, k, rows.count, kernels_.packs_dots);
+        const int64_t step = step_of(rows.count);
+        const int64_t depth = pass_depth(rows.count, in_registers, products == Products::dots && kernels_.packs_dots);
         uint8_t* const extreme = scratch.extreme + row;
         // Returns false, and does nothing, where the rows are extreme and so the pass must be no deeper than a step.
         const auto pass_over = [&](int64_t at, int64_t most) {
@@ -71,16 +82,19 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
             pass.k = at, pass.depth = std::min(most, k - at), pass.step = step;
             pass.first = at == 0, pass.last = at + most >= k;
             pass.rows = scratch.rows;
-            pass.values = scratch.arena;
-            pass.lanes = scratch.arena + depth;
+            pass.values = scratch.values;
+            pass.lanes = scratch.lanes;
+            pass.strip = scratch.strip;
             pass.sums = scratch.sums + row * b.count, pass.stride = b.count;
             pass.products = products;
             uint8_t before[kPassRows];
             std::copy_n(extreme, rows.count, before);
             kernels_.prepare(pass, rows, b.part, extreme, scratch.nonzero + row);
             const bool is_too_deep = pass.depth > step && std::count(extreme, extreme + rows.count, 0) != rows.count;
-            if (is_too_deep) std::copy_n(before, rows.count, extreme);
-            else kernels_.multiply(pass, b, scratch.unsafe);
+            if (is_too_deep)
+                std::copy_n(before, rows.count, extreme);
+            else
+                kernels_.multiply(pass, b, scratch.unsafe);
             return !is_too_deep;
         };
         for (int64_t at = 0; at < k; at += depth)
@@ -110,7 +124,7 @@ void FewRows::repair(const OperandLines& a, const OperandLines& b, int64_t k, bo
             uint8_t& line = scratch.unsafe[j];
             if (line == unsafe) line = is_extreme(b.some(j, 1), k, scratch) ? extreme : safe;
             if (scratch.extreme[i] || line == extreme)
-                sum = sum_again(gemm_kernels_, a.some(i, 1), b.some(j, 1), k, odd, scratch.arena);
+                sum = sum_again(gemm_kernels_, a.some(i, 1), b.some(j, 1), k, odd, scratch.lanes);
         }
 }
 

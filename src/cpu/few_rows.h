@@ -5,16 +5,19 @@
 
 namespace mxq::cpu {
 
-// Products of so few rows, or fewer, are bound by reading B, or close to it: FewRowsKernels serve them.
-constexpr int64_t kFewRows = 16;
+// Products of so few rows, or fewer, are served by FewRowsKernels, which decode B for up to kPassRows rows at a time.
+// Beyond, the kernels that decode B for many rows (gemm_kernels.h) are faster with AVX2.
+constexpr int64_t kFewRows = 32;
 
 // Holds what a task works in; it is part of a worker's scratch.
 struct alignas(64) FewRowsScratch {
-    static constexpr int64_t arena_floats = 18 << 10, most_sums = 4096, most_columns = 512;
+    static constexpr int64_t row_floats = 64 << 10, most_columns = 512, most_columns_of_many = 256;
 
-    float rows[2 * kPassDepth];  // as fp32, which may be packed in place
-    float arena[arena_floats];   // decoded lines and sums of lanes, whose sizes depend on the rows of a pass
-    float sums[most_sums];
+    float rows[row_floats];                              // as fp32, which may be packed in place
+    float values[kPassDepth];                            // a decoded line
+    float lanes[most_columns_of_many * kPassRows * 16];  // sums of lanes
+    float strip[kFewColumns * kPassRows * 16];
+    float sums[most_columns_of_many * kFewRows];
     uint8_t unsafe[most_columns], extreme[kFewRows], nonzero[kFewRows];
 };
 static_assert(sizeof(FewRowsScratch) <= kScratchBytes && alignof(FewRowsScratch) <= kScratchAlignment);

@@ -1,8 +1,8 @@
 // Products of few rows of A with many lines of B, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512,
-// avx512bf16). Codes of B are decoded in registers and never stored:
+// avx512bf16). Codes of B are decoded in registers and never stored; for more than three or four rows see few_rows_strips.h:
 //
-//     rows of A    prepared in L1, fp32 or pairs of BF16:  sixteen lanes of row 0 | of row 1 | ... | the next of row 0 | ...
-//     lines of B   up to four:                             units of 128 codes (32 plain numbers), as they are stored
+//     rows of A    prepared in L1, fp32 or pairs of BF16:  128 numbers of row 0 | of row 1 | ... | the next of row 0 | ...
+//     lines of B   up to four:                             units of 128 codes, as they are stored
 //     sums         sixteen lanes for each row and line
 //
 // The order of a sum is fixed. Lanes sum the products of a unit's codes that share a factor, in the order of code_at()
@@ -12,60 +12,31 @@
 // product of the upper numbers, then that of the lower ones, each sum rounded to nearest, on AMD as on Intel (both were
 // compared with two fp32 multiply-adds in millions of draws). It takes subnormals as zero, but there are none: rows have no
 // value below 2^-71 (extreme ones go another way), codes none below 2^-16, and sums of their products are multiples of the
-// product of their last bits. VNNI multiplies bytes: activations in BF16 do not fit them. AMX sums 32 products at a time in
-// an order that no other instruction set could follow at speed, and its tiles want 16 rows.
+// product of their last bits. Lines of BF16 numbers that have smaller ones go another way, too (are_exact()). VNNI
+// multiplies bytes: activations in BF16 do not fit them. AMX sums 32 products at a time in an order that no other
+// instruction set could follow at speed.
 //
 // Rows that have values out of the range in which products are exact are multiplied with codes times factors. Lines whose
 // factors may leave that range are decoded to memory by an OperandReader first. NVFP4's global scale of B and FP8's scale of
 // a whole line multiply the sum.
 //
-// A line of B costs its bytes once for four rows. Lines that come next are prefetched to L2, because the hardware's streams
-// end with each line. docs/performance.md says what bounds which format. Only the table at the end has external linkage.
+// Lines that come next are prefetched to L2, because the hardware's streams end with each line. docs/performance.md says
+// what bounds which format. Only the table at the end has external linkage.
 #include "cpu/few_rows_kernels.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "cpu/few_rows_columns.h"
+#include "cpu/few_rows_strips.h"
 #include "cpu/few_rows_weights.h"
 #include "cpu/operand_reader.h"
 
 namespace mxq::cpu {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int columns_for(int) { return 4; }
-#elif defined(__AVX2__)
-constexpr int columns_for(int) { return 2; }
-#else
-constexpr int columns_for(int) { return 1; }
-#endif
 constexpr int64_t kMostFactors = kPassDepth / kSixteen + kLanes;  // with some to read beyond the last
-
-MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// Lines of B that are multiplied together.
-struct Columns {
-    const uint8_t* codes[kFewColumns];
-    const uint8_t* last[kFewColumns];  // the last unit, filled up with zeros, where the depth is no multiple of it
-    const float* factors[kFewColumns];
-    int64_t units;                   // whole ones
-    int64_t to_next;                 // bytes from a line to the one that takes its place next
-    int64_t count;                   // how many lines there are; the others repeat one
-    float line_factor[kFewColumns];  // what sums are multiplied by
-};
-
-// Returns vector n of a row's numbers. Rows lie between each other.
-template <Products products, int rows>
-MXQ_HD Lanes row_lanes(const float* numbers, int n, int row) {
-#if defined(__AVX512BF16__)
-    if constexpr (products == Products::dots) {
-        const Words pairs = _mm512_loadu_si512(numbers + (n / 2 * rows + row) * kLanes);
-        return as_lanes(n % 2 ? lower_of(pairs) : upper_of(pairs));
-    }
-#endif
-    return load_lanes(numbers + (n * rows + row) * kLanes);
-}
 
 // Multiplies a part of a unit of a line with the rows. Products of codes that have the same factors are summed before these
 // are applied.
@@ -94,7 +65,7 @@ MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, cons
             codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
                 multiply(
                     2 * s, [&](int r) __attribute__((always_inline)) {
-                        const __m512i row = _mm512_loadu_si512(numbers + (s * rows + r) * kLanes);
+                        const __m512i row = _mm512_loadu_si512(numbers + r * kRowFloats<products> + s * kLanes);
                         run[r].all = _mm512_dpbf16_ps(run[r].all, __m512bh(pairs), __m512bh(row));
                     });
                 end(2 * s + 2);
@@ -104,8 +75,8 @@ MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, cons
         codes, part, [&](int n, Lanes values) __attribute__((always_inline)) {
             multiply(
                 n, [&](int r) __attribute__((always_inline)) {
-                    run[r] =
-                        multiply_add<products == Products::fused>(row_lanes<products, rows>(numbers, n, r), values, run[r]);
+                    run[r] = multiply_add<products == Products::fused>(
+                        row_lanes<products>(numbers + r * kRowFloats<products>, n), values, run[r]);
                 });
             end(n + 1);
         });
@@ -121,7 +92,7 @@ MXQ_HD void scale_then_multiply(const uint8_t* codes, const float* factors, cons
             codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
 #pragma GCC unroll 4
                 for (int r = 0; r < rows; r++) {
-                    const __m512i row = _mm512_loadu_si512(numbers + (s * rows + r) * kLanes);
+                    const __m512i row = _mm512_loadu_si512(numbers + r * kRowFloats<products> + s * kLanes);
                     sums[r]->all = _mm512_dpbf16_ps(sums[r]->all, __m512bh(pairs), __m512bh(row));
                 }
             });
@@ -132,8 +103,8 @@ MXQ_HD void scale_then_multiply(const uint8_t* codes, const float* factors, cons
                 values = times(values, Weights::factors_of(factors, n / Weights::section, part));
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
-                *sums[r] =
-                    multiply_add<products == Products::fused>(row_lanes<products, rows>(numbers, n, r), values, *sums[r]);
+                *sums[r] = multiply_add<products == Products::fused>(
+                    row_lanes<products>(numbers + r * kRowFloats<products>, n), values, *sums[r]);
         });
 }
 
@@ -156,7 +127,6 @@ MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns&
 // Multiplies parts of all units, from part `first` on. Only those with the first one prefetch what comes next.
 template <class Weights, Products products, int parts, int rows, int columns>
 MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t first, Lanes (&sums)[parts][rows][columns]) {
-    constexpr int64_t unit_floats = Weights::unit * rows / (products == Products::dots ? 2 : 1);
     const uint8_t* codes[columns];
     for (int c = 0; c < columns; c++) codes[c] = b.codes[c];
     const float* numbers = pass.rows + first * kWidth;
@@ -165,7 +135,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
         for (int p = 0; p < parts; p++)
             multiply_unit<Weights, products>(codes, b, unit, numbers + p * kWidth, first + p, sums[p]);
     };
-    for (int64_t unit = 0; unit < b.units; unit++, numbers += unit_floats) {
+    for (int64_t unit = 0; unit < b.units; unit++, numbers += rows * kRowFloats<products>) {
         if (first == 0)
 #pragma GCC unroll 4
             for (int c = 0; c < columns; c++)
@@ -175,7 +145,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
 #pragma GCC unroll 4
         for (int c = 0; c < columns; c++) codes[c] += Weights::unit_bytes;
     }
-    if (b.units * Weights::unit < pass.depth) {
+    if (b.units * kUnit < pass.depth) {
         for (int c = 0; c < columns; c++) codes[c] = b.last[c];
         multiply(b.units);
     }
@@ -183,7 +153,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
 
 template <class Weights, Products products, int rows>
 void multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
-    constexpr int columns = columns_for(rows), parts = rows == 1 ? kParts : 1;  // so many whose sums registers hold
+    constexpr int columns = kRegisterLines, parts = rows == 1 ? kParts : 1;  // so many whose sums registers hold
     float* const lanes = pass.lanes + first_column * rows * kLanes;
     const auto lanes_of = [&](int64_t part, int r, int c) { return lanes + (c * rows + r) * kLanes + part * kWidth; };
     Lanes all[kParts][rows][columns];
@@ -213,8 +183,7 @@ void multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_c
         for (int c = 0; c < b.count; c++) {
             Lanes of_sum[kParts];
             for (int64_t part = 0; part < kParts; part++) of_sum[part] = all[part][r][c];
-            const float sum = multiply_rn(sum_of_lanes(of_sum), Weights::scale);
-            pass.sums[r * pass.stride + first_column + c] = multiply_rn(sum, b.line_factor[c]);
+            finish_sum(pass, b, r, first_column, c, of_sum, Weights::scale);
         }
 }
 
@@ -222,7 +191,7 @@ using MultiplyColumns = void (*)(const FewRowsPass&, const Columns&, int64_t fir
 
 // A kernel for each number of rows, and what it asks of its operands.
 struct Kernel {
-    MultiplyColumns multiply[kPassRows];
+    MultiplyColumns multiply[kRegisterRows + 1];
     int64_t unit_bytes, factors;
     float fold;
     Order order;
@@ -231,7 +200,7 @@ struct Kernel {
 
 template <class Weights, Products products, int... index>
 constexpr Kernel kernel_with(std::integer_sequence<int, index...>) {
-    return {{multiply_columns<Weights, products, index + 1>...},
+    return {{multiply_columns<Weights, products, index + 1>..., multiply_strips<Weights, products>},
             Weights::unit_bytes,
             Weights::factors,
             Weights::fold,
@@ -240,7 +209,7 @@ constexpr Kernel kernel_with(std::integer_sequence<int, index...>) {
 }
 
 template <class Weights, Products products>
-constexpr Kernel kernel = kernel_with<Weights, products>(std::make_integer_sequence<int, kPassRows>());
+constexpr Kernel kernel = kernel_with<Weights, products>(std::make_integer_sequence<int, kRegisterRows>());
 
 template <class Weights>
 const Kernel& kernel_for(Products products) {
@@ -248,7 +217,7 @@ const Kernel& kernel_for(Products products) {
     if (products == Products::dots) return kernel<Weights, Products::dots>;
 #endif
 #if defined(__AVX2__)
-    if constexpr (Weights::has_words)
+    if constexpr (Weights::can_be_exact)
         if (products == Products::fused) return kernel<Weights, Products::fused>;
 #endif
     if constexpr (Weights::factors > 0)
@@ -264,6 +233,7 @@ bool has_line_scale(const QuantizedPart& part) {
 // Returns the kernel for decoded lines beside rows in this order.
 const Kernel& kernel_of_values(Order order, Products products) {
     return order == Order::nibbles ? kernel_for<DecodedWeights<Order::nibbles>>(products)
+           : order == Order::pairs ? kernel_for<DecodedWeights<Order::pairs>>(products)
                                    : kernel_for<DecodedWeights<Order::bytes>>(products);
 }
 
@@ -280,19 +250,18 @@ const Kernel& kernel_of_codes(const QuantizedPart& b, Products products) {
 
 const Kernel& kernel_of(const QuantizedPart& b, Products products) {
     if (b.element == Element::F32) return kernel<PlainWeights<float>, Products::scaled>;
-    if (b.element == Element::F16) return kernel<PlainWeights<F16>, Products::scaled>;
-    if (b.element == Element::Bf16) return kernel<PlainWeights<Bf16>, Products::scaled>;
+    if (b.element == Element::F16) return kernel_for<PlainWeights<F16>>(products);
+    if (b.element == Element::Bf16) return kernel_for<PlainWeights<Bf16>>(products);
     const Kernel* found = with_element(b.element, [&]<class E>(E) { return &kernel_of_codes<E>(b, products); });
     return *found;
 }
 
 #if defined(__AVX512BF16__)
 // Packs pairs of vectors of BF16 numbers, in place: the first one of a pair in the upper halves.
-void pack_pairs(float* numbers, int64_t count, int64_t row_count) {
+void pack_pairs(float* numbers, int64_t count) {
     uint32_t* to = reinterpret_cast<uint32_t*>(numbers);
-    const int64_t vector = row_count * kLanes;
-    for (const float* pair = numbers; pair < numbers + count; pair += 2 * vector)
-        for (int64_t i = 0; i < vector; i++) *to++ = (float_bits(pair[i]) & 0xFFFF0000) | float_bits(pair[i + vector]) >> 16;
+    for (const float* pair = numbers; pair < numbers + count; pair += 2 * kLanes)
+        for (int64_t i = 0; i < kLanes; i++) *to++ = (float_bits(pair[i]) & 0xFFFF0000) | float_bits(pair[i + kLanes]) >> 16;
 }
 #endif
 
@@ -300,24 +269,23 @@ void pack_pairs(float* numbers, int64_t count, int64_t row_count) {
 void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme, uint8_t* nonzero) {
     const OperandReader reader(a.part);
     const Order order = kernel_of(b, Products::scaled).order;
-    const int64_t unit = unit_of(order), vector = pass.row_count * kLanes;
     alignas(64) float values[kGemmDepth];
     for (int64_t line = 0; line < a.count; line++)
         for (int64_t at = 0; at < pass.depth; at += kGemmDepth) {
-            const int64_t depth = least(kGemmDepth, pass.depth - at), whole = round_up(depth, unit);
+            const int64_t depth = least(kGemmDepth, pass.depth - at), whole = round_up(depth, kUnit);
             if (reader.read(a.first + line, pass.k + at, depth, values)) extreme[line] = true;
             for (int64_t i = depth; i < whole; i++) values[i] = 0;
             uint32_t any = 0;
             for (int64_t i = 0; i < whole; i++) any |= float_bits(values[i]) & kMagnitudeMask;
             if (any) nonzero[line] = true;
-            for (int64_t i = 0; i < whole; i += unit)
-                arrange(order, values + i, pass.rows + (at + i) * pass.row_count + line * kLanes, vector);
+            for (int64_t i = 0; i < whole; i += kUnit)
+                arrange(order, values + i, pass.rows + (at + i) * pass.row_count + line * kUnit);
         }
     bool any_extreme = false;
     for (int64_t line = 0; line < a.count; line++) any_extreme |= extreme[line] != 0;
     if (any_extreme) pass.products = Products::scaled;
 #if defined(__AVX512BF16__)
-    if (pass.products == Products::dots) pack_pairs(pass.rows, round_up(pass.depth, unit) * pass.row_count, pass.row_count);
+    if (pass.products == Products::dots) pack_pairs(pass.rows, round_up(pass.depth, kUnit) * pass.row_count);
 #else
     if (pass.products == Products::dots) pass.products = Products::fused;
 #endif
@@ -380,10 +348,25 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, to);
 }
 
+// Returns whether all these BF16 numbers are zero or in [2^-45, 2^62): sums of their products with rows in range, which are
+// multiples of 2^-74, then are zero or normal numbers.
+bool are_exact(const uint8_t* numbers, int64_t count) {
+    constexpr uint16_t low = (127 - 45) << 7, high = (127 + 62) << 7;
+    uint16_t smallest = 0xFFFF, largest = 0;  // the first of all but zeros, less one
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t bits;
+        memcpy(&bits, numbers + i * int64_t(sizeof bits), sizeof bits);
+        const uint16_t magnitude = bits & 0x7FFF, less_one = uint16_t(magnitude - 1);
+        smallest = less_one < smallest ? less_one : smallest;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return smallest >= low - 1 && largest < high;
+}
+
 // Holds the lines that are multiplied together.
 struct ColumnBuffers {
     alignas(64) float factors[kFewColumns][kMostFactors];
-    alignas(64) uint8_t last[kFewColumns][kMostUnit * sizeof(float)];
+    alignas(64) uint8_t last[kFewColumns][kUnit * sizeof(float)];
 };
 
 // Multiplies lines of B, a few at a time.
@@ -395,9 +378,8 @@ public:
           reader_(b.part, 1.0f),
           kernel_(kernel_of(b.part, pass.products)),
           of_values_(kernel_of_values(kernel_.order, pass.products)),
-          unit_(unit_of(kernel_.order)),
-          rows_(int(pass.row_count) - 1),
-          width_(columns_for(int(pass.row_count))) {}
+          rows_(int(least(pass.row_count - 1, kRegisterRows))),
+          width_(pass.row_count > kRegisterRows ? kStripLines : kRegisterLines) {}
 
     void multiply(uint8_t* unsafe) {
         for (int64_t first = 0; first < b_.count; first += width_) {
@@ -411,12 +393,21 @@ public:
     }
 
 private:
-    bool is_plain() const { return b_.part.scale_type == ScaleType::None; }
+    // Tells which lines of BF16 numbers have exact products with the rows of this pass. Returns whether all have, or
+    // products are rounded in any case. Such lines have no factors, and are never known to have values in range.
+    bool read_numbers(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
+        memset(unsafe, 1, size_t(count));
+        if (b_.part.element != Element::Bf16 || pass_.products != Products::dots) return true;
+        bool all = true;
+        for (int64_t i = 0; i < count; i++)
+            all &= safe[i] = are_exact(line_of(b_.part, 0, b_.first + first + i, pass_.k), pass_.depth);
+        return all;
+    }
 
     // Loads the factors of lines. Tells which lines have values in range for sure, or products that are rounded in any case,
     // and no NaN that the kernel would take for a number. Returns whether all have.
     bool read_factors(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
-        if (is_plain()) return memset(unsafe, 1, size_t(count)), true;
+        if (b_.part.scale_type == ScaleType::None) return read_numbers(first, count, unsafe, safe);
         bool all = true;
         for (int64_t i = 0; i < count; i++) {
             const int64_t line = b_.first + first + i;
@@ -456,7 +447,7 @@ private:
     // Multiplies lines whose factors are in the buffers from one on.
     void multiply_codes(int64_t first, int64_t count, int64_t buffer) {
         Columns columns;
-        columns.units = pass_.depth / unit_;
+        columns.units = pass_.depth / kUnit;
         columns.to_next = width_ * b_.part.line_bytes;
         columns.count = count;
         for (int64_t i = 0; i < width_; i++) {
@@ -466,7 +457,7 @@ private:
             columns.last[i] = buffers_.last[from];
             columns.line_factor[i] = line_factor(b_.first + first + from);
         }
-        if (columns.units * unit_ < pass_.depth)
+        if (columns.units * kUnit < pass_.depth)
             for (int64_t i = 0; i < count; i++) copy_last(columns.codes[i], i);
         kernel_.multiply[rows_](pass_, columns, first);
     }
@@ -475,7 +466,7 @@ private:
     void multiply_values(int64_t line) {
         read_values(b_.first + line, pass_.values);
         Columns columns{};
-        columns.units = ceil_div(pass_.depth, unit_);
+        columns.units = ceil_div(pass_.depth, kUnit);
         columns.count = 1;
         for (int64_t i = 0; i < width_; i++) {
             columns.codes[i] = reinterpret_cast<const uint8_t*>(pass_.values);
@@ -488,10 +479,10 @@ private:
     void read_values(int64_t line, float* to) const {
         alignas(64) float values[kGemmDepth];
         for (int64_t at = 0; at < pass_.depth; at += kGemmDepth) {
-            const int64_t depth = least(kGemmDepth, pass_.depth - at), whole = round_up(depth, unit_);
+            const int64_t depth = least(kGemmDepth, pass_.depth - at), whole = round_up(depth, kUnit);
             reader_.read(line, pass_.k + at, depth, values);
             for (int64_t i = depth; i < whole; i++) values[i] = 0;
-            for (int64_t i = 0; i < whole; i += unit_) arrange(kernel_.order, values + i, to + at + i, kLanes);
+            for (int64_t i = 0; i < whole; i += kUnit) arrange(kernel_.order, values + i, to + at + i);
         }
     }
 
@@ -504,11 +495,11 @@ private:
 
     // Copies the codes after the last whole unit of a line, and fills up with zeros.
     void copy_last(const uint8_t* codes, int64_t index) {
-        const int64_t begin = pass_.depth / unit_ * kernel_.unit_bytes;
+        const int64_t begin = pass_.depth / kUnit * kernel_.unit_bytes;
         uint8_t* const last = buffers_.last[index];
         memset(last, 0, size_t(kernel_.unit_bytes));
         // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): codes that are copied are there.
-        memcpy(last, codes + begin, size_t(packed_bytes(pass_.depth % unit_, b_.part.bits)));
+        memcpy(last, codes + begin, size_t(packed_bytes(pass_.depth % kUnit, b_.part.bits)));
     }
 
     FewRowsPass pass_;
@@ -516,7 +507,6 @@ private:
     const OperandReader reader_;
     const Kernel& kernel_;
     const Kernel& of_values_;
-    const int64_t unit_;
     const int rows_;
     const int64_t width_;
     ColumnBuffers buffers_;
@@ -536,6 +526,6 @@ constexpr bool kPacksDots = true;
 constexpr bool kPacksDots = false;
 #endif
 
-const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, prepare, multiply};
+const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, kRegisterRows, prepare, multiply};
 
 }  // namespace mxq::cpu

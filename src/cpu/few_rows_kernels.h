@@ -23,19 +23,21 @@ struct FewRowsPass {
     Products products;  // prepare changes it to `scaled` for extreme rows
     float* rows;        // from prepare
     float* lanes;       // sums that wait for the next codes: sixteen for each line of B and row of A
+    float* strip;       // room for those of kFewColumns lines
     float* sums;        // the sums of all codes, where `last`: sums[row][stride]
     int64_t stride;
     float* values;  // room for a decoded line
 };
 
-// Limits the rows of A and lines of B that a kernel takes at a time to those whose sums registers hold.
-constexpr int64_t kPassRows = 4, kFewColumns = 4;
+// Limits the rows of A of a pass, and the lines of B that a kernel takes at a time.
+constexpr int64_t kPassRows = 16, kFewColumns = 4;
 
 // Limits the codes of the contraction that a pass takes.
 constexpr int64_t kPassDepth = 4096;
 
 struct FewRowsKernels {
-    bool packs_dots;  // whether rows of dot products are pairs of BF16
+    bool packs_dots;        // whether rows of dot products are pairs of BF16
+    int64_t register_rows;  // so many rows have their sums in registers, and read all of L1 for each line of B
 
     // Fills pass.rows with the values of pass.row_count lines of A, in the order that products with such a
     // B take. Sets extreme[row] as DecodeLines does, and nonzero[row] for a row with a value that is not zero.

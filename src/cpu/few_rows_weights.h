@@ -8,8 +8,10 @@
 //     section           how many vectors have the same factors
 //     fold              a power of two that factors are multiplied by beforehand, since values come out that much smaller
 //     scale             the same, but sums are multiplied by it
+//     can_be_exact      whether products with rows of few enough bits are exact
 //     decode            calls use(n, values) for each vector n of a unit, in order, but for the factors
-//     decode_words      calls use(s, pairs) for every two vectors: 2 s is in the upper halves of pairs of BF16
+//     decode_words      where has_words: calls use(s, pairs) for every two vectors: 2 s is in the upper halves of pairs of
+//     BF16
 //
 // The order decides which products a lane sums, so it is the same for all instruction sets. It is the one in which codes
 // come out of their bytes with the fewest shuffles, where the numbers of a lane are neighbours and share a factor:
@@ -29,11 +31,12 @@ namespace mxq::cpu {
 namespace {
 
 // nibbles, bytes    of codes of four bits, and of six and eight: see code_at()
-// pairs, sixteens   of plain numbers: 2 l and 2 l + 1 in lane l, or l and l + 16
+// pairs, sixteens   of plain numbers: 2 l + 1 and 2 l in lane l, or l and l + 16
 enum class Order { nibbles, bytes, pairs, sixteens };
 
-constexpr int64_t unit_of(Order order) { return order <= Order::bytes ? 128 : 32; }
-constexpr int64_t kMostUnit = 128;
+// How many codes or numbers are decoded together, and to how many vectors of sixteen.
+constexpr int64_t kUnit = 128;
+constexpr int kUnitVectors = int(kUnit / kLanes);
 
 // MX codes have a factor for so many of them: those of larger blocks have copies.
 constexpr int64_t kMxBlock = 32;
@@ -42,7 +45,7 @@ constexpr int64_t kMxBlock = 32;
 // the fifth, the first, the sixth, the second and so on. Of wider ones, those of sixteen bytes lie in four lanes: lane d of
 // them has bytes 2 d, 2 d + 1, 8 + 2 d and 9 + 2 d, each odd one before its even one.
 constexpr int64_t code_at(Order order, int64_t vector, int64_t lane) {
-    if (order == Order::pairs) return 2 * lane + vector;
+    if (order == Order::pairs) return vector / 2 * 32 + 2 * lane + 1 - vector % 2;
     if (order == Order::sixteens) return kLanes * vector + lane;
     const int64_t group = lane / 4, odd = 1 - vector % 2, pair = vector / 2;
     if (order == Order::bytes) return 64 * (pair / 2) + 16 * group + 8 * (pair % 2) + 2 * (lane % 4) + odd;
@@ -59,44 +62,46 @@ MXQ_HD Four load_four(const float* from) {
 MXQ_HD void store_four(Four four, float* to) { memcpy(to, &four, sizeof four); }
 
 // Arranges every second four of 32 neighbours, which belong to four lanes: a transpose of 4 x 4.
-MXQ_HD void arrange_nibbles(const float* codes, float* to, int64_t stride) {
+MXQ_HD void arrange_nibbles(const float* codes, float* to) {
     const Four a = load_four(codes), b = load_four(codes + 8), c = load_four(codes + 16), d = load_four(codes + 24);
     const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
     const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
     store_four(__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), to);
-    store_four(__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7), to + 2 * stride);
-    store_four(__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), to + 4 * stride);
-    store_four(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), to + 6 * stride);
+    store_four(__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7), to + 2 * kLanes);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), to + 4 * kLanes);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), to + 6 * kLanes);
 }
 
 // Arranges eight neighbours: the odd ones before the even ones.
-MXQ_HD void arrange_bytes(const float* codes, float* to, int64_t stride) {
+MXQ_HD void arrange_bytes(const float* codes, float* to) {
     const Four a = load_four(codes), b = load_four(codes + 4);
     store_four(__builtin_shufflevector(a, b, 1, 3, 5, 7), to);
-    store_four(__builtin_shufflevector(a, b, 0, 2, 4, 6), to + stride);
+    store_four(__builtin_shufflevector(a, b, 0, 2, 4, 6), to + kLanes);
 }
 
-// Arranges the numbers of a unit. Vectors of `to` are `stride` floats apart.
+// Arranges the numbers of a unit, one vector after another.
 template <Order order>
-MXQ_HD void arrange_as(const float* unit, float* to, int64_t stride) {
+MXQ_HD void arrange_as(const float* unit, float* to) {
     if constexpr (order == Order::nibbles) {
-        for (int64_t i = 0; i < unit_of(order); i += 32) {
-            arrange_nibbles(unit + i + 4, to + i / 8, stride);
-            arrange_nibbles(unit + i, to + stride + i / 8, stride);
+        for (int64_t i = 0; i < kUnit; i += 32) {
+            arrange_nibbles(unit + i + 4, to + i / 8);
+            arrange_nibbles(unit + i, to + kLanes + i / 8);
         }
     } else if constexpr (order == Order::bytes) {
-        for (int64_t i = 0; i < unit_of(order); i += 8)
-            arrange_bytes(unit + i, to + (i / 64 * 4 + i % 16 / 8 * 2) * stride + i % 64 / 16 * 4, stride);
+        for (int64_t i = 0; i < kUnit; i += 8)
+            arrange_bytes(unit + i, to + (i / 64 * 4 + i % 16 / 8 * 2) * kLanes + i % 64 / 16 * 4);
+    } else if constexpr (order == Order::pairs) {
+        for (int64_t i = 0; i < kUnit; i += 2 * kLanes)
+            for (int64_t l = 0; l < kLanes; l++) to[i + l] = unit[i + 2 * l + 1], to[i + kLanes + l] = unit[i + 2 * l];
     } else {
-        for (int64_t n = 0; n < unit_of(order) / kLanes; n++)
-            for (int64_t l = 0; l < kLanes; l++) to[n * stride + l] = unit[code_at(order, n, l)];
+        memcpy(to, unit, size_t(kUnit) * sizeof(float));
     }
 }
-inline void arrange(Order order, const float* unit, float* to, int64_t stride) {
-    order == Order::nibbles ? arrange_as<Order::nibbles>(unit, to, stride)
-    : order == Order::bytes ? arrange_as<Order::bytes>(unit, to, stride)
-    : order == Order::pairs ? arrange_as<Order::pairs>(unit, to, stride)
-                            : arrange_as<Order::sixteens>(unit, to, stride);
+inline void arrange(Order order, const float* unit, float* to) {
+    order == Order::nibbles ? arrange_as<Order::nibbles>(unit, to)
+    : order == Order::bytes ? arrange_as<Order::bytes>(unit, to)
+    : order == Order::pairs ? arrange_as<Order::pairs>(unit, to)
+                            : arrange_as<Order::sixteens>(unit, to);
 }
 
 // ---- Codes
@@ -152,6 +157,7 @@ using Words = __m512i;
 MXQ_HD Words upper_of(Words pairs) { return _mm512_and_si512(pairs, _mm512_set1_epi32(int(0xFFFF0000))); }
 MXQ_HD Words lower_of(Words pairs) { return _mm512_maskz_slli_epi32(kAll, pairs, 16); }
 MXQ_HD Lanes as_lanes(Words words) { return {_mm512_castsi512_ps(words)}; }
+MXQ_HD Words load_words(const uint8_t* from) { return _mm512_loadu_si512(from); }
 
 constexpr __mmask64 kAllBytes = ~__mmask64(0);
 constexpr __mmask32 kAllWords = ~__mmask32(0);
@@ -369,12 +375,11 @@ constexpr bool kLosesNan = E::first_special == E::nan_code&& has_nan<E>;
 template <class E, class Use>
 void decode_unit(const uint8_t* codes, int64_t, const Use& use) {
     constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
-    constexpr int64_t unit = unit_of(order);
-    float values[unit];
-    Lanes arranged[unit / kLanes];
-    for (int64_t i = 0; i < unit; i += kSixteen) store_sixteen(decode_stored_16<E>(codes + i * E::bits / 8), values + i);
-    arrange_as<order>(values, arranged[0].all, kLanes);
-    for (int n = 0; n < unit / kLanes; n++) use(n, arranged[n]);
+    float values[kUnit];
+    Lanes arranged[kUnitVectors];
+    for (int64_t i = 0; i < kUnit; i += kSixteen) store_sixteen(decode_stored_16<E>(codes + i * E::bits / 8), values + i);
+    arrange_as<order>(values, arranged[0].all);
+    for (int n = 0; n < kUnitVectors; n++) use(n, arranged[n]);
 }
 template <class E>
 constexpr int kFold = 0;
@@ -430,11 +435,12 @@ constexpr int64_t kScalesAtOnce = kSixteen;
 template <class E, int64_t block>
 struct QuantizedWeights : UnitDecoder<E> {
     static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
-    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = unit / block;
+    static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = kUnit / block;
     static constexpr int64_t factor_floats = block == kNvBlock ? floats_of_e4m3(factors) : factors;
     static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
-    static constexpr int64_t section = unit / kLanes / sections;
-    static constexpr bool has_powers_of_two = block == kMxBlock, has_words = true;
+    static constexpr int64_t section = kUnitVectors / sections;
+    static constexpr bool has_powers_of_two = block == kMxBlock;
+    static constexpr bool has_words = true, can_be_exact = true;
     static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
     static constexpr float fold = float(1 << kFold<E>), scale = 1;
     static constexpr bool loses_nan = kLosesNan<E>;
@@ -457,8 +463,8 @@ struct QuantizedWeights : UnitDecoder<E> {
 template <class E>
 struct LineWeights : UnitDecoder<E> {
     static constexpr Order order = Order::bytes;
-    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * E::bits / 8, factors = 0, factor_floats = 0;
-    static constexpr bool has_words = true;
+    static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = 0, factor_floats = 0;
+    static constexpr bool has_words = true, can_be_exact = true;
     static constexpr float fold = 1, scale = float(1 << kFold<E>);
     static constexpr bool loses_nan = kLosesNan<E>;
 };
@@ -491,56 +497,65 @@ MXQ_HD Lanes load_numbers(const uint8_t* from, F16) {
 template <class T>
 struct PlainWeights {
     static constexpr Order order = Order::sixteens;
-    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(T));
+    static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(T));
     static constexpr int64_t factors = 0, factor_floats = 0;
-    static constexpr bool has_words = false;
+    static constexpr bool has_words = false, can_be_exact = sizeof(T) == sizeof(F16);
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
     template <class Use>
     MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
-        for (int n = 0; n < 2; n++) use(n, load_numbers(numbers + (n * kLanes + part * kWidth) * int64_t(sizeof(T)), T{}));
+#pragma GCC unroll 8
+        for (int n = 0; n < kUnitVectors; n++)
+            use(n, load_numbers(numbers + (n * kLanes + part * kWidth) * int64_t(sizeof(T)), T{}));
     }
 };
 
 template <>
 struct PlainWeights<Bf16> {
     static constexpr Order order = Order::pairs;
-    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(Bf16));
+    static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(Bf16));
     static constexpr int64_t factors = 0, factor_floats = 0;
-    static constexpr bool has_words = false;
+    static constexpr bool has_words = true, can_be_exact = true;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
     template <class Use>
     MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
-#if defined(__AVX512F__)
-        const Words pairs = _mm512_loadu_si512(numbers + part * 0);
-        use(0, as_lanes(lower_of(pairs)));
-        use(1, as_lanes(upper_of(pairs)));
-#elif defined(__AVX2__)
-        const Words pairs = load_words(numbers + part * 32);
-        use(0, as_lanes(lower_of(pairs)));
-        use(1, as_lanes(upper_of(pairs)));
+#pragma GCC unroll 4
+        for (int n = 0; n < kUnitVectors; n += 2) {
+            const uint8_t* const from = numbers + (n * kLanes + part * kWidth * 2) * int64_t(sizeof(Bf16));
+#if defined(__AVX2__)
+            const Words pairs = load_words(from);
+            use(n, as_lanes(upper_of(pairs)));
+            use(n + 1, as_lanes(lower_of(pairs)));
 #else
-        uint16_t bits[unit];
-        memcpy(bits, numbers + part, sizeof bits);
-        Lanes even, odd;
-        for (int64_t i = 0; i < kLanes; i++)
-            even.all[i] = to_float(Bf16{bits[2 * i]}), odd.all[i] = to_float(Bf16{bits[2 * i + 1]});
-        use(0, even);
-        use(1, odd);
+            uint16_t bits[2 * kLanes];
+            memcpy(bits, from, sizeof bits);
+            Lanes even, odd;
+            for (int64_t i = 0; i < kLanes; i++)
+                even.all[i] = to_float(Bf16{bits[2 * i]}), odd.all[i] = to_float(Bf16{bits[2 * i + 1]});
+            use(n, odd);
+            use(n + 1, even);
 #endif
+        }
     }
+#if defined(__AVX512BF16__)
+    template <class Use>
+    MXQ_HD static void decode_words(const uint8_t* numbers, const Use& use) {
+#pragma GCC unroll 4
+        for (int s = 0; s < kUnitVectors / 2; s++) use(s, load_words(numbers + s * kLanes * int64_t(sizeof(float))));
+    }
+#endif
 };
 
 // Decoded values, arranged in the order of their codes.
 template <Order of_codes>
 struct DecodedWeights {
     static constexpr Order order = of_codes;
-    static constexpr int64_t unit = unit_of(order), unit_bytes = unit * int64_t(sizeof(float));
+    static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(float));
     static constexpr int64_t factors = 0, factor_floats = 0;
-    static constexpr bool has_words = false;
+    static constexpr bool has_words = false, can_be_exact = false;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
@@ -548,7 +563,7 @@ struct DecodedWeights {
     MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
         const float* const from = reinterpret_cast<const float*>(numbers) + part * kWidth;
 #pragma GCC unroll 8
-        for (int n = 0; n < unit / kLanes; n++) use(n, load_lanes(from + n * kLanes));
+        for (int n = 0; n < kUnitVectors; n++) use(n, load_lanes(from + n * kLanes));
     }
 };
 

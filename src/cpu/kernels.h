@@ -5,9 +5,9 @@
 
 namespace mxq::cpu {
 
-// The memory that quantize and dequantize work in for one rectangle, and its alignment. It is no stack memory, since a caller's
-// thread may have a stack of 64 KiB.
-constexpr size_t kScratchBytes = size_t(128) << 10, kScratchAlignment = 64;
+// The memory that quantize and dequantize work in for one rectangle, and its alignment. It is no stack memory, since a
+// caller's thread may have a stack of 64 KiB.
+constexpr size_t kScratchBytes = size_t(640) << 10, kScratchAlignment = 64;
 
 // A piece of one matrix of a plain tensor, which is an expert or a group. Its rows and columns start at multiples of 128, so
 // that no two pieces share a swizzled tile of scales, and end at multiples of 128 or at the matrix's end.
@@ -25,8 +25,8 @@ struct Maxima {
 };
 
 // A quantize problem without groups, or one group of a problem as a matrix of its own: its pointers stand at the group's
-// start, and its `source.rows` are the group's. A rowwise part may have more lines than that, and the lines of a columnwise part
-// may be longer: they are padding, made as if rows of zeros followed.
+// start, and its `source.rows` are the group's. A rowwise part may have more lines than that, and the lines of a columnwise
+// part may be longer: they are padding, made as if rows of zeros followed.
 struct QuantizeSlice {
     QuantizeProblem problem;
     Maxima rowwise, columnwise;

@@ -14,7 +14,8 @@ namespace {
 // The same weights with every format, and plain ones.
 #define MXQ_BENCH_WEIGHTS MXQ_BENCH_FORMATS ",bf16,f16,f32"
 // Products of few rows, and of many beside them.
-#define MXQ_BENCH_ROWS "1x4096x4096,2x4096x4096,4x4096x4096,8x4096x4096,16x4096x4096,64x4096x4096,1024x4096x4096"
+#define MXQ_BENCH_ROWS \
+    "1x4096x4096,2x4096x4096,4x4096x4096,8x4096x4096,16x4096x4096,32x4096x4096,64x4096x4096,1024x4096x4096"
 // Shapes whose verbs take less than 50 us.
 #define MXQ_BENCH_SMALL "1x7168,32x7168,128x7168,512x7168,2048x7168"
 

@@ -1,0 +1,194 @@
+// Products of more rows than have their sums in registers: weights are decoded once for all rows of a pass. Part of
+// few_rows_kernels.cpp, whose head fixes the order of each sum.
+//
+//     strip     four lines of B, of which a unit of 128 codes is decoded at a time:
+//
+//                   line 0    v0 v1 v2 v3 | v4 v5 v6 v7      kHeldLines x kHeld of these vectors are held in registers,
+//                   line 1    v0 v1 v2 v3 | v4 v5 v6 v7      while all rows pass by
+//                   ...
+//     rows      row 0: v0 to v7 | row 1: v0 to v7 | ... of the same unit; each vector is loaded once for kHeldLines lines
+//     sums      line 0: row 0 | row 1 | ... sixteen lanes each, in L1
+//     runs      sums of products that wait for the second half of their section
+//
+// The rows of a unit come from L2, once for a strip: 12 to 16 bytes a cycle, which a core reads beside its multiply-adds.
+// These bound it: with 16 rows and MXFP4 they keep their pipes busy 8 cycles in 10 with AVX-512, 7 with AVX2. Decoding takes
+// an eighth of the time, and adding runs times factors to sums an eighth (MXFP4) to a quarter (MXFP6, MXFP8) as much as
+// products.
+#pragma once
+#include <cstring>
+
+#include "cpu/few_rows_columns.h"
+
+namespace mxq::cpu {
+namespace {
+
+constexpr int kStripLines = kFewColumns, kHeldLines = kRegisterLines, kHeld = 4;
+
+// How a strip is multiplied, whatever its codes are.
+struct Method {
+    Products products;
+    bool is_packed;  // whether vectors of weights have pairs of BF16
+    int section;     // how many vectors have the same factors, which are applied to sums; 0: there are none
+    bool is_exact;   // whether factors are powers of two
+
+    constexpr int vectors() const { return is_packed ? kUnitVectors / 2 : kUnitVectors; }
+};
+
+template <class Weights, Products products>
+constexpr Method method_of() {
+    constexpr bool is_packed = products == Products::dots && Weights::has_words;
+    if constexpr (Weights::factors > 0 && products != Products::scaled) {
+        constexpr bool is_exact = products <= Products::fused && Weights::has_powers_of_two;
+        return {products, is_packed, is_packed ? Weights::section / 2 : Weights::section, is_exact};
+    }
+    return {products, is_packed, 0, false};
+}
+
+// A unit of the lines: a part of the lanes of each vector, and the factors of these lanes.
+struct DecodedUnit {
+    Lanes values[kStripLines][kUnitVectors];
+    Lanes factors[kStripLines][2];
+};
+
+template <class Weights, Products products>
+MXQ_HD void decode_line(const uint8_t* codes, const float* factors, int64_t part, Lanes* values, Lanes* of_lanes) {
+    constexpr Method method = method_of<Weights, products>();
+    if constexpr (method.section > 0)
+        for (int s = 0; s < Weights::sections; s++) of_lanes[s] = Weights::factors_of(factors, s, part);
+#if defined(__AVX512BF16__)
+    if constexpr (method.is_packed)
+        return Weights::decode_words(
+            codes, [&](int s, __m512i pairs) __attribute__((always_inline)) { values[s] = as_lanes(pairs); });
+#endif
+    Weights::decode(
+        codes, part, [&](int n, Lanes decoded) __attribute__((always_inline)) {
+            if constexpr (Weights::factors > 0 && method.section == 0)
+                decoded = times(decoded, Weights::factors_of(factors, n / Weights::section, part));
+            values[n] = decoded;
+        });
+}
+
+// Keeps the compiler from loading a vector again for each use.
+MXQ_HD Lanes in_register(Lanes lanes) {
+#if defined(__AVX2__)
+    asm("" : "+v"(lanes.all));
+#endif
+    return lanes;
+}
+
+// Returns vector v of a row, in the width of the weights.
+template <Method method>
+MXQ_HD Lanes row_vector(const float* row, int v) {
+    if constexpr (method.is_packed) return load_lanes(row + v * kLanes);
+    return row_lanes<method.products>(row, v);
+}
+
+// Returns sum + row * weights.
+template <Method method>
+MXQ_HD Lanes add_products(const Lanes& row, const Lanes& weights, const Lanes& sum) {
+#if defined(__AVX512BF16__)
+    if constexpr (method.is_packed) return {_mm512_dpbf16_ps(sum.all, __m512bh(weights.all), __m512bh(row.all))};
+#endif
+    return multiply_add<method.products == Products::fused>(row, weights, sum);
+}
+
+// Multiplies vectors [first, first + kHeld) of kHeldLines lines with a part of all rows. Sums of a line are `stride` floats
+// from those of the next.
+template <Method method, int first>
+MXQ_HD void multiply_held(const DecodedUnit& unit, int line, const float* row, int64_t row_count, float* runs, float* sums) {
+    constexpr bool has_factors = method.section > 0;
+    constexpr bool begins = has_factors && first % method.section == 0;
+    constexpr bool ends = !has_factors || (first + kHeld) % method.section == 0;
+    Lanes held[kHeldLines][kHeld], factors[kHeldLines][2];
+#pragma GCC unroll 4
+    for (int c = 0; c < kHeldLines; c++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kHeld; v++) held[c][v] = unit.values[line + c][first + v];
+        for (int s = 0; has_factors && s < 2; s++) factors[c][s] = unit.factors[line + c][s];
+    }
+    const int64_t stride = row_count * kLanes;
+    sums += line * stride;
+    for (int64_t r = 0; r < row_count;
+         r++, row += kRowFloats<method.products>, sums += kLanes, runs += kHeldLines * kWidth) {
+        Lanes run[kHeldLines], sum[kHeldLines];
+#pragma GCC unroll 4
+        for (int c = 0; c < kHeldLines; c++) {
+            if (ends) sum[c] = load_lanes(sums + c * stride);
+            if (has_factors) run[c] = begins ? no_lanes() : load_lanes(runs + c * kWidth);
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < kHeld; v++) {
+            const Lanes numbers = in_register(row_vector<method>(row, first + v));
+#pragma GCC unroll 4
+            for (int c = 0; c < kHeldLines; c++) {
+                Lanes& to = has_factors ? run[c] : sum[c];
+                to = add_products<method>(numbers, held[c][v], to);
+                if constexpr (has_factors)
+                    if ((first + v + 1) % method.section == 0) {
+                        sum[c] = multiply_add<method.is_exact>(run[c], factors[c][(first + v) / method.section], sum[c]);
+                        run[c] = no_lanes();
+                    }
+            }
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < kHeldLines; c++)
+            ends ? store_lanes(sum[c], sums + c * stride) : store_lanes(run[c], runs + c * kWidth);
+    }
+}
+
+// Multiplies a part of a decoded unit with all rows.
+template <Method method>
+MXQ_HD void multiply_decoded(const DecodedUnit& unit, const float* rows, int64_t row_count, float* runs, float* sums) {
+#pragma GCC unroll 2
+    for (int line = 0; line < kStripLines; line += kHeldLines) {
+        multiply_held<method, 0>(unit, line, rows, row_count, runs, sums);
+        if constexpr (method.vectors() > kHeld) multiply_held<method, kHeld>(unit, line, rows, row_count, runs, sums);
+    }
+}
+
+// Multiplies the lines with all rows. `sums` has kStripLines x row_count x kLanes numbers.
+template <class Weights, Products products>
+MXQ_HD void multiply_strip(const FewRowsPass& pass, const Columns& b, float* sums) {
+    constexpr Method method = method_of<Weights, products>();
+    alignas(64) float runs[kPassRows * kHeldLines * kWidth];
+    DecodedUnit decoded;
+    const uint8_t* codes[kStripLines];
+    for (int c = 0; c < kStripLines; c++) codes[c] = b.codes[c];
+    const float* rows = pass.rows;
+    for (int64_t unit = 0; unit * kUnit < pass.depth; unit++, rows += pass.row_count * kRowFloats<products>) {
+        if (unit == b.units)
+            for (int c = 0; c < kStripLines; c++) codes[c] = b.last[c];
+        for (int64_t part = 0; part < kParts; part++) {
+#pragma GCC unroll 4
+            for (int c = 0; c < kStripLines; c++)
+                decode_line<Weights, products>(codes[c], b.factors[c] + unit * Weights::factor_floats, part,
+                                               decoded.values[c], decoded.factors[c]);
+            multiply_decoded<method>(decoded, rows + part * kWidth, pass.row_count, runs, sums + part * kWidth);
+        }
+        for (int c = 0; c < kStripLines; c++) {
+            for (int64_t at = 0; at < Weights::unit_bytes; at += 64) __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
+            codes[c] += Weights::unit_bytes;
+        }
+    }
+}
+
+// Multiplies lines of B with the rows of a pass.
+template <class Weights, Products products>
+void multiply_strips(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
+    const int64_t of_line = pass.row_count * kLanes, of_lines = b.count * of_line;
+    float* const waiting = pass.lanes + first_column * of_line;
+    memset(pass.strip, 0, size_t(kStripLines * of_line) * sizeof(float));
+    if (!pass.first) memcpy(pass.strip, waiting, size_t(of_lines) * sizeof(float));
+    multiply_strip<Weights, products>(pass, b, pass.strip);
+    if (!pass.last) return void(memcpy(waiting, pass.strip, size_t(of_lines) * sizeof(float)));
+    for (int64_t c = 0; c < b.count; c++)
+        for (int64_t r = 0; r < pass.row_count; r++) {
+            Lanes lanes[kParts];
+            for (int64_t part = 0; part < kParts; part++)
+                lanes[part] = load_lanes(pass.strip + c * of_line + r * kLanes + part * kWidth);
+            finish_sum(pass, b, r, first_column, c, lanes, Weights::scale);
+        }
+}
+
+}  // namespace
+}  // namespace mxq::cpu
