@@ -11,9 +11,9 @@ namespace mxq::cpu {
 
 namespace {
 
-// Returns how products with plain numbers are made, which for one and two rows, bound by memory, is as good in any way.
-// Those with F16 are exact if they have few enough bits. BF16 may be so small or large that they are not, which more than
-// five rows pay for a look at where there are dot products. The bits are the same.
+// Returns how products with plain numbers are made. One and two rows are bound by memory and are as fast in any way. Products
+// with F16 numbers are exact if they have few enough bits. BF16 numbers may be so small or large that products are not exact:
+// more than five rows pay for a look at that, where there are dot products. The bits are the same in all ways.
 Products products_of_plain(const QuantizedPart& a, const QuantizedPart& b, int64_t row_count, bool packs_dots) {
     if (b.element == Element::F16 && are_exact(a, b)) return row_count > 2 ? Products::fused : Products::scaled;
     const bool has_dots = packs_dots && b.element == Element::Bf16 && significant_bits(a) <= significant_bits(b);

@@ -1,5 +1,5 @@
-// What the kernels for few rows and for more of them share: the lines of B that are multiplied together, the rows' numbers,
-// and what becomes of their sums. Part of few_rows_kernels.cpp.
+// Shared by the kernels with sums in registers and those with strips of decoded weights: the lines of B that are multiplied
+// together, the rows' numbers, and what becomes of their sums. Part of few_rows_kernels.cpp.
 #pragma once
 #include "cpu/few_rows_kernels.h"
 #include "cpu/few_rows_weights.h"

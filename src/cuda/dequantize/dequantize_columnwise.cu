@@ -218,7 +218,7 @@ requires(E::bits < 8) struct HalfRows<T, E> {
     __device__ __forceinline__ float2 values(int v, int i) const { return decode_window<E>(window(v, i), bit(i)); }
 };
 
-// What a thread's columns have above their codes: scales as fp32 numbers.
+// Holds the scales of a thread's columns as fp32 numbers, and makes rows of elements with them.
 template <class T, class E>
 struct ColumnScales {
     static constexpr int columns = Patch<T>::columns;
@@ -242,7 +242,8 @@ struct ColumnScales {
     }
 };
 
-// The same for codes of six and four bits under E8M0 scales that become BF16: factors of two columns in a word.
+// Holds E8M0 scales of a thread's columns as BF16 factors, two columns in a word, and makes rows of BF16 of codes of six and
+// four bits with them.
 template <class E>
 struct ColumnFactors {
     static constexpr int columns = Patch<Bf16>::columns;

@@ -89,7 +89,7 @@ struct Requests {
     }
 };
 
-// What stands for the scale of a block: an fp32 number, or the byte as it is stored.
+// Loads the scale of a block as an fp32 number; ScaleByte as the byte that is stored.
 template <class E>
 struct ScaleNumber {
     using Value = float;
@@ -229,7 +229,7 @@ __device__ __forceinline__ void dequantize_requests(const Arguments& a, const De
     }
 }
 
-// The same as the types allow.
+// Dequantizes the requests by way of packed factors where the types allow it, else by fp32 numbers.
 template <class T, class E, bool down>
 __device__ __forceinline__ void dequantize_requests(const Arguments& a, const DequantizeScope& scope,
                                                     const Requests<Vector<T>::count, down>& requests) {

@@ -126,7 +126,7 @@ struct Requests {
         return codes;
     }
 
-    // Of a matrix: warp `task` of all.
+    // Makes the requests of warp `task` of all, without groups.
     __device__ __forceinline__ Requests(const Segments& s, int64_t task) {
         const int segment = threadIdx.x % 32 / segment_lanes;
         rows = s.rows;
@@ -146,7 +146,7 @@ struct Requests {
         step(s);
         existing = stored = requests_of(s, row, rows);
     }
-    // Of a group.
+    // Makes the requests of a warp in a group.
     __device__ __forceinline__ Requests(const Segments& s, const GroupTask& task) {
         const RowTile& tile = task.tile;
         const uint32_t segment = threadIdx.x % 32 / segment_lanes, in_tile = task.in_tile + (s.down ? segment : 0);

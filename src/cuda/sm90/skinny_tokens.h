@@ -3,7 +3,7 @@
 //
 //     128 codes     8 tokens     16 codes     8 of these     token                          16 bytes
 //
-// Of F16 each 8 tokens are 16, their high parts and their low ones (numerics/split_f16.h).
+// Eight tokens in F16 lie as sixteen: their high parts, then their low ones (numerics/split_f16.h).
 //
 // A thread's quarter of 128 codes of a weight is 32 of them in a row (skinny_weights.cuh), of which it gives two pairs to
 // each 16: numbers 2 q and 2 q + 1 of the 16, and those 8 further. Of quarter q these are
