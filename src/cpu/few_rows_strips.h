@@ -32,6 +32,7 @@ struct Method {
     bool is_exact;   // whether factors are powers of two
 
     constexpr int vectors() const { return is_packed ? kUnitVectors / 2 : kUnitVectors; }
+    constexpr int sections() const { return section > 0 ? vectors() / section : 0; }
 };
 
 template <class Weights, Products products>
@@ -54,7 +55,7 @@ template <class Weights, Products products>
 MXQ_HD void decode_line(const uint8_t* codes, const float* factors, int64_t part, Lanes* values, Lanes* of_lanes) {
     constexpr Method method = method_of<Weights, products>();
     if constexpr (method.section > 0)
-        for (int s = 0; s < Weights::sections; s++) of_lanes[s] = Weights::factors_of(factors, s, part);
+        for (int s = 0; s < method.sections(); s++) of_lanes[s] = Weights::factors_of(factors, s, part);
 #if defined(__AVX512BF16__)
     if constexpr (method.is_packed)
         return Weights::decode_words(
@@ -104,7 +105,7 @@ MXQ_HD void multiply_held(const DecodedUnit& unit, int line, const float* row, i
     for (int c = 0; c < kHeldLines; c++) {
 #pragma GCC unroll 4
         for (int v = 0; v < kHeld; v++) held[c][v] = unit.values[line + c][first + v];
-        for (int s = 0; has_factors && s < 2; s++) factors[c][s] = unit.factors[line + c][s];
+        for (int s = 0; s < method.sections(); s++) factors[c][s] = unit.factors[line + c][s];
     }
     const int64_t stride = row_count * kLanes;
     sums += line * stride;

@@ -237,3 +237,27 @@ TEST_CASE("edges: a product beyond fp32's range is Inf on every instruction set"
     }
     CHECK(ran == 12);
 }
+
+// -1.875 * 2^127 comes first, then 2^63 * 2^65 is Inf before it is added; one rounding of both would give 2^124, as in BF16 dot
+// products, which six rows and more take.
+TEST_CASE("edges: a product of BF16 numbers beyond fp32's range is Inf on every instruction set", "[cpu]") {
+    int ran = 0;
+    for (const int64_t rows : {1, 6}) {
+        const auto count = static_cast<size_t>(rows);
+        std::vector<uint16_t> a_numbers(2 * count, 0x5F00), b_numbers{0x6000, 0xDFF0};  // 2^63; 2^65, -1.875 * 2^64
+        const auto a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, 2}),
+                   b = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 1, 2}),
+                   d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, 1});
+        ok(mxq_tensor_set_data(a, a_numbers.data(), 4 * count));
+        ok(mxq_tensor_set_data(b, b_numbers.data(), 4));
+        for (const char* isa : {"scalar", "avx2", "avx512", "avx512bf16"}) {
+            INFO(isa << ", " << rows << " rows");
+            oracle::Floats sums(count, 0.0f);
+            ok(mxq_tensor_set_data(d, sums.data(), 4 * count));
+            ok(mxq_gemm(context_under(isa), nullptr, a, b, d, nullptr, 0, nullptr));
+            CHECK(sums == oracle::Floats(count, std::numeric_limits<float>::infinity()));
+            ++ran;
+        }
+    }
+    CHECK(ran == 8);
+}
