@@ -45,7 +45,9 @@ MXQ_HD SignedWords e2m1_codes(SignedWords magnitudes) {
     using R = E2m1FromOddBf16;
     const auto from = [](SignedWords a, int16_t b) { return SignedWords(a > int16_t(b - 1)); };
     const auto normal = SignedWords(_mm256_max_epi16(__m256i(magnitudes), _mm256_set1_epi16(R::one)));
-    const auto above = (normal + R::below_half + ((normal >> R::shift) & 1)) >> R::shift;
+    // Words of NaN may go over the top, which signed ones must not.
+    const auto rounded = Words(normal) + Words(R::below_half + ((normal >> R::shift) & 1));
+    const auto above = SignedWords(rounded) >> R::shift;
     const auto limited = SignedWords(_mm256_min_epi16(__m256i(above), _mm256_set1_epi16(R::most_above)));
     return limited - from(magnitudes, R::first) - from(magnitudes, R::second);
 }
