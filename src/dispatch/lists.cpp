@@ -63,7 +63,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
     &cuda::wgmma_fp8_turn,    // FP8 read across its lines, beside FP8: a pass that turns it first
     &cuda::cublaslt_widen,    // MX read across its lines, and weight gradients, exact or beside BF16: a pass over it first
-    &cuda::wgmma_plain_widen,
+    &cuda::wgmma_plain_widen,  // the same by a kernel of our own, and exact products of lines that no kernel above takes
     &cuda::mma_bf16_widen,
     &cuda::mma_bf16_turn,  // FP8 read across its lines
     &cuda::mma_bf16,
