@@ -288,12 +288,6 @@ inline double rounding_of_sums(const Promise& promise, int64_t k) {
     return 0;
 }
 
-// Adds that to what is expected of a product of k numbers.
-inline std::vector<Element> of_rounded_sums(std::vector<Element> elements, const Promise& promise, int64_t k) {
-    for (Element& e : elements) e.below += rounding_of_sums(promise, k);
-    return elements;
-}
-
 }  // namespace oracle
 
 #endif

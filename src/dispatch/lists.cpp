@@ -3,6 +3,7 @@
 
 #include "cpu/implementations.h"
 #include "cuda/implementations.h"
+#include "cuda/widen/widen_operand.h"
 #include "dispatch/choice.h"
 
 namespace mxq {
@@ -63,7 +64,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
     &cuda::wgmma_fp8_turn,    // FP8 read across its lines, beside FP8: a pass that turns it first
     &cuda::cublaslt_widen,    // MX read across its lines, and weight gradients, exact or beside BF16: a pass over it first
-    &cuda::wgmma_plain_widen,  // the same by a kernel of our own, and exact products of lines that no kernel above takes
+    &cuda::wgmma_plain_widen,  // the same by a kernel of our own, and exact products of many rows
     &cuda::mma_bf16_widen,
     &cuda::mma_bf16_turn,  // FP8 read across its lines
     &cuda::mma_bf16,
@@ -170,27 +171,6 @@ bool has_split_rows(const GemmProblem& p) {
     return rows >= least_rows && rows <= most_rows && p.n <= kMostSplitColumns;
 }
 
-// Returns whether so many rows, of a product or of a group on average, share the weights that a pass which makes BF16 of them
-// costs less than decoding them in the loop of wgmma_bf16_sm90. An H100, whose passes cost more than an H200's, us of that and
-// of wgmma_plain_widen, BF16 activations:
-//
-//     groups, (N,K), rows                             MXFP8                       MXFP6
-//     8, (2048,7168), 4096, 8192, 16384 and 32768     277 355 453 495 808 720     384 355 624 493 1026 717
-//                                                     1450 1303                   1800 1301
-//     8, (8192,5120), 8192, 16384 and 32768           1209 1261 2254 2075         1506 1249 2762 2063
-//                                                     4272 3807                   5265 3802
-//     32, (5760,2880), 16384 and 65536                1099 1358 3620 3434         1354 1339 4399 3412
-//
-// FP8 with one scale a line, whose sums have factors: 16384 and 32768 rows of the first 809 757 and 1458 1379, 65536 of the
-// last 3678 3803. Codes of four bits gain 6% at most, for four times their bytes in the workspace: NVFP4 1348 and 1321, 65536
-// rows 2678 and 2535; MXFP4 1270 and 1266, 2532 and 2430.
-bool has_rows_to_widen(const GemmProblem& p) {
-    if (!is_exact(p) || p.b.bits == 16 || p.b.bits == 4 || p.grouping == Grouping::Contraction) return false;
-    if (p.a.format == MXQ_FORMAT_F16) return false;  // of which wgmma_plain_sm90 makes no two parts
-    const int64_t least_rows = p.b.bits == 6 ? 512 : p.b.scale_type == ScaleType::F32 ? 4096 : 2048;
-    return p.m >= least_rows * (p.grouping == Grouping::Rows ? p.groups.count : 1);
-}
-
 // Returns whether wgmma_plain_sm90 multiplies groups of plain numbers faster than cuBLASLt 13.10, or as fast. An H200, us of
 // both: 32 groups of (5760,2880), 1024, 4096, 16384 and 32768 rows in all 272, 318, 793, 1497 and 323, 366, 866, 1494; 8 of
 // (2048,7168) 85, 229, 602, 1194 and 112, 227, 658, 1186; 128 of these 883, 915, 1062, 1634 and 898, 1014, 1134, 1737. Of 131072
@@ -216,7 +196,7 @@ const GemmImplementation* preferred_gemm(const GemmProblem& p) {
     if (has_split_rows(p)) return &cuda::splitk_sm90;
     if (has_few_rows(p)) return &cuda::skinny_sm90;
     if (has_plain_groups(p)) return &cuda::wgmma_plain_sm90;
-    if (has_rows_to_widen(p)) return &cuda::wgmma_plain_widen;
+    if (is_exact(p) && cuda::pays_to_widen(p)) return &cuda::wgmma_plain_widen;
     if (is_exact(p) && p.b.scale_type != ScaleType::None) return &cuda::wgmma_bf16_sm90;
     if (p.a.scale_type != ScaleType::E8M0) return nullptr;
     if (p.a.columnwise || p.d.format == MXQ_FORMAT_F32) return &cuda::wgmma_fp8_sm90;

@@ -392,6 +392,9 @@ TEST_CASE("chips: who takes exact products of so many rows on Hopper that weight
     exact.exact_products = true;
     CHECK(taker(90, newest, exact) == wide);
     CHECK(taker(100, newest, recorder::dense(of(bf16(), mxfp6, false, {512, 384, 512}))) == portable);
+    // Lines that are no multiple of 16 bytes, which the other kernels for Hopper do not take.
+    CHECK(taker(90, newest, recorder::dense(of(bf16(), mxfp8(), false, {2047, 384, 200}))) == portable);
+    CHECK(taker(90, newest, recorder::dense(of(bf16(), mxfp8(), false, {2048, 384, 200}))) == wide);
 }
 
 // The pass over weights is what cuBLASLt's way costs; weights with one scale a line need none.

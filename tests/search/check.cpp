@@ -154,7 +154,8 @@ const std::vector<std::string>& known_implementations(Runner& runner, const Prob
 }
 
 // Returns whether a product has operands that a device does not multiply: plain ones, since tensor cores take BF16 beside all that
-// becomes BF16, and F16 with F16 or, as A, beside quantized numbers; rows of weights across the contraction under fp32 scales that are no factors of sums.
+// becomes BF16, and F16 with F16 or, as A, beside quantized numbers; rows of weights across the contraction under fp32 scales
+// that are no factors of sums.
 bool is_of_cpu_alone(const Call& call) {
     if (!call.is_product()) return false;
     const bool of_lines = call.second.scaling == MXQ_SCALING_ROW || call.second.scaling == MXQ_SCALING_1X128;

@@ -212,6 +212,25 @@ MXQ_EACH_DEVICE("edges: groups without rows have the scale of their tensor") {
     CHECK(testing::difference(out_scale.read(), in_scale.read()) == "");
 }
 
+namespace {
+
+// Checks that every sum of `count` rows of A and one of B is Inf under each instruction set. Returns how many of these ran.
+int check_infinite(mxq_tensor* a, mxq_tensor* b, size_t count) {
+    const auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, static_cast<int64_t>(count), 1});
+    int ran = 0;
+    for (const char* isa : {"scalar", "avx2", "avx512", "avx512bf16"}) {
+        INFO(isa << ", " << count << " rows");
+        oracle::Floats sums(count, 0.0f);
+        ok(mxq_tensor_set_data(d, sums.data(), 4 * count));
+        ok(mxq_gemm(context_under(isa), nullptr, a, b, d, nullptr, 0, nullptr));
+        CHECK(sums == oracle::Floats(count, std::numeric_limits<float>::infinity()));
+        ++ran;
+    }
+    return ran;
+}
+
+}  // namespace
+
 // 2^64 * 2^64 is Inf before it is added to -1.875 * 2^127; one rounding of both would give 2^124. One row, a few and many have
 // kernels of their own.
 TEST_CASE("edges: a product beyond fp32's range is Inf on every instruction set", "[cpu]") {
@@ -223,17 +242,9 @@ TEST_CASE("edges: a product beyond fp32's range is Inf on every instruction set"
         b_codes[0] = 0xB0, b_codes[1] = 0x38;                                                          // -0.5, 1
         const auto a = testing::make_quantized({}, {std::nullopt, rows, 32}, false),
                    b = testing::make_quantized({}, {std::nullopt, 1, 32}, false);
-        const auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, 1});
         ok(mxq_tensor_set_part(a, MXQ_PART_ROWWISE, a_codes.data(), a_codes.size(), scales.data(), count));
         ok(mxq_tensor_set_part(b, MXQ_PART_ROWWISE, b_codes.data(), 32, scales.data(), 1));
-        for (const char* isa : {"scalar", "avx2", "avx512", "avx512bf16"}) {
-            INFO(isa << ", " << rows << " rows");
-            oracle::Floats sums(count, 0.0f);
-            ok(mxq_tensor_set_data(d, sums.data(), 4 * count));
-            ok(mxq_gemm(context_under(isa), nullptr, a, b, d, nullptr, 0, nullptr));
-            CHECK(sums == oracle::Floats(count, std::numeric_limits<float>::infinity()));
-            ++ran;
-        }
+        ran += check_infinite(a, b, count);
     }
     CHECK(ran == 12);
 }
@@ -246,18 +257,10 @@ TEST_CASE("edges: a product of BF16 numbers beyond fp32's range is Inf on every 
         const auto count = static_cast<size_t>(rows);
         std::vector<uint16_t> a_numbers(2 * count, 0x5F00), b_numbers{0x6000, 0xDFF0};  // 2^63; 2^65, -1.875 * 2^64
         const auto a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, 2}),
-                   b = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 1, 2}),
-                   d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, 1});
+                   b = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 1, 2});
         ok(mxq_tensor_set_data(a, a_numbers.data(), 4 * count));
         ok(mxq_tensor_set_data(b, b_numbers.data(), 4));
-        for (const char* isa : {"scalar", "avx2", "avx512", "avx512bf16"}) {
-            INFO(isa << ", " << rows << " rows");
-            oracle::Floats sums(count, 0.0f);
-            ok(mxq_tensor_set_data(d, sums.data(), 4 * count));
-            ok(mxq_gemm(context_under(isa), nullptr, a, b, d, nullptr, 0, nullptr));
-            CHECK(sums == oracle::Floats(count, std::numeric_limits<float>::infinity()));
-            ++ran;
-        }
+        ran += check_infinite(a, b, count);
     }
     CHECK(ran == 8);
 }

@@ -4,8 +4,7 @@
 //
 //     input gradients whose B is read across its lines, where it has no columnwise part
 //     weight gradients, exact or beside BF16
-//     any other exact products, to wgmma_plain_sm90 alone: those of many rows, whose weights are decoded once in place of
-//     once for every 128 or 256 rows
+//     others of many rows, to wgmma_plain_sm90 alone: weights are decoded once in place of once for every 128 or 256 rows
 //
 // BF16 is read where it lies. What is widened is exact but for BF16's subnormals, so the class of bound is that of BF16. Reading
 // across code by code instead, as mma_bf16 does, takes 20 to 80 times as long. Fp32 factors of lines multiply sums, which
@@ -39,8 +38,10 @@ Reason needs_operands(const GemmProblem& p, bool is_ours) {
                                    find_format(format)->name);
             };
     if (is_bf16(p.a) && is_bf16(p.b)) return "needs a quantized operand, found both in BF16";
-    if (!is_ours && !reads_across(p) && p.grouping != Grouping::Contraction)
-        return "needs an operand that is read across its lines or groups along the contraction, found neither";
+    if (!reads_across(p) && p.grouping != Grouping::Contraction && !(is_ours && pays_to_widen(p)))
+        return is_ours ? "needs an operand that is read across its lines, groups along the contraction, or so many rows with weights "
+                         "of six or eight bits that a pass over them pays, found none"
+                       : "needs an operand that is read across its lines or groups along the contraction, found neither";
     // The groups of what was transformed go on behind their last row.
     if (p.grouping == Grouping::Contraction && (p.a.transformed || p.b.transformed))
         return "needs groups along the contraction without a Hadamard transform, found one";
