@@ -99,10 +99,14 @@ Handle<mxq_quantize_options> quantize_options(const Library& library, const Case
     return options;
 }
 
-Handle<mxq_gemm_options> gemm_options(const Library& library, const Case& c) {
+Handle<mxq_gemm_options> gemm_options(const Library& library, const Case& c, const Operands& operands) {
     auto options = library.make(library->gemm_options_destroy, library->gemm_options_create);
     library.check(library->gemm_options_set_transpose(options.get(), c.transpose_a, c.transpose_b));
     if (c.exact) library.check(library->gemm_options_set_exact_products(options.get(), 1));
+    if (c.add) library.check(library->gemm_options_set_beta(options.get(), 1));
+    if (operands.bias)
+        library.check(library->gemm_options_set_bias(options.get(), c.d.format->id, operands.bias->data(),
+                                                     operands.bias->data_bytes()));
     if (!c.implementation.empty())
         library.check(library->gemm_options_set_implementation(options.get(), c.implementation.c_str()));
     return options;
@@ -141,8 +145,10 @@ Operands Operands::make(Device& device, const Library& library, const Case& c) {
                  random_operand(device, library, of.first),
                  c.product() ? random_operand(device, library, of.second) : Operand(device, library, of.second),
                  {},
+                 {},
                  nullptr};
     if (of.d) out.d.emplace(device, library, *of.d);
+    if (c.bias) out.bias = random_operand(device, library, describe(c.d, {std::max(c.groups, 1), c.size.n}));
     if (c.has_option("stochastic")) {
         const uint64_t seed_offset[] = {1234, 5678};
         out.seed_offset = device.allocate(sizeof seed_offset);
@@ -158,6 +164,7 @@ Work work_of(const Library& library, const Case& c, const Operands& operands) {
         work.bytes_read = bytes_read(library, first).all() + bytes_read(library, second).all();
         work.bytes_written = bytes_written(library, operands.d->description()).all();
         work.bytes_touched = work.bytes();
+        if (c.add) work.bytes_read += work.bytes_written;
         work.operations = 2.0 * double(c.size.m) * double(c.size.n) * double(c.size.k);
         return work;
     }
@@ -177,7 +184,7 @@ Prepared prepare(Device& device, const Library& library, const Case& c, const Op
     void* const stream = device.stream();
     if (c.product()) {
         const Tensor d = operands.d->tensor(library);
-        const std::shared_ptr<mxq_gemm_options> options = gemm_options(library, c);
+        const std::shared_ptr<mxq_gemm_options> options = gemm_options(library, c, operands);
         const bool grouped = c.verb == "grouped_gemm";
         const auto query = grouped ? library->grouped_gemm_query : library->gemm_query;
         const auto verb = grouped ? library->grouped_gemm : library->gemm;

@@ -17,7 +17,7 @@ struct Work {
 struct Operands {
     std::shared_ptr<Groups> groups;  // null: none
     Operand first, second;           // input and output; A and B
-    std::optional<Operand> d;
+    std::optional<Operand> d, bias;
     std::shared_ptr<void> seed_offset;  // of stochastic rounding
 
     // Made by the library; any other can work on them.

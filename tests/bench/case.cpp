@@ -8,7 +8,7 @@
 namespace {
 
 const char* const conversion_tail = " parts swizzled scope shape experts groups alignment implementation";
-const char* const product_options = "a b d transpose swizzled scope size exact implementation peer";
+const char* const product_options = "a b d transpose swizzled scope size exact bias add implementation peer";
 
 struct VerbRow {
     const char* name;
@@ -124,6 +124,8 @@ std::string name_of(const Case& c) {
     if (c.swizzled) out += ", swizzled";
     if (c.per_expert) out += ", a scale a group";
     if (c.exact) out += ", exact";
+    if (c.bias) out += ", bias";
+    if (c.add) out += ", added";
     if (c.groups > 0 && (c.rowwise_alignment != 1 || c.columnwise_alignment != 0))
         out += ", groups of " + std::to_string(c.rowwise_alignment) + "x" + std::to_string(c.columnwise_alignment);
     if (c.mode != Mode::Turns) out += c.mode == Mode::Graph ? ", graph" : ", host";
@@ -140,7 +142,7 @@ void read_common(Case& c, const Choice& choice) {
     };
     if (yes("graph") && yes("host")) throw std::runtime_error("--graph and --host are two ways to take one time");
     c.mode = yes("graph") ? Mode::Graph : yes("host") ? Mode::Host : Mode::Turns;
-    c.swizzled = yes("swizzled"), c.exact = yes("exact");
+    c.swizzled = yes("swizzled"), c.exact = yes("exact"), c.bias = yes("bias"), c.add = yes("add");
     c.per_expert = choose("scope", value("scope"), {"tensor", "expert"}) == 1;
     c.implementation = value("implementation");
     c.groups = value("groups").empty() ? 0 : int(numbers("groups", value("groups"), 1)[0]);
@@ -160,6 +162,8 @@ void read_product(Case& c, const Choice& choice) {
     choose("peer", c.peer, {"none", "sgemm", "bf16", "cublaslt"});
     if (c.peer != "none" && c.mode != Mode::Turns)
         throw std::runtime_error("a --peer is measured in turns: no --graph, no --host");
+    if ((c.bias || c.add) && (c.peer == "sgemm" || c.peer == "cublaslt"))
+        throw std::runtime_error("--peer " + c.peer + " has no bias and adds to nothing");
     const auto size = numbers("size", choice.at("size"), 3);
     c.size = {size[0], size[1], size[2]};
     c.shape_text = choice.at("size");
@@ -291,7 +295,7 @@ bool is_case_option(const std::string& name) {
                        [&](const VerbRow& verb) { return contains(options_of(verb), name); });
 }
 
-bool is_flag(const std::string& name) { return contains({"swizzled", "exact", "graph", "host"}, name); }
+bool is_flag(const std::string& name) { return contains({"swizzled", "exact", "bias", "add", "graph", "host"}, name); }
 
 std::vector<std::string> split(const std::string& text, char separator) {
     std::vector<std::string> out;

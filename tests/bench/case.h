@@ -29,7 +29,7 @@ struct Case {
     Size size;
     int groups;  // 0: none
     int32_t rowwise_alignment, columnwise_alignment;
-    bool swizzled, per_expert, exact;
+    bool swizzled, per_expert, exact, bias, add;
     std::vector<std::string> options;  // of quantize, requantize and amax
     std::string implementation;        // "": the best
     std::string peer;                  // of a product: none, sgemm, bf16, cublaslt

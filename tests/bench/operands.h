@@ -50,6 +50,7 @@ public:
     Handle<mxq_tensor> tensor(const Library& library) const;
     const Description& description() const { return description_; }
     void* data() const { return parts_[0].codes.get(); }  // of a plain tensor
+    uint64_t data_bytes() const { return parts_[0].code_bytes; }
     void* codes(int32_t part) const { return parts_[part - 1].codes.get(); }
     void* scales(int32_t part) const { return parts_[part - 1].scales.get(); }
 

@@ -36,6 +36,8 @@ Operands of products
   --transpose LIST        nt nn tn tt
   --size LIST             MxNxK; of grouped products as for the forward pass: M tokens, K wide, to N
   --exact                 exact products alone
+  --bias                  a bias of D's format is added, for each group one
+  --add                   the product is added to D (a beta of 1)
   --peer NAME             in turns with it: sgemm (OpenBLAS, CPU), bf16 (the same cuBLASLt), cublaslt (a bare call)
 Of both
   --scaling LIST          of quantized operands whose FORMAT has none

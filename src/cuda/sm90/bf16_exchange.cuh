@@ -113,6 +113,7 @@ __device__ __forceinline__ void write_shared_tile(const Arguments& args, Exchang
         if (piece.block != block_of_cluster()) continue;
         float of_piece[kTurnSums];
         add_parts(&exchange.sums[piece.before * sharing], sharing, of_piece);
+        add_bias_to_sums(args, tile, output, line, repair, of_piece);
         write_any_turn<kind>(args, tile, output, line, int(turn) * kOutTokens, repair, of_piece, outs[consumer_warp()]);
     }
 }

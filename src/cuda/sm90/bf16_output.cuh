@@ -2,7 +2,8 @@
 //
 //     registers of a warp    16 lines of weights, columns of D, by the tile's tokens, rows of D
 //     shared                 32 tokens in a turn: as elements, those of 16 bits transposed on the way (stmatrix), where D
-//                            takes them by 16 bytes, some lanes a token; else as sums, which the lanes finish one by one
+//                            takes them by 16 bytes, some lanes a token; else as sums, which the lanes finish by fours where D
+//                            is added to, or one by one
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
@@ -47,8 +48,8 @@ __device__ __forceinline__ int32_t first_line_of(const Tile& tile) {
 
 // Says how the sums of a warp become D.
 struct Output {
-    bool copied;             // by 16 bytes, with no more than factors of lines
-    bool factored;           // there are some
+    bool copied;             // by 16 bytes, with no more than factors of lines, alpha and bias
+    bool factored;           // there are some factors
     float of_lines[2];       // of this lane's lines, columns of D
     const float* of_tokens;  // those of A, where each has its own
     int64_t token_stride;
@@ -58,7 +59,7 @@ struct Output {
 template <Weights kind>
 __device__ __forceinline__ Output output_of(const Arguments& args, const Tile& tile, int32_t line) {
     const GemmProblem& p = args.problem;
-    Output output{args.wide && line + kWarpLines <= p.n && p.is_sum_alone(),
+    Output output{args.wide && line + kWarpLines <= p.n && p.beta == 0,
                   has_factor(p.a) || has_factor(p.b),
                   {1, 1},
                   nullptr,
@@ -142,6 +143,18 @@ __device__ __forceinline__ bool scale_turn(const Tile& tile, const Output& outpu
     return __all_sync(kAllLanes, plain);
 }
 
+// Multiplies sums with alpha and adds the bias of their lines, columns of D from `column` on.
+template <int count>
+__device__ __forceinline__ void add_bias(const GemmProblem& p, const Tile& tile, int32_t column, float (&sums)[count]) {
+    float bias[2] = {-0.0f, -0.0f};  // which adds nothing
+    if (p.bias.format != 0)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            bias[h] = element_at(p.bias.values, p.bias.format, tile.group * p.n + column + threadIdx.x % 32 / 4 + 8 * h);
+#pragma unroll
+    for (int i = 0; i < count; i++) sums[i] = add_rn(multiply_rn(p.alpha, sums[i]), bias[i / 2 % 2]);
+}
+
 // Brings sums to shared memory, token by token.
 __device__ __forceinline__ void put_turn(const float* sums, float* out) {
     const uint32_t lane = threadIdx.x % 32;
@@ -150,13 +163,14 @@ __device__ __forceinline__ void put_turn(const float* sums, float* out) {
         out[(i / 4 * 8 + lane % 4 * 2 + i % 2) * kSumPitch + lane / 4 + i / 2 % 2 * 8] = sums[i];
 }
 
-// Writes a turn that needs no more than factors; returns whether it was one.
+// Writes a turn that needs no more than factors, with which alpha and bias come; returns whether it was one.
 template <Weights kind>
 __device__ __forceinline__ bool write_turn(const GemmProblem& p, const Tile& tile, const Output& output, int first_token,
                                            int32_t column, const float* sums, uint8_t* out) {
     float values[kOutTokens / 2];
     if (kind == Weights::Nvfp4 || output.factored) {
         if (!scale_turn<kind>(tile, output, first_token, sums, values)) return false;
+        if (!p.is_sum_alone()) add_bias(p, tile, column, values);
     } else {
 #pragma unroll
         for (int i = 0; i < kOutTokens / 2; i++) values[i] = sums[i];
@@ -182,16 +196,83 @@ __device__ __forceinline__ bool write_turn(const GemmProblem& p, const Tile& til
     return true;
 }
 
+// ---- Four elements that are added to -------------------------------------------------------------------------------------
+
+// Holds four neighbouring elements of D.
+struct FourOfD {
+    uint4 words;
+
+    __device__ __forceinline__ void load(const PlainMatrix& d, int64_t at) {
+        if (d.format == MXQ_FORMAT_F32) {
+            words = *reinterpret_cast<const uint4*>(static_cast<const float*>(d.data) + at);
+        } else {
+            const uint2 halves = *reinterpret_cast<const uint2*>(static_cast<const Bf16*>(d.data) + at);
+            words.x = halves.x, words.y = halves.y;
+        }
+    }
+    __device__ __forceinline__ float of(int32_t format, int i) const {
+        const uint32_t of_words[4] = {words.x, words.y, words.z, words.w};
+        if (format == MXQ_FORMAT_F32) return bits_float(of_words[i]);
+        const auto bits = uint16_t(of_words[i / 2] >> 16 * (i % 2));
+        return format == MXQ_FORMAT_F16 ? to_float(F16{bits}) : to_float(Bf16{bits});
+    }
+};
+
+__device__ __forceinline__ void store_four(const PlainMatrix& d, int64_t at, const float (&values)[4]) {
+    if (d.format == MXQ_FORMAT_F32) {
+        *reinterpret_cast<float4*>(static_cast<float*>(d.data) + at) = {values[0], values[1], values[2], values[3]};
+        return;
+    }
+    uint32_t bits[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        bits[i] = d.format == MXQ_FORMAT_F16 ? from_float<F16>(values[i]).bits : from_float<Bf16>(values[i]).bits;
+    *reinterpret_cast<uint2*>(static_cast<Bf16*>(d.data) + at) = {bits[0] | bits[1] << 16, bits[2] | bits[3] << 16};
+}
+
+// Writes alpha sums + beta D + bias of a turn, four columns a lane, where D takes 16 bytes. A lane loads what it needs of D before
+// the first of it is added, so that loads do not wait for each other.
+__device__ __forceinline__ void add_turn(const GemmProblem& p, const Tile& tile, int first_token, int32_t line, const float* sums) {
+    constexpr int lanes = kWarpLines / 4, tokens = kOutTokens / (32 / lanes);  // of a token; of a lane
+    const int lane = int(threadIdx.x % 32), own = lane % lanes * 4;
+    const int64_t corner = (tile.d_row + first_token) * p.d.row_stride + line + own;
+    float bias[4] = {-0.0f, -0.0f, -0.0f, -0.0f};  // which adds nothing
+    if (p.bias.format != 0)
+#pragma unroll
+        for (int i = 0; i < 4; i++) bias[i] = element_at(p.bias.values, p.bias.format, tile.group * p.n + line + own + i);
+    FourOfD d[tokens];
+#pragma unroll
+    for (int t = 0; t < tokens; t++)
+        if (const int token = t * (32 / lanes) + lane / lanes; first_token + token < tile.rows)
+            d[t].load(p.d, corner + token * p.d.row_stride);
+#pragma unroll
+    for (int t = 0; t < tokens; t++) {
+        const int token = t * (32 / lanes) + lane / lanes;
+        if (first_token + token >= tile.rows) break;
+        const float4 four = *reinterpret_cast<const float4*>(sums + token * kSumPitch + own);
+        float values[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float sum = add_rn(multiply_rn(p.alpha, values[i]), multiply_rn(p.beta, d[t].of(p.d.format, i)));
+            values[i] = add_rn(sum, bias[i]);
+        }
+        store_four(p.d, corner + token * p.d.row_stride, values);
+    }
+}
+
 // ---- Any elements ------------------------------------------------------------------------------------------------------
 
-// Makes D of a turn's sums in shared memory, a lane for each column of two tokens.
-__device__ __noinline__ inline void finish_turn(const GemmProblem& p, const Tile& tile, float unit, int first_token, int32_t line,
-                                         uint32_t repair, const float* sums) {
+// Makes D of a turn's sums in shared memory: by fours where it takes 16 bytes and all that is more is added to sums, else a lane
+// for each column of two tokens.
+__device__ __noinline__ inline void finish_turn(const GemmProblem& p, const Tile& tile, bool wide, float unit, int first_token,
+                                                int32_t line, uint32_t repair, const float* sums) {
     const int lane = int(threadIdx.x % 32);
     const int32_t column = line + lane % kWarpLines;
     const int tokens = min(p.beta == 0 ? tile.padded : tile.rows, first_token + kOutTokens);
     const bool factored = has_factor(p.a) || has_factor(p.b);
     const bool to_nearest = !p.is_sum_alone() || p.d.format == MXQ_FORMAT_F32;
+    if (wide && line + kWarpLines <= p.n && p.beta != 0 && !factored && repair == 0)
+        return add_turn(p, tile, first_token, line, sums);
     const TileOperand a = operand_of_tokens(p, tile), b = operand_of_matrix(p.b, tile.group);
     if (column >= p.n) return;
 #pragma unroll 1
@@ -219,16 +300,26 @@ __device__ __forceinline__ void write_any_turn(const Arguments& args, const Tile
     if (output.copied && repair == 0 && write_turn<kind>(args.problem, tile, output, first_token, line, sums, out)) return;
     put_turn(sums, reinterpret_cast<float*>(out));
     __syncwarp();
-    finish_turn(args.problem, tile, unit_of_sums<kind>, first_token, line, repair, reinterpret_cast<const float*>(out));
+    finish_turn(args.problem, tile, args.wide, unit_of_sums<kind>, first_token, line, repair, reinterpret_cast<const float*>(out));
+}
+
+// Adds alpha and bias to sums that are copied as they are. In a place of their own, since among the instructions of each turn
+// they take 1% of the time where there is no bias.
+template <int count>
+__device__ __forceinline__ void add_bias_to_sums(const Arguments& args, const Tile& tile, const Output& output, int32_t line,
+                                                 uint32_t repair, float (&sums)[count]) {
+    if (args.problem.is_sum_alone() || !output.copied || output.factored || repair != 0) return;
+    add_bias(args.problem, tile, line, sums);
 }
 
 // Writes 16 lines by all tokens, which a warp has: of line 8 h + lane / 4 and token 8 j + 2 (lane % 4) + i the sum
 // 4 j + 2 h + i. Lines with a bit of `repair` have no sums yet.
 template <Weights kind, int count>
-__device__ __forceinline__ void write_lines(const Arguments& args, const Tile& tile, const float (&sums)[count],
+__device__ __forceinline__ void write_lines(const Arguments& args, const Tile& tile, float (&sums)[count],
                                             uint32_t repair, OutOfWarps& outs) {
     const int32_t line = first_line_of(tile);
     const Output output = output_of<kind>(args, tile, line);
+    add_bias_to_sums(args, tile, output, line, repair, sums);
 #pragma unroll
     for (int first = 0; first < count * 2; first += kOutTokens) {
         if (first >= tile.padded) break;

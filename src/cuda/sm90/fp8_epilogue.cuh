@@ -98,10 +98,10 @@ __device__ __forceinline__ void write_sums(const ProductArguments& args, const T
         scale_sums<false>(sums, {of_rows[0], of_rows[8]}, of_columns);
     const RowsOfWarp of = rows_of_warp(p, slot.tile, first_row, args.wide);
     uint8_t* const rows = shared.out[warp];
-    const int32_t format = format_of_sums(p);
+    const int32_t format = format_of_sums(p, of);
     wait_stores_read<0>();  // of the tile before
     __syncwarp();
-    if (of.copied && adds_to_floats(p)) add_floats(p, of, sums);
+    add_more_to_sums(p, of, sums);
     if (format == MXQ_FORMAT_F32 && of.copied)
         write_floats(p, of, sums);
     else if (format == MXQ_FORMAT_BF16)

@@ -20,6 +20,26 @@ __device__ __forceinline__ void store_element(void* data, int32_t format, int64_
         static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
 }
 
+// Loads pairs of neighbouring elements, each pair eight elements behind the one before. -0, which adds nothing, stands for those
+// that are `left` or more behind the first.
+template <class T, int pairs>
+__device__ __forceinline__ void load_pairs(const T* from, int left, float2 (&to)[pairs]) {
+    const auto load = [&](int i) { return i < left ? to_float(from[i]) : -0.0f; };
+#pragma unroll
+    for (int i = 0; i < pairs; i++) to[i] = {load(8 * i), load(8 * i + 1)};
+}
+
+// Does the same for elements of any type, the first of which is number `at`.
+template <int pairs>
+__device__ __forceinline__ void load_pairs(const void* data, int32_t format, int64_t at, int left, float2 (&to)[pairs]) {
+    if (format == MXQ_FORMAT_F32)
+        load_pairs(static_cast<const float*>(data) + at, left, to);
+    else if (format == MXQ_FORMAT_F16)
+        load_pairs(static_cast<const F16*>(data) + at, left, to);
+    else
+        load_pairs(static_cast<const Bf16*>(data) + at, left, to);
+}
+
 // Returns alpha value + beta D + bias, rounded after each step, for an element of D.
 __device__ __forceinline__ float add_more(const GemmProblem& p, int32_t group, int64_t row, int32_t column, float value) {
     if (p.is_sum_alone()) return value;

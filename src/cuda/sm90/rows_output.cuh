@@ -4,8 +4,8 @@
 //     sums[half][4 j + 2 h + i] of lane l    row 8 h + l / 4, column 8 j + 2 (l % 4) + i of the half
 //
 //     shared    128 bytes of each row in a turn, as elements that D takes as they are, or as fp32
-//     D         by elements, with alpha, beta and bias, where a kernel has no faster way. An F32 D that is a sum alone is stored
-//               from the registers, or added to where gradients accumulate
+//     D         as elements of 16 bits from there, or fp32 from registers, where alpha, beta D and bias have been added;
+//               element by element where D does not take 16 bytes
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
@@ -23,7 +23,7 @@ struct RowsOfWarp {
     int64_t d_row;          // of the first
     int32_t rows, columns;  // of the tile, that D has
     int32_t column, group;
-    bool copied;  // elements go to D as they are: whole rows of 16 bits, or fp32 from registers
+    bool copied;  // by 16 bytes, as elements of D
 };
 
 // Returns whether all that is more than the sums is an F32 D, to which they are added.
@@ -35,12 +35,12 @@ __device__ __forceinline__ bool adds_to_floats(const GemmProblem& p) {
 template <class Tile>
 __device__ __forceinline__ RowsOfWarp rows_of_warp(const GemmProblem& p, const Tile& tile, int first_row, bool wide) {
     return {tile.d_row + first_row, min(tile.rows - first_row, kWarpRows), tile.columns, tile.column, tile.group,
-            wide && (p.is_sum_alone() || adds_to_floats(p))};
+            wide};
 }
 
 // Returns the type that sums leave registers as.
-__device__ __forceinline__ int32_t format_of_sums(const GemmProblem& p) {
-    return p.is_sum_alone() ? p.d.format : MXQ_FORMAT_F32;
+__device__ __forceinline__ int32_t format_of_sums(const GemmProblem& p, const RowsOfWarp& of) {
+    return of.copied || p.is_sum_alone() ? p.d.format : MXQ_FORMAT_F32;
 }
 
 // Stores two neighbouring elements to shared memory.
@@ -95,26 +95,59 @@ __device__ __forceinline__ void write_turns(const float (&sums)[halves][count], 
     }
 }
 
-// Adds an F32 D to sums, a quarter of it loaded before the first of it is added, so that loads do not wait for each other.
-template <int halves, int count>
-__device__ __forceinline__ void add_floats(const GemmProblem& p, const RowsOfWarp& of, float (&sums)[halves][count]) {
+// Has `add(sums, d)` add D to two neighbouring sums, of all of a warp's. A quarter of D is loaded before the first of it is
+// added, so that loads do not wait for each other; `load(at, left, pairs)` loads as load_pairs does.
+template <int halves, int count, class Load, class Add>
+__device__ __forceinline__ void add_d(const GemmProblem& p, const RowsOfWarp& of, float (&sums)[halves][count], const Load& load,
+                                      const Add& add) {
     constexpr int pairs = count / 4;
     const int lane = int(read_thread() % 32), row = lane / 4, column = 2 * (lane % 4), columns = of.columns - column;
-    const int64_t stride = p.d.row_stride;
-    const float* const from = static_cast<const float*>(p.d.data) + (of.d_row + row) * stride + of.column + column;
+    const int64_t from = (of.d_row + row) * p.d.row_stride + of.column + column;
 #pragma unroll
     for (int quarter = 0; quarter < 2 * halves; quarter++) {
         const int half = quarter / 2, h = quarter % 2, left = row + 8 * h < of.rows ? columns - half * 2 * count : 0;
-        const float* const first = from + 8 * h * stride + half * 2 * count;
         float2 d[pairs];
+        load(from + 8 * h * p.d.row_stride + half * 2 * count, left, d);
 #pragma unroll
-        for (int i = 0; i < pairs; i++) d[i] = {8 * i < left ? first[8 * i] : 0, 8 * i + 1 < left ? first[8 * i + 1] : 0};
+        for (int i = 0; i < pairs; i++) add(&sums[half][4 * i + 2 * h], d[i]);
+    }
+}
+
+// Multiplies sums with alpha and adds the bias of their columns, some of it loaded before the first is added.
+template <int halves, int count>
+__device__ __forceinline__ void add_bias(const GemmProblem& p, const RowsOfWarp& of, float alpha, float (&sums)[halves][count]) {
+    constexpr int pairs = count / 8;
+    const int column = 2 * int(read_thread() % 4), columns = p.bias.format == 0 ? 0 : of.columns - column;
+    const int64_t from = of.group * p.n + of.column + column;
 #pragma unroll
-        for (int i = 0; i < pairs; i++) {
-            float* const two = &sums[half][4 * i + 2 * h];
-            two[0] = add_rn(two[0], d[i].x), two[1] = add_rn(two[1], d[i].y);
+    for (int first = 0; first < halves * count; first += 4 * pairs) {
+        float2 bias[pairs];
+        load_pairs(p.bias.values, p.bias.format, from + 2 * first, columns - 2 * first, bias);
+#pragma unroll
+        for (int i = 0; i < 4 * pairs; i++) {
+            float& sum = sums[first / count][first % count + i];
+            sum = add_rn(multiply_rn(alpha, sum), i % 2 ? bias[i / 4].y : bias[i / 4].x);
         }
     }
+}
+
+// Adds to sums that are copied what D has beside them. Gradients that accumulate in fp32 have a way of their own, since it is
+// their most common.
+template <int halves, int count>
+__device__ __forceinline__ void add_more_to_sums(const GemmProblem& p, const RowsOfWarp& of, float (&sums)[halves][count]) {
+    if (p.is_sum_alone() || !of.copied) return;
+    if (adds_to_floats(p))
+        return add_d(
+            p, of, sums, [&](int64_t at, int left, auto& to) { load_pairs(static_cast<const float*>(p.d.data) + at, left, to); },
+            [](float* two, const float2& d) { two[0] = add_rn(two[0], d.x), two[1] = add_rn(two[1], d.y); });
+    if (p.beta != 0)
+        add_d(
+            p, of, sums, [&](int64_t at, int left, auto& to) { load_pairs(p.d.data, p.d.format, at, left, to); },
+            [&](float* two, const float2& d) {
+                two[0] = add_rn(multiply_rn(p.alpha, two[0]), multiply_rn(p.beta, d.x));
+                two[1] = add_rn(multiply_rn(p.alpha, two[1]), multiply_rn(p.beta, d.y));
+            });
+    if (p.beta == 0 || p.bias.format != 0) add_bias(p, of, p.beta == 0 ? p.alpha : 1, sums);
 }
 
 // Writes sums as they are to an F32 D: eight columns of a row are 32 bytes of four lanes.

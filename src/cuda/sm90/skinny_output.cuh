@@ -113,10 +113,10 @@ __device__ __forceinline__ float factor_sum(const Arguments& args, const Tile& t
     return scale_sum(sum, line_factor(p.a, tile.a, tile.row + token), line_factor(p.b, tile.b, line), to_nearest);
 }
 
-// Returns the one factor of all sums of a tile that become elements of a BF16 D by themselves, or NaN where there is no such.
+// Returns the one factor of all sums of a tile whose D of 16 bits is not added to, or NaN where there is no such.
 __device__ __forceinline__ float plain_factor(const GemmProblem& p, const Tile& tile) {
     const bool of_lines = p.a.scale_type == ScaleType::F32 || p.b.scale_type == ScaleType::F32;
-    if (of_lines || !p.is_sum_alone() || p.d.format != MXQ_FORMAT_BF16) return bits_float(kNanBits);
+    if (of_lines || p.beta != 0 || p.d.format == MXQ_FORMAT_F32) return bits_float(kNanBits);
     const float a = p.a.scale_type == ScaleType::E4M3 ? tile.a.global : 1, b = p.b.scale_type == ScaleType::E4M3 ? tile.b.global : 1;
     return is_usual_factor(a) && is_usual_factor(b) && (a == 1 || b == 1) ? multiply_rn(a, b) : bits_float(kNanBits);
 }
@@ -128,13 +128,17 @@ __device__ __forceinline__ bool write_plain(const GemmProblem& p, const Tile& ti
                                             uint32_t end, const float* sums) {
     constexpr int others = 32 / kWarpLines;
     if (factor != factor) return false;
+    const bool f16 = p.d.format == MXQ_FORMAT_F16;
+    const float bias = p.bias.format == 0 ? -0.0f  // which adds nothing
+                                          : element_at(p.bias.values, p.bias.format, tile.group * p.n + line);
     bool finite = true;
-    Bf16* to = static_cast<Bf16*>(p.d.data) + (tile.d_row + token) * p.d.row_stride + line;
+    uint16_t* to = static_cast<uint16_t*>(p.d.data) + (tile.d_row + token) * p.d.row_stride + line;
 #pragma unroll 2
     for (; token < end; token += others, to += others * p.d.row_stride, sums += others * kWarpLines) {
         const float value = multiply_rn(*sums, unit_of_sums<kind>);
         finite = finite && fabsf(value) < bits_float(kInfinityBits);
-        *to = from_float<Bf16>(multiply_rn(value, factor));
+        const float more = add_rn(multiply_rn(p.alpha, multiply_rn(value, factor)), bias);
+        *to = f16 ? from_float<F16>(more).bits : from_float<Bf16>(more).bits;
     }
     return finite;
 }

@@ -226,8 +226,9 @@ __device__ __forceinline__ void write_tile(const Arguments& args, const Consumer
         PartOfPiece* const of_piece = &exchange.parts[before * parts];
         float sums[kTurnSums];
         bf16::add_parts(of_piece, parts, sums);
-        bf16::write_any_turn<kind>(args, tile, bf16::output_of<kind>(args, tile, line), line, int(turn) * kOutTokens, 0,
-                                   sums, exchange.outs[warp]);
+        const bf16::Output output = bf16::output_of<kind>(args, tile, line);
+        bf16::add_bias_to_sums(args, tile, output, line, 0, sums);
+        bf16::write_any_turn<kind>(args, tile, output, line, int(turn) * kOutTokens, 0, sums, exchange.outs[warp]);
     }
 }
 

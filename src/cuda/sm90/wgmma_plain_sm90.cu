@@ -183,13 +183,13 @@ __device__ __forceinline__ void write_tile(const Arguments& args, const Tile& ti
     const int warp = int(read_thread()) / 32 - kWarpgroup / 32, first_row = warp * kWarpRows;
     const RowsOfWarp of = rows_of_warp(p, tile, first_row, args.wide);
     uint8_t* const rows = shared.out[warp];
-    const int32_t format = format_of_sums(p);
+    const int32_t format = format_of_sums(p, of);
     if constexpr (factored)
         if (!scale_rows(p, tile, first_row, sums)) {
             write_turns<float>(sums, rows, [&](int first) { finish_turn(p, tile, first_row, first, rows); });
             return clear_padding(p, tile, first_row);
         }
-    if (of.copied && adds_to_floats(p)) add_floats(p, of, sums);
+    add_more_to_sums(p, of, sums);
     if (format == MXQ_FORMAT_F32 && of.copied)
         write_floats(p, of, sums);
     else if (format == MXQ_FORMAT_BF16)
