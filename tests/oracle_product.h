@@ -281,7 +281,8 @@ inline double bound_factor(const Promise& promise, int64_t k, bool exact = true)
 inline double rounding_of_sums(const Promise& promise, int64_t k) {
     if (promise.bound != MXQ_BOUND_EXACT_PRODUCTS) return 0;
     const std::string& name = promise.implementation;
-    if (name == "skinny_sm90" || name == "splitk_sm90" || name == "wgmma_bf16_sm90") return static_cast<double>(k) * 0x1p-142;
+    for (const char* of_weights : {"skinny_sm90", "splitk_sm90", "wgmma_bf16_sm90", "mma_bf16_rows"})
+        if (name == of_weights) return static_cast<double>(k) * 0x1p-142;
     for (const char* of_16_bits : {"cublaslt", "cublaslt_grouped", "cublaslt_widen", "cublaslt_grouped_widen", "wgmma_plain_sm90",
                                    "wgmma_plain_widen"})
         if (name == of_16_bits) return static_cast<double>(k) * 0x1p-149;

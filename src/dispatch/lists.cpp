@@ -67,6 +67,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_plain_widen,  // the same by a kernel of our own, and exact products of many rows
     &cuda::mma_bf16_widen,
     &cuda::mma_bf16_turn,  // FP8 read across its lines
+    &cuda::mma_bf16_rows,  // up to 8 rows of BF16, of a group on average, with quantized weights
     &cuda::mma_bf16,
     &cpu::gemm,
 };
@@ -87,6 +88,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt_widen,
     &cuda::mma_bf16_widen,
     &cuda::mma_bf16_turn,  // FP8 read across its lines
+    &cuda::mma_bf16_rows,  // up to 8 rows of BF16, of a group on average, with quantized weights
     &cuda::mma_bf16,
     &cpu::gemm,
 };
@@ -148,6 +150,13 @@ bool has_few_rows(const GemmProblem& p) {
     return bf16_rows(p) <= most_few_rows(p) * (p.grouping == Grouping::Rows ? p.groups.count : 1);
 }
 
+// Returns whether blocks that ask at once for all that they need of the weights are faster than those of skinny_sm90, which
+// begin with a look at what all blocks have to do.
+bool has_fewest_rows(const GemmProblem& p) {
+    constexpr int64_t most_rows = 8;
+    return p.m <= most_rows && p.a.format != MXQ_FORMAT_F16;
+}
+
 // Returns whether clusters that split the contraction multiply quantized weights fastest, and exactly. An H200, us of
 // splitk_sm90, skinny_sm90, wgmma_bf16_sm90 and cuBLASLt 13.1's product of rebased operands:
 //
@@ -194,7 +203,7 @@ bool has_plain_groups(const GemmProblem& p) {
 const GemmImplementation* preferred_gemm(const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     if (has_split_rows(p)) return &cuda::splitk_sm90;
-    if (has_few_rows(p)) return &cuda::skinny_sm90;
+    if (has_few_rows(p)) return has_fewest_rows(p) ? &cuda::mma_bf16_rows : &cuda::skinny_sm90;
     if (has_plain_groups(p)) return &cuda::wgmma_plain_sm90;
     if (is_exact(p) && cuda::pays_to_widen(p)) return &cuda::wgmma_plain_widen;
     if (is_exact(p) && p.b.scale_type != ScaleType::None) return &cuda::wgmma_bf16_sm90;

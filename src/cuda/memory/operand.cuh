@@ -123,4 +123,20 @@ __device__ __forceinline__ float scale_sum(float sum, float a, float b, bool to_
     return round_sum(double(sum) * double(a) * double(b), to_nearest);
 }
 
+// Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's
+// range where D does not.
+__device__ __noinline__ inline float sum_again(const GemmProblem& p, const TileOperand& a, const TileOperand& b, uint32_t token,
+                                               uint32_t line) {
+    double sum = 0;
+#pragma unroll 1
+    for (uint32_t k = 0; k < uint32_t(p.k) && sum == sum; k++)
+        sum += double(operand_value(p.a, a, token, k)) * double(operand_value(p.b, b, line, k));
+    return __double2float_rn(sum);
+}
+
+// Returns whether an operand's lines have fp32 factors, which multiply sums.
+__device__ __forceinline__ bool has_factor(const GemmOperand& operand) {
+    return operand.scale_type == ScaleType::F32 || operand.scale_type == ScaleType::E4M3;
+}
+
 }  // namespace mxq::cuda

@@ -7,8 +7,8 @@
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
+#include "cuda/memory/plain_elements.cuh"
 #include "cuda/sm90/bf16_tiles.cuh"
-#include "cuda/sm90/output.cuh"
 #include "cuda/sm90/wgmma.cuh"
 
 namespace mxq::cuda::sm90::bf16 {
@@ -20,23 +20,8 @@ __device__ __forceinline__ void add_low_parts(float (&sums)[count]) {
     for (int i = 0; i < count / 2; i++) sums[i] = add_rn(sums[i], sums[count / 2 + i]);
 }
 
-// Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's
-// range where D does not.
-__device__ __noinline__ inline float sum_again(const GemmProblem& p, const TileOperand& a, const TileOperand& b, uint32_t token,
-                                        uint32_t line) {
-    double sum = 0;
-#pragma unroll 1
-    for (uint32_t k = 0; k < uint32_t(p.k) && sum == sum; k++)
-        sum += double(operand_value(p.a, a, token, k)) * double(operand_value(p.b, b, line, k));
-    return __double2float_rn(sum);
-}
-
 __device__ __forceinline__ TileOperand operand_of_tokens(const GemmProblem& p, const Tile& tile) {
     return p.grouping == Grouping::Rows ? operand_of_group(p.a, tile.start, tile.group_rows) : operand_of_matrix(p.a, 0);
-}
-
-__device__ __forceinline__ bool has_factor(const GemmOperand& operand) {
-    return operand.scale_type == ScaleType::F32 || operand.scale_type == ScaleType::E4M3;
 }
 
 // Return which of the consumers a warp is, and the first of its lines. They are found anew where they are used, since

@@ -12,10 +12,10 @@
 #include <cuda.h>
 
 #include "cuda/memory/operand.cuh"
+#include "cuda/memory/weights.cuh"
 #include "cuda/sm90/arrange_scales.h"
 #include "cuda/sm90/barrier.cuh"
 #include "cuda/sm90/bf16_cut.h"
-#include "cuda/sm90/weights.cuh"
 
 namespace mxq::cuda::sm90::bf16 {
 

@@ -5,7 +5,7 @@
 //
 // Two instructions' codes are brought together, 32 of a line. 64 or 128 bytes of a line lie under the swizzle of as many.
 #pragma once
-#include "cuda/sm90/weights.cuh"
+#include "cuda/memory/weights.cuh"
 
 namespace mxq::cuda::sm90 {
 

@@ -9,7 +9,7 @@
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
-#include "cuda/sm90/output.cuh"
+#include "cuda/memory/plain_elements.cuh"
 #include "cuda/sm90/wgmma.cuh"
 
 namespace mxq::cuda::sm90 {

@@ -49,17 +49,6 @@ __device__ __forceinline__ uint32_t first_token_of_thread() {
     return half * second_pieces + token * 128 + ((piece ^ (token + half * (kPieceGap / 128)) % 8) * 16);
 }
 
-// Returns codes in a row of a token as pairs, in the order in which the weights' are decoded.
-template <Weights kind>
-__device__ __forceinline__ uint4 pair_eight(const uint4& of) {
-    constexpr uint32_t low = 0x5410, high = 0x7632;
-    if constexpr (weight_bits<kind> == 4)
-        return {permute_bytes(of.x, of.z, low), permute_bytes(of.x, of.z, high), permute_bytes(of.y, of.w, low),
-                permute_bytes(of.y, of.w, high)};
-    return {permute_bytes(of.x, of.y, low), permute_bytes(of.x, of.y, high), permute_bytes(of.z, of.w, low),
-            permute_bytes(of.z, of.w, high)};
-}
-
 // Returns whether any thread of the caller's warpgroup has `own`; all of them call it.
 __device__ __forceinline__ bool any_of_warpgroup(bool own) {
     uint32_t any;

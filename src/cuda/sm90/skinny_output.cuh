@@ -2,7 +2,7 @@
 // and the last adds up those of the blocks before it, one after the other, so that the order is always the same; then come
 // the fp32 factors of lines, alpha, beta D and bias. Each warp does so for its lines, without a look at the others.
 #pragma once
-#include "cuda/sm90/output.cuh"
+#include "cuda/memory/plain_elements.cuh"
 #include "cuda/sm90/skinny_tiles.cuh"
 #include "cuda/sm90/skinny_weights.cuh"
 
@@ -94,8 +94,8 @@ __device__ __forceinline__ void add_low_parts(float (&sums)[count]) {
     for (int i = 0; i < count / 2; i++) sums[i] = add_rn(sums[i / 4 * 8 + i % 4], sums[i / 4 * 8 + 4 + i % 4]);
 }
 
-// Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's
-// range where D does not.
+// Makes the sum of plain numbers or MX values and codes again, as the other sum_again does. With its five arguments registers
+// would be spilled here.
 __device__ __noinline__ float sum_again(const Arguments& args, const Tile& tile, uint32_t token, uint32_t line) {
     const GemmProblem& p = args.problem;
     double sum = 0;
@@ -152,8 +152,7 @@ __device__ __forceinline__ void write_tokens(const Arguments& args, const Tile& 
     uint32_t token = first + lane / kWarpLines;
     sums += lane;
     if (line >= uint32_t(p.n) || write_plain<kind>(p, tile, plain_factor(p, tile), line, token, end, sums)) return;
-    const bool factored = p.b.scale_type == ScaleType::F32 || p.b.scale_type == ScaleType::E4M3 ||
-                          p.a.scale_type == ScaleType::F32 || p.a.scale_type == ScaleType::E4M3;
+    const bool factored = has_factor(p.a) || has_factor(p.b);
 #pragma unroll 1
     for (; token < end; token += 32 / kWarpLines, sums += 32) {
         float value = multiply_rn(*sums, unit_of_sums<kind>);

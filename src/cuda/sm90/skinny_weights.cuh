@@ -8,19 +8,11 @@
 //     four of the 32        decoded to BF16 as two pairs, are what the thread gives to one instruction of 16 codes; the
 //                           tokens lie in the order that follows (skinny_tokens.h)
 #pragma once
+#include "cuda/memory/weights.cuh"
 #include "cuda/sm90/skinny_tokens.h"
-#include "cuda/sm90/weights.cuh"
 #include "cuda/sm90/wgmma.cuh"
 
 namespace mxq::cuda::sm90 {
-
-// 32 codes of two lines, and the scales of each.
-template <Weights kind>
-struct Fragment {
-    static constexpr int words_of_line = weight_bits<kind>;
-    uint32_t words[2][words_of_line];
-    uint32_t scales[2][kind == Weights::Nvfp4 ? 2 : 1];
-};
 
 // The scales of four chunks of a line are four words, or four pairs of NVFP4. Each of the four lanes that have the line
 // loads those of one chunk, and gives them to the others when its turn comes:
@@ -195,51 +187,6 @@ template <Weights kind, int chunks>
 __device__ __forceinline__ void read_codes(const uint8_t* codes, uint32_t place, Fragment<kind>& to) {
 #pragma unroll
     for (int piece = 0; piece < (kind == Weights::Bits8 ? 2 : 1); piece++) read_piece<kind, chunks>(codes, place, piece, to);
-}
-
-// Returns codes 4 four .. 4 four + 3 of a line, as they lie in its words; 4-bit codes in the low half.
-template <Weights kind>
-__device__ __forceinline__ uint32_t four_codes(const Fragment<kind>& fragment, int l, int four) {
-    const auto& words = fragment.words[l];
-    if constexpr (kind == Weights::Bits8) return words[four];
-    if constexpr (kind == Weights::Bits6) {
-        const int bit = four * 24, word = bit / 32;
-        return unpack_4<6>(bit % 32 <= 8 ? words[word] >> bit % 32
-                                         : __funnelshift_r(words[word], words[word + 1], bit % 32));
-    }
-    return words[four / 2];
-}
-
-// Returns whether some codes are Inf or NaN.
-template <Weights kind>
-__device__ __forceinline__ bool any_special(const Bf16DecodeRule& rule, const Fragment<kind>& fragment) {
-    uint32_t marks = 0;
-#pragma unroll
-    for (int l = 0; l < 2; l++)
-        for (uint32_t word : fragment.words[l]) marks |= mark_special_codes(rule, word);
-    return marks & kSpecialMarks;
-}
-
-// Moves four codes of a line to where BF16 has them.
-template <Weights kind>
-__device__ __forceinline__ EvenOddBf16 move_four(const Bf16DecodeRule& rule, uint32_t codes, int four) {
-    if constexpr (kind == Weights::Bits8) return move_codes_to_bf16(rule, codes);
-    if constexpr (kind == Weights::Bits6) return move_codes_to_bf16(rule, codes + 3 * (codes & 0x20202020u));
-    const int pair = four % 2 * 2;
-    return {move_pair_of_word(codes, pair), move_pair_of_word(codes, pair + 1)};
-}
-
-// Decodes four codes of a line, under the one factor of their scale.
-template <Weights kind>
-__device__ __forceinline__ EvenOddBf16 decode_four(const Bf16DecodeRule& rule, uint32_t codes, int four, uint32_t factor) {
-    return scale_four<kind>(rule, move_four<kind>(rule, codes, four), factor);
-}
-
-// Decodes the same whatever codes and scale are.
-template <Weights kind>
-__device__ __forceinline__ EvenOddBf16 decode_any_four(const Bf16DecodeRule& rule, uint32_t missing, uint32_t codes,
-                                                       int four, uint32_t scale) {
-    return scale_any_four<kind>(rule, missing, move_four<kind>(rule, codes, four), codes, scale);
 }
 
 }  // namespace mxq::cuda::sm90

@@ -3,7 +3,7 @@
 #include "core/problem.h"
 #include "cuda/types.cuh"
 
-namespace mxq::cuda::sm90 {
+namespace mxq::cuda {
 
 __device__ __forceinline__ float element_at(const void* data, int32_t format, int64_t at) {
     if (format == MXQ_FORMAT_F32) return static_cast<const float*>(data)[at];
@@ -50,4 +50,4 @@ __device__ __forceinline__ float add_more(const GemmProblem& p, int32_t group, i
     return value;
 }
 
-}  // namespace mxq::cuda::sm90
+}  // namespace mxq::cuda

@@ -1,0 +1,394 @@
+// mma_bf16_rows: exact products of few rows of BF16 with quantized weights, on any chip. Weights go from memory straight to
+// registers, all that a warp needs of them asked for at once, so that nothing stands between the start of the kernel and their
+// way here.
+//
+//     a block     16 lines of weights by up to 8 rows of A of one group, and all of the contraction
+//     a warp      chunks of 128 codes of these lines in turns with the others, 4, 8 or 16 of them:
+//
+//         lines     |warp 0|warp 1| ... |warp 0|warp 1| ...       lane 4 r + q: quarter q of a chunk of lines r and r + 8
+//
+//     in a turn   codes and scales of one or two chunks are on their way | those of this one to BF16, multiplied (mma.sync,
+//                 weights on the side of 16, rows of A on that of 8; lane 4 r + q: quarter q of row r, from the cache)
+//     in the end  sums of the warps are added up through shared memory, one after the other; factors of lines, alpha, beta, bias;
+//                 stored
+//
+// Quantized rows of A become BF16 by a pass (cuda/widen).
+//
+// Bytes: the weights of the groups that have rows, once for every 8 rows of a group.
+#include "cuda/device.h"
+#include "cuda/implementations.h"
+#include "cuda/launch.h"
+#include "cuda/memory/elements.cuh"
+#include "cuda/memory/plain_elements.cuh"
+#include "cuda/memory/weights.cuh"
+#include "cuda/mma_bf16/instructions.cuh"
+#include "cuda/widen/widen_operand.h"
+#include "dispatch/choice.h"
+
+namespace mxq::cuda {
+namespace {
+
+constexpr int kTileRows = 8, kTileRowsLog2 = 3, kTileLines = 16;
+constexpr int64_t kMostRowTiles = 65535;              // of a grid
+constexpr uint32_t kChunk = 128, kQuarter = kChunk / 4;  // codes
+
+struct Arguments {
+    GemmProblem problem;
+    GemmOperand rows;     // A in BF16
+    GroupSumUnits units;  // of A's codes and scales, and of D's rows
+    Bf16DecodeRule rule;
+    uint32_t missing;  // 2^(127 - bias of the codes) as BF16, in both halves
+    int64_t chunk_scales;  // bytes from the scales of 128 codes of a line to those of the next
+    bool scaled;           // weights have scale bytes
+};
+
+// Says which lines and rows a block has.
+struct Tile {
+    TileOperand a, b;
+    int64_t d_row;             // of its first row
+    int32_t group;
+    uint32_t line, row, rows;  // first line of weights; first row of the group; rows of A
+    uint32_t written;          // rows of D: those of A, and those that pad the group
+    const uint8_t* numbers;    // of the group's first row, in BF16
+};
+
+// Returns false where there is no such tile. All lanes of a warp call it.
+template <bool grouped>
+__device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
+    const GemmProblem& p = args.problem;
+    const uint32_t row_tile = blockIdx.y;
+    tile.line = blockIdx.x * kTileLines;
+    uint32_t rows = uint32_t(p.m), padded = rows, first_tile = 0;
+    tile.group = 0, tile.d_row = 0;
+    if constexpr (grouped) {
+        const Group group = find_group_tile({p.groups, p.group_rows}, args.units, row_tile);
+        if (!group.exists()) return false;
+        tile.group = group.index, tile.d_row = group.second().codes;
+        rows = group.rows, first_tile = group.first_group_tile;
+        padded = uint32_t(round_up_to_power(int64_t(rows), p.d.group_unit));
+        tile.a = operand_of_group(p.a, group.first(), rows);
+        tile.numbers = group_codes(args.rows, group.first());
+    } else {
+        tile.a = operand_of_matrix(p.a, 0);
+        tile.numbers = args.rows.codes;
+    }
+    tile.b = operand_of_matrix(p.b, tile.group);
+    tile.row = (row_tile - first_tile) * kTileRows;
+    tile.d_row += tile.row;
+    tile.rows = min(rows - tile.row, uint32_t(kTileRows));
+    tile.written = p.beta != 0 || tile.row + kTileRows < rows ? tile.rows : padded - tile.row;
+    return true;
+}
+
+// Multiplies a warp's chunks of 128 codes of the contraction. The code is short and its loop rolled: a block executes most of it
+// once or twice, and would wait for instructions.
+template <Weights kind, int warps>
+struct Consumer {
+    static constexpr int kAhead = weight_bits<kind> == 4 ? 2 : 1;  // chunks that are on their way while one is multiplied
+    static constexpr uint32_t kLaneBytes = kQuarter / 8 * weight_bits<kind>, kTurnCodes = warps * kChunk;
+    using Chunk = Fragment<kind>;
+    const Arguments& args;
+    uint32_t code;                             // the lane's first of the chunk that is loaded next
+    const uint8_t *codes, *scales, *numbers;   // of the lane's first line; of its row of A, null behind the last
+    int64_t to_second_codes, to_second_scales;
+    float sums[4] = {};
+
+    __device__ __forceinline__ Consumer(const Arguments& arguments, const Tile& tile) : args(arguments) {
+        const auto [first, second] = lines(tile);
+        code = threadIdx.x / 32 * kChunk + threadIdx.x % 4 * kQuarter;
+        codes = tile.b.codes + first * args.problem.b.line_bytes + code / 8 * weight_bits<kind>;
+        to_second_codes = (second - first) * args.problem.b.line_bytes;
+    }
+    // Returns the lane's lines. Those behind the last count as the last; nobody stores their sums.
+    struct Lines {
+        int64_t first, second;
+    };
+    __device__ __forceinline__ Lines lines(const Tile& tile) const {
+        const uint32_t own = tile.line + threadIdx.x % 32 / 4, last = uint32_t(args.problem.n) - 1;
+        return {min(own, last), min(own + 8, last)};
+    }
+    __device__ __forceinline__ void find_scales_and_rows(const Tile& tile, uint32_t first_code) {
+        const auto [first, second] = lines(tile);
+        const ScaleLayout& layout = tile.b.layout;
+        const int64_t scale = scale_line(layout, uint32_t(first));
+        scales = tile.b.scales + scale + scale_in_line(layout, threadIdx.x % 4 * kQuarter) + threadIdx.x / 32 * args.chunk_scales;
+        to_second_scales = scale_line(layout, uint32_t(second)) - scale;
+        const uint32_t row = threadIdx.x % 32 / 4;
+        numbers = row < tile.rows ? tile.numbers + int64_t(tile.row + row) * args.rows.line_bytes + first_code * 2 : nullptr;
+    }
+    __device__ __forceinline__ bool exists(uint32_t first_code) const { return first_code < uint32_t(args.problem.k); }
+
+    // Loads the lane's codes of a chunk, zeros behind the last.
+    __device__ __forceinline__ void load_codes(Chunk& to) {
+        const bool here = exists(code);
+#pragma unroll
+        for (int l = 0; l < 2; l++) {
+            const uint8_t* const from = codes + (l > 0 ? to_second_codes : 0);
+            auto& words = to.words[l];
+            if constexpr (kind == Weights::Bits6) {
+#pragma unroll
+                for (int i = 0; i < 3; i++) {
+                    const uint2 two = here ? load_once_8(from + 8 * i) : uint2{};
+                    words[2 * i] = two.x, words[2 * i + 1] = two.y;
+                }
+            } else {
+#pragma unroll
+                for (int i = 0; i < int(kLaneBytes) / 16; i++) {
+                    const uint4 four = here ? load_once(from + 16 * i) : uint4{};
+                    words[4 * i] = four.x, words[4 * i + 1] = four.y, words[4 * i + 2] = four.z, words[4 * i + 3] = four.w;
+                }
+            }
+        }
+        codes += warps * 4 * kLaneBytes;
+        code += kTurnCodes;
+    }
+    // Loads the scales of its codes, those of finite numbers behind the last.
+    __device__ __forceinline__ void load_scales(uint32_t first_code, Chunk& to) {
+        const bool here = exists(first_code) && args.scaled;
+#pragma unroll
+        for (int l = 0; l < 2; l++)
+#pragma unroll
+            for (int i = 0; i < int(sizeof to.scales[l] / 4); i++) {
+                to.scales[l][i] = kind == Weights::Nvfp4 ? 0 : 127;
+                if (here) to.scales[l][i] = __ldg(scales + (l > 0 ? to_second_scales : 0) + i);
+            }
+        scales += warps * args.chunk_scales;
+    }
+    // Returns whether one factor does not serve some scale of any lane, or codes are Inf or NaN.
+    __device__ __forceinline__ bool is_special(const Chunk& chunk) const {
+        bool special = false;
+        if constexpr (kind == Weights::Bits8) special = any_special(args.rule, chunk);
+#pragma unroll
+        for (int l = 0; l < 2; l++)
+            for (uint32_t scale : chunk.scales[l]) special |= needs_two_factors<kind>(args.rule, scale);
+        return __any_sync(kAllLanes, special);
+    }
+    // Decodes what a thread gives to one instruction: 4 codes of each line.
+    template <bool special>
+    __device__ __forceinline__ void decode_16(const Chunk& chunk, int four, const uint32_t (&factors)[2][2],
+                                              uint32_t (&to)[4]) const {
+#pragma unroll
+        for (int l = 0; l < 2; l++) {
+            const int half = kind == Weights::Nvfp4 ? four / 4 : 0;
+            const uint32_t of = four_codes<kind>(chunk, l, four);
+            const EvenOddBf16 pairs = special
+                                          ? decode_any_four<kind>(args.rule, args.missing, of, four, chunk.scales[l][half])
+                                          : decode_four<kind>(args.rule, of, four, factors[l][half]);
+            to[l] = pairs.even, to[2 + l] = pairs.odd;
+        }
+    }
+    template <bool special>
+    __device__ __forceinline__ void multiply_chunk(const Chunk& chunk, const uint4 (&eights)[4]) {
+        uint32_t factors[2][2];
+#pragma unroll
+        for (int l = 0; l < 2; l++)
+#pragma unroll
+            for (int i = 0; i < int(sizeof chunk.scales[l] / 4); i++)
+                factors[l][i] = scale_factor<kind>(args.rule, chunk.scales[l][i]);
+#pragma unroll
+        for (int two = 0; two < 4; two++) {
+            const uint4 pairs = pair_eight<kind>(eights[two]);
+            uint32_t first[4], second[4];
+            decode_16<special>(chunk, 2 * two, factors, first);
+            decode_16<special>(chunk, 2 * two + 1, factors, second);
+            multiply_add_bf16(sums, first, pairs.x, pairs.y);
+            multiply_add_bf16(sums, second, pairs.z, pairs.w);
+        }
+    }
+    // Asks for codes before it looks where scales are, since they take longest.
+    __device__ __forceinline__ void multiply(const Tile& tile) {
+        Chunk chunks[kAhead + 1];
+        uint32_t own = code;  // of the chunk that is multiplied
+#pragma unroll
+        for (int i = 0; i < kAhead; i++) load_codes(chunks[i]);
+        find_scales_and_rows(tile, own);
+#pragma unroll
+        for (int i = 0; i < kAhead; i++) load_scales(own + uint32_t(i) * kTurnCodes, chunks[i]);
+#pragma unroll 1
+        for (uint32_t first = threadIdx.x / 32 * kChunk; exists(first); first += kTurnCodes) {
+            uint4 eights[4] = {};
+            if (numbers && exists(own))
+#pragma unroll
+                for (int i = 0; i < 4; i++) eights[i] = __ldg(reinterpret_cast<const uint4*>(numbers) + i);
+            load_scales(code, chunks[kAhead]);
+            load_codes(chunks[kAhead]);
+            if (is_special(chunks[0]))
+                multiply_chunk<true>(chunks[0], eights);
+            else
+                multiply_chunk<false>(chunks[0], eights);
+#pragma unroll
+            for (int i = 0; i < kAhead; i++) chunks[i] = chunks[i + 1];
+            own += kTurnCodes;
+            if (numbers) numbers += kTurnCodes * 2;
+        }
+    }
+};
+
+// Returns an element of D from the sum of its products.
+template <Weights kind>
+__device__ __forceinline__ float finish(const GemmProblem& p, const Tile& tile, uint32_t row, uint32_t line, float sum) {
+    float value = multiply_rn(sum, unit_of_sums<kind>);
+    if (has_factor(p.a) || has_factor(p.b)) {
+        const bool to_nearest = !p.is_sum_alone() || p.d.format == MXQ_FORMAT_F32;
+        const uint32_t in_group = tile.row + row;
+        value = fabsf(value) < bits_float(kInfinityBits)
+                    ? scale_sum(value, line_factor(p.a, tile.a, in_group), line_factor(p.b, tile.b, line), to_nearest)
+                    : sum_again(p, tile.a, tile.b, in_group, line);
+    }
+    return add_more(p, tile.group, tile.d_row + row, int32_t(line), value);
+}
+
+// Says how many warps a multiprocessor is to have: their loads are what memory is busy with.
+template <Weights kind>
+constexpr int kResidentWarps = kind == Weights::Bits4 ? 24 : 16;
+
+template <Weights kind, bool grouped, int warps>
+__global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
+    mma_bf16_rows_kernel(const __grid_constant__ Arguments args) {
+    __shared__ float parts[warps][kTileRows * kTileLines];
+    __shared__ Tile kept;  // has an address for what is rare, which registers have not
+    const GemmProblem& p = args.problem;
+    Tile tile;
+    if (!find_tile<grouped>(args, tile)) return;
+    Consumer<kind, warps> consumer(args, tile);
+    consumer.multiply(tile);
+    if (threadIdx.x == 0) kept = tile;
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        parts[threadIdx.x / 32][(lane % 4 * 2 + i % 2) * kTileLines + lane / 4 + i / 2 * 8] = consumer.sums[i];
+    __syncthreads();
+    const uint32_t column = threadIdx.x % kTileLines, line = tile.line + column;
+    if (line >= uint32_t(p.n)) return;
+    for (uint32_t row = threadIdx.x / kTileLines; row < tile.written; row += 32 * warps / kTileLines) {
+        float value = 0;
+        if (row < tile.rows) {
+#pragma unroll
+            for (int w = 0; w < warps; w++) value = add_rn(value, parts[w][row * kTileLines + column]);
+            value = finish<kind>(p, kept, row, line, value);
+        }
+        store_element(p.d.data, p.d.format, (tile.d_row + row) * p.d.row_stride + line, value);
+    }
+}
+
+struct Key {
+    Weights kind;
+    bool grouped;
+    int warps;
+    bool operator==(const Key&) const = default;
+};
+
+template <Weights kind, bool grouped, int warps>
+constexpr KernelEntry<Key, Arguments> entry = {{kind, grouped, warps}, mma_bf16_rows_kernel<kind, grouped, warps>, 32 * warps, 0};
+
+constexpr KernelEntry<Key, Arguments> kernels[] = {
+    entry<Weights::Bits4, false, 4>, entry<Weights::Bits4, false, 8>, entry<Weights::Bits4, false, 16>,
+    entry<Weights::Bits4, true, 4>,  entry<Weights::Bits4, true, 8>,  entry<Weights::Bits4, true, 16>,
+    entry<Weights::Nvfp4, false, 4>, entry<Weights::Nvfp4, false, 8>, entry<Weights::Nvfp4, false, 16>,
+    entry<Weights::Nvfp4, true, 4>,  entry<Weights::Nvfp4, true, 8>,  entry<Weights::Nvfp4, true, 16>,
+    entry<Weights::Bits6, false, 4>, entry<Weights::Bits6, false, 8>, entry<Weights::Bits6, false, 16>,
+    entry<Weights::Bits6, true, 4>,  entry<Weights::Bits6, true, 8>,  entry<Weights::Bits6, true, 16>,
+    entry<Weights::Bits8, false, 4>, entry<Weights::Bits8, false, 8>, entry<Weights::Bits8, false, 16>,
+    entry<Weights::Bits8, true, 4>,  entry<Weights::Bits8, true, 8>,  entry<Weights::Bits8, true, 16>,
+};
+
+// Returns the bytes from the scales of a line to those of so many chunks further.
+int64_t scales_of_chunks(ScaleLayout layout, int64_t chunks) {
+    layout.tile_rows = 1;
+    return layout.block == MXQ_MAX_DIM ? 0 : layout.offset(0, 0, chunks * kChunk / layout.block);
+}
+
+bool has_aligned_lines(const GemmOperand& operand) {
+    return is_aligned(operand.codes, 16) && operand.line_bytes % 16 == 0 && operand.matrix_bytes % 16 == 0;
+}
+
+// Returns the tiles of rows of A, at most.
+int64_t row_tiles(const GemmProblem& p) {
+    return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, kTileRows)
+                                        : ceil_div(p.m, int64_t(kTileRows));
+}
+
+int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
+
+// Returns how many warps share a tile: with many tiles each multiprocessor has several anyway, and small blocks follow each other
+// without a gap.
+int warps_of_tile(const Context& context, const GemmProblem& p) {
+    const int64_t tiles = row_tiles(p) * line_tiles(p), chips = context.cuda->multiprocessors;
+    return tiles >= 3 * chips ? 4 : tiles > chips ? 8 : 16;
+}
+
+Reason needs_operands(const GemmProblem& p) {
+    if (!can_be_bf16(p.a) || can_split(p.a))
+        return [format = p.a.format] {
+            return format_text("needs a in BF16 or quantized, without scales of 128, found %s", find_format(format)->name);
+        };
+    if (p.b.scale_type == ScaleType::None)
+        return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
+    if (p.b.scale_type == ScaleType::F32 && !has_line_scales(p.b))
+        return "needs FP8 with scaling ROW or TENSOR, found scales of 128";
+    if (p.a.across || p.b.across) return "needs both operands along the contraction, found one across it";
+    return {};
+}
+
+Reason needs_sizes(const GemmProblem& p) {
+    if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
+    if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
+    const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
+    if (p.m > kTileRows * groups)
+        return [m = p.m, groups] {
+            return format_text("needs at most %d rows a group, found %.1f on average", kTileRows, double(m) / double(groups));
+        };
+    if (p.k % kQuarter != 0)
+        return [k = p.k] { return format_text("needs a contraction of whole 32 codes, found %lld", (long long)k); };
+    void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
+    if (!has_aligned_lines(as_bf16(p, Side::A, workspace)) || !has_aligned_lines(p.b))
+        return "needs lines of both operands at multiples of 16 bytes";
+    const ScaleLayout& layout = p.b.layout;
+    if (is_block_scaled(p.b) && scales_of_chunks(layout, 4) != 4 * scales_of_chunks(layout, 1))
+        return "needs scales of b for 16 or 32 codes";
+    if (const int64_t tiles = row_tiles(p); tiles > kMostRowTiles)
+        return [tiles] { return format_text("needs at most %lld tiles of 8 rows, found %lld", (long long)kMostRowTiles, (long long)tiles); };
+    return {};
+}
+
+Prepared prepare(const Context& context, const GemmProblem& p) {
+    if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_no_limit(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_sizes(p); !reason.empty()) return {reason, 0, nullptr};
+    return {{}, is_bf16(p.a) ? 0 : widened_bytes(as_bf16(p, Side::A, nullptr)), nullptr};
+}
+
+void run(const Context& context, const GemmProblem& p, const Launch& call) {
+    const WeightRule weights = weight_rule(p.b);
+    const GemmOperand rows = as_bf16(p, Side::A, call.workspace);
+    Arguments args{p,
+                   rows,
+                   {},
+                   weights.rule,
+                   weights.missing,
+                   is_block_scaled(p.b) ? scales_of_chunks(p.b.layout, 1) : 0,
+                   is_block_scaled(p.b)};
+    args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
+    args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
+    args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
+    args.units.tile_rows_log2 = kTileRowsLog2;
+    const dim3 blocks(unsigned(line_tiles(p)), unsigned(row_tiles(p)));
+    if (blocks.y == 0) return;
+    if (!is_bf16(p.a)) widen(context, p, Side::A, rows, call.stream);
+    const Key key{weights.kind, p.grouping == Grouping::Rows, warps_of_tile(context, p)};
+    launch(context, kernels, key, "mma_bf16_rows", blocks, call.stream, args);
+}
+
+void load(const Context& context) {
+    load_kernels(kernels);
+    load_widen(context);
+}
+
+int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+
+}  // namespace
+
+const GemmImplementation mma_bf16_rows{.name = "mma_bf16_rows", .run = run, .load = load, .bound = bound, .prepare = prepare};
+
+}  // namespace mxq::cuda
