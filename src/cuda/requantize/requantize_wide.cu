@@ -14,6 +14,7 @@
 //
 //     - A scale 2^30 or less below the largest leaves products exact, or below 2^-21.
 //     - One further below counts as 0, where the products are below 2^-16.
+//     - From 2^22 below on, products may vanish where codes are not 0: that all are 0 then says nothing of the codes.
 //     - The second product is exact, or below half of E4M3's least code. With a factor of at most 2^6 all that was not exact is
 //       below that half, too: only its sign is left, which all products keep.
 //

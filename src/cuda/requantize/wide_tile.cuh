@@ -22,7 +22,7 @@ struct WideArguments {
 // Holds the unit that 32 lines share in a block of 32 positions.
 struct WideUnit {
     float value;     // 2^-6 of the largest scale
-    uint32_t whole;  // no line counts as 0
+    uint32_t whole;  // no line's products vanish
 };
 
 struct WideShared {
@@ -90,7 +90,7 @@ __device__ __forceinline__ void load_wide_scales(const WideArguments& a, const W
     const bool exists = line < place.lines;
     const uint2 scales = load_wide_line(a.from.scales + layout.offset(place.matrix, place.line + line, column),
                                         exists ? layout.columns - column : 0, layout.swizzled);
-    uint32_t mine = 0, dropped = 0;  // the largest scale of the lane's block; bits of the blocks with lines that count as 0
+    uint32_t mine = 0, vanishing = 0;  // the largest scale of the lane's block; bits of the blocks where the line's products may
 #pragma unroll
     for (int block = 0; block < kWideScales; block++) {
         const uint32_t scale = (block < 4 ? scales.x : scales.y) >> (block % 4 * 8) & 0xFF;
@@ -98,11 +98,11 @@ __device__ __forceinline__ void load_wide_scales(const WideArguments& a, const W
         const int below = exists ? int(largest - scale) : 0;
         const float factor = bits_float(uint32_t(max(127 + 6 - below, 0)) << 23);  // the scale over 2^-6 of the largest
         shared.factors[block][line / kChunk][line % kChunk] = uint16_t(f16_pair_of(factor));
-        if (below > 30) dropped |= 1u << block;
+        if (below > 21) vanishing |= 1u << block;
         if (lane == block) mine = largest;
     }
-    dropped = __reduce_or_sync(kAllLanes, dropped);
-    if (lane < kWideScales) shared.units[lane][line / 32] = {multiply_rn(scale_value(mine), 0x1p-6f), ~dropped >> lane & 1};
+    vanishing = __reduce_or_sync(kAllLanes, vanishing);
+    if (lane < kWideScales) shared.units[lane][line / 32] = {multiply_rn(scale_value(mine), 0x1p-6f), ~vanishing >> lane & 1};
     shared.from_scales[line][0] = scales.x, shared.from_scales[line][1] = scales.y;
 }
 
