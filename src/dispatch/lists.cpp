@@ -19,7 +19,7 @@ const QuantizeImplementation* const quantize_list[] = {
 
 const QuantizeImplementation* const requantize_list[] = {
     &cuda::requantize_chunks,  // tiles of codes in shared memory: aligned MXFP8, FP8 and NVFP4 to MXFP8 and MXFP4
-    &cuda::requantize_wide,    // tiles of 256 x 256: MXFP8 E4M3 across the source's lines alone, see below
+    &cuda::requantize_wide,    // tiles of 256 x 256: MXFP8 E4M3 and NVFP4 across the source's lines alone, see below
     &cuda::requantize_codes,   // codes in registers: lines of whole 8 codes
     &cuda::requantize_values,  // values in registers: any lines and formats
     &cuda::quantize_fp4,       // Hadamard transform, stochastic rounding, four-over-six
@@ -93,13 +93,16 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cpu::gemm,
 };
 
-// Returns who requantizes in many tiles of 256 x 256, which read and write 256 bytes of a line at once; few of them leave
-// multiprocessors idle. MXFP8 E4M3 from rowwise to columnwise, an H200, requantize_chunks and requantize_wide, us: 1792 tiles
-// 77.9 and 74.1, 14336 tiles 590 and 537; 448 tiles 26.3 and 25.6, with swizzled scales 24.0 and 25.2; 56 tiles 8.2 and 9.3.
-// Between 448 and 1792 tiles 1024 is a guess.
+// Returns who requantizes in many tiles of 256 x 256, which read and write 128 or 256 bytes of a line at once; few of them
+// leave multiprocessors idle. MXFP8 E4M3 from rowwise to columnwise, an H200, requantize_chunks and requantize_wide, us: 1792
+// tiles 77.9 and 74.1, 14336 tiles 590 and 537; 448 tiles 26.3 and 25.6, with swizzled scales 24.0 and 25.2; 56 tiles 8.2 and 9.3.
+// Between 448 and 1792 tiles 1024 is a guess. MXFP4 out, an H100: 448 tiles 34.6 and 34.8 from MXFP8, 31.7 and 33.3 from NVFP4,
+// 896 tiles 56.1 and 55.8 (swizzled 49.6 and 50.9), 51.5 and 49.3. NVFP4 to MXFP8 there: 448 tiles 27.5 and 25.8, swizzled 24.8
+// and 24.7.
 const QuantizeImplementation* preferred_requantize(const QuantizeProblem& p) {
-    constexpr int64_t tile = 256, enough_tiles = 1024;
     const QuantizedPart& from = p.source.quantized;
+    const bool four_to_eight = from.bits == 4 && p.format->bits == 8;
+    const int64_t tile = 256, enough_tiles = four_to_eight ? 448 : 1024;
     const int64_t tiles = from.matrices * ceil_div(from.lines, tile) * ceil_div(from.length, tile);
     return tiles >= enough_tiles ? &cuda::requantize_wide : nullptr;
 }

@@ -85,6 +85,19 @@ MXQ_HD uint32_t decode_pair_to_f16(uint32_t codes) {
                uint32_t(from_float<F16>(decode<E>(codes >> 8 & 0xFF)).bits) << 16;
 }
 
+// Decodes the four codes of 8 bits of a word to F16, the lower two to `low`. On CUDA the instruction takes the upper half as it
+// is, where a shift would come first.
+template <class E>
+MXQ_HD void decode_word_to_f16(uint32_t word, uint32_t& low, uint32_t& high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    if constexpr (std::is_same_v<E, E4M3>)
+        asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
+            : "=r"(low), "=r"(high) : "r"(word));
+    else
+#endif
+        low = decode_pair_to_f16<E>(word & 0xFFFF), high = decode_pair_to_f16<E>(word >> 16);
+}
+
 // Encodes two F16 numbers that are no NaN to codes of 8 bits, the first in the low byte.
 template <class E>
 MXQ_HD uint32_t encode_pair_from_f16(uint32_t pair) {
@@ -150,10 +163,11 @@ MXQ_HD uint32_t encode_e2m1_from_f16(uint32_t magnitudes, const E2m1Factors& fac
 }
 
 #if defined(__CUDACC__)
-// Returns four E2M1 codes, the bytes being elements 0, 2, 1, 3, from two results of encode_e2m1_from_f16 and the signs of
-// four bytes.
-__device__ __forceinline__ uint32_t signed_e2m1_bytes(uint32_t first, uint32_t second, uint32_t signs) {
-    return __byte_perm(first, second, 0x6240) | (__byte_perm(signs, 0, 0x3120) >> 4 & 0x08080808u);
+// Returns eight E2M1 codes as they are stored, from four results of encode_e2m1_from_f16 and the signs of two words' bytes.
+__device__ __forceinline__ uint32_t pack_signed_e2m1(const uint32_t (&pairs)[4], uint32_t low_signs, uint32_t high_signs) {
+    const uint32_t low = __byte_perm(pairs[0], pairs[1], 0x6420) | (low_signs >> 4 & 0x08080808u);
+    const uint32_t high = __byte_perm(pairs[2], pairs[3], 0x6420) | (high_signs >> 4 & 0x08080808u);
+    return __byte_perm(low + (low >> 4), high + (high >> 4), 0x6420);  // bytes 0 and 2 have two codes each
 }
 #endif
 

@@ -74,3 +74,19 @@ TEST_CASE("requantize in F16: the larger magnitude, and what is made of NaN") {
     CHECK(std::isnan(mxq::max_abs_of_f16_pair(mxq::max_abs_f16_pairs(0x7FFF0000, 0x3C003C00))));
     CHECK(mxq::max_abs_of_f16_pair(mxq::max_abs_f16_pairs<mxq::Nonfinite::Saturate>(0x7FFF0000, 0x3C003C00)) == 1.0f);
 }
+
+TEST_CASE("requantize in F16: a word decodes as its two pairs do") {
+    int wrong = 0, checked = 0;
+    const auto check_type = [&]<class E>(E) {
+        for (uint32_t pair = 0; pair < 1 << 16; ++pair, ++checked) {
+            const uint32_t other = pair ^ 0x5A3Cu;
+            uint32_t low, high;
+            mxq::decode_word_to_f16<E>(pair | other << 16, low, high);
+            wrong += low != mxq::decode_pair_to_f16<E>(pair) || high != mxq::decode_pair_to_f16<E>(other);
+        }
+    };
+    check_type(mxq::E4M3{});
+    check_type(mxq::E5M2{});
+    CHECK(wrong == 0);
+    CHECK(checked == 2 << 16);
+}

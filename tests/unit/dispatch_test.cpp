@@ -140,11 +140,12 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 
-TEST_CASE("dispatch: requantize prefers wide tiles where there are 1024 of them") {
-    const auto preferred = [](int64_t matrices, int64_t lines, int64_t length) {
+TEST_CASE("dispatch: requantize prefers wide tiles where there are 1024 of them, from NVFP4 to MXFP8 448") {
+    const auto preferred = [](int64_t matrices, int64_t lines, int64_t length, int32_t bits = 8, int32_t to = MXQ_FORMAT_MXFP8_E4M3) {
         QuantizeProblem problem{};
         QuantizedPart& from = problem.source.quantized;
-        from.matrices = matrices, from.lines = lines, from.length = length;
+        from.matrices = matrices, from.lines = lines, from.length = length, from.bits = bits;
+        problem.format = find_format(to);
         const QuantizeImplementation* const first = verbs::requantize.preferred(problem);
         return std::string(first ? first->name : "");
     };
@@ -152,6 +153,9 @@ TEST_CASE("dispatch: requantize prefers wide tiles where there are 1024 of them"
     CHECK(preferred(8, 1793, 4096) == "requantize_wide");
     CHECK(preferred(1, 7936, 8192) == "");
     CHECK(preferred(0, 8192, 8192) == "");
+    CHECK(preferred(1, 4096, 7168, 4) == "requantize_wide");
+    CHECK(preferred(1, 3840, 7168, 4) == "");
+    CHECK(preferred(1, 4096, 7168, 4, MXQ_FORMAT_MXFP4) == "");
 }
 
 TEST_CASE("dispatch: a reason is written where somebody reads it, and not before") {

@@ -2,8 +2,9 @@
 //
 // A block of threads takes tiles of 256 x 128 elements, each read and written once.
 //
-//     codes in memory     lines of the transposed matrix: 256, 192 or 128 bytes of a tile, read as words or byte by byte. With
-//                         half as much of a line at once, memory gives a twentieth less (docs/performance.md)
+//     codes in memory     lines of the transposed matrix: 256, 192 or 128 bytes of a tile, read as words, which are shifted
+//                         where lines are not aligned. With half as much of a line at once, memory gives a twentieth less
+//                         (docs/performance.md)
 //     shared memory       pieces: 16 codes of a line, 16 pieces a line; the scales of 128 lines, twice 4 or 8 bytes or one fp32
 //     registers           a patch of the output: 16 rows of 8 columns (F32: 4)
 //
@@ -98,18 +99,60 @@ __device__ __forceinline__ void start_pieces(const uint8_t* from, int64_t line_b
     }
 }
 
-// Loads a tile's codes as pieces, byte by byte, from lines of any alignment. Out of line, since it is rare.
+// Where a piece lies in lines of any alignment: in so many aligned words and one more.
 template <class T, int bits>
-__device__ __noinline__ void load_pieces_by_bytes(const uint8_t* from, int64_t line_bytes, int lines, int length,
-                                                  Shared<bits>& shared) {
-    constexpr int piece_bytes = kPieceCodes * bits / 8, of_line = kPieces * piece_bytes;
-    const int valid = (length * bits + 7) / 8;
-    auto* bytes = reinterpret_cast<uint8_t*>(shared.pieces);
+struct ShiftedPiece {
+    static constexpr int words = Shared<bits>::piece_words;
+    const uint8_t* at;
+    const uint32_t* aligned;
+    uint32_t* to;
+    int left;        // bytes of the line from here on; none where there is no line
+    uint32_t shift;  // bits of the first word before it
+
+    __device__ __forceinline__ ShiftedPiece(const uint8_t* from, int64_t line_bytes, int lines, int valid, int i,
+                                            Shared<bits>& shared) {
+        const int line = i / kPieces, piece = i % kPieces;
+        left = line < lines ? valid - piece * words * 4 : 0;
+        at = from + line * line_bytes + piece * words * 4;
+        shift = uint32_t(reinterpret_cast<uintptr_t>(at) % 4) * 8;
+        aligned = reinterpret_cast<const uint32_t*>(at - shift / 8);
+        to = shared.pieces + slot_of_piece<T>(line, piece) * words;
+    }
+    __device__ __forceinline__ bool lies_in(const uint8_t* first, const uint8_t* end) const {
+        const auto* const begin = reinterpret_cast<const uint8_t*>(aligned);
+        return begin >= first && begin + (words + 1) * 4 <= end;
+    }
+};
+
+// Loads a tile's codes as pieces from lines of any alignment: the aligned words that a piece lies in, shifted; where they reach
+// beyond the tile's first or last line, byte by byte. Out of line, since it is rare.
+template <class T, int bits>
+__device__ __noinline__ void load_shifted_pieces(const uint8_t* from, int64_t line_bytes, int lines, int length,
+                                                 Shared<bits>& shared) {
+    using Piece = ShiftedPiece<T, bits>;
+    constexpr int step = kThreads<T>, all = kTile * kPieces;
+    const int valid = (length * bits + 7) / 8;  // bytes of a line
+    const uint8_t* const end = from + (lines - 1) * line_bytes + valid;
+    bool rest = false;
 #pragma unroll 4
-    for (int i = thread_index<T>(); i < kTile * of_line; i += kThreads<T>) {
-        const int line = i / of_line, byte = i % of_line;
-        bytes[slot_of_piece<T>(line, byte / piece_bytes) * piece_bytes + byte % piece_bytes] =
-            line < lines && byte < valid ? from[line * line_bytes + byte] : 0;
+    for (int i = thread_index<T>(); i < all; i += step) {
+        const Piece piece(from, line_bytes, lines, valid, i, shared);
+        const bool exists = piece.left > 0, whole = exists && piece.lies_in(from, end);
+        uint32_t read[Piece::words + 1];
+#pragma unroll
+        for (int w = 0; w <= Piece::words; w++) read[w] = whole ? __ldg(piece.aligned + w) : 0;
+#pragma unroll
+        for (int w = 0; w < Piece::words; w++)
+            if (whole) piece.to[w] = __funnelshift_r(read[w], read[w + 1], piece.shift);
+        rest = rest || whole != exists;
+    }
+    if (!rest) return;
+#pragma unroll 1
+    for (int i = thread_index<T>(); i < all; i += step) {
+        const Piece piece(from, line_bytes, lines, valid, i, shared);
+        if (piece.left <= 0 || piece.lies_in(from, end)) continue;
+        auto* const bytes = reinterpret_cast<uint8_t*>(piece.to);
+        for (int byte = 0; byte < min(piece.left, Piece::words * 4); byte++) bytes[byte] = piece.at[byte];
     }
 }
 
@@ -291,7 +334,7 @@ struct PatchRows {
         if constexpr (wide)
             store_vector_wide(vector, to, exists && i < end);
         else
-            spread.store(vector, to, i < end ? left : 0, lanes);
+            spread.template store_rows<lanes>(vector, to, i < end ? left : 0);
     }
 };
 
@@ -351,7 +394,7 @@ __device__ __forceinline__ void dequantize_tile(const Arguments& a, const Dequan
     const int half_row = row + int(threadIdx.y) * kTile;  // of the threads' 128 rows
     if (a.whole_words_in)
         start_pieces<T>(from, in.line_bytes, lines, filled, shared);
-    else load_pieces_by_bytes<T>(from, in.line_bytes, lines, filled, shared);
+    else load_shifted_pieces<T>(from, in.line_bytes, lines, filled, shared);
     if (half_row < scope.rows && !start_scales(in, layout, scope.scales, col, half_row, shared.scales[threadIdx.y]))
         load_scales(in, layout, scope.scales, col, half_row, shared.scales[threadIdx.y]);
     wait_for_pieces();

@@ -4,7 +4,8 @@
 //     32 codes of a line, their scale -> F16 pairs -> maximum -> scale -> 16 bytes of codes        (chunks_along.cuh)
 //
 // Which blocks a lane takes: memory/segments.cuh, one lane a block, four requests a lane, all loaded before the first use.
-// Bytes an element: 1.03 read, 0.53 written; bound by instructions, 11 an element (machine code), 8 of them for the codes.
+// Bytes an element: 1.03 read, 0.53 written; 7 instructions an element (ncu), with swizzled scales 2 more, which find places.
+// An H100 is bound by memory.
 #pragma once
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/memory/segments.cuh"
@@ -20,6 +21,7 @@ struct BlockArguments {
     ScaleSteps steps;
     bool clamps;  // products may be 7 or more
     Nonfinite nonfinite;
+    int64_t blocks;  // of all lines; 0: they do not lie one after the other
 };
 
 // The 32 codes of a block.
@@ -63,8 +65,8 @@ __device__ __noinline__ uint4 any_block_codes(BlockCodes codes, float scale, flo
 
 // Makes a block's codes, and gives its scale.
 template <class S>
-__device__ __forceinline__ uint4 requantize_block(const BlockArguments& a, const BlockCodes& codes, uint32_t scale_byte,
-                                                  uint32_t& scale) {
+__device__ __forceinline__ uint4 requantize_block(const BlockArguments& a, bool clamps, const BlockCodes& codes,
+                                                  uint32_t scale_byte, uint32_t& scale) {
     const LineChunks<S, E2M1> values(codes.chunks);
     const float source = scale_value(scale_byte);
     uint32_t largest = float_bits(multiply_rn(values.largest(), source));
@@ -75,7 +77,7 @@ __device__ __forceinline__ uint4 requantize_block(const BlockArguments& a, const
     if (!plain || !can_requantize_via_f16<typename S::Bytes, E2M1>(factor))
         return any_block_codes<S>(codes, source, reciprocal);
     ChunkCodes<E2M1> out[2];
-    values.quantize(factor, a.clamps, out);
+    values.quantize(factor, clamps, out);
     return make_uint4(out[0].words[0], out[0].words[1], out[1].words[0], out[1].words[1]);
 }
 
@@ -104,6 +106,33 @@ struct ScaleWordPlace {
     }
 };
 
+// The blocks of lines that lie one after the other, scales too, as one row: its places take few instructions. A warp has 128
+// blocks, a lane the same of a segment as below.
+template <class S, bool clamps>
+__global__ void __launch_bounds__(kSegmentThreads, 3)
+    requantize_row_of_blocks_kernel(const __grid_constant__ BlockArguments a) {
+    const int lane = threadIdx.x % 32;
+    const int64_t first = (block_index() * (kSegmentThreads / 32) + threadIdx.x / 32) * (32 * kRequests);
+    const int left = int(min(a.blocks - first, int64_t(32 * kRequests)));
+    if (left <= 0) return;
+    const auto* const from = reinterpret_cast<const BlockCodes*>(a.codes) + first + lane;
+    BlockCodes codes[kRequests];
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) codes[i] = i * 32 + lane < left ? from[i * 32] : BlockCodes{};
+    const int word = (lane % kRequests * 8 + lane / kRequests) * 4;
+    const uint32_t source_scales = transpose_scales(load_scale_word(a.scales + first + word, left - word));
+    auto* const to = reinterpret_cast<uint4*>(a.out_codes) + first + lane;
+    uint32_t scales = 0;
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) {
+        uint32_t scale;
+        const uint4 out = requantize_block<S>(a, clamps, codes[i], source_scales >> (i * 8) & 0xFF, scale);
+        scales |= scale << (i * 8);
+        if (i * 32 + lane < left) to[i * 32] = out;
+    }
+    store_scale_word(a.out_scales + first + word, transpose_scales(scales), left - word);
+}
+
 template <class S>
 __global__ void __launch_bounds__(kSegmentThreads, 3) requantize_blocks_kernel(const __grid_constant__ BlockArguments a) {
     const int64_t task = block_index() * (kSegmentThreads / 32) + threadIdx.x / 32;
@@ -121,7 +150,7 @@ __global__ void __launch_bounds__(kSegmentThreads, 3) requantize_blocks_kernel(c
 #pragma unroll
     for (int i = 0; i < kRequests; i++) {
         uint32_t scale;
-        const uint4 out = requantize_block<S>(a, codes[i], source_scales >> (i * 8) & 0xFF, scale);
+        const uint4 out = requantize_block<S>(a, a.clamps, codes[i], source_scales >> (i * 8) & 0xFF, scale);
         if (!requests.exists(i)) continue;
         scales |= scale << (i * 8);
         *reinterpret_cast<uint4*>(a.out_codes + requests.offset(i, a.segments.cols) / 2) = out;
@@ -142,11 +171,12 @@ inline bool takes_blocks(const QuantizeProblem& p) {
 
 inline BlockArguments block_arguments(const QuantizeProblem& p, const ScaleSteps& steps, bool clamps) {
     const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.columnwise : p.rowwise;
-    BlockArguments a{{}, from.codes, from.scales, to.codes, to.scales, from.layout, to.layout, steps, clamps, p.nonfinite};
+    BlockArguments a{{}, from.codes, from.scales, to.codes, to.scales, from.layout, to.layout, steps, clamps, p.nonfinite, 0};
     const PlainMatrix lines{nullptr, 0, from.matrices, from.lines, from.length, from.length, 1, Addresses::Dense};
     constexpr int parallel = Requests<kMxBlock>::parallel;
     a.segments = divide(lines, a.from.swizzled ? a.from : a.to, parallel);
     if (!a.from.swizzled) a.from.columns = a.to.columns;  // of one long row where both are compact
+    if (!a.segments.down) a.blocks = a.segments.cols / kMxBlock;
     return a;
 }
 

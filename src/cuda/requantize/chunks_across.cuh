@@ -56,10 +56,13 @@ struct TwoChunks {
             for (int j = 0; j < 4; j += 2) {
                 const uint32_t codes =
                     __byte_perm(place.line(i + j), place.line(i + j + 1), place.pair == 0 ? 0x5140 : 0x7362);
-                const float2 of_first = dequantize_pair<typename S::Bytes>(codes & 0xFFFF, scales[j], scales[j + 1]);
-                const float2 of_second = dequantize_pair<typename S::Bytes>(codes >> 16, scales[j], scales[j + 1]);
-                first[i + j] = of_first.x, first[i + j + 1] = of_first.y;
-                second[i + j] = of_second.x, second[i + j + 1] = of_second.y;
+                uint32_t of_first, of_second;
+                decode_word_to_f16<typename S::Bytes>(codes, of_first, of_second);
+#pragma unroll
+                for (int k = 0; k < 2; k++) {
+                    first[i + j + k] = multiply_rn(to_float(F16{uint16_t(of_first >> (16 * k))}), scales[j + k]);
+                    second[i + j + k] = multiply_rn(to_float(F16{uint16_t(of_second >> (16 * k))}), scales[j + k]);
+                }
             }
         }
     }
@@ -88,11 +91,13 @@ struct TwoHalfChunks {
                 const uint32_t codes = __byte_perm(__byte_perm(place.line(i + j), place.line(i + j + 1), select),
                                                    __byte_perm(place.line(i + j + 2), place.line(i + j + 3), select), 0x5410);
                 const uint32_t low = shrunk_e4m3(codes << 4), high = shrunk_e4m3(codes);
+                const int at = (i + j) / 2;
+                decode_word_to_f16<E4M3>(low, first[at], first[at + 1]);
+                decode_word_to_f16<E4M3>(high, second[at], second[at + 1]);
 #pragma unroll
                 for (int k = 0; k < 2; k++) {
-                    const int at = (i + j) / 2 + k;
-                    first[at] = multiply_f16_pairs(decode_pair_to_f16<E4M3>(low >> (16 * k) & 0xFFFF), scales[j / 2 + k]);
-                    second[at] = multiply_f16_pairs(decode_pair_to_f16<E4M3>(high >> (16 * k) & 0xFFFF), scales[j / 2 + k]);
+                    first[at + k] = multiply_f16_pairs(first[at + k], scales[j / 2 + k]);
+                    second[at + k] = multiply_f16_pairs(second[at + k], scales[j / 2 + k]);
                 }
             }
         }

@@ -7,14 +7,12 @@
 
 namespace mxq::cuda {
 
-// Returns the largest magnitude of a block of 32 of a line, as bits. Out of line: for blocks with NaN or Inf.
-template <class S>
-__device__ __noinline__ uint32_t any_block_maximum(const RequantizeShared<S>& shared, Nonfinite policy, int line, int block,
-                                                   float scale) {
-    const auto* codes = reinterpret_cast<const uint8_t*>(&shared.codes[shared.slot(line)]) + block * kMxBlock;
+// Returns the largest magnitude of neighbouring codes, as bits. Out of line: for blocks with NaN or Inf.
+template <class S, int count>
+__device__ __noinline__ uint32_t any_maximum_of(const uint8_t* codes, Nonfinite policy, float scale) {
     uint32_t largest = 0;
 #pragma unroll 1
-    for (int i = 0; i < kMxBlock; i++) {
+    for (int i = 0; i < count; i++) {
         const float value = multiply_rn(decode_pair<typename S::Bytes>(codes[i]).x, scale);
         const uint32_t bits = policy == Nonfinite::Saturate ? amax_bits<Nonfinite::Saturate>(value)
                                                             : amax_bits<Nonfinite::Propagate>(value);
@@ -25,9 +23,7 @@ __device__ __noinline__ uint32_t any_block_maximum(const RequantizeShared<S>& sh
 
 // Makes 16 codes of a line under any factor. Out of line: few need it.
 template <class S, class E>
-__device__ __noinline__ ChunkCodes<E> any_chunk_codes(const RequantizeShared<S>& shared, int line, int chunk, float scale,
-                                                      float factor) {
-    const auto* codes = reinterpret_cast<const uint8_t*>(&shared.codes[shared.slot(line) + chunk]);
+__device__ __noinline__ ChunkCodes<E> any_chunk_codes(const uint8_t* codes, float scale, float factor) {
     float values[kChunk];
 #pragma unroll
     for (int i = 0; i < kChunk; i++) values[i] = multiply_rn(decode_pair<typename S::Bytes>(codes[i]).x, scale);
@@ -57,8 +53,8 @@ struct LineChunks {
                     kept &= 0x7F7F7F7Fu;
                     asm("" : "+r"(kept));  // once: else each half is masked by itself
                 }
-                pairs[j * pairs_each + 2 * i] = decode_pair_to_f16<typename S::Bytes>(kept & 0xFFFF);
-                pairs[j * pairs_each + 2 * i + 1] = decode_pair_to_f16<typename S::Bytes>(kept >> 16);
+                const int pair = j * pairs_each + 2 * i;
+                decode_word_to_f16<typename S::Bytes>(kept, pairs[pair], pairs[pair + 1]);
             }
         }
     }
@@ -81,22 +77,12 @@ struct LineChunks {
                 to[0].words[w] = encode_pair_from_f16<E>(multiply_f16_pairs(pairs[2 * w], both)) |
                                  encode_pair_from_f16<E>(multiply_f16_pairs(pairs[2 * w + 1], both)) << 16;
         } else {
-            const E2m1Factors factors(factor);
-            const uint32_t limit = clamps ? e2m1_limit(factor) : 0x7BFF7BFFu;
-            const auto code = [&](int i) {
-                return encode_e2m1_from_f16(clamps ? min_f16_pairs(pairs[i], limit) : pairs[i], factors);
-            };
+            const E2m1Encoder encoder(factor, clamps);
 #pragma unroll
-            for (int j = 0; j < count; j++) {
-                uint32_t bytes[4];
+            for (int j = 0; j < count; j++)
 #pragma unroll
-                for (int w = 0; w < 4; w++) {
-                    const int i = j * pairs_each + 2 * w;
-                    bytes[w] = signed_e2m1_bytes(code(i), code(i + 1), words[j][w]);
-                }
-                to[j].words[0] = pack_nibble_bytes(bytes[0], bytes[1]);
-                to[j].words[1] = pack_nibble_bytes(bytes[2], bytes[3]);
-            }
+                for (int w = 0; w < 2; w++)
+                    to[j].words[w] = encoder.eight(pairs + j * pairs_each + 4 * w, words[j][2 * w], words[j][2 * w + 1]);
         }
     }
 };
@@ -122,45 +108,31 @@ struct LineReader {
     __device__ __forceinline__ float scale(int i) const { return scales[i * scale_stride]; }
 };
 
+// Returns where a chunk of a line lies.
+template <class S>
+__device__ __forceinline__ const uint8_t* chunk_codes(const RequantizeShared<S>& shared, int line, int chunk) {
+    return reinterpret_cast<const uint8_t*>(&shared.codes[shared.slot(line) + chunk]);
+}
+
 // Returns the scale of the lane's block of 32, half of which its neighbour may have. `plain`: the block has neither NaN nor
 // Inf.
 template <class S, class E>
 __device__ __forceinline__ uint32_t line_scale(const ChunkArguments& a, const RequantizeShared<S>& shared,
                                                const LineReader<S, E>& reader, const LineChunks<S, E>& values, int i,
                                                bool& plain) {
-    uint32_t largest = float_bits(multiply_rn(values.largest(), reader.scale(i)));
+    const float scale = reader.scale(i);
+    uint32_t largest = float_bits(multiply_rn(values.largest(), scale));
     if constexpr (kLaneChunks<E> == 1) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, 1));
     plain = largest < kInfinityBits;
-    if (!plain) largest = any_block_maximum(shared, a.problem.nonfinite, reader.line(i), reader.chunk / 2, reader.scale(i));
-    return scale_of(largest, a.steps);
-}
-
-// Returns the one scale of a tile. `plain`: the tile has neither NaN nor Inf. All threads of the block call it.
-template <class S, class E>
-__device__ __forceinline__ uint32_t tile_scale(const ChunkArguments& a, RequantizeShared<S>& shared,
-                                               const LineReader<S, E>& reader, bool& plain) {
-    uint32_t largest = 0;
-#pragma unroll 1
-    for (int i = 0; i < reader.steps; i++)
-        largest = max(largest, float_bits(multiply_rn(reader.read(i).largest(), reader.scale(i))));
-    plain = !__syncthreads_or(largest >= kInfinityBits);
     if (!plain) {
-        largest = 0;
-#pragma unroll 1
-        for (int i = 0; i < reader.steps; i++)
-            largest = max(largest, any_block_maximum(shared, a.problem.nonfinite, reader.line(i), reader.chunk / 2,
-                                                     reader.scale(i)));
+        const uint8_t* const block = chunk_codes(shared, reader.line(i), reader.chunk & ~1);
+        largest = any_maximum_of<S, kMxBlock>(block, a.problem.nonfinite, scale);
     }
-    const uint32_t of_warp = __reduce_max_sync(kAllLanes, largest);
-    if (threadIdx.x % 32 == 0) shared.warp_maxima[threadIdx.x / 32] = of_warp;
-    __syncthreads();
-#pragma unroll
-    for (const uint32_t other : shared.warp_maxima) largest = max(largest, other);
     return scale_of(largest, a.steps);
 }
 
-// Makes codes and scales of the part along the source's lines: 0 rowwise, 1 columnwise. `whole`: one scale for the tile.
-template <class S, class E, bool whole>
+// Makes codes and scales of the part along the source's lines: 0 rowwise, 1 columnwise.
+template <class S, class E>
 __device__ __forceinline__ void emit_along(const ChunkArguments& a, int part, RequantizeShared<S>& shared) {
     const CodeTile& to = shared.parts[kRowwisePart + part].codes;
     const LineReader<S, E> reader(shared, a.problem.source.quantized);
@@ -168,19 +140,12 @@ __device__ __forceinline__ void emit_along(const ChunkArguments& a, int part, Re
     const uint32_t line_bytes = uint32_t(to.line_bytes);
     uint8_t* codes = to.codes + reader.chunk * (kChunk * E::bits / 8) + uint64_t(uint32_t(reader.first)) * line_bytes;
     auto* const bytes = reinterpret_cast<uint8_t*>(&shared.words[part][reader.first]) + reader.chunk / 2;
-    bool plain = true;
-    uint32_t scale = 0;
-    if constexpr (whole) {
-        scale = tile_scale<S, E>(a, shared, reader, plain);
-        shared.words[part][threadIdx.x] = scale * 0x01010101u;
-    }
 #pragma unroll 1
     for (int i = 0; i < reader.steps; i++) {
         const LineChunks<S, E> values = reader.read(i);
-        if constexpr (!whole) {
-            scale = line_scale<S, E>(a, shared, reader, values, i, plain);
-            bytes[i * reader.at_once * 4] = uint8_t(scale);
-        }
+        bool plain;
+        const uint32_t scale = line_scale<S, E>(a, shared, reader, values, i, plain);
+        bytes[i * reader.at_once * 4] = uint8_t(scale);
         const float reciprocal = scale_reciprocal(scale), factor = multiply_rn(reader.scale(i), reciprocal);
         ChunkCodes<E> out[kLaneChunks<E>];
         if (plain && can_requantize_via_f16<typename S::Bytes, E>(factor)) {
@@ -188,7 +153,8 @@ __device__ __forceinline__ void emit_along(const ChunkArguments& a, int part, Re
         } else {
 #pragma unroll
             for (int j = 0; j < kLaneChunks<E>; j++)
-                out[j] = any_chunk_codes<S, E>(shared, reader.line(i), reader.chunk + j, reader.scale(i), reciprocal);
+                out[j] = any_chunk_codes<S, E>(chunk_codes(shared, reader.line(i), reader.chunk + j), reader.scale(i),
+                                               reciprocal);
         }
         if (reader.line(i) < lines) store_chunks(codes, out);
         codes += uint64_t(line_bytes) * reader.at_once;

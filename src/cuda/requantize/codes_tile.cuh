@@ -54,7 +54,6 @@ struct RequantizeShared {
     uint4 codes[kTile * pieces + kSideChunks];
     ScaleTable<S> scales;
     uint32_t words[2][kTile];  // scale bytes of each part, by line
-    uint32_t warp_maxima[kRequantizeWarps];
     Group group;
     PartPlace parts[3];  // by PartIndex
     int lines, length;  // of the source, that exist in the tile
@@ -103,8 +102,8 @@ __device__ __forceinline__ void copy_codes(const QuantizeProblem& p, const TileP
 
 // Loads a line's scales one by one, all on their way before the first is needed. Out of line: for ragged lines, and layouts
 // other than whole aligned words.
-template <class S>
-__device__ __noinline__ void load_line_scales(const QuantizedPart& part, int line, RequantizeShared<S>& shared) {
+template <class S, class Shared>
+__device__ __noinline__ void load_line_scales(const QuantizedPart& part, int line, Shared& shared) {
     const ScaleTile& tile = shared.parts[kSourcePart].scales;
     const int shift = source_shift(part.layout), blocks = kTile >> shift, count = (shared.length + (1 << shift) - 1) >> shift;
     const int existing = line < shared.lines ? count : 0;
@@ -126,8 +125,8 @@ __device__ __noinline__ void load_line_scales(const QuantizedPart& part, int lin
 }
 
 // Loads the table, by all threads, a line each. A barrier must follow.
-template <class S>
-__device__ __forceinline__ void load_scale_table(const QuantizedPart& part, RequantizeShared<S>& shared) {
+template <class S, class Shared>
+__device__ __forceinline__ void load_scale_table(const QuantizedPart& part, Shared& shared) {
     static_assert(kRequantizeThreads == kTile);
     const PartPlace& from = shared.parts[kSourcePart];
     const int line = line_of_word(part.layout, int(threadIdx.x));

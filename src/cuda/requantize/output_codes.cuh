@@ -4,6 +4,7 @@
 #include "cuda/tile/shared_tile.cuh"
 #include "cuda/types.cuh"
 #include "numerics/packing.h"
+#include "numerics/requantize_via_f16.h"
 
 namespace mxq::cuda {
 
@@ -50,5 +51,23 @@ __device__ __forceinline__ ChunkCodes<E> quantize_values(const float (&values)[k
     }
     return codes;
 }
+
+// Encodes magnitudes in F16 to E2M1 under a factor that can_requantize_via_f16.
+struct E2m1Encoder {
+    E2m1Factors factors;
+    uint32_t limit;
+    bool clamps;  // products may be 7 or more
+
+    __device__ __forceinline__ E2m1Encoder(float factor, bool clamps)
+        : factors(factor), limit(clamps ? e2m1_limit(factor) : 0), clamps(clamps) {}
+    __device__ __forceinline__ uint32_t pair(uint32_t magnitudes) const {
+        return encode_e2m1_from_f16(clamps ? min_f16_pairs(magnitudes, limit) : magnitudes, factors);
+    }
+    // Returns eight codes as they are stored: four pairs, and the signs of the bytes of two words.
+    __device__ __forceinline__ uint32_t eight(const uint32_t* pairs, uint32_t low_signs, uint32_t high_signs) const {
+        const uint32_t codes[] = {pair(pairs[0]), pair(pairs[1]), pair(pairs[2]), pair(pairs[3])};
+        return pack_signed_e2m1(codes, low_signs, high_signs);
+    }
+};
 
 }  // namespace mxq::cuda

@@ -10,11 +10,12 @@
 //     along      16 or 32 codes of a line under one power of two, in F16 (chunks_along.cuh)
 //     scales     as bytes through shared memory, then as words in the layout's order
 //
-// MXFP8 to MXFP4 along the source's lines alone, without groups, needs no tile: blocks_along.cuh.
+// 128x128 takes a tile in registers: squares_along.cuh. MXFP8 to MXFP4 along the source's lines alone, without groups, needs no
+// tile: blocks_along.cuh.
 //
 // The source's scales come from a table. The loops are short on purpose, and addresses are found by a few threads: a tile is
 // but 128 elements a thread. Bytes an element: 0.56 to 1.03 read once, as much written for each part. Bound by instructions,
-// an element: 8 across (of NVFP4 9), 7 along to E2M1, 6 to 8 bits under one scale for the tile, and 3 for all that comes once.
+// an element: 8 across (of NVFP4 9), 7 along to E2M1, and 3 for all that comes once.
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_tile.h"
@@ -22,6 +23,7 @@
 #include "cuda/requantize/chunks_across.cuh"
 #include "cuda/requantize/chunks_along.cuh"
 #include "cuda/requantize/source_lines.cuh"
+#include "cuda/requantize/squares_along.cuh"
 #include "cuda/tile/store_scale_words.cuh"
 
 namespace mxq::cuda {
@@ -38,15 +40,12 @@ __global__ void __launch_bounds__(kRequantizeThreads, kRequantizeBlocks)
     copy_codes(p, place, shared);
     describe_parts(p, place, shared);
     __syncthreads();
-    load_scale_table(p.source.quantized, shared);
+    load_scale_table<S>(p.source.quantized, shared);
     wait_for_pieces();
     __syncthreads();
     const int along = p.source.quantized.columnwise ? 1 : 0;
     if constexpr (S::bits == 8) {
-        if (has_part(p, along)) {
-            if (p.square_tiles) emit_along<S, E, true>(a, along, shared);
-            else emit_along<S, E, false>(a, along, shared);
-        }
+        if (has_part(p, along)) emit_along<S, E>(a, along, shared);
     }
     if (has_part(p, 1 - along)) {
         if (p.nonfinite == Nonfinite::Saturate) emit_across<S, E, Nonfinite::Saturate>(a, 1 - along, shared);
@@ -82,9 +81,34 @@ constexpr KernelEntry<Key, ChunkArguments> kernels[] = {
     entry<E2M1, E2M1>(Element::E2M1, Element::E2M1),
 };
 
+template <class From, class To>
+constexpr KernelEntry<Key, ChunkArguments> square_entry(Element from, Element to) {
+    return {{from, to}, requantize_squares_kernel<SourceCodes<From>, To>, kRequantizeThreads, 0};
+}
+
+constexpr KernelEntry<Key, ChunkArguments> square_kernels[] = {
+    square_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3), square_entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
+    square_entry<E4M3, E2M1>(Element::E4M3, Element::E2M1), square_entry<E5M2, E4M3>(Element::E5M2, Element::E4M3),
+    square_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2), square_entry<E5M2, E2M1>(Element::E5M2, Element::E2M1),
+};
+
 constexpr KernelEntry<Element, BlockArguments> block_kernels[] = {
     {Element::E4M3, requantize_blocks_kernel<SourceCodes<E4M3>>, kSegmentThreads, 0},
     {Element::E5M2, requantize_blocks_kernel<SourceCodes<E5M2>>, kSegmentThreads, 0},
+};
+
+// Names what a kernel for one row of blocks is compiled for.
+struct RowKey {
+    Element from;
+    bool clamps;
+    bool operator==(const RowKey&) const = default;
+};
+
+constexpr KernelEntry<RowKey, BlockArguments> row_of_blocks_kernels[] = {
+    {{Element::E4M3, false}, requantize_row_of_blocks_kernel<SourceCodes<E4M3>, false>, kSegmentThreads, 0},
+    {{Element::E4M3, true}, requantize_row_of_blocks_kernel<SourceCodes<E4M3>, true>, kSegmentThreads, 0},
+    {{Element::E5M2, false}, requantize_row_of_blocks_kernel<SourceCodes<E5M2>, false>, kSegmentThreads, 0},
+    {{Element::E5M2, true}, requantize_row_of_blocks_kernel<SourceCodes<E5M2>, true>, kSegmentThreads, 0},
 };
 
 Reason declines_formats(const QuantizeProblem& p) {
@@ -121,23 +145,27 @@ Reason declines(const Context& context, const QuantizeProblem& p) {
 }
 
 void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
-    // FLOOR and EVEN give values up to 8, SATURATE Inf.
-    const bool below_seven = p.scale_rounding == ScaleRounding::Rceil || p.scale_rounding == ScaleRounding::Ceil;
     const Tiles tiles(p);
     if (tiles.count() == 0) return;
-    const ChunkArguments a{tiles, scale_steps_of(p), !below_seven || p.nonfinite == Nonfinite::Saturate, p};
+    const ChunkArguments a{tiles, scale_steps_of(p), reaches_seven(p), p};
     if (takes_blocks(p)) {
         const BlockArguments blocks = block_arguments(p, a.steps, a.clamps);
+        if (blocks.blocks != 0)
+            return launch(context, row_of_blocks_kernels, {p.source.quantized.element, a.clamps}, "requantize_chunks",
+                          blocks.segments.grid(), call.stream, blocks);
         return launch(context, block_kernels, p.source.quantized.element, "requantize_chunks", blocks.segments.grid(),
                       call.stream, blocks);
     }
-    launch(context, kernels, {p.source.quantized.element, p.format->element}, "requantize_chunks", tiles.grid(), call.stream,
-           a);
+    const Key key{p.source.quantized.element, p.format->element};
+    if (p.square_tiles) launch(context, square_kernels, key, "requantize_chunks", tiles.grid(), call.stream, a);
+    else launch(context, kernels, key, "requantize_chunks", tiles.grid(), call.stream, a);
 }
 
 void load(const Context&) {
     load_kernels(kernels);
+    load_kernels(square_kernels);
     load_kernels(block_kernels);
+    load_kernels(row_of_blocks_kernels);
 }
 
 }  // namespace

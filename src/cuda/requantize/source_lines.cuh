@@ -12,6 +12,13 @@ inline bool has_whole_pieces(const QuantizedPart& part, bool grouped) {
     return code_access(part, grouped).bytes >= 16 && part.length % (8 * 16 / part.bits) == 0;
 }
 
+// Returns whether values over their scale may be 7 or more, beyond what E2M1 codes of requantize_via_f16.h take.
+inline bool reaches_seven(const QuantizeProblem& problem) {
+    // FLOOR and EVEN give values up to 8, SATURATE Inf.
+    const bool below_seven = problem.scale_rounding == ScaleRounding::Rceil || problem.scale_rounding == ScaleRounding::Ceil;
+    return !below_seven || problem.nonfinite == Nonfinite::Saturate;
+}
+
 // Returns why the source's lines do not serve; empty where they do. A scale above the blocks' that the caller gives may be
 // anything: then no thread may have lines that exist beside such that do not.
 inline Reason declines_source_lines(const QuantizeProblem& problem) {

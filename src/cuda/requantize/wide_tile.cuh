@@ -1,4 +1,5 @@
-// The tiles of requantize_wide: where they lie, how codes and scales come into shared memory, how scales leave it.
+// The tiles of requantize_wide: where they lie, how codes and scales come into shared memory, how scales leave it; and what all
+// of its sources do with values of lines, two to a word.
 #pragma once
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/requantize/codes_tile.cuh"
@@ -16,22 +17,23 @@ struct WideArguments {
     uint32_t across, down;  // tiles of a matrix
     uint32_t band;          // tiles down of a band of tiles, which run together
     ScaleSteps steps;
+    bool clamps;  // products may be 7 or more, to E2M1
     Nonfinite nonfinite;
 };
 
-// Holds the unit that 32 lines share in a block of 32 positions.
-struct WideUnit {
-    float value;     // 2^-6 of the largest scale
-    uint32_t whole;  // no line counts as 0
-};
+// The codes of a tile as they are stored, so many bits each; each 16 lines start 16 bytes later than the ones
+// before would have it.
+template <int code_bits>
+struct WideCodeTile {
+    static constexpr int bits = code_bits, pieces = kWide * bits / 128;  // of 16 bytes, in a line
+    static constexpr int line_words = 4 * pieces;
+    uint4 codes[kWide * pieces + kWideChunks];
 
-struct WideShared {
-    uint4 codes[kWide * kWideChunks + kWideChunks];
-    alignas(16) uint16_t factors[kWideScales][kWideChunks][kChunk + 8];  // scales over units in F16, by block of positions
-    WideUnit units[kWideScales][kWideScales];                            // by block of positions, and of lines
-    alignas(8) uint32_t from_scales[kWide][2], to_scales[kWide][2];      // bytes of a line
-
-    static __device__ __forceinline__ int slot(int line) { return line * kWideChunks + line / kChunk; }
+    static __device__ __forceinline__ int slot(int line) { return line * pieces + line / kChunk; }
+    // Returns a word of the first line of a chunk; the next line has its own line_words later.
+    __device__ __forceinline__ const uint32_t* word(int chunk, int index) const {
+        return reinterpret_cast<const uint32_t*>(&codes[slot(chunk * kChunk)]) + index;
+    }
 };
 
 // Where a tile lies in the source, and how much of it exists.
@@ -49,61 +51,23 @@ struct WidePlace {
 };
 
 // Starts to copy the tile's codes, zeros where there are none.
-__device__ __forceinline__ void copy_wide_codes(const WideArguments& a, const WidePlace& place, WideShared& shared) {
-    constexpr int step = kWideThreads / kWideChunks;
-    static_assert(step == kChunk);  // each step is a slot more
-    const int line = threadIdx.x / kWideChunks, piece = threadIdx.x % kWideChunks;
-    const uint8_t* at = a.from.line(place.matrix, place.line + line) + place.position + piece * 16;
-    uint4* to = &shared.codes[WideShared::slot(line) + piece];
-    const int existing = piece * 16 < place.length ? place.lines - line : 0;
+template <class Shared>
+__device__ __forceinline__ void copy_wide_codes(const WideArguments& a, const WidePlace& place, Shared& shared) {
+    constexpr int pieces = Shared::pieces, step = kWideThreads / pieces, slots = step * pieces + step / kChunk;
+    static_assert(step % kChunk == 0);  // each step is as many slots more
+    const int line = threadIdx.x / pieces, piece = threadIdx.x % pieces;
+    const uint8_t* at = a.from.line(place.matrix, place.line + line) + place.position / 8 * Shared::bits + piece * 16;
+    uint4* to = &shared.codes[Shared::slot(line) + piece];
+    const int existing = piece * (128 / Shared::bits) < place.length ? place.lines - line : 0;
     const uint64_t next = uint64_t(a.from.line_bytes) * step;
     if (existing + line == kWide) {
 #pragma unroll
-        for (int i = 0; i < kWide; i += step, at += next, to += step * kWideChunks + 1) copy_piece(to, at, true);
+        for (int i = 0; i < kWide; i += step, at += next, to += slots) copy_piece(to, at, true);
     } else {
 #pragma unroll 1
-        for (int i = 0; i < kWide; i += step, at += next, to += step * kWideChunks + 1)
+        for (int i = 0; i < kWide; i += step, at += next, to += slots)
             copy_piece(to, i < existing ? at : a.from.codes, i < existing);
     }
-}
-
-// Loads the scales that a tile has of one line of the source, zeros where there are none: `left` are there from `column` on.
-__device__ __forceinline__ uint2 load_wide_line(const uint8_t* from, int64_t left, bool swizzled) {
-    if (left >= 8 && !swizzled && reinterpret_cast<uintptr_t>(from) % 8 == 0) return *reinterpret_cast<const uint2*>(from);
-    uint32_t words[2] = {};
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int64_t rest = left - i * 4;
-        if (rest <= 0) continue;
-        words[i] = load_scale_word(from + i * (swizzled ? kSwizzleBytes : 4), rest);
-        if (rest < 4) words[i] &= ~0u >> (32 - 8 * rest);
-    }
-    return make_uint2(words[0], words[1]);
-}
-
-// Loads the scales of the thread's line and sets them under the units of its warp, which has 32 lines. A barrier must follow.
-__device__ __forceinline__ void load_wide_scales(const WideArguments& a, const WidePlace& place, WideShared& shared) {
-    static_assert(kWideThreads == kWide);
-    const int line = threadIdx.x, lane = line % 32;
-    const ScaleLayout& layout = a.from.layout;
-    const int64_t column = place.position / kMxBlock;
-    const bool exists = line < place.lines;
-    const uint2 scales = load_wide_line(a.from.scales + layout.offset(place.matrix, place.line + line, column),
-                                        exists ? layout.columns - column : 0, layout.swizzled);
-    uint32_t mine = 0, dropped = 0;  // the largest scale of the lane's block; bits of the blocks with lines that count as 0
-#pragma unroll
-    for (int block = 0; block < kWideScales; block++) {
-        const uint32_t scale = (block < 4 ? scales.x : scales.y) >> (block % 4 * 8) & 0xFF;
-        const uint32_t largest = __reduce_max_sync(kAllLanes, scale);
-        const int below = exists ? int(largest - scale) : 0;
-        const float factor = bits_float(uint32_t(max(127 + 6 - below, 0)) << 23);  // the scale over 2^-6 of the largest
-        shared.factors[block][line / kChunk][line % kChunk] = uint16_t(f16_pair_of(factor));
-        if (below > 30) dropped |= 1u << block;
-        if (lane == block) mine = largest;
-    }
-    dropped = __reduce_or_sync(kAllLanes, dropped);
-    if (lane < kWideScales) shared.units[lane][line / 32] = {multiply_rn(scale_value(mine), 0x1p-6f), ~dropped >> lane & 1};
-    shared.from_scales[line][0] = scales.x, shared.from_scales[line][1] = scales.y;
 }
 
 // Stores the scales that a tile has of a line of a compact layout: up to eight bytes.
@@ -115,7 +79,8 @@ __device__ __forceinline__ void store_wide_line(uint8_t* to, uint2 words, int64_
 
 // Stores the scales of a line of the output, by each thread. Swizzled tiles are written in full, zeros where nothing has a
 // scale.
-__device__ __forceinline__ void store_wide_scales(const WideArguments& a, const WidePlace& place, const WideShared& shared) {
+template <class Shared>
+__device__ __forceinline__ void store_wide_scales(const WideArguments& a, const WidePlace& place, const Shared& shared) {
     const ScaleLayout& layout = a.to.layout;
     const int line = int(threadIdx.x) / kTile * kTile + line_of_word(layout, int(threadIdx.x) % kTile);
     const int stored = layout.swizzled ? (place.length + kTile - 1) / kTile * kTile : place.length;
@@ -131,5 +96,28 @@ __device__ __forceinline__ void store_wide_scales(const WideArguments& a, const 
         store_scale_word(to + i * kSwizzleBytes, line < place.length ? words[i] & (~0u >> (32 - 8 * rest)) : 0, 4);
     }
 }
+
+// The values of two neighbouring positions of 16 lines, two lines to a word.
+struct WidePairs {
+    static constexpr int count = kChunk / 2;
+    uint32_t first[count], second[count];
+
+    static __device__ __forceinline__ uint32_t maxima(const uint32_t (&pairs)[count]) {
+        uint32_t even = pairs[0], odd = pairs[1];
+#pragma unroll
+        for (int i = 2; i < count; i += 2) {
+            even = max_abs_f16_pairs(even, pairs[i]);
+            odd = max_abs_f16_pairs(odd, pairs[i + 1]);
+        }
+        return max_abs_f16_pairs(even, odd);
+    }
+    // Returns the largest magnitudes of both positions, of the 32 lines that two neighbouring lanes have.
+    __device__ __forceinline__ uint32_t block_maxima() const {
+        const uint32_t of_first = maxima(first), of_second = maxima(second);
+        const uint32_t low = __byte_perm(of_first, of_second, 0x5410), high = __byte_perm(of_first, of_second, 0x7632);
+        const uint32_t both = max_abs_f16_pairs(low, high);
+        return max_abs_f16_pairs(both, __shfl_xor_sync(kAllLanes, both, 1)) & 0x7FFF7FFFu;
+    }
+};
 
 }  // namespace mxq::cuda
