@@ -154,10 +154,13 @@ bool has_few_rows(const GemmProblem& p) {
 }
 
 // Returns whether blocks that ask at once for all that they need of the weights are faster than those of skinny_sm90, which
-// begin with a look at what all blocks have to do.
+// begin with a look at what all blocks have to do. An H100, us of skinny_sm90 and mma_bf16_rows, BF16 with MXFP4: one row of
+// (4096,4096), (7168,2048), (2048,7168) and (8192,8192) 11.4 7.7, 10.4 7.3, 11.8 7.2 and 24.4 19.8, eight rows 11.5 8.1, 10.5 7.6,
+// 11.9 8.1 and 24.6 21.1; of (28672,8192) 56.7 56.4, and eight rows 57.1 62.8. 1, 4, 8 and 16 rows in 32 groups of (5760,2880)
+// 12.0 8.7, 22.0 18.8, 25.2 22.1 and 35.7 37.1.
 bool has_fewest_rows(const GemmProblem& p) {
     constexpr int64_t most_rows = 8;
-    return p.m <= most_rows && p.a.format != MXQ_FORMAT_F16;
+    return p.m <= most_rows && p.n <= kMostSplitColumns && p.a.format != MXQ_FORMAT_F16;
 }
 
 // Returns whether clusters that split the contraction multiply quantized weights fastest, and exactly. An H200, us of

@@ -83,7 +83,7 @@ const Row rows[] = {
     {of(mxfp8_e5m2(), mxfp8_e5m2(), true), portable, portable, portable, portable},
     {of(fp8_e5m2, fp8_e5m2, false), portable, portable, portable, portable},
     {of(bf16(), mxfp4, true), portable, portable, portable, portable},
-    {of(bf16(), mxfp8(), true, {16, 384, 512}), portable, portable, portable, portable},
+    {of(bf16(), mxfp8(), true, {128, 384, 512}), portable, portable, portable, portable},
     {of(mxfp8(), mxfp8(), true, {256, 388, 512}), portable, portable, portable, portable},
     {of(nvfp4(), nvfp4(), true, {256, 384, 48}), portable, portable, portable, portable},
 };
@@ -277,7 +277,7 @@ TEST_CASE("chips: releases that a product is not asked of") {
 
 TEST_CASE("chips: who takes exact products on Hopper") {
     if (!cuda::wgmma_bf16_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    constexpr const char *few = "skinny_sm90", *split = "splitk_sm90", *many = "wgmma_bf16_sm90";
+    constexpr const char *fewest = "mma_bf16_rows", *few = "skinny_sm90", *split = "splitk_sm90", *many = "wgmma_bf16_sm90";
     const auto dense = [](const oracle::Spec& a, const oracle::Spec& b, int64_t m, bool exact = false) {
         GemmProblem p = recorder::dense(of(a, b, false, {m, 384, 512}));
         p.exact_products = exact;
@@ -286,7 +286,8 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()}) {
         INFO("weights of format " << weights.format);
         const int64_t most_few = weights.format == MXQ_FORMAT_NVFP4 ? 16 : 8;
-        CHECK(dense(bf16(), weights, most_few) == few);
+        CHECK(dense(bf16(), weights, 8) == fewest);
+        CHECK(dense(bf16(), weights, 9) == (most_few > 8 ? few : split));
         CHECK(dense(bf16(), weights, most_few + 1) == split);
         CHECK(dense(bf16(), weights, 128) == split);
         CHECK(dense(bf16(), weights, 129) == many);
@@ -308,7 +309,9 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     const auto sized = [](int64_t m, int64_t n, int64_t k) {
         return taker(90, newest, recorder::dense(of(bf16(), mxfp4, false, {m, n, k})));
     };
-    CHECK(sized(8, 384, 2880) == few);
+    CHECK(sized(8, 384, 2880) == fewest);
+    CHECK(sized(8, 16384, 4096) == fewest);
+    CHECK(sized(1, 16512, 4096) == few);
     CHECK(sized(64, 384, 2880) == split);
     CHECK(sized(96, 8192, 2880 * 2) == split);
     CHECK(dense(bf16(), mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128), 64) == few);
@@ -328,6 +331,35 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     CHECK(taker(90, newest, limited) == few);
     p.b.line_bytes = 264;  // which the copy engine cannot address
     CHECK(taker(90, newest, p) == "nobody");
+}
+
+TEST_CASE("chips: who takes up to eight rows, on any chip") {
+    const std::string fewest = "mma_bf16_rows";
+    const auto dense = [](int32_t capability, const oracle::Spec& a, const oracle::Spec& b, recorder::Sizes sizes) {
+        return taker(capability, 0, recorder::dense(of(a, b, false, sizes)));
+    };
+    for (int32_t capability : {80, 86, 89, 100, 120})
+        for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4(), fp8(MXQ_SCALING_ROW), fp8(MXQ_SCALING_TENSOR)}) {
+            INFO("capability " << capability << ", weights of format " << weights.format << " and scaling " << weights.scaling);
+            CHECK(dense(capability, bf16(), weights, {1, 384, 512}) == fewest);
+            CHECK(dense(capability, bf16(), weights, {8, 16512, 512}) == fewest);
+            CHECK(dense(capability, bf16(), weights, {9, 384, 512}) == portable);
+            CHECK(dense(capability, recorder::plain(MXQ_FORMAT_F16), weights, {1, 384, 512}) == portable);
+        }
+    CHECK(dense(80, mxfp8(), mxfp4, {8, 384, 512}) == fewest);
+    CHECK(dense(80, nvfp4(), nvfp4(), {8, 384, 512}) == fewest);
+    CHECK(dense(80, nvfp4(), nvfp4(), {8, 384, 48}) == portable);  // not whole 32 codes
+    CHECK(dense(80, bf16(), fp8(MXQ_SCALING_128X128), {8, 384, 512}) == portable);
+    CHECK(dense(80, bf16(), bf16(), {8, 384, 512}) == portable);
+    GemmProblem p = recorder::by_rows(of(bf16(), mxfp4, false, {32, 384, 512}));
+    p.groups.count = 4;
+    CHECK(taker(80, 0, p) == fewest);
+    p.groups.count = 3;
+    CHECK(taker(80, 0, p) == portable);
+    p.groups.count = 4, p.sm_count = 8;
+    CHECK(taker(80, 0, p) == "nobody");
+    p.sm_count = 0, p.a.line_bytes += 2;
+    CHECK(taker(80, 0, p) == portable);
 }
 
 // An F16 number is two of BF16 to tensor cores, so that a row counts twice.
@@ -400,6 +432,7 @@ TEST_CASE("chips: who takes exact products of so many rows on Hopper that weight
 // The pass over weights is what cuBLASLt's way costs; weights with one scale a line need none.
 TEST_CASE("chips: who takes few rows of MX on Hopper") {
     if (!cuda::skinny_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    const std::string fewest = "mma_bf16_rows";
     const oracle::Spec lines = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_ROW);
     const auto takes = [](const oracle::Spec& weights, recorder::Sizes sizes, int32_t d = MXQ_FORMAT_BF16, bool exact = false) {
         GemmProblem p = recorder::dense(of(mxfp8(), weights, false, sizes, d));
@@ -410,20 +443,20 @@ TEST_CASE("chips: who takes few rows of MX on Hopper") {
         INFO("weights of format " << weights.format);
         for (int32_t d : {MXQ_FORMAT_BF16, MXQ_FORMAT_F32})
             for (bool exact : {false, true}) {
-                CHECK(takes(weights, {8, 384, 512}, d, exact) == "skinny_sm90");
+                CHECK(takes(weights, {8, 384, 512}, d, exact) == fewest);
                 CHECK(takes(weights, {9, 384, 512}, d, exact) == "splitk_sm90");
                 CHECK(takes(weights, {128, 384, 512}, d, exact) == "splitk_sm90");
                 CHECK(takes(weights, {128, 8192, 4096}, d, exact) == "splitk_sm90");
                 CHECK(takes(weights, {129, 384, 512}, d, exact) ==
                       (exact ? "wgmma_bf16_sm90" : d == MXQ_FORMAT_F32 ? "wgmma_fp8_sm90" : "cublaslt_rebase"));
             }
-        CHECK(takes(weights, {8, 384, 2880}) == "skinny_sm90");
+        CHECK(takes(weights, {8, 384, 2880}) == fewest);
         CHECK(takes(weights, {9, 384, 2880}) == "splitk_sm90");
         CHECK(takes(weights, {128, 16512, 2880}) == "skinny_sm90");
     }
     const std::string few = "skinny_sm90";
     CHECK(takes(lines, {1, 384, 512}) != few);
-    CHECK(takes(lines, {8, 8192, 4096}) == few);
+    CHECK(takes(lines, {8, 8192, 4096}) == fewest);
     CHECK(takes(lines, {9, 8192, 4096}) != few);
     CHECK(takes(lines, {32, 384, 512}, MXQ_FORMAT_F32) == few);
     CHECK(takes(lines, {33, 384, 512}, MXQ_FORMAT_F32) != few);
