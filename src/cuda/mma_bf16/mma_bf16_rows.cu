@@ -29,6 +29,7 @@ namespace mxq::cuda {
 namespace {
 
 constexpr int kTileRows = 8, kTileRowsLog2 = 3, kTileLines = 16;
+constexpr int kMostRows = 64;                         // of a group on average
 constexpr int64_t kMostRowTiles = 65535;              // of a grid
 constexpr uint32_t kChunk = 128, kQuarter = kChunk / 4;  // codes
 
@@ -334,9 +335,9 @@ Reason needs_sizes(const GemmProblem& p) {
     if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
-    if (p.m > kTileRows * groups)
+    if (p.m > kMostRows * groups)
         return [m = p.m, groups] {
-            return format_text("needs at most %d rows a group, found %.1f on average", kTileRows, double(m) / double(groups));
+            return format_text("needs at most %d rows a group, found %.1f on average", kMostRows, double(m) / double(groups));
         };
     if (p.k % kQuarter != 0)
         return [k = p.k] { return format_text("needs a contraction of whole 32 codes, found %lld", (long long)k); };
