@@ -1,6 +1,7 @@
 // Products of few rows of A with many lines of B, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512,
-// avx512bf16). Here are those of plain numbers beside up to three or four rows; few_rows_blocks.h has those of codes beside
-// a few more, which are decoded in registers and never stored, and few_rows_strips.h those of more rows:
+// avx512bf16). Here are those of plain numbers beside up to three or four rows, and of four bits beside two in dot products;
+// few_rows_blocks.h has those of codes beside a few more, which are decoded in registers and never stored, and
+// few_rows_strips.h those of more rows:
 //
 //     rows of A    prepared, fp32 or pairs of BF16:  128 numbers of row 0 | of row 1 | ... | the next of row 0 | ...
 //     lines of B   up to four:                       units of 128 codes or numbers, as they are stored
@@ -128,7 +129,14 @@ struct Kernel {
     Order order;
 };
 
-// Returns the function for plain numbers beside so many rows, whose sums are in registers.
+// How many rows have their sums in registers beside these weights. Codes of four bits pass by so fast with dot products that
+// sums which go through memory at the end of a line would show.
+template <class Weights, Products products>
+constexpr int kRegisterRowsOf = products == Products::dots&& Weights::order == Order::nibbles ? 2 : 0;
+template <class T, Products products>
+constexpr int kRegisterRowsOf<PlainWeights<T>, products> = kRegisterRows;
+
+// Returns the function for so many rows, whose sums are in registers.
 template <class Weights, Products products, int... index>
 MultiplyColumns columns_of(int64_t rows, std::integer_sequence<int, index...>) {
     static constexpr MultiplyColumns of_rows[] = {multiply_columns<Weights, products, index + 1>...};
@@ -136,19 +144,17 @@ MultiplyColumns columns_of(int64_t rows, std::integer_sequence<int, index...>) {
 }
 
 template <class Weights, Products products>
-bool multiply_plain(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
-    if (pass.row_count > kRegisterRows) return multiply_strips<Weights, products>(pass, b, first_column);
-    return columns_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, kRegisterRows>())(pass, b,
-                                                                                                           first_column);
+bool multiply_lines(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
+    constexpr int register_rows = kRegisterRowsOf<Weights, products>;
+    if constexpr (register_rows > 0)
+        if (pass.row_count <= register_rows)
+            return columns_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, register_rows>())(
+                pass, b, first_column);
+    return multiply_strips<Weights, products>(pass, b, first_column);
 }
 
 template <class Weights, Products products>
-constexpr MultiplyColumns kMultiply = multiply_strips<Weights, products>;
-template <class T, Products products>
-constexpr MultiplyColumns kMultiply<PlainWeights<T>, products> = multiply_plain<PlainWeights<T>, products>;
-
-template <class Weights, Products products>
-constexpr Kernel kernel = {kMultiply<Weights, products>, Weights::unit_bytes, Weights::factors, Weights::fold,
+constexpr Kernel kernel = {multiply_lines<Weights, products>, Weights::unit_bytes, Weights::factors, Weights::fold,
                            Weights::order};
 
 template <class Weights>
