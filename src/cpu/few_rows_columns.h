@@ -13,11 +13,13 @@ namespace {
 #if defined(__AVX512F__)
 constexpr int kRegisterRows = 3, kRegisterLines = 4;
 template <Products products>
-constexpr int kBlockRows = products == Products::dots ? 4 : 5;
+constexpr int kBlockRows = products == Products::dots    ? 4
+                           : products == Products::fused ? 5
+                                                         : 3;
 #elif defined(__AVX2__)
 constexpr int kRegisterRows = 4, kRegisterLines = 2;
-template <Products>
-constexpr int kBlockRows = 6;
+template <Products products>
+constexpr int kBlockRows = products == Products::fused ? 6 : 4;
 #else
 constexpr int kRegisterRows = 1, kRegisterLines = 1;
 template <Products>
