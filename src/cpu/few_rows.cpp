@@ -11,9 +11,9 @@ namespace mxq::cpu {
 
 namespace {
 
-// Returns how products with plain numbers are made. One and two rows are bound by memory and are as fast in any way. Products
-// with F16 numbers are exact if they have few enough bits. BF16 numbers may be so small or large that products are not exact:
-// more than five rows pay for a look at that, where there are dot products. The bits are the same in all ways.
+// Returns how products with plain numbers are made. One and two rows are bound by memory and are as fast in any way.
+// Products with F16 numbers are exact if they have few enough bits. BF16 numbers may be so small or large that products are
+// not exact: more than five rows pay for a look at that, where there are dot products. The bits are the same in all ways.
 Products products_of_plain(const QuantizedPart& a, const QuantizedPart& b, int64_t row_count, bool packs_dots) {
     if (b.element == Element::F16 && are_exact(a, b)) return row_count > 2 ? Products::fused : Products::scaled;
     const bool has_dots = packs_dots && b.element == Element::Bf16 && significant_bits(a) <= significant_bits(b);
@@ -46,7 +46,7 @@ bool has_large_l1() {
 int64_t step_of(int64_t row_count) { return kPassDepth / row_count / kGemmDepth * kGemmDepth; }
 
 // Returns how many codes of the contraction a pass takes at most, in whole steps. Rows whose sums are in registers stay in
-// L1, more of them in L2. is_packed: numbers are BF16 and not fp32.
+// L1, others in L2. is_packed: numbers are BF16 and not fp32.
 int64_t pass_depth(int64_t row_count, bool in_registers, bool is_packed) {
     const int64_t in_l1 = is_packed || has_large_l1() ? 2 * kPassDepth : kPassDepth;
     const int64_t in_l2 = is_packed ? FewRowsScratch::row_floats : FewRowsScratch::row_floats / 2;
@@ -70,7 +70,7 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
     const int64_t row_count = ceil_div(a.count, ceil_div(a.count, kPassRows));
     for (int64_t row = 0; row < a.count; row += row_count) {
         const OperandLines rows = a.some(row, std::min(row_count, a.count - row));
-        const bool in_registers = rows.count <= kernels_.register_rows;
+        const bool in_registers = b.part.scale_type == ScaleType::None && rows.count <= kernels_.register_rows;
         const Products products = products_of(a.part, b.part, k, rows.count, kernels_.packs_dots);
         const int64_t step = step_of(rows.count);
         const int64_t depth = pass_depth(rows.count, in_registers, products == Products::dots && kernels_.packs_dots);

@@ -1,5 +1,5 @@
-// Shared by the kernels with sums in registers and those with strips of decoded weights: the lines of B that are multiplied
-// together, the rows' numbers, and what becomes of their sums. Part of few_rows_kernels.cpp.
+// Shared by the kernels with sums in registers, those of blocks and those with strips of decoded weights: the lines of B
+// that are multiplied together, the rows' numbers, and what becomes of their sums. Part of few_rows_kernels.cpp.
 #pragma once
 #include "cpu/few_rows_kernels.h"
 #include "cpu/few_rows_weights.h"
@@ -7,15 +7,29 @@
 namespace mxq::cpu {
 namespace {
 
-// How many rows and lines have their sums in registers. More rows take strips (few_rows_strips.h), which with AVX-512 are
-// faster from four rows on, with AVX2 from five. Scalar code takes them early, to have fewer kernels.
+// How many rows of plain numbers and lines have their sums in registers, and how many rows of codes make a block
+// (few_rows_blocks.h). More rows take strips (few_rows_strips.h), which are faster from there on, and so does all that
+// scalar code multiplies with codes, to have fewer kernels.
 #if defined(__AVX512F__)
 constexpr int kRegisterRows = 3, kRegisterLines = 4;
+template <Products products>
+constexpr int kBlockRows = products == Products::dots    ? 4
+                           : products == Products::fused ? 5
+                                                         : 3;
 #elif defined(__AVX2__)
 constexpr int kRegisterRows = 4, kRegisterLines = 2;
+template <Products products>
+constexpr int kBlockRows = products == Products::fused ? 6 : 4;
 #else
 constexpr int kRegisterRows = 1, kRegisterLines = 1;
+template <Products>
+constexpr int kBlockRows = 0;
 #endif
+constexpr int kStripLines = kFewColumns;  // of a block, too
+
+// Tells whether weights are codes.
+template <class Weights>
+constexpr bool has_codes = Weights::unit_bytes <= kUnit;
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -28,6 +42,33 @@ struct Columns {
     int64_t to_next;                 // bytes from a line to the one that takes its place next
     int64_t count;                   // how many lines there are; the others repeat one
     float line_factor[kFewColumns];  // what sums are multiplied by
+};
+
+// Looks for codes of E4M3 that are NaN: all ones but for the sign. Without `searches` it does nothing.
+template <bool searches>
+struct NanSearch {
+    // Looks at a unit of each line.
+    MXQ_HD void look_at([[maybe_unused]] const uint8_t* const (&codes)[kStripLines]) {
+#if defined(__AVX2__)
+        if constexpr (searches)
+#pragma GCC unroll 4
+            for (int c = 0; c < kStripLines; c++)
+#pragma GCC unroll 4
+                for (int64_t i = 0; i < kUnit; i += 32)
+                    most = _mm256_max_epu8(
+                        most, _mm256_or_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes[c] + i)),
+                                              _mm256_set1_epi8(char(0x80))));
+#endif
+    }
+    bool found() const {
+#if defined(__AVX2__)
+        if constexpr (searches) return _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8(char(0xFF)))) != 0;
+#endif
+        return false;
+    }
+#if defined(__AVX2__)
+    __m256i most = _mm256_setzero_si256();  // with their signs set
+#endif
 };
 
 // How many floats of memory a row's numbers of a unit take.

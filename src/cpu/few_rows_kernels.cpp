@@ -1,8 +1,10 @@
 // Products of few rows of A with many lines of B, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512,
-// avx512bf16). Codes of B are decoded in registers and never stored; for more than three or four rows see few_rows_strips.h:
+// avx512bf16). Here are those of plain numbers beside up to three or four rows, and of four bits beside two in dot products;
+// few_rows_blocks.h has those of codes beside a few more, which are decoded in registers and never stored, and
+// few_rows_strips.h those of more rows:
 //
-//     rows of A    prepared in L1, fp32 or pairs of BF16:  128 numbers of row 0 | of row 1 | ... | the next of row 0 | ...
-//     lines of B   up to four:                             units of 128 codes, as they are stored
+//     rows of A    prepared, fp32 or pairs of BF16:  128 numbers of row 0 | of row 1 | ... | the next of row 0 | ...
+//     lines of B   up to four:                       units of 128 codes or numbers, as they are stored
 //     sums         sixteen lanes for each row and line
 //
 // The order of a sum is fixed. Lanes sum the products of a unit's codes that share a factor, in the order of code_at()
@@ -28,6 +30,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/few_rows_blocks.h"
 #include "cpu/few_rows_columns.h"
 #include "cpu/few_rows_strips.h"
 #include "cpu/few_rows_weights.h"
@@ -38,76 +41,6 @@ namespace {
 
 constexpr int64_t kMostFactors = kPassDepth / kSixteen + kLanes;  // with some to read beyond the last
 
-// Multiplies a part of a unit of a line with the rows. Products of codes that have the same factors are summed before these
-// are applied.
-template <class Weights, Products products, int rows>
-MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, const float* numbers, int64_t part,
-                                Lanes* const (&sums)[rows]) {
-    Lanes run[rows];
-    const auto multiply = [&](int n, const auto& add) __attribute__((always_inline)) {
-        if (n % Weights::section == 0) {
-#pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) run[r] = no_lanes();
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) add(r);
-    };
-    const auto end = [&](int n) __attribute__((always_inline)) {
-        if (n % Weights::section != 0) return;
-        constexpr bool is_exact = products <= Products::fused && Weights::has_powers_of_two;
-        const Lanes of_lanes = Weights::factors_of(factors, n / Weights::section - 1, part);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) *sums[r] = multiply_add<is_exact>(run[r], of_lanes, *sums[r]);
-    };
-#if defined(__AVX512BF16__)
-    if constexpr (products == Products::dots)
-        return Weights::decode_words(
-            codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
-                multiply(
-                    2 * s, [&](int r) __attribute__((always_inline)) {
-                        const __m512i row = _mm512_loadu_si512(numbers + r * kRowFloats<products> + s * kLanes);
-                        run[r].all = _mm512_dpbf16_ps(run[r].all, __m512bh(pairs), __m512bh(row));
-                    });
-                end(2 * s + 2);
-            });
-#endif
-    Weights::decode(
-        codes, part, [&](int n, Lanes values) __attribute__((always_inline)) {
-            multiply(
-                n, [&](int r) __attribute__((always_inline)) {
-                    run[r] = multiply_add<products == Products::fused>(
-                        row_lanes<products>(numbers + r * kRowFloats<products>, n), values, run[r]);
-                });
-            end(n + 1);
-        });
-}
-
-// Multiplies a part of a unit of a line with the rows. Factors, where there are any, are applied first.
-template <class Weights, Products products, int rows>
-MXQ_HD void scale_then_multiply(const uint8_t* codes, const float* factors, const float* numbers, int64_t part,
-                                Lanes* const (&sums)[rows]) {
-#if defined(__AVX512BF16__)
-    if constexpr (products == Products::dots && Weights::has_words)
-        return Weights::decode_words(
-            codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
-#pragma GCC unroll 4
-                for (int r = 0; r < rows; r++) {
-                    const __m512i row = _mm512_loadu_si512(numbers + r * kRowFloats<products> + s * kLanes);
-                    sums[r]->all = _mm512_dpbf16_ps(sums[r]->all, __m512bh(pairs), __m512bh(row));
-                }
-            });
-#endif
-    Weights::decode(
-        codes, part, [&](int n, Lanes values) __attribute__((always_inline)) {
-            if constexpr (Weights::factors > 0)
-                values = times(values, Weights::factors_of(factors, n / Weights::section, part));
-#pragma GCC unroll 4
-            for (int r = 0; r < rows; r++)
-                *sums[r] = multiply_add<products == Products::fused>(
-                    row_lanes<products>(numbers + r * kRowFloats<products>, n), values, *sums[r]);
-        });
-}
-
 // Multiplies a part of one unit of the lines with the rows.
 template <class Weights, Products products, int rows, int columns>
 MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns& b, int64_t unit, const float* numbers,
@@ -117,10 +50,7 @@ MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns&
         Lanes* of_line[rows];
         for (int r = 0; r < rows; r++) of_line[r] = &sums[r][c];
         const float* const factors = b.factors[c] + unit * Weights::factor_floats;
-        if constexpr (Weights::factors > 0 && products != Products::scaled)
-            multiply_then_scale<Weights, products, rows>(codes[c], factors, numbers, part, of_line);
-        else
-            scale_then_multiply<Weights, products, rows>(codes[c], factors, numbers, part, of_line);
+        multiply_line<Weights, products, rows>(codes[c], factors, numbers, part, of_line);
     }
 }
 
@@ -152,7 +82,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
 }
 
 template <class Weights, Products products, int rows>
-void multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
+bool multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
     constexpr int columns = kRegisterLines, parts = rows == 1 ? kParts : 1;  // so many whose sums registers hold
     float* const lanes = pass.lanes + first_column * rows * kLanes;
     const auto lanes_of = [&](int64_t part, int r, int c) { return lanes + (c * rows + r) * kLanes + part * kWidth; };
@@ -178,38 +108,54 @@ void multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_c
                     if (!pass.last && c < b.count) store_lanes(sums[p][r][c], lanes_of(first + p, r, c));
                 }
     }
-    if (!pass.last) return;
+    if (!pass.last) return true;
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < b.count; c++) {
             Lanes of_sum[kParts];
             for (int64_t part = 0; part < kParts; part++) of_sum[part] = all[part][r][c];
             finish_sum(pass, b, r, first_column, c, of_sum, Weights::scale);
         }
+    return true;
 }
 
-using MultiplyColumns = void (*)(const FewRowsPass&, const Columns&, int64_t first_column);
+// Returns false, and leaves sums as they were, where there is a NaN that decoding loses.
+using MultiplyColumns = bool (*)(const FewRowsPass&, const Columns&, int64_t first_column);
 
-// A kernel for each number of rows, and what it asks of its operands.
+// A function for any number of rows, and what it asks of its operands.
 struct Kernel {
-    MultiplyColumns multiply[kRegisterRows + 1];
+    MultiplyColumns multiply;
     int64_t unit_bytes, factors;
     float fold;
     Order order;
-    bool loses_nan;
 };
 
+// How many rows have their sums in registers beside these weights. Codes of four bits pass by so fast with dot products that
+// sums which go through memory at the end of a line would show.
+template <class Weights, Products products>
+constexpr int kRegisterRowsOf = products == Products::dots&& Weights::order == Order::nibbles ? 2 : 0;
+template <class T, Products products>
+constexpr int kRegisterRowsOf<PlainWeights<T>, products> = kRegisterRows;
+
+// Returns the function for so many rows, whose sums are in registers.
 template <class Weights, Products products, int... index>
-constexpr Kernel kernel_with(std::integer_sequence<int, index...>) {
-    return {{multiply_columns<Weights, products, index + 1>..., multiply_strips<Weights, products>},
-            Weights::unit_bytes,
-            Weights::factors,
-            Weights::fold,
-            Weights::order,
-            Weights::loses_nan};
+MultiplyColumns columns_of(int64_t rows, std::integer_sequence<int, index...>) {
+    static constexpr MultiplyColumns of_rows[] = {multiply_columns<Weights, products, index + 1>...};
+    return of_rows[rows - 1];
 }
 
 template <class Weights, Products products>
-constexpr Kernel kernel = kernel_with<Weights, products>(std::make_integer_sequence<int, kRegisterRows>());
+bool multiply_lines(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
+    constexpr int register_rows = kRegisterRowsOf<Weights, products>;
+    if constexpr (register_rows > 0)
+        if (pass.row_count <= register_rows)
+            return columns_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, register_rows>())(
+                pass, b, first_column);
+    return multiply_strips<Weights, products>(pass, b, first_column);
+}
+
+template <class Weights, Products products>
+constexpr Kernel kernel = {multiply_lines<Weights, products>, Weights::unit_bytes, Weights::factors, Weights::fold,
+                           Weights::order};
 
 template <class Weights>
 const Kernel& kernel_for(Products products) {
@@ -378,16 +324,13 @@ public:
           reader_(b.part, 1.0f),
           kernel_(kernel_of(b.part, pass.products)),
           of_values_(kernel_of_values(kernel_.order, pass.products)),
-          rows_(int(least(pass.row_count - 1, kRegisterRows))),
-          width_(pass.row_count > kRegisterRows ? kStripLines : kRegisterLines) {}
+          width_(b.part.scale_type == ScaleType::None && pass.row_count <= kRegisterRows ? kRegisterLines : kStripLines) {}
 
     void multiply(uint8_t* unsafe) {
         for (int64_t first = 0; first < b_.count; first += width_) {
             const int64_t count = least(width_, b_.count - first);
             bool safe[kFewColumns];
-            if (read_factors(first, count, unsafe + first, safe))
-                multiply_codes(first, count, 0);
-            else
+            if (!read_factors(first, count, unsafe + first, safe) || !multiply_codes(first, count, 0))
                 multiply_apart(first, count, unsafe + first, safe);
         }
     }
@@ -404,8 +347,8 @@ private:
         return all;
     }
 
-    // Loads the factors of lines. Tells which lines have values in range for sure, or products that are rounded in any case,
-    // and no NaN that the kernel would take for a number. Returns whether all have.
+    // Loads the factors of lines. Tells which lines have values in range for sure, or products that are rounded in any case.
+    // Returns whether all have.
     bool read_factors(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
         if (b_.part.scale_type == ScaleType::None) return read_numbers(first, count, unsafe, safe);
         bool all = true;
@@ -414,23 +357,21 @@ private:
             safe[i] =
                 load_safe_factors(b_.part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, buffers_.factors[i]);
             if (!safe[i]) unsafe[i] = 1;
-            if (kernel_.loses_nan && has_nan_code(line_of(b_.part, 0, line, pass_.k), pass_.depth)) safe[i] = false;
             all &= safe[i];
         }
         return all;
     }
 
     // Multiplies lines one by one: those that are safe, and then the others, in steps that may be.
-    void multiply_apart(int64_t first, int64_t count, uint8_t* unsafe, const bool* safe) {
-        for (int64_t i = 0; i < count; i++)
-            if (safe[i]) multiply_codes(first + i, 1, i);
+    void multiply_apart(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
+        for (int64_t i = 0; i < count; i++) safe[i] = safe[i] && multiply_codes(first + i, 1, i);
         const FewRowsPass whole = pass_;
         for (int64_t i = 0; i < count; i++)
             for (int64_t at = 0; !safe[i] && at < whole.depth; at += whole.step) {
                 pass_ = step_of(whole, at);
                 bool is_safe = false;
                 if (pass_.depth < whole.depth) read_factors(first + i, 1, unsafe + i, &is_safe);
-                is_safe ? multiply_codes(first + i, 1, 0) : multiply_values(first + i);
+                if (!is_safe || !multiply_codes(first + i, 1, 0)) multiply_values(first + i);
             }
         pass_ = whole;
     }
@@ -444,8 +385,9 @@ private:
         return step;
     }
 
-    // Multiplies lines whose factors are in the buffers from one on.
-    void multiply_codes(int64_t first, int64_t count, int64_t buffer) {
+    // Multiplies lines whose factors are in the buffers from one on. Returns false, and does nothing, where one has a NaN
+    // that the kernel would take for a number.
+    bool multiply_codes(int64_t first, int64_t count, int64_t buffer) {
         Columns columns;
         columns.units = pass_.depth / kUnit;
         columns.to_next = width_ * b_.part.line_bytes;
@@ -459,7 +401,7 @@ private:
         }
         if (columns.units * kUnit < pass_.depth)
             for (int64_t i = 0; i < count; i++) copy_last(columns.codes[i], i);
-        kernel_.multiply[rows_](pass_, columns, first);
+        return kernel_.multiply(pass_, columns, first);
     }
 
     // Multiplies a line that leaves the range: its values are decoded to memory.
@@ -472,7 +414,7 @@ private:
             columns.codes[i] = reinterpret_cast<const uint8_t*>(pass_.values);
             columns.line_factor[i] = line_factor(b_.first + line);
         }
-        of_values_.multiply[rows_](pass_, columns, line);
+        of_values_.multiply(pass_, columns, line);
     }
 
     // Stores the values of a line in the order of its codes.
@@ -507,7 +449,6 @@ private:
     const OperandReader reader_;
     const Kernel& kernel_;
     const Kernel& of_values_;
-    const int rows_;
     const int64_t width_;
     ColumnBuffers buffers_;
 };

@@ -36,8 +36,9 @@ constexpr int64_t kPassRows = 16, kFewColumns = 4;
 constexpr int64_t kPassDepth = 4096;
 
 struct FewRowsKernels {
-    bool packs_dots;        // whether rows of dot products are pairs of BF16
-    int64_t register_rows;  // so many rows have their sums in registers, and read all of L1 for each line of B
+    bool packs_dots;  // whether rows of dot products are pairs of BF16
+    int64_t
+        register_rows;  // beside plain numbers so many rows have their sums in registers, and read all of L1 for each line
 
     // Fills pass.rows with the values of pass.row_count lines of A, in the order that products with such a
     // B take. Sets extreme[row] as DecodeLines does, and nonzero[row] for a row with a value that is not zero.

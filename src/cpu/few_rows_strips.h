@@ -17,12 +17,12 @@
 #pragma once
 #include <cstring>
 
-#include "cpu/few_rows_columns.h"
+#include "cpu/few_rows_blocks.h"
 
 namespace mxq::cpu {
 namespace {
 
-constexpr int kStripLines = kFewColumns, kHeldLines = kRegisterLines, kHeld = 4;
+constexpr int kHeldLines = kRegisterLines, kHeld = 4;
 
 // How a strip is multiplied, whatever its codes are.
 struct Method {
@@ -147,18 +147,21 @@ MXQ_HD void multiply_decoded(const DecodedUnit& unit, const float* rows, int64_t
     }
 }
 
-// Multiplies the lines with all rows. `sums` has kStripLines x row_count x kLanes numbers.
+// Multiplies the lines with all rows. `sums` has kStripLines x row_count x kLanes numbers. Returns false where there is a
+// NaN that decoding loses.
 template <class Weights, Products products>
-MXQ_HD void multiply_strip(const FewRowsPass& pass, const Columns& b, float* sums) {
+MXQ_HD bool multiply_strip(const FewRowsPass& pass, const Columns& b, float* sums) {
     constexpr Method method = method_of<Weights, products>();
     alignas(64) float runs[kPassRows * kHeldLines * kWidth];
     DecodedUnit decoded;
     const uint8_t* codes[kStripLines];
     for (int c = 0; c < kStripLines; c++) codes[c] = b.codes[c];
+    NanSearch<Weights::loses_nan> search;
     const float* rows = pass.rows;
     for (int64_t unit = 0; unit * kUnit < pass.depth; unit++, rows += pass.row_count * kRowFloats<products>) {
         if (unit == b.units)
             for (int c = 0; c < kStripLines; c++) codes[c] = b.last[c];
+        search.look_at(codes);
         for (int64_t part = 0; part < kParts; part++) {
 #pragma GCC unroll 4
             for (int c = 0; c < kStripLines; c++)
@@ -171,17 +174,30 @@ MXQ_HD void multiply_strip(const FewRowsPass& pass, const Columns& b, float* sum
             codes[c] += Weights::unit_bytes;
         }
     }
+    return !search.found();
 }
 
-// Multiplies lines of B with the rows of a pass.
+// Multiplies a strip with all rows; few rows of codes are a block. Returns false where there is a NaN that decoding loses.
 template <class Weights, Products products>
-void multiply_strips(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
+bool multiply_rows(const FewRowsPass& pass, const Columns& b) {
+    constexpr int block_rows = has_codes<Weights> ? kBlockRows<products> : 0;
+    if constexpr (block_rows > 0)
+        if (pass.row_count <= block_rows)
+            return block_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, block_rows>())(pass, b,
+                                                                                                              pass.strip);
+    return multiply_strip<Weights, products>(pass, b, pass.strip);
+}
+
+// Multiplies lines of B with the rows of a pass. Returns false, and leaves their sums as they were, where there is a NaN
+// that decoding loses.
+template <class Weights, Products products>
+bool multiply_strips(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
     const int64_t of_line = pass.row_count * kLanes, of_lines = b.count * of_line;
     float* const waiting = pass.lanes + first_column * of_line;
     memset(pass.strip, 0, size_t(kStripLines * of_line) * sizeof(float));
     if (!pass.first) memcpy(pass.strip, waiting, size_t(of_lines) * sizeof(float));
-    multiply_strip<Weights, products>(pass, b, pass.strip);
-    if (!pass.last) return void(memcpy(waiting, pass.strip, size_t(of_lines) * sizeof(float)));
+    if (!multiply_rows<Weights, products>(pass, b)) return false;
+    if (!pass.last) return memcpy(waiting, pass.strip, size_t(of_lines) * sizeof(float)), true;
     for (int64_t c = 0; c < b.count; c++)
         for (int64_t r = 0; r < pass.row_count; r++) {
             Lanes lanes[kParts];
@@ -189,6 +205,7 @@ void multiply_strips(const FewRowsPass& pass, const Columns& b, int64_t first_co
                 lanes[part] = load_lanes(pass.strip + c * of_line + r * kLanes + part * kWidth);
             finish_sum(pass, b, r, first_column, c, lanes, Weights::scale);
         }
+    return true;
 }
 
 }  // namespace

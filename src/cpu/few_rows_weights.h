@@ -387,13 +387,6 @@ template <class E>
 constexpr bool kLosesNan = false;
 #endif
 
-// Tells whether one of these codes of eight bits is NaN, whose bits are all ones but for the sign.
-MXQ_HD bool has_nan_code(const uint8_t* codes, int64_t count) {
-    uint8_t most = 0;
-    for (int64_t i = 0; i < count; i++) most = std::max(most, uint8_t(codes[i] | 0x80));
-    return most == 0xFF;
-}
-
 // Decodes units of codes of E, part by part, or as pairs of BF16.
 template <class E>
 struct UnitDecoder {

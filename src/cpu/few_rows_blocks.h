@@ -1,0 +1,155 @@
+// Products of codes with so few rows that the sums of a unit of one line stay in registers. Part of few_rows_kernels.cpp,
+// whose head fixes the order of each sum.
+//
+//     block     four lines of B and up to kBlockRows rows; codes are decoded in registers and go from there to all rows
+//     rows      a unit of them comes from L2 and is read for four lines
+//     runs      sums of products that share a factor, of one line and all rows: in registers
+//     sums      of four lines and all rows: in registers where there are enough, else in L1
+//
+// A line waits for nothing that the line before it computes, and the code of four lines has no branch, so that a processor
+// decodes one while it multiplies another. Beside more rows than that decoding weighs less than loads of rows do, which
+// strips share among lines (few_rows_strips.h).
+#pragma once
+#include <utility>
+
+#include "cpu/few_rows_columns.h"
+
+namespace mxq::cpu {
+namespace {
+
+// Multiplies a part of a unit of a line with the rows. Products of codes that have the same factors are summed before these
+// are applied.
+template <class Weights, Products products, int rows>
+MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, const float* numbers, int64_t part,
+                                Lanes* const (&sums)[rows]) {
+    Lanes run[rows];
+    const auto multiply = [&](int n, const auto& add) __attribute__((always_inline)) {
+        if (n % Weights::section == 0) {
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++) run[r] = no_lanes();
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) add(r);
+    };
+    const auto end = [&](int n) __attribute__((always_inline)) {
+        if (n % Weights::section != 0) return;
+        constexpr bool is_exact = products <= Products::fused && Weights::has_powers_of_two;
+        const Lanes of_lanes = Weights::factors_of(factors, n / Weights::section - 1, part);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) *sums[r] = multiply_add<is_exact>(run[r], of_lanes, *sums[r]);
+    };
+#if defined(__AVX512BF16__)
+    if constexpr (products == Products::dots)
+        return Weights::decode_words(
+            codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
+                multiply(
+                    2 * s, [&](int r) __attribute__((always_inline)) {
+                        const __m512i row = _mm512_loadu_si512(numbers + r * kRowFloats<products> + s * kLanes);
+                        run[r].all = _mm512_dpbf16_ps(run[r].all, __m512bh(pairs), __m512bh(row));
+                    });
+                end(2 * s + 2);
+            });
+#endif
+    Weights::decode(
+        codes, part, [&](int n, Lanes values) __attribute__((always_inline)) {
+            multiply(
+                n, [&](int r) __attribute__((always_inline)) {
+                    run[r] = multiply_add<products == Products::fused>(
+                        row_lanes<products>(numbers + r * kRowFloats<products>, n), values, run[r]);
+                });
+            end(n + 1);
+        });
+}
+
+// Multiplies a part of a unit of a line with the rows. Factors, where there are any, are applied first.
+template <class Weights, Products products, int rows>
+MXQ_HD void scale_then_multiply(const uint8_t* codes, const float* factors, const float* numbers, int64_t part,
+                                Lanes* const (&sums)[rows]) {
+#if defined(__AVX512BF16__)
+    if constexpr (products == Products::dots && Weights::has_words)
+        return Weights::decode_words(
+            codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+                for (int r = 0; r < rows; r++) {
+                    const __m512i row = _mm512_loadu_si512(numbers + r * kRowFloats<products> + s * kLanes);
+                    sums[r]->all = _mm512_dpbf16_ps(sums[r]->all, __m512bh(pairs), __m512bh(row));
+                }
+            });
+#endif
+    Weights::decode(
+        codes, part, [&](int n, Lanes values) __attribute__((always_inline)) {
+            if constexpr (Weights::factors > 0)
+                values = times(values, Weights::factors_of(factors, n / Weights::section, part));
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++)
+                *sums[r] = multiply_add<products == Products::fused>(
+                    row_lanes<products>(numbers + r * kRowFloats<products>, n), values, *sums[r]);
+        });
+}
+
+// Multiplies a part of a unit of a line with the rows.
+template <class Weights, Products products, int rows>
+MXQ_HD void multiply_line(const uint8_t* codes, const float* factors, const float* numbers, int64_t part,
+                          Lanes* const (&sums)[rows]) {
+    if constexpr (Weights::factors > 0 && products != Products::scaled)
+        multiply_then_scale<Weights, products, rows>(codes, factors, numbers, part, sums);
+    else
+        scale_then_multiply<Weights, products, rows>(codes, factors, numbers, part, sums);
+}
+
+// Multiplies the lines with all rows of the pass. `strip` has the sums: those of a line are neighbours. Returns false where
+// there is a NaN that decoding loses.
+template <class Weights, Products products, int rows>
+bool multiply_block(const FewRowsPass& pass, const Columns& b, float* strip) {
+    Lanes sums[kParts][kStripLines][rows];
+    const auto for_sums = [&](const auto& use) __attribute__((always_inline)) {
+        for (int64_t p = 0; p < kParts; p++)
+            for (int64_t c = 0; c < kStripLines; c++)
+                for (int64_t r = 0; r < rows; r++) use(sums[p][c][r], strip + (c * rows + r) * kLanes + p * kWidth);
+    };
+    for_sums([](Lanes & sum, const float* from) __attribute__((always_inline)) { sum = load_lanes(from); });
+    const uint8_t* codes[kStripLines];
+    for (int c = 0; c < kStripLines; c++) codes[c] = b.codes[c];
+    NanSearch<Weights::loses_nan> search;
+    const float* numbers = pass.rows;
+    for (int64_t unit = 0; unit * kUnit < pass.depth; unit++, numbers += rows * kRowFloats<products>) {
+        if (unit == b.units)
+            for (int c = 0; c < kStripLines; c++) codes[c] = b.last[c];
+#pragma GCC unroll 4
+        for (int c = 0; c < kStripLines; c++)
+#pragma GCC unroll 2
+            for (int64_t at = 0; at < Weights::unit_bytes; at += 64) __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
+        search.look_at(codes);
+        const auto multiply = [&](int64_t part) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+            for (int c = 0; c < kStripLines; c++) {
+                Lanes* of_line[rows];
+                for (int r = 0; r < rows; r++) of_line[r] = &sums[part][c][r];
+                multiply_line<Weights, products, rows>(codes[c], b.factors[c] + unit * Weights::factor_floats,
+                                                       numbers + part * kWidth, part, of_line);
+            }
+        };
+        if constexpr (rows == 1)
+#pragma GCC unroll 2
+            for (int64_t part = 0; part < kParts; part++) multiply(part);
+        else
+#pragma GCC unroll 1
+            for (int64_t part = 0; part < kParts; part++) multiply(part);
+#pragma GCC unroll 4
+        for (int c = 0; c < kStripLines; c++) codes[c] += Weights::unit_bytes;
+    }
+    for_sums([](const Lanes& sum, float* to) __attribute__((always_inline)) { store_lanes(sum, to); });
+    return !search.found();
+}
+
+using MultiplyBlock = bool (*)(const FewRowsPass&, const Columns&, float* strip);
+
+// Returns the function for a block of so many rows.
+template <class Weights, Products products, int... index>
+MultiplyBlock block_of(int64_t rows, std::integer_sequence<int, index...>) {
+    static constexpr MultiplyBlock of_rows[] = {multiply_block<Weights, products, index + 1>...};
+    return of_rows[rows - 1];
+}
+
+}  // namespace
+}  // namespace mxq::cpu
