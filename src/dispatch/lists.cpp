@@ -67,7 +67,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_plain_widen,  // the same by a kernel of our own, and exact products of many rows
     &cuda::mma_bf16_widen,
     &cuda::mma_bf16_turn,  // FP8 read across its lines
-    &cuda::mma_bf16_rows,  // up to 8 rows of BF16, of a group on average, with quantized weights
+    &cuda::mma_bf16_rows,  // up to 64 rows, of a group on average, with quantized weights
     &cuda::mma_bf16,
     &cpu::gemm,
 };
@@ -88,7 +88,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt_widen,
     &cuda::mma_bf16_widen,
     &cuda::mma_bf16_turn,  // FP8 read across its lines
-    &cuda::mma_bf16_rows,  // up to 8 rows of BF16, of a group on average, with quantized weights
+    &cuda::mma_bf16_rows,  // up to 64 rows, of a group on average, with quantized weights
     &cuda::mma_bf16,
     &cpu::gemm,
 };

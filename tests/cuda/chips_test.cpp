@@ -83,7 +83,7 @@ const Row rows[] = {
     {of(mxfp8_e5m2(), mxfp8_e5m2(), true), portable, portable, portable, portable},
     {of(fp8_e5m2, fp8_e5m2, false), portable, portable, portable, portable},
     {of(bf16(), mxfp4, true), portable, portable, portable, portable},
-    {of(bf16(), mxfp8(), true, {128, 384, 512}), portable, portable, portable, portable},
+    {of(bf16(), mxfp8(), true, {512, 384, 512}), portable, portable, portable, portable},
     {of(mxfp8(), mxfp8(), true, {256, 388, 512}), portable, portable, portable, portable},
     {of(nvfp4(), nvfp4(), true, {256, 384, 48}), portable, portable, portable, portable},
 };
@@ -115,7 +115,9 @@ TEST_CASE("chips: who takes a product") {
 TEST_CASE("chips: who takes groups of rows") {
     for (const Row& row : rows) {
         INFO(text(row));
-        const GemmProblem p = recorder::by_rows(row.c), p_on_host = with_host_ends(p);
+        GemmProblem p = recorder::by_rows(row.c);
+        p.groups.count = 2;  // of many rows
+        const GemmProblem p_on_host = with_host_ends(p);
         for (int32_t capability : {100, 103, 110}) {
             INFO("capability " << capability);
             CHECK(taker(capability, newest_groups, p) == row.grouped);
@@ -333,7 +335,7 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     CHECK(taker(90, newest, p) == "nobody");
 }
 
-TEST_CASE("chips: who takes up to eight rows, on any chip") {
+TEST_CASE("chips: who takes few rows, on any chip") {
     const std::string fewest = "mma_bf16_rows";
     const auto dense = [](int32_t capability, const oracle::Spec& a, const oracle::Spec& b, recorder::Sizes sizes) {
         return taker(capability, 0, recorder::dense(of(a, b, false, sizes)));
@@ -342,8 +344,8 @@ TEST_CASE("chips: who takes up to eight rows, on any chip") {
         for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4(), fp8(MXQ_SCALING_ROW), fp8(MXQ_SCALING_TENSOR)}) {
             INFO("capability " << capability << ", weights of format " << weights.format << " and scaling " << weights.scaling);
             CHECK(dense(capability, bf16(), weights, {1, 384, 512}) == fewest);
-            CHECK(dense(capability, bf16(), weights, {8, 16512, 512}) == fewest);
-            CHECK(dense(capability, bf16(), weights, {9, 384, 512}) == portable);
+            CHECK(dense(capability, bf16(), weights, {64, 16512, 512}) == fewest);
+            CHECK(dense(capability, bf16(), weights, {65, 384, 512}) == portable);
             CHECK(dense(capability, recorder::plain(MXQ_FORMAT_F16), weights, {1, 384, 512}) == portable);
         }
     CHECK(dense(80, mxfp8(), mxfp4, {8, 384, 512}) == fewest);
@@ -351,7 +353,7 @@ TEST_CASE("chips: who takes up to eight rows, on any chip") {
     CHECK(dense(80, nvfp4(), nvfp4(), {8, 384, 48}) == portable);  // not whole 32 codes
     CHECK(dense(80, bf16(), fp8(MXQ_SCALING_128X128), {8, 384, 512}) == portable);
     CHECK(dense(80, bf16(), bf16(), {8, 384, 512}) == portable);
-    GemmProblem p = recorder::by_rows(of(bf16(), mxfp4, false, {32, 384, 512}));
+    GemmProblem p = recorder::by_rows(of(bf16(), mxfp4, false, {256, 384, 512}));
     p.groups.count = 4;
     CHECK(taker(80, 0, p) == fewest);
     p.groups.count = 3;
