@@ -160,7 +160,7 @@ bool has_few_rows(const GemmProblem& p) {
 // 12.0 8.7, 22.0 18.8, 25.2 22.1 and 35.7 37.1.
 bool has_fewest_rows(const GemmProblem& p) {
     constexpr int64_t most_rows = 8;
-    return p.m <= most_rows && p.n <= kMostSplitColumns && p.a.format != MXQ_FORMAT_F16;
+    return bf16_rows(p) <= most_rows && p.n <= kMostSplitColumns;
 }
 
 // Returns whether clusters that split the contraction multiply quantized weights fastest, and exactly. An H200, us of

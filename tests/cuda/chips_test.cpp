@@ -346,7 +346,8 @@ TEST_CASE("chips: who takes few rows, on any chip") {
             CHECK(dense(capability, bf16(), weights, {1, 384, 512}) == fewest);
             CHECK(dense(capability, bf16(), weights, {64, 16512, 512}) == fewest);
             CHECK(dense(capability, bf16(), weights, {65, 384, 512}) == portable);
-            CHECK(dense(capability, recorder::plain(MXQ_FORMAT_F16), weights, {1, 384, 512}) == portable);
+            CHECK(dense(capability, recorder::plain(MXQ_FORMAT_F16), weights, {32, 384, 512}) == fewest);
+            CHECK(dense(capability, recorder::plain(MXQ_FORMAT_F16), weights, {33, 384, 512}) == portable);
         }
     CHECK(dense(80, mxfp8(), mxfp4, {8, 384, 512}) == fewest);
     CHECK(dense(80, nvfp4(), nvfp4(), {8, 384, 512}) == fewest);
@@ -375,7 +376,8 @@ TEST_CASE("chips: who takes F16 with quantized weights") {
     for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4(), fp8(MXQ_SCALING_ROW)}) {
         INFO("weights of format " << weights.format);
         const int64_t most_few = weights.format == MXQ_FORMAT_NVFP4 ? 8 : 4;
-        CHECK(dense(90, weights, most_few) == few);
+        CHECK(dense(90, weights, 4) == "mma_bf16_rows");
+        CHECK(dense(90, weights, 5) == (most_few > 4 ? few : split));
         CHECK(dense(90, weights, most_few + 1) == split);
         CHECK(dense(90, weights, 64) == split);
         CHECK(dense(90, weights, 65) == many);

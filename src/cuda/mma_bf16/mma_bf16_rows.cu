@@ -12,7 +12,8 @@
 //     in the end  sums of the warps are added up through shared memory, one after the other; factors of lines, alpha, beta, bias;
 //                 stored
 //
-// Quantized rows of A become BF16 by a pass (cuda/widen).
+// Quantized rows of A become BF16 by a pass (cuda/widen), and F16 ones two BF16 numbers each: a block then has 4 rows, their high
+// parts before their low ones, and adds up the sums of both in the end.
 //
 // Bytes: the weights of the groups that have rows, once for every 8 rows of a group, from the L2 where they fit there. Beside
 // mma_bf16, whose tiles have 128 rows, an H100, us: BF16 with MXFP4 of (4096,4096), 1, 16, 32 and 64 rows 7.7 117, 11.3 114, 22
@@ -30,17 +31,18 @@
 namespace mxq::cuda {
 namespace {
 
-constexpr int kTileRows = 8, kTileRowsLog2 = 3, kTileLines = 16;
-constexpr int kMostRows = 64;                         // of a group on average
-constexpr int64_t kMostRowTiles = 65535;              // of a grid
+constexpr int kTileRows = 8, kTileLines = 16;            // rows of BF16
+constexpr int kMostRows = 64;                            // of a group on average
+constexpr int64_t kMostRowTiles = 65535;                 // of a grid
 constexpr uint32_t kChunk = 128, kQuarter = kChunk / 4;  // codes
 
 struct Arguments {
     GemmProblem problem;
-    GemmOperand rows;     // A in BF16
-    GroupSumUnits units;  // of A's codes and scales, and of D's rows
+    GemmOperand rows;      // A in BF16
+    GroupSumUnits units;   // of A's codes and scales, and of D's rows
     Bf16DecodeRule rule;
-    uint32_t missing;  // 2^(127 - bias of the codes) as BF16, in both halves
+    uint32_t missing;      // 2^(127 - bias of the codes) as BF16, in both halves
+    uint32_t tile_rows;    // of A: 8, or 4 in two parts
     int64_t chunk_scales;  // bytes from the scales of 128 codes of a line to those of the next
     bool scaled;           // weights have scale bytes
 };
@@ -76,10 +78,10 @@ __device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
         tile.numbers = args.rows.codes;
     }
     tile.b = operand_of_matrix(p.b, tile.group);
-    tile.row = (row_tile - first_tile) * kTileRows;
+    tile.row = (row_tile - first_tile) * args.tile_rows;
     tile.d_row += tile.row;
-    tile.rows = min(rows - tile.row, uint32_t(kTileRows));
-    tile.written = p.beta != 0 || tile.row + kTileRows < rows ? tile.rows : padded - tile.row;
+    tile.rows = min(rows - tile.row, args.tile_rows);
+    tile.written = p.beta != 0 || tile.row + args.tile_rows < rows ? tile.rows : padded - tile.row;
     return true;
 }
 
@@ -116,8 +118,9 @@ struct Consumer {
         const int64_t scale = scale_line(layout, uint32_t(first));
         scales = tile.b.scales + scale + scale_in_line(layout, threadIdx.x % 4 * kQuarter) + threadIdx.x / 32 * args.chunk_scales;
         to_second_scales = scale_line(layout, uint32_t(second)) - scale;
-        const uint32_t row = threadIdx.x % 32 / 4;
-        numbers = row < tile.rows ? tile.numbers + int64_t(tile.row + row) * args.rows.line_bytes + first_code * 2 : nullptr;
+        const uint32_t place = threadIdx.x % 32 / 4, part = place >= args.tile_rows, row = place - part * args.tile_rows;
+        const uint8_t* const from = tile.numbers + part * args.rows.matrix_bytes + first_code * 2;
+        numbers = row < tile.rows ? from + int64_t(tile.row + row) * args.rows.line_bytes : nullptr;
     }
     __device__ __forceinline__ bool exists(uint32_t first_code) const { return first_code < uint32_t(args.problem.k); }
 
@@ -262,12 +265,18 @@ __global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
         parts[threadIdx.x / 32][(lane % 4 * 2 + i % 2) * kTileLines + lane / 4 + i / 2 * 8] = consumer.sums[i];
     __syncthreads();
     const uint32_t column = threadIdx.x % kTileLines, line = tile.line + column;
+    const auto sum_of = [&](uint32_t row) {
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < warps; w++) sum = add_rn(sum, parts[w][row * kTileLines + column]);
+        return sum;
+    };
     if (line >= uint32_t(p.n)) return;
     for (uint32_t row = threadIdx.x / kTileLines; row < tile.written; row += 32 * warps / kTileLines) {
         float value = 0;
         if (row < tile.rows) {
-#pragma unroll
-            for (int w = 0; w < warps; w++) value = add_rn(value, parts[w][row * kTileLines + column]);
+            value = sum_of(row);
+            if (args.tile_rows < kTileRows) value = add_rn(value, sum_of(row + args.tile_rows));
             value = finish<kind>(p, kept, row, line, value);
         }
         store_element(p.d.data, p.d.format, (tile.d_row + row) * p.d.row_stride + line, value);
@@ -305,10 +314,11 @@ bool has_aligned_lines(const GemmOperand& operand) {
     return is_aligned(operand.codes, 16) && operand.line_bytes % 16 == 0 && operand.matrix_bytes % 16 == 0;
 }
 
+int64_t tile_rows(const GemmProblem& p) { return can_split(p.a) ? kTileRows / 2 : kTileRows; }
+
 // Returns the tiles of rows of A, at most.
 int64_t row_tiles(const GemmProblem& p) {
-    return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, kTileRows)
-                                        : ceil_div(p.m, int64_t(kTileRows));
+    return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, tile_rows(p)) : ceil_div(p.m, tile_rows(p));
 }
 
 int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
@@ -321,9 +331,9 @@ int warps_of_tile(const Context& context, const GemmProblem& p) {
 }
 
 Reason needs_operands(const GemmProblem& p) {
-    if (!can_be_bf16(p.a) || can_split(p.a))
+    if (!can_be_bf16(p.a))
         return [format = p.a.format] {
-            return format_text("needs a in BF16 or quantized, without scales of 128, found %s", find_format(format)->name);
+            return format_text("needs a in BF16, F16 or quantized, without scales of 128, found %s", find_format(format)->name);
         };
     if (p.b.scale_type == ScaleType::None)
         return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
@@ -337,9 +347,9 @@ Reason needs_sizes(const GemmProblem& p) {
     if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
-    if (p.m > kMostRows * groups)
-        return [m = p.m, groups] {
-            return format_text("needs at most %d rows a group, found %.1f on average", kMostRows, double(m) / double(groups));
+    if (const int64_t most = kMostRows / kTileRows * tile_rows(p); p.m > most * groups)
+        return [most, m = p.m, groups] {
+            return format_text("needs at most %lld rows a group, found %.1f on average", (long long)most, double(m) / double(groups));
         };
     if (p.k % kQuarter != 0)
         return [k = p.k] { return format_text("needs a contraction of whole 32 codes, found %lld", (long long)k); };
@@ -350,7 +360,7 @@ Reason needs_sizes(const GemmProblem& p) {
     if (is_block_scaled(p.b) && scales_of_chunks(layout, 4) != 4 * scales_of_chunks(layout, 1))
         return "needs scales of b for 16 or 32 codes";
     if (const int64_t tiles = row_tiles(p); tiles > kMostRowTiles)
-        return [tiles] { return format_text("needs at most %lld tiles of 8 rows, found %lld", (long long)kMostRowTiles, (long long)tiles); };
+        return [tiles] { return format_text("needs at most %lld tiles of 4 or 8 rows, found %lld", (long long)kMostRowTiles, (long long)tiles); };
     return {};
 }
 
@@ -370,12 +380,13 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    {},
                    weights.rule,
                    weights.missing,
+                   uint32_t(tile_rows(p)),
                    is_block_scaled(p.b) ? scales_of_chunks(p.b.layout, 1) : 0,
                    is_block_scaled(p.b)};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
-    args.units.tile_rows_log2 = kTileRowsLog2;
+    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_rows));
     const dim3 blocks(unsigned(line_tiles(p)), unsigned(row_tiles(p)));
     if (blocks.y == 0) return;
     if (!is_bf16(p.a)) widen(context, p, Side::A, rows, call.stream);
