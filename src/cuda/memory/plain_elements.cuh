@@ -20,8 +20,8 @@ __device__ __forceinline__ void store_element(void* data, int32_t format, int64_
         static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
 }
 
-// Loads pairs of neighbouring elements, each pair eight elements behind the one before. -0, which adds nothing, stands for those
-// that are `left` or more behind the first.
+// Loads pairs of neighbouring elements, each pair eight elements behind the one before. -0, which adds nothing, stands for
+// those that are `left` or more behind the first.
 template <class T, int pairs>
 __device__ __forceinline__ void load_pairs(const T* from, int left, float2 (&to)[pairs]) {
     const auto load = [&](int i) { return i < left ? to_float(from[i]) : -0.0f; };

@@ -1,6 +1,6 @@
 // mma_bf16_rows: exact products of few rows of BF16 with quantized weights, on any chip. Weights go from memory straight to
-// registers, all that a warp needs of them asked for at once, so that nothing stands between the start of the kernel and their
-// way here.
+// registers, all that a warp needs of them asked for at once, so that nothing stands between the start of the kernel and
+// their way here.
 //
 //     a block     16 lines of weights by up to 8 rows of A of one group, and all of the contraction
 //     a warp      chunks of 128 codes of these lines in turns with the others, 4, 8 or 16 of them:
@@ -9,15 +9,15 @@
 //
 //     in a turn   codes and scales of one or two chunks are on their way | those of this one to BF16, multiplied (mma.sync,
 //                 weights on the side of 16, rows of A on that of 8; lane 4 r + q: quarter q of row r, from the cache)
-//     in the end  sums of the warps are added up through shared memory, one after the other; factors of lines, alpha, beta, bias;
-//                 stored
+//     in the end  sums of the warps are added up through shared memory, one after the other; factors of lines, alpha, beta,
+//                 bias; stored
 //
-// Quantized rows of A become BF16 by a pass (cuda/widen), and F16 ones two BF16 numbers each: a block then has 4 rows, their high
-// parts before their low ones, and adds up the sums of both in the end.
+// Quantized rows of A become BF16 by a pass (cuda/widen), and F16 ones two BF16 numbers each: a block then has 4 rows, their
+// high parts before their low ones, and adds up the sums of both in the end.
 //
-// Bytes: the weights of the groups that have rows, once for every 8 rows of a group, from the L2 where they fit there. Beside
-// mma_bf16, whose tiles have 128 rows, an H100, us: BF16 with MXFP4 of (4096,4096), 1, 16, 32 and 64 rows 7.7 117, 11.3 114, 22
-// 115 and 34 118; 64 rows of (8192,8192) 125 230, of 8 groups of (2048,7168) with 64 rows each 218 223.
+// Bytes: the weights of the groups that have rows, once for every 8 rows of a group, from the L2 where they fit there.
+// Beside mma_bf16, whose tiles have 128 rows, an H100, us: BF16 with MXFP4 of (4096,4096), 1, 16, 32 and 64 rows 7.7
+// 117, 11.3 114, 22 115 and 34 118; 64 rows of (8192,8192) 125 230, of 8 groups of (2048,7168) with 64 rows each 218 223.
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -38,8 +38,8 @@ constexpr uint32_t kChunk = 128, kQuarter = kChunk / 4;  // codes
 
 struct Arguments {
     GemmProblem problem;
-    GemmOperand rows;      // A in BF16
-    GroupSumUnits units;   // of A's codes and scales, and of D's rows
+    GemmOperand rows;     // A in BF16
+    GroupSumUnits units;  // of A's codes and scales, and of D's rows
     Bf16DecodeRule rule;
     uint32_t missing;      // 2^(127 - bias of the codes) as BF16, in both halves
     uint32_t tile_rows;    // of A: 8, or 4 in two parts
@@ -50,7 +50,7 @@ struct Arguments {
 // Says which lines and rows a block has.
 struct Tile {
     TileOperand a, b;
-    int64_t d_row;             // of its first row
+    int64_t d_row;  // of its first row
     int32_t group;
     uint32_t line, row, rows;  // first line of weights; first row of the group; rows of A
     uint32_t written;          // rows of D: those of A, and those that pad the group
@@ -85,16 +85,16 @@ __device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
     return true;
 }
 
-// Multiplies a warp's chunks of 128 codes of the contraction. The code is short and its loop rolled: a block executes most of it
-// once or twice, and would wait for instructions.
+// Multiplies a warp's chunks of 128 codes of the contraction. The code is short and its loop rolled: a block executes most
+// of it once or twice, and would wait for instructions.
 template <Weights kind, int warps>
 struct Consumer {
     static constexpr int kAhead = weight_bits<kind> == 4 ? 2 : 1;  // chunks that are on their way while one is multiplied
     static constexpr uint32_t kLaneBytes = kQuarter / 8 * weight_bits<kind>, kTurnCodes = warps * kChunk;
     using Chunk = Fragment<kind>;
     const Arguments& args;
-    uint32_t code;                             // the lane's first of the chunk that is loaded next
-    const uint8_t *codes, *scales, *numbers;   // of the lane's first line; of its row of A, null behind the last
+    uint32_t code;                            // the lane's first of the chunk that is loaded next
+    const uint8_t *codes, *scales, *numbers;  // of the lane's first line; of its row of A, null behind the last
     int64_t to_second_codes, to_second_scales;
     float sums[4] = {};
 
@@ -116,7 +116,8 @@ struct Consumer {
         const auto [first, second] = lines(tile);
         const ScaleLayout& layout = tile.b.layout;
         const int64_t scale = scale_line(layout, uint32_t(first));
-        scales = tile.b.scales + scale + scale_in_line(layout, threadIdx.x % 4 * kQuarter) + threadIdx.x / 32 * args.chunk_scales;
+        scales =
+            tile.b.scales + scale + scale_in_line(layout, threadIdx.x % 4 * kQuarter) + threadIdx.x / 32 * args.chunk_scales;
         to_second_scales = scale_line(layout, uint32_t(second)) - scale;
         const uint32_t place = threadIdx.x % 32 / 4, part = place >= args.tile_rows, row = place - part * args.tile_rows;
         const uint8_t* const from = tile.numbers + part * args.rows.matrix_bytes + first_code * 2;
@@ -291,7 +292,8 @@ struct Key {
 };
 
 template <Weights kind, bool grouped, int warps>
-constexpr KernelEntry<Key, Arguments> entry = {{kind, grouped, warps}, mma_bf16_rows_kernel<kind, grouped, warps>, 32 * warps, 0};
+constexpr KernelEntry<Key, Arguments> entry = {
+    {kind, grouped, warps}, mma_bf16_rows_kernel<kind, grouped, warps>, 32 * warps, 0};
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Weights::Bits4, false, 4>, entry<Weights::Bits4, false, 8>, entry<Weights::Bits4, false, 16>,
@@ -318,22 +320,24 @@ int64_t tile_rows(const GemmProblem& p) { return can_split(p.a) ? kTileRows / 2 
 
 // Returns the tiles of rows of A, at most.
 int64_t row_tiles(const GemmProblem& p) {
-    return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, tile_rows(p)) : ceil_div(p.m, tile_rows(p));
+    return p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, tile_rows(p))
+                                        : ceil_div(p.m, tile_rows(p));
 }
 
 int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
 
-// Returns how many warps share a tile: with many tiles each multiprocessor has several anyway, and small blocks follow each other
-// without a gap.
+// Returns how many warps share a tile: with many tiles each multiprocessor has several anyway, and small blocks follow each
+// other without a gap.
 int warps_of_tile(const Context& context, const GemmProblem& p) {
-    const int64_t tiles = row_tiles(p) * line_tiles(p), chips = context.cuda->multiprocessors;
-    return tiles >= 3 * chips ? 4 : tiles > chips ? 8 : 16;
+    const int64_t tiles = row_tiles(p) * line_tiles(p), multiprocessors = context.cuda->multiprocessors;
+    return tiles >= 3 * multiprocessors ? 4 : tiles > multiprocessors ? 8 : 16;
 }
 
 Reason needs_operands(const GemmProblem& p) {
     if (!can_be_bf16(p.a))
         return [format = p.a.format] {
-            return format_text("needs a in BF16, F16 or quantized, without scales of 128, found %s", find_format(format)->name);
+            return format_text("needs a in BF16, F16 or quantized, without scales of 128, found %s",
+                               find_format(format)->name);
         };
     if (p.b.scale_type == ScaleType::None)
         return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
@@ -349,7 +353,8 @@ Reason needs_sizes(const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
     if (const int64_t most = kMostRows / kTileRows * tile_rows(p); p.m > most * groups)
         return [most, m = p.m, groups] {
-            return format_text("needs at most %lld rows a group, found %.1f on average", (long long)most, double(m) / double(groups));
+            return format_text("needs at most %lld rows a group, found %.1f on average", (long long)most,
+                               double(m) / double(groups));
         };
     if (p.k % kQuarter != 0)
         return [k = p.k] { return format_text("needs a contraction of whole 32 codes, found %lld", (long long)k); };
@@ -360,7 +365,10 @@ Reason needs_sizes(const GemmProblem& p) {
     if (is_block_scaled(p.b) && scales_of_chunks(layout, 4) != 4 * scales_of_chunks(layout, 1))
         return "needs scales of b for 16 or 32 codes";
     if (const int64_t tiles = row_tiles(p); tiles > kMostRowTiles)
-        return [tiles] { return format_text("needs at most %lld tiles of 4 or 8 rows, found %lld", (long long)kMostRowTiles, (long long)tiles); };
+        return [tiles] {
+            return format_text("needs at most %lld tiles of 4 or 8 rows, found %lld", (long long)kMostRowTiles,
+                               (long long)tiles);
+        };
     return {};
 }
 
@@ -403,6 +411,7 @@ int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODU
 
 }  // namespace
 
-const GemmImplementation mma_bf16_rows{.name = "mma_bf16_rows", .run = run, .load = load, .bound = bound, .prepare = prepare};
+const GemmImplementation mma_bf16_rows{
+    .name = "mma_bf16_rows", .run = run, .load = load, .bound = bound, .prepare = prepare};
 
 }  // namespace mxq::cuda

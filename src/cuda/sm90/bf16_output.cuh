@@ -2,8 +2,8 @@
 //
 //     registers of a warp    16 lines of weights, columns of D, by the tile's tokens, rows of D
 //     shared                 32 tokens in a turn: as elements, those of 16 bits transposed on the way (stmatrix), where D
-//                            takes them by 16 bytes, some lanes a token; else as sums, which the lanes finish by fours where D
-//                            is added to, or one by one
+//                            takes them by 16 bytes, some lanes a token; else as sums, which the lanes finish by fours where
+//                            D is added to, or one by one
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
@@ -44,12 +44,8 @@ struct Output {
 template <Weights kind>
 __device__ __forceinline__ Output output_of(const Arguments& args, const Tile& tile, int32_t line) {
     const GemmProblem& p = args.problem;
-    Output output{args.wide && line + kWarpLines <= p.n && p.beta == 0,
-                  has_factor(p.a) || has_factor(p.b),
-                  {1, 1},
-                  nullptr,
-                  0,
-                  1};
+    Output output{
+        args.wide && line + kWarpLines <= p.n && p.beta == 0, has_factor(p.a) || has_factor(p.b), {1, 1}, nullptr, 0, 1};
     if (!output.copied || !output.factored) return output;
     if (has_factor(p.a)) {
         const TileOperand a = operand_of_tokens(p, tile);
@@ -215,9 +211,10 @@ __device__ __forceinline__ void store_four(const PlainMatrix& d, int64_t at, con
     *reinterpret_cast<uint2*>(static_cast<Bf16*>(d.data) + at) = {bits[0] | bits[1] << 16, bits[2] | bits[3] << 16};
 }
 
-// Writes alpha sums + beta D + bias of a turn, four columns a lane, where D takes 16 bytes. A lane loads what it needs of D before
-// the first of it is added, so that loads do not wait for each other.
-__device__ __forceinline__ void add_turn(const GemmProblem& p, const Tile& tile, int first_token, int32_t line, const float* sums) {
+// Writes alpha sums + beta D + bias of a turn, four columns a lane, where D takes 16 bytes. A lane loads what it needs of D
+// before the first of it is added, so that loads do not wait for each other.
+__device__ __forceinline__ void add_turn(const GemmProblem& p, const Tile& tile, int first_token, int32_t line,
+                                         const float* sums) {
     constexpr int lanes = kWarpLines / 4, tokens = kOutTokens / (32 / lanes);  // of a token; of a lane
     const int lane = int(threadIdx.x % 32), own = lane % lanes * 4;
     const int64_t corner = (tile.d_row + first_token) * p.d.row_stride + line + own;
@@ -247,10 +244,10 @@ __device__ __forceinline__ void add_turn(const GemmProblem& p, const Tile& tile,
 
 // ---- Any elements ------------------------------------------------------------------------------------------------------
 
-// Makes D of a turn's sums in shared memory: by fours where it takes 16 bytes and all that is more is added to sums, else a lane
-// for each column of two tokens.
-__device__ __noinline__ inline void finish_turn(const GemmProblem& p, const Tile& tile, bool wide, float unit, int first_token,
-                                                int32_t line, uint32_t repair, const float* sums) {
+// Makes D of a turn's sums in shared memory: by fours where it takes 16 bytes and all that is more is added to sums, else a
+// lane for each column of two tokens.
+__device__ __noinline__ inline void finish_turn(const GemmProblem& p, const Tile& tile, bool wide, float unit,
+                                                int first_token, int32_t line, uint32_t repair, const float* sums) {
     const int lane = int(threadIdx.x % 32);
     const int32_t column = line + lane % kWarpLines;
     const int tokens = min(p.beta == 0 ? tile.padded : tile.rows, first_token + kOutTokens);
@@ -285,11 +282,12 @@ __device__ __forceinline__ void write_any_turn(const Arguments& args, const Tile
     if (output.copied && repair == 0 && write_turn<kind>(args.problem, tile, output, first_token, line, sums, out)) return;
     put_turn(sums, reinterpret_cast<float*>(out));
     __syncwarp();
-    finish_turn(args.problem, tile, args.wide, unit_of_sums<kind>, first_token, line, repair, reinterpret_cast<const float*>(out));
+    finish_turn(args.problem, tile, args.wide, unit_of_sums<kind>, first_token, line, repair,
+                reinterpret_cast<const float*>(out));
 }
 
-// Adds alpha and bias to sums that are copied as they are. In a place of their own, since among the instructions of each turn
-// they take 1% of the time where there is no bias.
+// Adds alpha and bias to sums that are copied as they are. In a place of their own, since among the instructions of each
+// turn they take 1% of the time where there is no bias.
 template <int count>
 __device__ __forceinline__ void add_bias_to_sums(const Arguments& args, const Tile& tile, const Output& output, int32_t line,
                                                  uint32_t repair, float (&sums)[count]) {
@@ -300,8 +298,8 @@ __device__ __forceinline__ void add_bias_to_sums(const Arguments& args, const Ti
 // Writes 16 lines by all tokens, which a warp has: of line 8 h + lane / 4 and token 8 j + 2 (lane % 4) + i the sum
 // 4 j + 2 h + i. Lines with a bit of `repair` have no sums yet.
 template <Weights kind, int count>
-__device__ __forceinline__ void write_lines(const Arguments& args, const Tile& tile, float (&sums)[count],
-                                            uint32_t repair, OutOfWarps& outs) {
+__device__ __forceinline__ void write_lines(const Arguments& args, const Tile& tile, float (&sums)[count], uint32_t repair,
+                                            OutOfWarps& outs) {
     const int32_t line = first_line_of(tile);
     const Output output = output_of<kind>(args, tile, line);
     add_bias_to_sums(args, tile, output, line, repair, sums);

@@ -34,8 +34,7 @@ __device__ __forceinline__ bool adds_to_floats(const GemmProblem& p) {
 // Returns the rows of a warp from the tile's row `first_row` on; `wide`: D takes copies of 16 bytes.
 template <class Tile>
 __device__ __forceinline__ RowsOfWarp rows_of_warp(const GemmProblem& p, const Tile& tile, int first_row, bool wide) {
-    return {tile.d_row + first_row, min(tile.rows - first_row, kWarpRows), tile.columns, tile.column, tile.group,
-            wide};
+    return {tile.d_row + first_row, min(tile.rows - first_row, kWarpRows), tile.columns, tile.column, tile.group, wide};
 }
 
 // Returns the type that sums leave registers as.
@@ -98,8 +97,8 @@ __device__ __forceinline__ void write_turns(const float (&sums)[halves][count], 
 // Has `add(sums, d)` add D to two neighbouring sums, of all of a warp's. A quarter of D is loaded before the first of it is
 // added, so that loads do not wait for each other; `load(at, left, pairs)` loads as load_pairs does.
 template <int halves, int count, class Load, class Add>
-__device__ __forceinline__ void add_d(const GemmProblem& p, const RowsOfWarp& of, float (&sums)[halves][count], const Load& load,
-                                      const Add& add) {
+__device__ __forceinline__ void add_d(const GemmProblem& p, const RowsOfWarp& of, float (&sums)[halves][count],
+                                      const Load& load, const Add& add) {
     constexpr int pairs = count / 4;
     const int lane = int(read_thread() % 32), row = lane / 4, column = 2 * (lane % 4), columns = of.columns - column;
     const int64_t from = (of.d_row + row) * p.d.row_stride + of.column + column;
@@ -115,7 +114,8 @@ __device__ __forceinline__ void add_d(const GemmProblem& p, const RowsOfWarp& of
 
 // Multiplies sums with alpha and adds the bias of their columns, some of it loaded before the first is added.
 template <int halves, int count>
-__device__ __forceinline__ void add_bias(const GemmProblem& p, const RowsOfWarp& of, float alpha, float (&sums)[halves][count]) {
+__device__ __forceinline__ void add_bias(const GemmProblem& p, const RowsOfWarp& of, float alpha,
+                                         float (&sums)[halves][count]) {
     constexpr int pairs = count / 8;
     const int column = 2 * int(read_thread() % 4), columns = p.bias.format == 0 ? 0 : of.columns - column;
     const int64_t from = of.group * p.n + of.column + column;
@@ -131,14 +131,15 @@ __device__ __forceinline__ void add_bias(const GemmProblem& p, const RowsOfWarp&
     }
 }
 
-// Adds to sums that are copied what D has beside them. Gradients that accumulate in fp32 have a way of their own, since it is
-// their most common.
+// Adds to sums that are copied what D has beside them. Gradients that accumulate in fp32 have a way of their own, since it
+// is their most common.
 template <int halves, int count>
 __device__ __forceinline__ void add_more_to_sums(const GemmProblem& p, const RowsOfWarp& of, float (&sums)[halves][count]) {
     if (p.is_sum_alone() || !of.copied) return;
     if (adds_to_floats(p))
         return add_d(
-            p, of, sums, [&](int64_t at, int left, auto& to) { load_pairs(static_cast<const float*>(p.d.data) + at, left, to); },
+            p, of, sums,
+            [&](int64_t at, int left, auto& to) { load_pairs(static_cast<const float*>(p.d.data) + at, left, to); },
             [](float* two, const float2& d) { two[0] = add_rn(two[0], d.x), two[1] = add_rn(two[1], d.y); });
     if (p.beta != 0)
         add_d(
