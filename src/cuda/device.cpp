@@ -155,6 +155,8 @@ bool is_capturing(const Context& context, void* stream) {
 
 }  // namespace
 
+int compute_capability(const Context& context) { return context.cuda ? context.cuda->compute_capability : 0; }
+
 void open(Context& context, int ordinal, const std::string& cublaslt_path) {
     context.cuda = std::make_shared<Device>(ordinal, cublaslt_path);
     context.capturing = is_capturing;

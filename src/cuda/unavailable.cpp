@@ -41,6 +41,8 @@ void open(Context&, int, const std::string&) {
     fail(MXQ_STATUS_NO_DEVICE,
          "this libmxq was built without CUDA; use MXQ_DEVICE_CPU, or build it where a CUDA compiler is found (MXQ_CUDA=ON)");
 }
+
+int compute_capability(const Context&) { return 0; }
 #endif
 
 }  // namespace mxq::cuda

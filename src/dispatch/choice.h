@@ -27,8 +27,9 @@ struct Verb {
     const char* name;
     const Implementation<Problem>* const* first;
     size_t count;
-    // Returns who of them is asked before the others for this problem, or NULL; NULL: for no problem.
-    const Implementation<Problem>* (*preferred)(const Problem&) = nullptr;
+    // Returns who of them is asked before the others for this problem, or NULL; NULL: for no problem. A kernel that any chip
+    // has must be preferred on those alone where it is known to be the better one.
+    const Implementation<Problem>* (*preferred)(const Context&, const Problem&) = nullptr;
 };
 
 namespace verbs {
@@ -117,7 +118,7 @@ Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Pro
             choice.prepared = std::move(prepared);
         }
     };
-    const Implementation<Problem>* const preferred = verb.preferred ? verb.preferred(problem) : nullptr;
+    const Implementation<Problem>* const preferred = verb.preferred ? verb.preferred(context, problem) : nullptr;
     if (preferred) consider(*preferred);
     for (size_t i = 0; i < verb.count; i++)
         if (verb.first[i] != preferred) consider(*verb.first[i]);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cpu/implementations.h"
+#include "cuda/backend.h"
 #include "cuda/implementations.h"
 #include "cuda/widen/widen_operand.h"
 #include "dispatch/choice.h"
@@ -99,7 +100,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
 // Between 448 and 1792 tiles 1024 is a guess. MXFP4 out, an H100: 448 tiles 34.6 and 34.8 from MXFP8, 31.7 and 33.3 from NVFP4,
 // 896 tiles 56.1 and 55.8 (swizzled 49.6 and 50.9), 51.5 and 49.3. NVFP4 to MXFP8 there: 448 tiles 27.5 and 25.8, swizzled 24.8
 // and 24.7.
-const QuantizeImplementation* preferred_requantize(const QuantizeProblem& p) {
+const QuantizeImplementation* preferred_requantize(const Context&, const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
     const bool four_to_eight = from.bits == 4 && p.format->bits == 8;
     const int64_t tile = 256, enough_tiles = four_to_eight ? 448 : 1024;
@@ -206,10 +207,11 @@ bool has_plain_groups(const GemmProblem& p) {
 // 352 177 and 198 (docs/performance.md has the table). Where both sides have them, and there are no groups, cuBLASLt
 // multiplies sums by the scales of lines as well: FP8 of 8192^3, 4096^3 and (32768,2048,7168) 1441, 1340 and 1425, here 1373,
 // 1051 and 1314.
-const GemmImplementation* preferred_gemm(const GemmProblem& p) {
+const GemmImplementation* preferred_gemm(const Context& context, const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     if (has_split_rows(p)) return &cuda::splitk_sm90;
-    if (has_few_rows(p)) return has_fewest_rows(p) ? &cuda::mma_bf16_rows : &cuda::skinny_sm90;
+    const bool is_hopper = cuda::compute_capability(context) == 90;  // Blackwell's few rows of MX and NVFP4 are cuBLASLt's
+    if (has_few_rows(p)) return is_hopper && has_fewest_rows(p) ? &cuda::mma_bf16_rows : &cuda::skinny_sm90;
     if (has_plain_groups(p)) return &cuda::wgmma_plain_sm90;
     if (is_exact(p) && cuda::pays_to_widen(p)) return &cuda::wgmma_plain_widen;
     if (is_exact(p) && p.b.scale_type != ScaleType::None) return &cuda::wgmma_bf16_sm90;
@@ -223,7 +225,7 @@ const GemmImplementation* preferred_gemm(const GemmProblem& p) {
 
 template <class Problem, size_t count>
 constexpr Verb<Problem> as_verb(const char* name, const Implementation<Problem>* const (&list)[count],
-                                const Implementation<Problem>* (*preferred)(const Problem&) = nullptr) {
+                                const Implementation<Problem>* (*preferred)(const Context&, const Problem&) = nullptr) {
     static_assert(count <= kMostImplementations);
     return {name, list, count, preferred};
 }

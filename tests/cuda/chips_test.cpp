@@ -112,6 +112,18 @@ TEST_CASE("chips: who takes a product") {
     }
 }
 
+// A kernel that any chip has must not be asked before those of the chip.
+TEST_CASE("chips: few rows of block-scaled operands stay with cuBLASLt on Blackwell") {
+    const recorder::Sizes few{8, 384, 512};
+    for (int32_t capability : {100, 103, 110, 120, 121}) {
+        INFO("capability " << capability);
+        CHECK(taker(capability, newest, recorder::dense(of(mxfp8(), mxfp8(), true, few))) == library);
+        CHECK(taker(capability, newest, recorder::dense(of(nvfp4(), nvfp4(), true, few))) == library);
+        CHECK(taker(capability, newest, recorder::dense(of(mxfp8(), mxfp4, false, few))) == swizzle);
+        CHECK(taker(capability, newest, recorder::dense(of(bf16(), mxfp4, false, few))) == std::string("mma_bf16_rows"));
+    }
+}
+
 TEST_CASE("chips: who takes groups of rows") {
     for (const Row& row : rows) {
         INFO(text(row));

@@ -148,7 +148,7 @@ TEST_CASE("dispatch: requantize prefers wide tiles where there are 1024 of them,
         QuantizedPart& from = problem.source.quantized;
         from.matrices = matrices, from.lines = lines, from.length = length, from.bits = bits;
         problem.format = find_format(to);
-        const QuantizeImplementation* const first = verbs::requantize.preferred(problem);
+        const QuantizeImplementation* const first = verbs::requantize.preferred(Context{}, problem);
         return std::string(first ? first->name : "");
     };
     CHECK(preferred(1, 8192, 8192) == "requantize_wide");
