@@ -196,9 +196,14 @@ struct GemmOperand : QuantizedPart {
 
 // Returns whether sums of an operand's codes, or of these times their block scales, have an fp32 factor of their line: the scale
 // of FP8, or what NVFP4 has above its block scales.
-inline bool has_line_factors(const GemmOperand& operand) {
+MXQ_HD bool has_line_factors(const GemmOperand& operand) {
     return operand.scale_type == ScaleType::E4M3 ||
            (operand.scale_type == ScaleType::F32 && operand.layout.block == MXQ_MAX_DIM);
+}
+
+// Returns whether an operand has an fp32 scale for every 128 codes, which multiplies sums of as many products.
+MXQ_HD bool has_scales_of_128(const GemmOperand& operand) {
+    return operand.scale_type == ScaleType::F32 && operand.layout.block == kBlock128;
 }
 
 // One number for each column of D; of groups of rows, n of them for each group, group after group.

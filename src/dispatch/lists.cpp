@@ -64,6 +64,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with scales of lines, with quantized weights
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
     &cuda::wgmma_fp8_turn,    // FP8 read across its lines, beside FP8: a pass that turns it first
+    &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 beside BF16, MX and NVFP4
     &cuda::cublaslt_widen,    // MX read across its lines, and weight gradients, exact or beside BF16: a pass over it first
     &cuda::wgmma_plain_widen,  // the same by a kernel of our own, and exact products of many rows
     &cuda::mma_bf16_widen,
@@ -84,6 +85,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
     &cuda::wgmma_fp8_turn,
+    &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 beside BF16, MX and NVFP4
     &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with one scale a line
     &cuda::cublaslt_grouped_widen,
     &cuda::cublaslt_widen,
@@ -197,6 +199,18 @@ bool has_plain_groups(const GemmProblem& p) {
            p.b.scale_type == ScaleType::None;
 }
 
+// Returns whether FP8 with scales of 128 stands beside something else.
+bool mixes_scales_of_128(const GemmProblem& p) { return has_scales_of_128(p.a) != has_scales_of_128(p.b); }
+
+// Returns whether wgmma_blocks_sm90, which makes BF16 of weights once for all rows, multiplies these faster than mma_bf16_rows,
+// which decodes them for every eight. An H100, us of the latter and of the former: BF16 with FP8 128x128, 32 and 64 rows of
+// (4096,4096) 33 57 and 62 58, 64 of (2048,7168) and (7168,2048) 51 79 and 60 40; FP8 1x128 with MXFP4 26 63, 48 63, 37 82 and
+// 46 44. In 32 groups of (2048,7168), BF16 with FP8 128x128, 4, 64, 256, 1024 and 2048 rows in all 32 551, 151 708, 291 814,
+// 875 821 and 1620 827.
+bool has_rows_for_blocks(const GemmProblem& p) {
+    return p.grouping == Grouping::Rows ? p.m > 24 * int64_t(std::max(p.groups.count, 1)) : p.m > 48;
+}
+
 // Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands; that and an F32 D make it
 // slow. Beside cuBLASLt 13.10, an H200, TFLOP/s: A transposed 8192^3 1173 and 985; in 8 groups (32768,2048,7168) and
 // (32768,8192,5120) to F32 972 and 782, 1098 and 861; along the contraction to F32 873 and 736, 983 and 805, to BF16 907 and
@@ -209,8 +223,9 @@ bool has_plain_groups(const GemmProblem& p) {
 // 1051 and 1314.
 const GemmImplementation* preferred_gemm(const Context& context, const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
-    if (has_split_rows(p)) return &cuda::splitk_sm90;
     const bool is_hopper = cuda::compute_capability(context) == 90;  // Blackwell's few rows of MX and NVFP4 are cuBLASLt's
+    if (mixes_scales_of_128(p)) return is_hopper && has_rows_for_blocks(p) ? &cuda::wgmma_blocks_sm90 : &cuda::mma_bf16_rows;
+    if (has_split_rows(p)) return &cuda::splitk_sm90;
     if (has_few_rows(p)) return is_hopper && has_fewest_rows(p) ? &cuda::mma_bf16_rows : &cuda::skinny_sm90;
     if (has_plain_groups(p)) return &cuda::wgmma_plain_sm90;
     if (is_exact(p) && cuda::pays_to_widen(p)) return &cuda::wgmma_plain_widen;

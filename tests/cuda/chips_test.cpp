@@ -289,6 +289,39 @@ TEST_CASE("chips: releases that a product is not asked of") {
     CHECK(taker(120, 130201, plain) == library);
 }
 
+// Scales of 128 multiply sums of 128 products, which two kernels do in fp32 and mma_bf16 where fp32's range may not do.
+TEST_CASE("chips: who takes FP8 with scales of 128 beside others") {
+    const bool has_own = cuda::wgmma_blocks_sm90.load;
+    const std::string rows = "mma_bf16_rows", many = has_own ? "wgmma_blocks_sm90" : portable;
+    const auto dense = [](int32_t capability, const oracle::Spec& a, const oracle::Spec& b, int64_t m,
+                          int32_t d = MXQ_FORMAT_BF16) {
+        return taker(capability, newest, recorder::dense(of(a, b, false, {m, 384, 512}, d)));
+    };
+    int compared = 0;
+    for (const oracle::Spec& other : {bf16(), mxfp4, nvfp4()})
+        for (int32_t scaling : {MXQ_SCALING_1X128, MXQ_SCALING_128X128}) {
+            INFO("scaling " << scaling << " beside format " << other.format);
+            const oracle::Spec blocks = fp8(scaling);
+            const bool is_weights = other.format == MXQ_FORMAT_BF16, is_narrow = other.format == MXQ_FORMAT_NVFP4;
+            const oracle::Spec &a = is_weights ? other : blocks, &b = is_weights ? blocks : other;
+            CHECK(dense(90, a, b, 48) == rows);
+            CHECK(dense(90, a, b, 49) == (has_own ? many : rows));
+            CHECK(dense(80, a, b, 64) == rows);
+            CHECK(dense(80, a, b, 65) == portable);
+            CHECK(dense(90, a, b, 4, MXQ_FORMAT_F32) == (is_narrow ? rows : portable));
+            CHECK(dense(90, a, b, 512, MXQ_FORMAT_F32) == (is_narrow ? many : portable));
+            GemmProblem p = recorder::by_rows(of(a, b, false, {4 * 24, 384, 512}));
+            p.groups.count = 4;
+            CHECK(taker(90, newest, p) == rows);
+            p.groups.count = 3;
+            CHECK(taker(90, newest, p) == (has_own ? many : rows));
+            p.alpha = 2;
+            CHECK(taker(90, newest, p) == (is_narrow ? (has_own ? many : rows) : portable));
+            compared++;
+        }
+    CHECK(compared == 6);
+}
+
 TEST_CASE("chips: who takes exact products on Hopper") {
     if (!cuda::wgmma_bf16_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
     constexpr const char *fewest = "mma_bf16_rows", *few = "skinny_sm90", *split = "splitk_sm90", *many = "wgmma_bf16_sm90";
@@ -315,8 +348,8 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_TENSOR, MXQ_SCALING_1X128}) {
             INFO("fp8 of scaling " << scaling << " with weights of format " << weights.format);
             const bool of_lines = scaling != MXQ_SCALING_1X128;
-            CHECK(dense(fp8(scaling), weights, 128) == (of_lines ? split : portable));
-            CHECK(dense(fp8(scaling), weights, 129) == (of_lines ? many : portable));
+            CHECK(dense(fp8(scaling), weights, 128) == (of_lines ? split : "wgmma_blocks_sm90"));
+            CHECK(dense(fp8(scaling), weights, 129) == (of_lines ? many : "wgmma_blocks_sm90"));
             CHECK(taker(100, newest, recorder::dense(of(fp8(scaling), weights, false))) == portable);
         }
     // More tiles of columns than there are multiprocessors; however scales lie.
@@ -333,7 +366,7 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     CHECK(sized(128, 16512, 4096) == few);
     CHECK(sized(129, 16512, 4096) == many);
     CHECK(dense(bf16(), fp8(MXQ_SCALING_ROW), 256) == many);
-    CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == portable);
+    CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == "wgmma_blocks_sm90");
     CHECK(dense(nvfp4(), nvfp4(), 256) == many);
     CHECK(dense(mxfp8(), mxfp4, 256, true) == many);
     CHECK(dense(mxfp8(), mxfp4, 256) == "cublaslt_rebase");
@@ -364,7 +397,7 @@ TEST_CASE("chips: who takes few rows, on any chip") {
     CHECK(dense(80, mxfp8(), mxfp4, {8, 384, 512}) == fewest);
     CHECK(dense(80, nvfp4(), nvfp4(), {8, 384, 512}) == fewest);
     CHECK(dense(80, nvfp4(), nvfp4(), {8, 384, 48}) == portable);  // not whole 32 codes
-    CHECK(dense(80, bf16(), fp8(MXQ_SCALING_128X128), {8, 384, 512}) == portable);
+    CHECK(dense(80, bf16(), fp8(MXQ_SCALING_128X128), {8, 384, 512}) == fewest);
     CHECK(dense(80, bf16(), bf16(), {8, 384, 512}) == portable);
     GemmProblem p = recorder::by_rows(of(bf16(), mxfp4, false, {256, 384, 512}));
     p.groups.count = 4;

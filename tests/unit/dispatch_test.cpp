@@ -105,7 +105,11 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"gemm", "mma_bf16_widen", "mma_bf16"},
         {"gemm", "mma_bf16_turn", "mma_bf16"},
         {"gemm", "mma_bf16_rows", "mma_bf16"},
+        {"gemm", "wgmma_blocks_sm90", "mma_bf16_turn"},
+        {"gemm", "wgmma_blocks_sm90", "mma_bf16"},
         {"grouped_gemm", "mma_bf16_rows", "mma_bf16"},
+        {"grouped_gemm", "wgmma_blocks_sm90", "mma_bf16_turn"},
+        {"grouped_gemm", "wgmma_blocks_sm90", "mma_bf16"},
         {"grouped_gemm", "cublaslt_grouped", "cublaslt_grouped_swizzle"},
         {"grouped_gemm", "cublaslt_grouped_swizzle", "cublaslt"},
         {"grouped_gemm", "cublaslt", "cublaslt_swizzle"},
@@ -138,7 +142,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 41);
+    CHECK(compared == 45);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 

@@ -1,6 +1,7 @@
 // The smallest operands that each show one rule: rows with gaps, a transform across padding, decode scales of experts and
 // groups, sums below the normal range.
 #include "../formats.h"
+#include "../machine.h"
 #include "product.h"
 
 using testing::Buffer;
@@ -271,6 +272,41 @@ MXQ_EACH_DEVICE("operands: a sum that its factors take below the normal range is
         testing::run_product(device, mxq_gemm, mxq_gemm_query,
                              testing::exact_gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, name.c_str()), x, y, d.tensor);
         CHECK(d.bytes() == Bytes{0x01, 0x00});
+    }
+}
+
+// Sums of 128 products that leave fp32's range before a scale takes them back, or because a scale is very large and the
+// decode scale of the other side small; and blocks under scale 0.
+MXQ_EACH_DEVICE("operands: scales of 128 multiply sums that fp32 has no room for") {
+    const oracle::Spec spec = testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128);
+    const testing::Dims dims{std::nullopt, 1, 256};
+    std::vector<std::string> names{"cpu"};
+    if (!device.is_cpu()) names = {"mma_bf16", "mma_bf16_rows"};
+    if (testing::Machine(device).is_hopper()) names.push_back("wgmma_blocks_sm90");
+    const auto product = [&](const std::string& name, mxq_tensor* a, mxq_tensor* b, int32_t format) {
+        testing::Output d(device, format, {std::nullopt, 1, 1}, 0);
+        testing::run_product(device, mxq_gemm, mxq_gemm_query,
+                             testing::exact_gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, name.c_str()), a, b, d.tensor);
+        return d.values()[0];
+    };
+    const auto codes_under = [](float first, float second) {
+        return oracle::Part{Bytes(256, 0x7E), testing::bytes_of({first, second}), {}, {}};  // 448 each
+    };
+    for (const std::string& name : names) {
+        INFO(name);
+        auto large = testing::make_tensor(spec, dims, false), small = testing::make_tensor(spec, dims, false),
+             zero = testing::make_tensor(spec, dims, false), numbers = testing::make_tensor(MXQ_FORMAT_BF16, dims);
+        const testing::InputPart of_large(device, large, spec, MXQ_PART_ROWWISE, codes_under(0x1p119f, 0x1p119f)),
+            of_small(device, small, spec, MXQ_PART_ROWWISE, codes_under(0x1p-120f, 0x1p-120f)),
+            of_zero(device, zero, spec, MXQ_PART_ROWWISE, codes_under(0, 1));
+        Bytes of_numbers(512, 0x80);  // 2^120
+        for (size_t i = 1; i < of_numbers.size(); i += 2) of_numbers[i] = 0x7B;
+        Buffer data(device, of_numbers);
+        ok(mxq_tensor_set_data(numbers, data.data(), data.bytes()));
+        const Ones ones(device, dims, MXQ_PART_ROWWISE, {0x1p-100f}), plain_ones(device, dims, MXQ_PART_ROWWISE, {1});
+        CHECK(product(name, large, ones.tensor, MXQ_FORMAT_F32) == 448 * 256 * 0x1p19f);
+        CHECK(product(name, numbers, small, MXQ_FORMAT_BF16) == 448 * 256);
+        CHECK(product(name, zero, plain_ones.tensor, MXQ_FORMAT_F32) == 448 * 128);
     }
 }
 

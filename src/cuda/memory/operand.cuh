@@ -118,6 +118,14 @@ __device__ __forceinline__ bool is_usual_factor(float factor) {
     return (float_bits(factor) & kMagnitudeMask) - (97u << 23) <= 60u << 23;
 }
 
+// Returns whether a scale of 128 codes, as bits, may take sums of products of FP8's codes with values of NVFP4 out of fp32's normal
+// range: not from 2^-80 to 2^80, nor 0.
+__device__ __forceinline__ bool is_unusual_scale(uint32_t scale) {
+    constexpr uint32_t exponents = 80;
+    const uint32_t magnitude = scale & kMagnitudeMask;
+    return magnitude - ((127 - exponents) << 23) > 2 * exponents << 23 && magnitude != 0;
+}
+
 __device__ __forceinline__ float scale_sum(float sum, float a, float b, bool to_nearest) {
     if (is_usual_factor(a) && is_usual_factor(b)) return multiply_rn(multiply_rn(sum, a), b);
     return round_sum(double(sum) * double(a) * double(b), to_nearest);

@@ -263,9 +263,7 @@ bool is_aligned(const GemmOperand& operand, int64_t bytes) {
 bool is_plain(const GemmOperand& operand) { return operand.scale_type == ScaleType::None; }
 bool is_f16(const GemmOperand& operand) { return operand.element == Element::F16; }
 bool has_float_scales(const GemmOperand& operand) { return operand.scale_type == ScaleType::F32; }
-bool has_blocks_of_128(const GemmOperand& operand) { return has_float_scales(operand) && operand.layout.block == kBlock128; }
-
-bool promotes(const GemmProblem& p) { return has_blocks_of_128(p.a) || has_blocks_of_128(p.b); }
+bool promotes(const GemmProblem& p) { return has_scales_of_128(p.a) || has_scales_of_128(p.b); }
 
 bool takes(int32_t bits, const GemmOperand& operand) {
     if (bits == kAnyWide) return operand.bits >= 8;

@@ -12,6 +12,9 @@
 //     in the end  sums of the warps are added up through shared memory, one after the other; factors of lines, alpha, beta,
 //                 bias; stored
 //
+// FP8 with a scale for every 128 codes, on either side: the sums of each chunk meet the scales of their line and row. Very large or
+// small scales, and sums that leave fp32's range, make the sums of a block again, one by one.
+//
 // Quantized rows of A become BF16 by a pass (cuda/widen), and F16 ones two BF16 numbers each: a block then has 4 rows, their
 // high parts before their low ones, and adds up the sums of both in the end.
 //
@@ -87,7 +90,7 @@ __device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
 
 // Multiplies a warp's chunks of 128 codes of the contraction. The code is short and its loop rolled: a block executes most
 // of it once or twice, and would wait for instructions.
-template <Weights kind, int warps>
+template <Weights kind, int warps, bool promotes>
 struct Consumer {
     static constexpr int kAhead = weight_bits<kind> == 4 ? 2 : 1;  // chunks that are on their way while one is multiplied
     static constexpr uint32_t kLaneBytes = kQuarter / 8 * weight_bits<kind>, kTurnCodes = warps * kChunk;
@@ -97,6 +100,24 @@ struct Consumer {
     const uint8_t *codes, *scales, *numbers;  // of the lane's first line; of its row of A, null behind the last
     int64_t to_second_codes, to_second_scales;
     float sums[4] = {};
+    bool met_unusual = false;  // a scale of 128
+
+    // Two lines of an operand, and where the scales are of their chunks; NULL: none.
+    struct ChunkScales {
+        const float* at = nullptr;
+        int64_t to_second, to_next;
+        __device__ __forceinline__ ChunkScales(const GemmOperand& operand, const TileOperand& of, uint32_t first, uint32_t second) {
+            if (!has_scales_of_128(operand)) return;
+            const int64_t line = scale_line(of.layout, first);
+            at = reinterpret_cast<const float*>(of.scales) + line;
+            to_second = scale_line(of.layout, second) - line, to_next = of.layout.column_stride;
+        }
+        __device__ __forceinline__ float2 of_chunk(uint32_t chunk) const {
+            if (!at) return {1, 1};
+            const float* const first = at + chunk * to_next;
+            return {__ldg(first), __ldg(first + to_second)};
+        }
+    };
 
     __device__ __forceinline__ Consumer(const Arguments& arguments, const Tile& tile) : args(arguments) {
         const auto [first, second] = lines(tile);
@@ -211,6 +232,11 @@ struct Consumer {
         find_scales_and_rows(tile, own);
 #pragma unroll
         for (int i = 0; i < kAhead; i++) load_scales(own + uint32_t(i) * kTurnCodes, chunks[i]);
+        const auto [first_line, second_line] = lines(tile);
+        const uint32_t row = tile.row + threadIdx.x % 4 * 2, last_row = tile.row + tile.rows - 1;
+        const ChunkScales line_scales(args.problem.b, tile.b, uint32_t(first_line), uint32_t(second_line));
+        const ChunkScales row_scales(args.problem.a, tile.a, min(row, last_row), min(row + 1, last_row));
+        [[maybe_unused]] float totals[4] = {};
 #pragma unroll 1
         for (uint32_t first = threadIdx.x / 32 * kChunk; exists(first); first += kTurnCodes) {
             uint4 eights[4] = {};
@@ -219,27 +245,48 @@ struct Consumer {
                 for (int i = 0; i < 4; i++) eights[i] = __ldg(reinterpret_cast<const uint4*>(numbers) + i);
             load_scales(code, chunks[kAhead]);
             load_codes(chunks[kAhead]);
+            float2 of_lines, of_rows;
+            if constexpr (promotes)
+                of_lines = line_scales.of_chunk(first / kChunk), of_rows = row_scales.of_chunk(first / kChunk);
             if (is_special(chunks[0]))
                 multiply_chunk<true>(chunks[0], eights);
             else
                 multiply_chunk<false>(chunks[0], eights);
+            if constexpr (promotes) promote(of_lines, of_rows, totals);
 #pragma unroll
             for (int i = 0; i < kAhead; i++) chunks[i] = chunks[i + 1];
             own += kTurnCodes;
             if (numbers) numbers += kTurnCodes * 2;
         }
+        if constexpr (promotes)
+            for (int i = 0; i < 4; i++) sums[i] = totals[i];
+    }
+    // Adds the sums of a chunk under their scales to the totals.
+    __device__ __forceinline__ void promote(const float2& of_lines, const float2& of_rows, float (&totals)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float of_line = i < 2 ? of_lines.x : of_lines.y, of_row = i % 2 ? of_rows.y : of_rows.x;
+            const float scale = multiply_rn(of_line, of_row);
+            met_unusual |= is_unusual_scale(float_bits(scale)) || (scale == 0 && of_line != 0 && of_row != 0);
+            totals[i] = __fmaf_rn(sums[i], scale, totals[i]);
+            sums[i] = 0;
+        }
     }
 };
 
-// Returns an element of D from the sum of its products.
+// Returns an element of D from the sum of its products; `again`: which is to be made again.
 template <Weights kind>
-__device__ __forceinline__ float finish(const GemmProblem& p, const Tile& tile, uint32_t row, uint32_t line, float sum) {
+__device__ __forceinline__ float finish(const GemmProblem& p, const Tile& tile, uint32_t row, uint32_t line, float sum,
+                                        bool again) {
     float value = multiply_rn(sum, unit_of_sums<kind>);
     if (has_factor(p.a) || has_factor(p.b)) {
+        const auto after_sums = [](const GemmOperand& operand, const TileOperand& at, uint32_t of) {
+            return has_scales_of_128(operand) ? 1.0f : line_factor(operand, at, of);
+        };
         const bool to_nearest = !p.is_sum_alone() || p.d.format == MXQ_FORMAT_F32;
         const uint32_t in_group = tile.row + row;
-        value = fabsf(value) < bits_float(kInfinityBits)
-                    ? scale_sum(value, line_factor(p.a, tile.a, in_group), line_factor(p.b, tile.b, line), to_nearest)
+        value = !again && fabsf(value) < bits_float(kInfinityBits)
+                    ? scale_sum(value, after_sums(p.a, tile.a, in_group), after_sums(p.b, tile.b, line), to_nearest)
                     : sum_again(p, tile.a, tile.b, in_group, line);
     }
     return add_more(p, tile.group, tile.d_row + row, int32_t(line), value);
@@ -249,7 +296,7 @@ __device__ __forceinline__ float finish(const GemmProblem& p, const Tile& tile, 
 template <Weights kind>
 constexpr int kResidentWarps = kind == Weights::Bits4 ? 24 : 16;
 
-template <Weights kind, bool grouped, int warps>
+template <Weights kind, bool grouped, int warps, bool promotes>
 __global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
     mma_bf16_rows_kernel(const __grid_constant__ Arguments args) {
     __shared__ float parts[warps][kTileRows * kTileLines];
@@ -257,14 +304,18 @@ __global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
     const GemmProblem& p = args.problem;
     Tile tile;
     if (!find_tile<grouped>(args, tile)) return;
-    Consumer<kind, warps> consumer(args, tile);
+    Consumer<kind, warps, promotes> consumer(args, tile);
     consumer.multiply(tile);
     if (threadIdx.x == 0) kept = tile;
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < 4; i++)
         parts[threadIdx.x / 32][(lane % 4 * 2 + i % 2) * kTileLines + lane / 4 + i / 2 * 8] = consumer.sums[i];
-    __syncthreads();
+    bool again = false;
+    if constexpr (promotes)
+        again = __syncthreads_or(consumer.met_unusual);
+    else
+        __syncthreads();
     const uint32_t column = threadIdx.x % kTileLines, line = tile.line + column;
     const auto sum_of = [&](uint32_t row) {
         float sum = 0;
@@ -278,7 +329,7 @@ __global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
         if (row < tile.rows) {
             value = sum_of(row);
             if (args.tile_rows < kTileRows) value = add_rn(value, sum_of(row + args.tile_rows));
-            value = finish<kind>(p, kept, row, line, value);
+            value = finish<kind>(p, kept, row, line, value, again);
         }
         store_element(p.d.data, p.d.format, (tile.d_row + row) * p.d.row_stride + line, value);
     }
@@ -288,12 +339,17 @@ struct Key {
     Weights kind;
     bool grouped;
     int warps;
+    bool promotes;
     bool operator==(const Key&) const = default;
 };
 
-template <Weights kind, bool grouped, int warps>
+template <Weights kind, bool grouped, int warps, bool promotes = false>
 constexpr KernelEntry<Key, Arguments> entry = {
-    {kind, grouped, warps}, mma_bf16_rows_kernel<kind, grouped, warps>, 32 * warps, 0};
+    {kind, grouped, warps, promotes}, mma_bf16_rows_kernel<kind, grouped, warps, promotes>, 32 * warps, 0};
+
+constexpr int kPromotingWarps = 8;
+template <Weights kind, bool grouped>
+constexpr KernelEntry<Key, Arguments> promoting = entry<kind, grouped, kPromotingWarps, true>;
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Weights::Bits4, false, 4>, entry<Weights::Bits4, false, 8>, entry<Weights::Bits4, false, 16>,
@@ -304,6 +360,9 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Weights::Bits6, true, 4>,  entry<Weights::Bits6, true, 8>,  entry<Weights::Bits6, true, 16>,
     entry<Weights::Bits8, false, 4>, entry<Weights::Bits8, false, 8>, entry<Weights::Bits8, false, 16>,
     entry<Weights::Bits8, true, 4>,  entry<Weights::Bits8, true, 8>,  entry<Weights::Bits8, true, 16>,
+    promoting<Weights::Bits4, false>, promoting<Weights::Bits4, true>, promoting<Weights::Nvfp4, false>,
+    promoting<Weights::Nvfp4, true>,  promoting<Weights::Bits6, false>, promoting<Weights::Bits6, true>,
+    promoting<Weights::Bits8, false>, promoting<Weights::Bits8, true>,
 };
 
 // Returns the bytes from the scales of a line to those of so many chunks further.
@@ -326,23 +385,25 @@ int64_t row_tiles(const GemmProblem& p) {
 
 int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
 
+bool has_promotions(const GemmProblem& p) { return has_scales_of_128(p.a) || has_scales_of_128(p.b); }
+
 // Returns how many warps share a tile: with many tiles each multiprocessor has several anyway, and small blocks follow each
 // other without a gap.
 int warps_of_tile(const Context& context, const GemmProblem& p) {
     const int64_t tiles = row_tiles(p) * line_tiles(p), multiprocessors = context.cuda->multiprocessors;
+    if (has_promotions(p)) return kPromotingWarps;
     return tiles >= 3 * multiprocessors ? 4 : tiles > multiprocessors ? 8 : 16;
 }
 
 Reason needs_operands(const GemmProblem& p) {
-    if (!can_be_bf16(p.a))
+    if (!can_be_bf16(p.a) && !can_widen_codes(p.a))
         return [format = p.a.format] {
-            return format_text("needs a in BF16, F16 or quantized, without scales of 128, found %s",
-                               find_format(format)->name);
+            return format_text("needs a in BF16, F16 or quantized, found %s", find_format(format)->name);
         };
     if (p.b.scale_type == ScaleType::None)
         return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
-    if (p.b.scale_type == ScaleType::F32 && !has_line_scales(p.b))
-        return "needs FP8 with scaling ROW or TENSOR, found scales of 128";
+    if (has_promotions(p))
+        if (auto reason = needs_narrow_range(p); !reason.empty()) return reason;
     if (p.a.across || p.b.across) return "needs both operands along the contraction, found one across it";
     return {};
 }
@@ -398,7 +459,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const dim3 blocks(unsigned(line_tiles(p)), unsigned(row_tiles(p)));
     if (blocks.y == 0) return;
     if (!is_bf16(p.a)) widen(context, p, Side::A, rows, call.stream);
-    const Key key{weights.kind, p.grouping == Grouping::Rows, warps_of_tile(context, p)};
+    const Key key{weights.kind, p.grouping == Grouping::Rows, warps_of_tile(context, p), has_promotions(p)};
     launch(context, kernels, key, "mma_bf16_rows", blocks, call.stream, args);
 }
 

@@ -143,8 +143,7 @@ __device__ __forceinline__ void write_padding(const Arguments& args, const Tile&
 
 // Returns the fp32 factor of a line; scales of 128 have met its sums before.
 __device__ __forceinline__ float factor_after_sums(const GemmOperand& operand, const TileOperand& at, int64_t line) {
-    const bool has_met = operand.scale_type == ScaleType::F32 && operand.layout.block == int32_t(kBlock128);
-    return has_met ? 1.0f : line_factor(operand, at, line);
+    return has_scales_of_128(operand) ? 1.0f : line_factor(operand, at, line);
 }
 
 // Finishes eight neighbours of row `line` of the tile's product, whose sums are in shared memory.

@@ -4,7 +4,8 @@
 //     (of 128)      right |    add    | multiply  | add       | multiply     so that the tensor cores seldom wait
 //
 // FP8 tensor cores keep 14 bits of a sum, hence totals in fp32 every 128 codes, times a factor: that of the row, times that of
-// its columns where they have some.
+// its columns where they have some. BF16 numbers, which wgmma_blocks_sm90 has, need totals for their factors alone; 64 of them
+// are a step, which takes as long as 128 codes.
 #pragma once
 #include "cuda/sm90/fp8_epilogue.cuh"
 #include "cuda/sm90/fp8_producers.cuh"
@@ -27,7 +28,8 @@ __device__ __forceinline__ void add_part(float (&totals)[kSums], const float (&p
 
 // Says how sums of 128 codes become part of the totals.
 enum class Adding {
-    Rows,    // times the factors of rows
+    Rows,    // times the references of rows
+    Floats,  // times fp32 scales of rows
     Pieces,  // times the products of two fp32 scales, those of columns by pieces
     Scales,  // times the products of two fp32 scales
     Words,   // times the references of columns, and of rows: one after the other, since their product may be too small
@@ -84,9 +86,9 @@ __device__ __forceinline__ void add_columns(float (&totals)[kSums], const float 
 struct StageTiles {
     TileDescriptor a, left, right;
     __device__ __forceinline__ StageTiles(const Stage& stage, int warpgroup)
-        : a(describe_tile(stage.a + warpgroup * kProductRows * kStepCodes)),
+        : a(describe_tile(stage.a + warpgroup * kProductRows * kStepBytes)),
           left(describe_tile(stage.b)),
-          right(describe_tile(stage.b + kHalfColumns * kStepCodes)) {}
+          right(describe_tile(stage.b + kHalfColumns * kStepBytes)) {}
 };
 
 // Multiplies a warpgroup's 64 rows of one tile. Both warpgroups run one copy of the instructions, since two copies do not fit
@@ -99,7 +101,9 @@ struct Consumer {
     const TileSlot& slot;
     uint32_t& parity;  // of the round through the ring
     float (&totals)[2][kSums];
+    bool met_unusual = false;  // a scale; BF16 numbers alone need to know
 
+    static constexpr bool is_bf16 = std::is_same_v<A, Bf16>;
     __device__ __forceinline__ void wait_for(int stage) const { wait(shared.full[stage], parity); }
     __device__ __forceinline__ void release(int stage) const {
         const uint32_t lane = read_thread() % 32;
@@ -124,7 +128,7 @@ struct Consumer {
     }
     template <Adding adding>
     __device__ __forceinline__ void add(int stage, int half, const float (&part)[kSums], const float2& rows) {
-        if constexpr (adding == Adding::Rows)
+        if constexpr (adding == Adding::Rows || adding == Adding::Floats)
             add_part(totals[half], part, rows);
         else if constexpr (adding == Adding::Pieces)
             add_pieces(totals[half], part, rows,
@@ -136,20 +140,41 @@ struct Consumer {
     // released before where they have nothing.
     template <Adding adding>
     __device__ __forceinline__ void add_last(int stage, const float (&part)[kSums], const float2& rows) {
-        if constexpr (adding == Adding::Rows) release(stage);
+        constexpr bool of_rows_alone = adding == Adding::Rows || adding == Adding::Floats;
+        if constexpr (of_rows_alone) release(stage);
         add<adding>(stage, 1, part, rows);
-        if constexpr (adding != Adding::Rows) release(stage);
+        if constexpr (!of_rows_alone) release(stage);
     }
-    __device__ __forceinline__ static void multiply_half(float (&part)[kSums], TileDescriptor a, TileDescriptor b) {
-        begin_products(part);
+    // Looks at the scales of a step: each thread at those of its rows, and all of a warp at those of all columns.
+    template <Adding adding>
+    __device__ __forceinline__ void look_at(int stage, const uint2& rows) {
+        if constexpr (!is_bf16) return;
+        met_unusual |= is_unusual_scale(rows.x) || is_unusual_scale(rows.y);
+        constexpr int words = adding == Adding::Pieces ? 2 * kHalfPieces : adding == Adding::Scales ? kTileColumns : 0;
+#pragma unroll 1
+        for (int i = 0; i < words; i += 32)
+            met_unusual |= is_unusual_scale(shared.column_words[stage].of_column[min(i + int(read_thread() % 32), words - 1)]);
+    }
+    // Multiplies half of a step; `adds`: to the part, whose products may be on their way.
+    __device__ __forceinline__ static void multiply_half(float (&part)[kSums], TileDescriptor a, TileDescriptor b,
+                                                         bool adds = false) {
+        if (adds)
+            order_products();
+        else
+            begin_products(part);
 #pragma unroll
-        for (int k = 0; k < kStepCodes; k += kProductBytes) multiply_fp8<A, B>(part, a.along(k), b.along(k), k > 0);
+        for (int k = 0; k < kStepBytes; k += kProductBytes)
+            if constexpr (is_bf16)
+                multiply_bf16_wide(part, a.along(k), b.along(k), adds || k > 0);
+            else
+                multiply_fp8<A, B>(part, a.along(k), b.along(k), k > 0);
         commit_products();
     }
     template <Adding adding>
     __device__ __forceinline__ void multiply_step(int stage) {
         const StageTiles tiles(shared.stages[stage], warpgroup);
         const uint2 words = row_words(stage);
+        look_at<adding>(stage, words);
         float left[kSums], right[kSums];
         multiply_half(left, tiles.a, tiles.left);
         multiply_half(right, tiles.a, tiles.right);
@@ -179,8 +204,38 @@ struct Consumer {
             multiply_half(right, tiles.a, tiles.right);
             if constexpr (adding != Adding::Rows) words = row_words(stage);  // late, since registers are short
             before = row_factors<adding>(words);
+            look_at<adding>(stage, words);
             wait_products<1>(left);
             add<adding>(stage, 0, left, before);
+        }
+        wait_products<0>(right);
+        add_last<adding>(kStages - 1, right, before);
+    }
+    // Takes a round of BF16 numbers, whose scales are those of two steps: half as many additions.
+    template <Adding adding>
+    __device__ __forceinline__ void multiply_round_of_pairs() {
+        float left[kSums], right[kSums];
+        float2 before{};
+#pragma unroll
+        for (int stage = 0; stage < kStages; stage += 2) {
+            wait_for(stage);
+            const StageTiles first(shared.stages[stage], warpgroup), second(shared.stages[stage + 1], warpgroup);
+            multiply_half(left, first.a, first.left);
+            if (stage > 0) {
+                wait_products<1>(right);
+                add_last<adding>(stage - 1, right, before);
+            }
+            multiply_half(right, first.a, first.right);
+            wait_for(stage + 1);
+            multiply_half(left, second.a, second.left, true);
+            wait_products_before<1>();
+            release(stage);
+            multiply_half(right, second.a, second.right, true);
+            const uint2 words = row_words(stage + 1);
+            before = row_factors<adding>(words);
+            look_at<adding>(stage + 1, words);
+            wait_products<1>(left);
+            add<adding>(stage + 1, 0, left, before);
         }
         wait_products<0>(right);
         add_last<adding>(kStages - 1, right, before);
@@ -189,7 +244,7 @@ struct Consumer {
     __device__ __forceinline__ void multiply_split(int stage, int half, TileDescriptor a, TileDescriptor b) {
         const uint2 words = row_words(stage);
 #pragma unroll 1
-        for (int k = 0; k < kStepCodes; k += kProductBytes) {
+        for (int k = 0; k < kStepBytes; k += kProductBytes) {
             float part[kSums];
             begin_products(part);
             multiply_fp8<A, B>(part, a.along(k), b.along(k), false);
@@ -240,7 +295,10 @@ struct Consumer {
     __device__ __forceinline__ void multiply_scaled_tile(int32_t steps) {
         for (int32_t step = 0; step < steps; step += kStages, parity ^= 1) {
             if (step + kStages <= steps) {
-                multiply_round<adding>();
+                if constexpr (is_bf16)
+                    multiply_round_of_pairs<adding>();
+                else
+                    multiply_round<adding>();
                 continue;
             }
 #pragma unroll 1
@@ -258,7 +316,9 @@ struct Consumer {
         if constexpr (columns == Columns::Marked)
             multiply_marked_tile(steps);
         else
-            multiply_scaled_tile<columns == Columns::Pieces ? Adding::Pieces : Adding::Scales>(steps);
+            multiply_scaled_tile<columns == Columns::Pieces ? Adding::Pieces
+                                 : columns == Columns::Each ? Adding::Scales
+                                                            : Adding::Floats>(steps);
     }
 };
 
@@ -268,8 +328,13 @@ __device__ __forceinline__ void consume(const ProductArguments& args, ProductSha
     uint32_t parity = 0;
     each_tile<32>(shared, [&](const TileSlot& slot, int32_t steps) {
         float totals[2][kSums] = {};
-        Consumer<A, B, columns>{args, shared, warpgroup, slot, parity, totals}.multiply_tile(steps);
-        if (!args.problem.leaves_d(steps)) write_sums(args, slot, totals, shared);
+        Consumer<A, B, columns> consumer{args, shared, warpgroup, slot, parity, totals};
+        consumer.multiply_tile(steps);
+        if (args.problem.leaves_d(steps)) return;
+        if constexpr (std::is_same_v<A, Bf16>)
+            if (needs_again(args.problem, totals, consumer.met_unusual))
+                return write_again(args, slot, totals, consumer.met_unusual, shared);
+        write_sums(args, slot, totals, shared);
     });
     wait_stores_read<0>();
 }

@@ -4,6 +4,7 @@
 //     shared                 whole rows of 16-bit elements that D takes as they are; else turns (rows_output.cuh)
 //     D                      whole rows by the copy engine, a copy each, while the next tile is multiplied
 #pragma once
+#include "cuda/memory/operand.cuh"
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/fp8_tiles.cuh"
 #include "cuda/sm90/rows_output.cuh"
@@ -82,6 +83,79 @@ __device__ __forceinline__ void write_rows(const GemmProblem& p, const RowsOfWar
         copy_rows<T>(p, of, sums, rows);
     else
         write_any<T>(p, of, sums, rows);
+}
+
+// ---- Sums that fp32 could not hold ---------------------------------------------------------------------------------------
+
+// Reads the BF16 numbers of a line, times the scales of 128 of them.
+struct ScaledLine {
+    const uint16_t* numbers;
+    const uint32_t* words;  // NULL: no scales
+    int64_t step_stride;
+    __device__ __forceinline__ ScaledLine(const GemmOperand& operand, const SideView& side, int64_t matrix, int64_t line,
+                                          int64_t first_word, int64_t word_line)
+        : numbers(reinterpret_cast<const uint16_t*>(operand.line(matrix, line))),
+          words(side.words ? side.words + first_word + (word_line >> side.lines_log2) * side.word_stride : nullptr),
+          step_stride(side.step_stride) {}
+    __device__ __forceinline__ double operator[](int32_t k) const {
+        const double number = to_float(Bf16{numbers[k]});
+        return words ? number * bits_float(words[k / kBlock128 * step_stride]) : number;
+    }
+};
+
+// Makes the sum of an element again, in double. Rare, and slow.
+__device__ __noinline__ inline double sum_again(const ProductArguments& args, const TileSlot& slot, int row, int column) {
+    const ProductTile& tile = slot.tile;
+    const GemmProblem& p = args.problem;
+    const ScaledLine a(p.a, args.a, 0, tile.a_line + row, slot.words.a, slot.words.a_line + row);
+    const ScaledLine b(p.b, args.b, tile.b_matrix, tile.b_line + column, slot.words.b, slot.words.b_line + column);
+    double sum = 0;
+#pragma unroll 1
+    for (int32_t k = 0; k < p.k && sum == sum; k++) sum += a[k] * b[k];
+    return sum;
+}
+
+// Returns, for all lanes of a warp, whether sums of BF16 numbers are to be made again: those under scales that were out of the
+// ordinary, and those that left fp32's range before a scale brought them back, which BF16's own range allows.
+__device__ __forceinline__ bool needs_again(const GemmProblem& p, const float (&sums)[2][kSums], bool met_unusual) {
+    bool again = met_unusual;
+    if (p.a.scale_type == ScaleType::None || p.b.scale_type == ScaleType::None)
+#pragma unroll
+        for (int i = 0; i < 2 * kSums; i++) again |= !(fabsf(sums[i / kSums][i % kSums]) < bits_float(kInfinityBits));
+    return __any_sync(kAllLanes, again);
+}
+
+// Stores the turn's columns, sums without the factors of their columns, from shared memory to D. Those that are no numbers are
+// made again, or all.
+__device__ __noinline__ inline void finish_turn(const ProductArguments& args, const TileSlot& slot, int first_row, int first, bool all,
+                                         const uint8_t* from) {
+    const GemmProblem& p = args.problem;
+    const ProductTile& tile = slot.tile;
+    const bool to_nearest = !p.is_sum_alone() || p.d.format == MXQ_FORMAT_F32;
+    const int rows = min(tile.rows - first_row, kWarpRows), lane = int(read_thread() % 32), column = first + lane;
+    if (column >= tile.columns) return;
+    const float factor = slot.column_factors[column];
+#pragma unroll 1
+    for (int i = 0; i < rows; i++) {
+        const int64_t d_row = tile.d_row + first_row + i;
+        const float sum = reinterpret_cast<const float*>(from + i * kTurnPitch)[lane];
+        const bool again = all || !(fabsf(sum) < bits_float(kInfinityBits));
+        const float value = again ? round_sum(sum_again(args, slot, first_row + i, column) * factor, to_nearest)
+                                  : multiply_rn(sum, factor);
+        store_element(p.d.data, p.d.format, d_row * p.d.row_stride + tile.column + column,
+                      add_more(p, tile.group, d_row, tile.column + column, value));
+    }
+}
+
+// Writes a warp's rows of a tile, some sums or all made again.
+__device__ __forceinline__ void write_again(const ProductArguments& args, const TileSlot& slot, float (&sums)[2][kSums],
+                                            bool met_unusual, ProductShared& shared) {
+    const int warp = int(read_thread()) / 32 - 4, first_row = warp * kWarpRows;
+    const bool all = __any_sync(kAllLanes, met_unusual);
+    uint8_t* const rows = shared.out[warp];
+    wait_stores_read<0>();  // of the tile before
+    write_turns<float>(sums, rows, [&](int first) { finish_turn(args, slot, first_row, first, all, rows); });
+    clear_padding(args.problem, slot.tile, first_row);
 }
 
 // Writes a warp's rows of a tile.

@@ -19,8 +19,8 @@
 namespace mxq::cuda::sm90 {
 
 // Says what columns of D have beside the factors of their lines: references of their own in steps that have marks (MX), a scale
-// for each piece of columns (FP8, 128x128), or one for each column (FP8, 1x128).
-enum class Columns { Marked, Pieces, Each };
+// for each piece of columns (FP8, 128x128), one for each column (FP8, 1x128), or nothing.
+enum class Columns { Marked, Pieces, Each, None };
 
 using StageRing = Ring<kStages>;
 
@@ -29,13 +29,13 @@ using StageRing = Ring<kStages>;
 template <int lines, class At>
 __device__ __forceinline__ void load_lines(uint8_t* to, const CUtensorMap& map, bool shared, Barrier& done, const At& at) {
     constexpr int half = lines / 2;
-    arrive_expecting(done, lines * kStepCodes);
+    arrive_expecting(done, lines * kStepBytes);
     if (shared) {
         const int32_t rank = int32_t(blockIdx.x % kCluster);
-        load_tile_to((1u << kCluster) - 1, to + rank * half * kStepCodes, map, at(rank * half).values, done);
+        load_tile_to((1u << kCluster) - 1, to + rank * half * kStepBytes, map, at(rank * half).values, done);
     } else {
         load_tile(to, map, at(0).values, done);
-        load_tile(to + half * kStepCodes, map, at(half).values, done);
+        load_tile(to + half * kStepBytes, map, at(half).values, done);
     }
 }
 
@@ -52,14 +52,14 @@ __device__ __forceinline__ Barrier& barrier_of_codes(ProductShared& shared, int 
 // Makes the codes of a stage from this one on zero, in all lines. All lanes of a warp call it, each for every 32nd line. Whole
 // pieces of 16 codes are not read first, since the consumers may wait for this warp.
 __device__ __forceinline__ void clear_behind(Stage& stage, int32_t codes) {
-    constexpr int pieces = kStepCodes / 16;
+    constexpr int pieces = kStepBytes / 16;
     const int cut_piece = codes / 16, kept = codes % 16;
     const auto mask = [&](int word) { return kept >= 4 * word + 4 ? ~0u : kept <= 4 * word ? 0 : (1u << 8 * (kept % 4)) - 1; };
     const uint4 masks{mask(0), mask(1), mask(2), mask(3)};
 #pragma unroll 1
     for (int line = int(threadIdx.x % 32); line < kTileRows + kTileColumns; line += 32) {
         const auto at = [&](int piece) -> uint4& {
-            return *reinterpret_cast<uint4*>(stage.a + line * kStepCodes + (piece ^ line % 8) * 16);
+            return *reinterpret_cast<uint4*>(stage.a + line * kStepBytes + (piece ^ line % 8) * 16);
         };
         const uint4 value = at(cut_piece);
 #pragma unroll 1
@@ -163,7 +163,7 @@ __device__ __forceinline__ void load_a(const ProductArguments& args, ProductShar
             const int stage = int(ring.at());
             Barrier& done = barrier_of_codes(shared, stage, step == cut_step);
             load_lines<kTileRows>(shared.stages[stage].a, args.a_map, shares, done, [&](int32_t at) {
-                return Coordinates<2>{code + step * kStepCodes, line + at};
+                return Coordinates<2>{code + step * kStepBytes, line + at};
             });
         };
     });
@@ -178,7 +178,7 @@ __device__ __forceinline__ void load_b(const ProductArguments& args, ProductShar
             const int stage = int(ring.at());
             Barrier& done = barrier_of_codes(shared, stage, step == cut_step);
             load_lines<kTileColumns>(shared.stages[stage].b, args.b_map, shares, done, [&](int32_t at) {
-                return Coordinates<3>{code + step * kStepCodes, line + at, matrix};
+                return Coordinates<3>{code + step * kStepBytes, line + at, matrix};
             });
         };
     });
@@ -240,8 +240,9 @@ __device__ __forceinline__ void load_words(const ProductArguments& args, Product
                 of_columns = OfColumns(args.b, slot.words.b, slot.words.b_line, tile.columns),
                 cut_step = cut_step(tile), &cut = tile.cut](int32_t step, const StageRing& ring) {
             const int stage = int(ring.at());
-            if (args.a.words) of_rows.load(args, shared, step, ring);
-            if (has_columns) of_columns.load(step, shared.column_words[stage].of_column);
+            const int32_t word = step >> args.word_steps_log2;
+            if (args.a.words) of_rows.load(args, shared, word, ring);
+            if (has_columns) of_columns.load(word, shared.column_words[stage].of_column);
             if (step != cut_step) return arrive_after_copies(shared.full[stage]);
             wait(shared.landed[stage], landed >> stage & 1);
             landed ^= 1u << stage;

@@ -1,4 +1,5 @@
-// Which tile of which product a block of wgmma_fp8_sm90 makes next, and what it has of it in shared memory.
+// Which tile of which product a block of wgmma_fp8_sm90 makes next, or of wgmma_blocks_sm90, and what it has of it in shared
+// memory. Of the latter "codes" are BF16 numbers, two bytes each.
 //
 //     the blocks of a cluster take two tiles that share lines of B or A (cluster_turns.cuh)
 //
@@ -16,7 +17,7 @@ namespace mxq::cuda::sm90 {
 
 constexpr int kTileRows = 128, kTileColumns = 192;
 constexpr int kHalfRows = kTileRows / 2, kHalfColumns = kTileColumns / 2;
-constexpr int kStepCodes = 128;
+constexpr int kStepBytes = 128;  // of a line; as many codes of FP8
 constexpr int kStages = 4, kTileSlots = 2;
 constexpr int kMostSteps = 2048;  // of a tile
 constexpr int kMostBand = 12;
@@ -46,6 +47,16 @@ struct SideView {
     int64_t tile_bytes;    // above 0: bytes are in 128 x 4 tiles, so far from those of 128 lines to the next
 };
 
+// Describes an operand whose scales of 128 stay where they are, as words.
+inline SideView view_of_scales_of_128(const GemmOperand& operand) {
+    SideView view{};
+    view.words = reinterpret_cast<const uint32_t*>(operand.scales);
+    view.word_stride = operand.layout.line_stride;
+    view.step_stride = operand.layout.column_stride;
+    view.lines_log2 = int32_t(log2_of(uint32_t(operand.layout.tile_rows)));
+    return view;
+}
+
 struct ProductArguments {
     CUtensorMap a_map, b_map;
     CUtensorMap a_words;  // those that a pass left, if one did
@@ -55,6 +66,8 @@ struct ProductArguments {
     TileBands bands;
     bool a_stays, b_stays;                    // groups along the contraction that no pass moved, one right behind the other
     bool wide;                                // D takes copies of 16 bytes
+    int32_t step_log2;                        // numbers of the contraction in a step, and steps of 128 of them
+    int32_t word_steps_log2;
 };
 
 // One tile of one product; steps below 0: there are no more.
@@ -95,8 +108,8 @@ struct TileSlot {
 
 // A step: 128 codes of the lines of a tile.
 struct Stage {
-    alignas(1024) uint8_t a[kTileRows * kStepCodes];
-    uint8_t b[kTileColumns * kStepCodes];
+    alignas(1024) uint8_t a[kTileRows * kStepBytes];
+    uint8_t b[kTileColumns * kStepBytes];
 };
 
 // Holds the words of the rows of a tile for a round through the ring, as the copy engine brings them. There are two: the words
@@ -157,6 +170,10 @@ __device__ __forceinline__ void place_word_lines(const ProductArguments& args, c
     words.b_line = tile.column + (args.b.passed ? int32_t(tile.b_matrix * p.b.lines) : 0);
 }
 
+__device__ __forceinline__ int32_t steps_of(const ProductArguments& args, int64_t length) {
+    return int32_t((length + (int64_t(1) << args.step_log2) - 1) >> args.step_log2);
+}
+
 // Returns the tile of this block in turn number `index`, for all lanes of a warp.
 __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args, uint32_t index, WordPlaces& words) {
     const GemmProblem& p = args.problem;
@@ -174,7 +191,7 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
         row = int64_t(row_tile) * kTileRows;
         place_rows(row, group.rows, round_up_to_power(group.rows, p.d.group_unit), tile);
         tile.group = tile.b_matrix = group.index;
-        tile.steps = int32_t((p.k + kStepCodes - 1) / kStepCodes);
+        tile.steps = steps_of(args, p.k);
         tile.a_line = int32_t(group.starts[kSourceCodes] + row);
         tile.d_row = group.starts[kRowwiseCodes] + row;
         tile.a_marks = int32_t(group.starts[kColumnwiseCodes] / kMarkLines + row_tile * (kTileRows / kMarkLines));
@@ -195,11 +212,11 @@ __device__ __forceinline__ ProductTile product_tile(const ProductArguments& args
             tile.code = int32_t(group.starts[kRowwiseCodes]);
             tile.a_code = args.a_stays ? int32_t(group.starts[kSourceCodes]) : tile.code;
             tile.b_code = args.b_stays ? int32_t(group.starts[kColumnwiseCodes]) : tile.code;
-            tile.cut = args.a_stays || args.b_stays ? int32_t(codes) % kStepCodes : 0;
+            tile.cut = args.a_stays || args.b_stays ? int32_t(codes) % kStepBytes : 0;
             place_words(args, group, words);
         }
         tile.group = int32_t(product);
-        tile.steps = int32_t((codes + kStepCodes - 1) / kStepCodes);
+        tile.steps = steps_of(args, codes);
         tile.a_line = int32_t(row);
         tile.d_row = product * p.m + row;
         tile.a_marks = int32_t(row / kMarkLines);
@@ -229,7 +246,7 @@ __device__ __forceinline__ void scout_marks(const ProductArguments& args, const 
     constexpr int32_t rounds = 32 / kStages;  // at once
     uint32_t any = 0;
     for (int32_t first = 0; first < tile.steps; first += rounds * kStages) {
-        const int32_t step = first + int32_t(lane), block = tile.code / kStepCodes + step;
+        const int32_t step = first + int32_t(lane), block = tile.code / kStepBytes + step;
         Marks found{};
         if (step < tile.steps) {
             find_marks(args.a, tile.a_marks, tile.rows, block, found);
@@ -259,11 +276,11 @@ struct ExponentRange {
     }
 };
 
-// Brings the factors of some lines to shared memory: 1 for those that the tile does not have. In 128 x 4 tiles of scales the
-// first of these lines is line `in_tile` of such a tile. All lanes of a warp call it.
+// Brings the factors of some lines to shared memory: `global` where the side has none, and 1 for those that the tile does not have.
+// In 128 x 4 tiles of scales the first of these lines is line `in_tile` of such a tile. All lanes of a warp call it.
 template <int lines>
 __device__ __forceinline__ ExponentRange scout_factors(const SideView& side, int64_t first, int32_t in_tile, int32_t count,
-                                                       float* to) {
+                                                       float global, float* to) {
     const int32_t stride = int32_t(side.factor_stride);
     const auto place = [&](int32_t line) {
         if (side.tile_bytes == 0) return int64_t(line) * stride;
@@ -271,7 +288,7 @@ __device__ __forceinline__ ExponentRange scout_factors(const SideView& side, int
     };
     const auto factor = [&](int32_t line) {
         const int64_t at = first + place(line);
-        return side.bytes ? scale_value(__ldg(side.bytes + at)) : side.factors ? __ldg(side.factors + at) : 1.0f;
+        return side.bytes ? scale_value(__ldg(side.bytes + at)) : side.factors ? __ldg(side.factors + at) : global;
     };
     ExponentRange range;
 #pragma unroll 2
@@ -289,10 +306,11 @@ __device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_
     scout_marks(args, tile, slot);
     if (tile.steps >= 0) {
         const bool any = tile.steps > 0;  // a group without rows has no scales either
+        const float global = any ? global_scale(args.problem.b, tile.b_matrix) : 1;
         const ExponentRange rows =
-            scout_factors<kTileRows>(args.a, tile.a_factor, 0, any ? tile.rows : 0, slot.row_factors);
+            scout_factors<kTileRows>(args.a, tile.a_factor, 0, any ? tile.rows : 0, 1, slot.row_factors);
         const ExponentRange columns = scout_factors<kTileColumns>(args.b, tile.b_factor, tile.column % int32_t(kSwizzleRows),
-                                                                  any ? tile.columns : 0, slot.column_factors);
+                                                                  any ? tile.columns : 0, global, slot.column_factors);
         const bool multiplied = rows.multiplies(columns);
         if (leads) slot.multiplied = multiplied;
     }

@@ -17,8 +17,7 @@
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
-#include "cuda/memory/beside.cuh"
-#include "cuda/sm90/fp8_consumers.cuh"
+#include "cuda/sm90/fp8_block.cuh"
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/tensor_map.h"
 #include "dispatch/choice.h"
@@ -28,41 +27,13 @@ namespace {
 
 using namespace sm90;
 
-constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
-// A block starts with 168 registers a thread, 65536 / 384 in eights. What the producer's warpgroup gives the consumers must
-// be enough for them, or they wait for ever.
-constexpr int kStartRegisters = 168, kProducerRegisters = 56, kConsumerRegisters = 224;
-static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= (1 + kConsumers) * kStartRegisters);
+constexpr int32_t log2_of_step = 7;  // kStepBytes codes
 
 template <class A, class B, Columns columns>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     wgmma_fp8_sm90_kernel(const __grid_constant__ ProductArguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    auto& shared = *reinterpret_cast<ProductShared*>(memory);
-    if (threadIdx.x == 0) {
-        for (Barrier& barrier : shared.full) init_barrier(barrier, 2 + 32);  // codes of both sides, and each lane's words
-        for (Barrier& barrier : shared.free) init_barrier(barrier, kCluster * kConsumerWarps);
-        for (Barrier& barrier : shared.landed) init_barrier(barrier, 2);
-        for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
-        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, kLoaders + kConsumerWarps);
-        publish_barriers();
-    }
-    __syncwarp();
-    sync_cluster();
-    if (threadIdx.x < kWarpgroup) {
-        give_registers<kProducerRegisters>();
-        const uint32_t warp = threadIdx.x / 32;
-        wait_for_previous_kernel();  // which moves operands; consumers read nothing before these warps have
-        if (warp == 0 && elect_lane()) load_a(args, shared);
-        if (warp == 1 && elect_lane()) load_b(args, shared);
-        if (warp == 2) load_words<columns>(args, shared);
-        if (warp == 3) scout(args, shared);
-    } else {
-        take_registers<kConsumerRegisters>();
-        consume<A, B, columns>(args, shared);
-    }
-    __syncwarp();
-    sync_cluster();  // the other block may still load to this one, and arrive at its barriers
+    multiply_tiles<A, B, columns>(args, *reinterpret_cast<ProductShared*>(memory));
 }
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
@@ -133,7 +104,7 @@ TileMap tile_map(const MoveCall& call, const uint8_t* codes, int64_t length, int
             rank,
             {length, lines, call.from.matrices},
             {line_bytes, lines * line_bytes},
-            {kStepCodes, box_lines, 1},
+            {kStepBytes, box_lines, 1},
             CU_TENSOR_MAP_SWIZZLE_128B};
 }
 
@@ -228,7 +199,7 @@ Reason needs_sizes(const GemmProblem& p, const Plan& plan) {
         };
     if (a.blocks() > kMostSteps)
         return [length = a.line_bytes] {
-            return format_text("needs at most %d codes along the contraction, found %lld", kMostSteps * kStepCodes,
+            return format_text("needs at most %d codes along the contraction, found %lld", kMostSteps * kStepBytes,
                                (long long)length);
         };
     const double turns = most_turns(p, kTileRows, kTileColumns);
@@ -254,10 +225,6 @@ CUtensorMap map_of(const PlannedOperand& operand, const MoveCall& call, int rank
     return tensor_map(driver(), operand.stays ? map_of_source(call, rank, box_lines) : map_of_moved(call, rank, box_lines));
 }
 
-bool has_scales_of_128(const GemmOperand& operand) {
-    return operand.scale_type == ScaleType::F32 && operand.layout.block == kBlock128;
-}
-
 Columns columns_of(const GemmProblem& p) {
     if (!has_scales_of_128(p.a) && !has_scales_of_128(p.b)) return Columns::Marked;
     return has_scales_of_128(p.b) && p.b.layout.tile_rows == 1 ? Columns::Each : Columns::Pieces;
@@ -266,14 +233,8 @@ Columns columns_of(const GemmProblem& p) {
 // An operand whose scales stay where they are: those of 128 codes are words, those of lines factors.
 SideView view_of_scales(const MoveCall& call) {
     const ScaleLayout& layout = call.from.layout;
+    if (has_scales_of_128(call.from)) return view_of_scales_of_128(call.from);
     SideView view{};
-    if (has_scales_of_128(call.from)) {
-        view.words = reinterpret_cast<const uint32_t*>(call.from.scales);
-        view.word_stride = layout.line_stride;
-        view.step_stride = layout.column_stride;
-        view.lines_log2 = int32_t(log2_of(uint32_t(layout.tile_rows)));
-        return view;
-    }
     if (call.from.scale_type == ScaleType::E8M0) view.bytes = call.from.scales;
     else view.factors = reinterpret_cast<const float*>(call.from.scales);
     if (layout.swizzled) view.tile_bytes = layout.tile_row_scales();
@@ -308,7 +269,9 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
                           tile_bands(p.n, kTileColumns, kMostBand),
                           plan.a.stays,
                           plan.b.stays,
-                          false};
+                          false,
+                          log2_of_step,
+                          0};
     args.units = turn_units(args.bands);
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);

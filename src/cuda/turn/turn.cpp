@@ -3,8 +3,6 @@
 // they are, since those of a turned matrix are the same by other strides. Then `wgmma_fp8_sm90`, beside FP8, or `mma_bf16`
 // multiplies, in its own workspace behind the turned codes. Reading across code by code instead, as mma_bf16 does, takes 6 to 14
 // times as long as turning and mma_bf16.
-#include <utility>
-
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/turn/turn_codes.h"
@@ -28,22 +26,12 @@ GemmOperand turned(const GemmOperand& from) {
     to.codes = nullptr;
     to.line_bytes = round_up(from.length, whole);
     to.matrix_bytes = from.lines * to.line_bytes;
-    if (from.layout.block != MXQ_MAX_DIM) {
-        std::swap(to.layout.line_stride, to.layout.column_stride);
-        to.layout.columns = ceil_div(from.length, int64_t(from.layout.block));
-    }
+    to.layout = turned_layout(from);
     return to;
 }
 
-// Returns whether the scales of codes of 8 bits are the same along lines and across them.
-bool can_turn(const GemmOperand& operand) {
-    const ScaleLayout& layout = operand.layout;
-    if (operand.scale_type != ScaleType::F32) return false;
-    return layout.block == MXQ_MAX_DIM ? layout.line_stride == 0 : layout.tile_rows == kBlock128;
-}
-
 Reason needs_across(const GemmProblem& p) {
-    if (!p.b.across || !can_turn(p.b))
+    if (!p.b.across || !has_turned_scales(p.b))
         return [format = p.b.format] {
             return format_text("needs FP8 weights with scales of tensors or 128X128 that are read across their lines, found %s",
                                find_format(format)->name);

@@ -6,6 +6,7 @@
 
 #include "cuda/device.h"
 #include "cuda/implementations.h"
+#include "cuda/turn/turn_codes.h"
 #include "dispatch/choice.h"
 
 namespace mxq::cuda {
@@ -63,8 +64,9 @@ GemmOperand widened(const GemmProblem& p, Side side, void* to) {
     wide.element = Element::Bf16, wide.bits = 16, wide.scale_type = ScaleType::None, wide.format = MXQ_FORMAT_BF16;
     wide.layout.block = MXQ_MAX_DIM;
     wide.layout.tile_rows = wide.layout.group_rows = 1;
-    if (!has_line_factors(from)) return wide;
-    wide.scale_type = from.scale_type, wide.scales = from.scales, wide.layout = from.layout;
+    if (!has_line_factors(from) && !has_scales_of_128(from)) return wide;
+    wide.scale_type = from.scale_type, wide.scales = from.scales;
+    wide.layout = from.across && has_scales_of_128(from) ? turned_layout(from) : from.layout;
     wide.decode_scale = from.decode_scale, wide.amax = from.amax;
     wide.scale_max = from.scale_max, wide.scope_stride = from.scope_stride;
     return wide;

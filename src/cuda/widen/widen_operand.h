@@ -1,5 +1,5 @@
 // The pass that makes BF16 of a quantized operand of a product: its codes times their block scales, each of which is a BF16
-// number but for BF16's subnormals. Fp32 factors, of whole lines and of NVFP4, stay out of it, for sums.
+// number but for BF16's subnormals. Fp32 factors, of whole lines, of NVFP4 and of 128 codes, stay out of it, for sums.
 //
 //     an operand that is read across    matrices x k lines of n codes  ->  matrices x n lines of k BF16 numbers
 //     groups along the contraction      lines of k codes               ->  k rows of numbers, group after group without padding
@@ -7,15 +7,31 @@
 #pragma once
 #include "core/context.h"
 #include "core/problem.h"
+#include "cuda/turn/turn_codes.h"
 #include "cuda/widen/split_f16.h"
+#include "dispatch/reason.h"
 
 namespace mxq::cuda {
 
 // Returns whether an operand is quantized and its fp32 scales, if it has some, are factors of lines of the product.
 bool can_widen(const GemmOperand& operand);
 
-// Returns the widened operand of a side, at `to`: a plain one of BF16, whose lines or rows are whole 16 bytes apart. Fp32 factors
-// of lines, of which no plain operand has any, are those of the operand that it was.
+// Returns whether an operand is FP8 whose scales of 128 stay beside it when its codes become BF16.
+inline bool can_widen_codes(const GemmOperand& operand) {
+    return has_scales_of_128(operand) && (!operand.across || has_turned_scales(operand));
+}
+
+// Returns why a product with scales of 128 is declined by kernels that add up their sums under these scales in fp32: where
+// an operand has the range of BF16 a small scale can make totals subnormal, which 16 bits of D do not show.
+inline Reason needs_narrow_range(const GemmProblem& p) {
+    const bool is_wide = p.a.scale_type == ScaleType::None || p.a.scale_type == ScaleType::E8M0 ||
+                         p.b.scale_type == ScaleType::None || p.b.scale_type == ScaleType::E8M0;
+    if (!is_wide || (p.d.format != MXQ_FORMAT_F32 && p.alpha >= -1 && p.alpha <= 1)) return {};
+    return "needs d in 16 bits and an alpha of at most 1 where an operand has the range of BF16";
+}
+
+// Returns the widened operand of a side, at `to`: a plain one of BF16, whose lines or rows are whole 16 bytes apart. Fp32
+// factors, of which no plain operand has any, are those of the operand that it was.
 GemmOperand widened(const GemmProblem& p, Side side, void* to);
 
 inline bool is_bf16(const GemmOperand& operand) { return operand.format == MXQ_FORMAT_BF16; }
