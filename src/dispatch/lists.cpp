@@ -160,9 +160,9 @@ bool has_few_rows(const GemmProblem& p) {
 // begin with a look at what all blocks have to do. An H100, us of skinny_sm90 and mma_bf16_rows, BF16 with MXFP4: one row of
 // (4096,4096), (7168,2048), (2048,7168) and (8192,8192) 11.4 7.7, 10.4 7.3, 11.8 7.2 and 24.4 19.8, eight rows 11.5 8.1, 10.5 7.6,
 // 11.9 8.1 and 24.6 21.1; of (28672,8192) 56.7 56.4, and eight rows 57.1 62.8. 1, 4, 8 and 16 rows in 32 groups of (5760,2880)
-// 12.0 8.7, 22.0 18.8, 25.2 22.1 and 35.7 37.1.
+// 12.0 8.7, 22.0 18.8, 25.2 22.1 and 35.7 37.1; 16 rows in 32 groups of (2048,7168) 43 44, in 8 groups 33 28, of (8192,5120) 72 72.
 bool has_fewest_rows(const GemmProblem& p) {
-    constexpr int64_t most_rows = 8;
+    const int64_t most_rows = p.grouping == Grouping::Rows && p.groups.count <= 8 ? 16 : 8;
     return bf16_rows(p) <= most_rows && p.n <= kMostSplitColumns;
 }
 

@@ -211,7 +211,8 @@ std::string taker_across(const oracle::Spec& a, const oracle::Spec& weights, boo
     if (find_format(weights.format)->is_mx()) return own ? "wgmma_plain_widen" : "mma_bf16_widen";
     if (weights.format == MXQ_FORMAT_NVFP4) return own ? "wgmma_plain_widen" : portable;
     if (own && a.format == weights.format) return "wgmma_fp8_turn";
-    return own && weights.scaling == MXQ_SCALING_TENSOR ? "wgmma_plain_widen" : "mma_bf16_turn";
+    if (!own) return "mma_bf16_turn";
+    return weights.scaling == MXQ_SCALING_TENSOR ? "wgmma_plain_widen" : "wgmma_blocks_sm90";
 }
 
 // In the gradient of a layer's input their blocks run across the contraction: MX weights become BF16 first where there are many
@@ -289,7 +290,6 @@ TEST_CASE("chips: releases that a product is not asked of") {
     CHECK(taker(120, 130201, plain) == library);
 }
 
-// Scales of 128 multiply sums of 128 products, which two kernels do in fp32 and mma_bf16 where fp32's range may not do.
 TEST_CASE("chips: who takes FP8 with scales of 128 beside others") {
     const bool has_own = cuda::wgmma_blocks_sm90.load;
     const std::string rows = "mma_bf16_rows", many = has_own ? "wgmma_blocks_sm90" : portable;
@@ -302,21 +302,18 @@ TEST_CASE("chips: who takes FP8 with scales of 128 beside others") {
         for (int32_t scaling : {MXQ_SCALING_1X128, MXQ_SCALING_128X128}) {
             INFO("scaling " << scaling << " beside format " << other.format);
             const oracle::Spec blocks = fp8(scaling);
-            const bool is_weights = other.format == MXQ_FORMAT_BF16, is_narrow = other.format == MXQ_FORMAT_NVFP4;
+            const bool is_weights = other.format == MXQ_FORMAT_BF16;
             const oracle::Spec &a = is_weights ? other : blocks, &b = is_weights ? blocks : other;
             CHECK(dense(90, a, b, 48) == rows);
             CHECK(dense(90, a, b, 49) == (has_own ? many : rows));
+            CHECK(dense(90, a, b, 512, MXQ_FORMAT_F32) == many);
             CHECK(dense(80, a, b, 64) == rows);
             CHECK(dense(80, a, b, 65) == portable);
-            CHECK(dense(90, a, b, 4, MXQ_FORMAT_F32) == (is_narrow ? rows : portable));
-            CHECK(dense(90, a, b, 512, MXQ_FORMAT_F32) == (is_narrow ? many : portable));
             GemmProblem p = recorder::by_rows(of(a, b, false, {4 * 24, 384, 512}));
             p.groups.count = 4;
             CHECK(taker(90, newest, p) == rows);
             p.groups.count = 3;
             CHECK(taker(90, newest, p) == (has_own ? many : rows));
-            p.alpha = 2;
-            CHECK(taker(90, newest, p) == (is_narrow ? (has_own ? many : rows) : portable));
             compared++;
         }
     CHECK(compared == 6);
@@ -338,7 +335,12 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         CHECK(dense(bf16(), weights, most_few + 1) == split);
         CHECK(dense(bf16(), weights, 128) == split);
         CHECK(dense(bf16(), weights, 129) == many);
-        GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {4 * 96, 384, 512}));
+        GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {16, 384, 512}));
+        for (int32_t groups : {8, 9}) {
+            p.groups.count = groups;
+            CHECK(taker(90, newest, p) == (groups == 8 ? fewest : few));
+        }
+        p = recorder::by_rows(of(bf16(), weights, false, {4 * 96, 384, 512}));
         p.groups.count = 4;
         CHECK(taker(90, newest, p) == few);
         p.groups.count = 3;

@@ -275,8 +275,8 @@ MXQ_EACH_DEVICE("operands: a sum that its factors take below the normal range is
     }
 }
 
-// Sums of 128 products that leave fp32's range before a scale takes them back, or because a scale is very large and the
-// decode scale of the other side small; and blocks under scale 0.
+// Sums of 128 products that leave fp32's range before a scale takes them back, or because a scale is very large and the decode
+// scale of the other side small; totals that are subnormal on their way; and blocks under scale 0.
 MXQ_EACH_DEVICE("operands: scales of 128 multiply sums that fp32 has no room for") {
     const oracle::Spec spec = testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128);
     const testing::Dims dims{std::nullopt, 1, 256};
@@ -292,6 +292,14 @@ MXQ_EACH_DEVICE("operands: scales of 128 multiply sums that fp32 has no room for
     const auto codes_under = [](float first, float second) {
         return oracle::Part{Bytes(256, 0x7E), testing::bytes_of({first, second}), {}, {}};  // 448 each
     };
+    const auto numbers_of = [](uint16_t all, uint16_t first_of_128) {
+        Bytes out(512);
+        for (size_t i = 0; i < 256; i++) {
+            const uint16_t number = i % 128 == 0 ? first_of_128 : all;
+            out[2 * i] = static_cast<uint8_t>(number), out[2 * i + 1] = static_cast<uint8_t>(number >> 8);
+        }
+        return out;
+    };
     for (const std::string& name : names) {
         INFO(name);
         auto large = testing::make_tensor(spec, dims, false), small = testing::make_tensor(spec, dims, false),
@@ -299,13 +307,17 @@ MXQ_EACH_DEVICE("operands: scales of 128 multiply sums that fp32 has no room for
         const testing::InputPart of_large(device, large, spec, MXQ_PART_ROWWISE, codes_under(0x1p119f, 0x1p119f)),
             of_small(device, small, spec, MXQ_PART_ROWWISE, codes_under(0x1p-120f, 0x1p-120f)),
             of_zero(device, zero, spec, MXQ_PART_ROWWISE, codes_under(0, 1));
-        Bytes of_numbers(512, 0x80);  // 2^120
-        for (size_t i = 1; i < of_numbers.size(); i += 2) of_numbers[i] = 0x7B;
-        Buffer data(device, of_numbers);
+        auto tiny = testing::make_tensor(spec, dims, false), two = testing::make_tensor(MXQ_FORMAT_BF16, dims);
+        const testing::InputPart of_tiny(device, tiny, spec, MXQ_PART_ROWWISE,
+                                         {Bytes(256, 0x38), testing::bytes_of({0x1p-49f, 0x1p-49f}), {}, {}});
+        Buffer data(device, numbers_of(0x7B80, 0x7B80)), two_of_256(device, numbers_of(0, 0x0DC0));  // 2^120, 1.5 2^-100
         ok(mxq_tensor_set_data(numbers, data.data(), data.bytes()));
+        ok(mxq_tensor_set_data(two, two_of_256.data(), two_of_256.bytes()));
         const Ones ones(device, dims, MXQ_PART_ROWWISE, {0x1p-100f}), plain_ones(device, dims, MXQ_PART_ROWWISE, {1});
         CHECK(product(name, large, ones.tensor, MXQ_FORMAT_F32) == 448 * 256 * 0x1p19f);
         CHECK(product(name, numbers, small, MXQ_FORMAT_BF16) == 448 * 256);
+        CHECK(product(name, numbers, small, MXQ_FORMAT_F32) == 448 * 256);
+        CHECK(product(name, two, tiny, MXQ_FORMAT_F32) == 3 * 0x1p-149f);
         CHECK(product(name, zero, plain_ones.tensor, MXQ_FORMAT_F32) == 448 * 128);
     }
 }

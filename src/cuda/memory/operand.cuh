@@ -118,12 +118,12 @@ __device__ __forceinline__ bool is_usual_factor(float factor) {
     return (float_bits(factor) & kMagnitudeMask) - (97u << 23) <= 60u << 23;
 }
 
-// Returns whether a scale of 128 codes, as bits, may take sums of products of FP8's codes with values of NVFP4 out of fp32's normal
-// range: not from 2^-80 to 2^80, nor 0.
+// Returns whether a scale of 128 codes, as bits, may take sums of products of FP8's codes with values of NVFP4 out of fp32's
+// normal range, or leaves it itself when it is lifted: not from 2^-80 to 2^60, nor 0.
 __device__ __forceinline__ bool is_unusual_scale(uint32_t scale) {
-    constexpr uint32_t exponents = 80;
+    constexpr uint32_t least = (127 - 80) << 23, most = (127 + 60) << 23;
     const uint32_t magnitude = scale & kMagnitudeMask;
-    return magnitude - ((127 - exponents) << 23) > 2 * exponents << 23 && magnitude != 0;
+    return magnitude - least > most - least && magnitude != 0;
 }
 
 __device__ __forceinline__ float scale_sum(float sum, float a, float b, bool to_nearest) {

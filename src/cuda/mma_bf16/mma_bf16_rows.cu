@@ -48,6 +48,7 @@ struct Arguments {
     uint32_t tile_rows;    // of A: 8, or 4 in two parts
     int64_t chunk_scales;  // bytes from the scales of 128 codes of a line to those of the next
     bool scaled;           // weights have scale bytes
+    float lift;            // of scales of 128 (lift_of_scales), 1 where there are none
 };
 
 // Says which lines and rows a block has.
@@ -268,7 +269,7 @@ struct Consumer {
             const float of_line = i < 2 ? of_lines.x : of_lines.y, of_row = i % 2 ? of_rows.y : of_rows.x;
             const float scale = multiply_rn(of_line, of_row);
             met_unusual |= is_unusual_scale(float_bits(scale)) || (scale == 0 && of_line != 0 && of_row != 0);
-            totals[i] = __fmaf_rn(sums[i], scale, totals[i]);
+            totals[i] = __fmaf_rn(sums[i], multiply_rn(scale, args.lift), totals[i]);
             sums[i] = 0;
         }
     }
@@ -277,8 +278,8 @@ struct Consumer {
 // Returns an element of D from the sum of its products; `again`: which is to be made again.
 template <Weights kind>
 __device__ __forceinline__ float finish(const GemmProblem& p, const Tile& tile, uint32_t row, uint32_t line, float sum,
-                                        bool again) {
-    float value = multiply_rn(sum, unit_of_sums<kind>);
+                                        float lift, bool again) {
+    float value = multiply_rn(sum, unit_of_sums<kind> / lift);
     if (has_factor(p.a) || has_factor(p.b)) {
         const auto after_sums = [](const GemmOperand& operand, const TileOperand& at, uint32_t of) {
             return has_scales_of_128(operand) ? 1.0f : line_factor(operand, at, of);
@@ -329,7 +330,7 @@ __global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
         if (row < tile.rows) {
             value = sum_of(row);
             if (args.tile_rows < kTileRows) value = add_rn(value, sum_of(row + args.tile_rows));
-            value = finish<kind>(p, kept, row, line, value, again);
+            value = finish<kind>(p, kept, row, line, value, promotes ? args.lift : 1.0f, again);
         }
         store_element(p.d.data, p.d.format, (tile.d_row + row) * p.d.row_stride + line, value);
     }
@@ -402,8 +403,6 @@ Reason needs_operands(const GemmProblem& p) {
         };
     if (p.b.scale_type == ScaleType::None)
         return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
-    if (has_promotions(p))
-        if (auto reason = needs_narrow_range(p); !reason.empty()) return reason;
     if (p.a.across || p.b.across) return "needs both operands along the contraction, found one across it";
     return {};
 }
@@ -451,7 +450,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    weights.missing,
                    uint32_t(tile_rows(p)),
                    is_block_scaled(p.b) ? scales_of_chunks(p.b.layout, 1) : 0,
-                   is_block_scaled(p.b)};
+                   is_block_scaled(p.b),
+                   has_promotions(p) ? lift_of_scales(p) : 1.0f};
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);

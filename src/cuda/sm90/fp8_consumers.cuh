@@ -116,9 +116,11 @@ struct Consumer {
         return {first[0], first[8 * kStages]};
     }
     template <Adding adding>
-    __device__ __forceinline__ static float2 row_factors(const uint2& words) {
+    __device__ __forceinline__ float2 row_factors(const uint2& words) const {
         if constexpr (adding == Adding::Rows || adding == Adding::Words)
             return {relative_factor(words.x & 0xFF), relative_factor(words.y & 0xFF)};
+        else if constexpr (is_bf16)
+            return {multiply_rn(bits_float(words.x), args.lift), multiply_rn(bits_float(words.y), args.lift)};
         else
             return {bits_float(words.x), bits_float(words.y)};
     }

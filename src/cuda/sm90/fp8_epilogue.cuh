@@ -134,13 +134,13 @@ __device__ __noinline__ inline void finish_turn(const ProductArguments& args, co
     const bool to_nearest = !p.is_sum_alone() || p.d.format == MXQ_FORMAT_F32;
     const int rows = min(tile.rows - first_row, kWarpRows), lane = int(read_thread() % 32), column = first + lane;
     if (column >= tile.columns) return;
-    const float factor = slot.column_factors[column];
+    const float factor = slot.column_factors[column], whole = multiply_rn(factor, args.lift);
 #pragma unroll 1
     for (int i = 0; i < rows; i++) {
         const int64_t d_row = tile.d_row + first_row + i;
         const float sum = reinterpret_cast<const float*>(from + i * kTurnPitch)[lane];
         const bool again = all || !(fabsf(sum) < bits_float(kInfinityBits));
-        const float value = again ? round_sum(sum_again(args, slot, first_row + i, column) * factor, to_nearest)
+        const float value = again ? round_sum(sum_again(args, slot, first_row + i, column) * whole, to_nearest)
                                   : multiply_rn(sum, factor);
         store_element(p.d.data, p.d.format, d_row * p.d.row_stride + tile.column + column,
                       add_more(p, tile.group, d_row, tile.column + column, value));

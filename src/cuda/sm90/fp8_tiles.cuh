@@ -68,6 +68,7 @@ struct ProductArguments {
     bool wide;                                // D takes copies of 16 bytes
     int32_t step_log2;                        // numbers of the contraction in a step, and steps of 128 of them
     int32_t word_steps_log2;
+    float lift;  // of BF16 numbers' scales (lift_of_scales)
 };
 
 // One tile of one product; steps below 0: there are no more.
@@ -306,7 +307,7 @@ __device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_
     scout_marks(args, tile, slot);
     if (tile.steps >= 0) {
         const bool any = tile.steps > 0;  // a group without rows has no scales either
-        const float global = any ? global_scale(args.problem.b, tile.b_matrix) : 1;
+        const float global = any ? global_scale(args.problem.b, tile.b_matrix) / args.lift : 1;
         const ExponentRange rows =
             scout_factors<kTileRows>(args.a, tile.a_factor, 0, any ? tile.rows : 0, 1, slot.row_factors);
         const ExponentRange columns = scout_factors<kTileColumns>(args.b, tile.b_factor, tile.column % int32_t(kSwizzleRows),

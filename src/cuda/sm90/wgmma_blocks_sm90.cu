@@ -7,7 +7,7 @@
 //                bytes, and as many cycles of the tensor cores. Sums of a step meet the scales that it has in fp32
 //
 // Scales that are very large or small, or sums that BF16's range lets leave fp32's, make a warp's sums again, one by one
-// (fp8_epilogue.cuh). What neither notices is a total that a small scale has made subnormal (needs_narrow_range).
+// (fp8_epilogue.cuh).
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -69,7 +69,7 @@ Reason needs_operands(const GemmProblem& p) {
                 find_format(a)->name, find_format(b)->name);
         };
     if (p.grouping == Grouping::Contraction || p.a.across) return "needs a along the contraction, found it transposed";
-    return needs_narrow_range(p);
+    return {};
 }
 
 // Returns how the copy engine sees an operand's bytes.
@@ -148,6 +148,7 @@ ProductArguments arguments_of(const GemmProblem& p) {
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     args.step_log2 = kStepLog2, args.word_steps_log2 = kWordStepsLog2;
+    args.lift = lift_of_scales(p);
     return args;
 }
 

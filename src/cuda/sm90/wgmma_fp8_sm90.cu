@@ -271,7 +271,8 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
                           plan.b.stays,
                           false,
                           log2_of_step,
-                          0};
+                          0,
+                          1};
     args.units = turn_units(args.bands);
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);

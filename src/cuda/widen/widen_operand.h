@@ -9,7 +9,6 @@
 #include "core/problem.h"
 #include "cuda/turn/turn_codes.h"
 #include "cuda/widen/split_f16.h"
-#include "dispatch/reason.h"
 
 namespace mxq::cuda {
 
@@ -21,13 +20,13 @@ inline bool can_widen_codes(const GemmOperand& operand) {
     return has_scales_of_128(operand) && (!operand.across || has_turned_scales(operand));
 }
 
-// Returns why a product with scales of 128 is declined by kernels that add up their sums under these scales in fp32: where
-// an operand has the range of BF16 a small scale can make totals subnormal, which 16 bits of D do not show.
-inline Reason needs_narrow_range(const GemmProblem& p) {
-    const bool is_wide = p.a.scale_type == ScaleType::None || p.a.scale_type == ScaleType::E8M0 ||
-                         p.b.scale_type == ScaleType::None || p.b.scale_type == ScaleType::E8M0;
-    if (!is_wide || (p.d.format != MXQ_FORMAT_F32 && p.alpha >= -1 && p.alpha <= 1)) return {};
-    return "needs d in 16 bits and an alpha of at most 1 where an operand has the range of BF16";
+// Returns a power of two that multiplies the scales of 128 while sums are added up under them, and D divides by: where an operand
+// has the range of BF16, a small scale would make totals subnormal.
+inline float lift_of_scales(const GemmProblem& p) {
+    const auto is_wide = [](const GemmOperand& operand) {
+        return operand.scale_type == ScaleType::None || operand.scale_type == ScaleType::E8M0;
+    };
+    return is_wide(p.a) || is_wide(p.b) ? 0x1p64f : 1.0f;
 }
 
 // Returns the widened operand of a side, at `to`: a plain one of BF16, whose lines or rows are whole 16 bytes apart. Fp32
