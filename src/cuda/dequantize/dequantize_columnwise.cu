@@ -40,12 +40,13 @@ namespace {
 constexpr int kRowsLog2 = 8, kRows = 1 << kRowsLog2;  // of a tile
 constexpr int kHalves = kRows / kTile;                 // rows of threads, a patch of 128 rows each
 constexpr int kPieces = kRows / kPieceCodes;           // of a line
-constexpr int kBlockTiles = 4;                // of a group tile that a block of threads takes
+constexpr int kMostTiles = 4;                          // of a group tile that a block of threads takes
 
 struct Arguments {
     DequantizeProblem problem;
     uint32_t down, across;   // tiles of a matrix; with groups, group tiles of all groups and blocks of threads of one
     uint32_t lines;          // rows of tiles of all matrices
+    int32_t block_tiles;     // of a group tile that a block of threads takes
     bool whole_words_in;     // every line of codes is read in whole words
     bool whole_vectors_out;  // every row of the output is written in whole vectors
 };
@@ -431,8 +432,8 @@ __device__ __forceinline__ void find_tiles_of_group(const Arguments& a, uint32_t
     units.tile_rows_log2 = kRowsLog2;
     const Group group = find_group_tile(p.grouped, units, group_tile);
     if (threadIdx.x != 0) return;
-    tiles.col = across * kBlockTiles * kTile;
-    tiles.end = group.exists() ? min(tiles.col + kBlockTiles * kTile, p.out.cols) : 0;
+    tiles.col = across * a.block_tiles * kTile;
+    tiles.end = group.exists() ? min(tiles.col + a.block_tiles * kTile, p.out.cols) : 0;
     if (!group.exists()) return;
     tiles.scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
     tiles.layout = group_layout(p.in, group.rows);
@@ -476,6 +477,12 @@ const Kernel& kernel_for(const DequantizeProblem& p) {
     return kernels[0];  // not reached: there is a kernel for every pair of types
 }
 
+// Returns how many tiles of a group tile a block of threads takes: several where groups are so short on average that finding
+// one takes as long as its tile.
+int32_t tiles_of_block(const DequantizeProblem& p) {
+    return int64_t(p.grouped.groups.count) * kRows > p.grouped.rows ? kMostTiles : 1;
+}
+
 Reason declines(const Context& context, const DequantizeProblem& problem) {
     if (!problem.columnwise) return "needs a columnwise part, found a rowwise one";
     if (problem.in.transformed) return "needs no transform, found a Hadamard transform";
@@ -486,9 +493,10 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     const Kernel& kernel = kernel_for(problem);
     const bool groups = problem.grouped.set();
     const PlainMatrix& out = problem.out;
-    Arguments a{problem, 0, 0, 0, is_word_wise(problem.in), kernel.writes_whole_vectors(out)};
+    Arguments a{
+        problem, 0, 0, 0, groups ? tiles_of_block(problem) : 1, is_word_wise(problem.in), kernel.writes_whole_vectors(out)};
     a.down = uint32_t(groups ? group_tiles_bound(problem.grouped, kRows) : ceil_div(out.rows, kRows));
-    a.across = uint32_t(ceil_div(out.cols, groups ? kTile * kBlockTiles : kTile));
+    a.across = uint32_t(ceil_div(out.cols, kTile * a.block_tiles));
     a.lines = uint32_t(out.matrices) * a.down;
     launch(context, kernel.function, "dequantize_columnwise", grid_of_rows(a.across, a.lines), dim3(kernel.threads, kHalves),
            0, call.stream, a);

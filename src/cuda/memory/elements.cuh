@@ -66,11 +66,17 @@ __device__ __forceinline__ Vector<T> load_vector_narrow(const T* from, int valid
 
 // Loads the vectors of all accesses; every load is issued before the first is needed.
 template <class T, int n, class Accesses>
+__device__ __forceinline__ void load_wide_vectors(Vector<T> (&vectors)[n], const T* from, int64_t stride,
+                                                  const Accesses& accesses) {
+#pragma unroll
+    for (int i = 0; i < n; i++) vectors[i] = load_vector_wide(from + accesses.offset(i, stride), accesses.exists(i));
+}
+
+template <class T, int n, class Accesses>
 __device__ __forceinline__ void load_vectors(Vector<T> (&vectors)[n], bool wide, const T* from, int64_t stride,
                                              const Accesses& accesses) {
     if (wide) {
-#pragma unroll
-        for (int i = 0; i < n; i++) vectors[i] = load_vector_wide(from + accesses.offset(i, stride), accesses.exists(i));
+        load_wide_vectors(vectors, from, stride, accesses);
     } else {
 #pragma unroll
         for (int i = 0; i < n; i++) vectors[i] = load_vector_narrow(from + accesses.offset(i, stride), accesses.valid(i));

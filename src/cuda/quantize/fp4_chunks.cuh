@@ -215,6 +215,28 @@ __device__ __forceinline__ uint2 stochastic_codes(const float (&values)[kChunk],
             stochastic_e2m1_codes(values + kChunk / 2, multiplier, random.words + 2)};
 }
 
+// Stores the first `count` bytes of a word, 3 at most.
+__device__ __forceinline__ void store_bytes(uint8_t* to, uint32_t word, int count) {
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+        if (i < count) to[i] = uint8_t(word >> (i * 8));
+}
+
+// Stores a chunk of a line that begins at any byte: the aligned words that begin in it, of its codes and those of the next
+// lane's chunk, the line's first bytes and its last. `bytes` are left of the line from the chunk on, none where there is no
+// line. All lanes of a warp call it. Out of line, since it takes registers that the rest needs.
+__device__ __noinline__ inline void store_shifted_codes(uint8_t* to, uint2 codes, int bytes) {
+    const uint32_t next = __shfl_down_sync(kAllLanes, codes.x, 1);
+    const int before = int(-reinterpret_cast<uintptr_t>(to) % 4), left = bytes - before;
+    const uint32_t first = __funnelshift_r(codes.x, codes.y, before * 8),
+                   second = __funnelshift_r(codes.y, next, before * 8);
+    auto* const words = reinterpret_cast<uint32_t*>(to + before);
+    if (chunk_of_lane() == 0) store_bytes(to, codes.x, min(before, bytes));
+    if (left >= 4) words[0] = first;
+    if (left >= 8) words[1] = second;
+    if (left > 0 && left < 8) store_bytes(to + before + left / 4 * 4, left < 4 ? first : second, left % 4);
+}
+
 // Stores the first `bytes` of a chunk's eight.
 __device__ __forceinline__ void store_chunk_codes(uint8_t* to, uint2 codes, int bytes, bool wide) {
     if (wide && bytes >= 8) {
@@ -242,6 +264,9 @@ __device__ __forceinline__ void put_scale(uint32_t (&words)[kTile][2], int line,
     if (byte >= 0) reinterpret_cast<uint8_t*>(words[line])[byte] = uint8_t(scale);
 }
 
-inline bool is_wide_part(const QuantizedPart& part) { return is_aligned(part.codes, 8) && part.line_bytes % 8 == 0; }
+// Returns, on the host, whether every line has whole chunks, which begin where all 8 bytes can be stored at once.
+inline bool is_wide_part(const QuantizedPart& part) {
+    return is_aligned(part.codes, 8) && part.line_bytes % 8 == 0 && part.length % kChunk == 0;
+}
 
 }  // namespace mxq::cuda

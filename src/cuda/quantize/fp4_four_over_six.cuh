@@ -88,9 +88,9 @@ __device__ __forceinline__ void emit_better(const Arguments& a, Shared& shared) 
             uint32_t scale;
             uint2 codes;
             if (better_codes<rounding == Rounding::FourOverSixMse>(rule, shared, words, line, scale, codes))
-                put_chunk(rule, shared, line, scale, codes);
+                put_chunk<Stores::Bytes>(rule, shared, line, scale, codes);
             else
-                emit_any<rounding>(a, columnwise, line, shared);
+                emit_any<rounding, Stores::Bytes>(a, columnwise, line, shared);
         }
     }
 }

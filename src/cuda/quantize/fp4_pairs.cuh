@@ -45,6 +45,10 @@ struct Shared {
     uint32_t scales[2][kTile][2];  // scale words of each part by line
 };
 
+// How chunks of codes are stored, which a kernel is compiled for: all lines begin where 8 bytes can be stored at once; those
+// that do not leave by words; or byte by byte, where no register is left.
+enum class Stores { Wide, Words, Bytes };
+
 // Holds what is the same for all chunks of a part.
 struct Rule {
     Nvfp4Global global;
@@ -70,8 +74,8 @@ struct Rule {
         const int byte = chunk_of_lane() * (kChunk / 2);
         codes = to.codes + byte;
         line_bytes = uint32_t(to.line_bytes);
-        lines = to.lines;
         bytes = (to.length + 1) / 2 - byte;
+        lines = bytes > 0 ? to.lines : 0;
         scale_byte = mxq::cuda::scale_byte(part);
     }
 };
@@ -199,11 +203,19 @@ __device__ __forceinline__ int cell_of(bool columnwise, int line) {
     return columnwise ? chunk_of_lane() * kSideChunks + line / kChunk : line / kChunk * kSideChunks + chunk_of_lane();
 }
 
-// Stores the lane's chunk of a line, and puts its scale into its word.
+// Stores the lane's chunk of a line, and puts its scale into its word. All lanes of a warp call it.
+template <Stores stores>
 __device__ __forceinline__ void put_chunk(const Rule& rule, Shared& shared, int line, uint32_t scale, uint2 codes) {
     put_scale(shared.scales[rule.columnwise], line, rule.scale_byte, scale);
-    if (line < rule.lines)
-        store_chunk_codes(rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes, codes, rule.bytes, rule.wide);
+    uint8_t* const to = rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes;
+    if (stores == Stores::Words && !rule.wide) {
+        store_shifted_codes(to, codes, line < rule.lines ? rule.bytes : 0);
+    } else if (line < rule.lines) {
+        if (stores == Stores::Bytes)
+            store_chunk_codes(to, codes, rule.bytes, rule.wide);
+        else
+            __stwb(reinterpret_cast<uint2*>(to), codes);
+    }
 }
 
 __device__ __forceinline__ PhiloxWords line_random(const Rule& rule, const Shared& shared, int line) {
@@ -211,7 +223,7 @@ __device__ __forceinline__ PhiloxWords line_random(const Rule& rule, const Share
 }
 
 // Makes and stores any NVFP4 chunk of a line, plain or not. Out of line: few are not.
-template <Rounding rounding>
+template <Rounding rounding, Stores stores>
 __device__ __noinline__ void emit_any(const Arguments& a, bool columnwise, int line, Shared& shared) {
     const QuantizeProblem& p = a.problem;
     const Rule rule(a, columnwise ? p.columnwise : p.rowwise, shared);
@@ -236,7 +248,7 @@ __device__ __noinline__ void emit_any(const Arguments& a, bool columnwise, int l
         codes = {nearest_codes(values, multiplier), nearest_codes(values + kPairs, multiplier)};
     }
     const uint32_t mask = nvfp4_code_mask(scale);
-    put_chunk(rule, shared, line, scale, {codes.x & mask, codes.y & mask});
+    put_chunk<stores>(rule, shared, line, scale, {codes.x & mask, codes.y & mask});
 }
 
 }  // namespace mxq::cuda::fp4_pairs

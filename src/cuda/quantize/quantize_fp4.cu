@@ -58,23 +58,26 @@ struct Rule {
     Nvfp4Global global;
     const float* multipliers;  // of scale bytes
     float unit;  // of estimates, NaN where there can be none
-    bool hadamard, columnwise;
+    bool nvfp4, hadamard, columnwise;
     uint64_t offset;
     // Where the lane's chunk of line 0 goes, of so many bytes, and its place among all for the counter.
     uint8_t* codes;
     uint32_t line_bytes;
-    int rows, lines, bytes;
+    int rows;  // of columns: from the first of the lane's block on
+    int lines, bytes;
     int scale_byte;
     uint32_t first_line, chunk;
 };
 
 template <Rounding rounding, class T>
-__device__ __forceinline__ Rule load_rule(const Arguments& a, const QuantizedPart& part, Shared<T>& shared) {
+__device__ __forceinline__ Rule load_rule(const Arguments& a, bool columnwise, bool nvfp4, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
-    const PartPlace& to = shared.place.parts[kRowwisePart + part.columnwise];
+    const QuantizedPart& part = part_of(p, columnwise);
+    const PartPlace& to = shared.place.parts[kRowwisePart + columnwise];
     const int byte = chunk_of_lane() * (kChunk / 2);
-    Rule rule{shared.tables.globals[part.columnwise], shared.tables.multipliers[part.columnwise]};
-    rule.columnwise = part.columnwise;
+    Rule rule{shared.tables.globals[columnwise], shared.tables.multipliers[columnwise]};
+    rule.nvfp4 = nvfp4;
+    rule.columnwise = columnwise;
     rule.hadamard = part.transformed;
     if constexpr (is_four_over_six(rounding))
         rule.unit = can_estimate(rule.global) ? error_unit(rule.global) : bits_float(kNanBits);
@@ -86,6 +89,7 @@ __device__ __forceinline__ Rule load_rule(const Arguments& a, const QuantizedPar
     rule.codes = to.codes.codes + byte;
     rule.line_bytes = uint32_t(to.codes.line_bytes);
     rule.rows = shared.place.source.rows;
+    if (columnwise) rule.rows -= chunk_of_lane() * kChunk & -p.tile.length;
     rule.lines = to.codes.lines;
     rule.bytes = (to.codes.length + 1) / 2 - byte;
     rule.scale_byte = scale_byte(part);
@@ -149,8 +153,8 @@ __device__ __forceinline__ BlockScale line_scale(const Arguments& a, const Rule&
     const uint32_t amax = block_amax(chunk_amax(a, values), p.tile.length);
     if constexpr (is_four_over_six(rounding))
         return better_scale<rounding == Rounding::FourOverSixMse>(values, bits_float(amax), rule);
-    const uint32_t scale = a.nvfp4 ? nvfp4_scale(bits_float(amax), rule.global) : scale_of(amax, a.steps);
-    return {scale, a.nvfp4 ? rule.multipliers[scale % kScaleBytes] : scale_reciprocal(scale)};
+    const uint32_t scale = rule.nvfp4 ? nvfp4_scale(bits_float(amax), rule.global) : scale_of(amax, a.steps);
+    return {scale, rule.nvfp4 ? rule.multipliers[scale % kScaleBytes] : scale_reciprocal(scale)};
 }
 
 // ---- Square tiles ----------------------------------------------------------------------------------------------------
@@ -205,7 +209,7 @@ __device__ __forceinline__ bool transformed_codes(const Arguments& a, const Rule
     const float most = bits_float(block_amax(float_bits(largest[0]), a.problem.tile.length));
     const float amax = multiply_rn(most, 0.25f);
     bool serves = most == 0 || (most >= 0x1p-80f && most <= 0x1p+80f);
-    if (a.nvfp4) {
+    if (rule.nvfp4) {
         block.scale = nvfp4_scale(amax, rule.global);
         block.multiplier = rule.multipliers[block.scale % kScaleBytes];
         serves = serves && multiply_rn(amax, block.multiplier) < 7 && (block.multiplier == 0 || block.multiplier >= 0x1p-100f);
@@ -215,8 +219,8 @@ __device__ __forceinline__ bool transformed_codes(const Arguments& a, const Rule
     }
     if (!__all_sync(kAllLanes, serves)) return false;
     const float factor = multiply_rn(block.multiplier, 0.25f * ErrorScale::one);
-    codes = a.nvfp4 ? uint2{small_codes<false>(sums, factor), small_codes<false>(sums + 8, factor)}
-                    : uint2{small_codes<true>(sums, factor), small_codes<true>(sums + 8, factor)};
+    codes = rule.nvfp4 ? uint2{small_codes<false>(sums, factor), small_codes<false>(sums + 8, factor)}
+                       : uint2{small_codes<true>(sums, factor), small_codes<true>(sums + 8, factor)};
     return true;
 }
 
@@ -250,7 +254,7 @@ __device__ __forceinline__ uint2 scaled_codes(const Arguments& a, const Rule& ru
     }
     if (a.problem.square_tiles) {
         block.scale = cells[rule.columnwise][cell];
-        block.multiplier = a.nvfp4 ? rule.multipliers[block.scale] : scale_reciprocal(block.scale);
+        block.multiplier = rule.nvfp4 ? rule.multipliers[block.scale] : scale_reciprocal(block.scale);
     } else {
         block = line_scale<rounding>(a, rule, values);
     }
@@ -261,15 +265,12 @@ __device__ __forceinline__ uint2 scaled_codes(const Arguments& a, const Rule& ru
 template <Rounding rounding, class T>
 __device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule, float (&values)[kChunk], int line, int cell,
                                            Shared<T>& shared) {
-    const QuantizeProblem& p = a.problem;
-    const int chunk = chunk_of_lane();
     BlockScale block;
     const uint2 codes = scaled_codes<rounding>(a, rule, values, line, cell, shared.cells, shared.keys, block);
 
     // Transformed padding may be -0, but blocks of padding alone are zero.
-    const int first = rule.columnwise ? chunk * kChunk & -p.tile.length : line;
-    const uint32_t mask =
-        first >= rule.rows ? 0 : a.nvfp4 ? nvfp4_code_mask(block.scale) : code_mask<E2M1>(block.scale);
+    const int row = rule.columnwise ? 0 : line;
+    const uint32_t mask = row >= rule.rows ? 0 : rule.nvfp4 ? nvfp4_code_mask(block.scale) : code_mask<E2M1>(block.scale);
     put_scale(shared.scales[rule.columnwise], line, rule.scale_byte, block.scale);
     if (line < rule.lines)
         store_chunk_codes(rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes, {codes.x & mask, codes.y & mask}, rule.bytes,
@@ -277,8 +278,8 @@ __device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule,
 }
 
 template <Rounding rounding, class T>
-__device__ __forceinline__ void emit_rowwise(const Arguments& a, Shared<T>& shared) {
-    const Rule rule = load_rule<rounding>(a, a.problem.rowwise, shared);
+__device__ __forceinline__ void emit_rowwise(const Arguments& a, bool nvfp4, Shared<T>& shared) {
+    const Rule rule = load_rule<rounding>(a, false, nvfp4, shared);
     const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
     const RowReader<T> rows(shared.tile, row_of_step(0), chunk_of_lane());
     constexpr bool paired = std::is_same_v<T, Bf16>;
@@ -309,8 +310,8 @@ __device__ __forceinline__ float half_of(uint32_t pair, int upper) {
 }
 
 template <Rounding rounding, class T>
-__device__ __forceinline__ void emit_columnwise(const Arguments& a, Shared<T>& shared) {
-    const Rule rule = load_rule<rounding>(a, a.problem.columnwise, shared);
+__device__ __forceinline__ void emit_columnwise(const Arguments& a, bool nvfp4, Shared<T>& shared) {
+    const Rule rule = load_rule<rounding>(a, true, nvfp4, shared);
     const int chunk = chunk_of_lane();
     const auto emit = [&](float (&values)[kChunk], int line) {
         emit_chunk<rounding>(a, rule, values, line, chunk * kSideChunks + line / kChunk, shared);
@@ -358,9 +359,13 @@ __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& p
     __syncthreads();
 }
 
-template <class Source, Rounding rounding>
+// The format that a kernel is compiled for. One for both asks at every chunk, which takes 4 to 8% longer.
+enum class Known { Nothing, Nvfp4, Mxfp4 };
+
+template <class Source, Rounding rounding, Known known>
 __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::Element>)
     quantize_fp4_kernel(const __grid_constant__ Arguments a) {
+    const bool nvfp4 = known == Known::Nothing ? a.nvfp4 : known == Known::Nvfp4;
     extern __shared__ uint4 memory[];
     auto& shared = *reinterpret_cast<Shared<typename Source::Element>*>(memory);
     const QuantizeProblem& p = a.problem;
@@ -368,8 +373,8 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::E
     if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
     load_tile<Source>(a, place, shared);
     if (p.square_tiles) square_scales<rounding>(a, shared);
-    if (p.has_rowwise) emit_rowwise<rounding>(a, shared);
-    if (p.has_columnwise) emit_columnwise<rounding>(a, shared);
+    if (p.has_rowwise) emit_rowwise<rounding>(a, nvfp4, shared);
+    if (p.has_columnwise) emit_columnwise<rounding>(a, nvfp4, shared);
     __syncthreads();
     if (p.has_rowwise) store_scales(p.rowwise, shared.place.parts[kRowwisePart], shared.scales[0]);
     if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[kColumnwisePart], shared.scales[1]);
@@ -381,26 +386,36 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::E
 struct Key {
     bool bf16;
     Rounding rounding;
+    Known known;
     bool operator==(const Key&) const = default;
 };
 
-template <class Source, Rounding rounding>
+template <class Source, Rounding rounding, Known known = Known::Nothing>
 constexpr KernelEntry<Key, Arguments> entry() {
     using T = typename Source::Element;
-    return {{std::is_same_v<T, Bf16>, rounding}, quantize_fp4_kernel<Source, rounding>, kChunkThreads, sizeof(Shared<T>)};
+    return {{std::is_same_v<T, Bf16>, rounding, known},
+            quantize_fp4_kernel<Source, rounding, known>,
+            kChunkThreads,
+            sizeof(Shared<T>)};
 }
 
 // BF16 comes here for a Hadamard transform; with four over six, which is rare, as floats.
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Bf16Source, Rounding::Nearest>(),         entry<Bf16Source, Rounding::Stochastic>(),
-    entry<FloatSource, Rounding::Nearest>(),        entry<FloatSource, Rounding::Stochastic>(),
-    entry<FloatSource, Rounding::FourOverSixMae>(), entry<FloatSource, Rounding::FourOverSixMse>(),
+    entry<Bf16Source, Rounding::Nearest, Known::Nvfp4>(),
+    entry<Bf16Source, Rounding::Nearest, Known::Mxfp4>(),
+    entry<Bf16Source, Rounding::Stochastic, Known::Nvfp4>(),
+    entry<Bf16Source, Rounding::Stochastic, Known::Mxfp4>(),
+    entry<FloatSource, Rounding::Nearest>(),
+    entry<FloatSource, Rounding::Stochastic>(),
+    entry<FloatSource, Rounding::FourOverSixMae>(),
+    entry<FloatSource, Rounding::FourOverSixMse>(),
 };
 
 Key key_of(const QuantizeProblem& p) {
     const Rounding rounding = rounding_of(p);
     const bool bf16 = !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16;
-    return {bf16 && !is_four_over_six(rounding), rounding};
+    if (!bf16 || is_four_over_six(rounding)) return {false, rounding, Known::Nothing};
+    return {true, rounding, p.format->is_nvfp4() ? Known::Nvfp4 : Known::Mxfp4};
 }
 
 // Returns the signs of a part; none are flipped where it is not transformed.

@@ -10,9 +10,9 @@
 //     four over six of lines: a kernel of its own (fp4_four_over_six.cuh)
 //     scales       as bytes through shared memory, then as words in the layout's order
 //
-// Fast path ("plain"), checked by one vote for a warp's blocks together: no element is NaN or comes out at 7 or above, and the
-// products of NVFP4 may be cut (TruncatingMultiplier, which stands in a table of all scales). Four over six of 16x16 tells by
-// estimates first.
+// Fast path ("plain"), checked by one vote for a warp's blocks together: no element is NaN or comes out at 7 or above, and
+// the products of NVFP4 may be cut (TruncatingMultiplier, which stands in a table of all scales). Four over six of 16x16
+// tells by estimates first.
 //
 // Bytes an element: 2 read once, 0.53 or 0.56 written for each part. Bound by arithmetic: in the loops, as machine code for
 // sm_90a counts them, 8 operations an element and part for MXFP4, 10 for NVFP4, 17 for stochastic rounding, 21 for four over
@@ -20,6 +20,10 @@
 // first code. The loops are short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower).
 // Blocks that take tile after tile, the next one on its way while scales leave, are a tenth slower. A fifth block on an SM,
 // which leaves 48 registers a thread, takes 2 to 3% of the time from MXFP4 and costs NVFP4 up to a tenth.
+//
+// Rows that begin anywhere come as pieces that are shifted (tile/tile_source.cuh), lines of codes that do leave as words of
+// two lanes, to nearest, else byte by byte (Stores). Kernels for what is all aligned know nothing of that: with it they ran
+// 2 to 3% more instructions, and NVFP4 took as much longer.
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_four_over_six.cuh"
 #include "cuda/quantize/fp4_pair_codes.cuh"
@@ -110,7 +114,7 @@ __device__ __forceinline__ uint2 any_row_codes(const Rule& rule, const Shared& s
 template <bool nvfp4, Rounding rounding>
 constexpr bool always_plain = nvfp4 || rounding == Rounding::Stochastic;
 
-template <bool nvfp4, Rounding rounding>
+template <bool nvfp4, Rounding rounding, Stores stores>
 __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool plain, Shared& shared) {
     const Rule rule(a, a.problem.rowwise, shared);
     const RowReader<Bf16> rows(shared.tile, row_of_step(0), chunk_of_lane());
@@ -121,13 +125,13 @@ __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool plain, Sha
         rows.read_words(line - row_of_step(0), words);
         Block block;
         if (!row_block<nvfp4>(a, rule, shared, words, line, block) || (nvfp4 && !plain)) {
-            emit_any<rounding>(a, false, line, shared);
+            emit_any<rounding, stores>(a, false, line, shared);
             continue;
         }
         const uint2 codes = always_plain<nvfp4, rounding> || plain
                                 ? any_row_codes<nvfp4, true, rounding>(rule, shared, words, line, block.multiplier)
                                 : any_row_codes<nvfp4, false, rounding>(rule, shared, words, line, block.multiplier);
-        put_chunk(rule, shared, line, block.scale, codes);
+        put_chunk<stores>(rule, shared, line, block.scale, codes);
     }
 }
 
@@ -162,12 +166,12 @@ __device__ __forceinline__ void emit_stochastic_columns(const Rule& rule, Shared
     for (int upper = 0; upper < 2; upper++) {
         const Block block = upper ? blocks[1] : blocks[0];
         const PhiloxWords random = line_random(rule, shared, line + upper);
-        put_chunk(rule, shared, line + upper, block.scale,
-                  stochastic_column_codes<nvfp4>(words, upper, block.multiplier, random));
+        put_chunk<Stores::Bytes>(rule, shared, line + upper, block.scale,
+                                 stochastic_column_codes<nvfp4>(words, upper, block.multiplier, random));
     }
 }
 
-template <bool nvfp4, Rounding rounding>
+template <bool nvfp4, Rounding rounding, Stores stores>
 __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool plain, Shared& shared) {
     const Rule rule(a, a.problem.columnwise, shared);
     static_assert(kChunkSteps == 4);
@@ -180,8 +184,8 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool plain, 
         read_column_pair(shared.tile, i == 0 ? first : second, words);
         Block blocks[2];
         if (!column_blocks<nvfp4>(a, rule, shared, words, line, blocks) || (nvfp4 && !plain)) {
-            emit_any<rounding>(a, true, line, shared);
-            emit_any<rounding>(a, true, line + 1, shared);
+            emit_any<rounding, stores>(a, true, line, shared);
+            emit_any<rounding, stores>(a, true, line + 1, shared);
             continue;
         }
         if constexpr (rounding == Rounding::Stochastic) {
@@ -190,21 +194,22 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool plain, 
             uint2 codes[2];
             if (nvfp4 || plain) column_codes<nvfp4, true>(words, blocks[0].multiplier, blocks[1].multiplier, codes);
             else column_codes<nvfp4, false>(words, blocks[0].multiplier, blocks[1].multiplier, codes);
-            put_chunk(rule, shared, line, blocks[0].scale, codes[0]);
-            put_chunk(rule, shared, line + 1, blocks[1].scale, codes[1]);
+            put_chunk<stores>(rule, shared, line, blocks[0].scale, codes[0]);
+            put_chunk<stores>(rule, shared, line + 1, blocks[1].scale, codes[1]);
         }
     }
 }
 
 // Loads the tile, and what all threads know of it; `put_scale_tables` makes the tables that the kernel needs. Ends with a
 // barrier.
-template <bool nvfp4, class PutTables>
+template <bool nvfp4, Stores stores, class PutTables>
 __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared& shared,
                                           const PutTables& put_scale_tables) {
     const QuantizeProblem& p = a.problem;
     float amax = nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
     const SourcePlace source(p, place, shared.place.group);
-    if (!start_copy(Bf16Source{}, shared.tile, p, source, a.wide_in)) fill_narrow(shared.tile, p.source.plain, source);
+    if (!start_copy(Bf16Source{}, shared.tile, p, source, stores == Stores::Wide || a.wide_in))
+        fill_shifted(shared.tile, p.source.plain, source);
     describe_tile(p, place, shared.place);
     if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, place.scope);
     put_scale_tables(amax);
@@ -219,7 +224,7 @@ __device__ __forceinline__ void store_all_scales(const QuantizeProblem& p, const
 }
 
 // Four over six is NVFP4's in squares here; of lines it has the kernel below, which needs other registers.
-template <bool nvfp4, Rounding rounding>
+template <bool nvfp4, Rounding rounding, Stores stores>
 __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16> + !nvfp4)
     quantize_fp4_pairs_kernel(const __grid_constant__ Arguments a) {
     extern __shared__ uint4 memory[];
@@ -227,14 +232,14 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16> + !nvfp4)
     const QuantizeProblem& p = a.problem;
     TilePlace place;
     if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
-    load_tile<nvfp4>(a, place, shared, [&](float amax) {
+    load_tile<nvfp4, stores>(a, place, shared, [&](float amax) {
         if constexpr (rounding == Rounding::Stochastic) put_keys(p, shared.keys);
         if constexpr (nvfp4 && rounding == Rounding::Stochastic) put_tables(p, amax, shared.tables);
         if constexpr (nvfp4 && rounding != Rounding::Stochastic) put_cut_tables(p, amax, shared);
     });
     const bool plain = p.square_tiles ? square_scales<nvfp4, rounding>(a, shared) : nvfp4 || a.plain;
-    if (p.has_rowwise) emit_rowwise<nvfp4, rounding>(a, plain, shared);
-    if (p.has_columnwise) emit_columnwise<nvfp4, rounding>(a, plain, shared);
+    if (p.has_rowwise) emit_rowwise<nvfp4, rounding, stores>(a, plain, shared);
+    if (p.has_columnwise) emit_columnwise<nvfp4, rounding, stores>(a, plain, shared);
     store_all_scales(p, shared);
 }
 
@@ -246,7 +251,7 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     const QuantizeProblem& p = a.problem;
     TilePlace place;
     if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
-    load_tile<true>(a, place, shared, [&](float amax) { put_errors(p, amax, shared); });
+    load_tile<true, Stores::Bytes>(a, place, shared, [&](float amax) { put_errors(p, amax, shared); });
     emit_better<rounding>(a, shared);
     store_all_scales(p, shared);
 }
@@ -257,26 +262,41 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
 struct Key {
     bool nvfp4;
     Rounding rounding;
+    Stores stores;
     bool four_over_six_lines;
     bool operator==(const Key&) const = default;
 };
 
-template <bool nvfp4, Rounding rounding>
+template <bool nvfp4, Rounding rounding, Stores stores = Stores::Bytes>
 constexpr KernelEntry<Key, Arguments> entry() {
-    return {{nvfp4, rounding, false}, quantize_fp4_pairs_kernel<nvfp4, rounding>, kChunkThreads, sizeof(Shared)};
+    return {
+        {nvfp4, rounding, stores, false}, quantize_fp4_pairs_kernel<nvfp4, rounding, stores>, kChunkThreads, sizeof(Shared)};
 }
 
 template <Rounding rounding>
 constexpr KernelEntry<Key, Arguments> lines_entry() {
-    return {{true, rounding, true}, quantize_fp4_lines_kernel<rounding>, kChunkThreads, sizeof(Shared)};
+    return {{true, rounding, Stores::Bytes, true}, quantize_fp4_lines_kernel<rounding>, kChunkThreads, sizeof(Shared)};
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<true, Rounding::Nearest>(),          entry<true, Rounding::Stochastic>(),
-    entry<true, Rounding::FourOverSixMae>(),   entry<true, Rounding::FourOverSixMse>(),
-    entry<false, Rounding::Nearest>(),         entry<false, Rounding::Stochastic>(),
-    lines_entry<Rounding::FourOverSixMae>(),   lines_entry<Rounding::FourOverSixMse>(),
+    entry<true, Rounding::Nearest, Stores::Wide>(),
+    entry<true, Rounding::Nearest, Stores::Words>(),
+    entry<false, Rounding::Nearest, Stores::Wide>(),
+    entry<false, Rounding::Nearest, Stores::Words>(),
+    entry<true, Rounding::Stochastic>(),
+    entry<false, Rounding::Stochastic>(),
+    entry<true, Rounding::FourOverSixMae>(),
+    entry<true, Rounding::FourOverSixMse>(),
+    lines_entry<Rounding::FourOverSixMae>(),
+    lines_entry<Rounding::FourOverSixMse>(),
 };
+
+// Returns how chunks are stored: Wide where all of the input and the parts is aligned.
+Stores stores_of(const Arguments& a, Rounding rounding) {
+    if (rounding != Rounding::Nearest) return Stores::Bytes;
+    const bool wide = a.wide_in && (a.wide[0] || !a.problem.has_rowwise) && (a.wide[1] || !a.problem.has_columnwise);
+    return wide ? Stores::Wide : Stores::Words;
+}
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.format->element != Element::E2M1)
@@ -297,7 +317,8 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
                       {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
     if (a.tiles.count() == 0) return;
     const Rounding rounding = rounding_of(problem);
-    const Key key{problem.format->is_nvfp4(), rounding, is_four_over_six(rounding) && !problem.square_tiles};
+    const Key key{problem.format->is_nvfp4(), rounding, stores_of(a, rounding),
+                  is_four_over_six(rounding) && !problem.square_tiles};
     launch(context, kernels, key, "quantize_fp4_pairs", a.tiles.grid(), call.stream, a, start);
 }
 

@@ -1,9 +1,9 @@
 // quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits, and to 4 with ROW scales), the
-// rowwise part, the columnwise one or both from one read; experts and groups. Its kernels take the values of a quantized part
-// too: requantize_values.
+// rowwise part, the columnwise one or both from one read; experts and groups. Its kernels take the values of a quantized
+// part too: requantize_values.
 //
-// A block of threads takes a tile of 128 x 128; who holds what: tile/patch.cuh; which tile: tile/location.cuh. A patch stays in
-// registers from its one read to its last use:
+// A block of threads takes a tile of 128 x 128; who holds what: tile/patch.cuh; which tile: tile/location.cuh. A patch stays
+// in registers from its one read to its last use:
 //
 //     maxima   of columns: 16 rows in the thread, then one exchange with lane ^ 16. Of rows: a vector in the thread, then
 //              over the lanes of a block, each lane keeping a share of the rows. Of square tiles: both, to one maximum
@@ -11,16 +11,20 @@
 //     codes    rows from registers, columns as pieces through shared memory: tile/codes.cuh
 //     scales   as words through shared memory, then 512 contiguous bytes (swizzled, padding included) or 4 a line
 //
-// Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh.
+// Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh. BF16 to
+// columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh. BF16 rows that are not aligned come through
+// shared memory (tile/shifted_patch.cuh), lines of codes that are not leave in shifted words (tile/codes.cuh).
 //
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
 // a whole, since experts and groups without rows have some too.
 //
 // Bytes an element: 2 or 4 read once, 0.53 to 1.03 written for each part. Bound by memory: 16 loads of 16 bytes in flight a
 // thread need no copy engine and no second stage, since four blocks share an SM and are at different steps.
+#include "cuda/device.h"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_squares.cuh"
+#include "cuda/quantize/quantize_tall.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"
 #include "cuda/tile/patch_source.cuh"
@@ -33,17 +37,15 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
     quantize_tile_kernel(const __grid_constant__ TileArguments a) {
     using T = typename Source::Element;
     __shared__ TileShared<E> shared;
-    static_assert(sizeof(SourceScaleTable) <= sizeof(shared.codes));
     TilePlace place;
     const bool exists = find_tile(a.tiles, a.problem.grouped, shared.group, place);
     PatchVectors<T> vectors;
-    if (exists)
-        load_patch(Source{}, a.problem, place, shared.group, a.wide_in,
-                   *reinterpret_cast<SourceScaleTable*>(shared.codes.words), vectors);
+    if (exists) load_patch(Source{}, a.problem, place, shared.group, a.wide_in, shared.scratch, vectors);
     wait_for_previous_kernel();  // which makes the maxima
     store_whole_scales<E>(a.problem, a.rule);
     if (!exists) return;
-    quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), vectors, shared);
+    quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), vectors, shared,
+                         [&](const CodeTile& to) { store_lines<E, T>(shared.codes, to, a.access[1]); });
 }
 
 // Names what a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs'; with ROW scales it is read as fp32.
@@ -72,10 +74,36 @@ constexpr KernelEntry<Element, SquareArguments> square_kernels[] = {
     {Element::E5M2, quantize_squares_kernel<E5M2>, kSquareThreads, 0},
 };
 
+using TileKernel = void (*)(TileArguments);
+
+template <bool aligned>
+TileKernel tall_kernel(Element element) {
+    return element == Element::E4M3 ? quantize_tall_kernel<E4M3, aligned> : quantize_tall_kernel<E5M2, aligned>;
+}
+
 bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
 
 // Returns whether elements are held as BF16.
 bool holds_bf16(const QuantizeProblem& p) { return is_bf16(p) && p.format->element != Element::E2M1; }
+
+// Returns whether columns are stored two tiles at a time. The kernel was timed where a multiprocessor has room for two of
+// its blocks and an L1 beside them, which compute capability 9.0 to 11.0 has.
+bool fits_tall(const Context& context, const TileArguments& a) {
+    const QuantizeProblem& p = a.problem;
+    const int32_t capability = context.cuda->compute_capability;
+    return capability >= 90 && capability < 120 && is_bf16(p) && p.format->bits == 8 && p.has_columnwise &&
+           !p.grouped.set() && a.tiles.count() > 0 && a.tiles.down > 1;
+}
+
+void launch_tall(const Context& context, const TileArguments& a, const Launch& call, const char* name, Start start) {
+    const Element element = a.problem.format->element;
+    const bool aligned = a.wide_in && a.access[1].bytes == 16;
+    const TileKernel kernel = aligned ? tall_kernel<true>(element) : tall_kernel<false>(element);
+    void* arguments[] = {const_cast<TileArguments*>(&a)};
+    launch_kernel(context, reinterpret_cast<const void*>(kernel), name,
+                  grid_of_rows(a.tiles.across, a.tiles.matrices * ceil_div(a.tiles.down, int64_t(kTallTiles))),
+                  dim3(Patch<Bf16>::threads, kTallTiles), 0, call.stream, arguments, start);
+}
 
 // Returns whether rows of codes leave from registers.
 bool stores_rows_directly(bool bf16, const QuantizeProblem& p, CodeAccess access) {
@@ -106,6 +134,8 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
 void load(const Context&) {
     load_kernels(kernels);
     load_kernels(square_kernels);
+    for (Element element : {Element::E4M3, Element::E5M2})
+        load_kernel(tall_kernel<true>(element)), load_kernel(tall_kernel<false>(element));
 }
 
 }  // namespace
@@ -123,6 +153,7 @@ void launch_quantize_tile(const Context& context, const QuantizeProblem& problem
     a.wide_in = is_wide_patch_source(problem);
     a.direct_rows = stores_rows_directly(holds_bf16(problem), problem, a.access[0]);
     const Start start = prepare_amax(context, problem, a.rule, amax, call);
+    if (fits_tall(context, a)) return launch_tall(context, a, call, name, start);
     if (has_tile_work(a))
         launch(context, kernels, {holds_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a,
                start);

@@ -11,6 +11,7 @@
 #include "cuda/launch.h"
 #include "cuda/memory/beside.cuh"
 #include "cuda/tile/codes.cuh"
+#include "cuda/tile/patch_source.cuh"
 
 namespace mxq::cuda {
 
@@ -24,7 +25,10 @@ struct TileArguments {
 
 template <class E>
 struct TileShared {
-    TileCodes<E> codes;
+    union {
+        PatchScratch scratch;  // until patches are there
+        TileCodes<E> codes;
+    };
     TileScales<E> scales;
     Group group;
 };
@@ -132,10 +136,12 @@ __device__ __forceinline__ void forget_values(PatchVectors<T>& vectors) {
         for (int w = 0; w < 4; w++) asm volatile("" : "+r"(vectors[i].words[w]));
 }
 
-// Stores the codes and scales of a tile whose elements are in registers, into every part. All threads of the block call it.
-template <class E, class T>
+// Stores the codes and scales of a tile whose elements are in registers, into every part. All threads of the block call it;
+// store_columns(to) stores the lines of columnwise codes, which are in shared memory.
+template <class E, class T, class StoreColumns>
 __device__ __forceinline__ void quantize_patch(const TileArguments& a, const TilePlace& place, const Patch<T>& patch,
-                                               PatchVectors<T>& vectors, TileShared<E>& shared) {
+                                               PatchVectors<T>& vectors, TileShared<E>& shared,
+                                               const StoreColumns& store_columns) {
     const QuantizeProblem& problem = a.problem;
     TileScales<E>& scales = shared.scales;
     const int shift = a.rule.shift;
@@ -156,8 +162,9 @@ __device__ __forceinline__ void quantize_patch(const TileArguments& a, const Til
     if (problem.has_columnwise) {
         const CodeTile to(problem.columnwise, place, group_start(problem.grouped, shared.group, kColumnwisePart),
                           problem.source.cols);
-        store_lines<E, T>(shared.codes, to, a.access[1]);
+        store_columns(to);
     }
+    if (place.row >= place.rows) return;  // a tile that is not there, of a block of two
 #pragma unroll 1
     for (int columnwise = 0; columnwise < 2; columnwise++)
         if (has_part(problem, columnwise))

@@ -5,7 +5,9 @@
 //                          piece of 12 or 8 bytes. Four bits: from registers. Six bits: by way of shared memory
 //     columns              a thread has 16 codes of each of its columns: a piece, by way of shared memory
 //
-//     shared memory        lines of 8 pieces: 128, 96 or 64 bytes, which leave as contiguous segments of the lines in memory
+//     shared memory        lines of 8 pieces: 128, 96 or 64 bytes, which leave as contiguous segments of the lines in
+//     memory;
+//                          where these begin anywhere, as the aligned words that lie in them and the bytes beside those
 #pragma once
 #include "cuda/tile/pair_factors.cuh"
 #include "cuda/memory/codes.cuh"
@@ -116,16 +118,73 @@ __device__ __forceinline__ void copy_wide_lines(const TileCodes<E>& codes, const
     }
 }
 
-// Copies lines by smaller units, with as many threads a line as it has units, rounded up to a power of two: so short lines, such as
-// those of one row's columns, take few steps.
+// Returns log2 of so many threads, rounded up to a power of two.
+__device__ __forceinline__ int log2_lanes(int threads) { return threads <= 1 ? 0 : 32 - __clz(threads - 1); }
+
+// Copies lines by smaller units, with as many threads a line as it has units, rounded up to a power of two: so short lines,
+// such as those of one row's columns, take few steps.
 template <class Unit, class E, class T>
 __device__ __forceinline__ void copy_lines(const TileCodes<E>& codes, const CodeTile& to) {
     const int units = (to.length * E::bits + 8 * int(sizeof(Unit)) - 1) / (8 * int(sizeof(Unit)));
     if (units <= 0) return;
-    const int log2_units = 32 - __clz(units - 1), in_line = (1 << log2_units) - 1;
+    const int log2_units = log2_lanes(units), in_line = (1 << log2_units) - 1;
 #pragma unroll 4
     for (int i = threadIdx.x; i < to.lines << log2_units; i += Patch<T>::threads)
         if ((i & in_line) < units) copy_unit<Unit, E, T>(codes, to, i >> log2_units, (i & in_line) * int(sizeof(Unit)));
+}
+
+// Copies lines of `tiles` tiles side by side that may begin at any byte, a warp each and four at a time: the aligned words
+// that lie in a line, each out of two, and the bytes before and behind them, of which there are 6 at most. The tiles' codes
+// are `tile_words` apart, and of 8 bits where there are several.
+template <class E, class T, int tiles>
+__device__ __forceinline__ void copy_shifted_lines(const TileCodes<E>& codes, int tile_words, int thread,
+                                                   const CodeTile& to) {
+    constexpr int at_once = 4, step = tiles * Patch<T>::threads / 32, in_tile = 32 * 4;
+    constexpr auto words_before = [](int line) { return TileCodes<E>::template line<Patch<T>::columns>(line); };
+    const int warp = thread / 32, lane = thread % 32, bytes = (to.length * E::bits + 7) / 8;
+    const uint32_t* from = &codes.words[words_before(warp)];
+    uint8_t* at = to.codes + warp * to.line_bytes;
+#pragma unroll 1
+    for (int line = warp; line < to.lines; line += at_once * step, from += words_before(at_once * step)) {
+        uint32_t low[at_once][tiles], high[at_once][tiles], rest[at_once];
+        int before[at_once], byte[at_once];  // the first word; the lane's of those beside the words
+        const uint8_t* start = at;
+#pragma unroll
+        for (int i = 0; i < at_once; i++, start += step * to.line_bytes) {
+            const uint32_t* const words = from + words_before(i * step);
+#pragma unroll
+            for (int t = 0; t < tiles; t++) {
+                const bool in_next = t + 1 < tiles && lane == 31;
+                low[i][t] = words[t * tile_words + lane];
+                high[i][t] = words[in_next ? (t + 1) * tile_words : t * tile_words + lane + 1];
+            }
+            before[i] = int(-reinterpret_cast<uintptr_t>(start) % 4);
+            byte[i] = lane < before[i] ? lane : lane + (max(bytes - before[i], 0) & ~3);
+            const int tile = tiles == 1 ? 0 : byte[i] / in_tile;
+            if (byte[i] < bytes)
+                rest[i] = reinterpret_cast<const uint8_t*>(words + tile * tile_words)[byte[i] - tile * in_tile];
+        }
+#pragma unroll
+        for (int i = 0; i < at_once; i++, at += step * to.line_bytes) {
+            if (line + i * step >= to.lines) continue;
+#pragma unroll
+            for (int t = 0; t < tiles; t++) {
+                const int word = before[i] + t * in_tile + 4 * lane;
+                if (word + 4 <= bytes)
+                    *reinterpret_cast<uint32_t*>(at + word) = __funnelshift_r(low[i][t], high[i][t], before[i] * 8);
+            }
+            if (byte[i] < bytes) at[byte[i]] = uint8_t(rest[i]);
+        }
+    }
+}
+
+// Copies lines that may begin at any byte: few bytes of each one by one.
+template <class E, class T>
+__device__ __forceinline__ void copy_any_lines(const TileCodes<E>& codes, const CodeTile& to) {
+    if (to.length * E::bits <= 32 * 8)
+        copy_lines<uint8_t, E, T>(codes, to);
+    else
+        copy_shifted_lines<E, T, 1>(codes, 0, threadIdx.x, to);
 }
 
 template <class E, class T>
@@ -134,7 +193,7 @@ __device__ __forceinline__ void store_lines(const TileCodes<E>& codes, const Cod
         case 16: return copy_wide_lines<E, T>(codes, to);
         case 8: return copy_lines<uint2, E, T>(codes, to);
         case 4: return copy_lines<uint32_t, E, T>(codes, to);
-        default: return copy_lines<uint8_t, E, T>(codes, to);
+        default: return copy_any_lines<E, T>(codes, to);
     }
 }
 
@@ -288,7 +347,8 @@ template <class E, class T>
 __device__ __forceinline__ void store_staged_rows(const TileCodes<E>& codes, const CodeTile& to, CodeAccess access) {
     __syncthreads();
     if constexpr (E::bits == 6) store_lines<E, T>(codes, to, access);
-    else copy_lines<uint8_t, E, T>(codes, to);
+    else
+        copy_any_lines<E, T>(codes, to);
     __syncthreads();
 }
 

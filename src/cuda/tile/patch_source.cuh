@@ -2,6 +2,7 @@
 #pragma once
 #include "cuda/memory/decode.cuh"
 #include "cuda/tile/codes.cuh"
+#include "cuda/tile/shifted_patch.cuh"
 #include "cuda/tile/source.cuh"
 #include "cuda/tile/source_scales.cuh"
 
@@ -179,18 +180,28 @@ __device__ __forceinline__ const T* first_element(const PlainMatrix& in, const S
     return static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col;
 }
 
-// Loads a thread's patch. All threads of the block call it; `table` is shared memory that is free until then and after.
+// Shared memory that is free before patches are there and after: for the scales of a quantized source, or for rows that are
+// not aligned, a part for each warp.
+union PatchScratch {
+    SourceScaleTable scales;
+    ShiftedRows rows[Patch<Bf16>::threads / 32];
+};
+
+// Loads a thread's patch. All threads of the block call it.
 __device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p, const TilePlace& place, const Group& group,
-                                           bool wide, SourceScaleTable&, PatchVectors<Bf16>& vectors) {
+                                           bool wide, PatchScratch& scratch, PatchVectors<Bf16>& vectors) {
     const PlainMatrix& in = p.source.plain;
     const SourcePlace at(p, place, group);
-    load_vectors(vectors, wide, first_element<Bf16>(in, at), in.row_stride, Patch<Bf16>(at.rows, at.cols));
+    const Bf16* const first = first_element<Bf16>(in, at);
+    const Patch<Bf16> patch(at.rows, at.cols);
+    if (wide) return load_wide_vectors(vectors, first, in.row_stride, patch);
+    load_shifted_patch(first, in.row_stride, at.rows, at.cols, patch, scratch.rows[threadIdx.x / 32], vectors);
+    __syncthreads();  // before a warp that has its patch puts codes where others have rows
 }
 
-__device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p, const TilePlace& place,
-                                           const Group& group, bool wide, SourceScaleTable& table,
-                                           PatchVectors<float>& vectors) {
-    if (p.source.is_quantized()) return load_quantized_patch(p, place, group, wide, table, vectors);
+__device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p, const TilePlace& place, const Group& group,
+                                           bool wide, PatchScratch& scratch, PatchVectors<float>& vectors) {
+    if (p.source.is_quantized()) return load_quantized_patch(p, place, group, wide, scratch.scales, vectors);
     const PlainMatrix& in = p.source.plain;
     const SourcePlace at(p, place, group);
     const Patch<float> patch(at.rows, at.cols);

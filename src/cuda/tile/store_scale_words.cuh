@@ -30,12 +30,15 @@ struct ScaleWord {
 template <int threads, int most, class WordAt>
 __device__ __forceinline__ void store_scale_bytes(uint8_t* scales, const ScaleTile& tile, const WordAt& word_at) {
     const int in_word = min(max(kTile / tile.layout.block, 1), 4), byte = threadIdx.x % 4;
+    const int rows_log2 = log2_of(uint32_t(tile.layout.tile_rows));
+    uint8_t* const to = scales + tile.offset(0, tile.column);
 #pragma unroll 1
     for (int first = 0; first < most * kTile; first += threads / 4) {
         const ScaleWord<most> at(tile.layout, first + threadIdx.x / 4);
-        const uint32_t column = tile.column + at.index * 4 + byte;
-        if (!at.exists || byte >= in_word || column >= tile.layout.columns || !tile.stores(at.line)) continue;
-        store_kept(scales + tile.offset(at.line, column), uint8_t(word_at(at.line, at.index) >> (byte * 8)));
+        const uint32_t column = at.index * 4 + byte;
+        if (!at.exists || byte >= in_word || tile.column + column >= tile.layout.columns || !tile.stores(at.line)) continue;
+        store_kept(to + (at.line >> rows_log2) * tile.layout.line_stride + column * tile.layout.column_stride,
+                   uint8_t(word_at(at.line, at.index) >> (byte * 8)));
     }
 }
 

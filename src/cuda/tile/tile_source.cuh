@@ -1,7 +1,7 @@
 // Tiles of a source in shared memory, whatever its values are stored as (tile/source.cuh).
 #pragma once
-#include "cuda/memory/async_copy.cuh"
 #include "cuda/memory/decode.cuh"
+#include "cuda/memory/shifted_pieces.cuh"
 #include "cuda/tile/shared_tile.cuh"
 #include "cuda/tile/source.cuh"
 
@@ -42,6 +42,47 @@ __device__ __forceinline__ void fill_narrow(ChunkTile<T>& tile, const PlainMatri
         const bool exists = line < place.rows && column < place.cols;
         tile.elements()[Tile::element(line, column)] = exists ? bits[line * in.row_stride + column] : StoredBits<T>(0);
     }
+}
+
+// Fills the tile with 16-bit elements, a vector at a time, from rows of any alignment. Out of line, since it needs more
+// registers than is good for what comes after.
+template <class T>
+__device__ __noinline__ void fill_shifted(ChunkTile<T>& tile, const T* from, int64_t row_stride, int rows, int cols) {
+    using Tile = ChunkTile<T>;
+    constexpr int all = kTile * Tile::line_pieces;
+    bool rest = false;
+#pragma unroll 2
+    for (int i = threadIdx.x; i < all; i += kChunkThreads) {
+        const int line = i / Tile::line_pieces, piece = i % Tile::line_pieces;
+        const ShiftedRow row{reinterpret_cast<const uint8_t*>(from + line * row_stride), cols * 2, line == 0,
+                             line == rows - 1};
+        const int before = bytes_before(row.first), low = piece * 16 - before;
+        const bool has_low = line < rows && low < row.bytes, has_high = line < rows && low + 16 < row.bytes;
+        const bool whole = (!has_low || row.may_read(low)) && (!has_high || row.may_read(low + 16));
+        const uint4 none{};
+        const uint4* const at = reinterpret_cast<const uint4*>(row.first + low);
+        Vector<T> vector = vector_of_pieces<T>(has_low && whole ? at[0] : none, has_high && whole ? at[1] : none, before);
+        keep_first(vector, cols - piece * Tile::in_piece);
+        tile.pieces[Tile::slot(line, piece)] =
+            make_uint4(vector.words[0], vector.words[1], vector.words[2], vector.words[3]);
+        rest = rest || !whole;
+    }
+    if (!rest) return;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < all; i += kChunkThreads) {
+        const int line = i / Tile::line_pieces, piece = i % Tile::line_pieces;
+        if (line != 0 && line != rows - 1) continue;
+        const Vector<T> vector =
+            load_vector_narrow(from + line * row_stride + piece * Tile::in_piece, cols - piece * Tile::in_piece);
+        tile.pieces[Tile::slot(line, piece)] =
+            make_uint4(vector.words[0], vector.words[1], vector.words[2], vector.words[3]);
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void fill_shifted(ChunkTile<T>& tile, const PlainMatrix& in, const SourcePlace& place) {
+    fill_shifted(tile, static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col, in.row_stride,
+                 place.rows, place.cols);
 }
 
 // Fills the tile with numbers of 16 bits as fp32, four of a row at a time.
@@ -147,7 +188,7 @@ __device__ __forceinline__ bool start_copy(FloatSource, ChunkTile<float>& tile, 
 // Fills a tile that start_copy has not. A barrier must stand before and must follow.
 __device__ __forceinline__ void fill_tile(Bf16Source, ChunkTile<Bf16>& tile, const QuantizeProblem& p, const SharedPlace& place,
                                           bool) {
-    fill_narrow(tile, p.source.plain, place.source);
+    fill_shifted(tile, p.source.plain, place.source);
 }
 
 __device__ __forceinline__ void fill_tile(FloatSource, ChunkTile<float>& tile, const QuantizeProblem& p,

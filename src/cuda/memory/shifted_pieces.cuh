@@ -1,0 +1,64 @@
+// How rows of 16-bit elements that begin anywhere are read 16 bytes at a time: as the aligned pieces that they lie in, of
+// which two neighbours have the eight elements of a vector between them. Where a piece lies is counted in bytes from the
+// row's first element on.
+//
+//     row              e0 e1 e2 e3 e4 e5 | e6 e7 e8 ..  e13 | e14 ..
+//     pieces    [ ?  ?  e0 e1 e2 e3 e4 e5 ][ e6 ..      e13 ][ e14 ..
+//     vectors          [ e0 ..             e7 ][ e8 ..
+#pragma once
+#include "cuda/memory/async_copy.cuh"
+#include "cuda/memory/elements.cuh"
+
+namespace mxq::cuda {
+
+// Returns how many bytes of a piece lie before one of its elements.
+__device__ __forceinline__ int bytes_before(const void* element) { return int(reinterpret_cast<uintptr_t>(element) % 16); }
+
+// A row of a tile, with so many bytes. What lies between the tile's rows may be read, what lies before and behind must not.
+struct ShiftedRow {
+    const uint8_t* first;
+    int bytes;
+    bool is_first, is_last;
+
+    __device__ __forceinline__ bool may_read(int piece) const {
+        return (piece >= 0 || !is_first) && (piece + 16 <= bytes || !is_last);
+    }
+};
+
+// Returns the row's elements in a piece, zeros for what else the piece has. Out of line, since few pieces are read like
+// this.
+__device__ __noinline__ inline uint4 load_cut_piece(const uint8_t* first, int bytes, int piece) {
+    uint32_t words[4] = {};
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int at = piece + 2 * i;
+        if (at >= 0 && at < bytes) words[i / 2] |= uint32_t(*reinterpret_cast<const uint16_t*>(first + at)) << (i % 2 * 16);
+    }
+    return {words[0], words[1], words[2], words[3]};
+}
+
+// Returns eight elements of two neighbouring pieces, without the first bytes of them.
+template <class T>
+__device__ __forceinline__ Vector<T> vector_of_pieces(const uint4& low, const uint4& high, int bytes_before) {
+    static_assert(sizeof(T) == 2);
+    uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    if (bytes_before & 8)
+#pragma unroll
+        for (int i = 0; i < 6; i++) words[i] = words[i + 2];
+    if (bytes_before & 4)
+#pragma unroll
+        for (int i = 0; i < 5; i++) words[i] = words[i + 1];
+    Vector<T> vector;
+#pragma unroll
+    for (int i = 0; i < 4; i++) vector.words[i] = __funnelshift_r(words[i], words[i + 1], bytes_before % 4 * 8);
+    return vector;
+}
+
+// Zeroes the elements of a vector from `valid` on.
+template <class T>
+__device__ __forceinline__ void keep_first(Vector<T>& vector, int valid) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) vector.words[i] &= valid > 2 * i + 1 ? ~0u : valid > 2 * i ? 0xFFFFu : 0;
+}
+
+}  // namespace mxq::cuda

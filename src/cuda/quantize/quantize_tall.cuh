@@ -1,0 +1,70 @@
+// The kernel of quantize_tile for BF16 to columns of 8 bits, and to both parts, without groups: a block of threads takes two
+// tiles, one below the other, a row of threads each, and stores their columnwise codes together, 256 bytes of a line at
+// once.
+//
+//     threadIdx.y 0   rows 0..127     shared[0]: half of every column }   16 lanes a line, or where lines begin anywhere
+//     threadIdx.y 1   rows 128..255   shared[1]: the other half       }   the words of a warp
+//
+// All else is a tile's alone (quantize_tile.cuh). The lower tile may lie below the last row: then it holds and stores
+// nothing, but meets the barriers.
+//
+// Bound by memory in this pattern: what lines of 128 and of 256 bytes reach is in docs/performance.md. Where rows and lines
+// are aligned, the kernel has nothing for those that are not: with it, it takes 2% longer.
+#pragma once
+#include "cuda/quantize/quantize_tile.cuh"
+#include "cuda/tile/patch_source.cuh"
+
+namespace mxq::cuda {
+
+constexpr int kTallTiles = 2, kTallRows = kTallTiles * kTile;
+
+// Finds the tile of the thread's row of threads, which may lie below the last row; false: there is none for the block.
+__device__ __forceinline__ bool find_tall_tile(const Tiles& tiles, TilePlace& place) {
+    const uint32_t line = row_of_blocks(), down = uint32_t(tiles.down + kTallTiles - 1) / kTallTiles;
+    const uint32_t matrix = tiles.matrices == 1 ? 0 : line / down;
+    if (matrix >= tiles.matrices || line >= uint32_t(tiles.matrices) * down) return false;
+    const int64_t upper = int64_t(line - matrix * down) * kTallRows;
+    place = {matrix, matrix, upper + int(threadIdx.y) * kTile, int64_t(blockIdx.x) * kTile, tiles.rows};
+    return true;
+}
+
+// Stores the lines of both tiles by all threads; `to` is the tile of the thread's row of threads.
+template <class E, bool aligned>
+__device__ __forceinline__ void store_tall_lines(const TileArguments& a, const TilePlace& place,
+                                                 const TileShared<E> (&shared)[kTallTiles], CodeTile to) {
+    constexpr int threads = kTallTiles * Patch<Bf16>::threads, units = kTallRows / sizeof(uint4),
+                  in_tile = units / kTallTiles;
+    constexpr int tile_words = sizeof(TileShared<E>) / sizeof(uint32_t);
+    const int above = int(threadIdx.y) * kTile, thread = int(threadIdx.y) * Patch<Bf16>::threads + int(threadIdx.x);
+    to.codes -= above;
+    to.length = int(min(place.rows - (place.row - above), int64_t(kTallRows)));
+    if (!aligned && a.access[1].bytes < 16)
+        return copy_shifted_lines<E, Bf16, kTallTiles>(shared[0].codes, tile_words, thread, to);
+    const int unit = thread % units;
+#pragma unroll
+    for (int i = 0; i < kTile * units / threads; i++) {
+        const int line = i * (threads / units) + thread / units;
+        const auto* from = &shared[unit / in_tile].codes.words[TileCodes<E>::template line<Patch<Bf16>::columns>(line)];
+        if (line < to.lines && unit * int(sizeof(uint4)) < to.length)
+            *reinterpret_cast<uint4*>(to.codes + line * to.line_bytes + unit * sizeof(uint4)) =
+                reinterpret_cast<const uint4*>(from)[unit % in_tile];
+    }
+}
+
+template <class E, bool aligned>
+__global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf16> / kTallTiles)
+    quantize_tall_kernel(const __grid_constant__ TileArguments a) {
+    __shared__ TileShared<E> shared[kTallTiles];
+    TilePlace place;
+    const bool exists = find_tall_tile(a.tiles, place);
+    TileShared<E>& mine = shared[threadIdx.y];
+    PatchVectors<Bf16> vectors;
+    if (exists) load_patch(Bf16Source{}, a.problem, place, mine.group, aligned || a.wide_in, mine.scratch, vectors);
+    wait_for_previous_kernel();  // which makes the maxima
+    store_whole_scales<E>(a.problem, a.rule);
+    if (!exists) return;
+    quantize_patch<E, Bf16>(a, place, Patch<Bf16>(kTile, kTile), vectors, mine,
+                            [&](const CodeTile& to) { store_tall_lines<E, aligned>(a, place, shared, to); });
+}
+
+}  // namespace mxq::cuda
