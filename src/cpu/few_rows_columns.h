@@ -9,7 +9,7 @@ namespace {
 
 // How many rows of plain numbers and lines have their sums in registers, and how many rows of codes make a block
 // (few_rows_blocks.h). More rows take strips (few_rows_strips.h), which are faster from there on, and so does all that
-// scalar code multiplies with codes, to have fewer kernels.
+// scalar code multiplies with codes, to have fewer kernels. AVX2 decodes codes ahead (few_rows_ahead.h).
 #if defined(__AVX512F__)
 constexpr int kRegisterRows = 3, kRegisterLines = 4;
 template <Products products>
@@ -18,8 +18,8 @@ constexpr int kBlockRows = products == Products::dots    ? 4
                                                          : 3;
 #elif defined(__AVX2__)
 constexpr int kRegisterRows = 4, kRegisterLines = 2;
-template <Products products>
-constexpr int kBlockRows = products == Products::fused ? 6 : 4;
+template <Products>
+constexpr int kBlockRows = 0;
 #else
 constexpr int kRegisterRows = 1, kRegisterLines = 1;
 template <Products>
@@ -44,21 +44,30 @@ struct Columns {
     float line_factor[kFewColumns];  // what sums are multiplied by
 };
 
+// Keeps the compiler from loading a vector again for each use.
+MXQ_HD Lanes in_register(Lanes lanes) {
+#if defined(__AVX2__)
+    asm("" : "+v"(lanes.all));
+#endif
+    return lanes;
+}
+
 // Looks for codes of E4M3 that are NaN: all ones but for the sign. Without `searches` it does nothing.
 template <bool searches>
 struct NanSearch {
-    // Looks at a unit of each line.
-    MXQ_HD void look_at([[maybe_unused]] const uint8_t* const (&codes)[kStripLines]) {
+    // Looks at 32 codes.
+    MXQ_HD void look_at_piece([[maybe_unused]] const uint8_t* codes) {
 #if defined(__AVX2__)
         if constexpr (searches)
-#pragma GCC unroll 4
-            for (int c = 0; c < kStripLines; c++)
-#pragma GCC unroll 4
-                for (int64_t i = 0; i < kUnit; i += 32)
-                    most = _mm256_max_epu8(
-                        most, _mm256_or_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes[c] + i)),
-                                              _mm256_set1_epi8(char(0x80))));
+            most = _mm256_max_epu8(most, _mm256_or_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)),
+                                                         _mm256_set1_epi8(char(0x80))));
 #endif
+    }
+    // Looks at a unit of each line.
+    MXQ_HD void look_at([[maybe_unused]] const uint8_t* const (&codes)[kStripLines]) {
+        if constexpr (searches)
+            for (int c = 0; c < kStripLines; c++)
+                for (int64_t i = 0; i < kUnit; i += 32) look_at_piece(codes[c] + i);
     }
     bool found() const {
 #if defined(__AVX2__)

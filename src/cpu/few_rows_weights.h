@@ -18,7 +18,7 @@
 //
 //     AVX-512      words pick BF16 numbers from registers that hold all values of an element, or with VBMI codes of six and
 //                  eight bits the two bytes of such numbers
-//     AVX2         codes of four bits pick these bytes; those of six and eight bits move to where F16 has their bits
+//     AVX2         codes of four bits pick bytes of F16 numbers; those of six and eight bits move to where F16 has their bits
 //     scalar       decode() of each
 #pragma once
 #include <algorithm>
@@ -119,7 +119,7 @@ struct FactorOfLane {
 template <class Index>
 constexpr Index kFactorOfLane;
 
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
 // Returns the BF16 bits of a code's value, which has them all.
 template <class E>
 constexpr uint16_t bf16_of_code(uint32_t code) {
@@ -297,25 +297,41 @@ MXQ_HD Words lower_of(Words pairs) { return _mm256_slli_epi32(pairs, 16); }
 MXQ_HD Lanes as_lanes(Words words) { return {_mm256_castsi256_ps(words)}; }
 MXQ_HD Words load_words(const uint8_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
 
-template <class E, class Use>
-MXQ_HD void decode_nibbles(const uint8_t* stored, const Use& use) {
-    const auto table = [](int which) {
-        return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kBf16Table<E>.bytes[which])));
-    };
-    const auto emit = [&](int s, __m256i pairs) __attribute__((always_inline)) {
-        use(2 * s, as_lanes(upper_of(pairs)));
-        use(2 * s + 1, as_lanes(lower_of(pairs)));
-    };
-    const __m256i order = _mm256_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15,  //
-                                           0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-    const __m256i ones = _mm256_set1_epi8(0x0F), codes = _mm256_shuffle_epi8(load_words(stored), order);
-    const __m256i low = _mm256_and_si256(codes, ones), high = _mm256_and_si256(_mm256_srli_epi16(codes, 4), ones);
-    const __m256i low_0 = _mm256_shuffle_epi8(table(0), low), low_1 = _mm256_shuffle_epi8(table(1), low);
-    emit(0, _mm256_unpacklo_epi8(low_0, low_1));
-    const __m256i high_0 = _mm256_shuffle_epi8(table(0), high), high_1 = _mm256_shuffle_epi8(table(1), high);
-    emit(1, _mm256_unpacklo_epi8(high_0, high_1));
-    emit(2, _mm256_unpackhi_epi8(low_0, low_1));
-    emit(3, _mm256_unpackhi_epi8(high_0, high_1));
+// The upper bytes of the F16 values of all codes of four bits, twice; the lower ones are zero.
+template <class E>
+struct HalfTable {
+    alignas(32) uint8_t upper[32];
+
+    constexpr HalfTable() : upper() {
+        static_assert(E::bits == 4 && E::mantissa_bits == 1 && E::bias == 1);
+        constexpr uint8_t of_half = 0x38;  // the one subnormal number
+        for (uint32_t i = 0; i < 32; i++) {
+            const uint32_t magnitude = i % 8, sign = i % 16 / 8 << 7;
+            upper[i] = uint8_t(sign | (magnitude > 1 ? (magnitude << 1) + ((15 - E::bias) << 2) : magnitude * of_half));
+        }
+    }
+};
+template <class E>
+constexpr HalfTable<E> kHalfTable;
+
+MXQ_HD void store_words(__m256i words, uint16_t* to) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), words); }
+
+// Stores 64 codes of four bits as F16 numbers: of each pair of vectors 2 s and 2 s + 1 first the latter.
+template <class E>
+MXQ_HD void store_nibbles(const uint8_t* stored, uint16_t* to) {
+    // A lane of 32 bits has the codes of four bytes: the first ones of eight lanes become neighbours, then the second ones.
+    const __m256i order = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
+                                           0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m256i of_halves = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i ones = _mm256_set1_epi8(0x0F), zero = _mm256_setzero_si256();
+    const __m256i table = load_words(kHalfTable<E>.upper);
+    const __m256i codes = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(load_words(stored), order), of_halves);
+    const __m256i low = _mm256_shuffle_epi8(table, _mm256_and_si256(codes, ones));
+    const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(codes, 4), ones));
+    store_words(_mm256_unpacklo_epi8(zero, low), to);
+    store_words(_mm256_unpacklo_epi8(zero, high), to + 16);
+    store_words(_mm256_unpackhi_epi8(zero, low), to + 32);
+    store_words(_mm256_unpackhi_epi8(zero, high), to + 48);
 }
 
 // Returns 24 bytes, which are 32 codes of six bits: in the lower half eights 0 and 2 of the codes, in the upper one eights 1
@@ -345,26 +361,41 @@ MXQ_HD void split_codes(const uint8_t* codes, bool is_end, __m256i& even, __m256
     }
 }
 
-template <class E, class Use>
-MXQ_HD void decode_bytes(const uint8_t* codes, bool is_end, const Use& use) {
+// How many pieces a unit is decoded in, and the bytes of one.
+template <class E>
+constexpr int kPieces = E::bits == 4 ? 2 : 4;
+template <class E>
+constexpr int64_t kPieceBytes = kUnit * E::bits / 8 / kPieces<E>;
+
+// Stores a piece of a unit, which is decoded to F16 numbers, where load_halves() finds them. They need not be read from
+// there at once: conversions of numbers in memory take none of the pipes that multiply-adds and shuffles need.
+template <class E>
+MXQ_HD void store_halves(const uint8_t* unit, int piece, uint16_t* to) {
+    const uint8_t* const codes = unit + piece * kPieceBytes<E>;
+    to += piece * (kUnit / kPieces<E>);
+    if constexpr (E::bits == 4) return store_nibbles<E>(codes, to);
     __m256i even, odd;
-    split_codes<E::bits>(codes, is_end, even, odd);
-    const __m256i even_halves = halves_of_numbers<E>(even), odd_halves = halves_of_numbers<E>(odd);
-    use(0, Lanes{_mm256_cvtph_ps(_mm256_castsi256_si128(odd_halves))});
-    use(1, Lanes{_mm256_cvtph_ps(_mm256_castsi256_si128(even_halves))});
-    use(2, Lanes{_mm256_cvtph_ps(_mm256_extracti128_si256(odd_halves, 1))});
-    use(3, Lanes{_mm256_cvtph_ps(_mm256_extracti128_si256(even_halves, 1))});
+    split_codes<E::bits>(codes, piece >= kPieces<E> / 2, even, odd);
+    store_words(halves_of_numbers<E>(odd), to);
+    store_words(halves_of_numbers<E>(even), to + 16);
+}
+
+// Returns a part of vector n of a decoded unit. Codes of four bits have a piece for each part; pieces of others have a part
+// of four vectors, of which the odd ones follow the even ones.
+template <class E>
+MXQ_HD Lanes load_halves(const uint16_t* unit, int n, int64_t part) {
+    const int64_t in_nibbles = part * 64 + n / 2 * 16 + (1 - n % 2) * 8;
+    const int64_t in_bytes = (n / 4 * 2 + part) * 32 + n % 2 * 16 + n % 4 / 2 * 8;
+    const uint16_t* const from = unit + (E::bits == 4 ? in_nibbles : in_bytes);
+    return {_mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(from)))};
 }
 
 template <class E, class Use>
 MXQ_HD void decode_unit(const uint8_t* codes, int64_t part, const Use& use) {
-    if constexpr (E::bits == 4)
-        decode_nibbles<E>(codes + part * 32, use);
-    else
-        for (int half = 0; half < 2; half++)
-            decode_bytes<E>(
-                codes + half * 8 * E::bits + part * 4 * E::bits,
-                half == 1, [&](int n, Lanes values) __attribute__((always_inline)) { use(4 * half + n, values); });
+    alignas(64) uint16_t halves[kUnit];
+    for (int piece = int(part); piece < kPieces<E>; piece += 2) store_halves<E>(codes, piece, halves);
+#pragma GCC unroll 8
+    for (int n = 0; n < kUnitVectors; n++) use(n, load_halves<E>(halves, n, part));
 }
 template <class E>
 constexpr int kFold = E::bits == 4 ? 0 : 15 - E::bias;  // from F16
@@ -390,6 +421,8 @@ constexpr bool kLosesNan = false;
 // Decodes units of codes of E, part by part, or as pairs of BF16.
 template <class E>
 struct UnitDecoder {
+    using Element = E;
+
     template <class Use>
     MXQ_HD static void decode(const uint8_t* codes, int64_t part, const Use& use) {
         decode_unit<E>(codes, part, use);
@@ -447,6 +480,7 @@ struct QuantizedWeights : UnitDecoder<E> {
             return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_loadu_si512(of_unit)));
         }
 #endif
+        if constexpr (of_section <= kParts) return same_lanes(of_unit + number * of_section + part * of_section / kParts);
         const int32_t* const index = kFactorOfLane<FactorOfLane<of_section>>.index + part * kWidth;
         return pick_lanes(of_unit + number * of_section, index);
     }
@@ -457,6 +491,7 @@ template <class E>
 struct LineWeights : UnitDecoder<E> {
     static constexpr Order order = Order::bytes;
     static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = 0, factor_floats = 0;
+    static constexpr int64_t section = kUnitVectors;
     static constexpr bool has_words = true, can_be_exact = true;
     static constexpr float fold = 1, scale = float(1 << kFold<E>);
     static constexpr bool loses_nan = kLosesNan<E>;

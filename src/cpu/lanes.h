@@ -25,6 +25,7 @@ struct Lanes {
 };
 MXQ_HD Lanes no_lanes() { return {_mm512_setzero_ps()}; }
 MXQ_HD Lanes load_lanes(const float* from) { return {_mm512_loadu_ps(from)}; }
+MXQ_HD Lanes same_lanes(const float* from) { return {_mm512_set1_ps(*from)}; }
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) { _mm512_storeu_ps(to, lanes.all); }
 MXQ_HD Lanes times(const Lanes& a, const Lanes& b) { return {_mm512_mul_ps(a.all, b.all)}; }
 MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) { return {_mm512_add_ps(a.all, b.all)}; }
@@ -46,6 +47,7 @@ struct Lanes {
 };
 MXQ_HD Lanes no_lanes() { return {_mm256_setzero_ps()}; }
 MXQ_HD Lanes load_lanes(const float* from) { return {_mm256_loadu_ps(from)}; }
+MXQ_HD Lanes same_lanes(const float* from) { return {_mm256_broadcast_ss(from)}; }
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) { _mm256_storeu_ps(to, lanes.all); }
 MXQ_HD Lanes times(const Lanes& a, const Lanes& b) { return {_mm256_mul_ps(a.all, b.all)}; }
 MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) { return {_mm256_add_ps(a.all, b.all)}; }
@@ -66,6 +68,11 @@ MXQ_HD Lanes no_lanes() { return {}; }
 MXQ_HD Lanes load_lanes(const float* from) {
     Lanes lanes;
     for (int64_t i = 0; i < kLanes; i++) lanes.all[i] = from[i];
+    return lanes;
+}
+MXQ_HD Lanes same_lanes(const float* from) {
+    Lanes lanes;
+    for (int64_t i = 0; i < kLanes; i++) lanes.all[i] = *from;
     return lanes;
 }
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) {
