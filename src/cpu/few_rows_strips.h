@@ -13,7 +13,7 @@
 // The rows of a unit come from L2, once for a strip: 12 to 16 bytes a cycle, which a core reads beside its multiply-adds.
 // These bound it: with 16 rows and MXFP4 they keep their pipes busy 8 cycles in 10 with AVX-512. Decoding takes an eighth of
 // the time, and adding runs times factors to sums an eighth (MXFP4) to a quarter (MXFP6, MXFP8) as much as products. AVX2
-// takes strips for plain numbers, and for codes that factors are applied to before they are multiplied.
+// takes strips for codes that factors are applied to before they are multiplied, and for decoded lines.
 #pragma once
 #include <cstring>
 
@@ -177,6 +177,8 @@ bool multiply_rows(const FewRowsPass& pass, const Columns& b) {
     constexpr bool scales_codes = Weights::factors > 0 && products == Products::scaled;
     if constexpr (kDecodesAhead && has_codes<Weights> && !scales_codes) {
         return multiply_ahead<Weights, products>(pass, b, pass.strip);
+    } else if constexpr (kDecodesAhead && is_plain<Weights>) {
+        return multiply_plain<Weights, products>(pass, b, pass.strip);
     } else {
         constexpr int block_rows = has_codes<Weights> ? kBlockRows<products> : 0;
         if constexpr (block_rows > 0)
