@@ -1,6 +1,6 @@
-// Products of up to sixteen rows on AVX2: while lines of codes are multiplied, those that come next are decoded. Plain numbers
-// beside more rows than have their sums in registers are multiplied in the same steps. Part of few_rows_kernels.cpp, whose
-// head fixes the order of each sum.
+// Products of up to sixteen rows on AVX2: while lines of codes are multiplied, those that come next are decoded. Plain
+// numbers beside more rows than have their sums in registers are multiplied in the same steps. Part of
+// few_rows_kernels.cpp, whose head fixes the order of each sum.
 //
 //     step      a unit of two or four lines, as F16 numbers in L1, beside up to kStepRows rows; between its multiply-adds a
 //               unit of the lines of the next step is decoded from its codes to L1
@@ -100,11 +100,6 @@ MXQ_HD void decode_piece(const uint8_t* unit, int piece, uint16_t* halves, NanSe
     store_halves<E>(stored, piece, halves);
 }
 
-// Tells whether each line is prefetched where it is decoded, which is a tenth faster with one row of MXFP4, or all lines
-// together, which is a twentieth faster with units of more than 64 bytes.
-template <class E>
-constexpr bool kSpreadsPrefetches = E::bits == 4;
-
 // Decodes what is due after `done` of a step's vectors and parts.
 template <class Weights, int lines>
 MXQ_HD void decode_next(const Undecoded<lines>& next, int done, NanSearch<Weights::loses_nan>& search) {
@@ -112,7 +107,7 @@ MXQ_HD void decode_next(const Undecoded<lines>& next, int done, NanSearch<Weight
     constexpr int pieces = lines * kPieces<E>, all = int(kUnitVectors * kParts);
     if (done * pieces % all != 0) return;
     const int number = done * pieces / all - 1, line = number % lines, piece = number / lines;
-    if (kSpreadsPrefetches<E> && piece == 0) __builtin_prefetch(next.codes[line] + next.to_next, 0, 2);
+    if (kSpreadsPrefetches<Weights> && piece == 0) __builtin_prefetch(next.codes[line] + next.to_next, 0, 2);
     decode_piece<Weights>(next.codes[line], piece, next.halves + line * kUnit, search);
 }
 
@@ -182,7 +177,7 @@ bool multiply_units(const FewRowsPass& pass, const Columns& b, float* sums) {
         const uint8_t* next[kStripLines];  // the last unit is decoded again
 #pragma GCC unroll 4
         for (int c = 0; c < kStripLines; c++) {
-            for (int64_t at = 0; !kSpreadsPrefetches<E> && at < Weights::unit_bytes; at += 64)
+            for (int64_t at = 0; !kSpreadsPrefetches<Weights> && at < Weights::unit_bytes; at += 64)
                 __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
             next[c] = ends ? codes[c] : unit + 1 < b.units ? codes[c] + Weights::unit_bytes : b.last[c];
         }

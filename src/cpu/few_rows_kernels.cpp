@@ -14,8 +14,8 @@
 // product of the upper numbers, then that of the lower ones, each sum rounded to nearest, on AMD as on Intel (both were
 // compared with two fp32 multiply-adds in millions of draws). It takes subnormals as zero, but there are none: rows have no
 // value below 2^-71 (extreme ones go another way), codes none below 2^-16, and sums of their products are multiples of the
-// product of their last bits. Lines of BF16 numbers that have smaller ones go another way, too (are_exact(), ExactSearch). VNNI
-// multiplies bytes: activations in BF16 do not fit them. AMX sums 32 products at a time in an order that no other
+// product of their last bits. Lines of BF16 numbers that have smaller ones go another way, too (are_exact(), ExactSearch).
+// VNNI multiplies bytes: activations in BF16 do not fit them. AMX sums 32 products at a time in an order that no other
 // instruction set could follow at speed.
 //
 // Rows that have values out of the range in which products are exact are multiplied with codes times factors. Lines whose
@@ -48,6 +48,7 @@ MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns&
                           int64_t part, Lanes (&sums)[rows][columns]) {
 #pragma GCC unroll 4
     for (int c = 0; c < columns; c++) {
+        if (kSpreadsPrefetches<Weights> && part == 0) __builtin_prefetch(codes[c] + b.to_next, 0, 2);
         Lanes* of_line[rows];
         for (int r = 0; r < rows; r++) of_line[r] = &sums[r][c];
         const float* const factors = b.factors[c] + unit * Weights::factor_floats;
@@ -67,7 +68,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
             multiply_unit<Weights, products>(codes, b, unit, numbers + p * kWidth, first + p, sums[p]);
     };
     for (int64_t unit = 0; unit < b.units; unit++, numbers += rows * kRowFloats<products>) {
-        if (first == 0)
+        if (!kSpreadsPrefetches<Weights> && first == 0)
 #pragma GCC unroll 4
             for (int c = 0; c < columns; c++)
 #pragma GCC unroll 8

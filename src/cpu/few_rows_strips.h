@@ -183,8 +183,8 @@ bool multiply_rows(const FewRowsPass& pass, const Columns& b) {
         constexpr int block_rows = has_codes<Weights> ? kBlockRows<products> : 0;
         if constexpr (block_rows > 0)
             if (pass.row_count <= block_rows)
-                return block_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, block_rows>())(pass, b,
-                                                                                                                  pass.strip);
+                return block_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, block_rows>())(
+                    pass, b, pass.strip);
         return multiply_strip<Weights, products>(pass, b, pass.strip);
     }
 }

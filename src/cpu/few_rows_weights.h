@@ -18,7 +18,8 @@
 //
 //     AVX-512      words pick BF16 numbers from registers that hold all values of an element, or with VBMI codes of six and
 //                  eight bits the two bytes of such numbers
-//     AVX2         codes of four bits pick bytes of F16 numbers; those of six and eight bits move to where F16 has their bits
+//     AVX2         codes of four bits pick bytes of F16 numbers; those of six and eight bits move to where F16 has their
+//                  bits
 //     scalar       decode() of each
 #pragma once
 #include <algorithm>
@@ -458,8 +459,9 @@ constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
 // Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16.
 MXQ_HD void powers_of_e8m0(const uint8_t* scales, int64_t count, uint32_t exponent, float* to) {
     for (int64_t i = 0; i < count; i += kLanes) {
-        const __m512i bytes = _mm512_maskz_cvtepu8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i)));
-        const __m512i sums = _mm512_add_epi32(bytes, _mm512_set1_epi32(int(exponent)));
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i));
+        const __m512i exponents = _mm512_maskz_cvtepu8_epi32(kAll, bytes);
+        const __m512i sums = _mm512_add_epi32(exponents, _mm512_set1_epi32(int(exponent)));
         _mm512_storeu_si512(to + i, _mm512_maskz_slli_epi32(kAll, sums, 23));
     }
 }
