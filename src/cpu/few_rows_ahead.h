@@ -182,13 +182,14 @@ bool multiply_units(const FewRowsPass& pass, const Columns& b, float* sums) {
             next[c] = ends ? codes[c] : unit + 1 < b.units ? codes[c] + Weights::unit_bytes : b.last[c];
         }
 #pragma GCC unroll 2
-        for (int line = 0; line < kStripLines; line += lines, turn ^= 1) {
+        for (int line = 0; line < kStripLines; line += lines) {
             StepLines<lines> now;
             Undecoded<lines> then;
-            then.halves = halves[turn ^ 1], then.to_next = b.to_next;
+            const int from = lines < kStripLines ? line / lines : turn;  // a constant where there are two steps
+            then.halves = halves[from ^ 1], then.to_next = b.to_next;
 #pragma GCC unroll 4
             for (int c = 0; c < lines; c++) {
-                now.units[c] = halves[turn] + c * kUnit;
+                now.units[c] = halves[from] + c * kUnit;
                 now.factors[c] = b.factors[line + c] + unit * Weights::factor_floats;
                 then.codes[c] = line + lines < kStripLines ? codes[line + lines + c] : next[c];
             }
@@ -200,6 +201,7 @@ bool multiply_units(const FewRowsPass& pass, const Columns& b, float* sums) {
                                                  pass.row_count - rows);
         }
         for (int c = 0; c < kStripLines; c++) codes[c] = next[c];
+        turn ^= 1;
     }
     return !search.found();
 }
