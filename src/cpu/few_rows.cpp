@@ -13,19 +13,21 @@ namespace {
 
 // Returns how products with plain numbers are made. One and two rows are bound by memory and are as fast in any way.
 // Products with F16 numbers are exact if they have few enough bits. BF16 numbers may be so small or large that products are
-// not exact: more than five rows pay for a look at that, where there are dot products. The bits are the same in all ways.
-Products products_of_plain(const QuantizedPart& a, const QuantizedPart& b, int64_t row_count, bool packs_dots) {
+// not exact: some rows pay for a look at that. The bits are the same in all ways.
+Products products_of_plain(const QuantizedPart& a, const QuantizedPart& b, int64_t row_count, const FewRowsKernels& kernels) {
     if (b.element == Element::F16 && are_exact(a, b)) return row_count > 2 ? Products::fused : Products::scaled;
-    const bool has_dots = packs_dots && b.element == Element::Bf16 && significant_bits(a) <= significant_bits(b);
-    return has_dots && row_count > 5 ? Products::dots : Products::scaled;
+    const bool can_be_exact = b.element == Element::Bf16 && significant_bits(a) <= significant_bits(b);
+    if (can_be_exact && kernels.packs_dots && row_count > 5) return Products::dots;
+    return can_be_exact && kernels.fuses_bf16 && row_count > 2 ? Products::fused : Products::scaled;
 }
 
 // Returns how products are made with rows that are not extreme. Factors round the sums that they are applied to, but those
 // of MX; of contractions too short for a bound of K + 1 roundings to have room for that, factors are applied to codes.
-Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k, int64_t row_count, bool packs_dots) {
+Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k, int64_t row_count,
+                     const FewRowsKernels& kernels) {
     constexpr int64_t is_short = 16;
     constexpr int of_bf16 = 8, of_fp32 = 24;
-    if (b.scale_type == ScaleType::None) return products_of_plain(a, b, row_count, packs_dots);
+    if (b.scale_type == ScaleType::None) return products_of_plain(a, b, row_count, kernels);
     if (b.scale_type != ScaleType::E8M0 && k <= is_short) return Products::scaled;
     const int bits = significant_bits(a);
     return bits <= of_bf16 ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::fused : Products::rounded;
@@ -71,7 +73,7 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
     for (int64_t row = 0; row < a.count; row += row_count) {
         const OperandLines rows = a.some(row, std::min(row_count, a.count - row));
         const bool in_registers = b.part.scale_type == ScaleType::None && rows.count <= kernels_.register_rows;
-        const Products products = products_of(a.part, b.part, k, rows.count, kernels_.packs_dots);
+        const Products products = products_of(a.part, b.part, k, rows.count, kernels_);
         const int64_t step = step_of(rows.count);
         const int64_t depth = pass_depth(rows.count, in_registers, products == Products::dots && kernels_.packs_dots);
         uint8_t* const extreme = scratch.extreme + row;

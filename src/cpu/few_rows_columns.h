@@ -9,7 +9,7 @@ namespace {
 
 // How many rows of plain numbers and lines have their sums in registers, and how many rows of codes make a block
 // (few_rows_blocks.h). More rows take strips (few_rows_strips.h), which are faster from there on, and so does all that
-// scalar code multiplies with codes, to have fewer kernels.
+// scalar code multiplies with codes, to have fewer kernels. AVX2 decodes codes ahead (few_rows_ahead.h).
 #if defined(__AVX512F__)
 constexpr int kRegisterRows = 3, kRegisterLines = 4;
 template <Products products>
@@ -17,9 +17,9 @@ constexpr int kBlockRows = products == Products::dots    ? 4
                            : products == Products::fused ? 5
                                                          : 3;
 #elif defined(__AVX2__)
-constexpr int kRegisterRows = 4, kRegisterLines = 2;
-template <Products products>
-constexpr int kBlockRows = products == Products::fused ? 6 : 4;
+constexpr int kRegisterRows = 2, kRegisterLines = 2;
+template <Products>
+constexpr int kBlockRows = 0;
 #else
 constexpr int kRegisterRows = 1, kRegisterLines = 1;
 template <Products>
@@ -30,6 +30,17 @@ constexpr int kStripLines = kFewColumns;  // of a block, too
 // Tells whether weights are codes.
 template <class Weights>
 constexpr bool has_codes = Weights::unit_bytes <= kUnit;
+
+// Tells whether units are prefetched line by line, each where it is decoded. Where they are 64 bytes that takes a twentieth
+// to a tenth less time with one and two rows than lines that are prefetched together, where they are more as much longer.
+template <class Weights>
+constexpr bool kSpreadsPrefetches = Weights::unit_bytes <= 64;
+
+// Tells whether weights are plain numbers as they are stored.
+template <class Weights>
+constexpr bool is_plain = false;
+template <class T>
+constexpr bool is_plain<PlainWeights<T>> = true;
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -44,30 +55,36 @@ struct Columns {
     float line_factor[kFewColumns];  // what sums are multiplied by
 };
 
+// Sums of products of rows in range with BF16 numbers that are zero or in [2^-45, 2^62), which are multiples of 2^-74, are
+// zero or normal numbers. These are the magnitudes' bits.
+constexpr uint16_t kLeastExact = (127 - 45) << 7, kBeyondExact = (127 + 62) << 7;
+
 // Looks for codes of E4M3 that are NaN: all ones but for the sign. Without `searches` it does nothing.
 template <bool searches>
 struct NanSearch {
+#if defined(__AVX2__)
+    // Looks at 32 codes. Twice those of NaN are the largest.
+    MXQ_HD void look_at([[maybe_unused]] __m256i codes) {
+        if constexpr (searches) most = _mm256_max_epu8(most, _mm256_add_epi8(codes, codes));
+    }
+#endif
     // Looks at a unit of each line.
     MXQ_HD void look_at([[maybe_unused]] const uint8_t* const (&codes)[kStripLines]) {
 #if defined(__AVX2__)
         if constexpr (searches)
-#pragma GCC unroll 4
             for (int c = 0; c < kStripLines; c++)
-#pragma GCC unroll 4
                 for (int64_t i = 0; i < kUnit; i += 32)
-                    most = _mm256_max_epu8(
-                        most, _mm256_or_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes[c] + i)),
-                                              _mm256_set1_epi8(char(0x80))));
+                    look_at(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes[c] + i)));
 #endif
     }
     bool found() const {
 #if defined(__AVX2__)
-        if constexpr (searches) return _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8(char(0xFF)))) != 0;
+        if constexpr (searches) return _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8(char(0xFE)))) != 0;
 #endif
         return false;
     }
 #if defined(__AVX2__)
-    __m256i most = _mm256_setzero_si256();  // with their signs set
+    __m256i most = _mm256_setzero_si256();  // of twice the codes
 #endif
 };
 

@@ -1,7 +1,7 @@
 // Products of few rows of A with many lines of B, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512,
-// avx512bf16). Here are those of plain numbers beside up to three or four rows, and of four bits beside two in dot products;
-// few_rows_blocks.h has those of codes beside a few more, which are decoded in registers and never stored, and
-// few_rows_strips.h those of more rows:
+// avx512bf16). Here are those of plain numbers beside up to two or three rows, and of four bits beside two in dot products;
+// few_rows_blocks.h has those of codes beside a few more with AVX-512, which are decoded in registers and never stored,
+// few_rows_ahead.h all others with AVX2, and few_rows_strips.h those of more rows:
 //
 //     rows of A    prepared, fp32 or pairs of BF16:  128 numbers of row 0 | of row 1 | ... | the next of row 0 | ...
 //     lines of B   up to four:                       units of 128 codes or numbers, as they are stored
@@ -14,8 +14,8 @@
 // product of the upper numbers, then that of the lower ones, each sum rounded to nearest, on AMD as on Intel (both were
 // compared with two fp32 multiply-adds in millions of draws). It takes subnormals as zero, but there are none: rows have no
 // value below 2^-71 (extreme ones go another way), codes none below 2^-16, and sums of their products are multiples of the
-// product of their last bits. Lines of BF16 numbers that have smaller ones go another way, too (are_exact()). VNNI
-// multiplies bytes: activations in BF16 do not fit them. AMX sums 32 products at a time in an order that no other
+// product of their last bits. Lines of BF16 numbers that have smaller ones go another way, too (are_exact(), ExactSearch).
+// VNNI multiplies bytes: activations in BF16 do not fit them. AMX sums 32 products at a time in an order that no other
 // instruction set could follow at speed.
 //
 // Rows that have values out of the range in which products are exact are multiplied with codes times factors. Lines whose
@@ -30,6 +30,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/few_rows_ahead.h"
 #include "cpu/few_rows_blocks.h"
 #include "cpu/few_rows_columns.h"
 #include "cpu/few_rows_strips.h"
@@ -47,6 +48,7 @@ MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns&
                           int64_t part, Lanes (&sums)[rows][columns]) {
 #pragma GCC unroll 4
     for (int c = 0; c < columns; c++) {
+        if (kSpreadsPrefetches<Weights> && part == 0) __builtin_prefetch(codes[c] + b.to_next, 0, 2);
         Lanes* of_line[rows];
         for (int r = 0; r < rows; r++) of_line[r] = &sums[r][c];
         const float* const factors = b.factors[c] + unit * Weights::factor_floats;
@@ -66,7 +68,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
             multiply_unit<Weights, products>(codes, b, unit, numbers + p * kWidth, first + p, sums[p]);
     };
     for (int64_t unit = 0; unit < b.units; unit++, numbers += rows * kRowFloats<products>) {
-        if (first == 0)
+        if (!kSpreadsPrefetches<Weights> && first == 0)
 #pragma GCC unroll 4
             for (int c = 0; c < columns; c++)
 #pragma GCC unroll 8
@@ -237,10 +239,10 @@ void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, u
 #endif
 }
 
-// Turns E8M0 scales to factors. Returns whether all are safe.
+// Turns E8M0 scales, a multiple of 16, to factors. Returns whether all are safe.
 bool factors_of_e8m0(const uint8_t* scales, int64_t count, const SafeFactors& safe, float fold, float* to) {
     const uint32_t exponent = (float_bits(fold) >> 23) - 127;
-    for (int64_t i = 0; i < count; i++) to[i] = bits_float((scales[i] + exponent) << 23);
+    powers_of_e8m0(scales, count, exponent, to);
     const uint8_t first = uint8_t(float_bits(safe.low) >> 23), span = uint8_t((float_bits(safe.high) >> 23) - first);
     uint8_t any = 0;
     for (int64_t i = 0; i < count; i++) any |= uint8_t(uint8_t(scales[i] - first) > span);
@@ -294,10 +296,8 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, to);
 }
 
-// Returns whether all these BF16 numbers are zero or in [2^-45, 2^62): sums of their products with rows in range, which are
-// multiples of 2^-74, then are zero or normal numbers.
+// Returns whether all these BF16 numbers are zero or in [kLeastExact, kBeyondExact).
 bool are_exact(const uint8_t* numbers, int64_t count) {
-    constexpr uint16_t low = (127 - 45) << 7, high = (127 + 62) << 7;
     uint16_t smallest = 0xFFFF, largest = 0;  // the first of all but zeros, less one
     for (int64_t i = 0; i < count; i++) {
         uint16_t bits;
@@ -306,7 +306,7 @@ bool are_exact(const uint8_t* numbers, int64_t count) {
         smallest = less_one < smallest ? less_one : smallest;
         largest = magnitude > largest ? magnitude : largest;
     }
-    return smallest >= low - 1 && largest < high;
+    return smallest >= kLeastExact - 1 && largest < kBeyondExact;
 }
 
 // Holds the lines that are multiplied together.
@@ -337,9 +337,11 @@ public:
 
 private:
     // Tells which lines of BF16 numbers have exact products with the rows of this pass. Returns whether all have, or
-    // products are rounded in any case. Such lines have no factors, and are never known to have values in range.
+    // products are rounded in any case, or lines are looked at where they are multiplied. Such lines have no factors, and
+    // are never known to have values in range.
     bool read_numbers(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
         memset(unsafe, 1, size_t(count));
+        std::fill_n(safe, count, true);
         if (b_.part.element != Element::Bf16 || pass_.products != Products::dots) return true;
         bool all = true;
         for (int64_t i = 0; i < count; i++)
@@ -467,6 +469,6 @@ constexpr bool kPacksDots = true;
 constexpr bool kPacksDots = false;
 #endif
 
-const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, kRegisterRows, prepare, multiply};
+const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, kDecodesAhead, kRegisterRows, prepare, multiply};
 
 }  // namespace mxq::cpu

@@ -37,6 +37,7 @@ constexpr int64_t kPassDepth = 4096;
 
 struct FewRowsKernels {
     bool packs_dots;  // whether rows of dot products are pairs of BF16
+    bool fuses_bf16;  // whether lines of BF16 numbers are looked at while they are multiplied, for exact products
     int64_t
         register_rows;  // beside plain numbers so many rows have their sums in registers, and read all of L1 for each line
 

@@ -11,12 +11,13 @@
 //     runs      sums of products that wait for the second half of their section
 //
 // The rows of a unit come from L2, once for a strip: 12 to 16 bytes a cycle, which a core reads beside its multiply-adds.
-// These bound it: with 16 rows and MXFP4 they keep their pipes busy 8 cycles in 10 with AVX-512, 7 with AVX2. Decoding takes
-// an eighth of the time, and adding runs times factors to sums an eighth (MXFP4) to a quarter (MXFP6, MXFP8) as much as
-// products.
+// These bound it: with 16 rows and MXFP4 they keep their pipes busy 8 cycles in 10 with AVX-512. Decoding takes an eighth of
+// the time, and adding runs times factors to sums an eighth (MXFP4) to a quarter (MXFP6, MXFP8) as much as products. AVX2
+// takes strips for codes that factors are applied to before they are multiplied, and for decoded lines.
 #pragma once
 #include <cstring>
 
+#include "cpu/few_rows_ahead.h"
 #include "cpu/few_rows_blocks.h"
 
 namespace mxq::cpu {
@@ -67,14 +68,6 @@ MXQ_HD void decode_line(const uint8_t* codes, const float* factors, int64_t part
                 decoded = times(decoded, Weights::factors_of(factors, n / Weights::section, part));
             values[n] = decoded;
         });
-}
-
-// Keeps the compiler from loading a vector again for each use.
-MXQ_HD Lanes in_register(Lanes lanes) {
-#if defined(__AVX2__)
-    asm("" : "+v"(lanes.all));
-#endif
-    return lanes;
 }
 
 // Returns vector v of a row, in the width of the weights.
@@ -177,15 +170,23 @@ MXQ_HD bool multiply_strip(const FewRowsPass& pass, const Columns& b, float* sum
     return !search.found();
 }
 
-// Multiplies a strip with all rows; few rows of codes are a block. Returns false where there is a NaN that decoding loses.
+// Multiplies a strip with all rows; few rows of codes are a block, or are decoded ahead. Returns false where there is a NaN
+// that decoding loses.
 template <class Weights, Products products>
 bool multiply_rows(const FewRowsPass& pass, const Columns& b) {
-    constexpr int block_rows = has_codes<Weights> ? kBlockRows<products> : 0;
-    if constexpr (block_rows > 0)
-        if (pass.row_count <= block_rows)
-            return block_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, block_rows>())(pass, b,
-                                                                                                              pass.strip);
-    return multiply_strip<Weights, products>(pass, b, pass.strip);
+    constexpr bool scales_codes = Weights::factors > 0 && products == Products::scaled;
+    if constexpr (kDecodesAhead && has_codes<Weights> && !scales_codes) {
+        return multiply_ahead<Weights, products>(pass, b, pass.strip);
+    } else if constexpr (kDecodesAhead && is_plain<Weights>) {
+        return multiply_plain<Weights, products>(pass, b, pass.strip);
+    } else {
+        constexpr int block_rows = has_codes<Weights> ? kBlockRows<products> : 0;
+        if constexpr (block_rows > 0)
+            if (pass.row_count <= block_rows)
+                return block_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, block_rows>())(
+                    pass, b, pass.strip);
+        return multiply_strip<Weights, products>(pass, b, pass.strip);
+    }
 }
 
 // Multiplies lines of B with the rows of a pass. Returns false, and leaves their sums as they were, where there is a NaN

@@ -18,7 +18,8 @@
 //
 //     AVX-512      words pick BF16 numbers from registers that hold all values of an element, or with VBMI codes of six and
 //                  eight bits the two bytes of such numbers
-//     AVX2         codes of four bits pick these bytes; those of six and eight bits move to where F16 has their bits
+//     AVX2         codes of four bits pick bytes of F16 numbers; those of six and eight bits move to where F16 has their
+//                  bits
 //     scalar       decode() of each
 #pragma once
 #include <algorithm>
@@ -119,7 +120,7 @@ struct FactorOfLane {
 template <class Index>
 constexpr Index kFactorOfLane;
 
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
 // Returns the BF16 bits of a code's value, which has them all.
 template <class E>
 constexpr uint16_t bf16_of_code(uint32_t code) {
@@ -297,44 +298,56 @@ MXQ_HD Words lower_of(Words pairs) { return _mm256_slli_epi32(pairs, 16); }
 MXQ_HD Lanes as_lanes(Words words) { return {_mm256_castsi256_ps(words)}; }
 MXQ_HD Words load_words(const uint8_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
 
-template <class E, class Use>
-MXQ_HD void decode_nibbles(const uint8_t* stored, const Use& use) {
-    const auto table = [](int which) {
-        return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kBf16Table<E>.bytes[which])));
-    };
-    const auto emit = [&](int s, __m256i pairs) __attribute__((always_inline)) {
-        use(2 * s, as_lanes(upper_of(pairs)));
-        use(2 * s + 1, as_lanes(lower_of(pairs)));
-    };
-    const __m256i order = _mm256_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15,  //
-                                           0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-    const __m256i ones = _mm256_set1_epi8(0x0F), codes = _mm256_shuffle_epi8(load_words(stored), order);
-    const __m256i low = _mm256_and_si256(codes, ones), high = _mm256_and_si256(_mm256_srli_epi16(codes, 4), ones);
-    const __m256i low_0 = _mm256_shuffle_epi8(table(0), low), low_1 = _mm256_shuffle_epi8(table(1), low);
-    emit(0, _mm256_unpacklo_epi8(low_0, low_1));
-    const __m256i high_0 = _mm256_shuffle_epi8(table(0), high), high_1 = _mm256_shuffle_epi8(table(1), high);
-    emit(1, _mm256_unpacklo_epi8(high_0, high_1));
-    emit(2, _mm256_unpackhi_epi8(low_0, low_1));
-    emit(3, _mm256_unpackhi_epi8(high_0, high_1));
-}
+// The upper bytes of the F16 values of all codes of four bits, twice; the lower ones are zero.
+template <class E>
+struct HalfTable {
+    alignas(32) uint8_t upper[32];
 
-// Returns 24 bytes, which are 32 codes of six bits: in the lower half eights 0 and 2 of the codes, in the upper one eights 1
-// and 3, from the third byte on. Reads eight more bytes: those before them if `is_end`, else those after them.
-MXQ_HD __m256i load_eights(const uint8_t* codes, bool is_end) {
-    const __m256i from_start = _mm256_setr_epi32(0, 1, 3, 4, 1, 2, 4, 5),
-                  from_before = _mm256_setr_epi32(2, 3, 5, 6, 3, 4, 6, 7);
-    return _mm256_permutevar8x32_epi32(load_words(is_end ? codes - 8 : codes), is_end ? from_before : from_start);
+    constexpr HalfTable() : upper() {
+        static_assert(E::bits == 4 && E::mantissa_bits == 1 && E::bias == 1);
+        constexpr uint8_t of_half = 0x38;  // the one subnormal number
+        for (uint32_t i = 0; i < 32; i++) {
+            const uint32_t magnitude = i % 8, sign = i % 16 / 8 << 7;
+            upper[i] = uint8_t(sign | (magnitude > 1 ? (magnitude << 1) + ((15 - E::bias) << 2) : magnitude * of_half));
+        }
+    }
+};
+template <class E>
+constexpr HalfTable<E> kHalfTable;
+
+MXQ_HD void store_words(__m256i words, uint16_t* to) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), words); }
+
+// Stores 64 codes of four bits as F16 numbers: of each pair of vectors 2 s and 2 s + 1 first the latter.
+template <class E>
+MXQ_HD void store_nibbles(Words stored, uint16_t* to) {
+    // A lane of 32 bits has the codes of four bytes: the first ones of eight lanes become neighbours, then the second ones.
+    const __m256i order = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
+                                           0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m256i of_halves = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i ones = _mm256_set1_epi8(0x0F), zero = _mm256_setzero_si256();
+    const __m256i table = load_words(kHalfTable<E>.upper);
+    const __m256i codes = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(stored, order), of_halves);
+    const __m256i low = _mm256_shuffle_epi8(table, _mm256_and_si256(codes, ones));
+    const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(codes, 4), ones));
+    store_words(_mm256_unpacklo_epi8(zero, low), to);
+    store_words(_mm256_unpacklo_epi8(zero, high), to + 16);
+    store_words(_mm256_unpackhi_epi8(zero, low), to + 32);
+    store_words(_mm256_unpackhi_epi8(zero, high), to + 48);
 }
 
 // Sets words with the even and the odd ones of 32 codes at their top, other bits not zero: in the lower half of a vector the
-// first eight of each sixteen codes.
+// first eight of each sixteen codes. Codes of six bits come with eight more bytes: those before them if `is_end`, else those
+// after them.
 template <int bits>
-MXQ_HD void split_codes(const uint8_t* codes, bool is_end, __m256i& even, __m256i& odd) {
+MXQ_HD void split_codes(Words stored, bool is_end, __m256i& even, __m256i& odd) {
     if constexpr (bits == 8) {
-        odd = _mm256_permute4x64_epi64(load_words(codes), 0xD8);
+        odd = _mm256_permute4x64_epi64(stored, 0xD8);
         even = _mm256_slli_epi16(odd, 8);
     } else {
-        const __m256i bytes = load_eights(codes, is_end);
+        // Eights 0 and 2 of the codes in the lower half, 1 and 3 in the upper one, from the third byte on.
+        const __m256i from_start = _mm256_setr_epi32(0, 1, 3, 4, 1, 2, 4, 5),
+                      from_before = _mm256_setr_epi32(2, 3, 5, 6, 3, 4, 6, 7);
+        const __m256i bytes = _mm256_permutevar8x32_epi32(stored, is_end ? from_before : from_start);
         const __m256i of_even = _mm256_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 8, 9, 9, 10, 11, 12, 12, 13,  //
                                                  2, 3, 3, 4, 5, 6, 6, 7, 10, 11, 11, 12, 13, 14, 14, 15);
         const __m256i of_odd = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, -1, 8, 9, 10, 11, 11, 12, 13, -1,  //
@@ -345,26 +358,52 @@ MXQ_HD void split_codes(const uint8_t* codes, bool is_end, __m256i& even, __m256
     }
 }
 
-template <class E, class Use>
-MXQ_HD void decode_bytes(const uint8_t* codes, bool is_end, const Use& use) {
+// How many pieces a unit is decoded in, and the bytes of one.
+template <class E>
+constexpr int kPieces = E::bits == 4 ? 2 : 4;
+template <class E>
+constexpr int64_t kPieceBytes = kUnit * E::bits / 8 / kPieces<E>;
+
+template <class E>
+constexpr bool is_end_of_unit(int piece) {
+    return E::bits == 6 && piece >= kPieces<E> / 2;
+}
+
+// Loads the codes of a piece of a unit, of six bits with eight bytes of the unit beside them.
+template <class E>
+MXQ_HD Words load_piece(const uint8_t* unit, int piece) {
+    return load_words(unit + piece * kPieceBytes<E> - (is_end_of_unit<E>(piece) ? 8 : 0));
+}
+
+// Stores a piece of a unit, which is decoded to F16 numbers, where load_halves() finds them. They need not be read from
+// there at once: conversions of numbers in memory take none of the pipes that multiply-adds and shuffles need.
+template <class E>
+MXQ_HD void store_halves(Words stored, int piece, uint16_t* to) {
+    to += piece * (kUnit / kPieces<E>);
+    if constexpr (E::bits == 4) return store_nibbles<E>(stored, to);
     __m256i even, odd;
-    split_codes<E::bits>(codes, is_end, even, odd);
-    const __m256i even_halves = halves_of_numbers<E>(even), odd_halves = halves_of_numbers<E>(odd);
-    use(0, Lanes{_mm256_cvtph_ps(_mm256_castsi256_si128(odd_halves))});
-    use(1, Lanes{_mm256_cvtph_ps(_mm256_castsi256_si128(even_halves))});
-    use(2, Lanes{_mm256_cvtph_ps(_mm256_extracti128_si256(odd_halves, 1))});
-    use(3, Lanes{_mm256_cvtph_ps(_mm256_extracti128_si256(even_halves, 1))});
+    split_codes<E::bits>(stored, is_end_of_unit<E>(piece), even, odd);
+    store_words(halves_of_numbers<E>(odd), to);
+    store_words(halves_of_numbers<E>(even), to + 16);
+}
+
+// Returns a part of vector n of a decoded unit. Codes of four bits have a piece for each part; pieces of others have a part
+// of four vectors, of which the odd ones follow the even ones.
+template <class E>
+MXQ_HD Lanes load_halves(const uint16_t* unit, int n, int64_t part) {
+    const int64_t in_nibbles = part * 64 + n / 2 * 16 + (1 - n % 2) * 8;
+    const int64_t in_bytes = (n / 4 * 2 + part) * 32 + n % 2 * 16 + n % 4 / 2 * 8;
+    const uint16_t* const from = unit + (E::bits == 4 ? in_nibbles : in_bytes);
+    return {_mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(from)))};
 }
 
 template <class E, class Use>
 MXQ_HD void decode_unit(const uint8_t* codes, int64_t part, const Use& use) {
-    if constexpr (E::bits == 4)
-        decode_nibbles<E>(codes + part * 32, use);
-    else
-        for (int half = 0; half < 2; half++)
-            decode_bytes<E>(
-                codes + half * 8 * E::bits + part * 4 * E::bits,
-                half == 1, [&](int n, Lanes values) __attribute__((always_inline)) { use(4 * half + n, values); });
+    alignas(64) uint16_t halves[kUnit];
+    for (int piece = int(part); piece < kPieces<E>; piece += 2)
+        store_halves<E>(load_piece<E>(codes, piece), piece, halves);
+#pragma GCC unroll 8
+    for (int n = 0; n < kUnitVectors; n++) use(n, load_halves<E>(halves, n, part));
 }
 template <class E>
 constexpr int kFold = E::bits == 4 ? 0 : 15 - E::bias;  // from F16
@@ -390,6 +429,8 @@ constexpr bool kLosesNan = false;
 // Decodes units of codes of E, part by part, or as pairs of BF16.
 template <class E>
 struct UnitDecoder {
+    using Element = E;
+
     template <class Use>
     MXQ_HD static void decode(const uint8_t* codes, int64_t part, const Use& use) {
         decode_unit<E>(codes, part, use);
@@ -414,6 +455,16 @@ MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
     }
 }
 constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
+
+// Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16.
+MXQ_HD void powers_of_e8m0(const uint8_t* scales, int64_t count, uint32_t exponent, float* to) {
+    for (int64_t i = 0; i < count; i += kLanes) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i));
+        const __m512i exponents = _mm512_maskz_cvtepu8_epi32(kAll, bytes);
+        const __m512i sums = _mm512_add_epi32(exponents, _mm512_set1_epi32(int(exponent)));
+        _mm512_storeu_si512(to + i, _mm512_maskz_slli_epi32(kAll, sums, 23));
+    }
+}
 constexpr int64_t kScalesAtOnce = 64;
 #else
 // Turns E4M3 scales, a multiple of 16, to factors. They are in range without the global scale, and NaN stays NaN.
@@ -421,6 +472,19 @@ MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
     for (int64_t i = 0; i < count; i += kSixteen) store_sixteen(decode_bytes_16<E4M3>(scales + i), to + i);
 }
 constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
+
+// Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16.
+MXQ_HD void powers_of_e8m0(const uint8_t* scales, int64_t count, uint32_t exponent, float* to) {
+#if defined(__AVX2__)
+    for (int64_t i = 0; i < count; i += 8) {
+        const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales + i)));
+        const __m256i sums = _mm256_add_epi32(bytes, _mm256_set1_epi32(int(exponent)));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_slli_epi32(sums, 23));
+    }
+#else
+    for (int64_t i = 0; i < count; i++) to[i] = bits_float((scales[i] + exponent) << 23);
+#endif
+}
 constexpr int64_t kScalesAtOnce = kSixteen;
 #endif
 
@@ -447,6 +511,7 @@ struct QuantizedWeights : UnitDecoder<E> {
             return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_loadu_si512(of_unit)));
         }
 #endif
+        if constexpr (of_section <= kParts) return same_lanes(of_unit + number * of_section + part * of_section / kParts);
         const int32_t* const index = kFactorOfLane<FactorOfLane<of_section>>.index + part * kWidth;
         return pick_lanes(of_unit + number * of_section, index);
     }
@@ -457,6 +522,7 @@ template <class E>
 struct LineWeights : UnitDecoder<E> {
     static constexpr Order order = Order::bytes;
     static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = 0, factor_floats = 0;
+    static constexpr int64_t section = kUnitVectors;
     static constexpr bool has_words = true, can_be_exact = true;
     static constexpr float fold = 1, scale = float(1 << kFold<E>);
     static constexpr bool loses_nan = kLosesNan<E>;
@@ -491,16 +557,19 @@ template <class T>
 struct PlainWeights {
     static constexpr Order order = Order::sixteens;
     static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(T));
-    static constexpr int64_t factors = 0, factor_floats = 0;
+    static constexpr int64_t factors = 0, factor_floats = 0, section = kUnitVectors;
     static constexpr bool has_words = false, can_be_exact = sizeof(T) == sizeof(F16);
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
+    // Returns a part of vector n of a unit.
+    MXQ_HD static Lanes load(const uint8_t* unit, int n, int64_t part) {
+        return load_numbers(unit + (n * kLanes + part * kWidth) * int64_t(sizeof(T)), T{});
+    }
     template <class Use>
     MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
 #pragma GCC unroll 8
-        for (int n = 0; n < kUnitVectors; n++)
-            use(n, load_numbers(numbers + (n * kLanes + part * kWidth) * int64_t(sizeof(T)), T{}));
+        for (int n = 0; n < kUnitVectors; n++) use(n, load(numbers, n, part));
     }
 };
 
@@ -508,11 +577,18 @@ template <>
 struct PlainWeights<Bf16> {
     static constexpr Order order = Order::pairs;
     static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(Bf16));
-    static constexpr int64_t factors = 0, factor_floats = 0;
+    static constexpr int64_t factors = 0, factor_floats = 0, section = kUnitVectors;
     static constexpr bool has_words = true, can_be_exact = true;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
+#if defined(__AVX2__)
+    // Returns a part of vector n of a unit.
+    MXQ_HD static Lanes load(const uint8_t* unit, int n, int64_t part) {
+        const Words pairs = load_words(unit + (n / 2 * 2 * kLanes + part * kWidth * 2) * int64_t(sizeof(Bf16)));
+        return as_lanes(n % 2 ? lower_of(pairs) : upper_of(pairs));
+    }
+#endif
     template <class Use>
     MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
 #pragma GCC unroll 4

@@ -25,15 +25,23 @@ struct Lanes {
 };
 MXQ_HD Lanes no_lanes() { return {_mm512_setzero_ps()}; }
 MXQ_HD Lanes load_lanes(const float* from) { return {_mm512_loadu_ps(from)}; }
+MXQ_HD Lanes same_lanes(const float* from) { return {_mm512_set1_ps(*from)}; }
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) { _mm512_storeu_ps(to, lanes.all); }
 MXQ_HD Lanes times(const Lanes& a, const Lanes& b) { return {_mm512_mul_ps(a.all, b.all)}; }
 MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) { return {_mm512_add_ps(a.all, b.all)}; }
 
-// Returns sum + a * b, with one rounding if `fused` and the instruction set has it, else with two.
+// Keeps the compiler from loading a vector again for each use, and from computing it where it is used.
+MXQ_HD Lanes in_register(Lanes lanes) {
+    asm("" : "+v"(lanes.all));
+    return lanes;
+}
+
+// Returns sum + a * b, with one rounding if `fused` and the instruction set has it, else with two. GCC moves chains of
+// additions to where their sum is stored, and so all that they add to memory, unless each sum is in a register.
 template <bool fused>
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
     if constexpr (fused) return {_mm512_fmadd_ps(a.all, b.all, sum.all)};
-    return plus(sum, times(a, b));
+    return in_register(plus(sum, times(a, b)));
 }
 
 // Returns for each lane the one of sixteen numbers that its index names.
@@ -46,13 +54,18 @@ struct Lanes {
 };
 MXQ_HD Lanes no_lanes() { return {_mm256_setzero_ps()}; }
 MXQ_HD Lanes load_lanes(const float* from) { return {_mm256_loadu_ps(from)}; }
+MXQ_HD Lanes same_lanes(const float* from) { return {_mm256_broadcast_ss(from)}; }
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) { _mm256_storeu_ps(to, lanes.all); }
 MXQ_HD Lanes times(const Lanes& a, const Lanes& b) { return {_mm256_mul_ps(a.all, b.all)}; }
 MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) { return {_mm256_add_ps(a.all, b.all)}; }
+MXQ_HD Lanes in_register(Lanes lanes) {
+    asm("" : "+v"(lanes.all));
+    return lanes;
+}
 template <bool fused>
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
     if constexpr (fused) return {_mm256_fmadd_ps(a.all, b.all, sum.all)};
-    return plus(sum, times(a, b));
+    return in_register(plus(sum, times(a, b)));
 }
 // Returns for each lane the one of eight numbers that its index names.
 MXQ_HD Lanes pick_lanes(const float* from, const int32_t* index) {
@@ -68,6 +81,11 @@ MXQ_HD Lanes load_lanes(const float* from) {
     for (int64_t i = 0; i < kLanes; i++) lanes.all[i] = from[i];
     return lanes;
 }
+MXQ_HD Lanes same_lanes(const float* from) {
+    Lanes lanes;
+    for (int64_t i = 0; i < kLanes; i++) lanes.all[i] = *from;
+    return lanes;
+}
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) {
     for (int64_t i = 0; i < kLanes; i++) to[i] = lanes.all[i];
 }
@@ -81,6 +99,7 @@ MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) {
     for (int64_t i = 0; i < kLanes; i++) sums.all[i] = add_rn(a.all[i], b.all[i]);
     return sums;
 }
+MXQ_HD Lanes in_register(const Lanes& lanes) { return lanes; }
 template <bool>
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
     return plus(sum, times(a, b));

@@ -1,10 +1,11 @@
 // Tests just beyond a limit: buffers that share one byte, a tensor whose bytes a 64-bit number cannot
 // count, an instruction set below the machine's, parts of different amaxes, groups without rows, products beyond fp32's
-// range.
+// range, a NaN among numbers.
 #include "../cases.h"
 #include "../formats.h"
 #include "../abi/says.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #if defined(__x86_64__)
@@ -247,6 +248,32 @@ TEST_CASE("edges: a product beyond fp32's range is Inf on every instruction set"
         ran += check_infinite(a, b, count);
     }
     CHECK(ran == 12);
+}
+
+// AVX2 decodes E4M3 to numbers that have no NaN, and looks for it: in the first unit of 128 codes before the others.
+TEST_CASE("edges: a NaN code anywhere in a line of weights is found on every instruction set", "[cpu]") {
+    constexpr int64_t lines = 5, depth = 384;
+    for (const char* isa : {"scalar", "avx2", "avx512", "avx512bf16"})
+        for (const int64_t rows : {1, 4, 9})
+            for (const int64_t nan_line : {0, 3, 4})
+                for (const int64_t position : {0, 130, 383}) {
+                    INFO(isa << ", " << rows << " rows, line " << nan_line << ", code " << position);
+                    Bytes codes(lines * depth, 0x38), scales(lines * depth / 32, 127);
+                    codes[static_cast<size_t>(nan_line * depth + position)] = 0xFF;
+                    std::vector<uint16_t> numbers(static_cast<size_t>(rows * depth), 0x3F80);  // 1
+                    oracle::Floats sums(static_cast<size_t>(rows * lines), 0.0f);
+                    const auto a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, depth}),
+                               d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, rows, lines});
+                    const auto b = testing::make_quantized({}, {std::nullopt, lines, depth}, false);
+                    ok(mxq_tensor_set_data(a, numbers.data(), 2 * numbers.size()));
+                    ok(mxq_tensor_set_part(b, MXQ_PART_ROWWISE, codes.data(), codes.size(), scales.data(), scales.size()));
+                    ok(mxq_tensor_set_data(d, sums.data(), 4 * sums.size()));
+                    ok(mxq_gemm(context_under(isa), nullptr, a, b, d, nullptr, 0, nullptr));
+                    size_t wrong = 0;
+                    for (size_t i = 0; i < sums.size(); ++i)
+                        wrong += static_cast<int64_t>(i) % lines == nan_line ? !std::isnan(sums[i]) : sums[i] != depth;
+                    CHECK(wrong == 0);
+                }
 }
 
 // -1.875 * 2^127 comes first, then 2^63 * 2^65 is Inf before it is added; one rounding of both would give 2^124, as in BF16 dot
