@@ -12,7 +12,8 @@
 //     Lines       rows: over the warp, then in shared memory; columns: in the thread down the region; then an atomic each, those
 //                 of neighbouring columns by neighbouring lanes
 // Transformed parts, and values of a quantized input, are another kernel's: from a tile in shared memory
-// (tile/shared_tile.cuh).
+// (tile/shared_tile.cuh). But where lines of MX codes of 8 bits have a maximum each, a warp has a line of them, 16 codes a lane:
+// the largest byte of half a block is that of its largest value.
 //
 // Atomics take the larger of bits of non-negative floats, so that their order is of no matter. Bytes an element: 2 or 4
 // read; bound by memory.
@@ -315,6 +316,67 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::E
         if (a.out[part]) take_larger(a.out[part] + shared.place.scope * a.scope_stride, bits[part]);
 }
 
+// ---- From codes ------------------------------------------------------------------------------------------------------
+
+constexpr int kLaneCodes = 16, kCodeLoads = 4;
+
+struct CodeArguments {
+    QuantizedPart from;
+    float* out;  // a maximum for each line, matrix after matrix
+    bool propagates;
+};
+
+// Returns the bits of the largest magnitude of 16 codes under a scale, NaN left out or, where it propagates, the largest.
+template <class E>
+__device__ __forceinline__ uint32_t largest_of_codes(const uint4& codes, uint32_t scale, bool propagates) {
+    constexpr uint32_t magnitudes = 0x7F7F7F7F;
+    const uint32_t words[4] = {codes.x & magnitudes, codes.y & magnitudes, codes.z & magnitudes, codes.w & magnitudes};
+    uint32_t four = __vmaxu4(__vmaxu4(words[0], words[1]), __vmaxu4(words[2], words[3]));
+    four = __vmaxu4(four, four >> 16);
+    uint32_t largest = max(four & 0xFF, four >> 8 & 0xFF);
+    float value = decode<E>(largest);
+    if (value != value && !propagates) {
+        largest = 0;
+#pragma unroll 1
+        for (int i = 0; i < kLaneCodes; i++) {
+            const uint32_t code = words[i / 4] >> i % 4 * 8 & 0xFF;
+            const float one = decode<E>(code);
+            if (one == one) largest = max(largest, code);
+        }
+        value = decode<E>(largest);
+    }
+    value = multiply_rn(value, scale_value(scale));
+    return value == value ? float_bits(value) : propagates ? kNanBits : 0;
+}
+
+template <class E>
+__global__ void __launch_bounds__(kThreads) amax_codes_kernel(const __grid_constant__ CodeArguments a) {
+    start_next_kernel();
+    const QuantizedPart& from = a.from;
+    const int64_t number = block_index() * (kThreads / 32) + threadIdx.x / 32;
+    if (number >= from.matrices * from.lines) return;
+    const int64_t matrix = number / from.lines, line = number - matrix * from.lines;
+    const uint8_t* const codes = from.line(matrix, line);
+    const int shift = log2_of(uint32_t(from.layout.block));
+    uint32_t largest = 0;
+#pragma unroll 1
+    for (int64_t first = threadIdx.x % 32 * kLaneCodes; first < from.length; first += 32 * kLaneCodes * kCodeLoads) {
+        uint4 loaded[kCodeLoads] = {};
+        uint32_t scales[kCodeLoads] = {};
+#pragma unroll
+        for (int i = 0; i < kCodeLoads; i++) {
+            const int64_t code = first + i * 32 * kLaneCodes;
+            if (code >= from.length) continue;
+            loaded[i] = *reinterpret_cast<const uint4*>(codes + code);
+            scales[i] = from.scales[from.layout.offset(matrix, line, code >> shift)];
+        }
+#pragma unroll
+        for (int i = 0; i < kCodeLoads; i++) largest = max(largest, largest_of_codes<E>(loaded[i], scales[i], a.propagates));
+    }
+    largest = __reduce_max_sync(kAllLanes, largest);
+    if (threadIdx.x % 32 == 0) a.out[number] = bits_float(largest);
+}
+
 // ---- Launches --------------------------------------------------------------------------------------------------------
 
 bool is_per_line(const QuantizeProblem& p) { return p.tile.is_row(); }
@@ -470,6 +532,30 @@ bool run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise,
     return true;
 }
 
+// The kernels that go by lines of codes, by whether those are E5M2.
+constexpr KernelEntry<bool, CodeArguments> code_kernels[] = {
+    {false, amax_codes_kernel<E4M3>, kThreads, 0},
+    {true, amax_codes_kernel<E5M2>, kThreads, 0},
+};
+
+// Returns whether the maxima wanted are those of lines of MX codes of 8 bits, in whole aligned pieces.
+bool are_of_code_lines(const QuantizeProblem& p, const float* rowwise, const float* columnwise) {
+    if (!is_per_line(p) || !p.source.is_quantized() || p.grouped.set()) return false;
+    const QuantizedPart& from = p.source.quantized;
+    const bool along = from.columnwise ? columnwise && !rowwise : rowwise && !columnwise;
+    return along && from.scale_type == ScaleType::E8M0 && from.bits == 8 && from.layout.block != MXQ_MAX_DIM &&
+           from.addresses == Addresses::Dense && is_aligned(from.codes, kLaneCodes) && from.line_bytes % kLaneCodes == 0 &&
+           from.matrix_bytes % kLaneCodes == 0 && from.length % kLaneCodes == 0 && from.lines > 0;
+}
+
+void run_codes(const Context& context, const QuantizeProblem& p, float* out, const Launch& call) {
+    const QuantizedPart& from = p.source.quantized;
+    const int64_t blocks = ceil_div(from.matrices * from.lines, int64_t(kThreads / 32));
+    if (blocks == 0) return;
+    launch(context, code_kernels, from.element == Element::E5M2, "amax", grid_of(blocks), call.stream,
+           CodeArguments{from, out, propagates(p)});
+}
+
 Reason declines(const Context& context, const AmaxProblem&) { return needs_cuda(context); }
 
 void run(const Context& context, const AmaxProblem& problem, const Launch& call) {
@@ -480,6 +566,7 @@ void run(const Context& context, const AmaxProblem& problem, const Launch& call)
 void load(const Context& context) {
     load_kernels(kernels);
     load_kernels(tile_kernels);
+    load_kernels(code_kernels);
     context.cuda->code_capability = load_kernel(zero_kernel);
     load_kernel(zero_lines_kernel);
 }
@@ -489,10 +576,14 @@ void load(const Context& context) {
 Start launch_amax(const Context& context, const QuantizeProblem& problem, float* rowwise_out, float* columnwise_out,
                   const Launch& call) {
     if (!rowwise_out && !columnwise_out) return Start::AfterAll;
+    const bool transformed = (rowwise_out && problem.rowwise.transformed) || (columnwise_out && problem.columnwise.transformed);
+    if (!transformed && are_of_code_lines(problem, rowwise_out, columnwise_out)) {
+        run_codes(context, problem, rowwise_out ? rowwise_out : columnwise_out, call);
+        return start_beside(context);
+    }
     const bool zeroed = is_per_line(problem) ? zero_lines(context, problem, rowwise_out, columnwise_out, call)
                                              : zero_everything(context, problem, rowwise_out, columnwise_out, call);
     const Start start = zeroed ? start_beside(context) : Start::AfterAll;
-    const bool transformed = (rowwise_out && problem.rowwise.transformed) || (columnwise_out && problem.columnwise.transformed);
     const bool read = transformed || problem.source.is_quantized()
                           ? run_tiles(context, problem, rowwise_out, columnwise_out, call, start)
                           : run_regions(context, problem, rowwise_out, columnwise_out, call, start);
