@@ -1,5 +1,5 @@
 // requantize_chunks: MXFP8, FP8 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 and MXFP4 in blocks of 32,
-// along the lines of MXFP8 to 128x128 too; experts, and groups of rows.
+// along the lines of MXFP8 to 128x128 and ROW too; experts, and groups of rows.
 //
 // A block of threads takes the codes of a tile of 128 x 128 through shared memory, as they are stored. What lies along the
 // source's lines stays in lines; across them, 16 lines are a chunk of each of their positions:
@@ -11,7 +11,7 @@
 //     scales     as bytes through shared memory, then as words in the layout's order
 //
 // 128x128 takes a tile in registers: squares_along.cuh. MXFP8 to MXFP4 along the source's lines alone, without groups, needs no
-// tile: blocks_along.cuh.
+// tile: blocks_along.cuh. Nor does MXFP8 with one scale for a line: row_along.cuh.
 //
 // The source's scales come from a table. The loops are short on purpose, and addresses are found by a few threads: a tile is
 // but 128 elements a thread. Bytes an element: 0.56 to 1.03 read once, as much written for each part. Bound by instructions,
@@ -22,6 +22,7 @@
 #include "cuda/requantize/blocks_along.cuh"
 #include "cuda/requantize/chunks_across.cuh"
 #include "cuda/requantize/chunks_along.cuh"
+#include "cuda/requantize/row_along.cuh"
 #include "cuda/requantize/source_lines.cuh"
 #include "cuda/requantize/squares_along.cuh"
 #include "cuda/tile/store_scale_words.cuh"
@@ -111,6 +112,24 @@ constexpr KernelEntry<RowKey, BlockArguments> row_of_blocks_kernels[] = {
     {{Element::E5M2, true}, requantize_row_of_blocks_kernel<SourceCodes<E5M2>, true>, kSegmentThreads, 0},
 };
 
+template <class From, class To>
+constexpr KernelEntry<Key, RowArguments> row_entry(Element from, Element to) {
+    return {{from, to}, requantize_row_kernel<SourceCodes<From>, To>, kRowThreads, 0};
+}
+
+constexpr KernelEntry<Key, RowArguments> row_kernels[] = {
+    row_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3), row_entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
+    row_entry<E5M2, E4M3>(Element::E5M2, Element::E4M3), row_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),
+};
+
+void run_row(const Context& context, const QuantizeProblem& p, const ScaleSteps& steps, const Launch& call) {
+    const QuantizedPart& from = p.source.quantized;
+    const int64_t blocks = ceil_div(from.matrices * from.lines, int64_t(kRowThreads / 32));
+    if (blocks == 0) return;
+    launch(context, row_kernels, {from.element, p.format->element}, "requantize_chunks", grid_of(blocks), call.stream,
+           RowArguments{from, from.columnwise ? p.columnwise : p.rowwise, steps, p.nonfinite});
+}
+
 Reason declines_formats(const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
     if (from.bits == 6) return "needs codes of 8 bits or nvfp4 in the source, found six bits";
@@ -129,7 +148,10 @@ Reason declines_scaling(const QuantizeProblem& p) {
         return "needs mxfp8 in the source for the part along its lines, found another format";
     if (p.tile.length == kMxBlock && !p.square_tiles) return "";
     if (p.tile.length == kBlock128 && p.square_tiles && !has_across) return "";
-    return [name = p.tile.name] { return std::string("needs 1x32, or 128x128 along the source's lines alone, found ") + name; };
+    if (takes_row(p)) return "";
+    return [name = p.tile.name] {
+        return std::string("needs 1x32, or 128x128 or compact ROW along the source's lines alone, found ") + name;
+    };
 }
 
 Reason declines(const Context& context, const QuantizeProblem& p) {
@@ -148,6 +170,7 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     const Tiles tiles(p);
     if (tiles.count() == 0) return;
     const ChunkArguments a{tiles, scale_steps_of(p), reaches_seven(p), p};
+    if (takes_row(p)) return run_row(context, p, a.steps, call);
     if (takes_blocks(p)) {
         const BlockArguments blocks = block_arguments(p, a.steps, a.clamps);
         if (blocks.blocks != 0)
@@ -166,6 +189,7 @@ void load(const Context&) {
     load_kernels(square_kernels);
     load_kernels(block_kernels);
     load_kernels(row_of_blocks_kernels);
+    load_kernels(row_kernels);
 }
 
 }  // namespace
