@@ -1,5 +1,5 @@
-// The way of requantize_chunks for MXFP8 to MXFP8 with one scale for a line, along the source's lines alone: a warp has a line,
-// and reads it twice, the second time from a cache.
+// The way of requantize_chunks for MXFP8 to MXFP8 with one scale for a line, along the source's lines alone: a warp has a
+// line, and reads it twice, the second time from a cache.
 //
 //     lane     16 codes of each 512, four such loads in flight
 //     first    codes -> F16 pairs -> maximum times the block's scale -> maximum of the line -> its scale
@@ -94,8 +94,9 @@ __global__ void __launch_bounds__(kRowThreads) requantize_row_kernel(const __gri
 inline bool takes_row(const QuantizeProblem& p) {
     const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.columnwise : p.rowwise;
     const bool along_alone = from.columnwise ? p.has_columnwise && !p.has_rowwise : p.has_rowwise && !p.has_columnwise;
-    return p.tile.is_row() && along_alone && !p.grouped.set() && from.bits == 8 && p.format->is_mx() && p.format->bits == 8 &&
-           from.scale_type == ScaleType::E8M0 && from.layout.block != MXQ_MAX_DIM && !to.layout.swizzled;
+    return p.tile.is_row() && along_alone && !p.grouped.set() && from.bits == 8 && p.format->is_mx() &&
+           p.format->bits == 8 && from.scale_type == ScaleType::E8M0 && from.layout.block != MXQ_MAX_DIM &&
+           !to.layout.swizzled;
 }
 
 }  // namespace mxq::cuda
