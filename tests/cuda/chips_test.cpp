@@ -235,6 +235,12 @@ TEST_CASE("chips: who takes weights that are quantized along their rows alone") 
                 const std::string own = taker_across(a, weights, capability == 90 && cuda::wgmma_plain_sm90.load);
                 CHECK(taker(capability, 0, p) == own);
                 CHECK(taker(capability, newest, p) == (is_mx ? "cublaslt_widen" : own));
+                if (is_mx) {
+                    p.alpha = -1.5f;  // which cuBLASLt might multiply values by
+                    CHECK(taker(capability, newest, p) == own);
+                    p.alpha = -1;
+                    CHECK(taker(capability, newest, p) == "cublaslt_widen");
+                }
                 p.sm_count = 8;
                 CHECK(taker(capability, newest, p) == "nobody");
             }

@@ -60,6 +60,16 @@ Reason needs_chip(const Context& context, const GemmProblem& p) {
     };
 }
 
+// cuBLASLt has kernels that multiply operands by alpha first. Values of MX may be as large as fp32's, so that an alpha above 1 can
+// take them out of its range where D is within (H200, 13.1: 5 x 8 x 12, an alpha of 2^100, NaN in place of 0).
+Reason needs_small_alpha(const GemmProblem& p) {
+    if (p.alpha >= -1 && p.alpha <= 1) return {};
+    return [alpha = p.alpha] {
+        return format_text("needs an alpha of at most 1 in magnitude, which cuBLASLt may multiply values by, found %g",
+                           double(alpha));
+    };
+}
+
 template <const GemmImplementation& multiply>
 Prepared prepare_product(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
@@ -68,6 +78,8 @@ Prepared prepare_product(const Context& context, const GemmProblem& p) {
     if (&multiply == &mma_bf16 && is_transposed(p.a))
         return {"needs a along the contraction, found it transposed", 0, nullptr};
     if (auto reason = needs_no_limit(p); !reason.empty()) return {reason, 0, nullptr};
+    if (&multiply == &cublaslt || &multiply == &cublaslt_grouped)
+        if (auto reason = needs_small_alpha(p); !reason.empty()) return {reason, 0, nullptr};
     const auto steps = std::make_shared<Steps>(Steps{p, 0, 0, {}});
     uint64_t at = 0;
     if (!is_bf16(p.a)) {
