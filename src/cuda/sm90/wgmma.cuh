@@ -327,7 +327,7 @@ __device__ __forceinline__ void multiply_fp8(float (&d)[kWideAccumulators], Tile
         : "l"(a.bits), "l"(b.bits), "r"(int(adds)), "C"(CodeName<A>::text), "C"(CodeName<B>::text));
 }
 
-// The same over 16 BF16 elements, which lie in as many bytes.
+// d = A * B^T over 16 BF16 elements of the contraction, as many bytes, plus d where `adds`: 64 rows of A, 96 rows of B.
 __device__ __forceinline__ void multiply_bf16_wide(float (&d)[kWideAccumulators], TileDescriptor a, TileDescriptor b, bool adds) {
     asm volatile(
         "{\n"
