@@ -9,7 +9,9 @@
 #pragma once
 #include <algorithm>
 
+#include "core/error.h"
 #include "cuda/memory/groups.cuh"
+#include "dispatch/reason.h"
 
 namespace mxq::cuda::sm90 {
 
@@ -74,6 +76,15 @@ inline double most_turns(const GemmProblem& p, int tile_rows, int tile_columns) 
     const int64_t pairs = p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, pair) : ceil_div(p.m, pair);
     return double(pairs) * double(ceil_div(p.n, int64_t(tile_columns))) *
            (p.grouping == Grouping::Contraction ? p.groups.count : 1);
+}
+
+// Returns why a product has too many tiles of so many rows and columns.
+inline Reason needs_few_turns(const GemmProblem& p, int tile_rows, int tile_columns) {
+    const double turns = most_turns(p, tile_rows, tile_columns);
+    if (turns <= 2147483647.0) return {};
+    return [=] {
+        return format_text("needs at most 2^31 - 1 tiles of %d x %d in D, found %.0f", 2 * tile_rows, tile_columns, turns);
+    };
 }
 
 // Returns how many clusters a call takes, of those that fit a device's multiprocessors or as many of them as it may take.

@@ -125,13 +125,7 @@ Reason needs_sizes(const Context& context, const GemmProblem& p) {
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
     const Cut cut = cut_of(context, p);
     for (const TileMap& map : {map_of_tokens(as_bf16(p, Side::A, workspace), cut.tokens), map_of_lines(p, kStepCodes, kTileLines)})
-        if (!unmappable(map).empty())
-            return [data = map.data, lines = map.strides[0], matrices = map.strides[1]] {
-                return format_text(
-                    "needs a and b at multiples of 16 bytes, their lines and matrices as far apart, found one at "
-                    "%p with lines of %lld and matrices of %lld bytes",
-                    data, (long long)lines, (long long)matrices);
-            };
+        if (auto reason = needs_mappable(map); !reason.empty()) return reason;
     const double tiles = double(token_tiles_of(p, cut.tokens)) * double(line_tiles(p));
     if (tiles > 4294000000.0)  // turns of all blocks are counted in 32 bits
         return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };

@@ -2,9 +2,8 @@
 // tensor cores, dense or with groups of rows. FP8 beside FP8 is wgmma_fp8_sm90's.
 //
 //     pass       codes of FP8 -> BF16; codes of MX and NVFP4 times their block scales -> BF16; BF16 stays (cuda/widen)
-//     product    the block of wgmma_fp8_sm90 (fp8_block.cuh), whose steps have 64 numbers here in place of 128 codes: as
-//     many
-//                bytes, and as many cycles of the tensor cores. Sums of a step meet the scales that it has in fp32
+//     product    the block of wgmma_fp8_sm90 (fp8_block.cuh), whose steps have 64 numbers here in place of 128 codes:
+//                as many bytes, and as many cycles of the tensor cores. Sums of two steps meet their scales in fp32
 //
 // Scales that are very large or small, or sums that BF16's range lets leave fp32's, make a warp's sums again, one by one
 // (fp8_epilogue.cuh).
@@ -97,20 +96,8 @@ Reason needs_sizes(const GemmProblem& p) {
     for (const int64_t lines : {p.a.lines, p.b.lines, p.n})
         if (lines >= most) return "needs less than 2^31 rows and columns";
     for (const TileMap& map : {map_of_a(p), map_of_b(p)})
-        if (!unmappable(map).empty())
-            return [data = map.data, lines = map.strides[0], matrices = map.strides[1]] {
-                return format_text(
-                    "needs BF16 operands at multiples of 16 bytes, their rows and matrices as far apart, found one at "
-                    "%p with rows of %lld and matrices of %lld bytes",
-                    data, (long long)lines, (long long)matrices);
-            };
-    const double turns = most_turns(p, kTileRows, kTileColumns);
-    if (turns > 2147483647.0)
-        return [turns] {
-            return format_text("needs at most 2^31 - 1 tiles of %d x %d in D, found %.0f", 2 * kTileRows, kTileColumns,
-                               turns);
-        };
-    return {};
+        if (auto reason = needs_mappable(map); !reason.empty()) return reason;
+    return needs_few_turns(p, kTileRows, kTileColumns);
 }
 
 Prepared prepare(const Context& context, const GemmProblem& p) {

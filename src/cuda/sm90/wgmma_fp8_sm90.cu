@@ -202,12 +202,7 @@ Reason needs_sizes(const GemmProblem& p, const Plan& plan) {
             return format_text("needs at most %d codes along the contraction, found %lld", kMostSteps * kStepBytes,
                                (long long)length);
         };
-    const double turns = most_turns(p, kTileRows, kTileColumns);
-    if (turns > 2147483647.0)
-        return [turns] {
-            return format_text("needs at most 2^31 - 1 tiles of %d x %d in D, found %.0f", 2 * kTileRows, kTileColumns,
-                               turns);
-        };
+    if (auto reason = needs_few_turns(p, kTileRows, kTileColumns); !reason.empty()) return reason;
     if (p.m == 0 || p.n == 0) return "needs rows and columns in d, found none";
     return {};
 }

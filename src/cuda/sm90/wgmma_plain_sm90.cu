@@ -288,23 +288,9 @@ Reason needs_sizes(const GemmProblem& p) {
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     for (const int64_t size : {p.a.lines, p.b.lines, p.a.length, p.b.length, p.n, p.k})
         if (size >= most) return "needs less than 2^31 rows, columns and elements of a line";
-    for (const GemmOperand* operand : {&p.a, &p.b}) {
-        const TileMap map = map_of(*operand);
-        if (!unmappable(map).empty())
-            return [data = map.data, lines = map.strides[0], matrices = map.strides[1]] {
-                return format_text(
-                    "needs a and b at multiples of 16 bytes, their rows and matrices as far apart, found one at "
-                    "%p with rows of %lld and matrices of %lld bytes",
-                    data, (long long)lines, (long long)matrices);
-            };
-    }
-    const double turns = most_turns(p, kTileRows, kTileColumns);
-    if (turns > 2147483647.0)
-        return [turns] {
-            return format_text("needs at most 2^31 - 1 tiles of %d x %d in D, found %.0f", 2 * kTileRows, kTileColumns,
-                               turns);
-        };
-    return {};
+    for (const GemmOperand* operand : {&p.a, &p.b})
+        if (auto reason = needs_mappable(map_of(*operand)); !reason.empty()) return reason;
+    return needs_few_turns(p, kTileRows, kTileColumns);
 }
 
 Reason declines(const Context& context, const GemmProblem& p) {
