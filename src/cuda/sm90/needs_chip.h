@@ -1,4 +1,4 @@
-// What the implementations of this folder ask: which chip it is, and whether its copy engine reads an operand.
+// Says why kernels for Hopper decline a context that has another chip, or an operand that the copy engine cannot read.
 #pragma once
 #include "cuda/device.h"
 #include "cuda/sm90/tensor_map.h"
