@@ -13,6 +13,7 @@
 // that nothing is rounded twice. E5M2 reaches further down than F16's powers of two, and takes two factors where one is not
 // enough.
 #pragma once
+#include <algorithm>
 #include <type_traits>
 
 #include "numerics/e8m0.h"
@@ -47,16 +48,22 @@ struct Rebase {
 static_assert(Rebase<E4M3>::headroom == 0 && Rebase<E5M2>::headroom == 0 && Rebase<E2M3>::headroom == 5 &&
               Rebase<E3M2>::headroom == 4 && Rebase<E2M1>::headroom == 6);
 
+// Returns the largest of four bytes.
+MXQ_HD uint32_t largest_byte(uint32_t word) {
+    const uint32_t even = word & 0x00FF00FFu, odd = word >> 8 & 0x00FF00FFu;
+#if defined(__CUDA_ARCH__)
+    const uint32_t pairs = __vmaxu2(even, odd);
+    return max(pairs & 0xFFFF, pairs >> 16);
+#else
+    return std::max({even & 0xFFFF, even >> 16, odd & 0xFFFF, odd >> 16});
+#endif
+}
+
 // Returns the scale of a tile that has these four scale bytes.
 template <class E>
 MXQ_HD uint32_t rebased_scale(uint32_t word) {
     const uint32_t next = ((word & 0x7F7F7F7Fu) + 0x01010101u) ^ (word & 0x80808080u);  // adds 1 to each byte: 255 becomes 0
-    uint32_t largest = 0;
-    for (int i = 0; i < 4; i++) {
-        const uint32_t scale = next >> (8 * i) & 0xFF;
-        largest = scale > largest ? scale : largest;
-    }
-    const int rebased = int(largest) - int(Rebase<E>::headroom + 1);
+    const int rebased = int(largest_byte(next)) - int(Rebase<E>::headroom + 1);
     return rebased > 1 ? uint32_t(rebased) : 1;
 }
 
@@ -141,7 +148,9 @@ MXQ_HD uint32_t multiply_codes(uint32_t codes, const RebaseFactors<E>& factors) 
         if constexpr (twice) values = __hmul2(values, as_half2(factors.second));
         return uint32_t(__nv_cvt_halfraw2_to_fp8x2(values, __NV_SATFINITE, kind));
     };
-    return two(codes & 0xFFFF) | two(codes >> 16) << 16;
+    uint16_t low, high;  // halves of a register, which a shift would need another for
+    asm("mov.b32 {%0, %1}, %2;" : "=h"(low), "=h"(high) : "r"(codes));
+    return two(low) | two(high) << 16;
 #else
     const auto one = [&](uint32_t code) {
         const auto times = [](float value, uint32_t factor) {

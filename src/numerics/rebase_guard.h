@@ -29,10 +29,12 @@ MXQ_HD bool is_near(uint32_t scale, uint32_t reference) {
     return scale == kScaleNan || reference - block_reference<E>(scale) <= kGuardBinades;
 }
 
+constexpr uint32_t kSameReference = 127;
+
 // Returns a reference relative to that of its line, as an E8M0 scale: 127 where they are the same. 0 stands for a factor of 0,
 // under which codes count as zeros, and NaN as NaN.
 MXQ_HD uint32_t relative_reference(uint32_t reference, uint32_t of_line) {
-    return reference + 126 < of_line ? 0 : reference + 127 - of_line;
+    return reference + (kSameReference - 1) < of_line ? 0 : reference + kSameReference - of_line;
 }
 
 // Returns the factor of a relative reference.

@@ -92,8 +92,8 @@ struct StageTiles {
 };
 
 // Multiplies a warpgroup's 64 rows of one tile. Both warpgroups run one copy of the instructions, since two copies do not fit
-// the nearest instruction caches.
-template <class A, class B, Columns columns>
+// the nearest instruction caches. `moves_a`: codes of A are moved on their way to the products (fp8_moving.cuh).
+template <class A, class B, Columns columns, bool moves_a>
 struct Consumer {
     const ProductArguments& args;
     ProductShared& shared;
@@ -172,8 +172,14 @@ struct Consumer {
                 multiply_fp8<A, B>(part, a.along(k), b.along(k), k > 0);
         commit_products();
     }
+    // Do what the two functions behind them do, where codes of A are moved on the way.
+    template <Adding adding>
+    __device__ __forceinline__ void multiply_moving_step(int stage);
+    __device__ __forceinline__ void multiply_moving_round();
+
     template <Adding adding>
     __device__ __forceinline__ void multiply_step(int stage) {
+        if constexpr (moves_a) return multiply_moving_step<adding>(stage);
         const StageTiles tiles(shared.stages[stage], warpgroup);
         const uint2 words = row_words(stage);
         look_at<adding>(stage, words);
@@ -284,12 +290,17 @@ struct Consumer {
         for (int32_t step = 0; step < steps; step += kStages, parity ^= 1) {
             const RoundMarks marks = next;
             next = *++round;  // early, so that nobody waits for it
-            if (__builtin_expect(marks == 0 && step + kStages <= steps, true))
+            const bool whole = step + kStages <= steps;
+            if constexpr (moves_a) {
+                if (__builtin_expect(marks == 0 && whole, true)) multiply_moving_round();
+                else multiply_marked_round(steps - step, marks);
+            } else if (__builtin_expect(marks == 0 && whole, true)) {
                 multiply_round<Adding::Rows>();
-            else if (marks >> kStages == 0 && step + kStages <= steps)
+            } else if (marks >> kStages == 0 && whole) {
                 multiply_round<Adding::Words>();
-            else
+            } else {
                 multiply_marked_round(steps - step, marks);
+            }
         }
     }
     // Takes a tile all of whose steps are added alike.
@@ -324,13 +335,13 @@ struct Consumer {
     }
 };
 
-template <class A, class B, Columns columns>
+template <class A, class B, Columns columns, bool moves_a>
 __device__ __forceinline__ void consume(const ProductArguments& args, ProductShared& shared) {
     const int32_t warpgroup = uniform(int32_t(threadIdx.x / kWarpgroup) - 1);
     uint32_t parity = 0;
     each_tile<32>(shared, [&](const TileSlot& slot, int32_t steps) {
         float totals[2][kSums] = {};
-        Consumer<A, B, columns> consumer{args, shared, warpgroup, slot, parity, totals};
+        Consumer<A, B, columns, moves_a> consumer{args, shared, warpgroup, slot, parity, totals};
         consumer.multiply_tile(steps);
         if (args.problem.leaves_d(steps)) return;
         if constexpr (std::is_same_v<A, Bf16>)

@@ -327,6 +327,29 @@ __device__ __forceinline__ void multiply_fp8(float (&d)[kWideAccumulators], Tile
         : "l"(a.bits), "l"(b.bits), "r"(int(adds)), "C"(CodeName<A>::text), "C"(CodeName<B>::text));
 }
 
+// Does so with A in registers: lane l of warp w has rows 16 w + l / 4 (a[0], a[2]) and 8 below (a[1], a[3]), of them codes 4 (l % 4)
+// to 4 (l % 4) + 3 (a[0], a[1]) and those 16 further (a[2], a[3]), as ldmatrix brings them.
+__device__ __forceinline__ void multiply_e4m3_lines(float (&d)[kWideAccumulators], const uint32_t (&a)[4], TileDescriptor b,
+                                                    bool adds) {
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.ne.b32 adds, %53, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+        "{%48, %49, %50, %51}, %52, adds, 1, 1;\n"  // neither operand is negated
+        "}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+          "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]),
+          "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]),
+          "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(int(adds)));
+}
+
 // d = A * B^T over 16 BF16 elements of the contraction, as many bytes, plus d where `adds`: 64 rows of A, 96 rows of B.
 __device__ __forceinline__ void multiply_bf16_wide(float (&d)[kWideAccumulators], TileDescriptor a, TileDescriptor b, bool adds) {
     asm volatile(
