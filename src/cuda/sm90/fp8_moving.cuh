@@ -1,9 +1,9 @@
-// Codes of A that are moved to the references of 128 on their way from shared memory to the tensor cores, for products with few
-// columns: a pass would write them once more, and read them again.
+// Codes of A that are moved to the references of 128 on their way from shared memory to the tensor cores, for products with
+// few columns: a pass would write them once more, and read them again.
 //
-//     shared    a step, 128 codes of each row as they are stored, and a word of each row: the references of its four blocks of 32
-//     loaded    four codes of two rows a lane in a register, two registers a row (ldmatrix), a block ahead
-//     moved     times 2^(reference of the block - that of the 128), as E4M3, for two blocks in turns
+//     shared    a step, 128 codes of each row as they are stored, and a word of each row: its four blocks' scales
+//     loaded    32 codes of a warp's rows, four of a row in a register of a lane (ldmatrix), a block ahead
+//     moved     times 2^(scale of the block - reference of the 128), as E4M3, for two blocks in turns
 //     products  64 x 96 with A in registers, left and right, 32 codes each
 //
 //     block     s,0          s,1          s,2          s,3          s+1,0
@@ -23,14 +23,15 @@ constexpr uint32_t kF16Bias = 15;
 // Codes of 32 of a warp's 16 rows, as multiply_e4m3_lines takes them.
 using RowCodes = uint32_t[4];
 
-// The words of a thread's two rows: 2^(reference of a block - that of the step) for four blocks, each the upper byte of an F16
-// number, which are powers from 2^-10 to 1; and the references of both rows in one register, since those are short.
+// Holds, for a thread's two rows and four blocks, 2^(scale of a block - reference of the 128): the upper byte of an F16
+// number, from 2^-10 to 1.
 struct MovingWords {
     uint32_t upper, lower;
 
     __device__ __forceinline__ static uint32_t powers(uint32_t word, uint32_t largest) {
         return (word + (kF16Bias - largest) * 0x01010101u) << 2;
     }
+    // Leaves the references of both rows in one register, since those are short.
     __device__ __forceinline__ MovingWords(const uint2& words, uint32_t& references) {
         const uint32_t of_upper = largest_byte(words.x), of_lower = largest_byte(words.y);
         upper = powers(words.x, of_upper), lower = powers(words.y, of_lower);
@@ -45,6 +46,7 @@ struct MovingWords {
     }
 };
 
+// Returns the factors of both rows.
 __device__ __forceinline__ float2 factors_of(uint32_t references) {
     return {bits_float(references << 23), bits_float((references & 0xFFFF0000u) << 7)};
 }

@@ -136,14 +136,15 @@ PlannedOperand plan_operand(const GemmProblem& p, Side side, bool moves_a) {
     return {call, stays, !stays || call.codes_stay, {}};
 }
 
-// Returns whether a product that moves codes of A, for each tile of columns anew, takes less time than one behind a pass that moves
-// them once. A round of tiles takes so much more time as the pass takes for so many rows.
+// Returns whether a product that moves codes of A, for each tile of columns anew, takes less time than one behind a pass
+// that moves them once. A round of tiles takes so much more time as the pass takes for so many rows.
 bool pays_to_move_on_the_way(const GemmProblem& p, int32_t multiprocessors) {
     constexpr int64_t rows_of_round = 4000;
     const bool is_e4m3 = p.a.element == Element::E4M3 && p.a.bits == 8 && p.b.element != Element::E5M2;
     if (!is_e4m3 || p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0) return false;
     const int64_t tiles = ceil_div(p.m, int64_t(kTileRows)) * ceil_div(p.n, int64_t(kTileColumns));
-    return p.m >= rows_of_round * ceil_div(tiles, int64_t(multiprocessors));
+    const int64_t at_once = p.sm_count > 0 ? std::min(p.sm_count, multiprocessors) : multiprocessors;
+    return p.m >= rows_of_round * ceil_div(tiles, at_once);
 }
 
 Plan plan_of(const Context& context, const GemmProblem& p) {
