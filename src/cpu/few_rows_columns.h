@@ -44,7 +44,10 @@ constexpr bool is_plain<PlainWeights<T>> = true;
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Lines of B that are multiplied together.
+// The most factors of a line that a pass takes, with some to read beyond the last.
+constexpr int64_t kMostFactors = kPassDepth / kSixteen + kLanes;
+
+// Lines of B that are multiplied together. With AVX2 they lie at equal distances, and their factors kMostFactors apart.
 struct Columns {
     const uint8_t* codes[kFewColumns];
     const uint8_t* last[kFewColumns];  // the last unit, filled up with zeros, where the depth is no multiple of it

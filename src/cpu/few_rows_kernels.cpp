@@ -40,8 +40,6 @@
 namespace mxq::cpu {
 namespace {
 
-constexpr int64_t kMostFactors = kPassDepth / kSixteen + kLanes;  // with some to read beyond the last
-
 // Multiplies a part of one unit of the lines with the rows.
 template <class Weights, Products products, int rows, int columns>
 MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns& b, int64_t unit, const float* numbers,
@@ -311,7 +309,7 @@ bool are_exact(const uint8_t* numbers, int64_t count) {
 
 // Holds the lines that are multiplied together.
 struct ColumnBuffers {
-    alignas(64) float factors[kFewColumns][kMostFactors];
+    alignas(64) float factors[2 * kFewColumns - 1][kMostFactors] = {};  // the last ones stand beside those of a single line
     alignas(64) uint8_t last[kFewColumns][kUnit * sizeof(float)];
 };
 
@@ -327,8 +325,8 @@ public:
           width_(b.part.scale_type == ScaleType::None && pass.row_count <= kRegisterRows ? kRegisterLines : kStripLines) {}
 
     void multiply(uint8_t* unsafe) {
-        for (int64_t first = 0; first < b_.count; first += width_) {
-            const int64_t count = least(width_, b_.count - first);
+        for (int64_t first = 0; first < b_.count; first += count_from(first)) {
+            const int64_t count = count_from(first);
             bool safe[kFewColumns];
             if (!read_factors(first, count, unsafe + first, safe) || !multiply_codes(first, count, 0))
                 multiply_apart(first, count, unsafe + first, safe);
@@ -336,6 +334,13 @@ public:
     }
 
 private:
+    // Returns how many lines are multiplied together from line `first` on. Where they must lie at equal distances, those at
+    // the end go one by one.
+    int64_t count_from(int64_t first) const {
+        const int64_t left = b_.count - first;
+        return left >= width_ ? width_ : kDecodesAhead ? 1 : left;
+    }
+
     // Tells which lines of BF16 numbers have exact products with the rows of this pass. Returns whether all have, or
     // products are rounded in any case, or lines are looked at where they are multiplied. Such lines have no factors, and
     // are never known to have values in range.
@@ -397,7 +402,7 @@ private:
         for (int64_t i = 0; i < width_; i++) {
             const int64_t from = least(i, count - 1);
             columns.codes[i] = line_of(b_.part, 0, b_.first + first + from, pass_.k);
-            columns.factors[i] = buffers_.factors[buffer + from];
+            columns.factors[i] = buffers_.factors[buffer + (kDecodesAhead ? i : from)];
             columns.last[i] = buffers_.last[from];
             columns.line_factor[i] = line_factor(b_.first + first + from);
         }

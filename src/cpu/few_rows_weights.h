@@ -23,6 +23,7 @@
 //     scalar       decode() of each
 #pragma once
 #include <algorithm>
+#include <type_traits>
 
 #include "cpu/decode_lines.h"
 #include "cpu/lanes.h"
@@ -317,75 +318,116 @@ constexpr HalfTable<E> kHalfTable;
 
 MXQ_HD void store_words(__m256i words, uint16_t* to) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), words); }
 
-// Stores 64 codes of four bits as F16 numbers: of each pair of vectors 2 s and 2 s + 1 first the latter.
-template <class E>
-MXQ_HD void store_nibbles(Words stored, uint16_t* to) {
-    // A lane of 32 bits has the codes of four bytes: the first ones of eight lanes become neighbours, then the second ones.
-    const __m256i order = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
-                                           0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m256i of_halves = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    const __m256i ones = _mm256_set1_epi8(0x0F), zero = _mm256_setzero_si256();
-    const __m256i table = load_words(kHalfTable<E>.upper);
-    const __m256i codes = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(stored, order), of_halves);
-    const __m256i low = _mm256_shuffle_epi8(table, _mm256_and_si256(codes, ones));
-    const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(codes, 4), ones));
-    store_words(_mm256_unpacklo_epi8(zero, low), to);
-    store_words(_mm256_unpacklo_epi8(zero, high), to + 16);
-    store_words(_mm256_unpackhi_epi8(zero, low), to + 32);
-    store_words(_mm256_unpackhi_epi8(zero, high), to + 48);
-}
-
-// Sets words with the even and the odd ones of 32 codes at their top, other bits not zero: in the lower half of a vector the
-// first eight of each sixteen codes. Codes of six bits come with eight more bytes: those before them if `is_end`, else those
-// after them.
-template <int bits>
-MXQ_HD void split_codes(Words stored, bool is_end, __m256i& even, __m256i& odd) {
-    if constexpr (bits == 8) {
-        odd = _mm256_permute4x64_epi64(stored, 0xD8);
-        even = _mm256_slli_epi16(odd, 8);
-    } else {
-        // Eights 0 and 2 of the codes in the lower half, 1 and 3 in the upper one, from the third byte on.
-        const __m256i from_start = _mm256_setr_epi32(0, 1, 3, 4, 1, 2, 4, 5),
-                      from_before = _mm256_setr_epi32(2, 3, 5, 6, 3, 4, 6, 7);
-        const __m256i bytes = _mm256_permutevar8x32_epi32(stored, is_end ? from_before : from_start);
-        const __m256i of_even = _mm256_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 8, 9, 9, 10, 11, 12, 12, 13,  //
-                                                 2, 3, 3, 4, 5, 6, 6, 7, 10, 11, 11, 12, 13, 14, 14, 15);
-        const __m256i of_odd = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, -1, 8, 9, 10, 11, 11, 12, 13, -1,  //
-                                                2, 3, 4, 5, 5, 6, 7, -1, 10, 11, 12, 13, 13, 14, 15, -1);
-        // Even codes start at bits 0 and 4, odd ones at 6 and 2.
-        even = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, of_even), _mm256_set1_epi32(0x00400400));
-        odd = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, of_odd), _mm256_set1_epi32(0x01000010));
-    }
-}
-
 // How many pieces a unit is decoded in, and the bytes of one.
 template <class E>
 constexpr int kPieces = E::bits == 4 ? 2 : 4;
 template <class E>
 constexpr int64_t kPieceBytes = kUnit * E::bits / 8 / kPieces<E>;
 
-template <class E>
-constexpr bool is_end_of_unit(int piece) {
-    return E::bits == 6 && piece >= kPieces<E> / 2;
-}
+// Keeps words in a register, and the compiler from computing them before or after any other that is kept so.
+MXQ_HD void keep_here(Words& words) { asm volatile("" : "+x"(words)); }
+MXQ_HD void keep_here(Lanes& lanes) { asm volatile("" : "+x"(lanes.all)); }
 
-// Loads the codes of a piece of a unit, of six bits with eight bytes of the unit beside them.
+// Decodes a piece of a unit of codes of six or eight bits to F16 numbers, and stores them where load_halves() finds them.
+// They need not be read from there at once: conversions of numbers in memory take none of the pipes that multiply-adds and
+// shuffles need. It does so in steps of two or three operations, which go between multiply-adds.
 template <class E>
-MXQ_HD Words load_piece(const uint8_t* unit, int piece) {
-    return load_words(unit + piece * kPieceBytes<E> - (is_end_of_unit<E>(piece) ? 8 : 0));
-}
+struct WidePiece {
+    static constexpr int steps = 4;
 
-// Stores a piece of a unit, which is decoded to F16 numbers, where load_halves() finds them. They need not be read from
-// there at once: conversions of numbers in memory take none of the pipes that multiply-adds and shuffles need.
+    // Takes a step. The first calls look(codes).
+    template <class Look>
+    MXQ_HD void operator()(int step, const uint8_t* unit, int piece, uint16_t* to, const Look& look) {
+        to += piece * (kUnit / kPieces<E>);
+        if (step == 0) {
+            stored_ = load(unit, piece);
+            keep_here(stored_);
+            look(stored_);
+        } else if (step == 1) {
+            odd_ = words_of_odd(stored_);
+            keep_here(odd_);
+        } else if (step == 2) {
+            even_ = words_of_even(E::bits == 8 ? odd_ : stored_);
+            keep_here(even_);
+            store_words(halves_of_numbers<E>(odd_), to);
+        } else {
+            store_words(halves_of_numbers<E>(even_), to + 16);
+        }
+    }
+
+private:
+    // Loads the codes of a piece. Those of six bits come with eight bytes more, those before them in the second half of a
+    // unit, else those after them, and eights 0 and 2 move to the lower half, 1 and 3 to the upper one, from the third byte
+    // on.
+    MXQ_HD static Words load(const uint8_t* unit, int piece) {
+        const uint8_t* const from = unit + piece * kPieceBytes<E>;
+        if constexpr (E::bits == 8) return load_words(from);
+        const __m256i from_start = _mm256_setr_epi32(0, 1, 3, 4, 1, 2, 4, 5),
+                      from_before = _mm256_setr_epi32(2, 3, 5, 6, 3, 4, 6, 7);
+        const bool is_end = piece >= kPieces<E> / 2;
+        return _mm256_permutevar8x32_epi32(load_words(from - (is_end ? 8 : 0)), is_end ? from_before : from_start);
+    }
+
+    // Returns words with the odd ones of 32 codes at their top, other bits not zero: in the lower half of a vector the first
+    // eight of each sixteen codes.
+    MXQ_HD static Words words_of_odd(const Words& stored) {
+        if constexpr (E::bits == 8) return _mm256_permute4x64_epi64(stored, 0xD8);
+        const __m256i order = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, -1, 8, 9, 10, 11, 11, 12, 13, -1,  //
+                                               2, 3, 4, 5, 5, 6, 7, -1, 10, 11, 12, 13, 13, 14, 15, -1);
+        return _mm256_mullo_epi16(_mm256_shuffle_epi8(stored, order), _mm256_set1_epi32(0x01000010));  // from bits 6 and 2
+    }
+
+    // Returns the same with the even ones, of codes of eight bits from words with the odd ones.
+    MXQ_HD static Words words_of_even(const Words& stored) {
+        if constexpr (E::bits == 8) return _mm256_slli_epi16(stored, 8);
+        const __m256i order = _mm256_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 8, 9, 9, 10, 11, 12, 12, 13,  //
+                                               2, 3, 3, 4, 5, 6, 6, 7, 10, 11, 11, 12, 13, 14, 14, 15);
+        return _mm256_mullo_epi16(_mm256_shuffle_epi8(stored, order), _mm256_set1_epi32(0x00400400));  // from bits 0 and 4
+    }
+
+    Words stored_, odd_, even_;
+};
+
+// The same of codes of four bits. Of each pair of vectors 2 s and 2 s + 1 it stores first the latter.
 template <class E>
-MXQ_HD void store_halves(Words stored, int piece, uint16_t* to) {
-    to += piece * (kUnit / kPieces<E>);
-    if constexpr (E::bits == 4) return store_nibbles<E>(stored, to);
-    __m256i even, odd;
-    split_codes<E::bits>(stored, is_end_of_unit<E>(piece), even, odd);
-    store_words(halves_of_numbers<E>(odd), to);
-    store_words(halves_of_numbers<E>(even), to + 16);
-}
+struct NibblePiece {
+    static constexpr int steps = 8;
+
+    template <class Look>
+    MXQ_HD void operator()(int step, const uint8_t* unit, int piece, uint16_t* to, const Look&) {
+        const __m256i ones = _mm256_set1_epi8(0x0F), zero = _mm256_setzero_si256();
+        const __m256i table = load_words(kHalfTable<E>.upper);
+        to += piece * (kUnit / kPieces<E>);
+        if (step == 0) high_ = first_ones_first(load_words(unit + piece * kPieceBytes<E>));
+        if (step == 1) high_ = halves_joined(high_);
+        if (step == 2) low_ = _mm256_and_si256(high_, ones), high_ = _mm256_srli_epi16(high_, 4), keep_here(low_);
+        if (step == 3) low_ = _mm256_shuffle_epi8(table, low_), high_ = _mm256_and_si256(high_, ones), keep_here(low_);
+        if (step == 4) high_ = _mm256_shuffle_epi8(table, high_);
+        if (step < 5) keep_here(high_);
+        if (step >= 4) {
+            const Words& upper = step < 6 ? low_ : high_;
+            Words halves = step % 2 ? _mm256_unpackhi_epi8(zero, upper) : _mm256_unpacklo_epi8(zero, upper);
+            keep_here(halves);
+            store_words(halves, to + step % 2 * 32 + step / 6 * 16);
+        }
+    }
+
+private:
+    // A lane of 32 bits has the codes of four bytes: the first ones of four lanes become neighbours, then the second ones.
+    MXQ_HD static Words first_ones_first(const Words& stored) {
+        return _mm256_shuffle_epi8(stored, _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
+                                                            0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    }
+    // Those of eight lanes do.
+    MXQ_HD static Words halves_joined(const Words& bytes) {
+        return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    }
+
+    Words low_, high_;  // codes, then the upper bytes of their numbers
+};
+
+template <class E>
+using PieceDecoder = std::conditional_t<E::bits == 4, NibblePiece<E>, WidePiece<E>>;
 
 // Returns a part of vector n of a decoded unit. Codes of four bits have a piece for each part; pieces of others have a part
 // of four vectors, of which the odd ones follow the even ones.
@@ -400,8 +442,11 @@ MXQ_HD Lanes load_halves(const uint16_t* unit, int n, int64_t part) {
 template <class E, class Use>
 MXQ_HD void decode_unit(const uint8_t* codes, int64_t part, const Use& use) {
     alignas(64) uint16_t halves[kUnit];
-    for (int piece = int(part); piece < kPieces<E>; piece += 2)
-        store_halves<E>(load_piece<E>(codes, piece), piece, halves);
+    for (int piece = int(part); piece < kPieces<E>; piece += 2) {
+        PieceDecoder<E> decode;
+#pragma GCC unroll 8
+        for (int step = 0; step < decode.steps; step++) decode(step, codes, piece, halves, [](const Words&) {});
+    }
 #pragma GCC unroll 8
     for (int n = 0; n < kUnitVectors; n++) use(n, load_halves<E>(halves, n, part));
 }
