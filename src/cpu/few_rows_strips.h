@@ -189,16 +189,26 @@ bool multiply_rows(const FewRowsPass& pass, const Columns& b) {
     }
 }
 
-// Multiplies lines of B with the rows of a pass. Returns false, and leaves their sums as they were, where there is a NaN
-// that decoding loses.
+// Copies sums times a power of two.
+template <float scale>
+MXQ_HD void copy_times(const float* from, int64_t count, float* to) {
+    if constexpr (scale == 1)
+        memcpy(to, from, size_t(count) * sizeof(float));
+    else
+        for (int64_t i = 0; i < count; i++) to[i] = multiply_rn(from[i], scale);
+}
+
+// Multiplies lines of B with the rows of a pass. Sums wait for the next pass as they are without a scale, since rows that
+// are extreme there have codes of another kind. Returns false, and leaves their sums as they were, where there is a NaN that
+// decoding loses.
 template <class Weights, Products products>
 bool multiply_strips(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
     const int64_t of_line = pass.row_count * kLanes, of_lines = b.count * of_line;
     float* const waiting = pass.lanes + first_column * of_line;
     memset(pass.strip, 0, size_t(kStripLines * of_line) * sizeof(float));
-    if (!pass.first) memcpy(pass.strip, waiting, size_t(of_lines) * sizeof(float));
+    if (!pass.first) copy_times<1 / Weights::scale>(waiting, of_lines, pass.strip);
     if (!multiply_rows<Weights, products>(pass, b)) return false;
-    if (!pass.last) return memcpy(waiting, pass.strip, size_t(of_lines) * sizeof(float)), true;
+    if (!pass.last) return copy_times<Weights::scale>(pass.strip, of_lines, waiting), true;
     for (int64_t c = 0; c < b.count; c++)
         for (int64_t r = 0; r < pass.row_count; r++) {
             Lanes lanes[kParts];
