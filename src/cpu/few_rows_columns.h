@@ -42,6 +42,10 @@ constexpr bool is_plain = false;
 template <class T>
 constexpr bool is_plain<PlainWeights<T>> = true;
 
+// What sums are multiplied by. Factors that are applied to codes have it already.
+template <class Weights, Products products>
+constexpr float kScaleOfSums = Weights::factors > 0 && products == Products::scaled ? 1.0f : Weights::scale;
+
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // The most factors of a line that a pass takes, with some to read beyond the last.

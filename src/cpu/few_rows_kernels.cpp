@@ -113,7 +113,7 @@ bool multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_c
         for (int c = 0; c < b.count; c++) {
             Lanes of_sum[kParts];
             for (int64_t part = 0; part < kParts; part++) of_sum[part] = all[part][r][c];
-            finish_sum(pass, b, r, first_column, c, of_sum, Weights::scale);
+            finish_sum(pass, b, r, first_column, c, of_sum, kScaleOfSums<Weights, products>);
         }
     return true;
 }
@@ -288,7 +288,7 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
         // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
         memset(scales + count, scales[0], size_t(whole - count));
     }
-    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, to), true;
+    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, to);
     if (part.layout.block == kMxBlock) return factors_of_e8m0(scales, whole, safe, fold, to);
     spread_scales(scales, count, shift);
     return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, to);

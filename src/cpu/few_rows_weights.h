@@ -489,8 +489,8 @@ struct UnitDecoder {
 };
 
 #if defined(__AVX512F__)
-// Stores E4M3 scales, a multiple of 64, as BF16 numbers.
-MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+// Stores E4M3 scales, a multiple of 64, as BF16 numbers. Returns true: NaN stays NaN.
+MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
     const __m512i neighbours = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     for (int64_t i = 0; i < count; i += 64, to += 32) {
         const __m512i codes = _mm512_maskz_permutexvar_epi64(0xFF, neighbours, _mm512_loadu_si512(scales + i));
@@ -498,8 +498,10 @@ MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
             codes, [&](int s, __m512i words)
                        __attribute__((always_inline)) { _mm512_storeu_si512(to + kLanes * s, words); });
     }
+    return true;
 }
 constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
+constexpr int kFoldOfScales = 0;
 
 // Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16.
 MXQ_HD void powers_of_e8m0(const uint8_t* scales, int64_t count, uint32_t exponent, float* to) {
@@ -512,10 +514,30 @@ MXQ_HD void powers_of_e8m0(const uint8_t* scales, int64_t count, uint32_t expone
 }
 constexpr int64_t kScalesAtOnce = 64;
 #else
-// Turns E4M3 scales, a multiple of 16, to factors. They are in range without the global scale, and NaN stays NaN.
-MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
-    for (int64_t i = 0; i < count; i += kSixteen) store_sixteen(decode_bytes_16<E4M3>(scales + i), to + i);
+#if defined(__AVX2__)
+// Stores E4M3 scales, a multiple of 16, as F16 numbers of 2^-8 times their values, each twice, since two lanes take it.
+// Returns false where there is a NaN, which becomes a number.
+MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+    __m128i most = _mm_setzero_si128();  // of twice the scales: those of NaN are the largest
+    for (int64_t i = 0; i < count; i += kSixteen, to += kSixteen) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i));
+        most = _mm_max_epu8(most, _mm_add_epi8(bytes, bytes));
+        const __m256i halves = _mm256_permute4x64_epi64(halves_of_numbers<E4M3>(lanes_of_bytes<8>(scales + i)), 0xD8);
+        __m256i* const pairs = reinterpret_cast<__m256i*>(to);
+        _mm256_storeu_si256(pairs, _mm256_unpacklo_epi16(halves, halves));
+        _mm256_storeu_si256(pairs + 1, _mm256_unpackhi_epi16(halves, halves));
+    }
+    return _mm_movemask_epi8(_mm_cmpeq_epi8(most, _mm_set1_epi8(char(0xFE)))) == 0;
 }
+constexpr int kFoldOfScales = 8;
+#else
+// Turns E4M3 scales, a multiple of 16, to factors. Returns true: NaN stays NaN.
+MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+    for (int64_t i = 0; i < count; i += kSixteen) store_sixteen(decode_bytes_16<E4M3>(scales + i), to + i);
+    return true;
+}
+constexpr int kFoldOfScales = 0;
+#endif
 constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
 
 // Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16.
@@ -532,48 +554,6 @@ MXQ_HD void powers_of_e8m0(const uint8_t* scales, int64_t count, uint32_t expone
 }
 constexpr int64_t kScalesAtOnce = kSixteen;
 #endif
-
-// Codes of E, of which every `block` have a factor. Those of half a unit and more share it among all lanes of a vector.
-template <class E, int64_t block>
-struct QuantizedWeights : UnitDecoder<E> {
-    static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
-    static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = kUnit / block;
-    static constexpr int64_t factor_floats = block == kNvBlock ? floats_of_e4m3(factors) : factors;
-    static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
-    static constexpr int64_t section = kUnitVectors / sections;
-    static constexpr bool has_powers_of_two = block == kMxBlock;
-    static constexpr bool has_words = true, can_be_exact = true;
-    static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
-    static constexpr float fold = float(1 << kFold<E>), scale = 1;
-    static constexpr bool loses_nan = kLosesNan<E>;
-
-    // Returns the factors of a part's lanes for vectors of a section, from those of a unit.
-    MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
-        constexpr int64_t of_section = factors / sections;
-#if defined(__AVX512F__)
-        if constexpr (block == kNvBlock) {
-            const __m512i index = _mm512_load_si512(kFactorOfLane<FactorOfLane<of_section, 16>>.index);
-            return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_loadu_si512(of_unit)));
-        }
-#endif
-        if constexpr (of_section <= kParts) return same_lanes(of_unit + number * of_section + part * of_section / kParts);
-        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section>>.index + part * kWidth;
-        return pick_lanes(of_unit + number * of_section, index);
-    }
-};
-
-// Codes of E without factors: one scale multiplies the sums of a line.
-template <class E>
-struct LineWeights : UnitDecoder<E> {
-    static constexpr Order order = Order::bytes;
-    static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = 0, factor_floats = 0;
-    static constexpr int64_t section = kUnitVectors;
-    static constexpr bool has_words = true, can_be_exact = true;
-    static constexpr float fold = 1, scale = float(1 << kFold<E>);
-    static constexpr bool loses_nan = kLosesNan<E>;
-};
-
-// ---- Plain numbers -----------------------------------------------------------------------------------------------------
 
 // Loads kWidth numbers as fp32.
 MXQ_HD Lanes load_numbers(const uint8_t* from, float) { return load_lanes(reinterpret_cast<const float*>(from)); }
@@ -596,6 +576,50 @@ MXQ_HD Lanes load_numbers(const uint8_t* from, F16) {
     return lanes;
 }
 #endif
+
+// Codes of E, of which every `block` have a factor. Those of half a unit and more share it among all lanes of a vector.
+template <class E, int64_t block>
+struct QuantizedWeights : UnitDecoder<E> {
+    static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
+    static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = kUnit / block;
+    static constexpr int64_t factor_floats = block == kNvBlock ? floats_of_e4m3(factors) : factors;
+    static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
+    static constexpr int64_t section = kUnitVectors / sections;
+    static constexpr bool has_powers_of_two = block == kMxBlock;
+    static constexpr bool has_words = true, can_be_exact = true;
+    static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
+    static constexpr float fold = float(1 << kFold<E>), scale = block == kNvBlock ? 1 << kFoldOfScales : 1;
+    static constexpr bool loses_nan = kLosesNan<E>;
+
+    // Returns the factors of a part's lanes for vectors of a section, from those of a unit: divided by `scale`.
+    MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
+        constexpr int64_t of_section = factors / sections;
+#if defined(__AVX512F__)
+        if constexpr (block == kNvBlock) {
+            const __m512i index = _mm512_load_si512(kFactorOfLane<FactorOfLane<of_section, 16>>.index);
+            return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_loadu_si512(of_unit)));
+        }
+#elif defined(__AVX2__)
+        if constexpr (block == kNvBlock) return load_numbers(reinterpret_cast<const uint8_t*>(of_unit + part * 4), F16{});
+#endif
+        if constexpr (of_section <= kParts) return same_lanes(of_unit + number * of_section + part * of_section / kParts);
+        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section>>.index + part * kWidth;
+        return pick_lanes(of_unit + number * of_section, index);
+    }
+};
+
+// Codes of E without factors: one scale multiplies the sums of a line.
+template <class E>
+struct LineWeights : UnitDecoder<E> {
+    static constexpr Order order = Order::bytes;
+    static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = 0, factor_floats = 0;
+    static constexpr int64_t section = kUnitVectors;
+    static constexpr bool has_words = true, can_be_exact = true;
+    static constexpr float fold = 1, scale = float(1 << kFold<E>);
+    static constexpr bool loses_nan = kLosesNan<E>;
+};
+
+// ---- Plain numbers -----------------------------------------------------------------------------------------------------
 
 // F16 or F32.
 template <class T>
