@@ -40,10 +40,44 @@
 namespace mxq::cpu {
 namespace {
 
+// Tells whether plain numbers are multiplied 64 bytes of each line after another.
+template <class Weights, Products products, int rows>
+constexpr bool kTakesTurns = is_plain<Weights>&& products != Products::dots&& rows <= kTurnRows;
+
+// Multiplies a part of one unit of lines of plain numbers with the rows, of which a vector is loaded once for all lines.
+// Only the first part prefetches what comes next.
+template <class Weights, Products products, int rows, int columns>
+MXQ_HD void multiply_turns(const uint8_t* const (&lines)[columns], const Columns& b, const float* numbers, int64_t part,
+                           Lanes (&sums)[rows][columns]) {
+    constexpr int64_t vector_bytes = Weights::unit_bytes / kUnitVectors;
+    constexpr int vectors = int(64 / vector_bytes);
+#pragma GCC unroll 1
+    for (int first = 0; first < kUnitVectors; first += vectors) {
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; c++)
+            if (part == 0) __builtin_prefetch(lines[c] + b.to_next + first * vector_bytes, 0, 2);
+#pragma GCC unroll 2
+        for (int n = first; n < first + vectors; n++) {
+            Lanes row[rows];
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++) row[r] = in_register(row_lanes<products>(numbers + r * kRowFloats<products>, n));
+#pragma GCC unroll 4
+            for (int c = 0; c < columns; c++) {
+                const Lanes weights = Weights::load(lines[c], n, part);
+#pragma GCC unroll 2
+                for (int r = 0; r < rows; r++)
+                    sums[r][c] = multiply_add<products == Products::fused>(row[r], weights, sums[r][c]);
+            }
+        }
+    }
+}
+
 // Multiplies a part of one unit of the lines with the rows.
 template <class Weights, Products products, int rows, int columns>
 MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns& b, int64_t unit, const float* numbers,
                           int64_t part, Lanes (&sums)[rows][columns]) {
+    if constexpr (kTakesTurns<Weights, products, rows>)
+        return multiply_turns<Weights, products>(codes, b, numbers, part, sums);
 #pragma GCC unroll 4
     for (int c = 0; c < columns; c++) {
         if (kSpreadsPrefetches<Weights> && part == 0) __builtin_prefetch(codes[c] + b.to_next, 0, 2);
@@ -66,7 +100,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
             multiply_unit<Weights, products>(codes, b, unit, numbers + p * kWidth, first + p, sums[p]);
     };
     for (int64_t unit = 0; unit < b.units; unit++, numbers += rows * kRowFloats<products>) {
-        if (!kSpreadsPrefetches<Weights> && first == 0)
+        if (!kSpreadsPrefetches<Weights> && !kTakesTurns<Weights, products, rows> && first == 0)
 #pragma GCC unroll 4
             for (int c = 0; c < columns; c++)
 #pragma GCC unroll 8
