@@ -58,10 +58,12 @@ int64_t pass_depth(int64_t row_count, bool in_registers, bool is_packed) {
 
 }  // namespace
 
-// More than two rows pass over a part of the contraction at a time, or once for kPassRows of them, and come back to the same
-// lines, which stay in L2.
+// Rows are prepared anew for each task, so a task has as many lines as there is room for, whose sums stay in L2 while rows
+// pass over a part of the contraction at a time, or once for kPassRows of them.
 int64_t FewRows::most_columns(int64_t rows) {
-    return rows > 2 ? FewRowsScratch::most_columns_of_many : FewRowsScratch::most_columns;
+    using Room = FewRowsScratch;
+    const bool has_room = rows * Room::most_columns <= kPassRows * Room::most_columns_of_many;
+    return has_room ? Room::most_columns : Room::most_columns_of_many;
 }
 
 void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const {

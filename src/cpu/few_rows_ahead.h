@@ -3,7 +3,7 @@
 // few_rows_kernels.cpp, whose head fixes the order of each sum.
 //
 //     step      a unit of two or four lines, as F16 numbers in L1, beside up to kStepRows rows; between its multiply-adds a
-//               unit of the lines of the next step is decoded from its codes to L1
+//               unit of the lines of the next step is decoded from its codes to L1, two or three operations at a time
 //     rows      more than kStepRows are divided among several steps, the first of which decodes
 //     runs      sums of products that share a factor, of all lines and rows of a step: in registers
 //     sums      in L1
@@ -11,7 +11,8 @@
 // Zen 4 converts F16 numbers from memory beside two multiply-adds a cycle, in pipes that these do not need, and a row's
 // numbers are loaded once for all lines of a step. Multiply-adds and the operations that decode must alternate, since a
 // processor looks some hundred of them ahead: a unit that was decoded before it was multiplied took a tenth longer, and a
-// step that is a function of its own a fifth. docs/performance.md counts the operations.
+// step that is a function of its own a fifth. keep_here() holds the compiler to that order. docs/performance.md counts the
+// operations.
 #pragma once
 #include <algorithm>
 #include <type_traits>
@@ -38,10 +39,10 @@ struct StepLines {
     const float* factors[lines];
 };
 
-// Units to decode, where to, and how many bytes further the lines begin that follow them.
-template <int lines>
+// Units of lines to decode, where to, and how many bytes further the lines begin that follow them.
 struct Undecoded {
-    const uint8_t* codes[lines];
+    const uint8_t* codes;  // of the first line
+    int64_t between;       // bytes from a line to the one beside it
     uint16_t* halves;
     int64_t to_next;
 };
@@ -55,20 +56,42 @@ MXQ_HD Lanes load_weights(const void* unit, int n, int64_t part) {
         return Weights::load(static_cast<const uint8_t*>(unit), n, part);
 }
 
-// Multiplies a part of vector n of the lines with the rows. Runs that begin take their first product as it is.
-template <class Weights, Products products, int rows, int lines>
+// Multiplies a part of vector n of the lines with the rows. Runs that begin take their first product as it is. Calls
+// decode(line) for each line, some multiply-adds apart.
+template <class Weights, Products products, int rows, int lines, class Decode>
 MXQ_HD void multiply_vector(const void* const (&units)[lines], const float* numbers, int n, int64_t part, bool begins,
-                            Lanes (&runs)[lines][rows]) {
-    Lanes weights[lines];
+                            Lanes (&runs)[lines][rows], const Decode& decode) {
+    constexpr bool holds_rows = rows < lines;  // or the lines' weights
+    Lanes held[holds_rows ? rows : lines];
+    const auto row_of = [&](int r) __attribute__((always_inline)) {
+        return in_register(load_lanes(numbers + r * kUnit + n * kLanes + part * kWidth));
+    };
+    const auto weights_of = [&](int c) __attribute__((always_inline)) { return load_weights<Weights>(units[c], n, part); };
+    const auto multiply = [&](int c, int r, const Lanes& row, const Lanes& weights) __attribute__((always_inline)) {
+        runs[c][r] = begins ? times(row, weights) : multiply_add<products == Products::fused>(row, weights, runs[c][r]);
+        keep_here(runs[c][r]);
+    };
+    if constexpr (holds_rows) {
 #pragma GCC unroll 4
-    for (int c = 0; c < lines; c++) weights[c] = load_weights<Weights>(units[c], n, part);
+        for (int r = 0; r < rows; r++) held[r] = row_of(r);
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
-        const Lanes row = in_register(load_lanes(numbers + r * kUnit + n * kLanes + part * kWidth));
+        for (int c = 0; c < lines; c++) {
+            const Lanes weights = weights_of(c);
 #pragma GCC unroll 4
-        for (int c = 0; c < lines; c++)
-            runs[c][r] =
-                begins ? times(row, weights[c]) : multiply_add<products == Products::fused>(row, weights[c], runs[c][r]);
+            for (int r = 0; r < rows; r++) multiply(c, r, held[r], weights);
+            decode(c);
+        }
+    } else {
+#pragma GCC unroll 4
+        for (int c = 0; c < lines; c++) held[c] = weights_of(c);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            const Lanes row = row_of(r);
+#pragma GCC unroll 4
+            for (int c = 0; c < lines; c++) multiply(c, r, row, held[c]);
+            if (r == (rows - 1) / 2) decode(0);
+        }
+        decode(1);
     }
 }
 
@@ -93,28 +116,37 @@ MXQ_HD void add_runs([[maybe_unused]] const float* factors, [[maybe_unused]] int
 // Decodes a piece of a unit.
 template <class Weights>
 MXQ_HD void decode_piece(const uint8_t* unit, int piece, uint16_t* halves, NanSearch<Weights::loses_nan>& search) {
-    using E = typename Weights::Element;
-    Words stored = load_piece<E>(unit, piece);
-    asm("" : "+x"(stored));  // keeps the compiler from loading it for each use
-    search.look_at(stored);
-    store_halves<E>(stored, piece, halves);
+    PieceDecoder<typename Weights::Element> decode;
+#pragma GCC unroll 8
+    for (int step = 0; step < decode.steps; step++)
+        decode(
+            step, unit, piece, halves, [&](const Words& codes) __attribute__((always_inline)) { search.look_at(codes); });
 }
 
-// Decodes what is due after `done` of a step's vectors and parts.
+// Decodes units to F16 numbers, a step at a time: line by line the first piece, then the next.
 template <class Weights, int lines>
-MXQ_HD void decode_next(const Undecoded<lines>& next, int done, NanSearch<Weights::loses_nan>& search) {
+struct DecodeAhead {
     using E = typename Weights::Element;
-    constexpr int pieces = lines * kPieces<E>, all = int(kUnitVectors * kParts);
-    if (done * pieces % all != 0) return;
-    const int number = done * pieces / all - 1, line = number % lines, piece = number / lines;
-    if (kSpreadsPrefetches<Weights> && piece == 0) __builtin_prefetch(next.codes[line] + next.to_next, 0, 2);
-    decode_piece<Weights>(next.codes[line], piece, next.halves + line * kUnit, search);
-}
+    static_assert(kUnitVectors * kParts == kPieces<E> * PieceDecoder<E>::steps);
 
-// Multiplies the lines with so many rows. Calls decode(done) after each part of a vector.
+    MXQ_HD void operator()(int step) {
+        constexpr int steps = PieceDecoder<E>::steps;
+        const int line = step / steps % lines, piece = step / steps / lines;
+        if (kSpreadsPrefetches<Weights> && piece == 0 && step % steps == 0)
+            __builtin_prefetch(next.codes + line * next.between + next.to_next, 0, 2);
+        decode(
+            step % steps, next.codes + line * next.between, piece,
+            next.halves + line * kUnit, [&](const Words& codes) __attribute__((always_inline)) { search.look_at(codes); });
+    }
+
+    const Undecoded next;
+    NanSearch<Weights::loses_nan>& search;
+    PieceDecoder<E> decode = {};
+};
+
+// Multiplies the lines with so many rows. Calls decode(step) for each line of each part of a vector.
 template <class Weights, Products products, int rows, int lines, class Decode>
-MXQ_HD void multiply_step(const StepLines<lines>& now, const float* numbers, float* sums, int64_t stride,
-                          const Decode& decode) {
+MXQ_HD void multiply_step(const StepLines<lines>& now, const float* numbers, float* sums, int64_t stride, Decode&& decode) {
     constexpr bool has_factors = Weights::factors > 0;
     constexpr int section = Weights::section;
 #pragma GCC unroll 2
@@ -130,8 +162,10 @@ MXQ_HD void multiply_step(const StepLines<lines>& now, const float* numbers, flo
 #pragma GCC unroll 8
             for (int v = 0; v < section; v++) {
                 const int n = s * section + v;
-                multiply_vector<Weights, products>(now.units, numbers, n, part, has_factors && v == 0, runs);
-                decode(part * kUnitVectors + n + 1);
+                multiply_vector<Weights, products>(
+                    now.units, numbers, n, part, has_factors && v == 0, runs, [&](int line) __attribute__((always_inline)) {
+                        decode((part * kUnitVectors + n) * lines + line);
+                    });
             }
 #pragma GCC unroll 4
             for (int c = 0; c < lines; c++) add_runs<Weights, products>(now.factors[c], s, part, runs[c], sums + c * stride);
@@ -157,50 +191,60 @@ MXQ_HD void multiply_rest(const StepLines<2>& now, const float* numbers, float* 
     }
 }
 
-// Multiplies the lines with all rows of the pass, `lines` of them and the first `rows` rows at a time. `sums` has the sums:
-// those of a line are neighbours. Returns false where there is a NaN that decoding loses.
+// Units of kStripLines lines that lie at equal distances.
+struct Units {
+    const uint8_t* codes;
+    int64_t between;       // bytes from a line to the one beside it
+    const float* factors;  // kMostFactors for each line
+    int64_t count, to_next;
+};
+
+// Prefetches a unit of the lines that come next.
+template <class Weights>
+MXQ_HD void prefetch_unit(const uint8_t* codes, int64_t between) {
+#pragma GCC unroll 4
+    for (int c = 0; c < kStripLines; c++)
+#pragma GCC unroll 4
+        for (int64_t at = 0; at < Weights::unit_bytes; at += 64) __builtin_prefetch(codes + c * between + at, 0, 2);
+}
+
+// Multiplies the lines with all rows, `lines` of them and the first `rows` rows at a time. `sums` has the sums: those of a
+// line are neighbours. Returns false where there is a NaN that decoding loses.
 template <class Weights, Products products, int rows, int lines>
-bool multiply_units(const FewRowsPass& pass, const Columns& b, float* sums) {
+bool multiply_units(const Units& b, const float* numbers, int64_t all_rows, float* sums) {
     using E = typename Weights::Element;
+    constexpr bool has_rest = lines < kStripLines;
     alignas(64) uint16_t halves[2][lines * kUnit];
     NanSearch<Weights::loses_nan> search;
-    const uint8_t* codes[kStripLines];
-    for (int c = 0; c < kStripLines; c++) codes[c] = b.units > 0 ? b.codes[c] : b.last[c];
+    const int64_t row_count = has_rest ? all_rows : rows, stride = row_count * kLanes;
+    if (kSpreadsPrefetches<Weights>) prefetch_unit<Weights>(b.codes + b.to_next, b.between);  // others when they are decoded
     for (int c = 0; c < lines; c++)
         for (int piece = 0; piece < kPieces<E>; piece++)
-            decode_piece<Weights>(codes[c], piece, halves[0] + c * kUnit, search);
-    const float* numbers = pass.rows;
-    const int64_t stride = pass.row_count * kLanes;
+            decode_piece<Weights>(b.codes + c * b.between, piece, halves[0] + c * kUnit, search);
+    const uint8_t* codes = b.codes;
+    const float* factors = b.factors;
     int turn = 0;
-    for (int64_t unit = 0; unit * kUnit < pass.depth; unit++, numbers += pass.row_count * kUnit) {
-        const bool ends = (unit + 1) * kUnit >= pass.depth;
-        const uint8_t* next[kStripLines];  // the last unit is decoded again
-#pragma GCC unroll 4
-        for (int c = 0; c < kStripLines; c++) {
-            for (int64_t at = 0; !kSpreadsPrefetches<Weights> && at < Weights::unit_bytes; at += 64)
-                __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
-            next[c] = ends ? codes[c] : unit + 1 < b.units ? codes[c] + Weights::unit_bytes : b.last[c];
-        }
+    for (int64_t left = b.count; left > 0; left--, numbers += row_count * kUnit, factors += Weights::factor_floats) {
+        if (!kSpreadsPrefetches<Weights>) prefetch_unit<Weights>(codes + b.to_next, b.between);
+        const uint8_t* const next = codes + (left > 1 ? Weights::unit_bytes : 0);  // the last unit is decoded again
 #pragma GCC unroll 2
         for (int line = 0; line < kStripLines; line += lines) {
+            const int from = has_rest ? line / lines : turn;  // a constant where there are two steps
             StepLines<lines> now;
-            Undecoded<lines> then;
-            const int from = lines < kStripLines ? line / lines : turn;  // a constant where there are two steps
-            then.halves = halves[from ^ 1], then.to_next = b.to_next;
 #pragma GCC unroll 4
             for (int c = 0; c < lines; c++) {
                 now.units[c] = halves[from] + c * kUnit;
-                now.factors[c] = b.factors[line + c] + unit * Weights::factor_floats;
-                then.codes[c] = line + lines < kStripLines ? codes[line + lines + c] : next[c];
+                now.factors[c] = factors + (line + c) * kMostFactors;
             }
+            const uint8_t* const then = line + lines < kStripLines ? codes + (line + lines) * b.between : next;
             multiply_step<Weights, products, rows, lines>(
-                now, numbers, sums + line * stride,
-                stride, [&](int done) __attribute__((always_inline)) { decode_next<Weights>(then, done, search); });
-            if constexpr (lines < kStripLines)
+                now, numbers, sums + line * stride, stride,
+                DecodeAhead<Weights, lines>{{then, b.between, halves[from ^ 1], b.to_next}, search});
+            if constexpr (has_rest)
                 multiply_rest<Weights, products>(now, numbers + rows * kUnit, sums + line * stride + rows * kLanes, stride,
-                                                 pass.row_count - rows);
+                                                 row_count - rows);
         }
-        for (int c = 0; c < kStripLines; c++) codes[c] = next[c];
+        codes = next;
         turn ^= 1;
     }
     return !search.found();
@@ -254,7 +298,7 @@ bool multiply_plain(const FewRowsPass& pass, const Columns& b, float* sums) {
     return !search.found();
 }
 
-// Multiplies the lines with all rows of the pass.
+// Multiplies the lines with all rows of the pass: whole units, and then the last one, where it is none.
 template <class Weights, Products products>
 bool multiply_ahead(const FewRowsPass& pass, const Columns& b, float* sums) {
     const int64_t rows = ceil_div(pass.row_count, ceil_div(pass.row_count, kStepRows));
@@ -262,7 +306,14 @@ bool multiply_ahead(const FewRowsPass& pass, const Columns& b, float* sums) {
                           : rows == 2 ? multiply_units<Weights, products, 2, 4>
                           : rows == 3 ? multiply_units<Weights, products, 3, 2>
                                       : multiply_units<Weights, products, 4, 2>;
-    return multiply(pass, b, sums);
+    bool is_done = true;
+    if (b.units > 0)
+        is_done = multiply({b.codes[0], b.codes[1] - b.codes[0], b.factors[0], b.units, b.to_next}, pass.rows,
+                           pass.row_count, sums);
+    if (b.units * kUnit < pass.depth)
+        is_done &= multiply({b.last[0], b.last[1] - b.last[0], b.factors[0] + b.units * Weights::factor_floats, 1, 0},
+                            pass.rows + b.units * kUnit * pass.row_count, pass.row_count, sums);
+    return is_done;
 }
 #endif
 

@@ -9,19 +9,20 @@ namespace {
 
 // How many rows of plain numbers and lines have their sums in registers, and how many rows of codes make a block
 // (few_rows_blocks.h). More rows take strips (few_rows_strips.h), which are faster from there on, and so does all that
-// scalar code multiplies with codes, to have fewer kernels. AVX2 decodes codes ahead (few_rows_ahead.h).
+// scalar code multiplies with codes, to have fewer kernels. AVX2 decodes codes ahead (few_rows_ahead.h). Up to kTurnRows
+// rows of plain numbers are multiplied with 64 bytes of each line in turns, which is slower with more.
 #if defined(__AVX512F__)
-constexpr int kRegisterRows = 3, kRegisterLines = 4;
+constexpr int kRegisterRows = 3, kRegisterLines = 4, kTurnRows = 2;
 template <Products products>
 constexpr int kBlockRows = products == Products::dots    ? 4
                            : products == Products::fused ? 5
                                                          : 3;
 #elif defined(__AVX2__)
-constexpr int kRegisterRows = 2, kRegisterLines = 2;
+constexpr int kRegisterRows = 2, kRegisterLines = 2, kTurnRows = 1;
 template <Products>
 constexpr int kBlockRows = 0;
 #else
-constexpr int kRegisterRows = 1, kRegisterLines = 1;
+constexpr int kRegisterRows = 1, kRegisterLines = 1, kTurnRows = 0;
 template <Products>
 constexpr int kBlockRows = 0;
 #endif
@@ -42,9 +43,16 @@ constexpr bool is_plain = false;
 template <class T>
 constexpr bool is_plain<PlainWeights<T>> = true;
 
+// What sums are multiplied by. Factors that are applied to codes have it already.
+template <class Weights, Products products>
+constexpr float kScaleOfSums = Weights::factors > 0 && products == Products::scaled ? 1.0f : Weights::scale;
+
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Lines of B that are multiplied together.
+// The most factors of a line that a pass takes, with some to read beyond the last.
+constexpr int64_t kMostFactors = kPassDepth / kSixteen + kLanes;
+
+// Lines of B that are multiplied together. With AVX2 they lie at equal distances, and their factors kMostFactors apart.
 struct Columns {
     const uint8_t* codes[kFewColumns];
     const uint8_t* last[kFewColumns];  // the last unit, filled up with zeros, where the depth is no multiple of it

@@ -40,12 +40,44 @@
 namespace mxq::cpu {
 namespace {
 
-constexpr int64_t kMostFactors = kPassDepth / kSixteen + kLanes;  // with some to read beyond the last
+// Tells whether plain numbers are multiplied 64 bytes of each line after another.
+template <class Weights, Products products, int rows>
+constexpr bool kTakesTurns = is_plain<Weights>&& products != Products::dots&& rows <= kTurnRows;
+
+// Multiplies a part of one unit of lines of plain numbers with the rows, of which a vector is loaded once for all lines.
+// Only the first part prefetches what comes next.
+template <class Weights, Products products, int rows, int columns>
+MXQ_HD void multiply_turns(const uint8_t* const (&lines)[columns], const Columns& b, const float* numbers, int64_t part,
+                           Lanes (&sums)[rows][columns]) {
+    constexpr int64_t vector_bytes = Weights::unit_bytes / kUnitVectors;
+    constexpr int vectors = int(64 / vector_bytes);
+#pragma GCC unroll 1
+    for (int first = 0; first < kUnitVectors; first += vectors) {
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; c++)
+            if (part == 0) __builtin_prefetch(lines[c] + b.to_next + first * vector_bytes, 0, 2);
+#pragma GCC unroll 2
+        for (int n = first; n < first + vectors; n++) {
+            Lanes row[rows];
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++) row[r] = in_register(row_lanes<products>(numbers + r * kRowFloats<products>, n));
+#pragma GCC unroll 4
+            for (int c = 0; c < columns; c++) {
+                const Lanes weights = Weights::load(lines[c], n, part);
+#pragma GCC unroll 2
+                for (int r = 0; r < rows; r++)
+                    sums[r][c] = multiply_add<products == Products::fused>(row[r], weights, sums[r][c]);
+            }
+        }
+    }
+}
 
 // Multiplies a part of one unit of the lines with the rows.
 template <class Weights, Products products, int rows, int columns>
 MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns& b, int64_t unit, const float* numbers,
                           int64_t part, Lanes (&sums)[rows][columns]) {
+    if constexpr (kTakesTurns<Weights, products, rows>)
+        return multiply_turns<Weights, products>(codes, b, numbers, part, sums);
 #pragma GCC unroll 4
     for (int c = 0; c < columns; c++) {
         if (kSpreadsPrefetches<Weights> && part == 0) __builtin_prefetch(codes[c] + b.to_next, 0, 2);
@@ -68,7 +100,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
             multiply_unit<Weights, products>(codes, b, unit, numbers + p * kWidth, first + p, sums[p]);
     };
     for (int64_t unit = 0; unit < b.units; unit++, numbers += rows * kRowFloats<products>) {
-        if (!kSpreadsPrefetches<Weights> && first == 0)
+        if (!kSpreadsPrefetches<Weights> && !kTakesTurns<Weights, products, rows> && first == 0)
 #pragma GCC unroll 4
             for (int c = 0; c < columns; c++)
 #pragma GCC unroll 8
@@ -115,7 +147,7 @@ bool multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_c
         for (int c = 0; c < b.count; c++) {
             Lanes of_sum[kParts];
             for (int64_t part = 0; part < kParts; part++) of_sum[part] = all[part][r][c];
-            finish_sum(pass, b, r, first_column, c, of_sum, Weights::scale);
+            finish_sum(pass, b, r, first_column, c, of_sum, kScaleOfSums<Weights, products>);
         }
     return true;
 }
@@ -290,7 +322,7 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
         // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
         memset(scales + count, scales[0], size_t(whole - count));
     }
-    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, to), true;
+    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, to);
     if (part.layout.block == kMxBlock) return factors_of_e8m0(scales, whole, safe, fold, to);
     spread_scales(scales, count, shift);
     return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, to);
@@ -311,7 +343,7 @@ bool are_exact(const uint8_t* numbers, int64_t count) {
 
 // Holds the lines that are multiplied together.
 struct ColumnBuffers {
-    alignas(64) float factors[kFewColumns][kMostFactors];
+    alignas(64) float factors[2 * kFewColumns - 1][kMostFactors] = {};  // the last ones stand beside those of a single line
     alignas(64) uint8_t last[kFewColumns][kUnit * sizeof(float)];
 };
 
@@ -327,8 +359,8 @@ public:
           width_(b.part.scale_type == ScaleType::None && pass.row_count <= kRegisterRows ? kRegisterLines : kStripLines) {}
 
     void multiply(uint8_t* unsafe) {
-        for (int64_t first = 0; first < b_.count; first += width_) {
-            const int64_t count = least(width_, b_.count - first);
+        for (int64_t first = 0; first < b_.count; first += count_from(first)) {
+            const int64_t count = count_from(first);
             bool safe[kFewColumns];
             if (!read_factors(first, count, unsafe + first, safe) || !multiply_codes(first, count, 0))
                 multiply_apart(first, count, unsafe + first, safe);
@@ -336,6 +368,13 @@ public:
     }
 
 private:
+    // Returns how many lines are multiplied together from line `first` on. Where they must lie at equal distances, those at
+    // the end go one by one.
+    int64_t count_from(int64_t first) const {
+        const int64_t left = b_.count - first;
+        return left >= width_ ? width_ : kDecodesAhead ? 1 : left;
+    }
+
     // Tells which lines of BF16 numbers have exact products with the rows of this pass. Returns whether all have, or
     // products are rounded in any case, or lines are looked at where they are multiplied. Such lines have no factors, and
     // are never known to have values in range.
@@ -397,7 +436,7 @@ private:
         for (int64_t i = 0; i < width_; i++) {
             const int64_t from = least(i, count - 1);
             columns.codes[i] = line_of(b_.part, 0, b_.first + first + from, pass_.k);
-            columns.factors[i] = buffers_.factors[buffer + from];
+            columns.factors[i] = buffers_.factors[buffer + (kDecodesAhead ? i : from)];
             columns.last[i] = buffers_.last[from];
             columns.line_factor[i] = line_factor(b_.first + first + from);
         }

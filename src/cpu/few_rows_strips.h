@@ -52,6 +52,14 @@ struct DecodedUnit {
     Lanes factors[kStripLines][2];
 };
 
+// Returns decoded codes of vector n times their factors.
+template <class Weights>
+MXQ_HD Lanes scaled(const Lanes& codes, const float* factors, int n, int64_t part) {
+    const Lanes values = times(codes, Weights::factors_of(factors, n / Weights::section, part));
+    static constexpr float scale = Weights::scale;
+    return scale == 1 ? values : times(values, same_lanes(&scale));
+}
+
 template <class Weights, Products products>
 MXQ_HD void decode_line(const uint8_t* codes, const float* factors, int64_t part, Lanes* values, Lanes* of_lanes) {
     constexpr Method method = method_of<Weights, products>();
@@ -64,9 +72,8 @@ MXQ_HD void decode_line(const uint8_t* codes, const float* factors, int64_t part
 #endif
     Weights::decode(
         codes, part, [&](int n, Lanes decoded) __attribute__((always_inline)) {
-            if constexpr (Weights::factors > 0 && method.section == 0)
-                decoded = times(decoded, Weights::factors_of(factors, n / Weights::section, part));
-            values[n] = decoded;
+        if constexpr (Weights::factors > 0 && method.section == 0) decoded = scaled<Weights>(decoded, factors, n, part);
+        values[n] = decoded;
         });
 }
 
@@ -189,22 +196,33 @@ bool multiply_rows(const FewRowsPass& pass, const Columns& b) {
     }
 }
 
-// Multiplies lines of B with the rows of a pass. Returns false, and leaves their sums as they were, where there is a NaN
-// that decoding loses.
+// Copies sums times a power of two.
+template <float scale>
+MXQ_HD void copy_times(const float* from, int64_t count, float* to) {
+    if constexpr (scale == 1)
+        memcpy(to, from, size_t(count) * sizeof(float));
+    else
+        for (int64_t i = 0; i < count; i++) to[i] = multiply_rn(from[i], scale);
+}
+
+// Multiplies lines of B with the rows of a pass. Sums wait for the next pass as they are without a scale, since rows that
+// are extreme there have codes of another kind. Returns false, and leaves their sums as they were, where there is a NaN that
+// decoding loses.
 template <class Weights, Products products>
 bool multiply_strips(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
+    constexpr float scale = kScaleOfSums<Weights, products>;
     const int64_t of_line = pass.row_count * kLanes, of_lines = b.count * of_line;
     float* const waiting = pass.lanes + first_column * of_line;
     memset(pass.strip, 0, size_t(kStripLines * of_line) * sizeof(float));
-    if (!pass.first) memcpy(pass.strip, waiting, size_t(of_lines) * sizeof(float));
+    if (!pass.first) copy_times<1 / scale>(waiting, of_lines, pass.strip);
     if (!multiply_rows<Weights, products>(pass, b)) return false;
-    if (!pass.last) return memcpy(waiting, pass.strip, size_t(of_lines) * sizeof(float)), true;
+    if (!pass.last) return copy_times<scale>(pass.strip, of_lines, waiting), true;
     for (int64_t c = 0; c < b.count; c++)
         for (int64_t r = 0; r < pass.row_count; r++) {
             Lanes lanes[kParts];
             for (int64_t part = 0; part < kParts; part++)
                 lanes[part] = load_lanes(pass.strip + c * of_line + r * kLanes + part * kWidth);
-            finish_sum(pass, b, r, first_column, c, lanes, Weights::scale);
+            finish_sum(pass, b, r, first_column, c, lanes, scale);
         }
     return true;
 }

@@ -23,6 +23,7 @@
 //     scalar       decode() of each
 #pragma once
 #include <algorithm>
+#include <type_traits>
 
 #include "cpu/decode_lines.h"
 #include "cpu/lanes.h"
@@ -317,75 +318,116 @@ constexpr HalfTable<E> kHalfTable;
 
 MXQ_HD void store_words(__m256i words, uint16_t* to) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), words); }
 
-// Stores 64 codes of four bits as F16 numbers: of each pair of vectors 2 s and 2 s + 1 first the latter.
-template <class E>
-MXQ_HD void store_nibbles(Words stored, uint16_t* to) {
-    // A lane of 32 bits has the codes of four bytes: the first ones of eight lanes become neighbours, then the second ones.
-    const __m256i order = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
-                                           0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m256i of_halves = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    const __m256i ones = _mm256_set1_epi8(0x0F), zero = _mm256_setzero_si256();
-    const __m256i table = load_words(kHalfTable<E>.upper);
-    const __m256i codes = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(stored, order), of_halves);
-    const __m256i low = _mm256_shuffle_epi8(table, _mm256_and_si256(codes, ones));
-    const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(codes, 4), ones));
-    store_words(_mm256_unpacklo_epi8(zero, low), to);
-    store_words(_mm256_unpacklo_epi8(zero, high), to + 16);
-    store_words(_mm256_unpackhi_epi8(zero, low), to + 32);
-    store_words(_mm256_unpackhi_epi8(zero, high), to + 48);
-}
-
-// Sets words with the even and the odd ones of 32 codes at their top, other bits not zero: in the lower half of a vector the
-// first eight of each sixteen codes. Codes of six bits come with eight more bytes: those before them if `is_end`, else those
-// after them.
-template <int bits>
-MXQ_HD void split_codes(Words stored, bool is_end, __m256i& even, __m256i& odd) {
-    if constexpr (bits == 8) {
-        odd = _mm256_permute4x64_epi64(stored, 0xD8);
-        even = _mm256_slli_epi16(odd, 8);
-    } else {
-        // Eights 0 and 2 of the codes in the lower half, 1 and 3 in the upper one, from the third byte on.
-        const __m256i from_start = _mm256_setr_epi32(0, 1, 3, 4, 1, 2, 4, 5),
-                      from_before = _mm256_setr_epi32(2, 3, 5, 6, 3, 4, 6, 7);
-        const __m256i bytes = _mm256_permutevar8x32_epi32(stored, is_end ? from_before : from_start);
-        const __m256i of_even = _mm256_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 8, 9, 9, 10, 11, 12, 12, 13,  //
-                                                 2, 3, 3, 4, 5, 6, 6, 7, 10, 11, 11, 12, 13, 14, 14, 15);
-        const __m256i of_odd = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, -1, 8, 9, 10, 11, 11, 12, 13, -1,  //
-                                                2, 3, 4, 5, 5, 6, 7, -1, 10, 11, 12, 13, 13, 14, 15, -1);
-        // Even codes start at bits 0 and 4, odd ones at 6 and 2.
-        even = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, of_even), _mm256_set1_epi32(0x00400400));
-        odd = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, of_odd), _mm256_set1_epi32(0x01000010));
-    }
-}
-
 // How many pieces a unit is decoded in, and the bytes of one.
 template <class E>
 constexpr int kPieces = E::bits == 4 ? 2 : 4;
 template <class E>
 constexpr int64_t kPieceBytes = kUnit * E::bits / 8 / kPieces<E>;
 
-template <class E>
-constexpr bool is_end_of_unit(int piece) {
-    return E::bits == 6 && piece >= kPieces<E> / 2;
-}
+// Keeps words in a register, and the compiler from computing them before or after any other that is kept so.
+MXQ_HD void keep_here(Words& words) { asm volatile("" : "+x"(words)); }
+MXQ_HD void keep_here(Lanes& lanes) { asm volatile("" : "+x"(lanes.all)); }
 
-// Loads the codes of a piece of a unit, of six bits with eight bytes of the unit beside them.
+// Decodes a piece of a unit of codes of six or eight bits to F16 numbers, and stores them where load_halves() finds them.
+// They need not be read from there at once: conversions of numbers in memory take none of the pipes that multiply-adds and
+// shuffles need. It does so in steps of two or three operations, which go between multiply-adds.
 template <class E>
-MXQ_HD Words load_piece(const uint8_t* unit, int piece) {
-    return load_words(unit + piece * kPieceBytes<E> - (is_end_of_unit<E>(piece) ? 8 : 0));
-}
+struct WidePiece {
+    static constexpr int steps = 4;
 
-// Stores a piece of a unit, which is decoded to F16 numbers, where load_halves() finds them. They need not be read from
-// there at once: conversions of numbers in memory take none of the pipes that multiply-adds and shuffles need.
+    // Takes a step. The first calls look(codes).
+    template <class Look>
+    MXQ_HD void operator()(int step, const uint8_t* unit, int piece, uint16_t* to, const Look& look) {
+        to += piece * (kUnit / kPieces<E>);
+        if (step == 0) {
+            stored_ = load(unit, piece);
+            keep_here(stored_);
+            look(stored_);
+        } else if (step == 1) {
+            odd_ = words_of_odd(stored_);
+            keep_here(odd_);
+        } else if (step == 2) {
+            even_ = words_of_even(E::bits == 8 ? odd_ : stored_);
+            keep_here(even_);
+            store_words(halves_of_numbers<E>(odd_), to);
+        } else {
+            store_words(halves_of_numbers<E>(even_), to + 16);
+        }
+    }
+
+private:
+    // Loads the codes of a piece. Those of six bits come with eight bytes more, those before them in the second half of a
+    // unit, else those after them, and eights 0 and 2 move to the lower half, 1 and 3 to the upper one, from the third byte
+    // on.
+    MXQ_HD static Words load(const uint8_t* unit, int piece) {
+        const uint8_t* const from = unit + piece * kPieceBytes<E>;
+        if constexpr (E::bits == 8) return load_words(from);
+        const __m256i from_start = _mm256_setr_epi32(0, 1, 3, 4, 1, 2, 4, 5),
+                      from_before = _mm256_setr_epi32(2, 3, 5, 6, 3, 4, 6, 7);
+        const bool is_end = piece >= kPieces<E> / 2;
+        return _mm256_permutevar8x32_epi32(load_words(from - (is_end ? 8 : 0)), is_end ? from_before : from_start);
+    }
+
+    // Returns words with the odd ones of 32 codes at their top, other bits not zero: in the lower half of a vector the first
+    // eight of each sixteen codes.
+    MXQ_HD static Words words_of_odd(const Words& stored) {
+        if constexpr (E::bits == 8) return _mm256_permute4x64_epi64(stored, 0xD8);
+        const __m256i order = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, -1, 8, 9, 10, 11, 11, 12, 13, -1,  //
+                                               2, 3, 4, 5, 5, 6, 7, -1, 10, 11, 12, 13, 13, 14, 15, -1);
+        return _mm256_mullo_epi16(_mm256_shuffle_epi8(stored, order), _mm256_set1_epi32(0x01000010));  // from bits 6 and 2
+    }
+
+    // Returns the same with the even ones, of codes of eight bits from words with the odd ones.
+    MXQ_HD static Words words_of_even(const Words& stored) {
+        if constexpr (E::bits == 8) return _mm256_slli_epi16(stored, 8);
+        const __m256i order = _mm256_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 8, 9, 9, 10, 11, 12, 12, 13,  //
+                                               2, 3, 3, 4, 5, 6, 6, 7, 10, 11, 11, 12, 13, 14, 14, 15);
+        return _mm256_mullo_epi16(_mm256_shuffle_epi8(stored, order), _mm256_set1_epi32(0x00400400));  // from bits 0 and 4
+    }
+
+    Words stored_, odd_, even_;
+};
+
+// The same of codes of four bits. Of each pair of vectors 2 s and 2 s + 1 it stores first the latter.
 template <class E>
-MXQ_HD void store_halves(Words stored, int piece, uint16_t* to) {
-    to += piece * (kUnit / kPieces<E>);
-    if constexpr (E::bits == 4) return store_nibbles<E>(stored, to);
-    __m256i even, odd;
-    split_codes<E::bits>(stored, is_end_of_unit<E>(piece), even, odd);
-    store_words(halves_of_numbers<E>(odd), to);
-    store_words(halves_of_numbers<E>(even), to + 16);
-}
+struct NibblePiece {
+    static constexpr int steps = 8;
+
+    template <class Look>
+    MXQ_HD void operator()(int step, const uint8_t* unit, int piece, uint16_t* to, const Look&) {
+        const __m256i ones = _mm256_set1_epi8(0x0F), zero = _mm256_setzero_si256();
+        const __m256i table = load_words(kHalfTable<E>.upper);
+        to += piece * (kUnit / kPieces<E>);
+        if (step == 0) high_ = first_ones_first(load_words(unit + piece * kPieceBytes<E>));
+        if (step == 1) high_ = halves_joined(high_);
+        if (step == 2) low_ = _mm256_and_si256(high_, ones), high_ = _mm256_srli_epi16(high_, 4), keep_here(low_);
+        if (step == 3) low_ = _mm256_shuffle_epi8(table, low_), high_ = _mm256_and_si256(high_, ones), keep_here(low_);
+        if (step == 4) high_ = _mm256_shuffle_epi8(table, high_);
+        if (step < 5) keep_here(high_);
+        if (step >= 4) {
+            const Words& upper = step < 6 ? low_ : high_;
+            Words halves = step % 2 ? _mm256_unpackhi_epi8(zero, upper) : _mm256_unpacklo_epi8(zero, upper);
+            keep_here(halves);
+            store_words(halves, to + step % 2 * 32 + step / 6 * 16);
+        }
+    }
+
+private:
+    // A lane of 32 bits has the codes of four bytes: the first ones of four lanes become neighbours, then the second ones.
+    MXQ_HD static Words first_ones_first(const Words& stored) {
+        return _mm256_shuffle_epi8(stored, _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
+                                                            0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    }
+    // Those of eight lanes do.
+    MXQ_HD static Words halves_joined(const Words& bytes) {
+        return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    }
+
+    Words low_, high_;  // codes, then the upper bytes of their numbers
+};
+
+template <class E>
+using PieceDecoder = std::conditional_t<E::bits == 4, NibblePiece<E>, WidePiece<E>>;
 
 // Returns a part of vector n of a decoded unit. Codes of four bits have a piece for each part; pieces of others have a part
 // of four vectors, of which the odd ones follow the even ones.
@@ -400,8 +442,11 @@ MXQ_HD Lanes load_halves(const uint16_t* unit, int n, int64_t part) {
 template <class E, class Use>
 MXQ_HD void decode_unit(const uint8_t* codes, int64_t part, const Use& use) {
     alignas(64) uint16_t halves[kUnit];
-    for (int piece = int(part); piece < kPieces<E>; piece += 2)
-        store_halves<E>(load_piece<E>(codes, piece), piece, halves);
+    for (int piece = int(part); piece < kPieces<E>; piece += 2) {
+        PieceDecoder<E> decode;
+#pragma GCC unroll 8
+        for (int step = 0; step < decode.steps; step++) decode(step, codes, piece, halves, [](const Words&) {});
+    }
 #pragma GCC unroll 8
     for (int n = 0; n < kUnitVectors; n++) use(n, load_halves<E>(halves, n, part));
 }
@@ -444,8 +489,8 @@ struct UnitDecoder {
 };
 
 #if defined(__AVX512F__)
-// Stores E4M3 scales, a multiple of 64, as BF16 numbers.
-MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+// Stores E4M3 scales, a multiple of 64, as BF16 numbers. Returns true: NaN stays NaN.
+MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
     const __m512i neighbours = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     for (int64_t i = 0; i < count; i += 64, to += 32) {
         const __m512i codes = _mm512_maskz_permutexvar_epi64(0xFF, neighbours, _mm512_loadu_si512(scales + i));
@@ -453,8 +498,10 @@ MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
             codes, [&](int s, __m512i words)
                        __attribute__((always_inline)) { _mm512_storeu_si512(to + kLanes * s, words); });
     }
+    return true;
 }
 constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
+constexpr int kFoldOfScales = 0;
 
 // Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16.
 MXQ_HD void powers_of_e8m0(const uint8_t* scales, int64_t count, uint32_t exponent, float* to) {
@@ -467,10 +514,30 @@ MXQ_HD void powers_of_e8m0(const uint8_t* scales, int64_t count, uint32_t expone
 }
 constexpr int64_t kScalesAtOnce = 64;
 #else
-// Turns E4M3 scales, a multiple of 16, to factors. They are in range without the global scale, and NaN stays NaN.
-MXQ_HD void factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
-    for (int64_t i = 0; i < count; i += kSixteen) store_sixteen(decode_bytes_16<E4M3>(scales + i), to + i);
+#if defined(__AVX2__)
+// Stores E4M3 scales, a multiple of 16, as F16 numbers of 2^-8 times their values, each twice, since two lanes take it.
+// Returns false where there is a NaN, which becomes a number.
+MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+    __m128i most = _mm_setzero_si128();  // of twice the scales: those of NaN are the largest
+    for (int64_t i = 0; i < count; i += kSixteen, to += kSixteen) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i));
+        most = _mm_max_epu8(most, _mm_add_epi8(bytes, bytes));
+        const __m256i halves = _mm256_permute4x64_epi64(halves_of_numbers<E4M3>(lanes_of_bytes<8>(scales + i)), 0xD8);
+        __m256i* const pairs = reinterpret_cast<__m256i*>(to);
+        _mm256_storeu_si256(pairs, _mm256_unpacklo_epi16(halves, halves));
+        _mm256_storeu_si256(pairs + 1, _mm256_unpackhi_epi16(halves, halves));
+    }
+    return _mm_movemask_epi8(_mm_cmpeq_epi8(most, _mm_set1_epi8(char(0xFE)))) == 0;
 }
+constexpr int kFoldOfScales = 8;
+#else
+// Turns E4M3 scales, a multiple of 16, to factors. Returns true: NaN stays NaN.
+MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+    for (int64_t i = 0; i < count; i += kSixteen) store_sixteen(decode_bytes_16<E4M3>(scales + i), to + i);
+    return true;
+}
+constexpr int kFoldOfScales = 0;
+#endif
 constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
 
 // Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16.
@@ -487,48 +554,6 @@ MXQ_HD void powers_of_e8m0(const uint8_t* scales, int64_t count, uint32_t expone
 }
 constexpr int64_t kScalesAtOnce = kSixteen;
 #endif
-
-// Codes of E, of which every `block` have a factor. Those of half a unit and more share it among all lanes of a vector.
-template <class E, int64_t block>
-struct QuantizedWeights : UnitDecoder<E> {
-    static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
-    static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = kUnit / block;
-    static constexpr int64_t factor_floats = block == kNvBlock ? floats_of_e4m3(factors) : factors;
-    static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
-    static constexpr int64_t section = kUnitVectors / sections;
-    static constexpr bool has_powers_of_two = block == kMxBlock;
-    static constexpr bool has_words = true, can_be_exact = true;
-    static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
-    static constexpr float fold = float(1 << kFold<E>), scale = 1;
-    static constexpr bool loses_nan = kLosesNan<E>;
-
-    // Returns the factors of a part's lanes for vectors of a section, from those of a unit.
-    MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
-        constexpr int64_t of_section = factors / sections;
-#if defined(__AVX512F__)
-        if constexpr (block == kNvBlock) {
-            const __m512i index = _mm512_load_si512(kFactorOfLane<FactorOfLane<of_section, 16>>.index);
-            return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_loadu_si512(of_unit)));
-        }
-#endif
-        if constexpr (of_section <= kParts) return same_lanes(of_unit + number * of_section + part * of_section / kParts);
-        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section>>.index + part * kWidth;
-        return pick_lanes(of_unit + number * of_section, index);
-    }
-};
-
-// Codes of E without factors: one scale multiplies the sums of a line.
-template <class E>
-struct LineWeights : UnitDecoder<E> {
-    static constexpr Order order = Order::bytes;
-    static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = 0, factor_floats = 0;
-    static constexpr int64_t section = kUnitVectors;
-    static constexpr bool has_words = true, can_be_exact = true;
-    static constexpr float fold = 1, scale = float(1 << kFold<E>);
-    static constexpr bool loses_nan = kLosesNan<E>;
-};
-
-// ---- Plain numbers -----------------------------------------------------------------------------------------------------
 
 // Loads kWidth numbers as fp32.
 MXQ_HD Lanes load_numbers(const uint8_t* from, float) { return load_lanes(reinterpret_cast<const float*>(from)); }
@@ -551,6 +576,50 @@ MXQ_HD Lanes load_numbers(const uint8_t* from, F16) {
     return lanes;
 }
 #endif
+
+// Codes of E, of which every `block` have a factor. Those of half a unit and more share it among all lanes of a vector.
+template <class E, int64_t block>
+struct QuantizedWeights : UnitDecoder<E> {
+    static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
+    static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = kUnit / block;
+    static constexpr int64_t factor_floats = block == kNvBlock ? floats_of_e4m3(factors) : factors;
+    static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
+    static constexpr int64_t section = kUnitVectors / sections;
+    static constexpr bool has_powers_of_two = block == kMxBlock;
+    static constexpr bool has_words = true, can_be_exact = true;
+    static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
+    static constexpr float fold = float(1 << kFold<E>), scale = block == kNvBlock ? 1 << kFoldOfScales : 1;
+    static constexpr bool loses_nan = kLosesNan<E>;
+
+    // Returns the factors of a part's lanes for vectors of a section, from those of a unit: divided by `scale`.
+    MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
+        constexpr int64_t of_section = factors / sections;
+#if defined(__AVX512F__)
+        if constexpr (block == kNvBlock) {
+            const __m512i index = _mm512_load_si512(kFactorOfLane<FactorOfLane<of_section, 16>>.index);
+            return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_loadu_si512(of_unit)));
+        }
+#elif defined(__AVX2__)
+        if constexpr (block == kNvBlock) return load_numbers(reinterpret_cast<const uint8_t*>(of_unit + part * 4), F16{});
+#endif
+        if constexpr (of_section <= kParts) return same_lanes(of_unit + number * of_section + part * of_section / kParts);
+        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section>>.index + part * kWidth;
+        return pick_lanes(of_unit + number * of_section, index);
+    }
+};
+
+// Codes of E without factors: one scale multiplies the sums of a line.
+template <class E>
+struct LineWeights : UnitDecoder<E> {
+    static constexpr Order order = Order::bytes;
+    static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = 0, factor_floats = 0;
+    static constexpr int64_t section = kUnitVectors;
+    static constexpr bool has_words = true, can_be_exact = true;
+    static constexpr float fold = 1, scale = float(1 << kFold<E>);
+    static constexpr bool loses_nan = kLosesNan<E>;
+};
+
+// ---- Plain numbers -----------------------------------------------------------------------------------------------------
 
 // F16 or F32.
 template <class T>

@@ -489,3 +489,33 @@ TEST_CASE("gemm formats: the same bits of few rows for any number of threads and
     }
     CHECK(ran == (35 + 3) * 7);
 }
+
+// Kernels pass over 4096 codes at a time, or fewer beside more rows. A row whose values leave the range in one pass, here
+// the last, is multiplied in another way there, and its sums go on from those of the passes before.
+TEST_CASE("gemm formats: the same bits of few rows that are extreme in one pass over a long contraction", "[cpu]") {
+    OtherCpu reference("scalar", 1), others[] = {{"avx2", 1}, {"avx512", 1}, {"avx512bf16", 1}};
+    const int64_t n = 5, k = 2 * 4096 + 300;
+    int ran = 0;
+    for (const oracle::Spec& spec : testing::all_formats())
+        for (int64_t m : {1, 4}) {
+            cases::Random random(static_cast<uint64_t>(ran) + 9700);
+            oracle::Floats x = draw_values(random, static_cast<size_t>(m * k));
+            for (int64_t row = 0; row < m; ++row) x[static_cast<size_t>(row * k + k - 1)] = std::ldexp(1.0f, -80);
+            const uint64_t seed = static_cast<uint64_t>(ran) + 9800;
+            const auto product_on = [&](testing::Device& device) {
+                cases::Random same(seed);
+                Operand a = make_plain(device, MXQ_FORMAT_BF16, x, {std::nullopt, m, k}, 0);
+                Operand b = make_operand(device, spec, std::nullopt, n, k, false, false, same, 0);
+                testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
+                testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
+                return d.bytes();
+            };
+            const oracle::Bytes expected = product_on(reference);
+            for (OtherCpu& other : others) {
+                INFO(testing::describe(spec) << ", " << m << " rows, " << mxq_context_description(other.context));
+                REQUIRE(testing::difference(product_on(other), expected) == "");
+                ++ran;
+            }
+        }
+    CHECK(ran == 35 * 2 * 3);
+}
