@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(kThreads) swizzle_whole_squares_kernel(const _
     const uint32_t square = half / 2 * 2 + lane % 2, row = half % 2 * 16 + lane / 2;
     const uint32_t down = uint32_t(part.down), squares = uint32_t(part.compact.columns) / (kSide * uint32_t(kSwizzleColumns));
     const uint32_t matrix = part.matrices == 1 ? 0 : blockIdx.y / down, tile_row = blockIdx.y - matrix * down;
-    if (square >= squares || matrix >= part.matrices) return;
+    if (square >= squares || matrix >= part.matrices || tile_row >= down) return;  // the other part may have more
     const int64_t line = int64_t(tile_row) * kSwizzleRows + row, stride = part.compact.line_stride;
     const int64_t compact = matrix * part.compact.matrix_scales + line * stride + square * (kSide * kSwizzleColumns);
     const int64_t swizzled = matrix * part.swizzled.matrix_scales +
