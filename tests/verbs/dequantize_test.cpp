@@ -130,3 +130,40 @@ MXQ_EACH_DEVICE("swizzle: the oracle's bytes, and unswizzle takes them back") {
                 }
     CHECK(ran == 10 * 8 * 2 * 3);
 }
+
+// Returns bytes that differ from their neighbours on all sides.
+oracle::Bytes many_bytes(int64_t count) {
+    oracle::Bytes bytes(static_cast<size_t>(count));
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>((i * 2654435761u) >> 13);
+    return bytes;
+}
+
+// So many bytes go their own way on CUDA. Both parts have a last row of tiles that is not full, and more of these than the other.
+MXQ_EACH_DEVICE("swizzle: millions of scales of both parts, and back") {
+    const int64_t rows = 10235, cols = 40955;
+    const oracle::Spec spec;
+    auto compact = testing::make_quantized(spec, {std::nullopt, rows, cols}, false);
+    auto swizzled = testing::make_quantized(spec, {std::nullopt, rows, cols}, true);
+    std::vector<std::unique_ptr<Buffer>> from, to, back;
+    std::vector<oracle::Bytes> scales, expected;
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        const int64_t lines = part == MXQ_PART_ROWWISE ? rows : cols, blocks = (rows + cols - lines + 31) / 32;
+        scales.push_back(many_bytes(lines * blocks));
+        expected.emplace_back(static_cast<size_t>(oracle::swizzled_bytes(lines, rows + cols - lines)));
+        for (int64_t i = 0; i < lines * blocks; ++i)
+            expected.back()[static_cast<size_t>(oracle::swizzle_position(i / blocks, i % blocks, blocks))] =
+                scales.back()[static_cast<size_t>(i)];
+        from.push_back(std::make_unique<Buffer>(device, scales.back()));
+        to.push_back(std::make_unique<Buffer>(device, expected.back().size()));
+        back.push_back(std::make_unique<Buffer>(device, scales.back().size()));
+        ok(mxq_tensor_set_part(compact, part, nullptr, 0, from.back()->data(), from.back()->bytes()));
+        ok(mxq_tensor_set_part(swizzled, part, nullptr, 0, to.back()->data(), to.back()->bytes()));
+    }
+    ok(mxq_swizzle_scales(device.context, nullptr, compact, swizzled, nullptr, 0, nullptr));
+    for (size_t i = 0; i < to.size(); ++i) {
+        CHECK(testing::difference(to[i]->read(), expected[i]) == "");
+        ok(mxq_tensor_set_part(compact, 1 + static_cast<int32_t>(i), nullptr, 0, back[i]->data(), back[i]->bytes()));
+    }
+    ok(mxq_unswizzle_scales(device.context, nullptr, swizzled, compact, nullptr, 0, nullptr));
+    for (size_t i = 0; i < to.size(); ++i) CHECK(testing::difference(back[i]->read(), scales[i]) == "");
+}

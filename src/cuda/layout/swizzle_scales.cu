@@ -15,7 +15,7 @@
 // whose tiles have 8 columns at most, take 32 r of one square.) Where 16 bytes are not aligned, accesses are words, and where words
 // are not, bytes. A coarse tile's compact byte becomes a word of four equal ones. fp32 scales, which
 // both layouts address by strides, make squares of 128 lines x 4 numbers. Where all accesses are of 16 aligned bytes and no groups
-// are, a kernel of its own does the same in fewer operations.
+// are, a kernel of its own does the same in fewer operations, and where there are many bytes one that goes through shared memory.
 //
 // With groups, a block of threads takes the scales of one group tile, 128 rows of one group: 128 lines (rowwise), or the 4 or 8
 // columns of some lines (columnwise). Bound by the launch: a byte read and one written for 16 elements or more.
@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(kThreads) swizzle_whole_squares_kernel(const _
     const uint32_t square = half / 2 * 2 + lane % 2, row = half % 2 * 16 + lane / 2;
     const uint32_t down = uint32_t(part.down), squares = uint32_t(part.compact.columns) / (kSide * uint32_t(kSwizzleColumns));
     const uint32_t matrix = part.matrices == 1 ? 0 : blockIdx.y / down, tile_row = blockIdx.y - matrix * down;
-    if (square >= squares || matrix >= part.matrices) return;
+    if (square >= squares || matrix >= part.matrices || tile_row >= down) return;  // the other part may have more
     const int64_t line = int64_t(tile_row) * kSwizzleRows + row, stride = part.compact.line_stride;
     const int64_t compact = matrix * part.compact.matrix_scales + line * stride + square * (kSide * kSwizzleColumns);
     const int64_t swizzled = matrix * part.swizzled.matrix_scales +
@@ -300,7 +300,91 @@ __global__ void __launch_bounds__(kThreads) swizzle_whole_squares_kernel(const _
         if (i < stored) *reinterpret_cast<uint4*>(to) = out[i];
 }
 
-// Returns whether a part serves that kernel.
+// ---- Rows of squares -----------------------------------------------------------------------------------------------------
+
+constexpr int kMostSquares = 16;  // of a block of threads
+
+// From so many bytes of scales on, to tiles and back, memory is what bounds them, and accesses of few bytes in a row cost.
+// Fewer are moved sooner without a barrier. One H200, 2026-11-26.
+constexpr int64_t kManyToSwizzled = 6 << 20, kManyToCompact = 24 << 20;
+
+// Where the square `index` of a block has the 16 bytes of line `row` of its tile `tile` in shared memory: moved so that
+// eight squares side by side meet eight bank groups.
+__device__ __forceinline__ int shared_place(int index, int tile, int row) {
+    return (index * kSide + tile) * 32 + (row ^ (index & 7));
+}
+
+// The bytes of a block's squares on both sides: of a thread's lines in the compact one, of its whole tiles in the other.
+struct WholeSquares {
+    int64_t compact, swizzled, stride;
+    int squares, lines;  // of the block; of the thread's that exist
+
+    __device__ __forceinline__ explicit WholeSquares(const Part& part) : stride(part.compact.line_stride) {
+        const uint32_t all = uint32_t(part.compact.columns) / (kSide * uint32_t(kSwizzleColumns));
+        const uint32_t first = blockIdx.x * blockDim.x, down = uint32_t(part.down);
+        const uint32_t matrix = part.matrices == 1 ? 0 : blockIdx.y / down, tile_row = blockIdx.y - matrix * down;
+        const int64_t line = int64_t(tile_row) * kSwizzleRows + threadIdx.y;
+        const bool exists = matrix < part.matrices && tile_row < down;  // the other part may have more
+        squares = exists ? max(int(min(all, first + blockDim.x)) - int(first), 0) : 0;
+        lines = int(min(ceil_div(max(part.lines - line, int64_t(0)), int64_t(32)), int64_t(kSide)));
+        if (int(threadIdx.x) >= squares) lines = 0;
+        compact = matrix * part.compact.matrix_scales + line * stride + (first + threadIdx.x) * (kSide * kSwizzleColumns);
+        swizzled = matrix * part.swizzled.matrix_scales + (int64_t(tile_row) * all + first) * (kSide * kSwizzleBytes);
+    }
+};
+
+// Turns a square.
+__device__ __forceinline__ void turn(uint4 (&words)[kSide]) {
+    const uint4 a = words[0], b = words[1], c = words[2], d = words[3];
+    words[0] = {a.x, b.x, c.x, d.x}, words[1] = {a.y, b.y, c.y, d.y};
+    words[2] = {a.z, b.z, c.z, d.z}, words[3] = {a.w, b.w, c.w, d.w};
+}
+
+// Moves the same squares where there are many. Blocks are up to 16 of them side by side in a row of tiles of a part, through
+// shared memory, so that a warp's accesses are of 512 bytes in a row on both sides, where a block has whole lines:
+//
+//     threadIdx.x   the square                     compact     neighbours of a line are neighbouring threads
+//     threadIdx.y   its lines r, r + 32, ...       swizzled    the 16 bytes of all tiles are dealt out in their order
+__global__ void __launch_bounds__(kMostSquares * 32) swizzle_square_rows_kernel(const __grid_constant__ Arguments a) {
+    __shared__ uint4 shared[kMostSquares * kSide * 32];
+    const Part& part = a.parts[blockIdx.z];
+    const WholeSquares at(part);
+    const int square = threadIdx.x, row = threadIdx.y, threads = blockDim.x * 32, thread = row * blockDim.x + square;
+    const auto in_order = [&](int i) { return shared_place(i / (kSide * 32), i / 32 % kSide, i % 32); };
+    const int units = at.squares * kSide * 32;  // of 16 bytes in the block's tiles
+    uint4 words[kSide];
+    if (part.to_swizzled) {
+#pragma unroll
+        for (int i = 0; i < kSide; i++)
+            words[i] =
+                i < at.lines ? *reinterpret_cast<const uint4*>(part.in + at.compact + i * 32 * at.stride) : uint4{};
+        turn(words);
+#pragma unroll
+        for (int j = 0; j < kSide; j++) shared[shared_place(square, j, row)] = words[j];
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < kSide; j++)
+            if (const int i = j * threads + thread; i < units)
+                reinterpret_cast<uint4*>(part.out + at.swizzled)[i] = shared[in_order(i)];
+    } else {
+#pragma unroll
+        for (int j = 0; j < kSide; j++) {
+            const int i = j * threads + thread;
+            words[j] = i < units ? reinterpret_cast<const uint4*>(part.in + at.swizzled)[i] : uint4{};
+        }
+#pragma unroll
+        for (int j = 0; j < kSide; j++) shared[in_order(j * threads + thread)] = words[j];
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < kSide; j++) words[j] = shared[shared_place(square, j, row)];
+        turn(words);
+#pragma unroll
+        for (int i = 0; i < kSide; i++)
+            if (i < at.lines) *reinterpret_cast<uint4*>(part.out + at.compact + i * 32 * at.stride) = words[i];
+    }
+}
+
+// Returns whether a part serves these two kernels.
 bool has_whole_squares(const Part& part) {
     constexpr int64_t most_rows = 65535;  // of a grid
     const bool whole_strides = part.compact.line_stride % 16 == 0 && part.compact.matrix_scales % 16 == 0;
@@ -343,20 +427,30 @@ Part part_of(const SwizzleProblem::Scales& s, const GroupedRows& grouped) {
     return part;
 }
 
+void launch_square_rows(const Context& context, int64_t squares, int64_t rows, int32_t parts, const Launch& call,
+                        const Arguments& a) {
+    const int64_t blocks = ceil_div(squares, int64_t(kMostSquares)), of_block = ceil_div(squares, blocks);
+    launch(context, swizzle_square_rows_kernel, "swizzle_scales", dim3(uint32_t(blocks), uint32_t(rows), uint32_t(parts)),
+           dim3(uint32_t(of_block), 32), 0, call.stream, a);
+}
+
 void run(const Context& context, const SwizzleProblem& problem, const Launch& call) {
     Arguments a{{}, problem.grouped};
     for (int i = 0; i < problem.count; i++) a.parts[i] = part_of(problem.parts[i], problem.grouped);
     const int64_t blocks = a.parts[0].blocks + a.parts[1].blocks;
     if (blocks == 0) return;
     bool whole = !problem.grouped.set();
-    int64_t across = 0, rows = 0;
+    int64_t across = 0, rows = 0, bytes = 0;
     for (int i = 0; i < problem.count; i++) {
         whole = whole && has_whole_squares(a.parts[i]);
-        across = std::max(across, a.parts[i].across);
+        across = std::max(across, ceil_div(a.parts[i].swizzled.columns, int64_t(a.parts[i].square_columns)));
         rows = std::max(rows, a.parts[i].matrices * a.parts[i].down);
+        bytes += a.parts[i].matrices * a.parts[i].lines * a.parts[i].compact.columns;
     }
     if (whole) {
-        const dim3 grid(uint32_t(ceil_div(across, kWarps)), uint32_t(rows), uint32_t(problem.count));
+        if (bytes >= (a.parts[0].to_swizzled ? kManyToSwizzled : kManyToCompact))
+            return launch_square_rows(context, across, rows, problem.count, call, a);
+        const dim3 grid(uint32_t(ceil_div(round_up(across, 2), kWarps)), uint32_t(rows), uint32_t(problem.count));
         return launch(context, swizzle_whole_squares_kernel, "swizzle_scales", grid, dim3(kThreads), 0, call.stream, a);
     }
     launch(context, swizzle_scales_kernel, "swizzle_scales", grid_of(blocks), dim3(kThreads), 0, call.stream, a);
@@ -365,6 +459,7 @@ void run(const Context& context, const SwizzleProblem& problem, const Launch& ca
 void load(const Context&) {
     load_kernel(swizzle_scales_kernel);
     load_kernel(swizzle_whole_squares_kernel);
+    load_kernel(swizzle_square_rows_kernel);
 }
 
 }  // namespace
