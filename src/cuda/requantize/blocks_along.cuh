@@ -3,25 +3,25 @@
 //
 //     32 codes of a line, their scale -> F16 pairs -> maximum -> scale -> 16 bytes of codes        (chunks_along.cuh)
 //
-// Which blocks a lane takes: memory/segments.cuh, one lane a block, four requests a lane, all loaded before the first use.
-// Bytes an element: 1.03 read, 0.53 written; 7 instructions an element (ncu), with swizzled scales 2 more, which find places.
-// An H100 is bound by memory.
+// A lane has four blocks, all loaded before the first use. Compact blocks lie one after the other; where scales are swizzled, a
+// block of threads takes a tile of 128 x 128, whose scales are 512 bytes in a row.
+// Bytes an element: 1.03 read, 0.53 written; 7 instructions an element (ncu). An H100 is bound by memory.
 #pragma once
 #include "cuda/memory/scale_words.cuh"
-#include "cuda/memory/segments.cuh"
 #include "cuda/requantize/chunks_along.cuh"
 
 namespace mxq::cuda {
 
+constexpr int kBlockThreads = 256, kRequests = 4;  // of a lane
+constexpr int kBlockTiles = kRequantizeBlocks * 5 / 8;  // blocks of threads with a tile that share an SM
+
 struct BlockArguments {
-    Segments segments;
-    const uint8_t *codes, *scales;
-    uint8_t *out_codes, *out_scales;
-    ScaleLayout from, to;
+    QuantizedPart from, to;
+    int64_t blocks;  // of all lines, where scales are not swizzled
+    uint32_t down;   // tiles of 128 lines of a matrix, where they are
     ScaleSteps steps;
     bool clamps;  // products may be 7 or more
     Nonfinite nonfinite;
-    int64_t blocks;  // of all lines; 0: they do not lie one after the other
 };
 
 // The 32 codes of a block.
@@ -86,42 +86,51 @@ __device__ __forceinline__ uint4 requantize_block(const BlockArguments& a, bool 
 //
 //     lane k, request k:  s0 s1 s2 s3   <->   lane k, block k:  r0 r1 r2 r3
 //
-// Goes either way: byte i of lane k and byte k of lane i change places.
+// Goes either way: byte i of lane k and byte k of lane i change places. The lanes of a segment are `step` apart.
+template <int step = 1>
 __device__ __forceinline__ uint32_t transpose_scales(uint32_t word) {
-    const uint32_t lane = threadIdx.x;
-    word = __byte_perm(word, __shfl_xor_sync(kAllLanes, word, 1), lane & 1 ? 0x3715 : 0x6240);
-    return __byte_perm(word, __shfl_xor_sync(kAllLanes, word, 2), lane & 2 ? 0x3276 : 0x5410);
+    const uint32_t lane = threadIdx.x / step;
+    word = __byte_perm(word, __shfl_xor_sync(kAllLanes, word, step), lane & 1 ? 0x3715 : 0x6240);
+    return __byte_perm(word, __shfl_xor_sync(kAllLanes, word, 2 * step), lane & 2 ? 0x3276 : 0x5410);
 }
 
-// A lane's scale word in a layout of 1x32: where it begins, and how many of its bytes are there.
-struct ScaleWordPlace {
+// A scale word of one of the lines of a tile of 128 x 128 that a lane has in its requests, 32 lines apart.
+struct TileScaleWord {
     int64_t index, count;
 
-    __device__ __forceinline__ ScaleWordPlace(ScaleLayout layout, int64_t rows, const Requests<kMxBlock>& requests) {
-        layout.tile_rows = 1, layout.column_stride = 1;  // known here
-        const int request = threadIdx.x % kRequests;
-        const int64_t row = requests.row + request * requests.row_step, column = requests.first_scale(request);
-        index = layout.offset(requests.matrix, row, column);
-        count = stored_scales(layout, rows, row, column);
+    __device__ __forceinline__ TileScaleWord(const QuantizedPart& part, int64_t matrix, int64_t tile_line, int line,
+                                             int request, int64_t column) {
+        const ScaleLayout& layout = part.layout;
+        const int64_t base = matrix * layout.matrix_scales, left = max(layout.columns - column, int64_t(0));
+        if (layout.swizzled) {
+            const int64_t tile =
+                tile_line / kSwizzleRows * layout.tile_row_scales() + column / kSwizzleColumns * kSwizzleBytes;
+            index = base + tile + line * 16 + request * 4;
+            count = left > 0 ? kSwizzleColumns : 0;
+        } else {
+            const int64_t of_matrix = tile_line + line + request * 32;
+            index = base + of_matrix * layout.line_stride + column;
+            count = of_matrix < part.lines ? left : 0;
+        }
     }
 };
 
 // The blocks of lines that lie one after the other, scales too, as one row: its places take few instructions. A warp has 128
-// blocks, a lane the same of a segment as below.
+// blocks, a lane every 32nd.
 template <class S, bool clamps>
-__global__ void __launch_bounds__(kSegmentThreads, 3)
+__global__ void __launch_bounds__(kBlockThreads, 3)
     requantize_row_of_blocks_kernel(const __grid_constant__ BlockArguments a) {
     const int lane = threadIdx.x % 32;
-    const int64_t first = (block_index() * (kSegmentThreads / 32) + threadIdx.x / 32) * (32 * kRequests);
+    const int64_t first = (block_index() * (kBlockThreads / 32) + threadIdx.x / 32) * (32 * kRequests);
     const int left = int(min(a.blocks - first, int64_t(32 * kRequests)));
     if (left <= 0) return;
-    const auto* const from = reinterpret_cast<const BlockCodes*>(a.codes) + first + lane;
+    const auto* const from = reinterpret_cast<const BlockCodes*>(a.from.codes) + first + lane;
     BlockCodes codes[kRequests];
 #pragma unroll
     for (int i = 0; i < kRequests; i++) codes[i] = i * 32 + lane < left ? from[i * 32] : BlockCodes{};
     const int word = (lane % kRequests * 8 + lane / kRequests) * 4;
-    const uint32_t source_scales = transpose_scales(load_scale_word(a.scales + first + word, left - word));
-    auto* const to = reinterpret_cast<uint4*>(a.out_codes) + first + lane;
+    const uint32_t source_scales = transpose_scales(load_scale_word(a.from.scales + first + word, left - word));
+    auto* const to = reinterpret_cast<uint4*>(a.to.codes) + first + lane;
     uint32_t scales = 0;
 #pragma unroll
     for (int i = 0; i < kRequests; i++) {
@@ -130,32 +139,43 @@ __global__ void __launch_bounds__(kSegmentThreads, 3)
         scales |= scale << (i * 8);
         if (i * 32 + lane < left) to[i * 32] = out;
     }
-    store_scale_word(a.out_scales + first + word, transpose_scales(scales), left - word);
+    store_scale_word(a.to.scales + first + word, transpose_scales(scales), left - word);
 }
 
+// A tile of 128 x 128, a block of threads each:
+//
+//     lane     a block of a line, four lanes side by side; four lines, 32 apart
+//     words    lane k of four moves the scales of request k
 template <class S>
-__global__ void __launch_bounds__(kSegmentThreads, 3) requantize_blocks_kernel(const __grid_constant__ BlockArguments a) {
-    const int64_t task = block_index() * (kSegmentThreads / 32) + threadIdx.x / 32;
-    if (task >= a.segments.tasks) return;
-    const Requests<kMxBlock> requests(a.segments, task);
+__global__ void __launch_bounds__(kRequantizeThreads, kBlockTiles)
+    requantize_tile_of_blocks_kernel(const __grid_constant__ BlockArguments a) {
+    const uint32_t matrix = row_of_blocks() / a.down, tile = row_of_blocks() - matrix * a.down;
+    if (matrix >= a.from.matrices) return;
+    const int lane = threadIdx.x % 32, line = threadIdx.x / 32 * 8 + lane / 4;
+    const int64_t tile_line = int64_t(tile) * kSwizzleRows, first = int64_t(blockIdx.x) * kTile;
+    const int64_t position = first + lane % 4 * kMxBlock;
+    const int existing = position < a.from.length ? int(min(a.from.lines - tile_line, int64_t(kTile))) : 0;
+    const uint8_t* const codes_at = a.from.line(matrix, tile_line + line) + position;
     BlockCodes codes[kRequests];
 #pragma unroll
     for (int i = 0; i < kRequests; i++) {
-        const auto* at = reinterpret_cast<const uint4*>(a.codes + requests.offset(i, a.segments.cols));
-        codes[i] = requests.exists(i) ? BlockCodes{at[0], at[1]} : BlockCodes{};
+        const auto* at = reinterpret_cast<const BlockCodes*>(codes_at + i * 32 * a.from.line_bytes);
+        codes[i] = line + i * 32 < existing ? *at : BlockCodes{};
     }
-    const ScaleWordPlace from(a.from, a.segments.rows, requests), to(a.to, a.segments.rows, requests);
-    const uint32_t source_scales = transpose_scales(load_scale_word(a.scales + from.index, from.count));
+    const TileScaleWord from(a.from, matrix, tile_line, line, lane % kRequests, first / kMxBlock);
+    const TileScaleWord to(a.to, matrix, tile_line, line, lane % kRequests, first / kMxBlock);
+    const uint32_t source_scales = transpose_scales(load_scale_word(a.from.scales + from.index, from.count));
+    uint8_t* const codes_to = a.to.line(matrix, tile_line + line) + position / 2;
     uint32_t scales = 0;
 #pragma unroll
     for (int i = 0; i < kRequests; i++) {
         uint32_t scale;
         const uint4 out = requantize_block<S>(a, a.clamps, codes[i], source_scales >> (i * 8) & 0xFF, scale);
-        if (!requests.exists(i)) continue;
+        if (line + i * 32 >= existing) continue;
         scales |= scale << (i * 8);
-        *reinterpret_cast<uint4*>(a.out_codes + requests.offset(i, a.segments.cols) / 2) = out;
+        *reinterpret_cast<uint4*>(codes_to + i * 32 * a.to.line_bytes) = out;
     }
-    store_scale_word(a.out_scales + to.index, transpose_scales(scales), to.count);
+    store_scale_word(a.to.scales + to.index, transpose_scales(scales), to.count);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -171,13 +191,14 @@ inline bool takes_blocks(const QuantizeProblem& p) {
 
 inline BlockArguments block_arguments(const QuantizeProblem& p, const ScaleSteps& steps, bool clamps) {
     const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.columnwise : p.rowwise;
-    BlockArguments a{{}, from.codes, from.scales, to.codes, to.scales, from.layout, to.layout, steps, clamps, p.nonfinite, 0};
-    const PlainMatrix lines{nullptr, 0, from.matrices, from.lines, from.length, from.length, 1, Addresses::Dense};
-    constexpr int parallel = Requests<kMxBlock>::parallel;
-    a.segments = divide(lines, a.from.swizzled ? a.from : a.to, parallel);
-    if (!a.from.swizzled) a.from.columns = a.to.columns;  // of one long row where both are compact
-    if (!a.segments.down) a.blocks = a.segments.cols / kMxBlock;
-    return a;
+    const bool swizzled = from.layout.swizzled || to.layout.swizzled;
+    const int64_t blocks = swizzled ? 0 : from.matrices * from.lines * (from.length / kMxBlock);
+    return {from, to, blocks, uint32_t(ceil_div(from.lines, int64_t(kTile))), steps, clamps, p.nonfinite};
+}
+
+inline dim3 block_grid(const BlockArguments& a) {
+    if (a.blocks != 0) return grid_of(ceil_div(a.blocks, int64_t(kBlockThreads * kRequests)));
+    return grid_of_rows(ceil_div(a.from.length, int64_t(kTile)), a.from.matrices * a.down);
 }
 
 }  // namespace mxq::cuda

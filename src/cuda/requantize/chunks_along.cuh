@@ -68,6 +68,13 @@ struct LineChunks {
         }
         return max_abs_of_f16_pair(max_abs_f16_pairs(even, odd));
     }
+    // Makes codes of 8 bits under any factor, in fp32.
+    __device__ __forceinline__ ChunkCodes<E> quantize_floats(float factor) const {
+        float values[kChunk];
+#pragma unroll
+        for (int i = 0; i < kChunk; i++) values[i] = to_float(F16{uint16_t(pairs[i / 2] >> (i % 2 * 16))});
+        return quantize_values<E>(values, factor);
+    }
     // Makes codes under a factor that can_requantize_via_f16; all elements are numbers.
     __device__ __forceinline__ void quantize(float factor, bool clamps, ChunkCodes<E> (&to)[count]) const {
         if constexpr (E::bits == 8) {

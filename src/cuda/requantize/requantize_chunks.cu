@@ -1,5 +1,5 @@
 // requantize_chunks: MXFP8, FP8 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 and MXFP4 in blocks of 32,
-// along the lines of MXFP8 to 128x128 and ROW too; experts, and groups of rows.
+// along the lines of MXFP8 to 128x128 and ROW too; experts, and groups of rows (not of NVFP4 along its lines).
 //
 // A block of threads takes the codes of a tile of 128 x 128 through shared memory, as they are stored. What lies along the
 // source's lines stays in lines; across them, 16 lines are a chunk of each of their positions:
@@ -11,7 +11,7 @@
 //     scales     as bytes through shared memory, then as words in the layout's order
 //
 // 128x128 takes a tile in registers: squares_along.cuh. MXFP8 to MXFP4 along the source's lines alone, without groups, needs no
-// tile: blocks_along.cuh. Nor does MXFP8 with one scale for a line: row_along.cuh.
+// tile: blocks_along.cuh. Nor does MXFP8 with one scale for a line, row_along.cuh, or NVFP4 along its lines, nvfp4_along.cuh.
 //
 // The source's scales come from a table. The loops are short on purpose, and addresses are found by a few threads: a tile is
 // but 128 elements a thread. Bytes an element: 0.56 to 1.03 read once, as much written for each part. Bound by instructions,
@@ -22,6 +22,7 @@
 #include "cuda/requantize/blocks_along.cuh"
 #include "cuda/requantize/chunks_across.cuh"
 #include "cuda/requantize/chunks_along.cuh"
+#include "cuda/requantize/nvfp4_along.cuh"
 #include "cuda/requantize/row_along.cuh"
 #include "cuda/requantize/source_lines.cuh"
 #include "cuda/requantize/squares_along.cuh"
@@ -82,20 +83,33 @@ constexpr KernelEntry<Key, ChunkArguments> kernels[] = {
     entry<E2M1, E2M1>(Element::E2M1, Element::E2M1),
 };
 
+// Names what a kernel for 128x128 is compiled for.
+struct SquareKey {
+    Element from, to;
+    bool is_mx;
+    bool operator==(const SquareKey&) const = default;
+};
+
 template <class From, class To>
-constexpr KernelEntry<Key, ChunkArguments> square_entry(Element from, Element to) {
-    return {{from, to}, requantize_squares_kernel<SourceCodes<From>, To>, kRequantizeThreads, 0};
+constexpr KernelEntry<SquareKey, ChunkArguments> square_entry(Element from, Element to) {
+    return {{from, to, true}, requantize_squares_kernel<SourceCodes<From>, To, MxSquare<To>>, kRequantizeThreads, 0};
 }
 
-constexpr KernelEntry<Key, ChunkArguments> square_kernels[] = {
-    square_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3), square_entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
-    square_entry<E4M3, E2M1>(Element::E4M3, Element::E2M1), square_entry<E5M2, E4M3>(Element::E5M2, Element::E4M3),
-    square_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2), square_entry<E5M2, E2M1>(Element::E5M2, Element::E2M1),
+template <class From, class To>
+constexpr KernelEntry<SquareKey, ChunkArguments> fp8_square_entry(Element from, Element to) {
+    return {{from, to, false}, requantize_squares_kernel<SourceCodes<From>, To, Fp8Square<To>>, kRequantizeThreads, 0};
+}
+
+constexpr KernelEntry<SquareKey, ChunkArguments> square_kernels[] = {
+    square_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3),     square_entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
+    square_entry<E4M3, E2M1>(Element::E4M3, Element::E2M1),     square_entry<E5M2, E4M3>(Element::E5M2, Element::E4M3),
+    square_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),     square_entry<E5M2, E2M1>(Element::E5M2, Element::E2M1),
+    fp8_square_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3), fp8_square_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),
 };
 
 constexpr KernelEntry<Element, BlockArguments> block_kernels[] = {
-    {Element::E4M3, requantize_blocks_kernel<SourceCodes<E4M3>>, kSegmentThreads, 0},
-    {Element::E5M2, requantize_blocks_kernel<SourceCodes<E5M2>>, kSegmentThreads, 0},
+    {Element::E4M3, requantize_tile_of_blocks_kernel<SourceCodes<E4M3>>, kRequantizeThreads, 0},
+    {Element::E5M2, requantize_tile_of_blocks_kernel<SourceCodes<E5M2>>, kRequantizeThreads, 0},
 };
 
 // Names what a kernel for one row of blocks is compiled for.
@@ -106,10 +120,10 @@ struct RowKey {
 };
 
 constexpr KernelEntry<RowKey, BlockArguments> row_of_blocks_kernels[] = {
-    {{Element::E4M3, false}, requantize_row_of_blocks_kernel<SourceCodes<E4M3>, false>, kSegmentThreads, 0},
-    {{Element::E4M3, true}, requantize_row_of_blocks_kernel<SourceCodes<E4M3>, true>, kSegmentThreads, 0},
-    {{Element::E5M2, false}, requantize_row_of_blocks_kernel<SourceCodes<E5M2>, false>, kSegmentThreads, 0},
-    {{Element::E5M2, true}, requantize_row_of_blocks_kernel<SourceCodes<E5M2>, true>, kSegmentThreads, 0},
+    {{Element::E4M3, false}, requantize_row_of_blocks_kernel<SourceCodes<E4M3>, false>, kBlockThreads, 0},
+    {{Element::E4M3, true}, requantize_row_of_blocks_kernel<SourceCodes<E4M3>, true>, kBlockThreads, 0},
+    {{Element::E5M2, false}, requantize_row_of_blocks_kernel<SourceCodes<E5M2>, false>, kBlockThreads, 0},
+    {{Element::E5M2, true}, requantize_row_of_blocks_kernel<SourceCodes<E5M2>, true>, kBlockThreads, 0},
 };
 
 template <class From, class To>
@@ -122,12 +136,39 @@ constexpr KernelEntry<Key, RowArguments> row_kernels[] = {
     row_entry<E5M2, E4M3>(Element::E5M2, Element::E4M3), row_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),
 };
 
+// Names what a kernel for NVFP4 along its lines is compiled for.
+struct Nvfp4Key {
+    Element to;
+    bool one_row;  // blocks lie one after the other
+    bool operator==(const Nvfp4Key&) const = default;
+};
+
+constexpr KernelEntry<Nvfp4Key, Nvfp4Arguments> nvfp4_kernels[] = {
+    {{Element::E4M3, true}, requantize_row_of_nvfp4_kernel<E4M3>, kBlockThreads, 0},
+    {{Element::E5M2, true}, requantize_row_of_nvfp4_kernel<E5M2>, kBlockThreads, 0},
+    {{Element::E2M1, true}, requantize_row_of_nvfp4_kernel<E2M1>, kBlockThreads, 0},
+    {{Element::E4M3, false}, requantize_nvfp4_tile_kernel<E4M3>, kBlockThreads, 0},
+    {{Element::E5M2, false}, requantize_nvfp4_tile_kernel<E5M2>, kBlockThreads, 0},
+    {{Element::E2M1, false}, requantize_nvfp4_tile_kernel<E2M1>, kBlockThreads, 0},
+};
+
+void run_nvfp4(const Context& context, const QuantizeProblem& p, const ScaleSteps& steps, const Launch& call) {
+    const Nvfp4Arguments a = nvfp4_arguments(p, steps);
+    launch(context, nvfp4_kernels, {p.format->element, a.blocks != 0}, "requantize_chunks", nvfp4_grid(a), call.stream, a);
+}
+
 void run_row(const Context& context, const QuantizeProblem& p, const ScaleSteps& steps, const Launch& call) {
+    const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.columnwise : p.rowwise;
+    if (row_blocks(to) == 0) return;
+    launch(context, row_kernels, {from.element, p.format->element}, "requantize_chunks", grid_of(row_blocks(to)),
+           call.stream, RowArguments{from, to, steps, p.nonfinite});
+}
+
+// Returns whether the output is FP8 in 128x128, of the element of a source of MX; declines_scaling refuses it across lines.
+bool takes_fp8_squares(const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
-    const int64_t blocks = ceil_div(from.matrices * from.lines, int64_t(kRowThreads / 32));
-    if (blocks == 0) return;
-    launch(context, row_kernels, {from.element, p.format->element}, "requantize_chunks", grid_of(blocks), call.stream,
-           RowArguments{from, from.columnwise ? p.columnwise : p.rowwise, steps, p.nonfinite});
+    return from.scale_type == ScaleType::E8M0 && from.bits == 8 && from.element == p.format->element && !p.format->is_mx() &&
+           p.tile.length == kBlock128 && p.square_tiles;
 }
 
 Reason declines_formats(const QuantizeProblem& p) {
@@ -135,8 +176,10 @@ Reason declines_formats(const QuantizeProblem& p) {
     if (from.bits == 6) return "needs codes of 8 bits or nvfp4 in the source, found six bits";
     if (from.bits == 4 && from.scale_type != ScaleType::E4M3)
         return "needs codes of 8 bits or nvfp4 in the source, found mxfp4";
-    if (!p.format->is_mx() || p.format->bits == 6) 
-        return [format = p.format] { return std::string("needs mxfp8 or mxfp4 out, found ") + format->name; };
+    if (!takes_fp8_squares(p) && (!p.format->is_mx() || p.format->bits == 6))
+        return [format = p.format] {
+            return std::string("needs mxfp8 or mxfp4 out, or fp8 of the source's element in 128x128, found ") + format->name;
+        };
     return "";
 }
 
@@ -144,13 +187,14 @@ Reason declines_scaling(const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
     const bool has_along = from.columnwise ? p.has_columnwise : p.has_rowwise;
     const bool has_across = from.columnwise ? p.has_rowwise : p.has_columnwise;
+    if (takes_nvfp4_along(p)) return "";
     if (has_along && (from.bits != 8 || from.scale_type != ScaleType::E8M0))  // products in F16: under powers of two alone
-        return "needs mxfp8 in the source for the part along its lines, found another format";
+        return "needs mxfp8 in the source for the part along its lines, or nvfp4 for it alone, found another format";
     if (p.tile.length == kMxBlock && !p.square_tiles) return "";
     if (p.tile.length == kBlock128 && p.square_tiles && !has_across) return "";
     if (takes_row(p)) return "";
     return [name = p.tile.name] {
-        return std::string("needs 1x32, or 128x128 or compact ROW along the source's lines alone, found ") + name;
+        return std::string("needs 1x32, or 128x128 or ROW along the source's lines alone, found ") + name;
     };
 }
 
@@ -171,16 +215,19 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     if (tiles.count() == 0) return;
     const ChunkArguments a{tiles, scale_steps_of(p), reaches_seven(p), p};
     if (takes_row(p)) return run_row(context, p, a.steps, call);
+    if (takes_nvfp4_along(p)) return run_nvfp4(context, p, a.steps, call);
     if (takes_blocks(p)) {
         const BlockArguments blocks = block_arguments(p, a.steps, a.clamps);
         if (blocks.blocks != 0)
             return launch(context, row_of_blocks_kernels, {p.source.quantized.element, a.clamps}, "requantize_chunks",
-                          blocks.segments.grid(), call.stream, blocks);
-        return launch(context, block_kernels, p.source.quantized.element, "requantize_chunks", blocks.segments.grid(),
+                          block_grid(blocks), call.stream, blocks);
+        return launch(context, block_kernels, p.source.quantized.element, "requantize_chunks", block_grid(blocks),
                       call.stream, blocks);
     }
     const Key key{p.source.quantized.element, p.format->element};
-    if (p.square_tiles) launch(context, square_kernels, key, "requantize_chunks", tiles.grid(), call.stream, a);
+    if (p.square_tiles)
+        launch(context, square_kernels, {key.from, key.to, p.format->is_mx()}, "requantize_chunks", tiles.grid(),
+               call.stream, a);
     else launch(context, kernels, key, "requantize_chunks", tiles.grid(), call.stream, a);
 }
 
@@ -190,6 +237,7 @@ void load(const Context&) {
     load_kernels(block_kernels);
     load_kernels(row_of_blocks_kernels);
     load_kernels(row_kernels);
+    load_kernels(nvfp4_kernels);
 }
 
 }  // namespace

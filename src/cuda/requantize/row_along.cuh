@@ -4,20 +4,47 @@
 //     lane     16 codes of each 512, four such loads in flight
 //     first    codes -> F16 pairs -> maximum times the block's scale -> maximum of the line -> its scale
 //     then     codes -> F16 pairs times one factor a block -> codes                                   (chunks_along.cuh)
+//     scales   compact, a byte by each warp; swizzled, a line's words lie among those of seven others, which the block's warps
+//              have: line 2 i of a tile, those 32, 64 and 96 below it, and the line after each, so that sectors are whole
 //
 // Bytes an element: 1.03 read from memory once, 1 written.
 #pragma once
 #include "cuda/memory/grid.cuh"
+#include "cuda/memory/scale_words.cuh"
 #include "cuda/requantize/chunks_along.cuh"
 
 namespace mxq::cuda {
 
-constexpr int kRowThreads = 256, kRowLoads = 4;
+constexpr int kRowThreads = 256, kRowLoads = 4, kRowLines = kRowThreads / 32;
+
+// Blocks that share an SM: 64 registers a thread. Below sm_89 codes are converted in software, which takes more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+constexpr int kRowBlocks = 3;
+#else
+constexpr int kRowBlocks = 4;
+#endif
 
 struct RowArguments {
     QuantizedPart from, to;
     ScaleSteps steps;
     Nonfinite nonfinite;
+};
+
+// Which lines a block of threads takes, a warp each.
+struct RowPlace {
+    int64_t matrix, first;
+    bool swizzled;
+
+    __device__ __forceinline__ explicit RowPlace(const QuantizedPart& to) : swizzled(to.layout.swizzled) {
+        const int64_t all = swizzled ? round_up_to_power(to.lines, kSwizzleRows) : round_up_to_power(to.lines, kRowLines);
+        const int64_t block = block_index(), blocks = all / kRowLines;
+        matrix = block / blocks;
+        first = (block - matrix * blocks) * kRowLines;
+        if (swizzled) first = first / kSwizzleRows * kSwizzleRows + first % kSwizzleRows / 4;
+    }
+    __device__ __forceinline__ int64_t line(int index) const {
+        return first + (swizzled ? index / 4 + index % 4 * 32 : index);
+    }
 };
 
 // A line as a warp takes it.
@@ -27,10 +54,10 @@ struct RowLine {
     const uint8_t* codes;
     int shift;
 
-    __device__ __forceinline__ RowLine(const QuantizedPart& part, int64_t number)
+    __device__ __forceinline__ RowLine(const QuantizedPart& part, int64_t matrix, int64_t line)
         : from(part),
-          matrix(number / part.lines),
-          line(number - matrix * part.lines),
+          matrix(matrix),
+          line(line),
           codes(part.line(matrix, line)),
           shift(log2_of(uint32_t(part.layout.block))) {}
     __device__ __forceinline__ float scale(int64_t code) const {
@@ -57,27 +84,26 @@ struct RowLine {
     }
 };
 
+// Returns the largest magnitude of a line, as bits, to all lanes of its warp.
 template <class S, class E>
-__global__ void __launch_bounds__(kRowThreads) requantize_row_kernel(const __grid_constant__ RowArguments a) {
-    const int64_t number = block_index() * (kRowThreads / 32) + threadIdx.x / 32;
-    if (number >= a.from.matrices * a.from.lines) return;
-    const RowLine line(a.from, number);
+__device__ __forceinline__ uint32_t largest_of_line(const RowArguments& a, const RowLine& line) {
     uint32_t largest = 0;
     line.each_chunk([&](int64_t, const uint4& chunk, float scale) {
         largest = max(largest, float_bits(multiply_rn(LineChunks<S, E>(&chunk).largest(), scale)));
     });
     largest = __reduce_max_sync(kAllLanes, largest);
-    const bool plain = largest < kInfinityBits;
-    if (!plain) {
-        largest = 0;
-        line.each_chunk([&](int64_t code, const uint4&, float scale) {
-            largest = max(largest, any_maximum_of<S, kChunk>(line.codes + code, a.nonfinite, scale));
-        });
-        largest = __reduce_max_sync(kAllLanes, largest);
-    }
-    const uint32_t of_line = scale_of(largest, a.steps);
+    if (largest < kInfinityBits) return largest;
+    largest = 0;
+    line.each_chunk([&](int64_t code, const uint4&, float scale) {
+        largest = max(largest, any_maximum_of<S, kChunk>(line.codes + code, a.nonfinite, scale));
+    });
+    return __reduce_max_sync(kAllLanes, largest);
+}
+
+// Stores the codes of a line under its scale.
+template <class S, class E>
+__device__ __forceinline__ void emit_line(const RowArguments& a, const RowLine& line, bool plain, uint32_t of_line) {
     const float reciprocal = scale_reciprocal(of_line);
-    if (threadIdx.x % 32 == 0) a.to.scales[a.to.layout.offset(line.matrix, line.line, 0)] = uint8_t(of_line);
     uint8_t* const to = a.to.line(line.matrix, line.line);
     line.each_chunk([&](int64_t code, const uint4& chunk, float scale) {
         const float factor = multiply_rn(scale, reciprocal);
@@ -90,13 +116,56 @@ __global__ void __launch_bounds__(kRowThreads) requantize_row_kernel(const __gri
     });
 }
 
+// Stores the scale of each warp's line, in a swizzled layout at every column; zeros where no line is.
+__device__ __forceinline__ void store_row_scales(const QuantizedPart& to, const RowPlace& place, bool exists,
+                                                 uint32_t scale) {
+    const int warp = threadIdx.x / 32;
+    if (!place.swizzled) {
+        if (exists && threadIdx.x % 32 == 0) to.scales[to.layout.offset(place.matrix, place.line(warp), 0)] = uint8_t(scale);
+        return;
+    }
+    __shared__ uint32_t words[kRowLines];
+    if (threadIdx.x % 32 == 0) words[warp] = exists ? scale * 0x01010101u : 0;
+    __syncthreads();
+    const int index = threadIdx.x % kRowLines;
+    const uint32_t word = words[index];
+    uint8_t* const first = to.scales + to.layout.offset(place.matrix, place.line(index), 0);
+    constexpr int step = kRowThreads / kRowLines * int(kSwizzleColumns);
+    for (int64_t column = threadIdx.x / kRowLines * kSwizzleColumns; column < to.layout.columns; column += step) {
+        const int left = int(min(to.layout.columns - column, kSwizzleColumns));
+        store_scale_word(first + column / kSwizzleColumns * kSwizzleBytes, word & (~0u >> (32 - 8 * left)), kSwizzleColumns);
+    }
+}
+
+template <class S, class E>
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks) requantize_row_kernel(const __grid_constant__ RowArguments a) {
+    const RowPlace place(a.to);
+    if (place.matrix >= a.from.matrices) return;
+    const int64_t number = place.line(threadIdx.x / 32);
+    const bool exists = number < a.from.lines;
+    uint32_t of_line = 0;
+    if (exists) {
+        const RowLine line(a.from, place.matrix, number);
+        const uint32_t largest = largest_of_line<S, E>(a, line);
+        of_line = scale_of(largest, a.steps);
+        emit_line<S, E>(a, line, largest < kInfinityBits, of_line);
+    }
+    store_row_scales(a.to, place, exists, of_line);
+}
+
+// ---- On the host -----------------------------------------------------------------------------------------------------
+
+// Returns how many blocks of threads take the lines of a part.
+inline int64_t row_blocks(const QuantizedPart& to) {
+    return to.matrices * (to.layout.swizzled ? round_up(to.lines, kSwizzleRows) / kRowLines : ceil_div(to.lines, kRowLines));
+}
+
 // Returns whether a problem that requantize_chunks could take gives lines one scale each, and nothing across them.
 inline bool takes_row(const QuantizeProblem& p) {
-    const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.columnwise : p.rowwise;
+    const QuantizedPart& from = p.source.quantized;
     const bool along_alone = from.columnwise ? p.has_columnwise && !p.has_rowwise : p.has_rowwise && !p.has_columnwise;
     return p.tile.is_row() && along_alone && !p.grouped.set() && from.bits == 8 && p.format->is_mx() &&
-           p.format->bits == 8 && from.scale_type == ScaleType::E8M0 && from.layout.block != MXQ_MAX_DIM &&
-           !to.layout.swizzled;
+           p.format->bits == 8 && from.scale_type == ScaleType::E8M0 && from.layout.block != MXQ_MAX_DIM;
 }
 
 }  // namespace mxq::cuda

@@ -1,16 +1,18 @@
-// The way of requantize_chunks for MXFP8 to 128x128 along the source's lines alone: a tile is a block of the output, so that
-// its codes wait in registers for the one scale, and only maxima cross the block of threads.
+// The way of requantize_chunks for MXFP8 to 128x128 along the source's lines alone, of MX and of FP8: a tile is a block of the
+// output, so that its codes wait in registers for the one scale, and only maxima cross the block of threads.
 //
 //     thread   16 codes (to E2M1 32) of every 16th (32nd) line, neighbouring lanes having neighbours: 8 x 16 bytes in flight
 //     codes -> F16 pairs -> maximum times the line's scale -> maximum of the tile -> scale -> codes   (chunks_along.cuh)
 //
 // Codes become F16 twice, which takes half an operation an element; kept as F16 they would fill the registers of six blocks of
-// threads. Where a tile has a NaN or a factor that F16 has not, codes are read again, out of line.
+// threads. Under fp32 scales they go on from F16 in fp32. Where a tile has a NaN or a factor that F16 has not, codes are read
+// again, out of line.
 //
 // Bytes an element: 1.03 read, 0.5 or 1 written.
 #pragma once
 #include "cuda/requantize/chunks_along.cuh"
 #include "cuda/tile/store_scale_words.cuh"
+#include "numerics/fp8_scale.h"
 
 namespace mxq::cuda {
 
@@ -89,24 +91,73 @@ struct SquareScales {
     }
 };
 
-// Returns the one scale of a tile from the largest magnitudes of its threads, all of which call it.
+// Returns the largest of what the threads of a tile have, all of which call it.
 template <class S>
-__device__ __forceinline__ uint32_t square_scale(const ChunkArguments& a, SquareShared<S>& shared, uint32_t largest) {
+__device__ __forceinline__ uint32_t square_maximum(SquareShared<S>& shared, uint32_t largest) {
     const uint32_t of_warp = __reduce_max_sync(kAllLanes, largest);
     if (threadIdx.x % 32 == 0) shared.warp_maxima[threadIdx.x / 32] = of_warp;
     __syncthreads();
 #pragma unroll
     for (const uint32_t other : shared.warp_maxima) largest = max(largest, other);
-    return scale_of(largest, a.steps);
+    return largest;
 }
 
-// Stores the one scale of a tile; in a swizzled layout it fills the tile of scales.
-__device__ __forceinline__ void store_square_scale(const QuantizedPart& part, const PartPlace& place, uint32_t scale) {
-    if (part.layout.swizzled)
-        return store_scale_words<kRequantizeThreads, 1>(part, place, [=](int, int) { return scale * 0x01010101u; });
-    if (threadIdx.x == 0 && place.scales.stores(0))
-        store_kept(part.scales + place.scales.offset(0, place.scales.column), uint8_t(scale));
-}
+// A tile's scale as MX has it: what values are multiplied by, and how it is stored. In a swizzled layout it fills the tile of
+// scales.
+template <class E>
+struct MxSquare {
+    uint32_t scale;
+    float multiplier;
+
+    __device__ __forceinline__ MxSquare(const ChunkArguments& a, uint32_t largest)
+        : scale(scale_of(largest, a.steps)), multiplier(scale_reciprocal(scale)) {}
+    static __device__ __forceinline__ Nonfinite policy(const ChunkArguments& a) { return a.problem.nonfinite; }
+    // Makes the codes of a line's chunks under a factor that it returns true for.
+    template <class S>
+    static __device__ __forceinline__ bool quantize(const ChunkArguments& a, const LineChunks<S, E>& values, float factor,
+                                                    ChunkCodes<E> (&out)[kLaneChunks<E>]) {
+        values.quantize(factor, a.clamps, out);
+        return can_requantize_via_f16<typename S::Bytes, E>(factor);
+    }
+    __device__ __forceinline__ void store(const QuantizedPart& part, const PartPlace& place) const {
+        const uint32_t word = scale * 0x01010101u;
+        if (part.layout.swizzled)
+            return store_scale_words<kRequantizeThreads, 1>(part, place, [=](int, int) { return word; });
+        if (threadIdx.x == 0 && place.scales.stores(0))
+            store_kept(part.scales + place.scales.offset(0, place.scales.column), uint8_t(scale));
+    }
+};
+
+// The same as FP8 has it: fp32 numbers, and the maximum beside them where there is a place. The last of a row has the padding,
+// too.
+template <class E>
+struct Fp8Square {
+    float largest, multiplier;
+
+    __device__ __forceinline__ Fp8Square(const ChunkArguments& a, uint32_t of_tile)
+        : largest(bits_float(of_tile)),
+          multiplier(fp8_quantization_scale(largest, {E::max, a.problem.epsilon, a.problem.power_of_two})) {}
+    static __device__ __forceinline__ Nonfinite policy(const ChunkArguments&) { return Nonfinite::Saturate; }
+    template <class S>
+    static __device__ __forceinline__ bool quantize(const ChunkArguments&, const LineChunks<S, E>& values, float factor,
+                                                    ChunkCodes<E> (&out)[1]) {
+        out[0] = values.quantize_floats(factor);
+        // So that zeros stay zeros. A factor below fp32's normal numbers leaves nothing but signs.
+        return factor < 0x1p100f;
+    }
+    __device__ __forceinline__ void store(const QuantizedPart& part, const PartPlace& place) const {
+        if (threadIdx.x != 0 || !place.scales.stores(0)) return;
+        const int64_t at = place.scales.offset(0, place.scales.column);
+        const bool last = place.scales.column + 1 == part.layout.columns;
+        auto* const to = reinterpret_cast<float*>(part.scales) + at;
+        store_kept(reinterpret_cast<uint32_t*>(to), float_bits(fp8_stored_scale(multiplier)));
+        if (part.amax) part.amax[at] = largest;
+        for (int64_t i = 1; last && i <= part.layout.line_stride - part.layout.columns; i++) {
+            to[i] = 0;
+            if (part.amax) part.amax[at + i] = 0;
+        }
+    }
+};
 
 // Where a thread's codes go.
 template <class E>
@@ -122,7 +173,8 @@ struct SquareOutput {
 
 // Makes a thread's codes under any factor. Out of line: few need it.
 template <class S, class E>
-__device__ __noinline__ void emit_any_square(const ChunkArguments& a, int part, const SquareShared<S>& shared, uint32_t scale) {
+__device__ __noinline__ void emit_any_square(const ChunkArguments& a, int part, const SquareShared<S>& shared,
+                                             float multiplier) {
     const SquareLines<E> from(a.problem, shared.place, shared.group);
     const SquareOutput<E> to(shared.parts[kRowwisePart + part].codes, from);
     const SquareScales<S, E> scales(shared, from, a.problem.source.quantized);
@@ -133,14 +185,15 @@ __device__ __noinline__ void emit_any_square(const ChunkArguments& a, int part, 
         ChunkCodes<E> out[SquareLines<E>::count];
 #pragma unroll
         for (int j = 0; j < from.count; j++)
-            out[j] = any_chunk_codes<S, E>(reinterpret_cast<const uint8_t*>(codes + j), scales[i], scale_reciprocal(scale));
+            out[j] = any_chunk_codes<S, E>(reinterpret_cast<const uint8_t*>(codes + j), scales[i], multiplier);
         store_chunks(to.codes + to.next * i, out);
     }
 }
 
 // Returns the largest magnitude of a thread's codes, as bits. Out of line: for tiles with NaN or Inf.
 template <class S, class E>
-__device__ __noinline__ uint32_t any_square_maximum(const ChunkArguments& a, const SquareShared<S>& shared) {
+__device__ __noinline__ uint32_t any_square_maximum(const ChunkArguments& a, const SquareShared<S>& shared,
+                                                    Nonfinite policy) {
     const SquareLines<E> from(a.problem, shared.place, shared.group);
     const SquareScales<S, E> scales(shared, from, a.problem.source.quantized);
     constexpr int count = SquareLines<E>::count * kChunk;
@@ -148,41 +201,39 @@ __device__ __noinline__ uint32_t any_square_maximum(const ChunkArguments& a, con
 #pragma unroll 1
     for (int i = 0; i < from.steps && from.line(i) < from.existing; i++) {
         const auto* const codes = reinterpret_cast<const uint8_t*>(from.at(i));
-        largest = max(largest, any_maximum_of<S, count>(codes, a.problem.nonfinite, scales[i]));
+        largest = max(largest, any_maximum_of<S, count>(codes, policy, scales[i]));
     }
     return largest;
 }
 
 // Makes the codes of a tile and returns its scale.
-template <class S, class E>
-__device__ __forceinline__ uint32_t emit_square(const ChunkArguments& a, int part, SquareShared<S>& shared,
-                                                const SquareLines<E>& lines, SquareCodes<S, E>& codes) {
+template <class Scale, class S, class E>
+__device__ __forceinline__ Scale emit_square(const ChunkArguments& a, int part, SquareShared<S>& shared,
+                                             const SquareLines<E>& lines, SquareCodes<S, E>& codes) {
     const SquareScales<S, E> scales(shared, lines, a.problem.source.quantized);
     uint32_t largest = 0;
 #pragma unroll
     for (int i = 0; i < lines.steps; i++) largest = max(largest, float_bits(multiply_rn(codes.values(i).largest(), scales[i])));
     codes.forget_values();
     bool plain = !__syncthreads_or(largest >= kInfinityBits);
-    if (!plain) largest = any_square_maximum<S, E>(a, shared);
-    const uint32_t scale = square_scale(a, shared, largest);
+    if (!plain) largest = any_square_maximum<S, E>(a, shared, Scale::policy(a));
+    const Scale scale(a, square_maximum(shared, largest));
     if (plain) {
         const SquareOutput<E> to(shared.parts[kRowwisePart + part].codes, lines);
         uint8_t* at = to.codes;
-        const float reciprocal = scale_reciprocal(scale);
 #pragma unroll
         for (int i = 0; i < lines.steps; i++, at += to.next) {
-            const float factor = multiply_rn(scales[i], reciprocal);
-            plain = plain && can_requantize_via_f16<typename S::Bytes, E>(factor);
             ChunkCodes<E> out[SquareLines<E>::count];
-            codes.values(i).quantize(factor, a.clamps, out);
+            const float factor = multiply_rn(scales[i], scale.multiplier);
+            plain = Scale::quantize(a, codes.values(i), factor, out) && plain;
             if (lines.line(i) < to.lines) store_chunks(at, out);
         }
     }
-    if (!plain) emit_any_square<S, E>(a, part, shared, scale);
+    if (!plain) emit_any_square<S, E>(a, part, shared, scale.multiplier);
     return scale;
 }
 
-template <class S, class E>
+template <class S, class E, class Scale>
 __global__ void __launch_bounds__(kRequantizeThreads, kSquareBlocks)
     requantize_squares_kernel(const __grid_constant__ ChunkArguments a) {
     __shared__ uint4 memory[(sizeof(SquareShared<S>) + sizeof(uint4) - 1) / sizeof(uint4)];
@@ -202,8 +253,8 @@ __global__ void __launch_bounds__(kRequantizeThreads, kSquareBlocks)
     load_scale_table<S>(p.source.quantized, shared);
     __syncthreads();
     const int part = p.source.quantized.columnwise ? 1 : 0;
-    const uint32_t scale = emit_square(a, part, shared, lines, codes);
-    store_square_scale(part_of(p, part), shared.parts[kRowwisePart + part], scale);
+    const Scale scale = emit_square<Scale>(a, part, shared, lines, codes);
+    scale.store(part_of(p, part), shared.parts[kRowwisePart + part]);
 }
 
 }  // namespace mxq::cuda
