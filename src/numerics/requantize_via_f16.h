@@ -45,7 +45,8 @@ MXQ_HD uint32_t multiply_f16_pairs(uint32_t a, uint32_t b) {
 #endif
 }
 
-// Returns the larger magnitude in both halves, with any sign. PROPAGATE prefers a NaN, SATURATE a number.
+// Returns the larger magnitude in both halves, with any sign. PROPAGATE prefers a NaN, SATURATE a number. On CUDA neither may be
+// a zero that the compiler knows: of 0 and a negative number ptxas 13.0 then makes 0.
 template <Nonfinite policy = Nonfinite::Propagate>
 MXQ_HD uint32_t max_abs_f16_pairs(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860

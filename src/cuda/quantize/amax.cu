@@ -13,7 +13,8 @@
 //                 of neighbouring columns by neighbouring lanes
 // Transformed parts, and values of a quantized input, are another kernel's: from a tile in shared memory
 // (tile/shared_tile.cuh). But where lines of MX codes of 8 bits have a maximum each, a warp has a line of them, 16 codes a lane:
-// the largest byte of half a block is that of its largest value.
+// the largest byte of half a block is that of its largest value. Where their positions have one each, a warp has 512 of every
+// 32nd line, whose values are F16 numbers over a unit.
 //
 // Atomics take the larger of bits of non-negative floats, so that their order is of no matter. Bytes an element: 2 or 4
 // read; bound by memory.
@@ -25,6 +26,7 @@
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "numerics/hadamard.h"
+#include "numerics/requantize_via_f16.h"
 
 namespace mxq::cuda {
 namespace {
@@ -324,6 +326,8 @@ struct CodeArguments {
     QuantizedPart from;
     float* out;  // a maximum for each line, matrix after matrix
     bool propagates;
+    int32_t strip_log2;  // across lines: blocks of threads side by side in a strip
+    uint32_t strips;
 };
 
 // Returns the bits of the largest magnitude of 16 codes under a scale, NaN left out or, where it propagates, the largest.
@@ -375,6 +379,183 @@ __global__ void __launch_bounds__(kThreads) amax_codes_kernel(const __grid_const
     }
     largest = __reduce_max_sync(kAllLanes, largest);
     if (threadIdx.x % 32 == 0) a.out[number] = bits_float(largest);
+}
+
+// ---- From codes, across their lines ----------------------------------------------------------------------------------
+
+constexpr int kAcrossLines = 128, kAcrossCodes = 32 * kLaneCodes, kAcrossWarps = kThreads / 32;
+constexpr int kAcrossLoads = 4, kAcrossStep = kAcrossLines / kAcrossLoads;  // lines apart: neighbours in a swizzled tile
+constexpr int kMostStripLog2 = 4;  // of blocks of threads side by side that run together
+
+// Which lines a warp takes of 128, and which positions a lane: the first of each. Blocks of threads run down strips.
+struct AcrossPlace {
+    int64_t matrix, line, strip, position;
+
+    __device__ __forceinline__ explicit AcrossPlace(const CodeArguments& a) {
+        const uint32_t row = row_of_blocks(), in_strip = blockIdx.x & ((1u << a.strip_log2) - 1);
+        matrix = row / a.strips;
+        line = int64_t(blockIdx.x >> a.strip_log2) * kAcrossLines + threadIdx.x / 32;
+        strip = int64_t((row % a.strips << a.strip_log2) + in_strip) * kAcrossCodes;
+        position = strip + threadIdx.x % 32 * kLaneCodes;
+    }
+};
+
+// 16 positions of a few lines, and the scales of these.
+struct CodeLines {
+    uint4 codes[kAcrossLoads];
+    uint32_t scales[kAcrossLoads];
+
+    // Returns the largest scale, or the one below where that is NaN.
+    __device__ __forceinline__ uint32_t largest_scale() const {
+        return min(max(max(scales[0], scales[1]), max(scales[2], scales[3])), kScaleNan - 1);
+    }
+    __device__ __forceinline__ bool has_values(int i) const {
+        return ((codes[i].x | codes[i].y | codes[i].z | codes[i].w) & 0x7F7F7F7F) != 0;
+    }
+};
+
+// Reads a lane's lines, a few at a time.
+struct AcrossReader {
+    const uint8_t *codes, *scales;
+    int left;  // lines from the first on
+
+    __device__ __forceinline__ AcrossReader(const QuantizedPart& from, const AcrossPlace& place)
+        : codes(from.line(place.matrix, place.line) + place.position),
+          scales(from.scales +
+                 from.layout.offset(place.matrix, place.line, place.position >> log2_of(uint32_t(from.layout.block)))),
+          left(int(min(from.lines - place.line, int64_t(kAcrossLines)))) {}
+    // Returns how far apart the scales of lines are, so many of which share one or none do.
+    static __device__ __forceinline__ int64_t distance(const ScaleLayout& layout, int lines) {
+        return (lines >> log2_of(uint32_t(layout.tile_rows))) * layout.line_stride;
+    }
+    __device__ __forceinline__ CodeLines read(const QuantizedPart& from) const {
+        const int64_t next = from.layout.swizzled ? 4 : distance(from.layout, kAcrossStep);
+        CodeLines lines;
+#pragma unroll
+        for (int i = 0; i < kAcrossLoads; i++) {
+            const bool exists = i * kAcrossStep < left;
+            lines.codes[i] = exists ? *reinterpret_cast<const uint4*>(codes + i * kAcrossStep * from.line_bytes) : uint4{};
+            lines.scales[i] = exists ? scales[i * next] : 0;
+        }
+        return lines;
+    }
+    __device__ __forceinline__ void skip(const QuantizedPart& from) {
+        codes += kAcrossWarps * from.line_bytes;
+        scales += from.layout.swizzled ? kAcrossWarps * 16 : distance(from.layout, kAcrossWarps);
+        left -= kAcrossWarps;
+    }
+};
+
+// The maxima of a lane's positions over a unit, in F16: of E4M3 2^-4 of a scale, of E5M2 the scale. Scales that are not much
+// larger or smaller leave all products exact.
+template <class E, Nonfinite policy>
+struct UnitMaxima {
+    static constexpr bool narrow = std::is_same_v<E, E4M3>;
+    static constexpr uint32_t above = narrow ? 3 : 0, below = narrow ? 18 : 8;
+    static constexpr int exponent = narrow ? 15 + 4 : 15;  // of the factor of a scale that is the unit's, as F16 stores it
+    uint32_t pairs[kLaneCodes / 2];
+    uint32_t scale;
+
+    __device__ __forceinline__ explicit UnitMaxima(uint32_t scale) : scale(scale) {
+#pragma unroll
+        for (uint32_t& pair : pairs) asm volatile("mov.b32 %0, 0;" : "=r"(pair));  // a zero that the compiler does not know
+    }
+    __device__ __forceinline__ bool is_near(uint32_t of_line) const { return scale + above - of_line <= above + below; }
+    // Returns whether the unit serves the lines: whether all that have values have scales near it.
+    __device__ __forceinline__ bool takes(const CodeLines& lines) const {
+        const auto& of = lines.scales;
+        if (is_near(max(max(of[0], of[1]), max(of[2], of[3]))) && is_near(min(min(of[0], of[1]), min(of[2], of[3]))) &&
+            lines.largest_scale() < kScaleNan - 1)
+            return true;
+        bool all = true;
+#pragma unroll
+        for (int i = 0; i < kAcrossLoads; i++)
+            all = all && of[i] != kScaleNan && (is_near(of[i]) || !lines.has_values(i));
+        return all;
+    }
+    __device__ __forceinline__ void raise(const CodeLines& lines) {
+#pragma unroll
+        for (int i = 0; i < kAcrossLoads; i++) {
+            const int distance = min(max(int(lines.scales[i] - scale), -int(below)), int(above));
+            const uint32_t factors = uint32_t(exponent + distance) * 0x04000400u;
+            const uint32_t words[] = {lines.codes[i].x, lines.codes[i].y, lines.codes[i].z, lines.codes[i].w};
+#pragma unroll
+            for (int w = 0; w < 4; w++) {
+                uint32_t low, high;
+                decode_word_to_f16<E>(words[w], low, high);
+                pairs[2 * w] = max_abs_f16_pairs<policy>(pairs[2 * w], multiply_f16_pairs(low, factors));
+                pairs[2 * w + 1] = max_abs_f16_pairs<policy>(pairs[2 * w + 1], multiply_f16_pairs(high, factors));
+            }
+        }
+    }
+    // Returns a position's maximum as bits.
+    __device__ __forceinline__ uint32_t maximum(int i) const {
+        const F16 over_unit{uint16_t(pairs[i / 2] >> (i % 2 * 16) & 0x7FFF)};
+        const float unit = multiply_rn(scale_value(scale), narrow ? 0x1p-4f : 1.0f);
+        return float_bits(multiply_rn(to_float(over_unit), unit));
+    }
+};
+
+// Raises the maxima of a lane's positions by a few lines, in memory and value by value. Out of line, where places are found
+// again: few need it.
+template <class E, Nonfinite policy>
+__device__ __noinline__ void raise_any(const CodeArguments& a, int step) {
+    const AcrossPlace place(a);
+    float* const out = a.out + place.matrix * a.from.length + place.position;
+    const int64_t column = place.position >> log2_of(uint32_t(a.from.layout.block));
+#pragma unroll 1
+    for (int i = 0; i < kAcrossLoads * kLaneCodes; i++) {
+        const int64_t line = place.line + step + i / kLaneCodes * kAcrossStep;
+        if (line >= a.from.lines) return;
+        const uint32_t code = a.from.line(place.matrix, line)[place.position + i % kLaneCodes];
+        const float scale = scale_value(a.from.scales[a.from.layout.offset(place.matrix, line, column)]);
+        const float value = fabsf(multiply_rn(decode<E>(code & 0x7F), scale));
+        if (!is_nan(value))
+            take_larger(out + i % kLaneCodes, float_bits(value));
+        else if (policy == Nonfinite::Propagate)
+            take_larger(out + i % kLaneCodes, kNanBits);
+    }
+}
+
+template <class E, Nonfinite policy>
+__device__ __forceinline__ void store_maxima(float* to, const UnitMaxima<E, policy>& maxima) {
+#pragma unroll
+    for (int i = 0; i < kLaneCodes; i++) take_larger(to + i, maxima.maximum(i));
+}
+
+// Takes 512 positions of 128 lines. Lines whose scales are far from a lane's unit change it: what it has goes to memory.
+template <class E, Nonfinite policy>
+__global__ void __launch_bounds__(kThreads, 4) amax_across_codes_kernel(const __grid_constant__ CodeArguments a) {
+    __shared__ uint32_t of_warps[kAcrossWarps][kLaneCodes][33];
+    start_next_kernel();
+    const AcrossPlace place(a);
+    if (place.matrix >= a.from.matrices) return wait_for_previous_kernel();
+    float* const out = a.out + place.matrix * a.from.length + place.strip;
+    UnitMaxima<E, policy> maxima(0);
+    AcrossReader reader(a.from, place);
+#pragma unroll 1
+    for (int step = 0; place.position < a.from.length && step < kAcrossStep; step += kAcrossWarps, reader.skip(a.from)) {
+        const CodeLines lines = reader.read(a.from);
+        wait_for_previous_kernel();  // which zeroes; while the first lines are on their way
+        bool takes = maxima.takes(lines);
+        if (!takes) {
+            if (step > 0) store_maxima(out + (place.position - place.strip), maxima);
+            maxima = UnitMaxima<E, policy>(lines.largest_scale());
+            takes = maxima.takes(lines);
+        }
+        if (takes) maxima.raise(lines);
+        else raise_any<E, policy>(a, step);
+    }
+    wait_for_previous_kernel();
+#pragma unroll
+    for (int i = 0; i < kLaneCodes; i++) of_warps[threadIdx.x / 32][i][threadIdx.x % 32] = maxima.maximum(i);
+    __syncthreads();
+    for (int i = threadIdx.x; i < kAcrossCodes && place.strip + i < a.from.length; i += kThreads) {
+        uint32_t largest = 0;
+#pragma unroll
+        for (const auto& of_warp : of_warps) largest = max(largest, of_warp[i % kLaneCodes][i / kLaneCodes]);
+        take_larger(out + i, largest);
+    }
 }
 
 // ---- Launches --------------------------------------------------------------------------------------------------------
@@ -538,14 +719,39 @@ constexpr KernelEntry<bool, CodeArguments> code_kernels[] = {
     {true, amax_codes_kernel<E5M2>, kThreads, 0},
 };
 
-// Returns whether the maxima wanted are those of lines of MX codes of 8 bits, in whole aligned pieces.
-bool are_of_code_lines(const QuantizeProblem& p, const float* rowwise, const float* columnwise) {
+// Names what a kernel for positions of codes is compiled for.
+struct AcrossKey {
+    Element element;
+    bool propagates;
+    bool operator==(const AcrossKey&) const = default;
+};
+
+constexpr KernelEntry<AcrossKey, CodeArguments> across_kernels[] = {
+    {{Element::E4M3, false}, amax_across_codes_kernel<E4M3, Nonfinite::Saturate>, kThreads, 0},
+    {{Element::E4M3, true}, amax_across_codes_kernel<E4M3, Nonfinite::Propagate>, kThreads, 0},
+    {{Element::E5M2, false}, amax_across_codes_kernel<E5M2, Nonfinite::Saturate>, kThreads, 0},
+    {{Element::E5M2, true}, amax_across_codes_kernel<E5M2, Nonfinite::Propagate>, kThreads, 0},
+};
+
+// Returns whether the maxima wanted are those of lines of MX codes of 8 bits, or of their positions, in whole aligned pieces.
+bool are_of_codes(const QuantizeProblem& p, const float* rowwise, const float* columnwise) {
     if (!is_per_line(p) || !p.source.is_quantized() || p.grouped.set()) return false;
     const QuantizedPart& from = p.source.quantized;
-    const bool along = from.columnwise ? columnwise && !rowwise : rowwise && !columnwise;
-    return along && from.scale_type == ScaleType::E8M0 && from.bits == 8 && from.layout.block != MXQ_MAX_DIM &&
-           from.addresses == Addresses::Dense && is_aligned(from.codes, kLaneCodes) && from.line_bytes % kLaneCodes == 0 &&
-           from.matrix_bytes % kLaneCodes == 0 && from.length % kLaneCodes == 0 && from.lines > 0;
+    return !(rowwise && columnwise) && from.scale_type == ScaleType::E8M0 && from.bits == 8 &&
+           from.layout.block != MXQ_MAX_DIM && from.addresses == Addresses::Dense && is_aligned(from.codes, kLaneCodes) &&
+           from.line_bytes % kLaneCodes == 0 && from.matrix_bytes % kLaneCodes == 0 && from.length % kLaneCodes == 0 &&
+           from.lines > 0;
+}
+
+// Takes the maxima of positions, behind the kernel that zeroed them.
+void run_across_codes(const Context& context, const QuantizeProblem& p, float* out, const Launch& call, Start start) {
+    const QuantizedPart& from = p.source.quantized;
+    const int64_t across = std::max(ceil_div(from.length, int64_t(kAcrossCodes)), int64_t(1));
+    const int strip_log2 = std::min(log2_of(uint32_t(power_of_two_from(across))), kMostStripLog2);
+    const int64_t strips = ceil_div(across, int64_t(1) << strip_log2);
+    const dim3 grid = grid_of_rows(ceil_div(from.lines, int64_t(kAcrossLines)) << strip_log2, from.matrices * strips);
+    launch(context, across_kernels, {from.element, propagates(p)}, "amax", grid, call.stream,
+           CodeArguments{from, out, propagates(p), strip_log2, uint32_t(strips)}, start);
 }
 
 void run_codes(const Context& context, const QuantizeProblem& p, float* out, const Launch& call) {
@@ -553,7 +759,7 @@ void run_codes(const Context& context, const QuantizeProblem& p, float* out, con
     const int64_t blocks = ceil_div(from.matrices * from.lines, int64_t(kThreads / 32));
     if (blocks == 0) return;
     launch(context, code_kernels, from.element == Element::E5M2, "amax", grid_of(blocks), call.stream,
-           CodeArguments{from, out, propagates(p)});
+           CodeArguments{from, out, propagates(p), 0, 0});
 }
 
 Reason declines(const Context& context, const AmaxProblem&) { return needs_cuda(context); }
@@ -567,6 +773,7 @@ void load(const Context& context) {
     load_kernels(kernels);
     load_kernels(tile_kernels);
     load_kernels(code_kernels);
+    load_kernels(across_kernels);
     context.cuda->code_capability = load_kernel(zero_kernel);
     load_kernel(zero_lines_kernel);
 }
@@ -577,13 +784,19 @@ Start launch_amax(const Context& context, const QuantizeProblem& problem, float*
                   const Launch& call) {
     if (!rowwise_out && !columnwise_out) return Start::AfterAll;
     const bool transformed = (rowwise_out && problem.rowwise.transformed) || (columnwise_out && problem.columnwise.transformed);
-    if (!transformed && are_of_code_lines(problem, rowwise_out, columnwise_out)) {
+    const bool of_codes = !transformed && are_of_codes(problem, rowwise_out, columnwise_out);
+    const bool across = of_codes && problem.source.quantized.columnwise != (columnwise_out != nullptr);
+    if (of_codes && !across) {
         run_codes(context, problem, rowwise_out ? rowwise_out : columnwise_out, call);
         return start_beside(context);
     }
     const bool zeroed = is_per_line(problem) ? zero_lines(context, problem, rowwise_out, columnwise_out, call)
                                              : zero_everything(context, problem, rowwise_out, columnwise_out, call);
     const Start start = zeroed ? start_beside(context) : Start::AfterAll;
+    if (across) {
+        run_across_codes(context, problem, rowwise_out ? rowwise_out : columnwise_out, call, start);
+        return start_beside(context);
+    }
     const bool read = transformed || problem.source.is_quantized()
                           ? run_tiles(context, problem, rowwise_out, columnwise_out, call, start)
                           : run_regions(context, problem, rowwise_out, columnwise_out, call, start);

@@ -1,26 +1,29 @@
 // requantize_wide: MXFP8 E4M3 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 E4M3 and MXFP4 across the
-// source's lines; experts, no groups. Tiles of 256 x 256, so that memory reads and writes 256 bytes of a line at once, of four
-// bits 128 (docs/performance.md, the rate of memory by pattern); lists.cpp says from how many tiles on that is faster than
-// requantize_chunks.
+// source's lines, MXFP8 E4M3 to ROW and 128x128 of MXFP8 and FP8, too; experts, no groups. Tiles of 256 x 256, so that memory
+// reads and writes 256 bytes of a line at once, of four bits 128 (docs/performance.md, the rate of memory by pattern); lists.cpp
+// says from how many tiles on that is faster than requantize_chunks.
 //
 //     codes, scales --> shared memory --16 lines of a word a lane--> F16 pairs --> maxima --> scales, codes --> memory
 //
 //     tile     each 16 lines, a chunk of every position, start 16 bytes later than the ones before would have it, so that 8
 //              chunks meet 8 bank groups; a warp reads words of 16, two lanes a bank. It stores 256 or 128 bytes of two lines
 //
-// wide_mxfp8.cuh and wide_nvfp4.cuh say how values become codes. Blocks of threads run along bands of tiles. Rowwise to
-// columnwise a band is four tiles high, so that the compact scales of a line, a sector of four tiles, can meet in the L2;
-// columnwise to rowwise it is all of the source's lines, which was faster.
+// wide_mxfp8.cuh and wide_nvfp4.cuh say how values become codes, wide_row.cuh and wide_squares.cuh how they do under scales of
+// ROW and of 128x128. Blocks of threads run down strips of four tiles: a line of compact scales, of the source and of the output,
+// is a sector of four tiles, which so meet in the L2.
 //
 // Bytes an element: 1.03 or 0.56 read, 1.03 or 0.53 written. To 8 bits bound by memory, scales above all: without them MXFP8
 // took 66.3 us in place of 75.3 (16384 x 7168 in bands of 16, H200). To 4 bits bound by instructions, too.
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
+#include "cuda/quantize/amax.h"
 #include "cuda/quantize/quantize_tile.h"
 #include "cuda/requantize/source_lines.cuh"
 #include "cuda/requantize/wide_mxfp8.cuh"
 #include "cuda/requantize/wide_nvfp4.cuh"
+#include "cuda/requantize/wide_row.cuh"
+#include "cuda/requantize/wide_squares.cuh"
 
 namespace mxq::cuda {
 namespace {
@@ -30,13 +33,9 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     requantize_wide_kernel(const __grid_constant__ WideArguments a) {
     extern __shared__ uint4 wide_memory[];
     auto& shared = *reinterpret_cast<Shared*>(wide_memory);
-    const WidePlace place(a);
+    const WidePlace place(a, blockIdx.x);
     if (!place.exists(a)) return;
-    copy_wide_codes(a, place, shared);
-    load_wide_scales(a, place, shared);
-    wait_for_pieces();
-    __syncthreads();
-    emit_wide<E>(a, place, shared);
+    requantize_wide_tile<E>(a, place, shared);
     __syncthreads();
     store_wide_scales(a, place, shared);
 }
@@ -59,15 +58,37 @@ constexpr KernelEntry<Key, WideArguments> kernels[] = {
     entry<WideNvfp4Shared, E4M3>(Element::E2M1, Element::E4M3), entry<WideNvfp4Shared, E2M1>(Element::E2M1, Element::E2M1),
 };
 
+// How the outputs that the kernels make are scaled.
+enum class Scaling { Blocks, Lines, Squares, Fp8Lines, Fp8Squares, Others };
+
+Scaling scaling_of(const QuantizeProblem& p) {
+    const bool squares = p.tile.length == kBlock128 && p.square_tiles;
+    if (p.format->is_mx() && p.tile.id == MXQ_SCALING_1X32) return Scaling::Blocks;
+    if (p.format->bits != 8 || !(squares || p.tile.is_row())) return Scaling::Others;
+    if (p.format->is_mx()) return squares ? Scaling::Squares : Scaling::Lines;
+    return squares ? Scaling::Fp8Squares : Scaling::Fp8Lines;
+}
+
+// The kernels for scales of more than a block.
+constexpr KernelEntry<Scaling, WideArguments> coarse_kernels[] = {
+    {Scaling::Lines, requantize_wide_row_kernel<MxScales>, kWideThreads, sizeof(WideRowShared)},
+    {Scaling::Squares, requantize_wide_squares_kernel<MxScales>, kWideThreads, sizeof(WideSquareShared)},
+    {Scaling::Fp8Lines, requantize_wide_row_kernel<Fp8Scales>, kWideThreads, sizeof(WideRowShared)},
+    {Scaling::Fp8Squares, requantize_wide_squares_kernel<Fp8Scales>, kWideThreads, sizeof(WideSquareShared)},
+};
+
 Reason declines_formats(const QuantizeProblem& p) {
-    const QuantizedPart& from = p.source.quantized;
+    const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.rowwise : p.columnwise;
     const bool mxfp8 = from.element == Element::E4M3 && from.scale_type == ScaleType::E8M0 && from.layout.block == kMxBlock;
     const bool nvfp4 = from.element == Element::E2M1 && from.scale_type == ScaleType::E4M3 && from.layout.block == kNvBlock;
     if (!(mxfp8 || nvfp4) || from.layout.tile_rows != 1 || from.layout.repeat != 1)
         return "needs mxfp8_e4m3 of 1x32 or nvfp4 of 1x16 in the source, found another format or scaling";
     const bool takes = p.format->element == Element::E4M3 || p.format->element == Element::E2M1;
-    if (!takes || !p.format->is_mx() || p.tile.id != MXQ_SCALING_1X32)
-        return "needs mxfp8_e4m3 or mxfp4 of 1x32 out, found another format or scaling";
+    const Scaling scaling = scaling_of(p);
+    if (!takes || scaling == Scaling::Others || (scaling != Scaling::Blocks && !mxfp8))
+        return "needs mxfp8_e4m3 or mxfp4 of 1x32 out, or of mxfp8_e4m3 itself or fp8_e4m3 in ROW or 128x128, found another "
+               "format or scaling";
+    if (scaling == Scaling::Fp8Squares && to.amax) return "needs no place for an amax, found one";
     return "";
 }
 
@@ -100,16 +121,27 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     const QuantizedPart& from = p.source.quantized;
     const uint32_t across = uint32_t(ceil_div(from.length, kWide)), down = uint32_t(ceil_div(from.lines, kWide));
     if (from.matrices * across * down == 0) return;
-    const WideArguments a{from, from.columnwise ? p.rowwise : p.columnwise, across, down, from.columnwise ? down : 4,
-                          scale_steps_of(p), reaches_seven(p), p.nonfinite};
-    launch(context, kernels, {from.element, p.format->element}, "requantize_wide",
-           grid_of_rows(int64_t(across) * down, from.matrices), call.stream, a);
+    const bool rowwise = from.columnwise;
+    const QuantizedPart& to = rowwise ? p.rowwise : p.columnwise;
+    const Fp8Rule rule{E4M3::max, p.epsilon, p.power_of_two};
+    float* const maxima = to.amax ? to.amax : static_cast<float*>(call.workspace);
+    const WideArguments a{from, to, across, down, scale_steps_of(p), reaches_seven(p), p.nonfinite, rule, maxima};
+    const dim3 grid = grid_of_rows(int64_t(across) * down, from.matrices);
+    const Scaling scaling = scaling_of(p);
+    if (scaling == Scaling::Blocks)
+        return launch(context, kernels, {from.element, p.format->element}, "requantize_wide", grid, call.stream, a);
+    Start start = Start::AfterAll;
+    if (p.tile.is_row()) start = launch_amax(context, p, rowwise ? maxima : nullptr, rowwise ? nullptr : maxima, call);
+    launch(context, coarse_kernels, scaling, "requantize_wide", grid, call.stream, a, start);
 }
 
-void load(const Context&) { load_kernels(kernels); }
+void load(const Context&) {
+    load_kernels(kernels);
+    load_kernels(coarse_kernels);
+}
 
 }  // namespace
 
-const QuantizeImplementation requantize_wide = {"requantize_wide", declines, nullptr, run, load};
+const QuantizeImplementation requantize_wide = {"requantize_wide", declines, tile_workspace_bytes, run, load};
 
 }  // namespace mxq::cuda

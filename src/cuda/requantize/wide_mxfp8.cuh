@@ -26,10 +26,13 @@ struct WideUnit {
     uint32_t whole;  // no line's products vanish
 };
 
-struct WideMxfp8Shared : WideCodeTile<8> {
+struct WideMxfp8Tile : WideCodeTile<8> {
     alignas(16) uint16_t factors[kWideScales][kWideChunks][kChunk + 8];  // scales over units in F16, by block of positions
     WideUnit units[kWideScales][kWideScales];                            // by block of positions, and of lines
-    alignas(8) uint32_t from_scales[kWide][2], to_scales[kWide][2];      // bytes of a line
+};
+
+struct WideMxfp8Shared : WideMxfp8Tile {
+    alignas(8) uint32_t from_scales[kWide][2], to_scales[kWide][2];  // bytes of a line
 };
 
 // Loads the scales that a tile has of one line of the source, zeros where there are none: `left` are there from `column` on.
@@ -46,8 +49,9 @@ __device__ __forceinline__ uint2 load_wide_line(const uint8_t* from, int64_t lef
     return make_uint2(words[0], words[1]);
 }
 
-// Loads the scales of the thread's line and sets them under the units of its warp, which has 32 lines. A barrier must follow.
-__device__ __forceinline__ void load_wide_scales(const WideArguments& a, const WidePlace& place, WideMxfp8Shared& shared) {
+// Loads the scales of the thread's line, which it returns, and sets them under the units of its warp, which has 32 lines. A
+// barrier must follow.
+__device__ __forceinline__ uint2 load_wide_units(const WideArguments& a, const WidePlace& place, WideMxfp8Tile& shared) {
     static_assert(kWideThreads == kWide);
     const int line = threadIdx.x, lane = line % 32;
     const ScaleLayout& layout = a.from.layout;
@@ -69,7 +73,12 @@ __device__ __forceinline__ void load_wide_scales(const WideArguments& a, const W
     }
     vanishing = __reduce_or_sync(kAllLanes, vanishing);
     if (lane < kWideScales) shared.units[lane][line / 32] = {multiply_rn(scale_value(mine), 0x1p-6f), ~vanishing >> lane & 1};
-    shared.from_scales[line][0] = scales.x, shared.from_scales[line][1] = scales.y;
+    return scales;
+}
+
+__device__ __forceinline__ void load_wide_scales(const WideArguments& a, const WidePlace& place, WideMxfp8Shared& shared) {
+    const uint2 scales = load_wide_units(a, place, shared);
+    shared.from_scales[threadIdx.x][0] = scales.x, shared.from_scales[threadIdx.x][1] = scales.y;
 }
 
 // The codes of 4 positions of 16 lines, and what they are multiplied by.
@@ -77,10 +86,10 @@ struct WideCodes {
     uint32_t lines[kChunk];
     uint32_t factors[kChunk / 2];
 
-    __device__ __forceinline__ WideCodes(const WideMxfp8Shared& shared, int chunk, int position) {
+    __device__ __forceinline__ WideCodes(const WideMxfp8Tile& shared, int chunk, int position) {
         const uint32_t* words = shared.word(chunk, position / 4);
 #pragma unroll
-        for (int i = 0; i < kChunk; i++) lines[i] = words[i * WideMxfp8Shared::line_words];
+        for (int i = 0; i < kChunk; i++) lines[i] = words[i * WideMxfp8Tile::line_words];
         const auto* four = reinterpret_cast<const uint4*>(shared.factors[position / kMxBlock][chunk]);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -155,9 +164,26 @@ __device__ __noinline__ void emit_any_wide(const WideArguments& a, WideMxfp8Shar
     }
 }
 
-// Makes and stores the codes of the part across the source's lines, and leaves its scales in shared memory.
+// In how many parts codes come and go. To E2M1, where instructions count, one half is made while the other is on its way; to
+// E4M3 shorter pieces of lines would cost more than that gains.
 template <class E>
-__device__ __forceinline__ void emit_wide(const WideArguments& a, const WidePlace& place, WideMxfp8Shared& shared) {
+constexpr int kWideParts = E::bits == 4 ? 2 : 1;
+
+// Waits for the codes of a part, and for what all threads did before.
+template <class E>
+__device__ __forceinline__ void wait_for_part(int part) {
+    if (part + 1 < kWideParts<E>)
+        wait_for_groups_before_last();
+    else
+        wait_for_pieces();
+    __syncthreads();
+}
+
+// Makes and stores the codes of a part, and leaves its scales in shared memory.
+template <class E>
+__device__ __forceinline__ void emit_wide_part(const WideArguments& a, const WidePlace& place, int part,
+                                               WideMxfp8Shared& shared) {
+    constexpr int steps = 2 * kWideChunks / kWideParts<E>;
     const int lane = threadIdx.x % 32, chunk = lane % 8 + lane / 16 * 8, half = lane / 8 % 2;
     uint8_t* const to = a.to.line(place.matrix, place.position) + (place.line + chunk * kChunk) / 8 * E::bits;
     const uint32_t line_bytes = uint32_t(a.to.line_bytes);
@@ -166,7 +192,8 @@ __device__ __forceinline__ void emit_wide(const WideArguments& a, const WidePlac
     int length = chunk * kChunk < place.lines ? place.length : 0;
     asm("" : "+r"(length));  // kept: else it is made again for every pair
 #pragma unroll 1
-    for (int step = threadIdx.x / 32; step < 2 * kWideChunks; step += kWideThreads / 32) {
+    for (int i = threadIdx.x / 32; i < steps; i += kWideThreads / 32) {
+        const int step = part * steps + i;
         const int piece = step / 2, first = piece * kChunk + half * 8 + step % 2 * 4;
         const WideCodes codes(shared, chunk, first);
         const WideUnit unit = shared.units[piece / 2][chunk / 2];
@@ -191,6 +218,19 @@ __device__ __forceinline__ void emit_wide(const WideArguments& a, const WidePlac
             at += line_bytes;
         }
         if (!__all_sync(kAllLanes, plain)) emit_any_wide<E>(a, shared, to, chunk, first, length);
+    }
+}
+
+// Makes and stores the codes of the part across the source's lines, and leaves its scales in shared memory.
+template <class E>
+__device__ __forceinline__ void requantize_wide_tile(const WideArguments& a, const WidePlace& place,
+                                                     WideMxfp8Shared& shared) {
+    copy_wide_codes<kWideParts<E>>(a, place, shared);
+    load_wide_scales(a, place, shared);
+#pragma unroll 1
+    for (int part = 0; part < kWideParts<E>; part++) {
+        wait_for_part<E>(part);
+        emit_wide_part<E>(a, place, part, shared);
     }
 }
 

@@ -4,21 +4,24 @@
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/requantize/codes_tile.cuh"
 #include "cuda/requantize/output_codes.cuh"
+#include "numerics/fp8_scale.h"
 
 namespace mxq::cuda {
 
 constexpr int kWide = 256;         // lines and positions of a tile
 constexpr int kWideThreads = 256;  // a line each, while scales are moved
 constexpr int kWideBlocks = 3;     // that share an SM
+constexpr uint32_t kWideStrip = 4;  // tiles across of those that run together
 constexpr int kWideChunks = kWide / kChunk, kWideScales = kWide / kMxBlock;
 
 struct WideArguments {
     QuantizedPart from, to;
     uint32_t across, down;  // tiles of a matrix
-    uint32_t band;          // tiles down of a band of tiles, which run together
     ScaleSteps steps;
     bool clamps;  // products may be 7 or more, to E2M1
     Nonfinite nonfinite;
+    Fp8Rule rule;         // of fp32 scales
+    const float* maxima;  // of the output's lines, matrix after matrix, where each has one scale
 };
 
 // The codes of a tile as they are stored, so many bits each; each 16 lines start 16 bytes later than the ones
@@ -41,21 +44,25 @@ struct WidePlace {
     int64_t matrix, line, position;
     int lines, length;
 
-    __device__ __forceinline__ explicit WidePlace(const WideArguments& a) {
-        const uint32_t in_band = a.band * a.across, above = blockIdx.x / in_band * a.band, tile = blockIdx.x % in_band;
-        const uint32_t height = min(a.band, a.down - above), across = tile / height;
-        matrix = row_of_blocks(), line = int64_t(above + tile - across * height) * kWide, position = int64_t(across) * kWide;
+    // Takes tile `number` of strips that are four tiles wide and all of the lines high, row by row: the scales of a line of
+    // the source, and of four rows of a line of the output, are a sector.
+    __device__ __forceinline__ WidePlace(const WideArguments& a, uint32_t number) {
+        const uint32_t in_strip = kWideStrip * a.down, first = number / in_strip * kWideStrip, tile = number % in_strip;
+        const uint32_t width = min(kWideStrip, a.across - first), above = tile / width,
+                       across = first + tile - above * width;
+        matrix = row_of_blocks(), line = int64_t(above) * kWide, position = int64_t(across) * kWide;
         lines = int(min(a.from.lines - line, int64_t(kWide))), length = int(min(a.from.length - position, int64_t(kWide)));
     }
     __device__ __forceinline__ bool exists(const WideArguments& a) const { return matrix < a.from.matrices; }
 };
 
-// Starts to copy the tile's codes, zeros where there are none.
-template <class Shared>
-__device__ __forceinline__ void copy_wide_codes(const WideArguments& a, const WidePlace& place, Shared& shared) {
-    constexpr int pieces = Shared::pieces, step = kWideThreads / pieces, slots = step * pieces + step / kChunk;
+// Starts to copy the codes of one of so many parts of the tile's positions, zeros where there are none.
+template <int parts, class Shared>
+__device__ __forceinline__ void copy_wide_part(const WideArguments& a, const WidePlace& place, int part, Shared& shared) {
+    constexpr int pieces = Shared::pieces / parts, step = kWideThreads / pieces;
+    constexpr int slots = step * Shared::pieces + step / kChunk;
     static_assert(step % kChunk == 0);  // each step is as many slots more
-    const int line = threadIdx.x / pieces, piece = threadIdx.x % pieces;
+    const int line = threadIdx.x / pieces, piece = part * pieces + threadIdx.x % pieces;
     const uint8_t* at = a.from.line(place.matrix, place.line + line) + place.position / 8 * Shared::bits + piece * 16;
     uint4* to = &shared.codes[Shared::slot(line) + piece];
     const int existing = piece * (128 / Shared::bits) < place.length ? place.lines - line : 0;
@@ -68,6 +75,14 @@ __device__ __forceinline__ void copy_wide_codes(const WideArguments& a, const Wi
         for (int i = 0; i < kWide; i += step, at += next, to += slots)
             copy_piece(to, i < existing ? at : a.from.codes, i < existing);
     }
+    end_group_of_pieces();
+}
+
+// Starts to copy the tile's codes, part by part.
+template <int parts = 1, class Shared>
+__device__ __forceinline__ void copy_wide_codes(const WideArguments& a, const WidePlace& place, Shared& shared) {
+#pragma unroll
+    for (int part = 0; part < parts; part++) copy_wide_part<parts>(a, place, part, shared);
 }
 
 // Stores the scales that a tile has of a line of a compact layout: up to eight bytes.
