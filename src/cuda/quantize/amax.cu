@@ -326,6 +326,8 @@ struct CodeArguments {
     QuantizedPart from;
     float* out;  // a maximum for each line, matrix after matrix
     bool propagates;
+    int32_t strip_log2;  // across lines: blocks of threads side by side in a strip
+    uint32_t strips;
 };
 
 // Returns the bits of the largest magnitude of 16 codes under a scale, NaN left out or, where it propagates, the largest.
@@ -383,17 +385,17 @@ __global__ void __launch_bounds__(kThreads) amax_codes_kernel(const __grid_const
 
 constexpr int kAcrossLines = 128, kAcrossCodes = 32 * kLaneCodes, kAcrossWarps = kThreads / 32;
 constexpr int kAcrossLoads = 4, kAcrossStep = kAcrossLines / kAcrossLoads;  // lines apart: neighbours in a swizzled tile
-constexpr uint32_t kAcrossStrip = 16;  // blocks of threads side by side that run together
+constexpr int kMostStripLog2 = 4;  // of blocks of threads side by side that run together
 
 // Which lines a warp takes of 128, and which positions a lane: the first of each. Blocks of threads run down strips.
 struct AcrossPlace {
     int64_t matrix, line, strip, position;
 
-    __device__ __forceinline__ explicit AcrossPlace(const QuantizedPart& from) {
-        const uint32_t strips = uint32_t(ceil_div(from.length, int64_t(kAcrossCodes) * kAcrossStrip)), row = row_of_blocks();
-        matrix = row / strips;
-        line = int64_t(blockIdx.x / kAcrossStrip) * kAcrossLines + threadIdx.x / 32;
-        strip = int64_t(row % strips * kAcrossStrip + blockIdx.x % kAcrossStrip) * kAcrossCodes;
+    __device__ __forceinline__ explicit AcrossPlace(const CodeArguments& a) {
+        const uint32_t row = row_of_blocks(), in_strip = blockIdx.x & ((1u << a.strip_log2) - 1);
+        matrix = row / a.strips;
+        line = int64_t(blockIdx.x >> a.strip_log2) * kAcrossLines + threadIdx.x / 32;
+        strip = int64_t((row % a.strips << a.strip_log2) + in_strip) * kAcrossCodes;
         position = strip + threadIdx.x % 32 * kLaneCodes;
     }
 };
@@ -498,7 +500,7 @@ struct UnitMaxima {
 // again: few need it.
 template <class E, Nonfinite policy>
 __device__ __noinline__ void raise_any(const CodeArguments& a, int step) {
-    const AcrossPlace place(a.from);
+    const AcrossPlace place(a);
     float* const out = a.out + place.matrix * a.from.length + place.position;
     const int64_t column = place.position >> log2_of(uint32_t(a.from.layout.block));
 #pragma unroll 1
@@ -526,7 +528,7 @@ template <class E, Nonfinite policy>
 __global__ void __launch_bounds__(kThreads, 4) amax_across_codes_kernel(const __grid_constant__ CodeArguments a) {
     __shared__ uint32_t of_warps[kAcrossWarps][kLaneCodes][33];
     start_next_kernel();
-    const AcrossPlace place(a.from);
+    const AcrossPlace place(a);
     if (place.matrix >= a.from.matrices) return wait_for_previous_kernel();
     float* const out = a.out + place.matrix * a.from.length + place.strip;
     UnitMaxima<E, policy> maxima(0);
@@ -744,10 +746,12 @@ bool are_of_codes(const QuantizeProblem& p, const float* rowwise, const float* c
 // Takes the maxima of positions, behind the kernel that zeroed them.
 void run_across_codes(const Context& context, const QuantizeProblem& p, float* out, const Launch& call, Start start) {
     const QuantizedPart& from = p.source.quantized;
-    const dim3 grid = grid_of_rows(ceil_div(from.lines, int64_t(kAcrossLines)) * kAcrossStrip,
-                                   from.matrices * ceil_div(from.length, int64_t(kAcrossCodes) * kAcrossStrip));
+    const int64_t across = std::max(ceil_div(from.length, int64_t(kAcrossCodes)), int64_t(1));
+    const int strip_log2 = std::min(log2_of(uint32_t(power_of_two_from(across))), kMostStripLog2);
+    const int64_t strips = ceil_div(across, int64_t(1) << strip_log2);
+    const dim3 grid = grid_of_rows(ceil_div(from.lines, int64_t(kAcrossLines)) << strip_log2, from.matrices * strips);
     launch(context, across_kernels, {from.element, propagates(p)}, "amax", grid, call.stream,
-           CodeArguments{from, out, propagates(p)}, start);
+           CodeArguments{from, out, propagates(p), strip_log2, uint32_t(strips)}, start);
 }
 
 void run_codes(const Context& context, const QuantizeProblem& p, float* out, const Launch& call) {
@@ -755,7 +759,7 @@ void run_codes(const Context& context, const QuantizeProblem& p, float* out, con
     const int64_t blocks = ceil_div(from.matrices * from.lines, int64_t(kThreads / 32));
     if (blocks == 0) return;
     launch(context, code_kernels, from.element == Element::E5M2, "amax", grid_of(blocks), call.stream,
-           CodeArguments{from, out, propagates(p)});
+           CodeArguments{from, out, propagates(p), 0, 0});
 }
 
 Reason declines(const Context& context, const AmaxProblem&) { return needs_cuda(context); }
