@@ -1,6 +1,6 @@
-// The group of a group tile by one warp, as in groups.cuh, for kernels whose blocks wait for it among hundreds of groups. Where ends
-// are in order, which is asked once at the end, a group's rows are told by two ends and not by the groups before it. So while
-// 32 groups are passed the next 32 are already counted, and the ends behind those are on their way.
+// The group of a group tile by one warp, as in groups.cuh, for kernels whose blocks wait for it among hundreds of groups.
+// Where ends are in order, which is asked once at the end, a group's rows are told by two ends and not by the groups before
+// it. So while 32 groups are passed the next 32 are already counted, and the ends behind those are on their way.
 #pragma once
 #include "cuda/memory/groups.cuh"
 

@@ -281,8 +281,8 @@ inline int64_t bands_bound(const QuantizeProblem& p) {
 }
 
 inline BandArguments band_arguments(const QuantizeProblem& p) {
-    return {ceil_div(p.source.cols, int64_t(kTile)), ceil_div(bands_bound(p), int64_t(kTallBands)), {Tiles(p).units},
-            p.nonfinite == Nonfinite::Saturate, p};
+    const int64_t across = ceil_div(p.source.cols, int64_t(kTile)), down = ceil_div(bands_bound(p), int64_t(kTallBands));
+    return {across, down, {Tiles(p).units}, p.nonfinite == Nonfinite::Saturate, p};
 }
 
 // Returns whether this kernel takes a problem whose source is BF16: all its accesses are of 16 bytes, of 8 to rows of codes.

@@ -73,12 +73,11 @@ __global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf
     wait_for_previous_kernel();  // which makes the maxima
     store_whole_scales<E>(a.problem, a.rule);
     if (!exists) return;
-    quantize_patch<E, Bf16>(a, place, Patch<Bf16>(kTile, kTile), vectors, mine,
-                            [&](const CodeTile& to) {
-                                const CodeTile lines = tall_lines(place, to);
-                                if (aligned || a.access[1].bytes == 16) store_tall_lines(shared, lines);
-                                else store_shifted_tall_lines(shared, lines);
-                            });
+    quantize_patch<E, Bf16>(a, place, Patch<Bf16>(kTile, kTile), vectors, mine, [&](const CodeTile& to) {
+        const CodeTile lines = tall_lines(place, to);
+        if (aligned || a.access[1].bytes == 16) store_tall_lines(shared, lines);
+        else store_shifted_tall_lines(shared, lines);
+    });
 }
 
 }  // namespace mxq::cuda

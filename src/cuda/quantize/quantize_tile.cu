@@ -13,8 +13,8 @@
 //
 // Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh. BF16 to
 // columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; to MXFP8 1x32 with groups, in bands:
-// quantize_bands.cuh. BF16 rows that are not aligned come through shared memory (tile/shifted_patch.cuh), lines of codes that
-// are not leave in shifted words (tile/codes.cuh).
+// quantize_bands.cuh. BF16 rows that are not aligned come through shared memory (tile/shifted_patch.cuh), lines of codes
+// that are not leave in shifted words (tile/codes.cuh).
 //
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
 // a whole, since experts and groups without rows have some too.
