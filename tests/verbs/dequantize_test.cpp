@@ -138,7 +138,7 @@ oracle::Bytes many_bytes(int64_t count) {
     return bytes;
 }
 
-// So many bytes go their own way on CUDA. Both parts have a last row of tiles that is not full, and more of these than the other.
+// So many bytes go their own way on CUDA. Of both parts the last row of tiles is not full, and one has more of these.
 MXQ_EACH_DEVICE("swizzle: millions of scales of both parts, and back") {
     const int64_t rows = 10235, cols = 40955;
     const oracle::Spec spec;

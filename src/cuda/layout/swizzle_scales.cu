@@ -14,8 +14,9 @@
 // 32 bytes of a compact line, a whole sector, and 16 of them 256 bytes of a swizzled tile. (Parts with groups along their lines,
 // whose tiles have 8 columns at most, take 32 r of one square.) Where 16 bytes are not aligned, accesses are words, and where words
 // are not, bytes. A coarse tile's compact byte becomes a word of four equal ones. fp32 scales, which
-// both layouts address by strides, make squares of 128 lines x 4 numbers. Where all accesses are of 16 aligned bytes and no groups
-// are, a kernel of its own does the same in fewer operations, and where there are many bytes one that goes through shared memory.
+// both layouts address by strides, make squares of 128 lines x 4 numbers. Where all accesses are of 16 aligned bytes and no
+// groups are, a kernel of its own does the same in fewer operations, and where there are many bytes one that goes through shared
+// memory.
 //
 // With groups, a block of threads takes the scales of one group tile, 128 rows of one group: 128 lines (rowwise), or the 4 or 8
 // columns of some lines (columnwise). Bound by the launch: a byte read and one written for 16 elements or more.
@@ -356,8 +357,7 @@ __global__ void __launch_bounds__(kMostSquares * 32) swizzle_square_rows_kernel(
     if (part.to_swizzled) {
 #pragma unroll
         for (int i = 0; i < kSide; i++)
-            words[i] =
-                i < at.lines ? *reinterpret_cast<const uint4*>(part.in + at.compact + i * 32 * at.stride) : uint4{};
+            words[i] = i < at.lines ? *reinterpret_cast<const uint4*>(part.in + at.compact + i * 32 * at.stride) : uint4{};
         turn(words);
 #pragma unroll
         for (int j = 0; j < kSide; j++) shared[shared_place(square, j, row)] = words[j];

@@ -28,19 +28,22 @@ __device__ __forceinline__ bool find_tall_tile(const Tiles& tiles, TilePlace& pl
     return true;
 }
 
-// Stores the lines of both tiles by all threads; `to` is the tile of the thread's row of threads.
-template <class E, bool aligned>
-__device__ __forceinline__ void store_tall_lines(const TileArguments& a, const TilePlace& place,
-                                                 const TileShared<E> (&shared)[kTallTiles], CodeTile to) {
-    constexpr int threads = kTallTiles * Patch<Bf16>::threads, units = kTallRows / sizeof(uint4),
-                  in_tile = units / kTallTiles;
-    constexpr int tile_words = sizeof(TileShared<E>) / sizeof(uint32_t);
-    const int above = int(threadIdx.y) * kTile, thread = int(threadIdx.y) * Patch<Bf16>::threads + int(threadIdx.x);
+// Returns the lines of both tiles' codes, from what the tile of the thread's row of threads has.
+__device__ __forceinline__ CodeTile tall_lines(const TilePlace& place, CodeTile to) {
+    const int above = int(threadIdx.y) * kTile;
     to.codes -= above;
     to.length = int(min(place.rows - (place.row - above), int64_t(kTallRows)));
-    if (!aligned && a.access[1].bytes < 16)
-        return copy_shifted_lines<E, Bf16, kTallTiles>(shared[0].codes, tile_words, thread, to);
-    const int unit = thread % units;
+    return to;
+}
+
+__device__ __forceinline__ int tall_thread() { return int(threadIdx.y) * Patch<Bf16>::threads + int(threadIdx.x); }
+
+// Stores lines of both tiles by all threads, 16 bytes at a time.
+template <class E>
+__device__ __forceinline__ void store_tall_lines(const TileShared<E> (&shared)[kTallTiles], const CodeTile& to) {
+    constexpr int threads = kTallTiles * Patch<Bf16>::threads, units = kTallRows / sizeof(uint4),
+                  in_tile = units / kTallTiles;
+    const int thread = tall_thread(), unit = thread % units;
 #pragma unroll
     for (int i = 0; i < kTile * units / threads; i++) {
         const int line = i * (threads / units) + thread / units;
@@ -49,6 +52,13 @@ __device__ __forceinline__ void store_tall_lines(const TileArguments& a, const T
             *reinterpret_cast<uint4*>(to.codes + line * to.line_bytes + unit * sizeof(uint4)) =
                 reinterpret_cast<const uint4*>(from)[unit % in_tile];
     }
+}
+
+// Stores lines of both tiles that begin anywhere.
+template <class E>
+__device__ __forceinline__ void store_shifted_tall_lines(const TileShared<E> (&shared)[kTallTiles], const CodeTile& to) {
+    constexpr int tile_words = sizeof(TileShared<E>) / sizeof(uint32_t);
+    copy_shifted_lines<E, Bf16, kTallTiles>(shared[0].codes, tile_words, tall_thread(), to);
 }
 
 template <class E, bool aligned>
@@ -63,8 +73,11 @@ __global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf
     wait_for_previous_kernel();  // which makes the maxima
     store_whole_scales<E>(a.problem, a.rule);
     if (!exists) return;
-    quantize_patch<E, Bf16>(a, place, Patch<Bf16>(kTile, kTile), vectors, mine,
-                            [&](const CodeTile& to) { store_tall_lines<E, aligned>(a, place, shared, to); });
+    quantize_patch<E, Bf16>(a, place, Patch<Bf16>(kTile, kTile), vectors, mine, [&](const CodeTile& to) {
+        const CodeTile lines = tall_lines(place, to);
+        if (aligned || a.access[1].bytes == 16) store_tall_lines(shared, lines);
+        else store_shifted_tall_lines(shared, lines);
+    });
 }
 
 }  // namespace mxq::cuda

@@ -12,8 +12,9 @@
 //     scales   as words through shared memory, then 512 contiguous bytes (swizzled, padding included) or 4 a line
 //
 // Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh. BF16 to
-// columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh. BF16 rows that are not aligned come through
-// shared memory (tile/shifted_patch.cuh), lines of codes that are not leave in shifted words (tile/codes.cuh).
+// columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; to MXFP8 1x32 with groups, in bands:
+// quantize_bands.cuh. BF16 rows that are not aligned come through shared memory (tile/shifted_patch.cuh), lines of codes
+// that are not leave in shifted words (tile/codes.cuh).
 //
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
 // a whole, since experts and groups without rows have some too.
@@ -23,6 +24,7 @@
 #include "cuda/device.h"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
+#include "cuda/quantize/quantize_bands.cuh"
 #include "cuda/quantize/quantize_squares.cuh"
 #include "cuda/quantize/quantize_tall.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
@@ -74,6 +76,12 @@ constexpr KernelEntry<Element, SquareArguments> square_kernels[] = {
     {Element::E5M2, quantize_squares_kernel<E5M2>, kSquareThreads, 0},
 };
 
+using BandKernel = void (*)(BandArguments);
+
+BandKernel band_kernel(Element element) {
+    return element == Element::E4M3 ? quantize_bands_kernel<E4M3> : quantize_bands_kernel<E5M2>;
+}
+
 using TileKernel = void (*)(TileArguments);
 
 template <bool aligned>
@@ -86,13 +94,27 @@ bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.so
 // Returns whether elements are held as BF16.
 bool holds_bf16(const QuantizeProblem& p) { return is_bf16(p) && p.format->element != Element::E2M1; }
 
-// Returns whether columns are stored two tiles at a time. The kernel was timed where a multiprocessor has room for two of
-// its blocks and an L1 beside them, which compute capability 9.0 to 11.0 has.
+// Returns whether a multiprocessor has room for two blocks of two tiles and an L1 beside them, as where they were timed.
+bool has_room_for_two(const Context& context) {
+    const int32_t capability = context.cuda->compute_capability;
+    return capability >= 90 && capability < 120;
+}
+
+// Returns whether columns are stored two tiles at a time.
 bool fits_tall(const Context& context, const TileArguments& a) {
     const QuantizeProblem& p = a.problem;
-    const int32_t capability = context.cuda->compute_capability;
-    return capability >= 90 && capability < 120 && is_bf16(p) && p.format->bits == 8 && p.has_columnwise &&
-           !p.grouped.set() && a.tiles.count() > 0 && a.tiles.down > 1;
+    return has_room_for_two(context) && is_bf16(p) && p.format->bits == 8 && p.has_columnwise && !p.grouped.set() &&
+           a.tiles.count() > 0 && a.tiles.down > 1;
+}
+
+// Launches the kernel over bands; false: it does not take the problem.
+bool launch_bands(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    if (!has_room_for_two(context) || !is_bf16(problem) || !fits_bands(problem)) return false;
+    const BandArguments a = band_arguments(problem);
+    if (a.across * a.down == 0) return true;
+    launch(context, band_kernel(problem.format->element), "quantize_tile", grid_of_rows(a.across, a.down),
+           dim3(Patch<Bf16>::threads, kTallTiles), 0, call.stream, a);
+    return true;
 }
 
 void launch_tall(const Context& context, const TileArguments& a, const Launch& call, const char* name, Start start) {
@@ -128,6 +150,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
             launch(context, square_kernels, problem.format->element, "quantize_tile", grid, call.stream, a);
         return;
     }
+    if (launch_bands(context, problem, call)) return;
     launch_quantize_tile(context, problem, call, "quantize_tile");
 }
 
@@ -135,7 +158,7 @@ void load(const Context&) {
     load_kernels(kernels);
     load_kernels(square_kernels);
     for (Element element : {Element::E4M3, Element::E5M2})
-        load_kernel(tall_kernel<true>(element)), load_kernel(tall_kernel<false>(element));
+        load_kernel(tall_kernel<true>(element)), load_kernel(tall_kernel<false>(element)), load_kernel(band_kernel(element));
 }
 
 }  // namespace

@@ -1,0 +1,57 @@
+// The group of a group tile by one warp, as in groups.cuh, for kernels whose blocks wait for it among hundreds of groups.
+// Where ends are in order, which is asked once at the end, a group's rows are told by two ends and not by the groups before
+// it. So while 32 groups are passed the next 32 are already counted, and the ends behind those are on their way.
+#pragma once
+#include "cuda/memory/groups.cuh"
+
+namespace mxq::cuda {
+
+// The lane's group among the 32 from `base` on; behind the last group it has no rows.
+struct LaneGroup {
+    uint32_t start, end;  // its first row, and that of the next
+
+    __device__ __forceinline__ LaneGroup(const GroupedRows& grouped, int base) : start(0), end(0) {
+        const int group = base + int(threadIdx.x % 32);
+        if (group >= grouped.groups.count) return;
+        end = uint32_t(clamped_end(grouped, group));
+        if (group > 0) start = uint32_t(clamped_end(grouped, group - 1));
+    }
+    __device__ __forceinline__ uint32_t rows() const { return end - start; }
+    __device__ __forceinline__ bool is_ordered() const { return start <= end; }
+};
+
+// Returns what find_group_tile does.
+template <class Units>
+__device__ __forceinline__ Group find_ordered_group_tile(const GroupedRows& grouped, const Units& units, uint32_t wanted) {
+    const int lane = threadIdx.x % 32, count = grouped.groups.count;
+    uint32_t group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
+    LaneGroup here(grouped, 0), next(grouped, 32);
+    uint32_t all = __reduce_add_sync(kAllLanes, units.group_tiles(here.rows()));
+    bool ordered = here.is_ordered();
+    int base = 0;
+#pragma unroll 1
+    while (base < count && group_tile + all <= wanted) {
+        const LaneGroup behind(grouped, base + 64);
+        const uint32_t all_next = __reduce_add_sync(kAllLanes, units.group_tiles(next.rows()));
+#pragma unroll
+        for (int i = 0; i < kGroupSums; i++) sums[i] += units.round_up(i, here.rows());
+        group_tile += all;
+        base += 32;
+        here = next, next = behind, all = all_next;
+        ordered = ordered && here.is_ordered();
+    }
+    if (!__all_sync(kAllLanes, ordered)) return find_group_by<GroupBy::Tile>(grouped, units, wanted);
+    const uint32_t tiles = units.group_tiles(here.rows()), passed = group_tile + scan_lanes<Scan::Sum>(tiles);
+    const int owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
+    const auto of_owner = [&](uint32_t value) { return __shfl_sync(kAllLanes, value, owner); };
+    Group found{base < count ? base + owner : -1, of_owner(here.rows()), of_owner(passed - tiles), {}};
+    const uint32_t first_row = of_owner(here.start);
+#pragma unroll
+    for (int i = 0; i < kGroupSums; i++) {  // rows that are not rounded up begin where ends say
+        if (lane < owner) sums[i] += units.round_up(i, here.rows());
+        found.starts[i] = units.at[i] == 1 ? first_row : __reduce_add_sync(kAllLanes, sums[i]);
+    }
+    return found;
+}
+
+}  // namespace mxq::cuda
