@@ -143,8 +143,8 @@ bool pays_to_move_on_the_way(const GemmProblem& p, int32_t multiprocessors) {
     const bool is_e4m3 = p.a.element == Element::E4M3 && p.a.bits == 8 && p.b.element != Element::E5M2;
     if (!is_e4m3 || p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0) return false;
     const int64_t tiles = ceil_div(p.m, int64_t(kTileRows)) * ceil_div(p.n, int64_t(kTileColumns));
-    const int64_t at_once = p.sm_count > 0 ? std::min(p.sm_count, multiprocessors) : multiprocessors;
-    return p.m >= rows_of_round * ceil_div(tiles, at_once);
+    const int32_t at_once = p.sm_count > 0 ? std::min(p.sm_count, multiprocessors) : multiprocessors;
+    return p.m >= rows_of_round * ceil_div(tiles, int64_t(std::max(at_once, 1)));
 }
 
 Plan plan_of(const Context& context, const GemmProblem& p) {
