@@ -47,13 +47,13 @@ bool has_large_l1() {
 // same for every instruction set and every processor, so that these give the same bits where values are extreme.
 int64_t step_of(int64_t row_count) { return kPassDepth / row_count / kGemmDepth * kGemmDepth; }
 
-// Returns how many codes of the contraction a pass takes at most, in whole steps. Rows whose sums are in registers stay in
-// L1, others in L2. is_packed: numbers are BF16 and not fp32.
+// Returns how many codes of the contraction a pass takes at most, in whole steps. Rows whose sums are in registers
+// stay in L1, others in L2. is_packed: numbers are BF16 and not fp32.
 int64_t pass_depth(int64_t row_count, bool in_registers, bool is_packed) {
     const int64_t in_l1 = is_packed || has_large_l1() ? 2 * kPassDepth : kPassDepth;
     const int64_t in_l2 = is_packed ? FewRowsScratch::row_floats : FewRowsScratch::row_floats / 2;
     const int64_t step = step_of(row_count);
-    return std::min((in_registers ? in_l1 : in_l2) / row_count, kPassDepth) / step * step;
+    return (in_registers ? std::min(in_l1 / row_count, kPassDepth) : std::min(in_l2 / row_count, kMostDepth)) / step * step;
 }
 
 }  // namespace

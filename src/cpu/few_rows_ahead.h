@@ -209,9 +209,10 @@ MXQ_HD void prefetch_unit(const uint8_t* codes, int64_t between) {
 }
 
 // Multiplies the lines with all rows, `lines` of them and the first `rows` rows at a time. `sums` has the sums: those of a
-// line are neighbours. Returns false where there is a NaN that decoding loses.
+// line are neighbours. Returns false where there is a NaN that decoding loses. It begins at a line of a cache: its loop took
+// 7% more with four rows of MXFP8 where it began 48 bytes after one.
 template <class Weights, Products products, int rows, int lines>
-bool multiply_units(const Units& b, const float* numbers, int64_t all_rows, float* sums) {
+__attribute__((aligned(64))) bool multiply_units(const Units& b, const float* numbers, int64_t all_rows, float* sums) {
     using E = typename Weights::Element;
     constexpr bool has_rest = lines < kStripLines;
     alignas(64) uint16_t halves[2][lines * kUnit];

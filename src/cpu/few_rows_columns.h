@@ -50,7 +50,7 @@ constexpr float kScaleOfSums = Weights::factors > 0 && products == Products::sca
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // The most factors of a line that a pass takes, with some to read beyond the last.
-constexpr int64_t kMostFactors = kPassDepth / kSixteen + kLanes;
+constexpr int64_t kMostFactors = kMostDepth / kSixteen + kLanes;
 
 // Lines of B that are multiplied together. With AVX2 they lie at equal distances, and their factors kMostFactors apart.
 struct Columns {

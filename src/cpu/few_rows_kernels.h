@@ -32,8 +32,9 @@ struct FewRowsPass {
 // Limits the rows of A of a pass, and the lines of B that a kernel takes at a time.
 constexpr int64_t kPassRows = 16, kFewColumns = 4;
 
-// Limits the codes of the contraction that a pass takes.
-constexpr int64_t kPassDepth = 4096;
+// Limits the codes of the contraction that are multiplied in one way beside one row, and those of a pass: so many that it
+// seldom ends within a line, since lines that are read in pieces are no stream of memory.
+constexpr int64_t kPassDepth = 4096, kMostDepth = 4 * kPassDepth;
 
 struct FewRowsKernels {
     bool packs_dots;  // whether rows of dot products are pairs of BF16
