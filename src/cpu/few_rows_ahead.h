@@ -82,6 +82,7 @@ MXQ_HD void multiply_vector(const void* const (&units)[lines], const float* numb
             decode(c);
         }
     } else {
+        static_assert(lines == 2, "both are decoded below");
 #pragma GCC unroll 4
         for (int c = 0; c < lines; c++) held[c] = weights_of(c);
 #pragma GCC unroll 4

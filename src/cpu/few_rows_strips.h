@@ -72,8 +72,8 @@ MXQ_HD void decode_line(const uint8_t* codes, const float* factors, int64_t part
 #endif
     Weights::decode(
         codes, part, [&](int n, Lanes decoded) __attribute__((always_inline)) {
-        if constexpr (Weights::factors > 0 && method.section == 0) decoded = scaled<Weights>(decoded, factors, n, part);
-        values[n] = decoded;
+            if constexpr (Weights::factors > 0 && method.section == 0) decoded = scaled<Weights>(decoded, factors, n, part);
+            values[n] = decoded;
         });
 }
 
@@ -197,9 +197,8 @@ bool multiply_rows(const FewRowsPass& pass, const Columns& b) {
 }
 
 // Copies sums times a power of two.
-template <float scale>
-MXQ_HD void copy_times(const float* from, int64_t count, float* to) {
-    if constexpr (scale == 1)
+MXQ_HD void copy_times(float scale, const float* from, int64_t count, float* to) {
+    if (scale == 1)
         memcpy(to, from, size_t(count) * sizeof(float));
     else
         for (int64_t i = 0; i < count; i++) to[i] = multiply_rn(from[i], scale);
@@ -214,9 +213,9 @@ bool multiply_strips(const FewRowsPass& pass, const Columns& b, int64_t first_co
     const int64_t of_line = pass.row_count * kLanes, of_lines = b.count * of_line;
     float* const waiting = pass.lanes + first_column * of_line;
     memset(pass.strip, 0, size_t(kStripLines * of_line) * sizeof(float));
-    if (!pass.first) copy_times<1 / scale>(waiting, of_lines, pass.strip);
+    if (!pass.first) copy_times(1 / scale, waiting, of_lines, pass.strip);
     if (!multiply_rows<Weights, products>(pass, b)) return false;
-    if (!pass.last) return copy_times<scale>(pass.strip, of_lines, waiting), true;
+    if (!pass.last) return copy_times(scale, pass.strip, of_lines, waiting), true;
     for (int64_t c = 0; c < b.count; c++)
         for (int64_t r = 0; r < pass.row_count; r++) {
             Lanes lanes[kParts];

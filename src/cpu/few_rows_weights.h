@@ -377,7 +377,7 @@ private:
         return _mm256_mullo_epi16(_mm256_shuffle_epi8(stored, order), _mm256_set1_epi32(0x01000010));  // from bits 6 and 2
     }
 
-    // Returns the same with the even ones, of codes of eight bits from words with the odd ones.
+    // Returns words with the even codes; those of eight bits come from words with the odd ones.
     MXQ_HD static Words words_of_even(const Words& stored) {
         if constexpr (E::bits == 8) return _mm256_slli_epi16(stored, 8);
         const __m256i order = _mm256_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 8, 9, 9, 10, 11, 12, 12, 13,  //
@@ -388,7 +388,7 @@ private:
     Words stored_, odd_, even_;
 };
 
-// The same of codes of four bits. Of each pair of vectors 2 s and 2 s + 1 it stores first the latter.
+// Decodes ahead codes of four bits. Of each pair of vectors 2 s and 2 s + 1 it stores first the latter.
 template <class E>
 struct NibblePiece {
     static constexpr int steps = 8;
@@ -418,7 +418,7 @@ private:
         return _mm256_shuffle_epi8(stored, _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
                                                             0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
     }
-    // Those of eight lanes do.
+    // Brings eight lanes into that order, across both halves of the vector.
     MXQ_HD static Words halves_joined(const Words& bytes) {
         return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     }

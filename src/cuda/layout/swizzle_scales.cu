@@ -269,6 +269,13 @@ __global__ void __launch_bounds__(kThreads) swizzle_scales_kernel(const __grid_c
 
 // ---- Squares of whole pieces ------------------------------------------------------------------------------------------
 
+// Makes words of columns of the four words of four lines, or of columns those of lines.
+__device__ __forceinline__ void turn(uint4 (&words)[kSide]) {
+    const uint4 a = words[0], b = words[1], c = words[2], d = words[3];
+    words[0] = {a.x, b.x, c.x, d.x}, words[1] = {a.y, b.y, c.y, d.y};
+    words[2] = {a.z, b.z, c.z, d.z}, words[3] = {a.w, b.w, c.w, d.w};
+}
+
 // Moves the squares of parts without groups where all accesses are of 16 aligned bytes, which is what nearly all parts are: few
 // operations, since there are but 64 bytes a lane. Blocks are four half squares side by side in a row of tiles of a part.
 __global__ void __launch_bounds__(kThreads) swizzle_whole_squares_kernel(const __grid_constant__ Arguments a) {
@@ -288,17 +295,14 @@ __global__ void __launch_bounds__(kThreads) swizzle_whole_squares_kernel(const _
     const uint8_t* from = part.in + (to_swizzled ? compact : swizzled);
     uint8_t* to = part.out + (to_swizzled ? swizzled : compact);
     const int64_t from_step = to_swizzled ? 32 * stride : kSwizzleBytes, to_step = to_swizzled ? kSwizzleBytes : 32 * stride;
-    uint4 in[kSide];
+    uint4 words[kSide];
 #pragma unroll
     for (int i = 0; i < kSide; i++, from += from_step)
-        in[i] = i < loaded ? *reinterpret_cast<const uint4*>(from) : uint4{};
-    const uint4 out[kSide] = {{in[0].x, in[1].x, in[2].x, in[3].x},
-                              {in[0].y, in[1].y, in[2].y, in[3].y},
-                              {in[0].z, in[1].z, in[2].z, in[3].z},
-                              {in[0].w, in[1].w, in[2].w, in[3].w}};
+        words[i] = i < loaded ? *reinterpret_cast<const uint4*>(from) : uint4{};
+    turn(words);
 #pragma unroll
     for (int i = 0; i < kSide; i++, to += to_step)
-        if (i < stored) *reinterpret_cast<uint4*>(to) = out[i];
+        if (i < stored) *reinterpret_cast<uint4*>(to) = words[i];
 }
 
 // ---- Rows of squares -----------------------------------------------------------------------------------------------------
@@ -334,15 +338,9 @@ struct WholeSquares {
     }
 };
 
-// Turns a square.
-__device__ __forceinline__ void turn(uint4 (&words)[kSide]) {
-    const uint4 a = words[0], b = words[1], c = words[2], d = words[3];
-    words[0] = {a.x, b.x, c.x, d.x}, words[1] = {a.y, b.y, c.y, d.y};
-    words[2] = {a.z, b.z, c.z, d.z}, words[3] = {a.w, b.w, c.w, d.w};
-}
-
-// Moves the same squares where there are many. Blocks are up to 16 of them side by side in a row of tiles of a part, through
-// shared memory, so that a warp's accesses are of 512 bytes in a row on both sides, where a block has whole lines:
+// Moves squares as swizzle_whole_squares_kernel does, where there are many. Blocks are up to 16 of them side by side in a row of
+// tiles of a part, through shared memory, so that a warp's accesses are of 512 bytes in a row on both sides, where a block has
+// whole lines:
 //
 //     threadIdx.x   the square                     compact     neighbours of a line are neighbouring threads
 //     threadIdx.y   its lines r, r + 32, ...       swizzled    the 16 bytes of all tiles are dealt out in their order

@@ -20,7 +20,7 @@ struct LaneGroup {
     __device__ __forceinline__ bool is_ordered() const { return start <= end; }
 };
 
-// Returns what find_group_tile does.
+// Returns what find_group_tile does. Where there is no such tile, what begins there is not to be read.
 template <class Units>
 __device__ __forceinline__ Group find_ordered_group_tile(const GroupedRows& grouped, const Units& units, uint32_t wanted) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count;

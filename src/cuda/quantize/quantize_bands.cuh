@@ -78,9 +78,10 @@ __device__ __forceinline__ Band band_of(const QuantizeProblem& p, const BandUnit
     Band band{index, units.group_tiles(group.rows), 0, 0, 0, {}};
     band.scales[1] = group_scale_offset(p.columnwise.layout, group.start(kColumnwisePart));
     if (!p.has_rowwise) return band;
-    const int32_t padded = int32_t(units.round_up(kRowwiseCodes, group.rows)), row = int32_t(index) * kBand;
-    band.rows = min(padded - row, kBand);
-    if (band.is_last()) band.rows_behind = max(padded - row - kBand, 0);
+    // Padding may take a group beyond 2^31 - 1 rows.
+    const int64_t row = int64_t(index) * kBand, left = int64_t(units.round_up(kRowwiseCodes, group.rows)) - row;
+    band.rows = int32_t(min(left, int64_t(kBand)));
+    if (band.is_last()) band.rows_behind = int32_t(max(left - kBand, int64_t(0)));
     band.code_row = int64_t(group.starts[kRowwiseCodes]) + row;
     band.scales[0] = group_scale_offset(p.rowwise.layout, group.start(kRowwisePart));
     return band;

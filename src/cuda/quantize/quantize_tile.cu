@@ -94,7 +94,8 @@ bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.so
 // Returns whether elements are held as BF16.
 bool holds_bf16(const QuantizeProblem& p) { return is_bf16(p) && p.format->element != Element::E2M1; }
 
-// Returns whether a multiprocessor has room for two blocks of two tiles and an L1 beside them, as where they were timed.
+// Returns whether a multiprocessor has room for two blocks of two tiles and an L1 beside them, as on the chips where they
+// were timed.
 bool has_room_for_two(const Context& context) {
     const int32_t capability = context.cuda->compute_capability;
     return capability >= 90 && capability < 120;

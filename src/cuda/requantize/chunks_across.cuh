@@ -104,9 +104,9 @@ struct TwoHalfChunks {
     }
     template <Nonfinite policy>
     static __device__ __forceinline__ uint32_t maximum(const uint32_t (&pairs)[count], float global) {
-        uint32_t even = policy == Nonfinite::Saturate ? 0 : pairs[0], odd = policy == Nonfinite::Saturate ? 0 : pairs[1];
+        uint32_t even = pairs[0], odd = pairs[1];
 #pragma unroll
-        for (int i = policy == Nonfinite::Saturate ? 0 : 2; i < count; i += 2) {
+        for (int i = 2; i < count; i += 2) {
             even = max_abs_f16_pairs<policy>(even, pairs[i]);
             odd = max_abs_f16_pairs<policy>(odd, pairs[i + 1]);
         }

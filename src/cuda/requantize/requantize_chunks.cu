@@ -1,5 +1,5 @@
 // requantize_chunks: MXFP8, FP8 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 and MXFP4 in blocks of 32,
-// along the lines of MXFP8 to 128x128 and ROW too; experts, and groups of rows (not of NVFP4 along its lines).
+// along the lines of MXFP8 to ROW, and to 128x128 of MXFP8 and FP8, too; experts, and groups of rows (not of NVFP4 along its lines).
 //
 // A block of threads takes the codes of a tile of 128 x 128 through shared memory, as they are stored. What lies along the
 // source's lines stays in lines; across them, 16 lines are a chunk of each of their positions:

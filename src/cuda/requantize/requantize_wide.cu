@@ -12,8 +12,8 @@
 // ROW and of 128x128. Blocks of threads run down strips of four tiles: a line of compact scales, of the source and of the output,
 // is a sector of four tiles, which so meet in the L2.
 //
-// Bytes an element: 1.03 or 0.56 read, 1.03 or 0.53 written. To 8 bits bound by memory, scales above all: without them MXFP8
-// took 66.3 us in place of 75.3 (16384 x 7168 in bands of 16, H200). To 4 bits bound by instructions, too.
+// Bytes an element: 1.03 or 0.56 read, 1.03 or 0.53 written. To 8 bits bound by memory, scales above all, as a bare kernel of
+// the pattern is (docs/performance.md). To 4 bits bound by instructions, too.
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"

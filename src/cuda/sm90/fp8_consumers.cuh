@@ -172,14 +172,13 @@ struct Consumer {
                 multiply_fp8<A, B>(part, a.along(k), b.along(k), k > 0);
         commit_products();
     }
-    // Do what the two functions behind them do, where codes of A are moved on the way.
+    // Multiply a step and a round as multiply_plain_step and multiply_round do, where codes of A are moved on the way.
     template <Adding adding>
     __device__ __forceinline__ void multiply_moving_step(int stage);
     __device__ __forceinline__ void multiply_moving_round();
 
     template <Adding adding>
-    __device__ __forceinline__ void multiply_step(int stage) {
-        if constexpr (moves_a) return multiply_moving_step<adding>(stage);
+    __device__ __forceinline__ void multiply_plain_step(int stage) {
         const StageTiles tiles(shared.stages[stage], warpgroup);
         const uint2 words = row_words(stage);
         look_at<adding>(stage, words);
@@ -191,6 +190,13 @@ struct Consumer {
         add<adding>(stage, 0, left, factors);
         wait_products<0>(right);
         add_last<adding>(stage, right, factors);
+    }
+    template <Adding adding>
+    __device__ __forceinline__ void multiply_step(int stage) {
+        if constexpr (moves_a)
+            multiply_moving_step<adding>(stage);
+        else
+            multiply_plain_step<adding>(stage);
     }
     // Takes a whole round: products run across its steps, but not past the last, since ptxas follows accumulators through
     // straight code alone.

@@ -24,7 +24,7 @@ constexpr uint32_t kF16Bias = 15;
 using RowCodes = uint32_t[4];
 
 // Holds, for a thread's two rows and four blocks, 2^(scale of a block - reference of the 128): the upper byte of an F16
-// number, from 2^-10 to 1.
+// number, from 2^-11 to 1.
 struct MovingWords {
     uint32_t upper, lower;
 

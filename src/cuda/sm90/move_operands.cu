@@ -342,18 +342,18 @@ __device__ __forceinline__ bool any_is_far(uint32_t scales, uint32_t reference) 
     return reference > 1 + kGuardBinades && __vcmpltu4(scales, (reference - kGuardBinades) * 0x01010101u) != 0;
 }
 
-// Returns the scales of up to 128 E4M3 codes, those of blocks of zeros far below the reference in place of which it stands. Rare, and
-// slow.
-__device__ __noinline__ uint32_t settle_zeros(const uint8_t* codes, int count, bool whole, uint32_t scales, uint32_t reference) {
+// Returns the scales of four blocks of E4M3 codes, of which `count` codes exist. Blocks of zeros far below the reference have
+// it in place of their scale. Rare, and slow.
+__device__ __noinline__ uint32_t settle_zeros(const uint8_t* codes, int count, bool whole, uint32_t scales,
+                                              uint32_t reference) {
 #pragma unroll 1
-    for (int first = 0; first < count; first += int(kMxBlock)) {
+    for (int block = 0; block < 4; block++) {
+        const int first = block * int(kMxBlock), end = min(first + int(kMxBlock), count), shift = 8 * block;
         uint32_t found = 0;
 #pragma unroll 1
-        for (int code = first; code < min(first + int(kMxBlock), count); code += kLaneCodes) {
-            const Piece<8> piece = whole ? load_whole<8>(codes + code) : load_some<8>(codes + code, min(count - code, kLaneCodes));
-            found |= has_magnitudes<8>(piece);
-        }
-        const int shift = first / int(kMxBlock) * 8;
+        for (int code = first; code < end; code += kLaneCodes)
+            found |= has_magnitudes<8>(whole ? load_whole<8>(codes + code)
+                                             : load_some<8>(codes + code, min(end - code, kLaneCodes)));
         if (!found && any_is_far(scales | ~(0xFFu << shift), reference))
             scales = (scales & ~(0xFFu << shift)) | reference << shift;
     }
@@ -368,17 +368,20 @@ __device__ __forceinline__ uint32_t relative_scales(uint32_t scales, uint32_t of
     return word;
 }
 
-// Returns the word of 128 codes that the product moves: their scales, relative to the reference of the line. `split`: they cannot
-// all move to the reference of the 128, or are so far below the line that a word cannot tell their blocks apart.
+// Returns the word of 128 codes that the product moves: their scales, relative to the reference of the line. `split`: they
+// cannot all move to the reference of the 128, or are so far below the line that a word cannot tell their blocks apart.
 __device__ __forceinline__ uint32_t moving_word(const Lines& at, uint32_t line, int step, uint32_t scales, uint32_t of_line,
                                                 bool whole, bool& split) {
-    const uint32_t reference = rebased_scale<E4M3>(scales);
+    uint32_t reference = rebased_scale<E4M3>(scales);
     uint32_t counted = select_bits(__vcmpeq4(scales, ~0u), reference * 0x01010101u, scales);
-    split = relative_reference(reference, of_line) <= kGuardBinades;
-    if (any_is_far(counted, reference)) {
+    const auto is_below = [&] { return relative_reference(reference, of_line) <= kGuardBinades; };
+    split = is_below() || any_is_far(counted, reference);
+    if (split) {
         const int code = step * int(kBlock128);
-        counted = settle_zeros(at.codes + line * at.line_bytes + code, min(at.length - code, int(kBlock128)), whole, counted, reference);
-        split |= any_is_far(counted, reference);
+        counted = settle_zeros(at.codes + line * at.line_bytes + code, min(at.length - code, int(kBlock128)), whole, counted,
+                               is_below() ? of_line : reference);
+        reference = largest_byte(counted);
+        split = any_is_far(counted, reference) || is_below();
     }
     return split ? relative_scales(counted, of_line) : counted + (kSameReference - of_line) * 0x01010101u;
 }

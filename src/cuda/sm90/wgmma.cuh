@@ -327,7 +327,7 @@ __device__ __forceinline__ void multiply_fp8(float (&d)[kWideAccumulators], Tile
         : "l"(a.bits), "l"(b.bits), "r"(int(adds)), "C"(CodeName<A>::text), "C"(CodeName<B>::text));
 }
 
-// Does so with A in registers: lane l of warp w has rows 16 w + l / 4 (a[0], a[2]) and 8 below (a[1], a[3]), of them codes 4 (l % 4)
+// d = A * B^T over 32 E4M3 codes, plus d where `adds`, with A in registers: lane l of warp w has rows 16 w + l / 4 (a[0], a[2]) and 8 below (a[1], a[3]), of them codes 4 (l % 4)
 // to 4 (l % 4) + 3 (a[0], a[1]) and those 16 further (a[2], a[3]), as ldmatrix brings them.
 __device__ __forceinline__ void multiply_e4m3_lines(float (&d)[kWideAccumulators], const uint32_t (&a)[4], TileDescriptor b,
                                                     bool adds) {

@@ -124,7 +124,7 @@ constexpr int kRankA = 2, kRankB = 3;
 
 // Codes of FP8, and of MX with a scale for a line, stay where they are if the copy engine can read them there; so do those of MX
 // whose references are their scales, if no group begins between them.
-// `moves_a`: codes of A stay where they are, since the product moves them.
+// With `moves_a` codes of A stay too, since the product moves them.
 PlannedOperand plan_operand(const GemmProblem& p, Side side, bool moves_a) {
     const bool is_b = side == Side::B;
     MoveCall call = move_call(p, side, is_b);
@@ -137,14 +137,14 @@ PlannedOperand plan_operand(const GemmProblem& p, Side side, bool moves_a) {
 }
 
 // Returns whether a product that moves codes of A, for each tile of columns anew, takes less time than one behind a pass
-// that moves them once. A round of tiles takes so much more time as the pass takes for so many rows.
+// that moves them once. A round of tiles then takes as much more time as the pass takes for rows_of_round rows. A limit of
+// multiprocessors does not count, since D has the same bits with it and without.
 bool pays_to_move_on_the_way(const GemmProblem& p, int32_t multiprocessors) {
     constexpr int64_t rows_of_round = 4000;
     const bool is_e4m3 = p.a.element == Element::E4M3 && p.a.bits == 8 && p.b.element != Element::E5M2;
     if (!is_e4m3 || p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0) return false;
     const int64_t tiles = ceil_div(p.m, int64_t(kTileRows)) * ceil_div(p.n, int64_t(kTileColumns));
-    const int32_t at_once = p.sm_count > 0 ? std::min(p.sm_count, multiprocessors) : multiprocessors;
-    return p.m >= rows_of_round * ceil_div(tiles, int64_t(std::max(at_once, 1)));
+    return p.m >= rows_of_round * ceil_div(tiles, int64_t(std::max(multiprocessors, 1)));
 }
 
 Plan plan_of(const Context& context, const GemmProblem& p) {
