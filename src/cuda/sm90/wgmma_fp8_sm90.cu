@@ -140,7 +140,7 @@ PlannedOperand plan_operand(const GemmProblem& p, Side side, bool moves_a) {
 // that moves them once. A round of tiles then takes as much more time as the pass takes for rows_of_round rows. A limit of
 // multiprocessors does not count, since D has the same bits with it and without.
 bool pays_to_move_on_the_way(const GemmProblem& p, int32_t multiprocessors) {
-    constexpr int64_t rows_of_round = 4000;
+    constexpr int64_t rows_of_round = 3200;
     const bool is_e4m3 = p.a.element == Element::E4M3 && p.a.bits == 8 && p.b.element != Element::E5M2;
     if (!is_e4m3 || p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0) return false;
     const int64_t tiles = ceil_div(p.m, int64_t(kTileRows)) * ceil_div(p.n, int64_t(kTileColumns));
