@@ -43,7 +43,8 @@ constexpr bool is_plain = false;
 template <class T>
 constexpr bool is_plain<PlainWeights<T>> = true;
 
-// What sums are multiplied by. Factors that are applied to codes have it already.
+// Holds the power of two that sums of these weights are multiplied by: 1 where factors that are applied to codes have it
+// already.
 template <class Weights, Products products>
 constexpr float kScaleOfSums = Weights::factors > 0 && products == Products::scaled ? 1.0f : Weights::scale;
 

@@ -329,8 +329,8 @@ MXQ_HD void keep_here(Words& words) { asm volatile("" : "+x"(words)); }
 MXQ_HD void keep_here(Lanes& lanes) { asm volatile("" : "+x"(lanes.all)); }
 
 // Decodes a piece of a unit of codes of six or eight bits to F16 numbers, and stores them where load_halves() finds them.
-// They need not be read from there at once: conversions of numbers in memory take none of the pipes that multiply-adds and
-// shuffles need. It does so in steps of two or three operations, which go between multiply-adds.
+// Stores F16 and not fp32 numbers, since conversions of numbers in memory take none of the pipes that multiply-adds and
+// shuffles need. Works in steps of two or three operations, which go between multiply-adds.
 template <class E>
 struct WidePiece {
     static constexpr int steps = 4;

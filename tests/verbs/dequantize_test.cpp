@@ -138,7 +138,8 @@ oracle::Bytes many_bytes(int64_t count) {
     return bytes;
 }
 
-// So many bytes go their own way on CUDA. Of both parts the last row of tiles is not full, and one has more of these.
+// Moves enough scales for the CUDA kernel that takes many through shared memory. In both parts the last row of tiles is not
+// full, and one part has more rows of tiles than the other.
 MXQ_EACH_DEVICE("swizzle: millions of scales of both parts, and back") {
     const int64_t rows = 10235, cols = 40955;
     const oracle::Spec spec;

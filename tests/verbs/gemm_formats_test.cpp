@@ -459,6 +459,22 @@ TEST_CASE("gemm formats: the same bits of operands that are read across for any 
     CHECK(ran == 9 * 5);
 }
 
+namespace {
+
+// Returns the bytes of an F32 D: few rows of A, which `make_a` makes, times weights of this format, all of the same seed.
+template <class MakeA>
+oracle::Bytes few_rows_product(testing::Device& device, const MakeA& make_a, const oracle::Spec& spec, int64_t m, int64_t n,
+                               int64_t k, uint64_t seed) {
+    cases::Random random(seed);
+    Operand a = make_a(device, random);
+    Operand b = make_operand(device, spec, std::nullopt, n, k, false, false, random, 0);
+    testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
+    testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
+    return d.bytes();
+}
+
+}  // namespace
+
 // Two million products of a call are worth a second thread.
 TEST_CASE("gemm formats: the same bits of few rows for any number of threads and instruction set", "[cpu]") {
     OtherCpu reference("scalar", 1),
@@ -472,50 +488,42 @@ TEST_CASE("gemm formats: the same bits of few rows for any number of threads and
         const oracle::Spec spec = draw(base, random);
         const int64_t m = 1 + random.below(32), k = 1056 - 16 * random.below(3), n = 2'200'000 / (m * k) + 1;
         const int32_t activations = cases::plain_formats[random.below(3)];
-        const auto product_on = [&](testing::Device& device) {
-            cases::Random same(seed);
-            Operand a = make_operand(device, plain_spec(activations), std::nullopt, m, k, false, false, same, 0);
-            Operand b = make_operand(device, spec, std::nullopt, n, k, false, false, same, 0);
-            testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
-            testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
-            return d.bytes();
+        const auto make_a = [&](testing::Device& device, cases::Random& same) {
+            return make_operand(device, plain_spec(activations), std::nullopt, m, k, false, false, same, 0);
         };
-        const oracle::Bytes expected = product_on(reference);
+        const oracle::Bytes expected = few_rows_product(reference, make_a, spec, m, n, k, seed);
         for (OtherCpu& other : others) {
             INFO(text(plain_spec(activations), spec) << ", " << m << "x" << n << "x" << k << ", " << mxq_context_description(other.context));
-            REQUIRE(testing::difference(product_on(other), expected) == "");
+            REQUIRE(testing::difference(few_rows_product(other, make_a, spec, m, n, k, seed), expected) == "");
             ++ran;
         }
     }
     CHECK(ran == (35 + 3) * 7);
 }
 
-// Kernels pass over 4096 codes at a time, or fewer beside more rows. A row whose values leave the range in one pass, here
-// the last, is multiplied in another way there, and its sums go on from those of the passes before.
+// Kernels pass over 16384 codes at most. A row whose values leave the range in one pass, the first or the last, is
+// multiplied in another way there, and its sums go on to or from those of the other passes.
 TEST_CASE("gemm formats: the same bits of few rows that are extreme in one pass over a long contraction", "[cpu]") {
     OtherCpu reference("scalar", 1), others[] = {{"avx2", 1}, {"avx512", 1}, {"avx512bf16", 1}};
-    const int64_t n = 5, k = 2 * 4096 + 300;
+    const int64_t n = 2, k = 2 * 16384 + 300;
     int ran = 0;
     for (const oracle::Spec& spec : testing::all_formats())
-        for (int64_t m : {1, 4}) {
-            cases::Random random(static_cast<uint64_t>(ran) + 9700);
-            oracle::Floats x = draw_values(random, static_cast<size_t>(m * k));
-            for (int64_t row = 0; row < m; ++row) x[static_cast<size_t>(row * k + k - 1)] = std::ldexp(1.0f, -80);
-            const uint64_t seed = static_cast<uint64_t>(ran) + 9800;
-            const auto product_on = [&](testing::Device& device) {
-                cases::Random same(seed);
-                Operand a = make_plain(device, MXQ_FORMAT_BF16, x, {std::nullopt, m, k}, 0);
-                Operand b = make_operand(device, spec, std::nullopt, n, k, false, false, same, 0);
-                testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
-                testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
-                return d.bytes();
-            };
-            const oracle::Bytes expected = product_on(reference);
-            for (OtherCpu& other : others) {
-                INFO(testing::describe(spec) << ", " << m << " rows, " << mxq_context_description(other.context));
-                REQUIRE(testing::difference(product_on(other), expected) == "");
-                ++ran;
+        for (int64_t m : {1, 4})
+            for (int64_t extreme : {int64_t(0), k - 1}) {
+                const uint64_t seed = static_cast<uint64_t>(ran) + 9700;
+                cases::Random random(seed);
+                oracle::Floats x = draw_values(random, static_cast<size_t>(m * k));
+                for (int64_t row = 0; row < m; ++row) x[static_cast<size_t>(row * k + extreme)] = std::ldexp(1.0f, -80);
+                const auto make_a = [&](testing::Device& device, cases::Random&) {
+                    return make_plain(device, MXQ_FORMAT_BF16, x, {std::nullopt, m, k}, 0);
+                };
+                const oracle::Bytes expected = few_rows_product(reference, make_a, spec, m, n, k, seed + 100);
+                for (OtherCpu& other : others) {
+                    INFO(testing::describe(spec)
+                         << ", " << m << " rows, extreme at " << extreme << ", " << mxq_context_description(other.context));
+                    REQUIRE(testing::difference(few_rows_product(other, make_a, spec, m, n, k, seed + 100), expected) == "");
+                    ++ran;
+                }
             }
-        }
-    CHECK(ran == 35 * 2 * 3);
+    CHECK(ran == 35 * 2 * 2 * 3);
 }

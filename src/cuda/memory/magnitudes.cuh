@@ -88,4 +88,9 @@ __device__ __forceinline__ void reduce_lanes(uint32_t (&values)[n]) {
     }
 }
 
+// Raises a maximum in memory to these bits, if they are larger.
+__device__ __forceinline__ void take_larger(float* destination, uint32_t bits) {
+    if (bits != 0) atomicMax(reinterpret_cast<uint32_t*>(destination), bits);
+}
+
 }  // namespace mxq::cuda

@@ -6,8 +6,9 @@
 //     blocks of threads   [ - - - - - - - - ] [ - - - - ...
 //     swizzled scales     [0 1 2 +0] [0 +0 +0 +0] [0 1 2 3] [4 5 +0 +0]   a byte a line and band, words for each group
 //
-// So a block stores 256 bytes of each line, as without groups (quantize_tall.cuh), whatever the groups' sizes are: no tile
-// is cut where a group ends. Each warp finds its own group and needs nothing of the others until codes are stored.
+// A block of threads stores 256 bytes of each line, as one does where there are no groups (quantize_tall.cuh), whatever the sizes of
+// groups are, since bands of several groups lie side by side. Each warp finds its own group and needs nothing of the others
+// until codes are stored.
 //
 // Words of scales that begin in one block and end in the next are stored in two pieces. The last band of a group also stores
 // the rows that pad the group in the rowwise part alone. Blocks that the ends might have needed leave once they know.

@@ -128,8 +128,8 @@ struct MxSquare {
     }
 };
 
-// The same as FP8 has it: fp32 numbers, and the maximum beside them where there is a place. The last of a row has the padding,
-// too.
+// Holds the scale of a tile of FP8 codes, an fp32 number. Stores it, the maximum beside it where there is a place, and, where the
+// tile is the last of a row, the padding of both.
 template <class E>
 struct Fp8Square {
     float largest, multiplier;
@@ -142,7 +142,8 @@ struct Fp8Square {
     static __device__ __forceinline__ bool quantize(const ChunkArguments&, const LineChunks<S, E>& values, float factor,
                                                     ChunkCodes<E> (&out)[1]) {
         out[0] = values.quantize_floats(factor);
-        // So that zeros stay zeros. A factor below fp32's normal numbers leaves nothing but signs.
+        // Returns whether products of zeros and the factor are sure to be zeros: larger factors may be infinite. A factor
+        // below fp32's normal numbers leaves nothing but signs.
         return factor < 0x1p100f;
     }
     __device__ __forceinline__ void store(const QuantizedPart& part, const PartPlace& place) const {

@@ -32,7 +32,7 @@ struct FloatEncoder {
     }
 };
 
-// What a scale of MX is, and one of FP8.
+// Makes and stores scales of MX, bytes. Fp8Scales does so with those of FP8, fp32 numbers.
 struct MxScales {
     using Encoder = PowerEncoder;
     static constexpr bool is_byte = true;

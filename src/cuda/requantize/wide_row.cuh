@@ -1,5 +1,5 @@
 // The way of requantize_wide for MXFP8 E4M3 to MXFP8 and FP8 with one scale for a line of the output, across the source's lines:
-// the maxima of all lines come from a kernel before (quantize/amax.cu), beside whose last blocks these start.
+// the maxima of all lines come from a kernel before (quantize/amax_codes.cu), beside whose last blocks these start.
 //
 //     maxima --a line of the output, a thread each--> scales --> what values are multiplied by --> codes   (wide_given.cuh)
 //
@@ -14,7 +14,7 @@ namespace mxq::cuda {
 struct WideRowShared : WideMxfp8Tile {
     alignas(8) uint32_t to_scales[kWide][2];  // of MX: the scale of a line, in each byte; of FP8 its bits
     alignas(16) float multipliers[kWide];     // of a line's values
-    alignas(16) float given[kWide];           // the same; 0 of a line of zeros, NaN of a line that F16 does not serve
+    alignas(16) float given[kWide];           // multipliers, but 0 of a line of zeros, NaN of one that F16 does not serve
 };
 
 // Makes the scale of the thread's line of the output. A barrier must follow.

@@ -45,7 +45,7 @@ __device__ __forceinline__ bool raise_square_maxima(WideSquareShared& shared) {
                 odd = i + w == 0 ? high : max_abs_f16_pairs(odd, high);
             }
         }
-        // Of the unit's 32 positions, whose other pieces have the lanes that differ in bits 0, 3 and 4.
+        // Reduces to the largest of the unit's 32 positions: lanes that differ in bits 0, 3 and 4 have its other pieces.
         uint32_t pair = max_abs_f16_pairs(even, odd) & 0x7FFF7FFFu;
         for (const int distance : {1, 8, 16}) pair = max_abs_f16_pairs(pair, __shfl_xor_sync(kAllLanes, pair, distance));
         const float over_unit = max_abs_of_f16_pair(pair);
