@@ -1,5 +1,5 @@
-// How the warps of a rowwise kernel divide a matrix, or the groups of one: of groups they take tiles of rows
-// (row_tiles.cuh), down 128, along 8.
+// How the warps of a rowwise kernel divide a matrix, or the groups of one: of groups they take tiles of their rows
+// (row_places.cuh), down 128, along 8.
 //
 // A segment is 128 columns of a row: four blocks of 32, whose scales are one scale word. A warp makes four requests of 16
 // bytes a lane on the plain side: 4 or 8 segments (F32; 16 bits). They lie
@@ -13,7 +13,8 @@
 #pragma once
 #include "core/layout.h"
 #include "core/problem.h"
-#include "cuda/memory/row_tiles.cuh"
+#include "cuda/memory/row_places.cuh"
+#include "cuda/memory/scale_words.cuh"
 
 namespace mxq::cuda {
 
@@ -25,48 +26,49 @@ struct Segments {
     int64_t matrices, rows, cols;
     int64_t in_row;     // segments: ceil(cols / 128)
     int64_t row_tasks;  // along: warps in a row
+    int64_t task_rows;  // along: rows of a matrix, with those that fill up its tiles of scales
     bool down;
     int64_t tasks;  // warps
 
     dim3 grid() const { return grid_of(ceil_div(tasks, kSegmentWarps)); }
     int32_t tile_rows() const { return down ? int32_t(kSwizzleRows) : kSegmentWarps; }  // of groups
-    // Groups: blocks of threads side by side, for every tile.
-    dim3 group_grid(const RowTiles& tiles) const {
-        return grid_of_rows(down ? tasks / kSegmentWarps : row_tasks, tiles.all);
-    }
+    int64_t across() const { return down ? tasks / kSegmentWarps : row_tasks; }  // blocks of threads of such a tile
 };
 
 // Divides the plain matrix and its rowwise part into segments, `parallel` of them in one request. Rows that are contiguous
 // become one long row, and experts that need no padding between them one matrix; `layout` becomes theirs. Elsewhere warps go
 // down where scales lie in tiles, and where rows are so short that it takes less than half of the warps: what a warp writes
-// along a row begins and ends in fewer sectors that others complete.
-inline Segments divide(const PlainMatrix& plain, ScaleLayout& layout, int parallel) {
+// along a row begins and ends in fewer sectors that others complete. So rows that are not aligned are taken along, wherever
+// scales lie.
+inline Segments divide(const PlainMatrix& plain, ScaleLayout& layout, int parallel, bool aligned) {
     Segments s{plain.matrices, plain.rows, plain.cols};
-    if (!layout.swizzled && layout.tile_rows == 1) {
+    const bool in_rows = !layout.swizzled && layout.tile_rows == 1 && layout.column_stride == 1 && layout.line_stride == layout.columns;
+    if (in_rows) {
         s.rows *= s.matrices;
         s.matrices = 1;
-        if (plain.cols % kMxBlock == 0 && plain.row_stride == plain.cols) {
+        if (plain.cols % layout.block == 0 && plain.row_stride == plain.cols) {
             s.cols *= s.rows;
             s.rows = 1;
-            layout.columns = s.cols / kMxBlock;
+            layout.columns = s.cols / layout.block;
         }
     }
     s.in_row = ceil_div(s.cols, kSegment);
     s.row_tasks = ceil_div(s.in_row, kRequests * parallel);
-    const int64_t along_tasks = s.matrices * s.rows * s.row_tasks;
+    s.task_rows = layout.swizzled ? round_up(s.rows, kSwizzleRows) : s.rows;
+    const int64_t along_tasks = s.matrices * s.task_rows * s.row_tasks;
     const int64_t down_tasks = s.matrices * ceil_div(s.rows, kSwizzleRows) * s.in_row * (32 / parallel);
-    s.down = layout.swizzled || 2 * down_tasks < along_tasks;
+    s.down = (!in_rows && aligned) || 2 * down_tasks < along_tasks;
     s.tasks = s.down ? down_tasks : along_tasks;
     return s;
 }
 
 // Divides each group by itself: `tasks` are the warps of a tile of 128 rows.
-inline Segments divide_groups(const PlainMatrix& plain, const ScaleLayout& layout, int parallel) {
+inline Segments divide_groups(const PlainMatrix& plain, const ScaleLayout& layout, int parallel, bool aligned) {
     Segments s{1, plain.rows, plain.cols};
     s.in_row = ceil_div(s.cols, kSegment);
     s.row_tasks = ceil_div(s.in_row, kRequests * parallel);
     const int64_t along_tasks = kSwizzleRows * s.row_tasks, down_tasks = s.in_row * (32 / parallel);
-    s.down = layout.swizzled || 2 * down_tasks < along_tasks;
+    s.down = (layout.swizzled && aligned) || 2 * down_tasks < along_tasks;
     s.tasks = s.down ? down_tasks : along_tasks;
     return s;
 }
@@ -77,35 +79,19 @@ __device__ __forceinline__ int steps_before(int64_t first, int64_t end, int step
     return room <= 0 ? 0 : room >= int64_t(step) * most ? most : (int(room) + step - 1) / step;
 }
 
-// The share of a group's tile that a warp takes: its first row there, and which of the places along or of the segments down.
-struct GroupTask {
-    RowTile tile;
-    uint32_t across, in_tile;
-};
-
-// Finds the warp's; false: there is none. All threads of the block call it, once.
-template <int parallel>
-__device__ __forceinline__ bool find_group_task(const Segments& s, const RowTiles& tiles, GroupTask& task) {
-    constexpr uint32_t shares = 32 / parallel / kSegmentWarps;  // down: blocks of threads of a tile
-    const uint32_t warp = threadIdx.x / 32;
-    task.across = s.down ? blockIdx.x / shares : blockIdx.x;
-    task.in_tile = s.down ? (blockIdx.x % shares * kSegmentWarps + warp) * parallel : warp;
-    return find_row_tile(tiles, row_of_blocks(), task.tile) && (s.down || int(task.in_tile) < task.tile.padded);
-}
-
-// The four vectors of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh).
-template <int count>
+// The four vectors of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh). Elements in blocks
+// of `block`, 32 or 128, share a scale.
+template <int count, int block = int(kMxBlock)>
 struct Requests {
-    static constexpr int block_lanes = kMxBlock / count;         // lanes that share a block
+    static constexpr int block_lanes = block / count;            // lanes that share a block
     static constexpr int segment_lanes = kSegment / count;
     static constexpr int parallel = 32 / segment_lanes;          // segments in a request
     static constexpr int tile_tasks = 32 / parallel;             // down: warps of a tile
 
-    int64_t matrix, row, line, column;  // of request 0: the row in its matrix or group, the line among all of the source
-    int64_t code_line, group_scale;     // the line among all of the part; where the scales of the group begin
-    int64_t rows, cols;                 // that the matrix or group has in the part
+    int64_t matrix, row, line, column;  // of request 0: the row in its matrix or tile, the line among all
+    int64_t rows, cols;                 // that the matrix or tile has
     int row_step, column_step;          // to the next request
-    int existing, stored;               // of the source; of the part, which groups pad
+    int existing;
 
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ int valid(int i) const {
@@ -115,15 +101,23 @@ struct Requests {
     __device__ __forceinline__ int64_t offset(int i, int64_t stride) const {
         return line * stride + column + i * (row_step * stride + column_step);
     }
-    __device__ __forceinline__ int64_t first_scale(int i) const {
-        return (column + i * column_step) / kSegment * kSwizzleColumns;
+    // Returns how many lanes have neighbouring vectors, and how many elements these have, from the first of the lanes on.
+    __device__ __forceinline__ int run_lanes() const { return column_step == 0 ? segment_lanes : 32; }
+    __device__ __forceinline__ int run_elements(int i) const {
+        const int lanes = run_lanes();
+        const int64_t left = cols - (column - (threadIdx.x & (lanes - 1)) * count) - i * column_step;
+        return row + i * row_step >= rows || left <= 0 ? 0 : int(min(left, int64_t(lanes) * count));
     }
-    // Returns the same requests where their codes lie.
-    __device__ __forceinline__ Requests of_codes() const {
-        Requests codes = *this;
-        codes.line = code_line;
-        codes.existing = stored;
-        return codes;
+    __device__ __forceinline__ int64_t segment(int i) const { return (column + i * column_step) / kSegment; }
+    __device__ __forceinline__ int64_t first_scale(int i) const { return segment(i) * kSwizzleColumns; }
+    __device__ __forceinline__ int64_t scale_row(int i) const { return row + i * row_step; }
+    // Returns whether a sector of scales has those of other blocks of threads.
+    __device__ __forceinline__ bool shares_sectors(const ScaleLayout& layout) const {
+        return layout.swizzled && row_step == 0;
+    }
+    // Returns how many scales of request i from a column on the layout has.
+    __device__ __forceinline__ int64_t scales_from(const ScaleLayout& layout, int i, int64_t first) const {
+        return first < layout.columns ? stored_scales(layout, rows, scale_row(i), first) : 0;
     }
 
     // Makes the requests of warp `task` of all, without groups.
@@ -136,30 +130,26 @@ struct Requests {
             row = (tile_row - matrix * tile_rows) * kSwizzleRows + task % tile_tasks * parallel + segment;
             column = (tile - tile_row * s.in_row) * kSegment;
         } else {
-            const int64_t in_all = s.matrices * s.rows == 1 ? 0 : task / s.row_tasks;
-            matrix = s.matrices == 1 ? 0 : in_all / s.rows;
-            row = in_all - matrix * s.rows;
+            const int64_t in_all = s.matrices * s.task_rows == 1 ? 0 : task / s.row_tasks;
+            matrix = s.matrices == 1 ? 0 : in_all / s.task_rows;
+            row = in_all - matrix * s.task_rows;
             column = ((task - in_all * s.row_tasks) * kRequests * parallel + segment) * kSegment;
         }
-        line = code_line = matrix * s.rows + row;
-        group_scale = 0;
+        line = matrix * s.rows + row;
         step(s);
-        existing = stored = requests_of(s, row, rows);
+        existing = requests_of(s, row, rows);
     }
-    // Makes the requests of a warp in a group.
-    __device__ __forceinline__ Requests(const Segments& s, const GroupTask& task) {
-        const RowTile& tile = task.tile;
-        const uint32_t segment = threadIdx.x % 32 / segment_lanes, in_tile = task.in_tile + (s.down ? segment : 0);
-        column = (s.down ? int64_t(task.across) : int64_t(task.across) * kRequests * parallel + segment) * kSegment;
+    // Makes the requests of a warp among the rows of groups: of a tile whose first row is `first`, with so many rows.
+    __device__ __forceinline__ Requests(const Segments& s, uint32_t first, int tile_rows) {
+        constexpr uint32_t shares = 32 / parallel / kSegmentWarps;  // down: blocks of threads of a tile
+        const uint32_t warp = threadIdx.x / 32, segment = threadIdx.x % 32 / segment_lanes;
+        column = (s.down ? int64_t(blockIdx.x / shares) : int64_t(blockIdx.x) * kRequests * parallel + segment) * kSegment;
         matrix = 0;
-        row = tile.row + in_tile;
-        rows = tile.row + tile.padded;
-        line = tile.in_row + in_tile;
-        code_line = tile.code_row + in_tile;
-        group_scale = tile.scale_byte;
+        row = s.down ? (blockIdx.x % shares * kSegmentWarps + warp) * parallel + segment : warp;  // in the tile
+        rows = tile_rows;
+        line = first + row;
         step(s);
-        existing = requests_of(s, in_tile, tile.rows);
-        stored = requests_of(s, in_tile, tile.padded);
+        existing = requests_of(s, row, rows);
     }
 
 private:
@@ -173,6 +163,26 @@ private:
     __device__ __forceinline__ int requests_of(const Segments& s, int64_t first, int64_t end) const {
         if (column >= cols || first >= end) return 0;
         return s.down ? steps_before(first, end, 32, kRequests) : steps_before(column, cols, parallel * kSegment, kRequests);
+    }
+};
+
+// The same requests where groups have them: lines of the source or of codes, and rows of scales, are looked up.
+template <int count, int block = int(kMxBlock)>
+struct PlacedRequests : Requests<count, block> {
+    RowLine accessed;  // by offset()
+
+    __device__ __forceinline__ int64_t place(RowLine of, int i) const {
+        return row_places().lines[of][uint32_t(this->row)][this->row_step == 0 ? 0 : i];
+    }
+    __device__ __forceinline__ int64_t offset(int i, int64_t stride) const {
+        return place(accessed, i) * stride + this->column + i * this->column_step;
+    }
+    __device__ __forceinline__ int64_t scale_row(int i) const { return place(kScaleLine, i); }
+    __device__ __forceinline__ bool shares_sectors(const ScaleLayout&) const { return true; }
+    // Scales of rows that pad a group are stored with these.
+    __device__ __forceinline__ int64_t scales_from(const ScaleLayout& layout, int i, int64_t first) const {
+        if (this->row + i * this->row_step >= this->rows || first >= layout.columns) return 0;
+        return layout.swizzled ? kSwizzleColumns : layout.columns - first;
     }
 };
 

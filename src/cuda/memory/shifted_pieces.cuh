@@ -61,4 +61,70 @@ __device__ __forceinline__ void keep_first(Vector<T>& vector, int valid) {
     for (int i = 0; i < 4; i++) vector.words[i] &= valid > 2 * i + 1 ? ~0u : valid > 2 * i ? 0xFFFFu : 0;
 }
 
+// Makes vectors of two pieces each whose first `word` words lie before them, and `bits` more.
+template <int word, class T, int n>
+__device__ __forceinline__ void shift_pieces(const uint4 (&pieces)[n][2], int bits, Vector<T> (&vectors)[n]) {
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        const uint4 &low = pieces[i][0], &high = pieces[i][1];
+        const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+        for (int w = 0; w < 4; w++) vectors[i].words[w] = __funnelshift_r(words[word + w], words[word + w + 1], bits);
+    }
+}
+
+// Loads whole vectors that all begin so many bytes behind an aligned piece, as a warp has them in the middle of rows: words
+// are not selected but named, by a branch that neighbouring lanes take together.
+template <class T, int n, class Accesses>
+__device__ __forceinline__ void load_whole_shifted_vectors(Vector<T> (&vectors)[n], const T* from, int64_t stride,
+                                                           const Accesses& accesses, int before) {
+    uint4 pieces[n][2];
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        const auto* const piece = reinterpret_cast<const uint4*>(
+            reinterpret_cast<const uint8_t*>(from + accesses.offset(i, stride)) - before);
+        pieces[i][0] = piece[0], pieces[i][1] = piece[1];
+    }
+    const int bits = before % 4 * 8;
+    switch (before / 4) {
+        case 0: return shift_pieces<0>(pieces, bits, vectors);
+        case 1: return shift_pieces<1>(pieces, bits, vectors);
+        case 2: return shift_pieces<2>(pieces, bits, vectors);
+        default: return shift_pieces<3>(pieces, bits, vectors);
+    }
+}
+
+// Loads vectors of rows between `from` and `end`, all of which may be read. Accesses are as in memory/elements.cuh.
+template <class T, int n, class Accesses>
+__device__ __forceinline__ void load_shifted_vectors(Vector<T> (&vectors)[n], const T* from, int64_t stride,
+                                                     const Accesses& accesses, const T* end) {
+    const auto address = [&](int i) { return reinterpret_cast<const uint8_t*>(from + accesses.offset(i, stride)); };
+    const int before = bytes_before(address(0));
+    const auto may_read = [&](const uint8_t* piece, int bytes) {
+        return piece >= reinterpret_cast<const uint8_t*>(from) && piece + bytes <= reinterpret_cast<const uint8_t*>(end);
+    };
+    bool whole = true;
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        whole = whole && accesses.valid(i) == Vector<T>::count && bytes_before(address(i)) == before &&
+                may_read(address(i) - before, 32);
+    if (__all_sync(kAllLanes, whole)) return load_whole_shifted_vectors(vectors, from, stride, accesses, before);
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        vectors[i] = {};
+        const int valid = accesses.valid(i), bytes = valid * int(sizeof(T)), shift = bytes_before(address(i));
+        if (valid <= 0) continue;
+        uint4 pieces[2] = {};
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const uint8_t* const piece = address(i) - shift + k * 16;
+            if (k == 1 && bytes <= 16 - shift) continue;
+            pieces[k] = may_read(piece, 16) ? *reinterpret_cast<const uint4*>(piece)
+                                            : load_cut_piece(address(i), bytes, k * 16 - shift);
+        }
+        vectors[i] = vector_of_pieces<T>(pieces[0], pieces[1], shift);
+        keep_first(vectors[i], valid);
+    }
+}
+
 }  // namespace mxq::cuda

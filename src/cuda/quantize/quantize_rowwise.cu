@@ -1,11 +1,12 @@
-// quantize_rowwise: F32, F16 or BF16 to the rowwise part of MXFP8 alone, in 1x32 blocks, and aligned BF16 to that of MXFP4,
-// NVFP4 and MXFP6, whose kernels are in rowwise_small.cuh; experts, and groups of rows.
+// quantize_rowwise: the rowwise part alone, with experts and groups of rows: F32, F16 or BF16 to MXFP8 in 1x32 blocks; BF16 to
+// 8 bits in 1x128 blocks, MX or FP8; aligned BF16 to 8 bits in squares (rowwise_squares.cuh) and to MXFP4, NVFP4 and MXFP6
+// (rowwise_small.cuh).
 //
-// Streams: no tile and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. With groups a
-// block of threads takes rows of one, which its first warp finds (memory/row_tiles.cuh): from there on it is the same. A
-// lane holds four vectors of 16 bytes, all loaded before the first use:
+// Streams: no tile and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. With groups it
+// takes rows as if there were none; where their codes and scales go is found while they are on their way
+// (memory/row_places.cuh). A lane holds four vectors of 16 bytes, all loaded before the first use:
 //
-//     vector i of lanes 4b .. 4b+3 (F32: 8b .. 8b+7) = block b of request i
+//     vector i of lanes 4b .. 4b+3 (F32: 8b .. 8b+7) = block b of request i; 1x128: of 16 lanes
 //
 // The lanes of a block exchange maxima so that lane k gets that of request k: three shuffles (F32: four) instead of eight,
 // and one scale computed per lane. Each lane fetches the four scales it needs back. Two more shuffles put the bytes of
@@ -13,7 +14,8 @@
 //
 // Bytes an element: 2 or 4 read, 1.03 written; bound by memory. Contiguous tensors are read 2 KB a warp and 16 KB a block
 // without a gap, their codes written as whole 128-byte lines. Swizzled scales leave as whole sectors, padding included,
-// since padding is what zeros quantize to: that of groups, too.
+// since padding is what zeros quantize to. Rows and lines of 16-bit types that begin anywhere are read as aligned pieces
+// (memory/shifted_pieces.cuh) and written as aligned words (memory/shifted_codes.cuh).
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
@@ -22,9 +24,13 @@
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/segments.cuh"
+#include "cuda/memory/shifted_codes.cuh"
+#include "cuda/memory/shifted_pieces.cuh"
 #include "cuda/quantize/amax.h"
 #include "cuda/quantize/rowwise_small.cuh"
+#include "cuda/quantize/rowwise_squares.cuh"
 #include "cuda/types.cuh"
+#include "numerics/fp8_scale.h"
 
 namespace mxq::cuda {
 namespace {
@@ -38,8 +44,15 @@ struct Arguments {
     ScaleLayout layout;
     ScaleRounding scale_rounding;
     Nonfinite nonfinite;
-    bool wide;
-    RowTiles tiles;  // of groups
+    bool is_float;  // 1x128: scales are fp32
+    bool power_of_two;
+    float epsilon;
+    float* amax;
+};
+
+struct GroupArguments : Arguments {
+    PlacedRows rows;
+    QuantizedPart part;
 };
 
 template <class T, Nonfinite policy>
@@ -49,51 +62,150 @@ __device__ __forceinline__ void vector_maxima(const Vector<T> (&vectors)[kReques
 }
 
 // Stores scale words; `scale` is that of the lane's block in request lane % 4.
-template <int count>
-__device__ __forceinline__ void store_scales(const Arguments& a, const Requests<count>& requests, uint32_t scale) {
-    constexpr int block_lanes = requests.block_lanes;
+template <class R>
+__device__ __forceinline__ void store_scales(const Arguments& a, const R& requests, uint32_t scale) {
+    constexpr int block_lanes = R::block_lanes;
     const int lane = threadIdx.x % 32, block = lane / block_lanes % 4, request = lane % kRequests;
     uint32_t word = scale << (block * 8);
     word |= __shfl_xor_sync(kAllLanes, word, block_lanes);
     word |= __shfl_xor_sync(kAllLanes, word, 2 * block_lanes);
-    if (lane % requests.segment_lanes >= kRequests) return;
-    const int64_t row = requests.row + request * requests.row_step, column = requests.first_scale(request);
+    if (lane % R::segment_lanes >= kRequests) return;
+    const int64_t column = requests.first_scale(request);
     ScaleLayout layout = a.layout;
     layout.tile_rows = 1, layout.column_stride = 1;  // known here
-    const int64_t stored = stored_scales(layout, requests.rows, row, column);
-    store_scale_word(a.scales + requests.group_scale + layout.offset(requests.matrix, row, column), word, stored);
+    const int64_t stored = requests.scales_from(layout, request, column);
+    if (stored <= 0) return;
+    uint8_t* const to = a.scales + layout.offset(requests.matrix, requests.scale_row(request), column);
+    if (requests.shares_sectors(layout)) store_shared_scale_word(to, word, stored);
+    else store_scale_word(to, word, stored);
 }
 
-template <class T, class E>
-__device__ __forceinline__ void quantize_requests(const Arguments& a, const Requests<Vector<T>::count>& requests) {
-    Vector<T> vectors[kRequests];
-    load_vectors(vectors, a.wide, static_cast<const T*>(a.in), a.row_stride, requests);
-
-    uint32_t maxima[kRequests];
-    if (a.nonfinite == Nonfinite::Saturate) vector_maxima<T, Nonfinite::Saturate>(vectors, maxima);
-    else vector_maxima<T, Nonfinite::Propagate>(vectors, maxima);
-    reduce_lanes<requests.block_lanes>(maxima);
-    uint32_t scale[1] = {maxima[0]};
-    scales_of<E>(scale, a.scale_rounding, a.nonfinite);
-    store_scales(a, requests, scale[0]);
-
-    const auto codes = requests.of_codes();
-    const float reciprocal = scale_reciprocal(scale[0]);
-#pragma unroll
-    for (int i = 0; i < kRequests; i++) {
-        const float of_request = __shfl_sync(kAllLanes, reciprocal, threadIdx.x % 32 / kRequests * kRequests + i);
-        store_codes(quantize_vector<E>(vectors[i], of_request), a.wide, a.codes, a.segments.cols, codes, i);
+// Stores the scale of a block of 128 of request lane % 4, by the first lanes of the block.
+template <class R>
+__device__ __forceinline__ void store_scale_of_128(const Arguments& a, const R& requests, uint32_t scale, uint32_t maximum) {
+    const int lane = threadIdx.x % 32, request = lane % kRequests;
+    if (lane % R::segment_lanes >= kRequests) return;
+    ScaleLayout layout = a.layout;
+    layout.tile_rows = 1;
+    const int64_t column = layout.swizzled ? requests.first_scale(request) : requests.segment(request);
+    const int64_t stored = requests.scales_from(layout, request, column);
+    if (stored <= 0) return;
+    const int64_t at = layout.offset(requests.matrix, requests.scale_row(request), column);
+    if (layout.swizzled) {
+        const int left = int(min(layout.columns - column, kSwizzleColumns));
+        const uint32_t word = scale * 0x01010101u & (~0u >> (32 - 8 * left));
+        if (requests.shares_sectors(layout)) store_shared_scale_word(a.scales + at, word, kSwizzleColumns);
+        else store_scale_word(a.scales + at, word, kSwizzleColumns);
+    } else if (a.is_float) {
+        reinterpret_cast<float*>(a.scales)[at] = fp8_stored_scale(bits_float(scale));
+        if (a.amax) a.amax[at] = bits_float(maximum);
+    } else {
+        a.scales[at] = uint8_t(scale);
     }
 }
 
-template <class T, class E>
-__global__ void __launch_bounds__(kSegmentThreads, 5) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
-    using R = Requests<Vector<T>::count>;
+// Makes the scale of the lane's block in request lane % 4 from its maximum, and stores it. Returns what elements are
+// multiplied by.
+template <class E, class R>
+__device__ __forceinline__ float put_scale(const Arguments& a, const R& requests, uint32_t maximum) {
+    constexpr bool of_128 = R::block_lanes == R::segment_lanes;
+    if (of_128 && a.is_float) {
+        const float factor = fp8_quantization_scale(bits_float(maximum), {E::max, a.epsilon, a.power_of_two});
+        store_scale_of_128(a, requests, float_bits(factor), maximum);
+        return factor;
+    }
+    uint32_t scale[1] = {maximum};
+    scales_of<E>(scale, a.scale_rounding, a.nonfinite);
+    if constexpr (of_128) store_scale_of_128(a, requests, scale[0], maximum);
+    else store_scales(a, requests, scale[0]);
+    return scale_reciprocal(scale[0]);
+}
+
+// Says how elements and codes are accessed: all by whole vectors; or rows and lines that begin anywhere, by aligned pieces of
+// 16 bits, in fp32 one by one.
+enum class Access { Wide, Any };
+
+// Loads the vectors of requests that are among so many lines of the source.
+template <Access access, class T, class R>
+__device__ __forceinline__ void load_requests(const Arguments& a, Vector<T> (&vectors)[kRequests], const R& requests,
+                                              int64_t lines) {
+    const T* const in = static_cast<const T*>(a.in);
+    if constexpr (access == Access::Wide) load_wide_vectors(vectors, in, a.row_stride, requests);
+    else if constexpr (sizeof(T) == 4) load_vectors(vectors, false, in, a.row_stride, requests);
+    else load_shifted_vectors(vectors, in, a.row_stride, requests, in + (lines - 1) * a.row_stride + a.segments.cols);
+}
+
+template <Access access, int count, class R>
+__device__ __forceinline__ void store_requests(const Arguments& a, const Codes<count> (&codes)[kRequests], const R& requests) {
+    if constexpr (access == Access::Wide || count == 4) {
+#pragma unroll
+        for (int i = 0; i < kRequests; i++)
+            store_codes(codes[i], access == Access::Wide, a.codes, a.segments.cols, requests, i);
+    } else {
+        const int lanes = requests.run_lanes(), lane = threadIdx.x & (lanes - 1);
+        const auto line = [&](int i) { return a.codes + requests.offset(i, a.segments.cols) - lane * count; };
+        const bool whole = lanes == 32 && requests.run_elements(kRequests - 1) == 32 * count;
+        if (__all_sync(kAllLanes, whole)) return store_whole_shifted_codes(codes, line(0));
+#pragma unroll
+        for (int i = 0; i < kRequests; i++)
+            if (const int elements = requests.run_elements(i); __any_sync(kAllLanes, elements > 0))
+                store_shifted_codes(codes[i], line(i), elements, lanes);
+    }
+}
+
+template <Access access, class T, class E, class R>
+__device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vector<T> (&vectors)[kRequests], const R& requests) {
+    uint32_t maxima[kRequests];
+    if (a.nonfinite == Nonfinite::Saturate) vector_maxima<T, Nonfinite::Saturate>(vectors, maxima);
+    else vector_maxima<T, Nonfinite::Propagate>(vectors, maxima);
+    reduce_lanes<R::block_lanes>(maxima);
+    const float factor = put_scale<E>(a, requests, maxima[0]);
+    Codes<Vector<T>::count> codes[kRequests];
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) {
+        const float of_request = __shfl_sync(kAllLanes, factor, threadIdx.x % 32 / kRequests * kRequests + i);
+        codes[i] = quantize_vector<E>(vectors[i], of_request);
+    }
+    store_requests<access>(a, codes, requests);
+}
+
+// How many blocks of threads share a multiprocessor. Pieces take twice the registers of vectors.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int kBlocksOfPieces = 3;
+#else
+constexpr int kBlocksOfPieces = 4;
+#endif
+template <Access access>
+constexpr int kBlocks = access == Access::Wide ? 5 : kBlocksOfPieces;
+
+template <Access access, class T, class E, int block>
+__global__ void __launch_bounds__(kSegmentThreads, kBlocks<access>) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
     const int64_t task = block_index() * kSegmentWarps + threadIdx.x / 32;
-    const bool grouped = a.tiles.in_groups;
-    GroupTask of_group;
-    if (grouped ? !find_group_task<R::parallel>(a.segments, a.tiles, of_group) : task >= a.segments.tasks) return;
-    quantize_requests<T, E>(a, grouped ? R(a.segments, of_group) : R(a.segments, task));
+    if (task >= a.segments.tasks) return;
+    const Requests<Vector<T>::count, block> requests(a.segments, task);
+    Vector<T> vectors[kRequests];
+    load_requests<access>(a, vectors, requests, a.segments.matrices * a.segments.rows);
+    quantize_vectors<access, T, E>(a, vectors, requests);
+}
+
+template <Access access, class T, class E, int block>
+__global__ void __launch_bounds__(kSegmentThreads, kBlocks<access>)
+    quantize_rowwise_groups_kernel(const __grid_constant__ GroupArguments a) {
+    using R = Requests<Vector<T>::count, block>;
+    const uint32_t line = row_of_blocks(), first = (line - a.rows.padding) << a.rows.tile_rows_log2;
+    if (line < a.rows.padding) return store_row_padding(a.rows, a.part, line);
+    if (line - a.rows.padding >= a.rows.tiles) return;
+    const PlacedEnds ends(a.rows, 0);
+    const int rows = ends.rows_from(first);
+    if (rows <= 0) return;
+    PlacedRequests<Vector<T>::count, block> requests{R(a.segments, first, rows), kSourceLine};
+    const bool waits = a.rows.units[kSourceLine] != 1;  // for where rows are
+    Vector<T> vectors[kRequests];
+    if (!waits) load_requests<access>(a, vectors, static_cast<const R&>(requests), int64_t(first) + rows);
+    find_row_places(a.rows, ends, first);
+    if (waits) load_requests<access>(a, vectors, requests, row_places().last_line(kSourceLine, rows) + 1);
+    requests.accessed = kCodeLine;
+    quantize_vectors<access, T, E>(a, vectors, requests);
 }
 
 // ---- Four and six bits -----------------------------------------------------------------------------------------------
@@ -147,6 +259,33 @@ constexpr SmallEntry small_kernels[] = {
     stochastic_entry<kMxBlock>(),               stochastic_entry<kNvBlock>(),
 };
 
+// Groups with one amax or none: rows are taken whatever their groups are.
+using SmallGroupEntry = KernelEntry<SmallKey, rowwise_small::GroupArguments>;
+
+template <class E, int block, bool down>
+constexpr SmallGroupEntry small_group_entry(Element element) {
+    using namespace rowwise_small;
+    return {{element, block, down, false}, quantize_rowwise_small_groups_kernel<E, block, down>, kThreads, 0};
+}
+
+constexpr SmallGroupEntry small_group_kernels[] = {
+    small_group_entry<E2M1, kMxBlock, false>(Element::E2M1), small_group_entry<E2M1, kMxBlock, true>(Element::E2M1),
+    small_group_entry<E2M1, kNvBlock, false>(Element::E2M1), small_group_entry<E2M1, kNvBlock, true>(Element::E2M1),
+    small_group_entry<E2M3, kMxBlock, false>(Element::E2M3), small_group_entry<E2M3, kMxBlock, true>(Element::E2M3),
+    small_group_entry<E3M2, kMxBlock, false>(Element::E3M2), small_group_entry<E3M2, kMxBlock, true>(Element::E3M2),
+};
+
+// Returns whether rows are taken whatever their groups are: random numbers and scopes are not looked up for each row. NVFP4,
+// whose instructions fill the issue slots, goes by tiles where these are full and the groups few. An H200, 2026-11-26, us by
+// tiles and by rows to swizzled scales, 16384 rows of 7168: 8 groups 96, 107; 64 groups 119, 109; 131072 rows: 8 groups 695,
+// 797; 256 groups 922, 848.
+bool places_rows(const QuantizeProblem& problem) {
+    constexpr int64_t many_rows = 1024;
+    const bool fills_tiles = problem.rowwise.layout.swizzled && problem.format->is_nvfp4() &&
+                             problem.source.rows >= many_rows * problem.grouped.groups.count;
+    return problem.grouped.set() && !problem.seed_offset && problem.rowwise.scope_stride == 0 && !fills_tiles;
+}
+
 rowwise_small::Arguments small_arguments(const QuantizeProblem& problem, bool down) {
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
@@ -177,34 +316,78 @@ void run_small(const Context& context, const QuantizeProblem& problem, const Lau
     const bool down = goes_down_small(problem), stochastic = problem.seed_offset != nullptr;
     const rowwise_small::Arguments a = small_arguments(problem, down);
     if (a.elements == 0) return;
-    const dim3 grid = down                    ? grid_of_rows(ceil_div(cols, kRequest) * kTileShares, a.tiles.all)
-                      : problem.grouped.set() ? grid_of_rows(ceil_div(cols, kAlong), a.tiles.all)
-                                              : grid_of(ceil_div(a.elements, kWarps * kAlong));
+    const int64_t across = down ? ceil_div(cols, kRequest) * kTileShares : ceil_div(cols, kAlong);
     const SmallKey key{problem.format->element, out.layout.block, down, stochastic};
+    if (places_rows(problem)) {
+        if (problem.grouped.groups.count == 0) return;
+        const PlacedRows placed(problem.grouped, problem.source.plain, out, down ? int32_t(kSwizzleRows) : kWarps, across);
+        return launch(context, small_group_kernels, key, "quantize_rowwise", grid_of_rows(across, placed.down()), call.stream,
+                      rowwise_small::GroupArguments{a, placed, out}, start);
+    }
+    const dim3 grid = down || problem.grouped.set() ? grid_of_rows(across, a.tiles.all)
+                                                    : grid_of(ceil_div(a.elements, kWarps * kAlong));
     launch(context, small_kernels, key, "quantize_rowwise", grid, call.stream, a, start);
+}
+
+// ---- Squares ---------------------------------------------------------------------------------------------------------
+
+using Squares32 = rowwise_squares::Squares<8, 4>;
+using Squares128 = rowwise_squares::Squares<16, 8>;
+
+struct SquareKey {
+    Element element;
+    int32_t side;
+    bool operator==(const SquareKey&) const = default;
+};
+
+template <class E, class S>
+constexpr KernelEntry<SquareKey, rowwise_squares::Arguments> square_entry(Element element) {
+    return {{element, S::side}, rowwise_squares::quantize_rowwise_squares_kernel<E, S>, S::threads, 0};
+}
+
+constexpr KernelEntry<SquareKey, rowwise_squares::Arguments> square_kernels[] = {
+    square_entry<E4M3, Squares32>(Element::E4M3), square_entry<E4M3, Squares128>(Element::E4M3),
+    square_entry<E5M2, Squares32>(Element::E5M2), square_entry<E5M2, Squares128>(Element::E5M2),
+};
+
+// Returns whether squares of codes of 8 bits share a scale.
+bool is_square_of_bytes(const QuantizeProblem& problem) {
+    return problem.format->bits == 8 && problem.square_tiles && (problem.tile.length == kMxBlock || problem.tile.length == kBlock128);
+}
+
+void run_squares(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    const rowwise_squares::Arguments a = rowwise_squares::arguments(problem);
+    const int64_t across = ceil_div(problem.source.cols, rowwise_squares::kColumns);
+    if (across * a.matrices * a.down == 0) return;
+    launch(context, square_kernels, {problem.format->element, problem.tile.length}, "quantize_rowwise",
+           grid_of_rows(across, int64_t(a.matrices) * a.down), call.stream, a);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Returns whether groups leave so much of their tiles of 128 rows empty that tiles of values are faster. An H100,
-// 2026-11-25, us by this implementation and by those behind it, 256 groups to swizzled scales, 16384 and 131072 rows of
-// 7168: MXFP8 250, 227 and 1033, 986; MXFP4 213, 200 and 869, 897; NVFP4 240, 231 and 959, 953; MXFP6 with 16384 rows 233,
-// 243. In 64 groups 131072 rows take 937, 942; 773, 805 and 799, 817.
+// Returns whether groups whose rows are not taken whatever their groups are leave so much of their tiles of 128 rows empty that
+// tiles of values are faster. An H100, 2026-11-25, us by this implementation and by those behind it, 256 groups to swizzled
+// scales, 16384 and 131072 rows of 7168: MXFP4 213, 200 and 869, 897; NVFP4 240, 231 and 959, 953. In 64 groups 131072 rows
+// take 773, 805 and 799, 817.
 bool leaves_tiles_empty(const QuantizeProblem& problem) {
     const bool by_tiles = problem.rowwise.layout.swizzled || problem.seed_offset;
     const int64_t rows = problem.source.rows;
-    const int32_t bits = problem.format->bits, filled = bits == 8 ? 1024 : bits == 4 ? 128 : 0;  // rows of a group
-    constexpr int64_t few_elements = 1 << 18;
-    return problem.grouped.set() && by_tiles && rows < int64_t(filled) * problem.grouped.groups.count &&
+    constexpr int64_t filled = 128, few_elements = 1 << 18;  // rows of a group; of all
+    return problem.grouped.set() && !places_rows(problem) && by_tiles && rows < filled * problem.grouped.groups.count &&
            rows * problem.source.cols >= few_elements;
 }
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.has_columnwise) return "needs the rowwise part alone, found a columnwise one";
-    if (problem.format->is_fp8())
-        return [format = problem.format] { return std::string("needs blocks of 16 or 32, found ") + format->name; };
-    if (problem.tile.id != MXQ_SCALING_1X32 && problem.tile.id != MXQ_SCALING_1X16)
-        return [name = problem.tile.name] { return std::string("needs 1x32 or 1x16 blocks, found ") + name; };
+    if (is_square_of_bytes(problem)) {
+        if (Reason reason = rowwise_squares::declines(problem); !reason.empty()) return reason;
+        return needs_cuda(context);
+    }
+    const bool streams_128 =
+        problem.tile.id == MXQ_SCALING_1X128 && problem.format->bits == 8 && problem.source.plain.format == MXQ_FORMAT_BF16;
+    if (problem.tile.id != MXQ_SCALING_1X32 && problem.tile.id != MXQ_SCALING_1X16 && !streams_128)
+        return [name = problem.tile.name] { return std::string("needs 1x16, 1x32 or, from bf16 to 8 bits, 1x128 blocks, found ") + name; };
+    if (problem.format->is_fp8() && problem.grouped.set()) return "needs scales of bytes with groups, found fp32";
     if (leaves_tiles_empty(problem))
         return [count = problem.grouped.groups.count] {
             return format_text("needs groups that fill tiles of scales, found %d of few rows", count);
@@ -218,38 +401,100 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 struct Key {
     int32_t plain;
     Element element;
+    int32_t block;
+    Access access;
     bool operator==(const Key&) const = default;
 };
 
-template <class T, class E>
+template <class T, class E, int block, Access access>
 constexpr KernelEntry<Key, Arguments> entry(int32_t plain, Element element) {
-    return {{plain, element}, quantize_rowwise_kernel<T, E>, kSegmentThreads, 0};
+    return {{plain, element, block, access}, quantize_rowwise_kernel<access, T, E, block>, kSegmentThreads, 0};
+}
+
+template <class T, class E, int block, Access access>
+constexpr KernelEntry<Key, GroupArguments> group_entry(int32_t plain, Element element) {
+    return {{plain, element, block, access}, quantize_rowwise_groups_kernel<access, T, E, block>, kSegmentThreads, 0};
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<float, E4M3>(MXQ_FORMAT_F32, Element::E4M3), entry<float, E5M2>(MXQ_FORMAT_F32, Element::E5M2),
-    entry<F16, E4M3>(MXQ_FORMAT_F16, Element::E4M3),   entry<F16, E5M2>(MXQ_FORMAT_F16, Element::E5M2),
-    entry<Bf16, E4M3>(MXQ_FORMAT_BF16, Element::E4M3), entry<Bf16, E5M2>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<float, E4M3, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E4M3),
+    entry<float, E5M2, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E5M2),
+    entry<F16, E4M3, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E4M3),
+    entry<F16, E5M2, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E5M2),
+    entry<Bf16, E4M3, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Bf16, E5M2, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Bf16, E4M3, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Bf16, E5M2, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<float, E4M3, 32, Access::Any>(MXQ_FORMAT_F32, Element::E4M3),
+    entry<float, E5M2, 32, Access::Any>(MXQ_FORMAT_F32, Element::E5M2),
+    entry<F16, E4M3, 32, Access::Any>(MXQ_FORMAT_F16, Element::E4M3),
+    entry<F16, E5M2, 32, Access::Any>(MXQ_FORMAT_F16, Element::E5M2),
+    entry<Bf16, E4M3, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Bf16, E5M2, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Bf16, E4M3, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Bf16, E5M2, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
+};
+
+constexpr KernelEntry<Key, GroupArguments> group_kernels[] = {
+    group_entry<float, E4M3, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E4M3),
+    group_entry<float, E5M2, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E5M2),
+    group_entry<F16, E4M3, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E4M3),
+    group_entry<F16, E5M2, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E5M2),
+    group_entry<Bf16, E4M3, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
+    group_entry<Bf16, E5M2, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
+    group_entry<Bf16, E4M3, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
+    group_entry<Bf16, E5M2, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
+    group_entry<float, E4M3, 32, Access::Any>(MXQ_FORMAT_F32, Element::E4M3),
+    group_entry<float, E5M2, 32, Access::Any>(MXQ_FORMAT_F32, Element::E5M2),
+    group_entry<F16, E4M3, 32, Access::Any>(MXQ_FORMAT_F16, Element::E4M3),
+    group_entry<F16, E5M2, 32, Access::Any>(MXQ_FORMAT_F16, Element::E5M2),
+    group_entry<Bf16, E4M3, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
+    group_entry<Bf16, E5M2, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
+    group_entry<Bf16, E4M3, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
+    group_entry<Bf16, E5M2, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
 };
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     if (problem.format->bits < 8) return run_small(context, problem, call);
+    if (is_square_of_bytes(problem)) return run_squares(context, problem, call);
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
     const bool wide = in.format == MXQ_FORMAT_F32 ? is_wide<float>(in) : is_wide<Bf16>(in);
     const bool grouped = problem.grouped.set();
     ScaleLayout layout = out.layout;
-    const Segments segments = grouped ? divide_groups(in, layout, count / 4) : divide(in, layout, count / 4);
-    const Arguments a{segments, in.data, in.row_stride, out.codes, out.scales, layout, problem.scale_rounding,
-                      problem.nonfinite, wide && is_wide(out, count), RowTiles(problem.grouped, in, out, segments.tile_rows())};
-    const dim3 grid = grouped ? segments.group_grid(a.tiles) : segments.grid();
-    launch(context, kernels, {in.format, problem.format->element}, "quantize_rowwise", grid, call.stream, a);
+    const Access access = wide && is_wide(out, count) ? Access::Wide : Access::Any;
+    const bool aligned = access == Access::Wide || in.format == MXQ_FORMAT_F32;
+    const Segments segments =
+        grouped ? divide_groups(in, layout, count / 4, aligned) : divide(in, layout, count / 4, aligned);
+    const bool is_float = problem.format->is_fp8();
+    const Arguments a{segments,
+                      in.data,
+                      in.row_stride,
+                      out.codes,
+                      out.scales,
+                      layout,
+                      problem.scale_rounding,
+                      is_float ? Nonfinite::Saturate : problem.nonfinite,
+                      is_float,
+                      problem.power_of_two,
+                      problem.epsilon,
+                      is_float ? out.amax : nullptr};
+    const Key key{in.format, problem.format->element, problem.tile.length, access};
+    if (!grouped) return launch(context, kernels, key, "quantize_rowwise", segments.grid(), call.stream, a);
+    const int64_t across = segments.across();
+    if (across == 0 || problem.grouped.groups.count == 0) return;
+    const PlacedRows rows(problem.grouped, in, out, segments.tile_rows(), across);
+    launch(context, group_kernels, key, "quantize_rowwise", grid_of_rows(across, rows.down()), call.stream,
+           GroupArguments{a, rows, out});
 }
 
 void load(const Context&) {
     load_kernels(kernels);
+    load_kernels(group_kernels);
+    load_kernels(square_kernels);
     load_kernels(small_kernels);
+    load_kernels(small_group_kernels);
 }
 
 }  // namespace

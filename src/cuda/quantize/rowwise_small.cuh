@@ -25,6 +25,7 @@
 #pragma once
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
+#include "cuda/memory/row_places.cuh"
 #include "cuda/memory/row_tiles.cuh"
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/quantize/fp4_pair_codes.cuh"
@@ -53,6 +54,12 @@ struct Arguments {
     int32_t scope_stride;
     const uint64_t* seed_offset;  // stochastic rounding
     RowTiles tiles;               // of 128 rows down, of kWarps along
+};
+
+// Of groups that share what stands above their scales.
+struct GroupArguments : Arguments {
+    PlacedRows placed;
+    QuantizedPart part;
 };
 
 // The four vectors of a lane, where their codes go, and the scale word that the lane stores: of the lanes of a word each of
@@ -100,6 +107,7 @@ struct Requests {
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ bool stores(int i) const { return i < stored; }
+    __device__ __forceinline__ uint8_t* codes_of(int i) const { return codes + i * code_step; }
 
     // Returns the request whose scale word the lane stores.
     static __device__ __forceinline__ int word_request() {
@@ -132,6 +140,51 @@ private:
     // Along: returns how many requests of the lane begin before `end`, counted from the first element of request 0.
     static __device__ __forceinline__ int requests_before(int end) {
         return (end - int(threadIdx.x) % 32 * kCount + kRequest - 1) / kRequest;
+    }
+};
+
+// The same of rows of groups, whose lines are looked up; `row` in the tile.
+template <int bits, int block, bool down>
+struct PlacedRequests {
+    using Unplaced = Requests<bits, block, down>;
+    static constexpr int block_lanes = Unplaced::block_lanes, word_lanes = Unplaced::word_lanes;
+    static constexpr int row_step = down ? kRowStep : 0, column_step = down ? 0 : kRequest;
+
+    const Arguments& a;
+    uint32_t column;  // the lane's
+    int row, existing;
+    int left, rows;  // as in Requests
+
+    __device__ __forceinline__ PlacedRequests(const Arguments& a, int tile_rows) : a(a) {
+        const uint32_t warp = threadIdx.x / 32, request = down ? blockIdx.x / kTileShares : blockIdx.x * kRequests;
+        row = int(down ? blockIdx.x % kTileShares * kWarps + warp : warp);
+        rows = tile_rows - row;
+        column = request * kRequest + threadIdx.x % 32 * kCount;
+        left = rows > 0 ? int(a.cols) - int(request * kRequest) : 0;
+        const int in_lane = left - int(threadIdx.x % 32 * kCount);
+        existing = down ? (in_lane > 0 ? (rows + kRowStep - 1) / kRowStep : 0) : (in_lane + kRequest - 1) / kRequest;
+    }
+    __device__ __forceinline__ bool exists(int i) const { return i < existing; }
+    __device__ __forceinline__ bool stores(int i) const { return i < existing; }
+    __device__ __forceinline__ uint32_t line(RowLine of, int i) const { return row_places().lines[of][row][down ? i : 0]; }
+    __device__ __forceinline__ const Bf16* in_of(int i, uint32_t line) const {
+        return a.in + line * a.row_stride + column + i * column_step;
+    }
+    __device__ __forceinline__ uint8_t* codes_of(int i) const {
+        return a.codes + uint64_t(line(kCodeLine, i)) * uint32_t(a.line_bytes) + (column + i * column_step) / 8 * bits;
+    }
+    __device__ __forceinline__ void store_word(uint32_t word) const {
+        const int request = Unplaced::word_request(), in_request = threadIdx.x % 32 / word_lanes;
+        const int elements = left - request * column_step - in_request * (4 * block);
+        if (elements <= 0 || request * row_step >= rows || threadIdx.x % word_lanes >= kRequests) return;
+        const uint32_t row = line(kScaleLine, request);
+        const uint32_t first = (column - threadIdx.x % 32 * kCount + request * column_step) / (4 * block) + in_request;
+        if (down && a.swizzled) {
+            const uint64_t tile = uint64_t(row / uint32_t(kSwizzleRows)) * a.tile_words + first;
+            store_shared_scale_word(a.scales + tile * kSwizzleBytes + row % 32 * 16 + row % 128 / 32 * 4, word, kSwizzleColumns);
+        } else {
+            store_scale_word(a.scales + row * a.scale_stride + first * 4, word, (elements + block - 1) / block);
+        }
     }
 };
 
@@ -185,7 +238,7 @@ __device__ __forceinline__ uint32_t nv_word(const uint32_t (&scales)[2]) {
 // Stores a request's codes of four bits, a word a lane.
 template <class R>
 __device__ __forceinline__ void store_codes(const R& requests, int i, uint32_t word) {
-    if (requests.stores(i)) *reinterpret_cast<uint32_t*>(requests.codes + i * requests.code_step) = word;
+    if (requests.stores(i)) *reinterpret_cast<uint32_t*>(requests.codes_of(i)) = word;
 }
 
 template <bool plain, class R>
@@ -204,7 +257,7 @@ struct Nvfp4Table {
     float multipliers[kScaleBytes];
 };
 
-// Makes the table by half of the warps; the others pass the barriers alone.
+// Makes the table by half of the warps. The block has it behind a barrier.
 __device__ __forceinline__ void put_table(const float* amax, int scale_max, Nvfp4Table& table) {
     wait_for_previous_kernel();  // which may compute it
     const bool makes = threadIdx.x < kScaleBytes;
@@ -212,7 +265,6 @@ __device__ __forceinline__ void put_table(const float* amax, int scale_max, Nvfp
     if (makes) global = nvfp4_global(*amax, scale_max);
     if (threadIdx.x == 0) table.global = global;
     fp4_pairs::put_cut_table(global, makes, table.cuts, table.multipliers);
-    __syncthreads();
 }
 
 // Makes eight codes of any elements. Out of line: few need it.
@@ -382,13 +434,12 @@ struct alignas(16) StagedCodes {
 template <bool down, class R>
 __device__ __forceinline__ void store_staged(const StagedCodes& staged, const R& requests) {
     const int lane = threadIdx.x % 32;
-    uint8_t* const to = requests.codes - lane * 6;
 #pragma unroll
     for (int piece = lane; piece < kRequests * StagedCodes::pieces; piece += 32) {
         const int request = piece / StagedCodes::pieces, byte = piece % StagedCodes::pieces * 16;
         const int left = requests.left - (down ? 0 : request * kRequest);
         if (byte >= left / 8 * 6 || (down && request * kRowStep >= requests.rows)) continue;
-        *reinterpret_cast<uint4*>(to + request * requests.code_step + byte) =
+        *reinterpret_cast<uint4*>(requests.codes_of(request) - lane * 6 + byte) =
             *reinterpret_cast<const uint4*>(&staged.bytes[request][byte]);
     }
 }
@@ -410,18 +461,18 @@ __device__ __forceinline__ void store_six_bits(const Vector<Bf16> (&vectors)[kRe
 
 // ---- Kernels ---------------------------------------------------------------------------------------------------------
 
-// Quantizes what the lane's requests are. All threads of the block call it.
-template <class E, int block, bool down>
-__device__ __forceinline__ void quantize_requests(const Arguments& a, const Requests<E::bits, block, down>& requests,
-                                                  int32_t scope) {
-    Vector<Bf16> vectors[kRequests];
-#pragma unroll
-    for (int i = 0; i < kRequests; i++) vectors[i] = load_vector_wide(requests.in + i * requests.in_step, requests.exists(i));
+// Quantizes vectors that are on their way, after meet(), in which all threads of the block meet where they have something in
+// common. All of them call it.
+template <class E, int block, bool down, class R, class Meet>
+__device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vector<Bf16> (&vectors)[kRequests],
+                                                 const R& requests, int32_t scope, const Meet& meet) {
     if constexpr (block == kNvBlock) {
         __shared__ Nvfp4Table table;
         put_table(a.amax + scope * a.scope_stride, a.scale_max, table);
+        meet();
         store_nvfp4(a, vectors, table, requests);
     } else {
+        meet();
         const float reciprocal = put_mx_scales(a, vectors, requests);
         if constexpr (E::bits == 6) {
             __shared__ StagedCodes staged[kWarps];
@@ -434,11 +485,24 @@ __device__ __forceinline__ void quantize_requests(const Arguments& a, const Requ
     }
 }
 
+// Quantizes what the lane's requests are. All threads of the block call it.
+template <class E, int block, bool down>
+__device__ __forceinline__ void quantize_requests(const Arguments& a, const Requests<E::bits, block, down>& requests,
+                                                  int32_t scope) {
+    Vector<Bf16> vectors[kRequests];
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) vectors[i] = load_vector_wide(requests.in + i * requests.in_step, requests.exists(i));
+    quantize_vectors<E, block, down>(a, vectors, requests, scope, [] {
+        if (block == kNvBlock) __syncthreads();
+    });
+}
+
+// With groups only NVFP4 whose groups have an amax each.
 template <class E, int block>
 __global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_small_along_kernel(const __grid_constant__ Arguments a) {
     using R = Requests<E::bits, block, false>;
     const uint32_t warp = threadIdx.x / 32;
-    const bool grouped = a.tiles.in_groups;
+    const bool grouped = block == kNvBlock && a.tiles.in_groups;
     RowTile tile{};
     if (grouped && !find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
     const R requests = grouped ? R(a, tile, blockIdx.x * kRequests, warp) : R(a, block_index() * kWarps + int(warp));
@@ -452,6 +516,36 @@ __global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_small_down_kerne
     if (!find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
     const uint32_t in_tile = blockIdx.x % kTileShares * kWarps + threadIdx.x / 32;
     quantize_requests<E, block, true>(a, {a, tile, blockIdx.x / kTileShares, in_tile}, tile.scope);
+}
+
+// Takes rows of groups that have one amax or none, whose loads do not wait until their groups are found.
+template <class E, int block, bool down>
+__global__ void __launch_bounds__(kThreads, block == kNvBlock && down ? 5 : 6)
+    quantize_rowwise_small_groups_kernel(const __grid_constant__ GroupArguments a) {
+    const uint32_t line = row_of_blocks(), first = (line - a.placed.padding) << a.placed.tile_rows_log2;
+    const bool pads = line < a.placed.padding, exists = !pads && line - a.placed.padding < a.placed.tiles;
+    if (!exists) {
+        wait_for_previous_kernel();
+        if (pads) store_row_padding(a.placed, a.part, line);
+        return;
+    }
+    const PlacedEnds ends(a.placed, 0);
+    const int rows = ends.rows_from(first);
+    if (rows <= 0) return wait_for_previous_kernel();
+    const PlacedRequests<E::bits, block, down> requests(a, rows);
+    const bool waits = a.placed.units[kSourceLine] != 1;  // for where rows are
+    Vector<Bf16> vectors[kRequests];
+    if (!waits)
+#pragma unroll
+        for (int i = 0; i < kRequests; i++)
+            vectors[i] = load_vector_wide(requests.in_of(i, first + requests.row + i * requests.row_step), requests.exists(i));
+    quantize_vectors<E, block, down>(a, vectors, requests, 0, [&] {
+        find_row_places(a.placed, ends, first);
+        if (!waits) return;
+#pragma unroll
+        for (int i = 0; i < kRequests; i++)
+            vectors[i] = load_vector_wide(requests.in_of(i, requests.line(kSourceLine, i)), requests.exists(i));
+    });
 }
 
 template <int block>
