@@ -22,24 +22,42 @@ __device__ __forceinline__ void start_piece(uint4* to, const ShiftedRow& row, in
         *to = load_cut_piece(row.first, row.bytes, piece);
 }
 
-// Loads a thread's patch of a tile of so many rows and columns. All lanes of a warp call it, with shared memory of their
-// own.
+// Starts to copy the pieces of a warp's rows in the middle of a matrix, all of whose bytes may be read, rows before and behind
+// them too.
+__device__ __forceinline__ void start_middle_rows(uint4 (&to)[ShiftedRows::rows][ShiftedRows::pieces], const uint8_t* first,
+                                                  int64_t row_bytes, int lane) {
+    constexpr int last = ShiftedRows::pieces - 1;
+    const auto piece = [&](int row, int index) { return first + row * row_bytes - bytes_before(first + row * row_bytes) + index * 16; };
+    if (lane < ShiftedRows::rows) copy_piece(&to[lane][last], piece(lane, last), true);
+#pragma unroll
+    for (int i = 0; i < ShiftedRows::rows; i++) copy_piece(&to[i][lane], piece(i, lane), true);
+}
+
+// Loads a thread's patch of a tile of so many rows and columns. `ends_before`, `ends_behind`: nothing may be read before the
+// tile's first row, behind its last. All lanes of a warp call it, with shared memory of their own.
 template <class T>
-__device__ __forceinline__ void load_shifted_patch(const T* tile, int64_t stride, int rows, int cols, const Patch<T>& patch,
-                                                   ShiftedRows& shared, PatchVectors<T>& vectors) {
+__device__ __forceinline__ void load_shifted_patch(const T* tile, int64_t stride, int rows, int cols, bool ends_before,
+                                                   bool ends_behind, const Patch<T>& patch, ShiftedRows& shared,
+                                                   PatchVectors<T>& vectors) {
     constexpr int count = ShiftedRows::rows, last = ShiftedRows::pieces - 1;
-    const int lane = threadIdx.x % 16, line_bytes = cols * 2;
+    const int lane = threadIdx.x % 16, line_bytes = cols * 2, warp_row = patch.row & ~31;
     auto& pieces = shared.of[threadIdx.x / 16 % 2];
     const auto* at = reinterpret_cast<const uint8_t*>(tile + patch.row * stride);
     int before = bytes_before(at);
     const auto start = [&](uint4* to, const uint8_t* first, int row, int index) {
-        start_piece(to, {first, line_bytes, row == 0, row == rows - 1}, index, row < rows);
+        start_piece(to, {first, line_bytes, ends_before && row == 0, ends_behind && row == rows - 1}, index, row < rows);
     };
+    const bool in_middle = cols == kTile && (!ends_before || warp_row > 0) && warp_row + 32 + ends_behind <= rows;
 #pragma unroll
     for (int first = 0; first < Patch<T>::rows; first += count) {
-        if (lane < count) start(&pieces[lane][last], at + lane * stride * 2, patch.row + first + lane, last);
+        if (__all_sync(0xFFFFFFFFu, in_middle)) {
+            start_middle_rows(pieces, at, stride * 2, lane);
+            at += count * stride * 2;
+        } else {
+            if (lane < count) start(&pieces[lane][last], at + lane * stride * 2, patch.row + first + lane, last);
 #pragma unroll 1
-        for (int i = 0; i < count; i++, at += stride * 2) start(&pieces[i][lane], at, patch.row + first + i, lane);
+            for (int i = 0; i < count; i++, at += stride * 2) start(&pieces[i][lane], at, patch.row + first + i, lane);
+        }
         wait_for_pieces();
         __syncwarp();
 #pragma unroll
