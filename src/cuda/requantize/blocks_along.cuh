@@ -94,24 +94,35 @@ __device__ __forceinline__ uint32_t transpose_scales(uint32_t word) {
     return __byte_perm(word, __shfl_xor_sync(kAllLanes, word, 2 * step), lane & 2 ? 0x3276 : 0x5410);
 }
 
-// A scale word of one of the lines of a tile of 128 x 128 that a lane has in its requests, 32 lines apart.
+// A scale word of one of the lines of a tile of 128 lines that a lane has in its requests, 32 lines apart.
 struct TileScaleWord {
     int64_t index, count;
+    int64_t line, left;  // of the matrix; scales of the line
 
-    __device__ __forceinline__ TileScaleWord(const QuantizedPart& part, int64_t matrix, int64_t tile_line, int line,
-                                             int request, int64_t column) {
+    __device__ __forceinline__ TileScaleWord(const QuantizedPart& part, int64_t matrix, int64_t tile_line, int of_tile,
+                                             int request, int64_t column)
+        : line(tile_line + of_tile + request * 32), left(max(part.layout.columns - column, int64_t(0))) {
         const ScaleLayout& layout = part.layout;
-        const int64_t base = matrix * layout.matrix_scales, left = max(layout.columns - column, int64_t(0));
+        const int64_t base = matrix * layout.matrix_scales;
         if (layout.swizzled) {
             const int64_t tile =
                 tile_line / kSwizzleRows * layout.tile_row_scales() + column / kSwizzleColumns * kSwizzleBytes;
-            index = base + tile + line * 16 + request * 4;
-            count = left > 0 ? kSwizzleColumns : 0;
+            index = base + tile + of_tile * 16 + request * 4;
         } else {
-            const int64_t of_matrix = tile_line + line + request * 32;
-            index = base + of_matrix * layout.line_stride + column;
-            count = of_matrix < part.lines ? left : 0;
+            index = base + line * layout.line_stride + column;
         }
+        find_count(part);
+    }
+    // Goes to a line below, of the same tile and request.
+    __device__ __forceinline__ void go_down(const QuantizedPart& part, int lines) {
+        line += lines, index += lines * (part.layout.swizzled ? 16 : part.layout.line_stride);
+        find_count(part);
+    }
+    __device__ __forceinline__ void find_count(const QuantizedPart& part) {
+        if (part.layout.swizzled)
+            count = left > 0 ? kSwizzleColumns : 0;
+        else
+            count = line < part.lines ? left : 0;
     }
 };
 
@@ -180,13 +191,14 @@ __global__ void __launch_bounds__(kRequantizeThreads, kBlockTiles)
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Returns whether a problem that requantize_chunks takes can be taken block by block.
+// Returns whether a problem that requantize_chunks takes can be taken block by block, or by halves of blocks
+// (mxfp8_along.cuh).
 inline bool takes_blocks(const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
     const bool across = from.columnwise ? p.has_rowwise : p.has_columnwise;
-    return !across && !p.grouped.set() && from.bits == 8 && p.format->bits == 4 && from.scale_type == ScaleType::E8M0 &&
-           from.layout.block == kMxBlock && from.layout.tile_rows == 1 && from.layout.repeat == 1 && from.length % kMxBlock == 0 &&
-           p.tile.id == MXQ_SCALING_1X32;
+    return !across && !p.grouped.set() && from.bits == 8 && p.format->bits != 6 && p.format->is_mx() &&
+           from.scale_type == ScaleType::E8M0 && from.layout.block == kMxBlock && from.layout.tile_rows == 1 &&
+           from.layout.repeat == 1 && from.length % kMxBlock == 0 && p.tile.id == MXQ_SCALING_1X32;
 }
 
 inline BlockArguments block_arguments(const QuantizeProblem& p, const ScaleSteps& steps, bool clamps) {

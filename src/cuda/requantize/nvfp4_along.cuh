@@ -1,22 +1,30 @@
-// The way of requantize_chunks for NVFP4 to MXFP8 and MXFP4 along the source's lines alone: 16 codes a lane, from registers to
-// registers, so that two neighbouring lanes have the two blocks of the source that are one of the output.
+// The way of requantize_chunks for NVFP4 to MXFP8 and MXFP4 along the source's lines alone: 16 codes a lane, from registers
+// to registers, so that two neighbouring lanes have the two blocks of the source that are one of the output.
 //
 //     16 codes -> the largest, times their scales, of two lanes -> scale of the output
-//     8 magnitudes, times their scales and the factor -> 8 codes of the output, a table -> 16 codes
+//     scale of the block over that of the output: a quotient -> a table of 8 codes, of a magnitude each -> 16 codes
 //
-// A block has but eight magnitudes, so that codes are looked up, four at a time, by their low three bits. The scale above the
-// blocks' and the factor of a block are one product (is_plain_product); codes that it does not serve, or a NaN, are made value
-// by value and out of line.
+// A block has but eight magnitudes, and quotients that make a difference are few: each block of threads makes the tables of
+// all of them under the scale above the blocks', and a lane looks its codes up, four at a time, by their low three bits.
+// Where a lane of a warp has what tables do not serve, or a NaN, the warp makes codes value by value and out of line.
 //
-// Where scales are compact, the blocks of a matrix lie one after the other, and a warp takes 256 of them; else a block of threads
-// takes a tile of 128 x 128.
-// Bytes an element: 0.56 read, 0.53 or 1.03 written.
+// Where scales are compact, the blocks of a matrix lie one after the other, and a warp takes 256 of them; else a block of
+// threads takes a tile of 128 lines x 256 positions. Bytes an element: 0.56 read, 0.53 or 1.03 written.
 #pragma once
 #include "cuda/memory/decode.cuh"
 #include "cuda/requantize/blocks_along.cuh"
 #include "cuda/requantize/chunks_across.cuh"
 
 namespace mxq::cuda {
+
+constexpr int kNvfp4Sets = 2;  // of as many requests as a scale word has bytes
+
+// Blocks of threads that share an SM: 64 registers a thread, of which code for sm_120 takes a few more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr int kNvfp4Blocks = 3;
+#else
+constexpr int kNvfp4Blocks = 4;
+#endif
 
 struct Nvfp4Arguments {
     QuantizedPart from, to;
@@ -53,7 +61,55 @@ __device__ __noinline__ ChunkCodes<E> any_nvfp4_block(uint2 codes, uint32_t scal
     return quantize_values<E>(values, factor);
 }
 
-// 16 codes of a line, and the table that they are looked up in.
+// The codes of the eight magnitudes of a block, for every quotient of the scales that they stand under and the scale of the
+// output: the leading bits of the block's scale make it, since the scale above is the same for all.
+template <class E>
+struct Nvfp4Tables {
+    // Exponents of quotients. Under the least, which stands for all below too, codes are zeros; under the most, which stands
+    // for all above, magnitudes that are not zero are the largest code.
+    static constexpr int least = -(E::bias + E::mantissa_bits) - 5, most = E::emax + 2, count = (most - least + 1) * 8;
+    uint2 tables[count];  // of a byte each
+    uint2 bits;           // 1 << code, of a byte each
+
+    // Makes the tables of a scale above, by all threads. A barrier must follow.
+    __device__ __forceinline__ void make(float global) {
+        if (threadIdx.x == 0) bits = make_uint2(0x08040201u, 0x80402010u);
+        const float fraction = bits_float((float_bits(global) & 0x807FFFFFu) | 0x3F800000u);
+        for (int i = threadIdx.x; i < count; i += kBlockThreads)
+            tables[i] = table_of(bits_float(uint32_t((127 + least) * 8 + i) << 20), fraction);
+    }
+    static __device__ __forceinline__ uint2 table_of(float scale, float global) {
+        constexpr float all[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+        const auto product = [&](int i) { return multiply_rn(multiply_rn(all[i], scale), global); };
+        uint32_t table[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if constexpr (E::bits == 8) {
+                table[i] = encode_pair<E>(product(4 * i), product(4 * i + 1)) |
+                           encode_pair<E>(product(4 * i + 2), product(4 * i + 3)) << 16;
+            } else {
+                const uint32_t low = encode_e2m1_floats(product(4 * i), product(4 * i + 1));
+                table[i] = __byte_perm(low, encode_e2m1_floats(product(4 * i + 2), product(4 * i + 3)), 0x6420);
+            }
+        }
+        return make_uint2(table[0], table[1]);
+    }
+};
+
+// What a matrix has above the scales of its blocks, as the tables take it.
+struct Nvfp4Global {
+    float value;
+    int place;    // what it adds to the place of a quotient
+    bool serves;  // normal
+
+    template <class E>
+    static __device__ __forceinline__ Nvfp4Global of(float value) {
+        const int exponent = float_bits(value) >> 23 & 0xFF;
+        return {value, (exponent - 15 - Nvfp4Tables<E>::least) * 8, exponent != 0 && exponent != 0xFF};
+    }
+};
+
+// 16 codes of a line.
 struct Nvfp4Codes {
     uint32_t words[2];
     uint32_t magnitudes[4];  // of four codes each, as permute_bytes takes them: in the lower half
@@ -65,86 +121,99 @@ struct Nvfp4Codes {
             magnitudes[2 * w + 1] = magnitudes[2 * w] >> 16;
         }
     }
-    // Returns the largest magnitude, as a code.
-    __device__ __forceinline__ uint32_t largest() const {
+    // Returns the largest magnitude in F16, in the lower half. `bits` are those of Nvfp4Tables.
+    __device__ __forceinline__ uint32_t largest(const uint2& bits) const {
         uint32_t seen = 0;  // bit c of a byte: code c is there
 #pragma unroll
-        for (const uint32_t four : magnitudes) seen |= permute_bytes(0x08040201u, 0x80402010u, four);
+        for (const uint32_t four : magnitudes) seen |= permute_bytes(bits.x, bits.y, four);
         seen |= seen >> 16;
-        return 31 - __clz((seen | seen >> 8) & 0xFF);
+        uint32_t code;
+        asm("bfind.u32 %0, %1;" : "=r"(code) : "r"((seen | seen >> 8) & 0xFF));
+        return permute_bytes(0x3E3C3800u, 0x46444240u,
+                             code << 4);  // the upper bytes of 0 to 6, one of them as the second byte
     }
-    // Makes codes of values under their scale and a factor.
+    // Looks codes up.
     template <class E>
-    __device__ __forceinline__ ChunkCodes<E> quantize(float scale, float factor) const {
-        constexpr float all[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
-        const auto product = [&](int i) { return multiply_rn(multiply_rn(all[i], scale), factor); };
-        uint32_t table[2];  // of a byte each
+    __device__ __forceinline__ ChunkCodes<E> look_up(const uint2& table) const {
         ChunkCodes<E> out;
-        if constexpr (E::bits == 8) {
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                table[i] = encode_pair<E>(product(4 * i), product(4 * i + 1)) |
-                           encode_pair<E>(product(4 * i + 2), product(4 * i + 3)) << 16;
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                // A negative code picks 0xFF, another one 0x80.
-                const uint32_t signs =
-                    permute_bytes(0x80808080u, 0x80808080u, i % 2 == 0 ? words[i / 2] : words[i / 2] >> 16);
-                out.words[i] = permute_bytes(table[0], table[1], magnitudes[i]) ^ (signs << 1 & 0x80808080u);
-            }
-        } else {
-            uint32_t pairs[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) pairs[i] = encode_e2m1_floats(product(2 * i), product(2 * i + 1));
-            const uint32_t packed = mask_nibbles(pack_nibble_pairs(pairs), factor);
-            const uint32_t even = packed & 0x0F0F0F0Fu, odd = packed >> 4 & 0x0F0F0F0Fu;
-            table[0] = __byte_perm(even, odd, 0x5140), table[1] = __byte_perm(even, odd, 0x7362);
-#pragma unroll
-            for (int w = 0; w < 2; w++) {
-                const uint32_t low = permute_bytes(table[0], table[1], magnitudes[2 * w]);
-                const uint32_t high = permute_bytes(table[0], table[1], magnitudes[2 * w + 1]);
-                out.words[w] = __byte_perm(low | low >> 4, high | high >> 4, 0x6420) ^ (words[w] & 0x88888888u);
+        for (int w = 0; w < 2; w++) {
+            const uint32_t low = permute_bytes(table.x, table.y, magnitudes[2 * w]);
+            const uint32_t high = permute_bytes(table.x, table.y, magnitudes[2 * w + 1]);
+            if constexpr (E::bits == 8) {
+                const uint32_t even = words[w] << 4, odd = words[w];  // with signs where codes have theirs
+                out.words[2 * w] = low ^ (__byte_perm(even, odd, 0x5140) & 0x80808080u);
+                out.words[2 * w + 1] = high ^ (__byte_perm(even, odd, 0x7362) & 0x80808080u);
+            } else {
+                out.words[w] = __byte_perm(low + (low >> 4), high + (high >> 4), 0x6420) ^ (words[w] & 0x88888888u);
             }
         }
         return out;
     }
 };
 
-// Makes and stores the codes of a lane's block of the source, whose other half its neighbour has, and returns the scale.
+// Makes and stores the codes of a lane's block of the source value by value, and returns the scale. Out of line: few need
+// it.
 template <class E>
-__device__ __forceinline__ uint32_t requantize_nvfp4_block(const Nvfp4Arguments& a, const uint2& codes, uint32_t byte,
-                                                           float global, bool exists, uint8_t* to) {
-    const float scale = decode_pair<E4M3>(byte).x;
-    const Nvfp4Codes values(codes);
-    uint32_t largest = float_bits(fabsf(multiply_rn(multiply_rn(decode<E2M1>(values.largest()), scale), global)));
-    const bool finite = largest < kInfinityBits;
-    if (!finite) largest = any_nvfp4_maximum(codes, a.nonfinite, byte, global);
-    largest = max(largest, __shfl_xor_sync(kAllLanes, largest, 1));
-    const uint32_t of_block = scale_of(largest, a.steps);
-    const float reciprocal = scale_reciprocal(of_block);
-    float product;
-    const bool plain = is_plain_product(largest, global, reciprocal, product) && finite;
+__device__ __noinline__ uint32_t requantize_any_nvfp4(const Nvfp4Arguments& a, uint2 codes, uint32_t byte, float global,
+                                                      bool exists, uint8_t* to) {
+    const uint32_t largest = any_nvfp4_maximum(codes, a.nonfinite, byte, global);
+    const uint32_t scale = scale_of(max(largest, __shfl_xor_sync(kAllLanes, largest, 1)), a.steps);
     if (!exists) return 0;
-    store_chunk(to, plain ? values.quantize<E>(scale, product) : any_nvfp4_block<E>(codes, byte, global, reciprocal));
-    return of_block;
+    store_chunk(to, any_nvfp4_block<E>(codes, byte, global, scale_reciprocal(scale)));
+    return scale;
+}
+
+// Makes and stores the codes of a lane's blocks of the source, of which its neighbour has the other halves of blocks of the
+// output, and returns the scales, a byte each. exists(i) and to(i) are of block i.
+template <class E, class Exists, class To>
+__device__ __forceinline__ uint32_t requantize_nvfp4_blocks(const Nvfp4Arguments& a, const Nvfp4Tables<E>& tables,
+                                                            const uint2 (&codes)[kRequests], uint32_t bytes,
+                                                            const Nvfp4Global& global, const Exists& exists, const To& to) {
+    bool served = (bytes & 0x80808080u) == 0 && global.serves;
+    uint32_t of_blocks[kRequests / 2], scales = 0;
+    decode_word_to_f16<E4M3>(bytes, of_blocks[0], of_blocks[1]);
+    const uint2 bits = tables.bits;
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) {
+        const Nvfp4Codes values(codes[i]);
+        const uint32_t scale = i % 2 ? of_blocks[i / 2] >> 16 : of_blocks[i / 2] & 0xFFFF;
+        const F16 product{uint16_t(multiply_f16_pairs(values.largest(bits), scale))};  // exact
+        const uint32_t mine = float_bits(multiply_rn(to_float(product), fabsf(global.value)));
+        const uint32_t largest = max(mine, __shfl_xor_sync(kAllLanes, mine, 1));
+        const uint32_t of_block = scale_of(largest, a.steps);
+        // Factors from 2^-100 to 2^107 change no product that is not far below any code; NaN and Inf have a larger scale.
+        served = served && (largest == 0 || of_block - 20 <= 227 - 20);
+        const int place = mine == 0 ? 0 : int(scale >> 7) + global.place - int(of_block) * 8;
+        if (exists(i)) {
+            store_chunk(to(i), values.look_up<E>(tables.tables[min(max(place, 0), tables.count - 1)]));
+            scales |= of_block << (i * 8);
+        }
+    }
+    if (__all_sync(kAllLanes, served)) return scales;
+    scales = 0;
+    for (int i = 0; i < kRequests; i++)
+        scales |= requantize_any_nvfp4<E>(a, codes[i], bytes >> (i * 8) & 0xFF, global.value, exists(i), to(i)) << (i * 8);
+    return scales;
 }
 
 // The blocks of a matrix one after the other, scales too: a lane has every 32nd of 256.
 template <class E>
-__global__ void __launch_bounds__(kBlockThreads, 4)
+__global__ void __launch_bounds__(kBlockThreads, kNvfp4Blocks)
     requantize_row_of_nvfp4_kernel(const __grid_constant__ Nvfp4Arguments a) {
-    constexpr int sets = 2, of_set = 32 * kRequests;  // blocks of as many requests as a scale word has bytes
-    const int64_t matrix = row_of_blocks(), lane = threadIdx.x % 32;
-    const int64_t first = (int64_t(blockIdx.x) * (kBlockThreads / 32) + threadIdx.x / 32) * (sets * of_set);
-    if (matrix >= a.from.matrices || first >= a.blocks) return;
-    const int left = int(min(a.blocks - first, int64_t(sets * of_set)));
+    constexpr int of_set = 32 * kRequests;  // blocks of as many requests as a scale word has bytes
+    __shared__ Nvfp4Tables<E> tables;
+    const int64_t matrix = row_of_blocks();
+    const int64_t first = (int64_t(blockIdx.x) * (kBlockThreads / 32) + threadIdx.x / 32) * (kNvfp4Sets * of_set);
+    if (matrix >= a.from.matrices) return;
+    const int left = int(max(min(a.blocks - first, int64_t(kNvfp4Sets * of_set)), int64_t(0))), lane = threadIdx.x % 32;
     const uint8_t* const codes_at = a.from.codes + matrix * a.from.matrix_bytes + (first + lane) * (kNvBlock / 2);
     const uint8_t* const scales_at = a.from.scales + matrix * a.from.layout.matrix_scales + first;
     const int word = (lane % kRequests * 8 + lane / kRequests) * 4;
-    uint2 codes[sets][kRequests];
-    uint32_t words[sets];
+    uint2 codes[kNvfp4Sets][kRequests];
+    uint32_t words[kNvfp4Sets];
 #pragma unroll
-    for (int set = 0; set < sets; set++) {
+    for (int set = 0; set < kNvfp4Sets; set++) {
 #pragma unroll
         for (int i = 0; i < kRequests; i++) {
             const int block = set * of_set + i * 32;
@@ -153,58 +222,68 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
         }
         words[set] = load_scale_word(scales_at + set * of_set + word, left - set * of_set - word);
     }
-    const float global = global_scale(a.from, matrix);
-    uint8_t* const to = a.to.codes + matrix * a.to.matrix_bytes + (first + lane) * (2 * E::bits);
+    const auto global = Nvfp4Global::of<E>(global_scale(a.from, matrix));
+    tables.make(global.value);
+    __syncthreads();
+    uint8_t* to = a.to.codes + matrix * a.to.matrix_bytes + (first + lane) * (2 * E::bits);
+    asm("" : "+l"(to));  // kept: else it is made again for every block
     uint8_t* const scales_to = a.to.scales + matrix * a.to.layout.matrix_scales + first / 2;
     const int to_word = lane / 2 % kRequests * 16 + lane / 8 * 4;
 #pragma unroll
-    for (int set = 0; set < sets; set++) {
-        const uint32_t bytes = transpose_scales(words[set]);
-        uint32_t scales = 0;
-#pragma unroll
-        for (int i = 0; i < kRequests; i++) {
-            const int block = set * of_set + i * 32;
-            scales |= requantize_nvfp4_block<E>(a, codes[set][i], bytes >> (i * 8) & 0xFF, global, block + lane < left,
-                                                to + block * (2 * E::bits))
-                      << (i * 8);
-        }
-        scales = transpose_scales<2>(scales);
+    for (int set = 0; set < kNvfp4Sets; set++) {
+        const auto exists = [&](int i) { return set * of_set + i * 32 + lane < left; };
+        const auto to_block = [&](int i) { return to + (set * of_set + i * 32) * (2 * E::bits); };
+        const uint32_t scales = transpose_scales<2>(
+            requantize_nvfp4_blocks(a, tables, codes[set], transpose_scales(words[set]), global, exists, to_block));
         const int before = set * of_set / 2 + to_word;
         if (lane % 2 == 0) store_scale_word(scales_to + before, scales, left / 2 - before);
     }
 }
 
-// A tile of 128 x 128 where scales are swizzled, a block of threads each, so that a warp has whole sectors of them:
+// A tile of 128 lines x 256 positions where scales are swizzled, a block of threads each, so that a warp has whole sectors
+// of them:
 //
-//     lane     16 codes of a line, eight lanes side by side; four lines, 32 apart
+//     lane     16 codes of a line, 16 lanes side by side; twice four lines, 32 apart
 //     words    of four blocks of the source: lane k of four moves that of request k; of the output: two of eight lanes
 template <class E>
-__global__ void __launch_bounds__(kBlockThreads, 4) requantize_nvfp4_tile_kernel(const __grid_constant__ Nvfp4Arguments a) {
+__global__ void __launch_bounds__(kBlockThreads, kNvfp4Blocks)
+    requantize_nvfp4_tile_kernel(const __grid_constant__ Nvfp4Arguments a) {
+    constexpr int side = 16, between = 32 / kNvfp4Sets;  // lanes of a line; lines from a set to the next
+    __shared__ Nvfp4Tables<E> tables;
     const uint32_t matrix = row_of_blocks() / a.down, tile = row_of_blocks() - matrix * a.down;
     if (matrix >= a.from.matrices) return;
-    const int lane = threadIdx.x % 32, line = threadIdx.x / 32 * 4 + lane / 8;
-    const int64_t tile_line = int64_t(tile) * kSwizzleRows, first = int64_t(blockIdx.x) * kTile;
-    const int64_t position = first + lane % 8 * kNvBlock;
+    const int lane = threadIdx.x % 32, line = threadIdx.x / side;
+    const int64_t tile_line = int64_t(tile) * kSwizzleRows, first = int64_t(blockIdx.x) * (side * kNvBlock);
+    const int64_t position = first + lane % side * kNvBlock;
     const int existing = position < a.from.length ? int(min(a.from.lines - tile_line, int64_t(kTile))) : 0;
     const uint8_t* const codes_at = a.from.line(matrix, tile_line + line) + position / 2;
-    uint2 codes[kRequests];
+    uint2 codes[kNvfp4Sets][kRequests];
+    uint32_t words[kNvfp4Sets];
+    TileScaleWord from(a.from, matrix, tile_line, line, lane % kRequests, first / kNvBlock + lane % side / 4 * 4);
 #pragma unroll
-    for (int i = 0; i < kRequests; i++)
-        codes[i] =
-            line + i * 32 < existing ? *reinterpret_cast<const uint2*>(codes_at + i * 32 * a.from.line_bytes) : uint2{};
-    const TileScaleWord from(a.from, matrix, tile_line, line, lane % kRequests, first / kNvBlock + lane % 8 / 4 * 4);
-    const uint32_t bytes = transpose_scales(load_scale_word(a.from.scales + from.index, from.count));
-    const float global = global_scale(a.from, matrix);
-    uint8_t* const to = a.to.line(matrix, tile_line + line) + position / 8 * E::bits;
-    uint32_t scales = 0;
+    for (int set = 0; set < kNvfp4Sets; set++, from.go_down(a.from, between)) {
 #pragma unroll
-    for (int i = 0; i < kRequests; i++)
-        scales |= requantize_nvfp4_block<E>(a, codes[i], bytes >> (i * 8) & 0xFF, global, line + i * 32 < existing,
-                                            to + i * 32 * a.to.line_bytes)
-                  << (i * 8);
-    scales = transpose_scales<2>(scales);
-    const TileScaleWord word(a.to, matrix, tile_line, line, lane / 2 % kRequests, first / kMxBlock);
-    if (lane % 2 == 0) store_scale_word(a.to.scales + word.index, scales, word.count);
+        for (int i = 0; i < kRequests; i++) {
+            const int below = set * between + i * 32;
+            codes[set][i] =
+                line + below < existing ? *reinterpret_cast<const uint2*>(codes_at + below * a.from.line_bytes) : uint2{};
+        }
+        words[set] = load_scale_word(a.from.scales + from.index, from.count);
+    }
+    const auto global = Nvfp4Global::of<E>(global_scale(a.from, matrix));
+    tables.make(global.value);
+    __syncthreads();
+    uint8_t* to = a.to.line(matrix, tile_line + line) + position / 8 * E::bits;
+    asm("" : "+l"(to));  // kept: else it is made again for every block
+    TileScaleWord word(a.to, matrix, tile_line, line, lane / 2 % kRequests, first / kMxBlock + lane % side / 8 * 4);
+#pragma unroll
+    for (int set = 0; set < kNvfp4Sets; set++, word.go_down(a.to, between)) {
+        const auto exists = [&](int i) { return line + set * between + i * 32 < existing; };
+        const auto to_block = [&](int i) { return to + (set * between + i * 32) * a.to.line_bytes; };
+        const uint32_t scales = transpose_scales<2>(
+            requantize_nvfp4_blocks(a, tables, codes[set], transpose_scales(words[set]), global, exists, to_block));
+        if (lane % 2 == 0) store_scale_word(a.to.scales + word.index, scales, word.count);
+    }
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -226,9 +305,9 @@ inline Nvfp4Arguments nvfp4_arguments(const QuantizeProblem& p, const ScaleSteps
 }
 
 inline dim3 nvfp4_grid(const Nvfp4Arguments& a) {
-    constexpr int64_t of_block = kBlockThreads * kRequests * 2;  // blocks of the source
+    constexpr int64_t of_block = kBlockThreads * kRequests * kNvfp4Sets;  // blocks of the source
     if (a.blocks != 0) return grid_of_rows(ceil_div(a.blocks, of_block), a.from.matrices);
-    return grid_of_rows(ceil_div(a.from.length, int64_t(kTile)), a.from.matrices * a.down);
+    return grid_of_rows(ceil_div(a.from.length, int64_t(2 * kTile)), a.from.matrices * a.down);
 }
 
 }  // namespace mxq::cuda

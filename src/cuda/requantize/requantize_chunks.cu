@@ -1,17 +1,18 @@
 // requantize_chunks: MXFP8, FP8 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 and MXFP4 in blocks of 32,
-// along the lines of MXFP8 to ROW, and to 128x128 of MXFP8 and FP8, too; experts, and groups of rows (not of NVFP4 along its lines).
+// along the lines of MXFP8 to ROW and 128x128 of MXFP8 and FP8, too; experts, and groups of rows (not along NVFP4's lines).
 //
 // A block of threads takes the codes of a tile of 128 x 128 through shared memory, as they are stored. What lies along the
 // source's lines stays in lines; across them, 16 lines are a chunk of each of their positions:
 //
-//     tile       each 16 lines start 16 bytes later than the ones before would have it, so that eight lanes that read the same
-//                positions of eight chunks meet eight bank groups (codes_tile.cuh)
+//     tile       each 16 lines start 16 bytes later than the ones before would have it, so that eight lanes that read
+//                the same positions of eight chunks meet eight bank groups (codes_tile.cuh)
 //     across     words of 16 lines -> values -> maxima -> scales -> codes (chunks_across.cuh)
 //     along      16 or 32 codes of a line under one power of two, in F16 (chunks_along.cuh)
 //     scales     as bytes through shared memory, then as words in the layout's order
 //
-// 128x128 takes a tile in registers: squares_along.cuh. MXFP8 to MXFP4 along the source's lines alone, without groups, needs no
-// tile: blocks_along.cuh. Nor does MXFP8 with one scale for a line, row_along.cuh, or NVFP4 along its lines, nvfp4_along.cuh.
+// 128x128 takes a tile in registers: squares_along.cuh. Along the source's lines alone, without groups, MXFP8 to MXFP4 needs
+// no tile, blocks_along.cuh, nor does MXFP8 to MXFP8, mxfp8_along.cuh, or to one scale for a line, row_along.cuh, or NVFP4,
+// nvfp4_along.cuh.
 //
 // The source's scales come from a table. The loops are short on purpose, and addresses are found by a few threads: a tile is
 // but 128 elements a thread. Bytes an element: 0.56 to 1.03 read once, as much written for each part. Bound by instructions,
@@ -22,6 +23,7 @@
 #include "cuda/requantize/blocks_along.cuh"
 #include "cuda/requantize/chunks_across.cuh"
 #include "cuda/requantize/chunks_along.cuh"
+#include "cuda/requantize/mxfp8_along.cuh"
 #include "cuda/requantize/nvfp4_along.cuh"
 #include "cuda/requantize/row_along.cuh"
 #include "cuda/requantize/source_lines.cuh"
@@ -83,24 +85,24 @@ constexpr KernelEntry<Key, ChunkArguments> kernels[] = {
     entry<E2M1, E2M1>(Element::E2M1, Element::E2M1),
 };
 
-// Names what a kernel for 128x128 is compiled for.
-struct SquareKey {
+// Names what a kernel for 128x128, or for one scale a line, is compiled for.
+struct CoarseKey {
     Element from, to;
     bool is_mx;
-    bool operator==(const SquareKey&) const = default;
+    bool operator==(const CoarseKey&) const = default;
 };
 
 template <class From, class To>
-constexpr KernelEntry<SquareKey, ChunkArguments> square_entry(Element from, Element to) {
+constexpr KernelEntry<CoarseKey, ChunkArguments> square_entry(Element from, Element to) {
     return {{from, to, true}, requantize_squares_kernel<SourceCodes<From>, To, MxSquare<To>>, kRequantizeThreads, 0};
 }
 
 template <class From, class To>
-constexpr KernelEntry<SquareKey, ChunkArguments> fp8_square_entry(Element from, Element to) {
+constexpr KernelEntry<CoarseKey, ChunkArguments> fp8_square_entry(Element from, Element to) {
     return {{from, to, false}, requantize_squares_kernel<SourceCodes<From>, To, Fp8Square<To>>, kRequantizeThreads, 0};
 }
 
-constexpr KernelEntry<SquareKey, ChunkArguments> square_kernels[] = {
+constexpr KernelEntry<CoarseKey, ChunkArguments> square_kernels[] = {
     square_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3),     square_entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
     square_entry<E4M3, E2M1>(Element::E4M3, Element::E2M1),     square_entry<E5M2, E4M3>(Element::E5M2, Element::E4M3),
     square_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),     square_entry<E5M2, E2M1>(Element::E5M2, Element::E2M1),
@@ -126,14 +128,50 @@ constexpr KernelEntry<RowKey, BlockArguments> row_of_blocks_kernels[] = {
     {{Element::E5M2, true}, requantize_row_of_blocks_kernel<SourceCodes<E5M2>, true>, kBlockThreads, 0},
 };
 
+// Names what a kernel for MXFP8 along lines is compiled for.
+struct HalvesKey {
+    Element from, to;
+    bool one_row;  // blocks lie one after the other
+    bool operator==(const HalvesKey&) const = default;
+};
+
 template <class From, class To>
-constexpr KernelEntry<Key, RowArguments> row_entry(Element from, Element to) {
-    return {{from, to}, requantize_row_kernel<SourceCodes<From>, To>, kRowThreads, 0};
+constexpr KernelEntry<HalvesKey, BlockArguments> row_of_halves_entry(Element from, Element to) {
+    return {{from, to, true}, requantize_row_of_halves_kernel<SourceCodes<From>, To>, kBlockThreads, 0};
 }
 
-constexpr KernelEntry<Key, RowArguments> row_kernels[] = {
-    row_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3), row_entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
-    row_entry<E5M2, E4M3>(Element::E5M2, Element::E4M3), row_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),
+template <class From, class To>
+constexpr KernelEntry<HalvesKey, BlockArguments> tile_of_halves_entry(Element from, Element to) {
+    return {{from, to, false}, requantize_tile_of_halves_kernel<SourceCodes<From>, To>, kBlockThreads, 0};
+}
+
+constexpr KernelEntry<HalvesKey, BlockArguments> halves_kernels[] = {
+    row_of_halves_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3),
+    row_of_halves_entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
+    row_of_halves_entry<E5M2, E4M3>(Element::E5M2, Element::E4M3),
+    row_of_halves_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),
+    tile_of_halves_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3),
+    tile_of_halves_entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
+    tile_of_halves_entry<E5M2, E4M3>(Element::E5M2, Element::E4M3),
+    tile_of_halves_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),
+};
+
+template <class From, class To>
+constexpr KernelEntry<CoarseKey, RowArguments> row_entry(Element from, Element to) {
+    using S = SourceCodes<From>;
+    return {{from, to, true}, requantize_row_kernel<S, To, MxRowScale<S, To>>, kRowThreads, 0};
+}
+
+template <class From, class To>
+constexpr KernelEntry<CoarseKey, RowArguments> fp8_row_entry(Element from, Element to) {
+    using S = SourceCodes<From>;
+    return {{from, to, false}, requantize_row_kernel<S, To, Fp8RowScale<S, To>>, kRowThreads, 0};
+}
+
+constexpr KernelEntry<CoarseKey, RowArguments> row_kernels[] = {
+    row_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3),     row_entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
+    row_entry<E5M2, E4M3>(Element::E5M2, Element::E4M3),     row_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),
+    fp8_row_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3), fp8_row_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),
 };
 
 // Names what a kernel for NVFP4 along its lines is compiled for.
@@ -160,8 +198,23 @@ void run_nvfp4(const Context& context, const QuantizeProblem& p, const ScaleStep
 void run_row(const Context& context, const QuantizeProblem& p, const ScaleSteps& steps, const Launch& call) {
     const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.columnwise : p.rowwise;
     if (row_blocks(to) == 0) return;
-    launch(context, row_kernels, {from.element, p.format->element}, "requantize_chunks", grid_of(row_blocks(to)),
-           call.stream, RowArguments{from, to, steps, p.nonfinite});
+    const bool is_mx = p.format->is_mx();
+    const float most = p.format->element == Element::E5M2 ? E5M2::max : E4M3::max;
+    const RowArguments a{from, to, steps, is_mx ? p.nonfinite : Nonfinite::Saturate, {most, p.epsilon, p.power_of_two}};
+    launch(context, row_kernels, {from.element, p.format->element, is_mx}, "requantize_chunks", grid_of(row_blocks(to)),
+           call.stream, a);
+}
+
+void run_blocks(const Context& context, const QuantizeProblem& p, const ScaleSteps& steps, const Launch& call) {
+    const Element from = p.source.quantized.element;
+    const BlockArguments a = block_arguments(p, steps, reaches_seven(p));
+    if (p.format->bits == 8)
+        launch(context, halves_kernels, {from, p.format->element, a.blocks != 0}, "requantize_chunks", half_block_grid(a),
+               call.stream, a);
+    else if (a.blocks != 0)
+        launch(context, row_of_blocks_kernels, {from, a.clamps}, "requantize_chunks", block_grid(a), call.stream, a);
+    else
+        launch(context, block_kernels, from, "requantize_chunks", block_grid(a), call.stream, a);
 }
 
 // Returns whether the output is FP8 in 128x128, of the element of a source of MX; declines_scaling refuses it across lines.
@@ -176,9 +229,12 @@ Reason declines_formats(const QuantizeProblem& p) {
     if (from.bits == 6) return "needs codes of 8 bits or nvfp4 in the source, found six bits";
     if (from.bits == 4 && from.scale_type != ScaleType::E4M3)
         return "needs codes of 8 bits or nvfp4 in the source, found mxfp4";
-    if (!takes_fp8_squares(p) && (!p.format->is_mx() || p.format->bits == 6))
+    if (!takes_fp8_squares(p) && !takes_row(p) && (!p.format->is_mx() || p.format->bits == 6))
         return [format = p.format] {
-            return std::string("needs mxfp8 or mxfp4 out, or fp8 of the source's element in 128x128, found ") + format->name;
+            return std::string(
+                       "needs mxfp8 or mxfp4 out, or fp8 of the source's element in 128x128 or, along the source's lines, "
+                       "in ROW, found ") +
+                   format->name;
         };
     return "";
 }
@@ -216,14 +272,7 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     const ChunkArguments a{tiles, scale_steps_of(p), reaches_seven(p), p};
     if (takes_row(p)) return run_row(context, p, a.steps, call);
     if (takes_nvfp4_along(p)) return run_nvfp4(context, p, a.steps, call);
-    if (takes_blocks(p)) {
-        const BlockArguments blocks = block_arguments(p, a.steps, a.clamps);
-        if (blocks.blocks != 0)
-            return launch(context, row_of_blocks_kernels, {p.source.quantized.element, a.clamps}, "requantize_chunks",
-                          block_grid(blocks), call.stream, blocks);
-        return launch(context, block_kernels, p.source.quantized.element, "requantize_chunks", block_grid(blocks),
-                      call.stream, blocks);
-    }
+    if (takes_blocks(p)) return run_blocks(context, p, a.steps, call);
     const Key key{p.source.quantized.element, p.format->element};
     if (p.square_tiles)
         launch(context, square_kernels, {key.from, key.to, p.format->is_mx()}, "requantize_chunks", tiles.grid(),
@@ -236,6 +285,7 @@ void load(const Context&) {
     load_kernels(square_kernels);
     load_kernels(block_kernels);
     load_kernels(row_of_blocks_kernels);
+    load_kernels(halves_kernels);
     load_kernels(row_kernels);
     load_kernels(nvfp4_kernels);
 }

@@ -1,10 +1,10 @@
-// The way of requantize_chunks for MXFP8 to MXFP8 with one scale for a line, along the source's lines alone: a warp has a
-// line, and reads it twice, the second time from a cache.
+// The way of requantize_chunks for MXFP8 to MXFP8 and FP8 with one scale for a line, along the source's lines alone: a warp
+// has a line, and reads it twice, the second time from a cache.
 //
 //     lane     16 codes of each 512, four such loads in flight
 //     first    codes -> F16 pairs -> maximum times the block's scale -> maximum of the line -> its scale
-//     then     codes -> F16 pairs times one factor a block -> codes                                   (chunks_along.cuh)
-//     scales   compact, a byte by each warp; swizzled, a line's words lie among those of seven others, which the block's warps
+//     then     codes -> F16 pairs times one factor a block, of FP8 in fp32 -> codes                   (chunks_along.cuh)
+//     scales   compact, a byte by each warp; swizzled, a line's words lie among those of seven others, which other warps
 //              have: line 2 i of a tile, those 32, 64 and 96 below it, and the line after each, so that sectors are whole
 //
 // Bytes an element: 1.03 read from memory once, 1 written.
@@ -12,6 +12,7 @@
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/requantize/chunks_along.cuh"
+#include "numerics/fp8_scale.h"
 
 namespace mxq::cuda {
 
@@ -26,8 +27,9 @@ constexpr int kRowBlocks = 4;
 
 struct RowArguments {
     QuantizedPart from, to;
-    ScaleSteps steps;
-    Nonfinite nonfinite;
+    ScaleSteps steps;     // of MX
+    Nonfinite nonfinite;  // of maxima
+    Fp8Rule rule;         // of FP8
 };
 
 // Which lines a block of threads takes, a warp each.
@@ -100,18 +102,45 @@ __device__ __forceinline__ uint32_t largest_of_line(const RowArguments& a, const
     return __reduce_max_sync(kAllLanes, largest);
 }
 
-// Stores the codes of a line under its scale.
+// Holds the scale of a line of MX, a byte. Fp8RowScale holds that of a line of FP8, an fp32 number, and the maximum.
 template <class S, class E>
-__device__ __forceinline__ void emit_line(const RowArguments& a, const RowLine& line, bool plain, uint32_t of_line) {
-    const float reciprocal = scale_reciprocal(of_line);
+struct MxRowScale {
+    uint32_t scale = 0;
+    float multiplier = 0;  // of values
+
+    __device__ __forceinline__ MxRowScale() = default;
+    __device__ __forceinline__ MxRowScale(const RowArguments& a, uint32_t largest)
+        : scale(scale_of(largest, a.steps)), multiplier(scale_reciprocal(scale)) {}
+    // Makes 16 codes; false: the factor, a scale of the source times the multiplier, does not serve.
+    __device__ __forceinline__ bool quantize(const uint4& chunk, float factor, ChunkCodes<E> (&out)[1]) const {
+        if (!can_requantize_via_f16<typename S::Bytes, E>(factor)) return false;
+        LineChunks<S, E>(&chunk).quantize(factor, false, out);
+        return true;
+    }
+};
+
+template <class S, class E>
+struct Fp8RowScale {
+    float largest = 0, multiplier = 0;
+
+    __device__ __forceinline__ Fp8RowScale() = default;
+    __device__ __forceinline__ Fp8RowScale(const RowArguments& a, uint32_t largest)
+        : largest(bits_float(largest)), multiplier(fp8_quantization_scale(bits_float(largest), a.rule)) {}
+    // A larger factor may be infinite; one below fp32's normal numbers leaves nothing but signs.
+    __device__ __forceinline__ bool quantize(const uint4& chunk, float factor, ChunkCodes<E> (&out)[1]) const {
+        out[0] = LineChunks<S, E>(&chunk).quantize_floats(factor);
+        return factor < 0x1p100f;
+    }
+};
+
+// Stores the codes of a line under its scale; `plain`: the line has neither NaN nor Inf.
+template <class S, class E, class Scale>
+__device__ __forceinline__ void emit_line(const RowArguments& a, const RowLine& line, bool plain, const Scale& of_line) {
     uint8_t* const to = a.to.line(line.matrix, line.line);
     line.each_chunk([&](int64_t code, const uint4& chunk, float scale) {
-        const float factor = multiply_rn(scale, reciprocal);
         ChunkCodes<E> out[1];
-        if (plain && can_requantize_via_f16<typename S::Bytes, E>(factor))
-            LineChunks<S, E>(&chunk).quantize(factor, false, out);
-        else
-            out[0] = any_chunk_codes<S, E>(line.codes + code, scale, reciprocal);
+        if (!plain || !of_line.quantize(chunk, multiply_rn(scale, of_line.multiplier), out))
+            out[0] = any_chunk_codes<S, E>(line.codes + code, scale, of_line.multiplier);
         store_chunks(to + code, out);
     });
 }
@@ -137,20 +166,36 @@ __device__ __forceinline__ void store_row_scales(const QuantizedPart& to, const 
     }
 }
 
+// Stores the scale of each warp's line and the maximum, where there is a place for it.
 template <class S, class E>
+__device__ __forceinline__ void store_row_scale(const QuantizedPart& to, const RowPlace& place, bool exists,
+                                                const Fp8RowScale<S, E>& scale) {
+    if (!exists || threadIdx.x % 32 != 0) return;
+    const int64_t at = to.layout.offset(place.matrix, place.line(threadIdx.x / 32), 0);
+    reinterpret_cast<float*>(to.scales)[at] = fp8_stored_scale(scale.multiplier);
+    if (to.amax) to.amax[at] = scale.largest;
+}
+
+template <class S, class E>
+__device__ __forceinline__ void store_row_scale(const QuantizedPart& to, const RowPlace& place, bool exists,
+                                                const MxRowScale<S, E>& scale) {
+    store_row_scales(to, place, exists, scale.scale);
+}
+
+template <class S, class E, class Scale>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) requantize_row_kernel(const __grid_constant__ RowArguments a) {
     const RowPlace place(a.to);
     if (place.matrix >= a.from.matrices) return;
     const int64_t number = place.line(threadIdx.x / 32);
     const bool exists = number < a.from.lines;
-    uint32_t of_line = 0;
+    Scale of_line;
     if (exists) {
         const RowLine line(a.from, place.matrix, number);
         const uint32_t largest = largest_of_line<S, E>(a, line);
-        of_line = scale_of(largest, a.steps);
+        of_line = Scale(a, largest);
         emit_line<S, E>(a, line, largest < kInfinityBits, of_line);
     }
-    store_row_scales(a.to, place, exists, of_line);
+    store_row_scale(a.to, place, exists, of_line);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -164,8 +209,9 @@ inline int64_t row_blocks(const QuantizedPart& to) {
 inline bool takes_row(const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
     const bool along_alone = from.columnwise ? p.has_columnwise && !p.has_rowwise : p.has_rowwise && !p.has_columnwise;
-    return p.tile.is_row() && along_alone && !p.grouped.set() && from.bits == 8 && p.format->is_mx() &&
-           p.format->bits == 8 && from.scale_type == ScaleType::E8M0 && from.layout.block != MXQ_MAX_DIM;
+    return p.tile.is_row() && along_alone && !p.grouped.set() && from.bits == 8 && p.format->bits == 8 &&
+           (p.format->is_mx() || p.format->element == from.element) && from.scale_type == ScaleType::E8M0 &&
+           from.layout.block != MXQ_MAX_DIM;
 }
 
 }  // namespace mxq::cuda
