@@ -1,25 +1,31 @@
 // requantize_wide: MXFP8 E4M3 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 E4M3 and MXFP4 across the
-// source's lines, MXFP8 E4M3 to ROW and 128x128 of MXFP8 and FP8, too; experts, no groups. Tiles of 256 x 256, so that memory
-// reads and writes 256 bytes of a line at once, of four bits 128 (docs/performance.md, the rate of memory by pattern); lists.cpp
-// says from how many tiles on that is faster than requantize_chunks.
+// source's lines, MXFP8 E4M3 to ROW and 128x128 of MXFP8 and FP8, too; experts, no groups. Tiles of 256 x 256, so that
+// memory reads and writes 256 bytes of a line at once, of four bits 128 (docs/performance.md, the rate of memory by
+// pattern); lists.cpp says from how many tiles on that is faster than requantize_chunks.
 //
 //     codes, scales --> shared memory --16 lines of a word a lane--> F16 pairs --> maxima --> scales, codes --> memory
 //
 //     tile     each 16 lines, a chunk of every position, start 16 bytes later than the ones before would have it, so that 8
-//              chunks meet 8 bank groups; a warp reads words of 16, two lanes a bank. It stores 256 or 128 bytes of two lines
+//              chunks meet 8 bank groups; a warp reads words of 16, two lanes a bank. It stores 256 or 128 bytes of
+//              two lines
 //
-// wide_mxfp8.cuh and wide_nvfp4.cuh say how values become codes, wide_row.cuh and wide_squares.cuh how they do under scales of
-// ROW and of 128x128. Blocks of threads run down strips of four tiles: a line of compact scales, of the source and of the output,
-// is a sector of four tiles, which so meet in the L2.
+// wide_mxfp8.cuh, wide_mxfp4.cuh and wide_nvfp4.cuh say how values become codes, wide_columns.cuh and wide_row.cuh how they
+// do under scales of ROW, wide_squares.cuh under those of 128x128. Blocks of threads run down strips of four tiles: a line
+// of compact scales, of the source and of the output, is a sector of four tiles, which so meet in the L2.
 //
-// Bytes an element: 1.03 or 0.56 read, 1.03 or 0.53 written. To 8 bits bound by memory, scales above all, as a bare kernel of
-// the pattern is (docs/performance.md). To 4 bits bound by instructions, too.
+// Bytes an element: 1.03 or 0.56 read, 1.03 or 0.53 written. To 8 bits bound by memory, scales above all, as a bare kernel
+// of the pattern is (docs/performance.md). To 4 bits bound by instructions, too.
+#include <algorithm>
+
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
+#include "cuda/launch_together.h"
 #include "cuda/quantize/amax.h"
 #include "cuda/quantize/quantize_tile.h"
 #include "cuda/requantize/source_lines.cuh"
+#include "cuda/requantize/wide_columns.cuh"
+#include "cuda/requantize/wide_mxfp4.cuh"
 #include "cuda/requantize/wide_mxfp8.cuh"
 #include "cuda/requantize/wide_nvfp4.cuh"
 #include "cuda/requantize/wide_row.cuh"
@@ -28,14 +34,53 @@
 namespace mxq::cuda {
 namespace {
 
-template <class Shared, class E>
+// The ways of a tile: what it has in shared memory, and how it comes there and leaves as codes.
+struct Mxfp8ToMxfp8 {
+    using Shared = WideMxfp8Shared;
+    static __device__ __forceinline__ void requantize(const WideArguments& a, const WidePlace& place, Shared& shared) {
+        copy_wide_codes(a, place, shared);
+        load_wide_scales(a, place, shared);
+        wait_for_pieces();
+        __syncthreads();
+        emit_wide_mxfp8(a, place, shared);
+    }
+};
+
+template <bool clamps>
+struct Mxfp8ToMxfp4 {
+    using Shared = WideMxfp8Shared;
+    static __device__ __forceinline__ void requantize(const WideArguments& a, const WidePlace& place, Shared& shared) {
+        copy_wide_codes<kMxfp4Parts>(a, place, shared);
+        load_wide_scales(a, place, shared);
+        wait_for_groups_before_last();
+        __syncthreads();
+        emit_mxfp4_part<clamps>(a, place, 0, shared);
+        wait_for_pieces();
+        __syncthreads();
+        emit_mxfp4_part<clamps>(a, place, 1, shared);
+    }
+};
+
+template <class E>
+struct Nvfp4To {
+    using Shared = WideNvfp4Shared;
+    static __device__ __forceinline__ void requantize(const WideArguments& a, const WidePlace& place, Shared& shared) {
+        copy_wide_codes(a, place, shared);
+        load_wide_scales(a, place, shared);
+        wait_for_pieces();
+        __syncthreads();
+        emit_wide_nvfp4<E>(a, place, shared);
+    }
+};
+
+template <class Way>
 __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     requantize_wide_kernel(const __grid_constant__ WideArguments a) {
     extern __shared__ uint4 wide_memory[];
-    auto& shared = *reinterpret_cast<Shared*>(wide_memory);
+    auto& shared = *reinterpret_cast<typename Way::Shared*>(wide_memory);
     const WidePlace place(a, blockIdx.x);
     if (!place.exists(a)) return;
-    requantize_wide_tile<E>(a, place, shared);
+    Way::requantize(a, place, shared);
     __syncthreads();
     store_wide_scales(a, place, shared);
 }
@@ -45,18 +90,27 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
 // Names what a kernel is compiled for.
 struct Key {
     Element from, to;
+    bool clamps;  // of MXFP8 to MXFP4: values over their scale may be 7 or more
     bool operator==(const Key&) const = default;
 };
 
-template <class Shared, class E>
-constexpr KernelEntry<Key, WideArguments> entry(Element from, Element to) {
-    return {{from, to}, requantize_wide_kernel<Shared, E>, kWideThreads, sizeof(Shared)};
+template <class Way>
+constexpr KernelEntry<Key, WideArguments> entry(Element from, Element to, bool clamps = false) {
+    return {{from, to, clamps}, requantize_wide_kernel<Way>, kWideThreads, sizeof(typename Way::Shared)};
 }
 
 constexpr KernelEntry<Key, WideArguments> kernels[] = {
-    entry<WideMxfp8Shared, E4M3>(Element::E4M3, Element::E4M3), entry<WideMxfp8Shared, E2M1>(Element::E4M3, Element::E2M1),
-    entry<WideNvfp4Shared, E4M3>(Element::E2M1, Element::E4M3), entry<WideNvfp4Shared, E2M1>(Element::E2M1, Element::E2M1),
+    entry<Mxfp8ToMxfp8>(Element::E4M3, Element::E4M3),
+    entry<Mxfp8ToMxfp4<false>>(Element::E4M3, Element::E2M1, false),
+    entry<Mxfp8ToMxfp4<true>>(Element::E4M3, Element::E2M1, true),
+    entry<Nvfp4To<E4M3>>(Element::E2M1, Element::E4M3),
+    entry<Nvfp4To<E2M1>>(Element::E2M1, Element::E2M1),
 };
+
+Key key_of(const QuantizeProblem& p) {
+    const Element from = p.source.quantized.element, to = p.format->element;
+    return {from, to, from == Element::E4M3 && to == Element::E2M1 && reaches_seven(p)};
+}
 
 // How the outputs that the kernels make are scaled.
 enum class Scaling { Blocks, Lines, Squares, Fp8Lines, Fp8Squares, Others };
@@ -117,31 +171,74 @@ Reason declines(const Context& context, const QuantizeProblem& p) {
     return needs_room(context);
 }
 
+uint32_t tiles_across(const QuantizedPart& from) { return uint32_t(ceil_div(from.length, kWide)); }
+uint32_t tiles_down(const QuantizedPart& from) { return uint32_t(ceil_div(from.lines, kWide)); }
+
+// Tiles of a column up to which one kernel is faster than two: 32768 lines. One H200, 2026-11-26.
+constexpr uint32_t kMostOfColumn = 128;
+
+// Returns whether lines that have one scale each take one kernel where the device holds a column of tiles at once.
+bool takes_columns(const QuantizeProblem& p) {
+    const QuantizedPart& from = p.source.quantized;
+    const int64_t columns = from.matrices * int64_t(tiles_across(from));
+    return p.tile.is_row() && tiles_down(from) <= kMostOfColumn && columns * tiles_down(from) < int64_t(1) << 31;
+}
+
+// Counts arrivals of each column, and tiles that are taken.
+uint64_t arrivals_bytes(const QuantizedPart& from) { return (from.matrices * tiles_across(from) + 1) * sizeof(uint32_t); }
+
+uint64_t workspace_bytes(const Context& context, const QuantizeProblem& p) {
+    return tile_workspace_bytes(context, p) + (takes_columns(p) ? arrivals_bytes(p.source.quantized) : 0);
+}
+
+// Launches the one kernel for lines that have one scale each; false: it does not serve, and was not enqueued.
+bool launch_columns(const Context& context, Scaling scaling, const QuantizeProblem& p, WideArguments a, const Launch& call) {
+    if (!takes_columns(p)) return false;
+    const auto kernel =
+        scaling == Scaling::Lines ? requantize_wide_columns_kernel<MxScales> : requantize_wide_columns_kernel<Fp8Scales>;
+    const void* const function = reinterpret_cast<const void*>(kernel);
+    const int64_t at_once = blocks_at_once(context, function, kWideThreads, sizeof(WideColumnShared));
+    if (at_once < a.down) return false;
+    const uint64_t maxima = tile_workspace_bytes(context, p);
+    a.arrivals = reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(call.workspace) + maxima);
+    clear(context, call.workspace, maxima + arrivals_bytes(a.from), "zeroing maxima", call.stream);
+    if (maxima == 0)
+        clear(context, a.maxima, size_t(a.to.matrices * a.to.lines) * sizeof(float), "zeroing maxima", call.stream);
+    const int64_t tiles = a.from.matrices * int64_t(a.across) * a.down;
+    void* arguments[] = {&a};
+    return launch_together(context, function, "requantize_wide", uint32_t(std::min(tiles, at_once)), kWideThreads,
+                           sizeof(WideColumnShared), call.stream, arguments);
+}
+
 void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     const QuantizedPart& from = p.source.quantized;
-    const uint32_t across = uint32_t(ceil_div(from.length, kWide)), down = uint32_t(ceil_div(from.lines, kWide));
+    const uint32_t across = tiles_across(from), down = tiles_down(from);
     if (from.matrices * across * down == 0) return;
     const bool rowwise = from.columnwise;
     const QuantizedPart& to = rowwise ? p.rowwise : p.columnwise;
     const Fp8Rule rule{E4M3::max, p.epsilon, p.power_of_two};
     float* const maxima = to.amax ? to.amax : static_cast<float*>(call.workspace);
-    const WideArguments a{from, to, across, down, scale_steps_of(p), reaches_seven(p), p.nonfinite, rule, maxima};
+    const WideArguments a{from, to, across, down, scale_steps_of(p), p.nonfinite, rule, maxima, nullptr};
     const dim3 grid = grid_of_rows(int64_t(across) * down, from.matrices);
     const Scaling scaling = scaling_of(p);
-    if (scaling == Scaling::Blocks)
-        return launch(context, kernels, {from.element, p.format->element}, "requantize_wide", grid, call.stream, a);
+    if (scaling == Scaling::Blocks) return launch(context, kernels, key_of(p), "requantize_wide", grid, call.stream, a);
     Start start = Start::AfterAll;
-    if (p.tile.is_row()) start = launch_amax(context, p, rowwise ? maxima : nullptr, rowwise ? nullptr : maxima, call);
+    if (p.tile.is_row()) {
+        if (launch_columns(context, scaling, p, a, call)) return;
+        start = launch_amax(context, p, rowwise ? maxima : nullptr, rowwise ? nullptr : maxima, call);
+    }
     launch(context, coarse_kernels, scaling, "requantize_wide", grid, call.stream, a, start);
 }
 
 void load(const Context&) {
     load_kernels(kernels);
     load_kernels(coarse_kernels);
+    load_kernel(requantize_wide_columns_kernel<MxScales>, sizeof(WideColumnShared));
+    load_kernel(requantize_wide_columns_kernel<Fp8Scales>, sizeof(WideColumnShared));
 }
 
 }  // namespace
 
-const QuantizeImplementation requantize_wide = {"requantize_wide", declines, tile_workspace_bytes, run, load};
+const QuantizeImplementation requantize_wide = {"requantize_wide", declines, workspace_bytes, run, load};
 
 }  // namespace mxq::cuda

@@ -13,21 +13,31 @@
 
 namespace mxq::cuda {
 
-// Returns which tile a block of threads takes: the last one first, since the L2 may have what a kernel before read last.
-__device__ __forceinline__ WidePlace given_tile(const WideArguments& a) { return WidePlace(a, gridDim.x - 1 - blockIdx.x); }
+// A tile, and where it is: slow ways look there, since what they took as arguments would stay in registers of the fast ones.
+struct WideGivenTile : WideMxfp8Tile {
+    WidePlace place;
+};
+
+// Returns which tile a block of threads takes: the last one first, since the L2 may have what a kernel before read last. A
+// barrier must follow.
+__device__ __forceinline__ WidePlace given_tile(const WideArguments& a, WideGivenTile& shared) {
+    const WidePlace place(a, gridDim.x - 1 - blockIdx.x);
+    if (threadIdx.x == 0) shared.place = place;
+    return place;
+}
 
 // Makes codes under powers of two, in F16.
 struct PowerEncoder {
     template <bool of_second>
-    static __device__ __forceinline__ ChunkCodes<E4M3> encode(const WideValues<E4M3>& values, float factor) {
-        return values.template encode<of_second>(factor, false);
+    static __device__ __forceinline__ ChunkCodes<E4M3> encode(const WideValues& values, float factor) {
+        return values.template encode<of_second>(factor);
     }
 };
 
 // Makes codes under any factors, in fp32.
 struct FloatEncoder {
     template <bool of_second>
-    static __device__ __forceinline__ ChunkCodes<E4M3> encode(const WideValues<E4M3>& values, float factor) {
+    static __device__ __forceinline__ ChunkCodes<E4M3> encode(const WideValues& values, float factor) {
         return TwoHalfChunks::codes_of<E4M3, false>(of_second ? values.second : values.first, 1, factor);
     }
 };
@@ -64,9 +74,9 @@ struct Fp8Scales {
 };
 
 // Makes and stores the codes of a lane's 4 positions in fp32, each multiplied by its own of `by`. Out of line: few need it.
-__device__ __noinline__ void emit_any_given(const WideArguments& a, const WideMxfp8Tile& tile, uint8_t* to, int chunk,
+__device__ __noinline__ void emit_any_given(const WideArguments& a, const WideGivenTile& tile, uint8_t* to, int chunk,
                                             int first, float4 by) {
-    const WidePlace place = given_tile(a);
+    const WidePlace place = tile.place;
 #pragma unroll 1
     for (int position = first; position < first + 4; position++) {
         const auto* codes = reinterpret_cast<const uint8_t*>(tile.word(chunk, 0)) + position;
@@ -85,7 +95,7 @@ __device__ __noinline__ void emit_any_given(const WideArguments& a, const WideMx
 // Makes and stores the codes of a tile. given(chunk, first) returns what four positions of a chunk of lines are multiplied by;
 // it may be NaN where F16 does not serve, and exact(chunk, first) returns the same for fp32.
 template <class Encoder, class Given, class Exact>
-__device__ __forceinline__ void emit_wide_given(const WideArguments& a, const WidePlace& place, const WideMxfp8Tile& tile,
+__device__ __forceinline__ void emit_wide_given(const WideArguments& a, const WidePlace& place, const WideGivenTile& tile,
                                                 const Given& given, const Exact& exact) {
     const int lane = threadIdx.x % 32, chunk = lane % 8 + lane / 16 * 8, half = lane / 8 % 2;
     uint8_t* const to = a.to.line(place.matrix, place.position) + place.line + chunk * kChunk;
@@ -103,7 +113,7 @@ __device__ __forceinline__ void emit_wide_given(const WideArguments& a, const Wi
         bool plain = true;
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
-            const WideValues<E4M3> values(codes, pair);
+            const WideValues values(codes, pair);
             if (first < length) store_chunk(at, Encoder::template encode<false>(values, factors[2 * pair]));
             at += line_bytes;
             if (first < length) store_chunk(at, Encoder::template encode<true>(values, factors[2 * pair + 1]));

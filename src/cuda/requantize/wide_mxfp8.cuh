@@ -1,4 +1,4 @@
-// The way of requantize_wide for MXFP8 E4M3, to E4M3 and E2M1.
+// The way of requantize_wide for MXFP8 E4M3 to MXFP8 E4M3; wide_mxfp4.cuh has the one to MXFP4.
 //
 //     codes ---cp.async, 256 bytes a line---> shared memory --16 lines x 4 positions a lane--> F16 pairs
 //     scales --8 bytes a line, a thread each--> units and factors of lines -----------------------^
@@ -10,7 +10,8 @@
 //     - A scale 2^30 or less below the largest leaves products exact, or below 2^-21.
 //     - One further below counts as 0, where the products are below 2^-16.
 //     - From 2^22 below on, products may vanish where codes are not 0: that all are 0 then says nothing of the codes.
-//     - The second product is exact, or below half of E4M3's least code. With a factor of at most 2^6 all that was not exact is
+//     - The second product is exact, or below half of E4M3's least code. With a factor of at most 2^6 all that was not exact
+//     is
 //       below that half, too: only its sign is left, which all products keep. Half of E2M1's least code is larger yet; its
 //       signs are those of the source's codes.
 //
@@ -99,37 +100,27 @@ struct WideCodes {
     }
 };
 
-// The values of two neighbouring positions, over their unit; to E2M1 without signs, which are taken from the codes.
-template <class E>
+// The values of two neighbouring positions, over their unit.
 struct WideValues : WidePairs {
-    uint32_t codes[count];  // of two lines and both positions
-
     __device__ __forceinline__ WideValues(const WideCodes& of, int pair) {
 #pragma unroll
         for (int i = 0; i < count; i++) {
-            codes[i] = __byte_perm(of.lines[2 * i], of.lines[2 * i + 1], pair == 0 ? 0x5140 : 0x7362);
-            decode_word_to_f16<E4M3>(E::bits == 4 ? codes[i] & 0x7F7F7F7Fu : codes[i], first[i], second[i]);
+            const uint32_t codes = __byte_perm(of.lines[2 * i], of.lines[2 * i + 1], pair == 0 ? 0x5140 : 0x7362);
+            decode_word_to_f16<E4M3>(codes, first[i], second[i]);
             first[i] = multiply_f16_pairs(first[i], of.factors[i]);
             second[i] = multiply_f16_pairs(second[i], of.factors[i]);
         }
     }
     // Returns the codes of a position under a factor that F16 has.
     template <bool of_second>
-    __device__ __forceinline__ ChunkCodes<E> encode(float factor, bool clamps) const {
+    __device__ __forceinline__ ChunkCodes<E4M3> encode(float factor) const {
         const uint32_t(&pairs)[count] = of_second ? second : first;
-        ChunkCodes<E> to;
-        if constexpr (E::bits == 8) {
-            const uint32_t both = f16_pair_of(factor);
+        const uint32_t both = f16_pair_of(factor);
+        ChunkCodes<E4M3> to;
 #pragma unroll
-            for (int w = 0; w < 4; w++)
-                to.words[w] = encode_pair_from_f16<E>(multiply_f16_pairs(pairs[2 * w], both)) |
-                              encode_pair_from_f16<E>(multiply_f16_pairs(pairs[2 * w + 1], both)) << 16;
-        } else {
-            const E2m1Encoder encoder(factor, clamps);
-            const auto signs = [&](int i) { return __byte_perm(codes[i], codes[i + 1], of_second ? 0x7632 : 0x5410); };
-#pragma unroll
-            for (int w = 0; w < 2; w++) to.words[w] = encoder.eight(pairs + 4 * w, signs(4 * w), signs(4 * w + 2));
-        }
+        for (int w = 0; w < 4; w++)
+            to.words[w] = encode_pair_from_f16<E4M3>(multiply_f16_pairs(pairs[2 * w], both)) |
+                          encode_pair_from_f16<E4M3>(multiply_f16_pairs(pairs[2 * w + 1], both)) << 16;
         return to;
     }
 };
@@ -137,7 +128,7 @@ struct WideValues : WidePairs {
 // Returns whether values of this largest magnitude, as bits, may be multiplied by a factor over their unit. Zeros may by any
 // number.
 __device__ __forceinline__ bool takes_factor(uint32_t largest, const WideUnit& unit, float factor) {
-    return largest < kInfinityBits && factor <= (largest == 0 && unit.whole ? bits_float(kInfinityBits) : 64.0f);
+    return (largest < kInfinityBits) & ((factor <= 64.0f) | ((largest == 0) & (unit.whole != 0)));
 }
 
 // Makes and stores the codes and scales of a lane's 4 positions in fp32, for all lanes of a warp. Out of line: few need it.
@@ -157,43 +148,25 @@ __device__ __noinline__ void emit_any_wide(const WideArguments& a, WideMxfp8Shar
                                                                       : amax_bits<Nonfinite::Propagate>(values[i]));
         }
         const uint32_t scale = scale_of(max(largest, __shfl_xor_sync(kAllLanes, largest, 1)), a.steps);
-        // The lane that made the scale before makes it again.
-        if (chunk % 2 == position % 2) reinterpret_cast<uint8_t*>(shared.to_scales[position])[chunk / 2] = uint8_t(scale);
+        // The lane that made the scale before makes it again: of four positions every other one, to E2M1 two neighbours.
+        if (chunk % 2 == (E::bits == 8 ? position : position / 2) % 2)
+            reinterpret_cast<uint8_t*>(shared.to_scales[position])[chunk / 2] = uint8_t(scale);
         const ChunkCodes<E> out = quantize_values<E>(values, scale_reciprocal(scale));
         if (first < length) store_chunk(to + position * a.to.line_bytes, out);
     }
 }
 
-// In how many parts codes come and go. To E2M1, where instructions count, one half is made while the other is on its way; to
-// E4M3 shorter pieces of lines would cost more than that gains.
-template <class E>
-constexpr int kWideParts = E::bits == 4 ? 2 : 1;
-
-// Waits for the codes of a part, and for what all threads did before.
-template <class E>
-__device__ __forceinline__ void wait_for_part(int part) {
-    if (part + 1 < kWideParts<E>)
-        wait_for_groups_before_last();
-    else
-        wait_for_pieces();
-    __syncthreads();
-}
-
-// Makes and stores the codes of a part, and leaves its scales in shared memory.
-template <class E>
-__device__ __forceinline__ void emit_wide_part(const WideArguments& a, const WidePlace& place, int part,
-                                               WideMxfp8Shared& shared) {
-    constexpr int steps = 2 * kWideChunks / kWideParts<E>;
+// Makes and stores the codes of the part across the source's lines, and leaves its scales in shared memory.
+__device__ __forceinline__ void emit_wide_mxfp8(const WideArguments& a, const WidePlace& place, WideMxfp8Shared& shared) {
     const int lane = threadIdx.x % 32, chunk = lane % 8 + lane / 16 * 8, half = lane / 8 % 2;
-    uint8_t* const to = a.to.line(place.matrix, place.position) + (place.line + chunk * kChunk) / 8 * E::bits;
+    uint8_t* const to = a.to.line(place.matrix, place.position) + place.line + chunk * kChunk;
     const uint32_t line_bytes = uint32_t(a.to.line_bytes);
     const bool odd = chunk % 2;
     auto* const scales = reinterpret_cast<uint8_t*>(shared.to_scales[odd]) + chunk / 2;
     int length = chunk * kChunk < place.lines ? place.length : 0;
     asm("" : "+r"(length));  // kept: else it is made again for every pair
 #pragma unroll 1
-    for (int i = threadIdx.x / 32; i < steps; i += kWideThreads / 32) {
-        const int step = part * steps + i;
+    for (int step = threadIdx.x / 32; step < 2 * kWideChunks; step += kWideThreads / 32) {
         const int piece = step / 2, first = piece * kChunk + half * 8 + step % 2 * 4;
         const WideCodes codes(shared, chunk, first);
         const WideUnit unit = shared.units[piece / 2][chunk / 2];
@@ -202,7 +175,7 @@ __device__ __forceinline__ void emit_wide_part(const WideArguments& a, const Wid
         bool plain = true;
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
-            const WideValues<E> values(codes, pair);
+            const WideValues values(codes, pair);
             // Two lanes have the 32 lines of a block: each makes the scale of one position.
             const uint32_t largest_of_both = values.block_maxima();
             const F16 over_unit{uint16_t(odd ? largest_of_both >> 16 : largest_of_both)};
@@ -212,25 +185,12 @@ __device__ __forceinline__ void emit_wide_part(const WideArguments& a, const Wid
             const float factor = multiply_rn(scale_reciprocal(scale), unit.value);
             const float mine = fminf(factor, 64.0f), other = __shfl_xor_sync(kAllLanes, mine, 1);
             plain = plain && takes_factor(float_bits(largest), unit, factor);
-            if (first < length) store_chunk(at, values.template encode<false>(odd ? other : mine, a.clamps));
+            if (first < length) store_chunk(at, values.encode<false>(odd ? other : mine));
             at += line_bytes;
-            if (first < length) store_chunk(at, values.template encode<true>(odd ? mine : other, a.clamps));
+            if (first < length) store_chunk(at, values.encode<true>(odd ? mine : other));
             at += line_bytes;
         }
-        if (!__all_sync(kAllLanes, plain)) emit_any_wide<E>(a, shared, to, chunk, first, length);
-    }
-}
-
-// Makes and stores the codes of the part across the source's lines, and leaves its scales in shared memory.
-template <class E>
-__device__ __forceinline__ void requantize_wide_tile(const WideArguments& a, const WidePlace& place,
-                                                     WideMxfp8Shared& shared) {
-    copy_wide_codes<kWideParts<E>>(a, place, shared);
-    load_wide_scales(a, place, shared);
-#pragma unroll 1
-    for (int part = 0; part < kWideParts<E>; part++) {
-        wait_for_part<E>(part);
-        emit_wide_part<E>(a, place, part, shared);
+        if (!__all_sync(kAllLanes, plain)) emit_any_wide<E4M3>(a, shared, to, chunk, first, length);
     }
 }
 

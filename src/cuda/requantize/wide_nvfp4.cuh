@@ -114,7 +114,7 @@ __device__ __noinline__ void emit_any_wide(const WideArguments& a, WideNvfp4Shar
 
 // Makes and stores the codes of the tile, and leaves their scales in shared memory.
 template <class E>
-__device__ __forceinline__ void emit_wide(const WideArguments& a, const WidePlace& place, WideNvfp4Shared& shared) {
+__device__ __forceinline__ void emit_wide_nvfp4(const WideArguments& a, const WidePlace& place, WideNvfp4Shared& shared) {
     const int lane = threadIdx.x % 32, chunk = lane % 8 + lane / 16 * 8;
     const bool odd = chunk % 2, exists = chunk * kChunk < place.lines, block_exists = (chunk - odd) * kChunk < place.lines;
     uint8_t* const to = a.to.line(place.matrix, place.position) + (place.line + chunk * kChunk) / 8 * E::bits;
@@ -147,17 +147,6 @@ __device__ __forceinline__ void emit_wide(const WideArguments& a, const WidePlac
         }
         if (!__all_sync(kAllLanes, plain)) emit_any_wide<E>(a, shared, to, chunk, word, exists ? global : 0.0f, length);
     }
-}
-
-// Makes and stores the codes of the part across the source's lines, and leaves its scales in shared memory.
-template <class E>
-__device__ __forceinline__ void requantize_wide_tile(const WideArguments& a, const WidePlace& place,
-                                                     WideNvfp4Shared& shared) {
-    copy_wide_codes(a, place, shared);
-    load_wide_scales(a, place, shared);
-    wait_for_pieces();
-    __syncthreads();
-    emit_wide<E>(a, place, shared);
 }
 
 }  // namespace mxq::cuda

@@ -1,5 +1,6 @@
-// The way of requantize_wide for MXFP8 E4M3 to MXFP8 and FP8 with one scale for a line of the output, across the source's lines:
-// the maxima of all lines come from a kernel before (quantize/amax_codes.cu), beside whose last blocks these start.
+// The way of requantize_wide for MXFP8 E4M3 to MXFP8 and FP8 with one scale for a line of the output, across the source's
+// lines: the maxima of all lines come from a kernel before (quantize/amax_codes.cu), beside whose last blocks these start.
+// Fewer lines of the source take one kernel: wide_columns.cuh.
 //
 //     maxima --a line of the output, a thread each--> scales --> what values are multiplied by --> codes   (wide_given.cuh)
 //
@@ -11,18 +12,16 @@
 
 namespace mxq::cuda {
 
-struct WideRowShared : WideMxfp8Tile {
+struct WideRowShared : WideGivenTile {
     alignas(8) uint32_t to_scales[kWide][2];  // of MX: the scale of a line, in each byte; of FP8 its bits
     alignas(16) float multipliers[kWide];     // of a line's values
     alignas(16) float given[kWide];           // multipliers, but 0 of a line of zeros, NaN of one that F16 does not serve
 };
 
-// Makes the scale of the thread's line of the output. A barrier must follow.
+// Makes the scale of the thread's line of the output from its maximum. A barrier must follow.
 template <class Scales>
-__device__ __forceinline__ void make_row_scale(const WideArguments& a, const WidePlace& place, WideRowShared& shared) {
+__device__ __forceinline__ void make_row_scale(const WideArguments& a, uint32_t largest, WideRowShared& shared) {
     const int line = threadIdx.x;
-    uint32_t largest = 0;
-    if (line < place.length) largest = float_bits(a.maxima[place.matrix * a.to.lines + place.position + line]);
     float multiplier;
     const uint32_t scale = Scales::scale(a, largest, multiplier);
     shared.to_scales[line][0] = shared.to_scales[line][1] = Scales::is_byte ? scale * 0x01010101u : scale;
@@ -41,23 +40,30 @@ __device__ __forceinline__ void store_row_scales(const WideArguments& a, const W
     Scales::store(a.to, a.to.layout.offset(place.matrix, place.position + line, 0), false, shared.to_scales[line][0]);
 }
 
+// Makes and stores codes and scales once all threads see what these are made of.
+template <class Scales>
+__device__ __forceinline__ void emit_wide_row(const WideArguments& a, const WidePlace& place, const WideRowShared& shared) {
+    const auto given = [&](int, int first) { return *reinterpret_cast<const float4*>(&shared.given[first]); };
+    const auto exact = [&](int, int first) { return *reinterpret_cast<const float4*>(&shared.multipliers[first]); };
+    emit_wide_given<typename Scales::Encoder>(a, place, shared, given, exact);
+    store_row_scales<Scales>(a, place, shared);
+}
+
 template <class Scales>
 __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     requantize_wide_row_kernel(const __grid_constant__ WideArguments a) {
     extern __shared__ uint4 wide_memory[];
     auto& shared = *reinterpret_cast<WideRowShared*>(wide_memory);
-    const WidePlace place = given_tile(a);
+    const WidePlace place = given_tile(a, shared);
     if (!place.exists(a)) return wait_for_previous_kernel();
     copy_wide_codes(a, place, shared);
     load_wide_units(a, place, shared);
     wait_for_previous_kernel();  // which makes the maxima
-    make_row_scale<Scales>(a, place, shared);
+    const float* const maxima = a.maxima + place.matrix * a.to.lines + place.position;
+    make_row_scale<Scales>(a, int(threadIdx.x) < place.length ? float_bits(maxima[threadIdx.x]) : 0, shared);
     wait_for_pieces();
     __syncthreads();
-    const auto given = [&](int, int first) { return *reinterpret_cast<const float4*>(&shared.given[first]); };
-    const auto exact = [&](int, int first) { return *reinterpret_cast<const float4*>(&shared.multipliers[first]); };
-    emit_wide_given<typename Scales::Encoder>(a, place, shared, given, exact);
-    store_row_scales<Scales>(a, place, shared);
+    emit_wide_row<Scales>(a, place, shared);
 }
 
 }  // namespace mxq::cuda

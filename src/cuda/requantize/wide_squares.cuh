@@ -13,7 +13,7 @@ namespace mxq::cuda {
 
 constexpr int kSides = kWide / kTile, kWideSquares = kSides * kSides;
 
-struct WideSquareShared : WideMxfp8Tile {
+struct WideSquareShared : WideGivenTile {
     alignas(8) uint32_t to_scales[kWide][kSides];  // of MX: the scales of a line of the output, in each byte
     uint32_t maxima[kWideSquares];                 // of the blocks, as square() numbers them
     uint32_t scales[kWideSquares];                 // as they are stored
@@ -60,7 +60,7 @@ __device__ __forceinline__ bool raise_square_maxima(WideSquareShared& shared) {
 
 // Raises the maxima of the tile's blocks value by value, a line a thread. Out of line: few need it.
 __device__ __noinline__ void raise_any_square_maxima(const WideArguments& a, WideSquareShared& shared, Nonfinite policy) {
-    const WidePlace place = given_tile(a);
+    const WidePlace place = shared.place;
     const int line = threadIdx.x;
     if (line >= place.lines) return;
     const auto* codes = reinterpret_cast<const uint8_t*>(&shared.codes[shared.slot(line)]);
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     requantize_wide_squares_kernel(const __grid_constant__ WideArguments a) {
     extern __shared__ uint4 wide_memory[];
     auto& shared = *reinterpret_cast<WideSquareShared*>(wide_memory);
-    const WidePlace place = given_tile(a);
+    const WidePlace place = given_tile(a, shared);
     if (!place.exists(a)) return;
     const int thread = threadIdx.x;
     copy_wide_codes(a, place, shared);

@@ -18,10 +18,10 @@ struct WideArguments {
     QuantizedPart from, to;
     uint32_t across, down;  // tiles of a matrix
     ScaleSteps steps;
-    bool clamps;  // products may be 7 or more, to E2M1
     Nonfinite nonfinite;
-    Fp8Rule rule;         // of fp32 scales
-    const float* maxima;  // of the output's lines, matrix after matrix, where each has one scale
+    Fp8Rule rule;        // of fp32 scales
+    float* maxima;       // of the output's lines, matrix after matrix, where each has one scale
+    uint32_t* arrivals;  // of tiles across the output's lines: how many have raised these maxima
 };
 
 // The codes of a tile as they are stored, so many bits each; each 16 lines start 16 bytes later than the ones
@@ -39,20 +39,31 @@ struct WideCodeTile {
     }
 };
 
+// Counts where a tile is in a matrix. Tiles go down strips that are so many wide and all of the lines high, row by row: of
+// four tiles the scales of a line of the source, and of four rows of a line of the output, are a sector.
+struct WideIndex {
+    uint32_t matrix, above, before;  // tiles
+
+    __device__ __forceinline__ WideIndex(const WideArguments& a, uint32_t of_matrix, uint32_t number, uint32_t strip)
+        : matrix(of_matrix) {
+        const uint32_t in_strip = strip * a.down, first = number / in_strip * strip, tile = number % in_strip;
+        const uint32_t width = min(strip, a.across - first);
+        above = tile / width, before = first + tile - above * width;
+    }
+};
+
 // Where a tile lies in the source, and how much of it exists.
 struct WidePlace {
     int64_t matrix, line, position;
     int lines, length;
 
-    // Takes tile `number` of strips that are four tiles wide and all of the lines high, row by row: the scales of a line of
-    // the source, and of four rows of a line of the output, are a sector.
-    __device__ __forceinline__ WidePlace(const WideArguments& a, uint32_t number) {
-        const uint32_t in_strip = kWideStrip * a.down, first = number / in_strip * kWideStrip, tile = number % in_strip;
-        const uint32_t width = min(kWideStrip, a.across - first), above = tile / width,
-                       across = first + tile - above * width;
-        matrix = row_of_blocks(), line = int64_t(above) * kWide, position = int64_t(across) * kWide;
+    __device__ __forceinline__ WidePlace(const WideArguments& a, const WideIndex& index)
+        : matrix(index.matrix), line(int64_t(index.above) * kWide), position(int64_t(index.before) * kWide) {
         lines = int(min(a.from.lines - line, int64_t(kWide))), length = int(min(a.from.length - position, int64_t(kWide)));
     }
+    // Takes tile `number` of the matrix that the row of blocks has.
+    __device__ __forceinline__ WidePlace(const WideArguments& a, uint32_t number)
+        : WidePlace(a, WideIndex(a, row_of_blocks(), number, kWideStrip)) {}
     __device__ __forceinline__ bool exists(const WideArguments& a) const { return matrix < a.from.matrices; }
 };
 

@@ -1,0 +1,15 @@
+// Kernels whose blocks wait for each other: all of a grid run at once, or the launch is refused ("cooperative launch").
+#pragma once
+#include "cuda/launch.h"
+
+namespace mxq::cuda {
+
+// Returns how many blocks of a kernel the context's device runs at once.
+int64_t blocks_at_once(const Context& context, const void* kernel, int threads, size_t shared_bytes);
+
+// Launches a kernel all of whose blocks run at once; false: they do not, as where a process has few of the multiprocessors,
+// and nothing was enqueued. The arguments are those of launch_kernel.
+bool launch_together(const Context& context, const void* kernel, const char* name, uint32_t blocks, uint32_t threads,
+                     size_t shared_bytes, void* stream, void** arguments);
+
+}  // namespace mxq::cuda
