@@ -9,7 +9,7 @@
 // one. No column has more tiles than there are blocks: then those of the first column that still waits are all held, or some
 // block does not wait and takes one, so that no block waits in vain.
 //
-// Bytes an element: 1.03 read, 1 written. Bound by memory, and by what columns wait: some 4 us a tile, of about 20.
+// Bytes an element: 1.03 read, 1 written. Bound by memory, and by what columns wait (docs/performance.md).
 #pragma once
 #include "cuda/memory/magnitudes.cuh"
 #include "cuda/requantize/wide_row.cuh"
