@@ -157,6 +157,12 @@ Operands Operands::make(Device& device, const Library& library, const Case& c) {
     return out;
 }
 
+Operands Operands::with_second(Operand other) const {
+    Operands out = *this;
+    out.second = std::move(other);
+    return out;
+}
+
 Work work_of(const Library& library, const Case& c, const Operands& operands) {
     const Description &first = operands.first.description(), &second = operands.second.description();
     Work work;

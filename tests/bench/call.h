@@ -22,6 +22,8 @@ struct Operands {
 
     // Made by the library; any other can work on them.
     static Operands make(Device& device, const Library& library, const Case& c);
+    // These with another second operand; all else they share.
+    Operands with_second(Operand other) const;
 };
 
 Work work_of(const Library& library, const Case& c, const Operands& operands);

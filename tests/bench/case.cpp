@@ -8,7 +8,7 @@
 namespace {
 
 const char* const conversion_tail = " parts swizzled scope shape experts groups alignment implementation";
-const char* const product_options = "a b d transpose swizzled scope size exact bias add implementation peer";
+const char* const product_options = "a b d transpose swizzled scope size exact bias add implementation peer rotate";
 
 struct VerbRow {
     const char* name;
@@ -128,7 +128,7 @@ std::string name_of(const Case& c) {
     if (c.add) out += ", added";
     if (c.groups > 0 && (c.rowwise_alignment != 1 || c.columnwise_alignment != 0))
         out += ", groups of " + std::to_string(c.rowwise_alignment) + "x" + std::to_string(c.columnwise_alignment);
-    if (c.mode != Mode::Turns) out += c.mode == Mode::Graph ? ", graph" : ", host";
+    if (c.mode != Mode::Turns) out += c.mode == Mode::Graph ? ", graph" : c.mode == Mode::Host ? ", host" : ", rotating";
     return out;
 }
 
@@ -140,8 +140,9 @@ void read_common(Case& c, const Choice& choice) {
     const auto yes = [&](const char* option) {
         return !value(option).empty() && choose(option, value(option), {"no", "yes"}) == 1;
     };
-    if (yes("graph") && yes("host")) throw std::runtime_error("--graph and --host are two ways to take one time");
-    c.mode = yes("graph") ? Mode::Graph : yes("host") ? Mode::Host : Mode::Turns;
+    if (yes("graph") + yes("host") + yes("rotate") > 1)
+        throw std::runtime_error("--graph, --host and --rotate are ways to take one time: choose one");
+    c.mode = yes("graph") ? Mode::Graph : yes("host") ? Mode::Host : yes("rotate") ? Mode::Rotate : Mode::Turns;
     c.swizzled = yes("swizzled"), c.exact = yes("exact"), c.bias = yes("bias"), c.add = yes("add");
     c.per_expert = choose("scope", value("scope"), {"tensor", "expert"}) == 1;
     c.implementation = value("implementation");
@@ -161,7 +162,7 @@ void read_product(Case& c, const Choice& choice) {
     c.peer = choice.at("peer");
     choose("peer", c.peer, {"none", "sgemm", "bf16", "cublaslt"});
     if (c.peer != "none" && c.mode != Mode::Turns)
-        throw std::runtime_error("a --peer is measured in turns: no --graph, no --host");
+        throw std::runtime_error("a --peer is measured in turns: no --graph, --host or --rotate");
     if ((c.bias || c.add) && (c.peer == "sgemm" || c.peer == "cublaslt"))
         throw std::runtime_error("--peer " + c.peer + " has no bias and adds to nothing");
     const auto size = numbers("size", choice.at("size"), 3);
@@ -295,7 +296,9 @@ bool is_case_option(const std::string& name) {
                        [&](const VerbRow& verb) { return contains(options_of(verb), name); });
 }
 
-bool is_flag(const std::string& name) { return contains({"swizzled", "exact", "bias", "add", "graph", "host"}, name); }
+bool is_flag(const std::string& name) {
+    return contains({"swizzled", "exact", "bias", "add", "graph", "host", "rotate"}, name);
+}
 
 std::vector<std::string> split(const std::string& text, char separator) {
     std::vector<std::string> out;

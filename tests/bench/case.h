@@ -8,7 +8,8 @@
 
 #include "operands.h"
 
-enum class Mode { Turns, Graph, Host };  // caches flushed in between; a graph over rotating operands; the host's own time
+// Caches flushed in between; a graph over rotating operands; the host's own time; calls one after another, weights rotating.
+enum class Mode { Turns, Graph, Host, Rotate };
 
 struct Size {
     int64_t m, n, k;

@@ -7,6 +7,8 @@
 #include <random>
 #include <thread>
 
+#include "library.h"
+
 std::vector<double> Device::host_times_us(const std::vector<Call>& calls) {
     constexpr int batch = 200;  // fewer launches than a stream's queue holds, beyond which the host would wait
     using clock = std::chrono::steady_clock;
@@ -23,6 +25,10 @@ std::vector<double> Device::host_times_us(const std::vector<Call>& calls) {
     medians.reserve(times.size());
     for (auto& time : times) medians.push_back(median(std::move(time)));
     return medians;
+}
+
+std::vector<double> Device::rotated_times_us(const std::vector<std::vector<Call>>&) {
+    throw LeftOut("--rotate needs --device cpu; --graph rotates on a GPU");
 }
 
 int usable_cores() {

@@ -34,7 +34,12 @@ public:
     // Time of one call when a captured graph of a list of calls is replayed; one figure for each list. The calls of a list
     // work on different memory, together more than the caches hold. Throws LeftOut on the CPU.
     virtual std::vector<double> graph_times_us(const std::vector<std::vector<Call>>& lists) = 0;
-    virtual size_t rotated_bytes() = 0;  // that a list must touch: twice the L2; 0 on the CPU
+    virtual size_t rotated_bytes() = 0;  // that a list must touch: twice the L2; on the CPU what copy() reads
+
+    // Least time of one call when those of a list follow one another, again and again; one figure for each list. The lists
+    // take turns. With one thread it is its CPU time, which others on the machine do not lengthen by taking its core.
+    // Throws LeftOut on a GPU.
+    virtual std::vector<double> rotated_times_us(const std::vector<std::vector<Call>>& lists);
 
     // Time that the host spends in one call, which no synchronisation follows. The calls take turns.
     std::vector<double> host_times_us(const std::vector<Call>& calls);

@@ -73,6 +73,20 @@ void measure_graphs(Device& device, const std::vector<Ready>& ready) {
     for (size_t i = 0; i < ready.size(); ++i) ready[i].figure->us = us[i];
 }
 
+// In turns with a pass that reads as much as rotates, which is what a share of the stream is of.
+void measure_rotating(Device& device, Row& row, const std::vector<Ready>& ready) {
+    constexpr Mix reads = {1, 0};
+    std::vector<std::vector<Call>> lists;
+    for (const Ready& r : ready)
+        for (std::vector<Call>& list = lists.emplace_back(); const Prepared& prepared : r.prepared)
+            list.push_back(prepared.call);
+    lists.push_back({[&] { device.stream_pass(reads); }});
+    const std::vector<double> us = device.rotated_times_us(lists);
+    for (size_t i = 0; i < ready.size(); ++i) ready[i].figure->us = us[i];
+    row.mix = text(reads);
+    row.stream_rate = stream_rate(device, reads, us.back());
+}
+
 void measure_host(Device& device, Row& row, const std::vector<Ready>& ready) {
     std::vector<Call> calls = {[&] { device.launch_nothing(); }};
     for (const Ready& r : ready) calls.insert(calls.end(), {r.prepared[0].call, r.prepared[0].query_and_call});
@@ -85,15 +99,22 @@ void measure_host(Device& device, Row& row, const std::vector<Ready>& ready) {
     }
 }
 
-// As many sets of operands as rotate through more than the caches hold; one where nothing rotates.
+// Returns as many sets of operands as rotate through more than the caches hold; one where nothing rotates. With --rotate
+// weights rotate alone: activations and the output were just used by what comes before a product and after it.
 std::vector<Operands> operand_sets(Device& device, const Library& library, const Case& c) {
     constexpr double most = 4096;  // beyond it operands are so small that they never were what takes the time
     std::vector<Operands> sets;
     sets.push_back(Operands::make(device, library, c));
-    if (c.mode != Mode::Graph) return sets;
-    const double count =
-        std::ceil(double(device.rotated_bytes()) / std::max(1.0, work_of(library, c, sets[0]).bytes_touched)) + 1;
-    while (double(sets.size()) < std::min(count, most)) sets.push_back(Operands::make(device, library, c));
+    if (c.mode != Mode::Graph && c.mode != Mode::Rotate) return sets;
+    const double bytes = c.mode == Mode::Graph ? work_of(library, c, sets[0]).bytes_touched
+                                               : bytes_read(library, sets[0].second.description()).all();
+    const double count = std::ceil(double(device.rotated_bytes()) / std::max(1.0, bytes)) + 1;
+    while (double(sets.size()) < std::min(count, most)) {
+        if (c.mode == Mode::Graph)
+            sets.push_back(Operands::make(device, library, c));
+        else
+            sets.push_back(sets[0].with_second(random_operand(device, library, sets[0].second.description())));
+    }
     return sets;
 }
 
@@ -105,6 +126,7 @@ void measure_row(Device& device, const std::vector<Library>& libraries, Row& row
     if (ready.empty()) return;
     if (row.c.mode == Mode::Graph) return measure_graphs(device, ready);
     if (row.c.mode == Mode::Host) return measure_host(device, row, ready);
+    if (row.c.mode == Mode::Rotate) return measure_rotating(device, row, ready);
     Peer peer;
     try {
         peer = peer_of(device, libraries.back(), row.c, sets[0], threads);
@@ -125,8 +147,8 @@ Row measure(Device& device, const std::vector<Library>& libraries, const Rates& 
     with_reason(whole, [&] { measure_row(device, libraries, row, threads); });
     if (!whole.left_out.empty())
         for (Figure& figure : row.figures) figure.us = 0, figure.left_out = whole.left_out, figure.failed = whole.failed;
-    if (row.copy_rate > 0) return row;
-    row.copy_rate = rates.copy;  // of products, graphs and host rows
+    if (row.copy_rate == 0) row.copy_rate = rates.copy;  // of products, graphs and host rows
+    if (row.stream_rate > 0) return row;
     for (const auto& [mix, rate] : rates.streams)
         if (mix == row.mix) row.stream_rate = rate;
     return row;

@@ -49,6 +49,7 @@ Of both
 How times are taken       (default: in turns with copy and streams, caches flushed in between)
   --graph                 a graph is replayed over operands that rotate through more than the L2: for less than 50 us
   --host                  the host's time for a call, and with its query
+  --rotate                products on the CPU: calls follow one another, and B rotates through as much as the copy reads
 The run
   --device cpu|cuda       cpu by default
   --threads N             of the CPU; 0 (default): one per core

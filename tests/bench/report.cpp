@@ -42,6 +42,16 @@ std::string beside(const Row& row) {
     return text;
 }
 
+// Prints a row's rate and its shares of the copy and of the stream.
+void print_rate(const Row& row) {
+    if (row.c.product() && row.rate() < 1)
+        std::printf(" %9.1f GFLOP/s", 1e3 * row.rate());
+    else
+        std::printf(" %9.*f %-7s", row.c.product() ? 3 : 1, row.rate(), row.unit());
+    std::printf(" %5.1f%% %5.1f%% %s", 100 * row.gigabytes_per_second() / row.copy_rate,
+                100 * row.gigabytes_per_second() / row.stream_rate, row.mix.c_str());
+}
+
 }  // namespace
 
 Report::Report(std::string program, std::string command, const std::string& machine, const Rates& rates,
@@ -92,9 +102,7 @@ void Report::print_figures(const Row& row) const {
     if (row.c.mode == Mode::Host)
         std::printf("%37s", "");
     else
-        std::printf(" %9.*f %-7s %5.1f%% %5.1f%% %s", row.c.product() ? 3 : 1, row.rate(), row.unit(),
-                    100 * row.gigabytes_per_second() / row.copy_rate, 100 * row.gigabytes_per_second() / row.stream_rate,
-                    row.mix.c_str());
+        print_rate(row);
     std::printf("  %s", beside(row).c_str());
 }
 

@@ -30,6 +30,7 @@ check "products of every pair" rows 14 --suite gemm --size 32x64x128 --peer none
 check "products of few rows" rows 22 --suite few_rows --size 3x64x128
 check "shares against size" rows 36 --suite sizes --shape 64x128,128x128,256x128
 check "the host's cost of every verb" rows 10 --suite host
+check "weights that rotate" rows 2 --verb gemm,grouped_gemm --size 32x64x96 --rotate
 check "scalings, experts, scopes" rows 8 --verb quantize --to fp8_e4m3,nvfp4 --scaling tensor,row,1x16,16x16 --experts 3 \
     --scope tensor,expert --shape 32x64
 check "a size with commas" rows 1 --verb gemm --size 32,64,128
@@ -46,6 +47,8 @@ check "an unknown suite" refuses "there are formats groups gemm" --suite all-of-
 check "an unknown format" refuses "there are f32 f16" --verb quantize --to mxfp7
 check "a scaling that the format has not" refuses "nvfp4 has no scaling 1x32" --verb quantize --to nvfp4:1x32
 check "both parts to dequantize" refuses "reads one part" --verb dequantize --parts both
+check "two ways to take one time" refuses "choose one" --verb gemm --host --rotate
+check "conversions do not rotate" refuses "--rotate means nothing" --verb amax --rotate
 check "a peer of a graph" refuses "in turns" --verb gemm --graph --peer bf16
 check "an option of another verb" refuses "--size means nothing" --verb quantize --size 1x1x1
 check "a library that is none" refuses "no/such" --verb amax --library no/such.so

@@ -80,9 +80,10 @@ const SuiteLine lines[] = {
     {"gemm", "cpu", "--verb gemm --a fp8_e4m3:1x128 --b fp8_e4m3:128x128 --peer sgemm"},
 
     // Products as an engine asks for them for a token or a few: bound by reading the weights.
-    {"few_rows", "cpu", "--verb gemm --a bf16 --b " MXQ_BENCH_WEIGHTS " --size " MXQ_BENCH_ROWS},
-    {"few_rows", "cpu", "--verb gemm --a f16,f32,mxfp8_e4m3 --b mxfp4 --size 1x4096x4096,16x4096x4096"},
-    {"few_rows", "cpu", "--verb grouped_gemm --groups 4 --a bf16 --b mxfp4,mxfp8_e4m3 --size 4x4096x4096,64x4096x4096"},
+    {"few_rows", "cpu", "--rotate --verb gemm --a bf16 --b " MXQ_BENCH_WEIGHTS " --size " MXQ_BENCH_ROWS},
+    {"few_rows", "cpu", "--rotate --verb gemm --a f16,f32,mxfp8_e4m3 --b mxfp4 --size 1x4096x4096,16x4096x4096"},
+    {"few_rows", "cpu",
+     "--rotate --verb grouped_gemm --groups 4 --a bf16 --b mxfp4,mxfp8_e4m3 --size 4x4096x4096,64x4096x4096"},
 
     // MX operands rebased to FP8, beside BF16 by the same cuBLASLt. Weights in 128x128 are kept so: no pass over them.
     {"rebase", "cuda",
