@@ -68,7 +68,9 @@ MXQ_HD void multiply_vector(const void* const (&units)[lines], const float* numb
     };
     const auto weights_of = [&](int c) __attribute__((always_inline)) { return load_weights<Weights>(units[c], n, part); };
     const auto multiply = [&](int c, int r, const Lanes& row, const Lanes& weights) __attribute__((always_inline)) {
-        runs[c][r] = begins ? times(row, weights) : multiply_add<products == Products::fused>(row, weights, runs[c][r]);
+        constexpr bool is_fused = products == Products::fused;
+        if (is_fused && !holds_rows && !begins) return add_product_here(row, weights, runs[c][r]);
+        runs[c][r] = begins ? times(row, weights) : multiply_add<is_fused>(row, weights, runs[c][r]);
         keep_here(runs[c][r]);
     };
     if constexpr (holds_rows) {
@@ -213,7 +215,8 @@ MXQ_HD void prefetch_unit(const uint8_t* codes, int64_t between) {
 // line are neighbours. Returns false where there is a NaN that decoding loses. It begins at a line of a cache: its loop took
 // 7% more with four rows of MXFP8 where it began 48 bytes after one.
 template <class Weights, Products products, int rows, int lines>
-__attribute__((aligned(64))) bool multiply_units(const Units& b, const float* numbers, int64_t all_rows, float* sums) {
+__attribute__((noinline, aligned(64))) bool multiply_units(const Units& b, const float* numbers, int64_t all_rows,
+                                                           float* sums) {
     using E = typename Weights::Element;
     constexpr bool has_rest = lines < kStripLines;
     alignas(64) uint16_t halves[2][lines * kUnit];

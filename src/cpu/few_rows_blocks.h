@@ -97,6 +97,53 @@ MXQ_HD void multiply_line(const uint8_t* codes, const float* factors, const floa
         scale_then_multiply<Weights, products, rows>(codes, factors, numbers, part, sums);
 }
 
+// Tells whether lines of codes of four bits are multiplied in turns. A line's sixteen products are one chain of eight
+// multiply-adds, which a processor looks too far ahead to fill with the products of the lines after it.
+template <class Weights, Products products, int rows>
+constexpr bool kTakesNibblesInTurns = false;
+#if defined(__AVX512F__)
+template <class E, int64_t block, Products products, int rows>
+constexpr bool kTakesNibblesInTurns<QuantizedWeights<E, block>, products, rows> =
+    E::bits == 4 && (products == Products::fused || products == Products::rounded) && rows <= 2;
+
+// Multiplies a unit of four lines of codes of four bits with the rows: one code of each word of each line in turns.
+template <class Weights, Products products, int rows>
+MXQ_HD void multiply_nibbles(const uint8_t* const (&codes)[kStripLines], const float* const (&factors)[kStripLines],
+                             const float* numbers, Lanes (&sums)[kStripLines][rows]) {
+    constexpr bool is_exact = products == Products::fused && Weights::has_powers_of_two;
+    Words stored[kStripLines];
+#pragma GCC unroll 4
+    for (int c = 0; c < kStripLines; c++) stored[c] = load_words(codes[c]);
+    Lanes run[kStripLines][rows];
+#pragma GCC unroll 4
+    for (int s = 0; s < kUnitVectors / 2; s++) {
+        Lanes upper[rows], lower[rows];
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++) {
+            upper[r] = in_register(row_lanes<products>(numbers + r * kRowFloats<products>, 2 * s));
+            lower[r] = in_register(row_lanes<products>(numbers + r * kRowFloats<products>, 2 * s + 1));
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < kStripLines; c++) {
+            const Words pairs = pick_nibbles<typename Weights::Element>(stored[c], s);
+            const Lanes first = as_lanes(upper_of(pairs)), second = as_lanes(lower_of(pairs));
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++) {
+                Lanes& to = run[c][r];
+                to = s == 0 ? times(upper[r], first) : multiply_add<products == Products::fused>(upper[r], first, to);
+                to = in_register(multiply_add<products == Products::fused>(lower[r], second, to));
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < kStripLines; c++) {
+        const Lanes of_lanes = Weights::factors_of(factors[c], 0, 0);
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++) sums[c][r] = multiply_add<is_exact>(run[c][r], of_lanes, sums[c][r]);
+    }
+}
+#endif
+
 // Multiplies the lines with all rows of the pass. `strip` has the sums: those of a line are neighbours. Returns false where
 // there is a NaN that decoding loses.
 template <class Weights, Products products, int rows>
@@ -121,6 +168,11 @@ bool multiply_block(const FewRowsPass& pass, const Columns& b, float* strip) {
             for (int64_t at = 0; at < Weights::unit_bytes; at += 64) __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
         search.look_at(codes);
         const auto multiply = [&](int64_t part) __attribute__((always_inline)) {
+            if constexpr (kTakesNibblesInTurns<Weights, products, rows>) {
+                const float* factors[kStripLines];
+                for (int c = 0; c < kStripLines; c++) factors[c] = b.factors[c] + unit * Weights::factor_floats;
+                return multiply_nibbles<Weights, products, rows>(codes, factors, numbers, sums[part]);
+            }
 #pragma GCC unroll 4
             for (int c = 0; c < kStripLines; c++) {
                 Lanes* of_line[rows];

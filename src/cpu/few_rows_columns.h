@@ -60,7 +60,7 @@ struct Columns {
     const float* factors[kFewColumns];
     int64_t units;                   // whole ones
     int64_t to_next;                 // bytes from a line to the one that takes its place next
-    int64_t count;                   // how many lines there are; the others repeat one
+    int64_t first, apart, count;     // lines first, first + apart, ... of those of the task: `count`, the others repeat one
     float line_factor[kFewColumns];  // what sums are multiplied by
 };
 
@@ -113,11 +113,24 @@ MXQ_HD Lanes row_lanes(const float* row, int n) {
     return load_lanes(row + n * kLanes);
 }
 
+// Returns the sum of the lanes as sum_of_lanes() does, where they are interleaved as those of codes of four bits may be.
+MXQ_HD float sum_of_placed_lanes([[maybe_unused]] Order order, const Lanes (&lanes)[kParts]) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    if (order == Order::nibbles) {
+        const __m256 eight = _mm256_hadd_ps(lanes[0].all, lanes[1].all);  // of lanes 0 1 4 5 | 2 3 6 7
+        const __m128 low = _mm256_castps256_ps128(eight), high = _mm256_extractf128_ps(eight, 1);
+        const __m128 two = _mm_add_ps(_mm_add_ps(low, _mm_movehl_ps(low, low)), _mm_add_ps(high, _mm_movehl_ps(high, high)));
+        return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+    }
+#endif
+    return sum_of_lanes(lanes);
+}
+
 // Stores the sum of the lanes of a row and a line, times what all of them are multiplied by.
-MXQ_HD void finish_sum(const FewRowsPass& pass, const Columns& b, int64_t row, int64_t first_column, int64_t column,
-                       const Lanes (&lanes)[kParts], float scale) {
-    const float sum = multiply_rn(sum_of_lanes(lanes), scale);
-    pass.sums[row * pass.stride + first_column + column] = multiply_rn(sum, b.line_factor[column]);
+MXQ_HD void finish_sum(const FewRowsPass& pass, const Columns& b, int64_t row, int64_t column, const Lanes (&lanes)[kParts],
+                       Order order, float scale) {
+    const float sum = multiply_rn(sum_of_placed_lanes(order, lanes), scale);
+    pass.sums[row * pass.stride + b.first + column * b.apart] = multiply_rn(sum, b.line_factor[column]);
 }
 
 }  // namespace

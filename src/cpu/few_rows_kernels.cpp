@@ -116,10 +116,11 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
 }
 
 template <class Weights, Products products, int rows>
-bool multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
+bool multiply_columns(const FewRowsPass& pass, const Columns& b) {
     constexpr int columns = kRegisterLines, parts = rows == 1 ? kParts : 1;  // so many whose sums registers hold
-    float* const lanes = pass.lanes + first_column * rows * kLanes;
-    const auto lanes_of = [&](int64_t part, int r, int c) { return lanes + (c * rows + r) * kLanes + part * kWidth; };
+    const auto lanes_of = [&](int64_t part, int r, int c) {
+        return pass.lanes + ((b.first + c * b.apart) * rows + r) * kLanes + part * kWidth;
+    };
     Lanes all[kParts][rows][columns];
 #pragma GCC unroll 2
     for (int64_t first = 0; first < kParts; first += parts) {
@@ -147,13 +148,13 @@ bool multiply_columns(const FewRowsPass& pass, const Columns& b, int64_t first_c
         for (int c = 0; c < b.count; c++) {
             Lanes of_sum[kParts];
             for (int64_t part = 0; part < kParts; part++) of_sum[part] = all[part][r][c];
-            finish_sum(pass, b, r, first_column, c, of_sum, kScaleOfSums<Weights, products>);
+            finish_sum(pass, b, r, c, of_sum, Weights::order, kScaleOfSums<Weights, products>);
         }
     return true;
 }
 
 // Returns false, and leaves sums as they were, where there is a NaN that decoding loses.
-using MultiplyColumns = bool (*)(const FewRowsPass&, const Columns&, int64_t first_column);
+using MultiplyColumns = bool (*)(const FewRowsPass&, const Columns&);
 
 // A function for any number of rows, and what it asks of its operands.
 struct Kernel {
@@ -178,13 +179,12 @@ MultiplyColumns columns_of(int64_t rows, std::integer_sequence<int, index...>) {
 }
 
 template <class Weights, Products products>
-bool multiply_lines(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
+bool multiply_lines(const FewRowsPass& pass, const Columns& b) {
     constexpr int register_rows = kRegisterRowsOf<Weights, products>;
     if constexpr (register_rows > 0)
         if (pass.row_count <= register_rows)
-            return columns_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, register_rows>())(
-                pass, b, first_column);
-    return multiply_strips<Weights, products>(pass, b, first_column);
+            return columns_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, register_rows>())(pass, b);
+    return multiply_strips<Weights, products>(pass, b);
 }
 
 template <class Weights, Products products>
@@ -274,11 +274,8 @@ void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, u
 // Turns E8M0 scales, a multiple of 16, to factors. Returns whether all are safe.
 bool factors_of_e8m0(const uint8_t* scales, int64_t count, const SafeFactors& safe, float fold, float* to) {
     const uint32_t exponent = (float_bits(fold) >> 23) - 127;
-    powers_of_e8m0(scales, count, exponent, to);
     const uint8_t first = uint8_t(float_bits(safe.low) >> 23), span = uint8_t((float_bits(safe.high) >> 23) - first);
-    uint8_t any = 0;
-    for (int64_t i = 0; i < count; i++) any |= uint8_t(uint8_t(scales[i] - first) > span);
-    return any == 0;
+    return powers_of_e8m0(scales, count, first, span, exponent, to);
 }
 
 // Loads fp32 scales of blocks of 128, which are a column_stride apart, as factors. Returns whether all are safe.
@@ -313,19 +310,23 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     const int64_t begin = k >> shift, count = ((k + depth - 1) >> shift) + 1 - begin;
     if (part.scale_type == ScaleType::F32) return factors_of_fp32(part, line, begin, count, safe, fold, to);
     const int64_t whole = round_up(count, kScalesAtOnce);
-    alignas(64) uint8_t copy[kMostFactors];
-    uint8_t* scales = copy;
-    if (!part.layout.swizzled && count == whole && part.layout.block <= kMxBlock) {
-        scales = expert_scales(part, 0) + part.layout.offset(0, line, begin);
-    } else {
-        load_scale_bytes(part, 0, line, begin, count, scales);
-        // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
-        memset(scales + count, scales[0], size_t(whole - count));
-    }
+    alignas(64) uint8_t scales[kMostFactors];
+    load_scale_bytes(part, 0, line, begin, count, scales);
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
+    memset(scales + count, scales[0], size_t(whole - count));
     if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, to);
     if (part.layout.block == kMxBlock) return factors_of_e8m0(scales, whole, safe, fold, to);
     spread_scales(scales, count, shift);
     return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, to);
+}
+
+// Returns how many scales of codes [k, k + depth) become factors as they are stored in a line; 0: they are copied first.
+int64_t count_in_place(const QuantizedPart& part, int64_t k, int64_t depth) {
+    const bool is_byte = part.scale_type == ScaleType::E8M0 || part.scale_type == ScaleType::E4M3;
+    if (!is_byte || part.layout.swizzled || part.layout.block > kMxBlock) return 0;
+    const int shift = block_shift(part.layout);
+    const int64_t count = ((k + depth - 1) >> shift) + 1 - (k >> shift);
+    return count % kScalesAtOnce == 0 ? count : 0;
 }
 
 // Returns whether all these BF16 numbers are zero or in [kLeastExact, kBeyondExact).
@@ -347,7 +348,13 @@ struct ColumnBuffers {
     alignas(64) uint8_t last[kFewColumns][kUnit * sizeof(float)];
 };
 
-// Multiplies lines of B, a few at a time.
+// Multiplies lines of B, a few at a time: neighbours, or lines as far apart as there are groups of them, of which each is
+// followed by its neighbour, so that they are streams of memory that go on from line to line:
+//
+//     near     0 1 2 3 | 4 5 6 7 | ..                     far     0 a 2a 3a | 1 a+1 2a+1 3a+1 | ..
+//
+// Far ones begin pages of memory together, and what looks their places up works for all at once, which is faster where a
+// line passes by in a short time (docs/performance.md).
 class LinesOfB {
 public:
     LinesOfB(const FewRowsPass& pass, const OperandLines& b)
@@ -356,63 +363,79 @@ public:
           reader_(b.part, 1.0f),
           kernel_(kernel_of(b.part, pass.products)),
           of_values_(kernel_of_values(kernel_.order, pass.products)),
-          width_(b.part.scale_type == ScaleType::None && pass.row_count <= kRegisterRows ? kRegisterLines : kStripLines) {}
+          width_(b.part.scale_type == ScaleType::None && pass.row_count <= kRegisterRows ? kRegisterLines : kStripLines),
+          is_far_(!kDecodesAhead || kernel_.unit_bytes >= kUnit) {}
 
     void multiply(uint8_t* unsafe) {
-        for (int64_t first = 0; first < b_.count; first += count_from(first)) {
-            const int64_t count = count_from(first);
-            bool safe[kFewColumns];
-            if (!read_factors(first, count, unsafe + first, safe) || !multiply_codes(first, count, 0))
-                multiply_apart(first, count, unsafe + first, safe);
-        }
+        const int64_t groups = b_.count / width_, rest = b_.count % width_;
+        for (int64_t i = 0; i < groups; i++)
+            multiply(is_far_ ? Group{i, groups, width_} : Group{i * width_, 1, width_}, unsafe);
+        // Where they must lie at equal distances, those at the end go one by one.
+        const int64_t together = kDecodesAhead ? 1 : rest;
+        for (int64_t i = b_.count - rest; i < b_.count; i += together) multiply({i, 1, together}, unsafe);
     }
 
 private:
-    // Returns how many lines are multiplied together from line `first` on. Where they must lie at equal distances, those at
-    // the end go one by one.
-    int64_t count_from(int64_t first) const {
-        const int64_t left = b_.count - first;
-        return left >= width_ ? width_ : kDecodesAhead ? 1 : left;
+    // Lines first, first + apart, ...: so many.
+    struct Group {
+        int64_t first, apart, count;
+
+        int64_t line(int64_t i) const { return first + i * apart; }
+        Group alone(int64_t i) const { return {line(i), 1, 1}; }
+    };
+
+    void multiply(const Group& group, uint8_t* unsafe) {
+        bool safe[kFewColumns];
+        if (!read_factors(group, unsafe, safe) || !multiply_codes(group, 0)) multiply_apart(group, unsafe, safe);
     }
 
     // Tells which lines of BF16 numbers have exact products with the rows of this pass. Returns whether all have, or
     // products are rounded in any case, or lines are looked at where they are multiplied. Such lines have no factors, and
     // are never known to have values in range.
-    bool read_numbers(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
-        memset(unsafe, 1, size_t(count));
-        std::fill_n(safe, count, true);
+    bool read_numbers(const Group& group, uint8_t* unsafe, bool* safe) {
+        for (int64_t i = 0; i < group.count; i++) unsafe[group.line(i)] = 1, safe[i] = true;
         if (b_.part.element != Element::Bf16 || pass_.products != Products::dots) return true;
         bool all = true;
-        for (int64_t i = 0; i < count; i++)
-            all &= safe[i] = are_exact(line_of(b_.part, 0, b_.first + first + i, pass_.k), pass_.depth);
+        for (int64_t i = 0; i < group.count; i++)
+            all &= safe[i] = are_exact(line_of(b_.part, 0, b_.first + group.line(i), pass_.k), pass_.depth);
         return all;
     }
 
     // Loads the factors of lines. Tells which lines have values in range for sure, or products that are rounded in any case.
     // Returns whether all have.
-    bool read_factors(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
-        if (b_.part.scale_type == ScaleType::None) return read_numbers(first, count, unsafe, safe);
+    bool read_factors(const Group& group, uint8_t* unsafe, bool* safe) {
+        if (b_.part.scale_type == ScaleType::None) return read_numbers(group, unsafe, safe);
+        const QuantizedPart& part = b_.part;
+        const int64_t in_place = count_in_place(part, pass_.k, pass_.depth);
+        const uint8_t* const stored = in_place ? expert_scales(part, 0) : nullptr;
+        const int64_t begin = in_place ? pass_.k >> block_shift(part.layout) : 0;
         bool all = true;
-        for (int64_t i = 0; i < count; i++) {
-            const int64_t line = b_.first + first + i;
-            safe[i] =
-                load_safe_factors(b_.part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, buffers_.factors[i]);
-            if (!safe[i]) unsafe[i] = 1;
+        for (int64_t i = 0; i < group.count; i++) {
+            const int64_t line = b_.first + group.line(i);
+            float* const to = buffers_.factors[i];
+            if (!in_place)
+                safe[i] = load_safe_factors(part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, to);
+            else if (part.scale_type == ScaleType::E4M3)
+                safe[i] = factors_of_e4m3(stored + part.layout.offset(0, line, begin), in_place, to);
+            else
+                safe[i] =
+                    factors_of_e8m0(stored + part.layout.offset(0, line, begin), in_place, reader_.safe, kernel_.fold, to);
+            if (!safe[i]) unsafe[group.line(i)] = 1;
             all &= safe[i];
         }
         return all;
     }
 
     // Multiplies lines one by one: those that are safe, and then the others, in steps that may be.
-    void multiply_apart(int64_t first, int64_t count, uint8_t* unsafe, bool* safe) {
-        for (int64_t i = 0; i < count; i++) safe[i] = safe[i] && multiply_codes(first + i, 1, i);
+    void multiply_apart(const Group& group, uint8_t* unsafe, bool* safe) {
+        for (int64_t i = 0; i < group.count; i++) safe[i] = safe[i] && multiply_codes(group.alone(i), i);
         const FewRowsPass whole = pass_;
-        for (int64_t i = 0; i < count; i++)
+        for (int64_t i = 0; i < group.count; i++)
             for (int64_t at = 0; !safe[i] && at < whole.depth; at += whole.step) {
                 pass_ = step_of(whole, at);
                 bool is_safe = false;
-                if (pass_.depth < whole.depth) read_factors(first + i, 1, unsafe + i, &is_safe);
-                if (!is_safe || !multiply_codes(first + i, 1, 0)) multiply_values(first + i);
+                if (pass_.depth < whole.depth) read_factors(group.alone(i), unsafe, &is_safe);
+                if (!is_safe || !multiply_codes(group.alone(i), 0)) multiply_values(group.line(i));
             }
         pass_ = whole;
     }
@@ -428,21 +451,21 @@ private:
 
     // Multiplies lines whose factors are in the buffers from one on. Returns false, and does nothing, where one has a NaN
     // that the kernel would take for a number.
-    bool multiply_codes(int64_t first, int64_t count, int64_t buffer) {
+    bool multiply_codes(const Group& group, int64_t buffer) {
         Columns columns;
         columns.units = pass_.depth / kUnit;
-        columns.to_next = width_ * b_.part.line_bytes;
-        columns.count = count;
+        columns.to_next = (is_far_ ? 1 : width_) * b_.part.line_bytes;
+        columns.first = group.first, columns.apart = group.apart, columns.count = group.count;
         for (int64_t i = 0; i < width_; i++) {
-            const int64_t from = least(i, count - 1);
-            columns.codes[i] = line_of(b_.part, 0, b_.first + first + from, pass_.k);
+            const int64_t from = least(i, group.count - 1), line = b_.first + group.line(from);
+            columns.codes[i] = line_of(b_.part, 0, line, pass_.k);
             columns.factors[i] = buffers_.factors[buffer + (kDecodesAhead ? i : from)];
             columns.last[i] = buffers_.last[from];
-            columns.line_factor[i] = line_factor(b_.first + first + from);
+            columns.line_factor[i] = line_factor(line);
         }
         if (columns.units * kUnit < pass_.depth)
-            for (int64_t i = 0; i < count; i++) copy_last(columns.codes[i], i);
-        return kernel_.multiply(pass_, columns, first);
+            for (int64_t i = 0; i < group.count; i++) copy_last(columns.codes[i], i);
+        return kernel_.multiply(pass_, columns);
     }
 
     // Multiplies a line that leaves the range: its values are decoded to memory.
@@ -450,12 +473,12 @@ private:
         read_values(b_.first + line, pass_.values);
         Columns columns{};
         columns.units = ceil_div(pass_.depth, kUnit);
-        columns.count = 1;
+        columns.first = line, columns.apart = 1, columns.count = 1;
         for (int64_t i = 0; i < width_; i++) {
             columns.codes[i] = reinterpret_cast<const uint8_t*>(pass_.values);
             columns.line_factor[i] = line_factor(b_.first + line);
         }
-        of_values_.multiply(pass_, columns, line);
+        of_values_.multiply(pass_, columns);
     }
 
     // Stores the values of a line in the order of its codes.
@@ -491,6 +514,7 @@ private:
     const Kernel& kernel_;
     const Kernel& of_values_;
     const int64_t width_;
+    const bool is_far_;
     ColumnBuffers buffers_;
 };
 

@@ -208,20 +208,22 @@ MXQ_HD void copy_times(float scale, const float* from, int64_t count, float* to)
 // are extreme there have codes of another kind. Returns false, and leaves their sums as they were, where there is a NaN that
 // decoding loses.
 template <class Weights, Products products>
-bool multiply_strips(const FewRowsPass& pass, const Columns& b, int64_t first_column) {
+bool multiply_strips(const FewRowsPass& pass, const Columns& b) {
     constexpr float scale = kScaleOfSums<Weights, products>;
-    const int64_t of_line = pass.row_count * kLanes, of_lines = b.count * of_line;
-    float* const waiting = pass.lanes + first_column * of_line;
+    const int64_t of_line = pass.row_count * kLanes;
+    const auto waiting = [&](int64_t c) { return pass.lanes + (b.first + c * b.apart) * of_line; };
     memset(pass.strip, 0, size_t(kStripLines * of_line) * sizeof(float));
-    if (!pass.first) copy_times(1 / scale, waiting, of_lines, pass.strip);
+    for (int64_t c = 0; !pass.first && c < b.count; c++)
+        copy_times(1 / scale, waiting(c), of_line, pass.strip + c * of_line);
     if (!multiply_rows<Weights, products>(pass, b)) return false;
-    if (!pass.last) return copy_times(scale, pass.strip, of_lines, waiting), true;
+    for (int64_t c = 0; !pass.last && c < b.count; c++) copy_times(scale, pass.strip + c * of_line, of_line, waiting(c));
+    if (!pass.last) return true;
     for (int64_t c = 0; c < b.count; c++)
         for (int64_t r = 0; r < pass.row_count; r++) {
             Lanes lanes[kParts];
             for (int64_t part = 0; part < kParts; part++)
                 lanes[part] = load_lanes(pass.strip + c * of_line + r * kLanes + part * kWidth);
-            finish_sum(pass, b, r, first_column, c, lanes, scale);
+            finish_sum(pass, b, r, c, lanes, Weights::order, scale);
         }
     return true;
 }

@@ -74,6 +74,26 @@ MXQ_HD void arrange_nibbles(const float* codes, float* to) {
     store_four(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), to + 6 * kLanes);
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// Tells whether lanes of codes of four bits lie in the order of place_of_lane(), else as they come.
+constexpr bool kInterleavesNibbles = true;
+#else
+constexpr bool kInterleavesNibbles = false;
+#endif
+
+// Returns the lane at a place of sixteen, where those of codes of four bits are interleaved: 0 8 1 9 2 10 3 11 in the first
+// part, 4 12 5 13 and so on in the second.
+constexpr int64_t interleaved_lane(int64_t place) { return place / 8 * 4 + place % 8 / 2 + place % 2 * 8; }
+
+// Interleaves the lanes of a vector of sixteen.
+MXQ_HD void interleave_lanes(float* lanes) {
+    const Four a = load_four(lanes), b = load_four(lanes + 4), c = load_four(lanes + 8), d = load_four(lanes + 12);
+    store_four(__builtin_shufflevector(a, c, 0, 4, 1, 5), lanes);
+    store_four(__builtin_shufflevector(a, c, 2, 6, 3, 7), lanes + 4);
+    store_four(__builtin_shufflevector(b, d, 0, 4, 1, 5), lanes + 8);
+    store_four(__builtin_shufflevector(b, d, 2, 6, 3, 7), lanes + 12);
+}
+
 // Arranges eight neighbours: the odd ones before the even ones.
 MXQ_HD void arrange_bytes(const float* codes, float* to) {
     const Four a = load_four(codes), b = load_four(codes + 4);
@@ -89,6 +109,7 @@ MXQ_HD void arrange_as(const float* unit, float* to) {
             arrange_nibbles(unit + i + 4, to + i / 8);
             arrange_nibbles(unit + i, to + kLanes + i / 8);
         }
+        for (int64_t i = 0; kInterleavesNibbles && i < kUnit; i += kLanes) interleave_lanes(to + i);
     } else if constexpr (order == Order::bytes) {
         for (int64_t i = 0; i < kUnit; i += 8)
             arrange_bytes(unit + i, to + (i / 64 * 4 + i % 16 / 8 * 2) * kLanes + i % 64 / 16 * 4);
@@ -109,13 +130,14 @@ inline void arrange(Order order, const float* unit, float* to) {
 // ---- Codes
 // -----------------------------------------------------------------------------------------------------------------
 
-// Which of so many factors each lane takes, in the bits of its index from bit `shift` on.
-template <int64_t count, int shift = 0>
+// Which of so many factors the lane at each place takes, in the bits of its index from bit `shift` on.
+template <int64_t count, int shift = 0, bool is_interleaved = false>
 struct FactorOfLane {
     alignas(64) int32_t index[kLanes];
 
     constexpr FactorOfLane() : index() {
-        for (int64_t l = 0; l < kLanes; l++) index[l] = int32_t(l * count / kLanes) << shift;
+        for (int64_t i = 0; i < kLanes; i++)
+            index[i] = int32_t((is_interleaved ? interleaved_lane(i) : i) * count / kLanes) << shift;
     }
 };
 template <class Index>
@@ -171,14 +193,18 @@ MXQ_HD __m512i half_of(const void* table, int half) {
 MXQ_HD __m512i low_pairs(__m512i low, __m512i high) { return _mm512_maskz_unpacklo_epi8(kAllBytes, low, high); }
 MXQ_HD __m512i high_pairs(__m512i low, __m512i high) { return _mm512_maskz_unpackhi_epi8(kAllBytes, low, high); }
 
-// Picks BF16 values by the low bits of words, one code of each after another.
+// Picks the BF16 values of code s of each word, by its low bits.
+template <class E>
+MXQ_HD __m512i pick_nibbles(const __m512i& codes, int s) {
+    const __m512i first = s == 0 ? codes : _mm512_maskz_srli_epi16(kAllWords, codes, unsigned(4 * s));
+    return _mm512_maskz_permutexvar_epi16(kAllWords, first, half_of(kBf16Table<E>.words, 0));
+}
+
 template <class E, class Use>
 MXQ_HD void decode_nibbles(const uint8_t* stored, const Use& use) {
-    const __m512i codes = _mm512_loadu_si512(stored), table = half_of(kBf16Table<E>.words, 0);
-    use(0, _mm512_maskz_permutexvar_epi16(kAllWords, codes, table));
-    use(1, _mm512_maskz_permutexvar_epi16(kAllWords, _mm512_maskz_srli_epi16(kAllWords, codes, 4), table));
-    use(2, _mm512_maskz_permutexvar_epi16(kAllWords, _mm512_maskz_srli_epi16(kAllWords, codes, 8), table));
-    use(3, _mm512_maskz_permutexvar_epi16(kAllWords, _mm512_maskz_srli_epi16(kAllWords, codes, 12), table));
+    const __m512i codes = _mm512_loadu_si512(stored);
+#pragma GCC unroll 4
+    for (int s = 0; s < 4; s++) use(s, pick_nibbles<E>(codes, s));
 }
 
 #if defined(__AVX512VBMI__)
@@ -328,6 +354,12 @@ constexpr int64_t kPieceBytes = kUnit * E::bits / 8 / kPieces<E>;
 MXQ_HD void keep_here(Words& words) { asm volatile("" : "+x"(words)); }
 MXQ_HD void keep_here(Lanes& lanes) { asm volatile("" : "+x"(lanes.all)); }
 
+// Adds a * b to a sum with one rounding, and is kept in order as by keep_here(). Of an intrinsic GCC 12 makes the form that
+// overwrites a factor, and moves the sum back to its register: four rows took up to a twentieth more.
+MXQ_HD void add_product_here(const Lanes& a, const Lanes& b, Lanes& sum) {
+    asm volatile("vfmadd231ps %2, %1, %0" : "+x"(sum.all) : "x"(a.all), "x"(b.all));
+}
+
 // Decodes a piece of a unit of codes of six or eight bits to F16 numbers, and stores them where load_halves() finds them.
 // Stores F16 and not fp32 numbers, since conversions of numbers in memory take none of the pipes that multiply-adds and
 // shuffles need. Works in steps of two or three operations, which go between multiply-adds.
@@ -388,39 +420,36 @@ private:
     Words stored_, odd_, even_;
 };
 
-// Decodes ahead codes of four bits. Of each pair of vectors 2 s and 2 s + 1 it stores first the latter.
+// Decodes ahead codes of four bits. A piece has half the bytes of each lane, all lanes interleaved, as they come from bytes
+// that lie 32 apart: of 4-byte words a0 a1 .. a7 | b0 .. b7 of a unit, piece 0 has the lower halves a0 b0 a1 b1 .. of both,
+// and piece 1 the upper ones.
 template <class E>
 struct NibblePiece {
     static constexpr int steps = 8;
 
     template <class Look>
     MXQ_HD void operator()(int step, const uint8_t* unit, int piece, uint16_t* to, const Look&) {
-        const __m256i ones = _mm256_set1_epi8(0x0F), zero = _mm256_setzero_si256();
+        const __m256i ones = _mm256_set1_epi8(0x0F), uppers = _mm256_set1_epi16(short(0xFF00));
         const __m256i table = load_words(kHalfTable<E>.upper);
         to += piece * (kUnit / kPieces<E>);
-        if (step == 0) high_ = first_ones_first(load_words(unit + piece * kPieceBytes<E>));
-        if (step == 1) high_ = halves_joined(high_);
-        if (step == 2) low_ = _mm256_and_si256(high_, ones), high_ = _mm256_srli_epi16(high_, 4), keep_here(low_);
-        if (step == 3) low_ = _mm256_shuffle_epi8(table, low_), high_ = _mm256_and_si256(high_, ones), keep_here(low_);
-        if (step == 4) high_ = _mm256_shuffle_epi8(table, high_);
-        if (step < 5) keep_here(high_);
+        if (step == 0) high_ = both_halves(unit, piece), low_ = _mm256_and_si256(high_, ones), keep_here(low_);
+        if (step == 1) high_ = _mm256_and_si256(_mm256_srli_epi16(high_, 4), ones);
+        if (step == 2) low_ = _mm256_shuffle_epi8(table, low_), keep_here(low_);
+        if (step == 3) high_ = _mm256_shuffle_epi8(table, high_);
+        if (step < 4) keep_here(high_);
         if (step >= 4) {
             const Words& upper = step < 6 ? low_ : high_;
-            Words halves = step % 2 ? _mm256_unpackhi_epi8(zero, upper) : _mm256_unpacklo_epi8(zero, upper);
+            Words halves = step % 2 ? _mm256_and_si256(upper, uppers) : _mm256_slli_epi16(upper, 8);
             keep_here(halves);
-            store_words(halves, to + step % 2 * 32 + step / 6 * 16);
+            store_words(halves, to + (step - 4) * 16);
         }
     }
 
 private:
-    // A lane of 32 bits has the codes of four bytes: the first ones of four lanes become neighbours, then the second ones.
-    MXQ_HD static Words first_ones_first(const Words& stored) {
-        return _mm256_shuffle_epi8(stored, _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
-                                                            0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    }
-    // Brings eight lanes into that order, across both halves of the vector.
-    MXQ_HD static Words halves_joined(const Words& bytes) {
-        return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    // Loads two bytes of each lane.
+    MXQ_HD static Words both_halves(const uint8_t* unit, int piece) {
+        const uint8_t* const from = unit + 2 * piece;
+        return _mm256_blend_epi16(load_words(from), load_words(from + kUnit / 4 - 2), 0xAA);
     }
 
     Words low_, high_;  // codes, then the upper bytes of their numbers
@@ -429,11 +458,12 @@ private:
 template <class E>
 using PieceDecoder = std::conditional_t<E::bits == 4, NibblePiece<E>, WidePiece<E>>;
 
-// Returns a part of vector n of a decoded unit. Codes of four bits have a piece for each part; pieces of others have a part
-// of four vectors, of which the odd ones follow the even ones.
+// Returns a part of vector n of a decoded unit. Codes of four bits have a piece for the odd vectors, whose codes are the
+// first four of each lane in the order of their bytes, low ones first, then one for the even ones; pieces of others have a
+// part of four vectors, of which the odd ones follow the even ones.
 template <class E>
 MXQ_HD Lanes load_halves(const uint16_t* unit, int n, int64_t part) {
-    const int64_t in_nibbles = part * 64 + n / 2 * 16 + (1 - n % 2) * 8;
+    const int64_t pair = n / 2, in_nibbles = (1 - n % 2) * 64 + (pair % 2 * 2 + pair / 2) * 16 + part * 8;
     const int64_t in_bytes = (n / 4 * 2 + part) * 32 + n % 2 * 16 + n % 4 / 2 * 8;
     const uint16_t* const from = unit + (E::bits == 4 ? in_nibbles : in_bytes);
     return {_mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(from)))};
@@ -442,7 +472,7 @@ MXQ_HD Lanes load_halves(const uint16_t* unit, int n, int64_t part) {
 template <class E, class Use>
 MXQ_HD void decode_unit(const uint8_t* codes, int64_t part, const Use& use) {
     alignas(64) uint16_t halves[kUnit];
-    for (int piece = int(part); piece < kPieces<E>; piece += 2) {
+    for (int piece = E::bits == 4 ? 0 : int(part); piece < kPieces<E>; piece += E::bits == 4 ? 1 : 2) {
         PieceDecoder<E> decode;
 #pragma GCC unroll 8
         for (int step = 0; step < decode.steps; step++) decode(step, codes, piece, halves, [](const Words&) {});
@@ -503,29 +533,28 @@ MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
 constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
 constexpr int kFoldOfScales = 0;
 
-// Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16.
-MXQ_HD void powers_of_e8m0(const uint8_t* scales, int64_t count, uint32_t exponent, float* to) {
-    for (int64_t i = 0; i < count; i += kLanes) {
-        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i));
-        const __m512i exponents = _mm512_maskz_cvtepu8_epi32(kAll, bytes);
-        const __m512i sums = _mm512_add_epi32(exponents, _mm512_set1_epi32(int(exponent)));
-        _mm512_storeu_si512(to + i, _mm512_maskz_slli_epi32(kAll, sums, 23));
-    }
+// Stores 2^(s - 127 + exponent) for sixteen E8M0 scales.
+MXQ_HD void store_powers(const uint8_t* scales, uint32_t exponent, float* to) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
+    const __m512i sums = _mm512_add_epi32(_mm512_maskz_cvtepu8_epi32(kAll, bytes), _mm512_set1_epi32(int(exponent)));
+    _mm512_storeu_si512(to, _mm512_maskz_slli_epi32(kAll, sums, 23));
 }
 constexpr int64_t kScalesAtOnce = 64;
 #else
 #if defined(__AVX2__)
-// Stores E4M3 scales, a multiple of 16, as F16 numbers of 2^-8 times their values, each twice, since two lanes take it.
-// Returns false where there is a NaN, which becomes a number.
+// Stores E4M3 scales, a multiple of 16, as F16 numbers of 2^-8 times their values, each twice, since two lanes take it, and
+// interleaved as lanes are. Returns false where there is a NaN, which becomes a number.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+    const __m256i order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
     __m128i most = _mm_setzero_si128();  // of twice the scales: those of NaN are the largest
     for (int64_t i = 0; i < count; i += kSixteen, to += kSixteen) {
         const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i));
         most = _mm_max_epu8(most, _mm_add_epi8(bytes, bytes));
-        const __m256i halves = _mm256_permute4x64_epi64(halves_of_numbers<E4M3>(lanes_of_bytes<8>(scales + i)), 0xD8);
+        const __m256i eights = _mm256_shuffle_epi8(halves_of_numbers<E4M3>(lanes_of_bytes<8>(scales + i)), order);
+        const __m256i halves = _mm256_permute4x64_epi64(eights, 0xD8);
         __m256i* const pairs = reinterpret_cast<__m256i*>(to);
-        _mm256_storeu_si256(pairs, _mm256_unpacklo_epi16(halves, halves));
-        _mm256_storeu_si256(pairs + 1, _mm256_unpackhi_epi16(halves, halves));
+        _mm256_storeu_si256(pairs, _mm256_unpacklo_epi32(halves, halves));
+        _mm256_storeu_si256(pairs + 1, _mm256_unpackhi_epi32(halves, halves));
     }
     return _mm_movemask_epi8(_mm_cmpeq_epi8(most, _mm_set1_epi8(char(0xFE)))) == 0;
 }
@@ -540,20 +569,37 @@ constexpr int kFoldOfScales = 0;
 #endif
 constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
 
-// Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16.
-MXQ_HD void powers_of_e8m0(const uint8_t* scales, int64_t count, uint32_t exponent, float* to) {
+// Stores 2^(s - 127 + exponent) for sixteen E8M0 scales.
+MXQ_HD void store_powers(const uint8_t* scales, uint32_t exponent, float* to) {
 #if defined(__AVX2__)
-    for (int64_t i = 0; i < count; i += 8) {
+    for (int64_t i = 0; i < kSixteen; i += 8) {
         const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales + i)));
         const __m256i sums = _mm256_add_epi32(bytes, _mm256_set1_epi32(int(exponent)));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_slli_epi32(sums, 23));
     }
 #else
-    for (int64_t i = 0; i < count; i++) to[i] = bits_float((scales[i] + exponent) << 23);
+    for (int64_t i = 0; i < kSixteen; i++) to[i] = bits_float((scales[i] + exponent) << 23);
 #endif
 }
 constexpr int64_t kScalesAtOnce = kSixteen;
 #endif
+
+// Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16. Returns whether all are in [first, first + span].
+MXQ_HD bool powers_of_e8m0(const uint8_t* scales, int64_t count, uint8_t first, uint8_t span, uint32_t exponent, float* to) {
+    typedef uint8_t Sixteen __attribute__((vector_size(16)));
+    Sixteen most = {};  // of what scales are beyond the first
+    for (int64_t i = 0; i < count; i += kSixteen) {
+        Sixteen bytes;
+        memcpy(&bytes, scales + i, sizeof bytes);
+        bytes -= first;
+        most = bytes > most ? bytes : most;
+        store_powers(scales + i, exponent, to + i);
+    }
+    int64_t beyond[2];
+    const auto is_beyond = most > span;
+    memcpy(beyond, &is_beyond, sizeof beyond);
+    return (beyond[0] | beyond[1]) == 0;
+}
 
 // Loads kWidth numbers as fp32.
 MXQ_HD Lanes load_numbers(const uint8_t* from, float) { return load_lanes(reinterpret_cast<const float*>(from)); }
@@ -603,7 +649,8 @@ struct QuantizedWeights : UnitDecoder<E> {
         if constexpr (block == kNvBlock) return load_numbers(reinterpret_cast<const uint8_t*>(of_unit + part * 4), F16{});
 #endif
         if constexpr (of_section <= kParts) return same_lanes(of_unit + number * of_section + part * of_section / kParts);
-        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section>>.index + part * kWidth;
+        constexpr bool is_interleaved = kInterleavesNibbles && order == Order::nibbles;
+        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section, 0, is_interleaved>>.index + part * kWidth;
         return pick_lanes(of_unit + number * of_section, index);
     }
 };
