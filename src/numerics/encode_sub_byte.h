@@ -123,84 +123,134 @@ MXQ_HD uint32_t encode_e2m1_bf16(uint32_t values) {
 
 // NVFP4 codes of BF16 numbers from products that are cut to F16, in most cases without looking at what is cut off.
 //
-// The ties between two codes are 1, 3, 5 and 7 times a power of two: 3 and 7 go up, to the even code, 1 and 5 go down. For each
-// of the four there is at most one BF16 number whose product is a tie once it is cut, so that the multiplier alone decides what
-// serves all numbers:
+// The bits of a magnitude in F16 are those of its E2M1 code, followed by nine of what is between two codes, if it is made
+// smaller by 2^14: what is below 1 then is subnormal. Where all ties go up, the first of the nine bits is added to the code:
 //
-//     no product is 1 or 5 exactly           Odd: cut products get an odd last place; ties, and what was just above, go up
-//     some are, but none is 3 or 7 exactly   Before: the same with the next smaller multiplier, whose products are all smaller
-//     no product is just above 1 or 5        Even: cut products stay as they are, and ties go to the even code
+//     bits of F16    s000cccp pppppppp      c: the code, p: the place between it and the next
+//
+// The ties between two codes are 1, 3, 5 and 7 times a power of two: 3 and 7 go up, to the even code, 1 and 5 go down. For
+// each of the four there is at most one BF16 number whose product is a tie once it is cut, so that the multiplier alone
+// decides what serves all numbers:
+//
+//     no product is 1 or 5 exactly           Up: ties, and what was just above, go up
+//     some are, but none is 3 or 7 exactly   Before: the same with the next smaller multiplier; its products are smaller
+//     no product is just above 1 or 5        Even: ties go to the even code
 //
 // Few multipliers fit none of these. Devices whose instructions round to E2M1 cut nothing and use every multiplier as it is.
-struct TruncatingMultiplier {
-    float factor;  // is NaN where none serves
-    bool odd;      // whether cut products get an odd last place
+struct CuttingMultiplier {
+    float factor;  // by kCutUnit smaller than what it stands for; is NaN where none serves
+    bool up;       // whether all ties go up
 };
 
-// Encodes two positive products below 7 to E2M1, in the low bytes of both halves. `odd` is kOneInBothHalves or 0.
-MXQ_HD uint32_t encode_e2m1_truncated(float first, float second, uint32_t odd) {
 #if MXQ_SMALL_FLOATS
-    return encode_e2m1_to_halves(first, second);
-#elif defined(__CUDA_ARCH__)
-    uint32_t cut, line, above, code;
-    asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(cut) : "f"(second), "f"(first));
-    cut |= odd;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(code) : "r"(cut), "r"(0x40004000), "r"(0x64006400));   // 2 v + 1024
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(line) : "r"(cut), "r"(0x3C003C00), "r"(0x64026402));   // v + 1026
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(above) : "r"(cut), "r"(0x38003800), "r"(0x64046404));  // v / 2 + 1028
-    asm("min.f16x2 %0, %0, %1;" : "+r"(code) : "r"(line));
-    asm("min.f16x2 %0, %0, %1;" : "+r"(code) : "r"(above));
-    return code;
+constexpr float kCutUnit = 1;
 #else
-    const auto half = [&](float product) {
-        uint32_t cut = from_float<F16>(product).bits;
-        cut = (cut - (to_float(F16{uint16_t(cut)}) > product)) | (odd & 1);
-        return encode<E2M1>(to_float(F16{uint16_t(cut)}));
-    };
-    return half(first) | half(second) << 16;
+constexpr float kCutUnit = 0x1p-14f;
+#endif
+
+#if defined(__CUDA_ARCH__) && !MXQ_SMALL_FLOATS
+__device__ __forceinline__ uint32_t cut_to_f16(float first, float second) {
+    uint32_t halves;
+    asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(second), "f"(first));
+    return halves;
+}
+
+// Returns the codes of cut products in the low bytes of both halves, 0x0C in the high bytes: the lowest of three lines, as
+// in encode_e2m1_above_base, by 2^22 smaller. `up` makes cut products odd, so that no tie is left.
+__device__ __forceinline__ uint32_t round_cut_to_even(uint32_t cut, uint32_t up) {
+    uint32_t first, second, third;
+    cut = (cut & ~kSignsOfBothHalves) | up;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(first) : "r"(cut), "r"(0x20002000), "r"(0x0C000C00));   // 2 v + 1024
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(second) : "r"(cut), "r"(0x1C001C00), "r"(0x0C020C02));  // v + 1026
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(third) : "r"(cut), "r"(0x18001800), "r"(0x0C040C04));   // v / 2 + 1028
+    asm("min.f16x2 %0, %0, %1;" : "+r"(first) : "r"(second));
+    asm("min.f16x2 %0, %0, %1;" : "+r"(first) : "r"(third));
+    return first;
+}
+
+// Packs the rounded magnitudes of eight cut products: elements 0 and 2 of four in the halves of `low`, 1 and 3 in those of
+// `high`. Where all ties go up, a code's nibble takes the first bit behind the code with it, which is then added.
+template <bool to_even>
+__device__ __forceinline__ uint32_t pack_cut(const uint32_t (&low)[2], const uint32_t (&high)[2], uint32_t up) {
+    uint32_t fours[2];
+    for (int i = 0; i < 2; ++i)
+        fours[i] = to_even ? round_cut_to_even(low[i], up) + round_cut_to_even(high[i], up) * 16
+                           : select_bits(0xF000F000u, high[i] * 16, low[i]);
+    if (to_even) return permute_bytes(fours[0], fours[1], 0x6420);
+    return (permute_bytes(fours[0], fours[1], 0x7531) + 0x11111111u) >> 1;
+}
+#endif
+
+// Packs the codes of eight products below 7 kCutUnit, signs among them. They have one multiplier: by `to_even` all ties go
+// up only if `up` is kOneInBothHalves, not 0; else they always do.
+template <bool to_even>
+MXQ_HD uint32_t encode_e2m1_cut(const float (&products)[8], uint32_t up) {
+#if MXQ_SMALL_FLOATS
+    uint32_t codes = 0;
+    for (int i = 0; i < 4; ++i) codes |= encode_e2m1_nibbles(products[2 * i], products[2 * i + 1]) << (8 * i);
+    return codes;
+#elif defined(__CUDA_ARCH__)
+    uint32_t low[2], high[2];
+    for (int i = 0; i < 2; ++i) {
+        low[i] = cut_to_f16(products[4 * i], products[4 * i + 2]);
+        high[i] = cut_to_f16(products[4 * i + 1], products[4 * i + 3]);
+    }
+    const uint32_t signs =
+        select_bits(0x80808080u, permute_bytes(high[0], high[1], 0xFDB9), permute_bytes(low[0], low[1], 0xFDB9));
+    return select_bits(0x77777777u, pack_cut<to_even>(low, high, up), signs);
+#else
+    uint32_t codes = 0;
+    for (int i = 0; i < 8; ++i) {
+        const uint32_t bits = float_bits(products[i]);
+        const float magnitude = bits_float(bits & kMagnitudeMask);
+        const uint32_t near = from_float<F16>(magnitude).bits, cut = near - (to_float(F16{uint16_t(near)}) > magnitude);
+        const uint32_t half = to_even ? 255 + ((cut >> 9 | up) & 1) : 256;
+        codes |= ((cut + half) >> 9 & 7 | bits >> 31 << 3) << (4 * i);
+    }
+    return codes;
 #endif
 }
 
-// Returns whether encode_e2m1_truncated puts a value on the same side of the tie `halfway` as encode does. `product` is its
+// Returns whether encode_e2m1_cut puts a value on the same side of the tie `halfway` as encode does. `product` is its
 // product with the multiplier, `cut` that with the multiplier's replacement.
-MXQ_HD bool is_on_side(float product, float cut, float halfway, bool even_above, bool odd) {
+MXQ_HD bool is_on_side(float product, float cut, float halfway, bool even_above, bool up) {
     const bool above = product > halfway || (product == halfway && even_above);
-    constexpr float place = 0x1p-8f;  // is the last place of 5 in F16, and more than that of 1
-    const float just_above = halfway == 1 ? 1 + 0x1p-10f : halfway + place;
-    return above == (odd || even_above ? cut >= halfway : cut >= just_above);
+    // The last place of 5 in F16, and of 1 where it stands for 1/4, which is subnormal.
+    const float just_above = halfway + 0x1p-8f;
+    return above == (up || even_above ? cut >= halfway : cut >= just_above);
 }
 
 // What serves instead of a multiplier, as told above.
-enum class Truncation : uint32_t { Odd, Before, Even, None };
+enum class Cut : uint32_t { Up, Before, Even, None };
 
 // Returns what serves instead of a multiplier, which depends on its significand alone.
-
-MXQ_HD Truncation truncation_for(float multiplier) {
+MXQ_HD Cut cut_for(float multiplier) {
 #if MXQ_SMALL_FLOATS
-    return Truncation::Even;
+    return Cut::Up;
 #else
     const float significand = bits_float((float_bits(multiplier) & 0x7FFFFF) | 127u << 23);
     const float inverse = reciprocal_rn(significand);
     for (uint32_t i = 0; i < 3; ++i) {
-        const Truncation way = Truncation(i);
-        const float factor = bits_float(float_bits(significand) - (way == Truncation::Before));
+        const Cut way = Cut(i);
+        const float factor = bits_float(float_bits(significand) - (way == Cut::Before));
         const auto serves = [&](float halfway, bool even_above) {
             const float value = to_float(from_float<Bf16>(multiply_rn(halfway, inverse)));
             return is_on_side(multiply_rn(value, significand), multiply_rn(value, factor), halfway, even_above,
-                              way != Truncation::Even);
+                              way != Cut::Even);
         };
         if (serves(1, false) && serves(3, true) && serves(5, false) && serves(7, true)) return way;
     }
-    return Truncation::None;
+    return Cut::None;
 #endif
 }
 
-// Returns the replacement of a multiplier whose truncation_for is known.
-MXQ_HD TruncatingMultiplier truncating_multiplier(float multiplier, Truncation way) {
+// Returns the replacement of a multiplier whose cut_for is known. Whatever is so small that products could be subnormal has
+// none.
+MXQ_HD CuttingMultiplier cutting_multiplier(float multiplier, Cut way) {
     const uint32_t bits = float_bits(multiplier), field = bits & kInfinityBits;
     if (multiplier == 0) return {0, true};
-    if (way == Truncation::None || field < 2u << 23 || field == kInfinityBits) return {bits_float(kNanBits), false};
-    return {bits_float(bits - (way == Truncation::Before)), way != Truncation::Even};
+    if (way == Cut::None || field < 16u << 23 || field == kInfinityBits) return {bits_float(kNanBits), false};
+    return {multiply_rn(bits_float(bits - (way == Cut::Before)), kCutUnit), way != Cut::Even};
 }
 
 // Packs eight codes to a word, from four pairs of neighbours: elements 2i and 2i + 1 are the low bytes of the halves of

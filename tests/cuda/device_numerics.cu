@@ -217,12 +217,22 @@ struct QuantizeNvfp4 {
     __device__ static uint64_t device(uint32_t i) {
         const Bf16Pair pair = bf16_pair(i);
         const float multiplier = nvfp4_multiplier(scale(i), global(i));
-        const TruncatingMultiplier cut = truncating_multiplier(multiplier, truncation_for(multiplier));
-        const float low = multiply_rn(fabsf(pair.first), cut.factor), high = multiply_rn(fabsf(pair.second), cut.factor);
-        const uint32_t signs = (float_bits(pair.first) >> 31 | float_bits(pair.second) >> 31 << 16) * 8;
-        if (low < 7 && high < 7) return (encode_e2m1_truncated(low, high, cut.odd ? kOneInBothHalves : 0) & 0x00FF00FF) | signs;
+        const CuttingMultiplier cut = cutting_multiplier(multiplier, cut_for(multiplier));
+        const float low = multiply_rn(pair.first, cut.factor), high = multiply_rn(pair.second, cut.factor);
+        if (fabsf(low) < 7 * kCutUnit && fabsf(high) < 7 * kCutUnit) return cut_codes(low, high, i, cut.up);
         return encode_e2m1_floats(multiply_rn(pair.first, multiplier), multiply_rn(pair.second, multiplier)) & 0x00FF00FF &
                nvfp4_code_mask(scale(i));
+    }
+    // Returns the codes of two products, which lie among zeros where the case says, in the halves of a word.
+    __device__ static uint32_t cut_codes(float low, float high, uint32_t i, bool up) {
+        float products[8] = {};
+        const uint32_t first = i % 8, second = (i + 1 + i / 8 % 7) % 8;
+#pragma unroll
+        for (uint32_t j = 0; j < 8; j++) products[j] = j == first ? low : j == second ? high : 0;
+        const uint32_t to_even = encode_e2m1_cut<true>(products, up ? kOneInBothHalves : 0);
+        const uint32_t fast = up ? encode_e2m1_cut<false>(products, 0) : to_even;
+        const uint32_t codes = (fast >> (4 * first) & 15) | (fast >> (4 * second) & 15) << 16;
+        return fast == to_even && __popc(fast) == __popc(codes) ? codes : ~0u;
     }
     static uint64_t host(uint32_t i) {
         const Bf16Pair pair = bf16_pair(i);

@@ -50,18 +50,31 @@ TEST_CASE("fp32 values beside a tie go the way of the value, not of its first si
 
 namespace {
 
+// Returns the codes of eight BF16 numbers from `first` on under a multiplier, the signs of every second set.
+uint32_t codes_of_eight(uint32_t first, float multiplier) {
+    uint32_t codes = 0;
+    for (uint32_t i = 0; i < 8; ++i) {
+        const float value = mxq::bits_float((first + i) << 16 | (i % 2) << 31);
+        codes |= mxq::encode<mxq::E2M1>(mxq::multiply_rn(value, multiplier)) << (4 * i);
+    }
+    return codes;
+}
+
 // Codes of all BF16 numbers by what serves instead of a multiplier; whether anything does.
 bool check_cut(float multiplier, int64_t& checked) {
-    const mxq::TruncatingMultiplier cut = mxq::truncating_multiplier(multiplier, mxq::truncation_for(multiplier));
+    const mxq::CuttingMultiplier cut = mxq::cutting_multiplier(multiplier, mxq::cut_for(multiplier));
     if (mxq::is_nan(cut.factor)) return false;
     int64_t wrong = 0;
-    for (uint32_t bits = 0; bits < 0x7F80; ++bits, ++checked) {
-        const float value = mxq::bits_float(bits << 16), product = mxq::multiply_rn(value, cut.factor);
-        if (!(product < 7)) break;
-        const uint32_t codes = mxq::encode_e2m1_truncated(product, 1.0f, cut.odd ? mxq::kOneInBothHalves : 0) & 15;
-        wrong += codes != mxq::encode<mxq::E2M1>(mxq::multiply_rn(value, multiplier));
+    for (uint32_t bits = 0; bits < 0x7F80; bits += 8, checked += 8) {
+        float products[8];
+        for (uint32_t i = 0; i < 8; ++i)
+            products[i] = mxq::multiply_rn(mxq::bits_float((bits + i) << 16 | (i % 2) << 31), cut.factor);
+        if (!(-products[7] < 7 * mxq::kCutUnit)) break;
+        const uint32_t codes = codes_of_eight(bits, multiplier);
+        wrong += mxq::encode_e2m1_cut<true>(products, cut.up ? mxq::kOneInBothHalves : 0) != codes;
+        wrong += cut.up && mxq::encode_e2m1_cut<false>(products, 0) != codes;
     }
-    CAPTURE(multiplier, cut.factor, cut.odd);
+    CAPTURE(multiplier, cut.factor, cut.up);
     CHECK(wrong == 0);
     return true;
 }
@@ -70,7 +83,7 @@ bool check_cut(float multiplier, int64_t& checked) {
 
 TEST_CASE("cut products give the codes of all BF16 numbers", "[numerics]") {
     int64_t checked = 0;
-    int served = 0, odd = 0, globals = 0;
+    int served = 0, up = 0, globals = 0;
     for (int g = 128; g < 256; ++g)  // whatever a BF16 maximum is, halfway products are common
         for (int t : {448, 256}) {
             const mxq::Nvfp4Global global = mxq::nvfp4_global(float(g), t);
@@ -78,22 +91,23 @@ TEST_CASE("cut products give the codes of all BF16 numbers", "[numerics]") {
             for (uint32_t scale = 64; scale < 72; ++scale) {
                 const float multiplier = mxq::nvfp4_multiplier(scale, global);
                 of_global += check_cut(multiplier, checked);
-                odd += mxq::truncation_for(multiplier) == mxq::Truncation::Odd;
+                up += mxq::cut_for(multiplier) == mxq::Cut::Up;
             }
             served += of_global;
             globals += of_global == 8;
         }
     CHECK(served == 2038);
     CHECK(globals == 246);
-    CHECK((odd > 500 && odd < 2000));
+    CHECK((up > 500 && up < 2000));
     for (uint32_t i = 0; i < 400; ++i) {
         const float any = mxq::bits_float(0x3C000000u + i * 0x0003D0A7u), exact = float(1 + 2 * (i % 4)) / float(128 + i % 128);
         check_cut(any, checked);
         check_cut(exact, checked);
     }
     CHECK(checked > 46'000'000);
-    CHECK(mxq::is_nan(mxq::truncating_multiplier(0x1p-126f, mxq::Truncation::Odd).factor));
-    CHECK(mxq::truncating_multiplier(0, mxq::Truncation::None).factor == 0);
+    CHECK(mxq::is_nan(mxq::cutting_multiplier(0x1p-112f, mxq::Cut::Up).factor));
+    CHECK(mxq::cutting_multiplier(0x1p-111f, mxq::Cut::Up).factor == 0x1p-125f);
+    CHECK(mxq::cutting_multiplier(0, mxq::Cut::None).factor == 0);
 }
 
 TEST_CASE("nibbles are packed by rows and by lines", "[numerics]") {

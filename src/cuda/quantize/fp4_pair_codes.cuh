@@ -1,70 +1,110 @@
 // E2M1 codes of elements that stay packed in pairs: to nearest and stochastic, of a row's 16 elements or of two columns'.
 //
-//     row        8 words -> 8 pairs of codes -> pack_nibble_pairs -> 2 words
-//     columns   16 words -> 16 pairs of codes, 4 to a word in either half -> 2 words of each column
+//     MXFP4, row        8 words -> 8 pairs of codes -> pack_nibble_pairs -> 2 words
+//     MXFP4, columns   16 words -> 16 pairs of codes, 4 to a word in either half -> 2 words of each column
+//     NVFP4            eight halves of words -> eight products -> encode_e2m1_cut -> a word; of columns one at a time
 #pragma once
 #include "cuda/quantize/fp4_pairs.cuh"
 
 namespace mxq::cuda::fp4_pairs {
 
-// Makes codes of four words, under a factor for each half; `odd` makes their cut products odd.
-template <bool nvfp4, bool plain>
-__device__ __forceinline__ void four_pairs(const uint32_t* words, const PairFactors& factors, uint32_t odd,
-                                           uint32_t (&pairs)[4]) {
+// ---- MXFP4 -----------------------------------------------------------------------------------------------------------
+
+// Makes codes of four words, under a power of two for each half.
+template <bool plain>
+__device__ __forceinline__ void four_pairs(const uint32_t* words, const PairFactors& factors, uint32_t (&pairs)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        pairs[i] = plain ? round_e2m1_pair<!nvfp4>(words[i], factors, odd) : quantize_e2m1_pair(words[i], factors);
-}
-
-// Masks codes under a scale of NaN. Plain NVFP4 codes under scale 0 are zeros with signs by themselves.
-template <bool nvfp4>
-__device__ __forceinline__ uint32_t masked(uint32_t codes, float multiplier) {
-    return nvfp4 ? codes : mask_nibbles(codes, multiplier);
+        pairs[i] = plain ? round_e2m1_pair(words[i], factors) : quantize_e2m1_pair(words[i], factors);
 }
 
 // Makes the codes of eight elements of a row.
-template <bool nvfp4, bool plain>
-__device__ __forceinline__ uint32_t eight_codes(const uint32_t* words, float multiplier) {
-    const float factor = nvfp4 ? fabsf(multiplier) : multiplier;
+template <bool plain>
+__device__ __forceinline__ uint32_t eight_mx_codes(const uint32_t* words, float factor) {
     uint32_t pairs[4];
-    four_pairs<nvfp4, plain>(words, pair_factors(factor, factor), odd_halves(multiplier), pairs);
-    return masked<nvfp4>(plain ? pack_nibble_pairs(pairs, words) : pack_nibble_pairs(pairs), factor);
-}
-
-template <bool nvfp4, bool plain>
-__device__ __forceinline__ uint2 row_codes(const uint32_t (&words)[kPairs], float multiplier) {
-    return {eight_codes<nvfp4, plain>(words, multiplier), eight_codes<nvfp4, plain>(words + 4, multiplier)};
+    four_pairs<plain>(words, pair_factors(factor, factor), pairs);
+    return mask_nibbles(plain ? pack_nibble_pairs(pairs, words) : pack_nibble_pairs(pairs), factor);
 }
 
 // Returns a column's 16 codes, from four of each in the halves of words.
-template <bool nvfp4>
 __device__ __forceinline__ uint2 column_line(const uint32_t (&lines)[4], uint32_t halves, float factor) {
-    return {masked<nvfp4>(__byte_perm(lines[0], lines[1], halves), factor),
-            masked<nvfp4>(__byte_perm(lines[2], lines[3], halves), factor)};
+    return {mask_nibbles(__byte_perm(lines[0], lines[1], halves), factor),
+            mask_nibbles(__byte_perm(lines[2], lines[3], halves), factor)};
 }
 
 // Makes the codes of two neighbouring columns.
-template <bool nvfp4, bool plain>
-__device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], float low, float high, uint2 (&codes)[2]) {
-    const float first = nvfp4 ? fabsf(low) : low, second = nvfp4 ? fabsf(high) : high;
-    const uint32_t odd = select_bits(0xFFFF, odd_halves(low), odd_halves(high));
+template <bool plain>
+__device__ __forceinline__ void mx_column_codes(const uint32_t (&words)[kChunk], float first, float second,
+                                                uint2 (&codes)[2]) {
     uint32_t lines[4];
 #pragma unroll
     for (int g = 0; g < 4; g++) {
         uint32_t pairs[4];
-        four_pairs<nvfp4, plain>(words + 4 * g, pair_factors(first, second), odd, pairs);
+        four_pairs<plain>(words + 4 * g, pair_factors(first, second), pairs);
         lines[g] = plain ? pack_nibble_lines(pairs, words + 4 * g) : pack_nibble_lines(pairs);
     }
-    codes[0] = column_line<nvfp4>(lines, 0x5410, first);
-    codes[1] = column_line<nvfp4>(lines, 0x7632, second);
+    codes[0] = column_line(lines, 0x5410, first);
+    codes[1] = column_line(lines, 0x7632, second);
+}
+
+// ---- NVFP4 -----------------------------------------------------------------------------------------------------------
+
+// Returns what round_cut takes, which the sign of a stored multiplier tells.
+__device__ __forceinline__ uint32_t ties_up(float stored) { return float_bits(stored) >> 31 ? 0 : kOneInBothHalves; }
+
+// Makes the codes of eight plain elements of a row, under a stored CuttingMultiplier.
+template <bool to_even>
+__device__ __forceinline__ uint32_t eight_nv_codes(const uint32_t* words, float stored) {
+    float products[8];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        products[2 * i] = multiply_rn(low_value(words[i]), fabsf(stored));
+        products[2 * i + 1] = multiply_rn(high_value(words[i]), fabsf(stored));
+    }
+    return encode_e2m1_cut<to_even>(products, ties_up(stored));
+}
+
+// Makes the codes of eight plain elements of one of two neighbouring columns.
+template <bool to_even, bool upper>
+__device__ __forceinline__ uint32_t eight_column_codes(const uint32_t* words, float stored) {
+    float products[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) products[i] = multiply_rn(upper ? high_value(words[i]) : low_value(words[i]), fabsf(stored));
+    return encode_e2m1_cut<to_even>(products, ties_up(stored));
+}
+
+// ---- Either ----------------------------------------------------------------------------------------------------------
+
+// Makes the codes of a row's chunk. A fast way takes elements of MXFP4 that need no clamping, or multipliers of NVFP4 under
+// which all ties go up; elements of NVFP4 are plain.
+template <bool nvfp4, bool fast>
+__device__ __forceinline__ uint2 row_codes(const uint32_t (&words)[kPairs], float multiplier) {
+    if constexpr (nvfp4)
+        return {eight_nv_codes<!fast>(words, multiplier), eight_nv_codes<!fast>(words + 4, multiplier)};
+    else
+        return {eight_mx_codes<fast>(words, multiplier), eight_mx_codes<fast>(words + 4, multiplier)};
+}
+
+// Makes the codes of chunks of two neighbouring columns, by the same ways.
+template <bool nvfp4, bool fast>
+__device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], float low, float high, uint2 (&codes)[2]) {
+    if constexpr (nvfp4) {
+        codes[0] = {eight_column_codes<!fast, false>(words, low), eight_column_codes<!fast, false>(words + 8, low)};
+        codes[1] = {eight_column_codes<!fast, true>(words, high), eight_column_codes<!fast, true>(words + 8, high)};
+    } else {
+        mx_column_codes<fast>(words, low, high, codes);
+    }
 }
 
 // ---- Stochastic codes ------------------------------------------------------------------------------------------------
 
-// Masks codes under a scale of NaN.
+// Masks codes under a scale of NaN. NVFP4 codes under scale 0 are zeros with signs by themselves.
 template <bool nvfp4>
 __device__ __forceinline__ uint2 masked(uint2 codes, float multiplier) {
-    return {masked<nvfp4>(codes.x, multiplier), masked<nvfp4>(codes.y, multiplier)};
+    if constexpr (nvfp4)
+        return codes;
+    else
+        return {mask_nibbles(codes.x, multiplier), mask_nibbles(codes.y, multiplier)};
 }
 
 template <bool nvfp4>

@@ -26,18 +26,12 @@ inline bool is_plain_mxfp4(const QuantizeProblem& p) {
     return below_seven && p.nonfinite == Nonfinite::Propagate;
 }
 
-// A multiplier of NVFP4, and the way in which it may be cut to fewer bits.
-struct MultiplierCut {
-    float multiplier;
-    Truncation way;
-};
-
 // Some members are those of quantize_fp4's. A struct for both would take as much shared memory as the larger of the two.
 struct Shared {
     ChunkTile<Bf16> tile;
     SharedPlace place;
-    Nvfp4Tables tables;  // TruncatingMultipliers, plain ones for stochastic rounding; none where `errors` serve instead
-    MultiplierCut cuts[2][8];
+    Nvfp4Tables tables;  // CuttingMultipliers, plain ones for stochastic rounding; none where `errors` serve instead
+    float of_significands[2][8];        // of the scales 1 to 1.875
     ErrorScale errors[2][kScaleBytes];  // of four over six, by scale bytes
     alignas(16) PhiloxKeys keys;
     uint32_t maxima[kCells];       // of square tiles, as bits
@@ -132,30 +126,49 @@ __device__ __forceinline__ uint32_t largest_pair(Nonfinite policy, const uint32_
                                          : largest_pair<Nonfinite::Propagate>(words);
 }
 
-// Makes a table of TruncatingMultipliers by their scales, negative where those are not odd; each of 128 threads for which there
-// is one makes one. Scales of one significand have multipliers of one, and are cut alike: eight threads look for all. All
-// threads of the block call it, and a barrier must follow.
-__device__ __forceinline__ void put_cut_table(const Nvfp4Global& global, bool exists, MultiplierCut (&cuts)[8],
-                                              float (&multipliers)[kScaleBytes]) {
-    const int scale = threadIdx.x % kScaleBytes;
-    constexpr int one = 56;  // the scale 1
-    const float multiplier = exists ? nvfp4_multiplier(uint32_t(scale), global) : 0;
-    if (exists && scale >= one && scale < one + 8) cuts[scale - one] = {multiplier, truncation_for(multiplier)};
-    __syncthreads();
-    if (!exists) return;
-    const int normal = scale >= 8 ? scale : scale << max(__clz(scale) - 28, 0);
-    const MultiplierCut same = cuts[normal % 8];
-    const bool alike = ((float_bits(multiplier) ^ float_bits(same.multiplier)) & 0x7FFFFF) == 0;
-    const TruncatingMultiplier cut = truncating_multiplier(multiplier, alike ? same.way : Truncation::None);
-    multipliers[scale] = cut.odd ? cut.factor : -cut.factor;
+// Returns the CuttingMultiplier of a scale from 1 to 1.875 as it is stored, negative where ties go to even. It is NaN, too,
+// where it or that of another scale of its significand may not be a power of two times the same number.
+__device__ __forceinline__ float stored_cut(float multiplier, Cut way) {
+    const CuttingMultiplier cut = cutting_multiplier(multiplier, way);
+    if (!(multiplier > 0x1p-100f && multiplier < 0x1p114f)) return bits_float(kNanBits);
+    return cut.up ? cut.factor : -cut.factor;
 }
 
-// Makes the tables of put_tables with TruncatingMultipliers. A barrier must follow.
-__device__ __forceinline__ void put_cut_tables(const QuantizeProblem& p, float amax, Shared& shared) {
+// Returns the stored multiplier of any scale, from those of the scales 1 to 1.875.
+__device__ __forceinline__ float stored_cut_of(uint32_t scale, const float (&of_significands)[8]) {
+    const uint32_t value = float_bits(decode<E4M3>(scale));
+    const float same = of_significands[value >> 20 & 7];
+    const float moved = bits_float(float_bits(same) + (127u << 23) - (value & kInfinityBits));
+    if (scale == 0) return 0;
+    return scale == kScaleBytes - 1 || is_nan(same) ? bits_float(kNanBits) : moved;
+}
+
+// Makes the numbers of a part's global maximum and a table of CuttingMultipliers by their scales, each of 128 threads for
+// which there is one an entry. Scales of one significand are cut alike: eight threads divide and look for all. All threads
+// of the block call it, and a barrier must follow. Returns whether there are ties that go to even.
+__device__ __forceinline__ bool put_cut_table(float amax, int scale_max, bool exists, Nvfp4Global& global,
+                                              float (&of_significands)[8], float (&multipliers)[kScaleBytes]) {
+    const uint32_t scale = threadIdx.x % kScaleBytes;
+    constexpr uint32_t one = 56;  // the scale 1
+    bool to_even = false;
+    if (exists && scale / 8 == one / 8) {
+        const Nvfp4Global made = nvfp4_global(amax, scale_max);
+        const float multiplier = nvfp4_multiplier(scale, made);
+        const Cut way = cut_for(multiplier);
+        of_significands[scale - one] = stored_cut(multiplier, way);
+        if (scale == one) global = made;
+        to_even = way == Cut::Even;
+    }
+    to_even = __syncthreads_or(to_even);
+    if (exists) multipliers[scale] = stored_cut_of(scale, of_significands);
+    return to_even;
+}
+
+// Makes such tables of the parts that there are. A barrier must follow. Returns whether there are ties that go to even.
+__device__ __forceinline__ bool put_cut_tables(const QuantizeProblem& p, float amax, Shared& shared) {
     const int part = threadIdx.x / kScaleBytes;
-    const Nvfp4Global global = nvfp4_global(amax, part_of(p, part).scale_max);
-    if (threadIdx.x % kScaleBytes == 0) shared.tables.globals[part] = global;
-    put_cut_table(global, has_part(p, part), shared.cuts[part], shared.tables.multipliers[part]);
+    return put_cut_table(amax, part_of(p, part).scale_max, has_part(p, part), shared.tables.globals[part],
+                         shared.of_significands[part], shared.tables.multipliers[part]);
 }
 
 // Makes the tables that four over six has instead; multipliers are NaN where there are no estimates. A barrier must follow.
@@ -167,12 +180,10 @@ __device__ __forceinline__ void put_errors(const QuantizeProblem& p, float amax,
     if (scale == 0) shared.tables.globals[part] = global;
 }
 
-__device__ __forceinline__ uint32_t odd_halves(float stored) { return float_bits(stored) >> 31 ? 0 : kOneInBothHalves; }
-
-// Returns an NVFP4 block with the stored TruncatingMultiplier.
+// Returns an NVFP4 block with the stored CuttingMultiplier.
 __device__ __forceinline__ Block nvfp4_block(const Rule& rule, uint32_t amax) {
     const uint32_t scale = encode_nvfp4_scale(multiply_rn(bits_float(amax), rule.global.encode_sixth));
-    return {scale, rule.multipliers[scale % kScaleBytes]};
+    return {scale, rule.multipliers[scale]};  // a byte without a sign
 }
 
 // Returns the maxima over the chunks of MX blocks, which neighbouring lanes hold: two in the halves of a word.
@@ -190,10 +201,12 @@ __device__ __forceinline__ Block mx_block(const ScaleSteps& steps, uint32_t maxi
     return {scale, scale_reciprocal(scale)};
 }
 
-// Returns whether the elements of an NVFP4 block are plain: a TruncatingMultiplier serves, it leaves all of them below 7,
-// none is NaN.
+// Returns whether the elements of an NVFP4 block are plain: a CuttingMultiplier serves (of stochastic rounding the plain one
+// does), it leaves all of them below 7, none is NaN.
+template <Rounding rounding>
 __device__ __forceinline__ bool is_plain(uint32_t amax, const Block& block) {
-    return fabsf(multiply_rn(bits_float(amax), block.multiplier)) < 7;
+    constexpr float unit = rounding == Rounding::Stochastic ? 1 : kCutUnit;
+    return fabsf(multiply_rn(bits_float(amax), block.multiplier)) < 7 * unit;
 }
 
 // ---- Chunks of any elements ------------------------------------------------------------------------------------------

@@ -11,15 +11,15 @@
 //     scales       as bytes through shared memory, then as words in the layout's order
 //
 // Fast path ("plain"), checked by one vote for a warp's blocks together: no element is NaN or comes out at 7 or above, and
-// the products of NVFP4 may be cut (TruncatingMultiplier, which stands in a table of all scales). Four over six of 16x16
+// the products of NVFP4 may be cut (CuttingMultiplier, which stands in a table of all scales). Four over six of 16x16
 // tells by estimates first.
 //
-// Bytes an element: 2 read once, 0.53 or 0.56 written for each part. Bound by arithmetic: in the loops, as machine code for
-// sm_90a counts them, 8 operations an element and part for MXFP4, 10 for NVFP4, 17 for stochastic rounding, 21 for four over
-// six; half are integers, bits, minima and maxima, which issue at half the rate. And by the latency of what comes before the
-// first code. The loops are short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower).
-// Blocks that take tile after tile, the next one on its way while scales leave, are a tenth slower. A fifth block on an SM,
-// which leaves 48 registers a thread, takes 2 to 3% of the time from MXFP4 and costs NVFP4 up to a tenth.
+// Bytes an element: 2 read once, 0.53 or 0.56 written for each part. Both parts are bound by arithmetic: in the loops, as
+// machine code for sm_90a counts them, 7 to 8 operations an element and part for MXFP4, 6 for NVFP4 (7 where ties go to
+// even), 16 for stochastic rounding, 21 for four over six; half are the ALU's, which issues at half the rate. The loops are
+// short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower). Blocks that take tile
+// after tile, the next one on its way while scales leave, are a tenth slower. A fifth block on an SM, which leaves 48
+// registers a thread, takes 2 to 4% of the time from MXFP4 and from squares of NVFP4, and costs its lines 3%.
 //
 // Rows that begin anywhere come as pieces that are shifted (tile/tile_source.cuh), lines of codes that do leave as words of
 // two lanes, to nearest, else byte by byte (Stores). Kernels for what is all aligned know nothing of that: with it they ran
@@ -40,121 +40,132 @@ using namespace fp4_pairs;
 // ---- Square tiles ----------------------------------------------------------------------------------------------------
 
 // Returns the largest magnitude of the lane's 16 x 16 of the warp's band.
-__device__ __forceinline__ uint32_t cell_amax(const Shared& shared, Nonfinite policy) {
+template <Nonfinite policy>
+__device__ __forceinline__ uint32_t cell_amax(const Shared& shared) {
     const RowReader<Bf16> rows(shared.tile, row_of_step(0), chunk_of_lane());
-    uint32_t largest = 0;
+    uint32_t pair = 0;
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
         uint32_t words[kPairs];
         rows.read_words(row_of_step(i) - row_of_step(0), words);
-        largest = max(largest, largest_bits<Bf16>(largest_pair(policy, words)));
+        pair = larger_by_magnitude<policy>(pair, largest_by_magnitude<policy>(words));
     }
+    uint32_t largest = largest_bits<Bf16>(pair & ~kSignsOfBothHalves);
     largest = max(largest, __shfl_xor_sync(kAllLanes, largest, 8));
     return max(largest, __shfl_xor_sync(kAllLanes, largest, 16));
+}
+
+__device__ __forceinline__ uint32_t cell_amax(const Shared& shared, Nonfinite policy) {
+    return policy == Nonfinite::Saturate ? cell_amax<Nonfinite::Saturate>(shared) : cell_amax<Nonfinite::Propagate>(shared);
 }
 
 // Makes the NVFP4 scale of every 16 x 16. False where an element may not be plain.
 template <Rounding rounding>
 __device__ __forceinline__ bool nvfp4_cells(const QuantizeProblem& p, Shared& shared) {
-    uint32_t amax = cell_amax(shared, Nonfinite::Propagate);
+    uint32_t amax = cell_amax<Nonfinite::Propagate>(shared);
     bool plain = !is_nan(bits_float(amax));
-    if (__any_sync(kAllLanes, !plain)) amax = cell_amax(shared, Nonfinite::Saturate);
+    if (__any_sync(kAllLanes, !plain)) amax = cell_amax<Nonfinite::Saturate>(shared);
     put_nvfp4_cells<rounding>(p, shared.tile, amax, shared.tables.globals, shared.cells, [&](int part, uint32_t scale) {
-        plain = plain && is_plain(amax, {scale, shared.tables.multipliers[part][scale]});
+        plain = plain && is_plain<rounding>(amax, {scale, shared.tables.multipliers[part][scale]});
     });
     return plain;
 }
 
-// Makes the scale of every 16 x 16. Ends with a barrier; false where an element may not be plain.
+// Makes the scale of every 16 x 16. Ends with a barrier; false where an element of NVFP4 may not be plain.
 template <bool nvfp4, Rounding rounding>
 __device__ __forceinline__ bool square_scales(const Arguments& a, Shared& shared) {
     const QuantizeProblem& p = a.problem;
     if constexpr (nvfp4) return __syncthreads_and(nvfp4_cells<rounding>(p, shared));
     put_mx_cells(a.steps, p.tile.length, cell_amax(shared, p.nonfinite), shared.maxima, shared.cells);
     __syncthreads();
-    return a.plain;
+    return true;
 }
 
-// Returns the block of a square tile; of NVFP4 for plain elements alone.
+// Returns the block of the square that all of the lane's chunks of a part lie in; of NVFP4 for plain elements alone.
 template <bool nvfp4>
-__device__ __forceinline__ Block square_block(const Rule& rule, const Shared& shared, int line) {
-    const uint32_t scale = shared.cells[rule.columnwise][cell_of(rule.columnwise, line)];
+__device__ __forceinline__ Block square_block(const Rule& rule, const Shared& shared) {
+    const uint32_t scale = shared.cells[rule.columnwise][cell_of(rule.columnwise, threadIdx.x / 32 * kChunk)];
     return {scale, nvfp4 ? rule.multipliers[scale] : scale_reciprocal(scale)};
 }
 
-// Gives the block that the lane's chunk of a row lies in. False where an element of NVFP4 may not be plain.
-template <bool nvfp4>
-__device__ __forceinline__ bool row_block(const Arguments& a, const Rule& rule, const Shared& shared,
-                                          const uint32_t (&words)[kPairs], int line, Block& block) {
-    const QuantizeProblem& p = a.problem;
-    if (p.square_tiles) {
-        block = square_block<nvfp4>(rule, shared, line);
-        return true;
-    } else if constexpr (nvfp4) {
+// Makes the chunks of a tile of NVFP4 squares of which some may not be plain.
+template <Rounding rounding, Stores stores>
+__device__ __forceinline__ void emit_any_squares(const Arguments& a, Shared& shared) {
+#pragma unroll 1
+    for (int i = 0; i < 2 * kChunkSteps; i++) {
+        const bool columnwise = i >= kChunkSteps;
+        const int step = i % kChunkSteps, line = columnwise ? column_of_step<Bf16>(step) : row_of_step(step);
+        if (has_part(a.problem, columnwise)) emit_any<rounding, stores>(a, columnwise, line, shared);
+    }
+}
+
+// ---- Lines -----------------------------------------------------------------------------------------------------------
+
+// Gives the block that the lane's chunk of a row is. False where an element of NVFP4 may not be plain.
+template <bool nvfp4, Rounding rounding>
+__device__ __forceinline__ bool row_block(const Arguments& a, const Rule& rule, const uint32_t (&words)[kPairs],
+                                          Block& block) {
+    if constexpr (nvfp4) {
         const uint32_t amax = largest_of_row<Nonfinite::Propagate>(words);
         block = nvfp4_block(rule, amax);
-        return __all_sync(kAllLanes, is_plain(amax, block));
+        return __all_sync(kAllLanes, is_plain<rounding>(amax, block));
     } else {
-        const uint32_t largest = block_maxima(largest_pair(p.nonfinite, words), p.tile.length);
+        const uint32_t largest = block_maxima(largest_pair(a.problem.nonfinite, words), a.problem.tile.length);
         block = mx_block(a.steps, larger<Bf16>(largest, largest >> 16), 0);
         return true;
     }
 }
 
-template <bool nvfp4, bool plain, Rounding rounding>
+// Gives the blocks that the lane's chunks of two neighbouring columns are. False where an element of NVFP4 may not be plain.
+template <bool nvfp4, Rounding rounding>
+__device__ __forceinline__ bool column_blocks(const Arguments& a, const Rule& rule, const uint32_t (&words)[kChunk],
+                                              Block (&blocks)[2]) {
+    if constexpr (nvfp4) {
+        const uint32_t largest = largest_pair<Nonfinite::Propagate>(words);
+        const uint32_t first = magnitude_bits<Bf16>(largest, 0), second = magnitude_bits<Bf16>(largest, 1);
+        blocks[0] = nvfp4_block(rule, first);
+        blocks[1] = nvfp4_block(rule, second);
+        return __all_sync(kAllLanes, is_plain<rounding>(first, blocks[0]) && is_plain<rounding>(second, blocks[1]));
+    } else {
+        const uint32_t largest = block_maxima(largest_pair(a.problem.nonfinite, words), a.problem.tile.length);
+        blocks[0] = mx_block(a.steps, largest, 0);
+        blocks[1] = mx_block(a.steps, largest, 1);
+        return true;
+    }
+}
+
+// ---- Codes -----------------------------------------------------------------------------------------------------------
+
+template <bool nvfp4, bool fast, Rounding rounding>
 __device__ __forceinline__ uint2 any_row_codes(const Rule& rule, const Shared& shared, const uint32_t (&words)[kPairs],
                                                int line, float multiplier) {
     if constexpr (rounding == Rounding::Stochastic)
         return stochastic_row_codes<nvfp4>(words, multiplier, line_random(rule, shared, line));
-    return row_codes<nvfp4, plain>(words, multiplier);
+    return row_codes<nvfp4, fast>(words, multiplier);
 }
 
-// Tells that there is one way for all elements: stochastic rounding has no faster one for plain ones, and of NVFP4 others do not
-// come so far.
-template <bool nvfp4, Rounding rounding>
-constexpr bool always_plain = nvfp4 || rounding == Rounding::Stochastic;
-
-template <bool nvfp4, Rounding rounding, Stores stores>
-__device__ __forceinline__ void emit_rowwise(const Arguments& a, bool plain, Shared& shared) {
+// Makes the rowwise part; `fast` tells whether the faster way of row_codes takes it.
+template <bool nvfp4, bool squares, Rounding rounding, Stores stores>
+__device__ __forceinline__ void emit_rowwise(const Arguments& a, bool fast, Shared& shared) {
     const Rule rule(a, a.problem.rowwise, shared);
     const RowReader<Bf16> rows(shared.tile, row_of_step(0), chunk_of_lane());
+    Block block{};
+    if constexpr (squares) block = square_block<nvfp4>(rule, shared);
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
         const int line = row_of_step(i);
         uint32_t words[kPairs];
         rows.read_words(line - row_of_step(0), words);
-        Block block;
-        if (!row_block<nvfp4>(a, rule, shared, words, line, block) || (nvfp4 && !plain)) {
-            emit_any<rounding, stores>(a, false, line, shared);
-            continue;
+        if constexpr (!squares) {
+            if (!row_block<nvfp4, rounding>(a, rule, words, block)) {
+                emit_any<rounding, stores>(a, false, line, shared);
+                continue;
+            }
         }
-        const uint2 codes = always_plain<nvfp4, rounding> || plain
+        const uint2 codes = rounding == Rounding::Stochastic || fast
                                 ? any_row_codes<nvfp4, true, rounding>(rule, shared, words, line, block.multiplier)
                                 : any_row_codes<nvfp4, false, rounding>(rule, shared, words, line, block.multiplier);
         put_chunk<stores>(rule, shared, line, block.scale, codes);
-    }
-}
-
-// Gives the blocks that the lane's chunks of columns `line` and the next lie in. False where an element of NVFP4 may not be
-// plain.
-template <bool nvfp4>
-__device__ __forceinline__ bool column_blocks(const Arguments& a, const Rule& rule, const Shared& shared,
-                                              const uint32_t (&words)[kChunk], int line, Block (&blocks)[2]) {
-    const QuantizeProblem& p = a.problem;
-    if (p.square_tiles) {
-        blocks[0] = blocks[1] = square_block<nvfp4>(rule, shared, line);
-        return true;
-    } else if constexpr (nvfp4) {
-        const uint32_t largest = largest_pair<Nonfinite::Propagate>(words);
-        const uint32_t first = magnitude_bits<Bf16>(largest, 0), second = magnitude_bits<Bf16>(largest, 1);
-        blocks[0] = nvfp4_block(rule, first);
-        blocks[1] = nvfp4_block(rule, second);
-        return __all_sync(kAllLanes, is_plain(first, blocks[0]) && is_plain(second, blocks[1]));
-    } else {
-        const uint32_t largest = block_maxima(largest_pair(p.nonfinite, words), p.tile.length);
-        blocks[0] = mx_block(a.steps, largest, 0);
-        blocks[1] = mx_block(a.steps, largest, 1);
-        return true;
     }
 }
 
@@ -171,28 +182,33 @@ __device__ __forceinline__ void emit_stochastic_columns(const Rule& rule, Shared
     }
 }
 
-template <bool nvfp4, Rounding rounding, Stores stores>
-__device__ __forceinline__ void emit_columnwise(const Arguments& a, bool plain, Shared& shared) {
+// Makes the columnwise part; `fast` tells whether the faster way of column_codes takes it.
+template <bool nvfp4, bool squares, Rounding rounding, Stores stores>
+__device__ __forceinline__ void emit_columnwise(const Arguments& a, bool fast, Shared& shared) {
     const Rule rule(a, a.problem.columnwise, shared);
     static_assert(kChunkSteps == 4);
     const int first = column_pair_word<Bf16>(column_of_step<Bf16>(0), chunk_of_lane());
     const int second = column_pair_word<Bf16>(column_of_step<Bf16>(2), chunk_of_lane());
+    Block blocks[2]{};
+    if constexpr (squares) blocks[0] = blocks[1] = square_block<nvfp4>(rule, shared);
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i += 2) {
         const int line = column_of_step<Bf16>(0) + i * 4;
         uint32_t words[kChunk];
         read_column_pair(shared.tile, i == 0 ? first : second, words);
-        Block blocks[2];
-        if (!column_blocks<nvfp4>(a, rule, shared, words, line, blocks) || (nvfp4 && !plain)) {
-            emit_any<rounding, stores>(a, true, line, shared);
-            emit_any<rounding, stores>(a, true, line + 1, shared);
-            continue;
+        if constexpr (!squares) {
+            if (!column_blocks<nvfp4, rounding>(a, rule, words, blocks)) {
+                emit_any<rounding, stores>(a, true, line, shared);
+                emit_any<rounding, stores>(a, true, line + 1, shared);
+                continue;
+            }
         }
         if constexpr (rounding == Rounding::Stochastic) {
             emit_stochastic_columns<nvfp4>(rule, shared, words, line, blocks);
         } else {
             uint2 codes[2];
-            if (nvfp4 || plain) column_codes<nvfp4, true>(words, blocks[0].multiplier, blocks[1].multiplier, codes);
+            if (fast)
+                column_codes<nvfp4, true>(words, blocks[0].multiplier, blocks[1].multiplier, codes);
             else column_codes<nvfp4, false>(words, blocks[0].multiplier, blocks[1].multiplier, codes);
             put_chunk<stores>(rule, shared, line, blocks[0].scale, codes[0]);
             put_chunk<stores>(rule, shared, line + 1, blocks[1].scale, codes[1]);
@@ -201,9 +217,9 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool plain, 
 }
 
 // Loads the tile, and what all threads know of it; `put_scale_tables` makes the tables that the kernel needs. Ends with a
-// barrier.
+// barrier. Returns what put_scale_tables does.
 template <bool nvfp4, Stores stores, class PutTables>
-__device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared& shared,
+__device__ __forceinline__ bool load_tile(const Arguments& a, const TilePlace& place, Shared& shared,
                                           const PutTables& put_scale_tables) {
     const QuantizeProblem& p = a.problem;
     float amax = nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
@@ -212,9 +228,10 @@ __device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& p
         fill_shifted(shared.tile, p.source.plain, source);
     describe_tile(p, place, shared.place);
     if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, place.scope);
-    put_scale_tables(amax);
+    const bool fast = put_scale_tables(amax);
     wait_for_pieces();
     __syncthreads();
+    return fast;
 }
 
 __device__ __forceinline__ void store_all_scales(const QuantizeProblem& p, const Shared& shared) {
@@ -224,22 +241,27 @@ __device__ __forceinline__ void store_all_scales(const QuantizeProblem& p, const
 }
 
 // Four over six is NVFP4's in squares here; of lines it has the kernel below, which needs other registers.
-template <bool nvfp4, Rounding rounding, Stores stores>
-__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16> + !nvfp4)
+template <bool nvfp4, bool squares, Rounding rounding, Stores stores>
+__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16> + (!nvfp4 || (squares && rounding == Rounding::Nearest)))
     quantize_fp4_pairs_kernel(const __grid_constant__ Arguments a) {
     extern __shared__ uint4 memory[];
     auto& shared = *reinterpret_cast<Shared*>(memory);
     const QuantizeProblem& p = a.problem;
     TilePlace place;
     if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
-    load_tile<nvfp4, stores>(a, place, shared, [&](float amax) {
+    const bool fast = load_tile<nvfp4, stores>(a, place, shared, [&](float amax) {
         if constexpr (rounding == Rounding::Stochastic) put_keys(p, shared.keys);
         if constexpr (nvfp4 && rounding == Rounding::Stochastic) put_tables(p, amax, shared.tables);
-        if constexpr (nvfp4 && rounding != Rounding::Stochastic) put_cut_tables(p, amax, shared);
+        if constexpr (nvfp4 && rounding != Rounding::Stochastic) return !put_cut_tables(p, amax, shared);
+        return a.plain;
     });
-    const bool plain = p.square_tiles ? square_scales<nvfp4, rounding>(a, shared) : nvfp4 || a.plain;
-    if (p.has_rowwise) emit_rowwise<nvfp4, rounding, stores>(a, plain, shared);
-    if (p.has_columnwise) emit_columnwise<nvfp4, rounding, stores>(a, plain, shared);
+    const bool plain = !squares || square_scales<nvfp4, rounding>(a, shared);
+    if (plain) {
+        if (p.has_rowwise) emit_rowwise<nvfp4, squares, rounding, stores>(a, fast, shared);
+        if (p.has_columnwise) emit_columnwise<nvfp4, squares, rounding, stores>(a, fast, shared);
+    } else if constexpr (nvfp4 && squares) {
+        emit_any_squares<rounding, stores>(a, shared);
+    }
     store_all_scales(p, shared);
 }
 
@@ -251,7 +273,10 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     const QuantizeProblem& p = a.problem;
     TilePlace place;
     if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
-    load_tile<true, Stores::Bytes>(a, place, shared, [&](float amax) { put_errors(p, amax, shared); });
+    load_tile<true, Stores::Bytes>(a, place, shared, [&](float amax) {
+        put_errors(p, amax, shared);
+        return true;
+    });
     emit_better<rounding>(a, shared);
     store_all_scales(p, shared);
 }
@@ -260,33 +285,40 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
 
 // Names what a kernel is compiled for.
 struct Key {
-    bool nvfp4;
+    bool nvfp4, squares;
     Rounding rounding;
     Stores stores;
-    bool four_over_six_lines;
     bool operator==(const Key&) const = default;
 };
 
-template <bool nvfp4, Rounding rounding, Stores stores = Stores::Bytes>
+template <bool nvfp4, bool squares, Rounding rounding, Stores stores = Stores::Bytes>
 constexpr KernelEntry<Key, Arguments> entry() {
-    return {
-        {nvfp4, rounding, stores, false}, quantize_fp4_pairs_kernel<nvfp4, rounding, stores>, kChunkThreads, sizeof(Shared)};
+    return {{nvfp4, squares, rounding, stores},
+            quantize_fp4_pairs_kernel<nvfp4, squares, rounding, stores>,
+            kChunkThreads,
+            sizeof(Shared)};
 }
 
 template <Rounding rounding>
 constexpr KernelEntry<Key, Arguments> lines_entry() {
-    return {{true, rounding, Stores::Bytes, true}, quantize_fp4_lines_kernel<rounding>, kChunkThreads, sizeof(Shared)};
+    return {{true, false, rounding, Stores::Bytes}, quantize_fp4_lines_kernel<rounding>, kChunkThreads, sizeof(Shared)};
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<true, Rounding::Nearest, Stores::Wide>(),
-    entry<true, Rounding::Nearest, Stores::Words>(),
-    entry<false, Rounding::Nearest, Stores::Wide>(),
-    entry<false, Rounding::Nearest, Stores::Words>(),
-    entry<true, Rounding::Stochastic>(),
-    entry<false, Rounding::Stochastic>(),
-    entry<true, Rounding::FourOverSixMae>(),
-    entry<true, Rounding::FourOverSixMse>(),
+    entry<true, false, Rounding::Nearest, Stores::Wide>(),
+    entry<true, false, Rounding::Nearest, Stores::Words>(),
+    entry<true, true, Rounding::Nearest, Stores::Wide>(),
+    entry<true, true, Rounding::Nearest, Stores::Words>(),
+    entry<false, false, Rounding::Nearest, Stores::Wide>(),
+    entry<false, false, Rounding::Nearest, Stores::Words>(),
+    entry<false, true, Rounding::Nearest, Stores::Wide>(),
+    entry<false, true, Rounding::Nearest, Stores::Words>(),
+    entry<true, false, Rounding::Stochastic>(),
+    entry<true, true, Rounding::Stochastic>(),
+    entry<false, false, Rounding::Stochastic>(),
+    entry<false, true, Rounding::Stochastic>(),
+    entry<true, true, Rounding::FourOverSixMae>(),
+    entry<true, true, Rounding::FourOverSixMse>(),
     lines_entry<Rounding::FourOverSixMae>(),
     lines_entry<Rounding::FourOverSixMse>(),
 };
@@ -312,13 +344,16 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const Start start = problem.compute_amax
                             ? launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call)
                             : Start::AfterAll;
-    const Arguments a{problem, Tiles(problem), scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite),
-                      is_plain_mxfp4(problem), is_wide_tile_source(problem),
+    const bool wide_in = is_wide_tile_source(problem);
+    const Arguments a{problem,
+                      Tiles(problem),
+                      scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite),
+                      is_plain_mxfp4(problem),
+                      wide_in,
                       {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
     if (a.tiles.count() == 0) return;
     const Rounding rounding = rounding_of(problem);
-    const Key key{problem.format->is_nvfp4(), rounding, stores_of(a, rounding),
-                  is_four_over_six(rounding) && !problem.square_tiles};
+    const Key key{problem.format->is_nvfp4(), problem.square_tiles, rounding, stores_of(a, rounding)};
     launch(context, kernels, key, "quantize_fp4_pairs", a.tiles.grid(), call.stream, a, start);
 }
 

@@ -246,25 +246,23 @@ __device__ __forceinline__ void store_mxfp4(const Vector<Bf16> (&vectors)[kReque
 #pragma unroll
     for (int i = 0; i < kRequests; i++) {
         const float of_request = __shfl_sync(kAllLanes, reciprocal, threadIdx.x % 32 / kRequests * kRequests + i);
-        store_codes(requests, i, fp4_pairs::eight_codes<false, plain>(vectors[i].words, of_request));
+        store_codes(requests, i, fp4_pairs::eight_mx_codes<plain>(vectors[i].words, of_request));
     }
 }
 
 // Holds what all threads of a block know of NVFP4's scales.
 struct Nvfp4Table {
     Nvfp4Global global;
-    fp4_pairs::MultiplierCut cuts[8];
+    float of_significands[8];
     float multipliers[kScaleBytes];
 };
 
-// Makes the table by half of the warps. The block has it behind a barrier.
-__device__ __forceinline__ void put_table(const float* amax, int scale_max, Nvfp4Table& table) {
+// Makes the table by half of the warps. The block has it behind a barrier. Returns whether there are ties that go to even.
+__device__ __forceinline__ bool put_table(const float* amax, int scale_max, Nvfp4Table& table) {
     wait_for_previous_kernel();  // which may compute it
     const bool makes = threadIdx.x < kScaleBytes;
-    Nvfp4Global global{};
-    if (makes) global = nvfp4_global(*amax, scale_max);
-    if (threadIdx.x == 0) table.global = global;
-    fp4_pairs::put_cut_table(global, makes, table.cuts, table.multipliers);
+    return fp4_pairs::put_cut_table(makes ? *amax : 0, scale_max, makes, table.global, table.of_significands,
+                                    table.multipliers);
 }
 
 // Makes eight codes of any elements. Out of line: few need it.
@@ -285,10 +283,21 @@ __device__ __forceinline__ void store_any_nvfp4(const Vector<Bf16> (&vectors)[kR
     }
 }
 
+// Stores plain codes of NVFP4 under the multipliers of two requests, as lanes have made them.
+template <bool to_even, class R>
+__device__ __forceinline__ void store_plain_nvfp4(const Vector<Bf16> (&vectors)[kRequests], const float (&multipliers)[2],
+                                                  const R& requests) {
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) {
+        const float multiplier = __shfl_sync(kAllLanes, multipliers[i % 2], (threadIdx.x & 30) + i / 2);
+        store_codes(requests, i, fp4_pairs::eight_nv_codes<to_even>(vectors[i].words, multiplier));
+    }
+}
+
 // Stores the scales and codes of NVFP4.
 template <class R>
 __device__ __forceinline__ void store_nvfp4(const Arguments& a, const Vector<Bf16> (&vectors)[kRequests],
-                                            const Nvfp4Table& table, const R& requests) {
+                                            const Nvfp4Table& table, bool to_even, const R& requests) {
     uint32_t maxima = request_maxima<1, Nonfinite::Propagate>(vectors);
     bool plain = !is_nan(bits_float(magnitude_of(maxima, false))) && !is_nan(bits_float(magnitude_of(maxima, true)));
     if (__any_sync(kAllLanes, !plain)) maxima = request_maxima<1, Nonfinite::Saturate>(vectors);
@@ -299,15 +308,14 @@ __device__ __forceinline__ void store_nvfp4(const Arguments& a, const Vector<Bf1
         const uint32_t amax = magnitude_of(maxima, k == 1);
         scales[k] = encode_nvfp4_scale(multiply_rn(bits_float(amax), table.global.encode_sixth));
         multipliers[k] = table.multipliers[scales[k] % kScaleBytes];
-        plain = plain && fp4_pairs::is_plain(amax, {scales[k], multipliers[k]});
+        plain = plain && fp4_pairs::is_plain<Rounding::Nearest>(amax, {scales[k], multipliers[k]});
     }
     requests.store_word(nv_word(scales));
     if (!__all_sync(kAllLanes, plain)) return store_any_nvfp4(vectors, scales, table.global, requests);
-#pragma unroll
-    for (int i = 0; i < kRequests; i++) {
-        const float multiplier = __shfl_sync(kAllLanes, multipliers[i % 2], (threadIdx.x & 30) + i / 2);
-        store_codes(requests, i, fp4_pairs::eight_codes<true, true>(vectors[i].words, multiplier));
-    }
+    if (to_even)
+        store_plain_nvfp4<true>(vectors, multipliers, requests);
+    else
+        store_plain_nvfp4<false>(vectors, multipliers, requests);
 }
 
 // Stores the scales of all requests; returns the reciprocal of the one that the lane made.
@@ -468,9 +476,9 @@ __device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vecto
                                                  const R& requests, int32_t scope, const Meet& meet) {
     if constexpr (block == kNvBlock) {
         __shared__ Nvfp4Table table;
-        put_table(a.amax + scope * a.scope_stride, a.scale_max, table);
+        const bool to_even = put_table(a.amax + scope * a.scope_stride, a.scale_max, table);
         meet();
-        store_nvfp4(a, vectors, table, requests);
+        store_nvfp4(a, vectors, table, to_even, requests);
     } else {
         meet();
         const float reciprocal = put_mx_scales(a, vectors, requests);

@@ -24,13 +24,9 @@ __device__ __forceinline__ uint32_t quantize_e2m1_pair(uint32_t word, const Pair
     return encode_e2m1_bf16(multiply_bf16_pairs(word, factors.pair));
 }
 
-// Returns E2M1 codes of a word without signs, where products are below 7; factors that are no powers of two are
-// TruncatingMultiplier's, `odd` goes with them.
-template <bool powers>
-__device__ __forceinline__ uint32_t round_e2m1_pair(uint32_t word, const PairFactors& factors, uint32_t odd) {
-    if constexpr (powers) return encode_e2m1_products(word & ~kSignsOfBothHalves, factors.parts);
-    else return encode_e2m1_truncated(multiply_rn(fabsf(low_value(word)), factors.first),
-                                  multiply_rn(fabsf(high_value(word)), factors.second), odd);
+// Returns E2M1 codes of a word without signs, where products are below 7.
+__device__ __forceinline__ uint32_t round_e2m1_pair(uint32_t word, const PairFactors& factors) {
+    return encode_e2m1_products(word & ~kSignsOfBothHalves, factors.parts);
 }
 
 // Masks packed codes under a power of two as factor_mask does: none are left where it is NaN.
