@@ -7,12 +7,14 @@
 #pragma once
 #include "cuda/quantize/fp4_chunks.cuh"
 #include "cuda/tile/pair_factors.cuh"
+#include "cuda/tile/tile_source.cuh"
 
 namespace mxq::cuda::fp4_pairs {
 
 constexpr int kPairs = kChunk / 2;
 
 struct Arguments {
+    EarlyTiles early;
     QuantizeProblem problem;
     Tiles tiles;
     ScaleSteps steps;  // MXFP4

@@ -19,7 +19,8 @@
 // even), 16 for stochastic rounding, 21 for four over six; half are the ALU's, which issues at half the rate. The loops are
 // short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower). Blocks that take tile
 // after tile, the next one on its way while scales leave, are a tenth slower. A fifth block on an SM, which leaves 48
-// registers a thread, takes 2 to 4% of the time from MXFP4 and from squares of NVFP4, and costs its lines 3%.
+// registers a thread, takes 2 to 4% of the time from MXFP4 and from squares of NVFP4, and costs its lines 3%. Whole tiles
+// are on their way before a block does anything else (EarlyTiles).
 //
 // Rows that begin anywhere come as pieces that are shifted (tile/tile_source.cuh), lines of codes that do leave as words of
 // two lanes, to nearest, else byte by byte (Stores). Kernels for what is all aligned know nothing of that: with it they ran
@@ -30,7 +31,6 @@
 #include "cuda/quantize/fp4_pairs.cuh"
 #include "cuda/implementations.h"
 #include "cuda/quantize/amax.h"
-#include "cuda/tile/tile_source.cuh"
 
 namespace mxq::cuda {
 namespace {
@@ -219,13 +219,15 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool fast, S
 // Loads the tile, and what all threads know of it; `put_scale_tables` makes the tables that the kernel needs. Ends with a
 // barrier. Returns what put_scale_tables does.
 template <bool nvfp4, Stores stores, class PutTables>
-__device__ __forceinline__ bool load_tile(const Arguments& a, const TilePlace& place, Shared& shared,
+__device__ __forceinline__ bool load_tile(const Arguments& a, const TilePlace& place, bool early, Shared& shared,
                                           const PutTables& put_scale_tables) {
     const QuantizeProblem& p = a.problem;
     float amax = nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
-    const SourcePlace source(p, place, shared.place.group);
-    if (!start_copy(Bf16Source{}, shared.tile, p, source, stores == Stores::Wide || a.wide_in))
-        fill_shifted(shared.tile, p.source.plain, source);
+    if (!early) {
+        const SourcePlace source(p, place, shared.place.group);
+        if (!start_copy(Bf16Source{}, shared.tile, p, source, stores == Stores::Wide || a.wide_in))
+            fill_shifted(shared.tile, p.source.plain, source);
+    }
     describe_tile(p, place, shared.place);
     if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, place.scope);
     const bool fast = put_scale_tables(amax);
@@ -247,9 +249,10 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16> + (!nvfp4 ||
     extern __shared__ uint4 memory[];
     auto& shared = *reinterpret_cast<Shared*>(memory);
     const QuantizeProblem& p = a.problem;
+    const bool early = start_early(shared.tile, a.early);
     TilePlace place;
     if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
-    const bool fast = load_tile<nvfp4, stores>(a, place, shared, [&](float amax) {
+    const bool fast = load_tile<nvfp4, stores>(a, place, early, shared, [&](float amax) {
         if constexpr (rounding == Rounding::Stochastic) put_keys(p, shared.keys);
         if constexpr (nvfp4 && rounding == Rounding::Stochastic) put_tables(p, amax, shared.tables);
         if constexpr (nvfp4 && rounding != Rounding::Stochastic) return !put_cut_tables(p, amax, shared);
@@ -271,9 +274,10 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     extern __shared__ uint4 memory[];
     auto& shared = *reinterpret_cast<Shared*>(memory);
     const QuantizeProblem& p = a.problem;
+    const bool early = start_early(shared.tile, a.early);
     TilePlace place;
     if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
-    load_tile<true, Stores::Bytes>(a, place, shared, [&](float amax) {
+    load_tile<true, Stores::Bytes>(a, place, early, shared, [&](float amax) {
         put_errors(p, amax, shared);
         return true;
     });
@@ -345,7 +349,8 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
                             ? launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call)
                             : Start::AfterAll;
     const bool wide_in = is_wide_tile_source(problem);
-    const Arguments a{problem,
+    const Arguments a{early_tiles(problem, wide_in),
+                      problem,
                       Tiles(problem),
                       scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite),
                       is_plain_mxfp4(problem),
