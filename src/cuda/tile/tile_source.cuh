@@ -121,8 +121,44 @@ __device__ __noinline__ void fill_shifted(ChunkTile<T>& tile, const T* from, int
     }
 }
 
+// Fills a whole tile in the same way: four vectors at a time are on their way, and only the first and the last of the tile
+// have pieces that must not be read. Out of line for the same reason.
+template <class T>
+__device__ __noinline__ void fill_whole_shifted(ChunkTile<T>& tile, const T* from, int64_t row_stride) {
+    using Tile = ChunkTile<T>;
+    constexpr int step = kChunkThreads / Tile::line_pieces, together = 4;
+    constexpr int slots = step * Tile::line_pieces + step / kChunk;
+    const int line = threadIdx.x / Tile::line_pieces, piece = threadIdx.x % Tile::line_pieces;
+    const auto is_first = [](int below) { return below == 0 && threadIdx.x == 0; };
+    const auto is_last = [](int below) { return below == kTile - step && threadIdx.x == kChunkThreads - 1; };
+    const T* at = from + line * row_stride + piece * Tile::in_piece;
+    uint4* to = &tile.pieces[Tile::slot(line, piece)];
+#pragma unroll 1
+    for (int first = 0; first < kTile; first += together * step, to += together * slots) {
+        uint4 low[together], high[together];
+        int before[together];
+        const T* const together_at = at;
+#pragma unroll
+        for (int i = 0; i < together; i++, at += step * row_stride) {
+            before[i] = bytes_before(at);
+            const uint4* const pieces = reinterpret_cast<const uint4*>(reinterpret_cast<const uint8_t*>(at) - before[i]);
+            low[i] = is_first(first + i * step) ? uint4{} : pieces[0];
+            high[i] = is_last(first + i * step) ? uint4{} : pieces[1];
+        }
+#pragma unroll
+        for (int i = 0; i < together; i++) {
+            Vector<T> vector = vector_of_pieces<T>(low[i], high[i], before[i]);
+            if (is_first(first + i * step) || is_last(first + i * step))
+                vector = load_vector_narrow(together_at + i * step * row_stride, Tile::in_piece);
+            to[i * slots] = make_uint4(vector.words[0], vector.words[1], vector.words[2], vector.words[3]);
+        }
+    }
+}
+
 template <class T>
 __device__ __forceinline__ void fill_shifted(ChunkTile<T>& tile, const PlainMatrix& in, const SourcePlace& place) {
+    const T* const from = static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col;
+    if (place.rows == kTile && place.cols == kTile) return fill_whole_shifted(tile, from, in.row_stride);
     fill_shifted(tile, static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col, in.row_stride,
                  place.rows, place.cols);
 }
