@@ -15,7 +15,7 @@
 // tells by estimates first.
 //
 // Bytes an element: 2 read once, 0.53 or 0.56 written for each part. Both parts are bound by arithmetic: in the loops, as
-// machine code for sm_90a counts them, 7 to 8 operations an element and part for MXFP4, 6 for NVFP4 (7 where ties go to
+// machine code for sm_90a counts them, 7 to 8 operations an element and part for MXFP4, 7 for NVFP4 (9 where ties go to
 // even), 16 for stochastic rounding, 21 for four over six; half are the ALU's, which issues at half the rate. The loops are
 // short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower). Blocks that take tile
 // after tile, the next one on its way while scales leave, are a tenth slower. A fifth block on an SM, which leaves 48
