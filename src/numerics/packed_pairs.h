@@ -76,6 +76,15 @@ MXQ_HD uint32_t decode_window_to_f16(uint32_t window, int bit) {
     return multiply_f16_pairs(move_codes<E, 10>(window, bit), power * kOneInBothHalves);
 }
 
+// Returns whether F16 has an E8M0 scale: 2^-24 to 2^15.
+MXQ_HD bool has_f16(uint32_t scale) { return scale - (127 - 24) < 40; }
+
+// Returns such a scale as F16 in both halves. A code times it is rounded once.
+MXQ_HD uint32_t f16_of_e8m0(uint32_t scale) {
+    const uint32_t bits = scale > 127 - 15 ? (scale - (127 - 15)) << 10 : 1u << (scale - (127 - 24));
+    return bits * kOneInBothHalves;
+}
+
 #if defined(__CUDACC__)
 // Returns the codes' values, the first in the low half.
 template <class E>

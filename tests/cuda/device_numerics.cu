@@ -8,6 +8,7 @@
 #include "../numerics/one_element.h"
 #include "numerics/encode_sub_byte.h"
 #include "numerics/decode_to_bf16.h"
+#include "numerics/e2m1_tables.h"
 #include "numerics/packed_pairs.h"
 #include "numerics/e8m0.h"
 #include "numerics/element.h"
@@ -398,6 +399,21 @@ struct PackedPairs {
     static uint64_t host(uint32_t i) { return both(i); }
 };
 
+// Eight E2M1 codes by tables: as BF16 under all E8M0 scales, and as F16.
+struct E2m1Tables {
+    static constexpr uint64_t cases = 1 << 16;
+    MXQ_HD static uint64_t both(uint32_t i) {
+        uint32_t pairs[4], bf16 = 0, f16 = 0;
+        decode_e2m1_to_bf16(hash(i), pairs);
+        for (uint32_t j = 0; j < 4; ++j) bf16 = bf16 * 31 + multiply_bf16_pairs(pairs[j], bf16_of_e8m0(i >> 8));
+        decode_e2m1_to_f16(hash(i), pairs);
+        for (uint32_t j = 0; j < 4; ++j) f16 = f16 * 31 + pairs[j];
+        return two_words(bf16, f16);
+    }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
 struct Packing {
     static constexpr uint64_t cases = 1 << 20;
     MXQ_HD static uint64_t both(uint32_t i) {
@@ -486,6 +502,7 @@ std::vector<testing::NumericsOutcome> testing::MXQ_TEST_FUNCTION() {
     results.add_element<E3M2>("E3M2");
     results.add_element<E2M3>("E2M3");
     results.add_element<E2M1>("E2M1");
+    results.add<E2m1Tables>("E2M1 tables");
     results.add<PackedPairs<E2M1>>("E2M1 packed pairs");
     results.add<PackedPairs<E2M3>>("E2M3 packed pairs");
     results.add<PackedPairs<E3M2>>("E3M2 packed pairs");

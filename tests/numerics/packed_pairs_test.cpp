@@ -44,11 +44,16 @@ int wrong_halves(uint32_t window, int bit, uint32_t low, uint32_t high, uint32_t
     constexpr mxq::Bf16DecodeRule rule = mxq::bf16_decode_rule<E>();
     const uint32_t f16 = mxq::decode_window_to_f16<E>(window, bit);
     int wrong = !same_f16(f16 & 0xFFFF, value_of<E>(low)) + !same_f16(f16 >> 16, value_of<E>(high));
+    const auto scaled = [](uint32_t code, uint32_t scale) { return value_of<E>(code) * oracle::scale_value(int(scale)); };
+    if (mxq::has_f16(low_scale)) {
+        const uint32_t product = mxq::multiply_f16_pairs(f16, mxq::f16_of_e8m0(low_scale));
+        wrong += (product & 0xFFFF) != oracle::to_f16(scaled(low, low_scale));
+        wrong += product >> 16 != oracle::to_f16(scaled(high, low_scale));
+    }
     if (mxq::is_special_scale(rule, low_scale) || mxq::is_special_scale(rule, high_scale)) return wrong;
     const uint32_t factors =
         (mxq::bf16_e8m0_factor(rule, low_scale) & 0xFFFF) | (mxq::bf16_e8m0_factor(rule, high_scale) & 0xFFFF0000u);
     const uint32_t bf16 = mxq::decode_window_to_bf16<E>(window, bit, factors);
-    const auto scaled = [](uint32_t code, uint32_t scale) { return value_of<E>(code) * oracle::scale_value(int(scale)); };
     wrong += !same_bf16(bf16 & 0xFFFF, scaled(low, low_scale)) + !same_bf16(bf16 >> 16, scaled(high, high_scale));
     return wrong;
 }
