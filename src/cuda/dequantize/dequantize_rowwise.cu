@@ -1,31 +1,39 @@
 // dequantize_rowwise: a rowwise part of any format to F32, F16 or BF16; compact or swizzled scales, experts, groups.
 //
-// A warp writes four requests of 16 bytes a lane: four vectors of 8 or 4 (F32) elements. They lie
+// A warp writes requests of 16 bytes a lane: vectors of 8 or 4 (F32) elements. They lie
 //
-//     along  one row, side by side: 2 KB of it
-//     down   one tile of 128 rows x 128 columns, requests 32 rows apart, so that the warp's scales are neighbours in the
-//            swizzled tiles and all rows of the tile use them up
+//     along  one row, side by side: two (F32, groups: four) requests, 1 or 2 KB of it
+//     down   one tile of 128 rows x 128 columns, four requests 32 rows apart: for rows that are shorter than a warp's
+//     requests
 //
 //     lane (16 bits)   0  1  2  3 | 4  5  6  7 | 8 .. 15 | 16 ...
 //                      block 0    | block 1    | 2, 3    | along: blocks 4 .. 7; down: the next row
 //
-// A lane reads the codes of its four vectors, all before the first use: 8, 6 or 4 bytes each, a word or two where codes are
-// packed. Packed ones are decoded where they are (numerics/packed_pairs.h), to BF16 under E8M0 scales in packed products. The
-// lanes of a block of 32 (16 where codes have four bits) load its scales of the four requests between them and exchange them
-// by shuffles; a longer block loads its scale once for each 32 or 16. Rows that are not aligned are stored by whole warps
+// A lane reads the codes of its vectors, all before the first use: 8, 6 or 4 bytes each, a word or two where codes are
+// packed. Packed ones are decoded where they are, of six bits (numerics/packed_pairs.h), or by tables, of four
+// (numerics/e2m1_tables.h), to BF16 under E8M0 scales in packed products. The lanes of a block of 32 (16 where codes have
+// four bits) load its scales of the requests between them and exchange them by shuffles; a longer block loads its scale once
+// for each 32 or 16.
+//
+// A block of threads takes 8 rows along, or a share of a tile down. Where scales lie in tiles, the 8 rows along are those
+// whose scale words are neighbours, so that they use up what is read of a tile:
+//
+//     warp      0   1   2     3     4     5     6     7        of one of the 16 blocks of threads that share 128 rows
+//     row       r  r+1  r+32  r+33  r+64  r+65  r+96  r+97     r = 0, 2, 4 .. 30 for these
+//
+// With groups these are of one group (memory/row_tiles.cuh); the rows that pad the output are +0. Rows that are read in
+// words and written in vectors have a kernel without the code for any other (`Way::Whole`); those are stored by whole warps
 // (memory/spread_store.cuh).
 //
-// A block of threads takes 8 rows along, or a share of a tile down. With groups these are of one group
-// (memory/row_tiles.cuh); the rows that pad the output are +0.
-//
 // Bytes an element: 0.5 to 1.06 read, 2 or 4 written, in 16-byte stores that are contiguous across a request; bound by
-// memory as long as addresses cost little: from request to request everything is a constant step away, and only experts take
-// a division.
+// memory as long as places cost little: they are a third of what a warp runs, so they are counted in 32 bits where that
+// does, from request to request everything is a constant step away, and only experts take a division.
 #include "cuda/dequantize/dequantize.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/row_tiles.cuh"
 #include "cuda/memory/spread_store.cuh"
+#include "numerics/e2m1_tables.h"
 #include "numerics/packed_pairs.h"
 
 namespace mxq::cuda {
@@ -33,26 +41,35 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kRequests = 4;
 constexpr int kSegment = 128;  // columns of a tile
+
+// How warps go: along rows that are read in whole words and written in whole vectors, of matrices or of groups; along any;
+// down tiles.
+enum class Way { Whole, Groups, Along, Down };
+
+template <Way way>
+constexpr bool kIsWhole = way == Way::Whole || way == Way::Groups;
 
 struct Arguments {
     DequantizeProblem problem;
-    uint32_t lines, matrix_lines;   // tiles of rows: all, with groups as many as any ends need, and those of a matrix
-    int64_t code_step, scale_step;  // from a request to the next, in bytes and in scales
+    uint32_t tiles, matrix_tiles;   // of rows: all, with groups as many as any ends need, and those of a matrix
+    uint32_t shares_log2;           // blocks of threads down a tile
+    int64_t code_step, scale_step;  // from a request to the next, in bytes (down) and in scales
     int32_t block_log2;             // codes of a scale's block
     bool whole_words_in;            // a lane reads its codes of a request in words
     bool whole_vectors_out;         // every row of the output is written in whole vectors
     RowUnits units;
 };
 
-// The four vectors of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh).
-template <int count, bool down>
+// The vectors of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh).
+template <int count, Way way>
 struct Requests {
+    static constexpr bool down = way == Way::Down;
+    static constexpr int number = way != Way::Whole || count == 4 ? 4 : 2;
     static constexpr int segment_lanes = kSegment / count;
     static constexpr int parallel = 32 / segment_lanes;    // segments of a request
     static constexpr int tile_tasks = 32 / parallel;       // down: warps of a tile
-    static constexpr int row_columns = kRequests * parallel * kSegment;  // along: columns of a warp
+    static constexpr int row_columns = number * parallel * kSegment;  // along: columns of a warp
     static constexpr int row_step = down ? 32 : 0, column_step = down ? 0 : parallel * kSegment;
 
     static constexpr int row_lanes = down ? segment_lanes : 32;  // that have one row
@@ -71,14 +88,14 @@ struct Requests {
         column = first_column + (down ? 0 : segment * kSegment) + lane % segment_lanes * count;
         filled = requests_before(scope.rows);
         existing = requests_before(scope.out_rows);
-        first = row * out.row_stride + column;
+        first = uint32_t(row) * out.row_stride + column;
         step = down ? row_step * out.row_stride : column_step;
     }
     // Returns how many requests begin inside of the first `rows` rows.
     __device__ __forceinline__ int requests_before(int rows) const {
         const uint32_t left = uint32_t(down ? rows - row : cols - column);
         constexpr uint32_t each = down ? row_step : column_step;
-        return row >= rows || column >= cols ? 0 : int(min((left + each - 1) / each, uint32_t(kRequests)));
+        return row >= rows || column >= cols ? 0 : int(min((left + each - 1) / each, uint32_t(number)));
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ int valid(int i) const { return exists(i) ? min(cols - column - i * column_step, count) : 0; }
@@ -101,23 +118,36 @@ struct ScaleByte {
     using Value = uint32_t;
     static __device__ __forceinline__ uint32_t load(const uint8_t* scales, ScaleType, int64_t at) { return scales[at]; }
 };
+// As a factor for pairs of numbers of 16 bits: BF16 of an E8M0 scale, F16 of an E4M3 scale.
+struct ScaleBf16 {
+    using Value = uint32_t;
+    static __device__ __forceinline__ uint32_t load(const uint8_t* scales, ScaleType, int64_t at) {
+        return bf16_of_e8m0(scales[at]);
+    }
+};
+struct ScaleF16 {
+    using Value = uint32_t;
+    static __device__ __forceinline__ uint32_t load(const uint8_t* scales, ScaleType, int64_t at) {
+        return decode_pair_to_f16<E4M3>(scales[at] * 0x0101u);
+    }
+};
 
 // The scales of a lane's vectors: of the `sharers` lanes of a block, lane q loads those of requests q, q + sharers, ...
-template <class E, int count, class As>
+template <class E, int count, int number, class As>
 struct Scales {
     static constexpr int block = E::bits == 4 ? 16 : 32;
-    static constexpr int sharers = block / count < kRequests ? block / count : kRequests;
-    typename As::Value values[kRequests / sharers];
+    static constexpr int sharers = block / count < number ? block / count : number;
+    typename As::Value values[number / sharers];
 
-    template <bool down>
+    template <Way way>
     __device__ __forceinline__ Scales(const Arguments& a, const DequantizeScope& scope,
-                                      const Requests<count, down>& requests) {
+                                      const Requests<count, way>& requests) {
         const QuantizedPart& in = a.problem.in;
         // Where the matrix cuts a block, its first lane has codes: what that one loads is all that any lane needs.
         const int filled = __shfl_sync(kAllLanes, requests.filled, threadIdx.x % 32 / sharers * sharers);
-        const int64_t first = in.layout.offset(0, requests.row, requests.column >> a.block_log2);
+        const int64_t first = in.layout.offset(0, uint32_t(requests.row), uint32_t(requests.column) >> a.block_log2);
 #pragma unroll
-        for (int k = 0; k < kRequests / sharers; k++) {
+        for (int k = 0; k < number / sharers; k++) {
             const int i = k * sharers + threadIdx.x % sharers;
             values[k] = i < filled ? As::load(scope.scales, in.scale_type, first + i * a.scale_step) : 0;
         }
@@ -134,13 +164,20 @@ __device__ __forceinline__ Vector<T> decode_vector(const Packed<E::bits, Vector<
                                                    float global) {
     constexpr int count = Vector<T>::count;
     float values[count];
-    if constexpr (E::bits < 8 && count == 8) {
+    if constexpr (E::bits == 4 && count == 8) {
+        uint32_t pairs[4];
+        decode_e2m1_to_f16(packed.words[0], pairs);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float2 pair = __half22float2(__half2(__builtin_bit_cast(__half2_raw, pairs[j])));
+            values[2 * j] = multiply_rn(multiply_rn(pair.x, scale), global);
+            values[2 * j + 1] = multiply_rn(multiply_rn(pair.y, scale), global);
+        }
+    } else if constexpr (E::bits == 6 && count == 8) {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const float2 pair = decode_window<E>(window_of_line<E::bits>(packed.words, j), bit_in_window<E::bits>(j));
             values[j] = multiply_rn(pair.x, scale), values[j + 4] = multiply_rn(pair.y, scale);
-            if constexpr (E::bits == 4)
-                values[j] = multiply_rn(values[j], global), values[j + 4] = multiply_rn(values[j + 4], global);
         }
     } else {
         const Codes<count> codes = unpack(packed);
@@ -153,45 +190,74 @@ __device__ __forceinline__ Vector<T> decode_vector(const Packed<E::bits, Vector<
     return round_vector<T>(values);
 }
 
-// Returns eight codes under an E8M0 scale as BF16: by one factor for all, unless the scale is special.
-template <class E>
-__device__ __forceinline__ Vector<Bf16> decode_by_factor(const Packed<E::bits, 8>& packed, uint32_t scale) {
+// Returns eight codes under an E8M0 scale as numbers of 16 bits: by one factor for all, unless the scale is special.
+template <class T, class E>
+__device__ __forceinline__ Vector<T> decode_by_factor(const Packed<E::bits, 8>& packed, uint32_t scale) {
+    constexpr bool bf16 = std::is_same_v<T, Bf16>;
     constexpr Bf16DecodeRule rule = bf16_decode_rule<E>();
-    if (is_special_scale(rule, scale)) return decode_vector<Bf16, E>(packed, scale_value(scale), 1);
-    const uint32_t factor = bf16_e8m0_factor(rule, scale);
+    if (bf16 ? is_special_scale(rule, scale) : !has_f16(scale)) return decode_vector<T, E>(packed, scale_value(scale), 1);
+    const uint32_t factor = bf16 ? bf16_e8m0_factor(rule, scale) : f16_of_e8m0(scale);
     uint32_t pairs[4];  // codes j and j + 4
 #pragma unroll
-    for (int j = 0; j < 4; j++)
-        pairs[j] = decode_window_to_bf16<E>(window_of_line<E::bits>(packed.words, j), bit_in_window<E::bits>(j), factor);
+    for (int j = 0; j < 4; j++) {
+        const uint32_t window = window_of_line<E::bits>(packed.words, j);
+        constexpr auto bit = bit_in_window<E::bits>;
+        pairs[j] = bf16 ? decode_window_to_bf16<E>(window, bit(j), factor)
+                        : multiply_f16_pairs(decode_window_to_f16<E>(window, bit(j)), factor);
+    }
     return {{permute_bytes(pairs[0], pairs[1], 0x5410), permute_bytes(pairs[2], pairs[3], 0x5410),
              permute_bytes(pairs[0], pairs[1], 0x7632), permute_bytes(pairs[2], pairs[3], 0x7632)}};
 }
 
+// Returns eight E2M1 codes under an E8M0 scale, given as BF16, as BF16.
+__device__ __forceinline__ Vector<Bf16> decode_e2m1(uint32_t word, uint32_t scale) {
+    Vector<Bf16> vector;
+    decode_e2m1_to_bf16(word, vector.words);
+#pragma unroll
+    for (int j = 0; j < 4; j++) vector.words[j] = multiply_bf16_pairs(vector.words[j], scale);
+    return vector;
+}
+
+// Returns eight E2M1 codes under an E4M3 scale, given as F16, and under what stands above it. A code times its scale has at
+// most six significant bits, and is exact in F16.
+template <class T>
+__device__ __forceinline__ Vector<T> decode_e2m1(uint32_t word, uint32_t scale, float global) {
+    uint32_t pairs[4];
+    decode_e2m1_to_f16(word, pairs);
+    float values[8];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const uint32_t scaled = multiply_f16_pairs(pairs[j], scale);
+        const float2 pair = __half22float2(__half2(__builtin_bit_cast(__half2_raw, scaled)));
+        values[2 * j] = multiply_rn(pair.x, global), values[2 * j + 1] = multiply_rn(pair.y, global);
+    }
+    return round_vector<T>(values);
+}
+
 // The codes of a lane's vectors as they were loaded, all before the first is needed; what is missing is zero.
-template <class E, int count>
+template <class E, int count, Way way>
 struct LoadedCodes {
-    Packed<E::bits, 8> words[kRequests] = {};
+    using R = Requests<count, way>;
+    Packed<E::bits, 8> words[R::number] = {};
     uint32_t bit = 0;  // where those of a request begin
 
-    template <bool down>
-    __device__ __forceinline__ LoadedCodes(const Arguments& a, const DequantizeScope& scope,
-                                           const Requests<count, down>& requests) {
-        const uint8_t* const line = scope.codes + requests.row * a.problem.in.line_bytes;
-        if (a.whole_words_in) {
-            bit = first_packed_bit<E::bits>(requests.column);
+    __device__ __forceinline__ LoadedCodes(const Arguments& a, const DequantizeScope& scope, const R& requests) {
+        const uint8_t* const line = scope.codes + uint32_t(requests.row) * a.problem.in.line_bytes;
+        const uint32_t column = uint32_t(requests.column);
+        const int64_t step = R::down ? a.code_step : R::column_step / 8 * E::bits;
+        if (kIsWhole<way> || a.whole_words_in) {
+            bit = first_packed_bit<E::bits>(column);
 #pragma unroll
-            for (int i = 0; i < kRequests; i++)
-                if (i < requests.filled)
-                    words[i] = load_packed_words<E::bits, count>(line + i * a.code_step, requests.column);
-            return;
-        }
+            for (int i = 0; i < R::number; i++)
+                if (i < requests.filled) words[i] = load_packed_words<E::bits, count>(line + i * step, column);
+        } else {
 #pragma unroll
-        for (int i = 0; i < kRequests; i++) {
-            if (i >= requests.filled) continue;
-            const auto packed =
-                load_packed_narrow<E::bits, count>(line + i * a.code_step, requests.column, requests.valid(i));
-            words[i].words[0] = packed.words[0];
-            if constexpr (packed.bytes > 4) words[i].words[1] = packed.words[1];
+            for (int i = 0; i < R::number; i++) {
+                if (i >= requests.filled) continue;
+                const auto packed = load_packed_narrow<E::bits, count>(line + i * step, column, requests.valid(i));
+                words[i].words[0] = packed.words[0];
+                if constexpr (packed.bytes > 4) words[i].words[1] = packed.words[1];
+            }
         }
     }
     __device__ __forceinline__ Packed<E::bits, count> of_request(int i) const {
@@ -199,65 +265,96 @@ struct LoadedCodes {
     }
 };
 
-// Stores the vector of request i. F32 that is not aligned stays with its lanes: by the other way an H100 took 5% longer. All
-// lanes of the warp call it.
-template <class T, bool down>
-__device__ __forceinline__ void store_request(const Arguments& a, const Requests<Vector<T>::count, down>& requests, int i,
-                                              const Vector<T>& vector, T* out, SpreadStore<T>& spread) {
-    if (a.whole_vectors_out) store_vector_wide(vector, out, requests.exists(i));
-    else if constexpr (sizeof(T) == 4) store_vector_narrow(vector, out, requests.valid(i));
-    else spread.store(vector, out, requests.left_of_row(i), requests.row_lanes);
-}
+// Stores vectors of requests. All lanes of a warp call it.
+template <class T, Way way>
+struct Stores {
+    SpreadStore<T>& spread;
+
+    __device__ __forceinline__ Stores() : spread(of_warp()) {}
+
+    // F32 that is not aligned stays with its lanes: by the other way an H100 took 5% longer.
+    __device__ __forceinline__ void store(const Arguments& a, const Requests<Vector<T>::count, way>& requests, int i,
+                                          const Vector<T>& vector, T* out) {
+        if (a.whole_vectors_out)
+            store_vector_wide(vector, out, requests.exists(i));
+        else if constexpr (sizeof(T) == 4)
+            store_vector_narrow(vector, out, requests.valid(i));
+        else
+            spread.template store_rows<Requests<Vector<T>::count, way>::row_lanes>(vector, out, requests.left_of_row(i));
+    }
+
+private:
+    static __device__ __forceinline__ SpreadStore<T>& of_warp() {
+        __shared__ SpreadStore<T> spreads[kWarps];
+        return spreads[threadIdx.x / 32];
+    }
+};
+template <class T, Way way>
+requires(kIsWhole<way>) struct Stores<T, way> {
+    __device__ __forceinline__ void store(const Arguments&, const Requests<Vector<T>::count, way>& requests, int i,
+                                          const Vector<T>& vector, T* out) const {
+        if constexpr (sizeof(T) == 4)
+            store_vector_wide(vector, out, requests.exists(i));
+        else
+            store_vector_plain(vector, out, requests.exists(i));
+    }
+};
 
 // Reads, decodes and writes the vectors of a lane. All lanes of the warp call it.
-template <class T, class E, class As, bool down>
+template <class T, class E, class As, Way way>
 __device__ __forceinline__ void dequantize_requests(const Arguments& a, const DequantizeScope& scope,
-                                                    const Requests<Vector<T>::count, down>& requests, SpreadStore<T>& spread) {
-    constexpr int count = Vector<T>::count;
-    const LoadedCodes<E, count> codes(a, scope, requests);
-    const Scales<E, count, As> scales(a, scope, requests);
+                                                    const Requests<Vector<T>::count, way>& requests) {
+    constexpr int count = Vector<T>::count, number = Requests<count, way>::number;
+    const LoadedCodes<E, count, way> codes(a, scope, requests);
+    const Scales<E, count, number, As> scales(a, scope, requests);
+    Stores<T, way> stores;
     T* out = reinterpret_cast<T*>(scope.out) + requests.first;
 #pragma unroll
-    for (int i = 0; i < kRequests; i++, out += requests.step) {
+    for (int i = 0; i < number; i++, out += requests.step) {
         const auto scale = scales.of_request(i);
         Vector<T> vector;
+        const float global = i < requests.filled ? scope.global : 0;
         if constexpr (std::is_same_v<As, ScaleByte>)
-            vector = decode_by_factor<E>(codes.of_request(i), scale);
+            vector = decode_by_factor<T, E>(codes.of_request(i), scale);
+        else if constexpr (std::is_same_v<As, ScaleBf16>)
+            vector = decode_e2m1(codes.of_request(i).words[0], scale);
+        else if constexpr (std::is_same_v<As, ScaleF16>)
+            vector = decode_e2m1<T>(codes.of_request(i).words[0], scale, global);
         else
-            vector = decode_vector<T, E>(codes.of_request(i), scale, i < requests.filled ? scope.global : 0);
-        store_request(a, requests, i, vector, out, spread);
+            vector = decode_vector<T, E>(codes.of_request(i), scale, global);
+        stores.store(a, requests, i, vector, out);
     }
 }
 
 // Dequantizes the requests by way of packed factors where the types allow it, else by fp32 numbers.
-template <class T, class E, bool down>
+template <class T, class E, Way way>
 __device__ __forceinline__ void dequantize_requests(const Arguments& a, const DequantizeScope& scope,
-                                                    const Requests<Vector<T>::count, down>& requests) {
-    __shared__ SpreadStore<T> spreads[kWarps];
-    SpreadStore<T>& spread = spreads[threadIdx.x / 32];
-    if constexpr (E::bits < 8 && std::is_same_v<T, Bf16>)
-        if (E::bits == 6 || a.problem.in.scale_type == ScaleType::E8M0)
-            return dequantize_requests<T, E, ScaleByte>(a, scope, requests, spread);
-    dequantize_requests<T, E, ScaleNumber<E>>(a, scope, requests, spread);
+                                                    const Requests<Vector<T>::count, way>& requests) {
+    if constexpr (E::bits == 6 && sizeof(T) == 2) return dequantize_requests<T, E, ScaleByte>(a, scope, requests);
+    if constexpr (E::bits == 4 && sizeof(T) == 2) {
+        if (a.problem.in.scale_type == ScaleType::E4M3) return dequantize_requests<T, E, ScaleF16>(a, scope, requests);
+        if constexpr (std::is_same_v<T, Bf16>) return dequantize_requests<T, E, ScaleBf16>(a, scope, requests);
+    }
+    dequantize_requests<T, E, ScaleNumber<E>>(a, scope, requests);
 }
 
-// Finds the expert or the group of a line of blocks of threads, and its first row there; false: there is none. All threads
-// of the block call it.
-template <int tile_rows>
-__device__ __forceinline__ bool find_scope(const Arguments& a, uint32_t line, int64_t element_bytes, DequantizeScope& scope,
+// Finds the expert or the group of a tile of rows, and the tile's first row there; false: there is none. All threads of the
+// block call it.
+template <Way way>
+__device__ __forceinline__ bool find_scope(const Arguments& a, uint32_t tile, int64_t element_bytes, DequantizeScope& scope,
                                            int32_t& row) {
     const DequantizeProblem& p = a.problem;
-    if (line >= a.lines) return false;
-    if (!p.grouped.groups.set) {
-        const uint32_t matrix = p.out.matrices == 1 ? 0 : line / a.matrix_lines;
-        scope = scope_of_expert(p, matrix, element_bytes);
-        row = int32_t(line - matrix * a.matrix_lines) * tile_rows;
+    if (tile >= a.tiles) return false;
+    if (way == Way::Whole || (way != Way::Groups && !p.grouped.groups.set)) {
+        const uint32_t matrix = p.out.matrices == 1 ? 0 : tile / a.matrix_tiles;
+        scope = p.out.matrices == 1 ? scope_of_expert(p, 0, element_bytes) : scope_of_expert(p, matrix, element_bytes);
+        row = int32_t((tile - matrix * a.matrix_tiles) << a.units.tile_rows_log2);
         return true;
     }
     __shared__ Group group;
-    if (!find_group_of_rows(p.grouped, a.units, line, group)) return false;
+    if (!find_group_of_rows(p.grouped, a.units, tile, group)) return false;
     scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
-    row = int32_t(line - group.first_group_tile) * tile_rows;
+    row = int32_t((tile - group.first_group_tile) << a.units.tile_rows_log2);
     return true;
 }
 
@@ -268,26 +365,31 @@ constexpr int kSmThreads = 1536;
 #else
 constexpr int kSmThreads = 2048;
 #endif
-template <class E>
-constexpr int kSmBlocks = E::bits == 8 ? 6 : kSmThreads / kThreads;
+template <class E, Way way>
+constexpr int kSmBlocks = E::bits == 8 || way == Way::Down ? 6 : kSmThreads / kThreads;
 
-template <bool down>
-constexpr int kTileRows = down ? kSwizzleRows : kWarps;
+// Returns a warp's row in a tile, of which its block of threads takes a share: rows in turn, or where scales lie in tiles
+// those whose scale words are neighbours.
+__device__ __forceinline__ int row_in_tile(uint32_t shares_log2, uint32_t share, int warp) {
+    return shares_log2 == 0 ? warp : int(share) * 2 + warp % 2 + warp / 2 * 32;
+}
 
-// A block of threads takes some columns of kWarps rows (along), or one of the tile_blocks shares of a tile (down).
-template <class T, class E, bool down>
-__global__ void __launch_bounds__(kThreads, kSmBlocks<E>) dequantize_rowwise_kernel(const __grid_constant__ Arguments a) {
-    using R = Requests<Vector<T>::count, down>;
-    constexpr int tile_blocks = R::tile_tasks / kWarps;
+template <class T, class E, Way way>
+__global__ void __launch_bounds__(kThreads, kSmBlocks<E, way>)
+    dequantize_rowwise_kernel(const __grid_constant__ Arguments a) {
+    using R = Requests<Vector<T>::count, way>;
     const int warp = int(threadIdx.x / 32);
+    const uint32_t share = row_of_blocks() & ((1u << a.shares_log2) - 1);
     DequantizeScope scope;
     int32_t row;
-    if (!find_scope<kTileRows<down>>(a, row_of_blocks(), sizeof(T), scope, row)) return;
-    if constexpr (down) {
+    if (!find_scope<way>(a, row_of_blocks() >> a.shares_log2, sizeof(T), scope, row)) return;
+    if constexpr (way == Way::Down) {
+        constexpr int tile_blocks = R::tile_tasks / kWarps;
         const int segment = int(blockIdx.x / tile_blocks), task = int(blockIdx.x % tile_blocks) * kWarps + warp;
         dequantize_requests<T, E>(a, scope, R(a.problem.out, scope, row, segment * kSegment, task));
     } else {
-        dequantize_requests<T, E>(a, scope, R(a.problem.out, scope, row + warp, int(blockIdx.x * R::row_columns), 0));
+        row += row_in_tile(a.shares_log2, share, warp);
+        dequantize_requests<T, E>(a, scope, R(a.problem.out, scope, row, int(blockIdx.x * R::row_columns), 0));
     }
 }
 
@@ -295,43 +397,43 @@ __global__ void __launch_bounds__(kThreads, kSmBlocks<E>) dequantize_rowwise_ker
 // `columns`.
 struct Kernel {
     KernelTypes types;
-    bool down;
+    Way way;
     void (*function)(Arguments);
     bool (*writes_whole_vectors)(const PlainMatrix&);
     int32_t vector_elements;
     int32_t row_step, column_step, columns, blocks;
 };
 
-template <class T, class E>
-constexpr std::array<Kernel, 2> kernels_of() {
+template <class T, class E, Way way>
+constexpr Kernel kernel_of() {
     constexpr int count = Vector<T>::count;
-    using Along = Requests<count, false>;
-    using Down = Requests<count, true>;
-    constexpr KernelTypes types = types_of<T, E>();
-    return {{{types, false, dequantize_rowwise_kernel<T, E, false>, is_wide<T>, count, 0, Along::column_step,
-              Along::row_columns, 1},
-             {types, true, dequantize_rowwise_kernel<T, E, true>, is_wide<T>, count, Down::row_step, 0, kSegment,
-              Down::tile_tasks / kWarps}}};
+    using R = Requests<count, way>;
+    return {types_of<T, E>(),
+            way,
+            dequantize_rowwise_kernel<T, E, way>,
+            is_wide<T>,
+            count,
+            R::row_step,
+            R::column_step,
+            R::down ? kSegment : R::row_columns,
+            R::down ? R::tile_tasks / kWarps : 1};
 }
 
-constexpr auto kernels = for_all_types([]<class T, class E>(T, E) { return kernels_of<T, E>(); });
+constexpr auto kernels = for_all_types([]<class T, class E>(T, E) {
+    return std::array{kernel_of<T, E, Way::Whole>(), kernel_of<T, E, Way::Groups>(), kernel_of<T, E, Way::Along>(),
+                      kernel_of<T, E, Way::Down>()};
+});
 
-// Returns whether warps go down tiles: where scales lie in tiles, or where rows are so short that it takes less than half of
-// the warps (memory/segments.cuh).
+// Returns whether warps go down tiles: where rows are so short that it takes less than half of the requests
+// (memory/segments.cuh).
 template <int count>
 bool goes_down(const DequantizeProblem& p) {
-    using R = Requests<count, true>;
-    const int64_t along = p.out.rows * ceil_div(p.out.cols, R::row_columns);
-    const int64_t down = ceil_div(p.out.rows, kSwizzleRows) * ceil_div(p.out.cols, kSegment) * R::tile_tasks;
-    return p.in.layout.swizzled || 2 * down < along;
-}
-
-const Kernel& kernel_for(const DequantizeProblem& p) {
-    const bool down = p.out.format == MXQ_FORMAT_F32 ? goes_down<4>(p) : goes_down<8>(p);
-    for (const auto& of_types : kernels)
-        for (const Kernel& kernel : of_types)
-            if (kernel.types == KernelTypes{p.out.format, p.in.element} && kernel.down == down) return kernel;
-    return kernels[0][0];  // not reached: there is a kernel for every pair of types
+    using Along = Requests<count, Way::Along>;
+    using Down = Requests<count, Way::Down>;
+    const int64_t along = p.out.rows * ceil_div(p.out.cols, Along::row_columns) * Along::number;
+    const int64_t down =
+        ceil_div(p.out.rows, kSwizzleRows) * ceil_div(p.out.cols, kSegment) * Down::tile_tasks * Down::number;
+    return 2 * down < along;
 }
 
 // Returns whether lanes can read their `count` codes in words.
@@ -341,19 +443,35 @@ bool reads_whole_words(const QuantizedPart& in, int count) {
     return is_aligned(in.codes, bytes) && lines_aligned && in.length % codes == 0;
 }
 
+Way way_of(const DequantizeProblem& p) {
+    const bool fp32 = p.out.format == MXQ_FORMAT_F32;
+    if (fp32 ? goes_down<4>(p) : goes_down<8>(p)) return Way::Down;
+    const bool whole = fp32 ? is_wide<float>(p.out) : is_wide<Bf16>(p.out);
+    if (!whole || !reads_whole_words(p.in, fp32 ? 4 : 8)) return Way::Along;
+    return p.grouped.set() ? Way::Groups : Way::Whole;
+}
+
+const Kernel& kernel_for(const DequantizeProblem& p) {
+    const Way way = way_of(p);
+    for (const auto& of_types : kernels)
+        for (const Kernel& kernel : of_types)
+            if (kernel.types == KernelTypes{p.out.format, p.in.element} && kernel.way == way) return kernel;
+    return kernels[0][0];  // not reached: there is a kernel for every pair of types
+}
+
 Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     const ScaleLayout& layout = p.in.layout;
+    const bool down = kernel.way == Way::Down;
     Arguments a{};
     a.problem = p;
-    const int64_t tile_rows = kernel.down ? kTileRows<true> : kTileRows<false>;
-    a.matrix_lines = uint32_t(ceil_div(p.out.rows, tile_rows));
-    a.lines = p.grouped.set() ? row_tiles_bound(p.grouped, p.out.group_unit, tile_rows)
-                              : uint32_t(p.out.matrices) * a.matrix_lines;
+    const int64_t tile_rows = down || layout.swizzled ? kSwizzleRows : kWarps;
+    a.shares_log2 = down ? 0 : log2_of(uint32_t(tile_rows / kWarps));
+    a.matrix_tiles = uint32_t(ceil_div(p.out.rows, tile_rows));
+    a.tiles = p.grouped.set() ? row_tiles_bound(p.grouped, p.out.group_unit, tile_rows)
+                              : uint32_t(p.out.matrices) * a.matrix_tiles;
     a.block_log2 = layout.block == MXQ_MAX_DIM ? 31 : log2_of(uint32_t(layout.block));
-    a.code_step = kernel.down ? kernel.row_step * p.in.line_bytes : kernel.column_step / 8 * p.in.bits;
-    if (layout.swizzled) a.scale_step = swizzle_in_tile(kernel.row_step, 0);
-    else if (kernel.down) a.scale_step = kernel.row_step / layout.tile_rows * layout.line_stride;
-    else a.scale_step = kernel.column_step / layout.block * layout.column_stride;
+    a.code_step = kernel.row_step * p.in.line_bytes;
+    a.scale_step = layout.offset(0, kernel.row_step, kernel.column_step >> a.block_log2) - layout.offset(0, 0, 0);
     a.whole_words_in = reads_whole_words(p.in, kernel.vector_elements);
     a.whole_vectors_out = kernel.writes_whole_vectors(p.out);
     a.units = row_units(p.in.units, {p.out.group_unit, 1}, tile_rows);
@@ -370,7 +488,8 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     const Kernel& kernel = kernel_for(problem);
     const Arguments a = arguments_of(problem, kernel);
     const int64_t across = ceil_div(problem.out.cols, kernel.columns) * kernel.blocks;
-    launch(context, kernel.function, "dequantize_rowwise", grid_of_rows(across, a.lines), dim3(kThreads), 0, call.stream, a);
+    const int64_t lines = int64_t(a.tiles) << a.shares_log2;
+    launch(context, kernel.function, "dequantize_rowwise", grid_of_rows(across, lines), dim3(kThreads), 0, call.stream, a);
 }
 
 void load(const Context&) {
