@@ -97,8 +97,9 @@ MXQ_HD void multiply_line(const uint8_t* codes, const float* factors, const floa
         scale_then_multiply<Weights, products, rows>(codes, factors, numbers, part, sums);
 }
 
-// Tells whether lines of codes of four bits are multiplied in turns. A line's sixteen products are one chain of eight
-// multiply-adds, which a processor looks too far ahead to fill with the products of the lines after it.
+// Tells whether lines of codes of four bits are multiplied in turns. A line's products with a unit are one chain of eight
+// multiply-adds, and a processor does not look far enough ahead to fill its waits with the lines that follow. Wider codes
+// have two chains, since their factors change in the middle of a unit.
 template <class Weights, Products products, int rows>
 constexpr bool kTakesNibblesInTurns = false;
 #if defined(__AVX512F__)

@@ -75,7 +75,7 @@ MXQ_HD void arrange_nibbles(const float* codes, float* to) {
 }
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
-// Tells whether lanes of codes of four bits lie in the order of place_of_lane(), else as they come.
+// Tells whether lanes of codes of four bits lie in the order of interleaved_lane(), else as they come.
 constexpr bool kInterleavesNibbles = true;
 #else
 constexpr bool kInterleavesNibbles = false;
