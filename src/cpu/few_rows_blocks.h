@@ -3,7 +3,7 @@
 //
 //     block     four lines of B and up to kBlockRows rows; codes are decoded in registers and go from there to all rows
 //     rows      a unit of them comes from L2 and is read for four lines
-//     runs      sums of products that share a factor, of one line and all rows: in registers
+//     runs      sums of products that share a factor, of one line and all rows, or of four lines in turns: in registers
 //     sums      of four lines and all rows: in registers where there are enough, else in L1
 //
 // A line waits for nothing that the line before it computes, and the code of four lines has no branch, so that a processor
@@ -172,14 +172,15 @@ bool multiply_block(const FewRowsPass& pass, const Columns& b, float* strip) {
             if constexpr (kTakesNibblesInTurns<Weights, products, rows>) {
                 const float* factors[kStripLines];
                 for (int c = 0; c < kStripLines; c++) factors[c] = b.factors[c] + unit * Weights::factor_floats;
-                return multiply_nibbles<Weights, products, rows>(codes, factors, numbers, sums[part]);
-            }
+                multiply_nibbles<Weights, products, rows>(codes, factors, numbers, sums[part]);
+            } else {
 #pragma GCC unroll 4
-            for (int c = 0; c < kStripLines; c++) {
-                Lanes* of_line[rows];
-                for (int r = 0; r < rows; r++) of_line[r] = &sums[part][c][r];
-                multiply_line<Weights, products, rows>(codes[c], b.factors[c] + unit * Weights::factor_floats,
-                                                       numbers + part * kWidth, part, of_line);
+                for (int c = 0; c < kStripLines; c++) {
+                    Lanes* of_line[rows];
+                    for (int r = 0; r < rows; r++) of_line[r] = &sums[part][c][r];
+                    multiply_line<Weights, products, rows>(codes[c], b.factors[c] + unit * Weights::factor_floats,
+                                                           numbers + part * kWidth, part, of_line);
+                }
             }
         };
         if constexpr (rows == 1)

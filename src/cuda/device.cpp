@@ -139,7 +139,7 @@ bool launch_together(const Context& context, const void* kernel, const char* nam
     const CurrentDevice current(*context.cuda);
     const cudaError_t launched = cudaLaunchCooperativeKernel(kernel, dim3(blocks), dim3(threads), arguments, shared_bytes,
                                                              static_cast<cudaStream_t>(stream));
-    if (launched == cudaErrorCooperativeLaunchTooLarge) {
+    if (launched == cudaErrorCooperativeLaunchTooLarge || launched == cudaErrorNotSupported) {
         cudaGetLastError();  // which the runtime keeps for whoever asks
         return false;
     }

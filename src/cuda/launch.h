@@ -10,7 +10,8 @@
 namespace mxq::cuda {
 
 // When a kernel may start: once all work before it in the stream is done, or once every block of the kernel before it has
-// executed griddepcontrol.launch_dependents. It then executes griddepcontrol.wait before it touches memory.
+// executed griddepcontrol.launch_dependents. It then executes griddepcontrol.wait before it reads what that kernel writes,
+// or writes anything; the first kernel of a call starts AfterAll.
 enum class Start { AfterAll, WithPrevious };
 
 // Returns how a portable kernel starts that is ready for both, behind one that was enqueued by the same call: WithPrevious where

@@ -79,7 +79,7 @@ MXQ_HD uint32_t decode_window_to_f16(uint32_t window, int bit) {
 // Returns whether F16 has an E8M0 scale: 2^-24 to 2^15.
 MXQ_HD bool has_f16(uint32_t scale) { return scale - (127 - 24) < 40; }
 
-// Returns such a scale as F16 in both halves. A code times it is rounded once.
+// Returns an E8M0 scale that F16 has, in both halves. A code times it is rounded once.
 MXQ_HD uint32_t f16_of_e8m0(uint32_t scale) {
     const uint32_t bits = scale > 127 - 15 ? (scale - (127 - 15)) << 10 : 1u << (scale - (127 - 24));
     return bits * kOneInBothHalves;

@@ -99,7 +99,7 @@ MXQ_HD void decode_word_to_f16(uint32_t word, uint32_t& low, uint32_t& high) {
         low = decode_pair_to_f16<E>(word & 0xFFFF), high = decode_pair_to_f16<E>(word >> 16);
 }
 
-// Encodes two F16 numbers that are no NaN to codes of 8 bits, the first in the low byte.
+// Encodes two F16 numbers to codes of 8 bits, the first in the low byte; NaN to NaN.
 template <class E>
 MXQ_HD uint32_t encode_pair_from_f16(uint32_t pair) {
     static_assert(E::bits == 8);

@@ -393,7 +393,8 @@ TEST_CASE("gemm formats: the bound for 1 to 33 rows of plain numbers and every f
                 cases::Random random(static_cast<uint64_t>(ran) + 7000);
                 const oracle::Spec spec = draw(base, random);
                 const bool is_long = random.below(24) == 0;
-                const int64_t k = is_long ? 4100 + random.below(300) : depths[random.below(8)], n = is_long ? 5 : widths[random.below(5)];
+                const int64_t k = is_long ? 4100 + random.below(300) : depths[random.below(8)],
+                              n = is_long ? 9 : widths[random.below(5)];
                 const bool swizzled = draw_swizzled(spec, random);
                 const int32_t d_format = cases::plain_formats[random.below(3)];
                 Operand a = make_operand(testing::cpu(), plain_spec(activations), std::nullopt, m, k, false, false, random, random.below(2));
@@ -505,7 +506,7 @@ TEST_CASE("gemm formats: the same bits of few rows for any number of threads and
 // multiplied in another way there, and its sums go on to or from those of the other passes.
 TEST_CASE("gemm formats: the same bits of few rows that are extreme in one pass over a long contraction", "[cpu]") {
     OtherCpu reference("scalar", 1), others[] = {{"avx2", 1}, {"avx512", 1}, {"avx512bf16", 1}};
-    const int64_t n = 2, k = 2 * 16384 + 300;
+    const int64_t n = 9, k = 2 * 16384 + 300;
     int ran = 0;
     for (const oracle::Spec& spec : testing::all_formats())
         for (int64_t m : {1, 4})

@@ -1,11 +1,12 @@
 // dequantize_columnwise: a columnwise part of any format to F32, F16 or BF16; compact or swizzled scales, experts, groups.
 //
-// A block of 512 threads takes a tile of 128 columns, each of its elements read and written once: 256 rows, or 512 where
-// codes have six and four bits and rows 16, so that a line has at least 256 bytes of a tile. With half as much of a line at
-// once, memory gives a twentieth less (docs/performance.md).
+// A block of threads takes a tile of 128 columns, each of its elements read and written once: 256 rows, in large matrices 512
+// where codes have six and four bits and rows 16, so that a line has at least 256 bytes of a tile. With half as much of a line
+// at once, memory gives a twentieth less (docs/performance.md). A block has 512 threads, 256 where its tile lies in a group
+// tile or something is not aligned.
 //
 //     codes in memory     lines of the transposed matrix, read as words, which are shifted where lines are not aligned
-//     shared memory       pieces: 16 codes of a line, in slots of one, six bits of four; the scale words of 128 lines,
+//     shared memory       pieces: 16 codes of a line, in slots of one, six bits of two or four; the scale words of 128 lines,
 //                         four bytes or one fp32 for each 64 or 128 rows
 //     registers           a patch of the output: 8 rows of 8 columns (F32: 4)
 //
@@ -48,9 +49,9 @@ constexpr int64_t kSmallTiles = 132;
 constexpr int64_t kShortGroup = 128;  // rows
 constexpr int kMostTiles = 4;         // of a group tile that a block of threads takes
 
-// What a kernel serves. Of lines that are read in whole words and rows that are written in whole vectors: large matrices;
-// short groups, by bands; other groups and matrices, by tiles. Of what is not aligned: lines alone, or any, whose rows are
-// not either.
+// Names what a kernel serves. Matrices (large ones), Bands (of short groups) and Tiles (of other groups and matrices) have lines
+// that are read in whole words and rows that are written in whole vectors; in Lines the lines are not aligned, in Any the rows
+// are not either.
 enum class Way { Matrices, Bands, Tiles, Lines, Any };
 
 template <Way way>
@@ -82,7 +83,7 @@ struct Tile {
     // Pieces lie in slots, of six bits two or four together: then a slot is whole words of 8 or 16 bytes.
     static constexpr int slot_pieces = bits == 6 ? rows / 128 : 1, slots = pieces / slot_pieces;
     static constexpr int slot_words = slot_pieces * piece_words;
-    // Scale words, one of a line for every so many rows.
+    // How many rows share a scale word of a line, at least, and how many such words a line has in a tile.
     static constexpr int least_word_rows = bits == 4 ? 4 * kNvBlock : 4 * kMxBlock;
     static constexpr int scale_words = way == Way::Bands ? warps : rows / least_word_rows;
 
@@ -111,7 +112,7 @@ __device__ __forceinline__ void start_codes(const uint8_t* from, int64_t line_by
         const uint32_t first = warp * together + place / of_line, word = place % of_line, slot = word / of_slot;
         const uint8_t* at = from + first * line_bytes + word * sizeof(Word);
         Word* const slots = reinterpret_cast<Word*>(tile.codes) + first * of_line + word % of_slot;
-        const int left = int(slot * Tile::slot_pieces) * kPieceCodes < length ? lines - int(first) : 0;
+        const int left = int(word * sizeof(Word)) * 8 < length * Tile::bits ? lines - int(first) : 0;
 #pragma unroll
         for (uint32_t line = 0; line < kTile; line += step, at += step * line_bytes)
             if (int(line) < left) copy_word(slots + line * of_line + Tile::moved(first + line, slot) * of_slot, at);
@@ -446,7 +447,7 @@ __device__ __forceinline__ void store_rows(const PatchRows<T>& to, const Scales&
     for (int i = 0; i < kHalfPiece; i++) to.store(scales.row_of(rows, i), i, to.filled, spread);
 }
 
-// Does the same by factors where that is possible; false: nothing was written.
+// Writes the rows that have codes by factors where that is possible; false: nothing was written.
 template <class T, class E>
 __device__ __forceinline__ bool store_rows_by_factors(const PatchRows<T>& to, ScaleType type, float global,
                                                       const ScaleWords<Vector<T>::count>& words, int row,
@@ -634,7 +635,7 @@ __device__ __forceinline__ void dequantize_bands(const Arguments& a, uint32_t li
     const Band& band = bands[warp];
     if (lane == 0) bands[warp] = band_of(p, group, line * Tile::warps + warp, sizeof(T));
     __syncwarp();
-    if (!has_scales && band.exists) load_scales_of_band(p.in, band, col, tile.scales[warp]);
+    if (!has_scales && band.exists && band.row < band.scope.rows) load_scales_of_band(p.in, band, col, tile.scales[warp]);
     wait_for_pieces();
     __syncthreads();
     if (!band.exists) return;

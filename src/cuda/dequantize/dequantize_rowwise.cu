@@ -118,7 +118,7 @@ struct ScaleByte {
     using Value = uint32_t;
     static __device__ __forceinline__ uint32_t load(const uint8_t* scales, ScaleType, int64_t at) { return scales[at]; }
 };
-// As a factor for pairs of numbers of 16 bits: BF16 of an E8M0 scale, F16 of an E4M3 scale.
+// Holds a scale as a factor for pairs of numbers of 16 bits: BF16 of an E8M0 scale, F16 of an E4M3 scale.
 struct ScaleBf16 {
     using Value = uint32_t;
     static __device__ __forceinline__ uint32_t load(const uint8_t* scales, ScaleType, int64_t at) {

@@ -240,10 +240,11 @@ __device__ __noinline__ inline void store_row_padding(const PlacedRows& placed, 
     const int block_log2 = log2_of(uint32_t(part.layout.block)), columns = int(part.layout.columns),
               length = int(part.length);
 #pragma unroll 1
-    for (int col = blockIdx.x % placed.width * kPaddingColumns; col < length; col += placed.width * kPaddingColumns) {
-        const int begin = col >> block_log2, end = min(begin + (kPaddingColumns >> block_log2), columns);
-        zero_lines(part.line(0, padding.lines[kCodeLine]) + int64_t(col) * part.bits / 8, padding.codes, part.line_bytes,
-                   (min(length - col, kPaddingColumns) * part.bits + 7) / 8);
+    for (int64_t col = int64_t(blockIdx.x % placed.width) * kPaddingColumns; col < length;
+         col += int64_t(placed.width) * kPaddingColumns) {
+        const int begin = int(col >> block_log2), end = min(begin + (kPaddingColumns >> block_log2), columns);
+        zero_lines(part.line(0, padding.lines[kCodeLine]) + col * part.bits / 8, padding.codes, part.line_bytes,
+                   (min(length - int(col), kPaddingColumns) * part.bits + 7) / 8);
         const uint32_t row = padding.lines[kScaleLine];
         if (part.layout.swizzled)
             zero_swizzled_scales(part, row, begin / 4, (end + 3) / 4);

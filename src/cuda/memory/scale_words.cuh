@@ -29,7 +29,7 @@ __device__ __forceinline__ void store_scale_word(uint8_t* to, uint32_t word, int
         if (i < count) to[i] = uint8_t(word >> (i * 8));
 }
 
-// Stores a scale word of a compact layout, whose sector other blocks of threads complete.
+// Stores a scale word whose sector other blocks of threads complete.
 __device__ __forceinline__ void store_shared_scale_word(uint8_t* to, uint32_t word, int64_t count) {
     if (is_word(to, count)) return store_kept(reinterpret_cast<uint32_t*>(to), word);
 #pragma unroll

@@ -14,7 +14,11 @@ namespace mxq::cuda {
 // Returns how many bytes of a piece lie before one of its elements.
 __device__ __forceinline__ int bytes_before(const void* element) { return int(reinterpret_cast<uintptr_t>(element) % 16); }
 
-// A row of a tile, with so many bytes. What lies between the tile's rows may be read, what lies before and behind must not.
+// Returns how many rows at either end of a tensor have pieces that may reach out of it: of rows shorter than a piece eight.
+__device__ __forceinline__ int rows_beside_end(int64_t stride) { return stride < 8 ? 8 : 1; }
+
+// A row of a tile, with so many bytes. What lies next to it in its tensor may be read. `is_first`, `is_last`: nothing may be
+// read before the row, behind it.
 struct ShiftedRow {
     const uint8_t* first;
     int bytes;

@@ -225,7 +225,7 @@ __device__ __forceinline__ void store_bytes(uint8_t* to, uint32_t word, int coun
 // Stores a chunk of a line that begins at any byte: the aligned words that begin in it, of its codes and those of the next
 // lane's chunk, the line's first bytes and its last. `bytes` are left of the line from the chunk on, none where there is no
 // line. All lanes of a warp call it. Out of line, since it takes registers that the rest needs.
-__device__ __noinline__ inline void store_shifted_codes(uint8_t* to, uint2 codes, int bytes) {
+__device__ __noinline__ inline void store_shifted_chunk(uint8_t* to, uint2 codes, int bytes) {
     const uint32_t next = __shfl_down_sync(kAllLanes, codes.x, 1);
     const int before = int(-reinterpret_cast<uintptr_t>(to) % 4), left = bytes - before;
     const uint32_t first = __funnelshift_r(codes.x, codes.y, before * 8),

@@ -224,7 +224,7 @@ __device__ __forceinline__ void put_chunk(const Rule& rule, Shared& shared, int 
     put_scale(shared.scales[rule.columnwise], line, rule.scale_byte, scale);
     uint8_t* const to = rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes;
     if (stores == Stores::Words && !rule.wide) {
-        store_shifted_codes(to, codes, line < rule.lines ? rule.bytes : 0);
+        store_shifted_chunk(to, codes, line < rule.lines ? rule.bytes : 0);
     } else if (line < rule.lines) {
         if (stores == Stores::Bytes)
             store_chunk_codes(to, codes, rule.bytes, rule.wide);

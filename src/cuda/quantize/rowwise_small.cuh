@@ -56,7 +56,7 @@ struct Arguments {
     RowTiles tiles;               // of 128 rows down, of kWarps along
 };
 
-// Of groups that share what stands above their scales.
+// The arguments of a kernel for groups that share what stands above their scales.
 struct GroupArguments : Arguments {
     PlacedRows placed;
     QuantizedPart part;
@@ -72,7 +72,7 @@ struct Requests {
     uint8_t *codes, *scale_word;
     int64_t in_step, code_step;  // from a request to the next
     int existing, stored;        // requests whose vector exists; whose codes do, which groups pad
-    int left, rows;              // that the part has: elements from request 0 on, in its row or in all; rows from its own on
+    int left, rows;              // that the requests have at most: elements from request 0 on, and rows from its own on
     int scale_bytes;             // of the word
 
     // Along without groups: warp `task` of all.
@@ -89,7 +89,7 @@ struct Requests {
     __device__ __forceinline__ Requests(const Arguments& a, const RowTile& tile, uint32_t request,
                                         uint32_t in_tile) requires(!down)
         : in_step(kRequest), code_step(kRequest / 8 * bits), rows(1) {
-        left = int(in_tile) < tile.padded ? int(a.cols) - int(request * kRequest) : 0;
+        left = int(in_tile) < tile.padded ? min(int(a.cols) - int(request * kRequest), kAlong) : 0;
         stored = requests_before(left);
         existing = int(in_tile) < tile.rows ? stored : 0;
         start_at(a, tile, request, in_tile, kRequest / block);
@@ -98,10 +98,10 @@ struct Requests {
     __device__ __forceinline__ Requests(const Arguments& a, const RowTile& tile, uint32_t request,
                                         uint32_t in_tile) requires(down)
         : in_step(kRowStep * a.row_stride), code_step(kRowStep * a.line_bytes) {
-        rows = tile.padded - int(in_tile);
-        left = int(a.cols) - int(request * kRequest);
+        rows = min(tile.padded - int(in_tile), kRequests * kRowStep);
+        left = min(int(a.cols) - int(request * kRequest), kAlong);
         const bool has_column = int(threadIdx.x % 32 * kCount) < left;
-        existing = has_column ? (tile.rows - int(in_tile) + kRowStep - 1) / kRowStep : 0;
+        existing = has_column ? (min(tile.rows - int(in_tile), kRequests * kRowStep) + kRowStep - 1) / kRowStep : 0;
         stored = has_column ? (rows + kRowStep - 1) / kRowStep : 0;
         start_at(a, tile, request, in_tile, a.swizzled ? 4 : kRowStep * a.scale_stride);
     }
@@ -143,7 +143,7 @@ private:
     }
 };
 
-// The same of rows of groups, whose lines are looked up; `row` in the tile.
+// The four vectors of a lane in rows of groups, whose lines are looked up; `row` is that of the tile.
 template <int bits, int block, bool down>
 struct PlacedRequests {
     using Unplaced = Requests<bits, block, down>;
@@ -158,9 +158,9 @@ struct PlacedRequests {
     __device__ __forceinline__ PlacedRequests(const Arguments& a, int tile_rows) : a(a) {
         const uint32_t warp = threadIdx.x / 32, request = down ? blockIdx.x / kTileShares : blockIdx.x * kRequests;
         row = int(down ? blockIdx.x % kTileShares * kWarps + warp : warp);
-        rows = tile_rows - row;
+        rows = min(tile_rows - row, kRequests * kRowStep);
         column = request * kRequest + threadIdx.x % 32 * kCount;
-        left = rows > 0 ? int(a.cols) - int(request * kRequest) : 0;
+        left = rows > 0 ? min(int(a.cols) - int(request * kRequest), kAlong) : 0;
         const int in_lane = left - int(threadIdx.x % 32 * kCount);
         existing = down ? (in_lane > 0 ? (rows + kRowStep - 1) / kRowStep : 0) : (in_lane + kRequest - 1) / kRequest;
     }
@@ -373,7 +373,7 @@ struct StochasticTable {
 
 // Makes the table. Ends with a barrier.
 template <bool nvfp4>
-__device__ __forceinline__ void put_table(const Arguments& a, int32_t scope, StochasticTable& table) {
+__device__ __forceinline__ void put_stochastic_table(const Arguments& a, int32_t scope, StochasticTable& table) {
     wait_for_previous_kernel();  // which may compute the maximum
     if (threadIdx.x < 2 * PhiloxKeys::rounds) {
         const PhiloxKey key = philox_key(a.seed_offset[0]);
@@ -398,7 +398,7 @@ __device__ __forceinline__ void quantize_stochastic(const Arguments& a, const Re
 #pragma unroll
     for (int i = 0; i < kRequests; i++) vectors[i] = load_vector_wide(requests.in + i * requests.in_step, requests.exists(i));
     const uint64_t offset = a.seed_offset[1];
-    put_table<block == kNvBlock>(a, scope, table);
+    put_stochastic_table<block == kNvBlock>(a, scope, table);
     uint32_t random[kRequests][2];
     random_words(table.keys, chunk, row, offset, random);
     if constexpr (block == kNvBlock) {

@@ -12,7 +12,7 @@
 
 namespace mxq::cuda {
 
-constexpr int kBlockThreads = 256, kRequests = 4;  // of a lane
+constexpr int kBlockThreads = 256, kBlockRequests = 4;  // of a lane
 constexpr int kBlockTiles = kRequantizeBlocks * 5 / 8;  // blocks of threads with a tile that share an SM
 
 struct BlockArguments {
@@ -132,19 +132,19 @@ template <class S, bool clamps>
 __global__ void __launch_bounds__(kBlockThreads, 3)
     requantize_row_of_blocks_kernel(const __grid_constant__ BlockArguments a) {
     const int lane = threadIdx.x % 32;
-    const int64_t first = (block_index() * (kBlockThreads / 32) + threadIdx.x / 32) * (32 * kRequests);
-    const int left = int(min(a.blocks - first, int64_t(32 * kRequests)));
+    const int64_t first = (block_index() * (kBlockThreads / 32) + threadIdx.x / 32) * (32 * kBlockRequests);
+    const int left = int(min(a.blocks - first, int64_t(32 * kBlockRequests)));
     if (left <= 0) return;
     const auto* const from = reinterpret_cast<const BlockCodes*>(a.from.codes) + first + lane;
-    BlockCodes codes[kRequests];
+    BlockCodes codes[kBlockRequests];
 #pragma unroll
-    for (int i = 0; i < kRequests; i++) codes[i] = i * 32 + lane < left ? from[i * 32] : BlockCodes{};
-    const int word = (lane % kRequests * 8 + lane / kRequests) * 4;
+    for (int i = 0; i < kBlockRequests; i++) codes[i] = i * 32 + lane < left ? from[i * 32] : BlockCodes{};
+    const int word = (lane % kBlockRequests * 8 + lane / kBlockRequests) * 4;
     const uint32_t source_scales = transpose_scales(load_scale_word(a.from.scales + first + word, left - word));
     auto* const to = reinterpret_cast<uint4*>(a.to.codes) + first + lane;
     uint32_t scales = 0;
 #pragma unroll
-    for (int i = 0; i < kRequests; i++) {
+    for (int i = 0; i < kBlockRequests; i++) {
         uint32_t scale;
         const uint4 out = requantize_block<S>(a, clamps, codes[i], source_scales >> (i * 8) & 0xFF, scale);
         scales |= scale << (i * 8);
@@ -167,19 +167,19 @@ __global__ void __launch_bounds__(kRequantizeThreads, kBlockTiles)
     const int64_t position = first + lane % 4 * kMxBlock;
     const int existing = position < a.from.length ? int(min(a.from.lines - tile_line, int64_t(kTile))) : 0;
     const uint8_t* const codes_at = a.from.line(matrix, tile_line + line) + position;
-    BlockCodes codes[kRequests];
+    BlockCodes codes[kBlockRequests];
 #pragma unroll
-    for (int i = 0; i < kRequests; i++) {
+    for (int i = 0; i < kBlockRequests; i++) {
         const auto* at = reinterpret_cast<const BlockCodes*>(codes_at + i * 32 * a.from.line_bytes);
         codes[i] = line + i * 32 < existing ? *at : BlockCodes{};
     }
-    const TileScaleWord from(a.from, matrix, tile_line, line, lane % kRequests, first / kMxBlock);
-    const TileScaleWord to(a.to, matrix, tile_line, line, lane % kRequests, first / kMxBlock);
+    const TileScaleWord from(a.from, matrix, tile_line, line, lane % kBlockRequests, first / kMxBlock);
+    const TileScaleWord to(a.to, matrix, tile_line, line, lane % kBlockRequests, first / kMxBlock);
     const uint32_t source_scales = transpose_scales(load_scale_word(a.from.scales + from.index, from.count));
     uint8_t* const codes_to = a.to.line(matrix, tile_line + line) + position / 2;
     uint32_t scales = 0;
 #pragma unroll
-    for (int i = 0; i < kRequests; i++) {
+    for (int i = 0; i < kBlockRequests; i++) {
         uint32_t scale;
         const uint4 out = requantize_block<S>(a, a.clamps, codes[i], source_scales >> (i * 8) & 0xFF, scale);
         if (line + i * 32 >= existing) continue;
@@ -209,7 +209,7 @@ inline BlockArguments block_arguments(const QuantizeProblem& p, const ScaleSteps
 }
 
 inline dim3 block_grid(const BlockArguments& a) {
-    if (a.blocks != 0) return grid_of(ceil_div(a.blocks, int64_t(kBlockThreads * kRequests)));
+    if (a.blocks != 0) return grid_of(ceil_div(a.blocks, int64_t(kBlockThreads * kBlockRequests)));
     return grid_of_rows(ceil_div(a.from.length, int64_t(kTile)), a.from.matrices * a.down);
 }
 

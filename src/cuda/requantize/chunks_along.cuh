@@ -75,7 +75,8 @@ struct LineChunks {
         for (int i = 0; i < kChunk; i++) values[i] = to_float(F16{uint16_t(pairs[i / 2] >> (i % 2 * 16))});
         return quantize_values<E>(values, factor);
     }
-    // Makes codes under a factor that can_requantize_via_f16; all elements are numbers.
+    // Makes codes under a factor that can_requantize_via_f16. Of codes of 8 bits NaN becomes NaN; to others all elements are
+    // numbers.
     __device__ __forceinline__ void quantize(float factor, bool clamps, ChunkCodes<E> (&to)[count]) const {
         if constexpr (E::bits == 8) {
             const uint32_t both = f16_pair_of(factor);

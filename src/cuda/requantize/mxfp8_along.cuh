@@ -46,19 +46,19 @@ __device__ __forceinline__ uint32_t requantize_half_block(const BlockArguments& 
 template <class S, class E>
 __global__ void __launch_bounds__(kBlockThreads, kMxfp8Blocks)
     requantize_row_of_halves_kernel(const __grid_constant__ BlockArguments a) {
-    constexpr int of_set = 32 * kRequests;  // halves of blocks
+    constexpr int of_set = 32 * kBlockRequests;  // halves of blocks
     const int lane = threadIdx.x % 32;
     const int64_t first = (block_index() * (kBlockThreads / 32) + threadIdx.x / 32) * (kMxfp8Sets * of_set);
     const int left = int(min(2 * a.blocks - first, int64_t(kMxfp8Sets * of_set)));
     if (left <= 0) return;
     const uint8_t* const from = a.from.codes + (first + lane) * kChunk;
-    const int word = lane / 2 % kRequests * 16 + lane / 8 * 4;  // which lane moves which scales
-    uint4 codes[kMxfp8Sets][kRequests];
+    const int word = lane / 2 % kBlockRequests * 16 + lane / 8 * 4;  // which lane moves which scales
+    uint4 codes[kMxfp8Sets][kBlockRequests];
     uint32_t words[kMxfp8Sets];
 #pragma unroll
     for (int set = 0; set < kMxfp8Sets; set++) {
 #pragma unroll
-        for (int i = 0; i < kRequests; i++) {
+        for (int i = 0; i < kBlockRequests; i++) {
             const int half = set * of_set + i * 32;
             codes[set][i] = half + lane < left ? *reinterpret_cast<const uint4*>(from + half * kChunk) : uint4{};
         }
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kBlockThreads, kMxfp8Blocks)
         const uint32_t bytes = transpose_scales<2>(words[set]);
         uint32_t scales = 0;
 #pragma unroll
-        for (int i = 0; i < kRequests; i++) {
+        for (int i = 0; i < kBlockRequests; i++) {
             const int half = set * of_set + i * 32;
             scales |= requantize_half_block<S, E>(a, codes[set][i], from + half * kChunk, bytes >> (i * 8) & 0xFF,
                                                   half + lane < left, to + half * kChunk)
@@ -98,13 +98,13 @@ __global__ void __launch_bounds__(kBlockThreads, kMxfp8Blocks)
     const int64_t position = first + lane % side * kChunk, column = first / kMxBlock + lane % side / 8 * kSwizzleColumns;
     const int existing = position < a.from.length ? int(min(a.from.lines - tile_line, int64_t(kTile))) : 0;
     const uint8_t* const from = a.from.line(matrix, tile_line + line) + position;
-    uint4 codes[kMxfp8Sets][kRequests];
+    uint4 codes[kMxfp8Sets][kBlockRequests];
     uint32_t words[kMxfp8Sets];
-    TileScaleWord from_word(a.from, matrix, tile_line, line, lane / 2 % kRequests, column);
+    TileScaleWord from_word(a.from, matrix, tile_line, line, lane / 2 % kBlockRequests, column);
 #pragma unroll
     for (int set = 0; set < kMxfp8Sets; set++, from_word.go_down(a.from, between)) {
 #pragma unroll
-        for (int i = 0; i < kRequests; i++) {
+        for (int i = 0; i < kBlockRequests; i++) {
             const int below = set * between + i * 32;
             codes[set][i] =
                 line + below < existing ? *reinterpret_cast<const uint4*>(from + below * a.from.line_bytes) : uint4{};
@@ -112,13 +112,13 @@ __global__ void __launch_bounds__(kBlockThreads, kMxfp8Blocks)
         words[set] = load_scale_word(a.from.scales + from_word.index, from_word.count);
     }
     uint8_t* const to = a.to.line(matrix, tile_line + line) + position;
-    TileScaleWord word(a.to, matrix, tile_line, line, lane / 2 % kRequests, column);
+    TileScaleWord word(a.to, matrix, tile_line, line, lane / 2 % kBlockRequests, column);
 #pragma unroll
     for (int set = 0; set < kMxfp8Sets; set++, word.go_down(a.to, between)) {
         const uint32_t bytes = transpose_scales<2>(words[set]);
         uint32_t scales = 0;
 #pragma unroll
-        for (int i = 0; i < kRequests; i++) {
+        for (int i = 0; i < kBlockRequests; i++) {
             const int below = set * between + i * 32;
             scales |=
                 requantize_half_block<S, E>(a, codes[set][i], from + below * a.from.line_bytes, bytes >> (i * 8) & 0xFF,
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kBlockThreads, kMxfp8Blocks)
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
 inline dim3 half_block_grid(const BlockArguments& a) {
-    constexpr int64_t of_block = kBlockThreads * kRequests * kMxfp8Sets / 2;
+    constexpr int64_t of_block = kBlockThreads * kBlockRequests * kMxfp8Sets / 2;
     if (a.blocks != 0) return grid_of(ceil_div(a.blocks, of_block));
     return grid_of_rows(ceil_div(a.from.length, int64_t(2 * kTile)), a.from.matrices * a.down);
 }

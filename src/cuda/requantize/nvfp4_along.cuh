@@ -97,13 +97,13 @@ struct Nvfp4Tables {
 };
 
 // What a matrix has above the scales of its blocks, as the tables take it.
-struct Nvfp4Global {
+struct QuotientBase {
     float value;
     int place;    // what it adds to the place of a quotient
     bool serves;  // normal
 
     template <class E>
-    static __device__ __forceinline__ Nvfp4Global of(float value) {
+    static __device__ __forceinline__ QuotientBase of(float value) {
         const int exponent = float_bits(value) >> 23 & 0xFF;
         return {value, (exponent - 15 - Nvfp4Tables<E>::least) * 8, exponent != 0 && exponent != 0xFF};
     }
@@ -168,14 +168,14 @@ __device__ __noinline__ uint32_t requantize_any_nvfp4(const Nvfp4Arguments& a, u
 // output, and returns the scales, a byte each. exists(i) and to(i) are of block i.
 template <class E, class Exists, class To>
 __device__ __forceinline__ uint32_t requantize_nvfp4_blocks(const Nvfp4Arguments& a, const Nvfp4Tables<E>& tables,
-                                                            const uint2 (&codes)[kRequests], uint32_t bytes,
-                                                            const Nvfp4Global& global, const Exists& exists, const To& to) {
+                                                            const uint2 (&codes)[kBlockRequests], uint32_t bytes,
+                                                            const QuotientBase& global, const Exists& exists, const To& to) {
     bool served = (bytes & 0x80808080u) == 0 && global.serves;
-    uint32_t of_blocks[kRequests / 2], scales = 0;
+    uint32_t of_blocks[kBlockRequests / 2], scales = 0;
     decode_word_to_f16<E4M3>(bytes, of_blocks[0], of_blocks[1]);
     const uint2 bits = tables.bits;
 #pragma unroll
-    for (int i = 0; i < kRequests; i++) {
+    for (int i = 0; i < kBlockRequests; i++) {
         const Nvfp4Codes values(codes[i]);
         const uint32_t scale = i % 2 ? of_blocks[i / 2] >> 16 : of_blocks[i / 2] & 0xFFFF;
         const F16 product{uint16_t(multiply_f16_pairs(values.largest(bits), scale))};  // exact
@@ -192,7 +192,7 @@ __device__ __forceinline__ uint32_t requantize_nvfp4_blocks(const Nvfp4Arguments
     }
     if (__all_sync(kAllLanes, served)) return scales;
     scales = 0;
-    for (int i = 0; i < kRequests; i++)
+    for (int i = 0; i < kBlockRequests; i++)
         scales |= requantize_any_nvfp4<E>(a, codes[i], bytes >> (i * 8) & 0xFF, global.value, exists(i), to(i)) << (i * 8);
     return scales;
 }
@@ -201,7 +201,7 @@ __device__ __forceinline__ uint32_t requantize_nvfp4_blocks(const Nvfp4Arguments
 template <class E>
 __global__ void __launch_bounds__(kBlockThreads, kNvfp4Blocks)
     requantize_row_of_nvfp4_kernel(const __grid_constant__ Nvfp4Arguments a) {
-    constexpr int of_set = 32 * kRequests;  // blocks of as many requests as a scale word has bytes
+    constexpr int of_set = 32 * kBlockRequests;  // blocks of as many requests as a scale word has bytes
     __shared__ Nvfp4Tables<E> tables;
     const int64_t matrix = row_of_blocks();
     const int64_t first = (int64_t(blockIdx.x) * (kBlockThreads / 32) + threadIdx.x / 32) * (kNvfp4Sets * of_set);
@@ -209,26 +209,26 @@ __global__ void __launch_bounds__(kBlockThreads, kNvfp4Blocks)
     const int left = int(max(min(a.blocks - first, int64_t(kNvfp4Sets * of_set)), int64_t(0))), lane = threadIdx.x % 32;
     const uint8_t* const codes_at = a.from.codes + matrix * a.from.matrix_bytes + (first + lane) * (kNvBlock / 2);
     const uint8_t* const scales_at = a.from.scales + matrix * a.from.layout.matrix_scales + first;
-    const int word = (lane % kRequests * 8 + lane / kRequests) * 4;
-    uint2 codes[kNvfp4Sets][kRequests];
+    const int word = (lane % kBlockRequests * 8 + lane / kBlockRequests) * 4;
+    uint2 codes[kNvfp4Sets][kBlockRequests];
     uint32_t words[kNvfp4Sets];
 #pragma unroll
     for (int set = 0; set < kNvfp4Sets; set++) {
 #pragma unroll
-        for (int i = 0; i < kRequests; i++) {
+        for (int i = 0; i < kBlockRequests; i++) {
             const int block = set * of_set + i * 32;
             codes[set][i] =
                 block + lane < left ? *reinterpret_cast<const uint2*>(codes_at + block * (kNvBlock / 2)) : uint2{};
         }
         words[set] = load_scale_word(scales_at + set * of_set + word, left - set * of_set - word);
     }
-    const auto global = Nvfp4Global::of<E>(global_scale(a.from, matrix));
+    const auto global = QuotientBase::of<E>(global_scale(a.from, matrix));
     tables.make(global.value);
     __syncthreads();
     uint8_t* to = a.to.codes + matrix * a.to.matrix_bytes + (first + lane) * (2 * E::bits);
     asm("" : "+l"(to));  // kept: else it is made again for every block
     uint8_t* const scales_to = a.to.scales + matrix * a.to.layout.matrix_scales + first / 2;
-    const int to_word = lane / 2 % kRequests * 16 + lane / 8 * 4;
+    const int to_word = lane / 2 % kBlockRequests * 16 + lane / 8 * 4;
 #pragma unroll
     for (int set = 0; set < kNvfp4Sets; set++) {
         const auto exists = [&](int i) { return set * of_set + i * 32 + lane < left; };
@@ -257,25 +257,25 @@ __global__ void __launch_bounds__(kBlockThreads, kNvfp4Blocks)
     const int64_t position = first + lane % side * kNvBlock;
     const int existing = position < a.from.length ? int(min(a.from.lines - tile_line, int64_t(kTile))) : 0;
     const uint8_t* const codes_at = a.from.line(matrix, tile_line + line) + position / 2;
-    uint2 codes[kNvfp4Sets][kRequests];
+    uint2 codes[kNvfp4Sets][kBlockRequests];
     uint32_t words[kNvfp4Sets];
-    TileScaleWord from(a.from, matrix, tile_line, line, lane % kRequests, first / kNvBlock + lane % side / 4 * 4);
+    TileScaleWord from(a.from, matrix, tile_line, line, lane % kBlockRequests, first / kNvBlock + lane % side / 4 * 4);
 #pragma unroll
     for (int set = 0; set < kNvfp4Sets; set++, from.go_down(a.from, between)) {
 #pragma unroll
-        for (int i = 0; i < kRequests; i++) {
+        for (int i = 0; i < kBlockRequests; i++) {
             const int below = set * between + i * 32;
             codes[set][i] =
                 line + below < existing ? *reinterpret_cast<const uint2*>(codes_at + below * a.from.line_bytes) : uint2{};
         }
         words[set] = load_scale_word(a.from.scales + from.index, from.count);
     }
-    const auto global = Nvfp4Global::of<E>(global_scale(a.from, matrix));
+    const auto global = QuotientBase::of<E>(global_scale(a.from, matrix));
     tables.make(global.value);
     __syncthreads();
     uint8_t* to = a.to.line(matrix, tile_line + line) + position / 8 * E::bits;
     asm("" : "+l"(to));  // kept: else it is made again for every block
-    TileScaleWord word(a.to, matrix, tile_line, line, lane / 2 % kRequests, first / kMxBlock + lane % side / 8 * 4);
+    TileScaleWord word(a.to, matrix, tile_line, line, lane / 2 % kBlockRequests, first / kMxBlock + lane % side / 8 * 4);
 #pragma unroll
     for (int set = 0; set < kNvfp4Sets; set++, word.go_down(a.to, between)) {
         const auto exists = [&](int i) { return line + set * between + i * 32 < existing; };
@@ -305,7 +305,7 @@ inline Nvfp4Arguments nvfp4_arguments(const QuantizeProblem& p, const ScaleSteps
 }
 
 inline dim3 nvfp4_grid(const Nvfp4Arguments& a) {
-    constexpr int64_t of_block = kBlockThreads * kRequests * kNvfp4Sets;  // blocks of the source
+    constexpr int64_t of_block = kBlockThreads * kBlockRequests * kNvfp4Sets;  // blocks of the source
     if (a.blocks != 0) return grid_of_rows(ceil_div(a.blocks, of_block), a.from.matrices);
     return grid_of_rows(ceil_div(a.from.length, int64_t(2 * kTile)), a.from.matrices * a.down);
 }

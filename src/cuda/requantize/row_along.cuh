@@ -4,7 +4,7 @@
 //     lane     16 codes of each 512, four such loads in flight
 //     first    codes -> F16 pairs -> maximum times the block's scale -> maximum of the line -> its scale
 //     then     codes -> F16 pairs times one factor a block, of FP8 in fp32 -> codes                   (chunks_along.cuh)
-//     scales   compact, a byte by each warp; swizzled, a line's words lie among those of seven others, which other warps
+//     scales   compact, one by each warp; swizzled, a line's words lie among those of seven others, which other warps
 //              have: line 2 i of a tile, those 32, 64 and 96 below it, and the line after each, so that sectors are whole
 //
 // Bytes an element: 1.03 read from memory once, 1 written.
@@ -16,7 +16,7 @@
 
 namespace mxq::cuda {
 
-constexpr int kRowThreads = 256, kRowLoads = 4, kRowLines = kRowThreads / 32;
+constexpr int kRowThreads = 256, kRowLoads = 4, kRowWarps = kRowThreads / 32;
 
 // Blocks that share an SM: 64 registers a thread. Below sm_89 codes are converted in software, which takes more.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
@@ -38,10 +38,10 @@ struct RowPlace {
     bool swizzled;
 
     __device__ __forceinline__ explicit RowPlace(const QuantizedPart& to) : swizzled(to.layout.swizzled) {
-        const int64_t all = swizzled ? round_up_to_power(to.lines, kSwizzleRows) : round_up_to_power(to.lines, kRowLines);
-        const int64_t block = block_index(), blocks = all / kRowLines;
+        const int64_t all = swizzled ? round_up_to_power(to.lines, kSwizzleRows) : round_up_to_power(to.lines, kRowWarps);
+        const int64_t block = block_index(), blocks = all / kRowWarps;
         matrix = block / blocks;
-        first = (block - matrix * blocks) * kRowLines;
+        first = (block - matrix * blocks) * kRowWarps;
         if (swizzled) first = first / kSwizzleRows * kSwizzleRows + first % kSwizzleRows / 4;
     }
     __device__ __forceinline__ int64_t line(int index) const {
@@ -50,13 +50,13 @@ struct RowPlace {
 };
 
 // A line as a warp takes it.
-struct RowLine {
+struct SourceLine {
     const QuantizedPart& from;
     int64_t matrix, line;
     const uint8_t* codes;
     int shift;
 
-    __device__ __forceinline__ RowLine(const QuantizedPart& part, int64_t matrix, int64_t line)
+    __device__ __forceinline__ SourceLine(const QuantizedPart& part, int64_t matrix, int64_t line)
         : from(part),
           matrix(matrix),
           line(line),
@@ -88,7 +88,7 @@ struct RowLine {
 
 // Returns the largest magnitude of a line, as bits, to all lanes of its warp.
 template <class S, class E>
-__device__ __forceinline__ uint32_t largest_of_line(const RowArguments& a, const RowLine& line) {
+__device__ __forceinline__ uint32_t largest_of_line(const RowArguments& a, const SourceLine& line) {
     uint32_t largest = 0;
     line.each_chunk([&](int64_t, const uint4& chunk, float scale) {
         largest = max(largest, float_bits(multiply_rn(LineChunks<S, E>(&chunk).largest(), scale)));
@@ -126,7 +126,7 @@ struct Fp8RowScale {
     __device__ __forceinline__ Fp8RowScale() = default;
     __device__ __forceinline__ Fp8RowScale(const RowArguments& a, uint32_t largest)
         : largest(bits_float(largest)), multiplier(fp8_quantization_scale(bits_float(largest), a.rule)) {}
-    // A larger factor may be infinite; one below fp32's normal numbers leaves nothing but signs.
+    // Makes 16 codes; false: the factor is 2^100 or more, or NaN. One below fp32's normal numbers leaves nothing but signs.
     __device__ __forceinline__ bool quantize(const uint4& chunk, float factor, ChunkCodes<E> (&out)[1]) const {
         out[0] = LineChunks<S, E>(&chunk).quantize_floats(factor);
         return factor < 0x1p100f;
@@ -135,7 +135,7 @@ struct Fp8RowScale {
 
 // Stores the codes of a line under its scale; `plain`: the line has neither NaN nor Inf.
 template <class S, class E, class Scale>
-__device__ __forceinline__ void emit_line(const RowArguments& a, const RowLine& line, bool plain, const Scale& of_line) {
+__device__ __forceinline__ void emit_line(const RowArguments& a, const SourceLine& line, bool plain, const Scale& of_line) {
     uint8_t* const to = a.to.line(line.matrix, line.line);
     line.each_chunk([&](int64_t code, const uint4& chunk, float scale) {
         ChunkCodes<E> out[1];
@@ -153,14 +153,14 @@ __device__ __forceinline__ void store_row_scales(const QuantizedPart& to, const 
         if (exists && threadIdx.x % 32 == 0) to.scales[to.layout.offset(place.matrix, place.line(warp), 0)] = uint8_t(scale);
         return;
     }
-    __shared__ uint32_t words[kRowLines];
+    __shared__ uint32_t words[kRowWarps];
     if (threadIdx.x % 32 == 0) words[warp] = exists ? scale * 0x01010101u : 0;
     __syncthreads();
-    const int index = threadIdx.x % kRowLines;
+    const int index = threadIdx.x % kRowWarps;
     const uint32_t word = words[index];
     uint8_t* const first = to.scales + to.layout.offset(place.matrix, place.line(index), 0);
-    constexpr int step = kRowThreads / kRowLines * int(kSwizzleColumns);
-    for (int64_t column = threadIdx.x / kRowLines * kSwizzleColumns; column < to.layout.columns; column += step) {
+    constexpr int step = kRowThreads / kRowWarps * int(kSwizzleColumns);
+    for (int64_t column = threadIdx.x / kRowWarps * kSwizzleColumns; column < to.layout.columns; column += step) {
         const int left = int(min(to.layout.columns - column, kSwizzleColumns));
         store_scale_word(first + column / kSwizzleColumns * kSwizzleBytes, word & (~0u >> (32 - 8 * left)), kSwizzleColumns);
     }
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) requantize_row_kernel
     const bool exists = number < a.from.lines;
     Scale of_line;
     if (exists) {
-        const RowLine line(a.from, place.matrix, number);
+        const SourceLine line(a.from, place.matrix, number);
         const uint32_t largest = largest_of_line<S, E>(a, line);
         of_line = Scale(a, largest);
         emit_line<S, E>(a, line, largest < kInfinityBits, of_line);
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) requantize_row_kernel
 
 // Returns how many blocks of threads take the lines of a part.
 inline int64_t row_blocks(const QuantizedPart& to) {
-    return to.matrices * (to.layout.swizzled ? round_up(to.lines, kSwizzleRows) / kRowLines : ceil_div(to.lines, kRowLines));
+    return to.matrices * (to.layout.swizzled ? round_up(to.lines, kSwizzleRows) / kRowWarps : ceil_div(to.lines, kRowWarps));
 }
 
 // Returns whether a problem that requantize_chunks could take gives lines one scale each, and nothing across them.

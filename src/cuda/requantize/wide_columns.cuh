@@ -28,7 +28,7 @@ struct WideColumnShared : WideRowShared {
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
 
 // Raises the maxima of the tile's positions by those of the warp's 32 lines, of which a lane has 16, and 16 positions;
-// false: they may be others.
+// false: one of them may differ from what fp32 gives.
 __device__ __forceinline__ bool raise_position_maxima(WideColumnShared& shared) {
     const int lane = threadIdx.x % 32, piece = lane % 16, upper = lane / 16, warp = threadIdx.x / 32,
               chunk = 2 * warp + upper;

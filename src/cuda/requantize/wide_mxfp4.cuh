@@ -32,7 +32,7 @@ __device__ __forceinline__ uint32_t multiply_by_half(uint32_t pair, uint32_t hal
     return product;
 }
 
-// Returns the larger magnitude in both halves, NaN if one is; no sign may be set. The instruction takes three at once.
+// Returns the larger magnitude in both halves, NaN if one is; no sign may be set. Two of these become one instruction.
 __device__ __forceinline__ uint32_t larger_magnitudes_of(uint32_t a, uint32_t b) {
     uint32_t larger;
     asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));

@@ -11,9 +11,8 @@
 //     - One further below counts as 0, where the products are below 2^-16.
 //     - From 2^22 below on, products may vanish where codes are not 0: that all are 0 then says nothing of the codes.
 //     - The second product is exact, or below half of E4M3's least code. With a factor of at most 2^6 all that was not exact
-//     is
-//       below that half, too: only its sign is left, which all products keep. Half of E2M1's least code is larger yet; its
-//       signs are those of the source's codes.
+//       is below that half, too: only its sign is left, which all products keep. Half of E2M1's least code is larger yet;
+//       its signs are those of the source's codes.
 //
 // A warp that has a larger factor or a NaN makes its codes again, in fp32 and out of line.
 #pragma once

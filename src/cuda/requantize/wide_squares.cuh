@@ -23,7 +23,8 @@ struct WideSquareShared : WideGivenTile {
     static __device__ __forceinline__ int square(int position, int line) { return position / kTile * kSides + line / kTile; }
 };
 
-// Raises the maxima of the tile's blocks by those of the warp's lines; false: they may be others.
+// Raises the maxima of the tile's blocks by those of the warp's lines; false: one of
+// them may differ from what fp32 gives.
 __device__ __forceinline__ bool raise_square_maxima(WideSquareShared& shared) {
     const int lane = threadIdx.x % 32, of_lines = threadIdx.x / 32;  // a warp has 32 lines
     bool sure = true;

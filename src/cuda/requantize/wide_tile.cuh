@@ -39,7 +39,7 @@ struct WideCodeTile {
     }
 };
 
-// Counts where a tile is in a matrix. Tiles go down strips that are so many wide and all of the lines high, row by row: of
+// Tells where the tile of a number is in its matrix. Tiles go down strips that are so many wide and all of the lines high, row by row: of
 // four tiles the scales of a line of the source, and of four rows of a line of the output, are a sector.
 struct WideIndex {
     uint32_t matrix, above, before;  // tiles

@@ -195,7 +195,8 @@ __device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p,
     const Bf16* const first = first_element<Bf16>(in, at);
     const Patch<Bf16> patch(at.rows, at.cols);
     if (wide) return load_wide_vectors(vectors, first, in.row_stride, patch);
-    load_shifted_patch(first, in.row_stride, at.rows, at.cols, place.row == 0, place.row + kTile >= place.rows, patch,
+    const bool ends_behind = place.row + kTile + rows_beside_end(in.row_stride) > place.rows;
+    load_shifted_patch(first, in.row_stride, at.rows, at.cols, place.row == 0, ends_behind, patch,
                        scratch.rows[threadIdx.x / 32], vectors);
     __syncthreads();  // before a warp that has its patch puts codes where others have rows
 }

@@ -33,19 +33,19 @@ __device__ __forceinline__ void start_middle_rows(uint4 (&to)[ShiftedRows::rows]
     for (int i = 0; i < ShiftedRows::rows; i++) copy_piece(&to[i][lane], piece(i, lane), true);
 }
 
-// Loads a thread's patch of a tile of so many rows and columns. `ends_before`, `ends_behind`: nothing may be read before the
-// tile's first row, behind its last. All lanes of a warp call it, with shared memory of their own.
+// Loads a thread's patch of a tile of so many rows and columns. `ends_before`, `ends_behind`: the pieces of the tile's first
+// rows, of its last ones, may reach out of the tensor. All lanes of a warp call it, with shared memory of their own.
 template <class T>
 __device__ __forceinline__ void load_shifted_patch(const T* tile, int64_t stride, int rows, int cols, bool ends_before,
                                                    bool ends_behind, const Patch<T>& patch, ShiftedRows& shared,
                                                    PatchVectors<T>& vectors) {
     constexpr int count = ShiftedRows::rows, last = ShiftedRows::pieces - 1;
-    const int lane = threadIdx.x % 16, line_bytes = cols * 2, warp_row = patch.row & ~31;
+    const int lane = threadIdx.x % 16, line_bytes = cols * 2, warp_row = patch.row & ~31, beside = rows_beside_end(stride);
     auto& pieces = shared.of[threadIdx.x / 16 % 2];
     const auto* at = reinterpret_cast<const uint8_t*>(tile + patch.row * stride);
     int before = bytes_before(at);
     const auto start = [&](uint4* to, const uint8_t* first, int row, int index) {
-        start_piece(to, {first, line_bytes, ends_before && row == 0, ends_behind && row == rows - 1}, index, row < rows);
+        start_piece(to, {first, line_bytes, ends_before && row < beside, ends_behind && row >= rows - beside}, index, row < rows);
     };
     const bool in_middle = cols == kTile && (!ends_before || warp_row > 0) && warp_row + 32 + ends_behind <= rows;
 #pragma unroll

@@ -92,12 +92,13 @@ template <class T>
 __device__ __noinline__ void fill_shifted(ChunkTile<T>& tile, const T* from, int64_t row_stride, int rows, int cols) {
     using Tile = ChunkTile<T>;
     constexpr int all = kTile * Tile::line_pieces;
+    const int beside = rows_beside_end(row_stride);
     bool rest = false;
 #pragma unroll 2
     for (int i = threadIdx.x; i < all; i += kChunkThreads) {
         const int line = i / Tile::line_pieces, piece = i % Tile::line_pieces;
-        const ShiftedRow row{reinterpret_cast<const uint8_t*>(from + line * row_stride), cols * 2, line == 0,
-                             line == rows - 1};
+        const ShiftedRow row{reinterpret_cast<const uint8_t*>(from + line * row_stride), cols * 2, line < beside,
+                             line >= rows - beside};
         const int before = bytes_before(row.first), low = piece * 16 - before;
         const bool has_low = line < rows && low < row.bytes, has_high = line < rows && low + 16 < row.bytes;
         const bool whole = (!has_low || row.may_read(low)) && (!has_high || row.may_read(low + 16));
@@ -113,7 +114,7 @@ __device__ __noinline__ void fill_shifted(ChunkTile<T>& tile, const T* from, int
 #pragma unroll 1
     for (int i = threadIdx.x; i < all; i += kChunkThreads) {
         const int line = i / Tile::line_pieces, piece = i % Tile::line_pieces;
-        if (line != 0 && line != rows - 1) continue;
+        if (line >= rows || (line >= beside && line < rows - beside)) continue;
         const Vector<T> vector =
             load_vector_narrow(from + line * row_stride + piece * Tile::in_piece, cols - piece * Tile::in_piece);
         tile.pieces[Tile::slot(line, piece)] =
