@@ -26,7 +26,7 @@ MXQ_HD uint32_t select_bytes(uint32_t low, uint32_t high, uint32_t selector) {
 #endif
 }
 
-// What tables say of eight E2M1 codes, a byte each: first of codes 0 to 3, then of 4 to 7.
+// Holds a byte of a table for each of eight E2M1 codes: first those of codes 0 to 3, then of 4 to 7.
 struct BytesOfEight {
     uint32_t bytes[2];
 

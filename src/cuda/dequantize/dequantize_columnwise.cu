@@ -26,8 +26,8 @@
 //     lines of codes        |  group 0   |   group 1   |2 |  group 3 ...
 //     blocks of threads     [ 0 1 2 ..        .. 14 15 ][ 0 1 2 ...          bands, a warp each
 //
-// Of others a tile lies in one group tile, 256 rows of one group, and a block of threads takes some neighbouring tiles of
-// it. The rows that pad the output are +0.
+// A tile of other groups lies in one group tile, 256 rows of one group, and a block of threads takes some neighbouring tiles
+// of it. The rows that pad the output are +0.
 //
 // Bytes an element: 0.5 to 1.06 read, 2 or 4 written; bound by memory in this pattern (docs/performance.md).
 #include "cuda/dequantize/dequantize.cuh"

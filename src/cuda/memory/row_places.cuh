@@ -7,8 +7,8 @@
 //     codes                       | 0 0 0 +0 | 1 1 1 1 1 +0 +0 +0 | ..  each row moved by the padding of the groups before
 //     scales in 128 x 4 tiles     | 0 0 0 +0 ..          | 1 1 ..       the same, by a padding of its own
 //
-// What pads a group is zeroed by blocks of its own, which come first: scales that they complete a sector of then wait in the
-// L2 for rows, not rows for them.
+// Blocks of threads that come first zero what pads groups: scales that complete a sector of a row's then wait in the L2 for
+// the rows, not the rows for them.
 #pragma once
 #include "cuda/memory/groups.cuh"
 #include "cuda/memory/scale_words.cuh"
@@ -21,7 +21,7 @@ constexpr int kPlacedRows = kSwizzleRows;
 constexpr int kPlaceThreads = 256, kPlaceWarps = kPlaceThreads / 32;  // of a block
 constexpr int kPaddingColumns = 1024;
 
-// What is counted of a row: where it lies in the source, among the codes and among rows of scales.
+// Names what is counted of a row: its line in the source, among the codes and among rows of scales.
 enum RowLine { kSourceLine, kCodeLine, kScaleLine, kRowLines };
 
 // Tells where rows lie, and how blocks of threads share what pads groups.

@@ -166,7 +166,7 @@ private:
     }
 };
 
-// The same requests where groups have them: lines of the source or of codes, and rows of scales, are looked up.
+// Holds the requests of a lane in rows of groups, whose lines in the source, among codes and among scales are looked up.
 template <int count, int block = int(kMxBlock)>
 struct PlacedRequests : Requests<count, block> {
     RowLine accessed;  // by offset()

@@ -96,7 +96,7 @@ struct Nvfp4Tables {
     }
 };
 
-// What a matrix has above the scales of its blocks, as the tables take it.
+// Holds the scale of a matrix above those of its blocks, as the tables take it.
 struct QuotientBase {
     float value;
     int place;    // what it adds to the place of a quotient

@@ -66,7 +66,7 @@ struct WideMagnitudes {
     }
 };
 
-// What magnitudes of two neighbouring positions are multiplied by.
+// Holds what magnitudes of two neighbouring positions are multiplied by.
 struct Mxfp4Factors {
     uint32_t once, twice, half;
     uint32_t limit;  // of magnitudes, where products may be 7 or more
