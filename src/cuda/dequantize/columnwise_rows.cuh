@@ -1,0 +1,241 @@
+// The way of dequantize_columnwise from a tile in shared memory to rows: a thread takes half a piece of each of its columns,
+// picks the codes of a row out of two columns at a time, multiplies them by scales or by factors for pairs, and stores them.
+#pragma once
+#include "cuda/dequantize/columnwise_tile.cuh"
+#include "cuda/memory/spread_store.cuh"
+#include "numerics/packed_pairs.h"
+
+namespace mxq::cuda::columnwise {
+
+// The scale words of a thread's columns that have its rows.
+template <int columns>
+struct ScaleWords {
+    uint32_t words[columns];
+
+    __device__ __forceinline__ explicit ScaleWords(const uint32_t* first) {
+        const auto* const from = reinterpret_cast<const uint4*>(first);
+#pragma unroll
+        for (int v = 0; v < columns; v += 4) {
+            const uint4 four = from[v / 4];
+            words[v] = four.x, words[v + 1] = four.y, words[v + 2] = four.z, words[v + 3] = four.w;
+        }
+    }
+};
+
+// Eight rows of a thread's columns, from half of a piece of each. Codes of 8 bits become fp32 numbers.
+template <class T, class E>
+struct HalfRows {
+    static constexpr int columns = Vector<T>::count;
+    Codes<8> codes[columns];
+
+    // `line` is the first of the columns.
+    template <class Tile>
+    __device__ __forceinline__ HalfRows(const Tile& tile, int line, int piece, int half) {
+        const auto* from = reinterpret_cast<const uint2*>(tile.codes + Tile::word_of_piece(line, piece)) + half;
+#pragma unroll
+        for (int v = 0; v < columns; v++, from += Tile::pieces * 2) codes[v] = {{from->x, from->y}};
+    }
+    // Returns the codes of row i of columns v and v + 1, the first in the low byte.
+    __device__ __forceinline__ uint32_t pair(int v, int i) const {
+        return __byte_perm(codes[v].words[i / 4], codes[v + 1].words[i / 4], (4 + i % 4) << 4 | i % 4) & 0xFFFF;
+    }
+    __device__ __forceinline__ float2 values(int v, int i) const { return decode_pair<E>(pair(v, i)); }
+};
+
+// Codes of six and four bits stay packed until two columns' codes of a row are moved to where numbers have them.
+template <class T, class E>
+requires(E::bits < 8) struct HalfRows<T, E> {
+    static constexpr int columns = Vector<T>::count, in_word = E::bits == 6 ? 4 : 8;  // codes
+    uint32_t words[columns][8 / in_word];
+
+    template <class Tile>
+    __device__ __forceinline__ HalfRows(const Tile& tile, int line, int piece, int half) {
+        const uint32_t* from = tile.codes + Tile::word_of_piece(line, piece) + half;
+#pragma unroll
+        for (int v = 0; v < columns; v++, from += Tile::pieces * Tile::piece_words) {
+            words[v][0] = from[0];
+            if constexpr (E::bits == 6) {  // 48 bits from bit 0 or 16 on
+                const uint32_t low = from[0], high = from[1];
+                words[v][0] = __funnelshift_r(low, high, half * 16);
+                words[v][1] = half == 0 ? __funnelshift_r(low, high, 24) : high >> 8;
+            }
+        }
+    }
+    __device__ __forceinline__ uint32_t window(int v, int i) const {
+        return window_of_lines<E::bits>(words[v][i / in_word], words[v + 1][i / in_word], i % in_word);
+    }
+    static __device__ __forceinline__ int bit(int i) { return bit_in_window<E::bits>(i % in_word); }
+    __device__ __forceinline__ float2 values(int v, int i) const { return decode_window<E>(window(v, i), bit(i)); }
+};
+
+// Holds the scales of a thread's columns as fp32 numbers, and makes rows of elements with them.
+template <class T, class E>
+struct ColumnScales {
+    static constexpr int columns = Vector<T>::count;
+    float scales[columns], global;
+
+    // `row` is the first of the thread's.
+    __device__ __forceinline__ ColumnScales(ScaleType type, float above, const ScaleWords<columns>& from, int row)
+        : global(above) {
+        if (E::bits == 8 && type == ScaleType::F32) {
+#pragma unroll
+            for (int v = 0; v < columns; v++) scales[v] = bits_float(from.words[v]);
+        } else if (E::bits == 4 && type == ScaleType::E4M3) {
+            const int bit = row / int(kNvBlock) % 4 * 8;
+#pragma unroll
+            for (int v = 0; v < columns; v++) scales[v] = decode_pair<E4M3>(from.words[v] >> bit & 0xFF).x;
+        } else {
+            const int bit = row / int(kMxBlock) % 4 * 8;
+#pragma unroll
+            for (int v = 0; v < columns; v++) scales[v] = scale_value(from.words[v] >> bit & 0xFF);
+        }
+    }
+    __device__ __forceinline__ Vector<T> row_of(const HalfRows<T, E>& rows, int i) const {
+        float values[columns];
+#pragma unroll
+        for (int v = 0; v < columns; v += 2) {
+            const float2 pair = rows.values(v, i);
+            values[v] = multiply_rn(pair.x, scales[v]);
+            values[v + 1] = multiply_rn(pair.y, scales[v + 1]);
+            if constexpr (E::bits == 4)
+                values[v] = multiply_rn(values[v], global), values[v + 1] = multiply_rn(values[v + 1], global);
+        }
+        return round_vector<T>(values);
+    }
+};
+
+// Holds E8M0 scales of a thread's columns as BF16 factors, two columns in a word, and makes rows of BF16 of codes of six and
+// four bits with them.
+template <class E>
+struct ColumnFactors {
+    static constexpr int columns = Vector<Bf16>::count;
+    uint32_t factors[columns / 2];
+    bool plain = true;  // no scale is special
+
+    __device__ __forceinline__ ColumnFactors(const ScaleWords<columns>& from, int row) {
+        constexpr Bf16DecodeRule rule = bf16_decode_rule<E>();
+        const int bit = row / int(kMxBlock) % 4 * 8;
+#pragma unroll
+        for (int v = 0; v < columns; v++) {
+            const uint32_t byte = from.words[v] >> bit & 0xFF, factor = bf16_e8m0_factor(rule, byte);
+            plain = plain && !is_special_scale(rule, byte);
+            factors[v / 2] = v % 2 == 0 ? factor : permute_bytes(factors[v / 2], factor, 0x5410);
+        }
+    }
+    __device__ __forceinline__ Vector<Bf16> row_of(const HalfRows<Bf16, E>& rows, int i) const {
+        Vector<Bf16> vector;
+#pragma unroll
+        for (int v = 0; v < columns; v += 2)
+            vector.words[v / 2] = decode_window_to_bf16<E>(rows.window(v, i), rows.bit(i), factors[v / 2]);
+        return vector;
+    }
+};
+
+// Holds E4M3 scales of a thread's columns as F16 factors, two columns in a word, and makes rows of E2M1 codes with them. A
+// code where F16 has its bits (numerics/packed_pairs.h) is 2^-14 of its value; times 2^7 and its scale it is 2^-7 of their
+// product, which has at most six significant bits, the lowest 2^-17, and is exact.
+template <class T>
+struct ColumnHalves {
+    static constexpr int columns = Vector<T>::count, kept = 7;  // of 2^14
+    uint32_t factors[columns / 2];
+    float global;
+
+    __device__ __forceinline__ ColumnHalves(float above, const ScaleWords<columns>& from, int row)
+        : global(multiply_rn(above, float(1 << kept))) {
+        const uint32_t byte = uint32_t(row) / uint32_t(kNvBlock) % 4, selector = byte | (4 + byte) << 4;
+#pragma unroll
+        for (int v = 0; v < columns; v += 2) {
+            const uint32_t pair = permute_bytes(from.words[v], from.words[v + 1], selector) & 0xFFFF;
+            factors[v / 2] =
+                multiply_f16_pairs(decode_pair_to_f16<E4M3>(pair), uint32_t(15 + kept) << 10 | uint32_t(15 + kept) << 26);
+        }
+    }
+    // Returns whether the factor above serves.
+    static __device__ __forceinline__ bool serves(float above) {
+        return fabsf(above) < bits_float(uint32_t(127 + 100) << 23);
+    }
+
+    __device__ __forceinline__ Vector<T> row_of(const HalfRows<T, E2M1>& rows, int i) const {
+        float values[columns];
+#pragma unroll
+        for (int v = 0; v < columns; v += 2) {
+            const uint32_t moved = move_codes<E2M1, 10>(rows.window(v, i), rows.bit(i));
+            const uint32_t scaled = multiply_f16_pairs(moved, factors[v / 2]);
+            const float2 pair = __half22float2(__half2(__builtin_bit_cast(__half2_raw, scaled)));
+            values[v] = multiply_rn(pair.x, global), values[v + 1] = multiply_rn(pair.y, global);
+        }
+        return round_vector<T>(values);
+    }
+};
+
+// A thread's patch, whose columns 15 or 31 (F32) neighbouring lanes go on with: where it writes, how many rows have codes,
+// how many are written, and how many columns these have from the first lane's on.
+template <class T>
+struct PatchRows {
+    static constexpr int lanes = kTile / Vector<T>::count;
+    T* out;
+    int64_t row_stride;
+    int filled, written, left;
+    bool exists;  // the lane's first column does
+
+    __device__ __forceinline__ PatchRows(T* patch, int64_t stride, int rows, int out_rows, int cols, int column)
+        : out(patch),
+          row_stride(stride),
+          written(min(out_rows, kHalfPiece)),
+          left(cols - column + int(threadIdx.x) % lanes * Vector<T>::count),
+          exists(column < cols) {
+        filled = min(rows, written);
+    }
+    // Stores the vector of row i, if that is below `end`. All lanes of the warp call it.
+    __device__ __forceinline__ void store(const Vector<T>& vector, int i, int end, SpreadStore<T>* spread) const {
+        T* const to = out + i * row_stride;
+        if (!spread)
+            store_vector_plain(vector, to, exists && i < end);
+        else
+            spread->template store_rows<lanes>(vector, to, i < end ? left : 0);
+    }
+};
+
+// Writes the rows that have codes.
+template <class T, class E, class Scales>
+__device__ __forceinline__ void store_rows(const PatchRows<T>& to, const Scales& scales, const HalfRows<T, E>& rows,
+                                           SpreadStore<T>* spread) {
+#pragma unroll
+    for (int i = 0; i < kHalfPiece; i++) to.store(scales.row_of(rows, i), i, to.filled, spread);
+}
+
+// Writes the rows that have codes by factors where that is possible; false: nothing was written.
+template <class T, class E>
+__device__ __forceinline__ bool store_rows_by_factors(const PatchRows<T>& to, ScaleType type, float global,
+                                                      const ScaleWords<Vector<T>::count>& words, int row,
+                                                      const HalfRows<T, E>& rows, SpreadStore<T>* spread) {
+    if constexpr (E::bits < 8 && std::is_same_v<T, Bf16>) {
+        if (type == ScaleType::E8M0 && !spread) {
+            const ColumnFactors<E> factors(words, row);
+            if (factors.plain) store_rows<T, E>(to, factors, rows, spread);
+            return factors.plain;
+        }
+    }
+    if constexpr (E::bits == 4 && sizeof(T) == 2) {
+        if (type == ScaleType::E4M3 && !spread && ColumnHalves<T>::serves(global)) {
+            store_rows<T, E>(to, ColumnHalves<T>(global, words, row), rows, spread);
+            return true;
+        }
+    }
+    return false;
+}
+
+// Writes the rows of a patch; those without codes are +0.
+template <class T, class E>
+__device__ __forceinline__ void store_patch(const PatchRows<T>& to, ScaleType type, float global,
+                                            const ScaleWords<Vector<T>::count>& words, int first_row,
+                                            const HalfRows<T, E>& rows, SpreadStore<T>* spread) {
+    if (!store_rows_by_factors<T, E>(to, type, global, words, first_row, rows, spread))
+        store_rows<T, E>(to, ColumnScales<T, E>(type, global, words, first_row), rows, spread);
+#pragma unroll 1
+    for (int row = 0; row < kHalfPiece; row++)
+        if (!__all_sync(kAllLanes, row < to.filled || row >= to.written))
+            to.store(Vector<T>{}, row, row < to.filled ? 0 : to.written, spread);
+}
+
+}  // namespace mxq::cuda::columnwise
