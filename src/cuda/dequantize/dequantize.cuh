@@ -62,4 +62,13 @@ constexpr auto for_all_types(const Make& make) {
         make(Bf16{}, E4M3{}),  make(Bf16{}, E5M2{}),  make(Bf16{}, E2M3{}),  make(Bf16{}, E3M2{}),  make(Bf16{}, E2M1{})};
 }
 
+// Returns the kernel of a way among those of all types.
+template <class Kernels, class Way>
+const auto& kernel_of_way(const Kernels& kernels, const DequantizeProblem& p, Way way) {
+    for (const auto& of_types : kernels)
+        for (const auto& kernel : of_types)
+            if (kernel.types == KernelTypes{p.out.format, p.in.element} && kernel.way == way) return kernel;
+    return kernels[0][0];  // not reached: there is a kernel for every pair of types
+}
+
 }  // namespace mxq::cuda

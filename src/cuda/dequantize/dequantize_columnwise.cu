@@ -285,14 +285,6 @@ Way way_of(const DequantizeProblem& p) {
     return short_groups && p.out.group_unit <= p.in.units.codes ? Way::Bands : Way::Tiles;
 }
 
-const Kernel& kernel_for(const DequantizeProblem& p) {
-    const Way way = way_of(p);
-    for (const auto& of_types : kernels)
-        for (const Kernel& kernel : of_types)
-            if (kernel.types == KernelTypes{p.out.format, p.in.element} && kernel.way == way) return kernel;
-    return kernels[0][0];  // not reached: there is a kernel for every pair of types
-}
-
 // Returns whether codes of six bits can be read 64 at a time, three words of 16 bytes.
 bool has_wide_words(const DequantizeProblem& p, Way way) {
     const QuantizedPart& in = p.in;
@@ -320,7 +312,7 @@ Reason declines(const Context& context, const DequantizeProblem& problem) {
 }
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
-    const Kernel& kernel = kernel_for(problem);
+    const Kernel& kernel = kernel_of_way(kernels, problem, way_of(problem));
     const bool groups = problem.grouped.set();
     const PlainMatrix& out = problem.out;
     Arguments a{};

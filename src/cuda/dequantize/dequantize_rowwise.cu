@@ -71,8 +71,7 @@ struct Requests {
     static constexpr int tile_tasks = 32 / parallel;       // down: warps of a tile
     static constexpr int row_columns = number * parallel * kSegment;  // along: columns of a warp
     static constexpr int row_step = down ? 32 : 0, column_step = down ? 0 : parallel * kSegment;
-
-    static constexpr int row_lanes = down ? segment_lanes : 32;  // that have one row
+    [[maybe_unused]] static constexpr int row_lanes = down ? segment_lanes : 32;  // that have one row
 
     int row, column;          // of request 0
     int filled, existing;     // requests that have codes; that are written
@@ -451,14 +450,6 @@ Way way_of(const DequantizeProblem& p) {
     return p.grouped.set() ? Way::Groups : Way::Whole;
 }
 
-const Kernel& kernel_for(const DequantizeProblem& p) {
-    const Way way = way_of(p);
-    for (const auto& of_types : kernels)
-        for (const Kernel& kernel : of_types)
-            if (kernel.types == KernelTypes{p.out.format, p.in.element} && kernel.way == way) return kernel;
-    return kernels[0][0];  // not reached: there is a kernel for every pair of types
-}
-
 Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     const ScaleLayout& layout = p.in.layout;
     const bool down = kernel.way == Way::Down;
@@ -485,7 +476,7 @@ Reason declines(const Context& context, const DequantizeProblem& problem) {
 }
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
-    const Kernel& kernel = kernel_for(problem);
+    const Kernel& kernel = kernel_of_way(kernels, problem, way_of(problem));
     const Arguments a = arguments_of(problem, kernel);
     const int64_t across = ceil_div(problem.out.cols, kernel.columns) * kernel.blocks;
     const int64_t lines = int64_t(a.tiles) << a.shares_log2;
