@@ -71,7 +71,7 @@ struct Requests {
     static constexpr int tile_tasks = 32 / parallel;       // down: warps of a tile
     static constexpr int row_columns = number * parallel * kSegment;  // along: columns of a warp
     static constexpr int row_step = down ? 32 : 0, column_step = down ? 0 : parallel * kSegment;
-    [[maybe_unused]] static constexpr int row_lanes = down ? segment_lanes : 32;  // that have one row
+    static __host__ __device__ constexpr int row_lanes() { return down ? segment_lanes : 32; }  // that have one row
 
     int row, column;          // of request 0
     int filled, existing;     // requests that have codes; that are written
@@ -100,7 +100,7 @@ struct Requests {
     __device__ __forceinline__ int valid(int i) const { return exists(i) ? min(cols - column - i * column_step, count) : 0; }
     // Returns how many elements the lane's row has from request i on, if that is written.
     __device__ __forceinline__ int left_of_row(int i) const {
-        const int first = column - int(threadIdx.x) % row_lanes * count + i * column_step;
+        const int first = column - int(threadIdx.x) % row_lanes() * count + i * column_step;
         return row + i * row_step < out_rows ? cols - first : 0;
     }
 };
@@ -279,7 +279,7 @@ struct Stores {
         else if constexpr (sizeof(T) == 4)
             store_vector_narrow(vector, out, requests.valid(i));
         else
-            spread.template store_rows<Requests<Vector<T>::count, way>::row_lanes>(vector, out, requests.left_of_row(i));
+            spread.template store_rows<Requests<Vector<T>::count, way>::row_lanes()>(vector, out, requests.left_of_row(i));
     }
 
 private:
