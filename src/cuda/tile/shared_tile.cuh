@@ -4,9 +4,11 @@
 //     lane % 8   the chunk of a line          so that a warp's eight lanes of a line hold all of it: maxima over more than
 //     lane / 8   one of four lines            a chunk are shuffles, and the codes of a line leave as 64 contiguous bytes
 //
-//     line    pieces of 16 bytes, moved so that eight lanes that read piece j of eight chunks meet eight bank groups
-//     band    16 lines; each starts 16 bytes later than the one before would have it, so that eight lanes that read the
-//             same columns of eight bands do, too
+//     line    pieces of 16 bytes, changed about so that eight lanes that read piece j of eight chunks meet eight bank groups
+//     band    16 lines; each changes its pieces about in a way of its own, so that eight lanes that read the same columns of
+//             eight bands do, too
+//
+// Pieces stay in their 128 bytes, which begin at multiples of 128: copies that move lines by a piece a band take longer.
 #pragma once
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/magnitudes.cuh"
@@ -48,11 +50,14 @@ struct ChunkTile {
     static constexpr int line_pieces = kTile / in_piece;
     static constexpr int chunk_pieces = kChunk / in_piece;
 
-    uint4 pieces[kTile * line_pieces + kSideChunks];
+    alignas(128) uint4 pieces[kTile * line_pieces];
 
     static __device__ __forceinline__ int slot(int line, int piece) {
-        const int chunk = piece / chunk_pieces, moved = piece % chunk_pieces ^ chunk / (8 / chunk_pieces);
-        return line * line_pieces + line / kChunk + chunk * chunk_pieces + moved;
+        return line * line_pieces + (piece ^ piece / 8 % chunk_pieces ^ line / kChunk);
+    }
+    // Returns the slot so many lines below that of a line of the first band, at the same place in its own band.
+    static __device__ __forceinline__ int below(int slot, int lines) {
+        return (slot ^ lines / kChunk) + lines * line_pieces;
     }
     // Returns the place of an element among all.
     static __device__ __forceinline__ int element(int line, int column) {

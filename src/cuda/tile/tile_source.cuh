@@ -17,16 +17,15 @@ __device__ __forceinline__ void copy_plain(ChunkTile<T>& tile, const PlainMatrix
     const int line = threadIdx.x / Tile::line_pieces, piece = threadIdx.x % Tile::line_pieces;
     const int column = piece * Tile::in_piece;
     const T* at = static_cast<const T*>(in.data) + (place.first_row + line) * in.row_stride + place.col + column;
-    uint4* const to = &tile.pieces[Tile::slot(line, piece)];
-    const int existing = column < place.cols ? place.rows - line : 0;
-    const auto slots = [](int lines) { return lines * Tile::line_pieces + lines / kChunk; };
+    const int slot = Tile::slot(line, piece), existing = column < place.cols ? place.rows - line : 0;
+    const auto to = [&](int below) { return &tile.pieces[Tile::below(slot, below)]; };
     if (existing + line == kTile) {
 #pragma unroll
-        for (int i = 0; i < kTile; i += step, at += step * in.row_stride) copy_piece(to + slots(i), at, true);
+        for (int i = 0; i < kTile; i += step, at += step * in.row_stride) copy_piece(to(i), at, true);
     } else {
 #pragma unroll
         for (int i = 0; i < kTile; i += step, at += step * in.row_stride)
-            copy_piece(to + slots(i), i < existing ? at : static_cast<const T*>(in.data), i < existing);
+            copy_piece(to(i), i < existing ? at : static_cast<const T*>(in.data), i < existing);
     }
 }
 
@@ -56,10 +55,11 @@ __device__ __forceinline__ bool start_early(ChunkTile<T>& tile, const EarlyTiles
     const uint8_t* at = advanced(tiles.first, tiles.row_bytes * kTile, row_of_blocks());
     at = advanced(at + blockIdx.x * (kTile * sizeof(T)), sizeof(uint4), piece);
     at = advanced(at, tiles.row_bytes, line);
-    uint4* const to = &tile.pieces[Tile::slot(line, piece)];
+    const int slot = Tile::slot(line, piece);
 #pragma unroll
     for (uint32_t i = 0; i < kTile / step; i++)
-        copy_word(to + i * (step * row_lanes + 1), reinterpret_cast<const uint4*>(advanced(at, tiles.row_bytes * step, i)));
+        copy_word(&tile.pieces[Tile::below(slot, i * step)],
+                  reinterpret_cast<const uint4*>(advanced(at, tiles.row_bytes * step, i)));
     return true;
 }
 
@@ -128,14 +128,13 @@ template <class T>
 __device__ __noinline__ void fill_whole_shifted(ChunkTile<T>& tile, const T* from, int64_t row_stride) {
     using Tile = ChunkTile<T>;
     constexpr int step = kChunkThreads / Tile::line_pieces, together = 4;
-    constexpr int slots = step * Tile::line_pieces + step / kChunk;
     const int line = threadIdx.x / Tile::line_pieces, piece = threadIdx.x % Tile::line_pieces;
     const auto is_first = [](int below) { return below == 0 && threadIdx.x == 0; };
     const auto is_last = [](int below) { return below == kTile - step && threadIdx.x == kChunkThreads - 1; };
     const T* at = from + line * row_stride + piece * Tile::in_piece;
-    uint4* to = &tile.pieces[Tile::slot(line, piece)];
+    const int slot = Tile::slot(line, piece);
 #pragma unroll 1
-    for (int first = 0; first < kTile; first += together * step, to += together * slots) {
+    for (int first = 0; first < kTile; first += together * step) {
         uint4 low[together], high[together];
         int before[together];
         const T* const together_at = at;
@@ -151,7 +150,8 @@ __device__ __noinline__ void fill_whole_shifted(ChunkTile<T>& tile, const T* fro
             Vector<T> vector = vector_of_pieces<T>(low[i], high[i], before[i]);
             if (is_first(first + i * step) || is_last(first + i * step))
                 vector = load_vector_narrow(together_at + i * step * row_stride, Tile::in_piece);
-            to[i * slots] = make_uint4(vector.words[0], vector.words[1], vector.words[2], vector.words[3]);
+            tile.pieces[Tile::below(slot, first + i * step)] =
+                make_uint4(vector.words[0], vector.words[1], vector.words[2], vector.words[3]);
         }
     }
 }
