@@ -13,8 +13,9 @@
 //
 // Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh. BF16 to
 // columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; to MXFP8 1x32 with groups, in bands:
-// quantize_bands.cuh. BF16 rows that are not aligned come through shared memory (tile/shifted_patch.cuh), lines of codes
-// that are not leave in shifted words (tile/codes.cuh).
+// quantize_bands.cuh. Aligned BF16 to columns of MXFP6 without groups stays packed in pairs: quantize_six_bits.cuh. BF16
+// rows that are not aligned come through shared memory (tile/shifted_patch.cuh), lines of codes that are not leave in
+// shifted words (tile/codes.cuh).
 //
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
 // a whole, since experts and groups without rows have some too.
@@ -25,6 +26,7 @@
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_bands.cuh"
+#include "cuda/quantize/quantize_six_bits.cuh"
 #include "cuda/quantize/quantize_squares.cuh"
 #include "cuda/quantize/quantize_tall.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
@@ -76,6 +78,24 @@ constexpr KernelEntry<Element, SquareArguments> square_kernels[] = {
     {Element::E5M2, quantize_squares_kernel<E5M2>, kSquareThreads, 0},
 };
 
+struct SixBitKey {
+    Element element;
+    bool usual;
+    bool operator==(const SixBitKey&) const = default;
+};
+
+template <class E, bool usual>
+constexpr KernelEntry<SixBitKey, six_bits::Arguments> six_bit_entry(Element element) {
+    return {{element, usual}, quantize_six_bits_kernel<E, usual>, kChunkThreads, sizeof(six_bits::Shared)};
+}
+
+constexpr KernelEntry<SixBitKey, six_bits::Arguments> six_bit_kernels[] = {
+    six_bit_entry<E2M3, true>(Element::E2M3),
+    six_bit_entry<E2M3, false>(Element::E2M3),
+    six_bit_entry<E3M2, true>(Element::E3M2),
+    six_bit_entry<E3M2, false>(Element::E3M2),
+};
+
 using BandKernel = void (*)(BandArguments);
 
 BandKernel band_kernel(Element element) {
@@ -118,6 +138,16 @@ bool launch_bands(const Context& context, const QuantizeProblem& problem, const 
     return true;
 }
 
+// Launches the kernel for six bits by pairs; false: it does not take the problem.
+bool launch_six_bits(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    if (!is_bf16(problem) || !fits_six_bits(problem)) return false;
+    const six_bits::Arguments a = six_bit_arguments(problem);
+    if (a.tiles.count() > 0)
+        launch(context, six_bit_kernels, {problem.format->element, six_bits_are_usual(problem)}, "quantize_tile",
+               a.tiles.grid(), call.stream, a);
+    return true;
+}
+
 void launch_tall(const Context& context, const TileArguments& a, const Launch& call, const char* name, Start start) {
     const Element element = a.problem.format->element;
     const bool aligned = a.wide_in && a.access[1].bytes == 16;
@@ -151,13 +181,14 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
             launch(context, square_kernels, problem.format->element, "quantize_tile", grid, call.stream, a);
         return;
     }
-    if (launch_bands(context, problem, call)) return;
+    if (launch_bands(context, problem, call) || launch_six_bits(context, problem, call)) return;
     launch_quantize_tile(context, problem, call, "quantize_tile");
 }
 
 void load(const Context&) {
     load_kernels(kernels);
     load_kernels(square_kernels);
+    load_kernels(six_bit_kernels);
     for (Element element : {Element::E4M3, Element::E5M2})
         load_kernel(tall_kernel<true>(element)), load_kernel(tall_kernel<false>(element)), load_kernel(band_kernel(element));
 }

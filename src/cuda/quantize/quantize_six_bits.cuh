@@ -1,0 +1,278 @@
+// The kernel of quantize_tile for aligned BF16 to the columnwise part of MXFP6, or to both, without groups and squares:
+// tiles in shared memory, elements that stay packed in pairs, as in quantize_fp4_pairs. Who reads what:
+// tile/shared_tile.cuh.
+//
+//     rowwise      8 words of a row        -> maximum  -> scale    -> 16 codes, 3 words ---\     four lines of a warp, 24
+//     columnwise   16 words of two columns -> 2 maxima -> 2 scales -> 16 codes of each  ---+-->  pieces of 16 bytes
+//
+//     a warp's     lane   0   1   2   3   4   5   6   7          8 ...
+//     chunks       line 0 |12 |12 |12 |12 |12 |12 |12 |12 bytes| line 1 ...           put in shared memory by words,
+//     pieces              |  16 |  16 |  16 |  16 |  16 |  16  | ...                  96 bytes a line, stored by 24 lanes
+//
+// Bytes an element: 2 read once, 0.78 written for each part. Columns take as long as a kernel that only moves these bytes;
+// both parts are bound by arithmetic, 7 and 7.6 operations an element in the loops (machine code for sm_90a). Codes come
+// from the conversion to E4M3 or E5M2, which have as many bits of mantissa. By RCEIL with NaN handed on ("usual") no product
+// is above the largest code, and nothing is clamped.
+#pragma once
+#include "cuda/launch.h"
+#include "cuda/quantize/fp4_pairs.cuh"
+#include "cuda/tile/codes.cuh"
+
+namespace mxq::cuda {
+
+namespace six_bits {
+
+using fp4_pairs::kPairs;
+
+constexpr int kWarps = kChunkThreads / 32, kWarpLines = 32 / kSideChunks;  // lines that a warp has chunks of
+constexpr int kChunkWords = kChunk * 6 / 32, kLinePieces = kTile * 6 / 8 / 16, kWarpPieces = kWarpLines * kLinePieces;
+
+struct Arguments {
+    EarlyTiles early;
+    QuantizeProblem problem;
+    Tiles tiles;
+    ScaleSteps steps;
+};
+
+struct Shared {
+    ChunkTile<Bf16> tile;
+    SharedPlace place;
+    uint4 staged[kWarps][2][kWarpPieces];  // chunks of a warp's lines, in two halves that take turns
+    uint32_t scales[2][kTile];             // scale words of each part by line
+};
+
+// ---- Scales ----------------------------------------------------------------------------------------------------------
+
+// A block's stored scale, and what its elements are multiplied by.
+struct Block {
+    uint32_t scale;
+    float factor;
+    bool none;  // codes are zeros
+};
+
+// Returns the largest magnitudes of both halves of the words, over the two chunks of a block, which neighbouring lanes hold.
+template <bool usual, int count>
+__device__ __forceinline__ uint32_t block_maxima(const Arguments& a, const uint32_t (&words)[count]) {
+    uint32_t largest;
+    if constexpr (usual)
+        largest = fp4_pairs::largest_pair<Nonfinite::Propagate>(words);
+    else
+        largest = fp4_pairs::largest_pair(a.problem.nonfinite, words);
+    return larger<Bf16>(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+}
+
+// Returns the block of a maximum, either half of the word. By RCEIL no scale is 254, which alone has a subnormal reciprocal,
+// and under the NaN 255 any factor will do.
+template <class E, bool usual>
+__device__ __forceinline__ Block block_of(const Arguments& a, uint32_t maxima, int half) {
+    const uint32_t amax = magnitude_bits<Bf16>(maxima, half);
+    if constexpr (usual) {
+        const uint32_t scale = scale_of(amax, scale_steps<E>(ScaleRounding::Rceil, Nonfinite::Propagate));
+        return {scale, bits_float((254 - scale) << 23), scale == kScaleNan};
+    } else {
+        const uint32_t scale = scale_of(amax, a.steps);
+        return {scale, scale_reciprocal(scale), scale == kScaleNan};
+    }
+}
+
+// ---- Codes -----------------------------------------------------------------------------------------------------------
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
+constexpr bool kConvertsWide = true;  // by way of 8-bit types
+#else
+constexpr bool kConvertsWide = false;
+#endif
+
+// Whether the factor of the wider type's exponents is part of the blocks': products of both are BF16 numbers down to the
+// smallest, 2^-127 times it.
+template <class E>
+constexpr bool joins_wide = kConvertsWide ? Conversion<E>::exponent <= 6 : false;
+
+// Returns the factors of the two elements of a word.
+template <class E>
+__device__ __forceinline__ uint32_t word_factors(float first, float second) {
+    constexpr float wide = joins_wide<E> ? Conversion<E>::to_wide : 1;
+    return __byte_perm(float_bits(multiply_rn(first, wide)), float_bits(multiply_rn(second, wide)), 0x7632);
+}
+
+// Returns two elements as encode_six_bits takes them.
+template <class E, bool usual>
+__device__ __forceinline__ uint32_t prepared(uint32_t word, uint32_t factors) {
+    uint32_t values = multiply_bf16_pairs(word, factors);
+    if constexpr (kConvertsWide) {
+        constexpr float joined = joins_wide<E> ? Conversion<E>::to_wide : 1;
+        if constexpr (!usual)  // NaN becomes max
+            asm("min.xorsign.abs.bf16x2 %0, %0, %1;" : "+r"(values) : "r"(bf16_pair_of(E::max * joined)));
+        if constexpr (!joins_wide<E>) values = multiply_bf16_pairs(values, bf16_pair_of(Conversion<E>::to_wide));
+    }
+    return values;
+}
+
+__device__ __forceinline__ void pack_chunk(const uint32_t (&codes)[4], bool none, uint32_t (&packed)[kChunkWords]) {
+    pack_six_bits(codes, packed);
+#pragma unroll
+    for (uint32_t& word : packed) word *= none ? 0 : 1;  // a selection would be the ALU's, which has more to do
+}
+
+// Makes the codes of a row's chunk.
+template <class E, bool usual>
+__device__ __forceinline__ void row_codes(const uint32_t (&words)[kPairs], const Block& block,
+                                          uint32_t (&packed)[kChunkWords]) {
+    const uint32_t factors = word_factors<E>(block.factor, block.factor);
+    uint32_t codes[4];
+#pragma unroll
+    for (int g = 0; g < 4; g++) {
+        const uint32_t first = prepared<E, usual>(words[2 * g], factors);
+        const uint32_t second = prepared<E, usual>(words[2 * g + 1], factors);
+        codes[g] = encode_six_bits<E>(low_value(first), high_value(first), low_value(second), high_value(second));
+    }
+    pack_chunk(codes, block.none, packed);
+}
+
+// Makes the codes of chunks of two neighbouring columns.
+template <class E, bool usual>
+__device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], const Block (&blocks)[2],
+                                             uint32_t (&packed)[2][kChunkWords]) {
+    const uint32_t factors = word_factors<E>(blocks[0].factor, blocks[1].factor);
+    uint32_t low[4], high[4];
+#pragma unroll
+    for (int g = 0; g < 4; g++) {
+        uint32_t ready[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) ready[i] = prepared<E, usual>(words[4 * g + i], factors);
+        low[g] = encode_six_bits<E>(low_value(ready[0]), low_value(ready[1]), low_value(ready[2]), low_value(ready[3]));
+        high[g] = encode_six_bits<E>(high_value(ready[0]), high_value(ready[1]), high_value(ready[2]), high_value(ready[3]));
+    }
+    pack_chunk(low, blocks[0].none, packed[0]);
+    pack_chunk(high, blocks[1].none, packed[1]);
+}
+
+// ---- Lines -----------------------------------------------------------------------------------------------------------
+
+// The way of a warp's chunks to memory, of four lines of a part at a time, `apart` lines one from the next.
+struct Lines {
+    uint32_t* put;      // the lane's chunk in shared memory
+    const uint4* take;  // the lane's piece
+    uint8_t* to;        // the piece in the first of its lines
+    int lines;          // from the first on
+    uint32_t line_bytes;
+
+    __device__ __forceinline__ Lines(Shared& shared, const CodeTile& part, int apart)
+        : line_bytes(uint32_t(part.line_bytes)) {
+        const int lane = threadIdx.x % 32, byte = lane % kLinePieces * int(sizeof(uint4));
+        const int first = int(threadIdx.x / 32 * kChunk) + lane / kLinePieces * apart;
+        uint4* const staged = shared.staged[threadIdx.x / 32][0];
+        put = reinterpret_cast<uint32_t*>(staged) + lane * kChunkWords;
+        take = staged + lane;
+        to = part.codes + uint64_t(line_bytes) * uint32_t(first) + byte;
+        lines = lane < kWarpPieces && byte < (part.length * 6 + 7) / 8 ? part.lines - first : 0;
+    }
+    __device__ __forceinline__ void put_chunk(uint32_t half, const uint32_t (&packed)[kChunkWords]) const {
+#pragma unroll
+        for (int i = 0; i < kChunkWords; i++) put[half * (kWarpPieces * 4) + i] = packed[i];
+    }
+    // Stores the lane's piece of the line `below` its first.
+    __device__ __forceinline__ void store(uint32_t half, int below) const {
+        if (below < lines)
+            __stwb(reinterpret_cast<uint4*>(to + uint64_t(line_bytes) * uint32_t(below)), take[half * kWarpPieces]);
+    }
+};
+
+// Puts the scale of the lane's chunk into its line's word, by the first of the two lanes of a block.
+__device__ __forceinline__ void put_scale(uint32_t& word, uint32_t scale) {
+    if (chunk_of_lane() % 2 == 0) reinterpret_cast<uint8_t*>(&word)[chunk_of_lane() / 2] = uint8_t(scale);
+}
+
+template <class E, bool usual>
+__device__ __forceinline__ void emit_rows(const Arguments& a, Shared& shared, const CodeTile& to) {
+    const RowReader<Bf16> rows(shared.tile, row_of_step(0), chunk_of_lane());
+    const Lines lines(shared, to, 1);
+#pragma unroll 1
+    for (int i = 0; i < kChunkSteps; i++) {
+        uint32_t words[kPairs], packed[kChunkWords];
+        rows.read_words(i * kWarpLines, words);
+        const uint32_t maxima = block_maxima<usual>(a, words);
+        const Block block = block_of<E, usual>(a, larger<Bf16>(maxima, maxima >> 16), 0);
+        row_codes<E, usual>(words, block, packed);
+        put_scale(shared.scales[0][row_of_step(i)], block.scale);
+        lines.put_chunk(i % 2, packed);
+        __syncwarp();  // who reads the other half has done so before the next
+        lines.store(i % 2, i * kWarpLines);
+    }
+}
+
+template <class E, bool usual>
+__device__ __forceinline__ void emit_columns(const Arguments& a, Shared& shared, const CodeTile& to) {
+    static_assert(kChunkSteps == 4);
+    const int first = column_pair_word<Bf16>(column_of_step<Bf16>(0), chunk_of_lane());
+    const int second = column_pair_word<Bf16>(column_of_step<Bf16>(2), chunk_of_lane());
+    const Lines lines(shared, to, 2);
+#pragma unroll 1
+    for (int i = 0; i < kChunkSteps; i += 2) {
+        uint32_t words[kChunk], packed[2][kChunkWords];
+        read_column_pair(shared.tile, i == 0 ? first : second, words);
+        const uint32_t maxima = block_maxima<usual>(a, words);
+        const Block blocks[2] = {block_of<E, usual>(a, maxima, 0), block_of<E, usual>(a, maxima, 1)};
+        column_codes<E, usual>(words, blocks, packed);
+        __syncwarp();
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            put_scale(shared.scales[1][column_of_step<Bf16>(i) + half], blocks[half].scale);
+            lines.put_chunk(half, packed[half]);
+        }
+        __syncwarp();
+        lines.store(0, i * kWarpLines);
+        lines.store(1, i * kWarpLines + 1);
+    }
+}
+
+__device__ __forceinline__ void store_scales(const QuantizedPart& part, const PartPlace& place,
+                                             const uint32_t (&words)[kTile]) {
+    store_scale_words<kChunkThreads, 1>(part, place, [&](int line, int) { return words[line]; });
+}
+
+}  // namespace six_bits
+
+template <class E, bool usual>
+__global__ void __launch_bounds__(kChunkThreads, 5) quantize_six_bits_kernel(const __grid_constant__ six_bits::Arguments a) {
+    extern __shared__ uint4 memory[];
+    auto& shared = *reinterpret_cast<six_bits::Shared*>(memory);
+    const QuantizeProblem& p = a.problem;
+    const bool early = start_early(shared.tile, a.early);
+    TilePlace place;
+    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return;
+    if (!early) copy_plain(shared.tile, p.source.plain, SourcePlace(p, place, shared.place.group));
+    describe_tile(p, place, shared.place);
+    wait_for_pieces();
+    __syncthreads();
+    const PartPlace &rowwise = shared.place.parts[kRowwisePart], &columnwise = shared.place.parts[kColumnwisePart];
+    if (p.has_rowwise) six_bits::emit_rows<E, usual>(a, shared, rowwise.codes);
+    if (p.has_columnwise) six_bits::emit_columns<E, usual>(a, shared, columnwise.codes);
+    __syncthreads();
+    if (p.has_rowwise) six_bits::store_scales(p.rowwise, rowwise, shared.scales[0]);
+    if (p.has_columnwise) six_bits::store_scales(p.columnwise, columnwise, shared.scales[1]);
+}
+
+// ---- On the host -----------------------------------------------------------------------------------------------------
+
+// Returns whether scales are RCEIL's with NaN handed on.
+inline bool six_bits_are_usual(const QuantizeProblem& p) {
+    return p.scale_rounding == ScaleRounding::Rceil && p.nonfinite == Nonfinite::Propagate;
+}
+
+// Returns whether the kernel takes a problem of BF16: lines of all parts must begin where 16 bytes can be stored at once.
+inline bool fits_six_bits(const QuantizeProblem& p) {
+    const auto fits = [](const QuantizedPart& part) {
+        return code_access(part, false).bytes == 16 && part.line_bytes < (int64_t(1) << 32);
+    };
+    return p.format->bits == 6 && p.has_columnwise && !p.grouped.set() && p.tile.length == kMxBlock && !p.square_tiles &&
+           is_wide_tile_source(p) && fits(p.columnwise) && (!p.has_rowwise || fits(p.rowwise));
+}
+
+inline six_bits::Arguments six_bit_arguments(const QuantizeProblem& p) {
+    const ScaleSteps steps = p.format->element == Element::E2M3 ? scale_steps<E2M3>(p.scale_rounding, p.nonfinite)
+                                                                : scale_steps<E3M2>(p.scale_rounding, p.nonfinite);
+    return {early_tiles(p, true), p, Tiles(p), steps};
+}
+
+}  // namespace mxq::cuda
