@@ -260,41 +260,39 @@ constexpr SmallEntry small_kernels[] = {
 };
 
 // Groups with one amax or none: rows are taken whatever their groups are.
-using SmallGroupEntry = KernelEntry<SmallKey, rowwise_small::GroupArguments>;
+struct SmallGroupKey {
+    Element element;
+    int32_t block;
+    bool down, several;
+    bool operator==(const SmallGroupKey&) const = default;
+};
 
-template <class E, int block, bool down>
+using SmallGroupEntry = KernelEntry<SmallGroupKey, rowwise_small::GroupArguments>;
+
+template <class E, int block, bool down, bool several>
 constexpr SmallGroupEntry small_group_entry(Element element) {
     using namespace rowwise_small;
-    return {{element, block, down, false}, quantize_rowwise_small_groups_kernel<E, block, down>, kThreads, 0};
+    return {{element, block, down, several}, quantize_rowwise_small_groups_kernel<E, block, down, several>, kThreads, 0};
 }
 
 constexpr SmallGroupEntry small_group_kernels[] = {
-    small_group_entry<E2M1, kMxBlock, false>(Element::E2M1), small_group_entry<E2M1, kMxBlock, true>(Element::E2M1),
-    small_group_entry<E2M1, kNvBlock, false>(Element::E2M1), small_group_entry<E2M1, kNvBlock, true>(Element::E2M1),
-    small_group_entry<E2M3, kMxBlock, false>(Element::E2M3), small_group_entry<E2M3, kMxBlock, true>(Element::E2M3),
-    small_group_entry<E3M2, kMxBlock, false>(Element::E3M2), small_group_entry<E3M2, kMxBlock, true>(Element::E3M2),
+    small_group_entry<E2M1, kMxBlock, false, false>(Element::E2M1),
+    small_group_entry<E2M1, kMxBlock, false, true>(Element::E2M1),
+    small_group_entry<E2M1, kMxBlock, true, false>(Element::E2M1),
+    small_group_entry<E2M1, kMxBlock, true, true>(Element::E2M1),
+    small_group_entry<E2M1, kNvBlock, false, false>(Element::E2M1),
+    small_group_entry<E2M1, kNvBlock, false, true>(Element::E2M1),
+    small_group_entry<E2M1, kNvBlock, true, false>(Element::E2M1),
+    small_group_entry<E2M1, kNvBlock, true, true>(Element::E2M1),
+    small_group_entry<E2M3, kMxBlock, false, false>(Element::E2M3),
+    small_group_entry<E2M3, kMxBlock, false, true>(Element::E2M3),
+    small_group_entry<E2M3, kMxBlock, true, false>(Element::E2M3),
+    small_group_entry<E2M3, kMxBlock, true, true>(Element::E2M3),
+    small_group_entry<E3M2, kMxBlock, false, false>(Element::E3M2),
+    small_group_entry<E3M2, kMxBlock, false, true>(Element::E3M2),
+    small_group_entry<E3M2, kMxBlock, true, false>(Element::E3M2),
+    small_group_entry<E3M2, kMxBlock, true, true>(Element::E3M2),
 };
-
-// Returns whether rows are taken whatever their groups are: random numbers and scopes are not looked up for each row. NVFP4,
-// whose instructions fill the issue slots, goes by tiles where these are full and the groups few. An H200, 2026-11-26, us by
-// tiles and by rows to swizzled scales, 16384 rows of 7168: 8 groups 96, 107; 64 groups 119, 109; 131072 rows: 8 groups 695,
-// 797; 256 groups 922, 848.
-bool places_rows(const QuantizeProblem& problem) {
-    constexpr int64_t many_rows = 1024;
-    const bool fills_tiles = problem.rowwise.layout.swizzled && problem.format->is_nvfp4() &&
-                             problem.source.rows >= many_rows * problem.grouped.groups.count;
-    return problem.grouped.set() && !problem.seed_offset && problem.rowwise.scope_stride == 0 && !fills_tiles;
-}
-
-rowwise_small::Arguments small_arguments(const QuantizeProblem& problem, bool down) {
-    const PlainMatrix& in = problem.source.plain;
-    const QuantizedPart& out = problem.rowwise;
-    return {static_cast<const Bf16*>(in.data), out.codes, out.scales, in.matrices * in.rows * in.cols, in.row_stride,
-            out.line_bytes, out.layout.line_stride, uint32_t(in.cols), uint32_t(ceil_div(out.layout.columns, 4)),
-            out.layout.swizzled != 0, problem.nonfinite == Nonfinite::Saturate, fp4_pairs::is_plain_mxfp4(problem),
-            out.scale_max, scale_steps_of(problem), out.amax, out.scope_stride, problem.seed_offset,
-            RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : rowwise_small::kWarps)};
-}
 
 // Returns whether warps go down tiles: where scales lie in tiles or random numbers count rows. Without groups along is one
 // line without a gap, which has one amax; with groups it is a row, which may be too short for it.
@@ -306,6 +304,50 @@ bool goes_down_small(const QuantizeProblem& problem) {
         return ceil_div(in.cols, rowwise_small::kRequest) < 2 * ceil_div(in.cols, rowwise_small::kAlong);
     const bool one_line = in.row_stride == in.cols || in.matrices * in.rows == 1;
     return !one_line || in.cols % out.layout.block != 0 || (out.scope_stride != 0 && in.matrices > 1);
+}
+
+// How blocks of threads divide rows of any groups: places side by side, each of 256 or 1024 columns; blocks for each of the
+// rows that are searched for together; places that a block takes after one search and one table of NVFP4.
+struct GroupTask {
+    int64_t places, shares, tiles;
+    uint32_t steps;
+};
+
+// An H200, 2026-11-26, us with 1, 2, 4 and 8 steps to swizzled scales, rows of 7168: MXFP4, 16384 rows in 8 groups 82, 79,
+// 80, 87, in 256 groups 92, 83, 82, 89; 131072 rows in 8 groups 605, 554, 559, 571, in 256 665, 583, 565, 577. NVFP4, 16384
+// rows in 64 groups 112, 96, 88, 90; 131072 rows in 256 groups 858, 707, 629, 604.
+GroupTask group_task(const QuantizeProblem& problem) {
+    constexpr int64_t enough = 3000;  // blocks of threads: below, more of them are faster than fewer searches
+    constexpr int32_t many_groups = 128;
+    const bool down = goes_down_small(problem), nvfp4 = problem.format->is_nvfp4();
+    const QuantizedPart& out = problem.rowwise;
+    const bool moves = problem.source.plain.group_unit != 1 || out.units.codes != 1 || out.units.scales != 1;
+    GroupTask task{ceil_div(problem.source.cols, down ? rowwise_small::kRequest : rowwise_small::kAlong),
+                   down ? rowwise_small::kTileShares : 1,
+                   ceil_div(problem.source.rows, int64_t(down ? kSwizzleRows : rowwise_small::kWarps)), 1};
+    const uint32_t most = nvfp4 ? 8 : !moves ? 1 : problem.grouped.groups.count < many_groups ? 2 : 4;
+    while (task.steps < most && task.places * task.shares * task.tiles / (2 * task.steps) >= enough) task.steps *= 2;
+    return task;
+}
+
+// Returns whether rows are taken whatever their groups are: random numbers and scopes are not looked up for each row. NVFP4,
+// whose instructions fill the issue slots, goes by tiles where these are full and the rows too few for several steps.
+bool places_rows(const QuantizeProblem& problem) {
+    if (!problem.grouped.set() || problem.seed_offset || problem.rowwise.scope_stride != 0) return false;
+    constexpr int64_t many_rows = 1024;  // of a group
+    const bool fills_tiles = problem.rowwise.layout.swizzled && problem.format->is_nvfp4() &&
+                             problem.source.rows >= many_rows * problem.grouped.groups.count;
+    return !fills_tiles || group_task(problem).steps > 1;
+}
+
+rowwise_small::Arguments small_arguments(const QuantizeProblem& problem, bool down) {
+    const PlainMatrix& in = problem.source.plain;
+    const QuantizedPart& out = problem.rowwise;
+    return {static_cast<const Bf16*>(in.data), out.codes, out.scales, in.matrices * in.rows * in.cols, in.row_stride,
+            out.line_bytes, out.layout.line_stride, uint32_t(in.cols), uint32_t(ceil_div(out.layout.columns, 4)),
+            out.layout.swizzled != 0, problem.nonfinite == Nonfinite::Saturate, fp4_pairs::is_plain_mxfp4(problem),
+            out.scale_max, scale_steps_of(problem), out.amax, out.scope_stride, problem.seed_offset,
+            RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : rowwise_small::kWarps)};
 }
 
 void run_small(const Context& context, const QuantizeProblem& problem, const Launch& call) {
@@ -320,9 +362,12 @@ void run_small(const Context& context, const QuantizeProblem& problem, const Lau
     const SmallKey key{problem.format->element, out.layout.block, down, stochastic};
     if (places_rows(problem)) {
         if (problem.grouped.groups.count == 0) return;
-        const PlacedRows placed(problem.grouped, problem.source.plain, out, down ? int32_t(kSwizzleRows) : kWarps, across);
-        return launch(context, small_group_kernels, key, "quantize_rowwise", grid_of_rows(across, placed.down()), call.stream,
-                      rowwise_small::GroupArguments{a, placed, out}, start);
+        const GroupTask task = group_task(problem);
+        const int64_t blocks = ceil_div(task.places, int64_t(task.steps)) * task.shares;
+        const PlacedRows placed(problem.grouped, problem.source.plain, out, down ? int32_t(kSwizzleRows) : kWarps, blocks);
+        return launch(context, small_group_kernels, {key.element, key.block, down, task.steps > 1}, "quantize_rowwise",
+                      grid_of_rows(blocks, placed.down()), call.stream,
+                      rowwise_small::GroupArguments{a, placed, out, task.steps}, start);
     }
     const dim3 grid = down || problem.grouped.set() ? grid_of_rows(across, a.tiles.all)
                                                     : grid_of(ceil_div(a.elements, kWarps * kAlong));

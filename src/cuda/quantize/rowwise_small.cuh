@@ -60,6 +60,7 @@ struct Arguments {
 struct GroupArguments : Arguments {
     PlacedRows placed;
     QuantizedPart part;
+    uint32_t steps;  // places side by side that a block of threads takes one after another
 };
 
 // The four vectors of a lane, where their codes go, and the scale word that the lane stores: of the lanes of a word each of
@@ -149,20 +150,33 @@ struct PlacedRequests {
     using Unplaced = Requests<bits, block, down>;
     static constexpr int block_lanes = Unplaced::block_lanes, word_lanes = Unplaced::word_lanes;
     static constexpr int row_step = down ? kRowStep : 0, column_step = down ? 0 : kRequest;
+    static constexpr int columns = down ? kRequest : kAlong;  // of all requests
 
     const Arguments& a;
     uint32_t column;  // the lane's
     int row, existing;
-    int left, rows;  // as in Requests
+    int left, rows;  // elements from request 0 on, up to 2^31 - 1; rows as in Requests
 
-    __device__ __forceinline__ PlacedRequests(const Arguments& a, int tile_rows) : a(a) {
-        const uint32_t warp = threadIdx.x / 32, request = down ? blockIdx.x / kTileShares : blockIdx.x * kRequests;
+    // Makes the first requests of a block of threads that takes `steps` places.
+    __device__ __forceinline__ PlacedRequests(const Arguments& a, uint32_t steps, int tile_rows) : a(a) {
+        const uint32_t warp = threadIdx.x / 32, place = down ? blockIdx.x / kTileShares : blockIdx.x;
         row = int(down ? blockIdx.x % kTileShares * kWarps + warp : warp);
         rows = min(tile_rows - row, kRequests * kRowStep);
-        column = request * kRequest + threadIdx.x % 32 * kCount;
-        left = rows > 0 ? min(int(a.cols) - int(request * kRequest), kAlong) : 0;
+        const uint32_t first = place * steps * columns;
+        column = first + threadIdx.x % 32 * kCount;
+        left = rows > 0 ? int(a.cols - first) : 0;
+        find_existing();
+    }
+    // Goes to the columns behind these; false: there are none.
+    __device__ __forceinline__ bool advance() {
+        column += columns;
+        left -= columns;
+        find_existing();
+        return left > 0;
+    }
+    __device__ __forceinline__ void find_existing() {
         const int in_lane = left - int(threadIdx.x % 32 * kCount);
-        existing = down ? (in_lane > 0 ? (rows + kRowStep - 1) / kRowStep : 0) : (in_lane + kRequest - 1) / kRequest;
+        existing = down ? (in_lane > 0 ? (rows + kRowStep - 1) / kRowStep : 0) : ((in_lane - 1) >> log2_of(kRequest)) + 1;
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ bool stores(int i) const { return i < existing; }
@@ -183,7 +197,7 @@ struct PlacedRequests {
             const uint64_t tile = uint64_t(row / uint32_t(kSwizzleRows)) * a.tile_words + first;
             store_shared_scale_word(a.scales + tile * kSwizzleBytes + row % 32 * 16 + row % 128 / 32 * 4, word, kSwizzleColumns);
         } else {
-            store_scale_word(a.scales + row * a.scale_stride + first * 4, word, (elements + block - 1) / block);
+            store_scale_word(a.scales + row * a.scale_stride + first * 4, word, (elements - 1) / block + 1);
         }
     }
 };
@@ -469,18 +483,26 @@ __device__ __forceinline__ void store_six_bits(const Vector<Bf16> (&vectors)[kRe
 
 // ---- Kernels ---------------------------------------------------------------------------------------------------------
 
-// Quantizes vectors that are on their way, after meet(), in which all threads of the block meet where they have something in
-// common. All of them call it.
-template <class E, int block, bool down, class R, class Meet>
-__device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vector<Bf16> (&vectors)[kRequests],
-                                                 const R& requests, int32_t scope, const Meet& meet) {
+// Returns the block's table.
+__device__ __forceinline__ Nvfp4Table& nvfp4_table() {
+    __shared__ Nvfp4Table table;
+    return table;
+}
+
+// Makes the table of NVFP4, which the block has behind a barrier. Returns whether there are ties that go to even.
+template <int block>
+__device__ __forceinline__ bool put_table_of(const Arguments& a, int32_t scope) {
+    if constexpr (block == kNvBlock) return put_table(a.amax + scope * a.scope_stride, a.scale_max, nvfp4_table());
+    return false;
+}
+
+// Quantizes vectors and stores what becomes of them. All lanes of a warp call it.
+template <class E, int block, bool down, class R>
+__device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vector<Bf16> (&vectors)[kRequests], bool to_even,
+                                                 const R& requests) {
     if constexpr (block == kNvBlock) {
-        __shared__ Nvfp4Table table;
-        const bool to_even = put_table(a.amax + scope * a.scope_stride, a.scale_max, table);
-        meet();
-        store_nvfp4(a, vectors, table, to_even, requests);
+        store_nvfp4(a, vectors, nvfp4_table(), to_even, requests);
     } else {
-        meet();
         const float reciprocal = put_mx_scales(a, vectors, requests);
         if constexpr (E::bits == 6) {
             __shared__ StagedCodes staged[kWarps];
@@ -500,9 +522,9 @@ __device__ __forceinline__ void quantize_requests(const Arguments& a, const Requ
     Vector<Bf16> vectors[kRequests];
 #pragma unroll
     for (int i = 0; i < kRequests; i++) vectors[i] = load_vector_wide(requests.in + i * requests.in_step, requests.exists(i));
-    quantize_vectors<E, block, down>(a, vectors, requests, scope, [] {
-        if (block == kNvBlock) __syncthreads();
-    });
+    const bool to_even = put_table_of<block>(a, scope);
+    if (block == kNvBlock) __syncthreads();
+    quantize_vectors<E, block, down>(a, vectors, to_even, requests);
 }
 
 // With groups only NVFP4 whose groups have an amax each.
@@ -526,9 +548,18 @@ __global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_small_down_kerne
     quantize_requests<E, block, true>(a, {a, tile, blockIdx.x / kTileShares, in_tile}, tile.scope);
 }
 
-// Takes rows of groups that have one amax or none, whose loads do not wait until their groups are found.
-template <class E, int block, bool down>
-__global__ void __launch_bounds__(kThreads, block == kNvBlock && down ? 5 : 6)
+// Loads the vectors of requests whose lines have been found.
+template <class R>
+__device__ __forceinline__ void load_placed(Vector<Bf16> (&vectors)[kRequests], const R& requests) {
+#pragma unroll
+    for (int i = 0; i < kRequests; i++)
+        vectors[i] = load_vector_wide(requests.in_of(i, requests.line(kSourceLine, i)), requests.exists(i));
+}
+
+// Takes rows of groups that have one amax or none, whose loads do not wait until their groups are found. `several`: a block
+// of threads takes a.steps places side by side, so that it searches once for all of them.
+template <class E, int block, bool down, bool several>
+__global__ void __launch_bounds__(kThreads, block == kNvBlock && (down || several) ? 5 : 6)
     quantize_rowwise_small_groups_kernel(const __grid_constant__ GroupArguments a) {
     const uint32_t line = row_of_blocks(), first = (line - a.placed.padding) << a.placed.tile_rows_log2;
     const bool pads = line < a.placed.padding, exists = !pads && line - a.placed.padding < a.placed.tiles;
@@ -540,20 +571,27 @@ __global__ void __launch_bounds__(kThreads, block == kNvBlock && down ? 5 : 6)
     const PlacedEnds ends(a.placed, 0);
     const int rows = ends.rows_from(first);
     if (rows <= 0) return wait_for_previous_kernel();
-    const PlacedRequests<E::bits, block, down> requests(a, rows);
+    PlacedRequests<E::bits, block, down> requests(a, several ? a.steps : 1, rows);
     const bool waits = a.placed.units[kSourceLine] != 1;  // for where rows are
     Vector<Bf16> vectors[kRequests];
     if (!waits)
 #pragma unroll
         for (int i = 0; i < kRequests; i++)
             vectors[i] = load_vector_wide(requests.in_of(i, first + requests.row + i * requests.row_step), requests.exists(i));
-    quantize_vectors<E, block, down>(a, vectors, requests, 0, [&] {
-        find_row_places(a.placed, ends, first);
-        if (!waits) return;
-#pragma unroll
-        for (int i = 0; i < kRequests; i++)
-            vectors[i] = load_vector_wide(requests.in_of(i, requests.line(kSourceLine, i)), requests.exists(i));
-    });
+    const bool to_even = put_table_of<block>(a, 0);
+    find_row_places(a.placed, ends, first);
+    if constexpr (several) {
+#pragma unroll 1
+        for (uint32_t step = 0; step < a.steps; step++) {
+            if (step > 0 || waits) load_placed(vectors, requests);
+            quantize_vectors<E, block, down>(a, vectors, to_even, requests);
+            if (!requests.advance()) return;
+            if (E::bits == 6) __syncwarp();  // codes have left shared memory before the next come
+        }
+    } else {
+        if (waits) load_placed(vectors, requests);
+        quantize_vectors<E, block, down>(a, vectors, to_even, requests);
+    }
 }
 
 template <int block>
