@@ -25,6 +25,7 @@
 
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
+#include "cuda/memory/async_copy.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/groups.cuh"
@@ -311,7 +312,7 @@ constexpr int kMostSquares = 16;  // of a block of threads
 
 // From so many bytes of scales on, to tiles and back, memory is what bounds them, and accesses of few bytes in a row cost.
 // Fewer are moved sooner without a barrier. One H200, 2026-11-26.
-constexpr int64_t kManyToSwizzled = 6 << 20, kManyToCompact = 24 << 20;
+constexpr int64_t kManyToSwizzled = 6 << 20, kManyToCompact = 12 << 20;
 
 // Where the square `index` of a block has the 16 bytes of line `row` of its tile `tile` in shared memory: moved so that
 // eight squares side by side meet eight bank groups.
@@ -365,13 +366,11 @@ __global__ void __launch_bounds__(kMostSquares * 32) swizzle_square_rows_kernel(
             if (const int i = j * threads + thread; i < units)
                 reinterpret_cast<uint4*>(part.out + at.swizzled)[i] = shared[in_order(i)];
     } else {
+        const auto* const from = reinterpret_cast<const uint4*>(part.in + at.swizzled);
 #pragma unroll
-        for (int j = 0; j < kSide; j++) {
-            const int i = j * threads + thread;
-            words[j] = i < units ? reinterpret_cast<const uint4*>(part.in + at.swizzled)[i] : uint4{};
-        }
-#pragma unroll
-        for (int j = 0; j < kSide; j++) shared[in_order(j * threads + thread)] = words[j];
+        for (int j = 0; j < kSide; j++)
+            if (const int i = j * threads + thread; i < units) copy_word(&shared[in_order(i)], from + i);
+        wait_for_pieces();
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < kSide; j++) words[j] = shared[shared_place(square, j, row)];
