@@ -9,9 +9,10 @@
 //              chunks meet 8 bank groups; a warp reads words of 16, two lanes a bank. It stores 256 or 128 bytes of
 //              two lines
 //
-// wide_mxfp8.cuh, wide_mxfp4.cuh and wide_nvfp4.cuh say how values become codes, wide_columns.cuh and wide_row.cuh how they
-// do under scales of ROW, wide_squares.cuh under those of 128x128. Blocks of threads run down strips of four tiles: a line
-// of compact scales, of the source and of the output, is a sector of four tiles, which so meet in the L2.
+// wide_mxfp8.cuh says what the tiles of MXFP8 are, wide_positions.cuh how values become codes, wide_nvfp4_in_f16.cuh and
+// wide_nvfp4.cuh how those of NVFP4 do, wide_columns.cuh and wide_row.cuh how they do under scales of ROW, wide_squares.cuh
+// under those of 128x128. Blocks of threads run down strips of four tiles: a line of compact scales, of the source and of
+// the output, is a sector of four tiles, which so meet in the L2.
 //
 // Bytes an element: 1.03 or 0.56 read, 1.03 or 0.53 written. To 8 bits bound by memory, scales above all, as a bare kernel
 // of the pattern is (docs/performance.md). To 4 bits bound by instructions, too.
@@ -25,51 +26,48 @@
 #include "cuda/quantize/quantize_tile.h"
 #include "cuda/requantize/source_lines.cuh"
 #include "cuda/requantize/wide_columns.cuh"
-#include "cuda/requantize/wide_mxfp4.cuh"
 #include "cuda/requantize/wide_mxfp8.cuh"
 #include "cuda/requantize/wide_nvfp4.cuh"
+#include "cuda/requantize/wide_nvfp4_in_f16.cuh"
+#include "cuda/requantize/wide_positions.cuh"
 #include "cuda/requantize/wide_row.cuh"
 #include "cuda/requantize/wide_squares.cuh"
 
 namespace mxq::cuda {
 namespace {
 
-// The ways of a tile: what it has in shared memory, and how it comes there and leaves as codes.
-struct Mxfp8ToMxfp8 {
+// The ways of a tile to elements E: what it has in shared memory, and how it comes there and leaves as codes.
+template <class E, bool clamps>
+struct FromMxfp8 {
     using Shared = WideMxfp8Shared;
     static __device__ __forceinline__ void requantize(const WideArguments& a, const WidePlace& place, Shared& shared) {
-        copy_wide_codes(a, place, shared);
+        constexpr int parts = E::bits == 8 ? 1 : 2;  // in which codes come and go: to 4 bits instructions count
+        copy_wide_codes<parts>(a, place, shared);
         load_wide_scales(a, place, shared);
+        if constexpr (parts == 2) {
+            wait_for_groups_before_last();
+            __syncthreads();
+            emit_wide_part<E, clamps, parts>(a, place, 0, shared);
+        }
         wait_for_pieces();
         __syncthreads();
-        emit_wide_mxfp8(a, place, shared);
+        emit_wide_part<E, clamps, parts>(a, place, parts - 1, shared);
     }
 };
 
-template <bool clamps>
-struct Mxfp8ToMxfp4 {
-    using Shared = WideMxfp8Shared;
-    static __device__ __forceinline__ void requantize(const WideArguments& a, const WidePlace& place, Shared& shared) {
-        copy_wide_codes<kMxfp4Parts>(a, place, shared);
-        load_wide_scales(a, place, shared);
-        wait_for_groups_before_last();
-        __syncthreads();
-        emit_mxfp4_part<clamps>(a, place, 0, shared);
-        wait_for_pieces();
-        __syncthreads();
-        emit_mxfp4_part<clamps>(a, place, 1, shared);
-    }
-};
-
-template <class E>
-struct Nvfp4To {
+template <class E, bool clamps>
+struct FromNvfp4 {
     using Shared = WideNvfp4Shared;
     static __device__ __forceinline__ void requantize(const WideArguments& a, const WidePlace& place, Shared& shared) {
         copy_wide_codes(a, place, shared);
-        load_wide_scales(a, place, shared);
+        const bool negative = load_wide_scales(a, place, shared);
+        load_wide_global<E>(a, place, shared);
         wait_for_pieces();
-        __syncthreads();
-        emit_wide_nvfp4<E>(a, place, shared);
+        const bool any_negative = __syncthreads_or(negative);
+        if (shared.step != kNoF16 && shared.global > 0 && !any_negative)
+            emit_nvfp4_in_f16<E, clamps>(a, place, shared);
+        else
+            emit_wide_nvfp4<E>(a, place, shared);
     }
 };
 
@@ -78,8 +76,9 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     requantize_wide_kernel(const __grid_constant__ WideArguments a) {
     extern __shared__ uint4 wide_memory[];
     auto& shared = *reinterpret_cast<typename Way::Shared*>(wide_memory);
-    const WidePlace place(a, blockIdx.x);
+    const WidePlace place(a, WideIndex::in_strips(a, row_of_blocks(), blockIdx.x));
     if (!place.exists(a)) return;
+    start_in_turn(a);
     Way::requantize(a, place, shared);
     __syncthreads();
     store_wide_scales(a, place, shared);
@@ -100,16 +99,17 @@ constexpr KernelEntry<Key, WideArguments> entry(Element from, Element to, bool c
 }
 
 constexpr KernelEntry<Key, WideArguments> kernels[] = {
-    entry<Mxfp8ToMxfp8>(Element::E4M3, Element::E4M3),
-    entry<Mxfp8ToMxfp4<false>>(Element::E4M3, Element::E2M1, false),
-    entry<Mxfp8ToMxfp4<true>>(Element::E4M3, Element::E2M1, true),
-    entry<Nvfp4To<E4M3>>(Element::E2M1, Element::E4M3),
-    entry<Nvfp4To<E2M1>>(Element::E2M1, Element::E2M1),
+    entry<FromMxfp8<E4M3, false>>(Element::E4M3, Element::E4M3),
+    entry<FromMxfp8<E2M1, false>>(Element::E4M3, Element::E2M1, false),
+    entry<FromMxfp8<E2M1, true>>(Element::E4M3, Element::E2M1, true),
+    entry<FromNvfp4<E4M3, false>>(Element::E2M1, Element::E4M3),
+    entry<FromNvfp4<E2M1, false>>(Element::E2M1, Element::E2M1, false),
+    entry<FromNvfp4<E2M1, true>>(Element::E2M1, Element::E2M1, true),
 };
 
 Key key_of(const QuantizeProblem& p) {
     const Element from = p.source.quantized.element, to = p.format->element;
-    return {from, to, from == Element::E4M3 && to == Element::E2M1 && reaches_seven(p)};
+    return {from, to, to == Element::E2M1 && reaches_seven(p)};
 }
 
 // How the outputs that the kernels make are scaled.
@@ -174,6 +174,12 @@ Reason declines(const Context& context, const QuantizeProblem& p) {
 uint32_t tiles_across(const QuantizedPart& from) { return uint32_t(ceil_div(from.length, kWide)); }
 uint32_t tiles_down(const QuantizedPart& from) { return uint32_t(ceil_div(from.lines, kWide)); }
 
+// Returns whether there are so few tiles that the way in which the first of them start is felt.
+bool starts_in_turn(const QuantizeProblem& p) {
+    const QuantizedPart& from = p.source.quantized;
+    return from.matrices * int64_t(tiles_across(from)) * tiles_down(from) < 8192;
+}
+
 // Tiles of a column up to which one kernel is faster than two: 32768 lines. One H200, 2026-11-26.
 constexpr uint32_t kMostOfColumn = 128;
 
@@ -218,8 +224,10 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     const QuantizedPart& to = rowwise ? p.rowwise : p.columnwise;
     const Fp8Rule rule{E4M3::max, p.epsilon, p.power_of_two};
     float* const maxima = to.amax ? to.amax : static_cast<float*>(call.workspace);
-    const WideArguments a{from, to, across, down, scale_steps_of(p), p.nonfinite, rule, maxima, nullptr};
-    const dim3 grid = grid_of_rows(int64_t(across) * down, from.matrices);
+    const uint32_t strips = uint32_t(ceil_div(int64_t(across), int64_t(kWideStrip))),
+                   in_turn = starts_in_turn(p) ? context.cuda->multiprocessors : 0;
+    const WideArguments a{from, to, across, down, strips, in_turn, scale_steps_of(p), p.nonfinite, rule, maxima, nullptr};
+    const dim3 grid = grid_of_rows(int64_t(kWideStrip) * down, int64_t(strips) * from.matrices);
     const Scaling scaling = scaling_of(p);
     if (scaling == Scaling::Blocks) return launch(context, kernels, key_of(p), "requantize_wide", grid, call.stream, a);
     Start start = Start::AfterAll;

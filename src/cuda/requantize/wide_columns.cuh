@@ -146,8 +146,8 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     uint32_t* const taken = a.arrivals + a.from.matrices * a.across;
 #pragma unroll 1
     for (uint32_t number = blockIdx.x; number < tiles;) {
-        const uint32_t matrix = number / of_matrix;
-        const WidePlace place(a, WideIndex(a, matrix, number - matrix * of_matrix, 1));  // column after column
+        const uint32_t matrix = number / of_matrix, in_matrix = number - matrix * of_matrix, before = in_matrix / a.down;
+        const WidePlace place(a, WideIndex{matrix, in_matrix - before * a.down, before});  // column after column
         if (threadIdx.x == 0) shared.place = place;
         shared.maximum(threadIdx.x) = 0;
         copy_wide_codes(a, place, shared);

@@ -21,7 +21,8 @@ struct WideGivenTile : WideMxfp8Tile {
 // Returns which tile a block of threads takes: the last one first, since the L2 may have what a kernel before read last. A
 // barrier must follow.
 __device__ __forceinline__ WidePlace given_tile(const WideArguments& a, WideGivenTile& shared) {
-    const WidePlace place(a, gridDim.x - 1 - blockIdx.x);
+    const uint32_t rows = uint32_t(a.from.matrices) * a.strips, row = row_of_blocks();
+    const WidePlace place(a, WideIndex::in_strips(a, row < rows ? rows - 1 - row : row, gridDim.x - 1 - blockIdx.x));
     if (threadIdx.x == 0) shared.place = place;
     return place;
 }

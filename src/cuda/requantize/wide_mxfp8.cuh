@@ -1,8 +1,8 @@
-// The way of requantize_wide for MXFP8 E4M3 to MXFP8 E4M3; wide_mxfp4.cuh has the one to MXFP4.
+// MXFP8 E4M3 as the source of requantize_wide: codes and scales in shared memory, values in F16. wide_positions.cuh has the
+// way to scales of blocks, wide_given.cuh those to coarser ones.
 //
 //     codes ---cp.async, 256 bytes a line---> shared memory --16 lines x 4 positions a lane--> F16 pairs
 //     scales --8 bytes a line, a thread each--> units and factors of lines -----------------------^
-//     F16 pairs --two lanes, 32 lines--> maxima --> scales, by way of shared memory; factors --> codes, 256 bytes a line
 //
 // The 32 lines of a block of 32 positions share a unit: 2^-6 of the largest of their 32 scales. A line's codes times its
 // scale over that unit are F16 numbers, and so are their products with the unit over the new scale:
@@ -22,8 +22,9 @@ namespace mxq::cuda {
 
 // Holds the unit that 32 lines share in a block of 32 positions.
 struct WideUnit {
-    float value;     // 2^-6 of the largest scale
-    uint32_t whole;  // no line's products vanish
+    float value;        // 2^-6 of the largest scale
+    uint16_t whole;     // no line's products vanish
+    uint16_t exponent;  // the value over 2^(scale - 127) has this one less the scale, as fp32 stores it
 };
 
 struct WideMxfp8Tile : WideCodeTile<8> {
@@ -65,14 +66,16 @@ __device__ __forceinline__ uint2 load_wide_units(const WideArguments& a, const W
     for (int block = 0; block < kWideScales; block++) {
         const uint32_t scale = (block < 4 ? scales.x : scales.y) >> (block % 4 * 8) & 0xFF;
         const uint32_t largest = __reduce_max_sync(kAllLanes, scale);
-        const int below = exists ? int(largest - scale) : 0;
-        const float factor = bits_float(uint32_t(max(127 + 6 - below, 0)) << 23);  // the scale over 2^-6 of the largest
-        shared.factors[block][line / kChunk][line % kChunk] = uint16_t(f16_pair_of(factor));
-        if (below > 21) vanishing |= 1u << block;
+        const int exponent = int(scale) + (127 + 6 - int(largest));  // of the scale over 2^-6 of the largest
+        shared.factors[block][line / kChunk][line % kChunk] =
+            uint16_t(f16_pair_of(bits_float(uint32_t(max(exponent, 0)) << 23)));
+        if (exists && exponent < 127 + 6 - 21) vanishing |= 1u << block;
         if (lane == block) mine = largest;
     }
     vanishing = __reduce_or_sync(kAllLanes, vanishing);
-    if (lane < kWideScales) shared.units[lane][line / 32] = {multiply_rn(scale_value(mine), 0x1p-6f), ~vanishing >> lane & 1};
+    if (lane < kWideScales)
+        shared.units[lane][line / 32] = {multiply_rn(scale_value(mine), 0x1p-6f), uint16_t(~vanishing >> lane & 1),
+                                         uint16_t(mine + 127 - 6)};
     return scales;
 }
 
@@ -124,12 +127,6 @@ struct WideValues : WidePairs {
     }
 };
 
-// Returns whether values of this largest magnitude, as bits, may be multiplied by a factor over their unit. Zeros may by any
-// number.
-__device__ __forceinline__ bool takes_factor(uint32_t largest, const WideUnit& unit, float factor) {
-    return (largest < kInfinityBits) & ((factor <= 64.0f) | ((largest == 0) & (unit.whole != 0)));
-}
-
 // Makes and stores the codes and scales of a lane's 4 positions in fp32, for all lanes of a warp. Out of line: few need it.
 template <class E>
 __device__ __noinline__ void emit_any_wide(const WideArguments& a, WideMxfp8Shared& shared, uint8_t* to, int chunk, int first,
@@ -147,49 +144,11 @@ __device__ __noinline__ void emit_any_wide(const WideArguments& a, WideMxfp8Shar
                                                                       : amax_bits<Nonfinite::Propagate>(values[i]));
         }
         const uint32_t scale = scale_of(max(largest, __shfl_xor_sync(kAllLanes, largest, 1)), a.steps);
-        // The lane that made the scale before makes it again: of four positions every other one, to E2M1 two neighbours.
-        if (chunk % 2 == (E::bits == 8 ? position : position / 2) % 2)
+        // The lane that made the scale before makes it again.
+        if (chunk % 2 == position / 2 % 2)
             reinterpret_cast<uint8_t*>(shared.to_scales[position])[chunk / 2] = uint8_t(scale);
         const ChunkCodes<E> out = quantize_values<E>(values, scale_reciprocal(scale));
         if (first < length) store_chunk(to + position * a.to.line_bytes, out);
-    }
-}
-
-// Makes and stores the codes of the part across the source's lines, and leaves its scales in shared memory.
-__device__ __forceinline__ void emit_wide_mxfp8(const WideArguments& a, const WidePlace& place, WideMxfp8Shared& shared) {
-    const int lane = threadIdx.x % 32, chunk = lane % 8 + lane / 16 * 8, half = lane / 8 % 2;
-    uint8_t* const to = a.to.line(place.matrix, place.position) + place.line + chunk * kChunk;
-    const uint32_t line_bytes = uint32_t(a.to.line_bytes);
-    const bool odd = chunk % 2;
-    auto* const scales = reinterpret_cast<uint8_t*>(shared.to_scales[odd]) + chunk / 2;
-    int length = chunk * kChunk < place.lines ? place.length : 0;
-    asm("" : "+r"(length));  // kept: else it is made again for every pair
-#pragma unroll 1
-    for (int step = threadIdx.x / 32; step < 2 * kWideChunks; step += kWideThreads / 32) {
-        const int piece = step / 2, first = piece * kChunk + half * 8 + step % 2 * 4;
-        const WideCodes codes(shared, chunk, first);
-        const WideUnit unit = shared.units[piece / 2][chunk / 2];
-        uint8_t* at = to + uint64_t(uint32_t(first)) * line_bytes;
-        asm("" : "+l"(at));  // kept: else it is made again for every pair
-        bool plain = true;
-#pragma unroll
-        for (int pair = 0; pair < 2; pair++) {
-            const WideValues values(codes, pair);
-            // Two lanes have the 32 lines of a block: each makes the scale of one position.
-            const uint32_t largest_of_both = values.block_maxima();
-            const F16 over_unit{uint16_t(odd ? largest_of_both >> 16 : largest_of_both)};
-            const float largest = multiply_rn(to_float(over_unit), unit.value);
-            const uint32_t scale = scale_of(float_bits(largest), a.steps);
-            scales[(first + 2 * pair) * sizeof(shared.to_scales[0])] = uint8_t(scale);
-            const float factor = multiply_rn(scale_reciprocal(scale), unit.value);
-            const float mine = fminf(factor, 64.0f), other = __shfl_xor_sync(kAllLanes, mine, 1);
-            plain = plain && takes_factor(float_bits(largest), unit, factor);
-            if (first < length) store_chunk(at, values.encode<false>(odd ? other : mine));
-            at += line_bytes;
-            if (first < length) store_chunk(at, values.encode<true>(odd ? mine : other));
-            at += line_bytes;
-        }
-        if (!__all_sync(kAllLanes, plain)) emit_any_wide<E4M3>(a, shared, to, chunk, first, length);
     }
 }
 

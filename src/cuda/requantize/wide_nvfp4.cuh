@@ -1,33 +1,54 @@
-// The way of requantize_wide for NVFP4, to E4M3 and E2M1.
+// The way of requantize_wide for NVFP4, to E4M3 and E2M1, under any scales; wide_nvfp4_in_f16.cuh has the one for nearly
+// all.
 //
 //     codes ---cp.async, 128 bytes a line---> shared memory --16 lines x 8 positions a lane, a word each--> F16 pairs
 //     scales --16 bytes a line, a thread each--> table in F16, by block of 16 positions --------------------^
 //     F16 pairs --two lanes, 32 lines--> maxima --> scales, by way of shared memory; factors --> codes, 256 bytes a line
 //
-// Codes times block scales are exact in F16. The scale above them and the factor of a block come last, as one product in fp32
-// (is_plain_product); a warp where that does not serve, or that has a NaN, makes its codes again, value by value and out of
-// line.
+// Codes times block scales are exact in F16. The scale above them and the factor of a block come last, as one product in
+// fp32 (is_plain_product); a warp where that does not serve, or that has a NaN, makes its codes again, value by value and
+// out of line.
 //
 // Bytes an element: 0.56 read, 0.53 or 1.03 written.
 #pragma once
 #include "cuda/memory/decode.cuh"
 #include "cuda/requantize/chunks_across.cuh"
 #include "cuda/requantize/wide_tile.cuh"
+#include "numerics/nvfp4_via_f16.h"
 
 namespace mxq::cuda {
 
 struct WideNvfp4Shared : WideCodeTile<4> {
     static constexpr int blocks = kWide / kNvBlock;
-    using Table = ScaleTable<SourceCodes<E2M1>>;
     alignas(16) uint16_t scales[blocks][kWideChunks][kChunk + 8];  // in F16, 64 times the value; by block and line
     alignas(8) uint32_t to_scales[kWide][2];                       // bytes of a line
     float global;                                                  // above the source's scales
+    int step;                                                      // F16Step of the number that stands for it
 };
 
-// Loads the scales of the thread's line into the table, zeros where there are none. A barrier must follow.
-__device__ __forceinline__ void load_wide_scales(const WideArguments& a, const WidePlace& place, WideNvfp4Shared& shared) {
+// Loads the scale above all, and finds which F16 number stands for it where the output has elements E, by the first warp. A
+// barrier must follow.
+template <class E>
+__device__ __forceinline__ void load_wide_global(const WideArguments& a, const WidePlace& place, WideNvfp4Shared& shared) {
+    if (threadIdx.x >= 32) return;
+    constexpr uint32_t all = (1u << kNvfp4Products) - 1;
+    const float global = global_scale(a.from, place.matrix);
+    const int product = threadIdx.x % kNvfp4Products, upper = threadIdx.x / kNvfp4Products;
+    const uint32_t near = __ballot_sync(kAllLanes, nvfp4_product_serves_in_f16<E>(global, product, upper));
+    const uint32_t below = __ballot_sync(kAllLanes, nvfp4_product_serves_in_f16<E>(global, product, kBelowNearest));
+    if (threadIdx.x != 0) return;
+    const int step = (near & all) == all             ? kNearest
+                     : near >> kNvfp4Products == all ? kAboveNearest
+                     : (below & all) == all          ? kBelowNearest
+                                                     : kNoF16;
+    const bool is_normal = fabsf(global) >= 0x1p-126f && float_bits(fabsf(global)) < kInfinityBits;
+    shared.global = global, shared.step = is_normal ? step : kNoF16;
+}
+
+// Loads the scales of the thread's line into the table, zeros where there are none, and returns whether one is negative. A
+// barrier must follow.
+__device__ __forceinline__ bool load_wide_scales(const WideArguments& a, const WidePlace& place, WideNvfp4Shared& shared) {
     static_assert(kWideThreads == kWide);
-    if (threadIdx.x == 0) shared.global = global_scale(a.from, place.matrix);
     const ScaleLayout& layout = a.from.layout;
     const int line = int(threadIdx.x) / kTile * kTile + line_of_word(layout, int(threadIdx.x) % kTile);
     const int64_t column = place.position / kNvBlock, left = line < place.lines ? layout.columns - column : 0;
@@ -35,7 +56,11 @@ __device__ __forceinline__ void load_wide_scales(const WideArguments& a, const W
     const int64_t next = layout.swizzled ? kSwizzleBytes : 4;
     constexpr int count = WideNvfp4Shared::blocks / 4;
     uint32_t words[count] = {};
-    if (left >= WideNvfp4Shared::blocks && reinterpret_cast<uintptr_t>(from) % 4 == 0) {
+    static_assert(count == 4);
+    if (left >= WideNvfp4Shared::blocks && !layout.swizzled && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+        const uint4 four = *reinterpret_cast<const uint4*>(from);
+        words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
+    } else if (left >= WideNvfp4Shared::blocks && reinterpret_cast<uintptr_t>(from) % 4 == 0) {
 #pragma unroll
         for (int i = 0; i < count; i++) words[i] = *reinterpret_cast<const uint32_t*>(from + i * next);
     } else {
@@ -46,8 +71,16 @@ __device__ __forceinline__ void load_wide_scales(const WideArguments& a, const W
         }
     }
 #pragma unroll
-    for (int i = 0; i < WideNvfp4Shared::blocks; i++)
-        shared.scales[i][line / kChunk][line % kChunk] = WideNvfp4Shared::Table::value(words[i / 4] >> (i % 4 * 8) & 0xFF);
+    for (int i = 0; i < count; i++) {
+        uint32_t pairs[2];
+        decode_word_to_f16<E4M3>(words[i], pairs[0], pairs[1]);
+#pragma unroll
+        for (int block = 0; block < 4; block++) {
+            const uint32_t pair = multiply_f16_pairs(pairs[block / 2], 0x54005400u);  // 64 times the values
+            shared.scales[4 * i + block][line / kChunk][line % kChunk] = uint16_t(block % 2 == 0 ? pair : pair >> 16);
+        }
+    }
+    return ((words[0] | words[1] | words[2] | words[3]) & 0x80808080u) != 0;
 }
 
 // A word of 16 lines: the codes of 8 positions of each, and the lines' scales there.

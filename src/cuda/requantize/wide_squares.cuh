@@ -97,6 +97,7 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     const WidePlace place = given_tile(a, shared);
     if (!place.exists(a)) return;
     const int thread = threadIdx.x;
+    start_in_turn(a);
     copy_wide_codes(a, place, shared);
     load_wide_units(a, place, shared);
     if (thread < kWideSquares) shared.maxima[thread] = 0;

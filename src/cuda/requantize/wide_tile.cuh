@@ -17,6 +17,8 @@ constexpr int kWideChunks = kWide / kChunk, kWideScales = kWide / kMxBlock;
 struct WideArguments {
     QuantizedPart from, to;
     uint32_t across, down;  // tiles of a matrix
+    uint32_t strips;        // of kWideStrip tiles across, of a matrix
+    uint32_t multiprocessors;  // whose first blocks start one after another (start_in_turn); 0: all at once
     ScaleSteps steps;
     Nonfinite nonfinite;
     Fp8Rule rule;        // of fp32 scales
@@ -39,16 +41,15 @@ struct WideCodeTile {
     }
 };
 
-// Tells where the tile of a number is in its matrix. Tiles go down strips that are so many wide and all of the lines high, row by row: of
-// four tiles the scales of a line of the source, and of four rows of a line of the output, are a sector.
+// Tells which tile of the source it is. Rows of blocks go down strips that are so many tiles wide and all of the lines high,
+// row by row: of four tiles the scales of a line of the source, and of four rows of a line of the output, are a sector.
 struct WideIndex {
     uint32_t matrix, above, before;  // tiles
 
-    __device__ __forceinline__ WideIndex(const WideArguments& a, uint32_t of_matrix, uint32_t number, uint32_t strip)
-        : matrix(of_matrix) {
-        const uint32_t in_strip = strip * a.down, first = number / in_strip * strip, tile = number % in_strip;
-        const uint32_t width = min(strip, a.across - first);
-        above = tile / width, before = first + tile - above * width;
+    // Takes block `number` of row `row` of blocks, of which each strip of each matrix has one.
+    static __device__ __forceinline__ WideIndex in_strips(const WideArguments& a, uint32_t row, uint32_t number) {
+        const uint32_t matrix = a.from.matrices == 1 ? 0 : row / a.strips, strip = row - matrix * a.strips;
+        return {matrix, number / kWideStrip, strip * kWideStrip + number % kWideStrip};
     }
 };
 
@@ -61,11 +62,19 @@ struct WidePlace {
         : matrix(index.matrix), line(int64_t(index.above) * kWide), position(int64_t(index.before) * kWide) {
         lines = int(min(a.from.lines - line, int64_t(kWide))), length = int(min(a.from.length - position, int64_t(kWide)));
     }
-    // Takes tile `number` of the matrix that the row of blocks has.
-    __device__ __forceinline__ WidePlace(const WideArguments& a, uint32_t number)
-        : WidePlace(a, WideIndex(a, row_of_blocks(), number, kWideStrip)) {}
-    __device__ __forceinline__ bool exists(const WideArguments& a) const { return matrix < a.from.matrices; }
+    __device__ __forceinline__ bool exists(const WideArguments& a) const { return matrix < a.from.matrices && length > 0; }
 };
+
+// Holds the second and the third block of each multiprocessor back where a kernel begins, so that one of them loads while
+// another one computes. Else they stay in step for most of a grid of a few waves, and memory waits with them
+// (docs/performance.md).
+__device__ __forceinline__ void start_in_turn(const WideArguments& a) {
+    constexpr uint32_t turn = 5000;  // clocks, in which memory loads a tile for each multiprocessor
+    const uint32_t number = row_of_blocks() * gridDim.x + blockIdx.x;
+    if (number >= kWideBlocks * a.multiprocessors || number < a.multiprocessors) return;
+    const uint32_t clocks = number < 2 * a.multiprocessors ? turn : 2 * turn, start = clock();
+    while (uint32_t(clock()) - start < clocks) __nanosleep(100);
+}
 
 // Starts to copy the codes of one of so many parts of the tile's positions, zeros where there are none.
 template <int parts, class Shared>
