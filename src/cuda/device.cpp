@@ -139,12 +139,12 @@ bool launch_together(const Context& context, const void* kernel, const char* nam
     const CurrentDevice current(*context.cuda);
     const cudaError_t launched = cudaLaunchCooperativeKernel(kernel, dim3(blocks), dim3(threads), arguments, shared_bytes,
                                                              static_cast<cudaStream_t>(stream));
-    if (launched == cudaErrorCooperativeLaunchTooLarge || launched == cudaErrorNotSupported) {
+    const bool refused = launched == cudaErrorCooperativeLaunchTooLarge || launched == cudaErrorNotSupported;
+    if (refused)
         cudaGetLastError();  // which the runtime keeps for whoever asks
-        return false;
-    }
-    check(launched, name);
-    return true;
+    else
+        check(launched, name);
+    return !refused;
 }
 
 void clear(const Context& context, void* at, size_t bytes, const char* what, void* stream) {

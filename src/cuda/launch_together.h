@@ -10,7 +10,8 @@ namespace mxq::cuda {
 int64_t blocks_at_once(const Context& context, const void* kernel, int threads, size_t shared_bytes);
 
 // Launches a kernel all of whose blocks run at once; false: they do not, as where a process has few of the multiprocessors,
-// or the device has no such launches, and nothing was enqueued. The arguments are those of launch_kernel.
+// or the device has no such launches, and nothing was enqueued; CUDA ends a capture by that. The arguments are those of
+// launch_kernel.
 bool launch_together(const Context& context, const void* kernel, const char* name, uint32_t blocks, uint32_t threads,
                      size_t shared_bytes, void* stream, void** arguments);
 

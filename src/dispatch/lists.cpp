@@ -20,7 +20,7 @@ const QuantizeImplementation* const quantize_list[] = {
 
 const QuantizeImplementation* const requantize_list[] = {
     &cuda::requantize_chunks,  // tiles of codes in shared memory: aligned MXFP8, FP8, NVFP4 to MXFP8, MXFP4, 128x128, ROW
-    &cuda::requantize_wide,    // tiles of 256 x 256: MXFP8 E4M3 (to FP8 too) and NVFP4 across the source's lines, see below
+    &cuda::requantize_wide,    // tiles of 256 x 256: MXFP8 (to FP8 too) and NVFP4 across the source's lines, see below
     &cuda::requantize_codes,   // codes in registers: lines of whole 8 codes
     &cuda::requantize_values,  // values in registers: any lines and formats
     &cuda::quantize_fp4,       // Hadamard transform, stochastic rounding, four-over-six

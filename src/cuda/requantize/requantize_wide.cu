@@ -1,6 +1,6 @@
 // requantize_wide: MXFP8 E4M3 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 E4M3 and MXFP4 across the
-// source's lines, MXFP8 E4M3 to ROW and 128x128 of MXFP8 and FP8, too; experts, no groups. Tiles of 256 x 256, so that
-// memory reads and writes 256 bytes of a line at once, of four bits 128 (docs/performance.md, the rate of memory by
+// source's lines, MXFP8 of both elements to ROW and 128x128 of MXFP8 and FP8, too; experts, no groups. Tiles of 256 x 256,
+// so that memory reads and writes 256 bytes of a line at once, of four bits 128 (docs/performance.md, the rate of memory by
 // pattern); lists.cpp says from how many tiles on that is faster than requantize_chunks.
 //
 //     codes, scales --> shared memory --16 lines of a word a lane--> F16 pairs --> maxima --> scales, codes --> memory
@@ -123,25 +123,56 @@ Scaling scaling_of(const QuantizeProblem& p) {
     return squares ? Scaling::Fp8Squares : Scaling::Fp8Lines;
 }
 
-// The kernels for scales of more than a block.
-constexpr KernelEntry<Scaling, WideArguments> coarse_kernels[] = {
-    {Scaling::Lines, requantize_wide_row_kernel<MxScales>, kWideThreads, sizeof(WideRowShared)},
-    {Scaling::Squares, requantize_wide_squares_kernel<MxScales>, kWideThreads, sizeof(WideSquareShared)},
-    {Scaling::Fp8Lines, requantize_wide_row_kernel<Fp8Scales>, kWideThreads, sizeof(WideRowShared)},
-    {Scaling::Fp8Squares, requantize_wide_squares_kernel<Fp8Scales>, kWideThreads, sizeof(WideSquareShared)},
+// Names a kernel for scales of more than a block.
+struct CoarseKey {
+    Scaling scaling;
+    Element from, to;
+    bool operator==(const CoarseKey&) const = default;
 };
+
+template <class Scales>
+constexpr KernelEntry<CoarseKey, WideArguments> row_entry(Scaling scaling, Element from, Element to) {
+    return {{scaling, from, to}, requantize_wide_row_kernel<Scales>, kWideThreads, sizeof(WideRowShared)};
+}
+
+template <class Scales>
+constexpr KernelEntry<CoarseKey, WideArguments> square_entry(Scaling scaling, Element from, Element to) {
+    return {{scaling, from, to}, requantize_wide_squares_kernel<Scales>, kWideThreads, sizeof(WideSquareShared)};
+}
+
+constexpr KernelEntry<CoarseKey, WideArguments> coarse_kernels[] = {
+    row_entry<MxScales<E4M3, E4M3>>(Scaling::Lines, Element::E4M3, Element::E4M3),
+    row_entry<MxScales<E5M2, E4M3>>(Scaling::Lines, Element::E5M2, Element::E4M3),
+    row_entry<MxScales<E5M2, E5M2>>(Scaling::Lines, Element::E5M2, Element::E5M2),
+    row_entry<Fp8Scales<E4M3, E4M3>>(Scaling::Fp8Lines, Element::E4M3, Element::E4M3),
+    row_entry<Fp8Scales<E5M2, E4M3>>(Scaling::Fp8Lines, Element::E5M2, Element::E4M3),
+    row_entry<Fp8Scales<E5M2, E5M2>>(Scaling::Fp8Lines, Element::E5M2, Element::E5M2),
+    square_entry<MxScales<E4M3, E4M3>>(Scaling::Squares, Element::E4M3, Element::E4M3),
+    square_entry<MxScales<E5M2, E4M3>>(Scaling::Squares, Element::E5M2, Element::E4M3),
+    square_entry<MxScales<E5M2, E5M2>>(Scaling::Squares, Element::E5M2, Element::E5M2),
+    square_entry<Fp8Scales<E4M3, E4M3>>(Scaling::Fp8Squares, Element::E4M3, Element::E4M3),
+    square_entry<Fp8Scales<E5M2, E4M3>>(Scaling::Fp8Squares, Element::E5M2, Element::E4M3),
+    square_entry<Fp8Scales<E5M2, E5M2>>(Scaling::Fp8Squares, Element::E5M2, Element::E5M2),
+};
+
+// Returns whether a kernel takes codes of these elements, under scales of blocks or of more.
+bool takes_elements(Element from, Element to, bool blocks) {
+    if (blocks) return from != Element::E5M2 && (to == Element::E4M3 || to == Element::E2M1);
+    return from == Element::E5M2 || (from == Element::E4M3 && to == Element::E4M3);  // to 8 bits
+}
 
 Reason declines_formats(const QuantizeProblem& p) {
     const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.rowwise : p.columnwise;
-    const bool mxfp8 = from.element == Element::E4M3 && from.scale_type == ScaleType::E8M0 && from.layout.block == kMxBlock;
+    const bool of_eight = from.element == Element::E4M3 || from.element == Element::E5M2;
+    const bool mxfp8 = of_eight && from.scale_type == ScaleType::E8M0 && from.layout.block == kMxBlock;
     const bool nvfp4 = from.element == Element::E2M1 && from.scale_type == ScaleType::E4M3 && from.layout.block == kNvBlock;
     if (!(mxfp8 || nvfp4) || from.layout.tile_rows != 1 || from.layout.repeat != 1)
-        return "needs mxfp8_e4m3 of 1x32 or nvfp4 of 1x16 in the source, found another format or scaling";
-    const bool takes = p.format->element == Element::E4M3 || p.format->element == Element::E2M1;
+        return "needs mxfp8 of 1x32 or nvfp4 of 1x16 in the source, found another format or scaling";
     const Scaling scaling = scaling_of(p);
-    if (!takes || scaling == Scaling::Others || (scaling != Scaling::Blocks && !mxfp8))
-        return "needs mxfp8_e4m3 or mxfp4 of 1x32 out, or of mxfp8_e4m3 itself or fp8_e4m3 in ROW or 128x128, found another "
-               "format or scaling";
+    if (scaling == Scaling::Others || !takes_elements(from.element, p.format->element, scaling == Scaling::Blocks))
+        return "needs mxfp8_e4m3 or mxfp4 of 1x32 out of mxfp8_e4m3 or nvfp4, or mxfp8 or fp8 in ROW or 128x128 out of "
+               "mxfp8, of "
+               "e4m3 to e4m3 alone, found another format or scaling";
     if (scaling == Scaling::Fp8Squares && to.amax) return "needs no place for an amax, found one";
     return "";
 }
@@ -187,7 +218,8 @@ constexpr uint32_t kMostOfColumn = 128;
 bool takes_columns(const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
     const int64_t columns = from.matrices * int64_t(tiles_across(from));
-    return p.tile.is_row() && tiles_down(from) <= kMostOfColumn && columns * tiles_down(from) < int64_t(1) << 31;
+    return from.element == Element::E4M3 && p.tile.is_row() && tiles_down(from) <= kMostOfColumn &&
+           columns * tiles_down(from) < int64_t(1) << 31;
 }
 
 // Counts arrivals of each column, and tiles that are taken.
@@ -197,11 +229,13 @@ uint64_t workspace_bytes(const Context& context, const QuantizeProblem& p) {
     return tile_workspace_bytes(context, p) + (takes_columns(p) ? arrivals_bytes(p.source.quantized) : 0);
 }
 
+constexpr auto columns_kernel_mx = requantize_wide_columns_kernel<MxScales<E4M3, E4M3>>;
+constexpr auto columns_kernel_fp8 = requantize_wide_columns_kernel<Fp8Scales<E4M3, E4M3>>;
+
 // Launches the one kernel for lines that have one scale each; false: it does not serve, and was not enqueued.
 bool launch_columns(const Context& context, Scaling scaling, const QuantizeProblem& p, WideArguments a, const Launch& call) {
     if (!takes_columns(p)) return false;
-    const auto kernel =
-        scaling == Scaling::Lines ? requantize_wide_columns_kernel<MxScales> : requantize_wide_columns_kernel<Fp8Scales>;
+    const auto kernel = scaling == Scaling::Lines ? columns_kernel_mx : columns_kernel_fp8;
     const void* const function = reinterpret_cast<const void*>(kernel);
     const int64_t at_once = blocks_at_once(context, function, kWideThreads, sizeof(WideColumnShared));
     if (at_once < a.down) return false;
@@ -222,7 +256,7 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     if (from.matrices * across * down == 0) return;
     const bool rowwise = from.columnwise;
     const QuantizedPart& to = rowwise ? p.rowwise : p.columnwise;
-    const Fp8Rule rule{E4M3::max, p.epsilon, p.power_of_two};
+    const Fp8Rule rule{p.format->element == Element::E5M2 ? E5M2::max : E4M3::max, p.epsilon, p.power_of_two};
     float* const maxima = to.amax ? to.amax : static_cast<float*>(call.workspace);
     const uint32_t strips = uint32_t(ceil_div(int64_t(across), int64_t(kWideStrip))),
                    in_turn = starts_in_turn(p) ? context.cuda->multiprocessors : 0;
@@ -235,14 +269,15 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
         if (launch_columns(context, scaling, p, a, call)) return;
         start = launch_amax(context, p, rowwise ? maxima : nullptr, rowwise ? nullptr : maxima, call);
     }
-    launch(context, coarse_kernels, scaling, "requantize_wide", grid, call.stream, a, start);
+    launch(context, coarse_kernels, {scaling, from.element, p.format->element}, "requantize_wide", grid, call.stream, a,
+           start);
 }
 
 void load(const Context&) {
     load_kernels(kernels);
     load_kernels(coarse_kernels);
-    load_kernel(requantize_wide_columns_kernel<MxScales>, sizeof(WideColumnShared));
-    load_kernel(requantize_wide_columns_kernel<Fp8Scales>, sizeof(WideColumnShared));
+    load_kernel(columns_kernel_mx, sizeof(WideColumnShared));
+    load_kernel(columns_kernel_fp8, sizeof(WideColumnShared));
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ __device__ __forceinline__ bool raise_position_maxima(WideColumnShared& shared) 
         for (int k = 0; k < 2; k++) {
             const float over_unit = to_float(F16{uint16_t(pair >> (16 * k) & 0x7FFF)});
             const uint32_t largest = float_bits(multiply_rn(over_unit, unit.value));
-            sure = sure && (unit.whole || over_unit >= 0x1p-16f) && largest < kInfinityBits;
+            sure = sure && (unit.whole || over_unit >= WideSource<E4M3>::sure) && largest < kInfinityBits;
             atomicMax(&shared.maximum(piece * kChunk + upper * 8 + 2 * i + k), largest);
         }
     }
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
         if (threadIdx.x == 0) shared.place = place;
         shared.maximum(threadIdx.x) = 0;
         copy_wide_codes(a, place, shared);
-        load_wide_units(a, place, shared);
+        load_wide_units<typename Scales::From>(a, place, shared);
         wait_for_pieces();
         __syncthreads();
         make_position_maxima(a, shared, Scales::policy(a));

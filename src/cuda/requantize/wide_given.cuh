@@ -3,8 +3,9 @@
 //
 //     codes, scales --> shared memory, F16 pairs over units of lines (wide_mxfp8.cuh) --factors--> codes, 256 bytes a line
 //
-// A factor is a unit times what the position's values are multiplied by, from 2^6 down to 0, where products are below half of
-// E4M3's least code. A lane that has a larger one or a NaN makes its codes again, in fp32 and out of line.
+// A factor is a unit times what the position's values are multiplied by: up to that of WideSource, 2^15 where all is exact,
+// and down to 0, where products are below half of the least code, from E5M2 to 2^-24. A lane that has a larger one or a NaN
+// makes its codes again, in fp32 and out of line.
 #pragma once
 #include "cuda/memory/kept_store.cuh"
 #include "cuda/requantize/chunks_across.cuh"
@@ -28,24 +29,32 @@ __device__ __forceinline__ WidePlace given_tile(const WideArguments& a, WideGive
 }
 
 // Makes codes under powers of two, in F16.
+template <class From, class To>
 struct PowerEncoder {
+    static constexpr float least = 0x1p-24f;  // of factors, which F16 has
     template <bool of_second>
-    static __device__ __forceinline__ ChunkCodes<E4M3> encode(const WideValues& values, float factor) {
-        return values.template encode<of_second>(factor);
+    static __device__ __forceinline__ ChunkCodes<To> encode(const WideValues<From>& values, float factor) {
+        return values.template encode<To, of_second>(factor);
     }
 };
 
 // Makes codes under any factors, in fp32.
+template <class From, class To>
 struct FloatEncoder {
+    static constexpr float least = 0;
     template <bool of_second>
-    static __device__ __forceinline__ ChunkCodes<E4M3> encode(const WideValues& values, float factor) {
-        return TwoHalfChunks::codes_of<E4M3, false>(of_second ? values.second : values.first, 1, factor);
+    static __device__ __forceinline__ ChunkCodes<To> encode(const WideValues<From>& values, float factor) {
+        return TwoHalfChunks::codes_of<To, false>(of_second ? values.second : values.first, 1, factor);
     }
 };
 
-// Makes and stores scales of MX, bytes. Fp8Scales does so with those of FP8, fp32 numbers.
+// Makes and stores scales of MX, bytes, of codes of F that become those of T. Fp8Scales does so with those of FP8, fp32
+// numbers.
+template <class F, class T>
 struct MxScales {
-    using Encoder = PowerEncoder;
+    using From = F;
+    using To = T;
+    using Encoder = PowerEncoder<F, T>;
     static constexpr bool is_byte = true;
     static __device__ __forceinline__ Nonfinite policy(const WideArguments& a) { return a.nonfinite; }
     static __device__ __forceinline__ uint32_t scale(const WideArguments& a, uint32_t largest, float& multiplier) {
@@ -58,8 +67,11 @@ struct MxScales {
     }
 };
 
+template <class F, class T>
 struct Fp8Scales {
-    using Encoder = FloatEncoder;
+    using From = F;
+    using To = T;
+    using Encoder = FloatEncoder<F, T>;
     static constexpr bool is_byte = false;
     static __device__ __forceinline__ Nonfinite policy(const WideArguments&) { return Nonfinite::Saturate; }
     static __device__ __forceinline__ uint32_t scale(const WideArguments& a, uint32_t largest, float& multiplier) {
@@ -75,6 +87,7 @@ struct Fp8Scales {
 };
 
 // Makes and stores the codes of a lane's 4 positions in fp32, each multiplied by its own of `by`. Out of line: few need it.
+template <class From, class To>
 __device__ __noinline__ void emit_any_given(const WideArguments& a, const WideGivenTile& tile, uint8_t* to, int chunk,
                                             int first, float4 by) {
     const WidePlace place = tile.place;
@@ -86,18 +99,22 @@ __device__ __noinline__ void emit_any_given(const WideArguments& a, const WideGi
         for (int i = 0; i < kChunk; i++) {
             const int64_t column = (place.position + position) / kMxBlock, line = place.line + chunk * kChunk + i;
             const uint32_t scale = a.from.scales[a.from.layout.offset(place.matrix, line, column)];
-            values[i] = multiply_rn(decode_pair<E4M3>(codes[i * kWide]).x, scale_value(scale));
+            values[i] = multiply_rn(decode_pair<From>(codes[i * kWide]).x, scale_value(scale));
         }
-        store_chunk(to + position * a.to.line_bytes, quantize_values<E4M3>(values, by.x));
+        store_chunk(to + position * a.to.line_bytes, quantize_values<To>(values, by.x));
         by = make_float4(by.y, by.z, by.w, 0);
     }
 }
 
 // Makes and stores the codes of a tile. given(chunk, first) returns what four positions of a chunk of lines are multiplied by;
 // it may be NaN where F16 does not serve, and exact(chunk, first) returns the same for fp32.
-template <class Encoder, class Given, class Exact>
+template <class Scales, class Given, class Exact>
 __device__ __forceinline__ void emit_wide_given(const WideArguments& a, const WidePlace& place, const WideGivenTile& tile,
                                                 const Given& given, const Exact& exact) {
+    using From = typename Scales::From;
+    using To = typename Scales::To;
+    using Encoder = typename Scales::Encoder;
+    constexpr float most = WideSource<From>::template factor<To>;
     const int lane = threadIdx.x % 32, chunk = lane % 8 + lane / 16 * 8, half = lane / 8 % 2;
     uint8_t* const to = a.to.line(place.matrix, place.position) + place.line + chunk * kChunk;
     const uint32_t line_bytes = uint32_t(a.to.line_bytes);
@@ -106,7 +123,8 @@ __device__ __forceinline__ void emit_wide_given(const WideArguments& a, const Wi
     for (int step = threadIdx.x / 32; step < 2 * kWideChunks; step += kWideThreads / 32) {
         const int piece = step / 2, first = piece * kChunk + half * 8 + step % 2 * 4;
         const WideCodes codes(tile, chunk, first);
-        const float unit = tile.units[piece / 2][chunk / 2].value;
+        const WideUnit of_lines = tile.units[piece / 2][chunk / 2];
+        const float unit = of_lines.value, limit = of_lines.whole ? 0x1p15f : most;
         const float4 four = given(chunk, first);
         const float factors[] = {multiply_rn(four.x, unit), multiply_rn(four.y, unit), multiply_rn(four.z, unit),
                                  multiply_rn(four.w, unit)};
@@ -114,14 +132,18 @@ __device__ __forceinline__ void emit_wide_given(const WideArguments& a, const Wi
         bool plain = true;
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
-            const WideValues values(codes, pair);
+            const WideValues<From> values(codes, pair);
             if (first < length) store_chunk(at, Encoder::template encode<false>(values, factors[2 * pair]));
             at += line_bytes;
             if (first < length) store_chunk(at, Encoder::template encode<true>(values, factors[2 * pair + 1]));
             at += line_bytes;
-            plain = plain && factors[2 * pair] <= 64.0f && factors[2 * pair + 1] <= 64.0f;
+#pragma unroll
+            for (int i = 2 * pair; i < 2 * pair + 2; i++) {
+                plain = plain && factors[i] <= limit;
+                if (most < 1) plain = plain && (factors[i] >= Encoder::least || factors[i] == 0);
+            }
         }
-        if (!plain && first < length) emit_any_given(a, tile, to, chunk, first, exact(chunk, first));
+        if (!plain && first < length) emit_any_given<From, To>(a, tile, to, chunk, first, exact(chunk, first));
     }
 }
 

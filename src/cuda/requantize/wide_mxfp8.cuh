@@ -1,18 +1,20 @@
-// MXFP8 E4M3 as the source of requantize_wide: codes and scales in shared memory, values in F16. wide_positions.cuh has the
-// way to scales of blocks, wide_given.cuh those to coarser ones.
+// MXFP8 as the source of requantize_wide: codes and scales in shared memory, values in F16. wide_positions.cuh has the way
+// to scales of blocks, wide_given.cuh those to coarser ones, of E5M2 too.
 //
 //     codes ---cp.async, 256 bytes a line---> shared memory --16 lines x 4 positions a lane--> F16 pairs
 //     scales --8 bytes a line, a thread each--> units and factors of lines -----------------------^
 //
-// The 32 lines of a block of 32 positions share a unit: 2^-6 of the largest of their 32 scales. A line's codes times its
-// scale over that unit are F16 numbers, and so are their products with the unit over the new scale:
+// The 32 lines of a block of 32 positions share a unit: 2^-6 of the largest of their 32 scales, of E5M2 that scale. A line's
+// codes times its scale over that unit are F16 numbers, and so are their products with the unit over the new scale
+// (WideSource has these bounds; for E4M3, in brackets for E5M2):
 //
-//     - A scale 2^30 or less below the largest leaves products exact, or below 2^-21.
-//     - One further below counts as 0, where the products are below 2^-16.
-//     - From 2^22 below on, products may vanish where codes are not 0: that all are 0 then says nothing of the codes.
-//     - The second product is exact, or below half of E4M3's least code. With a factor of at most 2^6 all that was not exact
-//       is below that half, too: only its sign is left, which all products keep. Half of E2M1's least code is larger yet;
-//       its signs are those of the source's codes.
+//     - A scale 2^30 (2^24) or less below the largest leaves products exact, or below 2^-21.
+//     - One further below counts as 0, where the products are below 2^-16 (2^-9).
+//     - From 2^22 (2^9) below on, products may vanish or be rounded where codes are not 0: that all are 0 then says
+//       nothing of the codes.
+//     - The second product is exact, or below half of E4M3's least code. With a factor of at most 2^6 (2^-1; to E5M2 2^-8)
+//       all that was not exact is below that half, too: only its sign is left, which all products keep. Half of E2M1's
+//       least code is larger yet; its signs are those of the source's codes.
 //
 // A warp that has a larger factor or a NaN makes its codes again, in fp32 and out of line.
 #pragma once
@@ -20,10 +22,26 @@
 
 namespace mxq::cuda {
 
+constexpr float two_to(int exponent) {
+    return exponent >= 0 ? float(uint64_t(1) << exponent) : 1.0f / float(uint64_t(1) << -exponent);
+}
+
+// What holds for codes of S over units.
+template <class S>
+struct WideSource {
+    static constexpr int lift = 14 - S::emax > 0 ? 14 - S::emax : 0;  // a unit is 2^-lift of the largest scale
+    static constexpr float unit = two_to(-lift);
+    static constexpr int exact = 24 + lift + 1 - S::bias - S::mantissa_bits;  // a scale so far below it has exact products
+    static constexpr float sure = two_to(S::emax + 1 - 25);                   // maxima from here on are exact
+    // The largest factor under which what is not exact is below half of the least code of To.
+    template <class To>
+    static constexpr float factor = two_to(24 - S::emax - To::bias - To::mantissa_bits);
+};
+
 // Holds the unit that 32 lines share in a block of 32 positions.
 struct WideUnit {
-    float value;        // 2^-6 of the largest scale
-    uint16_t whole;     // no line's products vanish
+    float value;        // 2^-6 of the largest scale, of E5M2 that scale
+    uint16_t whole;     // all lines' products are exact
     uint16_t exponent;  // the value over 2^(scale - 127) has this one less the scale, as fp32 stores it
 };
 
@@ -52,8 +70,10 @@ __device__ __forceinline__ uint2 load_wide_line(const uint8_t* from, int64_t lef
 
 // Loads the scales of the thread's line, which it returns, and sets them under the units of its warp, which has 32 lines. A
 // barrier must follow.
+template <class S>
 __device__ __forceinline__ uint2 load_wide_units(const WideArguments& a, const WidePlace& place, WideMxfp8Tile& shared) {
     static_assert(kWideThreads == kWide);
+    constexpr int lift = WideSource<S>::lift;
     const int line = threadIdx.x, lane = line % 32;
     const ScaleLayout& layout = a.from.layout;
     const int64_t column = place.position / kMxBlock;
@@ -66,21 +86,21 @@ __device__ __forceinline__ uint2 load_wide_units(const WideArguments& a, const W
     for (int block = 0; block < kWideScales; block++) {
         const uint32_t scale = (block < 4 ? scales.x : scales.y) >> (block % 4 * 8) & 0xFF;
         const uint32_t largest = __reduce_max_sync(kAllLanes, scale);
-        const int exponent = int(scale) + (127 + 6 - int(largest));  // of the scale over 2^-6 of the largest
+        const int exponent = int(scale) + (127 + lift - int(largest));  // of the scale over the unit
         shared.factors[block][line / kChunk][line % kChunk] =
             uint16_t(f16_pair_of(bits_float(uint32_t(max(exponent, 0)) << 23)));
-        if (exists && exponent < 127 + 6 - 21) vanishing |= 1u << block;
+        if (exists && exponent < 127 + lift - WideSource<S>::exact) vanishing |= 1u << block;
         if (lane == block) mine = largest;
     }
     vanishing = __reduce_or_sync(kAllLanes, vanishing);
     if (lane < kWideScales)
-        shared.units[lane][line / 32] = {multiply_rn(scale_value(mine), 0x1p-6f), uint16_t(~vanishing >> lane & 1),
-                                         uint16_t(mine + 127 - 6)};
+        shared.units[lane][line / 32] = {multiply_rn(scale_value(mine), WideSource<S>::unit),
+                                         uint16_t(~vanishing >> lane & 1), uint16_t(mine + 127 - lift)};
     return scales;
 }
 
 __device__ __forceinline__ void load_wide_scales(const WideArguments& a, const WidePlace& place, WideMxfp8Shared& shared) {
-    const uint2 scales = load_wide_units(a, place, shared);
+    const uint2 scales = load_wide_units<E4M3>(a, place, shared);
     shared.from_scales[threadIdx.x][0] = scales.x, shared.from_scales[threadIdx.x][1] = scales.y;
 }
 
@@ -103,26 +123,27 @@ struct WideCodes {
 };
 
 // The values of two neighbouring positions, over their unit.
+template <class S>
 struct WideValues : WidePairs {
     __device__ __forceinline__ WideValues(const WideCodes& of, int pair) {
 #pragma unroll
         for (int i = 0; i < count; i++) {
             const uint32_t codes = __byte_perm(of.lines[2 * i], of.lines[2 * i + 1], pair == 0 ? 0x5140 : 0x7362);
-            decode_word_to_f16<E4M3>(codes, first[i], second[i]);
+            decode_word_to_f16<S>(codes, first[i], second[i]);
             first[i] = multiply_f16_pairs(first[i], of.factors[i]);
             second[i] = multiply_f16_pairs(second[i], of.factors[i]);
         }
     }
     // Returns the codes of a position under a factor that F16 has.
-    template <bool of_second>
-    __device__ __forceinline__ ChunkCodes<E4M3> encode(float factor) const {
+    template <class E, bool of_second>
+    __device__ __forceinline__ ChunkCodes<E> encode(float factor) const {
         const uint32_t(&pairs)[count] = of_second ? second : first;
         const uint32_t both = f16_pair_of(factor);
-        ChunkCodes<E4M3> to;
+        ChunkCodes<E> to;
 #pragma unroll
         for (int w = 0; w < 4; w++)
-            to.words[w] = encode_pair_from_f16<E4M3>(multiply_f16_pairs(pairs[2 * w], both)) |
-                          encode_pair_from_f16<E4M3>(multiply_f16_pairs(pairs[2 * w + 1], both)) << 16;
+            to.words[w] = encode_pair_from_f16<E>(multiply_f16_pairs(pairs[2 * w], both)) |
+                          encode_pair_from_f16<E>(multiply_f16_pairs(pairs[2 * w + 1], both)) << 16;
         return to;
     }
 };

@@ -98,7 +98,7 @@ __device__ __forceinline__ void exchange_pairs(bool odd, uint32_t mine, uint32_t
 template <bool clamps>
 __device__ __forceinline__ bool make_wide_scales(const WideArguments& a, const WideUnit& unit, uint32_t of_both, bool odd,
                                                  uint8_t* scales, uint32_t (&once)[2], uint32_t (&limits)[2]) {
-    constexpr uint32_t most = 127 + 6;  // of 2^6
+    constexpr uint32_t most = 127 + 6;  // of WideSource<E4M3>::factor<E4M3>
     uint32_t largest[2], made[2], factors[2], limit[2] = {};
     bool plain = true;
 #pragma unroll

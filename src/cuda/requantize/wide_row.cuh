@@ -1,4 +1,4 @@
-// The way of requantize_wide for MXFP8 E4M3 to MXFP8 and FP8 with one scale for a line of the output, across the source's
+// The way of requantize_wide for MXFP8 to MXFP8 and FP8 with one scale for a line of the output, across the source's
 // lines: the maxima of all lines come from a kernel before (quantize/amax_codes.cu), beside whose last blocks these start.
 // Fewer lines of the source take one kernel: wide_columns.cuh.
 //
@@ -45,7 +45,7 @@ template <class Scales>
 __device__ __forceinline__ void emit_wide_row(const WideArguments& a, const WidePlace& place, const WideRowShared& shared) {
     const auto given = [&](int, int first) { return *reinterpret_cast<const float4*>(&shared.given[first]); };
     const auto exact = [&](int, int first) { return *reinterpret_cast<const float4*>(&shared.multipliers[first]); };
-    emit_wide_given<typename Scales::Encoder>(a, place, shared, given, exact);
+    emit_wide_given<Scales>(a, place, shared, given, exact);
     store_row_scales<Scales>(a, place, shared);
 }
 
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     const WidePlace place = given_tile(a, shared);
     if (!place.exists(a)) return wait_for_previous_kernel();
     copy_wide_codes(a, place, shared);
-    load_wide_units(a, place, shared);
+    load_wide_units<typename Scales::From>(a, place, shared);
     wait_for_previous_kernel();  // which makes the maxima
     const float* const maxima = a.maxima + place.matrix * a.to.lines + place.position;
     make_row_scale<Scales>(a, int(threadIdx.x) < place.length ? float_bits(maxima[threadIdx.x]) : 0, shared);

@@ -1,11 +1,11 @@
-// The way of requantize_wide for MXFP8 E4M3 to 128x128, across the source's lines: MXFP8, and FP8 under fp32 scales. A tile is
+// The way of requantize_wide for MXFP8 to 128x128, across the source's lines: MXFP8, and FP8 under fp32 scales. A tile is
 // four blocks of the output.
 //
 //     codes --a warp 32 lines of 128 positions--> F16 pairs over their units --> maximum of a block --> scale --> codes
 //
-// Codes are read twice from shared memory (wide_given.cuh has the second time). Where maxima may not be exact over their unit,
-// or are no numbers, the tile's are made again, value by value and out of line.
-// Bytes an element: 1.03 read, 1 written.
+// Codes are read twice from shared memory (wide_given.cuh has the second time). Where maxima may not be exact over their
+// unit, or are no numbers, the tile's are made again, value by value and out of line. Bytes an element: 1.03 read, 1
+// written.
 #pragma once
 #include "cuda/requantize/wide_given.cuh"
 
@@ -25,6 +25,7 @@ struct WideSquareShared : WideGivenTile {
 
 // Raises the maxima of the tile's blocks by those of the warp's lines; false: one of
 // them may differ from what fp32 gives.
+template <class S>
 __device__ __forceinline__ bool raise_square_maxima(WideSquareShared& shared) {
     const int lane = threadIdx.x % 32, of_lines = threadIdx.x / 32;  // a warp has 32 lines
     bool sure = true;
@@ -40,7 +41,7 @@ __device__ __forceinline__ bool raise_square_maxima(WideSquareShared& shared) {
 #pragma unroll
             for (int w = 0; w < 4; w++) {
                 uint32_t low, high;
-                decode_word_to_f16<E4M3>(words[w], low, high);
+                decode_word_to_f16<S>(words[w], low, high);
                 low = multiply_f16_pairs(low, factor), high = multiply_f16_pairs(high, factor);
                 even = i + w == 0 ? low : max_abs_f16_pairs(even, low);
                 odd = i + w == 0 ? high : max_abs_f16_pairs(odd, high);
@@ -51,7 +52,7 @@ __device__ __forceinline__ bool raise_square_maxima(WideSquareShared& shared) {
         for (const int distance : {1, 8, 16}) pair = max_abs_f16_pairs(pair, __shfl_xor_sync(kAllLanes, pair, distance));
         const float over_unit = max_abs_of_f16_pair(pair);
         const WideUnit unit = shared.units[piece / 2][of_lines];
-        sure = sure && (unit.whole || over_unit >= 0x1p-16f);
+        sure = sure && (unit.whole || over_unit >= WideSource<S>::sure);
         const uint32_t largest = __reduce_max_sync(kAllLanes, float_bits(multiply_rn(over_unit, unit.value)));
         sure = sure && largest < kInfinityBits;
         if (lane == 0) atomicMax(&shared.maxima[shared.square(side * kTile, first)], largest);
@@ -60,6 +61,7 @@ __device__ __forceinline__ bool raise_square_maxima(WideSquareShared& shared) {
 }
 
 // Raises the maxima of the tile's blocks value by value, a line a thread. Out of line: few need it.
+template <class S>
 __device__ __noinline__ void raise_any_square_maxima(const WideArguments& a, WideSquareShared& shared, Nonfinite policy) {
     const WidePlace place = shared.place;
     const int line = threadIdx.x;
@@ -69,7 +71,7 @@ __device__ __noinline__ void raise_any_square_maxima(const WideArguments& a, Wid
     for (int position = 0; position < place.length; position++) {
         const int64_t column = (place.position + position) / kMxBlock;
         const uint32_t scale = a.from.scales[a.from.layout.offset(place.matrix, place.line + line, column)];
-        const float value = multiply_rn(decode_pair<E4M3>(codes[position]).x, scale_value(scale));
+        const float value = multiply_rn(decode_pair<S>(codes[position]).x, scale_value(scale));
         const uint32_t bits =
             policy == Nonfinite::Saturate ? amax_bits<Nonfinite::Saturate>(value) : amax_bits<Nonfinite::Propagate>(value);
         if (bits != 0) atomicMax(&shared.maxima[shared.square(position, line)], bits);
@@ -99,14 +101,14 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     const int thread = threadIdx.x;
     start_in_turn(a);
     copy_wide_codes(a, place, shared);
-    load_wide_units(a, place, shared);
+    load_wide_units<typename Scales::From>(a, place, shared);
     if (thread < kWideSquares) shared.maxima[thread] = 0;
     wait_for_pieces();
     __syncthreads();
-    if (__syncthreads_or(!raise_square_maxima(shared))) {
+    if (__syncthreads_or(!raise_square_maxima<typename Scales::From>(shared))) {
         if (thread < kWideSquares) shared.maxima[thread] = 0;
         __syncthreads();
-        raise_any_square_maxima(a, shared, Scales::policy(a));
+        raise_any_square_maxima<typename Scales::From>(a, shared, Scales::policy(a));
         __syncthreads();
     }
     if (thread < kWideSquares) shared.scales[thread] = Scales::scale(a, shared.maxima[thread], shared.multipliers[thread]);
@@ -123,7 +125,7 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
         const float number = largest < kInfinityBits ? shared.multipliers[square] : bits_float(kNanBits);
         return four_of(largest == 0 ? 0.0f : number);
     };
-    emit_wide_given<typename Scales::Encoder>(a, place, shared, given, exact);
+    emit_wide_given<Scales>(a, place, shared, given, exact);
     __syncthreads();
     store_wide_squares<Scales>(a, place, shared);
 }
