@@ -97,15 +97,16 @@ const GemmImplementation* const grouped_gemm_list[] = {
 };
 
 // Returns who requantizes in many tiles of 256 x 256, which read and write 128 or 256 bytes of a line at once; few of them
-// leave multiprocessors idle. MXFP8 E4M3 from rowwise to columnwise, an H200, requantize_chunks and requantize_wide, us: 1792
-// tiles 77.9 and 74.1, 14336 tiles 590 and 537; 448 tiles 26.3 and 25.6, with swizzled scales 24.0 and 25.2; 56 tiles 8.2 and 9.3.
-// Between 448 and 1792 tiles 1024 is a guess. MXFP4 out, an H100: 448 tiles 34.6 and 34.8 from MXFP8, 31.7 and 33.3 from NVFP4,
-// 896 tiles 56.1 and 55.8 (swizzled 49.6 and 50.9), 51.5 and 49.3. NVFP4 to MXFP8 there: 448 tiles 27.5 and 25.8, swizzled 24.8
-// and 24.7.
+// leave multiprocessors idle. us by requantize_chunks and requantize_wide, rowwise to columnwise, an H100, 2026-11-26:
+//
+//     tiles                 56           112          224          448          896
+//     NVFP4 to MXFP4     9.6,  9.4   13.0, 10.6   18.8, 14.3   31.5, 21.2   51.3, 34.2
+//     NVFP4 to MXFP8     8.6,  9.0   10.8, 10.1   15.3, 13.6   27.8, 23.6   45.7, 40.6
+//     MXFP8 to MXFP4     9.5, 10.1   13.4, 11.6   20.6, 17.4   34.3, 29.5   55.8, 46.6
+//     MXFP8 to MXFP8     8.5,  9.4   11.1, 10.9   17.3, 17.1   30.2, 29.5   52.8, 50.1   (swizzled 11.1, 11.4 with 112)
 const QuantizeImplementation* preferred_requantize(const Context&, const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
-    const bool four_to_eight = from.bits == 4 && p.format->bits == 8;
-    const int64_t tile = 256, enough_tiles = four_to_eight ? 448 : 1024;
+    const int64_t tile = 256, enough_tiles = from.bits == 4 || p.format->bits == 4 ? 112 : 448;
     const int64_t tiles = from.matrices * ceil_div(from.lines, tile) * ceil_div(from.length, tile);
     return tiles >= enough_tiles ? &cuda::requantize_wide : nullptr;
 }

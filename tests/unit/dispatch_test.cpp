@@ -155,13 +155,14 @@ TEST_CASE("dispatch: requantize prefers wide tiles where there are 1024 of them,
         const QuantizeImplementation* const first = verbs::requantize.preferred(Context{}, problem);
         return std::string(first ? first->name : "");
     };
-    CHECK(preferred(1, 8192, 8192) == "requantize_wide");
-    CHECK(preferred(8, 1793, 4096) == "requantize_wide");
-    CHECK(preferred(1, 7936, 8192) == "");
+    CHECK(preferred(1, 4096, 7168) == "requantize_wide");
+    CHECK(preferred(8, 1793, 1792) == "requantize_wide");
+    CHECK(preferred(1, 4096, 6912) == "");
     CHECK(preferred(0, 8192, 8192) == "");
-    CHECK(preferred(1, 4096, 7168, 4) == "requantize_wide");
-    CHECK(preferred(1, 3840, 7168, 4) == "");
-    CHECK(preferred(1, 4096, 7168, 4, MXQ_FORMAT_MXFP4) == "");
+    CHECK(preferred(1, 1024, 7168, 4) == "requantize_wide");
+    CHECK(preferred(1, 1024, 6912, 4) == "");
+    CHECK(preferred(1, 1024, 7168, 8, MXQ_FORMAT_MXFP4) == "requantize_wide");
+    CHECK(preferred(1, 1024, 6912, 4, MXQ_FORMAT_MXFP4) == "");
 }
 
 TEST_CASE("dispatch: a reason is written where somebody reads it, and not before") {
