@@ -26,19 +26,19 @@ bool has_f16c() {
 }
 // Returns whether the machine has all that the avx2 build is compiled for.
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
-// Returns whether the machine has all that the avx512 build is compiled for.
-bool has_avx512() {
+// Returns whether the machine has all that the avx512bw build is compiled for.
+bool has_avx512bw() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
-// Returns whether the machine has what the avx512bf16 build of the kernels for few rows is compiled for.
-bool has_avx512bf16() {
-    return has_avx512() && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
-}
+// Returns whether the machine has what these builds of the kernels for few rows are compiled for.
+bool has_avx512() { return has_avx512bw() && __builtin_cpu_supports("avx512vbmi"); }
+bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #define MXQ_X86_BUILD(isa, few_rows_isa) \
     { #few_rows_isa, &isa##_kernels, &isa##_gemm_kernels, &few_rows_isa##_few_rows_kernels }
 #else
 bool has_avx2() { return false; }
+bool has_avx512bw() { return false; }
 bool has_avx512() { return false; }
 bool has_avx512bf16() { return false; }
 #define MXQ_X86_BUILD(isa, few_rows_isa) \
@@ -49,8 +49,9 @@ bool has_avx512bf16() { return false; }
 const Candidate candidates[] = {
     {[] { return true; }, {"scalar", &scalar_kernels, &scalar_gemm_kernels, &scalar_few_rows_kernels}},
     {has_avx2, MXQ_X86_BUILD(avx2, avx2)},
-    {has_avx512, MXQ_X86_BUILD(avx512, avx512)},
-    {has_avx512bf16, MXQ_X86_BUILD(avx512, avx512bf16)},
+    {has_avx512bw, MXQ_X86_BUILD(avx512bw, avx512bw)},
+    {has_avx512, MXQ_X86_BUILD(avx512bw, avx512)},
+    {has_avx512bf16, MXQ_X86_BUILD(avx512bw, avx512bf16)},
 };
 
 // Returns the build that MXQ_CPU_ISA names, or the last one.
@@ -60,7 +61,8 @@ const Candidate* cap_of_environment() {
     for (const Candidate& candidate : candidates)
         if (std::strcmp(cap, candidate.build.name) == 0) return &candidate;
     fail(MXQ_STATUS_INVALID_ARGUMENT,
-         "the environment variable MXQ_CPU_ISA is \"%.32s\", expected scalar, avx2, avx512 or avx512bf16; or leave it unset",
+         "the environment variable MXQ_CPU_ISA is \"%.32s\", expected scalar, avx2, avx512bw, avx512 or avx512bf16; or "
+         "leave it unset",
          cap);
 }
 

@@ -97,50 +97,69 @@ MXQ_HD void multiply_line(const uint8_t* codes, const float* factors, const floa
         scale_then_multiply<Weights, products, rows>(codes, factors, numbers, part, sums);
 }
 
-// Tells whether lines of codes of four bits are multiplied in turns. A line's products with a unit are one chain of eight
-// multiply-adds, and a processor does not look far enough ahead to fill its waits with the lines that follow. Wider codes
-// have two chains, since their factors change in the middle of a unit.
+// Tells whether a pair of vectors of each line is multiplied in turns. What waits for its operands takes the places of what
+// could work: products of a line are one chain of four or eight multiply-adds after some operations that decode, and no
+// processor looks far enough ahead to fill its waits with the lines that follow.
 template <class Weights, Products products, int rows>
-constexpr bool kTakesNibblesInTurns = false;
-#if defined(__AVX512F__)
-template <class E, int64_t block, Products products, int rows>
-constexpr bool kTakesNibblesInTurns<QuantizedWeights<E, block>, products, rows> =
-    E::bits == 4 && (products == Products::fused || products == Products::rounded) && rows <= 2;
+constexpr bool kTakesLinesInTurns = false;
 
-// Multiplies a unit of four lines of codes of four bits with the rows: one code of each word of each line in turns.
+// Tells whether lines in turns are prefetched so, too. Those whose units have 64 and 96 bytes are faster where all are
+// prefetched together.
+template <class Weights>
+constexpr bool kPrefetchesInTurns = Weights::unit_bytes > 96;
+
+#if defined(__AVX512F__)
+template <class Weights, int rows>
+constexpr bool kTakesLinesInTurns<Weights, Products::fused, rows> = rows <= 2 && has_codes<Weights>;
+template <class Weights, int rows>
+constexpr bool kTakesLinesInTurns<Weights, Products::rounded, rows> = rows <= 2 && has_codes<Weights>;
+
+// Adds the runs of a section of four lines, times their factors, to the sums.
 template <class Weights, Products products, int rows>
-MXQ_HD void multiply_nibbles(const uint8_t* const (&codes)[kStripLines], const float* const (&factors)[kStripLines],
-                             const float* numbers, Lanes (&sums)[kStripLines][rows]) {
+MXQ_HD void add_section(const float* const (&factors)[kStripLines], int section, const Lanes (&runs)[kStripLines][rows],
+                        Lanes (&sums)[kStripLines][rows]) {
     constexpr bool is_exact = products == Products::fused && Weights::has_powers_of_two;
-    Words stored[kStripLines];
 #pragma GCC unroll 4
-    for (int c = 0; c < kStripLines; c++) stored[c] = load_words(codes[c]);
-    Lanes run[kStripLines][rows];
+    for (int c = 0; c < kStripLines; c++) {
+        const Lanes of_lanes = Weights::factors_of(factors[c], section, 0);
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++) sums[c][r] = multiply_add<is_exact>(runs[c][r], of_lanes, sums[c][r]);
+    }
+}
+
+// Multiplies a unit of four lines of codes with the rows: two vectors of each line in turns. Without factors runs are the
+// sums.
+template <class Weights, Products products, int rows>
+MXQ_HD void multiply_in_turns(const uint8_t* const (&codes)[kStripLines], int64_t to_next,
+                              [[maybe_unused]] const float* const (&factors)[kStripLines], const float* numbers,
+                              Lanes (&sums)[kStripLines][rows]) {
+    constexpr bool is_fused = products == Products::fused, has_factors = Weights::factors > 0;
+    PairDecoder<typename Weights::Element> decoders[kStripLines];
+    Lanes runs[kStripLines][rows];
 #pragma GCC unroll 4
-    for (int s = 0; s < kUnitVectors / 2; s++) {
+    for (int n = 0; n < kUnitVectors; n += 2) {
         Lanes upper[rows], lower[rows];
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++) {
-            upper[r] = in_register(row_lanes<products>(numbers + r * kRowFloats<products>, 2 * s));
-            lower[r] = in_register(row_lanes<products>(numbers + r * kRowFloats<products>, 2 * s + 1));
+            upper[r] = in_register(row_lanes<products>(numbers + r * kRowFloats<products>, n));
+            lower[r] = in_register(row_lanes<products>(numbers + r * kRowFloats<products>, n + 1));
         }
+        const bool begins = has_factors && n % Weights::section == 0;
 #pragma GCC unroll 4
         for (int c = 0; c < kStripLines; c++) {
-            const Words pairs = pick_nibbles<typename Weights::Element>(stored[c], s);
+            if (kPrefetchesInTurns<Weights> && n / 2 % 2 == c / 2) __builtin_prefetch(codes[c] + to_next + n / 4 * 64, 0, 2);
+            const Words pairs = decoders[c](codes[c], n / 2);
             const Lanes first = as_lanes(upper_of(pairs)), second = as_lanes(lower_of(pairs));
 #pragma GCC unroll 2
             for (int r = 0; r < rows; r++) {
-                Lanes& to = run[c][r];
-                to = s == 0 ? times(upper[r], first) : multiply_add<products == Products::fused>(upper[r], first, to);
-                to = in_register(multiply_add<products == Products::fused>(lower[r], second, to));
+                Lanes& to = has_factors ? runs[c][r] : sums[c][r];
+                to = begins ? times(upper[r], first) : multiply_add<is_fused>(upper[r], first, to);
+                to = in_register(multiply_add<is_fused>(lower[r], second, to));
             }
         }
-    }
-#pragma GCC unroll 4
-    for (int c = 0; c < kStripLines; c++) {
-        const Lanes of_lanes = Weights::factors_of(factors[c], 0, 0);
-#pragma GCC unroll 2
-        for (int r = 0; r < rows; r++) sums[c][r] = multiply_add<is_exact>(run[c][r], of_lanes, sums[c][r]);
+        if constexpr (has_factors)
+            if ((n + 2) % Weights::section == 0)
+                add_section<Weights, products, rows>(factors, n / Weights::section, runs, sums);
     }
 }
 #endif
@@ -163,16 +182,17 @@ bool multiply_block(const FewRowsPass& pass, const Columns& b, float* strip) {
     for (int64_t unit = 0; unit * kUnit < pass.depth; unit++, numbers += rows * kRowFloats<products>) {
         if (unit == b.units)
             for (int c = 0; c < kStripLines; c++) codes[c] = b.last[c];
+        if constexpr (!kTakesLinesInTurns<Weights, products, rows> || !kPrefetchesInTurns<Weights>)
 #pragma GCC unroll 4
-        for (int c = 0; c < kStripLines; c++)
+            for (int c = 0; c < kStripLines; c++)
 #pragma GCC unroll 2
-            for (int64_t at = 0; at < Weights::unit_bytes; at += 64) __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
+                for (int64_t at = 0; at < Weights::unit_bytes; at += 64) __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
         search.look_at(codes);
         const auto multiply = [&](int64_t part) __attribute__((always_inline)) {
-            if constexpr (kTakesNibblesInTurns<Weights, products, rows>) {
+            if constexpr (kTakesLinesInTurns<Weights, products, rows>) {
                 const float* factors[kStripLines];
                 for (int c = 0; c < kStripLines; c++) factors[c] = b.factors[c] + unit * Weights::factor_floats;
-                multiply_nibbles<Weights, products, rows>(codes, factors, numbers, sums[part]);
+                multiply_in_turns<Weights, products, rows>(codes, b.to_next, factors, numbers, sums[part]);
             } else {
 #pragma GCC unroll 4
                 for (int c = 0; c < kStripLines; c++) {

@@ -192,51 +192,60 @@ MXQ_HD void decode_nibbles(const uint8_t* stored, const Use& use) {
     for (int s = 0; s < 4; s++) use(s, pick_nibbles<E>(codes, s));
 }
 
-#if defined(__AVX512VBMI__)
-// Loads 64 codes of six bits to bytes, whose upper two bits are not zero.
-MXQ_HD __m512i load_six_bits(const uint8_t* codes) {
-    // Eight codes are six bytes.
-    alignas(64) static constexpr auto order = [] {
-        struct {
-            uint8_t byte[64];
-        } result{};
-        for (int i = 0; i < 64; i++) result.byte[i] = uint8_t(i / 8 * 6 + (i % 8 < 6 ? i % 8 : 0));
-        return result;
-    }();
-    const __m512i bytes = _mm512_maskz_loadu_epi32(0x0FFF, codes);
-    const __m512i eights = _mm512_maskz_permutexvar_epi8(kAllBytes, _mm512_load_si512(&order), bytes);
-    const __m512i starts = _mm512_set1_epi64(int64_t(0x2A241E18120C0600));
-    return _mm512_maskz_multishift_epi64_epi8(kAllBytes, starts, eights);
+// Which byte of a vector goes to each of its bytes.
+struct ByteOrder {
+    alignas(64) uint8_t byte[64];
+};
+
+// Returns the order in which a word has the bytes of one code of six bits: of codes 8 half .. 8 half + 7 of every sixteen,
+// which begin `apart` bytes after those before them.
+constexpr ByteOrder six_bit_order(int half, int apart) {
+    constexpr uint8_t first[] = {0, 1, 0, 1, 1, 2, 2, 3, 3, 4, 3, 4, 4, 5, 5, 5};
+    ByteOrder order{};
+    for (int i = 0; i < 64; i++) order.byte[i] = uint8_t(i / 16 * apart + 6 * half + first[i % 16]);
+    return order;
 }
 
-// Picks byte `which` of the BF16 values of 64 codes of eight bits, without their signs, or of six bits, whose upper two bits
-// may be anything.
+#if defined(__AVX512VBMI__)
+// Loads 64 codes of six bits.
+MXQ_HD __m512i load_six_bits(const uint8_t* codes) { return _mm512_maskz_loadu_epi32(0x0FFF, codes); }
+
+// Returns words that hold a code of six bits each.
+MXQ_HD __m512i pairs_of_bytes(__m512i stored, int half) {
+    static constexpr ByteOrder orders[] = {six_bit_order(0, 12), six_bit_order(1, 12)};
+    return _mm512_maskz_permutexvar_epi8(kAllBytes, _mm512_load_si512(&orders[half]), stored);
+}
+
+// Picks byte `which` of the BF16 values of 64 codes of eight bits, without their signs.
 template <class E>
 MXQ_HD __m512i pick_bytes(__m512i codes, int which) {
     const uint8_t* const table = kBf16Table<E>.bytes[which];
-    if constexpr (E::bits == 8) return _mm512_permutex2var_epi8(half_of(table, 0), codes, half_of(table, 1));
-    return _mm512_maskz_permutexvar_epi8(kAllBytes, codes, half_of(table, 0));
+    return _mm512_permutex2var_epi8(half_of(table, 0), codes, half_of(table, 1));
 }
 
-// Calls use(s, pairs) with the BF16 values of 64 codes that are a byte each.
+// Calls use(s, pairs) with the BF16 values of 64 codes of eight bits.
 template <class E, class Use>
 MXQ_HD void pick_pairs(__m512i codes, const Use& use) {
     const __m512i low = pick_bytes<E>(codes, 0);
-    __m512i high = pick_bytes<E>(codes, 1);
     constexpr int or_of_and = 0xF8;  // a | (b & c)
-    if constexpr (E::bits == 8) high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(char(0x80)), or_of_and);
+    const __m512i signs = _mm512_set1_epi8(char(0x80));
+    const __m512i high = _mm512_ternarylogic_epi32(pick_bytes<E>(codes, 1), codes, signs, or_of_and);
     use(0, low_pairs(low, high));
     use(1, high_pairs(low, high));
 }
-
-template <class E, class Use>
-MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
-    if constexpr (E::bits == 8)
-        pick_pairs<E>(_mm512_loadu_si512(stored), use);
-    else
-        pick_pairs<E>(load_six_bits(stored), use);
-}
 #else
+// Loads 64 codes of six bits, sixteen of them to the first twelve bytes of every sixteen.
+MXQ_HD __m512i load_six_bits(const uint8_t* codes) {
+    const __m512i dwords = _mm512_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0);
+    return _mm512_maskz_permutexvar_epi32(kAll, dwords, _mm512_maskz_loadu_epi32(0x0FFF, codes));
+}
+
+// Returns words that hold a code of six bits each.
+MXQ_HD __m512i pairs_of_bytes(__m512i sixteens, int half) {
+    static constexpr ByteOrder orders[] = {six_bit_order(0, 0), six_bit_order(1, 0)};
+    return _mm512_shuffle_epi8(sixteens, _mm512_load_si512(&orders[half]));
+}
+
 // Returns the BF16 values of 32 codes of eight bits, each of which is in both bytes of its word.
 template <class E>
 MXQ_HD __m512i pick_words(__m512i codes) {
@@ -248,37 +257,32 @@ MXQ_HD __m512i pick_words(__m512i codes) {
     return _mm512_ternarylogic_epi32(picked, codes, _mm512_set1_epi16(short(0x8000)), or_of_and);
 }
 
-// Returns codes 8 half .. 8 half + 7 of every sixteen codes of six bits in the low bits of words, whose other bits are not
-// zero.
-MXQ_HD __m512i words_of_six_bits(__m512i sixteens, int half) {
-    const __m128i first = _mm_setr_epi8(0, 1, 0, 1, 1, 2, 2, 3, 3, 4, 3, 4, 4, 5, 5, 5);
-    const __m128i order = _mm_add_epi8(first, _mm_set1_epi8(char(6 * half)));
-    const __m512i starts = _mm512_maskz_broadcast_i32x4(kAll, _mm_setr_epi16(0, 6, 4, 2, 0, 6, 4, 2));
-    const __m512i bytes = _mm512_shuffle_epi8(sixteens, _mm512_maskz_broadcast_i32x4(kAll, order));
-    return _mm512_maskz_srlv_epi16(kAllWords, bytes, starts);
-}
-
 // Calls use(s, pairs) with the BF16 values of 64 codes of eight bits.
 template <class E, class Use>
 MXQ_HD void pick_pairs(__m512i codes, const Use& use) {
     use(0, pick_words<E>(low_pairs(codes, codes)));
     use(1, pick_words<E>(high_pairs(codes, codes)));
 }
+#endif
+
+// Calls use(s, pairs) with the BF16 values of 64 codes of six bits. Words pick them by their low bits.
+template <class E, class Use>
+MXQ_HD void pick_six_bits(__m512i codes, const Use& use) {
+    const __m512i starts = _mm512_set1_epi64(0x0002000400060000);
+    const uint16_t* const table = kBf16Table<E>.words;
+    for (int half = 0; half < 2; half++) {
+        const __m512i words = _mm512_maskz_srlv_epi16(kAllWords, pairs_of_bytes(codes, half), starts);
+        use(half, _mm512_permutex2var_epi16(half_of(table, 0), words, half_of(table, 1)));
+    }
+}
 
 template <class E, class Use>
 MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
-    if constexpr (E::bits == 8) {
+    if constexpr (E::bits == 8)
         pick_pairs<E>(_mm512_loadu_si512(stored), use);
-    } else {
-        const __m512i dwords = _mm512_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0);
-        const __m512i bytes = _mm512_maskz_loadu_epi32(0x0FFF, stored);
-        const __m512i sixteens = _mm512_maskz_permutexvar_epi32(kAll, dwords, bytes);
-        const uint16_t* const table = kBf16Table<E>.words;
-        for (int i = 0; i < 2; i++)
-            use(i, _mm512_permutex2var_epi16(half_of(table, 0), words_of_six_bits(sixteens, i), half_of(table, 1)));
-    }
+    else
+        pick_six_bits<E>(load_six_bits(stored), use);
 }
-#endif
 
 template <class E, class Use>
 MXQ_HD void decode_pairs(const uint8_t* codes, const Use& use) {
@@ -290,6 +294,26 @@ MXQ_HD void decode_pairs(const uint8_t* codes, const Use& use) {
                 codes + half * 8 * E::bits, [&](int s, __m512i pairs)
                                                 __attribute__((always_inline)) { use(2 * half + s, pairs); });
 }
+
+// Decodes a unit of a line of codes as decode_pairs() does, one pair of vectors a call.
+template <class E>
+struct PairDecoder {
+    // Returns pair s, after those before it.
+    MXQ_HD Words operator()(const uint8_t* codes, int s) {
+        if constexpr (E::bits == 4) {
+            if (s == 0) first_ = load_words(codes);
+            return pick_nibbles<E>(first_, s);
+        }
+        if (s % 2 == 0)
+            decode_bytes<E>(
+                codes + s / 2 * 8 * E::bits, [&](int i, __m512i pairs)
+                                                 __attribute__((always_inline)) { (i == 0 ? first_ : second_) = pairs; });
+        return s % 2 == 0 ? first_ : second_;
+    }
+
+private:
+    Words first_, second_;  // of codes of four bits the first has all of them
+};
 
 template <class E, class Use>
 MXQ_HD void decode_unit(const uint8_t* codes, int64_t, const Use& use) {

@@ -1,7 +1,7 @@
-// Products of few rows of A with many lines of B, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512,
-// avx512bf16). Here are those of plain numbers beside up to two or three rows, and of four bits beside two in dot products;
-// few_rows_blocks.h has those of codes beside a few more with AVX-512, which are decoded in registers and never stored,
-// few_rows_ahead.h all others with AVX2, and few_rows_strips.h those of more rows:
+// Products of few rows of A with many lines of B, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512bw,
+// avx512, which has VBMI, and avx512bf16). Here are those of plain numbers beside up to two or three rows, and of four bits
+// beside two in dot products; few_rows_blocks.h has those of codes beside a few more with AVX-512, which are decoded in
+// registers and never stored, few_rows_ahead.h all others with AVX2, and few_rows_strips.h those of more rows:
 //
 //     rows of A    prepared, fp32 or pairs of BF16:  128 numbers of row 0 | of row 1 | ... | the next of row 0 | ...
 //     lines of B   up to four:                       units of 128 codes or numbers, as they are stored

@@ -54,6 +54,7 @@ struct FewRowsKernels {
 extern const FewRowsKernels scalar_few_rows_kernels;
 #if defined(__x86_64__)
 extern const FewRowsKernels avx2_few_rows_kernels;
+extern const FewRowsKernels avx512bw_few_rows_kernels;
 extern const FewRowsKernels avx512_few_rows_kernels;
 extern const FewRowsKernels avx512bf16_few_rows_kernels;
 #endif

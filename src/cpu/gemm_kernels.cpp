@@ -1,4 +1,4 @@
-// Products of decoded panels, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512).
+// Products of decoded panels, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512bw).
 //
 //     A block: rows as they lie              B block: panels of `columns` lines, decoded, then transposed
 //       line 0  k0 k1 k2 ... k255              k0    line 0 | line 1 | ... | line columns - 1

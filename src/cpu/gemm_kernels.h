@@ -60,7 +60,7 @@ struct GemmKernels {
 extern const GemmKernels scalar_gemm_kernels;
 #if defined(__x86_64__)
 extern const GemmKernels avx2_gemm_kernels;
-extern const GemmKernels avx512_gemm_kernels;
+extern const GemmKernels avx512bw_gemm_kernels;
 #endif
 
 }  // namespace mxq::cpu

@@ -67,7 +67,7 @@ struct Kernels {
 extern const Kernels scalar_kernels;
 #if defined(__x86_64__)
 extern const Kernels avx2_kernels;
-extern const Kernels avx512_kernels;
+extern const Kernels avx512bw_kernels;
 #endif
 
 }  // namespace mxq::cpu

@@ -115,7 +115,7 @@ bool has_instruction_set(const char* isa) { return cpu_runner(isa, Threads::One)
 std::vector<Runner> make_runners(const std::string& device, int64_t worker) {
     std::vector<Runner> out;
     if (device != "cuda")
-        for (const char* isa : {"scalar", "avx2", "avx512", "avx512bf16"})
+        for (const char* isa : {"scalar", "avx2", "avx512bw", "avx512", "avx512bf16"})
             if (has_instruction_set(isa)) out.push_back(cpu_runner(isa, threads_of(isa, worker)));
     if (device == "cpu") return out;
     mxq_context* context = nullptr;
