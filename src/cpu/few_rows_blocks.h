@@ -148,13 +148,12 @@ MXQ_HD void multiply_in_turns(const uint8_t* const (&codes)[kStripLines], int64_
 #pragma GCC unroll 4
         for (int c = 0; c < kStripLines; c++) {
             if (kPrefetchesInTurns<Weights> && n / 2 % 2 == c / 2) __builtin_prefetch(codes[c] + to_next + n / 4 * 64, 0, 2);
-            const Words pairs = decoders[c](codes[c], n / 2);
-            const Lanes first = as_lanes(upper_of(pairs)), second = as_lanes(lower_of(pairs));
+            decoders[c](codes[c], n / 2);
 #pragma GCC unroll 2
             for (int r = 0; r < rows; r++) {
                 Lanes& to = has_factors ? runs[c][r] : sums[c][r];
-                to = begins ? times(upper[r], first) : multiply_add<is_fused>(upper[r], first, to);
-                to = in_register(multiply_add<is_fused>(lower[r], second, to));
+                to = begins ? times(upper[r], decoders[c].upper) : multiply_add<is_fused>(upper[r], decoders[c].upper, to);
+                to = in_register(multiply_add<is_fused>(lower[r], decoders[c].lower, to));
             }
         }
         if constexpr (has_factors)

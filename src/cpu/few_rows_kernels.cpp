@@ -281,6 +281,11 @@ bool factors_of_e8m0(const uint8_t* scales, int64_t count, const SafeFactors& sa
     return powers_of_e8m0(scales, count, first, span, exponent, to);
 }
 
+// Turns scales of a byte, a multiple of kScalesAtOnce, or of E8M0 of 16, to factors. Returns whether all are safe.
+bool factors_of_bytes(ScaleType type, const uint8_t* scales, int64_t count, const SafeFactors& safe, float fold, float* to) {
+    return type == ScaleType::E4M3 ? factors_of_e4m3(scales, count, to) : factors_of_e8m0(scales, count, safe, fold, to);
+}
+
 // Loads fp32 scales of blocks of 128, which are a column_stride apart, as factors. Returns whether all are safe.
 bool factors_of_fp32(const QuantizedPart& part, int64_t line, int64_t begin, int64_t count, const SafeFactors& safe,
                      float fold, float* to) {
@@ -317,8 +322,7 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     load_scale_bytes(part, 0, line, begin, count, scales);
     // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
     memset(scales + count, scales[0], size_t(whole - count));
-    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, whole, to);
-    if (part.layout.block == kMxBlock) return factors_of_e8m0(scales, whole, safe, fold, to);
+    if (part.layout.block <= kMxBlock) return factors_of_bytes(part.scale_type, scales, whole, safe, fold, to);
     spread_scales(scales, count, shift);
     return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, to);
 }
@@ -416,13 +420,11 @@ private:
         for (int64_t i = 0; i < group.count; i++) {
             const int64_t line = b_.first + group.line(i);
             float* const to = buffers_.factors[i];
-            if (!in_place)
-                safe[i] = load_safe_factors(part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, to);
-            else if (part.scale_type == ScaleType::E4M3)
-                safe[i] = factors_of_e4m3(stored + part.layout.offset(0, line, begin), in_place, to);
+            if (in_place)
+                safe[i] = factors_of_bytes(part.scale_type, stored + part.layout.offset(0, line, begin), in_place,
+                                           reader_.safe, kernel_.fold, to);
             else
-                safe[i] =
-                    factors_of_e8m0(stored + part.layout.offset(0, line, begin), in_place, reader_.safe, kernel_.fold, to);
+                safe[i] = load_safe_factors(part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, to);
             if (!safe[i]) unsafe[group.line(i)] = 1;
             all &= safe[i];
         }
