@@ -123,7 +123,7 @@ struct ScaleTile {
         const uint32_t position = uint32_t(part.columnwise ? place.row : place.col), block = uint32_t(layout.block);
         // Square tiles are stored for the rows that the group has, all else for its padding too.
         const int64_t rows = layout.tile_rows == 1 ? place.padded_rows(part.units) : place.rows;
-        column = position / block;
+        column = block == uint32_t(MXQ_MAX_DIM) ? 0 : position >> log2_of(block);
         lines = int(min(part.columnwise ? cols - place.col : rows - place.row, int64_t(kTile)));
         if (grouped && part.columnwise) layout.columns = (uint32_t(rows) + block - 1) / block;
     }
@@ -132,7 +132,7 @@ struct ScaleTile {
     }
     // Returns whether the line's scale is stored: of square tiles, that of their first line alone is.
     __device__ __forceinline__ bool stores(int in_tile) const {
-        return in_tile < lines && (layout.tile_rows == 1 || (line + in_tile) % layout.tile_rows == 0);
+        return in_tile < lines && ((line + in_tile) & (layout.tile_rows - 1)) == 0;
     }
 };
 

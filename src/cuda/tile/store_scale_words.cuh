@@ -25,14 +25,19 @@ struct ScaleWord {
     }
 };
 
+// Returns how many scales of a word a compact tile of such blocks stores.
+__device__ __forceinline__ int stored_of_word(const ScaleLayout& layout) {
+    return min(max(kTile >> log2_of(uint32_t(layout.block)), 1), 4);
+}
+
 // Stores the scale words of a compact tile whose lines may begin at any byte: four lanes a word, so that a warp's bytes of a line
 // lie side by side.
 template <int threads, int most, class WordAt>
 __device__ __forceinline__ void store_scale_bytes(uint8_t* scales, const ScaleTile& tile, const WordAt& word_at) {
-    const int in_word = min(max(kTile / tile.layout.block, 1), 4), byte = threadIdx.x % 4;
+    const int in_word = stored_of_word(tile.layout), byte = threadIdx.x % 4;
     const int rows_log2 = log2_of(uint32_t(tile.layout.tile_rows));
     uint8_t* const to = scales + tile.offset(0, tile.column);
-#pragma unroll 1
+#pragma unroll 4
     for (int first = 0; first < most * kTile; first += threads / 4) {
         const ScaleWord<most> at(tile.layout, first + threadIdx.x / 4);
         const uint32_t column = at.index * 4 + byte;
@@ -52,7 +57,7 @@ __device__ __forceinline__ void store_scale_words(uint8_t* scales, const ScaleTi
     for (int first = 0; first < most * kTile; first += threads) {
         const ScaleWord<most> at(layout, first + threadIdx.x);
         const uint32_t column = tile.column + at.index * 4;
-        const int left = int(min(layout.columns - column, int64_t(4))), in_word = min(max(kTile / layout.block, 1), 4);
+        const int left = int(min(layout.columns - column, int64_t(4))), in_word = stored_of_word(layout);
         if (!at.exists || left <= 0) continue;
         const uint32_t word = at.line < tile.lines ? word_at(at.line, at.index) & (~0u >> (32 - 8 * left)) : 0;
         const int stored = layout.swizzled ? 4 : tile.stores(at.line) ? min(left, in_word) : 0;
