@@ -8,6 +8,7 @@
 #pragma once
 #include "cuda/memory/async_copy.cuh"
 #include "cuda/memory/elements.cuh"
+#include "cuda/memory/grid.cuh"
 
 namespace mxq::cuda {
 
@@ -65,20 +66,39 @@ __device__ __forceinline__ void keep_first(Vector<T>& vector, int valid) {
     for (int i = 0; i < 4; i++) vector.words[i] &= valid > 2 * i + 1 ? ~0u : valid > 2 * i ? 0xFFFFu : 0;
 }
 
-// Makes vectors of two pieces each whose first `word` words lie before them, and `bits` more.
-template <int word, class T, int n>
-__device__ __forceinline__ void shift_pieces(const uint4 (&pieces)[n][2], int bits, Vector<T> (&vectors)[n]) {
+// Returns the vector (16 bytes, four words) of two pieces whose first `word` words lie before it, and `bits` more.
+template <class Sixteen, int word>
+__device__ __forceinline__ Sixteen shift_pieces(const uint4& low, const uint4& high, int bits) {
+    const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    Sixteen vector;
 #pragma unroll
-    for (int i = 0; i < n; i++) {
-        const uint4 &low = pieces[i][0], &high = pieces[i][1];
-        const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    for (int w = 0; w < 4; w++) vector.words[w] = __funnelshift_r(words[word + w], words[word + w + 1], bits);
+    return vector;
+}
+
+// Makes vectors of two pieces each of which so many bytes lie before them, and gives each to take(index, vector). Words are
+// not selected but named, by a branch that is cheap where the lanes of a warp take it together.
+template <class Sixteen, int n, class Take>
+__device__ __forceinline__ void take_vectors_of_pieces(const uint4 (&pieces)[n][2], int before, const Take& take) {
+    const int bits = before % 4 * 8;
+    const auto take_all = [&](auto word) {
 #pragma unroll
-        for (int w = 0; w < 4; w++) vectors[i].words[w] = __funnelshift_r(words[word + w], words[word + w + 1], bits);
+        for (int i = 0; i < n; i++) take(i, shift_pieces<Sixteen, decltype(word)::value>(pieces[i][0], pieces[i][1], bits));
+    };
+    switch (before / 4) {
+        case 0: return take_all(std::integral_constant<int, 0>{});
+        case 1: return take_all(std::integral_constant<int, 1>{});
+        case 2: return take_all(std::integral_constant<int, 2>{});
+        default: return take_all(std::integral_constant<int, 3>{});
     }
 }
 
-// Loads whole vectors that all begin so many bytes behind an aligned piece, as a warp has them in the middle of rows: words
-// are not selected but named, by a branch that neighbouring lanes take together.
+template <class Sixteen, int n>
+__device__ __forceinline__ void vectors_of_pieces(const uint4 (&pieces)[n][2], int before, Sixteen (&vectors)[n]) {
+    take_vectors_of_pieces<Sixteen>(pieces, before, [&](int i, const Sixteen& vector) { vectors[i] = vector; });
+}
+
+// Loads whole vectors that all begin so many bytes behind an aligned piece, as a warp has them in the middle of rows.
 template <class T, int n, class Accesses>
 __device__ __forceinline__ void load_whole_shifted_vectors(Vector<T> (&vectors)[n], const T* from, int64_t stride,
                                                            const Accesses& accesses, int before) {
@@ -89,13 +109,7 @@ __device__ __forceinline__ void load_whole_shifted_vectors(Vector<T> (&vectors)[
             reinterpret_cast<const uint8_t*>(from + accesses.offset(i, stride)) - before);
         pieces[i][0] = piece[0], pieces[i][1] = piece[1];
     }
-    const int bits = before % 4 * 8;
-    switch (before / 4) {
-        case 0: return shift_pieces<0>(pieces, bits, vectors);
-        case 1: return shift_pieces<1>(pieces, bits, vectors);
-        case 2: return shift_pieces<2>(pieces, bits, vectors);
-        default: return shift_pieces<3>(pieces, bits, vectors);
-    }
+    vectors_of_pieces(pieces, before, vectors);
 }
 
 // Loads vectors of rows between `from` and `end`, all of which may be read. Accesses are as in memory/elements.cuh.

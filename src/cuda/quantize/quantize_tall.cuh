@@ -8,8 +8,9 @@
 // All else is a tile's alone (quantize_tile.cuh). The lower tile may lie below the last row: then it holds and stores
 // nothing, but meets the barriers.
 //
-// Bound by memory in this pattern: what lines of 128 and of 256 bytes reach is in docs/performance.md. Where rows and lines
-// are aligned, the kernel has nothing for those that are not: with it, it takes 2% longer.
+// Bound by memory in this pattern: what lines of 128 and of 256 bytes reach is in docs/performance.md. A kernel has nothing
+// for rows or lines that are not aligned where they are: with it, it takes 2 to 8% longer. Where rows are not aligned and
+// the columnwise part is made alone, blocks stay: quantize_shifted_tall_kernel.
 #pragma once
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/tile/patch_source.cuh"
@@ -18,13 +19,14 @@ namespace mxq::cuda {
 
 constexpr int kTallTiles = 2, kTallRows = kTallTiles * kTile;
 
-// Finds the tile of the thread's row of threads, which may lie below the last row; false: there is none for the block.
-__device__ __forceinline__ bool find_tall_tile(const Tiles& tiles, TilePlace& place) {
-    const uint32_t line = row_of_blocks(), down = uint32_t(tiles.down + kTallTiles - 1) / kTallTiles;
+// Finds the tile of the thread's row of threads, which may lie below the last row, of two tiles in such a line and column of
+// them; false: there are none.
+__device__ __forceinline__ bool find_tall_tile(const Tiles& tiles, uint32_t line, uint32_t across, TilePlace& place) {
+    const uint32_t down = uint32_t(tiles.down + kTallTiles - 1) / kTallTiles;
     const uint32_t matrix = tiles.matrices == 1 ? 0 : line / down;
     if (matrix >= tiles.matrices || line >= uint32_t(tiles.matrices) * down) return false;
-    const int64_t upper = int64_t(line - matrix * down) * kTallRows;
-    place = {matrix, matrix, upper + int(threadIdx.y) * kTile, int64_t(blockIdx.x) * kTile, tiles.rows};
+    const uint32_t row = (line - matrix * down) * kTallRows + threadIdx.y * kTile;
+    place = {matrix, matrix, int64_t(row), int64_t(across) * kTile, tiles.rows};
     return true;
 }
 
@@ -36,7 +38,15 @@ __device__ __forceinline__ CodeTile tall_lines(const TilePlace& place, CodeTile 
     return to;
 }
 
-__device__ __forceinline__ int tall_thread() { return int(threadIdx.y) * Patch<Bf16>::threads + int(threadIdx.x); }
+// Returns threadIdx.x, read anew each time: what follows from it is then not kept in registers over a loop that has none
+// left.
+__device__ __forceinline__ uint32_t read_x() {
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
+__device__ __forceinline__ int tall_thread() { return int(threadIdx.y) * Patch<Bf16>::threads + int(read_x()); }
 
 // Stores lines of both tiles by all threads, 16 bytes at a time.
 template <class E>
@@ -61,23 +71,97 @@ __device__ __forceinline__ void store_shifted_tall_lines(const TileShared<E> (&s
     copy_shifted_lines<E, Bf16, kTallTiles>(shared[0].codes, tile_words, tall_thread(), to);
 }
 
-template <class E, bool aligned>
+template <class E, bool wide_rows, bool aligned_lines>
 __global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf16> / kTallTiles)
     quantize_tall_kernel(const __grid_constant__ TileArguments a) {
     __shared__ TileShared<E> shared[kTallTiles];
     TilePlace place;
-    const bool exists = find_tall_tile(a.tiles, place);
+    const bool exists = find_tall_tile(a.tiles, row_of_blocks(), blockIdx.x, place);
     TileShared<E>& mine = shared[threadIdx.y];
     PatchVectors<Bf16> vectors;
-    if (exists) load_patch(Bf16Source{}, a.problem, place, mine.group, aligned || a.wide_in, mine.scratch, vectors);
+    if (exists) load_patch(Bf16Source{}, a.problem, place, mine.group, wide_rows, mine.scratch, vectors);
     wait_for_previous_kernel();  // which makes the maxima
     store_whole_scales<E>(a.problem, a.rule);
     if (!exists) return;
     quantize_patch<E, Bf16>(a, place, Patch<Bf16>(kTile, kTile), vectors, mine, [&](const CodeTile& to) {
         const CodeTile lines = tall_lines(place, to);
-        if (aligned || a.access[1].bytes == 16) store_tall_lines(shared, lines);
+        if (aligned_lines || (!wide_rows && a.access[1].bytes == 16))
+            store_tall_lines(shared, lines);
         else store_shifted_tall_lines(shared, lines);
     });
+}
+
+// ---- Rows that begin anywhere ------------------------------------------------------------------------------------------
+
+// A block stays, and while it quantizes two tiles the pieces of the next two are on their way:
+//
+//     pieces      | tiles 0 |          | tiles 1 |          | tiles 2 ..       shared memory that each warp has of its own
+//     registers             | tiles 0             | tiles 1            | ..
+template <class E>
+struct ShiftedTallShared {
+    ShiftedRows<16> rows[kTallTiles][Patch<Bf16>::threads / 32];
+    TileShared<E> tiles[kTallTiles];
+    TilePlace places[2][kTallTiles];  // of this turn's tiles and of the last one's; not in registers, which patches need
+};
+
+// Returns how often there are two tiles.
+__host__ __device__ inline int64_t tall_count(const Tiles& tiles) {
+    return tiles.across * tiles.matrices * ((tiles.down + kTallTiles - 1) / kTallTiles);
+}
+
+__device__ __forceinline__ TilePlace tall_place(const Tiles& tiles, uint32_t index) {
+    TilePlace place;
+    const uint32_t line = index / uint32_t(tiles.across);
+    find_tall_tile(tiles, line, index - line * uint32_t(tiles.across), place);
+    return place;
+}
+
+// Returns the thread's rows of its tile; a tile below the last row has none.
+__device__ __forceinline__ ShiftedPatch tall_rows(const QuantizeProblem& p, const TilePlace& place) {
+    const SourcePlace at(p, place, {});
+    return shifted_patch(p.source.plain, place, at, Patch<Bf16>(kTile, kTile));
+}
+
+// Takes the thread's patch out of the pieces of a place, which one thread shows to the others.
+__device__ __forceinline__ void take_tall_patch(const QuantizeProblem& p, const TilePlace& place,
+                                                const ShiftedRows<16>& pieces, TilePlace& shown,
+                                                PatchVectors<Bf16>& vectors) {
+    const ShiftedPatch rows = tall_rows(p, place);
+    if (threadIdx.x == 0) shown = place;
+    rows.take<0>(pieces, vectors);
+    rows.keep_columns(Patch<Bf16>(rows.rows, rows.cols), vectors);
+}
+
+template <class E>
+__global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf16> / kTallTiles)
+    quantize_shifted_tall_kernel(const __grid_constant__ TileArguments a) {
+    extern __shared__ __align__(16) uint8_t memory[];
+    auto& shared = *reinterpret_cast<ShiftedTallShared<E>*>(memory);
+    auto& pieces = shared.rows[threadIdx.y][threadIdx.x / 32];
+    const QuantizeProblem& p = a.problem;
+    const uint32_t count = uint32_t(tall_count(a.tiles));
+    uint32_t index = uint32_t(block_index());
+    if (index < count) tall_rows(p, tall_place(a.tiles, index)).start(0, pieces);
+    wait_for_previous_kernel();  // which makes the maxima
+    store_whole_scales<E>(p, a.rule);
+#pragma unroll 1
+    for (uint32_t turn = 0; index < count; index += gridDim.x * gridDim.y, turn ^= 1) {
+        TilePlace& place = shared.places[turn][threadIdx.y];
+        TileShared<E>& mine = shared.tiles[threadIdx.y];
+        PatchVectors<Bf16> vectors;
+        take_tall_patch(p, tall_place(a.tiles, index), pieces, place, vectors);
+        const uint32_t next = index + gridDim.x * gridDim.y;
+        if (next < count) tall_rows(p, tall_place(a.tiles, next)).start(0, pieces);
+        __syncthreads();  // all know their places, and have stored their last tiles' scales
+        const Patch<Bf16> patch(kTile, kTile, read_x());
+        quantize_patch<E, Bf16>(a, place, patch, vectors, mine, [&](const CodeTile& to) {
+            const CodeTile lines = tall_lines(place, to);
+            if (a.access[1].bytes == 16)
+                store_tall_lines(shared.tiles, lines);
+            else
+                store_shifted_tall_lines(shared.tiles, lines);
+        });
+    }
 }
 
 }  // namespace mxq::cuda

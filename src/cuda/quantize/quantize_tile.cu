@@ -15,13 +15,15 @@
 // columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; to MXFP8 1x32 with groups, in bands:
 // quantize_bands.cuh. Aligned BF16 to columns of MXFP6 without groups stays packed in pairs: quantize_six_bits.cuh. BF16
 // rows that are not aligned come through shared memory (tile/shifted_patch.cuh), lines of codes that are not leave in
-// shifted words (tile/codes.cuh).
+// shifted pieces (tile/codes.cuh).
 //
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
 // a whole, since experts and groups without rows have some too.
 //
 // Bytes an element: 2 or 4 read once, 0.53 to 1.03 written for each part. Bound by memory: 16 loads of 16 bytes in flight a
 // thread need no copy engine and no second stage, since four blocks share an SM and are at different steps.
+#include <algorithm>
+
 #include "cuda/device.h"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
@@ -104,10 +106,23 @@ BandKernel band_kernel(Element element) {
 
 using TileKernel = void (*)(TileArguments);
 
-template <bool aligned>
-TileKernel tall_kernel(Element element) {
-    return element == Element::E4M3 ? quantize_tall_kernel<E4M3, aligned> : quantize_tall_kernel<E5M2, aligned>;
+template <class E>
+TileKernel tall_kernel_of(bool wide_rows, bool aligned_lines) {
+    if (!wide_rows) return quantize_tall_kernel<E, false, false>;
+    return aligned_lines ? quantize_tall_kernel<E, true, true> : quantize_tall_kernel<E, true, false>;
 }
+
+TileKernel tall_kernel(Element element, bool wide_rows, bool aligned_lines) {
+    return element == Element::E4M3 ? tall_kernel_of<E4M3>(wide_rows, aligned_lines)
+                                    : tall_kernel_of<E5M2>(wide_rows, aligned_lines);
+}
+
+TileKernel shifted_tall_kernel(Element element) {
+    return element == Element::E4M3 ? quantize_shifted_tall_kernel<E4M3> : quantize_shifted_tall_kernel<E5M2>;
+}
+
+constexpr size_t kShiftedTallBytes = sizeof(ShiftedTallShared<E4M3>);
+static_assert(sizeof(ShiftedTallShared<E5M2>) == kShiftedTallBytes);
 
 bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
 
@@ -150,12 +165,19 @@ bool launch_six_bits(const Context& context, const QuantizeProblem& problem, con
 
 void launch_tall(const Context& context, const TileArguments& a, const Launch& call, const char* name, Start start) {
     const Element element = a.problem.format->element;
-    const bool aligned = a.wide_in && a.access[1].bytes == 16;
-    const TileKernel kernel = aligned ? tall_kernel<true>(element) : tall_kernel<false>(element);
+    const dim3 block(Patch<Bf16>::threads, kTallTiles);
     void* arguments[] = {const_cast<TileArguments*>(&a)};
+    if (!a.wide_in && !a.problem.has_rowwise) {  // both parts: blocks that stay take as long or 6% longer
+        const int64_t at_once = int64_t(context.cuda->multiprocessors) * (kSmBlocks<Bf16> / kTallTiles);
+        launch_kernel(context, reinterpret_cast<const void*>(shifted_tall_kernel(element)), name,
+                      grid_of(std::min(tall_count(a.tiles), at_once)), block, kShiftedTallBytes, call.stream, arguments,
+                      start);
+        return;
+    }
+    const TileKernel kernel = tall_kernel(element, a.wide_in, a.access[1].bytes == 16);
     launch_kernel(context, reinterpret_cast<const void*>(kernel), name,
-                  grid_of_rows(a.tiles.across, a.tiles.matrices * ceil_div(a.tiles.down, int64_t(kTallTiles))),
-                  dim3(Patch<Bf16>::threads, kTallTiles), 0, call.stream, arguments, start);
+                  grid_of_rows(a.tiles.across, a.tiles.matrices * ceil_div(a.tiles.down, int64_t(kTallTiles))), block, 0,
+                  call.stream, arguments, start);
 }
 
 // Returns whether rows of codes leave from registers.
@@ -185,12 +207,16 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     launch_quantize_tile(context, problem, call, "quantize_tile");
 }
 
-void load(const Context&) {
+void load(const Context& context) {
     load_kernels(kernels);
     load_kernels(square_kernels);
     load_kernels(six_bit_kernels);
-    for (Element element : {Element::E4M3, Element::E5M2})
-        load_kernel(tall_kernel<true>(element)), load_kernel(tall_kernel<false>(element)), load_kernel(band_kernel(element));
+    for (Element element : {Element::E4M3, Element::E5M2}) {
+        for (bool wide_rows : {false, true})
+            for (bool aligned_lines : {false, true}) load_kernel(tall_kernel(element, wide_rows, aligned_lines));
+        if (has_room_for_two(context)) load_kernel(shifted_tall_kernel(element), kShiftedTallBytes);
+        load_kernel(band_kernel(element));
+    }
 }
 
 }  // namespace

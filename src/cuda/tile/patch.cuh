@@ -32,9 +32,9 @@ struct Patch {
     int existing, existing_columns;
 
     // Describes the thread's patch of a tile of which so many rows and columns exist.
-    __device__ __forceinline__ Patch(int tile_rows, int tile_columns)
-        : row(threadIdx.x / 32 % kTileBlocks * kMxBlock + threadIdx.x % 32 / 16 * rows),
-          column(threadIdx.x / kTile * 16 * columns + threadIdx.x % 16 * columns) {
+    __device__ __forceinline__ Patch(int tile_rows, int tile_columns, uint32_t thread = threadIdx.x)
+        : row(thread / 32 % kTileBlocks * kMxBlock + thread % 32 / 16 * rows),
+          column(thread / kTile * 16 * columns + thread % 16 * columns) {
         existing_columns = min(max(tile_columns - column, 0), columns);
         existing = existing_columns == 0 ? 0 : min(max(tile_rows - row, 0), rows);
     }

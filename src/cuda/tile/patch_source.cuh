@@ -184,20 +184,24 @@ __device__ __forceinline__ const T* first_element(const PlainMatrix& in, const S
 // not aligned, a part for each warp.
 union PatchScratch {
     SourceScaleTable scales;
-    ShiftedRows rows[Patch<Bf16>::threads / 32];
+    ShiftedRows<8> rows[Patch<Bf16>::threads / 32];
 };
+
+// Returns the rows of a thread's patch in a source whose rows may begin anywhere.
+__device__ __forceinline__ ShiftedPatch shifted_patch(const PlainMatrix& in, const TilePlace& place, const SourcePlace& at,
+                                                      const Patch<Bf16>& patch) {
+    const bool ends_behind = place.row + kTile + rows_beside_end(in.row_stride) > place.rows;
+    return {first_element<Bf16>(in, at), in.row_stride, patch, at.rows, at.cols, place.row == 0, ends_behind};
+}
 
 // Loads a thread's patch. All threads of the block call it.
 __device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p, const TilePlace& place, const Group& group,
                                            bool wide, PatchScratch& scratch, PatchVectors<Bf16>& vectors) {
     const PlainMatrix& in = p.source.plain;
     const SourcePlace at(p, place, group);
-    const Bf16* const first = first_element<Bf16>(in, at);
     const Patch<Bf16> patch(at.rows, at.cols);
-    if (wide) return load_wide_vectors(vectors, first, in.row_stride, patch);
-    const bool ends_behind = place.row + kTile + rows_beside_end(in.row_stride) > place.rows;
-    load_shifted_patch(first, in.row_stride, at.rows, at.cols, place.row == 0, ends_behind, patch,
-                       scratch.rows[threadIdx.x / 32], vectors);
+    if (wide) return load_wide_vectors(vectors, first_element<Bf16>(in, at), in.row_stride, patch);
+    load_shifted_patch(shifted_patch(in, place, at, patch), patch, scratch.rows[threadIdx.x / 32], vectors);
     __syncthreads();  // before a warp that has its patch puts codes where others have rows
 }
 
