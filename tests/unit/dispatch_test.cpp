@@ -146,7 +146,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 
-TEST_CASE("dispatch: requantize prefers wide tiles where there are 1024 of them, from NVFP4 to MXFP8 448") {
+TEST_CASE("dispatch: requantize prefers wide tiles where there are 448 of them, of or to four bits 112") {
     const auto preferred = [](int64_t matrices, int64_t lines, int64_t length, int32_t bits = 8, int32_t to = MXQ_FORMAT_MXFP8_E4M3) {
         QuantizeProblem problem{};
         QuantizedPart& from = problem.source.quantized;

@@ -1,5 +1,5 @@
 // requantize_wide: MXFP8 E4M3 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 E4M3 and MXFP4 across the
-// source's lines, MXFP8 of both elements to ROW and 128x128 of MXFP8 and FP8, too; experts, no groups. Tiles of 256 x 256,
+// source's lines, MXFP8 to ROW and 128x128 of MXFP8 and FP8, too, E4M3 to E4M3 and E5M2 to both; experts, no groups. Tiles of 256 x 256,
 // so that memory reads and writes 256 bytes of a line at once, of four bits 128 (docs/performance.md, the rate of memory by
 // pattern); lists.cpp says from how many tiles on that is faster than requantize_chunks.
 //
@@ -15,7 +15,7 @@
 // the output, is a sector of four tiles, which so meet in the L2.
 //
 // Bytes an element: 1.03 or 0.56 read, 1.03 or 0.53 written. To 8 bits bound by memory, scales above all, as a bare kernel
-// of the pattern is (docs/performance.md). To 4 bits bound by instructions, too.
+// of the pattern is (docs/performance.md). To 4 bits a grid of few waves is bound by how it starts and ends, too.
 #include <algorithm>
 
 #include "cuda/device.h"
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
 // Names what a kernel is compiled for.
 struct Key {
     Element from, to;
-    bool clamps;  // of MXFP8 to MXFP4: values over their scale may be 7 or more
+    bool clamps;  // to MXFP4: values over their scale may be 7 or more
     bool operator==(const Key&) const = default;
 };
 
@@ -171,8 +171,7 @@ Reason declines_formats(const QuantizeProblem& p) {
     const Scaling scaling = scaling_of(p);
     if (scaling == Scaling::Others || !takes_elements(from.element, p.format->element, scaling == Scaling::Blocks))
         return "needs mxfp8_e4m3 or mxfp4 of 1x32 out of mxfp8_e4m3 or nvfp4, or mxfp8 or fp8 in ROW or 128x128 out of "
-               "mxfp8, of "
-               "e4m3 to e4m3 alone, found another format or scaling";
+               "mxfp8, of e4m3 to e4m3 alone, found another format or scaling";
     if (scaling == Scaling::Fp8Squares && to.amax) return "needs no place for an amax, found one";
     return "";
 }
@@ -205,10 +204,14 @@ Reason declines(const Context& context, const QuantizeProblem& p) {
 uint32_t tiles_across(const QuantizedPart& from) { return uint32_t(ceil_div(from.length, kWide)); }
 uint32_t tiles_down(const QuantizedPart& from) { return uint32_t(ceil_div(from.lines, kWide)); }
 
-// Returns whether there are so few tiles that the way in which the first of them start is felt.
-bool starts_in_turn(const QuantizeProblem& p) {
+// Returns whether there are so few tiles that the way in which the first of them start is felt, and none is missing among
+// the blocks of threads that start first, which are counted. An incomplete strip has blocks without tiles.
+bool starts_in_turn(const QuantizeProblem& p, uint32_t multiprocessors) {
     const QuantizedPart& from = p.source.quantized;
-    return from.matrices * int64_t(tiles_across(from)) * tiles_down(from) < 8192;
+    const uint32_t across = tiles_across(from), down = tiles_down(from);
+    const bool first_exist = across % kWideStrip == 0 ||
+                             (across > kWideStrip && kWideStrip * int64_t(down) >= kWideBlocks * int64_t(multiprocessors));
+    return from.matrices * int64_t(across) * down < 8192 && first_exist;
 }
 
 // Tiles of a column up to which one kernel is faster than two: 32768 lines. One H200, 2026-11-26.
@@ -258,8 +261,9 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     const QuantizedPart& to = rowwise ? p.rowwise : p.columnwise;
     const Fp8Rule rule{p.format->element == Element::E5M2 ? E5M2::max : E4M3::max, p.epsilon, p.power_of_two};
     float* const maxima = to.amax ? to.amax : static_cast<float*>(call.workspace);
+    const uint32_t multiprocessors = uint32_t(context.cuda->multiprocessors);
     const uint32_t strips = uint32_t(ceil_div(int64_t(across), int64_t(kWideStrip))),
-                   in_turn = starts_in_turn(p) ? context.cuda->multiprocessors : 0;
+                   in_turn = starts_in_turn(p, multiprocessors) ? multiprocessors : 0;
     const WideArguments a{from, to, across, down, strips, in_turn, scale_steps_of(p), p.nonfinite, rule, maxima, nullptr};
     const dim3 grid = grid_of_rows(int64_t(kWideStrip) * down, int64_t(strips) * from.matrices);
     const Scaling scaling = scaling_of(p);

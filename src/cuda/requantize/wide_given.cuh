@@ -1,4 +1,4 @@
-// Codes of a wide tile of MXFP8 E4M3 under scales that are more than a block's: those of ROW (wide_row.cuh) and of 128x128
+// Codes of a wide tile of MXFP8 under scales that are more than a block's: those of ROW (wide_row.cuh) and of 128x128
 // (wide_squares.cuh), which are known before the first code is made.
 //
 //     codes, scales --> shared memory, F16 pairs over units of lines (wide_mxfp8.cuh) --factors--> codes, 256 bytes a line

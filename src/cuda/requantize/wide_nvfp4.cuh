@@ -138,7 +138,6 @@ __device__ __noinline__ void emit_any_wide(const WideArguments& a, WideNvfp4Shar
                                                                       : amax_bits<Nonfinite::Propagate>(values[i]));
         }
         const uint32_t scale = scale_of(max(largest, __shfl_xor_sync(kAllLanes, largest, 1)), a.steps);
-        // The lane that made the scale before makes it again.
         if (chunk % 2 == position % 2) reinterpret_cast<uint8_t*>(shared.to_scales[position])[chunk / 2] = uint8_t(scale);
         const ChunkCodes<E> out = quantize_values<E>(values, scale_reciprocal(scale));
         if (position < length) store_chunk(to + position * a.to.line_bytes, out);

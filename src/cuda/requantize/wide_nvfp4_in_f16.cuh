@@ -74,6 +74,7 @@ __device__ __forceinline__ void emit_nvfp4_in_f16(const WideArguments& a, const 
         uint8_t* const at = to + uint64_t(uint32_t(word * 8)) * uint32_t(a.to.line_bytes);
         const bool of_lower = emit_nibbles<E, clamps, false>(a, shared, chunk, word, at, word * 8 < length);
         const bool of_upper = emit_nibbles<E, clamps, true>(a, shared, chunk, word, at, word * 8 < length);
+        __syncwarp();  // another lane may make a scale again than made it before
         if (!__all_sync(kAllLanes, of_lower & of_upper)) emit_any_wide<E>(a, shared, to, chunk, word, shared.global, length);
     }
 }
