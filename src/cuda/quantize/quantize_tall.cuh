@@ -135,8 +135,8 @@ __device__ __forceinline__ void take_tall_patch(const QuantizeProblem& p, const 
 template <class E>
 __global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf16> / kTallTiles)
     quantize_shifted_tall_kernel(const __grid_constant__ TileArguments a) {
-    extern __shared__ __align__(16) uint8_t memory[];
-    auto& shared = *reinterpret_cast<ShiftedTallShared<E>*>(memory);
+    extern __shared__ __align__(16) uint8_t shifted_tall_memory[];
+    auto& shared = *reinterpret_cast<ShiftedTallShared<E>*>(shifted_tall_memory);
     auto& pieces = shared.rows[threadIdx.y][threadIdx.x / 32];
     const QuantizeProblem& p = a.problem;
     const uint32_t count = uint32_t(tall_count(a.tiles));
