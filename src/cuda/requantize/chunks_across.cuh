@@ -12,14 +12,20 @@ namespace mxq::cuda {
 // Where a lane reads two positions: 16 lines of a word.
 template <class S>
 struct ChunkPlaceOf {
-    const uint32_t* words;  // of the first line
+    const uint32_t* words[2];  // of the first line and the second, from where even and odd ones follow
     const typename ScaleTable<S>::Value* scales;
     int pair;
 
-    __device__ __forceinline__ ChunkPlaceOf(const RequantizeShared<S>& shared, int chunk, int word, int block, int pair)
-        : words(reinterpret_cast<const uint32_t*>(&shared.codes[shared.slot(chunk * kChunk)]) + word),
-          scales(&shared.scales.values[block][ScaleTable<S>::place(chunk * kChunk)]), pair(pair) {}
-    __device__ __forceinline__ uint32_t line(int i) const { return words[i * RequantizeShared<S>::line_words]; }
+    __device__ __forceinline__ ChunkPlaceOf(const RequantizeShared<S>& shared, uint32_t chunk, uint32_t word, int block,
+                                            int pair)
+        : scales(&shared.scales.values[block][ScaleTable<S>::place(chunk * kChunk)]), pair(pair) {
+        const uint32_t slot = shared.slot(chunk * kChunk, word / 4), in_piece = word % 4;
+        words[0] = reinterpret_cast<const uint32_t*>(&shared.codes[slot]) + in_piece;
+        words[1] = reinterpret_cast<const uint32_t*>(&shared.codes[shared.next(slot)]) + in_piece;
+    }
+    __device__ __forceinline__ uint32_t line(int i) const {
+        return words[i % 2][(i - i % 2) * RequantizeShared<S>::line_words];
+    }
     __device__ __forceinline__ void four_scales(int i, float (&of_line)[4]) const {
         const float4 four = *reinterpret_cast<const float4*>(scales + i);
         of_line[0] = four.x, of_line[1] = four.y, of_line[2] = four.z, of_line[3] = four.w;

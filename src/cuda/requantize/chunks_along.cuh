@@ -41,10 +41,12 @@ struct LineChunks {
     uint32_t words[count][4];
     uint32_t pairs[count * pairs_each];
 
-    __device__ __forceinline__ explicit LineChunks(const uint4* codes) {
+    __device__ __forceinline__ explicit LineChunks(const uint4* codes) : LineChunks(codes, 1) {}
+    // Takes chunks so many pieces apart.
+    __device__ __forceinline__ LineChunks(const uint4* codes, int apart) {
 #pragma unroll
         for (int j = 0; j < count; j++) {
-            const uint4 four = codes[j];
+            const uint4 four = codes[j * apart];
             words[j][0] = four.x, words[j][1] = four.y, words[j][2] = four.z, words[j][3] = four.w;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -100,26 +102,30 @@ template <class S, class E>
 struct LineReader {
     using Chunks = LineChunks<S, E>;
     static constexpr int lanes = kSideChunks / Chunks::count, at_once = kRequantizeThreads / lanes, steps = kTile / at_once;
-    static constexpr int stride = at_once * RequantizeShared<S>::pieces + at_once / kChunk;
     static constexpr int scale_stride = at_once + at_once / kChunk * 4;
     const uint4* codes;
     const float* scales;
+    uint32_t slot;
     int first, chunk;
+    int apart;  // 1 where the lane's second chunk is the piece behind its first one, -1 where it is the one before
 
     __device__ __forceinline__ LineReader(const RequantizeShared<S>& shared, const QuantizedPart& from)
-        : first(threadIdx.x / lanes), chunk(threadIdx.x % lanes * Chunks::count) {
-        codes = &shared.codes[shared.slot(first) + chunk];
+        : codes(shared.codes), first(threadIdx.x / lanes), chunk(threadIdx.x % lanes * Chunks::count) {
+        slot = shared.slot(first, chunk), apart = slot % 2 == 0 ? 1 : -1;
         scales = &shared.scales.values[chunk * kChunk >> source_shift(from.layout)][ScaleTable<S>::place(first)];
+        asm("" : "+r"(slot), "+r"(apart), "+l"(scales));  // kept: else they are made again for every step
     }
     __device__ __forceinline__ int line(int i) const { return first + i * at_once; }
-    __device__ __forceinline__ Chunks read(int i) const { return Chunks(codes + i * stride); }
+    __device__ __forceinline__ Chunks read(int i) const {
+        return Chunks(codes + RequantizeShared<S>::below(slot, i * at_once), apart);
+    }
     __device__ __forceinline__ float scale(int i) const { return scales[i * scale_stride]; }
 };
 
 // Returns where a chunk of a line lies.
 template <class S>
 __device__ __forceinline__ const uint8_t* chunk_codes(const RequantizeShared<S>& shared, int line, int chunk) {
-    return reinterpret_cast<const uint8_t*>(&shared.codes[shared.slot(line) + chunk]);
+    return reinterpret_cast<const uint8_t*>(&shared.codes[shared.slot(line, chunk)]);
 }
 
 // Returns the scale of the lane's block of 32, half of which its neighbour may have. `plain`: the block has neither NaN nor
@@ -133,8 +139,8 @@ __device__ __forceinline__ uint32_t line_scale(const ChunkArguments& a, const Re
     if constexpr (kLaneChunks<E> == 1) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, 1));
     plain = largest < kInfinityBits;
     if (!plain) {
-        const uint8_t* const block = chunk_codes(shared, reader.line(i), reader.chunk & ~1);
-        largest = any_maximum_of<S, kMxBlock>(block, a.problem.nonfinite, scale);
+        const uint4* const block = &shared.codes[shared.slot(reader.line(i), reader.chunk) & ~1];  // in any order
+        largest = any_maximum_of<S, kMxBlock>(reinterpret_cast<const uint8_t*>(block), a.problem.nonfinite, scale);
     }
     return scale_of(largest, a.steps);
 }

@@ -24,7 +24,7 @@ struct ChunkArguments {
     QuantizeProblem problem;
 };
 
-// The tile's scales by block and line, each 16 lines moved as the codes are, and blocks by 16 bytes more: fp32 values; those of
+// The tile's scales by block and line, each 16 lines moved by 16 bytes more, and blocks as well: fp32 values; those of
 // NVFP4 as F16, 64 times the value, which makes up for what shrunk_e4m3 leaves.
 template <class S>
 struct ScaleTable {
@@ -46,20 +46,39 @@ __device__ __forceinline__ uint32_t shrunk_e4m3(uint32_t codes) {
     return (codes & 0x80808080u) | (codes >> 2 & 0x1C1C1C1Cu);
 }
 
+// Where the codes of a tile lie, in so many pieces of 16 bytes a line. Each 16 lines change pieces about in a way of their
+// own, so that lanes that read the same positions of eight chunks meet eight bank groups. Pieces stay in their 128 bytes,
+// which begin at multiples of 128: copies that move lines by a piece for each 16 take longer (docs/performance.md).
+template <int line_pieces>
+struct CodeSlots {
+    static constexpr int pieces = line_pieces;
+
+    static __device__ __forceinline__ uint32_t slot(uint32_t line, uint32_t piece) {
+        return (line * pieces + piece) ^ line / kChunk % 8;
+    }
+    // Returns the slot of the line below one with an even number.
+    static __device__ __forceinline__ uint32_t next(uint32_t slot) {
+        return pieces % 8 == 0 ? slot + pieces : slot ^ pieces;
+    }
+    // Returns the slot so many lines below that of a line: 16, 32, ... below one of the first 16, 32, 64, ... of the
+    // first 32.
+    static __device__ __forceinline__ uint32_t below(uint32_t slot, uint32_t lines) {
+        return (slot ^ lines / kChunk % 8) + lines * pieces;
+    }
+};
+
 template <class S>
-struct RequantizeShared {
-    static constexpr int pieces = S::bits;  // of 16 bytes, in a line
+struct RequantizeShared : CodeSlots<S::bits> {
+    using CodeSlots<S::bits>::pieces;
     static constexpr int line_words = 4 * pieces;
 
-    uint4 codes[kTile * pieces + kSideChunks];
+    alignas(128) uint4 codes[kTile * pieces];
     ScaleTable<S> scales;
     uint32_t words[2][kTile];  // scale bytes of each part, by line
     Group group;
     PartPlace parts[3];  // by PartIndex
     int lines, length;  // of the source, that exist in the tile
     float global;       // above the source's scales
-
-    static __device__ __forceinline__ int slot(int line) { return line * pieces + line / kChunk; }
 };
 
 // ---- The tile --------------------------------------------------------------------------------------------------------
@@ -75,7 +94,8 @@ __device__ __forceinline__ void describe_parts(const QuantizeProblem& p, const T
 // Starts to copy the tile's codes, zeros where there are none.
 template <class S>
 __device__ __forceinline__ void copy_codes(const QuantizeProblem& p, const TilePlace& place, RequantizeShared<S>& shared) {
-    constexpr int pieces = RequantizeShared<S>::pieces, step = kRequantizeThreads / pieces;
+    using Shared = RequantizeShared<S>;
+    constexpr int pieces = Shared::pieces, step = kRequantizeThreads / pieces;
     const QuantizedPart& from = p.source.quantized;
     const bool columnwise = from.columnwise;
     const int rows = min(int(place.rows) - int(place.row), kTile), cols = min(int(p.source.cols) - int(place.col), kTile);
@@ -86,17 +106,16 @@ __device__ __forceinline__ void copy_codes(const QuantizeProblem& p, const TileP
     const uint32_t col = uint32_t(place.col), line_bytes = uint32_t(from.line_bytes);
     const uint64_t first = uint64_t(uint32_t(place.matrix)) * uint32_t(from.lines) + (columnwise ? col : row) + line;
     const uint8_t* at = from.codes + first * line_bytes + (columnwise ? row : col) / 8 * S::bits + piece * 16;
-    uint4* const to = &shared.codes[shared.slot(line) + piece];
+    const uint32_t slot = Shared::slot(line, piece);
     const int existing = piece * (128 / S::bits) < length ? lines - line : 0;
-    const auto slots = [](int below) { return below * pieces + below / kChunk; };
+    const auto to = [&](uint32_t lines_below) { return &shared.codes[Shared::below(slot, lines_below)]; };
     const uint64_t next = uint64_t(line_bytes) * step;
     if (existing + line == kTile) {
 #pragma unroll
-        for (int i = 0; i < kTile; i += step, at += next) copy_piece(to + slots(i), at, true);
+        for (int i = 0; i < kTile; i += step, at += next) copy_piece(to(i), at, true);
     } else {
 #pragma unroll 1
-        for (int i = 0; i < kTile; i += step, at += next)
-            copy_piece(to + slots(i), i < existing ? at : from.codes, i < existing);
+        for (int i = 0; i < kTile; i += step, at += next) copy_piece(to(i), i < existing ? at : from.codes, i < existing);
     }
 }
 

@@ -4,8 +4,8 @@
 // A block of threads takes the codes of a tile of 128 x 128 through shared memory, as they are stored. What lies along the
 // source's lines stays in lines; across them, 16 lines are a chunk of each of their positions:
 //
-//     tile       each 16 lines start 16 bytes later than the ones before would have it, so that eight lanes that read
-//                the same positions of eight chunks meet eight bank groups (codes_tile.cuh)
+//     tile       each 16 lines change pieces of 16 bytes about in a way of their own, so that eight lanes that read the
+//                same positions of eight chunks meet eight bank groups (codes_tile.cuh)
 //     across     words of 16 lines -> values -> maxima -> scales -> codes (chunks_across.cuh)
 //     along      16 or 32 codes of a line under one power of two, in F16 (chunks_along.cuh)
 //     scales     as bytes through shared memory, then as words in the layout's order
@@ -36,7 +36,7 @@ namespace {
 template <class S, class E>
 __global__ void __launch_bounds__(kRequantizeThreads, kRequantizeBlocks)
     requantize_chunks_kernel(const __grid_constant__ ChunkArguments a) {
-    __shared__ uint4 memory[(sizeof(RequantizeShared<S>) + sizeof(uint4) - 1) / sizeof(uint4)];
+    alignas(128) __shared__ uint4 memory[(sizeof(RequantizeShared<S>) + sizeof(uint4) - 1) / sizeof(uint4)];
     auto& shared = *reinterpret_cast<RequantizeShared<S>*>(memory);
     const QuantizeProblem& p = a.problem;
     TilePlace place;

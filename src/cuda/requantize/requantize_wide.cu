@@ -5,9 +5,9 @@
 //
 //     codes, scales --> shared memory --16 lines of a word a lane--> F16 pairs --> maxima --> scales, codes --> memory
 //
-//     tile     each 16 lines, a chunk of every position, start 16 bytes later than the ones before would have it, so that 8
-//              chunks meet 8 bank groups; a warp reads words of 16, two lanes a bank. It stores 256 or 128 bytes of
-//              two lines
+//     tile     each 16 lines, a chunk of every position, change pieces of 16 bytes about in a way of their own, so that 8
+//              chunks meet 8 bank groups (codes_tile.cuh); a warp reads words of 16, two lanes a bank. It stores 256 or 128
+//              bytes of two lines
 //
 // wide_mxfp8.cuh says what the tiles of MXFP8 are, wide_positions.cuh how values become codes, wide_nvfp4_in_f16.cuh and
 // wide_nvfp4.cuh how those of NVFP4 do, wide_columns.cuh and wide_row.cuh how they do under scales of ROW, wide_squares.cuh
@@ -74,7 +74,7 @@ struct FromNvfp4 {
 template <class Way>
 __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     requantize_wide_kernel(const __grid_constant__ WideArguments a) {
-    extern __shared__ uint4 wide_memory[];
+    alignas(128) extern __shared__ uint4 wide_memory[];
     auto& shared = *reinterpret_cast<typename Way::Shared*>(wide_memory);
     const WidePlace place(a, WideIndex::in_strips(a, row_of_blocks(), blockIdx.x));
     if (!place.exists(a)) return;

@@ -32,7 +32,7 @@ struct WideColumnShared : WideRowShared {
 __device__ __forceinline__ bool raise_position_maxima(WideColumnShared& shared) {
     const int lane = threadIdx.x % 32, piece = lane % 16, upper = lane / 16, warp = threadIdx.x / 32,
               chunk = 2 * warp + upper;
-    const uint4* const codes = &shared.codes[shared.slot(chunk * kChunk) + piece];
+    const uint4* const codes = &shared.codes[shared.slot(chunk * kChunk, piece)];
     const auto* const of_lines = reinterpret_cast<const uint4*>(shared.factors[piece / 2][chunk]);
     uint32_t maxima[kChunk / 2];  // of two neighbouring positions
 #pragma unroll
@@ -81,7 +81,7 @@ __device__ __noinline__ void make_any_position_maximum(const WideArguments& a, W
     uint32_t largest = 0;
 #pragma unroll 1
     for (int line = 0; line < place.lines; line++) {
-        const uint32_t code = reinterpret_cast<const uint8_t*>(&shared.codes[shared.slot(line)])[position];
+        const uint32_t code = *shared.byte(line, position);
         const uint32_t scale = a.from.scales[a.from.layout.offset(place.matrix, place.line + line, column)];
         const float value = multiply_rn(decode_pair<E4M3>(code).x, scale_value(scale));
         largest = max(largest, policy == Nonfinite::Saturate ? amax_bits<Nonfinite::Saturate>(value)
@@ -140,7 +140,7 @@ __device__ __forceinline__ uint32_t maximum_of_column(const WideArguments& a, co
 template <class Scales>
 __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     requantize_wide_columns_kernel(const __grid_constant__ WideArguments a) {
-    extern __shared__ uint4 wide_memory[];
+    alignas(128) extern __shared__ uint4 wide_memory[];
     auto& shared = *reinterpret_cast<WideColumnShared*>(wide_memory);
     const uint32_t of_matrix = a.across * a.down, tiles = uint32_t(a.from.matrices) * of_matrix;
     uint32_t* const taken = a.arrivals + a.from.matrices * a.across;

@@ -93,7 +93,7 @@ __device__ __noinline__ void emit_any_given(const WideArguments& a, const WideGi
     const WidePlace place = tile.place;
 #pragma unroll 1
     for (int position = first; position < first + 4; position++) {
-        const auto* codes = reinterpret_cast<const uint8_t*>(tile.word(chunk, 0)) + position;
+        const auto* codes = tile.byte(chunk * kChunk, position);
         float values[kChunk];
 #pragma unroll 1
         for (int i = 0; i < kChunk; i++) {

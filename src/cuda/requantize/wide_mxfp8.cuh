@@ -109,7 +109,7 @@ struct WideCodes {
     uint32_t lines[kChunk];
     uint32_t factors[kChunk / 2];
 
-    __device__ __forceinline__ WideCodes(const WideMxfp8Tile& shared, int chunk, int position) {
+    __device__ __forceinline__ WideCodes(const WideMxfp8Tile& shared, uint32_t chunk, uint32_t position) {
         const uint32_t* words = shared.word(chunk, position / 4);
 #pragma unroll
         for (int i = 0; i < kChunk; i++) lines[i] = words[i * WideMxfp8Tile::line_words];
@@ -154,7 +154,7 @@ __device__ __noinline__ void emit_any_wide(const WideArguments& a, WideMxfp8Shar
                                            int length) {
 #pragma unroll 1
     for (int position = first; position < first + 4; position++) {
-        const auto* codes = reinterpret_cast<const uint8_t*>(shared.word(chunk, 0)) + position;
+        const auto* codes = shared.byte(chunk * kChunk, position);
         float values[kChunk];
         uint32_t largest = 0;
 #pragma unroll

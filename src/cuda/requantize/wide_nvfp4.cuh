@@ -87,7 +87,7 @@ __device__ __forceinline__ bool load_wide_scales(const WideArguments& a, const W
 struct WideWords {
     uint32_t lines[kChunk], scales[kChunk / 2];
 
-    __device__ __forceinline__ WideWords(const WideNvfp4Shared& shared, int chunk, int word) {
+    __device__ __forceinline__ WideWords(const WideNvfp4Shared& shared, uint32_t chunk, uint32_t word) {
         const uint32_t* words = shared.word(chunk, word);
 #pragma unroll
         for (int i = 0; i < kChunk; i++) lines[i] = words[i * WideNvfp4Shared::line_words];

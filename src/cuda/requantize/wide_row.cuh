@@ -52,7 +52,7 @@ __device__ __forceinline__ void emit_wide_row(const WideArguments& a, const Wide
 template <class Scales>
 __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     requantize_wide_row_kernel(const __grid_constant__ WideArguments a) {
-    extern __shared__ uint4 wide_memory[];
+    alignas(128) extern __shared__ uint4 wide_memory[];
     auto& shared = *reinterpret_cast<WideRowShared*>(wide_memory);
     const WidePlace place = given_tile(a, shared);
     if (!place.exists(a)) return wait_for_previous_kernel();

@@ -35,7 +35,7 @@ __device__ __forceinline__ bool raise_square_maxima(WideSquareShared& shared) {
         uint32_t even, odd;
 #pragma unroll
         for (int i = 0; i < 32; i += 4) {
-            const uint4 codes = shared.codes[shared.slot(first + i) + piece];
+            const uint4 codes = shared.codes[shared.slot(first + i, piece)];
             const uint32_t factor = shared.factors[piece / 2][(first + i) / kChunk][(first + i) % kChunk] * 0x00010001u;
             const uint32_t words[] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
@@ -66,12 +66,11 @@ __device__ __noinline__ void raise_any_square_maxima(const WideArguments& a, Wid
     const WidePlace place = shared.place;
     const int line = threadIdx.x;
     if (line >= place.lines) return;
-    const auto* codes = reinterpret_cast<const uint8_t*>(&shared.codes[shared.slot(line)]);
 #pragma unroll 1
     for (int position = 0; position < place.length; position++) {
         const int64_t column = (place.position + position) / kMxBlock;
         const uint32_t scale = a.from.scales[a.from.layout.offset(place.matrix, place.line + line, column)];
-        const float value = multiply_rn(decode_pair<S>(codes[position]).x, scale_value(scale));
+        const float value = multiply_rn(decode_pair<S>(*shared.byte(line, position)).x, scale_value(scale));
         const uint32_t bits =
             policy == Nonfinite::Saturate ? amax_bits<Nonfinite::Saturate>(value) : amax_bits<Nonfinite::Propagate>(value);
         if (bits != 0) atomicMax(&shared.maxima[shared.square(position, line)], bits);
@@ -94,7 +93,7 @@ __device__ __forceinline__ void store_wide_squares(const WideArguments& a, const
 template <class Scales>
 __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     requantize_wide_squares_kernel(const __grid_constant__ WideArguments a) {
-    extern __shared__ uint4 wide_memory[];
+    alignas(128) extern __shared__ uint4 wide_memory[];
     auto& shared = *reinterpret_cast<WideSquareShared*>(wide_memory);
     const WidePlace place = given_tile(a, shared);
     if (!place.exists(a)) return;

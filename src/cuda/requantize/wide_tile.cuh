@@ -26,18 +26,20 @@ struct WideArguments {
     uint32_t* arrivals;  // of tiles across the output's lines: how many have raised these maxima
 };
 
-// The codes of a tile as they are stored, so many bits each; each 16 lines start 16 bytes later than the ones
-// before would have it.
+// The codes of a tile as they are stored, so many bits each, in slots as CodeSlots gives them.
 template <int code_bits>
-struct WideCodeTile {
-    static constexpr int bits = code_bits, pieces = kWide * bits / 128;  // of 16 bytes, in a line
-    static constexpr int line_words = 4 * pieces;
-    uint4 codes[kWide * pieces + kWideChunks];
+struct WideCodeTile : CodeSlots<kWide * code_bits / 128> {
+    using Slots = CodeSlots<kWide * code_bits / 128>;
+    static constexpr int bits = code_bits, line_words = 4 * Slots::pieces;
+    alignas(128) uint4 codes[kWide * Slots::pieces];
 
-    static __device__ __forceinline__ int slot(int line) { return line * pieces + line / kChunk; }
     // Returns a word of the first line of a chunk; the next line has its own line_words later.
-    __device__ __forceinline__ const uint32_t* word(int chunk, int index) const {
-        return reinterpret_cast<const uint32_t*>(&codes[slot(chunk * kChunk)]) + index;
+    __device__ __forceinline__ const uint32_t* word(uint32_t chunk, uint32_t index) const {
+        return reinterpret_cast<const uint32_t*>(&codes[chunk * kChunk * Slots::pieces]) + (index ^ chunk % 8 * 4);
+    }
+    // Returns a position's byte of a line of codes of 8 bits.
+    __device__ __forceinline__ const uint8_t* byte(uint32_t line, uint32_t position) const {
+        return reinterpret_cast<const uint8_t*>(&codes[Slots::slot(line, position / 16)]) + position % 16;
     }
 };
 
@@ -80,20 +82,19 @@ __device__ __forceinline__ void start_in_turn(const WideArguments& a) {
 template <int parts, class Shared>
 __device__ __forceinline__ void copy_wide_part(const WideArguments& a, const WidePlace& place, int part, Shared& shared) {
     constexpr int pieces = Shared::pieces / parts, step = kWideThreads / pieces;
-    constexpr int slots = step * Shared::pieces + step / kChunk;
-    static_assert(step % kChunk == 0);  // each step is as many slots more
+    static_assert(step == kChunk || step == 2 * kChunk);  // as CodeSlots::below wants it
     const int line = threadIdx.x / pieces, piece = part * pieces + threadIdx.x % pieces;
     const uint8_t* at = a.from.line(place.matrix, place.line + line) + place.position / 8 * Shared::bits + piece * 16;
-    uint4* to = &shared.codes[Shared::slot(line) + piece];
+    const uint32_t slot = Shared::slot(line, piece);
+    const auto to = [&](uint32_t below) { return &shared.codes[Shared::below(slot, below)]; };
     const int existing = piece * (128 / Shared::bits) < place.length ? place.lines - line : 0;
     const uint64_t next = uint64_t(a.from.line_bytes) * step;
     if (existing + line == kWide) {
 #pragma unroll
-        for (int i = 0; i < kWide; i += step, at += next, to += slots) copy_piece(to, at, true);
+        for (int i = 0; i < kWide; i += step, at += next) copy_piece(to(i), at, true);
     } else {
 #pragma unroll 1
-        for (int i = 0; i < kWide; i += step, at += next, to += slots)
-            copy_piece(to, i < existing ? at : a.from.codes, i < existing);
+        for (int i = 0; i < kWide; i += step, at += next) copy_piece(to(i), i < existing ? at : a.from.codes, i < existing);
     }
     end_group_of_pieces();
 }
