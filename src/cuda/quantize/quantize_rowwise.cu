@@ -326,7 +326,8 @@ GroupTask group_task(const QuantizeProblem& problem) {
                    down ? rowwise_small::kTileShares : 1,
                    ceil_div(problem.source.rows, int64_t(down ? kSwizzleRows : rowwise_small::kWarps)), 1};
     const uint32_t most = nvfp4 ? 8 : !moves ? 1 : problem.grouped.groups.count < many_groups ? 2 : 4;
-    while (task.steps < most && task.places * task.shares * task.tiles / (2 * task.steps) >= enough) task.steps *= 2;
+    const auto blocks = [&](uint32_t steps) { return ceil_div(task.places, int64_t(steps)) * task.shares * task.tiles; };
+    while (task.steps < most && task.steps < task.places && blocks(2 * task.steps) >= enough) task.steps *= 2;
     return task;
 }
 

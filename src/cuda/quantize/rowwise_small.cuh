@@ -22,6 +22,8 @@
 //
 // NVFP4 has a table of multipliers for the block of threads, made while the elements are on their way. What is not plain
 // (fp4_pairs.cuh) takes a slower way, a warp at a time. Rows that pad a group are zeros that are not loaded.
+// Rows of groups with one amax or none are taken as if there were no groups, and a block of threads may take several places
+// side by side, each of 256 columns down or 1024 along: it searches for the groups of its rows, and makes its table, once.
 #pragma once
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
