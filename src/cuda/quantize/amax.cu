@@ -291,7 +291,7 @@ __device__ __forceinline__ float tile_maximum(const TileArguments& a, const Tile
 template <class Source>
 __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::Element>)
     amax_tile_kernel(const __grid_constant__ TileArguments a) {
-    extern __shared__ uint4 memory[];
+    extern __shared__ __align__(128) uint4 memory[];
     auto& shared = *reinterpret_cast<TileShared<typename Source::Element>*>(memory);
     const QuantizeProblem& p = a.problem;
     start_next_kernel();

@@ -366,7 +366,7 @@ template <class Source, Rounding rounding, Known known>
 __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::Element>)
     quantize_fp4_kernel(const __grid_constant__ Arguments a) {
     const bool nvfp4 = known == Known::Nothing ? a.nvfp4 : known == Known::Nvfp4;
-    extern __shared__ uint4 memory[];
+    extern __shared__ __align__(128) uint4 memory[];
     auto& shared = *reinterpret_cast<Shared<typename Source::Element>*>(memory);
     const QuantizeProblem& p = a.problem;
     TilePlace place;

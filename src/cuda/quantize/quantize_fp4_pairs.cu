@@ -246,7 +246,7 @@ __device__ __forceinline__ void store_all_scales(const QuantizeProblem& p, const
 template <bool nvfp4, bool squares, Rounding rounding, Stores stores>
 __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16> + (!nvfp4 || (squares && rounding == Rounding::Nearest)))
     quantize_fp4_pairs_kernel(const __grid_constant__ Arguments a) {
-    extern __shared__ uint4 memory[];
+    extern __shared__ __align__(128) uint4 memory[];
     auto& shared = *reinterpret_cast<Shared*>(memory);
     const QuantizeProblem& p = a.problem;
     const bool early = start_early(shared.tile, a.early);
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16> + (!nvfp4 ||
 template <Rounding rounding>
 __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     quantize_fp4_lines_kernel(const __grid_constant__ Arguments a) {
-    extern __shared__ uint4 memory[];
+    extern __shared__ __align__(128) uint4 memory[];
     auto& shared = *reinterpret_cast<Shared*>(memory);
     const QuantizeProblem& p = a.problem;
     const bool early = start_early(shared.tile, a.early);
