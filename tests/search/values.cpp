@@ -170,6 +170,22 @@ oracle::Bytes stored(int32_t format, const oracle::Floats& x) {
     return format == MXQ_FORMAT_F32 ? testing::bytes_of(x) : oracle::store(format, x);
 }
 
+// Draws the bytes of a plain tensor. Many values would take seconds, so that those of some rows are repeated.
+oracle::Bytes draw_bytes(const Values& values, const oracle::Spec& target, int32_t format, oracle::Shape shape) {
+    constexpr int64_t many = 1 << 24, enough = 1 << 20;
+    oracle::Shape drawn = shape;
+    if (static_cast<int64_t>(shape.count()) > many && shape.cols < enough)
+        drawn = {1, enough / shape.cols | 1, shape.cols};  // an odd number of rows, as no tile has
+    cases::Random random(values.seed);
+    oracle::Bytes out = values.kind == "bits" ? cases::plain_values(format, cases::Values::bits, drawn.count(), values.seed)
+                                              : stored(format, draw_kind(values, target, format, drawn, random));
+    const size_t first = out.size();
+    out.resize(shape.count() * static_cast<size_t>(oracle::plain_bytes(format)));
+    for (size_t at = first; at < out.size(); at += first)
+        std::copy_n(out.begin(), std::min(first, out.size() - at), out.begin() + static_cast<int64_t>(at));
+    return out;
+}
+
 bool keeps(const Values& values, int64_t row, int64_t col) {
     const auto& keep = values.keep;
     return keep.empty() || (row >= keep[0] && row < keep[1] && col >= keep[2] && col < keep[3]);
@@ -178,9 +194,7 @@ bool keeps(const Values& values, int64_t row, int64_t col) {
 }  // namespace
 
 oracle::Bytes draw_plain(const Values& values, const oracle::Spec& target, int32_t format, oracle::Shape shape) {
-    cases::Random random(values.seed);
-    oracle::Bytes out = values.kind == "bits" ? cases::plain_values(format, cases::Values::bits, shape.count(), values.seed)
-                                              : stored(format, draw_kind(values, target, format, shape, random));
+    oracle::Bytes out = draw_bytes(values, target, format, shape);
     const int64_t element = oracle::plain_bytes(format);
     for (int64_t i = 0; !values.keep.empty() && i < static_cast<int64_t>(shape.count()); ++i)
         if (!keeps(values, i / shape.cols, i % shape.cols)) std::fill_n(out.begin() + i * element, element, uint8_t{0});
