@@ -10,6 +10,8 @@
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 
+#include <type_traits>
+
 namespace mxq::cuda {
 
 // Returns how many bytes of a piece lie before one of its elements.
@@ -76,26 +78,22 @@ __device__ __forceinline__ Sixteen shift_pieces(const uint4& low, const uint4& h
     return vector;
 }
 
-// Makes vectors of two pieces each of which so many bytes lie before them, and gives each to take(index, vector). Words are
-// not selected but named, by a branch that is cheap where the lanes of a warp take it together.
-template <class Sixteen, int n, class Take>
-__device__ __forceinline__ void take_vectors_of_pieces(const uint4 (&pieces)[n][2], int before, const Take& take) {
-    const int bits = before % 4 * 8;
-    const auto take_all = [&](auto word) {
-#pragma unroll
-        for (int i = 0; i < n; i++) take(i, shift_pieces<Sixteen, decltype(word)::value>(pieces[i][0], pieces[i][1], bits));
-    };
-    switch (before / 4) {
-        case 0: return take_all(std::integral_constant<int, 0>{});
-        case 1: return take_all(std::integral_constant<int, 1>{});
-        case 2: return take_all(std::integral_constant<int, 2>{});
-        default: return take_all(std::integral_constant<int, 3>{});
-    }
-}
-
+// Makes vectors of two pieces each, of which so many bytes lie before the vector. Words are not selected but named, by a
+// branch that is cheap where the lanes of a warp take it together.
 template <class Sixteen, int n>
 __device__ __forceinline__ void vectors_of_pieces(const uint4 (&pieces)[n][2], int before, Sixteen (&vectors)[n]) {
-    take_vectors_of_pieces<Sixteen>(pieces, before, [&](int i, const Sixteen& vector) { vectors[i] = vector; });
+    const int bits = before % 4 * 8;
+    const auto make_all = [&](auto word) {
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            vectors[i] = shift_pieces<Sixteen, decltype(word)::value>(pieces[i][0], pieces[i][1], bits);
+    };
+    switch (before / 4) {
+        case 0: return make_all(std::integral_constant<int, 0>{});
+        case 1: return make_all(std::integral_constant<int, 1>{});
+        case 2: return make_all(std::integral_constant<int, 2>{});
+        default: return make_all(std::integral_constant<int, 3>{});
+    }
 }
 
 // Loads whole vectors that all begin so many bytes behind an aligned piece, as a warp has them in the middle of rows.

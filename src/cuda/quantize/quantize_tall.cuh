@@ -1,16 +1,18 @@
-// The kernel of quantize_tile for BF16 to columns of 8 bits, and to both parts, without groups: a block of threads takes two
-// tiles, one below the other, a row of threads each, and stores their columnwise codes together, 256 bytes of a line at
-// once.
+// The kernels of quantize_tile for BF16 to columns of 8 bits, and to both parts, without groups: a block of threads takes
+// two tiles, one below the other, a row of threads each, and stores their columnwise codes together, 256 bytes of a line
+// at once.
 //
-//     threadIdx.y 0   rows 0..127     shared[0]: half of every column }   16 lanes a line, or where lines begin anywhere
-//     threadIdx.y 1   rows 128..255   shared[1]: the other half       }   the words of a warp
+//     threadIdx.y 0   rows 0..127     shared[0]: half of every column }   pieces of 16 bytes, 16 lanes a line; where
+//     threadIdx.y 1   rows 128..255   shared[1]: the other half       }   lines begin anywhere, eight of them a warp
 //
 // All else is a tile's alone (quantize_tile.cuh). The lower tile may lie below the last row: then it holds and stores
 // nothing, but meets the barriers.
 //
-// Bound by memory in this pattern: what lines of 128 and of 256 bytes reach is in docs/performance.md. A kernel has nothing
-// for rows or lines that are not aligned where they are: with it, it takes 2 to 8% longer. Where rows are not aligned and
-// the columnwise part is made alone, blocks stay: quantize_shifted_tall_kernel.
+// quantize_tall_kernel takes two tiles a block. quantize_shifted_tall_kernel makes the columnwise part alone of rows that
+// are not aligned: its blocks stay, and go from two tiles to the next two.
+//
+// Bound by memory in this pattern: what lines of 128 and of 256 bytes reach is in docs/performance.md. Where rows and lines
+// are aligned, a kernel has nothing for those that are not: with it, it takes longer.
 #pragma once
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/tile/patch_source.cuh"
@@ -93,10 +95,11 @@ __global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf
 
 // ---- Rows that begin anywhere ------------------------------------------------------------------------------------------
 
-// A block stays, and while it quantizes two tiles the pieces of the next two are on their way:
+// A block stays, and while it quantizes two tiles from registers the pieces of the next two come to shared memory, of which
+// each warp has its own:
 //
-//     pieces      | tiles 0 |          | tiles 1 |          | tiles 2 ..       shared memory that each warp has of its own
-//     registers             | tiles 0             | tiles 1            | ..
+//     shared memory   | tiles 0  | tiles 1             | tiles 2             | ..
+//     registers                  | tiles 0             | tiles 1             | ..
 template <class E>
 struct ShiftedTallShared {
     ShiftedRows<16> rows[kTallTiles][Patch<Bf16>::threads / 32];
