@@ -54,10 +54,15 @@ public:
     }
     void release(void* block, size_t bytes) { free_[bytes].push_back(block); }
 
+    // All streams find the bytes there: a copy of pageable memory may return before it has ended, and a stream that does not
+    // wait for the default one would overtake it.
     void to_device(void* to, const void* from, size_t bytes) const {
         if (is_cpu()) std::memcpy(to, from, bytes);
 #ifdef MXQ_TESTS_CUDA
-        else check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+        else {
+            check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+            check(cudaStreamSynchronize(cudaStreamLegacy));
+        }
 #endif
     }
     void to_host(void* to, const void* from, size_t bytes) const {
