@@ -6,8 +6,7 @@
 //
 //     rowwise            patch = a row of up to 1024 columns, or a few shorter ones; a block is 16, 32 or 128 neighbours
 //     square, rowwise    patch = 16 rows x 512 columns or 32 x 256; one maximum for the columns of a tile
-//     columnwise, both   patch = up to 32 rows x 128 columns, which serves both parts; a block is a column. Patches gather
-//     in
+//     columnwise, both   patch = up to 32 rows x 128 columns, which serves both parts; a block is a column. Patches gather in
 //                        a tile of 256 x 128 codes, which is transposed by bytes: each line of the output gets 256 codes
 //     blocks of 128      four patches for the maxima, the same four once more for the codes
 //

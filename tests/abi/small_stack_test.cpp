@@ -116,7 +116,7 @@ TEST_CASE("small stacks: every verb runs in a thread of 64 KiB, with every forma
     const char* const before = std::getenv("MXQ_CPU_ISA");
     const std::string kept = before ? before : "";
     int ran = 0, formats = 0;
-    for (const char* isa : {"scalar", "avx2", "avx512bw"}) {
+    for (const char* isa : {"scalar", "avx2", "avx512bw", "avx512", "avx512bf16"}) {
         setenv("MXQ_CPU_ISA", isa, 1);
         const testing::Context context = testing::cpu_context(1);
         for (const oracle::Spec& spec : testing::all_formats())
@@ -127,6 +127,6 @@ TEST_CASE("small stacks: every verb runs in a thread of 64 KiB, with every forma
             }
     }
     before ? setenv("MXQ_CPU_ISA", kept.c_str(), 1) : unsetenv("MXQ_CPU_ISA");
-    CHECK(formats == 3 * 2 * 35);
-    CHECK(ran == 3 * (35 * (8 + 10) + 31 * 2 + 27 * 2 + 2 * 4));
+    CHECK(formats == 5 * 2 * 35);
+    CHECK(ran == 5 * (35 * (8 + 10) + 31 * 2 + 27 * 2 + 2 * 4));
 }

@@ -172,6 +172,15 @@ TEST_CASE("edges: a context tells the instruction set that it uses", "[cpu]") {
     const bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
     CHECK(ends_with(description_under("avx2"), avx2 ? ", avx2" : ", scalar"));
+    const bool avx512bw = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    const bool avx512 = avx512bw && __builtin_cpu_supports("avx512vbmi");
+    const bool avx512bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+    const std::string below = avx2 ? ", avx2" : ", scalar", with_bw = avx512bw ? ", avx512bw" : below;
+    const std::string with_vbmi = avx512 ? ", avx512" : with_bw;
+    CHECK(ends_with(description_under("avx512bw"), with_bw));
+    CHECK(ends_with(description_under("avx512"), with_vbmi));
+    CHECK(ends_with(description_under("avx512bf16"), avx512bf16 ? ", avx512bf16" : with_vbmi));
 #endif
 }
 
