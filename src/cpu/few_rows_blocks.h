@@ -103,9 +103,9 @@ MXQ_HD void multiply_line(const uint8_t* codes, const float* factors, const floa
 template <class Weights, Products products, int rows>
 constexpr bool kTakesLinesInTurns = false;
 
-// Tells whether lines in turns are prefetched so, too, two lines of a cache at a time. Those whose units have 64 and 96 bytes
-// are faster where all are prefetched together: the opposite of kSpreadsPrefetches, which AVX2 has for lines that are decoded
-// one after another. Both were measured (docs/performance.md).
+// Tells whether lines in turns are prefetched so, too. Those whose units have 64 and 96 bytes are faster where all are
+// prefetched together: the opposite of kSpreadsPrefetches, which AVX2 has for lines that are decoded one after another. Both
+// were measured (docs/performance.md).
 template <class Weights>
 constexpr bool kPrefetchesInTurns = Weights::unit_bytes > 96;
 

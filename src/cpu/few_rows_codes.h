@@ -3,8 +3,9 @@
 // The order decides which products a lane sums, so it is the same for all instruction sets. It is the one in which codes
 // come out of their bytes with the fewest shuffles, where the numbers of a lane are neighbours and share a factor:
 //
-//     AVX-512      words pick BF16 numbers from registers that hold all values of an element, or with VBMI codes of six
-//                  and eight bits the two bytes of such numbers
+//     AVX-512      codes pick BF16 numbers from registers that hold all values of an element: words of four bits do, of six
+//                  and eight without VBMI, and with it bytes of six and eight bits pick both bytes of such numbers. Where
+//                  one and two rows take lines in turns, four bits pick BF16 and fp32 numbers to lanes
 //     AVX2         codes of four bits pick bytes of F16 numbers; those of six and eight bits move to where F16 has their bits
 //     scalar       decode() of each
 #pragma once
@@ -197,59 +198,6 @@ struct ByteOrder {
     alignas(64) uint8_t byte[64];
 };
 
-// Returns the order in which a word has the bytes of one code of six bits: of codes 8 half .. 8 half + 7 of every sixteen,
-// which begin `apart` bytes after those before them.
-constexpr ByteOrder six_bit_order(int half, int apart) {
-    constexpr uint8_t first[] = {0, 1, 0, 1, 1, 2, 2, 3, 3, 4, 3, 4, 4, 5, 5, 5};
-    ByteOrder order{};
-    for (int i = 0; i < 64; i++) order.byte[i] = uint8_t(i / 16 * apart + 6 * half + first[i % 16]);
-    return order;
-}
-
-// Moves the bytes of 64 codes of six bits to words that hold one each: sixteen codes to every sixteen bytes, and then
-// theirs.
-struct ShuffledSixBits {
-    MXQ_HD explicit ShuffledSixBits(const uint8_t* codes) {
-        const __m512i dwords = _mm512_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0);
-        sixteens = _mm512_maskz_permutexvar_epi32(kAll, dwords, _mm512_maskz_loadu_epi32(0x0FFF, codes));
-    }
-
-    // Returns codes 8 half .. 8 half + 7 of every sixteen.
-    MXQ_HD __m512i words(int half) const {
-        static constexpr ByteOrder orders[] = {six_bit_order(0, 0), six_bit_order(1, 0)};
-        return _mm512_shuffle_epi8(sixteens, _mm512_load_si512(&orders[half]));
-    }
-
-    __m512i sixteens;
-};
-
-#if defined(__AVX512VBMI__)
-// Moves them at once. One and two rows, whose lines are multiplied in turns, take 5% less so; strips of eight rows, where
-// all of a unit is decoded before it is multiplied, take a tenth more.
-struct PermutedSixBits {
-    MXQ_HD explicit PermutedSixBits(const uint8_t* codes) : stored(_mm512_maskz_loadu_epi32(0x0FFF, codes)) {}
-
-    MXQ_HD __m512i words(int half) const {
-        static constexpr ByteOrder orders[] = {six_bit_order(0, 12), six_bit_order(1, 12)};
-        return _mm512_maskz_permutexvar_epi8(kAllBytes, _mm512_load_si512(&orders[half]), stored);
-    }
-
-    __m512i stored;
-};
-#endif
-
-// Calls use(s, pairs) with the BF16 values of 64 codes of six bits. Words pick them by their low bits.
-template <class E, class SixBits, class Use>
-MXQ_HD void pick_six_bits(const uint8_t* stored, const Use& use) {
-    const SixBits codes(stored);
-    const __m512i starts = _mm512_set1_epi64(0x0002000400060000);
-    const uint16_t* const table = kBf16Table<E>.words;
-    for (int half = 0; half < 2; half++) {
-        const __m512i words = _mm512_maskz_srlv_epi16(kAllWords, codes.words(half), starts);
-        use(half, _mm512_permutex2var_epi16(half_of(table, 0), words, half_of(table, 1)));
-    }
-}
-
 #if defined(__AVX512VBMI__)
 // Loads 64 codes of six bits to bytes, whose upper two bits are not zero.
 MXQ_HD __m512i load_six_bits(const uint8_t* codes) {
@@ -285,6 +233,43 @@ MXQ_HD void pick_pairs(__m512i codes, const Use& use) {
     use(1, high_pairs(low, high));
 }
 #else
+// Returns the order in which a word has the bytes of one code of six bits: of codes 8 half .. 8 half + 7 of every sixteen.
+constexpr ByteOrder six_bit_order(int half) {
+    constexpr uint8_t first[] = {0, 1, 0, 1, 1, 2, 2, 3, 3, 4, 3, 4, 4, 5, 5, 5};
+    ByteOrder order{};
+    for (int i = 0; i < 64; i++) order.byte[i] = uint8_t(6 * half + first[i % 16]);
+    return order;
+}
+
+// Moves the bytes of 64 codes of six bits to words that hold one each: sixteen codes to every sixteen bytes, and then
+// theirs.
+struct SixBitWords {
+    MXQ_HD explicit SixBitWords(const uint8_t* codes) {
+        const __m512i dwords = _mm512_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0);
+        sixteens = _mm512_maskz_permutexvar_epi32(kAll, dwords, _mm512_maskz_loadu_epi32(0x0FFF, codes));
+    }
+
+    // Returns codes 8 half .. 8 half + 7 of every sixteen.
+    MXQ_HD __m512i words(int half) const {
+        static constexpr ByteOrder orders[] = {six_bit_order(0), six_bit_order(1)};
+        return _mm512_shuffle_epi8(sixteens, _mm512_load_si512(&orders[half]));
+    }
+
+    __m512i sixteens;
+};
+
+// Calls use(s, pairs) with the BF16 values of 64 codes of six bits. Words pick them by their low bits.
+template <class E, class Use>
+MXQ_HD void pick_six_bits(const uint8_t* stored, const Use& use) {
+    const SixBitWords codes(stored);
+    const __m512i starts = _mm512_set1_epi64(0x0002000400060000);
+    const uint16_t* const table = kBf16Table<E>.words;
+    for (int half = 0; half < 2; half++) {
+        const __m512i words = _mm512_maskz_srlv_epi16(kAllWords, codes.words(half), starts);
+        use(half, _mm512_permutex2var_epi16(half_of(table, 0), words, half_of(table, 1)));
+    }
+}
+
 // Returns the BF16 values of 32 codes of eight bits, each of which is in both bytes of its word.
 template <class E>
 MXQ_HD __m512i pick_words(__m512i codes) {
@@ -304,25 +289,18 @@ MXQ_HD void pick_pairs(__m512i codes, const Use& use) {
 }
 #endif
 
-// In the build with BF16 dot products bytes pick the values of six bits, too: on Intel's processors a pick of words from two
-// registers is three operations, and one and two rows take 5 to 10% less by bytes.
+// Calls use(s, pairs) with the BF16 values of 64 codes of six or eight bits. With VBMI bytes pick those of six bits, too: on
+// Intel's processors a pick of words from two registers is three operations, and products take 3 to 16% less time by bytes.
+// On Zen 4 multiply-adds of one and two rows take 4 and 12% more so, but it has BF16 dot products in their place
+// (docs/performance.md).
 template <class E, class Use>
 MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
     if constexpr (E::bits == 8) return pick_pairs<E>(_mm512_loadu_si512(stored), use);
-#if defined(__AVX512BF16__)
+#if defined(__AVX512VBMI__)
     if constexpr (E::bits == 6) pick_pairs<E>(load_six_bits(stored), use);
 #else
-    if constexpr (E::bits == 6) pick_six_bits<E, ShuffledSixBits>(stored, use);
+    if constexpr (E::bits == 6) pick_six_bits<E>(stored, use);
 #endif
-}
-
-// Decodes 64 codes as decode_bytes() does, where lines are multiplied in turns.
-template <class E, class Use>
-MXQ_HD void decode_bytes_in_turns(const uint8_t* stored, const Use& use) {
-#if defined(__AVX512VBMI__) && !defined(__AVX512BF16__)
-    if constexpr (E::bits == 6) return pick_six_bits<E, PermutedSixBits>(stored, use);
-#endif
-    decode_bytes<E>(stored, use);
 }
 
 template <class E, class Use>
@@ -360,7 +338,7 @@ struct PairDecoder {
             decode_nibble(codes, s);
         } else {
             if (s % 2 == 0)
-                decode_bytes_in_turns<E>(
+                decode_bytes<E>(
                     codes + s / 2 * 8 * E::bits, [&](int i, __m512i pairs) __attribute__((always_inline)) {
                         (i == 0 ? first_ : second_) = pairs;
                     });
