@@ -27,8 +27,8 @@ __device__ __forceinline__ bool find_tall_tile(const Tiles& tiles, uint32_t line
     const uint32_t down = uint32_t(tiles.down + kTallTiles - 1) / kTallTiles;
     const uint32_t matrix = tiles.matrices == 1 ? 0 : line / down;
     if (matrix >= tiles.matrices || line >= uint32_t(tiles.matrices) * down) return false;
-    const uint32_t row = (line - matrix * down) * kTallRows + threadIdx.y * kTile;
-    place = {matrix, matrix, int64_t(row), int64_t(across) * kTile, tiles.rows};
+    const int64_t upper = int64_t(line - matrix * down) * kTallRows;
+    place = {matrix, matrix, upper + int(threadIdx.y) * kTile, int64_t(across) * kTile, tiles.rows};
     return true;
 }
 
@@ -48,14 +48,16 @@ __device__ __forceinline__ uint32_t read_x() {
     return thread;
 }
 
-__device__ __forceinline__ int tall_thread() { return int(threadIdx.y) * Patch<Bf16>::threads + int(read_x()); }
+__device__ __forceinline__ int tall_thread(uint32_t x) { return int(threadIdx.y) * Patch<Bf16>::threads + int(x); }
+__device__ __forceinline__ int tall_thread() { return tall_thread(threadIdx.x); }
 
 // Stores lines of both tiles by all threads, 16 bytes at a time.
 template <class E>
-__device__ __forceinline__ void store_tall_lines(const TileShared<E> (&shared)[kTallTiles], const CodeTile& to) {
+__device__ __forceinline__ void store_tall_lines(const TileShared<E> (&shared)[kTallTiles], const CodeTile& to,
+                                                 int thread = tall_thread()) {
     constexpr int threads = kTallTiles * Patch<Bf16>::threads, units = kTallRows / sizeof(uint4),
                   in_tile = units / kTallTiles;
-    const int thread = tall_thread(), unit = thread % units;
+    const int unit = thread % units;
 #pragma unroll
     for (int i = 0; i < kTile * units / threads; i++) {
         const int line = i * (threads / units) + thread / units;
@@ -68,9 +70,10 @@ __device__ __forceinline__ void store_tall_lines(const TileShared<E> (&shared)[k
 
 // Stores lines of both tiles that begin anywhere.
 template <class E>
-__device__ __forceinline__ void store_shifted_tall_lines(const TileShared<E> (&shared)[kTallTiles], const CodeTile& to) {
+__device__ __forceinline__ void store_shifted_tall_lines(const TileShared<E> (&shared)[kTallTiles], const CodeTile& to,
+                                                         int thread = tall_thread()) {
     constexpr int tile_words = sizeof(TileShared<E>) / sizeof(uint32_t);
-    copy_shifted_lines<E, Bf16, kTallTiles>(shared[0].codes, tile_words, tall_thread(), to);
+    copy_shifted_lines<E, Bf16, kTallTiles>(shared[0].codes, tile_words, thread, to);
 }
 
 template <class E, bool wide_rows, bool aligned_lines>
@@ -89,7 +92,8 @@ __global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf
         const CodeTile lines = tall_lines(place, to);
         if (aligned_lines || (!wide_rows && a.access[1].bytes == 16))
             store_tall_lines(shared, lines);
-        else store_shifted_tall_lines(shared, lines);
+        else
+            store_shifted_tall_lines(shared, lines);
     });
 }
 
@@ -160,9 +164,9 @@ __global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf
         quantize_patch<E, Bf16>(a, place, patch, vectors, mine, [&](const CodeTile& to) {
             const CodeTile lines = tall_lines(place, to);
             if (a.access[1].bytes == 16)
-                store_tall_lines(shared.tiles, lines);
+                store_tall_lines(shared.tiles, lines, tall_thread(read_x()));
             else
-                store_shifted_tall_lines(shared.tiles, lines);
+                store_shifted_tall_lines(shared.tiles, lines, tall_thread(read_x()));
         });
     }
 }

@@ -199,8 +199,9 @@ __device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p,
                                            bool wide, PatchScratch& scratch, PatchVectors<Bf16>& vectors) {
     const PlainMatrix& in = p.source.plain;
     const SourcePlace at(p, place, group);
+    const Bf16* const first = first_element<Bf16>(in, at);  // before the patch: else ptxas multiplies 64 bits for every row
     const Patch<Bf16> patch(at.rows, at.cols);
-    if (wide) return load_wide_vectors(vectors, first_element<Bf16>(in, at), in.row_stride, patch);
+    if (wide) return load_wide_vectors(vectors, first, in.row_stride, patch);
     load_shifted_patch(shifted_patch(in, place, at, patch), patch, scratch.rows[threadIdx.x / 32], vectors);
     __syncthreads();  // before a warp that has its patch puts codes where others have rows
 }
