@@ -102,7 +102,7 @@ __device__ __forceinline__ uint32_t prepared(uint32_t word, uint32_t factors) {
     uint32_t values = multiply_bf16_pairs(word, factors);
     if constexpr (kConvertsWide) {
         constexpr float joined = joins_wide<E> ? Conversion<E>::to_wide : 1;
-        if constexpr (!usual)  // NaN becomes max
+        if (!usual)  // NaN becomes max
             asm("min.xorsign.abs.bf16x2 %0, %0, %1;" : "+r"(values) : "r"(bf16_pair_of(E::max * joined)));
         if constexpr (!joins_wide<E>) values = multiply_bf16_pairs(values, bf16_pair_of(Conversion<E>::to_wide));
     }
