@@ -1,7 +1,7 @@
 // requantize_wide: MXFP8 E4M3 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 E4M3 and MXFP4 across the
-// source's lines, MXFP8 to ROW and 128x128 of MXFP8 and FP8, too, E4M3 to E4M3 and E5M2 to both; experts, no groups. Tiles of 256 x 256,
-// so that memory reads and writes 256 bytes of a line at once, of four bits 128 (docs/performance.md, the rate of memory by
-// pattern); lists.cpp says from how many tiles on that is faster than requantize_chunks.
+// source's lines, MXFP8 to ROW and 128x128 of MXFP8 and FP8, too, E4M3 to E4M3 and E5M2 to both; experts, no groups. Tiles
+// of 256 x 256, so that memory reads and writes 256 bytes of a line at once, of four bits 128 (docs/performance.md, the rate
+// of memory by pattern); lists.cpp says from how many tiles on that is faster than requantize_chunks.
 //
 //     codes, scales --> shared memory --16 lines of a word a lane--> F16 pairs --> maxima --> scales, codes --> memory
 //

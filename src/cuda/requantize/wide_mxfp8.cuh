@@ -26,7 +26,7 @@ constexpr float two_to(int exponent) {
     return exponent >= 0 ? float(uint64_t(1) << exponent) : 1.0f / float(uint64_t(1) << -exponent);
 }
 
-// What holds for codes of S over units.
+// Tells how far products of codes of S are exact in F16 when their scales are taken over the unit of 32 lines (WideUnit).
 template <class S>
 struct WideSource {
     static constexpr int lift = 14 - S::emax > 0 ? 14 - S::emax : 0;  // a unit is 2^-lift of the largest scale
