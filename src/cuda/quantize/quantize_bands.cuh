@@ -1,67 +1,30 @@
-// The kernel of quantize_tile for groups of BF16 rows to the columnwise part of MXFP8 1x32, and to both parts. A band is 32
-// rows of one group, padding included, which a warp holds. Groups begin at multiples of 32 in the lines of columnwise
-// codes, so these are nothing but bands side by side, and a block of threads takes any eight of them:
+// The kernel of quantize_tile for groups of BF16 rows to the columnwise part of MXFP8 1x32, and to both parts. A block of
+// threads takes eight bands of 32 rows that follow each other, of whatever groups (tile/bands.cuh), a warp each:
 //
 //     lines of codes      | 0 | 1 | 2 | 0 | 0 | 1 | 2 | 3 | 4 | 5 |       bands by their place in the group: four groups
 //     blocks of threads   [ - - - - - - - - ] [ - - - - ...
-//     swizzled scales     [0 1 2 +0] [0 +0 +0 +0] [0 1 2 3] [4 5 +0 +0]   a byte a line and band, words for each group
 //
-// A block of threads stores 256 bytes of each line, as one does where there are no groups (quantize_tall.cuh), whatever the sizes of
-// groups are, since bands of several groups lie side by side. Each warp finds its own group and needs nothing of the others
-// until codes are stored.
+// It stores 256 bytes of each line, as one does where there are no groups (quantize_tall.cuh), whatever the sizes of groups
+// are. Each warp finds its own group and needs nothing of the others until codes are stored.
 //
-// Words of scales that begin in one block and end in the next are stored in two pieces. The last band of a group also stores
-// the rows that pad the group in the rowwise part alone. Blocks that the ends might have needed leave once they know.
+// The last band of a group also stores the rows that pad the group in the rowwise part alone. Blocks that the ends might
+// have needed leave once they know.
 //
 // Bound by memory as without groups, and by what a block waits for before its loads: docs/performance.md, "Groups".
 #pragma once
 #include "cuda/memory/ordered_groups.cuh"
 #include "cuda/quantize/quantize_tall.cuh"
+#include "cuda/tile/bands.cuh"
 
 namespace mxq::cuda {
 
-constexpr int kBandLog2 = 5, kBand = 1 << kBandLog2, kTileBands = kTile / kBand, kTallBands = kTallRows / kBand;
-
-static_assert(kBand == kMxBlock, "a block of columns is a band's");
-
-// Counts bands in place of group tiles.
-struct BandUnits : GroupSumUnits {
-    __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const { return round_up(kColumnwiseCodes, rows) / kBand; }
-};
+constexpr int kTallBands = kTallRows / kBand;
 
 struct BandArguments {
     int64_t across, down;  // blocks of threads
     BandUnits units;
     bool saturates;
     QuantizeProblem problem;
-};
-
-// Where a band lies in its group and in the outputs.
-struct Band {
-    uint32_t index, count;  // among those of the group; 0 of 0: there is none
-    int32_t rows;           // of the band that the rowwise part has
-    int32_t rows_behind;    // that it has behind the last band of the group
-    int64_t code_row;       // of the rowwise part
-    int64_t scales[2];      // bytes to the group's first scale, rowwise and columnwise
-
-    __device__ __forceinline__ bool exists() const { return index < count; }
-    __device__ __forceinline__ bool is_last() const { return index + 1 == count; }
-};
-
-// Bands that stand together in a word of swizzled scales, as far as a block has them: what one store takes.
-struct BandWord {
-    int count;       // of the block's bands, from the first on; 0: the band is not the first
-    int begin, end;  // bytes of the word that are stored: what pads the group is stored with its last band
-
-    // `place` is the band's among those of the block.
-    __device__ __forceinline__ BandWord(const Band& band, int place)
-        : count(0), begin(int(band.index % kTileBands)), end(0) {
-        if (!band.exists() || (place > 0 && begin > 0)) return;
-        const int most = min(kTileBands - begin, kTallBands - place), left = int(band.count - band.index);
-        count = min(most, left);
-        end = left <= most ? kTileBands : begin + count;
-    }
-    __device__ __forceinline__ bool is_whole() const { return begin == 0 && end == kTileBands; }
 };
 
 template <class E>
@@ -71,22 +34,6 @@ struct BandsShared {
 };
 
 // ---- Before ------------------------------------------------------------------------------------------------------------
-
-// Describes the outputs of a band of this group, the `index`th.
-__device__ __forceinline__ Band band_of(const QuantizeProblem& p, const BandUnits& units, const Group& group,
-                                        uint32_t index) {
-    if (!group.exists()) return {};
-    Band band{index, units.group_tiles(group.rows), 0, 0, 0, {}};
-    band.scales[1] = group_scale_offset(p.columnwise.layout, group.start(kColumnwisePart));
-    if (!p.has_rowwise) return band;
-    // Padding may take a group beyond 2^31 - 1 rows.
-    const int64_t row = int64_t(index) * kBand, left = int64_t(units.round_up(kRowwiseCodes, group.rows)) - row;
-    band.rows = int32_t(min(left, int64_t(kBand)));
-    if (band.is_last()) band.rows_behind = int32_t(max(left - kBand, int64_t(0)));
-    band.code_row = int64_t(group.starts[kRowwiseCodes]) + row;
-    band.scales[0] = group_scale_offset(p.rowwise.layout, group.start(kRowwisePart));
-    return band;
-}
 
 // Loads the rows of the warp's band, which are counted from the first of its tile, as the patch has them.
 __device__ __forceinline__ void load_band(const QuantizeProblem& p, const Group& group, uint32_t index, int in_tile,
@@ -264,7 +211,7 @@ __global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf
     put_columns<E, Bf16>(vectors, patch, kBandLog2, mine.scales.parts[1], mine.codes);
     const int count = __syncthreads_count(band.exists()) / 32;
     const bool swizzled_columns = p.columnwise.layout.swizzled, swizzled_rows = p.has_rowwise && p.rowwise.layout.swizzled;
-    const BandWord word(band, warp);
+    const BandWord word(band, warp, kTallBands);
     const WordColumns<E> columns(shared, word, warp);
     CodeTile to(p.columnwise, {0, 0, 0, col, 0}, {}, p.source.cols);
     to.codes += int64_t(first_band) * kBand;
@@ -277,10 +224,6 @@ __global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf
 }
 
 // ---- On the host ---------------------------------------------------------------------------------------------------------
-
-inline int64_t bands_bound(const QuantizeProblem& p) {
-    return padded_rows_bound(p.grouped.rows, p.grouped.groups.count, p.columnwise.units.codes) / kBand;
-}
 
 inline BandArguments band_arguments(const QuantizeProblem& p) {
     const int64_t across = ceil_div(p.source.cols, int64_t(kTile)), down = ceil_div(bands_bound(p), int64_t(kTallBands));
