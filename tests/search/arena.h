@@ -1,10 +1,13 @@
 // The device memory that the calls of one thread use, one after another: a call lays out its buffers with canaries between
 // them, one copy fills them all, and one copy brings them back. Allocating and copying each by itself would take longer than
-// the calls.
+// the calls. A divided arena of a GPU allocates each buffer by itself all the same: compute-sanitizer sees reads outside of
+// allocations alone.
 #ifndef MXQ_TESTS_SEARCH_ARENA_H
 #define MXQ_TESTS_SEARCH_ARENA_H
 
 #include "../device.h"
+
+#include <span>
 
 namespace search {
 
@@ -16,15 +19,17 @@ struct Room {
 
 class Arena {
 public:
-    explicit Arena(bool is_cpu);
+    Arena(bool is_cpu, bool divided);
     ~Arena();
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
 
-    // Makes the arena at least this large. Its content is lost, and its addresses change if it was smaller.
-    void reserve(size_t bytes);
+    // Makes the arena at least this large. Its content is lost, and its addresses change if it was smaller. A divided one
+    // has these rooms, what lies between them is on the host alone, and all addresses change.
+    void reserve(size_t bytes, std::span<const Room> rooms);
 
-    uint8_t* device(size_t at) const { return device_ + at; }
+    // Returns where a byte lies that is in a room or at its end.
+    uint8_t* device(size_t at) const;
     uint8_t* host(size_t at) const { return host_ + at; }  // on a CPU the same memory
     void* stream() const { return stream_; }               // for the calls; NULL on a CPU
 
@@ -32,7 +37,7 @@ public:
     void send(size_t bytes) const;
     // Copies the bytes of a room back, when the calls on the stream have ended.
     void receive(Room room) const;
-    // Sets all bytes of a room on the device.
+    // Sets all bytes of a room on the device, and of a divided arena on the host too.
     void fill(Room room, uint8_t value) const;
 
     // On a CPU AddressSanitizer finds reads from `first` to `end`, until allow() takes that back for all before its `end`.
@@ -40,9 +45,22 @@ public:
     void allow(size_t end) const;
 
 private:
-    void release();
+    // A room of a divided arena. Its first byte is as far from a multiple of 256 as in one that is not.
+    struct Allocation {
+        Room room;
+        uint8_t* memory = nullptr;
+        uint8_t* device(size_t at) const { return memory + room.first % 256 + (at - room.first); }
+    };
 
-    const bool is_cpu_;
+    void release();
+    void release_rooms();
+    void divide(std::span<const Room> rooms);
+    // Calls take(first byte on the host, first byte on the device, bytes) for each stretch of a room that is on the device.
+    template <class Take>
+    void each_stretch(Room room, const Take& take) const;
+
+    const bool is_cpu_, divided_;
+    std::vector<Allocation> rooms_;  // of a divided arena, in order
     uint8_t *device_ = nullptr, *host_ = nullptr;
     size_t bytes_ = 0;
     void* stream_ = nullptr;

@@ -100,8 +100,24 @@ void Bound::lay_out() {
     workspace_.first = aligned(at + guard_bytes);
 }
 
+// A block that mxq_tensor_set_memory divides is one room.
+std::vector<Room> Bound::rooms_in_memory() const {
+    std::vector<Room> out;
+    std::map<std::string, size_t> ends;  // of blocks, by their first buffer; 0: of the other buffers of a block
+    for (const TensorPlan& tensor : problem.tensors)
+        for (const auto block = block_of(problem, tensor); const std::string& name : block)
+            ends[name] = name == block.front() ? rooms.at(block.back()).end() : 0;
+    for (const auto& [name, room] : rooms) {
+        const auto found = ends.find(name);
+        const size_t end = found == ends.end() ? room.end() : found->second;
+        if (end >= room.first) out.push_back({room.first, end - room.first});
+    }
+    out.push_back(workspace_);
+    return out;
+}
+
 void Bound::set_pointers() {
-    runner.arena->reserve(workspace_.end() + guard_bytes);
+    runner.arena->reserve(workspace_.end() + guard_bytes, rooms_in_memory());
     workspace = {workspace_.bytes ? runner.arena->device(workspace_.first) : nullptr, workspace_.bytes};
     for (const auto& [name, room] : rooms) {
         const bool null = room.bytes == 0 && problem.call.values.seed % 2 && needs_no_pointer(name);

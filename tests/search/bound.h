@@ -86,6 +86,7 @@ struct Bound {
 private:
     void lay_out();
     void set_pointers();
+    std::vector<Room> rooms_in_memory() const;
     void check_canaries() const;
     void point_tensor(size_t number);
     void point_groups(size_t number);

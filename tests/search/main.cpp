@@ -26,13 +26,14 @@ constexpr int64_t draws_for_an_implementation = 10'000;
 
 const char usage[] =
     "usage: mxq_search [--calls N | --minutes N] [--seed S] [--only CALL] [--list FILE] [--device cpu|cuda]\n"
-    "                  [--implementation NAME] [--verb NAME]\n";
+    "                  [--implementation NAME] [--verb NAME] [--divided]\n";
 
 struct Options {
     int64_t calls = -1;
     double minutes = -1;
     uint64_t seed = 1;
     std::string only, list, device, implementation, verb;
+    bool divided = false;  // each buffer on a GPU is an allocation of its own
 };
 
 Options read_options(int argc, char** argv) {
@@ -59,6 +60,8 @@ Options read_options(int argc, char** argv) {
             options.implementation = value();
         else if (name == "--verb")
             options.verb = value();
+        else if (name == "--divided")
+            options.divided = true;
         else
             throw std::runtime_error("no option " + name);
     }
@@ -73,11 +76,11 @@ Options read_options(int argc, char** argv) {
 
 // ---- Contexts ----------------------------------------------------------------------------------------------------------
 
-Runner make_runner(int32_t device, mxq_context* context) {
+Runner make_runner(int32_t device, mxq_context* context, bool divided = false) {
     Runner out;
     out.name = mxq_context_description(context);
     out.device = std::make_unique<testing::Device>(device, context);
-    out.arena = std::make_unique<search::Arena>(device == MXQ_DEVICE_CPU);
+    out.arena = std::make_unique<search::Arena>(device == MXQ_DEVICE_CPU, divided);
     return out;
 }
 
@@ -112,7 +115,8 @@ Threads threads_of(const std::string& isa, int64_t worker) {
 
 bool has_instruction_set(const char* isa) { return cpu_runner(isa, Threads::One).name.find(isa) != std::string::npos; }
 
-std::vector<Runner> make_runners(const std::string& device, int64_t worker) {
+std::vector<Runner> make_runners(const Options& options, int64_t worker) {
+    const std::string& device = options.device;
     std::vector<Runner> out;
     if (device != "cuda")
         for (const char* isa : {"scalar", "avx2", "avx512bw", "avx512", "avx512bf16"})
@@ -121,7 +125,7 @@ std::vector<Runner> make_runners(const std::string& device, int64_t worker) {
     mxq_context* context = nullptr;
     const mxq_status status = mxq_context_create(MXQ_DEVICE_CUDA, 0, nullptr, &context);
     if (status == MXQ_STATUS_OK)
-        out.push_back(make_runner(MXQ_DEVICE_CUDA, context));
+        out.push_back(make_runner(MXQ_DEVICE_CUDA, context, options.divided));
     else if (status != MXQ_STATUS_NO_DEVICE)
         throw std::runtime_error(std::string("no CUDA context: ") + mxq_last_error());
     return out;
@@ -151,7 +155,7 @@ public:
     template <class Next>
     void check_all(const Next& next) {
         const int64_t workers = std::max(1u, std::thread::hardware_concurrency());
-        while (std::ssize(runners_) < workers) runners_.push_back(make_runners(options_.device, std::ssize(runners_)));
+        while (std::ssize(runners_) < workers) runners_.push_back(make_runners(options_, std::ssize(runners_)));
         if (runners_[0].empty()) throw std::runtime_error("no device of this kind");
         std::atomic<int64_t> number{0};
         testing::parallel_for(workers, testing::steps_of_a_thread, [&](int64_t worker) {
