@@ -101,6 +101,17 @@ Bytes dequantized(testing::Device& device, mxq_tensor* in, testing::Dims dims) {
     return data.read();
 }
 
+// Requantizes a part in such memory to the same part of a format.
+void requantize(testing::Device& device, mxq_tensor* in, testing::Dims dims, int32_t part, int32_t format) {
+    const auto out = testing::make_quantized({format}, dims, false);
+    uint64_t code_bytes = 0, scale_bytes = 0;
+    ok(mxq_tensor_required_bytes(out, part, &code_bytes, &scale_bytes));
+    const testing::Buffer codes(device, code_bytes), scales(device, scale_bytes);
+    ok(mxq_tensor_set_part(out, part, codes.data(), codes.bytes(), scales.data(), scales.bytes()));
+    testing::run(device, mxq_requantize, mxq_requantize_query, nullptr, in, out);
+    CHECK_FALSE(codes.untouched());
+}
+
 }  // namespace
 
 // Lines of 21 codes of six bits are 16 bytes, whole words of which the last has codes of no other word's.
@@ -121,6 +132,8 @@ TEST_CASE("last bytes: nothing behind a buffer is read", "[cuda]") {
                 INFO(spec.format << " " << spec.scaling << " " << size << " " << part);
                 const oracle::Floats expected = oracle::dequantize(spec, stored, dims.shape(), part, false);
                 CHECK(testing::difference(dequantized(device, in, dims), oracle::store(MXQ_FORMAT_F32, expected)) == "");
+                for (const int32_t format : {MXQ_FORMAT_MXFP8_E4M3, MXQ_FORMAT_MXFP4})
+                    requantize(device, in, dims, part, format);
                 ++ran;
             }
     }
