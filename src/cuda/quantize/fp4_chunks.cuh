@@ -266,7 +266,7 @@ __device__ __forceinline__ void put_scale(uint32_t (&words)[kTile][2], int line,
 
 // Returns, on the host, whether every line has whole chunks, which begin where all 8 bytes can be stored at once.
 inline bool is_wide_part(const QuantizedPart& part) {
-    return is_aligned(part.codes, 8) && part.line_bytes % 8 == 0 && part.length % kChunk == 0;
+    return is_aligned(part.codes, 8) && part.length % kChunk == 0;
 }
 
 }  // namespace mxq::cuda

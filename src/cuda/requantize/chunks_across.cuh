@@ -137,7 +137,7 @@ struct TwoHalfChunks {
 };
 
 // Gives global scale times factor, or for values that are all zero, by themselves or under the global scale, a zero of their
-// sign; false: the product may not stand for the two factors.
+// sign; false: the product may not stand for the two factors, as with NaN or Inf, whose factor is NaN or 2^-127.
 __device__ __forceinline__ bool is_plain_product(uint32_t maximum, float global, float factor, float& product) {
     const bool zeros = maximum == 0 && fabsf(global) < bits_float(kInfinityBits);
     product = zeros ? copysignf(0.0f, global) : multiply_rn(global, factor);

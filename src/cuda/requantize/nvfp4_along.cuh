@@ -170,7 +170,7 @@ template <class E, class Exists, class To>
 __device__ __forceinline__ uint32_t requantize_nvfp4_blocks(const Nvfp4Arguments& a, const Nvfp4Tables<E>& tables,
                                                             const uint2 (&codes)[kBlockRequests], uint32_t bytes,
                                                             const QuotientBase& global, const Exists& exists, const To& to) {
-    bool served = (bytes & 0x80808080u) == 0 && global.serves;
+    bool served = global.serves;
     uint32_t of_blocks[kBlockRequests / 2], scales = 0;
     decode_word_to_f16<E4M3>(bytes, of_blocks[0], of_blocks[1]);
     const uint2 bits = tables.bits;
@@ -182,7 +182,8 @@ __device__ __forceinline__ uint32_t requantize_nvfp4_blocks(const Nvfp4Arguments
         const uint32_t mine = float_bits(multiply_rn(to_float(product), fabsf(global.value)));
         const uint32_t largest = max(mine, __shfl_xor_sync(kAllLanes, mine, 1));
         const uint32_t of_block = scale_of(largest, a.steps);
-        // Factors from 2^-100 to 2^107 change no product that is not far below any code; NaN and Inf have a larger scale.
+        // Factors from 2^-100 to 2^107 change no product that is not far below any code. NaN and Inf have a larger scale, and so
+        // has a block of the source whose scale is negative: the sign is the highest bit of its maximum.
         served = served && (largest == 0 || of_block - 20 <= 227 - 20);
         const int place = mine == 0 ? 0 : int(scale >> 7) + global.place - int(of_block) * 8;
         if (exists(i)) {

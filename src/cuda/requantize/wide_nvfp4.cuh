@@ -169,7 +169,7 @@ __device__ __forceinline__ void emit_wide_nvfp4(const WideArguments& a, const Wi
             const uint32_t scale = scale_of(largest, a.steps);
             *scales = uint8_t(scale), scales += 2 * sizeof(shared.to_scales[0]);
             float factor;
-            plain = is_plain_product(largest, global, scale_reciprocal(scale), factor) && largest < kInfinityBits && plain;
+            plain = is_plain_product(largest, global, scale_reciprocal(scale), factor) && plain;
             const float other = __shfl_xor_sync(kAllLanes, factor, 1);
             if (word * 8 < length) {
                 store_chunk(at, TwoHalfChunks::codes_of<E, false>(values.first, 1, odd ? other : factor));

@@ -27,7 +27,7 @@ __device__ __forceinline__ bool make_nvfp4_scales(const WideArguments& a, const 
         const uint32_t scale = scale_of(largest, a.steps);
         scales[2 * i * sizeof(shared.to_scales[0])] = uint8_t(scale);
         plain = plain & is_plain_product(largest, shared.global, scale_reciprocal(scale), factors[i]) &
-                (largest < kInfinityBits) & ((largest == 0) | is_nvfp4_factor_in_f16<E>(factors[i]));
+                ((largest == 0) | is_nvfp4_factor_in_f16<E>(factors[i]));
         factors[i] = fmaxf(factors[i], least);
         if (clamps) limit[i] = fminf(__fdividef(6.0f, factors[i]), 65504.0f);  // codes are 7 there, and some way below
     }
