@@ -14,6 +14,7 @@
 // Bound by memory in this pattern: what lines of 128 and of 256 bytes reach is in docs/performance.md. Where rows and lines
 // are aligned, a kernel has nothing for those that are not: with it, it takes longer.
 #pragma once
+#include "cuda/memory/read_thread.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/tile/patch_source.cuh"
 
@@ -38,14 +39,6 @@ __device__ __forceinline__ CodeTile tall_lines(const TilePlace& place, CodeTile 
     to.codes -= above;
     to.length = int(min(place.rows - (place.row - above), int64_t(kTallRows)));
     return to;
-}
-
-// Returns threadIdx.x, read anew each time: what follows from it is then not kept in registers over a loop that has none
-// left.
-__device__ __forceinline__ uint32_t read_x() {
-    uint32_t thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
 }
 
 __device__ __forceinline__ int tall_thread(uint32_t x) { return int(threadIdx.y) * Patch<Bf16>::threads + int(x); }
@@ -160,13 +153,13 @@ __global__ void __launch_bounds__(kTallTiles* Patch<Bf16>::threads, kSmBlocks<Bf
         const uint32_t next = index + gridDim.x * gridDim.y;
         if (next < count) tall_rows(p, tall_place(a.tiles, next)).start(0, pieces);
         __syncthreads();  // all know their places, and have stored their last tiles' scales
-        const Patch<Bf16> patch(kTile, kTile, read_x());
+        const Patch<Bf16> patch(kTile, kTile, read_thread());
         quantize_patch<E, Bf16>(a, place, patch, vectors, mine, [&](const CodeTile& to) {
             const CodeTile lines = tall_lines(place, to);
             if (a.access[1].bytes == 16)
-                store_tall_lines(shared.tiles, lines, tall_thread(read_x()));
+                store_tall_lines(shared.tiles, lines, tall_thread(read_thread()));
             else
-                store_shifted_tall_lines(shared.tiles, lines, tall_thread(read_x()));
+                store_shifted_tall_lines(shared.tiles, lines, tall_thread(read_thread()));
         });
     }
 }

@@ -15,6 +15,7 @@
 #pragma once
 #include <cstdint>
 
+#include "cuda/memory/read_thread.cuh"
 #include "numerics/convert.h"
 #include "numerics/element.h"
 
@@ -409,13 +410,6 @@ __device__ __forceinline__ void multiply_plain(float (&d)[kWidestAccumulators], 
           "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
           "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
         : "l"(a.bits), "l"(b.bits), "n"(int(a_across)), "n"(int(b_across)), "C"(CodeName<T>::text));
-}
-
-// Returns threadIdx.x, read anew each time: what follows from it is then not kept in registers over a loop that has none left.
-__device__ __forceinline__ uint32_t read_thread() {
-    uint32_t thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
 }
 
 // ---- Registers -------------------------------------------------------------------------------------------------------
