@@ -17,6 +17,7 @@
 // Bytes an element: 1.03 or 0.56 read, 1.03 or 0.53 written. To 8 bits bound by memory, scales above all, as a bare kernel
 // of the pattern is (docs/performance.md). To 4 bits a grid of few waves is bound by how it starts and ends, too.
 #include <algorithm>
+#include <type_traits>
 
 #include "cuda/device.h"
 #include "cuda/implementations.h"
@@ -130,29 +131,38 @@ struct CoarseKey {
     bool operator==(const CoarseKey&) const = default;
 };
 
+// Names an element type of 8 bits.
+template <class E>
+constexpr Element kElement = std::is_same_v<E, E4M3> ? Element::E4M3 : Element::E5M2;
+
 template <class Scales>
-constexpr KernelEntry<CoarseKey, WideArguments> row_entry(Scaling scaling, Element from, Element to) {
-    return {{scaling, from, to}, requantize_wide_row_kernel<Scales>, kWideThreads, sizeof(WideRowShared)};
+constexpr CoarseKey coarse_key(Scaling scaling) {
+    return {scaling, kElement<typename Scales::From>, kElement<typename Scales::To>};
 }
 
 template <class Scales>
-constexpr KernelEntry<CoarseKey, WideArguments> square_entry(Scaling scaling, Element from, Element to) {
-    return {{scaling, from, to}, requantize_wide_squares_kernel<Scales>, kWideThreads, sizeof(WideSquareShared)};
+constexpr KernelEntry<CoarseKey, WideArguments> row_entry(Scaling scaling) {
+    return {coarse_key<Scales>(scaling), requantize_wide_row_kernel<Scales>, kWideThreads, sizeof(WideRowShared)};
+}
+
+template <class Scales>
+constexpr KernelEntry<CoarseKey, WideArguments> square_entry(Scaling scaling) {
+    return {coarse_key<Scales>(scaling), requantize_wide_squares_kernel<Scales>, kWideThreads, sizeof(WideSquareShared)};
 }
 
 constexpr KernelEntry<CoarseKey, WideArguments> coarse_kernels[] = {
-    row_entry<MxScales<E4M3, E4M3>>(Scaling::Lines, Element::E4M3, Element::E4M3),
-    row_entry<MxScales<E5M2, E4M3>>(Scaling::Lines, Element::E5M2, Element::E4M3),
-    row_entry<MxScales<E5M2, E5M2>>(Scaling::Lines, Element::E5M2, Element::E5M2),
-    row_entry<Fp8Scales<E4M3, E4M3>>(Scaling::Fp8Lines, Element::E4M3, Element::E4M3),
-    row_entry<Fp8Scales<E5M2, E4M3>>(Scaling::Fp8Lines, Element::E5M2, Element::E4M3),
-    row_entry<Fp8Scales<E5M2, E5M2>>(Scaling::Fp8Lines, Element::E5M2, Element::E5M2),
-    square_entry<MxScales<E4M3, E4M3>>(Scaling::Squares, Element::E4M3, Element::E4M3),
-    square_entry<MxScales<E5M2, E4M3>>(Scaling::Squares, Element::E5M2, Element::E4M3),
-    square_entry<MxScales<E5M2, E5M2>>(Scaling::Squares, Element::E5M2, Element::E5M2),
-    square_entry<Fp8Scales<E4M3, E4M3>>(Scaling::Fp8Squares, Element::E4M3, Element::E4M3),
-    square_entry<Fp8Scales<E5M2, E4M3>>(Scaling::Fp8Squares, Element::E5M2, Element::E4M3),
-    square_entry<Fp8Scales<E5M2, E5M2>>(Scaling::Fp8Squares, Element::E5M2, Element::E5M2),
+    row_entry<MxScales<E4M3, E4M3>>(Scaling::Lines),
+    row_entry<MxScales<E5M2, E4M3>>(Scaling::Lines),
+    row_entry<MxScales<E5M2, E5M2>>(Scaling::Lines),
+    row_entry<Fp8Scales<E4M3, E4M3>>(Scaling::Fp8Lines),
+    row_entry<Fp8Scales<E5M2, E4M3>>(Scaling::Fp8Lines),
+    row_entry<Fp8Scales<E5M2, E5M2>>(Scaling::Fp8Lines),
+    square_entry<MxScales<E4M3, E4M3>>(Scaling::Squares),
+    square_entry<MxScales<E5M2, E4M3>>(Scaling::Squares),
+    square_entry<MxScales<E5M2, E5M2>>(Scaling::Squares),
+    square_entry<Fp8Scales<E4M3, E4M3>>(Scaling::Fp8Squares),
+    square_entry<Fp8Scales<E5M2, E4M3>>(Scaling::Fp8Squares),
+    square_entry<Fp8Scales<E5M2, E5M2>>(Scaling::Fp8Squares),
 };
 
 // Returns whether a kernel takes codes of these elements, under scales of blocks or of more.
