@@ -16,6 +16,8 @@
 // without a gap, their codes written as whole 128-byte lines. Swizzled scales leave as whole sectors, padding included,
 // since padding is what zeros quantize to. Rows and lines of 16-bit types that begin anywhere are read as aligned pieces
 // (memory/shifted_pieces.cuh) and written as aligned words (memory/shifted_codes.cuh).
+#include <type_traits>
+
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
@@ -452,52 +454,34 @@ struct Key {
     bool operator==(const Key&) const = default;
 };
 
-template <class T, class E, int block, Access access>
-constexpr KernelEntry<Key, Arguments> entry(int32_t plain, Element element) {
-    return {{plain, element, block, access}, quantize_rowwise_kernel<access, T, E, block>, kSegmentThreads, 0};
+template <class Args, class T, class E, int block, Access access>
+constexpr KernelEntry<Key, Args> entry(int32_t plain, Element element) {
+    const Key key{plain, element, block, access};
+    if constexpr (std::is_same_v<Args, GroupArguments>)
+        return {key, quantize_rowwise_groups_kernel<access, T, E, block>, kSegmentThreads, 0};
+    else
+        return {key, quantize_rowwise_kernel<access, T, E, block>, kSegmentThreads, 0};
 }
 
-template <class T, class E, int block, Access access>
-constexpr KernelEntry<Key, GroupArguments> group_entry(int32_t plain, Element element) {
-    return {{plain, element, block, access}, quantize_rowwise_groups_kernel<access, T, E, block>, kSegmentThreads, 0};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<float, E4M3, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E4M3),
-    entry<float, E5M2, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E5M2),
-    entry<F16, E4M3, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E4M3),
-    entry<F16, E5M2, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E5M2),
-    entry<Bf16, E4M3, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Bf16, E5M2, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Bf16, E4M3, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Bf16, E5M2, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<float, E4M3, 32, Access::Any>(MXQ_FORMAT_F32, Element::E4M3),
-    entry<float, E5M2, 32, Access::Any>(MXQ_FORMAT_F32, Element::E5M2),
-    entry<F16, E4M3, 32, Access::Any>(MXQ_FORMAT_F16, Element::E4M3),
-    entry<F16, E5M2, 32, Access::Any>(MXQ_FORMAT_F16, Element::E5M2),
-    entry<Bf16, E4M3, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Bf16, E5M2, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Bf16, E4M3, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Bf16, E5M2, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
-};
-
-constexpr KernelEntry<Key, GroupArguments> group_kernels[] = {
-    group_entry<float, E4M3, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E4M3),
-    group_entry<float, E5M2, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E5M2),
-    group_entry<F16, E4M3, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E4M3),
-    group_entry<F16, E5M2, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E5M2),
-    group_entry<Bf16, E4M3, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
-    group_entry<Bf16, E5M2, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
-    group_entry<Bf16, E4M3, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
-    group_entry<Bf16, E5M2, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
-    group_entry<float, E4M3, 32, Access::Any>(MXQ_FORMAT_F32, Element::E4M3),
-    group_entry<float, E5M2, 32, Access::Any>(MXQ_FORMAT_F32, Element::E5M2),
-    group_entry<F16, E4M3, 32, Access::Any>(MXQ_FORMAT_F16, Element::E4M3),
-    group_entry<F16, E5M2, 32, Access::Any>(MXQ_FORMAT_F16, Element::E5M2),
-    group_entry<Bf16, E4M3, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
-    group_entry<Bf16, E5M2, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
-    group_entry<Bf16, E4M3, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
-    group_entry<Bf16, E5M2, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
+// The kernels for Arguments, and those for GroupArguments.
+template <class Args>
+constexpr KernelEntry<Key, Args> kernels[] = {
+    entry<Args, float, E4M3, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E4M3),
+    entry<Args, float, E5M2, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E5M2),
+    entry<Args, F16, E4M3, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E4M3),
+    entry<Args, F16, E5M2, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E5M2),
+    entry<Args, Bf16, E4M3, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Args, Bf16, E5M2, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Args, Bf16, E4M3, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Args, Bf16, E5M2, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Args, float, E4M3, 32, Access::Any>(MXQ_FORMAT_F32, Element::E4M3),
+    entry<Args, float, E5M2, 32, Access::Any>(MXQ_FORMAT_F32, Element::E5M2),
+    entry<Args, F16, E4M3, 32, Access::Any>(MXQ_FORMAT_F16, Element::E4M3),
+    entry<Args, F16, E5M2, 32, Access::Any>(MXQ_FORMAT_F16, Element::E5M2),
+    entry<Args, Bf16, E4M3, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Args, Bf16, E5M2, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Args, Bf16, E4M3, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Args, Bf16, E5M2, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
 };
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
@@ -527,17 +511,17 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
                       problem.epsilon,
                       is_float ? out.amax : nullptr};
     const Key key{in.format, problem.format->element, problem.tile.length, access};
-    if (!grouped) return launch(context, kernels, key, "quantize_rowwise", segments.grid(), call.stream, a);
+    if (!grouped) return launch(context, kernels<Arguments>, key, "quantize_rowwise", segments.grid(), call.stream, a);
     const int64_t across = segments.across();
     if (across == 0 || problem.grouped.groups.count == 0) return;
     const PlacedRows rows(problem.grouped, in, out, segments.tile_rows(), across);
-    launch(context, group_kernels, key, "quantize_rowwise", grid_of_rows(across, rows.down()), call.stream,
+    launch(context, kernels<GroupArguments>, key, "quantize_rowwise", grid_of_rows(across, rows.down()), call.stream,
            GroupArguments{a, rows, out});
 }
 
 void load(const Context&) {
-    load_kernels(kernels);
-    load_kernels(group_kernels);
+    load_kernels(kernels<Arguments>);
+    load_kernels(kernels<GroupArguments>);
     load_kernels(square_kernels);
     load_kernels(small_kernels);
     load_kernels(small_group_kernels);
